@@ -1,0 +1,3 @@
+module github.com/grange-project/grange
+
+go 1.26

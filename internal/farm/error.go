@@ -1,0 +1,38 @@
+package farm
+
+import "fmt"
+
+// Kind sorts errors by what the caller can do about them. Every edge (HTTP status, exit code) maps kinds in one table.
+type Kind string
+
+// The kinds of error.
+const (
+	Internal    Kind = "internal"    // our fault; details go to the log
+	Invalid     Kind = "invalid"     // the request is wrong; change it
+	NotFound    Kind = "not found"   // no such thing
+	Conflict    Kind = "conflict"    // the thing is not in a state that allows this
+	Denied      Kind = "denied"      // the caller may not
+	Unavailable Kind = "unavailable" // something we need does not answer; try again
+	NoCapacity  Kind = "no capacity" // the host has no room now
+)
+
+// Code names one error for good. Each has a paragraph in docs/errors.md.
+type Code string
+
+// Error is the one error type whose text a user may read: what happened, and what to try.
+type Error struct {
+	Kind    Kind
+	Code    Code
+	Message string // what happened; lower case, no full stop
+	Hint    string // what to try next; may be empty
+	Err     error  // the cause, for the log; may be nil
+}
+
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("%s: %v", e.Message, e.Err)
+	}
+	return e.Message
+}
+
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,39 @@
+package farm
+
+// Plan says where a VM's threads and memory go on its host, and what its guest sees.
+type Plan struct {
+	VCPUs    []CPUSet // host CPUs of each vCPU: one when pinned
+	Emulator CPUSet   // host CPUs of QEMU's own threads
+	IOThread CPUSet   // host CPUs of the I/O thread
+	Guest    GuestTopology
+	Cells    []Cell // guest NUMA cells, at least one; they hold all memory and all vCPUs
+}
+
+// GuestTopology is what lscpu shows in the guest. Sockets × Cores × Threads = number of vCPUs.
+type GuestTopology struct{ Sockets, Cores, Threads int }
+
+// Cell is one guest NUMA cell.
+type Cell struct {
+	VCPUs    CPUSet // guest numbers
+	Memory   Bytes
+	Node     int   // host Node.ID its memory is bound to
+	PageSize Bytes // huge page size; 0 means ordinary pages
+}
+
+// CPUs is every host CPU that the plan's vCPUs use.
+func (p Plan) CPUs() CPUSet {
+	var ids []int
+	for _, v := range p.VCPUs {
+		ids = append(ids, v.List()...)
+	}
+	return NewCPUSet(ids...)
+}
+
+// Memory is the guest's whole memory.
+func (p Plan) Memory() Bytes {
+	var sum Bytes
+	for _, c := range p.Cells {
+		sum += c.Memory
+	}
+	return sum
+}

@@ -1,0 +1,48 @@
+package farm
+
+// Topology is what the planner may know of a host: threads, cores, sockets, caches and memory nodes, as Linux numbers them.
+type Topology struct {
+	Online   CPUSet
+	Cores    []Core   // in rising order of their first thread; only online threads
+	Sockets  []Socket // in rising order of ID
+	Nodes    []Node   // in rising order of ID; never empty
+	L3       []CPUSet // threads that share a last-level cache, in rising order
+	CPU      CPUModel
+	Distance [][]int // ACPI SLIT, by index into Nodes; nil when the host does not say
+}
+
+// Core is one physical core.
+type Core struct {
+	Socket  int    // Socket.ID
+	Node    int    // Node.ID
+	Threads CPUSet // SMT siblings that are online
+}
+
+// Socket is one processor package.
+type Socket struct {
+	ID   int
+	CPUs CPUSet
+}
+
+// Node is one NUMA node. A node may have memory without CPUs, or CPUs without memory.
+type Node struct {
+	ID     int
+	CPUs   CPUSet // online ones
+	Memory Bytes  // MemTotal, huge pages included
+	Free   Bytes  // MemFree when read
+	Pages  []HugePages
+}
+
+// HugePages is a node's pool of huge pages of one size.
+type HugePages struct {
+	Size        Bytes // of one page
+	Total, Free int   // pages
+}
+
+// CPUModel is what accounting and users want to know of the processor.
+type CPUModel struct {
+	Vendor, Name            string
+	Family, Model, Stepping int
+	Flags                   []string
+	MaxMHz                  int // 0 when unknown
+}
