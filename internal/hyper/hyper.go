@@ -1,0 +1,87 @@
+// Package hyper is what the agent needs of a hypervisor. It knows nothing of images, jobs or callers: it is handed paths, pins
+// and sockets, and keeps our opaque metadata beside each machine.
+package hyper
+
+import (
+	"context"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/numa"
+)
+
+// Machine is all a hypervisor needs to know to start one VM.
+type Machine struct {
+	ID       string // UUID in text form
+	Name     string // unique on the host; "grange-" and the first characters of ID
+	Plan     farm.Plan
+	Boot     Boot
+	Disks    []Disk
+	Ports    []Port
+	Console  string // unix socket of the serial console, made by the hypervisor
+	Metadata []byte // kept beside the machine, returned by List
+}
+
+// Boot is a kernel that the hypervisor loads itself. The zero value boots from the first disk.
+type Boot struct{ Kernel, Initrd, Cmdline string }
+
+// Disk is one block device. The guest finds it by Serial (/dev/disk/by-id/virtio-SERIAL).
+type Disk struct {
+	Serial   string
+	Path     string
+	Format   string // "raw" or "qcow2"; always told, never probed
+	ReadOnly bool
+	CDROM    bool // a seed ISO
+}
+
+// Port is a virtio-serial port: the guest sees Name under /dev/virtio-ports, the host has the unix socket Path.
+type Port struct{ Name, Path string }
+
+// State is what a machine does now.
+type State string
+
+// States.
+const (
+	Paused  State = "paused" // made and not yet resumed, or suspended
+	Running State = "running"
+	Gone    State = "gone"
+)
+
+// Found is one machine that runs.
+type Found struct {
+	ID, Name string
+	State    State
+	Metadata []byte
+	PID      int // of its QEMU process; 0 where there is none (the fake)
+}
+
+// Applied says what the hypervisor could and could not do of what the plan asked.
+type Applied struct {
+	Accelerator string   // "kvm" or "tcg"
+	CPUMode     string   // "host-passthrough", "maximum"
+	Warnings    []string // one sentence for each setting that could not be applied, with the reason
+}
+
+// Event tells that a machine ended, for whatever reason.
+type Event struct{ ID, Reason string }
+
+// Hypervisor is implemented by libvirt/ and fake/; hypertest/ holds both to this contract.
+//
+// Every call may fail with farm.Unavailable while the hypervisor's daemon is away; calls succeed again once it is back,
+// without a new Hypervisor. Machines live on meanwhile.
+type Hypervisor interface {
+	// Start makes the machine with its vCPUs stopped, so that pins can be checked before the first instruction.
+	// When it fails nothing is left, except when the daemon died half-way: then List or Sweep finds the rest.
+	Start(ctx context.Context, m Machine) (Applied, error)
+	Resume(ctx context.Context, id string) error
+	Suspend(ctx context.Context, id string) error
+	// Stop ends the machine now, daemon or no daemon, and returns when its process is gone. A machine that is gone already is no error.
+	Stop(ctx context.Context, id string) error
+	// List returns our machines only.
+	List(ctx context.Context) ([]Found, error)
+	// Observe reads where the machine's threads may really run, from the kernel and not from the daemon's memory.
+	Observe(ctx context.Context, id string) (numa.Observed, error)
+	// Sweep ends processes and removes files of ours that no machine in List owns.
+	Sweep(ctx context.Context) error
+	// Events tells of ended machines until ctx ends. An event may be lost while the daemon is away: List is the truth.
+	Events(ctx context.Context) <-chan Event
+}
