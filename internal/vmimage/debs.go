@@ -1,0 +1,196 @@
+package vmimage
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+const (
+	aptTimeout  = 10 * time.Minute // a kernel package over a slow line
+	dpkgTimeout = 2 * time.Minute
+	debianHint  = "images are built on Debian or Ubuntu with apt and dpkg; elsewhere import one with `grange image import`"
+)
+
+// deb is one package that apt can fetch, of the version it would install.
+type deb struct {
+	name, file string // Debian's package name; file name below the cache
+	sha256     string // hex; from the signed package lists
+}
+
+var (
+	validPackage = regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+(:[a-z0-9]+)?$`)
+	printedURI   = regexp.MustCompile(`^'[^']*' (\S+) \d+ SHA256:([0-9a-f]{64})$`)
+)
+
+// realKernel resolves a kernel's meta package to the package that has the kernel in it.
+func realKernel(ctx context.Context, meta string) (string, error) {
+	text, err := command{path: "/usr/bin/apt-cache", args: []string{"show", "--no-all-versions", meta}, timeout: aptTimeout, hint: debianHint}.run(ctx)
+	if err != nil {
+		return "", buildError("apt knows no package "+meta, "run `apt-get update`, and check that the sources list Debian's main section", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		depends, ok := strings.CutPrefix(line, "Depends:")
+		for d := range strings.SplitSeq(depends, ",") {
+			name, _, _ := strings.Cut(strings.TrimSpace(d), " ")
+			if ok && strings.HasPrefix(name, "linux-image-") && validPackage.MatchString(name) {
+				return name, nil
+			}
+		}
+	}
+	return "", buildError("package "+meta+" depends on no kernel", "run `apt-get update`", nil)
+}
+
+// fetch makes sure that the cache has the packages that apt would install now, and returns them in the order asked.
+func (s *Store) fetch(ctx context.Context, packages []string, progress func(string)) ([]deb, error) {
+	for _, p := range packages {
+		if !validPackage.MatchString(p) {
+			return nil, buildError(fmt.Sprintf("%q is no package name", p), "name Debian packages", nil)
+		}
+	}
+	cache := filepath.Join(s.dir, "cache")
+	apt := func(dir string, args ...string) ([]byte, error) {
+		// apt's own sandbox user cannot write below the store; the packages are checked against signed lists all the same.
+		args = append([]string{"-q", "-o", "APT::Sandbox::User=root", "download"}, args...)
+		return command{path: "/usr/bin/apt-get", args: args, dir: dir, timeout: aptTimeout, hint: debianHint}.run(ctx)
+	}
+	// Not in the cache: apt is silent about packages that the current directory has.
+	text, err := apt("/", append([]string{"--print-uris", "--"}, packages...)...)
+	if err != nil {
+		return nil, aptError(strings.Join(packages, " "), err)
+	}
+	var offered []deb
+	for line := range strings.Lines(string(text)) {
+		if m := printedURI.FindStringSubmatch(strings.TrimSpace(line)); m != nil && m[1] == path.Base(m[1]) {
+			name, _, _ := strings.Cut(m[1], "_")
+			offered = append(offered, deb{name, m[1], m[2]})
+		}
+	}
+	var debs []deb
+	var missing []string
+	for _, p := range packages {
+		name, _, _ := strings.Cut(p, ":")
+		i := slices.IndexFunc(offered, func(d deb) bool { return d.name == name })
+		if i < 0 {
+			return nil, buildError("apt offers no package "+p, "run `apt-get update`", fmt.Errorf("%q", text))
+		}
+		debs = append(debs, offered[i])
+		if s.checkDeb(offered[i]) != nil {
+			missing = append(missing, p)
+		}
+	}
+	if len(missing) == 0 {
+		return debs, nil
+	}
+	progress(fmt.Sprintf("downloading %d packages", len(missing)))
+	if _, err := apt(cache, append([]string{"--"}, missing...)...); err != nil {
+		return nil, aptError(strings.Join(missing, " "), err)
+	}
+	for _, d := range debs {
+		if err := s.checkDeb(d); err != nil {
+			return nil, buildError("package "+d.name+" did not arrive whole", "check the disk space of "+cache+" and the network, and try again", err)
+		}
+	}
+	return debs, nil
+}
+
+// checkDeb compares a cached package with the signed lists.
+func (s *Store) checkDeb(d deb) error {
+	f, err := s.root.Open(path.Join("cache", d.file))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != d.sha256 {
+		s.root.Remove(path.Join("cache", d.file))
+		return fmt.Errorf("%s has sha256 %s, want %s", d.file, got, d.sha256)
+	}
+	return nil
+}
+
+// unpack reads a cached package and adds what want takes to t. Nothing is written to disk. Paths are those of a system with
+// merged /usr: "bin/bash" becomes "usr/bin/bash".
+func (s *Store) unpack(ctx context.Context, d deb, t tree, want func(p string) bool) error {
+	c := command{path: "/usr/bin/dpkg-deb", args: []string{"--fsys-tarfile", filepath.Join(s.dir, "cache", d.file)}, timeout: dpkgTimeout, hint: debianHint}
+	err := c.stream(ctx, func(r io.Reader) error {
+		for in := tar.NewReader(r); ; {
+			h, err := in.Next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			p := mergedUsr(path.Clean("/" + h.Name))
+			if !want(p) {
+				continue
+			}
+			switch h.Typeflag {
+			case tar.TypeReg:
+				data, err := io.ReadAll(in)
+				if err != nil {
+					return err
+				}
+				t.file(p, os.FileMode(h.Mode)&0o755, data)
+			case tar.TypeSymlink:
+				t.link(p, h.Linkname)
+			case tar.TypeLink:
+				t[p] = t[mergedUsr(path.Clean("/"+h.Linkname))]
+			}
+		}
+	})
+	if err != nil && !ended(err) {
+		return buildError("package "+d.name+" cannot be read", "delete "+filepath.Join(s.dir, "cache")+" and try again", err)
+	}
+	return err
+}
+
+// mergedUsr takes an absolute path and returns where it is on a system with merged /usr, without the leading slash.
+func mergedUsr(p string) string {
+	p = strings.TrimPrefix(p, "/")
+	for _, d := range []string{"bin/", "sbin/", "lib/", "lib64/"} {
+		if strings.HasPrefix(p, d) {
+			return "usr/" + p
+		}
+	}
+	return p
+}
+
+func aptError(what string, err error) error {
+	if ended(err) {
+		return err
+	}
+	var known *farm.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	text := err.Error() // apt tells what is wrong in words only; they choose a hint, nothing more
+	hint := "check the network, then `apt-get update`, and try again"
+	switch {
+	case strings.Contains(text, "No space left"):
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull, Message: "no space left to download packages", Hint: "free space and try again", Err: err}
+	case strings.Contains(text, "Unable to locate"), strings.Contains(text, "Can't find a source"), strings.Contains(text, "404"):
+		hint = "run `apt-get update`, and check that the sources list Debian's main section"
+	}
+	return buildError("apt cannot fetch "+what, hint, err)
+}
+
+func buildError(message, hint string, err error) error {
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeImageBuild, Message: message, Hint: hint, Err: err}
+}
