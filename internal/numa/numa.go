@@ -4,9 +4,10 @@ package numa
 
 import "github.com/grange-project/grange/internal/farm"
 
-// Room is what a host still has to give.
+// Room is what a host still has to give. The zero value has nothing.
 type Room struct {
 	Topology farm.Topology
+	Reserve  Reserve          // what even an empty host does not give; without it a VM that never fits would wait for ever
 	Free     farm.CPUSet      // threads that nobody holds
 	Nodes    map[int]NodeRoom // by farm.Node.ID
 }
