@@ -1,0 +1,134 @@
+package guest
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"time"
+)
+
+// Phase is how far grange-guest has come with its one job.
+type Phase string
+
+// The phases, in order. Failed and Exited are final.
+const (
+	Ready   Phase = "ready"   // the VM is up and has no job
+	Running Phase = "running" // the job was handed over
+	Failed  Phase = "failed"  // the job was not started; State.Message says why
+	Exited  Phase = "exited"  // the job has ended
+)
+
+// State is what grange-guest tells the agent, whole, at every change and whenever it is asked.
+type State struct {
+	Phase   Phase         `json:"phase"`
+	Message string        `json:"message,omitempty"`
+	Boot    time.Duration `json:"boot,omitempty"` // from the kernel's first instruction to grange-guest's
+	Exit    *Exit         `json:"exit,omitempty"`
+}
+
+// Exit is how a job ended, with what it used.
+type Exit struct {
+	Code   int           `json:"code"`             // exit status; 128+signal when a signal ended it
+	Signal int           `json:"signal,omitempty"` // the signal, if one ended it
+	User   time.Duration `json:"user,omitempty"`   // CPU time of the job and its waited-for children
+	System time.Duration `json:"system,omitempty"`
+	MaxRSS int64         `json:"maxrss,omitempty"` // KiB, of the largest process
+}
+
+// Job is all that grange-guest needs to run the job. The agent writes it: a caller cannot choose who it is.
+type Job struct {
+	ID       string   `json:"id"`
+	Argv     []string `json:"argv"`
+	Env      []string `json:"env"`
+	Dir      string   `json:"dir"` // working directory; a missing one fails the job
+	Terminal *Size    `json:"terminal,omitempty"`
+	User     User     `json:"user"`
+	Hostname string   `json:"hostname"`
+	Binds    []Bind   `json:"binds,omitempty"`
+	Scratch  string   `json:"scratch,omitempty"` // serial of the disk to mount at /tmp
+	Network  bool     `json:"network,omitempty"` // set up the user-mode network
+	Files    []File   `json:"files,omitempty"`
+	Hook     []byte   `json:"hook,omitempty"` // the site's script, run as root before the job
+}
+
+// User is who the job runs as.
+type User struct {
+	Name   string  `json:"name"`
+	UID    uint32  `json:"uid"`
+	GID    uint32  `json:"gid"`
+	Home   string  `json:"home"`
+	Shell  string  `json:"shell"`
+	Groups []Group `json:"groups,omitempty"`
+}
+
+// Group is one of a user's groups.
+type Group struct {
+	Name string `json:"name"`
+	GID  uint32 `json:"gid"`
+}
+
+// Bind is a directory of the host that the job sees. The n-th one talks over stream StreamBind+n.
+type Bind struct {
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"read_only,omitempty"`
+}
+
+// File is written into the guest before the job starts.
+type File struct {
+	Path    string `json:"path"`
+	Content []byte `json:"content"`
+}
+
+// Size is that of a terminal, in characters.
+type Size struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// ControlMessage is one line from the agent: a hello asks for the State, a job starts it. A job that is known is not started twice.
+type ControlMessage struct {
+	Hello bool `json:"hello,omitempty"`
+	Job   *Job `json:"job,omitempty"`
+}
+
+// HostMessage is one line from `grange exec` on StreamMessages.
+type HostMessage struct {
+	Signal int   `json:"signal,omitempty"`
+	Resize *Size `json:"resize,omitempty"`
+	Broken byte  `json:"broken,omitempty"` // StreamStdout or StreamStderr: nobody reads it any more
+}
+
+// GuestMessage is one line to `grange exec` on StreamMessages.
+type GuestMessage struct {
+	Exit   *Exit  `json:"exit,omitempty"`
+	Failed string `json:"failed,omitempty"` // the job was not started
+}
+
+// maxLine bounds a control line. A job with 100 kB of environment and a long command line stays far below.
+const maxLine = 16 << 20
+
+// WriteLine writes v as one line. The empty line before it ends whatever half line an earlier writer left.
+func WriteLine(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(append([]byte{'\n'}, text...), '\n'))
+	return err
+}
+
+// Lines calls each with every line of r that is a T, and skips what is none, until r ends; it returns why.
+func Lines[T any](r io.Reader, each func(T)) error {
+	scanner := bufio.NewScanner(r)
+	scanner.Buffer(nil, maxLine)
+	for scanner.Scan() {
+		var v T
+		if json.Unmarshal(scanner.Bytes(), &v) == nil && len(scanner.Bytes()) > 0 {
+			each(v)
+		}
+	}
+	if err := scanner.Err(); err != nil {
+		return err
+	}
+	return io.EOF
+}

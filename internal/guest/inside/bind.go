@@ -1,0 +1,115 @@
+package inside
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/guest"
+)
+
+// bind is a mounted directory of the host. The kernel's file requests go to the host as they are, over one stream of the
+// session, where `grange exec` answers them with the caller's own rights. What root in this VM asks for is asked for as the
+// caller too: the VM can not raise anybody's rights on the host.
+type bind struct {
+	target string
+	device *os.File
+	stream *guest.Stream
+}
+
+// maxRequest is the largest file request: 128 KiB of data, and room for its head.
+const maxRequest = 128<<10 + 4096
+
+func (g *Guest) mountBinds(wanted []guest.Bind) ([]*bind, error) {
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	if err := loadModules("fuse"); err != nil {
+		return nil, err
+	}
+	var binds []*bind
+	for i, w := range wanted {
+		b, err := g.mountBind(w, guest.StreamBind+byte(i))
+		if err != nil {
+			return nil, fmt.Errorf("bind %s: %w", w.Target, err)
+		}
+		binds = append(binds, b)
+	}
+	return binds, nil
+}
+
+func (g *Guest) mountBind(w guest.Bind, id byte) (*bind, error) {
+	if err := os.MkdirAll(w.Target, 0o755); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		unix.Mknod("/dev/fuse", unix.S_IFCHR|0o600, int(unix.Mkdev(10, 229)))
+	}
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0) // blocking: one request a read
+	if err != nil {
+		return nil, err
+	}
+	b := &bind{w.Target, os.NewFile(uintptr(fd), "/dev/fuse"), g.session.Stream(id)}
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
+	if w.ReadOnly {
+		flags |= unix.MS_RDONLY
+	}
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other,max_read=%d", fd, 128<<10)
+	if err := unix.Mount("grange:"+filepath.Base(w.Target), w.Target, "fuse", flags, options); err != nil {
+		return nil, err
+	}
+	go b.requests(fd)
+	go b.answers(fd)
+	return b, nil
+}
+
+// requests carries requests to the host. Each starts with its own length, so the stream needs no frames.
+func (b *bind) requests(fd int) {
+	buf := make([]byte, maxRequest)
+	for {
+		n, err := unix.Read(fd, buf)
+		switch {
+		case err == unix.EINTR || err == unix.EAGAIN || err == unix.ENOENT: // ENOENT: the request was interrupted
+			continue
+		case err != nil:
+			b.stream.CloseWrite()
+			return
+		}
+		if _, err := b.stream.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// answers carries the host's answers to the kernel, one a write.
+func (b *bind) answers(fd int) {
+	buf := make([]byte, maxRequest)
+	for {
+		if _, err := io.ReadFull(b.stream, buf[:4]); err != nil {
+			return
+		}
+		n := int(binary.LittleEndian.Uint32(buf))
+		if n < 16 || n > len(buf) {
+			logf("bind %s: an answer of %d bytes", b.target, n)
+			return
+		}
+		if _, err := io.ReadFull(b.stream, buf[4:n]); err != nil {
+			return
+		}
+		unix.Write(fd, buf[:n]) // ENOENT: nobody waits for this answer any more
+	}
+}
+
+// flush writes what is still in memory (mapped files) to the host.
+func (b *bind) flush() {
+	dir, err := os.Open(b.target)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	unix.Syncfs(int(dir.Fd()))
+}

@@ -1,0 +1,62 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// port is a virtio-serial port. Its host side comes and goes; Read waits for the next one.
+type port struct{ file *os.File }
+
+// openPort finds a port by the name the host gave it. Without udev there is no /dev/virtio-ports, so sysfs is asked.
+func openPort(name string) (*port, error) {
+	const patience = 30 * time.Second // a service may start before its devices are there
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		path, err := findPort(name)
+		if err == nil {
+			// Non-blocking matters: a blocking write spins in the kernel until the host has taken the buffer.
+			f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+			if err == nil {
+				return &port{f}, nil
+			}
+			if !errors.Is(err, os.ErrNotExist) {
+				return nil, err
+			}
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("no virtio-serial port %s after %v: was this VM made by grange?", name, patience)
+		}
+	}
+}
+
+func findPort(name string) (string, error) {
+	paths, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err == nil && strings.TrimSpace(string(text)) == name {
+			return "/dev/" + filepath.Base(filepath.Dir(path)), nil
+		}
+	}
+	return "", os.ErrNotExist
+}
+
+// Read waits for bytes. The kernel says "end of file" while no host is connected.
+func (p *port) Read(b []byte) (int, error) {
+	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
+		n, err := p.file.Read(b)
+		if n > 0 || err != nil && err != io.EOF {
+			return n, err
+		}
+		time.Sleep(wait)
+	}
+}
+
+// Write waits while no host is connected.
+func (p *port) Write(b []byte) (int, error) { return p.file.Write(b) }
