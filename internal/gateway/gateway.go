@@ -1,0 +1,122 @@
+// Package gateway brings directories of the host into VMs. It answers a guest kernel's file requests (the FUSE protocol)
+// over any byte stream, in the process and with the rights of whoever calls Serve: for a job that is `grange exec`, so a VM
+// can do to the host's files what its caller could do, and nothing else.
+package gateway
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+const (
+	maxData    = 128 << 10 // bytes of one read or write
+	maxMessage = maxData + 4096
+	headSize   = 40 // struct fuse_in_header
+	parallel   = 8  // requests answered at the same time
+)
+
+// Serve answers file requests for dir until stream ends; it returns io.EOF then. With readOnly, nothing below dir changes.
+func Serve(stream io.ReadWriter, dir string, readOnly bool) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	raw, err := fileSystem(dir, readOnly)
+	if err != nil {
+		return err
+	}
+	s := &server{stream: stream, protocol: fuse.NewProtocolServer(raw, &fuse.MountOptions{
+		MaxWrite: maxData,
+		Logger:   log.New(io.Discard, "", 0),
+	})}
+	return s.run()
+}
+
+func fileSystem(dir string, readOnly bool) (fuse.RawFileSystem, error) {
+	root, err := fs.NewLoopbackRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	fresh := time.Second // as with NFS: how long a guest may believe what it was told
+	raw := fs.NewNodeFS(root, &fs.Options{EntryTimeout: &fresh, AttrTimeout: &fresh, NullPermissions: true})
+	if readOnly {
+		raw = reader{raw}
+	}
+	return raw, nil
+}
+
+type server struct {
+	stream   io.ReadWriter
+	protocol *fuse.ProtocolServer
+	write    sync.Mutex
+	busy     sync.WaitGroup
+}
+
+func (s *server) run() error {
+	defer s.busy.Wait()
+	free := make(chan *exchange, parallel)
+	for range parallel {
+		free <- &exchange{request: make([]byte, maxMessage), answer: make([]byte, maxMessage)}
+	}
+	for {
+		x := <-free
+		if err := x.receive(s.stream); err != nil {
+			return err
+		}
+		s.busy.Go(func() {
+			s.reply(x)
+			free <- x
+		})
+	}
+}
+
+func (s *server) reply(x *exchange) {
+	n, status := s.protocol.HandleRequest([][]byte{x.request[:x.length]}, [][]byte{x.answer})
+	if !status.Ok() {
+		n = x.refuse(status)
+	}
+	if n == 0 {
+		return // the kernel waits for no answer
+	}
+	s.write.Lock()
+	defer s.write.Unlock()
+	s.stream.Write(x.answer[:n]) // when the stream has ended, receive says so
+}
+
+// exchange is one request and room for its answer.
+type exchange struct {
+	request, answer []byte
+	length          int
+}
+
+func (x *exchange) receive(r io.Reader) error {
+	if _, err := io.ReadFull(r, x.request[:4]); err != nil {
+		return err
+	}
+	x.length = int(binary.LittleEndian.Uint32(x.request))
+	if x.length < headSize || x.length > maxMessage {
+		return fmt.Errorf("the guest sent a file request of %d bytes", x.length)
+	}
+	_, err := io.ReadFull(r, x.request[4:x.length])
+	return err
+}
+
+// refuse makes an answer that holds nothing but the error (struct fuse_out_header).
+func (x *exchange) refuse(status fuse.Status) int {
+	const outHeadSize = 16
+	binary.LittleEndian.PutUint32(x.answer, outHeadSize)
+	binary.LittleEndian.PutUint32(x.answer[4:], uint32(-int32(status)))
+	copy(x.answer[8:outHeadSize], x.request[8:16]) // the request's number
+	return outHeadSize
+}
