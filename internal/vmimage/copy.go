@@ -1,0 +1,146 @@
+package vmimage
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+const (
+	seekData = 3          // SEEK_DATA of lseek(2)
+	seekHole = 4          // SEEK_HOLE
+	ficlone  = 0x40049409 // FICLONE of ioctl_ficlone(2)
+
+	copyBlock = 1 << 20
+	zeroBlock = 64 << 10 // holes are made in multiples of this
+)
+
+// copySparse copies from to to (empty) and returns the digest of all bytes, holes included. Where the file system can, blocks
+// are shared; where it cannot, holes stay holes and blocks of zeros become holes. progress may be nil; it is told the bytes
+// read so far.
+func copySparse(ctx context.Context, to, from *os.File, size int64, progress func(done int64)) (sum []byte, err error) {
+	if progress == nil {
+		progress = func(int64) {}
+	}
+	// The clone is what gets read: the source may change meanwhile, and the digest must be that of the copy.
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, to.Fd(), ficlone, from.Fd())
+	cloned := errno == 0
+	if cloned {
+		if err := to.Truncate(size); err != nil {
+			return nil, err
+		}
+		from = to
+	}
+	h := sha256.New()
+	block, zeros := make([]byte, copyBlock), make([]byte, copyBlock)
+	hole := func(at, end int64) error {
+		for at < end {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n := min(end-at, copyBlock)
+			h.Write(zeros[:n])
+			at += n
+			progress(at)
+		}
+		return nil
+	}
+	for at := int64(0); at < size; {
+		data, err := from.Seek(at, seekData)
+		if errors.Is(err, syscall.ENXIO) {
+			data = size // nothing but a hole follows
+		} else if err != nil {
+			data = at // a file system without holes
+		}
+		data = min(data, size)
+		if err := hole(at, data); err != nil {
+			return nil, err
+		}
+		end := size
+		if e, err := from.Seek(data, seekHole); err == nil && e > data {
+			end = min(e, size)
+		}
+		for at = data; at < end; {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			n, err := from.ReadAt(block[:min(end-at, copyBlock)], at)
+			if n == 0 {
+				if errors.Is(err, io.EOF) {
+					err = badImage("the file became shorter while it was read", "import it when nothing writes to it any more", nil)
+				}
+				return nil, err
+			}
+			h.Write(block[:n])
+			if !cloned {
+				if err := writeSparse(to, block[:n], at, zeros); err != nil {
+					return nil, err
+				}
+			}
+			at += int64(n)
+			progress(at)
+		}
+	}
+	if !cloned {
+		err = to.Truncate(size)
+	}
+	return h.Sum(nil), err
+}
+
+// writeSparse writes b at the offset and leaves out blocks of zeros.
+func writeSparse(to *os.File, b []byte, at int64, zeros []byte) error {
+	for len(b) > 0 {
+		n := min(len(b), zeroBlock)
+		if !bytes.Equal(b[:n], zeros[:n]) {
+			if _, err := to.WriteAt(b[:n], at); err != nil {
+				return err
+			}
+		}
+		b, at = b[n:], at+int64(n)
+	}
+	return nil
+}
+
+// copyFile adds a copy of from to the draft.
+func (d *draft) copyFile(ctx context.Context, name string, from *os.File, size int64, progress func(done int64)) error {
+	to, err := d.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return writeError(d.store.dir, err)
+	}
+	defer to.Close()
+	free, err := freeSpace(d.store.dir)
+	if info, statErr := from.Stat(); err == nil && statErr == nil {
+		// A clone needs no space, so only a copy that surely cannot fit is refused early.
+		if s, ok := info.Sys().(*syscall.Stat_t); ok && !sameDevice(to, s) && farm.Bytes(s.Blocks)*512 > free {
+			return writeError(d.store.dir, syscall.ENOSPC)
+		}
+	}
+	sum, err := copySparse(ctx, to, from, size, progress)
+	if err != nil {
+		return writeError(d.store.dir, err)
+	}
+	return d.finish(to, name, size, sum)
+}
+
+func sameDevice(f *os.File, s *syscall.Stat_t) bool {
+	info, err := f.Stat()
+	if err != nil {
+		return true
+	}
+	own, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || own.Dev == s.Dev
+}
+
+func freeSpace(dir string) (farm.Bytes, error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return farm.Bytes(s.Bavail) * farm.Bytes(s.Bsize), nil
+}
