@@ -20,14 +20,32 @@ func (v *view) layout() (layout, bool) {
 		return l, true
 	}
 	for k := 2; k <= min(len(v.nodes), v.req.VCPUs, v.units); k++ {
-		if l, ok := v.even(k); ok {
-			return l, true
-		}
-		if l, ok := v.uneven(k); ok {
+		if l, ok := v.split(k); ok {
 			return l, true
 		}
 	}
 	return nil, false
+}
+
+// split spreads the VM over k nodes: evenly in whole cores, or evenly in vCPUs, or as evenly as the room allows.
+func (v *view) split(k int) (layout, bool) {
+	if v.smt > 1 && v.req.VCPUs%v.smt == 0 && v.req.VCPUs/v.smt >= k {
+		if l, ok := v.even(k, v.smt); ok && l.loose() == 0 {
+			return l, true
+		}
+	}
+	if l, ok := v.even(k, 1); ok {
+		return l, true
+	}
+	return v.uneven(k)
+}
+
+func (l layout) loose() int {
+	sum := 0
+	for _, c := range l {
+		sum += c.pick.loose
+	}
+	return sum
 }
 
 // single places the VM on one node: where it disturbs the fewest cores and caches, and then where least is left.

@@ -22,13 +22,13 @@ func (c choice) better(o choice) bool {
 		cmp.Compare(c.left, o.left), slices.Compare(c.nodes, o.nodes)) < 0
 }
 
-// even splits over k nodes so that vCPUs, and memory units, differ by one at most. The cells are nested (a larger one has no
+// even splits over k nodes so that vCPUs differ by step at most, and memory by one unit. The cells are nested (a larger one has no
 // less of either), so each node is described by how many of the smallest it could hold any of, and a set of nodes fits when the
 // j-th weakest of it could hold j+1 of them.
-func (v *view) even(k int) (layout, bool) {
+func (v *view) even(k, step int) (layout, bool) {
 	sizes := make([]size, k) // smallest first
 	for i := range sizes {
-		sizes[i] = size{vcpus: (v.req.VCPUs + i) / k, units: (v.units + i) / k}
+		sizes[i] = size{vcpus: (v.req.VCPUs/step + i) / k * step, units: (v.units + i) / k}
 	}
 	rank := make([]int, len(v.nodes)) // how many of sizes fit
 	able := 0
@@ -206,7 +206,7 @@ func (v *view) greedySets(k int, try func(set []int)) {
 	}
 }
 
-// shares cuts the VM over the nodes of set, or gives nil where it does not fit.
+// shares cuts the VM over the nodes of set, in whole cores where that can be, or gives nil where it does not fit.
 func (v *view) shares(set []int) []size {
 	threads, units, one := make([]int, len(set)), make([]int, len(set)), make([]int, len(set))
 	for i, n := range set {
@@ -217,7 +217,10 @@ func (v *view) shares(set []int) []size {
 		}
 		units[i] /= sharing
 	}
-	vcpus := share(v.req.VCPUs, one, threads)
+	vcpus := shareCores(v.req.VCPUs, v.smt, one, threads)
+	if vcpus == nil {
+		vcpus = share(v.req.VCPUs, one, threads)
+	}
 	if vcpus == nil {
 		return nil
 	}
@@ -230,6 +233,22 @@ func (v *view) shares(set []int) []size {
 		sizes[i] = size{vcpus: vcpus[i], units: memory[i]}
 	}
 	return sizes
+}
+
+// shareCores is share in steps of smt vCPUs.
+func shareCores(total, smt int, weights, caps []int) []int {
+	if total%smt != 0 {
+		return nil
+	}
+	cores := slices.Clone(caps)
+	for i := range cores {
+		cores[i] /= smt
+	}
+	parts := share(total/smt, weights, cores)
+	for i := range parts {
+		parts[i] *= smt
+	}
+	return parts
 }
 
 // share cuts total into parts of at least one and at most caps, in proportion to weights as far as caps allow. It gives nil

@@ -13,6 +13,7 @@ type view struct {
 	req   Request
 	unit  farm.Bytes // memory is counted in these
 	units int        // wanted
+	smt   int        // threads of the largest whole core; at least 1
 	nodes []nodeView // nodes with CPUs, in order of ID
 }
 
@@ -40,23 +41,33 @@ type group struct {
 }
 
 func newView(room Room, req Request) *view {
-	v := &view{room: room, req: req, unit: req.unit()}
+	v := &view{room: room, req: req, unit: req.unit(), smt: 1}
 	v.units = int(req.Memory / v.unit)
-	t := room.Topology
-	at := make(map[int]int, len(t.Nodes)) // node ID → index into v.nodes
-	for i, n := range t.Nodes {
-		if !n.CPUs.Empty() {
-			at[n.ID] = len(v.nodes)
-			v.nodes = append(v.nodes, nodeView{index: i, id: n.ID})
-		}
-	}
-	v.addCores(at)
+	v.addCores(v.addNodes())
 	for i := range v.nodes {
 		n := &v.nodes[i]
 		n.group()
 		n.memory, n.units = v.memoryFor(n.index)
 	}
 	return v
+}
+
+// addNodes makes an entry for every node with CPUs, and gives where each is, by node ID. A core knows its node best: emulated
+// hosts list a CPU in several nodes, or in none.
+func (v *view) addNodes() map[int]int {
+	t := v.room.Topology
+	hasCPUs := make(map[int]bool, len(t.Nodes))
+	for _, c := range t.Cores {
+		hasCPUs[c.Node] = true
+	}
+	at := make(map[int]int, len(t.Nodes))
+	for i, n := range t.Nodes {
+		if hasCPUs[n.ID] {
+			at[n.ID] = len(v.nodes)
+			v.nodes = append(v.nodes, nodeView{index: i, id: n.ID})
+		}
+	}
+	return at
 }
 
 func (v *view) addCores(at map[int]int) {
@@ -79,6 +90,9 @@ func (v *view) addCores(at map[int]int) {
 		core.whole = len(core.threads) == c.Threads.Len()
 		if first := core.threads[0]; first < len(cache) {
 			core.cache = cache[first] - 1
+		}
+		if core.whole {
+			v.smt = max(v.smt, len(core.threads))
 		}
 		n := &v.nodes[i]
 		n.cores = append(n.cores, core)
