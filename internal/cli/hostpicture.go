@@ -185,11 +185,14 @@ func (p *picture) socket(s farm.Socket) []string {
 // grid draws cores as columns and their threads as lines.
 func (p *picture) grid(cores []farm.Core) []string {
 	var out []string
-	edge := "┌┬┐"
 	for row := range slices.Chunk(cores, p.perRow) {
-		out = append(out, p.rule(edge, len(row)))
-		if len(row) < min(p.perRow, len(cores)) { // a last, shorter row hangs below a longer one
-			out[len(out)-1] = p.ruleAbove(len(row))
+		switch {
+		case len(out) == 0:
+			out = append(out, p.rule("┌┬┐", len(row)))
+		case len(row) < p.perRow:
+			out = append(out, p.ruleAbove(len(row)))
+		default:
+			out = append(out, p.rule("├┼┤", len(row)))
 		}
 		threads := 0
 		for _, c := range row {
@@ -202,7 +205,6 @@ func (p *picture) grid(cores []farm.Core) []string {
 			}
 			out = append(out, line)
 		}
-		edge = "├┼┤"
 	}
 	last := len(cores) % p.perRow
 	if last == 0 {
