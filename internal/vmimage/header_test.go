@@ -225,6 +225,7 @@ func TestReadHeaderOfRaw(t *testing.T) {
 	}
 }
 
+// Run with -fuzzminimizetime 10x: the default spends its first minutes on making inputs smaller.
 func FuzzReadHeader(f *testing.F) {
 	dir := f.TempDir()
 	qemuImg(f, dir, "create", "-f", "qcow2", "-o", "cluster_size=512", "a", "64K")
