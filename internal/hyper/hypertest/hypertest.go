@@ -1,0 +1,361 @@
+// Package hypertest is the contract of hyper.Hypervisor as tests. Every driver runs it; it knows none of them.
+package hypertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// patience bounds every wait; a slow shared machine emulates a firmware's boot in less.
+const patience = 60 * time.Second
+
+// Driver is what the suite needs of a hypervisor under test. All hypervisors that Open returns serve one host.
+type Driver struct {
+	Open func(t *testing.T) hyper.Hypervisor
+	// Machine describes a machine with a fresh ID that runs until it is stopped.
+	Machine func(t *testing.T) hyper.Machine
+	// Ending describes one that ends by itself soon after it is resumed.
+	Ending func(t *testing.T) hyper.Machine
+	// Refused describes one that passes Check and that the hypervisor cannot start.
+	Refused func(t *testing.T) hyper.Machine
+	// Kill ends the hypervisor's daemon without warning and returns what brings it back.
+	Kill func(t *testing.T) (restart func())
+}
+
+// Run runs the contract.
+func Run(t *testing.T, d Driver) {
+	for name, test := range map[string]func(*suite){
+		"life":              (*suite).life,
+		"same ID twice":     (*suite).twice,
+		"refused":           (*suite).refused,
+		"invalid":           (*suite).invalid,
+		"cancelled start":   (*suite).cancelled,
+		"gone":              (*suite).gone,
+		"observe":           (*suite).observe,
+		"ends by itself":    (*suite).ends,
+		"stop tells":        (*suite).stopTells,
+		"agent restarted":   (*suite).reopened,
+		"sweep keeps":       (*suite).sweep,
+		"daemon killed":     (*suite).daemon,
+		"stop without":      (*suite).stopWithout,
+		"many side by side": (*suite).many,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+			defer cancel()
+			s := &suite{T: t, d: d, ctx: ctx}
+			s.h = d.Open(t)
+			test(s)
+			for _, f := range s.list() {
+				t.Errorf("machine %s is left", f.ID)
+				s.must(s.h.Stop(ctx, f.ID))
+			}
+		})
+	}
+}
+
+type suite struct {
+	*testing.T
+	d   Driver
+	h   hyper.Hypervisor
+	ctx context.Context
+}
+
+func (s *suite) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *suite) wantKind(err error, want farm.Kind) {
+	s.Helper()
+	var e *farm.Error
+	if !errors.As(err, &e) || e.Kind != want {
+		s.Errorf("got error %v, want one of kind %q", err, want)
+	}
+}
+
+func (s *suite) start(m hyper.Machine) {
+	s.Helper()
+	applied, err := s.h.Start(s.ctx, m)
+	s.must(err)
+	if applied.Accelerator == "" || applied.CPUMode == "" {
+		s.Errorf("Start says %+v, not what it applied", applied)
+	}
+}
+
+func (s *suite) list() []hyper.Found {
+	s.Helper()
+	found, err := s.h.List(s.ctx)
+	s.must(err)
+	return found
+}
+
+func (s *suite) state(m hyper.Machine) hyper.State {
+	s.Helper()
+	for _, f := range s.list() {
+		if f.ID == m.ID {
+			if f.Name != m.Name || !bytes.Equal(f.Metadata, m.Metadata) {
+				s.Errorf("List says name %q and metadata %q, want %q and %q", f.Name, f.Metadata, m.Name, m.Metadata)
+			}
+			return f.State
+		}
+	}
+	return hyper.Gone
+}
+
+func (s *suite) wantState(m hyper.Machine, want hyper.State) {
+	s.Helper()
+	if got := s.state(m); got != want {
+		s.Errorf("machine is %s, want %s", got, want)
+	}
+}
+
+func (s *suite) event(events <-chan hyper.Event, id string) {
+	s.Helper()
+	limit := time.After(patience)
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				s.Fatal("events ended early")
+			}
+			if e.ID == id {
+				if e.Reason == "" {
+					s.Error("the event gives no reason")
+				}
+				return
+			}
+		case <-limit:
+			s.Fatalf("no event for machine %s", id)
+		}
+	}
+}
+
+// until asks again and again: the only thing that a daemon which comes back leaves us.
+func (s *suite) until(what string, done func() bool) {
+	s.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.After(patience); !done(); {
+		select {
+		case <-tick.C:
+		case <-limit:
+			s.Fatalf("%s: not after %s", what, patience)
+		}
+	}
+}
+
+func (s *suite) life() {
+	m := s.d.Machine(s.T)
+	m.Metadata = []byte("{\"job\": \"<&]]>\"}\x00\xff")
+	s.start(m)
+	s.wantState(m, hyper.Paused)
+	s.must(s.h.Resume(s.ctx, m.ID))
+	s.wantState(m, hyper.Running)
+	s.must(s.h.Suspend(s.ctx, m.ID))
+	s.wantState(m, hyper.Paused)
+	s.must(s.h.Resume(s.ctx, m.ID))
+	s.wantState(m, hyper.Running)
+	s.must(s.h.Stop(s.ctx, m.ID))
+	s.wantState(m, hyper.Gone)
+	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+func (s *suite) twice() {
+	m := s.d.Machine(s.T)
+	s.start(m)
+	_, err := s.h.Start(s.ctx, m)
+	s.wantKind(err, farm.Conflict)
+	s.wantState(m, hyper.Paused)
+	s.must(s.h.Stop(s.ctx, m.ID))
+	s.start(m) // free again
+	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+func (s *suite) refused() {
+	m := s.d.Refused(s.T)
+	if _, err := s.h.Start(s.ctx, m); err == nil {
+		s.Error("a machine that cannot start started")
+	}
+	s.wantState(m, hyper.Gone)
+	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+func (s *suite) invalid() {
+	for name, spoil := range map[string]func(*hyper.Machine){
+		"no vCPUs":       func(m *hyper.Machine) { m.Plan.VCPUs = nil },
+		"no memory":      func(m *hyper.Machine) { m.Plan.Cells = nil },
+		"odd topology":   func(m *hyper.Machine) { m.Plan.Guest.Cores += 3 },
+		"nothing boots":  func(m *hyper.Machine) { m.Boot, m.Disks = hyper.Boot{}, nil },
+		"unknown format": func(m *hyper.Machine) { m.Disks = []hyper.Disk{{Path: "/nowhere", Format: "vmdk"}} },
+	} {
+		m := s.d.Machine(s.T)
+		spoil(&m)
+		_, err := s.h.Start(s.ctx, m)
+		if s.Log(name, ":", err); err == nil {
+			s.must(s.h.Stop(s.ctx, m.ID))
+		}
+		s.wantKind(err, farm.Invalid)
+	}
+}
+
+func (s *suite) cancelled() {
+	for _, after := range []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond} {
+		m := s.d.Machine(s.T)
+		ctx, cancel := context.WithTimeout(s.ctx, after)
+		_, err := s.h.Start(ctx, m)
+		cancel()
+		if err == nil { // it was faster
+			s.must(s.h.Stop(s.ctx, m.ID))
+		}
+		s.wantState(m, hyper.Gone)
+	}
+}
+
+func (s *suite) gone() {
+	m := s.d.Machine(s.T)
+	s.wantKind(s.h.Resume(s.ctx, m.ID), farm.NotFound)
+	s.wantKind(s.h.Suspend(s.ctx, m.ID), farm.NotFound)
+	_, err := s.h.Observe(s.ctx, m.ID)
+	s.wantKind(err, farm.NotFound)
+	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+func (s *suite) observe() {
+	m := s.d.Machine(s.T)
+	s.start(m)
+	o, err := s.h.Observe(s.ctx, m.ID)
+	s.must(err)
+	if diff := cmp.Diff(m.Plan.VCPUs, o.VCPUs); diff != "" {
+		s.Errorf("vCPU pins (-want +got):\n%s", diff)
+	}
+	if !o.Emulator.Equal(m.Plan.Emulator) {
+		s.Errorf("emulator runs on %s, want %s", o.Emulator, m.Plan.Emulator)
+	}
+	if diff := cmp.Diff([]int{m.Plan.Cells[0].Node}, o.Nodes); diff != "" {
+		s.Errorf("memory nodes (-want +got):\n%s", diff)
+	}
+	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+func (s *suite) ends() {
+	events := s.h.Events(s.ctx)
+	m := s.d.Ending(s.T)
+	s.start(m)
+	s.wantState(m, hyper.Paused) // it would have ended, had it run
+	s.must(s.h.Resume(s.ctx, m.ID))
+	s.event(events, m.ID)
+	s.wantState(m, hyper.Gone)
+	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+func (s *suite) stopTells() {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	events := s.h.Events(ctx)
+	m := s.d.Machine(s.T)
+	s.start(m)
+	s.must(s.h.Stop(s.ctx, m.ID))
+	s.event(events, m.ID)
+	cancel()
+	for range events { // closed when ctx ends
+	}
+}
+
+func (s *suite) reopened() {
+	m := s.d.Machine(s.T)
+	s.start(m)
+	s.must(s.h.Resume(s.ctx, m.ID))
+	s.h = s.d.Open(s.T)
+	s.wantState(m, hyper.Running)
+	_, err := s.h.Observe(s.ctx, m.ID)
+	s.must(err)
+	s.must(s.h.Suspend(s.ctx, m.ID))
+	s.wantState(m, hyper.Paused)
+	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+func (s *suite) sweep() {
+	a, b := s.d.Machine(s.T), s.d.Machine(s.T)
+	s.start(a)
+	s.start(b)
+	s.must(s.h.Resume(s.ctx, b.ID))
+	s.must(s.h.Sweep(s.ctx))
+	s.must(s.d.Open(s.T).Sweep(s.ctx)) // nor does an agent that remembers nothing
+	s.wantState(a, hyper.Paused)
+	s.wantState(b, hyper.Running)
+	s.must(s.h.Stop(s.ctx, a.ID))
+	s.must(s.h.Stop(s.ctx, b.ID))
+}
+
+func (s *suite) daemon() {
+	events := s.h.Events(s.ctx)
+	m := s.d.Machine(s.T)
+	s.start(m)
+	s.must(s.h.Resume(s.ctx, m.ID))
+	restart := s.d.Kill(s.T)
+	_, err := s.h.List(s.ctx)
+	s.wantKind(err, farm.Unavailable)
+	s.wantKind(s.h.Suspend(s.ctx, m.ID), farm.Unavailable)
+	s.wantKind(s.h.Sweep(s.ctx), farm.Unavailable)
+	_, err = s.h.Start(s.ctx, s.d.Machine(s.T))
+	s.wantKind(err, farm.Unavailable)
+	if _, err := s.h.Observe(s.ctx, m.ID); err != nil {
+		s.wantKind(err, farm.Unavailable)
+	}
+	restart()
+	s.until("the daemon answers", func() bool { _, err := s.h.List(s.ctx); return err == nil })
+	s.until("the machine is found again", func() bool { return s.state(m) == hyper.Running })
+	s.must(s.h.Sweep(s.ctx))
+	s.must(s.h.Suspend(s.ctx, m.ID))
+	s.wantState(m, hyper.Paused)
+	s.must(s.h.Stop(s.ctx, m.ID))
+	s.event(events, m.ID)
+}
+
+func (s *suite) stopWithout() {
+	m := s.d.Machine(s.T)
+	s.start(m)
+	s.must(s.h.Resume(s.ctx, m.ID))
+	restart := s.d.Kill(s.T)
+	s.must(s.h.Stop(s.ctx, m.ID))
+	restart()
+	s.until("the daemon answers", func() bool { _, err := s.h.List(s.ctx); return err == nil })
+	s.wantState(m, hyper.Gone)
+}
+
+func (s *suite) many() {
+	const n = 4
+	var machines []hyper.Machine
+	errs := make(chan error, n)
+	for range n {
+		m := s.d.Machine(s.T)
+		machines = append(machines, m)
+		go func() {
+			_, err := s.h.Start(s.ctx, m)
+			errs <- err
+		}()
+	}
+	for range n {
+		s.must(<-errs)
+	}
+	if got := len(s.list()); got != n {
+		s.Errorf("List has %d machines, want %d", got, n)
+	}
+	for _, m := range machines {
+		go func() { errs <- s.h.Stop(s.ctx, m.ID) }()
+	}
+	for range n {
+		s.must(<-errs)
+	}
+}

@@ -1,0 +1,145 @@
+package libvirt
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	rpc "github.com/digitalocean/go-libvirt"
+
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// watcher holds what one reader of Events has not read yet: at most one event for each machine, so a slow reader costs nothing.
+type watcher struct {
+	order  []string
+	reason map[string]string
+	wake   chan struct{}
+}
+
+// published takes one event from libvirt. It never blocks, for a slow reader stops the whole connection.
+func (l *Libvirt) published(e rpc.DomainEventLifecycleMsg) {
+	if !strings.HasPrefix(e.Dom.Name, namePrefix) {
+		return
+	}
+	var reason string
+	switch rpc.DomainEventType(e.Event) {
+	case rpc.DomainEventStopped:
+		reason = stopReason(e.Detail)
+	case rpc.DomainEventCrashed:
+		reason = "the guest crashed"
+	default:
+		return
+	}
+	id := formatUUID(e.Dom.UUID)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := range l.watchers {
+		if _, ok := w.reason[id]; !ok {
+			w.order = append(w.order, id)
+		}
+		w.reason[id] = reason
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func stopReason(detail int32) string {
+	switch rpc.DomainEventStoppedDetailType(detail) {
+	case rpc.DomainEventStoppedShutdown:
+		return "the guest powered off"
+	case rpc.DomainEventStoppedDestroyed:
+		return "it was stopped"
+	case rpc.DomainEventStoppedCrashed:
+		return "the guest crashed"
+	case rpc.DomainEventStoppedFailed:
+		return "its QEMU process failed or was killed"
+	}
+	return "it ended"
+}
+
+// Events keeps the connection alive, with a growing pause between attempts, for as long as ctx lasts. The channel is closed
+// when ctx ends or the hypervisor is closed.
+func (l *Libvirt) Events(ctx context.Context) <-chan hyper.Event {
+	w := &watcher{reason: map[string]string{}, wake: make(chan struct{}, 1)}
+	l.mu.Lock()
+	l.watchers[w] = struct{}{}
+	l.mu.Unlock()
+	out := make(chan hyper.Event)
+	l.running.Add(2)
+	go func() {
+		defer l.running.Done()
+		l.stayConnected(ctx)
+	}()
+	go func() {
+		defer l.running.Done()
+		defer close(out)
+		defer func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			delete(l.watchers, w)
+		}()
+		for {
+			e, ok := l.next(w)
+			if !ok {
+				select {
+				case <-w.wake:
+				case <-ctx.Done():
+					return
+				case <-l.closing:
+					return
+				}
+				continue
+			}
+			select {
+			case out <- e:
+			case <-ctx.Done():
+				return
+			case <-l.closing:
+				return
+			}
+		}
+	}()
+	return out
+}
+
+func (l *Libvirt) next(w *watcher) (hyper.Event, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(w.order) == 0 {
+		return hyper.Event{}, false
+	}
+	id := w.order[0]
+	e := hyper.Event{ID: id, Reason: w.reason[id]}
+	w.order = w.order[1:]
+	delete(w.reason, id)
+	return e, true
+}
+
+func (l *Libvirt) stayConnected(ctx context.Context) {
+	const first, last = 50 * time.Millisecond, 2 * time.Second
+	pause := first
+	for {
+		s, err := l.session(ctx)
+		lost := make(<-chan struct{})
+		timer := time.NewTimer(pause)
+		if err == nil {
+			lost, pause = s.ended, first
+			timer.Stop()
+		} else if pause *= 2; pause > last {
+			pause = last
+		}
+		select {
+		case <-lost:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-l.closing:
+			timer.Stop()
+			return
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package libvirt_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/hyper/hypertest"
+	"github.com/grange-project/grange/internal/hyper/libvirt"
+)
+
+// private is a libvirtd of this test's own.
+type private struct {
+	script, dir string
+	runs        string // holds the machines' sockets
+	images      string // readable by QEMU's user
+}
+
+func startLibvirtd(t *testing.T) *private {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("skip libvirt: libvirtd in a mount namespace needs root")
+	}
+	for _, tool := range []string{"libvirtd", "virsh", "qemu-system-x86_64"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("skip libvirt: %s is not installed", tool)
+		}
+	}
+	script, err := filepath.Abs("../../../scripts/private-libvirtd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not t.TempDir: its name can be too long for a unix socket, and QEMU's user may not enter it.
+	top, err := os.MkdirTemp("", "lv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &private{script: script, dir: filepath.Join(top, "d"), runs: filepath.Join(top, "run"), images: filepath.Join(top, "img")}
+	for _, dir := range []string{p.runs, p.images} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(top, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.do(t, "down", "--all")
+		if t.Failed() {
+			log, _ := os.ReadFile(filepath.Join(p.dir, "log/libvirtd.log"))
+			t.Logf("libvirtd.log:\n%s", log)
+		}
+		if err := os.RemoveAll(top); err != nil {
+			t.Error(err)
+		}
+	})
+	p.do(t, "up")
+	return p
+}
+
+func (p *private) do(t *testing.T, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, p.script, append(args, p.dir)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("private-libvirtd %v: %v\n%s", args, err, out)
+	}
+}
+
+func (p *private) open(t *testing.T) *libvirt.Libvirt {
+	t.Helper()
+	h, err := libvirt.New(libvirt.Config{
+		Socket: filepath.Join(p.dir, "run/libvirt-sock"), RunDir: p.runs, Accelerator: libvirt.TCG, WhyTCG: "tests do without",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+// kill ends libvirtd as a crash would.
+func (p *private) kill(t *testing.T) (restart func()) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.dir, "libvirtd.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	return func() { p.do(t, "up") }
+}
+
+// Boot sectors do instead of a kernel: they show what the machine does within the firmware's tenth of a second.
+var (
+	// sleeps: sti; again: hlt; jmp again
+	sleeps = []byte{0xfb, 0xf4, 0xeb, 0xfd}
+	// powersOff: mov dx, 0x604 (PM1a control of a pc); mov ax, 0x2000 (sleep, type S5); out dx, ax; then as above
+	powersOff = []byte{0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, 0xfb, 0xf4, 0xeb, 0xfd}
+)
+
+func (p *private) machine(t *testing.T, code []byte) hyper.Machine {
+	t.Helper()
+	id := newID()
+	sector := make([]byte, 1<<20)
+	copy(sector, code)
+	sector[510], sector[511] = 0x55, 0xaa
+	disk := filepath.Join(p.images, id+".raw")
+	if err := os.WriteFile(disk, sector, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(p.runs, id)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return hyper.Machine{
+		ID: id, Name: "grange-" + id[:8],
+		Plan: farm.Plan{
+			VCPUs:    []farm.CPUSet{farm.NewCPUSet(1), farm.NewCPUSet(0)},
+			Emulator: farm.NewCPUSet(0),
+			IOThread: farm.NewCPUSet(1),
+			Guest:    farm.GuestTopology{Sockets: 1, Cores: 2, Threads: 1},
+			Cells:    []farm.Cell{{VCPUs: farm.NewCPUSet(0, 1), Memory: 64 * farm.MiB, Node: 0}},
+		},
+		Disks:    []hyper.Disk{{Serial: "root", Path: disk, Format: "raw", ReadOnly: true}},
+		Ports:    []hyper.Port{{Name: "grange.control", Path: filepath.Join(dir, "control")}},
+		Console:  filepath.Join(dir, "console"),
+		Metadata: []byte(`{"vm":"` + id + `"}`),
+	}
+}
+
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+func TestContract(t *testing.T) {
+	p := startLibvirtd(t)
+	hypertest.Run(t, hypertest.Driver{
+		Open:    func(t *testing.T) hyper.Hypervisor { return p.open(t) },
+		Machine: func(t *testing.T) hyper.Machine { return p.machine(t, sleeps) },
+		Ending:  func(t *testing.T) hyper.Machine { return p.machine(t, powersOff) },
+		Refused: func(t *testing.T) hyper.Machine {
+			m := p.machine(t, sleeps)
+			m.Disks[0].Path += ".missing"
+			return m
+		},
+		Kill: p.kill,
+	})
+}
