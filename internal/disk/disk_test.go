@@ -1,0 +1,264 @@
+package disk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func testPool(t *testing.T, opts Options) *Pool {
+	t.Helper()
+	p, err := Open(filepath.Join(t.TempDir(), "disks"), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+var keepOwner = Options{UID: -1, GID: -1}
+
+func tool(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+func wantCode(t *testing.T, err error, code farm.Code) {
+	t.Helper()
+	var e *farm.Error
+	if !errors.As(err, &e) || e.Code != code || e.Hint == "" {
+		t.Fatalf("error %v, want code %s and a hint", err, code)
+	}
+}
+
+func wantEmpty(t *testing.T, p *Pool) {
+	t.Helper()
+	if vms, err := p.List(); err != nil || len(vms) != 0 {
+		t.Error("left:", vms, err)
+	}
+}
+
+func TestOverlay(t *testing.T) {
+	p := testPool(t, keepOwner)
+	raw := filepath.Join(t.TempDir(), "base, with: odd name.raw")
+	content := bytes.Repeat([]byte("grange"), 1<<18)
+	if err := os.WriteFile(raw, content, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	qcow := filepath.Join(filepath.Dir(raw), "base.qcow2")
+	tool(t, "/usr/bin/qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, qcow)
+	for vm, base := range map[string]Base{"vm-1": {raw, "raw", farm.Bytes(len(content))}, "vm-2": {qcow, "qcow2", farm.Bytes(len(content))}} {
+		file, err := p.Overlay(t.Context(), vm, base, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tool(t, "/usr/bin/qemu-img", "check", "-q", "-f", "qcow2", file)
+		info := tool(t, "/usr/bin/qemu-img", "info", "-f", "qcow2", "--output=json", file)
+		if !strings.Contains(info, `"backing-filename-format": "`+base.Format) || !strings.Contains(info, "full-backing-filename") {
+			t.Error(info)
+		}
+		copied := filepath.Join(t.TempDir(), "copy")
+		tool(t, "/usr/bin/qemu-img", "convert", "-f", "qcow2", "-O", "raw", file, copied)
+		if got, err := os.ReadFile(copied); err != nil || !bytes.HasPrefix(got, content) {
+			t.Error("the overlay does not show the base", err)
+		}
+		// A disk in use is never made anew.
+		if _, err := p.Overlay(t.Context(), vm, base, 0, 0); err == nil {
+			t.Error("made twice")
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Error("the second call removed the disk of the first:", err)
+		}
+		if err := p.Remove(vm); err != nil {
+			t.Error(err)
+		}
+	}
+	wantEmpty(t, p)
+	file, err := p.Overlay(t.Context(), "big", Base{raw, "raw", farm.Bytes(len(content))}, 10*farm.GiB, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := tool(t, "/usr/bin/qemu-img", "info", "-f", "qcow2", file); !strings.Contains(info, "10737418240 bytes") {
+		t.Error(info)
+	}
+	_, err = p.Overlay(t.Context(), "small", Base{raw, "raw", farm.Bytes(len(content))}, farm.MiB, 0)
+	wantCode(t, err, farm.CodeTooBig)
+}
+
+func TestOverlayRefuses(t *testing.T) {
+	p := testPool(t, keepOwner)
+	for _, base := range []Base{{"/x", "", 1}, {"/x", "vmdk", 1}, {"x", "raw", 1}, {"/nonexistent", "raw", 1 << 20}} {
+		if _, err := p.Overlay(t.Context(), "vm", base, 0, 0); err == nil {
+			t.Errorf("%+v: no error", base)
+		}
+	}
+	for _, vm := range []string{"", ".", "..", "a/b", "../x", "-x", strings.Repeat("x", 65)} {
+		if _, err := p.Scratch(t.Context(), vm, farm.GiB); err == nil {
+			t.Errorf("%q: no error", vm)
+		}
+		if err := p.Remove(vm); err == nil {
+			t.Errorf("%q: removed", vm)
+		}
+	}
+	wantEmpty(t, p)
+}
+
+func TestScratch(t *testing.T) {
+	p := testPool(t, keepOwner)
+	for _, size := range []farm.Bytes{16 * farm.MiB, 3*farm.GiB + 17} {
+		file, err := p.Scratch(t.Context(), "vm", size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(file)
+		if err != nil || farm.Bytes(info.Size()) != size&^4095 || info.Mode().Perm() != 0o600 {
+			t.Error(info, err)
+		}
+		if used := info.Sys().(*syscall.Stat_t).Blocks * 512; used > 1<<20 {
+			t.Errorf("an empty disk takes %d bytes", used)
+		}
+		tool(t, "/usr/sbin/e2fsck", "-f", "-n", file)
+		head := tool(t, "/usr/sbin/dumpe2fs", "-h", file)
+		if strings.Contains(head, "has_journal") || !strings.Contains(head, "Filesystem volume name:   "+ScratchLabel) {
+			t.Error(head)
+		}
+		if err := p.Remove("vm"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, size := range []farm.Bytes{0, farm.MiB, 17 * farm.TiB} {
+		_, err := p.Scratch(t.Context(), "vm", size)
+		wantCode(t, err, farm.CodeBadSize)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.Scratch(ctx, "vm", farm.GiB); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	wantEmpty(t, p)
+}
+
+func TestFreeCountsPromises(t *testing.T) {
+	p := testPool(t, keepOwner)
+	before, err := p.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := before / 2 &^ 4095
+	if _, err := p.Scratch(t.Context(), "one", size); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Scratch(t.Context(), "two", size+farm.GiB)
+	wantCode(t, err, farm.CodeDiskFull)
+	p.opts.Overcommit = true
+	if _, err := p.Scratch(t.Context(), "two", size); err != nil {
+		t.Error(err)
+	}
+	p.opts.Reserve = before
+	_, err = p.Scratch(t.Context(), "three", farm.GiB)
+	wantCode(t, err, farm.CodeDiskFull)
+	if vms, err := p.List(); err != nil || len(vms) != 2 {
+		t.Error(vms, err)
+	}
+}
+
+func TestOwner(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("giving files away needs root")
+	}
+	p := testPool(t, Options{UID: 64055, GID: 107})
+	file, err := p.Scratch(t.Context(), "vm", farm.GiB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]uint32{file: 64055, filepath.Dir(file): 0} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := info.Sys().(*syscall.Stat_t); s.Uid != want || s.Gid != 107 {
+			t.Errorf("%s belongs to %d:%d", path, s.Uid, s.Gid)
+		}
+	}
+}
+
+func TestDiskFull(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skip(err)
+	}
+	defer syscall.Unmount(dir, 0)
+	p, err := Open(dir, Options{UID: -1, GID: -1, Overcommit: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_, err = p.Scratch(t.Context(), "vm", farm.GiB)
+	wantCode(t, err, farm.CodeDiskFull)
+	base := filepath.Join(t.TempDir(), "base")
+	if err := os.WriteFile(base, make([]byte, 1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Overlay(t.Context(), "vm", Base{base, "raw", farm.MiB}, 2*farm.TiB, 0)
+	wantCode(t, err, farm.CodeDiskFull)
+	wantEmpty(t, p)
+}
+
+// TestDiskFullInTheMiddle lets the guard pass and the tool run out of space.
+func TestDiskFullInTheMiddle(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=32k"); err != nil {
+		t.Skip(err)
+	}
+	defer syscall.Unmount(dir, 0)
+	p, err := Open(dir, keepOwner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_, err = p.make(t.Context(), "vm", scratchFile, 0, func(file string) error {
+		if err := os.Truncate(file, 16<<30); err != nil {
+			return err
+		}
+		return run(t.Context(), "e2fsprogs", "/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", file)
+	})
+	wantCode(t, err, farm.CodeDiskFull)
+	wantEmpty(t, p)
+}
+
+func TestManyAtOnce(t *testing.T) {
+	p := testPool(t, keepOwner)
+	var wg sync.WaitGroup
+	for n := range 8 {
+		wg.Go(func() {
+			vm := string(rune('a' + n))
+			if _, err := p.Scratch(t.Context(), vm, farm.GiB); err != nil {
+				t.Error(err)
+			}
+			if err := p.Remove(vm); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	wantEmpty(t, p)
+}
