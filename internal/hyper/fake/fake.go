@@ -1,0 +1,241 @@
+// Package fake is a hypervisor in memory, for tests. It keeps the contract of package hypertest and starts nothing: a machine
+// is an entry in a table, and its guest, if any, a function of the test.
+package fake
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/numa"
+)
+
+// Host holds machines. Every Hypervisor opened on it sees the same ones, as a restarted agent would.
+type Host struct {
+	// Guest, when set, runs from the first Resume of each machine; the machine ends when it returns. Its context ends when the
+	// machine is stopped.
+	Guest func(ctx context.Context, m hyper.Machine)
+	// Refuse, when set, may refuse to start a machine.
+	Refuse func(m hyper.Machine) error
+	// Observe, when set, says something else than the plan.
+	Observe func(m hyper.Machine) numa.Observed
+
+	mu       sync.Mutex
+	away     bool
+	machines map[string]*machine
+	watchers map[*watcher]struct{}
+	guests   sync.WaitGroup
+}
+
+type machine struct {
+	hyper.Machine
+	state hyper.State
+	stop  context.CancelFunc // nil until the guest runs
+}
+
+type watcher struct {
+	queue []hyper.Event
+	wake  chan struct{}
+}
+
+// NewHost makes an empty host.
+func NewHost() *Host {
+	return &Host{machines: map[string]*machine{}, watchers: map[*watcher]struct{}{}}
+}
+
+// Open makes a hypervisor on the host.
+func (h *Host) Open() hyper.Hypervisor { return hypervisor{h} }
+
+// Kill makes the daemon go away; machines run on.
+func (h *Host) Kill() { h.setAway(true) }
+
+// Restart brings the daemon back.
+func (h *Host) Restart() { h.setAway(false) }
+
+func (h *Host) setAway(away bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.away = away
+}
+
+// End ends a machine as if its guest had powered off. It is no error when there is none.
+func (h *Host) End(id, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.end(id, reason)
+}
+
+// Close stops every machine and waits for the guests.
+func (h *Host) Close() {
+	h.mu.Lock()
+	for id := range h.machines {
+		h.end(id, "the host was closed")
+	}
+	h.mu.Unlock()
+	h.guests.Wait()
+}
+
+func (h *Host) end(id, reason string) {
+	m := h.machines[id]
+	if m == nil {
+		return
+	}
+	delete(h.machines, id)
+	if m.stop != nil {
+		m.stop()
+	}
+	for w := range h.watchers {
+		w.queue = append(w.queue, hyper.Event{ID: id, Reason: reason})
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+type hypervisor struct{ host *Host }
+
+// locked runs f on the host while its daemon answers.
+func (v hypervisor) locked(ctx context.Context, f func(h *Host) error) error {
+	v.host.mu.Lock()
+	defer v.host.mu.Unlock()
+	err := context.Cause(ctx)
+	if err == nil && !v.host.away {
+		return f(v.host)
+	}
+	return &farm.Error{Kind: farm.Unavailable, Code: hyper.CodeAway, Message: "the fake hypervisor does not answer", Err: err}
+}
+
+func (v hypervisor) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, error) {
+	if err := m.Check(); err != nil {
+		return hyper.Applied{}, err
+	}
+	err := v.locked(ctx, func(h *Host) error {
+		if h.machines[m.ID] != nil {
+			return &farm.Error{Kind: farm.Conflict, Code: hyper.CodeExists, Message: fmt.Sprintf("machine %s runs already", m.ID)}
+		}
+		if h.Refuse != nil {
+			if err := h.Refuse(m); err != nil {
+				return err
+			}
+		}
+		m.Metadata = bytes.Clone(m.Metadata)
+		h.machines[m.ID] = &machine{Machine: m, state: hyper.Paused}
+		return nil
+	})
+	if err != nil {
+		return hyper.Applied{}, err
+	}
+	return hyper.Applied{Accelerator: "tcg", CPUMode: "maximum"}, nil
+}
+
+func (v hypervisor) Resume(ctx context.Context, id string) error {
+	return v.set(ctx, id, hyper.Running)
+}
+
+func (v hypervisor) Suspend(ctx context.Context, id string) error {
+	return v.set(ctx, id, hyper.Paused)
+}
+
+func (v hypervisor) set(ctx context.Context, id string, state hyper.State) error {
+	return v.locked(ctx, func(h *Host) error {
+		m := h.machines[id]
+		if m == nil {
+			return hyper.NoMachine(id)
+		}
+		m.state = state
+		if state == hyper.Running && m.stop == nil && h.Guest != nil {
+			var guest context.Context
+			guest, m.stop = context.WithCancel(context.Background())
+			h.guests.Add(1)
+			go func() {
+				defer h.guests.Done()
+				h.Guest(guest, m.Machine)
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if h.machines[id] == m { // and not a later one with the same ID
+					h.end(id, "the guest powered off")
+				}
+			}()
+		}
+		return nil
+	})
+}
+
+func (v hypervisor) Stop(_ context.Context, id string) error {
+	v.host.End(id, "it was stopped")
+	return nil
+}
+
+func (v hypervisor) List(ctx context.Context) ([]hyper.Found, error) {
+	found := []hyper.Found{}
+	err := v.locked(ctx, func(h *Host) error {
+		for _, m := range h.machines {
+			found = append(found, hyper.Found{ID: m.ID, Name: m.Name, State: m.state, Metadata: bytes.Clone(m.Metadata)})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(found, func(a, b hyper.Found) int { return bytes.Compare([]byte(a.ID), []byte(b.ID)) })
+	return found, nil
+}
+
+func (v hypervisor) Observe(_ context.Context, id string) (numa.Observed, error) {
+	v.host.mu.Lock()
+	defer v.host.mu.Unlock()
+	m := v.host.machines[id]
+	if m == nil {
+		return numa.Observed{}, hyper.NoMachine(id)
+	}
+	if v.host.Observe != nil {
+		return v.host.Observe(m.Machine), nil
+	}
+	o := numa.Observed{VCPUs: slices.Clone(m.Plan.VCPUs), Emulator: m.Plan.Emulator}
+	for _, c := range m.Plan.Cells {
+		o.Nodes = append(o.Nodes, c.Node)
+	}
+	slices.Sort(o.Nodes)
+	o.Nodes = slices.Compact(o.Nodes)
+	return o, nil
+}
+
+func (v hypervisor) Sweep(ctx context.Context) error {
+	return v.locked(ctx, func(*Host) error { return nil })
+}
+
+func (v hypervisor) Events(ctx context.Context) <-chan hyper.Event {
+	h, w, out := v.host, &watcher{wake: make(chan struct{}, 1)}, make(chan hyper.Event)
+	h.mu.Lock()
+	h.watchers[w] = struct{}{}
+	h.mu.Unlock()
+	go func() {
+		defer close(out)
+		for {
+			h.mu.Lock()
+			events := w.queue
+			w.queue = nil
+			h.mu.Unlock()
+			for _, e := range events {
+				select {
+				case out <- e:
+				case <-ctx.Done():
+				}
+			}
+			select {
+			case <-w.wake:
+			case <-ctx.Done():
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				delete(h.watchers, w)
+				return
+			}
+		}
+	}()
+	return out
+}

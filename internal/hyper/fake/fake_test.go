@@ -1,0 +1,55 @@
+package fake_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/hyper/fake"
+	"github.com/grange-project/grange/internal/hyper/hypertest"
+)
+
+func TestContract(t *testing.T) {
+	const ends, refused = "ends", "refused"
+	host := fake.NewHost()
+	t.Cleanup(host.Close)
+	host.Guest = func(ctx context.Context, m hyper.Machine) {
+		if m.Boot.Cmdline != ends {
+			<-ctx.Done()
+		}
+	}
+	host.Refuse = func(m hyper.Machine) error {
+		if m.Boot.Cmdline == refused {
+			return errors.New("refused")
+		}
+		return nil
+	}
+	var last atomic.Int64
+	machine := func(cmdline string) func(*testing.T) hyper.Machine {
+		return func(*testing.T) hyper.Machine {
+			id := fmt.Sprintf("%08x-0000-4000-8000-000000000000", last.Add(1))
+			return hyper.Machine{
+				ID: id, Name: "grange-" + id[:8],
+				Plan: farm.Plan{
+					VCPUs:    []farm.CPUSet{farm.NewCPUSet(1), farm.NewCPUSet(0)},
+					Emulator: farm.NewCPUSet(0),
+					Guest:    farm.GuestTopology{Sockets: 1, Cores: 2, Threads: 1},
+					Cells:    []farm.Cell{{VCPUs: farm.NewCPUSet(0, 1), Memory: farm.GiB}},
+				},
+				Boot: hyper.Boot{Kernel: "/kernel", Cmdline: cmdline},
+			}
+		}
+	}
+	hypertest.Run(t, hypertest.Driver{
+		Open:    func(*testing.T) hyper.Hypervisor { return host.Open() },
+		Machine: machine(""), Ending: machine(ends), Refused: machine(refused),
+		Kill: func(*testing.T) func() {
+			host.Kill()
+			return host.Restart
+		},
+	})
+}
