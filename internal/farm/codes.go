@@ -9,4 +9,20 @@ const (
 	CodeTooBig     Code = "too-big"  // the host, or the caller's share of it, can never hold it
 	CodeBadPlan    Code = "bad-plan" // a check of pins against the host failed
 	CodeBadTree    Code = "bad-topology"
+
+	CodeBadConfig Code = "bad-config"
+
+	CodeBadRequest    Code = "bad-request"
+	CodeBadPins       Code = "bad-pins" // the kernel does not run a VM where the plan says
+	CodeNoShape       Code = "no-shape"
+	CodeNoVM          Code = "no-vm"
+	CodeNotYours      Code = "not-yours"
+	CodeTwoAgents     Code = "two-agents"
+	CodeGuestSilent   Code = "guest-silent"    // a VM's guest did not come up
+	CodeJobNotStarted Code = "job-not-started" // the guest could not start the job
+	CodeVMLost        Code = "vm-lost"         // a VM ended under its job
+	CodeVMStopped     Code = "vm-stopped"
+	CodeNoAgent       Code = "no-agent"
+	CodeUsage         Code = "usage"
+	CodeInternal      Code = "internal"
 )

@@ -11,7 +11,9 @@ type reader struct{ fuse.RawFileSystem }
 
 const errReadOnly = fuse.Status(syscall.EROFS)
 
-func (reader) SetAttr(<-chan struct{}, *fuse.SetAttrIn, *fuse.AttrOut) fuse.Status { return errReadOnly }
+func (reader) SetAttr(<-chan struct{}, *fuse.SetAttrIn, *fuse.AttrOut) fuse.Status {
+	return errReadOnly
+}
 func (reader) Mknod(<-chan struct{}, *fuse.MknodIn, string, *fuse.EntryOut) fuse.Status {
 	return errReadOnly
 }

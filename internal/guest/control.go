@@ -13,7 +13,8 @@ type Phase string
 // The phases, in order. Failed and Exited are final.
 const (
 	Ready   Phase = "ready"   // the VM is up and has no job
-	Running Phase = "running" // the job was handed over
+	Given   Phase = "given"   // the job was handed over; the VM is being made ready for it
+	Running Phase = "running" // the command runs
 	Failed  Phase = "failed"  // the job was not started; State.Message says why
 	Exited  Phase = "exited"  // the job has ended
 )

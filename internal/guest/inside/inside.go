@@ -59,7 +59,7 @@ func (g *Guest) handle(m guest.ControlMessage) {
 	known := g.jobID != ""
 	if !known {
 		g.jobID = m.Job.ID
-		g.state.Phase = guest.Running
+		g.state.Phase = guest.Given
 	}
 	g.mu.Unlock()
 	g.tell()

@@ -45,6 +45,7 @@ func (g *Guest) runJob(j *guest.Job) (*guest.Exit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
+	g.set(guest.State{Phase: guest.Running})
 	go g.listen(pid, job)
 	exit := exitOf(<-end)
 	g.killRest(pid)

@@ -1,0 +1,221 @@
+// Package api holds the wire types of grange and a Go client for them. It imports the standard library only, so that anyone
+// may use it. Fields are only ever added.
+package api
+
+import "time"
+
+// JobRequest asks an agent for a fresh VM and one command in it. The caller is whoever the socket says it is.
+type JobRequest struct {
+	ID       string   `json:"id"` // chosen by the caller: a UUID. Asking again with the same ID joins the same job
+	Image    string   `json:"image,omitempty"`
+	Shape    string   `json:"shape,omitempty"`
+	CPUs     int      `json:"cpus,omitempty"`      // vCPUs; 0: as the shape says
+	Memory   uint64   `json:"memory,omitempty"`    // bytes; 0: as the shape says
+	Scratch  *uint64  `json:"scratch,omitempty"`   // bytes; nil: as the shape says
+	PageSize *uint64  `json:"page_size,omitempty"` // bytes of a huge page, 0 for ordinary ones; nil: as the shape says
+	Network  string   `json:"network,omitempty"`   // "none" or "user"; empty: as the shape says
+	Argv     []string `json:"argv"`
+	Env      []string `json:"env,omitempty"`
+	Dir      string   `json:"dir"` // working directory in the VM
+	Home     string   `json:"home,omitempty"`
+	Binds    []Bind   `json:"binds,omitempty"`
+	Terminal *Size    `json:"terminal,omitempty"`
+	NoWait   bool     `json:"no_wait,omitempty"` // fail at once when there is no room
+	Keep     bool     `json:"keep,omitempty"`    // leave the VM when the job has ended
+	// Started says that this caller was told "ready" before: the job may have run, and must not run again in another VM.
+	Started bool `json:"started,omitempty"`
+}
+
+// Bind is a directory that the caller serves to its VM.
+type Bind struct {
+	Target   string `json:"target"` // in the VM
+	ReadOnly bool   `json:"read_only,omitempty"`
+}
+
+// Size is that of a terminal, in characters.
+type Size struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// JobEvent is one line of the answer to a JobRequest. Unknown events are to be passed over.
+type JobEvent struct {
+	Event   string   `json:"event"`
+	Message string   `json:"message,omitempty"` // waiting, warning, retry
+	Phase   *Phase   `json:"phase,omitempty"`
+	VM      *VM      `json:"vm,omitempty"`
+	Exit    *Exit    `json:"exit,omitempty"`
+	Problem *Problem `json:"problem,omitempty"`
+}
+
+// The events of a job, in the order in which they come.
+const (
+	EventWaiting = "waiting" // for room; Message says who holds it
+	EventWarning = "warning" // Message
+	EventPhase   = "phase"   // a phase has ended
+	EventVM      = "vm"      // a VM is made; VM.JobPort may be connected to
+	EventRetry   = "retry"   // that VM came to nothing, the next one follows; Message says why
+	EventReady   = "ready"   // the guest is up; the job is started next, and at most once
+	EventRunning = "running" // the guest has the job
+	EventEnded   = "ended"   // the job has ended; Exit
+	EventFailed  = "failed"  // the job was not started, for Problem
+	EventLost    = "lost"    // the VM ended under a job that may have run; Problem
+)
+
+// Phase is one step of a job, with how long it took.
+type Phase struct {
+	Name         string  `json:"name"` // grant, image, disk, define, boot, guest, job, clean
+	Milliseconds float64 `json:"ms"`
+}
+
+// Exit is how a job ended.
+type Exit struct {
+	Code   int           `json:"code"` // exit status; 128+signal when a signal ended it
+	Signal int           `json:"signal,omitempty"`
+	User   time.Duration `json:"user_ns"` // CPU time in the VM
+	System time.Duration `json:"system_ns"`
+	MaxRSS int64         `json:"maxrss_kib"`
+}
+
+// JobEnd is the answer when a caller gives its VM back.
+type JobEnd struct {
+	Phases []Phase `json:"phases"`
+}
+
+// VM is one virtual machine.
+type VM struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Job     string    `json:"job"`
+	Purpose string    `json:"purpose"` // job
+	State   string    `json:"state"`   // starting, running, suspended, kept
+	Image   string    `json:"image"`
+	Digest  string    `json:"digest"`
+	Shape   string    `json:"shape,omitempty"`
+	User    string    `json:"user"`
+	UID     uint32    `json:"uid"`
+	Command string    `json:"command"`
+	Created time.Time `json:"created"`
+	CPUs    int       `json:"cpus"`
+	Memory  uint64    `json:"memory"`
+	Scratch uint64    `json:"scratch"`
+	Plan    Plan      `json:"plan"`
+	Applied Applied   `json:"applied"`
+	JobPort string    `json:"job_port,omitempty"` // unix socket of the job's streams; only its owner can connect
+}
+
+// Plan says where a VM's threads and memory are.
+type Plan struct {
+	VCPUs    []string `json:"vcpus"` // host CPU list of each vCPU
+	Emulator string   `json:"emulator"`
+	IOThread string   `json:"iothread"`
+	Sockets  int      `json:"sockets"` // of the guest
+	Cores    int      `json:"cores"`
+	Threads  int      `json:"threads"`
+	Cells    []Cell   `json:"cells"`
+}
+
+// Cell is one guest NUMA cell.
+type Cell struct {
+	VCPUs    string `json:"vcpus"`
+	Memory   uint64 `json:"memory"`
+	Node     int    `json:"node"`
+	PageSize uint64 `json:"page_size,omitempty"`
+}
+
+// Applied says what the hypervisor did of what was planned.
+type Applied struct {
+	Accelerator string   `json:"accelerator"`
+	CPUMode     string   `json:"cpu_mode"`
+	Warnings    []string `json:"warnings,omitempty"`
+}
+
+// Image is one image of a host.
+type Image struct {
+	Name    string    `json:"name"`
+	Kind    string    `json:"kind"` // kernel or disk
+	Digest  string    `json:"digest"`
+	Size    uint64    `json:"size"`
+	Created time.Time `json:"created"`
+	Note    string    `json:"note,omitempty"`
+}
+
+// ImageRequest builds or imports an image.
+type ImageRequest struct {
+	Name string `json:"name"`
+	Path string `json:"path,omitempty"` // file or directory on the host; empty builds the micro image
+}
+
+// ImageEvent is one line of the answer to an ImageRequest.
+type ImageEvent struct {
+	Message string   `json:"message,omitempty"`
+	Image   *Image   `json:"image,omitempty"`   // last line, when it worked
+	Problem *Problem `json:"problem,omitempty"` // last line, when it did not
+}
+
+// Host is what an agent knows of its host.
+type Host struct {
+	Version     string            `json:"version"`
+	Accelerator string            `json:"accelerator"`
+	Warnings    []string          `json:"warnings,omitempty"`
+	CPU         CPU               `json:"cpu"`
+	Sockets     []Socket          `json:"sockets"`
+	Cores       []Core            `json:"cores"`
+	Nodes       []Node            `json:"nodes"`
+	L3          []string          `json:"l3"`
+	Distance    [][]int           `json:"distance,omitempty"`
+	Reserved    string            `json:"reserved_cpus"`
+	Free        string            `json:"free_cpus"`
+	Holders     map[string]string `json:"holders"` // CPU → VM name
+	VMs         int               `json:"vms"`
+	Waiting     int               `json:"waiting"`
+	AgentMemory uint64            `json:"agent_memory"` // resident bytes of the agent
+}
+
+// CPU is the host's processor.
+type CPU struct {
+	Vendor string   `json:"vendor"`
+	Model  string   `json:"model"`
+	MaxMHz int      `json:"max_mhz,omitempty"`
+	Flags  []string `json:"flags,omitempty"`
+}
+
+// Socket is one processor package.
+type Socket struct {
+	ID   int    `json:"id"`
+	CPUs string `json:"cpus"`
+}
+
+// Core is one physical core.
+type Core struct {
+	Socket  int    `json:"socket"`
+	Node    int    `json:"node"`
+	Threads string `json:"threads"`
+}
+
+// Node is one NUMA node.
+type Node struct {
+	ID        int         `json:"id"`
+	CPUs      string      `json:"cpus"`
+	Memory    uint64      `json:"memory"`    // bytes in all
+	Grantable uint64      `json:"grantable"` // bytes that the ledger can still grant
+	Pages     []HugePages `json:"pages,omitempty"`
+}
+
+// HugePages is a node's pool of one page size.
+type HugePages struct {
+	Size      uint64 `json:"size"`
+	Total     int    `json:"total"`
+	Grantable int    `json:"grantable"`
+}
+
+// Problem is an error as RFC 9457 has it.
+type Problem struct {
+	Type   string `json:"type"`  // "grange:" and the code
+	Title  string `json:"title"` // the kind
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+func (p *Problem) Error() string { return p.Detail }

@@ -1,0 +1,186 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Client talks to one agent over its unix socket.
+type Client struct {
+	http *http.Client
+}
+
+// ErrNoAgent is returned, wrapped, when nobody answers on the socket.
+var ErrNoAgent = errors.New("no agent answers")
+
+// NewClient makes a client for the agent at socket. Nothing is connected yet.
+func NewClient(socket string) *Client {
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	return &Client{&http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, "unix", socket)
+			if err != nil {
+				return nil, fmt.Errorf("%w on %s: %w", ErrNoAgent, socket, err)
+			}
+			return conn, nil
+		},
+		DisableKeepAlives: true, // the agent may be another one next time
+	}}}
+}
+
+// do sends one request. A Problem comes back as an error.
+func (c *Client) do(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var reader io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		reader = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, reader)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode < 300 {
+		return response, nil
+	}
+	defer response.Body.Close()
+	p := &Problem{Status: response.StatusCode}
+	if err := json.NewDecoder(response.Body).Decode(p); err != nil || p.Detail == "" {
+		return nil, fmt.Errorf("the agent answered %s to %s %s", response.Status, method, path)
+	}
+	return nil, p
+}
+
+func call[T any](ctx context.Context, c *Client, method, path string, body any) (T, error) {
+	var out T
+	response, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return out, err
+	}
+	defer response.Body.Close()
+	return out, json.NewDecoder(response.Body).Decode(&out)
+}
+
+// lines calls each with every line of an answer; it returns nil when the answer has ended as it should.
+func lines[T any](response *http.Response, each func(T) error) error {
+	defer response.Body.Close()
+	decoder := json.NewDecoder(response.Body)
+	for {
+		var v T
+		if err := decoder.Decode(&v); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := each(v); err != nil {
+			return err
+		}
+	}
+}
+
+// Job asks for a job, or joins the one with the same ID, and calls each with its events. The VM is the caller's as long as
+// Job runs. It returns nil when the agent has nothing more to say; an error that is no Problem means that the connection broke.
+func (c *Client) Job(ctx context.Context, r JobRequest, each func(JobEvent) error) error {
+	response, err := c.do(ctx, "POST", "/v1/jobs", r)
+	if err != nil {
+		return err
+	}
+	return lines(response, each)
+}
+
+// Done gives a job's VM back and returns when it is gone.
+func (c *Client) Done(ctx context.Context, job string) (JobEnd, error) {
+	return call[JobEnd](ctx, c, "POST", "/v1/jobs/"+url.PathEscape(job)+"/done", nil)
+}
+
+// VMs lists the VMs of the host.
+func (c *Client) VMs(ctx context.Context) ([]VM, error) {
+	return call[[]VM](ctx, c, "GET", "/v1/vms", nil)
+}
+
+// VM looks one VM up, by name or by the start of its or its job's ID.
+func (c *Client) VM(ctx context.Context, ref string) (VM, error) {
+	return call[VM](ctx, c, "GET", "/v1/vms/"+url.PathEscape(ref), nil)
+}
+
+// Stop ends a VM and returns when it is gone.
+func (c *Client) Stop(ctx context.Context, ref string) (VM, error) {
+	return call[VM](ctx, c, "DELETE", "/v1/vms/"+url.PathEscape(ref), nil)
+}
+
+// Suspend stops a VM's processors.
+func (c *Client) Suspend(ctx context.Context, ref string) (VM, error) {
+	return call[VM](ctx, c, "POST", "/v1/vms/"+url.PathEscape(ref)+"/suspend", nil)
+}
+
+// Resume lets a suspended VM go on.
+func (c *Client) Resume(ctx context.Context, ref string) (VM, error) {
+	return call[VM](ctx, c, "POST", "/v1/vms/"+url.PathEscape(ref)+"/resume", nil)
+}
+
+// Console copies the end of a VM's serial console to w; with follow, what comes after it too.
+func (c *Client) Console(ctx context.Context, ref string, follow bool, w io.Writer) error {
+	response, err := c.do(ctx, "GET", fmt.Sprintf("/v1/vms/%s/console?follow=%t", url.PathEscape(ref), follow), nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(w, response.Body)
+	return err
+}
+
+// Images lists the images of the host.
+func (c *Client) Images(ctx context.Context) ([]Image, error) {
+	return call[[]Image](ctx, c, "GET", "/v1/images", nil)
+}
+
+// MakeImage builds or imports an image; progress is told what is being done.
+func (c *Client) MakeImage(ctx context.Context, r ImageRequest, progress func(string)) (Image, error) {
+	response, err := c.do(ctx, "POST", "/v1/images", r)
+	if err != nil {
+		return Image{}, err
+	}
+	var made *Image
+	err = lines(response, func(e ImageEvent) error {
+		if e.Message != "" {
+			progress(e.Message)
+		}
+		made = e.Image
+		if e.Problem != nil {
+			return e.Problem
+		}
+		return nil
+	})
+	if err == nil && made == nil {
+		err = errors.New("the agent ended in the middle of the image")
+	}
+	if err != nil {
+		return Image{}, err
+	}
+	return *made, nil
+}
+
+// RemoveImage takes an image's name away, and its files with the last name.
+func (c *Client) RemoveImage(ctx context.Context, name string) error {
+	_, err := call[Image](ctx, c, "DELETE", "/v1/images/"+url.PathEscape(name), nil)
+	return err
+}
+
+// Host tells what the agent knows of its host.
+func (c *Client) Host(ctx context.Context) (Host, error) {
+	return call[Host](ctx, c, "GET", "/v1/host", nil)
+}

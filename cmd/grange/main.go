@@ -1,0 +1,10 @@
+// Command grange runs jobs in virtual machines made for them: the agent of a host, and its command line.
+package main
+
+import (
+	"os"
+
+	"github.com/grange-project/grange/internal/cli"
+)
+
+func main() { os.Exit(cli.Main(os.Args[1:])) }

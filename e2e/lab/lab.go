@@ -1,0 +1,302 @@
+// Package lab runs a whole host for tests and measurements: a private libvirtd, an agent and the micro image, in a directory of
+// its own. Several labs can run beside each other and beside a system libvirtd. It needs root and the packages that
+// scripts/install-packages installs.
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/grange-project/grange/api"
+)
+
+// Lab is one host.
+type Lab struct {
+	Dir    string
+	Binary string // the grange program
+	Socket string
+	Client *api.Client
+	Config string // path of the agent's configuration
+
+	root  string // of the source tree
+	agent *exec.Cmd
+	ended chan struct{} // closed when agent has been waited for
+	log   *os.File
+}
+
+// Options change a lab.
+type Options struct {
+	Config  string // TOML appended to the agent's configuration
+	NoImage bool   // do not build the micro image
+}
+
+// Accelerator is what VMs of labs run on: $GRANGE_TEST_ACCELERATOR, or software emulation, which works everywhere.
+func Accelerator() string {
+	if a := os.Getenv("GRANGE_TEST_ACCELERATOR"); a != "" {
+		return a
+	}
+	return "tcg"
+}
+
+// Start builds the programs and brings a host up.
+func Start(ctx context.Context, o Options) (*Lab, error) {
+	if os.Getuid() != 0 {
+		return nil, errors.New("a lab needs root: it runs libvirtd and an agent")
+	}
+	dir, err := os.MkdirTemp("/tmp", "gl") // short: unix sockets lie below it
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // QEMU does not run as root
+		return nil, err
+	}
+	_, source, _, _ := runtime.Caller(0)
+	l := &Lab{Dir: dir, root: filepath.Dir(filepath.Dir(filepath.Dir(source))), Binary: filepath.Join(dir, "bin", "grange"), Socket: filepath.Join(dir, "agent.sock")}
+	l.Client = api.NewClient(l.Socket)
+	if err := l.start(ctx, o); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (l *Lab) start(ctx context.Context, o Options) error {
+	if err := l.build(ctx); err != nil {
+		return err
+	}
+	l.Config = filepath.Join(l.Dir, "agent.toml")
+	if err := l.Configure(o.Config); err != nil {
+		return err
+	}
+	if err := l.StartLibvirtd(ctx); err != nil {
+		return err
+	}
+	var err error
+	if l.log, err = os.OpenFile(l.path("agent.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return err
+	}
+	if err := l.StartAgent(ctx); err != nil {
+		return err
+	}
+	if o.NoImage {
+		return nil
+	}
+	_, err = l.Client.MakeImage(ctx, api.ImageRequest{Name: "micro"}, func(string) {})
+	return err
+}
+
+func (l *Lab) path(name string) string { return filepath.Join(l.Dir, name) }
+
+// build compiles both programs as a release is: static.
+func (l *Lab) build(ctx context.Context) error {
+	for _, program := range []string{"grange", "grange-guest"} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", l.path("bin/"+program), "./cmd/"+program)
+		cmd.Dir = l.root
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", program, err, out)
+		}
+	}
+	return nil
+}
+
+// Configure writes the agent's configuration: the lab's own paths and what extra says. SIGHUP or a restart makes it count.
+func (l *Lab) Configure(extra string) error {
+	text := fmt.Sprintf("socket = %q\nstate_dir = %q\nrun_dir = %q\nlibvirt = %q\naccelerator = %q\n%s\n", l.Socket, l.path("state"), l.path("run"),
+		l.path("lv/run/libvirt-sock"), Accelerator(), extra)
+	return os.WriteFile(l.Config, []byte(text), 0o644)
+}
+
+// StartLibvirtd starts the lab's libvirtd, also after it was killed.
+func (l *Lab) StartLibvirtd(ctx context.Context) error { return l.libvirtd(ctx, "up", "--no-kvm") }
+
+func (l *Lab) libvirtd(ctx context.Context, action, option string) error {
+	args := []string{action}
+	if option == "--no-kvm" && Accelerator() != "tcg" {
+		option = ""
+	}
+	if option != "" {
+		args = append(args, option)
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(l.root, "scripts", "private-libvirtd"), append(args, l.path("lv"))...)
+	// The daemon outlives the script: it must not inherit a pipe that somebody waits for.
+	log, err := os.OpenFile(l.path("libvirtd.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Run(); err != nil {
+		text, _ := os.ReadFile(log.Name())
+		return fmt.Errorf("libvirtd %s: %w\n%s", action, err, text)
+	}
+	return nil
+}
+
+// KillLibvirtd kills the lab's libvirtd as a crash would.
+func (l *Lab) KillLibvirtd() error {
+	text, err := os.ReadFile(l.path("lv/libvirtd.pid"))
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// StartAgent starts the agent and waits until it answers.
+func (l *Lab) StartAgent(ctx context.Context) error {
+	l.agent = exec.Command(l.Binary, "agent", "--config", l.Config)
+	l.agent.Stdout, l.agent.Stderr = l.log, l.log
+	if err := l.agent.Start(); err != nil {
+		return err
+	}
+	l.ended = make(chan struct{})
+	go func(cmd *exec.Cmd, ended chan struct{}) {
+		cmd.Wait()
+		close(ended)
+	}(l.agent, l.ended)
+	return l.awaitAgent(ctx)
+}
+
+func (l *Lab) awaitAgent(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		if _, err := l.Client.VMs(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-l.ended:
+			return fmt.Errorf("the agent ended:\n%s", l.AgentLog())
+		case <-ctx.Done():
+			return fmt.Errorf("the agent does not answer:\n%s", l.AgentLog())
+		}
+	}
+}
+
+// KillAgent kills the agent as a crash would, and waits for its end.
+func (l *Lab) KillAgent() { l.SignalAgent(syscall.SIGKILL); <-l.ended }
+
+// SignalAgent sends the agent a signal.
+func (l *Lab) SignalAgent(s syscall.Signal) { l.agent.Process.Signal(s) }
+
+// AgentPID is the agent's process.
+func (l *Lab) AgentPID() int { return l.agent.Process.Pid }
+
+// AgentLog is all that agents of this lab logged.
+func (l *Lab) AgentLog() string {
+	text, _ := os.ReadFile(l.path("agent.log"))
+	return string(text)
+}
+
+// Grange is a command of the lab's program, told of the lab's agent.
+func (l *Lab) Grange(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, l.Binary, args...)
+	cmd.Env = append(os.Environ(), "GRANGE_SOCKET="+l.Socket)
+	return cmd
+}
+
+// Exec is `grange exec` with the given arguments.
+func (l *Lab) Exec(ctx context.Context, args ...string) *exec.Cmd {
+	return l.Grange(ctx, append([]string{"exec"}, args...)...)
+}
+
+// Leaks says what is left on the host although no job runs: processes, domains, files, ledger entries. It gives the agent a
+// moment, for a killed caller's VM ends a little later.
+func (l *Lab) Leaks(ctx context.Context) []string {
+	const patience = 15 * time.Second
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		left := l.leaksNow(ctx)
+		if len(left) == 0 || time.Now().After(deadline) {
+			return left
+		}
+	}
+}
+
+func (l *Lab) leaksNow(ctx context.Context) []string {
+	var left []string
+	for _, pid := range l.QEMUs() {
+		left = append(left, fmt.Sprintf("process: QEMU %d", pid))
+	}
+	for _, dir := range []string{"run/vm", "state/vm"} {
+		entries, err := os.ReadDir(l.path(dir))
+		if err != nil {
+			left = append(left, err.Error())
+		}
+		for _, e := range entries {
+			left = append(left, "file: "+dir+"/"+e.Name())
+		}
+	}
+	h, err := l.Client.Host(ctx)
+	if err != nil {
+		return append(left, "agent: "+err.Error())
+	}
+	for cpu, name := range h.Holders {
+		left = append(left, fmt.Sprintf("ledger: CPU %s held by %s", cpu, name))
+	}
+	if h.VMs+h.Waiting > 0 {
+		left = append(left, fmt.Sprintf("ledger: %d VMs, %d waiting", h.VMs, h.Waiting))
+	}
+	domains, err := l.Virsh(ctx, "list", "--all", "--name")
+	if err != nil {
+		left = append(left, "libvirtd: "+err.Error())
+	}
+	for _, name := range strings.Fields(domains) {
+		left = append(left, "domain: "+name)
+	}
+	return left
+}
+
+// Virsh runs virsh against the lab's libvirtd.
+func (l *Lab) Virsh(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "virsh", append([]string{"-q", "-c", "qemu:///system?socket=" + l.path("lv/run/libvirt-sock")}, args...)...)
+	out, err := cmd.Output()
+	return string(out), err
+}
+
+// QEMUs are the QEMU processes of this lab.
+func (l *Lab) QEMUs() []int {
+	var pids []int
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(text, []byte("qemu-system")) || !bytes.Contains(text, []byte(l.path("run"))) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Close ends everything and removes the lab's directory.
+func (l *Lab) Close() error {
+	if l.agent != nil && l.agent.Process != nil {
+		l.SignalAgent(syscall.SIGTERM)
+		<-l.ended
+	}
+	for _, pid := range l.QEMUs() {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := l.libvirtd(ctx, "down", "--all")
+	if l.log != nil {
+		l.log.Close()
+	}
+	return errors.Join(err, os.RemoveAll(l.Dir))
+}

@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/disk"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/topology"
+	"github.com/grange-project/grange/internal/vmimage"
+)
+
+// hypervisor is a driver together with who its VMs' files must belong to.
+type hypervisor interface {
+	hyper.Hypervisor
+	QEMUOwner(ctx context.Context) (uid, gid int, err error)
+}
+
+// Options is what an agent is made of.
+type Options struct {
+	Config      config.Agent
+	Hypervisor  hypervisor
+	Accelerator string // for people: "kvm", or "tcg" with the reason
+	Log         *slog.Logger
+	Version     string
+}
+
+// Agent is one host's agent.
+type Agent struct {
+	hyper       hypervisor
+	images      *vmimage.Store
+	disks       *disk.Pool // from Run on, as the next two
+	uid, gid    int        // that QEMU runs as
+	ledger      *ledger
+	log         *slog.Logger
+	version     string
+	accelerator string
+	guestFile   string
+
+	ctx  context.Context // of Run; ends with errShutdown
+	jobs sync.WaitGroup
+
+	mu   sync.Mutex
+	cfg  config.Agent
+	topo farm.Topology
+	live map[string]*job // by job ID
+}
+
+// New makes an agent; Run makes it work.
+func New(o Options) (*Agent, error) {
+	t, err := topology.Read(os.DirFS("/"))
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{o.Config.StateDir, o.Config.RunDir, filepath.Join(o.Config.RunDir, "vm")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("state of the agent: %w", err)
+		}
+	}
+	images, err := vmimage.Open(filepath.Join(o.Config.StateDir, "images"))
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, accelerator: o.Accelerator,
+		guestFile: o.Config.GuestFile, cfg: o.Config, topo: t, live: map[string]*job{}}
+	a.ledger = newLedger(overcommitted(t, o.Config.MemoryOvercommit), a.reserve(o.Config))
+	return a, nil
+}
+
+// Run takes over what runs on the host, and serves until ctx ends. VMs live on after it.
+func (a *Agent) Run(ctx context.Context) error {
+	unlock, err := a.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	runCtx, stopJobs := context.WithCancelCause(context.WithoutCancel(ctx))
+	a.ctx = runCtx
+	context.AfterFunc(ctx, func() { stopJobs(errShutdown) })
+	defer a.jobs.Wait()
+	defer stopJobs(errShutdown)
+	if err := a.recover(ctx); err != nil {
+		return err
+	}
+	if a.uid, a.gid, err = a.hyper.QEMUOwner(ctx); err != nil {
+		return err
+	}
+	if a.disks, err = disk.Open(a.disksDir(), disk.Options{UID: a.uid, GID: a.gid}); err != nil {
+		return err
+	}
+	defer a.disks.Close()
+	a.jobs.Go(a.watchTopology)
+	return a.listen(ctx)
+}
+
+// lock keeps a second agent off the same state: two ledgers would grant everything twice.
+func (a *Agent) lock() (func(), error) {
+	path := filepath.Join(a.config().RunDir, "agent.lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeTwoAgents, Message: "another agent runs on " + filepath.Dir(path), Hint: "stop it first, or give this one its own run_dir, state_dir and socket"}
+	}
+	return func() { f.Close() }, nil
+}
+
+func (a *Agent) config() config.Agent {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cfg
+}
+
+// Reload takes over a changed configuration. What only a restart can change stays, and is logged.
+func (a *Agent) Reload(c config.Agent) {
+	old := a.config()
+	if c.Socket != old.Socket || c.SocketMode != old.SocketMode || c.StateDir != old.StateDir || c.RunDir != old.RunDir ||
+		c.Libvirt != old.Libvirt || c.GuestFile != old.GuestFile || c.Accelerator != old.Accelerator {
+		a.log.Warn("some changes need a restart", "keys", "socket, socket_mode, state_dir, run_dir, libvirt, guest_file, accelerator")
+	}
+	c.Socket, c.SocketMode, c.StateDir, c.RunDir = old.Socket, old.SocketMode, old.StateDir, old.RunDir
+	c.Libvirt, c.GuestFile, c.Accelerator = old.Libvirt, old.GuestFile, old.Accelerator
+	a.mu.Lock()
+	a.cfg = c
+	t := a.topo
+	a.mu.Unlock()
+	a.ledger.setReserve(overcommitted(t, c.MemoryOvercommit), a.reserve(c))
+	a.log.Info("configuration reloaded")
+}
+
+// watchTopology keeps the ledger true to the host: an administrator may change pools of huge pages, or take CPUs offline.
+func (a *Agent) watchTopology() {
+	tick := time.NewTicker(topologyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-a.ctx.Done():
+			return
+		}
+		t, err := topology.Read(os.DirFS("/"))
+		if err != nil {
+			a.log.Error("read the host's topology", "error", err)
+			continue
+		}
+		a.mu.Lock()
+		a.topo = t
+		c := a.cfg
+		a.mu.Unlock()
+		a.ledger.setReserve(overcommitted(t, c.MemoryOvercommit), a.reserve(c))
+	}
+}
+
+const topologyEvery = 5 * time.Second
+
+func (a *Agent) reserve(c config.Agent) numa.Reserve {
+	return numa.Reserve{CPUs: c.ReservedCPUs, Memory: c.ReservedMemory}
+}
+
+// overcommitted is the topology with as much ordinary memory as the ledger may grant. Huge pages exist or do not exist.
+func overcommitted(t farm.Topology, factor float64) farm.Topology {
+	nodes := make([]farm.Node, len(t.Nodes))
+	for i, n := range t.Nodes {
+		var pages farm.Bytes
+		for _, p := range n.Pages {
+			pages += p.Size * farm.Bytes(p.Total)
+		}
+		if n.Memory > pages {
+			n.Memory = pages + farm.Bytes(float64(n.Memory-pages)*factor)
+		}
+		nodes[i] = n
+	}
+	t.Nodes = nodes
+	return t
+}
+
+func (a *Agent) numaRequest(s farm.Shape, allowed farm.CPUSet) numa.Request {
+	return numa.Request{VCPUs: s.CPUs, Memory: s.Memory, PageSize: s.PageSize, Allowed: allowed, Service: a.config().ReservedCPUs, Guest: s.Guest}
+}
+
+// admit returns the job with this ID, or enters and returns the one that make makes.
+func (a *Agent) admit(id string, make func() (*job, error)) (j *job, fresh bool, err error) {
+	if j := a.byID(id); j != nil {
+		return j, false, nil
+	}
+	if j, err = make(); err != nil {
+		return nil, false, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if other, ok := a.live[id]; ok {
+		return other, false, nil // the same caller was quicker on another connection
+	}
+	a.live[id] = j
+	return j, true, nil
+}
+
+func (a *Agent) byID(id string) *job {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.live[id]
+}
+
+func (a *Agent) forget(j *job) {
+	a.mu.Lock()
+	delete(a.live, j.id)
+	a.mu.Unlock()
+}
+
+func (a *Agent) all() []*job {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	jobs := make([]*job, 0, len(a.live))
+	for _, j := range a.live {
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // version 4, RFC 9562
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Caller is who is at the other end of the socket, as the kernel says, and what its batch system or login gave it.
+type Caller struct {
+	PID    int
+	Start  uint64 // of the process, in clock ticks since boot: tells it from a later one with the same PID
+	UID    uint32
+	GID    uint32
+	Groups []uint32
+	CPUs   farm.CPUSet // its affinity
+	Memory farm.Bytes  // the least memory limit of its cgroups; 0: none
+}
+
+// admin may do everything: root, and whoever runs the agent.
+func (c Caller) admin() bool { return c.UID == 0 || c.UID == uint32(os.Getuid()) }
+
+// callerOf asks the kernel who holds the other end of conn.
+func callerOf(conn *net.UnixConn) (Caller, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Caller{}, err
+	}
+	var c Caller
+	var cred *unix.Ucred
+	var inner error
+	err = raw.Control(func(fd uintptr) {
+		if cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); inner == nil {
+			c.Groups, inner = peerGroups(int(fd))
+		}
+	})
+	if err == nil {
+		err = inner
+	}
+	if err != nil {
+		return Caller{}, fmt.Errorf("peer credentials: %w", err)
+	}
+	c.PID, c.UID, c.GID = int(cred.Pid), cred.Uid, cred.Gid
+	return c.withLimits()
+}
+
+// withLimits adds what the caller's process may use. A process that has gone meanwhile is an error.
+func (c Caller) withLimits() (Caller, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(c.PID, &set); err != nil {
+		return Caller{}, fmt.Errorf("affinity of process %d: %w", c.PID, err)
+	}
+	var cpus []int
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	c.CPUs = farm.NewCPUSet(cpus...)
+	start, err := startOf(c.PID)
+	if err != nil {
+		return Caller{}, err
+	}
+	c.Start = start
+	c.Memory = memoryLimit(os.DirFS("/").(fs.ReadFileFS), c.PID)
+	return c, nil
+}
+
+// alive tells whether the very process still runs.
+func (c Caller) alive() bool {
+	start, err := startOf(c.PID)
+	return err == nil && start == c.Start
+}
+
+// peerGroups is SO_PEERGROUPS, which golang.org/x/sys does not wrap.
+func peerGroups(fd int) ([]uint32, error) {
+	groups := make([]uint32, 64)
+	for {
+		raw, err := getsockoptBytes(fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS, groups)
+		if err == unix.ERANGE && len(groups) < 1<<16 {
+			groups = make([]uint32, 4*len(groups))
+			continue
+		}
+		return raw, err
+	}
+}
+
+// startOf is field 22 of /proc/PID/stat. A zombie counts as gone.
+func startOf(pid int) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	end := bytes.LastIndexByte(text, ')') // the name before it may hold anything
+	fields := strings.Fields(string(text[end+1:]))
+	const state, start = 0, 19 // counted behind the name
+	if end < 0 || len(fields) <= start {
+		return 0, fmt.Errorf("/proc/%d/stat is cut short", pid)
+	}
+	if fields[state] == "Z" || fields[state] == "X" {
+		return 0, os.ErrNotExist
+	}
+	return strconv.ParseUint(fields[start], 10, 64)
+}
+
+// memoryLimit is the least limit on the way from the process's cgroup to the root, in version 1 and version 2 hierarchies.
+func memoryLimit(files fs.ReadFileFS, pid int) farm.Bytes {
+	text, err := files.ReadFile(fmt.Sprintf("proc/%d/cgroup", pid))
+	if err != nil {
+		return 0
+	}
+	var least farm.Bytes
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		var roots []string
+		file := "memory.limit_in_bytes"
+		switch {
+		case parts[0] == "0" && parts[1] == "":
+			roots, file = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, "memory.max"
+		case hasWord(parts[1], "memory"):
+			roots = []string{"sys/fs/cgroup/memory"}
+		}
+		for _, root := range roots {
+			for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
+				if limit := readLimit(files, filepath.Join(root, dir, file)); limit > 0 && (least == 0 || limit < least) {
+					least = limit
+				}
+				if dir == "/" {
+					break
+				}
+			}
+		}
+	}
+	return least
+}
+
+func hasWord(list, word string) bool {
+	for w := range strings.SplitSeq(list, ",") {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
+// readLimit reads one limit; 0 means none. "No limit" is "max" in version 2 and a number near 2^63 in version 1.
+func readLimit(files fs.ReadFileFS, path string) farm.Bytes {
+	text, err := files.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	v, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || v >= 1<<60 {
+		return 0
+	}
+	return farm.Bytes(v)
+}

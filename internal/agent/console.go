@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+// console keeps the end of what a VM wrote to its serial console.
+type console struct {
+	path string
+
+	mu      sync.Mutex
+	tail    []byte
+	written int // bytes in all, so that a follower knows where it is
+	ended   bool
+	changed chan struct{}
+}
+
+const consoleTail = 32 << 10
+
+func newConsole(path string) *console { return &console{path: path, changed: make(chan struct{})} }
+
+// run reads until the VM ends or ctx does. It must always read: QEMU waits for a reader that is connected and slow.
+func (c *console) run(ctx context.Context) {
+	defer c.update(func() { c.ended = true })
+	conn, err := net.DialTimeout("unix", c.path, 10*time.Second)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	buf := make([]byte, 4096)
+	for {
+		n, err := conn.Read(buf)
+		c.update(func() {
+			c.tail = append(c.tail, buf[:n]...)
+			if extra := len(c.tail) - consoleTail; extra > 0 {
+				c.tail = append(c.tail[:0], c.tail[extra:]...)
+			}
+			c.written += n
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (c *console) update(change func()) {
+	c.mu.Lock()
+	change()
+	close(c.changed)
+	c.changed = make(chan struct{})
+	c.mu.Unlock()
+}
+
+// lastLines is the end of the console, for an error message.
+func (c *console) lastLines(n int) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := strings.TrimSpace(strings.ReplaceAll(string(c.tail), "\r", ""))
+	lines := strings.Split(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// follow writes what is kept and what comes, until the VM ends, ctx ends or w fails.
+func (c *console) follow(ctx context.Context, w io.Writer, flush func(), once bool) error {
+	for at := 0; ; {
+		c.mu.Lock()
+		from := max(0, len(c.tail)-(c.written-at))
+		fresh, ended, changed := append([]byte(nil), c.tail[from:]...), c.ended, c.changed
+		at = c.written
+		c.mu.Unlock()
+		if _, err := w.Write(fresh); err != nil {
+			return err
+		}
+		flush()
+		if ended || once {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/numa"
+)
+
+// ledger is what this host has, has granted, and to whom. Threads, memory and pages are claimed in one step or not at all.
+type ledger struct {
+	mu       sync.Mutex
+	topology farm.Topology
+	reserve  numa.Reserve
+	grants   map[string]grant // by job ID
+	queue    []*waiter        // in the order of arrival
+}
+
+// grant is what one job holds.
+type grant struct {
+	holder string // for people: "grange-1a2b3c4d (alice: make test)"
+	plan   farm.Plan
+}
+
+type waiter struct {
+	id, holder string
+	request    numa.Request
+	granted    chan farm.Plan // buffered
+	told       func(message string)
+}
+
+func newLedger(t farm.Topology, reserve numa.Reserve) *ledger {
+	return &ledger{topology: t, reserve: reserve, grants: map[string]grant{}}
+}
+
+// claim plans and takes room for a job. Without room it waits its turn, telling why each time that changes, until ctx ends;
+// or, with noWait, fails with farm.NoCapacity naming who holds what.
+func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, noWait bool, told func(string)) (farm.Plan, error) {
+	w := &waiter{id: id, holder: holder, request: r, granted: make(chan farm.Plan, 1), told: told}
+	l.mu.Lock()
+	plan, err := l.try(w, l.blocked(len(l.queue)))
+	if err == nil || noWait || !isKind(err, farm.NoCapacity) {
+		l.mu.Unlock()
+		return plan, err
+	}
+	l.queue = append(l.queue, w)
+	told(err.Error())
+	l.mu.Unlock()
+	select {
+	case plan := <-w.granted:
+		return plan, nil
+	case <-ctx.Done():
+		l.leave(w)
+		return farm.Plan{}, context.Cause(ctx)
+	}
+}
+
+// leave takes a waiter out of the queue; a grant that came at the same moment is given back.
+func (l *ledger) leave(w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = slices.DeleteFunc(l.queue, func(o *waiter) bool { return o == w })
+	select {
+	case <-w.granted:
+		delete(l.grants, w.id)
+	default:
+	}
+	l.serve()
+}
+
+// adopt enters what already runs, after a restart. It may exceed what the host has, as after a change of the reserve.
+func (l *ledger) adopt(id, holder string, plan farm.Plan) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.grants[id] = grant{holder, plan}
+}
+
+// release gives back what a job holds. Releasing twice is no error.
+func (l *ledger) release(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.grants, id)
+	l.serve()
+}
+
+// setReserve changes what the host keeps for itself. What is granted stays granted.
+func (l *ledger) setReserve(t farm.Topology, r numa.Reserve) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.topology, l.reserve = t, r
+	l.serve()
+}
+
+// serve grants to waiters in order. One may pass an earlier one only where they want none of the same CPUs.
+func (l *ledger) serve() {
+	for i := 0; i < len(l.queue); {
+		w := l.queue[i]
+		plan, err := l.try(w, l.blocked(i))
+		if err != nil {
+			w.told(err.Error())
+			i++
+			continue
+		}
+		w.granted <- plan
+		l.queue = slices.Delete(l.queue, i, i+1)
+	}
+}
+
+// blocked is the CPUs that the first n waiters may be given.
+func (l *ledger) blocked(n int) farm.CPUSet {
+	var cpus farm.CPUSet
+	for _, w := range l.queue[:n] {
+		cpus = cpus.Or(w.request.Allowed)
+	}
+	return cpus
+}
+
+func (l *ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
+	if !w.request.Allowed.And(blocked).Empty() {
+		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: "others wait in front; " + l.holders(), Hint: noRoomHint}
+	}
+	plan, err := numa.Plan(l.room(), w.request)
+	if err == nil {
+		l.grants[w.id] = grant{w.holder, plan}
+		return plan, nil
+	}
+	refused := new(farm.Error)
+	if errors.As(err, &refused) && refused.Kind == farm.NoCapacity {
+		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: refused.Code, Message: refused.Message + "; " + l.holders(), Hint: noRoomHint}
+	}
+	return farm.Plan{}, err
+}
+
+const noRoomHint = "wait with --wait, or ask for less"
+
+func (l *ledger) room() numa.Room {
+	plans := make([]farm.Plan, 0, len(l.grants))
+	for _, g := range l.grants {
+		plans = append(plans, g.plan)
+	}
+	return numa.NewRoom(l.topology, l.reserve, plans)
+}
+
+// holders says who holds what, for people.
+func (l *ledger) holders() string {
+	if len(l.grants) == 0 {
+		return "nobody holds anything"
+	}
+	var lines []string
+	for _, g := range l.grants {
+		lines = append(lines, fmt.Sprintf("%s holds CPUs %v and %v", g.holder, g.plan.CPUs(), g.plan.Memory()))
+	}
+	slices.Sort(lines)
+	const most = 8
+	if len(lines) > most {
+		lines = append(lines[:most], fmt.Sprintf("and %d more", len(lines)-most))
+	}
+	return strings.Join(lines, ", ")
+}
+
+// neighbours are the plans of everyone else.
+func (l *ledger) neighbours(id string) (plans []farm.Plan, holders []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for other, g := range l.grants {
+		if other != id {
+			plans, holders = append(plans, g.plan), append(holders, g.holder)
+		}
+	}
+	return plans, holders
+}
+
+// view is the room there is, who holds each CPU, and how many wait.
+func (l *ledger) view() (room numa.Room, holders map[int]string, waiting int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	holders = map[int]string{}
+	for _, g := range l.grants {
+		name, _, _ := strings.Cut(g.holder, " ")
+		for _, cpu := range g.plan.CPUs().List() {
+			holders[cpu] = name
+		}
+	}
+	return l.room(), holders, len(l.queue)
+}
+
+func isKind(err error, k farm.Kind) bool {
+	e := new(farm.Error)
+	return errors.As(err, &e) && e.Kind == k
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// recover takes over what runs on the host. Until the hypervisor has answered nothing is known, so nothing is removed and no
+// job is taken.
+func (a *Agent) recover(ctx context.Context) error {
+	found, err := a.list(ctx)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, f := range found {
+		if name, ok := a.takeOver(ctx, f); ok {
+			known[name] = true
+		}
+	}
+	if err := a.hyper.Sweep(ctx); err != nil {
+		a.log.Warn("sweep after start", "error", err)
+	}
+	a.removeStrays(known)
+	a.log.Info("took over the host", "vms", len(known))
+	return nil
+}
+
+// list waits for the hypervisor as long as it takes.
+func (a *Agent) list(ctx context.Context) ([]hyper.Found, error) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		found, err := a.hyper.List(ctx)
+		if err == nil {
+			return found, nil
+		}
+		a.log.Warn("waiting for the hypervisor", "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the hypervisor never answered: %w", err)
+		}
+	}
+}
+
+// takeOver goes on with one VM of an earlier agent. A VM that never ran an instruction has no job to lose, and goes.
+func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bool) {
+	r, err := decodeRecord(f.Metadata)
+	if err != nil {
+		a.log.Error("a vm of ours carries no record that we can read; it is left alone", "vm", f.Name, "error", err)
+		return f.Name, true
+	}
+	m := a.newMachine(r.VM, r.Name)
+	text, err := os.ReadFile(m.path(appliedFile))
+	if err == nil {
+		err = json.Unmarshal(text, &m.applied)
+	}
+	if err != nil {
+		a.log.Info("vm never ran; it goes", "vm", r.Name)
+		if err := a.hyper.Stop(ctx, r.VM); err != nil {
+			a.log.Error("vm does not end", "vm", r.Name, "error", err)
+			return r.Name, true
+		}
+		return "", false
+	}
+	j := newJob(a, r.Job, r.Caller)
+	j.record, j.machine, j.suspended = r, m, f.State == hyper.Paused
+	a.ledger.adopt(r.Job, r.holder(), r.Plan)
+	a.live[r.Job] = j
+	m.watch()
+	a.jobs.Go(j.resume)
+	if !r.Keep {
+		a.jobs.Go(j.watchCaller)
+	}
+	return r.Name, true
+}
+
+// resume goes on with a VM of an earlier agent.
+func (j *job) resume() {
+	defer close(j.over)
+	defer j.agent.forget(j)
+	j.finish(j.serve())
+}
+
+// watchCaller ends a taken-over job whose caller died while no agent was there, or dies before it comes again. A caller that
+// lives is waited for: it may be stopped, or slow.
+func (j *job) watchCaller() {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if !j.caller.alive() {
+			j.cancel(errCallerGone)
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-j.over:
+			return
+		case <-j.ctx.Done():
+			return
+		}
+	}
+}
+
+// removeStrays removes files of VMs that do not run.
+func (a *Agent) removeStrays(known map[string]bool) {
+	c := a.config()
+	for _, dir := range []string{filepath.Join(c.RunDir, "vm"), filepath.Join(c.StateDir, "vm")} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			a.log.Error("list vms", "error", err)
+		}
+		for _, e := range entries {
+			if known[e.Name()] {
+				continue
+			}
+			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				a.log.Error("files of a vm stay", "vm", e.Name(), "error", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"fmt"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/guest"
+)
+
+// shapeNamed is a shape of the configuration; the default one has no name.
+func (a *Agent) shapeNamed(name string) (farm.Shape, error) {
+	c := a.config()
+	if name == "" {
+		return c.DefaultShape, nil
+	}
+	if s, ok := c.Shapes[name]; ok {
+		return s, nil
+	}
+	return farm.Shape{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoShape, Message: fmt.Sprintf("no shape %q", name), Hint: "shapes are in the agent's configuration, under [shapes]"}
+}
+
+// shape works out what the caller gets: the named shape, the request's own wishes on top, never more than the caller's limits.
+func (a *Agent) shape(r *api.JobRequest, c Caller) (farm.Shape, error) {
+	s, err := a.shapeNamed(r.Shape)
+	if err != nil {
+		return s, err
+	}
+	if r.CPUs != 0 {
+		s.CPUs = r.CPUs
+	}
+	if r.Memory != 0 {
+		s.Memory = farm.Bytes(r.Memory)
+	}
+	if r.Scratch != nil {
+		s.Scratch = farm.Bytes(*r.Scratch)
+	}
+	if r.PageSize != nil {
+		s.PageSize = farm.Bytes(*r.PageSize)
+	}
+	if r.Network != "" {
+		s.Network = farm.Network(r.Network)
+	}
+	if limit := c.Memory / farm.MiB * farm.MiB; c.Memory > 0 && s.Memory > limit {
+		if r.Memory != 0 || limit < farm.MinMemory {
+			return s, tooBig("%v of memory; the caller's cgroup allows %v", s.Memory, c.Memory)
+		}
+		s.Memory = limit // nobody asked for this size
+	}
+	if s.CPUs > c.CPUs.Len() {
+		return s, tooBig("%d CPUs; the caller may use CPUs %v only", s.CPUs, c.CPUs)
+	}
+	return s, s.Validate()
+}
+
+func tooBig(format string, args ...any) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig, Message: "a VM can not have " + fmt.Sprintf(format, args...), Hint: "ask for less, or for more from the batch system"}
+}
+
+// check refuses requests that make no sense before anything is granted.
+func check(r *api.JobRequest) error {
+	switch {
+	case len(r.ID) != 36 || strings.ContainsFunc(r.ID, func(c rune) bool { return !strings.ContainsRune("0123456789abcdef-", c) }):
+		return badRequest("job ID %q is not a UUID in lower case", r.ID)
+	case len(r.Argv) == 0 || r.Argv[0] == "":
+		return badRequest("no command")
+	case !filepath.IsAbs(r.Dir):
+		return badRequest("working directory %q is not an absolute path", r.Dir)
+	case len(r.Binds) > guest.MaxBinds:
+		return badRequest("%d binds; at most %d", len(r.Binds), guest.MaxBinds)
+	}
+	for _, b := range r.Binds {
+		if !filepath.IsAbs(b.Target) || filepath.Clean(b.Target) == "/" {
+			return badRequest("bind target %q: an absolute path below / is needed", b.Target)
+		}
+	}
+	for _, text := range append(append([]string{}, r.Argv...), r.Env...) {
+		if strings.ContainsRune(text, 0) {
+			return badRequest("a NUL byte in the command or its environment")
+		}
+	}
+	return nil
+}
+
+func badRequest(format string, args ...any) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "see `grange exec --help`"}
+}
+
+// begin makes the job of a valid request.
+func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
+	if r.Started {
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost, Message: "the VM was lost while no agent ran; the job may have run in part and is not run again", Hint: "see the agent's log and the host's kernel log"}
+	}
+	s, err := a.shape(r, c)
+	if err != nil {
+		return nil, err
+	}
+	j := newJob(a, r.ID, c)
+	j.request = r
+	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s, User: userOf(c, r).Name,
+		Name: "grange-job-" + r.ID[:8], Command: brief(r.Argv), Caller: c, Keep: r.Keep}
+	return j, nil
+}
+
+// brief is the first words of a command, for lists. Arguments may hold secrets: they stay out.
+func brief(argv []string) string {
+	const most = 40
+	name := filepath.Base(argv[0])
+	return name[:min(len(name), most)]
+}
+
+// userOf names the caller. A user that this host's files do not know gets names made of numbers, and the home it says it has.
+func userOf(c Caller, r *api.JobRequest) guest.User {
+	u := guest.User{Name: fmt.Sprintf("u%d", c.UID), UID: c.UID, GID: c.GID, Home: r.Home, Shell: "/bin/sh"}
+	if known, err := user.LookupId(strconv.Itoa(int(c.UID))); err == nil {
+		u.Name = known.Username
+		u.Home = known.HomeDir
+	}
+	if !filepath.IsAbs(u.Home) || strings.ContainsAny(u.Home, ":\n") {
+		u.Home = "/tmp"
+	}
+	seen := map[uint32]bool{}
+	for _, gid := range append([]uint32{c.GID}, c.Groups...) {
+		if seen[gid] {
+			continue
+		}
+		seen[gid] = true
+		name := fmt.Sprintf("g%d", gid)
+		if known, err := user.LookupGroupId(strconv.Itoa(int(gid))); err == nil {
+			name = known.Name
+		}
+		u.Groups = append(u.Groups, guest.Group{Name: name, GID: gid})
+	}
+	return u
+}
+
+// guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's.
+func (a *Agent) guestJob(j *job, r *api.JobRequest) (*guest.Job, error) {
+	hook, err := a.readHook()
+	if err != nil {
+		return nil, err
+	}
+	facts := a.facts(j.record)
+	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: userOf(j.caller, r), Hostname: j.record.Name, Hook: hook,
+		Network: j.record.Shape.Network == farm.NetworkUser,
+		Env:     append(append([]string{}, r.Env...), facts.environment()...),
+		Files:   []guest.File{{Path: factsPath, Content: facts.file()}}}
+	if j.record.Shape.Scratch > 0 {
+		g.Scratch = scratchSerial
+	}
+	for _, b := range r.Binds {
+		g.Binds = append(g.Binds, guest.Bind{Target: filepath.Clean(b.Target), ReadOnly: b.ReadOnly})
+	}
+	if r.Terminal != nil {
+		g.Terminal = &guest.Size{Rows: r.Terminal.Rows, Cols: r.Terminal.Cols}
+	}
+	return g, nil
+}

@@ -1,0 +1,261 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// connKey is where net/http keeps the connection for us; callerFor takes it out at the edge and passes a Caller on.
+type connKey struct{}
+
+// action is one route: it knows its caller, and its error becomes a Problem.
+type action func(w http.ResponseWriter, r *http.Request, c Caller) error
+
+func (a *Agent) routes() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, do := range map[string]action{
+		"POST /v1/jobs":             a.postJob,
+		"POST /v1/jobs/{id}/done":   a.postDone,
+		"GET /v1/vms":               a.getVMs,
+		"GET /v1/vms/{vm}":          a.getVM,
+		"DELETE /v1/vms/{vm}":       a.deleteVM,
+		"POST /v1/vms/{vm}/suspend": a.postSuspend,
+		"POST /v1/vms/{vm}/resume":  a.postResume,
+		"GET /v1/vms/{vm}/console":  a.getConsole,
+		"GET /v1/images":            a.getImages,
+		"POST /v1/images":           a.postImage,
+		"DELETE /v1/images/{name}":  a.deleteImage,
+		"GET /v1/host":              a.getHost,
+	} {
+		mux.HandleFunc(pattern, a.edge(do))
+	}
+	return mux
+}
+
+// edge finds out who calls and turns errors into problems.
+func (a *Agent) edge(do action) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
+		c, err := callerOf(conn)
+		if err == nil {
+			err = do(w, r, c)
+		}
+		if err == nil {
+			return
+		}
+		p := problemOf(err)
+		if p.Status == http.StatusInternalServerError {
+			a.log.Error("request", "method", r.Method, "path", r.URL.Path, "uid", c.UID, "error", err)
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(p.Status)
+		json.NewEncoder(w).Encode(p)
+	}
+}
+
+// listen serves until ctx ends.
+func (a *Agent) listen(ctx context.Context) error {
+	c := a.config()
+	if err := os.Remove(c.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	listener, err := net.Listen("unix", c.Socket)
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(c.Socket, c.SocketMode); err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler:           a.routes(),
+		ReadHeaderTimeout: 10 * time.Second,
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
+	}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	a.log.Info("agent serves", "socket", c.Socket)
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// statusOf is the one table from kinds of error to HTTP.
+var statusOf = map[farm.Kind]int{
+	farm.Internal: http.StatusInternalServerError, farm.Invalid: http.StatusBadRequest, farm.NotFound: http.StatusNotFound,
+	farm.Conflict: http.StatusConflict, farm.Denied: http.StatusForbidden, farm.Unavailable: http.StatusServiceUnavailable,
+	farm.NoCapacity: http.StatusTooManyRequests,
+}
+
+// problemOf makes an error fit for people. What is not a farm.Error is our fault, and its text is for the log.
+func problemOf(err error) *api.Problem {
+	e := new(farm.Error)
+	if !errors.As(err, &e) {
+		e = &farm.Error{Kind: farm.Internal, Code: farm.CodeInternal, Message: "internal error: " + err.Error(), Hint: "see the agent's log"}
+	}
+	return &api.Problem{Type: "grange:" + string(e.Code), Title: string(e.Kind), Status: statusOf[e.Kind], Detail: e.Error(), Hint: e.Hint}
+}
+
+func answer(w http.ResponseWriter, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(v)
+}
+
+// lines answers with one JSON text a line, each sent at once.
+func lines[T any](w http.ResponseWriter) func(T) error {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	control := http.NewResponseController(w)
+	encoder := json.NewEncoder(w)
+	return func(v T) error {
+		if err := encoder.Encode(v); err != nil {
+			return err
+		}
+		return control.Flush()
+	}
+}
+
+const maxRequest = 32 << 20 // a job may bring a large environment
+
+func decode(w http.ResponseWriter, r *http.Request, into any) error {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(into); err != nil {
+		return badRequest("the request is not the JSON we expect: %v", err)
+	}
+	io.Copy(io.Discard, r.Body) // net/http watches for the caller's end only behind the body
+	return nil
+}
+
+// postJob makes a job, or joins the one with this ID, and tells what happens until the job is over. The open connection is
+// the caller's claim on its VM: when the last one closes, the VM goes.
+func (a *Agent) postJob(w http.ResponseWriter, r *http.Request, c Caller) error {
+	var request api.JobRequest
+	if err := decode(w, r, &request); err != nil {
+		return err
+	}
+	if err := check(&request); err != nil {
+		return err
+	}
+	j, fresh, err := a.admit(request.ID, func() (*job, error) { return a.begin(&request, c) })
+	if err != nil {
+		return err
+	}
+	if fresh {
+		a.jobs.Go(j.run)
+	} else if err := j.join(&request, c); err != nil {
+		return err
+	}
+	defer j.callerLeft()
+	j.follow(r.Context(), lines[api.JobEvent](w))
+	return nil
+}
+
+// join lets the caller of a job come again, after this agent or its connection was cut.
+func (j *job) join(r *api.JobRequest, c Caller) error {
+	if c.UID != j.caller.UID {
+		return notYours("job " + j.id)
+	}
+	j.update(func() {
+		if j.request == nil {
+			j.request = r
+		}
+	})
+	if m := j.current(); m != nil {
+		// What was told before the agent's restart is told again.
+		j.mu.Lock()
+		none := len(j.events) == 0
+		j.mu.Unlock()
+		if none {
+			j.publish(api.JobEvent{Event: api.EventVM, VM: j.view()})
+		}
+	}
+	return nil
+}
+
+func notYours(what string) error {
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: what + " belongs to someone else", Hint: "its owner or root may do that"}
+}
+
+// postDone gives the VM back, and answers when it is gone.
+func (a *Agent) postDone(w http.ResponseWriter, r *http.Request, c Caller) error {
+	j := a.byID(r.PathValue("id"))
+	if j == nil {
+		return answer(w, api.JobEnd{})
+	}
+	if c.UID != j.caller.UID && !c.admin() {
+		return notYours("job " + j.id)
+	}
+	if j.record.Keep {
+		return answer(w, api.JobEnd{})
+	}
+	j.cancel(errGivenBack)
+	select {
+	case <-j.over:
+	case <-r.Context().Done():
+		return nil
+	}
+	return answer(w, api.JobEnd{Phases: j.clean})
+}
+
+func (a *Agent) getConsole(w http.ResponseWriter, r *http.Request, c Caller) error {
+	j, m, err := a.find(r.PathValue("vm"), c)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return fmt.Errorf("vm %s has no console yet", j.record.Name)
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	control := http.NewResponseController(w)
+	return m.console.follow(r.Context(), w, func() { control.Flush() }, r.URL.Query().Get("follow") != "true")
+}
+
+func (a *Agent) postSuspend(w http.ResponseWriter, r *http.Request, c Caller) error {
+	return a.pause(w, r, c, true)
+}
+
+func (a *Agent) postResume(w http.ResponseWriter, r *http.Request, c Caller) error {
+	return a.pause(w, r, c, false)
+}
+
+func (a *Agent) pause(w http.ResponseWriter, r *http.Request, c Caller, suspend bool) error {
+	j, m, err := a.find(r.PathValue("vm"), c)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: "the job has no VM at the moment", Hint: "try again when `grange vm list` shows it"}
+	}
+	act := a.hyper.Resume
+	if suspend {
+		act = a.hyper.Suspend
+	}
+	if err := act(r.Context(), m.id); err != nil {
+		return err
+	}
+	j.update(func() { j.suspended = suspend })
+	return answer(w, j.view())
+}
+
+func (a *Agent) deleteVM(w http.ResponseWriter, r *http.Request, c Caller) error {
+	j, _, err := a.find(r.PathValue("vm"), c)
+	if err != nil {
+		return err
+	}
+	j.cancel(errStopped)
+	select {
+	case <-j.over:
+	case <-r.Context().Done():
+	}
+	return answer(w, j.view())
+}

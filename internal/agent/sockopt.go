@@ -1,0 +1,18 @@
+package agent
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// getsockoptBytes reads a socket option that is an array of 32-bit numbers.
+func getsockoptBytes(fd, level, option int, into []uint32) ([]uint32, error) {
+	size := uint32(4 * len(into))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(unsafe.SliceData(into))), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return nil, errno
+	}
+	return into[:size/4], nil
+}

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/guest"
+)
+
+// find looks a VM up by name, or by the start of its ID or of its job's, for an action that only its owner may do.
+func (a *Agent) find(ref string, c Caller) (*job, *machine, error) {
+	j, err := a.lookUp(ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.UID != j.caller.UID && !c.admin() {
+		return nil, nil, notYours("VM " + ref)
+	}
+	return j, j.current(), nil
+}
+
+func (a *Agent) lookUp(ref string) (*job, error) {
+	var found []*job
+	for _, j := range a.all() {
+		r := j.recordNow()
+		if r.Name == ref || len(ref) >= 4 && (strings.HasPrefix(r.VM, ref) || strings.HasPrefix(r.Job, ref)) {
+			found = append(found, j)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: "no VM " + strconv.Quote(ref) + " on this host", Hint: "`grange vm list` shows them; it may have ended"}
+	case 1:
+		return found[0], nil
+	}
+	return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoVM, Message: strconv.Quote(ref) + " fits several VMs", Hint: "give more of the ID"}
+}
+
+func (j *job) current() *machine {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.machine
+}
+
+func (j *job) recordNow() record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.record
+}
+
+// view is the VM as others see it.
+func (j *job) view() *api.VM {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r := j.record
+	v := &api.VM{ID: r.VM, Name: r.Name, Job: r.Job, Purpose: "job", State: j.stateLocked(), Image: r.Image, Digest: r.Digest,
+		Shape: r.Shape.Name, User: r.User, UID: j.caller.UID, Command: r.Command, Created: r.Created, CPUs: r.Shape.CPUs,
+		Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: planView(r.Plan)}
+	if m := j.machine; m != nil {
+		v.JobPort = m.path(guest.JobPort)
+		v.Applied = api.Applied{Accelerator: m.applied.Accelerator, CPUMode: m.applied.CPUMode, Warnings: m.applied.Warnings}
+	}
+	return v
+}
+
+func (j *job) stateLocked() string {
+	switch {
+	case j.record.Plan.VCPUs == nil:
+		return "waiting"
+	case j.suspended:
+		return "suspended"
+	case j.ended && j.record.Keep:
+		return "kept"
+	case j.machine == nil:
+		return "starting"
+	}
+	j.machine.control.mu.Lock()
+	defer j.machine.control.mu.Unlock()
+	if j.machine.control.state.Phase == "" {
+		return "starting"
+	}
+	return "running"
+}
+
+func planView(p farm.Plan) api.Plan {
+	v := api.Plan{Emulator: p.Emulator.String(), IOThread: p.IOThread.String(), Sockets: p.Guest.Sockets, Cores: p.Guest.Cores, Threads: p.Guest.Threads}
+	for _, pin := range p.VCPUs {
+		v.VCPUs = append(v.VCPUs, pin.String())
+	}
+	for _, c := range p.Cells {
+		v.Cells = append(v.Cells, api.Cell{VCPUs: c.VCPUs.String(), Memory: uint64(c.Memory), Node: c.Node, PageSize: uint64(c.PageSize)})
+	}
+	return v
+}
+
+func exitOf(e *guest.Exit) *api.Exit {
+	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS}
+}
+
+func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+	vms := []*api.VM{}
+	for _, j := range a.all() {
+		vms = append(vms, j.view())
+	}
+	slices.SortFunc(vms, func(x, y *api.VM) int { return x.Created.Compare(y.Created) })
+	return answer(w, vms)
+}
+
+func (a *Agent) getVM(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	j, err := a.lookUp(r.PathValue("vm"))
+	if err != nil {
+		return err
+	}
+	return answer(w, j.view())
+}
+
+func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+	room, holders, waiting := a.ledger.view()
+	t, c := room.Topology, a.config()
+	h := api.Host{Version: a.version, Accelerator: a.accelerator, Reserved: c.ReservedCPUs.String(), Free: room.Free.String(),
+		CPU:     api.CPU{Vendor: t.CPU.Vendor, Model: t.CPU.Name, MaxMHz: t.CPU.MaxMHz, Flags: t.CPU.Flags},
+		Holders: map[string]string{}, VMs: len(a.all()) - waiting, Waiting: waiting, Distance: t.Distance, AgentMemory: residentMemory()}
+	for cpu, name := range holders {
+		h.Holders[strconv.Itoa(cpu)] = name
+	}
+	for _, s := range t.Sockets {
+		h.Sockets = append(h.Sockets, api.Socket{ID: s.ID, CPUs: s.CPUs.String()})
+	}
+	for _, c := range t.Cores {
+		h.Cores = append(h.Cores, api.Core{Socket: c.Socket, Node: c.Node, Threads: c.Threads.String()})
+	}
+	for _, set := range t.L3 {
+		h.L3 = append(h.L3, set.String())
+	}
+	for _, n := range t.Nodes {
+		node := api.Node{ID: n.ID, CPUs: n.CPUs.String(), Memory: uint64(n.Memory), Grantable: uint64(room.Nodes[n.ID].Memory)}
+		for _, p := range n.Pages {
+			node.Pages = append(node.Pages, api.HugePages{Size: uint64(p.Size), Total: p.Total, Grantable: room.Nodes[n.ID].Pages[p.Size]})
+		}
+		h.Nodes = append(h.Nodes, node)
+	}
+	return answer(w, h)
+}
+
+// residentMemory is ours, in bytes.
+func residentMemory() uint64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseUint(fields[1], 10, 64)
+	return pages * uint64(os.Getpagesize())
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/agent"
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper/libvirt"
+	"github.com/grange-project/grange/internal/vmimage"
+)
+
+// DefaultConfig is where an agent's configuration is looked for.
+const DefaultConfig = "/etc/grange/agent.toml"
+
+func (a *app) agentCommand() *cobra.Command {
+	var path string
+	var check bool
+	cmd := &cobra.Command{
+		Use: "agent", Short: "Run the agent of this host", Args: cobra.NoArgs,
+		Long: `Run the agent of this host: it keeps the ledger of CPUs, memory and pages, makes VMs through libvirt, and owns images and
+disks. It runs as root. HUP makes it read its configuration again; TERM ends it, and the VMs go on.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := config.ReadAgent(path)
+			if err != nil || check {
+				return err
+			}
+			if cmd.Flags().Changed("socket") {
+				c.Socket = a.socket
+			}
+			return a.runAgent(cmd.Context(), c, path)
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", DefaultConfig, "configuration; defaults where there is none")
+	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration")
+	return cmd
+}
+
+func (a *app) runAgent(ctx context.Context, c config.Agent, path string) error {
+	log := slog.New(slog.NewTextHandler(a.err, nil))
+	if c.GuestFile == "" {
+		own, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		c.GuestFile = filepath.Join(filepath.Dir(own), "grange-guest")
+	}
+	if _, err := os.Stat(c.GuestFile); err != nil {
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "grange-guest is not at " + c.GuestFile, Hint: "set guest_file in " + path}
+	}
+	accelerator, why := chooseAccelerator(ctx, c)
+	if why != "" {
+		log.Warn("no KVM: software emulation, ten to twenty times slower", "reason", why)
+	}
+	driver, err := libvirt.New(libvirt.Config{Socket: c.Libvirt, RunDir: c.RunDir, Accelerator: accelerator, WhyTCG: why})
+	if err != nil {
+		return err
+	}
+	defer driver.Close()
+	shown := string(accelerator)
+	if why != "" {
+		shown += " (" + why + ")"
+	}
+	ag, err := agent.New(agent.Options{Config: c, Hypervisor: driver, Accelerator: shown, Log: log, Version: Version()})
+	if err != nil {
+		return err
+	}
+	stop := reloadOnHangUp(path, ag, log)
+	defer stop()
+	return ag.Run(ctx)
+}
+
+// chooseAccelerator boots a tiny guest to find out whether KVM works: that /dev/kvm opens proves nothing.
+func chooseAccelerator(ctx context.Context, c config.Agent) (libvirt.Accelerator, string) {
+	if c.Accelerator != "auto" {
+		return libvirt.Accelerator(c.Accelerator), ""
+	}
+	kernel, initrd := probeImage(c)
+	if kernel == "" {
+		return libvirt.TCG, "no micro image to probe KVM with yet; build it and restart the agent"
+	}
+	verdict := libvirt.Probe(ctx, libvirt.ProbeConfig{Kernel: kernel, Initrd: initrd, Timeout: c.ProbeTimeout, CacheFile: filepath.Join(c.StateDir, "kvm-probe.json")})
+	return verdict.Accelerator, verdict.Why
+}
+
+func probeImage(c config.Agent) (kernel, initrd string) {
+	store, err := vmimage.Open(filepath.Join(c.StateDir, "images"))
+	if err != nil {
+		return "", ""
+	}
+	defer store.Close()
+	image, err := store.Get(vmimage.MicroName)
+	if err != nil {
+		return "", ""
+	}
+	return image.Kernel(), image.Initrd()
+}
+
+// reloadOnHangUp reads the configuration again at HUP. A broken one is refused whole, and the old one stays.
+func reloadOnHangUp(path string, ag *agent.Agent, log *slog.Logger) (stop func()) {
+	hangUps := make(chan os.Signal, 1)
+	signal.Notify(hangUps, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-hangUps:
+				c, err := config.ReadAgent(path)
+				if err != nil {
+					log.Error("configuration not reloaded", "error", err)
+					continue
+				}
+				ag.Reload(c)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(hangUps); close(done) }
+}

@@ -1,0 +1,137 @@
+// Package cli is the command line: one file a noun. It wires packages together and prints; it decides nothing about VMs.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Exit statuses of our own. Statuses of jobs pass through `grange exec` as they are.
+const (
+	exitFailed     = 1
+	exitUsage      = 2
+	exitVMLost     = 198 // the VM ended under the job, which may have run in part
+	exitNotStarted = 199 // no VM, no job: a batch system may put the job back into its queue
+)
+
+// DefaultSocket is where the agent of a host listens.
+const DefaultSocket = "/run/grange/agent.sock"
+
+// app is what all commands share.
+type app struct {
+	socket string
+	json   bool
+	out    io.Writer
+	err    io.Writer
+}
+
+func (a *app) client() *api.Client { return api.NewClient(a.socket) }
+
+// exitError carries an exit status through cobra. Its message was printed, or there is none.
+type exitError struct{ status int }
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
+
+// Main runs the command line and returns the exit status.
+func Main(args []string) int {
+	a := &app{out: os.Stdout, err: os.Stderr}
+	root := a.root()
+	root.SetArgs(args)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := root.ExecuteContext(ctx)
+	var exit exitError
+	if errors.As(err, &exit) {
+		return exit.status
+	}
+	if err != nil {
+		printError(a.err, err)
+		return statusOf(err)
+	}
+	return 0
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "grange",
+		Short:         "A fresh, tuned virtual machine for every job",
+		Long:          "grange runs each job in a virtual machine that is made for it, shaped for the host, and gone afterwards.",
+		Version:       Version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	socket := os.Getenv("GRANGE_SOCKET")
+	if socket == "" {
+		socket = DefaultSocket
+	}
+	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "socket of the agent, or $GRANGE_SOCKET")
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("see `"+cmd.CommandPath()+" --help`", "%v", err)
+	})
+	root.AddCommand(a.execCommand(), a.vmCommand(), a.imageCommand(), a.hostCommand(), a.agentCommand())
+	return root
+}
+
+// Version is the module's version, or the commit it was built from.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return strings.Trim(info.Main.Version, "()")
+}
+
+// usage is the error of a command line that makes no sense.
+func usage(hint, format string, args ...any) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// printError prints two lines: what, and what to try.
+func printError(w io.Writer, err error) {
+	message, hint := explain(err)
+	fmt.Fprintf(w, "grange: %s\n", message)
+	if hint != "" {
+		fmt.Fprintf(w, "  try: %s\n", hint)
+	}
+}
+
+func explain(err error) (message, hint string) {
+	problem, own := new(api.Problem), new(farm.Error)
+	switch {
+	case errors.As(err, &problem):
+		return problem.Detail, problem.Hint
+	case errors.As(err, &own):
+		return err.Error(), own.Hint
+	case errors.Is(err, api.ErrNoAgent):
+		return err.Error(), "start it with `grange agent`, or name its socket with --socket"
+	}
+	return err.Error(), ""
+}
+
+// statusOf is the one table from errors to exit statuses, for commands other than exec.
+func statusOf(err error) int {
+	if own := new(farm.Error); errors.As(err, &own) && own.Code == farm.CodeUsage {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func (a *app) printJSON(v any) error {
+	encoder := json.NewEncoder(a.out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}

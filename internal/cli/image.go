@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func (a *app) imageCommand() *cobra.Command {
+	image := &cobra.Command{Use: "image", Short: "Build, import, list and remove the images that virtual machines start from"}
+	image.AddCommand(a.imageList(), a.imageBuild(), a.imageImport(), a.imageRemove())
+	return image
+}
+
+func (a *app) imageList() *cobra.Command {
+	return &cobra.Command{Use: "list", Short: "List the images of this host", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		images, err := a.client().Images(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(images)
+		}
+		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "NAME\tKIND\tSIZE\tCREATED\tDIGEST")
+		for _, i := range images {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\n", i.Name, i.Kind, mebibytes(i.Size), i.Created.Format(time.DateTime), i.Digest)
+		}
+		return t.Flush()
+	}}
+}
+
+func mebibytes(n uint64) string { return fmt.Sprintf("%.1fM", float64(n)/float64(farm.MiB)) }
+
+func (a *app) imageBuild() *cobra.Command {
+	return &cobra.Command{
+		Use: "build micro", Short: "Build the micro image: a kernel and an initramfs from Debian packages",
+		Long: "Build the micro image from packages of this host's own Debian sources. Nothing is installed. Give it another name with a second argument.",
+		Args: cobra.RangeArgs(1, 2), ValidArgs: []string{"micro"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] != "micro" {
+				return usage("grange image build micro, or grange image import NAME FILE", "%q can not be built", args[0])
+			}
+			return a.makeImage(cmd, api.ImageRequest{Name: args[len(args)-1]})
+		},
+	}
+}
+
+func (a *app) imageImport() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use: "import FILE|DIR", Short: "Import a qcow2 or raw disk, or a directory with a kernel and an initrd",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			if name == "" {
+				base := filepath.Base(path)
+				name = base[:len(base)-len(filepath.Ext(base))]
+			}
+			return a.makeImage(cmd, api.ImageRequest{Name: name, Path: path})
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name of the image (default: that of the file)")
+	return cmd
+}
+
+func (a *app) makeImage(cmd *cobra.Command, r api.ImageRequest) error {
+	image, err := a.client().MakeImage(cmd.Context(), r, func(message string) { fmt.Fprintln(a.err, message) })
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(image)
+	}
+	fmt.Fprintf(a.out, "%s  %s  %s\n", image.Name, mebibytes(image.Size), image.Digest)
+	return nil
+}
+
+func (a *app) imageRemove() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm IMAGE", Short: "Remove an image", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return a.completeImages(cmd, args, "")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.client().RemoveImage(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]string{"removed": args[0]})
+			}
+			fmt.Fprintf(a.out, "%s removed\n", args[0])
+			return nil
+		},
+	}
+}
+
+func (a *app) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	images, err := a.client().Images(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, i := range images {
+		names = append(names, i.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

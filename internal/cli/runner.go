@@ -1,0 +1,360 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/gateway"
+	"github.com/grange-project/grange/internal/guest"
+)
+
+// runner is one `grange exec`: it asks the agent for a VM, joins our standard files with the job's, and passes signals on.
+// The agent may be killed and restarted at any time; the streams go past it and do not notice.
+type runner struct {
+	app     *app
+	request api.JobRequest
+	binds   []bindSource
+	limit   time.Duration
+	verbose bool
+
+	client  *api.Client
+	session *guest.Session
+	leave   context.CancelCauseFunc // gives up
+	result  chan outcome            // the first one counts
+
+	mu        sync.Mutex
+	vm        *api.VM
+	link      net.Conn // to the job port
+	started   bool     // the session runs
+	suspended bool
+	writeErr  error // our own output could not be written
+}
+
+// outcome is how it went: an exit status, or why there is none.
+type outcome struct {
+	status int
+	exit   *api.Exit
+	err    error
+}
+
+func newRunner(a *app, r api.JobRequest, binds []bindSource) *runner {
+	return &runner{app: a, request: r, binds: binds, client: a.client(), session: guest.NewSession(), result: make(chan outcome, 8)}
+}
+
+// run returns the exit status.
+func (r *runner) run() int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	r.leave = cancel
+	defer cancel(nil)
+	began := time.Now()
+	signal.Ignore(syscall.SIGPIPE) // a reader that goes away is told to the job
+	stopSignals := r.passSignals(ctx)
+	defer stopSignals()
+	restore := r.rawTerminal()
+	go r.keepAsking(ctx)
+
+	var o outcome
+	select {
+	case o = <-r.result:
+	case <-ctx.Done():
+		o = givenUp(context.Cause(ctx))
+	}
+	clean := r.giveBack()
+	restore()
+	r.report(o, clean, time.Since(began))
+	return o.status
+}
+
+// signalled is the reason when a signal ends us before there is a job, or makes us give up.
+type signalled struct{ syscall.Signal }
+
+func (s signalled) Error() string { return "given up on signal: " + s.Signal.String() }
+
+func givenUp(cause error) outcome {
+	var s signalled
+	if errors.As(cause, &s) {
+		return outcome{status: 128 + int(s.Signal), err: cause}
+	}
+	return outcome{status: exitFailed, err: cause}
+}
+
+// keepAsking holds the agent to our job, and finds the next agent when this one goes.
+func (r *runner) keepAsking(ctx context.Context) {
+	began, wait, told := time.Now(), 10*time.Millisecond, false
+	for ctx.Err() == nil {
+		err := r.client.Job(ctx, r.request, func(e api.JobEvent) error {
+			began, wait, told = time.Now(), 10*time.Millisecond, false
+			return r.event(e)
+		})
+		problem := new(api.Problem)
+		switch {
+		case errors.As(err, &problem):
+			r.finish(outcome{status: r.problemStatus(problem), err: problem})
+			return
+		case r.tooLong(err, time.Since(began)):
+			r.finish(outcome{status: exitNotStarted, err: err})
+			return
+		}
+		if !told && time.Since(began) > time.Second {
+			fmt.Fprintln(r.app.err, "grange: waiting for the agent on", r.app.socket)
+			told = true
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		wait = min(2*wait, time.Second)
+	}
+}
+
+// tooLong tells when to stop looking for an agent. Once a VM runs we never do.
+func (r *runner) tooLong(err error, since time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	patience := 10 * time.Second
+	if errors.Is(err, os.ErrNotExist) { // no socket: a restarted agent has one at once
+		patience = time.Second
+	}
+	return r.vm == nil && (since > patience || r.request.NoWait)
+}
+
+func (r *runner) problemStatus(p *api.Problem) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.request.Started:
+		return exitVMLost
+	case p.Status == 400 || p.Status == 404:
+		return exitUsage
+	}
+	return exitNotStarted
+}
+
+func (r *runner) finish(o outcome) {
+	select {
+	case r.result <- o:
+	default:
+	}
+}
+
+// event follows what the agent tells.
+func (r *runner) event(e api.JobEvent) error {
+	r.show(e)
+	switch e.Event {
+	case api.EventVM:
+		return r.connect(e.VM)
+	case api.EventRetry:
+		r.disconnect()
+	case api.EventReady:
+		r.start()
+	case api.EventFailed:
+		r.finish(outcome{status: r.problemStatus(e.Problem), err: e.Problem})
+	case api.EventLost:
+		r.finish(outcome{status: exitVMLost, err: e.Problem})
+	case api.EventRunning:
+		r.startClock()
+	}
+	return nil
+}
+
+// connect opens the job port of the VM that the agent made for us.
+func (r *runner) connect(vm *api.VM) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.link != nil {
+		return nil // a restarted agent tells us again
+	}
+	link, err := net.Dial("unix", vm.JobPort)
+	if err != nil {
+		return nil // the VM has gone already, and the agent will say why
+	}
+	r.vm, r.link = vm, link
+	return nil
+}
+
+func (r *runner) disconnect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.link != nil {
+		r.link.Close()
+	}
+	r.link = nil
+}
+
+// start lets bytes flow: the guest is up. From here on the job may run, and never runs again elsewhere.
+func (r *runner) start() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.request.Started = true
+	if r.started || r.link == nil {
+		return
+	}
+	r.started = true
+	go r.attach(r.link, r.vm.JobPort)
+	go r.feed()
+	var outputs sync.WaitGroup
+	outputs.Go(func() { r.collect(guest.StreamStdout, os.Stdout) })
+	outputs.Go(func() { r.collect(guest.StreamStderr, os.Stderr) })
+	for i, b := range r.binds {
+		go func() {
+			if err := gateway.Serve(r.session.Stream(guest.StreamBind+byte(i)), b.dir, b.ReadOnly); err != nil && !errors.Is(err, guest.ErrClosed) {
+				fmt.Fprintf(r.app.err, "grange: bind %s: %v\n", b.dir, err)
+			}
+		}()
+	}
+	go guest.Lines(r.session.Stream(guest.StreamMessages), func(m guest.GuestMessage) {
+		if m.Exit == nil {
+			return // a job that was not started: the agent says so
+		}
+		outputs.Wait()
+		r.finish(r.exited(m.Exit))
+	})
+}
+
+// attach keeps the session connected to the VM as long as there is one.
+func (r *runner) attach(link net.Conn, path string) {
+	for {
+		r.session.AttachHost(link)
+		link.Close()
+		time.Sleep(50 * time.Millisecond)
+		var err error
+		if link, err = net.Dial("unix", path); err != nil {
+			return // QEMU has gone; the agent finds out why
+		}
+	}
+}
+
+func (r *runner) exited(e *guest.Exit) outcome {
+	o := outcome{status: e.Code, exit: &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS}}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.writeErr != nil {
+		o.err = fmt.Errorf("output of the job was lost: %w", r.writeErr)
+		if o.status == 0 {
+			o.status = exitFailed
+		}
+	}
+	return o
+}
+
+// feed carries our input to the job, no faster than it reads.
+func (r *runner) feed() {
+	io.Copy(r.session.Stream(guest.StreamStdin), os.Stdin)
+	r.session.Stream(guest.StreamStdin).CloseWrite()
+}
+
+// collect carries one output of the job to ours. When ours breaks, the job's breaks too.
+func (r *runner) collect(id byte, to io.Writer) {
+	stream := r.session.Stream(id)
+	if _, err := io.Copy(to, stream); err != nil && !errors.Is(err, guest.ErrClosed) {
+		if !errors.Is(err, syscall.EPIPE) {
+			r.mu.Lock()
+			r.writeErr = err
+			r.mu.Unlock()
+		}
+		r.send(guest.HostMessage{Broken: id})
+		io.Copy(io.Discard, stream)
+	}
+}
+
+func (r *runner) send(m guest.HostMessage) {
+	guest.WriteLine(r.session.Stream(guest.StreamMessages), m)
+}
+
+// startClock ends the job when its time is over: first by TERM, then for good.
+func (r *runner) startClock() {
+	if r.limit == 0 {
+		return
+	}
+	time.AfterFunc(r.limit, func() {
+		fmt.Fprintf(r.app.err, "grange: time limit of %v reached\n", r.limit)
+		r.send(guest.HostMessage{Signal: int(syscall.SIGTERM)})
+		time.AfterFunc(killGrace, func() { r.leave(signalled{syscall.SIGKILL}) })
+	})
+}
+
+// killGrace is how long a job may take to end after TERM when its time is over; Slurm's KillWait has the same default.
+const killGrace = 30 * time.Second
+
+// giveBack returns the VM and waits a little for the agent to clean up: it does so in any case when we are gone.
+func (r *runner) giveBack() []api.Phase {
+	if r.request.Keep {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	end, err := r.client.Done(ctx, r.request.ID)
+	if err != nil {
+		return nil
+	}
+	return end.Phases
+}
+
+// rawTerminal hands our terminal to the job, where it asked for one.
+func (r *runner) rawTerminal() (restore func()) {
+	if r.request.Terminal == nil {
+		return func() {}
+	}
+	old, err := term.MakeRaw(int(os.Stdin.Fd()))
+	if err != nil {
+		return func() {}
+	}
+	return func() { term.Restore(int(os.Stdin.Fd()), old) }
+}
+
+// show prints an event where someone wants to see it: waiting and trouble always, phases with -v, everything with --json.
+func (r *runner) show(e api.JobEvent) {
+	if r.app.json {
+		json.NewEncoder(r.app.err).Encode(e)
+		return
+	}
+	switch {
+	case e.Event == api.EventWaiting, e.Event == api.EventRetry:
+		fmt.Fprintf(r.app.err, "grange: %s: %s\n", e.Event, e.Message)
+	case !r.verbose:
+	case e.Phase != nil:
+		r.showPhase(*e.Phase)
+	case e.VM != nil:
+		fmt.Fprintf(r.app.err, "grange: vm %s on CPUs %v\n", e.VM.Name, e.VM.Plan.VCPUs)
+	case e.Event == api.EventWarning:
+		fmt.Fprintf(r.app.err, "grange: note: %s\n", e.Message)
+	}
+}
+
+func (r *runner) showPhase(p api.Phase) {
+	fmt.Fprintf(r.app.err, "grange: %-8s %9.1f ms\n", p.Name, p.Milliseconds)
+}
+
+// report tells how it ended.
+func (r *runner) report(o outcome, clean []api.Phase, took time.Duration) {
+	total := api.Phase{Name: "total", Milliseconds: float64(took.Microseconds()) / 1000}
+	if r.app.json {
+		message, hint := "", ""
+		if o.err != nil {
+			message, hint = explain(o.err)
+		}
+		json.NewEncoder(r.app.err).Encode(map[string]any{"event": "result", "status": o.status, "exit": o.exit, "error": message,
+			"hint": hint, "phases": append(clean, total)})
+		return
+	}
+	if r.verbose {
+		for _, p := range append(clean, total) {
+			r.showPhase(p)
+		}
+	}
+	if o.err != nil {
+		printError(r.app.err, o.err)
+	}
+}

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func (a *app) vmCommand() *cobra.Command {
+	vm := &cobra.Command{Use: "vm", Short: "Look at the virtual machines of this host, and end them"}
+	vm.AddCommand(
+		&cobra.Command{Use: "list", Short: "List the virtual machines of this host", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			vms, err := a.client().VMs(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(vms)
+			}
+			return printVMs(a.out, vms)
+		}},
+		a.oneVM("show VM", "Show a virtual machine: what was planned, and what was applied", func(cmd *cobra.Command, ref string) error {
+			vm, err := a.client().VM(cmd.Context(), ref)
+			if err != nil {
+				return err
+			}
+			return a.showVM(vm)
+		}),
+		a.oneVM("stop VM", "End a virtual machine and its job", func(cmd *cobra.Command, ref string) error {
+			vm, err := a.client().Stop(cmd.Context(), ref)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(vm)
+			}
+			fmt.Fprintf(a.out, "%s stopped\n", vm.Name)
+			return nil
+		}),
+		a.consoleCommand(),
+	)
+	return vm
+}
+
+// oneVM is a command on one VM, with completion of its name.
+func (a *app) oneVM(use, short string, run func(*cobra.Command, string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeVMs,
+		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd, args[0]) }}
+}
+
+func (a *app) consoleCommand() *cobra.Command {
+	var follow bool
+	cmd := a.oneVM("console VM", "Print the end of a virtual machine's serial console", func(cmd *cobra.Command, ref string) error {
+		if !a.json {
+			return a.client().Console(cmd.Context(), ref, follow, a.out)
+		}
+		var text strings.Builder
+		if err := a.client().Console(cmd.Context(), ref, false, &text); err != nil {
+			return err
+		}
+		return a.printJSON(map[string]string{"console": text.String()})
+	})
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as the machine writes")
+	return cmd
+}
+
+func (a *app) completeVMs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	vms, err := a.client().VMs(cmd.Context())
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, vm := range vms {
+		names = append(names, vm.Name+"\t"+vm.User+" "+vm.Command)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func printVMs(w io.Writer, vms []api.VM) error {
+	if len(vms) == 0 {
+		_, err := fmt.Fprintln(w, "no virtual machines")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tSTATE\tUSER\tCOMMAND\tIMAGE\tCPUS\tMEMORY\tON CPUS\tAGE")
+	for _, vm := range vms {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%v\t%s\t%v\n", vm.Name, vm.State, vm.User, vm.Command, vm.Image, vm.CPUs,
+			farm.Bytes(vm.Memory), strings.Join(vm.Plan.VCPUs, ","), age(vm.Created))
+	}
+	return t.Flush()
+}
+
+func age(since time.Time) time.Duration { return time.Since(since).Round(time.Second) }
+
+func (a *app) showVM(vm api.VM) error {
+	if a.json {
+		return a.printJSON(vm)
+	}
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	p := vm.Plan
+	fmt.Fprintf(t, "name\t%s\nid\t%s\njob\t%s\nstate\t%s\nuser\t%s (%d)\ncommand\t%s\nimage\t%s\ndigest\t%s\ncreated\t%s\n",
+		vm.Name, vm.ID, vm.Job, vm.State, vm.User, vm.UID, vm.Command, vm.Image, vm.Digest, vm.Created.Format(time.RFC3339))
+	fmt.Fprintf(t, "cpus\t%d: %d sockets × %d cores × %d threads\nmemory\t%v\nscratch\t%v\n", vm.CPUs, p.Sockets, p.Cores, p.Threads,
+		farm.Bytes(vm.Memory), farm.Bytes(vm.Scratch))
+	for i, pin := range p.VCPUs {
+		fmt.Fprintf(t, "vCPU %d\ton CPU %s\n", i, pin)
+	}
+	fmt.Fprintf(t, "emulator\ton CPUs %s\n", p.Emulator)
+	for i, c := range p.Cells {
+		pages := "ordinary pages"
+		if c.PageSize > 0 {
+			pages = fmt.Sprintf("pages of %v", farm.Bytes(c.PageSize))
+		}
+		fmt.Fprintf(t, "cell %d\tvCPUs %s, %v on node %d, %s\n", i, c.VCPUs, farm.Bytes(c.Memory), c.Node, pages)
+	}
+	fmt.Fprintf(t, "accelerator\t%s, CPU model %s\n", vm.Applied.Accelerator, vm.Applied.CPUMode)
+	for _, w := range vm.Applied.Warnings {
+		fmt.Fprintf(t, "not applied\t%s\n", w)
+	}
+	return t.Flush()
+}

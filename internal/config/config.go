@@ -1,0 +1,209 @@
+// Package config reads the agent's configuration: TOML, in which an unknown key is an error. It checks what can be checked
+// without looking at the host, and never reads anything else.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Agent is the configuration of one host's agent.
+type Agent struct {
+	Socket     string // the agent's own socket
+	SocketMode fs.FileMode
+	StateDir   string // images and disks
+	RunDir     string // sockets of VMs; on a file system that is empty after a boot
+	Libvirt    string // libvirt's socket
+	GuestFile  string // the grange-guest program; empty: beside our own
+
+	Accelerator  string // auto, kvm or tcg
+	ProbeTimeout time.Duration
+	BootTimeout  time.Duration // from the first instruction to grange-guest's first word
+	Attempts     int           // VMs tried for one job before it fails
+
+	ReservedCPUs     farm.CPUSet
+	ReservedMemory   farm.Bytes
+	MemoryOvercommit float64 // grantable memory as a multiple of what there is; 1: never more
+
+	DefaultImage string
+	DefaultShape farm.Shape
+	Shapes       map[string]farm.Shape
+	Hook         string            // a script of the site, run in each VM as root before the job
+	Facts        map[string]string // what the site knows of this host, as HS06 = "357": given to guests
+}
+
+// file is what the TOML looks like. Its keys are explained in docs/guide/agent.md.
+type file struct {
+	Socket           string               `toml:"socket"`
+	SocketMode       int                  `toml:"socket_mode"`
+	StateDir         string               `toml:"state_dir"`
+	RunDir           string               `toml:"run_dir"`
+	Libvirt          string               `toml:"libvirt"`
+	GuestFile        string               `toml:"guest_file"`
+	Accelerator      string               `toml:"accelerator"`
+	ProbeTimeout     string               `toml:"probe_timeout"`
+	BootTimeout      string               `toml:"boot_timeout"`
+	Attempts         int                  `toml:"attempts"`
+	ReservedCPUs     string               `toml:"reserved_cpus"`
+	ReservedMemory   string               `toml:"reserved_memory"`
+	MemoryOvercommit float64              `toml:"memory_overcommit"`
+	DefaultImage     string               `toml:"default_image"`
+	Default          shapeFile            `toml:"default_shape"`
+	Shapes           map[string]shapeFile `toml:"shapes"`
+	Hook             string               `toml:"hook"`
+	Facts            map[string]string    `toml:"facts"`
+}
+
+type shapeFile struct {
+	CPUs     int    `toml:"cpus"`
+	Memory   string `toml:"memory"`
+	Scratch  string `toml:"scratch"`
+	PageSize string `toml:"page_size"`
+	Network  string `toml:"network"`
+	Sockets  int    `toml:"sockets"`
+	Cores    int    `toml:"cores"`
+	Threads  int    `toml:"threads"`
+}
+
+func defaults() file {
+	return file{
+		Socket: "/run/grange/agent.sock", SocketMode: 0o666, StateDir: "/var/lib/grange", RunDir: "/run/grange",
+		Libvirt: "/run/libvirt/libvirt-sock", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", Attempts: 3,
+		ReservedMemory: "1G", MemoryOvercommit: 1, DefaultImage: "micro",
+		Default: shapeFile{CPUs: 1, Memory: "1G", Network: string(farm.NetworkNone)},
+	}
+}
+
+// ReadAgent reads the file at path; a missing one means all defaults.
+func ReadAgent(path string) (Agent, error) {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Agent{}, err
+	}
+	return ParseAgent(text, path)
+}
+
+// ParseAgent reads TOML text; name stands for it in errors.
+func ParseAgent(text []byte, name string) (Agent, error) {
+	f := defaults()
+	decoder := toml.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&f); err != nil {
+		return Agent{}, bad(name, describe(err))
+	}
+	a, err := f.agent()
+	if err != nil {
+		return Agent{}, bad(name, err.Error())
+	}
+	return a, nil
+}
+
+func bad(name, what string) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: name + ": " + what, Hint: "docs/guide/agent.md explains every key"}
+}
+
+// describe says where a TOML error is, in one line.
+func describe(err error) string {
+	if strict := new(toml.StrictMissingError); errors.As(err, &strict) && len(strict.Errors) > 0 {
+		row, _ := strict.Errors[0].Position()
+		return fmt.Sprintf("line %d: unknown key %q", row, joined(strict.Errors[0].Key()))
+	}
+	if syntax := new(toml.DecodeError); errors.As(err, &syntax) {
+		row, column := syntax.Position()
+		return fmt.Sprintf("line %d, column %d: %v", row, column, err)
+	}
+	return err.Error()
+}
+
+func joined(key toml.Key) string {
+	var b bytes.Buffer
+	for i, k := range key {
+		if i > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(k)
+	}
+	return b.String()
+}
+
+func (f file) agent() (Agent, error) {
+	a := Agent{
+		Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, StateDir: f.StateDir, RunDir: f.RunDir,
+		Libvirt: f.Libvirt, GuestFile: f.GuestFile, Accelerator: f.Accelerator, Attempts: f.Attempts,
+		MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts,
+		Shapes: map[string]farm.Shape{},
+	}
+	var errs [6]error
+	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
+	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
+	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
+	a.ReservedMemory, errs[3] = farm.ParseBytes(f.ReservedMemory)
+	a.DefaultShape, errs[4] = f.Default.shape("", farm.Shape{})
+	errs[5] = f.check()
+	for name, s := range f.Shapes {
+		shape, err := s.shape(name, a.DefaultShape)
+		if err != nil {
+			return Agent{}, fmt.Errorf("shapes.%s: %w", name, err)
+		}
+		a.Shapes[name] = shape
+	}
+	return a, errors.Join(errs[:]...)
+}
+
+func (f file) check() error {
+	for key, path := range map[string]string{"socket": f.Socket, "state_dir": f.StateDir, "run_dir": f.RunDir, "libvirt": f.Libvirt} {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("%s: %q is not an absolute path", key, path)
+		}
+	}
+	const longest = 60 // unix sockets of VMs lie below it, and their paths end at 107 bytes
+	switch {
+	case len(f.RunDir) > longest:
+		return fmt.Errorf("run_dir: longer than %d bytes, too long for sockets below it", longest)
+	case f.Accelerator != "auto" && f.Accelerator != "kvm" && f.Accelerator != "tcg":
+		return fmt.Errorf("accelerator: %q is none of auto, kvm, tcg", f.Accelerator)
+	case f.Attempts < 1 || f.Attempts > 100:
+		return fmt.Errorf("attempts: %d is not between 1 and 100", f.Attempts)
+	case f.MemoryOvercommit < 0.1 || f.MemoryOvercommit > 10:
+		return fmt.Errorf("memory_overcommit: %v is not between 0.1 and 10", f.MemoryOvercommit)
+	}
+	return nil
+}
+
+// shape fills what s leaves out from base.
+func (s shapeFile) shape(name string, base farm.Shape) (farm.Shape, error) {
+	out := base
+	out.Name = name
+	if s.CPUs != 0 {
+		out.CPUs = s.CPUs
+	}
+	if s.Network != "" {
+		out.Network = farm.Network(s.Network)
+	}
+	if s.Sockets != 0 || s.Cores != 0 || s.Threads != 0 {
+		out.Guest = farm.GuestTopology{Sockets: max(s.Sockets, 1), Cores: max(s.Cores, 1), Threads: max(s.Threads, 1)}
+	}
+	for _, size := range []struct {
+		text string
+		to   *farm.Bytes
+	}{{s.Memory, &out.Memory}, {s.Scratch, &out.Scratch}, {s.PageSize, &out.PageSize}} {
+		if size.text == "" {
+			continue
+		}
+		v, err := farm.ParseBytes(size.text)
+		if err != nil {
+			return farm.Shape{}, err
+		}
+		*size.to = v
+	}
+	return out, out.Validate()
+}
