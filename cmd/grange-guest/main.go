@@ -9,6 +9,9 @@ import (
 )
 
 func main() {
+	if os.Args[0] == inside.TrampolineName {
+		os.Exit(inside.Trampoline(os.Args))
+	}
 	if err := inside.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "grange-guest:", err)
 		os.Exit(1) // as process 1 this is a kernel panic, which the host sees and shows

@@ -215,7 +215,7 @@ const jobCgroup = "/sys/fs/cgroup/grange-job"
 
 func (t *streams) start(path string, j *guest.Job) (int, error) {
 	defer t.closeChildEnds()
-	attr := &syscall.ProcAttr{Dir: j.Dir, Env: j.Env, Files: t.childFDs(), Sys: &syscall.SysProcAttr{
+	attr := &syscall.ProcAttr{Dir: "/", Env: j.Env, Files: t.childFDs(), Sys: &syscall.SysProcAttr{
 		Setsid:     true,
 		Setctty:    t.terminal != nil,
 		Credential: &syscall.Credential{Uid: j.User.UID, Gid: j.User.GID, Groups: groupIDs(j.User)},
@@ -226,15 +226,36 @@ func (t *streams) start(path string, j *guest.Job) (int, error) {
 			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(dir.Fd())
 		}
 	}
-	pid, err := syscall.ForkExec(path, j.Argv, attr)
+	argv := append([]string{TrampolineName, j.Dir, path}, j.Argv...)
+	pid, err := syscall.ForkExec("/proc/self/exe", argv, attr)
 	if err != nil && attr.Sys.UseCgroupFD { // a guest without unified cgroups
 		attr.Sys.UseCgroupFD = false
-		pid, err = syscall.ForkExec(path, j.Argv, attr)
-	}
-	if errors.Is(err, unix.ENOEXEC) { // a script without "#!": shells run it themselves
-		pid, err = syscall.ForkExec("/bin/sh", append([]string{"sh", path}, j.Argv[1:]...), attr)
+		pid, err = syscall.ForkExec("/proc/self/exe", argv, attr)
 	}
 	return pid, err
+}
+
+// TrampolineName is the argument 0 that makes grange-guest become the job.
+const TrampolineName = "grange-guest: job"
+
+// Trampoline becomes the job: the arguments are TrampolineName, the working directory, the program, and the job's own
+// arguments. Directory and program may lie in a bound directory, whose file requests grange-guest answers; between fork and
+// exec it answers nothing, so a child that looked at them there would wait for ever. It returns the exit status when it fails.
+func Trampoline(args []string) int {
+	dir, path, argv := args[1], args[2], args[3:]
+	if err := unix.Chdir(dir); err != nil {
+		fmt.Fprintf(os.Stderr, "grange: working directory %s: %v\n", dir, err)
+		return exitNotExecutable
+	}
+	err := unix.Exec(path, argv, os.Environ())
+	if err == unix.ENOEXEC { // a script without "#!": shells run it themselves
+		err = unix.Exec("/bin/sh", append([]string{"sh", path}, argv[1:]...), os.Environ())
+	}
+	fmt.Fprintf(os.Stderr, "grange: %s: %v\n", path, err)
+	if err == unix.ENOENT {
+		return exitNotFound
+	}
+	return exitNotExecutable
 }
 
 func groupIDs(u guest.User) []uint32 {

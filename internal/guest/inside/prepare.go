@@ -63,7 +63,7 @@ func mountScratch(serial string) error {
 		return fmt.Errorf("mount %s: %w", device, err)
 	}
 	os.Remove("/tmp/lost+found")
-	return os.Chmod("/tmp", 0o1777)
+	return unix.Chmod("/tmp", 0o1777)
 }
 
 func findDisk(serial string) (string, error) {

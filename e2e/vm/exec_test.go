@@ -1,0 +1,158 @@
+package vm
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestExec is what a command sees and gives back. Each case is a VM of its own.
+func TestExec(t *testing.T) {
+	cases := []struct {
+		name  string
+		args  []string
+		input string
+		code  int
+		out   string
+		errs  string // part of stderr
+	}{
+		{name: "exit status", args: []string{"sh", "-c", "exit 7"}, code: 7},
+		{name: "input reaches output", args: []string{"cat"}, input: "data\n", out: "data\n"},
+		{name: "death by signal", args: []string{"sh", "-c", "kill -TERM $$"}, code: 143},
+		{name: "death by kill", args: []string{"sh", "-c", "kill -KILL $$"}, code: 137},
+		{name: "no such command", args: []string{"nosuch"}, code: 127, errs: "not found"},
+		{name: "not executable", args: []string{"/etc/passwd"}, code: 126, errs: "not executable"},
+		{name: "errors are a stream of their own", args: []string{"sh", "-c", "echo out; echo err >&2"}, out: "out\n", errs: "err\n"},
+		{name: "arguments as they are", args: []string{"printf", "%s|", "a b", "", "$HOME", "'\"`", "ü\n"}, out: "a b||$HOME|'\"`|ü\n|"},
+		{name: "closed input", args: []string{"sh", "-c", "cat; echo end"}, out: "end\n"},
+		{name: "a child that outlives the command", args: []string{"sh", "-c", "sleep 1000 & echo gone"}, out: "gone\n"},
+		{name: "bash and job control", args: []string{"bash", "-c", "set -m; (exit 3) & wait %1; echo $?"}, out: "3\n"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := run(t, host.Exec(ctx(t), append([]string{"--"}, c.args...)...), c.input)
+			r.want(t, c.code, c.out)
+			if !strings.Contains(r.errors, c.errs) {
+				t.Errorf("stderr %q lacks %q", r.errors, c.errs)
+			}
+		})
+	}
+}
+
+func TestExecPassesEveryByte(t *testing.T) {
+	data := make([]byte, 3<<20)
+	rand.Read(data)
+	cmd := host.Exec(ctx(t), "--", "sh", "-c", "tee /dev/stderr")
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(data), &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for name, got := range map[string][]byte{"stdout": out.Bytes(), "stderr": errs.Bytes()} {
+		if sha256.Sum256(got) != sha256.Sum256(data) {
+			t.Errorf("%s: %d bytes came back, not the %d that went in", name, len(got), len(data))
+		}
+	}
+}
+
+// TestExecIsTheCaller runs as an ordinary user: identity, groups, environment, bound directory.
+func TestExecIsTheCaller(t *testing.T) {
+	dir := t.TempDir()
+	for d := dir; d != "/"; d = filepath.Dir(d) {
+		os.Chmod(d, 0o755)
+	}
+	const uid, gid, group = 12345, 12346, 12347
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	script := `id -u; id -g; id -G; pwd; echo $MINE; echo $HOME; echo text > made; mkdir sub; mv made sub/; ln -s sub/made link; cat link; stat -c %u:%g sub`
+	cmd := host.Exec(ctx(t), "--bind", dir+":/data", "--env", "MINE=a b", "--workdir", "/data", "--", "sh", "-c", script)
+	cmd.Dir = "/"
+	cmd.Env = append(cmd.Env, "HOME=/home/somebody")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid, Groups: []uint32{gid, group}}}
+	run(t, cmd, "").want(t, 0, "12345\n12346\n12346 12347\n/data\na b\n/home/somebody\ntext\n12345:12346\n")
+	info, err := os.Stat(filepath.Join(dir, "sub", "made"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := info.Sys().(*syscall.Stat_t); s.Uid != uid || s.Gid != gid {
+		t.Errorf("the file belongs to %d:%d on the host, want %d:%d", s.Uid, s.Gid, uid, gid)
+	}
+}
+
+// TestExecRaisesNobody lets root of the VM try what its caller may not do on the host.
+func TestExecRaisesNobody(t *testing.T) {
+	dir := t.TempDir()
+	for d := dir; d != "/"; d = filepath.Dir(d) {
+		os.Chmod(d, 0o755)
+	}
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil { // root's
+		t.Fatal(err)
+	}
+	cmd := host.Exec(ctx(t), "--bind", dir, "--workdir", "/", "--", "sh", "-c", "cat "+secret+"; rm "+secret+"; touch "+dir+"/new; echo $?")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345}}
+	cmd.Dir = "/"
+	run(t, cmd, "").want(t, 0, "1\n")
+	if _, err := os.Stat(secret); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExecBindsReadOnly(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), bytes.Repeat([]byte("0123456789abcdef"), 1<<16), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := host.Exec(ctx(t), "--bind", ".:ro", "--", "sh", "-c", "pwd; sha256sum < file; (echo x > file) 2>/dev/null || echo refused; rm -f file 2>/dev/null; ls")
+	cmd.Dir = dir
+	sum := sha256.Sum256(bytes.Repeat([]byte("0123456789abcdef"), 1<<16))
+	run(t, cmd, "").want(t, 0, fmt.Sprintf("%s\n%x  -\nrefused\nfile\n", dir, sum))
+}
+
+func TestExecFacts(t *testing.T) {
+	r := grange(t, "--memory", "512M", "--", "sh", "-c", "echo $GRANGE_HS06 $GRANGE_CPUS $GRANGE_MEMORY; grep -c HOST_CPU_FLAGS=.*sse2 /etc/grange/host")
+	r.want(t, 0, "357 1 512\n1\n")
+}
+
+func TestExecScratch(t *testing.T) {
+	r := grange(t, "--scratch", "64M", "--", "sh", "-c", `grep -q " /tmp ext4 " /proc/mounts && echo mounted; stat -c %a /tmp; dd if=/dev/zero of=/tmp/big bs=1M count=100 2>&1 | grep -c "No space"`)
+	r.want(t, 0, "mounted\n1777\n1\n")
+}
+
+func TestExecNetwork(t *testing.T) {
+	r := grange(t, "--network", "user", "--", "sh", "-c", "basename $(readlink /sys/class/net/eth0/device/driver); ip -4 addr show eth0 | grep -c 10.0.2.15; ip route | grep -c default")
+	r.want(t, 0, "virtio_net\n1\n1\n")
+}
+
+// TestExecShape compares what the guest sees with what was planned.
+func TestExecShape(t *testing.T) {
+	j := start(t, host, "--shape", "wide", "--", "sh", "-c", "echo up; lscpu; read wait")
+	vms, err := host.Client.VMs(ctx(t))
+	if err != nil || len(vms) != 1 {
+		t.Fatal(vms, err)
+	}
+	out := j.finish(t).out
+	p := vms[0].Plan
+	for key, want := range map[string]int{"CPU(s)": 2, "Socket(s)": p.Sockets, "Core(s) per socket": p.Cores, "Thread(s) per core": p.Threads, "NUMA node(s)": len(p.Cells)} {
+		if !hasField(out, key, fmt.Sprint(want)) {
+			t.Errorf("lscpu does not say %s: %d\n%s", key, want, out)
+		}
+	}
+}
+
+func hasField(text, key, value string) bool {
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == key && strings.TrimSpace(v) == value {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,92 @@
+package vm
+
+import (
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestSignals sends each signal to `grange exec`; the command in the VM gets it and answers.
+func TestSignals(t *testing.T) {
+	for name, s := range map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := start(t, host, "--", "sh", "-c", "trap 'echo got "+name+"; exit 9' "+name+"; echo up; while :; do sleep 0.05; done")
+			j.Process.Signal(s)
+			j.finish(t).want(t, 9, "up\ngot "+name+"\n")
+		})
+	}
+}
+
+func TestInterruptTwiceGivesUp(t *testing.T) {
+	j := start(t, host, "--", "sh", "-c", "trap 'echo no' INT; echo up; while :; do sleep 0.05; done")
+	j.Process.Signal(syscall.SIGINT)
+	j.expect(t, "no")
+	j.Process.Signal(syscall.SIGINT)
+	if r := j.finish(t); r.code != 130 {
+		t.Errorf("status %d, want 130: %s", r.code, r.errors)
+	}
+	await(t, host, "the VM's end", noVMs)
+}
+
+func TestStopAndContinue(t *testing.T) {
+	j := start(t, host, "--", "sh", "-c", "echo up; sleep 0.5; echo end")
+	j.Process.Signal(syscall.SIGTSTP)
+	await(t, host, "a suspended VM", hasState("suspended"))
+	state, err := host.Virsh(ctx(t), "domstate", vmName(t))
+	if err != nil || strings.TrimSpace(state) != "paused" {
+		t.Errorf("libvirt says %q, %v; want paused", state, err)
+	}
+	j.Process.Signal(syscall.SIGCONT)
+	j.finish(t).want(t, 0, "up\nend\n")
+}
+
+func vmName(t *testing.T) string {
+	vms, err := host.Client.VMs(ctx(t))
+	if err != nil || len(vms) == 0 {
+		t.Fatal(vms, err)
+	}
+	return vms[0].Name
+}
+
+func TestTimeLimit(t *testing.T) {
+	r := grange(t, "--time", "1s", "--", "sleep", "1000")
+	if r.code != 143 || !strings.Contains(r.errors, "time limit") {
+		t.Errorf("status %d, %q; want 143 and a word about the limit", r.code, r.errors)
+	}
+}
+
+// TestBrokenOutput ends a command by SIGPIPE when its reader goes, as here.
+func TestBrokenOutput(t *testing.T) {
+	cmd := host.Exec(ctx(t), "--", "sh", "-c", "yes; echo $? >&2; exit 5")
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4)
+	pipe.Read(buf)
+	pipe.Close()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 5 {
+		t.Errorf("status %d; the command did not live through its broken output", code)
+	}
+}
+
+// TestTerminal gives the command a terminal, with the size of ours.
+func TestTerminal(t *testing.T) {
+	script, err := exec.LookPath("script")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner := "stty rows 33 cols 77; " + host.Binary + " exec --tty -- sh -c 'test -t 0 && test -t 1 && stty size; exit 4'"
+	cmd := exec.CommandContext(ctx(t), script, "-qec", inner, "/dev/null")
+	cmd.Env = append(host.Exec(ctx(t)).Env, "TERM=xterm")
+	r := run(t, cmd, "")
+	if r.code != 4 || !strings.Contains(r.out, "33 77") {
+		t.Errorf("status %d, %q; want 4 and a terminal of 33 lines and 77 columns", r.code, r.out)
+	}
+}
