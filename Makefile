@@ -1,0 +1,74 @@
+# Everything here is also a plain command that you can read below. GNU make and a POSIX shell.
+
+GO          ?= go
+STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+PREFIX      ?= /usr/local
+DESTDIR     ?=
+
+export CGO_ENABLED = 0
+GOBUILD = $(GO) build -trimpath -ldflags "-s -w"
+
+# Tests start virtual machines, which needs root. sudo keeps the path of go and its settings, and nothing else.
+ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) env GOENV)" CGO_ENABLED=0 GOFLAGS=-buildvcs=false)
+GOTEST = $(ROOT) $(GO) run ./e2e/gotest
+
+.DEFAULT_GOAL := help
+.PHONY: help build quickstart down test test-slow lint fmt-check bench-start chaos clean install completion
+
+help: ## show this
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
+		printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+build: ## build bin/grange and bin/grange-guest
+	$(GOBUILD) -o bin/grange ./cmd/grange
+	$(GOBUILD) -o bin/grange-guest ./cmd/grange-guest
+
+quickstart: ## install what is needed, start an agent, build the micro image, run a real job; FULL=1 repeats the long job
+	@FULL=$(FULL) scripts/quickstart up
+
+down: ## stop what quickstart started, and nothing else; images stay
+	@scripts/quickstart down
+
+test: fmt-check ## install what the tests need and run them all, in real virtual machines
+	@scripts/install-packages test
+	$(GO) vet ./...
+	$(GOTEST) -timeout 20m ./...
+
+test-slow: ## boot a full Debian image built from packages: some minutes
+	@scripts/install-packages slow
+	$(ROOT) env GRANGE_SLOW=1 $(GO) run ./e2e/gotest -timeout 60m -run TestDebianImage ./e2e/vm
+
+lint: fmt-check ## gofmt, go vet, staticcheck
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+fmt-check:
+	@files=$$(gofmt -l api cmd e2e internal); test -z "$$files" || { echo "gofmt these:" $$files >&2; exit 1; }
+
+bench-start: ## compare starts of grange exec with raw QEMU, in pairs; JSON on the last line
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/benchstart
+
+chaos: ## kill agent, libvirtd and clients under running jobs; JSON on the last line
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/chaos
+
+clean: ## stop what quickstart started, remove its images and state, and bin/
+	@scripts/quickstart clean
+	rm -rf bin
+
+install: build ## install programs, completions, systemd unit and example configuration; PREFIX=/usr/local, DESTDIR=
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/grange bin/grange-guest
+	install -D -m 0755 scripts/private-libvirtd $(DESTDIR)$(PREFIX)/sbin/grange-private-libvirtd
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/grange-agent.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/grange-agent.service
+	install -D -m 0644 packaging/agent.toml $(DESTDIR)$(PREFIX)/share/doc/grange/agent.toml
+	@test -e $(DESTDIR)/etc/grange/agent.toml || install -D -m 0644 packaging/agent.toml $(DESTDIR)/etc/grange/agent.toml
+	bin/grange completion bash | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/bash-completion/completions/grange
+	bin/grange completion zsh | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_grange
+	bin/grange completion fish | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/grange.fish
+
+completion: build ## write completions for bash, zsh and fish below bin/completion
+	@mkdir -p bin/completion
+	@for shell in bash zsh fish; do bin/grange completion $$shell >bin/completion/grange.$$shell; done
+	@echo 'now: source bin/completion/grange.bash, or .zsh, or .fish'

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestReport(t *testing.T) {
+	allowed := []skip{{"internal/a", "TestListed*"}}
+	for name, c := range map[string]struct {
+		in   string
+		want []string // parts of what is printed
+		ok   bool
+	}{
+		"good": {`{"Action":"pass","Package":"p","Test":"TestOne"}
+{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}
+{"Action":"pass","Package":"p"}`, []string{"ok  \tp\t0.1s\n", "1 passed, 0 failed, 0 skipped\n"}, true},
+		"failure": {`{"Action":"output","Package":"p","Test":"TestOne","Output":"x_test.go:1: wrong\n"}
+{"Action":"fail","Package":"p","Test":"TestOne"}
+{"Action":"fail","Package":"p"}`, []string{"x_test.go:1: wrong", "failed: p TestOne", "0 passed, 1 failed, 0 skipped"}, false},
+		"panic": {`{"Action":"output","Package":"p","Test":"TestOne","Output":"panic: oh\n"}
+{"Action":"output","Package":"p","Output":"FAIL\tp\n"}
+{"Action":"fail","Package":"p"}`, []string{"panic: oh", "FAIL\tp", "failed: p\n"}, false},
+		"build": {`{"Action":"build-output","ImportPath":"p","Output":"p.go:1: undefined: x\n"}
+{"Action":"fail","Package":"p"}`, []string{"undefined: x", "failed: p\n"}, false},
+		"listed skip": {`{"Action":"output","Package":"` + module + `internal/a","Test":"TestListedHere","Output":"    a_test.go:1: no root\n"}
+{"Action":"skip","Package":"` + module + `internal/a","Test":"TestListedHere"}`, []string{"skipped, as listed: internal/a TestListedHere: a_test.go:1: no root", "1 skipped"}, true},
+		"unlisted skip":         {`{"Action":"skip","Package":"p","Test":"TestOne"}`, []string{"SKIPPED, not listed: p TestOne"}, false},
+		"package without tests": {`{"Action":"skip","Package":"p"}`, []string{"0 passed, 0 failed, 0 skipped"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			r := newReport(&out, allowed)
+			r.read(strings.NewReader(c.in))
+			if ok := r.finish(); ok != c.ok {
+				t.Errorf("ok is %v", ok)
+			}
+			for _, part := range c.want {
+				if !strings.Contains(out.String(), part) {
+					t.Errorf("%q is not in:\n%s", part, out.String())
+				}
+			}
+		})
+	}
+}
+
+func TestSkipsAreReadable(t *testing.T) {
+	if _, err := readSkips("../skips.txt"); err != nil {
+		t.Fatal(err)
+	}
+}
