@@ -273,7 +273,7 @@ func (l *Lab) QEMUs() []int {
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(text, []byte("qemu-system")) || !bytes.Contains(text, []byte(l.path("run"))) {
+		if err != nil || !bytes.Contains(text, []byte("qemu-system")) || !bytes.Contains(text, []byte(l.Dir+"/")) {
 			continue
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {

@@ -58,6 +58,24 @@ func (c *console) update(change func()) {
 	c.mu.Unlock()
 }
 
+// awaitEnd waits a little for the rest of what a VM that has gone wrote.
+func (c *console) awaitEnd(patience time.Duration) {
+	limit := time.After(patience)
+	for {
+		c.mu.Lock()
+		ended, changed := c.ended, c.changed
+		c.mu.Unlock()
+		if ended {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			return
+		}
+	}
+}
+
 // lastLines is the end of the console, for an error message.
 func (c *console) lastLines(n int) string {
 	c.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/hyper"
 )
 
 // Why a job's context ends.
@@ -107,16 +108,43 @@ func (j *job) start() error {
 	defer release() // the running VM's record keeps the image from here on
 	j.update(func() { j.record.Image, j.record.Digest, j.record.Plan = image.Name, image.Digest, plan })
 	j.phase("image", now)
-	attempts := j.agent.config().Attempts
-	for attempt := 1; ; attempt++ {
-		err := j.attempt(image)
-		if err == nil || j.ctx.Err() != nil || !worthAnotherTry(err) || attempt == attempts {
+	for attempt := 1; ; {
+		err := j.attempt(image, attempt)
+		if err == nil || j.ctx.Err() != nil {
 			return err
 		}
 		j.discard()
-		j.publish(api.JobEvent{Event: api.EventRetry, Message: fmt.Sprintf("attempt %d of %d: %v", attempt, attempts, err)})
-		j.agent.log.Warn("vm came to nothing", "job", j.id, "attempt", attempt, "error", err)
+		switch {
+		case isCode(err, hyper.CodeAway) && !j.request.NoWait:
+			j.publishWaiting(err.Error())
+			if err := j.sleep(hypervisorPause); err != nil {
+				return err
+			}
+		case !worthAnotherTry(err) || attempt == j.agent.config().Attempts:
+			return err
+		default:
+			j.publish(api.JobEvent{Event: api.EventRetry, Message: fmt.Sprintf("attempt %d came to nothing: %v", attempt, err)})
+			j.agent.log.Warn("vm came to nothing", "job", j.id, "attempt", attempt, "error", err)
+			attempt++
+		}
 	}
+}
+
+// hypervisorPause is between two looks for a hypervisor that is away. Nothing runs meanwhile, so nothing is lost by waiting.
+const hypervisorPause = 200 * time.Millisecond
+
+func (j *job) sleep(d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-j.ctx.Done():
+		return context.Cause(j.ctx)
+	}
+}
+
+func isCode(err error, c farm.Code) bool {
+	e := new(farm.Error)
+	return errors.As(err, &e) && e.Code == c
 }
 
 func (j *job) imageName() string {
@@ -126,10 +154,9 @@ func (j *job) imageName() string {
 	return j.agent.config().DefaultImage
 }
 
-// worthAnotherTry tells hardware hiccups and a hypervisor that is away from requests that will never work.
+// worthAnotherTry tells what may have been bad luck from what will never work.
 func worthAnotherTry(err error) bool {
-	e := new(farm.Error)
-	return !errors.As(err, &e) || e.Kind == farm.Unavailable || e.Kind == farm.Internal
+	return !isKind(err, farm.Invalid) && !isKind(err, farm.Denied) && !isKind(err, farm.NoCapacity)
 }
 
 func (j *job) grant() (farm.Plan, error) {

@@ -65,20 +65,33 @@ func (m *machine) unwatch() {
 	}
 }
 
-// lastWords is the end of the console, ready to follow a sentence.
+// lastWords is the end of the console, and the kernel's reason to panic if it gave one, ready to follow a sentence.
 func (m *machine) lastWords() string {
+	m.console.awaitEnd(time.Second)
 	const lines = 12
-	if text := m.console.lastLines(lines); text != "" {
-		return "; the end of its console:\n  " + strings.ReplaceAll(text, "\n", "\n  ")
+	words, last := "", m.console.lastLines(lines)
+	for line := range strings.Lines(m.console.lastLines(consoleTail)) {
+		if _, reason, ok := strings.Cut(line, "Kernel panic - "); ok {
+			words = " in a kernel panic (" + strings.TrimSpace(reason) + ")"
+			break
+		}
 	}
-	return "; its console is empty"
+	if last == "" {
+		return words + "; its console is empty"
+	}
+	return words + "; the end of its console:\n  " + strings.ReplaceAll(last, "\n", "\n  ")
 }
 
+func vmName(job string) string { return "grange-" + job[:8] }
+
 // attempt makes one VM for the job and waits for its guest's first word.
-func (j *job) attempt(image vmimage.Image) error {
+func (j *job) attempt(image vmimage.Image, number int) error {
 	began := time.Now()
-	id := newUUID()
-	m := j.agent.newMachine(id, "grange-"+id[:8])
+	id, name := newUUID(), vmName(j.id)
+	if number > 1 {
+		name += fmt.Sprintf("-%d", number) // the last one's domain may not be quite gone
+	}
+	m := j.agent.newMachine(id, name)
 	j.update(func() { j.machine, j.record.VM, j.record.Name = m, id, m.name })
 	spec, err := j.prepareDisks(m, image)
 	if err != nil {

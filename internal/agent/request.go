@@ -103,7 +103,7 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	j := newJob(a, r.ID, c)
 	j.request = r
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s, User: userOf(c, r).Name,
-		Name: "grange-job-" + r.ID[:8], Command: brief(r.Argv), Caller: c, Keep: r.Keep}
+		Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep}
 	return j, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/gateway"
 	"github.com/grange-project/grange/internal/guest"
 )
@@ -130,13 +131,19 @@ func (r *runner) tooLong(err error, since time.Duration) bool {
 	return r.vm == nil && (since > patience || r.request.NoWait)
 }
 
+// problemStatus is the exit status when the agent refuses our job.
 func (r *runner) problemStatus(p *api.Problem) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.request.Started:
+	if r.request.Started { // a new agent that has lost the VM
 		return exitVMLost
-	case p.Status == 400 || p.Status == 404:
+	}
+	return notStartedStatus(p)
+}
+
+// notStartedStatus tells a request that makes no sense from one that may work elsewhere or later.
+func notStartedStatus(p *api.Problem) int {
+	if (p.Status == 400 || p.Status == 404) && p.Type != "grange:"+string(farm.CodeJobNotStarted) {
 		return exitUsage
 	}
 	return exitNotStarted
@@ -160,7 +167,7 @@ func (r *runner) event(e api.JobEvent) error {
 	case api.EventReady:
 		r.start()
 	case api.EventFailed:
-		r.finish(outcome{status: r.problemStatus(e.Problem), err: e.Problem})
+		r.finish(outcome{status: notStartedStatus(e.Problem), err: e.Problem})
 	case api.EventLost:
 		r.finish(outcome{status: exitVMLost, err: e.Problem})
 	case api.EventRunning:
