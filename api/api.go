@@ -2,7 +2,11 @@
 // may use it. Fields are only ever added.
 package api
 
-import "time"
+import (
+	"crypto/rand"
+	"fmt"
+	"time"
+)
 
 // JobRequest asks an agent for a fresh VM and one command in it. The caller is whoever the socket says it is.
 type JobRequest struct {
@@ -22,8 +26,18 @@ type JobRequest struct {
 	Terminal *Size    `json:"terminal,omitempty"`
 	NoWait   bool     `json:"no_wait,omitempty"` // fail at once when there is no room
 	Keep     bool     `json:"keep,omitempty"`    // leave the VM when the job has ended
+	// Paused makes the VM and checks its pins, and lets its first instruction wait for POST /v1/vms/{vm}/resume.
+	Paused bool `json:"paused,omitempty"`
 	// Started says that this caller was told "ready" before: the job may have run, and must not run again in another VM.
 	Started bool `json:"started,omitempty"`
+}
+
+// NewID makes the ID of a job: a random UUID (version 4 of RFC 9562).
+func NewID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // Bind is a directory that the caller serves to its VM.
@@ -54,6 +68,7 @@ const (
 	EventWarning = "warning" // Message
 	EventPhase   = "phase"   // a phase has ended
 	EventVM      = "vm"      // a VM is made; VM.JobPort may be connected to
+	EventPaused  = "paused"  // the VM waits to be resumed, as its request wanted
 	EventRetry   = "retry"   // that VM came to nothing, the next one follows; Message says why
 	EventReady   = "ready"   // the guest is up; the job is started next, and at most once
 	EventRunning = "running" // the guest has the job

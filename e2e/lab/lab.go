@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/vmimage"
 )
 
 // Lab is one host.
@@ -299,4 +300,18 @@ func (l *Lab) Close() error {
 		l.log.Close()
 	}
 	return errors.Join(err, os.RemoveAll(l.Dir))
+}
+
+// Image is the micro image, for those who boot it without an agent.
+type Image struct{ Kernel, Initrd, Cmdline string }
+
+// Image finds the lab's micro image.
+func (l *Lab) Image() (Image, error) {
+	store, err := vmimage.Open(l.path("state/images"))
+	if err != nil {
+		return Image{}, err
+	}
+	defer store.Close()
+	i, err := store.Get(vmimage.MicroName)
+	return Image{i.Kernel(), i.Initrd(), i.Cmdline}, err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
@@ -51,6 +52,7 @@ func (a *Agent) postImage(w http.ResponseWriter, r *http.Request, c Caller) erro
 	} else {
 		image, err = a.images.Import(r.Context(), request.Name, request.Path, percent(progress))
 	}
+	debug.FreeOSMemory() // building held whole packages in memory
 	if err != nil {
 		return send(api.ImageEvent{Problem: problemOf(err)})
 	}

@@ -87,7 +87,7 @@ func vmName(job string) string { return "grange-" + job[:8] }
 // attempt makes one VM for the job and waits for its guest's first word.
 func (j *job) attempt(image vmimage.Image, number int) error {
 	began := time.Now()
-	id, name := newUUID(), vmName(j.id)
+	id, name := api.NewID(), vmName(j.id)
 	if number > 1 {
 		name += fmt.Sprintf("-%d", number) // the last one's domain may not be quite gone
 	}
@@ -105,6 +105,12 @@ func (j *job) attempt(image vmimage.Image, number int) error {
 	j.publish(api.JobEvent{Event: api.EventVM, VM: j.view()})
 	for _, w := range m.applied.Warnings {
 		j.publish(api.JobEvent{Event: api.EventWarning, Message: w})
+	}
+	if j.request.Paused {
+		if err := j.awaitResume(); err != nil {
+			return err
+		}
+		began = time.Now()
 	}
 	if err := j.boot(m); err != nil {
 		return err
@@ -179,6 +185,23 @@ func (j *job) define(m *machine, spec hyper.Machine) error {
 	}
 	m.watch()
 	return os.Chown(m.path(guest.JobPort), int(j.caller.UID), -1)
+}
+
+// awaitResume waits for somebody to resume a VM that was asked for paused.
+func (j *job) awaitResume() error {
+	j.update(func() { j.suspended = true })
+	j.publish(api.JobEvent{Event: api.EventPaused})
+	for {
+		j.mu.Lock()
+		suspended, changed := j.suspended, j.changed
+		j.mu.Unlock()
+		if !suspended {
+			return nil
+		}
+		if err := j.await(changed); err != nil {
+			return err
+		}
+	}
 }
 
 // boot lets the VM run and waits for its guest's first word.

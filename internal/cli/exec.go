@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"crypto/rand"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,7 +88,7 @@ type bindSource struct {
 
 // request turns the flags into what the agent is asked for.
 func (f *execFlags) request(args []string) (api.JobRequest, []bindSource, error) {
-	r := api.JobRequest{ID: newJobID(), Image: f.image, Shape: f.shape, CPUs: f.cpus, Network: f.network, Argv: args,
+	r := api.JobRequest{ID: api.NewID(), Image: f.image, Shape: f.shape, CPUs: f.cpus, Network: f.network, Argv: args,
 		Env: environment(f.env), Home: os.Getenv("HOME"), NoWait: f.noWait || !f.wait, Keep: f.keep}
 	if f.cpus < 0 {
 		return r, nil, usage("", "%d CPUs", f.cpus)
@@ -210,11 +208,4 @@ func environment(set []string) []string {
 func terminalSize() (rows, cols uint16, err error) {
 	w, h, err := term.GetSize(int(os.Stdin.Fd()))
 	return uint16(h), uint16(w), err
-}
-
-func newJobID() string {
-	var b [16]byte
-	rand.Read(b[:])
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // version 4, RFC 9562
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

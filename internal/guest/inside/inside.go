@@ -27,6 +27,7 @@ type Guest struct {
 
 // Run serves the host until the VM ends. It returns an error only where the VM is of no use.
 func Run() error {
+	logf("up") // measurements of the boot look for this line
 	g := &Guest{init: os.Getpid() == 1, session: guest.NewSession(), state: guest.State{Phase: guest.Ready, Boot: uptime()}}
 	if g.init {
 		if err := bringUp(); err != nil {

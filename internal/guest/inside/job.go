@@ -215,6 +215,7 @@ const jobCgroup = "/sys/fs/cgroup/grange-job"
 
 func (t *streams) start(path string, j *guest.Job) (int, error) {
 	defer t.closeChildEnds()
+	argv := j.Argv
 	attr := &syscall.ProcAttr{Dir: "/", Env: j.Env, Files: t.childFDs(), Sys: &syscall.SysProcAttr{
 		Setsid:     true,
 		Setctty:    t.terminal != nil,
@@ -226,11 +227,18 @@ func (t *streams) start(path string, j *guest.Job) (int, error) {
 			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(dir.Fd())
 		}
 	}
-	argv := append([]string{TrampolineName, j.Dir, path}, j.Argv...)
-	pid, err := syscall.ForkExec("/proc/self/exe", argv, attr)
+	if len(j.Binds) == 0 {
+		attr.Dir = j.Dir // nothing to wait for: the shorter way
+	} else {
+		path, argv = "/proc/self/exe", append([]string{TrampolineName, j.Dir, path}, j.Argv...)
+	}
+	pid, err := syscall.ForkExec(path, argv, attr)
 	if err != nil && attr.Sys.UseCgroupFD { // a guest without unified cgroups
 		attr.Sys.UseCgroupFD = false
-		pid, err = syscall.ForkExec("/proc/self/exe", argv, attr)
+		pid, err = syscall.ForkExec(path, argv, attr)
+	}
+	if err == unix.ENOEXEC { // a script without "#!": shells run it themselves
+		pid, err = syscall.ForkExec("/bin/sh", append([]string{"sh", path}, argv[1:]...), attr)
 	}
 	return pid, err
 }

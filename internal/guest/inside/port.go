@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,7 +17,7 @@ type port struct{ file *os.File }
 // openPort finds a port by the name the host gave it. Without udev there is no /dev/virtio-ports, so sysfs is asked.
 func openPort(name string) (*port, error) {
 	const patience = 30 * time.Second // a service may start before its devices are there
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		path, err := findPort(name)
 		if err == nil {
 			// Non-blocking matters: a blocking write spins in the kernel until the host has taken the buffer.
@@ -37,11 +36,15 @@ func openPort(name string) (*port, error) {
 }
 
 func findPort(name string) (string, error) {
-	paths, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
+	const class = "/sys/class/virtio-ports/"
+	ports, err := os.ReadDir(class)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range ports {
+		text, err := os.ReadFile(class + p.Name() + "/name")
 		if err == nil && strings.TrimSpace(string(text)) == name {
-			return "/dev/" + filepath.Base(filepath.Dir(path)), nil
+			return "/dev/" + p.Name(), nil
 		}
 	}
 	return "", os.ErrNotExist
