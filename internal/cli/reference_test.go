@@ -80,7 +80,7 @@ func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 			flag += " " + name
 		}
 		value := f.DefValue
-		if value == "[]" || value == "0" || value == "0s" {
+		if value == "[]" || value == "0" || value == "0s" || value == "false" {
 			value = ""
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", flag, value, usage)

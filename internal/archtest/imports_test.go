@@ -1,0 +1,130 @@
+package archtest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// outside are packages by which a pure package could look at the machine or change it.
+var outside = []string{"os", "os/exec", "os/signal", "os/user", "net", "net/http", "syscall", "io/fs", "io/ioutil", "path/filepath", "log",
+	"log/slog", "database/sql", "golang.org/x/sys/unix"}
+
+// rules are about what a package, and those below it, may import outside of tests.
+var rules = []struct {
+	pkg     string
+	only    func(path string) bool // nil: anything that never does not name
+	never   []string               // these, and what lies below them
+	because string
+}{
+	{"api", standard, nil, "anyone may use the client without our dependencies"},
+	{"internal/farm", standard, outside, "the words of the farm belong to every package, and must drag nothing in"},
+	{"internal/numa", pure, outside, "a planner that reads nothing can be tested on every host there is"},
+	{"internal/placement", pure, outside, "decisions are simulated before they are trusted"},
+	{"internal/scaling", pure, outside, "decisions are simulated before they are trusted"},
+	{"internal/policy", pure, outside, "who may do what must not depend on the machine that asks"},
+	{"internal/agent", nil, []string{"internal/store", "internal/server", "internal/apiserver", "internal/web", "internal/cli"},
+		"everything that happens on a host works with the server down"},
+	{"internal/server", nil, []string{"internal/hyper", "internal/agent"}, "the server knows hosts by their agents only"},
+	{"internal/guest", nil, []string{"internal/agent", "internal/hyper", "internal/gateway", "os/exec"}, "the protocol runs in the VM too"},
+	{"internal/hyper", nil, []string{"internal/agent", "internal/vmimage", "internal/guest", "api"}, "a hypervisor is handed paths and pins, and knows no jobs"},
+	{"internal/gateway", nil, []string{"internal/agent", "internal/guest", "internal/hyper"}, "it serves any stream"},
+	{"internal/vmimage", nil, []string{"internal/agent", "internal/hyper", "internal/guest"}, "images are built without a hypervisor"},
+	{"internal/topology", nil, []string{"os", "os/exec"}, "it reads the fs.FS it is given, so that recorded trees work"},
+}
+
+// pure lets the standard library and the words of the farm through.
+func pure(path string) bool { return standard(path) || path == "internal/farm" }
+
+func TestImports(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || isTestPackage(s.pkg) {
+			continue
+		}
+		for _, rule := range rules {
+			if !below(s.pkg, rule.pkg) {
+				continue
+			}
+			for _, path := range s.imports {
+				if rule.only != nil && !rule.only(path) || slices.ContainsFunc(rule.never, func(n string) bool { return path == n || own(n) && below(path, n) }) {
+					t.Errorf("%s imports %s: %s", s.path, path, rule.because)
+				}
+			}
+		}
+	}
+}
+
+// importers are packages that few may import.
+var importers = []struct {
+	pkg     string
+	by      []string
+	because string
+}{
+	{"internal/cli", []string{"cmd"}, "cli wires the others; nobody wires cli"},
+	{"internal/guest/inside", []string{"cmd/grange-guest"}, "it mounts, loads modules and reaps whatever ends: in a VM only"},
+	{"internal/hyper/libvirt", []string{"internal/cli", "e2e"}, "only the list of drivers names a driver"},
+	{"internal/hyper/fake", []string{"internal/cli"}, "only the list of drivers, and tests, name a driver"},
+	{"internal/agent", []string{"internal/cli", "e2e"}, "others talk to an agent through api"},
+	{"internal/config", []string{"internal/cli", "internal/agent"}, "a package takes what it needs as arguments"},
+	{"e2e", []string{"e2e"}, "tests of a machine are no library"},
+}
+
+func TestImporters(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, path := range s.imports {
+			for _, rule := range importers {
+				allowed := slices.ContainsFunc(rule.by, func(by string) bool { return below(s.pkg, by) })
+				if path == rule.pkg && !s.test && !below(s.pkg, rule.pkg) && !allowed {
+					t.Errorf("%s imports %s: %s", s.path, path, rule.because)
+				}
+			}
+			if isTestPackage(path) && !s.test && !isTestPackage(s.pkg) && !below(s.pkg, "e2e") {
+				t.Errorf("%s imports %s, which is for tests", s.path, path)
+			}
+		}
+	}
+}
+
+// isTestPackage tells packages that hold tests or what tests need: hypertest, vmimagetest.
+func isTestPackage(pkg string) bool { return own(pkg) && strings.HasSuffix(pkg, "test") }
+
+// guestModules are all modules that grange-guest may consist of beside the standard library. It is part of every image, and
+// its size is a part of every start.
+var guestModules = []string{"golang.org/x/sys"}
+
+func TestGuestIsSmall(t *testing.T) {
+	imports := map[string][]string{}
+	for _, s := range sources(t) {
+		if !s.test {
+			imports[s.pkg] = append(imports[s.pkg], s.imports...)
+		}
+	}
+	seen := map[string]bool{}
+	for todo := []string{"cmd/grange-guest"}; len(todo) > 0; todo = todo[1:] {
+		pkg := todo[0]
+		if seen[pkg] {
+			continue
+		}
+		seen[pkg] = true
+		switch {
+		case own(pkg):
+			todo = append(todo, imports[pkg]...)
+		case pkg == "net/http" || pkg == "crypto/tls" || pkg == "html/template":
+			t.Errorf("grange-guest imports %s, which makes it some megabytes larger", pkg)
+		case !standard(pkg) && !slices.ContainsFunc(guestModules, func(m string) bool { return below(pkg, m) }):
+			t.Errorf("grange-guest imports %s: a module of the guest needs a line in guestModules, and a reason", pkg)
+		}
+	}
+}
+
+// runners may start programs of the host. Each does so in one function: absolute path, fixed environment, time limit.
+var runners = []string{"internal/disk", "internal/vmimage", "internal/hyper/libvirt", "e2e"}
+
+func TestProgramsAreStartedInFewPlaces(t *testing.T) {
+	for _, s := range sources(t) {
+		allowed := slices.ContainsFunc(runners, func(r string) bool { return below(s.pkg, r) })
+		if slices.Contains(s.imports, "os/exec") && !s.test && !allowed {
+			t.Errorf("%s imports os/exec: add its package to runners, with a reason, or use what is there", s.path)
+		}
+	}
+}
