@@ -108,7 +108,7 @@ func (r *runner) keepAsking(ctx context.Context) {
 			r.finish(outcome{status: exitNotStarted, err: err})
 			return
 		}
-		if !told && time.Since(began) > time.Second {
+		if !told && time.Since(began) > time.Second && !r.running() {
 			fmt.Fprintln(r.app.err, "grange: waiting for the agent on", r.app.socket)
 			told = true
 		}
@@ -118,6 +118,13 @@ func (r *runner) keepAsking(ctx context.Context) {
 		}
 		wait = min(2*wait, time.Second)
 	}
+}
+
+// running tells whether the job has our streams: then it needs no agent, and its errors are no place for our notes.
+func (r *runner) running() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.started
 }
 
 // tooLong tells when to stop looking for an agent. Once a VM runs we never do.

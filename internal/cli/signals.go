@@ -48,9 +48,6 @@ func (r *runner) passSignals(ctx context.Context) (stop func()) {
 }
 
 func (r *runner) signal(ctx context.Context, s syscall.Signal) {
-	r.mu.Lock()
-	started := r.started
-	r.mu.Unlock()
 	switch s {
 	case syscall.SIGTSTP:
 		r.stop(ctx)
@@ -61,7 +58,7 @@ func (r *runner) signal(ctx context.Context, s syscall.Signal) {
 			r.send(guest.HostMessage{Resize: &guest.Size{Rows: rows, Cols: cols}})
 		}
 	default:
-		if started {
+		if r.running() {
 			r.send(guest.HostMessage{Signal: int(s)})
 		} else if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 {
 			r.leave(signalled{s}) // nothing runs yet that could take it

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/topology/topologytest"
+)
+
+func request(cpus int, allowed string) numa.Request {
+	set, err := farm.ParseCPUSet(allowed)
+	if err != nil {
+		panic(err)
+	}
+	return numa.Request{VCPUs: cpus, Memory: farm.GiB, Allowed: set}
+}
+
+func quiet(string) {}
+
+// claimed waits for a grant in the background and tells its name on done.
+func claimed(l *ledger, ctx context.Context, name string, r numa.Request, done chan<- string) {
+	go func() {
+		if _, err := l.claim(ctx, name, name, r, false, quiet); err != nil {
+			name += ": " + err.Error()
+		}
+		done <- name
+	}()
+	synctest.Wait()
+}
+
+func TestLedgerServesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, done := newLedger(topologytest.CERN2650v2(), numa.Reserve{}), make(chan string, 8)
+		claimed(l, t.Context(), "all", request(32, "0-31"), done)
+		claimed(l, t.Context(), "big", request(32, "0-31"), done)
+		claimed(l, t.Context(), "small", request(1, "0-31"), done)
+		if got := <-done; got != "all" || len(done) > 0 {
+			t.Fatalf("%q was served, then %d more", got, len(done))
+		}
+		l.release("all")
+		synctest.Wait()
+		if got := <-done; got != "big" || len(done) > 0 {
+			t.Fatalf("%q was served, then %d more: the small one must not starve the big one", got, len(done))
+		}
+		l.release("big")
+		if got := <-done; got != "small" {
+			t.Fatal(got)
+		}
+	})
+}
+
+func TestLedgerLetsOthersPassOnOtherCPUs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, done := newLedger(topologytest.CERN2650v2(), numa.Reserve{}), make(chan string, 8)
+		claimed(l, t.Context(), "first", request(8, "0-7"), done)
+		claimed(l, t.Context(), "same CPUs", request(8, "0-7"), done)
+		claimed(l, t.Context(), "other CPUs", request(8, "8-15"), done)
+		if a, b := <-done, <-done; a != "first" || b != "other CPUs" {
+			t.Errorf("served %q and %q", a, b)
+		}
+		l.release("first")
+		if got := <-done; got != "same CPUs" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestLedgerWaiterThatLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, done := newLedger(topologytest.CERN2650v2(), numa.Reserve{}), make(chan string, 8)
+		claimed(l, t.Context(), "all", request(32, "0-31"), done)
+		<-done
+		ctx, cancel := context.WithCancelCause(t.Context())
+		claimed(l, ctx, "leaver", request(32, "0-31"), done)
+		claimed(l, t.Context(), "next", request(1, "0-31"), done)
+		cancel(errCallerGone)
+		if got := <-done; got != "leaver: "+errCallerGone.Error() {
+			t.Error(got)
+		}
+		l.release("all")
+		if got := <-done; got != "next" {
+			t.Error(got)
+		}
+		l.release("next")
+		if room, holders, waiting := l.view(); room.Free.Len() != 32 || len(holders) != 0 || waiting != 0 {
+			t.Errorf("left: %d free, %v, %d waiting", room.Free.Len(), holders, waiting)
+		}
+	})
+}
+
+func TestLedgerSaysWhoHoldsWhat(t *testing.T) {
+	l := newLedger(topologytest.CERN2650v2(), numa.Reserve{})
+	if _, err := l.claim(t.Context(), "a", "grange-a (alice: make)", request(31, "0-31"), true, quiet); err != nil {
+		t.Fatal(err)
+	}
+	_, err := l.claim(t.Context(), "b", "grange-b (bob: make)", request(2, "0-31"), true, quiet)
+	if !isKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "grange-a (alice: make) holds CPUs") {
+		t.Errorf("%v", err)
+	}
+	// What can never work is told at once, also to those who would wait.
+	_, err = l.claim(t.Context(), "c", "c", request(64, "0-31"), false, quiet)
+	if e := new(farm.Error); !errors.As(err, &e) || e.Code != farm.CodeTooBig {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLedgerAdoptsWhatRuns(t *testing.T) {
+	before := newLedger(topologytest.CERN2650v2(), numa.Reserve{})
+	plan, err := before.claim(t.Context(), "a", "a", request(16, "0-31"), true, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := newLedger(topologytest.CERN2650v2(), numa.Reserve{})
+	after.adopt("a", "a", plan)
+	other, err := after.claim(t.Context(), "b", "b", request(16, "0-31"), true, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if both := plan.CPUs().And(other.CPUs()); !both.Empty() {
+		t.Errorf("CPUs %v are granted twice", both)
+	}
+}
