@@ -1,0 +1,87 @@
+package farm
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestParseBytes(t *testing.T) {
+	for text, want := range map[string]Bytes{"0": 0, "1000": 1000, "512M": 512 * MiB, "2G": 2 * GiB, "2GiB": 2 * GiB, "2gb": 2 * GiB, "1.5T": 1536 * GiB, " 4K ": 4 * KiB} {
+		if got, err := ParseBytes(text); err != nil || got != want {
+			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "G", "-1", "1X", "1e30T", "nan", "inf", "1 2"} {
+		if got, err := ParseBytes(text); !isInvalid(err) {
+			t.Errorf("%q: %v, %v; want an error", text, got, err)
+		}
+	}
+}
+
+func TestBytesString(t *testing.T) {
+	for b, want := range map[Bytes]string{0: "0", 1000: "1000", 2 * GiB: "2G", 1536 * MiB: "1536M", 3 * TiB: "3T"} {
+		if got := b.String(); got != want {
+			t.Errorf("%d: %s, want %s", uint64(b), got, want)
+		}
+		if back, err := ParseBytes(b.String()); err != nil || back != b {
+			t.Errorf("%v does not come back: %v, %v", b, back, err)
+		}
+	}
+}
+
+func isInvalid(err error) bool {
+	e := new(Error)
+	return errors.As(err, &e) && e.Kind == Invalid && e.Hint != ""
+}
+
+func FuzzParseCPUSet(f *testing.F) {
+	for _, s := range []string{"", "0", "0-3,8", "3,1,2", "0-", "-1", "5-2", "0-4294967295", "a", "1,,2", " 0-1\n"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseCPUSet(text)
+		if err != nil {
+			if !isInvalid(err) {
+				t.Fatalf("%q: %v", text, err)
+			}
+			return
+		}
+		back, err := ParseCPUSet(s.String())
+		if err != nil || !back.Equal(s) {
+			t.Fatalf("%q reads as %v, which reads as %v, %v", text, s, back, err)
+		}
+	})
+}
+
+func TestCPUSet(t *testing.T) {
+	a, b := NewCPUSet(3, 1, 2, 2, 8), NewCPUSet(2, 3, 9)
+	for name, c := range map[string]struct{ got, want CPUSet }{
+		"or": {a.Or(b), NewCPUSet(1, 2, 3, 8, 9)}, "and": {a.And(b), NewCPUSet(2, 3)}, "minus": {a.Minus(b), NewCPUSet(1, 8)},
+	} {
+		if !c.got.Equal(c.want) {
+			t.Errorf("%s: %v, want %v", name, c.got, c.want)
+		}
+	}
+	if a.String() != "1-3,8" || !a.Has(8) || a.Has(4) || a.Len() != 4 {
+		t.Errorf("%v", a)
+	}
+}
+
+func TestShapeValidate(t *testing.T) {
+	good := Shape{CPUs: 1, Memory: GiB, Network: NetworkNone}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for name, spoil := range map[string]func(*Shape){
+		"no CPUs": func(s *Shape) { s.CPUs = 0 }, "too many CPUs": func(s *Shape) { s.CPUs = MaxCPUs + 1 },
+		"too little memory": func(s *Shape) { s.Memory = MiB }, "odd memory": func(s *Shape) { s.Memory += 1 },
+		"tiny scratch": func(s *Shape) { s.Scratch = KiB }, "odd pages": func(s *Shape) { s.PageSize = 4 * MiB },
+		"no network": func(s *Shape) { s.Network = "" },
+	} {
+		s := good
+		spoil(&s)
+		if err := s.Validate(); !isInvalid(err) {
+			t.Errorf("%s: %v, want an error with a hint", name, err)
+		}
+	}
+}
