@@ -17,6 +17,7 @@ type Machine struct {
 	Boot     Boot
 	Disks    []Disk
 	Ports    []Port
+	Network  farm.Network
 	Console  string // unix socket of the serial console, made by the hypervisor
 	Metadata []byte // kept beside the machine, returned by List
 }

@@ -165,6 +165,13 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 			Type: "virtio-serial", Index: &first, VirtIOSerial: &libvirtxml.DomainControllerVirtIOSerial{Ports: &n},
 		})
 	}
+	if m.Network == farm.NetworkUser {
+		l.Interfaces = []libvirtxml.DomainInterface{{
+			Source: &libvirtxml.DomainInterfaceSource{User: &libvirtxml.DomainInterfaceSourceUser{}},
+			Model:  &libvirtxml.DomainInterfaceModel{Type: "virtio"},
+			ROM:    &libvirtxml.DomainROM{Enabled: "no"}, // nobody boots from the network; the firmware need not look
+		}}
+	}
 	for _, port := range m.Ports {
 		l.Channels = append(l.Channels, libvirtxml.DomainChannel{
 			Source: listen(port.Path),
