@@ -64,7 +64,7 @@ func rawArgs(image lab.Image) []string {
 	if lab.Accelerator() == "kvm" {
 		cpu, accel = "host", "kvm"
 	}
-	return []string{"-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc,usb=off,vmport=off", "-accel", accel, "-cpu", cpu,
+	return []string{"-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35,usb=off,vmport=off", "-accel", accel, "-cpu", cpu,
 		"-smp", "1", "-m", "1024", "-no-hpet", "-no-reboot", "-kernel", image.Kernel, "-initrd", image.Initrd, "-append", image.Cmdline,
 		"-device", "virtio-serial-pci", "-chardev", "null,id=c0", "-device", "virtserialport,chardev=c0,name=org.grange.control"}
 }
