@@ -13,7 +13,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(ROOT) $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow lint fmt-check bench-start chaos clean install completion
+.PHONY: help build quickstart down test test-slow lint fmt-check bench-start bench-streams chaos clean install completion
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -48,6 +48,10 @@ fmt-check:
 bench-start: ## compare starts of grange exec with raw QEMU, in pairs; JSON on the last line
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/benchstart
+
+bench-streams: ## a hundred jobs of a megabyte in and out: every byte right, the agent's memory flat; JSON on the last line
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/streams
 
 chaos: ## kill agent, libvirtd and clients under running jobs; JSON on the last line
 	@scripts/install-packages test
