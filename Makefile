@@ -10,7 +10,8 @@ GOBUILD = $(GO) build -trimpath -ldflags "-s -w"
 
 # Tests start virtual machines, which needs root. sudo keeps the path of go and its settings, and nothing else.
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) env GOENV)" CGO_ENABLED=0 GOFLAGS=-buildvcs=false)
-GOTEST = $(ROOT) $(GO) run ./e2e/gotest
+# env comes first where there is no sudo, so that variables can follow.
+GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
 .PHONY: help build quickstart down test test-slow lint fmt-check bench-start bench-streams chaos clean install completion
@@ -36,7 +37,7 @@ test: fmt-check ## install what the tests need and run them all, in real virtual
 
 test-slow: ## boot a full Debian image built from packages: some minutes
 	@scripts/install-packages slow
-	$(ROOT) env GRANGE_SLOW=1 $(GO) run ./e2e/gotest -timeout 60m -run TestDebianImage ./e2e/vm
+	$(or $(ROOT),env) GRANGE_SLOW=1 $(GO) run ./e2e/gotest -timeout 60m -run TestDebianImage ./e2e/vm
 
 lint: fmt-check ## gofmt, go vet, staticcheck
 	$(GO) vet ./...
