@@ -50,6 +50,9 @@ func callerOf(conn *net.UnixConn) (Caller, error) {
 		return Caller{}, fmt.Errorf("peer credentials: %w", err)
 	}
 	c.PID, c.UID, c.GID = int(cred.Pid), cred.Uid, cred.Gid
+	if c.PID <= 0 { // another PID namespace: what the caller may use cannot be known
+		return Caller{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller, Message: "the agent cannot see the calling process", Hint: "call from the agent's own PID namespace, not from inside a container that hides its processes"}
+	}
 	return c.withLimits()
 }
 

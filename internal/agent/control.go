@@ -52,7 +52,7 @@ func (c *control) talk(ctx context.Context, conn net.Conn) {
 	if ctx.Err() != nil || guest.WriteLine(conn, guest.ControlMessage{Hello: true}) != nil {
 		return
 	}
-	guest.Lines(conn, func(s guest.State) {
+	guest.Lines(conn, guest.MaxGuestLine, func(s guest.State) {
 		if s.Phase != "" {
 			c.update(func() { c.state = s })
 		}

@@ -228,7 +228,7 @@ func (r *runner) start() {
 			}
 		}()
 	}
-	go guest.Lines(r.session.Stream(guest.StreamMessages), func(m guest.GuestMessage) {
+	go guest.Lines(r.session.Stream(guest.StreamMessages), guest.MaxGuestLine, func(m guest.GuestMessage) {
 		if m.Exit == nil {
 			return // a job that was not started: the agent says so
 		}

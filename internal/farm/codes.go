@@ -16,6 +16,7 @@ const (
 	CodeBadPins       Code = "bad-pins" // the kernel does not run a VM where the plan says
 	CodeNoShape       Code = "no-shape"
 	CodeNoVM          Code = "no-vm"
+	CodeHiddenCaller  Code = "hidden-caller"
 	CodeNotYours      Code = "not-yours"
 	CodeTwoAgents     Code = "two-agents"
 	CodeGuestSilent   Code = "guest-silent"    // a VM's guest did not come up

@@ -105,8 +105,12 @@ type GuestMessage struct {
 	Failed string `json:"failed,omitempty"` // the job was not started
 }
 
-// maxLine bounds a control line. A job with 100 kB of environment and a long command line stays far below.
-const maxLine = 16 << 20
+// The longest lines that are read. A job brings its environment; what comes from a guest is a few words, and a hostile one
+// shall not fill its host's memory.
+const (
+	MaxJobLine   = 32 << 20
+	MaxGuestLine = 64 << 10
+)
 
 // WriteLine writes v as one line. The empty line before it ends whatever half line an earlier writer left.
 func WriteLine(w io.Writer, v any) error {
@@ -118,10 +122,11 @@ func WriteLine(w io.Writer, v any) error {
 	return err
 }
 
-// Lines calls each with every line of r that is a T, and skips what is none, until r ends; it returns why.
-func Lines[T any](r io.Reader, each func(T)) error {
+// Lines calls each with every line of r that is a T, and skips what is none, until r ends or a line is longer than limit
+// bytes; it returns why.
+func Lines[T any](r io.Reader, limit int, each func(T)) error {
 	scanner := bufio.NewScanner(r)
-	scanner.Buffer(nil, maxLine)
+	scanner.Buffer(nil, limit)
 	for scanner.Scan() {
 		var v T
 		if json.Unmarshal(scanner.Bytes(), &v) == nil && len(scanner.Bytes()) > 0 {

@@ -46,7 +46,7 @@ func Run() error {
 	g.control = control
 	go func() { logf("job port: %v", g.session.AttachGuest(job)) }()
 	g.tell()
-	return guest.Lines(control, g.handle)
+	return guest.Lines(control, guest.MaxJobLine, g.handle)
 }
 
 func (g *Guest) handle(m guest.ControlMessage) {

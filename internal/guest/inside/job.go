@@ -128,7 +128,7 @@ func (g *Guest) runHook(j *guest.Job) error {
 
 // listen carries out what the host asks of a running job.
 func (g *Guest) listen(pid int, job *streams) {
-	guest.Lines(g.session.Stream(guest.StreamMessages), func(m guest.HostMessage) {
+	guest.Lines(g.session.Stream(guest.StreamMessages), guest.MaxGuestLine, func(m guest.HostMessage) {
 		switch {
 		case m.Signal > 0:
 			unix.Kill(-pid, unix.Signal(m.Signal))

@@ -166,3 +166,97 @@ func TestContract(t *testing.T) {
 		Kill: p.kill,
 	})
 }
+
+// TestSweep makes an orphan: a machine whose libvirtd lost all memory of it.
+func TestSweep(t *testing.T) {
+	p := startLibvirtd(t)
+	ctx := t.Context()
+	h := p.open(t)
+	ours, other := p.machine(t, sleeps), p.machine(t, sleeps)
+	elsewhere := filepath.Join(filepath.Dir(p.runs), "other")
+	if err := os.Mkdir(elsewhere, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	other.Ports, other.Console = nil, filepath.Join(elsewhere, "console")
+	for _, m := range []hyper.Machine{ours, other} {
+		if _, err := h.Start(ctx, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, err := h.List(ctx); err != nil || len(found) != 1 || found[0].ID != ours.ID {
+		t.Errorf("List is %v, %v; want our machine, and not the one of another agent", found, err)
+	}
+	restart := p.kill(t)
+	status, err := filepath.Glob(filepath.Join(p.dir, "run/qemu/grange-*"))
+	if err != nil || len(status) == 0 {
+		t.Fatalf("libvirt keeps nothing of its domains: %v", err)
+	}
+	for _, path := range status {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restart()
+	again := p.open(t)
+	if err := again.Sweep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Observe(ctx, ours.ID); err == nil {
+		t.Error("our orphan runs on")
+	}
+	if _, err := os.Stat(ours.Console); err == nil {
+		t.Error("the orphan's socket is left")
+	}
+	if _, err := again.Observe(ctx, other.ID); err != nil {
+		t.Errorf("another agent's machine was swept away: %v", err)
+	}
+	if err := again.Stop(ctx, other.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNative has a real libvirt translate every golden domain into QEMU's command line: it takes more than the schema does.
+func TestNative(t *testing.T) {
+	p := startLibvirtd(t)
+	files, err := filepath.Glob("testdata/*.xml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no golden domains: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".xml"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What this host has not, KVM that works or a second node, is taken out; the rest is all but the same.
+			plain := filepath.Join(t.TempDir(), "domain.xml")
+			if _, err := os.Stat(filepath.Join(p.dir, "no-kvm")); err == nil {
+				text = []byte(withoutKVM.Replace(string(text)))
+			}
+			if _, err := os.Stat("/sys/devices/system/node/node1"); err != nil {
+				text = []byte(oneNode.Replace(string(text)))
+			}
+			if err := os.WriteFile(plain, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			uri := "qemu:///system?socket=" + filepath.Join(p.dir, "run/libvirt-sock")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			out, err := exec.CommandContext(ctx, "virsh", "-q", "-c", uri, "domxml-to-native", "qemu-argv", plain).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, want := range []string{"-S", "-no-user-config", "mem-merge=off", "debug-threads=on"} {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("QEMU's command line has no %s:\n%s", want, out)
+				}
+			}
+		})
+	}
+}
+
+var oneNode = strings.NewReplacer(`mode="strict" nodeset="0-1"`, `mode="strict" nodeset="0"`, `mode="strict" nodeset="1"`, `mode="strict" nodeset="0"`)
+
+var withoutKVM = strings.NewReplacer(
+	`type="kvm"`, `type="qemu"`, `mode="host-passthrough" check="none" migratable="off"`, `mode="maximum" check="none"`,
+	`<timer name="kvmclock" present="yes"></timer>`, "", `<timer name="pit" tickpolicy="delay"></timer>`, "")
