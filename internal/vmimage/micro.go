@@ -53,6 +53,11 @@ func (s *Store) BuildMicro(ctx context.Context, o BuildOptions) (Image, error) {
 	if err := CheckName(o.Name); err != nil {
 		return Image{}, err
 	}
+	for _, p := range o.Packages {
+		if !validPackage.MatchString(p) {
+			return Image{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeImageBuild, Message: fmt.Sprintf("%q is no package name", p), Hint: "name Debian packages"}
+		}
+	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
