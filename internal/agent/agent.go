@@ -101,7 +101,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer a.disks.Close()
-	a.jobs.Go(a.watchTopology)
+	a.jobs.Go(a.housekeep)
 	return a.listen(ctx)
 }
 
@@ -142,15 +142,19 @@ func (a *Agent) Reload(c config.Agent) {
 	a.log.Info("configuration reloaded")
 }
 
-// watchTopology keeps the ledger true to the host: an administrator may change pools of huge pages, or take CPUs offline.
-func (a *Agent) watchTopology() {
-	tick := time.NewTicker(topologyEvery)
+// housekeep keeps the ledger true to the host, for an administrator may change pools of huge pages or take CPUs offline, and
+// ends what a hypervisor that died left half made.
+func (a *Agent) housekeep() {
+	tick := time.NewTicker(housekeepEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 		case <-a.ctx.Done():
 			return
+		}
+		if err := a.hyper.Sweep(a.ctx); err != nil && !isCode(err, hyper.CodeAway) {
+			a.log.Error("sweep", "error", err)
 		}
 		t, err := topology.Read(os.DirFS("/"))
 		if err != nil {
@@ -165,7 +169,7 @@ func (a *Agent) watchTopology() {
 	}
 }
 
-const topologyEvery = 5 * time.Second
+const housekeepEvery = 10 * time.Second
 
 func (a *Agent) reserve(c config.Agent) numa.Reserve {
 	return numa.Reserve{CPUs: c.ReservedCPUs, Memory: c.ReservedMemory}

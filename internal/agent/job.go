@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,6 +121,7 @@ func (j *job) start() error {
 			if err := j.sleep(hypervisorPause); err != nil {
 				return err
 			}
+			j.agent.hyper.Sweep(j.ctx) // a daemon that died may have left a process half made; while it is away, later
 		case !worthAnotherTry(err) || attempt == j.agent.config().Attempts:
 			return err
 		default:
@@ -310,7 +312,7 @@ func (j *job) follow(ctx context.Context, send func(api.JobEvent) error) {
 	defer j.update(func() { j.followers-- })
 	for at := 0; ; {
 		j.mu.Lock()
-		fresh, changed := j.events[min(at, len(j.events)):], j.changed
+		fresh, changed := slices.Clone(j.events[min(at, len(j.events)):]), j.changed
 		j.mu.Unlock()
 		for _, e := range fresh {
 			if send(e) != nil {

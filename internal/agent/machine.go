@@ -92,7 +92,7 @@ func (j *job) attempt(image vmimage.Image, number int) error {
 		name += fmt.Sprintf("-%d", number) // the last one's domain may not be quite gone
 	}
 	m := j.agent.newMachine(id, name)
-	j.update(func() { j.machine, j.record.VM, j.record.Name = m, id, m.name })
+	j.update(func() { j.machine, j.record.VM, j.record.Name, j.record.Attempt = m, id, m.name, number })
 	spec, err := j.prepareDisks(m, image)
 	if err != nil {
 		return err

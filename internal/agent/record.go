@@ -15,6 +15,7 @@ type record struct {
 	VM      string
 	Name    string
 	Job     string
+	Attempt int // of the job to get a VM, from 1
 	Created time.Time
 	Image   string
 	Digest  string

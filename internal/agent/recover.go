@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/grange-project/grange/internal/hyper"
@@ -21,6 +22,7 @@ func (a *Agent) recover(ctx context.Context) error {
 		return err
 	}
 	known := map[string]bool{}
+	slices.SortFunc(found, func(x, y hyper.Found) int { return attemptOf(y) - attemptOf(x) })
 	for _, f := range found {
 		if name, ok := a.takeOver(ctx, f); ok {
 			known[name] = true
@@ -32,6 +34,15 @@ func (a *Agent) recover(ctx context.Context) error {
 	a.removeStrays(known)
 	a.log.Info("took over the host", "vms", len(known))
 	return nil
+}
+
+// attemptOf orders the VMs of one job: an earlier one was being given up when the agent died.
+func attemptOf(f hyper.Found) int {
+	r, err := decodeRecord(f.Metadata)
+	if err != nil {
+		return 0
+	}
+	return r.Attempt
 }
 
 // list waits for the hypervisor as long as it takes.
@@ -62,8 +73,8 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 	if err == nil {
 		err = json.Unmarshal(text, &m.applied)
 	}
-	if err != nil {
-		a.log.Info("vm never ran; it goes", "vm", r.Name)
+	if other := a.byID(r.Job); err != nil || other != nil {
+		a.log.Info("vm goes: it never ran, or its job has a later one", "vm", r.Name)
 		if err := a.hyper.Stop(ctx, r.VM); err != nil {
 			a.log.Error("vm does not end", "vm", r.Name, "error", err)
 			return r.Name, true
