@@ -46,17 +46,17 @@ lint: fmt-check ## gofmt, go vet, staticcheck
 fmt-check:
 	@files=$$(gofmt -l api cmd e2e internal); test -z "$$files" || { echo "gofmt these:" $$files >&2; exit 1; }
 
-bench-start: ## compare starts of grange exec with raw QEMU, in pairs; JSON on the last line
+bench-start: ## compare starts of grange exec with raw QEMU, in pairs; ARGS= for it; JSON on the last line
 	@scripts/install-packages test
-	$(ROOT) $(GO) run ./e2e/benchstart
+	$(ROOT) $(GO) run ./e2e/benchstart $(ARGS)
 
-bench-streams: ## a hundred jobs of a megabyte in and out: every byte right, the agent's memory flat; JSON on the last line
+chaos: ## kill agent, libvirtd and callers under running jobs; ARGS="-kills 200"; JSON on the last line
 	@scripts/install-packages test
-	$(ROOT) $(GO) run ./e2e/streams
+	$(ROOT) $(GO) run ./e2e/chaos $(ARGS)
 
-chaos: ## kill agent, libvirtd and clients under running jobs; JSON on the last line
+streams: ## copy a megabyte through each of many jobs, several at a time; ARGS= for it; JSON on the last line
 	@scripts/install-packages test
-	$(ROOT) $(GO) run ./e2e/chaos
+	$(ROOT) $(GO) run ./e2e/streams $(ARGS)
 
 clean: ## stop what quickstart started, remove its images and state, and bin/
 	@scripts/quickstart clean
