@@ -60,7 +60,7 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 
 // rawArgs is a QEMU as one would start it by hand for this guest: as lean as ours.
 func rawArgs(image lab.Image) []string {
-	cpu, accel := "max", "tcg"
+	cpu, accel := "max,la57=off", "tcg"
 	if lab.Accelerator() == "kvm" {
 		cpu, accel = "host", "kvm"
 	}

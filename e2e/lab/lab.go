@@ -112,8 +112,8 @@ func (l *Lab) build(ctx context.Context) error {
 
 // Configure writes the agent's configuration: the lab's own paths and what extra says. SIGHUP or a restart makes it count.
 func (l *Lab) Configure(extra string) error {
-	text := fmt.Sprintf("socket = %q\nstate_dir = %q\nrun_dir = %q\nlibvirt = %q\naccelerator = %q\n%s\n", l.Socket, l.path("state"), l.path("run"),
-		l.path("lv/run/libvirt-sock"), Accelerator(), extra)
+	text := fmt.Sprintf("socket = %q\nstate_dir = %q\nrun_dir = %q\nlibvirt = %q\nlibvirt_logs = %q\naccelerator = %q\n%s\n", l.Socket, l.path("state"), l.path("run"),
+		l.path("lv/run/libvirt-sock"), l.path("lv/log/qemu"), Accelerator(), extra)
 	return os.WriteFile(l.Config, []byte(text), 0o644)
 }
 
@@ -234,7 +234,7 @@ func (l *Lab) leaksNow(ctx context.Context) []string {
 	}
 	for _, dir := range []string{"run/vm", "state/vm"} {
 		entries, err := os.ReadDir(l.path(dir))
-		if err != nil {
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			left = append(left, err.Error())
 		}
 		for _, e := range entries {

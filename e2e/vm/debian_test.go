@@ -33,9 +33,7 @@ func TestDebianImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for d := dir; d != "/"; d = filepath.Dir(d) {
-		os.Chmod(d, 0o755)
-	}
+	openUp(t, dir)
 	os.Chown(dir, 12345, 12346)
 	script := `. /etc/os-release; echo $ID; cat /proc/1/comm; id -u; id -g; pwd; cat > here; stat -f -c %T /tmp; grep -c HOST_CPU_MODEL /etc/grange/host; echo err >&2; exit 9`
 	cmd := host.Exec(t.Context(), "-v", "--image", "debian", "--cpus", fmt.Sprint(min(cpus(t), 2)), "--memory", "1G", "--scratch", "64M",

@@ -65,9 +65,7 @@ func TestExecPassesEveryByte(t *testing.T) {
 // TestExecIsTheCaller runs as an ordinary user: identity, groups, environment, bound directory.
 func TestExecIsTheCaller(t *testing.T) {
 	dir := t.TempDir()
-	for d := dir; d != "/"; d = filepath.Dir(d) {
-		os.Chmod(d, 0o755)
-	}
+	openUp(t, dir)
 	const uid, gid, group = 12345, 12346, 12347
 	if err := os.Chown(dir, uid, gid); err != nil {
 		t.Fatal(err)
@@ -90,9 +88,7 @@ func TestExecIsTheCaller(t *testing.T) {
 // TestExecRaisesNobody lets root of the VM try what its caller may not do on the host.
 func TestExecRaisesNobody(t *testing.T) {
 	dir := t.TempDir()
-	for d := dir; d != "/"; d = filepath.Dir(d) {
-		os.Chmod(d, 0o755)
-	}
+	openUp(t, dir)
 	secret := filepath.Join(dir, "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil { // root's
 		t.Fatal(err)

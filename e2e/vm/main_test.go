@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -138,7 +139,17 @@ func (j *job) finish(t *testing.T) result {
 	return result{j.ProcessState.ExitCode(), j.out.text(), j.errs.String()}
 }
 
-// vmOf waits until the agent's list satisfies want.
+// openUp lets an ordinary user through to a directory that the test made.
+func openUp(t *testing.T, dir string) {
+	t.Helper()
+	for _, d := range []string{dir, filepath.Dir(dir)} { // what t.TempDir makes
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// await waits until the agent's list satisfies want.
 func await(t *testing.T, l *lab.Lab, what string, want func([]api.VM) bool) {
 	t.Helper()
 	for c := ctx(t); ; time.Sleep(20 * time.Millisecond) {

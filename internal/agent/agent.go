@@ -128,6 +128,9 @@ func (a *Agent) config() config.Agent {
 // Reload takes over a changed configuration. What only a restart can change stays, and is logged.
 func (a *Agent) Reload(c config.Agent) {
 	old := a.config()
+	if c.GuestFile == "" {
+		c.GuestFile = old.GuestFile // found at the start
+	}
 	if c.Socket != old.Socket || c.SocketMode != old.SocketMode || c.StateDir != old.StateDir || c.RunDir != old.RunDir ||
 		c.Libvirt != old.Libvirt || c.GuestFile != old.GuestFile || c.Accelerator != old.Accelerator {
 		a.log.Warn("some changes need a restart", "keys", "socket, socket_mode, state_dir, run_dir, libvirt, guest_file, accelerator")
@@ -156,6 +159,7 @@ func (a *Agent) housekeep() {
 		if err := a.hyper.Sweep(a.ctx); err != nil && !isCode(err, hyper.CodeAway) {
 			a.log.Error("sweep", "error", err)
 		}
+		a.removeOldLogs(time.Now())
 		t, err := topology.Read(os.DirFS("/"))
 		if err != nil {
 			a.log.Error("read the host's topology", "error", err)

@@ -27,7 +27,6 @@ func (a *Agent) facts(r record) facts {
 		{"HOST", host},
 		{"HOST_CPU_VENDOR", cpu.Vendor},
 		{"HOST_CPU_MODEL", cpu.Name},
-		{"HOST_CPU_MHZ", fmt.Sprint(cpu.MaxMHz)},
 		{"HOST_CPU_FLAGS", strings.Join(cpu.Flags, " ")},
 		{"HOST_CPUS", r.Plan.CPUs().String()},
 		{"VM", r.VM},
@@ -37,6 +36,9 @@ func (a *Agent) facts(r record) facts {
 		{"IMAGE_DIGEST", r.Digest},
 		{"CPUS", fmt.Sprint(r.Shape.CPUs)},
 		{"MEMORY", fmt.Sprint(uint64(r.Plan.Memory() / farm.MiB))},
+	}
+	if cpu.MaxMHz > 0 {
+		out = append(out, fact{"HOST_CPU_MHZ", fmt.Sprint(cpu.MaxMHz)})
 	}
 	keys := make([]string, 0, len(c.Facts))
 	for k := range c.Facts {

@@ -82,7 +82,10 @@ func (m *machine) lastWords() string {
 	return words + "; the end of its console:\n  " + strings.ReplaceAll(last, "\n", "\n  ")
 }
 
-func vmName(job string) string { return "grange-" + job[:8] }
+// vmPrefix starts the name of every VM of ours.
+const vmPrefix = "grange-"
+
+func vmName(job string) string { return vmPrefix + job[:8] }
 
 // attempt makes one VM for the job and waits for its guest's first word.
 func (j *job) attempt(image vmimage.Image, number int) error {
@@ -176,15 +179,25 @@ func (j *job) define(m *machine, spec hyper.Machine) error {
 		return err
 	}
 	neighbours, holders := j.agent.ledger.neighbours(j.id)
-	for _, p := range numa.Check(spec.Plan, seen, neighbours) {
+	if problems := numa.Check(spec.Plan, seen, neighbours); len(problems) > 0 {
+		return badPins(problems, holders)
+	}
+	m.watch()
+	return os.Chown(m.path(guest.JobPort), int(j.caller.UID), -1)
+}
+
+// badPins refuses a VM that the kernel would run elsewhere than planned.
+func badPins(problems []numa.Problem, holders []string) error {
+	var texts []string
+	for _, p := range problems {
 		text := p.Message
 		if p.Neighbour >= 0 {
 			text += " (" + holders[p.Neighbour] + ")"
 		}
-		return &farm.Error{Kind: farm.Internal, Code: farm.CodeBadPins, Message: "the VM's pins are not as planned: " + text, Hint: "something else on this host moves QEMU's threads; look for numad or cgroup managers"}
+		texts = append(texts, text)
 	}
-	m.watch()
-	return os.Chown(m.path(guest.JobPort), int(j.caller.UID), -1)
+	return &farm.Error{Kind: farm.Internal, Code: farm.CodeBadPins, Message: "the VM's pins are not as planned: " + strings.Join(texts, "; "),
+		Hint: "something else on this host moves QEMU's threads; look for numad or cgroup managers"}
 }
 
 // awaitResume waits for somebody to resume a VM that was asked for paused.

@@ -120,6 +120,28 @@ func (j *job) watchCaller() {
 	}
 }
 
+// logAge is how long libvirt's log of a VM that has ended stays, for whoever wants to know why.
+const logAge = time.Hour
+
+// removeOldLogs removes libvirt's logs of VMs that ended a while ago. libvirt keeps one for each name it ever saw, and a host
+// makes a new name for every job.
+func (a *Agent) removeOldLogs(now time.Time) {
+	live := map[string]bool{}
+	for _, j := range a.all() {
+		live[j.recordNow().Name+".log"] = true
+	}
+	logs, _ := filepath.Glob(filepath.Join(a.config().LibvirtLogs, vmPrefix+"*.log"))
+	for _, path := range logs {
+		info, err := os.Stat(path)
+		if err != nil || live[filepath.Base(path)] || now.Sub(info.ModTime()) < logAge {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			a.log.Warn("an old log of libvirt stays", "path", path, "error", err)
+		}
+	}
+}
+
 // removeStrays removes files of VMs that do not run.
 func (a *Agent) removeStrays(known map[string]bool) {
 	c := a.config()

@@ -100,9 +100,16 @@ func usage(hint, format string, args ...any) error {
 	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// printError prints two lines: what, and what to try.
+// printError prints two lines: what, with the code that docs/errors.md explains, and what to try.
 func printError(w io.Writer, err error) {
 	message, hint := explain(err)
+	if code := codeOf(err); code != "" {
+		first, rest, more := strings.Cut(message, "\n") // the end of a console may follow
+		message = first + " [" + code + "]"
+		if more {
+			message += "\n" + rest
+		}
+	}
 	fmt.Fprintf(w, "grange: %s\n", message)
 	if hint != "" {
 		fmt.Fprintf(w, "  try: %s\n", hint)
@@ -120,6 +127,18 @@ func explain(err error) (message, hint string) {
 		return err.Error(), "start it with `grange agent`, or name its socket with --socket"
 	}
 	return err.Error(), ""
+}
+
+// codeOf is the error's code; empty for what has none.
+func codeOf(err error) string {
+	problem, own := new(api.Problem), new(farm.Error)
+	switch {
+	case errors.As(err, &problem):
+		return strings.TrimPrefix(problem.Type, "grange:")
+	case errors.As(err, &own):
+		return string(own.Code)
+	}
+	return ""
 }
 
 // statusOf is the one table from errors to exit statuses, for commands other than exec.

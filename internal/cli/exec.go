@@ -72,7 +72,7 @@ part. 2: the request makes no sense.`,
 	flags.BoolVar(&f.wait, "wait", true, "wait for room on this host")
 	flags.BoolVar(&f.noWait, "no-wait", false, "fail at once when there is no room")
 	flags.BoolVar(&f.tty, "tty", false, "give the command a terminal")
-	flags.BoolVar(&f.keep, "keep", false, "keep the VM when the command has ended; `grange vm stop` ends it")
+	flags.BoolVar(&f.keep, "keep", false, "keep the VM when the command has ended, until it is stopped by hand")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the phases with their milliseconds")
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	cmd.RegisterFlagCompletionFunc("image", a.completeImages)

@@ -18,12 +18,13 @@ import (
 
 // Agent is the configuration of one host's agent.
 type Agent struct {
-	Socket     string // the agent's own socket
-	SocketMode fs.FileMode
-	StateDir   string // images and disks
-	RunDir     string // sockets of VMs; on a file system that is empty after a boot
-	Libvirt    string // libvirt's socket
-	GuestFile  string // the grange-guest program; empty: beside our own
+	Socket      string // the agent's own socket
+	SocketMode  fs.FileMode
+	StateDir    string // images and disks
+	RunDir      string // sockets of VMs; on a file system that is empty after a boot
+	Libvirt     string // libvirt's socket
+	LibvirtLogs string // where libvirt's QEMU driver writes a log for each VM
+	GuestFile   string // the grange-guest program; empty: beside our own
 
 	Accelerator  string // auto, kvm or tcg
 	ProbeTimeout time.Duration
@@ -48,6 +49,7 @@ type file struct {
 	StateDir         string               `toml:"state_dir"`
 	RunDir           string               `toml:"run_dir"`
 	Libvirt          string               `toml:"libvirt"`
+	LibvirtLogs      string               `toml:"libvirt_logs"`
 	GuestFile        string               `toml:"guest_file"`
 	Accelerator      string               `toml:"accelerator"`
 	ProbeTimeout     string               `toml:"probe_timeout"`
@@ -77,7 +79,7 @@ type shapeFile struct {
 func defaults() file {
 	return file{
 		Socket: "/run/grange/agent.sock", SocketMode: 0o666, StateDir: "/var/lib/grange", RunDir: "/run/grange",
-		Libvirt: "/run/libvirt/libvirt-sock", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", Attempts: 3,
+		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", Attempts: 3,
 		ReservedMemory: "1G", MemoryOvercommit: 1, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", Network: string(farm.NetworkNone)},
 	}
@@ -138,7 +140,7 @@ func joined(key toml.Key) string {
 func (f file) agent() (Agent, error) {
 	a := Agent{
 		Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, StateDir: f.StateDir, RunDir: f.RunDir,
-		Libvirt: f.Libvirt, GuestFile: f.GuestFile, Accelerator: f.Accelerator, Attempts: f.Attempts,
+		Libvirt: f.Libvirt, LibvirtLogs: f.LibvirtLogs, GuestFile: f.GuestFile, Accelerator: f.Accelerator, Attempts: f.Attempts,
 		MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts,
 		Shapes: map[string]farm.Shape{},
 	}
@@ -160,7 +162,7 @@ func (f file) agent() (Agent, error) {
 }
 
 func (f file) check() error {
-	for key, path := range map[string]string{"socket": f.Socket, "state_dir": f.StateDir, "run_dir": f.RunDir, "libvirt": f.Libvirt} {
+	for key, path := range map[string]string{"socket": f.Socket, "state_dir": f.StateDir, "run_dir": f.RunDir, "libvirt": f.Libvirt, "libvirt_logs": f.LibvirtLogs} {
 		if !filepath.IsAbs(path) {
 			return fmt.Errorf("%s: %q is not an absolute path", key, path)
 		}

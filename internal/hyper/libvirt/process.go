@@ -170,7 +170,7 @@ func (p process) observe() (numa.Observed, error) {
 		}
 		if n, ok := vcpuNumber(name); ok {
 			vcpus[n] = cpus
-		} else if !strings.HasPrefix(name, "IO iothread") {
+		} else if !strings.HasPrefix(name, "IO iothread") && !strings.HasPrefix(name, touchingThread) {
 			o.Emulator = o.Emulator.Or(cpus)
 		}
 	}
@@ -187,6 +187,10 @@ func (p process) observe() (numa.Observed, error) {
 	o.Nodes, err = p.boundNodes()
 	return o, err
 }
+
+// touchingThread starts the names of QEMU's thread contexts. They touch huge pages before the first instruction, from any CPU
+// of the pages' node, and never run again.
+const touchingThread = "TC "
 
 // thread reads a thread's name and the CPUs it may run on.
 func thread(path string) (name string, cpus farm.CPUSet, err error) {
