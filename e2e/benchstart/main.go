@@ -1,8 +1,8 @@
-// Command benchstart measures what `grange exec true` costs beyond booting the same guest by hand. Pairs of runs, one each,
-// take turns; the last line is JSON with the medians of both and of their ratios.
+// Command benchstart measures what `grange exec true` costs beyond booting the same guest by hand. The two take turns;
+// the last line is JSON with the medians of both and of their ratios.
 //
 // The raw side is one QEMU process with the same kernel, initramfs, kernel command line, CPU model, memory and kind of devices,
-// timed from its start to the first line of grange-guest on the serial console, where it has done nothing yet. The other side is
+// on the same CPU and with the firmware that QEMU takes by itself (-raw-bios changes that), timed from its start to the first line of grange-guest on the serial console, where it has done nothing yet. The other side is
 // the whole command: program start, grant, disks, libvirt, boot, job, exit status, clean-up.
 package main
 
@@ -21,7 +21,7 @@ import (
 // figures is the line at the end.
 type figures struct {
 	Ratio          float64            `json:"ratio"`
-	RatioLow       float64            `json:"ratio_low"` // quartiles of the pairs
+	RatioLow       float64            `json:"ratio_low"` // quartiles of the rounds
 	RatioHigh      float64            `json:"ratio_high"`
 	RawMS          float64            `json:"raw_ms"`
 	ExecMS         float64            `json:"exec_ms"`
@@ -35,26 +35,27 @@ type figures struct {
 }
 
 func main() {
-	pairs := flag.Int("pairs", 12, "pairs of runs")
+	rounds := flag.Int("rounds", 8, "rounds of two pairs each")
+	flag.StringVar(&rawBIOS, "raw-bios", "", "firmware of the raw side, as /usr/share/qemu/qboot.rom")
 	starts := flag.Int("starts", 30, "paused VMs to start on each side")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *pairs, *starts); err != nil {
+	if err := run(ctx, *rounds, *starts); err != nil {
 		fmt.Fprintln(os.Stderr, "benchstart:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, pairs, starts int) error {
+func run(ctx context.Context, rounds, starts int) error {
 	fmt.Println("building, starting libvirtd and the agent, building the micro image")
 	l, err := lab.Start(ctx, lab.Options{})
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	f := figures{Pairs: pairs, Accelerator: lab.Accelerator()}
-	if err := f.measureBoot(ctx, l, pairs); err != nil {
+	f := figures{Pairs: 2 * rounds, Accelerator: lab.Accelerator()}
+	if err := f.measureBoot(ctx, l, rounds); err != nil {
 		return err
 	}
 	if err := f.measureStarts(ctx, l, starts); err != nil {

@@ -15,7 +15,8 @@ import (
 // control is our end of a VM's control port. QEMU listens on the socket as long as it lives, so a refused connection is the
 // proof that the VM has gone, whatever libvirt says or does not say.
 type control struct {
-	path string
+	path  string
+	fresh bool // the VM has not run yet: its guest will speak first, and need not be asked
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and made anew at every change
@@ -49,9 +50,10 @@ func (c *control) run(ctx context.Context) {
 func (c *control) talk(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	c.update(func() { c.conn = conn })
-	if ctx.Err() != nil || guest.WriteLine(conn, guest.ControlMessage{Hello: true}) != nil {
+	if ctx.Err() != nil || !c.fresh && guest.WriteLine(conn, guest.ControlMessage{Hello: true}) != nil {
 		return
 	}
+	c.fresh = false
 	guest.Lines(conn, guest.MaxGuestLine, func(s guest.State) {
 		if s.Phase != "" {
 			c.update(func() { c.state = s })

@@ -182,6 +182,7 @@ func (j *job) define(m *machine, spec hyper.Machine) error {
 	if problems := numa.Check(spec.Plan, seen, neighbours); len(problems) > 0 {
 		return badPins(problems, holders)
 	}
+	m.control.fresh = true
 	m.watch()
 	return os.Chown(m.path(guest.JobPort), int(j.caller.UID), -1)
 }

@@ -3,6 +3,7 @@ package vmimage
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
 	"path"
 	"slices"
@@ -36,6 +37,25 @@ type module struct {
 	depends []string
 }
 
+// signatureMark ends a signed module (MODULE_SIG_STRING of the kernel's include/linux/module_signature.h).
+var signatureMark = []byte("~Module signature appended~\n")
+
+// withoutSignature cuts a module's signature off. The kernel takes unsigned modules where signatures are not enforced, so the
+// check protects nothing: whoever could change a module of the initramfs could change its init. It costs an emulated guest
+// 34 ms of every boot. The kernel marks itself tainted (E).
+func withoutSignature(data []byte) []byte {
+	const infoSize = 12 // struct module_signature; its last four bytes are the signature's length, big-endian
+	body, signed := bytes.CutSuffix(data, signatureMark)
+	if !signed || len(body) < infoSize {
+		return data
+	}
+	length := uint64(binary.BigEndian.Uint32(body[len(body)-4:])) + infoSize
+	if length > uint64(len(body)) {
+		return data
+	}
+	return body[:uint64(len(body))-length]
+}
+
 // readModule reads what a module says of itself in its .modinfo section. depmod reads the same; its modules.dep is made when a
 // kernel package is installed, and we never install one.
 func readModule(p string, data []byte) (name string, m module, err error) {
@@ -51,7 +71,7 @@ func readModule(p string, data []byte) (name string, m module, err error) {
 	if err != nil {
 		return "", module{}, fmt.Errorf("module %s: %w", p, err)
 	}
-	m = module{path: p, data: data}
+	m = module{path: p, data: withoutSignature(data)}
 	for field := range strings.SplitSeq(string(info), "\x00") {
 		switch key, value, _ := strings.Cut(field, "="); {
 		case key == "depends" && value != "":

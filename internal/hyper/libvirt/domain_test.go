@@ -83,7 +83,7 @@ func (g golden) machine(t *testing.T) hyper.Machine {
 
 func TestDomain(t *testing.T) {
 	goldens(t, func(t *testing.T, path string, g golden, m hyper.Machine) {
-		h := host{accel: g.Accelerator, whyTCG: g.WhyTCG, label: "+64055:+107", numa: true}
+		h := host{accel: g.Accelerator, whyTCG: g.WhyTCG, label: "+64055:+107", numa: true, qboot: qbootPaths[0]}
 		got, applied, err := h.domain(m)
 		if err != nil {
 			t.Fatal(err)

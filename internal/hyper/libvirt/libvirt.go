@@ -512,7 +512,7 @@ func (l *Libvirt) readHost(text string) (host, [2]int, error) {
 	if err := xml.Unmarshal([]byte(text), &caps); err != nil {
 		return host{}, [2]int{}, fmt.Errorf("read libvirt's capabilities: %w", err)
 	}
-	h := host{accel: l.cfg.Accelerator, whyTCG: l.cfg.WhyTCG, numa: len(caps.Cells) > 0}
+	h := host{accel: l.cfg.Accelerator, whyTCG: l.cfg.WhyTCG, numa: len(caps.Cells) > 0, qboot: findQboot()}
 	owner := [2]int{os.Getuid(), os.Getgid()}
 	for _, m := range caps.Models {
 		if m.Model != "dac" || len(m.Labels) == 0 {
