@@ -25,7 +25,7 @@ func TestHugePages(t *testing.T) {
 	}
 	t.Cleanup(func() { os.WriteFile(pool, before, 0o644) })
 	awaitPages(t, pages)
-	j := start(t, host, "--page-size", "2M", "--memory", "256M", "--", "sh", "-c", "echo up; read go")
+	j := start(t, host, "--page-size", "2M", "--memory", "256M", "--", "sh", "-c", "echo up; sleep 1000")
 	for _, pid := range host.QEMUs() {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 		if err != nil || !regexp.MustCompile(`_Hugetlb: +262144 kB`).Match(text) {
