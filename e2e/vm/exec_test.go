@@ -130,11 +130,12 @@ func TestExecNetwork(t *testing.T) {
 
 // TestExecShape compares what the guest sees with what was planned.
 func TestExecShape(t *testing.T) {
-	j := start(t, host, "--shape", "wide", "--", "sh", "-c", "echo up; lscpu; read wait")
+	j, input := startWithInput(t, "--shape", "wide", "--", "sh", "-c", "echo up; read go; lscpu")
 	vms, err := host.Client.VMs(ctx(t))
 	if err != nil || len(vms) != 1 {
 		t.Fatal(vms, err)
 	}
+	fmt.Fprintln(input, "go")
 	out := j.finish(t).out
 	p := vms[0].Plan
 	for key, want := range map[string]int{"CPU(s)": 2, "Socket(s)": p.Sockets, "Core(s) per socket": p.Cores, "Thread(s) per core": p.Threads, "NUMA node(s)": len(p.Cells)} {
