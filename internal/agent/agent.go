@@ -213,6 +213,11 @@ func (a *Agent) admit(id string, make func() (*job, error)) (j *job, fresh bool,
 	if other, ok := a.live[id]; ok {
 		return other, false, nil // the same caller was quicker on another connection
 	}
+	for other := range a.live { // VMs are named after the start of the ID, and the caller chose it
+		if vmName(other) == vmName(id) {
+			return nil, false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadRequest, Message: "another job's ID starts like " + id, Hint: "choose a random ID"}
+		}
+	}
 	a.live[id] = j
 	return j, true, nil
 }

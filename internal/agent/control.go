@@ -55,7 +55,7 @@ func (c *control) talk(ctx context.Context, conn net.Conn) {
 	}
 	c.fresh = false
 	guest.Lines(conn, guest.MaxGuestLine, func(s guest.State) {
-		if s.Phase != "" {
+		if s.Phase != "" && (s.Phase != guest.Exited || s.Exit != nil) { // whatever a hostile guest says
 			c.update(func() { c.state = s })
 		}
 	})
@@ -78,14 +78,22 @@ func (c *control) update(change func()) {
 }
 
 // give hands the job over. The guest takes one job only: giving it again is harmless.
-func (c *control) give(j *guest.Job) error {
+func (c *control) give(ctx context.Context, j *guest.Job) error {
 	c.mu.Lock()
 	conn := c.conn
 	c.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { conn.Close() }) // a guest that does not read shall not hold us
+	defer stop()
 	return guest.WriteLine(conn, guest.ControlMessage{Job: j})
 }
 
 var errGone = errors.New("the VM has ended")
+
+func (c *control) phase() guest.Phase {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.Phase
+}
 
 // wait blocks until the guest's state satisfies want; errGone when the VM ends first.
 func (c *control) wait(ctx context.Context, want func(guest.State) bool) (guest.State, error) {

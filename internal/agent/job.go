@@ -41,6 +41,7 @@ type job struct {
 	delivered int // events that a caller has been sent
 	followers int
 	suspended bool
+	takenOver bool // from an earlier agent: what it told the caller is not known
 	ended     bool // the job has ended; only a kept VM lives on
 	clean     []api.Phase
 }
@@ -122,7 +123,7 @@ func (j *job) start() error {
 				return err
 			}
 			j.agent.hyper.Sweep(j.ctx) // a daemon that died may have left a process half made; while it is away, later
-		case !worthAnotherTry(err) || attempt == j.agent.config().Attempts:
+		case !worthAnotherTry(err) || attempt >= j.agent.config().Attempts:
 			return err
 		default:
 			j.publish(api.JobEvent{Event: api.EventRetry, Message: fmt.Sprintf("attempt %d came to nothing: %v", attempt, err)})
@@ -214,7 +215,7 @@ func (j *job) handOver(m *machine) error {
 	if err != nil {
 		return err
 	}
-	return m.control.give(description)
+	return m.control.give(j.ctx, description)
 }
 
 // awaitRequest waits, after a restart of the agent, for the caller to come again: the VM's record does not hold the job.
@@ -276,6 +277,9 @@ func (j *job) isEnded() bool {
 
 // finish tells how it went and cleans up, unless the agent itself stops.
 func (j *job) finish(err error) {
+	if j.ctx.Err() != nil {
+		err = context.Cause(j.ctx) // a step may have wrapped it in words of its own
+	}
 	switch {
 	case errors.Is(err, errShutdown):
 		j.detach()
@@ -298,6 +302,9 @@ func (j *job) finish(err error) {
 func (j *job) failureEvent(err error) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.takenOver {
+		return api.EventLost
+	}
 	for _, e := range j.events {
 		if e.Event == api.EventReady || e.Event == api.EventRunning {
 			return api.EventLost
@@ -345,9 +352,25 @@ func (j *job) sent(at int) bool {
 // callerLeft ends the job when nobody follows it any more, unless it is to be kept.
 func (j *job) callerLeft() {
 	j.mu.Lock()
-	alone, keep := j.followers == 0, j.record.Keep
+	alone := j.followers == 0
 	j.mu.Unlock()
-	if alone && !keep {
+	if alone && !j.keeps() && j.agent.ctx.Err() == nil { // an agent that stops cuts all connections itself
 		j.cancel(errCallerGone)
 	}
+}
+
+// keeps tells whether the VM stays without its caller: it was asked to, and its guest has the job.
+func (j *job) keeps() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.record.Keep || j.machine == nil {
+		return false
+	}
+	switch j.machine.control.phase() {
+	case guest.Ready:
+		return false
+	case "":
+		return j.takenOver // not heard yet
+	}
+	return true
 }

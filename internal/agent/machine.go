@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -29,12 +30,14 @@ type machine struct {
 	applied  hyper.Applied
 	control  *control
 	console  *console
+	made     bool        // the directories are ours, and nobody else's
+	checked  atomic.Bool // pins are as planned: its CPUs may run
 	cancel   context.CancelFunc
 	watching sync.WaitGroup
 }
 
-// appliedFile keeps what the hypervisor could not do, over a restart of the agent. It is written just before the first
-// instruction: a VM without it never ran.
+// appliedFile keeps what the hypervisor could not do, over a restart of the agent. It is written right behind the first
+// instruction, and before any job is handed over: a VM without it has no job.
 const appliedFile = "applied.json"
 
 func (a *Agent) newMachine(id, name string) *machine {
@@ -130,9 +133,7 @@ func (j *job) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, erro
 	if err := os.Mkdir(m.sockets, 0o711); err != nil {
 		return spec, fmt.Errorf("directory for sockets: %w", err)
 	}
-	if err := os.Chown(m.sockets, j.agent.uid, j.agent.gid); err != nil {
-		return spec, fmt.Errorf("directory for sockets: %w", err)
-	}
+	m.made = true
 	if image.Kind == vmimage.Kernel {
 		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
 	} else if spec.Disks, err = j.systemDisks(m, image); err != nil {
@@ -173,7 +174,7 @@ func (j *job) define(m *machine, spec hyper.Machine) error {
 	if err != nil {
 		return err
 	}
-	m.applied = applied
+	j.update(func() { m.applied = applied })
 	seen, err := j.agent.hyper.Observe(j.ctx, m.id)
 	if err != nil {
 		return err
@@ -183,8 +184,9 @@ func (j *job) define(m *machine, spec hyper.Machine) error {
 		return badPins(problems, holders)
 	}
 	m.control.fresh = true
+	m.checked.Store(true)
 	m.watch()
-	return os.Chown(m.path(guest.JobPort), int(j.caller.UID), -1)
+	return os.Lchown(m.path(guest.JobPort), int(j.caller.UID), -1)
 }
 
 // badPins refuses a VM that the kernel would run elsewhere than planned.
@@ -224,10 +226,10 @@ func (j *job) boot(m *machine) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(m.path(appliedFile), text, 0o644); err != nil {
+	if err := j.agent.hyper.Resume(j.ctx, m.id); err != nil {
 		return err
 	}
-	if err := j.agent.hyper.Resume(j.ctx, m.id); err != nil {
+	if err := os.WriteFile(m.path(appliedFile), text, 0o644); err != nil {
 		return err
 	}
 	timeout := j.agent.config().BootTimeout
@@ -254,13 +256,26 @@ func (j *job) discard() {
 	if m == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := j.agent.hyper.Stop(ctx, m.id); err != nil {
-		j.agent.log.Error("vm does not end", "vm", m.name, "error", err)
+	for !j.stopped(m) {
+		select { // what still runs keeps its CPUs and its files
+		case <-time.After(5 * time.Second):
+		case <-j.agent.ctx.Done():
+			m.unwatch()
+			return
+		}
 	}
 	m.unwatch()
 	j.agent.removeFiles(m)
+}
+
+func (j *job) stopped(m *machine) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := j.agent.hyper.Stop(ctx, m.id)
+	if err != nil {
+		j.agent.log.Error("vm does not end", "vm", m.name, "error", err)
+	}
+	return err == nil
 }
 
 // detach leaves the VM to the next agent.
@@ -271,6 +286,9 @@ func (j *job) detach() {
 }
 
 func (a *Agent) removeFiles(m *machine) {
+	if !m.made {
+		return
+	}
 	for _, dir := range []string{m.sockets, m.disks} {
 		if err := os.RemoveAll(dir); err != nil {
 			a.log.Error("files of a vm stay", "vm", m.name, "error", err)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/hyper"
 )
 
@@ -82,14 +83,17 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 		return "", false
 	}
 	j := newJob(a, r.Job, r.Caller)
-	j.record, j.machine, j.suspended = r, m, f.State == hyper.Paused
+	j.record, j.machine, j.suspended, j.takenOver = r, m, f.State == hyper.Paused, true
+	j.events = []api.JobEvent{{Event: api.EventVM, VM: j.view()}} // told again, before anything else
+	m.made = true
+	m.checked.Store(true)
 	a.ledger.adopt(r.Job, r.holder(), r.Plan)
+	a.mu.Lock()
 	a.live[r.Job] = j
+	a.mu.Unlock()
 	m.watch()
 	a.jobs.Go(j.resume)
-	if !r.Keep {
-		a.jobs.Go(j.watchCaller)
-	}
+	a.jobs.Go(j.watchCaller)
 	return r.Name, true
 }
 
@@ -106,7 +110,7 @@ func (j *job) watchCaller() {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if !j.caller.alive() {
+		if !j.caller.alive() && !j.keeps() {
 			j.cancel(errCallerGone)
 			return
 		}

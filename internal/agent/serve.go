@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -83,7 +82,7 @@ func (a *Agent) listen(ctx context.Context) error {
 			return context.WithValue(ctx, connKey{}, conn)
 		},
 	}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
+	stop := context.AfterFunc(a.ctx, func() { server.Close() }) // jobs know by then why
 	defer stop()
 	a.log.Info("agent serves", "socket", c.Socket)
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -170,15 +169,6 @@ func (j *job) join(r *api.JobRequest, c Caller) error {
 			j.request = r
 		}
 	})
-	if m := j.current(); m != nil {
-		// What was told before the agent's restart is told again.
-		j.mu.Lock()
-		none := len(j.events) == 0
-		j.mu.Unlock()
-		if none {
-			j.publish(api.JobEvent{Event: api.EventVM, VM: j.view()})
-		}
-	}
 	return nil
 }
 
@@ -195,7 +185,7 @@ func (a *Agent) postDone(w http.ResponseWriter, r *http.Request, c Caller) error
 	if c.UID != j.caller.UID && !c.admin() {
 		return notYours("job " + j.id)
 	}
-	if j.record.Keep {
+	if j.keeps() {
 		return answer(w, api.JobEnd{})
 	}
 	j.cancel(errGivenBack)
@@ -213,7 +203,7 @@ func (a *Agent) getConsole(w http.ResponseWriter, r *http.Request, c Caller) err
 		return err
 	}
 	if m == nil {
-		return fmt.Errorf("vm %s has no console yet", j.record.Name)
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: j.recordNow().Name + " has no console yet", Hint: "try again in a moment"}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	control := http.NewResponseController(w)
@@ -233,7 +223,7 @@ func (a *Agent) pause(w http.ResponseWriter, r *http.Request, c Caller, suspend 
 	if err != nil {
 		return err
 	}
-	if m == nil {
+	if m == nil || !m.checked.Load() {
 		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: "the job has no VM at the moment", Hint: "try again when `grange vm list` shows it"}
 	}
 	act := a.hyper.Resume

@@ -79,9 +79,7 @@ func (j *job) stateLocked() string {
 	case j.machine == nil:
 		return "starting"
 	}
-	j.machine.control.mu.Lock()
-	defer j.machine.control.mu.Unlock()
-	if j.machine.control.state.Phase == "" {
+	if j.machine.control.phase() == "" {
 		return "starting"
 	}
 	return "running"

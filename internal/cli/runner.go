@@ -187,8 +187,12 @@ func (r *runner) event(e api.JobEvent) error {
 func (r *runner) connect(vm *api.VM) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.link != nil {
+	if r.link != nil && (r.started || r.vm.ID == vm.ID) {
 		return nil // a restarted agent tells us again
+	}
+	if r.link != nil {
+		r.link.Close() // of an earlier attempt
+		r.link = nil
 	}
 	link, err := net.Dial("unix", vm.JobPort)
 	if err != nil {
@@ -212,7 +216,11 @@ func (r *runner) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.request.Started = true
-	if r.started || r.link == nil {
+	if r.started {
+		return
+	}
+	if r.link == nil {
+		r.finish(outcome{status: exitVMLost, err: errors.New("the job port of the VM cannot be opened")})
 		return
 	}
 	r.started = true
@@ -244,8 +252,11 @@ func (r *runner) attach(link net.Conn, path string) {
 		link.Close()
 		time.Sleep(50 * time.Millisecond)
 		var err error
-		if link, err = net.Dial("unix", path); err != nil {
-			return // QEMU has gone; the agent finds out why
+		for link, err = net.Dial("unix", path); err != nil; link, err = net.Dial("unix", path) {
+			if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
+				return // QEMU has gone; the agent finds out why
+			}
+			time.Sleep(50 * time.Millisecond)
 		}
 	}
 }
@@ -304,9 +315,6 @@ const killGrace = 30 * time.Second
 
 // giveBack returns the VM and waits a little for the agent to clean up: it does so in any case when we are gone.
 func (r *runner) giveBack() []api.Phase {
-	if r.request.Keep {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	end, err := r.client.Done(ctx, r.request.ID)

@@ -50,6 +50,7 @@ func fileSystem(dir string, readOnly bool) (fuse.RawFileSystem, error) {
 	}
 	fresh := time.Second // as with NFS: how long a guest may believe what it was told
 	raw := fs.NewNodeFS(root, &fs.Options{EntryTimeout: &fresh, AttrTimeout: &fresh, NullPermissions: true})
+	raw = confined{raw}
 	if readOnly {
 		raw = reader{raw}
 	}
