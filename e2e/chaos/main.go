@@ -51,6 +51,9 @@ func run(ctx context.Context, kills int, seed uint64) error {
 	f := &figures{Seed: seed}
 	s := newStream(ctx, l, seed)
 	err = f.kill(ctx, l, s, kills, rand.New(rand.NewPCG(seed, 1)))
+	if err != nil {
+		s.abort() // what we killed last may still be down: nobody would come to an end
+	}
 	s.finish()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, l.AgentLog())

@@ -51,6 +51,17 @@ func (s *stream) finish() {
 	s.callers.Wait()
 }
 
+// abort kills all callers.
+func (s *stream) abort() {
+	s.stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for cmd, c := range s.running {
+		c.killed = true
+		cmd.Process.Kill()
+	}
+}
+
 func (s *stream) one(r *rand.Rand) {
 	input := make([]byte, r.IntN(200_000))
 	for i := range input {
