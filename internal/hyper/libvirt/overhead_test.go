@@ -15,7 +15,6 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
-	"github.com/grange-project/grange/internal/hyper/libvirt"
 )
 
 // TestOverhead compares a start through libvirt with QEMU alone on the same kernel, up to the guest's first line, in pairs
@@ -86,7 +85,7 @@ func testKernel(t *testing.T) (kernel, initrd string) {
 		t.Fatal(err)
 	}
 	initrd = filepath.Join(dir, "i.cpio")
-	b := libvirt.CPIO([]libvirt.File{
+	b := packCPIO([]cpioFile{
 		{Name: "dev", Mode: 0o040755},
 		{Name: "bin", Mode: 0o040755},
 		{Name: "bin/busybox", Mode: 0o100755, Data: busybox},
