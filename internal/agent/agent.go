@@ -197,7 +197,7 @@ func overcommitted(t farm.Topology, factor float64) farm.Topology {
 }
 
 func (a *Agent) numaRequest(s farm.Shape, allowed farm.CPUSet) numa.Request {
-	return numa.Request{VCPUs: s.CPUs, Memory: s.Memory, PageSize: s.PageSize, Allowed: allowed, Service: a.config().ReservedCPUs, Guest: s.Guest}
+	return numa.Request{VCPUs: s.CPUs, Memory: s.Memory, Pages: pages(s.PageSize), Allowed: allowed, Service: a.config().ReservedCPUs, Guest: s.Guest}
 }
 
 // admit returns the job with this ID, or enters and returns the one that make makes.
@@ -242,4 +242,11 @@ func (a *Agent) all() []*job {
 		jobs = append(jobs, j)
 	}
 	return jobs
+}
+
+func pages(size farm.Bytes) []farm.Bytes {
+	if size == 0 {
+		return nil
+	}
+	return []farm.Bytes{size}
 }

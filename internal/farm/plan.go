@@ -7,6 +7,8 @@ type Plan struct {
 	IOThread CPUSet   // host CPUs of the I/O thread
 	Guest    GuestTopology
 	Cells    []Cell // guest NUMA cells, at least one; they hold all memory and all vCPUs
+	Floating CPUSet // guest numbers of vCPUs that share their host CPUs with other VMs; the others are pinned
+	Extra    CPUSet // host CPUs held beside the pinned vCPUs': idle siblings of isolated cores, the emulator's own
 }
 
 // GuestTopology is what lscpu shows in the guest. Sockets × Cores × Threads = number of vCPUs.
@@ -20,7 +22,7 @@ type Cell struct {
 	PageSize Bytes // huge page size; 0 means ordinary pages
 }
 
-// CPUs is every host CPU that the plan's vCPUs use.
+// CPUs is every host CPU that the plan's vCPUs may use.
 func (p Plan) CPUs() CPUSet {
 	var ids []int
 	for _, v := range p.VCPUs {
@@ -36,4 +38,15 @@ func (p Plan) Memory() Bytes {
 		sum += c.Memory
 	}
 	return sum
+}
+
+// Held is every host CPU that is this VM's alone: those of its pinned vCPUs, and Extra.
+func (p Plan) Held() CPUSet {
+	ids := append([]int(nil), p.Extra.List()...)
+	for i, v := range p.VCPUs {
+		if !p.Floating.Has(i) {
+			ids = append(ids, v.List()...)
+		}
+	}
+	return NewCPUSet(ids...)
 }

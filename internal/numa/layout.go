@@ -83,7 +83,7 @@ func (v *view) plan(l layout) farm.Plan {
 			VCPUs:    span(first, len(p.VCPUs)),
 			Memory:   farm.Bytes(c.units) * v.unit,
 			Node:     v.room.Topology.Nodes[c.node.memory].ID,
-			PageSize: v.req.PageSize,
+			PageSize: v.req.page(),
 		})
 	}
 	p.Emulator = v.req.Service

@@ -48,7 +48,7 @@ func TestNova(t *testing.T) {
 			}
 			room.Nodes[n.ID] = left
 		}
-		plan, err := numa.Plan(room, numa.Request{VCPUs: c.VCPUs, Memory: farm.Bytes(c.KiB) * farm.KiB, PageSize: farm.Bytes(c.Page) * farm.KiB, Allowed: room.Topology.Online})
+		plan, err := numa.Plan(room, numa.Request{VCPUs: c.VCPUs, Memory: farm.Bytes(c.KiB) * farm.KiB, Pages: []farm.Bytes{farm.Bytes(c.Page) * farm.KiB}, Allowed: room.Topology.Online})
 		if fits := err == nil && len(plan.Cells) == 1; fits != c.Fits {
 			t.Errorf("%s: %d vCPUs, fits %v, want %v: %+v %v", c.ID, c.VCPUs, fits, c.Fits, plan, err)
 		}

@@ -15,17 +15,46 @@ type Room struct {
 // NodeRoom is what one memory node still has to give.
 type NodeRoom struct {
 	Memory farm.Bytes         // ordinary memory
+	Base   farm.Bytes         // unit of ordinary memory; 0 means the planner's own
 	Pages  map[farm.Bytes]int // free huge pages by page size
+	Shared SharedRoom
+}
+
+// SharedRoom is what a node still has for vCPUs that float over CPUs which VMs share.
+type SharedRoom struct {
+	CPUs   farm.CPUSet // the pool; disjoint from the CPUs that are given to one VM alone
+	VCPUs  int         // how many more may come, overcommit included
+	Memory farm.Bytes  // ordinary memory for VMs without a vCPU of their own, overcommit included
 }
 
 // Request is what one VM asks for.
 type Request struct {
 	VCPUs    int
 	Memory   farm.Bytes
-	PageSize farm.Bytes         // huge page size; 0 means ordinary pages
+	Pages    []farm.Bytes       // page sizes that will do, best first; 0 stands for ordinary pages; empty means ordinary pages
 	Allowed  farm.CPUSet        // the caller's own CPUs; the plan never leaves them
 	Service  farm.CPUSet        // CPUs reserved for the host's own work, where emulator threads go; may be empty
 	Guest    farm.GuestTopology // wanted guest topology; zero means follow the pins
+	CPU      farm.CPUPolicy
+	Threads  farm.ThreadPolicy
+	Emulator farm.EmulatorPolicy
+	// Cells is the guest's NUMA: 0 lets the plan decide (one cell where the VM fits one node, else as few nodes as will do), 1 is
+	// no guest NUMA, n is n equal cells on n different nodes.
+	Cells int
+	// Each, when not empty, says the cells one by one, each on a node of its own; then VCPUs and Memory are their sums, and
+	// Cells is 0. Pages, CPU and Threads above do not count: each cell has its own.
+	Each []CellRequest
+	// Contiguous is for a QEMU that takes only one run of vCPU numbers for each cell: cells with gaps are cut at the gaps.
+	Contiguous bool
+}
+
+// CellRequest is one wanted guest NUMA cell.
+type CellRequest struct {
+	VCPUs    farm.CPUSet // guest numbers; those in Floating share host CPUs, the others are pinned
+	Floating farm.CPUSet
+	Memory   farm.Bytes
+	Pages    []farm.Bytes
+	Threads  farm.ThreadPolicy
 }
 
 // Observed is where a VM's threads may really run, as the kernel says.

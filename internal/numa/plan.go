@@ -42,7 +42,7 @@ func (r Request) validate() error {
 	bad := func(hint, format string, args ...any) error {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadShape, Message: fmt.Sprintf(format, args...), Hint: hint}
 	}
-	page := r.PageSize
+	page := r.page()
 	if page == 0 {
 		page = fineUnit
 	}
@@ -52,7 +52,7 @@ func (r Request) validate() error {
 	case r.Memory == 0:
 		return bad("ask for example for 2G of memory", "a VM cannot be without memory")
 	case bits.OnesCount64(uint64(page)) != 1 || page < 4*farm.KiB:
-		return bad("take a page size of the host, for example 2M or 1G, or none", "%v is not a page size", r.PageSize)
+		return bad("take a page size of the host, for example 2M or 1G, or none", "%v is not a page size", r.page())
 	case r.Memory < page:
 		return bad(fmt.Sprintf("ask for at least %v", page), "%v of memory is less than one page of %v", r.Memory, page)
 	case r.Memory%page != 0:
@@ -83,10 +83,17 @@ func (r Request) validateGuest(bad func(hint, format string, args ...any) error)
 // unit is the amount of memory that cells are cut in.
 func (r Request) unit() farm.Bytes {
 	switch {
-	case r.PageSize != 0:
-		return r.PageSize
+	case r.page() != 0:
+		return r.page()
 	case r.Memory%roundUnit == 0:
 		return roundUnit
 	}
 	return fineUnit
+}
+
+func (r Request) page() farm.Bytes {
+	if len(r.Pages) == 0 {
+		return 0
+	}
+	return r.Pages[0]
 }

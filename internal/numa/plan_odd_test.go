@@ -25,9 +25,9 @@ func TestPlanRefusesNonsense(t *testing.T) {
 		"no memory":              {numa.Request{VCPUs: 1}, farm.CodeBadShape},
 		"absurd memory":          {numa.Request{VCPUs: 1, Memory: 1 << 63}, farm.CodeBadShape},
 		"crooked memory":         {numa.Request{VCPUs: 1, Memory: farm.GiB + 1}, farm.CodeBadShape},
-		"half a page":            {numa.Request{VCPUs: 1, Memory: farm.GiB / 2, PageSize: farm.GiB}, farm.CodeBadShape},
-		"page and a half":        {numa.Request{VCPUs: 1, Memory: farm.GiB * 3 / 2, PageSize: farm.GiB}, farm.CodeBadShape},
-		"crooked page":           {numa.Request{VCPUs: 1, Memory: 3 * farm.GiB, PageSize: 3 * farm.MiB}, farm.CodeBadShape},
+		"half a page":            {numa.Request{VCPUs: 1, Memory: farm.GiB / 2, Pages: []farm.Bytes{farm.GiB}}, farm.CodeBadShape},
+		"page and a half":        {numa.Request{VCPUs: 1, Memory: farm.GiB * 3 / 2, Pages: []farm.Bytes{farm.GiB}}, farm.CodeBadShape},
+		"crooked page":           {numa.Request{VCPUs: 1, Memory: 3 * farm.GiB, Pages: []farm.Bytes{3 * farm.MiB}}, farm.CodeBadShape},
 		"guest of other size":    {numa.Request{VCPUs: 4, Memory: farm.GiB, Guest: g(1, 3, 1)}, farm.CodeBadShape},
 		"negative guest":         {numa.Request{VCPUs: 4, Memory: farm.GiB, Guest: g(-2, -2, 1)}, farm.CodeBadShape},
 		"overflowing guest":      {numa.Request{VCPUs: 4, Memory: farm.GiB, Guest: g(1<<32, 1<<32, 1)}, farm.CodeBadShape},
@@ -35,8 +35,8 @@ func TestPlanRefusesNonsense(t *testing.T) {
 		"more CPUs than host":    {numa.Request{VCPUs: 33, Memory: 64 * farm.MiB}, farm.CodeTooBig},
 		"more memory than host":  {numa.Request{VCPUs: 2, Memory: 65 * farm.GiB}, farm.CodeTooBig},
 		"the host's own memory":  {numa.Request{VCPUs: 2, Memory: 43 * farm.GiB}, farm.CodeTooBig},
-		"pages the host has not": {numa.Request{VCPUs: 2, Memory: farm.GiB, PageSize: 2 * farm.MiB}, farm.CodeTooBig},
-		"more pages than host":   {numa.Request{VCPUs: 2, Memory: 21 * farm.GiB, PageSize: farm.GiB}, farm.CodeTooBig},
+		"pages the host has not": {numa.Request{VCPUs: 2, Memory: farm.GiB, Pages: []farm.Bytes{2 * farm.MiB}}, farm.CodeTooBig},
+		"more pages than host":   {numa.Request{VCPUs: 2, Memory: 21 * farm.GiB, Pages: []farm.Bytes{farm.GiB}}, farm.CodeTooBig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.req.Allowed = host.Online
@@ -63,7 +63,7 @@ func TestRefusalNamesWhatIsShort(t *testing.T) {
 	room := numa.NewRoom(host, numa.Reserve{}, nil)
 	room.Free = room.Free.Minus(cpus(t, "0-6,16-23"))
 	room.Nodes[1].Pages[farm.GiB] = 3
-	_, err := numa.Plan(room, numa.Request{VCPUs: 8, Memory: 16 * farm.GiB, PageSize: farm.GiB, Allowed: host.Online})
+	_, err := numa.Plan(room, numa.Request{VCPUs: 8, Memory: 16 * farm.GiB, Pages: []farm.Bytes{farm.GiB}, Allowed: host.Online})
 	wantError(t, err, farm.NoCapacity, farm.CodeNoRoom)
 	for _, want := range []string{"node 0 lacks 7 CPUs and 6 pages of 1G", "node 1 lacks 13 pages of 1G", "all nodes together lack 3 pages of 1G"} {
 		if !strings.Contains(err.Error(), want) {

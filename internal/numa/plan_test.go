@@ -74,7 +74,7 @@ func play(t *testing.T, head string) string {
 			}
 			req := numa.Request{VCPUs: number(t, f[2]), Memory: size(t, f[3]), Allowed: topo.Online, Service: reserve.CPUs}
 			if len(f) > 4 {
-				req.PageSize = size(t, f[4])
+				req.Pages = []farm.Bytes{size(t, f[4])}
 			}
 			for range number(t, f[1]) {
 				fmt.Fprintf(&b, "%d vCPUs %v\n", req.VCPUs, req.Memory)

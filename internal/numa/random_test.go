@@ -119,7 +119,7 @@ func (g *game) request() numa.Request {
 	t := g.room.Topology
 	req := numa.Request{VCPUs: 1 + g.r.IntN(8), Memory: farm.Bytes(1+g.r.IntN(300)) * 2 * farm.MiB, Allowed: t.Online, Service: g.reserve.CPUs}
 	if g.r.IntN(3) == 0 {
-		req.PageSize = 2 * farm.MiB
+		req.Pages = []farm.Bytes{2 * farm.MiB}
 	}
 	if g.r.IntN(3) == 0 {
 		req.Allowed = t.Online.Minus(some(g.r, t.Online, 3))
@@ -170,7 +170,7 @@ func (g *game) checkPlan(t *testing.T, what string, req numa.Request, p farm.Pla
 			next++
 		}
 		sum += c.Memory
-		if c.VCPUs.Empty() || c.Memory == 0 || c.Memory%(2*farm.MiB) != 0 || c.PageSize != req.PageSize {
+		if c.VCPUs.Empty() || c.Memory == 0 || c.Memory%(2*farm.MiB) != 0 || c.PageSize != pageOf(req) {
 			bad("cell %+v", c)
 		}
 	}
@@ -221,8 +221,8 @@ func (g *game) fits(req numa.Request, most int) bool {
 			}
 			nodes++
 			have := int(g.room.Nodes[n.ID].Memory / (2 * farm.MiB))
-			if req.PageSize != 0 {
-				have = g.room.Nodes[n.ID].Pages[req.PageSize]
+			if pageOf(req) != 0 {
+				have = g.room.Nodes[n.ID].Pages[pageOf(req)]
 			}
 			free := usable.And(n.CPUs).Len()
 			if have == 0 || free == 0 {
@@ -256,4 +256,11 @@ func (g *game) checkRefusal(t *testing.T, what string, req numa.Request, err err
 	default:
 		t.Errorf("%s: %s: %v", what, e.Code, err)
 	}
+}
+
+func pageOf(r numa.Request) farm.Bytes {
+	if len(r.Pages) == 0 {
+		return 0
+	}
+	return r.Pages[0]
 }

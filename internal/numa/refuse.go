@@ -29,8 +29,8 @@ func (r Room) emptied() Room { return NewRoom(r.Topology, r.Reserve, nil) }
 
 func (v *view) wanted() string {
 	s := fmt.Sprintf("%s and %v", plural(v.req.VCPUs, "vCPU"), v.req.Memory)
-	if v.req.PageSize != 0 {
-		s += fmt.Sprintf(" in pages of %v", v.req.PageSize)
+	if v.req.page() != 0 {
+		s += fmt.Sprintf(" in pages of %v", v.req.page())
 	}
 	return s
 }
@@ -39,7 +39,7 @@ func (v *view) tooBigHint() string {
 	switch {
 	case v.usableThreads() < v.req.VCPUs && v.req.Allowed.Len() < v.room.Topology.Online.Len():
 		return "ask the batch system for more CPUs, or for a smaller VM"
-	case v.req.PageSize != 0 && v.freeEverywhere() < v.units:
+	case v.req.page() != 0 && v.freeEverywhere() < v.units:
 		return "set up more huge pages on the host, or ask for ordinary pages"
 	}
 	return "ask for less, or take a larger host"
@@ -97,8 +97,8 @@ func (v *view) lacks(threads, units int) string {
 	}
 	if short := v.units - units; short > 0 {
 		amount := farm.Bytes(short) * v.unit
-		if v.req.PageSize != 0 {
-			parts = append(parts, plural(short, "page")+fmt.Sprintf(" of %v", v.req.PageSize))
+		if v.req.page() != 0 {
+			parts = append(parts, plural(short, "page")+fmt.Sprintf(" of %v", v.req.page()))
 		} else {
 			parts = append(parts, fmt.Sprintf("%v of memory", amount))
 		}

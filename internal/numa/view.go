@@ -175,8 +175,8 @@ func (v *view) memoryFor(i int) (node, units int) {
 
 func (v *view) freeUnits(i int) int {
 	r := v.room.Nodes[v.room.Topology.Nodes[i].ID]
-	if v.req.PageSize != 0 {
-		return max(r.Pages[v.req.PageSize], 0)
+	if v.req.page() != 0 {
+		return max(r.Pages[v.req.page()], 0)
 	}
 	return int(r.Memory / v.unit)
 }

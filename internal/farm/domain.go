@@ -1,0 +1,65 @@
+package farm
+
+// Domain is one VM as libvirt describes it, ours or not. Strings are libvirt's words; "" where the XML is silent.
+type Domain struct {
+	Name, UUID    string
+	Path          string // of the XML
+	Running       bool
+	Ours          bool   // our metadata is in it
+	Type          string // "kvm", "qemu"
+	Machine       string // "pc-q35-7.2"
+	OSInfo        string // libosinfo's ID of the guest: "http://centos.org/centos/7.0"
+	VCPUs         int
+	Memory        Bytes
+	CPUMode       string // "host-passthrough", "host-model", "custom", "maximum"; "" is the hypervisor's default
+	CPUModel      string
+	Migratable    string
+	Guest         GuestTopology // zero where the XML is silent: as many sockets as vCPUs
+	Cells         []DomainCell
+	VCPUPins      map[int]CPUSet
+	EmulatorPin   CPUSet
+	IOThreadPins  map[int]CPUSet
+	IOThreads     int
+	MemoryMode    string // "strict", "preferred", "interleave"; "" when memory is not bound
+	MemoryNodes   CPUSet
+	Pages         []DomainPages
+	HugePages     bool // memory is backed by huge pages, of the default size where Pages is empty
+	NoShare       bool // <nosharepages/>: kept from KSM
+	Locked        bool
+	Balloon       string // model of the memory balloon
+	Disks         []DomainDisk
+	NICs          []DomainNIC
+	Timers        map[string]string // "hpet": "no", "kvmclock": "yes"
+	PVSpinlock    string            // "on", "off"
+	PollControl   string            // of the kvm features
+	HintDedicated string
+}
+
+// DomainCell is one guest NUMA cell.
+type DomainCell struct {
+	VCPUs  CPUSet
+	Memory Bytes
+}
+
+// DomainPages is a huge page size for some guest cells; none means all.
+type DomainPages struct {
+	Size  Bytes
+	Cells CPUSet
+}
+
+// DomainDisk is one disk of a VM.
+type DomainDisk struct {
+	Target, Bus, Format, Cache, IO, Discard, Path string
+	Device                                        string // "disk", "cdrom"
+	ReadOnly                                      bool
+	Queues, IOThread                              int
+	Cluster                                       Bytes // of a qcow2 image; 0 when not known
+	ExtendedL2                                    bool  // qcow2 sub-clusters
+	Backing                                       bool  // the image has a backing file
+}
+
+// DomainNIC is one network card of a VM.
+type DomainNIC struct {
+	Model, Kind string // "virtio", "e1000"; "network", "bridge", "user"
+	Queues      int
+}

@@ -1,0 +1,155 @@
+package farm
+
+// Host is all that an audit may know of a host, live or recorded. What the host does not tell is the zero value; where zero
+// would be an answer, the type says whether it is known.
+type Host struct {
+	Name     string
+	Virtual  bool // the host is a virtual machine itself (the processor's hypervisor flag)
+	OS       OSRelease
+	Versions Versions
+	Topology Topology
+	Kernel   Kernel
+	KVM      KVM
+	KSM      KSM
+	THP      THP
+	Memory   MemoryFacts
+	Pages    []PagePool        // huge pages of the whole host, by size
+	Sysctl   map[string]string // "vm.swappiness": "60", as the kernel says
+	Counters map[string]int64  // of /proc/vmstat
+	CPUTime  CPUTime
+	Pressure map[string]Pressure // "cpu", "memory", "io"; empty where the kernel has no PSI
+	Swaps    []Swap
+	Clocks   []Governor // of the processor's frequency
+	Idle     []IdleState
+	// Vulnerabilities is what the kernel does about each ("l1tf": "Mitigation: PTE Inversion; VMX: SMT vulnerable").
+	Vulnerabilities map[string]string
+	SMT             string // "on", "off", "forceoff", "notsupported"
+	Isolated        CPUSet // isolcpus
+	NoHzFull        CPUSet
+	Partitions      []Partition // cgroup cpuset partitions
+	Services        map[string]Service
+	TunedProfile    string // of the tuned daemon
+	Disks           []BlockDevice
+	Mounts          []Mount
+	CoreLimit       string // soft limit on core files of new sessions: "0", "unlimited", a number of bytes
+	Domains         []Domain
+}
+
+// Switch is a setting with two states as the kernel writes it: Y, N, 1, 0; "" when it is not told.
+type Switch string
+
+// On tells whether it is known to be on.
+func (s Switch) On() bool { return s == "Y" || s == "y" || s == "1" }
+
+// Off tells whether it is known to be off.
+func (s Switch) Off() bool { return s == "N" || s == "n" || s == "0" }
+
+// OSRelease is of /etc/os-release.
+type OSRelease struct{ ID, Version, Name string }
+
+// Versions are of programs; "" when they are not installed or did not answer.
+type Versions struct{ QEMU, Libvirt string }
+
+// Kernel is the running kernel, and how it was and will be booted.
+type Kernel struct {
+	Release  string
+	Command  string // its command line
+	Clock    string // current clock source
+	Clocks   []string
+	BootFile string // where the next command line is written; "" where no boot loader is known
+	NextBoot string // the command line written there
+}
+
+// KVM is what the kvm modules say. Keys are "kvm_intel.ept", "kvm.halt_poll_ns"; values as the kernel writes them.
+type KVM struct {
+	Loaded  bool
+	Params  map[string]string // of loaded modules
+	Options []ModuleOption    // of /etc/modprobe.d, for the next load
+}
+
+// ModuleOption is one option of a module in a file of modprobe.d.
+type ModuleOption struct{ Path, Module, Name, Value string }
+
+// Paging is whether guests get hardware page tables (EPT on Intel, NPT on AMD), and the parameter that says so: "kvm_intel.ept",
+// "kvm_intel.enable_ept" on old kernels, or "kvm_amd.npt".
+func (k KVM) Paging() (Switch, string) {
+	for _, name := range []string{"kvm_intel.ept", "kvm_intel.enable_ept", "kvm_amd.npt"} {
+		if v, ok := k.Params[name]; ok {
+			return Switch(v), name
+		}
+	}
+	return "", ""
+}
+
+// KSM is kernel same-page merging. Counters are in pages.
+type KSM struct {
+	Known                             bool
+	Run                               int // 0 stopped, 1 runs, 2 stopped and everything un-merged
+	Shared, Sharing, Unshared, Passes int64
+	PagesToScan, SleepMillis          int64
+	MergeAcrossNodes                  Switch
+}
+
+// THP is transparent huge pages: the chosen word of each file, such as "always".
+type THP struct{ Enabled, Defrag, Shmem string }
+
+// MemoryFacts is of /proc/meminfo.
+type MemoryFacts struct {
+	Total, Free, Available, AnonHuge, Committed, CommitLimit, SwapTotal, SwapFree, PageTables Bytes
+}
+
+// PagePool is the huge pages of one size on the whole host.
+type PagePool struct {
+	Size                                       Bytes
+	Total, Free, Reserved, Surplus, Overcommit int
+}
+
+// CPUTime is how the host's CPUs have spent their time since boot, in clock ticks. Guest time is part of User.
+type CPUTime struct{ User, Nice, System, Idle, IOWait, Steal, Guest int64 }
+
+// Pressure is a line pair of PSI: percent of time in which some, or all, tasks waited.
+type Pressure struct{ Some10, Some60, Some300, Full10, Full60, Full300 float64 }
+
+// Swap is one swap device or file.
+type Swap struct {
+	Path       string
+	Size, Used Bytes
+}
+
+// Governor is the frequency policy of a set of CPUs.
+type Governor struct {
+	CPUs         CPUSet
+	Name, Driver string // "performance", "intel_pstate"
+	Preference   string // energy_performance_preference
+}
+
+// IdleState is one C-state.
+type IdleState struct {
+	Name          string
+	LatencyMicros int
+	Enabled       CPUSet // CPUs that may enter it
+}
+
+// Partition is a cgroup whose CPUs are its own.
+type Partition struct {
+	Path string
+	CPUs CPUSet
+	Kind string // "root", "isolated"
+}
+
+// Service is a daemon that matters to VMs: running, and started at boot.
+type Service struct{ Running, Enabled bool }
+
+// BlockDevice is one disk of the host.
+type BlockDevice struct {
+	Name       string
+	Rotational bool
+	Scheduler  string
+}
+
+// Mount is a mounted file system. Size and Free are 0 where they are not known.
+type Mount struct {
+	Source, Path, Type string
+	Options            []string
+	Size, Free         Bytes
+}
