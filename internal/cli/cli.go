@@ -82,7 +82,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("see `"+cmd.CommandPath()+" --help`", "%v", err)
 	})
-	root.AddCommand(a.execCommand(), a.vmCommand(), a.imageCommand(), a.hostCommand(), a.agentCommand())
+	root.AddCommand(a.execCommand(), a.vmCommand(), a.imageCommand(), a.hostCommand(), a.tuneCommand(), a.agentCommand())
 	return root
 }
 

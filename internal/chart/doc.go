@@ -1,0 +1,2 @@
+// Package chart draws in SVG.
+package chart

@@ -1,0 +1,8 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+func (a *app) tuneCommand() *cobra.Command {
+	tune := &cobra.Command{Use: "tune", Short: "Judge and change how this host is set up for virtual machines"}
+	return tune
+}
