@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hostfacts"
+	"github.com/grange-project/grange/internal/tuning"
+)
+
+const compareLong = `Compares two recorded hosts, or a recorded one with this host, and tells what keeps VMs of the first from moving to the second:
+another processor, missing processor flags, an older QEMU; and for each VM of the first host what stops it. Record a host with
+` + "`grange host record`" + `; a recording made inside a VM shows which of its host's processor flags the guest lacks.
+
+Exit status 4 when VMs with CPU mode host-model could not move.`
+
+func (a *app) hostCompareCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "compare FROM [TO]", Short: "Tell what keeps VMs of one host from moving to another", Long: compareLong,
+		Example: "  grange host compare old.tar new.tar\n  grange host compare old.tar          # with this host\n  grange host compare host.tar guest.tar  # flags the guest lacks",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hosts := [2]farm.Host{}
+			for i, from := range append(args, "")[:2] {
+				tree, err := hostTree(cmd.Context(), from)
+				if err != nil {
+					return err
+				}
+				hosts[i], err = hostfacts.Read(tree)
+				if closeErr := tree.Close(); err == nil {
+					err = closeErr
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return a.showComparison(tuning.Compare(hosts[0], hosts[1]))
+		},
+	}
+}
+
+// exitUnlike is the status when the hosts differ too much for VMs with a CPU model of the host.
+const exitUnlike = 4
+
+func (a *app) showComparison(c tuning.Comparison) error {
+	if a.json {
+		if err := a.printJSON(comparisonJSON(c)); err != nil {
+			return err
+		}
+	} else {
+		a.printComparison(c)
+	}
+	if c.Stopped("host-model") {
+		return exitError{exitUnlike}
+	}
+	return nil
+}
+
+func (a *app) printComparison(c tuning.Comparison) {
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, d := range c.Differences {
+		stops := "a remark"
+		if len(d.Stops) > 0 {
+			stops = "stops " + strings.Join(d.Stops, ", ")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.What, d.From, d.To, stops, d.Why)
+	}
+	for _, m := range c.VMs {
+		state := "nothing known against it"
+		if len(m.Obstacle) > 0 {
+			state = strings.Join(m.Obstacle, "; ")
+		}
+		fmt.Fprintf(w, "VM %s\t%s\t\t\t%s\n", printable(m.VM), m.CPUMode, state)
+	}
+	w.Flush()
+	if len(c.Differences) == 0 {
+		fmt.Fprintln(a.out, "nothing of the processor, QEMU and kernel differs")
+	}
+	if len(c.Missing) > 0 {
+		fmt.Fprintf(a.out, "flags missing in the second: %s\n", strings.Join(c.Missing, " "))
+	}
+	if len(c.Additional) > 0 {
+		fmt.Fprintf(a.out, "flags only in the second: %s\n", strings.Join(c.Additional, " "))
+	}
+}
+
+type moveJSON struct {
+	VM        string   `json:"vm"`
+	CPUMode   string   `json:"cpu_mode"`
+	Obstacles []string `json:"obstacles"`
+}
+
+type differenceJSON struct {
+	What  string   `json:"what"`
+	From  string   `json:"from"`
+	To    string   `json:"to"`
+	Stops []string `json:"stops"`
+	Why   string   `json:"why"`
+}
+
+func comparisonJSON(c tuning.Comparison) any {
+	out := struct {
+		Missing     []string         `json:"missing_flags"`
+		Additional  []string         `json:"additional_flags"`
+		Differences []differenceJSON `json:"differences"`
+		VMs         []moveJSON       `json:"vms"`
+	}{orEmpty(c.Missing), orEmpty(c.Additional), []differenceJSON{}, []moveJSON{}}
+	for _, d := range c.Differences {
+		out.Differences = append(out.Differences, differenceJSON{d.What, d.From, d.To, orEmpty(d.Stops), d.Why})
+	}
+	for _, m := range c.VMs {
+		out.VMs = append(out.VMs, moveJSON{m.VM, m.CPUMode, orEmpty(m.Obstacle)})
+	}
+	return out
+}
+
+// orEmpty makes an empty list [] in JSON and not null.
+func orEmpty(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
