@@ -2,6 +2,8 @@ package farm
 
 import (
 	"fmt"
+	"iter"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,14 +13,63 @@ import (
 // Linux's own limit (CONFIG_NR_CPUS) is 8192.
 const maxCPU = 8191
 
-// CPUSet is a set of CPU numbers, kept sorted and without doubles. The zero value is the empty set. Never changed in place.
-type CPUSet struct{ ids []int }
+// CPUSet is a set of CPU numbers that Linux can have, 0 to 8191. The zero value is the empty set. Never changed in place.
+type CPUSet struct {
+	words []uint64 // bit i of word w is CPU 64*w+i; the last word is never 0, so that equal sets have equal words
+}
 
-// NewCPUSet makes a set of the given CPUs.
+// NewCPUSet makes a set of the given CPUs. It leaves out numbers that no CPU of Linux can have.
 func NewCPUSet(ids ...int) CPUSet {
-	s := slices.Clone(ids)
-	slices.Sort(s)
-	return CPUSet{slices.Compact(s)}
+	top := -1
+	for _, id := range ids {
+		if id <= maxCPU {
+			top = max(top, id)
+		}
+	}
+	if top < 0 {
+		return CPUSet{}
+	}
+	words := make([]uint64, top/64+1)
+	for _, id := range ids {
+		if id >= 0 && id <= maxCPU {
+			words[id/64] |= 1 << (id % 64)
+		}
+	}
+	return CPUSet{words}
+}
+
+// EachCPU makes a set of each CPU alone, in the given order, which the pins of many vCPUs need; it allocates twice at most.
+func EachCPU(cpus []int) []CPUSet {
+	sets, size := make([]CPUSet, len(cpus)), 0
+	for _, cpu := range cpus {
+		if cpu >= 0 && cpu <= maxCPU {
+			size += cpu/64 + 1
+		}
+	}
+	words := make([]uint64, size)
+	for i, cpu := range cpus {
+		if cpu >= 0 && cpu <= maxCPU {
+			n := cpu/64 + 1
+			words[n-1] = 1 << (cpu % 64)
+			sets[i], words = CPUSet{words[:n:n]}, words[n:]
+		}
+	}
+	return sets
+}
+
+// Union is what any of sets holds.
+func Union(sets ...CPUSet) CPUSet {
+	size := 0
+	for _, s := range sets {
+		size = max(size, len(s.words))
+	}
+	words := make([]uint64, size)
+	for _, s := range sets {
+		for i, w := range s.words {
+			words[i] |= w
+		}
+	}
+	return trimmed(words)
 }
 
 // ParseCPUSet reads the kernel's list format: "0-3,8,10-11". The empty string is the empty set.
@@ -47,21 +98,28 @@ func ParseCPUSet(s string) (CPUSet, error) {
 // String gives the kernel's list format.
 func (s CPUSet) String() string {
 	var b strings.Builder
-	for i := 0; i < len(s.ids); {
-		j := i
-		for j+1 < len(s.ids) && s.ids[j+1] == s.ids[j]+1 {
-			j++
+	first, last := -1, -2 // the run being read
+	flush := func() {
+		if first < 0 {
+			return
 		}
 		if b.Len() > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(strconv.Itoa(s.ids[i]))
-		if j > i {
+		b.WriteString(strconv.Itoa(first))
+		if last > first {
 			b.WriteByte('-')
-			b.WriteString(strconv.Itoa(s.ids[j]))
+			b.WriteString(strconv.Itoa(last))
 		}
-		i = j + 1
 	}
+	for id := range s.All() {
+		if id != last+1 {
+			flush()
+			first = id
+		}
+		last = id
+	}
+	flush()
 	return b.String()
 }
 
@@ -77,36 +135,88 @@ func (s *CPUSet) UnmarshalText(text []byte) error {
 	return err
 }
 
-// List returns the CPUs in rising order. The caller must not change it.
-func (s CPUSet) List() []int { return s.ids }
-
-// Len is the number of CPUs.
-func (s CPUSet) Len() int { return len(s.ids) }
-
-// Empty tells whether there are none.
-func (s CPUSet) Empty() bool { return len(s.ids) == 0 }
-
-// Has tells whether cpu is in s.
-func (s CPUSet) Has(cpu int) bool { _, ok := slices.BinarySearch(s.ids, cpu); return ok }
-
-// Equal tells whether both hold the same CPUs.
-func (s CPUSet) Equal(o CPUSet) bool { return slices.Equal(s.ids, o.ids) }
-
-// Or is the union.
-func (s CPUSet) Or(o CPUSet) CPUSet { return NewCPUSet(append(slices.Clone(s.ids), o.ids...)...) }
-
-// And is what both hold.
-func (s CPUSet) And(o CPUSet) CPUSet { return s.filter(o.Has) }
-
-// Minus is what s holds and o does not.
-func (s CPUSet) Minus(o CPUSet) CPUSet { return s.filter(func(c int) bool { return !o.Has(c) }) }
-
-func (s CPUSet) filter(keep func(int) bool) CPUSet {
-	var ids []int
-	for _, id := range s.ids {
-		if keep(id) {
-			ids = append(ids, id)
+// All goes through the CPUs in rising order.
+func (s CPUSet) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i, w := range s.words {
+			for ; w != 0; w &= w - 1 {
+				if !yield(64*i + bits.TrailingZeros64(w)) {
+					return
+				}
+			}
 		}
 	}
-	return CPUSet{ids}
+}
+
+// List returns the CPUs in rising order, in a slice of the caller's own; nil when there are none.
+func (s CPUSet) List() []int {
+	if s.Empty() {
+		return nil
+	}
+	ids := make([]int, 0, s.Len())
+	for id := range s.All() {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Len is the number of CPUs.
+func (s CPUSet) Len() int {
+	n := 0
+	for _, w := range s.words {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// Empty tells whether there are none.
+func (s CPUSet) Empty() bool { return len(s.words) == 0 }
+
+// Has tells whether cpu is in s.
+func (s CPUSet) Has(cpu int) bool {
+	return cpu >= 0 && cpu/64 < len(s.words) && s.words[cpu/64]>>(cpu%64)&1 != 0
+}
+
+// Equal tells whether both hold the same CPUs.
+func (s CPUSet) Equal(o CPUSet) bool { return slices.Equal(s.words, o.words) }
+
+// Common is how many CPUs both hold: the length of And, without making the set.
+func (s CPUSet) Common(o CPUSet) int {
+	n := 0
+	for i := range min(len(s.words), len(o.words)) {
+		n += bits.OnesCount64(s.words[i] & o.words[i])
+	}
+	return n
+}
+
+// Or is the union.
+func (s CPUSet) Or(o CPUSet) CPUSet { return Union(s, o) }
+
+// And is what both hold.
+func (s CPUSet) And(o CPUSet) CPUSet {
+	words := slices.Clone(s.words[:min(len(s.words), len(o.words))])
+	for i := range words {
+		words[i] &= o.words[i]
+	}
+	return trimmed(words)
+}
+
+// Minus is what s holds and o does not.
+func (s CPUSet) Minus(o CPUSet) CPUSet {
+	words := slices.Clone(s.words)
+	for i := range min(len(words), len(o.words)) {
+		words[i] &^= o.words[i]
+	}
+	return trimmed(words)
+}
+
+func trimmed(words []uint64) CPUSet {
+	n := len(words)
+	for n > 0 && words[n-1] == 0 {
+		n--
+	}
+	if n == 0 {
+		return CPUSet{}
+	}
+	return CPUSet{words[:n]}
 }

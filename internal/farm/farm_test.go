@@ -62,6 +62,20 @@ func TestCPUSet(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, c.got, c.want)
 		}
 	}
+	if c := a.Common(b); c != 2 {
+		t.Errorf("%d in common, want 2", c)
+	}
+	if s := NewCPUSet(-1, 1<<40, 8191, 0).String(); s != "0,8191" {
+		t.Errorf("%q, want only what a CPU can be", s)
+	}
+	for i, s := range EachCPU([]int{200, -1, 0, 1 << 40}) {
+		if want := []string{"200", "", "0", ""}[i]; s.String() != want {
+			t.Errorf("set %d is %q, want %q", i, s, want)
+		}
+	}
+	if !NewCPUSet(1, 100).Minus(NewCPUSet(100)).Equal(NewCPUSet(1)) || !NewCPUSet(100).And(NewCPUSet(1)).Empty() || !Union(a, b, CPUSet{}).Equal(a.Or(b)) {
+		t.Error("sets with the same CPUs differ")
+	}
 	if a.String() != "1-3,8" || !a.Has(8) || a.Has(4) || a.Len() != 4 {
 		t.Errorf("%v", a)
 	}

@@ -24,11 +24,7 @@ type Cell struct {
 
 // CPUs is every host CPU that the plan's vCPUs may use.
 func (p Plan) CPUs() CPUSet {
-	var ids []int
-	for _, v := range p.VCPUs {
-		ids = append(ids, v.List()...)
-	}
-	return NewCPUSet(ids...)
+	return Union(p.VCPUs...)
 }
 
 // Memory is the guest's whole memory.
@@ -42,11 +38,11 @@ func (p Plan) Memory() Bytes {
 
 // Held is every host CPU that is this VM's alone: those of its pinned vCPUs, and Extra.
 func (p Plan) Held() CPUSet {
-	ids := append([]int(nil), p.Extra.List()...)
+	own := []CPUSet{p.Extra}
 	for i, v := range p.VCPUs {
 		if !p.Floating.Has(i) {
-			ids = append(ids, v.List()...)
+			own = append(own, v)
 		}
 	}
-	return NewCPUSet(ids...)
+	return Union(own...)
 }
