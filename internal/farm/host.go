@@ -1,7 +1,7 @@
 package farm
 
 // Host is all that an audit may know of a host, live or recorded. What the host does not tell is the zero value; where zero
-// would be an answer, the type says whether it is known.
+// would be an answer, the type says whether it is known. Paths are from the root, without a leading slash.
 type Host struct {
 	Name     string
 	Virtual  bool // the host is a virtual machine itself (the processor's hypervisor flag)
@@ -33,6 +33,7 @@ type Host struct {
 	Mounts          []Mount
 	CoreLimit       string // soft limit on core files of new sessions: "0", "unlimited", a number of bytes
 	Domains         []Domain
+	Unread          []string // what is there and could not be read, with the reason: an audit may lack facts
 }
 
 // Switch is a setting with two states as the kernel writes it: Y, N, 1, 0; "" when it is not told.

@@ -16,7 +16,17 @@ type Core struct {
 	Socket  int    // Socket.ID
 	Node    int    // Node.ID
 	Threads CPUSet // SMT siblings that are online
+	Kind    CoreKind
 }
+
+// CoreKind tells the fast cores of a hybrid processor from the slow ones.
+type CoreKind string
+
+// Kinds of core; where all are alike, it is empty.
+const (
+	FastCore CoreKind = "performance"
+	SlowCore CoreKind = "efficient"
+)
 
 // Socket is one processor package.
 type Socket struct {
@@ -35,8 +45,8 @@ type Node struct {
 
 // HugePages is a node's pool of huge pages of one size.
 type HugePages struct {
-	Size        Bytes // of one page
-	Total, Free int   // pages
+	Size                 Bytes // of one page
+	Total, Free, Surplus int   // pages; Total includes surplus ones, which the kernel took beyond the pool and gives back
 }
 
 // CPUModel is what accounting and users want to know of the processor.

@@ -9,9 +9,9 @@ import (
 
 // model reads the first processor of /proc/cpuinfo, and its highest clock. Processors that are not x86 have other words there,
 // and keep what they lack empty.
-func (r *reader) model(online farm.CPUSet) farm.CPUModel {
+func (r reader) model(online farm.CPUSet) farm.CPUModel {
 	var m farm.CPUModel
-	text, _ := r.head("proc/cpuinfo")
+	text, _ := r.Head("proc/cpuinfo")
 	for line := range strings.Lines(text) {
 		name, value, ok := strings.Cut(line, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
@@ -34,7 +34,7 @@ func (r *reader) model(online farm.CPUSet) farm.CPUModel {
 		}
 	}
 	if !online.Empty() {
-		khz, _ := r.number(cpuPath(online.List()[0], "cpufreq/cpuinfo_max_freq"), 1<<31-1)
+		khz, _ := r.Number(cpuPath(online.List()[0], "cpufreq/cpuinfo_max_freq"), 1<<31-1)
 		m.MaxMHz = max(khz, 0) / 1000
 	}
 	return m

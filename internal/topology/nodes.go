@@ -9,9 +9,9 @@ import (
 )
 
 // nodes reads the memory nodes and the distances between them.
-func (r *reader) nodes(online farm.CPUSet) ([]farm.Node, [][]int) {
-	ids := r.numbered(nodeDir, "node", maxNodes)
-	if listed, ok := r.list(nodeDir + "/online"); ok {
+func (r reader) nodes(online farm.CPUSet) ([]farm.Node, [][]int) {
+	ids := r.Numbered(nodeDir, "node", maxNodes)
+	if listed, ok := r.List(nodeDir + "/online"); ok {
 		ids = slices.DeleteFunc(ids, func(id int) bool { return !listed.Has(id) })
 	}
 	if len(ids) == 0 {
@@ -21,7 +21,7 @@ func (r *reader) nodes(online farm.CPUSet) ([]farm.Node, [][]int) {
 	for _, id := range ids {
 		dir := nodeDir + "/node" + digits(id)
 		info := r.meminfo(dir+"/meminfo", "Node "+digits(id)+" ")
-		cpus, _ := r.cpus2(dir+"/cpulist", dir+"/cpumap")
+		cpus, _ := r.ListOrMask(dir+"/cpulist", dir+"/cpumap")
 		n := farm.Node{ID: id, CPUs: cpus.And(online), Memory: info["MemTotal"], Free: min(info["MemFree"], info["MemTotal"])}
 		n.Pages = r.pages(dir+"/hugepages", n.Memory)
 		nodes = append(nodes, n)
@@ -30,10 +30,10 @@ func (r *reader) nodes(online farm.CPUSet) ([]farm.Node, [][]int) {
 }
 
 // onlyNode is the whole host as one node, for kernels without NUMA.
-func (r *reader) onlyNode(online farm.CPUSet) farm.Node {
+func (r reader) onlyNode(online farm.CPUSet) farm.Node {
 	info := r.meminfo("proc/meminfo", "")
 	if info["MemTotal"] == 0 {
-		r.fail("proc/meminfo", "does not say how much memory there is, and there are no memory nodes")
+		r.Fail("proc/meminfo", "does not say how much memory there is, and there are no memory nodes")
 	}
 	n := farm.Node{CPUs: online, Memory: info["MemTotal"], Free: min(info["MemFree"], info["MemTotal"])}
 	n.Pages = r.pages(pageDir, n.Memory)
@@ -41,11 +41,11 @@ func (r *reader) onlyNode(online farm.CPUSet) farm.Node {
 }
 
 // distances reads the SLIT, or gives nil when a row is missing or has not one entry for each node.
-func (r *reader) distances(ids []int) [][]int {
+func (r reader) distances(ids []int) [][]int {
 	rows := make([][]int, 0, len(ids))
 	for _, id := range ids {
 		path := nodeDir + "/node" + digits(id) + "/distance"
-		text, ok := r.text(path)
+		text, ok := r.Text(path)
 		fields := strings.Fields(text)
 		if !ok || len(fields) != len(ids) {
 			return nil
@@ -54,7 +54,7 @@ func (r *reader) distances(ids []int) [][]int {
 		for i, f := range fields {
 			d, err := strconv.Atoi(f)
 			if err != nil || d < 0 || d > 255 { // the SLIT has bytes; 255 means unreachable
-				r.fail(path, "%q is not a distance", f)
+				r.Fail(path, "%q is not a distance", f)
 				return nil
 			}
 			row[i] = d
@@ -66,10 +66,10 @@ func (r *reader) distances(ids []int) [][]int {
 
 // pages reads the pools of huge pages below dir, in rising order of page size. Sizes of which the pool could hold more than
 // memory does are an error: every sum after this one may trust them.
-func (r *reader) pages(dir string, memory farm.Bytes) []farm.HugePages {
+func (r reader) pages(dir string, memory farm.Bytes) []farm.HugePages {
 	var out []farm.HugePages
 	left := memory
-	for _, name := range r.names(dir) {
+	for _, name := range r.Names(dir) {
 		kib, ok := strings.CutPrefix(name, "hugepages-")
 		kib, ok2 := strings.CutSuffix(kib, "kB")
 		if !ok || !ok2 {
@@ -77,18 +77,19 @@ func (r *reader) pages(dir string, memory farm.Bytes) []farm.HugePages {
 		}
 		n, err := strconv.ParseUint(kib, 10, 64)
 		if err != nil || n == 0 || n > maxKiB || n&(n-1) != 0 {
-			r.fail(dir+"/"+name, "is not a page size")
+			r.Fail(dir+"/"+name, "is not a page size")
 			return nil
 		}
 		p := farm.HugePages{Size: farm.Bytes(n) * farm.KiB}
-		p.Total, _ = r.number(dir+"/"+name+"/nr_hugepages", maxKiB)
-		p.Free, _ = r.number(dir+"/"+name+"/free_hugepages", maxKiB)
+		p.Total, _ = r.Number(dir+"/"+name+"/nr_hugepages", maxKiB)
+		p.Free, _ = r.Number(dir+"/"+name+"/free_hugepages", maxKiB)
+		p.Surplus, _ = r.Number(dir+"/"+name+"/surplus_hugepages", maxKiB)
 		if p.Total < 0 || p.Free < 0 || farm.Bytes(p.Total) > left/p.Size {
-			r.fail(dir+"/"+name, "%d pages are more than the %v of memory", p.Total, memory)
+			r.Fail(dir+"/"+name, "%d pages are more than the %v of memory", p.Total, memory)
 			return nil
 		}
 		left -= farm.Bytes(p.Total) * p.Size
-		p.Free = min(p.Free, p.Total)
+		p.Free, p.Surplus = min(p.Free, p.Total), min(max(p.Surplus, 0), p.Total)
 		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b farm.HugePages) int {
@@ -101,9 +102,9 @@ func (r *reader) pages(dir string, memory farm.Bytes) []farm.HugePages {
 }
 
 // meminfo reads lines of "Name: 123 kB" after prefix.
-func (r *reader) meminfo(path, prefix string) map[string]farm.Bytes {
+func (r reader) meminfo(path, prefix string) map[string]farm.Bytes {
 	out := map[string]farm.Bytes{}
-	text, _ := r.text(path)
+	text, _ := r.Text(path)
 	for line := range strings.Lines(text) {
 		name, value, ok := strings.Cut(strings.TrimPrefix(line, prefix), ":")
 		if !ok || name != "MemTotal" && name != "MemFree" {
@@ -111,12 +112,12 @@ func (r *reader) meminfo(path, prefix string) map[string]farm.Bytes {
 		}
 		fields := strings.Fields(value)
 		if len(fields) != 2 || fields[1] != "kB" {
-			r.fail(path, "%q is not an amount of memory", strings.TrimSpace(line))
+			r.Fail(path, "%q is not an amount of memory", strings.TrimSpace(line))
 			continue
 		}
 		n, err := strconv.ParseUint(fields[0], 10, 64)
 		if err != nil || n > maxKiB {
-			r.fail(path, "%q is not an amount of memory", strings.TrimSpace(line))
+			r.Fail(path, "%q is not an amount of memory", strings.TrimSpace(line))
 			continue
 		}
 		out[name] = farm.Bytes(n) * farm.KiB

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hosttree"
 )
 
 const (
@@ -22,11 +23,11 @@ const maxNodes = 1024
 // What an old kernel does not tell (caches, distances, the CPU model) stays empty; what it tells wrongly is a *farm.Error with
 // farm.CodeBadTree that names the file.
 func Read(fsys fs.FS) (farm.Topology, error) {
-	r := &reader{fsys: fsys}
+	r := reader{hosttree.NewFiles(fsys)}
 	var t farm.Topology
 	online := r.online()
-	if r.err == nil && online.Empty() {
-		r.fail(cpuDir, "has no online CPU")
+	if r.Err() == nil && online.Empty() {
+		r.Fail(cpuDir, "has no online CPU")
 	}
 	t.Online = online
 	t.Nodes, t.Distance = r.nodes(online)
@@ -34,22 +35,22 @@ func Read(fsys fs.FS) (farm.Topology, error) {
 	t.Cores = r.cores(online, t.Sockets, t.Nodes)
 	t.L3 = r.caches(online)
 	t.CPU = r.model(online)
-	if r.err != nil {
-		return farm.Topology{}, r.err
+	if r.Err() != nil {
+		return farm.Topology{}, r.Err()
 	}
 	return t, nil
 }
 
 // online lists the CPUs that run: those of the kernel's list, or of the directories where an old kernel has none, without those
 // whose own file says 0.
-func (r *reader) online() farm.CPUSet {
-	listed, ok := r.list(cpuDir + "/online")
+func (r reader) online() farm.CPUSet {
+	listed, ok := r.List(cpuDir + "/online")
 	if !ok {
-		listed = farm.NewCPUSet(r.numbered(cpuDir, "cpu", maxCPUs)...)
+		listed = farm.NewCPUSet(r.Numbered(cpuDir, "cpu", hosttree.MaxCPUs)...)
 	}
 	var ids []int
 	for _, cpu := range listed.List() {
-		if on, ok := r.number(cpuPath(cpu, "online"), 1); (!ok || on == 1) && r.exists(cpuPath(cpu, "")) {
+		if on, ok := r.Number(cpuPath(cpu, "online"), 1); (!ok || on == 1) && r.Exists(cpuPath(cpu, "")) {
 			ids = append(ids, cpu)
 		}
 	}
@@ -57,10 +58,10 @@ func (r *reader) online() farm.CPUSet {
 }
 
 // sockets groups CPUs by package. Some virtual machines and boards say -1, or nothing: those are socket 0.
-func (r *reader) sockets(online farm.CPUSet) []farm.Socket {
+func (r reader) sockets(online farm.CPUSet) []farm.Socket {
 	by := map[int][]int{}
 	for _, cpu := range online.List() {
-		id, _ := r.number(cpuPath(cpu, "topology/physical_package_id"), 1<<31-1)
+		id, _ := r.Number(cpuPath(cpu, "topology/physical_package_id"), 1<<31-1)
 		by[max(id, 0)] = append(by[max(id, 0)], cpu)
 	}
 	var out []farm.Socket
@@ -73,7 +74,7 @@ func (r *reader) sockets(online farm.CPUSet) []farm.Socket {
 
 // cores groups CPUs by SMT siblings. A sibling that claims another core, socket or node than the first of its core is a core of
 // its own: a plan that trusted such a table would share a core without knowing.
-func (r *reader) cores(online farm.CPUSet, sockets []farm.Socket, nodes []farm.Node) []farm.Core {
+func (r reader) cores(online farm.CPUSet, sockets []farm.Socket, nodes []farm.Node) []farm.Core {
 	socket, node := map[int]int{}, map[int]int{}
 	for _, s := range sockets {
 		for _, cpu := range s.CPUs.List() {
@@ -122,9 +123,9 @@ func nodeOf(cpu int, nodes []farm.Node) int {
 }
 
 // siblings is the CPUs of cpu's core. Kernels since 5.2 call the file core_cpus, older ones thread_siblings.
-func (r *reader) siblings(cpu int) farm.CPUSet {
+func (r reader) siblings(cpu int) farm.CPUSet {
 	for _, name := range []string{"core_cpus", "thread_siblings"} {
-		if s, ok := r.cpus(cpuPath(cpu, "topology/"+name)); ok {
+		if s, ok := r.CPUs(cpuPath(cpu, "topology/"+name)); ok {
 			return s
 		}
 	}
@@ -132,7 +133,7 @@ func (r *reader) siblings(cpu int) farm.CPUSet {
 }
 
 // caches lists the groups of CPUs that share a level 3 cache, in order of their first CPU.
-func (r *reader) caches(online farm.CPUSet) []farm.CPUSet {
+func (r reader) caches(online farm.CPUSet) []farm.CPUSet {
 	var out []farm.CPUSet
 	done := map[int]bool{}
 	for _, cpu := range online.List() {
@@ -156,11 +157,11 @@ func (r *reader) caches(online farm.CPUSet) []farm.CPUSet {
 // maxCacheIndex bounds the caches of one CPU: Linux has two of level 1 and one of each other.
 const maxCacheIndex = 8
 
-func (r *reader) level3(cpu int) farm.CPUSet {
+func (r reader) level3(cpu int) farm.CPUSet {
 	for i := range maxCacheIndex {
 		dir := cpuPath(cpu, "cache/index"+digits(i))
-		if level, ok := r.number(dir+"/level", 16); ok && level == 3 {
-			shared, ok := r.cpus2(dir+"/shared_cpu_list", dir+"/shared_cpu_map")
+		if level, ok := r.Number(dir+"/level", 16); ok && level == 3 {
+			shared, ok := r.ListOrMask(dir+"/shared_cpu_list", dir+"/shared_cpu_map")
 			if ok {
 				return shared
 			}
