@@ -8,7 +8,7 @@ type Profile struct {
 	Title   string
 	Role    Role
 	Match   Match
-	Sources []Source
+	Sources []Basis
 
 	// PageSizes are the huge page sizes that VMs should get, best first; empty means ordinary pages. A host without 1 GiB pages,
 	// or whose nodes could not give them evenly, takes the next.
@@ -36,8 +36,15 @@ type Profile struct {
 	Overheads []Overhead
 }
 
+// Basis is the evidence for some of a profile's values.
+type Basis struct {
+	Keys []string // as the TOML names them: "page_sizes"
+	Source
+}
+
 // Match tells which processors a profile is for. Empty fields match all.
 type Match struct {
+	OnlyNamed          bool     // never chosen for a host, only asked for by name
 	Vendor             string   // "GenuineIntel", "AuthenticAMD"
 	Models             []string // any of these in the processor's model name: "E5-2650 v2"
 	Family             int

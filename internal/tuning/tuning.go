@@ -4,6 +4,7 @@ package tuning
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -62,6 +63,14 @@ type Rule struct {
 	Undo     string   // how to go back
 	// Check looks at one host. It must take any host: facts may be missing, and then nothing is found.
 	Check func(h farm.Host, p Profile) []Finding
+}
+
+// For tells whether the rule holds for hosts of a role.
+func (r Rule) For(role Role) bool {
+	if len(r.Roles) == 0 {
+		return role == Compute || role == Service
+	}
+	return slices.Contains(r.Roles, role)
 }
 
 // Finding is one place where a host differs from what a rule wants.
