@@ -39,6 +39,7 @@ type Domain struct {
 type DomainCell struct {
 	VCPUs  CPUSet
 	Memory Bytes
+	Nodes  CPUSet // host nodes that its memory is bound to; empty when only the whole VM's is
 }
 
 // DomainPages is a huge page size for some guest cells; none means all.

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hosttree"
 )
 
 // Bounds on what is read of a process: beyond them a tree is broken or hostile.
@@ -68,11 +68,11 @@ func readProcess(fsys fs.FS, groups cgroups, pid int) (farm.Process, error) {
 	if err != nil {
 		return farm.Process{}, err
 	}
-	name, uuid, ok := parseCommand(cmdline)
+	p, ok := parseCommand(cmdline)
 	if !ok {
 		return farm.Process{}, nil
 	}
-	p := farm.Process{PID: pid, Name: name, UUID: uuid, Ours: strings.HasPrefix(name, ourPrefix)}
+	p.PID, p.Ours = pid, strings.HasPrefix(p.Name, ourPrefix)
 	if p.Threads, err = Threads(fsys, pid); err != nil {
 		return farm.Process{}, err
 	}
@@ -91,28 +91,41 @@ func readProcess(fsys fs.FS, groups cgroups, pid int) (farm.Process, error) {
 // qemuTools are programs of QEMU that run no VM and have options like those that do.
 var qemuTools = []string{"qemu-img", "qemu-io", "qemu-nbd", "qemu-ga", "qemu-storage-daemon", "qemu-pr-helper", "qemu-bridge-helper"}
 
-// parseCommand reads the name and UUID of the VM that a command line starts; ok is false when it starts none: other programs,
-// and QEMU's tools such as qemu-img, which have no machine.
-func parseCommand(cmdline []byte) (name, uuid string, ok bool) {
+// parseCommand reads the name, UUID and vCPUs of the VM that a command line starts; ok is false when it starts none: other
+// programs, and QEMU's tools, which have no machine.
+func parseCommand(cmdline []byte) (p farm.Process, ok bool) {
 	args := strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
 	if base := path.Base(args[0]); !strings.Contains(base, "qemu") || slices.Contains(qemuTools, base) {
-		return "", "", false
+		return p, false
 	}
-	for i, arg := range args[1:] {
+	for i := 1; i < len(args); i++ {
 		value := ""
-		if i+2 < len(args) {
-			value = args[i+2]
+		if i+1 < len(args) {
+			value = args[i+1]
 		}
-		switch strings.TrimPrefix(arg, "-") {
+		switch strings.Replace(args[i], "--", "-", 1) { // QEMU takes both
 		case "-name":
-			name, ok = guestName(value), true
+			p.Name, ok = guestName(value), true
 		case "-uuid":
-			uuid, ok = value, true
-		case "-machine", "-M", "-S", "-smp", "-m", "-accel", "-enable-kvm":
+			p.UUID, ok = strings.ToLower(value), true
+		case "-smp":
+			p.CPUs, ok = countOf(value), true
+		case "-machine", "-M", "-S", "-m", "-accel", "-enable-kvm":
 			ok = true
 		}
 	}
-	return name, uuid, ok
+	return p, ok
+}
+
+// countOf reads the value of -smp: "4,sockets=2" or "cpus=4,maxcpus=8"; 0 where it says only a topology.
+func countOf(value string) int {
+	for option := range strings.SplitSeq(value, ",") {
+		n, err := strconv.Atoi(strings.TrimPrefix(option, "cpus="))
+		if err == nil && n > 0 && n <= farm.MaxCPUs {
+			return n
+		}
+	}
+	return 0
 }
 
 // guestName reads the value of -name: "web,process=x" or "guest=web,debug-threads=on". A comma in the name is doubled.
@@ -222,10 +235,17 @@ func lastCPU(fsys fs.FS, name string) int {
 // share, do not count. Both are empty on a kernel without NUMA. Reading walks the page tables of the process.
 func NodeMemory(fsys fs.FS, pid int) (bound farm.CPUSet, resident map[int]farm.Bytes, err error) {
 	name := path.Join("proc", strconv.Itoa(pid), "numa_maps")
-	f, err := fsys.Open(name)
+	info, err := fs.Stat(fsys, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return bound, nil, nil
 	}
+	if err != nil {
+		return bound, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return bound, nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("is no regular file")} // a pipe could wait for ever
+	}
+	f, err := fsys.Open(name)
 	if err != nil {
 		return bound, nil, err
 	}
@@ -318,10 +338,5 @@ func isMemory(file string) bool {
 
 // readSome reads at most limit bytes of a file. The files of /proc do not tell their size.
 func readSome(fsys fs.FS, name string, limit int64) ([]byte, error) {
-	f, err := fsys.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
+	return hosttree.NewFiles(fsys).First(name, limit)
 }

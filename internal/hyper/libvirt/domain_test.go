@@ -147,14 +147,6 @@ func TestDiskName(t *testing.T) {
 	}
 }
 
-func TestVCPUNumber(t *testing.T) {
-	for name, want := range map[string]int{"CPU 0/TCG": 0, "CPU 31/KVM": 31, "CPU x/KVM": -1, "IO iothread1": -1, "worker": -1, "CPU 3": -1} {
-		if got, ok := vcpuNumber(name); ok && got != want || ok == (want < 0) {
-			t.Errorf("%q: %d %v, want %d", name, got, ok, want)
-		}
-	}
-}
-
 func FuzzDescribe(f *testing.F) {
 	f.Add("<domain><metadata>" + metadataXML([]byte("x")) + "</metadata></domain>")
 	f.Fuzz(func(t *testing.T, text string) { describe(text) })

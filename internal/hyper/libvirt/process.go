@@ -1,12 +1,10 @@
 package libvirt
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hostfacts"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/numa"
 )
@@ -153,25 +152,19 @@ func (p process) kill(ctx context.Context, id string) error {
 
 // observe reads the affinity of every thread, and the nodes that the guest's memory is bound to.
 func (p process) observe() (numa.Observed, error) {
-	dir := fmt.Sprintf("/proc/%d/task", p.pid)
-	entries, err := os.ReadDir(dir)
+	root := os.DirFS("/")
+	threads, err := hostfacts.Threads(root, p.pid)
 	if err != nil {
 		return numa.Observed{}, err
 	}
 	var o numa.Observed
 	vcpus := map[int]farm.CPUSet{}
-	for _, e := range entries {
-		name, cpus, err := thread(filepath.Join(dir, e.Name(), "status"))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // worker threads come and go
-		}
-		if err != nil {
-			return numa.Observed{}, err
-		}
-		if n, ok := vcpuNumber(name); ok {
-			vcpus[n] = cpus
-		} else if !strings.HasPrefix(name, "IO iothread") && !strings.HasPrefix(name, touchingThread) {
-			o.Emulator = o.Emulator.Or(cpus)
+	for _, t := range threads {
+		switch {
+		case t.VCPU != farm.NoVCPU:
+			vcpus[t.VCPU] = t.Allowed
+		case !strings.HasPrefix(t.Name, "IO iothread") && !strings.HasPrefix(t.Name, touchingThread):
+			o.Emulator = o.Emulator.Or(t.Allowed)
 		}
 	}
 	for i := range len(vcpus) {
@@ -184,71 +177,16 @@ func (p process) observe() (numa.Observed, error) {
 		}
 		o.VCPUs = append(o.VCPUs, cpus)
 	}
-	o.Nodes, err = p.boundNodes()
+	bound, _, err := hostfacts.NodeMemory(root, p.pid)
+	if !bound.Empty() {
+		o.Nodes = bound.List()
+	}
 	return o, err
 }
 
 // touchingThread starts the names of QEMU's thread contexts. They touch huge pages before the first instruction, from any CPU
 // of the pages' node, and never run again.
 const touchingThread = "TC "
-
-// thread reads a thread's name and the CPUs it may run on.
-func thread(path string) (name string, cpus farm.CPUSet, err error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", farm.CPUSet{}, err
-	}
-	for line := range strings.Lines(string(b)) {
-		key, value, _ := strings.Cut(line, ":")
-		switch value = strings.TrimSpace(value); key {
-		case "Name":
-			name = value
-		case "Cpus_allowed_list":
-			cpus, err = farm.ParseCPUSet(value)
-		}
-	}
-	return name, cpus, err
-}
-
-// vcpuNumber reads QEMU's names of vCPU threads: "CPU 3/KVM", "CPU 3/TCG".
-func vcpuNumber(name string) (int, bool) {
-	text, ok := strings.CutPrefix(name, "CPU ")
-	text, _, slash := strings.Cut(text, "/")
-	n, err := strconv.Atoi(text)
-	return n, ok && slash && err == nil
-}
-
-// boundNodes tells the nodes that strictly bound memory of the process is bound to; nil when none is. The policy "bind:0-1" of a
-// mapping is what QEMU's memory backends ask for; a preferred or default policy binds nothing.
-func (p process) boundNodes() ([]int, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/numa_maps", p.pid))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // a kernel without NUMA
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var nodes []int
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 2 {
-			continue
-		}
-		policy, list, ok := strings.Cut(fields[1], ":")
-		if !ok || !strings.HasPrefix(policy, "bind") {
-			continue
-		}
-		set, err := farm.ParseCPUSet(list)
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, set.List()...)
-	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes), lines.Err()
-}
 
 // sockets lists the paths of unix sockets that the process holds. libvirt opens them and hands them over, so QEMU's
 // command line does not name them.

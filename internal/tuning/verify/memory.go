@@ -1,0 +1,147 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/tuning"
+)
+
+// slack is memory of QEMU itself that may lie anywhere: its heap, stacks and buffers. A guest has more than that.
+const slack = 64 * farm.MiB
+
+// memoryProblems compares where a VM's memory lies with where its vCPUs run and with what was planned.
+func (h *host) memoryProblems(m *machine) []Problem {
+	if len(h.nodes) < 2 || len(m.vcpus) == 0 {
+		return nil
+	}
+	out := h.binding(m)
+	remote := h.remote(m)
+	if len(remote) == 0 {
+		remote = h.uneven(m)
+	}
+	return append(append(out, remote...), h.cellsApart(m)...)
+}
+
+// binding compares the nodes that memory is bound to with the plan's.
+func (h *host) binding(m *machine) []Problem {
+	if m.plan == nil || m.proc.Resident == nil {
+		return nil
+	}
+	var nodes []int
+	for _, c := range m.plan.Cells {
+		nodes = append(nodes, c.Node)
+	}
+	if want := farm.NewCPUSet(nodes...); !m.proc.Bound.Equal(want) {
+		return []Problem{{Kind: Differs, Severity: tuning.Warning, VM: m.name, Source: locality, Fix: "end the VM; its job can run again",
+			Message: fmt.Sprintf("memory is bound to nodes %s, planned on %s", list(m.proc.Bound), list(want))}}
+	}
+	return nil
+}
+
+// remote finds memory on nodes where none of the VM's vCPUs may run. A node without CPUs is near to nobody: memory that is bound
+// there is meant to be there.
+func (h *host) remote(m *machine) []Problem {
+	var near []int
+	for _, cpu := range m.allowed().List() {
+		if node, ok := h.nodeOf[cpu]; ok {
+			near = append(near, node)
+		}
+	}
+	local := farm.NewCPUSet(near...)
+	if local.Empty() {
+		return nil
+	}
+	var far, all farm.Bytes
+	where := ""
+	for _, node := range slices.Sorted(maps.Keys(m.proc.Resident)) {
+		size := m.proc.Resident[node]
+		all += size
+		if local.Has(node) || m.proc.Bound.Has(node) && h.nodes[node].Empty() {
+			continue
+		}
+		far += size
+		where += fmt.Sprintf(", %v on node %d", size, node)
+	}
+	if far <= max(slack, all/100) {
+		return nil
+	}
+	return []Problem{{Kind: RemoteMem, Severity: tuning.Warning, VM: m.name, CPUs: m.allowed(), Source: locality,
+		Message: fmt.Sprintf("its vCPUs run on nodes %s, and %v of its %v lie elsewhere: %s", local, far, all, where[len(", "):]),
+		Fix:     "bind memory to the vCPUs' nodes (numatune, mode strict) and start the VM anew, or move the pages: migratepages PID FROM TO"}}
+}
+
+// uneven finds nodes that hold more of a VM than its guest cells have there: the rest belongs to vCPUs of other nodes.
+func (h *host) uneven(m *machine) []Problem {
+	want := m.cellMemory()
+	if len(want) < 2 {
+		return nil
+	}
+	for _, node := range slices.Sorted(maps.Keys(m.proc.Resident)) {
+		if have := m.proc.Resident[node]; have > want[node]+want[node]/20+4*slack {
+			return []Problem{{Kind: RemoteMem, Severity: tuning.Warning, VM: m.name, CPUs: h.nodes[node], Source: locality,
+				Message: fmt.Sprintf("%v of it lie on node %d, where its guest cells have %v: the rest belongs to other cells", have, node, want[node]),
+				Fix:     "bind each cell's memory (memnode, mode strict) and start the VM anew"}}
+		}
+	}
+	return nil
+}
+
+// cellMemory is how much memory the guest's cells have by host node; nil when nothing says so.
+func (m *machine) cellMemory() map[int]farm.Bytes {
+	out := map[int]farm.Bytes{}
+	if m.plan != nil {
+		for _, c := range m.plan.Cells {
+			out[c.Node] += c.Memory
+		}
+		return out
+	}
+	if m.domain == nil {
+		return nil
+	}
+	for _, c := range m.domain.Cells {
+		if c.Nodes.Len() != 1 {
+			return nil
+		}
+		out[c.Nodes.List()[0]] += c.Memory
+	}
+	return out
+}
+
+// cellsApart finds guest cells whose vCPUs may run on another node than that of their memory: the guest believes them local. vCPUs
+// that may run everywhere are no news.
+func (h *host) cellsApart(m *machine) []Problem {
+	type cell struct{ vcpus, nodes farm.CPUSet }
+	var cells []cell
+	switch {
+	case m.plan != nil:
+		for _, c := range m.plan.Cells {
+			cells = append(cells, cell{c.VCPUs, farm.NewCPUSet(c.Node)})
+		}
+	case m.domain != nil:
+		for _, c := range m.domain.Cells {
+			cells = append(cells, cell{c.VCPUs, c.Nodes})
+		}
+	}
+	var out []Problem
+	for i, c := range cells {
+		var local farm.CPUSet
+		for _, node := range c.nodes.List() {
+			local = local.Or(h.nodes[node])
+		}
+		var g group
+		for _, v := range m.vcpus {
+			allowed := v.thread.Allowed
+			if away := allowed.Minus(local); c.vcpus.Has(v.thread.VCPU) && !local.Empty() && !away.Empty() && !allowed.Equal(h.Topology.Online) {
+				g.add(v, away, fmt.Sprintf("%s may run on CPUs %s", v.label, list(away)))
+			}
+		}
+		for _, p := range g.problem(CellApart, tuning.Warning, m, locality, "pin the cell's vCPUs to the CPUs of its memory's node") {
+			p.Message = fmt.Sprintf("guest cell %d has its memory on node %s, and %s", i, c.nodes, p.Message)
+			out = append(out, p)
+		}
+	}
+	return out
+}

@@ -1,0 +1,166 @@
+package verify
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/tuning"
+)
+
+// ownProblems are those of one VM by itself: its threads against its pins, and its pins against the host.
+func (h *host) ownProblems(m *machine) []Problem {
+	var out []Problem
+	if m.unnamed && len(m.proc.Threads) > 0 {
+		out = append(out, Problem{Kind: Unknown, Severity: tuning.Advice, VM: m.name, Source: affinity,
+			Message: "QEMU does not name its threads: which of them are vCPUs is guessed",
+			Fix:     "start it with -name NAME,debug-threads=on, as libvirt does"})
+	}
+	if n := len(m.vcpus); m.plan != nil && !m.unnamed && n != len(m.plan.VCPUs) {
+		out = append(out, Problem{Kind: Differs, Severity: tuning.Warning, VM: m.name, Source: affinity,
+			Message: fmt.Sprintf("it has %d vCPU threads, planned are %d", n, len(m.plan.VCPUs)), Fix: "end the VM; its job can run again"})
+	}
+	for _, check := range []func(*machine) []Problem{h.differing, h.strays, h.offline, h.unbalanced, h.confined, h.emulatorStrays} {
+		out = append(out, check(m)...)
+	}
+	return out
+}
+
+// group gathers vCPUs of one VM that have the same trouble into one problem.
+type group struct {
+	who   []string
+	cpus  farm.CPUSet
+	where []string
+}
+
+func (g *group) add(v vcpu, cpus farm.CPUSet, where string) {
+	g.who, g.cpus, g.where = append(g.who, v.label), g.cpus.Or(cpus), append(g.where, where)
+}
+
+// problem is nil when the group is empty.
+func (g group) problem(kind Kind, severity tuning.Severity, m *machine, source tuning.Source, fix string) []Problem {
+	if len(g.who) == 0 {
+		return nil
+	}
+	return []Problem{{Kind: kind, Severity: severity, VM: m.name, CPUs: g.cpus, Message: some(g.where), Fix: fix, Source: source}}
+}
+
+// some joins texts, naming a few of them.
+func some(texts []string) string {
+	const most = 4
+	if n := len(texts); n > most {
+		return fmt.Sprintf("%s; and %d more", strings.Join(texts[:most], "; "), n-most)
+	}
+	return strings.Join(texts, "; ")
+}
+
+// differing finds pins that libvirt has and the plan has not.
+func (h *host) differing(m *machine) []Problem {
+	if m.plan == nil || m.domain == nil {
+		return nil
+	}
+	var g group
+	for _, v := range m.vcpus {
+		if !v.planned.Equal(v.libvirt) {
+			g.add(v, v.planned.Or(v.libvirt), fmt.Sprintf("%s is planned on CPUs %s, libvirt has it on %s", v.label, list(v.planned), list(v.libvirt)))
+		}
+	}
+	return g.problem(Differs, tuning.Warning, m, affinity, "somebody changed the VM's pins (virsh vcpupin): pin it back as planned, or end it")
+}
+
+// strays finds vCPUs that the kernel lets run elsewhere than wanted.
+func (h *host) strays(m *machine) []Problem {
+	var g group
+	for _, v := range m.vcpus {
+		allowed := v.thread.Allowed
+		if v.wanted.Empty() || allowed.Equal(v.wanted) || allowed.Equal(v.wanted.And(h.Topology.Online)) {
+			continue
+		}
+		g.add(v, allowed, fmt.Sprintf("%s may run on CPUs %s, wanted is %s", v.label, list(allowed), list(v.wanted)))
+	}
+	return g.problem(Stray, tuning.Warning, m, pinning, "look for what moves threads (numad, cgroup managers, taskset), then pin them back: virsh vcpupin")
+}
+
+// emulatorStrays finds threads of QEMU itself that may run beyond their pin.
+func (h *host) emulatorStrays(m *machine) []Problem {
+	wanted := m.emulatorWanted()
+	if extra := m.emulatorAllowed().Minus(wanted); !wanted.Empty() && !extra.Empty() {
+		return []Problem{{Kind: Stray, Severity: tuning.Warning, VM: m.name, CPUs: extra, Source: emulation,
+			Message: fmt.Sprintf("emulator threads may run on CPUs %s, wanted is %s", list(m.emulatorAllowed()), list(wanted)),
+			Fix:     "look for what moves threads, then pin them back: virsh emulatorpin"}}
+	}
+	var out []Problem
+	for _, io := range m.io {
+		wanted := io.planned
+		if wanted.Empty() {
+			wanted = io.libvirt
+		}
+		if extra := io.thread.Allowed.Minus(wanted); !wanted.Empty() && !extra.Empty() {
+			out = append(out, Problem{Kind: Stray, Severity: tuning.Warning, VM: m.name, CPUs: extra, Source: emulation,
+				Message: fmt.Sprintf("I/O thread %d may run on CPUs %s, wanted is %s", io.number, list(io.thread.Allowed), list(wanted)),
+				Fix:     "look for what moves threads, then pin it back: virsh iothreadpin"})
+		}
+	}
+	return out
+}
+
+// offline finds pins to CPUs that are not there. Where a vCPU has no other, the kernel runs it anywhere.
+func (h *host) offline(m *machine) []Problem {
+	var g group
+	severity := tuning.Warning
+	for _, v := range m.vcpus {
+		gone := v.wanted.Minus(h.Topology.Online)
+		if gone.Empty() {
+			continue
+		}
+		if gone.Equal(v.wanted) {
+			severity = tuning.Fault
+		}
+		g.add(v, gone, fmt.Sprintf("%s is pinned to CPUs %s, which are offline", v.label, list(gone)))
+	}
+	return g.problem(Offline, severity, m, affinity, "bring the CPUs online, or pin the vCPUs elsewhere")
+}
+
+// unbalanced finds vCPUs on CPUs that the scheduler leaves alone. One vCPU alone on one such CPU is what they are for.
+func (h *host) unbalanced(m *machine) []Problem {
+	var stuck, alone group
+	for _, v := range m.vcpus {
+		set := v.wanted
+		if set.Empty() {
+			set = v.thread.Allowed
+		}
+		on := set.And(h.isolated)
+		switch {
+		case on.Empty():
+		case set.Len() > 1:
+			stuck.add(v, on, fmt.Sprintf("%s may run on CPUs %s, of which %s are isolated: nobody moves it off one that is busy", v.label, list(set), list(on)))
+		default:
+			alone.add(v, on, fmt.Sprintf("%s is pinned to CPU %s, which is isolated", v.label, list(on)))
+		}
+	}
+	return append(stuck.problem(Isolated, tuning.Warning, m, scheduling, "pin each vCPU to one isolated CPU, or take these out of isolcpus"),
+		alone.problem(Isolated, tuning.Advice, m, scheduling, "nothing, when one vCPU alone on an isolated CPU is intended")...)
+}
+
+// confined finds pins that the control group does not allow.
+func (h *host) confined(m *machine) []Problem {
+	var g group
+	for _, v := range m.vcpus {
+		cpuset := v.thread.Cpuset
+		if cpuset.Empty() {
+			cpuset = m.proc.Cpuset
+		}
+		if outside := v.wanted.And(h.Topology.Online).Minus(cpuset); !cpuset.Empty() && !outside.Empty() {
+			g.add(v, outside, fmt.Sprintf("%s is pinned to CPUs %s, its control group allows %s", v.label, list(v.wanted), list(cpuset)))
+		}
+	}
+	return g.problem(Cpuset, tuning.Warning, m, affinity, "widen the group's cpuset (AllowedCPUs= of machine.slice under systemd), or pin the vCPUs inside of it")
+}
+
+// list is a set for people.
+func list(s farm.CPUSet) string {
+	if s.Empty() {
+		return "none"
+	}
+	return s.String()
+}
