@@ -1,0 +1,182 @@
+package tuning
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// NotAdditive is why a report has no total.
+const NotAdditive = "Costs are of single settings, each measured on its own load. They do not add up: CERN says so of its own figures " +
+	"(Tuning hypervisors for High Throughput Computing, 5 August 2015), and no sum is given here."
+
+// Report is what an audit found on one host.
+type Report struct {
+	Host    farm.Host
+	Role    Role
+	Profile Profile
+	Results []Result // the most severe first, then in the order of Rules
+	Skipped []Skip
+	Applied int // rules that were asked
+}
+
+// Result is one rule that found something.
+type Result struct {
+	Rule     Rule
+	Severity Severity // the highest of its findings
+	Findings []Finding
+}
+
+// Skip is a rule that was not asked, and why.
+type Skip struct {
+	Rule   Rule
+	Reason string
+}
+
+// Options choose rules. Unknown names are a *farm.Error with farm.CodeNoRule.
+type Options struct {
+	Only []string // IDs of rules; empty means all
+	Skip []string
+}
+
+// Audit asks every rule that holds for the role. Rules without a source are left out: what has no evidence is no advice.
+func Audit(h farm.Host, p Profile, role Role, o Options) (Report, error) {
+	return audit(Rules(), h, p, role, o)
+}
+
+func audit(rules []Rule, h farm.Host, p Profile, role Role, o Options) (Report, error) {
+	for _, id := range slices.Concat(o.Only, o.Skip) {
+		if _, err := ruleIn(rules, id); err != nil {
+			return Report{}, err
+		}
+	}
+	r := Report{Host: h, Role: role, Profile: p}
+	for _, rule := range rules {
+		if reason := notAsked(rule, role, o); reason != "" {
+			r.Skipped = append(r.Skipped, Skip{rule, reason})
+			continue
+		}
+		r.Applied++
+		if result, found := ask(rule, h, p); found {
+			r.Results = append(r.Results, result)
+		}
+	}
+	slices.SortStableFunc(r.Results, func(a, b Result) int { return int(b.Severity - a.Severity) })
+	return r, nil
+}
+
+func notAsked(rule Rule, role Role, o Options) string {
+	switch {
+	case len(rule.Sources) == 0:
+		return "has no evidence"
+	case slices.Contains(o.Skip, rule.ID):
+		return "left out by --skip"
+	case len(o.Only) > 0 && !slices.Contains(o.Only, rule.ID):
+		return "not among those asked for"
+	case !rule.For(role):
+		return fmt.Sprintf("does not hold for a host of role %s", role)
+	}
+	return ""
+}
+
+func ask(rule Rule, h farm.Host, p Profile) (Result, bool) {
+	result := Result{Rule: rule, Findings: rule.Check(h, p)}
+	for i := range result.Findings {
+		f := &result.Findings[i]
+		f.Rule = rule.ID
+		if f.Severity == 0 {
+			f.Severity = rule.Severity
+		}
+		result.Severity = max(result.Severity, f.Severity)
+	}
+	slices.SortStableFunc(result.Findings, func(a, b Finding) int { return int(b.Severity - a.Severity) })
+	return result, len(result.Findings) > 0
+}
+
+// Findings are all findings, in the order of Results.
+func (r Report) Findings() []Finding {
+	var all []Finding
+	for _, result := range r.Results {
+		all = append(all, result.Findings...)
+	}
+	return all
+}
+
+// Count is how many findings have a severity.
+func (r Report) Count(s Severity) int {
+	n := 0
+	for _, f := range r.Findings() {
+		if f.Severity == s {
+			n++
+		}
+	}
+	return n
+}
+
+// Worst is the highest severity found; 0 where nothing was.
+func (r Report) Worst() Severity {
+	var worst Severity
+	for _, result := range r.Results {
+		worst = max(worst, result.Severity)
+	}
+	return worst
+}
+
+// DefaultRole is guest for a virtual machine that runs none itself, and compute for anything else.
+func DefaultRole(h farm.Host) Role {
+	hypervisor := h.KVM.Loaded || h.Versions.QEMU != "" || h.Versions.Libvirt != "" || len(h.Domains) > 0
+	if h.Virtual && !hypervisor {
+		return Guest
+	}
+	return Compute
+}
+
+// RuleByID is one rule. The error for an ID that is none names the nearest.
+func RuleByID(id string) (Rule, error) { return ruleIn(Rules(), id) }
+
+func ruleIn(rules []Rule, id string) (Rule, error) {
+	nearest, best := "", 1<<30
+	for _, r := range rules {
+		if r.ID == id {
+			return r, nil
+		}
+		n := distance(id, r.ID)
+		if id != "" && (strings.Contains(r.ID, id) || strings.Contains(id, r.ID)) {
+			n = min(n, 2)
+		}
+		if n < best {
+			nearest, best = r.ID, n
+		}
+	}
+	hint := "`grange tune rules` lists them"
+	if best <= max(2, len(id)/2) {
+		hint = fmt.Sprintf("did you mean %s? `grange tune rules` lists them all", nearest)
+	}
+	return Rule{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoRule, Message: fmt.Sprintf("there is no rule %q", id), Hint: hint}
+}
+
+// distance is Levenshtein's, of short texts; longer ones count as far.
+func distance(a, b string) int {
+	if len(a) > 100 || len(b) > 100 {
+		return 1 << 20
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
