@@ -38,6 +38,19 @@ func NewCPUSet(ids ...int) CPUSet {
 	return CPUSet{words}
 }
 
+// CPURange makes the set of first to end-1.
+func CPURange(first, end int) CPUSet {
+	first, end = max(first, 0), min(end, maxCPU+1)
+	if first >= end {
+		return CPUSet{}
+	}
+	words := make([]uint64, (end-1)/64+1)
+	for id := first; id < end; id++ {
+		words[id/64] |= 1 << (id % 64)
+	}
+	return CPUSet{words}
+}
+
 // EachCPU makes a set of each CPU alone, in the given order, which the pins of many vCPUs need; it allocates twice at most.
 func EachCPU(cpus []int) []CPUSet {
 	sets, size := make([]CPUSet, len(cpus)), 0

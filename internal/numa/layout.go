@@ -2,131 +2,137 @@ package numa
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// layout is a plan before it is written out: one entry for each guest cell.
+// layout is a plan before it is written out: one entry for each wanted cell.
 type layout []cell
 
 type cell struct {
-	node  *nodeView
-	pick  pick
-	units int
+	want     want
+	index    int // into Request.Each; -1 where the plan numbers the vCPUs
+	node     int // position
+	from     source
+	emulator bool // the emulator's own CPU is here too
 }
 
+// layout places the VM, or tells that there is no room.
 func (v *view) layout() (layout, bool) {
-	if l, ok := v.single(); ok {
-		return l, true
+	if len(v.req.Each) > 0 || v.req.Cells > 1 {
+		return v.matched()
 	}
-	for k := 2; k <= min(len(v.nodes), v.req.VCPUs, v.units); k++ {
-		if l, ok := v.split(k); ok {
-			return l, true
+	if l, ok := v.single(); ok || v.req.Cells == 1 {
+		return l, ok
+	}
+	return v.split()
+}
+
+func (v *view) isolatesEmulator() bool { return v.req.Emulator == farm.EmulatorIsolate }
+
+// single places the VM on one node: in the best page size that has room, where it disturbs the fewest cores and caches, and then
+// where least is left.
+func (v *view) single() (layout, bool) {
+	w, emulator := &v.wants[0], v.isolatesEmulator()
+	var best cell
+	var bestScore score
+	found := false
+	for i := range w.sizes {
+		for n := range v.nodes {
+			from, ok := v.fits(w, n, w.sizes[i:i+1], emulator)
+			if !ok {
+				continue
+			}
+			v.picker.pick(v, n, w)
+			if s := v.picker.score; !found || cmp.Or(s.compare(bestScore), cmp.Compare(v.state[n].threads, v.state[best.node].threads),
+				cmp.Compare(from.free, best.from.free)) < 0 {
+				found, bestScore = true, s
+				best = cell{want: *w, index: -1, node: n, from: from, emulator: emulator}
+			}
+		}
+		if found {
+			return layout{best}, true
 		}
 	}
 	return nil, false
 }
 
-// split spreads the VM over k nodes: evenly in whole cores, or evenly in vCPUs, or as evenly as the room allows.
-func (v *view) split(k int) (layout, bool) {
-	if v.smt > 1 && v.req.VCPUs%v.smt == 0 && v.req.VCPUs/v.smt >= k {
-		if l, ok := v.even(k, v.smt); ok && l.loose() == 0 {
-			return l, true
+// matched places the cells of a request that says how many it wants, each on a node of its own: in one page size for all where
+// that can be, else in the best that each finds.
+func (v *view) matched() (layout, bool) {
+	lists := make([][]farm.Bytes, len(v.wants))
+	for _, size := range v.allSizes() {
+		uniform := true
+		for i := range v.wants {
+			at := slices.Index(v.wants[i].sizes, size)
+			if uniform = uniform && at >= 0; uniform {
+				lists[i] = v.wants[i].sizes[at : at+1]
+			}
+		}
+		if uniform {
+			if l, ok := v.match(v.wants, lists); ok {
+				return v.ordered(l), true
+			}
 		}
 	}
-	if l, ok := v.even(k, 1); ok {
-		return l, true
-	}
-	return v.uneven(k)
-}
-
-func (l layout) loose() int {
-	sum := 0
-	for _, c := range l {
-		sum += c.pick.loose
-	}
-	return sum
-}
-
-// single places the VM on one node: where it disturbs the fewest cores and caches, and then where least is left.
-func (v *view) single() (layout, bool) {
-	var best *cell
-	for i := range v.nodes {
-		n := &v.nodes[i]
-		if n.threads < v.req.VCPUs || n.units < v.units {
+	for depth := 1; depth <= maxPages; depth++ { // no cell takes its third choice where the first two would do for all
+		longer := false
+		for i, w := range v.wants {
+			lists[i] = w.sizes[:min(depth, len(w.sizes))]
+			longer = longer || len(w.sizes) >= depth
+		}
+		if !longer || depth == 1 && v.alike() {
 			continue
 		}
-		c := &cell{node: n, pick: n.pick(v.req.VCPUs), units: v.units}
-		if best == nil || cmp.Or(cmp.Compare(c.pick.loose, best.pick.loose), cmp.Compare(c.pick.groups, best.pick.groups),
-			cmp.Compare(c.pick.broken, best.pick.broken), cmp.Compare(n.threads, best.node.threads),
-			cmp.Compare(n.units, best.node.units)) < 0 {
-			best = c
+		if l, ok := v.match(v.wants, lists); ok {
+			return v.ordered(l), true
 		}
 	}
-	if best == nil {
-		return nil, false
-	}
-	return layout{*best}, true
+	return nil, false
 }
 
-// plan writes the layout out.
-func (v *view) plan(l layout) farm.Plan {
-	var p farm.Plan
-	for _, c := range l {
-		first := len(p.VCPUs)
-		for _, u := range c.pick.cores {
-			for _, cpu := range u.threads {
-				p.VCPUs = append(p.VCPUs, farm.NewCPUSet(cpu))
-			}
+// alike tells whether all cells have the same best page size, so that it was tried already.
+func (v *view) alike() bool {
+	for _, w := range v.wants {
+		if w.sizes[0] != v.wants[0].sizes[0] {
+			return false
 		}
-		p.Cells = append(p.Cells, farm.Cell{
-			VCPUs:    span(first, len(p.VCPUs)),
-			Memory:   farm.Bytes(c.units) * v.unit,
-			Node:     v.room.Topology.Nodes[c.node.memory].ID,
-			PageSize: v.req.page(),
-		})
 	}
-	p.Emulator = v.req.Service
-	if p.Emulator.Empty() {
-		p.Emulator = p.CPUs()
-	}
-	p.IOThread = p.Emulator
-	p.Guest = v.guest(l)
-	return p
+	return true
 }
 
-func span(first, end int) farm.CPUSet {
-	ids := make([]int, 0, end-first)
-	for i := first; i < end; i++ {
-		ids = append(ids, i)
+// allSizes is the page sizes of all cells, each once, in the order in which they are named.
+func (v *view) allSizes() []farm.Bytes {
+	sizes := v.wants[0].sizes
+	for _, w := range v.wants[1:] {
+		for _, size := range w.sizes {
+			if !slices.Contains(sizes, size) {
+				sizes = append(slices.Clip(sizes), size)
+			}
+		}
 	}
-	return farm.NewCPUSet(ids...)
+	return sizes
 }
 
-// guest is the wanted topology, or the one that the pins make true: SMT only when every core is the VM's alone and all are
-// alike, several sockets only when each holds as many vCPUs.
-func (v *view) guest(l layout) farm.GuestTopology {
-	if v.req.Guest != (farm.GuestTopology{}) {
-		return v.req.Guest
-	}
-	threads, sockets := len(l[0].pick.cores[0].threads), []int{}
-	perSocket := map[int]int{}
-	for _, c := range l {
-		for _, u := range c.pick.cores {
-			if !u.whole || len(u.threads) != threads {
-				threads = 1
-			}
-			if len(sockets) == 0 || sockets[len(sockets)-1] != u.socket {
-				sockets = append(sockets, u.socket)
-			}
-			perSocket[u.socket] += len(u.threads)
+// ordered puts cells in the order in which the guest will number them: as asked for, or by socket and node behind the one with
+// the emulator.
+func (v *view) ordered(l layout) layout {
+	if len(v.req.Each) > 0 {
+		for i := range l {
+			l[i].index = i
 		}
+		return l
 	}
-	n := len(sockets)
-	for _, count := range perSocket {
-		if n != len(perSocket) || count*n != v.req.VCPUs {
-			n = 1
-		}
+	slices.SortStableFunc(l, func(a, b cell) int {
+		return cmp.Or(number(b.emulator)-number(a.emulator), cmp.Compare(v.socket(a.node), v.socket(b.node)), cmp.Compare(a.node, b.node))
+	})
+	return l
+}
+
+func (v *view) socket(node int) int {
+	if cores := v.nodes[node].cores; len(cores) > 0 {
+		return cores[0].socket
 	}
-	return farm.GuestTopology{Sockets: n, Cores: v.req.VCPUs / n / threads, Threads: threads}
+	return -1
 }

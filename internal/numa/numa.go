@@ -10,17 +10,20 @@ type Room struct {
 	Reserve  Reserve          // what even an empty host does not give; without it a VM that never fits would wait for ever
 	Free     farm.CPUSet      // threads that nobody holds
 	Nodes    map[int]NodeRoom // by farm.Node.ID
+
+	index *index // of Topology; nil in a room that was made by hand
 }
 
 // NodeRoom is what one memory node still has to give.
 type NodeRoom struct {
 	Memory farm.Bytes         // ordinary memory
-	Base   farm.Bytes         // unit of ordinary memory; 0 means the planner's own
+	Base   farm.Bytes         // ordinary memory comes in multiples of this; 0 means that any amount will do
 	Pages  map[farm.Bytes]int // free huge pages by page size
 	Shared SharedRoom
 }
 
-// SharedRoom is what a node still has for vCPUs that float over CPUs which VMs share.
+// SharedRoom is what a node still has for vCPUs that float over CPUs which VMs share. Without CPUs the node has no such pool, and
+// memory for VMs that float over another node's comes from NodeRoom.Memory.
 type SharedRoom struct {
 	CPUs   farm.CPUSet // the pool; disjoint from the CPUs that are given to one VM alone
 	VCPUs  int         // how many more may come, overcommit included

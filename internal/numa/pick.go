@@ -3,60 +3,108 @@ package numa
 import (
 	"cmp"
 	"slices"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
-// pick is a choice of threads on one node.
-type pick struct {
-	cores  []use
-	loose  int // vCPUs whose core is not theirs alone
-	broken int // whole cores of which only a part is taken
-	groups int // sockets and caches touched
-}
-
-// use is one core of a pick.
-type use struct {
-	threads []int
-	socket  int
-	whole   bool // all threads of a free core
-}
-
-// pick chooses need threads of the node, which must have as many.
-func (n *nodeView) pick(need int) pick {
-	p := picker{node: n, need: need, taken: make([]int, len(n.cores)), groups: make([]groupState, len(n.groups))}
-	for i, g := range n.groups {
-		p.groups[i].left = g.threads
-	}
-	for p.need > 0 && p.takeWhole() {
-	}
-	for p.need > 0 && p.takeLoose() {
-	}
-	return p.result()
-}
-
+// picker chooses threads on one node. It is used again and again, so that choosing among nodes costs no memory.
 type picker struct {
-	node   *nodeView
+	view   *view
+	node   *nodeIndex
+	cores  []coreState  // by nodeIndex.cores
+	groups []groupState // by nodeIndex.groups
 	need   int
-	taken  []int // threads taken, by core
-	groups []groupState
+	score  score
 }
+
+type coreState struct{ usable, taken int } // threads
 
 type groupState struct {
 	used bool
-	left int // threads not taken
+	left int // usable threads that are not taken
 }
 
-// takeWhole takes whole cores from the group that can give most of what is needed; of several, the fullest.
-func (p *picker) takeWhole() bool {
+// score says how much a pick disturbs; lower is better, the first field first.
+type score struct {
+	loose  int // vCPUs whose core is not theirs alone
+	groups int // sockets and caches touched
+	broken int // whole cores of which only a part is taken
+}
+
+func (a score) compare(b score) int {
+	return cmp.Or(cmp.Compare(a.loose, b.loose), cmp.Compare(a.groups, b.groups), cmp.Compare(a.broken, b.broken))
+}
+
+func newPicker(cores int) picker {
+	return picker{cores: make([]coreState, cores), groups: make([]groupState, 0, cores)}
+}
+
+// pick chooses threads of the node for the cell's pinned vCPUs. They must fit.
+func (p *picker) pick(v *view, node int, w *want) {
+	p.view, p.node, p.need = v, &v.nodes[node], w.pinned
+	p.groups = p.groups[:0]
+	for i, c := range p.node.cores {
+		p.cores[i] = coreState{usable: v.usable.Common(c.cpus)}
+	}
+	for _, g := range p.node.groups {
+		p.groups = append(p.groups, groupState{left: v.usable.Common(g.cpus)})
+	}
+	gives := p.gives(w.threads)
+	for p.need > 0 && p.takeGroup(gives) {
+	}
+	for p.need > 0 && p.takeLoose() {
+	}
+	p.rate()
+}
+
+// gives tells how many of need vCPUs an untouched core takes, by thread policy; 0 when it is not to be used.
+func (p *picker) gives(policy farm.ThreadPolicy) func(core, need int) int {
+	switch policy {
+	case farm.IsolateCores:
+		return func(core, need int) int {
+			return min(number(p.whole(core)), need)
+		}
+	case farm.RequireSiblings:
+		depth := p.depth()
+		return func(core, need int) int {
+			if p.cores[core].usable < depth {
+				return 0
+			}
+			return min(depth, need)
+		}
+	}
+	return func(core, need int) int {
+		if usable := p.cores[core].usable; usable <= need && p.whole(core) {
+			return usable
+		}
+		return 0
+	}
+}
+
+// depth is the largest number of vCPUs a core, at least two, with which all fit.
+func (p *picker) depth() int {
+	for t := p.node.smt; t > 2; t-- {
+		cores := 0
+		for i := range p.node.cores {
+			cores += number(p.cores[i].usable >= t)
+		}
+		if t*cores >= p.need {
+			return t
+		}
+	}
+	return 2
+}
+
+// whole tells that all threads of the core could be had.
+func (p *picker) whole(core int) bool { return p.cores[core].usable == len(p.node.cores[core].threads) }
+
+// takeGroup takes untouched cores from the group that can give most of what is needed; of several, the fullest.
+func (p *picker) takeGroup(gives func(core, need int) int) bool {
 	type offer struct{ group, gives, short, far, left int }
 	best := offer{}
-	for i, g := range p.groups {
-		o := offer{group: i, gives: p.wholeThreads(i), left: g.left}
-		if g.left < p.need {
-			o.short = 1
-		}
-		if p.otherSocket(i) {
-			o.far = 1
-		}
+	for i := range p.groups {
+		o := offer{group: i, gives: p.offers(i, gives), left: p.groups[i].left}
+		o.short, o.far = number(o.left < p.need), number(p.otherSocket(i))
 		if o.gives > 0 && (best.gives == 0 || cmp.Or(cmp.Compare(best.gives, o.gives), cmp.Compare(o.short, best.short),
 			cmp.Compare(o.far, best.far), cmp.Compare(o.left, best.left)) < 0) {
 			best = o
@@ -65,21 +113,21 @@ func (p *picker) takeWhole() bool {
 	if best.gives == 0 {
 		return false
 	}
-	g := p.node.groups[best.group]
-	for i := g.first; i < g.end; i++ {
-		if c := p.node.cores[i]; c.whole && p.taken[i] == 0 && len(c.threads) <= p.need {
-			p.take(best.group, i, len(c.threads))
+	g := &p.node.groups[best.group]
+	for i := g.first; i < g.end && p.need > 0; i++ {
+		if p.cores[i].taken == 0 {
+			p.take(best.group, i, gives(i, p.need))
 		}
 	}
 	return true
 }
 
-// wholeThreads is how many of the needed vCPUs the group's untouched whole cores can hold without breaking one.
-func (p *picker) wholeThreads(group int) int {
-	g, sum := p.node.groups[group], 0
+// offers is how many of the needed vCPUs the group's untouched cores can take.
+func (p *picker) offers(group int, gives func(core, need int) int) int {
+	g, sum := &p.node.groups[group], 0
 	for i := g.first; i < g.end && sum < p.need; i++ {
-		if c := p.node.cores[i]; c.whole && p.taken[i] == 0 && len(c.threads) <= p.need-sum {
-			sum += len(c.threads)
+		if p.cores[i].taken == 0 {
+			sum += gives(i, p.need-sum)
 		}
 	}
 	return sum
@@ -88,11 +136,11 @@ func (p *picker) wholeThreads(group int) int {
 // otherSocket tells that the pick has begun, and not on this group's socket.
 func (p *picker) otherSocket(group int) bool {
 	began := false
-	for i, g := range p.groups {
-		if g.used && p.socket(i) == p.socket(group) {
+	for i := range p.groups {
+		if p.groups[i].used && p.socket(i) == p.socket(group) {
 			return false
 		}
-		began = began || g.used
+		began = began || p.groups[i].used
 	}
 	return began
 }
@@ -102,65 +150,124 @@ func (p *picker) socket(group int) int { return p.node.cores[p.node.groups[group
 // takeLoose takes threads that do not make a whole core: from one core that can hold all that is still needed, in a group used
 // already, and a core that is part taken before a whole one.
 func (p *picker) takeLoose() bool {
-	type offer struct{ group, core, gives, partial, elsewhere, far, breaks, left int }
-	var best *offer
-	for gi, g := range p.node.groups {
-		for i := g.first; i < g.end; i++ {
-			c := p.node.cores[i]
-			free := len(c.threads) - p.taken[i]
-			if free == 0 {
-				continue
-			}
-			o := offer{group: gi, core: i, gives: min(free, p.need), left: p.groups[gi].left}
-			o.elsewhere, o.far, o.breaks = number(!p.groups[gi].used), number(p.otherSocket(gi)), number(c.whole)
-			o.partial = number(free < p.need)
-			if best == nil || cmp.Or(cmp.Compare(o.partial, best.partial), cmp.Compare(o.elsewhere, best.elsewhere),
-				cmp.Compare(o.far, best.far), cmp.Compare(o.breaks, best.breaks), cmp.Compare(best.gives, o.gives),
-				cmp.Compare(o.left, best.left)) < 0 {
-				best = &o
-			}
-		}
-	}
-	if best == nil {
+	group, core := p.loose(func(int) bool { return true })
+	if core < 0 {
 		return false
 	}
-	p.take(best.group, best.core, best.gives)
+	p.take(group, core, min(p.cores[core].usable-p.cores[core].taken, p.need))
 	return true
 }
 
-func number(b bool) int {
-	if b {
-		return 1
+// loose finds the core whose threads are best taken in part, among those that may be used; core is -1 when there is none.
+func (p *picker) loose(may func(core int) bool) (group, core int) {
+	type offer struct{ gives, partial, elsewhere, far, breaks, left int }
+	var best offer
+	group, core = -1, -1
+	for gi := range p.node.groups {
+		g, state := &p.node.groups[gi], &p.groups[gi]
+		elsewhere, far := number(!state.used), number(p.otherSocket(gi))
+		for i := g.first; i < g.end; i++ {
+			free := p.cores[i].usable - p.cores[i].taken
+			if free == 0 || !may(i) {
+				continue
+			}
+			o := offer{gives: min(free, p.need), partial: number(free < p.need), elsewhere: elsewhere, far: far,
+				breaks: number(p.whole(i) && p.cores[i].taken == 0), left: state.left}
+			if core < 0 || cmp.Or(cmp.Compare(o.partial, best.partial), cmp.Compare(o.elsewhere, best.elsewhere),
+				cmp.Compare(o.far, best.far), cmp.Compare(o.breaks, best.breaks), cmp.Compare(best.gives, o.gives),
+				cmp.Compare(o.left, best.left)) < 0 {
+				best, group, core = o, gi, i
+			}
+		}
 	}
-	return 0
+	return group, core
 }
 
 func (p *picker) take(group, core, threads int) {
-	p.taken[core] += threads
+	if threads == 0 {
+		return
+	}
+	p.cores[core].taken += threads
 	p.need -= threads
 	p.groups[group].used = true
 	p.groups[group].left -= threads
 }
 
-// result lists the cores in order of socket and first thread: the order of the guest's vCPUs.
-func (p *picker) result() pick {
-	var out pick
-	for i, c := range p.node.cores {
-		if p.taken[i] == 0 {
-			continue
-		}
-		whole := c.whole && p.taken[i] == len(c.threads)
-		out.cores = append(out.cores, use{threads: c.threads[:p.taken[i]], socket: c.socket, whole: whole})
-		if !whole {
-			out.loose += p.taken[i]
-			out.broken += number(c.whole)
+func (p *picker) rate() {
+	p.score = score{}
+	for i := range p.node.cores {
+		taken := p.cores[i].taken
+		if taken > 0 && taken < len(p.node.cores[i].threads) {
+			p.score.loose += taken
+			p.score.broken += number(p.whole(i))
 		}
 	}
 	for _, g := range p.groups {
-		out.groups += number(g.used)
+		p.score.groups += number(g.used)
 	}
-	slices.SortFunc(out.cores, func(a, b use) int {
-		return cmp.Or(cmp.Compare(a.socket, b.socket), cmp.Compare(a.threads[0], b.threads[0]))
+}
+
+// cpus lists what was taken in order of socket and first thread: the order of the guest's vCPUs.
+func (p *picker) cpus() []int {
+	type use struct {
+		socket int
+		taken  []int
+	}
+	count, uses := 0, make([]use, 0, len(p.node.cores))
+	for i, c := range p.node.cores {
+		if taken := p.cores[i].taken; taken > 0 {
+			uses = append(uses, use{c.socket, p.usableThreads(i)[:taken]})
+			count += taken
+		}
+	}
+	slices.SortStableFunc(uses, func(a, b use) int {
+		return cmp.Or(cmp.Compare(a.socket, b.socket), cmp.Compare(a.taken[0], b.taken[0]))
 	})
+	out := make([]int, 0, count)
+	for _, u := range uses {
+		out = append(out, u.taken...)
+	}
 	return out
+}
+
+func (p *picker) usableThreads(core int) []int {
+	threads := p.node.cores[core].threads
+	if p.whole(core) {
+		return threads
+	}
+	var out []int
+	for _, cpu := range threads {
+		if p.view.usable.Has(cpu) {
+			out = append(out, cpu)
+		}
+	}
+	return out
+}
+
+// idle is the threads that nobody may have beside isolated vCPUs: the siblings on their cores.
+func (p *picker) idle() farm.CPUSet {
+	var ids []int
+	for i := range p.node.cores {
+		if taken := p.cores[i].taken; taken > 0 {
+			ids = append(ids, p.usableThreads(i)[taken:]...)
+		}
+	}
+	return farm.NewCPUSet(ids...)
+}
+
+// emulator takes one more thread for QEMU itself, after pick: a sibling that the VM's own vCPUs leave idle if there is one.
+// Beside isolated vCPUs it takes a core they are not on, whole if there is one; all threads of it that are free are held.
+func (p *picker) emulator(policy farm.ThreadPolicy) (cpu int, held farm.CPUSet) {
+	p.need = 1
+	if policy != farm.IsolateCores {
+		_, core := p.loose(func(int) bool { return true })
+		cpu = p.usableThreads(core)[p.cores[core].taken]
+		return cpu, farm.NewCPUSet(cpu)
+	}
+	_, core := p.loose(func(i int) bool { return p.cores[i].taken == 0 && p.whole(i) })
+	if core < 0 {
+		_, core = p.loose(func(i int) bool { return p.cores[i].taken == 0 })
+	}
+	threads := p.usableThreads(core)
+	return threads[0], farm.NewCPUSet(threads...)
 }

@@ -2,6 +2,7 @@ package numa
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -13,97 +14,296 @@ const maxNodesNamed = 8
 
 // refuse says why there is no layout: never on this host, or not now.
 func (v *view) refuse() error {
-	empty := newView(v.room.emptied(), v.req)
+	empty := newView(v.room.emptied(), v.req, v.wants)
 	if _, ok := empty.layout(); !ok {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
-			Message: "this host can never hold " + empty.wanted() + ": " + empty.shortages("even when the host is empty"),
+			Message: "this host can never hold " + empty.wanted() + ": " + empty.shortages() + " (even when the host is empty)",
 			Hint:    empty.tooBigHint()}
 	}
 	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
-		Message: "no room for " + v.wanted() + ": " + v.shortages("now"),
-		Hint:    "wait until a VM ends here, ask for less, or try another host"}
+		Message: "no room for " + v.wanted() + ": " + v.shortages() + " (now)",
+		Hint:    v.noRoomHint()}
 }
 
-// emptied is the room of the same host without any VM.
-func (r Room) emptied() Room { return NewRoom(r.Topology, r.Reserve, nil) }
+// emptied is the room of the same host without any VM. A room that was made by hand may have more than its topology tells, and
+// what it has counts; how much its shared pools had nobody knows.
+func (r Room) emptied() Room {
+	out := NewRoom(r.Topology, r.Reserve, nil)
+	out.index = r.index
+	out.Free = out.Free.Or(r.Free)
+	for id, now := range r.Nodes {
+		n := out.Nodes[id]
+		n.Memory, n.Base = max(n.Memory, now.Memory), now.Base
+		if n.Pages == nil {
+			n.Pages = make(map[farm.Bytes]int, len(now.Pages))
+		}
+		for size, pages := range now.Pages {
+			n.Pages[size] = max(n.Pages[size], pages)
+		}
+		if _, known := r.Reserve.Shared[id]; !known && !now.Shared.CPUs.Empty() {
+			n.Shared = SharedRoom{CPUs: now.Shared.CPUs, VCPUs: math.MaxInt, Memory: maxMemory}
+		}
+		out.Nodes[id] = n
+	}
+	return out
+}
 
 func (v *view) wanted() string {
 	s := fmt.Sprintf("%s and %v", plural(v.req.VCPUs, "vCPU"), v.req.Memory)
-	if v.req.page() != 0 {
-		s += fmt.Sprintf(" in pages of %v", v.req.page())
+	switch {
+	case len(v.req.Each) > 0:
+		return s + fmt.Sprintf(" in %s", plural(len(v.req.Each), "cell"))
+	case v.req.Cells > 1:
+		s += fmt.Sprintf(" in %d equal cells", v.req.Cells)
+	}
+	if in := pagesText(v.req.pagesOf(0)); in != "" {
+		s += " in " + in
 	}
 	return s
 }
 
+// pagesText names page sizes that will do; nothing is said of ordinary pages alone.
+func pagesText(pages []farm.Bytes) string {
+	var names []string
+	for _, size := range pages {
+		if size == 0 {
+			names = append(names, "ordinary pages")
+		} else {
+			names = append(names, fmt.Sprintf("pages of %v", size))
+		}
+	}
+	if len(names) == 1 && pages[0] == 0 {
+		return ""
+	}
+	return strings.Join(names, " or ")
+}
+
 func (v *view) tooBigHint() string {
 	switch {
-	case v.usableThreads() < v.req.VCPUs && v.req.Allowed.Len() < v.room.Topology.Online.Len():
+	case v.req.Cells == 1 && v.fitsSplit():
+		return "leave the number of cells to the plan: it would take several nodes"
+	case v.room.Free.Common(v.req.Allowed) < v.req.VCPUs && v.req.Allowed.Len() < v.room.Topology.Online.Len():
 		return "ask the batch system for more CPUs, or for a smaller VM"
-	case v.req.page() != 0 && v.freeEverywhere() < v.units:
+	case v.shortOfPages():
 		return "set up more huge pages on the host, or ask for ordinary pages"
 	}
 	return "ask for less, or take a larger host"
 }
 
-func (v *view) usableThreads() int {
-	sum := 0
-	for _, n := range v.nodes {
-		sum += n.threads
+func (v *view) noRoomHint() string {
+	if v.req.Cells == 1 && v.fitsSplit() {
+		return "leave the number of cells to the plan: it would take several nodes; or wait until a VM ends here"
 	}
-	return sum
+	return "wait until a VM ends here, ask for less, or try another host"
 }
 
-// freeEverywhere is the memory, in units, that some CPU could use.
-func (v *view) freeEverywhere() int {
-	sum, seen := 0, map[int]bool{}
-	for _, n := range v.nodes {
-		if !seen[n.memory] {
-			seen[n.memory] = true
-			sum += n.units
+// fitsSplit tells whether the VM would fit if it need not be in one cell.
+func (v *view) fitsSplit() bool {
+	_, ok := v.split()
+	return ok
+}
+
+// shortOfPages tells that huge pages are wanted and nothing else will do, and that all nodes together have too few.
+func (v *view) shortOfPages() bool {
+	var have farm.Bytes
+	for n := range v.nodes {
+		if v.state[n].home {
+			have += v.mostMemory(n, v.req.pagesOf(0))
 		}
 	}
-	return sum
+	return !slices.Contains(v.req.pagesOf(0), 0) && have < v.req.Memory
 }
 
-// shortages says what each node lacks for the whole VM, and whether all together lack it too.
-func (v *view) shortages(when string) string {
+// shortages says what each node lacks, and why all together do not do.
+func (v *view) shortages() string {
+	if len(v.req.Each) > 0 || v.req.Cells > 1 {
+		return v.unmatched()
+	}
+	parts := v.lackingNodes(&v.wants[0], v.isolatesEmulator())
+	switch together := v.lacksTogether(); {
+	case v.req.Cells == 1:
+		parts = append(parts, "it is to stay on one node")
+	case len(v.nodes) > 1 && together != "":
+		parts = append(parts, "all nodes together lack "+together)
+	case len(v.nodes) > 1:
+		parts = append(parts, "no set of nodes has the CPUs and the memory side by side")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// lackingNodes says of each node what it lacks for the cell.
+func (v *view) lackingNodes(w *want, emulator bool) []string {
 	var parts []string
-	for i, n := range v.nodes {
-		if i == maxNodesNamed && len(v.nodes) > maxNodesNamed+1 {
-			parts = append(parts, fmt.Sprintf("%d more nodes are short as well", len(v.nodes)-i))
-			break
+	for n := range v.nodes {
+		if v.state[n].threads == 0 && v.nodes[n].cpus.Empty() && v.state[n].pool.Empty() {
+			continue // it has memory only
 		}
-		if lacks := v.lacks(n.threads, n.units); lacks != "" {
-			parts = append(parts, fmt.Sprintf("node %d lacks %s", n.id, lacks))
+		if len(parts) == maxNodesNamed {
+			return append(parts, "the other nodes are short as well")
 		}
-	}
-	if len(v.nodes) > 1 {
-		if lacks := v.lacks(v.usableThreads(), v.freeEverywhere()); lacks != "" {
-			parts = append(parts, "all nodes together lack "+lacks)
-		} else {
-			parts = append(parts, "no set of nodes has the CPUs and the memory side by side")
+		if lacks := v.lacks(w, n, emulator); lacks != "" {
+			parts = append(parts, fmt.Sprintf("node %d lacks %s", v.nodes[n].id, lacks))
 		}
 	}
-	if len(v.nodes) == 0 {
+	if len(parts) == 0 && v.noCPUs() {
 		parts = append(parts, "it has no node with CPUs")
 	}
-	return strings.Join(slices.Compact(parts), "; ") + " (" + when + ")"
+	return parts
 }
 
-func (v *view) lacks(threads, units int) string {
-	var parts []string
-	if short := v.req.VCPUs - threads; short > 0 {
-		parts = append(parts, plural(short, "CPU"))
-	}
-	if short := v.units - units; short > 0 {
-		amount := farm.Bytes(short) * v.unit
-		if v.req.page() != 0 {
-			parts = append(parts, plural(short, "page")+fmt.Sprintf(" of %v", v.req.page()))
-		} else {
-			parts = append(parts, fmt.Sprintf("%v of memory", amount))
+func (v *view) noCPUs() bool {
+	for n := range v.nodes {
+		if !v.nodes[n].cpus.Empty() || !v.state[n].pool.Empty() {
+			return false
 		}
 	}
+	return true
+}
+
+// lacks says what the node is short of for the cell: CPUs, room in the shared pool, memory.
+func (v *view) lacks(w *want, node int, emulator bool) string {
+	var parts []string
+	if short := w.pinned - v.pinnable(node, w.threads, false); short > 0 && w.pinned > 0 {
+		parts = append(parts, v.lacksCPUs(w, short))
+	} else if emulator && v.pinnable(node, w.threads, true) < w.pinned {
+		parts = append(parts, "a CPU for the emulator")
+	}
+	if short := w.floating - v.state[node].pool.Len(); short > 0 {
+		parts = append(parts, plural(short, "shared CPU"))
+	} else if short := w.floating - v.state[node].floats; short > 0 {
+		parts = append(parts, "shared room for "+plural(short, "vCPU"))
+	}
+	if _, ok := v.memoryFor(w, node, w.sizes); !ok {
+		parts = append(parts, v.lacksMemory(w, node))
+	}
 	return strings.Join(parts, " and ")
+}
+
+func (v *view) lacksCPUs(w *want, short int) string {
+	switch {
+	case w.threads == farm.IsolateCores:
+		return plural(short, "whole core")
+	case w.threads == farm.RequireSiblings && v.smt < 2:
+		return "cores with siblings"
+	case w.threads == farm.RequireSiblings:
+		return plural(short, "CPU") + " beside a free sibling"
+	}
+	return plural(short, "CPU")
+}
+
+// lacksMemory says what is short in each page size that would do.
+func (v *view) lacksMemory(w *want, node int) string {
+	var parts []string
+	for _, size := range w.sizes {
+		s := v.source(node, size, w.pinned == 0)
+		switch {
+		case s.node < 0:
+			return "memory near it"
+		case w.memory%s.unit != 0:
+			parts = append(parts, fmt.Sprintf("memory in units other than %v", s.unit))
+		case units(w.memory, s.unit) < w.pieces:
+			parts = append(parts, fmt.Sprintf("pages smaller than %v for %s", s.unit, plural(w.pieces, "cell")))
+		default:
+			parts = append(parts, lackedUnits(units(w.memory, s.unit)-s.free, s))
+		}
+	}
+	return strings.Join(parts, " or ")
+}
+
+func lackedUnits(short int, s source) string {
+	switch {
+	case s.size != 0:
+		return plural(short, "page") + fmt.Sprintf(" of %v", s.size)
+	case s.shared:
+		return fmt.Sprintf("%v of shared memory", farm.Bytes(short)*s.unit)
+	}
+	return fmt.Sprintf("%v of memory", farm.Bytes(short)*s.unit)
+}
+
+// lacksTogether says what all nodes together lack for the VM, if that explains the refusal.
+func (v *view) lacksTogether() string {
+	w := &v.wants[0]
+	vcpus, parts := 0, []string(nil)
+	for n := range v.nodes {
+		vcpus += max(v.capacity(n, false), 0)
+	}
+	if short := w.vcpus() - vcpus; short > 0 && w.pinned > 0 {
+		parts = append(parts, v.lacksCPUs(w, short))
+	} else if short > 0 {
+		parts = append(parts, "shared room for "+plural(short, "vCPU"))
+	}
+	var lacked []string
+	for _, size := range w.sizes {
+		var have farm.Bytes
+		s := source{unit: 1}
+		for _, n := range v.givers() {
+			s = v.sourceAt(n, size, w.pinned == 0)
+			have += farm.Bytes(min(s.free, units(w.memory, s.unit))) * s.unit
+		}
+		if have >= w.memory {
+			return strings.Join(parts, " and ")
+		}
+		lacked = append(lacked, lackedUnits(units(w.memory-have, s.unit), s))
+	}
+	return strings.Join(append(parts, strings.Join(lacked, " or ")), " and ")
+}
+
+// givers lists the nodes whose memory some CPU would use.
+func (v *view) givers() []int {
+	var out []int
+	for n := range v.nodes {
+		if v.nodes[n].cpus.Empty() && v.state[n].pool.Empty() {
+			continue
+		}
+		for _, size := range v.wants[0].sizes {
+			if s := v.source(n, size, v.wants[0].pinned == 0); s.node >= 0 && !slices.Contains(out, s.node) {
+				out = append(out, s.node)
+			}
+		}
+	}
+	return out
+}
+
+// unmatched says which cells find no nodes of their own, and what the other nodes lack for the first of them.
+func (v *view) unmatched() string {
+	lists := make([][]farm.Bytes, len(v.wants))
+	for i, w := range v.wants {
+		lists[i] = w.sizes
+	}
+	m := v.newMatcher(v.wants, lists)
+	cells, nodes := m.shortfall()
+	if cells == nil {
+		return "the cells would have to share a node's memory, and it is short"
+	}
+	w := &v.wants[cells[0]]
+	lacking := v.lackingNodes(w, m.emulator(cells[0]))
+	said := make([]int, 0, len(nodes))
+	for _, n := range nodes {
+		said = append(said, v.nodes[n].id)
+	}
+	what, where := "no node", ""
+	if len(said) > 0 {
+		what = fmt.Sprintf("only node %v", farm.NewCPUSet(said...))
+	}
+	if len(lacking) > 0 {
+		where = ": " + strings.Join(lacking, "; ")
+	}
+	if len(v.req.Each) > 0 {
+		who := fmt.Sprintf("cell %d (%s)", cells[0], w.text())
+		if len(cells) > 1 {
+			who = fmt.Sprintf("cells %v (the first wants %s)", farm.NewCPUSet(cells...), w.text())
+		}
+		return fmt.Sprintf("%s can have %s%s", who, what, where)
+	}
+	return fmt.Sprintf("%d cells of %s want as many nodes, and %s can hold one%s", len(v.wants), w.text(), what, where)
+}
+
+func (w *want) text() string {
+	s := fmt.Sprintf("%s and %v", plural(w.vcpus(), "vCPU"), w.memory)
+	if in := pagesText(w.sizes); in != "" {
+		s += " in " + in
+	}
+	return s
 }
 
 func plural(n int, noun string) string {

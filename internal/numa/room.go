@@ -8,23 +8,28 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Reserve is what a host keeps for itself.
+// Reserve is what a host keeps for itself, and for VMs that share.
 type Reserve struct {
-	CPUs   farm.CPUSet // never given to a vCPU
-	Memory farm.Bytes  // ordinary memory of the whole host; each node keeps its part, in proportion to its size
+	CPUs   farm.CPUSet        // never given to a vCPU
+	Memory farm.Bytes         // ordinary memory of the whole host; each node keeps its part, in proportion to its size
+	Shared map[int]SharedRoom // by farm.Node.ID: what VMs share when there are none yet; no CPU of it is given to one VM alone
 }
 
 // NewRoom is what t has left beside reserve and the plans that run on it. It counts from the nodes' totals, for free memory as
 // the kernel reports it is full of page cache. Where plans take more than there is, as after a change of reserve, nothing is
-// left, and that is no error.
+// left, and that is no error. Memory of VMs that share is counted in Reserve.Shared alone: set aside with Reserve.Memory what is
+// real of it.
 func NewRoom(t farm.Topology, reserve Reserve, plans []farm.Plan) Room {
-	r := Room{Topology: t, Reserve: reserve, Free: t.Online.Minus(reserve.CPUs), Nodes: make(map[int]NodeRoom, len(t.Nodes))}
+	r := Room{Topology: t, Reserve: reserve, Free: t.Online.Minus(reserve.CPUs), Nodes: make(map[int]NodeRoom, len(t.Nodes)), index: newIndex(t)}
+	for _, s := range reserve.Shared {
+		r.Free = r.Free.Minus(s.CPUs)
+	}
 	var all farm.Bytes
 	for _, n := range t.Nodes {
 		all += ordinary(n)
 	}
 	for _, n := range t.Nodes {
-		room := NodeRoom{Memory: ordinary(n), Pages: make(map[farm.Bytes]int, len(n.Pages))}
+		room := NodeRoom{Memory: ordinary(n), Pages: make(map[farm.Bytes]int, len(n.Pages)), Shared: reserve.Shared[n.ID]}
 		for _, p := range n.Pages {
 			room.Pages[p.Size] = p.Total
 		}
@@ -32,9 +37,28 @@ func NewRoom(t farm.Topology, reserve Reserve, plans []farm.Plan) Room {
 		r.Nodes[n.ID] = room
 	}
 	for _, p := range plans {
-		r = r.without(p)
+		r.Free = r.Free.Minus(p.Held())
+		for _, c := range r.claims(p) {
+			r.take(c)
+		}
 	}
 	return r
+}
+
+// indexed is the index of the room's topology: the one it carries, or a new one for a room that was made by hand.
+func (r Room) indexed() *index {
+	if r.index != nil && r.index.is(r.Topology) {
+		return r.index
+	}
+	return newIndex(r.Topology)
+}
+
+// Equal tells whether two rooms of one host have the same left.
+func (r Room) Equal(o Room) bool {
+	return r.Free.Equal(o.Free) && maps.EqualFunc(r.Nodes, o.Nodes, func(a, b NodeRoom) bool {
+		return a.Memory == b.Memory && a.Base == b.Base && maps.Equal(a.Pages, b.Pages) && a.Shared.CPUs.Equal(b.Shared.CPUs) &&
+			a.Shared.VCPUs == b.Shared.VCPUs && a.Shared.Memory == b.Shared.Memory
+	})
 }
 
 // ordinary is a node's memory that is not set aside as huge pages.
@@ -66,10 +90,11 @@ func less(a, b farm.Bytes) farm.Bytes {
 	return a - b
 }
 
-// Take is the room that is left when p is placed. It fails, with farm.CodeNoRoom, where a CPU is held already or memory is
-// short, and with farm.CodeBadPlan for a node or CPU that the host does not have. The receiver stays as it was.
+// Take is the room that is left when p is placed. It fails, with farm.CodeNoRoom, where a CPU is held already or memory, pages or
+// the shared pool are short, and with farm.CodeBadPlan for a node or CPU that the host does not have. The receiver stays as it
+// was.
 func (r Room) Take(p farm.Plan) (Room, error) {
-	if held := p.CPUs().Minus(r.Free); !held.Empty() {
+	if held := p.Held().Minus(r.Free); !held.Empty() {
 		if unknown := held.Minus(r.Topology.Online); !unknown.Empty() {
 			return Room{}, badPlan("the plan uses CPUs %v, which this host does not have online", unknown)
 		}
@@ -80,18 +105,23 @@ func (r Room) Take(p farm.Plan) (Room, error) {
 			return Room{}, badPlan("the plan uses memory node %d, which this host does not have", c.Node)
 		}
 	}
-	for id, want := range claims(p) {
-		have := r.Nodes[id]
-		if want.Memory > have.Memory {
-			return Room{}, noRoom("node %d lacks %v of memory", id, want.Memory-have.Memory)
-		}
-		for size, n := range want.Pages {
-			if n > have.Pages[size] {
-				return Room{}, noRoom("node %d lacks %d pages of %v", id, n-have.Pages[size], size)
-			}
+	for id := range p.Floating.All() {
+		if id >= len(p.VCPUs) || !r.pooled(p.VCPUs[id]) {
+			return Room{}, badPlan("vCPU %d floats over CPUs that no node of this host shares", id)
 		}
 	}
-	return r.without(p), nil
+	claims := r.claims(p)
+	for _, c := range claims {
+		if err := r.short(c); err != nil {
+			return Room{}, err
+		}
+	}
+	out := r.clone()
+	out.Free = r.Free.Minus(p.Held())
+	for _, c := range claims {
+		out.take(c)
+	}
+	return out, nil
 }
 
 func noRoom(format string, args ...any) error {
@@ -105,63 +135,129 @@ func badPlan(format string, args ...any) error {
 // Give is the room when a plan that was taken has ended. The receiver stays as it was.
 func (r Room) Give(p farm.Plan) Room {
 	out := r.clone()
-	out.Free = r.Free.Or(p.CPUs().And(r.Topology.Online))
-	for id, c := range claims(p) {
-		room, ok := out.Nodes[id]
+	out.Free = r.Free.Or(p.Held().And(r.Topology.Online))
+	for _, c := range r.claims(p) {
+		room, ok := out.Nodes[c.node]
 		if !ok {
 			continue
 		}
-		room.Memory += c.Memory
-		for size, n := range c.Pages {
-			room.Pages[size] += n
+		room.Memory += c.memory
+		room.Shared.Memory += c.shared
+		room.Shared.VCPUs += c.vcpus
+		if c.pages > 0 {
+			if room.Pages == nil {
+				room.Pages = map[farm.Bytes]int{}
+			}
+			room.Pages[c.size] += c.pages
 		}
-		out.Nodes[id] = room
-	}
-	return out
-}
-
-func (r Room) without(p farm.Plan) Room {
-	out := r.clone()
-	out.Free = r.Free.Minus(p.CPUs())
-	for id, c := range claims(p) {
-		room, ok := out.Nodes[id]
-		if !ok {
-			continue
-		}
-		room.Memory = less(room.Memory, c.Memory)
-		for size, n := range c.Pages {
-			room.Pages[size] = max(room.Pages[size]-n, 0)
-		}
-		out.Nodes[id] = room
+		out.Nodes[c.node] = room
 	}
 	return out
 }
 
 func (r Room) clone() Room {
 	out := r
+	out.index = r.indexed()
 	out.Nodes = make(map[int]NodeRoom, len(r.Nodes))
 	for id, n := range r.Nodes {
-		pages := make(map[farm.Bytes]int, len(n.Pages))
-		maps.Copy(pages, n.Pages)
-		out.Nodes[id] = NodeRoom{Memory: n.Memory, Pages: pages}
+		n.Pages = maps.Clone(n.Pages)
+		out.Nodes[id] = n
 	}
 	return out
 }
 
-// claims is what a plan takes of each memory node.
-func claims(p farm.Plan) map[int]NodeRoom {
-	out := make(map[int]NodeRoom, len(p.Cells))
-	for _, c := range p.Cells {
-		room := out[c.Node]
-		if c.PageSize == 0 {
-			room.Memory += c.Memory
-		} else {
-			if room.Pages == nil {
-				room.Pages = map[farm.Bytes]int{}
+// claim is what a plan takes of one node, in one page size.
+type claim struct {
+	node           int // farm.Node.ID
+	memory, shared farm.Bytes
+	size           farm.Bytes // of pages
+	pages          int
+	vcpus          int // that float
+}
+
+// claims is what a plan takes of each node beside CPUs, each node and page size once.
+func (r Room) claims(p farm.Plan) []claim {
+	out := make([]claim, 0, len(p.Cells))
+	at := func(node int, size farm.Bytes) *claim {
+		for i := range out {
+			if out[i].node == node && out[i].size == size {
+				return &out[i]
 			}
-			room.Pages[c.PageSize] += int((c.Memory + c.PageSize - 1) / c.PageSize)
 		}
-		out[c.Node] = room
+		out = append(out, claim{node: node, size: size})
+		return &out[len(out)-1]
+	}
+	for _, c := range p.Cells {
+		to := at(c.Node, c.PageSize)
+		switch {
+		case c.PageSize != 0:
+			to.pages += int((c.Memory + c.PageSize - 1) / c.PageSize)
+		case c.VCPUs.Minus(p.Floating).Empty() && r.Nodes[c.Node].ownAccount():
+			to.shared += c.Memory
+		default:
+			to.memory += c.Memory
+		}
+	}
+	for id := range p.Floating.All() {
+		if id >= len(p.VCPUs) {
+			break
+		}
+		if node, ok := r.poolOf(p.VCPUs[id]); ok {
+			at(node, 0).vcpus++
+		}
 	}
 	return out
+}
+
+// ownAccount tells that the node counts memory of VMs without a vCPU of their own apart from other VMs'.
+func (n NodeRoom) ownAccount() bool { return !n.Shared.CPUs.Empty() }
+
+// pooled tells whether cpus are all of one node's shared pool.
+func (r Room) pooled(cpus farm.CPUSet) bool {
+	_, ok := r.poolOf(cpus)
+	return ok
+}
+
+// poolOf finds the node over whose shared CPUs a vCPU floats.
+func (r Room) poolOf(cpus farm.CPUSet) (node int, ok bool) {
+	if cpus.Empty() {
+		return 0, false
+	}
+	for _, n := range r.Topology.Nodes {
+		if cpus.Minus(r.Nodes[n.ID].Shared.CPUs).Empty() {
+			return n.ID, true
+		}
+	}
+	return 0, false
+}
+
+// short says what the node lacks for the claim.
+func (r Room) short(c claim) error {
+	have := r.Nodes[c.node]
+	switch {
+	case c.memory > have.Memory:
+		return noRoom("node %d lacks %v of memory", c.node, c.memory-have.Memory)
+	case c.shared > have.Shared.Memory:
+		return noRoom("node %d lacks %v of shared memory", c.node, c.shared-have.Shared.Memory)
+	case c.pages > have.Pages[c.size]:
+		return noRoom("node %d lacks %d pages of %v", c.node, c.pages-have.Pages[c.size], c.size)
+	case c.vcpus > have.Shared.VCPUs:
+		return noRoom("node %d lacks shared room for %d vCPUs", c.node, c.vcpus-have.Shared.VCPUs)
+	}
+	return nil
+}
+
+// take takes the claim, or what there is of it. It changes the room.
+func (r Room) take(c claim) {
+	room, ok := r.Nodes[c.node]
+	if !ok {
+		return
+	}
+	room.Memory = less(room.Memory, c.memory)
+	room.Shared.Memory = less(room.Shared.Memory, c.shared)
+	room.Shared.VCPUs = max(room.Shared.VCPUs-c.vcpus, 0)
+	if c.pages > 0 && room.Pages != nil {
+		room.Pages[c.size] = max(room.Pages[c.size]-c.pages, 0)
+	}
+	r.Nodes[c.node] = room
 }

@@ -1,326 +1,275 @@
 package numa
 
 import (
-	"cmp"
 	"slices"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
-// maxSubsets bounds how many sets of nodes an uneven split tries one by one; hosts with more get the greedy sets only.
-const maxSubsets = 4000
+// maxSets bounds how many sets of nodes, times the page sizes and the nodes for the emulator, an uneven split tries one by one.
+// Beyond it only the likeliest sets are tried, and a split may be missed.
+const maxSets = 4000
 
-// size is what one cell needs.
-type size struct{ vcpus, units int }
-
-// choice is a set of nodes and how good it is; lower is better.
-type choice struct {
-	nodes                  []int // into view.nodes
-	distance, spread, left int
-}
-
-func (c choice) better(o choice) bool {
-	return o.nodes == nil || cmp.Or(cmp.Compare(c.distance, o.distance), cmp.Compare(c.spread, o.spread),
-		cmp.Compare(c.left, o.left), slices.Compare(c.nodes, o.nodes)) < 0
-}
-
-// even splits over k nodes so that vCPUs differ by step at most, and memory by one unit. The cells are nested (a larger one has no
-// less of either), so each node is described by how many of the smallest it could hold any of, and a set of nodes fits when the
-// j-th weakest of it could hold j+1 of them.
-func (v *view) even(k, step int) (layout, bool) {
-	sizes := make([]size, k) // smallest first
-	for i := range sizes {
-		sizes[i] = size{vcpus: (v.req.VCPUs/step + i) / k * step, units: (v.units + i) / k}
-	}
-	rank := make([]int, len(v.nodes)) // how many of sizes fit
-	able := 0
-	for i, n := range v.nodes {
-		for rank[i] < k && n.threads >= sizes[rank[i]].vcpus && n.units >= sizes[rank[i]].units {
-			rank[i]++
+// split spreads the VM over as few nodes as will do: evenly in whole cores, or evenly in vCPUs, or as evenly as the room allows.
+func (v *view) split() (layout, bool) {
+	w := &v.wants[0]
+	pages := v.pages()
+	most := v.mostCells(pages)
+	for k := 2; k <= most; k++ {
+		if !v.enough(k, pages) {
+			continue
 		}
-		able += number(rank[i] > 0)
-	}
-	if able < k {
-		return nil, false
-	}
-	var best choice
-	for seed := range v.nodes {
-		if set := v.grow(seed, k, func(set []int) bool { return v.holds(set, rank, sizes) }); set != nil {
-			if c := v.rate(set); c.better(best) {
-				best = c
+		for _, size := range w.sizes {
+			if v.smt > 1 && w.threads != farm.IsolateCores && w.pinned%v.smt == 0 && w.pinned/v.smt >= k {
+				if l, ok := v.even(k, v.smt, size); ok && v.wholeCores(l) {
+					return l, true
+				}
+			}
+			if l, ok := v.even(k, 1, size); ok {
+				return l, true
 			}
 		}
+		if l, ok := v.uneven(k, pages); ok {
+			return l, true
+		}
 	}
-	if best.nodes == nil {
+	return nil, false
+}
+
+// pages is the page sizes that will do, each once; the memory of the whole need not be a multiple of each.
+func (v *view) pages() []farm.Bytes {
+	var out []farm.Bytes
+	for _, size := range v.req.pagesOf(0) {
+		if !slices.Contains(out, size) {
+			out = append(out, size)
+		}
+	}
+	return out
+}
+
+// capacity is how many vCPUs of the VM a node can take.
+func (v *view) capacity(node int, emulator bool) int {
+	w := &v.wants[0]
+	if w.pinned > 0 {
+		return v.pinnable(node, w.threads, emulator)
+	}
+	if emulator && v.pinnable(node, w.threads, true) < 0 {
+		return 0
+	}
+	return v.state[node].floats
+}
+
+// mostCells bounds into how many cells the VM could be cut: no more than nodes that can have any of it.
+func (v *view) mostCells(pages []farm.Bytes) int {
+	able := 0
+	for n := range v.nodes {
+		able += number(v.capacity(n, false) > 0 && v.mostMemory(n, pages) > 0)
+	}
+	return min(able, v.wants[0].vcpus())
+}
+
+// mostMemory is the most that a node's CPUs can get in one page size.
+func (v *view) mostMemory(node int, pages []farm.Bytes) farm.Bytes {
+	var most farm.Bytes
+	for _, size := range pages {
+		if s := v.source(node, size, v.wants[0].pinned == 0); s.node >= 0 && s.unit > 0 {
+			most = max(most, farm.Bytes(min(s.free, units(v.wants[0].memory, s.unit)))*s.unit)
+		}
+	}
+	return most
+}
+
+// enough tells whether the k roomiest nodes could do. It spares the search in most refusals.
+func (v *view) enough(k int, pages []farm.Bytes) bool {
+	threads, memory := make([]int, len(v.nodes)), make([]int, len(v.nodes))
+	for n := range v.nodes {
+		threads[n] = min(v.capacity(n, false), v.wants[0].vcpus())
+		memory[n] = int(v.mostMemory(n, pages) / fineUnit)
+	}
+	return largest(threads, k) >= v.wants[0].vcpus() && farm.Bytes(largest(memory, k)+k)*fineUnit >= v.wants[0].memory
+}
+
+// largest is the sum of the k largest; it sorts of.
+func largest(of []int, k int) int {
+	slices.Sort(of)
+	sum := 0
+	for _, n := range of[len(of)-k:] {
+		sum += n
+	}
+	return sum
+}
+
+// even splits over k nodes so that vCPUs differ by step at most, and memory by one unit. The smallest cell comes first, for it
+// may have the emulator's CPU beside it.
+func (v *view) even(k, step int, size farm.Bytes) (layout, bool) {
+	w := v.wants[0]
+	amount := size
+	if size == 0 {
+		amount = v.ordinaryUnit()
+	}
+	if amount == 0 || w.memory%amount != 0 || units(w.memory, amount) < k {
 		return nil, false
 	}
-	slices.SortStableFunc(best.nodes, func(a, b int) int { return cmp.Compare(rank[a], rank[b]) })
-	return v.cells(best.nodes, sizes), true
+	wants, lists := make([]want, k), make([][]farm.Bytes, k)
+	list := []farm.Bytes{size}
+	for i := range wants {
+		vcpus := (w.vcpus()/step + i) / k * step
+		wants[i] = want{pinned: vcpus, memory: farm.Bytes((units(w.memory, amount)+i)/k) * amount, threads: w.threads, pieces: 1}
+		if w.pinned == 0 {
+			wants[i].pinned, wants[i].floating = 0, vcpus
+		}
+		lists[i] = list
+	}
+	l, ok := v.match(wants, lists)
+	if !ok {
+		return nil, false
+	}
+	return v.ordered(l), true
 }
 
-// grow adds to seed the nearest nodes, fullest first, as long as ok, until there are k.
-func (v *view) grow(seed, k int, ok func(set []int) bool) []int {
-	order := make([]int, len(v.nodes))
-	for i := range order {
-		order[i] = i
+// ordinaryUnit is the unit of ordinary memory that all nodes can count in.
+func (v *view) ordinaryUnit() farm.Bytes {
+	u := v.grain
+	for i := range v.state {
+		u = max(u, v.state[i].room.Base)
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		if a == seed || b == seed {
-			return number(b == seed) - number(a == seed)
-		}
-		na, nb := v.nodes[a], v.nodes[b]
-		from := v.nodes[seed].index
-		return cmp.Or(cmp.Compare(v.distance(from, na.index), v.distance(from, nb.index)), cmp.Compare(na.threads, nb.threads))
-	})
-	set := make([]int, 0, k)
-	for _, i := range order {
-		if set = append(set, i); !ok(set) {
-			set = set[:len(set)-1]
-		}
-		if len(set) == 0 { // the seed itself is of no use
-			return nil
-		}
-		if len(set) == k {
-			slices.Sort(set)
-			return set
-		}
-	}
-	return nil
+	return u
 }
 
-// holds tells whether the nodes of set can each hold a different one of sizes. Nodes without memory may share a neighbour's;
-// then the neighbour is held to have enough only if it could give each of them the largest cell.
-func (v *view) holds(set, rank []int, sizes []size) bool {
-	ranks := make([]int, len(set))
-	for i, n := range set {
-		ranks[i] = rank[n]
-		sharing := 0
-		for _, m := range set {
-			sharing += number(v.nodes[m].memory == v.nodes[n].memory)
-		}
-		if sharing > 1 && sharing*sizes[len(sizes)-1].units > v.nodes[n].units {
-			return false
-		}
-	}
-	slices.Sort(ranks)
-	for i, r := range ranks {
-		if r < i+1 {
+// wholeCores tells whether all vCPUs get cores of their own.
+func (v *view) wholeCores(l layout) bool {
+	for i := range l {
+		if v.picker.pick(v, l[i].node, &l[i].want); v.picker.score.loose > 0 {
 			return false
 		}
 	}
 	return true
 }
 
-func (v *view) rate(set []int) choice {
-	c := choice{nodes: slices.Clone(set)}
-	for i, a := range set {
-		c.left += v.nodes[a].threads
-		for _, b := range set[:i] {
-			c.distance += v.distance(v.nodes[a].index, v.nodes[b].index)
-		}
-	}
-	return c
-}
-
-// cells gives the i-th size to the i-th node, and puts the cells in order of socket and node, as the guest will number them.
-func (v *view) cells(nodes []int, sizes []size) layout {
-	l := make(layout, len(nodes))
-	for i, n := range nodes {
-		l[i] = cell{node: &v.nodes[n], pick: v.nodes[n].pick(sizes[i].vcpus), units: sizes[i].units}
-	}
-	slices.SortFunc(l, func(a, b cell) int {
-		return cmp.Or(cmp.Compare(a.pick.cores[0].socket, b.pick.cores[0].socket), cmp.Compare(a.node.index, b.node.index))
-	})
-	return l
-}
-
 // uneven splits over k nodes as evenly as their room allows. It is what a caller gets whose batch system granted ten CPUs of one
-// node and six of the other.
-func (v *view) uneven(k int) (layout, bool) {
-	if !v.enough(k) {
-		return nil, false
-	}
-	var best choice
-	try := func(set []int) {
-		sizes := v.shares(set)
-		if sizes == nil {
+// node and six of the other. All cells take one page size where that can be.
+func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
+	var best layout
+	var bestRating rating
+	try := func(set []int, sizes []farm.Bytes) {
+		l := v.share(set, sizes)
+		if l == nil {
 			return
 		}
-		c := v.rate(set)
-		least, most := sizes[0].vcpus, sizes[0].vcpus
-		for _, s := range sizes {
-			least, most = min(least, s.vcpus), max(most, s.vcpus)
-		}
-		if c.spread = most - least; c.better(best) {
-			best = c
+		if r := v.rate(l); best == nil || r.compare(bestRating) < 0 {
+			best, bestRating = l, r
 		}
 	}
-	if subsets(len(v.nodes), k) <= maxSubsets {
-		eachSubset(len(v.nodes), k, try)
-	} else {
-		v.greedySets(k, try)
+	for _, size := range pages {
+		sizes := slices.Repeat([]farm.Bytes{size}, k)
+		v.eachSet(k, 1, func(set []int) { try(set, sizes) })
+		if best != nil {
+			return v.ordered(best), true
+		}
 	}
-	if best.nodes == nil {
+	if mixes := power(len(pages), k); len(pages) > 1 {
+		v.eachSet(k, mixes, func(set []int) {
+			eachMix(k, pages, min(mixes, maxSets), func(sizes []farm.Bytes) { try(set, sizes) })
+		})
+	}
+	if best == nil {
 		return nil, false
 	}
-	return v.cells(best.nodes, v.shares(best.nodes)), true
+	return v.ordered(best), true
 }
 
-// enough tells whether the k roomiest nodes could do. It spares the search in most refusals.
-func (v *view) enough(k int) bool {
-	var threads, units []int
-	for _, n := range v.nodes {
-		threads, units = append(threads, n.threads), append(units, n.units)
-	}
-	return most(threads, k) >= v.req.VCPUs && most(units, k) >= v.units
-}
-
-func most(of []int, k int) int {
-	slices.SortFunc(of, func(a, b int) int { return cmp.Compare(b, a) })
-	sum := 0
-	for _, n := range of[:k] {
-		sum += n
-	}
-	return sum
-}
-
-// greedySets tries the nodes with most threads, those with most memory, and each node with its nearest neighbours.
-func (v *view) greedySets(k int, try func(set []int)) {
-	for _, key := range []func(n nodeView) int{
-		func(n nodeView) int { return n.threads },
-		func(n nodeView) int { return n.units },
-		func(n nodeView) int { return min(n.threads*v.units, n.units*v.req.VCPUs) },
-	} {
-		order := make([]int, len(v.nodes))
-		for i := range order {
-			order[i] = i
-		}
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(key(v.nodes[b]), key(v.nodes[a])) })
-		set := order[:k]
-		slices.Sort(set)
-		try(set)
-	}
-	for seed := range v.nodes {
-		useful := func(set []int) bool { n := v.nodes[set[len(set)-1]]; return n.threads > 0 && n.units > 0 }
-		if set := v.grow(seed, k, useful); set != nil {
-			try(set)
-		}
-	}
-}
-
-// shares cuts the VM over the nodes of set, in whole cores where that can be, or gives nil where it does not fit.
-func (v *view) shares(set []int) []size {
-	threads, units, one := make([]int, len(set)), make([]int, len(set)), make([]int, len(set))
+// share cuts the VM over the nodes of set, in whole cores where that can be, or gives nil where it does not fit.
+func (v *view) share(set []int, sizes []farm.Bytes) layout {
+	from := make([]source, len(set))
 	for i, n := range set {
-		threads[i], units[i], one[i] = v.nodes[n].threads, v.nodes[n].units, 1
-		sharing := 0
-		for _, m := range set {
-			sharing += number(v.nodes[m].memory == v.nodes[n].memory)
+		if from[i] = v.source(n, sizes[i], v.wants[0].pinned == 0); from[i].node < 0 || from[i].unit == 0 || from[i].free == 0 {
+			return nil
 		}
-		units[i] /= sharing
 	}
-	vcpus := shareCores(v.req.VCPUs, v.smt, one, threads)
+	if !v.isolatesEmulator() {
+		return v.shareBeside(set, from, -1)
+	}
+	for carrier := range set {
+		if l := v.shareBeside(set, from, carrier); l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// shareBeside is share with the emulator's CPU on one node of set, or on none when carrier is below 0.
+func (v *view) shareBeside(set []int, from []source, carrier int) layout {
+	w, caps := &v.wants[0], make([]int, len(set))
+	ones := slices.Repeat([]int{1}, len(set))
+	for i, n := range set {
+		caps[i] = v.capacity(n, i == carrier)
+	}
+	vcpus := shareCores(w.vcpus(), v.smt, ones, caps)
 	if vcpus == nil {
-		vcpus = share(v.req.VCPUs, one, threads)
+		vcpus = share(w.vcpus(), ones, caps)
 	}
 	if vcpus == nil {
 		return nil
 	}
-	memory := share(v.units, vcpus, units)
+	memory := shareMemory(w.memory, vcpus, from)
 	if memory == nil {
 		return nil
 	}
-	sizes := make([]size, len(set))
-	for i := range sizes {
-		sizes[i] = size{vcpus: vcpus[i], units: memory[i]}
+	l := make(layout, len(set))
+	for i, n := range set {
+		part := want{pinned: vcpus[i], memory: memory[i], threads: w.threads, pieces: 1}
+		if w.pinned == 0 {
+			part.pinned, part.floating = 0, vcpus[i]
+		}
+		l[i] = cell{want: part, index: -1, node: n, from: from[i], emulator: i == carrier}
 	}
-	return sizes
+	return l
 }
 
-// shareCores is share in steps of smt vCPUs.
-func shareCores(total, smt int, weights, caps []int) []int {
-	if total%smt != 0 {
-		return nil
+// eachSet tries all sets of k nodes, or where they are too many for the cost of each, the likeliest.
+func (v *view) eachSet(k, cost int, try func(set []int)) {
+	if combinations(len(v.nodes), k)*cost <= maxSets {
+		eachCombination(len(v.nodes), k, try)
+		return
 	}
-	cores := slices.Clone(caps)
-	for i := range cores {
-		cores[i] /= smt
-	}
-	parts := share(total/smt, weights, cores)
-	for i := range parts {
-		parts[i] *= smt
-	}
-	return parts
+	v.likelySets(k, try)
 }
 
-// share cuts total into parts of at least one and at most caps, in proportion to weights as far as caps allow. It gives nil
-// where that cannot be.
-func share(total int, weights, caps []int) []int {
-	parts := make([]int, len(caps))
-	rest := total
-	for i, c := range caps {
-		if c < 1 {
-			return nil
-		}
-		parts[i] = 1
-		rest--
-	}
-	for rest > 0 {
-		weight, before := 0, rest
-		for i := range parts {
-			if parts[i] < caps[i] {
-				weight += weights[i]
-			}
-		}
-		if weight == 0 {
-			return nil
-		}
-		for i := range parts {
-			if parts[i] < caps[i] {
-				add := min(before/weight*weights[i]+before%weight*weights[i]/weight, caps[i]-parts[i])
-				parts[i], rest = parts[i]+add, rest-add
-			}
-		}
-		if rest == before { // all parts were rounded to nothing
-			i := 0
-			for parts[i] >= caps[i] {
-				i++
-			}
-			parts[i], rest = parts[i]+1, rest-1
+// likelySets tries the nodes with most threads, those with most memory, those with most of both, and each node with its nearest.
+func (v *view) likelySets(k int, try func(set []int)) {
+	pages := v.pages()
+	w := &v.wants[0]
+	threads, memory := make([]int, len(v.nodes)), make([]int, len(v.nodes))
+	var order []int
+	for n := range v.nodes {
+		threads[n] = v.capacity(n, false)
+		memory[n] = int(v.mostMemory(n, pages) / fineUnit)
+		if threads[n] > 0 && memory[n] > 0 {
+			order = append(order, n)
 		}
 	}
-	if rest < 0 {
-		return nil
+	if len(order) < k {
+		return
 	}
-	return parts
-}
-
-// subsets is n over k, or more than maxSubsets.
-func subsets(n, k int) int {
-	c := 1
-	for i := range min(k, n-k) {
-		if c = c * (n - i) / (i + 1); c > maxSubsets {
-			return c
-		}
-	}
-	return c
-}
-
-func eachSubset(n, k int, try func(set []int)) {
-	set := make([]int, k)
-	for i := range set {
-		set[i] = i
-	}
-	for {
+	wanted := int(w.memory/fineUnit) + 1
+	for _, key := range []func(n int) int{
+		func(n int) int { return threads[n] },
+		func(n int) int { return memory[n] },
+		func(n int) int { return min(threads[n]*(wanted/w.vcpus()+1), memory[n]) },
+	} {
+		slices.SortStableFunc(order, func(a, b int) int { return key(b) - key(a) })
+		set := slices.Clone(order[:k])
+		slices.Sort(set)
 		try(set)
-		i := k - 1
-		for i >= 0 && set[i] == n-k+i {
-			i--
+	}
+	for _, seed := range slices.Clone(order) {
+		set := make([]int, 0, k)
+		for _, n := range v.nodes[seed].near {
+			if threads[n] > 0 && memory[n] > 0 && len(set) < k {
+				set = append(set, n)
+			}
 		}
-		if i < 0 {
-			return
-		}
-		set[i]++
-		for j := i + 1; j < k; j++ {
-			set[j] = set[j-1] + 1
-		}
+		slices.Sort(set)
+		try(set)
 	}
 }

@@ -1,193 +1,182 @@
 package numa
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // view is what one request may use of a room, in the form that planning wants.
 type view struct {
-	room  Room
-	req   Request
-	unit  farm.Bytes // memory is counted in these
-	units int        // wanted
-	smt   int        // threads of the largest whole core; at least 1
-	nodes []nodeView // nodes with CPUs, in order of ID
+	*index
+	room   Room
+	req    *Request
+	wants  []want
+	usable farm.CPUSet // free, allowed, and not kept for the host
+	smt    int         // threads of the largest core
+	grain  farm.Bytes  // ordinary memory is cut in these, or in larger units that a node counts in
+	state  []nodeState // by node
+	lends  bool        // some node gives memory to the CPUs of another as well
+	picker picker
 }
 
-type nodeView struct {
-	index   int        // into Topology.Nodes
-	id      int        // farm.Node.ID
-	memory  int        // index of the node that gives the memory; -1 when there is none
-	units   int        // free there
-	threads int        // usable
-	cores   []coreView // with at least one usable thread; those of a group are adjacent
-	groups  []group
+// nodeState is what the request may use of one node.
+type nodeState struct {
+	room    NodeRoom
+	home    bool        // it has memory of its own
+	threads int         // usable
+	pool    farm.CPUSet // of the CPUs that VMs share, those that the request may float over
+	floats  int         // vCPUs that may float there
+	cores   coreCount   // counted only for thread policies that look at cores
 }
 
-type coreView struct {
-	threads []int // usable ones
-	whole   bool  // all of the core's online threads are usable
-	socket  int
-	cache   int // index into Topology.L3; -1 when unknown
+// coreCount is what the thread policies ask of a node's cores.
+type coreCount struct {
+	some, whole int // cores with a usable thread, and with nothing but usable threads
+	packed      int // vCPUs that fit with at least two on every core
 }
 
-// group is a run of cores that share a socket and a last-level cache.
-type group struct {
-	first, end int // into nodeView.cores
-	threads    int
-}
-
-func newView(room Room, req Request) *view {
-	v := &view{room: room, req: req, unit: req.unit(), smt: 1}
-	v.units = int(req.Memory / v.unit)
-	v.addCores(v.addNodes())
-	for i := range v.nodes {
-		n := &v.nodes[i]
-		n.group()
-		n.memory, n.units = v.memoryFor(n.index)
+func newView(room Room, req *Request, wants []want) *view {
+	v := &view{index: room.indexed(), room: room, req: req, wants: wants, smt: 1}
+	v.usable = room.Free.And(req.Allowed)
+	if !req.Service.Empty() {
+		v.usable = v.usable.Minus(req.Service)
 	}
+	v.grain = fineUnit
+	if len(req.Each) == 0 && req.Cells <= 1 && req.Memory%roundUnit == 0 {
+		v.grain = roundUnit
+	}
+	byCore := false
+	for _, w := range wants {
+		byCore = byCore || w.threads != farm.PreferSiblings
+	}
+	v.state = make([]nodeState, len(v.nodes))
+	most := 0
+	for i := range v.nodes {
+		n, s := &v.nodes[i], &v.state[i]
+		s.room = room.Nodes[n.id]
+		s.home = room.Topology.Nodes[i].Memory > 0 || s.room.Memory > 0 || len(s.room.Pages) > 0
+		s.threads = v.usable.Common(n.cpus)
+		if !s.room.Shared.CPUs.Empty() {
+			s.pool = s.room.Shared.CPUs.Minus(req.Service)
+			s.floats = min(s.pool.Len(), max(s.room.Shared.VCPUs, 0))
+		}
+		if byCore {
+			s.cores = v.count(n)
+		}
+		v.lends = v.lends || !s.home && (s.threads > 0 || s.floats > 0)
+		v.smt, most = max(v.smt, n.smt), max(most, len(n.cores))
+	}
+	v.picker = newPicker(most)
 	return v
 }
 
-// addNodes makes an entry for every node with CPUs, and gives where each is, by node ID. A core knows its node best: emulated
-// hosts list a CPU in several nodes, or in none.
-func (v *view) addNodes() map[int]int {
-	t := v.room.Topology
-	hasCPUs := make(map[int]bool, len(t.Nodes))
-	for _, c := range t.Cores {
-		hasCPUs[c.Node] = true
-	}
-	at := make(map[int]int, len(t.Nodes))
-	for i, n := range t.Nodes {
-		if hasCPUs[n.ID] {
-			at[n.ID] = len(v.nodes)
-			v.nodes = append(v.nodes, nodeView{index: i, id: n.ID})
+func (v *view) count(n *nodeIndex) coreCount {
+	var c coreCount
+	atLeast := make([]int, n.smt+1) // cores with that many usable threads or more
+	for _, core := range n.cores {
+		usable := v.usable.Common(core.cpus)
+		c.some += number(usable > 0)
+		c.whole += number(usable == len(core.threads))
+		for t := 2; t <= usable; t++ {
+			atLeast[t]++
 		}
 	}
-	return at
+	for t := 2; t <= n.smt; t++ {
+		c.packed = max(c.packed, t*atLeast[t])
+	}
+	return c
 }
 
-func (v *view) addCores(at map[int]int) {
-	t := v.room.Topology
-	usable, cache := v.usable(), cacheOf(t)
-	for _, c := range t.Cores {
-		i, ok := at[c.Node]
-		if !ok {
+// pinnable is how many vCPUs with this thread policy the node can take, beside the emulator's own CPU where it goes there too;
+// below 0 where not even that has room.
+func (v *view) pinnable(node int, policy farm.ThreadPolicy, emulator bool) int {
+	s := &v.state[node]
+	left := s.threads - number(emulator)
+	switch policy {
+	case farm.IsolateCores: // the emulator stays off the VM's cores, if need be on one that others use
+		return min(s.cores.whole, s.cores.some-number(emulator))
+	case farm.RequireSiblings:
+		return min(s.cores.packed, left)
+	}
+	return left
+}
+
+// source is where a cell's memory comes from.
+type source struct {
+	node int // position of the node that gives it; -1 when there is none
+	size farm.Bytes
+	// shared tells that it is ordinary memory of the account for VMs that float.
+	shared bool
+	unit   farm.Bytes // it is counted in these
+	free   int        // units
+}
+
+// source finds the memory of one page size for CPUs of node: the node's own, or that of the nearest which has any; of several as
+// near, of the one with most.
+func (v *view) source(node int, size farm.Bytes, floating bool) source {
+	if v.state[node].home {
+		return v.sourceAt(node, size, floating)
+	}
+	best := source{node: -1}
+	distance := v.nodes[node].distance
+	for _, i := range v.nodes[node].near {
+		if !v.state[i].home {
 			continue
 		}
-		core := coreView{socket: c.Socket, cache: -1}
-		for _, cpu := range c.Threads.List() {
-			if usable(cpu) {
-				core.threads = append(core.threads, cpu)
-			}
+		if best.node >= 0 && distance[i] > distance[best.node] {
+			break
 		}
-		if len(core.threads) == 0 {
-			continue
+		if s := v.sourceAt(i, size, floating); best.node < 0 || s.free > best.free {
+			best = s
 		}
-		core.whole = len(core.threads) == c.Threads.Len()
-		if first := core.threads[0]; first < len(cache) {
-			core.cache = cache[first] - 1
-		}
-		if core.whole {
-			v.smt = max(v.smt, len(core.threads))
-		}
-		n := &v.nodes[i]
-		n.cores = append(n.cores, core)
-		n.threads += len(core.threads)
 	}
+	return best
 }
 
-// usable tells which CPUs the request may have: free, allowed, and not kept for the host.
-func (v *view) usable() func(cpu int) bool {
-	var mark []bool
-	set := func(s farm.CPUSet, to bool) {
-		for _, cpu := range s.List() {
-			if cpu < len(mark) {
-				mark[cpu] = to
-			}
-		}
+func (v *view) sourceAt(node int, size farm.Bytes, floating bool) source {
+	room := &v.state[node].room
+	s := source{node: node, size: size, unit: size}
+	switch {
+	case size != 0:
+		s.free = max(room.Pages[size], 0)
+		return s
+	case floating && room.ownAccount():
+		s.shared = true
+		s.unit = max(v.grain, room.Base)
+		s.free = units(room.Shared.Memory, s.unit)
+	default:
+		s.unit = max(v.grain, room.Base)
+		s.free = units(room.Memory, s.unit)
 	}
-	free := v.room.Free.List()
-	if len(free) > 0 {
-		mark = make([]bool, free[len(free)-1]+1)
-	}
-	for _, cpu := range v.req.Allowed.List() {
-		if cpu < len(mark) {
-			mark[cpu] = v.room.Free.Has(cpu)
-		}
-	}
-	set(v.req.Service, false)
-	return func(cpu int) bool { return cpu < len(mark) && mark[cpu] }
+	return s
 }
 
-// cacheOf gives, by CPU, the index of its last-level cache plus one; 0 when unknown.
-func cacheOf(t farm.Topology) []int {
-	var of []int
-	for i, set := range t.L3 {
-		for _, cpu := range set.List() {
-			for cpu >= len(of) {
-				of = append(of, 0)
-			}
-			of[cpu] = i + 1
-		}
+// units is how often unit goes into memory, no more than any VM could want.
+func units(memory, unit farm.Bytes) int { return int(min(memory, maxMemory) / unit) }
+
+// fits is memoryFor where the cell's CPUs have room on the node too.
+func (v *view) fits(w *want, node int, sizes []farm.Bytes, emulator bool) (source, bool) {
+	s := &v.state[node]
+	if w.floating > s.floats || (w.pinned > 0 || emulator) && v.pinnable(node, w.threads, emulator) < w.pinned {
+		return source{}, false
 	}
-	return of
+	return v.memoryFor(w, node, sizes)
 }
 
-// group sorts the cores so that those of one socket and cache are adjacent, the ones with most threads first.
-func (n *nodeView) group() {
-	slices.SortStableFunc(n.cores, func(a, b coreView) int {
-		return cmp.Or(cmp.Compare(a.socket, b.socket), cmp.Compare(a.cache, b.cache),
-			cmp.Compare(len(b.threads), len(a.threads)), cmp.Compare(a.threads[0], b.threads[0]))
-	})
-	for i, c := range n.cores {
-		if i == 0 || c.socket != n.cores[i-1].socket || c.cache != n.cores[i-1].cache {
-			n.groups = append(n.groups, group{first: i})
-		}
-		g := &n.groups[len(n.groups)-1]
-		g.end = i + 1
-		g.threads += len(c.threads)
-	}
-}
-
-// memoryFor finds the node that gives memory to the CPUs of node i: itself, or the nearest that has any (of several as near, the
-// one with most free), and how many units are free there.
-func (v *view) memoryFor(i int) (node, units int) {
-	nodes := v.room.Topology.Nodes
-	if nodes[i].Memory > 0 {
-		return i, v.freeUnits(i)
-	}
-	node = -1
-	for j, n := range nodes {
-		if n.Memory == 0 {
-			continue
-		}
-		free := v.freeUnits(j)
-		if d := v.distance(i, j); node < 0 || d < v.distance(i, node) || d == v.distance(i, node) && free > units {
-			node, units = j, free
+// memoryFor finds memory for a cell on a node, in the first of sizes that has room.
+func (v *view) memoryFor(w *want, node int, sizes []farm.Bytes) (source, bool) {
+	for _, size := range sizes {
+		if from := v.source(node, size, w.pinned == 0); from.holds(w, 0) {
+			return from, true
 		}
 	}
-	return node, units
+	return source{}, false
 }
 
-func (v *view) freeUnits(i int) int {
-	r := v.room.Nodes[v.room.Topology.Nodes[i].ID]
-	if v.req.page() != 0 {
-		return max(r.Pages[v.req.page()], 0)
+// holds tells whether the cell's memory is there, beside units that are taken already.
+func (s source) holds(w *want, taken int) bool {
+	if s.node < 0 || s.unit == 0 || w.memory%s.unit != 0 {
+		return false
 	}
-	return int(r.Memory / v.unit)
-}
-
-// distance is the SLIT's, or Linux's defaults (LOCAL_DISTANCE 10, REMOTE_DISTANCE 20) where the host does not say.
-func (v *view) distance(i, j int) int {
-	if d := v.room.Topology.Distance; i < len(d) && j < len(d[i]) {
-		return d[i][j]
-	}
-	if i == j {
-		return 10
-	}
-	return 20
+	n := units(w.memory, s.unit)
+	return n <= s.free-taken && n >= w.pieces
 }

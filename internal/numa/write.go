@@ -1,0 +1,165 @@
+package numa
+
+import (
+	"slices"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// written is a plan being written out.
+type written struct {
+	farm.Plan
+	cpus []int       // by vCPU number: the thread it is pinned to, or -1 when it floats
+	own  farm.CPUSet // the emulator's own CPU
+}
+
+// write writes the layout out.
+func (v *view) write(l layout) farm.Plan {
+	w := &written{cpus: make([]int, v.req.VCPUs)}
+	w.Cells = make([]farm.Cell, 0, len(l))
+	next := 0
+	for i := range l {
+		given := CellRequest{VCPUs: farm.CPURange(next, next+l[i].want.vcpus())}
+		if l[i].index >= 0 {
+			given = v.req.Each[l[i].index]
+		} else if l[i].want.pinned == 0 {
+			given.Floating = given.VCPUs
+		}
+		next += l[i].want.vcpus()
+		v.pin(w, &l[i], given)
+		w.Floating = w.Floating.Or(given.Floating)
+		w.addCells(&l[i], given.VCPUs, v.room.Topology.Nodes[l[i].from.node].ID)
+	}
+	w.VCPUs = farm.EachCPU(w.cpus)
+	v.float(w, l)
+	switch {
+	case !w.own.Empty():
+		w.Emulator = w.own
+	case !v.req.Service.Empty():
+		w.Emulator = v.req.Service
+	default:
+		w.Emulator = w.CPUs()
+	}
+	w.IOThread = w.Emulator
+	w.Guest = v.guest(w.cpus)
+	return w.Plan
+}
+
+// pin gives a cell's pinned vCPUs their threads, and the emulator its own if it is to be beside them.
+func (v *view) pin(w *written, c *cell, given CellRequest) {
+	for id := range given.Floating.All() {
+		w.cpus[id] = -1
+	}
+	if c.want.pinned == 0 && !c.emulator {
+		return
+	}
+	v.picker.pick(v, c.node, &c.want)
+	cpus := v.picker.cpus()
+	for id := range given.VCPUs.All() {
+		if !given.Floating.Has(id) {
+			w.cpus[id], cpus = cpus[0], cpus[1:]
+		}
+	}
+	if c.want.threads == farm.IsolateCores {
+		w.Extra = w.Extra.Or(v.picker.idle())
+	}
+	if c.emulator {
+		cpu, held := v.picker.emulator(c.want.threads)
+		w.own, w.Extra = farm.NewCPUSet(cpu), w.Extra.Or(held)
+	}
+}
+
+// float lets the vCPUs that are not pinned have their nodes' pools.
+func (v *view) float(w *written, l layout) {
+	if w.Floating.Empty() {
+		return
+	}
+	first := 0
+	for _, c := range l {
+		ids := farm.CPURange(first, first+c.want.vcpus())
+		first += c.want.vcpus()
+		if c.index >= 0 {
+			ids = v.req.Each[c.index].VCPUs
+		}
+		for id := range ids.All() {
+			if w.Floating.Has(id) {
+				w.VCPUs[id] = v.state[c.node].pool
+			}
+		}
+	}
+}
+
+// addCells enters the cell, or one for each run of its vCPUs where the hypervisor wants that; node is the one with its memory.
+func (w *written) addCells(c *cell, vcpus farm.CPUSet, node int) {
+	if c.want.pieces == 1 {
+		w.Cells = append(w.Cells, farm.Cell{VCPUs: vcpus, Memory: c.want.memory, Node: node, PageSize: c.from.size})
+		return
+	}
+	parts := runs(vcpus)
+	weights, caps := make([]int, len(parts)), make([]int, len(parts))
+	step := c.from.unit
+	if c.want.memory%roundUnit == 0 && units(c.want.memory, roundUnit) >= len(parts) {
+		step = max(step, roundUnit)
+	}
+	for i, p := range parts {
+		weights[i], caps[i] = p.Len(), units(c.want.memory, step)
+	}
+	for i, n := range share(units(c.want.memory, step), weights, caps) {
+		w.Cells = append(w.Cells, farm.Cell{VCPUs: parts[i], Memory: farm.Bytes(n) * step, Node: node, PageSize: c.from.size})
+	}
+}
+
+// guest is the wanted topology, or the one that the pins make true: SMT only when every core is the VM's alone and all are
+// alike, several sockets only when each holds as many vCPUs in one run of numbers.
+func (v *view) guest(cpus []int) farm.GuestTopology {
+	if v.req.Guest != (farm.GuestTopology{}) {
+		return v.req.Guest
+	}
+	threads, sockets := v.guestThreads(cpus), v.guestSockets(cpus)
+	return farm.GuestTopology{Sockets: sockets, Cores: len(cpus) / sockets / threads, Threads: threads}
+}
+
+// guestThreads is the number of threads of a guest core: each run of so many vCPUs has all threads of one host core.
+func (v *view) guestThreads(cpus []int) int {
+	first := v.core(cpus[0])
+	if first == nil || len(cpus)%len(first.threads) != 0 {
+		return 1
+	}
+	threads := len(first.threads)
+	for i := 0; i < len(cpus); i += threads {
+		core := v.core(cpus[i])
+		if core == nil || len(core.threads) != threads {
+			return 1
+		}
+		for _, cpu := range cpus[i : i+threads] {
+			if v.core(cpu) != core {
+				return 1
+			}
+		}
+	}
+	return threads
+}
+
+// guestSockets is the number of guest sockets: equal runs of vCPUs, each on a host socket of its own.
+func (v *view) guestSockets(cpus []int) int {
+	var sockets, starts []int
+	for i, cpu := range cpus {
+		core := v.core(cpu)
+		switch {
+		case core == nil:
+			return 1
+		case i > 0 && core.socket == sockets[len(sockets)-1]:
+			continue
+		case slices.Contains(sockets, core.socket):
+			return 1
+		}
+		sockets, starts = append(sockets, core.socket), append(starts, i)
+	}
+	size := len(cpus) / len(sockets)
+	for i, start := range starts {
+		if start != i*size || len(cpus)%len(sockets) != 0 {
+			return 1
+		}
+	}
+	return len(sockets)
+}
