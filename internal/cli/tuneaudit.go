@@ -1,0 +1,240 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hostfacts"
+	"github.com/grange-project/grange/internal/tuning"
+	"github.com/grange-project/grange/internal/tuning/report"
+)
+
+// Exit statuses of `grange tune audit` where something at or above --fail-on was found: the worst decides. They are none of
+// exitFailed and exitUsage, so that a script can tell a badly tuned host from an audit that did not happen.
+const (
+	exitAdvice  = 3
+	exitWarning = 4
+	exitFault   = 5
+)
+
+var exitOf = map[tuning.Severity]int{tuning.Advice: exitAdvice, tuning.Warning: exitWarning, tuning.Fault: exitFault}
+
+// auditFlags are what `grange tune audit` is asked.
+type auditFlags struct {
+	from, profile, role, failOn, format, output string
+	only, skip                                  []string
+}
+
+var (
+	failOns = []string{"fault", "warning", "advice", "never"}
+	formats = []string{"table", "json", "sarif", "html"}
+	roles   = []string{string(tuning.Compute), string(tuning.Service), string(tuning.Guest)}
+)
+
+func (a *app) tuneAudit() *cobra.Command {
+	var f auditFlags
+	cmd := &cobra.Command{
+		Use: "audit", Short: "Judge how a host is set up for virtual machines, with the evidence for each finding", Args: cobra.NoArgs,
+		Long: "Judge how this host, or a recorded one, is set up for virtual machines. Nothing is changed. Every finding names what is, what is " +
+			"wanted, what it costs and who measured that. Costs are not additive and no sum is given.\n\n" +
+			"Exit status: 0 when nothing at or above --fail-on was found; otherwise by the worst finding 3 (advice), 4 (warning) or 5 (fault). " +
+			"1 and 2 mean that there was no audit.",
+		Example: "  grange tune audit\n  grange tune audit --from node17.tar --profile generic-service\n" +
+			"  grange tune audit --format html -o node17.html --fail-on never",
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.audit(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.from, "from", "", "a recorded host instead of this one: `FILE` or directory")
+	flags.StringVar(&f.profile, "profile", "", "what is wanted: `NAME` of a built-in profile or a TOML file (default: the one that fits the processor)")
+	flags.StringVar(&f.role, "role", "", "what the host is for: compute, service or guest (default: the profile's; guest in a VM that runs none itself, else compute)")
+	flags.StringSliceVar(&f.only, "rule", nil, "ask only this `RULE`; may be repeated")
+	flags.StringSliceVar(&f.skip, "skip", nil, "do not ask this `RULE`; may be repeated")
+	flags.StringVar(&f.failOn, "fail-on", "warning", "lowest severity that makes the exit status other than 0: fault, warning, advice or never")
+	flags.StringVar(&f.format, "format", "table", "table, json, sarif or html")
+	flags.StringVarP(&f.output, "output", "o", "", "write to `FILE`, and only the summary here")
+	complete(cmd, "rule", ruleIDs)
+	complete(cmd, "skip", ruleIDs)
+	complete(cmd, "profile", profileNames)
+	complete(cmd, "role", func() []string { return roles })
+	complete(cmd, "fail-on", func() []string { return failOns })
+	complete(cmd, "format", func() []string { return formats })
+	return cmd
+}
+
+// complete offers words for a flag. For a profile the shell offers files as well.
+func complete(cmd *cobra.Command, flag string, words func() []string) {
+	directive := cobra.ShellCompDirectiveNoFileComp
+	if flag == "profile" {
+		directive = cobra.ShellCompDirectiveDefault
+	}
+	err := cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return words(), directive
+	})
+	if err != nil {
+		panic(err) // a flag that the lines above did not define
+	}
+}
+
+func ruleIDs() []string {
+	var ids []string
+	for _, r := range tuning.Rules() {
+		ids = append(ids, r.ID+"\t"+r.Title)
+	}
+	return ids
+}
+
+func profileNames() []string {
+	var names []string
+	for _, p := range tuning.Profiles() {
+		names = append(names, p.Name+"\t"+p.Title)
+	}
+	return names
+}
+
+func (a *app) audit(ctx context.Context, f auditFlags) error {
+	if a.json {
+		f.format = "json"
+	}
+	for _, c := range []struct {
+		flag, value string
+		known       []string
+	}{{"role", f.role, append([]string{""}, roles...)}, {"fail-on", f.failOn, failOns}, {"format", f.format, formats}} {
+		if !slices.Contains(c.known, c.value) {
+			return usage("write "+strings.TrimPrefix(strings.Join(c.known, ", "), ", "), "--%s %q is none that there is", c.flag, c.value)
+		}
+	}
+	r, about, err := auditOf(ctx, f)
+	if err != nil {
+		return err
+	}
+	if err := a.writeAudit(f, r, about); err != nil {
+		return err
+	}
+	return auditStatus(r, f.failOn)
+}
+
+// auditOf reads the host and asks the rules.
+func auditOf(ctx context.Context, f auditFlags) (tuning.Report, report.About, error) {
+	h, source, err := readHost(ctx, f.from)
+	if err != nil {
+		return tuning.Report{}, report.About{}, err
+	}
+	p, role, err := wantedOf(h, f.profile, tuning.Role(f.role))
+	if err != nil {
+		return tuning.Report{}, report.About{}, err
+	}
+	r, err := tuning.Audit(h, p, role, tuning.Options{Only: f.only, Skip: f.skip})
+	return r, report.About{Source: source, Date: time.Now().UTC().Truncate(time.Second), Version: Version()}, err
+}
+
+// readHost reads the facts of this host, or of the recorded one that from names, and says which it is.
+func readHost(ctx context.Context, from string) (farm.Host, string, error) {
+	tree, err := hostTree(ctx, from)
+	if err != nil {
+		return farm.Host{}, "", err
+	}
+	defer tree.Close()
+	h, err := hostfacts.Read(tree)
+	return h, tree.Name, err
+}
+
+// wantedOf is the profile and the role for a host: those asked for, or what fits.
+func wantedOf(h farm.Host, profile string, role tuning.Role) (tuning.Profile, tuning.Role, error) {
+	if profile == "" {
+		if role == "" {
+			role = tuning.DefaultRole(h)
+		}
+		return tuning.Choose(h, role), role, nil
+	}
+	p, err := profileOf(profile)
+	if role == "" {
+		role = p.Role
+	}
+	return p, role, err
+}
+
+// maxProfile bounds a profile's file.
+const maxProfile = 1 << 20
+
+// profileOf is a built-in profile, or one in a file: a name with a slash or a dot is a file.
+func profileOf(name string) (tuning.Profile, error) {
+	if !strings.ContainsAny(name, "/.") {
+		p, _, err := tuning.ProfileByName(name)
+		return p, err
+	}
+	file, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return tuning.Profile{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProfile, Message: fmt.Sprintf("there is no file %s", name),
+			Hint: "`grange tune profiles` lists the built-in ones", Err: err}
+	}
+	if err != nil {
+		return tuning.Profile{}, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxProfile))
+	if err != nil {
+		return tuning.Profile{}, fmt.Errorf("read profile: %w", err)
+	}
+	return tuning.ParseProfile(text, name)
+}
+
+func (a *app) writeAudit(f auditFlags, r tuning.Report, about report.About) error {
+	if f.output == "" {
+		return auditTo(a.out, f.format, r, about, a.style())
+	}
+	var b bytes.Buffer // a full disk must not leave half a page beside a good exit status
+	if err := auditTo(&b, f.format, r, about, report.Style{}); err != nil {
+		return err
+	}
+	if err := os.WriteFile(f.output, b.Bytes(), 0o644); err != nil {
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "the report cannot be written", Hint: "name another file with -o", Err: err}
+	}
+	_, err := fmt.Fprintf(a.out, "%s: %s\n", f.output, report.Summary(r))
+	return err
+}
+
+func auditTo(w io.Writer, format string, r tuning.Report, about report.About, style report.Style) error {
+	switch format {
+	case "json":
+		return report.JSON(w, r, about)
+	case "sarif":
+		return report.SARIF(w, r, about)
+	case "html":
+		return report.HTML(w, r, about)
+	}
+	return report.Table(w, r, style)
+}
+
+// style is what standard output can show: colours on a terminal only, and never where the reader said not to (no-color.org).
+func (a *app) style() report.Style {
+	out, ok := a.out.(*os.File)
+	if !ok || !term.IsTerminal(int(out.Fd())) {
+		return report.Style{}
+	}
+	width, _, err := term.GetSize(int(out.Fd()))
+	if err != nil {
+		width = 0
+	}
+	return report.Style{Width: width, Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+}
+
+func auditStatus(r tuning.Report, failOn string) error {
+	for severity := tuning.Advice; severity <= tuning.Fault; severity++ {
+		if severity.String() == failOn && r.Worst() >= severity {
+			return exitError{exitOf[r.Worst()]}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/tuning"
+	"github.com/grange-project/grange/internal/tuning/report"
+)
+
+func (a *app) tuneRules() *cobra.Command {
+	return &cobra.Command{
+		Use: "rules", Short: "List the rules of the audit", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if !a.json {
+				return report.Rules(a.out, tuning.Rules(), a.style())
+			}
+			list := []report.Rule{}
+			for _, r := range tuning.Rules() {
+				list = append(list, report.RuleOf(r))
+			}
+			return a.printJSON(list)
+		},
+	}
+}
+
+func (a *app) tuneExplain() *cobra.Command {
+	return &cobra.Command{
+		Use: "explain RULE", Short: "Explain a rule: why, what it costs and who measured that, the fix and its danger, the way back",
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return ruleIDs(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			r, err := tuning.RuleByID(args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(report.RuleOf(r))
+			}
+			return report.Explain(a.out, r, a.style())
+		},
+	}
+}
+
+func (a *app) tuneProfiles() *cobra.Command {
+	return &cobra.Command{
+		Use: "profiles [NAME]", Short: "List the built-in profiles, or print one as TOML to edit", Args: cobra.MaximumNArgs(1),
+		Long:    "List the built-in profiles, or print one as TOML. Edited and saved to a file, it is given to --profile.",
+		Example: "  grange tune profiles generic-compute >site.toml\n  grange tune audit --profile ./site.toml",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return profileNames(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return a.showProfile(args[0])
+			}
+			if !a.json {
+				return report.Profiles(a.out, tuning.Profiles())
+			}
+			list := []report.Profile{}
+			for _, p := range tuning.Profiles() {
+				list = append(list, report.ProfileOf(p))
+			}
+			return a.printJSON(list)
+		},
+	}
+}
+
+func (a *app) showProfile(name string) error {
+	p, text, err := tuning.ProfileByName(name)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(report.ProfileOf(p))
+	}
+	_, err = fmt.Fprint(a.out, text)
+	return err
+}
