@@ -54,6 +54,7 @@ type DomainDisk struct {
 	Device                                        string // "disk", "cdrom"
 	ReadOnly                                      bool
 	Queues, IOThread                              int
+	Size                                          Bytes // that the guest sees, of a qcow2 image; 0 when not known
 	Cluster                                       Bytes // of a qcow2 image; 0 when not known
 	ExtendedL2                                    bool  // qcow2 sub-clusters
 	Backing                                       bool  // the image has a backing file

@@ -24,6 +24,7 @@ type Host struct {
 	// Vulnerabilities is what the kernel does about each ("l1tf": "Mitigation: PTE Inversion; VMX: SMT vulnerable").
 	Vulnerabilities map[string]string
 	SMT             string // "on", "off", "forceoff", "notsupported"
+	Present         CPUSet // CPUs that there are, online or not
 	Isolated        CPUSet // isolcpus
 	NoHzFull        CPUSet
 	Partitions      []Partition // cgroup cpuset partitions

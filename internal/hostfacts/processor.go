@@ -27,6 +27,7 @@ func (r *reader) processors(h *farm.Host) {
 			h.Vulnerabilities[name] = text
 		}
 	}
+	h.Present, _ = r.List(cpuDir + "/present")
 	var told bool
 	if h.Isolated, told = r.List(cpuDir + "/isolated"); !told {
 		h.Isolated = fromCommand(h.Kernel.Command, "isolcpus")

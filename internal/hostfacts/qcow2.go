@@ -29,6 +29,7 @@ func (r *reader) image(d *farm.DomainDisk) {
 		return
 	}
 	d.Cluster = 1 << bits
+	d.Size = farm.Bytes(binary.BigEndian.Uint64(b[24:]))
 	d.Backing = d.Backing || binary.BigEndian.Uint64(b[8:]) != 0
 	d.ExtendedL2 = version >= 3 && len(b) >= 80 && binary.BigEndian.Uint64(b[72:])&(1<<4) != 0
 }
