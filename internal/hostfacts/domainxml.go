@@ -58,6 +58,7 @@ type domainXML struct {
 			NodeSet string `xml:"nodeset,attr"`
 		} `xml:"memory"`
 		Node []struct {
+			Cell    string `xml:"cellid,attr"`
 			Mode    string `xml:"mode,attr"`
 			NodeSet string `xml:"nodeset,attr"`
 		} `xml:"memnode"`
@@ -205,8 +206,13 @@ func (x *domainXML) pins(d *farm.Domain, c *converter) {
 	}
 }
 
-// memory fills in binding and backing. Guest cells that are bound one by one count together.
+// memory fills in binding and backing. Guest cells that are bound one by one count together for the whole VM.
 func (x *domainXML) memory(d *farm.Domain, c *converter) {
+	for _, m := range x.NUMATune.Node {
+		if id := c.number(m.Cell); id < len(d.Cells) {
+			d.Cells[id].Nodes = c.set(m.NodeSet)
+		}
+	}
 	if m := x.NUMATune.Memory; m != nil {
 		d.MemoryMode, d.MemoryNodes = m.Mode, c.set(m.NodeSet)
 		if d.MemoryMode == "" {

@@ -77,7 +77,7 @@ func (r *reader) swaps() []farm.Swap {
 			r.Fail("proc/swaps", "%q is not a swap device", hosttree.Cut(line))
 			return nil
 		}
-		out = append(out, farm.Swap{Path: unescape(fields[0]), Size: farm.Bytes(size) * farm.KiB, Used: farm.Bytes(used) * farm.KiB})
+		out = append(out, farm.Swap{Path: hosttree.Unescape(fields[0]), Size: farm.Bytes(size) * farm.KiB, Used: farm.Bytes(used) * farm.KiB})
 	}
 	return out
 }

@@ -12,6 +12,32 @@ import (
 	"github.com/grange-project/grange/internal/hosttree"
 )
 
+// HiddenDomains finds the domains of processes that no known domain names, where each process itself sees them: a libvirt in a mount
+// namespace of its own keeps its files away from the host's. It takes a live host.
+func HiddenDomains(fsys fs.FS, known []farm.Domain, procs []farm.Process) []farm.Domain {
+	seen := map[string]bool{"": true}
+	for _, d := range known {
+		seen[d.UUID] = true
+	}
+	var out []farm.Domain
+	for _, p := range procs {
+		file := fmt.Sprintf("proc/%d/root/run/libvirt/qemu/%s.xml", p.PID, p.Name)
+		if seen[p.UUID] || strings.Contains(p.Name, "/") || !fs.ValidPath(file) {
+			continue
+		}
+		text, err := readSome(fsys, file, hosttree.MaxLarge)
+		if err != nil {
+			continue
+		}
+		// Whoever started the process chose what it sees: only the domain that it runs counts.
+		if d, err := parseDomain(text); err == nil && d.UUID == p.UUID {
+			d.Path = file
+			seen[d.UUID], out = true, append(out, d)
+		}
+	}
+	return out
+}
+
 // Plans reads the plans of our VMs, by their UUIDs: their agent keeps each in the metadata of its domain. Plans that cannot be read
 // are left out, and unread says which and why; their VMs can be judged by libvirt's word alone.
 func Plans(fsys fs.FS, domains []farm.Domain) (plans map[string]farm.Plan, unread []string) {

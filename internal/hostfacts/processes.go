@@ -94,7 +94,12 @@ var qemuTools = []string{"qemu-img", "qemu-io", "qemu-nbd", "qemu-ga", "qemu-sto
 // parseCommand reads the name, UUID and vCPUs of the VM that a command line starts; ok is false when it starts none: other
 // programs, and QEMU's tools, which have no machine.
 func parseCommand(cmdline []byte) (p farm.Process, ok bool) {
-	args := strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
+	const end = "\x00"
+	text := string(cmdline)
+	if !strings.Contains(text, end) {
+		text = strings.ReplaceAll(text, "\n", end) // a recording that is text
+	}
+	args := strings.Split(strings.TrimRight(text, end), end)
 	if base := path.Base(args[0]); !strings.Contains(base, "qemu") || slices.Contains(qemuTools, base) {
 		return p, false
 	}

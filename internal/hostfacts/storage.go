@@ -50,7 +50,7 @@ func (r *reader) mounts() []farm.Mount {
 			r.Fail(path, "has more than %d mounts", maxMounts)
 			return nil
 		}
-		m := farm.Mount{Source: unescape(fields[0]), Path: unescape(fields[1]), Type: fields[2], Options: strings.Split(fields[3], ",")}
+		m := farm.Mount{Source: hosttree.Unescape(fields[0]), Path: hosttree.Unescape(fields[1]), Type: fields[2], Options: strings.Split(fields[3], ",")}
 		size := sizes[m.Path]
 		m.Size, m.Free = farm.Bytes(size.Size), farm.Bytes(min(size.Free, size.Size))
 		out = append(out, m)
@@ -77,22 +77,6 @@ func (r *reader) json(path string, into any) {
 	if err := json.Unmarshal([]byte(text), into); err != nil {
 		r.Fail(path, "is not what a recording has there: %v", err)
 	}
-}
-
-// unescape undoes \040 and its like, by which the kernel writes blanks in paths.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // coreLimit is the soft limit on core files of new sessions: that of PAM, else that of systemd, else that of the first process.
