@@ -1,0 +1,292 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// programTime is the longest that a program of the host may take. Stopping a service may wait 90 s for its processes.
+const programTime = 3 * time.Minute
+
+// run starts a program of the host and returns what it printed.
+type run func(ctx context.Context, program string, args ...string) (string, error)
+
+// live is the host that we run on.
+type live struct {
+	root *os.Root
+	run  run
+}
+
+// Live is the host that we run on.
+func Live() (System, error) {
+	root, err := os.OpenRoot("/")
+	if err != nil {
+		return nil, fmt.Errorf("open /: %w", err)
+	}
+	return &live{root, runProgram}, nil
+}
+
+func (l *live) Root() *os.Root                 { return l.root }
+func (l *live) Live() bool                     { return true }
+func (l *live) Owner() int                     { return 0 }
+func (l *live) Group() int                     { return 0 }
+func (l *live) Touches(Step) ([]string, error) { return nil, nil }
+
+// Write hands the kernel the whole value in one call, as its files want it.
+func (l *live) Write(_ context.Context, path, value string) error {
+	f, err := l.root.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("open /%s: %w", path, err)
+	}
+	_, err = f.WriteString(value)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %q to /%s: %w", value, path, err)
+	}
+	return nil
+}
+
+// Unmerge lets a child write, for the kernel takes all pages apart inside of that one call and listens to nothing but a signal to
+// the caller: whoever writes another value meanwhile waits for its end. A killed writer leaves KSM stopped, the rest merged.
+func (l *live) Unmerge(ctx context.Context) error {
+	runtime.LockOSThread() // Pdeathsig is about the thread
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", "echo 2 >/"+ksmRun)
+	cmd.Env = []string{}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	err := cmd.Run()
+	if stop := l.Write(context.WithoutCancel(ctx), ksmRun, "0"); stop != nil {
+		return stop
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("write 2 to /%s: %w", ksmRun, err)
+	}
+	return nil
+}
+
+func (l *live) systemd() bool {
+	_, err := l.root.Stat("run/systemd/system")
+	return err == nil
+}
+
+func (l *live) Service(ctx context.Context, unit string) (Service, error) {
+	if !l.systemd() {
+		running, err := processes(l.root, unit)
+		return Service{Active: len(running) > 0}, err
+	}
+	text, err := l.run(ctx, "systemctl", "show", "--property=LoadState,ActiveState,UnitFileState", "--", unit+".service")
+	if err != nil {
+		return Service{}, err
+	}
+	of := map[string]string{}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		of[name] = value
+	}
+	s := Service{Managed: of["LoadState"] != "not-found", Enabled: of["UnitFileState"],
+		Active: slices.Contains([]string{"active", "activating", "reloading"}, of["ActiveState"])}
+	if !s.Active {
+		running, err := processes(l.root, unit)
+		if err != nil {
+			return Service{}, err
+		}
+		if len(running) > 0 { // started by hand: no unit to stop
+			s.Managed, s.Active = false, true
+		}
+	}
+	return s, nil
+}
+
+func (l *live) SetService(ctx context.Context, unit string, want Service) error {
+	now, err := l.Service(ctx, unit)
+	if err != nil {
+		return err
+	}
+	var steps [][]string
+	if wanted, is := strings.HasPrefix(want.Enabled, "enabled"), strings.HasPrefix(now.Enabled, "enabled"); wanted != is {
+		verb := map[bool]string{true: "enable", false: "disable"}[wanted]
+		steps = append(steps, []string{verb, "--", unit + ".service"})
+		if want.Enabled == "enabled-runtime" || now.Enabled == "enabled-runtime" {
+			steps[0] = []string{verb, "--runtime", "--", unit + ".service"}
+		}
+	}
+	if want.Active != now.Active {
+		verb := map[bool]string{true: "start", false: "stop"}[want.Active]
+		steps = append(steps, []string{verb, "--", unit + ".service"})
+	}
+	for _, args := range steps {
+		if _, err := l.run(ctx, "systemctl", args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Load goes round at most three times: a load from the files of modprobe.d, then one that names what came out different.
+func (l *live) Load(ctx context.Context, want []Module) error {
+	explicit := map[string]map[string]string{}
+	for range 3 {
+		unlike, reload, err := l.unlike(want, explicit)
+		if err != nil {
+			return err
+		}
+		if len(unlike) == 0 {
+			return nil
+		}
+		if reload {
+			err = l.reload(ctx, want, explicit)
+		} else {
+			err = l.writeParams(ctx, unlike)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	unlike, _, err := l.unlike(want, explicit)
+	if err != nil || len(unlike) == 0 {
+		return err
+	}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken, Message: fmt.Sprintf("%s is not what was asked for after loading the modules anew", unlike[0].String()),
+		Hint: "see dmesg; the processor or the kernel may not have it"}
+}
+
+// param is a module's parameter that is not as wanted.
+type param struct{ module, name, want string }
+
+func (p param) String() string { return "parameter " + p.name + " of module " + p.module }
+
+func (p param) path() string { return "sys/module/" + p.module + "/parameters/" + p.name }
+
+// unlike compares modules with what is wanted. What can only be given at load asks for a reload, and is added to explicit.
+func (l *live) unlike(want []Module, explicit map[string]map[string]string) (out []param, reload bool, err error) {
+	for _, m := range want {
+		now, err := moduleParams(l.root, m.Name)
+		if err != nil {
+			return nil, false, err
+		}
+		if now == nil {
+			out, reload = append(out, param{module: m.Name}), true
+			continue
+		}
+		for _, name := range sortedKeys(m.Params) {
+			if sameValue(now[name], m.Params[name]) {
+				continue
+			}
+			p := param{m.Name, name, m.Params[name]}
+			out = append(out, p)
+			if info, err := l.root.Stat(p.path()); err == nil && info.Mode()&0o200 == 0 {
+				reload = true
+				if explicit[m.Name] == nil {
+					explicit[m.Name] = map[string]string{}
+				}
+				explicit[m.Name][name] = p.want
+			}
+		}
+	}
+	return out, reload, nil
+}
+
+func (l *live) writeParams(ctx context.Context, list []param) error {
+	for _, p := range list {
+		if err := l.Write(ctx, p.path(), p.want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reload takes out the modules from the first that has to change on, the last loaded first, and loads all that are missing.
+func (l *live) reload(ctx context.Context, want []Module, explicit map[string]map[string]string) error {
+	first := slices.IndexFunc(want, func(m Module) bool { return len(explicit[m.Name]) > 0 || !l.loaded(m.Name) })
+	for _, m := range slices.Backward(want[first:]) {
+		if !l.loaded(m.Name) {
+			continue // modprobe takes along what nobody else needs
+		}
+		if _, err := l.run(ctx, "modprobe", "-r", "--", m.Name); err != nil {
+			return err
+		}
+	}
+	for _, m := range want {
+		if l.loaded(m.Name) {
+			continue
+		}
+		args := []string{"--", m.Name}
+		for _, name := range sortedKeys(explicit[m.Name]) {
+			args = append(args, name+"="+explicit[m.Name][name])
+		}
+		if _, err := l.run(ctx, "modprobe", args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *live) loaded(module string) bool {
+	_, err := l.root.Stat("sys/module/" + module)
+	return err == nil
+}
+
+func (l *live) UpdateBoot(ctx context.Context) error {
+	programs := [][]string{{"update-grub"}, {"grub2-mkconfig", "-o", "/boot/grub2/grub.cfg"}, {"grub-mkconfig", "-o", "/boot/grub/grub.cfg"}}
+	if _, err := l.root.Stat(grubFile); missing(err) {
+		programs = [][]string{{"kernel-install", "add-all"}}
+	}
+	for _, p := range programs {
+		if _, err := findProgram(p[0]); err == nil {
+			_, err := l.run(ctx, p[0], p[1:]...)
+			return err
+		}
+	}
+	return nil // entries of the Boot Loader Specification are edited in place
+}
+
+// findProgram looks where system programs are, whatever the caller's path says.
+func findProgram(name string) (string, error) {
+	for _, dir := range []string{"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"} {
+		if info, err := os.Stat(dir + name); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return dir + name, nil
+		}
+	}
+	return "", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed, Message: "this host has no program " + name, Hint: "install it, or make the change by hand"}
+}
+
+func runProgram(ctx context.Context, program string, args ...string) (string, error) {
+	file, err := findProgram(program)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, programTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, file, args...)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "SYSTEMD_PAGER=", "SYSTEMD_COLORS=0"}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ctrl-C is for us: what has begun ends in order
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed,
+			Message: fmt.Sprintf("%s %s: %s", program, strings.Join(args, " "), lastLine(out)), Hint: "run it by hand to see more", Err: err}
+	}
+	return string(out), nil
+}
+
+func lastLine(out []byte) string {
+	text := strings.TrimSpace(string(out))
+	text = text[strings.LastIndexByte(text, '\n')+1:]
+	if len(text) > 300 {
+		text = text[:300]
+	}
+	return text
+}

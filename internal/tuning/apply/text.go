@@ -1,0 +1,73 @@
+package apply
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/tuning"
+)
+
+// Text shows a plan to a person: each finding with what mends it, then all steps in order, files as diffs. Rules tell of dangers.
+func (p Plan) Text(rules []tuning.Rule) string {
+	var b strings.Builder
+	for _, w := range p.Wants {
+		w.text(&b, rules)
+	}
+	if len(p.Steps) == 0 {
+		b.WriteString("nothing to change\n")
+		return b.String()
+	}
+	fmt.Fprintf(&b, "%d steps, in this order:\n", len(p.Steps))
+	for i, s := range p.Steps {
+		fmt.Fprintf(&b, "%4d  %s%s\n", i+1, s, s.notes())
+		for line := range strings.Lines(s.Diff()) {
+			b.WriteString("      " + line)
+		}
+	}
+	return b.String()
+}
+
+func (w Want) text(b *strings.Builder, rules []tuning.Rule) {
+	fmt.Fprintf(b, "%s, %s, %s: wanted %s, found %s\n", w.Rule, w.Severity, w.Where, w.Wanted, w.Got)
+	if i := slices.IndexFunc(rules, func(r tuning.Rule) bool { return r.ID == w.Rule }); i >= 0 && rules[i].Danger != "" && len(w.Steps) > 0 {
+		fmt.Fprintf(b, "  danger   %s\n", rules[i].Danger)
+	}
+	if len(w.Steps) > 0 {
+		fmt.Fprintf(b, "  steps    %s\n", numbers(w.Steps))
+	}
+	for _, m := range w.Manual {
+		fmt.Fprintf(b, "  by hand  %s\n", m)
+	}
+	b.WriteString("\n")
+}
+
+// notes says what a step waits for.
+func (s Step) notes() string {
+	var out string
+	if s.NoVMs {
+		out += "  [no VMs]"
+	}
+	if s.Reboot {
+		out += "  [from the next boot on]"
+	}
+	return out
+}
+
+// numbers writes indices as people count: "1-3, 7".
+func numbers(list []int) string {
+	var out []string
+	for i := 0; i < len(list); {
+		j := i
+		for j+1 < len(list) && list[j+1] == list[j]+1 {
+			j++
+		}
+		if i == j {
+			out = append(out, fmt.Sprint(list[i]+1))
+		} else {
+			out = append(out, fmt.Sprintf("%d-%d", list[i]+1, list[j]+1))
+		}
+		i = j + 1
+	}
+	return strings.Join(out, ", ")
+}
