@@ -36,7 +36,7 @@ func (h *host) binding(m *machine) []Problem {
 	}
 	if want := farm.NewCPUSet(nodes...); !m.proc.Bound.Equal(want) {
 		return []Problem{{Kind: Differs, Severity: tuning.Warning, VM: m.name, Source: locality, Fix: "end the VM; its job can run again",
-			Message: fmt.Sprintf("memory is bound to nodes %s, planned on %s", list(m.proc.Bound), list(want))}}
+			Message: fmt.Sprintf("memory is bound to %s, planned on %s", counted(m.proc.Bound, "node"), counted(want, "node"))}}
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func (h *host) remote(m *machine) []Problem {
 		return nil
 	}
 	return []Problem{{Kind: RemoteMem, Severity: tuning.Warning, VM: m.name, CPUs: m.allowed(), Source: locality,
-		Message: fmt.Sprintf("its vCPUs run on nodes %s, and %v of its %v lie elsewhere: %s", local, far, all, where[len(", "):]),
+		Message: fmt.Sprintf("its vCPUs run on %s, and %v of its %v lie elsewhere: %s", counted(local, "node"), far, all, where[len(", "):]),
 		Fix:     "bind memory to the vCPUs' nodes (numatune, mode strict) and start the VM anew, or move the pages: migratepages PID FROM TO"}}
 }
 
@@ -135,11 +135,11 @@ func (h *host) cellsApart(m *machine) []Problem {
 		for _, v := range m.vcpus {
 			allowed := v.thread.Allowed
 			if away := allowed.Minus(local); c.vcpus.Has(v.thread.VCPU) && !local.Empty() && !away.Empty() && !allowed.Equal(h.Topology.Online) {
-				g.add(v, away, fmt.Sprintf("%s may run on CPUs %s", v.label, list(away)))
+				g.add(v, away, fmt.Sprintf("%s may run on %s", v.label, cpus(away)))
 			}
 		}
 		for _, p := range g.problem(CellApart, tuning.Warning, m, locality, "pin the cell's vCPUs to the CPUs of its memory's node") {
-			p.Message = fmt.Sprintf("guest cell %d has its memory on node %s, and %s", i, c.nodes, p.Message)
+			p.Message = fmt.Sprintf("guest cell %d has its memory on %s, and %s", i, counted(c.nodes, "node"), p.Message)
 			out = append(out, p)
 		}
 	}

@@ -119,10 +119,7 @@ func merge(found []crowd) []crowd {
 func (h *host) crowdProblem(c crowd, pool farm.CPUSet, all []vcpu) Problem {
 	p := Problem{Kind: Crowded, Severity: tuning.Warning, VM: c.names[0], Others: c.names[1:], CPUs: c.cpus, Source: doublePinning,
 		Fix: "pin each vCPU to a CPU of its own, or take the pins off"}
-	p.Message = fmt.Sprintf("%d vCPUs have only CPUs %s to run on", c.vcpus, c.cpus)
-	if len(p.Others) > 0 {
-		p.Message += ", together with VM " + strings.Join(p.Others, ", ")
-	}
+	p.Message = fmt.Sprintf("%d vCPUs of %s have only %s to run on", c.vcpus, strings.Join(c.names, " and "), cpus(c.cpus))
 	outside, used := 0, farm.CPUSet{}
 	for _, v := range all {
 		set := v.thread.Allowed.And(h.Topology.Online)
@@ -139,7 +136,7 @@ func (h *host) crowdProblem(c crowd, pool farm.CPUSet, all []vcpu) Problem {
 	}
 	p.Severity = tuning.Fault
 	if free := pool.Minus(c.cpus).Minus(used); free.Len() >= idle {
-		p.Message += fmt.Sprintf(", while CPUs %s have no vCPU at all", free)
+		p.Message += fmt.Sprintf(", while %s idle", cpus(free))
 	} else {
 		p.Message += fmt.Sprintf(", while at least %d others idle", idle)
 	}
@@ -151,11 +148,11 @@ func (h *host) crowdProblem(c crowd, pool farm.CPUSet, all []vcpu) Problem {
 func (h *host) intruders() []Problem {
 	var out []Problem
 	for _, m := range h.machines {
-		var who []string
-		var threads farm.CPUSet
+		who, threads := 0, farm.CPUSet{}
 		for _, v := range m.vcpus {
 			if on := h.othersAlone(v.thread.Allowed, m); v.thread.Allowed.Len() > 1 && !on.Empty() {
-				who, threads = append(who, v.label), threads.Or(on)
+				who++
+				threads = threads.Or(on)
 			}
 		}
 		emulator := h.othersAlone(m.emulatorAllowed(), m)
@@ -164,8 +161,8 @@ func (h *host) intruders() []Problem {
 		}
 		const neighbourFix = "pin this VM, or give all VMs that are not pinned a pool of CPUs of their own"
 		switch {
-		case len(who) > 0:
-			out = append(out, h.intrusion(m, Neighbour, some(who), threads.Or(emulator), pinning, neighbourFix))
+		case who > 0:
+			out = append(out, h.intrusion(m, Neighbour, fmt.Sprintf("%d of its %d vCPUs", who, len(m.vcpus)), threads.Or(emulator), pinning, neighbourFix))
 		case !emulator.Empty():
 			out = append(out, h.intrusion(m, Emulator, "threads of QEMU itself", emulator, emulation, "pin them to CPUs kept for the host: virsh emulatorpin, virsh iothreadpin"))
 		}
@@ -185,9 +182,9 @@ func (h *host) othersAlone(cpus farm.CPUSet, m *machine) farm.CPUSet {
 	return farm.NewCPUSet(on...)
 }
 
-func (h *host) intrusion(m *machine, kind Kind, who string, cpus farm.CPUSet, source tuning.Source, fix string) Problem {
+func (h *host) intrusion(m *machine, kind Kind, who string, on farm.CPUSet, source tuning.Source, fix string) Problem {
 	var others []string
-	for _, cpu := range cpus.List() {
+	for _, cpu := range on.List() {
 		for _, v := range h.alone[cpu] {
 			if v.machine != m {
 				others = append(others, v.machine.name)
@@ -196,8 +193,8 @@ func (h *host) intrusion(m *machine, kind Kind, who string, cpus farm.CPUSet, so
 	}
 	slices.Sort(others)
 	others = slices.Compact(others)
-	return Problem{Kind: kind, Severity: tuning.Warning, VM: m.name, Others: others, CPUs: cpus, Source: source, Fix: fix,
-		Message: fmt.Sprintf("%s may run on CPUs %s, which vCPUs of %s have for themselves", who, cpus, strings.Join(others, ", "))}
+	return Problem{Kind: kind, Severity: tuning.Warning, VM: m.name, Others: others, CPUs: on, Source: source, Fix: fix,
+		Message: fmt.Sprintf("%s may run on %s, which vCPUs of %s have for themselves", who, cpus(on), strings.Join(others, ", "))}
 }
 
 // ownEmulator finds QEMU's threads on CPUs of its own VM's pinned vCPUs, unless that is planned: a host without CPUs of its own has no
@@ -216,9 +213,9 @@ func (h *host) ownEmulator(m *machine) []Problem {
 	if len(on) == 0 {
 		return nil
 	}
-	cpus := farm.NewCPUSet(on...)
-	return []Problem{{Kind: Emulator, Severity: tuning.Warning, VM: m.name, CPUs: cpus, Source: emulation,
-		Message: fmt.Sprintf("threads of QEMU itself may run on CPUs %s, which its own vCPUs are pinned to", cpus),
+	set := farm.NewCPUSet(on...)
+	return []Problem{{Kind: Emulator, Severity: tuning.Warning, VM: m.name, CPUs: set, Source: emulation,
+		Message: fmt.Sprintf("threads of QEMU itself may run on %s, which its own vCPUs are pinned to", cpus(set)),
 		Fix:     "pin them to CPUs kept for the host: virsh emulatorpin"}}
 }
 
@@ -247,7 +244,7 @@ func (h *host) sharedCores() []Problem {
 	var out []Problem
 	for _, p := range pairs {
 		problem := Problem{Kind: SharedCore, Severity: tuning.Advice, VM: p.a.name, Others: []string{p.b.name}, CPUs: found[p], Source: siblings,
-			Message: fmt.Sprintf("its vCPUs and those of VM %s are on SMT siblings of the same cores: CPUs %s", p.b.name, found[p]),
+			Message: fmt.Sprintf("its vCPUs and those of %s are on SMT siblings of the same cores: %s", p.b.name, cpus(found[p])),
 			Fix:     "give VMs whole cores: even numbers of vCPUs, or a thread policy that keeps siblings together"}
 		if free {
 			problem.Severity = tuning.Warning
@@ -255,7 +252,7 @@ func (h *host) sharedCores() []Problem {
 		}
 		if held := meantEmpty(p.a, p.b).And(found[p]); !held.Empty() {
 			problem.Severity = tuning.Warning
-			problem.Message += fmt.Sprintf("; CPUs %s were planned to stay empty", held)
+			problem.Message += fmt.Sprintf("; planned to stay empty: %s", cpus(held))
 		}
 		out = append(out, problem)
 	}

@@ -26,6 +26,11 @@ var (
 		URL:  "https://man7.org/linux/man-pages/man7/cpuset.7.html",
 		Says: "a thread runs only on CPUs that are online and that its cpuset allows, whatever its pin says",
 	}
+	naming = tuning.Source{
+		Name: "QEMU, \"Invocation\", -name",
+		URL:  "https://www.qemu.org/docs/master/system/invocation.html",
+		Says: "debug-threads=on names the threads of QEMU on Linux; without it all have the program's name",
+	}
 	emulation = tuning.Source{
 		Name: "OpenStack Nova, \"CPU topologies\", emulator thread policy",
 		URL:  "https://docs.openstack.org/nova/latest/admin/cpu-topologies.html",

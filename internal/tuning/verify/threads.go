@@ -12,7 +12,7 @@ import (
 func (h *host) ownProblems(m *machine) []Problem {
 	var out []Problem
 	if m.unnamed && len(m.proc.Threads) > 0 {
-		out = append(out, Problem{Kind: Unknown, Severity: tuning.Advice, VM: m.name, Source: affinity,
+		out = append(out, Problem{Kind: Unknown, Severity: tuning.Advice, VM: m.name, Source: naming,
 			Message: "QEMU does not name its threads: which of them are vCPUs is guessed",
 			Fix:     "start it with -name NAME,debug-threads=on, as libvirt does"})
 	}
@@ -62,7 +62,7 @@ func (h *host) differing(m *machine) []Problem {
 	var g group
 	for _, v := range m.vcpus {
 		if !v.planned.Equal(v.libvirt) {
-			g.add(v, v.planned.Or(v.libvirt), fmt.Sprintf("%s is planned on CPUs %s, libvirt has it on %s", v.label, list(v.planned), list(v.libvirt)))
+			g.add(v, v.planned.Or(v.libvirt), fmt.Sprintf("%s is planned on %s, libvirt has it on %s", v.label, cpus(v.planned), cpus(v.libvirt)))
 		}
 	}
 	return g.problem(Differs, tuning.Warning, m, affinity, "somebody changed the VM's pins (virsh vcpupin): pin it back as planned, or end it")
@@ -73,10 +73,11 @@ func (h *host) strays(m *machine) []Problem {
 	var g group
 	for _, v := range m.vcpus {
 		allowed := v.thread.Allowed
-		if v.wanted.Empty() || allowed.Equal(v.wanted) || allowed.Equal(v.wanted.And(h.Topology.Online)) {
-			continue
+		here := v.wanted.And(h.Topology.Online)
+		if here.Empty() || allowed.Equal(v.wanted) || allowed.Equal(here) || allowed.Equal(v.libvirt) {
+			continue // not pinned, as wanted, or said of an offline CPU or of libvirt's pin
 		}
-		g.add(v, allowed, fmt.Sprintf("%s may run on CPUs %s, wanted is %s", v.label, list(allowed), list(v.wanted)))
+		g.add(v, allowed, fmt.Sprintf("%s may run on %s, wanted is %s", v.label, cpus(allowed), cpus(v.wanted)))
 	}
 	return g.problem(Stray, tuning.Warning, m, pinning, "look for what moves threads (numad, cgroup managers, taskset), then pin them back: virsh vcpupin")
 }
@@ -86,7 +87,7 @@ func (h *host) emulatorStrays(m *machine) []Problem {
 	wanted := m.emulatorWanted()
 	if extra := m.emulatorAllowed().Minus(wanted); !wanted.Empty() && !extra.Empty() {
 		return []Problem{{Kind: Stray, Severity: tuning.Warning, VM: m.name, CPUs: extra, Source: emulation,
-			Message: fmt.Sprintf("emulator threads may run on CPUs %s, wanted is %s", list(m.emulatorAllowed()), list(wanted)),
+			Message: fmt.Sprintf("emulator threads may run on %s, wanted is %s", cpus(m.emulatorAllowed()), cpus(wanted)),
 			Fix:     "look for what moves threads, then pin them back: virsh emulatorpin"}}
 	}
 	var out []Problem
@@ -97,7 +98,7 @@ func (h *host) emulatorStrays(m *machine) []Problem {
 		}
 		if extra := io.thread.Allowed.Minus(wanted); !wanted.Empty() && !extra.Empty() {
 			out = append(out, Problem{Kind: Stray, Severity: tuning.Warning, VM: m.name, CPUs: extra, Source: emulation,
-				Message: fmt.Sprintf("I/O thread %d may run on CPUs %s, wanted is %s", io.number, list(io.thread.Allowed), list(wanted)),
+				Message: fmt.Sprintf("I/O thread %d may run on %s, wanted is %s", io.number, cpus(io.thread.Allowed), cpus(wanted)),
 				Fix:     "look for what moves threads, then pin it back: virsh iothreadpin"})
 		}
 	}
@@ -116,7 +117,7 @@ func (h *host) offline(m *machine) []Problem {
 		if gone.Equal(v.wanted) {
 			severity = tuning.Fault
 		}
-		g.add(v, gone, fmt.Sprintf("%s is pinned to CPUs %s, which are offline", v.label, list(gone)))
+		g.add(v, gone, fmt.Sprintf("%s is pinned to %s, offline", v.label, cpus(gone)))
 	}
 	return g.problem(Offline, severity, m, affinity, "bring the CPUs online, or pin the vCPUs elsewhere")
 }
@@ -133,9 +134,9 @@ func (h *host) unbalanced(m *machine) []Problem {
 		switch {
 		case on.Empty():
 		case set.Len() > 1:
-			stuck.add(v, on, fmt.Sprintf("%s may run on CPUs %s, of which %s are isolated: nobody moves it off one that is busy", v.label, list(set), list(on)))
+			stuck.add(v, on, fmt.Sprintf("%s may run on %s, on isolated %s too: nobody moves it off one that is busy", v.label, cpus(set), cpus(on)))
 		default:
-			alone.add(v, on, fmt.Sprintf("%s is pinned to CPU %s, which is isolated", v.label, list(on)))
+			alone.add(v, on, fmt.Sprintf("%s is pinned to %s, which is isolated", v.label, cpus(on)))
 		}
 	}
 	return append(stuck.problem(Isolated, tuning.Warning, m, scheduling, "pin each vCPU to one isolated CPU, or take these out of isolcpus"),
@@ -151,16 +152,22 @@ func (h *host) confined(m *machine) []Problem {
 			cpuset = m.proc.Cpuset
 		}
 		if outside := v.wanted.And(h.Topology.Online).Minus(cpuset); !cpuset.Empty() && !outside.Empty() {
-			g.add(v, outside, fmt.Sprintf("%s is pinned to CPUs %s, its control group allows %s", v.label, list(v.wanted), list(cpuset)))
+			g.add(v, outside, fmt.Sprintf("%s is pinned to %s, its control group allows %s", v.label, cpus(v.wanted), cpus(cpuset)))
 		}
 	}
 	return g.problem(Cpuset, tuning.Warning, m, affinity, "widen the group's cpuset (AllowedCPUs= of machine.slice under systemd), or pin the vCPUs inside of it")
 }
 
-// list is a set for people.
-func list(s farm.CPUSet) string {
-	if s.Empty() {
-		return "none"
+// cpus is a set for people: "CPU 4", "CPUs 0-3".
+func cpus(s farm.CPUSet) string { return counted(s, "CPU") }
+
+// counted puts the singular or plural of what is in a set in front of it.
+func counted(s farm.CPUSet, what string) string {
+	switch s.Len() {
+	case 0:
+		return "no " + what
+	case 1:
+		return what + " " + s.String()
 	}
-	return s.String()
+	return what + "s " + s.String()
 }

@@ -46,7 +46,7 @@ type Verdict string
 const (
 	Proven   Verdict = "proven"   // plan, libvirt and kernel agree, and nobody is in the way
 	Floating Verdict = "floating" // nothing is pinned, and nothing is in the way
-	Unproven Verdict = "unproven" // the kernel does not tell which threads are vCPUs
+	Unproven Verdict = "unproven" // nobody says where it should run, or the kernel does not tell which threads are vCPUs
 	Bad      Verdict = "problem"
 	Broken   Verdict = "fault"
 )
@@ -119,7 +119,7 @@ func (m *machine) verdict(problems []Problem) Verdict {
 		return Broken
 	case worst == tuning.Warning:
 		return Bad
-	case m.unnamed:
+	case m.unnamed, m.plan == nil && m.domain == nil:
 		return Unproven
 	case !slices.ContainsFunc(m.vcpus, func(v vcpu) bool { return !v.wanted.Empty() }):
 		return Floating

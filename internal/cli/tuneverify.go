@@ -1,0 +1,260 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hostfacts"
+	"github.com/grange-project/grange/internal/hosttree"
+	"github.com/grange-project/grange/internal/tuning"
+	"github.com/grange-project/grange/internal/tuning/verify"
+)
+
+// Exit statuses of tune verify.
+const (
+	exitMisplaced = 4 // VMs run where they should not
+	exitCrowded   = 5 // a fault: VMs share CPUs while others idle, or are pinned to CPUs that are not there
+)
+
+func (a *app) tuneVerifyCommand() *cobra.Command {
+	var from string
+	cmd := &cobra.Command{
+		Use:   "verify [VM...]",
+		Short: "Prove that every virtual machine runs where it was planned to",
+		Long: `Compare, for every virtual machine on this host, ours or not, what was planned with what libvirt says and with what the
+kernel does: where threads may run, where memory lies, what control groups allow.
+
+It finds several machines on one CPU while others idle, memory on other nodes than the vCPUs, QEMU's own threads on CPUs of
+vCPUs, pins to offline or isolated CPUs, neighbours that are not pinned on CPUs of those that are, and more. It changes nothing.
+
+Exit status 0: nothing is wrong. 4: there are problems. 5: there are faults, such as two machines on one CPU.`,
+		Example: `  grange tune verify
+  grange tune verify --from host.tar --json
+  grange tune verify grange-1a2b3c4d`,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			tree, err := hostTree(cmd.Context(), from)
+			if err != nil {
+				return err
+			}
+			defer tree.Close()
+			report, notes, err := verifyTree(tree)
+			if err != nil {
+				return err
+			}
+			if report, err = only(report, names); err != nil {
+				return err
+			}
+			if err := a.printProof(report, notes); err != nil {
+				return err
+			}
+			switch report.Worst() {
+			case tuning.Fault:
+				return exitError{exitCrowded}
+			case tuning.Warning:
+				return exitError{exitMisplaced}
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().StringVar(&from, "from", "", "a recorded host instead of this one: a directory or an archive")
+	return cmd
+}
+
+// verifyTree reads all three sides. Notes are about what could not be read.
+func verifyTree(tree *hosttree.Tree) (verify.Report, []string, error) {
+	host, err := hostfacts.Read(tree)
+	if err != nil {
+		return verify.Report{}, nil, err
+	}
+	procs, err := hostfacts.Processes(tree)
+	if err != nil {
+		return verify.Report{}, nil, err
+	}
+	if tree.Live {
+		host.Domains = append(host.Domains, hostfacts.HiddenDomains(tree, host.Domains, procs)...)
+	}
+	plans, notes := hostfacts.Plans(tree, host.Domains)
+	for _, p := range procs {
+		if p.Resident == nil && len(host.Topology.Nodes) > 1 {
+			notes = append(notes, fmt.Sprintf("where the memory of process %d lies is not known: reading it takes root", p.PID))
+		}
+	}
+	for _, u := range host.Unread {
+		if strings.Contains(u, "libvirt") {
+			notes = append(notes, u)
+		}
+	}
+	return verify.Verify(host, procs, plans), notes, nil
+}
+
+// only keeps the VMs with these names, and the problems that are about them; all without names.
+func only(r verify.Report, names []string) (verify.Report, error) {
+	if len(names) == 0 {
+		return r, nil
+	}
+	var out verify.Report
+	for _, name := range names {
+		i := slices.IndexFunc(r.VMs, func(v verify.VM) bool { return v.Name == name || v.UUID == name })
+		if i < 0 {
+			return out, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("no VM %q runs on this host", name),
+				Hint: "`grange tune verify` without a name shows all"}
+		}
+		out.VMs = append(out.VMs, r.VMs[i])
+	}
+	for _, p := range r.Problems {
+		about := func(v verify.VM) bool { return v.Name == p.VM || slices.Contains(p.Others, v.Name) }
+		if slices.ContainsFunc(out.VMs, about) {
+			out.Problems = append(out.Problems, p)
+		}
+	}
+	return out, nil
+}
+
+func (a *app) printProof(r verify.Report, notes []string) error {
+	if a.json {
+		return a.printJSON(proofJSON(r, notes))
+	}
+	if err := proofTable(a.out, r); err != nil {
+		return err
+	}
+	for _, p := range r.Problems {
+		about := append([]string{p.VM}, p.Others...)
+		fmt.Fprintf(a.out, "\n%s: %s: %s [%s]\n  try: %s\n  why: %s (%s)\n", p.Severity, strings.Join(about, ", "), p.Message, p.Kind, p.Fix, p.Source.Says, p.Source.Name)
+	}
+	for _, n := range notes {
+		fmt.Fprintf(a.out, "note: %s\n", n)
+	}
+	return nil
+}
+
+// proofTable has a line for each thread; vCPUs that are alike share one.
+func proofTable(w io.Writer, r verify.Report) error {
+	if len(r.VMs) == 0 {
+		_, err := fmt.Fprintln(w, "no virtual machine runs")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "VM\tTHREAD\tPLANNED\tLIBVIRT\tKERNEL\tMEMORY\tVERDICT")
+	for _, vm := range r.VMs {
+		name, memory, verdict := vm.Name, nodeMemory(vm.Resident), string(vm.Verdict)
+		for _, l := range alike(vm.Lines) {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, l.Thread, orDash(l.Planned), orDash(l.Libvirt), orDash(l.Kernel), memory, verdict)
+			name, memory, verdict = "", "", ""
+		}
+	}
+	return t.Flush()
+}
+
+// alike joins lines of vCPUs that follow each other with the same sets.
+func alike(lines []verify.Line) []verify.Line {
+	var out []verify.Line
+	from := ""
+	for i, l := range lines {
+		number, isVCPU := strings.CutPrefix(l.Thread, "vCPU ")
+		if n := len(out); i > 0 && isVCPU && strings.HasPrefix(out[n-1].Thread, "vCPU") && same(out[n-1], l) {
+			out[n-1].Thread = fmt.Sprintf("vCPUs %s-%s", from, number)
+			continue
+		}
+		from, out = number, append(out, l)
+	}
+	return out
+}
+
+func same(a, b verify.Line) bool {
+	return a.Planned.Equal(b.Planned) && a.Libvirt.Equal(b.Libvirt) && a.Kernel.Equal(b.Kernel)
+}
+
+func orDash(s farm.CPUSet) string {
+	if s.Empty() {
+		return "-"
+	}
+	return s.String()
+}
+
+func nodeMemory(resident map[int]farm.Bytes) string {
+	var parts []string
+	for _, node := range slices.Sorted(maps.Keys(resident)) {
+		if resident[node] > 0 {
+			parts = append(parts, fmt.Sprintf("node %d: %.1fM", node, float64(resident[node])/float64(farm.MiB)))
+		}
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// What tune verify prints as JSON. CPU sets are in the kernel's list format, memory is in bytes.
+type (
+	verifyJSON struct {
+		VMs      []verifyVM      `json:"vms"`
+		Problems []verifyProblem `json:"problems"`
+		Notes    []string        `json:"notes,omitempty"`
+	}
+	verifyVM struct {
+		Name    string            `json:"name"`
+		UUID    string            `json:"uuid,omitempty"`
+		PID     int               `json:"pid"`
+		Ours    bool              `json:"ours"`
+		Verdict string            `json:"verdict"`
+		Threads []verifyThread    `json:"threads"`
+		Memory  map[string]uint64 `json:"memory,omitempty"`
+	}
+	verifyThread struct {
+		Thread  string `json:"thread"`
+		Planned string `json:"planned,omitempty"`
+		Libvirt string `json:"libvirt,omitempty"`
+		Kernel  string `json:"kernel"`
+		LastCPU *int   `json:"last_cpu,omitempty"`
+	}
+	verifyProblem struct {
+		Kind     string       `json:"kind"`
+		Severity string       `json:"severity"`
+		VM       string       `json:"vm"`
+		Others   []string     `json:"others,omitempty"`
+		CPUs     string       `json:"cpus,omitempty"`
+		Message  string       `json:"message"`
+		Fix      string       `json:"fix"`
+		Source   verifySource `json:"source"`
+	}
+	verifySource struct {
+		Name string `json:"name"`
+		URL  string `json:"url,omitempty"`
+		Says string `json:"says"`
+	}
+)
+
+func proofJSON(r verify.Report, notes []string) verifyJSON {
+	out := verifyJSON{VMs: []verifyVM{}, Problems: []verifyProblem{}, Notes: notes}
+	for _, vm := range r.VMs {
+		v := verifyVM{Name: vm.Name, UUID: vm.UUID, PID: vm.PID, Ours: vm.Ours, Verdict: string(vm.Verdict), Threads: []verifyThread{}}
+		for _, l := range vm.Lines {
+			t := verifyThread{Thread: l.Thread, Planned: l.Planned.String(), Libvirt: l.Libvirt.String(), Kernel: l.Kernel.String()}
+			if l.LastCPU >= 0 {
+				t.LastCPU = &l.LastCPU
+			}
+			v.Threads = append(v.Threads, t)
+		}
+		for node, size := range vm.Resident {
+			if v.Memory == nil {
+				v.Memory = map[string]uint64{}
+			}
+			v.Memory[strconv.Itoa(node)] = uint64(size)
+		}
+		out.VMs = append(out.VMs, v)
+	}
+	for _, p := range r.Problems {
+		out.Problems = append(out.Problems, verifyProblem{Kind: string(p.Kind), Severity: p.Severity.String(), VM: p.VM, Others: p.Others,
+			CPUs: p.CPUs.String(), Message: p.Message, Fix: p.Fix, Source: verifySource{p.Source.Name, p.Source.URL, p.Source.Says}})
+	}
+	return out
+}
