@@ -5,5 +5,6 @@ import "github.com/spf13/cobra"
 func (a *app) tuneCommand() *cobra.Command {
 	tune := &cobra.Command{Use: "tune", Short: "Judge and change how this host is set up for virtual machines"}
 	tune.AddCommand(a.tuneAudit(), a.tuneRules(), a.tuneExplain(), a.tuneProfiles(), a.tuneVerifyCommand())
+	tune.AddCommand(a.tuneApplyCommands()...)
 	return tune
 }

@@ -2,7 +2,9 @@ package apply
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 )
 
 // Drifted is something that an apply set and that is something else now.
@@ -11,6 +13,17 @@ type Drifted struct {
 	Step Step
 	Now  State // of the step's target
 	Gone bool  // the target does not exist any more
+}
+
+func (d Drifted) String() string {
+	if d.Gone {
+		return d.Step.Target() + ": does not exist any more"
+	}
+	if d.Step.Kind == StepFile {
+		changed := Step{Kind: StepFile, Path: d.Step.Path, Old: d.Step.New, New: d.Now}
+		return d.Step.Target() + ": " + d.Step.Show(d.Now) + " since " + d.Run + "\n" + strings.TrimSuffix(changed.Diff(), "\n")
+	}
+	return fmt.Sprintf("%s: set to %s by %s, now %s", d.Step.Target(), d.Step.Show(d.Step.New), d.Run, d.Step.Show(d.Now))
 }
 
 // Drift compares what is there with what was applied and not undone. Of several applies the last one counts.

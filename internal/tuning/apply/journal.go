@@ -42,12 +42,6 @@ const (
 // open tells that an apply left the host between two states.
 func (p Phase) open() bool { return p == Applying || p == Undoing || p == Failed }
 
-// Who asked for an apply.
-type Who struct {
-	UID   int
-	Login int // the person behind sudo, as the kernel audits it; -1 when not known
-}
-
 // entry is one line of a journal. Each is on disk before what it announces begins.
 type entry struct {
 	Version int        `json:"version,omitempty"` // of the first line

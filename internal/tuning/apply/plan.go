@@ -17,6 +17,19 @@ type Plan struct {
 	Steps []Step // in the order in which they are made
 }
 
+// Rules are those whose findings the steps mend, each once.
+func (p Plan) Rules() []string {
+	out := []string{}
+	for _, s := range p.Steps {
+		for _, r := range s.Rules {
+			if !slices.Contains(out, r) {
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
 // Want is one finding, and what mends it.
 type Want struct {
 	Rule, Where, Wanted, Got string

@@ -189,6 +189,25 @@ func (s Step) String() string {
 	return "change " + s.Target()
 }
 
+// Show is a state of the step's target in a few words.
+func (s Step) Show(state State) string {
+	switch {
+	case s.Kind == StepFile && state.File == nil:
+		return "no file"
+	case s.Kind == StepFile:
+		return fmt.Sprintf("%d bytes, %s", len(state.File.Data), state.File.Mode)
+	case state.Service != nil:
+		return state.Service.String()
+	case s.Kind == StepModule:
+		var words []string
+		for _, name := range sortedKeys(state.Params) {
+			words = append(words, name+"="+state.Params[name])
+		}
+		return strings.Join(words, " ")
+	}
+	return state.Text
+}
+
 func paramChanges(old, now map[string]string) string {
 	var b strings.Builder
 	for _, name := range sortedKeys(now) {

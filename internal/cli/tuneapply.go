@@ -1,0 +1,418 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hostfacts"
+	"github.com/grange-project/grange/internal/hosttree"
+	"github.com/grange-project/grange/internal/tuning"
+	"github.com/grange-project/grange/internal/tuning/apply"
+)
+
+// exitDrift is the status of `grange tune drift` when something is not as it was set.
+const exitDrift = 4
+
+// applyFlags are what plan and apply are asked.
+type applyFlags struct {
+	root, from, profile, role string
+	only, skip                []string
+	yes, wait                 bool
+}
+
+func (a *app) tuneApplyCommands() []*cobra.Command {
+	return []*cobra.Command{a.tunePlan(), a.tuneApply(), a.tuneUndo(), a.tuneHistory(), a.tuneDrift()}
+}
+
+func (f *applyFlags) audit(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.profile, "profile", "", "what is wanted: `NAME` of a built-in profile or a TOML file (default: the one that fits the processor)")
+	flags.StringVar(&f.role, "role", "", "what the host is for: compute, service or guest (default: the profile's; guest in a VM that runs none itself, else compute)")
+	flags.StringSliceVar(&f.only, "rule", nil, "mend only what this `RULE` finds; may be repeated")
+	flags.StringSliceVar(&f.skip, "skip", nil, "leave alone what this `RULE` finds; may be repeated")
+	complete(cmd, "rule", ruleIDs)
+	complete(cmd, "skip", ruleIDs)
+	complete(cmd, "profile", profileNames)
+	complete(cmd, "role", func() []string { return roles })
+}
+
+func rootFlag(cmd *cobra.Command, root *string) {
+	cmd.Flags().StringVar(root, "root", "", "a `DIR` that holds a host's files, instead of this host; programs are not run, their effects are written into it")
+}
+
+func (a *app) tunePlan() *cobra.Command {
+	var f applyFlags
+	cmd := &cobra.Command{
+		Use: "plan", Short: "Show exactly what apply would change, as a diff", Args: cobra.NoArgs,
+		Long: "Audit a host and show what would mend the findings: every value, file, service, module and word of the kernel's command line, " +
+			"with what is there now. Nothing is changed.",
+		Example: "  grange tune plan\n  grange tune plan --rule ksm-on-compute\n  grange tune plan --from node17.tar --json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.plan(cmd.Context(), f) },
+	}
+	f.audit(cmd)
+	rootFlag(cmd, &f.root)
+	cmd.Flags().StringVar(&f.from, "from", "", "a recorded host instead of this one: `FILE` or directory")
+	cmd.MarkFlagsMutuallyExclusive("from", "root")
+	return cmd
+}
+
+func (a *app) tuneApply() *cobra.Command {
+	var f applyFlags
+	cmd := &cobra.Command{
+		Use: "apply", Short: "Make the changes of a plan: recorded, verified, undone when one fails", Args: cobra.NoArgs,
+		Long: "Audit this host, show the plan, and make it after a yes. What was there is on disk before anything changes; each step is read back; " +
+			"when one fails, or on ctrl-C, all are taken back. `grange tune undo` takes back what was applied, also after a kill.\n\n" +
+			"Modules are loaded anew, and memory is taken for huge pages, only while no VM runs: --wait waits for the last one. Close the host to new VMs before.",
+		Example: "  grange tune apply\n  grange tune apply --rule thp-policy --yes\n  grange tune apply --wait\n  grange tune apply --root ./node17 --yes",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), f) },
+	}
+	f.audit(cmd)
+	rootFlag(cmd, &f.root)
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "where the plan needs it, wait until no VM runs")
+	return cmd
+}
+
+func (a *app) tuneUndo() *cobra.Command {
+	var root string
+	var force bool
+	cmd := &cobra.Command{
+		Use: "undo [ID]", Short: "Take back the last apply, or the one named", Args: cobra.MaximumNArgs(1),
+		Long: "Put back what an apply found: values, files with their modes, files that were not there, services, modules. An apply or undo that was " +
+			"killed is taken back from where it stopped. What somebody changed since is listed and left, unless --force says to overwrite it.",
+		Example: "  grange tune undo\n  grange tune undo 20260921T101500Z",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.undo(cmd.Context(), root, strings.Join(args, ""), force)
+		},
+	}
+	rootFlag(cmd, &root)
+	cmd.Flags().BoolVar(&force, "force", false, "overwrite what was changed since")
+	return cmd
+}
+
+func (a *app) tuneHistory() *cobra.Command {
+	var root string
+	cmd := &cobra.Command{
+		Use: "history", Short: "List what was applied here: when, by whom, and what became of it", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.history(root) },
+	}
+	rootFlag(cmd, &root)
+	return cmd
+}
+
+func (a *app) tuneDrift() *cobra.Command {
+	var root string
+	cmd := &cobra.Command{
+		Use: "drift", Short: "List what is no longer as apply set it", Args: cobra.NoArgs,
+		Long: "Compare this host with what was applied and not undone.\n\nExit status: 0 when all is as it was set, 4 when something is not.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.drift(cmd.Context(), root) },
+	}
+	rootFlag(cmd, &root)
+	return cmd
+}
+
+// systemAt is this host, or the tree in dir.
+func systemAt(dir string) (apply.System, error) {
+	if dir == "" {
+		return apply.Live()
+	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, usage("name a directory that holds a host's files", "%v", err)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	if dir == "/" {
+		return apply.Live()
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, usage("name a directory that holds a host's files", "%v", err)
+	}
+	for _, name := range []string{"proc", "sys"} {
+		if _, err := root.Stat(name); err == nil {
+			return apply.Tree(root), nil
+		}
+	}
+	root.Close()
+	return nil, usage("name the directory that has proc and sys in it", "%s holds no host", dir)
+}
+
+// recordedAt is a copy of a recorded host, which plan may read as a tree; free removes it.
+func recordedAt(from string) (system apply.System, free func(), err error) {
+	tree, err := hosttree.Open(from)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer tree.Close()
+	dir, err := os.MkdirTemp("", "grange-plan-")
+	if err != nil {
+		return nil, nil, err
+	}
+	free = func() { os.RemoveAll(dir) }
+	err = os.CopyFS(dir, tree.FS)
+	if err == nil {
+		system, err = systemAt(dir)
+	}
+	if err != nil {
+		free()
+		return nil, nil, fmt.Errorf("copy %s: %w", from, err)
+	}
+	return system, free, nil
+}
+
+// findingsAt audits a system.
+func findingsAt(system apply.System, f applyFlags) (tuning.Report, error) {
+	h, err := hostfacts.Read(system.Root().FS())
+	if err != nil {
+		return tuning.Report{}, err
+	}
+	p, role, err := wantedOf(h, f.profile, tuning.Role(f.role))
+	if err != nil {
+		return tuning.Report{}, err
+	}
+	return tuning.Audit(h, p, role, tuning.Options{Only: f.only, Skip: f.skip})
+}
+
+func planAt(ctx context.Context, system apply.System, f applyFlags) (apply.Plan, error) {
+	r, err := findingsAt(system, f)
+	if err != nil {
+		return apply.Plan{}, err
+	}
+	return apply.NewPlan(ctx, system, r.Findings())
+}
+
+func (a *app) plan(ctx context.Context, f applyFlags) error {
+	system, err := systemAt(f.root)
+	if f.from != "" {
+		var free func()
+		if system, free, err = recordedAt(f.from); err == nil {
+			defer free()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer system.Root().Close()
+	p, err := planAt(ctx, system, f)
+	if err != nil {
+		return err
+	}
+	blocked := p.Ready(system)
+	if a.json {
+		return a.printJSON(planJSON(p, blocked))
+	}
+	fmt.Fprint(a.out, p.Text(tuning.Rules()))
+	if blocked != nil {
+		message, hint := explain(blocked)
+		fmt.Fprintf(a.out, "\nnot now: %s\n  try: %s\n", message, hint)
+	}
+	return nil
+}
+
+func (a *app) apply(ctx context.Context, f applyFlags) error {
+	system, err := systemAt(f.root)
+	if err != nil {
+		return err
+	}
+	defer system.Root().Close()
+	p, err := a.agreedPlan(ctx, system, f)
+	if err != nil {
+		return err
+	}
+	result := appliedJSON{}
+	if len(p.Steps) > 0 {
+		run, err := apply.Do(ctx, system, p, a.applyOptions())
+		if err != nil {
+			return err
+		}
+		result.ID, result.Phase, result.Steps = run.ID, string(run.Phase), len(p.Steps)
+	}
+	after, err := findingsAt(system, f)
+	if err != nil {
+		return err
+	}
+	for _, finding := range after.Findings() {
+		result.Remaining = append(result.Remaining, remainingOf(finding))
+	}
+	if a.json {
+		return a.printJSON(result)
+	}
+	if result.ID != "" {
+		fmt.Fprintf(a.out, "applied %d steps as %s; `grange tune undo` takes them back\n", result.Steps, result.ID)
+	}
+	for _, s := range p.Steps {
+		if s.Reboot {
+			fmt.Fprintln(a.out, "the command line of the kernel counts from the next boot on")
+			break
+		}
+	}
+	fmt.Fprintf(a.out, "the audit finds %d more:\n", len(result.Remaining))
+	for _, r := range result.Remaining {
+		fmt.Fprintf(a.out, "  %s, %s, %s: wanted %s, found %s\n", r.Rule, r.Severity, r.Where, r.Wanted, r.Got)
+		if r.Manual != "" {
+			fmt.Fprintf(a.out, "    by hand: %s\n", r.Manual)
+		}
+	}
+	return nil
+}
+
+// agreedPlan shows the plan and gets a yes for it. Where it has to wait for VMs, the plan is made anew after, and when that is
+// another one it is shown again.
+func (a *app) agreedPlan(ctx context.Context, system apply.System, f applyFlags) (apply.Plan, error) {
+	agreed := ""
+	for {
+		p, err := planAt(ctx, system, f)
+		if err != nil {
+			return p, err
+		}
+		if text := p.Text(tuning.Rules()); text != agreed {
+			if !a.json {
+				fmt.Fprintln(a.out, text)
+			}
+			agreed = text
+			if err := a.ready(p, system, f); err != nil {
+				return p, err
+			}
+			if err := a.ask(p, f); err != nil {
+				return p, err
+			}
+		}
+		err = p.Ready(system)
+		if own := new(farm.Error); !f.wait || !errors.As(err, &own) || own.Code != farm.CodeVMsRunning {
+			return p, err
+		}
+		if err := apply.Await(ctx, system, a.tellVMs); err != nil {
+			return p, err
+		}
+	}
+}
+
+// ready is what stands in the way of a plan but for VMs that --wait waits for.
+func (a *app) ready(p apply.Plan, system apply.System, f applyFlags) error {
+	err := p.Ready(system)
+	if own := new(farm.Error); f.wait && errors.As(err, &own) && own.Code == farm.CodeVMsRunning {
+		return nil
+	}
+	return err
+}
+
+func (a *app) tellVMs(vms []apply.VM) {
+	var names []string
+	for _, v := range vms {
+		names = append(names, v.String())
+	}
+	fmt.Fprintf(a.err, "waiting for %d VMs to end, new ones should be kept away: %s\n", len(vms), strings.Join(names, ", "))
+}
+
+// ask gets a yes on a terminal.
+func (a *app) ask(p apply.Plan, f applyFlags) error {
+	if f.yes || len(p.Steps) == 0 {
+		return nil
+	}
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes, Message: "nothing was changed: there is no terminal to ask on", Hint: "look at the plan, then say --yes"}
+	}
+	fmt.Fprintf(a.err, "make these %d steps? [y/N] ", len(p.Steps))
+	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	if word := strings.ToLower(strings.TrimSpace(answer)); word == "y" || word == "yes" {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes, Message: "nothing was changed"}
+}
+
+func (a *app) applyOptions() apply.Options {
+	return apply.Options{Who: apply.Me(), Tell: func(p apply.Progress) {
+		verb := ""
+		if p.Undo {
+			verb = "take back: "
+		}
+		fmt.Fprintf(a.err, "%3d/%d  %s%s\n", p.N, p.Of, verb, p.Step)
+	}}
+}
+
+func (a *app) undo(ctx context.Context, dir, id string, force bool) error {
+	system, err := systemAt(dir)
+	if err != nil {
+		return err
+	}
+	defer system.Root().Close()
+	run, err := apply.Undo(ctx, system, id, force, a.applyOptions())
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(runJSON(run))
+	}
+	fmt.Fprintf(a.out, "%s is undone: everything is as it was found\n", run.ID)
+	return nil
+}
+
+func (a *app) history(dir string) error {
+	system, err := systemAt(dir)
+	if err != nil {
+		return err
+	}
+	defer system.Root().Close()
+	runs, err := apply.History(system.Root())
+	if err != nil {
+		return err
+	}
+	if a.json {
+		out := []historyJSON{}
+		for _, r := range runs {
+			out = append(out, runJSON(r))
+		}
+		return a.printJSON(out)
+	}
+	if len(runs) == 0 {
+		fmt.Fprintln(a.out, "nothing was applied here")
+	}
+	for _, r := range runs {
+		fmt.Fprintf(a.out, "%-19s  %-8s  %3d steps  %s  %s\n", r.ID, r.Phase, len(r.Plan.Steps), r.Who, strings.Join(r.Plan.Rules(), ", "))
+		if r.Error != "" {
+			fmt.Fprintf(a.out, "    %s\n", r.Error)
+		}
+	}
+	return nil
+}
+
+func (a *app) drift(ctx context.Context, dir string) error {
+	system, err := systemAt(dir)
+	if err != nil {
+		return err
+	}
+	defer system.Root().Close()
+	drifted, err := apply.Drift(ctx, system)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		out := []driftJSON{}
+		for _, d := range drifted {
+			out = append(out, driftedJSON(d))
+		}
+		err = a.printJSON(out)
+	} else {
+		for _, d := range drifted {
+			fmt.Fprintln(a.out, d)
+		}
+	}
+	if err == nil && len(drifted) > 0 {
+		return exitError{exitDrift}
+	}
+	if err == nil && !a.json {
+		fmt.Fprintln(a.out, "everything is as it was set")
+	}
+	return err
+}
