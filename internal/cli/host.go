@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -13,32 +15,63 @@ import (
 )
 
 func (a *app) hostCommand() *cobra.Command {
-	host := &cobra.Command{Use: "host", Short: "Look at this host"}
-	host.AddCommand(&cobra.Command{
-		Use: "show", Short: "Draw sockets, nodes, cores and threads, and who is on each thread", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, err := a.client().Host(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(h)
-			}
-			return a.showHost(h)
-		},
-	})
+	host := &cobra.Command{Use: "host", Short: "Look at this host, or at a recorded one"}
+	host.AddCommand(a.hostShowCommand(), a.hostCompareCommand())
+	host.AddCommand(a.hostFitCommand())
 	return host
 }
 
-func (a *app) showHost(h api.Host) error {
-	t, err := topologyOf(h)
+const hostShowLong = `Draws sockets, nodes, cores and threads, and who is on each thread; below it how the host is set up for virtual machines: huge
+pages, merging of pages, hardware page tables, frequency, swap, versions. Free memory is what the agent can still grant; where no agent
+runs, the host is read as it is, and nobody is named.`
+
+func (a *app) hostShowCommand() *cobra.Command {
+	var from string
+	cmd := &cobra.Command{
+		Use: "show", Short: "Draw the host, who is on each thread, and how it is tuned", Long: hostShowLong, Args: cobra.NoArgs,
+		Example:           "  grange host show\n  grange host show --from host.tar.gz\n  ssh node17 grange host record -o - | grange host show --from - --json",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return a.showHost(cmd.Context(), from) },
+	}
+	fromFlag(cmd, &from)
+	return cmd
+}
+
+func (a *app) showHost(ctx context.Context, from string) error {
+	var agent *api.Host
+	if from == "" {
+		answer, err := a.client().Host(ctx)
+		switch {
+		case err == nil:
+			agent = &answer
+		case errors.Is(err, api.ErrNoAgent):
+			fmt.Fprintln(a.err, "no agent runs here: this is the host as it is, without VMs of grange")
+		default:
+			return err
+		}
+	}
+	h, tree, err := hostFacts(ctx, from)
 	if err != nil {
 		return err
 	}
-	holders := map[int]string{}
-	for cpu, name := range h.Holders {
-		if n, err := strconv.Atoi(cpu); err == nil {
-			holders[n] = name
+	defer tree.Close()
+	if a.json {
+		return a.printJSON(hostToJSON(h, tree.Name, agent))
+	}
+	return a.drawHost(h, agent)
+}
+
+func (a *app) drawHost(h farm.Host, agent *api.Host) error {
+	t, holders := h.Topology, map[int]string{}
+	if agent != nil {
+		var err error
+		if t, err = topologyOf(*agent); err != nil {
+			return err
+		}
+		for cpu, name := range agent.Holders {
+			if n, err := strconv.Atoi(cpu); err == nil {
+				holders[n] = name
+			}
 		}
 	}
 	width, _, err := term.GetSize(int(os.Stdout.Fd()))
@@ -46,13 +79,17 @@ func (a *app) showHost(h api.Host) error {
 		width = pictureWidth
 	}
 	fmt.Fprint(a.out, hostPicture(t, holders, width))
-	fmt.Fprintf(a.out, "free CPUs %s, reserved %s; %d VMs, %d waiting; accelerator %s\n", orNone(h.Free), orNone(h.Reserved), h.VMs, h.Waiting, h.Accelerator)
-	for _, w := range h.Warnings {
-		fmt.Fprintf(a.out, "note: %s\n", w)
+	if agent != nil {
+		fmt.Fprintf(a.out, "free CPUs %s, reserved %s; %d VMs, %d waiting; accelerator %s\n", orNone(agent.Free), orNone(agent.Reserved), agent.VMs,
+			agent.Waiting, agent.Accelerator)
+		for _, w := range agent.Warnings {
+			fmt.Fprintf(a.out, "note: %s\n", w)
+		}
 	}
+	fmt.Fprintln(a.out)
+	fmt.Fprint(a.out, hostSettings(h))
 	return nil
 }
-
 func orNone(s string) string {
 	if s == "" {
 		return "none"

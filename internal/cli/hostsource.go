@@ -3,6 +3,10 @@ package cli
 import (
 	"context"
 
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hostfacts"
 	"github.com/grange-project/grange/internal/hosttree"
 )
 
@@ -12,4 +16,24 @@ func hostTree(ctx context.Context, from string) (*hosttree.Tree, error) {
 		return hosttree.Live(ctx)
 	}
 	return hosttree.Open(from)
+}
+
+// hostFacts reads the facts of this host, or of the recorded one that from names. The tree is for what else a command reads of the
+// host; the caller closes it.
+func hostFacts(ctx context.Context, from string) (farm.Host, *hosttree.Tree, error) {
+	tree, err := hostTree(ctx, from)
+	if err != nil {
+		return farm.Host{}, nil, err
+	}
+	h, err := hostfacts.Read(tree)
+	if err != nil {
+		tree.Close()
+		return farm.Host{}, nil, err
+	}
+	return h, tree, nil
+}
+
+// fromFlag gives a command --from.
+func fromFlag(cmd *cobra.Command, from *string) {
+	cmd.Flags().StringVar(from, "from", "", "a recorded host instead of this one: a directory, an archive, or - for standard input")
 }
