@@ -1,4 +1,35 @@
 package tuning
 
+import "slices"
+
 // hostRules are about the host itself: kernel, KVM, memory, processors, daemons.
-func hostRules() []Rule { return []Rule{} }
+func hostRules() []Rule {
+	return slices.Concat(kvmRules(), ksmRules(), pageRules(), memoryRules(), processorRules(), daemonRules())
+}
+
+func kvmRules() []Rule {
+	return []Rule{eptOff(), eptOffNextLoad(), kvmNotLoaded(), kvmMissing(), nestedOn(), haltPollLong(), hostIsVM(), qemuOld()}
+}
+
+func ksmRules() []Rule {
+	return []Rule{ksmOnCompute(), ksmOffNoHeadroom(), ksmOffMergedRemnants(), ksmtunedRunning(), ksmAcrossNodes(), hostSwapWithKSM()}
+}
+
+func pageRules() []Rule {
+	return []Rule{hugepagesNone(), hugepagesUneven(), hugepagesLate(), hugepages1GMissing(), hugepagesTooMany(), hugepagesSurplus(),
+		hugepagesUnused(), hugetlbfsUnmounted(), thpPolicy(), thpDefragOff(), bootLineConflict(), tuned1189868()}
+}
+
+func memoryRules() []Rule {
+	return []Rule{hostSwapInUse(), swappinessHigh(), memoryOvercommit(), overcommitStrict(), memoryPressure(), iowaitHigh(), numadWithGuestNUMA(),
+		numaBalancingWithPinning(), zoneReclaim(), unequalNodeMemory(), memorylessNode()}
+}
+
+func processorRules() []Rule {
+	return []Rule{cpuOvercommit(), governorSlow(), cstatesDeep(), smtOff(), smtSharedByVMs(), mitigationsOff(), microcodeOld(), cpusOffline(),
+		isolcpusUnused(), clocksourceNotTSC()}
+}
+
+func daemonRules() []Rule {
+	return []Rule{powerDaemonsConflict(), hostOOMDaemon(), coreFilesOn(), ioScheduler()}
+}

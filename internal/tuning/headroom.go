@@ -1,0 +1,67 @@
+package tuning
+
+import (
+	"fmt"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// unmergeMargin is what has to stay free of the host's memory when merged pages are taken apart. CERN saw hosts swap that kept
+// 2 GiB for themselves.
+const unmergeMargin = 2 * farm.GiB
+
+const smallPage = 4 * farm.KiB
+
+// merged is the memory that KSM saves, and that un-merging takes back.
+func merged(h farm.Host) farm.Bytes { return farm.Bytes(max(h.KSM.Sharing, 0)) * smallPage }
+
+// available is the memory that can be had without swapping. Kernels before 3.14 do not say: there only what is free counts.
+func available(h farm.Host) farm.Bytes {
+	if h.Memory.Available > 0 {
+		return h.Memory.Available
+	}
+	return h.Memory.Free
+}
+
+// canUnmerge tells whether there is memory to take all merged pages apart.
+func canUnmerge(h farm.Host) bool {
+	return h.KSM.Sharing == 0 || available(h) >= merged(h)+unmergeMargin
+}
+
+// ksmState says in words what KSM does and holds.
+func ksmState(h farm.Host) string {
+	state := [...]string{"KSM is stopped", "KSM runs", "KSM is stopped and un-merged"}[min(max(h.KSM.Run, 0), 2)]
+	if h.KSM.Sharing > 0 && h.KSM.Run != 2 {
+		state += fmt.Sprintf(", %s merged", roughly(merged(h)))
+	}
+	return state
+}
+
+func runsOrStarts(h farm.Host, service string) bool {
+	s := h.Services[service]
+	return s.Running || s.Enabled
+}
+
+func serviceState(s farm.Service) string {
+	switch {
+	case s.Running && s.Enabled:
+		return "running, and started at boot"
+	case s.Running:
+		return "running"
+	}
+	return "not running, but started at boot"
+}
+
+// swapUsed is how much of the host's memory is in swap.
+func swapUsed(h farm.Host) farm.Bytes {
+	if h.Memory.SwapTotal < h.Memory.SwapFree {
+		return 0
+	}
+	return h.Memory.SwapTotal - h.Memory.SwapFree
+}
+
+// swapsMuch tells whether more is in swap than the idle pages that any kernel puts there in time: a fiftieth of memory, and
+// 256 MiB at least. The bounds are ours.
+func swapsMuch(h farm.Host) bool {
+	return swapUsed(h) >= max(256*farm.MiB, h.Memory.Total/50)
+}
