@@ -1,0 +1,75 @@
+package tuning
+
+import (
+	"fmt"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func vmPinOverlap() Rule {
+	return Rule{
+		ID:       "vm-pin-overlap",
+		Title:    "VMs are pinned to the same CPUs, and other CPUs have nobody",
+		Severity: Fault,
+		Holds:    "Running VMs whose vCPUs are restricted to certain CPUs, one to one or to a group such as a socket.",
+		Cost:     "VMs of 16 vCPUs between 60 and 155 HS06 where 150 were to be expected (ATLAS Tier-0, 32-core hosts, 2015).",
+		Sources: []Source{
+			cernTier0("two 16-core VMs a host performed between 60 and 155 HS06; with 50 % chance a faulty pinning put both on one processor and left the other idle, and the investigation was long and painful"),
+		},
+		Why: "A pinned vCPU runs where its pin says and nowhere else, even when that CPU is taken and the one beside it sleeps. When two VMs get the same pins they halve each other. Nothing reports it: both VMs run, the host is half idle, and only the jobs take twice as long, on some hosts and not on others. " +
+			"It comes from pins written by hand, from a definition that was copied, and from a scheduler that forgot what it gave away.",
+		Fix:    "Pin one of the VMs to the CPUs that have nobody, with its memory on their node.",
+		Danger: "virsh vcpupin moves vCPUs at once, but not the memory: until the VM starts anew its memory stays on the old node.",
+		Undo:   "Put the old <cputune> back.",
+		Check:  checkVMPinOverlap,
+	}
+}
+
+func checkVMPinOverlap(h farm.Host, _ Profile) []Finding {
+	type claim struct {
+		d    farm.Domain
+		cpus farm.CPUSet
+	}
+	var claims []claim
+	idle := h.Topology.Online
+	for _, d := range h.Domains {
+		if !d.Running {
+			continue
+		}
+		cpus, ok := confinedCPUs(h, d)
+		if !ok {
+			idle = farm.CPUSet{} // it may be on any of them
+			continue
+		}
+		claims = append(claims, claim{d, cpus})
+		idle = idle.Minus(cpus)
+	}
+	var out []Finding
+	for i, a := range claims {
+		var with []string
+		var common farm.CPUSet
+		for _, b := range claims[i+1:] {
+			both := a.cpus.And(b.cpus)
+			tooMany := a.d.VCPUs+b.d.VCPUs > a.cpus.Or(b.cpus).Len()
+			alone := pinned(a.d) || pinned(b.d)
+			if both.Empty() || !tooMany && !alone || idle.Empty() && !alone { // a full pool that several share is policy
+				continue
+			}
+			with, common = append(with, b.d.Name), common.Or(both)
+		}
+		if len(with) == 0 {
+			continue
+		}
+		f := Finding{Severity: Warning, Where: vmName(a.d), Wanted: "CPUs of its own", Got: fmt.Sprintf("CPUs %s are also those of %s; no CPU is free of VMs", common, few(with)),
+			Manual: replan(a.d, "give each vCPU in <cputune> a CPU that no other VM has, or let both VMs float over all CPUs")}
+		if !idle.Empty() {
+			f.Got = fmt.Sprintf("CPUs %s are also those of %s, and CPUs %s have no VM", common, few(with), idle)
+			f.Manual = replan(a.d, fmt.Sprintf("give the vCPUs in <cputune> CPUs out of %s instead, and <numatune> the node of those", idle))
+			if idle.Len() >= common.Len() {
+				f.Severity = Fault
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
