@@ -24,7 +24,8 @@ type question struct {
 	pinned  bool // some cell has vCPUs of its own
 	free    bool // pages must be free ones, for some cell names them or has vCPUs of its own
 	named   map[int64]bool
-	phantom int // the next CPU number that the host does not have
+	words   bool // some cell wants pages by a word, which a host cell without pages does not know
+	phantom int  // the next CPU number that the host does not have
 }
 
 func newQuestion(c Case) *question {
@@ -33,6 +34,7 @@ func newQuestion(c Case) *question {
 		q.isolate = q.isolate || g.Threads == "isolate"
 		q.pinned = q.pinned || g.pinned()
 		q.free = q.free || g.pinned() || g.PageSize != PageSize{}
+		q.words = q.words || g.PageSize.Word != ""
 		if g.PageSize.KiB > 0 {
 			q.named[g.PageSize.KiB] = true
 		}
@@ -163,7 +165,7 @@ func (q *question) nodeRoom(h HostCell) numa.NodeRoom {
 			}
 		}
 	}
-	if len(h.Pages) == 0 {
+	if len(h.Pages) == 0 && !q.words {
 		room.Memory, room.Shared.Memory = limit, limit
 	}
 	room.Shared.CPUs, room.Shared.VCPUs = q.pool(h)
