@@ -33,20 +33,20 @@ type Mark struct {
 
 // Sizes in the picture's own units, which are pixels where it is not scaled.
 const (
-	cellWidth   = 30
-	cellHeight  = 17
-	coreGap     = 4
-	groupPad    = 6
-	groupGap    = 8
-	cardPad     = 12
-	cardGap     = 16
-	lineHeight  = 17
-	barHeight   = 9
-	wideInner   = 470 // of a socket with many cores
-	narrowInner = 290
-	fewCores    = 6  // of a node that fit into a narrow card
-	mostLegend  = 24 // VMs named in the legend
-	nameLength  = 24
+	cellWidth  = 30
+	cellHeight = 17
+	coreGap    = 4
+	groupPad   = 6
+	groupGap   = 8
+	cardPad    = 12
+	cardGap    = 16
+	lineHeight = 17
+	barHeight  = 9
+	widest     = 470 // within a socket's card
+	narrowest  = 290
+	fewCores   = 6  // of a node that fit into a narrow card
+	mostLegend = 24 // VMs named in the legend
+	nameLength = 24
 )
 
 // Host draws sockets, memory nodes, last-level caches, cores and threads, with the memory and huge pages of each node. Where VMs
@@ -69,19 +69,11 @@ type group struct {
 	shared bool
 }
 
-func (b block) cores() int {
-	n := 0
-	for _, g := range b.groups {
-		n += len(g.cores)
-	}
-	return n
-}
-
 type drawing struct {
 	host    farm.Host
 	marks   []Mark
 	holders map[int][]int // VMs by index into host.Domains, for each CPU
-	inner   int           // width within a socket's card
+	inner   int           // width within each socket's card
 	out     strings.Builder
 }
 
@@ -111,9 +103,11 @@ func pins(h farm.Host, d farm.Domain) farm.CPUSet {
 func (d *drawing) picture() string {
 	t := d.host.Topology
 	blocks := blocksOf(t)
-	d.inner = narrowInner
-	if slices.ContainsFunc(blocks, func(b block) bool { return b.cores() > fewCores }) {
-		d.inner = wideInner
+	d.inner = narrowest
+	for _, b := range blocks {
+		_, width, _ := flow(b)
+
+		d.inner = max(d.inner, width)
 	}
 	abreast := min(2, max(1, len(t.Sockets)))
 	card := d.inner + 2*cardPad
@@ -131,8 +125,8 @@ func (d *drawing) picture() string {
 	width := abreast*card + (abreast-1)*cardGap
 	y = d.loneNodes(blocks, y)
 	y = d.legend(y, width)
-	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" class="host-chart" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+"\n",
-		width, y, width, y, escape(label(t)))
+	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" class="host-chart" viewBox="-1 -1 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+"\n",
+		width+2, y+2, width+2, y+2, escape(label(t)))
 	return head + style + d.out.String() + "</svg>\n"
 }
 
@@ -176,18 +170,18 @@ func blocksOf(t farm.Topology) []block {
 }
 
 // perRow is how many cores of a group stand beside each other: rows of even length, and narrow where there are several caches.
-func (d *drawing) perRow(g group, groups int) int {
-	width := d.inner
+func perRow(g group, groups int) int {
+	width := widest
 	if groups > 1 {
-		width = (d.inner - groupGap) / 2
+		width = (widest - groupGap) / 2
 	}
 	most := max(1, (width-2*groupPad)/(cellWidth+coreGap))
 	rows := (len(g.cores) + most - 1) / most
 	return (len(g.cores) + rows - 1) / rows
 }
 
-func (d *drawing) groupSize(g group, groups int) (width, height int) {
-	per := d.perRow(g, groups)
+func groupSize(g group, groups int) (width, height int) {
+	per := perRow(g, groups)
 	rows := (len(g.cores) + per - 1) / per
 	threads := 1
 	for _, c := range g.cores {
@@ -196,23 +190,24 @@ func (d *drawing) groupSize(g group, groups int) (width, height int) {
 	return per*(cellWidth+coreGap) - coreGap + 2*groupPad, rows*(threads*cellHeight+coreGap+2) - coreGap - 2 + 2*groupPad
 }
 
-// flow places the groups of a block in rows, and gives their corners and the height of all.
-func (d *drawing) flow(b block) (at [][2]int, height int) {
+// flow places the groups of a block in rows, and gives their corners and the size of all.
+func flow(b block) (at [][2]int, width, height int) {
 	x, y, row := 0, 0, 0
 	for _, g := range b.groups {
-		w, h := d.groupSize(g, len(b.groups))
-		if x > 0 && x+w > d.inner {
+		w, h := groupSize(g, len(b.groups))
+		if x > 0 && x+w > widest {
 			x, y, row = 0, y+row+groupGap, 0
 		}
 		at = append(at, [2]int{x, y})
+		width = max(width, x+w)
 		x += w + groupGap
 		row = max(row, h)
 	}
-	return at, y + row
+	return at, width, y + row
 }
 
 func (d *drawing) blockHeight(b block) int {
-	_, h := d.flow(b)
+	_, _, h := flow(b)
 	return d.memoryHeight(b.node) + h
 }
 
@@ -245,20 +240,20 @@ func (d *drawing) socket(s farm.Socket, blocks []block, x, y, height int) {
 
 func (d *drawing) block(b block, x, y int) {
 	y = d.memory(b.node, x, y)
-	at, _ := d.flow(b)
+	at, _, _ := flow(b)
 	for i, g := range b.groups {
 		d.group(g, len(b.groups), x+at[i][0], y+at[i][1])
 	}
 }
 
 func (d *drawing) group(g group, groups, x, y int) {
-	w, h := d.groupSize(g, groups)
+	w, h := groupSize(g, groups)
 	class, title := "cache", "a last-level cache that these cores share"
 	if !g.shared {
 		class, title = "nocache", "no last-level cache is known"
 	}
 	d.add(`<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="5"><title>%s</title></rect>`, class, x, y, w, h, title)
-	per := d.perRow(g, groups)
+	per := perRow(g, groups)
 	threads := 1
 	for _, c := range g.cores {
 		threads = max(threads, c.Threads.Len())

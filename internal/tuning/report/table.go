@@ -21,6 +21,7 @@ const (
 	narrowest    = 40
 	labelWidth   = 10
 	mostPlaces   = 12 // named of one text; the JSON has all
+	mostSources  = 2
 )
 
 func (s Style) width() int {
@@ -115,18 +116,23 @@ func (p *printer) result(result tuning.Result) {
 	p.labelled("evidence", evidence(result.Rule.Sources))
 }
 
-// evidence names the sources in short.
+// evidence names the first sources; `grange tune explain` has all of them, and what they say.
 func evidence(sources []tuning.Source) string {
 	var names []string
-	for _, s := range sources {
+	for _, s := range sources[:min(len(sources), mostSources)] {
 		names = append(names, s.Name)
+	}
+	if more := len(sources) - mostSources; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, "; ")
 }
 
 func (p *printer) end(r tuning.Report) {
 	p.line("")
-	p.line(p.style.paint("1", Summary(r)))
+	for _, line := range wrap(Summary(r), p.style.width()) {
+		p.line(p.style.paint("1", line))
+	}
 	if len(r.Results) > 0 {
 		p.text(tuning.NotAdditive)
 	}
