@@ -26,7 +26,8 @@ type Problem struct {
 }
 
 // Check compares where a VM's threads and memory really may be with its plan, and both with the plans of the VMs beside it.
-// No problems means that every vCPU has a host thread to itself. A pinned vCPU that may run anywhere else as well is a problem.
+// No problems means that every pinned vCPU has a host thread to itself. A pinned vCPU that may run anywhere else as well is a
+// problem. vCPUs that float share their CPUs with other VMs' vCPUs that float, and with no others.
 func Check(plan farm.Plan, seen Observed, neighbours []farm.Plan) []Problem {
 	out := checkVCPUs(plan, seen)
 	if extra := seen.Emulator.Minus(plan.Emulator); !extra.Empty() {
@@ -58,8 +59,8 @@ func checkVCPUs(plan farm.Plan, seen Observed) []Problem {
 		if i < len(seen.VCPUs) && !seen.VCPUs[i].Equal(want) {
 			out = append(out, problem(WrongVCPU, "vCPU %d may run on CPUs %q, planned on %v", i, seen.VCPUs[i], want))
 		}
-		for _, cpu := range want.List() {
-			if other, ok := holder[cpu]; ok && want.Len() == 1 {
+		for cpu := range want.All() {
+			if other, ok := holder[cpu]; ok && (want.Len() == 1 || plan.Floating.Has(i)) && !(plan.Floating.Has(i) && plan.Floating.Has(other)) {
 				out = append(out, problem(Overlap, "vCPU %d and vCPU %d are both planned on CPU %d", other, i, cpu))
 			}
 			holder[cpu] = i
@@ -86,19 +87,15 @@ func checkMemory(plan farm.Plan, seen Observed) []Problem {
 	return nil
 }
 
-// overlaps finds the CPUs that both VMs may use, by plan or in fact. A neighbour's vCPU that is not pinned counts with all it may use.
+// overlaps finds the CPUs that both VMs may use, by plan or in fact, or that one may use and the other holds. A neighbour's vCPU
+// that is not pinned counts with all it may use.
 func overlaps(plan farm.Plan, seen Observed, neighbour farm.Plan, index int) []Problem {
-	holder := map[int]int{}
-	for i, set := range neighbour.VCPUs {
-		for _, cpu := range set.List() {
-			holder[cpu] = i
-		}
-	}
+	theirs := holders(neighbour)
 	var out []Problem
-	report := func(who string, set farm.CPUSet) {
-		for _, cpu := range set.List() {
-			if other, ok := holder[cpu]; ok {
-				out = append(out, problem(Overlap, "%s may run on CPU %d, which vCPU %d of neighbour %d holds", who, cpu, other, index))
+	report := func(who string, set farm.CPUSet, floats bool) {
+		for cpu := range set.All() {
+			if h, ok := theirs[cpu]; ok && !(floats && h.floats) {
+				out = append(out, problem(Overlap, "%s may run on CPU %d, which %s of neighbour %d holds", who, cpu, h.name, index))
 			}
 		}
 	}
@@ -110,8 +107,36 @@ func overlaps(plan farm.Plan, seen Observed, neighbour farm.Plan, index int) []P
 		if i < len(seen.VCPUs) {
 			set = set.Or(seen.VCPUs[i])
 		}
-		report(fmt.Sprintf("vCPU %d", i), set)
+		report(fmt.Sprintf("vCPU %d", i), set, plan.Floating.Has(i))
 	}
-	report("an emulator thread", plan.Emulator.Or(seen.Emulator))
+	report("an emulator thread", plan.Emulator.Or(seen.Emulator), true)
+	for cpu := range plan.Extra.All() {
+		if h, ok := theirs[cpu]; ok {
+			out = append(out, problem(Overlap, "CPU %d is held idle or for the emulator, and %s of neighbour %d holds it too", cpu, h.name, index))
+		}
+	}
+	return out
+}
+
+// holder is who may use a CPU.
+type holder struct {
+	name   string
+	floats bool
+}
+
+// holders says for each CPU that a VM may use who does: a vCPU that has it alone before one that floats there.
+func holders(p farm.Plan) map[int]holder {
+	out := map[int]holder{}
+	for i, set := range p.VCPUs {
+		h := holder{fmt.Sprintf("vCPU %d", i), p.Floating.Has(i)}
+		for cpu := range set.All() {
+			if _, ok := out[cpu]; !ok || !h.floats {
+				out[cpu] = h
+			}
+		}
+	}
+	for cpu := range p.Extra.All() {
+		out[cpu] = holder{name: "the emulator or an idle sibling"}
+	}
 	return out
 }

@@ -160,7 +160,7 @@ func (m *matcher) search(c int, order []int, taken map[account]int) bool {
 			continue
 		}
 		for _, size := range m.lists[c] {
-			from := m.view.source(n, size, w.pinned == 0)
+			from := m.view.source(n, size)
 			at := from.account()
 			if m.steps++; m.steps > maxSteps || !from.holds(w, taken[at]) {
 				continue

@@ -66,17 +66,17 @@ func play(t *testing.T, head string) string {
 		case "reserve":
 			reserve = numa.Reserve{CPUs: cpus(t, f[1]), Memory: size(t, f[2])}
 		case "pages":
-			topo = topologytest.WithPages(topo, size(t, f[1]), number(t, f[2]))
+			topo = topologytest.WithPages(topo, size(t, f[1]), count(t, f[2]))
 		case "vm":
 			if room == nil {
 				r := numa.NewRoom(topo, reserve, nil)
 				room = &r
 			}
-			req := numa.Request{VCPUs: number(t, f[2]), Memory: size(t, f[3]), Allowed: topo.Online, Service: reserve.CPUs}
+			req := numa.Request{VCPUs: count(t, f[2]), Memory: size(t, f[3]), Allowed: topo.Online, Service: reserve.CPUs}
 			if len(f) > 4 {
 				req.Pages = []farm.Bytes{size(t, f[4])}
 			}
-			for range number(t, f[1]) {
+			for range count(t, f[1]) {
 				fmt.Fprintf(&b, "%d vCPUs %v\n", req.VCPUs, req.Memory)
 				plan, err := numa.Plan(*room, req)
 				if err != nil {
@@ -137,7 +137,7 @@ func size(t *testing.T, s string) farm.Bytes {
 	return b
 }
 
-func number(t *testing.T, s string) int {
+func count(t *testing.T, s string) int {
 	t.Helper()
 	var n int
 	if _, err := fmt.Sscan(s, &n); err != nil {

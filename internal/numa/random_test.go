@@ -14,15 +14,15 @@ import (
 
 // TestRandom fills random hosts with random VMs and holds every promise of Plan, Check and the claim arithmetic.
 func TestRandom(t *testing.T) {
-	rounds := 3000
+	rounds := 8000
 	if testing.Short() {
 		rounds = 300
 	}
-	placed, refused := 0, 0
+	placed, refused := map[string]int{}, map[string]int{}
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
 		g := newGame(r)
-		for step := range 12 {
+		for step := range 10 {
 			what := fmt.Sprintf("seed %d step %d", seed, step)
 			if len(g.running) > 0 && r.IntN(4) == 0 {
 				g.end(r.IntN(len(g.running)))
@@ -34,22 +34,38 @@ func TestRandom(t *testing.T) {
 				t.Fatalf("%s: two answers:\n%s", what, d)
 			}
 			if err != nil {
-				refused++
+				refused[kind(req)]++
 				g.checkRefusal(t, what, req, err)
-				continue
+			} else {
+				placed[kind(req)]++
+				g.checkPlan(t, what, req, plan)
+				g.take(t, what, plan)
 			}
-			placed++
-			g.checkPlan(t, what, req, plan)
-			g.take(t, what, plan)
 			if t.Failed() {
-				t.Fatalf("%s: request %+v, plan %+v, host %+v", what, req, plan, g.room.Topology)
+				t.Fatalf("%s: request %+v, plan %+v, error %v, host %+v, room %+v", what, req, plan, err, g.room.Topology, g.room.Nodes)
 			}
 		}
 	}
-	t.Logf("%d placed, %d refused", placed, refused)
-	if placed < rounds || refused < rounds/2 {
-		t.Error("the generator has become one-sided")
+	t.Logf("placed %v, refused %v", placed, refused)
+	for kind, n := range placed {
+		if n < rounds/10 || refused[kind] < rounds/20 {
+			t.Errorf("the generator has become one-sided: %d %s placed, %d refused", n, kind, refused[kind])
+		}
 	}
+}
+
+func kind(r numa.Request) string {
+	switch {
+	case len(r.Each) > 0:
+		return "each"
+	case r.Cells > 1:
+		return "cells"
+	case r.Cells == 1:
+		return "one cell"
+	case r.CPU == farm.Shared:
+		return "shared"
+	}
+	return "auto " + string(r.Threads)
 }
 
 // game is one random host and what runs on it.
@@ -57,24 +73,55 @@ type game struct {
 	r       *rand.Rand
 	room    numa.Room
 	reserve numa.Reserve
+	bases   map[int]farm.Bytes // NodeRoom.Base
 	running []farm.Plan
 }
 
+// fresh is the room of the host beside plans, made without the rooms before it.
+func (g *game) fresh(t farm.Topology, plans []farm.Plan) numa.Room {
+	room := numa.NewRoom(t, g.reserve, plans)
+	for id, base := range g.bases {
+		n := room.Nodes[id]
+		n.Base = base
+		room.Nodes[id] = n
+	}
+	return room
+}
+
 func newGame(r *rand.Rand) *game {
-	var t farm.Topology
-	cpu, perSocket := 0, 1+r.IntN(2)
-	for id := range 1 + r.IntN(4) {
-		n := farm.Node{ID: id * (1 + r.IntN(2) + id), Memory: farm.Bytes(r.IntN(16)) * 64 * farm.MiB}
-		if id == 0 {
-			n.Memory += farm.GiB
+	t := randomHost(r)
+	g := &game{r: r, reserve: numa.Reserve{Memory: farm.Bytes(r.IntN(20)) * farm.MiB, CPUs: some(r, t.Online, 8), Shared: map[int]numa.SharedRoom{}}, bases: map[int]farm.Bytes{}}
+	for _, n := range t.Nodes {
+		if r.IntN(6) == 0 {
+			g.bases[n.ID] = []farm.Bytes{64 * farm.KiB, 4 * farm.MiB}[r.IntN(2)]
 		}
-		if half := int(n.Memory / (4 * farm.MiB)); half > 0 && r.IntN(2) == 0 {
-			n.Pages = []farm.HugePages{{Size: 2 * farm.MiB, Total: r.IntN(half)}}
+		if pool := some(r, n.CPUs.Minus(g.reserve.CPUs), 2); !pool.Empty() {
+			g.reserve.Shared[n.ID] = numa.SharedRoom{CPUs: pool, VCPUs: r.IntN(4 * pool.Len()), Memory: farm.Bytes(r.IntN(20)) * 2 * farm.MiB}
+		}
+	}
+	g.room = g.fresh(t, nil)
+	return g
+}
+
+// randomHost has few of everything: cores with one, two or four threads or both kinds, nodes without memory or without CPUs, one
+// cache or several on a node.
+func randomHost(r *rand.Rand) farm.Topology {
+	var t farm.Topology
+	cpu, perSocket, smt, hybrid := 0, 1+r.IntN(2), []int{1, 2, 2, 4}[r.IntN(4)], r.IntN(4) == 0
+	for id := range 1 + r.IntN(4) {
+		n := farm.Node{ID: id * (1 + r.IntN(2) + id), Memory: farm.Bytes(r.IntN(16)) * 4 * farm.MiB}
+		if id == 0 {
+			n.Memory += 8 * farm.MiB
+		}
+		for _, size := range []farm.Bytes{2 * farm.MiB, 8 * farm.MiB} {
+			if most := int(n.Memory / (3 * size)); most > 0 && r.IntN(2) == 0 {
+				n.Pages = append(n.Pages, farm.HugePages{Size: size, Total: r.IntN(most + 1)})
+			}
 		}
 		var inNode, shared []int
 		for range r.IntN(5) {
 			var threads []int
-			for range 1 + r.IntN(2) {
+			for range smt - number(hybrid && r.IntN(2) == 0)*(smt-1) {
 				threads = append(threads, cpu)
 				cpu++
 			}
@@ -97,16 +144,21 @@ func newGame(r *rand.Rand) *game {
 			t.Distance = append(t.Distance, row)
 		}
 	}
-	g := &game{r: r, reserve: numa.Reserve{Memory: farm.Bytes(r.IntN(100)) * farm.MiB, CPUs: some(r, t.Online, 8)}}
-	g.room = numa.NewRoom(t, g.reserve, nil)
-	return g
+	return t
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // some is a random subset: half the time empty, else about one CPU in n.
 func some(r *rand.Rand, of farm.CPUSet, n int) farm.CPUSet {
 	var ids []int
 	if r.IntN(2) == 0 {
-		for _, cpu := range of.List() {
+		for cpu := range of.All() {
 			if r.IntN(n) == 0 {
 				ids = append(ids, cpu)
 			}
@@ -115,17 +167,76 @@ func some(r *rand.Rand, of farm.CPUSet, n int) farm.CPUSet {
 	return farm.NewCPUSet(ids...)
 }
 
+var pageLists = [][]farm.Bytes{nil, nil, {0}, {2 * farm.MiB}, {8 * farm.MiB, 2 * farm.MiB}, {8 * farm.MiB, 0}, {2 * farm.MiB, 8 * farm.MiB, 0}}
+
 func (g *game) request() numa.Request {
 	t := g.room.Topology
-	req := numa.Request{VCPUs: 1 + g.r.IntN(8), Memory: farm.Bytes(1+g.r.IntN(300)) * 2 * farm.MiB, Allowed: t.Online, Service: g.reserve.CPUs}
-	if g.r.IntN(3) == 0 {
-		req.Pages = []farm.Bytes{2 * farm.MiB}
+	req := numa.Request{VCPUs: 1 + g.r.IntN(6), Memory: farm.Bytes(1+g.r.IntN(12)) * 2 * farm.MiB, Allowed: t.Online, Service: g.reserve.CPUs}
+	pages := func() []farm.Bytes { return pageLists[g.r.IntN(len(pageLists))] }
+	threads := func() farm.ThreadPolicy {
+		return []farm.ThreadPolicy{farm.PreferSiblings, farm.PreferSiblings, farm.RequireSiblings, farm.IsolateCores}[g.r.IntN(4)]
 	}
+	req.Pages = pages()
 	if g.r.IntN(3) == 0 {
 		req.Allowed = t.Online.Minus(some(g.r, t.Online, 3))
 	}
+	if g.r.IntN(4) == 0 {
+		req.Emulator = farm.EmulatorIsolate
+	}
+	if g.r.IntN(5) == 0 {
+		req.CPU, req.VCPUs = farm.Shared, 1+g.r.IntN(3)
+	} else {
+		req.Threads = threads()
+	}
+	switch g.r.IntN(5) {
+	case 0:
+		req.Cells = 1
+	case 1:
+		req.Cells = 2 + g.r.IntN(2)
+		req.VCPUs, req.Memory = req.VCPUs/2*req.Cells+req.Cells, req.Memory/4*farm.Bytes(req.Cells)+2*farm.MiB*farm.Bytes(req.Cells)
+	case 2:
+		req.VCPUs, req.Memory, req.CPU, req.Threads, req.Contiguous = 0, 0, farm.Pinned, farm.PreferSiblings, g.r.IntN(2) == 0
+		req.Each = make([]numa.CellRequest, 1+g.r.IntN(3))
+		ids := g.r.Perm(len(req.Each) + g.r.IntN(5))
+		for i := range req.Each {
+			own := []int{ids[i]}
+			for _, id := range ids[len(req.Each):] {
+				if id%len(req.Each) == i {
+					own = append(own, id)
+				}
+			}
+			c := numa.CellRequest{VCPUs: farm.NewCPUSet(own...), Memory: farm.Bytes(1+g.r.IntN(8)) * 2 * farm.MiB, Pages: pages(), Threads: threads()}
+			if g.r.IntN(3) == 0 {
+				c.Floating = some(g.r, c.VCPUs, 2)
+			}
+			req.Each[i] = c
+		}
+		req.Cells = 0
+	}
+	return valid(req)
+}
+
+// valid rounds memory up so that some page size divides it.
+func valid(req numa.Request) numa.Request {
+	round := func(memory farm.Bytes, pages []farm.Bytes, pieces farm.Bytes) farm.Bytes {
+		smallest := farm.Bytes(2 * farm.MiB)
+		if !slices.Contains(pages, 0) && !slices.Contains(pages, 2*farm.MiB) && len(pages) > 0 {
+			smallest = slices.Min(pages)
+		}
+		return max((memory+smallest-1)/smallest, pieces) * smallest
+	}
+	if cells := farm.Bytes(req.Cells); cells > 0 {
+		req.Memory = round(req.Memory/cells, req.Pages, 1) * cells
+	} else {
+		req.Memory = round(req.Memory, req.Pages, number0(len(req.Each) == 0))
+	}
+	for i, c := range req.Each {
+		req.Each[i].Memory = round(c.Memory, c.Pages, farm.Bytes(pieces(c.VCPUs)))
+	}
 	return req
 }
+
+func number0(b bool) farm.Bytes { return farm.Bytes(number(b)) }
 
 func (g *game) end(i int) {
 	g.room = g.room.Give(g.running[i])
@@ -139,102 +250,24 @@ func (g *game) take(t *testing.T, what string, p farm.Plan) {
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
-	if d := cmp.Diff(before, after.Give(p)); d != "" {
-		t.Errorf("%s: give does not undo take:\n%s", what, d)
+	if back := after.Give(p); !back.Equal(before) {
+		t.Errorf("%s: give does not undo take:\n%+v\n%+v", what, before, back)
 	}
-	if _, err := after.Take(p); err == nil {
+	if _, err := after.Take(p); err == nil && !p.Held().Empty() {
 		t.Errorf("%s: taken twice", what)
 	}
 	g.running = append(g.running, p)
-	if d := cmp.Diff(numa.NewRoom(before.Topology, g.reserve, g.running), after); d != "" {
-		t.Errorf("%s: the room built anew differs:\n%s", what, d)
+	if anew := g.fresh(before.Topology, g.running); !anew.Equal(after) {
+		t.Errorf("%s: the room built anew differs:\n%+v\n%+v", what, anew, after)
+	}
+	byHand := numa.Room{Topology: after.Topology, Reserve: g.reserve, Free: after.Free, Nodes: after.Nodes}
+	req := g.request()
+	one, _ := numa.Plan(after, req)
+	two, _ := numa.Plan(byHand, req)
+	if d := cmp.Diff(one, two); d != "" {
+		t.Errorf("%s: another plan for a room made by hand:\n%s", what, d)
 	}
 	g.room = after
-}
-
-func (g *game) usable(req numa.Request) farm.CPUSet {
-	return g.room.Free.And(req.Allowed).Minus(req.Service)
-}
-
-func (g *game) checkPlan(t *testing.T, what string, req numa.Request, p farm.Plan) {
-	t.Helper()
-	bad := func(format string, args ...any) { t.Errorf(what+": "+format, args...) }
-	seen := numa.Observed{VCPUs: p.VCPUs, Emulator: p.Emulator}
-	next, sum := 0, farm.Bytes(0)
-	for _, c := range p.Cells {
-		seen.Nodes = append(seen.Nodes, c.Node)
-		for _, v := range c.VCPUs.List() {
-			if v != next {
-				bad("cells are not runs of vCPUs")
-			}
-			next++
-		}
-		sum += c.Memory
-		if c.VCPUs.Empty() || c.Memory == 0 || c.Memory%(2*farm.MiB) != 0 || c.PageSize != pageOf(req) {
-			bad("cell %+v", c)
-		}
-	}
-	if problems := numa.Check(p, seen, g.running); len(problems) > 0 {
-		bad("%v", problems)
-	}
-	if next != req.VCPUs || len(p.VCPUs) != req.VCPUs || p.CPUs().Len() != req.VCPUs || sum != req.Memory {
-		bad("wanted %d vCPUs and %v", req.VCPUs, req.Memory)
-	}
-	if out := p.CPUs().Minus(g.usable(req)); !out.Empty() {
-		bad("CPUs %v are not free and allowed", out)
-	}
-	if p.Guest.Sockets*p.Guest.Cores*p.Guest.Threads != req.VCPUs {
-		bad("guest %+v", p.Guest)
-	}
-	g.checkThreads(bad, p)
-	if len(p.Cells) > 1 && g.fits(req, len(p.Cells)-1) {
-		bad("fewer nodes would do")
-	}
-}
-
-// checkThreads holds the guest's SMT to be true: its threads are the threads of one core, all of them.
-func (g *game) checkThreads(bad func(string, ...any), p farm.Plan) {
-	n := p.Guest.Threads
-	if n == 1 {
-		return
-	}
-	for i := 0; i < len(p.VCPUs); i += n {
-		var ids []int
-		for _, v := range p.VCPUs[i : i+n] {
-			ids = append(ids, v.List()...)
-		}
-		if !slices.ContainsFunc(g.room.Topology.Cores, func(c farm.Core) bool { return c.Threads.Equal(farm.NewCPUSet(ids...)) }) {
-			bad("guest core of CPUs %v is no core of the host", ids)
-		}
-	}
-}
-
-// fits searches all sets of up to most nodes. It leaves hosts alone where nodes share a neighbour's memory: what it says there is
-// "no".
-func (g *game) fits(req numa.Request, most int) bool {
-	t, usable := g.room.Topology, g.usable(req)
-	for set := 1; set < 1<<len(t.Nodes); set++ {
-		threads, units, nodes := 0, 0, 0
-		for i, n := range t.Nodes {
-			if set>>i&1 == 0 {
-				continue
-			}
-			nodes++
-			have := int(g.room.Nodes[n.ID].Memory / (2 * farm.MiB))
-			if pageOf(req) != 0 {
-				have = g.room.Nodes[n.ID].Pages[pageOf(req)]
-			}
-			free := usable.And(n.CPUs).Len()
-			if have == 0 || free == 0 {
-				threads = -1000
-			}
-			threads, units = threads+free, units+have
-		}
-		if nodes <= min(most, req.VCPUs, int(req.Memory/(2*farm.MiB))) && threads >= req.VCPUs && units >= int(req.Memory/(2*farm.MiB)) {
-			return true
-		}
-	}
-	return false
 }
 
 func (g *game) checkRefusal(t *testing.T, what string, req numa.Request, err error) {
@@ -243,24 +276,16 @@ func (g *game) checkRefusal(t *testing.T, what string, req numa.Request, err err
 	if !errors.As(err, &e) || e.Hint == "" || e.Message == "" {
 		t.Fatalf("%s: %v is not for users", what, err)
 	}
-	empty := &game{room: numa.NewRoom(g.room.Topology, g.reserve, nil)}
-	switch nodes := len(g.room.Topology.Nodes); e.Code {
+	switch e.Code {
 	case farm.CodeNoRoom:
-		if e.Kind != farm.NoCapacity || g.fits(req, nodes) {
+		if e.Kind != farm.NoCapacity || (brute{g.room, req}).fits(0) {
 			t.Errorf("%s: refused although it fits: %v", what, err)
 		}
 	case farm.CodeTooBig:
-		if e.Kind != farm.Invalid || empty.fits(req, nodes) {
+		if e.Kind != farm.Invalid || (brute{g.fresh(g.room.Topology, nil), req}).fits(0) {
 			t.Errorf("%s: called too big although it fits an empty host: %v", what, err)
 		}
 	default:
 		t.Errorf("%s: %s: %v", what, e.Code, err)
 	}
-}
-
-func pageOf(r numa.Request) farm.Bytes {
-	if len(r.Pages) == 0 {
-		return 0
-	}
-	return r.Pages[0]
 }

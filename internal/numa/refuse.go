@@ -28,8 +28,7 @@ func (v *view) refuse() error {
 // emptied is the room of the same host without any VM. A room that was made by hand may have more than its topology tells, and
 // what it has counts; how much its shared pools had nobody knows.
 func (r Room) emptied() Room {
-	out := NewRoom(r.Topology, r.Reserve, nil)
-	out.index = r.index
+	out := emptyRoom(r.Topology, r.Reserve, r.indexed())
 	out.Free = out.Free.Or(r.Free)
 	for id, now := range r.Nodes {
 		n := out.Nodes[id]
@@ -80,8 +79,8 @@ func pagesText(pages []farm.Bytes) string {
 
 func (v *view) tooBigHint() string {
 	switch {
-	case v.req.Cells == 1 && v.fitsSplit():
-		return "leave the number of cells to the plan: it would take several nodes"
+	case v.req.Cells == 1 && len(v.nodes) > 1:
+		return "leave the number of cells to the plan, so that it may use several nodes"
 	case v.room.Free.Common(v.req.Allowed) < v.req.VCPUs && v.req.Allowed.Len() < v.room.Topology.Online.Len():
 		return "ask the batch system for more CPUs, or for a smaller VM"
 	case v.shortOfPages():
@@ -91,16 +90,10 @@ func (v *view) tooBigHint() string {
 }
 
 func (v *view) noRoomHint() string {
-	if v.req.Cells == 1 && v.fitsSplit() {
-		return "leave the number of cells to the plan: it would take several nodes; or wait until a VM ends here"
+	if v.req.Cells == 1 && len(v.nodes) > 1 {
+		return "leave the number of cells to the plan, so that it may use several nodes, or wait until a VM ends here"
 	}
 	return "wait until a VM ends here, ask for less, or try another host"
-}
-
-// fitsSplit tells whether the VM would fit if it need not be in one cell.
-func (v *view) fitsSplit() bool {
-	_, ok := v.split()
-	return ok
 }
 
 // shortOfPages tells that huge pages are wanted and nothing else will do, and that all nodes together have too few.
@@ -195,7 +188,7 @@ func (v *view) lacksCPUs(w *want, short int) string {
 func (v *view) lacksMemory(w *want, node int) string {
 	var parts []string
 	for _, size := range w.sizes {
-		s := v.source(node, size, w.pinned == 0)
+		s := v.source(node, size)
 		switch {
 		case s.node < 0:
 			return "memory near it"
@@ -237,7 +230,7 @@ func (v *view) lacksTogether() string {
 		var have farm.Bytes
 		s := source{unit: 1}
 		for _, n := range v.givers() {
-			s = v.sourceAt(n, size, w.pinned == 0)
+			s = v.sourceAt(n, size)
 			have += farm.Bytes(min(s.free, units(w.memory, s.unit))) * s.unit
 		}
 		if have >= w.memory {
@@ -256,7 +249,7 @@ func (v *view) givers() []int {
 			continue
 		}
 		for _, size := range v.wants[0].sizes {
-			if s := v.source(n, size, v.wants[0].pinned == 0); s.node >= 0 && !slices.Contains(out, s.node) {
+			if s := v.source(n, size); s.node >= 0 && !slices.Contains(out, s.node) {
 				out = append(out, s.node)
 			}
 		}

@@ -20,7 +20,18 @@ type Reserve struct {
 // left, and that is no error. Memory of VMs that share is counted in Reserve.Shared alone: set aside with Reserve.Memory what is
 // real of it.
 func NewRoom(t farm.Topology, reserve Reserve, plans []farm.Plan) Room {
-	r := Room{Topology: t, Reserve: reserve, Free: t.Online.Minus(reserve.CPUs), Nodes: make(map[int]NodeRoom, len(t.Nodes)), index: newIndex(t)}
+	r := emptyRoom(t, reserve, newIndex(t))
+	for _, p := range plans {
+		r.Free = r.Free.Minus(p.Held())
+		for _, c := range r.claims(p) {
+			r.take(c)
+		}
+	}
+	return r
+}
+
+func emptyRoom(t farm.Topology, reserve Reserve, ix *index) Room {
+	r := Room{Topology: t, Reserve: reserve, Free: t.Online.Minus(reserve.CPUs), Nodes: make(map[int]NodeRoom, len(t.Nodes)), index: ix}
 	for _, s := range reserve.Shared {
 		r.Free = r.Free.Minus(s.CPUs)
 	}
@@ -35,12 +46,6 @@ func NewRoom(t farm.Topology, reserve Reserve, plans []farm.Plan) Room {
 		}
 		room.Memory = less(room.Memory, part(reserve.Memory, room.Memory, all))
 		r.Nodes[n.ID] = room
-	}
-	for _, p := range plans {
-		r.Free = r.Free.Minus(p.Held())
-		for _, c := range r.claims(p) {
-			r.take(c)
-		}
 	}
 	return r
 }
@@ -192,7 +197,7 @@ func (r Room) claims(p farm.Plan) []claim {
 		switch {
 		case c.PageSize != 0:
 			to.pages += int((c.Memory + c.PageSize - 1) / c.PageSize)
-		case c.VCPUs.Minus(p.Floating).Empty() && r.Nodes[c.Node].ownAccount():
+		case p.Floating.Len() == len(p.VCPUs) && r.Nodes[c.Node].ownAccount():
 			to.shared += c.Memory
 		default:
 			to.memory += c.Memory

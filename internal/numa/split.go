@@ -28,9 +28,14 @@ func (v *view) split() (layout, bool) {
 			if l, ok := v.even(k, 1, size); ok {
 				return l, true
 			}
+			if l, ok := v.uneven(k, []farm.Bytes{size}); ok {
+				return l, true
+			}
 		}
-		if l, ok := v.uneven(k, pages); ok {
-			return l, true
+		if len(pages) > 1 {
+			if l, ok := v.uneven(k, pages); ok {
+				return l, true
+			}
 		}
 	}
 	return nil, false
@@ -72,7 +77,7 @@ func (v *view) mostCells(pages []farm.Bytes) int {
 func (v *view) mostMemory(node int, pages []farm.Bytes) farm.Bytes {
 	var most farm.Bytes
 	for _, size := range pages {
-		if s := v.source(node, size, v.wants[0].pinned == 0); s.node >= 0 && s.unit > 0 {
+		if s := v.source(node, size); s.node >= 0 && s.unit > 0 {
 			most = max(most, farm.Bytes(min(s.free, units(v.wants[0].memory, s.unit)))*s.unit)
 		}
 	}
@@ -147,7 +152,7 @@ func (v *view) wholeCores(l layout) bool {
 }
 
 // uneven splits over k nodes as evenly as their room allows. It is what a caller gets whose batch system granted ten CPUs of one
-// node and six of the other. All cells take one page size where that can be.
+// node and six of the other. Each cell may take another of pages.
 func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
 	var best layout
 	var bestRating rating
@@ -160,18 +165,10 @@ func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
 			best, bestRating = l, r
 		}
 	}
-	for _, size := range pages {
-		sizes := slices.Repeat([]farm.Bytes{size}, k)
-		v.eachSet(k, 1, func(set []int) { try(set, sizes) })
-		if best != nil {
-			return v.ordered(best), true
-		}
-	}
-	if mixes := power(len(pages), k); len(pages) > 1 {
-		v.eachSet(k, mixes, func(set []int) {
-			eachMix(k, pages, min(mixes, maxSets), func(sizes []farm.Bytes) { try(set, sizes) })
-		})
-	}
+	mixes := power(len(pages), k)
+	v.eachSet(k, mixes, func(set []int) {
+		eachMix(k, pages, min(mixes, maxSets), func(sizes []farm.Bytes) { try(set, sizes) })
+	})
 	if best == nil {
 		return nil, false
 	}
@@ -182,7 +179,7 @@ func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
 func (v *view) share(set []int, sizes []farm.Bytes) layout {
 	from := make([]source, len(set))
 	for i, n := range set {
-		if from[i] = v.source(n, sizes[i], v.wants[0].pinned == 0); from[i].node < 0 || from[i].unit == 0 || from[i].free == 0 {
+		if from[i] = v.source(n, sizes[i]); from[i].node < 0 || from[i].unit == 0 || from[i].free == 0 {
 			return nil
 		}
 	}

@@ -14,6 +14,7 @@ type view struct {
 	smt    int         // threads of the largest core
 	grain  farm.Bytes  // ordinary memory is cut in these, or in larger units that a node counts in
 	state  []nodeState // by node
+	shares bool        // no vCPU is pinned, so that ordinary memory comes from the shared account
 	lends  bool        // some node gives memory to the CPUs of another as well
 	picker picker
 }
@@ -45,7 +46,9 @@ func newView(room Room, req *Request, wants []want) *view {
 		v.grain = roundUnit
 	}
 	byCore := false
+	v.shares = true
 	for _, w := range wants {
+		v.shares = v.shares && w.pinned == 0
 		byCore = byCore || w.threads != farm.PreferSiblings
 	}
 	v.state = make([]nodeState, len(v.nodes))
@@ -112,9 +115,9 @@ type source struct {
 
 // source finds the memory of one page size for CPUs of node: the node's own, or that of the nearest which has any; of several as
 // near, of the one with most.
-func (v *view) source(node int, size farm.Bytes, floating bool) source {
+func (v *view) source(node int, size farm.Bytes) source {
 	if v.state[node].home {
-		return v.sourceAt(node, size, floating)
+		return v.sourceAt(node, size)
 	}
 	best := source{node: -1}
 	distance := v.nodes[node].distance
@@ -125,21 +128,21 @@ func (v *view) source(node int, size farm.Bytes, floating bool) source {
 		if best.node >= 0 && distance[i] > distance[best.node] {
 			break
 		}
-		if s := v.sourceAt(i, size, floating); best.node < 0 || s.free > best.free {
+		if s := v.sourceAt(i, size); best.node < 0 || farm.Bytes(s.free)*s.unit > farm.Bytes(best.free)*best.unit {
 			best = s
 		}
 	}
 	return best
 }
 
-func (v *view) sourceAt(node int, size farm.Bytes, floating bool) source {
+func (v *view) sourceAt(node int, size farm.Bytes) source {
 	room := &v.state[node].room
 	s := source{node: node, size: size, unit: size}
 	switch {
 	case size != 0:
 		s.free = max(room.Pages[size], 0)
 		return s
-	case floating && room.ownAccount():
+	case v.shares && room.ownAccount():
 		s.shared = true
 		s.unit = max(v.grain, room.Base)
 		s.free = units(room.Shared.Memory, s.unit)
@@ -165,7 +168,7 @@ func (v *view) fits(w *want, node int, sizes []farm.Bytes, emulator bool) (sourc
 // memoryFor finds memory for a cell on a node, in the first of sizes that has room.
 func (v *view) memoryFor(w *want, node int, sizes []farm.Bytes) (source, bool) {
 	for _, size := range sizes {
-		if from := v.source(node, size, w.pinned == 0); from.holds(w, 0) {
+		if from := v.source(node, size); from.holds(w, 0) {
 			return from, true
 		}
 	}
