@@ -153,7 +153,7 @@ func (l *ledger) holders() string {
 	}
 	var lines []string
 	for _, g := range l.grants {
-		lines = append(lines, fmt.Sprintf("%s holds CPUs %v and %v", g.holder, g.plan.CPUs(), g.plan.Memory()))
+		lines = append(lines, fmt.Sprintf("%s holds CPUs %v and %v", g.holder, g.plan.Held(), g.plan.Memory()))
 	}
 	slices.Sort(lines)
 	const most = 8
@@ -182,7 +182,7 @@ func (l *ledger) view() (room numa.Room, holders map[int]string, waiting int) {
 	holders = map[int]string{}
 	for _, g := range l.grants {
 		name, _, _ := strings.Cut(g.holder, " ")
-		for _, cpu := range g.plan.CPUs().List() {
+		for _, cpu := range g.plan.Held().All() {
 			holders[cpu] = name
 		}
 	}
