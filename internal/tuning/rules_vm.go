@@ -18,9 +18,10 @@ func vmRules() []Rule {
 		// Where its CPUs run and where its memory is.
 		vmPinOverlap(), vmRoamsDedicated(), vmPinOffline(), vmFloatsOnIsolated(), vmNotPinned(), vmPinSplitsSiblings(),
 		vmPinsCrossNode(), vmEmulatorOnVCPUs(), vmNoGuestNUMA(), vmCellsGapsOldQEMU(), vmMemoryUnbound(), vmMemoryOtherNode(),
-
+		vmNoHugePages(), vmPagesMissing(), vmPagesCells(), vmBalloonHugePages(),
 		// Its disks and networks.
-
+		vmNICModel(), vmDiskBus(), vmDiskCacheCompute(), vmDiskCacheService(), vmDiskIONative(), vmNoIOThread(), vmQueues(),
+		vmQcow2Cache(), vmQcow2Copies(),
 		// Seen from inside.
 
 	}
