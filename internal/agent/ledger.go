@@ -182,7 +182,7 @@ func (l *ledger) view() (room numa.Room, holders map[int]string, waiting int) {
 	holders = map[int]string{}
 	for _, g := range l.grants {
 		name, _, _ := strings.Cut(g.holder, " ")
-		for _, cpu := range g.plan.Held().All() {
+		for cpu := range g.plan.Held().All() {
 			holders[cpu] = name
 		}
 	}
