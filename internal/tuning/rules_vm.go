@@ -23,7 +23,8 @@ func vmRules() []Rule {
 		vmNICModel(), vmDiskBus(), vmDiskCacheCompute(), vmDiskCacheService(), vmDiskIONative(), vmNoIOThread(), vmQueues(),
 		vmQcow2Cache(), vmQcow2Copies(),
 		// Seen from inside.
-
+		guestOneCPU(), guestCPUGeneric(), guestTopologySockets(), guestOneNode(), guestClockSource(), guestSteal(), guestBootParameters(),
+		guestSwapSmall(), guestSwapping(), guestScratchSmall(), guestTHP(), guestIOScheduler(),
 	}
 }
 
