@@ -33,7 +33,8 @@ type Mark struct {
 
 // Sizes in the picture's own units, which are pixels where it is not scaled.
 const (
-	cellWidth  = 30
+	cellNarrow = 30
+	cellWide   = 48
 	cellHeight = 17
 	coreGap    = 4
 	groupPad   = 6
@@ -73,6 +74,7 @@ type drawing struct {
 	host    farm.Host
 	marks   []Mark
 	holders map[int][]int // VMs by index into host.Domains, for each CPU
+	cell    int           // width of a thread
 	inner   int           // width within each socket's card
 	out     strings.Builder
 }
@@ -103,10 +105,9 @@ func pins(h farm.Host, d farm.Domain) farm.CPUSet {
 func (d *drawing) picture() string {
 	t := d.host.Topology
 	blocks := blocksOf(t)
-	d.inner = narrowest
+	d.inner, d.cell = narrowest, cellOf(blocks)
 	for _, b := range blocks {
-		_, width, _ := flow(b)
-
+		_, width, _ := flow(b, d.cell)
 		d.inner = max(d.inner, width)
 	}
 	abreast := min(2, max(1, len(t.Sockets)))
@@ -169,32 +170,47 @@ func blocksOf(t farm.Topology) []block {
 	return out
 }
 
+// cellOf is the width of a thread: as wide as it can be without making any node's cores take more rows.
+func cellOf(blocks []block) int {
+	fits := func(b block, cell int) bool {
+		_, _, low := flow(b, cellNarrow)
+		_, width, height := flow(b, cell)
+		return width <= widest && height == low
+	}
+	for cell := cellWide; cell > cellNarrow; cell-- {
+		if !slices.ContainsFunc(blocks, func(b block) bool { return !fits(b, cell) }) {
+			return cell
+		}
+	}
+	return cellNarrow
+}
+
 // perRow is how many cores of a group stand beside each other: rows of even length, and narrow where there are several caches.
 func perRow(g group, groups int) int {
 	width := widest
 	if groups > 1 {
 		width = (widest - groupGap) / 2
 	}
-	most := max(1, (width-2*groupPad)/(cellWidth+coreGap))
+	most := max(1, (width-2*groupPad)/(cellNarrow+coreGap))
 	rows := (len(g.cores) + most - 1) / most
 	return (len(g.cores) + rows - 1) / rows
 }
 
-func groupSize(g group, groups int) (width, height int) {
+func groupSize(g group, groups, cell int) (width, height int) {
 	per := perRow(g, groups)
 	rows := (len(g.cores) + per - 1) / per
 	threads := 1
 	for _, c := range g.cores {
 		threads = max(threads, c.Threads.Len())
 	}
-	return per*(cellWidth+coreGap) - coreGap + 2*groupPad, rows*(threads*cellHeight+coreGap+2) - coreGap - 2 + 2*groupPad
+	return per*(cell+coreGap) - coreGap + 2*groupPad, rows*(threads*cellHeight+coreGap+2) - coreGap - 2 + 2*groupPad
 }
 
 // flow places the groups of a block in rows, and gives their corners and the size of all.
-func flow(b block) (at [][2]int, width, height int) {
+func flow(b block, cell int) (at [][2]int, width, height int) {
 	x, y, row := 0, 0, 0
 	for _, g := range b.groups {
-		w, h := groupSize(g, len(b.groups))
+		w, h := groupSize(g, len(b.groups), cell)
 		if x > 0 && x+w > widest {
 			x, y, row = 0, y+row+groupGap, 0
 		}
@@ -207,7 +223,7 @@ func flow(b block) (at [][2]int, width, height int) {
 }
 
 func (d *drawing) blockHeight(b block) int {
-	_, _, h := flow(b)
+	_, _, h := flow(b, d.cell)
 	return d.memoryHeight(b.node) + h
 }
 
@@ -240,14 +256,14 @@ func (d *drawing) socket(s farm.Socket, blocks []block, x, y, height int) {
 
 func (d *drawing) block(b block, x, y int) {
 	y = d.memory(b.node, x, y)
-	at, _, _ := flow(b)
+	at, _, _ := flow(b, d.cell)
 	for i, g := range b.groups {
 		d.group(g, len(b.groups), x+at[i][0], y+at[i][1])
 	}
 }
 
 func (d *drawing) group(g group, groups, x, y int) {
-	w, h := groupSize(g, groups)
+	w, h := groupSize(g, groups, d.cell)
 	class, title := "cache", "a last-level cache that these cores share"
 	if !g.shared {
 		class, title = "nocache", "no last-level cache is known"
@@ -259,12 +275,12 @@ func (d *drawing) group(g group, groups, x, y int) {
 		threads = max(threads, c.Threads.Len())
 	}
 	for i, c := range g.cores {
-		cx := x + groupPad + i%per*(cellWidth+coreGap)
+		cx := x + groupPad + i%per*(d.cell+coreGap)
 		cy := y + groupPad + i/per*(threads*cellHeight+coreGap+2)
 		for j, cpu := range c.Threads.List() {
 			d.thread(cpu, cx, cy+j*cellHeight)
 		}
-		d.add(`<rect class="core" x="%d" y="%d" width="%d" height="%d" rx="3"/>`, cx, cy, cellWidth, c.Threads.Len()*cellHeight)
+		d.add(`<rect class="core" x="%d" y="%d" width="%d" height="%d" rx="3"/>`, cx, cy, d.cell, c.Threads.Len()*cellHeight)
 	}
 	d.add("\n")
 }
@@ -272,21 +288,21 @@ func (d *drawing) group(g group, groups, x, y int) {
 // thread draws one CPU with the colours of its holders side by side.
 func (d *drawing) thread(cpu, x, y int) {
 	vms := d.holders[cpu]
-	d.add(`<g><title>%s</title><rect class="cpu" x="%d" y="%d" width="%d" height="%d"/>`, escape(d.told(cpu, vms)), x, y, cellWidth, cellHeight)
+	d.add(`<g><title>%s</title><rect class="cpu" x="%d" y="%d" width="%d" height="%d"/>`, escape(d.told(cpu, vms)), x, y, d.cell, cellHeight)
 	for i, vm := range vms {
-		left, right := i*cellWidth/len(vms), (i+1)*cellWidth/len(vms)
+		left, right := i*d.cell/len(vms), (i+1)*d.cell/len(vms)
 		d.add(`<rect fill="%s" x="%d" y="%d" width="%d" height="%d"/>`, hue(vm), x+left, y, right-left, cellHeight)
 	}
 	class := "number"
 	if len(vms) > 0 {
 		class = "number held"
 	}
-	d.add(`<text class="%s" x="%d" y="%d">%d</text>`, class, x+cellWidth/2, y+12, cpu)
+	d.add(`<text class="%s" x="%d" y="%d">%d</text>`, class, x+d.cell/2, y+12, cpu)
 	if d.host.Isolated.Has(cpu) {
-		d.add(`<rect class="isolated" x="%d" y="%d" width="%d" height="%d"/>`, x+1, y+1, cellWidth-2, cellHeight-2)
+		d.add(`<rect class="isolated" x="%d" y="%d" width="%d" height="%d"/>`, x+1, y+1, d.cell-2, cellHeight-2)
 	}
 	if level, _ := d.marked(func(m Mark) bool { return m.CPUs.Has(cpu) && m.CPUs.Len() < d.host.Topology.Online.Len() }); level > 0 {
-		d.add(`<rect class="mark %s" x="%d" y="%d" width="%d" height="%d"/>`, level.class(), x+1, y+1, cellWidth-2, cellHeight-2)
+		d.add(`<rect class="mark %s" x="%d" y="%d" width="%d" height="%d"/>`, level.class(), x+1, y+1, d.cell-2, cellHeight-2)
 	}
 	d.add("</g>")
 }

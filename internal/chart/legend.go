@@ -10,34 +10,43 @@ import (
 )
 
 const (
-	legendColumn = 212
-	swatch       = 11
+	swatch      = 11
+	letterTenth = 64 // width of a letter of the legend, in tenths: a little more than the mean of common fonts
+	legendGap   = 20
 )
 
 // legend explains bars, marks and colours below the host, from y on, and gives the height of all.
 func (d *drawing) legend(y, width int) int {
 	x := 0
-	place := func(draw func(x, y int)) {
-		if x > 0 && x+legendColumn > width {
+	// place finds room for a swatch, some more, and letters, and draws there.
+	place := func(more int, text string, draw func(x, y int)) {
+		needs := swatch + 6 + more + utf8.RuneCountInString(text)*letterTenth/10
+		if x > 0 && x+needs > width {
 			x, y = 0, y+lineHeight+3
 		}
 		draw(x, y)
-		x += legendColumn
+		d.text(x+swatch+6+more, y+12, "legend", text)
+		x += needs + legendGap
 	}
 	for _, part := range d.parts() {
-		place(func(x, y int) {
-			d.add(`<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="2"/>`, part[0], x, y+2, swatch, swatch)
-			d.text(x+swatch+6, y+12, "legend", part[1])
-		})
+		place(0, part[1], func(x, y int) { d.swatch(x, y, `class="`+part[0]+`"`) })
 	}
 	for i, vm := range d.host.Domains {
 		if i == mostLegend {
-			place(func(x, y int) {
-				d.text(x, y+12, "legend", fmt.Sprintf("and %d more VMs", len(d.host.Domains)-mostLegend))
-			})
+			place(0, fmt.Sprintf("and %d more VMs", len(d.host.Domains)-mostLegend), func(int, int) {})
 			break
 		}
-		place(func(x, y int) { d.vm(i, vm, x, y) })
+		level, marks := d.marked(func(m Mark) bool { return m.VM != "" && m.VM == vm.Name })
+		more := 0
+		if level > 0 {
+			more = 17
+		}
+		place(more, d.vmText(vm), func(x, y int) {
+			d.swatch(x, y, d.vmFill(i, vm))
+			if level > 0 {
+				d.badge(x+swatch+6, y+1, level, marks)
+			}
+		})
 	}
 	return y + lineHeight + 6
 }
@@ -59,7 +68,7 @@ func (d *drawing) parts() [][2]string {
 	return out
 }
 
-func (d *drawing) vm(i int, vm farm.Domain, x, y int) {
+func (d *drawing) vmText(vm farm.Domain) string {
 	text := "VM " + cut(vm.Name)
 	if vm.VCPUs > 0 {
 		text += fmt.Sprintf(", %d vCPUs", vm.VCPUs)
@@ -69,16 +78,20 @@ func (d *drawing) vm(i int, vm farm.Domain, x, y int) {
 	}
 	if pins(d.host, vm).Empty() {
 		text += ", not pinned"
-		d.add(`<rect class="unpinned" x="%d" y="%d" width="%d" height="%d" rx="2"/>`, x, y+2, swatch, swatch)
-	} else {
-		d.add(`<rect fill="%s" x="%d" y="%d" width="%d" height="%d" rx="2"/>`, hue(i), x, y+2, swatch, swatch)
 	}
-	at := x + swatch + 6
-	if level, marks := d.marked(func(m Mark) bool { return m.VM != "" && m.VM == vm.Name }); level > 0 {
-		d.badge(at, y+1, level, marks)
-		at += 17
+	return text
+}
+
+// vmFill is the attribute that gives a VM's swatch its colour.
+func (d *drawing) vmFill(i int, vm farm.Domain) string {
+	if pins(d.host, vm).Empty() {
+		return `class="unpinned"`
 	}
-	d.text(at, y+12, "legend", text)
+	return fmt.Sprintf(`fill="%s"`, hue(i))
+}
+
+func (d *drawing) swatch(x, y int, fill string) {
+	d.add(`<rect %s x="%d" y="%d" width="%d" height="%d" rx="2"/>`, fill, x, y+2, swatch, swatch)
 }
 
 // badge is a small triangle that carries a mark's text.

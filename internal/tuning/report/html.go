@@ -72,7 +72,11 @@ func pageOf(r tuning.Report, about About) page {
 		severity tuning.Severity
 		title    string
 	}{{tuning.Fault, "Faults"}, {tuning.Warning, "Warnings"}, {tuning.Advice, "Advice"}} {
-		p.Counts = append(p.Counts, countBox{s.severity.String(), strings.ToLower(s.title), r.Count(s.severity)})
+		label, n := strings.ToLower(s.title), r.Count(s.severity)
+		if n == 1 {
+			label = s.severity.String()
+		}
+		p.Counts = append(p.Counts, countBox{s.severity.String(), label, n})
 		part := severityPart{Class: s.severity.String(), Title: s.title}
 		for _, result := range r.Results {
 			if result.Severity == s.severity {
