@@ -16,8 +16,8 @@ type hostJSON struct {
 	Libvirt      string              `json:"libvirt"`
 	CPU          api.CPU             `json:"cpu"`
 	Online       []int               `json:"online"`
-	Packages     [][]int             `json:"packages"`
-	Cores        [][]int             `json:"cores"`
+	Packages     [][]int             `json:"packages,omitempty"`   // missing where the kernel does not tell
+	Cores        [][]int             `json:"cores,omitempty"`      // missing where the kernel does not tell
 	CoreKinds    []string            `json:"core_kinds,omitempty"` // by index into cores, of hybrid processors only
 	NUMA         []nodeJSON          `json:"numa"`
 	L3           [][]int             `json:"l3"`
@@ -185,10 +185,16 @@ func hostToJSON(h farm.Host, source string, agent *api.Host) hostJSON {
 
 func topologyToJSON(t farm.Topology, out *hostJSON) {
 	for _, s := range t.Sockets {
+		if t.SocketsUntold {
+			break
+		}
 		out.Packages = append(out.Packages, numbers(s.CPUs))
 	}
 	hybrid := false
 	for _, c := range t.Cores {
+		if t.CoresUntold {
+			break
+		}
 		out.Cores = append(out.Cores, numbers(c.Threads))
 		hybrid = hybrid || c.Kind != ""
 	}

@@ -19,11 +19,11 @@ func (r reader) model(online farm.CPUSet) farm.CPUModel {
 			break
 		}
 		switch name {
-		case "vendor_id":
+		case "vendor_id", "vendor": // the second on Itanium
 			m.Vendor = value
-		case "model name":
+		case "model name", "cpu", "Processor", "cpu model": // x86 and ARM, POWER, old ARM, MIPS
 			m.Name = value
-		case "cpu family":
+		case "cpu family", "family":
 			m.Family, _ = strconv.Atoi(value)
 		case "model":
 			m.Model, _ = strconv.Atoi(value)

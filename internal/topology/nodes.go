@@ -14,6 +14,8 @@ func (r reader) nodes(online farm.CPUSet) ([]farm.Node, [][]int) {
 	if listed, ok := r.List(nodeDir + "/online"); ok {
 		ids = slices.DeleteFunc(ids, func(id int) bool { return !listed.Has(id) })
 	}
+	gpus, all := r.gpuNodes(), slices.Clone(ids)
+	ids = slices.DeleteFunc(ids, func(id int) bool { return gpus[id] })
 	if len(ids) == 0 {
 		return []farm.Node{r.onlyNode(online)}, nil
 	}
@@ -26,38 +28,54 @@ func (r reader) nodes(online farm.CPUSet) ([]farm.Node, [][]int) {
 		n.Pages = r.pages(dir+"/hugepages", n.Memory)
 		nodes = append(nodes, n)
 	}
-	return nodes, r.distances(ids)
+	return nodes, r.distances(ids, all)
 }
 
 // onlyNode is the whole host as one node, for kernels without NUMA.
 func (r reader) onlyNode(online farm.CPUSet) farm.Node {
 	info := r.meminfo("proc/meminfo", "")
-	if info["MemTotal"] == 0 {
-		r.Fail("proc/meminfo", "does not say how much memory there is, and there are no memory nodes")
-	}
 	n := farm.Node{CPUs: online, Memory: info["MemTotal"], Free: min(info["MemFree"], info["MemTotal"])}
 	n.Pages = r.pages(pageDir, n.Memory)
 	return n
 }
 
-// distances reads the SLIT, or gives nil when a row is missing or has not one entry for each node.
-func (r reader) distances(ids []int) [][]int {
+// gpuNodes are nodes whose memory is that of an NVIDIA GPU, as on POWER9: neither the kernel nor a VM should use it.
+func (r reader) gpuNodes() map[int]bool {
+	const dir = "proc/driver/nvidia/gpus"
+	out := map[int]bool{}
+	for _, gpu := range r.Names(dir) {
+		text, _ := r.Text(dir + "/" + gpu + "/numa_status")
+		for line := range strings.Lines(text) {
+			if number, ok := strings.CutPrefix(line, "Node:"); ok {
+				if id, err := strconv.Atoi(strings.TrimSpace(number)); err == nil {
+					out[id] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// distances reads the SLIT between these nodes, or gives nil when a row is missing or has not one entry for each of all nodes.
+func (r reader) distances(ids, all []int) [][]int {
 	rows := make([][]int, 0, len(ids))
 	for _, id := range ids {
 		path := nodeDir + "/node" + digits(id) + "/distance"
 		text, ok := r.Text(path)
 		fields := strings.Fields(text)
-		if !ok || len(fields) != len(ids) {
+		if !ok || len(fields) != len(all) {
 			return nil
 		}
-		row := make([]int, len(ids))
+		row := make([]int, 0, len(ids))
 		for i, f := range fields {
 			d, err := strconv.Atoi(f)
 			if err != nil || d < 0 || d > 255 { // the SLIT has bytes; 255 means unreachable
 				r.Fail(path, "%q is not a distance", f)
 				return nil
 			}
-			row[i] = d
+			if slices.Contains(ids, all[i]) {
+				row = append(row, d)
+			}
 		}
 		rows = append(rows, row)
 	}

@@ -4,6 +4,7 @@ package topology
 
 import (
 	"io/fs"
+	"maps"
 	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -20,7 +21,7 @@ const (
 const maxNodes = 1024
 
 // Read reads a host. Offline CPUs are left out of everything. A host without NUMA in its kernel has one node, 0, that holds all.
-// What an old kernel does not tell (caches, distances, the CPU model) stays empty; what it tells wrongly is a *farm.Error with
+// What an old kernel does not tell (caches, distances, the CPU model, memory) stays empty; what it tells wrongly is a *farm.Error with
 // farm.CodeBadTree that names the file.
 func Read(fsys fs.FS) (farm.Topology, error) {
 	r := reader{hosttree.NewFiles(fsys)}
@@ -30,11 +31,14 @@ func Read(fsys fs.FS) (farm.Topology, error) {
 		r.Fail(cpuDir, "has no online CPU")
 	}
 	t.Online = online
-	t.Nodes, t.Distance = r.nodes(online)
-	t.Sockets = r.sockets(online)
-	t.Cores = r.cores(online, t.Sockets, t.Nodes)
-	t.L3 = r.caches(online)
 	t.CPU = r.model(online)
+	t.Nodes, t.Distance = r.nodes(online)
+	var told bool
+	t.Sockets, told = r.sockets(online)
+	t.SocketsUntold = !told
+	t.Cores, told = r.cores(t, twinModules(t.CPU))
+	t.CoresUntold = !told
+	t.L3 = r.caches(t)
 	if r.Err() != nil {
 		return farm.Topology{}, r.Err()
 	}
@@ -42,66 +46,174 @@ func Read(fsys fs.FS) (farm.Topology, error) {
 }
 
 // online lists the CPUs that run: those of the kernel's list, or of the directories where an old kernel has none, without those
-// whose own file says 0.
+// whose own file says 0. Old kernels show an offline CPU without its topology. A tree without any CPU in /sys has those of
+// /proc/cpuinfo.
 func (r reader) online() farm.CPUSet {
 	listed, ok := r.List(cpuDir + "/online")
+	there := farm.NewCPUSet(r.Numbered(cpuDir, "cpu", hosttree.MaxCPUs)...)
 	if !ok {
-		listed = farm.NewCPUSet(r.Numbered(cpuDir, "cpu", hosttree.MaxCPUs)...)
+		listed = there
 	}
-	var ids []int
-	for _, cpu := range listed.List() {
-		if on, ok := r.Number(cpuPath(cpu, "online"), 1); (!ok || on == 1) && r.Exists(cpuPath(cpu, "")) {
-			ids = append(ids, cpu)
+	var ids, told []int
+	for _, cpu := range listed.And(there).List() {
+		if on, ok := r.Number(cpuPath(cpu, "online"), 1); ok && on != 1 {
+			continue
+		}
+		ids = append(ids, cpu)
+		if r.Exists(cpuPath(cpu, "topology")) {
+			told = append(told, cpu)
 		}
 	}
-	return farm.NewCPUSet(ids...)
+	switch {
+	case len(told) > 0:
+		return farm.NewCPUSet(told...)
+	case !there.Empty():
+		return farm.NewCPUSet(ids...)
+	}
+	return r.cpuinfo()
 }
 
-// sockets groups CPUs by package. Some virtual machines and boards say -1, or nothing: those are socket 0.
-func (r reader) sockets(online farm.CPUSet) []farm.Socket {
+// sockets groups CPUs by the package whose CPUs each names. A CPU that names none, as of some virtual machines and boards, goes by
+// the number of its package; where that is -1 or missing, it is 0. It tells whether the kernel said anything.
+func (r reader) sockets(online farm.CPUSet) (sockets []farm.Socket, told bool) {
+	done, used := map[int]bool{}, map[int]bool{}
+	add := func(id int, cpus []int) {
+		for used[id] { // boards that number all packages alike
+			id++
+		}
+		used[id] = true
+		for _, cpu := range cpus {
+			done[cpu] = true
+		}
+		sockets = append(sockets, farm.Socket{ID: id, CPUs: farm.NewCPUSet(cpus...)})
+	}
+	for _, cpu := range online.List() {
+		if set, ok := r.first(cpu, "package_cpus", "core_siblings"); ok && !done[cpu] {
+			told = true
+			add(r.packageOf(cpu), without(set.And(online), done, cpu))
+		}
+	}
 	by := map[int][]int{}
 	for _, cpu := range online.List() {
-		id, _ := r.Number(cpuPath(cpu, "topology/physical_package_id"), 1<<31-1)
-		by[max(id, 0)] = append(by[max(id, 0)], cpu)
+		if !done[cpu] {
+			by[r.packageOf(cpu)] = append(by[r.packageOf(cpu)], cpu)
+		}
 	}
-	var out []farm.Socket
-	for id, cpus := range by {
-		out = append(out, farm.Socket{ID: id, CPUs: farm.NewCPUSet(cpus...)})
+	for _, id := range slices.Sorted(maps.Keys(by)) {
+		if i := slices.IndexFunc(sockets, func(s farm.Socket) bool { return s.ID == id }); i >= 0 {
+			sockets[i].CPUs = sockets[i].CPUs.Or(farm.NewCPUSet(by[id]...))
+		} else {
+			add(id, by[id])
+		}
+		told = told || len(by) > 1 || id != 0
 	}
-	slices.SortFunc(out, func(a, b farm.Socket) int { return a.ID - b.ID })
+	slices.SortFunc(sockets, func(a, b farm.Socket) int { return a.ID - b.ID })
+	return sockets, told
+}
+
+func (r reader) packageOf(cpu int) int {
+	id, _ := r.Number(cpuPath(cpu, "topology/physical_package_id"), 1<<31-1)
+	return max(id, 0)
+}
+
+// without lists cpu and those of a set that no other group has.
+func without(set farm.CPUSet, done map[int]bool, cpu int) []int {
+	out := []int{cpu}
+	for _, c := range set.List() {
+		if c != cpu && !done[c] {
+			out = append(out, c)
+		}
+	}
 	return out
 }
 
-// cores groups CPUs by SMT siblings. A sibling that claims another core, socket or node than the first of its core is a core of
-// its own: a plan that trusted such a table would share a core without knowing.
-func (r reader) cores(online farm.CPUSet, sockets []farm.Socket, nodes []farm.Node) []farm.Core {
+// first reads the first of these sets of a CPU that is there. Kernels since 5.2 have other names for them.
+func (r reader) first(cpu int, names ...string) (farm.CPUSet, bool) {
+	for _, name := range names {
+		if s, ok := r.CPUs(cpuPath(cpu, "topology/"+name)); ok {
+			return s, true
+		}
+	}
+	return farm.CPUSet{}, false
+}
+
+// cores groups CPUs by SMT siblings, and tells whether the kernel said anything of them. A sibling that claims another core, socket
+// or node than the first of its core is a core of its own: a plan that trusted such a table would share a core without knowing.
+func (r reader) cores(t farm.Topology, modules bool) (cores []farm.Core, told bool) {
 	socket, node := map[int]int{}, map[int]int{}
-	for _, s := range sockets {
+	for _, s := range t.Sockets {
 		for _, cpu := range s.CPUs.List() {
 			socket[cpu] = s.ID
 		}
 	}
-	for _, cpu := range online.List() {
-		node[cpu] = nodeOf(cpu, nodes)
+	for _, cpu := range t.Online.List() {
+		node[cpu] = nodeOf(cpu, t.Nodes)
 	}
-	var out []farm.Core
-	done := map[int]bool{}
-	for _, cpu := range online.List() {
+	done, kinds := map[int]bool{}, r.kinds(t.Online)
+	for _, cpu := range t.Online.List() {
+		siblings, ok := r.siblings(cpu)
+		told = told || ok
 		if done[cpu] {
 			continue
 		}
-		threads := []int{cpu}
-		for _, s := range r.siblings(cpu).And(online).List() {
-			if s != cpu && !done[s] && socket[s] == socket[cpu] && node[s] == node[cpu] {
+		var threads []int
+		for _, s := range without(siblings.And(t.Online), done, cpu) {
+			if socket[s] == socket[cpu] && node[s] == node[cpu] && (!modules || r.coreID(s) == r.coreID(cpu)) {
 				threads = append(threads, s)
+				done[s] = true
 			}
 		}
-		for _, t := range threads {
-			done[t] = true
+		cores = append(cores, farm.Core{Socket: socket[cpu], Node: node[cpu], Threads: farm.NewCPUSet(threads...), Kind: kinds[cpu]})
+	}
+	return cores, told
+}
+
+func (r reader) coreID(cpu int) int {
+	id, _ := r.Number(cpuPath(cpu, "topology/core_id"), 1<<31-1)
+	return id
+}
+
+// twinModules tells processors of AMD's families 15h and 16h, which Linux shows as one core with two threads: each thread has a
+// core of its own, that shares its caches with the other.
+func twinModules(m farm.CPUModel) bool {
+	return m.Vendor == "AuthenticAMD" && (m.Family == 21 || m.Family == 22)
+}
+
+// kinds tells fast cores from slow ones, where a processor has both.
+func (r reader) kinds(online farm.CPUSet) map[int]farm.CoreKind {
+	out := map[int]farm.CoreKind{}
+	for _, cpu := range r.listOf("sys/devices/cpu_core/cpus") { // Intel: the PMU of each kind names its CPUs
+		out[cpu] = farm.FastCore
+	}
+	slow := r.listOf("sys/devices/cpu_atom/cpus")
+	for _, cpu := range slow {
+		out[cpu] = farm.SlowCore
+	}
+	if len(slow) > 0 {
+		return out
+	}
+	clear(out)
+	capacity, top := map[int]int{}, 0 // ARM, of 1024 for the fastest
+	for _, cpu := range online.List() {
+		capacity[cpu], _ = r.Number(cpuPath(cpu, "cpu_capacity"), 1<<20)
+		top = max(top, capacity[cpu])
+	}
+	for cpu, c := range capacity {
+		if c < top {
+			out[cpu] = farm.SlowCore
 		}
-		out = append(out, farm.Core{Socket: socket[cpu], Node: node[cpu], Threads: farm.NewCPUSet(threads...)})
+	}
+	for cpu, c := range capacity {
+		if c == top && len(out) > 0 && out[cpu] == "" {
+			out[cpu] = farm.FastCore
+		}
 	}
 	return out
+}
+
+func (r reader) listOf(path string) []int {
+	set, _ := r.List(path)
+	return set.List()
 }
 
 // nodeOf is the node with the fewest CPUs that lists cpu; only emulated trees have it in several. A CPU that no node lists is in
@@ -122,50 +234,7 @@ func nodeOf(cpu int, nodes []farm.Node) int {
 	return 0
 }
 
-// siblings is the CPUs of cpu's core. Kernels since 5.2 call the file core_cpus, older ones thread_siblings.
-func (r reader) siblings(cpu int) farm.CPUSet {
-	for _, name := range []string{"core_cpus", "thread_siblings"} {
-		if s, ok := r.CPUs(cpuPath(cpu, "topology/"+name)); ok {
-			return s
-		}
-	}
-	return farm.NewCPUSet(cpu)
-}
-
-// caches lists the groups of CPUs that share a level 3 cache, in order of their first CPU.
-func (r reader) caches(online farm.CPUSet) []farm.CPUSet {
-	var out []farm.CPUSet
-	done := map[int]bool{}
-	for _, cpu := range online.List() {
-		if done[cpu] {
-			continue
-		}
-		var shared []int
-		for _, s := range r.level3(cpu).And(online).List() {
-			if !done[s] {
-				done[s] = true
-				shared = append(shared, s)
-			}
-		}
-		if len(shared) > 0 {
-			out = append(out, farm.NewCPUSet(shared...))
-		}
-	}
-	return out
-}
-
-// maxCacheIndex bounds the caches of one CPU: Linux has two of level 1 and one of each other.
-const maxCacheIndex = 8
-
-func (r reader) level3(cpu int) farm.CPUSet {
-	for i := range maxCacheIndex {
-		dir := cpuPath(cpu, "cache/index"+digits(i))
-		if level, ok := r.Number(dir+"/level", 16); ok && level == 3 {
-			shared, ok := r.ListOrMask(dir+"/shared_cpu_list", dir+"/shared_cpu_map")
-			if ok {
-				return shared
-			}
-		}
-	}
-	return farm.CPUSet{}
+// siblings is the CPUs of cpu's core.
+func (r reader) siblings(cpu int) (farm.CPUSet, bool) {
+	return r.first(cpu, "core_cpus", "thread_siblings")
 }

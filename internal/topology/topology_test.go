@@ -23,9 +23,6 @@ import (
 
 var trees = flag.String("trees", "testdata", "directory of recorded trees with a manifest.json")
 
-// elsewhere are trees whose L3 cache hwloc takes from its own files and not from /sys: Knights Landing's fast memory.
-var elsewhere = map[string]bool{"64intel64-fakeKNL-A2A-cache": true}
-
 // fact is what hwloc reads of one tree.
 type fact struct {
 	Name     string
@@ -135,9 +132,7 @@ func TestReadRecordedTrees(t *testing.T) {
 			for _, s := range got.L3 {
 				have = append(have, s.List())
 			}
-			if !elsewhere[f.Name] {
-				compare(t, "L3", sorted(want), sorted(have))
-			}
+			compare(t, "L3", sorted(want), sorted(have))
 			compareNodes(t, f, got)
 			checkWhole(t, got)
 		})
