@@ -55,3 +55,19 @@ func before(version string, major, minor int) bool {
 	_, _, ok := versionOf(version)
 	return ok && !since(version, major, minor)
 }
+
+// count is a number of things: "1 VM", "2 VMs".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// cpusInWords is "CPU 6", or "CPUs 0-3,8".
+func cpusInWords(cpus farm.CPUSet) string {
+	if cpus.Len() == 1 {
+		return "CPU " + cpus.String()
+	}
+	return "CPUs " + cpus.String()
+}

@@ -32,7 +32,7 @@ func checkClocksourceNotTSC(h farm.Host, _ Profile) []Finding {
 	if clock == "" || clock == "tsc" || h.Virtual || !slices.Contains(h.Topology.CPU.Flags, "constant_tsc") {
 		return nil
 	}
-	f := Finding{Severity: Warning, Where: "host", Wanted: "tsc", Got: clock}
+	f := Finding{Severity: Warning, Where: "host", Wanted: "the clock source tsc", Got: "the clock source is " + clock}
 	if slices.Contains(h.Kernel.Clocks, "tsc") {
 		f.Changes = []Change{{Kind: SetValue, Path: "sys/devices/system/clocksource/clocksource0/current_clocksource", Value: "tsc"}}
 		return []Finding{f}

@@ -28,16 +28,16 @@ func cpuOvercommit() Rule {
 
 func checkCPUOvercommit(h farm.Host, p Profile) []Finding {
 	threads := h.Topology.Online.Len()
-	vcpus, count := 0, 0
+	vcpus, running := 0, 0
 	for _, d := range h.Domains {
 		if d.Running {
 			vcpus += max(d.VCPUs, 0)
-			count++
+			running++
 		}
 	}
 	if p.Overcommit <= 0 || threads == 0 || float64(vcpus) <= float64(threads)*p.Overcommit {
 		return nil
 	}
 	return []Finding{{Severity: Warning, Where: "host", Wanted: fmt.Sprintf("at most %g vCPUs on %d threads", float64(threads)*p.Overcommit, threads),
-		Got: fmt.Sprintf("%d running VMs have %d vCPUs", count, vcpus), Manual: "end or move VMs, or set overcommit in the profile"}}
+		Got: fmt.Sprintf("%d vCPUs in %s", vcpus, count(running, "running VM")), Manual: "end or move VMs, or set overcommit in the profile"}}
 }

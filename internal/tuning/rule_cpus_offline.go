@@ -38,6 +38,6 @@ func checkCPUsOffline(h farm.Host, _ Profile) []Finding {
 	if len(gaps) == 0 {
 		return nil
 	}
-	return []Finding{{Severity: Warning, Where: "CPUs " + farm.NewCPUSet(gaps...).String(), Wanted: "online", Got: "offline",
+	return []Finding{{Severity: Warning, Where: cpusInWords(farm.NewCPUSet(gaps...)), Wanted: "online", Got: "offline",
 		Manual: "look for machine-check errors in the kernel log; when there are none, write 1 to /sys/devices/system/cpu/cpuN/online of each"}}
 }

@@ -41,6 +41,6 @@ func checkCStatesDeep(h farm.Host, p Profile) []Finding {
 	if len(deep) == 0 {
 		return nil
 	}
-	return []Finding{{Severity: Advice, Where: "CPUs " + cpus.String(), Wanted: fmt.Sprintf("no state that takes more than %d µs to leave", p.MaxIdleLatency),
+	return []Finding{{Severity: Advice, Where: cpusInWords(cpus), Wanted: fmt.Sprintf("no state that takes more than %d µs to leave", p.MaxIdleLatency),
 		Got: strings.Join(deep, ", ") + " enabled", Manual: fmt.Sprintf("run cpupower idle-set -D %d, at each boot", p.MaxIdleLatency+1)}}
 }

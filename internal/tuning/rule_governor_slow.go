@@ -35,7 +35,7 @@ func checkGovernorSlow(h farm.Host, p Profile) []Finding {
 		if g.Name == p.Governor || p.Governor == "performance" && g.Name == "powersave" && g.Preference == "performance" {
 			continue
 		}
-		f := Finding{Severity: Warning, Where: "CPUs " + g.CPUs.String(), Wanted: p.Governor, Got: fmt.Sprintf("%s (driver %s)", g.Name, orUnknown(g.Driver))}
+		f := Finding{Severity: Warning, Where: cpusInWords(g.CPUs), Wanted: "governor " + p.Governor, Got: fmt.Sprintf("governor %s (driver %s)", g.Name, orUnknown(g.Driver))}
 		for _, cpu := range g.CPUs.List() {
 			f.Changes = append(f.Changes, Change{Kind: SetValue, Path: fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpu), Value: p.Governor})
 		}

@@ -37,6 +37,6 @@ func checkHaltPollLong(h farm.Host, _ Profile) []Finding {
 	if err != nil || n <= haltPollMost {
 		return nil
 	}
-	return []Finding{{Severity: Advice, Where: "host", Wanted: fmt.Sprintf("kvm.halt_poll_ns at most %d", haltPollMost), Got: fmt.Sprintf("%d", n),
+	return []Finding{{Severity: Advice, Where: "host", Wanted: fmt.Sprintf("kvm.halt_poll_ns at most %d", haltPollMost), Got: fmt.Sprintf("kvm.halt_poll_ns is %d", n),
 		Changes: []Change{{Kind: SetValue, Path: "sys/module/kvm/parameters/halt_poll_ns", Value: fmt.Sprint(haltPollDefault)}}}}
 }

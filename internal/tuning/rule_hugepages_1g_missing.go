@@ -28,8 +28,9 @@ func hugepages1GMissing() Rule {
 }
 
 func checkHugepages1GMissing(h farm.Host, p Profile) []Finding {
-	if len(p.PageSizes) == 0 || p.PageSizes[0] != farm.GiB || pagesChangeAtBoot(h.Kernel) || slices.Contains(sizesInUse(h), farm.GiB) || len(sizesInUse(h)) == 0 {
-		return nil
+	if len(p.PageSizes) == 0 || p.PageSizes[0] != farm.GiB || pagesChangeAtBoot(h.Kernel) || slices.Contains(sizesInUse(h), farm.GiB) || len(sizesInUse(h)) == 0 ||
+		wrongPool(h, p) || len(checkHugepagesLate(h, p)) > 0 {
+		return nil // one change of the pools at a time
 	}
 	if size, ok := pageSize(h, p); !ok || size != farm.GiB {
 		return nil // this host could not give them evenly

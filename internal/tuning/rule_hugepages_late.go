@@ -26,10 +26,10 @@ func hugepagesLate() Rule {
 	}
 }
 
-func checkHugepagesLate(h farm.Host, _ Profile) []Finding {
+func checkHugepagesLate(h farm.Host, p Profile) []Finding {
 	line := nextLine(h.Kernel)
-	if h.Kernel.Command == "" && h.Kernel.BootFile == "" || pagesChangeAtBoot(h.Kernel) {
-		return nil
+	if h.Kernel.Command == "" && h.Kernel.BootFile == "" || pagesChangeAtBoot(h.Kernel) || wrongPool(h, p) {
+		return nil // a pool that has to change first is put on the command line with that change
 	}
 	var out []Finding
 	for _, size := range sizesInUse(h) {
@@ -66,4 +66,9 @@ func heldPages(h farm.Host, size farm.Bytes) []nodePages {
 		out = []nodePages{{0, staticPages(h, size)}}
 	}
 	return out
+}
+
+// wrongPool tells whether the host has other numbers of huge pages than it should have.
+func wrongPool(h farm.Host, p Profile) bool {
+	return len(checkHugepagesUneven(h, p)) > 0 || len(checkHugepagesTooMany(h, p)) > 0
 }

@@ -39,13 +39,14 @@ func checkHugepagesTooMany(h farm.Host, p Profile) []Finding {
 	f := Finding{Severity: Warning, Where: "host", Wanted: fmt.Sprintf("%s left for the host's own programs", roughly(p.Reserved)),
 		Got: fmt.Sprintf("%s in huge pages, %s left", roughly(pool), roughly(left))}
 	sizes := sizesInUse(h)
+	if uneven := checkHugepagesUneven(h, p); len(uneven) > 0 {
+		f.Changes, f.Manual = uneven[0].Changes, uneven[0].Manual // one change of the pools mends both
+		return []Finding{f}
+	}
 	if len(sizes) == 1 && !pagesChangeAtBoot(h.Kernel) {
 		if pages := wantedPages(h, p, sizes[0]); len(pages) > 0 {
 			f.Wanted += fmt.Sprintf(": pages of %s: %s", pageName(sizes[0]), pagesInWords(pages))
-			f.Changes = livePageChanges(h, sizes[0], pages)
-			if len(bootPools(h.Kernel.NextBoot)) > 0 {
-				f.Changes = append(f.Changes, bootPageChanges(h, sizes[0], pages)...)
-			}
+			f.Changes = append(livePageChanges(h, sizes[0], pages), bootPageChanges(h, sizes[0], pages)...)
 			return []Finding{f}
 		}
 	}

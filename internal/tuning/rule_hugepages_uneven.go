@@ -51,6 +51,9 @@ func checkHugepagesUneven(h farm.Host, p Profile) []Finding {
 
 // evenPages says how to make a pool even: by node where the kernel can be told, else with small pages, which any node can give.
 func evenPages(h farm.Host, p Profile, size farm.Bytes, counts []nodePages, least int, f *Finding) {
+	if wanted := wantedPages(h, p, size); len(wanted) > 0 {
+		least = min(least, wanted[0].count) // nodes are alike here, and so are their numbers
+	}
 	even := make([]nodePages, len(counts))
 	for i, n := range counts {
 		even[i] = nodePages{n.node, least}
@@ -69,6 +72,9 @@ func evenPages(h farm.Host, p Profile, size farm.Bytes, counts []nodePages, leas
 		}
 		f.Wanted += fmt.Sprintf(": pages of %s instead, %s (takes effect at the next boot)", pageName(defaultHugePage), pagesInWords(even))
 		f.Changes = bootPageChanges(h, defaultHugePage, even)
+		if usesPages(h) {
+			f.Manual = fmt.Sprintf("let the VMs that ask for pages of %s ask for %s, before that boot", pageName(size), pageName(defaultHugePage))
+		}
 	case size >= farm.GiB && h.Kernel.BootFile != "":
 		f.Wanted += fmt.Sprintf(": %s (takes effect at the next boot)", pagesInWords(even))
 		f.Changes = bootPageChanges(h, size, even)

@@ -40,7 +40,7 @@ func checkIsolcpusUnused(h farm.Host, _ Profile) []Finding {
 	if !running || idle.Empty() || idle.Len() < isolated(h).Len() {
 		return nil // where a part is in use, the others wait for more VMs
 	}
-	return []Finding{{Severity: Warning, Where: "CPUs " + idle.String(), Wanted: "VMs pinned to isolated CPUs, or no isolation", Got: "isolated, and no running VM is pinned to any of them",
+	return []Finding{{Severity: Warning, Where: cpusInWords(idle), Wanted: "VMs pinned to isolated CPUs, or no isolation", Got: "isolated, and no running VM is pinned to any of them",
 		Manual: "pin VMs to these CPUs, or take isolcpus= off the command line and reboot"}}
 }
 

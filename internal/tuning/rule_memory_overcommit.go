@@ -31,11 +31,11 @@ func checkMemoryOvercommit(h farm.Host, p Profile) []Finding {
 		return nil
 	}
 	var ordinary farm.Bytes
-	count := 0
+	running := 0
 	for _, d := range h.Domains {
 		if d.Running && !d.HugePages && len(d.Pages) == 0 {
 			ordinary += d.Memory
-			count++
+			running++
 		}
 	}
 	kept := p.Reserved
@@ -50,6 +50,6 @@ func checkMemoryOvercommit(h farm.Host, p Profile) []Finding {
 		return nil
 	}
 	return []Finding{{Severity: Warning, Where: "host", Wanted: fmt.Sprintf("at most %s of ordinary memory for VMs (overcommit %g)", roughly(farm.Bytes(float64(room)*p.Overcommit)), p.Overcommit),
-		Got:    fmt.Sprintf("%d running VMs have been promised %s", count, roughly(ordinary)),
+		Got:    fmt.Sprintf("%s promised to %s", roughly(ordinary), count(running, "running VM")),
 		Manual: "end or move VMs, or give VMs huge pages from the pool"}}
 }

@@ -31,7 +31,7 @@ func checkSMTOff(h farm.Host, p Profile) []Finding {
 	if p.SMT != "on" || h.SMT != "off" && h.SMT != "forceoff" || h.Virtual {
 		return nil
 	}
-	f := Finding{Severity: Warning, Where: "host", Wanted: "on", Got: h.SMT}
+	f := Finding{Severity: Warning, Where: "host", Wanted: "SMT on", Got: "SMT is " + h.SMT}
 	leaks := crossThread(h, "SMT disabled")
 	if len(leaks) > 0 || h.SMT == "forceoff" {
 		f.Manual = "a decision about security: SMT is off by choice"

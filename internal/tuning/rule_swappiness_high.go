@@ -31,6 +31,6 @@ func checkSwappinessHigh(h farm.Host, p Profile) []Finding {
 	if err != nil || p.Swappiness < 0 || n <= p.Swappiness || h.Memory.SwapTotal == 0 {
 		return nil
 	}
-	return []Finding{{Severity: Advice, Where: "host", Wanted: fmt.Sprintf("vm.swappiness at most %d", p.Swappiness), Got: fmt.Sprint(n),
+	return []Finding{{Severity: Advice, Where: "host", Wanted: fmt.Sprintf("vm.swappiness at most %d", p.Swappiness), Got: fmt.Sprintf("vm.swappiness is %d", n),
 		Changes: []Change{{Kind: SetValue, Path: "proc/sys/vm/swappiness", Value: fmt.Sprint(p.Swappiness)}}}}
 }

@@ -30,6 +30,6 @@ func checkTHPDefragOff(h farm.Host, _ Profile) []Finding {
 		len(sizesInUse(h)) > 0 || staticMemory(h) > 0 {
 		return nil
 	}
-	return []Finding{{Severity: Advice, Where: "host", Wanted: "madvise", Got: h.THP.Defrag,
+	return []Finding{{Severity: Advice, Where: "host", Wanted: "transparent_hugepage/defrag is madvise", Got: "it is " + h.THP.Defrag,
 		Changes: []Change{{Kind: SetValue, Path: "sys/kernel/mm/transparent_hugepage/defrag", Value: "madvise"}}}}
 }

@@ -8,7 +8,7 @@ func thpPolicy() Rule {
 		Title:    "transparent huge pages are not set as the profile wants",
 		Severity: Warning,
 		Holds:    "Kernels with transparent huge pages (Linux 2.6.38 and later, RHEL 6). QEMU asks for them, so madvise and always are the same to VMs in ordinary memory; never takes them away.",
-		Cost:     "Not measured by itself. Off, on a host without static huge pages, leaves VMs with small pages: 6 % of HS06 at CERN in 2015.",
+		Cost:     "Between madvise and always nothing for VMs, because QEMU asks. never on a host without static pages leaves VMs with small pages; with EPT those cost 6 % of HS06 at CERN in 2015.",
 		Sources: []Source{
 			kernelDoc("admin-guide/mm/transhuge", "a guest gains from huge pages even where only one of guest and host uses them; always, madvise and never are the choices; a change holds for memory that is allocated afterwards"),
 			cernHugePages("transparent huge pages do a useful job under normal circumstances, but are opportunistic and end at 2 MiB; with static pages CERN booted with transparent_hugepage=never"),
@@ -27,7 +27,7 @@ func checkTHPPolicy(h farm.Host, p Profile) []Finding {
 	if p.THP == "" || got == "" || got == p.THP {
 		return nil
 	}
-	f := Finding{Severity: Advice, Where: "host", Wanted: p.THP, Got: got,
+	f := Finding{Severity: Advice, Where: "host", Wanted: "transparent_hugepage/enabled is " + p.THP, Got: "it is " + got,
 		Changes: []Change{{Kind: SetValue, Path: "sys/kernel/mm/transparent_hugepage/enabled", Value: p.THP}}}
 	static := len(sizesInUse(h)) > 0
 	if got == "never" && !static {

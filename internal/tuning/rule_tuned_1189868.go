@@ -26,15 +26,26 @@ func tuned1189868() Rule {
 	}
 }
 
-func checkTuned1189868(h farm.Host, _ Profile) []Finding {
+func checkTuned1189868(h farm.Host, p Profile) []Finding {
 	major, _, ok := versionOf(h.OS.Version + ".0")
-	wanted, given := bootValue(h.Kernel.Command, "transparent_hugepage")
+	line, given := bootValue(nextLine(h.Kernel), "transparent_hugepage")
 	family := map[string]bool{"rhel": true, "centos": true, "scientific": true, "ol": true}
-	if !ok || major != 7 || !family[h.OS.ID] || !h.Services["tuned"].Running || !given || h.THP.Enabled == "" || h.THP.Enabled == wanted {
+	if !ok || major != 7 || !family[h.OS.ID] || !h.Services["tuned"].Running || !given || h.THP.Enabled == "" || h.THP.Enabled == line {
 		return nil
 	}
-	return []Finding{{Severity: Warning, Where: "host", Wanted: wanted + ", as on the command line",
-		Got:     fmt.Sprintf("%s; tuned runs with profile %s", h.THP.Enabled, orUnknown(h.TunedProfile)),
-		Changes: []Change{{Kind: SetService, Unit: "tuned", Value: "off"}, {Kind: SetValue, Path: "sys/kernel/mm/transparent_hugepage/enabled", Value: wanted}},
-		Manual:  "or update tuned to 2.5.0 or later, and keep it"}}
+	wanted := line
+	if p.THP != "" {
+		wanted = p.THP
+	}
+	f := Finding{Severity: Warning, Where: "host", Wanted: wanted + " on the command line and in force",
+		Got:    fmt.Sprintf("the command line says %s, %s is in force; tuned runs with profile %s", line, h.THP.Enabled, orUnknown(h.TunedProfile)),
+		Manual: "update tuned to 2.5.0 or later"}
+	if h.THP.Enabled != wanted {
+		f.Changes = []Change{{Kind: SetService, Unit: "tuned", Value: "off"}, {Kind: SetValue, Path: "sys/kernel/mm/transparent_hugepage/enabled", Value: wanted}}
+		f.Manual = "or " + f.Manual + ", and keep it"
+	}
+	if line != wanted && h.Kernel.BootFile != "" {
+		f.Changes = append(f.Changes, Change{Kind: SetBoot, Name: "transparent_hugepage", Value: wanted, Reboot: true})
+	}
+	return []Finding{f}
 }
