@@ -23,10 +23,21 @@ func readArchive(t testing.TB, text string) map[string]string {
 	return files
 }
 
+// memoryDir is a new directory in memory where there is one: what is on disk after each of many steps is not what is tested.
+func memoryDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "grange-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // extract lays files below a new directory. A text "-> TARGET" makes a link.
 func extract(t testing.TB, files map[string]string) *os.Root {
 	t.Helper()
-	dir := t.TempDir()
+	dir := memoryDir(t)
 	for name, text := range files {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
