@@ -34,7 +34,7 @@ type Mark struct {
 // Sizes in the picture's own units, which are pixels where it is not scaled.
 const (
 	cellNarrow = 30
-	cellWide   = 48
+	cellWide   = 53
 	cellHeight = 17
 	coreGap    = 4
 	groupPad   = 6
@@ -45,7 +45,6 @@ const (
 	barHeight  = 9
 	widest     = 470 // within a socket's card
 	narrowest  = 290
-	fewCores   = 6  // of a node that fit into a narrow card
 	mostLegend = 24 // VMs named in the legend
 	nameLength = 24
 )
