@@ -10,22 +10,30 @@ import (
 
 // JobRequest asks an agent for a fresh VM and one command in it. The caller is whoever the socket says it is.
 type JobRequest struct {
-	ID       string   `json:"id"` // chosen by the caller: a UUID. Asking again with the same ID joins the same job
-	Image    string   `json:"image,omitempty"`
-	Shape    string   `json:"shape,omitempty"`
-	CPUs     int      `json:"cpus,omitempty"`      // vCPUs; 0: as the shape says
-	Memory   uint64   `json:"memory,omitempty"`    // bytes; 0: as the shape says
-	Scratch  *uint64  `json:"scratch,omitempty"`   // bytes; nil: as the shape says
-	PageSize *uint64  `json:"page_size,omitempty"` // bytes of a huge page, 0 for ordinary ones; nil: as the shape says
-	Network  string   `json:"network,omitempty"`   // "none" or "user"; empty: as the shape says
-	Argv     []string `json:"argv"`
-	Env      []string `json:"env,omitempty"`
-	Dir      string   `json:"dir"` // working directory in the VM
-	Home     string   `json:"home,omitempty"`
-	Binds    []Bind   `json:"binds,omitempty"`
-	Terminal *Size    `json:"terminal,omitempty"`
-	NoWait   bool     `json:"no_wait,omitempty"` // fail at once when there is no room
-	Keep     bool     `json:"keep,omitempty"`    // leave the VM when the job has ended
+	ID       string  `json:"id"` // chosen by the caller: a UUID. Asking again with the same ID joins the same job
+	Image    string  `json:"image,omitempty"`
+	Shape    string  `json:"shape,omitempty"`
+	CPUs     int     `json:"cpus,omitempty"`      // vCPUs; 0: as the shape says
+	Memory   uint64  `json:"memory,omitempty"`    // bytes; 0: as the shape says
+	Scratch  *uint64 `json:"scratch,omitempty"`   // bytes; nil: as the shape says
+	PageSize *uint64 `json:"page_size,omitempty"` // bytes of a huge page, 0 for ordinary ones; nil: as the shape says
+	Network  string  `json:"network,omitempty"`   // "none" or "user"; empty: as the shape says
+	Purpose  string  `json:"purpose,omitempty"`   // "compute" or "service"; this and what follows is as the shape says when empty
+	CPUModel string  `json:"cpu_model,omitempty"` // "host-passthrough", "host-model", "maximum", the name of a model, or "default"
+	// ThreadPolicy is "prefer", "require" or "isolate", as OpenStack's hw:cpu_thread_policy.
+	ThreadPolicy string   `json:"thread_policy,omitempty"`
+	Emulator     string   `json:"emulator,omitempty"` // "beside", or "isolate": a CPU of their own for QEMU's threads
+	NUMA         string   `json:"numa,omitempty"`     // "auto", "none" or a number of guest cells
+	Pages        string   `json:"pages,omitempty"`    // page sizes that will do, best first, as "1G,2M,0", or "any"; goes before PageSize
+	Cache        string   `json:"cache,omitempty"`    // cache mode of disks, in libvirt's words, or "default"
+	Argv         []string `json:"argv"`
+	Env          []string `json:"env,omitempty"`
+	Dir          string   `json:"dir"` // working directory in the VM
+	Home         string   `json:"home,omitempty"`
+	Binds        []Bind   `json:"binds,omitempty"`
+	Terminal     *Size    `json:"terminal,omitempty"`
+	NoWait       bool     `json:"no_wait,omitempty"` // fail at once when there is no room
+	Keep         bool     `json:"keep,omitempty"`    // leave the VM when the job has ended
 	// Paused makes the VM and checks its pins, and lets its first instruction wait for POST /v1/vms/{vm}/resume.
 	Paused bool `json:"paused,omitempty"`
 	// Started says that this caller was told "ready" before: the job may have run, and must not run again in another VM.
@@ -128,6 +136,8 @@ type Plan struct {
 	Cores    int      `json:"cores"`
 	Threads  int      `json:"threads"`
 	Cells    []Cell   `json:"cells"`
+	Floating string   `json:"floating,omitempty"` // guest numbers of vCPUs that share their host CPUs with other VMs
+	Extra    string   `json:"extra,omitempty"`    // host CPUs held beside those of the vCPUs
 }
 
 // Cell is one guest NUMA cell.
@@ -142,6 +152,10 @@ type Cell struct {
 type Applied struct {
 	Accelerator string   `json:"accelerator"`
 	CPUMode     string   `json:"cpu_mode"`
+	CPUModel    string   `json:"cpu_model,omitempty"` // where the mode is "custom"
+	Cache       string   `json:"cache,omitempty"`     // cache mode of the disks; empty without disks
+	IO          string   `json:"io,omitempty"`        // "threads" or "native"
+	Purpose     string   `json:"purpose,omitempty"`   // "compute" or "service"
 	Warnings    []string `json:"warnings,omitempty"`
 }
 

@@ -197,7 +197,8 @@ func overcommitted(t farm.Topology, factor float64) farm.Topology {
 }
 
 func (a *Agent) numaRequest(s farm.Shape, allowed farm.CPUSet) numa.Request {
-	return numa.Request{VCPUs: s.CPUs, Memory: s.Memory, Pages: pages(s.PageSize), Allowed: allowed, Service: a.config().ReservedCPUs, Guest: s.Guest}
+	return numa.Request{VCPUs: s.CPUs, Memory: s.Memory, Pages: s.Pages, Allowed: allowed, Service: a.config().ReservedCPUs, Guest: s.Guest,
+		Threads: s.Threads, Emulator: s.Emulator, Cells: s.Cells}
 }
 
 // admit returns the job with this ID, or enters and returns the one that make makes.
@@ -242,11 +243,4 @@ func (a *Agent) all() []*job {
 		jobs = append(jobs, j)
 	}
 	return jobs
-}
-
-func pages(size farm.Bytes) []farm.Bytes {
-	if size == 0 {
-		return nil
-	}
-	return []farm.Bytes{size}
 }

@@ -127,7 +127,9 @@ func (j *job) attempt(image vmimage.Image, number int) error {
 
 // prepareDisks makes the VM's directories, disks and seed, and says what machine they belong to.
 func (j *job) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error) {
-	spec := hyper.Machine{ID: m.id, Name: m.name, Plan: j.record.Plan, Console: m.path("console"), Network: j.record.Shape.Network,
+	shape := j.record.Shape
+	spec := hyper.Machine{ID: m.id, Name: m.name, Plan: j.record.Plan, Console: m.path("console"), Network: shape.Network,
+		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache,
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}, {Name: guest.JobPort, Path: m.path(guest.JobPort)}}}
 	var err error
 	if err := os.Mkdir(m.sockets, 0o711); err != nil {
@@ -139,7 +141,7 @@ func (j *job) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, erro
 	} else if spec.Disks, err = j.systemDisks(m, image); err != nil {
 		return spec, err
 	}
-	if size := j.record.Shape.Scratch; size > 0 {
+	if size := shape.Scratch; size > 0 {
 		path, err := j.agent.disks.Scratch(j.ctx, m.name, size)
 		if err != nil {
 			return spec, err

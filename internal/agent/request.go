@@ -40,8 +40,13 @@ func (a *Agent) shape(r *api.JobRequest, c Caller) (farm.Shape, error) {
 	if r.Scratch != nil {
 		s.Scratch = farm.Bytes(*r.Scratch)
 	}
-	if r.PageSize != nil {
-		s.PageSize = farm.Bytes(*r.PageSize)
+	pages := r.Pages
+	if pages == "" && r.PageSize != nil {
+		pages = strconv.FormatUint(*r.PageSize, 10)
+	}
+	if s, err = s.With(farm.Tuning{Purpose: r.Purpose, CPUModel: r.CPUModel, ThreadPolicy: r.ThreadPolicy, Emulator: r.Emulator, NUMA: r.NUMA,
+		Pages: pages, Cache: r.Cache}); err != nil {
+		return s, err
 	}
 	if r.Network != "" {
 		s.Network = farm.Network(r.Network)

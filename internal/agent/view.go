@@ -63,7 +63,9 @@ func (j *job) view() *api.VM {
 		Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: planView(r.Plan)}
 	if m := j.machine; m != nil {
 		v.JobPort = m.path(guest.JobPort)
-		v.Applied = api.Applied{Accelerator: m.applied.Accelerator, CPUMode: m.applied.CPUMode, Warnings: m.applied.Warnings}
+		x := m.applied
+		v.Applied = api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO,
+			Purpose: r.Shape.Purpose.String(), Warnings: x.Warnings}
 	}
 	return v
 }
@@ -86,7 +88,8 @@ func (j *job) stateLocked() string {
 }
 
 func planView(p farm.Plan) api.Plan {
-	v := api.Plan{Emulator: p.Emulator.String(), IOThread: p.IOThread.String(), Sockets: p.Guest.Sockets, Cores: p.Guest.Cores, Threads: p.Guest.Threads}
+	v := api.Plan{Emulator: p.Emulator.String(), IOThread: p.IOThread.String(), Sockets: p.Guest.Sockets, Cores: p.Guest.Cores, Threads: p.Guest.Threads,
+		Floating: p.Floating.String(), Extra: p.Extra.String()}
 	for _, pin := range p.VCPUs {
 		v.VCPUs = append(v.VCPUs, pin.String())
 	}

@@ -30,6 +30,7 @@ var rules = []struct {
 	{"internal/hyper", nil, []string{"internal/agent", "internal/vmimage", "internal/guest", "api"}, "a hypervisor is handed paths and pins, and knows no jobs"},
 	{"internal/gateway", nil, []string{"internal/agent", "internal/guest", "internal/hyper"}, "it serves any stream"},
 	{"internal/vmimage", nil, []string{"internal/agent", "internal/hyper", "internal/guest"}, "images are built without a hypervisor"},
+	{"internal/tuning/verify", nil, outside, "a proof that reads nothing can be tried on every host there is"},
 	{"internal/topology", nil, []string{"os", "os/exec"}, "it reads the fs.FS it is given, so that recorded trees work"},
 }
 

@@ -15,6 +15,7 @@ import (
 
 type execFlags struct {
 	image, shape, memory, scratch, pageSize, network, workdir string
+	purpose, cpuModel, threadPolicy, emulator, numa, cache    string
 	cpus                                                      int
 	binds, env                                                []string
 	limit                                                     time.Duration
@@ -63,8 +64,14 @@ part. 2: the request makes no sense.`,
 	flags.IntVar(&f.cpus, "cpus", 0, "CPUs")
 	flags.StringVar(&f.memory, "memory", "", "memory, as 2G")
 	flags.StringVar(&f.scratch, "scratch", "", "disk for /tmp, as 20G (default: /tmp is in memory)")
-	flags.StringVar(&f.pageSize, "page-size", "", "huge pages of 2M or 1G for the VM's memory")
+	flags.StringVar(&f.pageSize, "page-size", "", "pages for the VM's memory: 2M, 1G, 0 for ordinary ones, a list as 1G,2M with the best first, or any")
 	flags.StringVar(&f.network, "network", "", "none, or user: outgoing connections only")
+	flags.StringVar(&f.purpose, "purpose", "", "what the VM is tuned for: compute (thrown away) or service (fit to be migrated)")
+	flags.StringVar(&f.cpuModel, "cpu-model", "", "host-passthrough, host-model, maximum, or the name of a model (default: as the purpose says)")
+	flags.StringVar(&f.threadPolicy, "thread-policy", "", "SMT siblings: prefer whole cores, require them, or isolate one vCPU a core")
+	flags.StringVar(&f.emulator, "emulator", "", "QEMU's own threads: beside the vCPUs or on reserved CPUs, or isolate on one more CPU")
+	flags.StringVar(&f.numa, "numa", "", "guest NUMA: auto, none, or a number of cells")
+	flags.StringVar(&f.cache, "cache", "", "cache mode of disks: writeback, none, writethrough, directsync or unsafe (default: as the purpose says)")
 	flags.StringArrayVar(&f.binds, "bind", nil, "show a directory in the VM: `SRC[:DST[:ro]]` (repeatable)")
 	flags.StringArrayVar(&f.env, "env", nil, "set a variable: `K=V` (repeatable)")
 	flags.StringVar(&f.workdir, "workdir", "", "working directory in the VM")
@@ -76,7 +83,13 @@ part. 2: the request makes no sense.`,
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the phases with their milliseconds")
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	cmd.RegisterFlagCompletionFunc("image", a.completeImages)
-	cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"none", "user"}, cobra.ShellCompDirectiveNoFileComp))
+	for flag, words := range map[string][]string{
+		"network": {"none", "user"}, "purpose": {"compute", "service"}, "cpu-model": {"host-passthrough", "host-model", "maximum"},
+		"thread-policy": {"prefer", "require", "isolate"}, "emulator": {"beside", "isolate"}, "numa": {"auto", "none", "2"},
+		"cache": {"writeback", "none", "writethrough", "directsync", "unsafe"}, "page-size": {"any", "2M", "1G", "1G,2M", "0"},
+	} {
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
 	return cmd
 }
 
@@ -88,7 +101,8 @@ type bindSource struct {
 
 // request turns the flags into what the agent is asked for.
 func (f *execFlags) request(args []string) (api.JobRequest, []bindSource, error) {
-	r := api.JobRequest{ID: api.NewID(), Image: f.image, Shape: f.shape, CPUs: f.cpus, Network: f.network, Argv: args,
+	r := api.JobRequest{ID: api.NewID(), Image: f.image, Shape: f.shape, CPUs: f.cpus, Network: f.network, Purpose: f.purpose,
+		CPUModel: f.cpuModel, ThreadPolicy: f.threadPolicy, Emulator: f.emulator, NUMA: f.numa, Cache: f.cache, Argv: args,
 		Env: environment(f.env), Home: os.Getenv("HOME"), NoWait: f.noWait || !f.wait, Keep: f.keep}
 	if f.cpus < 0 {
 		return r, nil, usage("", "%d CPUs", f.cpus)
@@ -104,7 +118,7 @@ func (f *execFlags) request(args []string) (api.JobRequest, []bindSource, error)
 		return r, nil, err
 	}
 	if r.PageSize, err = f.size(f.pageSize); err != nil {
-		return r, nil, err
+		r.PageSize, r.Pages = nil, f.pageSize // several, or a word
 	}
 	for _, kv := range f.env {
 		if key, _, ok := strings.Cut(kv, "="); !ok || key == "" {

@@ -120,8 +120,21 @@ func (a *app) showVM(vm api.VM) error {
 		}
 		fmt.Fprintf(t, "cell %d\tvCPUs %s, %v on node %d, %s\n", i, c.VCPUs, farm.Bytes(c.Memory), c.Node, pages)
 	}
-	fmt.Fprintf(t, "accelerator\t%s, CPU model %s\n", vm.Applied.Accelerator, vm.Applied.CPUMode)
-	for _, w := range vm.Applied.Warnings {
+	if p.Floating != "" {
+		fmt.Fprintf(t, "floating\tvCPUs %s share their CPUs with other VMs\n", p.Floating)
+	}
+	if p.Extra != "" {
+		fmt.Fprintf(t, "held\tCPUs %s beside those of the vCPUs\n", p.Extra)
+	}
+	x := vm.Applied
+	fmt.Fprintf(t, "accelerator\t%s, CPU model %s\n", x.Accelerator, strings.TrimSpace(x.CPUMode+" "+x.CPUModel))
+	if x.Cache != "" {
+		fmt.Fprintf(t, "disks\tcache %s, I/O by %s\n", x.Cache, x.IO)
+	}
+	if x.Purpose != "" {
+		fmt.Fprintf(t, "tuned for\t%s\n", x.Purpose)
+	}
+	for _, w := range x.Warnings {
 		fmt.Fprintf(t, "not applied\t%s\n", w)
 	}
 	return t.Flush()

@@ -66,14 +66,20 @@ type file struct {
 }
 
 type shapeFile struct {
-	CPUs     int    `toml:"cpus"`
-	Memory   string `toml:"memory"`
-	Scratch  string `toml:"scratch"`
-	PageSize string `toml:"page_size"`
-	Network  string `toml:"network"`
-	Sockets  int    `toml:"sockets"`
-	Cores    int    `toml:"cores"`
-	Threads  int    `toml:"threads"`
+	CPUs         int    `toml:"cpus"`
+	Memory       string `toml:"memory"`
+	Scratch      string `toml:"scratch"`
+	PageSize     string `toml:"page_size"`
+	Network      string `toml:"network"`
+	Sockets      int    `toml:"sockets"`
+	Cores        int    `toml:"cores"`
+	Threads      int    `toml:"threads"`
+	Purpose      string `toml:"purpose"`
+	CPUModel     string `toml:"cpu_model"`
+	ThreadPolicy string `toml:"thread_policy"`
+	Emulator     string `toml:"emulator"`
+	NUMA         string `toml:"numa"`
+	Cache        string `toml:"cache"`
 }
 
 func defaults() file {
@@ -197,7 +203,7 @@ func (s shapeFile) shape(name string, base farm.Shape) (farm.Shape, error) {
 	for _, size := range []struct {
 		text string
 		to   *farm.Bytes
-	}{{s.Memory, &out.Memory}, {s.Scratch, &out.Scratch}, {s.PageSize, &out.PageSize}} {
+	}{{s.Memory, &out.Memory}, {s.Scratch, &out.Scratch}} {
 		if size.text == "" {
 			continue
 		}
@@ -206,6 +212,11 @@ func (s shapeFile) shape(name string, base farm.Shape) (farm.Shape, error) {
 			return farm.Shape{}, err
 		}
 		*size.to = v
+	}
+	out, err := out.With(farm.Tuning{Purpose: s.Purpose, CPUModel: s.CPUModel, ThreadPolicy: s.ThreadPolicy, Emulator: s.Emulator,
+		NUMA: s.NUMA, Pages: s.PageSize, Cache: s.Cache})
+	if err != nil {
+		return farm.Shape{}, err
 	}
 	return out, out.Validate()
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -19,10 +21,26 @@ memory = "4G"
 [shapes.big]
 cpus = 8
 scratch = "100G"
-page_size = "1G"
+page_size = "1G, 2M"
 sockets = 1
 cores = 4
 threads = 2
+thread_policy = "isolate"
+numa = "2"
+[shapes.web]
+purpose = "service"
+cpu_model = "Haswell-noTSX"
+emulator = "isolate"
+numa = "none"
+cache = "writethrough"
+[shapes.plain]
+purpose = "compute"
+cpu_model = "default"
+thread_policy = "prefer"
+emulator = "beside"
+numa = "auto"
+page_size = "0"
+cache = "default"
 [facts]
 hs06 = "357"
 `), "agent.toml")
@@ -32,10 +50,15 @@ hs06 = "357"
 	if a.ReservedCPUs.String() != "0,16" || a.ReservedMemory != 4*farm.GiB || a.BootTimeout != 90*time.Second || a.Socket == "" {
 		t.Errorf("%+v", a)
 	}
-	want := farm.Shape{Name: "big", CPUs: 8, Memory: 4 * farm.GiB, Scratch: 100 * farm.GiB, PageSize: farm.GiB, Network: farm.NetworkNone,
-		Guest: farm.GuestTopology{Sockets: 1, Cores: 4, Threads: 2}}
-	if a.Shapes["big"] != want {
-		t.Errorf("shape big is %+v, want %+v", a.Shapes["big"], want)
+	want := map[string]farm.Shape{
+		"big": {Name: "big", CPUs: 8, Memory: 4 * farm.GiB, Scratch: 100 * farm.GiB, Pages: []farm.Bytes{farm.GiB, 2 * farm.MiB}, Network: farm.NetworkNone,
+			Guest: farm.GuestTopology{Sockets: 1, Cores: 4, Threads: 2}, Threads: farm.IsolateCores, Cells: 2},
+		"web": {Name: "web", CPUs: 2, Memory: 4 * farm.GiB, Network: farm.NetworkNone, Purpose: farm.PurposeService, CPUModel: "Haswell-noTSX",
+			Emulator: farm.EmulatorIsolate, Cells: 1, Cache: "writethrough"},
+		"plain": {Name: "plain", CPUs: 2, Memory: 4 * farm.GiB, Network: farm.NetworkNone},
+	}
+	if d := cmp.Diff(want, a.Shapes); d != "" {
+		t.Errorf("shapes (-want +got):\n%s", d)
 	}
 }
 
@@ -55,6 +78,13 @@ func TestParseAgentRefuses(t *testing.T) {
 		"memory_overcommit = 1000.0":                   "memory_overcommit",
 		"[shapes.x]\ncpus = -1":                        "-1 CPUs",
 		"[shapes.x]\npage_size = \"4M\"":               "pages of 4M",
+		"[shapes.x]\npage_size = \"2M,2M\"":            "2M twice",
+		"[shapes.x]\nnuma = \"0\"":                     "NUMA",
+		"[shapes.x]\npurpose = \"fun\"":                "fun",
+		"[shapes.x]\ncpu_model = \"<x>\"":              "CPU model",
+		"[shapes.x]\nthread_policy = \"all\"":          "thread policy",
+		"[shapes.x]\nemulator = \"far\"":               "emulator policy",
+		"[shapes.x]\ncache = \"much\"":                 "cache mode",
 		"[default_shape]\nnetwork = \"warp\"":          "warp",
 	} {
 		if _, err := ParseAgent([]byte(text), "agent.toml"); err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "agent.toml: ") {

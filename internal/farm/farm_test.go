@@ -89,7 +89,7 @@ func TestShapeValidate(t *testing.T) {
 	for name, spoil := range map[string]func(*Shape){
 		"no CPUs": func(s *Shape) { s.CPUs = 0 }, "too many CPUs": func(s *Shape) { s.CPUs = MaxCPUs + 1 },
 		"too little memory": func(s *Shape) { s.Memory = MiB }, "odd memory": func(s *Shape) { s.Memory += 1 },
-		"tiny scratch": func(s *Shape) { s.Scratch = KiB }, "odd pages": func(s *Shape) { s.PageSize = 4 * MiB },
+		"tiny scratch": func(s *Shape) { s.Scratch = KiB }, "odd pages": func(s *Shape) { s.Pages = []Bytes{4 * MiB} },
 		"no network": func(s *Shape) { s.Network = "" },
 	} {
 		s := good

@@ -18,6 +18,9 @@ type Machine struct {
 	Disks    []Disk
 	Ports    []Port
 	Network  farm.Network
+	Purpose  farm.Purpose
+	CPUModel string // farm.Shape's: "host-passthrough", "host-model", "maximum" or a model's name; "": as the purpose says
+	Cache    string // of all disks, farm.Shape's; "": as the purpose says
 	Console  string // unix socket of the serial console, made by the hypervisor
 	Metadata []byte // kept beside the machine, returned by List
 }
@@ -58,7 +61,10 @@ type Found struct {
 // Applied says what the hypervisor could and could not do of what the plan asked.
 type Applied struct {
 	Accelerator string   // "kvm" or "tcg"
-	CPUMode     string   // "host-passthrough", "maximum"
+	CPUMode     string   // "host-passthrough", "host-model", "custom", "maximum"
+	CPUModel    string   // of the mode "custom"
+	Cache       string   // cache mode of the disks; empty without disks
+	IO          string   // how QEMU reaches them: "threads", "native"
 	Warnings    []string // one sentence for each setting that could not be applied, with the reason
 }
 

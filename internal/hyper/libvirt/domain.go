@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"fmt"
 	"os"
-	"slices"
 
 	"libvirt.org/go/libvirtxml"
 
@@ -22,7 +21,9 @@ type host struct {
 	whyTCG string // why KVM is not used; empty when nobody wanted it
 	label  string // DAC label of QEMU, "+uid:+gid"; empty when libvirt does not say
 	numa   bool   // libvirt knows memory nodes, so memory can be bound
-	qboot  string // path of the qboot firmware; empty where it is not installed
+	// distance is the host's SLIT by node ID, as far as libvirt knows it.
+	distance map[int]map[int]int
+	qboot    string // path of the qboot firmware; empty where it is not installed
 }
 
 // qbootPaths are where distributions put qboot. It knows no disks and no boot menus: it hands over to a kernel that QEMU loaded,
@@ -70,10 +71,8 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 			SuspendToMem:  &libvirtxml.DomainPMPolicy{Enabled: "no"},
 			SuspendToDisk: &libvirtxml.DomainPMPolicy{Enabled: "no"},
 		},
-		// Pages that the kernel would merge between machines cost CPU time and leak what a neighbour runs.
-		MemoryBacking: &libvirtxml.DomainMemoryBacking{MemoryNosharepages: &libvirtxml.DomainMemoryNosharepages{}},
-		IOThreads:     1,
-		Devices:       devices(m),
+		IOThreads: 1,
+		Devices:   devices(m),
 	}
 	if m.Boot.Kernel == "" {
 		d.OS.BootDevices = []libvirtxml.DomainBootDevice{{Dev: "hd"}}
@@ -81,30 +80,16 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 	if m.Boot.Kernel != "" && h.qboot != "" {
 		d.OS.Loader = &libvirtxml.DomainLoader{Path: h.qboot, Readonly: "yes", Type: "rom"}
 	}
-	g := m.Plan.Guest
-	d.CPU = &libvirtxml.DomainCPU{
-		Check:    "none",
-		Topology: &libvirtxml.DomainCPUTopology{Sockets: g.Sockets, Cores: g.Cores, Threads: g.Threads},
-		Numa:     &libvirtxml.DomainNuma{},
-	}
-	if h.accel == KVM {
-		d.Type, d.CPU.Mode, d.CPU.Migratable = "kvm", "host-passthrough", "off"
-		d.Clock.Timer = append(d.Clock.Timer,
-			libvirtxml.DomainTimer{Name: "rtc", TickPolicy: "catchup"},
-			libvirtxml.DomainTimer{Name: "pit", TickPolicy: "delay"},
-			libvirtxml.DomainTimer{Name: "kvmclock", Present: "yes"})
-	} else {
-		d.Type, d.CPU.Mode = "qemu", "maximum"
-		// A fifth level of page tables makes every emulated walk longer, and no machine here needs 64 TiB: 8 % of a boot.
-		d.CPU.Features = []libvirtxml.DomainCPUFeature{{Policy: "disable", Name: "la57"}}
-		if h.whyTCG != "" {
-			warn("software emulation instead of KVM, many times slower: %s", h.whyTCG)
-			warn("CPU mode maximum instead of host-passthrough: software emulation cannot pass the host's CPU through")
-		}
-	}
+	h.processor(&d, m, warn)
 	applied.CPUMode = d.CPU.Mode
+	if d.CPU.Model != nil {
+		applied.CPUModel = d.CPU.Model.Value
+	}
+	if len(m.Disks) > 0 {
+		applied.Cache, applied.IO = diskMode(m)
+	}
 	tuneCPUs(&d, m.Plan)
-	h.tuneMemory(&d, m.Plan, warn)
+	h.memory(&d, m, warn)
 	if h.label != "" {
 		d.SecLabel = []libvirtxml.DomainSecLabel{{Type: "static", Model: "dac", Relabel: "no", Label: h.label}}
 	}
@@ -115,68 +100,20 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 	return text, applied, nil
 }
 
-func tuneCPUs(d *libvirtxml.Domain, p farm.Plan) {
-	var tune libvirtxml.DomainCPUTune
-	for i, cpus := range p.VCPUs {
-		if !cpus.Empty() {
-			tune.VCPUPin = append(tune.VCPUPin, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(i), CPUSet: cpus.String()})
-		}
-	}
-	if !p.Emulator.Empty() {
-		tune.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: p.Emulator.String()}
-	}
-	if !p.IOThread.Empty() {
-		tune.IOThreadPin = []libvirtxml.DomainCPUTuneIOThreadPin{{IOThread: 1, CPUSet: p.IOThread.String()}}
-	}
-	if tune.VCPUPin != nil || tune.EmulatorPin != nil || tune.IOThreadPin != nil {
-		d.CPUTune = &tune
-	}
-}
-
-func (h host) tuneMemory(d *libvirtxml.Domain, p farm.Plan, warn func(string, ...any)) {
-	bind := h.numa
-	var nodes []int
-	tune := &libvirtxml.DomainNUMATune{}
-	pages := map[farm.Bytes][]int{}
-	for i, c := range p.Cells {
-		id := uint(i)
-		d.CPU.Numa.Cell = append(d.CPU.Numa.Cell, libvirtxml.DomainCell{
-			ID: &id, CPUs: c.VCPUs.String(), Memory: kib(c.Memory), Unit: "KiB",
-		})
-		nodes = append(nodes, c.Node)
-		tune.MemNodes = append(tune.MemNodes, libvirtxml.DomainNUMATuneMemNode{CellID: id, Mode: "strict", Nodeset: fmt.Sprint(c.Node)})
-		if c.PageSize != 0 {
-			pages[c.PageSize] = append(pages[c.PageSize], i)
-		}
-	}
-	if bind {
-		tune.Memory = &libvirtxml.DomainNUMATuneMemory{Mode: "strict", Nodeset: farm.NewCPUSet(nodes...).String()}
-		d.NUMATune = tune
-	} else {
-		warn("memory is not bound to node %s: this host's libvirt knows no memory nodes", farm.NewCPUSet(nodes...))
-	}
-	if len(pages) > 0 {
-		huge := &libvirtxml.DomainMemoryHugepages{}
-		for _, size := range sortedSizes(pages) {
-			huge.Hugepages = append(huge.Hugepages, libvirtxml.DomainMemoryHugepage{
-				Size: kib(size), Unit: "KiB", Nodeset: farm.NewCPUSet(pages[size]...).String(),
-			})
-		}
-		d.MemoryBacking.MemoryHugePages = huge
-	}
-}
-
 func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 	first := uint(0)
+	cache, io := diskMode(m)
 	l := &libvirtxml.DomainDeviceList{
 		Controllers: []libvirtxml.DomainController{{Type: "usb", Index: &first, Model: "none"}},
-		MemBalloon:  &libvirtxml.DomainMemBalloon{Model: "none"},
+		MemBalloon:  balloon(m),
 	}
 	if m.Console != "" {
 		l.Serials = []libvirtxml.DomainSerial{{Source: listen(m.Console)}}
 	}
 	for i, disk := range m.Disks {
-		l.Disks = append(l.Disks, diskXML(i, disk, len(m.Plan.VCPUs)))
+		x := diskXML(i, disk, len(m.Plan.VCPUs))
+		x.Driver.Cache, x.Driver.IO = cache, io
+		l.Disks = append(l.Disks, x)
 	}
 	if len(m.Ports) > 0 {
 		// A guest sets up two queues for every port that could be, not for those there are: 31 by default.
@@ -186,6 +123,7 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 		})
 	}
 	if m.Network == farm.NetworkUser {
+		// One queue: QEMU's user-mode network has no more.
 		l.Interfaces = []libvirtxml.DomainInterface{{
 			Source: &libvirtxml.DomainInterfaceSource{User: &libvirtxml.DomainInterfaceSourceUser{}},
 			Model:  &libvirtxml.DomainInterfaceModel{Type: "virtio"},
@@ -225,14 +163,42 @@ func placeOnRoot(l *libvirtxml.DomainDeviceList) {
 	for i := range l.Disks {
 		l.Disks[i].Address = next()
 	}
+	if l.MemBalloon.Model != "none" {
+		l.MemBalloon.Address = next()
+	}
+}
+
+// balloon lets the host take memory back from VMs that float; a pinned one has its memory for good, and none to give.
+func balloon(m hyper.Machine) *libvirtxml.DomainMemBalloon {
+	if m.Purpose == farm.PurposeService && m.Plan.Floating.Len() == len(m.Plan.VCPUs) {
+		return &libvirtxml.DomainMemBalloon{Model: "virtio"}
+	}
+	return &libvirtxml.DomainMemBalloon{Model: "none"}
+}
+
+// diskMode is how disks are cached and reached. What is thrown away need not be on a disk when the host fails, and write-back by
+// the host's page cache gains two orders of magnitude in small operations (CERN, "Tier-0 Resources", WLCG Management Board, 14 July
+// 2015). It precludes migration, so services go past it. Native I/O needs that, too: QEMU refuses it over the page cache.
+func diskMode(m hyper.Machine) (cache, io string) {
+	cache = m.Cache
+	if cache == "" && m.Purpose == farm.PurposeService {
+		cache = "none"
+	}
+	if cache == "" {
+		cache = "writeback"
+	}
+	if cache == "none" || cache == "directsync" {
+		return cache, "native"
+	}
+	return cache, "threads"
 }
 
 // diskXML makes every disk a virtio disk, a seed ISO too: guests find it by its label, and an emulated CD drive costs boot time.
 func diskXML(i int, disk hyper.Disk, vcpus int) libvirtxml.DomainDisk {
-	one, queues := uint(1), uint(vcpus)
+	one, queues := uint(1), uint(min(vcpus, maxQueues))
 	x := libvirtxml.DomainDisk{
 		Device: "disk",
-		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: disk.Format, Cache: "writeback", IOThread: &one, Queues: &queues},
+		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: disk.Format, IOThread: &one, Queues: &queues},
 		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: disk.Path}},
 		Target: &libvirtxml.DomainDiskTarget{Dev: diskName(i), Bus: "virtio"},
 		Serial: disk.Serial,
@@ -244,6 +210,9 @@ func diskXML(i int, disk hyper.Disk, vcpus int) libvirtxml.DomainDisk {
 	}
 	return x
 }
+
+// maxQueues is the most that QEMU gives one device: VIRTIO_QUEUE_MAX.
+const maxQueues = 1024
 
 // diskName is vda, vdb, … vdz, vdaa: libvirt wants a name; guests use serials.
 func diskName(i int) string {
@@ -259,15 +228,6 @@ func listen(path string) *libvirtxml.DomainChardevSource {
 }
 
 func kib(b farm.Bytes) uint { return uint(b / farm.KiB) }
-
-func sortedSizes(pages map[farm.Bytes][]int) []farm.Bytes {
-	var sizes []farm.Bytes
-	for size := range pages {
-		sizes = append(sizes, size)
-	}
-	slices.Sort(sizes)
-	return sizes
-}
 
 // metadataXML wraps the caller's bytes. Base64, for libvirt rewrites XML and we promise the same bytes back.
 func metadataXML(data []byte) string {

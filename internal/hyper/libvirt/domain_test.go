@@ -26,7 +26,8 @@ type golden struct {
 	Host        *topologytest.Grid
 	Pages       farm.Bytes // size of the huge pages that fill three quarters of each node
 	Reserve     farm.CPUSet
-	Requests    []numa.Request // placed one after the other; the last one is the machine's
+	Shared      map[int]numa.SharedRoom // by node: the pools of VMs that float
+	Requests    []numa.Request          // placed one after the other; the last one is the machine's
 	Machine     hyper.Machine
 	Warnings    []string
 }
@@ -65,12 +66,13 @@ func (g golden) machine(t *testing.T) hyper.Machine {
 			host.Nodes[i].Pages = []farm.HugePages{{Size: g.Pages, Total: pages, Free: pages}}
 		}
 	}
+	reserve := numa.Reserve{CPUs: g.Reserve, Shared: g.Shared}
 	var plans []farm.Plan
 	for _, r := range g.Requests {
 		if r.Allowed.Empty() {
 			r.Allowed = host.Online
 		}
-		p, err := numa.Plan(numa.NewRoom(host, numa.Reserve{CPUs: g.Reserve}, plans), r)
+		p, err := numa.Plan(numa.NewRoom(host, reserve, plans), r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,9 +83,25 @@ func (g golden) machine(t *testing.T) hyper.Machine {
 	return m
 }
 
+// distance is the host's as libvirt tells it.
+func (g golden) distance() map[int]map[int]int {
+	out := map[int]map[int]int{}
+	if g.Host == nil {
+		return out
+	}
+	t := g.Host.Topology()
+	for i, from := range t.Nodes {
+		out[from.ID] = map[int]int{}
+		for j, to := range t.Nodes {
+			out[from.ID][to.ID] = t.Distance[i][j]
+		}
+	}
+	return out
+}
+
 func TestDomain(t *testing.T) {
 	goldens(t, func(t *testing.T, path string, g golden, m hyper.Machine) {
-		h := host{accel: g.Accelerator, whyTCG: g.WhyTCG, label: "+64055:+107", numa: true, qboot: qbootPaths[0]}
+		h := host{accel: g.Accelerator, whyTCG: g.WhyTCG, label: "+64055:+107", numa: true, qboot: qbootPaths[0], distance: g.distance()}
 		got, applied, err := h.domain(m)
 		if err != nil {
 			t.Fatal(err)

@@ -499,7 +499,11 @@ func (l *Libvirt) isStarting(id string) bool {
 func (l *Libvirt) readHost(text string) (host, [2]int, error) {
 	var caps struct {
 		Cells []struct {
-			ID int `xml:"id,attr"`
+			ID       int `xml:"id,attr"`
+			Siblings []struct {
+				ID    int `xml:"id,attr"`
+				Value int `xml:"value,attr"`
+			} `xml:"distances>sibling"`
 		} `xml:"host>topology>cells>cell"`
 		Models []struct {
 			Model  string `xml:"model"`
@@ -512,7 +516,14 @@ func (l *Libvirt) readHost(text string) (host, [2]int, error) {
 	if err := xml.Unmarshal([]byte(text), &caps); err != nil {
 		return host{}, [2]int{}, fmt.Errorf("read libvirt's capabilities: %w", err)
 	}
-	h := host{accel: l.cfg.Accelerator, whyTCG: l.cfg.WhyTCG, numa: len(caps.Cells) > 0, qboot: findQboot()}
+	h := host{accel: l.cfg.Accelerator, whyTCG: l.cfg.WhyTCG, numa: len(caps.Cells) > 0, qboot: findQboot(),
+		distance: map[int]map[int]int{}}
+	for _, c := range caps.Cells {
+		h.distance[c.ID] = map[int]int{}
+		for _, s := range c.Siblings {
+			h.distance[c.ID][s.ID] = s.Value
+		}
+	}
 	owner := [2]int{os.Getuid(), os.Getgid()}
 	for _, m := range caps.Models {
 		if m.Model != "dac" || len(m.Labels) == 0 {

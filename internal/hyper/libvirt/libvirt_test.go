@@ -246,7 +246,14 @@ func TestNative(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			for _, want := range []string{"-S", "-no-user-config", "mem-merge=off", "debug-threads=on"} {
+			wants := []string{"-S", "-no-user-config", "debug-threads=on"}
+			if strings.Contains(string(text), "<nosharepages>") {
+				wants = append(wants, "mem-merge=off")
+			}
+			if strings.Contains(string(text), `cache="none"`) {
+				wants = append(wants, `"aio":"native"`, `"direct":true`)
+			}
+			for _, want := range wants {
 				if !strings.Contains(string(out), want) {
 					t.Errorf("QEMU's command line has no %s:\n%s", want, out)
 				}
@@ -255,8 +262,11 @@ func TestNative(t *testing.T) {
 	}
 }
 
-var oneNode = strings.NewReplacer(`mode="strict" nodeset="0-1"`, `mode="strict" nodeset="0"`, `mode="strict" nodeset="1"`, `mode="strict" nodeset="0"`)
+var oneNode = strings.NewReplacer(`mode="strict" nodeset="0-1"`, `mode="strict" nodeset="0"`, `mode="strict" nodeset="0-2"`, `mode="strict" nodeset="0"`,
+	`mode="strict" nodeset="1"`, `mode="strict" nodeset="0"`, `mode="strict" nodeset="2"`, `mode="strict" nodeset="0"`)
 
 var withoutKVM = strings.NewReplacer(
 	`type="kvm"`, `type="qemu"`, `mode="host-passthrough" check="none" migratable="off"`, `mode="maximum" check="none"`,
-	`<timer name="kvmclock" present="yes"></timer>`, "", `<timer name="pit" tickpolicy="delay"></timer>`, "")
+	`match="exact" mode="custom" check="partial"`, `match="exact" mode="custom" check="none"`, `mode="host-model" check="partial"`, `mode="maximum" check="none"`,
+	`<timer name="kvmclock" present="yes"></timer>`, "", `<timer name="pit" tickpolicy="delay"></timer>`, "",
+	`<hint-dedicated state="on"></hint-dedicated>`, "", `<poll-control state="on"></poll-control>`, "", `<pvspinlock state="off"></pvspinlock>`, "")

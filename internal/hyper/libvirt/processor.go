@@ -1,0 +1,106 @@
+package libvirt
+
+import (
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// CPU modes of libvirt.
+const (
+	passthrough = "host-passthrough"
+	hostModel   = "host-model"
+	custom      = "custom"
+	maximum     = "maximum"
+)
+
+// processor says what CPU the guest sees, how its vCPUs are laid out, and what it should know of the host's scheduling.
+func (h host) processor(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ...any)) {
+	g := m.Plan.Guest
+	d.CPU = &libvirtxml.DomainCPU{
+		Check:    "none",
+		Topology: &libvirtxml.DomainCPUTopology{Sockets: g.Sockets, Cores: g.Cores, Threads: g.Threads},
+		Numa:     &libvirtxml.DomainNuma{},
+	}
+	mode, model := wantedCPU(m)
+	if h.accel != KVM {
+		h.emulated(d, m, mode, model, warn)
+		return
+	}
+	d.Type, d.CPU.Mode = "kvm", mode
+	switch mode {
+	case passthrough:
+		d.CPU.Migratable = "off" // with it the guest would lose what cannot be moved, a TSC that never changes its pace above all
+	case custom:
+		// The guest gets this model or does not start: what was compiled for it would die of missing instructions later.
+		d.CPU.Match, d.CPU.Model = "exact", &libvirtxml.DomainCPUModel{Fallback: "forbid", Value: model}
+		d.CPU.Check = "partial"
+	case hostModel:
+		d.CPU.Check = "partial"
+	}
+	d.Clock.Timer = append(d.Clock.Timer,
+		libvirtxml.DomainTimer{Name: "rtc", TickPolicy: "catchup"},
+		libvirtxml.DomainTimer{Name: "pit", TickPolicy: "delay"},
+		libvirtxml.DomainTimer{Name: "kvmclock", Present: "yes"})
+	if m.Plan.Floating.Empty() {
+		// Each vCPU has its CPU to itself: the guest may spin on a lock and wait for work without leaving it, for nobody else waits.
+		d.Features.PVSpinlock = &libvirtxml.DomainFeatureState{State: "off"}
+		d.Features.KVM = &libvirtxml.DomainFeatureKVM{
+			HintDedicated: &libvirtxml.DomainFeatureState{State: "on"},
+			PollControl:   &libvirtxml.DomainFeatureState{State: "on"},
+		}
+	}
+}
+
+// wantedCPU is the CPU mode that the machine asks for, and the model where that is custom.
+func wantedCPU(m hyper.Machine) (mode, model string) {
+	switch m.CPUModel {
+	case "":
+		if m.Purpose == farm.PurposeService {
+			return hostModel, "" // the newest named model that this host has: others that have it can take the VM
+		}
+		return passthrough, ""
+	case passthrough, hostModel, maximum:
+		return m.CPUModel, ""
+	}
+	return custom, m.CPUModel
+}
+
+// emulated is the CPU of software emulation: all that QEMU can do. It says so where somebody wanted another.
+func (h host) emulated(d *libvirtxml.Domain, m hyper.Machine, mode, model string, warn func(string, ...any)) {
+	d.Type, d.CPU.Mode = "qemu", maximum
+	// A fifth level of page tables makes every emulated walk longer, and no machine here needs 64 TiB: 8 % of a boot.
+	d.CPU.Features = []libvirtxml.DomainCPUFeature{{Policy: "disable", Name: "la57"}}
+	if h.whyTCG != "" {
+		warn("software emulation instead of KVM, many times slower: %s", h.whyTCG)
+	}
+	switch {
+	case mode == maximum || h.whyTCG == "" && m.CPUModel == "": // nobody wanted another
+	case mode == passthrough:
+		warn("CPU mode maximum instead of host-passthrough: software emulation cannot pass the host's CPU through")
+	case mode == custom:
+		warn("CPU mode maximum instead of model %s: software emulation has only some of its instructions, and others beside", model)
+	default:
+		warn("CPU mode maximum instead of %s: software emulation cannot do all that the host's CPU can", mode)
+	}
+}
+
+// tuneCPUs pins threads. A vCPU that floats has the whole pool that it shares.
+func tuneCPUs(d *libvirtxml.Domain, p farm.Plan) {
+	var tune libvirtxml.DomainCPUTune
+	for i, cpus := range p.VCPUs {
+		if !cpus.Empty() {
+			tune.VCPUPin = append(tune.VCPUPin, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(i), CPUSet: cpus.String()})
+		}
+	}
+	if !p.Emulator.Empty() {
+		tune.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: p.Emulator.String()}
+	}
+	if !p.IOThread.Empty() {
+		tune.IOThreadPin = []libvirtxml.DomainCPUTuneIOThreadPin{{IOThread: 1, CPUSet: p.IOThread.String()}}
+	}
+	if tune.VCPUPin != nil || tune.EmulatorPin != nil || tune.IOThreadPin != nil {
+		d.CPUTune = &tune
+	}
+}
