@@ -15,7 +15,7 @@ func vmDiskIONative() Rule {
 		Holds:    "Raw disks on block devices (LVM, partitions, SAN) with cache none or directsync. Not for sparse files, where native I/O may block.",
 		Cost:     "Not measured by the sources: a change of thread for each request.",
 		Sources: []Source{
-			redHatTuning("I/O mode", "sect-Virtualization_Tuning_Optimization_Guide-BlockIO-IO_mode", "io='native' uses the kernel's asynchronous I/O and suits block devices and heavy I/O; io='threads' uses a pool of user-mode threads"),
+			redHatTuning("I/O mode", "sect-Virtualization_Tuning_Optimization_Guide-BlockIO-IO_mode", "native is the kernel's asynchronous I/O with direct I/O, the default of Red Hat Virtualization; threads, the default otherwise, is a pool of user-mode threads"),
 			libvirtXML("hard-drives-floppy-disks-cdroms", "io is threads, native or io_uring; native needs cache none or directsync"),
 		},
 		Why: "QEMU can hand requests to a pool of its own threads, which block in read and write one each, or to the kernel's asynchronous interface, which takes many at a time from one thread. On a block device without host cache a request never has to wait for a file system, so the asynchronous way has no drawback: fewer threads, fewer changes of context. " +

@@ -32,14 +32,14 @@ func checkVMMachineOld(h farm.Host, _ Profile) []Finding {
 	}
 	var out []Finding
 	for _, d := range foreign(h) {
-		major, minor, ok := machineVersion(d.Machine)
+		major, _, ok := machineVersion(d.Machine)
 		age := host - major
 		if !ok || age < 3 {
 			continue
 		}
 		f := Finding{Severity: Advice, Where: vmName(d), Wanted: fmt.Sprintf("a machine type no older than %d.0", host-2), Got: fmt.Sprintf("%s; QEMU here is %s", d.Machine, h.Versions.QEMU),
 			Manual: edit(d, "in <os> write machine='q35' (or 'pc' for a VM of type i440fx): libvirt puts the newest version there")}
-		if age > 6 || age == 6 && minor == 0 {
+		if age >= 6 {
 			f.Severity = Warning
 		}
 		out = append(out, f)
