@@ -16,7 +16,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/hostfacts"
 	"github.com/grange-project/grange/internal/tuning"
 	"github.com/grange-project/grange/internal/tuning/report"
 )
@@ -56,7 +55,7 @@ func (a *app) tuneAudit() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.audit(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.from, "from", "", "a recorded host instead of this one: `FILE` or directory")
+	fromFlag(cmd, &f.from)
 	flags.StringVar(&f.profile, "profile", "", "what is wanted: `NAME` of a built-in profile or a TOML file (default: the one that fits the processor)")
 	flags.StringVar(&f.role, "role", "", "what the host is for: compute, service or guest (default: the profile's; guest in a VM that runs none itself, else compute)")
 	flags.StringSliceVar(&f.only, "rule", nil, "ask only this `RULE`; may be repeated")
@@ -127,27 +126,17 @@ func (a *app) audit(ctx context.Context, f auditFlags) error {
 
 // auditOf reads the host and asks the rules.
 func auditOf(ctx context.Context, f auditFlags) (tuning.Report, report.About, error) {
-	h, source, err := readHost(ctx, f.from)
+	h, tree, err := hostFacts(ctx, f.from)
 	if err != nil {
 		return tuning.Report{}, report.About{}, err
 	}
+	defer tree.Close()
 	p, role, err := wantedOf(h, f.profile, tuning.Role(f.role))
 	if err != nil {
 		return tuning.Report{}, report.About{}, err
 	}
 	r, err := tuning.Audit(h, p, role, tuning.Options{Only: f.only, Skip: f.skip})
-	return r, report.About{Source: source, Date: time.Now().UTC().Truncate(time.Second), Version: Version()}, err
-}
-
-// readHost reads the facts of this host, or of the recorded one that from names, and says which it is.
-func readHost(ctx context.Context, from string) (farm.Host, string, error) {
-	tree, err := hostTree(ctx, from)
-	if err != nil {
-		return farm.Host{}, "", err
-	}
-	defer tree.Close()
-	h, err := hostfacts.Read(tree)
-	return h, tree.Name, err
+	return r, report.About{Source: tree.Name, Date: time.Now().UTC().Truncate(time.Second), Version: Version()}, err
 }
 
 // wantedOf is the profile and the role for a host: those asked for, or what fits.
