@@ -281,12 +281,17 @@ func (a *app) agreedPlan(ctx context.Context, system apply.System, f applyFlags)
 				fmt.Fprintln(a.out, text)
 			}
 			agreed = text
-			if err := a.ready(p, system, f); err != nil {
+			if err := a.ready(p, system, f); err != nil && system.Live() {
 				return p, err
+			} else if err != nil {
+				fmt.Fprintf(a.err, "on the host itself this would not begin now: %v\n", err)
 			}
 			if err := a.ask(p, f); err != nil {
 				return p, err
 			}
+		}
+		if !system.Live() {
+			return p, nil
 		}
 		err = p.Ready(system)
 		if own := new(farm.Error); !f.wait || !errors.As(err, &own) || own.Code != farm.CodeVMsRunning {

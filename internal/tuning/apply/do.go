@@ -35,7 +35,7 @@ func (o Options) tell(p Progress) {
 // Do makes a plan: each step is recorded on disk before it is made and read back after. When one fails, or ctx ends, all that
 // were made are taken back, and the error says so (farm.CodeApplyFailed). Nothing begins while an earlier apply is unfinished
 // (farm.CodeUnfinished), VMs run that must not (farm.CodeVMsRunning), memory is short (farm.CodeNoHeadRoom), or the host is not
-// what the plan was made for (farm.CodeStalePlan).
+// what the plan was made for (farm.CodeStalePlan). On a tree, where nothing can break, VMs and memory are no obstacle.
 func Do(ctx context.Context, system System, plan Plan, o Options) (*Run, error) {
 	if err := mayChange(system); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func Do(ctx context.Context, system System, plan Plan, o Options) (*Run, error) 
 	if err := nothingOpen(system.Root()); err != nil {
 		return nil, err
 	}
-	if err := plan.Ready(system); err != nil {
+	if err := plan.Ready(system); err != nil && system.Live() { // a tree shows what the host will be like when it is ready
 		return nil, err
 	}
 	if err := plan.fresh(ctx, system); err != nil {
@@ -246,16 +246,15 @@ func (w worker) make(ctx context.Context, s Step, r record) error {
 		}
 		return w.system.Write(ctx, s.Path, s.New.Text)
 	case StepUnmerge:
+		if !w.system.Live() {
+			return w.system.Unmerge(ctx)
+		}
 		return unmerge(ctx, w.system)
 	case StepService:
 		return w.system.SetService(ctx, s.Unit, *s.New.Service)
 	case StepModule:
-		vms, err := RunningVMs(root)
-		if err != nil {
-			return err
-		}
-		if len(vms) > 0 {
-			return vmsRunning(vms)
+		if vms, err := RunningVMs(root); err != nil || len(vms) > 0 && w.system.Live() { // one may have started since
+			return errors.Join(err, vmsRunning(vms))
 		}
 		return w.system.Load(ctx, overlay(r.Modules, s))
 	case StepBoot:
