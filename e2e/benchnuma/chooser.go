@@ -156,4 +156,4 @@ func (w weights) cores(room numa.Room, held farm.CPUSet) float64 {
 }
 
 // dense are the weights that are measured.
-var dense = weights{both: 0.5, threads: 1, memory: 0.6, host: 0.4, shares: 0.01, power: 1.2}
+var dense = weights{threads: 1.5, memory: 0.6, host: 0.4, shares: 0.02, breaks: 0.003, power: 1.2}

@@ -1,4 +1,7 @@
-package flavor_test
+// Package flavortest judges answers to placement cases by the rules that the cases come with. It knows nothing of the planner: it
+// reads cases and answers as they are written down, and finds what is feasible by trying every assignment of guest cells to host
+// cells.
+package flavortest
 
 import (
 	"fmt"
@@ -8,10 +11,8 @@ import (
 	"github.com/grange-project/grange/internal/flavor"
 )
 
-// The judge knows the rules and nothing of the planner: it reads cases and answers as they are written down.
-
-// valid finds the first rule that an answer breaks.
-func valid(c flavor.Case, a flavor.Answer) error {
+// Valid finds the first rule that an answer breaks; nil when it breaks none.
+func Valid(c flavor.Case, a flavor.Answer) error {
 	if !a.Fits {
 		if a.Reason == "" {
 			return fmt.Errorf("a refusal without a reason")
@@ -98,8 +99,8 @@ func validThreads(h flavor.HostCell, g flavor.GuestCell, pins, reserved []int) e
 		if mine == 0 {
 			continue
 		}
-		lone += btoi(mine == 1)
-		partial += btoi(mine+common(s, reserved) < free)
+		lone += number(mine == 1)
+		partial += number(mine+common(s, reserved) < free)
 		if g.Threads == "isolate" && (mine > 1 || free != len(s) || len(s) != widest || common(s, reserved) > 0) {
 			return fmt.Errorf("isolate: core %v, of which %d are free, has %d vCPUs and %d reserved CPUs", s, free, mine, common(s, reserved))
 		}
@@ -113,7 +114,7 @@ func validThreads(h flavor.HostCell, g flavor.GuestCell, pins, reserved []int) e
 	return nil
 }
 
-func btoi(b bool) int {
+func number(b bool) int {
 	if b {
 		return 1
 	}
@@ -131,7 +132,7 @@ func widestCore(h flavor.HostCell) int {
 func common(a, b []int) int {
 	n := 0
 	for _, x := range a {
-		n += btoi(slices.Contains(b, x))
+		n += number(slices.Contains(b, x))
 	}
 	return n
 }
@@ -277,8 +278,8 @@ func threadsFit(h flavor.HostCell, g flavor.GuestCell, reserved int) bool {
 	return true
 }
 
-// feasible tries every assignment of guest cells to host cells.
-func feasible(c flavor.Case) bool {
+// Feasible tells whether some assignment of guest cells to host cells fits.
+func Feasible(c flavor.Case) bool {
 	reach := map[uint64]bool{0: true} // sets of host cells that the guest cells so far can hold
 	for i, g := range c.Guest {
 		reserved := 0

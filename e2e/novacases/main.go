@@ -1,0 +1,112 @@
+// Command novacases judges what `grange host fit --cases FILE --json` says to recorded placement cases: the verdicts by the record,
+// the pins by the rules and never by equality. Cases whose record an independent matching contradicts are counted apart. It runs
+// the program that -grange names.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/grange-project/grange/internal/flavor"
+	"github.com/grange-project/grange/internal/flavor/flavortest"
+)
+
+func main() {
+	grange := flag.String("grange", "bin/grange", "the program")
+	file := flag.String("cases", "internal/flavor/testdata/nova-cases.json", "the cases")
+	flag.Parse()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	right, err := run(ctx, *grange, *file)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "novacases:", err)
+	}
+	if err != nil || !right {
+		os.Exit(1)
+	}
+}
+
+// run prints what is wrong, and then the numbers. It tells whether nothing is.
+func run(ctx context.Context, grange, file string) (bool, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	cases, err := flavor.Read(f)
+	if err != nil {
+		return false, err
+	}
+	cmd := exec.CommandContext(ctx, grange, "host", "fit", "--cases", file, "--json")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return false, fmt.Errorf("%v: %w", cmd.Args, err)
+	}
+	answers, err := readAnswers(out)
+	if err != nil {
+		return false, err
+	}
+	var n tally
+	for _, text := range cases {
+		c, err := flavor.Parse(text)
+		if err != nil {
+			return false, err
+		}
+		a, ok := answers[c.ID]
+		if problem := n.count(c, a, ok); problem != "" {
+			fmt.Printf("%s (%s): %s\n", c.ID, c.Source, problem)
+		}
+	}
+	fmt.Println(n)
+	return n.right == n.cases-n.contested, nil
+}
+
+func readAnswers(out []byte) (map[string]flavor.Answer, error) {
+	answers := map[string]flavor.Answer{}
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var a flavor.Answer
+		if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
+			return nil, fmt.Errorf("answer %q: %w", lines.Text(), err)
+		}
+		answers[a.ID] = a
+	}
+	return answers, lines.Err()
+}
+
+// tally counts cases by how they were answered.
+type tally struct{ cases, right, wrong, invalid, missing, contested int }
+
+func (n *tally) count(c flavor.Case, a flavor.Answer, answered bool) (problem string) {
+	n.cases++
+	err := flavortest.Valid(c, a)
+	switch {
+	case !answered:
+		n.missing++
+		return "no answer"
+	case err != nil:
+		n.invalid++
+		return err.Error()
+	case c.Contested || c.Expect == nil:
+		n.contested++
+		return fmt.Sprintf("not judged: its verdict is contested; the answer is %v", a.Fits)
+	case a.Fits != *c.Expect:
+		n.wrong++
+		return fmt.Sprintf("fits %v, want %v: %s", a.Fits, *c.Expect, a.Reason)
+	}
+	n.right++
+	return ""
+}
+
+func (n tally) String() string {
+	return fmt.Sprintf("%d cases: %d right, %d wrong, %d invalid pins, %d missing, %d contested and not judged", n.cases, n.right, n.wrong, n.invalid, n.missing, n.contested)
+}
