@@ -117,7 +117,8 @@ func pageParams(line string) string {
 	return b.String()
 }
 
-// pagesChangeAtBoot tells whether the next boot will reserve other huge pages than this one did.
+// pagesChangeAtBoot tells whether the next boot will reserve other huge pages than this one did. A file that says nothing of
+// huge pages plans nothing: what the running kernel was given may come from elsewhere.
 func pagesChangeAtBoot(k farm.Kernel) bool {
-	return k.BootFile != "" && pageParams(k.NextBoot) != pageParams(k.Command)
+	return k.BootFile != "" && pageParams(k.NextBoot) != "" && pageParams(k.NextBoot) != pageParams(k.Command)
 }

@@ -3,6 +3,7 @@ package tuning
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -31,39 +32,61 @@ func checkBootLineConflict(h farm.Host, _ Profile) []Finding {
 	add := func(wanted, got string) {
 		out = append(out, Finding{Severity: Warning, Where: bootPlace(h.Kernel), Wanted: wanted, Got: got, Manual: "edit the command line: " + wanted})
 	}
-	seen := map[string]string{}
-	sized, numbers := false, 0 // a size was given; numbers without one
+	seen := map[string]bool{}
+	var words []string // of transparent_hugepage
 	for _, p := range bootParams(nextLine(h.Kernel)) {
 		switch p.name {
 		case "hugepagesz", "default_hugepagesz":
-			size, err := farm.ParseBytes(p.value)
 			key := p.name
 			if p.name == "hugepagesz" {
-				key += size.String()
+				key += "=" + p.value
 			}
-			_, twice := seen[key]
-			seen[key] = p.value
-			sized = true
-			switch {
-			case err != nil || !validPage(h, size):
+			if size, err := farm.ParseBytes(p.value); err != nil || !validPage(h, size) {
 				add("a page size that this processor has", p.name+"="+p.value)
-			case twice:
-				add(p.name+"="+p.value+" once", "it is there twice")
-			case p.name == "hugepagesz" && numbers > 0:
-				add("hugepagesz="+p.value+" before its hugepages=", "a number comes first, which is for the default size")
+			} else if seen[key] {
+				add(p.name+"="+p.value+" once", p.name+"="+p.value+" is there twice: the kernel drops the second one")
 			}
-		case "hugepages":
-			if !sized {
-				numbers++
-			}
+			seen[key] = true
 		case "transparent_hugepage":
-			if old, twice := seen[p.name]; twice && old != p.value {
-				add("transparent_hugepage= once", fmt.Sprintf("%s, then %s: the last one counts", old, p.value))
-			}
-			seen[p.name] = p.value
+			words = append(words, p.value)
 		}
 	}
+	numbersWithoutSize(nextLine(h.Kernel), add)
+	if len(slices.Compact(words)) > 1 {
+		add("transparent_hugepage= once", "transparent_hugepage= is "+strings.Join(words, ", then ")+": the last one counts")
+	}
 	return out
+}
+
+// numbersWithoutSize finds what a number before any size does to the sizes behind it: it is for the default size.
+func numbersWithoutSize(line string, add func(wanted, got string)) {
+	first, size := "", ""        // the number; the size last read
+	numbers := map[string]bool{} // for each size, whether a number follows it
+	var sizes []string           // in their order
+	for _, p := range bootParams(line) {
+		switch p.name {
+		case "hugepagesz", "default_hugepagesz":
+			if size = p.value; !slices.Contains(sizes, size) && p.name == "hugepagesz" {
+				sizes = append(sizes, size)
+			}
+		case "hugepages":
+			if size == "" {
+				first = p.value
+			}
+			numbers[size] = true
+		}
+	}
+	base := bootPools("hugepages=1 " + line)[0].size // that of a number without a size
+	for _, text := range sizes {
+		got, err := farm.ParseBytes(text)
+		switch {
+		case first == "" || err != nil:
+		case !numbers[text]:
+			add("hugepagesz="+text+" before its number", fmt.Sprintf("hugepages=%s comes first, so it is for pages of %s, and none of %s are asked for", first, pageName(base), pageName(got)))
+		case got == base:
+			add("one number for pages of "+pageName(base), fmt.Sprintf("hugepages=%s without a size is for them too, and the kernel drops the later number", first))
+		}
+	}
 }
 
 func bootPlace(k farm.Kernel) string {

@@ -1,8 +1,6 @@
 package tuning
 
 import (
-	"fmt"
-
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -35,11 +33,12 @@ func checkHostOOMDaemon(h farm.Host, _ Profile) []Finding {
 		if !runsOrStarts(h, name) {
 			continue
 		}
-		f := Finding{Severity: Warning, Where: "service " + name, Wanted: "stopped and disabled, or VMs exempt", Got: serviceState(h.Services[name]),
-			Changes: []Change{{Kind: SetService, Unit: name, Value: "off"}}}
-		if name == "systemd-oomd" {
+		f := Finding{Severity: Warning, Where: "service " + name, Wanted: "stopped and disabled, or VMs exempt", Got: serviceState(h.Services[name])}
+		if name == "earlyoom" {
+			f.Changes = []Change{{Kind: SetService, Unit: name, Value: "off"}}
+		} else {
 			f.Severity = Advice // it acts only where units ask for it
-			f.Manual = fmt.Sprintf("or see with oomctl that no unit above machine.slice is watched by %s, and skip this rule", name)
+			f.Manual = "run oomctl: where it watches machine.slice or a unit above it, set ManagedOOMSwap=auto and ManagedOOMMemoryPressure=auto there, or mask systemd-oomd"
 		}
 		out = append(out, f)
 	}

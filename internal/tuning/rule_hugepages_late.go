@@ -27,13 +27,13 @@ func hugepagesLate() Rule {
 }
 
 func checkHugepagesLate(h farm.Host, p Profile) []Finding {
-	line := nextLine(h.Kernel)
 	if h.Kernel.Command == "" && h.Kernel.BootFile == "" || pagesChangeAtBoot(h.Kernel) || wrongPool(h, p) {
 		return nil // a pool that has to change first is put on the command line with that change
 	}
+	asked := slices.Concat(bootPools(h.Kernel.Command), bootPools(h.Kernel.NextBoot))
 	var out []Finding
 	for _, size := range sizesInUse(h) {
-		if slices.ContainsFunc(bootPools(line), func(b bootPool) bool { return b.size == size && b.total > 0 }) {
+		if slices.ContainsFunc(asked, func(b bootPool) bool { return b.size == size && b.total > 0 }) {
 			continue
 		}
 		if size < farm.GiB && h.Kernel.BootFile == "" {
@@ -44,7 +44,7 @@ func checkHugepagesLate(h farm.Host, p Profile) []Finding {
 		if size >= farm.GiB {
 			f.Severity = Warning
 		}
-		if counts := heldPages(h, size); len(sizesInUse(h)) == 1 && h.Kernel.BootFile != "" && len(bootPools(line)) == 0 {
+		if counts := heldPages(h, size); len(sizesInUse(h)) == 1 && h.Kernel.BootFile != "" && len(asked) == 0 {
 			f.Changes = bootPageChanges(h, size, counts)
 		} else {
 			f.Manual = fmt.Sprintf("put hugepagesz=%s hugepages=%s on the kernel's command line", bootSize(size), bootCount(h, counts))

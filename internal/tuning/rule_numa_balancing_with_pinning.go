@@ -25,8 +25,8 @@ func numaBalancingWithPinning() Rule {
 }
 
 func checkNUMABalancingWithPinning(h farm.Host, p Profile) []Finding {
-	value := h.Sysctl["kernel.numa_balancing"]
-	if value == "" || value == "0" || len(guestNodes(h)) < 2 {
+	value := h.Sysctl["kernel.numa_balancing"] // bit 1 alone only moves pages between fast and slow memory
+	if value != "1" && value != "3" || len(guestNodes(h)) < 2 {
 		return nil
 	}
 	bound := slices.ContainsFunc(h.Domains, func(d farm.Domain) bool { return len(d.VCPUPins) > 0 && d.MemoryMode == "strict" })
