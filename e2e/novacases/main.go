@@ -14,8 +14,8 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/grange-project/grange/e2e/novacases/judge"
 	"github.com/grange-project/grange/internal/flavor"
-	"github.com/grange-project/grange/internal/flavor/flavortest"
 )
 
 func main() {
@@ -88,7 +88,7 @@ type tally struct{ cases, right, wrong, invalid, missing, contested int }
 
 func (n *tally) count(c flavor.Case, a flavor.Answer, answered bool) (problem string) {
 	n.cases++
-	err := flavortest.Valid(c, a)
+	err := judge.Valid(c, a)
 	switch {
 	case !answered:
 		n.missing++

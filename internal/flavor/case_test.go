@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/e2e/novacases/judge"
 	"github.com/grange-project/grange/internal/flavor"
-	"github.com/grange-project/grange/internal/flavor/flavortest"
 )
 
 func recorded(t *testing.T) []flavor.Case {
@@ -33,7 +33,7 @@ func recorded(t *testing.T) []flavor.Case {
 
 func TestJudgeAgreesWithRecord(t *testing.T) {
 	for _, c := range recorded(t) {
-		if got := flavortest.Feasible(c); !c.Contested && got != *c.Expect {
+		if got := judge.Feasible(c); !c.Contested && got != *c.Expect {
 			t.Errorf("%s (%s): the judge says %v, the record %v", c.ID, c.Source, got, *c.Expect)
 		}
 	}
@@ -48,7 +48,7 @@ func TestRecordedCases(t *testing.T) {
 		a := flavor.Fit(c)
 		if a.Fits != *c.Expect && !c.Contested {
 			t.Errorf("%s (%s): fits %v, want %v: %s", c.ID, c.Source, a.Fits, *c.Expect, a.Reason)
-		} else if err := flavortest.Valid(c, a); err != nil {
+		} else if err := judge.Valid(c, a); err != nil {
 			t.Errorf("%s (%s): %v: %+v", c.ID, c.Source, err, a)
 		}
 	}

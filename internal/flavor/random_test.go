@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/grange-project/grange/e2e/novacases/judge"
 	"github.com/grange-project/grange/internal/flavor"
-	"github.com/grange-project/grange/internal/flavor/flavortest"
 )
 
 // family is a kind of host that the recorded cases have: nodes of cores of threads, with 4 KiB and 2 MiB pages.
@@ -172,11 +172,11 @@ func TestRandomCases(t *testing.T) {
 				c := f.draw(r)
 				c.ID = fmt.Sprintf("%s-%d", f.name, n)
 				a := flavor.Fit(c)
-				want := flavortest.Feasible(c)
+				want := judge.Feasible(c)
 				if want {
 					fits++
 				}
-				err := flavortest.Valid(c, a)
+				err := judge.Valid(c, a)
 				if a.Fits == want && err == nil {
 					continue
 				}

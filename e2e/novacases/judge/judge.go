@@ -1,7 +1,7 @@
-// Package flavortest judges answers to placement cases by the rules that the cases come with. It knows nothing of the planner: it
+// Package judge judges answers to placement cases by the rules that the cases come with. It knows nothing of the planner: it
 // reads cases and answers as they are written down, and finds what is feasible by trying every assignment of guest cells to host
 // cells.
-package flavortest
+package judge
 
 import (
 	"fmt"
