@@ -55,7 +55,7 @@ var badParams = [...]badParam{
 
 func checkGuestBootParameters(h farm.Host, _ Profile) []Finding {
 	var out []Finding
-	for _, p := range bootParams(h.Kernel.Command) {
+	for _, p := range bootParams(nextLine(h.Kernel)) {
 		for _, bad := range badParams {
 			if !sameParam(p.name, bad.name) || !bad.has(p.value) || before(h.Kernel.Release, bad.major, 0) || neededWithoutKVMClock(h.Kernel, bad.name) {
 				continue

@@ -1,6 +1,10 @@
 package tuning
 
-import "github.com/grange-project/grange/internal/farm"
+import (
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+)
 
 func vmHPET() Rule {
 	return Rule{
@@ -26,7 +30,7 @@ func vmHPET() Rule {
 func checkVMHPET(h farm.Host, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range foreign(h) {
-		if d.Type == "kvm" && d.Timers["hpet"] != "no" {
+		if d.Type == "kvm" && strings.HasPrefix(d.Machine, "pc") && d.Timers["hpet"] != "no" {
 			out = append(out, Finding{Severity: Advice, Where: vmName(d), Wanted: "timer hpet: present='no'", Got: "the XML leaves the HPET in",
 				Manual: edit(d, "in <clock> put <timer name='rtc' tickpolicy='catchup'/><timer name='pit' tickpolicy='delay'/><timer name='hpet' present='no'/>")})
 		}

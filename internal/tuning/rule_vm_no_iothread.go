@@ -1,11 +1,6 @@
 package tuning
 
-import (
-	"fmt"
-	"strings"
-
-	"github.com/grange-project/grange/internal/farm"
-)
+import "github.com/grange-project/grange/internal/farm"
 
 func vmNoIOThread() Rule {
 	return Rule{
@@ -43,7 +38,7 @@ func checkVMNoIOThread(h farm.Host, _ Profile) []Finding {
 		if d.Type != "kvm" || len(slow) == 0 {
 			continue
 		}
-		out = append(out, Finding{Severity: Advice, Where: vmName(d), Wanted: "an I/O thread for virtio disks", Got: fmt.Sprintf("disk %s has none", strings.Join(slow, ", ")),
+		out = append(out, Finding{Severity: Advice, Where: vmName(d), Wanted: "an I/O thread for virtio disks", Got: "no I/O thread for disk " + few(slow),
 			Manual: edit(d, "put <iothreads>1</iothreads> behind <vcpu>, iothread='1' into the <driver> of each disk, and with pinned vCPUs <iothreadpin iothread='1' cpuset='…'/> to a CPU without vCPUs into <cputune>")})
 	}
 	return out

@@ -44,10 +44,10 @@ func checkVMPinOffline(h farm.Host, _ Profile) []Finding {
 		if gone.Empty() {
 			continue
 		}
-		f := Finding{Severity: Advice, Where: vmName(d), Wanted: "pins to CPUs that are online: " + h.Topology.Online.String(), Got: fmt.Sprintf("CPUs %s of its pins are offline", gone),
+		f := Finding{Severity: Advice, Where: vmName(d), Wanted: "pins to CPUs that are online: " + h.Topology.Online.String(), Got: fmt.Sprintf("%s of its pins: offline", number("CPU", gone)),
 			Manual: replan(d, "name in <cputune> only CPUs out of "+h.Topology.Online.String())}
 		if !lost.Empty() {
-			f.Severity, f.Got = Fault, fmt.Sprintf("vCPUs %s are pinned to CPUs %s, which are offline", lost, gone)
+			f.Severity, f.Got = Fault, fmt.Sprintf("%s pinned to %s: offline", number("vCPU", lost), number("CPU", gone))
 		}
 		out = append(out, f)
 	}

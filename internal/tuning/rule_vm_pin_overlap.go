@@ -32,6 +32,7 @@ func checkVMPinOverlap(h farm.Host, _ Profile) []Finding {
 	}
 	var claims []claim
 	idle := h.Topology.Online
+	pools := false // some VMs are pinned one to one: those that share CPUs may do so on purpose
 	for _, d := range h.Domains {
 		if !d.Running {
 			continue
@@ -42,30 +43,33 @@ func checkVMPinOverlap(h farm.Host, _ Profile) []Finding {
 			continue
 		}
 		claims = append(claims, claim{d, cpus})
+		pools = pools || pinned(d)
 		idle = idle.Minus(cpus)
 	}
 	var out []Finding
 	for i, a := range claims {
 		var with []string
 		var common farm.CPUSet
+		alone := false // one of a pair should have its CPUs to itself
 		for _, b := range claims[i+1:] {
 			both := a.cpus.And(b.cpus)
 			tooMany := a.d.VCPUs+b.d.VCPUs > a.cpus.Or(b.cpus).Len()
-			alone := pinned(a.d) || pinned(b.d)
-			if both.Empty() || !tooMany && !alone || idle.Empty() && !alone { // a full pool that several share is policy
+			dedicated := pinned(a.d) || pinned(b.d)
+			if both.Empty() || !dedicated && (!tooMany || idle.Empty()) { // a pool that all share, and no room elsewhere, is policy
 				continue
 			}
+			alone = alone || dedicated
 			with, common = append(with, b.d.Name), common.Or(both)
 		}
 		if len(with) == 0 {
 			continue
 		}
-		f := Finding{Severity: Warning, Where: vmName(a.d), Wanted: "CPUs of its own", Got: fmt.Sprintf("CPUs %s are also those of %s; no CPU is free of VMs", common, few(with)),
+		f := Finding{Severity: Warning, Where: vmName(a.d), Wanted: "CPUs of its own", Got: fmt.Sprintf("%s: also of %s; no CPU is free of VMs", number("CPU", common), few(with)),
 			Manual: replan(a.d, "give each vCPU in <cputune> a CPU that no other VM has, or let both VMs float over all CPUs")}
 		if !idle.Empty() {
-			f.Got = fmt.Sprintf("CPUs %s are also those of %s, and CPUs %s have no VM", common, few(with), idle)
+			f.Got = fmt.Sprintf("%s: also of %s, while %s have no VM", number("CPU", common), few(with), number("CPU", idle))
 			f.Manual = replan(a.d, fmt.Sprintf("give the vCPUs in <cputune> CPUs out of %s instead, and <numatune> the node of those", idle))
-			if idle.Len() >= common.Len() {
+			if idle.Len() >= common.Len() && (!pools || alone) {
 				f.Severity = Fault
 			}
 		}

@@ -43,14 +43,14 @@ func checkVMPinSplitsSiblings(h farm.Host, _ Profile) []Finding {
 				continue
 			}
 			f.Wanted = "the vCPUs of each guest core on the threads of one host core"
-			f.Got = fmt.Sprintf("threads='%d', and %d of the guest's cores are on several host cores: vCPUs %s are on CPUs %s", threads, len(split), split[0], pinsOf(d, split[0]))
+			f.Got = fmt.Sprintf("threads='%d', and the siblings %s (%d pairs or groups in all) on CPUs %s of different cores", threads, split[0], len(split), pinsOf(d, split[0]))
 		} else {
 			pair, ok := sharedCore(h.Topology, d)
 			if !ok {
 				continue
 			}
 			f.Wanted = "threads='2' in the guest's topology where vCPUs share a core"
-			f.Got = fmt.Sprintf("one thread a core in the guest, and vCPUs %s share a host core (CPUs %s)", pair, pinsOf(d, pair))
+			f.Got = fmt.Sprintf("one thread a core in the guest, and vCPUs %s on CPUs %s of one core", pair, pinsOf(d, pair))
 		}
 		f.Manual = edit(d, "pin the vCPUs 2n and 2n+1 to the two threads of one core (lscpu -e shows them) and put threads='2' into <topology>")
 		out = append(out, f)

@@ -52,7 +52,7 @@ func appendCrossing(out []Finding, h farm.Host, d farm.Domain, what string, cpus
 	if nodes.Len() < 2 {
 		return out
 	}
-	return append(out, Finding{Severity: Warning, Where: vmName(d), Wanted: what + " on CPUs of one node", Got: fmt.Sprintf("%s are on CPUs %s of nodes %s", what, cpus, nodes),
+	return append(out, Finding{Severity: Warning, Where: vmName(d), Wanted: what + " on CPUs of one node", Got: fmt.Sprintf("%s: CPUs %s of nodes %s", what, cpus, nodes),
 		Manual: replan(d, "choose in <cputune> CPUs of one node for them ("+nodeCPUs(h.Topology)+")")})
 }
 

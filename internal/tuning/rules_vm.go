@@ -150,6 +150,14 @@ func cellsXML(vcpus int, memory farm.Bytes, n int) string {
 	return b.String()
 }
 
+// number names one CPU or several: "vCPU 3", "CPUs 0-7".
+func number(what string, set farm.CPUSet) string {
+	if set.Len() != 1 {
+		what += "s"
+	}
+	return what + " " + set.String()
+}
+
 // few lists names, at most five of them.
 func few(names []string) string {
 	const most = 5
