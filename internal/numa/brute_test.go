@@ -100,17 +100,18 @@ func (b brute) place(cells []bruteCell, used []bool, taken map[bruteAccount]int)
 			continue
 		}
 		for _, size := range orOrdinary(c.pages) {
-			account, unit, have := b.memory(n, size, b.shares(), fine)
-			if have < 0 || c.memory%unit != 0 || int(c.memory/unit) < c.pieces || taken[account]+int(c.memory/unit) > have {
-				continue
-			}
-			used[n] = true
-			taken[account] += int(c.memory / unit)
-			ok := b.place(cells[1:], used, taken)
-			taken[account] -= int(c.memory / unit)
-			used[n] = false
-			if ok {
-				return true
+			for _, m := range b.memory(n, size, fine) {
+				if c.memory%m.unit != 0 || int(c.memory/m.unit) < c.pieces || taken[m.account]+int(c.memory/m.unit) > m.have {
+					continue
+				}
+				used[n] = true
+				taken[m.account] += int(c.memory / m.unit)
+				ok := b.place(cells[1:], used, taken)
+				taken[m.account] -= int(c.memory / m.unit)
+				used[n] = false
+				if ok {
+					return true
+				}
 			}
 		}
 	}
@@ -154,13 +155,14 @@ func (b brute) cutMemory(in []int, memory farm.Bytes, taken map[bruteAccount]int
 		grain = 2 * farm.MiB
 	}
 	for _, size := range orOrdinary(b.req.Pages) {
-		account, unit, have := b.memory(in[0], size, b.shares(), grain)
-		for n := 1; n <= have-taken[account] && farm.Bytes(n)*unit <= memory; n++ {
-			taken[account] += n
-			ok := b.cutMemory(in[1:], memory-farm.Bytes(n)*unit, taken)
-			taken[account] -= n
-			if ok {
-				return true
+		for _, m := range b.memory(in[0], size, grain) {
+			for n := 1; n <= m.have-taken[m.account] && farm.Bytes(n)*m.unit <= memory; n++ {
+				taken[m.account] += n
+				ok := b.cutMemory(in[1:], memory-farm.Bytes(n)*m.unit, taken)
+				taken[m.account] -= n
+				if ok {
+					return true
+				}
 			}
 		}
 	}
@@ -176,41 +178,48 @@ func orOrdinary(pages []farm.Bytes) []farm.Bytes {
 	return pages
 }
 
-// memory is how many units of one page size CPUs of node n have: their own node's, or else the nearest's with most.
-func (b brute) memory(n int, size farm.Bytes, floating bool, grain farm.Bytes) (account bruteAccount, unit farm.Bytes, have int) {
+type bruteMemory struct {
+	account bruteAccount
+	unit    farm.Bytes
+	have    int // units
+}
+
+// memory is what CPUs of node n can have of one page size: their own node's, or else that of any of the nearest.
+func (b brute) memory(n int, size, grain farm.Bytes) []bruteMemory {
 	t := b.room.Topology
 	home := func(i int) bool {
 		r := b.room.Nodes[t.Nodes[i].ID]
 		return t.Nodes[i].Memory > 0 || r.Memory > 0 || len(r.Pages) > 0
 	}
-	at := func(i int) (bruteAccount, farm.Bytes, int) {
+	at := func(i int) bruteMemory {
 		r := b.room.Nodes[t.Nodes[i].ID]
 		base := max(grain, r.Base)
 		switch {
 		case size != 0:
-			return bruteAccount{i, size, false}, size, r.Pages[size]
-		case floating && !r.Shared.CPUs.Empty():
-			return bruteAccount{i, 0, true}, base, int(r.Shared.Memory / base)
+			return bruteMemory{bruteAccount{i, size, false}, size, r.Pages[size]}
+		case b.shares() && !r.Shared.CPUs.Empty():
+			return bruteMemory{bruteAccount{i, 0, true}, base, int(r.Shared.Memory / base)}
 		}
-		return bruteAccount{i, 0, false}, base, int(r.Memory / base)
+		return bruteMemory{bruteAccount{i, 0, false}, base, int(r.Memory / base)}
 	}
 	if home(n) {
-		return at(n)
+		return []bruteMemory{at(n)}
 	}
-	have, nearest := -1, 1<<30
+	var out []bruteMemory
+	nearest := 1 << 30
 	for i := range t.Nodes {
 		d := 20
 		if t.Distance != nil {
 			d = t.Distance[n][i]
 		}
-		if !home(i) || d > nearest {
-			continue
+		if home(i) && d < nearest {
+			nearest, out = d, nil
 		}
-		if a, u, h := at(i); d < nearest || farm.Bytes(h)*u > farm.Bytes(have)*unit {
-			account, unit, have, nearest = a, u, h, d
+		if home(i) && d == nearest {
+			out = append(out, at(i))
 		}
 	}
-	return account, unit, have
+	return out
 }
 
 // cpus tries every number of vCPUs on every core of the node.

@@ -159,8 +159,7 @@ func (m *matcher) search(c int, order []int, taken map[account]int) bool {
 		if m.cell[n] >= 0 || !m.fits[c*len(m.cell)+n] {
 			continue
 		}
-		for _, size := range m.lists[c] {
-			from := m.view.source(n, size)
+		for _, from := range m.view.sources(n, m.lists[c]) {
 			at := from.account()
 			if m.steps++; m.steps > maxSteps || !from.holds(w, taken[at]) {
 				continue

@@ -188,10 +188,16 @@ func (v *view) lacksCPUs(w *want, short int) string {
 func (v *view) lacksMemory(w *want, node int) string {
 	var parts []string
 	for _, size := range w.sizes {
-		s := v.source(node, size)
-		switch {
-		case s.node < 0:
+		if len(v.state[node].givers) == 0 {
 			return "memory near it"
+		}
+		s := v.source(v.state[node].givers[0], size)
+		for _, giver := range v.state[node].givers[1:] {
+			if o := v.source(giver, size); o.bytes() > s.bytes() {
+				s = o
+			}
+		}
+		switch {
 		case w.memory%s.unit != 0:
 			parts = append(parts, fmt.Sprintf("memory in units other than %v", s.unit))
 		case units(w.memory, s.unit) < w.pieces:
@@ -229,8 +235,8 @@ func (v *view) lacksTogether() string {
 	for _, size := range w.sizes {
 		var have farm.Bytes
 		s := source{unit: 1}
-		for _, n := range v.givers() {
-			s = v.sourceAt(n, size)
+		for _, n := range v.allGivers() {
+			s = v.source(n, size)
 			have += farm.Bytes(min(s.free, units(w.memory, s.unit))) * s.unit
 		}
 		if have >= w.memory {
@@ -241,16 +247,16 @@ func (v *view) lacksTogether() string {
 	return strings.Join(append(parts, strings.Join(lacked, " or ")), " and ")
 }
 
-// givers lists the nodes whose memory some CPU would use.
-func (v *view) givers() []int {
+// allGivers lists the nodes whose memory some CPU could use.
+func (v *view) allGivers() []int {
 	var out []int
 	for n := range v.nodes {
 		if v.nodes[n].cpus.Empty() && v.state[n].pool.Empty() {
 			continue
 		}
-		for _, size := range v.wants[0].sizes {
-			if s := v.source(n, size); s.node >= 0 && !slices.Contains(out, s.node) {
-				out = append(out, s.node)
+		for _, giver := range v.state[n].givers {
+			if !slices.Contains(out, giver) {
+				out = append(out, giver)
 			}
 		}
 	}

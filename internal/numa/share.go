@@ -183,19 +183,23 @@ func power(n, k int) int {
 	return p
 }
 
-// eachMix tries the ways to give k cells a page size each, the best sizes first, up to a bound.
-func eachMix(k int, pages []farm.Bytes, bound int, try func(sizes []farm.Bytes)) {
-	at, sizes := make([]int, k), make([]farm.Bytes, k)
+// eachMix tries the ways to give each node of set one of its options, the first ones first, up to a bound. What try gets is
+// changed for the next.
+func eachMix(set []int, options [][]source, bound int, try func(from []source)) {
+	at, from := make([]int, len(set)), make([]source, len(set))
 	for range bound {
-		for i, a := range at {
-			sizes[i] = pages[a]
+		for i, n := range set {
+			if len(options[n]) == 0 {
+				return
+			}
+			from[i] = options[n][at[i]]
 		}
-		try(sizes)
+		try(from)
 		i := 0
-		for i < k && at[i] == len(pages)-1 {
+		for i < len(set) && at[i] == len(options[set[i]])-1 {
 			at[i], i = 0, i+1
 		}
-		if i == k {
+		if i == len(set) {
 			return
 		}
 		at[i]++

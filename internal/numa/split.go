@@ -77,8 +77,10 @@ func (v *view) mostCells(pages []farm.Bytes) int {
 func (v *view) mostMemory(node int, pages []farm.Bytes) farm.Bytes {
 	var most farm.Bytes
 	for _, size := range pages {
-		if s := v.source(node, size); s.node >= 0 && s.unit > 0 {
-			most = max(most, farm.Bytes(min(s.free, units(v.wants[0].memory, s.unit)))*s.unit)
+		for _, giver := range v.state[node].givers {
+			if s := v.source(giver, size); s.unit > 0 {
+				most = max(most, farm.Bytes(min(s.free, units(v.wants[0].memory, s.unit)))*s.unit)
+			}
 		}
 	}
 	return most
@@ -156,18 +158,22 @@ func (v *view) wholeCores(l layout) bool {
 func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
 	var best layout
 	var bestRating rating
-	try := func(set []int, sizes []farm.Bytes) {
-		l := v.share(set, sizes)
-		if l == nil {
-			return
-		}
-		if r := v.rate(l); best == nil || r.compare(bestRating) < 0 {
-			best, bestRating = l, r
-		}
+	options, most := make([][]source, len(v.nodes)), 0
+	for n := range v.nodes {
+		options[n] = v.sources(n, pages)
+		most = max(most, len(options[n]))
 	}
-	mixes := power(len(pages), k)
+	mixes := power(most, k)
 	v.eachSet(k, mixes, func(set []int) {
-		eachMix(k, pages, min(mixes, maxSets), func(sizes []farm.Bytes) { try(set, sizes) })
+		eachMix(set, options, min(mixes, maxSets), func(from []source) {
+			l := v.share(set, from)
+			if l == nil {
+				return
+			}
+			if r := v.rate(l); best == nil || r.compare(bestRating) < 0 {
+				best, bestRating = l, r
+			}
+		})
 	})
 	if best == nil {
 		return nil, false
@@ -176,13 +182,7 @@ func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
 }
 
 // share cuts the VM over the nodes of set, in whole cores where that can be, or gives nil where it does not fit.
-func (v *view) share(set []int, sizes []farm.Bytes) layout {
-	from := make([]source, len(set))
-	for i, n := range set {
-		if from[i] = v.source(n, sizes[i]); from[i].node < 0 || from[i].unit == 0 || from[i].free == 0 {
-			return nil
-		}
-	}
+func (v *view) share(set []int, from []source) layout {
 	if !v.isolatesEmulator() {
 		return v.shareBeside(set, from, -1)
 	}

@@ -26,6 +26,7 @@ type nodeState struct {
 	threads int         // usable
 	pool    farm.CPUSet // of the CPUs that VMs share, those that the request may float over
 	floats  int         // vCPUs that may float there
+	givers  []int       // nodes that give memory to its CPUs
 	cores   coreCount   // counted only for thread policies that look at cores
 }
 
@@ -68,6 +69,9 @@ func newView(room Room, req *Request, wants []want) *view {
 		v.lends = v.lends || !s.home && (s.threads > 0 || s.floats > 0)
 		v.smt, most = max(v.smt, n.smt), max(most, len(n.cores))
 	}
+	for i := range v.state {
+		v.state[i].givers = v.givers(i)
+	}
 	v.picker = newPicker(most)
 	return v
 }
@@ -105,7 +109,7 @@ func (v *view) pinnable(node int, policy farm.ThreadPolicy, emulator bool) int {
 
 // source is where a cell's memory comes from.
 type source struct {
-	node int // position of the node that gives it; -1 when there is none
+	node int // position of the node that gives it
 	size farm.Bytes
 	// shared tells that it is ordinary memory of the account for VMs that float.
 	shared bool
@@ -113,29 +117,8 @@ type source struct {
 	free   int        // units
 }
 
-// source finds the memory of one page size for CPUs of node: the node's own, or that of the nearest which has any; of several as
-// near, of the one with most.
+// source is the memory of one page size that a node gives.
 func (v *view) source(node int, size farm.Bytes) source {
-	if v.state[node].home {
-		return v.sourceAt(node, size)
-	}
-	best := source{node: -1}
-	distance := v.nodes[node].distance
-	for _, i := range v.nodes[node].near {
-		if !v.state[i].home {
-			continue
-		}
-		if best.node >= 0 && distance[i] > distance[best.node] {
-			break
-		}
-		if s := v.sourceAt(i, size); best.node < 0 || farm.Bytes(s.free)*s.unit > farm.Bytes(best.free)*best.unit {
-			best = s
-		}
-	}
-	return best
-}
-
-func (v *view) sourceAt(node int, size farm.Bytes) source {
 	room := &v.state[node].room
 	s := source{node: node, size: size, unit: size}
 	switch {
@@ -165,21 +148,60 @@ func (v *view) fits(w *want, node int, sizes []farm.Bytes, emulator bool) (sourc
 	return v.memoryFor(w, node, sizes)
 }
 
-// memoryFor finds memory for a cell on a node, in the first of sizes that has room.
-func (v *view) memoryFor(w *want, node int, sizes []farm.Bytes) (source, bool) {
+// memoryFor finds memory for a cell on a node, in the first of sizes that has room; where several nodes could give it, from the
+// one with most.
+func (v *view) memoryFor(w *want, node int, sizes []farm.Bytes) (best source, found bool) {
 	for _, size := range sizes {
-		if from := v.source(node, size); from.holds(w, 0) {
-			return from, true
+		for _, giver := range v.state[node].givers {
+			if s := v.source(giver, size); s.holds(w, 0) && (!found || s.bytes() > best.bytes()) {
+				best, found = s, true
+			}
+		}
+		if found {
+			return best, true
 		}
 	}
 	return source{}, false
 }
 
+// sources is all that CPUs of a node could have memory from.
+func (v *view) sources(node int, sizes []farm.Bytes) []source {
+	var out []source
+	for _, size := range sizes {
+		for _, giver := range v.state[node].givers {
+			if s := v.source(giver, size); s.unit > 0 && s.free > 0 {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+func (s source) bytes() farm.Bytes { return farm.Bytes(s.free) * s.unit }
+
 // holds tells whether the cell's memory is there, beside units that are taken already.
 func (s source) holds(w *want, taken int) bool {
-	if s.node < 0 || s.unit == 0 || w.memory%s.unit != 0 {
+	if s.unit == 0 || w.memory%s.unit != 0 {
 		return false
 	}
 	n := units(w.memory, s.unit)
 	return n <= s.free-taken && n >= w.pieces
+}
+
+// givers are the nodes that give memory to the CPUs of node: itself, or where it has none, the nearest that have any.
+func (v *view) givers(node int) []int {
+	n := &v.nodes[node]
+	if v.state[node].home {
+		return n.near[:1] // itself
+	}
+	var out []int
+	for _, i := range n.near {
+		if len(out) > 0 && n.distance[i] > n.distance[out[0]] {
+			break
+		}
+		if v.state[i].home {
+			out = append(out, i)
+		}
+	}
+	return out
 }
