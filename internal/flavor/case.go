@@ -16,7 +16,8 @@ const (
 	maxHostCells = 1024
 	maxCPU       = 8191 // Linux's CONFIG_NR_CPUS is 8192
 	maxPageKiB   = 1 << 30
-	maxMemoryMiB = 1 << 40
+	maxMemoryMiB = 1 << 32
+	maxThreads   = 64      // of a core
 	maxUsage     = 1 << 20 // vCPUs that float over one host cell
 )
 
@@ -231,6 +232,18 @@ func (h HostCell) check() error {
 			return err
 		}
 	}
+	seen := map[int]bool{}
+	for _, s := range h.Siblings {
+		if len(s) > maxThreads {
+			return fmt.Errorf("a core of %d threads", len(s))
+		}
+		for _, cpu := range s {
+			if seen[cpu] {
+				return fmt.Errorf("CPU %d is a sibling twice", cpu)
+			}
+			seen[cpu] = true
+		}
+	}
 	if h.MemoryMiB < 0 || h.MemoryMiB > maxMemoryMiB || h.MemoryUsage < 0 || h.MemoryUsage > maxMemoryMiB {
 		return fmt.Errorf("%d MiB of memory, %d used", h.MemoryMiB, h.MemoryUsage)
 	}
@@ -239,7 +252,7 @@ func (h HostCell) check() error {
 	}
 	sizes := map[int64]bool{}
 	for _, p := range h.Pages {
-		if p.SizeKiB < 1 || p.SizeKiB > maxPageKiB || p.Total < 0 || p.Used < 0 || p.Reserved < 0 || p.Total > maxMemoryMiB<<10 || sizes[p.SizeKiB] {
+		if p.SizeKiB < 1 || p.SizeKiB > maxPageKiB || p.Total < 0 || p.Used < 0 || p.Reserved < 0 || p.Total > maxMemoryMiB<<10/p.SizeKiB || sizes[p.SizeKiB] {
 			return fmt.Errorf("pages of %d KiB do not make sense", p.SizeKiB)
 		}
 		sizes[p.SizeKiB] = true

@@ -93,6 +93,8 @@ func TestParseRefuses(t *testing.T) {
 		"pages twice":       `{"host":{"cells":[{"id":0,"pages":[{"size_kb":4},{"size_kb":4}]}]},` + guest + `}`,
 		"fewer than none":   `{"reserved_cpus":-1,"host":{"cells":[{"id":0}]},` + guest + `}`,
 		"negative ratio":    `{"limits":{"cpu_allocation_ratio":-1},"host":{"cells":[{"id":0}]},` + guest + `}`,
+		"sibling twice":     `{"host":{"cells":[{"id":0,"siblings":[[0,1],[1,2]]}]},` + guest + `}`,
+		"too many pages":    `{"host":{"cells":[{"id":0,"pages":[{"size_kb":1048576,"total":99999999999}]}]},` + guest + `}`,
 		"a word for a CPU":  `{"host":{"cells":[{"id":0,"cpus":["a"]}]},` + guest + `}`,
 		"memory is a float": `{"host":{"cells":[{"id":0,"memory_mb":1.5}]},` + guest + `}`,
 	} {
@@ -100,4 +102,29 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%s: parsed as %+v", name, c)
 		}
 	}
+}
+
+// FuzzFit asks for an answer to anything that parses: never a panic, and always a reason for a refusal.
+func FuzzFit(f *testing.F) {
+	document, err := os.Open("testdata/nova-cases.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer document.Close()
+	texts, err := flavor.Read(document)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, text := range texts {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := flavor.Parse(text)
+		if err != nil || len(c.Host) > 16 || len(c.Guest) > 16 {
+			return
+		}
+		if a := flavor.Fit(c); a.Fits != (a.Reason == "") || a.Fits && len(a.Cells) != len(c.Guest) {
+			t.Errorf("%+v", a)
+		}
+	})
 }
