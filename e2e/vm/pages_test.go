@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -15,6 +16,11 @@ const pool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
 // TestHugePages puts a VM's memory into the host's pool of huge pages, and refuses when the pool is too small.
 func TestHugePages(t *testing.T) {
+	release, err := lab.HoldMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
 	before, err := os.ReadFile(pool)
 	if err != nil {
 		t.Fatal(err)
