@@ -153,3 +153,28 @@ func hasField(text, key, value string) bool {
 	}
 	return false
 }
+
+// TestExecPurpose starts a VM tuned as a service, whose disk goes past the host's page cache, with words on top of its purpose.
+func TestExecPurpose(t *testing.T) {
+	start(t, host, "--purpose", "service", "--cpu-model", "Haswell", "--scratch", "64M", "--page-size", "1G,0", "--numa", "none", "--thread-policy", "prefer",
+		"--", "sh", "-c", "dd if=/dev/zero of=/tmp/x bs=1M count=4 2>&1 && sync && echo up; sleep 1000")
+	vms, err := host.Client.VMs(ctx(t))
+	if err != nil || len(vms) != 1 {
+		t.Fatalf("%+v, %v", vms, err)
+	}
+	if x := vms[0].Applied; x.Purpose != "service" || x.Cache != "none" || x.IO != "native" {
+		t.Errorf("applied: %+v", x)
+	}
+	text, err := host.Virsh(ctx(t), "dumpxml", vms[0].Name)
+	if err != nil || !strings.Contains(text, "cache='none' io='native'") || strings.Contains(text, "nosharepages") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if r := run(t, host.Grange(ctx(t), "vm", "show", vms[0].Name), ""); !strings.Contains(r.out, "cache none, I/O by native") || !strings.Contains(r.out, "service") {
+		t.Errorf("vm show hides what was applied:\n%s%s", r.out, r.errors)
+	}
+	for _, args := range [][]string{{"--purpose", "fun"}, {"--page-size", "3M,2M"}, {"--numa", "many"}, {"--cpu-model", "a b"}, {"--cache", "much"}} {
+		if r := grange(t, append(args, "--", "true")...); r.code != 2 || !strings.Contains(r.errors, "try:") {
+			t.Errorf("%v: status %d, want 2: %s", args, r.code, r.errors)
+		}
+	}
+}
