@@ -15,7 +15,7 @@ func cpuOvercommit() Rule {
 		Cost:     "Jobs share CPUs: with n vCPUs on m threads each busy vCPU gets m/n of one. What waiting for a vCPU that holds a lock adds was not measured.",
 		Sources: []Source{
 			cernPinning("pinning vCPUs to CPUs of their own gained about 3 % of HS06 for one VM of 32 vCPUs, on top of guest NUMA; letting them float is for hosts that overcommit"),
-			cernTier0("two VMs that shared the CPUs of one socket while the other was idle showed 60 HS06 where 155 were possible"),
+			cernTier0("when a fault pinned both VMs of a host to one processor and left the other idle, VMs ranged from 60 to 155 HS06"),
 		},
 		Why: "Jobs are busy all the time, so a thread that two vCPUs share gives each half. The batch system counts slots and does not know; wall-clock limits are exceeded and accounting is wrong. " +
 			"In a guest it is worse than on metal: a vCPU that is taken off its CPU while it holds a lock of the guest's kernel makes the other vCPUs wait as well.",

@@ -12,7 +12,7 @@ func hugepagesNone() Rule {
 		Title:    "no huge pages are reserved for VMs",
 		Severity: Warning,
 		Holds:    "x86 hosts whose profile wants static huge pages. Pages of 2 MiB work everywhere; 1 GiB needs the processor flag pdpe1gb and, on several nodes, a kernel that takes a number for each (5.16).",
-		Cost:     "With EPT and small pages HS06 was 6 % lower than with EPT off at CERN in 2015; EPT on with 2 MiB pages became the setting that replaced both. No figure was published for it.",
+		Cost:     "With EPT on and small pages HS06 was 6 % lower than with EPT off (CERN, 2015); EPT on with 2 MiB pages took the place of both. No figure was published for that.",
 		Sources: []Source{
 			cernHugePages("EPT slows HS06 by 6 % with small pages, because it misses the TLB often, and comes good with large pages; transparent huge pages are opportunistic and end at 2 MiB; 2 MiB pages were deployed and system time fell"),
 			{"Bhargava et al., \"Accelerating Two-Dimensional Page Walks for Virtualized Systems\", ASPLOS 2008", "", "a walk of guest and host tables of four levels each reads memory up to 24 times; native, 4 times"},

@@ -15,7 +15,7 @@ func iowaitHigh() Rule {
 		Holds:    "Machines with 30 % I/O wait since boot, or with PSI (Linux 4.20 and later) and some program waiting 30 % of the last five minutes.",
 		Cost:     "Up to the share that is reported: CPUs in I/O wait do nothing. ATLAS's Tier-0 VMs at CERN showed up to 30 %.",
 		Sources: []Source{
-			cernTier0("VMs that swapped showed up to 30 % I/O wait; swap and scratch space were the remedy, and fewer, larger jobs did much better"),
+			cernTier0("VMs that swapped showed up to 30 % I/O wait; swap and scratch space were the remedy, and multi-core jobs did much better"),
 			kernelDoc("accounting/psi", "some is the share of time in which at least one task waited for I/O"),
 		},
 		Why: "I/O wait is idle time with a reason: the CPU had nothing to run because its programs waited for a disk. On a machine for computing the disk is seldom the work; most often it is swap, a scratch disk that is full or shared by too many, or images on a slow disk. " +

@@ -12,7 +12,7 @@ func ksmOffMergedRemnants() Rule {
 		Title:    "KSM is stopped, but pages that it merged are still shared",
 		Severity: Warning,
 		Holds:    "Hosts where KSM or ksmtuned was stopped with run=0 while VMs ran.",
-		Cost:     "While memory lasts: copies at first writes, not measured. When it does not: CERN's hypervisors swapped, and the VMs of ATLAS's Tier-0 waited for I/O up to 30 % of their time.",
+		Cost:     "While memory lasts: copies at first writes, not measured. When it does not: CERN's hypervisors swapped, and their VMs waited for I/O.",
 		Sources: []Source{
 			cernTier0("hypervisors swapped for lack of memory with KSM off, because of remnants of KSM that had been on before; it was mended by turning KSM on again"),
 			kernelDoc("admin-guide/mm/ksm", "run=0 stops the daemon but keeps merged pages; run=2 takes them apart; un-merging may suddenly need more memory than there is and call the OOM killer"),

@@ -8,7 +8,7 @@ func ksmOnCompute() Rule {
 		Title:    "KSM scans the memory of VMs for equal pages, though the profile wants it off",
 		Severity: Warning,
 		Holds:    "All kernels with KSM (Linux 2.6.32 and later). Memory in static huge pages, and VMs with nosharepages, are not scanned.",
-		Cost:     "0.9 to 1 % of HS06 with 4 VMs of 8 vCPUs on a 32-thread host (CERN, August 2015).",
+		Cost:     "0.9 to 1 % of HS06 with 4 VMs of 8 vCPUs (CERN, August 2015).",
 		Sources: []Source{
 			cernEPTAndKSM("KSM cost about 1 % of HS06 with 4 VMs of 8 cores that ran the same system"),
 			cernSummary("KSM off gained 0.9 %, and may need more memory"),

@@ -12,7 +12,7 @@ func memoryOvercommit() Rule {
 		Title:    "running VMs have been promised more memory than the host has for them",
 		Severity: Warning,
 		Holds:    "Hosts whose profile sets a limit. Ordinary memory is what remains beside the pool of huge pages and what the host needs itself.",
-		Cost:     "None until guests use what they were promised; then the host swaps. CERN saw 20 to 30 % I/O wait in VMs.",
+		Cost:     "None until guests use what they were promised; then the host swaps, and its VMs wait for I/O. How much was not measured by itself.",
 		Sources: []Source{
 			{"INFN-CNAF, \"Performance Improvements in a Large-Scale Virtualization System\", ISGC 2011", "", "because of the nature of their applications, memory is normally not overcommitted"},
 			cernTier0("hypervisors swapped for lack of memory, and VMs waited for I/O"),

@@ -9,7 +9,7 @@ import (
 func numaBalancingWithPinning() Rule {
 	return Rule{
 		ID:       "numa-balancing-with-pinning",
-		Title:    "the kernel balances memory between nodes though VMs are bound to nodes",
+		Title:    "the kernel moves memory between nodes by itself, which VMs bound to nodes only pay for",
 		Severity: Warning,
 		Holds:    "Hosts with several nodes and Linux 3.8 or later, where VMs are pinned, or the profile wants them pinned.",
 		Cost:     "Not measured with HS06: page faults that bring nothing, as bound memory cannot move. Static huge pages are not scanned.",

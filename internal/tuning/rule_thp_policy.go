@@ -14,7 +14,7 @@ func thpPolicy() Rule {
 			cernHugePages("transparent huge pages do a useful job under normal circumstances, but are opportunistic and end at 2 MiB; with static pages CERN booted with transparent_hugepage=never"),
 		},
 		Why: "Transparent huge pages are what a VM gets that has no static ones: the kernel hands out 2 MiB at a time where it can, and collapses small pages later. With static pages for all VMs they matter to the host's own programs only, " +
-			"where some sites prefer them off. Off without static pages is the worst choice: every TLB miss of every guest then walks both page tables down to 4 KiB.",
+			"where some sites prefer them off; what the command line says then counts as the site's choice. Off without static pages is the worst choice: every TLB miss of every guest then walks both page tables down to 4 KiB.",
 		Fix:    "Write the profile's word to /sys/kernel/mm/transparent_hugepage/enabled. Where the word is never and static pages come with the next boot, put transparent_hugepage=never on that command line instead.",
 		Danger: "With never, VMs in ordinary memory get small pages from their next start on.",
 		Undo:   "Write the old word back.",
@@ -23,17 +23,17 @@ func thpPolicy() Rule {
 }
 
 func checkTHPPolicy(h farm.Host, p Profile) []Finding {
-	got := h.THP.Enabled
-	if p.THP == "" || got == "" || got == p.THP {
+	wanted, got := wantedTHP(h, p), h.THP.Enabled
+	if wanted == "" || got == "" || got == wanted {
 		return nil
 	}
-	f := Finding{Severity: Advice, Where: "host", Wanted: "transparent_hugepage/enabled is " + p.THP, Got: "it is " + got,
-		Changes: []Change{{Kind: SetValue, Path: "sys/kernel/mm/transparent_hugepage/enabled", Value: p.THP}}}
+	f := Finding{Severity: Advice, Where: "host", Wanted: "transparent_hugepage/enabled is " + wanted, Got: "it is " + got,
+		Changes: []Change{{Kind: SetValue, Path: "sys/kernel/mm/transparent_hugepage/enabled", Value: wanted}}}
 	static := len(sizesInUse(h)) > 0
 	if got == "never" && !static {
 		f.Severity = Warning
 	}
-	if p.THP == "never" && !static && h.Kernel.BootFile != "" {
+	if wanted == "never" && !static && h.Kernel.BootFile != "" {
 		if v, _ := bootValue(h.Kernel.NextBoot, "transparent_hugepage"); v == "never" {
 			return nil
 		}
@@ -41,4 +41,12 @@ func checkTHPPolicy(h farm.Host, p Profile) []Finding {
 		f.Changes = []Change{{Kind: SetBoot, Name: "transparent_hugepage", Value: "never", Reboot: true}}
 	}
 	return []Finding{f}
+}
+
+// wantedTHP is the profile's word, or, beside static pages for VMs, that of the command line: there it is the site's choice.
+func wantedTHP(h farm.Host, p Profile) string {
+	if word, ok := bootValue(nextLine(h.Kernel), "transparent_hugepage"); ok && (p.THP == "" || len(sizesInUse(h)) > 0) {
+		return word
+	}
+	return p.THP
 }

@@ -33,11 +33,8 @@ func checkTuned1189868(h farm.Host, p Profile) []Finding {
 	if !ok || major != 7 || !family[h.OS.ID] || !h.Services["tuned"].Running || !given || h.THP.Enabled == "" || h.THP.Enabled == line {
 		return nil
 	}
-	wanted := line
-	if p.THP != "" {
-		wanted = p.THP
-	}
-	f := Finding{Severity: Warning, Where: "host", Wanted: wanted + " on the command line and in force",
+	wanted := wantedTHP(h, p)
+	f := Finding{Severity: Warning, Where: "host", Wanted: wanted + ", on the command line and in force",
 		Got:    fmt.Sprintf("the command line says %s, %s is in force; tuned runs with profile %s", line, h.THP.Enabled, orUnknown(h.TunedProfile)),
 		Manual: "update tuned to 2.5.0 or later"}
 	if h.THP.Enabled != wanted {
