@@ -41,20 +41,26 @@ type Options struct {
 	Skip []string
 }
 
-// Audit asks every rule that holds for the role. Rules without a source are left out: what has no evidence is no advice.
+// Audit asks every rule that holds for the role and has something to look at. Rules without a source are left out: what has no
+// evidence is no advice.
 func Audit(h farm.Host, p Profile, role Role, o Options) (Report, error) {
-	return audit(Rules(), h, p, role, o)
+	return audit(hostRules(), vmRules(), h, p, role, o)
 }
 
-func audit(rules []Rule, h farm.Host, p Profile, role Role, o Options) (Report, error) {
+func audit(ofHost, ofVMs []Rule, h farm.Host, p Profile, role Role, o Options) (Report, error) {
+	rules := slices.Concat(ofHost, ofVMs)
 	for _, id := range slices.Concat(o.Only, o.Skip) {
 		if _, err := ruleIn(rules, id); err != nil {
 			return Report{}, err
 		}
 	}
 	r := Report{Host: h, Role: role, Profile: p}
-	for _, rule := range rules {
-		if reason := notAsked(rule, role, o); reason != "" {
+	for i, rule := range rules {
+		reason := notAsked(rule, role, o)
+		if reason == "" && i >= len(ofHost) && role != Guest && len(h.Domains) == 0 {
+			reason = "no VM is described here"
+		}
+		if reason != "" {
 			r.Skipped = append(r.Skipped, Skip{rule, reason})
 			continue
 		}

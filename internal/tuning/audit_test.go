@@ -26,7 +26,7 @@ func TestAuditSortsAndSkips(t *testing.T) {
 	onlyService.Roles, unproven.Sources = []Role{Service}, nil
 	rules := []Rule{finds("small", Advice, Advice), onlyService, finds("mixed", Fault, Advice, Fault), unproven, finds("nothing", Fault),
 		finds("left-out", Fault, Fault), finds("implied", Warning, 0)}
-	r, err := audit(rules, farm.Host{}, Profile{}, Compute, Options{Skip: []string{"left-out"}})
+	r, err := audit(rules, nil, farm.Host{}, Profile{}, Compute, Options{Skip: []string{"left-out"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,12 +53,12 @@ func TestAuditSortsAndSkips(t *testing.T) {
 
 func TestAuditOnly(t *testing.T) {
 	rules := []Rule{finds("ept-off", Fault, Fault), finds("ksm-on", Warning, Warning)}
-	r, err := audit(rules, farm.Host{}, Profile{}, Compute, Options{Only: []string{"ksm-on"}})
+	r, err := audit(rules, nil, farm.Host{}, Profile{}, Compute, Options{Only: []string{"ksm-on"}})
 	if err != nil || len(r.Results) != 1 || r.Results[0].Rule.ID != "ksm-on" || len(r.Skipped) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for id, hint := range map[string]string{"ept-of": "did you mean ept-off?", "ksm": "did you mean ksm-on?", "elephant": "`grange tune rules` lists them"} {
-		_, err := audit(rules, farm.Host{}, Profile{}, Compute, Options{Only: []string{id}})
+		_, err := audit(rules, nil, farm.Host{}, Profile{}, Compute, Options{Only: []string{id}})
 		own := new(farm.Error)
 		if !errors.As(err, &own) || own.Code != farm.CodeNoRule || !strings.HasPrefix(own.Hint, hint) {
 			t.Errorf("%s: %v, hint %q", id, err, own.Hint)
@@ -66,8 +66,23 @@ func TestAuditOnly(t *testing.T) {
 	}
 }
 
+func TestRulesAboutVMsNeedVMs(t *testing.T) {
+	rules := []Rule{finds("vm-odd", Fault, Fault)}
+	rules[0].Roles = []Role{Compute, Guest}
+	r, err := audit(nil, rules, farm.Host{}, Profile{}, Compute, Options{})
+	if err != nil || r.Applied != 0 || len(r.Skipped) != 1 || r.Skipped[0].Reason != "no VM is described here" {
+		t.Errorf("without VMs: %+v, %v", r, err)
+	}
+	if r, err = audit(nil, rules, farm.Host{Domains: []farm.Domain{{}}}, Profile{}, Compute, Options{}); err != nil || len(r.Results) != 1 {
+		t.Errorf("with a VM: %+v, %v", r, err)
+	}
+	if r, err = audit(nil, rules, farm.Host{}, Profile{}, Guest, Options{}); err != nil || len(r.Results) != 1 {
+		t.Errorf("in a VM: %+v, %v", r, err)
+	}
+}
+
 func TestNothingFound(t *testing.T) {
-	r, err := audit(nil, farm.Host{}, Profile{}, Compute, Options{})
+	r, err := audit(nil, nil, farm.Host{}, Profile{}, Compute, Options{})
 	if err != nil || r.Worst() != 0 || r.Findings() != nil {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/grange-project/grange/internal/chart"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
 )
@@ -188,6 +190,39 @@ func TestEveryRuleCanBeExplained(t *testing.T) {
 			if !strings.Contains(b.String(), want) {
 				t.Errorf("the explanation of %s lacks %s", r.ID, want)
 			}
+		}
+	}
+}
+
+// The picture takes severities as they are.
+func TestLevelsOfThePicture(t *testing.T) {
+	for severity, level := range map[tuning.Severity]chart.Level{tuning.Advice: chart.Advice, tuning.Warning: chart.Warning, tuning.Fault: chart.Fault} {
+		if chart.Level(severity) != level {
+			t.Errorf("%v is level %d", severity, level)
+		}
+	}
+}
+
+func TestLocate(t *testing.T) {
+	vms := []farm.Domain{{Name: "web"}, {Name: "web 2"}, {Name: "web3"}}
+	for where, want := range map[string]string{
+		"node 1": "node 1", "node 1: pages": "node 1", "node x": "", "CPUs 0-3,8": "CPUs 0-3,8", "CPU 3": "CPUs 3", "CPUs many": "", "host": "",
+		"VM web": "VM web", "VM web 2, disk vda": "VM web 2", "VM web disk vda": "VM web", "VM web33": "", "service numad": "",
+	} {
+		var m chart.Mark
+		got := ""
+		if locate(&m, where, vms) {
+			switch {
+			case m.Node != nil:
+				got = fmt.Sprintf("node %d", *m.Node)
+			case m.VM != "":
+				got = "VM " + m.VM
+			default:
+				got = "CPUs " + m.CPUs.String()
+			}
+		}
+		if got != want {
+			t.Errorf("%q is at %q, want %q", where, got, want)
 		}
 	}
 }
