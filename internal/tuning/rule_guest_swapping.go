@@ -15,7 +15,7 @@ func guestSwapping() Rule {
 		Holds:    "Linux guests with swap in use. I/O wait is the average since boot; where the kernel has pressure figures, those of the last minute count as well.",
 		Cost:     "Up to 30 % I/O wait in VMs that swapped (CERN's Tier-0, 2015).",
 		Sources: []Source{
-			cernTier0("VM swapping caused up to 30 % I/O wait; multi-core jobs, which share memory among their processes, were much better"),
+			cernTier0("VM swapping caused up to 30 % I/O wait; multi-core jobs were much better"),
 			kernelDoc("accounting/psi", "memory pressure is the share of time in which tasks waited for memory"),
 		},
 		Why: "Swap is there for peaks. When pages go out and come back all the time, CPUs wait for the disk with a job's work at hand, and the disk has no time for the job's own files. In a VM it is worse than on metal: the swap device is a file or a volume on a host where other VMs do the same. " +

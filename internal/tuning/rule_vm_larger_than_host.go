@@ -14,7 +14,7 @@ func vmLargerThanHost() Rule {
 		Holds:    "All hosts and guests.",
 		Cost:     "Not measured by the sources: at no time can all vCPUs run, so a program that uses them all waits for those that do not.",
 		Sources: []Source{
-			kernelDoc("virt/kvm/api", "KVM_CAP_NR_VCPUS is the recommended number of vCPUs, which x86 hosts answer with the number of their CPUs"),
+			kernelDoc("virt/kvm/api", "KVM_CAP_NR_VCPUS is the recommended limit of vCPUs for a VM; x86 hosts answer with the number of their online CPUs"),
 			redHatTuning("vCPU pinning and NUMA", "sect-virtualization_tuning_optimization_guide-numa-numa_and_libvirt-domain_vcpu_threads", "vCPUs belong one to one on the host's CPUs, and a VM larger than a node gets guest cells"),
 		},
 		Why: "vCPUs are threads of the host. A VM with more of them than there are CPUs competes with itself: a guest thread that holds a lock may be off the CPU while the others spin for it, and the guest counts on CPUs that never run together. " +

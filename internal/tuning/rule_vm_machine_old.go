@@ -17,7 +17,7 @@ func vmMachineOld() Rule {
 			qemuDoc("about/deprecated", "versioned machine types are deprecated after 3 years (9 releases) and deleted after 6 (18 releases); they then serve migration from older hosts only"),
 		},
 		Why: "A machine type freezes the virtual hardware as it was in one release of QEMU, defaults and bugs included, so that a VM can move between hosts of different age. libvirt writes the newest type into the XML once, when the VM is defined, and never changes it again. " +
-			"A VM defined long ago therefore runs with the virtual hardware of that time on the newest host. QEMU releases three times a year, so three major versions are three years.",
+			"A VM defined long ago therefore runs with the virtual hardware of that time on the newest host. Since 3.0 a major version is a year, with three releases.",
 		Fix:    "Let the VM have the newest type of the oldest host that it may move to.",
 		Danger: "The guest sees new virtual hardware: device names may change, and it cannot move to hosts with an older QEMU. Try it with a copy first.",
 		Undo:   "Put the old type back.",

@@ -14,7 +14,7 @@ func vmMemoryUnbound() Rule {
 		Holds:    "Hosts with several nodes that have memory; VMs pinned to CPUs of one node, and VMs with guest cells.",
 		Cost:     "CERN tried the numatune options on top of guest NUMA and found no significant improvement: the kernel takes near memory by itself while there is some. Unbound memory costs when the near node is full.",
 		Sources: []Source{
-			cernPinning("numatune options produced no significant improvement for one large VM on an empty host"),
+			cernPinning("the numatune options were tried and produced no significant improvement"),
 			libvirtXML("numa-node-tuning", "<memory> binds a VM's memory to nodes, <memnode> that of each guest cell"),
 			kernelDoc("admin-guide/mm/numa_memory_policy", "by default memory comes from the node of the CPU that touches it first, and from other nodes when that has none free"),
 		},

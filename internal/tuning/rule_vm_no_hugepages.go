@@ -38,7 +38,7 @@ func checkVMNoHugePages(h farm.Host, p Profile) []Finding {
 		}
 		f := Finding{Severity: Warning, Where: vmName(d), Wanted: fmt.Sprintf("pages of %s, of which enough are free", pageName(size)), Got: "ordinary pages"}
 		if d.Ours {
-			f.Manual = "give jobs of this kind a shape with huge pages of " + pageName(size)
+			f.Manual = fmt.Sprintf("it is one of grange's: run such jobs with grange exec --page-size %v, or in a shape that says so", size)
 		} else {
 			f.Manual = edit(d, fmt.Sprintf("put <memoryBacking><hugepages><page size='%d' unit='KiB'/></hugepages></memoryBacking> behind <currentMemory>", size/farm.KiB))
 		}

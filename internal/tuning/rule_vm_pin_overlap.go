@@ -12,7 +12,7 @@ func vmPinOverlap() Rule {
 		Title:    "VMs are pinned to the same CPUs, and other CPUs have nobody",
 		Severity: Fault,
 		Holds:    "Running VMs whose vCPUs are restricted to certain CPUs, one to one or to a group such as a socket.",
-		Cost:     "VMs of 16 vCPUs between 60 and 155 HS06 where 150 were to be expected (ATLAS Tier-0, 32-core hosts, 2015).",
+		Cost:     "VMs of 16 vCPUs had between 60 and 155 HS06 (ATLAS Tier-0, 2 VMs on hosts of 32 cores, 2015); undisturbed VMs of that size had 150 on one of CERN's types of that year.",
 		Sources: []Source{
 			cernTier0("two 16-core VMs a host performed between 60 and 155 HS06; with 50 % chance a faulty pinning put both on one processor and left the other idle, and the investigation was long and painful"),
 		},
@@ -27,8 +27,9 @@ func vmPinOverlap() Rule {
 
 func checkVMPinOverlap(h farm.Host, _ Profile) []Finding {
 	type claim struct {
-		d    farm.Domain
-		cpus farm.CPUSet
+		d      farm.Domain
+		cpus   farm.CPUSet
+		pinned bool // one to one
 	}
 	var claims []claim
 	idle := h.Topology.Online
@@ -42,8 +43,8 @@ func checkVMPinOverlap(h farm.Host, _ Profile) []Finding {
 			idle = farm.CPUSet{} // it may be on any of them
 			continue
 		}
-		claims = append(claims, claim{d, cpus})
-		pools = pools || pinned(d)
+		own := pinned(d)
+		claims, pools = append(claims, claim{d, cpus, own}), pools || own
 		idle = idle.Minus(cpus)
 	}
 	var out []Finding
@@ -52,14 +53,14 @@ func checkVMPinOverlap(h farm.Host, _ Profile) []Finding {
 		var common farm.CPUSet
 		alone := false // one of a pair should have its CPUs to itself
 		for _, b := range claims[i+1:] {
-			both := a.cpus.And(b.cpus)
-			tooMany := a.d.VCPUs+b.d.VCPUs > a.cpus.Or(b.cpus).Len()
-			dedicated := pinned(a.d) || pinned(b.d)
-			if both.Empty() || !dedicated && (!tooMany || idle.Empty()) { // a pool that all share, and no room elsewhere, is policy
+			both := a.cpus.Common(b.cpus)
+			tooMany := a.d.VCPUs+b.d.VCPUs > a.cpus.Len()+b.cpus.Len()-both
+			dedicated := a.pinned || b.pinned
+			if both == 0 || !dedicated && (!tooMany || idle.Empty()) { // a pool that all share, and no room elsewhere, is policy
 				continue
 			}
 			alone = alone || dedicated
-			with, common = append(with, b.d.Name), common.Or(both)
+			with, common = append(with, b.d.Name), common.Or(a.cpus.And(b.cpus))
 		}
 		if len(with) == 0 {
 			continue

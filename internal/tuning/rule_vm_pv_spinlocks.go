@@ -7,7 +7,7 @@ func vmPVSpinlocks() Rule {
 		ID:       "vm-pv-spinlocks",
 		Title:    "a pinned VM has the spinlocks made for CPUs that others take away",
 		Severity: Advice,
-		Holds:    "VMs whose vCPUs are pinned one to one, Linux guests. hint-dedicated needs QEMU 2.12, libvirt 5.7 and kernel 4.17 in the guest; pvspinlock works with older ones.",
+		Holds:    "VMs whose vCPUs are pinned one to one, Linux guests. hint-dedicated needs host-passthrough, QEMU 2.12, libvirt 5.7 and kernel 4.17 in the guest; pvspinlock works with older ones.",
 		Cost:     "Not measured with HS06: it shows in guests whose kernel waits much for locks, not in CPU-bound jobs.",
 		Sources: []Source{
 			kernelDoc("virt/kvm/x86/cpuid", "KVM_HINTS_REALTIME tells a guest that its vCPUs are never preempted for an unlimited time, which allows optimisations; KVM_FEATURE_PV_UNHALT lets it use paravirtualised spinlocks"),
@@ -28,8 +28,12 @@ func checkVMPVSpinlocks(h farm.Host, _ Profile) []Finding {
 		if d.Type != "kvm" || d.VCPUs < 2 || !pinned(d) || d.HintDedicated == "on" || d.PVSpinlock == "off" {
 			continue
 		}
+		put := "<pvspinlock state='off'/>"
+		if d.CPUMode == "host-passthrough" {
+			put = "<kvm><hint-dedicated state='on'/></kvm> and " + put
+		}
 		out = append(out, Finding{Severity: Advice, Where: vmName(d), Wanted: "hint-dedicated on, or pvspinlock off", Got: "each vCPU is pinned, and the guest is not told",
-			Manual: edit(d, "put <kvm><hint-dedicated state='on'/></kvm> and <pvspinlock state='off'/> into <features>, unless other VMs or programs use its CPUs as well")})
+			Manual: edit(d, "put "+put+" into <features>, unless other VMs or programs use its CPUs as well")})
 	}
 	return out
 }

@@ -12,7 +12,7 @@ func vmRoamsDedicated() Rule {
 		Title:    "a VM without pins may run on the CPUs that another VM has to itself",
 		Severity: Warning,
 		Holds:    "Hosts with both pinned VMs and VMs that may run anywhere. CPUs that the kernel isolates (isolcpus) are left out: the scheduler brings nobody there.",
-		Cost:     "Not measured by itself. Where two busy vCPUs share a CPU each gets half of it: the 60 of 60 to 155 HS06 at CERN's Tier-0 (2015).",
+		Cost:     "Not measured by itself. Two busy vCPUs on one CPU get half of it each; VMs of 16 vCPUs that shared CPUs by mistake had between 60 and 155 HS06 (CERN's Tier-0, 2015).",
 		Sources: []Source{
 			cernTier0("VMs that shared CPUs by mistake performed between 60 and 155 HS06"),
 			{"OpenStack Nova, CPU topologies", "https://docs.openstack.org/nova/latest/admin/cpu-topologies.html",
