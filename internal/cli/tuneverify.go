@@ -83,10 +83,14 @@ func verifyTree(tree *hosttree.Tree) (verify.Report, []string, error) {
 		host.Domains = append(host.Domains, hostfacts.HiddenDomains(tree, host.Domains, procs)...)
 	}
 	plans, notes := hostfacts.Plans(tree, host.Domains)
+	unread := 0
 	for _, p := range procs {
 		if p.Resident == nil && len(host.Topology.Nodes) > 1 {
-			notes = append(notes, fmt.Sprintf("where the memory of process %d lies is not known: reading it takes root", p.PID))
+			unread++
 		}
+	}
+	if unread > 0 {
+		notes = append(notes, fmt.Sprintf("where the memory of %d VMs lies is not known: numa_maps of their processes takes root", unread))
 	}
 	for _, u := range host.Unread {
 		if strings.Contains(u, "libvirt") {
