@@ -23,10 +23,18 @@ func available(h farm.Host) farm.Bytes {
 	return h.Memory.Free
 }
 
-// canUnmerge tells whether there is memory to take all merged pages apart.
-func canUnmerge(h farm.Host) bool {
-	return h.KSM.Sharing == 0 || available(h) >= merged(h)+unmergeMargin
+// unmergeNeeds is the memory that has to be available before all merged pages are taken apart: for them, for what is in swap and
+// has to come back first, and the margin.
+func unmergeNeeds(h farm.Host) farm.Bytes {
+	needs := merged(h) + unmergeMargin
+	if swapsMuch(h) {
+		needs += swapUsed(h)
+	}
+	return needs
 }
+
+// canUnmerge tells whether there is memory to take all merged pages apart.
+func canUnmerge(h farm.Host) bool { return h.KSM.Sharing == 0 || available(h) >= unmergeNeeds(h) }
 
 // ksmState says in words what KSM does and holds.
 func ksmState(h farm.Host) string {

@@ -11,7 +11,7 @@ func hostSwapWithKSM() Rule {
 		ID:       "host-swap-with-ksm",
 		Title:    "the host swaps, and pages merged by KSM are part of the reason",
 		Severity: Fault,
-		Holds:    "Hosts with KSM, or with pages that it left merged, and memory in swap.",
+		Holds:    "Hosts with pages merged by KSM and memory in swap that could not both come back.",
 		Cost:     "At CERN in 2015 it showed as I/O wait of 20 to 30 % in the VMs of ATLAS's Tier-0. The loss of HS06 was not measured.",
 		Sources: []Source{
 			cernTier0("hypervisors swapped with KSM off, because of remnants of KSM that had been on; it was mended by turning KSM on again"),
@@ -29,7 +29,7 @@ func hostSwapWithKSM() Rule {
 }
 
 func checkHostSwapWithKSM(h farm.Host, _ Profile) []Finding {
-	if !swapsMuch(h) || !h.KSM.Known || h.KSM.Sharing <= 0 || h.KSM.Run == 2 {
+	if !swapsMuch(h) || !h.KSM.Known || h.KSM.Run == 2 || canUnmerge(h) {
 		return nil
 	}
 	manual := "move or end VMs; leave KSM on until nothing is in swap"
