@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,7 +23,8 @@ type fitFlags struct {
 	cpus, count                   int
 	memory, pages, threads, nodes string
 	emulator                      string
-	properties                    []string
+	properties, beside            []string
+	repack                        bool
 }
 
 // worded are the flags that a property says as well.
@@ -38,7 +38,9 @@ func (a *app) hostFitCommand() *cobra.Command {
 		Long: `Plans virtual machines on a host as if it were empty: which host CPU each vCPU gets, which memory node and pages each guest NUMA
 cell. Nothing is started and nothing is changed. The host is this one, or the recorded one that --from names.
 
-What does not fit is explained, with the largest VM of the same kind that would fit. The exit status is 1 then.
+What does not fit is explained, with the largest VM of the same kind that would fit. The exit status is 1 then. --beside puts other VMs
+of the same kind there first; one that ends in "-" leaves again when all are placed, so that there are holes. With --repack VMs are moved
+within the host where that makes room, and the moves are shown.
 
 A VM is described by flags, or in OpenStack's words with --property, once for each: hw: properties are the flavor's, hw_ properties
 the image's. In OpenStack's words a VM shares CPUs unless hw:cpu_policy says otherwise; --shared names the CPUs for that.
@@ -50,6 +52,7 @@ makes no sense is answered with "error"; the others are answered all the same, a
   grange host fit --cpus 8 --memory 16G --threads isolate --emulator isolate --count 4
   grange host fit --cpus 32 --memory 64G --numa 2 --from host.tar
   grange host fit --cpus 8 --memory 16G --property hw:cpu_policy=dedicated --property hw:mem_page_size=large
+  grange host fit --cpus 16 --memory 32G --numa none --beside 8x16G- --beside 8x16G --beside 8x16G- --beside 8x16G --repack
   grange host fit --cases cases.json --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,6 +84,8 @@ makes no sense is answered with "error"; the others are answered all the same, a
 	cmd.Flags().StringVar(&f.nodes, "numa", "auto", "guest NUMA: auto, none or a number of cells")
 	cmd.Flags().StringVar(&f.emulator, "emulator", "beside", "where QEMU's own threads run: beside the vCPUs, or isolate")
 	cmd.Flags().StringArrayVar(&f.properties, "property", nil, "a `property` of an OpenStack flavor or image, name=value; may be repeated")
+	cmd.Flags().StringArrayVar(&f.beside, "beside", nil, "a VM that is there already, as `CPUSxMEMORY`; with - at its end it has left again; may be repeated")
+	cmd.Flags().BoolVar(&f.repack, "repack", false, "move VMs within the host where that makes room")
 	cmd.Flags().IntVar(&f.count, "count", 1, "how many such VMs, one after the other")
 	return cmd
 }
@@ -120,25 +125,27 @@ func (a *app) fitVMs(ctx context.Context, f fitFlags) error {
 		return err
 	}
 	req.Allowed = host.Online
-	report := fitReport{Host: tree.Name}
-	for range f.count {
-		plan, err := numa.Plan(room, req)
-		next := room
-		if err == nil {
-			next, err = room.Take(plan)
-		}
-		if own := new(farm.Error); err != nil && (!errors.As(err, &own) || own.Code == farm.CodeBadShape) {
+	h := fitHost{room: room}
+	for _, text := range f.beside {
+		if err := h.putBeside(text, req); err != nil {
 			return err
 		}
-		report.VMs = append(report.VMs, fitOf(plan, err))
+	}
+	h.leave()
+	report := fitReport{Host: tree.Name}
+	for i := range f.count {
+		vm, err := h.place(fmt.Sprintf("VM %d", i+1), req, f.repack)
 		if err != nil {
-			report.Instead = smaller(room, req)
+			return err
+		}
+		report.VMs = append(report.VMs, vm)
+		if !vm.Fits {
+			report.Instead = smaller(h.room, req)
 			break
 		}
-		room = next
 	}
-	report.Free = room.Free.String()
-	if err := a.printFit(report, room); err != nil {
+	report.Free = h.room.Free.String()
+	if err := a.printFit(report, h.room); err != nil {
 		return err
 	}
 	if !report.VMs[len(report.VMs)-1].Fits {
@@ -251,40 +258,4 @@ func (f fitFlags) fromProperties(memory farm.Bytes) (numa.Request, error) {
 		to[name] = value
 	}
 	return vm.Request()
-}
-
-// smaller is the largest VM of the same kind that fits, found by halving; nil when none does. Cells that were said one by one
-// are not halved.
-func smaller(room numa.Room, req numa.Request) *fitSize {
-	if len(req.Each) > 1 {
-		return nil
-	}
-	page := 2 * farm.MiB
-	for _, size := range req.Pages {
-		page = max(page, size)
-	}
-	perVCPU := req.Memory / farm.Bytes(req.VCPUs)
-	for n := req.VCPUs / 2; n >= 1; n /= 2 {
-		memory := perVCPU * farm.Bytes(n) / page * page
-		small := req
-		small.VCPUs, small.Memory, small.Guest = n, memory, farm.GuestTopology{}
-		if len(req.Each) == 1 {
-			cell := req.Each[0]
-			cell.VCPUs, cell.Memory = cell.VCPUs.And(firstCPUs(n)), memory
-			cell.Floating = cell.Floating.And(cell.VCPUs)
-			small.Each = []numa.CellRequest{cell}
-		}
-		if _, err := numa.Plan(room, small); err == nil {
-			return &fitSize{CPUs: n, Memory: memory.String()}
-		}
-	}
-	return nil
-}
-
-func firstCPUs(n int) farm.CPUSet {
-	ids := make([]int, n)
-	for i := range ids {
-		ids[i] = i
-	}
-	return farm.NewCPUSet(ids...)
 }

@@ -90,6 +90,27 @@ func TestHostFitRefuses(t *testing.T) {
 	}
 }
 
+// TestHostFitRepack fills every node with two VMs, of which one leaves: a VM of a whole node has no room until another moves.
+func TestHostFitRepack(t *testing.T) {
+	args := []string{"--cpus", "12", "--memory", "1G", "--numa", "none"}
+	for range 8 {
+		args = append(args, "--beside", "6x1G-", "--beside", "6x1G")
+	}
+	r, err := fitJSON(t, args...)
+	if (err != exitError{exitFailed}) || r.VMs[0].Fits || r.Instead == nil || r.Instead.CPUs != 6 || r.Instead.Memory != "512M" {
+		t.Fatalf("without moves: %v %+v", err, r)
+	}
+	r, err = fitJSON(t, append(args, "--repack")...)
+	if err != nil || !r.VMs[0].Fits || len(r.VMs[0].Moves) != 1 || r.VMs[0].Moves[0].VCPUs != 6 {
+		t.Errorf("with moves: %v %+v", err, r)
+	}
+	for _, beside := range []string{"6", "x1G", "6x1Q", "6y1G", "200x1G"} {
+		if _, err := fit(t, "--cpus", "1", "--memory", "1G", "--from", epyc, "--beside", beside); err == nil {
+			t.Errorf("--beside %s: no error", beside)
+		}
+	}
+}
+
 func TestHostFitCases(t *testing.T) {
 	const cell = `"host":{"cells":[{"id":3,"dedicated_cpus":[4,5],"siblings":[[4,5]],"memory_mb":2048,"pages":[{"size_kb":4,"total":524288}]}]}`
 	file := filepath.Join(t.TempDir(), "cases.json")

@@ -32,6 +32,24 @@ type fitVM struct {
 	Guest    *fitGuest `json:"guest,omitempty"`
 	Emulator string    `json:"emulator,omitempty"`
 	Extra    string    `json:"extra,omitempty"` // host CPUs held beside the pinned vCPUs'
+	Moves    []fitMove `json:"moves,omitempty"` // of other VMs, made before, in this order
+}
+
+// fitMove is one VM that goes to other CPUs or nodes of its host.
+type fitMove struct {
+	VM     string     `json:"vm"` // "beside 2", "VM 1": counted from 1
+	VCPUs  int        `json:"vcpus"`
+	From   string     `json:"from"` // host CPUs
+	To     string     `json:"to"`
+	Memory farm.Bytes `json:"memory"` // bytes that change their node
+}
+
+func movesOf(moves []numa.Move) []fitMove {
+	var out []fitMove
+	for _, m := range moves {
+		out = append(out, fitMove{VM: m.Name, VCPUs: len(m.To.VCPUs), From: m.From.CPUs().String(), To: m.To.CPUs().String(), Memory: m.Memory})
+	}
+	return out
 }
 
 type fitCell struct {
@@ -82,6 +100,9 @@ func (a *app) printFit(r fitReport, room numa.Room) error {
 				fmt.Fprintf(a.out, "  try: %s\n", vm.Hint)
 			}
 			continue
+		}
+		for _, m := range vm.Moves {
+			fmt.Fprintf(a.out, "move %s, %s, from CPUs %s to %s; %v of memory change node\n", m.VM, count(m.VCPUs, "vCPU"), m.From, m.To, m.Memory)
 		}
 		if err := a.printFitVM(i+1, r.Host, vm); err != nil {
 			return err
