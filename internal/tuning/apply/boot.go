@@ -49,7 +49,11 @@ func (p *planner) boot(context.Context) error {
 	for i := before; i < len(p.plan.Steps); i++ {
 		p.plan.Steps[i].Reboot = true
 	}
-	if len(p.plan.Steps) > before {
+	made := false
+	for i, s := range p.plan.Steps {
+		made = made || i >= before && slices.ContainsFunc(places, func(b bootPlace) bool { return b.source && b.file == s.Path })
+	}
+	if made {
 		p.add(Step{Kind: StepBoot, Reboot: true}, requests...)
 	}
 	return nil
@@ -71,8 +75,9 @@ func bootWord(c tuning.Change) string {
 
 // bootPlace is a file with a command line in it.
 type bootPlace struct {
-	file string
-	edit func([]request) func(string) string
+	file   string
+	edit   func([]request) func(string) string
+	source bool // the boot loader's own files have to be made from it
 }
 
 // bootPlaces lists the files that have to change, on this host.
@@ -87,15 +92,18 @@ func (p *planner) bootPlaces() ([]bootPlace, error) {
 		out = append(out, more...)
 	}
 	if _, err := root.Stat(kernelFile); err == nil {
-		out = append(out, bootPlace{kernelFile, wholeLine})
+		out = append(out, bootPlace{kernelFile, wholeLine, true})
 	}
-	names, err := entries(root, entriesDir)
+	installed, err := p.confFiles([]string{entriesDir})
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		if strings.HasSuffix(name, ".conf") {
-			out = append(out, bootPlace{path.Join(entriesDir, name), optionsLine})
+	for _, file := range installed {
+		out = append(out, bootPlace{file, optionsLine, false})
+	}
+	if len(installed) > 0 {
+		for i := range out { // what would be made of kernel-install's file is edited itself
+			out[i].source = out[i].source && out[i].file != kernelFile
 		}
 	}
 	if len(out) > 0 {
@@ -103,7 +111,7 @@ func (p *planner) bootPlaces() ([]bootPlace, error) {
 	}
 	for _, menu := range menus {
 		if _, err := root.Stat(menu); err == nil {
-			return []bootPlace{{menu, kernelLines}}, nil
+			return []bootPlace{{menu, kernelLines, false}}, nil
 		}
 	}
 	return nil, nil
@@ -113,19 +121,19 @@ func (p *planner) bootPlaces() ([]bootPlace, error) {
 func (p *planner) grubPlaces() ([]bootPlace, error) {
 	root := p.system.Root()
 	if _, err := root.Stat(grubDir); err != nil {
-		return []bootPlace{{grubFile, grubWords}}, nil
+		return []bootPlace{{grubFile, grubWords, true}}, nil
 	}
-	out := []bootPlace{{grubFile, grubRemove}}
+	out := []bootPlace{{grubFile, grubRemove, true}}
 	names, err := entries(root, grubDir)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
 		if file := path.Join(grubDir, name); strings.HasSuffix(name, ".cfg") && file != grubOwn {
-			out = append(out, bootPlace{file, grubRemove})
+			out = append(out, bootPlace{file, grubRemove, true})
 		}
 	}
-	return append(out, bootPlace{grubOwn, grubOwnWords}), nil
+	return append(out, bootPlace{grubOwn, grubOwnWords, true}), nil
 }
 
 // wholeLine edits a file that is one command line.

@@ -104,8 +104,11 @@ func resolve(root *os.Root, name string) (string, error) {
 		if missing(err) || err == nil && info.Mode()&fs.ModeSymlink == 0 {
 			return name, nil
 		}
-		if err != nil {
+		if errors.Is(err, fs.ErrPermission) {
 			return "", fmt.Errorf("look at /%s: %w", name, err)
+		}
+		if err != nil {
+			return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeUnsafePath, Message: "/" + name + " cannot be reached inside of the tree", Hint: "a directory above it is a link that leads out", Err: err}
 		}
 		link, err := root.Readlink(name)
 		if err != nil {

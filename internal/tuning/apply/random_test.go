@@ -165,7 +165,7 @@ func randomFindings(r *rand.Rand) []tuning.Finding {
 // TestRandomPlans applies and undoes random changes on random trees: all at once, cut short by a kill at any place, with a step
 // that fails at any place, and with an undo that is killed at any place.
 func TestRandomPlans(t *testing.T) {
-	trees := 25
+	trees := 15
 	if testing.Short() {
 		trees = 10
 	}

@@ -47,7 +47,9 @@ func (p *planner) values(context.Context) error {
 			return err
 		}
 		if !ok {
-			p.manual(r, "/%s does not exist on this host", r.Path)
+			if r.Kind == tuning.SetValue { // of KSM it was said
+				p.manual(r, "/%s does not exist on this host", r.Path)
+			}
 			continue
 		}
 		if r.Kind == tuning.SetValue && !r.Reboot && !sameValue(text, r.Value) {
