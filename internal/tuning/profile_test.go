@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -118,5 +119,19 @@ func TestBadProfilesAreErrors(t *testing.T) {
 	}
 	if p, err := ParseProfile([]byte(head), "mine.toml"); err != nil || p.Swappiness != -1 {
 		t.Errorf("without swappiness: %d, %v", p.Swappiness, err)
+	}
+}
+
+// The guide has a line for every key of a profile.
+func TestGuideExplainsProfiles(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/guide/tuning.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range profileKeys() {
+		text := string(guide)
+		if !strings.Contains(text, "`"+key+"`") && !strings.Contains(text, "`["+key+"]`") && !strings.Contains(text, "`[["+key+"]]`") {
+			t.Errorf("docs/guide/tuning.md does not explain %s", key)
+		}
 	}
 }

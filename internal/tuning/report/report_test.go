@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -223,6 +224,23 @@ func TestLocate(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%q is at %q, want %q", where, got, want)
+		}
+	}
+}
+
+// The guide names every key of the JSON.
+func TestGuideNamesEveryKey(t *testing.T) {
+	guide, err := os.ReadFile("../../../docs/guide/tuning.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []reflect.Type{reflect.TypeFor[Audit](), reflect.TypeFor[Host](), reflect.TypeFor[Counts](), reflect.TypeFor[Finding](),
+		reflect.TypeFor[Change](), reflect.TypeFor[Rule](), reflect.TypeFor[Source](), reflect.TypeFor[Skip]()} {
+		for field := range of.Fields() {
+			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if text := string(guide); !strings.Contains(text, "`"+key+"`") && !strings.Contains(text, "`"+key+"[]`") && !strings.Contains(text, "."+key+"[]`") {
+				t.Errorf("docs/guide/tuning.md does not name %s of %s", key, of.Name())
+			}
 		}
 	}
 }
