@@ -16,7 +16,8 @@ func guestClockSource() Rule {
 		Cost:     "Not measured by the sources: each reading of the time leaves the guest for the hypervisor, instead of being a function call.",
 		Sources: []Source{
 			kernelDoc("virt/kvm/x86/timekeeping", "emulated timers such as the HPET, the PIT and the ACPI timer are slow to read, because each access leaves for the hypervisor"),
-			redHatTuning("improvements", "sect-virtualization_tuning_optimization_guide-introduction-7_improvements", "paravirtual devices have not the overhead of imitating hardware"),
+			{"Red Hat Enterprise Virtualization 3.0, Administration Guide, KVM virtual machine timing management", "https://access.redhat.com/documentation/en-US/Red_Hat_Enterprise_Virtualization/3.0/html/Administration_Guide/KVM_Clock_Appendix.html",
+				"guests of release 5.5, 6.0 and newer use kvm-clock by default; running without it needs special configuration and is not recommended"},
 		},
 		Why: "Programs ask for the time far more often than one thinks: for each event, each log line, each network message. With kvm-clock or the TSC the answer is computed in the program itself. With hpet or acpi_pm each question stops the vCPU, goes to QEMU and comes back. " +
 			"The kernel changes over by itself when it believes the better clock to be unstable, and says so in its log only; or somebody put clocksource= on the boot line long ago.",

@@ -17,7 +17,7 @@ func guestCPUGeneric() Rule {
 		Sources: []Source{
 			cernCPUModel("the default shows \"QEMU Virtual CPU version 1.5.3\" and costs 5 %; host-model shows \"Intel Xeon E312xx (Sandy Bridge)\" on an E5-2650 v2 and costs around 4 %"),
 			cernSummary("4.1 to 5.2 % by the choice of CPU model"),
-			qemuDoc("system/qemu-cpu-models", "the default models qemu64 and kvm64 show few features and lack the flags that mitigations need; they should not be used"),
+			qemuDoc("system/qemu-cpu-models", "models such as qemu64 and kvm64 are discouraged: they show a very limited set of features, which keeps guests from the best performance"),
 		},
 		Why: "Programs and libraries look at the processor's flags to choose their code: with AVX or without, with AES in hardware or in software. A VM is shown a CPU model by its hypervisor. The default of QEMU is the least that any processor has; a named model is an older relative of the real one. " +
 			"What the model leaves out, jobs cannot use, although the silicon has it.",

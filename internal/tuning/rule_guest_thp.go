@@ -9,7 +9,7 @@ func guestTHP() Rule {
 		Severity: Advice,
 		Roles:    []Role{Guest},
 		Holds:    "Linux guests with transparent huge pages; programs that use much memory.",
-		Cost:     "Not measured by the sources for guests alone. CERN kept them on, and found huge pages on the host to be what makes EPT cheap.",
+		Cost:     "Not measured by the sources for guests alone. On the host, CERN found large pages to be what makes EPT cheap (2015).",
 		Sources: []Source{
 			kernelDoc("admin-guide/mm/transhuge", "TLB misses run faster, in virtual machines most of all where both host and guest use huge pages"),
 			cernHugePages("transparent huge pages do a useful job in normal circumstances, but are opportunistic and at most 2 MiB"),

@@ -13,7 +13,7 @@ func vmCPUModel() Rule {
 		Sources: []Source{
 			cernCPUModel("CPU-bound programs lost around 4 % with host-model and 5 % with the hypervisor's default; compute hypervisors run passthrough, service hypervisors host-model"),
 			cernSummary("4.1 to 5.2 % by the choice of CPU model, with some impact on live migration"),
-			qemuDoc("system/qemu-cpu-models", "host passthrough gives all features of the host's CPU; named models are for migration between unlike hosts; the default models qemu64 and kvm64 should not be used"),
+			qemuDoc("system/qemu-cpu-models", "host passthrough gives all features of the host's CPU; named models are for migration between unlike hosts; models such as qemu64 and kvm64 are discouraged, for their very limited set of features"),
 		},
 		Why: "The CPU model decides which instructions and features a guest sees. host-passthrough shows the real processor. host-model shows the nearest model that libvirt has a name for, and QEMU's default is a lowest common denominator: " +
 			"at CERN the guest then saw a \"QEMU Virtual CPU\" without AVX, AES and even SSE4. Programs and libraries choose their code by these flags, so what is hidden is lost. What passthrough costs is migration to other processors, and compute VMs need none: they are deleted and made anew.",

@@ -20,7 +20,7 @@ func vmDiskBus() Rule {
 				"emulated controllers such as piix4-ide and ich9-ahci: poor performance and high overhead; virtio wherever possible"},
 		},
 		Why: "An IDE or SATA disk in a VM goes through an imitation of a controller from a time of one disk and one processor: every request is many accesses to registers, each of which stops the vCPU until QEMU has played the chip. virtio-blk and virtio-scsi put requests into a ring that both sides see, can run in an I/O thread, and have a queue for each vCPU. " +
-			"Installers choose SATA when they do not recognise the guest, and nobody changes it later.",
+			"Tools choose IDE or SATA when they do not know the guest, and nobody changes it later.",
 		Fix:    "Use bus='virtio', or 'scsi' with a virtio-scsi controller.",
 		Danger: "The disk gets another name in the guest (vda instead of sda): boot loader, fstab and initramfs must know it before. Mount by UUID and make sure the initramfs has virtio_blk.",
 		Undo:   "Put the old <target> back.",

@@ -20,9 +20,9 @@ func vmEmulatorOnVCPUs() Rule {
 		},
 		Why: "Beside the vCPUs a QEMU process has a main loop and workers, and vhost threads of the kernel that carry its network. Where nothing says otherwise they run on any CPU the VM may use, in the middle of the vCPUs' time. " +
 			"A vCPU that is interrupted for them holds up all the others that wait for it. If the host keeps CPUs for itself anyway, this work belongs there.",
-		Fix:    "Give the VM an <emulatorpin> to CPUs without vCPUs, best on the same node.",
+		Fix:    "Give the VM an <emulatorpin>, and its I/O threads an <iothreadpin>, to CPUs without vCPUs, best on the same node.",
 		Danger: "Too few CPUs for the emulators of all VMs slow their I/O down.",
-		Undo:   "Take the <emulatorpin> out.",
+		Undo:   "Take the <emulatorpin> and <iothreadpin> out.",
 		Check:  checkVMEmulatorOnVCPUs,
 	}
 }
@@ -41,11 +41,8 @@ func checkVMEmulatorOnVCPUs(h farm.Host, _ Profile) []Finding {
 			continue
 		}
 		own := pinsOf(d, farm.CPURange(0, d.VCPUs))
-		got := "no emulatorpin: they may run on all CPUs"
-		if !d.EmulatorPin.Empty() {
-			got = "emulatorpin " + d.EmulatorPin.String()
-		}
-		if !d.EmulatorPin.Empty() && d.EmulatorPin.And(own).Empty() {
+		loose := looseThreads(d, own)
+		if len(loose) == 0 {
 			continue
 		}
 		near := free
@@ -55,8 +52,26 @@ func checkVMEmulatorOnVCPUs(h farm.Host, _ Profile) []Finding {
 				break
 			}
 		}
-		out = append(out, Finding{Severity: Advice, Where: vmName(d), Wanted: fmt.Sprintf("emulator threads off the vCPUs' CPUs %s", own), Got: got,
-			Manual: edit(d, fmt.Sprintf("put <emulatorpin cpuset='%s'/> into <cputune>: these CPUs have no pinned vCPU", near))})
+		out = append(out, Finding{Severity: Advice, Where: vmName(d), Wanted: fmt.Sprintf("QEMU's own threads off the vCPUs' CPUs %s", own), Got: few(loose),
+			Manual: edit(d, fmt.Sprintf("put <emulatorpin cpuset='%s'/> into <cputune>, and <iothreadpin iothread='n' cpuset='%[1]s'/> for each I/O thread: these CPUs have no pinned vCPU", near))})
+	}
+	return out
+}
+
+// looseThreads names the threads of QEMU that may run on the CPUs of the VM's own vCPUs.
+func looseThreads(d farm.Domain, own farm.CPUSet) []string {
+	var out []string
+	look := func(what string, pin farm.CPUSet) {
+		switch {
+		case pin.Empty():
+			out = append(out, what+" not pinned")
+		case !pin.And(own).Empty():
+			out = append(out, what+" on "+number("CPU", pin))
+		}
+	}
+	look("emulator", d.EmulatorPin)
+	for id := 1; id <= d.IOThreads; id++ {
+		look(fmt.Sprintf("I/O thread %d", id), d.IOThreadPins[id])
 	}
 	return out
 }

@@ -21,7 +21,7 @@ func vmHPET() Rule {
 		Why: "The HPET is a timer of real machines which QEMU imitates in user space. A Linux guest prefers kvmclock and its local APIC timer, but falls back to the HPET when it distrusts them, without telling anybody but its log; from then on the clock is slow and uneven. " +
 			"Without an HPET there is nothing bad to fall back to. Nova and virt-install leave it out for the same reason.",
 		Fix:    "Take the HPET out, and set the policies of the other emulated timers at the same time.",
-		Danger: "Old Windows guests may want an HPET; do not change a VM whose guest you do not know.",
+		Danger: "A guest that uses the HPET needs another clock: look at its clock source first.",
 		Undo:   "Put <timer name='hpet' present='yes'/> into <clock>.",
 		Check:  checkVMHPET,
 	}

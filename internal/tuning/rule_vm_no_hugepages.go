@@ -12,7 +12,7 @@ func vmNoHugePages() Rule {
 		Title:    "a VM is not in huge pages although the host has them free",
 		Severity: Warning,
 		Holds:    "Hosts with a pool of huge pages and a profile that wants VMs in them.",
-		Cost:     "6 % of HS06 was the price of EPT with small pages (CERN 2015). What EPT with 2 MiB pages costs was not published: the system time that had gone into page tables went away.",
+		Cost:     "6 % of HS06 was the price of EPT with small pages (CERN 2015). What EPT with 2 MiB pages costs was not published; the monitoring showed less system time.",
 		Sources: []Source{
 			cernHugePages("EPT costs little once large pages keep the TLB from missing; VMs were put into a pool through <memoryBacking>, and 2 MiB pages were deployed"),
 			libvirtXML("memory-backing", "<hugepages> takes the guest's memory from the host's huge pages, with size and guest cells by <page>"),

@@ -14,7 +14,7 @@ func vmPagesMissing() Rule {
 		Holds:    "VMs that are defined and do not run. The size of the pages must be in the definition.",
 		Cost:     "The VM does not start.",
 		Sources: []Source{
-			cernHugePages("1 GiB pages taken at boot came out as 29 on one node and 31 on the other: the boot had used memory before"),
+			cernHugePages("1 GiB pages taken at boot came out as 29 on one node and 31 on the other; the suspicion was that the boot had used some memory before"),
 			kernelDoc("admin-guide/mm/hugetlbpage", "huge pages are reserved at boot or while memory is not yet fragmented; the kernel reserves as many as it can"),
 		},
 		Why: "A request for huge pages at boot is a wish: the kernel takes what it finds in one piece and says nothing when it is less. A VM that is bound to a node and needs more pages than that node ever got cannot start, however empty the host is. " +
