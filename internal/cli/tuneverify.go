@@ -75,16 +75,14 @@ func verifyTree(tree *hosttree.Tree) (verify.Report, []string, error) {
 	if err != nil {
 		return verify.Report{}, nil, err
 	}
-	procs, err := hostfacts.Processes(tree)
+	machines, err := hostfacts.ReadMachines(tree, host.Domains, tree.Live)
 	if err != nil {
 		return verify.Report{}, nil, err
 	}
-	if tree.Live {
-		host.Domains = append(host.Domains, hostfacts.HiddenDomains(tree, host.Domains, procs)...)
-	}
-	plans, notes := hostfacts.Plans(tree, host.Domains)
+	host.Domains = machines.Domains
+	notes := machines.Unread
 	unread := 0
-	for _, p := range procs {
+	for _, p := range machines.Processes {
 		if p.Resident == nil && len(host.Topology.Nodes) > 1 {
 			unread++
 		}
@@ -97,7 +95,7 @@ func verifyTree(tree *hosttree.Tree) (verify.Report, []string, error) {
 			notes = append(notes, u)
 		}
 	}
-	return verify.Verify(host, procs, plans), notes, nil
+	return verify.Verify(host, machines.Processes, machines.Plans), notes, nil
 }
 
 // only keeps the VMs with these names, and the problems that are about them; all without names.

@@ -125,36 +125,62 @@ func FuzzMapping(f *testing.F) {
 	})
 }
 
-func TestPlans(t *testing.T) {
-	domain := func(record string) string {
-		return fmt.Sprintf("<domstatus><domain><metadata><a:vm xmlns:a='https://grange.dev/xmlns/vm/1'>%s</a:vm></metadata></domain></domstatus>",
-			base64.StdEncoding.EncodeToString([]byte(record)))
+func domainOf(name, uuid, metadata, more string) string {
+	return fmt.Sprintf("<domstatus state='running'>%s<domain type='kvm'><name>%s</name><uuid>%s</uuid>%s<vcpu>1</vcpu></domain></domstatus>", more, name, uuid, metadata)
+}
+
+func TestReadMachines(t *testing.T) {
+	record := func(text string) string {
+		return "<metadata><a:vm xmlns:a='https://grange.dev/xmlns/vm/1'>" + base64.StdEncoding.EncodeToString([]byte(text)) + "</a:vm></metadata>"
 	}
 	files := tree(map[string]string{
-		"good.xml": domain(`{"Version":1,"Plan":{"VCPUs":["4","5"],"Emulator":"0","Cells":[{"VCPUs":"0-1","Memory":1024,"Node":1}]}}`),
-		"bad.xml":  domain(`{"Plan":{"VCPUs":["x"]}}`), "none.xml": domain(`{}`), "text.xml": "no XML",
+		"good.xml": domainOf("good", "g", record(`{"Version":1,"Plan":{"VCPUs":["4","5"],"Emulator":"0","Cells":[{"VCPUs":"0-1","Memory":1024,"Node":1}]}}`), ""),
+		"bad.xml":  domainOf("bad", "b", record(`{"Plan":{"VCPUs":["x"]}}`), ""), "none.xml": domainOf("none", "n", record(`{}`), ""), "text.xml": "no XML",
+		"old.xml":                domainOf("old", "o", "", "<vcpus><vcpu id='0' pid='73'/><vcpu id='1' pid='74'/><vcpu id='99999' pid='71'/></vcpus>"),
+		"proc/71/cmdline":        "/usr/libexec/qemu-kvm\x00-name\x00old\x00-uuid\x00o\x00-smp\x002\x00",
+		"proc/71/task/71/status": status("qemu-kvm", "0-7"), "proc/71/task/73/status": status("qemu-kvm", "1"), "proc/71/task/74/status": status("qemu-kvm", "2"),
 	})
-	plans, unread := Plans(files, []farm.Domain{
-		{Name: "good", UUID: "g", Ours: true, Path: "good.xml"}, {Name: "bad", UUID: "b", Ours: true, Path: "bad.xml"},
-		{Name: "none", UUID: "n", Ours: true, Path: "none.xml"}, {Name: "text", UUID: "t", Ours: true, Path: "text.xml"},
-		{Name: "gone", UUID: "x", Ours: true, Path: "gone.xml"}, {Name: "foreign", UUID: "f", Path: "good.xml"},
-	})
-	if p := plans["g"]; len(plans) != 1 || p.CPUs().String() != "4-5" || p.Cells[0].Node != 1 || p.Emulator.String() != "0" {
-		t.Errorf("plans %+v", plans)
+	got, err := ReadMachines(files, []farm.Domain{
+		{Name: "good", UUID: "g", Running: true, Ours: true, Path: "good.xml"}, {Name: "bad", UUID: "b", Running: true, Ours: true, Path: "bad.xml"},
+		{Name: "none", UUID: "n", Running: true, Ours: true, Path: "none.xml"}, {Name: "text", UUID: "t", Running: true, Ours: true, Path: "text.xml"},
+		{Name: "gone", UUID: "x", Running: true, Ours: true, Path: "gone.xml"}, {Name: "off", UUID: "f", Ours: true, Path: "good.xml"},
+		{Name: "old", UUID: "o", Running: true, Path: "old.xml"},
+	}, true)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if len(unread) != 4 {
-		t.Errorf("unread: %q", unread)
+	if p := got.Plans["g"]; len(got.Plans) != 1 || p.CPUs().String() != "4-5" || p.Cells[0].Node != 1 || p.Emulator.String() != "0" {
+		t.Errorf("plans %+v", got.Plans)
+	}
+	if len(got.Unread) != 4 {
+		t.Errorf("unread: %q", got.Unread)
+	}
+	if v := got.Processes[0].VCPUs(); len(v) != 2 || v[0].ID != 73 || v[1].ID != 74 || v[1].VCPU != 1 {
+		t.Errorf("threads that QEMU does not name: %+v", got.Processes[0].Threads)
 	}
 }
 
+// TestHiddenDomains: what a process sees of its libvirt counts for the VM that it runs, and on a live host only.
 func TestHiddenDomains(t *testing.T) {
-	text := "<domstatus state='running'><domain type='kvm'><name>web</name><uuid>u</uuid><vcpu>1</vcpu></domain></domstatus>"
-	files := tree(map[string]string{"proc/7/root/run/libvirt/qemu/web.xml": text, "proc/8/root/run/libvirt/qemu/web.xml": text})
-	procs := []farm.Process{{PID: 7, Name: "web", UUID: "u"}, {PID: 8, Name: "web", UUID: "other"}, {PID: 9, Name: "../x", UUID: "v"}}
-	if got := HiddenDomains(files, nil, procs); len(got) != 1 || got[0].UUID != "u" || got[0].Path != "proc/7/root/run/libvirt/qemu/web.xml" {
-		t.Errorf("%+v", got)
+	files := fstest.MapFS{}
+	for _, pid := range []string{"7", "8"} {
+		files["proc/"+pid+"/root/run/libvirt/qemu/web.xml"] = &fstest.MapFile{Data: []byte(domainOf("web", "u", "", ""))}
 	}
-	if got := HiddenDomains(files, []farm.Domain{{UUID: "u"}}, procs); len(got) != 0 {
-		t.Errorf("known already: %+v", got)
+	for pid, args := range map[string]string{"7": "-name web -uuid u", "8": "-name web -uuid other", "9": "-name ../x -uuid v"} {
+		files["proc/"+pid+"/cmdline"] = &fstest.MapFile{Data: []byte("qemu-kvm\x00" + strings.ReplaceAll(args, " ", "\x00"))}
+		files["proc/"+pid+"/task/"+pid+"/status"] = &fstest.MapFile{Data: []byte(status("qemu-kvm", "0"))}
+	}
+	for _, live := range []bool{true, false} {
+		got, err := ReadMachines(files, nil, live)
+		if err != nil || len(got.Processes) != 3 {
+			t.Fatalf("%+v, %v", got.Processes, err)
+		}
+		if n := len(got.Domains); live && (n != 1 || got.Domains[0].UUID != "u" || got.Domains[0].Path != "proc/7/root/run/libvirt/qemu/web.xml") || !live && n != 0 {
+			t.Errorf("live %v: %+v", live, got.Domains)
+		}
+	}
+	known := []farm.Domain{{UUID: "u"}}
+	if got, err := ReadMachines(files, known, true); err != nil || len(got.Domains) != 1 {
+		t.Errorf("known already: %+v, %v", got.Domains, err)
 	}
 }

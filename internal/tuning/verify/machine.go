@@ -94,11 +94,17 @@ func newMachine(p farm.Process, domains []farm.Domain, plans map[string]farm.Pla
 	for _, t := range threads {
 		m.vcpus = append(m.vcpus, m.vcpu(t))
 	}
+	program := ""
+	for _, t := range p.Threads {
+		if t.ID == p.PID {
+			program = t.Name
+		}
+	}
 	for _, t := range p.Threads {
 		if n, ok := ioNumber(t.Name); ok {
 			m.io = append(m.io, m.ioThread(n, t))
-		} else if t.ID == p.PID || !m.unnamed && t.VCPU == farm.NoVCPU && !passing(t.Name) {
-			m.emulator = append(m.emulator, t)
+		} else if t.ID == p.PID || t.VCPU == farm.NoVCPU && t.Name != program && !passing(t.Name) {
+			m.emulator = append(m.emulator, t) // threads that are called as the program is may be workers
 		}
 	}
 	return m
@@ -114,9 +120,11 @@ func isDomain(p farm.Process, d farm.Domain) bool {
 // guessVCPUs is for a QEMU that does not name its threads (debug-threads=off, its own default): behind the main thread and that of
 // call_rcu come the vCPUs, unless somebody gave it I/O threads.
 func guessVCPUs(p farm.Process) []farm.Thread {
-	const before = 2
-	first := min(before, len(p.Threads))
-	return p.Threads[first:min(first+max(p.CPUs, 1), len(p.Threads))]
+	others := slices.DeleteFunc(slices.Clone(p.Threads), func(t farm.Thread) bool { return t.ID == p.PID })
+	if len(others) < 2 {
+		return nil
+	}
+	return others[1:min(1+max(p.CPUs, 1), len(others))]
 }
 
 func (m *machine) vcpu(t farm.Thread) vcpu {

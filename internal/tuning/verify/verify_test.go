@@ -63,15 +63,14 @@ func TestVerify(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			procs, err := hostfacts.Processes(tree)
+			machines, err := hostfacts.ReadMachines(tree, host.Domains, false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			plans, unread := hostfacts.Plans(tree, host.Domains)
-			if len(unread) > 0 || len(host.Unread) > 0 {
-				t.Fatalf("not read: %v %v", unread, host.Unread)
+			if len(machines.Unread) > 0 || len(host.Unread) > 0 {
+				t.Fatalf("not read: %v %v", machines.Unread, host.Unread)
 			}
-			got := describe(verify.Verify(host, procs, plans))
+			got := describe(verify.Verify(host, machines.Processes, machines.Plans))
 			if *update {
 				if err := os.WriteFile(path, []byte(files+wantLine+got), 0o644); err != nil {
 					t.Fatal(err)

@@ -1,0 +1,144 @@
+package hostfacts
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hosttree"
+)
+
+// Machines is every VM that runs on a host, from three sides.
+type Machines struct {
+	Processes []farm.Process
+	Domains   []farm.Domain        // those of the host, and what a live host hides
+	Plans     map[string]farm.Plan // of VMs of ours, by UUID
+	Unread    []string             // what could not be read, and why
+}
+
+// ReadMachines reads the processes, domains and plans of a host's VMs; domains are those that Read found.
+func ReadMachines(fsys fs.FS, domains []farm.Domain, live bool) (Machines, error) {
+	procs, err := Processes(fsys)
+	if err != nil {
+		return Machines{}, err
+	}
+	m := Machines{Processes: procs, Domains: domains, Plans: map[string]farm.Plan{}}
+	if live {
+		m.Domains = append(slices.Clone(domains), hiddenDomains(fsys, domains, procs)...)
+	}
+	for _, d := range m.Domains {
+		if d.Path == "" || !d.Running {
+			continue
+		}
+		r, err := readRecord(fsys, d)
+		if err != nil {
+			m.Unread = append(m.Unread, fmt.Sprintf("VM %s: %v", d.Name, err))
+			continue
+		}
+		if d.Ours {
+			m.Plans[d.UUID] = r.plan
+		}
+		numberVCPUs(procs, d.UUID, r.vcpus)
+	}
+	return m, nil
+}
+
+// hiddenDomains finds the domains of processes that no known domain names, where each process itself sees them: a libvirt in a mount
+// namespace of its own keeps its files away from the host's.
+func hiddenDomains(fsys fs.FS, known []farm.Domain, procs []farm.Process) []farm.Domain {
+	seen := map[string]bool{"": true}
+	for _, d := range known {
+		seen[d.UUID] = true
+	}
+	var out []farm.Domain
+	for _, p := range procs {
+		file := fmt.Sprintf("proc/%d/root/run/libvirt/qemu/%s.xml", p.PID, p.Name)
+		if seen[p.UUID] || strings.Contains(p.Name, "/") || !fs.ValidPath(file) {
+			continue
+		}
+		text, err := readSome(fsys, file, hosttree.MaxLarge)
+		if err != nil {
+			continue
+		}
+		// Whoever started the process chose what it sees: only the domain that it runs counts.
+		if d, err := parseDomain(text); err == nil && d.UUID == p.UUID {
+			d.Path = file
+			seen[d.UUID], out = true, append(out, d)
+		}
+	}
+	return out
+}
+
+// record is what libvirt keeps of a VM beside what farm.Domain has.
+type record struct {
+	plan  farm.Plan
+	vcpus map[int]int // number of the vCPU, by the ID of its thread
+}
+
+func readRecord(fsys fs.FS, d farm.Domain) (record, error) {
+	text, err := readSome(fsys, d.Path, hosttree.MaxLarge)
+	if err != nil {
+		return record{}, err
+	}
+	if err := checkXML(text); err != nil {
+		return record{}, err
+	}
+	type metadata struct {
+		VM string `xml:"https://grange.dev/xmlns/vm/1 vm"`
+	}
+	var x struct {
+		Own   metadata `xml:"metadata"` // of a plain domain
+		Below metadata `xml:"domain>metadata"`
+		VCPUs []struct {
+			ID  int `xml:"id,attr"`
+			PID int `xml:"pid,attr"`
+		} `xml:"vcpus>vcpu"`
+	}
+	if err := xml.Unmarshal(text, &x); err != nil {
+		return record{}, fmt.Errorf("read domain XML: %w", err)
+	}
+	r := record{vcpus: map[int]int{}}
+	for _, v := range x.VCPUs {
+		if v.ID >= 0 && v.ID < farm.MaxCPUs {
+			r.vcpus[v.PID] = v.ID
+		}
+	}
+	if d.Ours {
+		r.plan, err = parsePlan(x.Own.VM + x.Below.VM)
+	}
+	return r, err
+}
+
+// parsePlan reads the plan in our metadata. See internal/hyper/libvirt for its form, and internal/agent for the record in it.
+func parsePlan(text string) (farm.Plan, error) {
+	data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil {
+		return farm.Plan{}, fmt.Errorf("decode metadata: %w", err)
+	}
+	var record struct{ Plan farm.Plan }
+	if err := json.Unmarshal(data, &record); err != nil {
+		return farm.Plan{}, fmt.Errorf("decode record: %w", err)
+	}
+	if n := len(record.Plan.VCPUs); n == 0 || n > farm.MaxCPUs {
+		return farm.Plan{}, fmt.Errorf("a record with %d planned vCPUs", n)
+	}
+	return record.Plan, nil
+}
+
+// numberVCPUs numbers the vCPU threads of a QEMU that does not name them, as those before 2015 did not: libvirt asked it.
+func numberVCPUs(procs []farm.Process, uuid string, vcpus map[int]int) {
+	i := slices.IndexFunc(procs, func(p farm.Process) bool { return p.UUID != "" && p.UUID == uuid })
+	if i < 0 || len(procs[i].VCPUs()) > 0 {
+		return
+	}
+	for t := range procs[i].Threads {
+		if n, ok := vcpus[procs[i].Threads[t].ID]; ok {
+			procs[i].Threads[t].VCPU = n
+		}
+	}
+}
