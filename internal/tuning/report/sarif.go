@@ -73,7 +73,7 @@ const sarifSchema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/
 
 var sarifLevels = map[tuning.Severity]string{tuning.Fault: "error", tuning.Warning: "warning", tuning.Advice: "note"}
 
-// SARIF writes a report in the Static Analysis Results Interchange Format 2.1.0, which dashboards and code hosts read. A place on
+// SARIF writes a report in the Static Analysis Results Interchange Format 2.1.0, which dashboards read. A place on
 // a host is a logical location; there is no source line to point at.
 func SARIF(w io.Writer, r tuning.Report, about About) error {
 	run := sarifRun{
