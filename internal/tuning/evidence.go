@@ -16,7 +16,7 @@ func cernEPTAndKSM(says string) Source {
 
 func cernPinning(says string) Source {
 	return Source{cernBlog + "\"NUMA and CPU Pinning in High Throughput Computing\", 3 August 2015",
-		"http://openstack-in-production.blogspot.com/2015/", says}
+		"http://openstack-in-production.blogspot.com/2015/08/numa-and-cpu-pinning-in-high-throughput.html", says}
 }
 
 func cernSummary(says string) Source {

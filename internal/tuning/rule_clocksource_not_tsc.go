@@ -18,7 +18,7 @@ func clocksourceNotTSC() Rule {
 			{"Linux, arch/x86/kvm/x86.c, pvclock_update_vm_gtod_copy", "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/arch/x86/kvm/x86.c", "KVM passes a stable clock (the master clock) to guests only when the host itself uses the TSC"},
 			kernelDoc("virt/kvm/x86/timekeeping", "the TSC is the fastest clock; others are devices, read by I/O at a much higher price"),
 		},
-		Why: "The kernel gives the TSC up when it seems to run differently on two CPUs or against another clock; the log says \"clocksource: Marking TSC unstable\". It then reads the HPET or the ACPI timer, chips that take about a microsecond and that all CPUs share. " +
+		Why: "The kernel gives the TSC up when it seems to run differently on two CPUs or against another clock; the log says \"clocksource: Marking TSC unstable\". It then reads the HPET or the ACPI timer, devices that are slow to read and that all CPUs share. " +
 			"Guests suffer too: without a TSC on the host KVM cannot promise them one that agrees on all vCPUs. The reason is firmware, often an old one, or a command line that names another clock.",
 		Fix:    "Look in the kernel log for why the TSC was marked unstable, update the firmware, and take clocksource= or notsc off the command line.",
 		Danger: "Do not force it with tsc=reliable before it is known why the kernel gave it up: time may run backwards.",

@@ -27,7 +27,7 @@ func eptOff() Rule {
 			"because a part of the real jobs fared far worse, and huge pages removed most TLB misses without the risk. AMD's page-walk cache makes NPT cheap even with small pages, so off gains nothing there either.",
 		Fix:    "Stop new VMs, wait until the last one has ended, set the option and load the module anew, then let VMs in again.",
 		Danger: "The module can be loaded anew only while no VM runs.",
-		Undo:   "Take the option out of modprobe.d and load the module anew.",
+		Undo:   "Put the old option back and load the module anew.",
 		Check:  checkEPTOff,
 	}
 }

@@ -18,7 +18,7 @@ func hugepagesLate() Rule {
 			kernelDoc("admin-guide/mm/hugetlbpage", "boot is the most reliable moment to reserve pages, as memory is not yet fragmented; later, success depends on contiguous memory"),
 			cernHugePages("even at boot pages of 1 GiB came unevenly, 29 and 31, because something had used memory before"),
 		},
-		Why: "A huge page needs contiguous memory of its size. In the first second after power-on all memory is contiguous; each program that starts breaks some of it for good. A pool that is filled by sysctl, a script or an administrator " +
+		Why: "A huge page needs contiguous memory of its size. At power-on nearly all memory is contiguous; each program that starts breaks some of it for good. A pool that is filled by sysctl, a script or an administrator " +
 			"gets what is left: today perhaps everything, after the next reboot, with another order of services, less. VMs that fitted yesterday then do not start.",
 		Fix:   "Write the pool on the kernel's command line.",
 		Undo:  "Take the parameters off the command line.",

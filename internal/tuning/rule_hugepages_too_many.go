@@ -18,8 +18,7 @@ func hugepagesTooMany() Rule {
 			{"Moreira et al. (CERN), \"CPU optimizations in the CERN Cloud\", OpenStack Ops Midcycle, Manchester 2016", "https://es.slideshare.net/moreirabelmiro/cpu-optimizations-in-the-cern-cloud",
 				"compute nodes began to swap even with 2 GB left for the system"},
 		},
-		Why: "Free memory in a pool of huge pages is no free memory to the kernel: it cannot lend it out, even when nobody uses it. What remains must hold the kernel, QEMU's own memory (some hundred MiB for each VM, " +
-			"more with many disks), the file cache of write-back disks, the agent and monitoring. A host with too much in the pool looks half empty in its statistics and swaps all the same.",
+		Why:    "Free memory in a pool of huge pages is no free memory to the kernel: it cannot lend it out, even when nobody uses it. What remains must hold the kernel, QEMU's own memory for each VM, the file cache of write-back disks, the agent and monitoring. A host with too much in the pool looks half empty in its statistics and swaps all the same.",
 		Fix:    "Make the pool smaller, to the profile's share of each node.",
 		Danger: "Fewer VMs fit. Pages that VMs hold stay until these end.",
 		Undo:   "Put the old number back.",

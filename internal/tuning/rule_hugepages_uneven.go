@@ -21,7 +21,7 @@ func hugepagesUneven() Rule {
 		Why: "A number of huge pages on the command line is for the whole host. The kernel deals them out in turn, and where a node has no contiguous memory left, because firmware, drivers or the crash kernel sit in it, it takes the rest from another node. " +
 			"The sum is right and nobody looks further. Then a VM that is bound to the short node does not start, or gets pages of the other node.",
 		Fix:    "Ask for the number that every node can give, node by node (Linux 5.16 and later); on older kernels use 2 MiB pages, as CERN did.",
-		Danger: "The pages that the richer node had beyond the others go back to ordinary memory.",
+		Danger: "The pages that the richer node had beyond the others go back to ordinary memory. VMs defined with pages of 1 GiB do not start on a host that has changed to 2 MiB.",
 		Undo:   "Put the old parameters back.",
 		Check:  checkHugepagesUneven,
 	}

@@ -18,7 +18,7 @@ func mitigationsOff() Rule {
 			kernelDoc("admin-guide/hw-vuln/l1tf", "with protection off a guest with untrusted code can read the memory of the host and of other guests; with trusted guests it may be turned off; flushing L1D cost 1 to 50 %"),
 		},
 		Why: "A job VM runs code of people whom the site does not know well, often as root. On a vulnerable processor such a guest can read other guests' memory and the host's keys when the kernel does not clear caches and buffers on the way in. " +
-			"The parameter is found on many compute nodes, where one user has the whole machine, and was carried to hypervisors with the same configuration.",
+			"The parameter is common on compute nodes where one user has the whole machine, and comes to hypervisors with the same configuration.",
 		Fix:    "Take the parameter off the command line and reboot.",
 		Danger: "Some loss of speed; measure it with the site's own jobs.",
 		Undo:   "Put the parameter back.",

@@ -18,7 +18,7 @@ func tuned1189868() Rule {
 			cernHugePages("advises to disable tuned until bug 1189868 is resolved, beside a command line with transparent_hugepage=never"),
 		},
 		Why: "Profiles of tuned, among them virtual-host and throughput-performance, set transparent huge pages to always. Before version 2.5.0 tuned did so even where the command line said something else, a moment after boot. " +
-			"A host that was booted with transparent_hugepage=never, because VMs have static pages, then has them on again, and memory that VMs should get in whole pages is used up and broken by the host's own programs.",
+			"A host that was booted with transparent_hugepage=never, because VMs have static pages, then has them on again, and khugepaged at work. Whether that matters there or not, it is not what was chosen and measured.",
 		Fix:    "Update tuned to 2.5.0 or later, which leaves the setting alone; until then stop and disable it, and write the word of the command line to the kernel.",
 		Danger: "Without tuned its other settings (governor, sysctl) are no longer made.",
 		Undo:   "Enable and start tuned again.",
