@@ -247,7 +247,9 @@ func (h *host) sharedCores() []Problem {
 			Message: fmt.Sprintf("its vCPUs and those of %s are on SMT siblings of the same cores: %s", p.b.name, cpus(found[p])),
 			Fix:     "give VMs whole cores: even numbers of vCPUs, or a thread policy that keeps siblings together"}
 		if free {
-			problem.Severity = tuning.Warning
+			if p.a.plan == nil || p.b.plan == nil { // our own planner keeps cores for VMs to come
+				problem.Severity = tuning.Warning
+			}
 			problem.Message += ", while whole cores are free"
 		}
 		if held := meantEmpty(p.a, p.b).And(found[p]); !held.Empty() {
