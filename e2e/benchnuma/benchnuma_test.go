@@ -37,16 +37,19 @@ func TestRecordedTraces(t *testing.T) {
 	}
 }
 
-// TestOtherTraces plays traces of the same statistics that no weight was chosen for: on the average they must be packed better than
-// by the order of Nova that places most.
+// TestOtherTraces plays traces of the same statistics that nothing was tuned on: on the average they must be packed better than
+// by the order of Nova that places most. One trace says little: placed varies by a point from seed to seed.
 func TestOtherTraces(t *testing.T) {
-	const seeds = 4
+	const seeds = 16
+	if testing.Short() {
+		t.Skip("replays 48 traces twice")
+	}
 	for _, name := range []string{"cern32_std", "cern32_mem", "cern32_odd"} {
 		t.Run(name, func(t *testing.T) {
 			var ours, novas packing
 			for seed := range uint64(seeds) {
-				tr := generate(name, 100, 1000+seed)
-				p, err := replay(tr, dense.packed)
+				tr := generate(name, 100, 5000+seed)
+				p, err := replay(tr)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -197,8 +200,7 @@ func novaPlace(hosts [][]plainNode, order novaChoice, e event) (host int, nodes 
 	return 0, nil
 }
 
-// TestPackedFillsHoles asks the cost for what it is made for.
-func TestPackedFillsHoles(t *testing.T) {
+func TestFleetFillsHoles(t *testing.T) {
 	host := withHugePages(topologytest.CERN2630v3())
 	empty := numa.NewRoom(host, numa.Reserve{}, nil)
 	used := func(vcpus, cells int) numa.Room {
@@ -221,7 +223,7 @@ func TestPackedFillsHoles(t *testing.T) {
 		{"a hole that it fills, before an empty host", 8, half, empty},
 		{"a host that is used, before an empty one", 16, half, empty},
 	} {
-		f := newFleet(c.worse, 2, dense.packed)
+		f := newFleet(c.worse, 2)
 		f.rooms[1] = c.better
 		if at, _, ok := f.choose(event{VCPUs: c.vcpus, MemoryMiB: 2048 * c.vcpus, PageKiB: 2048, Cells: 1}.request(host)); !ok || at != 1 {
 			t.Errorf("%s: went to host %d", c.name, at)
@@ -236,7 +238,7 @@ func TestFleetForgets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFleet(numa.NewRoom(host, numa.Reserve{}, nil), tr.Hosts, dense.packed)
+	f := newFleet(numa.NewRoom(host, numa.Reserve{}, nil), tr.Hosts)
 	running := map[int]resident{}
 	for _, e := range tr.Events {
 		if vm, ok := running[e.ID]; ok && e.Event == "depart" {
@@ -246,7 +248,7 @@ func TestFleetForgets(t *testing.T) {
 		if e.Event != "arrive" {
 			continue
 		}
-		fresh := &fleet{rooms: f.rooms, cost: f.cost, offers: map[shape][]*offer{}}
+		fresh := &fleet{rooms: f.rooms, offers: map[shape][]*offer{}}
 		at, plan, ok := f.choose(e.request(host))
 		if wantAt, _, wantOK := fresh.choose(e.request(host)); at != wantAt || ok != wantOK {
 			t.Fatalf("VM %d: host %d %v, want %d %v", e.ID, at, ok, wantAt, wantOK)

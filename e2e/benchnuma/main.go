@@ -120,7 +120,7 @@ func replayNamed(name string) (packing, error) {
 	if err != nil {
 		return packing{}, err
 	}
-	return replay(t, dense.packed)
+	return replay(t)
 }
 
 // round is to parts of one.

@@ -24,13 +24,13 @@ type resident struct {
 	plan farm.Plan
 }
 
-// replay plays the trace with a fleet that chooses hosts by cost.
-func replay(t trace, cost costFunc) (packing, error) {
+// replay plays the trace.
+func replay(t trace) (packing, error) {
 	host, err := t.host()
 	if err != nil {
 		return packing{}, err
 	}
-	f := newFleet(numa.NewRoom(host, numa.Reserve{}, nil), t.Hosts, cost)
+	f := newFleet(numa.NewRoom(host, numa.Reserve{}, nil), t.Hosts)
 	running := map[int]resident{}
 	var out packing
 	for _, e := range t.Events {
