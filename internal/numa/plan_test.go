@@ -23,8 +23,19 @@ var hosts = map[string]func() farm.Topology{
 	"epyc-256":    topologytest.EPYC256,
 }
 
-// TestGolden reads each testdata/*.txt: lines of "host NAME", "reserve CPUS MEMORY", "pages SIZE COUNT" and
-// "vm COUNT VCPUS MEMORY [PAGESIZE]", then "---", then the plans. A new file is a new case: write the head, run with -update.
+// TestGolden reads each testdata/*.txt: a head of lines, then "---", then the plans. A new file is a new case: write the head, run
+// with -update, and read what came. The head has
+//
+//	host NAME                         one of hosts
+//	reserve CPUS MEMORY               kept for the host
+//	pages SIZE COUNT [NODE]           huge pages on every node, or one
+//	shared NODE CPUS VCPUS MEMORY     a pool for VMs that share
+//	held CPUS                         taken by others
+//	vm COUNT VCPUS MEMORY [PAGES] [WORD=VALUE ...]
+//	end N                             the N-th VM that was placed ends, from 1
+//
+// PAGES are sizes with commas, best first, 0 for ordinary ones. The words of vm are cpu, threads, emulator, cells, contiguous and
+// cell=VCPUS:MEMORY[:FLOATING] once for each cell, with VCPUS and MEMORY before them 0.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -51,48 +62,108 @@ func TestGolden(t *testing.T) {
 
 func play(t *testing.T, head string) string {
 	t.Helper()
-	var topo farm.Topology
-	var reserve numa.Reserve
-	var room *numa.Room
-	var b strings.Builder
+	g := golden{T: t, reserve: numa.Reserve{Shared: map[int]numa.SharedRoom{}}}
 	for line := range strings.Lines(head) {
-		f := strings.Fields(line)
-		if len(f) == 0 || strings.HasPrefix(line, "#") {
-			continue
-		}
-		switch f[0] {
-		case "host":
-			topo = hosts[f[1]]()
-		case "reserve":
-			reserve = numa.Reserve{CPUs: cpus(t, f[1]), Memory: size(t, f[2])}
-		case "pages":
-			topo = topologytest.WithPages(topo, size(t, f[1]), count(t, f[2]))
-		case "vm":
-			if room == nil {
-				r := numa.NewRoom(topo, reserve, nil)
-				room = &r
-			}
-			req := numa.Request{VCPUs: count(t, f[2]), Memory: size(t, f[3]), Allowed: topo.Online, Service: reserve.CPUs}
-			if len(f) > 4 {
-				req.Pages = []farm.Bytes{size(t, f[4])}
-			}
-			for range count(t, f[1]) {
-				fmt.Fprintf(&b, "%d vCPUs %v\n", req.VCPUs, req.Memory)
-				plan, err := numa.Plan(*room, req)
-				if err != nil {
-					writeError(&b, err)
-					continue
-				}
-				writePlan(&b, plan)
-				if *room, err = room.Take(plan); err != nil {
-					t.Fatal(err)
-				}
-			}
-		default:
-			t.Fatalf("unknown line %q", line)
+		if f := strings.Fields(line); len(f) > 0 && !strings.HasPrefix(line, "#") {
+			g.line(f)
 		}
 	}
-	return b.String()
+	return g.out.String()
+}
+
+// golden is a golden file being played.
+type golden struct {
+	*testing.T
+	host    farm.Topology
+	reserve numa.Reserve
+	room    *numa.Room
+	running []farm.Plan
+	out     strings.Builder
+}
+
+func (g *golden) line(f []string) {
+	switch f[0] {
+	case "host":
+		g.host = hosts[f[1]]()
+	case "reserve":
+		g.reserve.CPUs, g.reserve.Memory = cpus(g.T, f[1]), size(g.T, f[2])
+	case "pages":
+		if len(f) == 3 {
+			g.host = topologytest.WithPages(g.host, size(g.T, f[1]), count(g.T, f[2]))
+			return
+		}
+		n := &g.host.Nodes[count(g.T, f[3])]
+		n.Pages = append(n.Pages, farm.HugePages{Size: size(g.T, f[1]), Total: count(g.T, f[2]), Free: count(g.T, f[2])})
+	case "shared":
+		g.reserve.Shared[count(g.T, f[1])] = numa.SharedRoom{CPUs: cpus(g.T, f[2]), VCPUs: count(g.T, f[3]), Memory: size(g.T, f[4])}
+	case "held":
+		g.now().Free = g.now().Free.Minus(cpus(g.T, f[1]))
+	case "vm":
+		g.vm(count(g.T, f[1]), g.request(f[2:]))
+	case "end":
+		n := count(g.T, f[1])
+		*g.now() = g.room.Give(g.running[n-1])
+		fmt.Fprintf(&g.out, "VM %d ends\n", n)
+	default:
+		g.Fatalf("unknown line %q", f)
+	}
+}
+
+func (g *golden) now() *numa.Room {
+	if g.room == nil {
+		r := numa.NewRoom(g.host, g.reserve, nil)
+		g.room = &r
+	}
+	return g.room
+}
+
+func (g *golden) request(f []string) numa.Request {
+	req := numa.Request{VCPUs: count(g.T, f[0]), Memory: size(g.T, f[1]), Allowed: g.host.Online, Service: g.reserve.CPUs}
+	for _, word := range f[2:] {
+		name, value, ok := strings.Cut(word, "=")
+		switch {
+		case !ok:
+			for s := range strings.SplitSeq(word, ",") {
+				req.Pages = append(req.Pages, size(g.T, s))
+			}
+		case name == "cpu":
+			req.CPU = farm.CPUPolicy(value)
+		case name == "threads":
+			req.Threads = farm.ThreadPolicy(value)
+		case name == "emulator":
+			req.Emulator = farm.EmulatorPolicy(value)
+		case name == "cells":
+			req.Cells = count(g.T, value)
+		case name == "contiguous":
+			req.Contiguous = value == "yes"
+		case name == "cell":
+			parts := append(strings.Split(value, ":"), "")
+			req.Each = append(req.Each, numa.CellRequest{VCPUs: cpus(g.T, parts[0]), Memory: size(g.T, parts[1]), Floating: cpus(g.T, parts[2])})
+		default:
+			g.Fatalf("unknown word %q", word)
+		}
+	}
+	for i, c := range req.Each {
+		req.Each[i].Pages, req.Each[i].Threads = req.Pages, req.Threads
+		req.VCPUs, req.Memory = req.VCPUs+c.VCPUs.Len(), req.Memory+c.Memory
+	}
+	return req
+}
+
+func (g *golden) vm(times int, req numa.Request) {
+	for range times {
+		fmt.Fprintf(&g.out, "%d vCPUs %v\n", req.VCPUs, req.Memory)
+		plan, err := numa.Plan(*g.now(), req)
+		if err != nil {
+			writeError(&g.out, err)
+			continue
+		}
+		writePlan(&g.out, plan)
+		if *g.room, err = g.room.Take(plan); err != nil {
+			g.Fatal(err)
+		}
+		g.running = append(g.running, plan)
+	}
 }
 
 func writeError(b *strings.Builder, err error) {
@@ -116,6 +187,12 @@ func writePlan(b *strings.Builder, p farm.Plan) {
 			fmt.Fprintf(b, " %v", p.VCPUs[v])
 		}
 		b.WriteByte('\n')
+	}
+	if !p.Floating.Empty() {
+		fmt.Fprintf(b, "  vCPUs %v float\n", p.Floating)
+	}
+	if !p.Extra.Empty() {
+		fmt.Fprintf(b, "  held beside them: %v\n", p.Extra)
 	}
 }
 

@@ -281,8 +281,10 @@ func (v *view) unmatched() string {
 		said = append(said, v.nodes[n].id)
 	}
 	what, where := "no node", ""
-	if len(said) > 0 {
-		what = fmt.Sprintf("only node %v", farm.NewCPUSet(said...))
+	if len(said) == 1 {
+		what = fmt.Sprintf("only node %d", said[0])
+	} else if len(said) > 1 {
+		what = fmt.Sprintf("only nodes %v", farm.NewCPUSet(said...))
 	}
 	if len(lacking) > 0 {
 		where = ": " + strings.Join(lacking, "; ")
