@@ -60,3 +60,49 @@ func TestCheck(t *testing.T) {
 		})
 	}
 }
+
+// VMs that float share their pool with each other, and nothing else with anybody.
+func TestCheckSharing(t *testing.T) {
+	set := farm.NewCPUSet
+	pool := set(0, 1, 16, 17)
+	floats := farm.Plan{VCPUs: []farm.CPUSet{pool, pool}, Floating: set(0, 1), Emulator: pool, Cells: []farm.Cell{{VCPUs: set(0, 1), Memory: farm.GiB}}}
+	mixed := farm.Plan{VCPUs: []farm.CPUSet{set(4), pool}, Floating: set(1), Emulator: pool, Cells: []farm.Cell{{VCPUs: set(0, 1), Memory: farm.GiB}}}
+	isolated := farm.Plan{VCPUs: []farm.CPUSet{set(5)}, Emulator: set(6), Extra: set(6, 21, 22), Cells: []farm.Cell{{VCPUs: set(0), Memory: farm.GiB}}}
+	with := func(p farm.Plan, change func(p *farm.Plan)) farm.Plan {
+		p.VCPUs = slices.Clone(p.VCPUs)
+		change(&p)
+		return p
+	}
+	for name, c := range map[string]struct {
+		plan, beside farm.Plan
+		want         []string
+	}{
+		"two that float":          {floats, floats, nil},
+		"mixed beside one":        {mixed, floats, nil},
+		"isolated beside a mixed": {isolated, mixed, nil},
+		"pinned in the pool": {with(mixed, func(p *farm.Plan) { p.VCPUs[0] = set(16) }), floats, []string{
+			"overlap: vCPU 0 may run on CPU 16, which vCPU 0 of neighbour 0 holds",
+			"overlap: vCPU 0 and vCPU 1 are both planned on CPU 16"}},
+		"floats over a pinned one": {with(floats, func(p *farm.Plan) { p.VCPUs[1] = set(0, 4) }), mixed, []string{
+			"overlap: vCPU 1 may run on CPU 4, which vCPU 0 of neighbour 0 holds"}},
+		"pinned on an idle sibling": {with(mixed, func(p *farm.Plan) { p.VCPUs[0] = set(21) }), isolated, []string{
+			"overlap: vCPU 0 may run on CPU 21, which the emulator or an idle sibling of neighbour 0 holds"}},
+		"idle siblings of two": {with(isolated, func(p *farm.Plan) { p.VCPUs[0], p.Emulator, p.Extra = set(20), set(23), set(4, 23) }), mixed, []string{
+			"overlap: CPU 4 is held idle or for the emulator, and vCPU 0 of neighbour 0 holds it too"}},
+		"emulator on an idle sibling": {with(floats, func(p *farm.Plan) { p.Emulator = set(22) }), isolated, []string{
+			"overlap: an emulator thread may run on CPU 22, which the emulator or an idle sibling of neighbour 0 holds"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			seen := numa.Observed{VCPUs: c.plan.VCPUs, Emulator: c.plan.Emulator, Nodes: []int{0}}
+			for _, p := range numa.Check(c.plan, seen, []farm.Plan{c.beside}) {
+				got = append(got, string(p.Kind)+": "+p.Message)
+			}
+			slices.Sort(got)
+			slices.Sort(c.want)
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
