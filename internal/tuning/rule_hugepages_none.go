@@ -42,7 +42,30 @@ func checkHugepagesNone(h farm.Host, p Profile) []Finding {
 		wanted += " (takes effect at the next boot)"
 	}
 	return []Finding{{Severity: Warning, Where: "host", Wanted: wanted, Got: "none reserved; transparent huge pages: " + orUnknown(h.THP.Enabled),
-		Changes: pageChanges(h, size, pages)}}
+		Changes: pageChanges(h, size, pages), Manual: leftOut(h, p, size, pages)}}
+}
+
+// leftOut warns of VMs in ordinary memory that would not fit beside the pages.
+func leftOut(h farm.Host, p Profile, size farm.Bytes, pages []nodePages) string {
+	taken := p.Reserved
+	for _, n := range pages {
+		taken += farm.Bytes(n.count) * size
+	}
+	var left, ordinary farm.Bytes
+	if taken < h.Memory.Total {
+		left = h.Memory.Total - taken
+	}
+	vms := 0
+	for _, d := range h.Domains {
+		if !d.Ours && !d.HugePages && len(d.Pages) == 0 {
+			ordinary += d.Memory
+			vms++
+		}
+	}
+	if ordinary <= left {
+		return ""
+	}
+	return fmt.Sprintf("first give %s <memoryBacking><hugepages/>: they have %s of ordinary memory, of which %s would be left", count(vms, "VM"), roughly(ordinary), roughly(left))
 }
 
 func orUnknown(s string) string {
