@@ -37,6 +37,7 @@ const (
 	cellWide   = 53
 	cellHeight = 17
 	coreGap    = 4
+	rowGap     = 6
 	groupPad   = 6
 	groupGap   = 8
 	cardPad    = 12
@@ -54,19 +55,6 @@ const (
 func Host(h farm.Host, marks []Mark) string {
 	d := &drawing{host: h, marks: marks, holders: holders(h)}
 	return d.picture()
-}
-
-// block is the part of a node on one socket: what is drawn together.
-type block struct {
-	socket int
-	node   farm.Node
-	groups []group
-}
-
-// group is the cores of a block that share a last-level cache. No cache is known where shared is false.
-type group struct {
-	cores  []farm.Core
-	shared bool
 }
 
 type drawing struct {
@@ -134,93 +122,6 @@ func label(t farm.Topology) string {
 	return fmt.Sprintf("%d sockets, %d memory nodes, %d cores and %d threads", len(t.Sockets), len(t.Nodes), len(t.Cores), t.Online.Len())
 }
 
-// blocksOf groups cores by socket, node and last-level cache.
-func blocksOf(t farm.Topology) []block {
-	var out []block
-	for _, s := range t.Sockets {
-		for _, n := range t.Nodes {
-			b := block{socket: s.ID, node: n}
-			var rest []farm.Core
-			byCache := make([][]farm.Core, len(t.L3))
-			for _, c := range t.Cores {
-				if c.Socket != s.ID || c.Node != n.ID {
-					continue
-				}
-				i := slices.IndexFunc(t.L3, func(l farm.CPUSet) bool { return !l.And(c.Threads).Empty() })
-				if i < 0 {
-					rest = append(rest, c)
-				} else {
-					byCache[i] = append(byCache[i], c)
-				}
-			}
-			for _, cores := range byCache {
-				if len(cores) > 0 {
-					b.groups = append(b.groups, group{cores, true})
-				}
-			}
-			if len(rest) > 0 {
-				b.groups = append(b.groups, group{rest, false})
-			}
-			if len(b.groups) > 0 {
-				out = append(out, b)
-			}
-		}
-	}
-	return out
-}
-
-// cellOf is the width of a thread: as wide as it can be without making any node's cores take more rows.
-func cellOf(blocks []block) int {
-	fits := func(b block, cell int) bool {
-		_, _, low := flow(b, cellNarrow)
-		_, width, height := flow(b, cell)
-		return width <= widest && height == low
-	}
-	for cell := cellWide; cell > cellNarrow; cell-- {
-		if !slices.ContainsFunc(blocks, func(b block) bool { return !fits(b, cell) }) {
-			return cell
-		}
-	}
-	return cellNarrow
-}
-
-// perRow is how many cores of a group stand beside each other: rows of even length, and narrow where there are several caches.
-func perRow(g group, groups int) int {
-	width := widest
-	if groups > 1 {
-		width = (widest - groupGap) / 2
-	}
-	most := max(1, (width-2*groupPad)/(cellNarrow+coreGap))
-	rows := (len(g.cores) + most - 1) / most
-	return (len(g.cores) + rows - 1) / rows
-}
-
-func groupSize(g group, groups, cell int) (width, height int) {
-	per := perRow(g, groups)
-	rows := (len(g.cores) + per - 1) / per
-	threads := 1
-	for _, c := range g.cores {
-		threads = max(threads, c.Threads.Len())
-	}
-	return per*(cell+coreGap) - coreGap + 2*groupPad, rows*(threads*cellHeight+coreGap+2) - coreGap - 2 + 2*groupPad
-}
-
-// flow places the groups of a block in rows, and gives their corners and the size of all.
-func flow(b block, cell int) (at [][2]int, width, height int) {
-	x, y, row := 0, 0, 0
-	for _, g := range b.groups {
-		w, h := groupSize(g, len(b.groups), cell)
-		if x > 0 && x+w > widest {
-			x, y, row = 0, y+row+groupGap, 0
-		}
-		at = append(at, [2]int{x, y})
-		width = max(width, x+w)
-		x += w + groupGap
-		row = max(row, h)
-	}
-	return at, width, y + row
-}
-
 func (d *drawing) blockHeight(b block) int {
 	_, _, h := flow(b, d.cell)
 	return d.memoryHeight(b.node) + h
@@ -257,29 +158,27 @@ func (d *drawing) block(b block, x, y int) {
 	y = d.memory(b.node, x, y)
 	at, _, _ := flow(b, d.cell)
 	for i, g := range b.groups {
-		d.group(g, len(b.groups), x+at[i][0], y+at[i][1])
+		d.group(g, x+at[i][0], y+at[i][1])
 	}
 }
 
-func (d *drawing) group(g group, groups, x, y int) {
-	w, h := groupSize(g, groups, d.cell)
+func (d *drawing) group(g group, x, y int) {
+	w, h := groupSize(g, d.cell)
 	class, title := "cache", "a last-level cache that these cores share"
 	if !g.shared {
 		class, title = "nocache", "no last-level cache is known"
 	}
 	d.add(`<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="5"><title>%s</title></rect>`, class, x, y, w, h, title)
-	per := perRow(g, groups)
-	threads := 1
-	for _, c := range g.cores {
-		threads = max(threads, c.Threads.Len())
-	}
-	for i, c := range g.cores {
-		cx := x + groupPad + i%per*(d.cell+coreGap)
-		cy := y + groupPad + i/per*(threads*cellHeight+coreGap+2)
-		for j, cpu := range c.Threads.List() {
-			d.thread(cpu, cx, cy+j*cellHeight)
+	cy := y + groupPad
+	for _, row := range g.rows {
+		for i, c := range row {
+			cx := x + groupPad + i*(d.cell+coreGap)
+			for j, cpu := range c.Threads.List() {
+				d.thread(cpu, cx, cy+j*cellHeight)
+			}
+			d.add(`<rect class="core" x="%d" y="%d" width="%d" height="%d" rx="3"/>`, cx, cy, d.cell, c.Threads.Len()*cellHeight)
 		}
-		d.add(`<rect class="core" x="%d" y="%d" width="%d" height="%d" rx="3"/>`, cx, cy, d.cell, c.Threads.Len()*cellHeight)
+		cy += mostThreads(row)*cellHeight + rowGap
 	}
 	d.add("\n")
 }
@@ -300,7 +199,7 @@ func (d *drawing) thread(cpu, x, y int) {
 	if d.host.Isolated.Has(cpu) {
 		d.add(`<rect class="isolated" x="%d" y="%d" width="%d" height="%d"/>`, x+1, y+1, d.cell-2, cellHeight-2)
 	}
-	if level, _ := d.marked(func(m Mark) bool { return m.CPUs.Has(cpu) && m.CPUs.Len() < d.host.Topology.Online.Len() }); level > 0 {
+	if level, _ := d.marked(func(m Mark) bool { return d.drawn(m) && m.CPUs.Has(cpu) }); level > 0 {
 		d.add(`<rect class="mark %s" x="%d" y="%d" width="%d" height="%d"/>`, level.class(), x+1, y+1, d.cell-2, cellHeight-2)
 	}
 	d.add("</g>")
@@ -318,6 +217,11 @@ func (d *drawing) told(cpu int, vms []int) string {
 		text += ": " + marks
 	}
 	return text
+}
+
+// drawn tells whether a mark points at a part of the host. One at all CPUs would frame everything, and say nothing.
+func (d *drawing) drawn(m Mark) bool {
+	return m.Node != nil || m.VM != "" || !m.CPUs.Empty() && !d.host.Topology.Online.Minus(m.CPUs).Empty()
 }
 
 // marked is the highest level of the marks that fit, and their texts.

@@ -69,7 +69,15 @@ func pictures() map[string]string {
 	odd.Topology.L3 = nil
 	odd.Topology.Nodes = append(odd.Topology.Nodes, farm.Node{ID: 2, Memory: 512 * farm.GiB, Free: 300 * farm.GiB}, farm.Node{ID: 3})
 	odd.Domains = []farm.Domain{pinned(`</title><script>alert("1")</script>`+"\x1b[31m", 0)}
+	hybrid := machine(1, 1, 1, 6)
+	for cpu := 12; cpu < 20; cpu++ {
+		hybrid.Topology.Cores = append(hybrid.Topology.Cores, farm.Core{Threads: farm.NewCPUSet(cpu)})
+		hybrid.Topology.Online = hybrid.Topology.Online.Or(farm.NewCPUSet(cpu))
+	}
+	hybrid.Topology.L3 = []farm.CPUSet{hybrid.Topology.Online}
+	hybrid.Topology.Nodes[0].Free = 0
 	return map[string]string{
+		"hybrid":     Host(hybrid, []Mark{{Level: Warning, CPUs: hybrid.Topology.Online}}),
 		"threads32":  Host(small, marks),
 		"threads256": Host(machine(2, 4, 2, 8), nil),
 		"odd":        Host(odd, []Mark{{Level: Fault, Text: `<b onclick="x">`, CPUs: farm.NewCPUSet(1)}}),

@@ -59,7 +59,7 @@ func (d *drawing) parts() [][2]string {
 	}
 	for level := Fault; level >= Advice; level-- {
 		for _, m := range d.marks {
-			if m.Level == level && (m.Node != nil || m.VM != "" || !m.CPUs.Empty()) {
+			if m.Level == level && d.drawn(m) {
 				out = append(out, [2]string{"sign " + level.class(), "place of a finding: " + level.class()})
 				break
 			}

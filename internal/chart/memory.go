@@ -10,10 +10,12 @@ import (
 func (d *drawing) memory(n farm.Node, x, y int) int {
 	head := fmt.Sprintf("node %d", n.ID)
 	switch {
-	case n.Memory > 0:
-		head += fmt.Sprintf(" · %s, %s free", size(n.Memory), size(n.Free))
-	default:
+	case n.Memory == 0:
 		head += " · no memory"
+	case n.Free == 0: // the kernel always keeps some: it was not told
+		head += " · " + size(n.Memory)
+	default:
+		head += fmt.Sprintf(" · %s, %s free", size(n.Memory), size(n.Free))
 	}
 	if n.CPUs.Empty() {
 		head += ", no CPUs"
@@ -61,7 +63,7 @@ func (d *drawing) bar(n farm.Node, x, y int) {
 		idle += farm.Bytes(max(p.Free, 0)) * p.Size
 	}
 	other := farm.Bytes(0)
-	if sum := held + idle + n.Free; sum < n.Memory {
+	if sum := held + idle + n.Free; n.Free > 0 && sum < n.Memory {
 		other = n.Memory - sum
 	}
 	at := 0.0

@@ -130,6 +130,16 @@ func (r Report) Worst() Severity {
 	return worst
 }
 
+// Sparse tells whether the host tells next to nothing beside its topology, as old recordings do: that nothing was found means little
+// then.
+func (r Report) Sparse() bool {
+	h := r.Host
+	return !h.KSM.Known && h.THP.Enabled == "" && len(h.Sysctl) == 0 && len(h.KVM.Params) == 0 && len(h.Counters) == 0
+}
+
+// SparseNote says so.
+const SparseNote = "This host tells little beside its topology, so most rules had nothing to look at."
+
 // DefaultRole is guest for a virtual machine that runs none itself, and compute for anything else.
 func DefaultRole(h farm.Host) Role {
 	hypervisor := h.KVM.Loaded || h.Versions.QEMU != "" || h.Versions.Libvirt != "" || len(h.Domains) > 0

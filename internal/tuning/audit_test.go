@@ -113,3 +113,14 @@ func TestNotAdditiveSaysWhy(t *testing.T) {
 		}
 	}
 }
+
+func TestSparse(t *testing.T) {
+	if !(Report{}).Sparse() {
+		t.Error("a host that tells nothing is not sparse")
+	}
+	for _, h := range []farm.Host{{KSM: farm.KSM{Known: true}}, {THP: farm.THP{Enabled: "never"}}, {Sysctl: map[string]string{"vm.swappiness": "60"}}} {
+		if (Report{Host: h}).Sparse() {
+			t.Errorf("%+v is sparse", h)
+		}
+	}
+}

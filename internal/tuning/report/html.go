@@ -30,7 +30,7 @@ type page struct {
 	Name, Hardware, Software string
 	Report                   tuning.Report
 	About                    About
-	Summary, Note            string
+	Note, Sparse             string
 	Picture                  template.HTML
 	Counts                   []countBox
 	Severities               []severityPart
@@ -61,12 +61,12 @@ type placePart struct {
 }
 
 func pageOf(r tuning.Report, about About) page {
-	p := page{Name: printable(r.Host.Name), Hardware: hardware(r.Host), Software: software(r.Host), Report: r, About: about, Summary: Summary(r),
+	p := page{Name: hostName(r.Host), Hardware: hardware(r.Host), Software: software(r.Host), Report: r, About: about,
 		Note: tuning.NotAdditive, VMs: len(r.Host.Domains),
 		// The picture escapes all text it is given, and its tests hold it to that.
 		Picture: template.HTML(chart.Host(r.Host, marks(r)))}
-	if p.Name == "" {
-		p.Name = "this host"
+	if r.Sparse() {
+		p.Sparse = tuning.SparseNote
 	}
 	for _, s := range []struct {
 		severity tuning.Severity

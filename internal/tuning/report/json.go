@@ -30,6 +30,7 @@ type Audit struct {
 	Asked    int       `json:"rules_asked"`
 	Skipped  []Skip    `json:"rules_skipped"`
 	Unread   []string  `json:"unread"`
+	Sparse   bool      `json:"sparse"`
 	Note     string    `json:"note"`
 }
 
@@ -115,7 +116,7 @@ func JSON(w io.Writer, r tuning.Report, about About) error {
 		Date: about.Date, Version: about.Version, Source: about.Source, Host: hostOf(r.Host), Role: string(r.Role), Profile: r.Profile.Name,
 		Counts:   Counts{r.Count(tuning.Fault), r.Count(tuning.Warning), r.Count(tuning.Advice)},
 		Findings: []Finding{}, Rules: []Rule{}, Asked: r.Applied, Skipped: []Skip{}, Unread: append([]string{}, r.Host.Unread...),
-		Note: tuning.NotAdditive,
+		Sparse: r.Sparse(), Note: tuning.NotAdditive,
 	}
 	for _, result := range r.Results {
 		a.Rules = append(a.Rules, RuleOf(result.Rule))

@@ -77,11 +77,7 @@ func (p *printer) labelled(label, text string) {
 // Table writes a report for people: by severity, rule by rule, what is, what is wanted, what it costs and who says so.
 func Table(w io.Writer, r tuning.Report, style Style) error {
 	p := &printer{w: w, style: style}
-	name := r.Host.Name
-	if name == "" {
-		name = "this host"
-	}
-	p.text(fmt.Sprintf("%s as %s, profile %s", name, r.Role, r.Profile.Name))
+	p.text(fmt.Sprintf("%s as %s, profile %s", hostName(r.Host), r.Role, r.Profile.Name))
 	p.text(hardware(r.Host))
 	if s := software(r.Host); s != "" {
 		p.text(s)
@@ -135,6 +131,9 @@ func (p *printer) end(r tuning.Report) {
 	}
 	if len(r.Results) > 0 {
 		p.text(tuning.NotAdditive)
+	}
+	if r.Sparse() {
+		p.text(tuning.SparseNote)
 	}
 	if n := len(r.Host.Unread); n > 0 {
 		p.text(fmt.Sprintf("%s could not be read, so something may be missing here; root can read all:", counted(n, "file", "files")))

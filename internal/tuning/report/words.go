@@ -111,6 +111,13 @@ func counted(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+func hostName(h farm.Host) string {
+	if h.Name == "" {
+		return "unnamed host"
+	}
+	return printable(h.Name)
+}
+
 // hardware is the host in one line.
 func hardware(h farm.Host) string {
 	t := h.Topology
