@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -70,10 +71,26 @@ type GuestCell struct {
 	Threads   string   `json:"thread_policy"`
 }
 
-// Limits are how far VMs that share CPUs may overcommit a node.
-type Limits struct {
-	CPU    float64 `json:"cpu_allocation_ratio"`
-	Memory float64 `json:"ram_allocation_ratio"`
+// Limits are how far VMs that share CPUs may overcommit a node: positive infinity where a limit is not said.
+type Limits struct{ CPU, Memory float64 }
+
+// UnmarshalJSON reads the ratios that are there.
+func (l *Limits) UnmarshalJSON(text []byte) error {
+	var raw struct {
+		CPU    *float64 `json:"cpu_allocation_ratio"`
+		Memory *float64 `json:"ram_allocation_ratio"`
+	}
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return err
+	}
+	*l = Limits{CPU: math.Inf(1), Memory: math.Inf(1)}
+	if raw.CPU != nil {
+		l.CPU = *raw.CPU
+	}
+	if raw.Memory != nil {
+		l.Memory = *raw.Memory
+	}
+	return nil
 }
 
 // PageSize is a wish for memory pages: none, a word, or one size.

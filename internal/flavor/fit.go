@@ -34,7 +34,7 @@ func Fit(c Case) Answer {
 	}
 	q := newQuestion(c)
 	room := q.room()
-	if c.Reserved > 1 {
+	if c.Reserved > 1 && c.reserves() {
 		return q.fitReserved(room)
 	}
 	plan, err := numa.Plan(room, q.request(room))
@@ -44,8 +44,8 @@ func Fit(c Case) Answer {
 	return Answer{ID: c.ID, Fits: true, Cells: q.cells(plan)}
 }
 
-// fitReserved is for more than one reserved CPU, which the planner does not know: it has room for one beside a guest. The others
-// are put aside first, on one host cell after the other, until the guest fits there. Nova asks this of guests of one cell only.
+// fitReserved is for more than one reserved CPU. The planner knows of one; the others come from what it leaves of the host cell. Nova
+// asks this of guests of one cell only.
 func (q *question) fitReserved(room numa.Room) Answer {
 	refused := Answer{ID: q.c.ID, Cells: []AnswerCell{}, Reason: fmt.Sprintf("no host cell has the CPUs and memory of the guest and %d more CPUs", q.c.Reserved)}
 	if len(q.c.Guest) > 1 {
@@ -55,34 +55,32 @@ func (q *question) fitReserved(room numa.Room) Answer {
 	for _, n := range room.Topology.Nodes {
 		here := room
 		here.Free = room.Free.And(n.CPUs)
-		aside := spare(here, q.c.Reserved-1)
-		if aside.Len() < q.c.Reserved-1 {
-			continue
-		}
-		here.Free = here.Free.Minus(aside)
 		plan, err := numa.Plan(here, q.request(here))
 		if err != nil {
 			continue
 		}
-		cells := q.cells(plan)
-		cells[0].Reserved = farm.NewCPUSet(cells[0].Reserved...).Or(aside).List()
-		return Answer{ID: q.c.ID, Fits: true, Cells: cells}
+		spare := q.spare(here, plan)
+		if more := q.c.Reserved - 1; len(spare) >= more {
+			cells := q.cells(plan)
+			cells[0].Reserved = plan.Emulator.Or(farm.NewCPUSet(spare[:more]...)).List()
+			return Answer{ID: q.c.ID, Fits: true, Cells: cells}
+		}
 	}
 	return refused
 }
 
-// spare is up to n free CPUs, of the cores that are least whole.
-func spare(room numa.Room, n int) farm.CPUSet {
-	var sets []farm.CPUSet
+// spare is what a plan leaves free: with isolate nothing of the cores that its vCPUs are on.
+func (q *question) spare(room numa.Room, plan farm.Plan) []int {
+	left := room.Free.Minus(plan.CPUs()).Minus(plan.Emulator)
+	if !q.isolate {
+		return left.List()
+	}
 	for _, c := range room.Topology.Cores {
-		sets = append(sets, c.Threads.And(room.Free))
+		if !c.Threads.And(plan.CPUs()).Empty() {
+			left = left.Minus(c.Threads)
+		}
 	}
-	slices.SortStableFunc(sets, func(a, b farm.CPUSet) int { return a.Len() - b.Len() })
-	var cpus []int
-	for _, s := range sets {
-		cpus = append(cpus, s.List()...)
-	}
-	return farm.NewCPUSet(cpus[:min(n, len(cpus))]...)
+	return left.List()
 }
 
 // cells puts the plan back into the case's numbers.
@@ -98,7 +96,7 @@ func (q *question) cells(plan farm.Plan) []AnswerCell {
 		}
 		first += len(dedicated) + farm.NewCPUSet(g.Shared...).Len()
 	}
-	if q.c.Emulator == "isolate" || q.c.Reserved > 0 {
+	if q.c.reserves() {
 		out[0].Reserved = plan.Emulator.List()
 	}
 	return out

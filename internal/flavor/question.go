@@ -31,7 +31,7 @@ type question struct {
 func newQuestion(c Case) *question {
 	q := &question{c: c, named: map[int64]bool{}, phantom: 1}
 	for _, g := range c.Guest {
-		q.isolate = q.isolate || g.Threads == "isolate"
+		q.isolate = q.isolate || g.pinned() && g.Threads == "isolate"
 		q.pinned = q.pinned || g.pinned()
 		q.free = q.free || g.pinned() || g.PageSize != PageSize{}
 		q.words = q.words || g.PageSize.Word != ""
@@ -212,14 +212,22 @@ func (q *question) pool(h HostCell) (cpus farm.CPUSet, vcpus int) {
 	return cpus, min(vcpus, cpus.Len())
 }
 
+// reserves tells whether CPUs are held beside the first guest cell. A cell that shares its CPUs has none to hold them with.
+func (c Case) reserves() bool {
+	return c.Guest[0].pinned() && (c.Emulator == "isolate" || c.Reserved > 0)
+}
+
 // ratio is n × by, rounded down; a hair more than the product counts as the next number, for ratios are written in decimals.
 func ratio(n int64, by float64) int64 {
+	if n == 0 {
+		return 0
+	}
 	return int64(min(math.Floor(float64(n)*by+1e-6), maxMemoryMiB*maxUsage))
 }
 
 func (q *question) request(room numa.Room) numa.Request {
 	req := numa.Request{Allowed: room.Topology.Online}
-	if q.c.Emulator == "isolate" || q.c.Reserved > 0 {
+	if q.c.reserves() {
 		req.Emulator = farm.EmulatorIsolate
 	}
 	if !q.pinned {
@@ -232,7 +240,9 @@ func (q *question) request(room numa.Room) numa.Request {
 			Floating: span(req.VCPUs+dedicated, shared),
 			Memory:   farm.Bytes(g.MemoryMiB) * farm.MiB,
 			Pages:    q.pages(g.PageSize),
-			Threads:  threadPolicy(g.Threads),
+		}
+		if g.pinned() {
+			cell.Threads = threadPolicy(g.Threads)
 		}
 		req.VCPUs += cell.VCPUs.Len()
 		req.Memory += cell.Memory

@@ -135,7 +135,7 @@ func share(r *rand.Rand, c *flavor.Case) {
 			g.Shared, g.Dedicated = g.Dedicated[:cut], g.Dedicated[cut:]
 			continue
 		}
-		g.Threads = ""
+		g.Threads = pick(r, "", "isolate") // means nothing without CPUs of its own
 		g.Shared, g.Dedicated = g.Dedicated, nil
 	}
 	if r.IntN(2) == 0 {
@@ -145,14 +145,17 @@ func share(r *rand.Rand, c *flavor.Case) {
 
 func (f family) draw(r *rand.Rand) flavor.Case {
 	c := flavor.Case{ID: f.name, Host: f.host(r), Guest: f.guest(r)}
-	switch r.IntN(6) {
-	case 0:
+	if r.IntN(6) == 0 {
 		share(r, &c)
+	}
+	switch r.IntN(12) {
+	case 0:
+		c.Emulator = "isolate"
 	case 1:
-		if r.IntN(2) == 0 {
-			c.Emulator = "isolate"
-		} else {
-			c.Reserved = 1
+		c.Reserved = 1
+	case 2:
+		if len(c.Guest) == 1 {
+			c.Reserved = 2 + r.IntN(2)
 		}
 	}
 	return c

@@ -58,7 +58,11 @@ func hostCell(c flavor.Case, id int) *flavor.HostCell {
 	return nil
 }
 
+// reservedOf is how many CPUs are held beside the first guest cell.
 func reservedOf(c flavor.Case) int {
+	if !owns(c.Guest[0]) {
+		return 0
+	}
 	if c.Emulator == "isolate" {
 		return max(c.Reserved, 1)
 	}
@@ -249,8 +253,8 @@ func threadsFit(h flavor.HostCell, g flavor.GuestCell, reserved int) bool {
 			atLeast[t]++
 		}
 	}
-	if all < need+reserved {
-		return false
+	if need == 0 || all < need+reserved {
+		return all >= need+reserved
 	}
 	switch g.Threads {
 	case "isolate":
