@@ -273,10 +273,21 @@ func TestUnmerge(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	running := settings(t)
-	output(t, worker(t, encode(t, []tuning.Finding{{Rule: "test", Where: "host", Changes: []tuning.Change{{Kind: tuning.Unmerge}}}})))
+	task := encode(t, []tuning.Finding{{Rule: "test", Where: "host", Changes: []tuning.Change{{Kind: tuning.Unmerge}}}})
+	begin := time.Now()
+	output(t, worker(t, task))
+	whole := time.Since(begin)
 	if n, run := sharing(), value(t, ksm+"run"); n != 0 || run != "0" {
 		t.Errorf("%d pages are shared and run is %s after apply, want 0 and 0", n, run)
 	}
 	output(t, worker(t, "undo"))
 	same(t, running, "after undo")
+	const rounds = 10
+	for n := range rounds { // whoever takes pages apart ends with the program, too
+		killAfter(t, worker(t, task), whole*time.Duration(n)/rounds)
+		if phase := lastPhase(t); phase != apply.Undone && phase != apply.Planned {
+			output(t, worker(t, "undo"))
+		}
+		same(t, running, fmt.Sprintf("killed, round %d", n))
+	}
 }

@@ -226,11 +226,14 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 		return err
 	}
 	defer system.Root().Close()
+	if err := apply.Allowed(system); err != nil {
+		return err
+	}
 	p, err := a.agreedPlan(ctx, system, f)
 	if err != nil {
 		return err
 	}
-	result := appliedJSON{}
+	result := appliedJSON{Remaining: []remainingJSON{}}
 	if len(p.Steps) > 0 {
 		run, err := apply.Do(ctx, system, p, a.applyOptions())
 		if err != nil {

@@ -134,11 +134,15 @@ func unmerge(ctx context.Context, system System) error {
 			}
 			if now := readRoom(root); now.known && (now.available < now.reserve || now.swapFree < before.swapFree-int64(16*farm.MiB)) {
 				stop(&farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoHeadRoom,
-					Message: fmt.Sprintf("memory ran short while KSM's pages were taken apart: %s available, %d pages still shared", mib(now.available), sharing(root)),
+					Message: fmt.Sprintf("memory ran short while KSM's pages were taken apart: %s available, up to %d pages still shared", mib(now.available), sharing(root)),
 					Hint:    "end VMs, then try again: what was taken apart stays so until KSM merges it anew"})
 				return
 			}
 		}
 	}()
-	return system.Unmerge(ctx)
+	err := system.Unmerge(ctx)
+	if n := sharing(root); err == nil && n > 0 {
+		err = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken, Message: fmt.Sprintf("%d pages are still shared after KSM's pages were taken apart", n), Hint: "try again"}
+	}
+	return err
 }

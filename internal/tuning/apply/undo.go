@@ -17,7 +17,7 @@ import (
 // before that run. What somebody changed since is not overwritten unless force says so (farm.CodeDrifted). An undo that was cut
 // short goes on where it stopped.
 func Undo(ctx context.Context, system System, id string, force bool, o Options) (*Run, error) {
-	if err := mayChange(system); err != nil {
+	if err := Allowed(system); err != nil {
 		return nil, err
 	}
 	unlock, err := lock(system.Root())
