@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/grange-project/grange/e2e/lab"
 )
 
 // TestExec is what a command sees and gives back. Each case is a VM of its own.
@@ -156,14 +158,18 @@ func hasField(text, key, value string) bool {
 
 // TestExecPurpose starts a VM tuned as a service, whose disk goes past the host's page cache, with words on top of its purpose.
 func TestExecPurpose(t *testing.T) {
-	start(t, host, "--purpose", "service", "--cpu-model", "Haswell", "--scratch", "64M", "--page-size", "1G,0", "--numa", "none", "--thread-policy", "prefer",
-		"--", "sh", "-c", "dd if=/dev/zero of=/tmp/x bs=1M count=4 2>&1 && sync && echo up; sleep 1000")
+	start(t, host, "--purpose", "service", "--cpu-model", "Haswell", "--scratch", "64M", "--page-size", "1G,0", "--numa", "none", "--thread-policy", "isolate",
+		"--emulator", "isolate", "--", "sh", "-c", "dd if=/dev/zero of=/tmp/x bs=1M count=4 2>&1 && sync && echo up; sleep 1000")
 	vms, err := host.Client.VMs(ctx(t))
 	if err != nil || len(vms) != 1 {
 		t.Fatalf("%+v, %v", vms, err)
 	}
-	if x := vms[0].Applied; x.Purpose != "service" || x.Cache != "none" || x.IO != "native" {
+	if x := vms[0].Applied; x.Purpose != "service" || x.Cache != "none" || x.IO != "native" ||
+		lab.Accelerator() == "tcg" && !strings.Contains(strings.Join(x.Warnings, "\n"), "instead of model Haswell") {
 		t.Errorf("applied: %+v", x)
+	}
+	if p := vms[0].Plan; p.Extra == "" || p.Emulator == p.VCPUs[0] {
+		t.Errorf("the emulator has no CPU of its own: %+v", p)
 	}
 	text, err := host.Virsh(ctx(t), "dumpxml", vms[0].Name)
 	if err != nil || !strings.Contains(text, "cache='none' io='native'") || strings.Contains(text, "nosharepages") {

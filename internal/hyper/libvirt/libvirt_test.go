@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/hyper/hypertest"
 	"github.com/grange-project/grange/internal/hyper/libvirt"
+	"github.com/grange-project/grange/internal/numa"
 )
 
 // private is a libvirtd of this test's own.
@@ -211,6 +212,35 @@ func TestSweep(t *testing.T) {
 		t.Errorf("another agent's machine was swept away: %v", err)
 	}
 	if err := again.Stop(ctx, other.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestService starts a machine whose vCPUs float, as a service: with a balloon, and its disk past the host's page cache.
+func TestService(t *testing.T) {
+	p := startLibvirtd(t)
+	h := p.open(t)
+	m := p.machine(t, sleeps)
+	pool := farm.NewCPUSet(0, 1)
+	m.Purpose, m.Plan.Floating, m.Plan.VCPUs, m.Plan.Emulator = farm.PurposeService, farm.NewCPUSet(0, 1), []farm.CPUSet{pool, pool}, pool
+	applied, err := h.Start(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if applied.Cache != "none" || applied.IO != "native" {
+		t.Errorf("applied: %+v", applied)
+	}
+	seen, err := h.Observe(t.Context(), m.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems := numa.Check(m.Plan, seen, nil); len(problems) > 0 {
+		t.Errorf("pins: %+v", problems)
+	}
+	if err := h.Resume(t.Context(), m.ID); err != nil {
+		t.Error(err)
+	}
+	if err := h.Stop(t.Context(), m.ID); err != nil {
 		t.Error(err)
 	}
 }
