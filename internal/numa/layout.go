@@ -41,8 +41,8 @@ func (v *view) single() (layout, bool) {
 	for i := range w.sizes {
 		for n := range v.nodes {
 			from, ok := v.fits(w, n, w.sizes[i:i+1], emulator)
-			if !ok {
-				continue
+			if !ok || found && bestScore == perfect && v.state[n].threads > v.state[best.node].threads {
+				continue // the pick could be no better
 			}
 			v.picker.pick(v, n, w)
 			if s := v.picker.score; !found || cmp.Or(s.compare(bestScore), cmp.Compare(v.state[n].threads, v.state[best.node].threads),

@@ -13,6 +13,7 @@ type picker struct {
 	node   *nodeIndex
 	cores  []coreState  // by nodeIndex.cores
 	groups []groupState // by nodeIndex.groups
+	uses   []use        // room for cpus to sort in
 	need   int
 	score  score
 }
@@ -24,6 +25,12 @@ type groupState struct {
 	left int // usable threads that are not taken
 }
 
+// use is what a pick takes of one core.
+type use struct {
+	core    int
+	threads []int
+}
+
 // score says how much a pick disturbs; lower is better, the first field first.
 type score struct {
 	loose  int // vCPUs whose core is not theirs alone
@@ -31,12 +38,15 @@ type score struct {
 	broken int // whole cores of which only a part is taken
 }
 
+// perfect is the score of whole cores beside one cache.
+var perfect = score{groups: 1}
+
 func (a score) compare(b score) int {
 	return cmp.Or(cmp.Compare(a.loose, b.loose), cmp.Compare(a.groups, b.groups), cmp.Compare(a.broken, b.broken))
 }
 
 func newPicker(cores int) picker {
-	return picker{cores: make([]coreState, cores), groups: make([]groupState, 0, cores)}
+	return picker{cores: make([]coreState, cores), uses: make([]use, 0, cores)}
 }
 
 // pick chooses threads of the node for the cell's pinned vCPUs. They must fit.
@@ -209,23 +219,18 @@ func (p *picker) rate() {
 
 // cpus lists what was taken in order of socket and first thread: the order of the guest's vCPUs.
 func (p *picker) cpus() []int {
-	type use struct {
-		socket int
-		taken  []int
-	}
-	count, uses := 0, make([]use, 0, len(p.node.cores))
-	for i, c := range p.node.cores {
+	count, uses := 0, p.uses[:0]
+	for i := range p.node.cores {
 		if taken := p.cores[i].taken; taken > 0 {
-			uses = append(uses, use{c.socket, p.usableThreads(i)[:taken]})
-			count += taken
+			uses, count = append(uses, use{i, p.usableThreads(i)[:taken]}), count+taken
 		}
 	}
-	slices.SortStableFunc(uses, func(a, b use) int {
-		return cmp.Or(cmp.Compare(a.socket, b.socket), cmp.Compare(a.taken[0], b.taken[0]))
+	slices.SortFunc(uses, func(a, b use) int {
+		return cmp.Or(cmp.Compare(p.node.cores[a.core].socket, p.node.cores[b.core].socket), cmp.Compare(a.threads[0], b.threads[0]))
 	})
 	out := make([]int, 0, count)
 	for _, u := range uses {
-		out = append(out, u.taken...)
+		out = append(out, u.threads...)
 	}
 	return out
 }

@@ -142,7 +142,7 @@ func (v *view) guestThreads(cpus []int) int {
 
 // guestSockets is the number of guest sockets: equal runs of vCPUs, each on a host socket of its own.
 func (v *view) guestSockets(cpus []int) int {
-	var sockets, starts []int
+	sockets, starts := make([]int, 0, 8), make([]int, 0, 8)
 	for i, cpu := range cpus {
 		core := v.core(cpu)
 		switch {
