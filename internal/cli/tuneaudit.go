@@ -106,13 +106,8 @@ func (a *app) audit(ctx context.Context, f auditFlags) error {
 	if a.json {
 		f.format = "json"
 	}
-	for _, c := range []struct {
-		flag, value string
-		known       []string
-	}{{"role", f.role, append([]string{""}, roles...)}, {"fail-on", f.failOn, failOns}, {"format", f.format, formats}} {
-		if !slices.Contains(c.known, c.value) {
-			return usage("write "+strings.TrimPrefix(strings.Join(c.known, ", "), ", "), "--%s %q is none that there is", c.flag, c.value)
-		}
+	if err := f.check(); err != nil {
+		return err
 	}
 	r, about, err := auditOf(ctx, f)
 	if err != nil {
@@ -122,6 +117,19 @@ func (a *app) audit(ctx context.Context, f auditFlags) error {
 		return err
 	}
 	return auditStatus(r, f.failOn)
+}
+
+func (f auditFlags) check() error {
+	for _, c := range []struct {
+		flag, value string
+		known       []string
+	}{{"role", f.role, roles}, {"fail-on", f.failOn, failOns}, {"format", f.format, formats}} {
+		chosen := c.value == "" && c.flag == "role" // by the host or the profile
+		if !chosen && !slices.Contains(c.known, c.value) {
+			return usage("write "+strings.Join(c.known, ", "), "--%s %q is none that there is", c.flag, c.value)
+		}
+	}
+	return nil
 }
 
 // auditOf reads the host and asks the rules.
