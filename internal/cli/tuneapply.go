@@ -171,9 +171,15 @@ func recordedAt(from string) (system apply.System, free func(), err error) {
 	return system, free, nil
 }
 
-// findingsAt audits a system.
-func findingsAt(system apply.System, f applyFlags) (tuning.Report, error) {
-	h, err := hostfacts.Read(system.Root().FS())
+// findingsAt audits a system. Of a live one, programs tell more than files.
+func findingsAt(ctx context.Context, system apply.System, f applyFlags) (tuning.Report, error) {
+	var h farm.Host
+	var err error
+	if system.Live() {
+		h, _, err = readHost(ctx, "")
+	} else {
+		h, err = hostfacts.Read(system.Root().FS())
+	}
 	if err != nil {
 		return tuning.Report{}, err
 	}
@@ -185,7 +191,7 @@ func findingsAt(system apply.System, f applyFlags) (tuning.Report, error) {
 }
 
 func planAt(ctx context.Context, system apply.System, f applyFlags) (apply.Plan, error) {
-	r, err := findingsAt(system, f)
+	r, err := findingsAt(ctx, system, f)
 	if err != nil {
 		return apply.Plan{}, err
 	}
@@ -241,7 +247,7 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 		}
 		result.ID, result.Phase, result.Steps = run.ID, string(run.Phase), len(p.Steps)
 	}
-	after, err := findingsAt(system, f)
+	after, err := findingsAt(ctx, system, f)
 	if err != nil {
 		return err
 	}
