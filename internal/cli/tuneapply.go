@@ -173,13 +173,16 @@ func recordedAt(from string) (system apply.System, free func(), err error) {
 
 // findingsAt audits a system. Of a live one, programs tell more than files.
 func findingsAt(ctx context.Context, system apply.System, f applyFlags) (tuning.Report, error) {
-	var h farm.Host
-	var err error
+	files := system.Root().FS()
 	if system.Live() {
-		h, _, err = readHost(ctx, "")
-	} else {
-		h, err = hostfacts.Read(system.Root().FS())
+		tree, err := hosttree.Live(ctx)
+		if err != nil {
+			return tuning.Report{}, err
+		}
+		defer tree.Close()
+		files = tree
 	}
+	h, err := hostfacts.Read(files)
 	if err != nil {
 		return tuning.Report{}, err
 	}
