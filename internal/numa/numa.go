@@ -33,28 +33,29 @@ type SharedRoom struct {
 // Request is what one VM asks for.
 type Request struct {
 	VCPUs    int
-	Memory   farm.Bytes
+	Memory   farm.Bytes         // a multiple of 1 MiB, or of a page size that will do
 	Pages    []farm.Bytes       // page sizes that will do, best first; 0 stands for ordinary pages; empty means ordinary pages
-	Allowed  farm.CPUSet        // the caller's own CPUs; the plan never leaves them
+	Allowed  farm.CPUSet        // the caller's own CPUs; the plan gives no others, beside the pools that all VMs share
 	Service  farm.CPUSet        // CPUs reserved for the host's own work, where emulator threads go; may be empty
 	Guest    farm.GuestTopology // wanted guest topology; zero means follow the pins
-	CPU      farm.CPUPolicy
-	Threads  farm.ThreadPolicy
+	CPU      farm.CPUPolicy     // of all vCPUs; a request for some of each uses Each
+	Threads  farm.ThreadPolicy  // of pinned vCPUs
 	Emulator farm.EmulatorPolicy
 	// Cells is the guest's NUMA: 0 lets the plan decide (one cell where the VM fits one node, else as few nodes as will do), 1 is
 	// no guest NUMA, n is n equal cells on n different nodes.
 	Cells int
-	// Each, when not empty, says the cells one by one, each on a node of its own; then VCPUs and Memory are their sums, and
-	// Cells is 0. Pages, CPU and Threads above do not count: each cell has its own.
+	// Each, when not empty, says the cells one by one, each on a node of its own. VCPUs, Memory and Cells are then 0 or their sums;
+	// Pages, CPU and Threads above do not count, for each cell has its own.
 	Each []CellRequest
-	// Contiguous is for a QEMU that takes only one run of vCPU numbers for each cell: cells with gaps are cut at the gaps.
+	// Contiguous is for a QEMU that takes only one run of vCPU numbers for each cell: cells with gaps are cut at the gaps, into
+	// several on the same node.
 	Contiguous bool
 }
 
 // CellRequest is one wanted guest NUMA cell.
 type CellRequest struct {
-	VCPUs    farm.CPUSet // guest numbers; those in Floating share host CPUs, the others are pinned
-	Floating farm.CPUSet
+	VCPUs    farm.CPUSet // guest numbers; all cells together have every number from 0 on, once
+	Floating farm.CPUSet // those of VCPUs that share host CPUs; the others are pinned
 	Memory   farm.Bytes
 	Pages    []farm.Bytes
 	Threads  farm.ThreadPolicy

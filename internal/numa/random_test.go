@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
 // TestRandom fills random hosts with random VMs and holds every promise of Plan, Check and the claim arithmetic.
@@ -287,5 +288,77 @@ func (g *game) checkRefusal(t *testing.T, what string, req numa.Request, err err
 		}
 	default:
 		t.Errorf("%s: %s: %v", what, e.Code, err)
+	}
+}
+
+// TestManyNodes matches cells of many sizes with eight nodes that have as different room.
+func TestManyNodes(t *testing.T) {
+	const size = 2 * farm.MiB
+	host := topologytest.WithPages(topologytest.EPYC256(), size, 1024)
+	placed, refused := 0, 0
+	for seed := range 400 {
+		r := rand.New(rand.NewPCG(uint64(seed), 3))
+		g := &game{r: r, room: numa.NewRoom(host, numa.Reserve{}, nil)}
+		for _, n := range host.Nodes {
+			g.room.Free = g.room.Free.Minus(farm.NewCPUSet(n.CPUs.List()[r.IntN(32):]...))
+			g.room.Nodes[n.ID].Pages[size] = 100 + r.IntN(900)
+		}
+		req, vcpus := numa.Request{Allowed: host.Online}, 0
+		for range 3 + r.IntN(6) {
+			n := 1 + r.IntN(20)
+			req.Each = append(req.Each, numa.CellRequest{VCPUs: farm.CPURange(vcpus, vcpus+n), Memory: farm.Bytes(1+r.IntN(700)) * size, Pages: []farm.Bytes{size}})
+			vcpus += n
+		}
+		plan, err := numa.Plan(g.room, req)
+		what := fmt.Sprintf("seed %d", seed)
+		if err != nil {
+			refused++
+			if fits(g.room, req) {
+				t.Errorf("%s: refused although it fits: %v", what, err)
+			}
+			continue
+		}
+		placed++
+		g.checkPlan(t, what, req, plan)
+	}
+	t.Logf("%d placed, %d refused", placed, refused)
+	if min(placed, refused) < 50 {
+		t.Error("the generator has become one-sided")
+	}
+}
+
+// fits tries all ways to put the request's pinned cells on nodes. It counts only CPUs and pages of the first size.
+func fits(room numa.Room, req numa.Request) bool {
+	used := make([]bool, len(room.Topology.Nodes))
+	var place func(c int) bool
+	place = func(c int) bool {
+		if c == len(req.Each) {
+			return true
+		}
+		want := req.Each[c]
+		for i, n := range room.Topology.Nodes {
+			if used[i] || n.CPUs.Common(room.Free) < want.VCPUs.Len() || farm.Bytes(room.Nodes[n.ID].Pages[want.Pages[0]])*want.Pages[0] < want.Memory {
+				continue
+			}
+			used[i] = true
+			ok := place(c + 1)
+			used[i] = false
+			if ok {
+				return true
+			}
+		}
+		return false
+	}
+	return place(0)
+}
+
+// A room may be given another topology by hand; what was worked out of the old one must not be used.
+func TestRoomWithAnotherTopology(t *testing.T) {
+	room := numa.NewRoom(topologytest.CERN2650v2(), numa.Reserve{}, nil)
+	other := topologytest.Grid{Sockets: 2, CoresPerNode: 16, NodeMemory: 32 * farm.GiB}.Topology() // the same CPUs, other cores
+	room.Topology = other
+	got, err := numa.Plan(room, numa.Request{VCPUs: 4, Memory: farm.GiB, Allowed: other.Online})
+	if err != nil || got.CPUs().String() != "0-3" || got.Guest.Threads != 1 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
