@@ -135,7 +135,7 @@ func (h *host) cellsApart(m *machine) []Problem {
 		for _, v := range m.vcpus {
 			allowed := v.thread.Allowed
 			if away := allowed.Minus(local); c.vcpus.Has(v.thread.VCPU) && !local.Empty() && !away.Empty() && !allowed.Equal(h.Topology.Online) {
-				g.add(v, away, fmt.Sprintf("%s may run on %s", v.label, cpus(away)))
+				g.add(away, fmt.Sprintf("%s may run on %s", v.label, cpus(away)))
 			}
 		}
 		for _, p := range g.problem(CellApart, tuning.Warning, m, locality, "pin the cell's vCPUs to the CPUs of its memory's node") {

@@ -28,21 +28,20 @@ func (h *host) ownProblems(m *machine) []Problem {
 
 // group gathers vCPUs of one VM that have the same trouble into one problem.
 type group struct {
-	who   []string
-	cpus  farm.CPUSet
-	where []string
+	cpus farm.CPUSet
+	says []string // one text for each vCPU
 }
 
-func (g *group) add(v vcpu, cpus farm.CPUSet, where string) {
-	g.who, g.cpus, g.where = append(g.who, v.label), g.cpus.Or(cpus), append(g.where, where)
+func (g *group) add(cpus farm.CPUSet, says string) {
+	g.cpus, g.says = g.cpus.Or(cpus), append(g.says, says)
 }
 
 // problem is nil when the group is empty.
 func (g group) problem(kind Kind, severity tuning.Severity, m *machine, source tuning.Source, fix string) []Problem {
-	if len(g.who) == 0 {
+	if len(g.says) == 0 {
 		return nil
 	}
-	return []Problem{{Kind: kind, Severity: severity, VM: m.name, CPUs: g.cpus, Message: some(g.where), Fix: fix, Source: source}}
+	return []Problem{{Kind: kind, Severity: severity, VM: m.name, CPUs: g.cpus, Message: some(g.says), Fix: fix, Source: source}}
 }
 
 // some joins texts, naming a few of them.
@@ -62,7 +61,7 @@ func (h *host) differing(m *machine) []Problem {
 	var g group
 	for _, v := range m.vcpus {
 		if !v.planned.Equal(v.libvirt) {
-			g.add(v, v.planned.Or(v.libvirt), fmt.Sprintf("%s is planned on %s, libvirt has it on %s", v.label, cpus(v.planned), cpus(v.libvirt)))
+			g.add(v.planned.Or(v.libvirt), fmt.Sprintf("%s is planned on %s, libvirt has it on %s", v.label, cpus(v.planned), cpus(v.libvirt)))
 		}
 	}
 	return g.problem(Differs, tuning.Warning, m, affinity, "somebody changed the VM's pins (virsh vcpupin): pin it back as planned, or end it")
@@ -77,7 +76,7 @@ func (h *host) strays(m *machine) []Problem {
 		if here.Empty() || allowed.Equal(v.wanted) || allowed.Equal(here) || allowed.Equal(v.libvirt) {
 			continue // not pinned, as wanted, or said of an offline CPU or of libvirt's pin
 		}
-		g.add(v, allowed, fmt.Sprintf("%s may run on %s, wanted is %s", v.label, cpus(allowed), cpus(v.wanted)))
+		g.add(allowed, fmt.Sprintf("%s may run on %s, wanted is %s", v.label, cpus(allowed), cpus(v.wanted)))
 	}
 	return g.problem(Stray, tuning.Warning, m, pinning, "look for what moves threads (numad, cgroup managers, taskset), then pin them back: virsh vcpupin")
 }
@@ -117,7 +116,7 @@ func (h *host) offline(m *machine) []Problem {
 		if gone.Equal(v.wanted) {
 			severity = tuning.Fault
 		}
-		g.add(v, gone, fmt.Sprintf("%s is pinned to %s, offline", v.label, cpus(gone)))
+		g.add(gone, fmt.Sprintf("%s is pinned to %s, offline", v.label, cpus(gone)))
 	}
 	return g.problem(Offline, severity, m, affinity, "bring the CPUs online, or pin the vCPUs elsewhere")
 }
@@ -134,9 +133,9 @@ func (h *host) unbalanced(m *machine) []Problem {
 		switch {
 		case on.Empty():
 		case set.Len() > 1:
-			stuck.add(v, on, fmt.Sprintf("%s may run on %s, on isolated %s too: nobody moves it off one that is busy", v.label, cpus(set), cpus(on)))
+			stuck.add(on, fmt.Sprintf("%s may run on %s, on isolated %s too: nobody moves it off one that is busy", v.label, cpus(set), cpus(on)))
 		default:
-			alone.add(v, on, fmt.Sprintf("%s is pinned to %s, which is isolated", v.label, cpus(on)))
+			alone.add(on, fmt.Sprintf("%s is pinned to %s, which is isolated", v.label, cpus(on)))
 		}
 	}
 	return append(stuck.problem(Isolated, tuning.Warning, m, scheduling, "pin each vCPU to one isolated CPU, or take these out of isolcpus"),
@@ -152,7 +151,7 @@ func (h *host) confined(m *machine) []Problem {
 			cpuset = m.proc.Cpuset
 		}
 		if outside := v.wanted.And(h.Topology.Online).Minus(cpuset); !cpuset.Empty() && !outside.Empty() {
-			g.add(v, outside, fmt.Sprintf("%s is pinned to %s, its control group allows %s", v.label, cpus(v.wanted), cpus(cpuset)))
+			g.add(outside, fmt.Sprintf("%s is pinned to %s, its control group allows %s", v.label, cpus(v.wanted), cpus(cpuset)))
 		}
 	}
 	return g.problem(Cpuset, tuning.Warning, m, affinity, "widen the group's cpuset (AllowedCPUs= of machine.slice under systemd), or pin the vCPUs inside of it")
