@@ -15,7 +15,7 @@ type ThreadPolicy string
 // Thread policies. The names and meanings are OpenStack Nova's hw:cpu_thread_policy.
 const (
 	PreferSiblings  ThreadPolicy = ""        // whole cores where there are any, else whatever is free
-	RequireSiblings ThreadPolicy = "require" // at least two vCPUs on every core it uses
+	RequireSiblings ThreadPolicy = "require" // at least two vCPUs on every core it uses, but for one left over
 	IsolateCores    ThreadPolicy = "isolate" // one vCPU a core, and the core's other threads stay empty
 )
 

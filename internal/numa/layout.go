@@ -32,7 +32,7 @@ func (v *view) layout() (layout, bool) {
 func (v *view) isolatesEmulator() bool { return v.req.Emulator == farm.EmulatorIsolate }
 
 // single places the VM on one node: in the best page size that has room, where it disturbs the fewest cores and caches, and then
-// where least is left.
+// where least is left on the node, on its socket, and of its memory.
 func (v *view) single() (layout, bool) {
 	w, emulator := &v.wants[0], v.isolatesEmulator()
 	var best cell
@@ -46,7 +46,7 @@ func (v *view) single() (layout, bool) {
 			}
 			v.picker.pick(v, n, w)
 			if s := v.picker.score; !found || cmp.Or(s.compare(bestScore), cmp.Compare(v.state[n].threads, v.state[best.node].threads),
-				cmp.Compare(from.free, best.from.free)) < 0 {
+				cmp.Compare(v.socketThreads(n), v.socketThreads(best.node)), cmp.Compare(from.free, best.from.free)) < 0 {
 				found, bestScore = true, s
 				best = cell{want: *w, index: -1, node: n, from: from, emulator: emulator}
 			}
@@ -135,4 +135,15 @@ func (v *view) socket(node int) int {
 		return cores[0].socket
 	}
 	return -1
+}
+
+// socketThreads is how many usable threads the node's socket has.
+func (v *view) socketThreads(node int) int {
+	sum := 0
+	for n := range v.nodes {
+		if v.socket(n) == v.socket(node) {
+			sum += v.state[n].threads
+		}
+	}
+	return sum
 }

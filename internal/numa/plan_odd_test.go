@@ -139,6 +139,16 @@ func TestPlanStaysInOneCache(t *testing.T) {
 		"    3 131 4 132 5 133 6 134 7 135")
 }
 
+// An empty node of a socket that has VMs already, rather than one of an empty socket.
+func TestPlanKeepsSocketsFree(t *testing.T) {
+	room := numa.NewRoom(topologytest.EPYC256(), numa.Reserve{}, nil)
+	room.Free = room.Free.Minus(cpus(t, "64-79,192-207")) // node 4, on socket 1
+	want(t, plan(t, room, numa.Request{VCPUs: 4, Memory: farm.GiB}),
+		"  guest 1 sockets × 2 cores × 2 threads, emulator on 80-81,208-209",
+		"  cell 0: vCPUs 0-3, 1G of node 5",
+		"    80 208 81 209")
+}
+
 // Node 0 has CPUs and no memory, node 1 both, node 2 memory only and nearest to node 0.
 func TestPlanBindsToNearestMemory(t *testing.T) {
 	host := topologytest.Grid{Sockets: 2, CoresPerNode: 4, NodeMemory: 8 * farm.GiB}.Topology()

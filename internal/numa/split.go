@@ -159,12 +159,20 @@ func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
 	var best layout
 	var bestRating rating
 	options, most := make([][]source, len(v.nodes)), 0
+	vcpus := make([]int, len(v.nodes))
 	for n := range v.nodes {
-		options[n] = v.sources(n, pages)
+		options[n], vcpus[n] = v.sources(n, pages), v.capacity(n, false)
 		most = max(most, len(options[n]))
 	}
 	mixes := power(most, k)
 	v.eachSet(k, mixes, func(set []int) {
+		left := v.wants[0].vcpus()
+		for _, n := range set {
+			left -= vcpus[n]
+		}
+		if left > 0 {
+			return
+		}
 		eachMix(set, options, min(mixes, maxSets), func(from []source) {
 			l := v.share(set, from)
 			if l == nil {
