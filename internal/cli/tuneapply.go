@@ -235,7 +235,7 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 		return err
 	}
 	defer system.Root().Close()
-	if err := apply.Allowed(system); err != nil {
+	if err := apply.Startable(system); err != nil {
 		return err
 	}
 	p, err := a.agreedPlan(ctx, system, f)
@@ -261,7 +261,7 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 		return a.printJSON(result)
 	}
 	if result.ID != "" {
-		fmt.Fprintf(a.out, "applied %d steps as %s; `grange tune undo` takes them back\n", result.Steps, result.ID)
+		fmt.Fprintf(a.out, "applied as %s; `grange tune undo` takes it back\n", result.ID)
 	}
 	for _, s := range p.Steps {
 		if s.Reboot {
@@ -269,7 +269,11 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 			break
 		}
 	}
-	fmt.Fprintf(a.out, "the audit finds %d more:\n", len(result.Remaining))
+	if len(result.Remaining) == 0 {
+		fmt.Fprintln(a.out, "the audit finds nothing more")
+	} else {
+		fmt.Fprintln(a.out, "the audit still finds:")
+	}
 	for _, r := range result.Remaining {
 		fmt.Fprintf(a.out, "  %s, %s, %s: wanted %s, found %s\n", r.Rule, r.Severity, r.Where, r.Wanted, r.Got)
 		if r.Manual != "" {
@@ -329,7 +333,7 @@ func (a *app) tellVMs(vms []apply.VM) {
 	for _, v := range vms {
 		names = append(names, v.String())
 	}
-	fmt.Fprintf(a.err, "waiting for %d VMs to end, new ones should be kept away: %s\n", len(vms), strings.Join(names, ", "))
+	fmt.Fprintf(a.err, "waiting for these VMs to end, keep new ones away: %s\n", strings.Join(names, ", "))
 }
 
 // ask gets a yes on a terminal.
@@ -340,7 +344,7 @@ func (a *app) ask(p apply.Plan, f applyFlags) error {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes, Message: "nothing was changed: there is no terminal to ask on", Hint: "look at the plan, then say --yes"}
 	}
-	fmt.Fprintf(a.err, "make these %d steps? [y/N] ", len(p.Steps))
+	fmt.Fprintf(a.err, "make these changes? [y/N] ")
 	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	if word := strings.ToLower(strings.TrimSpace(answer)); word == "y" || word == "yes" {
 		return nil

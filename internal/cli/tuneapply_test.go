@@ -44,7 +44,7 @@ func TestTunePlanOfARecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"+options kvm_intel ept=1", "module kvm_intel: load anew with ept: N → 1  [no VMs]", "not now: 1 VMs run: qemu-kvm (PID 2200)"} {
+	for _, want := range []string{"+options kvm_intel ept=1", "module kvm_intel: load anew with ept: N → 1  [no VMs]", "not now: running on this host: 1 VM: qemu-kvm (PID 2200)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, text)
 		}

@@ -37,7 +37,7 @@ func (o Options) tell(p Progress) {
 // (farm.CodeUnfinished), VMs run that must not (farm.CodeVMsRunning), memory is short (farm.CodeNoHeadRoom), or the host is not
 // what the plan was made for (farm.CodeStalePlan). On a tree, where nothing can break, VMs and memory are no obstacle.
 func Do(ctx context.Context, system System, plan Plan, o Options) (*Run, error) {
-	if err := Allowed(system); err != nil {
+	if err := mayChange(system); err != nil {
 		return nil, err
 	}
 	unlock, err := lock(system.Root())
@@ -80,8 +80,24 @@ func Do(ctx context.Context, system System, plan Plan, o Options) (*Run, error) 
 	return j.run, failed
 }
 
-// Allowed tells whether the caller may change a system; the error has farm.CodeNeedsRoot.
-func Allowed(system System) error {
+// Startable tells whether something can be applied to a system: the caller may (else farm.CodeNeedsRoot), nobody else does
+// (farm.CodeTuningBusy), and nothing was cut short (farm.CodeUnfinished).
+func Startable(system System) error {
+	if err := mayChange(system); err != nil {
+		return err
+	}
+	if _, err := system.Root().Stat(stateDir); missing(err) {
+		return nil
+	}
+	unlock, err := lock(system.Root())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return nothingOpen(system.Root())
+}
+
+func mayChange(system System) error {
 	if system.Live() && os.Geteuid() != 0 {
 		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNeedsRoot, Message: "only root may change this host", Hint: "use sudo, or try it on a recorded host with --root DIR"}
 	}

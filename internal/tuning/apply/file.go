@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -19,7 +20,7 @@ import (
 // Bounds on what is read of a tree, so that a hostile one is an error and not an allocation.
 const (
 	maxFile    = 1 << 20
-	maxEntries = 16 << 10 // of one directory
+	maxEntries = 256 << 10 // of one directory: /proc has one for each process
 	maxLinks   = 8
 )
 
@@ -74,13 +75,17 @@ func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// readBytes reads a file of at most maxFile bytes. Files of /sys and /proc say nothing of their size.
+// readBytes reads a plain file of at most maxFile bytes; a pipe could be waited on for ever. Files of /sys and /proc say nothing
+// of their size.
 func readBytes(root *os.Root, name string) ([]byte, error) {
-	f, err := root.Open(name)
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open /%s: %w", name, err)
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, unsafePath(name, "is no plain file"))
+	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read /%s: %w", name, err)
@@ -274,19 +279,21 @@ func missingParents(root *os.Root, name string) ([]string, error) {
 
 // entries lists the names in a directory in order; one that is not there is empty.
 func entries(root *os.Root, dir string) ([]string, error) {
-	list, err := fs.ReadDir(root.FS(), dir)
+	d, err := root.Open(dir)
 	if missing(err) {
 		return nil, nil
 	}
 	if err != nil {
+		return nil, fmt.Errorf("open /%s: %w", dir, err)
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(maxEntries + 1)
+	if err != nil && !errors.Is(err, io.EOF) && !missing(err) {
 		return nil, fmt.Errorf("list /%s: %w", dir, err)
 	}
-	if len(list) > maxEntries {
+	if len(names) > maxEntries {
 		return nil, unsafePath(dir, fmt.Sprintf("has more than %d entries", maxEntries))
 	}
-	names := make([]string, len(list))
-	for i, e := range list {
-		names[i] = e.Name()
-	}
+	slices.Sort(names)
 	return names, nil
 }

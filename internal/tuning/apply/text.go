@@ -18,7 +18,7 @@ func (p Plan) Text(rules []tuning.Rule) string {
 		b.WriteString("nothing to change\n")
 		return b.String()
 	}
-	fmt.Fprintf(&b, "%d steps, in this order:\n", len(p.Steps))
+	fmt.Fprintf(&b, "%s, in this order:\n", count(len(p.Steps), "step"))
 	for i, s := range p.Steps {
 		fmt.Fprintf(&b, "%4d  %s%s\n", i+1, s, s.notes())
 		for line := range strings.Lines(s.Diff()) {
@@ -70,4 +70,12 @@ func numbers(list []int) string {
 		i = j + 1
 	}
 	return strings.Join(out, ", ")
+}
+
+// count is a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

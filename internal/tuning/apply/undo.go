@@ -17,7 +17,7 @@ import (
 // before that run. What somebody changed since is not overwritten unless force says so (farm.CodeDrifted). An undo that was cut
 // short goes on where it stopped.
 func Undo(ctx context.Context, system System, id string, force bool, o Options) (*Run, error) {
-	if err := Allowed(system); err != nil {
+	if err := mayChange(system); err != nil {
 		return nil, err
 	}
 	unlock, err := lock(system.Root())
@@ -185,9 +185,13 @@ func (w worker) restore(files []snapshot) error {
 	return nil
 }
 
-// writeBack sets a value to what it was when the plan was made, and reads it back.
+// writeBack sets a value to what it was when the plan was made, and reads it back. One that the kernel does not have any more
+// cannot be anything: without force, that was said before.
 func (w worker) writeBack(ctx context.Context, s Step) error {
 	now, err := present(ctx, w.system, s)
+	if missing(err) {
+		return nil
+	}
 	if err != nil || now.Text == s.Old.Text {
 		return err
 	}
