@@ -7,12 +7,11 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// layout is a plan before it is written out: one entry for each wanted cell.
+// layout is a plan before it is written out: one entry for each wanted cell, in their order where the request gives them.
 type layout []cell
 
 type cell struct {
 	want     want
-	index    int // into Request.Each; -1 where the plan numbers the vCPUs
 	node     int // position
 	from     source
 	emulator bool // the emulator's own CPU is here too
@@ -48,7 +47,7 @@ func (v *view) single() (layout, bool) {
 			if s := v.picker.score; !found || cmp.Or(s.compare(bestScore), cmp.Compare(v.state[n].threads, v.state[best.node].threads),
 				cmp.Compare(v.socketThreads(n), v.socketThreads(best.node)), cmp.Compare(from.free, best.from.free)) < 0 {
 				found, bestScore = true, s
-				best = cell{want: *w, index: -1, node: n, from: from, emulator: emulator}
+				best = cell{want: *w, node: n, from: from, emulator: emulator}
 			}
 		}
 		if found {
@@ -119,9 +118,6 @@ func (v *view) allSizes() []farm.Bytes {
 // the emulator.
 func (v *view) ordered(l layout) layout {
 	if len(v.req.Each) > 0 {
-		for i := range l {
-			l[i].index = i
-		}
 		return l
 	}
 	slices.SortStableFunc(l, func(a, b cell) int {

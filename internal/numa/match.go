@@ -124,14 +124,21 @@ func (m *matcher) augment(order []int) bool {
 	return false
 }
 
-// add finds a cell for one more node, moving others' cells where that helps (Kuhn's augmenting paths).
+// add finds a cell for one more node: one that has no node yet, or else by moving others' (Kuhn's augmenting paths).
 func (m *matcher) add(n int) bool {
+	fits := func(c int) bool { return m.fits[c*len(m.cell)+n] }
 	for c := range m.wants {
-		if m.seen[c] || !m.fits[c*len(m.cell)+n] {
+		if m.node[c] < 0 && fits(c) {
+			m.cell[n], m.node[c] = c, n
+			return true
+		}
+	}
+	for c := range m.wants {
+		if m.seen[c] || !fits(c) {
 			continue
 		}
 		m.seen[c] = true
-		if m.node[c] < 0 || m.add(m.node[c]) {
+		if m.add(m.node[c]) {
 			m.cell[n], m.node[c] = c, n
 			return true
 		}
@@ -201,7 +208,7 @@ func (m *matcher) shortfall() (cells, nodes []int) {
 func (m *matcher) layout() layout {
 	l := make(layout, len(m.wants))
 	for c, n := range m.node {
-		l[c] = cell{want: m.wants[c], index: -1, node: n, from: m.from[c*len(m.cell)+n], emulator: m.emulator(c)}
+		l[c] = cell{want: m.wants[c], node: n, from: m.from[c*len(m.cell)+n], emulator: m.emulator(c)}
 	}
 	return l
 }

@@ -131,12 +131,15 @@ func (v *view) lackingNodes(w *want, emulator bool) []string {
 		if v.state[n].threads == 0 && v.nodes[n].cpus.Empty() && v.state[n].pool.Empty() {
 			continue // it has memory only
 		}
+		lacks := v.lacks(w, n, emulator)
+		if lacks == "" {
+			continue
+		}
 		if len(parts) == maxNodesNamed {
-			return append(parts, "the other nodes are short as well")
+			parts = append(parts, "other nodes are short as well")
+			break
 		}
-		if lacks := v.lacks(w, n, emulator); lacks != "" {
-			parts = append(parts, fmt.Sprintf("node %d lacks %s", v.nodes[n].id, lacks))
-		}
+		parts = append(parts, fmt.Sprintf("node %d lacks %s", v.nodes[n].id, lacks))
 	}
 	if len(parts) == 0 && v.noCPUs() {
 		parts = append(parts, "it has no node with CPUs")

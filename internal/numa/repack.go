@@ -54,7 +54,7 @@ func Repack(room Room, running []Running, want Request) ([]Move, error) {
 		s.choose(nil, 0, n)
 	}
 	if s.best == nil {
-		return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Err: nil,
+		return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
 			Message: fmt.Sprintf("%v; and moving up to %s within the host does not make room", err, plural(maxMoved, "VM")),
 			Hint:    "wait until a VM ends here, ask for less, or try another host"}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// maxSets bounds how many sets of nodes, times the page sizes and the nodes for the emulator, an uneven split tries one by one.
+// maxSets bounds how many sets of nodes, times the memory that each node could have, an uneven split tries one by one.
 // Beyond it only the likeliest sets are tried, and a split may be missed.
 const maxSets = 4000
 
@@ -154,7 +154,7 @@ func (v *view) wholeCores(l layout) bool {
 }
 
 // uneven splits over k nodes as evenly as their room allows. It is what a caller gets whose batch system granted ten CPUs of one
-// node and six of the other. Each cell may take another of pages.
+// node and six of the other. Each cell takes whichever of pages makes it fit.
 func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
 	var best layout
 	var bestRating rating
@@ -226,7 +226,7 @@ func (v *view) shareBeside(set []int, from []source, carrier int) layout {
 		if w.pinned == 0 {
 			part.pinned, part.floating = 0, vcpus[i]
 		}
-		l[i] = cell{want: part, index: -1, node: n, from: from[i], emulator: i == carrier}
+		l[i] = cell{want: part, node: n, from: from[i], emulator: i == carrier}
 	}
 	return l
 }

@@ -17,21 +17,18 @@ type written struct {
 func (v *view) write(l layout) farm.Plan {
 	w := &written{cpus: make([]int, v.req.VCPUs)}
 	w.Cells = make([]farm.Cell, 0, len(l))
-	next := 0
+	given := v.numbered(l)
 	for i := range l {
-		given := CellRequest{VCPUs: farm.CPURange(next, next+l[i].want.vcpus())}
-		if l[i].index >= 0 {
-			given = v.req.Each[l[i].index]
-		} else if l[i].want.pinned == 0 {
-			given.Floating = given.VCPUs
-		}
-		next += l[i].want.vcpus()
-		v.pin(w, &l[i], given)
-		w.Floating = w.Floating.Or(given.Floating)
-		w.addCells(&l[i], given.VCPUs, v.room.Topology.Nodes[l[i].from.node].ID)
+		w.Floating = w.Floating.Or(given[i].Floating)
+		w.addCells(&l[i], given[i].VCPUs, v.nodes[l[i].from.node].id)
+		v.pin(w, &l[i], given[i])
 	}
 	w.VCPUs = farm.EachCPU(w.cpus)
-	v.float(w, l)
+	for i := range l {
+		for id := range given[i].Floating.All() {
+			w.VCPUs[id] = v.state[l[i].node].pool
+		}
+	}
 	switch {
 	case !w.own.Empty():
 		w.Emulator = w.own
@@ -43,6 +40,22 @@ func (v *view) write(l layout) farm.Plan {
 	w.IOThread = w.Emulator
 	w.Guest = v.guest(w.cpus)
 	return w.Plan
+}
+
+// numbered is the guest numbers of each cell: as asked for, or counted on from cell to cell.
+func (v *view) numbered(l layout) []CellRequest {
+	if len(v.req.Each) > 0 {
+		return v.req.Each
+	}
+	given, next := make([]CellRequest, len(l)), 0
+	for i, c := range l {
+		given[i].VCPUs = farm.CPURange(next, next+c.want.vcpus())
+		if c.want.pinned == 0 {
+			given[i].Floating = given[i].VCPUs
+		}
+		next += c.want.vcpus()
+	}
+	return given
 }
 
 // pin gives a cell's pinned vCPUs their threads, and the emulator its own if it is to be beside them.
@@ -66,26 +79,6 @@ func (v *view) pin(w *written, c *cell, given CellRequest) {
 	if c.emulator {
 		cpu, held := v.picker.emulator(c.want.threads)
 		w.own, w.Extra = farm.NewCPUSet(cpu), w.Extra.Or(held)
-	}
-}
-
-// float lets the vCPUs that are not pinned have their nodes' pools.
-func (v *view) float(w *written, l layout) {
-	if w.Floating.Empty() {
-		return
-	}
-	first := 0
-	for _, c := range l {
-		ids := farm.CPURange(first, first+c.want.vcpus())
-		first += c.want.vcpus()
-		if c.index >= 0 {
-			ids = v.req.Each[c.index].VCPUs
-		}
-		for id := range ids.All() {
-			if w.Floating.Has(id) {
-				w.VCPUs[id] = v.state[c.node].pool
-			}
-		}
 	}
 }
 
