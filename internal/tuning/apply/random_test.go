@@ -244,6 +244,9 @@ func undo(t *testing.T, system System) {
 // undoKilled undoes what a kill left. Every third time the undo is killed as well, again and again, each time a little later.
 func undoKilled(t *testing.T, system System, n int) {
 	t.Helper()
+	if n%2 == 0 {
+		halfWritten(t, system)
+	}
 	for m := 1; n%3 == 0; m += 1 + m/8 {
 		if survives(func() { Undo(t.Context(), &faulty{System: system, left: m}, "", false, Options{}) }) {
 			break
@@ -259,5 +262,24 @@ func undoKilled(t *testing.T, system System, n int) {
 	}
 	if err := system.Root().RemoveAll("var"); err != nil { // or reading the history would take longer and longer
 		t.Fatal(err)
+	}
+}
+
+// halfWritten leaves what a kill within the write of a file leaves: the text that was to become the file.
+func halfWritten(t *testing.T, system System) {
+	t.Helper()
+	runs, err := History(system.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(runs) == 0 || len(runs[len(runs)-1].records) == 0 {
+		return
+	}
+	run := runs[len(runs)-1]
+	r := run.records[len(run.records)-1]
+	if s := run.Plan.Steps[r.Step]; s.Kind == StepFile && !run.done[r.Step] {
+		if err := system.Root().WriteFile(scratchName(s.Path), []byte("half a fi"), 0o600); err != nil && !missing(err) {
+			t.Fatal(err)
+		}
 	}
 }
