@@ -164,16 +164,16 @@ func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
 		options[n], vcpus[n] = v.sources(n, pages), v.capacity(n, false)
 		most = max(most, len(options[n]))
 	}
-	mixes := power(most, k)
-	v.eachSet(k, mixes, func(set []int) {
+	sets := v.sets(k, power(most, k))
+	for _, set := range sets {
 		left := v.wants[0].vcpus()
 		for _, n := range set {
 			left -= vcpus[n]
 		}
 		if left > 0 {
-			return
+			continue
 		}
-		eachMix(set, options, min(mixes, maxSets), func(from []source) {
+		eachMix(set, options, maxSets/len(sets), func(from []source) {
 			l := v.share(set, from)
 			if l == nil {
 				return
@@ -182,7 +182,7 @@ func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
 				best, bestRating = l, r
 			}
 		})
-	})
+	}
 	if best == nil {
 		return nil, false
 	}
@@ -231,19 +231,19 @@ func (v *view) shareBeside(set []int, from []source, carrier int) layout {
 	return l
 }
 
-// eachSet tries all sets of k nodes, or where they are too many for the cost of each, the likeliest.
-func (v *view) eachSet(k, cost int, try func(set []int)) {
-	if combinations(len(v.nodes), k)*cost <= maxSets {
-		eachCombination(len(v.nodes), k, try)
-		return
+// sets is all sets of k nodes, or where they are too many for the cost of each, the likeliest.
+func (v *view) sets(k, cost int) [][]int {
+	if combinations(len(v.nodes), k)*cost > maxSets {
+		return v.likelySets(k)
 	}
-	v.likelySets(k, try)
+	var out [][]int
+	eachCombination(len(v.nodes), k, func(set []int) { out = append(out, slices.Clone(set)) })
+	return out
 }
 
-// likelySets tries the nodes with most threads, those with most memory, those with most of both, and each node with its nearest.
-func (v *view) likelySets(k int, try func(set []int)) {
-	pages := v.pages()
-	w := &v.wants[0]
+// likelySets is the nodes with most threads, those with most memory, those with most of both, and each node with its nearest.
+func (v *view) likelySets(k int) [][]int {
+	pages, w := v.pages(), &v.wants[0]
 	threads, memory := make([]int, len(v.nodes)), make([]int, len(v.nodes))
 	var order []int
 	for n := range v.nodes {
@@ -254,20 +254,19 @@ func (v *view) likelySets(k int, try func(set []int)) {
 		}
 	}
 	if len(order) < k {
-		return
+		return nil
 	}
 	wanted := int(w.memory/fineUnit) + 1
+	var out [][]int
 	for _, key := range []func(n int) int{
 		func(n int) int { return threads[n] },
 		func(n int) int { return memory[n] },
 		func(n int) int { return min(threads[n]*(wanted/w.vcpus()+1), memory[n]) },
 	} {
 		slices.SortStableFunc(order, func(a, b int) int { return key(b) - key(a) })
-		set := slices.Clone(order[:k])
-		slices.Sort(set)
-		try(set)
+		out = append(out, slices.Sorted(slices.Values(order[:k])))
 	}
-	for _, seed := range slices.Clone(order) {
+	for _, seed := range order {
 		set := make([]int, 0, k)
 		for _, n := range v.nodes[seed].near {
 			if threads[n] > 0 && memory[n] > 0 && len(set) < k {
@@ -275,6 +274,7 @@ func (v *view) likelySets(k int, try func(set []int)) {
 			}
 		}
 		slices.Sort(set)
-		try(set)
+		out = append(out, set)
 	}
+	return out
 }
