@@ -2,6 +2,8 @@ package farm
 
 import (
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -78,6 +80,37 @@ func TestCPUSet(t *testing.T) {
 	}
 	if a.String() != "1-3,8" || !a.Has(8) || a.Has(4) || a.Len() != 4 {
 		t.Errorf("%v", a)
+	}
+}
+
+// TestCPUSetLaws holds the sets to what sets of numbers in a map do.
+func TestCPUSetLaws(t *testing.T) {
+	for seed := range 500 {
+		r := rand.New(rand.NewPCG(uint64(seed), 0))
+		var a, b []int
+		in := [2]map[int]bool{{}, {}}
+		for range r.IntN(40) {
+			x, y := r.IntN(200), r.IntN(130)
+			a, b, in[0][x], in[1][y] = append(a, x), append(b, y), true, true
+		}
+		s, o := NewCPUSet(a...), NewCPUSet(b...)
+		or, and, minus := s.Or(o), s.And(o), s.Minus(o)
+		both := 0
+		for cpu := -1; cpu < 210; cpu++ {
+			x, y := in[0][cpu], in[1][cpu]
+			if s.Has(cpu) != x || or.Has(cpu) != (x || y) || and.Has(cpu) != (x && y) || minus.Has(cpu) != (x && !y) {
+				t.Fatalf("seed %d: CPU %d of %v and %v", seed, cpu, s, o)
+			}
+			if x && y {
+				both++
+			}
+		}
+		if s.Common(o) != both || and.Len() != both || len(or.List()) != or.Len() || !slices.IsSorted(or.List()) || !minus.Or(and).Equal(s) {
+			t.Fatalf("seed %d: %v and %v", seed, s, o)
+		}
+	}
+	if got := CPURange(3, 70).String() + " " + CPURange(5, 5).String() + CPURange(-2, 1).String() + " " + CPURange(8190, 1<<40).String(); got != "3-69 0 8190-8191" {
+		t.Errorf("ranges are %s", got)
 	}
 }
 
