@@ -22,7 +22,7 @@ type CPUSet struct {
 func NewCPUSet(ids ...int) CPUSet {
 	top := -1
 	for _, id := range ids {
-		if id <= maxCPU {
+		if isCPU(id) {
 			top = max(top, id)
 		}
 	}
@@ -31,12 +31,14 @@ func NewCPUSet(ids ...int) CPUSet {
 	}
 	words := make([]uint64, top/64+1)
 	for _, id := range ids {
-		if id >= 0 && id <= maxCPU {
+		if isCPU(id) {
 			words[id/64] |= 1 << (id % 64)
 		}
 	}
 	return CPUSet{words}
 }
+
+func isCPU(id int) bool { return id >= 0 && id <= maxCPU }
 
 // CPURange makes the set of first to end-1.
 func CPURange(first, end int) CPUSet {
@@ -51,17 +53,17 @@ func CPURange(first, end int) CPUSet {
 	return CPUSet{words}
 }
 
-// EachCPU makes a set of each CPU alone, in the given order, which the pins of many vCPUs need; it allocates twice at most.
+// EachCPU makes a set of each CPU alone, in the given order, as the pins of many vCPUs are; the empty set for what is no CPU.
 func EachCPU(cpus []int) []CPUSet {
 	sets, size := make([]CPUSet, len(cpus)), 0
 	for _, cpu := range cpus {
-		if cpu >= 0 && cpu <= maxCPU {
+		if isCPU(cpu) {
 			size += cpu/64 + 1
 		}
 	}
 	words := make([]uint64, size)
 	for i, cpu := range cpus {
-		if cpu >= 0 && cpu <= maxCPU {
+		if isCPU(cpu) {
 			n := cpu/64 + 1
 			words[n-1] = 1 << (cpu % 64)
 			sets[i], words = CPUSet{words[:n:n]}, words[n:]

@@ -13,7 +13,6 @@ type picker struct {
 	node   *nodeIndex
 	cores  []coreState  // by nodeIndex.cores
 	groups []groupState // by nodeIndex.groups
-	uses   []use        // room for cpus to sort in
 	need   int
 	score  score
 }
@@ -46,7 +45,7 @@ func (a score) compare(b score) int {
 }
 
 func newPicker(cores int) picker {
-	return picker{cores: make([]coreState, cores), uses: make([]use, 0, cores)}
+	return picker{cores: make([]coreState, cores), groups: make([]groupState, 0, 4)}
 }
 
 // pick chooses threads of the node for the cell's pinned vCPUs. They must fit.
@@ -219,7 +218,7 @@ func (p *picker) rate() {
 
 // cpus lists what was taken in order of socket and first thread: the order of the guest's vCPUs.
 func (p *picker) cpus() []int {
-	count, uses := 0, p.uses[:0]
+	count, uses := 0, make([]use, 0, len(p.node.cores))
 	for i := range p.node.cores {
 		if taken := p.cores[i].taken; taken > 0 {
 			uses, count = append(uses, use{i, p.usableThreads(i)[:taken]}), count+taken
