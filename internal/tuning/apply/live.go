@@ -249,7 +249,8 @@ func (l *live) UpdateBoot(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil // entries of the Boot Loader Specification are edited in place
+	_, err := findProgram(programs[0][0])
+	return err
 }
 
 // findProgram looks where system programs are, whatever the caller's path says.
