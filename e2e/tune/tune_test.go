@@ -195,16 +195,42 @@ func lastPhase(t *testing.T) apply.Phase {
 	return runs[len(runs)-1].Phase
 }
 
-// TestCommandLine applies one rule of a real audit by the real program, and takes it back.
-func TestCommandLine(t *testing.T) {
-	forget(t)
-	before := settings(t)
-	want := other(t, thp, "madvise", "always")
+// thpProfile is a profile that wants nothing but this of transparent huge pages.
+func thpProfile(t *testing.T, want string) string {
+	t.Helper()
 	profile := t.TempDir() + "/profile.toml"
 	text := fmt.Sprintf("name = \"test\"\ntitle = \"test\"\nrole = \"compute\"\nthp = %q\n[[source]]\nname = \"this test\"\nsays = \"nothing\"\n", want)
 	if err := os.WriteFile(profile, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return profile
+}
+
+// TestCommandLineKilled kills the real program at many moments, and takes back what it did by the real program.
+func TestCommandLineKilled(t *testing.T) {
+	forget(t)
+	before := settings(t)
+	args := []string{"tune", "apply", "--yes", "--rule", "thp-policy", "--profile", thpProfile(t, other(t, thp, "madvise", "always"))}
+	begin := time.Now()
+	output(t, exec.CommandContext(t.Context(), program, args...))
+	whole := time.Since(begin)
+	output(t, exec.CommandContext(t.Context(), program, "tune", "undo"))
+	const rounds = 20
+	for n := range rounds {
+		killAfter(t, exec.CommandContext(t.Context(), program, args...), whole*time.Duration(n)/rounds)
+		if phase := lastPhase(t); phase != apply.Undone && phase != apply.Planned {
+			output(t, exec.CommandContext(t.Context(), program, "tune", "undo"))
+		}
+		same(t, before, fmt.Sprintf("round %d", n))
+	}
+}
+
+// TestCommandLine applies one rule of a real audit by the real program, and takes it back.
+func TestCommandLine(t *testing.T) {
+	forget(t)
+	before := settings(t)
+	want := other(t, thp, "madvise", "always")
+	profile := thpProfile(t, want)
 	run := func(args ...string) string {
 		return output(t, exec.CommandContext(t.Context(), program, append([]string{"tune"}, args...)...))
 	}

@@ -57,7 +57,7 @@ func TestTunePlanOfARecording(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &plan); err != nil {
 		t.Fatal(err)
 	}
-	if len(plan.Findings) != 1 || len(plan.Steps) != 3 || len(plan.Findings[0].Steps) != 3 || plan.Steps[2].New != "ept=1" || plan.Blocked == "" {
+	if len(plan.Findings) != 1 || len(plan.Steps) != 3 || len(plan.Findings[0].Steps) != 3 || plan.Steps[2].New != "ept=1" || plan.Blocked == "" || plan.Findings[0].Danger == "" {
 		t.Errorf("plan: %+v", plan)
 	}
 }

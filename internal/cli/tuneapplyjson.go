@@ -20,6 +20,7 @@ type (
 		Where    string   `json:"where"`
 		Wanted   string   `json:"wanted"`
 		Got      string   `json:"got"`
+		Danger   string   `json:"danger,omitempty"`
 		Steps    []int    `json:"steps"`
 		Manual   []string `json:"manual,omitempty"`
 	}
@@ -72,7 +73,10 @@ type (
 func planJSON(p apply.Plan, blocked error) planOut {
 	out := planOut{Findings: []wantJSON{}, Steps: stepsJSON(p.Steps)}
 	for _, w := range p.Wants {
-		j := wantJSON{w.Rule, w.Severity.String(), w.Where, w.Wanted, w.Got, []int{}, w.Manual}
+		j := wantJSON{Rule: w.Rule, Severity: w.Severity.String(), Where: w.Where, Wanted: w.Wanted, Got: w.Got, Steps: []int{}, Manual: w.Manual}
+		if rule, err := tuning.RuleByID(w.Rule); err == nil && len(w.Steps) > 0 {
+			j.Danger = rule.Danger
+		}
 		for _, n := range w.Steps {
 			j.Steps = append(j.Steps, n+1)
 		}
