@@ -13,11 +13,13 @@ type picker struct {
 	node   *nodeIndex
 	cores  []coreState  // by nodeIndex.cores
 	groups []groupState // by nodeIndex.groups
-	need   int
+	policy farm.ThreadPolicy
+	pinned int // vCPUs to place
+	need   int // of them, still
 	score  score
 }
 
-type coreState struct{ usable, taken int } // threads
+type coreState struct{ threads, usable, taken int }
 
 type groupState struct {
 	used bool
@@ -50,13 +52,17 @@ func newPicker(cores int) picker {
 
 // pick chooses threads of the node for the cell's pinned vCPUs. They must fit.
 func (p *picker) pick(v *view, node int, w *want) {
-	p.view, p.node, p.need = v, &v.nodes[node], w.pinned
-	p.groups = p.groups[:0]
-	for i, c := range p.node.cores {
-		p.cores[i] = coreState{usable: v.usable.Common(c.cpus)}
+	if p.node == &v.nodes[node] && p.pinned == w.pinned && p.policy == w.threads {
+		return // it is the one that was picked last
 	}
-	for _, g := range p.node.groups {
-		p.groups = append(p.groups, groupState{left: v.usable.Common(g.cpus)})
+	p.view, p.node, p.pinned, p.need, p.policy = v, &v.nodes[node], w.pinned, w.pinned, w.threads
+	p.groups = p.groups[:0]
+	for i := range p.node.cores {
+		c := &p.node.cores[i]
+		p.cores[i] = coreState{threads: len(c.threads), usable: v.usable.Common(c.cpus)}
+	}
+	for i := range p.node.groups {
+		p.groups = append(p.groups, groupState{left: v.usable.Common(p.node.groups[i].cpus)})
 	}
 	gives := p.gives(w.threads)
 	for p.need > 0 && p.takeGroup(gives) {
@@ -105,7 +111,7 @@ func (p *picker) depth() int {
 }
 
 // whole tells that all threads of the core could be had.
-func (p *picker) whole(core int) bool { return p.cores[core].usable == len(p.node.cores[core].threads) }
+func (p *picker) whole(core int) bool { return p.cores[core].usable == p.cores[core].threads }
 
 // takeGroup takes untouched cores from the group that can give most of what is needed; of several, the fullest.
 func (p *picker) takeGroup(gives func(core, need int) int) bool {
@@ -206,7 +212,7 @@ func (p *picker) rate() {
 	p.score = score{}
 	for i := range p.node.cores {
 		taken := p.cores[i].taken
-		if taken > 0 && taken < len(p.node.cores[i].threads) {
+		if taken > 0 && taken < p.cores[i].threads {
 			p.score.loose += taken
 			p.score.broken += number(p.whole(i))
 		}
@@ -218,16 +224,16 @@ func (p *picker) rate() {
 
 // cpus lists what was taken in order of socket and first thread: the order of the guest's vCPUs.
 func (p *picker) cpus() []int {
-	count, uses := 0, make([]use, 0, len(p.node.cores))
+	uses := make([]use, 0, min(p.pinned, len(p.node.cores)))
 	for i := range p.node.cores {
 		if taken := p.cores[i].taken; taken > 0 {
-			uses, count = append(uses, use{i, p.usableThreads(i)[:taken]}), count+taken
+			uses = append(uses, use{i, p.usableThreads(i)[:taken]})
 		}
 	}
 	slices.SortFunc(uses, func(a, b use) int {
 		return cmp.Or(cmp.Compare(p.node.cores[a.core].socket, p.node.cores[b.core].socket), cmp.Compare(a.threads[0], b.threads[0]))
 	})
-	out := make([]int, 0, count)
+	out := make([]int, 0, p.pinned)
 	for _, u := range uses {
 		out = append(out, u.threads...)
 	}
@@ -239,7 +245,7 @@ func (p *picker) usableThreads(core int) []int {
 	if p.whole(core) {
 		return threads
 	}
-	var out []int
+	out := make([]int, 0, len(threads))
 	for _, cpu := range threads {
 		if p.view.usable.Has(cpu) {
 			out = append(out, cpu)

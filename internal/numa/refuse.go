@@ -12,13 +12,14 @@ import (
 // maxNodesNamed bounds how many nodes a refusal lists.
 const maxNodesNamed = 8
 
-// refuse says why there is no layout: never on this host, or not now.
-func (v *view) refuse() error {
-	empty := newView(v.room.emptied(), v.req, v.wants)
+// refuse says why there is no layout in the room: never on this host, or not now.
+func (v *view) refuse(room Room) error {
+	all := room.emptied()
+	empty := newView(all, v.req, v.wants)
 	if _, ok := empty.layout(); !ok {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
 			Message: "this host can never hold " + empty.wanted() + ": " + empty.shortages() + " (even when the host is empty)",
-			Hint:    empty.tooBigHint()}
+			Hint:    empty.tooBigHint(all)}
 	}
 	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
 		Message: "no room for " + v.wanted() + ": " + v.shortages() + " (now)",
@@ -77,11 +78,11 @@ func pagesText(pages []farm.Bytes) string {
 	return strings.Join(names, " or ")
 }
 
-func (v *view) tooBigHint() string {
+func (v *view) tooBigHint(room Room) string {
 	switch {
 	case v.req.Cells == 1 && len(v.nodes) > 1:
 		return "leave the number of cells to the plan, so that it may use several nodes"
-	case v.room.Free.Common(v.req.Allowed) < v.req.VCPUs && v.req.Allowed.Len() < v.room.Topology.Online.Len():
+	case room.Free.Common(v.req.Allowed) < v.req.VCPUs && v.req.Allowed.Len() < room.Topology.Online.Len():
 		return "ask the batch system for more CPUs, or for a smaller VM"
 	case v.shortOfPages():
 		return "set up more huge pages on the host, or ask for ordinary pages"

@@ -7,7 +7,6 @@ import (
 // view is what one request may use of a room, in the form that planning wants.
 type view struct {
 	*index
-	room   Room
 	req    *Request
 	wants  []want
 	usable farm.CPUSet // free, allowed, and not kept for the host
@@ -37,7 +36,7 @@ type coreCount struct {
 }
 
 func newView(room Room, req *Request, wants []want) *view {
-	v := &view{index: room.indexed(), room: room, req: req, wants: wants, smt: 1}
+	v := &view{index: room.indexed(), req: req, wants: wants, smt: 1}
 	v.usable = room.Free.And(req.Allowed)
 	if !req.Service.Empty() {
 		v.usable = v.usable.Minus(req.Service)
