@@ -111,7 +111,7 @@ func (r Room) Take(p farm.Plan) (Room, error) {
 		}
 	}
 	for id := range p.Floating.All() {
-		if id >= len(p.VCPUs) || !r.pooled(p.VCPUs[id]) {
+		if _, ok := r.poolOf(p, id); !ok {
 			return Room{}, badPlan("vCPU %d floats over CPUs that no node of this host shares", id)
 		}
 	}
@@ -204,10 +204,7 @@ func (r Room) claims(p farm.Plan) []claim {
 		}
 	}
 	for id := range p.Floating.All() {
-		if id >= len(p.VCPUs) {
-			break
-		}
-		if node, ok := r.poolOf(p.VCPUs[id]); ok {
+		if node, ok := r.poolOf(p, id); ok {
 			at(node, 0).vcpus++
 		}
 	}
@@ -217,19 +214,13 @@ func (r Room) claims(p farm.Plan) []claim {
 // ownAccount tells that the node counts memory of VMs without a vCPU of their own apart from other VMs'.
 func (n NodeRoom) ownAccount() bool { return !n.Shared.CPUs.Empty() }
 
-// pooled tells whether cpus are all of one node's shared pool.
-func (r Room) pooled(cpus farm.CPUSet) bool {
-	_, ok := r.poolOf(cpus)
-	return ok
-}
-
 // poolOf finds the node over whose shared CPUs a vCPU floats.
-func (r Room) poolOf(cpus farm.CPUSet) (node int, ok bool) {
-	if cpus.Empty() {
+func (r Room) poolOf(p farm.Plan, vcpu int) (node int, ok bool) {
+	if vcpu >= len(p.VCPUs) || p.VCPUs[vcpu].Empty() {
 		return 0, false
 	}
 	for _, n := range r.Topology.Nodes {
-		if cpus.Minus(r.Nodes[n.ID].Shared.CPUs).Empty() {
+		if p.VCPUs[vcpu].Minus(r.Nodes[n.ID].Shared.CPUs).Empty() {
 			return n.ID, true
 		}
 	}
