@@ -19,11 +19,16 @@ var packagedModprobe = []string{"usr/lib/modprobe.d", "lib/modprobe.d"}
 
 func isModprobe(name string) bool { return strings.HasPrefix(name, modprobeDir+"/") }
 
-// modules sets options of kernel modules: in modprobe.d for the next load, and by a new load now. A parameter that the kernel lets
-// us write needs no new load, unless the rule says that it does.
+// load is a module that has to be loaded anew.
+type load struct {
+	step Step
+	from []request
+}
+
+// modules sets options of kernel modules: in modprobe.d for the next load, or on the kernel's command line for one that is built
+// in; and now.
 func (p *planner) modules(context.Context) error {
-	loads := map[string]*Step{}
-	from := map[string][]request{}
+	loads := map[string]*load{}
 	var settings []request
 	for _, r := range p.of(tuning.SetModule) {
 		builtin, err := p.builtin(r.Unit)
@@ -35,37 +40,43 @@ func (p *planner) modules(context.Context) error {
 		} else {
 			settings = append(settings, r)
 		}
-		file := "sys/module/" + r.Unit + "/parameters/" + r.Name
-		text, ok, err := p.present(file)
-		if err != nil {
+		if err := p.param(r, builtin, loads); err != nil {
 			return err
 		}
-		if !ok || r.Reboot || sameValue(text, r.Value) {
-			continue
-		}
-		info, err := p.system.Root().Stat(file)
-		if err != nil {
-			return err
-		}
-		if info.Mode()&0o200 != 0 && !r.NoVMs {
-			p.add(Step{Kind: StepValue, Path: file, Old: State{Text: text}, New: State{Text: r.Value}}, r)
-			continue
-		}
-		if builtin {
-			continue
-		}
-		s := loads[r.Unit]
-		if s == nil {
-			s = &Step{Kind: StepModule, Unit: r.Unit, NoVMs: true, Old: State{Params: map[string]string{}}, New: State{Params: map[string]string{}}}
-			loads[r.Unit] = s
-		}
-		s.Old.Params[r.Name], s.New.Params[r.Name] = text, r.Value
-		from[r.Unit] = append(from[r.Unit], r)
 	}
 	for _, unit := range sortedKeys(loads) {
-		p.add(*loads[unit], from[unit]...)
+		p.add(loads[unit].step, loads[unit].from...)
 	}
 	return p.modprobe(settings)
+}
+
+// param sets a parameter of a loaded module now. One that the kernel lets us write needs no new load, unless the rule says that
+// it does.
+func (p *planner) param(r request, builtin bool, loads map[string]*load) error {
+	file := param{module: r.Unit, name: r.Name}.path()
+	text, ok, err := p.present(file)
+	if err != nil || !ok || r.Reboot || sameValue(text, r.Value) {
+		return err
+	}
+	info, err := p.system.Root().Stat(file)
+	if err != nil {
+		return err
+	}
+	if info.Mode()&0o200 != 0 && !r.NoVMs {
+		p.add(Step{Kind: StepValue, Path: file, Old: State{Text: text}, New: State{Text: r.Value}}, r)
+		return nil
+	}
+	if builtin {
+		return nil // it cannot be loaded anew
+	}
+	l := loads[r.Unit]
+	if l == nil {
+		l = &load{step: Step{Kind: StepModule, Unit: r.Unit, NoVMs: true, Old: State{Params: map[string]string{}}, New: State{Params: map[string]string{}}}}
+		loads[r.Unit] = l
+	}
+	l.step.Old.Params[r.Name], l.step.New.Params[r.Name] = text, r.Value
+	l.from = append(l.from, r)
+	return nil
 }
 
 // builtin tells whether a module is part of the kernel, where modprobe.d means nothing. Only loadable ones have an initstate; a
@@ -203,8 +214,6 @@ func withoutOptions(line string, requests []request, mark string) []string {
 
 // sameOptions tells whether two texts hold the same lines in any order, so that a file that is right already is left alone.
 func sameOptions(a, b string) bool {
-	x, y := strings.Fields(strings.ReplaceAll(a, " ", "\x01")), strings.Fields(strings.ReplaceAll(b, " ", "\x01"))
-	slices.Sort(x)
-	slices.Sort(y)
-	return slices.Equal(x, y)
+	sorted := func(text string) []string { return slices.Sorted(strings.Lines(text)) }
+	return slices.Equal(sorted(a), sorted(b))
 }
