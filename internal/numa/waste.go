@@ -10,7 +10,7 @@ type Cost float64
 func (c Cost) Less(o Cost) bool { return c < o }
 
 // The weights were searched for on traces of arrivals and departures on 100 hosts: these placed most, and refused least while a
-// host had the room in pieces. A few tenths more or less of any change little.
+// host had the room in pieces. Half or twice any of them changes little.
 const (
 	bothWeight   = 0.8  // of threads and memory that are free together; the rest is of threads alone
 	threadsAlone = 1    // what free threads cost that have no memory left
