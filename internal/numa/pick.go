@@ -16,6 +16,7 @@ type picker struct {
 	policy farm.ThreadPolicy
 	pinned int // vCPUs to place
 	need   int // of them, still
+	depth  int // vCPUs to put on a core where siblings are required
 	score  score
 }
 
@@ -64,40 +65,34 @@ func (p *picker) pick(v *view, node int, w *want) {
 	for i := range p.node.groups {
 		p.groups = append(p.groups, groupState{left: v.usable.Common(p.node.groups[i].cpus)})
 	}
-	gives := p.gives(w.threads)
-	for p.need > 0 && p.takeGroup(gives) {
+	if p.policy == farm.RequireSiblings {
+		p.depth = p.deepest()
+	}
+	for p.need > 0 && p.takeGroup() {
 	}
 	for p.need > 0 && p.takeLoose() {
 	}
 	p.rate()
 }
 
-// gives tells how many of need vCPUs an untouched core takes, by thread policy; 0 when it is not to be used.
-func (p *picker) gives(policy farm.ThreadPolicy) func(core, need int) int {
-	switch policy {
-	case farm.IsolateCores:
-		return func(core, need int) int {
-			return min(number(p.whole(core)), need)
-		}
-	case farm.RequireSiblings:
-		depth := p.depth()
-		return func(core, need int) int {
-			if p.cores[core].usable < depth {
-				return 0
-			}
-			return min(depth, need)
-		}
-	}
-	return func(core, need int) int {
-		if usable := p.cores[core].usable; usable <= need && p.whole(core) {
-			return usable
-		}
+// gives is how many of need vCPUs an untouched core takes, by thread policy; 0 when it is not to be used.
+func (p *picker) gives(core, need int) int {
+	usable := p.cores[core].usable
+	switch {
+	case p.policy == farm.RequireSiblings && usable >= p.depth:
+		return min(p.depth, need)
+	case p.policy == farm.RequireSiblings || !p.whole(core):
 		return 0
+	case p.policy == farm.IsolateCores:
+		return min(1, need)
+	case usable <= need:
+		return usable
 	}
+	return 0
 }
 
-// depth is the largest number of vCPUs a core, at least two, with which all fit.
-func (p *picker) depth() int {
+// deepest is the largest number of vCPUs a core, at least two, with which all fit.
+func (p *picker) deepest() int {
 	for t := p.node.smt; t > 2; t-- {
 		cores := 0
 		for i := range p.node.cores {
@@ -114,11 +109,11 @@ func (p *picker) depth() int {
 func (p *picker) whole(core int) bool { return p.cores[core].usable == p.cores[core].threads }
 
 // takeGroup takes untouched cores from the group that can give most of what is needed; of several, the fullest.
-func (p *picker) takeGroup(gives func(core, need int) int) bool {
+func (p *picker) takeGroup() bool {
 	type offer struct{ group, gives, short, far, left int }
 	best := offer{}
 	for i := range p.groups {
-		o := offer{group: i, gives: p.offers(i, gives), left: p.groups[i].left}
+		o := offer{group: i, gives: p.offers(i), left: p.groups[i].left}
 		o.short, o.far = number(o.left < p.need), number(p.otherSocket(i))
 		if o.gives > 0 && (best.gives == 0 || cmp.Or(cmp.Compare(best.gives, o.gives), cmp.Compare(o.short, best.short),
 			cmp.Compare(o.far, best.far), cmp.Compare(o.left, best.left)) < 0) {
@@ -131,18 +126,18 @@ func (p *picker) takeGroup(gives func(core, need int) int) bool {
 	g := &p.node.groups[best.group]
 	for i := g.first; i < g.end && p.need > 0; i++ {
 		if p.cores[i].taken == 0 {
-			p.take(best.group, i, gives(i, p.need))
+			p.take(best.group, i, p.gives(i, p.need))
 		}
 	}
 	return true
 }
 
 // offers is how many of the needed vCPUs the group's untouched cores can take.
-func (p *picker) offers(group int, gives func(core, need int) int) int {
+func (p *picker) offers(group int) int {
 	g, sum := &p.node.groups[group], 0
 	for i := g.first; i < g.end && sum < p.need; i++ {
 		if p.cores[i].taken == 0 {
-			sum += gives(i, p.need-sum)
+			sum += p.gives(i, p.need-sum)
 		}
 	}
 	return sum
