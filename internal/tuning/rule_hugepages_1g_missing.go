@@ -41,6 +41,9 @@ func checkHugepages1GMissing(h farm.Host, p Profile) []Finding {
 	}
 	f := Finding{Severity: Advice, Where: "host", Wanted: fmt.Sprintf("pages of 1 GiB: %s (takes effect at the next boot)", pagesInWords(pages)),
 		Got: fmt.Sprintf("pages of %s only", pageName(slices.Max(sizesInUse(h))))}
+	if f.Manual = leftOut(h, p, farm.GiB, pages); f.Manual != "" {
+		return []Finding{f}
+	}
 	if h.Kernel.BootFile == "" || usesPages(h) {
 		f.Manual = "change the VMs that ask for pages of another size, then put default_hugepagesz=1G hugepagesz=1G hugepages=" + bootCount(h, pages) + " on the command line"
 	} else {

@@ -22,7 +22,7 @@ func hugepagesNone() Rule {
 			"which also miss less often. Transparent huge pages give large pages when there happen to be free ones, and a host that has run for weeks has few. Pages reserved at boot are there for every VM, " +
 			"on the node where it runs, and can neither be swapped out nor scanned by KSM.",
 		Fix:    "Reserve the profile's share of each node's memory: on the kernel's command line, and for 2 MiB pages also at once while no VM runs.",
-		Danger: "Reserved memory is for VMs with huge pages only: VMs that are not defined to use them have the rest. Change the VMs' definitions first.",
+		Danger: "Reserved memory is for VMs with huge pages only: VMs that are not defined to use them have the rest. Change the VMs' definitions first; until they fit beside the pool, this audit offers no change.",
 		Undo:   "Write 0 to nr_hugepages and take the parameters off the command line.",
 		Check:  checkHugepagesNone,
 	}
@@ -41,11 +41,15 @@ func checkHugepagesNone(h farm.Host, p Profile) []Finding {
 	if h.Kernel.BootFile != "" && size >= farm.GiB {
 		wanted += " (takes effect at the next boot)"
 	}
-	return []Finding{{Severity: Warning, Where: "host", Wanted: wanted, Got: "none reserved; transparent huge pages: " + orUnknown(h.THP.Enabled),
-		Changes: pageChanges(h, size, pages), Manual: leftOut(h, p, size, pages)}}
+	f := Finding{Severity: Warning, Where: "host", Wanted: wanted, Got: "none reserved; transparent huge pages: " + orUnknown(h.THP.Enabled)}
+	if f.Manual = leftOut(h, p, size, pages); f.Manual == "" {
+		f.Changes = pageChanges(h, size, pages)
+	}
+	return []Finding{f}
 }
 
-// leftOut warns of VMs in ordinary memory that would not fit beside the pages.
+// leftOut tells of VMs in ordinary memory that would not fit beside the pages: started there, they would make the host swap. It is
+// "" where they fit.
 func leftOut(h farm.Host, p Profile, size farm.Bytes, pages []nodePages) string {
 	taken := p.Reserved
 	for _, n := range pages {
@@ -65,7 +69,7 @@ func leftOut(h farm.Host, p Profile, size farm.Bytes, pages []nodePages) string 
 	if ordinary <= left {
 		return ""
 	}
-	return fmt.Sprintf("first give %s <memoryBacking><hugepages/>: they have %s of ordinary memory, of which %s would be left", count(vms, "VM"), roughly(ordinary), roughly(left))
+	return fmt.Sprintf("first give %s <memoryBacking><hugepages/>: they have %s of ordinary memory, and %s would be left; then audit again", count(vms, "VM"), roughly(ordinary), roughly(left))
 }
 
 func orUnknown(s string) string {

@@ -63,12 +63,8 @@ func evenPages(h farm.Host, p Profile, size farm.Bytes, counts []nodePages, leas
 	case least == 0 || len(sizesInUse(h)) > 1:
 		f.Manual = "decide how many pages each node should have, and ask for them by node on the command line (hugepages=0:N,1:N)"
 	case small && poolKnown(h, defaultHugePage) && h.Kernel.BootFile != "":
-		if wanted := wantedPages(h, p, defaultHugePage); len(wanted) > 0 {
-			even = wanted
-		} else {
-			for i := range even {
-				even[i].count *= int(size / defaultHugePage)
-			}
+		for i := range even {
+			even[i].count *= int(size / defaultHugePage)
 		}
 		f.Wanted += fmt.Sprintf(": pages of %s instead, %s (takes effect at the next boot)", pageName(defaultHugePage), pagesInWords(even))
 		f.Changes = bootPageChanges(h, defaultHugePage, even)

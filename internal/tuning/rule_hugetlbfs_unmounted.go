@@ -12,7 +12,7 @@ func hugetlbfsUnmounted() Rule {
 		ID:       "hugetlbfs-unmounted",
 		Title:    "huge pages of a size are reserved, but no hugetlbfs of that size is mounted",
 		Severity: Fault,
-		Holds:    "Hosts with libvirt. systemd mounts /dev/hugepages for the default size only.",
+		Holds:    "Hosts with libvirt. systemd mounts /dev/hugepages for the default size only. A fault where a VM asks for that size, else a warning.",
 		Cost:     "VMs that ask for pages of that size do not start.",
 		Sources: []Source{
 			{"libvirt, src/qemu/qemu_conf.c", "https://gitlab.com/libvirt/libvirt/-/blob/master/src/qemu/qemu_conf.c", "a domain's page size is looked up among the mounted hugetlbfs; where there is none: \"Unable to find any usable hugetlbfs mount\""},
@@ -42,10 +42,22 @@ func checkHugetlbfsUnmounted(h farm.Host, _ Profile) []Finding {
 		if slices.Contains(mounted, size) {
 			continue
 		}
-		out = append(out, Finding{Severity: Fault, Where: "pages of " + pageName(size), Wanted: "a hugetlbfs with pagesize=" + bootSize(size), Got: "none is mounted",
+		severity := Warning
+		if slices.ContainsFunc(h.Domains, func(d farm.Domain) bool { return asksFor(h, d, size) }) {
+			severity = Fault
+		}
+		out = append(out, Finding{Severity: severity, Where: "pages of " + pageName(size), Wanted: "a hugetlbfs with pagesize=" + bootSize(size), Got: "none is mounted",
 			Manual: "mount -t hugetlbfs -o pagesize=" + bootSize(size) + " none /dev/hugepages" + bootSize(size) + ", by a mount unit so that it is there after a reboot, and restart libvirt"})
 	}
 	return out
+}
+
+// asksFor tells whether a VM asks for huge pages of a size, by name or as the default one.
+func asksFor(h farm.Host, d farm.Domain, size farm.Bytes) bool {
+	if len(d.Pages) == 0 {
+		return d.HugePages && size == defaultPageSize(h)
+	}
+	return slices.ContainsFunc(d.Pages, func(p farm.DomainPages) bool { return p.Size == size })
 }
 
 // mountedPageSize is the page size of a hugetlbfs: as its options say, or on old kernels, which do not say, the default one.
@@ -56,9 +68,15 @@ func mountedPageSize(h farm.Host, m farm.Mount) farm.Bytes {
 			return size
 		}
 	}
+	return defaultPageSize(h)
+}
+
+// defaultPageSize is the size of huge pages that the running kernel gives to whoever does not name one.
+func defaultPageSize(h farm.Host) farm.Bytes {
 	if text, ok := bootValue(h.Kernel.Command, "default_hugepagesz"); ok {
-		size, _ := farm.ParseBytes(text)
-		return size
+		if size, err := farm.ParseBytes(text); err == nil {
+			return size
+		}
 	}
 	return defaultHugePage
 }

@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -11,7 +12,7 @@ func numaBalancingWithPinning() Rule {
 		ID:       "numa-balancing-with-pinning",
 		Title:    "the kernel moves memory between nodes by itself, which VMs bound to nodes only pay for",
 		Severity: Warning,
-		Holds:    "Hosts with several nodes and Linux 3.8 or later, where VMs are pinned, or the profile wants them pinned.",
+		Holds:    "Hosts with several nodes and Linux 3.8 or later, where VMs are bound to nodes (a warning), or the profile wants it off. VMs that float in ordinary memory gain from it: where there are any, pinning comes first.",
 		Cost:     "Not measured with HS06: page faults that bring nothing, as bound memory cannot move. Static huge pages are not scanned.",
 		Sources: []Source{
 			kernelDoc("admin-guide/sysctl/kernel", "numa_balancing unmaps pages to see who faults on them, which costs; where a workload is bound to nodes already it should be disabled"),
@@ -33,10 +34,26 @@ func checkNUMABalancingWithPinning(h farm.Host, p Profile) []Finding {
 	if p.NUMABalancing == "on" || p.NUMABalancing == "" && !bound {
 		return nil
 	}
-	got := "kernel.numa_balancing is " + value
+	f := Finding{Severity: Advice, Where: "host", Wanted: "kernel.numa_balancing is 0", Got: "kernel.numa_balancing is " + value}
 	if bound {
-		got += ", and VMs are bound to nodes"
+		f.Severity = Warning
+		f.Got += ", and VMs are bound to nodes"
 	}
-	return []Finding{{Severity: Warning, Where: "host", Wanted: "kernel.numa_balancing is 0", Got: got,
-		Changes: []Change{{Kind: SetValue, Path: "proc/sys/kernel/numa_balancing", Value: "0"}}}}
+	if name := floats(h); name != "" {
+		f.Got += fmt.Sprintf("; VM %s floats, and the kernel's moving helps it", name)
+		f.Manual = "pin the VMs and bind their memory first, then write 0 to /proc/sys/kernel/numa_balancing"
+		return []Finding{f}
+	}
+	f.Changes = []Change{{Kind: SetValue, Path: "proc/sys/kernel/numa_balancing", Value: "0"}}
+	return []Finding{f}
+}
+
+// floats names a running VM in ordinary memory whose vCPUs may go to any CPU; "" when there is none.
+func floats(h farm.Host) string {
+	for _, d := range h.Domains {
+		if _, confined := confinedCPUs(h, d); d.Running && !confined && !d.HugePages && len(d.Pages) == 0 {
+			return d.Name
+		}
+	}
+	return ""
 }
