@@ -2,6 +2,8 @@ package tuning
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -42,14 +44,27 @@ func checkEPTOffNextLoad(h farm.Host, _ Profile) []Finding {
 	var out []Finding
 	for _, key := range order {
 		o := last[key]
-		if key != pagingParams[0] && key != pagingParams[1] && key != pagingParams[2] || !farm.Switch(o.Value).Off() {
+		if key != pagingParams[0] && key != pagingParams[1] && key != pagingParams[2] || !farm.Switch(o.Value).Off() || !forThisCPU(h, o.Module) {
 			continue
 		}
 		out = append(out, Finding{Severity: Warning, Where: "/" + o.Path, Wanted: key + "=1, or no option", Got: fmt.Sprintf("%s=%s", key, o.Value),
 			Changes: []Change{{Kind: SetModule, Unit: o.Module, Name: o.Name, Value: "1", NoVMs: true}}})
 	}
 	for _, c := range pagingOnBoot(h.Kernel) {
+		if module, _, _ := strings.Cut(c.Name, "."); !forThisCPU(h, module) {
+			continue
+		}
 		out = append(out, Finding{Severity: Warning, Where: "next boot", Wanted: "no " + c.Name + " on the command line", Got: c.Name + "=" + c.Value, Changes: []Change{c}})
 	}
 	return out
+}
+
+// forThisCPU tells whether a module is for this processor, as far as its flags tell: one configuration may go to hosts of both kinds.
+func forThisCPU(h farm.Host, module string) bool {
+	flags := h.Topology.CPU.Flags
+	intel, amd := slices.Contains(flags, "vmx"), slices.Contains(flags, "svm")
+	if intel == amd {
+		return true
+	}
+	return intel == sameParam(module, "kvm_intel")
 }

@@ -12,10 +12,10 @@ func hostSwapInUse() Rule {
 		Title:    "part of the host's memory is in swap",
 		Severity: Warning,
 		Holds:    "Hosts with more than a fiftieth of their memory, and more than 256 MiB, in swap. Below that idle pages of daemons are the usual reason.",
-		Cost:     "CERN calls swapping of a hypervisor a very significant performance impact; VMs that swapped waited for I/O up to 30 % of their time.",
+		Cost:     "CERN calls swapping of a hypervisor a very significant performance impact, and gives no figure for it. (The 30 % I/O wait of its Tier-0 was of VMs that swapped themselves.)",
 		Sources: []Source{
 			cernEPTAndKSM("swapping is a very significant performance impact"),
-			cernTier0("VMs that swapped showed up to 30 % I/O wait; hypervisors that swapped made VMs wait as well"),
+			cernTier0("two things apart: VMs that swapped showed up to 30 % I/O wait; hypervisors that swapped caused I/O wait, of which no figure is given"),
 		},
 		Why: "A guest believes that all its memory is real. When the host has put some of it on disk, an instruction in the guest takes as long as a disk access, and neither the guest's statistics nor the job's say why. " +
 			"The usual reasons are VMs that were promised more than there is, huge pages that leave the host too little, or a cache of disk images that the kernel valued more than idle guest memory.",

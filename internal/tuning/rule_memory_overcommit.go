@@ -15,7 +15,7 @@ func memoryOvercommit() Rule {
 		Cost:     "None until guests use what they were promised; then the host swaps, and its VMs wait for I/O. How much was not measured by itself.",
 		Sources: []Source{
 			{"INFN-CNAF, \"Performance Improvements in a Large-Scale Virtualization System\", ISGC 2011", "", "because of the nature of their applications, memory is normally not overcommitted"},
-			cernTier0("hypervisors swapped for lack of memory, and VMs waited for I/O"),
+			cernTier0("hypervisors swapped for lack of memory, which caused I/O wait"),
 		},
 		Why: "Desktop VMs leave most of their memory untouched, and promising it twice works. Jobs of high-energy physics use what they ask for, all at the same time. Then KSM and swap must make up the difference, " +
 			"both at the cost of every VM on the host. A batch host earns more with one VM less than with all of them in swap.",

@@ -16,7 +16,7 @@ func memoryPressure() Rule {
 		Cost:     "The reported share of time, for the programs concerned.",
 		Sources: []Source{
 			kernelDoc("accounting/psi", "memory pressure is the share of time in which some, or all, tasks were held up by reclaim, by refaults of cache just dropped, or by swap"),
-			cernTier0("hypervisors short of memory swapped, and their VMs waited"),
+			cernTier0("hypervisors short of memory swapped, which caused I/O wait; how much is not said"),
 		},
 		Why: "Free memory says little: a healthy system uses all of it for cache. Pressure says how long programs had to wait until memory was found for them. A tenth of the time means that the machine is busy making room: it drops cache that is needed again at once, or swaps. " +
 			"It shows before anything is in swap, and it shows a host that is short although its huge pages are free, because those are no use to ordinary programs.",

@@ -88,7 +88,7 @@ func meetOnCore(h farm.Host) (a, b string, core farm.CPUSet) {
 // vcpuRoom is every CPU that a VM's vCPUs may use.
 func vcpuRoom(h farm.Host, d farm.Domain) farm.CPUSet {
 	if len(d.VCPUPins) < d.VCPUs || len(d.VCPUPins) == 0 {
-		return h.Topology.Online.Minus(h.Isolated)
+		return h.Topology.Online.Minus(isolated(h))
 	}
 	var all farm.CPUSet
 	for _, pins := range d.VCPUPins {

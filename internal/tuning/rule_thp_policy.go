@@ -7,8 +7,8 @@ func thpPolicy() Rule {
 		ID:       "thp-policy",
 		Title:    "transparent huge pages are not set as the profile wants",
 		Severity: Warning,
-		Holds:    "Kernels with transparent huge pages (Linux 2.6.38 and later, RHEL 6). QEMU asks for them, so madvise and always are the same to VMs in ordinary memory; never takes them away.",
-		Cost:     "Between madvise and always nothing for VMs, because QEMU asks. never on a host without static pages leaves VMs with small pages; with EPT those cost 6 % of HS06 at CERN in 2015.",
+		Holds:    "Kernels with transparent huge pages (Linux 2.6.38 and later, RHEL 6). QEMU asks for them, so madvise and always are the same to VMs in ordinary memory, and a profile need not choose; never takes them away.",
+		Cost:     "Between madvise and always nothing for VMs, because QEMU asks; with madvise other programs of the host get small pages. never on a host without static pages leaves VMs with small pages; with EPT those cost 6 % of HS06 at CERN in 2015.",
 		Sources: []Source{
 			kernelDoc("admin-guide/mm/transhuge", "a guest gains from huge pages even where only one of guest and host uses them; always, madvise and never are the choices; a change holds for memory that is allocated afterwards"),
 			cernHugePages("transparent huge pages do a useful job under normal circumstances, but are opportunistic and end at 2 MiB; with static pages CERN booted with transparent_hugepage=never"),
@@ -43,9 +43,14 @@ func checkTHPPolicy(h farm.Host, p Profile) []Finding {
 	return []Finding{f}
 }
 
-// wantedTHP is the profile's word, or, beside static pages for VMs, that of the command line: there it is the site's choice.
+// wantedTHP is the profile's word, or, beside static pages for VMs, that of the command line: there it is the site's choice. Without
+// static pages a profile that has no word still wants them for programs that ask.
 func wantedTHP(h farm.Host, p Profile) string {
-	if word, ok := bootValue(nextLine(h.Kernel), "transparent_hugepage"); ok && (p.THP == "" || len(sizesInUse(h)) > 0) {
+	static := len(sizesInUse(h)) > 0
+	if p.THP == "" && !static && h.THP.Enabled == "never" {
+		return "madvise"
+	}
+	if word, ok := bootValue(nextLine(h.Kernel), "transparent_hugepage"); ok && (p.THP == "" || static) {
 		return word
 	}
 	return p.THP

@@ -12,7 +12,7 @@ func vmDiskCacheService() Rule {
 		Title:    "a disk of a long-lived VM is cached in a way that a crash or a migration may damage",
 		Severity: Fault,
 		Roles:    []Role{Service},
-		Holds:    "VMs on service hosts, all disks that they write to. Recent libvirt with a QEMU that can drop its cache (file driver, drop-cache) does migrate writeback disks on Linux hosts.",
+		Holds:    "VMs on service hosts, all disks that they write to. QEMU 4.0 and later can drop its cache when a VM moves, and recent libvirt then migrates cached disks on Linux hosts: there writeback and writethrough are advice, and a disk without a cache mode is not reported.",
 		Cost:     "unsafe: the disk's contents, when the host crashes. writeback: live migration, with older libvirt. writethrough: speed of writing.",
 		Sources: []Source{
 			cernTier0("write-back caching precludes live migration"),
@@ -33,19 +33,21 @@ func checkVMDiskCacheService(h farm.Host, p Profile) []Finding {
 	if p.DiskCache != "none" {
 		return nil
 	}
+	dropsCache := since(h.Versions.QEMU, 4, 0)
 	var out []Finding
 	for _, d := range foreign(h) {
 		for _, k := range dataDisks(d) {
 			f := Finding{Severity: Warning, Where: vmName(d), Wanted: "cache none", Got: fmt.Sprintf("disk %s has cache %s", k.Target, k.Cache),
 				Manual: edit(d, fmt.Sprintf("write cache='none' io='native' in the <driver> of disk %s (io='threads' if it is a sparse file)", k.Target))}
-			switch k.Cache {
-			case "unsafe":
-				f.Severity = Fault
-			case "":
-				f.Severity, f.Got = Advice, fmt.Sprintf("disk %s has no cache mode: QEMU's default is writeback", k.Target)
-			case "writeback":
-			case "writethrough":
+			if dropsCache {
 				f.Severity = Advice
+			}
+			switch {
+			case k.Cache == "unsafe":
+				f.Severity = Fault
+			case k.Cache == "writeback", k.Cache == "writethrough":
+			case k.Cache == "" && !dropsCache:
+				f.Got = fmt.Sprintf("disk %s has no cache mode: QEMU's default is writeback", k.Target)
 			default:
 				continue
 			}

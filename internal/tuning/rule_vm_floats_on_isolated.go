@@ -27,17 +27,18 @@ func vmFloatsOnIsolated() Rule {
 }
 
 func checkVMFloatsOnIsolated(h farm.Host, _ Profile) []Finding {
-	if h.Isolated.Empty() {
+	alone := isolated(h)
+	if alone.Empty() {
 		return nil
 	}
-	ordinary := h.Topology.Online.Minus(h.Isolated)
+	ordinary := h.Topology.Online.Minus(alone)
 	var out []Finding
 	for _, d := range h.Domains {
 		var over farm.CPUSet
 		floating := 0
 		for vcpu := range d.VCPUs {
 			pin := d.VCPUPins[vcpu]
-			if pin.Len() > 1 && pin.Minus(h.Isolated).Empty() {
+			if pin.Len() > 1 && pin.And(h.Topology.Online).Minus(alone).Empty() {
 				over = over.Or(pin)
 				floating++
 			}

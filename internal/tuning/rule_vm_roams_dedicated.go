@@ -11,7 +11,7 @@ func vmRoamsDedicated() Rule {
 		ID:       "vm-roams-dedicated",
 		Title:    "a VM without pins may run on the CPUs that another VM has to itself",
 		Severity: Warning,
-		Holds:    "Hosts with both pinned VMs and VMs that may run anywhere. CPUs that the kernel isolates (isolcpus) are left out: the scheduler brings nobody there.",
+		Holds:    "Hosts with both pinned VMs and VMs that may run anywhere. Isolated CPUs (isolcpus, cpuset partitions) are left out: the scheduler brings nobody there.",
 		Cost:     "Not measured by itself. Two busy vCPUs on one CPU get half of it each; VMs of 16 vCPUs that shared CPUs by mistake had between 60 and 155 HS06 (CERN's Tier-0, 2015).",
 		Sources: []Source{
 			cernTier0("VMs that shared CPUs by mistake performed between 60 and 155 HS06"),
@@ -35,7 +35,7 @@ func checkVMRoamsDedicated(h farm.Host, _ Profile) []Finding {
 		}
 	}
 	free := h.Topology.Online.Minus(dedicated)
-	dedicated = dedicated.Minus(h.Isolated) // the scheduler brings nobody there
+	dedicated = dedicated.Minus(isolated(h)) // the scheduler brings nobody there
 	if dedicated.Empty() || h.Topology.Online.Empty() {
 		return nil
 	}

@@ -11,7 +11,7 @@ func vmTopologySockets() Rule {
 		ID:       "vm-topology-sockets",
 		Title:    "each vCPU of a VM is a socket of its own",
 		Severity: Advice,
-		Holds:    "VMs with more vCPUs than the host has sockets. It matters for pinned VMs and for programs that count sockets.",
+		Holds:    "VMs with more than four vCPUs, and more than the host has sockets. It matters for pinned VMs and for programs that count sockets.",
 		Cost:     "No significant change of HS06 without pinning (CERN, one VM of 32 vCPUs). With pinning nothing was published.",
 		Sources: []Source{
 			cernTopology("32 vCPUs are 32 sockets of one core and one thread by default; 2 sockets of 8 cores of 2 threads made no significant difference to the benchmark, perhaps because nothing was pinned"),
@@ -38,7 +38,7 @@ func checkVMTopologySockets(h farm.Host, _ Profile) []Finding {
 		if d.Guest == (farm.GuestTopology{}) {
 			sockets = d.VCPUs
 		}
-		if sockets != d.VCPUs || sockets <= hostSockets {
+		if d.VCPUs <= 4 || sockets != d.VCPUs || sockets <= hostSockets {
 			continue
 		}
 		g := likePins(h.Topology, d)

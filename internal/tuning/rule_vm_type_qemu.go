@@ -2,6 +2,7 @@ package tuning
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -11,7 +12,7 @@ func vmTypeQEMU() Rule {
 		ID:       "vm-type-qemu",
 		Title:    "a VM runs in software emulation although the host has KVM",
 		Severity: Fault,
-		Holds:    "Hosts whose processor has VT-x or AMD-V, or that have the kvm modules loaded. VMs that grange itself starts in emulation are left out: it has tried KVM before.",
+		Holds:    "Hosts whose processor has VT-x or AMD-V, or that have the kvm modules loaded. VMs with machine types of other architectures, and those that grange itself starts in emulation after it has tried KVM, are left out.",
 		Cost:     "No figure of HS06 was published. In emulation each instruction of the guest is translated by QEMU, which costs a multiple of the job's time rather than percents of it.",
 		Sources: []Source{
 			qemuDoc("system/introduction", "with an accelerator such as KVM guest code runs directly on the host's processor; without one TCG translates it"),
@@ -33,10 +34,20 @@ func checkVMTypeQEMU(h farm.Host, _ Profile) []Finding {
 	}
 	var out []Finding
 	for _, d := range foreign(h) {
-		if d.Type == "qemu" {
+		if d.Type == "qemu" && machineOfX86(d.Machine) {
 			out = append(out, Finding{Severity: Fault, Where: vmName(d), Wanted: "type kvm", Got: "type qemu: emulation",
 				Manual: edit(d, "write <domain type='kvm'> in the first line, and <cpu mode='host-passthrough'/>")})
 		}
 	}
 	return out
+}
+
+// machineOfX86 tells whether a machine type is one of x86, or not known. KVM runs no other architecture there.
+func machineOfX86(machine string) bool {
+	for _, prefix := range []string{"pc", "q35", "isapc", "microvm", "ubuntu"} {
+		if strings.HasPrefix(machine, prefix) {
+			return true
+		}
+	}
+	return machine == ""
 }

@@ -88,13 +88,14 @@ type Run struct {
 type journal struct {
 	run  *Run
 	file *os.File
+	size int64 // of what is whole
 }
 
 var runID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z(-[0-9]{1,3})?$`)
 
 // lock keeps two applies and undos apart. It ends with the process that holds it.
 func lock(root *os.Root) (unlock func(), err error) {
-	if err := root.MkdirAll(stateDir, 0o700); err != nil {
+	if err := makeStateDir(root); err != nil {
 		return nil, fmt.Errorf("make /%s: %w", stateDir, err)
 	}
 	f, err := root.OpenFile(stateDir+"/lock", os.O_RDWR|os.O_CREATE, 0o600)
@@ -111,34 +112,82 @@ func lock(root *os.Root) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// newJournal makes the directory of a run and writes its first line.
-func newJournal(root *os.Root, plan Plan, who Who, now time.Time) (*journal, error) {
-	id := now.UTC().Format("20060102T150405Z")
-	for n := 2; ; n++ {
-		err := root.Mkdir(path.Join(stateDir, id), 0o700)
-		if err == nil {
-			break
+// makeStateDir makes the directory of all runs. Journals hold files that only root may read; the directories above hold the agent's
+// images too, which QEMU has to reach, whatever our caller's umask.
+func makeStateDir(root *os.Root) error {
+	parents, err := missingParents(root, stateDir)
+	if err != nil {
+		return err
+	}
+	for _, dir := range parents {
+		if err := root.Mkdir(dir, 0o755); err != nil {
+			return err
 		}
-		if !errors.Is(err, fs.ErrExist) || n > 999 {
-			return nil, fmt.Errorf("make journal: %w", err)
+		if err := root.Chmod(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := root.Mkdir(stateDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// newJournal makes the directory of a run and writes its first line. Where that fails, there is no run.
+func newJournal(root *os.Root, plan Plan, who Who, now time.Time) (*journal, error) {
+	id, err := newRun(root, now)
+	if err != nil {
+		return nil, fmt.Errorf("make journal: %w", err)
+	}
+	j, err := openJournal(root, &Run{ID: id, done: map[int]bool{}, undone: map[int]bool{}})
+	if err == nil {
+		if err = j.start(root, plan, who, now); err == nil {
+			return j, nil
+		}
+		j.close()
+	}
+	return nil, errors.Join(err, root.RemoveAll(path.Join(stateDir, id)))
+}
+
+// newRun makes the directory of a run, named after the time.
+func newRun(root *os.Root, now time.Time) (id string, err error) {
+	id = now.UTC().Format("20060102T150405Z")
+	for n := 2; ; n++ {
+		if err := root.Mkdir(path.Join(stateDir, id), 0o700); !errors.Is(err, fs.ErrExist) || n > 999 {
+			return id, err
 		}
 		id = fmt.Sprintf("%s-%d", now.UTC().Format("20060102T150405Z"), n)
 	}
-	j, err := openJournal(root, &Run{ID: id, done: map[int]bool{}, undone: map[int]bool{}})
-	if err != nil {
-		return nil, err
+}
+
+// start writes the first line, and sees to it that there is room for those to come.
+func (j *journal) start(root *os.Root, plan Plan, who Who, now time.Time) error {
+	if err := plan.check(j.run.ID); err != nil {
+		return err
 	}
 	if err := j.write(entry{Version: 1, At: &now, Who: &who, Plan: &plan, Phase: Planned}); err != nil {
-		j.close()
-		return nil, err
+		return err
 	}
-	for dir := path.Join(stateDir, id); dir != "."; dir = path.Dir(dir) {
+	if err := j.reserve(); err != nil {
+		return fmt.Errorf("make room for the journal in /%s: %w", stateDir, err)
+	}
+	for dir := path.Join(stateDir, j.run.ID); dir != "."; dir = path.Dir(dir) {
 		if err := syncDir(root, dir); err != nil {
-			j.close()
-			return nil, fmt.Errorf("sync /%s: %w", dir, err)
+			return fmt.Errorf("sync /%s: %w", dir, err)
 		}
 	}
-	return j, nil
+	return nil
+}
+
+// reserve asks the file system for what the rest of a journal takes: each file that changes is in it once more, as it was found.
+// One that cannot reserve is trusted.
+func (j *journal) reserve() error {
+	const others = 64 << 10
+	err := unix.Fallocate(int(j.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, j.size, j.size+others)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return err
+	}
+	return nil
 }
 
 func journalPath(id string) string { return path.Join(stateDir, id, "journal") }
@@ -150,33 +199,32 @@ func openJournal(root *os.Root, run *Run) (*journal, error) {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxJournal))
+	j := &journal{run, f, int64(bytes.LastIndexByte(text, '\n') + 1)}
 	if err == nil {
-		whole := int64(bytes.LastIndexByte(text, '\n') + 1)
-		if err = f.Truncate(whole); err == nil {
-			_, err = f.Seek(whole, io.SeekStart)
-		}
+		err = f.Truncate(j.size)
 	}
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("read journal: %w", err)
 	}
-	return &journal{run, f}, nil
+	return j, nil
 }
 
 func (j *journal) close() { j.file.Close() }
 
-// write appends a line; it is on disk when write returns.
+// write appends a line; it is on disk when write returns. The next line goes over one that was cut short.
 func (j *journal) write(e entry) error {
 	line, err := json.Marshal(e)
-	if err == nil {
-		_, err = j.file.Write(append(line, '\n'))
-	}
-	if err == nil {
-		err = j.file.Sync()
-	}
 	if err != nil {
 		return fmt.Errorf("write journal: %w", err)
 	}
+	if _, err = j.file.WriteAt(append(line, '\n'), j.size); err == nil {
+		err = j.file.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("write journal: %w", errors.Join(err, j.file.Truncate(j.size)))
+	}
+	j.size += int64(len(line)) + 1
 	return j.run.take(e)
 }
 
@@ -191,19 +239,13 @@ func (j *journal) phase(p Phase, why error) error {
 
 // take brings a run up to a line of its journal.
 func (r *Run) take(e entry) error {
-	bad := func(what string) error {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadJournal, Message: fmt.Sprintf("journal of %s: %s", r.ID, what),
-			Hint: "it was not written by this program, or by a later version of it"}
-	}
 	if e.Plan != nil {
 		if e.Version != 1 || e.At == nil || e.Who == nil {
-			return bad("its first line is not one that this version knows")
+			return badJournal(r.ID, "its first line is not one that this version knows")
 		}
 		r.At, r.Who, r.Plan = *e.At, *e.Who, *e.Plan
-		for _, s := range r.Plan.Steps {
-			if why := s.check(); why != "" {
-				return bad(why)
-			}
+		if err := r.Plan.check(r.ID); err != nil {
+			return err
 		}
 	}
 	if e.Phase != "" {
@@ -212,7 +254,7 @@ func (r *Run) take(e entry) error {
 	known := func(n int) bool { return n >= 0 && n < len(r.Plan.Steps) }
 	switch {
 	case e.Begin != nil && (!known(e.Begin.Step) || len(r.records) > 0 && r.records[len(r.records)-1].Step >= e.Begin.Step):
-		return bad("a step begins that the plan does not have there")
+		return badJournal(r.ID, "a step begins that the plan does not have there")
 	case e.Begin != nil:
 		r.records = append(r.records, *e.Begin)
 	case e.Done != nil && known(*e.Done):
@@ -223,28 +265,43 @@ func (r *Run) take(e entry) error {
 	return nil
 }
 
-// check says what is wrong with a step that was read from a file; "" when nothing is.
-func (s Step) check() string {
-	path, value, unit := s.Path != "" && fs.ValidPath(s.Path), valuePath.MatchString(s.Path), unitName.MatchString(s.Unit)
-	ok := false
+func badJournal(id, what string) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadJournal, Message: fmt.Sprintf("journal of %s: %s", id, what),
+		Hint: "it was not written by this program, or by a later version of it"}
+}
+
+// check refuses steps that no plan has.
+func (p Plan) check(id string) error {
+	for _, s := range p.Steps {
+		if !s.known() {
+			return badJournal(id, fmt.Sprintf("%q is no step that this program makes", s.Target()))
+		}
+	}
+	return nil
+}
+
+// known tells steps that this program makes from what else may be in a file.
+func (s Step) known() bool {
 	switch s.Kind {
 	case StepFile:
-		ok = path && (strings.HasPrefix(s.Path, "etc/") || strings.HasPrefix(s.Path, "boot/"))
+		return editable(s.Path)
 	case StepUnmerge:
-		ok = s.Path == ksmRun
+		return s.Path == ksmRun
 	case StepValue:
-		ok = path && value
+		return fs.ValidPath(s.Path) && valuePath.MatchString(s.Path)
 	case StepModule:
-		ok = moduleName.MatchString(s.Unit)
+		return moduleName.MatchString(s.Unit)
 	case StepService:
-		ok = unit && s.Old.Service != nil && s.New.Service != nil
-	case StepBoot:
-		ok = true
+		return unitName.MatchString(s.Unit) && s.Old.Service != nil && s.New.Service != nil
 	}
-	if !ok {
-		return fmt.Sprintf("%q is no step that this program makes", s.Target())
-	}
-	return ""
+	return s.Kind == StepBoot
+}
+
+// editable tells whether a file may be one of the host's configuration: in /etc or /boot, or wherever links from there lead, but
+// nothing of the kernel's, and nothing of ours.
+func editable(name string) bool {
+	top, _, _ := strings.Cut(name, "/")
+	return fs.ValidPath(name) && !slices.Contains([]string{".", "dev", "proc", "run", "sys"}, top) && !strings.HasPrefix(name+"/", stateDir+"/")
 }
 
 // readRun reads a journal. A last line without its end is one that was being written when the program was killed.

@@ -263,17 +263,20 @@ func findProgram(name string) (string, error) {
 	return "", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed, Message: "this host has no program " + name, Hint: "install it, or make the change by hand"}
 }
 
+// runProgram lets a program come to its end, or programTime: ctrl-C is for us, and cut short it would leave a module out or the boot
+// loader's menu half made. It gets a process group, so that nothing it started goes on after it.
 func runProgram(ctx context.Context, program string, args ...string) (string, error) {
 	file, err := findProgram(program)
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, programTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), programTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, file, args...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "SYSTEMD_PAGER=", "SYSTEMD_COLORS=0"}
 	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ctrl-C is for us: what has begun ends in order
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -146,7 +146,7 @@ func (p *planner) packagedOptions(requests []request, have []string) error {
 	}
 	for _, file := range packaged {
 		place := path.Join(modprobeDir, path.Base(file))
-		if slices.Contains(have, place) {
+		if slices.Contains(have, place) || p.masked(place) {
 			continue
 		}
 		have = append(have, place)

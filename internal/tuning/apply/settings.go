@@ -201,7 +201,13 @@ func edit(text string, change func(line string) []string) string {
 	return b.String()
 }
 
-// confFiles lists the files *.conf of directories, and single files, that are there.
+// masked tells a file that links to /dev/null, which is how a file of that name in /usr/lib is put out of force.
+func (p *planner) masked(file string) bool {
+	link, err := p.system.Root().Readlink(file)
+	return err == nil && path.Join("/", path.Dir(file), link) == "/dev/null" || link == "/dev/null"
+}
+
+// confFiles lists the files *.conf of directories, and single files, that are there. Masked ones set nothing.
 func (p *planner) confFiles(places []string) ([]string, error) {
 	var out []string
 	for _, place := range places {
@@ -214,8 +220,8 @@ func (p *planner) confFiles(places []string) ([]string, error) {
 			return nil, err
 		}
 		for _, name := range names {
-			if strings.HasSuffix(name, ".conf") {
-				out = append(out, path.Join(place, name))
+			if file := path.Join(place, name); strings.HasSuffix(name, ".conf") && !p.masked(file) {
+				out = append(out, file)
 			}
 		}
 	}
@@ -226,9 +232,13 @@ func (p *planner) confFiles(places []string) ([]string, error) {
 // empty. Several edits of one file are one step.
 func (p *planner) editFile(name string, from func() []request, change func(old string) string) error {
 	root := p.system.Root()
-	name, err := resolve(root, name)
+	link := name
+	name, err := resolve(root, link)
 	if err != nil {
 		return err
+	}
+	if !editable(name) {
+		return unsafePath(link, "links to /"+name)
 	}
 	for i := range p.plan.Steps {
 		if s := &p.plan.Steps[i]; s.Kind == StepFile && s.Path == name {

@@ -70,8 +70,8 @@ func (r *Run) undrifted(ctx context.Context, system System) error {
 	var changed []string
 	for n, rec := range slices.Backward(r.records) {
 		s := r.Plan.Steps[rec.Step]
-		// The last step of a run that was cut short, on the way there or back, may be half made.
-		if r.undone[rec.Step] || s.Kind == StepBoot || r.Phase != Applied && n == r.last() {
+		// The last step of a run that was cut short, on the way there or back, may be half made; a file never is.
+		if r.undone[rec.Step] || s.Kind == StepBoot || r.Phase != Applied && n == r.last() && s.Kind != StepFile {
 			continue
 		}
 		now, err := present(ctx, system, s)
@@ -100,13 +100,17 @@ func (r *Run) last() int {
 	return -1
 }
 
-// takeBack undoes every step that began, the last first. It goes on after an error: the more is as it was, the better.
+// takeBack undoes every step that began, the last first. It goes on after an error: the more is as it was, the better. Also when
+// the disk is too full for the journal: what was taken back and is not in it is taken back once more by the next undo.
 func (w worker) takeBack(ctx context.Context, why error) error {
 	run := w.journal.run
-	if err := w.journal.phase(Undoing, why); err != nil {
-		return err
-	}
 	var failed []error
+	note := func(err error) {
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	note(w.journal.phase(Undoing, why))
 	for n, r := range slices.Backward(run.records) {
 		if run.undone[r.Step] {
 			continue
@@ -117,14 +121,13 @@ func (w worker) takeBack(ctx context.Context, why error) error {
 			failed = append(failed, fmt.Errorf("%s: %w", s.Target(), err))
 			continue
 		}
-		if err := w.journal.write(entry{Undone: &r.Step}); err != nil {
-			return err
-		}
+		run.undone[r.Step] = true
+		note(w.journal.write(entry{Undone: &r.Step}))
 	}
 	failed = append(failed, w.settle(ctx)...)
 	if err := errors.Join(failed...); err != nil {
 		if also := w.journal.phase(Failed, err); also != nil {
-			return also
+			err = errors.Join(err, also)
 		}
 		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUndoFailed, Message: "not everything could be put back", Err: errors.Join(why, err),
 			Hint: "mend what it names, then `grange tune undo " + run.ID + "`: what is done is not done again"}
