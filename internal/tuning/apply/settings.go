@@ -237,9 +237,6 @@ func (p *planner) editFile(name string, from func() []request, change func(old s
 	if err != nil {
 		return err
 	}
-	if !editable(name) {
-		return unsafePath(link, "links to /"+name)
-	}
 	for i := range p.plan.Steps {
 		if s := &p.plan.Steps[i]; s.Kind == StepFile && s.Path == name {
 			now := *s.New.File
@@ -259,6 +256,9 @@ func (p *planner) editFile(name string, from func() []request, change func(old s
 	text := change(old.text())
 	if text == old.text() {
 		return nil
+	}
+	if !editable(name) {
+		return unsafePath(link, "links to /"+name+", which is not in /etc or /boot")
 	}
 	now := &File{Mode: 0o644, UID: p.system.Owner(), GID: p.system.Group()}
 	if old != nil {
