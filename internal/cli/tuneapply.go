@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -302,7 +303,7 @@ func (a *app) agreedPlan(ctx context.Context, system apply.System, f applyFlags)
 			} else if err != nil {
 				fmt.Fprintf(a.err, "on the host itself this would not begin now: %v\n", err)
 			}
-			if err := a.ask(p, f); err != nil {
+			if err := a.ask(ctx, p, f); err != nil {
 				return p, err
 			}
 		}
@@ -337,7 +338,7 @@ func (a *app) tellVMs(vms []apply.VM) {
 }
 
 // ask gets a yes on a terminal.
-func (a *app) ask(p apply.Plan, f applyFlags) error {
+func (a *app) ask(ctx context.Context, p apply.Plan, f applyFlags) error {
 	if f.yes || len(p.Steps) == 0 {
 		return nil
 	}
@@ -345,11 +346,25 @@ func (a *app) ask(p apply.Plan, f applyFlags) error {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes, Message: "nothing was changed: there is no terminal to ask on", Hint: "look at the plan, then say --yes"}
 	}
 	fmt.Fprintf(a.err, "make these changes? [y/N] ")
-	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
-	if word := strings.ToLower(strings.TrimSpace(answer)); word == "y" || word == "yes" {
+	if saidYes(ctx, os.Stdin) {
 		return nil
 	}
 	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes, Message: "nothing was changed"}
+}
+
+// saidYes reads an answer. Nothing ends a read of a terminal, so after ctrl-C it stays behind; it ends with the program, which is next.
+func saidYes(ctx context.Context, in io.Reader) bool {
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case word := <-answer:
+		return ctx.Err() == nil && (word == "y" || word == "yes")
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (a *app) applyOptions() apply.Options {

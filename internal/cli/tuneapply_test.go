@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -114,5 +116,21 @@ func TestTuneRootIsAHost(t *testing.T) {
 		if _, err := tune(t, "plan", "--root", dir); codeOf(err) != "usage" {
 			t.Errorf("plan --root %s: %v", dir, err)
 		}
+	}
+}
+
+func TestSaidYes(t *testing.T) {
+	for text, want := range map[string]bool{"y\n": true, "Yes\n": true, "yes": true, "n\n": false, "\n": false, "": false, "yesterday\n": false} {
+		if saidYes(t.Context(), strings.NewReader(text)) != want {
+			t.Errorf("%q is not %v", text, want)
+		}
+	}
+	// ctrl-C while nobody answers.
+	silent, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if saidYes(ctx, silent) {
+		t.Error("ctrl-C is a yes")
 	}
 }

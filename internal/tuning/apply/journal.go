@@ -339,6 +339,9 @@ func readRun(root *os.Root, id string) (*Run, error) {
 // History reads all runs of a host, the oldest first.
 func History(root *os.Root) ([]*Run, error) {
 	names, err := entries(root, stateDir)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeNeedsRoot, Message: "only root may see what was applied here", Hint: "use sudo", Err: err}
+	}
 	if err != nil {
 		return nil, err
 	}
