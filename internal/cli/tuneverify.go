@@ -105,12 +105,16 @@ func only(r verify.Report, names []string) (verify.Report, error) {
 	}
 	var out verify.Report
 	for _, name := range names {
-		i := slices.IndexFunc(r.VMs, func(v verify.VM) bool { return v.Name == name || v.UUID == name })
-		if i < 0 {
+		before := len(out.VMs)
+		for _, v := range r.VMs {
+			if v.Name == name || v.UUID == name || strings.HasPrefix(v.Name, name+" (process ") { // one of several with the name
+				out.VMs = append(out.VMs, v)
+			}
+		}
+		if len(out.VMs) == before {
 			return out, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("no VM %q runs on this host", name),
 				Hint: "`grange tune verify` without a name shows all"}
 		}
-		out.VMs = append(out.VMs, r.VMs[i])
 	}
 	for _, p := range r.Problems {
 		about := func(v verify.VM) bool { return v.Name == p.VM || slices.Contains(p.Others, v.Name) }
@@ -130,10 +134,10 @@ func (a *app) printProof(r verify.Report, notes []string) error {
 	}
 	for _, p := range r.Problems {
 		about := append([]string{p.VM}, p.Others...)
-		fmt.Fprintf(a.out, "\n%s: %s: %s [%s]\n  try: %s\n  why: %s (%s)\n", p.Severity, strings.Join(about, ", "), p.Message, p.Kind, p.Fix, p.Source.Says, p.Source.Name)
+		fmt.Fprintf(a.out, "\n%s: %s: %s [%s]\n  try: %s\n  why: %s (%s)\n", p.Severity, printable(strings.Join(about, ", ")), printable(p.Message), p.Kind, p.Fix, p.Source.Says, p.Source.Name)
 	}
 	for _, n := range notes {
-		fmt.Fprintf(a.out, "note: %s\n", n)
+		fmt.Fprintf(a.out, "note: %s\n", printable(n))
 	}
 	return nil
 }
@@ -147,7 +151,7 @@ func proofTable(w io.Writer, r verify.Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "VM\tTHREAD\tPLANNED\tLIBVIRT\tKERNEL\tMEMORY\tVERDICT")
 	for _, vm := range r.VMs {
-		name, memory, verdict := vm.Name, nodeMemory(vm.Resident), string(vm.Verdict)
+		name, memory, verdict := printable(vm.Name), nodeMemory(vm.Resident), string(vm.Verdict)
 		for _, l := range alike(vm.Lines) {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, l.Thread, orDash(l.Planned), orDash(l.Libvirt), orDash(l.Kernel), memory, verdict)
 			name, memory, verdict = "", "", ""

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/grange-project/grange/internal/tuning/verify"
 )
 
 // verifyCase lays a case of internal/tuning/verify out as a directory, and verifies it as a recorded host.
@@ -88,5 +90,20 @@ func TestTuneVerifyJSON(t *testing.T) {
 	}
 	if len(got.Problems) != 1 || got.Problems[0].Kind != "crowded-cpus" || got.Problems[0].Severity != "fault" || got.Problems[0].CPUs != "0-1,4-5" {
 		t.Errorf("problems %+v", got.Problems)
+	}
+}
+
+// Anybody may name a VM, also so that it would write to the terminal of whoever looks at it.
+func TestProofIsPrintable(t *testing.T) {
+	const name = "a\x1b]0;b\u202ec"
+	var text bytes.Buffer
+	a := &app{out: &text}
+	report := verify.Report{VMs: []verify.VM{{Name: name, Lines: []verify.Line{{Thread: "emulator"}}}},
+		Problems: []verify.Problem{{VM: name, Others: []string{name}, Message: "beside " + name}}}
+	if err := a.printProof(report, []string{"VM " + name}); err != nil {
+		t.Fatal(err)
+	}
+	if got := text.String(); strings.ContainsAny(got, "\x1b\u202e") || strings.Count(got, "a?]0;b?c") != 5 {
+		t.Errorf("printed %q", got)
 	}
 }

@@ -9,6 +9,8 @@ type Process struct {
 	UUID     string // of its VM; "" when its command line does not say
 	Ours     bool   // one of our agents started it
 	CPUs     int    // vCPUs that its command line asks for; 0 when it does not say, which means 1
+	Named    bool   // its command line asks QEMU to name its threads
+	Starting bool   // libvirt is not done with it: threads are not all there, nor pinned
 	Threads  []Thread
 	Bound    CPUSet        // memory nodes that its strictly bound memory is bound to
 	Resident map[int]Bytes // the guest's memory and QEMU's own, by the node it lies on; without programs and libraries

@@ -29,6 +29,9 @@ func ReadMachines(fsys fs.FS, domains []farm.Domain, live bool) (Machines, error
 	}
 	m := Machines{Processes: procs, Domains: domains, Plans: map[string]farm.Plan{}}
 	if live {
+		if _, err := readSome(fsys, "proc/1/cmdline", maxCmdline); err != nil {
+			m.Unread = append(m.Unread, fmt.Sprintf("processes of others: %v; seeing them takes root", err))
+		}
 		m.Domains = append(slices.Clone(domains), hiddenDomains(fsys, domains, procs)...)
 	}
 	for _, d := range m.Domains {
@@ -43,7 +46,13 @@ func ReadMachines(fsys fs.FS, domains []farm.Domain, live bool) (Machines, error
 		if d.Ours {
 			m.Plans[d.UUID] = r.plan
 		}
-		numberVCPUs(procs, d.UUID, r.vcpus)
+		p := processOf(procs, d.UUID)
+		if p == nil {
+			m.Unread = append(m.Unread, fmt.Sprintf("VM %s: it runs, says libvirt, and its process is not to be seen", d.Name))
+			continue
+		}
+		p.Starting = r.starting
+		numberVCPUs(p, r.vcpus)
 	}
 	return m, nil
 }
@@ -76,8 +85,9 @@ func hiddenDomains(fsys fs.FS, known []farm.Domain, procs []farm.Process) []farm
 
 // record is what libvirt keeps of a VM beside what farm.Domain has.
 type record struct {
-	plan  farm.Plan
-	vcpus map[int]int // number of the vCPU, by the ID of its thread
+	plan     farm.Plan
+	vcpus    map[int]int // number of the vCPU, by the ID of its thread
+	starting bool
 }
 
 func readRecord(fsys fs.FS, d farm.Domain) (record, error) {
@@ -92,9 +102,11 @@ func readRecord(fsys fs.FS, d farm.Domain) (record, error) {
 		VM string `xml:"https://grange.dev/xmlns/vm/1 vm"`
 	}
 	var x struct {
-		Own   metadata `xml:"metadata"` // of a plain domain
-		Below metadata `xml:"domain>metadata"`
-		VCPUs []struct {
+		State  string   `xml:"state,attr"`
+		Reason string   `xml:"reason,attr"`
+		Own    metadata `xml:"metadata"` // of a plain domain
+		Below  metadata `xml:"domain>metadata"`
+		VCPUs  []struct {
 			ID  int `xml:"id,attr"`
 			PID int `xml:"pid,attr"`
 		} `xml:"vcpus>vcpu"`
@@ -102,7 +114,7 @@ func readRecord(fsys fs.FS, d farm.Domain) (record, error) {
 	if err := xml.Unmarshal(text, &x); err != nil {
 		return record{}, fmt.Errorf("read domain XML: %w", err)
 	}
-	r := record{vcpus: map[int]int{}}
+	r := record{vcpus: map[int]int{}, starting: x.State == "paused" && x.Reason == "starting up"}
 	for _, v := range x.VCPUs {
 		if v.ID >= 0 && v.ID < farm.MaxCPUs {
 			r.vcpus[v.PID] = v.ID
@@ -130,15 +142,23 @@ func parsePlan(text string) (farm.Plan, error) {
 	return record.Plan, nil
 }
 
+// processOf is the process of a VM; nil when there is none to be seen.
+func processOf(procs []farm.Process, uuid string) *farm.Process {
+	i := slices.IndexFunc(procs, func(p farm.Process) bool { return p.UUID != "" && strings.EqualFold(p.UUID, uuid) })
+	if i < 0 {
+		return nil
+	}
+	return &procs[i]
+}
+
 // numberVCPUs numbers the vCPU threads of a QEMU that does not name them, as those before 2015 did not: libvirt asked it.
-func numberVCPUs(procs []farm.Process, uuid string, vcpus map[int]int) {
-	i := slices.IndexFunc(procs, func(p farm.Process) bool { return p.UUID != "" && p.UUID == uuid })
-	if i < 0 || len(procs[i].VCPUs()) > 0 {
+func numberVCPUs(p *farm.Process, vcpus map[int]int) {
+	if len(p.VCPUs()) > 0 {
 		return
 	}
-	for t := range procs[i].Threads {
-		if n, ok := vcpus[procs[i].Threads[t].ID]; ok {
-			procs[i].Threads[t].VCPU = n
+	for t := range p.Threads {
+		if n, ok := vcpus[p.Threads[t].ID]; ok {
+			p.Threads[t].VCPU = n
 		}
 	}
 }

@@ -45,7 +45,7 @@ func Processes(fsys fs.FS) ([]farm.Process, error) {
 		}
 		p, err := readProcess(fsys, groups, pid)
 		switch {
-		case vanished(err):
+		case vanished(err), errors.Is(err, fs.ErrPermission): // hidden by hidepid; see ReadMachines
 		case err != nil:
 			return nil, fmt.Errorf("read process %d: %w", pid, err)
 		case p.PID != 0:
@@ -110,7 +110,7 @@ func parseCommand(cmdline []byte) (p farm.Process, ok bool) {
 		}
 		switch strings.Replace(args[i], "--", "-", 1) { // QEMU takes both
 		case "-name":
-			p.Name, ok = guestName(value), true
+			p.Name, p.Named, ok = guestName(value), strings.Contains(value+",", ",debug-threads=on,"), true
 		case "-uuid":
 			p.UUID, ok = strings.ToLower(value), true
 		case "-smp":

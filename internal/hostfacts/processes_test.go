@@ -26,7 +26,7 @@ func status(name, cpus string) string {
 
 func TestParseCommand(t *testing.T) {
 	for line, want := range map[string]farm.Process{
-		"/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on -uuid AB -smp 4,sockets=2": {Name: "web", UUID: "ab", CPUs: 4},
+		"/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on -uuid AB -smp 4,sockets=2": {Name: "web", UUID: "ab", CPUs: 4, Named: true},
 		"/usr/libexec/qemu-kvm -name web,process=x -smp cpus=8,maxcpus=16":                       {Name: "web", CPUs: 8},
 		"qemu-system-x86_64 --name a,,b --machine none":                                          {Name: "a,b"},
 		"qemu-system-aarch64 -M virt -smp sockets=2,cores=2":                                     {},
@@ -73,7 +73,7 @@ func TestProcesses(t *testing.T) {
 		"proc/30/cmdline":                         "qemu-kvm\x00-S\x00", // has ended meanwhile: it has no threads
 	}))
 	want := []farm.Process{
-		{PID: 10, Name: "grange-1a", UUID: "u1", Ours: true, CPUs: 1, Bound: farm.NewCPUSet(0, 1), Cpuset: farm.NewCPUSet(2, 3, 4, 5, 6, 7),
+		{PID: 10, Name: "grange-1a", UUID: "u1", Ours: true, CPUs: 1, Named: true, Bound: farm.NewCPUSet(0, 1), Cpuset: farm.NewCPUSet(2, 3, 4, 5, 6, 7),
 			Resident: map[int]farm.Bytes{0: 8 * farm.KiB, 1: 4*farm.KiB + 6*farm.MiB}, Threads: []farm.Thread{
 				{ID: 10, Name: "qemu-system-x86", VCPU: -1, Allowed: farm.NewCPUSet(0), LastCPU: -1, State: "S", Cpuset: farm.NewCPUSet(2, 3, 4, 5, 6, 7)},
 				{ID: 12, Name: "CPU 0/KVM", Allowed: farm.NewCPUSet(4), LastCPU: 7, State: "S", Cpuset: farm.NewCPUSet(4)},
@@ -152,7 +152,7 @@ func TestReadMachines(t *testing.T) {
 	if p := got.Plans["g"]; len(got.Plans) != 1 || p.CPUs().String() != "4-5" || p.Cells[0].Node != 1 || p.Emulator.String() != "0" {
 		t.Errorf("plans %+v", got.Plans)
 	}
-	if len(got.Unread) != 4 {
+	if len(got.Unread) != 6 || !strings.Contains(got.Unread[0], "takes root") || got.Unread[1] != "VM good: it runs, says libvirt, and its process is not to be seen" {
 		t.Errorf("unread: %q", got.Unread)
 	}
 	if v := got.Processes[0].VCPUs(); len(v) != 2 || v[0].ID != 73 || v[1].ID != 74 || v[1].VCPU != 1 {

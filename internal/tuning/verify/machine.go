@@ -27,6 +27,7 @@ type machine struct {
 	plan     *farm.Plan   // nil when it is not ours
 	name     string
 	unnamed  bool // QEMU does not name its threads, and which of them are vCPUs is a guess
+	unready  bool // it starts or ends: its threads are not all there, nor where they will be, and are left out
 	vcpus    []vcpu
 	emulator []farm.Thread
 	io       []ioThread
@@ -73,7 +74,24 @@ func newHost(h farm.Host, procs []farm.Process, plans map[string]farm.Plan) *hos
 	slices.SortStableFunc(out.machines, func(a, b *machine) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), a.proc.PID-b.proc.PID)
 	})
+	tellApart(out.machines)
 	return out
+}
+
+// tellApart gives VMs of one name, as users' own libvirts and QEMUs without one may have, names of their own. They are in order.
+func tellApart(machines []*machine) {
+	for i := 0; i < len(machines); {
+		j := i + 1
+		for j < len(machines) && machines[j].name == machines[i].name {
+			j++
+		}
+		if same := machines[i:j]; len(same) > 1 {
+			for _, m := range same {
+				m.name = fmt.Sprintf("%s (process %d)", m.proc.Name, m.proc.PID)
+			}
+		}
+		i = j
+	}
 }
 
 func newMachine(p farm.Process, domains []farm.Domain, plans map[string]farm.Plan) *machine {
@@ -88,6 +106,9 @@ func newMachine(p farm.Process, domains []farm.Domain, plans map[string]farm.Pla
 		m.plan = &plan
 	}
 	threads := p.VCPUs()
+	if m.unready = p.Starting || len(threads) == 0 && p.Named; m.unready {
+		return m
+	}
 	if m.unnamed = len(threads) == 0; m.unnamed {
 		threads = guessVCPUs(p)
 	}

@@ -16,6 +16,10 @@ func (h *host) ownProblems(m *machine) []Problem {
 			Message: "QEMU does not name its threads: which of them are vCPUs is guessed",
 			Fix:     "start it with -name NAME,debug-threads=on, as libvirt does"})
 	}
+	if m.unready {
+		return []Problem{{Kind: Unknown, Severity: tuning.Advice, VM: m.name, Source: naming,
+			Message: "it starts or ends: not all of its threads are there, or where they will be", Fix: "look again"}}
+	}
 	if n := len(m.vcpus); m.plan != nil && !m.unnamed && n != len(m.plan.VCPUs) {
 		out = append(out, Problem{Kind: Differs, Severity: tuning.Warning, VM: m.name, Source: affinity,
 			Message: fmt.Sprintf("it has %d vCPU threads, planned are %d", n, len(m.plan.VCPUs)), Fix: "end the VM; its job can run again"})

@@ -24,7 +24,7 @@ const (
 	SharedCore Kind = "shared-core"      // vCPUs of two VMs on the SMT siblings of one core
 	RemoteMem  Kind = "remote-memory"    // memory lies on a node where none of the VM's vCPUs run
 	CellApart  Kind = "cell-apart"       // a guest cell's vCPUs are not on the node of its memory
-	Unknown    Kind = "unproven"         // the kernel does not tell which threads are vCPUs
+	Unknown    Kind = "unproven"         // the kernel does not tell which threads are vCPUs, or there are none now
 )
 
 // Problem is one place where VMs do not run as they should.
@@ -46,7 +46,7 @@ type Verdict string
 const (
 	Proven   Verdict = "proven"   // plan, libvirt and kernel agree, and nobody is in the way
 	Floating Verdict = "floating" // nothing is pinned, and nothing is in the way
-	Unproven Verdict = "unproven" // nobody says where it should run, or the kernel does not tell which threads are vCPUs
+	Unproven Verdict = "unproven" // nobody says where it should run, or the kernel does not tell where it does
 	Bad      Verdict = "problem"
 	Broken   Verdict = "fault"
 )
@@ -100,14 +100,14 @@ func Verify(h farm.Host, procs []farm.Process, plans map[string]farm.Plan) Repor
 	})
 	report := Report{Problems: problems}
 	for _, m := range host.machines {
-		report.VMs = append(report.VMs, VM{Name: m.name, UUID: m.proc.UUID, PID: m.proc.PID, Ours: m.proc.Ours, Verdict: m.verdict(problems),
+		report.VMs = append(report.VMs, VM{Name: m.name, UUID: m.proc.UUID, PID: m.proc.PID, Ours: m.proc.Ours, Verdict: m.verdict(host, problems),
 			Lines: m.lines(), Resident: m.proc.Resident})
 	}
 	return report
 }
 
 // verdict is the worst that problems say of the machine.
-func (m *machine) verdict(problems []Problem) Verdict {
+func (m *machine) verdict(h *host, problems []Problem) Verdict {
 	var worst tuning.Severity
 	for _, p := range problems {
 		if p.VM == m.name || slices.Contains(p.Others, m.name) {
@@ -119,10 +119,12 @@ func (m *machine) verdict(problems []Problem) Verdict {
 		return Broken
 	case worst == tuning.Warning:
 		return Bad
-	case m.unnamed, m.plan == nil && m.domain == nil:
+	case m.unready, m.unnamed, m.plan == nil && (m.domain == nil || m.domain.Ours):
 		return Unproven
 	case !slices.ContainsFunc(m.vcpus, func(v vcpu) bool { return !v.wanted.Empty() }):
 		return Floating
+	case len(h.nodes) > 1 && m.proc.Resident == nil: // the kernel tells root only
+		return Unproven
 	}
 	return Proven
 }
