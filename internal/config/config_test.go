@@ -80,6 +80,7 @@ func TestParseAgentRefuses(t *testing.T) {
 		"[shapes.x]\npage_size = \"4M\"":               "pages of 4M",
 		"[shapes.x]\npage_size = \"2M,2M\"":            "2M twice",
 		"[shapes.x]\nnuma = \"0\"":                     "NUMA",
+		"[shapes.x]\ncpus = 2\nnuma = \"3\"":           "3 NUMA cells for 2 CPUs",
 		"[shapes.x]\npurpose = \"fun\"":                "fun",
 		"[shapes.x]\ncpu_model = \"<x>\"":              "CPU model",
 		"[shapes.x]\nthread_policy = \"all\"":          "thread policy",

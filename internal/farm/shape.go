@@ -187,6 +187,8 @@ func (s Shape) validateTuning() error {
 		return badShape("emulator policy %q; there are beside and isolate", s.Emulator)
 	case s.Cells < 0 || s.Cells > maxCells:
 		return badShape("%d NUMA cells", s.Cells)
+	case s.Cells > s.CPUs:
+		return badShape("%d NUMA cells for %d CPUs", s.Cells, s.CPUs)
 	case !slices.Contains(caches, s.Cache):
 		return badShape("cache mode %q; there are %s", s.Cache, strings.Join(caches[1:], ", "))
 	}

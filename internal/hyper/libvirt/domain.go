@@ -168,9 +168,14 @@ func placeOnRoot(l *libvirtxml.DomainDeviceList) {
 	}
 }
 
-// balloon lets the host take memory back from VMs that float; a pinned one has its memory for good, and none to give.
+// lends tells whether a VM shares memory with others as it shares CPUs. A pinned one has its memory for good, and none to give.
+func lends(m hyper.Machine) bool {
+	return m.Purpose == farm.PurposeService && m.Plan.Floating.Len() == len(m.Plan.VCPUs)
+}
+
+// balloon lets the host take memory back from VMs that lend it.
 func balloon(m hyper.Machine) *libvirtxml.DomainMemBalloon {
-	if m.Purpose == farm.PurposeService && m.Plan.Floating.Len() == len(m.Plan.VCPUs) {
+	if lends(m) {
 		return &libvirtxml.DomainMemBalloon{Model: "virtio"}
 	}
 	return &libvirtxml.DomainMemBalloon{Model: "none"}

@@ -14,7 +14,7 @@ import (
 // memory writes the guest's NUMA cells, binds each to its node, and backs it with the planned pages.
 func (h host) memory(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ...any)) {
 	var backing libvirtxml.DomainMemoryBacking
-	if m.Purpose == farm.PurposeCompute {
+	if !lends(m) {
 		// Pages that the kernel would merge between machines cost CPU time and leak what a neighbour runs.
 		backing.MemoryNosharepages = &libvirtxml.DomainMemoryNosharepages{}
 	}
