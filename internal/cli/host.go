@@ -16,7 +16,7 @@ import (
 
 func (a *app) hostCommand() *cobra.Command {
 	host := &cobra.Command{Use: "host", Short: "Look at this host, or at a recorded one"}
-	host.AddCommand(a.hostShowCommand(), a.hostCompareCommand())
+	host.AddCommand(a.hostShowCommand(), a.hostRecordCommand(), a.hostCompareCommand())
 	host.AddCommand(a.hostFitCommand())
 	return host
 }

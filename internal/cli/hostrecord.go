@@ -1,1 +1,104 @@
 package cli
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hostfacts"
+)
+
+const hostRecordLong = `Writes what every command with --from needs to know of this host as a tar archive: topology, settings, VMs as libvirt describes
+them, where their threads and memory are. It changes nothing and needs no agent; as root it sees more.
+
+The recording holds the files that the commands read, and no others. Passwords, keys, other programs' command lines, the commands of jobs and
+the contents of disks (beyond the first 104 bytes of qcow2 images) are not in it. --anonymous replaces the names of the host, of VMs and
+of disks, and MAC addresses. Look into it with tar before you give it away.`
+
+func (a *app) hostRecordCommand() *cobra.Command {
+	var from, file string
+	var anonymous bool
+	cmd := &cobra.Command{
+		Use: "record [-o FILE]", Short: "Write down what a host is, for --from elsewhere", Long: hostRecordLong, Args: cobra.NoArgs,
+		Example: "  grange host record -o host.tar.gz\n  ssh node17 grange host record >node17.tar\n" +
+			"  grange host record --from old-recording.txtar --anonymous -o report.tar",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" && term.IsTerminal(int(os.Stdout.Fd())) {
+				return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "an archive is not for a terminal", Hint: "name a file: grange host record -o host.tar.gz"}
+			}
+			return a.recordHost(cmd.Context(), from, file, anonymous)
+		},
+	}
+	fromFlag(cmd, &from)
+	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write; compressed where its name ends in gz; - or nothing is standard output")
+	cmd.Flags().BoolVar(&anonymous, "anonymous", false, "make up the names of the host, of VMs and of their disks")
+	return cmd
+}
+
+func (a *app) recordHost(ctx context.Context, from, file string, anonymous bool) error {
+	tree, err := hostTree(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	var done hostfacts.Recording
+	write := func(w io.Writer) (err error) {
+		done, err = hostfacts.Record(tree, tree.Live, anonymous, w, time.Now())
+		return err
+	}
+	name := file
+	if file == "" || file == "-" {
+		name, err = "standard output", write(a.out)
+	} else {
+		err = writeWhole(file, write)
+	}
+	if err != nil {
+		return err
+	}
+	for _, path := range done.Unread {
+		fmt.Fprintf(a.err, "left out: %s\n", printable(path))
+	}
+	fmt.Fprintf(a.err, "%s: %d files, %v\n", name, done.Files, farm.Bytes(done.Bytes))
+	return nil
+}
+
+// writeWhole writes a file that is there complete or not at all.
+func writeWhole(file string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".recording-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if err := compressed(f, strings.HasSuffix(file, "gz"), write); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	if err := os.Rename(f.Name(), file); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}
+
+func compressed(f io.Writer, zip bool, write func(io.Writer) error) error {
+	if !zip {
+		return write(f)
+	}
+	w := gzip.NewWriter(f)
+	if err := write(w); err != nil {
+		return err
+	}
+	return w.Close()
+}

@@ -94,12 +94,7 @@ var qemuTools = []string{"qemu-img", "qemu-io", "qemu-nbd", "qemu-ga", "qemu-sto
 // parseCommand reads the name, UUID and vCPUs of the VM that a command line starts; ok is false when it starts none: other
 // programs, and QEMU's tools, which have no machine.
 func parseCommand(cmdline []byte) (p farm.Process, ok bool) {
-	const end = "\x00"
-	text := string(cmdline)
-	if !strings.Contains(text, end) {
-		text = strings.ReplaceAll(text, "\n", end) // a recording that is text
-	}
-	args := strings.Split(strings.TrimRight(text, end), end)
+	args := arguments(cmdline)
 	if base := path.Base(args[0]); !strings.Contains(base, "qemu") || slices.Contains(qemuTools, base) {
 		return p, false
 	}
@@ -120,6 +115,16 @@ func parseCommand(cmdline []byte) (p farm.Process, ok bool) {
 		}
 	}
 	return p, ok
+}
+
+// arguments are those of a command line as /proc has it, the program first.
+func arguments(cmdline []byte) []string {
+	const end = "\x00"
+	text := string(cmdline)
+	if !strings.Contains(text, end) {
+		text = strings.ReplaceAll(text, "\n", end) // a recording that is text
+	}
+	return strings.Split(strings.TrimRight(text, end), end)
 }
 
 // countOf reads the value of -smp: "4,sockets=2" or "cpus=4,maxcpus=8"; 0 where it says only a topology.
