@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -74,7 +76,11 @@ func (a *app) tuneApply() *cobra.Command {
 			"when one fails, or on ctrl-C, all are taken back. `grange tune undo` takes back what was applied, also after a kill.\n\n" +
 			"Modules are loaded anew, and memory is taken for huge pages, only while no VM runs: --wait waits for the last one. Close the host to new VMs before.",
 		Example: "  grange tune apply\n  grange tune apply --rule thp-policy --yes\n  grange tune apply --wait\n  grange tune apply --root ./node17 --yes",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := unheard(cmd.Context())
+			defer stop()
+			return a.apply(ctx, f)
+		},
 	}
 	f.audit(cmd)
 	rootFlag(cmd, &f.root)
@@ -92,7 +98,9 @@ func (a *app) tuneUndo() *cobra.Command {
 			"killed is taken back from where it stopped. What somebody changed since is listed and left, unless --force says to overwrite it.",
 		Example: "  grange tune undo\n  grange tune undo 20260921T101500Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.undo(cmd.Context(), root, strings.Join(args, ""), force)
+			ctx, stop := unheard(cmd.Context())
+			defer stop()
+			return a.undo(ctx, root, strings.Join(args, ""), force)
 		},
 	}
 	rootFlag(cmd, &root)
@@ -119,6 +127,17 @@ func (a *app) tuneDrift() *cobra.Command {
 	}
 	rootFlag(cmd, &root)
 	return cmd
+}
+
+// unheard is for what must not end between two steps when nobody listens any more: a pipe's reader may go first at ctrl-C, and a lost
+// terminal is as good as ctrl-C.
+func unheard(ctx context.Context) (_ context.Context, stop func()) {
+	signal.Ignore(syscall.SIGPIPE)
+	stop = func() {}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+	}
+	return ctx, func() { stop(); signal.Reset(syscall.SIGPIPE) }
 }
 
 // systemAt is this host, or the tree in dir.
