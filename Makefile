@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow lint fmt-check bench-start bench-streams chaos clean install completion test-nova-cases bench-numa
+.PHONY: help build quickstart down test test-slow lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -45,6 +45,10 @@ lint: fmt-check ## gofmt, go vet, staticcheck
 
 fmt-check:
 	@files=$$(gofmt -l api cmd e2e internal); test -z "$$files" || { echo "gofmt these:" $$files >&2; exit 1; }
+
+test-hwloc: ## have grange host show read recorded machines, and compare with what hwloc reads there; TREES=dir for others
+	$(GOBUILD) -o bin/grange ./cmd/grange
+	$(GO) run ./e2e/hwloc -grange bin/grange $(if $(TREES),-trees $(TREES))
 
 test-nova-cases: ## answer recorded placement cases with grange host fit, and judge the answers; CASES=file for others
 	$(GOBUILD) -o bin/grange ./cmd/grange

@@ -33,6 +33,9 @@ const ourPrefix = "grange-"
 // is read is left out. Memory is not known where we may not look at it, which takes root.
 func Processes(fsys fs.FS) ([]farm.Process, error) {
 	entries, err := fs.ReadDir(fsys, "proc")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // a recording of the hardware alone
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}

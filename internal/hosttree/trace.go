@@ -109,10 +109,11 @@ type tracedDir struct {
 	name  string
 }
 
-// ReadDir remembers the files of a directory of configuration: there the name alone says something, as of a unit that is wanted.
+// ReadDir remembers what is in a directory where the name alone says something: a unit that is wanted, a disk. In /proc it would be
+// the number of a process that is nobody's business.
 func (d *tracedDir) ReadDir(n int) ([]fs.DirEntry, error) {
 	entries, err := d.ReadDirFile.ReadDir(n)
-	if strings.HasPrefix(d.name, "etc/") {
+	if strings.HasPrefix(d.name, "etc/") || strings.HasPrefix(d.name, "sys/") {
 		for _, e := range entries {
 			d.trace.saw(path.Join(d.name, e.Name()), e.Type())
 		}
@@ -121,14 +122,16 @@ func (d *tracedDir) ReadDir(n int) ([]fs.DirEntry, error) {
 }
 
 func (t *Trace) saw(name string, mode fs.FileMode) {
-	if mode&fs.ModeSymlink != 0 {
-		t.ReadLink(name)
-		return
+	link := mode&fs.ModeSymlink != 0
+	if link && strings.HasPrefix(name, "sys/") { // most lead to directories: as such they need no more of the tree
+		if _, err := t.Stat(name); err == nil {
+			return
+		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, known := t.files[name]; mode.IsRegular() && !known {
-		t.files[name] = nil
+	if link {
+		t.ReadLink(name)
+	} else {
+		t.Stat(name)
 	}
 }
 
