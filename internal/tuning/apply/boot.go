@@ -23,6 +23,9 @@ const (
 	grubDefault = "GRUB_CMDLINE_LINUX_DEFAULT"
 )
 
+// bootPrograms make the boot loader's own files, for people.
+const bootPrograms = "update-grub, grub2-mkconfig, grub-mkconfig or kernel-install"
+
 // boot puts parameters on the kernel's next command line.
 func (p *planner) boot(context.Context) error {
 	requests := p.of(tuning.SetBoot)
@@ -52,6 +55,12 @@ func (p *planner) boot(context.Context) error {
 	made := false
 	for i, s := range p.plan.Steps {
 		made = made || i >= before && slices.ContainsFunc(places, func(b bootPlace) bool { return b.source && b.file == s.Path })
+	}
+	if made && !p.system.CanUpdateBoot() {
+		for _, r := range requests {
+			p.manual(r, "make the boot loader's own files anew: this host has no %s", bootPrograms)
+		}
+		return nil
 	}
 	if made {
 		p.add(Step{Kind: StepBoot, Reboot: true}, requests...)

@@ -238,3 +238,55 @@ func TestNamesOfVMsArePrinted(t *testing.T) {
 		t.Errorf("the name is %q", got)
 	}
 }
+
+var iommu = []tuning.Finding{{Rule: "iommu", Where: "host", Changes: []tuning.Change{{Kind: tuning.SetBoot, Name: "iommu", Value: "pt", Reboot: true}}}}
+
+// Without the boot loader's program a step for it would fail, and so would every undo: nothing could be applied ever again.
+func TestNoProgramForTheBootLoader(t *testing.T) {
+	m := newMachine(t, map[string]string{grubFile: "GRUB_CMDLINE_LINUX=\"quiet\"\n"})
+	m.lacks = []string{"update-grub", "grub2-mkconfig", "grub-mkconfig"}
+	plan, err := NewPlan(t.Context(), m, iommu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plan.Steps) != 1 || len(plan.Wants[0].Manual) != 1 || !strings.Contains(plan.Wants[0].Manual[0], "update-grub") {
+		t.Errorf("want one step, and the boot loader by hand:\n%s", plan.Text(nil))
+	}
+	if _, err := Do(t.Context(), m, plan, Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where the firmware is EFI, Red Hat's GRUB reads a menu that a link in /etc leads to, and not always the one in /boot/grub2.
+func TestBootLoaderOfEFI(t *testing.T) {
+	for _, c := range []struct{ files, want string }{
+		{"", "/boot/grub2/grub.cfg"},
+		{"sys/firmware/efi/x etc/grub2-efi.cfg", "/boot/efi/EFI/centos/grub.cfg"},
+		{"etc/grub2-efi.cfg", "/boot/grub2/grub.cfg"}, // both are installed, and it was booted by a BIOS
+	} {
+		files := map[string]string{grubFile: "GRUB_CMDLINE_LINUX=\"quiet\"\n"}
+		for _, name := range strings.Fields(c.files) {
+			files[name] = "-> ../boot/efi/EFI/centos/grub.cfg"
+		}
+		m := newMachine(t, files)
+		m.lacks = []string{"update-grub"}
+		if err := doPlan(t, m, iommu); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(m.calls, ";"); got != "grub2-mkconfig -o "+c.want {
+			t.Errorf("%s: %s", c.files, got)
+		}
+	}
+}
+
+// KSM merges empty pages with the kernel's own zero page and counts them apart; taken apart, they take memory, too.
+func TestEmptyPagesTakeMemory(t *testing.T) {
+	system := Tree(extract(t, map[string]string{ksmRun: "1\n", ksmDir + "/pages_sharing": "1000\n", ksmDir + "/ksm_zero_pages": "500\n"}))
+	plan, err := NewPlan(t.Context(), system, []tuning.Finding{{Rule: "ksm", Where: "host", Changes: []tuning.Change{{Kind: tuning.Unmerge}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := plan.Needs(system); got != 1500*pageSize {
+		t.Errorf("it needs %v", got)
+	}
+}

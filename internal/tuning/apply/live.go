@@ -25,6 +25,7 @@ type run func(ctx context.Context, program string, args ...string) (string, erro
 type live struct {
 	root *os.Root
 	run  run
+	has  func(program string) bool
 }
 
 // Live is the host that we run on.
@@ -33,7 +34,7 @@ func Live() (System, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open /: %w", err)
 	}
-	return &live{root, runProgram}, nil
+	return &live{root, runProgram, func(program string) bool { _, err := findProgram(program); return err == nil }}, nil
 }
 
 func (l *live) Root() *os.Root                 { return l.root }
@@ -238,19 +239,41 @@ func (l *live) loaded(module string) bool {
 	return err == nil
 }
 
+func (l *live) CanUpdateBoot() bool { return l.bootProgram() != nil }
+
 func (l *live) UpdateBoot(ctx context.Context) error {
-	programs := [][]string{{"update-grub"}, {"grub2-mkconfig", "-o", "/boot/grub2/grub.cfg"}, {"grub-mkconfig", "-o", "/boot/grub/grub.cfg"}}
-	if _, err := l.root.Stat(grubFile); missing(err) {
-		programs = [][]string{{"kernel-install", "add-all"}}
+	call := l.bootProgram()
+	if call == nil {
+		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed, Message: "this host has no " + bootPrograms, Hint: "install one of them"}
 	}
-	for _, p := range programs {
-		if _, err := findProgram(p[0]); err == nil {
-			_, err := l.run(ctx, p[0], p[1:]...)
-			return err
+	_, err := l.run(ctx, call[0], call[1:]...)
+	return err
+}
+
+// bootProgram is the call that makes the boot loader's own files; nil where this host has none for it.
+func (l *live) bootProgram() []string {
+	calls := [][]string{{"update-grub"}, {"grub2-mkconfig", "-o", "/" + l.grubMenu()}, {"grub-mkconfig", "-o", "/boot/grub/grub.cfg"}}
+	if _, err := l.root.Stat(grubFile); missing(err) {
+		calls = [][]string{{"kernel-install", "add-all"}}
+	}
+	for _, c := range calls {
+		if l.has(c[0]) {
+			return c
 		}
 	}
-	_, err := findProgram(programs[0][0])
-	return err
+	return nil
+}
+
+// grubMenu is the file that Red Hat's GRUB reads: the distribution's link leads to it where the firmware is EFI.
+func (l *live) grubMenu() string {
+	const usual, link = "boot/grub2/grub.cfg", "etc/grub2-efi.cfg"
+	if _, err := l.root.Stat("sys/firmware/efi"); err != nil {
+		return usual
+	}
+	if menu, err := resolve(l.root, link); err == nil && menu != link {
+		return menu
+	}
+	return usual
 }
 
 // findProgram looks where system programs are, whatever the caller's path says.

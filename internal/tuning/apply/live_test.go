@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ type machine struct {
 	defaults map[string]string // parameters of a module that is loaded without options
 	services map[string]*Service
 	broken   string // a program's call that fails
+	lacks    []string
 }
 
 func newMachine(t *testing.T, files map[string]string) *machine {
@@ -31,7 +33,7 @@ func newMachine(t *testing.T, files map[string]string) *machine {
 		t.Skip("a live host is changed by root only")
 	}
 	m := &machine{t: t, defaults: map[string]string{"ept": "Y", "nested": "N"}, services: map[string]*Service{}}
-	m.live = &live{extract(t, files), m.play}
+	m.live = &live{extract(t, files), m.play, func(program string) bool { return !slices.Contains(m.lacks, program) }}
 	return m
 }
 

@@ -38,12 +38,15 @@ func (p Plan) Needs(system System) farm.Bytes {
 	var sum int64
 	for _, s := range p.Steps {
 		if s.Kind == StepUnmerge {
-			sum += sharing(system.Root()) * pageSize
+			sum += (sharing(system.Root()) + emptyPages(system.Root())) * pageSize
 		}
 		sum += s.more()
 	}
 	return farm.Bytes(max(0, sum))
 }
+
+// emptyPages is how many pages KSM holds as the kernel's zero page, where use_zero_pages says so. Linux counts them since 6.6.
+func emptyPages(root *os.Root) int64 { return (&tree{root}).number(ksmDir + "/ksm_zero_pages") }
 
 func sharing(root *os.Root) int64 { return (&tree{root}).number(ksmDir + "/pages_sharing") }
 

@@ -32,6 +32,8 @@ type System interface {
 	Load(ctx context.Context, want []Module) error
 	// UpdateBoot makes the boot loader's own files from those of /etc.
 	UpdateBoot(ctx context.Context) error
+	// CanUpdateBoot tells whether this host has a program for that.
+	CanUpdateBoot() bool
 
 	// Touches lists what a step changes besides by what it is for, when an undo of it is to put these entries back as they were.
 	// The kernel of a live host looks after such things itself.

@@ -25,6 +25,7 @@ func (t *tree) Live() bool                       { return false }
 func (t *tree) Owner() int                       { return os.Getuid() }
 func (t *tree) Group() int                       { return os.Getgid() }
 func (t *tree) UpdateBoot(context.Context) error { return nil }
+func (t *tree) CanUpdateBoot() bool              { return true }
 
 // Write renders a value as the kernel would show it.
 func (t *tree) Write(_ context.Context, name, value string) error {
