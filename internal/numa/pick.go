@@ -91,18 +91,24 @@ func (p *picker) gives(core, need int) int {
 	return 0
 }
 
-// deepest is the largest number of vCPUs a core, at least two, with which all fit.
+// deepest is the largest number of vCPUs a core, at least two, with which all fit; one that leaves a vCPU alone on the last core
+// only where no other does.
 func (p *picker) deepest() int {
-	for t := p.node.smt; t > 2; t-- {
+	alone := 2
+	for t := p.node.smt; t >= 2; t-- {
 		cores := 0
 		for i := range p.node.cores {
 			cores += number(p.cores[i].usable >= t)
 		}
-		if t*cores >= p.need {
+		switch {
+		case t*cores < p.need:
+		case p.need%t != 1:
 			return t
+		case alone == 2:
+			alone = t
 		}
 	}
-	return 2
+	return alone
 }
 
 // whole tells that all threads of the core could be had.

@@ -201,3 +201,21 @@ func TestNewRoom(t *testing.T) {
 	_, err = room.Take(over)
 	wantError(t, err, farm.Invalid, farm.CodeBadPlan)
 }
+
+// Three of four threads are free on each core: four vCPUs that want company go two and two, not three and one.
+func TestPlanLeavesNobodyAlone(t *testing.T) {
+	host := topologytest.Grid{Sockets: 1, CoresPerNode: 4, Threads: 4, NodeMemory: 8 * farm.GiB}.Topology()
+	room := numa.NewRoom(host, numa.Reserve{}, nil)
+	for _, c := range host.Cores {
+		room.Free = room.Free.Minus(farm.NewCPUSet(c.Threads.List()[0]))
+	}
+	p, err := numa.Plan(room, numa.Request{VCPUs: 4, Memory: farm.GiB, Allowed: host.Online, Threads: farm.RequireSiblings})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range host.Cores {
+		if n := p.CPUs().And(c.Threads).Len(); n == 1 {
+			t.Errorf("one vCPU is alone on core %v: %v", c.Threads, p.CPUs())
+		}
+	}
+}
