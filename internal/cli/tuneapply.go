@@ -133,11 +133,11 @@ func (a *app) tuneDrift() *cobra.Command {
 // terminal is as good as ctrl-C.
 func unheard(ctx context.Context) (_ context.Context, stop func()) {
 	signal.Ignore(syscall.SIGPIPE)
-	stop = func() {}
+	hangUps := func() {}
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		ctx, hangUps = signal.NotifyContext(ctx, syscall.SIGHUP)
 	}
-	return ctx, func() { stop(); signal.Reset(syscall.SIGPIPE) }
+	return ctx, func() { hangUps(); signal.Reset(syscall.SIGPIPE) }
 }
 
 // systemAt is this host, or the tree in dir.
