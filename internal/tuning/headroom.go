@@ -73,3 +73,24 @@ func swapUsed(h farm.Host) farm.Bytes {
 func swapsMuch(h farm.Host) bool {
 	return swapUsed(h) >= max(256*farm.MiB, h.Memory.Total/50)
 }
+
+// ownNeed is the memory that has to stay out of pools of huge pages for the host's own programs: what the profile keeps for them, or
+// what they use now and half of the profile's amount on top, when that is more.
+func ownNeed(h farm.Host, p Profile) farm.Bytes {
+	if h.Memory.Available == 0 || h.Memory.Available > h.Memory.Total {
+		return p.Reserved // what is in use and what is cache cannot be told apart
+	}
+	used, vms := h.Memory.Total-h.Memory.Available, farm.Bytes(0)
+	for _, pool := range h.Pages {
+		vms += farm.Bytes(max(staticPages(h, pool.Size), 0)) * pool.Size
+	}
+	for _, d := range h.Domains {
+		if d.Running && !d.HugePages && len(d.Pages) == 0 {
+			vms += d.Memory
+		}
+	}
+	if used <= vms {
+		return p.Reserved
+	}
+	return max(p.Reserved, used-vms+p.Reserved/2)
+}

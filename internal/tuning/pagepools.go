@@ -52,14 +52,14 @@ func poolKnown(h farm.Host, size farm.Bytes) bool {
 	return slices.ContainsFunc(h.Pages, func(p farm.PagePool) bool { return p.Size == size })
 }
 
-// wantedPages is how many pages of a size each node should have: the profile's share of its memory, less what the host keeps for
+// wantedPages is how many pages of a size each node should have: the profile's share of its memory, less what the host needs
 // itself; the same number on all nodes where they are alike.
 func wantedPages(h farm.Host, p Profile, size farm.Bytes) []nodePages {
 	nodes := guestNodes(h)
 	if p.PageShare <= 0 || size == 0 || len(nodes) == 0 {
 		return nil
 	}
-	kept := p.Reserved / farm.Bytes(len(nodes))
+	kept := ownNeed(h, p) / farm.Bytes(len(nodes))
 	var out []nodePages
 	least := -1
 	for _, n := range nodes {

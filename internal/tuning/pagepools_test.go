@@ -91,3 +91,43 @@ func TestUnmergeOnlyWithHeadRoom(t *testing.T) {
 		}
 	}
 }
+
+// A pool must leave the host what its own programs use now, not only what a profile keeps for any host.
+func TestPoolsLeaveWhatTheHostUses(t *testing.T) {
+	p := Profile{PageShare: 0.9, Reserved: 4 * farm.GiB}
+	h := pagesHost("6.1.0", "", 32*farm.GiB)
+	for _, c := range []struct {
+		available, want farm.Bytes
+		vms             []farm.Domain
+	}{
+		{0, 4 * farm.GiB, nil}, // not told
+		{30 * farm.GiB, 4 * farm.GiB, nil},
+		{20 * farm.GiB, 14 * farm.GiB, nil}, // 12 in use, 2 to spare
+		{20 * farm.GiB, 4 * farm.GiB, []farm.Domain{{Running: true, Memory: 10 * farm.GiB}}},             // a VM's memory is no need of the host
+		{20 * farm.GiB, 14 * farm.GiB, []farm.Domain{{Memory: 10 * farm.GiB}}},                           // it does not run
+		{20 * farm.GiB, 14 * farm.GiB, []farm.Domain{{Running: true, HugePages: true, Memory: 1 << 33}}}, // its pages are counted as a pool
+	} {
+		h.Memory.Available, h.Domains = c.available, c.vms
+		if got := ownNeed(h, p); got != c.want {
+			t.Errorf("%v available, %d VMs: the host needs %v, want %v", c.available, len(c.vms), got, c.want)
+		}
+	}
+	h.Memory.Available, h.Domains = 20*farm.GiB, nil
+	if got := wantedPages(h, p, farm.GiB); len(got) != 1 || got[0].count != 18 {
+		t.Errorf("32 GiB, of which the host uses 12: %+v, want 18 pages of 1 GiB", got)
+	}
+}
+
+// Where VMs in ordinary memory would not fit beside a pool, no pool is offered.
+func TestNoPoolThatStarvesOrdinaryVMs(t *testing.T) {
+	p := Profile{PageSizes: []farm.Bytes{2 * farm.MiB}, PageShare: 0.9, Reserved: 4 * farm.GiB}
+	h := pagesHost("6.1.0", "etc/default/grub", 64*farm.GiB)
+	h.Domains = []farm.Domain{{Name: "a", Memory: farm.GiB}}
+	if found := checkHugepagesNone(h, p); len(found) != 1 || len(found[0].Changes) == 0 {
+		t.Errorf("1 GiB fits beside the pool, and it found %+v", found)
+	}
+	h.Domains[0].Memory = 16 * farm.GiB
+	if found := checkHugepagesNone(h, p); len(found) != 1 || len(found[0].Changes) != 0 || found[0].Manual == "" {
+		t.Errorf("16 GiB do not fit beside the pool, and it found %+v", found)
+	}
+}

@@ -51,7 +51,7 @@ func checkHugepagesNone(h farm.Host, p Profile) []Finding {
 // leftOut tells of VMs in ordinary memory that would not fit beside the pages: started there, they would make the host swap. It is
 // "" where they fit.
 func leftOut(h farm.Host, p Profile, size farm.Bytes, pages []nodePages) string {
-	taken := p.Reserved
+	taken := ownNeed(h, p)
 	for _, n := range pages {
 		taken += farm.Bytes(n.count) * size
 	}
