@@ -37,6 +37,9 @@ func TestConditions(t *testing.T) {
 		{"deep states below a latency request", checkCStatesDeep, host(func(h *farm.Host) {
 			h.TunedProfile, h.Services = "latency-performance", map[string]farm.Service{"tuned": {Running: true}}
 		}), service, 0, false},
+		{"deep states below virtual-host, whose limit may be longer", checkCStatesDeep, host(func(h *farm.Host) {
+			h.TunedProfile, h.Services = "virtual-host", map[string]farm.Service{"tuned": {Running: true}}
+		}), service, Advice, false},
 		{"balancing, VMs bound", checkNUMABalancingWithPinning, host(func(h *farm.Host) { h.Domains = []farm.Domain{bound} }), compute, Warning, true},
 		{"balancing, no VM", checkNUMABalancingWithPinning, host(func(*farm.Host) {}), compute, Advice, true},
 		{"balancing, a VM floats", checkNUMABalancingWithPinning, host(func(h *farm.Host) { h.Domains = []farm.Domain{plainVM("a", 2, farm.GiB)} }), compute, Advice, false},

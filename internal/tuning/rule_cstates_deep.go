@@ -30,7 +30,7 @@ func cstatesDeep() Rule {
 }
 
 func checkCStatesDeep(h farm.Host, p Profile) []Finding {
-	if p.MaxIdleLatency <= 0 || h.Virtual || h.Services["tuned"].Running && requestsLatency(h.TunedProfile) {
+	if p.MaxIdleLatency <= 0 || h.Virtual || h.Services["tuned"].Running && requestsLatency(h.TunedProfile, p.MaxIdleLatency) {
 		return nil
 	}
 	var deep []string
@@ -48,9 +48,14 @@ func checkCStatesDeep(h farm.Host, p Profile) []Finding {
 		Got: strings.Join(deep, ", ") + " enabled", Manual: fmt.Sprintf("run cpupower idle-set -D %d, at each boot", p.MaxIdleLatency+1)}}
 }
 
-// requestsLatency tells whether a profile of tuned's holds a latency request (force_latency). virtual-host does so since 2.11, but
-// its limit is one of the processor's own states, so it does not count here.
-func requestsLatency(profile string) bool {
+// slowestC6 is the longest latency of C6 on Intel's servers, which the limit of tuned's virtual-host may let through, in microseconds.
+const slowestC6 = 200
+
+// requestsLatency tells whether a profile of tuned's holds a latency request (force_latency) that keeps a limit in microseconds.
+func requestsLatency(profile string, limit int) bool {
+	if profile == "virtual-host" {
+		return limit >= slowestC6
+	}
 	for _, name := range []string{"latency-performance", "network-latency", "hpc-compute", "cpu-partitioning", "realtime"} {
 		if strings.HasPrefix(profile, name) {
 			return true

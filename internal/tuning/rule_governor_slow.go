@@ -12,7 +12,7 @@ func governorSlow() Rule {
 		Title:    "the frequency governor is not the one that the profile wants",
 		Severity: Fault,
 		Holds:    "Hosts on metal whose kernel chooses the frequency. A fault where the governor keeps the lowest frequency: powersave of all drivers but intel_pstate and amd-pstate-epp, whose powersave follows the load. Those with the energy preference performance are not reported.",
-		Cost:     "With powersave of acpi-cpufreq or intel_cpufreq the processor stays at its lowest frequency, often a half or a third of its nominal one, and jobs that compute take longer in proportion. Governors that follow the load cost little on a host that is full; not measured with HS06.",
+		Cost:     "With powersave of acpi-cpufreq or intel_cpufreq the processor stays at its lowest frequency (cpuinfo_min_freq tells it), and jobs that compute take longer in proportion. Governors that follow the load cost little on a host that is full; not measured with HS06.",
 		Sources: []Source{
 			kernelDoc("admin-guide/pm/cpufreq", "performance asks for the highest frequency within the policy's limits, powersave for the lowest; others estimate the load"),
 			kernelDoc("admin-guide/pm/intel_pstate", "in active mode powersave means the driver's own scaling by load, and the energy preference says how eagerly"),

@@ -21,7 +21,7 @@ func hugepagesNone() Rule {
 		Why: "Every access of a guest to memory goes through two sets of page tables. When the translation is not in the TLB, walking both takes up to 24 reads with small pages, and far fewer with large ones, " +
 			"which also miss less often. Transparent huge pages give large pages when there happen to be free ones, and a host that has run for weeks has few. Pages reserved at boot are there for every VM, " +
 			"on the node where it runs, and can neither be swapped out nor scanned by KSM.",
-		Fix:    "Reserve the profile's share of each node's memory: on the kernel's command line, and for 2 MiB pages also at once while no VM runs.",
+		Fix:    "Reserve the profile's share of each node's memory, less what the host's own programs use: on the kernel's command line, and for 2 MiB pages also at once while no VM runs.",
 		Danger: "Reserved memory is for VMs with huge pages only: VMs that are not defined to use them have the rest. Change the VMs' definitions first; until they fit beside the pool, this audit offers no change.",
 		Undo:   "Write 0 to nr_hugepages and take the parameters off the command line.",
 		Check:  checkHugepagesNone,
