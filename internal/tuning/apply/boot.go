@@ -138,7 +138,7 @@ func (p *planner) grubPlaces() ([]bootPlace, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		if file := path.Join(grubDir, name); strings.HasSuffix(name, ".cfg") && file != grubOwn {
+		if file := path.Join(grubDir, name); strings.HasSuffix(name, ".cfg") && file != grubOwn && !p.masked(file) {
 			out = append(out, bootPlace{file, grubRemove, true})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -172,11 +173,12 @@ func TestNoJournalOfAPlanThatItWouldNotTakeBack(t *testing.T) {
 // A file of a .d directory that links to /dev/null is masked: it sets nothing.
 func TestMaskedFiles(t *testing.T) {
 	m := newMachine(t, map[string]string{"proc/sys/vm/swappiness": "60\n", "dev/x": "", "etc/sysctl.d/50-site.conf": "-> /dev/null",
+		"etc/sysctl.conf": "-> /dev/null", grubFile: "GRUB_CMDLINE_LINUX=quiet\n", grubDir + "/50-cloud.cfg": "-> /dev/null",
 		"sys/module/kvm_intel/initstate": "live\n", "usr/lib/modprobe.d/kvm.conf": "options kvm_intel ept=0\n", "etc/modprobe.d/kvm.conf": "-> ../../dev/null"})
 	if err := unix.Mknod(filepath.Join(m.root.Name(), "dev/null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
 		t.Fatal(err)
 	}
-	if err := doPlan(t, m, append(eptOn, swappiness...)); err != nil {
+	if err := doPlan(t, m, slices.Concat(eptOn, swappiness, iommu)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"etc/sysctl.d/50-site.conf", "etc/modprobe.d/kvm.conf"} {

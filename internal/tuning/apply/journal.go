@@ -210,7 +210,11 @@ func openJournal(root *os.Root, run *Run) (*journal, error) {
 	return j, nil
 }
 
-func (j *journal) close() { j.file.Close() }
+// close gives back what was reserved and not used.
+func (j *journal) close() {
+	j.file.Truncate(j.size)
+	j.file.Close()
+}
 
 // write appends a line; it is on disk when write returns. The next line goes over one that was cut short.
 func (j *journal) write(e entry) error {

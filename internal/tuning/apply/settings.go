@@ -211,19 +211,20 @@ func (p *planner) masked(file string) bool {
 func (p *planner) confFiles(places []string) ([]string, error) {
 	var out []string
 	for _, place := range places {
-		if strings.HasSuffix(place, ".conf") {
-			out = append(out, place)
-			continue
-		}
-		names, err := entries(p.system.Root(), place)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			if file := path.Join(place, name); strings.HasSuffix(name, ".conf") && !p.masked(file) {
-				out = append(out, file)
+		found := []string{place}
+		if !strings.HasSuffix(place, ".conf") {
+			names, err := entries(p.system.Root(), place)
+			if err != nil {
+				return nil, err
+			}
+			found = nil
+			for _, name := range names {
+				if strings.HasSuffix(name, ".conf") {
+					found = append(found, path.Join(place, name))
+				}
 			}
 		}
+		out = append(out, slices.DeleteFunc(found, p.masked)...)
 	}
 	return out, nil
 }
