@@ -47,12 +47,16 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.statu
 
 // Main runs the command line and returns the exit status.
 func Main(args []string) int {
-	a := &app{out: os.Stdout, err: os.Stderr}
+	out := &output{to: os.Stdout}
+	a := &app{out: out, err: os.Stderr}
 	root := a.root()
 	root.SetArgs(args)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := root.ExecuteContext(ctx)
+	if lost := out.lost(); err == nil || errors.As(err, new(exitError)) && lost != nil {
+		err = lost
+	}
 	var exit exitError
 	if errors.As(err, &exit) {
 		return exit.status

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -40,12 +39,17 @@ func (a *app) hostRecordCommand() *cobra.Command {
 		},
 	}
 	fromFlag(cmd, &from)
-	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write; compressed where its name ends in gz; - or nothing is standard output")
+	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write; compressed where its name ends in .gz; - or nothing is standard output")
 	cmd.Flags().BoolVar(&anonymous, "anonymous", false, "make up the names of the host, of VMs and of their disks")
 	return cmd
 }
 
 func (a *app) recordHost(ctx context.Context, from, file string, anonymous bool) error {
+	for _, ending := range []string{".bz2", ".zst", ".xz", ".zip", ".txtar"} {
+		if strings.HasSuffix(file, ending) {
+			return usage("let it end in .tar or .tar.gz", "recordings are not made as %s", ending)
+		}
+	}
 	tree, err := hostTree(ctx, from)
 	if err != nil {
 		return err
@@ -60,7 +64,8 @@ func (a *app) recordHost(ctx context.Context, from, file string, anonymous bool)
 	if file == "" || file == "-" {
 		name, err = "standard output", write(a.out)
 	} else {
-		err = writeWhole(file, write)
+		zip := strings.HasSuffix(file, ".gz") || strings.HasSuffix(file, ".tgz")
+		err = writeFile(file, func(w io.Writer) error { return compressed(w, zip, write) })
 	}
 	if err != nil {
 		return err
@@ -68,35 +73,15 @@ func (a *app) recordHost(ctx context.Context, from, file string, anonymous bool)
 	for _, path := range done.Unread {
 		fmt.Fprintf(a.err, "left out: %s\n", printable(path))
 	}
-	fmt.Fprintf(a.err, "%s: %d files, %v\n", name, done.Files, farm.Bytes(done.Bytes))
+	fmt.Fprintf(a.err, "%s: %d files, %d kB in them\n", printable(name), done.Files, (done.Bytes+999)/1000)
 	return nil
 }
 
-// writeWhole writes a file that is there complete or not at all.
-func writeWhole(file string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".recording-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	if err := compressed(f, strings.HasSuffix(file, "gz"), write); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	if err := os.Rename(f.Name(), file); err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	return nil
-}
-
-func compressed(f io.Writer, zip bool, write func(io.Writer) error) error {
+func compressed(to io.Writer, zip bool, write func(io.Writer) error) error {
 	if !zip {
-		return write(f)
+		return write(to)
 	}
-	w := gzip.NewWriter(f)
+	w := gzip.NewWriter(to)
 	if err := write(w); err != nil {
 		return err
 	}

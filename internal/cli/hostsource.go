@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -35,5 +36,21 @@ func hostFacts(ctx context.Context, from string) (farm.Host, *hosttree.Tree, err
 
 // fromFlag gives a command --from.
 func fromFlag(cmd *cobra.Command, from *string) {
-	cmd.Flags().StringVar(from, "from", "", "a recorded host instead of this one: a directory, an archive, or - for standard input")
+	cmd.Flags().Var((*hostName)(from), "from", "a recorded host instead of this one: a directory, an archive, or - for standard input")
+}
+
+// hostName is the value of --from. An empty one is a variable that was not set in somebody's script, and never means this host.
+type hostName string
+
+func (h *hostName) String() string { return string(*h) }
+
+// Type is what help calls the value.
+func (*hostName) Type() string { return "string" }
+
+func (h *hostName) Set(value string) error {
+	if value == "" {
+		return errors.New("name a directory or an archive; without --from it is this host")
+	}
+	*h = hostName(value)
+	return nil
 }

@@ -3,5 +3,5 @@ package farm
 // Of recorded hosts.
 const (
 	CodeBadRecording Code = "bad-recording" // it cannot be read, or holds no host
-	CodeNoRecording  Code = "no-recording"  // it cannot be written
+	CodeLostOutput   Code = "lost-output"   // what a command said could not be written
 )
