@@ -216,7 +216,7 @@ func auditTo(w io.Writer, format string, r tuning.Report, about report.About, st
 
 // style is what standard output can show: colours on a terminal only, and never where the reader said not to (no-color.org).
 func (a *app) style() report.Style {
-	out, ok := a.out.(*os.File)
+	out, ok := fileOf(a.out)
 	if !ok || !term.IsTerminal(int(out.Fd())) {
 		return report.Style{}
 	}
