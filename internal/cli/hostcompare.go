@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -61,22 +60,22 @@ func (a *app) showComparison(c tuning.Comparison) error {
 }
 
 func (a *app) printComparison(c tuning.Comparison) {
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for _, d := range c.Differences {
-		stops := "a remark"
+		effect := "a remark"
 		if len(d.Stops) > 0 {
-			stops = "stops " + strings.Join(d.Stops, ", ")
+			effect = "stops VMs with CPU mode " + strings.Join(d.Stops, ", ")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.What, d.From, d.To, stops, d.Why)
+		fmt.Fprintf(a.out, "%s: %s → %s\n    %s: %s\n", d.What, printable(orNone(d.From)), printable(orNone(d.To)), effect, d.Why)
 	}
 	for _, m := range c.VMs {
-		state := "nothing known against it"
-		if len(m.Obstacle) > 0 {
-			state = strings.Join(m.Obstacle, "; ")
+		fmt.Fprintf(a.out, "VM %s, CPU mode %s\n", printable(m.VM), printable(orNone(m.CPUMode)))
+		for _, obstacle := range m.Obstacle {
+			fmt.Fprintf(a.out, "    cannot move: %s\n", printable(obstacle))
 		}
-		fmt.Fprintf(w, "VM %s\t%s\t\t\t%s\n", printable(m.VM), m.CPUMode, state)
+		if len(m.Obstacle) == 0 {
+			fmt.Fprintln(a.out, "    nothing known against moving it")
+		}
 	}
-	w.Flush()
 	if len(c.Differences) == 0 {
 		fmt.Fprintln(a.out, "nothing of the processor, QEMU and kernel differs")
 	}

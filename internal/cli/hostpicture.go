@@ -141,7 +141,10 @@ func count(n int, noun string) string {
 func (p *picture) node(n farm.Node) string {
 	s := fmt.Sprintf("node %d: no memory", n.ID)
 	if n.Memory > 0 {
-		s = fmt.Sprintf("node %d: %s, %s free", n.ID, roundBytes(n.Memory), roundBytes(n.Free))
+		s = fmt.Sprintf("node %d: %s", n.ID, roundBytes(n.Memory))
+		if p.knowsFree() {
+			s += fmt.Sprintf(", %s free", roundBytes(n.Free))
+		}
 	}
 	for _, h := range n.Pages {
 		if h.Total > 0 {
@@ -300,4 +303,18 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// knowsFree tells whether free memory is known: a recording of the hardware alone has none to tell, and a host that is full has
+// somebody on it.
+func (p *picture) knowsFree() bool {
+	if slices.ContainsFunc(p.host.Nodes, func(n farm.Node) bool { return n.Free > 0 }) {
+		return true
+	}
+	for _, name := range p.holders {
+		if name != "." {
+			return true
+		}
+	}
+	return false
 }

@@ -32,7 +32,7 @@ func hostSettings(h farm.Host) string {
 	}
 	line("transparent", with("", h.THP.Enabled), with("defrag ", h.THP.Defrag), with("shmem ", h.THP.Shmem))
 	line("page merging", merging(h.KSM))
-	line("KVM", paging(h.KVM), with("nested ", string(nested(h.KVM))), with("halt polling ", h.KVM.Params["kvm.halt_poll_ns"]))
+	line("KVM", paging(h.KVM, h.Kernel.Release != ""), with("nested ", string(nested(h.KVM))), with("halt polling ", h.KVM.Params["kvm.halt_poll_ns"]))
 	for _, g := range h.Clocks {
 		line("frequency", fmt.Sprintf("CPUs %v: %s", g.CPUs, g.Name), g.Driver, with("preference ", g.Preference))
 	}
@@ -95,9 +95,12 @@ func merging(k farm.KSM) string {
 	return "off"
 }
 
-func paging(k farm.KVM) string {
+// paging is told where the host says at least which kernel it runs: a recording of the hardware alone says nothing of modules.
+func paging(k farm.KVM, told bool) string {
 	value, name := k.Paging()
 	switch {
+	case len(k.Params) == 0 && !k.Loaded && !told:
+		return "not told"
 	case value.On():
 		return "hardware page tables on (" + name + ")"
 	case value.Off():

@@ -82,7 +82,7 @@ func (c *Comparison) processors(a, b farm.CPUModel) {
 		c.add(Difference{"processor", same(a), same(b), []string{passthrough}, "a guest that saw the processor itself must find the same one"})
 	}
 	if len(c.Missing) > 0 {
-		c.add(Difference{"processor flags", fmt.Sprintf("%d more", len(c.Missing)), "", []string{passthrough, hostModel},
+		c.add(Difference{"processor flags", fmt.Sprintf("%d that the second lacks", len(c.Missing)), "without them", []string{passthrough, hostModel},
 			"a guest may use what it was shown; a custom CPU model that both hosts have would do"})
 	}
 }
@@ -97,7 +97,7 @@ func (c *Comparison) programs(from, to farm.Host) {
 		c.add(d)
 	}
 	if a, b := from.Kernel.Release, to.Kernel.Release; a != b {
-		c.add(Difference{What: "kernel", From: a, To: b, Why: "a remark: KVM of another kernel may show guests other features"})
+		c.add(Difference{What: "kernel", From: a, To: b, Why: "KVM of another kernel may show guests other features"})
 	}
 	pa, _ := from.KVM.Paging()
 	pb, _ := to.KVM.Paging()
