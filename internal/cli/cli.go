@@ -7,11 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -83,10 +88,8 @@ func (a *app) root() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "socket of the agent, or $GRANGE_SOCKET")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("see `"+cmd.CommandPath()+" --help`", "%v", err)
-	})
 	root.AddCommand(a.execCommand(), a.vmCommand(), a.imageCommand(), a.hostCommand(), a.tuneCommand(), a.agentCommand())
+	strict(root)
 	return root
 }
 
@@ -107,17 +110,34 @@ func usage(hint, format string, args ...any) error {
 // printError prints two lines: what, with the code that docs/errors.md explains, and what to try.
 func printError(w io.Writer, err error) {
 	message, hint := explain(err)
+	first, rest, more := strings.Cut(message, "\n") // the end of a console may follow
+	first = visible(first)
 	if code := codeOf(err); code != "" {
-		first, rest, more := strings.Cut(message, "\n") // the end of a console may follow
-		message = first + " [" + code + "]"
-		if more {
-			message += "\n" + rest
-		}
+		first += " [" + code + "]"
 	}
-	fmt.Fprintf(w, "grange: %s\n", message)
+	fmt.Fprintf(w, "grange: %s\n", first)
+	if more {
+		fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(visible(rest), "\n", "\n    ")) // a path with a line break is no line of ours
+	}
 	if hint != "" {
-		fmt.Fprintf(w, "  try: %s\n", hint)
+		fmt.Fprintf(w, "  try: %s\n", visible(hint))
 	}
+}
+
+// visible writes characters that could move the cursor or reorder text as Go does: paths come from anywhere.
+func visible(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		if r == utf8.RuneError && size == 1 || !unicode.IsPrint(r) && r != '\n' && r != '\t' {
+			quoted := strconv.Quote(s[:size])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteString(s[:size])
+		}
+		s = s[size:]
+	}
+	return b.String()
 }
 
 func explain(err error) (message, hint string) {
@@ -127,10 +147,35 @@ func explain(err error) (message, hint string) {
 		return problem.Detail, problem.Hint
 	case errors.As(err, &own):
 		return err.Error(), own.Hint
-	case errors.Is(err, api.ErrNoAgent):
-		return err.Error(), "start it with `grange agent`, or name its socket with --socket"
+	}
+	if own := agentError(err); own != nil {
+		return own.Message, own.Hint
 	}
 	return err.Error(), ""
+}
+
+// agentError is why a request has no answer, without the means by which it was sent; nil where err is something else.
+func agentError(err error) *farm.Error {
+	request := new(url.Error)
+	if !errors.As(err, &request) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	own := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoAgent, Message: "the agent did not answer: " + request.Err.Error(),
+		Hint: "see whether it runs, and its log: journalctl -u grange-agent", Err: err}
+	if !errors.Is(err, api.ErrNoAgent) {
+		return own
+	}
+	own.Message, own.Hint = api.ErrNoAgent.Error(), "start it with `grange agent`, or name its socket with --socket"
+	if dial := new(net.OpError); errors.As(err, &dial) && dial.Addr != nil {
+		own.Message += " on " + dial.Addr.String()
+	}
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		own.Message += ": " + errno.Error()
+	}
+	if errors.Is(err, syscall.EACCES) {
+		own.Hint = "ask the host's administrator for access to the agent's socket"
+	}
+	return own
 }
 
 // codeOf is the error's code; empty for what has none.
@@ -140,6 +185,9 @@ func codeOf(err error) string {
 	case errors.As(err, &problem):
 		return strings.TrimPrefix(problem.Type, "grange:")
 	case errors.As(err, &own):
+		return string(own.Code)
+	}
+	if own := agentError(err); own != nil {
 		return string(own.Code)
 	}
 	return ""

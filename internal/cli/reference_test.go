@@ -43,7 +43,7 @@ func writeCommand(t *testing.T, b *strings.Builder, c *cobra.Command) {
 	if c.Short == "" {
 		t.Errorf("%s has no short description", c.CommandPath())
 	}
-	if c.Runnable() {
+	if !c.HasSubCommands() {
 		fmt.Fprintf(b, "\n## %s\n\n", c.CommandPath())
 		text := c.Long
 		if text == "" {

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// strict makes a tree of commands refuse, as usage, whatever cobra would answer with help and status 0 or with an error of its own:
+// words that are no command, a wrong number of arguments, flags that exclude each other.
+func strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Args = helpTopic
+		}
+	}
+	strictArguments(root)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+			return noCommand(cmd, words[0]) // the flag may well be one of the command that was meant
+		}
+		return usage(seeHelp(cmd), "%v", err)
+	})
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
+			return usage(seeHelp(cmd), "%v", err)
+		}
+		return nil
+	}
+	// Commands that only hold others can be run now, to refuse what is none of them. Their help need not show that.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+}
+
+func strictArguments(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		strictArguments(sub)
+	}
+	if c.HasSubCommands() && !c.Runnable() {
+		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		c.Args = func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return noCommand(cmd, args[0])
+			}
+			return nil
+		}
+		return
+	}
+	if check := c.Args; check != nil {
+		c.Args = func(cmd *cobra.Command, args []string) error { return wrongArguments(cmd, args, check(cmd, args)) }
+	}
+}
+
+// wrongArguments puts cobra's errors of arguments into our words.
+func wrongArguments(cmd *cobra.Command, args []string, err error) error {
+	switch {
+	case err == nil || errors.As(err, new(*farm.Error)):
+		return err
+	case strings.HasPrefix(err.Error(), "unknown command "): // what cobra.NoArgs says
+		return usage(seeHelp(cmd), "`%s` takes no argument, and got %q", cmd.CommandPath(), args[0])
+	}
+	return usage(cmd.UseLine(), "`%s` %v", cmd.CommandPath(), err)
+}
+
+func helpTopic(help *cobra.Command, args []string) error {
+	cmd, rest, err := help.Root().Find(args)
+	if err == nil && cmd.HasSubCommands() && len(rest) > 0 {
+		return noCommand(cmd, rest[0])
+	}
+	return err
+}
+
+func noCommand(parent *cobra.Command, word string) error {
+	hint := seeHelp(parent)
+	if parent.SuggestionsMinimumDistance <= 0 {
+		parent.SuggestionsMinimumDistance = 2
+	}
+	if near := parent.SuggestionsFor(word); len(near) > 0 {
+		hint = fmt.Sprintf("did you mean %s? %s", strings.Join(near, " or "), hint)
+	}
+	return usage(hint, "`%s` has no command %q", parent.CommandPath(), word)
+}
+
+func seeHelp(cmd *cobra.Command) string { return "see `" + cmd.CommandPath() + " --help`" }

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// A command line that makes no sense is never answered with help and a good status: a script would go on.
+func TestSenselessCommandLines(t *testing.T) {
+	for _, c := range []struct{ args, message, hint string }{
+		{"foo", "`grange` has no command \"foo\"", "see `grange --help`"},
+		{"tun", "`grange` has no command \"tun\"", "did you mean tune?"},
+		{"tune aduit", "`grange tune` has no command \"aduit\"", "did you mean audit?"},
+		{"tune aduit --rule ept-off", "`grange tune` has no command \"aduit\"", "did you mean audit?"},
+		{"host shw", "has no command \"shw\"", "did you mean show?"},
+		{"vm lst", "has no command \"lst\"", "did you mean list?"},
+		{"image foo", "has no command \"foo\"", "see `grange image --help`"},
+		{"completion bsh", "has no command \"bsh\"", "did you mean bash"},
+		{"help tune aduit", "has no command \"aduit\"", "did you mean audit?"},
+		{"help foo", "has no command \"foo\"", "see `grange --help`"},
+		{"tune explain", "`grange tune explain` accepts 1 arg(s), received 0", "grange tune explain RULE"},
+		{"tune audit now", "`grange tune audit` takes no argument, and got \"now\"", "--help"},
+		{"image build a b c", "received 3", "grange image build micro"},
+		{"tune audit --ruel x", "unknown flag: --ruel", "`grange tune audit --help`"},
+		{"tune plan --from a --root b", "[from root]", "`grange tune plan --help`"},
+		{"exec --wait --no-wait -- true", "[no-wait wait]", "`grange exec --help`"},
+		{"exec", "no command", "grange exec -- COMMAND"},
+	} {
+		text, err := runCommand(t, strings.Fields(c.args)...)
+		own := new(farm.Error)
+		if !errors.As(err, &own) || statusOf(err) != exitUsage || text != "" {
+			t.Errorf("%s: %v, printed %q", c.args, err, text)
+			continue
+		}
+		if !strings.Contains(own.Message, c.message) || !strings.Contains(own.Hint, c.hint) {
+			t.Errorf("%s: %q, hint %q", c.args, own.Message, own.Hint)
+		}
+	}
+}
+
+func TestCommandsThatHoldOthersShowHelp(t *testing.T) {
+	a := &app{}
+	for _, c := range append(a.root().Commands(), a.root()) {
+		if !c.HasSubCommands() || c.Name() == "help" {
+			continue
+		}
+		text, err := runCommand(t, strings.Fields(c.CommandPath())[1:]...)
+		if err != nil || !strings.Contains(text, c.CommandPath()+" [command]") || strings.Contains(text, c.CommandPath()+" [flags]") {
+			t.Errorf("%s: %v\n%s", c.CommandPath(), err, text)
+		}
+	}
+}
+
+// What a walk over all commands must not find: one that takes words without looking at them.
+func TestCommandsCheckArguments(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+		if c.HasSubCommands() && (c.Args == nil || !c.Runnable()) {
+			t.Errorf("%s takes any word", c.CommandPath())
+		}
+	}
+	walk((&app{}).root())
+}
+
+func TestNoAgent(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	_, err := runCommand(t, "vm", "list", "--socket", socket)
+	var b bytes.Buffer
+	printError(&b, err)
+	want := "grange: no agent answers on " + socket + ": no such file or directory [no-agent]\n  try: start it with `grange agent`, or name its socket with --socket\n"
+	if b.String() != want || statusOf(err) != exitFailed {
+		t.Errorf("%q\nwant %q", b.String(), want)
+	}
+}
+
+func TestErrorsMoveNoCursor(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{&fs.PathError{Op: "open", Path: "a\x1b[2Jb", Err: fs.ErrNotExist}, "grange: open a\\x1b[2Jb: file does not exist\n"},
+		{&fs.PathError{Op: "open", Path: "a\xffb\u202ec", Err: fs.ErrNotExist}, "grange: open a\\xffb\\u202ec: file does not exist\n"},
+		{&fs.PathError{Op: "open", Path: "a\ngrange: fine", Err: fs.ErrNotExist}, "grange: open a\n    grange: fine: file does not exist\n"},
+		{usage("write \x07", "größer 中\x00"), "grange: größer 中\\x00 [usage]\n  try: write \\a\n"},
+		{&url.Error{Op: "Get", URL: "http://agent/v1/vms", Err: errors.New("EOF")}, "grange: the agent did not answer: EOF [no-agent]\n"},
+	} {
+		var b bytes.Buffer
+		if printError(&b, c.err); !strings.HasPrefix(b.String(), c.want) {
+			t.Errorf("%q, want %q", b.String(), c.want)
+		}
+	}
+}
