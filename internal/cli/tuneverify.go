@@ -29,13 +29,14 @@ func (a *app) tuneVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [VM...]",
 		Short: "Prove that every virtual machine runs where it was planned to",
-		Long: `Compare, for every virtual machine on this host, ours or not, what was planned with what libvirt says and with what the
+		Long: `Compare, for every virtual machine on the host, ours or not, what was planned with what libvirt says and with what the
 kernel does: where threads may run, where memory lies, what control groups allow.
 
 It finds several machines on one CPU while others idle, memory on other nodes than the vCPUs, QEMU's own threads on CPUs of
 vCPUs, pins to offline or isolated CPUs, neighbours that are not pinned on CPUs of those that are, and more. It changes nothing.
 
-Exit status 0: nothing is wrong. 4: there are problems. 5: there are faults, such as two machines on one CPU.`,
+Exit status 0: nothing is wrong. 4: there are problems, or a machine runs whose threads are not to be seen. 5: there are
+faults, such as two machines on one CPU.`,
 		Example: `  grange tune verify
   grange tune verify --from host.tar --json
   grange tune verify grange-1a2b3c4d`,
@@ -49,7 +50,11 @@ Exit status 0: nothing is wrong. 4: there are problems. 5: there are faults, suc
 			if err != nil {
 				return err
 			}
-			if report, err = only(report, names); err != nil {
+			where := tree.Name
+			if tree.Live {
+				where = "this host"
+			}
+			if report, err = only(report, names, where); err != nil {
 				return err
 			}
 			if err := a.printProof(report, notes); err != nil {
@@ -65,7 +70,7 @@ Exit status 0: nothing is wrong. 4: there are problems. 5: there are faults, suc
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Flags().StringVar(&from, "from", "", "a recorded host instead of this one: a directory or an archive")
+	fromFlag(cmd, &from)
 	return cmd
 }
 
@@ -95,11 +100,11 @@ func verifyTree(tree *hosttree.Tree) (verify.Report, []string, error) {
 			notes = append(notes, u)
 		}
 	}
-	return verify.Verify(host, machines.Processes, machines.Plans), notes, nil
+	return verify.Verify(host, slices.Concat(machines.Processes, machines.Unseen), machines.Plans), notes, nil
 }
 
-// only keeps the VMs with these names, and the problems that are about them; all without names.
-func only(r verify.Report, names []string) (verify.Report, error) {
+// only keeps the VMs with these names, and the problems that are about them; all without names. The host is called where.
+func only(r verify.Report, names []string, where string) (verify.Report, error) {
 	if len(names) == 0 {
 		return r, nil
 	}
@@ -112,7 +117,7 @@ func only(r verify.Report, names []string) (verify.Report, error) {
 			}
 		}
 		if len(out.VMs) == before {
-			return out, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("no VM %q runs on this host", name),
+			return out, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("no VM %q runs on %s", name, where),
 				Hint: "`grange tune verify` without a name shows all"}
 		}
 	}
@@ -209,7 +214,7 @@ type (
 	verifyVM struct {
 		Name    string            `json:"name"`
 		UUID    string            `json:"uuid,omitempty"`
-		PID     int               `json:"pid"`
+		PID     int               `json:"pid"` // 0 when its process is not to be seen
 		Ours    bool              `json:"ours"`
 		Verdict string            `json:"verdict"`
 		Threads []verifyThread    `json:"threads"`

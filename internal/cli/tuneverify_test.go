@@ -62,6 +62,7 @@ func TestTuneVerify(t *testing.T) {
 		{"two-on-one-cpu", nil, 5, []string{"fault: tier0-a, tier0-b: ", "Tier-0 Resources"}},
 		{"two-on-one-cpu", []string{"tier0-b"}, 5, []string{"crowded-cpus"}},
 		{"isolated", []string{"lone"}, 0, []string{"advice: lone: "}},
+		{"unseen", nil, 4, []string{"vCPUs 0-1  -        2-3      -       -       unproven", "warning: tier0-a: ", "process 300"}},
 		{"healthy", []string{"nobody"}, 1, []string{`no VM "nobody"`, "try:"}},
 	} {
 		out, status := verifyCase(t, c.name, c.args...)

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -16,6 +17,7 @@ import (
 // Machines is every VM that runs on a host, from three sides.
 type Machines struct {
 	Processes []farm.Process
+	Unseen    []farm.Process       // VMs that run, as libvirt or a recorded command line says, whose threads are not to be seen: they have none here
 	Domains   []farm.Domain        // those of the host, and what a live host hides
 	Plans     map[string]farm.Plan // of VMs of ours, by UUID
 	Unread    []string             // what could not be read, and why
@@ -23,7 +25,7 @@ type Machines struct {
 
 // ReadMachines reads the processes, domains and plans of a host's VMs; domains are those that Read found.
 func ReadMachines(fsys fs.FS, domains []farm.Domain, live bool) (Machines, error) {
-	procs, err := Processes(fsys)
+	procs, bare, err := processes(fsys)
 	if err != nil {
 		return Machines{}, err
 	}
@@ -34,6 +36,9 @@ func ReadMachines(fsys fs.FS, domains []farm.Domain, live bool) (Machines, error
 		}
 		m.Domains = append(slices.Clone(domains), hiddenDomains(fsys, domains, procs)...)
 	}
+	if !live {
+		m.Unseen = bare // on a live host they have just ended
+	}
 	for _, d := range m.Domains {
 		if d.Path == "" || !d.Running {
 			continue
@@ -41,20 +46,32 @@ func ReadMachines(fsys fs.FS, domains []farm.Domain, live bool) (Machines, error
 		r, err := readRecord(fsys, d)
 		if err != nil {
 			m.Unread = append(m.Unread, fmt.Sprintf("VM %s: %v", d.Name, err))
-			continue
 		}
-		if d.Ours {
+		if live && errors.Is(err, fs.ErrNotExist) {
+			continue // it has just ended
+		}
+		if d.Ours && err == nil {
 			m.Plans[d.UUID] = r.plan
 		}
-		p := processOf(procs, d.UUID)
+		p := processOf(procs, d)
 		if p == nil {
-			m.Unread = append(m.Unread, fmt.Sprintf("VM %s: it runs, says libvirt, and its process is not to be seen", d.Name))
+			m.unseen(d, r.starting)
 			continue
 		}
 		p.Starting = r.starting
 		numberVCPUs(p, r.vcpus)
 	}
 	return m, nil
+}
+
+// unseen adds a VM that runs, says libvirt, without threads that are to be seen.
+func (m *Machines) unseen(d farm.Domain, starting bool) {
+	p := processOf(m.Unseen, d)
+	if p == nil {
+		m.Unseen = append(m.Unseen, farm.Process{Name: d.Name, UUID: d.UUID, Ours: d.Ours})
+		p = &m.Unseen[len(m.Unseen)-1]
+	}
+	p.CPUs, p.Starting = min(d.VCPUs, farm.MaxCPUs), starting
 }
 
 // hiddenDomains finds the domains of processes that no known domain names, where each process itself sees them: a libvirt in a mount
@@ -142,9 +159,14 @@ func parsePlan(text string) (farm.Plan, error) {
 	return record.Plan, nil
 }
 
-// processOf is the process of a VM; nil when there is none to be seen.
-func processOf(procs []farm.Process, uuid string) *farm.Process {
-	i := slices.IndexFunc(procs, func(p farm.Process) bool { return p.UUID != "" && strings.EqualFold(p.UUID, uuid) })
+// processOf is the process of a VM; nil when there is none to be seen. Where one side has no UUID, names decide.
+func processOf(procs []farm.Process, d farm.Domain) *farm.Process {
+	i := slices.IndexFunc(procs, func(p farm.Process) bool {
+		if p.UUID == "" || d.UUID == "" {
+			return p.Name != "" && p.Name == d.Name
+		}
+		return strings.EqualFold(p.UUID, d.UUID)
+	})
 	if i < 0 {
 		return nil
 	}

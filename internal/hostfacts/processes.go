@@ -32,15 +32,20 @@ const ourPrefix = "grange-"
 // Processes finds the QEMU processes of a host: ours, libvirt's, and those that somebody started by hand. One that ends while it
 // is read is left out. Memory is not known where we may not look at it, which takes root.
 func Processes(fsys fs.FS) ([]farm.Process, error) {
+	found, _, err := processes(fsys)
+	return found, err
+}
+
+// processes tells as well which have a command line and nothing else: they have ended, or their recording is not whole.
+func processes(fsys fs.FS) (found, bare []farm.Process, err error) {
 	entries, err := fs.ReadDir(fsys, "proc")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // a recording of the hardware alone
+		return nil, nil, nil // a recording of the hardware alone
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return nil, nil, fmt.Errorf("list processes: %w", err)
 	}
 	groups := cgroups{fsys: fsys, known: map[string]farm.CPUSet{}}
-	var found []farm.Process
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid <= 0 {
@@ -48,15 +53,19 @@ func Processes(fsys fs.FS) ([]farm.Process, error) {
 		}
 		p, err := readProcess(fsys, groups, pid)
 		switch {
+		case vanished(err) && p.PID != 0:
+			bare = append(bare, p)
 		case vanished(err), errors.Is(err, fs.ErrPermission): // hidden by hidepid; see ReadMachines
 		case err != nil:
-			return nil, fmt.Errorf("read process %d: %w", pid, err)
+			return nil, nil, fmt.Errorf("read process %d: %w", pid, err)
 		case p.PID != 0:
 			found = append(found, p)
 		}
 	}
-	slices.SortFunc(found, func(a, b farm.Process) int { return a.PID - b.PID })
-	return found, nil
+	byPID := func(a, b farm.Process) int { return a.PID - b.PID }
+	slices.SortFunc(found, byPID)
+	slices.SortFunc(bare, byPID)
+	return found, bare, nil
 }
 
 // vanished tells the errors of a process or thread that has ended.
@@ -64,7 +73,7 @@ func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
 }
 
-// readProcess reads one process; its PID is 0 when it runs no VM.
+// readProcess reads one process; its PID is 0 when it runs no VM. With an error it has what the command line says.
 func readProcess(fsys fs.FS, groups cgroups, pid int) (farm.Process, error) {
 	dir := path.Join("proc", strconv.Itoa(pid))
 	cmdline, err := readSome(fsys, path.Join(dir, "cmdline"), maxCmdline)
@@ -76,12 +85,15 @@ func readProcess(fsys fs.FS, groups cgroups, pid int) (farm.Process, error) {
 		return farm.Process{}, nil
 	}
 	p.PID, p.Ours = pid, strings.HasPrefix(p.Name, ourPrefix)
-	if p.Threads, err = Threads(fsys, pid); err != nil {
-		return farm.Process{}, err
+	threads, err := Threads(fsys, pid)
+	if err != nil {
+		return p, err
 	}
-	if p.Bound, p.Resident, err = NodeMemory(fsys, pid); err != nil && !errors.Is(err, fs.ErrPermission) {
-		return farm.Process{}, err
+	bound, resident, err := NodeMemory(fsys, pid)
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
+		return p, err
 	}
+	p.Threads, p.Bound, p.Resident = threads, bound, resident
 	p.Cpuset = groups.ofMachine(path.Join(dir, "cgroup"))
 	for i, t := range p.Threads {
 		task := path.Join(dir, "task", strconv.Itoa(t.ID))

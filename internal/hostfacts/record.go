@@ -1,6 +1,7 @@
 package hostfacts
 
 import (
+	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -35,7 +36,10 @@ func Record(fsys fs.FS, live, anonymous bool, w io.Writer, now time.Time) (Recor
 	}
 	h.Domains = machines.Domains
 	done := Recording{Unread: append(slices.Clone(h.Unread), machines.Unread...)}
-	entries := cleanAll(trace.Entries(), machines.Processes)
+	for _, p := range machines.Unseen {
+		done.Unread = append(done.Unread, fmt.Sprintf("VM %s: it runs, and its process is not to be seen", p.Name))
+	}
+	entries := cleanAll(trace.Entries(), slices.Concat(machines.Processes, machines.Unseen))
 	if anonymous {
 		entries = anonymize(entries, h)
 	}
@@ -74,7 +78,7 @@ func clean(e hosttree.Recorded, qemu map[string]bool) (hosttree.Recorded, bool) 
 		e.Data = cleanCommand(e.Data)
 		return e, qemu[dir]
 	case isPIDDir(dir) && name == "comm":
-		return e, qemu[dir] || isWatched(strings.TrimSpace(string(e.Data)))
+		return e, qemu[dir] || strings.HasPrefix(string(e.Data), "qemu-") || isWatched(strings.TrimSpace(string(e.Data)))
 	case strings.HasSuffix(name, ".xml") && slices.Contains(domainDirs, dir):
 		data, err := cleanDomain(e.Data)
 		e.Data = data

@@ -82,7 +82,7 @@ func TestRecordingKeepsProcesses(t *testing.T) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			top := over(t, open(t, path).FS, fstest.MapFS{}).(fstest.MapFS)
 			tree := &hosttree.Tree{FS: over(t, open(t, dir+"host.txtar").FS, top), Name: path}
-			if m := sameAfterRecording(t, tree); len(m.Processes) == 0 {
+			if m := sameAfterRecording(t, tree); len(m.Processes)+len(m.Unseen) == 0 {
 				t.Error("the case has no process")
 			}
 		})
@@ -122,6 +122,25 @@ func TestRecordingOfThisHost(t *testing.T) {
 	want, _ := facts(t, tree)
 	if d := cmp.Diff(want.Topology.Cores, got.Topology.Cores); d != "" || got.Versions != want.Versions || got.Kernel.Release != want.Kernel.Release {
 		t.Errorf("%s\nversions %v, want %v; kernel %v, want %v", d, got.Versions, want.Versions, got.Kernel.Release, want.Kernel.Release)
+	}
+}
+
+// A QEMU whose threads are not to be seen stays in the recording of a recording, without secrets.
+func TestRecordingKeepsUnseen(t *testing.T) {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	tree := &hosttree.Tree{Name: "unseen", FS: over(t, open(t, "../tuning/testdata/hosts/cern-2015-before.txtar").FS, fstest.MapFS{
+		"proc/77/cmdline": file("/usr/bin/qemu-system-x86_64\x00-name\x00guest=web\x00-vnc\x00s3cret\x00"),
+		"proc/77/comm":    file("qemu-system-x86\n"),
+	})}
+	copied := record(t, tree, false)
+	_, m := facts(t, copied)
+	if len(m.Unseen) != 2 || m.Unseen[0].Name != "web" || m.Unseen[0].PID != 77 || m.Unseen[1].Name != "instance-0001e240" {
+		t.Errorf("unseen: %+v", m.Unseen)
+	}
+	for name, want := range map[string]string{"proc/77/cmdline": "/usr/bin/qemu-system-x86_64\x00-name\x00guest=web\x00", "proc/77/comm": "qemu-system-x86\n"} {
+		if got, err := fs.ReadFile(copied.FS, name); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ type machine struct {
 	plan     *farm.Plan   // nil when it is not ours
 	name     string
 	unnamed  bool // QEMU does not name its threads, and which of them are vCPUs is a guess
+	unseen   bool // its threads are not to be seen
 	unready  bool // it starts or ends: its threads are not all there, nor where they will be, and are left out
 	vcpus    []vcpu
 	emulator []farm.Thread
@@ -106,6 +107,9 @@ func newMachine(p farm.Process, domains []farm.Domain, plans map[string]farm.Pla
 		m.plan = &plan
 	}
 	threads := p.VCPUs()
+	if m.unseen = len(p.Threads) == 0 && !p.Starting; m.unseen {
+		return m
+	}
 	if m.unready = p.Starting || len(threads) == 0 && p.Named; m.unready {
 		return m
 	}
@@ -222,7 +226,11 @@ func (m *machine) allowed() farm.CPUSet {
 
 func (m *machine) lines() []Line {
 	var lines []Line
-	for _, v := range m.vcpus {
+	vcpus := m.vcpus
+	for i := 0; m.unseen && i < m.proc.CPUs; i++ {
+		vcpus = append(vcpus, m.vcpu(farm.Thread{VCPU: i, LastCPU: -1}))
+	}
+	for _, v := range vcpus {
 		lines = append(lines, Line{v.label, v.planned, v.libvirt, v.thread.Allowed, v.thread.LastCPU})
 	}
 	emulator := Line{Thread: "emulator", Kernel: m.emulatorAllowed(), LastCPU: -1}

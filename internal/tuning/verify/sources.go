@@ -31,6 +31,11 @@ var (
 		URL:  "https://www.qemu.org/docs/master/system/invocation.html",
 		Says: "debug-threads=on names the threads of QEMU on Linux; without it all have the program's name",
 	}
+	hiding = tuning.Source{
+		Name: "Linux, proc(5), hidepid",
+		URL:  "https://man7.org/linux/man-pages/man5/proc.5.html",
+		Says: "where /proc is mounted with hidepid, only root sees the processes of others",
+	}
 	emulation = tuning.Source{
 		Name: "OpenStack Nova, \"CPU topologies\", emulator thread policy",
 		URL:  "https://docs.openstack.org/nova/latest/admin/cpu-topologies.html",

@@ -11,6 +11,11 @@ import (
 // ownProblems are those of one VM by itself: its threads against its pins, and its pins against the host.
 func (h *host) ownProblems(m *machine) []Problem {
 	var out []Problem
+	if m.unseen {
+		return []Problem{{Kind: Unknown, Severity: tuning.Warning, VM: m.name, Source: hiding,
+			Message: "it runs, and its threads are not to be seen: where they may run is not known",
+			Fix:     "look as root, or record the host again as root; restart libvirt's daemon where it takes a VM that has ended for running"}}
+	}
 	if m.unnamed && len(m.proc.Threads) > 0 {
 		out = append(out, Problem{Kind: Unknown, Severity: tuning.Advice, VM: m.name, Source: naming,
 			Message: "QEMU does not name its threads: which of them are vCPUs is guessed",

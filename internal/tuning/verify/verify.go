@@ -24,7 +24,7 @@ const (
 	SharedCore Kind = "shared-core"      // vCPUs of two VMs on the SMT siblings of one core
 	RemoteMem  Kind = "remote-memory"    // memory lies on a node where none of the VM's vCPUs run
 	CellApart  Kind = "cell-apart"       // a guest cell's vCPUs are not on the node of its memory
-	Unknown    Kind = "unproven"         // the kernel does not tell which threads are vCPUs, or there are none now
+	Unknown    Kind = "unproven"         // the kernel does not tell which threads are vCPUs, or they are not to be seen
 )
 
 // Problem is one place where VMs do not run as they should.
@@ -84,7 +84,8 @@ func (r Report) Worst() tuning.Severity {
 }
 
 // Verify compares what was planned with what libvirt says and with what the kernel does, for each of procs. Plans are by the UUIDs
-// of VMs; a VM without one is judged by libvirt's word, and one that libvirt does not know by the kernel's alone.
+// of VMs; a VM without one is judged by libvirt's word, and one that libvirt does not know by the kernel's alone. A process without
+// threads stands for a VM that runs where nobody sees it, and is never proven.
 func Verify(h farm.Host, procs []farm.Process, plans map[string]farm.Plan) Report {
 	host := newHost(h, procs, plans)
 	var problems []Problem
@@ -115,6 +116,8 @@ func (m *machine) verdict(h *host, problems []Problem) Verdict {
 		}
 	}
 	switch {
+	case m.unseen:
+		return Unproven
 	case worst == tuning.Fault:
 		return Broken
 	case worst == tuning.Warning:

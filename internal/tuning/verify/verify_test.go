@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -70,7 +71,7 @@ func TestVerify(t *testing.T) {
 			if len(machines.Unread) > 0 || len(host.Unread) > 0 {
 				t.Fatalf("not read: %v %v", machines.Unread, host.Unread)
 			}
-			got := describe(verify.Verify(host, machines.Processes, machines.Plans))
+			got := describe(verify.Verify(host, slices.Concat(machines.Processes, machines.Unseen), machines.Plans))
 			if *update {
 				if err := os.WriteFile(path, []byte(files+wantLine+got), 0o644); err != nil {
 					t.Fatal(err)
