@@ -170,6 +170,7 @@ func TestReadVariants(t *testing.T) {
 	}{
 		"CPUs isolated, as the kernel says": {[]string{"sys/devices/system/cpu/isolated", "0\n"}, func(h farm.Host) any { return h.Isolated.String() }, "0"},
 		"kernel-install's command line":     {[]string{"etc/kernel/cmdline", "x  y\n"}, func(h farm.Host) any { return h.Kernel.BootFile + ": " + h.Kernel.NextBoot }, "etc/kernel/cmdline: x y"},
+		"words that are no assignment": {[]string{"etc/default/grub", "source /etc/x\nif true; then\n  export\nGRUB_CMDLINE_LINUX=a\n"}, func(h farm.Host) any { return h.Kernel.NextBoot }, "a c f d e"},
 		"THP of Red Hat's 2.6.32": {[]string{"sys/kernel/mm/transparent_hugepage/enabled", "", "sys/kernel/mm/redhat_transparent_hugepage/enabled", "[always] never\n"},
 			func(h farm.Host) any { return h.THP.Enabled }, "always"},
 		"limits of systemd": {[]string{"etc/security/limits.conf", "", "etc/security/limits.d/90-cores.conf", "", "etc/systemd/system.conf", "#DefaultLimitCORE=1\nDefaultLimitCORE=infinity:infinity\n"},
@@ -243,6 +244,7 @@ func FuzzRead(f *testing.F) {
 	paths = append(paths, "etc/libvirt/qemu/a.xml", "run/libvirt/qemu/b.xml", "etc/kernel/cmdline", "boot/grub/grub.conf", "etc/systemd/system.conf")
 	f.Add(uint8(0), "0-1", uint8(3), "A=$A")
 	f.Add(uint8(len(paths)-5), fullDomain, uint8(9), "\\")
+	f.Add(uint8(7), "source -", uint8(8), "source -")
 	f.Add(uint8(7), "GRUB_CMDLINE_LINUX='", uint8(12), "\"${")
 	f.Fuzz(func(t *testing.T, a uint8, one string, b uint8, two string) {
 		_, err := hostfacts.Read(tree(whole, paths[int(a)%len(paths)], one, paths[int(b)%len(paths)], two))

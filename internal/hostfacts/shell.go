@@ -15,10 +15,11 @@ func assignments(text string, set map[string]string) {
 			end++
 		}
 		if end == 0 || end == len(text) || text[end] != '=' {
-			if text, _ = strings.CutPrefix(text, "export "); end == len("export") {
-				continue
+			rest, exported := strings.CutPrefix(text, "export ")
+			if !exported {
+				_, rest, _ = strings.Cut(text, "\n")
 			}
-			_, text, _ = strings.Cut(text, "\n")
+			text = rest
 			continue
 		}
 		name := text[:end]
