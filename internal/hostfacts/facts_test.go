@@ -170,7 +170,7 @@ func TestReadVariants(t *testing.T) {
 	}{
 		"CPUs isolated, as the kernel says": {[]string{"sys/devices/system/cpu/isolated", "0\n"}, func(h farm.Host) any { return h.Isolated.String() }, "0"},
 		"kernel-install's command line":     {[]string{"etc/kernel/cmdline", "x  y\n"}, func(h farm.Host) any { return h.Kernel.BootFile + ": " + h.Kernel.NextBoot }, "etc/kernel/cmdline: x y"},
-		"words that are no assignment": {[]string{"etc/default/grub", "source /etc/x\nif true; then\n  export\nGRUB_CMDLINE_LINUX=a\n"}, func(h farm.Host) any { return h.Kernel.NextBoot }, "a c f d e"},
+		"words that are no assignment":      {[]string{"etc/default/grub", "source /etc/x\nif true; then\n  export\nGRUB_CMDLINE_LINUX=a\n"}, func(h farm.Host) any { return h.Kernel.NextBoot }, "a c f d e"},
 		"THP of Red Hat's 2.6.32": {[]string{"sys/kernel/mm/transparent_hugepage/enabled", "", "sys/kernel/mm/redhat_transparent_hugepage/enabled", "[always] never\n"},
 			func(h farm.Host) any { return h.THP.Enabled }, "always"},
 		"limits of systemd": {[]string{"etc/security/limits.conf", "", "etc/security/limits.d/90-cores.conf", "", "etc/systemd/system.conf", "#DefaultLimitCORE=1\nDefaultLimitCORE=infinity:infinity\n"},
