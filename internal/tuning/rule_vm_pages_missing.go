@@ -43,7 +43,7 @@ func checkVMPagesMissing(h farm.Host, _ Profile) []Finding {
 			where = "node " + d.MemoryNodes.String()
 		}
 		out = append(out, Finding{Severity: Fault, Where: vmName(d), Wanted: fmt.Sprintf("%d pages of %s on %s", need, pageName(size), where), Got: fmt.Sprintf("%d in all, free or not", have),
-			Manual: fmt.Sprintf("reserve %d pages of %s on %s, or virsh edit %s to make <memory> smaller", need, pageName(size), where, d.Name)})
+			Manual: fmt.Sprintf("reserve %d pages of %s on %s, or virsh edit %s to make <memory> smaller", need, pageName(size), where, ShellWord(d.Name))})
 	}
 	return out
 }
