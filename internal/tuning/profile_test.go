@@ -92,6 +92,9 @@ func TestMeasuredOverheads(t *testing.T) {
 func TestBadProfilesAreErrors(t *testing.T) {
 	head := "name = \"mine\"\nrole = \"compute\"\n"
 	for text, want := range map[string]string{
+		" \n":                       "it is empty",
+		head + "overcommit = inf\n": "overcommit is +Inf",
+		head + "[[overhead]]\nvms = 1\nvcpus = 2\nsource = \"x\"\npercent = nan\n": "overhead 1 is NaN percent",
 		head + "pinnned = true\n":                                 `line 3: unknown key "pinnned"`,
 		head + "[match]\nvendro = \"x\"\n":                        `unknown key "match.vendro"`,
 		head + "ksm = \"maybe\"\n":                                `ksm is "maybe"`,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -69,6 +70,9 @@ type overheadFile struct {
 // ParseProfile reads a profile as TOML; name stands for the text in errors, which are *farm.Error with farm.CodeBadProfile. An
 // unknown key is an error: a misspelt wish would be no wish at all.
 func ParseProfile(text []byte, name string) (Profile, error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return Profile{}, badProfile(name, "it is empty")
+	}
 	var f profileFile
 	decoder := toml.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -136,7 +140,7 @@ func (f profileFile) check() error {
 	switch {
 	case !(f.PageShare >= 0 && f.PageShare <= 1):
 		return fmt.Errorf("page_share is %v: write a part of memory, 0 to 1", f.PageShare)
-	case !(f.Overcommit >= 0):
+	case !(f.Overcommit >= 0) || math.IsInf(f.Overcommit, 1):
 		return fmt.Errorf("overcommit is %v: write 1 or more, or 0 not to care", f.Overcommit)
 	case f.MaxIdleLatency < 0:
 		return fmt.Errorf("max_idle_latency is %d: write microseconds", f.MaxIdleLatency)
@@ -163,6 +167,9 @@ func (f profileFile) checkSources() error {
 	for i, o := range f.Overheads {
 		if o.VMs < 1 || o.VCPUs < 1 || o.Source == "" {
 			return fmt.Errorf("overhead %d needs vms, vcpus and a source", i+1)
+		}
+		if math.IsNaN(o.Percent) || math.IsInf(o.Percent, 0) {
+			return fmt.Errorf("overhead %d is %v percent: write a number", i+1, o.Percent)
 		}
 	}
 	return nil
