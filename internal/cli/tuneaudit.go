@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -51,17 +50,22 @@ func (a *app) tuneAudit() *cobra.Command {
 			"Exit status: 0 when nothing at or above --fail-on was found; otherwise by the worst finding 3 (advice), 4 (warning) or 5 (fault). " +
 			"1 and 2 mean that there was no audit.",
 		Example: "  grange tune audit\n  grange tune audit --from node17.tar --profile generic-service\n" +
-			"  grange tune audit --format html -o node17.html --fail-on never",
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.audit(cmd.Context(), f) },
+			"  grange tune audit -o node17.html --fail-on never",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.settle(a.json, cmd.Flags().Changed("format")); err != nil {
+				return err
+			}
+			return a.audit(cmd.Context(), f)
+		},
 	}
 	flags := cmd.Flags()
 	fromFlag(cmd, &f.from)
 	flags.StringVar(&f.profile, "profile", "", "what is wanted: `NAME` of a built-in profile or a TOML file (default: the one that fits the processor)")
 	flags.StringVar(&f.role, "role", "", "what the host is for: compute, service or guest (default: the profile's; guest in a VM that runs none itself, else compute)")
-	flags.StringSliceVar(&f.only, "rule", nil, "ask only this `RULE`; may be repeated")
-	flags.StringSliceVar(&f.skip, "skip", nil, "do not ask this `RULE`; may be repeated")
+	flags.StringSliceVar(&f.only, "rule", nil, "ask only this `RULE`; may be repeated, or a list: a,b")
+	flags.StringSliceVar(&f.skip, "skip", nil, "do not ask this `RULE`; may be repeated, or a list: a,b")
 	flags.StringVar(&f.failOn, "fail-on", "warning", "lowest severity that makes the exit status other than 0: fault, warning, advice or never")
-	flags.StringVar(&f.format, "format", "table", "table, json, sarif or html")
+	flags.StringVar(&f.format, "format", "", "table, json, sarif or html (default: by the ending of the file of -o, else table)")
 	flags.StringVarP(&f.output, "output", "o", "", "write to `FILE`, and only the summary here")
 	complete(cmd, "rule", ruleIDs)
 	complete(cmd, "skip", ruleIDs)
@@ -72,40 +76,7 @@ func (a *app) tuneAudit() *cobra.Command {
 	return cmd
 }
 
-// complete offers words for a flag. For a profile the shell offers files as well.
-func complete(cmd *cobra.Command, flag string, words func() []string) {
-	directive := cobra.ShellCompDirectiveNoFileComp
-	if flag == "profile" {
-		directive = cobra.ShellCompDirectiveDefault
-	}
-	err := cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return words(), directive
-	})
-	if err != nil {
-		panic(err) // a flag that the lines above did not define
-	}
-}
-
-func ruleIDs() []string {
-	var ids []string
-	for _, r := range tuning.Rules() {
-		ids = append(ids, r.ID+"\t"+r.Title)
-	}
-	return ids
-}
-
-func profileNames() []string {
-	var names []string
-	for _, p := range tuning.Profiles() {
-		names = append(names, p.Name+"\t"+p.Title)
-	}
-	return names
-}
-
 func (a *app) audit(ctx context.Context, f auditFlags) error {
-	if a.json {
-		f.format = "json"
-	}
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -113,10 +84,72 @@ func (a *app) audit(ctx context.Context, f auditFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := a.sayNotAsked(f, r); err != nil {
+		return err
+	}
 	if err := a.writeAudit(f, r, about); err != nil {
 		return err
 	}
 	return auditStatus(r, f.failOn)
+}
+
+// settle chooses the format where --format does not.
+func (f *auditFlags) settle(json, given bool) error {
+	switch {
+	case json && given && f.format != "json":
+		return usage("leave one of them out", "--json and --format %s", f.format)
+	case json:
+		f.format = "json"
+	case !given:
+		f.format = formatOf(f.output)
+	}
+	return nil
+}
+
+// formatOf is the format that a file's name tells.
+func formatOf(file string) string {
+	name := strings.ToLower(file)
+	switch {
+	case strings.HasSuffix(name, ".html"), strings.HasSuffix(name, ".htm"):
+		return "html"
+	case strings.HasSuffix(name, ".sarif"), strings.HasSuffix(name, ".sarif.json"):
+		return "sarif"
+	case strings.HasSuffix(name, ".json"):
+		return "json"
+	}
+	return "table"
+}
+
+// arguments are the flags that chose host, wishes and rules, for commands that go on from here.
+func (f auditFlags) arguments() (host, wishes string) {
+	add := func(to *string, flag, value string) {
+		if value != "" {
+			*to += " --" + flag + " " + tuning.ShellWord(value)
+		}
+	}
+	add(&host, "from", f.from)
+	add(&wishes, "profile", f.profile)
+	add(&wishes, "role", f.role)
+	add(&wishes, "rule", strings.Join(f.only, ","))
+	add(&wishes, "skip", strings.Join(f.skip, ","))
+	return host, wishes
+}
+
+// sayNotAsked tells which rules named by --rule were not asked. That nothing was found by no rule is no good news.
+func (a *app) sayNotAsked(f auditFlags, r tuning.Report) error {
+	var why []string
+	for _, s := range r.Skipped {
+		if slices.Contains(f.only, s.Rule.ID) {
+			why = append(why, s.Rule.ID+": "+s.Reason)
+		}
+	}
+	if r.Applied == 0 {
+		return usage("`grange tune explain RULE` tells for which roles a rule holds", "no rule is left to ask; %s", strings.Join(why, "; "))
+	}
+	for _, w := range why {
+		fmt.Fprintf(a.err, "not asked: %s\n", w)
+	}
+	return nil
 }
 
 func (f auditFlags) check() error {
@@ -144,7 +177,8 @@ func auditOf(ctx context.Context, f auditFlags) (tuning.Report, report.About, er
 		return tuning.Report{}, report.About{}, err
 	}
 	r, err := tuning.Audit(h, p, role, tuning.Options{Only: f.only, Skip: f.skip})
-	return r, report.About{Source: tree.Name, Date: time.Now().UTC().Truncate(time.Second), Version: Version()}, err
+	host, wishes := f.arguments()
+	return r, report.About{Source: tree.Name, Date: time.Now().UTC().Truncate(time.Second), Version: Version(), Host: host, Wishes: wishes}, err
 }
 
 // wantedOf is the profile and the role for a host: those asked for, or what fits.
@@ -177,12 +211,16 @@ func profileOf(name string) (tuning.Profile, error) {
 			Hint: "`grange tune profiles` lists the built-in ones", Err: err}
 	}
 	if err != nil {
-		return tuning.Profile{}, err
+		return tuning.Profile{}, fmt.Errorf("read profile: %w", err)
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxProfile))
+	text, err := io.ReadAll(io.LimitReader(file, maxProfile+1))
 	if err != nil {
 		return tuning.Profile{}, fmt.Errorf("read profile: %w", err)
+	}
+	if len(text) > maxProfile {
+		return tuning.Profile{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadProfile, Message: name + " is larger than a profile can be",
+			Hint: "`grange tune profiles NAME` prints one to start from"}
 	}
 	return tuning.ParseProfile(text, name)
 }
@@ -191,14 +229,14 @@ func (a *app) writeAudit(f auditFlags, r tuning.Report, about report.About) erro
 	if f.output == "" {
 		return auditTo(a.out, f.format, r, about, a.style())
 	}
-	var b bytes.Buffer // a full disk must not leave half a page beside a good exit status
-	if err := auditTo(&b, f.format, r, about, report.Style{}); err != nil {
+	err := writeFile(f.output, func(w io.Writer) error { return auditTo(w, f.format, r, about, report.Style{}) })
+	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(f.output, b.Bytes(), 0o644); err != nil {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "the report cannot be written", Hint: "name another file with -o", Err: err}
+	if _, err := fmt.Fprintf(a.out, "%s: %s\n", f.output, report.Summary(r)); err != nil || !r.Sparse() {
+		return err
 	}
-	_, err := fmt.Fprintf(a.out, "%s: %s\n", f.output, report.Summary(r))
+	_, err = fmt.Fprintln(a.err, "note: "+tuning.SparseNote)
 	return err
 }
 
@@ -211,7 +249,7 @@ func auditTo(w io.Writer, format string, r tuning.Report, about report.About, st
 	case "html":
 		return report.HTML(w, r, about)
 	}
-	return report.Table(w, r, style)
+	return report.Table(w, r, about, style)
 }
 
 // style is what standard output can show: colours on a terminal only, and never where the reader said not to (no-color.org).

@@ -150,7 +150,9 @@ func TestAuditErrors(t *testing.T) {
 		{"audit --skip elephants", farm.CodeNoRule, "grange tune rules"},
 		{"explain ept", farm.CodeNoRule, "did you mean ept-off?"},
 		{"profiles fast", farm.CodeNoProfile, "generic-compute"},
-		{"audit -o /nowhere/at/all --fail-on never", farm.CodeUsage, "-o"},
+		{"audit -o /nowhere/at/all --fail-on never", farm.CodeLostOutput, "name another file"},
+		{"audit --profile /dev/null", farm.CodeBadProfile, "docs/guide/tuning.md"},
+		{"audit --profile /dev/zero", farm.CodeBadProfile, "grange tune profiles NAME"},
 	} {
 		args := append([]string{"tune"}, strings.Fields(c.args)...)
 		if args[1] == "audit" {

@@ -76,9 +76,9 @@ func rendered(t *testing.T, format string, r tuning.Report) string {
 	case "html":
 		err = HTML(&b, r, about)
 	case "txt":
-		err = Table(&b, r, Style{Width: 80})
+		err = Table(&b, r, about, Style{Width: 80})
 	case "colour.txt":
-		err = Table(&b, r, Style{Width: 60, Color: true})
+		err = Table(&b, r, about, Style{Width: 60, Color: true})
 	case "explain.txt":
 		err = Explain(&b, r.Results[0].Rule, Style{Width: 72})
 	}
@@ -163,7 +163,7 @@ func TestNothingFound(t *testing.T) {
 func TestTableFits(t *testing.T) {
 	for _, width := range []int{40, 60, 80, 120} {
 		var b bytes.Buffer
-		if err := Table(&b, sample(), Style{Width: width}); err != nil {
+		if err := Table(&b, sample(), About{}, Style{Width: width}); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(b.String()) {

@@ -75,18 +75,21 @@ func (p *printer) labelled(label, text string) {
 }
 
 // Table writes a report for people: by severity, rule by rule, what is, what is wanted, what it costs and who says so.
-func Table(w io.Writer, r tuning.Report, style Style) error {
+func Table(w io.Writer, r tuning.Report, about About, style Style) error {
 	p := &printer{w: w, style: style}
 	p.text(fmt.Sprintf("%s as %s, profile %s", hostName(r.Host), r.Role, r.Profile.Name))
 	p.text(hardware(r.Host))
 	if s := software(r.Host); s != "" {
 		p.text(s)
 	}
+	if r.Sparse() {
+		p.note(tuning.SparseNote)
+	}
 	for _, result := range r.Results {
 		p.line("")
 		p.result(result)
 	}
-	p.end(r)
+	p.end(r, about)
 	return p.err
 }
 
@@ -124,16 +127,23 @@ func evidence(sources []tuning.Source) string {
 	return strings.Join(names, "; ")
 }
 
-func (p *printer) end(r tuning.Report) {
+// note is for what a reader must not miss.
+func (p *printer) note(text string) {
+	const label = "NOTE"
+	lines := wrap(text, p.style.width()-len(label)-2)
+	p.line(p.style.paint(colors[tuning.Warning], label) + "  " + lines[0])
+	for _, more := range lines[1:] {
+		p.line(strings.Repeat(" ", len(label)+2) + more)
+	}
+}
+
+func (p *printer) end(r tuning.Report, about About) {
 	p.line("")
 	for _, line := range wrap(Summary(r), p.style.width()) {
 		p.line(p.style.paint("1", line))
 	}
 	if len(r.Results) > 0 {
 		p.text(tuning.NotAdditive)
-	}
-	if r.Sparse() {
-		p.text(tuning.SparseNote)
 	}
 	if n := len(r.Host.Unread); n > 0 {
 		p.text(fmt.Sprintf("%s could not be read, so something may be missing here; root can read all:", counted(n, "file", "files")))
@@ -145,7 +155,9 @@ func (p *printer) end(r tuning.Report) {
 		}
 	}
 	if len(r.Results) > 0 {
-		p.text(fmt.Sprintf("next: `grange tune explain %s`, `grange tune plan`", r.Results[0].Rule.ID))
+		p.line("next:") // whole lines: they are there to be pasted
+		p.line("  grange tune explain " + r.Results[0].Rule.ID)
+		p.line("  grange tune plan" + printable(about.Host+about.Wishes))
 	}
 }
 
@@ -166,6 +178,8 @@ func Rules(w io.Writer, rules []tuning.Rule, style Style) error {
 			}
 		}
 	}
+	p.line("")
+	p.text("Each severity is the worst that the rule can find; `grange tune explain RULE` tells more.")
 	return p.err
 }
 
@@ -176,7 +190,7 @@ func Explain(w io.Writer, r tuning.Rule, style Style) error {
 	p.line("")
 	p.text(r.Why)
 	p.line("")
-	p.labelled("severity", r.Severity.String()+", for "+strings.Join(RuleOf(r).Roles, ", ")+" hosts")
+	p.labelled("severity", r.Severity.String()+" at worst, for "+strings.Join(RuleOf(r).Roles, ", ")+" hosts")
 	p.labelled("holds", r.Holds)
 	p.labelled("cost", r.Cost)
 	for _, s := range r.Sources {
