@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -48,10 +49,6 @@ func (f *applyFlags) audit(cmd *cobra.Command) {
 	complete(cmd, "role", func() []string { return roles })
 }
 
-func rootFlag(cmd *cobra.Command, root *string) {
-	cmd.Flags().StringVar(root, "root", "", "a `DIR` that holds a host's files, instead of this host; programs are not run, their effects are written into it")
-}
-
 func (a *app) tunePlan() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
@@ -59,11 +56,11 @@ func (a *app) tunePlan() *cobra.Command {
 		Long: "Audit a host and show what would mend the findings: every value, file, service, module and word of the kernel's command line, " +
 			"with what is there now. Nothing is changed.",
 		Example: "  grange tune plan\n  grange tune plan --rule ksm-on-compute\n  grange tune plan --from node17.tar --json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.plan(cmd.Context(), f) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return inTree(f.root, a.plan(cmd.Context(), f)) },
 	}
 	f.audit(cmd)
 	rootFlag(cmd, &f.root)
-	cmd.Flags().StringVar(&f.from, "from", "", "a recorded host instead of this one: `FILE` or directory")
+	cmd.Flags().Var((*hostName)(&f.from), "from", "a recorded host instead of this one: `FILE` or directory")
 	cmd.MarkFlagsMutuallyExclusive("from", "root")
 	return cmd
 }
@@ -79,7 +76,7 @@ func (a *app) tuneApply() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := unheard(cmd.Context())
 			defer stop()
-			return a.apply(ctx, f)
+			return inTree(f.root, a.apply(ctx, f))
 		},
 	}
 	f.audit(cmd)
@@ -100,7 +97,7 @@ func (a *app) tuneUndo() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := unheard(cmd.Context())
 			defer stop()
-			return a.undo(ctx, root, strings.Join(args, ""), force)
+			return inTree(root, a.undo(ctx, root, strings.Join(args, ""), force))
 		},
 	}
 	rootFlag(cmd, &root)
@@ -112,7 +109,7 @@ func (a *app) tuneHistory() *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use: "history", Short: "List what was applied here: when, by whom, and what became of it", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.history(root) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return inTree(root, a.history(root)) },
 	}
 	rootFlag(cmd, &root)
 	return cmd
@@ -123,7 +120,7 @@ func (a *app) tuneDrift() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "drift", Short: "List what is no longer as apply set it", Args: cobra.NoArgs,
 		Long: "Compare this host with what was applied and not undone.\n\nExit status: 0 when all is as it was set, 4 when something is not.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.drift(cmd.Context(), root) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return inTree(root, a.drift(cmd.Context(), root)) },
 	}
 	rootFlag(cmd, &root)
 	return cmd
@@ -140,114 +137,84 @@ func unheard(ctx context.Context) (_ context.Context, stop func()) {
 	return ctx, func() { hangUps(); signal.Reset(syscall.SIGPIPE) }
 }
 
-// systemAt is this host, or the tree in dir.
-func systemAt(dir string) (apply.System, error) {
-	if dir == "" {
-		return apply.Live()
+// findingsAt audits a system. Of a live one, programs tell more than files.
+func findingsAt(ctx context.Context, system apply.System, f applyFlags) ([]tuning.Finding, error) {
+	if !system.Live() {
+		return findingsOf(system.Root().FS(), f)
 	}
-	dir, err := filepath.EvalSymlinks(dir)
+	tree, err := hosttree.Live(ctx)
 	if err != nil {
-		return nil, usage("name a directory that holds a host's files", "%v", err)
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
-	if dir == "/" {
-		return apply.Live()
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, usage("name a directory that holds a host's files", "%v", err)
-	}
-	for _, name := range []string{"proc", "sys"} {
-		if _, err := root.Stat(name); err == nil {
-			return apply.Tree(root), nil
-		}
-	}
-	root.Close()
-	return nil, usage("name the directory that has proc and sys in it", "%s holds no host", dir)
-}
-
-// recordedAt is a copy of a recorded host, which plan may read as a tree; free removes it.
-func recordedAt(from string) (system apply.System, free func(), err error) {
-	tree, err := hosttree.Open(from)
-	if err != nil {
-		return nil, nil, err
-	}
 	defer tree.Close()
-	dir, err := os.MkdirTemp("", "grange-plan-")
-	if err != nil {
-		return nil, nil, err
-	}
-	free = func() { os.RemoveAll(dir) }
-	err = os.CopyFS(dir, tree.FS)
-	if err == nil {
-		system, err = systemAt(dir)
-	}
-	if err != nil {
-		free()
-		return nil, nil, fmt.Errorf("copy %s: %w", from, err)
-	}
-	return system, free, nil
+	return findingsOf(tree, f)
 }
 
-// findingsAt audits a system. Of a live one, programs tell more than files.
-func findingsAt(ctx context.Context, system apply.System, f applyFlags) (tuning.Report, error) {
-	files := system.Root().FS()
-	if system.Live() {
-		tree, err := hosttree.Live(ctx)
-		if err != nil {
-			return tuning.Report{}, err
-		}
-		defer tree.Close()
-		files = tree
-	}
+func findingsOf(files fs.FS, f applyFlags) ([]tuning.Finding, error) {
 	h, err := hostfacts.Read(files)
 	if err != nil {
-		return tuning.Report{}, err
+		return nil, err
 	}
 	p, role, err := wantedOf(h, f.profile, tuning.Role(f.role))
 	if err != nil {
-		return tuning.Report{}, err
+		return nil, err
 	}
-	return tuning.Audit(h, p, role, tuning.Options{Only: f.only, Skip: f.skip})
+	r, err := tuning.Audit(h, p, role, tuning.Options{Only: f.only, Skip: f.skip})
+	return r.Findings(), err
 }
 
 func planAt(ctx context.Context, system apply.System, f applyFlags) (apply.Plan, error) {
-	r, err := findingsAt(ctx, system, f)
+	findings, err := findingsAt(ctx, system, f)
 	if err != nil {
 		return apply.Plan{}, err
 	}
-	return apply.NewPlan(ctx, system, r.Findings())
+	return apply.NewPlan(ctx, system, findings)
+}
+
+// readPlan plans, and tells what stands in the way. Nothing of it is left behind, also when nobody listens any more.
+func readPlan(ctx context.Context, f applyFlags) (p apply.Plan, blocked, err error) {
+	ctx, stop := unheard(ctx)
+	defer stop()
+	var system apply.System
+	if f.from != "" {
+		var free func()
+		var findings []tuning.Finding
+		if system, findings, free, err = recordedAt(ctx, f); err != nil {
+			return p, nil, err
+		}
+		defer free()
+		p, err = apply.NewPlan(ctx, system, findings)
+	} else {
+		if system, err = systemAt(f.root); err != nil {
+			return p, nil, err
+		}
+		defer system.Root().Close()
+		p, err = planAt(ctx, system, f)
+	}
+	if err != nil {
+		return p, nil, err
+	}
+	return p, inTree(f.root, p.Ready(system)), nil
 }
 
 func (a *app) plan(ctx context.Context, f applyFlags) error {
-	system, err := systemAt(f.root)
-	if f.from != "" {
-		var free func()
-		if system, free, err = recordedAt(f.from); err == nil {
-			defer free()
-		}
-	}
+	p, blocked, err := readPlan(ctx, f)
 	if err != nil {
 		return err
 	}
-	defer system.Root().Close()
-	p, err := planAt(ctx, system, f)
-	if err != nil {
-		return err
-	}
-	blocked := p.Ready(system)
 	if a.json {
 		return a.printJSON(planJSON(p, blocked))
 	}
-	fmt.Fprint(a.out, p.Text(tuning.Rules()))
+	text := p.Text(tuning.Rules(), a.style().Width)
 	if blocked != nil {
 		message, hint := explain(blocked)
-		fmt.Fprintf(a.out, "\nnot now: %s\n  try: %s\n", message, hint)
+		text += "\n" + a.fold("not now: ", message) + "  try: " + hint + "\n" // a command in it is for copying
 	}
-	return nil
+	_, err = io.WriteString(a.out, text)
+	return err
 }
+
+func (a *app) fold(label, text string) string { return apply.Fold(label, text, a.style().Width) }
 
 func (a *app) apply(ctx context.Context, f applyFlags) error {
 	system, err := systemAt(f.root)
@@ -274,33 +241,44 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 	if err != nil {
 		return err
 	}
-	for _, finding := range after.Findings() {
+	for _, finding := range after {
 		result.Remaining = append(result.Remaining, remainingOf(finding))
 	}
 	if a.json {
-		return a.printJSON(result)
-	}
-	if result.ID != "" {
-		fmt.Fprintf(a.out, "applied as %s; `grange tune undo` takes it back\n", result.ID)
-	}
-	for _, s := range p.Steps {
-		if s.Reboot {
-			fmt.Fprintln(a.out, "the command line of the kernel counts from the next boot on")
-			break
-		}
-	}
-	if len(result.Remaining) == 0 {
-		fmt.Fprintln(a.out, "the audit finds nothing more")
+		err = a.printJSON(result)
 	} else {
-		fmt.Fprintln(a.out, "the audit still finds:")
+		_, err = io.WriteString(a.out, a.appliedText(p, result, f.root))
 	}
+	if err != nil && result.ID != "" {
+		err = fmt.Errorf("applied as %s, and that could not be printed: %w", result.ID, err)
+	}
+	return err
+}
+
+// appliedText says what became of a plan. What a person has to do was in the plan; it is said again only after something was done.
+func (a *app) appliedText(p apply.Plan, result appliedJSON, root string) string {
+	var b strings.Builder
+	if result.ID != "" {
+		fmt.Fprintf(&b, "applied as %s; `%s` takes it back\n", result.ID, withRoot("grange tune undo", root))
+	}
+	if slices.ContainsFunc(p.Steps, func(s apply.Step) bool { return s.Reboot }) {
+		b.WriteString("the command line of the kernel counts from the next boot on\n")
+	}
+	switch {
+	case len(result.Remaining) == 0:
+		b.WriteString("the audit finds nothing more\n")
+		return b.String()
+	case result.ID == "":
+		return b.String()
+	}
+	b.WriteString("the audit still finds:\n")
 	for _, r := range result.Remaining {
-		fmt.Fprintf(a.out, "  %s, %s, %s: wanted %s, found %s\n", r.Rule, r.Severity, r.Where, r.Wanted, r.Got)
+		b.WriteString(a.fold("  ", fmt.Sprintf("%s, %s, %s: wanted %s, found %s", r.Rule, r.Severity, r.Where, r.Wanted, r.Got)))
 		if r.Manual != "" {
-			fmt.Fprintf(a.out, "    by hand: %s\n", r.Manual)
+			b.WriteString(a.fold("    by hand: ", r.Manual))
 		}
 	}
-	return nil
+	return b.String()
 }
 
 // agreedPlan shows the plan and gets a yes for it. Where it has to wait for VMs, the plan is made anew after, and when that is
@@ -312,9 +290,11 @@ func (a *app) agreedPlan(ctx context.Context, system apply.System, f applyFlags)
 		if err != nil {
 			return p, err
 		}
-		if text := p.Text(tuning.Rules()); text != agreed {
+		if text := p.Text(tuning.Rules(), a.style().Width); text != agreed {
 			if !a.json {
-				fmt.Fprintln(a.out, text)
+				if _, err := fmt.Fprintln(a.out, text); err != nil {
+					return p, fmt.Errorf("nothing was changed: the plan could not be shown: %w", err)
+				}
 			}
 			agreed = text
 			if err := a.ready(p, system, f); err != nil && system.Live() {
@@ -388,11 +368,11 @@ func saidYes(ctx context.Context, in io.Reader) bool {
 
 func (a *app) applyOptions() apply.Options {
 	return apply.Options{Who: apply.Me(), Tell: func(p apply.Progress) {
-		verb := ""
+		verb, step := "", p.Step
 		if p.Undo {
-			verb = "take back: "
+			verb, step = "take back: ", p.Step.Back()
 		}
-		fmt.Fprintf(a.err, "%3d/%d  %s%s\n", p.N, p.Of, verb, p.Step)
+		fmt.Fprintf(a.err, "%3d/%d  %s%s\n", p.N, p.Of, verb, step)
 	}}
 }
 
@@ -409,8 +389,8 @@ func (a *app) undo(ctx context.Context, dir, id string, force bool) error {
 	if a.json {
 		return a.printJSON(runJSON(run))
 	}
-	fmt.Fprintf(a.out, "%s is undone: everything is as it was found\n", run.ID)
-	return nil
+	_, err = fmt.Fprintf(a.out, "%s is undone: everything is as it was found\n", run.ID)
+	return err
 }
 
 func (a *app) history(dir string) error {
@@ -430,16 +410,22 @@ func (a *app) history(dir string) error {
 		}
 		return a.printJSON(out)
 	}
+	var b strings.Builder
 	if len(runs) == 0 {
-		fmt.Fprintln(a.out, "nothing was applied here")
+		b.WriteString("nothing was applied here\n")
 	}
 	for _, r := range runs {
-		fmt.Fprintf(a.out, "%-19s  %-8s  %3d steps  %s  %s\n", r.ID, r.Phase, len(r.Plan.Steps), r.Who, strings.Join(r.Plan.Rules(), ", "))
+		noun := "steps"
+		if len(r.Plan.Steps) == 1 {
+			noun = "step"
+		}
+		fmt.Fprintf(&b, "%-19s  %-8s  %3d %-5s  %s  %s\n", r.ID, r.Phase, len(r.Plan.Steps), noun, r.Who, strings.Join(r.Plan.Rules(), ", "))
 		if r.Error != "" {
-			fmt.Fprintf(a.out, "    %s\n", r.Error)
+			fmt.Fprintf(&b, "    %s\n", r.Error)
 		}
 	}
-	return nil
+	_, err = io.WriteString(a.out, b.String())
+	return err
 }
 
 func (a *app) drift(ctx context.Context, dir string) error {
@@ -459,15 +445,17 @@ func (a *app) drift(ctx context.Context, dir string) error {
 		}
 		err = a.printJSON(out)
 	} else {
+		var b strings.Builder
 		for _, d := range drifted {
-			fmt.Fprintln(a.out, d)
+			fmt.Fprintln(&b, d)
 		}
+		if len(drifted) == 0 {
+			b.WriteString("everything is as it was set\n")
+		}
+		_, err = io.WriteString(a.out, b.String())
 	}
 	if err == nil && len(drifted) > 0 {
 		return exitError{exitDrift}
-	}
-	if err == nil && !a.json {
-		fmt.Fprintln(a.out, "everything is as it was set")
 	}
 	return err
 }

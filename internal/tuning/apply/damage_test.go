@@ -252,7 +252,7 @@ func TestNoProgramForTheBootLoader(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(plan.Steps) != 1 || len(plan.Wants[0].Manual) != 1 || !strings.Contains(plan.Wants[0].Manual[0], "update-grub") {
-		t.Errorf("want one step, and the boot loader by hand:\n%s", plan.Text(nil))
+		t.Errorf("want one step, and the boot loader by hand:\n%s", plan.Text(nil, 0))
 	}
 	if _, err := Do(t.Context(), m, plan, Options{}); err != nil {
 		t.Error(err)

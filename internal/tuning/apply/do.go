@@ -270,7 +270,7 @@ func (w worker) make(ctx context.Context, s Step, r record) error {
 	case StepService:
 		return w.system.SetService(ctx, s.Unit, *s.New.Service)
 	case StepModule:
-		if vms, err := RunningVMs(root); err != nil || len(vms) > 0 && w.system.Live() { // one may have started since
+		if vms, err := w.system.VMs(); err != nil || len(vms) > 0 && w.system.Live() { // one may have started since
 			return errors.Join(err, vmsRunning(vms))
 		}
 		return w.system.Load(ctx, overlay(r.Modules, s))

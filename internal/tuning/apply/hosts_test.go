@@ -60,12 +60,12 @@ func mend(t *testing.T, h host) []tuning.Finding {
 		t.Fatal(err)
 	}
 	if _, err := Do(t.Context(), system, plan, Options{}); err != nil {
-		t.Fatalf("%v\n%s", err, plan.Text(nil))
+		t.Fatalf("%v\n%s", err, plan.Text(nil, 0))
 	}
 	left := audited(t, system, h)
 	for _, f := range left {
 		if len(f.Changes) > 0 {
-			t.Errorf("after apply there is still %s, %s: wanted %s, found %s\n%s", f.Rule, f.Where, f.Wanted, f.Got, plan.Text(nil))
+			t.Errorf("after apply there is still %s, %s: wanted %s, found %s\n%s", f.Rule, f.Where, f.Wanted, f.Got, plan.Text(nil, 0))
 		}
 	}
 	if len(plan.Steps) > 0 {

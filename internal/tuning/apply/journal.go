@@ -269,9 +269,9 @@ func (r *Run) take(e entry) error {
 	return nil
 }
 
-func badJournal(id, what string) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadJournal, Message: fmt.Sprintf("journal of %s: %s", id, what),
-		Hint: "it was not written by this program, or by a later version of it"}
+func badJournal(id, what string) *farm.Error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadJournal, Message: fmt.Sprintf("/%s: %s", journalPath(id), what),
+		Hint: "it is damaged, or a later version of this program wrote it; use that one"}
 }
 
 // check refuses steps that no plan has.
@@ -328,7 +328,9 @@ func readRun(root *os.Root, id string) (*Run, error) {
 			err = errors.New("it does not begin with a plan")
 		}
 		if err != nil {
-			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadJournal, Message: fmt.Sprintf("journal of %s, line %d", id, n), Err: err}
+			bad := badJournal(id, fmt.Sprintf("line %d", n))
+			bad.Err = err
+			return nil, bad
 		}
 		if err := run.take(e); err != nil {
 			return nil, err

@@ -41,6 +41,7 @@ func (l *live) Root() *os.Root                 { return l.root }
 func (l *live) Live() bool                     { return true }
 func (l *live) Owner() int                     { return 0 }
 func (l *live) Group() int                     { return 0 }
+func (l *live) VMs() ([]VM, error)             { return RunningVMs(l.root) }
 func (l *live) Touches(Step) ([]string, error) { return nil, nil }
 
 // Write hands the kernel the whole value in one call, as its files want it.

@@ -271,7 +271,7 @@ func TestServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(plan.Steps) != 2 || len(plan.Wants[0].Manual) != 1 || !strings.Contains(plan.Wants[0].Manual[0], "numad") {
-		t.Fatalf("want two steps, and numad by hand:\n%s", plan.Text(nil))
+		t.Fatalf("want two steps, and numad by hand:\n%s", plan.Text(nil, 0))
 	}
 	if _, err := Do(t.Context(), m, plan, Options{}); err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestBuiltInModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := plan.Text(nil); !strings.Contains(text, `+GRUB_CMDLINE_LINUX="quiet kvm_amd.npt=1"`) || strings.Contains(text, "modprobe.d") {
+	if text := plan.Text(nil, 0); !strings.Contains(text, `+GRUB_CMDLINE_LINUX="quiet kvm_amd.npt=1"`) || strings.Contains(text, "modprobe.d") {
 		t.Errorf("plan:\n%s", text)
 	}
 }

@@ -66,7 +66,7 @@ func testPlan(t *testing.T, file string) {
 	got := ""
 	plan, err := NewPlan(t.Context(), system, findings)
 	if err == nil {
-		got = plan.Text(nil)
+		got = plan.Text(nil, 0)
 		err = plan.Ready(system)
 	}
 	if err != nil {
@@ -97,7 +97,7 @@ func testPlan(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	if len(again.Steps) != 0 {
-		t.Errorf("a second plan is not empty:\n%s", again.Text(nil))
+		t.Errorf("a second plan is not empty:\n%s", again.Text(nil, 0))
 	}
 	if _, err := Undo(t.Context(), system, "", false, Options{}); err != nil {
 		t.Fatal(err)

@@ -186,17 +186,17 @@ func TestRandomPlans(t *testing.T) {
 		check := func(what string) {
 			t.Helper()
 			if d := cmp.Diff(before, look(t, root)); d != "" {
-				t.Fatalf("seed %d, %s: (-before +after)\n%s\n%s", seed, what, d, plan.Text(nil))
+				t.Fatalf("seed %d, %s: (-before +after)\n%s\n%s", seed, what, d, plan.Text(nil, 0))
 			}
 		}
 		if err := plan.Ready(system); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if _, err := Do(t.Context(), system, plan, Options{}); err != nil {
-			t.Fatalf("seed %d: %v\n%s", seed, err, plan.Text(nil))
+			t.Fatalf("seed %d: %v\n%s", seed, err, plan.Text(nil, 0))
 		}
 		if again, err := NewPlan(t.Context(), system, findings); err != nil || len(again.Steps) > 0 {
-			t.Fatalf("seed %d: a second plan, %v:\n%s\nafter\n%s", seed, err, again.Text(nil), plan.Text(nil))
+			t.Fatalf("seed %d: a second plan, %v:\n%s\nafter\n%s", seed, err, again.Text(nil, 0), plan.Text(nil, 0))
 		}
 		if d, err := Drift(t.Context(), system); err != nil || len(d) > 0 {
 			t.Fatalf("seed %d: drift right after apply: %v %v", seed, d, err)

@@ -53,7 +53,7 @@ func sharing(root *os.Root) int64 { return (&tree{root}).number(ksmDir + "/pages
 // Ready tells whether a plan can be made now. A farm.CodeVMsRunning passes by itself; see Await.
 func (p Plan) Ready(system System) error {
 	if p.waits() {
-		vms, err := RunningVMs(system.Root())
+		vms, err := system.VMs()
 		if err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func Await(ctx context.Context, system System, tell func([]VM)) error {
 	const pause = time.Second
 	last := ""
 	for {
-		vms, err := RunningVMs(system.Root())
+		vms, err := system.VMs()
 		if err != nil || len(vms) == 0 {
 			return err
 		}

@@ -189,6 +189,15 @@ func (s Step) String() string {
 	return "change " + s.Target()
 }
 
+// Back is the step that takes this one back.
+func (s Step) Back() Step {
+	s.Old, s.New = s.New, s.Old
+	if s.Kind == StepUnmerge { // what was taken apart, KSM merges anew by itself
+		s.Kind = StepValue
+	}
+	return s
+}
+
 // Show is a state of the step's target in a few words.
 func (s Step) Show(state State) string {
 	switch {

@@ -20,6 +20,8 @@ type System interface {
 	Live() bool
 	Owner() int // of files that we make
 	Group() int
+	// VMs lists those that run.
+	VMs() ([]VM, error)
 
 	// Write sets a value of /sys or /proc/sys.
 	Write(ctx context.Context, path, value string) error
@@ -131,11 +133,16 @@ func moduleParams(root *os.Root, name string) (map[string]string, error) {
 
 // VM is a virtual machine that runs, by its process.
 type VM struct {
-	PID  int
+	PID  int    // 0 when not known
 	Name string // of the machine, where its command line tells
 }
 
-func (v VM) String() string { return fmt.Sprintf("%s (PID %d)", v.Name, v.PID) }
+func (v VM) String() string {
+	if v.PID == 0 { // of a recording that has libvirt's word only
+		return v.Name
+	}
+	return fmt.Sprintf("%s (PID %d)", v.Name, v.PID)
+}
 
 var guestName = regexp.MustCompile(`^(?:guest=)?([^,]*)`)
 

@@ -4,15 +4,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/grange-project/grange/internal/tuning"
 )
 
 // Text shows a plan to a person: each finding with what mends it, then all steps in order, files as diffs. Rules tell of dangers.
-func (p Plan) Text(rules []tuning.Rule) string {
+// Width is that of the terminal, 0 where there is none; steps and diffs are never broken.
+func (p Plan) Text(rules []tuning.Rule, width int) string {
 	var b strings.Builder
 	for _, w := range p.Wants {
-		w.text(&b, rules)
+		w.text(&b, rules, width)
 	}
 	if len(p.Steps) == 0 {
 		b.WriteString("nothing to change\n")
@@ -28,18 +30,54 @@ func (p Plan) Text(rules []tuning.Rule) string {
 	return b.String()
 }
 
-func (w Want) text(b *strings.Builder, rules []tuning.Rule) {
-	fmt.Fprintf(b, "%s, %s, %s: wanted %s, found %s\n", w.Rule, w.Severity, w.Where, w.Wanted, w.Got)
+func (w Want) text(b *strings.Builder, rules []tuning.Rule, width int) {
+	fmt.Fprint(b, Fold("", fmt.Sprintf("%s, %s, %s: wanted %s, found %s", w.Rule, w.Severity, w.Where, w.Wanted, w.Got), width))
 	if i := slices.IndexFunc(rules, func(r tuning.Rule) bool { return r.ID == w.Rule }); i >= 0 && rules[i].Danger != "" && len(w.Steps) > 0 {
-		fmt.Fprintf(b, "  danger   %s\n", rules[i].Danger)
+		b.WriteString(Fold("  danger   ", rules[i].Danger, width))
 	}
 	if len(w.Steps) > 0 {
-		fmt.Fprintf(b, "  steps    %s\n", numbers(w.Steps))
+		b.WriteString(Fold("  steps    ", numbers(w.Steps), width))
 	}
 	for _, m := range w.Manual {
-		fmt.Fprintf(b, "  by hand  %s\n", m)
+		b.WriteString(Fold("  by hand  ", m, width))
 	}
 	b.WriteString("\n")
+}
+
+// Widths of text, as in the audit's table.
+const (
+	widthUnknown = 100
+	widest       = 120 // longer lines are hard to read
+	narrowest    = 40
+)
+
+// Fold breaks a text at blanks so that it stands beside its label, or below where there is none. A word that is too long has a line
+// of its own. Width is that of the terminal, 0 where there is none.
+func Fold(label, text string, width int) string {
+	if width <= 0 {
+		width = widthUnknown
+	}
+	width = min(max(width, narrowest), widest)
+	indent := max(2, utf8.RuneCountInString(label))
+	var b strings.Builder
+	b.WriteString(label)
+	at, first := utf8.RuneCountInString(label), true
+	for _, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case first:
+		case at+1+n > width:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			at = indent
+		default:
+			b.WriteString(" ")
+			at++
+		}
+		b.WriteString(word)
+		at, first = at+n, false
+	}
+	b.WriteString("\n")
+	return b.String()
 }
 
 // notes says what a step waits for.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,35 @@ func (t *tree) Owner() int                       { return os.Getuid() }
 func (t *tree) Group() int                       { return os.Getgid() }
 func (t *tree) UpdateBoot(context.Context) error { return nil }
 func (t *tree) CanUpdateBoot() bool              { return true }
+
+// runDir is where libvirt keeps the state of VMs that it started.
+const runDir = "run/libvirt/qemu"
+
+var domainState = regexp.MustCompile(`<domstatus\b[^>]*\bstate=['"]([a-z]+)['"]`)
+
+// VMs are the processes of QEMU, or what libvirt says runs where that is more: a recording may lack processes.
+func (t *tree) VMs() ([]VM, error) {
+	vms, err := RunningVMs(t.root)
+	if err != nil {
+		return nil, err
+	}
+	names, err := entries(t.root, runDir)
+	var told []VM
+	for _, name := range names {
+		vm, ok := strings.CutSuffix(name, ".xml")
+		if !ok {
+			continue
+		}
+		text, err := readBytes(t.root, path.Join(runDir, name))
+		if m := domainState.FindSubmatch(text); err == nil && m != nil && string(m[1]) != "shutoff" && string(m[1]) != "crashed" {
+			told = append(told, VM{Name: printable(vm)})
+		}
+	}
+	if len(told) > len(vms) {
+		vms = told
+	}
+	return vms, err
+}
 
 // Write renders a value as the kernel would show it.
 func (t *tree) Write(_ context.Context, name, value string) error {

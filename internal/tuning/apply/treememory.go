@@ -91,7 +91,7 @@ func (t *tree) setNodePages(p pool, node int, want int64) error {
 // room is the memory of a node that the kernel could make into huge pages: free, or page cache that it can drop. It is not known
 // of a recorded host with VMs on it, which would end first and give back nobody knows how much of each node.
 func (t *tree) room(node int) (int64, bool) {
-	if vms, err := RunningVMs(t.root); err != nil || len(vms) > 0 {
+	if vms, err := t.VMs(); err != nil || len(vms) > 0 {
 		return 0, false
 	}
 	b, err := readBytes(t.root, infoOf(node))
