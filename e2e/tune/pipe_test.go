@@ -35,17 +35,70 @@ func TestNobodyListens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Close()
-		cmd := exec.Command(program, c.args...)
+		cmd := exec.CommandContext(t.Context(), program, c.args...)
 		cmd.Stdout, cmd.Stderr = w, w
-		err = cmd.Run()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
 		w.Close()
-		if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
-			t.Errorf("%v: %v", c.args, err)
+		_, readErr := r.Read(make([]byte, 1)) // a plan is shown before anything begins
+		r.Close()
+		err = cmd.Wait()
+		if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); readErr != nil || ok && s.Signaled() {
+			t.Errorf("%v: %v, read: %v", c.args, err, readErr)
 		}
 		runs, err := apply.History(root)
 		if err != nil || len(runs) != 1 || runs[0].Phase != c.want {
 			t.Fatalf("%v: %v, %d runs, want one that is %s", c.args, err, len(runs), c.want)
 		}
+	}
+}
+
+// TestPlanToAReaderThatGoes leaves nothing in the temporary directory.
+func TestPlanToAReaderThatGoes(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	temporary := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), program, "tune", "plan", "--from", "../../internal/tuning/testdata/hosts/cern-2015-before.txtar")
+	cmd.Stdout, cmd.Env = w, append(os.Environ(), "TMPDIR="+temporary)
+	err = cmd.Run()
+	w.Close()
+	if err == nil {
+		t.Error("a plan that nobody read ended well")
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// TestNobodySeesThePlan: what was not shown is not applied, whatever was agreed to before.
+func TestNobodySeesThePlan(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	tree, err := hosttree.Open("../../internal/tuning/testdata/hosts/cern-2015-before.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, tree.FS); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"apply", "--yes"}, {"plan"}, {"history"}, {"drift"}} {
+		cmd := exec.CommandContext(t.Context(), program, append([]string{"tune", args[0], "--root", dir}, args[1:]...)...)
+		cmd.Stdout = full
+		cmd.Run()
+		if status := cmd.ProcessState.ExitCode(); status != 1 {
+			t.Errorf("%v: status %d, want 1", args, status)
+		}
+	}
+	if _, err := os.Stat(dir + "/var/lib/grange"); err == nil {
+		t.Error("something was applied")
 	}
 }
