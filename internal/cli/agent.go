@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -28,22 +29,47 @@ func (a *app) agentCommand() *cobra.Command {
 		Long: `Run the agent of this host: it keeps the ledger of CPUs, memory and pages, makes VMs through libvirt, and owns images and
 disks. It runs as root. HUP makes it read its configuration again; TERM ends it, and the VMs go on.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := config.ReadAgent(path)
-			if err != nil || check {
+			named := cmd.Flags().Changed("config")
+			c, err := readConfig(path, named)
+			if err != nil {
 				return err
+			}
+			if check {
+				return a.printChecked(path)
 			}
 			if cmd.Flags().Changed("socket") {
 				c.Socket = a.socket
 			}
-			return a.runAgent(cmd.Context(), c, path)
+			return a.runAgent(cmd.Context(), c, path, named)
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", DefaultConfig, "configuration; defaults where there is none")
+	cmd.Flags().StringVar(&path, "config", DefaultConfig, "configuration `FILE`; a file that is named must exist, without "+DefaultConfig+" all defaults hold")
 	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration")
 	return cmd
 }
 
-func (a *app) runAgent(ctx context.Context, c config.Agent, path string) error {
+// readConfig reads the configuration. A file that somebody named must be there: a mistyped name must not mean all defaults.
+func readConfig(path string, named bool) (config.Agent, error) {
+	if named {
+		if _, err := os.Stat(path); err != nil {
+			return config.Agent{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "no configuration", Err: err,
+				Hint: "name a file that exists, or leave --config out"}
+		}
+	}
+	return config.ReadAgent(path)
+}
+
+// printChecked says what was found sound.
+func (a *app) printChecked(path string) error {
+	text := path + " is sound"
+	if _, err := os.Stat(path); err != nil {
+		text = "there is no " + path + ": all defaults hold"
+	}
+	_, err := fmt.Fprintln(a.out, text)
+	return err
+}
+
+func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named bool) error {
 	log := slog.New(slog.NewTextHandler(a.err, nil))
 	if c.GuestFile == "" {
 		own, err := os.Executable()
@@ -72,7 +98,7 @@ func (a *app) runAgent(ctx context.Context, c config.Agent, path string) error {
 	if err != nil {
 		return err
 	}
-	stop := reloadOnHangUp(path, ag, log)
+	stop := reloadOnHangUp(path, named, ag, log)
 	defer stop()
 	return ag.Run(ctx)
 }
@@ -104,7 +130,7 @@ func probeImage(c config.Agent) (kernel, initrd string) {
 }
 
 // reloadOnHangUp reads the configuration again at HUP. A broken one is refused whole, and the old one stays.
-func reloadOnHangUp(path string, ag *agent.Agent, log *slog.Logger) (stop func()) {
+func reloadOnHangUp(path string, named bool, ag *agent.Agent, log *slog.Logger) (stop func()) {
 	hangUps := make(chan os.Signal, 1)
 	signal.Notify(hangUps, syscall.SIGHUP)
 	done := make(chan struct{})
@@ -112,7 +138,7 @@ func reloadOnHangUp(path string, ag *agent.Agent, log *slog.Logger) (stop func()
 		for {
 			select {
 			case <-hangUps:
-				c, err := config.ReadAgent(path)
+				c, err := readConfig(path, named)
 				if err != nil {
 					log.Error("configuration not reloaded", "error", err)
 					continue

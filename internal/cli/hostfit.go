@@ -27,6 +27,9 @@ type fitFlags struct {
 	repack                        bool
 }
 
+// senseless are the errors of a VM or a reserve that makes no sense on any host.
+var senseless = []farm.Code{farm.CodeUsage, farm.CodeBadSize, farm.CodeBadCPUList, farm.CodeBadShape, farm.CodeBadProperty, farm.CodePropertyConflict}
+
 // worded are the flags that a property says as well.
 var worded = []string{"pages", "threads", "numa", "emulator"}
 
@@ -38,7 +41,8 @@ func (a *app) hostFitCommand() *cobra.Command {
 		Long: `Plans virtual machines on a host as if it were empty: which host CPU each vCPU gets, which memory node and pages each guest NUMA
 cell. Nothing is started and nothing is changed. The host is this one, or the recorded one that --from names.
 
-What does not fit is explained, with the largest VM of the same kind that would fit. The exit status is 1 then. --beside puts other VMs
+What does not fit is explained, with the largest VM of the same kind that would fit. The exit status is 1 then, and 2 where a flag or
+a property makes no sense: no VM has less than 64M of memory. --beside puts other VMs
 of the same kind there first; one that ends in "-" leaves again when all are placed, so that there are holes. With --repack VMs are moved
 within the host where that makes room, and the moves are shown.
 
@@ -69,7 +73,12 @@ makes no sense is answered with "error"; the others are answered all the same, a
 					}
 				}
 			}
-			return a.fitVMs(cmd.Context(), f)
+			err := a.fitVMs(cmd.Context(), f)
+			if slices.Contains(senseless, farm.Code(codeOf(err))) {
+				printError(a.err, err)
+				return exitError{exitUsage}
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&f.cases, "cases", "", "answer the placement cases of this `file`")
@@ -87,6 +96,11 @@ makes no sense is answered with "error"; the others are answered all the same, a
 	cmd.Flags().StringArrayVar(&f.beside, "beside", nil, "a VM that is there already, as `CPUSxMEMORY`; with - at its end it has left again; may be repeated")
 	cmd.Flags().BoolVar(&f.repack, "repack", false, "move VMs within the host where that makes room")
 	cmd.Flags().IntVar(&f.count, "count", 1, "how many such VMs, one after the other")
+	for flag, words := range map[string][]string{
+		"threads": {"prefer", "require", "isolate"}, "emulator": {"beside", "isolate"}, "numa": {"auto", "none", "2"},
+	} {
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
 	return cmd
 }
 
@@ -195,6 +209,9 @@ func (f fitFlags) request() (numa.Request, error) {
 	if err != nil {
 		return numa.Request{}, err
 	}
+	if err := enough(memory); err != nil {
+		return numa.Request{}, err
+	}
 	if len(f.properties) > 0 {
 		return f.fromProperties(memory)
 	}
@@ -218,11 +235,26 @@ func (f fitFlags) request() (numa.Request, error) {
 		req.Cells = 1
 	case f.nodes != "auto" && (err != nil || cells < 1):
 		return req, usage("write auto, none or a number of cells", "--numa %q is not known", f.nodes)
+	case cells > f.cpus:
+		return req, usage("ask for no more cells than vCPUs", "%s cannot be in %d cells", count(f.cpus, "vCPU"), cells)
 	default:
 		req.Cells = cells
 	}
 	req.Pages, err = pageList(f.pages)
 	return req, err
+}
+
+// enough refuses memory that no VM starts with.
+func enough(memory farm.Bytes) error {
+	if memory >= farm.MinMemory {
+		return nil
+	}
+	said := memory.String()
+	if memory%farm.KiB != 0 || memory == 0 {
+		said = count(int(memory), "byte")
+	}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadShape, Hint: fmt.Sprintf("ask for at least %v", farm.MinMemory),
+		Message: fmt.Sprintf("%s of memory is less than any VM starts with", said)}
 }
 
 func pageList(text string) ([]farm.Bytes, error) {

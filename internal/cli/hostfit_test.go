@@ -90,6 +90,28 @@ func TestHostFitRefuses(t *testing.T) {
 	}
 }
 
+// Nonsense is no refusal: scripts tell "does not fit" from "was not asked" by the exit status.
+func TestHostFitNonsense(t *testing.T) {
+	for _, args := range [][]string{
+		{"--memory", "4X"}, {"--reserve", "5-2"}, {"--cpus", "3000"}, {"--property", "hw:x=1"}, {"--memory", "1"}, {"--memory", "63M"},
+		{"--beside", "1x1M"}, {"--numa", "2"},
+	} {
+		var stdout, stderr bytes.Buffer
+		root := (&app{out: &stdout, err: &stderr}).root()
+		root.SetArgs(append([]string{"host", "fit", "--cpus", "1", "--memory", "1G", "--from", epyc}, args...))
+		if err := root.ExecuteContext(t.Context()); err != (exitError{exitUsage}) || !strings.Contains(stderr.String(), "try: ") || strings.Contains(stderr.String(), "1 vCPUs") {
+			t.Errorf("%v: %v\n%s", args, err, stderr.String())
+		}
+		if strings.Join(args, " ") == "--memory 1" && !strings.Contains(stderr.String(), "1 byte of memory is less than any VM starts with [bad-shape]") {
+			t.Errorf("one byte: %s", stderr.String())
+		}
+	}
+	r, err := fitJSON(t, "--cpus", "128", "--memory", "64M")
+	if (err != exitError{exitFailed}) || r.Instead != nil {
+		t.Errorf("smaller than a VM can be: %v %+v", err, r)
+	}
+}
+
 // TestHostFitRepack fills every node with two VMs, of which one leaves: a VM of a whole node has no room until another moves.
 func TestHostFitRepack(t *testing.T) {
 	args := []string{"--cpus", "12", "--memory", "1G", "--numa", "none"}

@@ -31,6 +31,9 @@ func (h *fitHost) putBeside(text string, req numa.Request) error {
 	if req.Memory, err = farm.ParseBytes(memory); err != nil {
 		return err
 	}
+	if err := enough(req.Memory); err != nil {
+		return err
+	}
 	req.VCPUs, req.Guest = n, farm.GuestTopology{}
 	vm, err := h.place(fmt.Sprintf("beside %d", len(h.running)+1), req, false)
 	if err != nil {
@@ -116,6 +119,9 @@ func smaller(room numa.Room, req numa.Request) *fitSize {
 	vcpus := farm.Bytes(req.VCPUs)
 	for n := req.VCPUs / 2; n >= 1; n /= 2 {
 		memory := (req.Memory/vcpus*farm.Bytes(n) + req.Memory%vcpus*farm.Bytes(n)/vcpus) / page * page
+		if memory < farm.MinMemory {
+			return nil
+		}
 		small := req
 		small.VCPUs, small.Memory, small.Guest = n, memory, farm.GuestTopology{}
 		if len(req.Each) == 1 {

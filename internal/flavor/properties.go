@@ -111,7 +111,7 @@ func (v VM) cells(cpu cpuWish) ([]numa.CellRequest, error) {
 	if cpus == nil {
 		if v.VCPUs%nodes != 0 || v.Memory%(farm.Bytes(nodes)*farm.MiB) != 0 {
 			return nil, badProperty("say the cells one by one with hw:numa_cpus.N and hw:numa_mem.N, or take a number that divides both",
-				"%d vCPUs and %v of memory do not part into %d equal NUMA cells", v.VCPUs, v.Memory, nodes)
+				"%s and %v of memory do not part into %d equal NUMA cells", vcpus(v.VCPUs), v.Memory, nodes)
 		}
 		for n := range nodes {
 			cpus = append(cpus, span(n*v.VCPUs/nodes, v.VCPUs/nodes))
@@ -139,7 +139,7 @@ func (v VM) nodes() (int, error) {
 	}
 	n, err := strconv.Atoi(flavor + image)
 	if err != nil || n < 1 || n > v.VCPUs {
-		return 0, badProperty("ask for 1 cell, or for more, up to one for each vCPU", "%q is not a number of NUMA cells for %d vCPUs", flavor+image, v.VCPUs)
+		return 0, badProperty("ask for 1 cell, or for more, up to one for each vCPU", "%q is not a number of NUMA cells for %s", flavor+image, vcpus(v.VCPUs))
 	}
 	return n, nil
 }
@@ -209,7 +209,7 @@ func (v VM) complete(cpus []farm.CPUSet, mems []farm.Bytes) error {
 		memory += mems[i]
 	}
 	if len(cellOf) != v.VCPUs {
-		return badProperty("put each vCPU into one cell", "%d vCPUs are in no NUMA cell", v.VCPUs-len(cellOf))
+		return badProperty("put each vCPU into one cell", "no NUMA cell has %s of the VM", vcpus(v.VCPUs-len(cellOf)))
 	}
 	if memory != v.Memory {
 		return badProperty("let hw:numa_mem.N add up to the VM's memory", "the NUMA cells have %v of memory together, the VM %v", memory, v.Memory)
@@ -257,4 +257,12 @@ func pageSizes(word string) ([]farm.Bytes, error) {
 		size = 0
 	}
 	return []farm.Bytes{size}, nil
+}
+
+// vcpus counts in words.
+func vcpus(n int) string {
+	if n == 1 {
+		return "1 vCPU"
+	}
+	return fmt.Sprintf("%d vCPUs", n)
 }

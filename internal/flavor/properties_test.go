@@ -216,7 +216,7 @@ func TestPropertiesRefused(t *testing.T) {
 		{vm(8, "hw:mem_page_size=3000"), farm.CodeBadProperty, "not a page size"},
 		{vm(8, "hw:mem_page_size=0"), farm.CodeBadProperty, "not a page size"},
 		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-3", "hw:numa_cpus.1=4-8", "hw:numa_mem.0=4096", "hw:numa_mem.1=4096"), farm.CodeBadProperty, "vCPU 8"},
-		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-3", "hw:numa_cpus.1=4-6", "hw:numa_mem.0=4096", "hw:numa_mem.1=4096"), farm.CodeBadProperty, "1 vCPUs are in no"},
+		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-3", "hw:numa_cpus.1=4-6", "hw:numa_mem.0=4096", "hw:numa_mem.1=4096"), farm.CodeBadProperty, "no NUMA cell has 1 vCPU of the VM"},
 		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-7", "hw:numa_cpus.1=", "hw:numa_mem.0=4096", "hw:numa_mem.1=4096"), farm.CodeBadProperty, "has no vCPU"},
 		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-3", "hw:numa_cpus.1=4-7", "hw:numa_mem.0=4096", "hw:numa_mem.1=much"), farm.CodeBadProperty, "much"},
 		{vm(8, "hw:numa_nodes=1", "hw:numa_cpus.0=0-7", "hw:numa_mem.0=8192", "hw_numa_mem.0=8192"), farm.CodePropertyConflict, "one by one"},

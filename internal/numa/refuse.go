@@ -218,9 +218,17 @@ func lackedUnits(short int, s source) string {
 	case s.size != 0:
 		return plural(short, "page") + fmt.Sprintf(" of %v", s.size)
 	case s.shared:
-		return fmt.Sprintf("%v of shared memory", farm.Bytes(short)*s.unit)
+		return sized(farm.Bytes(short)*s.unit) + " of shared memory"
 	}
-	return fmt.Sprintf("%v of memory", farm.Bytes(short)*s.unit)
+	return sized(farm.Bytes(short)*s.unit) + " of memory"
+}
+
+// sized is a size in words: a bare number says bytes.
+func sized(size farm.Bytes) string {
+	if size%farm.KiB != 0 {
+		return plural(int(size), "byte")
+	}
+	return size.String()
 }
 
 // lacksTogether says what all nodes together lack for the VM, if that explains the refusal.
