@@ -203,7 +203,7 @@ func (a *app) plan(ctx context.Context, f applyFlags) error {
 		return err
 	}
 	if a.json {
-		return a.printJSON(planJSON(p, blocked))
+		return unsaid("the plan could not be printed", a.printJSON(planJSON(p, blocked)))
 	}
 	text := p.Text(tuning.Rules(), a.style().Width)
 	if blocked != nil {
@@ -211,7 +211,15 @@ func (a *app) plan(ctx context.Context, f applyFlags) error {
 		text += "\n" + a.fold("not now: ", message) + "  try: " + hint + "\n" // a command in it is for copying
 	}
 	_, err = io.WriteString(a.out, text)
-	return err
+	return unsaid("the plan could not be printed", err)
+}
+
+// unsaid is the error of output that was lost.
+func unsaid(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeLostOutput, Message: what, Hint: "send the output to a place that takes it", Err: err}
 }
 
 func (a *app) fold(label, text string) string { return apply.Fold(label, text, a.style().Width) }
@@ -249,10 +257,10 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 	} else {
 		_, err = io.WriteString(a.out, a.appliedText(p, result, f.root))
 	}
-	if err != nil && result.ID != "" {
-		err = fmt.Errorf("applied as %s, and that could not be printed: %w", result.ID, err)
+	if result.ID != "" {
+		return unsaid("applied as "+result.ID+", and that could not be printed", err)
 	}
-	return err
+	return unsaid("what the audit still finds could not be printed", err)
 }
 
 // appliedText says what became of a plan. What a person has to do was in the plan; it is said again only after something was done.
@@ -293,7 +301,7 @@ func (a *app) agreedPlan(ctx context.Context, system apply.System, f applyFlags)
 		if text := p.Text(tuning.Rules(), a.style().Width); text != agreed {
 			if !a.json {
 				if _, err := fmt.Fprintln(a.out, text); err != nil {
-					return p, fmt.Errorf("nothing was changed: the plan could not be shown: %w", err)
+					return p, unsaid("nothing was changed: the plan could not be shown", err)
 				}
 			}
 			agreed = text
@@ -387,10 +395,10 @@ func (a *app) undo(ctx context.Context, dir, id string, force bool) error {
 		return err
 	}
 	if a.json {
-		return a.printJSON(runJSON(run))
+		return unsaid(run.ID+" is undone, and that could not be printed", a.printJSON(runJSON(run)))
 	}
 	_, err = fmt.Fprintf(a.out, "%s is undone: everything is as it was found\n", run.ID)
-	return err
+	return unsaid(run.ID+" is undone, and that could not be printed", err)
 }
 
 func (a *app) history(dir string) error {
@@ -408,7 +416,7 @@ func (a *app) history(dir string) error {
 		for _, r := range runs {
 			out = append(out, runJSON(r))
 		}
-		return a.printJSON(out)
+		return unsaid("the history could not be printed", a.printJSON(out))
 	}
 	var b strings.Builder
 	if len(runs) == 0 {
@@ -425,7 +433,7 @@ func (a *app) history(dir string) error {
 		}
 	}
 	_, err = io.WriteString(a.out, b.String())
-	return err
+	return unsaid("the history could not be printed", err)
 }
 
 func (a *app) drift(ctx context.Context, dir string) error {
@@ -457,5 +465,5 @@ func (a *app) drift(ctx context.Context, dir string) error {
 	if err == nil && len(drifted) > 0 {
 		return exitError{exitDrift}
 	}
-	return err
+	return unsaid("the drift could not be printed", err)
 }

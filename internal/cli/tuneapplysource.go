@@ -113,6 +113,9 @@ func inTree(dir string, err error) error {
 		return err
 	}
 	if own := new(farm.Error); errors.As(err, &own) {
+		if own.Code == farm.CodeBadJournal {
+			own.Message = strings.TrimSuffix(dir, "/") + own.Message // which begins with the file's path
+		}
 		if strings.Contains(own.Hint, "grange tune ") {
 			own.Hint = tuneCommandLine.ReplaceAllStringFunc(own.Hint, func(command string) string { return withRoot(command, dir) })
 		}

@@ -93,7 +93,7 @@ func TestTuneLostOutput(t *testing.T) {
 		return root.ExecuteContext(t.Context())
 	}
 	for _, args := range [][]string{{"plan", "--root", dir}, {"plan", "--from", before2015}, {"apply", "--root", dir, "--yes"}, {"history", "--root", dir}, {"drift", "--root", dir}} {
-		if err := run(args...); !errors.Is(err, syscall.ENOSPC) {
+		if err := run(args...); !errors.Is(err, syscall.ENOSPC) || codeOf(err) != "lost-output" {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
@@ -108,6 +108,22 @@ func TestTreeErrorsHaveCodes(t *testing.T) {
 		if codeOf(err) != string(want) || hintOf(err) == "" || !strings.Contains(err.Error(), "/tmp/node17") {
 			t.Errorf("%v: %v", cause, err)
 		}
+	}
+}
+
+func TestTuneBadJournalNamesItsFile(t *testing.T) {
+	dir := recorded(t)
+	const id = "20260101T000000Z"
+	file := filepath.Join(dir, "var/lib/grange/tuning", id, "journal")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("garbage\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := tune(t, "history", "--root", dir)
+	if codeOf(err) != "bad-journal" || !strings.HasPrefix(err.Error(), file+": line 1") || hintOf(err) == "" {
+		t.Errorf("%v; try: %s", err, hintOf(err))
 	}
 }
 
