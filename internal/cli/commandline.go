@@ -44,7 +44,7 @@ func strictArguments(c *cobra.Command) {
 	if c.HasSubCommands() && !c.Runnable() {
 		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		c.Args = func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
+			if len(args) > 0 && args[0] != "help" { // as `grange help tune` shows it, too
 				return noCommand(cmd, args[0])
 			}
 			return nil

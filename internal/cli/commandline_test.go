@@ -53,7 +53,11 @@ func TestCommandsThatHoldOthersShowHelp(t *testing.T) {
 		if !c.HasSubCommands() || c.Name() == "help" {
 			continue
 		}
-		text, err := runCommand(t, strings.Fields(c.CommandPath())[1:]...)
+		path := strings.Fields(c.CommandPath())[1:]
+		text, err := runCommand(t, path...)
+		if again, _ := runCommand(t, append(path, "help")...); again != text {
+			t.Errorf("%s help: %s", c.CommandPath(), again)
+		}
 		if err != nil || !strings.Contains(text, c.CommandPath()+" [command]") || strings.Contains(text, c.CommandPath()+" [flags]") {
 			t.Errorf("%s: %v\n%s", c.CommandPath(), err, text)
 		}

@@ -120,19 +120,16 @@ func formatOf(file string) string {
 	return "table"
 }
 
-// arguments are the flags that chose host, wishes and rules, for commands that go on from here.
-func (f auditFlags) arguments() (host, wishes string) {
-	add := func(to *string, flag, value string) {
-		if value != "" {
-			*to += " --" + flag + " " + tuning.ShellWord(value)
+// chosen are the flags that chose host, wishes and rules, for the command that goes on from here.
+func (f auditFlags) chosen() string {
+	text := ""
+	for _, flag := range []struct{ name, value string }{{"from", f.from}, {"profile", f.profile}, {"role", f.role},
+		{"rule", strings.Join(f.only, ",")}, {"skip", strings.Join(f.skip, ",")}} {
+		if flag.value != "" {
+			text += " --" + flag.name + " " + tuning.ShellWord(flag.value)
 		}
 	}
-	add(&host, "from", f.from)
-	add(&wishes, "profile", f.profile)
-	add(&wishes, "role", f.role)
-	add(&wishes, "rule", strings.Join(f.only, ","))
-	add(&wishes, "skip", strings.Join(f.skip, ","))
-	return host, wishes
+	return text
 }
 
 // sayNotAsked tells which rules named by --rule were not asked. That nothing was found by no rule is no good news.
@@ -177,8 +174,8 @@ func auditOf(ctx context.Context, f auditFlags) (tuning.Report, report.About, er
 		return tuning.Report{}, report.About{}, err
 	}
 	r, err := tuning.Audit(h, p, role, tuning.Options{Only: f.only, Skip: f.skip})
-	host, wishes := f.arguments()
-	return r, report.About{Source: tree.Name, Date: time.Now().UTC().Truncate(time.Second), Version: Version(), Host: host, Wishes: wishes}, err
+	about := report.About{Source: tree.Name, Date: time.Now().UTC().Truncate(time.Second), Version: Version(), Chosen: f.chosen()}
+	return r, about, err
 }
 
 // wantedOf is the profile and the role for a host: those asked for, or what fits.

@@ -14,9 +14,7 @@ type About struct {
 	Source  string    // "this host", or the recording
 	Date    time.Time // of the audit
 	Version string    // of grange
-	// The flags that led here, each with a blank before it, as a shell takes them: " --from node17.tar", " --role guest". They are for
-	// the commands that a table names as the next.
-	Host, Wishes string
+	Chosen  string    // flags by which host, profile and rules were chosen, as a shell takes them: " --from node17.tar --role guest"
 }
 
 // Audit is the JSON form of a report. docs/guide/tuning.md explains the keys; they are only added to.

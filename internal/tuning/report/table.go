@@ -157,7 +157,7 @@ func (p *printer) end(r tuning.Report, about About) {
 	if len(r.Results) > 0 {
 		p.line("next:") // whole lines: they are there to be pasted
 		p.line("  grange tune explain " + r.Results[0].Rule.ID)
-		p.line("  grange tune plan" + printable(about.Host+about.Wishes))
+		p.line("  grange tune plan" + printable(about.Chosen))
 	}
 }
 
