@@ -65,16 +65,22 @@ func (a *Agent) edge(do action) http.HandlerFunc {
 // listen serves until ctx ends.
 func (a *Agent) listen(ctx context.Context) error {
 	c := a.config()
-	if err := os.Remove(c.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+	// Under another name first: a caller that finds no socket at all soon gives up, and one that finds the old one waits.
+	made := c.Socket + ".new"
+	if err := os.Remove(made); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	listener, err := net.Listen("unix", c.Socket)
+	listener, err := net.Listen("unix", made)
 	if err != nil {
 		return err
 	}
-	if err := os.Chmod(c.Socket, c.SocketMode); err != nil {
+	if err := os.Chmod(made, c.SocketMode); err != nil {
 		return err
 	}
+	if err := os.Rename(made, c.Socket); err != nil {
+		return err
+	}
+	defer os.Remove(c.Socket) // which closing the listener does by the first name only
 	server := &http.Server{
 		Handler:           a.routes(),
 		ReadHeaderTimeout: 10 * time.Second,

@@ -95,10 +95,14 @@ func givenUp(cause error) outcome {
 func (r *runner) keepAsking(ctx context.Context) {
 	began, wait, told := time.Now(), 10*time.Millisecond, false
 	for ctx.Err() == nil {
+		asked := time.Now()
 		err := r.client.Job(ctx, r.request, func(e api.JobEvent) error {
 			began, wait, told = time.Now(), 10*time.Millisecond, false
 			return r.event(e)
 		})
+		if time.Since(asked) > time.Second && !errors.Is(err, api.ErrNoAgent) {
+			began = time.Now() // a job in the queue hears nothing for long: the agent was there until now
+		}
 		problem := new(api.Problem)
 		switch {
 		case errors.As(err, &problem):
