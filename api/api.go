@@ -36,8 +36,20 @@ type JobRequest struct {
 	Keep         bool     `json:"keep,omitempty"`    // leave the VM when the job has ended
 	// Paused makes the VM and checks its pins, and lets its first instruction wait for POST /v1/vms/{vm}/resume.
 	Paused bool `json:"paused,omitempty"`
+	// Batch is the batch system whose job the caller says it runs in the place of. The agent refuses when it finds another one, or none.
+	Batch string `json:"batch,omitempty"`
+	// Script is written into the VM before the job starts, where the batch system keeps it on the host: a spool file is not bound.
+	Script *Script `json:"script,omitempty"`
+	// Beats says that the caller tells by POST /v1/jobs/{id}/beats that it is not stopped; without beats its VM is paused.
+	Beats bool `json:"beats,omitempty"`
 	// Started says that this caller was told "ready" before: the job may have run, and must not run again in another VM.
 	Started bool `json:"started,omitempty"`
+}
+
+// Script is a file of the job's own.
+type Script struct {
+	Path    string `json:"path"` // absolute; must not exist in the VM
+	Content []byte `json:"content"`
 }
 
 // NewID makes the ID of a job: a random UUID (version 4 of RFC 9562).
@@ -91,6 +103,19 @@ type Phase struct {
 	Milliseconds float64 `json:"ms"`
 }
 
+// Grant is what the agent would give a job of its caller: what the caller's batch job was given, and the site's policy on top.
+type Grant struct {
+	Batch    string   `json:"batch,omitempty"`     // the batch system that the caller's process belongs to; empty: none
+	BatchJob string   `json:"batch_job,omitempty"` // its job there
+	CPUs     string   `json:"cpus"`                // host threads that a VM of the caller may be given
+	Slots    int      `json:"slots"`               // vCPUs of a job that asks for none
+	Memory   uint64   `json:"memory"`              // bytes of a guest that asks for none
+	Image    string   `json:"image"`
+	Shape    string   `json:"shape,omitempty"`
+	Binds    []string `json:"binds,omitempty"` // directories that the site wants in every batch job's VM, as `--bind` takes them
+	Requeues int      `json:"requeues"`        // how often a job whose VM was not started may be queued again
+}
+
 // Exit is how a job ended.
 type Exit struct {
 	Code   int           `json:"code"` // exit status; 128+signal when a signal ended it
@@ -110,8 +135,9 @@ type VM struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
 	Job     string    `json:"job"`
-	Purpose string    `json:"purpose"` // job
-	State   string    `json:"state"`   // starting, running, suspended, kept
+	Batch   string    `json:"batch,omitempty"` // batch system and its job, as "slurm/1234"
+	Purpose string    `json:"purpose"`         // job
+	State   string    `json:"state"`           // starting, running, suspended, kept
 	Image   string    `json:"image"`
 	Digest  string    `json:"digest"`
 	Shape   string    `json:"shape,omitempty"`

@@ -107,6 +107,11 @@ func (c *Client) Done(ctx context.Context, job string) (JobEnd, error) {
 	return call[JobEnd](ctx, c, "POST", "/v1/jobs/"+url.PathEscape(job)+"/done", nil)
 }
 
+// Grant tells what the agent would give a job of this caller.
+func (c *Client) Grant(ctx context.Context) (Grant, error) {
+	return call[Grant](ctx, c, "GET", "/v1/grant", nil)
+}
+
 // VMs lists the VMs of the host.
 func (c *Client) VMs(ctx context.Context) ([]VM, error) {
 	return call[[]VM](ctx, c, "GET", "/v1/vms", nil)

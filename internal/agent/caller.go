@@ -7,11 +7,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -22,8 +24,9 @@ type Caller struct {
 	UID    uint32
 	GID    uint32
 	Groups []uint32
-	CPUs   farm.CPUSet // its affinity
-	Memory farm.Bytes  // the least memory limit of its cgroups; 0: none
+	CPUs   farm.CPUSet    // its affinity
+	Memory farm.Bytes     // the least memory limit of its cgroups; 0: none
+	Batch  farm.Allotment // its batch job; zero: none
 }
 
 // admin may do everything: root, and whoever runs the agent.
@@ -75,6 +78,9 @@ func (c Caller) withLimits() (Caller, error) {
 	}
 	c.Start = start
 	c.Memory = memoryLimit(os.DirFS("/").(fs.ReadFileFS), c.PID)
+	if c.Batch, err = allotment.Of(os.DirFS("/"), c.PID); err != nil {
+		return Caller{}, err
+	}
 	return c, nil
 }
 
@@ -132,7 +138,7 @@ func memoryLimit(files fs.ReadFileFS, pid int) farm.Bytes {
 		switch {
 		case parts[0] == "0" && parts[1] == "":
 			roots, file = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, "memory.max"
-		case hasWord(parts[1], "memory"):
+		case slices.Contains(strings.Split(parts[1], ","), "memory"):
 			roots = []string{"sys/fs/cgroup/memory"}
 		}
 		for _, root := range roots {
@@ -147,15 +153,6 @@ func memoryLimit(files fs.ReadFileFS, pid int) farm.Bytes {
 		}
 	}
 	return least
-}
-
-func hasWord(list, word string) bool {
-	for w := range strings.SplitSeq(list, ",") {
-		if w == word {
-			return true
-		}
-	}
-	return false
 }
 
 // readLimit reads one limit; 0 means none. "No limit" is "max" in version 2 and a number near 2^63 in version 1.

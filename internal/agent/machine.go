@@ -129,7 +129,7 @@ func (j *job) attempt(image vmimage.Image, number int) error {
 func (j *job) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error) {
 	shape := j.record.Shape
 	spec := hyper.Machine{ID: m.id, Name: m.name, Plan: j.record.Plan, Console: m.path("console"), Network: shape.Network,
-		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache,
+		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, Group: j.caller.Batch.Group,
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}, {Name: guest.JobPort, Path: m.path(guest.JobPort)}}}
 	var err error
 	if err := os.Mkdir(m.sockets, 0o711); err != nil {
@@ -177,6 +177,9 @@ func (j *job) define(m *machine, spec hyper.Machine) error {
 		return err
 	}
 	j.update(func() { m.applied = applied })
+	if err := j.adopt(applied.PID); err != nil {
+		return err
+	}
 	seen, err := j.agent.hyper.Observe(j.ctx, m.id)
 	if err != nil {
 		return err

@@ -25,6 +25,8 @@ func (a *Agent) routes() http.Handler {
 	for pattern, do := range map[string]action{
 		"POST /v1/jobs":             a.postJob,
 		"POST /v1/jobs/{id}/done":   a.postDone,
+		"POST /v1/jobs/{id}/beats":  a.postBeats,
+		"GET /v1/grant":             a.getGrant,
 		"GET /v1/vms":               a.getVMs,
 		"GET /v1/vms/{vm}":          a.getVM,
 		"DELETE /v1/vms/{vm}":       a.deleteVM,

@@ -20,6 +20,7 @@ type execFlags struct {
 	binds, env                                                []string
 	limit                                                     time.Duration
 	wait, noWait, tty, keep, verbose                          bool
+	batch                                                     string
 }
 
 func (a *app) execCommand() *cobra.Command {
@@ -75,6 +76,7 @@ part. 2: the request makes no sense.`,
 	flags.StringArrayVar(&f.binds, "bind", nil, "show a directory in the VM: `SRC[:DST[:ro]]` (repeatable)")
 	flags.StringArrayVar(&f.env, "env", nil, "set a variable: `K=V` (repeatable)")
 	flags.StringVar(&f.workdir, "workdir", "", "working directory in the VM")
+	flags.StringVar(&f.batch, "batch", "", "run in the place of a job of `SYSTEM`: slurm, gridengine, htcondor, pbs or lsf; what it gave the job is what the VM gets")
 	flags.DurationVar(&f.limit, "time", 0, "TERM after this time, as 1h30m, and the end 30 s later")
 	flags.BoolVar(&f.wait, "wait", true, "wait for room on this host")
 	flags.BoolVar(&f.noWait, "no-wait", false, "fail at once when there is no room")
@@ -87,6 +89,7 @@ part. 2: the request makes no sense.`,
 		"network": {"none", "user"}, "purpose": {"compute", "service"}, "cpu-model": {"host-passthrough", "host-model", "maximum"},
 		"thread-policy": {"prefer", "require", "isolate"}, "emulator": {"beside", "isolate"}, "numa": {"auto", "none", "2"},
 		"cache": {"writeback", "none", "writethrough", "directsync", "unsafe"}, "page-size": {"any", "2M", "1G", "1G,2M", "0"},
+		"batch": {"slurm", "gridengine", "htcondor", "pbs", "lsf"},
 	} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -103,7 +106,7 @@ type bindSource struct {
 func (f *execFlags) request(args []string) (api.JobRequest, []bindSource, error) {
 	r := api.JobRequest{ID: api.NewID(), Image: f.image, Shape: f.shape, CPUs: f.cpus, Network: f.network, Purpose: f.purpose,
 		CPUModel: f.cpuModel, ThreadPolicy: f.threadPolicy, Emulator: f.emulator, NUMA: f.numa, Cache: f.cache, Argv: args,
-		Env: environment(f.env), Home: os.Getenv("HOME"), NoWait: f.noWait || !f.wait, Keep: f.keep}
+		Env: environment(f.env), Home: os.Getenv("HOME"), NoWait: f.noWait || !f.wait, Keep: f.keep, Batch: f.batch}
 	if f.cpus < 0 {
 		return r, nil, usage("", "%d CPUs", f.cpus)
 	}

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -44,22 +45,13 @@ func (c cgroups) directories(file string) (tops []string, group string) {
 			continue // a path through ".." is outside of the recorder's own cgroup namespace
 		}
 		switch {
-		case hasWord(controllers, "cpuset"):
+		case slices.Contains(strings.Split(controllers, ","), "cpuset"):
 			return []string{"sys/fs/cgroup/cpuset", "sys/fs/cgroup/" + controllers}, path.Clean("/" + name)
 		case number == "0" && controllers == "":
 			tops, group = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, path.Clean("/"+name)
 		}
 	}
 	return tops, group
-}
-
-func hasWord(list, word string) bool {
-	for w := range strings.SplitSeq(list, ",") {
-		if w == word {
-			return true
-		}
-	}
-	return false
 }
 
 // cpus reads the group's CPUs, or those of the nearest group above that has the controller.

@@ -22,6 +22,7 @@ type Machine struct {
 	CPUModel string // farm.Shape's: "host-passthrough", "host-model", "maximum" or a model's name; "": as the purpose says
 	Cache    string // of all disks, farm.Shape's; "": as the purpose says
 	Console  string // unix socket of the serial console, made by the hypervisor
+	Group    uint32 // QEMU's group, by which a batch system tracks it; 0: as the hypervisor has it
 	Metadata []byte // kept beside the machine, returned by List
 }
 
@@ -65,6 +66,7 @@ type Applied struct {
 	CPUModel    string   // of the mode "custom"
 	Cache       string   // cache mode of the disks; empty without disks
 	IO          string   // how QEMU reaches them: "threads", "native"
+	PID         int      // of its QEMU process; 0 where there is none (the fake)
 	Warnings    []string // one sentence for each setting that could not be applied, with the reason
 }
 
