@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/hostfacts"
 	"github.com/grange-project/grange/internal/tuning"
 )
 
@@ -25,17 +24,12 @@ func (a *app) hostCompareCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hosts := [2]farm.Host{}
 			for i, from := range append(args, "")[:2] {
-				tree, err := hostTree(cmd.Context(), from)
+				h, tree, err := hostFacts(cmd.Context(), from)
 				if err != nil {
 					return err
 				}
-				hosts[i], err = hostfacts.Read(tree)
-				if closeErr := tree.Close(); err == nil {
-					err = closeErr
-				}
-				if err != nil {
-					return err
-				}
+				tree.Close()
+				hosts[i] = h
 			}
 			return a.showComparison(tuning.Compare(hosts[0], hosts[1]))
 		},
@@ -65,12 +59,12 @@ func (a *app) printComparison(c tuning.Comparison) {
 		if len(d.Stops) > 0 {
 			effect = "stops VMs with CPU mode " + strings.Join(d.Stops, ", ")
 		}
-		fmt.Fprintf(a.out, "%s: %s → %s\n    %s: %s\n", d.What, printable(orNone(d.From)), printable(orNone(d.To)), effect, d.Why)
+		fmt.Fprintf(a.out, "%s: %s → %s\n    %s: %s\n", d.What, farm.Printable(orNone(d.From)), farm.Printable(orNone(d.To)), effect, d.Why)
 	}
 	for _, m := range c.VMs {
-		fmt.Fprintf(a.out, "VM %s, CPU mode %s\n", printable(m.VM), printable(orNone(m.CPUMode)))
+		fmt.Fprintf(a.out, "VM %s, CPU mode %s\n", farm.Printable(m.VM), farm.Printable(orNone(m.CPUMode)))
 		for _, obstacle := range m.Obstacle {
-			fmt.Fprintf(a.out, "    cannot move: %s\n", printable(obstacle))
+			fmt.Fprintf(a.out, "    cannot move: %s\n", farm.Printable(obstacle))
 		}
 		if len(m.Obstacle) == 0 {
 			fmt.Fprintln(a.out, "    nothing known against moving it")

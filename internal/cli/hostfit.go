@@ -236,7 +236,7 @@ func (f fitFlags) request() (numa.Request, error) {
 	case f.nodes != "auto" && (err != nil || cells < 1):
 		return req, usage("write auto, none or a number of cells", "--numa %q is not known", f.nodes)
 	case cells > f.cpus:
-		return req, usage("ask for no more cells than vCPUs", "%s cannot be in %d cells", count(f.cpus, "vCPU"), cells)
+		return req, usage("ask for no more cells than vCPUs", "%s cannot be in %d cells", farm.Count(f.cpus, "vCPU"), cells)
 	default:
 		req.Cells = cells
 	}
@@ -251,7 +251,7 @@ func enough(memory farm.Bytes) error {
 	}
 	said := memory.String()
 	if memory%farm.KiB != 0 || memory == 0 {
-		said = count(int(memory), "byte")
+		said = farm.Count(int(memory), "byte")
 	}
 	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadShape, Hint: fmt.Sprintf("ask for at least %v", farm.MinMemory),
 		Message: fmt.Sprintf("%s of memory is less than any VM starts with", said)}

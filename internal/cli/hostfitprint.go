@@ -94,7 +94,7 @@ func (a *app) printFit(r fitReport, room numa.Room) error {
 		if !vm.Fits {
 			fmt.Fprintf(a.out, "VM %d does not fit %s: %s\n", i+1, r.Host, vm.Reason)
 			if r.Instead != nil {
-				fmt.Fprintf(a.out, "  would fit instead: %s and %s\n", count(r.Instead.CPUs, "vCPU"), r.Instead.Memory)
+				fmt.Fprintf(a.out, "  would fit instead: %s and %s\n", farm.Count(r.Instead.CPUs, "vCPU"), r.Instead.Memory)
 			}
 			if vm.Hint != "" {
 				fmt.Fprintf(a.out, "  try: %s\n", vm.Hint)
@@ -102,7 +102,7 @@ func (a *app) printFit(r fitReport, room numa.Room) error {
 			continue
 		}
 		for _, m := range vm.Moves {
-			fmt.Fprintf(a.out, "move %s, %s, from CPUs %s to %s; %v of memory change node\n", m.VM, count(m.VCPUs, "vCPU"), m.From, m.To, m.Memory)
+			fmt.Fprintf(a.out, "move %s, %s, from CPUs %s to %s; %v of memory change node\n", m.VM, farm.Count(m.VCPUs, "vCPU"), m.From, m.To, m.Memory)
 		}
 		if err := a.printFitVM(i+1, r.Host, vm); err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -61,7 +60,7 @@ func newPicture(t farm.Topology, holders map[int]string, width int) *picture {
 	p := &picture{host: t, holders: map[int]string{}, names: 1, digits: 1, abreast: 1}
 	for _, cpu := range t.Online.List() {
 		p.digits = max(p.digits, len(fmt.Sprint(cpu)))
-		name := printable(holders[cpu])
+		name := farm.Printable(holders[cpu])
 		if name == "" {
 			name = "."
 		}
@@ -122,19 +121,12 @@ func (p *picture) head() string {
 			held++
 		}
 	}
-	s := fmt.Sprintf("%s, %s, %s: %d held, %d free", count(len(p.host.Sockets), "socket"), count(len(p.host.Cores), "core"),
-		count(p.host.Online.Len(), "thread"), held, p.host.Online.Len()-held)
+	s := fmt.Sprintf("%s, %s, %s: %d held, %d free", farm.Count(len(p.host.Sockets), "socket"), farm.Count(len(p.host.Cores), "core"),
+		farm.Count(p.host.Online.Len(), "thread"), held, p.host.Online.Len()-held)
 	if p.host.CPU.Name != "" {
-		s += "; " + printable(p.host.CPU.Name)
+		s += "; " + farm.Printable(p.host.CPU.Name)
 	}
 	return s
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // node is one node's memory in words.
@@ -293,16 +285,6 @@ func cutTo(s string, width int) string {
 
 func padTo(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
-}
-
-// printable keeps names from moving the cursor.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 // knowsFree tells whether free memory is known: a recording of the hardware alone has none to tell, and a host that is full has

@@ -71,9 +71,9 @@ func (a *app) recordHost(ctx context.Context, from, file string, anonymous bool)
 		return err
 	}
 	for _, path := range done.Unread {
-		fmt.Fprintf(a.err, "left out: %s\n", printable(path))
+		fmt.Fprintf(a.err, "left out: %s\n", farm.Printable(path))
 	}
-	fmt.Fprintf(a.err, "%s: %d files, %d kB in them\n", printable(name), done.Files, (done.Bytes+999)/1000)
+	fmt.Fprintf(a.err, "%s: %d files, %d kB in them\n", farm.Printable(name), done.Files, (done.Bytes+999)/1000)
 	return nil
 }
 

@@ -19,7 +19,7 @@ func hostSettings(h farm.Host) string {
 			fmt.Fprintf(w, "%s\t%s\n", name, text)
 		}
 	}
-	line("system", printable(h.OS.Name), with("kernel ", h.Kernel.Release), with("QEMU ", h.Versions.QEMU), with("libvirt ", h.Versions.Libvirt), virtual(h))
+	line("system", farm.Printable(h.OS.Name), with("kernel ", h.Kernel.Release), with("QEMU ", h.Versions.QEMU), with("libvirt ", h.Versions.Libvirt), virtual(h))
 	for _, n := range h.Topology.Nodes {
 		for _, p := range n.Pages {
 			if p.Total > 0 {
@@ -44,14 +44,14 @@ func hostSettings(h farm.Host) string {
 	}
 	line("set aside", with("isolated CPUs ", h.Isolated.String()), with("without ticks ", h.NoHzFull.String()))
 	for _, p := range h.Partitions {
-		line("set aside", fmt.Sprintf("CPUs %v for %s (%s)", p.CPUs, printable(p.Path), p.Kind))
+		line("set aside", fmt.Sprintf("CPUs %v for %s (%s)", p.CPUs, farm.Printable(p.Path), p.Kind))
 	}
 	line("threads", with("SMT ", h.SMT))
 	line("clock", h.Kernel.Clock)
 	line("daemons", strings.Join(runningServices(h), ", "))
 	line("VMs", domains(h.Domains))
 	for _, u := range h.Unread {
-		line("not read", printable(u))
+		line("not read", farm.Printable(u))
 	}
 	w.Flush()
 	return b.String()
@@ -128,7 +128,7 @@ func runningServices(h farm.Host) []string {
 	for _, name := range slices.Sorted(maps.Keys(h.Services)) {
 		switch s := h.Services[name]; {
 		case s.Running && name == "tuned" && h.TunedProfile != "":
-			out = append(out, "tuned with profile "+printable(h.TunedProfile))
+			out = append(out, "tuned with profile "+farm.Printable(h.TunedProfile))
 		case s.Running:
 			out = append(out, name)
 		case s.Enabled:
@@ -148,5 +148,5 @@ func domains(all []farm.Domain) string {
 			running, vcpus = running+1, vcpus+d.VCPUs
 		}
 	}
-	return fmt.Sprintf("%d defined in libvirt, %d running with %s", len(all), running, count(vcpus, "vCPU"))
+	return fmt.Sprintf("%d defined in libvirt, %d running with %s", len(all), running, farm.Count(vcpus, "vCPU"))
 }

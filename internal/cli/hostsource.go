@@ -36,21 +36,31 @@ func hostFacts(ctx context.Context, from string) (farm.Host, *hosttree.Tree, err
 
 // fromFlag gives a command --from.
 func fromFlag(cmd *cobra.Command, from *string) {
-	cmd.Flags().Var((*hostName)(from), "from", "a recorded host instead of this one: a directory, an archive, or - for standard input")
+	cmd.Flags().Var(&nonEmpty{from, "name a directory or an archive; without --from it is this host"}, "from",
+		"a recorded host instead of this one: a directory, an archive, or - for standard input")
 }
 
-// hostName is the value of --from. An empty one is a variable that was not set in somebody's script, and never means this host.
-type hostName string
+// nonEmpty is the value of a flag that names a host. An empty one is a variable that was not set in somebody's script, and never
+// means this host.
+type nonEmpty struct {
+	value *string
+	hint  string
+}
 
-func (h *hostName) String() string { return string(*h) }
+func (f *nonEmpty) String() string {
+	if f.value == nil {
+		return ""
+	}
+	return *f.value
+}
 
 // Type is what help calls the value.
-func (*hostName) Type() string { return "string" }
+func (*nonEmpty) Type() string { return "string" }
 
-func (h *hostName) Set(value string) error {
+func (f *nonEmpty) Set(value string) error {
 	if value == "" {
-		return errors.New("name a directory or an archive; without --from it is this host")
+		return errors.New(f.hint)
 	}
-	*h = hostName(value)
+	*f.value = value
 	return nil
 }

@@ -31,11 +31,15 @@ func (o *output) Write(p []byte) (int, error) {
 func (o *output) lost() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.err == nil {
+	return unsaid("what was to be printed could not be written", o.err)
+}
+
+// unsaid is the error of output that was lost: what it was to say, in a sentence, and why it could not.
+func unsaid(what string, err error) error {
+	if err == nil {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeLostOutput, Message: "what was to be printed could not be written",
-		Hint: "send the output to a place that takes it", Err: o.err}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeLostOutput, Message: what, Hint: "send the output to a place that takes it", Err: err}
 }
 
 // fileOf is the file that output goes to, where it goes to one: it may be a terminal.

@@ -60,7 +60,7 @@ func (a *app) tunePlan() *cobra.Command {
 	}
 	f.audit(cmd)
 	rootFlag(cmd, &f.root)
-	cmd.Flags().Var((*hostName)(&f.from), "from", "a recorded host instead of this one: `FILE` or directory")
+	fromFlag(cmd, &f.from)
 	cmd.MarkFlagsMutuallyExclusive("from", "root")
 	return cmd
 }
@@ -212,14 +212,6 @@ func (a *app) plan(ctx context.Context, f applyFlags) error {
 	}
 	_, err = io.WriteString(a.out, text)
 	return unsaid("the plan could not be printed", err)
-}
-
-// unsaid is the error of output that was lost.
-func unsaid(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeLostOutput, Message: what, Hint: "send the output to a place that takes it", Err: err}
 }
 
 func (a *app) fold(label, text string) string { return apply.Fold(label, text, a.style().Width) }

@@ -20,23 +20,7 @@ import (
 )
 
 func rootFlag(cmd *cobra.Command, root *string) {
-	cmd.Flags().Var((*treeDir)(root), "root", "a `DIR` that holds a host's files, instead of this host; programs are not run, their effects are written into it")
-}
-
-// treeDir is the value of --root. An empty one is a variable that was not set in somebody's script, and never means this host.
-type treeDir string
-
-func (d *treeDir) String() string { return string(*d) }
-
-// Type is what help calls the value.
-func (*treeDir) Type() string { return "string" }
-
-func (d *treeDir) Set(value string) error {
-	if value == "" {
-		return errors.New("name a directory; without --root it is this host")
-	}
-	*d = treeDir(value)
-	return nil
+	cmd.Flags().Var(&nonEmpty{root, "name a directory; without --root it is this host"}, "root", "a `DIR` that holds a host's files, instead of this host; programs are not run, their effects are written into it")
 }
 
 // systemAt is this host, or the tree in dir.
@@ -144,15 +128,5 @@ func withRoot(command, dir string) string {
 	if dir == "" {
 		return command
 	}
-	return command + " --root " + shellQuoted(dir)
-}
-
-var shellPlain = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+=-]+$`)
-
-// shellQuoted is a word as a shell reads it.
-func shellQuoted(word string) string {
-	if shellPlain.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	return command + " --root " + tuning.ShellWord(dir)
 }

@@ -139,10 +139,10 @@ func (a *app) printProof(r verify.Report, notes []string) error {
 	}
 	for _, p := range r.Problems {
 		about := append([]string{p.VM}, p.Others...)
-		fmt.Fprintf(a.out, "\n%s: %s: %s [%s]\n  try: %s\n  why: %s (%s)\n", p.Severity, printable(strings.Join(about, ", ")), printable(p.Message), p.Kind, p.Fix, p.Source.Says, p.Source.Name)
+		fmt.Fprintf(a.out, "\n%s: %s: %s [%s]\n  try: %s\n  why: %s (%s)\n", p.Severity, farm.Printable(strings.Join(about, ", ")), farm.Printable(p.Message), p.Kind, p.Fix, p.Source.Says, p.Source.Name)
 	}
 	for _, n := range notes {
-		fmt.Fprintf(a.out, "note: %s\n", printable(n))
+		fmt.Fprintf(a.out, "note: %s\n", farm.Printable(n))
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func proofTable(w io.Writer, r verify.Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "VM\tTHREAD\tPLANNED\tLIBVIRT\tKERNEL\tMEMORY\tVERDICT")
 	for _, vm := range r.VMs {
-		name, memory, verdict := printable(vm.Name), nodeMemory(vm.Resident), string(vm.Verdict)
+		name, memory, verdict := farm.Printable(vm.Name), nodeMemory(vm.Resident), string(vm.Verdict)
 		for _, l := range alike(vm.Lines) {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, l.Thread, orDash(l.Planned), orDash(l.Libvirt), orDash(l.Kernel), memory, verdict)
 			name, memory, verdict = "", "", ""

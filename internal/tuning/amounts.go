@@ -56,14 +56,6 @@ func before(version string, major, minor int) bool {
 	return ok && !since(version, major, minor)
 }
 
-// count is a number of things: "1 VM", "2 VMs".
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 // cpusInWords is "CPU 6", or "CPUs 0-3,8".
 func cpusInWords(cpus farm.CPUSet) string {
 	if cpus.Len() == 1 {

@@ -39,5 +39,5 @@ func checkCPUOvercommit(h farm.Host, p Profile) []Finding {
 		return nil
 	}
 	return []Finding{{Severity: Warning, Where: "host", Wanted: fmt.Sprintf("at most %g vCPUs on %d threads", float64(threads)*p.Overcommit, threads),
-		Got: fmt.Sprintf("%d vCPUs in %s", vcpus, count(running, "running VM")), Manual: "end or move VMs, or set overcommit in the profile"}}
+		Got: fmt.Sprintf("%d vCPUs in %s", vcpus, farm.Count(running, "running VM")), Manual: "end or move VMs, or set overcommit in the profile"}}
 }

@@ -69,7 +69,7 @@ func leftOut(h farm.Host, p Profile, size farm.Bytes, pages []nodePages) string 
 	if ordinary <= left {
 		return ""
 	}
-	return fmt.Sprintf("first give %s <memoryBacking><hugepages/>: they have %s of ordinary memory, and %s would be left; then audit again", count(vms, "VM"), roughly(ordinary), roughly(left))
+	return fmt.Sprintf("first give %s <memoryBacking><hugepages/>: they have %s of ordinary memory, and %s would be left; then audit again", farm.Count(vms, "VM"), roughly(ordinary), roughly(left))
 }
 
 func orUnknown(s string) string {

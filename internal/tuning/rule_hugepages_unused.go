@@ -45,6 +45,6 @@ func checkHugepagesUnused(h farm.Host, _ Profile) []Finding {
 	if running == 0 || sum < farm.GiB {
 		return nil
 	}
-	return []Finding{{Severity: Warning, Where: "host", Wanted: "VMs in huge pages, or no pool", Got: fmt.Sprintf("%s reserved and free, and %s without", roughly(sum), count(running, "running VM")),
+	return []Finding{{Severity: Warning, Where: "host", Wanted: "VMs in huge pages, or no pool", Got: fmt.Sprintf("%s reserved and free, and %s without", roughly(sum), farm.Count(running, "running VM")),
 		Manual: "give the VMs <memoryBacking><hugepages/> (OpenStack: hw:mem_page_size=large), or write 0 to nr_hugepages"}}
 }

@@ -50,6 +50,6 @@ func checkMemoryOvercommit(h farm.Host, p Profile) []Finding {
 		return nil
 	}
 	return []Finding{{Severity: Warning, Where: "host", Wanted: fmt.Sprintf("at most %s of ordinary memory for VMs (overcommit %g)", roughly(farm.Bytes(float64(room)*p.Overcommit)), p.Overcommit),
-		Got:    fmt.Sprintf("%s promised to %s", roughly(ordinary), count(running, "running VM")),
+		Got:    fmt.Sprintf("%s promised to %s", roughly(ordinary), farm.Count(running, "running VM")),
 		Manual: "end or move VMs, or give VMs huge pages from the pool"}}
 }

@@ -41,7 +41,7 @@ func checkNUMADWithGuestNUMA(h farm.Host, _ Profile) []Finding {
 	if placed == 0 {
 		return nil
 	}
-	got := fmt.Sprintf("%s, beside %s with a place of its own: %s", serviceState(h.Services["numad"]), count(placed, "VM"), example)
+	got := fmt.Sprintf("%s, beside %s with a place of its own: %s", serviceState(h.Services["numad"]), farm.Count(placed, "VM"), example)
 	return []Finding{{Severity: Warning, Where: "service numad", Wanted: "stopped and disabled", Got: got, Changes: []Change{{Kind: SetService, Unit: "numad", Value: "off"}}}}
 }
 

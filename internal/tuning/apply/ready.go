@@ -92,7 +92,7 @@ func vmsRunning(vms []VM) error {
 	if len(vms) > most {
 		names = append(names, fmt.Sprintf("%d more", len(vms)-most))
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMsRunning, Message: fmt.Sprintf("running on this host: %s: %s", count(len(vms), "VM"), strings.Join(names, ", ")),
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMsRunning, Message: fmt.Sprintf("running on this host: %s: %s", farm.Count(len(vms), "VM"), strings.Join(names, ", ")),
 		Hint: "close the host to new VMs, then `grange tune apply --wait` goes on when the last has ended; or --skip the rules that need this"}
 }
 

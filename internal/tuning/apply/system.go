@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -181,18 +180,8 @@ func vmName(root *os.Root, pid, otherwise string) string {
 	words := strings.Split(string(text), "\x00")
 	for i, w := range words[:len(words)-1] {
 		if m := guestName.FindStringSubmatch(words[i+1]); w == "-name" && m != nil && m[1] != "" {
-			return printable(m[1])
+			return farm.Printable(m[1])
 		}
 	}
 	return otherwise
-}
-
-// printable keeps a name that anybody may have chosen from moving the cursor of who reads it.
-func printable(name string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, name)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
 )
 
@@ -20,7 +21,7 @@ func (p Plan) Text(rules []tuning.Rule, width int) string {
 		b.WriteString("nothing to change\n")
 		return b.String()
 	}
-	fmt.Fprintf(&b, "%s, in this order:\n", count(len(p.Steps), "step"))
+	fmt.Fprintf(&b, "%s, in this order:\n", farm.Count(len(p.Steps), "step"))
 	for i, s := range p.Steps {
 		fmt.Fprintf(&b, "%4d  %s%s\n", i+1, s, s.notes())
 		for line := range strings.Lines(s.Diff()) {
@@ -108,12 +109,4 @@ func numbers(list []int) string {
 		i = j + 1
 	}
 	return strings.Join(out, ", ")
-}
-
-// count is a number with its noun.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

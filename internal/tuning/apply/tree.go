@@ -48,7 +48,7 @@ func (t *tree) VMs() ([]VM, error) {
 		}
 		text, err := readBytes(t.root, path.Join(runDir, name))
 		if m := domainState.FindSubmatch(text); err == nil && m != nil && string(m[1]) != "shutoff" && string(m[1]) != "crashed" {
-			told = append(told, VM{Name: printable(vm)})
+			told = append(told, VM{Name: farm.Printable(vm)})
 		}
 	}
 	if len(told) > len(vms) {

@@ -94,8 +94,8 @@ func rulePartOf(result tuning.Result) rulePart {
 	out := rulePart{Rule: result.Rule, Class: result.Severity.String(), Open: result.Severity == tuning.Fault}
 	for _, place := range places(result.Findings) {
 		f := place.finding
-		f.Got, f.Wanted, f.Manual = printable(f.Got), printable(f.Wanted), printable(f.Manual)
-		out.Places = append(out.Places, placePart{printable(strings.Join(place.where, ", ")), f})
+		f.Got, f.Wanted, f.Manual = farm.Printable(f.Got), farm.Printable(f.Wanted), farm.Printable(f.Manual)
+		out.Places = append(out.Places, placePart{farm.Printable(strings.Join(place.where, ", ")), f})
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
 )
 
@@ -56,7 +57,7 @@ func (p *printer) line(text string) {
 
 // text wraps a paragraph.
 func (p *printer) text(text string) {
-	for _, line := range wrap(printable(text), p.style.width()) {
+	for _, line := range wrap(farm.Printable(text), p.style.width()) {
 		p.line(line)
 	}
 }
@@ -66,7 +67,7 @@ func (p *printer) labelled(label, text string) {
 	if text == "" {
 		return
 	}
-	for i, line := range wrap(printable(text), p.style.width()-labelWidth-2) {
+	for i, line := range wrap(farm.Printable(text), p.style.width()-labelWidth-2) {
 		if i > 0 {
 			label = ""
 		}
@@ -95,7 +96,7 @@ func Table(w io.Writer, r tuning.Report, about About, style Style) error {
 
 func (p *printer) result(result tuning.Result) {
 	severity := strings.ToUpper(result.Severity.String())
-	head := wrap(printable(result.Rule.Title), p.style.width()-2-len(severity)-1-len(result.Rule.ID)-2)
+	head := wrap(farm.Printable(result.Rule.Title), p.style.width()-2-len(severity)-1-len(result.Rule.ID)-2)
 	p.line(p.style.paint(colors[result.Severity], severity) + "  " + p.style.paint("1", result.Rule.ID) + "  " + head[0])
 	for _, more := range head[1:] {
 		p.line(strings.Repeat(" ", len(severity)+len(result.Rule.ID)+4) + more)
@@ -157,7 +158,7 @@ func (p *printer) end(r tuning.Report, about About) {
 	if len(r.Results) > 0 {
 		p.line("next:") // whole lines: they are there to be pasted
 		p.line("  grange tune explain " + r.Results[0].Rule.ID)
-		p.line("  grange tune plan" + printable(about.Chosen))
+		p.line("  grange tune plan" + farm.Printable(about.Chosen))
 	}
 }
 

@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"strings"
-	"unicode"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
@@ -47,16 +46,6 @@ func assigned(c tuning.Change) string {
 		return c.Name
 	}
 	return c.Name + "=" + c.Value
-}
-
-// printable replaces what could move a terminal's cursor or reorder its text: names of VMs come from whoever made them.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 // place is findings of one rule that differ only in where they are.
@@ -115,7 +104,7 @@ func hostName(h farm.Host) string {
 	if h.Name == "" {
 		return "unnamed host"
 	}
-	return printable(h.Name)
+	return farm.Printable(h.Name)
 }
 
 // hardware is the host in one line.

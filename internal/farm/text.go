@@ -1,0 +1,25 @@
+package farm
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// Printable replaces what a terminal could take for a command: names of VMs, files and hosts may hold anything.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// Count is a number with its noun: "1 step", "3 steps".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
