@@ -10,26 +10,32 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 )
 
-// System is one batch system on this machine, with an agent and grange's hooks.
+// System is one batch system on this machine, with an agent and grange's hooks. Cases call it from several goroutines.
 type System interface {
 	// Name and version, as "Slurm 22.05.8"; the first word is what files and flags call it, in lower case.
 	Name() string
 	// Lab is the host's agent and libvirtd.
 	Lab() *lab.Lab
+	// Home is a directory of the host, with the same path on it, in every VM (a bind of the site) and for jobs on metal; the jobs'
+	// user, nobody, may write below it.
+	Home() string
+	// Slots is how many jobs of one CPU run at the same time; more wait in the queue.
+	Slots() int
 	// Submit queues a job as its user would, and returns the system's ID of it.
 	Submit(ctx context.Context, j Job) (id string, err error)
 	// Wait returns when the job has ended for good and everything of it has gone, with what the system says of it.
 	Wait(ctx context.Context, id string) (Result, error)
-	// Output is what the job has written so far.
+	// Output is what the job has written so far, also while it runs.
 	Output(id string) (stdout, stderr string)
 	// Cancel ends the job as its user's own scancel, qdel or condor_rm would.
 	Cancel(ctx context.Context, id string) error
 	// Kill ends the job at once, without a chance to clean up.
 	Kill(ctx context.Context, id string) error
-	// Suspend and Resume stop the job and let it go on, as its administrator would.
+	// Suspend and Resume stop the job and let it go on, as its administrator would. Both may return before it has happened.
 	Suspend(ctx context.Context, id string) error
 	Resume(ctx context.Context, id string) error
-	// Break makes one thing go wrong on the host until mend is called. ErrNone: the system has no such thing.
+	// Break makes one thing go wrong on the host until mend is called; nothing else runs meanwhile. ErrNone: the system has no such
+	// thing. mend leaves the host as it was, its queues open and working.
 	Break(ctx context.Context, f Fault) (mend func(), err error)
 	// Sound says what is wrong with the system although nothing should run: nodes that are down or drained, jobs that stay. Empty: nothing.
 	Sound(ctx context.Context) []string
@@ -44,12 +50,13 @@ type Job struct {
 	Script string   // a whole script with its first line, as the user wrote it; one of Script and Argv
 	Argv   []string // a command without a script, where the system knows such
 	Args   []string // of the script
+	Dir    string   // a directory below Home that the job is submitted from; "": Home itself
 	Metal  bool     // without a VM
 	Image  string   // "": what the lab has for its users
 	Stdin  string   // the job's input, where the system gives it one
 	Env    []string // exported by the user
-	Limit  time.Duration
-	Memory int  // MiB
+	Limit  time.Duration // how long it may run, as close as the system can count
+	Memory int           // MiB that the job may use; 0: what the lab gives to everybody
 	CPUs   int  // 0: one
 	Tasks  int  // processes of the same command, together; 0: one
 	Array  int  // elements; 0: no array. Wait waits for all, Output is that of all in turn
