@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,18 +40,28 @@ type process struct {
 	pid       int
 	uid       uint32 // real
 	groups    []uint32
-	cgroups   map[string]string // path by controller; "" stands for the unified hierarchy
-	ancestors []ancestor        // parent first, up to process 1
+	cgroups   []membership
+	ancestors []ancestor // parent first, up to process 1
 }
 
-// ancestor is a process that a batch system's daemon may be. Its name and command line count only where its user is no ordinary one:
-// anybody can call a program slurmstepd.
+// daemon is the nearest ancestor that is one of these programs, started by root. A user can call a program of his what he likes,
+// but not make root run it; and one that becomes root by its file's mode is found out by that mode.
+func (p process) daemon(programs ...string) (ancestor, bool) {
+	for _, a := range p.ancestors {
+		if a.uid == 0 && !a.setuid && slices.Contains(programs, a.program) {
+			return a, true
+		}
+	}
+	return ancestor{}, false
+}
+
+// ancestor is a process that a batch system's daemon may be. See process.daemon for when to believe it.
 type ancestor struct {
-	pid  int
-	uid  uint32   // real
-	euid uint32   // effective
-	name string   // comm: at most 15 bytes
-	argv []string // as it set them itself
+	pid     int
+	uid     uint32   // real; effective ones change while a daemon acts for its user
+	program string   // base name of the file that it runs, links followed; "" when that is not to be seen
+	setuid  bool     // that file is set-user-ID or set-group-ID: whoever started it chose its arguments
+	argv    []string // as it set them itself: daemons tell here what they are for
 }
 
 // maxAncestors bounds the way up: a process table that changes under us must not hold us.
@@ -65,23 +76,41 @@ func read(files fs.FS, pid int) (process, error) {
 	if p.cgroups, err = readCgroups(files, pid); err != nil {
 		return process{}, err
 	}
+	born, err := startOf(files, pid)
+	if err != nil {
+		return process{}, err
+	}
 	for parent := status.parent; parent > 0 && len(p.ancestors) < maxAncestors; {
+		start, err := startOf(files, parent)
+		if err != nil || start > born {
+			break // it ended meanwhile; whoever has its number now is no parent of ours
+		}
 		s, err := readStatus(files, parent)
 		if err != nil {
-			break // it ended meanwhile
+			break
+		}
+		a := ancestor{pid: parent, uid: s.uid, setuid: true} // unless we see that it is not
+		if link, err := fs.ReadLink(files, fmt.Sprintf("proc/%d/exe", parent)); err == nil {
+			a.program = path.Base(strings.TrimSuffix(link, " (deleted)")) // by an upgrade of its package
+		}
+		if info, err := fs.Stat(files, fmt.Sprintf("proc/%d/exe", parent)); err == nil {
+			a.setuid = info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0
 		}
 		argv, _ := fs.ReadFile(files, fmt.Sprintf("proc/%d/cmdline", parent))
-		p.ancestors = append(p.ancestors, ancestor{parent, s.uid, s.euid, s.name, strings.Split(strings.TrimRight(string(argv), "\x00"), "\x00")})
-		parent = s.parent
+		a.argv = strings.Split(strings.TrimRight(string(argv), "\x00"), "\x00")
+		if again, err := startOf(files, parent); err != nil || again != start {
+			break
+		}
+		p.ancestors = append(p.ancestors, a)
+		born, parent = start, s.parent
 	}
 	return p, nil
 }
 
 type status struct {
-	name      string
-	parent    int
-	uid, euid uint32
-	groups    []uint32
+	parent int
+	uid    uint32 // real
+	groups []uint32
 }
 
 func readStatus(files fs.FS, pid int) (status, error) {
@@ -90,44 +119,46 @@ func readStatus(files fs.FS, pid int) (status, error) {
 		return status{}, err
 	}
 	var s status
+	known := false
 	for line := range bytes.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(string(line)), ":")
 		fields := strings.Fields(value)
 		switch {
-		case key == "Name":
-			s.name = strings.TrimSpace(value)
 		case key == "PPid" && len(fields) == 1:
 			s.parent, _ = strconv.Atoi(fields[0])
 		case key == "Uid" && len(fields) == 4:
-			s.uid, s.euid = number(fields[0]), number(fields[1])
+			s.uid, known = number(fields[0]), true
 		case key == "Groups":
 			for _, f := range fields {
 				s.groups = append(s.groups, number(f))
 			}
 		}
 	}
+	if !known {
+		return status{}, fmt.Errorf("proc/%d/status names no user", pid)
+	}
 	return s, nil
 }
 
+// number of a user or group. What is no number is nobody's: it must not become root's.
 func number(text string) uint32 {
-	n, _ := strconv.ParseUint(text, 10, 32)
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 1<<32 - 1
+	}
 	return uint32(n)
 }
 
-func readCgroups(files fs.FS, pid int) (map[string]string, error) {
-	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/cgroup", pid))
+// startOf is field 22 of stat: when the process started, in clock ticks since boot.
+func startOf(files fs.FS, pid int) (uint64, error) {
+	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/stat", pid))
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	found := map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		for controller := range strings.SplitSeq(parts[1], ",") {
-			found[controller] = path.Clean("/" + parts[2])
-		}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name before it may hold anything
+	const start = 19                                                         // counted behind the name
+	if len(fields) <= start {
+		return 0, fmt.Errorf("proc/%d/stat is cut short", pid)
 	}
-	return found, nil
+	return strconv.ParseUint(fields[start], 10, 64)
 }

@@ -1,0 +1,153 @@
+package allotment
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// membership is one line of /proc/PID/cgroup: the process's place in one hierarchy.
+type membership struct {
+	controllers []string // none in the unified hierarchy; "name=systemd" for one without controllers
+	path        string   // from the hierarchy's root; it may begin with "/.." where that is beyond what we see
+}
+
+func (m membership) unified() bool { return len(m.controllers) == 0 }
+
+func (m membership) has(controller string) bool { return slices.Contains(m.controllers, controller) }
+
+// dir is where the hierarchy's group at that path (the process's own, or one above it) is, below the host's root; "" when it is
+// not to be seen.
+func (m membership) dir(files fs.FS, at string) string {
+	for part := range strings.SplitSeq(at, "/") {
+		if part == ".." {
+			return "" // outside of our own cgroup namespace
+		}
+	}
+	roots := []string{strings.Join(m.controllers, ",")}
+	roots = append(roots, m.controllers...) // a controller alone is a link to the mount point of all
+	if m.unified() {
+		roots = []string{".", "unified"} // hybrid hosts keep it beside those of version 1
+	}
+	for _, root := range roots {
+		dir := path.Join(cgroupRoot, strings.TrimPrefix(root, "name="), at)
+		if info, err := fs.Stat(files, dir+"/cgroup.procs"); err == nil && info.Mode().IsRegular() {
+			return dir
+		}
+	}
+	return ""
+}
+
+const cgroupRoot = "sys/fs/cgroup"
+
+func readCgroups(files fs.FS, pid int) ([]membership, error) {
+	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/cgroup", pid))
+	if err != nil {
+		return nil, err
+	}
+	var found []membership
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		m := membership{path: parts[2]}
+		if parts[1] != "" {
+			m.controllers = strings.Split(parts[1], ",")
+		}
+		found = append(found, m)
+	}
+	return found, nil
+}
+
+// rootsOwn tells whether root alone could have made the directory: it and all above it, up to the hierarchy's own, belong to
+// root, and nobody else may write into them. A user who was handed a subtree can make groups of any name in it.
+func rootsOwn(files fs.FS, dir string) bool {
+	for ; dir != cgroupRoot && strings.HasPrefix(dir, cgroupRoot+"/"); dir = path.Dir(dir) {
+		info, err := fs.Stat(files, dir)
+		if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
+			return false
+		}
+		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != 0 {
+			return false
+		}
+	}
+	return dir == cgroupRoot
+}
+
+// confined is what the job's cgroups allow: the CPUs of the groups that its processes are in, and the least memory limit from
+// there up to the job's own group. top tells, of a path in a hierarchy, the path of the job's own group; "" where it is none of the job's.
+// dirs are the groups themselves, as farm.Allotment.Cgroups has them. It is an error when one of them is not to be seen: a VM that is
+// not put there would have more than its job.
+func (p process) confined(files fs.FS, top func(path string) string) (cpus farm.CPUSet, memory farm.Bytes, dirs []string, err error) {
+	for _, m := range p.cgroups {
+		job := top(m.path)
+		if job == "" {
+			continue
+		}
+		dir := m.dir(files, m.path)
+		if dir == "" {
+			return cpus, 0, nil, hidden(m.path)
+		}
+		if rel := strings.TrimPrefix(dir, cgroupRoot+"/"); !slices.Contains(dirs, rel) {
+			dirs = append(dirs, rel)
+		}
+		if m.has("cpuset") || m.unified() {
+			if set, ok := readCPUs(files, dir); ok {
+				cpus = set
+			}
+		}
+		if m.has("memory") || m.unified() {
+			for at := m.path; ; at = path.Dir(at) {
+				if limit := readMemory(files, m.dir(files, at)); limit > 0 && (memory == 0 || limit < memory) {
+					memory = limit
+				}
+				if at == job || at == "/" {
+					break
+				}
+			}
+		}
+	}
+	return cpus, memory, dirs, nil
+}
+
+func hidden(group string) error {
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCgroup, Message: "the agent does not see the job's control group " + group,
+		Hint: "run the agent in the host's own cgroup namespace, with /sys/fs/cgroup mounted"}
+}
+
+// readCPUs reads what a group of either version really allows.
+func readCPUs(files fs.FS, dir string) (farm.CPUSet, bool) {
+	for _, name := range []string{"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"} {
+		text, err := fs.ReadFile(files, path.Join(dir, name))
+		if err != nil || strings.TrimSpace(string(text)) == "" {
+			continue
+		}
+		set, err := farm.ParseCPUSet(strings.TrimSpace(string(text)))
+		return set, err == nil
+	}
+	return farm.CPUSet{}, false
+}
+
+// readMemory reads the limit of a group of either version; 0 means none. "No limit" is "max" in version 2 and a number near 2^63 in
+// version 1.
+func readMemory(files fs.FS, dir string) farm.Bytes {
+	for _, name := range []string{"memory.max", "memory.limit_in_bytes"} {
+		text, err := fs.ReadFile(files, path.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		v, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil || v >= 1<<60 {
+			return 0
+		}
+		return farm.Bytes(v)
+	}
+	return 0
+}

@@ -1,0 +1,8 @@
+package farm
+
+// Errors of joining a VM to its batch job.
+const (
+	CodeHiddenCgroup Code = "hidden-cgroup" // the agent does not see the control groups of its caller's batch job
+	CodeStrangeJob   Code = "strange-job"   // what the kernel tells of a batch job contradicts itself
+	CodeNotAdopted   Code = "not-adopted"   // QEMU could not be put where the batch system keeps its job
+)
