@@ -28,26 +28,20 @@ const exitDrift = 4
 
 // applyFlags are what plan and apply are asked.
 type applyFlags struct {
-	root, from, profile, role string
-	only, skip                []string
-	yes, wait                 bool
+	choice
+	root      string
+	yes, wait bool
 }
 
 func (a *app) tuneApplyCommands() []*cobra.Command {
 	return []*cobra.Command{a.tunePlan(), a.tuneApply(), a.tuneUndo(), a.tuneHistory(), a.tuneDrift()}
 }
 
-func (f *applyFlags) audit(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.profile, "profile", "", "what is wanted: `NAME` of a built-in profile or a TOML file (default: the one that fits the processor)")
-	flags.StringVar(&f.role, "role", "", "what the host is for: compute, service or guest (default: the profile's; guest in a VM that runs none itself, else compute)")
-	flags.StringSliceVar(&f.only, "rule", nil, "mend only what this `RULE` finds; may be repeated")
-	flags.StringSliceVar(&f.skip, "skip", nil, "leave alone what this `RULE` finds; may be repeated")
-	complete(cmd, "rule", ruleIDs)
-	complete(cmd, "skip", ruleIDs)
-	complete(cmd, "profile", profileNames)
-	complete(cmd, "role", func() []string { return roles })
-}
+// What plan and apply do with the findings of a rule.
+const (
+	mendOnly = "mend only what this `RULE` finds"
+	mendNot  = "leave alone what this `RULE` finds"
+)
 
 func (a *app) tunePlan() *cobra.Command {
 	var f applyFlags
@@ -58,7 +52,7 @@ func (a *app) tunePlan() *cobra.Command {
 		Example: "  grange tune plan\n  grange tune plan --rule ksm-on-compute\n  grange tune plan --from node17.tar --json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return inTree(f.root, a.plan(cmd.Context(), f)) },
 	}
-	f.audit(cmd)
+	f.choice.flags(cmd, mendOnly, mendNot)
 	rootFlag(cmd, &f.root)
 	fromFlag(cmd, &f.from)
 	cmd.MarkFlagsMutuallyExclusive("from", "root")
@@ -79,7 +73,7 @@ func (a *app) tuneApply() *cobra.Command {
 			return inTree(f.root, a.apply(ctx, f))
 		},
 	}
-	f.audit(cmd)
+	f.choice.flags(cmd, mendOnly, mendNot)
 	rootFlag(cmd, &f.root)
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "where the plan needs it, wait until no VM runs")
@@ -155,11 +149,7 @@ func findingsOf(files fs.FS, f applyFlags) ([]tuning.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, role, err := wantedOf(h, f.profile, tuning.Role(f.role))
-	if err != nil {
-		return nil, err
-	}
-	r, err := tuning.Audit(h, p, role, tuning.Options{Only: f.only, Skip: f.skip})
+	r, _, err := f.judge(h)
 	return r.Findings(), err
 }
 
@@ -214,7 +204,7 @@ func (a *app) plan(ctx context.Context, f applyFlags) error {
 	return unsaid("the plan could not be printed", err)
 }
 
-func (a *app) fold(label, text string) string { return apply.Fold(label, text, a.style().Width) }
+func (a *app) fold(label, text string) string { return tuning.Fold(label, text, a.style().Width) }
 
 func (a *app) apply(ctx context.Context, f applyFlags) error {
 	system, err := systemAt(f.root)

@@ -31,14 +31,13 @@ var exitOf = map[tuning.Severity]int{tuning.Advice: exitAdvice, tuning.Warning: 
 
 // auditFlags are what `grange tune audit` is asked.
 type auditFlags struct {
-	from, profile, role, failOn, format, output string
-	only, skip                                  []string
+	choice
+	failOn, format, output string
 }
 
 var (
 	failOns = []string{"fault", "warning", "advice", "never"}
 	formats = []string{"table", "json", "sarif", "html"}
-	roles   = []string{string(tuning.Compute), string(tuning.Service), string(tuning.Guest)}
 )
 
 func (a *app) tuneAudit() *cobra.Command {
@@ -60,17 +59,10 @@ func (a *app) tuneAudit() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	fromFlag(cmd, &f.from)
-	flags.StringVar(&f.profile, "profile", "", "what is wanted: `NAME` of a built-in profile or a TOML file (default: the one that fits the processor)")
-	flags.StringVar(&f.role, "role", "", "what the host is for: compute, service or guest (default: the profile's; guest in a VM that runs none itself, else compute)")
-	flags.StringSliceVar(&f.only, "rule", nil, "ask only this `RULE`; may be repeated, or a list: a,b")
-	flags.StringSliceVar(&f.skip, "skip", nil, "do not ask this `RULE`; may be repeated, or a list: a,b")
+	f.choice.flags(cmd, "ask only this `RULE`", "do not ask this `RULE`")
 	flags.StringVar(&f.failOn, "fail-on", "warning", "lowest severity that makes the exit status other than 0: fault, warning, advice or never")
 	flags.StringVar(&f.format, "format", "", "table, json, sarif or html (default: by the ending of the file of -o, else table)")
 	flags.StringVarP(&f.output, "output", "o", "", "write to `FILE`, and only the summary here")
-	complete(cmd, "rule", ruleIDs)
-	complete(cmd, "skip", ruleIDs)
-	complete(cmd, "profile", profileNames)
-	complete(cmd, "role", func() []string { return roles })
 	complete(cmd, "fail-on", func() []string { return failOns })
 	complete(cmd, "format", func() []string { return formats })
 	return cmd
@@ -80,13 +72,11 @@ func (a *app) audit(ctx context.Context, f auditFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	r, about, err := auditOf(ctx, f)
+	r, about, notes, err := auditOf(ctx, f)
 	if err != nil {
 		return err
 	}
-	if err := a.sayNotAsked(f, r); err != nil {
-		return err
-	}
+	tellNotes(a.err, notes)
 	if err := a.writeAudit(f, r, about); err != nil {
 		return err
 	}
@@ -120,77 +110,28 @@ func formatOf(file string) string {
 	return "table"
 }
 
-// chosen are the flags that chose host, wishes and rules, for the command that goes on from here.
-func (f auditFlags) chosen() string {
-	text := ""
-	for _, flag := range []struct{ name, value string }{{"from", f.from}, {"profile", f.profile}, {"role", f.role},
-		{"rule", strings.Join(f.only, ",")}, {"skip", strings.Join(f.skip, ",")}} {
-		if flag.value != "" {
-			text += " --" + flag.name + " " + tuning.ShellWord(flag.value)
-		}
-	}
-	return text
-}
-
-// sayNotAsked tells which rules named by --rule were not asked. That nothing was found by no rule is no good news.
-func (a *app) sayNotAsked(f auditFlags, r tuning.Report) error {
-	var why []string
-	for _, s := range r.Skipped {
-		if slices.Contains(f.only, s.Rule.ID) {
-			why = append(why, s.Rule.ID+": "+s.Reason)
-		}
-	}
-	if r.Applied == 0 {
-		return usage("`grange tune explain RULE` tells for which roles a rule holds", "no rule is left to ask; %s", strings.Join(why, "; "))
-	}
-	for _, w := range why {
-		fmt.Fprintf(a.err, "not asked: %s\n", w)
-	}
-	return nil
-}
-
 func (f auditFlags) check() error {
 	for _, c := range []struct {
 		flag, value string
 		known       []string
-	}{{"role", f.role, roles}, {"fail-on", f.failOn, failOns}, {"format", f.format, formats}} {
-		chosen := c.value == "" && c.flag == "role" // by the host or the profile
-		if !chosen && !slices.Contains(c.known, c.value) {
-			return usage("write "+strings.Join(c.known, ", "), "--%s %q is none that there is", c.flag, c.value)
+	}{{"fail-on", f.failOn, failOns}, {"format", f.format, formats}} {
+		if !slices.Contains(c.known, c.value) {
+			return unknownWord(c.flag, c.value, c.known)
 		}
 	}
 	return nil
 }
 
 // auditOf reads the host and asks the rules.
-func auditOf(ctx context.Context, f auditFlags) (tuning.Report, report.About, error) {
+func auditOf(ctx context.Context, f auditFlags) (tuning.Report, report.About, []string, error) {
 	h, tree, err := hostFacts(ctx, f.from)
 	if err != nil {
-		return tuning.Report{}, report.About{}, err
+		return tuning.Report{}, report.About{}, nil, err
 	}
 	defer tree.Close()
-	p, role, err := wantedOf(h, f.profile, tuning.Role(f.role))
-	if err != nil {
-		return tuning.Report{}, report.About{}, err
-	}
-	r, err := tuning.Audit(h, p, role, tuning.Options{Only: f.only, Skip: f.skip})
-	about := report.About{Source: tree.Name, Date: time.Now().UTC().Truncate(time.Second), Version: Version(), Chosen: f.chosen()}
-	return r, about, err
-}
-
-// wantedOf is the profile and the role for a host: those asked for, or what fits.
-func wantedOf(h farm.Host, profile string, role tuning.Role) (tuning.Profile, tuning.Role, error) {
-	if profile == "" {
-		if role == "" {
-			role = tuning.DefaultRole(h)
-		}
-		return tuning.Choose(h, role), role, nil
-	}
-	p, err := profileOf(profile)
-	if role == "" {
-		role = p.Role
-	}
-	return p, role, err
+	r, notes, err := f.judge(h)
+	about := report.About{Source: tree.Name, Date: time.Now().UTC().Truncate(time.Second), Version: Version(), Chosen: f.words()}
+	return r, about, notes, err
 }
 
 // maxProfile bounds a profile's file.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
@@ -32,53 +31,17 @@ func (p Plan) Text(rules []tuning.Rule, width int) string {
 }
 
 func (w Want) text(b *strings.Builder, rules []tuning.Rule, width int) {
-	fmt.Fprint(b, Fold("", fmt.Sprintf("%s, %s, %s: wanted %s, found %s", w.Rule, w.Severity, w.Where, w.Wanted, w.Got), width))
+	fmt.Fprint(b, tuning.Fold("", fmt.Sprintf("%s, %s, %s: wanted %s, found %s", w.Rule, w.Severity, w.Where, w.Wanted, w.Got), width))
 	if i := slices.IndexFunc(rules, func(r tuning.Rule) bool { return r.ID == w.Rule }); i >= 0 && rules[i].Danger != "" && len(w.Steps) > 0 {
-		b.WriteString(Fold("  danger   ", rules[i].Danger, width))
+		b.WriteString(tuning.Fold("  danger   ", rules[i].Danger, width))
 	}
 	if len(w.Steps) > 0 {
-		b.WriteString(Fold("  steps    ", numbers(w.Steps), width))
+		b.WriteString(tuning.Fold("  steps    ", numbers(w.Steps), width))
 	}
 	for _, m := range w.Manual {
-		b.WriteString(Fold("  by hand  ", m, width))
+		b.WriteString(tuning.Fold("  by hand  ", m, width))
 	}
 	b.WriteString("\n")
-}
-
-// Widths of text, as in the audit's table.
-const (
-	widthUnknown = 100
-	widest       = 120 // longer lines are hard to read
-	narrowest    = 40
-)
-
-// Fold breaks a text at blanks so that it stands beside its label, or below where there is none. A word that is too long has a line
-// of its own. Width is that of the terminal, 0 where there is none.
-func Fold(label, text string, width int) string {
-	if width <= 0 {
-		width = widthUnknown
-	}
-	width = min(max(width, narrowest), widest)
-	indent := max(2, utf8.RuneCountInString(label))
-	var b strings.Builder
-	b.WriteString(label)
-	at, first := utf8.RuneCountInString(label), true
-	for _, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case first:
-		case at+1+n > width:
-			b.WriteString("\n" + strings.Repeat(" ", indent))
-			at = indent
-		default:
-			b.WriteString(" ")
-			at++
-		}
-		b.WriteString(word)
-		at, first = at+n, false
-	}
-	b.WriteString("\n")
-	return b.String()
 }
 
 // notes says what a step waits for.

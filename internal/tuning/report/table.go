@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
@@ -17,20 +16,12 @@ type Style struct {
 }
 
 const (
-	widthUnknown = 100
-	widest       = 120 // longer lines are hard to read
-	narrowest    = 40
-	labelWidth   = 10
-	mostPlaces   = 12 // named of one text; the JSON has all
-	mostSources  = 2
+	labelWidth  = 10
+	mostPlaces  = 12 // named of one text; the JSON has all
+	mostSources = 2
 )
 
-func (s Style) width() int {
-	if s.Width <= 0 {
-		return widthUnknown
-	}
-	return min(max(s.Width, narrowest), widest)
-}
+func (s Style) width() int { return tuning.TextWidth(s.Width) }
 
 // Colours by severity. 1 is bold.
 var colors = map[tuning.Severity]string{tuning.Fault: "1;31", tuning.Warning: "1;33", tuning.Advice: "1;36"}
@@ -208,23 +199,4 @@ func Explain(w io.Writer, r tuning.Rule, style Style) error {
 	return p.err
 }
 
-// wrap breaks text at blanks into lines of at most width characters; a longer word has a line of its own. It keeps leading blanks.
-func wrap(text string, width int) []string {
-	width = max(width, 10)
-	var lines []string
-	line := text[:len(text)-len(strings.TrimLeft(text, " "))]
-	empty := true
-	for _, word := range strings.Fields(text) {
-		switch {
-		case empty:
-			line += word
-			empty = false
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
-			line += " " + word
-		default:
-			lines = append(lines, line)
-			line = word
-		}
-	}
-	return append(lines, line)
-}
+func wrap(text string, width int) []string { return tuning.Wrap(text, width, width) }
