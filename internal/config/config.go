@@ -14,6 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
 )
 
 // Agent is the configuration of one host's agent.
@@ -40,6 +41,9 @@ type Agent struct {
 	Shapes       map[string]farm.Shape
 	Hook         string            // a script of the site, run in each VM as root before the job
 	Facts        map[string]string // what the site knows of this host, as HS06 = "357": given to guests
+
+	Batch  Batch
+	Policy []policy.Rule // in order
 }
 
 // file is what the TOML looks like. Its keys are explained in docs/guide/agent.md.
@@ -63,6 +67,8 @@ type file struct {
 	Shapes           map[string]shapeFile `toml:"shapes"`
 	Hook             string               `toml:"hook"`
 	Facts            map[string]string    `toml:"facts"`
+	Batch            batchFile            `toml:"batch"`
+	Policy           []ruleFile           `toml:"policy"`
 }
 
 type shapeFile struct {
@@ -88,6 +94,7 @@ func defaults() file {
 		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", Attempts: 3,
 		ReservedMemory: "1G", MemoryOvercommit: 1, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", Network: string(farm.NetworkNone)},
+		Batch:   batchFile{Requeues: DefaultRequeues},
 	}
 }
 
@@ -150,7 +157,7 @@ func (f file) agent() (Agent, error) {
 		MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts,
 		Shapes: map[string]farm.Shape{},
 	}
-	var errs [6]error
+	var errs [8]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -164,6 +171,8 @@ func (f file) agent() (Agent, error) {
 		}
 		a.Shapes[name] = shape
 	}
+	a.Batch, errs[6] = f.Batch.batch()
+	a.Policy, errs[7] = rules(f.Policy, a.Shapes)
 	return a, errors.Join(errs[:]...)
 }
 

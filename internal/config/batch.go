@@ -1,0 +1,132 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+// Batch is what holds for jobs of batch systems.
+type Batch struct {
+	Binds    []string // directories that every batch job's VM gets where no rule of the policy says otherwise: SRC[:DST[:ro]]
+	Requeues int      // how often a job whose VM was not started may be queued again
+}
+
+// DefaultRequeues bounds how often a job whose VM does not start goes around, where nobody said otherwise.
+const DefaultRequeues = 3
+
+type batchFile struct {
+	Binds    []string `toml:"binds"`
+	Requeues int      `toml:"requeues"`
+}
+
+func (f batchFile) batch() (Batch, error) {
+	const most = 1000
+	if f.Requeues < 0 || f.Requeues > most {
+		return Batch{}, fmt.Errorf("batch.requeues: %d is not between 0 and %d", f.Requeues, most)
+	}
+	for _, b := range f.Binds {
+		if err := checkBind(b); err != nil {
+			return Batch{}, fmt.Errorf("batch.binds: %w", err)
+		}
+	}
+	return Batch{Binds: f.Binds, Requeues: f.Requeues}, nil
+}
+
+func checkBind(text string) error {
+	source, rest, more := strings.Cut(text, ":")
+	if !filepath.IsAbs(source) || filepath.Clean(source) == "/" {
+		return fmt.Errorf("%q is not an absolute path below /", text)
+	}
+	target, mode, twice := strings.Cut(rest, ":")
+	if !more || !twice && (target == "ro" || target == "rw") {
+		return nil
+	}
+	if !filepath.IsAbs(target) || filepath.Clean(target) == "/" || twice && mode != "ro" && mode != "rw" {
+		return fmt.Errorf("%q is not SRC[:DST[:ro]] with absolute paths", text)
+	}
+	return nil
+}
+
+// ruleFile is one [[policy]]; policy.Rule says what its keys mean.
+type ruleFile struct {
+	Name       string   `toml:"name"`
+	Users      []string `toml:"users"`
+	Groups     []string `toml:"groups"`
+	Accounts   []string `toml:"accounts"`
+	Queues     []string `toml:"queues"`
+	Systems    []string `toml:"systems"`
+	Image      string   `toml:"image"`
+	Images     []string `toml:"images"`
+	Shape      string   `toml:"shape"`
+	Shapes     []string `toml:"shapes"`
+	Network    string   `toml:"network"`
+	Networks   []string `toml:"networks"`
+	Binds      []string `toml:"binds"`
+	Mounts     []string `toml:"mounts"`
+	MaxCPUs    int      `toml:"max_cpus"`
+	MaxMemory  string   `toml:"max_memory"`
+	MaxScratch string   `toml:"max_scratch"`
+	Deny       string   `toml:"deny"`
+}
+
+// rules checks each rule, and all of them together: a shape that is not there would fail jobs one by one.
+func rules(files []ruleFile, shapes map[string]farm.Shape) ([]policy.Rule, error) {
+	var all []policy.Rule
+	seen := map[string]bool{}
+	for i, f := range files {
+		if f.Name == "" {
+			f.Name = fmt.Sprintf("policy %d", i+1)
+		}
+		r, err := f.rule(shapes)
+		if err == nil && seen[f.Name] {
+			err = errors.New("there is another rule of that name")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("policy: rule %q: %w", f.Name, err)
+		}
+		seen[f.Name] = true
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func (f ruleFile) rule(shapes map[string]farm.Shape) (policy.Rule, error) {
+	r := policy.Rule{Name: f.Name, Users: f.Users, Groups: f.Groups, Accounts: f.Accounts, Queues: f.Queues, Systems: f.Systems, Image: f.Image,
+		Images: f.Images, Shape: f.Shape, Shapes: f.Shapes, Network: f.Network, Networks: f.Networks, Binds: f.Binds, Mounts: f.Mounts,
+		MaxCPUs: f.MaxCPUs, Deny: f.Deny}
+	for _, b := range f.Binds {
+		if err := checkBind(b); err != nil {
+			return r, fmt.Errorf("binds: %w", err)
+		}
+	}
+	if _, ok := shapes[f.Shape]; f.Shape != "" && !ok {
+		return r, fmt.Errorf("shape %q is not below [shapes]", f.Shape)
+	}
+	if err := (farm.Shape{CPUs: 1, Memory: farm.MinMemory, Network: farm.Network(cmp.Or(f.Network, string(farm.NetworkNone)))}).Validate(); err != nil {
+		return r, err
+	}
+	if f.MaxMemory != "" {
+		size, err := farm.ParseBytes(f.MaxMemory)
+		if err != nil {
+			return r, err
+		}
+		if size < farm.MinMemory {
+			return r, fmt.Errorf("max_memory: no VM lives with less than %v", farm.MinMemory)
+		}
+		r.MaxMemory = size / farm.MiB * farm.MiB
+	}
+	if f.MaxScratch != "" {
+		size, err := farm.ParseBytes(f.MaxScratch)
+		if err != nil {
+			return r, err
+		}
+		r.MaxScratch = &size
+	}
+	return r, r.Validate()
+}

@@ -1,0 +1,10 @@
+package farm
+
+// Errors about what a site lets jobs have, and about wrappers of batch systems.
+const (
+	CodePolicy       Code = "not-allowed"     // a rule of the site's policy says no
+	CodeWrongBatch   Code = "wrong-batch"     // the caller is not a job of the batch system that it names
+	CodeUnknownQueue Code = "unknown-queue"   // a rule looks at account or queue, and nobody can tell them
+	CodeScriptSize   Code = "script-too-big"  // a job's script is too big to be sent into a VM
+	CodeGivenUp      Code = "vm-never-starts" // a job was queued again as often as it may be
+)
