@@ -17,7 +17,7 @@ import (
 type finder func(files fs.FS, p process) (farm.Allotment, error)
 
 // finders are asked in turn; the first that knows the process counts.
-var finders = []finder{}
+var finders = []finder{slurm}
 
 // Of tells what batch job the process belongs to. files is the host's root directory, so that recorded trees work. A process of
 // no batch job gets the zero Allotment.
@@ -156,7 +156,7 @@ func startOf(files fs.FS, pid int) (uint64, error) {
 		return 0, err
 	}
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name before it may hold anything
-	const start = 19                                                         // counted behind the name
+	const start = 19                                                          // counted behind the name
 	if len(fields) <= start {
 		return 0, fmt.Errorf("proc/%d/stat is cut short", pid)
 	}
