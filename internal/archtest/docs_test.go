@@ -181,14 +181,14 @@ func TestExampleConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.Shapes, got.Hook, got.Facts = nil, "", nil // examples of what has no default
+	got.Shapes, got.Hook, got.Facts, got.Policy = nil, "", nil, nil // examples of what has no default
 	want := defaultConfig(t)
 	want.Shapes = nil
 	if d := cmp.Diff(want, got, sets); d != "" {
 		t.Errorf("what the example says of defaults is not so:\n%s", d)
 	}
 	for _, key := range keys(t) {
-		if !regexp.MustCompile(`(?m)^#(` + key + ` = |\[` + key + `\b)`).MatchString(text) {
+		if !regexp.MustCompile(`(?m)^#(` + key + ` = |\[\[?` + key + `\b)`).MatchString(text) {
 			t.Errorf("packaging/agent.toml does not show %s", key)
 		}
 	}

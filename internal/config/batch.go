@@ -35,7 +35,7 @@ func (f batchFile) batch() (Batch, error) {
 			return Batch{}, fmt.Errorf("batch.binds: %w", err)
 		}
 	}
-	return Batch{Binds: f.Binds, Requeues: f.Requeues}, nil
+	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues}, nil
 }
 
 func checkBind(text string) error {

@@ -1,0 +1,88 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+func TestParseBatchAndPolicy(t *testing.T) {
+	a, err := ParseAgent([]byte(`
+[batch]
+binds = ["/home", "/cvmfs:ro", "/srv/in:/in:ro"]
+requeues = 5
+[shapes.wide]
+cpus = 8
+[[policy]]
+name = "atlas"
+users = ["atl*"]
+groups = ["atlas"]
+accounts = ["atlasprd"]
+queues = ["long"]
+systems = ["slurm", "none"]
+image = "atlas-el9"
+images = ["atlas-*"]
+shape = "wide"
+shapes = ["*"]
+network = "user"
+networks = ["*"]
+binds = ["/cvmfs:ro"]
+mounts = ["/home"]
+max_cpus = 16
+max_memory = "64G"
+max_scratch = "0"
+[[policy]]
+deny = "closed"
+`), "agent.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero := farm.Bytes(0)
+	want := []policy.Rule{
+		{Name: "atlas", Users: []string{"atl*"}, Groups: []string{"atlas"}, Accounts: []string{"atlasprd"}, Queues: []string{"long"},
+			Systems: []string{"slurm", "none"}, Image: "atlas-el9", Images: []string{"atlas-*"}, Shape: "wide", Shapes: []string{"*"},
+			Network: "user", Networks: []string{"*"}, Binds: []string{"/cvmfs:ro"}, Mounts: []string{"/home"}, MaxCPUs: 16,
+			MaxMemory: 64 * farm.GiB, MaxScratch: &zero},
+		{Name: "policy 2", Deny: "closed"},
+	}
+	if d := cmp.Diff(want, a.Policy); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(Batch{Binds: []string{"/home", "/cvmfs:ro", "/srv/in:/in:ro"}, Requeues: 5}, a.Batch); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if a, err := ParseAgent(nil, ""); err != nil || a.Batch.Requeues != 3 || a.Policy != nil {
+		t.Errorf("defaults: %+v, %v", a.Batch, err)
+	}
+}
+
+func TestParseBatchAndPolicyRefuse(t *testing.T) {
+	for text, says := range map[string]string{
+		"[batch]\nrequeue = 3":                               `unknown key "batch.requeue"`,
+		"[batch]\nrequeues = -1":                             "batch.requeues: -1",
+		"[batch]\nbinds = [\"home\"]":                        "absolute path",
+		"[batch]\nbinds = [\"/\"]":                           "below /",
+		"[batch]\nbinds = [\"/a:b\"]":                        "SRC[:DST[:ro]]",
+		"[batch]\nbinds = [\"/a:/b:rx\"]":                    "SRC[:DST[:ro]]",
+		"[[policy]]\nuser = [\"x\"]":                         `unknown key "policy.user"`,
+		"[[policy]]\nusers = [\"[\"]":                        `rule "policy 1": "[" is no pattern`,
+		"[[policy]]\nname = \"a\"\n[[policy]]\nname = \"a\"": `rule "a": there is another rule`,
+		"[[policy]]\nshape = \"big\"":                        `shape "big" is not below [shapes]`,
+		"[[policy]]\nsystems = [\"moab\"]":                   `no batch system "moab"`,
+		"[[policy]]\nnetwork = \"warp\"":                     `network "warp"`,
+		"[[policy]]\nmax_memory = \"lots\"":                  "not a size",
+		"[[policy]]\nmax_memory = \"1M\"":                    "max_memory",
+		"[[policy]]\nmax_scratch = \"x\"":                    "not a size",
+		"[[policy]]\nbinds = [\"x\"]":                        "binds",
+		"[[policy]]\nmounts = [\"x\"]":                       "absolute path",
+		"[[policy]]\nmax_cpus = -1":                          "max_cpus",
+	} {
+		if _, err := ParseAgent([]byte(text), "agent.toml"); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want an error that says %q", text, err, says)
+		}
+	}
+}
