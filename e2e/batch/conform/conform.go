@@ -47,20 +47,20 @@ var ErrNone = errors.New("not in this system")
 
 // Job is what a case submits. The zero value of each field asks for nothing.
 type Job struct {
-	Script string   // a whole script with its first line, as the user wrote it; one of Script and Argv
-	Argv   []string // a command without a script, where the system knows such
-	Args   []string // of the script
-	Dir    string   // a directory below Home that the job is submitted from; "": Home itself
-	Metal  bool     // without a VM
-	Image  string   // "": what the lab has for its users
-	Stdin  string   // the job's input, where the system gives it one
-	Env    []string // exported by the user
+	Script string        // a whole script with its first line, as the user wrote it; one of Script and Argv
+	Argv   []string      // a command without a script, where the system knows such
+	Args   []string      // of the script
+	Dir    string        // a directory below Home that the job is submitted from; "": Home itself
+	Metal  bool          // without a VM
+	Image  string        // "": what the lab has for its users
+	Stdin  string        // the job's input, where the system gives it one
+	Env    []string      // exported by the user
 	Limit  time.Duration // how long it may run, as close as the system can count
 	Memory int           // MiB that the job may use; 0: what the lab gives to everybody
-	CPUs   int  // 0: one
-	Tasks  int  // processes of the same command, together; 0: one
-	Array  int  // elements; 0: no array. Wait waits for all, Output is that of all in turn
-	Notify bool // ask for a signal before the end, where that has to be asked for
+	CPUs   int           // 0: one
+	Tasks  int           // processes of the same command, together; 0: one
+	Array  int           // elements; 0: no array. Wait waits for all, Output is that of all in turn
+	Notify bool          // ask for a signal before the end, where that has to be asked for
 }
 
 // Result is how a job ended.

@@ -1,0 +1,481 @@
+package conform
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Cases are all of them. Those that wait long come first: the others run beside them.
+func Cases() []Case {
+	cases := []Case{
+		{Name: "time limit", Holds: "the job is told (TERM) and then ended, as a timeout", limit: 170 * time.Second, run: timeLimit},
+		{Name: "suspend and resume", Holds: "the VM is really paused by the batch system's suspend, and the job goes on after resume", run: suspend},
+		{Name: "accounting", Holds: "CPU time and peak memory in the batch system's records are the VM's", run: accounting},
+		{Name: "out of memory", Holds: "a job beyond its memory ends as on metal, and the host is unharmed", run: outOfMemory},
+		{Name: "array", Holds: "each element has a VM and an output of its own", run: array},
+		{Name: "tasks", Holds: "all tasks of one job enter one VM", run: tasks},
+		{Name: "TERM trap", Holds: "cancelling lets the job clean up in its VM, as on metal", run: trap},
+		{Name: "KILL", Holds: "killing the job ends its VM at once", run: kill},
+		{Name: "mixed", Holds: "a job on metal runs beside a job in a VM", run: mixed},
+		{Name: "own VM", Holds: "the job runs in a virtual machine and not on the host", run: ownVM},
+		{Name: "standard input", Holds: "the job reads what it would on metal", run: stdin},
+		{Name: "environment", Holds: "100 kB in one variable, blanks, quotes and UTF-8 arrive unchanged", run: environment},
+		{Name: "arguments", Holds: "$0 and arguments with blanks, quotes and UTF-8 are as on metal", run: arguments},
+		{Name: "directory", Holds: "working directory, umask and owner of what is written are as on metal", run: directory},
+		{Name: "input file", Holds: "a script works through a real file of the user", run: inputFile},
+		{Name: "output", Holds: "standard output and errors are separate and complete (1 MB)", run: output},
+	}
+	for _, code := range []int{0, 3, 255} {
+		cases = append(cases, Case{Name: fmt.Sprintf("exit %d", code), Holds: "the exit status is as on metal", run: endOf(fmt.Sprintf("exit %d", code))})
+	}
+	for _, signal := range []string{"SEGV", "ABRT", "TERM", "KILL"} {
+		// ulimit: nobody needs a core of this.
+		cases = append(cases, Case{Name: "death by " + signal, Holds: "the signal that ended the job is reported as on metal",
+			run: endOf("ulimit -c 0; kill -" + signal + " $$; sleep 1; echo survived")})
+	}
+	cases = append(cases, Case{Name: "requeue", Holds: "a job whose VM can not be started is queued again, and not for ever", alone: true, limit: 170 * time.Second, run: requeue})
+	for _, f := range Faults {
+		cases = append(cases, Case{Name: "fail closed: " + string(f), Holds: "the job leaves no trace on the host", alone: true, run: failClosed(f)})
+	}
+	return append(cases, Case{Name: "afterwards", Holds: "the system works, and nothing is left: process, domain, file, ledger entry", alone: true, run: afterwards})
+}
+
+const shebang = "#!/bin/sh\n"
+
+// endOf compares how a script ends.
+func endOf(script string) func(context.Context, *try) error {
+	return func(ctx context.Context, t *try) error {
+		vm, metal, err := t.both(ctx, Job{Script: shebang + "echo began\n" + script + "\n"})
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(vm.Stdout, "began") || strings.Contains(vm.Stdout, "survived") {
+			return fmt.Errorf("did not run as written: %v", vm)
+		}
+		return sameEnd(vm, metal)
+	}
+}
+
+func ownVM(ctx context.Context, t *try) error {
+	vm, metal, err := t.both(ctx, Job{Script: shebang + "cat /proc/sys/kernel/random/boot_id\n"})
+	if err != nil {
+		return err
+	}
+	host, err := bootID()
+	if err != nil {
+		return err
+	}
+	inVM := strings.TrimSpace(vm.Stdout)
+	// The job on metal shows that the comparison can tell them apart.
+	if strings.TrimSpace(metal.Stdout) != host {
+		return fmt.Errorf("the job on metal did not see the host's boot ID %s: %v", host, metal)
+	}
+	if len(inVM) != len(host) || inVM == host {
+		return fmt.Errorf("boot ID of the host %s, of the job %v", host, vm)
+	}
+	return nil
+}
+
+// trap: the shell waits with `wait`, which a signal ends at once; a foreground sleep would hold it back.
+func trap(ctx context.Context, t *try) error {
+	script := shebang + "trap 'echo clean; exit 9' TERM\necho up\nwhile :; do sleep 1 & wait $!; done\n"
+	var results [2]Result
+	one := func(i int) func() error {
+		return func() error {
+			id, err := t.submit(ctx, Job{Script: script, Notify: true, Metal: i == 1})
+			if err != nil {
+				return err
+			}
+			if err := t.says(ctx, id, "up"); err != nil {
+				return err
+			}
+			if err := t.Cancel(ctx, id); err != nil {
+				return err
+			}
+			results[i], err = t.wait(ctx, id)
+			return err
+		}
+	}
+	if err := all(one(0), one(1)); err != nil {
+		return err
+	}
+	vm, metal := results[0], results[1]
+	if !strings.Contains(vm.Stdout, "clean") {
+		return fmt.Errorf("the trap did not run:\n vm    %v\n metal %v", vm, metal)
+	}
+	return sameEnd(vm, metal)
+}
+
+func kill(ctx context.Context, t *try) error {
+	id, err := t.submit(ctx, Job{Script: shebang + "trap 'echo clean' TERM\necho up\nwhile :; do sleep 1 & wait $!; done\n"})
+	if err != nil {
+		return err
+	}
+	if err := t.says(ctx, id, "up"); err != nil {
+		return err
+	}
+	vm, err := t.machine(ctx, id)
+	if err != nil {
+		return err
+	}
+	pid, err := t.qemu(vm.Name)
+	if err != nil {
+		return err
+	}
+	if err := t.Kill(ctx, id); err != nil {
+		return err
+	}
+	r, err := t.wait(ctx, id)
+	if err != nil {
+		return err
+	}
+	if r.State == Done || r.State == NotStarted {
+		return fmt.Errorf("a killed job is said to be %v", r)
+	}
+	return until(ctx, "QEMU of a killed job ends", 5*time.Second, func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+		return err != nil
+	})
+}
+
+// suspend: the job works all the time, so that a VM that is not paused is seen to use the CPU.
+func suspend(ctx context.Context, t *try) error {
+	const frozen = 50 * time.Millisecond // CPU time in a second that a paused QEMU may use for its monitor
+	id, err := t.submit(ctx, Job{Script: shebang + `n=0
+while [ ! -e ` + t.file("stop") + ` ] && [ $n -lt 5000 ]; do
+	n=$((n+1)); echo tick $n; i=0
+	while [ $i -lt 2000 ]; do i=$((i+1)); done
+done
+exit 7
+`})
+	if err != nil {
+		return err
+	}
+	if err := t.says(ctx, id, "tick 3"); err != nil {
+		return err
+	}
+	vm, err := t.machine(ctx, id)
+	if err != nil {
+		return err
+	}
+	pid, err := t.qemu(vm.Name)
+	if err != nil {
+		return err
+	}
+	running, err := works(ctx, pid)
+	if err != nil {
+		return err
+	}
+	if running <= frozen {
+		return fmt.Errorf("the VM of a busy job used %v of CPU time in a second: nothing can be told from that", running)
+	}
+	if err := t.Suspend(ctx, id); err != nil {
+		return err
+	}
+	var used time.Duration
+	if err := until(ctx, "a suspended job's QEMU stops working", 15*time.Second, func() bool {
+		used, err = works(ctx, pid)
+		return err == nil && used <= frozen
+	}); err != nil {
+		return fmt.Errorf("%w: it used %v in the last second; %v", err, used, ctx.Err())
+	}
+	state, _ := t.Lab().Virsh(ctx, "domstate", vm.Name)
+	before, _ := t.Output(id)
+	used, err = works(ctx, pid)
+	if after, _ := t.Output(id); err != nil || used > frozen || after != before {
+		return fmt.Errorf("a suspended job went on: %v of CPU time in a second, %d bytes of output; libvirt says %q; %v", used, len(after)-len(before), strings.TrimSpace(state), err)
+	}
+	t.note = "libvirt says " + strings.TrimSpace(state)
+	if err := t.Resume(ctx, id); err != nil {
+		return err
+	}
+	if err := until(ctx, "a resumed job goes on", 20*time.Second, func() bool {
+		after, _ := t.Output(id)
+		return len(after) > len(before)
+	}); err != nil {
+		return err
+	}
+	if err := os.WriteFile(t.file("stop"), nil, 0o644); err != nil {
+		return err
+	}
+	r, err := t.wait(ctx, id)
+	if err != nil {
+		return err
+	}
+	if r.Code != 7 || r.State != Failed {
+		return fmt.Errorf("a job that was suspended and resumed ended otherwise than with its own status 7: %v", r)
+	}
+	return nil
+}
+
+func timeLimit(ctx context.Context, t *try) error {
+	began := time.Now()
+	// Some systems count minutes only, and most see the end of a limit late.
+	id, err := t.submit(ctx, Job{Limit: 20 * time.Second, Notify: true, Script: shebang + "trap 'echo told' TERM USR1\necho up\nwhile :; do sleep 1 & wait $!; done\n"})
+	if err != nil {
+		return err
+	}
+	r, err := t.wait(ctx, id)
+	if err != nil {
+		return err
+	}
+	if r.State != Timeout || !strings.Contains(r.Stdout, "up") || !strings.Contains(r.Stdout, "told") {
+		return fmt.Errorf("a job beyond its time ended after %v as %v", time.Since(began).Round(time.Second), r)
+	}
+	return nil
+}
+
+// outOfMemory grows in small steps: a large one would be refused, not killed. On a system that limits no memory it ends by itself.
+func outOfMemory(ctx context.Context, t *try) error {
+	before := t.Lab().AgentPID()
+	vm, metal, err := t.both(ctx, Job{Memory: 400, Script: shebang + "echo up\n" +
+		`awk 'BEGIN { for (i = 0; i < 150000; i++) a[i] = sprintf("%8000s", i) }' && echo survived && exit 0` + "\nexit $?\n"})
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(vm.Stdout, "up") || strings.Contains(vm.Stdout, "survived") || vm.State == Done {
+		return fmt.Errorf("1.2 GB in a job of 400 MB:\n vm    %v\n metal %v", vm, metal)
+	}
+	if vm.State != Failed && vm.State != OutOfMemory {
+		return fmt.Errorf("a job beyond its memory ended as %v", vm)
+	}
+	switch {
+	case strings.Contains(metal.Stdout, "survived"):
+		t.note = "no limit on metal; in a VM: " + string(vm.State)
+	case sameEnd(vm, metal) != nil:
+		t.note = fmt.Sprintf("in a VM %s, status %d; on metal %s, status %d", vm.State, vm.Code, metal.State, metal.Code)
+	}
+	if t.Lab().AgentPID() != before {
+		return errors.New("the agent was restarted meanwhile")
+	}
+	_, err = t.Lab().Client.Host(ctx)
+	return err
+}
+
+func array(ctx context.Context, t *try) error {
+	const elements = 2
+	r, err := t.job(ctx, Job{Array: elements, Script: shebang +
+		`echo "element ${SLURM_ARRAY_TASK_ID:-${SGE_TASK_ID:-${PBS_ARRAY_INDEX:-${LSB_JOBINDEX:-$CONDOR_PROCESS}}}} $(cat /proc/sys/kernel/random/boot_id)"` + "\n"})
+	if err != nil {
+		return err
+	}
+	host, err := bootID()
+	if err != nil {
+		return err
+	}
+	numbers, ids := map[string]bool{}, map[string]bool{host: true}
+	for line := range strings.Lines(r.Stdout) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "element" {
+			numbers[f[1]], ids[f[2]] = true, true
+		}
+	}
+	if r.State != Done || len(numbers) != elements || len(ids) != elements+1 {
+		return fmt.Errorf("an array of %d ended as %v", elements, r)
+	}
+	return nil
+}
+
+func tasks(ctx context.Context, t *try) error {
+	const together = 2
+	r, err := t.job(ctx, Job{Tasks: together, CPUs: 1, Argv: []string{"/bin/sh", "-c", `echo "$(cat /proc/sys/kernel/random/boot_id) $(hostname)"; sleep 3`}})
+	if err != nil {
+		return err
+	}
+	host, err := bootID()
+	if err != nil {
+		return err
+	}
+	lines := strings.Fields(r.Stdout)
+	if r.State != Done || len(lines) != 2*together || strings.Contains(r.Stdout, host) ||
+		len(slices.Compact(slices.Sorted(slices.Values(strings.Split(strings.TrimSpace(r.Stdout), "\n"))))) != 1 {
+		return fmt.Errorf("%d tasks did not enter one VM: %v", together, r)
+	}
+	return nil
+}
+
+func mixed(ctx context.Context, t *try) error {
+	id, err := t.submit(ctx, Job{Script: shebang + "echo up\nwhile [ ! -e " + t.file("stop") + " ]; do sleep 0.2; done\ncat /proc/sys/kernel/random/boot_id\n"})
+	if err != nil {
+		return err
+	}
+	if err := t.says(ctx, id, "up"); err != nil {
+		return err
+	}
+	metal, err := t.job(ctx, Job{Metal: true, Script: shebang + "cat /proc/sys/kernel/random/boot_id\ntouch " + t.file("stop") + "\n"})
+	if err != nil {
+		return err
+	}
+	vm, err := t.wait(ctx, id)
+	if err != nil {
+		return err
+	}
+	host, err := bootID()
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(metal.Stdout) != host || strings.Contains(vm.Stdout, host) || metal.State != Done || vm.State != Done {
+		return fmt.Errorf("host %s:\n vm    %v\n metal %v", host, vm, metal)
+	}
+	return nil
+}
+
+func stdin(ctx context.Context, t *try) error {
+	text := "first line\nsecond: ü € \"quoted\"\nno end of line"
+	vm, metal, err := t.both(ctx, Job{Stdin: text, Script: shebang + "cat\n"})
+	if err != nil {
+		return err
+	}
+	if vm.Stdout != text || metal.Stdout != text {
+		return fmt.Errorf("input %q:\n vm    %v\n metal %v", text, vm, metal)
+	}
+	return nil
+}
+
+func environment(ctx context.Context, t *try) error {
+	big := strings.Repeat("0123456789", 10_000)
+	odd := "a b  c 'd' \"e\" $HOME `f` ü€ * \\n;|&="
+	vm, metal, err := t.both(ctx, Job{Env: []string{"GRANGE_CASE_BIG=" + big, "GRANGE_CASE_ODD=" + odd, "GRANGE_CASE_EMPTY="},
+		Script: shebang + `printf '%s' "$GRANGE_CASE_BIG" | md5sum | cut -c1-32
+printf '%s\n' "$GRANGE_CASE_ODD"
+echo "empty: ${GRANGE_CASE_EMPTY-unset}"
+echo "host's own: ${GRANGE_SOCKET-unset}"
+`})
+	if err != nil {
+		return err
+	}
+	want := fmt.Sprintf("%x\n%s\nempty: \nhost's own: unset\n", md5.Sum([]byte(big)), odd)
+	if metal.Stdout != want {
+		t.note = "on metal the batch system itself changes it"
+		want = metal.Stdout
+	}
+	if vm.Stdout != want {
+		return fmt.Errorf("the environment is not as on metal:\n vm    %v\n metal %v", vm, metal)
+	}
+	return nil
+}
+
+var number = regexp.MustCompile(`[0-9]+`)
+
+func arguments(ctx context.Context, t *try) error {
+	args := []string{"plain", "two words", "it's", `"quoted"`, "ü €", "$HOME", "*", `back\slash`, "-n"}
+	vm, metal, err := t.both(ctx, Job{Args: args, Script: shebang + "echo \"$0\"\necho $#\nfor a in \"$@\"; do printf '<%s>\\n' \"$a\"; done\n"})
+	if err != nil {
+		return err
+	}
+	// The path of a script holds the job's number in most systems.
+	if a, b := number.ReplaceAllString(vm.Stdout, "N"), number.ReplaceAllString(metal.Stdout, "N"); a != b || vm.State != Done {
+		return fmt.Errorf("$0 or arguments are not as on metal:\n vm    %v\n metal %v", vm, metal)
+	}
+	if !strings.Contains(metal.Stdout, "<two words>\n<it's>\n<\"quoted\">\n<ü €>\n<$HOME>\n<*>\n") {
+		t.note = "on metal the batch system itself changes some"
+	}
+	return nil
+}
+
+func directory(ctx context.Context, t *try) error {
+	vm, metal, err := t.both(ctx, Job{Script: shebang + "pwd\numask\nid -u\nid -g\necho \"in $(cat /proc/sys/kernel/random/boot_id)\" >\"wrote.$1.$$\"\nls -n \"wrote.$1.$$\" | cut -c1-10\n"})
+	if err != nil {
+		return err
+	}
+	if a, b := number.ReplaceAllString(vm.Stdout, "N"), number.ReplaceAllString(metal.Stdout, "N"); a != b || vm.State != Done {
+		return fmt.Errorf("not as on metal:\n vm    %v\n metal %v", vm, metal)
+	}
+	host, err := bootID()
+	if err != nil {
+		return err
+	}
+	// Both wrote a file, and each its own machine's ID: one of them is not the host's.
+	var fromVM, fromMetal int
+	entries, err := os.ReadDir(t.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		text, err := os.ReadFile(t.file(e.Name()))
+		info, infoErr := e.Info()
+		if err := errors.Join(err, infoErr); err != nil {
+			return err
+		}
+		switch {
+		case !strings.HasPrefix(e.Name(), "wrote."):
+		case owner(info) != nobody:
+			return fmt.Errorf("%s belongs to user %d", e.Name(), owner(info))
+		case bytes.Contains(text, []byte(host)):
+			fromMetal++
+		case bytes.HasPrefix(text, []byte("in ")):
+			fromVM++
+		}
+	}
+	if fromVM != 1 || fromMetal != 1 {
+		return fmt.Errorf("%d files from a VM and %d from metal in %s: %v", fromVM, fromMetal, t.dir, entries)
+	}
+	return nil
+}
+
+func inputFile(ctx context.Context, t *try) error {
+	var text bytes.Buffer
+	want := 0
+	for i := range 20_000 {
+		fmt.Fprintf(&text, "event %d %d\n", i, i*7919%1000)
+		want += i * 7919 % 1000
+	}
+	if err := os.WriteFile(t.file("events.txt"), text.Bytes(), 0o644); err != nil {
+		return err
+	}
+	r, err := t.job(ctx, Job{Args: []string{t.file("events.txt")}, Script: shebang + "awk '{ s += $3 } END { print NR, s }' \"$1\" >" + t.file("sum.txt") + " && cat " + t.file("sum.txt") + "\n"})
+	if err != nil {
+		return err
+	}
+	sum := fmt.Sprintf("20000 %d\n", want)
+	if written, err := os.ReadFile(t.file("sum.txt")); err != nil || string(written) != sum || r.Stdout != sum {
+		return fmt.Errorf("the sum over a real file is %q (%v); wanted %q: %v", written, err, sum, r)
+	}
+	return nil
+}
+
+func output(ctx context.Context, t *try) error {
+	r, err := t.job(ctx, Job{Script: shebang + `awk 'BEGIN { for (i = 0; i < 32768; i++) printf "%031d\n", i }'` + "\n" + `awk 'BEGIN { for (i = 0; i < 1000; i++) printf "error %d\n", i }' >&2` + "\n"})
+	if err != nil {
+		return err
+	}
+	var out, errOut strings.Builder
+	for i := range 32768 {
+		fmt.Fprintf(&out, "%031d\n", i)
+	}
+	for i := range 1000 {
+		fmt.Fprintf(&errOut, "error %d\n", i)
+	}
+	if r.Stdout != out.String() || r.Stderr != errOut.String() || r.State != Done {
+		return fmt.Errorf("output is not what was written: %v", r)
+	}
+	return nil
+}
+
+// accounting: the wrapper alone uses some hundredths of a second and some megabytes, so that neither figure can be its own.
+func accounting(ctx context.Context, t *try) error {
+	began := time.Now()
+	r, err := t.job(ctx, Job{Script: shebang + `awk 'BEGIN { for (i = 0; i < 12000; i++) a[i] = sprintf("%8000s", i); while (n < 1000000) n++ }'` + "\nsleep 2\n"})
+	if err != nil {
+		return err
+	}
+	wall := time.Since(began)
+	const mb = 1 << 20
+	t.note = fmt.Sprintf("CPU %.1f s, %d MiB", r.CPU.Seconds(), r.MaxRSS/mb)
+	switch {
+	case r.State != Done:
+		return fmt.Errorf("ended as %v", r)
+	case r.CPU < 1500*time.Millisecond || r.CPU > 4*wall:
+		return fmt.Errorf("CPU time in the records is %v, for a VM that worked for seconds, in %v: %v", r.CPU, wall.Round(time.Second), r)
+	case r.MaxRSS < 120*mb || r.MaxRSS > 4096*mb:
+		return fmt.Errorf("peak memory in the records is %d MiB, for a VM whose job used 96 MiB: %v", r.MaxRSS/mb, r)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func owner(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
+
+// unknownImage is one that no lab has.
+const unknownImage = "no-such-image"
+
+// failClosed breaks something and submits a job, which must leave no trace wherever the marker's directory is seen: not on the host,
+// and in a VM only if the fault does not keep the VM from starting, which every fault here does.
+func failClosed(f Fault) func(context.Context, *try) error {
+	return func(ctx context.Context, t *try) (err error) {
+		const patience = 20 * time.Second // longer than a wrapper waits for an agent
+		mend, err := t.Break(ctx, f)
+		if err != nil {
+			return err
+		}
+		mended := false
+		defer func() {
+			if !mended {
+				mend()
+			}
+		}()
+		j := Job{Script: shebang + "cat /proc/sys/kernel/random/boot_id >>" + t.file("marker") + "\necho ran\n"}
+		if f == NoImage {
+			j.Image = unknownImage
+		}
+		id, err := t.submit(ctx, j)
+		if err != nil {
+			t.note = "refused at submission"
+			return t.noTrace(Result{})
+		}
+		short, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		r, err := t.wait(short, id)
+		switch {
+		case err != nil && short.Err() == nil:
+			return err
+		case err != nil: // it waits, as it may
+			t.note = "waits in the queue"
+		case r.State == Done:
+			return fmt.Errorf("a job that can not have run is said to be %v", r)
+		default:
+			t.note = string(r.State)
+		}
+		r.Stdout, r.Stderr = t.Output(id)
+		if err := t.noTrace(r); err != nil {
+			return err
+		}
+		waits := r.State == ""
+		if waits {
+			if err := t.Kill(ctx, id); err != nil {
+				return err
+			}
+		}
+		mend()
+		mended = true
+		if waits {
+			if r, err = t.wait(ctx, id); err != nil {
+				return err
+			}
+		}
+		if err := t.noTrace(r); err != nil {
+			return fmt.Errorf("after mending: %w", err)
+		}
+		if wrong := t.Sound(ctx); len(wrong) > 0 {
+			return fmt.Errorf("after mending: %s", strings.Join(wrong, "; "))
+		}
+		return nil
+	}
+}
+
+func (t *try) noTrace(r Result) error {
+	marker, err := os.ReadFile(t.file("marker"))
+	if !errors.Is(err, fs.ErrNotExist) || strings.Contains(r.Stdout, "ran") {
+		host, _ := bootID()
+		return fmt.Errorf("THE JOB RAN: it saw boot ID %q (%v), the host's is %s; %v", marker, err, host, r)
+	}
+	return nil
+}
+
+func requeue(ctx context.Context, t *try) error {
+	mend, err := t.Break(ctx, NoHypervisor)
+	if err != nil {
+		return err
+	}
+	defer mend()
+	r, err := t.job(ctx, Job{Script: shebang + "echo ran\n"})
+	if err != nil {
+		return err
+	}
+	t.note = fmt.Sprintf("%d runs", r.Runs)
+	if r.State != NotStarted || r.Runs < 2 || r.Runs > 10 || strings.Contains(r.Stdout, "ran") {
+		return fmt.Errorf("without a hypervisor a job ended as %v", r)
+	}
+	return nil
+}
+
+func afterwards(ctx context.Context, t *try) error {
+	if err := ownVM(ctx, t); err != nil {
+		return err
+	}
+	left := t.Lab().Leaks(ctx)
+	if left = append(left, t.Sound(ctx)...); len(left) > 0 {
+		return errors.New(strings.Join(left, "\n"))
+	}
+	return nil
+}

@@ -1,0 +1,281 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Verdict is what came of a case.
+type Verdict string
+
+// The verdicts.
+const (
+	Pass   Verdict = "pass"
+	Fail   Verdict = "FAIL"
+	Absent Verdict = "none" // the system has no such thing; Note says why
+)
+
+// Outcome is one case on one system.
+type Outcome struct {
+	Case    string
+	Verdict Verdict
+	Note    string // what a reader of the table has to know
+	Err     error  // what was seen, for Fail
+	Took    time.Duration
+}
+
+// Case is one thing that must hold.
+type Case struct {
+	Name  string
+	Holds string // what must hold, in one sentence for people
+	alone bool   // nothing else may run meanwhile
+	limit time.Duration
+	run   func(ctx context.Context, t *try) error
+}
+
+const (
+	caseLimit = 100 * time.Second // for a case that says nothing else: several boots on a loaded machine
+	nobody    = 65534
+)
+
+// Run tries all cases whose names match on a system, those that can beside each other, and tells of each as it ends. What is left
+// of a failed case is ended, so that the next one finds the system as it should be.
+func Run(ctx context.Context, sys System, match *regexp.Regexp, tell func(Outcome)) []Outcome {
+	var together, alone []Case
+	for _, c := range Cases() {
+		switch {
+		case match != nil && !match.MatchString(c.Name):
+		case c.alone:
+			alone = append(alone, c)
+		default:
+			together = append(together, c)
+		}
+	}
+	var (
+		mu       sync.Mutex
+		outcomes []Outcome
+	)
+	one := func(c Case) {
+		o := attempt(ctx, sys, c)
+		mu.Lock()
+		defer mu.Unlock()
+		outcomes = append(outcomes, o)
+		tell(o)
+	}
+	queue := make(chan Case)
+	var workers sync.WaitGroup
+	for range sys.Slots() + 1 { // one more: while a job ends, the next one waits in the queue
+		workers.Go(func() {
+			for c := range queue {
+				one(c)
+			}
+		})
+	}
+	for _, c := range together {
+		queue <- c
+	}
+	close(queue)
+	workers.Wait()
+	for _, c := range alone {
+		one(c)
+	}
+	return outcomes
+}
+
+func attempt(ctx context.Context, sys System, c Case) Outcome {
+	limit := c.limit
+	if limit == 0 {
+		limit = caseLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	began := time.Now()
+	t, err := newTry(sys, c.Name)
+	if err == nil {
+		err = c.run(ctx, t)
+		t.end(ctx)
+	}
+	o := Outcome{Case: c.Name, Verdict: Pass, Note: t.note, Took: time.Since(began)}
+	switch {
+	case errors.Is(err, ErrNone):
+		o.Verdict, o.Note = Absent, reason(err)
+	case err != nil:
+		o.Verdict, o.Err = Fail, err
+		if ctx.Err() != nil {
+			o.Err = fmt.Errorf("%w (after %v)", err, limit)
+		}
+	}
+	return o
+}
+
+// reason is the text of an ErrNone without what every such text has.
+func reason(err error) string {
+	return strings.TrimSuffix(strings.TrimPrefix(err.Error(), ErrNone.Error()+": "), ": "+ErrNone.Error())
+}
+
+// try is one case while it runs.
+type try struct {
+	System
+	dir  string // of the case, below the system's home
+	note string
+	mu   sync.Mutex
+	open map[string]bool // jobs that were submitted and not waited for
+}
+
+var unfit = regexp.MustCompile(`[^a-z0-9]+`)
+
+func newTry(sys System, name string) (*try, error) {
+	t := &try{System: sys, open: map[string]bool{}}
+	var err error
+	if t.dir, err = os.MkdirTemp(sys.Home(), unfit.ReplaceAllString(strings.ToLower(name), "-")+"-"); err != nil {
+		return t, err
+	}
+	return t, errors.Join(os.Chmod(t.dir, 0o755), os.Chown(t.dir, nobody, nobody))
+}
+
+// end leaves no job behind, whatever became of the case.
+func (t *try) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	t.mu.Lock()
+	open := t.open
+	t.mu.Unlock()
+	for id := range open {
+		if t.Kill(ctx, id) == nil {
+			t.System.Wait(ctx, id)
+		}
+	}
+}
+
+func (t *try) file(name string) string { return filepath.Join(t.dir, name) }
+
+// submit queues a job in the case's directory.
+func (t *try) submit(ctx context.Context, j Job) (string, error) {
+	if j.Dir == "" {
+		j.Dir = t.dir
+	}
+	id, err := t.Submit(ctx, j)
+	if err != nil {
+		return "", fmt.Errorf("submit: %w", err)
+	}
+	t.mu.Lock()
+	t.open[id] = true
+	t.mu.Unlock()
+	return id, nil
+}
+
+// wait is for the end of a job.
+func (t *try) wait(ctx context.Context, id string) (Result, error) {
+	r, err := t.System.Wait(ctx, id)
+	if err != nil {
+		out, errOut := t.Output(id)
+		return r, fmt.Errorf("wait for job %s: %w\nstdout: %s\nstderr: %s", id, err, brief(out), brief(errOut))
+	}
+	t.mu.Lock()
+	delete(t.open, id)
+	t.mu.Unlock()
+	return r, nil
+}
+
+// job is one job from its submission to its end.
+func (t *try) job(ctx context.Context, j Job) (Result, error) {
+	id, err := t.submit(ctx, j)
+	if err != nil {
+		return Result{}, err
+	}
+	return t.wait(ctx, id)
+}
+
+// both runs the same job in a VM and on metal, which is what it is to be compared with.
+func (t *try) both(ctx context.Context, j Job) (vm, metal Result, err error) {
+	var vmErr, metalErr error
+	var wg sync.WaitGroup
+	wg.Go(func() { vm, vmErr = t.job(ctx, j) })
+	onMetal := j
+	onMetal.Metal = true
+	wg.Go(func() { metal, metalErr = t.job(ctx, onMetal) })
+	wg.Wait()
+	if vmErr != nil {
+		vmErr = fmt.Errorf("in a VM: %w", vmErr)
+	}
+	if metalErr != nil {
+		metalErr = fmt.Errorf("on metal: %w", metalErr)
+	}
+	return vm, metal, errors.Join(vmErr, metalErr)
+}
+
+// until waits for something that no event tells of.
+func until(ctx context.Context, what string, patience time.Duration, holds func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for !holds() {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("waited %v in vain: %s", patience, what)
+		}
+	}
+	return nil
+}
+
+// says waits until a job has written a text to its output.
+func (t *try) says(ctx context.Context, id, text string) error {
+	err := until(ctx, fmt.Sprintf("job %s writes %q", id, text), time.Minute, func() bool {
+		out, _ := t.Output(id)
+		return strings.Contains(out, text)
+	})
+	if err != nil {
+		out, errOut := t.Output(id)
+		return fmt.Errorf("%w\nstdout: %s\nstderr: %s", err, brief(out), brief(errOut))
+	}
+	return nil
+}
+
+// all runs several parts of a case at the same time.
+func all(parts ...func() error) error {
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range parts {
+		wg.Go(func() { errs[i] = part() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (r Result) String() string {
+	text := fmt.Sprintf("%s, status %d, signal %d, runs %d, CPU %v, MaxRSS %d", r.State, r.Code, r.Signal, r.Runs, r.CPU, r.MaxRSS)
+	if r.Reason != "" {
+		text += ", reason: " + r.Reason
+	}
+	return text + "\n  stdout: " + brief(r.Stdout) + "\n  stderr: " + brief(r.Stderr)
+}
+
+// brief is a text for a message: its beginning and its end.
+func brief(text string) string {
+	const most = 600
+	if len(text) > most {
+		return fmt.Sprintf("%q ... %q (%d bytes)", text[:most/2], text[len(text)-most/2:], len(text))
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// sameEnd says how a job in a VM ended differently from the same on metal.
+func sameEnd(vm, metal Result) error {
+	if vm.State != metal.State || vm.Code != metal.Code || vm.Signal != metal.Signal {
+		return fmt.Errorf("ended in a VM otherwise than on metal:\n vm    %v\n metal %v", vm, metal)
+	}
+	return nil
+}
+
+// AnyFailed tells whether any case failed.
+func AnyFailed(outcomes []Outcome) bool {
+	return slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.Verdict == Fail })
+}
