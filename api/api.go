@@ -193,12 +193,17 @@ type Image struct {
 	Size    uint64    `json:"size"`
 	Created time.Time `json:"created"`
 	Note    string    `json:"note,omitempty"`
+	Site    bool      `json:"site,omitempty"` // the site vouches for it: workers may be made of it
 }
 
 // ImageRequest builds or imports an image.
 type ImageRequest struct {
 	Name string `json:"name"`
 	Path string `json:"path,omitempty"` // file or directory on the host; empty builds the micro image
+	// Packages are further Debian packages of a built image.
+	Packages []string `json:"packages,omitempty"`
+	// Site says that the site vouches for the image: its VMs may hold the site's secrets, as the key of its batch system.
+	Site bool `json:"site,omitempty"`
 }
 
 // ImageEvent is one line of the answer to an ImageRequest.

@@ -12,7 +12,7 @@ import (
 )
 
 func imageView(i vmimage.Image) api.Image {
-	return api.Image{Name: i.Name, Kind: string(i.Kind), Digest: i.Digest, Size: uint64(i.Size), Created: i.Created, Note: i.Description}
+	return api.Image{Name: i.Name, Kind: string(i.Kind), Digest: i.Digest, Size: uint64(i.Size), Created: i.Created, Note: i.Description, Site: i.Site}
 }
 
 func (a *Agent) getImages(w http.ResponseWriter, _ *http.Request, _ Caller) error {
@@ -48,15 +48,18 @@ func (a *Agent) postImage(w http.ResponseWriter, r *http.Request, c Caller) erro
 	var image vmimage.Image
 	var err error
 	if request.Path == "" {
-		image, err = a.images.BuildMicro(r.Context(), vmimage.BuildOptions{Name: request.Name, GuestBinary: a.guestFile, Progress: progress})
+		image, err = a.images.BuildMicro(r.Context(), vmimage.BuildOptions{Name: request.Name, GuestBinary: a.guestFile, Packages: request.Packages, Progress: progress})
 	} else {
 		image, err = a.images.Import(r.Context(), request.Name, request.Path, percent(progress))
+	}
+	if err == nil && request.Site {
+		image, err = a.images.Vouch(request.Name)
 	}
 	debug.FreeOSMemory() // building held whole packages in memory
 	if err != nil {
 		return send(api.ImageEvent{Problem: problemOf(err)})
 	}
-	a.log.Info("image ready", "image", image.Name, "digest", image.Digest, "uid", c.UID)
+	a.log.Info("image ready", "image", image.Name, "digest", image.Digest, "site", image.Site, "uid", c.UID)
 	view := imageView(image)
 	return send(api.ImageEvent{Image: &view})
 }

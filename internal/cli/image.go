@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -28,9 +29,13 @@ func (a *app) imageList() *cobra.Command {
 			return a.printJSON(images)
 		}
 		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "NAME\tKIND\tSIZE\tCREATED\tDIGEST")
+		fmt.Fprintln(t, "NAME\tKIND\tSIZE\tCREATED\tDIGEST\tSITE")
 		for _, i := range images {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\n", i.Name, i.Kind, mebibytes(i.Size), i.Created.Format(time.DateTime), i.Digest)
+			site := "-"
+			if i.Site {
+				site = "yes"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%s\n", i.Name, i.Kind, mebibytes(i.Size), i.Created.Format(time.DateTime), i.Digest, site)
 		}
 		return t.Flush()
 	}}
@@ -38,22 +43,39 @@ func (a *app) imageList() *cobra.Command {
 
 func mebibytes(n uint64) string { return fmt.Sprintf("%.1fM", float64(n)/float64(farm.MiB)) }
 
+// workerPackages make the micro image a node of Slurm. slurmd finds the plug-ins of the cluster's configuration in them.
+var workerPackages = []string{"slurmd", "slurm-wlm-basic-plugins", "munge"}
+
+const siteUsage = "the site vouches for the image: workers made of it hold the key of the batch system"
+
 func (a *app) imageBuild() *cobra.Command {
-	return &cobra.Command{
-		Use: "build micro", Short: "Build the micro image: a kernel and an initramfs from Debian packages",
-		Long: "Build the micro image from packages of this host's own Debian sources. Nothing is installed. Give it another name with a second argument.",
-		Args: cobra.RangeArgs(1, 2), ValidArgs: []string{"micro"},
+	r := api.ImageRequest{}
+	cmd := &cobra.Command{
+		Use: "build micro|worker [NAME]", Short: "Build an image from Debian packages: micro for jobs, worker for nodes of Slurm",
+		Long: `Build an image, a kernel and an initramfs, from packages of this host's own Debian sources. Nothing is installed. "micro" has a shell and
+what a job needs; "worker" has slurmd and munge beside them. Give it another name with a second argument, and further packages with --package.`,
+		Args: cobra.RangeArgs(1, 2), ValidArgs: []string{"micro", "worker"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] != "micro" {
+			request := r
+			switch args[0] {
+			case "micro":
+			case "worker":
+				request.Packages = slices.Concat(workerPackages, r.Packages)
+			default:
 				return usage("grange image build micro, or grange image import NAME FILE", "%q can not be built", args[0])
 			}
-			return a.makeImage(cmd, api.ImageRequest{Name: args[len(args)-1]})
+			request.Name = args[len(args)-1]
+			return a.makeImage(cmd, request)
 		},
 	}
+	cmd.Flags().StringSliceVar(&r.Packages, "package", nil, "further Debian `PACKAGE`; give it several times")
+	cmd.Flags().BoolVar(&r.Site, "site", false, siteUsage)
+	return cmd
 }
 
 func (a *app) imageImport() *cobra.Command {
 	var name string
+	var site bool
 	cmd := &cobra.Command{
 		Use: "import FILE|DIR", Short: "Import a qcow2 or raw disk, or a directory with a kernel and an initrd",
 		Args: cobra.ExactArgs(1),
@@ -66,10 +88,11 @@ func (a *app) imageImport() *cobra.Command {
 				base := filepath.Base(path)
 				name = base[:len(base)-len(filepath.Ext(base))]
 			}
-			return a.makeImage(cmd, api.ImageRequest{Name: name, Path: path})
+			return a.makeImage(cmd, api.ImageRequest{Name: name, Path: path, Site: site})
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of the image (default: that of the file)")
+	cmd.Flags().BoolVar(&site, "site", false, siteUsage)
 	return cmd
 }
 

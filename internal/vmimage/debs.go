@@ -54,6 +54,50 @@ func realKernel(ctx context.Context, meta string) (string, error) {
 	return "", buildError("package "+meta+" depends on no kernel", "run `apt-get update`", nil)
 }
 
+// libraryPackages are the packages of libraries that packages depend on, directly or through others of their kind, and that are
+// neither among them nor present. What else they depend on is for an installed system: an image has no package system.
+func libraryPackages(ctx context.Context, packages, present []string) ([]string, error) {
+	seen := map[string]bool{}
+	for _, p := range slices.Concat(packages, present) {
+		seen[p] = true
+	}
+	var libraries []string
+	for ask := packages; len(ask) > 0; {
+		text, err := command{path: "/usr/bin/apt-cache", args: append([]string{"show", "--no-all-versions", "--"}, ask...), timeout: aptTimeout, hint: debianHint}.run(ctx)
+		if err != nil {
+			return nil, buildError("apt knows not all of "+strings.Join(ask, " "), "run `apt-get update`, and check the names and that the sources list Debian's main section", err)
+		}
+		ask = dependencies(string(text), seen)
+		libraries = append(libraries, ask...)
+	}
+	return libraries, nil
+}
+
+// dependencies are the packages named lib... that a listing of apt-cache depends on and that were not seen before. Of alternatives
+// the first is taken, as apt does where none is installed.
+func dependencies(listing string, seen map[string]bool) []string {
+	var found []string
+	for line := range strings.Lines(listing) {
+		list, ok := strings.CutPrefix(line, "Depends:")
+		if !ok {
+			if list, ok = strings.CutPrefix(line, "Pre-Depends:"); !ok {
+				continue
+			}
+		}
+		for d := range strings.SplitSeq(list, ",") {
+			name := strings.TrimRight(strings.TrimSpace(d), "|)")
+			name, _, _ = strings.Cut(name, "|")
+			name, _, _ = strings.Cut(strings.TrimSpace(name), " ")
+			name, _, _ = strings.Cut(name, ":")
+			if strings.HasPrefix(name, "lib") && !seen[name] && validPackage.MatchString(name) {
+				seen[name] = true
+				found = append(found, name)
+			}
+		}
+	}
+	return found
+}
+
 // fetch makes sure that the cache has the packages that apt would install now, and returns them in the order asked.
 func (s *Store) fetch(ctx context.Context, packages []string, progress func(string)) ([]deb, error) {
 	cache := filepath.Join(s.dir, "cache")

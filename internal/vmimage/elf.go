@@ -39,8 +39,18 @@ func libraries(t, all tree, p string) error {
 		}
 		needed = append(needed, names...)
 	}
+	dirs := libraryDirs
+	for _, tag := range []elf.DynTag{elf.DT_RUNPATH, elf.DT_RPATH} {
+		paths, _ := f.DynString(tag) // most programs have none
+		for list := range slices.Values(paths) {
+			for dir := range strings.SplitSeq(list, ":") {
+				dir = strings.ReplaceAll(strings.ReplaceAll(dir, "${ORIGIN}", "$ORIGIN"), "$ORIGIN", "/"+path.Dir(p))
+				dirs = append([]string{mergedUsr(path.Clean(dir))}, dirs...)
+			}
+		}
+	}
 	for _, name := range needed {
-		if err := library(t, all, name, p); err != nil {
+		if err := library(t, all, dirs, name, p); err != nil {
 			return err
 		}
 	}
@@ -50,11 +60,11 @@ func libraries(t, all tree, p string) error {
 // libraryDirs are the default directories of Debian's dynamic loader on x86-64: no ld.so.cache is needed for them.
 var libraryDirs = []string{"usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib"}
 
-func library(t, all tree, name, by string) error {
+func library(t, all tree, dirs []string, name, by string) error {
 	candidates := []string{mergedUsr(name)}
 	if !strings.Contains(name, "/") {
 		candidates = nil
-		for _, d := range libraryDirs {
+		for _, d := range dirs {
 			candidates = append(candidates, path.Join(d, name))
 		}
 	}

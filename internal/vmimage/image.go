@@ -44,6 +44,7 @@ type Image struct {
 	Description string
 	Files       []File
 	Dir         string // absolute
+	Site        bool   // the site vouches for its content: VMs of it may hold the site's secrets
 }
 
 // File is one file of an image.

@@ -30,7 +30,7 @@ const microCmdline = "quiet console=ttyS0 panic=-1 cryptomgr.notests no_timer_ch
 type BuildOptions struct {
 	Name        string            // of the image; empty means MicroName
 	GuestBinary string            // path of grange-guest, a static x86-64 program: becomes /init
-	Packages    []string          // further Debian packages, with the packages of the libraries they need
+	Packages    []string          // further Debian packages, whole; libraries come from the packages that these depend on
 	Progress    func(text string) // is told what is being done; may be nil
 }
 
@@ -70,7 +70,11 @@ func (s *Store) BuildMicro(ctx context.Context, o BuildOptions) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	debs, err := s.fetch(ctx, slices.Concat([]string{kernelPackage}, microPackages, o.Packages), o.Progress)
+	library, err := libraryPackages(ctx, o.Packages, microPackages)
+	if err != nil {
+		return Image{}, err
+	}
+	debs, err := s.fetch(ctx, slices.Concat([]string{kernelPackage}, microPackages, library, o.Packages), o.Progress)
 	if err != nil {
 		return Image{}, err
 	}
@@ -87,7 +91,7 @@ func (s *Store) BuildMicro(ctx context.Context, o BuildOptions) (Image, error) {
 			return Image{}, err
 		}
 		maps.Copy(all, own)
-		if n >= len(microPackages) {
+		if n >= len(microPackages)+len(library) {
 			maps.Copy(t, own)
 		}
 	}

@@ -28,6 +28,7 @@ import (
 //	images/NAME        a symbolic link to ../blobs/sha256-HEX, replaced by rename
 //	tmp/               what is being built; swept by Open
 //	cache/             downloaded packages; may be deleted at any time
+//	site/sha256-HEX    marks the images that the site vouches for
 //
 // Several processes may use one store at once. Methods may be called from several goroutines.
 type Store struct {
@@ -53,7 +54,7 @@ func Open(dir string) (*Store, error) {
 		return nil, storeError(dir, err)
 	}
 	s := &Store{dir: dir, root: root, using: map[string]int{}}
-	for _, d := range []string{"blobs", "images", "tmp", "cache"} {
+	for _, d := range []string{"blobs", "images", "tmp", "cache", siteDir} {
 		// QEMU runs as another user and must get to the files whatever our umask is.
 		err := root.Mkdir(d, 0o755)
 		if err == nil {
@@ -283,6 +284,7 @@ func (s *Store) removeBlob(blob string) error {
 	if err := s.root.RemoveAll(gone); err != nil {
 		return storeError(s.dir, err)
 	}
+	s.root.Remove(path.Join(siteDir, blob))
 	return nil
 }
 
@@ -314,6 +316,7 @@ func (s *Store) read(blob string) (Image, error) {
 		return Image{}, fmt.Errorf("%s of %s says %s", recordFile, blob, i.Digest)
 	}
 	i.Dir = filepath.Join(s.dir, "blobs", blob)
+	i.Site = s.vouched(blob)
 	return i, nil
 }
 
