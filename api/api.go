@@ -40,6 +40,9 @@ type JobRequest struct {
 	Batch string `json:"batch,omitempty"`
 	// Script is written into the VM before the job starts, where the batch system keeps it on the host: a spool file is not bound.
 	Script *Script `json:"script,omitempty"`
+	// Prologs are scripts that run in the VM before the job, in this order and as its user, as Slurm's TaskProlog does: lines "export NAME=value",
+	// "unset NAME" and "print text" of their output change the job's environment and go to its output. One that fails ends the job with its status.
+	Prologs []Script `json:"prologs,omitempty"`
 	// Beats says that the caller tells by POST /v1/jobs/{id}/beats that it is not stopped; without beats its VM is paused.
 	Beats bool `json:"beats,omitempty"`
 	// Started says that this caller was told "ready" before: the job may have run, and must not run again in another VM.
@@ -85,6 +88,7 @@ type JobEvent struct {
 // The events of a job, in the order in which they come.
 const (
 	EventWaiting = "waiting" // for room; Message says who holds it
+	EventPolicy  = "policy"  // a rule of the site set something; Message
 	EventWarning = "warning" // Message
 	EventPhase   = "phase"   // a phase has ended
 	EventVM      = "vm"      // a VM is made; VM.JobPort may be connected to
@@ -112,8 +116,9 @@ type Grant struct {
 	Memory   uint64   `json:"memory"`              // bytes of a guest that asks for none
 	Image    string   `json:"image"`
 	Shape    string   `json:"shape,omitempty"`
-	Binds    []string `json:"binds,omitempty"` // directories that the site wants in every batch job's VM, as `--bind` takes them
-	Requeues int      `json:"requeues"`        // how often a job whose VM was not started may be queued again
+	Binds    []string `json:"binds,omitempty"`   // directories that the site wants in every batch job's VM, as `--bind` takes them
+	Requeues int      `json:"requeues"`          // how often a job whose VM was not started may be queued again
+	Reasons  []string `json:"reasons,omitempty"` // which rule of the site's policy set what
 }
 
 // Exit is how a job ended.

@@ -33,6 +33,7 @@ type Options struct {
 	Accelerator string // for people: "kvm", or "tcg" with the reason
 	Log         *slog.Logger
 	Version     string
+	Lookup      Lookup // what batch systems know of their jobs; nil: there is nobody to ask
 }
 
 // Agent is one host's agent.
@@ -46,6 +47,7 @@ type Agent struct {
 	version     string
 	accelerator string
 	guestFile   string
+	lookups     lookups
 
 	ctx  context.Context // of Run; ends with errShutdown
 	jobs sync.WaitGroup
@@ -72,7 +74,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, accelerator: o.Accelerator,
-		guestFile: o.Config.GuestFile, cfg: o.Config, topo: t, live: map[string]*job{}}
+		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, cfg: o.Config, topo: t, live: map[string]*job{}}
 	a.ledger = newLedger(overcommitted(t, o.Config.MemoryOvercommit), a.reserve(o.Config))
 	return a, nil
 }

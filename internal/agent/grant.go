@@ -1,14 +1,80 @@
 package agent
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
 )
 
-// getGrant tells a batch system's wrapper what its job would get.
+// getGrant tells a batch system's wrapper what its job would get, and what the site wants of it.
 func (a *Agent) getGrant(w http.ResponseWriter, r *http.Request, c Caller) error {
-	s := a.config().DefaultShape
-	return answer(w, api.Grant{Batch: string(c.Batch.System), BatchJob: c.Batch.Job, CPUs: c.CPUs.String(), Slots: s.CPUs,
-		Memory: uint64(s.Memory), Image: a.config().DefaultImage})
+	query := r.URL.Query()
+	wish := api.JobRequest{Batch: string(c.Batch.System), Image: query.Get("image"), Shape: query.Get("shape")}
+	d, err := a.decide(c, &wish)
+	if err != nil {
+		return err
+	}
+	s, err := a.shape(&wish, c, d)
+	if err != nil {
+		return err
+	}
+	config := a.config()
+	binds := d.Binds
+	if binds == nil {
+		binds = config.Batch.Binds
+	}
+	return answer(w, api.Grant{Batch: string(c.Batch.System), BatchJob: c.Batch.Job, CPUs: c.allowed().String(), Slots: s.CPUs,
+		Memory: uint64(s.Memory), Image: cmp.Or(d.Image, config.DefaultImage), Shape: d.Shape, Binds: binds, Requeues: config.Batch.Requeues,
+		Reasons: d.Reasons})
+}
+
+// allowed are the host threads that a VM of the caller may be given.
+func (c Caller) allowed() farm.CPUSet {
+	if c.Batch.CPUs.Len() > 0 {
+		return c.CPUs.And(c.Batch.CPUs)
+	}
+	return c.CPUs
+}
+
+// mostCPUs is how many of them, for a batch system may count CPUs without saying which.
+func (c Caller) mostCPUs() int {
+	n := c.allowed().Len()
+	if c.Batch.Slots > 0 {
+		n = min(n, c.Batch.Slots)
+	}
+	return n
+}
+
+// limit is all the memory that a VM of the caller may cost its host; 0: no limit.
+func (c Caller) limit() farm.Bytes {
+	if c.Memory == 0 || c.Batch.Memory == 0 {
+		return max(c.Memory, c.Batch.Memory)
+	}
+	return min(c.Memory, c.Batch.Memory)
+}
+
+// allotted is the shape of a batch job that asks for none: all the CPUs that it was given, and all the memory but for QEMU's own need.
+// Where the batch system says nothing of either, that of s stays.
+func (a *Agent) allotted(s farm.Shape, c Caller) farm.Shape {
+	if given := c.mostCPUs(); c.Batch.CPUs.Len() > 0 || c.Batch.Slots > 0 || given < a.hostCPUs() {
+		s.CPUs = given
+	}
+	if limit := c.limit(); limit > 0 {
+		s.Memory = a.guestMemory(limit, s)
+	}
+	return s
+}
+
+// hostCPUs is how many threads the host has: a caller that may use all of them was not confined.
+func (a *Agent) hostCPUs() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.topo.Online.Len()
+}
+
+// guestMemory is the largest guest that a VM of that shape may have within limit, which counts QEMU's own need too.
+func (a *Agent) guestMemory(limit farm.Bytes, s farm.Shape) farm.Bytes {
+	return limit / farm.MiB * farm.MiB
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/policy"
 )
 
 // shapeNamed is a shape of the configuration; the default one has no name.
@@ -25,12 +26,17 @@ func (a *Agent) shapeNamed(name string) (farm.Shape, error) {
 	return farm.Shape{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoShape, Message: fmt.Sprintf("no shape %q", name), Hint: "shapes are in the agent's configuration, under [shapes]"}
 }
 
-// shape works out what the caller gets: the named shape, the request's own wishes on top, never more than the caller's limits.
-func (a *Agent) shape(r *api.JobRequest, c Caller) (farm.Shape, error) {
-	s, err := a.shapeNamed(r.Shape)
+// shape works out what the caller gets: the named shape, or for a batch job all that it was given; the request's own wishes on top; never
+// more than the caller's limits. What nobody asked for is cut to them, what somebody asked for is refused.
+func (a *Agent) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Shape, error) {
+	s, err := a.shapeNamed(d.Shape)
 	if err != nil {
 		return s, err
 	}
+	if r.Batch != "" && d.Shape == "" {
+		s = a.allotted(s, c)
+	}
+	s = d.Cut(s)
 	if r.CPUs != 0 {
 		s.CPUs = r.CPUs
 	}
@@ -48,19 +54,35 @@ func (a *Agent) shape(r *api.JobRequest, c Caller) (farm.Shape, error) {
 		Pages: pages, Cache: r.Cache}); err != nil {
 		return s, err
 	}
-	if r.Network != "" {
-		s.Network = farm.Network(r.Network)
+	if d.Network != "" {
+		s.Network = farm.Network(d.Network)
 	}
-	if limit := c.Memory / farm.MiB * farm.MiB; c.Memory > 0 && s.Memory > limit {
-		if r.Memory != 0 || limit < farm.MinMemory {
-			return s, tooBig("%v of memory; the caller's cgroup allows %v", s.Memory, c.Memory)
-		}
-		s.Memory = limit // nobody asked for this size
-	}
-	if s.CPUs > c.CPUs.Len() {
-		return s, tooBig("%d CPUs; the caller may use CPUs %v only", s.CPUs, c.CPUs)
+	if s, err = a.confine(s, r, c); err != nil {
+		return s, err
 	}
 	return s, s.Validate()
+}
+
+// confine keeps a shape within what the caller's login or batch job was given.
+func (a *Agent) confine(s farm.Shape, r *api.JobRequest, c Caller) (farm.Shape, error) {
+	if limit := c.limit(); limit > 0 {
+		most := a.guestMemory(limit, s)
+		switch {
+		case most < farm.MinMemory:
+			return s, tooBig("%v of memory, the least there is; the caller is limited to %v, which leaves %v for a guest", farm.MinMemory, limit, most)
+		case s.Memory > most && r.Memory != 0:
+			return s, tooBig("%v of memory; the caller is limited to %v, which leaves %v for a guest", s.Memory, limit, most)
+		}
+		s.Memory = min(s.Memory, most)
+	}
+	if most := c.mostCPUs(); s.CPUs > most {
+		given := fmt.Sprintf("may use CPUs %v only", c.allowed())
+		if most < c.allowed().Len() {
+			given = fmt.Sprintf("was given %d by its batch system", most)
+		}
+		return s, tooBig("%d CPUs; the caller %s", s.CPUs, given)
+	}
+	return s, nil
 }
 
 func tooBig(format string, args ...any) error {
@@ -101,15 +123,40 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if r.Started {
 		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost, Message: "the VM was lost while no agent ran; the job may have run in part and is not run again", Hint: "see the agent's log and the host's kernel log"}
 	}
-	s, err := a.shape(r, c)
+	if err := c.belongsTo(farm.BatchSystem(r.Batch)); err != nil {
+		return nil, err
+	}
+	d, err := a.decide(c, r)
 	if err != nil {
 		return nil, err
 	}
+	s, err := a.shape(r, c, d)
+	if err != nil {
+		return nil, err
+	}
+	r.Image = d.Image
 	j := newJob(a, r.ID, c)
 	j.request = r
+	for _, reason := range d.Reasons {
+		j.events = append(j.events, api.JobEvent{Event: api.EventPolicy, Message: reason})
+	}
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s, User: userOf(c, r).Name,
 		Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep}
 	return j, nil
+}
+
+// belongsTo holds what a wrapper says of its job against what the kernel tells. A hook of one batch system that runs the wrapper in another
+// one's job, or in none, would have the job run with other rules than its own.
+func (c Caller) belongsTo(said farm.BatchSystem) error {
+	if said == "" || said == c.Batch.System {
+		return nil
+	}
+	found := "no batch job"
+	if c.Batch.System != "" {
+		found = fmt.Sprintf("job %s of %s", c.Batch.Job, c.Batch.System)
+	}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeWrongBatch, Message: fmt.Sprintf("the caller says that it is a job of %s, and is %s", said, found),
+		Hint: "see which hook of which batch system runs this; the agent must see the host's processes and control groups"}
 }
 
 // brief is the first words of a command, for lists. Arguments may hold secrets: they stay out.
