@@ -37,6 +37,9 @@ func (a *Agent) facts(r record) facts {
 		{"CPUS", fmt.Sprint(r.Shape.CPUs)},
 		{"MEMORY", fmt.Sprint(uint64(r.Plan.Memory() / farm.MiB))},
 	}
+	if b := r.Caller.Batch; b.System != "" {
+		out = append(out, fact{"BATCH", string(b.System)}, fact{"BATCH_JOB", b.Job})
+	}
 	if cpu.MaxMHz > 0 {
 		out = append(out, fact{"HOST_CPU_MHZ", fmt.Sprint(cpu.MaxMHz)})
 	}

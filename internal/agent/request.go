@@ -200,8 +200,8 @@ func (a *Agent) guestJob(j *job, r *api.JobRequest) (*guest.Job, error) {
 	facts := a.facts(j.record)
 	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: userOf(j.caller, r), Hostname: j.record.Name, Hook: hook,
 		Network: j.record.Shape.Network == farm.NetworkUser,
-		Env:     append(append([]string{}, r.Env...), facts.environment()...),
-		Files:   []guest.File{{Path: factsPath, Content: facts.file()}}}
+		Env:     featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
+		Files:   append(a.features(j.record, a.jobEnds(j.caller.Batch), time.Now()), guest.File{Path: factsPath, Content: facts.file()})}
 	if j.record.Shape.Scratch > 0 {
 		g.Scratch = scratchSerial
 	}

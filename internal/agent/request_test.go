@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+// testAgent has 8 CPUs and the given configuration, and no host.
+func testAgent(t *testing.T, toml string) *Agent {
+	t.Helper()
+	c, err := config.ParseAgent([]byte(toml), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Agent{cfg: c, topo: farm.Topology{Online: farm.CPURange(0, 8)}, ctx: t.Context(), live: map[string]*job{}}
+}
+
+const testShapes = `
+[default_shape]
+cpus = 2
+memory = "2G"
+[shapes.wide]
+cpus = 4
+memory = "4G"
+`
+
+// TestShape is what callers get, by what they were given and what they ask for.
+func TestShape(t *testing.T) {
+	all, two := farm.CPURange(0, 8), farm.NewCPUSet(3, 4)
+	slurm := func(a farm.Allotment) farm.Allotment { a.System, a.Job = farm.Slurm, "1"; return a }
+	for name, c := range map[string]struct {
+		caller  Caller
+		request api.JobRequest
+		policy  policy.Decision
+		cpus    int
+		memory  farm.Bytes
+		refused string
+	}{
+		"a login":                        {caller: Caller{CPUs: all}, cpus: 2, memory: 2 * farm.GiB},
+		"a login that asks":              {caller: Caller{CPUs: all}, request: api.JobRequest{CPUs: 8, Memory: 5 << 30}, cpus: 8, memory: 5 * farm.GiB},
+		"a job gets its CPUs and memory": {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: two, Memory: 3 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: 3 * farm.GiB},
+		"affinity is all that is known":  {caller: Caller{CPUs: farm.CPURange(0, 3), Batch: slurm(farm.Allotment{})}, request: api.JobRequest{Batch: "slurm"}, cpus: 3, memory: 2 * farm.GiB},
+		"nothing is known":               {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{})}, request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: 2 * farm.GiB},
+		"counted CPUs":                   {caller: Caller{CPUs: all, Batch: farm.Allotment{System: farm.GridEngine, Slots: 3}}, request: api.JobRequest{Batch: "gridengine"}, cpus: 3, memory: 2 * farm.GiB},
+		"more than the count":            {caller: Caller{CPUs: all, Batch: farm.Allotment{System: farm.GridEngine, Slots: 3}}, request: api.JobRequest{CPUs: 4}, refused: "was given 3 by its batch system"},
+		"more than the CPUs":             {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: two})}, request: api.JobRequest{CPUs: 3}, refused: "may use CPUs 3-4 only"},
+		"more than the memory":           {caller: Caller{CPUs: all, Memory: 3 * farm.GiB}, request: api.JobRequest{Memory: 4 << 30}, refused: "limited to 3G"},
+		"no memory at all":               {caller: Caller{CPUs: all, Memory: 30 * farm.MiB}, refused: "limited to 30M"},
+		"the least of both limits":       {caller: Caller{CPUs: all, Memory: farm.GiB, Batch: slurm(farm.Allotment{Memory: 3 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: farm.GiB},
+		"a named shape":                  {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: all, Memory: 16 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"}, policy: policy.Decision{Shape: "wide"}, cpus: 4, memory: 4 * farm.GiB},
+		"a named shape beyond the job":   {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: two})}, request: api.JobRequest{Batch: "slurm"}, policy: policy.Decision{Shape: "wide"}, refused: "4 CPUs"},
+		"the policy cuts":                {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: all, Memory: 16 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"}, policy: policy.Decision{MaxCPUs: 5, MaxMemory: 6 * farm.GiB}, cpus: 5, memory: 6 * farm.GiB},
+		"the hook of one job in a login": {caller: Caller{CPUs: two}, cpus: 2, memory: 2 * farm.GiB},
+		"no such shape":                  {caller: Caller{CPUs: all}, policy: policy.Decision{Shape: "huge"}, refused: `no shape "huge"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := testAgent(t, testShapes).shape(&c.request, c.caller, c.policy)
+			if c.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), c.refused) {
+					t.Errorf("%+v, %v; want a refusal that says %q", s, err, c.refused)
+				}
+				return
+			}
+			if most := c.memory; err != nil || s.CPUs != c.cpus || s.Memory > most || s.Memory < most*9/10-256*farm.MiB {
+				t.Errorf("%d CPUs, %v, %v; want %d, %v or a little less", s.CPUs, s.Memory, err, c.cpus, c.memory)
+			}
+		})
+	}
+}
+
+func TestBelongsTo(t *testing.T) {
+	job := Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "7"}}
+	for _, c := range []struct {
+		caller Caller
+		said   farm.BatchSystem
+		ok     bool
+	}{{Caller{}, "", true}, {job, "", true}, {job, farm.Slurm, true}, {job, farm.PBS, false}, {Caller{}, farm.Slurm, false}} {
+		err := c.caller.belongsTo(c.said)
+		if e := new(farm.Error); (err == nil) != c.ok || err != nil && (!errors.As(err, &e) || e.Kind != farm.Denied || e.Code != farm.CodeWrongBatch) {
+			t.Errorf("%+v says %q: %v", c.caller.Batch, c.said, err)
+		}
+	}
+}
+
+const testPolicy = `
+[[policy]]
+name = "long"
+queues = ["long"]
+image = "el8"
+[[policy]]
+name = "all"
+images = ["micro"]
+`
+
+// TestDecideAsksTheBatchSystem: once a job, only where a rule needs it, and a job that it cannot tell of is not started.
+func TestDecideAsksTheBatchSystem(t *testing.T) {
+	a := testAgent(t, testPolicy)
+	c := Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "1"}}
+	wantUnknown := func() {
+		t.Helper()
+		if _, err := a.decide(c, &api.JobRequest{}); !isCode(err, farm.CodeUnknownQueue) || !isKind(err, farm.Unavailable) {
+			t.Errorf("%v, want %s", err, farm.CodeUnknownQueue)
+		}
+	}
+	wantUnknown() // nobody to ask
+	asked, broken := 0, true
+	a.lookups.ask = func(context.Context, farm.Allotment) (account, queue string, ends time.Time, err error) {
+		asked++
+		if broken {
+			return "", "", time.Time{}, errors.New("no answer")
+		}
+		return "", "long", time.Unix(5e9, 0), nil
+	}
+	wantUnknown()
+	broken = false
+	for range 3 {
+		if d, err := a.decide(c, &api.JobRequest{}); err != nil || d.Image != "el8" {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("asked %d times, want once in vain and once for good", asked)
+	}
+	if ends := a.jobEnds(c.Batch); ends.Unix() != 5e9 {
+		t.Errorf("ends %v", ends)
+	}
+	if d, err := a.decide(Caller{}, &api.JobRequest{}); err != nil || d.Image != "" || asked != 2 {
+		t.Errorf("outside of batch: %+v, %v, asked %d times", d, err, asked)
+	}
+	if _, err := a.decide(Caller{}, &api.JobRequest{Image: "el8"}); !isCode(err, farm.CodePolicy) {
+		t.Errorf("%v, want %s", err, farm.CodePolicy)
+	}
+	a.cfg.Policy = nil // as after a reload
+	if d, err := a.decide(Caller{}, &api.JobRequest{Image: "el8"}); err != nil || d.Image != "el8" {
+		t.Errorf("without rules: %+v, %v", d, err)
+	}
+}
+
+func TestFeatures(t *testing.T) {
+	a := testAgent(t, "[facts]\nHS06 = \"80\"\nhepscore = \"100.5\"\nrack = \"7\"\n")
+	now := time.Unix(1000, 0)
+	r := record{Job: "uuid", Shape: farm.Shape{CPUs: 2, Scratch: farm.GiB}, Caller: Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "42"}}}
+	got := map[string]string{}
+	for _, f := range a.features(r, time.Unix(4600, 0), now) {
+		got[strings.TrimPrefix(f.Path, "/etc/grange/")] = strings.TrimSpace(string(f.Content))
+	}
+	want := map[string]string{"machinefeatures/total_cpu": "2", "machinefeatures/jobslots": "1", "machinefeatures/hs06": "20.00",
+		"machinefeatures/hepscore": "25.12", "machinefeatures/shutdowntime": "4600", "jobfeatures/allocated_cpu": "2", "jobfeatures/job_id": "42",
+		"jobfeatures/jobstart_secs": "1000", "jobfeatures/wall_limit_secs": "3600", "jobfeatures/shutdowntime_job": "4600", "jobfeatures/hs06_job": "20.00",
+		"jobfeatures/hepscore_job": "25.12", "jobfeatures/max_rss_bytes": "0", "jobfeatures/max_swap_bytes": "0", "jobfeatures/scratch_limit_bytes": "1073741824"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	for _, f := range a.features(record{Shape: farm.Shape{CPUs: 1}}, time.Time{}, now) {
+		if strings.HasSuffix(f.Path, "shutdowntime") || strings.HasSuffix(f.Path, "wall_limit_secs") {
+			t.Errorf("%s, and nobody knows the end", f.Path)
+		}
+	}
+	env := featureVariables([]string{"A=b", "JOBFEATURES=/host"})
+	if d := cmp.Diff([]string{"A=b", "MACHINEFEATURES=/etc/grange/machinefeatures", "JOBFEATURES=/etc/grange/jobfeatures"}, env); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
