@@ -5,6 +5,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +46,8 @@ func Run(t *testing.T, d Driver) {
 		"cancelled start":   (*suite).cancelled,
 		"gone":              (*suite).gone,
 		"observe":           (*suite).observe,
+		"process":           (*suite).process,
+		"group":             (*suite).group,
 		"ends by itself":    (*suite).ends,
 		"stop tells":        (*suite).stopTells,
 		"agent restarted":   (*suite).reopened,
@@ -246,6 +254,63 @@ func (s *suite) observe() {
 		s.Errorf("memory nodes (-want +got):\n%s", diff)
 	}
 	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+// pid starts a machine and tells its process, which List must know too; 0 where the driver has none.
+func (s *suite) pid(m hyper.Machine) int {
+	s.Helper()
+	applied, err := s.h.Start(s.ctx, m)
+	s.must(err)
+	for _, f := range s.list() {
+		if f.ID == m.ID && f.PID != applied.PID {
+			s.Errorf("List says process %d, Start %d", f.PID, applied.PID)
+		}
+	}
+	return applied.PID
+}
+
+func (s *suite) process() {
+	m := s.d.Machine(s.T)
+	if pid := s.pid(m); pid != 0 {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		s.must(err)
+		if !bytes.Contains(line, []byte(m.ID)) {
+			s.Errorf("process %d is not the machine's: %q", pid, line)
+		}
+	}
+	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+// group is one that no user of this machine has: a batch system's range of groups.
+const group = 23456
+
+func (s *suite) group() {
+	m := s.d.Machine(s.T)
+	m.Group = group
+	pid := s.pid(m)
+	s.must(s.h.Resume(s.ctx, m.ID))
+	s.wantState(m, hyper.Running)
+	if pid != 0 {
+		s.hasGroup(pid)
+		for _, port := range m.Ports {
+			conn, err := net.Dial("unix", port.Path)
+			s.must(err)
+			conn.Close()
+		}
+	}
+	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+// hasGroup looks where batch systems look: at the line of all groups.
+func (s *suite) hasGroup(pid int) {
+	s.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	s.must(err)
+	for line := range strings.Lines(string(status)) {
+		if groups, ok := strings.CutPrefix(line, "Groups:"); ok && !slices.Contains(strings.Fields(groups), strconv.Itoa(group)) {
+			s.Errorf("QEMU's groups are %s, without %d", groups, group)
+		}
+	}
 }
 
 func (s *suite) ends() {

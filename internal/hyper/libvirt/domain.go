@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"os"
+	"strings"
 
 	"libvirt.org/go/libvirtxml"
 
@@ -74,6 +75,9 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 		IOThreads: 1,
 		Devices:   devices(m),
 	}
+	if h.accel == TCG {
+		d.Features.TCG = &libvirtxml.DomainFeatureTCG{TBCache: &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: uint(farm.TranslationCache / farm.MiB)}}
+	}
 	if m.Boot.Kernel == "" {
 		d.OS.BootDevices = []libvirtxml.DomainBootDevice{{Dev: "hd"}}
 	}
@@ -90,14 +94,28 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 	}
 	tuneCPUs(&d, m.Plan)
 	h.memory(&d, m, warn)
-	if h.label != "" {
-		d.SecLabel = []libvirtxml.DomainSecLabel{{Type: "static", Model: "dac", Relabel: "no", Label: h.label}}
+	if label := h.dacLabel(m.Group); label != "" {
+		d.SecLabel = []libvirtxml.DomainSecLabel{{Type: "static", Model: "dac", Relabel: "no", Label: label}}
 	}
 	text, err := d.Marshal()
 	if err != nil {
 		return "", hyper.Applied{}, fmt.Errorf("write domain XML of machine %s: %w", m.ID, err)
 	}
 	return text, applied, nil
+}
+
+// dacLabel says whom QEMU runs as. A group of the machine's own takes the place of its user's primary one, so files made for that
+// user open by their owner alone; supplementary groups, as kvm's, stay. libvirt takes such labels with every security driver, and
+// with none.
+func (h host) dacLabel(group uint32) string {
+	if group == 0 {
+		return h.label
+	}
+	user, _, ok := strings.Cut(h.label, ":")
+	if !ok {
+		user = fmt.Sprintf("+%d", os.Getuid()) // as readHost has it where libvirt does not say
+	}
+	return fmt.Sprintf("%s:+%d", user, group)
 }
 
 func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {

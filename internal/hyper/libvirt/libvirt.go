@@ -130,7 +130,10 @@ func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, er
 		err = l.create(ctx, s, m.ID, text)
 	}
 	if err == nil {
-		return applied, nil
+		if applied.PID, err = l.pid(m.ID); err == nil {
+			return applied, nil
+		}
+		l.killAll(m.ID)
 	}
 	if kind(err) == farm.Unavailable {
 		// The daemon died under us. What it had started is ours to end; Sweep finds what comes later.
@@ -138,6 +141,19 @@ func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, er
 	}
 	l.forget(m.ID)
 	return hyper.Applied{}, fmt.Errorf("start machine %s: %w", m.ID, err)
+}
+
+// pid is the process of a machine that was just made.
+func (l *Libvirt) pid(id string) (int, error) {
+	p, _, err := l.find(id)
+	if err != nil {
+		return 0, err
+	}
+	if p.pid == 0 {
+		return 0, &farm.Error{Kind: farm.Internal, Code: hyper.CodeNoMachine, Message: "QEMU ended, or was ended, as soon as it was made",
+			Hint: "see libvirt's log of the machine"}
+	}
+	return p.pid, nil
 }
 
 // create asks libvirt for the domain.
