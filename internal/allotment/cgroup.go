@@ -1,6 +1,7 @@
 package allotment
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"path"
@@ -150,4 +151,59 @@ func readMemory(files fs.FS, dir string) farm.Bytes {
 		return farm.Bytes(v)
 	}
 	return 0
+}
+
+// Within tells whether the process is in a control group, or in one below it. dir is below /sys/fs/cgroup, as in farm.Allotment.
+func Within(files fs.FS, pid int, dir string) (bool, error) {
+	all, err := readCgroups(files, pid)
+	if err != nil {
+		return false, err
+	}
+	dir = path.Join(cgroupRoot, dir)
+	for _, m := range all {
+		if in := m.dir(files, m.path); in == dir || strings.HasPrefix(in, dir+"/") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Frozen tells whether the process does not run because its control group is frozen or it was stopped by a signal. Nobody should ask
+// such a process for an answer.
+func Frozen(files fs.FS, pid int) bool {
+	if stopped(files, pid) {
+		return true
+	}
+	all, err := readCgroups(files, pid)
+	if err != nil {
+		return false
+	}
+	for _, m := range all {
+		dir := m.dir(files, m.path)
+		switch {
+		case dir == "":
+		case m.has("freezer"):
+			// Of the group itself and of those above it.
+			state, err := fs.ReadFile(files, path.Join(dir, "freezer.state"))
+			if err == nil && strings.TrimSpace(string(state)) != "THAWED" {
+				return true
+			}
+		case m.unified():
+			events, err := fs.ReadFile(files, path.Join(dir, "cgroup.events"))
+			if err == nil && slices.Contains(strings.Split(string(events), "\n"), "frozen 1") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// stopped reads field 3 of stat.
+func stopped(files fs.FS, pid int) bool {
+	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	return len(fields) > 0 && (fields[0] == "T" || fields[0] == "t")
 }
