@@ -9,9 +9,8 @@ import (
 )
 
 // getGrant tells a batch system's wrapper what its job would get, and what the site wants of it.
-func (a *Agent) getGrant(w http.ResponseWriter, r *http.Request, c Caller) error {
-	query := r.URL.Query()
-	wish := api.JobRequest{Batch: string(c.Batch.System), Image: query.Get("image"), Shape: query.Get("shape")}
+func (a *Agent) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error {
+	wish := api.JobRequest{Batch: string(c.Batch.System)}
 	d, err := a.decide(c, &wish)
 	if err != nil {
 		return err

@@ -62,6 +62,10 @@ func Main(args []string) int {
 	if lost := out.lost(); err == nil || errors.As(err, new(exitError)) && lost != nil {
 		err = lost
 	}
+	var death deathError
+	if errors.As(err, &death) {
+		return die(death.signal)
+	}
 	var exit exitError
 	if errors.As(err, &exit) {
 		return exit.status

@@ -29,6 +29,9 @@ type runner struct {
 	binds   []bindSource
 	limit   time.Duration
 	verbose bool
+	stdin   io.Reader
+	prepare func(context.Context) error // completes the request when the agent is there; nil: it is complete
+	judge   func(outcome) outcome       // has the last word on the exit status; nil: it is as it is
 
 	client  *api.Client
 	session *guest.Session
@@ -51,11 +54,11 @@ type outcome struct {
 }
 
 func newRunner(a *app, r api.JobRequest, binds []bindSource) *runner {
-	return &runner{app: a, request: r, binds: binds, client: a.client(), session: guest.NewSession(), result: make(chan outcome, 8)}
+	return &runner{app: a, request: r, binds: binds, stdin: os.Stdin, client: a.client(), session: guest.NewSession(), result: make(chan outcome, 8)}
 }
 
-// run returns the exit status.
-func (r *runner) run() int {
+// run returns how it went; it has been reported.
+func (r *runner) run() outcome {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r.leave = cancel
 	defer cancel(nil)
@@ -64,7 +67,7 @@ func (r *runner) run() int {
 	stopSignals := r.passSignals(ctx)
 	defer stopSignals()
 	restore := r.rawTerminal()
-	go r.keepAsking(ctx)
+	go r.ask(ctx)
 
 	var o outcome
 	select {
@@ -74,8 +77,34 @@ func (r *runner) run() int {
 	}
 	clean := r.giveBack()
 	restore()
+	if r.judge != nil {
+		o = r.judge(o)
+	}
 	r.report(o, clean, time.Since(began))
-	return o.status
+	return o
+}
+
+// ask completes the request and asks for the job.
+func (r *runner) ask(ctx context.Context) {
+	if r.prepare != nil {
+		if err := r.prepare(ctx); err != nil {
+			r.finish(outcome{status: r.unpreparedStatus(err), err: err})
+			return
+		}
+	}
+	r.keepAsking(ctx)
+}
+
+// unpreparedStatus tells a request that makes no sense from a host on which it cannot be completed.
+func (r *runner) unpreparedStatus(err error) int {
+	problem, own := new(api.Problem), new(farm.Error)
+	switch {
+	case errors.As(err, &problem):
+		return notStartedStatus(problem)
+	case errors.As(err, &own) && own.Kind == farm.Invalid:
+		return exitUsage
+	}
+	return exitNotStarted
 }
 
 // signalled is the reason when a signal ends us before there is a job, or makes us give up.
@@ -280,7 +309,7 @@ func (r *runner) exited(e *guest.Exit) outcome {
 
 // feed carries our input to the job, no faster than it reads.
 func (r *runner) feed() {
-	io.Copy(r.session.Stream(guest.StreamStdin), os.Stdin)
+	io.Copy(r.session.Stream(guest.StreamStdin), r.stdin)
 	r.session.Stream(guest.StreamStdin).CloseWrite()
 }
 
@@ -354,6 +383,8 @@ func (r *runner) show(e api.JobEvent) {
 		r.showPhase(*e.Phase)
 	case e.VM != nil:
 		fmt.Fprintf(r.app.err, "grange: vm %s on CPUs %v\n", e.VM.Name, e.VM.Plan.VCPUs)
+	case e.Event == api.EventPolicy:
+		fmt.Fprintf(r.app.err, "grange: policy: %s\n", e.Message)
 	case e.Event == api.EventWarning:
 		fmt.Fprintf(r.app.err, "grange: note: %s\n", e.Message)
 	}

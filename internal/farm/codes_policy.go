@@ -6,5 +6,6 @@ const (
 	CodeWrongBatch   Code = "wrong-batch"     // the caller is not a job of the batch system that it names
 	CodeUnknownQueue Code = "unknown-queue"   // a rule looks at account or queue, and nobody can tell them
 	CodeScriptSize   Code = "script-too-big"  // a job's script is too big to be sent into a VM
+	CodeStatusTaken  Code = "status-taken"    // a job ended with a status that means something else to its batch system
 	CodeGivenUp      Code = "vm-never-starts" // a job was queued again as often as it may be
 )

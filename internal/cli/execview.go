@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// view is what a batch job's VM sees of its host: what the site binds, what the job asked for, and places of the job's own where neither
+// covers them. docs/adr/0011 says why it is these.
+type view struct {
+	site   []bindSource
+	own    []bindSource
+	places []bindSource // as the working directory; those of the host itself are left out
+}
+
+// binds puts them in the order in which they are mounted: what lies in another comes after it.
+func (v view) binds() []bindSource {
+	var all []bindSource
+	for _, b := range v.site {
+		if info, err := os.Stat(b.dir); err == nil && info.IsDir() && !slices.ContainsFunc(v.own, func(o bindSource) bool { return o.Target == b.Target }) {
+			all = append(all, b) // what the user could not see on metal either is left out
+		}
+	}
+	all = append(all, v.own...)
+	for _, p := range v.places {
+		p.dir = filepath.Clean(p.dir)
+		p.Target = p.dir
+		if info, err := os.Stat(p.dir); err == nil && info.IsDir() && !hostsOwn(p.dir) && !covered(all, p.dir) {
+			all = append(all, p)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b bindSource) int { return len(a.Target) - len(b.Target) })
+	return all
+}
+
+// covered tells whether the path is the same file in the VM as here.
+func covered(binds []bindSource, path string) bool {
+	return slices.ContainsFunc(binds, func(b bindSource) bool { return b.dir == b.Target && below(path, b.dir) })
+}
+
+func below(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// An image has its own of these. Directories of the first kind stay the image's with all below them; those of the second are the image's,
+// and a job's own directory may lie in them, as HTCondor's below /var/lib do.
+var (
+	systemTrees = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/run"}
+	systemDirs  = []string{"/", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var", "/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp"}
+)
+
+// hostsOwn tells directories of a system, which the VM has its own of, from those of its users.
+func hostsOwn(dir string) bool {
+	return slices.Contains(systemDirs, dir) || slices.ContainsFunc(systemTrees, func(tree string) bool { return below(dir, tree) })
+}
+
+// jobPlaces are directories that a batch system makes for one job, and tells it of in variables that scripts use. The variables are the job's
+// own word, and so is what they show: a directory is served with the rights of the job's user.
+func jobPlaces(s farm.BatchSystem, getenv func(string) string) []bindSource {
+	var places []bindSource
+	add := func(dir string, readOnly bool) {
+		if filepath.IsAbs(dir) {
+			places = append(places, bindSource{dir: dir, Bind: api.Bind{ReadOnly: readOnly}})
+		}
+	}
+	switch s {
+	case farm.HTCondor:
+		add(getenv("_CONDOR_SCRATCH_DIR"), false)
+	case farm.GridEngine:
+		add(getenv("SGE_JOB_SPOOL_DIR"), true) // with the file of hosts of a parallel environment
+	case farm.PBS:
+		if file := getenv("PBS_NODEFILE"); file != "" {
+			add(filepath.Dir(file), true)
+		}
+	}
+	return places
+}
