@@ -50,6 +50,10 @@ func (c *Client) do(ctx context.Context, method, path string, body any) (*http.R
 	if err != nil {
 		return nil, err
 	}
+	return c.send(request)
+}
+
+func (c *Client) send(request *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, err
@@ -60,7 +64,7 @@ func (c *Client) do(ctx context.Context, method, path string, body any) (*http.R
 	defer response.Body.Close()
 	p := &Problem{Status: response.StatusCode}
 	if err := json.NewDecoder(response.Body).Decode(p); err != nil || p.Detail == "" {
-		return nil, fmt.Errorf("the agent answered %s to %s %s", response.Status, method, path)
+		return nil, fmt.Errorf("the agent answered %s to %s %s", response.Status, request.Method, request.URL.Path)
 	}
 	return nil, p
 }
@@ -105,6 +109,51 @@ func (c *Client) Job(ctx context.Context, r JobRequest, each func(JobEvent) erro
 // Done gives a job's VM back and returns when it is gone.
 func (c *Client) Done(ctx context.Context, job string) (JobEnd, error) {
 	return call[JobEnd](ctx, c, "POST", "/v1/jobs/"+url.PathEscape(job)+"/done", nil)
+}
+
+// BeatEvery is how often a caller that promised beats says that it is not stopped.
+const BeatEvery = time.Second
+
+// Beats tells the agent every second that this process is not stopped, as a job's request has promised; without that its VM is paused. It
+// returns nil when ctx ends, and an error when the connection broke: then call it again.
+func (c *Client) Beats(ctx context.Context, job string) error {
+	request, err := http.NewRequestWithContext(ctx, "POST", "http://agent/v1/jobs/"+url.PathEscape(job)+"/beats", &beats{ctx: ctx})
+	if err != nil {
+		return err
+	}
+	response, err := c.send(request)
+	if err == nil {
+		response.Body.Close()
+		err = errors.New("the agent takes no more beats")
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// beats is a body of one byte a second, the first at once. A process that was stopped goes on where it was: late, and never with what it missed.
+type beats struct {
+	ctx  context.Context
+	last time.Time
+}
+
+func (b *beats) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if !b.last.IsZero() {
+		timer := time.NewTimer(time.Until(b.last.Add(BeatEvery)))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-b.ctx.Done():
+			return 0, io.EOF
+		}
+	}
+	b.last = time.Now()
+	p[0] = '.'
+	return 1, nil
 }
 
 // Grant tells what the agent would give a job of this caller.
