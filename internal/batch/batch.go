@@ -1,0 +1,216 @@
+package batch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// System is one batch system. Its methods may be called by several goroutines. Errors are farm.Error: Unavailable when the system does
+// not answer, NotFound, Conflict, Denied, Invalid as their words say.
+type System interface {
+	// Name says which system this is.
+	Name() farm.BatchSystem
+	// Demand is what pending jobs ask for that only more hosts or time will give them. Held jobs, and jobs that wait for
+	// others, ask for nothing now. Jobs of the same request are one line.
+	Demand(ctx context.Context) ([]Demand, error)
+	// Nodes are the hosts that the system knows, in the order of their names.
+	Nodes(ctx context.Context) ([]Node, error)
+	// Ended are jobs that have ended, oldest first, each once, and the cursor behind the last of them. The zero Cursor stands before
+	// the oldest that the system remembers. A cursor is good for any later process. Fewer than limit: there are no more now.
+	Ended(ctx context.Context, after Cursor, limit int) ([]Ended, Cursor, error)
+	// Close keeps new jobs off a host; those on it go on. Closing a host that we closed changes the reason; one that somebody else
+	// closed stays as it is, theirs.
+	Close(ctx context.Context, host, reason string) error
+	// Open lets jobs onto a host again. A host that somebody else closed stays closed: that is a Conflict. Opening an open host is
+	// no error.
+	Open(ctx context.Context, host string) error
+	// Drain closes a host, also one that is closed, and returns the jobs that still run there.
+	Drain(ctx context.Context, host, reason string) ([]Running, error)
+	// Book takes capacity on one host away from jobs, for a cloud VM, under a project's account. A placeholder job holds it; the VM
+	// is no node of the system. The booking is known by its name from the moment Book was called: calling again with this
+	// name returns the same booking, never a second one. A host without room makes a booking that is not Held yet.
+	Book(ctx context.Context, b Booking) (Booked, error)
+	// Booked returns the booking of this name; NotFound when there is none any more.
+	Booked(ctx context.Context, name string) (Booked, error)
+	// Bookings are all that have not ended, ours by their names, whoever made them.
+	Bookings(ctx context.Context) ([]Booked, error)
+	// Release gives the capacity back. Nil means that it is given back, or was before: a second call does nothing.
+	Release(ctx context.Context, name string) error
+	// Lookup adds what the system knows of a job on a host, and the kernel does not tell: its account, queue and end.
+	// NotFound: no such job runs.
+	Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, error)
+}
+
+// Demand is a number of pending jobs that ask for the same.
+type Demand struct {
+	Jobs    int
+	Image   string     // "": the site's default, or none
+	Shape   string     // "": none named
+	CPUs    int        // of each job
+	Memory  farm.Bytes // of each job; 0: not said
+	Account string
+	Queue   string
+	Oldest  time.Time // when the first of them was submitted; zero: not known
+}
+
+// NodeState is what a host does for the batch system.
+type NodeState string
+
+// The states of a node.
+const (
+	NodeIdle   NodeState = "idle"
+	NodeBusy   NodeState = "busy"   // some of it, or all
+	NodeClosed NodeState = "closed" // takes no new jobs; jobs may still run
+	NodeDown   NodeState = "down"   // does not answer, or is broken
+	NodeOff    NodeState = "off"    // an elastic node whose VM does not exist
+)
+
+// Node is a host as the batch system sees it.
+type Node struct {
+	Name     string
+	State    NodeState
+	Closed   bool   // by anybody: it may be down as well
+	Ours     bool   // closed by grange
+	Reason   string // why it is closed or down, without our mark
+	CPUs     int
+	Free     int // CPUs not given to jobs; 0 where it takes none
+	Memory   farm.Bytes
+	Features []string // in order of their names
+	Queues   []string // partitions it belongs to, in order; nil where the system does not say
+}
+
+// Running is a job on a host.
+type Running struct {
+	Job     string
+	User    string
+	Account string
+	Ends    time.Time // its time limit; zero: none
+	Booking string    // "": an ordinary job
+}
+
+// Cursor is a place in the order in which jobs end. Its text is the driver's own.
+type Cursor string
+
+// Outcome is how a job ended.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeDone      Outcome = "done" // status 0
+	OutcomeFailed    Outcome = "failed"
+	OutcomeCancelled Outcome = "cancelled"
+	OutcomeTimeout   Outcome = "timeout"
+	OutcomeMemory    Outcome = "out of memory"
+	OutcomeNode      Outcome = "node failed"
+)
+
+// Ended is one run of a job that is over. A job that was put back into the queue has several, with different starts.
+type Ended struct {
+	Job       string
+	Name      string
+	User      string
+	Account   string
+	Queue     string
+	Hosts     []string
+	CPUs      int
+	Submitted time.Time
+	Started   time.Time // zero: never
+	Finished  time.Time
+	CPUTime   time.Duration // user and system; 0: not known
+	MaxRSS    farm.Bytes    // 0: not known
+	Outcome   Outcome
+	Code      int // exit status
+	Signal    int // that ended it
+	Booking   string
+}
+
+// Booking is what Book asks for.
+type Booking struct {
+	Name    string // of the VM, unique; letters, digits and dashes
+	Account string
+	Host    string
+	CPUs    int
+	Memory  farm.Bytes
+	Queue   string        // "": the system's default
+	Limit   time.Duration // 0: none
+}
+
+// Booked is a booking that the system knows.
+type Booked struct {
+	Booking
+	Job   string
+	Held  bool      // the capacity is ours; false: it waits for room
+	Since time.Time // held since; zero while it waits
+	Why   string    // why it waits
+}
+
+// Mark begins every reason that grange gives a batch system: it tells our closing of a host from an administrator's.
+const Mark = "grange: "
+
+// OurReason splits a reason as a batch system keeps it. Slurm appends "[user@time]" to what it shows; drivers cut that first.
+func OurReason(text string) (reason string, ours bool) { return strings.CutPrefix(text, Mark) }
+
+// Reason is text as a batch system can keep it: marked, of one line, without the characters that its commands split at.
+func Reason(text string) string {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r < ' ' || r == 0x7f, r == '"', r == '\'', r == '\\', r == '|':
+			return ' '
+		}
+		return r
+	}, text)
+	const most = 200 // bytes; LSF cuts comments at 512, PBS shows 255
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
+	return Mark + strings.TrimSpace(text)
+}
+
+// placeholder begins the names of jobs that hold bookings.
+const placeholder = "grange-hold-"
+
+// JobName is what the job is called that holds the booking of this name.
+func JobName(booking string) string { return placeholder + booking }
+
+// BookingOf is the booking that a job of this name holds; "" for an ordinary job.
+func BookingOf(job string) string {
+	name, ok := strings.CutPrefix(job, placeholder)
+	if !ok {
+		return ""
+	}
+	return name
+}
+
+// Validate says what is wrong with a booking.
+func (b Booking) Validate() error {
+	switch {
+	case !plain(b.Name) || len(b.Name) > 64:
+		return bad("the name of a booking is 1 to 64 letters, digits and dashes, not %q", b.Name)
+	case b.Host == "" || strings.HasPrefix(b.Host, "-"):
+		return bad("a booking is for one host")
+	case b.CPUs < 1:
+		return bad("a booking of %d CPUs", b.CPUs)
+	case b.Limit < 0:
+		return bad("a booking for %v", b.Limit)
+	case strings.HasPrefix(b.Account, "-"), strings.HasPrefix(b.Queue, "-"):
+		return bad("account %q, queue %q", b.Account, b.Queue)
+	}
+	return nil
+}
+
+func bad(format string, args ...any) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking, Message: fmt.Sprintf(format, args...), Hint: "docs/guide/batch.md says what a booking is"}
+}
+
+func plain(s string) bool {
+	for _, r := range s {
+		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-') {
+			return false
+		}
+	}
+	return s != "" && s[0] != '-'
+}
