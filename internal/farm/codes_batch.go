@@ -9,6 +9,7 @@ const (
 	CodeBadBooking   Code = "bad-booking"
 	CodeNoBooking    Code = "no-such-booking"
 	CodeNoBatchJob   Code = "no-such-batch-job"
+	CodeBadCursor    Code = "bad-cursor"
 	CodeBadProgram   Code = "bad-batch-program" // a site's own batch program breaks the protocol
 	CodeBackedOff    Code = "backed-off"        // VMs of an image, a user or the host keep failing to start
 	CodeBatchLimits  Code = "batch-limits"      // `grange batch check` cannot read what it is to check

@@ -1,0 +1,54 @@
+package batch
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Tally counts pending jobs of the same request together.
+type Tally struct{ lines map[Demand]*Demand }
+
+// Add counts d.Jobs jobs more.
+func (t *Tally) Add(d Demand) {
+	key := d
+	key.Jobs, key.Oldest = 0, time.Time{}
+	if t.lines == nil {
+		t.lines = map[Demand]*Demand{}
+	}
+	line, ok := t.lines[key]
+	if !ok {
+		t.lines[key] = &d
+		return
+	}
+	line.Jobs += d.Jobs
+	if !d.Oldest.IsZero() && (line.Oldest.IsZero() || d.Oldest.Before(line.Oldest)) {
+		line.Oldest = d.Oldest
+	}
+}
+
+// Demand is all of it: most jobs first, then by name.
+func (t *Tally) Demand() []Demand {
+	var all []Demand
+	for _, line := range t.lines {
+		all = append(all, *line)
+	}
+	slices.SortFunc(all, func(a, b Demand) int {
+		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.Image, b.Image), cmp.Compare(a.Shape, b.Shape), cmp.Compare(a.CPUs, b.CPUs),
+			cmp.Compare(a.Memory, b.Memory), cmp.Compare(a.Account, b.Account), cmp.Compare(a.Queue, b.Queue))
+	})
+	return all
+}
+
+// NoCursor is the error for a cursor that no driver of this system made. It is never taken for the start: jobs would count twice.
+func NoCursor(system farm.BatchSystem, c Cursor) error {
+	const most = 40
+	text := string(c)
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadCursor, Message: string(system) + ": " + text + " is no place among ended jobs",
+		Hint: "keep cursors as they are given; an empty one begins with the oldest job"}
+}
