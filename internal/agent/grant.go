@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"net/http"
+	"strings"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
@@ -61,7 +62,7 @@ func (a *Agent) allotted(s farm.Shape, c Caller) farm.Shape {
 		s.CPUs = given
 	}
 	if limit := c.limit(); limit > 0 {
-		s.Memory = a.guestMemory(limit, s)
+		s.Memory = a.guestMemory(c, limit, s.CPUs)
 	}
 	return s
 }
@@ -73,7 +74,11 @@ func (a *Agent) hostCPUs() int {
 	return a.topo.Online.Len()
 }
 
-// guestMemory is the largest guest that a VM of that shape may have within limit, which counts QEMU's own need too.
-func (a *Agent) guestMemory(limit farm.Bytes, s farm.Shape) farm.Bytes {
-	return limit / farm.MiB * farm.MiB
+// guestMemory is the largest guest that the caller may have within limit. The VM of a batch job runs in the job's own control groups, whose
+// limit counts what QEMU needs beside its guest; that of any other caller does not.
+func (a *Agent) guestMemory(c Caller, limit farm.Bytes, vcpus int) farm.Bytes {
+	if c.Batch.System == "" {
+		return limit / farm.MiB * farm.MiB
+	}
+	return farm.GuestWithin(limit, vcpus, strings.HasPrefix(a.accelerator, "tcg"))
 }

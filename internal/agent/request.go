@@ -66,7 +66,7 @@ func (a *Agent) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Shap
 // confine keeps a shape within what the caller's login or batch job was given.
 func (a *Agent) confine(s farm.Shape, r *api.JobRequest, c Caller) (farm.Shape, error) {
 	if limit := c.limit(); limit > 0 {
-		most := a.guestMemory(limit, s)
+		most := a.guestMemory(c, limit, s.CPUs)
 		switch {
 		case most < farm.MinMemory:
 			return s, tooBig("%v of memory, the least there is; the caller is limited to %v, which leaves %v for a guest", farm.MinMemory, limit, most)
