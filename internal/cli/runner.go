@@ -92,7 +92,25 @@ func (r *runner) ask(ctx context.Context) {
 			return
 		}
 	}
+	if r.request.Beats {
+		go r.beat(ctx)
+	}
 	r.keepAsking(ctx)
+}
+
+// beat tells the agent that we are not stopped, as our request promised. A stop that cannot be caught stops this too, and the VM with it.
+func (r *runner) beat(ctx context.Context) {
+	for wait := 10 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, api.BeatEvery) {
+		began := time.Now()
+		r.client.Beats(ctx, r.request.ID) // ends when the agent does not know the job yet, or goes
+		if time.Since(began) > api.BeatEvery {
+			wait = 10 * time.Millisecond
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // unpreparedStatus tells a request that makes no sense from a host on which it cannot be completed.
