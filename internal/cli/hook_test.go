@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/grange-project/grange/api"
+)
+
+// TestHook runs the wrapper as a batch system does that takes a path only. The socket in the file goes before the user's variable.
+func TestHook(t *testing.T) {
+	f := startFakeAgent(t, api.Grant{Requeues: 3}, nil)
+	t.Setenv("GRANGE_SOCKET", "/nonexistent")
+	t.Chdir("/")
+	path := filepath.Join(t.TempDir(), "starter")
+	if err := os.WriteFile(path, []byte("#!/usr/bin/grange hook\n# of all queues\nexec --batch gridengine\n  --socket "+f.socket+" --\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	run := func(args ...string) error {
+		root := (&app{out: io.Discard, err: &errs}).root()
+		root.SetArgs(append([]string{"hook"}, args...))
+		return root.Execute()
+	}
+	err := run(path, "/usr/bin/env", "--socket", "x y")
+	if exit, ok := err.(exitError); !ok || exit.status != 99 {
+		t.Errorf("%v: %s", err, errs.String())
+	}
+	if f.request == nil || !slices.Equal(f.request.Argv, []string{"/usr/bin/env", "--socket", "x y"}) || f.request.Batch != "gridengine" {
+		t.Errorf("%+v", f.request)
+	}
+	for _, text := range []string{"", "#!/x hook\n", "hook me\n"} {
+		os.WriteFile(path, []byte(text), 0o755)
+		if err := run(path); err == nil || !strings.Contains(err.Error(), "holds no command") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if err := run(path + ".none"); err == nil {
+		t.Error("a file that is not there")
+	}
+	if err := run(); err == nil {
+		t.Error("no file")
+	}
+}
