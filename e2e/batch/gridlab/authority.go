@@ -1,8 +1,6 @@
 package gridlab
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha1"
@@ -101,8 +99,4 @@ func (a *authority) trust(dir string, hashes []string) error {
 
 func writePEM(path, kind string, der []byte, mode os.FileMode) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode)
-}
-
-func newSigningKey() (*ecdsa.PrivateKey, error) {
-	return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 }

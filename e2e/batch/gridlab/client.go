@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
 )
 
@@ -30,18 +29,8 @@ func (l *Lab) Token() (string, error) {
 	return l.issuer.token("ada", fmt.Sprintf("https://%s:%d", siteName, l.port))
 }
 
-// Credential is one of the two ways to say who one is.
-type Credential struct{ Proxy, Token string }
-
-func (l *Lab) env(c Credential) []string {
-	env := []string{"X509_CERT_DIR=/etc/grid-security/certificates", "X509_USER_PROXY=" + l.path("none"), "X509_USER_CERT=" + l.path("none"), "X509_USER_KEY=" + l.path("none")}
-	if c.Proxy != "" {
-		env[1] = "X509_USER_PROXY=" + c.Proxy
-	}
-	if c.Token != "" {
-		env = append(env, "BEARER_TOKEN="+c.Token)
-	}
-	return env
+func (l *Lab) client(ctx context.Context, proxy, name string, args ...string) (string, error) {
+	return l.run(ctx, []string{"X509_CERT_DIR=/etc/grid-security/certificates", "X509_USER_PROXY=" + proxy}, "/usr/bin/"+name, args...)
 }
 
 // Outcome is what came back to the one who submitted.
@@ -59,8 +48,8 @@ var (
 	exitCode = regexp.MustCompile(`(?m)^ *Exit Code: (\d+)`)
 )
 
-// Run submits a script, waits for its end and fetches what it wrote.
-func (l *Lab) Run(ctx context.Context, c Credential, queue, script string, args ...string) (Outcome, error) {
+// RunProxy submits a script with a proxy, waits for its end and fetches what it wrote.
+func (l *Lab) RunProxy(ctx context.Context, proxy string, queue, script string, args ...string) (Outcome, error) {
 	dir, err := os.MkdirTemp(l.path("home"), "job")
 	if err != nil {
 		return Outcome{}, err
@@ -68,20 +57,12 @@ func (l *Lab) Run(ctx context.Context, c Credential, queue, script string, args 
 	if err := os.WriteFile(filepath.Join(dir, "job.sh"), []byte(script), 0o755); err != nil {
 		return Outcome{}, err
 	}
-	quoted := ""
-	for _, a := range args {
-		quoted += fmt.Sprintf(" %q", a)
-	}
-	text := fmt.Sprintf("&(executable=\"job.sh\")(arguments=%s)(inputFiles=(\"job.sh\" \"%s/job.sh\"))(stdout=\"out.txt\")(stderr=\"err.txt\")(jobname=\"grid\")"+
-		"(queue=\"%s\")(count=1)(memory=300)(walltime=\"10 minutes\")", quoted, dir, queue)
-	if len(args) == 0 {
-		text = strings.Replace(text, "(arguments=)", "", 1)
-	}
+	text := description(queue, filepath.Join(dir, "job.sh"), args)
 	if err := os.WriteFile(filepath.Join(dir, "job.xrsl"), []byte(text), 0o644); err != nil {
 		return Outcome{}, err
 	}
 	list := filepath.Join(dir, "jobs.dat")
-	out, err := l.run(ctx, l.env(c), "/usr/bin/arcsub", "--joblist", list, "--submission-endpoint-type", "arcrest", "--computing-element", l.URL, "--info-endpoint-type", "NONE", filepath.Join(dir, "job.xrsl"))
+	out, err := l.client(ctx, proxy, "arcsub", "--joblist", list, "--submission-endpoint-type", "arcrest", "--computing-element", l.URL, "--info-endpoint-type", "NONE", filepath.Join(dir, "job.xrsl"))
 	if err != nil {
 		return Outcome{}, fmt.Errorf("arcsub: %w: %s", err, out)
 	}
@@ -90,10 +71,10 @@ func (l *Lab) Run(ctx context.Context, c Credential, queue, script string, args 
 		return Outcome{}, fmt.Errorf("arcsub: %s", out)
 	}
 	o := Outcome{ID: m[1]}
-	if err := l.await(ctx, c, list, &o); err != nil {
+	if err := l.await(ctx, proxy, list, &o); err != nil {
 		return o, err
 	}
-	out, err = l.run(ctx, l.env(c), "/usr/bin/arcget", "--joblist", list, "--dir", dir, o.ID)
+	out, err = l.client(ctx, proxy, "arcget", "--joblist", list, "--dir", dir, o.ID)
 	if err != nil {
 		return o, fmt.Errorf("arcget: %w: %s", err, out)
 	}
@@ -112,9 +93,12 @@ func (l *Lab) Run(ctx context.Context, c Credential, queue, script string, args 
 }
 
 // await asks until the job has ended.
-func (l *Lab) await(ctx context.Context, c Credential, list string, o *Outcome) error {
+func (l *Lab) await(ctx context.Context, proxy string, list string, o *Outcome) error {
 	for {
-		out, err := l.run(ctx, l.env(c), "/usr/bin/arcstat", "--joblist", list, "--long", o.ID)
+		if err := l.publish(ctx); err != nil {
+			return err
+		}
+		out, err := l.client(ctx, proxy, "arcstat", "--joblist", list, "--long", o.ID)
 		if err != nil {
 			return fmt.Errorf("arcstat: %w: %s", err, out)
 		}
@@ -135,4 +119,12 @@ func (l *Lab) await(ctx context.Context, c Credential, list string, o *Outcome) 
 			return errors.Join(ctx.Err(), fmt.Errorf("the job is %q: %s", o.State, out))
 		}
 	}
+}
+
+// publish refreshes what the computing element tells of its jobs, as it does itself once a minute.
+func (l *Lab) publish(ctx context.Context) error {
+	if out, err := l.run(ctx, nil, "/usr/share/arc/CEinfo.pl", "--splitjobs", "--config", l.path("run/arex.cfg")); err != nil {
+		return fmt.Errorf("information provider: %w: %s", err, out)
+	}
+	return nil
 }

@@ -1,12 +1,14 @@
 package gridlab
 
 import (
-	"crypto/ecdsa"
+	"crypto"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math/big"
 	"net"
 	"net/http"
 	"time"
@@ -15,12 +17,12 @@ import (
 // issuer is a token issuer: what a client and a computing element ask of one, and nothing else.
 type issuer struct {
 	url    string
-	key    *ecdsa.PrivateKey
+	key    *rsa.PrivateKey
 	server *http.Server
 }
 
 func startIssuer(certFile, keyFile string) (*issuer, error) {
-	key, err := newSigningKey()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return nil, err
 	}
@@ -31,13 +33,10 @@ func startIssuer(certFile, keyFile string) (*issuer, error) {
 	i := &issuer{url: fmt.Sprintf("https://localhost:%d/", listener.Addr().(*net.TCPAddr).Port), key: key}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, map[string]any{"issuer": i.url, "jwks_uri": i.url + "jwks", "id_token_signing_alg_values_supported": []string{"ES256"}})
+		reply(w, map[string]any{"issuer": i.url, "jwks_uri": i.url + "jwks", "id_token_signing_alg_values_supported": []string{"RS256"}})
 	})
 	mux.HandleFunc("GET /jwks", func(w http.ResponseWriter, _ *http.Request) {
-		var x, y [32]byte
-		key.X.FillBytes(x[:])
-		key.Y.FillBytes(y[:])
-		reply(w, map[string]any{"keys": []any{map[string]string{"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": keyID, "x": text(x[:]), "y": text(y[:])}}})
+		reply(w, map[string]any{"keys": []any{map[string]string{"kty": "RSA", "use": "sig", "alg": "RS256", "kid": keyID, "n": text(key.N.Bytes()), "e": text(big.NewInt(int64(key.E)).Bytes())}}})
 	})
 	i.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go i.server.ServeTLS(listener, certFile, keyFile)
@@ -49,7 +48,7 @@ const keyID = "grid-1"
 // token is a WLCG token (WLCG Common JWT Profiles 1.0) that allows its holder to run jobs at audience.
 func (i *issuer) token(who, audience string) (string, error) {
 	now := time.Now()
-	head, err := json.Marshal(map[string]string{"alg": "ES256", "typ": "JWT", "kid": keyID})
+	head, err := json.Marshal(map[string]string{"alg": "RS256", "typ": "JWT", "kid": keyID})
 	if err != nil {
 		return "", err
 	}
@@ -61,14 +60,11 @@ func (i *issuer) token(who, audience string) (string, error) {
 	}
 	signed := text(head) + "." + text(body)
 	digest := sha256.Sum256([]byte(signed))
-	r, s, err := ecdsa.Sign(rand.Reader, i.key, digest[:])
+	signature, err := rsa.SignPKCS1v15(rand.Reader, i.key, crypto.SHA256, digest[:])
 	if err != nil {
 		return "", err
 	}
-	var signature [64]byte
-	r.FillBytes(signature[:32])
-	s.FillBytes(signature[32:])
-	return signed + "." + text(signature[:]), nil
+	return signed + "." + text(signature), nil
 }
 
 func text(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
