@@ -17,7 +17,7 @@ import (
 type finder func(files fs.FS, p process) (farm.Allotment, error)
 
 // finders are asked in turn; the first that knows the process counts.
-var finders = []finder{slurm}
+var finders = []finder{slurm, gridEngine}
 
 // Of tells what batch job the process belongs to. files is the host's root directory, so that recorded trees work. A process of
 // no batch job gets the zero Allotment.

@@ -1,0 +1,152 @@
+package allotment
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// gridEngine recognises jobs by the sge_shepherd above them. Its working directory is the job's active_jobs/JOB.TASK, where sge_execd
+// wrote what the job was given, for the shepherd alone: not even the job's environment has all of it. There are no control groups; Grid
+// Engine finds a job's processes by one more group that it gives each of them, and limits their memory by that.
+func gridEngine(files fs.FS, p process) (farm.Allotment, error) {
+	shepherd, ok := p.daemon("sge_shepherd")
+	if !ok {
+		return farm.Allotment{}, nil
+	}
+	cwd, err := fs.ReadLink(files, fmt.Sprintf("proc/%d/cwd", shepherd.pid))
+	if err != nil {
+		return farm.Allotment{}, noShepherd("its working directory is not to be seen: " + err.Error())
+	}
+	dir := strings.TrimPrefix(path.Clean(cwd), "/")
+	if err := notTheUsers(files, dir, p.uid); err != nil {
+		return farm.Allotment{}, err
+	}
+	c, err := readShepherd(files, dir+"/config")
+	if err != nil {
+		return farm.Allotment{}, noShepherd(err.Error())
+	}
+	a := farm.Allotment{System: farm.GridEngine, Job: c["job_id"], Queue: c["queue"], Slots: 1}
+	task := c["ja_task_id"]
+	if task == "" || task == "0" {
+		task = "1" // in names of directories: a job that is no array
+	} else {
+		a.Job += "." + task
+	}
+	if place := "/active_jobs/" + c["job_id"] + "." + task; c["job_id"] == "" || !strings.HasSuffix("/"+dir, place) && !strings.Contains("/"+dir, place+"/") {
+		return farm.Allotment{}, noShepherd("its configuration, in " + dir + ", is of job " + a.Job)
+	}
+	if task := c["pe_task_id"]; !none(task) {
+		a.Step = task
+	}
+	if n, err := strconv.Atoi(c["host_slots"]); err == nil && n > 0 {
+		a.Slots = n
+	}
+	if a.Memory, err = gridEngineMemory(c, a.Slots); err != nil {
+		return farm.Allotment{}, noShepherd(err.Error())
+	}
+	for _, key := range []string{"acct_project", "account"} {
+		if v := c[key]; a.Account == "" && !none(v) && v != "sge" { // sge is what stands there when nobody said anything
+			a.Account = v
+		}
+	}
+	if text := c["add_grp_id"]; text != "" && text != "0" {
+		group := number(text)
+		if !slices.Contains(p.groups, group) {
+			return farm.Allotment{}, strangeJob(fmt.Sprintf("it is not in group %s, by which Grid Engine tracks job %s", text, a.Job))
+		}
+		a.Group = group
+	}
+	return a, nil
+}
+
+// notTheUsers tells that only Grid Engine, and not the job's user, can have written what is in the directory.
+func notTheUsers(files fs.FS, dir string, user uint32) error {
+	for _, name := range []string{dir, dir + "/config"} {
+		info, err := fs.Stat(files, name)
+		if err != nil {
+			return noShepherd(err.Error())
+		}
+		owner, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || owner.Uid != 0 && owner.Uid == user || info.Mode().Perm()&0o022 != 0 {
+			return strangeJob("the job's user may write " + name)
+		}
+	}
+	return nil
+}
+
+// readShepherd reads what a shepherd was told: key=value, one a line. Paths and arguments that the user chose stand among the others, with the
+// line ends that he put there: a key that comes twice cannot be believed.
+func readShepherd(files fs.FS, name string) (map[string]string, error) {
+	text, err := fs.ReadFile(files, name)
+	if err != nil {
+		return nil, err
+	}
+	c := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		if _, twice := c[key]; twice {
+			return nil, fmt.Errorf("%s comes twice in its configuration", key)
+		}
+		if ok {
+			c[key] = value
+		}
+	}
+	return c, nil
+}
+
+// gridEngineMemory is the least of the limits that bound what a job uses: per slot, but for a resource that is booked once per job. 0: none.
+// HeldMemory stands in for h_vmem where `grange gridengine shepherd` took that away from the wrapper.
+func gridEngineMemory(c map[string]string, slots int) (farm.Bytes, error) {
+	var least farm.Bytes
+	for _, key := range []string{"h_vmem", "h_rss", HeldMemory} {
+		limit, err := gridEngineSize(c[key])
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", key, err)
+		}
+		once := c[key+"_is_consumable_job"] == "1" || key == HeldMemory && c["h_vmem_is_consumable_job"] == "1" || key == "h_rss"
+		if !once {
+			limit *= farm.Bytes(slots)
+		}
+		if limit > 0 && (least == 0 || limit < least) {
+			least = limit
+		}
+	}
+	return least, nil
+}
+
+// HeldMemory is the key under which a shepherd's configuration keeps the job's h_vmem when the process that starts the VM must not
+// be bound by it.
+const HeldMemory = "grange_h_vmem"
+
+// gridEngineSize reads a memory_specifier of sge_types(5): a number with a multiplier, k, m and g of 1000, K, M and G of 1024. 0: no limit.
+func gridEngineSize(text string) (farm.Bytes, error) {
+	if none(text) || strings.EqualFold(text, "infinity") {
+		return 0, nil
+	}
+	unit := 1.0
+	if i := strings.IndexByte("kmgKMG", text[len(text)-1]); i >= 0 {
+		unit = math.Pow([]float64{1000, 1024}[i/3], float64(i%3+1))
+		text = text[:len(text)-1]
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if v := n * unit; err == nil && v >= 0 && v < 1<<60 {
+		return farm.Bytes(v), nil
+	}
+	return 0, fmt.Errorf("%q is no size of memory", text)
+}
+
+func none(text string) bool {
+	return text == "" || strings.EqualFold(text, "none") || strings.EqualFold(text, "undefined")
+}
+
+func noShepherd(what string) error {
+	return strangeJob("what Grid Engine gave the job cannot be told: " + what)
+}
