@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
@@ -56,6 +59,7 @@ type Agent struct {
 	cfg  config.Agent
 	topo farm.Topology
 	live map[string]*job // by job ID
+	vms  map[string]*vm  // by the ID of the job that each was made for
 }
 
 // New makes an agent; Run makes it work.
@@ -74,7 +78,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, accelerator: o.Accelerator,
-		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, cfg: o.Config, topo: t, live: map[string]*job{}}
+		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
 	a.ledger = newLedger(overcommitted(t, o.Config.MemoryOvercommit), a.reserve(o.Config))
 	return a, nil
 }
@@ -203,26 +207,108 @@ func (a *Agent) numaRequest(s farm.Shape, allowed farm.CPUSet) numa.Request {
 		Threads: s.Threads, Emulator: s.Emulator, Cells: s.Cells}
 }
 
-// admit returns the job with this ID, or enters and returns the one that make makes.
-func (a *Agent) admit(id string, make func() (*job, error)) (j *job, fresh bool, err error) {
-	if j := a.byID(id); j != nil {
-		return j, false, nil
-	}
-	if j, err = make(); err != nil {
-		return nil, false, err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if other, ok := a.live[id]; ok {
-		return other, false, nil // the same caller was quicker on another connection
-	}
-	for other := range a.live { // VMs are named after the start of the ID, and the caller chose it
-		if vmName(other) == vmName(id) {
-			return nil, false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadRequest, Message: "another job's ID starts like " + id, Hint: "choose a random ID"}
+// admit returns the job with this ID, or enters the one that is asked for: into the VM of its batch job, if there is one, or into one of its own.
+func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err error) {
+	asked := r.Image
+	for {
+		if j := a.byID(r.ID); j != nil {
+			return j, false, nil
+		}
+		v := a.vmOf(c)
+		if v == nil {
+			if j, err = a.begin(r, c); err == nil {
+				v = newVM(j)
+				v.asked = asked
+			}
+		} else {
+			j, err = a.beginIn(v, r, c)
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		entered, err := a.enter(v, j)
+		if err != nil {
+			return nil, false, err
+		}
+		if entered {
+			return j, true, nil
 		}
 	}
-	a.live[id] = j
-	return j, true, nil
+}
+
+// enter puts a job into a VM, which may be a new one. It tells whether that was possible: the VM may have ended meanwhile, or another
+// connection of the same job, or another task of the same batch job, was quicker.
+func (a *Agent) enter(v *vm, j *job) (bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.live[j.id] != nil {
+		return false, nil
+	}
+	if a.vms[v.id] != v {
+		if a.joinable(v.key, v.uid) != nil {
+			return false, nil
+		}
+		for other := range a.vms { // VMs are named after the start of the ID, and the caller chose it
+			if vmName(other) == vmName(v.id) {
+				return false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadRequest, Message: "another job's ID starts like " + v.id, Hint: "choose a random ID"}
+			}
+		}
+		if !v.enter(j) {
+			return false, nil
+		}
+		a.vms[v.id], a.live[j.id] = v, j
+		a.jobs.Go(v.run)
+		return true, nil
+	}
+	if !v.enter(j) {
+		return false, nil
+	}
+	a.live[j.id] = j
+	return true, nil
+}
+
+// beginIn makes the job of a request whose batch job has a VM already.
+func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
+	if r.Started {
+		return nil, lostUnknown()
+	}
+	if err := c.belongsTo(farm.BatchSystem(r.Batch)); err != nil {
+		return nil, err
+	}
+	if r.Image != "" && r.Image != v.asked && r.Image != v.image {
+		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherImage, Message: fmt.Sprintf("job %s has a VM of image %s here; a task of it cannot have %s", v.key, v.image, r.Image),
+			Hint: "all tasks of a job on a host share one VM: ask for the same image, or for none"}
+	}
+	j := newJob(a, r.ID, c)
+	j.request = r
+	j.record = record{Version: recordVersion, Job: r.ID, User: userOf(c, r).Name, Command: brief(r.Argv), Caller: c, Keep: r.Keep}
+	return j, nil
+}
+
+// vmOf is the VM that a job of the caller enters; nil when it gets its own.
+func (a *Agent) vmOf(c Caller) *vm {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.joinable(c.Batch.Key(), c.UID)
+}
+
+func (a *Agent) joinable(key string, uid uint32) *vm {
+	if key == "" {
+		return nil
+	}
+	for _, v := range a.vms {
+		if v.key == key && v.uid == uid && v.takesMore() {
+			return v
+		}
+	}
+	return nil
+}
+
+// vmMadeFor is the VM that was made for a job.
+func (a *Agent) vmMadeFor(job string) *vm {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.vms[job]
 }
 
 func (a *Agent) byID(id string) *job {
@@ -237,12 +323,15 @@ func (a *Agent) forget(j *job) {
 	a.mu.Unlock()
 }
 
-func (a *Agent) all() []*job {
+func (a *Agent) forgetVM(v *vm) {
+	a.mu.Lock()
+	delete(a.vms, v.id)
+	a.mu.Unlock()
+}
+
+// all are the VMs of this host, and those that wait for room.
+func (a *Agent) all() []*vm {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	jobs := make([]*job, 0, len(a.live))
-	for _, j := range a.live {
-		jobs = append(jobs, j)
-	}
-	return jobs
+	return slices.Collect(maps.Values(a.vms))
 }

@@ -18,14 +18,27 @@ type control struct {
 	path  string
 	fresh bool // the VM has not run yet: its guest will speak first, and need not be asked
 
+	writing sync.Mutex // one line at a time
 	mu      sync.Mutex
 	changed chan struct{} // closed and made anew at every change
 	conn    net.Conn
-	state   guest.State
+	heard   bool                   // the guest has told all that it knows of jobs
+	states  map[string]guest.State // of the jobs that we know, by ID
 	gone    bool
 }
 
-func newControl(path string) *control { return &control{path: path, changed: make(chan struct{})} }
+func newControl(path string) *control {
+	return &control{path: path, changed: make(chan struct{}), states: map[string]guest.State{}}
+}
+
+// know makes the guest's word on a job count: of other jobs it may tell what it likes.
+func (c *control) know(job string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.states[job]; !ok {
+		c.states[job] = guest.State{}
+	}
+}
 
 // run keeps the connection until the VM has gone or ctx ends.
 func (c *control) run(ctx context.Context) {
@@ -54,11 +67,27 @@ func (c *control) talk(ctx context.Context, conn net.Conn) {
 		return
 	}
 	c.fresh = false
-	guest.Lines(conn, guest.MaxGuestLine, func(s guest.State) {
-		if s.Phase != "" && (s.Phase != guest.Exited || s.Exit != nil) { // whatever a hostile guest says
-			c.update(func() { c.state = s })
-		}
-	})
+	guest.Lines(conn, guest.MaxGuestLine, func(s guest.State) { c.update(func() { c.take(s) }) })
+}
+
+// take keeps what the guest says, if it makes sense: it may be hostile.
+func (c *control) take(s guest.State) {
+	if s.Job == "" && s.Phase == guest.Ready {
+		c.heard = true
+		return
+	}
+	if old, ok := c.states[s.Job]; ok && s.Phase != "" && old.Phase != guest.Gone && (s.Phase != guest.Exited || s.Exit != nil) {
+		c.states[s.Job] = s
+	}
+}
+
+// stateLocked is what is known of a job: nothing before the guest has spoken, and Ready when it does not know the job.
+func (c *control) stateLocked(job string) guest.State {
+	s := c.states[job]
+	if s.Phase == "" && c.heard {
+		s.Phase = guest.Ready
+	}
+	return s
 }
 
 func (c *control) hangUp() {
@@ -77,29 +106,72 @@ func (c *control) update(change func()) {
 	c.mu.Unlock()
 }
 
-// give hands the job over. The guest takes one job only: giving it again is harmless.
+// give hands a job over. The guest starts a job once: giving it again is harmless.
 func (c *control) give(ctx context.Context, j *guest.Job) error {
+	c.know(j.ID)
+	return c.say(ctx, guest.ControlMessage{Job: j})
+}
+
+func (c *control) say(ctx context.Context, m guest.ControlMessage) error {
 	c.mu.Lock()
 	conn := c.conn
 	c.mu.Unlock()
+	if conn == nil {
+		return errNotConnected
+	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() }) // a guest that does not read shall not hold us
 	defer stop()
-	return guest.WriteLine(conn, guest.ControlMessage{Job: j})
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return guest.WriteLine(conn, m)
+}
+
+var errNotConnected = errors.New("the control port is not connected")
+
+// endPatience is how long a guest has to end what is left of a job. A sound one needs milliseconds.
+const endPatience = 10 * time.Second
+
+// end has the guest end what is left of a job, and waits until it has. A guest whose CPUs are stopped does so when they go on.
+func (c *control) end(ctx context.Context, job string, suspended bool) {
+	ctx, cancel := context.WithTimeout(ctx, endPatience)
+	defer cancel()
+	for {
+		err := c.say(ctx, guest.ControlMessage{End: job})
+		if err == nil && suspended {
+			return
+		}
+		again, stop := context.WithTimeout(ctx, time.Second) // the connection may have been cut behind the order
+		_, err = c.wait(again, job, func(s guest.State) bool { return s.Phase == guest.Gone || s.Phase == guest.Ready })
+		stop()
+		if err == nil || errors.Is(err, errGone) || ctx.Err() != nil {
+			return
+		}
+	}
 }
 
 var errGone = errors.New("the VM has ended")
 
-func (c *control) phase() guest.Phase {
+// phase is the guest's own: "" until it has spoken, Ready from then on.
+func (c *control) phase() guest.Phase { return c.phaseOf("") }
+
+// phaseOf is that of a job.
+func (c *control) phaseOf(job string) guest.Phase {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state.Phase
+	return c.stateLocked(job).Phase
 }
 
-// wait blocks until the guest's state satisfies want; errGone when the VM ends first.
-func (c *control) wait(ctx context.Context, want func(guest.State) bool) (guest.State, error) {
+func (c *control) hasGone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone
+}
+
+// wait blocks until the state of a job satisfies want; errGone when the VM ends first.
+func (c *control) wait(ctx context.Context, job string, want func(guest.State) bool) (guest.State, error) {
 	for {
 		c.mu.Lock()
-		state, gone, changed := c.state, c.gone, c.changed
+		state, gone, changed := c.stateLocked(job), c.gone, c.changed
 		c.mu.Unlock()
 		switch {
 		case want(state):

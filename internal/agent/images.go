@@ -91,8 +91,8 @@ func (a *Agent) deleteImage(w http.ResponseWriter, r *http.Request, c Caller) er
 }
 
 func (a *Agent) imageInUse(digest string) bool {
-	for _, j := range a.all() {
-		if j.recordNow().Digest == digest {
+	for _, v := range a.all() {
+		if v.recordNow().Digest == digest {
 			return true
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
-	"github.com/grange-project/grange/internal/hyper"
 )
 
 // Why a job's context ends.
@@ -22,34 +21,33 @@ var (
 	errShutdown   = errors.New("the agent stops; VMs go on")
 )
 
-// job is one caller's command and the VM made for it. run, or resume after a restart, sees it from the grant to the clean-up;
-// everything else only looks or asks.
+// job is one caller's command. run, or resume after a restart, sees it from its entering a VM to its leaving; everything else only
+// looks or asks.
 type job struct {
 	agent  *Agent
 	id     string
 	caller Caller
-	ctx    context.Context // ends with one of the reasons above
+	vm     *vm             // that it is in, from enter on
+	ctx    context.Context // from enter on; ends with one of the reasons above
 	cancel context.CancelCauseFunc
 	over   chan struct{} // closed when everything is cleaned up
+	port   int           // number of its job port; -1: it has none yet. The vm's lock guards it
+	record record        // what its VM would be when the job asks for one; then what its VM is, as the job's guest is told
 
 	mu        sync.Mutex
 	changed   chan struct{} // closed and made anew at every change
 	request   *api.JobRequest
-	record    record
-	machine   *machine // nil before the first and after the last
 	events    []api.JobEvent
 	delivered int // events that a caller has been sent
 	followers int
-	suspended bool
 	takenOver bool // from an earlier agent: what it told the caller is not known
+	handed    bool // the guest may know of it
 	ended     bool // the job has ended; only a kept VM lives on
 	clean     []api.Phase
 }
 
 func newJob(a *Agent, id string, caller Caller) *job {
-	j := &job{agent: a, id: id, caller: caller, changed: make(chan struct{}), over: make(chan struct{})}
-	j.ctx, j.cancel = context.WithCancelCause(a.ctx)
-	return j
+	return &job{agent: a, id: id, caller: caller, port: -1, changed: make(chan struct{}), over: make(chan struct{})}
 }
 
 func (j *job) update(change func()) {
@@ -84,70 +82,36 @@ func (j *job) phase(name string, since time.Time) time.Time {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// run takes the job from the grant to the clean-up.
+// run takes the job from its entering to its leaving.
 func (j *job) run() {
 	defer close(j.over)
 	defer j.agent.forget(j)
-	err := j.start()
+	m, err := j.awaitGuest()
 	if err == nil {
-		err = j.serve()
+		err = j.serve(m)
 	}
 	j.finish(err)
 }
 
-// start makes the VM and waits for its guest, trying again where trying again may help.
-func (j *job) start() error {
-	began := time.Now()
-	plan, err := j.grant()
-	if err != nil {
-		return err
-	}
-	now := j.phase("grant", began)
-	image, release, err := j.agent.images.Acquire(j.imageName())
-	if err != nil {
-		return err
-	}
-	defer release() // the running VM's record keeps the image from here on
-	j.update(func() { j.record.Image, j.record.Digest, j.record.Plan = image.Name, image.Digest, plan })
-	j.phase("image", now)
-	for attempt := 1; ; {
-		err := j.attempt(image, attempt)
-		if err == nil || j.ctx.Err() != nil {
-			return err
-		}
-		j.discard()
+// awaitGuest waits until the VM's guest is up and the job has its port.
+func (j *job) awaitGuest() (*machine, error) {
+	v := j.vm
+	for {
+		v.mu.Lock()
+		m, port, up, failed, changed, name := v.machine, j.port, v.up, v.failed, v.changed, v.record.Name
+		v.mu.Unlock()
 		switch {
-		case isCode(err, hyper.CodeAway) && !j.request.NoWait:
-			j.publishWaiting(err.Error())
-			if err := j.sleep(hypervisorPause); err != nil {
-				return err
-			}
-			j.agent.hyper.Sweep(j.ctx) // a daemon that died may have left a process half made; while it is away, later
-		case !worthAnotherTry(err) || attempt >= j.agent.config().Attempts:
-			return err
-		default:
-			j.publish(api.JobEvent{Event: api.EventRetry, Message: fmt.Sprintf("attempt %d came to nothing: %v", attempt, err)})
-			j.agent.log.Warn("vm came to nothing", "job", j.id, "attempt", attempt, "error", err)
-			attempt++
+		case failed != nil:
+			return nil, failed
+		case up && port >= 0:
+			return m, nil
+		case up && j.request != nil && j.request.NoWait:
+			return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fmt.Sprintf("all %d places in VM %s are taken", len(v.ports), name), Hint: noRoomHint}
+		}
+		if err := j.await(changed); err != nil {
+			return m, err
 		}
 	}
-}
-
-// hypervisorPause is between two looks for a hypervisor that is away. Nothing runs meanwhile, so nothing is lost by waiting.
-const hypervisorPause = 200 * time.Millisecond
-
-func (j *job) sleep(d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-j.ctx.Done():
-		return context.Cause(j.ctx)
-	}
-}
-
-func isCode(err error, c farm.Code) bool {
-	e := new(farm.Error)
-	return errors.As(err, &e) && e.Code == c
 }
 
 func (j *job) imageName() string {
@@ -157,48 +121,38 @@ func (j *job) imageName() string {
 	return j.agent.config().DefaultImage
 }
 
-// worthAnotherTry tells what may have been bad luck from what will never work.
-func worthAnotherTry(err error) bool {
-	return !isKind(err, farm.Invalid) && !isKind(err, farm.Denied) && !isKind(err, farm.NoCapacity)
-}
-
-func (j *job) grant() (farm.Plan, error) {
-	shape := j.record.Shape
-	request := j.agent.numaRequest(shape, j.caller.CPUs)
-	return j.agent.ledger.claim(j.ctx, j.id, j.record.holder(), request, j.request.NoWait, j.publishWaiting)
-}
-
 // serve is with the VM from its guest's first word to the end of the job, and longer with --keep.
-func (j *job) serve() error {
-	m := j.machine
+func (j *job) serve(m *machine) error {
 	began := time.Now()
-	state, err := m.control.wait(j.ctx, func(s guest.State) bool { return s.Phase != "" })
+	wait := func(want func(guest.State) bool) (guest.State, error) { return m.control.wait(j.ctx, j.id, want) }
+	state, err := wait(func(s guest.State) bool { return s.Phase != "" })
 	if err == nil && state.Phase == guest.Ready {
 		err = j.handOver(m)
 	}
 	if err == nil {
-		state, err = m.control.wait(j.ctx, func(s guest.State) bool { return s.Phase != guest.Ready && s.Phase != guest.Given })
+		state, err = wait(func(s guest.State) bool { return s.Phase != guest.Ready && s.Phase != guest.Given })
 	}
 	if err != nil {
-		return j.lost(err)
+		return j.lost(m, err)
 	}
 	began = j.phase("guest", began)
 	j.publish(api.JobEvent{Event: api.EventRunning})
-	state, err = m.control.wait(j.ctx, func(s guest.State) bool { return s.Phase == guest.Exited || s.Phase == guest.Failed })
+	state, err = wait(func(s guest.State) bool { return s.Phase != guest.Running })
 	if err != nil {
-		return j.lost(err)
+		return j.lost(m, err)
 	}
 	j.phase("job", began)
 	j.update(func() { j.ended = true })
-	if state.Phase == guest.Failed {
+	switch {
+	case state.Phase == guest.Failed:
 		j.publish(api.JobEvent{Event: api.EventFailed, Problem: problemOf(&farm.Error{
 			Kind: farm.Invalid, Code: farm.CodeJobNotStarted, Message: "the job was not started: " + state.Message, Hint: "see what the VM says with -v"})})
-	} else {
+	case state.Exit != nil:
 		j.publish(api.JobEvent{Event: api.EventEnded, Exit: exitOf(state.Exit)})
 	}
 	// The caller takes the rest of the output from the VM before it gives it back.
-	_, err = m.control.wait(j.ctx, func(guest.State) bool { return false })
-	return j.lost(err)
+	_, err = wait(func(guest.State) bool { return false })
+	return j.lost(m, err)
 }
 
 // handOver gives the job to the guest, once the caller has been told: whoever was told "ready" never starts a second VM.
@@ -207,15 +161,28 @@ func (j *job) handOver(m *machine) error {
 	if err != nil {
 		return err
 	}
+	if err := j.writeFile(m); err != nil {
+		return err
+	}
 	j.publish(api.JobEvent{Event: api.EventReady})
 	if err := j.awaitDelivery(); err != nil {
 		return err
 	}
+	j.record = j.vm.recordFor(j)
 	description, err := j.agent.guestJob(j, request)
 	if err != nil {
 		return err
 	}
+	description.Port, description.Shared = j.port, j.vm.key != ""
+	j.update(func() { j.handed = true })
 	return m.control.give(j.ctx, description)
+}
+
+// given tells whether the guest may know of the job.
+func (j *job) given() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.handed || j.takenOver
 }
 
 // awaitRequest waits, after a restart of the agent, for the caller to come again: the VM's record does not hold the job.
@@ -258,14 +225,15 @@ func (j *job) await(changed <-chan struct{}) error {
 }
 
 // lost turns the end of a VM under a job into something to tell; the caller's own leaving is no loss.
-func (j *job) lost(err error) error {
+func (j *job) lost(m *machine, err error) error {
 	if !errors.Is(err, errGone) {
 		return err
 	}
+	j.vm.update(func() { j.vm.closed = true })
 	if j.isEnded() {
 		return nil // a kept VM, or one that powered off, after its job
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost, Message: "the VM ended under the job" + j.machine.lastWords(),
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost, Message: "the VM ended under the job" + m.lastWords(),
 		Hint: "a kernel panic or a kill on the host; the job may have run in part and is not run again"}
 }
 
@@ -275,14 +243,13 @@ func (j *job) isEnded() bool {
 	return j.ended
 }
 
-// finish tells how it went and cleans up, unless the agent itself stops.
+// finish tells how it went and leaves the VM, unless the agent itself stops.
 func (j *job) finish(err error) {
 	if j.ctx.Err() != nil {
 		err = context.Cause(j.ctx) // a step may have wrapped it in words of its own
 	}
 	switch {
 	case errors.Is(err, errShutdown):
-		j.detach()
 		return
 	case err == nil, errors.Is(err, errCallerGone), errors.Is(err, errGivenBack):
 	case errors.Is(err, errStopped):
@@ -291,11 +258,9 @@ func (j *job) finish(err error) {
 	default:
 		j.publish(api.JobEvent{Event: j.failureEvent(err), Problem: problemOf(err)})
 	}
-	began := time.Now()
-	j.discard()
-	j.agent.ledger.release(j.id)
-	j.update(func() { j.clean = []api.Phase{{Name: "clean", Milliseconds: milliseconds(time.Since(began))}} })
-	j.agent.log.Info("job over", "job", j.id, "vm", j.record.Name, "user", j.record.User, "cause", err)
+	clean := j.vm.leave(j)
+	j.update(func() { j.clean = clean })
+	j.agent.log.Info("job over", "job", j.id, "vm", j.vm.recordNow().Name, "user", j.record.User, "cause", err)
 }
 
 // failureEvent tells "was not started" from "may have run".
@@ -361,15 +326,16 @@ func (j *job) callerLeft() {
 
 // keeps tells whether the VM stays without its caller: it was asked to, and its guest has the job.
 func (j *job) keeps() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if !j.record.Keep || j.machine == nil {
+	m := j.vm.current()
+	if !j.record.Keep || m == nil {
 		return false
 	}
-	switch j.machine.control.phase() {
+	switch m.control.phaseOf(j.id) {
 	case guest.Ready:
 		return false
 	case "":
+		j.mu.Lock()
+		defer j.mu.Unlock()
 		return j.takenOver // not heard yet
 	}
 	return true

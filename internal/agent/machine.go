@@ -90,47 +90,51 @@ const vmPrefix = "grange-"
 
 func vmName(job string) string { return vmPrefix + job[:8] }
 
-// attempt makes one VM for the job and waits for its guest's first word.
-func (j *job) attempt(image vmimage.Image, number int) error {
+// attempt makes the machine and waits for its guest's first word.
+func (v *vm) attempt(image vmimage.Image, number int) error {
 	began := time.Now()
-	id, name := api.NewID(), vmName(j.id)
+	id, name := api.NewID(), vmName(v.id)
 	if number > 1 {
 		name += fmt.Sprintf("-%d", number) // the last one's domain may not be quite gone
 	}
-	m := j.agent.newMachine(id, name)
-	j.update(func() { j.machine, j.record.VM, j.record.Name, j.record.Attempt = m, id, m.name, number })
-	spec, err := j.prepareDisks(m, image)
+	m := v.agent.newMachine(id, name)
+	v.update(func() { v.machine, v.record.VM, v.record.Name, v.record.Attempt = m, id, m.name, number })
+	spec, err := v.prepareDisks(m, image)
 	if err != nil {
 		return err
 	}
-	began = j.phase("disk", began)
-	if err := j.define(m, spec); err != nil {
+	began = v.phase("disk", began)
+	if err := v.define(m, spec); err != nil {
 		return err
 	}
-	began = j.phase("define", began)
-	j.publish(api.JobEvent{Event: api.EventVM, VM: j.view()})
+	began = v.phase("define", began)
+	v.open()
 	for _, w := range m.applied.Warnings {
-		j.publish(api.JobEvent{Event: api.EventWarning, Message: w})
+		v.publish(api.JobEvent{Event: api.EventWarning, Message: w})
 	}
-	if j.request.Paused {
-		if err := j.awaitResume(); err != nil {
+	if v.request.Paused {
+		if err := v.awaitResume(); err != nil {
 			return err
 		}
 		began = time.Now()
 	}
-	if err := j.boot(m); err != nil {
+	if err := v.boot(m); err != nil {
 		return err
 	}
-	j.phase("boot", began)
+	v.phase("boot", began)
 	return nil
 }
 
 // prepareDisks makes the VM's directories, disks and seed, and says what machine they belong to.
-func (j *job) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error) {
-	shape := j.record.Shape
-	spec := hyper.Machine{ID: m.id, Name: m.name, Plan: j.record.Plan, Console: m.path("console"), Network: shape.Network,
-		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, Group: j.caller.Batch.Group,
-		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}, {Name: guest.JobPort, Path: m.path(guest.JobPort)}}}
+func (v *vm) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error) {
+	shape := v.record.Shape
+	spec := hyper.Machine{ID: m.id, Name: m.name, Plan: v.record.Plan, Console: m.path("console"), Network: shape.Network,
+		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, Group: v.record.Caller.Batch.Group,
+		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}}}
+	for number := range v.ports {
+		name := guest.JobPort(number)
+		spec.Ports = append(spec.Ports, hyper.Port{Name: name, Path: m.path(name)})
+	}
 	var err error
 	if err := os.Mkdir(m.sockets, 0o711); err != nil {
 		return spec, fmt.Errorf("directory for sockets: %w", err)
@@ -138,30 +142,30 @@ func (j *job) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, erro
 	m.made = true
 	if image.Kind == vmimage.Kernel {
 		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
-	} else if spec.Disks, err = j.systemDisks(m, image); err != nil {
+	} else if spec.Disks, err = v.systemDisks(m, image); err != nil {
 		return spec, err
 	}
 	if size := shape.Scratch; size > 0 {
-		path, err := j.agent.disks.Scratch(j.ctx, m.name, size)
+		path, err := v.agent.disks.Scratch(v.ctx, m.name, size)
 		if err != nil {
 			return spec, err
 		}
 		spec.Disks = append(spec.Disks, hyper.Disk{Serial: scratchSerial, Path: path, Format: "raw"})
 	}
-	spec.Metadata, err = j.record.encode()
+	spec.Metadata, err = v.record.encode()
 	return spec, err
 }
 
 const scratchSerial = "scratch"
 
 // systemDisks are a full image's throw-away overlay and the seed that brings grange-guest in.
-func (j *job) systemDisks(m *machine, image vmimage.Image) ([]hyper.Disk, error) {
-	overlay, err := j.agent.disks.Overlay(j.ctx, m.name, disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0, 0)
+func (v *vm) systemDisks(m *machine, image vmimage.Image) ([]hyper.Disk, error) {
+	overlay, err := v.agent.disks.Overlay(v.ctx, m.name, disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0, 0)
 	if err != nil {
 		return nil, err
 	}
 	path := filepath.Join(filepath.Dir(overlay), "seed.iso")
-	if err := (seed.Seed{ID: m.id, Hostname: m.name, Guest: j.agent.guestFile}).WriteFile(path, j.agent.uid, j.agent.gid); err != nil {
+	if err := (seed.Seed{ID: m.id, Hostname: m.name, Guest: v.agent.guestFile}).WriteFile(path, v.agent.uid, v.agent.gid); err != nil {
 		return nil, err
 	}
 	return []hyper.Disk{
@@ -171,27 +175,54 @@ func (j *job) systemDisks(m *machine, image vmimage.Image) ([]hyper.Disk, error)
 }
 
 // define makes the VM, stopped, and checks its pins before its first instruction.
-func (j *job) define(m *machine, spec hyper.Machine) error {
-	applied, err := j.agent.hyper.Start(j.ctx, spec)
+func (v *vm) define(m *machine, spec hyper.Machine) error {
+	applied, err := v.agent.hyper.Start(v.ctx, spec)
 	if err != nil {
 		return err
 	}
-	j.update(func() { m.applied = applied })
-	if err := j.adopt(applied.PID); err != nil {
+	v.update(func() { m.applied = applied })
+	if err := v.adoptFirst(applied.PID); err != nil {
 		return err
 	}
-	seen, err := j.agent.hyper.Observe(j.ctx, m.id)
+	seen, err := v.agent.hyper.Observe(v.ctx, m.id)
 	if err != nil {
 		return err
 	}
-	neighbours, holders := j.agent.ledger.neighbours(j.id)
+	neighbours, holders := v.agent.ledger.neighbours(v.id)
 	if problems := numa.Check(spec.Plan, seen, neighbours); len(problems) > 0 {
 		return badPins(problems, holders)
 	}
 	m.control.fresh = true
 	m.checked.Store(true)
 	m.watch()
-	return os.Lchown(m.path(guest.JobPort), int(j.caller.UID), -1)
+	for number := range v.ports { // all tasks of a batch job are one user's
+		if err := os.Lchown(m.path(guest.JobPort(number)), int(v.uid), -1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adoptFirst puts the VM's process where the first of its jobs is tracked.
+func (v *vm) adoptFirst(pid int) error {
+	jobs := v.inside()
+	if len(jobs) == 0 {
+		return errCallerGone
+	}
+	v.update(func() { v.home = jobs[0] })
+	return jobs[0].adopt(pid)
+}
+
+// open tells the jobs that have a port where it is.
+func (v *vm) open() {
+	v.update(func() {
+		v.defined = true
+		for _, j := range v.jobs {
+			if j.port >= 0 {
+				j.publish(api.JobEvent{Event: api.EventVM, VM: v.viewLocked(j)})
+			}
+		}
+	})
 }
 
 // badPins refuses a VM that the kernel would run elsewhere than planned.
@@ -209,38 +240,40 @@ func badPins(problems []numa.Problem, holders []string) error {
 }
 
 // awaitResume waits for somebody to resume a VM that was asked for paused.
-func (j *job) awaitResume() error {
-	j.update(func() { j.suspended = true })
-	j.publish(api.JobEvent{Event: api.EventPaused})
+func (v *vm) awaitResume() error {
+	v.update(func() { v.suspended = true })
+	v.publish(api.JobEvent{Event: api.EventPaused})
 	for {
-		j.mu.Lock()
-		suspended, changed := j.suspended, j.changed
-		j.mu.Unlock()
+		v.mu.Lock()
+		suspended, changed := v.suspended, v.changed
+		v.mu.Unlock()
 		if !suspended {
 			return nil
 		}
-		if err := j.await(changed); err != nil {
-			return err
+		select {
+		case <-changed:
+		case <-v.ctx.Done():
+			return context.Cause(v.ctx)
 		}
 	}
 }
 
 // boot lets the VM run and waits for its guest's first word.
-func (j *job) boot(m *machine) error {
+func (v *vm) boot(m *machine) error {
 	text, err := json.Marshal(m.applied)
 	if err != nil {
 		return err
 	}
-	if err := j.agent.hyper.Resume(j.ctx, m.id); err != nil {
+	if err := v.agent.hyper.Resume(v.ctx, m.id); err != nil {
 		return err
 	}
 	if err := os.WriteFile(m.path(appliedFile), text, 0o644); err != nil {
 		return err
 	}
-	timeout := j.agent.config().BootTimeout
-	ctx, cancel := context.WithTimeoutCause(j.ctx, timeout, errBootTimeout)
+	timeout := v.agent.config().BootTimeout
+	ctx, cancel := context.WithTimeoutCause(v.ctx, timeout, errBootTimeout)
 	defer cancel()
-	_, err = m.control.wait(ctx, func(s guest.State) bool { return s.Phase != "" })
+	_, err = m.control.wait(ctx, v.id, func(s guest.State) bool { return s.Phase != "" })
 	switch {
 	case errors.Is(err, errBootTimeout):
 		err = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestSilent, Message: fmt.Sprintf("the guest did not come up within %v%s", timeout, m.lastWords()), Hint: "try the image by hand, or raise boot_timeout"}
@@ -252,40 +285,40 @@ func (j *job) boot(m *machine) error {
 
 var errBootTimeout = errors.New("boot timeout")
 
-// discard ends the job's VM, if there is one, and removes all it had. What cannot be removed now is swept later.
-func (j *job) discard() {
-	j.mu.Lock()
-	m := j.machine
-	j.machine = nil
-	j.mu.Unlock()
+// discard ends the machine, if there is one, and removes all it had. What cannot be removed now is swept later.
+func (v *vm) discard() {
+	v.mu.Lock()
+	m := v.machine
+	v.machine, v.defined = nil, false
+	v.mu.Unlock()
 	if m == nil {
 		return
 	}
-	for !j.stopped(m) {
+	for !v.stopped(m) {
 		select { // what still runs keeps its CPUs and its files
 		case <-time.After(5 * time.Second):
-		case <-j.agent.ctx.Done():
+		case <-v.agent.ctx.Done():
 			m.unwatch()
 			return
 		}
 	}
 	m.unwatch()
-	j.agent.removeFiles(m)
+	v.agent.removeFiles(m)
 }
 
-func (j *job) stopped(m *machine) bool {
+func (v *vm) stopped(m *machine) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err := j.agent.hyper.Stop(ctx, m.id)
+	err := v.agent.hyper.Stop(ctx, m.id)
 	if err != nil {
-		j.agent.log.Error("vm does not end", "vm", m.name, "error", err)
+		v.agent.log.Error("vm does not end", "vm", m.name, "error", err)
 	}
 	return err == nil
 }
 
 // detach leaves the VM to the next agent.
-func (j *job) detach() {
-	if m := j.machine; m != nil {
+func (v *vm) detach() {
+	if m := v.machine; m != nil {
 		m.unwatch()
 	}
 }

@@ -2,7 +2,11 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -44,3 +48,66 @@ func decodeRecord(text []byte) (record, error) {
 
 // holder names the VM and its user for people.
 func (r record) holder() string { return fmt.Sprintf("%s (%s: %s)", r.Name, r.User, r.Command) }
+
+// taskRecord is what an agent keeps of one task of a batch job in its VM, over a restart: the VM's own record is that of the task which it
+// was made for. It is written before the caller is told that its job will start.
+type taskRecord struct {
+	Job     string
+	Port    int
+	User    string
+	Command string
+	Caller  Caller
+	Keep    bool
+}
+
+// tasksDir is below the directory of a VM's sockets.
+const tasksDir = "tasks"
+
+func (j *job) file(m *machine) string { return filepath.Join(m.sockets, tasksDir, j.id+".json") }
+
+// writeFile keeps a task. A job that has its VM to itself is in the VM's record.
+func (j *job) writeFile(m *machine) error {
+	if j.vm.key == "" {
+		return nil
+	}
+	text, err := json.Marshal(taskRecord{Job: j.id, Port: j.port, User: j.record.User, Command: j.record.Command, Caller: j.caller, Keep: j.record.Keep})
+	if err != nil {
+		return err
+	}
+	path := j.file(m)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+func (j *job) removeFile(m *machine) {
+	if err := os.Remove(j.file(m)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		j.agent.log.Error("file of a task stays", "job", j.id, "error", err)
+	}
+}
+
+// tasks are those that an earlier agent kept of a machine; none where the machine has one job, or none of its tasks had been told that it
+// will start.
+func (m *machine) tasks() ([]taskRecord, error) {
+	paths, err := filepath.Glob(filepath.Join(m.sockets, tasksDir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var found []taskRecord
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		var t taskRecord
+		if err := json.Unmarshal(text, &t); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		found = append(found, t)
+	}
+	return found, nil
+}

@@ -74,7 +74,7 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 	if err == nil {
 		err = json.Unmarshal(text, &m.applied)
 	}
-	if other := a.byID(r.Job); err != nil || other != nil {
+	if other := a.vmMadeFor(r.Job); err != nil || other != nil {
 		a.log.Info("vm goes: it never ran, or its job has a later one", "vm", r.Name)
 		if err := a.hyper.Stop(ctx, r.VM); err != nil {
 			a.log.Error("vm does not end", "vm", r.Name, "error", err)
@@ -82,26 +82,52 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 		}
 		return "", false
 	}
-	j := newJob(a, r.Job, r.Caller)
-	j.record, j.machine, j.suspended, j.takenOver = r, m, f.State == hyper.Paused, true
-	j.events = []api.JobEvent{{Event: api.EventVM, VM: j.view()}} // told again, before anything else
 	m.made = true
 	m.checked.Store(true)
-	a.ledger.adopt(r.Job, r.holder(), r.Plan)
-	a.mu.Lock()
-	a.live[r.Job] = j
-	a.mu.Unlock()
-	m.watch()
-	a.jobs.Go(j.resume)
-	a.jobs.Go(j.watchCaller)
+	a.takeOverJobs(r, m, f.State == hyper.Paused)
 	return r.Name, true
 }
 
-// resume goes on with a VM of an earlier agent.
-func (j *job) resume() {
-	defer close(j.over)
-	defer j.agent.forget(j)
-	j.finish(j.serve())
+// takeOverJobs goes on with a VM and the jobs in it.
+func (a *Agent) takeOverJobs(r record, m *machine, suspended bool) {
+	tasks, err := m.tasks()
+	if err != nil {
+		a.log.Error("tasks of a vm cannot be read; they end", "vm", r.Name, "error", err)
+	}
+	if len(tasks) == 0 {
+		tasks = []taskRecord{{Job: r.Job, User: r.User, Command: r.Command, Caller: r.Caller, Keep: r.Keep}}
+	}
+	first := newJob(a, r.Job, r.Caller)
+	first.record = r
+	v := newVM(first)
+	v.machine, v.suspended, v.defined, v.up = m, suspended, true, true
+	a.ledger.adopt(v.id, r.holder(), r.Plan)
+	var jobs []*job
+	for _, t := range tasks {
+		j := newJob(a, t.Job, t.Caller)
+		j.record, j.takenOver = r, true
+		j.record.Job, j.record.User, j.record.Command, j.record.Caller, j.record.Keep = t.Job, t.User, t.Command, t.Caller, t.Keep
+		if t.Port < len(v.ports) {
+			v.ports[t.Port], j.port = j, t.Port
+		}
+		m.control.know(j.id)
+		v.enter(j)
+		j.events = []api.JobEvent{{Event: api.EventVM, VM: v.view(j)}} // told again, before anything else
+		jobs = append(jobs, j)
+	}
+	v.home = jobs[0] // which one it was is not known; leaving moves QEMU once more than it has to, at worst
+	a.mu.Lock()
+	a.vms[v.id] = v
+	for _, j := range jobs {
+		a.live[j.id] = j
+	}
+	a.mu.Unlock()
+	m.watch()
+	a.jobs.Go(v.end)
+	for _, j := range jobs {
+		a.jobs.Go(j.run)
+		a.jobs.Go(j.watchCaller)
+	}
 }
 
 // watchCaller ends a taken-over job whose caller died while no agent was there, or dies before it comes again. A caller that
@@ -131,8 +157,8 @@ const logAge = time.Hour
 // makes a new name for every job.
 func (a *Agent) removeOldLogs(now time.Time) {
 	live := map[string]bool{}
-	for _, j := range a.all() {
-		live[j.recordNow().Name+".log"] = true
+	for _, v := range a.all() {
+		live[v.recordNow().Name+".log"] = true
 	}
 	logs, _ := filepath.Glob(filepath.Join(a.config().LibvirtLogs, vmPrefix+"*.log"))
 	for _, path := range logs {

@@ -20,7 +20,7 @@ func TestOldLogsGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := &Agent{cfg: config.Agent{LibvirtLogs: dir}, live: map[string]*job{"j": {record: record{Name: "grange-live"}}}}
+	a := &Agent{cfg: config.Agent{LibvirtLogs: dir}, vms: map[string]*vm{"j": {record: record{Name: "grange-live"}}}}
 	a.removeOldLogs(now)
 	for name, stays := range map[string]bool{"grange-old.log": false, "grange-new.log": true, "grange-live.log": true, "other.log": true} {
 		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != stays {

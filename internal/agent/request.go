@@ -101,6 +101,9 @@ func check(r *api.JobRequest) error {
 	case len(r.Binds) > guest.MaxBinds:
 		return badRequest("%d binds; at most %d", len(r.Binds), guest.MaxBinds)
 	}
+	if s := r.Script; s != nil && (!filepath.IsAbs(s.Path) || filepath.Clean(s.Path) != s.Path || s.Path == "/" || strings.ContainsRune(s.Path, 0)) {
+		return badRequest("script %q: an absolute path without detours is needed", s.Path)
+	}
 	for _, b := range r.Binds {
 		if !filepath.IsAbs(b.Target) || filepath.Clean(b.Target) == "/" {
 			return badRequest("bind target %q: an absolute path below / is needed", b.Target)
@@ -121,7 +124,7 @@ func badRequest(format string, args ...any) error {
 // begin makes the job of a valid request.
 func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if r.Started {
-		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost, Message: "the VM was lost while no agent ran; the job may have run in part and is not run again", Hint: "see the agent's log and the host's kernel log"}
+		return nil, lostUnknown()
 	}
 	if err := c.belongsTo(farm.BatchSystem(r.Batch)); err != nil {
 		return nil, err
@@ -143,6 +146,11 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s, User: userOf(c, r).Name,
 		Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep}
 	return j, nil
+}
+
+// lostUnknown is the answer to a caller whose job had begun and is not known any more.
+func lostUnknown() error {
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost, Message: "the VM was lost while no agent ran; the job may have run in part and is not run again", Hint: "see the agent's log and the host's kernel log"}
 }
 
 // belongsTo holds what a wrapper says of its job against what the kernel tells. A hook of one batch system that runs the wrapper in another
@@ -202,6 +210,9 @@ func (a *Agent) guestJob(j *job, r *api.JobRequest) (*guest.Job, error) {
 		Network: j.record.Shape.Network == farm.NetworkUser,
 		Env:     featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
 		Files:   append(a.features(j.record, a.jobEnds(j.caller.Batch), time.Now()), guest.File{Path: factsPath, Content: facts.file()})}
+	if r.Script != nil {
+		g.Files = append(g.Files, guest.File{Path: r.Script.Path, Content: r.Script.Content, Own: true})
+	}
 	if j.record.Shape.Scratch > 0 {
 		g.Scratch = scratchSerial
 	}

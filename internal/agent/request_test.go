@@ -22,7 +22,7 @@ func testAgent(t *testing.T, toml string) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Agent{cfg: c, topo: farm.Topology{Online: farm.CPURange(0, 8)}, ctx: t.Context(), live: map[string]*job{}}
+	return &Agent{cfg: c, topo: farm.Topology{Online: farm.CPURange(0, 8)}, ctx: t.Context(), live: map[string]*job{}, vms: map[string]*vm{}}
 }
 
 const testShapes = `

@@ -153,7 +153,7 @@ func (a *Agent) postJob(w http.ResponseWriter, r *http.Request, c Caller) error 
 	if err := check(&request); err != nil {
 		return err
 	}
-	j, fresh, err := a.admit(request.ID, func() (*job, error) { return a.begin(&request, c) })
+	j, fresh, err := a.admit(&request, c)
 	if err != nil {
 		return err
 	}
@@ -206,12 +206,13 @@ func (a *Agent) postDone(w http.ResponseWriter, r *http.Request, c Caller) error
 }
 
 func (a *Agent) getConsole(w http.ResponseWriter, r *http.Request, c Caller) error {
-	j, m, err := a.find(r.PathValue("vm"), c)
+	v, err := a.find(r.PathValue("vm"), c)
 	if err != nil {
 		return err
 	}
+	m := v.current()
 	if m == nil {
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: j.recordNow().Name + " has no console yet", Hint: "try again in a moment"}
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: v.recordNow().Name + " has no console yet", Hint: "try again in a moment"}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	control := http.NewResponseController(w)
@@ -227,33 +228,25 @@ func (a *Agent) postResume(w http.ResponseWriter, r *http.Request, c Caller) err
 }
 
 func (a *Agent) pause(w http.ResponseWriter, r *http.Request, c Caller, suspend bool) error {
-	j, m, err := a.find(r.PathValue("vm"), c)
+	v, err := a.find(r.PathValue("vm"), c)
+	if err == nil {
+		err = v.pause(r.Context(), suspend)
+	}
 	if err != nil {
 		return err
 	}
-	if m == nil || !m.checked.Load() {
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: "the job has no VM at the moment", Hint: "try again when `grange vm list` shows it"}
-	}
-	act := a.hyper.Resume
-	if suspend {
-		act = a.hyper.Suspend
-	}
-	if err := act(r.Context(), m.id); err != nil {
-		return err
-	}
-	j.update(func() { j.suspended = suspend })
-	return answer(w, j.view())
+	return answer(w, v.view(nil))
 }
 
 func (a *Agent) deleteVM(w http.ResponseWriter, r *http.Request, c Caller) error {
-	j, _, err := a.find(r.PathValue("vm"), c)
+	v, err := a.find(r.PathValue("vm"), c)
 	if err != nil {
 		return err
 	}
-	j.cancel(errStopped)
+	v.cancel(errStopped)
 	select {
-	case <-j.over:
+	case <-v.over:
 	case <-r.Context().Done():
 	}
-	return answer(w, j.view())
+	return answer(w, v.view(nil))
 }

@@ -12,24 +12,23 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// find looks a VM up by name, or by the start of its ID or of its job's, for an action that only its owner may do.
-func (a *Agent) find(ref string, c Caller) (*job, *machine, error) {
-	j, err := a.lookUp(ref)
+// find looks a VM up by name, or by the start of its ID or of a job's in it, for an action that only its owner may do.
+func (a *Agent) find(ref string, c Caller) (*vm, error) {
+	v, err := a.lookUp(ref)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if c.UID != j.caller.UID && !c.admin() {
-		return nil, nil, notYours("VM " + ref)
+	if c.UID != v.uid && !c.admin() {
+		return nil, notYours("VM " + ref)
 	}
-	return j, j.current(), nil
+	return v, nil
 }
 
-func (a *Agent) lookUp(ref string) (*job, error) {
-	var found []*job
-	for _, j := range a.all() {
-		r := j.recordNow()
-		if r.Name == ref || len(ref) >= 4 && (strings.HasPrefix(r.VM, ref) || strings.HasPrefix(r.Job, ref)) {
-			found = append(found, j)
+func (a *Agent) lookUp(ref string) (*vm, error) {
+	var found []*vm
+	for _, v := range a.all() {
+		if v.answersTo(ref) {
+			found = append(found, v)
 		}
 	}
 	switch len(found) {
@@ -41,47 +40,56 @@ func (a *Agent) lookUp(ref string) (*job, error) {
 	return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoVM, Message: strconv.Quote(ref) + " fits several VMs", Hint: "give more of the ID"}
 }
 
-func (j *job) current() *machine {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.machine
+func (v *vm) answersTo(ref string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r := v.record
+	if r.Name == ref || v.key != "" && v.key == ref {
+		return true
+	}
+	if len(ref) < 4 {
+		return false
+	}
+	return strings.HasPrefix(r.VM, ref) || strings.HasPrefix(r.Job, ref) || slices.ContainsFunc(v.jobs, func(j *job) bool { return strings.HasPrefix(j.id, ref) })
 }
 
-func (j *job) recordNow() record {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.record
+// view is the VM as others see it, or as one of its jobs does.
+func (v *vm) view(j *job) *api.VM {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.viewLocked(j)
 }
 
-// view is the VM as others see it.
-func (j *job) view() *api.VM {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	r := j.record
-	v := &api.VM{ID: r.VM, Name: r.Name, Job: r.Job, Purpose: "job", State: j.stateLocked(), Image: r.Image, Digest: r.Digest,
-		Shape: r.Shape.Name, User: r.User, UID: j.caller.UID, Command: r.Command, Created: r.Created, CPUs: r.Shape.CPUs,
+func (v *vm) viewLocked(j *job) *api.VM {
+	r := v.record
+	out := &api.VM{ID: r.VM, Name: r.Name, Job: r.Job, Batch: v.key, Purpose: "job", State: v.stateLocked(), Image: r.Image, Digest: r.Digest,
+		Shape: r.Shape.Name, User: r.User, UID: v.uid, Command: r.Command, Created: r.Created, CPUs: r.Shape.CPUs,
 		Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: planView(r.Plan)}
-	if m := j.machine; m != nil {
-		v.JobPort = m.path(guest.JobPort)
+	if v.key != "" {
+		out.Tasks = len(v.jobs)
+	}
+	if m := v.machine; m != nil {
+		out.JobPort = m.path(guest.JobPort(0))
+		if j != nil && j.port >= 0 {
+			out.Job, out.JobPort = j.id, m.path(guest.JobPort(j.port))
+		}
 		x := m.applied
-		v.Applied = api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO,
+		out.Applied = api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO,
 			Purpose: r.Shape.Purpose.String(), Warnings: x.Warnings}
 	}
-	return v
+	return out
 }
 
-func (j *job) stateLocked() string {
+func (v *vm) stateLocked() string {
+	running := func(j *job) bool { return !j.isEnded() || !j.record.Keep }
 	switch {
-	case j.record.Plan.VCPUs == nil:
+	case v.record.Plan.VCPUs == nil:
 		return "waiting"
-	case j.suspended:
+	case v.suspended:
 		return "suspended"
-	case j.ended && j.record.Keep:
+	case len(v.jobs) > 0 && !slices.ContainsFunc(v.jobs, running):
 		return "kept"
-	case j.machine == nil:
-		return "starting"
-	}
-	if j.machine.control.phase() == "" {
+	case v.machine == nil, v.machine.control.phase() == "":
 		return "starting"
 	}
 	return "running"
@@ -105,19 +113,19 @@ func exitOf(e *guest.Exit) *api.Exit {
 
 func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, _ Caller) error {
 	vms := []*api.VM{}
-	for _, j := range a.all() {
-		vms = append(vms, j.view())
+	for _, v := range a.all() {
+		vms = append(vms, v.view(nil))
 	}
 	slices.SortFunc(vms, func(x, y *api.VM) int { return x.Created.Compare(y.Created) })
 	return answer(w, vms)
 }
 
 func (a *Agent) getVM(w http.ResponseWriter, r *http.Request, _ Caller) error {
-	j, err := a.lookUp(r.PathValue("vm"))
+	v, err := a.lookUp(r.PathValue("vm"))
 	if err != nil {
 		return err
 	}
-	return answer(w, j.view())
+	return answer(w, v.view(nil))
 }
 
 func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, _ Caller) error {

@@ -42,6 +42,7 @@ type runner struct {
 	vm        *api.VM
 	link      net.Conn // to the job port
 	started   bool     // the session runs
+	left      bool     // the session is over, and its port another one's
 	suspended bool
 	writeErr  error // our own output could not be written
 }
@@ -54,7 +55,7 @@ type outcome struct {
 }
 
 func newRunner(a *app, r api.JobRequest, binds []bindSource) *runner {
-	return &runner{app: a, request: r, binds: binds, stdin: os.Stdin, client: a.client(), session: guest.NewSession(), result: make(chan outcome, 8)}
+	return &runner{app: a, request: r, binds: binds, stdin: os.Stdin, client: a.client(), session: guest.NewSession(r.ID), result: make(chan outcome, 8)}
 }
 
 // run returns how it went; it has been reported.
@@ -302,12 +303,23 @@ func (r *runner) attach(link net.Conn, path string) {
 		r.session.AttachHost(link)
 		link.Close()
 		time.Sleep(50 * time.Millisecond)
+		if r.hasLeft() {
+			return
+		}
 		var err error
 		for link, err = net.Dial("unix", path); err != nil; link, err = net.Dial("unix", path) {
-			if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
+			if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) || r.hasLeft() {
 				return // QEMU has gone; the agent finds out why
 			}
 			time.Sleep(50 * time.Millisecond)
+		}
+		r.mu.Lock()
+		r.link = link
+		left := r.left
+		r.mu.Unlock()
+		if left {
+			link.Close()
+			return
 		}
 	}
 }
@@ -364,8 +376,19 @@ func (r *runner) startClock() {
 // killGrace is how long a job may take to end after TERM when its time is over; Slurm's KillWait has the same default.
 const killGrace = 30 * time.Second
 
-// giveBack returns the VM and waits a little for the agent to clean up: it does so in any case when we are gone.
+func (r *runner) hasLeft() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.left
+}
+
+// giveBack returns the VM, or our place in it, and waits a little for the agent to clean up: it does so in any case when we are gone.
 func (r *runner) giveBack() []api.Phase {
+	r.mu.Lock()
+	r.left = true
+	r.mu.Unlock()
+	r.session.Close()
+	r.disconnect() // the next task of our batch job may get this port
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	end, err := r.client.Done(ctx, r.request.ID)

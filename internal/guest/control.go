@@ -7,20 +7,23 @@ import (
 	"time"
 )
 
-// Phase is how far grange-guest has come with its one job.
+// Phase is how far grange-guest has come with one job.
 type Phase string
 
-// The phases, in order. Failed and Exited are final.
+// The phases, in order.
 const (
-	Ready   Phase = "ready"   // the VM is up and has no job
+	Ready   Phase = "ready"   // the VM is up, and does not know the job
 	Given   Phase = "given"   // the job was handed over; the VM is being made ready for it
 	Running Phase = "running" // the command runs
 	Failed  Phase = "failed"  // the job was not started; State.Message says why
 	Exited  Phase = "exited"  // the job has ended
+	Gone    Phase = "gone"    // nothing of the job is left, and its port is free
 )
 
-// State is what grange-guest tells the agent, whole, at every change and whenever it is asked.
+// State is what grange-guest tells the agent at every change: how one job is doing. Asked by a hello it tells of each job it was ever
+// given, and then, by a Ready without a job, that these are all.
 type State struct {
+	Job     string        `json:"job,omitempty"` // its ID
 	Phase   Phase         `json:"phase"`
 	Message string        `json:"message,omitempty"`
 	Boot    time.Duration `json:"boot,omitempty"` // from the kernel's first instruction to grange-guest's
@@ -50,6 +53,10 @@ type Job struct {
 	Network  bool     `json:"network,omitempty"` // set up the user-mode network
 	Files    []File   `json:"files,omitempty"`
 	Hook     []byte   `json:"hook,omitempty"` // the site's script, run as root before the job
+	Port     int      `json:"port,omitempty"` // number of the job port that its session uses
+	// Shared says that other jobs may run in this VM before, beside and after this one: it gets its own view of the mounts, only its
+	// own processes end with it, and the site's script has run if it did for an earlier one.
+	Shared bool `json:"shared,omitempty"`
 }
 
 // User is who the job runs as.
@@ -78,6 +85,8 @@ type Bind struct {
 type File struct {
 	Path    string `json:"path"`
 	Content []byte `json:"content"`
+	// Own makes it the job's own: readable, writable and executable for the job's user alone. It never replaces a file of the image.
+	Own bool `json:"own,omitempty"`
 }
 
 // Size is that of a terminal, in characters.
@@ -86,10 +95,12 @@ type Size struct {
 	Cols uint16 `json:"cols"`
 }
 
-// ControlMessage is one line from the agent: a hello asks for the State, a job starts it. A job that is known is not started twice.
+// ControlMessage is one line from the agent: a hello asks for all States, a job starts it, an end kills what is left of one and
+// frees its port. A job that is known, or was, is not started again.
 type ControlMessage struct {
-	Hello bool `json:"hello,omitempty"`
-	Job   *Job `json:"job,omitempty"`
+	Hello bool   `json:"hello,omitempty"`
+	Job   *Job   `json:"job,omitempty"`
+	End   string `json:"end,omitempty"` // ID of a job
 }
 
 // HostMessage is one line from `grange exec` on StreamMessages.

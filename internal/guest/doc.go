@@ -1,21 +1,28 @@
 // Package guest is the protocol between a host and grange-guest, both ends. It never starts a process and never touches a
 // machine; inside/ does that in the VM.
 //
-// Two virtio-serial ports lead into a VM:
+// Virtio-serial ports lead into a VM:
 //
-//   - the control port, between agent and grange-guest: JSON lines that hand the job over (control.go);
-//   - the job port, between `grange exec` and grange-guest: the job's streams, signals, exit and bound directories, as
-//     numbered streams of one Session (session.go). The agent opens it to the caller and never reads it.
+//   - the control port, between agent and grange-guest: JSON lines that hand jobs over (control.go);
+//   - a job port for each job that runs, between `grange exec` and grange-guest: the job's streams, signals, exit and bound
+//     directories, as numbered streams of one Session (session.go). The agent opens it to the caller and never reads it.
 //
-// Either port's host side may vanish at any byte. A Session keeps what the other side has not taken, and a new host side
-// carries on where the old one stopped.
+// Any port's host side may vanish at any byte. A Session keeps what the other side has not taken, and a new host side carries on
+// where the old one stopped. A job port serves one job after the other: a session begins with the name of its job.
 package guest
 
-// Names of the virtio-serial ports, as the guest sees them.
-const (
-	ControlPort = "org.grange.control"
-	JobPort     = "org.grange.job"
-)
+import "strconv"
+
+// ControlPort is the name of the agent's virtio-serial port, as the guest sees it.
+const ControlPort = "org.grange.control"
+
+// JobPort is the name of a job port: they are numbered from 0.
+func JobPort(number int) string {
+	if number == 0 {
+		return "org.grange.job"
+	}
+	return "org.grange.job." + strconv.Itoa(number)
+}
 
 // Streams of a job's Session.
 const (

@@ -28,8 +28,8 @@ const (
 	frameData    frameType = iota + 1 // payload at offset
 	frameFin                          // the stream ends at offset
 	frameAck                          // the reader has taken everything before offset
-	frameSync                         // host → guest: start anew; payload is a nonce
-	frameSyncAck                      // guest → host: the nonce, then the guest's marks
+	frameSync                         // host → guest: start anew; payload is a nonce and the session's name
+	frameSyncAck                      // guest → host: these two, then the guest's marks
 	frameMarks                        // host → guest: the host's marks
 	frameTypes
 )

@@ -1,7 +1,9 @@
 package guest
 
 import (
+	"bytes"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -26,13 +28,21 @@ type Session struct {
 	turn    int
 	link    int    // counts Attach calls; a goroutine of an older link stops
 	first   []byte // encoded frames to send before anything else on this link
+	asked   bool   // as the guest side: the host of this link has named this session
 	open    bool   // both ends know each other's marks: data may flow
 	closed  bool
+	name    [nameSize]byte
 }
 
-// NewSession makes a session without a channel.
-func NewSession() *Session {
+// nameSize is that of a session's name in the handshake; nonceSize that of the random number before it.
+const nameSize, nonceSize = 16, 16
+
+// NewSession makes the session of a job, without a channel. A channel may have carried another job's session before: an end
+// answers only an end of the same job, and takes nothing that came before that answer.
+func NewSession(job string) *Session {
 	s := &Session{streams: map[byte]*Stream{}}
+	sum := sha256.Sum256([]byte(job))
+	copy(s.name[:], sum[:])
 	s.changed.L = &s.mu
 	return s
 }
@@ -65,8 +75,9 @@ func (s *Session) Close() {
 
 // AttachHost drives the session over channel as the host side, until the channel breaks; it returns why.
 func (s *Session) AttachHost(channel io.ReadWriter) error {
-	nonce := make([]byte, 16)
+	nonce := make([]byte, nonceSize, nonceSize+nameSize)
 	rand.Read(nonce)
+	nonce = append(nonce, s.name[:]...)
 	sync := appendFrame(nil, frame{kind: frameSync, payload: nonce})
 	// The guest's reader may be waiting for the rest of a frame that an earlier host left half-sent. A frame's worth of
 	// zeros completes that frame, whose tail then shows that it is none.
@@ -92,7 +103,7 @@ func (s *Session) begin(first []byte) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.link++
-	s.open = false
+	s.open, s.asked = false, false
 	s.first = first
 	s.changed.Broadcast()
 	return s.link
@@ -183,14 +194,15 @@ func (s *Session) guestHandshake(link int, f frame) bool {
 	switch {
 	case s.link != link:
 		return false
+	case f.kind == frameSync && !bytes.HasSuffix(f.payload, s.name[:]): // of a job that had this channel before, or will have it
 	case f.kind == frameSync:
-		s.open = false
+		s.open, s.asked = false, true
 		s.first = appendFrame(nil, frame{kind: frameSyncAck, payload: append(append([]byte{}, f.payload...), s.marks()...)})
 		s.changed.Broadcast()
-	case f.kind == frameMarks:
+	case f.kind == frameMarks && s.asked:
 		s.resume(f.payload)
 	default:
-		return false
+		return f.kind > frameAck
 	}
 	return true
 }

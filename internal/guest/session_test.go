@@ -150,7 +150,7 @@ func (c *cuttable) Write(b []byte) (int, error) {
 func TestSessionSurvivesCuts(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		host, inside, p := NewSession(), NewSession(), newPort()
+		host, inside, p := NewSession("job"), NewSession("job"), newPort()
 		var ends sync.WaitGroup
 		ends.Go(func() { inside.AttachGuest(p) })
 		done := make(chan struct{})
@@ -204,7 +204,7 @@ func transfer(t *testing.T, wg *sync.WaitGroup, from, to *Stream, seed uint64, s
 }
 
 func TestStreamHoldsBackAWriterNobodyReads(t *testing.T) {
-	s := NewSession()
+	s := NewSession("job")
 	st := s.Stream(1)
 	wrote := make(chan int)
 	go func() {

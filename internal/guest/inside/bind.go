@@ -19,30 +19,37 @@ type bind struct {
 	target string
 	device *os.File
 	stream *guest.Stream
+	root   int // what is mounted, as a descriptor
 }
 
 // maxRequest is the largest file request: 128 KiB of data, and room for its head.
 const maxRequest = 128<<10 + 4096
 
-func (g *Guest) mountBinds(wanted []guest.Bind) ([]*bind, error) {
-	if len(wanted) == 0 {
-		return nil, nil
+func (t *task) mountBinds() error {
+	if len(t.job.Binds) == 0 {
+		return nil
 	}
 	if err := loadModules("fuse"); err != nil {
-		return nil, err
+		return err
 	}
-	var binds []*bind
-	for i, w := range wanted {
-		b, err := g.mountBind(w, guest.StreamBind+byte(i))
+	for i, w := range t.job.Binds {
+		b, err := t.mountBind(w, guest.StreamBind+byte(i))
 		if err != nil {
-			return nil, fmt.Errorf("bind %s: %w", w.Target, err)
+			return fmt.Errorf("bind %s: %w", w.Target, err)
 		}
-		binds = append(binds, b)
+		t.mu.Lock()
+		t.binds = append(t.binds, b)
+		gone := t.ended
+		t.mu.Unlock()
+		if gone {
+			b.abort()
+			return errEnded
+		}
 	}
-	return binds, nil
+	return nil
 }
 
-func (g *Guest) mountBind(w guest.Bind, id byte) (*bind, error) {
+func (t *task) mountBind(w guest.Bind, id byte) (*bind, error) {
 	if err := os.MkdirAll(w.Target, 0o755); err != nil {
 		return nil, err
 	}
@@ -53,7 +60,7 @@ func (g *Guest) mountBind(w guest.Bind, id byte) (*bind, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bind{w.Target, os.NewFile(uintptr(fd), "/dev/fuse"), g.session.Stream(id)}
+	b := &bind{target: w.Target, device: os.NewFile(uintptr(fd), "/dev/fuse"), stream: t.session.Stream(id)}
 	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
 	if w.ReadOnly {
 		flags |= unix.MS_RDONLY
@@ -62,9 +69,20 @@ func (g *Guest) mountBind(w guest.Bind, id byte) (*bind, error) {
 	if err := unix.Mount("grange:"+filepath.Base(w.Target), w.Target, "fuse", flags, options); err != nil {
 		return nil, err
 	}
+	if b.root, err = unix.Open(w.Target, unix.O_PATH|unix.O_CLOEXEC, 0); err != nil { // asks nobody anything
+		return nil, err
+	}
 	go b.requests(fd)
-	go b.answers(fd)
+	go b.answers()
 	return b, nil
+}
+
+// abort fails every request that waits and every one to come, once the session is closed: the reader of the device finds no stream
+// for the next request, and closes it. So there must be a next one.
+func (b *bind) abort() {
+	var fs unix.Statfs_t
+	unix.Fstatfs(b.root, &fs)
+	unix.Close(b.root)
 }
 
 // requests carries requests to the host. Each starts with its own length, so the stream needs no frames.
@@ -75,18 +93,20 @@ func (b *bind) requests(fd int) {
 		switch {
 		case err == unix.EINTR || err == unix.EAGAIN || err == unix.ENOENT: // ENOENT: the request was interrupted
 			continue
-		case err != nil:
+		case err != nil: // it is not mounted any more
 			b.stream.CloseWrite()
+			b.device.Close()
 			return
 		}
 		if _, err := b.stream.Write(buf[:n]); err != nil {
+			b.device.Close() // nobody will answer: those that wait get an error
 			return
 		}
 	}
 }
 
 // answers carries the host's answers to the kernel, one a write.
-func (b *bind) answers(fd int) {
+func (b *bind) answers() {
 	buf := make([]byte, maxRequest)
 	for {
 		if _, err := io.ReadFull(b.stream, buf[:4]); err != nil {
@@ -100,7 +120,7 @@ func (b *bind) answers(fd int) {
 		if _, err := io.ReadFull(b.stream, buf[4:n]); err != nil {
 			return
 		}
-		unix.Write(fd, buf[:n]) // ENOENT: nobody waits for this answer any more
+		b.device.Write(buf[:n]) // ENOENT: nobody waits for this answer any more
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package inside is grange-guest: it runs one job in a VM, as init of the micro image or as a service of a full one. It
-// talks to the host over two virtio-serial ports only, and never decides anything: the agent hands it a finished Job.
+// Package inside is grange-guest: it runs jobs in a VM, as init of the micro image or as a service of a full one. It talks to the
+// host over virtio-serial ports only, and never decides anything: the agent hands it finished Jobs.
 package inside
 
 import (
@@ -13,22 +13,26 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// Guest is the state of the one job of this VM.
+// Guest is the state of this VM: the jobs it was ever given.
 type Guest struct {
 	control *port
-	session *guest.Session
 	reaper  *reaper
 	init    bool // we are process 1: nobody else mounts, loads modules or reaps
 
+	setup       sync.Once // what is done once in a VM, when its first job comes
+	setupFailed error
+	files       sync.Mutex // held while users and files are added
+
 	mu    sync.Mutex
-	state guest.State
-	jobID string
+	boot  time.Duration
+	tasks map[string]*task // by job ID; a job that was given once is never started again
+	port0 *port            // the first job port, until a job takes it
 }
 
 // Run serves the host until the VM ends. It returns an error only where the VM is of no use.
 func Run() error {
 	logf("up") // measurements of the boot look for this line
-	g := &Guest{init: os.Getpid() == 1, session: guest.NewSession(), state: guest.State{Phase: guest.Ready, Boot: uptime()}}
+	g := &Guest{init: os.Getpid() == 1, boot: uptime(), tasks: map[string]*task{}}
 	if g.init {
 		if err := bringUp(); err != nil {
 			return err
@@ -41,64 +45,67 @@ func Run() error {
 	}
 	g.control = control
 	// The host answers while we go on. The first use of encoding/json takes an emulated guest 10 ms: this line is written without.
-	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d}\n", guest.Ready, g.state.Boot)
-	job, err := openPort(guest.JobPort)
-	if err != nil {
+	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d}\n", guest.Ready, g.boot)
+	if g.port0, err = openPort(guest.JobPort(0)); err != nil {
 		return err
 	}
-	go func() { logf("job port: %v", g.session.AttachGuest(job)) }()
 	return guest.Lines(control, guest.MaxJobLine, g.handle)
 }
 
 func (g *Guest) handle(m guest.ControlMessage) {
 	if m.Hello {
-		g.tell()
+		g.tellAll()
 	}
-	if m.Job == nil {
-		return
-	}
-	g.mu.Lock()
-	known := g.jobID != ""
-	if !known {
-		g.jobID = m.Job.ID
-		g.state.Phase = guest.Given
-	}
-	g.mu.Unlock()
-	if !known {
-		go g.run(m.Job)
-	}
-}
-
-// run sees the job from its start to the host's taking of its exit.
-func (g *Guest) run(j *guest.Job) {
-	exit, err := g.runJob(j)
-	messages := g.session.Stream(guest.StreamMessages)
-	if err != nil {
-		g.session.Stream(guest.StreamStdout).CloseWrite()
-		g.session.Stream(guest.StreamStderr).CloseWrite()
-		guest.WriteLine(messages, guest.GuestMessage{Failed: err.Error()})
-		g.set(guest.State{Phase: guest.Failed, Message: err.Error()})
-		return
-	}
-	guest.WriteLine(messages, guest.GuestMessage{Exit: exit})
-	g.set(guest.State{Phase: guest.Exited, Exit: exit})
-}
-
-func (g *Guest) set(s guest.State) {
-	g.mu.Lock()
-	s.Boot = g.state.Boot
-	g.state = s
-	g.mu.Unlock()
-	g.tell()
-}
-
-// tell sends the whole state. Nobody may be listening: whoever comes later says hello.
-func (g *Guest) tell() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := guest.WriteLine(g.control, g.state); err != nil {
+	if m.Job != nil && g.tasks[m.Job.ID] == nil {
+		t := newTask(g, m.Job)
+		g.tasks[m.Job.ID] = t
+		go t.start()
+	}
+	if t := g.tasks[m.End]; m.End != "" && t != nil {
+		go t.finish()
+	}
+}
+
+// takePort opens a job port. Another job may have had it before, and has closed it.
+func (g *Guest) takePort(number int) (*port, error) {
+	g.mu.Lock()
+	p := g.port0
+	if number == 0 {
+		g.port0 = nil
+	}
+	g.mu.Unlock()
+	if number == 0 && p != nil {
+		return p, nil
+	}
+	return openPort(guest.JobPort(number))
+}
+
+// tell sends a state. Nobody may be listening: whoever comes later says hello.
+func (g *Guest) tell(s guest.State) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.write(s)
+}
+
+func (g *Guest) write(s guest.State) {
+	if err := guest.WriteLine(g.control, s); err != nil {
 		logf("control port: %v", err)
 	}
+}
+
+// tellAll tells of every job, and then that these are all.
+func (g *Guest) tellAll() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, t := range g.tasks {
+		t.mu.Lock()
+		s := t.state
+		t.mu.Unlock()
+		g.write(s)
+	}
+	g.write(guest.State{Phase: guest.Ready, Boot: g.boot})
 }
 
 // uptime is the time since the kernel started.

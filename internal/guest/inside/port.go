@@ -63,3 +63,6 @@ func (p *port) Read(b []byte) (int, error) {
 
 // Write waits while no host is connected.
 func (p *port) Write(b []byte) (int, error) { return p.file.Write(b) }
+
+// Close ends reads and writes, and lets the port be opened again.
+func (p *port) Close() error { return p.file.Close() }

@@ -1,0 +1,335 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// vm is one virtual machine of this host: what it holds, and the jobs in it. That is one job, or all tasks of one batch job that
+// run on this host. It lives as long as one of them does.
+//
+// Locks are taken in this order: the agent's, a vm's, a job's.
+type vm struct {
+	agent *Agent
+	id    string // of the job that it was made for: its grant goes by this ID
+	key   string // of the batch job whose tasks enter it; "": nobody else enters
+	uid   uint32
+	image string // that it is made from
+	asked string // what its first job asked for; the site's policy may have said otherwise
+
+	ctx    context.Context // ends with one of the reasons in job.go
+	cancel context.CancelCauseFunc
+	over   chan struct{} // closed when everything is cleaned up
+
+	mu        sync.Mutex
+	changed   chan struct{}   // closed and made anew at every change
+	request   *api.JobRequest // of the job that it was made for; nil when an earlier agent made it
+	record    record
+	machine   *machine // nil before the first and after the last
+	defined   bool     // machine can be connected to
+	up        bool     // its guest has spoken
+	failed    error    // why it did not come up
+	closed    bool     // nobody enters any more
+	suspended bool
+	jobs      []*job // in the order of arrival
+	ports     []*job // who has which job port
+	home      *job   // whose batch system holds QEMU in its groups
+	clean     []api.Phase
+}
+
+// portsOfBatch is how many job ports the VM of a batch job has: as many of its tasks can run at the same time. Each port costs
+// a guest under emulation about a millisecond of its boot, and QEMU two descriptors.
+const portsOfBatch = 16
+
+// newVM makes the VM of its first job; nothing is granted yet.
+func newVM(first *job) *vm {
+	v := &vm{agent: first.agent, id: first.id, key: first.caller.Batch.Key(), uid: first.caller.UID, over: make(chan struct{}),
+		changed: make(chan struct{}), request: first.request, record: first.record, ports: make([]*job, 1)}
+	if v.key != "" {
+		v.ports = make([]*job, portsOfBatch)
+	}
+	if v.request != nil {
+		v.image = first.imageName()
+	} else {
+		v.image = v.record.Image
+	}
+	v.ctx, v.cancel = context.WithCancelCause(v.agent.ctx)
+	return v
+}
+
+func (v *vm) update(change func()) {
+	v.mu.Lock()
+	change()
+	close(v.changed)
+	v.changed = make(chan struct{})
+	v.mu.Unlock()
+}
+
+// inside is the jobs that are in the VM, or wait for it.
+func (v *vm) inside() []*job {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.jobs)
+}
+
+// publish tells all jobs.
+func (v *vm) publish(e api.JobEvent) {
+	for _, j := range v.inside() {
+		j.publish(e)
+	}
+}
+
+func (v *vm) publishWaiting(message string) {
+	for _, j := range v.inside() {
+		j.publishWaiting(message)
+	}
+}
+
+func (v *vm) phase(name string, since time.Time) time.Time {
+	now := time.Now()
+	v.publish(api.JobEvent{Event: api.EventPhase, Phase: &api.Phase{Name: name, Milliseconds: milliseconds(now.Sub(since))}})
+	return now
+}
+
+// enter takes a job in. It tells whether the VM still takes any.
+func (v *vm) enter(j *job) bool {
+	entered := false
+	v.update(func() {
+		if !v.takesMoreLocked() {
+			return
+		}
+		entered = true
+		j.vm = v
+		j.ctx, j.cancel = context.WithCancelCause(v.ctx)
+		v.jobs = append(v.jobs, j)
+		v.giveLocked(j)
+	})
+	return entered
+}
+
+// takesMore tells whether jobs may enter.
+func (v *vm) takesMore() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.takesMoreLocked()
+}
+
+func (v *vm) takesMoreLocked() bool {
+	return !v.closed && v.ctx.Err() == nil && (v.machine == nil || !v.machine.control.hasGone())
+}
+
+// giveLocked gives a job port to a job that has none; without a free one the job is told why it waits.
+func (v *vm) giveLocked(j *job) {
+	if j.port >= 0 {
+		return
+	}
+	if j.port = slices.Index(v.ports, nil); j.port < 0 {
+		j.publishWaiting(fmt.Sprintf("all %d places in VM %s are taken by other tasks of job %s", len(v.ports), v.record.Name, v.key))
+		return
+	}
+	v.ports[j.port] = j
+	if v.defined {
+		j.publish(api.JobEvent{Event: api.EventVM, VM: v.viewLocked(j)})
+	}
+}
+
+// leave takes a job out of the VM, and returns when nothing of it is left there; with the last one the VM ends.
+func (v *vm) leave(j *job) []api.Phase {
+	var m *machine
+	var last, suspended bool
+	v.update(func() {
+		v.jobs = slices.DeleteFunc(v.jobs, func(o *job) bool { return o == j })
+		last, m, suspended = len(v.jobs) == 0, v.machine, v.suspended
+		v.closed = v.closed || last
+	})
+	if last {
+		v.cancel(errCallerGone)
+		<-v.over
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return v.clean
+	}
+	began := time.Now()
+	v.moveHome(j)
+	if m != nil && j.given() {
+		m.control.end(v.ctx, j.id, suspended)
+		j.removeFile(m)
+	}
+	v.update(func() {
+		if j.port >= 0 {
+			v.ports[j.port] = nil
+		}
+		for _, other := range v.jobs {
+			v.giveLocked(other)
+		}
+	})
+	return []api.Phase{{Name: "clean", Milliseconds: milliseconds(time.Since(began))}}
+}
+
+// moveHome puts QEMU where a job that stays is tracked, when the one that leaves was its home: a batch system ends what it still
+// finds of a task that is over.
+func (v *vm) moveHome(leaver *job) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.home != leaver || v.machine == nil || !v.defined {
+		return
+	}
+	for _, j := range v.jobs {
+		err := j.adopt(v.machine.applied.PID)
+		if err == nil {
+			v.home = j
+			return
+		}
+		v.agent.log.Error("vm cannot be moved to another task", "vm", v.record.Name, "job", j.id, "error", err)
+	}
+}
+
+// run makes the VM, and ends it when its last job has left.
+func (v *vm) run() {
+	err := v.start()
+	v.update(func() {
+		v.failed, v.up = err, err == nil
+		v.closed = v.closed || err != nil
+	})
+	v.end()
+}
+
+// end waits until no job is in the VM, and cleans up, unless the agent itself stops.
+func (v *vm) end() {
+	defer close(v.over)
+	defer v.agent.forgetVM(v)
+	for {
+		v.mu.Lock()
+		left, changed := len(v.jobs), v.changed
+		v.mu.Unlock()
+		if left == 0 {
+			break
+		}
+		select {
+		case <-changed:
+		case <-v.agent.ctx.Done():
+			v.detach()
+			return
+		}
+	}
+	if v.agent.ctx.Err() != nil {
+		v.detach()
+		return
+	}
+	began := time.Now()
+	v.discard()
+	v.agent.ledger.release(v.id)
+	v.update(func() { v.clean = []api.Phase{{Name: "clean", Milliseconds: milliseconds(time.Since(began))}} })
+}
+
+// start makes the VM and waits for its guest, trying again where trying again may help.
+func (v *vm) start() error {
+	began := time.Now()
+	plan, err := v.grant()
+	if err != nil {
+		return err
+	}
+	now := v.phase("grant", began)
+	image, release, err := v.agent.images.Acquire(v.image)
+	if err != nil {
+		return err
+	}
+	defer release() // the running VM's record keeps the image from here on
+	v.update(func() { v.record.Image, v.record.Digest, v.record.Plan = image.Name, image.Digest, plan })
+	v.phase("image", now)
+	for attempt := 1; ; {
+		err := v.attempt(image, attempt)
+		if err == nil {
+			return nil
+		}
+		if v.ctx.Err() != nil {
+			return context.Cause(v.ctx)
+		}
+		v.discard()
+		switch {
+		case isCode(err, hyper.CodeAway) && !v.request.NoWait:
+			v.publishWaiting(err.Error())
+			if err := v.sleep(hypervisorPause); err != nil {
+				return err
+			}
+			v.agent.hyper.Sweep(v.ctx) // a daemon that died may have left a process half made; while it is away, later
+		case !worthAnotherTry(err) || attempt >= v.agent.config().Attempts:
+			return err
+		default:
+			v.publish(api.JobEvent{Event: api.EventRetry, Message: fmt.Sprintf("attempt %d came to nothing: %v", attempt, err)})
+			v.agent.log.Warn("vm came to nothing", "job", v.id, "attempt", attempt, "error", err)
+			attempt++
+		}
+	}
+}
+
+// hypervisorPause is between two looks for a hypervisor that is away. Nothing runs meanwhile, so nothing is lost by waiting.
+const hypervisorPause = 200 * time.Millisecond
+
+func (v *vm) sleep(d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-v.ctx.Done():
+		return context.Cause(v.ctx)
+	}
+}
+
+func isCode(err error, c farm.Code) bool {
+	e := new(farm.Error)
+	return errors.As(err, &e) && e.Code == c
+}
+
+// worthAnotherTry tells what may have been bad luck from what will never work.
+func worthAnotherTry(err error) bool {
+	return !isKind(err, farm.Invalid) && !isKind(err, farm.Denied) && !isKind(err, farm.NoCapacity)
+}
+
+func (v *vm) grant() (farm.Plan, error) {
+	r := v.record
+	return v.agent.ledger.claim(v.ctx, v.id, r.holder(), v.agent.numaRequest(r.Shape, r.Caller.CPUs), v.request.NoWait, v.publishWaiting)
+}
+
+// recordFor is the VM's record as one of its jobs sees it.
+func (v *vm) recordFor(j *job) record {
+	r := v.recordNow()
+	r.Job, r.User, r.Command, r.Caller, r.Keep = j.id, j.record.User, j.record.Command, j.caller, j.record.Keep
+	return r
+}
+
+func (v *vm) current() *machine {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.machine
+}
+
+func (v *vm) recordNow() record {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.record
+}
+
+// pause stops or continues the VM's CPUs.
+func (v *vm) pause(ctx context.Context, suspend bool) error {
+	m := v.current()
+	if m == nil || !m.checked.Load() {
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: "the job has no VM at the moment", Hint: "try again when `grange vm list` shows it"}
+	}
+	act := v.agent.hyper.Resume
+	if suspend {
+		act = v.agent.hyper.Suspend
+	}
+	if err := act(ctx, m.id); err != nil {
+		return err
+	}
+	v.update(func() { v.suspended = suspend })
+	return nil
+}
