@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
+.PHONY: help build quickstart down test test-slow test-batch quickstart-slurm lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -38,6 +38,10 @@ test: fmt-check ## install what the tests need and run them all, in real virtual
 test-slow: ## boot a full Debian image built from packages: some minutes
 	@scripts/install-packages slow
 	$(or $(ROOT),env) GRANGE_SLOW=1 $(GO) run ./e2e/gotest -timeout 60m -run TestDebianImage ./e2e/vm
+
+test-batch: ## run jobs under every batch system that is packaged here, and print what held; ARGS="-systems slurm -cases exit"
+	@scripts/install-packages batch
+	$(ROOT) $(GO) run ./e2e/batch $(ARGS)
 
 lint: fmt-check ## gofmt, go vet, staticcheck
 	$(GO) vet ./...

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/e2e/batch/conform"
+	"github.com/grange-project/grange/e2e/batch/slurmlab"
 )
 
 // system is one that the cases can run on.
@@ -29,7 +30,9 @@ type system struct {
 
 // systems are all of them, in the order in which they run: slurm, slurm24, gridengine, htcondor, pbs, lsf, each one line like
 // {"slurm", by(slurmlab.Start, slurmlab.Options{})}.
-var systems = []system{}
+var systems = []system{
+	{"slurm", by(slurmlab.Start, slurmlab.Options{Accounting: true})},
+}
 
 // by makes a lab's own Start the one of a system.
 func by[L conform.System, O any](start func(context.Context, O) (L, error), options O) func(context.Context) (conform.System, error) {

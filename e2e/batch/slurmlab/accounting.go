@@ -1,0 +1,89 @@
+package slurmlab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// startAccounting brings up a database and slurmdbd, and an account for the jobs' user.
+func (l *Lab) startAccounting(ctx context.Context) error {
+	data := l.path("sql")
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
+	// The database is this machine's also when Slurm is another Debian's: they meet on a port.
+	sql := func(ctx context.Context, name string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Env, cmd.Dir = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}, "/"
+		return cmd
+	}
+	install, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if _, err := run(sql(install, "/usr/bin/mariadb-install-db", "--no-defaults", "--datadir="+data, "--user=root", "--auth-root-authentication-method=normal", "--skip-test-db")); err != nil {
+		return err
+	}
+	// It is thrown away: nothing has to survive a crash.
+	socket := l.path("run/sql")
+	mariadbd := sql(context.WithoutCancel(ctx), "/usr/sbin/mariadbd", "--no-defaults", "--datadir="+data, "--user=root", "--bind-address=127.0.0.1",
+		fmt.Sprintf("--port=%d", l.ports.sql()), "--socket="+socket, "--pid-file="+l.path("run/sql.pid"), "--innodb-flush-log-at-trx-commit=0",
+		"--innodb-buffer-pool-size=32M", "--performance-schema=off", "--skip-name-resolve")
+	if err := l.launch("mariadbd", mariadbd); err != nil {
+		return err
+	}
+	root := func(statement string) error {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_, err := run(sql(ctx, "/usr/bin/mariadb", "--no-defaults", "--socket="+socket, "--user=root", "-e", statement))
+		return err
+	}
+	if err := l.await(ctx, "mariadbd", func() bool { return exists(socket) && root("SELECT 1") == nil }); err != nil {
+		return err
+	}
+	if err := root("CREATE DATABASE slurm_acct; CREATE USER slurm@'%' IDENTIFIED BY 'lab'; GRANT ALL ON slurm_acct.* TO slurm@'%'"); err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	conf := fmt.Sprintf(`AuthType=auth/munge
+AuthInfo=socket=%[1]s/munge/munge.socket
+DbdHost=%[2]s
+DbdAddr=127.0.0.1
+DbdPort=%[3]d
+SlurmUser=root
+DebugLevel=info
+LogFile=%[1]s/log/slurmdbd.log
+PidFile=%[1]s/run/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort=%[4]d
+StorageUser=slurm
+StoragePass=lab
+StorageLoc=slurm_acct
+`, l.dir, host, l.ports.dbd(), l.ports.sql())
+	if err := os.WriteFile(l.path("etc/slurmdbd.conf"), []byte(conf), 0o600); err != nil {
+		return err
+	}
+	if err := l.launch("slurmdbd", l.tool(context.WithoutCancel(ctx), "slurmdbd", "-D")); err != nil {
+		return err
+	}
+	sacctmgr := func(args ...string) error {
+		_, err := l.Slurm(ctx, "root", "sacctmgr", append([]string{"-i"}, args...)...)
+		return err
+	}
+	// It listens before it has made its tables.
+	if err := l.await(ctx, "slurmdbd", func() bool { return dials(l.ports.dbd()) && sacctmgr("list", "cluster") == nil }); err != nil {
+		return err
+	}
+	if err := sacctmgr("add", "cluster", "grange"); err != nil {
+		return err
+	}
+	if err := sacctmgr("add", "account", "physics", "Cluster=grange"); err != nil {
+		return err
+	}
+	return sacctmgr("add", "user", User, "Account=physics", "Cluster=grange")
+}

@@ -1,0 +1,99 @@
+package slurmlab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// environ is what Slurm's programs get: nothing of ours. $HOME is where the jobs' files lie.
+func (l *Lab) environ(user string) []string {
+	conf := l.path("etc/slurm.conf")
+	if user != "root" && !l.o.NoPlugin {
+		conf = l.path("submit/slurm.conf")
+	}
+	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "HOME=" + l.Home(), "USER=" + user, "LOGNAME=" + user, "SHELL=/bin/sh",
+		"SLURM_CONF=" + conf}
+}
+
+// tool is one of Slurm's programs, or munged, as root.
+func (l *Lab) tool(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return l.Command(ctx, "root", name, args...)
+}
+
+// Command is one of Slurm's programs as a user of this machine runs it: root or nobody.
+func (l *Lab) Command(ctx context.Context, user, name string, args ...string) *exec.Cmd {
+	if l.root != nil {
+		return l.root.command(ctx, user, l.environ(user), name, args...)
+	}
+	if !filepath.IsAbs(name) {
+		for _, dir := range []string{"/usr/sbin", "/usr/bin"} {
+			if exists(filepath.Join(dir, name)) {
+				name = filepath.Join(dir, name)
+				break
+			}
+		}
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env, cmd.Dir = l.environ(user), "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if user != "root" {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		cmd.Dir = l.Home()
+	}
+	return cmd
+}
+
+// Slurm runs one of Slurm's programs and returns what it printed. They hang when a daemon does; this does not.
+func (l *Lab) Slurm(ctx context.Context, user, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return run(l.Command(ctx, user, name, args...))
+}
+
+func run(cmd *exec.Cmd) (string, error) {
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return out.String(), nil
+}
+
+// Conf is the path of slurm.conf, for those who look at it.
+func (l *Lab) Conf() string { return l.path("etc/slurm.conf") }
+
+// Dir is where everything of this Slurm lies.
+func (l *Lab) Dir() string { return l.dir }
+
+// Node is the name of its one node.
+func (l *Lab) Node() string { return l.node }
+
+// Cgroups tells whether Slurm uses control groups on this machine; without them it freezes, limits and accounts little.
+func (l *Lab) Cgroups() bool { return l.cgroups }
+
+// Reconfigure writes slurm.conf anew with other lines at its end, and has the daemons read it.
+func (l *Lab) Reconfigure(ctx context.Context, extra string) error {
+	l.o.Extra = extra
+	if err := l.configure(); err != nil {
+		return err
+	}
+	_, err := l.Slurm(ctx, "root", "scontrol", "reconfigure")
+	return err
+}
+
+// copyFile copies a program.
+func copyFile(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o755)
+}

@@ -1,0 +1,175 @@
+package slurmlab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// KillWait is how long Slurm waits between TERM and KILL.
+const KillWait = 5 * time.Second
+
+func (l *Lab) cpus() int {
+	if l.o.CPUs > 0 {
+		return l.o.CPUs
+	}
+	return runtime.NumCPU()
+}
+
+// configure writes slurm.conf and those beside it. Everything is short and quick: a test waits for it.
+func (l *Lab) configure() error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	accounting, storage := "JobAcctGatherType=jobacct_gather/linux\n", "AccountingStorageType=accounting_storage/none\n"
+	processes := "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectTypeParameters=CR_CPU\n"
+	if l.cgroups {
+		processes = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nSelectTypeParameters=CR_CPU_Memory\n"
+		accounting = "JobAcctGatherType=jobacct_gather/cgroup\n"
+	}
+	if l.o.Accounting {
+		storage = fmt.Sprintf("AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort=%d\nAccountingStoragePass=%s\n",
+			l.ports.dbd(), l.path("munge/munge.socket"))
+	}
+	conf := strings.NewReplacer("$D", l.dir, "$HOST", host, "$NODE", l.node).Replace(`ClusterName=grange
+SlurmctldHost=$HOST(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$D/munge/munge.socket
+CredType=cred/munge
+StateSaveLocation=$D/state
+SlurmdSpoolDir=$D/spool/%n
+SlurmctldPidFile=$D/run/slurmctld.pid
+SlurmdPidFile=$D/run/slurmd.pid
+SlurmctldLogFile=$D/log/slurmctld.log
+SlurmdLogFile=$D/log/slurmd.log
+SlurmctldDebug=verbose
+SlurmdDebug=verbose
+PlugStackConfig=$D/etc/plugstack.conf
+MailProg=/bin/true
+SelectType=select/cons_tres
+DefMemPerCPU=700
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=2,sched_min_interval=0,batch_sched_delay=0,bf_interval=1
+SlurmdParameters=config_overrides
+ReturnToService=2
+MpiDefault=none
+SwitchType=switch/none
+JobAcctGatherFrequency=1
+PrologFlags=Alloc
+RequeueExit=199
+JobRequeue=1
+UnkillableStepTimeout=60
+EnforcePartLimits=ALL
+NodeName=$NODE NodeHostname=$HOST NodeAddr=127.0.0.1 CPUs=`+strconv.Itoa(l.cpus())+` RealMemory=6000 State=UNKNOWN
+PartitionName=main Nodes=$NODE Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+`) + fmt.Sprintf("SlurmctldPort=%d\nSlurmdPort=%d\nKillWait=%d\n", l.ports.ctld(), l.ports.slurmd(), int(KillWait/time.Second)) + processes + accounting + storage
+	if !l.o.NoPlugin {
+		conf += "Prolog=" + l.path("bin/prolog") + "\nEpilog=" + l.path("bin/epilog") + "\n"
+	}
+	// The key of a node or partition in Extra replaces nothing: what is said twice is an error of Slurm's, and a test sees it.
+	files := map[string]string{
+		"etc/slurm.conf": conf + l.o.Extra + "\n",
+		"etc/cgroup.conf": "CgroupPlugin=autodetect\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\nConstrainCores=yes\nConstrainRAMSpace=yes\n" +
+			"ConstrainSwapSpace=no\nConstrainDevices=no\n",
+		"etc/plugstack.conf": "include " + l.path("etc/plugstack.conf.d/*.conf") + "\n",
+	}
+	if l.release.Major > 22 { // 23.11 and later mount nothing, and refuse the word
+		files["etc/cgroup.conf"] = strings.Replace(files["etc/cgroup.conf"], "CgroupAutomount=no\n", "", 1)
+	}
+	if !l.cgroups {
+		files["etc/cgroup.conf"] = "CgroupPlugin=disabled\n"
+		if l.release.Major < 23 {
+			delete(files, "etc/cgroup.conf")
+		}
+	}
+	if !l.o.NoPlugin {
+		for name, text := range l.hooks() {
+			files[name] = text
+		}
+		// Where people submit there is another plugstack.conf, as on a site: what breaks on the host does not keep sbatch from working.
+		files["submit/slurm.conf"] = strings.Replace(files["etc/slurm.conf"], l.path("etc/plugstack.conf"), l.path("submit/plugstack.conf"), 1)
+		files["submit/plugstack.conf"] = fmt.Sprintf("optional %s catalogue=%s\n", l.path("submit/grange_spank.so"), l.path("etc/catalogue"))
+	}
+	for name, text := range files {
+		mode := fs.FileMode(0o644)
+		if strings.HasPrefix(name, "bin/") {
+			mode = 0o755
+		}
+		if err := os.WriteFile(l.path(name), []byte(text), mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hooks are what grange adds: the plug-in's line, prolog and epilog.
+func (l *Lab) hooks() map[string]string {
+	hook := func(name string) string {
+		// Not by the wrapper: a test takes that one away.
+		return fmt.Sprintf("#!/bin/sh\nexec %s --socket %s slurm %s --attest %s\n", l.host.Binary, l.host.Socket, name, l.path("attest"))
+	}
+	return map[string]string{
+		"etc/plugstack.conf.d/grange.conf": l.plugstack(),
+		"bin/prolog":                       hook("prolog"),
+		"bin/epilog":                       hook("epilog"),
+	}
+}
+
+func (l *Lab) plugstack() string {
+	return fmt.Sprintf("required %s wrapper=%s socket=%s attest=%s default=micro allow_metal=yes catalogue=%s %s\n", l.path("plugin/grange_spank.so"),
+		l.wrapper(), l.host.Socket, l.path("attest"), l.path("etc/catalogue"), l.o.Plugstack)
+}
+
+// wrapper is a copy of grange that can be taken away without taking the agent's.
+func (l *Lab) wrapper() string { return l.path("bin/grange") }
+
+// usableCgroups tells whether Slurm can use control groups here: those that it needs are mounted and can be written.
+func usableCgroups() bool {
+	for _, controller := range []string{"memory", "freezer", "cpuacct", "cpuset"} {
+		dir := filepath.Join("/sys/fs/cgroup", controller, "grange-slurmlab-probe")
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return false
+		}
+		os.Remove(dir)
+	}
+	return true
+}
+
+// removeCgroups ends what is in our node's control groups, and removes them: Slurm leaves the outer ones.
+func (l *Lab) removeCgroups() {
+	if l.node == "" {
+		return
+	}
+	roots, _ := filepath.Glob("/sys/fs/cgroup/*/slurm_" + l.node)
+	for _, root := range roots {
+		for deadline := time.Now().Add(5 * time.Second); exists(root) && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			var dirs []string
+			filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+				if err == nil && entry.IsDir() {
+					dirs = append(dirs, path)
+				}
+				return nil
+			})
+			for i := len(dirs) - 1; i >= 0; i-- { // the innermost first
+				text, _ := os.ReadFile(filepath.Join(dirs[i], "cgroup.procs"))
+				for _, field := range strings.Fields(string(text)) {
+					if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
+						syscall.Kill(pid, syscall.SIGKILL)
+					}
+				}
+				os.WriteFile(filepath.Join(dirs[i], "freezer.state"), []byte("THAWED"), 0)
+				os.Remove(dirs[i])
+			}
+		}
+	}
+}

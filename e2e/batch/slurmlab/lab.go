@@ -1,0 +1,404 @@
+// Package slurmlab runs a whole Slurm on this machine for tests: munge, slurmctld, one slurmd, and on demand slurmdbd with MariaDB, in a
+// directory of its own, on ports of its own, beside others. grange's plug-in, prolog and epilog are in it, and an agent with its VMs.
+// It needs root and what scripts/install-packages batch installs.
+package slurmlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/grange-project/grange/e2e/batch/conform"
+	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/batch/slurm"
+)
+
+// Options change a lab.
+type Options struct {
+	NoPlugin   bool   // without grange: no plug-in, no prolog, no agent
+	Accounting bool   // slurmdbd and MariaDB, for sacct
+	Root       string // another Debian's root directory, whose Slurm is used; "": this machine's
+	Extra      string // lines appended to slurm.conf
+	Plugstack  string // arguments of the plug-in on top of the lab's own
+	Agent      string // TOML appended to the agent's configuration
+	CPUs       int    // of the node; 0: those of this machine
+}
+
+// Lab is one Slurm.
+type Lab struct {
+	o       Options
+	host    *lab.Lab // nil without grange
+	dir     string
+	ports   ports
+	node    string
+	release slurm.Release
+	root    *root // nil: this machine's own
+	cgroups bool  // Slurm confines, tracks and accounts with control groups
+
+	mu      sync.Mutex
+	daemons []*daemon // in the order of their start
+	jobs    map[string]*job
+	count   int
+}
+
+var _ conform.System = (*Lab)(nil)
+
+// User is whose jobs they are.
+const User = "nobody"
+
+const nobody = 65534
+
+// Start brings a Slurm up.
+func Start(ctx context.Context, o Options) (*Lab, error) {
+	if os.Getuid() != 0 {
+		return nil, errors.New("a Slurm of our own needs root")
+	}
+	l := &Lab{o: o, jobs: map[string]*job{}}
+	if err := l.start(ctx); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (l *Lab) start(ctx context.Context) error {
+	var err error
+	if l.o.NoPlugin {
+		if l.dir, err = os.MkdirTemp("/tmp", "gsl"); err != nil {
+			return err
+		}
+		if err := os.Chmod(l.dir, 0o755); err != nil {
+			return err
+		}
+	} else {
+		if l.host, err = lab.Start(ctx, lab.Options{Config: l.agentConfig()}); err != nil {
+			return err
+		}
+		l.dir = filepath.Join(l.host.Dir, "slurm")
+		// The site's bind has to be there before the agent hears of it, and its path is known only now.
+		if err := l.host.Configure(l.agentConfig() + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\n", l.Home())); err != nil {
+			return err
+		}
+		l.host.SignalAgent(syscall.SIGHUP)
+	}
+	for _, dir := range []string{"munge", "etc/plugstack.conf.d", "state", "spool", "log", "run", "bin", "plugin", "submit", "home", "attest"} {
+		if err := os.MkdirAll(l.path(dir), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.Chown(l.Home(), nobody, nobody); err != nil {
+		return err
+	}
+	if l.ports, err = choosePorts(); err != nil {
+		return err
+	}
+	l.node = "n" + strconv.Itoa(l.ports.base)
+	if l.o.Root != "" {
+		if l.root, err = enter(ctx, l.o.Root, l.dir, l.hostDir()); err != nil {
+			return err
+		}
+	}
+	out, err := l.tool(ctx, "slurmd", "-V").Output()
+	if err != nil {
+		return fmt.Errorf("slurmd -V: %w", err)
+	}
+	if l.release, err = slurm.ParseRelease(string(out)); err != nil {
+		return err
+	}
+	l.cgroups = usableCgroups()
+	if err := os.MkdirAll(l.path("spool/"+l.node), 0o755); err != nil {
+		return err
+	}
+	if !l.o.NoPlugin {
+		if err := l.installHooks(ctx); err != nil {
+			return err
+		}
+	}
+	if err := l.configure(); err != nil {
+		return err
+	}
+	return l.startDaemons(ctx)
+}
+
+func (l *Lab) agentConfig() string { return l.o.Agent }
+
+// hostDir is the directory of the agent's lab, "" without one.
+func (l *Lab) hostDir() string {
+	if l.host == nil {
+		return ""
+	}
+	return l.host.Dir
+}
+
+func (l *Lab) path(name string) string { return filepath.Join(l.dir, name) }
+
+// installHooks compiles the plug-in against the headers of the Slurm that will load it.
+func (l *Lab) installHooks(ctx context.Context) error {
+	run := program.Run(program.Start)
+	if l.root != nil {
+		run = l.root.run
+	}
+	if err := copyFile(l.host.Binary, l.wrapper()); err != nil {
+		return err
+	}
+	if err := os.WriteFile(l.path("etc/catalogue"), []byte("image micro\n"), 0o644); err != nil {
+		return err
+	}
+	if err := slurm.Compile(ctx, run, "/", l.include(), l.path("plugin/"+slurm.PluginName)); err != nil {
+		return err
+	}
+	return copyFile(l.path("plugin/"+slurm.PluginName), l.path("submit/"+slurm.PluginName))
+}
+
+func (l *Lab) include() string {
+	if l.root != nil {
+		return filepath.Join(l.o.Root, "usr/include")
+	}
+	return ""
+}
+
+// ports are those of one lab; others are free to take the next ones.
+type ports struct {
+	base int
+	held net.Listener // an abstract socket: it goes with us, whatever ends us
+}
+
+func (p ports) ctld() int   { return p.base }
+func (p ports) slurmd() int { return p.base + 1 }
+func (p ports) dbd() int    { return p.base + 2 }
+func (p ports) sql() int    { return p.base + 3 }
+
+func choosePorts() (ports, error) {
+	for base := 17000; base < 18000; base += 10 {
+		held, err := net.Listen("unix", fmt.Sprintf("@grange-slurmlab-%d", base))
+		if err != nil {
+			continue // another lab's
+		}
+		free := true
+		for port := base; port < base+4 && free; port++ {
+			probe, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+			if free = err == nil; free {
+				probe.Close()
+			}
+		}
+		if free {
+			return ports{base, held}, nil
+		}
+		held.Close()
+	}
+	return ports{}, errors.New("no free ports between 17000 and 18000")
+}
+
+// daemon is a program that this lab started.
+type daemon struct {
+	name  string
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// launch starts a daemon in the foreground: nobody else can be taken for it.
+func (l *Lab) launch(name string, cmd *exec.Cmd) error {
+	log, err := os.OpenFile(l.path("log/"+name+".out"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid = true // a signal to the test's terminal is not theirs
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	d := &daemon{name, cmd, make(chan struct{})}
+	go func() {
+		cmd.Wait()
+		close(d.ended)
+	}()
+	l.mu.Lock()
+	l.daemons = append(l.daemons, d)
+	l.mu.Unlock()
+	return nil
+}
+
+func (l *Lab) daemon(name string) *daemon {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := len(l.daemons) - 1; i >= 0; i-- {
+		if l.daemons[i].name == name {
+			return l.daemons[i]
+		}
+	}
+	return nil
+}
+
+// stop ends a daemon and waits for it.
+func (d *daemon) stop(patience time.Duration) {
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-d.ended:
+	case <-time.After(patience):
+		d.cmd.Process.Kill()
+		<-d.ended
+	}
+}
+
+// Kill ends a daemon (munged, slurmctld, slurmd, slurmdbd, mariadbd) as a crash would.
+func (l *Lab) KillDaemon(name string) error {
+	d := l.daemon(name)
+	if d == nil {
+		return fmt.Errorf("no %s was started", name)
+	}
+	d.cmd.Process.Kill()
+	<-d.ended
+	return nil
+}
+
+// StartSlurmd starts the node's daemon, also again after it was killed.
+func (l *Lab) StartSlurmd(ctx context.Context) error {
+	return l.launch("slurmd", l.tool(context.WithoutCancel(ctx), "slurmd", "-D", "-N", l.node))
+}
+
+// StartSlurmctld starts the controller, also again after it was killed.
+func (l *Lab) StartSlurmctld(ctx context.Context) error {
+	return l.launch("slurmctld", l.tool(context.WithoutCancel(ctx), "slurmctld", "-D"))
+}
+
+func (l *Lab) startDaemons(ctx context.Context) error {
+	key := make([]byte, 1024)
+	if random, err := os.Open("/dev/urandom"); err != nil {
+		return err
+	} else if _, err := random.Read(key); err != nil {
+		return err
+	} else {
+		random.Close()
+	}
+	if err := os.WriteFile(l.path("munge/munge.key"), key, 0o400); err != nil {
+		return err
+	}
+	munged := l.tool(context.WithoutCancel(ctx), "munged", "--foreground", "--key-file="+l.path("munge/munge.key"), "--socket="+l.path("munge/munge.socket"),
+		"--pid-file="+l.path("munge/munged.pid"), "--log-file="+l.path("munge/munged.log"), "--seed-file="+l.path("munge/munged.seed"))
+	if err := l.launch("munged", munged); err != nil {
+		return err
+	}
+	if err := l.await(ctx, "munged", func() bool { return exists(l.path("munge/munge.socket")) }); err != nil {
+		return err
+	}
+	if l.o.Accounting {
+		if err := l.startAccounting(ctx); err != nil {
+			return err
+		}
+	}
+	if err := l.StartSlurmctld(ctx); err != nil {
+		return err
+	}
+	if err := l.StartSlurmd(ctx); err != nil {
+		return err
+	}
+	return l.await(ctx, "slurmd", func() bool {
+		out, err := l.Slurm(ctx, "root", "sinfo", "-h", "-o", "%T")
+		return err == nil && strings.TrimSpace(out) == "idle"
+	})
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// await waits until a daemon has come as far as it must.
+func (l *Lab) await(ctx context.Context, name string, there func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	d := l.daemon(name)
+	for !there() {
+		select {
+		case <-d.ended:
+			return fmt.Errorf("%s ended:\n%s", name, l.Log(name))
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not come up:\n%s", name, l.Log(name))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// Log is the end of what a daemon logged.
+func (l *Lab) Log(name string) string {
+	var all strings.Builder
+	for _, file := range []string{"log/" + name + ".log", "log/" + name + ".out", "munge/" + name + ".log"} {
+		text, err := os.ReadFile(l.path(file))
+		if err != nil {
+			continue
+		}
+		const most = 6000
+		if len(text) > most {
+			text = text[len(text)-most:]
+		}
+		all.Write(text)
+	}
+	return all.String()
+}
+
+// Close ends everything, and leaves nothing behind.
+func (l *Lab) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if l.daemon("slurmctld") != nil {
+		l.Slurm(ctx, "root", "scancel", "--signal=KILL", "--user="+User)
+		l.Slurm(ctx, "root", "scancel", "--user="+User)
+		l.await(ctx, "slurmctld", func() bool {
+			out, err := l.Slurm(ctx, "root", "squeue", "-h")
+			return err != nil || strings.TrimSpace(out) == ""
+		})
+	}
+	l.endJobs()
+	l.mu.Lock()
+	daemons := l.daemons
+	l.mu.Unlock()
+	for i := len(daemons) - 1; i >= 0; i-- {
+		daemons[i].stop(10 * time.Second)
+	}
+	var errs []error
+	if l.host != nil {
+		l.killLeft()
+		l.removeCgroups()
+		errs = append(errs, l.root.leave(), l.host.Close())
+	} else if l.dir != "" {
+		l.killLeft()
+		l.removeCgroups()
+		errs = append(errs, l.root.leave(), os.RemoveAll(l.dir))
+	}
+	if l.ports.held != nil {
+		l.ports.held.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// killLeft ends step daemons of this node that outlived slurmd: they name the node or our directory.
+func (l *Lab) killLeft() {
+	paths, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, path := range paths {
+		exe, err := os.Readlink(path)
+		if err != nil || filepath.Base(exe) != "slurmstepd" {
+			continue
+		}
+		environ, err := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
+		if err != nil || !strings.Contains(string(environ), l.dir+"/") {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}

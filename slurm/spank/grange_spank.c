@@ -1,0 +1,390 @@
+/*
+ * grange_spank: jobs of Slurm in virtual machines of their own.
+ *
+ *   sbatch --vm=IMAGE[:SHAPE] [--vm-mount=SRC[:DST[:ro]],...] job.sh
+ *
+ * On the host, in the task's process, as the job's user, this puts `grange exec --batch slurm` in the job's place. It decides who
+ * gets a virtual machine, and nothing else: what the machine may have, the agent decides from what Slurm gave the job.
+ *
+ * It fails closed. A job that is due a virtual machine and can not be handed to the wrapper ends with status 199 or 197. Slurm ignores errors
+ * of an option's callback on the host, so those only note what is wrong, and task_init acts on it. Nothing is ever run as root.
+ *
+ * In plugstack.conf, on hosts:   required PATH/grange_spank.so wrapper=/usr/local/bin/grange [default=IMAGE[:SHAPE]] ...
+ * and where people submit:       optional PATH/grange_spank.so [catalogue=FILE]
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <slurm/spank.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+SPANK_PLUGIN(grange, 1)
+
+enum { OPT_VM = 1, OPT_MOUNT, OPT_NO_VM };
+/* As grange exec ends without a virtual machine: RequeueExit in slurm.conf has the first; the second is for what another start can not mend. */
+enum { AGAIN = 199, NEVER = 197 };
+enum { MAX_ARGS = 32, MAX_TEXT = 4096 };
+
+/* what plugstack.conf says */
+static struct {
+	const char *wrapper, *socket, *fallback, *catalogue, *attest, *prolog;
+	uid_t min_uid;
+	uint32_t requeues;
+	int allow_metal;
+	char wrong[256]; /* the first thing that makes no sense; no task is run then */
+} conf = {.wrapper = "/usr/local/bin/grange", .socket = "/run/grange/agent.sock", .attest = "/run/grange/slurm", .min_uid = 1000, .requeues = 3};
+
+/* what the user asked for */
+static struct {
+	char vm[512], mounts[MAX_TEXT], wrong[256];
+	int no_vm, mount_options;
+} asked;
+
+static void __attribute__((format(printf, 2, 3))) complain(char wrong[256], const char *format, ...)
+{
+	va_list args;
+	if (wrong[0])
+		return;
+	va_start(args, format);
+	vsnprintf(wrong, 256, format, args);
+	va_end(args);
+}
+
+/* value of NAME=VALUE, or NULL */
+static const char *value_of(const char *arg, const char *name)
+{
+	size_t n = strlen(name);
+	return strncmp(arg, name, n) == 0 && arg[n] == '=' ? arg + n + 1 : NULL;
+}
+
+static void configure(int ac, char **av)
+{
+	const char *v;
+	char *end;
+	for (int i = 0; i < ac; i++) {
+		if ((v = value_of(av[i], "wrapper")))
+			conf.wrapper = v;
+		else if ((v = value_of(av[i], "socket")))
+			conf.socket = v;
+		else if ((v = value_of(av[i], "default")))
+			conf.fallback = v;
+		else if ((v = value_of(av[i], "catalogue")))
+			conf.catalogue = v;
+		else if ((v = value_of(av[i], "attest")))
+			conf.attest = v;
+		else if ((v = value_of(av[i], "task_prolog")))
+			conf.prolog = v;
+		else if ((v = value_of(av[i], "allow_metal")) && (!strcmp(v, "yes") || !strcmp(v, "no")))
+			conf.allow_metal = v[0] == 'y';
+		else if ((v = value_of(av[i], "min_uid"))) {
+			unsigned long id = strtoul(v, &end, 10);
+			if (v[0] < '0' || v[0] > '9' || *end || id < 1 || id > UINT_MAX / 2)
+				complain(conf.wrong, "min_uid=%s is no user ID above 0", v);
+			conf.min_uid = (uid_t)id;
+		} else if ((v = value_of(av[i], "requeues"))) {
+			unsigned long n = strtoul(v, &end, 10);
+			if (v[0] < '0' || v[0] > '9' || *end || n > 1000)
+				complain(conf.wrong, "requeues=%s is no number up to 1000", v);
+			conf.requeues = (uint32_t)n;
+		} else
+			complain(conf.wrong, "plugstack.conf: %s makes no sense", av[i]);
+	}
+	if (conf.wrapper[0] != '/' || conf.socket[0] != '/' || conf.attest[0] != '/')
+		complain(conf.wrong, "plugstack.conf: wrapper, socket and attest are absolute paths");
+}
+
+/* IMAGE[:SHAPE], where IMAGE may be sha256:DIGEST. Returns 0, or -1 for what can be neither. */
+static int split(const char *text, char image[256], char shape[256])
+{
+	const char *at = strncmp(text, "sha256:", 7) == 0 ? text + 7 : text;
+	const char *colon = strchr(at, ':');
+	size_t n = colon ? (size_t)(colon - text) : strlen(text);
+	shape[0] = 0;
+	if (n == 0 || n >= 256 || (colon && (!colon[1] || strlen(colon + 1) >= 256)))
+		return -1;
+	memcpy(image, text, n);
+	image[n] = 0;
+	if (colon)
+		strcpy(shape, colon + 1);
+	for (const char *c = text; *c; c++)
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:", *c))
+			return -1;
+	return image[0] == '-' || shape[0] == '-' || strchr(shape, ':') ? -1 : 0;
+}
+
+/* known looks a word up in the catalogue: lines "image NAME" and "shape NAME". list gets the names there are. 1 also without a catalogue:
+ * the host decides in the end, and a file that is not there must not keep anybody from working. */
+static int known(const char *kind, const char *name, char *list, size_t room)
+{
+	char line[512];
+	int found = 0;
+	FILE *f;
+	list[0] = 0;
+	if (!conf.catalogue || !name[0] || strncmp(name, "sha256:", 7) == 0)
+		return 1;
+	if (!(f = fopen(conf.catalogue, "re"))) {
+		slurm_info("grange: %s: %s: images and shapes are not checked here", conf.catalogue, strerror(errno));
+		return 1;
+	}
+	while (!found && fgets(line, sizeof line, f)) {
+		char k[16], n[256];
+		if (sscanf(line, "%15s %255s", k, n) != 2 || strcmp(k, kind))
+			continue;
+		found = strcmp(n, name) == 0;
+		if (strlen(list) + strlen(n) + 3 < room)
+			sprintf(list + strlen(list), " %s", n);
+	}
+	fclose(f);
+	return found;
+}
+
+static int on_vm(const char *arg, int remote)
+{
+	char image[256], shape[256], list[MAX_TEXT];
+	if (!arg || strlen(arg) >= sizeof asked.vm || split(arg, image, shape)) {
+		complain(asked.wrong, "--vm=%.200s: wanted IMAGE[:SHAPE]", arg ? arg : "");
+		if (!remote)
+			slurm_error("grange: %s", asked.wrong);
+		return -1;
+	}
+	strcpy(asked.vm, arg);
+	if (remote)
+		return 0;
+	if (!known("image", image, list, sizeof list)) {
+		slurm_error("grange: there is no image %s; there are:%s", image, list[0] ? list : " none");
+		return -1;
+	}
+	if (!known("shape", shape, list, sizeof list)) {
+		slurm_error("grange: there is no shape %s; there are:%s", shape, list[0] ? list : " none");
+		return -1;
+	}
+	return 0;
+}
+
+/* Mounts of all --vm-mount options together, each once. */
+static int on_mount(const char *arg, int remote)
+{
+	char copy[MAX_TEXT], *rest = copy, *one;
+	const char *why = NULL;
+	if (!arg || strlen(arg) >= sizeof copy)
+		why = "too long";
+	else
+		strcpy(copy, arg);
+	while (!why && (one = strsep(&rest, ","))) {
+		size_t used = strlen(asked.mounts);
+		char *p = asked.mounts;
+		if (one[0] != '/') {
+			why = "wanted SRC[:DST[:ro]] with absolute paths, separated by commas";
+			break;
+		}
+		for (size_t n; *p; p += n + (p[n] == ',')) {
+			n = strcspn(p, ",");
+			if (n == strlen(one) && strncmp(p, one, n) == 0)
+				break;
+		}
+		if (*p)
+			continue;
+		if (used + strlen(one) + 2 > sizeof asked.mounts)
+			why = "too many";
+		else
+			sprintf(asked.mounts + used, "%s%s", used ? "," : "", one);
+	}
+	if (why) {
+		complain(asked.wrong, "--vm-mount=%.100s: %s", arg ? arg : "", why);
+		if (!remote)
+			slurm_error("grange: %s", asked.wrong);
+		return -1;
+	}
+	asked.mount_options++;
+	return 0;
+}
+
+/* On the host Slurm drops an option whose callback fails, and runs the job without it: there it is kept, with what is wrong with it. */
+static int on_option(int which, const char *arg, int remote)
+{
+	int rc = 0;
+	switch (which) {
+	case OPT_VM:
+		rc = on_vm(arg, remote);
+		break;
+	case OPT_MOUNT:
+		rc = on_mount(arg, remote);
+		break;
+	case OPT_NO_VM:
+		asked.no_vm = 1;
+		break;
+	}
+	return remote ? 0 : rc;
+}
+
+static struct spank_option options[] = {
+	{"vm", "IMAGE[:SHAPE]", "run the job in a virtual machine of its own, from IMAGE, sized as SHAPE says", 1, OPT_VM, on_option},
+	{"vm-mount", "SRC[:DST[:ro]][,...]", "show directories of the host in the virtual machine", 1, OPT_MOUNT, on_option},
+	{"no-vm", NULL, "run the job without a virtual machine, where the site allows it", 0, OPT_NO_VM, on_option},
+};
+
+int slurm_spank_init(spank_t sp, int ac, char **av)
+{
+	configure(ac, av);
+	for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+		spank_err_t e = spank_option_register(sp, &options[i]);
+		spank_context_t c = spank_context();
+		if (e != ESPANK_SUCCESS && (c == S_CTX_LOCAL || c == S_CTX_ALLOCATOR || c == S_CTX_REMOTE)) {
+			slurm_error("grange: option --%s: %s", options[i].name, spank_strerror(e));
+			return -1;
+		}
+	}
+	if (conf.wrong[0])
+		slurm_error("grange: %s", conf.wrong);
+	return 0; /* tasks find out; an error here would keep sbatch from working at all */
+}
+
+/* At submission, when all options are known. */
+int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
+{
+	spank_context_t c = spank_context();
+	(void)ac, (void)av;
+	if (c != S_CTX_LOCAL && c != S_CTX_ALLOCATOR)
+		return 0;
+	if (asked.vm[0] && asked.no_vm) {
+		slurm_error("grange: --vm and --no-vm together");
+		exit(1); /* also where the plug-in is optional: what was asked for can not be */
+	}
+	if (!asked.mounts[0])
+		return 0;
+	/* Slurm hands on the last --vm-mount only. The environment that it keeps for plug-ins takes them all. */
+	if (setenv("_SLURM_SPANK_OPTION_grange_vm_mount", asked.mounts, 1) ||
+	    spank_job_control_setenv(sp, "_SLURM_SPANK_OPTION_grange_vm_mount", asked.mounts, 1) != ESPANK_SUCCESS) {
+		slurm_error("grange: --vm-mount can not be handed on");
+		exit(1);
+	}
+	return 0;
+}
+
+/* Before Prolog, as root, in the host's own daemon: a file that says that this plug-in is loaded for this job. `grange slurm prolog`
+ * refuses the job without it, so that a host whose plug-in does not load runs nothing by accident. */
+static int attest_path(spank_t sp, char path[PATH_MAX])
+{
+	uint32_t job;
+	if (spank_get_item(sp, S_JOB_ID, &job) != ESPANK_SUCCESS)
+		return -1;
+	return snprintf(path, PATH_MAX, "%s/%u", conf.attest, job) < PATH_MAX ? 0 : -1;
+}
+
+int slurm_spank_job_prolog(spank_t sp, int ac, char **av)
+{
+	char path[PATH_MAX];
+	int fd;
+	configure(ac, av); /* there is no init here */
+	if (conf.wrong[0] || attest_path(sp, path))
+		return -1;
+	if (mkdir(conf.attest, 0755) && errno != EEXIST) {
+		slurm_error("grange: %s: %s", conf.attest, strerror(errno));
+		return -1;
+	}
+	unlink(path); /* of an earlier start of the same job */
+	if ((fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644)) < 0) {
+		slurm_error("grange: %s: %s", path, strerror(errno));
+		return -1;
+	}
+	dprintf(fd, "%#x\n", SLURM_VERSION_NUMBER);
+	return close(fd);
+}
+
+int slurm_spank_job_epilog(spank_t sp, int ac, char **av)
+{
+	char path[PATH_MAX];
+	configure(ac, av);
+	if (attest_path(sp, path) == 0)
+		unlink(path);
+	return 0;
+}
+
+/* refuse ends the task with a status. slurm_error writes to the job's own errors too. */
+static void __attribute__((noreturn, format(printf, 2, 3))) refuse(int status, const char *format, ...)
+{
+	char text[512];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	slurm_error("grange: the job was not started: %s", text);
+	_exit(status);
+}
+
+/* In the task's process, as the job's user, in its directory, control groups and limits, right before the job itself. */
+int slurm_spank_task_init(spank_t sp, int ac, char **av)
+{
+	uid_t uid = getuid();
+	const char *vm = asked.vm[0] ? asked.vm : NULL;
+	char image[256], shape[256], *rest = asked.mounts, *mount, **job, **env;
+	int jobc;
+	(void)ac, (void)av;
+
+	if (conf.wrong[0])
+		refuse(NEVER, "%s", conf.wrong);
+	if (asked.wrong[0])
+		refuse(NEVER, "%s", asked.wrong);
+	if (vm && asked.no_vm)
+		refuse(NEVER, "--vm and --no-vm together");
+	if (!vm && conf.fallback && uid >= conf.min_uid) {
+		if (!asked.no_vm)
+			vm = conf.fallback;
+		else if (!conf.allow_metal)
+			refuse(NEVER, "--no-vm is not allowed on this host");
+	}
+	if (!vm)
+		return 0; /* on metal */
+	if (uid == 0 || geteuid() == 0 || getegid() == 0)
+		refuse(NEVER, "root's jobs get no virtual machine");
+	if (split(vm, image, shape))
+		refuse(NEVER, "%s is no IMAGE[:SHAPE]", vm);
+	if (spank_get_item(sp, S_JOB_ARGV, &jobc, &job) != ESPANK_SUCCESS || jobc < 1 || !job || !job[0] ||
+	    spank_get_item(sp, S_JOB_ENV, &env) != ESPANK_SUCCESS || !env)
+		refuse(NEVER, "Slurm does not tell its command");
+
+	size_t mounts = 0;
+	for (const char *c = asked.mounts; *c; c++)
+		mounts += *c == ',';
+	char **argv = calloc(MAX_ARGS + 2 * (mounts + 1) + (size_t)jobc, sizeof *argv);
+	size_t n = 0;
+	if (!argv)
+		refuse(NEVER, "no memory");
+	argv[n++] = (char *)conf.wrapper;
+	argv[n++] = "--socket"; /* GRANGE_SOCKET in the environment is the user's word */
+	argv[n++] = (char *)conf.socket;
+	argv[n++] = "exec";
+	argv[n++] = "--batch";
+	argv[n++] = "slurm";
+	argv[n++] = "--image";
+	argv[n++] = image;
+	if (shape[0]) {
+		argv[n++] = "--shape";
+		argv[n++] = shape;
+	}
+	if (conf.prolog) {
+		argv[n++] = "--task-prolog";
+		argv[n++] = (char *)conf.prolog;
+	}
+	while (asked.mounts[0] && (mount = strsep(&rest, ","))) {
+		argv[n++] = "--bind";
+		argv[n++] = mount;
+	}
+	argv[n++] = "--";
+	for (int i = 0; i < jobc && job[i]; i++)
+		argv[n++] = job[i];
+	execve(conf.wrapper, argv, env);
+	int why = errno; /* a host without the wrapper: another may have it, but not without end */
+	uint32_t restarts;
+	if (spank_get_item(sp, S_SLURM_RESTART_COUNT, &restarts) != ESPANK_SUCCESS)
+		restarts = conf.requeues;
+	refuse(restarts < conf.requeues ? AGAIN : NEVER, "%s: %s", conf.wrapper, strerror(why));
+}
