@@ -1,0 +1,154 @@
+package gridengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Finding is one thing that is wrong with a queue, its host or the cell.
+type Finding struct {
+	Bad  bool   `json:"bad"` // jobs run where they must not, or not at all; else something is lost only
+	What string `json:"what"`
+	Why  string `json:"why"`
+	Do   string `json:"do"`
+}
+
+// Check says what is wrong with a queue whose jobs are to run in VMs. Nothing: it is sound.
+func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
+	text, err := c.qconf(ctx, "-sq", s.Queue)
+	if err != nil {
+		return nil, err
+	}
+	queue := parseSettings(text).values
+	var found []Finding
+	add := func(bad bool, what, why, do string) { found = append(found, Finding{bad, what, why, do}) }
+	set := "grange gridengine install --queue " + s.Queue
+	switch starter := queue["starter_method"]; {
+	case none(starter):
+		add(true, "queue "+s.Queue+" has no starter_method", "its jobs run on the host", set)
+	case strings.Contains(starter, "["):
+		add(true, "starter_method differs by host: "+starter, "on hosts without it jobs run on the host", "set one value, or list hosts that have no grange in another queue")
+	case filepath.Base(starter) != StarterLink:
+		add(true, "starter_method is "+starter, "it is not grange's "+StarterLink, set)
+	default:
+		if why := unsafe(starter); why != "" {
+			add(true, "starter_method "+starter+": "+why, "Grid Engine starts it as each job's user, and puts jobs into state Eqw where it is missing", set)
+		}
+	}
+	if strings.Contains(queue["qtype"], "INTERACTIVE") {
+		add(true, "queue "+s.Queue+" is of type "+queue["qtype"], "Grid Engine starts qlogin, qsh and qrsh without a command on the host, without the starter method", set)
+	}
+	if v := queue["suspend_method"]; v != "SIGTSTP" {
+		add(false, "suspend_method is "+v, "the wrapper can not catch SIGSTOP: the VM is paused seconds later, when its beats are missed", set)
+	}
+	if v := queue["terminate_method"]; !strings.Contains(v, " gridengine terminate ") {
+		add(false, "terminate_method is "+v, "Grid Engine kills at once: no trap of a job runs at qdel and at h_rt", set)
+	}
+	if !strings.EqualFold(queue["rerun"], "TRUE") {
+		add(false, "rerun is "+queue["rerun"], "a job whose VM could not be started ends as failed instead of going to another host", set)
+	}
+	if queue["s_rt"] != "INFINITY" && queue["h_rt"] != "INFINITY" {
+		add(false, "both s_rt ("+queue["s_rt"]+") and h_rt ("+queue["h_rt"]+") are set", "Grid Engine 8.1.9 then does not enforce h_rt, on metal too", "leave s_rt at INFINITY")
+	}
+	conf, err := c.effective(ctx, s.Host)
+	if err != nil {
+		return nil, err
+	}
+	if none(conf["gid_range"]) {
+		add(true, "gid_range is none", "Grid Engine knows no process of a job: a VM would neither be accounted nor limited nor killed", "qconf -mconf: gid_range 20000-20100")
+	}
+	for param := range strings.SplitSeq(strings.ReplaceAll(conf["execd_params"], " ", ","), ",") {
+		key, value, _ := strings.Cut(strings.ToUpper(param), "=")
+		off := slices.Contains([]string{"FALSE", "0", "NO"}, value)
+		switch {
+		case key == "ENABLE_ADDGRP_KILL" && off:
+			add(false, "execd_params: "+param, "processes that left a job's session survive it", "set ENABLE_ADDGRP_KILL=true")
+		case key == "PDC_INTERVAL" && value == "NEVER":
+			add(true, "execd_params: "+param, "nobody enforces h_vmem for VMs, and nobody accounts them", "leave PDC_INTERVAL out")
+		case key == "IGNORE_NGROUPS_MAX_LIMIT" && !off && value != "":
+			add(false, "execd_params: "+param, "jobs of users with many groups are not tracked", "leave it out")
+		case key == "ACCT_RESERVED_USAGE" && !off && value != "":
+			add(false, "execd_params: "+param, "accounting says what was asked for, not what VMs used", "leave it out")
+		}
+	}
+	if s.Host != "" {
+		if !strings.Contains(conf["load_sensor"], SensorLink) {
+			add(false, "host "+s.Host+" has no load sensor of grange", "jobs cannot ask for vmslots and vmimages", set+" --host "+s.Host)
+		}
+		for _, key := range []string{"qlogin_daemon", "rlogin_daemon"} {
+			if conf[key] != noLogins && !s.Logins {
+				add(true, "host "+s.Host+": "+key+" is "+conf[key], "`qlogin -now no` runs a shell on the host, also in a queue of type BATCH", set+" --host "+s.Host)
+			}
+		}
+		if v := conf["shepherd_cmd"]; !none(v) && filepath.Base(v) == ShepherdLink {
+			if why := unsafe(v); why != "" {
+				add(true, "shepherd_cmd "+v+": "+why, "no job starts on the host, and root runs it", set)
+			}
+		}
+	}
+	if text, err = c.qconf(ctx, "-sc"); err != nil {
+		return nil, err
+	}
+	for name := range complexes {
+		if !slices.Contains(firstWords(text), name) {
+			add(false, "there is no complex "+name, "jobs cannot ask for it", set)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Finding) int {
+		if a.Bad == b.Bad {
+			return strings.Compare(a.What, b.What)
+		}
+		if a.Bad {
+			return -1
+		}
+		return 1
+	})
+	return found, nil
+}
+
+// effective is the cell's configuration with what the host has of its own.
+func (c *Cell) effective(ctx context.Context, host string) (map[string]string, error) {
+	text, err := c.qconf(ctx, "-sconf")
+	if err != nil {
+		return nil, err
+	}
+	conf := parseSettings(text).values
+	if host == "" {
+		return conf, nil
+	}
+	text, err = c.qconf(ctx, "-sconf", host)
+	if e := new(farm.Error); errors.As(err, &e) && e.Code == farm.CodeQconf {
+		return conf, nil // it has none of its own
+	} else if err != nil {
+		return nil, err
+	}
+	for key, value := range parseSettings(text).values {
+		conf[key] = value
+	}
+	return conf, nil
+}
+
+// unsafe says what is wrong with a program that Grid Engine starts; "" where nothing is.
+func unsafe(path string) string {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err.Error()
+	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
+		return "no program"
+	case info.Mode().Perm()&0o022 != 0:
+		return "others than its owner may write it"
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != 0 {
+		return fmt.Sprintf("it belongs to user %d", owner.Uid)
+	}
+	return ""
+}

@@ -1,0 +1,119 @@
+package gridengine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Cell is a Grid Engine cell as its commands see it.
+type Cell struct {
+	Run program.Run // program.Start, or what plays recorded answers
+	Env []string    // SGE_ROOT, SGE_CELL and the ports, where the commands' own defaults are not right
+	Dir string      // where qconf, qstat and the others are; "": where programs of systems are
+}
+
+// FromEnvironment is the cell that SGE_ROOT and its like name, as for any command of Grid Engine.
+func FromEnvironment(environ []string) *Cell {
+	c := &Cell{Run: program.Start}
+	for _, kv := range environ {
+		key, value, _ := strings.Cut(kv, "=")
+		switch key {
+		case "SGE_ROOT":
+			if found, _ := filepath.Glob(filepath.Join(value, "bin", "*", "qconf")); len(found) == 1 {
+				c.Dir = filepath.Dir(found[0])
+			}
+			fallthrough
+		case "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "SGE_CLUSTER_NAME":
+			c.Env = append(c.Env, kv)
+		}
+	}
+	return c
+}
+
+// call runs one of Grid Engine's commands.
+func (c *Cell) call(ctx context.Context, name string, args ...string) (string, error) {
+	if c.Dir != "" {
+		name = filepath.Join(c.Dir, name)
+	}
+	out, err := c.Run(ctx, program.Call{Path: name, Args: args, Env: c.Env})
+	// Commands of Grid Engine say what is wrong on either stream.
+	if failed := new(program.Failed); errors.As(err, &failed) && failed.Said == "" {
+		failed.Said = strings.TrimSpace(string(out))
+	}
+	return string(out), err
+}
+
+// qconf changes or shows the configuration. What it says when it refuses is all there is: every refusal has status 1.
+func (c *Cell) qconf(ctx context.Context, args ...string) (string, error) {
+	out, err := c.call(ctx, "qconf", args...)
+	failed := new(program.Failed)
+	switch {
+	case err == nil:
+		return out, nil
+	case !errors.As(err, &failed) || strings.Contains(failed.Said, "unable to send message to qmaster"), strings.Contains(failed.Said, "unable to contact qmaster"):
+		return out, batch.Away(farm.GridEngine, err)
+	}
+	return out, &farm.Error{Kind: farm.Conflict, Code: farm.CodeQconf, Message: "qconf " + args[0] + ": " + failed.Said, Err: err,
+		Hint: "only a manager of the cell (qconf -sm) on an administrative host (qconf -sh) may change it"}
+}
+
+// withFile gives qconf a text in a file of this name, which for some objects is theirs.
+func withFile(name, text string, use func(path string) error) error {
+	dir, err := os.MkdirTemp("", "grange-qconf-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, filepath.Base(name))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return use(path)
+}
+
+// settings are an object as qconf shows it: a name and a value a line, long values over several lines that end in a backslash.
+type settings struct {
+	keys   []string
+	values map[string]string
+}
+
+func parseSettings(text string) settings {
+	s := settings{values: map[string]string{}}
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, value, _ := strings.Cut(line, " ")
+		if _, ok := s.values[key]; !ok {
+			s.keys = append(s.keys, key)
+		}
+		s.values[key] = strings.Join(strings.Fields(value), " ")
+	}
+	return s
+}
+
+func (s *settings) set(key, value string) {
+	if _, ok := s.values[key]; !ok {
+		s.keys = append(s.keys, key)
+	}
+	s.values[key] = value
+}
+
+func (s settings) String() string {
+	var b strings.Builder
+	for _, key := range s.keys {
+		b.WriteString(key + " " + s.values[key] + "\n")
+	}
+	return b.String()
+}
+
+// none tells a value that stands for none.
+func none(value string) bool { return value == "" || strings.EqualFold(value, "none") }
