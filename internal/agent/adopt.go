@@ -1,7 +1,128 @@
 package agent
 
-// adopt puts the VM's process where the batch system limits, accounts, freezes and kills its job, before the guest's memory is
-// touched. A VM that cannot be put there does not run: it would have more than its job was given.
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/allotment"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// adopt puts the VM's process where the batch system limits, accounts, freezes and kills the job: when the VM is made, before the
+// guest's memory is touched; and again when the task whose groups it sits in has ended before the others. A VM that cannot be put there must
+// not run: it would have more than its job was given. 0 is the process of a hypervisor that has none.
 func (j *job) adopt(pid int) error {
+	if pid == 0 {
+		return nil
+	}
+	return adopt("/", j.caller.Batch.Cgroups, pid)
+}
+
+// adopt writes the process into control groups of the host at root, and reads back that it is there.
+func adopt(root string, groups []string, pid int) error {
+	if len(groups) == 0 {
+		return nil
+	}
+	start, err := startOf(pid)
+	if err != nil {
+		return notAdopted(err, "QEMU (process %d) has ended", pid)
+	}
+	pins, err := affinities(pid)
+	if err != nil {
+		return notAdopted(err, "the threads of QEMU (process %d) are not to be seen", pid)
+	}
+	for _, group := range groups {
+		if !fs.ValidPath(group) { // it came from the kernel; an old record may hold anything
+			return notAdopted(nil, "%q is no control group", group)
+		}
+		if err := os.WriteFile(filepath.Join(root, "sys/fs/cgroup", group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return notAdopted(err, "the batch system's control group %s does not take QEMU", group)
+		}
+	}
+	for _, group := range groups {
+		in, err := allotment.Within(os.DirFS(root), pid, group)
+		if err != nil || !in {
+			return notAdopted(err, "QEMU is not in the batch system's control group %s, although the kernel took it", group)
+		}
+	}
+	if err := repin(pid, pins); err != nil {
+		return err
+	}
+	if again, err := startOf(pid); err != nil || again != start {
+		return notAdopted(err, "QEMU (process %d) has ended", pid)
+	}
 	return nil
+}
+
+func notAdopted(err error, format string, args ...any) error {
+	text := fmt.Sprintf(format, args...)
+	if err != nil {
+		text += ": " + err.Error()
+	}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotAdopted, Message: text, Err: err,
+		Hint: "has the batch job just ended? If not, look at its control group"}
+}
+
+// affinities are the CPUs that each thread of a process may run on.
+func affinities(pid int) (map[int]unix.CPUSet, error) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil, err
+	}
+	found := map[int]unix.CPUSet{}
+	for _, e := range entries {
+		thread, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		var set unix.CPUSet
+		if err := unix.SchedGetaffinity(thread, &set); errors.Is(err, unix.ESRCH) {
+			continue // a worker that has just ended
+		} else if err != nil {
+			return nil, err
+		}
+		found[thread] = set
+	}
+	return found, nil
+}
+
+// repin gives threads back the CPUs they had. Before Linux 6.2 a thread that enters a cpuset may run on all of the set's CPUs, whatever
+// it was pinned to; and after it, where the set has none of the thread's.
+func repin(pid int, before map[int]unix.CPUSet) error {
+	now, err := affinities(pid)
+	if err != nil {
+		return notAdopted(err, "the threads of QEMU (process %d) are not to be seen", pid)
+	}
+	for thread, set := range now {
+		want, ok := before[thread]
+		if !ok {
+			want = before[pid] // a worker that came meanwhile
+		}
+		if set == want {
+			continue
+		}
+		if err := unix.SchedSetaffinity(thread, &want); err != nil && !errors.Is(err, unix.ESRCH) {
+			return notAdopted(err, "the batch system's control group does not allow the CPUs %v that a thread of QEMU was pinned to", cpusOf(want))
+		}
+		if got := new(unix.CPUSet); unix.SchedGetaffinity(thread, got) == nil && *got != want {
+			return notAdopted(nil, "the batch system's control group allows a thread of QEMU CPUs %v of the %v it was pinned to", cpusOf(*got), cpusOf(want))
+		}
+	}
+	return nil
+}
+
+func cpusOf(set unix.CPUSet) farm.CPUSet {
+	var cpus []int
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return farm.NewCPUSet(cpus...)
 }

@@ -1,20 +1,68 @@
 package agent
 
 import (
-	"io"
+	"context"
 	"net/http"
+	"os"
+
+	"github.com/grange-project/grange/internal/allotment"
 )
 
 // postBeats reads a byte whenever the caller says that it is not stopped. Without beats the VM is paused, with the next one it
-// goes on: batch systems stop jobs by signals that cannot be caught.
+// goes on: batch systems stop jobs by signals that cannot be caught. The body has no end of its own.
 func (a *Agent) postBeats(w http.ResponseWriter, r *http.Request, c Caller) error {
 	j := a.byID(r.PathValue("id"))
 	if j == nil {
-		return answer(w, struct{}{})
+		return answer(w, struct{}{}) // it comes again, with a job by then
 	}
 	if c.UID != j.caller.UID {
 		return notYours("job " + j.id)
 	}
-	io.Copy(io.Discard, r.Body)
-	return answer(w, struct{}{})
+	var some [64]byte
+	for {
+		n, err := r.Body.Read(some[:])
+		if n > 0 {
+			j.vm.power.beat()
+		}
+		if err != nil {
+			return nil // nobody is there to be answered
+		}
+	}
 }
+
+// followBeats keeps the VM paused while its callers are silent, as long as the VM lasts.
+func (v *vm) followBeats() {
+	ctx, cancel := context.WithCancel(v.agent.ctx)
+	defer cancel()
+	go func() { // ends with ctx
+		select {
+		case <-v.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	v.power.run(ctx, v.attended, func(err error) {
+		v.agent.log.Warn("vm is not paused or resumed as its callers' beats want it", "vm", v.recordNow().Name, "error", err)
+	})
+}
+
+// attended tells whether the guest is up and some caller could beat.
+func (v *vm) attended() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.up {
+		return false
+	}
+	for _, j := range v.jobs {
+		j.mu.Lock()
+		followed := j.followers > 0
+		j.mu.Unlock()
+		if followed || j.caller.alive() {
+			return true
+		}
+	}
+	return false
+}
+
+// frozen tells whether a machine's process, if it has one, cannot hear what the hypervisor says to it.
+func frozen(pid int) bool { return pid != 0 && allotment.Frozen(os.DirFS("/"), pid) }

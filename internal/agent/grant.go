@@ -33,7 +33,7 @@ func (a *Agent) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error
 // allowed are the host threads that a VM of the caller may be given.
 func (c Caller) allowed() farm.CPUSet {
 	if c.Batch.CPUs.Len() > 0 {
-		return c.CPUs.And(c.Batch.CPUs)
+		return c.Batch.CPUs // of all its tasks; each may be bound to some of them
 	}
 	return c.CPUs
 }

@@ -213,14 +213,12 @@ func (v *vm) adoptFirst(pid int) error {
 	return jobs[0].adopt(pid)
 }
 
-// open tells the jobs that have a port where it is.
+// open lets jobs connect to their ports.
 func (v *vm) open() {
 	v.update(func() {
 		v.defined = true
 		for _, j := range v.jobs {
-			if j.port >= 0 {
-				j.publish(api.JobEvent{Event: api.EventVM, VM: v.viewLocked(j)})
-			}
+			v.showLocked(j)
 		}
 	})
 }
@@ -241,13 +239,13 @@ func badPins(problems []numa.Problem, holders []string) error {
 
 // awaitResume waits for somebody to resume a VM that was asked for paused.
 func (v *vm) awaitResume() error {
-	v.update(func() { v.suspended = true })
+	v.power.hold()
 	v.publish(api.JobEvent{Event: api.EventPaused})
 	for {
 		v.mu.Lock()
-		suspended, changed := v.suspended, v.changed
+		changed := v.changed
 		v.mu.Unlock()
-		if !suspended {
+		if !v.power.now().Suspended {
 			return nil
 		}
 		select {
@@ -264,16 +262,21 @@ func (v *vm) boot(m *machine) error {
 	if err != nil {
 		return err
 	}
-	if err := v.agent.hyper.Resume(v.ctx, m.id); err != nil {
+	if err := v.power.start(v.ctx, m); err != nil {
 		return err
 	}
 	if err := os.WriteFile(m.path(appliedFile), text, 0o644); err != nil {
 		return err
 	}
 	timeout := v.agent.config().BootTimeout
-	ctx, cancel := context.WithTimeoutCause(v.ctx, timeout, errBootTimeout)
-	defer cancel()
-	_, err = m.control.wait(ctx, v.id, func(s guest.State) bool { return s.Phase != "" })
+	for err = errBootTimeout; errors.Is(err, errBootTimeout); {
+		ctx, cancel := context.WithTimeoutCause(v.ctx, timeout, errBootTimeout)
+		_, err = m.control.wait(ctx, v.id, func(s guest.State) bool { return s.Phase != "" })
+		cancel()
+		if !frozen(m.applied.PID) && v.power.now() == (wanted{}) {
+			break // what was stopped meanwhile has its time again
+		}
+	}
 	switch {
 	case errors.Is(err, errBootTimeout):
 		err = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestSilent, Message: fmt.Sprintf("the guest did not come up within %v%s", timeout, m.lastWords()), Hint: "try the image by hand, or raise boot_timeout"}
@@ -291,6 +294,7 @@ func (v *vm) discard() {
 	m := v.machine
 	v.machine, v.defined = nil, false
 	v.mu.Unlock()
+	v.power.drop()
 	if m == nil {
 		return
 	}

@@ -84,12 +84,13 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 	}
 	m.made = true
 	m.checked.Store(true)
-	a.takeOverJobs(r, m, f.State == hyper.Paused)
+	m.applied.PID = f.PID
+	a.takeOverJobs(r, m, f.State)
 	return r.Name, true
 }
 
 // takeOverJobs goes on with a VM and the jobs in it.
-func (a *Agent) takeOverJobs(r record, m *machine, suspended bool) {
+func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 	tasks, err := m.tasks()
 	if err != nil {
 		a.log.Error("tasks of a vm cannot be read; they end", "vm", r.Name, "error", err)
@@ -100,7 +101,8 @@ func (a *Agent) takeOverJobs(r record, m *machine, suspended bool) {
 	first := newJob(a, r.Job, r.Caller)
 	first.record = r
 	v := newVM(first)
-	v.machine, v.suspended, v.defined, v.up = m, suspended, true, true
+	v.machine, v.defined, v.up = m, true, true
+	v.power.takeOver(m, state)
 	a.ledger.adopt(v.id, r.holder(), r.Plan)
 	var jobs []*job
 	for _, t := range tasks {
@@ -123,6 +125,7 @@ func (a *Agent) takeOverJobs(r record, m *machine, suspended bool) {
 	}
 	a.mu.Unlock()
 	m.watch()
+	a.jobs.Go(v.followBeats)
 	a.jobs.Go(v.end)
 	for _, j := range jobs {
 		a.jobs.Go(j.run)

@@ -162,6 +162,9 @@ func (a *Agent) postJob(w http.ResponseWriter, r *http.Request, c Caller) error 
 	} else if err := j.join(&request, c); err != nil {
 		return err
 	}
+	if request.Beats {
+		j.vm.power.expect()
+	}
 	defer j.callerLeft()
 	j.follow(r.Context(), lines[api.JobEvent](w))
 	return nil

@@ -82,11 +82,14 @@ func (v *vm) viewLocked(j *job) *api.VM {
 
 func (v *vm) stateLocked() string {
 	running := func(j *job) bool { return !j.isEnded() || !j.record.Keep }
+	stopped := v.power.now()
 	switch {
 	case v.record.Plan.VCPUs == nil:
 		return "waiting"
-	case v.suspended:
+	case stopped.Suspended:
 		return "suspended"
+	case stopped.Silent:
+		return "suspended (caller stopped)"
 	case len(v.jobs) > 0 && !slices.ContainsFunc(v.jobs, running):
 		return "kept"
 	case v.machine == nil, v.machine.control.phase() == "":

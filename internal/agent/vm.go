@@ -25,24 +25,25 @@ type vm struct {
 	image string // that it is made from
 	asked string // what its first job asked for; the site's policy may have said otherwise
 
+	power *power // whether its CPUs run
+
 	ctx    context.Context // ends with one of the reasons in job.go
 	cancel context.CancelCauseFunc
 	over   chan struct{} // closed when everything is cleaned up
 
-	mu        sync.Mutex
-	changed   chan struct{}   // closed and made anew at every change
-	request   *api.JobRequest // of the job that it was made for; nil when an earlier agent made it
-	record    record
-	machine   *machine // nil before the first and after the last
-	defined   bool     // machine can be connected to
-	up        bool     // its guest has spoken
-	failed    error    // why it did not come up
-	closed    bool     // nobody enters any more
-	suspended bool
-	jobs      []*job // in the order of arrival
-	ports     []*job // who has which job port
-	home      *job   // whose batch system holds QEMU in its groups
-	clean     []api.Phase
+	mu      sync.Mutex
+	changed chan struct{}   // closed and made anew at every change
+	request *api.JobRequest // of the job that it was made for; nil when an earlier agent made it
+	record  record
+	machine *machine // nil before the first and after the last
+	defined bool     // machine can be connected to
+	up      bool     // its guest has spoken
+	failed  error    // why it did not come up
+	closed  bool     // nobody enters any more
+	jobs    []*job   // in the order of arrival
+	ports   []*job   // who has which job port
+	home    *job     // whose batch system holds QEMU in its groups
+	clean   []api.Phase
 }
 
 // portsOfBatch is how many job ports the VM of a batch job has: as many of its tasks can run at the same time. Each port costs
@@ -62,6 +63,7 @@ func newVM(first *job) *vm {
 		v.image = v.record.Image
 	}
 	v.ctx, v.cancel = context.WithCancelCause(v.agent.ctx)
+	v.power = newPower(v.agent.hyper, frozen, func() { v.update(func() {}) })
 	return v
 }
 
@@ -136,7 +138,13 @@ func (v *vm) giveLocked(j *job) {
 		return
 	}
 	v.ports[j.port] = j
-	if v.defined {
+	v.showLocked(j)
+}
+
+// showLocked tells a job where its port is. While the guest boots only the first one is connected to: QEMU tells a guest of each host
+// that is there in one of 32 buffers, and with all ports at once some of it would be lost.
+func (v *vm) showLocked(j *job) {
+	if j.port >= 0 && v.defined && (v.up || j.port == 0) {
 		j.publish(api.JobEvent{Event: api.EventVM, VM: v.viewLocked(j)})
 	}
 }
@@ -144,10 +152,10 @@ func (v *vm) giveLocked(j *job) {
 // leave takes a job out of the VM, and returns when nothing of it is left there; with the last one the VM ends.
 func (v *vm) leave(j *job) []api.Phase {
 	var m *machine
-	var last, suspended bool
+	var last bool
 	v.update(func() {
 		v.jobs = slices.DeleteFunc(v.jobs, func(o *job) bool { return o == j })
-		last, m, suspended = len(v.jobs) == 0, v.machine, v.suspended
+		last, m = len(v.jobs) == 0, v.machine
 		v.closed = v.closed || last
 	})
 	if last {
@@ -160,7 +168,7 @@ func (v *vm) leave(j *job) []api.Phase {
 	began := time.Now()
 	v.moveHome(j)
 	if m != nil && j.given() {
-		m.control.end(v.ctx, j.id, suspended)
+		m.control.end(v.ctx, j.id, v.power.now() != wanted{})
 		j.removeFile(m)
 	}
 	v.update(func() {
@@ -194,10 +202,16 @@ func (v *vm) moveHome(leaver *job) {
 
 // run makes the VM, and ends it when its last job has left.
 func (v *vm) run() {
+	v.agent.jobs.Go(v.followBeats)
 	err := v.start()
 	v.update(func() {
 		v.failed, v.up = err, err == nil
 		v.closed = v.closed || err != nil
+		for _, j := range v.jobs {
+			if j.port > 0 {
+				v.showLocked(j)
+			}
+		}
 	})
 	v.end()
 }
@@ -295,7 +309,11 @@ func worthAnotherTry(err error) bool {
 
 func (v *vm) grant() (farm.Plan, error) {
 	r := v.record
-	return v.agent.ledger.claim(v.ctx, v.id, r.holder(), v.agent.numaRequest(r.Shape, r.Caller.CPUs), v.request.NoWait, v.publishWaiting)
+	request := v.agent.numaRequest(r.Shape, r.Caller.allowed())
+	if !r.Caller.Batch.CPUs.Empty() { // QEMU's own threads cannot leave the job's cpuset for the CPUs of the host's services
+		request.Service = request.Service.And(r.Caller.Batch.CPUs)
+	}
+	return v.agent.ledger.claim(v.ctx, v.id, r.holder(), request, v.request.NoWait, v.publishWaiting)
 }
 
 // recordFor is the VM's record as one of its jobs sees it.
@@ -323,13 +341,5 @@ func (v *vm) pause(ctx context.Context, suspend bool) error {
 	if m == nil || !m.checked.Load() {
 		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: "the job has no VM at the moment", Hint: "try again when `grange vm list` shows it"}
 	}
-	act := v.agent.hyper.Resume
-	if suspend {
-		act = v.agent.hyper.Suspend
-	}
-	if err := act(ctx, m.id); err != nil {
-		return err
-	}
-	v.update(func() { v.suspended = suspend })
-	return nil
+	return v.power.order(ctx, suspend)
 }
