@@ -78,7 +78,7 @@ func (c Caller) withLimits() (Caller, error) {
 	}
 	c.Start = start
 	c.Memory = memoryLimit(os.DirFS("/").(fs.ReadFileFS), c.PID)
-	if c.Batch, err = allotment.Of(os.DirFS("/"), c.PID); err != nil {
+	if c.Batch, err = allotment.Of(allotment.Host(), c.PID); err != nil {
 		return Caller{}, err
 	}
 	return c, nil

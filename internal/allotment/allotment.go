@@ -17,7 +17,7 @@ import (
 type finder func(files fs.FS, p process) (farm.Allotment, error)
 
 // finders are asked in turn; the first that knows the process counts.
-var finders = []finder{slurm, gridEngine}
+var finders = []finder{slurm, gridEngine, htCondor, pbs, lsf}
 
 // Of tells what batch job the process belongs to. files is the host's root directory, so that recorded trees work. A process of
 // no batch job gets the zero Allotment.
@@ -42,6 +42,11 @@ type process struct {
 	groups    []uint32
 	cgroups   []membership
 	ancestors []ancestor // parent first, up to process 1
+}
+
+// daemonAt is where among the ancestors the nearest of these programs is that root started; -1 for none. See daemon.
+func (p process) daemonAt(programs ...string) int {
+	return slices.IndexFunc(p.ancestors, func(a ancestor) bool { return a.uid == 0 && !a.setuid && slices.Contains(programs, a.program) })
 }
 
 // daemon is the nearest ancestor that is one of these programs, started by root. A user can call a program of his what he likes,

@@ -9,10 +9,11 @@ import (
 	"syscall"
 	"testing"
 	"testing/fstest"
+	"time"
 )
 
 // tree is a recorded host. Its file holds entries that begin with a line "-- PATH --"; behind the path may follow, in this
-// order, "-> TARGET" for a link, "uid=N" for an owner that is not root, "mode=OCTAL". A path that ends in "/" is a directory.
+// order, "-> TARGET" for a link, "uid=N" for an owner that is not root, "mode=OCTAL", "mtime=SECONDS". A path that ends in "/" is a directory.
 // Directories above entries are there by themselves, and root's.
 type tree struct {
 	fstest.MapFS
@@ -82,6 +83,8 @@ func parseTree(t *testing.T, text string) tree {
 				t.Fatalf("%s: %q: %v", name, words[i], err)
 			case key == "uid":
 				owner.Uid = uint32(n)
+			case key == "mtime":
+				at.ModTime = time.Unix(int64(n), 0)
 			case key == "mode":
 				at.Mode = at.Mode&fs.ModeDir | fs.FileMode(n&0o777)
 				if n&syscall.S_ISUID != 0 {
