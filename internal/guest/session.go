@@ -88,7 +88,7 @@ func (s *Session) AttachHost(channel io.ReadWriter) error {
 	}
 	stop := make(chan struct{})
 	defer close(stop)
-	go s.repeatSync(link, again, stop)
+	go s.repeatSync(link, again, channel, stop)
 	return s.drive(link, channel, func(f frame) bool { return s.hostHandshake(link, nonce, f) })
 }
 
@@ -109,15 +109,23 @@ func (s *Session) begin(first []byte) int {
 	return s.link
 }
 
+// unanswered is how often the host's end asks before it gives a channel up. QEMU tells a guest of a new host in one of 32 buffers that all
+// ports share, and does not tell it when none is free: then only another connection helps.
+const unanswered = 20
+
 // repeatSync asks again when the guest does not answer: an earlier host may not have been in this process.
-func (s *Session) repeatSync(link int, again []byte, stop <-chan struct{}) {
+func (s *Session) repeatSync(link int, again []byte, channel io.ReadWriter, stop <-chan struct{}) {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for asked := 1; ; asked++ {
 		select {
 		case <-stop:
 			return
 		case <-tick.C:
+		}
+		if c, ok := channel.(io.Closer); ok && asked > unanswered {
+			c.Close()
+			return
 		}
 		s.mu.Lock()
 		if s.open || s.link != link {
