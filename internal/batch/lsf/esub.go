@@ -1,0 +1,79 @@
+package lsf
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Submission is what esub changes of a job: lines for $LSB_SUB_MODIFY_FILE and $LSB_SUB_MODIFY_ENVFILE.
+type Submission struct{ Modify, Env []string }
+
+// ImageVariable carries an image from esub to the job starter. It is the user's word, as an option of bsub is.
+const ImageVariable = "GRANGE_LSF_IMAGE"
+
+// Esub looks at a submission to one of our queues: params is $LSB_SUB_PARM_FILE, args are those of bsub -a 'grange(IMAGE)'. It
+// puts the command line into one quoted word. LSF replaces %USRCMD in the job starter by the text as it stands, so that of
+// "a; b" the second command would run on the host.
+func Esub(params io.Reader, args []string, queues []string) (Submission, error) {
+	var s Submission
+	p, err := parameters(params)
+	if err != nil {
+		return s, err
+	}
+	if queue := p["LSB_SUB_QUEUE"]; queue != "" && len(queues) > 0 && !slices.Contains(queues, queue) {
+		return s, nil
+	}
+	if len(args) > 1 || len(args) == 1 && !plainImage(args[0]) {
+		return s, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("grange takes one image, not %q", strings.Join(args, ", ")), Hint: "bsub -a 'grange(IMAGE)'"}
+	}
+	if len(args) == 1 {
+		s.Env = append(s.Env, ImageVariable+"="+Quote(args[0]))
+	}
+	if line := p["LSB_SUB_COMMAND_LINE"]; line != "" {
+		s.Modify = append(s.Modify, "LSB_SUB_COMMAND_LINE="+Quote(Quote(line)))
+	}
+	return s, nil
+}
+
+func plainImage(name string) bool {
+	return name != "" && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:@/-", r))
+	})
+}
+
+// Quote makes a text one word for a POSIX shell.
+func Quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// parameters reads lines like LSB_SUB_QUEUE="normal", as bsub writes them for the shell to read: in double quotes, with a backslash before
+// what means something there, or bare.
+func parameters(r io.Reader) (map[string]string, error) {
+	found := map[string]string{}
+	lines := bufio.NewScanner(io.LimitReader(r, 4<<20))
+	lines.Buffer(nil, 4<<20)
+	for lines.Scan() {
+		key, value, ok := strings.Cut(lines.Text(), "=")
+		if ok && strings.HasPrefix(key, "LSB_SUB") {
+			found[key] = unquote(value)
+		}
+	}
+	return found, lines.Err()
+}
+
+func unquote(v string) string {
+	if len(v) < 2 || v[0] != '"' || v[len(v)-1] != '"' {
+		return v
+	}
+	var b strings.Builder
+	for i := 1; i < len(v)-1; i++ {
+		if v[i] == '\\' && i+1 < len(v)-1 && strings.IndexByte("\\\"$`", v[i+1]) >= 0 {
+			i++
+		}
+		b.WriteByte(v[i])
+	}
+	return b.String()
+}

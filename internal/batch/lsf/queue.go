@@ -1,0 +1,59 @@
+package lsf
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Setup is what an installation chooses.
+type Setup struct {
+	Grange   string   // path of our program on the hosts
+	Socket   string   // of the agent; "": the usual one
+	Queues   []string // whose jobs run in VMs
+	Requeues int      // how often a job may be queued again whose VM was not started
+}
+
+// requeueStatus is what the wrapper ends with when no VM was started.
+const requeueStatus = 199
+
+// Starter is the value of JOB_STARTER. exec: the shell has gone when the job runs, and reads no user's line behind it. What esub left
+// of the image is one word, or none.
+func (s Setup) Starter() string {
+	words := []string{"exec", s.Grange, "exec", "--batch", string(farm.LSF)}
+	if s.Socket != "" {
+		words = append(words, "--socket", s.Socket)
+	}
+	return strings.Join(append(words, fmt.Sprintf(`${%s:+--image "$%[1]s"}`, ImageVariable), "--", "%USRCMD"), " ")
+}
+
+// QueueLines are those to put between Begin Queue and End Queue in lsb.queues.
+func (s Setup) QueueLines() []string {
+	return []string{
+		"JOB_STARTER         = " + s.Starter(),
+		fmt.Sprintf("REQUEUE_EXIT_VALUES = %d", requeueStatus),
+		fmt.Sprintf("MAX_JOB_REQUEUE     = %d", s.Requeues),
+		"RERUNNABLE          = no",
+	}
+}
+
+// ConfLines are for lsf.conf. A mandatory esub that is not there refuses every submission. With LSF_PROCESS_TRACKING LSF would send its
+// signals to QEMU as well, which TERM ends: the job would not have its time to clean up.
+func (s Setup) ConfLines() []string {
+	return []string{`LSB_ESUB_METHOD="grange"`, "LSB_SUB_COMMANDNAME=Y", "LSF_PROCESS_TRACKING=N", "LSF_LINUX_CGROUP_ACCT=Y", "LSB_RESOURCE_ENFORCE=\"memory cpu\""}
+}
+
+// EsubScript is LSF_SERVERDIR/esub.grange.
+func (s Setup) EsubScript() string {
+	return fmt.Sprintf("#!/bin/sh\n# grange: the command line of a job becomes one word, so that all of it runs in the VM.\nexec %s lsf esub --queues %s -- \"$@\"\n", s.Grange, strings.Join(s.Queues, ","))
+}
+
+// ElimScript is LSF_SERVERDIR/elim.grange.
+func (s Setup) ElimScript() string {
+	command := s.Grange + " lsf elim"
+	if s.Socket != "" {
+		command += " --socket " + s.Socket
+	}
+	return "#!/bin/sh\n# grange: free slots for VMs and the images of this host, for -R \"select[...]\".\nexec " + command + "\n"
+}
