@@ -5,6 +5,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ type Lab struct {
 type Options struct {
 	Config  string // TOML appended to the agent's configuration
 	NoImage bool   // do not build the micro image
+	Parent  string // where the lab's directory is made, for who cannot use one below /tmp; "": /tmp
 }
 
 // Accelerator is what VMs of labs run on: $GRANGE_TEST_ACCELERATOR, or software emulation, which works everywhere.
@@ -54,7 +56,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("a lab needs root: it runs libvirtd and an agent")
 	}
-	dir, err := os.MkdirTemp("/tmp", "gl") // short: unix sockets lie below it
+	dir, err := os.MkdirTemp(cmp.Or(o.Parent, "/tmp"), "gl") // short: unix sockets lie below it
 	if err != nil {
 		return nil, err
 	}
