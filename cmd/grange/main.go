@@ -7,4 +7,4 @@ import (
 	"github.com/grange-project/grange/internal/cli"
 )
 
-func main() { os.Exit(cli.Main(cli.Called(os.Args[0], os.Args[1:]))) }
+func main() { os.Exit(cli.Main(cli.Called(os.Args[0], os.Args[1:], os.Getenv))) }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/e2e/batch/conform"
+	"github.com/grange-project/grange/e2e/batch/gridenginelab"
 	"github.com/grange-project/grange/e2e/batch/slurmlab"
 )
 
@@ -31,6 +32,7 @@ type system struct {
 // systems are all of them, in the order in which they run: slurm, slurm24, gridengine, htcondor, pbs, lsf, each one line like
 // {"slurm", by(slurmlab.Start, slurmlab.Options{})}.
 var systems = []system{
+	{"gridengine", by(gridenginelab.Start, gridenginelab.Options{})},
 	{"slurm", by(slurmlab.Start, slurmlab.Options{Accounting: true})},
 }
 

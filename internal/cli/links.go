@@ -8,11 +8,18 @@ import (
 )
 
 // Called is the command line of a program that was started as name: batch systems that take a path without arguments are given a link to
-// grange. `grange-exec-SYSTEM COMMAND...` is `grange exec --batch SYSTEM -- COMMAND...`.
-func Called(name string, args []string) []string {
+// grange. `grange-exec-SYSTEM COMMAND...` is `grange exec --batch SYSTEM -- COMMAND...`; the job's own variables GRANGE_VM_IMAGE and
+// GRANGE_VM_SHAPE stand in for the flags that its user cannot give there. The site's policy decides about both.
+func Called(name string, args []string, getenv func(string) string) []string {
 	name = filepath.Base(name)
 	if system, ok := strings.CutPrefix(name, "grange-exec-"); ok {
-		return append([]string{"exec", "--batch", system, "--"}, args...)
+		line := []string{"exec", "--batch", system}
+		for flag, variable := range map[string]string{"--image=": "GRANGE_VM_IMAGE", "--shape=": "GRANGE_VM_SHAPE"} {
+			if v := getenv(variable); v != "" {
+				line = append(line, flag+v)
+			}
+		}
+		return append(append(line, "--"), args...)
 	}
 	switch name {
 	case gridengine.SensorLink:

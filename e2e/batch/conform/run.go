@@ -118,7 +118,8 @@ func attempt(ctx context.Context, sys System, c Case) Outcome {
 
 // reason is the text of an ErrNone without what every such text has.
 func reason(err error) string {
-	return strings.TrimSuffix(strings.TrimPrefix(err.Error(), ErrNone.Error()+": "), ": "+ErrNone.Error())
+	_, text, _ := strings.Cut(err.Error(), ErrNone.Error()+": ")
+	return text
 }
 
 // try is one case while it runs.
