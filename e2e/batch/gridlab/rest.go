@@ -55,7 +55,7 @@ var diagCode = regexp.MustCompile(`(?m)^exitcode=(\d+)$`)
 
 // description is a job in the language of xRSL. Without a source the client uploads the script itself.
 func description(queue, source string, args []string) string {
-	text := fmt.Sprintf(`&(executable="job.sh")(inputFiles=("job.sh" "%s"))(outputFiles=("out.txt" "")("err.txt" ""))(stdout="out.txt")(stderr="err.txt")(jobname="grid")(queue="%s")(count=1)(memory=300)(walltime="10 minutes")`,
+	text := fmt.Sprintf(`&(executable="job.sh")(inputFiles=("job.sh" "%s"))(outputFiles=("out.txt" "")("err.txt" ""))(stdout="out.txt")(stderr="err.txt")(jobname="grid")(queue="%s")(count=1)(memory=1000)(walltime="10 minutes")`,
 		source, queue)
 	if len(args) > 0 {
 		text += `(arguments="` + strings.Join(args, `" "`) + `")`

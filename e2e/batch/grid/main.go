@@ -1,0 +1,128 @@
+// Grid sends jobs through a grid's computing element, ARC CE, into virtual machines: with a VOMS proxy and with a token. It shows that
+// exit status and output come back, that the virtual organisation's queue gives the image, and whom the batch system charges. It needs
+// root. JSON on the last line.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/grange-project/grange/e2e/batch/gridlab"
+	"github.com/grange-project/grange/e2e/batch/slurmlab"
+)
+
+func main() {
+	limit := flag.Duration("timeout", 8*time.Minute, "of all together")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, *limit)
+	defer cancel()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "grid:", err)
+		os.Exit(1)
+	}
+}
+
+// figures are the last line.
+type figures struct {
+	Proxy   float64 `json:"proxy_s"` // from submission to the end as the computing element tells it
+	Token   float64 `json:"token_s"`
+	Passed  int     `json:"passed"`
+	Failed  int     `json:"failed"`
+	Machine bool    `json:"in_vm"` // both ran on another kernel than this host's
+}
+
+// script tells who and where it is, on which kernel, and ends with a status of its own.
+const script = `#!/bin/sh
+echo "boot $(cat /proc/sys/kernel/random/boot_id)"
+echo "user $(id -un)"
+echo "args $1 $2"
+echo "complaint" >&2
+exit %d
+`
+
+func run(ctx context.Context) error {
+	slurm, err := slurmlab.Start(ctx, slurmlab.Options{})
+	if err != nil {
+		return err
+	}
+	defer slurm.Close()
+	grid, err := gridlab.Start(ctx, gridlab.Options{Dir: slurm.Home(), SlurmConf: slurm.Conf(), User: slurmlab.User, Queues: map[string]string{"main": "--vm=micro"}})
+	if err != nil {
+		return err
+	}
+	defer grid.Close()
+	fmt.Println("computing element at", grid.URL)
+
+	var f figures
+	proxy, err := grid.Proxy(ctx, "/atlas/Role=production/Capability=NULL", "/atlas/Role=NULL/Capability=NULL")
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	byProxy, err := grid.RunProxy(ctx, proxy, "main", fmt.Sprintf(script, 3), "a b", "c")
+	f.Proxy = time.Since(began).Seconds()
+	f.count("VOMS proxy", byProxy, err, "3")
+
+	token, err := grid.Token()
+	if err != nil {
+		return err
+	}
+	began = time.Now()
+	byToken, err := grid.RunToken(ctx, token, "main", fmt.Sprintf(script, 4), "a b", "c")
+	f.Token = time.Since(began).Seconds()
+	f.count("token", byToken, err, "4")
+
+	if _, err := grid.RunToken(ctx, token+"x", "main", fmt.Sprintf(script, 0)); err == nil {
+		f.Failed++
+		fmt.Println("WRONG  a forged token was taken")
+	} else {
+		f.Passed++
+		fmt.Println("OK     a forged token is refused")
+	}
+	f.Machine = inMachine(byProxy) && inMachine(byToken)
+	if left := slurm.Lab().Leaks(ctx); len(left) > 0 {
+		f.Failed++
+		fmt.Println("WRONG  left behind:", strings.Join(left, "; "))
+	}
+	line, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	if f.Failed > 0 {
+		fmt.Println(slurm.Log("slurmd"), slurm.Lab().AgentLog())
+	}
+	fmt.Println(string(line))
+	if f.Failed > 0 || !f.Machine {
+		return errors.New("the grid's jobs did not do what they should")
+	}
+	return nil
+}
+
+// count judges one job.
+func (f *figures) count(what string, o gridlab.Outcome, err error, code string) {
+	want := "user " + slurmlab.User + "\nargs a b c\n"
+	if err == nil && o.Code == code && strings.HasSuffix(o.Stdout, want) && strings.Contains(o.Stderr, "complaint\n") && inMachine(o) {
+		f.Passed++
+		fmt.Printf("OK     %s: exit status %s, output and errors are back, in a virtual machine\n", what, code)
+		return
+	}
+	f.Failed++
+	fmt.Printf("WRONG  %s: %+v, %v\n", what, o, err)
+}
+
+// inMachine tells whether the job saw another kernel than this one.
+func inMachine(o gridlab.Outcome) bool {
+	here, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	seen, ok := strings.CutPrefix(strings.SplitN(o.Stdout, "\n", 2)[0], "boot ")
+	return err == nil && ok && seen != "" && seen != strings.TrimSpace(string(here))
+}
