@@ -121,6 +121,19 @@ type Grant struct {
 	Reasons  []string `json:"reasons,omitempty"` // which rule of the site's policy set what
 }
 
+// Claim sets a part of a host aside for a job that its batch system runs on metal, beside VMs. root makes it when the job starts and
+// releases it when the job ends; the agent releases it when the job's process or control group has gone, or the host has booted anew.
+type Claim struct {
+	Key     string `json:"key"`               // batch system and its job, as "slurm/1234"
+	CPUs    string `json:"cpus,omitempty"`    // host threads that the batch system gave the job
+	Count   int    `json:"count,omitempty"`   // or how many, where it says no more
+	Memory  uint64 `json:"memory,omitempty"`  // bytes
+	Process int    `json:"process,omitempty"` // whose end ends the claim; 0: none is named
+	Cgroup  string `json:"cgroup,omitempty"`  // below /sys/fs/cgroup, whose end ends the claim once it was there; empty: none is named
+	// Conflicts are in the answer: what of it a VM holds already. The claim counts all the same, for the batch system has decided.
+	Conflicts []string `json:"conflicts,omitempty"`
+}
+
 // Exit is how a job ended.
 type Exit struct {
 	Code   int           `json:"code"` // exit status; 128+signal when a signal ended it

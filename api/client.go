@@ -161,6 +161,22 @@ func (c *Client) Grant(ctx context.Context) (Grant, error) {
 	return call[Grant](ctx, c, "GET", "/v1/grant", nil)
 }
 
+// Claim sets a part of the host aside for a job on metal. Claiming again with the same key replaces the claim.
+func (c *Client) Claim(ctx context.Context, claim Claim) (Claim, error) {
+	return call[Claim](ctx, c, "POST", "/v1/claims", claim)
+}
+
+// Release ends a claim. Releasing what is not claimed is no error.
+func (c *Client) Release(ctx context.Context, key string) error {
+	_, err := call[Claim](ctx, c, "DELETE", "/v1/claims/"+key, nil)
+	return err
+}
+
+// Claims lists the claims of jobs on metal.
+func (c *Client) Claims(ctx context.Context) ([]Claim, error) {
+	return call[[]Claim](ctx, c, "GET", "/v1/claims", nil)
+}
+
 // VMs lists the VMs of the host.
 func (c *Client) VMs(ctx context.Context) ([]VM, error) {
 	return call[[]VM](ctx, c, "GET", "/v1/vms", nil)

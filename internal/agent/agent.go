@@ -55,6 +55,8 @@ type Agent struct {
 	ctx  context.Context // of Run; ends with errShutdown
 	jobs sync.WaitGroup
 
+	claiming sync.Mutex // held while files of claims and the ledger change together
+
 	mu   sync.Mutex
 	cfg  config.Agent
 	topo farm.Topology
@@ -97,6 +99,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	context.AfterFunc(ctx, func() { stopJobs(errShutdown) })
 	defer a.jobs.Wait()
 	defer stopJobs(errShutdown)
+	if err := a.loadClaims(); err != nil {
+		return err
+	}
 	if err := a.recover(ctx); err != nil {
 		return err
 	}
@@ -166,6 +171,7 @@ func (a *Agent) housekeep() {
 			a.log.Error("sweep", "error", err)
 		}
 		a.removeOldLogs(time.Now())
+		a.dropStaleClaims()
 		t, err := topology.Read(os.DirFS("/"))
 		if err != nil {
 			a.log.Error("read the host's topology", "error", err)

@@ -12,13 +12,16 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// ledger is what this host has, has granted, and to whom. Threads, memory and pages are claimed in one step or not at all.
+// ledger is what this host has, has granted, and to whom: to VMs, which it grants threads, memory and pages in one step or not at all;
+// and to jobs on metal, whose batch system has granted them already and says so.
 type ledger struct {
 	mu       sync.Mutex
 	topology farm.Topology
 	reserve  numa.Reserve
-	grants   map[string]grant // by job ID
-	queue    []*waiter        // in the order of arrival
+	grants   map[string]grant     // by job ID
+	keys     map[string]string    // of VMs for batch jobs, by job ID: farm.Allotment.Key
+	metal    map[string]farm.Plan // what batch systems have given, by farm.Allotment.Key
+	queue    []*waiter            // in the order of arrival
 }
 
 // grant is what one job holds.
@@ -35,7 +38,16 @@ type waiter struct {
 }
 
 func newLedger(t farm.Topology, reserve numa.Reserve) *ledger {
-	return &ledger{topology: t, reserve: reserve, grants: map[string]grant{}}
+	return &ledger{topology: t, reserve: reserve, grants: map[string]grant{}, keys: map[string]string{}, metal: map[string]farm.Plan{}}
+}
+
+// belongs says that a VM is for a batch job: what the batch system gave that job is the VM's to take.
+func (l *ledger) belongs(id, key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if key != "" {
+		l.keys[id] = key
+	}
 }
 
 // claim plans and takes room for a job. Without room it waits its turn, telling why each time that changes, until ctx ends;
@@ -68,6 +80,7 @@ func (l *ledger) leave(w *waiter) {
 	select {
 	case <-w.granted:
 		delete(l.grants, w.id)
+		delete(l.keys, w.id)
 	default:
 	}
 	l.serve()
@@ -85,6 +98,7 @@ func (l *ledger) release(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.grants, id)
+	delete(l.keys, id)
 	l.serve()
 }
 
@@ -124,7 +138,7 @@ func (l *ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 	if !w.request.Allowed.And(blocked).Empty() {
 		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: "others wait in front; " + l.holders(), Hint: noRoomHint}
 	}
-	plan, err := numa.Plan(l.room(), w.request)
+	plan, err := numa.Plan(l.room(l.keys[w.id]), w.request)
 	if err == nil {
 		l.grants[w.id] = grant{w.holder, plan}
 		return plan, nil
@@ -138,20 +152,35 @@ func (l *ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 
 const noRoomHint = "wait with --wait, or ask for less"
 
-func (l *ledger) room() numa.Room {
-	plans := make([]farm.Plan, 0, len(l.grants))
-	for _, g := range l.grants {
+// room is what is left for a VM of the batch job key, "" for any other: what its batch system set aside for that job is its own.
+func (l *ledger) room(key string) numa.Room {
+	plans := make([]farm.Plan, 0, len(l.grants)+len(l.metal))
+	inVMs := map[string]bool{}
+	for id, g := range l.grants {
 		plans = append(plans, g.plan)
+		inVMs[l.keys[id]] = true
+	}
+	for of, plan := range l.metal {
+		if of == key {
+			continue
+		}
+		if inVMs[of] {
+			plan.Cells = nil // the VM's memory is that job's
+		}
+		plans = append(plans, plan)
 	}
 	return numa.NewRoom(l.topology, l.reserve, plans)
 }
 
 // holders says who holds what, for people.
 func (l *ledger) holders() string {
-	if len(l.grants) == 0 {
+	if len(l.grants)+len(l.metal) == 0 {
 		return "nobody holds anything"
 	}
 	var lines []string
+	for key, plan := range l.metal {
+		lines = append(lines, fmt.Sprintf("%s on metal holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
+	}
 	for _, g := range l.grants {
 		lines = append(lines, fmt.Sprintf("%s holds CPUs %v and %v", g.holder, g.plan.Held(), g.plan.Memory()))
 	}
@@ -163,7 +192,7 @@ func (l *ledger) holders() string {
 	return strings.Join(lines, ", ")
 }
 
-// neighbours are the plans of everyone else.
+// neighbours are the plans of all other VMs. Jobs on metal are none: where they run is between them and their batch system.
 func (l *ledger) neighbours(id string) (plans []farm.Plan, holders []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,13 +209,18 @@ func (l *ledger) view() (room numa.Room, holders map[int]string, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	holders = map[int]string{}
+	for key, plan := range l.metal {
+		for cpu := range plan.Held().All() {
+			holders[cpu] = key
+		}
+	}
 	for _, g := range l.grants {
 		name, _, _ := strings.Cut(g.holder, " ")
 		for cpu := range g.plan.Held().All() {
 			holders[cpu] = name
 		}
 	}
-	return l.room(), holders, len(l.queue)
+	return l.room(""), holders, len(l.queue)
 }
 
 func isKind(err error, k farm.Kind) bool {

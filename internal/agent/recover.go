@@ -103,6 +103,7 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 	v := newVM(first)
 	v.machine, v.defined, v.up = m, true, true
 	v.power.takeOver(m, state)
+	a.ledger.belongs(v.id, v.key)
 	a.ledger.adopt(v.id, r.holder(), r.Plan)
 	var jobs []*job
 	for _, t := range tasks {

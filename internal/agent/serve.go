@@ -23,20 +23,23 @@ type action func(w http.ResponseWriter, r *http.Request, c Caller) error
 func (a *Agent) routes() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, do := range map[string]action{
-		"POST /v1/jobs":             a.postJob,
-		"POST /v1/jobs/{id}/done":   a.postDone,
-		"POST /v1/jobs/{id}/beats":  a.postBeats,
-		"GET /v1/grant":             a.getGrant,
-		"GET /v1/vms":               a.getVMs,
-		"GET /v1/vms/{vm}":          a.getVM,
-		"DELETE /v1/vms/{vm}":       a.deleteVM,
-		"POST /v1/vms/{vm}/suspend": a.postSuspend,
-		"POST /v1/vms/{vm}/resume":  a.postResume,
-		"GET /v1/vms/{vm}/console":  a.getConsole,
-		"GET /v1/images":            a.getImages,
-		"POST /v1/images":           a.postImage,
-		"DELETE /v1/images/{name}":  a.deleteImage,
-		"GET /v1/host":              a.getHost,
+		"POST /v1/jobs":              a.postJob,
+		"POST /v1/jobs/{id}/done":    a.postDone,
+		"POST /v1/jobs/{id}/beats":   a.postBeats,
+		"GET /v1/grant":              a.getGrant,
+		"GET /v1/vms":                a.getVMs,
+		"GET /v1/vms/{vm}":           a.getVM,
+		"DELETE /v1/vms/{vm}":        a.deleteVM,
+		"POST /v1/vms/{vm}/suspend":  a.postSuspend,
+		"POST /v1/vms/{vm}/resume":   a.postResume,
+		"GET /v1/vms/{vm}/console":   a.getConsole,
+		"GET /v1/images":             a.getImages,
+		"POST /v1/images":            a.postImage,
+		"DELETE /v1/images/{name}":   a.deleteImage,
+		"GET /v1/host":               a.getHost,
+		"GET /v1/claims":             a.getClaims,
+		"POST /v1/claims":            a.postClaim,
+		"DELETE /v1/claims/{key...}": a.deleteClaim,
 	} {
 		mux.HandleFunc(pattern, a.edge(do))
 	}

@@ -313,6 +313,7 @@ func (v *vm) grant() (farm.Plan, error) {
 	if !r.Caller.Batch.CPUs.Empty() { // QEMU's own threads cannot leave the job's cpuset for the CPUs of the host's services
 		request.Service = request.Service.And(r.Caller.Batch.CPUs)
 	}
+	v.agent.ledger.belongs(v.id, v.key)
 	return v.agent.ledger.claim(v.ctx, v.id, r.holder(), request, v.request.NoWait, v.publishWaiting)
 }
 

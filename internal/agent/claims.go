@@ -1,0 +1,333 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// metalClaim is a claim with what tells, later, whether it is stale. One file holds it, below state_dir.
+type metalClaim struct {
+	api.Claim
+	Plan  farm.Plan
+	Boot  string // of the host, when it was made
+	Start uint64 // of its process
+	Seen  bool   // its control group was there
+}
+
+// claimKey is farm.Allotment.Key: jobs of arrays and of several clusters have more than digits.
+var claimKey = regexp.MustCompile(`^[a-z]+/[A-Za-z0-9][A-Za-z0-9._+@:\[\]-]{0,150}$`)
+
+func (a *Agent) claimsDir() string { return filepath.Join(a.config().StateDir, "claims") }
+
+func (a *Agent) claimFile(key string) string {
+	return filepath.Join(a.claimsDir(), url.PathEscape(key)+".json")
+}
+
+// postClaim notes what a batch system has given to a job on metal.
+func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if !c.admin() {
+		return claimDenied()
+	}
+	var claim api.Claim
+	if err := decode(w, r, &claim); err != nil {
+		return err
+	}
+	claim.Conflicts = nil
+	cpus, err := a.checkClaim(claim)
+	if err != nil {
+		return err
+	}
+	k := metalClaim{Claim: claim, Boot: bootID()}
+	if claim.Process != 0 {
+		if k.Start, err = startOf(claim.Process); err != nil {
+			return badRequest("process %d of the claim does not run: %v", claim.Process, err)
+		}
+	}
+	a.claiming.Lock()
+	defer a.claiming.Unlock()
+	k.Plan, k.Conflicts = a.ledger.hold(claim.Key, cpus, claim.Count, farm.Bytes(claim.Memory))
+	if err := a.writeClaim(&k); err != nil {
+		a.ledger.drop(claim.Key)
+		return err
+	}
+	k.CPUs = k.Plan.Held().String()
+	a.log.Info("claim on metal", "job", claim.Key, "cpus", k.CPUs, "memory", claim.Memory, "conflicts", strings.Join(k.Conflicts, "; "))
+	return answer(w, k.Claim)
+}
+
+func claimDenied() error {
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "only root may claim a part of the host", Hint: "batch systems do so in their prolog and epilog"}
+}
+
+// checkClaim refuses what makes no sense. What is merely not free is for the ledger.
+func (a *Agent) checkClaim(c api.Claim) (farm.CPUSet, error) {
+	var cpus farm.CPUSet
+	switch {
+	case !claimKey.MatchString(c.Key):
+		return cpus, badRequest("claim %q is not SYSTEM/JOB", c.Key)
+	case c.Count < 0 || c.Process < 0 || c.CPUs != "" && c.Count != 0:
+		return cpus, badRequest("a claim names its CPUs, or how many")
+	case c.CPUs == "" && c.Count == 0 && c.Memory == 0:
+		return cpus, badRequest("a claim of nothing")
+	case c.Memory > uint64(farm.MaxMemory):
+		return cpus, badRequest("a claim of %d bytes of memory", c.Memory)
+	case c.Cgroup != "" && (!fs.ValidPath(c.Cgroup) || c.Cgroup == "."):
+		return cpus, badRequest("control group %q is not a path below /sys/fs/cgroup", c.Cgroup)
+	}
+	if c.CPUs == "" {
+		return cpus, nil
+	}
+	cpus, err := farm.ParseCPUSet(c.CPUs)
+	if err != nil {
+		return cpus, badRequest("CPUs %q: %v", c.CPUs, err)
+	}
+	a.mu.Lock()
+	online := a.topo.Online
+	a.mu.Unlock()
+	if strange := cpus.Minus(online); !strange.Empty() {
+		return cpus, badRequest("this host has no CPUs %v", strange)
+	}
+	return cpus, nil
+}
+
+func (a *Agent) deleteClaim(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if !c.admin() {
+		return claimDenied()
+	}
+	key := r.PathValue("key")
+	if !claimKey.MatchString(key) {
+		return badRequest("claim %q is not SYSTEM/JOB", key)
+	}
+	a.claiming.Lock()
+	defer a.claiming.Unlock()
+	if err := a.release(key); err != nil {
+		return err
+	}
+	return answer(w, api.Claim{Key: key})
+}
+
+func (a *Agent) release(key string) error {
+	if err := os.Remove(a.claimFile(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	a.ledger.drop(key)
+	return nil
+}
+
+func (a *Agent) getClaims(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+	out := []api.Claim{}
+	a.claiming.Lock()
+	defer a.claiming.Unlock()
+	all, err := a.readClaims()
+	if err != nil {
+		return err
+	}
+	for _, k := range all {
+		k.CPUs = k.Plan.Held().String()
+		out = append(out, k.Claim)
+	}
+	return answer(w, out)
+}
+
+// writeClaim replaces the file whole, and on the disk: a claim must not be lost with the agent.
+func (a *Agent) writeClaim(k *metalClaim) error {
+	if err := os.MkdirAll(a.claimsDir(), 0o755); err != nil {
+		return err
+	}
+	text, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	path := a.claimFile(k.Key)
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// readClaims reads all files. One that cannot be read is no reason to forget the others.
+func (a *Agent) readClaims() ([]metalClaim, error) {
+	paths, err := filepath.Glob(filepath.Join(a.claimsDir(), "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var all []metalClaim
+	for _, path := range paths {
+		var k metalClaim
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &k)
+		}
+		if err == nil && a.claimFile(k.Key) != path {
+			err = fmt.Errorf("it is of %q", k.Key)
+		}
+		if err != nil {
+			a.log.Error("a claim cannot be read; its job may share CPUs with VMs", "path", path, "error", err)
+			continue
+		}
+		all = append(all, k)
+	}
+	slices.SortFunc(all, func(x, y metalClaim) int { return strings.Compare(x.Key, y.Key) })
+	return all, nil
+}
+
+// loadClaims goes on with the claims that an earlier agent noted.
+func (a *Agent) loadClaims() error {
+	all, err := a.readClaims()
+	if err != nil {
+		return err
+	}
+	for _, k := range all {
+		a.ledger.restore(k.Key, k.Plan)
+	}
+	a.dropStaleClaims()
+	return nil
+}
+
+// dropStaleClaims releases claims whose job has provably ended. A batch system whose epilog did not run would keep CPUs from VMs for
+// ever.
+func (a *Agent) dropStaleClaims() {
+	a.claiming.Lock()
+	defer a.claiming.Unlock()
+	all, err := a.readClaims()
+	if err != nil {
+		a.log.Error("claims", "error", err)
+		return
+	}
+	for _, k := range all {
+		reason, changed := k.stale()
+		if changed {
+			err = a.writeClaim(&k)
+		}
+		if reason != "" {
+			a.log.Warn("claim on metal is stale", "job", k.Key, "reason", reason)
+			err = errors.Join(err, a.release(k.Key))
+		}
+		if err != nil {
+			a.log.Error("claim", "job", k.Key, "error", err)
+		}
+	}
+}
+
+// stale says why a claim is over; "" while it may not be. changed tells that it has learned something to be kept.
+func (k *metalClaim) stale() (reason string, changed bool) {
+	if k.Boot != bootID() {
+		return "the host has booted since", false
+	}
+	if k.Process != 0 {
+		if start, err := startOf(k.Process); err != nil || start != k.Start {
+			return fmt.Sprintf("process %d has ended", k.Process), false
+		}
+	}
+	if k.Cgroup != "" {
+		_, err := os.Stat(filepath.Join("/sys/fs/cgroup", k.Cgroup))
+		switch {
+		case err == nil && !k.Seen:
+			k.Seen, changed = true, true
+		case errors.Is(err, fs.ErrNotExist) && k.Seen:
+			return "control group " + k.Cgroup + " has gone", false
+		}
+	}
+	return "", changed
+}
+
+func bootID() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text))
+}
+
+// hold sets CPUs and memory aside for a job on metal, and says what of them VMs hold. Where the batch system says no CPUs but a number,
+// whole cores from the end of the host are taken: VMs are placed from its beginning.
+func (l *ledger) hold(key string, cpus farm.CPUSet, count int, memory farm.Bytes) (farm.Plan, []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.metal, key)
+	room := l.room(key)
+	var conflicts []string
+	for id, g := range l.grants {
+		if both := g.plan.Held().And(cpus); !both.Empty() && l.keys[id] != key {
+			conflicts = append(conflicts, fmt.Sprintf("CPUs %v are held by %s", both, g.holder))
+		}
+	}
+	slices.Sort(conflicts)
+	for at := len(l.topology.Cores) - 1; at >= 0 && cpus.Len() < count; at-- {
+		for cpu := range l.topology.Cores[at].Threads.And(room.Free).All() {
+			if cpus.Len() < count {
+				cpus = cpus.Or(farm.NewCPUSet(cpu))
+			}
+		}
+	}
+	if cpus.Len() < count {
+		conflicts = append(conflicts, fmt.Sprintf("%d of %d CPUs are free; %s", cpus.Len(), count, l.holders()))
+	}
+	var free farm.Bytes
+	for _, n := range room.Nodes {
+		free += n.Memory
+	}
+	if memory > free {
+		conflicts = append(conflicts, fmt.Sprintf("%v of %v memory are free; %s", free, memory, l.holders()))
+	}
+	plan := farm.Plan{Extra: cpus, Cells: spread(l.topology, cpus, memory)}
+	l.metal[key] = plan
+	l.serve() // an earlier claim of this job may have been larger
+	return plan, conflicts
+}
+
+// spread puts memory on the nodes of the CPUs, in proportion: there the kernel takes it from first. Without CPUs, on all.
+func spread(t farm.Topology, cpus farm.CPUSet, memory farm.Bytes) []farm.Cell {
+	var cells []farm.Cell
+	if memory == 0 {
+		return nil
+	}
+	if cpus.Empty() {
+		cpus = t.Online
+	}
+	left, count := memory, farm.Bytes(cpus.Len())
+	for _, n := range t.Nodes {
+		here := farm.Bytes(n.CPUs.And(cpus).Len())
+		if here == 0 {
+			continue
+		}
+		part := left / count * here // of what is left, so that nothing is lost by rounding
+		if here == count {
+			part = left
+		}
+		cells = append(cells, farm.Cell{Node: n.ID, Memory: part})
+		left, count = left-part, count-here
+	}
+	return cells
+}
+
+// restore enters a claim as it was noted, and drop ends one.
+func (l *ledger) restore(key string, plan farm.Plan) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.metal[key] = plan
+}
+
+func (l *ledger) drop(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.metal, key)
+	l.serve()
+}
