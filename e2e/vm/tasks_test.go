@@ -204,3 +204,27 @@ func TestOtherImageForATask(t *testing.T) {
 	}
 	run(t, b.task(t, "1", "--image", "micro", "--", "echo", "yes"), "").want(t, 0, "yes\n")
 }
+
+// TestTasksSeeWhatOthersDid: when a task has ended, the others see at once what it did to a directory that both have, as on one host.
+func TestTasksSeeWhatOthersDid(t *testing.T) {
+	b, dir := newBatchJob(t, 75), t.TempDir()
+	cmd := b.task(t, "batch", "--bind", dir+":/shared", "--workdir", "/shared", "--", "sh", "-c", `while read c; do eval "$c"; done`)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := launch(t, cmd)
+	fmt.Fprintln(input, "echo up")
+	j.expect(t, "up")
+	for i := range 5 {
+		fmt.Fprintf(input, "echo a > f%d; exec 3>> f%d; ls -l > /dev/null; stat -c %%s f%d > /dev/null; echo wrote %d\n", i, i, i, i)
+		j.expect(t, fmt.Sprintf("wrote %d", i))
+		run(t, b.task(t, fmt.Sprint(i), "--bind", dir+":/shared", "--", "sh", "-c", fmt.Sprintf("echo b >> /shared/f%d", i)), "").want(t, 0, "")
+		fmt.Fprintf(input, "echo $(stat -c %%s f%d) $(cat f%d); echo read %d\n", i, i, i)
+		j.expect(t, fmt.Sprintf("read %d", i))
+	}
+	input.Close()
+	if r := j.finish(t); strings.Count(r.out, "4 a b\n") != 5 {
+		t.Errorf("the script saw\n%s", r.out)
+	}
+}

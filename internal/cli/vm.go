@@ -89,12 +89,23 @@ func printVMs(w io.Writer, vms []api.VM) error {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tSTATE\tUSER\tCOMMAND\tIMAGE\tCPUS\tMEMORY\tON CPUS\tAGE")
+	fmt.Fprintln(t, "NAME\tSTATE\tUSER\tCOMMAND\tIMAGE\tCPUS\tMEMORY\tON CPUS\tAGE\tBATCH JOB")
 	for _, vm := range vms {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%v\t%s\t%v\n", vm.Name, vm.State, vm.User, vm.Command, vm.Image, vm.CPUs,
-			farm.Bytes(vm.Memory), strings.Join(vm.Plan.VCPUs, ","), age(vm.Created))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%v\t%s\t%v\t%s\n", vm.Name, vm.State, vm.User, vm.Command, vm.Image, vm.CPUs,
+			farm.Bytes(vm.Memory), strings.Join(vm.Plan.VCPUs, ","), age(vm.Created), batchOf(vm))
 	}
 	return t.Flush()
+}
+
+// batchOf is the batch job that a VM belongs to, and how many of its tasks are in it; "-" outside of batch jobs.
+func batchOf(vm api.VM) string {
+	switch {
+	case vm.Batch == "":
+		return "-"
+	case vm.Tasks == 1:
+		return vm.Batch + ", 1 task"
+	}
+	return fmt.Sprintf("%s, %d tasks", vm.Batch, vm.Tasks)
 }
 
 func age(since time.Time) time.Duration { return time.Since(since).Round(time.Second) }
@@ -107,6 +118,9 @@ func (a *app) showVM(vm api.VM) error {
 	p := vm.Plan
 	fmt.Fprintf(t, "name\t%s\nid\t%s\njob\t%s\nstate\t%s\nuser\t%s (%d)\ncommand\t%s\nimage\t%s\ndigest\t%s\ncreated\t%s\n",
 		vm.Name, vm.ID, vm.Job, vm.State, vm.User, vm.UID, vm.Command, vm.Image, vm.Digest, vm.Created.Format(time.RFC3339))
+	if vm.Batch != "" {
+		fmt.Fprintf(t, "batch job\t%s\n", batchOf(vm))
+	}
 	fmt.Fprintf(t, "cpus\t%d: %d sockets × %d cores × %d threads\nmemory\t%v\nscratch\t%v\n", vm.CPUs, p.Sockets, p.Cores, p.Threads,
 		farm.Bytes(vm.Memory), farm.Bytes(vm.Scratch))
 	for i, pin := range p.VCPUs {

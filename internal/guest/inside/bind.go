@@ -19,7 +19,8 @@ type bind struct {
 	target string
 	device *os.File
 	stream *guest.Stream
-	root   int // what is mounted, as a descriptor
+	root   int    // what is mounted, as a descriptor
+	fresh  *fresh // nil where no other job can change what the kernel believes
 }
 
 // maxRequest is the largest file request: 128 KiB of data, and room for its head.
@@ -61,6 +62,9 @@ func (t *task) mountBind(w guest.Bind, id byte) (*bind, error) {
 		return nil, err
 	}
 	b := &bind{target: w.Target, device: os.NewFile(uintptr(fd), "/dev/fuse"), stream: t.session.Stream(id)}
+	if t.job.Shared {
+		b.fresh = newFresh()
+	}
 	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
 	if w.ReadOnly {
 		flags |= unix.MS_RDONLY
@@ -85,6 +89,13 @@ func (b *bind) abort() {
 	unix.Close(b.root)
 }
 
+// doubt has the kernel ask again for what it was told a moment ago.
+func (b *bind) doubt() {
+	for _, m := range b.fresh.doubts() {
+		b.device.Write(m) // ENOENT: it has forgotten the file by itself
+	}
+}
+
 // requests carries requests to the host. Each starts with its own length, so the stream needs no frames.
 func (b *bind) requests(fd int) {
 	buf := make([]byte, maxRequest)
@@ -97,6 +108,9 @@ func (b *bind) requests(fd int) {
 			b.stream.CloseWrite()
 			b.device.Close()
 			return
+		}
+		if b.fresh != nil {
+			b.fresh.request(buf[:n])
 		}
 		if _, err := b.stream.Write(buf[:n]); err != nil {
 			b.device.Close() // nobody will answer: those that wait get an error
@@ -119,6 +133,9 @@ func (b *bind) answers() {
 		}
 		if _, err := io.ReadFull(b.stream, buf[4:n]); err != nil {
 			return
+		}
+		if b.fresh != nil {
+			b.fresh.answer(buf[:n])
 		}
 		b.device.Write(buf[:n]) // ENOENT: nobody waits for this answer any more
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -63,8 +65,29 @@ func (t *task) start() {
 		t.fail(err)
 		return
 	}
+	if t.job.Shared {
+		t.guest.doubtOthers(t) // before anybody can know that it has ended
+	}
 	guest.WriteLine(session.Stream(guest.StreamMessages), guest.GuestMessage{Exit: exit})
 	t.set(guest.State{Phase: guest.Exited, Exit: exit})
+}
+
+// doubtOthers has the other jobs see what the one that has ended did to directories that they share.
+func (g *Guest) doubtOthers(ended *task) {
+	g.mu.Lock()
+	tasks := slices.Collect(maps.Values(g.tasks))
+	g.mu.Unlock()
+	for _, t := range tasks {
+		if t == ended {
+			continue
+		}
+		t.mu.Lock()
+		binds := t.binds
+		t.mu.Unlock()
+		for _, b := range binds {
+			b.doubt()
+		}
+	}
 }
 
 func (t *task) fail(err error) {
