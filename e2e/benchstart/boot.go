@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -17,9 +14,6 @@ import (
 
 // rawBIOS is the raw side's firmware; empty for QEMU's own choice.
 var rawBIOS string
-
-// guestUp is the first thing that grange-guest writes.
-const guestUp = "grange-guest: up"
 
 // measureBoot takes turns between raw QEMU and `grange exec true`, in rounds of two pairs: exec, raw, raw, exec. Where every
 // second process is slower, as when memory that one gave back is dear for the next, both sides get their share of it. A first
@@ -47,7 +41,10 @@ func (f *figures) measureBoot(ctx context.Context, l *lab.Lab, rounds int) error
 		}
 		return took, err
 	}
-	oneRaw := func() (float64, error) { return rawBoot(ctx, image, cpus) }
+	oneRaw := func() (float64, error) {
+		took, err := lab.RawBoot(ctx, image, rawBIOS, cpus)
+		return milliseconds(took), err
+	}
 	if _, err := inTurn(oneExec, oneRaw); err != nil {
 		return err
 	}
@@ -85,46 +82,6 @@ func inTurn(measures ...func() (float64, error)) ([]float64, error) {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-// rawArgs is a QEMU as one would start it by hand for this guest: as lean as ours.
-func rawArgs(image lab.Image) []string {
-	cpu, accel := "max,la57=off", "tcg"
-	if lab.Accelerator() == "kvm" {
-		cpu, accel = "host", "kvm"
-	}
-	var firmware []string
-	if rawBIOS != "" {
-		firmware = []string{"-bios", rawBIOS}
-	}
-	return append(firmware, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35,usb=off,vmport=off", "-accel", accel, "-cpu", cpu,
-		"-smp", "1", "-m", "1024", "-no-hpet", "-no-reboot", "-kernel", image.Kernel, "-initrd", image.Initrd, "-append", image.Cmdline,
-		"-device", "virtio-serial-pci", "-chardev", "null,id=c0", "-device", "virtserialport,chardev=c0,name=org.grange.control")
-}
-
-// rawBoot is the time from QEMU's start to grange-guest's first word. It is held to the CPU that the other side's VM had: on
-// shared machines one CPU may be a tenth slower than the next, for minutes.
-func rawBoot(ctx context.Context, image lab.Image, cpus string) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "taskset", append([]string{"-c", cpus, "qemu-system-x86_64", "-serial", "stdio"}, rawArgs(image)...)...)
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
-	console, err := cmd.StdoutPipe()
-	if err != nil {
-		return 0, err
-	}
-	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	defer func() { cancel(); cmd.Wait() }()
-	for lines := bufio.NewScanner(console); lines.Scan(); {
-		if strings.Contains(lines.Text(), guestUp) {
-			return milliseconds(time.Since(began)), nil
-		}
-	}
-	return 0, fmt.Errorf("raw QEMU: the guest never came up: %s", complaint.String())
-}
 
 // execTrue runs `grange exec true` and returns its phases, and the CPU of its VM.
 func execTrue(ctx context.Context, l *lab.Lab) (phases []api.Phase, cpus string, err error) {

@@ -61,7 +61,7 @@ func rate(n int, do func(int) error) (float64, error) {
 func rawPaused(ctx context.Context, image lab.Image) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", append(rawArgs(image), "-S", "-serial", "null", "-qmp", "stdio")...)
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", append(lab.RawArgs(image, rawBIOS), "-S", "-serial", "null", "-qmp", "stdio")...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
