@@ -308,6 +308,9 @@ func worthAnotherTry(err error) bool {
 }
 
 func (v *vm) grant() (farm.Plan, error) {
+	if err := v.awaitMinimum(); err != nil {
+		return farm.Plan{}, err
+	}
 	r := v.record
 	request := v.agent.numaRequest(r.Shape, r.Caller.allowed())
 	if !r.Caller.Batch.CPUs.Empty() { // QEMU's own threads cannot leave the job's cpuset for the CPUs of the host's services

@@ -34,6 +34,7 @@ type Agent struct {
 
 	ReservedCPUs     farm.CPUSet
 	ReservedMemory   farm.Bytes
+	Minimum          Minimum
 	MemoryOvercommit float64 // grantable memory as a multiple of what there is; 1: never more
 
 	DefaultImage string
@@ -67,6 +68,7 @@ type file struct {
 	Shapes           map[string]shapeFile `toml:"shapes"`
 	Hook             string               `toml:"hook"`
 	Facts            map[string]string    `toml:"facts"`
+	Minimum          minimumFile          `toml:"minimum"`
 	Batch            batchFile            `toml:"batch"`
 	Policy           []ruleFile           `toml:"policy"`
 }
@@ -94,6 +96,7 @@ func defaults() file {
 		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", Attempts: 3,
 		ReservedMemory: "1G", MemoryOvercommit: 1, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", Network: string(farm.NetworkNone)},
+		Minimum: minimumFile{Disk: "1G", Memory: "256M"},
 		Batch:   batchFile{Requeues: DefaultRequeues},
 	}
 }
@@ -157,7 +160,7 @@ func (f file) agent() (Agent, error) {
 		MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts,
 		Shapes: map[string]farm.Shape{},
 	}
-	var errs [8]error
+	var errs [9]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -173,6 +176,7 @@ func (f file) agent() (Agent, error) {
 	}
 	a.Batch, errs[6] = f.Batch.batch()
 	a.Policy, errs[7] = rules(f.Policy, a.Shapes)
+	a.Minimum, errs[8] = f.Minimum.minimum()
 	return a, errors.Join(errs[:]...)
 }
 
