@@ -47,6 +47,13 @@ hs06 = "357"
 [shapes.wide]
 cpus = 2
 memory = "512M"
+[batch]
+binds = ["/nonexistent:ro"]
+[[policy]]
+name = "jobs of slurm"
+systems = ["slurm"]
+image = "micro"
+images = ["micro"]
 `
 
 // limit is the longest that one command may take on a slow, busy machine. It ends hung tests; nothing is measured.

@@ -89,6 +89,9 @@ func tooBig(format string, args ...any) error {
 	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig, Message: "a VM can not have " + fmt.Sprintf(format, args...), Hint: "ask for less, or for more from the batch system"}
 }
 
+// maxPrologs is far beyond what a batch system has: the site's, and the job's.
+const maxPrologs = 8
+
 // check refuses requests that make no sense before anything is granted.
 func check(r *api.JobRequest) error {
 	switch {
@@ -103,6 +106,9 @@ func check(r *api.JobRequest) error {
 	}
 	if s := r.Script; s != nil && (!filepath.IsAbs(s.Path) || filepath.Clean(s.Path) != s.Path || s.Path == "/" || strings.ContainsRune(s.Path, 0)) {
 		return badRequest("script %q: an absolute path without detours is needed", s.Path)
+	}
+	if len(r.Prologs) > maxPrologs {
+		return badRequest("%d prologs; at most %d", len(r.Prologs), maxPrologs)
 	}
 	for _, b := range r.Binds {
 		if !filepath.IsAbs(b.Target) || filepath.Clean(b.Target) == "/" {
@@ -210,6 +216,10 @@ func (a *Agent) guestJob(j *job, r *api.JobRequest) (*guest.Job, error) {
 		Network: j.record.Shape.Network == farm.NetworkUser,
 		Env:     featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
 		Files:   append(a.features(j.record, a.jobEnds(j.caller.Batch), time.Now()), guest.File{Path: factsPath, Content: facts.file()})}
+	for i, p := range r.Prologs {
+		path := fmt.Sprintf("/var/lib/grange/%s-prolog-%d", j.id, i) // where programs may be run, in all images
+		g.Files, g.Prologs = append(g.Files, guest.File{Path: path, Content: p.Content, Own: true}), append(g.Prologs, path)
+	}
 	if r.Script != nil {
 		g.Files = append(g.Files, guest.File{Path: r.Script.Path, Content: r.Script.Content, Own: true})
 	}

@@ -136,7 +136,7 @@ func lines[T any](w http.ResponseWriter) func(T) error {
 	}
 }
 
-const maxRequest = 32 << 20 // a job may bring a large environment
+const maxRequest = 128 << 20 // a job may bring a script of 64 MiB, which is a third more in JSON, and a large environment
 
 func decode(w http.ResponseWriter, r *http.Request, into any) error {
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(into); err != nil {

@@ -53,7 +53,9 @@ type Job struct {
 	Network  bool     `json:"network,omitempty"` // set up the user-mode network
 	Files    []File   `json:"files,omitempty"`
 	Hook     []byte   `json:"hook,omitempty"` // the site's script, run as root before the job
-	Port     int      `json:"port,omitempty"` // number of the job port that its session uses
+	// Prologs are paths of scripts, of Files, that run before the job as its user: see inside.runProlog.
+	Prologs []string `json:"prologs,omitempty"`
+	Port    int      `json:"port,omitempty"` // number of the job port that its session uses
 	// Shared says that other jobs may run in this VM before, beside and after this one: it gets its own view of the mounts, only its
 	// own processes end with it, and the site's script has run if it did for an earlier one.
 	Shared bool `json:"shared,omitempty"`
@@ -116,10 +118,10 @@ type GuestMessage struct {
 	Failed string `json:"failed,omitempty"` // the job was not started
 }
 
-// The longest lines that are read. A job brings its environment; what comes from a guest is a few words, and a hostile one
+// The longest lines that are read. A job brings its environment and its script; what comes from a guest is a few words, and a hostile one
 // shall not fill its host's memory.
 const (
-	MaxJobLine   = 32 << 20
+	MaxJobLine   = 128 << 20
 	MaxGuestLine = 64 << 10
 )
 

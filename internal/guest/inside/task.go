@@ -114,6 +114,13 @@ func (t *task) runJob() (*guest.Exit, error) {
 	if err := t.prepare(); err != nil {
 		return nil, err
 	}
+	for _, path := range j.Prologs {
+		if code, err := t.runProlog(path); err != nil || code != 0 {
+			t.session.Stream(guest.StreamStdout).CloseWrite()
+			t.session.Stream(guest.StreamStderr).CloseWrite()
+			return &guest.Exit{Code: code}, err
+		}
+	}
 	path, code := lookPath(j)
 	if code != 0 {
 		fmt.Fprintf(t.session.Stream(guest.StreamStderr), "grange: %s: %s\n", j.Argv[0], map[int]string{

@@ -1,0 +1,235 @@
+package vm
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// batchUser runs the jobs of these tests.
+const batchUser = 12345
+
+// batchLimit is what the jobs of these tests may use of memory.
+const batchLimit = farm.GiB
+
+// batchJobs numbers the jobs.
+var batchJobs atomic.Int32
+
+// slurmGroups makes control groups as Slurm makes them for a job of our user, and returns the files by which a process enters them.
+func slurmGroups(t *testing.T) []string {
+	t.Helper()
+	node, number := fmt.Sprintf("slurm_grange%d", os.Getpid()), batchJobs.Add(1)
+	job := fmt.Sprintf("%s/uid_%d/job_%d", node, batchUser, number)
+	var enter []string
+	for _, controller := range []string{"memory", "freezer"} {
+		root := filepath.Join("/sys/fs/cgroup", controller)
+		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil {
+			root = "/sys/fs/cgroup" // one hierarchy for all
+			job = fmt.Sprintf("system.slice/%s_slurmstepd.scope/job_%d", node, number)
+		}
+		dir := filepath.Join(root, job, "step_batch")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			for d := dir; d != root && filepath.Base(d) != "system.slice"; d = filepath.Dir(d) {
+				os.Remove(d) // others may be in those further up
+			}
+		})
+		for _, file := range []string{"memory.limit_in_bytes", "memory.max"} {
+			path := filepath.Join(root, job, file)
+			if _, err := os.Stat(path); err == nil {
+				if err := os.WriteFile(path, fmt.Append(nil, uint64(batchLimit)), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		enter = append(enter, filepath.Join(dir, "cgroup.procs"))
+	}
+	return enter
+}
+
+// inSlurm prepares a command that runs as a job of Slurm does: in its control groups, as its user, in its directory.
+func inSlurm(t *testing.T, dir string, argv ...string) *exec.Cmd {
+	t.Helper()
+	script := ""
+	for _, file := range slurmGroups(t) {
+		script += "echo $$ >" + file + "\n"
+	}
+	script += fmt.Sprintf("exec setpriv --reuid %d --regid %d --clear-groups -- \"$@\"", batchUser, batchUser)
+	cmd := exec.CommandContext(ctx(t), "/bin/sh", append([]string{"-ec", script, "sh"}, argv...)...)
+	cmd.Env = append(os.Environ(), "GRANGE_SOCKET="+host.Socket)
+	cmd.Dir = dir
+	return cmd
+}
+
+// batchDirs are a spool that nobody binds, with a script in it, and a working directory of the job's user.
+func batchDirs(t *testing.T, script string) (path, work string) {
+	t.Helper()
+	top := t.TempDir()
+	openUp(t, top)
+	spool, work := filepath.Join(top, "spool"), filepath.Join(top, "work")
+	for _, d := range []string{spool, work} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path = filepath.Join(spool, "slurm_script")
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{path, work} {
+		if err := os.Chown(p, batchUser, batchUser); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path, work
+}
+
+const batchScript = `#!/bin/sh
+echo "$0 $# $2"
+pwd
+id -u
+echo ${#BIG} ${#LONG} $TMPDIR
+echo $GRANGE_BATCH $FROM_PROLOG ${GONE-gone}
+cat $JOBFEATURES/allocated_cpu
+awk '/MemTotal/ { print ($2 < 1048576) ? "within" : "beyond" }' /proc/meminfo
+cat
+echo made >made
+exit 3
+`
+
+// TestBatchWrapper is a job's script in its VM, as it would be on metal.
+func TestBatchWrapper(t *testing.T) {
+	script, work := batchDirs(t, batchScript)
+	prolog := filepath.Join(filepath.Dir(script), "prolog")
+	if err := os.WriteFile(prolog, []byte("#!/bin/sh\necho export FROM_PROLOG=$(id -u):$(pwd | wc -l)\necho unset GONE\necho print hello from $SLURM_SCRIPT_CONTEXT\necho noise\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := inSlurm(t, work, host.Binary, "exec", "-v", "--batch", "slurm", "--task-prolog", prolog, "--", script, "a", "b  c")
+	cmd.Env = append(cmd.Env, "TMPDIR=/nowhere", "GONE=here", "BIG="+strings.Repeat("x", 120<<10), "LONG="+strings.Repeat("y", 100000))
+	r := run(t, cmd, "from stdin\n")
+	r.want(t, 3, "hello from prolog_task\n"+script+" 2 b  c\n"+work+"\n12345\n122880 100000 /tmp\nslurm 12345:1 gone\n"+fmt.Sprint(batchCPUs(t))+"\nwithin\nfrom stdin\n")
+	if text, err := os.ReadFile(filepath.Join(work, "made")); err != nil || string(text) != "made\n" {
+		t.Errorf("the job's file: %q, %v", text, err)
+	}
+	if !strings.Contains(r.errors, `image micro: rule "jobs of slurm"`) {
+		t.Errorf("-v does not tell which rule set the image: %s", r.errors)
+	}
+}
+
+// batchCPUs is how many a job without a cpuset may get: those of its affinity where that confines it, else those of the default shape.
+func batchCPUs(t *testing.T) int {
+	h, err := host.Client.Host(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := 0
+	for _, c := range h.Cores {
+		set, err := farm.ParseCPUSet(c.Threads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += set.Len()
+	}
+	var set farm.CPUSet
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
+			set, err = farm.ParseCPUSet(strings.TrimSpace(list))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set.Len() < all {
+		return set.Len()
+	}
+	return 1
+}
+
+// TestBatchDeath: the wrapper dies of the signal that ended the job, and an ordinary `grange exec` does not.
+func TestBatchDeath(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGSEGV, syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(s.String(), func(t *testing.T) {
+			script, work := batchDirs(t, fmt.Sprintf("#!/bin/sh\nkill -%d $$\n", s))
+			cmd := inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", script)
+			r := run(t, cmd, "")
+			w := cmd.ProcessState.Sys().(syscall.WaitStatus)
+			if !w.Signaled() || w.Signal() != s || w.CoreDump() {
+				t.Errorf("%v, want death by %v: %s", cmd.ProcessState, s, r.errors)
+			}
+		})
+	}
+}
+
+// TestBatchTrap is how batch systems end jobs: TERM, and the job cleans up. INT twice is no giving up.
+func TestBatchTrap(t *testing.T) {
+	script, work := batchDirs(t, "#!/bin/sh\ntrap 'echo int' INT\ntrap 'echo xcpu' XCPU\ntrap 'echo clean >clean; exit 9' TERM\necho up\nwhile :; do sleep 0.05; done\n")
+	j := launch(t, inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", script))
+	j.expect(t, "up")
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGINT, syscall.SIGXCPU} {
+		j.Process.Signal(s)
+		j.expect(t, map[syscall.Signal]string{syscall.SIGINT: "int", syscall.SIGXCPU: "xcpu"}[s])
+	}
+	j.Process.Signal(syscall.SIGTERM)
+	if r := j.finish(t); r.code != 9 {
+		t.Errorf("status %d: %s", r.code, r.errors)
+	}
+	if text, err := os.ReadFile(filepath.Join(work, "clean")); err != nil || string(text) != "clean\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestBatchRefused: nothing of the job runs where something is wrong, and the batch system is told whether to try again.
+func TestBatchRefused(t *testing.T) {
+	script, work := batchDirs(t, "#!/bin/sh\ntouch ran\n")
+	failing := filepath.Join(filepath.Dir(script), "failing")
+	if err := os.WriteFile(failing, []byte("#!/bin/sh\necho sorry >&2\nexit 5\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		cmd  *exec.Cmd
+		code int
+		says string
+	}{
+		"no job at all":      {host.Exec(ctx(t), "--batch", "slurm", "--", script), 199, "[wrong-batch]"},
+		"of another system":  {inSlurm(t, work, host.Binary, "exec", "--batch", "pbs", "--", script), 199, "[wrong-batch]"},
+		"no agent":           {inSlurm(t, work, host.Binary, "exec", "--socket", "/nowhere", "--batch", "slurm", "--", script), 199, "[no-agent]"},
+		"no such image":      {inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--image", "nosuch", "--", script), 197, "[not-allowed]"},
+		"too much memory":    {inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--memory", "1G", "--", script), 197, "[too-big]"},
+		"a prolog that ends": {inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--task-prolog", failing, "--", script), 5, "sorry"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.cmd.Dir = work
+			if r := run(t, c.cmd, ""); r.code != c.code || !strings.Contains(r.errors, c.says) {
+				t.Errorf("status %d, want %d with %q: %s", r.code, c.code, c.says, r.errors)
+			}
+			if _, err := os.Stat(filepath.Join(work, "ran")); err == nil {
+				t.Error("the job ran")
+			}
+		})
+	}
+}
+
+// TestBatchHook starts the wrapper as the kernel does for a batch system that knows a path only.
+func TestBatchHook(t *testing.T) {
+	script, work := batchDirs(t, "#!/bin/sh\necho \"$@\"\nexit 4\n")
+	hook := filepath.Join(filepath.Dir(script), "starter")
+	if err := os.WriteFile(hook, []byte("#!"+host.Binary+" hook\nexec --batch slurm --socket "+host.Socket+" --\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := inSlurm(t, work, hook, script, "x y", "--z")
+	cmd.Env = append(os.Environ(), "GRANGE_SOCKET=/nowhere") // the user's own word, which counts for less
+	run(t, cmd, "").want(t, 4, "x y --z\n")
+}
