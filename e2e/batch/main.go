@@ -34,6 +34,7 @@ type system struct {
 var systems = []system{
 	{"gridengine", by(gridenginelab.Start, gridenginelab.Options{})},
 	{"slurm", by(slurmlab.Start, slurmlab.Options{Accounting: true})},
+	{"slurm24", by(slurmlab.StartTrixie, slurmlab.Options{Accounting: true})},
 }
 
 // by makes a lab's own Start the one of a system.

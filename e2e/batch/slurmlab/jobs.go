@@ -76,7 +76,8 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 		args = append(args, fmt.Sprintf("--cpus-per-task=%d", j.CPUs))
 	}
 	if j.Tasks > 0 {
-		args = append(args, fmt.Sprintf("--ntasks=%d", j.Tasks))
+		// On one CPU: a job that needs the whole node waits until nothing else runs.
+		args = append(args, fmt.Sprintf("--ntasks=%d", j.Tasks), "--overcommit")
 	}
 	if j.Limit > 0 { // in minutes, rounded up
 		args = append(args, fmt.Sprintf("--time=%d", (j.Limit+time.Minute-1)/time.Minute))
@@ -210,6 +211,10 @@ func (l *Lab) Wait(ctx context.Context, id string) (conform.Result, error) {
 		}
 		if !slices.ContainsFunc(records, func(r Record) bool { return !r.ended() }) {
 			return l.result(ctx, id, records)
+		}
+		if r := records[0]; r["JobState"] == "PENDING" && r["Reason"] == "BeginTime" && r["Restarts"] != "0" {
+			// Slurm lets a job that was queued again wait for two minutes. Nothing happens in them.
+			l.Slurm(ctx, "root", "scontrol", "update", "jobid="+id, "StartTime=now")
 		}
 		select {
 		case <-ctx.Done():

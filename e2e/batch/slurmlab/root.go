@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,6 +77,22 @@ exec cat
 		return nil, fmt.Errorf("enter %s: %w: %s", tree, errors.Join(err, r.leave()), errs.String())
 	}
 	return r, nil
+}
+
+// trixie is what a Debian 13 needs for a Slurm 24.11 with the plug-in compiled against its headers.
+var trixie = []string{"slurmctld", "slurmd", "slurm-client", "slurmdbd", "slurm-wlm-mysql-plugin", "munge", "libslurm-dev", "slurm-wlm-basic-plugins-dev",
+	"gcc", "libc6-dev"}
+
+// StartTrixie is Start with the Slurm of Debian 13, in a tree that scripts/debian-root makes once, in about a minute.
+func StartTrixie(ctx context.Context, o Options) (*Lab, error) {
+	_, source, _, _ := runtime.Caller(0)
+	script := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(source)))), "scripts", "debian-root")
+	out, err := run(exec.CommandContext(ctx, script, append([]string{"trixie", "-"}, trixie...)...))
+	if err != nil {
+		return nil, err
+	}
+	o.Root = strings.TrimSpace(out)
+	return Start(ctx, o)
 }
 
 // command is a program of that tree. It finds itself in the namespace, as the user, and nothing of ours.
