@@ -11,7 +11,7 @@ import (
 // grange. `grange-exec-SYSTEM COMMAND...` is `grange exec --batch SYSTEM -- COMMAND...`; the job's own variables GRANGE_VM_IMAGE and
 // GRANGE_VM_SHAPE stand in for the flags that its user cannot give there. The site's policy decides about both.
 func Called(name string, args []string, getenv func(string) string) []string {
-	name = filepath.Base(name)
+	name = strings.TrimPrefix(filepath.Base(name), "-") // Grid Engine has its starter look like a login shell
 	if system, ok := strings.CutPrefix(name, "grange-exec-"); ok {
 		line := []string{"exec", "--batch", system}
 		for flag, variable := range map[string]string{"--image=": "GRANGE_VM_IMAGE", "--shape=": "GRANGE_VM_SHAPE"} {

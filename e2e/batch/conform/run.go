@@ -128,13 +128,20 @@ type try struct {
 	dir  string // of the case, below the system's home
 	note string
 	mu   sync.Mutex
-	open map[string]bool // jobs that were submitted and not waited for
+	jobs map[string]*running
+}
+
+// running is a job that somebody waits for from the moment of its submission, so that nobody waits for what an ended job can not do any more.
+type running struct {
+	ended  chan struct{}
+	result Result // when ended is closed
+	err    error
 }
 
 var unfit = regexp.MustCompile(`[^a-z0-9]+`)
 
 func newTry(sys System, name string) (*try, error) {
-	t := &try{System: sys, open: map[string]bool{}}
+	t := &try{System: sys, jobs: map[string]*running{}}
 	var err error
 	if t.dir, err = os.MkdirTemp(sys.Home(), unfit.ReplaceAllString(strings.ToLower(name), "-")+"-"); err != nil {
 		return t, err
@@ -146,10 +153,14 @@ func newTry(sys System, name string) (*try, error) {
 func (t *try) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	t.mu.Lock()
-	open := t.open
-	t.mu.Unlock()
-	for id := range open {
+	for id, j := range t.jobs {
+		select {
+		case <-j.ended:
+			if j.err == nil {
+				continue
+			}
+		default:
+		}
 		if t.Kill(ctx, id) == nil {
 			t.System.Wait(ctx, id)
 		}
@@ -167,23 +178,36 @@ func (t *try) submit(ctx context.Context, j Job) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("submit: %w", err)
 	}
+	r := &running{ended: make(chan struct{})}
 	t.mu.Lock()
-	t.open[id] = true
+	t.jobs[id] = r
 	t.mu.Unlock()
+	go func() {
+		defer close(r.ended)
+		r.result, r.err = t.System.Wait(ctx, id)
+	}()
 	return id, nil
+}
+
+func (t *try) running(id string) *running {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.jobs[id]
 }
 
 // wait is for the end of a job.
 func (t *try) wait(ctx context.Context, id string) (Result, error) {
-	r, err := t.System.Wait(ctx, id)
-	if err != nil {
-		out, errOut := t.Output(id)
-		return r, fmt.Errorf("wait for job %s: %w\nstdout: %s\nstderr: %s", id, err, brief(out), brief(errOut))
+	j := t.running(id)
+	select {
+	case <-j.ended:
+	case <-ctx.Done():
+		return Result{}, ctx.Err()
 	}
-	t.mu.Lock()
-	delete(t.open, id)
-	t.mu.Unlock()
-	return r, nil
+	if j.err != nil {
+		out, errOut := t.Output(id)
+		return j.result, fmt.Errorf("wait for job %s: %w\nstdout: %s\nstderr: %s", id, j.err, brief(out), brief(errOut))
+	}
+	return j.result, nil
 }
 
 // job is one job from its submission to its end.
@@ -229,15 +253,24 @@ func until(ctx context.Context, what string, patience time.Duration, holds func(
 
 // says waits until a job has written a text to its output.
 func (t *try) says(ctx context.Context, id, text string) error {
+	j, ended := t.running(id), false
 	err := until(ctx, fmt.Sprintf("job %s writes %q", id, text), time.Minute, func() bool {
+		select {
+		case <-j.ended: // look once more
+			ended = true
+		default:
+		}
 		out, _ := t.Output(id)
-		return strings.Contains(out, text)
+		return ended || strings.Contains(out, text)
 	})
-	if err != nil {
-		out, errOut := t.Output(id)
+	out, errOut := t.Output(id)
+	switch {
+	case err != nil:
 		return fmt.Errorf("%w\nstdout: %s\nstderr: %s", err, brief(out), brief(errOut))
+	case strings.Contains(out, text):
+		return nil
 	}
-	return nil
+	return fmt.Errorf("job %s did not write %q and ended: %v %v", id, text, j.result, j.err)
 }
 
 // all runs several parts of a case at the same time.
