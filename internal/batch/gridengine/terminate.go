@@ -29,7 +29,7 @@ func Terminate(pid int, grace time.Duration) error {
 	}
 	for deadline := time.Now().Add(grace); ; {
 		left := max(0, time.Until(deadline))
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(watch), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(watch), Events: unix.POLLIN}}, int((left + time.Millisecond - 1).Milliseconds()))
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
