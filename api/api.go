@@ -141,6 +141,8 @@ type Exit struct {
 	User   time.Duration `json:"user_ns"` // CPU time in the VM
 	System time.Duration `json:"system_ns"`
 	MaxRSS int64         `json:"maxrss_kib"`
+	// OOMKills is how many processes the VM's kernel killed for want of memory while the job ran.
+	OOMKills int `json:"oom_kills,omitempty"`
 }
 
 // JobEnd is the answer when a caller gives its VM back.

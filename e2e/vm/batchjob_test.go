@@ -226,3 +226,31 @@ func TestStoppedCaller(t *testing.T) {
 		t.Errorf("status %d, output %q, %s", r.code, r.out, r.errors)
 	}
 }
+
+// TestOutOfMemory: a job that wants more than it was given is killed in its VM, says so, and leaves in its control group what a job on metal
+// leaves: a kill that the batch system sees.
+func TestOutOfMemory(t *testing.T) {
+	g := newStepGroups(t, 512*farm.MiB)
+	kills := func() string {
+		text, err := os.ReadFile(filepath.Join(g.dir("memory"), "memory.oom_control"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+				return strings.TrimSpace(n)
+			}
+		}
+		return ""
+	}
+	if n := kills(); n != "0" {
+		t.Fatalf("%q kills at first", n)
+	}
+	r := run(t, g.exec(t, "--", "sh", "-c", "exec tail /dev/zero"), "")
+	if r.code != -1 || !strings.Contains(r.errors, "out of memory in the VM") { // -1: by a signal
+		t.Errorf("status %d, %s", r.code, r.errors)
+	}
+	if n := kills(); n != "1" {
+		t.Errorf("%q kills in the job's control group", n)
+	}
+}

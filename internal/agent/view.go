@@ -111,7 +111,7 @@ func planView(p farm.Plan) api.Plan {
 }
 
 func exitOf(e *guest.Exit) *api.Exit {
-	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS}
+	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS, OOMKills: e.OOMKills}
 }
 
 func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, _ Caller) error {

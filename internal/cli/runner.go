@@ -325,7 +325,10 @@ func (r *runner) attach(link net.Conn, path string) {
 }
 
 func (r *runner) exited(e *guest.Exit) outcome {
-	o := outcome{status: e.Code, exit: &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS}}
+	o := outcome{status: e.Code, exit: &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS, OOMKills: e.OOMKills}}
+	if e.OOMKills > 0 {
+		r.outOfMemory(e.OOMKills)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.writeErr != nil {

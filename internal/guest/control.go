@@ -37,6 +37,8 @@ type Exit struct {
 	User   time.Duration `json:"user,omitempty"`   // CPU time of the job and its waited-for children
 	System time.Duration `json:"system,omitempty"`
 	MaxRSS int64         `json:"maxrss,omitempty"` // KiB, of the largest process
+	// OOMKills is how many processes the VM's kernel killed for want of memory meanwhile, in all its jobs.
+	OOMKills int `json:"oom_kills,omitempty"`
 }
 
 // Job is all that grange-guest needs to run the job. The agent writes it: a caller cannot choose who it is.
@@ -59,6 +61,8 @@ type Job struct {
 	// Shared says that other jobs may run in this VM before, beside and after this one: it gets its own view of the mounts, only its
 	// own processes end with it, and the site's script has run if it did for an earlier one.
 	Shared bool `json:"shared,omitempty"`
+	// Steps puts an srun into the job's PATH, behind the image's own, that asks the host's: the job's caller answers.
+	Steps bool `json:"steps,omitempty"`
 }
 
 // User is who the job runs as.

@@ -31,6 +31,7 @@ type task struct {
 	binds []*bind
 	pid   int  // of the command, while it runs
 	ended bool // the host wants nothing more
+	steps *stepServer
 	state guest.State
 }
 
@@ -133,6 +134,7 @@ func (t *task) runJob() (*guest.Exit, error) {
 	if err != nil {
 		return nil, err
 	}
+	killed := oomKills()
 	end, err := t.launch(path, streams)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", path, err)
@@ -140,6 +142,7 @@ func (t *task) runJob() (*guest.Exit, error) {
 	t.set(guest.State{Phase: guest.Running})
 	go t.listen(t.session, streams)
 	exit := exitOf(<-end)
+	exit.OOMKills = oomKills() - killed
 	t.killRest()
 	streams.drain()
 	for _, b := range t.binds {
@@ -168,6 +171,9 @@ func (t *task) launch(path string, streams *streams) (<-chan ending, error) {
 func (t *task) prepare() error {
 	j := t.job
 	if err := t.guest.addFiles(j); err != nil {
+		return err
+	}
+	if err := t.openSteps(); err != nil {
 		return err
 	}
 	if err := t.mountBinds(); err != nil {
@@ -342,6 +348,9 @@ func (t *task) finish() {
 	}
 	<-t.over
 	t.mu.Lock()
+	if t.steps != nil {
+		t.steps.close()
+	}
 	port := t.port
 	t.session, t.binds, t.job = nil, nil, &guest.Job{ID: t.job.ID, Port: t.job.Port} // a VM may see thousands
 	t.mu.Unlock()
