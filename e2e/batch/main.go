@@ -18,9 +18,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/e2e/batch/condorlab"
 	"github.com/grange-project/grange/e2e/batch/conform"
+	"github.com/grange-project/grange/e2e/batch/fakelab"
 	"github.com/grange-project/grange/e2e/batch/gridenginelab"
 	"github.com/grange-project/grange/e2e/batch/slurmlab"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // system is one that the cases can run on.
@@ -33,8 +36,11 @@ type system struct {
 // {"slurm", by(slurmlab.Start, slurmlab.Options{})}.
 var systems = []system{
 	{"gridengine", by(gridenginelab.Start, gridenginelab.Options{})},
+	{"htcondor", by(condorlab.Start, condorlab.Options{})},
 	{"slurm", by(slurmlab.Start, slurmlab.Options{Accounting: true})},
 	{"slurm24", by(slurmlab.StartTrixie, slurmlab.Options{Accounting: true})},
+	{"pbs", by(fakelab.Start, fakelab.Options{System: farm.PBS})},
+	{"lsf", by(fakelab.Start, fakelab.Options{System: farm.LSF})},
 }
 
 // by makes a lab's own Start the one of a system.

@@ -17,8 +17,7 @@ type Submission struct{ Modify, Env []string }
 const ImageVariable = "GRANGE_LSF_IMAGE"
 
 // Esub looks at a submission to one of our queues: params is $LSB_SUB_PARM_FILE, args are those of bsub -a 'grange(IMAGE)'. It
-// puts the command line into one quoted word. LSF replaces %USRCMD in the job starter by the text as it stands, so that of
-// "a; b" the second command would run on the host.
+// writes the command line so that it is one word between the single quotes of the job starter, into which LSF puts it as it stands.
 func Esub(params io.Reader, args []string, queues []string) (Submission, error) {
 	var s Submission
 	p, err := parameters(params)
@@ -32,10 +31,10 @@ func Esub(params io.Reader, args []string, queues []string) (Submission, error) 
 		return s, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("grange takes one image, not %q", strings.Join(args, ", ")), Hint: "bsub -a 'grange(IMAGE)'"}
 	}
 	if len(args) == 1 {
-		s.Env = append(s.Env, ImageVariable+"="+Quote(args[0]))
+		s.Env = append(s.Env, ImageVariable+"="+enquote(args[0]))
 	}
 	if line := p["LSB_SUB_COMMAND_LINE"]; line != "" {
-		s.Modify = append(s.Modify, "LSB_SUB_COMMAND_LINE="+Quote(Quote(line)))
+		s.Modify = append(s.Modify, "LSB_SUB_COMMAND_LINE="+enquote(inner(line)))
 	}
 	return s, nil
 }
@@ -46,8 +45,13 @@ func plainImage(name string) bool {
 	})
 }
 
-// Quote makes a text one word for a POSIX shell.
-func Quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+// inner is a text as it stands between single quotes of a POSIX shell.
+func inner(text string) string { return strings.ReplaceAll(text, "'", `'\''`) }
+
+// enquote is what unquote reads.
+func enquote(text string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(text) + `"`
+}
 
 // parameters reads lines like LSB_SUB_QUEUE="normal", as bsub writes them for the shell to read: in double quotes, with a backslash before
 // what means something there, or bare.

@@ -23,7 +23,9 @@ type Setup struct {
 	Grange string   // path of our program on the hosts
 	Socket string   // of the agent; "": the usual one
 	Queues []string // whose jobs run in VMs; none: all
-	Dir    string   // where the two files are, on the server's host
+	// Requeues is how often a job is queued again whose VM was not started.
+	Requeues int
+	Dir      string // where the two files are, on the server's host
 }
 
 // wrapper is the command that stands in front of a job's program.
@@ -41,9 +43,10 @@ func (s Setup) Config() ([]byte, error) {
 		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("the wrapper %q is no absolute path", s.Grange), Hint: "--grange /usr/bin/grange"}
 	}
 	c := struct {
-		Wrapper []string `json:"wrapper"`
-		Queues  []string `json:"queues,omitempty"`
-	}{s.wrapper(), s.Queues}
+		Wrapper  []string `json:"wrapper"`
+		Queues   []string `json:"queues,omitempty"`
+		Requeues int      `json:"requeues"`
+	}{s.wrapper(), s.Queues, s.Requeues}
 	text, err := json.MarshalIndent(c, "", "  ")
 	return append(text, '\n'), err
 }
@@ -56,7 +59,7 @@ func (s Setup) Commands() []string {
 		"create resource grange type=boolean,flag=h",
 		"create resource grange_image type=string",
 		"create hook " + HookName,
-		"set hook " + HookName + ` event = "execjob_launch,execjob_end,exechost_startup,exechost_periodic"`,
+		"set hook " + HookName + ` event = "execjob_launch,execjob_epilogue,execjob_end,exechost_startup,exechost_periodic"`,
 		"set hook " + HookName + " freq = 60",
 		"set hook " + HookName + " order = 110", // behind the cgroup hook, which has 100: its groups must be there
 		"set hook " + HookName + " alarm = 30",

@@ -106,6 +106,13 @@ def launch(e):
         e.argv.append(a)
 
 
+def epilogue(e):
+    """The wrapper ends with 199 when no VM was started: the job has not run, and may be tried again, here or elsewhere."""
+    if e.job.Exit_status == 199 and int(e.job.run_count or 0) <= settings().get("requeues", 3):
+        e.job.rerun()
+        e.reject("grange: no VM was started; the job is queued again")
+
+
 def end(e):
     """The processes have gone; so do their records."""
     for name in os.listdir(RECORDS) if os.path.isdir(RECORDS) else []:
@@ -130,6 +137,8 @@ e = pbs.event()
 try:
     if e.type == pbs.EXECJOB_LAUNCH:
         launch(e)
+    elif e.type == pbs.EXECJOB_EPILOGUE:
+        epilogue(e)
     elif e.type == pbs.EXECJOB_END:
         end(e)
     else:

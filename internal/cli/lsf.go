@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/batch/lsf"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func (a *app) lsfCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "lsf", Short: "Set up IBM Spectrum LSF for jobs in virtual machines, and what LSF calls there"}
+	cmd.AddCommand(a.lsfInstall(), a.lsfEsub(), a.lsfElim())
+	return cmd
+}
+
+func (a *app) lsfInstall() *cobra.Command {
+	var s lsf.Setup
+	var dir string
+	cmd := &cobra.Command{
+		Use: "install --dir DIR", Short: "Write esub, elim and the lines for lsb.queues, lsf.conf and lsf.shared", Args: cobra.NoArgs,
+		Long: `Writes files into DIR: esub.grange and elim.grange, for $LSF_SERVERDIR; and lsb.queues, lsf.conf, lsf.shared and lsf.cluster with the lines to
+put into the site's own. Nothing of LSF is changed by this.`,
+		Example: "  grange lsf install --dir /root/grange-lsf --queue vm",
+		RunE: func(*cobra.Command, []string) error {
+			if len(s.Queues) == 0 {
+				return usage("--queue NAME, as often as needed", "no queue: jobs of which queues are to run in VMs?")
+			}
+			abs, err := filepath.Abs(dir)
+			if err != nil {
+				return err
+			}
+			s.Socket = a.hookSocket()
+			return a.writeSetup(abs, s.Files(), "docs/guide/lsf.md says where each belongs; then `badmin reconfig` and `lsadmin reconfig`")
+		},
+	}
+	queueSetupFlags(cmd, &dir, &s.Grange, &s.Queues, &s.Requeues)
+	return cmd
+}
+
+func (a *app) lsfEsub() *cobra.Command {
+	var queues []string
+	cmd := &cobra.Command{
+		Use: "esub [flags] -- [IMAGE]", Short: "What esub.grange calls: look at a submission, before it is queued",
+		Long: `Reads $LSB_SUB_PARM_FILE and writes $LSB_SUB_MODIFY_FILE and $LSB_SUB_MODIFY_ENVFILE, as LSF tells an esub. The command line of a job for one of
+the queues is written so that the job starter takes all of it into the VM; IMAGE, from bsub -a 'grange(IMAGE)', is what the VM starts from.`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			params, err := os.Open(os.Getenv("LSB_SUB_PARM_FILE"))
+			if err != nil {
+				return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "no submission: " + err.Error(), Hint: "LSF calls this; it names the file in $LSB_SUB_PARM_FILE"}
+			}
+			defer params.Close()
+			s, err := lsf.Esub(params, args, queues)
+			if err != nil {
+				return err
+			}
+			for name, lines := range map[string][]string{"LSB_SUB_MODIFY_FILE": s.Modify, "LSB_SUB_MODIFY_ENVFILE": s.Env} {
+				if len(lines) == 0 {
+					continue
+				}
+				if err := appendLines(os.Getenv(name), lines); err != nil {
+					return cannotWrite("$"+name, err)
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVar(&queues, "queues", nil, "jobs of these `QUEUES` run in VMs (default: of all)")
+	return cmd
+}
+
+func appendLines(path string, lines []string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strings.Join(lines, "\n") + "\n")
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+func (a *app) lsfElim() *cobra.Command {
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use: "elim", Short: "What elim.grange calls: report free slots and images of this host to LSF", Args: cobra.NoArgs,
+		Long: "Prints one line every now and then, as LSF's lim reads them: the number of indices, then the name and value of each. Without an agent there are no slots.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return lsf.Elim(cmd.Context(), a.out, every, a.load)
+		},
+	}
+	cmd.Flags().DurationVar(&every, "every", 15*time.Second, "report so often")
+	return cmd
+}
+
+// load is what this host has for VMs now.
+func (a *app) load(ctx context.Context) (lsf.Load, error) {
+	h, err := a.client().Host(ctx)
+	if err != nil {
+		return lsf.Load{}, err
+	}
+	free, err := farm.ParseCPUSet(h.Free)
+	if err != nil {
+		return lsf.Load{}, fmt.Errorf("free CPUs: %w", err)
+	}
+	images, err := a.client().Images(ctx)
+	if err != nil {
+		return lsf.Load{}, err
+	}
+	l := lsf.Load{Slots: free.Len()}
+	for _, i := range images {
+		l.Images = append(l.Images, i.Name)
+	}
+	return l, nil
+}

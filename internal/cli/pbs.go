@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/batch/pbs"
+	"github.com/grange-project/grange/internal/config"
+)
+
+func (a *app) pbsCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "pbs", Short: "Set up OpenPBS for jobs in virtual machines, and check it"}
+	cmd.AddCommand(a.pbsInstall())
+	return cmd
+}
+
+func (a *app) pbsInstall() *cobra.Command {
+	var s pbs.Setup
+	cmd := &cobra.Command{
+		Use: "install --dir DIR", Short: "Write the hook, its configuration and the commands that put them into the server", Args: cobra.NoArgs,
+		Long: `Writes three files into DIR: launch.py, the hook; grange.json, its configuration; install.sh, the commands for qmgr. Nothing of PBS is
+changed until somebody runs install.sh as root on the server's host. Jobs of the named queues start in virtual machines then, on hosts whose
+hook has said that grange is there; jobs of other queues stay as they are.`,
+		Example: "  grange pbs install --dir /root/grange-pbs --queue vm",
+		RunE: func(*cobra.Command, []string) error {
+			if len(s.Queues) == 0 {
+				return usage("--queue NAME, as often as needed", "no queue: jobs of which queues are to run in VMs?")
+			}
+			abs, err := filepath.Abs(s.Dir)
+			if err != nil {
+				return err
+			}
+			s.Dir, s.Socket = abs, a.hookSocket()
+			conf, err := s.Config()
+			if err != nil {
+				return err
+			}
+			return a.writeSetup(s.Dir, map[string]string{"launch.py": string(pbs.Hook), "grange.json": string(conf), "install.sh": s.Script()},
+				"run "+filepath.Join(s.Dir, "install.sh")+" on the server's host, as root")
+		},
+	}
+	queueSetupFlags(cmd, &s.Dir, &s.Grange, &s.Queues, &s.Requeues)
+	return cmd
+}
+
+// queueSetupFlags are those that the installations of several systems share.
+func queueSetupFlags(cmd *cobra.Command, dir, grange *string, queues *[]string, requeues *int) {
+	flags := cmd.Flags()
+	flags.StringVar(dir, "dir", "", "write the files into `DIR`")
+	flags.StringVar(grange, "grange", "/usr/bin/grange", "`PATH` of grange on the hosts")
+	flags.StringArrayVar(queues, "queue", nil, "jobs of this `QUEUE` run in VMs (repeatable)")
+	flags.IntVar(requeues, "requeues", config.DefaultRequeues, "how often a job is queued again whose VM was not started")
+	cmd.MarkFlagRequired("dir")
+}
+
+// hookSocket is the agent's socket for a hook: the usual one goes without saying.
+func (a *app) hookSocket() string {
+	if a.socket == DefaultSocket {
+		return ""
+	}
+	return a.socket
+}
+
+// writeSetup writes files of an installation. Scripts may be run.
+func (a *app) writeSetup(dir string, files map[string]string, next string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return cannotWrite(dir, err)
+	}
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := writeFile(path, func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
+			return err
+		}
+		if len(text) > 2 && text[:2] == "#!" {
+			if err := os.Chmod(path, 0o755); err != nil {
+				return cannotWrite(path, err)
+			}
+		}
+	}
+	fmt.Fprintf(a.out, "%d files are in %s; %s\n", len(files), dir, next)
+	return nil
+}
