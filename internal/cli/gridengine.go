@@ -20,7 +20,8 @@ func (a *app) gridEngineCommand() *cobra.Command {
 	host := &cobra.Command{Use: "host", Short: "Let execution hosts join and leave a cell"}
 	host.AddCommand(a.gridEngineHost("add", "Make a host an execution host of a queue", (*gridengine.Cell).AddHost),
 		a.gridEngineHost("remove", "Take a host out of a queue and out of the cell", (*gridengine.Cell).RemoveHost))
-	cmd.AddCommand(a.gridEngineInstall(), a.gridEngineCheck(), a.gridEngineSensor(), a.gridEngineTerminate(), a.gridEngineShepherd(), host)
+	cmd.AddCommand(a.gridEngineInstall(), a.gridEngineCheck(), a.gridEngineSensor(), a.gridEngineTerminate(), a.gridEngineShepherd(),
+		a.gridEngineSignal("suspend", "Pause a job's VM", gridengine.Suspend), a.gridEngineSignal("resume", "Let a job's VM go on", gridengine.Resume), host)
 	return cmd
 }
 
@@ -151,6 +152,16 @@ func (a *app) gridEngineLoad(ctx context.Context) (gridengine.Load, error) {
 		l.Images = append(l.Images, i.Name)
 	}
 	return l, nil
+}
+
+func (a *app) gridEngineSignal(use, short string, do func(pid int) error) *cobra.Command {
+	return &cobra.Command{Use: use + " PID", Short: short, Hidden: true, Args: cobra.ExactArgs(1), RunE: func(_ *cobra.Command, args []string) error {
+		pid, err := strconv.Atoi(args[0])
+		if err != nil {
+			return usage("grange gridengine "+use+" $job_pid", "%q is no process", args[0])
+		}
+		return do(pid)
+	}}
 }
 
 func (a *app) gridEngineTerminate() *cobra.Command {

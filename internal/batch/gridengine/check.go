@@ -46,8 +46,10 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
 	if strings.Contains(queue["qtype"], "INTERACTIVE") {
 		add(true, "queue "+s.Queue+" is of type "+queue["qtype"], "Grid Engine starts qlogin, qsh and qrsh without a command on the host, without the starter method", set)
 	}
-	if v := queue["suspend_method"]; v != "SIGTSTP" {
-		add(false, "suspend_method is "+v, "the wrapper can not catch SIGSTOP: the VM is paused seconds later, when its beats are missed", set)
+	for _, method := range []string{"suspend", "resume"} {
+		if v := queue[method+"_method"]; !strings.Contains(v, " gridengine "+method+" ") {
+			add(false, method+"_method is "+v, "Grid Engine then sends its signal to QEMU as well as to the wrapper: the VM is stopped hard, and its guest misses time", set)
+		}
 	}
 	if v := queue["terminate_method"]; !strings.Contains(v, " gridengine terminate ") {
 		add(false, "terminate_method is "+v, "Grid Engine kills at once: no trap of a job runs at qdel and at h_rt", set)

@@ -71,7 +71,8 @@ func TestInstallChangesWhatIsNotSet(t *testing.T) {
 	if err := Install(context.Background(), plan, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"-Mc complexes", "-Aconf bn1", "-mattr queue suspend_method SIGTSTP vm.q",
+	want := []string{"-Mc complexes", "-Aconf bn1", "-Mconf bn1", "-mattr queue suspend_method /usr/local/bin/grange gridengine suspend $job_pid vm.q",
+		"-mattr queue resume_method /usr/local/bin/grange gridengine resume $job_pid vm.q",
 		"-mattr queue terminate_method /usr/local/bin/grange gridengine terminate $job_pid vm.q",
 		"-mattr queue qtype BATCH vm.q", "-mattr queue starter_method " + s.Links + "/" + StarterLink + " vm.q"}
 	if diff := cmp.Diff(want, played.changes); diff != "" {

@@ -39,7 +39,9 @@ type Setup struct {
 // attributes are the queue's, in the order in which they are set: a queue must never start jobs that it cannot end.
 func (s Setup) attributes() [][2]string {
 	return [][2]string{
-		{"suspend_method", "SIGTSTP"}, // SIGSTOP cannot be caught, so that the pause would come with the next missing beat only
+		// Not SIGTSTP: Grid Engine sends signals to QEMU too, which would stop and hear nothing of its own pause.
+		{"suspend_method", s.Program + " gridengine suspend $job_pid"},
+		{"resume_method", s.Program + " gridengine resume $job_pid"},
 		{"terminate_method", s.Program + " gridengine terminate $job_pid"},
 		{"rerun", "TRUE"}, // else a job whose VM was not started is not queued again
 		{"qtype", "BATCH"},
@@ -145,7 +147,16 @@ func (c *Cell) planHost(ctx context.Context, s Setup, plan []Change) ([]Change, 
 		return plan, nil
 	}
 	return append(plan, Change{"host " + s.Host + ": " + strings.Join(words, ", "), func(ctx context.Context) error {
-		return withFile(s.Host, conf.String(), func(path string) error { _, err := c.qconf(ctx, option, path); return err })
+		return withFile(s.Host, conf.String(), func(path string) error {
+			// A host that had no configuration of its own is told of a change only, and the first version is none.
+			if option == "-Aconf" {
+				if _, err := c.qconf(ctx, option, path); err != nil {
+					return err
+				}
+			}
+			_, err := c.qconf(ctx, "-Mconf", path)
+			return err
+		})
 	}}), nil
 }
 

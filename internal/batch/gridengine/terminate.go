@@ -8,6 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Suspend tells the wrapper of a job, and it alone, to pause its VM.
+func Suspend(pid int) error { return tell(pid, unix.SIGTSTP) }
+
+// Resume lets a suspended job go on.
+func Resume(pid int) error { return tell(pid, unix.SIGCONT) }
+
+func tell(pid int, s unix.Signal) error {
+	if pid <= 1 {
+		return fmt.Errorf("process %d is no job", pid)
+	}
+	if err := unix.Kill(pid, s); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("%v to process %d: %w", s, pid, err)
+	}
+	return nil
+}
+
 // Terminate ends a job as its terminate method: TERM to the process that Grid Engine started, time to clean up, then KILL to all of its group.
 // It runs as the job's user. A job that is stopped is continued, or it could not act upon the signal.
 func Terminate(pid int, grace time.Duration) error {
