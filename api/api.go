@@ -157,7 +157,7 @@ type VM struct {
 	Job     string    `json:"job"`
 	Batch   string    `json:"batch,omitempty"` // batch system and its job, as "slurm/1234"
 	Tasks   int       `json:"tasks,omitempty"` // tasks of that job in it now
-	Purpose string    `json:"purpose"`         // job
+	Purpose string    `json:"purpose"`         // job or worker
 	State   string    `json:"state"`           // starting, running, suspended, kept
 	Image   string    `json:"image"`
 	Digest  string    `json:"digest"`

@@ -30,10 +30,11 @@ type Lab struct {
 	Client *api.Client
 	Config string // path of the agent's configuration
 
-	root  string // of the source tree
-	agent *exec.Cmd
-	ended chan struct{} // closed when agent has been waited for
-	log   *os.File
+	root    string // of the source tree
+	network string // of libvirtd; "": ours
+	agent   *exec.Cmd
+	ended   chan struct{} // closed when agent has been waited for
+	log     *os.File
 }
 
 // Options change a lab.
@@ -41,6 +42,8 @@ type Options struct {
 	Config  string // TOML appended to the agent's configuration
 	NoImage bool   // do not build the micro image
 	Parent  string // where the lab's directory is made, for who cannot use one below /tmp; "": /tmp
+	// Network is the path of a network namespace that libvirtd runs in, as /run/netns/NAME: there its bridges are. "": the host's own.
+	Network string
 }
 
 // Accelerator is what VMs of labs run on: $GRANGE_TEST_ACCELERATOR, or software emulation, which works everywhere.
@@ -65,7 +68,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	}
 	_, source, _, _ := runtime.Caller(0)
 	l := &Lab{Dir: dir, root: filepath.Dir(filepath.Dir(filepath.Dir(source))), Binary: filepath.Join(dir, "bin", "grange"), Socket: filepath.Join(dir, "agent.sock")}
-	l.Client = api.NewClient(l.Socket)
+	l.Client, l.network = api.NewClient(l.Socket), o.Network
 	if err := l.start(ctx, o); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -130,7 +133,11 @@ func (l *Lab) libvirtd(ctx context.Context, action, option string) error {
 	if option != "" {
 		args = append(args, option)
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(l.root, "scripts", "private-libvirtd"), append(args, l.path("lv"))...)
+	argv := append([]string{filepath.Join(l.root, "scripts", "private-libvirtd")}, append(args, l.path("lv"))...)
+	if l.network != "" {
+		argv = append([]string{"/usr/bin/nsenter", "--net=" + l.network, "--"}, argv...)
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	// The daemon outlives the script: it must not inherit a pipe that somebody waits for.
 	log, err := os.OpenFile(l.path("libvirtd.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -62,6 +62,8 @@ type Agent struct {
 	topo farm.Topology
 	live map[string]*job // by job ID
 	vms  map[string]*vm  // by the ID of the job that each was made for
+
+	workers workers
 }
 
 // New makes an agent; Run makes it work.

@@ -131,6 +131,9 @@ func (v *vm) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error
 	spec := hyper.Machine{ID: m.id, Name: m.name, Plan: v.record.Plan, Console: m.path("console"), Network: shape.Network,
 		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, Group: v.record.Caller.Batch.Group,
 		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}}}
+	if w := v.record.Worker; w != nil {
+		spec.MAC = w.MAC
+	}
 	for number := range v.ports {
 		name := guest.JobPort(number)
 		spec.Ports = append(spec.Ports, hyper.Port{Name: name, Path: m.path(name)})

@@ -29,6 +29,7 @@ type record struct {
 	Command string // its first words, for lists
 	Caller  Caller
 	Keep    bool
+	Worker  *workerRecord // nil: the VM is a job's
 }
 
 const recordVersion = 1

@@ -115,6 +115,9 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 		}
 		m.control.know(j.id)
 		v.enter(j)
+		if r.Worker != nil {
+			j.request = workerJobRequest(r)
+		}
 		j.events = []api.JobEvent{{Event: api.EventVM, VM: v.view(j)}} // told again, before anything else
 		jobs = append(jobs, j)
 	}
@@ -130,7 +133,11 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 	a.jobs.Go(v.end)
 	for _, j := range jobs {
 		a.jobs.Go(j.run)
-		a.jobs.Go(j.watchCaller)
+		if r.Worker != nil {
+			a.jobs.Go(j.followWorker) // it belongs to no caller
+		} else {
+			a.jobs.Go(j.watchCaller)
+		}
 	}
 }
 

@@ -140,6 +140,9 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 		return nil, err
 	}
 	s, err := a.shape(r, c, d)
+	if err == nil {
+		err = workersOnly(s)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -207,6 +210,9 @@ func userOf(c Caller, r *api.JobRequest) guest.User {
 
 // guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's.
 func (a *Agent) guestJob(j *job, r *api.JobRequest) (*guest.Job, error) {
+	if j.record.Worker != nil {
+		return a.guestWorker(j)
+	}
 	hook, err := a.readHook()
 	if err != nil {
 		return nil, err

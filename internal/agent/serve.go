@@ -40,6 +40,9 @@ func (a *Agent) routes() http.Handler {
 		"GET /v1/claims":             a.getClaims,
 		"POST /v1/claims":            a.postClaim,
 		"DELETE /v1/claims/{key...}": a.deleteClaim,
+		"POST /v1/workers":           a.postWorker,
+		"GET /v1/workers":            a.getWorkers,
+		"DELETE /v1/workers/{name}":  a.deleteWorker,
 	} {
 		mux.HandleFunc(pattern, a.edge(do))
 	}

@@ -44,7 +44,7 @@ func (v *vm) answersTo(ref string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r := v.record
-	if r.Name == ref || v.key != "" && v.key == ref {
+	if r.Name == ref || r.Worker != nil && r.Worker.Name == ref || v.key != "" && v.key == ref {
 		return true
 	}
 	if len(ref) < 4 {
@@ -65,6 +65,9 @@ func (v *vm) viewLocked(j *job) *api.VM {
 	out := &api.VM{ID: r.VM, Name: r.Name, Job: r.Job, Batch: v.key, Purpose: "job", State: v.stateLocked(), Image: r.Image, Digest: r.Digest,
 		Shape: r.Shape.Name, User: r.User, UID: v.uid, Command: r.Command, Created: r.Created, CPUs: r.Shape.CPUs,
 		Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: planView(r.Plan)}
+	if r.Worker != nil {
+		out.Purpose = "worker"
+	}
 	if v.key != "" {
 		out.Tasks = len(v.jobs)
 	}

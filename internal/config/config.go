@@ -45,6 +45,7 @@ type Agent struct {
 
 	Batch  Batch
 	Policy []policy.Rule // in order
+	Worker Worker
 }
 
 // file is what the TOML looks like. Its keys are explained in docs/guide/agent.md.
@@ -71,6 +72,7 @@ type file struct {
 	Minimum          minimumFile          `toml:"minimum"`
 	Batch            batchFile            `toml:"batch"`
 	Policy           []ruleFile           `toml:"policy"`
+	Worker           workerFile           `toml:"worker"`
 }
 
 type shapeFile struct {
@@ -160,7 +162,7 @@ func (f file) agent() (Agent, error) {
 		MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts,
 		Shapes: map[string]farm.Shape{},
 	}
-	var errs [9]error
+	var errs [10]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -177,6 +179,7 @@ func (f file) agent() (Agent, error) {
 	a.Batch, errs[6] = f.Batch.batch()
 	a.Policy, errs[7] = rules(f.Policy, a.Shapes)
 	a.Minimum, errs[8] = f.Minimum.minimum()
+	a.Worker, errs[9] = f.Worker.worker(a.Shapes)
 	return a, errors.Join(errs[:]...)
 }
 

@@ -70,8 +70,8 @@ func (s Shape) Validate() error {
 		return badShape("%v of scratch", s.Scratch)
 	case s.Scratch != 0 && s.Scratch < 4*MiB:
 		return badShape("%v of scratch; the least is 4M", s.Scratch)
-	case s.Network != NetworkNone && s.Network != NetworkUser:
-		return badShape("network %q; there are none and user", s.Network)
+	case !s.Network.valid():
+		return badShape("network %q; there are none, user, and bridge:NAME for workers", s.Network)
 	}
 	return s.validateTuning()
 }

@@ -53,6 +53,7 @@ type Job struct {
 	Binds    []Bind   `json:"binds,omitempty"`
 	Scratch  string   `json:"scratch,omitempty"` // serial of the disk to mount at /tmp
 	Network  bool     `json:"network,omitempty"` // set up the user-mode network
+	Address  *Address `json:"address,omitempty"` // of the first network card, which is on a bridge
 	Files    []File   `json:"files,omitempty"`
 	Hook     []byte   `json:"hook,omitempty"` // the site's script, run as root before the job
 	// Prologs are paths of scripts, of Files, that run before the job as its user: see inside.runProlog.
@@ -85,6 +86,13 @@ type Group struct {
 type Bind struct {
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only,omitempty"`
+}
+
+// Address is where a VM is on its host's network.
+type Address struct {
+	CIDR    string   `json:"cidr"`
+	Gateway string   `json:"gateway,omitempty"`
+	DNS     []string `json:"dns,omitempty"`
 }
 
 // File is written into the guest before the job starts.

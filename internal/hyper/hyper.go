@@ -18,6 +18,7 @@ type Machine struct {
 	Disks    []Disk
 	Ports    []Port
 	Network  farm.Network
+	MAC      string // of the network card, as "52:54:0a:66:00:14"; "": the hypervisor chooses
 	Purpose  farm.Purpose
 	CPUModel string // farm.Shape's: "host-passthrough", "host-model", "maximum" or a model's name; "": as the purpose says
 	Cache    string // of all disks, farm.Shape's; "": as the purpose says

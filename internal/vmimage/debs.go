@@ -73,7 +73,7 @@ func libraryPackages(ctx context.Context, packages, present []string) ([]string,
 	return libraries, nil
 }
 
-// dependencies are the packages named lib... that a listing of apt-cache depends on and that were not seen before. Of alternatives
+// dependencies are the packages of libraries that a listing of apt-cache depends on and that were not seen before. Of alternatives
 // the first is taken, as apt does where none is installed.
 func dependencies(listing string, seen map[string]bool) []string {
 	var found []string
@@ -89,7 +89,7 @@ func dependencies(listing string, seen map[string]bool) []string {
 			name, _, _ = strings.Cut(name, "|")
 			name, _, _ = strings.Cut(strings.TrimSpace(name), " ")
 			name, _, _ = strings.Cut(name, ":")
-			if strings.HasPrefix(name, "lib") && !seen[name] && validPackage.MatchString(name) {
+			if isLibrary(name) && !seen[name] && validPackage.MatchString(name) {
 				seen[name] = true
 				found = append(found, name)
 			}
@@ -97,6 +97,9 @@ func dependencies(listing string, seen map[string]bool) []string {
 	}
 	return found
 }
+
+// isLibrary knows packages of libraries by their names: Debian's policy calls them after their sonames, and one is older than the policy.
+func isLibrary(name string) bool { return strings.HasPrefix(name, "lib") || name == "zlib1g" }
 
 // fetch makes sure that the cache has the packages that apt would install now, and returns them in the order asked.
 func (s *Store) fetch(ctx context.Context, packages []string, progress func(string)) ([]deb, error) {

@@ -12,11 +12,11 @@ Description: libnot1, libneither2
 
 Package: munge
 Pre-Depends: libbz2-1.0
-Depends: libhwloc15, libgcrypt20 (>= 1.10.0)
+Depends: libhwloc15, libgcrypt20 (>= 1.10.0), zlib1g (>= 1), adduser
 `
 	seen := map[string]bool{"libc6": true}
 	got := dependencies(listing, seen)
-	want := []string{"libhwloc15", "libpam0g", "libbz2-1.0", "libgcrypt20"}
+	want := []string{"libhwloc15", "libpam0g", "libbz2-1.0", "libgcrypt20", "zlib1g"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

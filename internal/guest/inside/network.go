@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/guest"
 )
 
 // The addresses of QEMU's user-mode network: https://www.qemu.org/docs/master/system/devices/net.html
@@ -19,6 +23,25 @@ const userDNS = "10.0.2.3"
 
 // setUpNetwork gives the first network card its place in the user-mode network. Full images do that by DHCP themselves.
 func setUpNetwork() error {
+	return setUpCard(userAddress, net.CIDRMask(24, 32), userGateway, []string{userDNS})
+}
+
+// setUpAddress gives the first network card the address that the host chose.
+func setUpAddress(a guest.Address) error {
+	ip, network, err := net.ParseCIDR(a.CIDR)
+	if err != nil {
+		return err
+	}
+	var gateway net.IP
+	if a.Gateway != "" {
+		if gateway = net.ParseIP(a.Gateway); gateway.To4() == nil {
+			return fmt.Errorf("gateway %q", a.Gateway)
+		}
+	}
+	return setUpCard(ip, network.Mask, gateway, a.DNS)
+}
+
+func setUpCard(ip net.IP, mask net.IPMask, gateway net.IP, dns []string) error {
 	if err := loadModules("net"); err != nil {
 		return err
 	}
@@ -30,19 +53,47 @@ func setUpNetwork() error {
 	if err := interfaceUp(s, "lo"); err != nil {
 		return err
 	}
-	if err := setAddress(s, "eth0", unix.SIOCSIFADDR, userAddress); err != nil {
+	card, err := firstCard()
+	if err != nil {
 		return err
 	}
-	if err := setAddress(s, "eth0", unix.SIOCSIFNETMASK, net.IPv4(255, 255, 255, 0)); err != nil {
+	if err := setAddress(s, card, unix.SIOCSIFADDR, ip); err != nil {
 		return err
 	}
-	if err := interfaceUp(s, "eth0"); err != nil {
+	if err := setAddress(s, card, unix.SIOCSIFNETMASK, net.IP(mask)); err != nil {
 		return err
 	}
-	if err := addDefaultRoute(s, userGateway); err != nil {
+	if err := interfaceUp(s, card); err != nil {
 		return err
 	}
-	return os.WriteFile("/etc/resolv.conf", []byte("nameserver "+userDNS+"\n"), 0o644)
+	if gateway != nil {
+		if err := addDefaultRoute(s, gateway); err != nil {
+			return err
+		}
+	}
+	if len(dns) == 0 {
+		return nil
+	}
+	return os.WriteFile("/etc/resolv.conf", []byte("nameserver "+strings.Join(dns, "\nnameserver ")+"\n"), 0o644)
+}
+
+// firstCard is the name of the first network card, which is not eth0 in images that name cards after their slots.
+func firstCard() (string, error) {
+	const patience = 10 * time.Second // where udev loads the driver
+	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		cards, err := net.Interfaces()
+		if err != nil {
+			return "", err
+		}
+		for _, c := range cards {
+			if c.Flags&net.FlagLoopback == 0 && len(c.HardwareAddr) == 6 {
+				return c.Name, nil
+			}
+		}
+		if time.Now().After(deadline) {
+			return "", fmt.Errorf("no network card after %v", patience)
+		}
+	}
 }
 
 func interfaceUp(s int, name string) error {

@@ -201,6 +201,11 @@ func (t *task) prepareVM() error {
 			return fmt.Errorf("network: %w", err)
 		}
 	}
+	if j.Address != nil {
+		if err := setUpAddress(*j.Address); err != nil {
+			return fmt.Errorf("network: %w", err)
+		}
+	}
 	if j.Scratch != "" {
 		if err := mountScratch(j.Scratch); err != nil {
 			return fmt.Errorf("scratch: %w", err)

@@ -148,6 +148,9 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 			ROM:    &libvirtxml.DomainROM{Enabled: "no"}, // nobody boots from the network; the firmware need not look
 		}}
 	}
+	if bridge := m.Network.Bridge(); bridge != "" {
+		l.Interfaces = []libvirtxml.DomainInterface{bridgeXML(bridge, m)}
+	}
 	for _, port := range m.Ports {
 		l.Channels = append(l.Channels, libvirtxml.DomainChannel{
 			Source: listen(port.Path),
@@ -157,6 +160,26 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 	placeOnRoot(l)
 	return l
 }
+
+// bridgeXML is a card on a bridge of the host, through a tap device that libvirt makes and that goes with the machine. A queue for each
+// vCPU lets all of them send and receive at once; QEMU wants no queues to be named where there is one.
+func bridgeXML(bridge string, m hyper.Machine) libvirtxml.DomainInterface {
+	x := libvirtxml.DomainInterface{
+		Source: &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: bridge}},
+		Model:  &libvirtxml.DomainInterfaceModel{Type: "virtio"},
+		ROM:    &libvirtxml.DomainROM{Enabled: "no"},
+	}
+	if m.MAC != "" {
+		x.MAC = &libvirtxml.DomainInterfaceMAC{Address: m.MAC}
+	}
+	if n := min(len(m.Plan.VCPUs), maxTapQueues); n > 1 {
+		x.Driver = &libvirtxml.DomainInterfaceDriver{Queues: uint(n)}
+	}
+	return x
+}
+
+// maxTapQueues is the most that one tap device has: MAX_TAP_QUEUES of the kernel's drivers/net/tun.c.
+const maxTapQueues = 256
 
 // placeOnRoot puts every device on the root bus. By itself libvirt gives each a bridge of its own, for hot-plug, and firmware
 // and guest look behind every bridge. The root bus has slots 1 to 30 to give; what does not fit gets its bridge.

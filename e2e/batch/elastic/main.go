@@ -1,0 +1,44 @@
+// Command elastic shows that VMs join Slurm as nodes, and what it costs: a real slurmctld, real VMs with a real slurmd in them, CLOUD nodes
+// and dynamic ones, and a VM that is killed under its job. It prints one line of JSON, and ends with 1 when something is not as it
+// should be or is left behind. It needs root and the packages of `scripts/install-packages batch`.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	only := flag.String("only", "", "run this `case` alone")
+	keep := flag.Bool("keep", false, "leave the cluster running until INT, to look at it")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
+	defer cancel()
+	if err := run(ctx, *only, *keep); err != nil {
+		fmt.Fprintln(os.Stderr, "elastic:", err)
+		os.Exit(1)
+	}
+}
+
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%s "+format+"\n", append([]any{time.Now().Format("15:04:05.0")}, args...)...)
+}
+
+func run(ctx context.Context, only string, keep bool) error {
+	e, err := startElastic(ctx)
+	if err != nil {
+		return err
+	}
+	if keep {
+		progress("cluster in %s, namespace %s, agent %s", e.dir, e.ns, e.lab.Socket)
+		<-ctx.Done()
+	}
+	return e.close()
+}

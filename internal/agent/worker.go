@@ -1,0 +1,385 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os/user"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// workerRecord is what a worker's VM carries beside what every VM carries. An address is leased as long as a record has it: leases
+// survive what VMs survive, and are free when the VM is gone.
+type workerRecord struct {
+	Name    string
+	Address netip.Prefix
+	MAC     string
+	Gateway string
+	Conf    string
+	Warm    bool
+}
+
+// workers is the agent's part that belongs to workers alone.
+type workers struct {
+	mu        sync.Mutex // held from looking for a name and an address until the job has them
+	followers map[*workerFollower]bool
+}
+
+// workerFollower is one caller that follows workers. One that does not read is cut off: it comes again, and asks for all.
+type workerFollower struct {
+	events chan api.Worker
+	cut    context.CancelFunc
+}
+
+const (
+	maxPatience  = time.Minute
+	followerRoom = 4096
+)
+
+var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
+
+// mayWork tells who may have VMs that hold the cluster's key: root, and whom the configuration names.
+func (a *Agent) mayWork(c Caller) error {
+	if c.admin() {
+		return nil
+	}
+	if u, err := user.LookupId(strconv.Itoa(int(c.UID))); err == nil && slices.Contains(a.config().Worker.Users, u.Username) {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "only root and the users of [worker] may have workers of this host",
+		Hint: "name Slurm's SlurmUser in the agent's configuration: [worker] users"}
+}
+
+// checkWorker refuses what makes no sense, and finds the image: by digest, so that a name cannot come to mean another one.
+func (a *Agent) checkWorker(r *api.WorkerRequest) error {
+	c := a.config().Worker
+	switch {
+	case c.Controller == "":
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoWorkers, Message: "this host is not configured for workers", Hint: "fill [worker] of the agent's configuration; docs/guide/slurm-elastic.md shows how"}
+	case !nodeName.MatchString(r.Name):
+		return badRequest("%q cannot name a node: letters, digits and dashes, at most 63", r.Name)
+	case strings.ContainsFunc(r.Conf, func(c rune) bool { return c < ' ' || c > '~' || strings.ContainsRune(`"'\`, c) }):
+		return badRequest("node configuration %q", r.Conf)
+	case r.Patience < 0 || r.KeepYounger < 0:
+		return badRequest("a negative time")
+	}
+	if r.Image == "" {
+		r.Image = c.Image
+	}
+	if r.Image == "" {
+		return badRequest("no image, and no [worker] image in the agent's configuration")
+	}
+	if r.Shape == "" {
+		r.Shape = c.Shape
+	}
+	image, err := a.images.Get(r.Image)
+	if err != nil {
+		return err
+	}
+	if !image.Site {
+		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotSite, Message: fmt.Sprintf("image %q is not the site's: a worker holds the cluster's key", r.Image),
+			Hint: "build or import it with --site, if you trust all that is in it"}
+	}
+	r.Image = image.Digest
+	return nil
+}
+
+// postWorker makes a worker and answers when it has its room.
+func (a *Agent) postWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if err := a.mayWork(c); err != nil {
+		return err
+	}
+	var request api.WorkerRequest
+	if err := decode(w, r, &request); err != nil {
+		return err
+	}
+	if err := a.checkWorker(&request); err != nil {
+		return err
+	}
+	if old := a.worker(request.Name); old != nil {
+		keep := time.Duration(request.KeepYounger) * time.Second
+		if old.takesMore() && (keep == 0 || time.Since(old.recordNow().Created) < keep) {
+			return answer(w, old.workerView())
+		}
+		a.log.Warn("an older worker of the name is ended first", "worker", request.Name, "vm", old.recordNow().Name)
+		old.cancel(errStopped)
+		select {
+		case <-old.over:
+		case <-r.Context().Done():
+			return context.Cause(r.Context())
+		}
+	}
+	j, err := a.beginWorker(&request, c)
+	if err != nil {
+		return err
+	}
+	a.log.Info("worker asked for", "worker", request.Name, "job", j.id, "address", j.vm.recordNow().Worker.Address.String(), "uid", c.UID)
+	a.jobs.Go(j.run)
+	a.jobs.Go(j.followWorker)
+	if err := j.awaitRoom(r.Context(), min(time.Duration(request.Patience)*time.Second, maxPatience)); err != nil {
+		return err
+	}
+	return answer(w, j.vm.workerView())
+}
+
+// awaitRoom returns when the ledger has granted the worker's room, or has refused it.
+func (j *job) awaitRoom(ctx context.Context, patience time.Duration) error {
+	limit := time.After(patience)
+	for {
+		granted := j.vm.recordNow().Plan.VCPUs != nil // before a phase is told
+		j.mu.Lock()
+		changed := j.changed
+		waiting := len(j.events) > 0 && j.events[len(j.events)-1].Event == api.EventWaiting
+		j.mu.Unlock()
+		if granted {
+			return nil
+		}
+		if waiting && patience == 0 {
+			j.cancel(errGivenBack)
+		}
+		select {
+		case <-changed:
+			continue
+		case <-limit:
+			if patience > 0 {
+				j.cancel(errGivenBack)
+			}
+		case <-j.over:
+			return j.workerRefused()
+		case <-ctx.Done():
+			return context.Cause(ctx) // the worker goes on: whoever asks again finds it
+		}
+	}
+}
+
+// workerRefused is why a worker came to nothing before it had room.
+func (j *job) workerRefused() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range slices.Backward(j.events) {
+		switch {
+		case e.Problem != nil && e.Problem.Type != "grange:"+string(farm.CodeInternal):
+			return &farm.Error{Kind: farm.Kind(e.Problem.Title), Code: farm.Code(strings.TrimPrefix(e.Problem.Type, "grange:")), Message: e.Problem.Detail, Hint: e.Problem.Hint}
+		case e.Event == api.EventWaiting:
+			return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: "no room for the worker: " + e.Message, Hint: "let slurm.conf have no more nodes than the hosts have room for"}
+		}
+	}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMStopped, Message: "the worker was ended before it began", Hint: "ask again"}
+}
+
+// beginWorker makes the job of a worker: one command in a VM, that belongs to no connection.
+func (a *Agent) beginWorker(r *api.WorkerRequest, c Caller) (*job, error) {
+	a.workers.mu.Lock()
+	defer a.workers.mu.Unlock()
+	if a.worker(r.Name) != nil {
+		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeWorkerExists, Message: "somebody else asks for worker " + r.Name + " at this moment", Hint: "see `grange worker list`"}
+	}
+	conf := a.config().Worker
+	// Not the caller's share of the host: a worker is the site's, whoever starts it.
+	owner := Caller{UID: c.UID, GID: c.GID, CPUs: a.allCPUs()}
+	s, err := a.workerShape(r, conf)
+	if err != nil {
+		return nil, err
+	}
+	taken := a.leases()
+	address, ok := conf.Addresses.Lease(func(p netip.Prefix) bool { return taken[p.Addr()] })
+	if !ok {
+		return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoAddress, Message: fmt.Sprintf("all addresses of [worker] are leased (%d)", len(taken)), Hint: "raise [worker] addresses"}
+	}
+	j := newJob(a, api.NewID(), owner)
+	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s, User: userOf(owner, &api.JobRequest{}).Name, Name: vmName(j.id),
+		Command: "worker " + r.Name, Caller: owner, Keep: true, Image: r.Image,
+		Worker: &workerRecord{Name: r.Name, Address: address, MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm}}
+	j.request = workerJobRequest(j.record)
+	_, err = a.enter(newVM(j), j)
+	return j, err
+}
+
+func (a *Agent) workerShape(r *api.WorkerRequest, conf config.Worker) (farm.Shape, error) {
+	s, err := a.shapeNamed(r.Shape)
+	if err != nil {
+		return s, err
+	}
+	if r.CPUs != 0 {
+		s.CPUs = r.CPUs
+	}
+	if r.Memory != 0 {
+		s.Memory = farm.Bytes(r.Memory)
+	}
+	s.Network = farm.NetworkBridge(conf.Bridge)
+	return s, s.Validate()
+}
+
+func (a *Agent) allCPUs() farm.CPUSet {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all farm.CPUSet
+	for _, c := range a.topo.Cores {
+		all = all.Or(c.Threads)
+	}
+	return all
+}
+
+// workerJobRequest stands for the request that a job's caller would have sent. It follows from the record: a new agent has it again.
+func workerJobRequest(r record) *api.JobRequest {
+	return &api.JobRequest{ID: r.Job, Image: r.Image, Argv: []string{"slurmd"}, Dir: "/", Keep: true}
+}
+
+// leases are the addresses of all workers, also of those that are being ended.
+func (a *Agent) leases() map[netip.Addr]bool {
+	taken := map[netip.Addr]bool{}
+	for _, v := range a.all() {
+		if w := v.recordNow().Worker; w != nil {
+			taken[w.Address.Addr()] = true
+		}
+	}
+	return taken
+}
+
+// worker finds a worker by its node's name, also one that is ending.
+func (a *Agent) worker(name string) *vm {
+	for _, v := range a.all() {
+		if w := v.recordNow().Worker; w != nil && w.Name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// followWorker is with a worker from its start, or its take-over, to its end, as `grange exec` is with a job.
+func (j *job) followWorker() {
+	name := j.vm.recordNow().Worker.Name
+	j.vm.tellWorker("")
+	cause := "the VM was ended by order"
+	j.follow(j.agent.ctx, func(e api.JobEvent) error {
+		switch e.Event {
+		case api.EventRunning:
+			j.vm.tellWorker("")
+		case api.EventEnded:
+			cause = fmt.Sprintf("slurmd ended with status %d", e.Exit.Code)
+			if m := j.vm.current(); m != nil {
+				cause += m.lastWords()
+			}
+			j.agent.log.Warn("worker's daemon has ended", "worker", name, "cause", cause)
+			j.cancel(errGivenBack)
+		case api.EventFailed, api.EventLost:
+			cause = e.Problem.Detail
+			j.agent.log.Warn("worker lost", "worker", name, "cause", cause)
+			j.cancel(errGivenBack)
+		}
+		return nil
+	})
+	select {
+	case <-j.over:
+		j.vm.tellWorker(cause)
+	default: // the agent stops; the worker does not
+	}
+}
+
+// tellWorker tells followers how the worker is; a cause means that it has ended.
+func (v *vm) tellWorker(cause string) {
+	view := v.workerView()
+	if cause != "" {
+		view.State, view.Cause = api.WorkerEnded, cause
+	}
+	w := &v.agent.workers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for f := range w.followers {
+		select {
+		case f.events <- view:
+		default:
+			f.cut()
+		}
+	}
+}
+
+func (v *vm) workerView() api.Worker {
+	state, r := v.view(nil).State, v.recordNow()
+	out := api.Worker{Name: r.Worker.Name, State: api.WorkerStarting, VM: r.Name, Image: r.Image, Digest: r.Digest, Address: r.Worker.Address.String(),
+		MAC: r.Worker.MAC, Conf: r.Worker.Conf, Warm: r.Worker.Warm, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Created: r.Created}
+	if state == "running" || state == "kept" || state == "suspended" {
+		out.State = api.WorkerUp
+	}
+	return out
+}
+
+// getWorkers lists workers, and with follow=true goes on telling.
+func (a *Agent) getWorkers(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	list := func() []api.Worker {
+		found := []api.Worker{}
+		for _, v := range a.all() {
+			if v.recordNow().Worker != nil {
+				found = append(found, v.workerView())
+			}
+		}
+		slices.SortFunc(found, func(x, y api.Worker) int { return strings.Compare(x.Name, y.Name) })
+		return found
+	}
+	if r.URL.Query().Get("follow") != "true" {
+		return answer(w, list())
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	f := &workerFollower{events: make(chan api.Worker, followerRoom), cut: cancel}
+	a.workers.mu.Lock() // nothing is told before the list, and nothing lost behind it
+	if a.workers.followers == nil {
+		a.workers.followers = map[*workerFollower]bool{}
+	}
+	a.workers.followers[f] = true
+	a.workers.mu.Unlock()
+	defer func() {
+		a.workers.mu.Lock()
+		delete(a.workers.followers, f)
+		a.workers.mu.Unlock()
+	}()
+	send := lines[api.WorkerEvent](w)
+	for _, found := range list() {
+		if send(api.WorkerEvent{Worker: &found}) != nil {
+			return nil
+		}
+	}
+	if send(api.WorkerEvent{}) != nil {
+		return nil
+	}
+	for {
+		select {
+		case v := <-f.events:
+			if send(api.WorkerEvent{Worker: &v}) != nil {
+				return nil
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// deleteWorker ends a worker and answers when its VM is gone. One that is not there is no error: Slurm may ask twice.
+func (a *Agent) deleteWorker(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if err := a.mayWork(c); err != nil {
+		return err
+	}
+	name := r.PathValue("name")
+	v := a.worker(name)
+	if v == nil {
+		return answer(w, api.Worker{Name: name, State: api.WorkerEnded})
+	}
+	v.cancel(errStopped)
+	select {
+	case <-v.over:
+	case <-r.Context().Done():
+	}
+	view := v.workerView()
+	view.State = api.WorkerEnded
+	return answer(w, view)
+}

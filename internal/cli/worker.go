@@ -1,0 +1,269 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"log/syslog"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/batch/slurm/worker"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// DefaultWorkers is where the configuration of workers is looked for.
+const DefaultWorkers = "/etc/grange/worker.toml"
+
+func (a *app) workerCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "worker", Short: "Let virtual machines join Slurm as nodes",
+		Long: `Let virtual machines join Slurm as nodes. resume, suspend, fail, prolog and epilog are what slurmctld calls; config writes what its
+configuration needs for that. watch runs beside slurmctld and mends what was lost.`}
+	var path string
+	cmd.PersistentFlags().StringVar(&path, "config", DefaultWorkers, "configuration `FILE`")
+	nodes := func(use, short string, run func(*worker.Pool, context.Context, string) error) *cobra.Command {
+		return &cobra.Command{Use: use + " HOSTLIST", Short: short, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withPool(path, func(p *worker.Pool) error { return run(p, cmd.Context(), args[0]) })
+		}}
+	}
+	job := func(use, short string, run func(p *worker.Pool, ctx context.Context, job, nodes string) error) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			list := os.Getenv("SLURM_JOB_NODELIST")
+			if list == "" {
+				return usage("let slurmctld call it", "SLURM_JOB_NODELIST is not set")
+			}
+			return a.withPool(path, func(p *worker.Pool) error { return run(p, cmd.Context(), os.Getenv("SLURM_JOB_ID"), list) })
+		}}
+	}
+	cmd.AddCommand(
+		nodes("resume", "Slurm's ResumeProgram: make a VM for each node", func(p *worker.Pool, ctx context.Context, list string) error {
+			return p.Resume(ctx, list, os.Getenv("SLURM_RESUME_FILE"))
+		}),
+		nodes("suspend", "Slurm's SuspendProgram: end the VMs of nodes", (*worker.Pool).Suspend),
+		nodes("fail", "Slurm's ResumeFailProgram: end VMs that came too late", (*worker.Pool).Fail),
+		job("prolog", "Slurm's PrologSlurmctld: wait until the job's nodes have come", func(p *worker.Pool, ctx context.Context, job, list string) error {
+			return p.Prolog(ctx, job, list, p.BootTimeout)
+		}),
+		job("epilog", "Slurm's EpilogSlurmctld: a fresh VM for the next job", func(p *worker.Pool, ctx context.Context, _, list string) error { return p.Epilog(ctx, list) }),
+		&cobra.Command{Use: "watch", Short: "Keep nodes and VMs in step; runs beside slurmctld", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withPool(path, func(p *worker.Pool) error { return p.Watch(cmd.Context()) })
+		}},
+		a.workerList(), a.workerStart(), a.workerStop(&path), a.workerConfig(&path),
+	)
+	return cmd
+}
+
+// withPool runs with what worker.toml says. slurmctld throws away what its programs write: they log to syslog as well.
+func (a *app) withPool(path string, run func(*worker.Pool) error) error {
+	c, err := worker.ReadConfig(path, a.socket)
+	if err != nil {
+		return err
+	}
+	to := []io.Writer{a.err}
+	if s, err := syslog.New(syslog.LOG_DAEMON|syslog.LOG_INFO, "grange-worker"); err == nil {
+		defer s.Close()
+		to = append(to, s)
+	}
+	if c.Log != "" {
+		f, err := os.OpenFile(c.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		to = append(to, f)
+	}
+	p, err := pool(c)
+	if err != nil {
+		return err
+	}
+	p.Log = slog.New(slog.NewTextHandler(io.MultiWriter(to...), nil))
+	return run(p)
+}
+
+func pool(c worker.Config) (*worker.Pool, error) {
+	p := &worker.Pool{Slurm: worker.Scontrol{Path: c.Scontrol, Conf: c.SlurmConf}, Warm: c.Warm, Patience: c.Patience, BootTimeout: c.BootTimeout, Restarts: c.Restarts}
+	for _, h := range c.Hosts {
+		nodes, err := nodeNames(h.Nodes)
+		if err != nil {
+			return nil, err
+		}
+		p.Hosts = append(p.Hosts, worker.Host{Nodes: nodes, Agent: api.NewClient(h.Socket), Name: h.Socket})
+	}
+	for _, i := range c.Images {
+		nodes, err := nodeNames(i.Nodes)
+		if err != nil {
+			return nil, err
+		}
+		p.Images = append(p.Images, worker.Image{Feature: i.Feature, Partition: i.Partition, Nodes: nodes, Image: i.Image, Shape: i.Shape})
+	}
+	return p, nil
+}
+
+// nodeNames expands a host list of which a member may be "name*".
+func nodeNames(list string) ([]string, error) {
+	if list == "*" {
+		return []string{"*"}, nil
+	}
+	var names []string
+	plain := list
+	for word := range strings.SplitSeq(list, ",") {
+		if strings.HasSuffix(word, "*") && !strings.ContainsAny(word, "[]") {
+			names = append(names, word)
+			plain = strings.Replace(plain, word, "", 1)
+		}
+	}
+	hosts, err := worker.Expand(strings.Trim(strings.ReplaceAll(plain, ",,", ","), ","))
+	return append(names, hosts...), err
+}
+
+func (a *app) workerList() *cobra.Command {
+	return &cobra.Command{Use: "list", Short: "List the workers of this host", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		workers, err := a.client().Workers(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(workers)
+		}
+		if len(workers) == 0 {
+			_, err := fmt.Fprintln(a.out, "no workers")
+			return err
+		}
+		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "NODE\tSTATE\tVM\tADDRESS\tIMAGE\tCPUS\tMEMORY\tAGE")
+		for _, w := range workers {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%d\t%v\t%v\n", w.Name, w.State, w.VM, w.Address, w.Image, w.CPUs, farm.Bytes(w.Memory), age(w.Created))
+		}
+		return t.Flush()
+	}}
+}
+
+func (a *app) workerStart() *cobra.Command {
+	var r api.WorkerRequest
+	var dynamic bool
+	var features, memory string
+	cmd := &cobra.Command{Use: "start NODE...", Short: "Make workers on this host, also of nodes that slurm.conf does not know", Args: cobra.MinimumNArgs(1),
+		Long: `Make workers on this host. A CLOUD node that is powered down becomes idle when its VM has come. With --dynamic the node needs no line
+in slurm.conf: it tells Slurm itself what it is.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (features != "") && !dynamic {
+				return usage("add --dynamic", "--feature is for dynamic nodes; slurm.conf has the features of others")
+			}
+			if memory != "" {
+				size, err := farm.ParseBytes(memory)
+				if err != nil {
+					return err
+				}
+				r.Memory = uint64(size)
+			}
+			if dynamic && (r.CPUs == 0 || r.Memory == 0) {
+				return usage("add --cpus and --memory", "a dynamic node tells Slurm its size")
+			}
+			if dynamic {
+				f := worker.Fragment{Memory: farm.Bytes(r.Memory)}
+				r.Conf = fmt.Sprintf("CPUs=%d RealMemory=%d", r.CPUs, f.RealMemory())
+				if features != "" {
+					r.Conf += " Feature=" + features
+				}
+			}
+			var made []api.Worker
+			for _, name := range args {
+				r.Name = name
+				w, err := a.client().StartWorker(cmd.Context(), r)
+				if err != nil {
+					return err
+				}
+				made = append(made, w)
+				if !a.json {
+					fmt.Fprintf(a.out, "%s  %s  %s\n", w.Name, w.VM, w.Address)
+				}
+			}
+			if a.json {
+				return a.printJSON(made)
+			}
+			return nil
+		}}
+	f := cmd.Flags()
+	f.BoolVar(&dynamic, "dynamic", false, "a node that slurm.conf does not know")
+	f.StringVar(&features, "feature", "", "features of dynamic nodes, as Slurm writes them")
+	f.StringVar(&r.Image, "image", "", "image, one of the site's (default: that of the agent's [worker])")
+	f.StringVar(&r.Shape, "shape", "", "shape")
+	f.IntVar(&r.CPUs, "cpus", 0, "vCPUs")
+	f.StringVar(&memory, "memory", "", "memory of the VM")
+	f.IntVar(&r.Patience, "patience", 0, "seconds to wait for room")
+	return cmd
+}
+
+func (a *app) workerStop(path *string) *cobra.Command {
+	return &cobra.Command{Use: "stop NODE...", Short: "End workers: their jobs go elsewhere, and Slurm forgets nodes that are dynamic", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withPool(*path, func(p *worker.Pool) error {
+				for _, name := range args {
+					if err := p.Remove(cmd.Context(), name); err != nil {
+						return err
+					}
+					fmt.Fprintf(a.out, "%s stopped\n", name)
+				}
+				return nil
+			})
+		}}
+}
+
+func (a *app) workerConfig(path *string) *cobra.Command {
+	f := worker.Fragment{Programs: "/usr/libexec/grange/slurm"}
+	var memory string
+	var write bool
+	cmd := &cobra.Command{Use: "config", Short: "Print what slurm.conf needs for workers, and write the programs that it names", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if f.Memory, err = farm.ParseBytes(memory); err != nil {
+				return err
+			}
+			if _, err := worker.Expand(f.Nodes); err != nil {
+				return err
+			}
+			if f.CPUs < 1 || f.RealMemory() < 1 {
+				return usage("give the size of the VMs", "nodes of %d CPUs and %v", f.CPUs, f.Memory)
+			}
+			if f.Programs, err = filepath.Abs(f.Programs); err != nil {
+				return err
+			}
+			if write {
+				own, err := os.Executable()
+				if err != nil {
+					return err
+				}
+				conf, err := filepath.Abs(*path)
+				if err != nil {
+					return err
+				}
+				if err := worker.WritePrograms(f.Programs, own, conf); err != nil {
+					return err
+				}
+			}
+			if a.json {
+				return a.printJSON(map[string]string{"slurm.conf": f.String(), "programs": f.Programs})
+			}
+			_, err = fmt.Fprint(a.out, f.String())
+			return err
+		}}
+	flags := cmd.Flags()
+	flags.StringVar(&f.Programs, "programs", f.Programs, "directory of the programs that slurmctld calls")
+	flags.BoolVar(&write, "write", false, "write the programs there")
+	flags.StringVar(&f.Nodes, "nodes", "vwn[1-4]", "CLOUD nodes, as a host list")
+	flags.IntVar(&f.CPUs, "cpus", 1, "CPUs of a node")
+	flags.StringVar(&memory, "memory", "2G", "memory of a node's VM")
+	flags.StringVar(&f.Features, "feature", "", "features of the nodes")
+	flags.StringVar(&f.Partition, "partition", "vm", "partition of the nodes")
+	flags.StringVar(&f.Dynamic, "dynamic", "", "feature and partition of dynamic nodes")
+	flags.DurationVar(&f.BootTimeout, "boot-timeout", 5*time.Minute, "Slurm's ResumeTimeout; boot_timeout of worker.toml shall be the same")
+	flags.DurationVar(&f.IdleTime, "idle", 5*time.Minute, "how long a node may be idle")
+	return cmd
+}

@@ -1,0 +1,82 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Worker is what VMs need that join a batch system as nodes. Without a controller the host has no workers.
+type Worker struct {
+	Controller string // HOST:PORT of slurmctld
+	MungeKey   string // path of the cluster's key: read by the agent alone, and given to guests of site images only
+	Bridge     string
+	Addresses  farm.AddressPool
+	Gateway    string // "": none
+	DNS        []string
+	Users      []string          // who may create workers beside root, as the cluster's SlurmUser
+	Image      string            // where a request names none
+	Shape      string            // where a request names none; "": the default shape
+	Files      map[string]string // path in the VM → path on the host, as the cluster's /etc/passwd
+}
+
+type workerFile struct {
+	Controller string            `toml:"controller"`
+	MungeKey   string            `toml:"munge_key"`
+	Bridge     string            `toml:"bridge"`
+	Addresses  string            `toml:"addresses"`
+	Gateway    string            `toml:"gateway"`
+	DNS        []string          `toml:"dns"`
+	Users      []string          `toml:"users"`
+	Image      string            `toml:"image"`
+	Shape      string            `toml:"shape"`
+	Files      map[string]string `toml:"files"`
+}
+
+// worker checks the table [worker]; an empty one is right, and means that the host has no workers.
+func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
+	w := Worker{Controller: f.Controller, MungeKey: f.MungeKey, Bridge: f.Bridge, Gateway: f.Gateway, DNS: f.DNS, Users: f.Users, Image: f.Image,
+		Shape: f.Shape, Files: f.Files}
+	if f.Controller == "" {
+		if f.MungeKey+f.Bridge+f.Addresses != "" {
+			return w, fmt.Errorf("worker.controller: HOST:PORT of slurmctld is missing")
+		}
+		return w, nil
+	}
+	if host, port, err := net.SplitHostPort(f.Controller); err != nil || host == "" || !isPort(port) {
+		return w, fmt.Errorf("worker.controller: %q is not HOST:PORT", f.Controller)
+	}
+	if !filepath.IsAbs(f.MungeKey) {
+		return w, fmt.Errorf("worker.munge_key: %q is not an absolute path", f.MungeKey)
+	}
+	if shape := (farm.Shape{CPUs: 1, Memory: farm.MinMemory, Network: farm.NetworkBridge(f.Bridge)}); shape.Validate() != nil {
+		return w, fmt.Errorf("worker.bridge: %q is not the name of a bridge", f.Bridge)
+	}
+	var err error
+	if w.Addresses, err = farm.ParseAddressPool(f.Addresses); err != nil {
+		return w, fmt.Errorf("worker.addresses: %w", err)
+	}
+	for _, text := range append(append([]string{}, f.DNS...), f.Gateway) {
+		if a, err := netip.ParseAddr(text); text != "" && (err != nil || !a.Is4()) {
+			return w, fmt.Errorf("worker: %q is not an IPv4 address", text)
+		}
+	}
+	if _, ok := shapes[f.Shape]; f.Shape != "" && !ok {
+		return w, fmt.Errorf("worker.shape: there is no shape %q", f.Shape)
+	}
+	for inside, path := range f.Files {
+		if !filepath.IsAbs(inside) || !filepath.IsAbs(path) {
+			return w, fmt.Errorf("worker.files: %q = %q are not absolute paths", inside, path)
+		}
+	}
+	return w, nil
+}
+
+func isPort(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n > 0 && n < 1<<16
+}

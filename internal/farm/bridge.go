@@ -1,0 +1,101 @@
+package farm
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// bridgePrefix starts the name of a network that is a bridge of the host.
+const bridgePrefix = "bridge:"
+
+// NetworkBridge is the network of VMs whose card is on a bridge of the host.
+func NetworkBridge(name string) Network { return Network(bridgePrefix + name) }
+
+// Bridge is the name of the host's bridge; "" for other networks.
+func (n Network) Bridge() string {
+	name, _ := strings.CutPrefix(string(n), bridgePrefix)
+	if name == string(n) {
+		return ""
+	}
+	return name
+}
+
+// valid tells whether there is such a network. Names of interfaces have at most 15 characters (IFNAMSIZ of <linux/if.h>).
+func (n Network) valid() bool {
+	if n == NetworkNone || n == NetworkUser {
+		return true
+	}
+	name := n.Bridge()
+	return name != "" && len(name) <= 15 && name != "." && name != ".." && !strings.ContainsFunc(name, func(c rune) bool {
+		return c != '-' && c != '_' && c != '.' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+	})
+}
+
+// AddressPool is a range of IPv4 addresses in one network.
+type AddressPool struct {
+	First, Last netip.Addr
+	Bits        int // of the network's prefix
+}
+
+// MaxAddresses bounds a pool: a host has no more VMs.
+const MaxAddresses = 4096
+
+// ParseAddressPool reads "10.0.0.20-10.0.0.80/24". The error is a *Error of kind Invalid.
+func ParseAddressPool(text string) (AddressPool, error) {
+	bad := &Error{Kind: Invalid, Code: CodeBadAddress, Message: "addresses " + `"` + text + `"`, Hint: "write FIRST-LAST/BITS, as 10.0.0.20-10.0.0.80/24"}
+	first, rest, ok := strings.Cut(text, "-")
+	if !ok {
+		return AddressPool{}, bad
+	}
+	last, err := netip.ParsePrefix(rest)
+	if err != nil {
+		return AddressPool{}, bad
+	}
+	p := AddressPool{Last: last.Addr(), Bits: last.Bits()}
+	if p.First, err = netip.ParseAddr(first); err != nil || !p.First.Is4() || !p.Last.Is4() {
+		return AddressPool{}, bad
+	}
+	switch {
+	case !last.Contains(p.First):
+		bad.Message += ": both ends must be in one network"
+	case p.Last.Less(p.First):
+		bad.Message += ": the first comes behind the last"
+	case number(p.Last)-number(p.First) >= MaxAddresses:
+		bad.Message += ": more than a host can have VMs"
+	default:
+		return p, nil
+	}
+	return AddressPool{}, bad
+}
+
+// Equal tells whether both are the same range.
+func (p AddressPool) Equal(o AddressPool) bool { return p == o }
+
+func number(a netip.Addr) uint32 {
+	b := a.As4()
+	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+}
+
+// Lease is the lowest address that is not taken; ok is false when all are. taken is asked for addresses with the prefix's length.
+func (p AddressPool) Lease(taken func(netip.Prefix) bool) (lease netip.Prefix, ok bool) {
+	if !p.First.IsValid() {
+		return netip.Prefix{}, false
+	}
+	for a := p.First; !p.Last.Less(a); a = a.Next() {
+		if lease := netip.PrefixFrom(a, p.Bits); !taken(lease) {
+			return lease, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// MAC is the hardware address that belongs to an IPv4 address: unique wherever the address is. Its first byte says that it is
+// locally administered and of one card.
+func MAC(a netip.Addr) string {
+	const digits = "0123456789abcdef"
+	text := []byte("52:54")
+	for _, b := range a.As4() {
+		text = append(text, ':', digits[b>>4], digits[b&15])
+	}
+	return string(text)
+}
