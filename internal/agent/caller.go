@@ -56,7 +56,25 @@ func callerOf(conn *net.UnixConn) (Caller, error) {
 	if c.PID <= 0 { // another PID namespace: what the caller may use cannot be known
 		return Caller{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller, Message: "the agent cannot see the calling process", Hint: "call from the agent's own PID namespace, not from inside a container that hides its processes"}
 	}
+	if !runsAs(os.DirFS("/"), c.PID, c.UID) {
+		return Caller{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller, Message: "the process that made this connection has gone", Hint: "call from the process that is the job"}
+	}
 	return c.withLimits()
+}
+
+// runsAs tells whether a process has a user. A connection outlives the process that made it, where another one holds it too; the number
+// may then be a stranger's by now, with a larger job.
+func runsAs(files fs.FS, pid int, uid uint32) bool {
+	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok { // real, effective, saved, of files
+			return slices.Contains(strings.Fields(ids), strconv.FormatUint(uint64(uid), 10))
+		}
+	}
+	return false
 }
 
 // withLimits adds what the caller's process may use. A process that has gone meanwhile is an error.
