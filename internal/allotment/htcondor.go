@@ -112,7 +112,7 @@ func (p process) condorGroup(files fs.FS) (slot string, found bool, err error) {
 type condorAds struct{ job, machine classad.Ad }
 
 func readCondorAds(files fs.FS, p process, starter ancestor, slot string) (ads condorAds, err error) {
-	born, err := bootTime(files, starter.pid)
+	born, err := Began(files, starter.pid)
 	if err != nil {
 		return ads, strangeJob("when its condor_starter began is not to be seen: " + err.Error())
 	}
@@ -182,8 +182,8 @@ func condorUsers(files fs.FS, p process, starter ancestor) []uint32 {
 	return users
 }
 
-// bootTime is when a process began, by the clock.
-func bootTime(files fs.FS, pid int) (time.Time, error) {
+// Began is when a process began, by the clock.
+func Began(files fs.FS, pid int) (time.Time, error) {
 	ticks, err := startOf(files, pid)
 	if err != nil {
 		return time.Time{}, err

@@ -1,0 +1,184 @@
+package htcondor
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Config is HTCondor's configuration as it reads it itself. Names are in upper case.
+type Config map[string]string
+
+// ReadConfig asks this host's HTCondor.
+func ReadConfig(ctx context.Context) (Config, error) {
+	out, err := program.Start(ctx, program.Call{Path: "condor_config_val", Args: []string{"-dump", "-expand"}})
+	if err != nil {
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeCondorConfig, Message: "HTCondor's configuration cannot be read: " + err.Error(), Err: err,
+			Hint: "is HTCondor installed on this host? See condor_config_val -dump"}
+	}
+	return ParseConfig(string(out))
+}
+
+// ParseConfig reads what condor_config_val -dump prints: NAME = value, one a line.
+func ParseConfig(text string) (Config, error) {
+	c := Config{}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if name, value, ok := strings.Cut(line, "="); ok && !strings.ContainsAny(strings.TrimSpace(name), " \t") {
+			c[strings.ToUpper(strings.TrimSpace(name))] = strings.TrimSpace(value)
+		}
+	}
+	if len(c) == 0 {
+		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeCondorConfig, Message: "this is no configuration of HTCondor", Hint: "condor_config_val -dump -expand prints it"}
+	}
+	return c, nil
+}
+
+// Runs tells whether the host's master starts the daemon.
+func (c Config) Runs(daemon string) bool {
+	return slices.Contains(words(c["DAEMON_LIST"]), daemon)
+}
+
+func words(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
+}
+
+// Finding is one thing that is wrong, and what to do.
+type Finding struct{ What, Try string }
+
+// Look is what is checked, and with what.
+type Look struct {
+	Execute, Access bool
+	Stat            func(path string) (fs.FileInfo, error)
+	Read            func(path string) ([]byte, error)
+}
+
+// Check says what is wrong.
+func (c Config) Check(look Look) []Finding {
+	var all []Finding
+	if look.Execute {
+		all = append(all, c.checkExecute(look)...)
+	}
+	if look.Access {
+		all = append(all, c.checkAccess()...)
+	}
+	return all
+}
+
+func (c Config) checkExecute(look Look) (all []Finding) {
+	say := func(try, format string, args ...any) { all = append(all, Finding{fmt.Sprintf(format, args...), try}) }
+	const install = "grange htcondor install --execute, then condor_reconfig"
+	wrapper := c["USER_JOB_WRAPPER"]
+	switch {
+	case wrapper == "":
+		say(install, "USER_JOB_WRAPPER is not set: every job runs on the host itself")
+	default:
+		c.checkProgram(look, "USER_JOB_WRAPPER", wrapper, say)
+		if text, err := look.Read(wrapper); err == nil && !strings.Contains(string(text), "htcondor wrapper") && !strings.Contains(string(text), "exec --batch htcondor") {
+			say(install, "USER_JOB_WRAPPER = %s is not grange's: jobs run as that program says", wrapper)
+		}
+	}
+	// A job's own HookKeyword goes before the default.
+	keyword := c["STARTER_JOB_HOOK_KEYWORD"]
+	if keyword == "" {
+		keyword = c["STARTER_DEFAULT_JOB_HOOK_KEYWORD"]
+	}
+	if hook := c[strings.ToUpper(keyword)+"_HOOK_PREPARE_JOB"]; keyword == "" || hook == "" {
+		say(install, "no prepare hook: a host whose agent is away takes jobs and gives them back only after their files were sent")
+	} else {
+		c.checkProgram(look, keyword+"_HOOK_PREPARE_JOB", hook, say)
+	}
+	cron := ""
+	for _, name := range words(c["STARTD_CRON_JOBLIST"]) {
+		if strings.EqualFold(name, "GRANGE") {
+			cron = c["STARTD_CRON_GRANGE_EXECUTABLE"]
+		}
+	}
+	if cron == "" {
+		say(install, "the startd does not publish GrangeReady and GrangeImages: jobs are sent to hosts without an agent or their image")
+	} else {
+		c.checkProgram(look, "STARTD_CRON_GRANGE_EXECUTABLE", cron, say)
+	}
+	if !strings.Contains(c["START"], "GrangeReady") {
+		say("put grange's file behind the one that sets START", "START = %s does not look at GrangeReady", c["START"])
+	}
+	if v, set := c["BASE_CGROUP"]; set && v == "" {
+		say("BASE_CGROUP = htcondor", "BASE_CGROUP is empty: HTCondor limits no memory, its records have the wrapper's use and not the VM's, and suspending works only through the wrapper's beats")
+	}
+	if p := c["CGROUP_MEMORY_LIMIT_POLICY"]; strings.EqualFold(p, "none") {
+		say("CGROUP_MEMORY_LIMIT_POLICY = hard", "CGROUP_MEMORY_LIMIT_POLICY is none: a job beyond its memory takes that of others")
+	}
+	if truth(c["USE_PID_NAMESPACES"]) {
+		say("USE_PID_NAMESPACES = False", "USE_PID_NAMESPACES: the agent cannot see condor_starter above a job, and refuses it")
+	}
+	if a := strings.ToLower(c["DEFAULT_DOCKER_JOB"]); truth(a) {
+		say("DEFAULT_DOCKER_JOB = False", "jobs become docker jobs: containers have no wrapper")
+	}
+	return all
+}
+
+func (c Config) checkProgram(look Look, name, path string, say func(try, format string, args ...any)) {
+	info, err := look.Stat(path)
+	if err != nil {
+		say("grange htcondor install --execute", "%s = %s: %v. No job starts on this host", name, path, err)
+		return
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 != 0o111 {
+		say("chmod 755 "+path, "%s = %s is no program that everybody may run", name, path)
+	}
+	for dir := path; ; dir = filepath.Dir(dir) {
+		info, err := look.Stat(dir)
+		if err == nil {
+			owner, ok := info.Sys().(*syscall.Stat_t)
+			if sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0; info.Mode().Perm()&0o022 != 0 && !sticky || ok && owner.Uid != 0 {
+				say("chown root "+dir+" && chmod go-w "+dir, "%s: others than root can change %s", name, dir)
+			}
+		}
+		if dir == "/" || dir == "." {
+			break
+		}
+	}
+	under := words(c["MOUNT_UNDER_SCRATCH"])
+	for i := range under {
+		under[i] = strings.Trim(under[i], `"`)
+	}
+	if len(under) == 0 {
+		under = []string{"/tmp", "/var/tmp"}
+	}
+	for _, dir := range under {
+		if dir != "" && strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") {
+			say("install it elsewhere: grange htcondor install --hooks /usr/libexec/grange", "%s = %s lies below %s, of which jobs have their own (MOUNT_UNDER_SCRATCH): it is not there for them", name, path, dir)
+		}
+	}
+}
+
+func (c Config) checkAccess() (all []Finding) {
+	if !slices.ContainsFunc(words(c["JOB_TRANSFORM_NAMES"]), func(n string) bool { return strings.EqualFold(n, "GRANGE") }) || !strings.Contains(c["JOB_TRANSFORM_GRANGE"]+"197", "197") {
+		all = append(all, Finding{"no job transform of grange's: a job whose VM was not started leaves the queue with status 197 instead of being held",
+			"grange htcondor install --access, then condor_reconfig"})
+	}
+	if lease, err := strconv.Atoi(c["JOB_DEFAULT_LEASE_DURATION"]); err == nil && lease > 1200 {
+		all = append(all, Finding{fmt.Sprintf("JOB_DEFAULT_LEASE_DURATION = %d: a job on a host that died is said to run for so many seconds", lease), "JOB_DEFAULT_LEASE_DURATION = 600"})
+	}
+	return all
+}
+
+func truth(text string) bool { return strings.EqualFold(text, "true") || text == "1" }
+
+// FitPath says whether a path can stand in HTCondor's configuration and in the first line of a program.
+func FitPath(path string) error {
+	if !filepath.IsAbs(path) || strings.ContainsAny(path, " \t\n\"'$#\\") {
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("%q is no absolute path without blanks and quotes", path), Hint: "HTCondor's configuration could not name it"}
+	}
+	return nil
+}

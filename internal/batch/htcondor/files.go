@@ -1,0 +1,132 @@
+package htcondor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Site is what differs between sites in the configuration that grange writes.
+type Site struct {
+	Grange   string // the program
+	Socket   string // of the agent
+	Dir      string // where the hooks go
+	Metal    Metal
+	Period   time.Duration // of the startd's look at the agent
+	Requeues int           // how often the agent lets a job be queued again; see [batch] of its configuration
+}
+
+// Standard is a site as packages make it.
+func Standard() Site {
+	return Site{Grange: "/usr/bin/grange", Socket: "/run/grange/agent.sock", Dir: "/usr/libexec/grange", Metal: MetalAsked, Period: 30 * time.Second, Requeues: 3}
+}
+
+// File is one that install writes. Hooks are programs.
+type File struct {
+	Path    string
+	Text    string
+	Program bool
+}
+
+// Names of the configuration's files.
+const (
+	ExecuteConf = "50-grange-execute.conf"
+	AccessConf  = "50-grange-access.conf"
+)
+
+func (s Site) hook(name string) string { return s.Dir + "/condor-" + name }
+
+// ExecuteFiles are those of a host that runs jobs. confDir is where HTCondor reads configuration.
+func (s Site) ExecuteFiles(confDir string) []File {
+	hook := func(name, why, words string) File {
+		return File{s.hook(name), "#!" + s.Grange + " hook\n# " + why + "\n" + words + "\n", true}
+	}
+	return []File{
+		{confDir + "/" + ExecuteConf, s.execute(), false},
+		hook("wrapper", "HTCondor's USER_JOB_WRAPPER: runs as the job's user, in the job's place.", "htcondor wrapper --socket "+s.Socket+" --metal "+string(s.Metal)+" --"),
+		hook("prepare", "HTCondor's prepare hook: runs as the job's user, before the job.", "htcondor prepare --socket "+s.Socket+" --metal "+string(s.Metal)),
+		hook("cron", "A job of the startd's cron: says what this host has for virtual machines.", "htcondor cron --socket "+s.Socket+" --metal "+string(s.Metal)),
+	}
+}
+
+func (s Site) execute() string {
+	// Jobs that match no host stay in the queue; condor_q -better-analyze says why.
+	var may string
+	inVM := `(MY.GrangeReady =?= True && (TARGET.VMImage =?= undefined || stringListMember(TARGET.VMImage, MY.GrangeImages)))`
+	switch s.Metal {
+	case MetalNever:
+		may = `(TARGET.WantVM =!= False && ` + inVM + `)`
+	case MetalAsked:
+		may = `(TARGET.WantVM =?= False || ` + inVM + `)`
+	case MetalDefault:
+		may = `(TARGET.WantVM =!= True || ` + inVM + `)`
+	}
+	return fmt.Sprintf(`# Jobs of this host run in virtual machines. Written by "grange htcondor install"; docs/guide/htcondor.md explains it.
+# %[1]s
+
+# The wrapper takes the place of every job. It must not lie below a directory that jobs have their own of: /tmp, /var/tmp.
+USER_JOB_WRAPPER = %[2]s
+
+# Before a job, as its user: a host whose agent does not answer, or has not the image, gives the job back at once.
+STARTER_JOB_HOOK_KEYWORD = GRANGE
+GRANGE_HOOK_PREPARE_JOB = %[3]s
+
+# What the host has for virtual machines is part of its ad: GrangeReady, GrangeImages, GrangeFreeSlots, GrangeMetal, GrangeProblem.
+STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) GRANGE
+STARTD_CRON_GRANGE_EXECUTABLE = %[4]s
+STARTD_CRON_GRANGE_MODE = Periodic
+STARTD_CRON_GRANGE_PERIOD = %[5]ds
+STARTD_CRON_GRANGE_RECONFIG_RERUN = True
+
+# No job comes here for a virtual machine that can not be made now. A site's own START stays as it was, before this.
+START = ($(START)) && %[6]s
+`, s.metalWords(), s.hook("wrapper"), s.hook("prepare"), s.hook("cron"), int(s.Period.Seconds()), may)
+}
+
+func (s Site) metalWords() string {
+	switch s.Metal {
+	case MetalAsked:
+		return "Jobs with +WantVM = False run on the host itself."
+	case MetalDefault:
+		return "Jobs run on the host itself, but for those with +WantVM = True."
+	}
+	return "No job runs on the host itself."
+}
+
+// AccessFile is that of a host where jobs are submitted: what a user would have to write into each submit file otherwise.
+func (s Site) AccessFile(confDir string) File {
+	return File{confDir + "/" + AccessConf, fmt.Sprintf(`# Jobs in virtual machines, on the access point. Written by "grange htcondor install"; docs/guide/htcondor.md explains it.
+
+# Status %[1]d of a job is the wrapper's: its VM was not started, and trying again is of no use. The job is held with that reason, not taken for done.
+# What the user wants of on_exit_hold is kept beside it.
+JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) GRANGE
+JOB_TRANSFORM_GRANGE @=end
+   NAME grange: a job whose VM was not started is held
+   COPY OnExitHold GrangeUserOnExitHold
+   COPY OnExitHoldReason GrangeUserOnExitHoldReason
+   SET OnExitHold (GrangeUserOnExitHold =?= True) || (ExitBySignal =?= False && ExitCode =?= %[1]d)
+   SET OnExitHoldReason ifThenElse(ExitBySignal =?= False && ExitCode =?= %[1]d, "%[2]s", GrangeUserOnExitHoldReason)
+   SET OnExitHoldSubCode ifThenElse(ExitBySignal =?= False && ExitCode =?= %[1]d, %[1]d, 0)
+@end
+
+# The wrapper counts how often a job went around in vain. Where it can not, because it is missing itself, the schedd does.
+SYSTEM_PERIODIC_HOLD_NAMES = $(SYSTEM_PERIODIC_HOLD_NAMES) GRANGE
+SYSTEM_PERIODIC_HOLD_GRANGE = (JobStatus == 1 && NumShadowStarts > %[3]d && NumJobStarts =?= 0)
+SYSTEM_PERIODIC_HOLD_GRANGE_REASON = "grange: the job was sent to hosts " .. string(NumShadowStarts) .. " times, and started on none"
+`, exitNever, holdReason, 10*max(s.Requeues, 1)), false}
+}
+
+const (
+	exitNever  = 197 // of the wrapper
+	holdReason = "grange: no virtual machine was started for the job; its standard error says why"
+)
+
+// Explain is what install tells: the next steps.
+func Explain(files []File) string {
+	var b strings.Builder
+	for _, f := range files {
+		fmt.Fprintf(&b, "wrote %s\n", f.Path)
+	}
+	b.WriteString("next: condor_reconfig, then grange htcondor check\n")
+	return b.String()
+}

@@ -1,0 +1,351 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/batch/htcondor"
+	"github.com/grange-project/grange/internal/classad"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func (a *app) htcondorCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "htcondor", Short: "Set up HTCondor for jobs in virtual machines, and check it"}
+	cmd.AddCommand(a.condorInstallCommand(), a.condorCheckCommand(), a.condorWrapperCommand(), a.condorPrepareCommand(), a.condorCronCommand())
+	return cmd
+}
+
+// metalFlag is the one flag that all hooks share.
+func metalFlag(cmd *cobra.Command, to *string) {
+	words := []string{string(htcondor.MetalNever), string(htcondor.MetalAsked), string(htcondor.MetalDefault)}
+	cmd.Flags().StringVar(to, "metal", string(htcondor.MetalAsked), "`WHICH` jobs run on the host itself: never, asked (WantVM = False) or default (all but WantVM = True)")
+	cmd.RegisterFlagCompletionFunc("metal", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func parseMetal(word string) (htcondor.Metal, error) {
+	if !slices.Contains(htcondor.Metals, htcondor.Metal(word)) {
+		return "", usage("--metal never|asked|default", "--metal %q", word)
+	}
+	return htcondor.Metal(word), nil
+}
+
+func (a *app) condorWrapperCommand() *cobra.Command {
+	var metal string
+	cmd := &cobra.Command{
+		Use:   "wrapper [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Run a job in a virtual machine, or on the host where its ad and the site say so",
+		Long: `Run a job in a virtual machine, or on the host where its ad and the site say so. It is HTCondor's USER_JOB_WRAPPER.
+
+condor_starter starts it in the job's place, as the job's user. It reads +WantVM, +VMImage, +VMShape and +VMMounts from the job's ad, and goes on
+as "grange exec --batch htcondor", or as the job itself. What the job is given, the agent finds out by itself.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("grange htcondor wrapper -- COMMAND", "no command")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			site, err := parseMetal(metal)
+			if err != nil {
+				return err
+			}
+			w, onMetal, err := condorWish(site)
+			if err != nil {
+				printError(a.err, err)
+				return exitError{exitNever}
+			}
+			if onMetal {
+				err := syscall.Exec(args[0], args, os.Environ())
+				fmt.Fprintf(a.err, "grange: %s: %v\n", args[0], err)
+				return exitError{shellStatus(err)}
+			}
+			words := condorExec(a.socket, w, args)
+			again := a.root() // which sets a.socket anew
+			again.SetArgs(words)
+			return again.ExecuteContext(cmd.Context())
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().SetInterspersed(false)
+	metalFlag(cmd, &metal)
+	return cmd
+}
+
+// shellStatus is what shells end with when a program cannot be run.
+func shellStatus(err error) int {
+	if errors.Is(err, os.ErrNotExist) {
+		return 127
+	}
+	return 126
+}
+
+// condorWish is what the job's own ad asks for, and where that lets it run. The two variables are the starter's: it sets them after the job's own.
+func condorWish(site htcondor.Metal) (htcondor.Wish, bool, error) {
+	ad, err := htcondor.ReadJobAd(os.Getenv("_CONDOR_JOB_AD"), os.Getenv("_CONDOR_SLOT"), os.Getppid())
+	if err != nil {
+		return htcondor.Wish{}, false, err
+	}
+	w, err := htcondor.WishOf(ad)
+	if err != nil {
+		return w, false, err
+	}
+	onMetal, err := site.OnMetal(w)
+	return w, onMetal, err
+}
+
+func condorExec(socket string, w htcondor.Wish, command []string) []string {
+	args := []string{"exec", "--batch", string(farm.HTCondor), "--socket", socket}
+	if w.Image != "" {
+		args = append(args, "--image", w.Image)
+	}
+	if w.Shape != "" {
+		args = append(args, "--shape", w.Shape)
+	}
+	for _, m := range w.Mounts {
+		args = append(args, "--bind", m)
+	}
+	return append(append(args, "--"), command...)
+}
+
+func (a *app) condorPrepareCommand() *cobra.Command {
+	var metal string
+	cmd := &cobra.Command{
+		Use:   "prepare",
+		Short: "Say before a job whether its virtual machine can be made here",
+		Long: `Say before a job whether its virtual machine can be made here. It is HTCondor's prepare hook.
+
+condor_starter starts it as the job's user with the job's ad on its input. It asks the agent what the job would get, and for the image. A host that
+can not make the VM gives the job back before anything of it has run.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			site, err := parseMetal(metal)
+			if err != nil {
+				return err
+			}
+			const most = 4 << 20
+			text, err := io.ReadAll(io.LimitReader(os.Stdin, most))
+			if err != nil {
+				return err
+			}
+			ad, err := classad.Parse(string(text))
+			if err != nil {
+				return err
+			}
+			w, err := htcondor.WishOf(ad)
+			if err != nil {
+				return err
+			}
+			if onMetal, err := site.OnMetal(w); err != nil || onMetal {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
+			defer cancel()
+			grant, err := a.client().Grant(ctx)
+			if err != nil {
+				return err
+			}
+			image := w.Image
+			if image == "" {
+				image = grant.Image
+			}
+			images, err := a.client().Images(ctx)
+			if err != nil {
+				return err
+			}
+			for _, i := range images {
+				if i.Name == image {
+					return nil
+				}
+			}
+			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage, Message: "this host has no image " + image, Hint: "grange image list"}
+		},
+	}
+	metalFlag(cmd, &metal)
+	return cmd
+}
+
+func (a *app) condorCronCommand() *cobra.Command {
+	var metal string
+	cmd := &cobra.Command{
+		Use:   "cron",
+		Short: "Print what this host has for virtual machines, as attributes of its ad",
+		Long: `Print what this host has for virtual machines, as attributes of its ad. It is a job of the startd's cron.
+
+GrangeReady is true while the agent answers; jobs match by it, by GrangeImages and, where they like, by GrangeFreeSlots, the CPUs that no VM holds.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			site, err := parseMetal(metal)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 20*time.Second)
+			defer cancel()
+			s := htcondor.Host{Metal: site, Version: Version()}
+			images, err := a.client().Images(ctx)
+			for _, i := range images {
+				s.Images = append(s.Images, i.Name)
+			}
+			if err == nil {
+				host, hostErr := a.client().Host(ctx)
+				err = hostErr
+				if free, parseErr := farm.ParseCPUSet(host.Free); parseErr == nil {
+					s.Free = free.Len()
+				}
+			}
+			if err != nil {
+				s.Problem, _ = explain(err)
+			}
+			_, err = io.WriteString(a.out, s.Ad()) // an agent that is away is an answer, and no error
+			return err
+		},
+	}
+	metalFlag(cmd, &metal)
+	return cmd
+}
+
+func (a *app) condorInstallCommand() *cobra.Command {
+	site := htcondor.Standard()
+	var root, conf, metal string
+	var execute, access bool
+	cmd := &cobra.Command{
+		Use:   "install --execute|--access",
+		Short: "Write the configuration that puts jobs into virtual machines",
+		Long: `Write the configuration that puts jobs into virtual machines: with --execute on hosts that run jobs, with --access where they are submitted.
+
+Files are written whole, over those of an earlier installation; nothing else is changed, and HTCondor is not told. Each says what it is for.`,
+		Example: `  grange htcondor install --execute --access    # a pool of one machine
+  grange htcondor install --execute --metal never --root /srv/image`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if site.Metal, err = parseMetal(metal); err != nil {
+				return err
+			}
+			if !execute && !access {
+				return usage("grange htcondor install --execute --access", "what is this host? one of --execute and --access")
+			}
+			site.Socket = a.socket
+			for _, path := range []string{site.Socket, site.Grange, site.Dir, conf} {
+				if err := htcondor.FitPath(path); err != nil {
+					return err
+				}
+			}
+			var files []htcondor.File
+			if execute {
+				files = site.ExecuteFiles(conf)
+			}
+			if access {
+				files = append(files, site.AccessFile(conf))
+			}
+			for _, f := range files {
+				if err := writeProgram(filepath.Join(root, f.Path), f.Text, f.Program); err != nil {
+					return err
+				}
+			}
+			_, err = io.WriteString(a.out, htcondor.Explain(files))
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&execute, "execute", false, "this host runs jobs")
+	flags.BoolVar(&access, "access", false, "jobs are submitted on this host")
+	flags.StringVar(&root, "root", "/", "write below `DIR`, the root of an image")
+	flags.StringVar(&conf, "config-dir", "/etc/condor/config.d", "`DIR` where HTCondor reads its configuration")
+	flags.StringVar(&site.Dir, "hooks", site.Dir, "`DIR` for wrapper and hooks; not below /tmp, which jobs have their own of")
+	flags.StringVar(&site.Grange, "grange", site.Grange, "`PATH` of grange on that host")
+	metalFlag(cmd, &metal)
+	return cmd
+}
+
+// writeProgram writes one file in the place of an older one, as root's.
+func writeProgram(path, text string, program bool) error {
+	mode := os.FileMode(0o644)
+	if program {
+		mode = 0o755
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), ".grange-*") // HTCondor passes names with a dot by
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.WriteString(text)
+	if err := errors.Join(err, file.Chmod(mode), file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+func (a *app) condorCheckCommand() *cobra.Command {
+	var access, execute bool
+	var dump string
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Say what is wrong with this host's HTCondor for jobs in virtual machines",
+		Long: `Say what is wrong with this host's HTCondor for jobs in virtual machines: reads the configuration as HTCondor itself does, looks at the files that it names,
+and at the agent. It changes nothing. Exit status 1: something is wrong.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			defer cancel()
+			var config htcondor.Config
+			var err error
+			if dump != "" {
+				var text []byte
+				if text, err = os.ReadFile(dump); err == nil {
+					config, err = htcondor.ParseConfig(string(text))
+				}
+			} else {
+				config, err = htcondor.ReadConfig(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			look := htcondor.Look{Execute: execute, Access: access, Stat: os.Stat, Read: os.ReadFile}
+			if !execute && !access { // as the host's daemons say
+				look.Execute, look.Access = config.Runs("STARTD"), config.Runs("SCHEDD")
+			}
+			findings := config.Check(look)
+			if look.Execute && dump == "" {
+				if _, err := a.client().Host(ctx); err != nil {
+					message, hint := explain(err)
+					findings = append(findings, htcondor.Finding{What: message, Try: hint})
+				}
+			}
+			for _, f := range findings {
+				fmt.Fprintf(a.out, "%s\n  try: %s\n", f.What, f.Try)
+			}
+			if len(findings) > 0 {
+				return exitError{exitFailed}
+			}
+			var roles []string
+			for name, is := range map[string]bool{"runs jobs": look.Execute, "takes jobs": look.Access} {
+				if is {
+					roles = append(roles, name)
+				}
+			}
+			slices.Sort(roles)
+			if len(roles) == 0 {
+				return &farm.Error{Kind: farm.Invalid, Code: farm.CodeCondorConfig, Message: "HTCondor on this host neither runs nor takes jobs", Hint: "see DAEMON_LIST; or say --execute or --access"}
+			}
+			fmt.Fprintf(a.out, "HTCondor on this host %s, and is ready for jobs in virtual machines\n", strings.Join(roles, " and "))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&execute, "execute", false, "this host runs jobs (default: as DAEMON_LIST says)")
+	cmd.Flags().BoolVar(&access, "access", false, "jobs are submitted on this host (default: as DAEMON_LIST says)")
+	cmd.Flags().StringVar(&dump, "from", "", "check `FILE`, what condor_config_val -dump printed on another host, and leave its agent out")
+	return cmd
+}
