@@ -90,7 +90,7 @@ func (t *try) noTrace(r Result) error {
 }
 
 func requeue(ctx context.Context, t *try) error {
-	mend, err := t.Break(ctx, NoHypervisor)
+	mend, err := t.Break(ctx, NoAgent)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func requeue(ctx context.Context, t *try) error {
 	}
 	t.note = fmt.Sprintf("%d runs", r.Runs)
 	if r.State != NotStarted || r.Runs < 2 || r.Runs > 10 || strings.Contains(r.Stdout, "ran") {
-		return fmt.Errorf("without a hypervisor a job ended as %v", r)
+		return fmt.Errorf("without an agent a job ended as %v", r)
 	}
 	return nil
 }

@@ -64,6 +64,9 @@ func Run(ctx context.Context, sys System, match *regexp.Regexp, tell func(Outcom
 		outcomes []Outcome
 	)
 	one := func(c Case) {
+		if ctx.Err() != nil {
+			return // somebody wants the end
+		}
 		o := attempt(ctx, sys, c)
 		mu.Lock()
 		defer mu.Unlock()
@@ -109,7 +112,7 @@ func attempt(ctx context.Context, sys System, c Case) Outcome {
 		o.Verdict, o.Note = Absent, reason(err)
 	case err != nil:
 		o.Verdict, o.Err = Fail, err
-		if ctx.Err() != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			o.Err = fmt.Errorf("%w (after %v)", err, limit)
 		}
 	}
