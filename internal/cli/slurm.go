@@ -1,14 +1,205 @@
 package cli
 
 import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
 )
 
 func (a *app) slurmCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "slurm", Short: "Set up Slurm for jobs in virtual machines, and check it"}
-	cmd.AddCommand(a.slurmHook("prolog", "Refuse a job for which Slurm did not load grange's plug-in", slurm.Hooks.Prolog),
+	cmd.AddCommand(a.slurmInstall(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(),
+		a.slurmHook("prolog", "Refuse a job for which Slurm did not load grange's plug-in", slurm.Hooks.Prolog),
 		a.slurmHook("epilog", "Clear up after a job", slurm.Hooks.Epilog))
+	return cmd
+}
+
+// slurmPlaces are the flags that install and uninstall share.
+func (a *app) slurmPlaces(cmd *cobra.Command, i *slurm.Install) {
+	flags := cmd.Flags()
+	flags.StringVar(&i.Root, "root", "/", "write below `DIR`, for a package or an image of a host")
+	flags.StringVar(&i.ConfDir, "conf-dir", "/etc/slurm", "`DIR` of slurm.conf")
+	flags.StringVar(&i.PluginDir, "plugin-dir", "/usr/local/lib/grange", "`DIR` for the plug-in")
+	flags.BoolVar(&i.Submit, "submit", false, "a host where people submit and no job runs")
+	cmd.MarkFlagDirname("root")
+	cmd.MarkFlagDirname("conf-dir")
+	cmd.MarkFlagDirname("plugin-dir")
+}
+
+func (a *app) slurmInstall() *cobra.Command {
+	var i slurm.Install
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use: "install", Short: "Compile the plug-in for this host's Slurm and put it and its hooks in place",
+		Long: `Compile the plug-in against the headers of this host's Slurm; write the plug-in, its line in plugstack.conf.d, and a prolog and an epilog.
+The site's own slurm.conf and plugstack.conf are changed with --write only: without it, what they lack is shown as a diff.
+Run it again after each upgrade of Slurm; what is there already stays.`,
+		Example: `  grange slurm install --default micro --dry-run
+  grange slurm install --default micro --catalogue /etc/slurm/grange-catalogue
+  grange slurm install --submit --catalogue /etc/slurm/grange-catalogue`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if i.Wrapper == "" {
+				self, err := os.Executable()
+				if err != nil {
+					return err
+				}
+				i.Wrapper = self
+			}
+			i.Socket = a.socket
+			p, err := i.Plan()
+			if err != nil {
+				return err
+			}
+			if !dryRun {
+				if err := i.Apply(cmd.Context(), program.Start, p); err != nil {
+					return err
+				}
+			}
+			for _, f := range p.Files {
+				what := map[string]string{"new": "wrote", "changed": "changed", "same": "has"}[f.Has]
+				if dryRun {
+					what = map[string]string{"new": "would write", "changed": "would change", "same": "has"}[f.Has]
+				}
+				fmt.Fprintf(a.out, "%s %s\n", what, f.Path)
+			}
+			for _, e := range p.Edits {
+				switch {
+				case i.Write && !dryRun:
+					fmt.Fprintf(a.out, "changed %s\n%s", e.Path, e.Diff())
+				default:
+					fmt.Fprintf(a.out, "\nthe site's own file needs this (--write makes it so):\n%s", e.Diff())
+				}
+			}
+			if !dryRun {
+				fmt.Fprintln(a.out, "\nthen: scontrol reconfigure, and grange slurm check")
+			}
+			return nil
+		},
+	}
+	a.slurmPlaces(cmd, &i)
+	flags := cmd.Flags()
+	flags.StringVar(&i.Include, "include", "", "`DIR` that holds slurm/spank.h")
+	flags.StringVar(&i.Wrapper, "wrapper", "", "grange as it lies on hosts (default: this program)")
+	flags.StringVar(&i.Attest, "attest", slurm.Attest, "`DIR` where the plug-in leaves word for the prolog")
+	flags.StringVar(&i.Catalogue, "catalogue", "", "`FILE` with the images and shapes that sbatch accepts; see grange slurm catalogue")
+	flags.StringVar(&i.Default, "default", "", "`IMAGE[:SHAPE]` for jobs that name none: no job runs on the host itself then")
+	flags.Uint32Var(&i.MinUID, "min-uid", 1000, "users below it get no default")
+	flags.BoolVar(&i.Metal, "allow-metal", false, "let --no-vm run a job on the host itself")
+	flags.BoolVar(&i.Write, "write", false, "change slurm.conf and plugstack.conf too")
+	flags.BoolVar(&dryRun, "dry-run", false, "show what would be done")
+	return cmd
+}
+
+func (a *app) slurmUninstall() *cobra.Command {
+	var i slurm.Install
+	cmd := &cobra.Command{Use: "uninstall", Short: "Remove what install wrote", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+		removed, err := i.Uninstall()
+		for _, path := range removed {
+			fmt.Fprintln(a.out, "removed", path)
+		}
+		return err
+	}}
+	a.slurmPlaces(cmd, &i)
+	return cmd
+}
+
+func (a *app) slurmCheck() *cobra.Command {
+	conf, submit := "/etc/slurm/slurm.conf", false
+	if env := os.Getenv("SLURM_CONF"); env != "" {
+		conf = env
+	}
+	cmd := &cobra.Command{
+		Use: "check", Short: "Say what in this host's configuration of Slurm keeps jobs in VMs from working as on metal",
+		Long: `Read slurm.conf, plugstack.conf, cgroup.conf and oci.conf of this host, look at the plug-in and the wrapper, and say what is wrong, why it
+matters, and what to do. Nothing is changed. Exit status 1: something is broken, so that no job starts, or one could run outside of a VM.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			site, err := slurm.ReadSite(cmd.Context(), program.Start, conf)
+			if err != nil {
+				return err
+			}
+			findings := slurm.Check(site)
+			if submit {
+				findings = slurm.SubmitOnly(findings)
+			}
+			if a.json {
+				if err := a.printJSON(findings); err != nil {
+					return err
+				}
+			} else {
+				a.printSlurmFindings(findings)
+			}
+			if slurm.Worst(findings) == slurm.Broken {
+				return exitError{exitFailed}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&conf, "conf", conf, "`FILE` to check; the others lie beside it")
+	cmd.Flags().BoolVar(&submit, "submit", false, "a host where people submit and no job runs")
+	cmd.MarkFlagFilename("conf")
+	return cmd
+}
+
+func (a *app) printSlurmFindings(findings []slurm.Finding) {
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, f := range findings {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Level, f.ID, f.Found, f.Where)
+	}
+	t.Flush()
+	for _, f := range findings {
+		if f.Level != slurm.Good {
+			fmt.Fprintf(a.out, "\n%s: %s\n  why: %s\n  do:  %s\n", f.ID, f.Found, f.Why, f.Do)
+		}
+	}
+}
+
+func (a *app) slurmCatalogue() *cobra.Command {
+	var to, file string
+	cmd := &cobra.Command{
+		Use: "catalogue", Short: "Write the images and shapes of this host's agent, for sbatch to check --vm against",
+		Long: `Write one line for each image and each shape that this host's agent has. Put the file where every submit host sees it, and name it with catalogue=
+in plugstack.conf: sbatch then refuses a word that is not in it, before the job waits in the queue.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			images, err := a.client().Images(cmd.Context())
+			if err != nil {
+				return err
+			}
+			conf, err := readConfig(file, cmd.Flags().Changed("config"))
+			if err != nil {
+				return err
+			}
+			var b strings.Builder
+			for _, i := range images {
+				fmt.Fprintln(&b, "image", i.Name)
+			}
+			for _, s := range slices.Sorted(maps.Keys(conf.Shapes)) {
+				fmt.Fprintln(&b, "shape", s)
+			}
+			if to == "" {
+				_, err := fmt.Fprint(a.out, b.String())
+				return err
+			}
+			return writeFile(to, func(w io.Writer) error {
+				_, err := io.WriteString(w, b.String())
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", DefaultConfig, "the agent's configuration `FILE`, for its shapes")
+	cmd.MarkFlagFilename("config")
+	cmd.Flags().StringVarP(&to, "output", "o", "", "`FILE` to replace (default: standard output)")
+	cmd.MarkFlagFilename("output")
 	return cmd
 }

@@ -1,0 +1,428 @@
+package slurm
+
+import (
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/grange-project/grange/internal/batch/program"
+)
+
+// Level is how much a finding matters.
+type Level string
+
+// The levels.
+const (
+	Good    Level = "ok"
+	Advice  Level = "advice"  // works, and could be better
+	Warning Level = "warning" // something that jobs on metal have, jobs in VMs will not
+	Broken  Level = "broken"  // jobs do not start, or could run outside of a VM
+)
+
+// Finding is the result of one check.
+type Finding struct {
+	ID    string `json:"id"`
+	Level Level  `json:"level"`
+	Found string `json:"found"`
+	Where string `json:"where,omitempty"`
+	Why   string `json:"why,omitempty"` // it matters; empty when all is well
+	Do    string `json:"do,omitempty"`
+}
+
+// Site is what there is to check.
+type Site struct {
+	Slurm, Cgroup, OCI Conf
+	Plugstack          []Entry
+	PlugstackPath      string
+	NoPlugstack        bool
+	Slurmd             Release // zero: not here
+}
+
+// ReadSite reads the configuration whose slurm.conf is at path, and asks slurmd for its release.
+func ReadSite(ctx context.Context, run program.Run, path string) (Site, error) {
+	var s Site
+	var err error
+	if s.Slurm, err = ReadConf(path); err != nil {
+		return s, err
+	}
+	if s.Slurm.Missing {
+		return s, badConf(path, 0, "there is no such file")
+	}
+	if s.Cgroup, err = ReadConf(filepath.Join(filepath.Dir(path), "cgroup.conf")); err != nil {
+		return s, err
+	}
+	if s.OCI, err = ReadConf(filepath.Join(filepath.Dir(path), "oci.conf")); err != nil {
+		return s, err
+	}
+	s.PlugstackPath = s.Slurm.Get("PlugStackConfig")
+	if s.PlugstackPath == "" {
+		s.PlugstackPath = filepath.Join(filepath.Dir(path), "plugstack.conf")
+	}
+	if s.Plugstack, s.NoPlugstack, err = ReadPlugstack(s.PlugstackPath); err != nil {
+		return s, err
+	}
+	if out, err := run(ctx, program.Call{Path: "slurmd", Args: []string{"-V"}}); err == nil {
+		s.Slurmd, _ = ParseRelease(string(out))
+	}
+	return s, nil
+}
+
+// check looks at one thing. It returns its findings; none when there is nothing to say.
+type check struct {
+	id   string
+	look func(s Site) Finding
+}
+
+// checks are all, in the order of the table.
+var checks = []check{
+	{"plugstack", checkPlugstack},
+	{"plugin-file", checkPluginFile},
+	{"plugin-release", checkPluginRelease},
+	{"wrapper", checkWrapper},
+	{"default-image", checkDefault},
+	{"prolog", checkProlog},
+	{"epilog", checkEpilog},
+	{"prolog-flags", checkPrologFlags},
+	{"requeue-exit", checkRequeueExit},
+	{"requeue", func(s Site) Finding {
+		if s.Slurm.Get("JobRequeue") == "0" {
+			return s.slurm("JobRequeue", Warning, "jobs are not queued again unless they ask for it, so one whose VM does not start fails", "JobRequeue=1")
+		}
+		return s.slurm("JobRequeue", Good, "", "")
+	}},
+	{"proctrack", func(s Site) Finding {
+		if s.Slurm.Get("ProctrackType") != "proctrack/cgroup" {
+			return s.slurm("ProctrackType", Warning, "without its freezer Slurm stops and kills the wrapper alone; QEMU is ended only when the wrapper is gone, and a suspended job's VM is paused a moment later, by its missing beats", "ProctrackType=proctrack/cgroup")
+		}
+		return s.slurm("ProctrackType", Good, "", "")
+	}},
+	{"task-plugin", func(s Site) Finding {
+		if !slices.Contains(s.Slurm.List("TaskPlugin"), "task/cgroup") {
+			return s.slurm("TaskPlugin", Warning, "the agent then knows neither the job's CPUs nor its memory, and gives the VM the shape's; Slurm's limits do not hold QEMU", "TaskPlugin=task/cgroup,task/affinity")
+		}
+		return s.slurm("TaskPlugin", Good, "", "")
+	}},
+	{"constrain-memory", func(s Site) Finding {
+		if !yes(s.Cgroup.Get("ConstrainRAMSpace")) {
+			return s.cgroup("ConstrainRAMSpace", Warning, "a job's memory is not limited, and the VM is sized by its shape instead of what the job asked for", "ConstrainRAMSpace=yes")
+		}
+		return s.cgroup("ConstrainRAMSpace", Good, "", "")
+	}},
+	{"constrain-cores", func(s Site) Finding {
+		if !yes(s.Cgroup.Get("ConstrainCores")) {
+			return s.cgroup("ConstrainCores", Warning, "Slurm counts CPUs and does not say which: VMs and jobs on metal can meet on the same ones", "ConstrainCores=yes")
+		}
+		return s.cgroup("ConstrainCores", Good, "", "")
+	}},
+	{"memory-counted", func(s Site) Finding {
+		if !strings.Contains(strings.ToUpper(s.Slurm.Get("SelectTypeParameters")), "MEMORY") {
+			return s.slurm("SelectTypeParameters", Warning, "Slurm does not count memory: more VMs start than the host has room for, and wait for each other there", "SelectTypeParameters=CR_Core_Memory, and DefMemPerCPU")
+		}
+		return s.slurm("SelectTypeParameters", Good, "", "")
+	}},
+	{"accounting", func(s Site) Finding {
+		switch s.Slurm.Get("JobAcctGatherType") {
+		case "jobacct_gather/cgroup":
+			return s.slurm("JobAcctGatherType", Good, "", "")
+		case "", "jobacct_gather/none":
+			return s.slurm("JobAcctGatherType", Warning, "MaxRSS and CPU time are not recorded", "JobAcctGatherType=jobacct_gather/cgroup")
+		}
+		return s.slurm("JobAcctGatherType", Warning, "MaxRSS and CPU time would be the wrapper's: QEMU is no child of the job, only a member of its control groups", "JobAcctGatherType=jobacct_gather/cgroup")
+	}},
+	{"over-memory-kill", func(s Site) Finding {
+		if slices.Contains(s.Slurm.List("JobAcctGatherParams"), "overmemorykill") {
+			return s.slurm("JobAcctGatherParams", Advice, "OverMemoryKill samples: the control group's own limit is exact and enough", "leave OverMemoryKill out")
+		}
+		return s.slurm("JobAcctGatherParams", Good, "", "")
+	}},
+	{"kill-wait", func(s Site) Finding {
+		const least = 10
+		if n := number(s.Slurm.Get("KillWait"), 30); n < least {
+			return s.slurm("KillWait", Warning, fmt.Sprintf("a job has %d s between TERM and KILL, in the VM as on metal; a slow VM needs some of them for itself", n), "KillWait=30")
+		}
+		return s.slurm("KillWait", Good, "", "")
+	}},
+	{"unkillable", func(s Site) Finding {
+		const least = 60
+		if n := number(s.Slurm.Get("UnkillableStepTimeout"), 60); n < least {
+			return s.slurm("UnkillableStepTimeout", Warning, fmt.Sprintf("a host is drained when a job's processes are not gone after %d s; QEMU with much memory needs some to end", n), "UnkillableStepTimeout=180")
+		}
+		return s.slurm("UnkillableStepTimeout", Good, "", "")
+	}},
+	{"interactive-step", func(s Site) Finding {
+		if slices.Contains(s.Slurm.List("LaunchParameters"), "use_interactive_step") {
+			return s.slurm("LaunchParameters", Advice, "salloc --vm then opens its shell in the VM, where there is no srun", "tell users: salloc for steps on metal, srun --pty --vm for a shell in a VM")
+		}
+		return s.slurm("LaunchParameters", Good, "", "")
+	}},
+	{"task-prolog", checkTaskProlog},
+	{"oci", checkOCI},
+}
+
+// Check looks at everything.
+func Check(s Site) []Finding {
+	var all []Finding
+	for _, c := range checks {
+		f := c.look(s)
+		f.ID = c.id
+		all = append(all, f)
+	}
+	return all
+}
+
+// SubmitOnly are the findings that matter where no job runs. An optional plug-in is right there: a required one that is missing would
+// keep people from submitting anything.
+func SubmitOnly(findings []Finding) []Finding {
+	var some []Finding
+	for _, f := range findings {
+		switch f.ID {
+		case "plugstack":
+			if f.Level == Broken && strings.HasPrefix(f.Found, "optional ") {
+				f.Level, f.Why, f.Do = Good, "", ""
+			}
+			some = append(some, f)
+		case "plugin-file", "plugin-release":
+			some = append(some, f)
+		}
+	}
+	return some
+}
+
+// Worst is the level that decides about the exit status.
+func Worst(findings []Finding) Level {
+	worst := Good
+	order := []Level{Good, Advice, Warning, Broken}
+	for _, f := range findings {
+		if slices.Index(order, f.Level) > slices.Index(order, worst) {
+			worst = f.Level
+		}
+	}
+	return worst
+}
+
+func yes(text string) bool { return strings.EqualFold(text, "yes") }
+
+func number(text string, otherwise int) int {
+	if n, err := strconv.Atoi(text); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+func (c Conf) finding(key string, level Level, why, do string) Finding {
+	found := key + "=" + c.Get(key)
+	if c.Get(key) == "" {
+		found = key + " is not set"
+	}
+	return Finding{Level: level, Found: found, Where: c.Where(key), Why: why, Do: do}
+}
+
+func (s Site) slurm(key string, level Level, why, do string) Finding {
+	return s.Slurm.finding(key, level, why, do)
+}
+
+func (s Site) cgroup(key string, level Level, why, do string) Finding {
+	return s.Cgroup.finding(key, level, why, do)
+}
+
+func checkPlugstack(s Site) Finding {
+	ours, ok := Ours(s.Plugstack)
+	switch {
+	case s.NoPlugstack:
+		return Finding{Level: Broken, Found: "there is no such file", Where: s.PlugstackPath, Why: "Slurm takes that for an empty one: --vm does not exist, and nothing keeps jobs off the host itself", Do: "grange slurm install"}
+	case !ok:
+		return Finding{Level: Broken, Found: "no line names " + PluginName, Where: s.PlugstackPath, Why: "--vm does not exist here, and nothing keeps jobs off the host itself", Do: "grange slurm install"}
+	case !ours.Required:
+		return Finding{Level: Broken, Found: "optional " + ours.Path, Where: ours.Where, Why: "a plug-in that does not load, or fails, is passed over, and the job runs on the host itself", Do: "on hosts: required instead of optional (where people only submit, optional is right: grange slurm check --submit)"}
+	}
+	return Finding{Level: Good, Found: "required " + ours.Path, Where: ours.Where}
+}
+
+// safe says who beside root could change a file: itself, or by a directory above it.
+func safe(path string) error {
+	for p := filepath.Clean(path); ; p = filepath.Dir(p) {
+		info, err := os.Stat(p)
+		if err != nil {
+			return err
+		}
+		sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0
+		if info.Mode().Perm()&0o022 != 0 && !sticky {
+			return fmt.Errorf("%s can be written by others than its owner", p)
+		}
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 {
+			return fmt.Errorf("%s belongs to user %d", p, owner.Uid)
+		}
+		if p == "/" {
+			return nil
+		}
+	}
+}
+
+func checkPluginFile(s Site) Finding {
+	ours, ok := Ours(s.Plugstack)
+	if !ok {
+		return Finding{Level: Good, Found: "none to look at"}
+	}
+	switch err := safe(ours.Path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return Finding{Level: Broken, Found: "missing", Where: ours.Path, Why: "no job starts here", Do: "grange slurm install"}
+	case err != nil:
+		return Finding{Level: Broken, Found: err.Error(), Where: ours.Path, Why: "slurmd runs this file's code as root", Do: "chown root, chmod go-w"}
+	}
+	return Finding{Level: Good, Found: "root's own", Where: ours.Path}
+}
+
+// pluginRelease reads for which Slurm a plug-in was compiled: the variable that Slurm itself looks at.
+func pluginRelease(path string) (Release, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return Release{}, err
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	if err != nil {
+		return Release{}, err
+	}
+	for _, symbol := range symbols {
+		if symbol.Name != "plugin_version" || int(symbol.Section) >= len(f.Sections) {
+			continue
+		}
+		section := f.Sections[symbol.Section]
+		var word [4]byte
+		if _, err := section.ReadAt(word[:], int64(symbol.Value-section.Addr)); err != nil {
+			return Release{}, err
+		}
+		n := binary.LittleEndian.Uint32(word[:])
+		return Release{int(n >> 16), int(n >> 8 & 0xff), int(n & 0xff)}, nil
+	}
+	return Release{}, fmt.Errorf("%s is no plug-in of Slurm's", path)
+}
+
+func checkPluginRelease(s Site) Finding {
+	ours, ok := Ours(s.Plugstack)
+	if !ok {
+		return Finding{Level: Good, Found: "none to look at"}
+	}
+	r, err := pluginRelease(ours.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Finding{Level: Good, Found: "none to look at"}
+	case err != nil:
+		return Finding{Level: Broken, Found: err.Error(), Where: ours.Path, Why: "Slurm can not load it, and no job starts here", Do: "grange slurm install"}
+	case s.Slurmd == (Release{}):
+		return Finding{Level: Advice, Found: "for Slurm " + r.String(), Where: ours.Path, Why: "slurmd is not here to compare with", Do: "run this on a host"}
+	case !r.Same(s.Slurmd):
+		return Finding{Level: Broken, Found: fmt.Sprintf("for Slurm %v, and slurmd is %v", r, s.Slurmd), Where: ours.Path, Why: "Slurm refuses plug-ins of another release, and no job starts here", Do: "grange slurm install, after each upgrade of Slurm"}
+	}
+	return Finding{Level: Good, Found: "for Slurm " + r.String(), Where: ours.Path}
+}
+
+func checkWrapper(s Site) Finding {
+	ours, ok := Ours(s.Plugstack)
+	if !ok {
+		return Finding{Level: Good, Found: "none to look at"}
+	}
+	wrapper := ours.Args["wrapper"]
+	if wrapper == "" {
+		wrapper = "/usr/local/bin/grange"
+	}
+	switch err := safe(wrapper); {
+	case errors.Is(err, fs.ErrNotExist):
+		return Finding{Level: Broken, Found: "missing", Where: wrapper, Why: "every job in a VM ends with status 199 and goes around", Do: "install grange there, or mend wrapper= in " + ours.Where}
+	case err != nil:
+		return Finding{Level: Broken, Found: err.Error(), Where: wrapper, Why: "it runs as every user", Do: "chown root, chmod go-w"}
+	}
+	f, err := elf.Open(wrapper)
+	if err != nil {
+		return Finding{Level: Broken, Found: err.Error(), Where: wrapper, Why: "a script is started by an interpreter, which reads the job's environment on the host", Do: "wrapper= names the program grange itself"}
+	}
+	defer f.Close()
+	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return Finding{Level: Broken, Found: "dynamically linked", Where: wrapper, Why: "the job's LD_PRELOAD would run its owner's code on the host", Do: "build it with CGO_ENABLED=0"}
+	}
+	return Finding{Level: Good, Found: "static", Where: wrapper}
+}
+
+func checkDefault(s Site) Finding {
+	ours, ok := Ours(s.Plugstack)
+	switch {
+	case !ok:
+		return Finding{Level: Good, Found: "none to look at"}
+	case ours.Args["default"] == "":
+		return Finding{Level: Advice, Found: "default= is not set", Where: ours.Where, Why: "jobs without --vm run on the host itself: right where both are wanted, and a user decides", Do: "default=IMAGE, where no job may run on the host"}
+	case ours.Args["allow_metal"] == "yes":
+		return Finding{Level: Advice, Found: "default=" + ours.Args["default"] + " allow_metal=yes", Where: ours.Where, Why: "--no-vm runs a job on the host itself", Do: "leave allow_metal out where no job may"}
+	}
+	return Finding{Level: Good, Found: "default=" + ours.Args["default"], Where: ours.Where}
+}
+
+// hooked tells whether a Prolog or Epilog setting, which may be a pattern, starts grange.
+func hooked(value, what string) bool {
+	for _, pattern := range strings.Split(value, ",") {
+		files, _ := filepath.Glob(strings.TrimSpace(pattern))
+		for _, file := range files {
+			if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), "slurm "+what) && strings.Contains(string(text), "grange") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func checkProlog(s Site) Finding {
+	if !hooked(s.Slurm.Get("Prolog"), "prolog") {
+		return s.slurm("Prolog", Broken, "on a host where Slurm does not find or load the plug-in it ignores --vm, and runs the job on the host itself; the prolog refuses it", "grange slurm install, and Prolog=CONF_DIR/prolog.d/*")
+	}
+	return s.slurm("Prolog", Good, "", "")
+}
+
+func checkEpilog(s Site) Finding {
+	if !hooked(s.Slurm.Get("Epilog"), "epilog") {
+		return s.slurm("Epilog", Advice, "what the plug-in left for a job that was never started stays until the host's next boot", "Epilog=CONF_DIR/epilog.d/*")
+	}
+	return s.slurm("Epilog", Good, "", "")
+}
+
+func checkPrologFlags(s Site) Finding {
+	flags := s.Slurm.List("PrologFlags")
+	if !slices.Contains(flags, "alloc") && !slices.Contains(flags, "contain") {
+		return s.slurm("PrologFlags", Advice, "the prolog runs only with a job's first step; a host that can not run VMs is noticed later", "PrologFlags=Alloc")
+	}
+	return s.slurm("PrologFlags", Good, "", "")
+}
+
+func checkRequeueExit(s Site) Finding {
+	if !slices.Contains(s.Slurm.List("RequeueExit"), "199") {
+		return s.slurm("RequeueExit", Warning, "a job whose VM can not be started on one host fails instead of going to another", "RequeueExit=199")
+	}
+	return s.slurm("RequeueExit", Good, "", "")
+}
+
+func checkTaskProlog(s Site) Finding {
+	prolog := s.Slurm.Get("TaskProlog")
+	ours, ok := Ours(s.Plugstack)
+	if prolog == "" || !ok || ours.Args["task_prolog"] == prolog {
+		return s.slurm("TaskProlog", Good, "", "")
+	}
+	return s.slurm("TaskProlog", Warning, "Slurm runs it after the plug-in has put the wrapper in the job's place, so never for a job in a VM", "task_prolog="+prolog+" in "+ours.Where+": then it runs in the VM")
+}
+
+func checkOCI(s Site) Finding {
+	run := s.OCI.Get("RunTimeRun")
+	switch {
+	case s.OCI.Missing || !strings.Contains(run, "grange"):
+		return Finding{Level: Good, Found: "not used", Where: s.OCI.Path}
+	case !strings.HasPrefix(run, "exec "):
+		return s.OCI.finding("RunTimeRun", Broken, "the shell that starts it takes the job's signals, and the job ends without its trap", "RunTimeRun=\"exec "+run+"\"")
+	}
+	return s.OCI.finding("RunTimeRun", Advice, "without oci.conf, or with steps that set no container, Slurm runs the job on the host itself", "prefer the plug-in")
+}

@@ -1,0 +1,190 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/grange-project/grange/internal/batch/program"
+)
+
+// noSlurmd is a host without slurmd.
+func noSlurmd(context.Context, program.Call) ([]byte, error) {
+	return []byte("slurm 24.11.5\n"), nil
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.WriteFile(path, []byte(strings.ReplaceAll(text, "$D", dir)), 0o755), os.Chmod(path, mode(name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// mode: a plug-in that everybody can write is one of the things to find.
+func mode(name string) os.FileMode {
+	if strings.HasSuffix(name, ".so") {
+		return 0o777
+	}
+	return 0o755
+}
+
+func levels(t *testing.T, dir string) map[string]Level {
+	t.Helper()
+	s, err := ReadSite(context.Background(), noSlurmd, filepath.Join(dir, "slurm.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]Level{}
+	for _, f := range Check(s) {
+		all[f.ID] = f.Level
+		if f.Level != Good && (f.Why == "" || f.Do == "" || f.Found == "") {
+			t.Errorf("%s does not say why, or what to do: %+v", f.ID, f)
+		}
+	}
+	return all
+}
+
+// good is a configuration in which nothing about Slurm is to be said.
+var good = map[string]string{
+	"slurm.conf": `# all is well
+include more.conf
+ProctrackType=proctrack/cgroup
+TASKPLUGIN = task/cgroup,task/affinity # in any case
+SelectTypeParameters=CR_Core_\
+Memory
+JobAcctGatherType=jobacct_gather/cgroup
+RequeueExit=1,199
+PrologFlags=Alloc
+NodeName=a CPUs=2
+`,
+	"more.conf":                    "Prolog=$D/prolog.d/*\nEpilog=$D/epilog.d/*\nTaskProlog=/site/prolog\n",
+	"cgroup.conf":                  "ConstrainRAMSpace=yes\nConstrainCores=YES\n",
+	"plugstack.conf":               "include plugstack.conf.d/*.conf\n",
+	"plugstack.conf.d/grange.conf": "required $D/grange_spank.so wrapper=$D/grange default=micro task_prolog=/site/prolog\n",
+	"prolog.d/50-grange":           "#!/bin/sh\nexec /usr/local/bin/grange slurm prolog\n",
+	"epilog.d/50-grange":           "#!/bin/sh\nexec /usr/local/bin/grange slurm epilog\n",
+}
+
+func TestCheckGood(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, good)
+	for id, level := range levels(t, dir) {
+		// The files are not there: those checks have tests of their own.
+		if level != Good && id != "plugin-file" && id != "wrapper" {
+			t.Errorf("%s: %s", id, level)
+		}
+	}
+}
+
+func TestCheckFinds(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		id    string
+		want  Level
+	}{
+		"no plugstack":        {map[string]string{"plugstack.conf": ""}, "plugstack", Broken},
+		"optional on a host":  {map[string]string{"plugstack.conf.d/grange.conf": "optional $D/grange_spank.so\n"}, "plugstack", Broken},
+		"no default":          {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"}, "default-image", Advice},
+		"no plug-in":          {nil, "plugin-file", Broken},
+		"writable plug-in":    {map[string]string{"grange_spank.so": "x"}, "plugin-file", Broken},
+		"no wrapper":          {nil, "wrapper", Broken},
+		"a script as wrapper": {map[string]string{"grange": "#!/bin/sh\n"}, "wrapper", Broken},
+		"no prolog":           {map[string]string{"prolog.d/50-grange": "#!/bin/sh\n"}, "prolog", Broken},
+		"no epilog":           {map[string]string{"epilog.d/50-grange": ""}, "epilog", Advice},
+		"linuxproc":           {map[string]string{"slurm.conf": good["slurm.conf"] + "ProctrackType=proctrack/linuxproc\n"}, "proctrack", Warning},
+		"no task plug-in":     {map[string]string{"slurm.conf": "RequeueExit=199\n"}, "task-plugin", Warning},
+		"no requeue":          {map[string]string{"slurm.conf": "RequeueExit=19,1990\n"}, "requeue-exit", Warning},
+		"no prolog flags":     {map[string]string{"slurm.conf": "\n"}, "prolog-flags", Advice},
+		"memory not counted":  {map[string]string{"slurm.conf": "SelectTypeParameters=CR_Core\n"}, "memory-counted", Warning},
+		"memory not limited":  {map[string]string{"cgroup.conf": "ConstrainRAMSpace=no\n"}, "constrain-memory", Warning},
+		"wrapper's figures":   {map[string]string{"slurm.conf": "JobAcctGatherType=jobacct_gather/linux\n"}, "accounting", Warning},
+		"short KillWait":      {map[string]string{"slurm.conf": "KillWait=2\n"}, "kill-wait", Warning},
+		"short unkillable":    {map[string]string{"slurm.conf": "UnkillableStepTimeout=10\n"}, "unkillable", Warning},
+		"interactive":         {map[string]string{"slurm.conf": "LaunchParameters=a,use_interactive_step\n"}, "interactive-step", Advice},
+		"task prolog":         {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"}, "task-prolog", Warning},
+		"oci without exec":    {map[string]string{"oci.conf": "RunTimeRun=\"grange slurm oci run\"\n"}, "oci", Broken},
+		"job requeue off":     {map[string]string{"slurm.conf": "JobRequeue=0\n"}, "requeue", Warning},
+		"over-memory kill":    {map[string]string{"slurm.conf": "JobAcctGatherParams=OverMemoryKill\n"}, "over-memory-kill", Advice},
+		"cores not confined":  {map[string]string{"cgroup.conf": "\n"}, "constrain-cores", Warning},
+		"metal allowed":       {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so default=micro allow_metal=yes\n"}, "default-image", Advice},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, good)
+			write(t, dir, c.files)
+			if got := levels(t, dir)[c.id]; got != c.want {
+				t.Errorf("%s: %q, want %q", c.id, got, c.want)
+			}
+		})
+	}
+}
+
+func TestReadConfRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"no value": "ClusterName\n", "a circle": "include slurm.conf\n", "a missing file": "include gone\n"} {
+		write(t, dir, map[string]string{"slurm.conf": text})
+		if c, err := ReadConf(filepath.Join(dir, "slurm.conf")); err == nil && !c.Missing {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
+func TestInstall(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"etc/slurm/slurm.conf": "ClusterName=a\nProlog=/site/prolog\n"})
+	i := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange", Socket: "/s", Attest: "/a", MinUID: 500, Default: "micro", Include: "/nowhere"}
+	p, err := i.Plan()
+	if err != nil || len(p.Files) != 4 || len(p.Edits) != 2 {
+		t.Fatalf("%+v %v", p, err)
+	}
+	if diff := p.Edits[1].Diff(); !strings.Contains(diff, "+RequeueExit=199") || !strings.Contains(diff, "+# Prolog=/site/prolog is set") || strings.Contains(diff, "\n-C") {
+		t.Error(diff)
+	}
+	// The plug-in comes first: when it can not be compiled, nothing names it.
+	if err := i.Apply(context.Background(), noSlurmd, p); err == nil {
+		t.Error("compiled without headers")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "etc/slurm/plugstack.conf.d/grange.conf")); err == nil {
+		t.Error("a line names a plug-in that is not there")
+	}
+	write(t, dir, map[string]string{"include/slurm/spank.h": ""})
+	i.Include = filepath.Join(dir, "include")
+	compile := func(_ context.Context, c program.Call) ([]byte, error) {
+		for n, arg := range c.Args {
+			if arg == "-o" {
+				return nil, os.WriteFile(c.Args[n+1], []byte("compiled"), 0o644)
+			}
+		}
+		t.Error(c)
+		return nil, nil
+	}
+	i.Write = true
+	for range 2 { // the second time changes nothing
+		if p, err = i.Plan(); err != nil {
+			t.Fatal(err)
+		}
+		if err := i.Apply(context.Background(), compile, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range p.Files {
+		if f.Has != "same" {
+			t.Errorf("%s is %s the second time", f.Path, f.Has)
+		}
+	}
+	if p, err = i.Plan(); err != nil || len(p.Edits) > 0 {
+		t.Errorf("%+v", p.Edits)
+	}
+	if removed, err := i.Uninstall(); err != nil || len(removed) != 4 {
+		t.Errorf("%v %v", removed, err)
+	}
+}

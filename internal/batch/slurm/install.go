@@ -1,0 +1,239 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/batch/program"
+)
+
+// Install is what `grange slurm install` was asked for. Paths are as Slurm sees them; files are written below Root.
+type Install struct {
+	Root      string // "/" but for packages and images
+	ConfDir   string // where slurm.conf lies
+	PluginDir string
+	Include   string // of Slurm's headers; "": where packages put them
+	Submit    bool   // a host where people submit, and no job runs
+	Wrapper   string
+	Socket    string
+	Attest    string
+	Catalogue string
+	Default   string
+	MinUID    uint32
+	Metal     bool // --no-vm is allowed
+	Write     bool // change slurm.conf and plugstack.conf too
+}
+
+// mark begins each file that install wrote: uninstall removes no others.
+const mark = "# grange slurm install wrote this file; grange slurm uninstall removes it.\n"
+
+// File is one that install writes.
+type File struct {
+	Path string // below Root
+	Text []byte // nil: the plug-in, which is compiled
+	Mode fs.FileMode
+	Has  string // "new", "same" or "changed"
+}
+
+// Plan is what install will do.
+type Plan struct {
+	Files []File
+	// Edits are changes of the site's own files: made with Write, else shown.
+	Edits []Edit
+}
+
+// Edit is a change of a file that belongs to the site.
+type Edit struct {
+	Path     string
+	Old, New []byte
+}
+
+// Diff shows the lines that go and come.
+func (e Edit) Diff() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "--- %s\n+++ %s\n", e.Path, e.Path)
+	old, next := strings.Split(string(e.Old), "\n"), strings.Split(string(e.New), "\n")
+	for _, line := range old {
+		if !slices.Contains(next, line) {
+			fmt.Fprintf(&b, "-%s\n", line)
+		}
+	}
+	for _, line := range next {
+		if !slices.Contains(old, line) {
+			fmt.Fprintf(&b, "+%s\n", line)
+		}
+	}
+	return b.String()
+}
+
+func (i Install) file(path string) string { return filepath.Join(i.Root, path) }
+
+func (i Install) plugin() string { return filepath.Join(i.PluginDir, PluginName) }
+
+// Plan says what would be written.
+func (i Install) Plan() (Plan, error) {
+	var p Plan
+	line := "optional " + i.plugin()
+	if !i.Submit {
+		line = fmt.Sprintf("required %s wrapper=%s socket=%s attest=%s min_uid=%d", i.plugin(), i.Wrapper, i.Socket, i.Attest, i.MinUID)
+		if i.Default != "" {
+			line += " default=" + i.Default
+		}
+		if i.Metal {
+			line += " allow_metal=yes"
+		}
+	}
+	if i.Catalogue != "" {
+		line += " catalogue=" + i.Catalogue
+	}
+	p.Files = append(p.Files, File{Path: i.file(i.plugin()), Mode: 0o755},
+		File{Path: i.file(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf")), Text: []byte(mark + line + "\n"), Mode: 0o644})
+	if !i.Submit {
+		for _, hook := range []string{"prolog", "epilog"} {
+			text := fmt.Sprintf("#!/bin/sh\n%sexec %s slurm %s --attest %s --min-uid %d\n", mark, i.Wrapper, hook, i.Attest, i.MinUID)
+			p.Files = append(p.Files, File{Path: i.file(filepath.Join(i.ConfDir, hook+".d/50-grange")), Text: []byte(text), Mode: 0o755})
+		}
+	}
+	for n, f := range p.Files {
+		old, err := os.ReadFile(f.Path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			p.Files[n].Has = "new"
+		case err != nil:
+			return p, err
+		case f.Text == nil || bytes.Equal(old, f.Text):
+			p.Files[n].Has = "same"
+		default:
+			p.Files[n].Has = "changed"
+		}
+	}
+	return p, i.edits(&p)
+}
+
+// edits are what the site's own files lack.
+func (i Install) edits(p *Plan) error {
+	path := i.file(filepath.Join(i.ConfDir, "plugstack.conf"))
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	include := "include " + filepath.Join(i.ConfDir, "plugstack.conf.d/*.conf")
+	covered := slices.ContainsFunc(strings.Split(string(old), "\n"), func(line string) bool {
+		f := strings.Fields(uncomment(line))
+		return len(f) == 2 && strings.EqualFold(f[0], "include") && strings.Contains(f[1], "plugstack.conf.d")
+	})
+	if !covered {
+		p.Edits = append(p.Edits, Edit{path, old, appendLines(old, include)})
+	}
+	if i.Submit {
+		return nil
+	}
+	path = i.file(filepath.Join(i.ConfDir, "slurm.conf"))
+	conf, err := ReadConf(path)
+	if err != nil || conf.Missing {
+		return err
+	}
+	if old, err = os.ReadFile(path); err != nil {
+		return err
+	}
+	var lines []string
+	for _, want := range []struct{ key, value string }{
+		{"Prolog", filepath.Join(i.ConfDir, "prolog.d/*")}, {"Epilog", filepath.Join(i.ConfDir, "epilog.d/*")}, {"PrologFlags", "Alloc"}, {"RequeueExit", "199"},
+	} {
+		switch have := conf.Get(want.key); {
+		case have == "":
+			lines = append(lines, want.key+"="+want.value)
+		case strings.Contains(strings.ToLower(have), strings.ToLower(want.value)):
+		case want.key == "Prolog" || want.key == "Epilog":
+			lines = append(lines, fmt.Sprintf("# %s=%s is set: let it end with: %s", want.key, have, filepath.Join(i.ConfDir, strings.ToLower(want.key)+".d/50-grange")))
+		default:
+			lines = append(lines, fmt.Sprintf("# %s=%s is set: add %s", want.key, have, want.value))
+		}
+	}
+	have := strings.Split(string(old), "\n")
+	lines = slices.DeleteFunc(lines, func(line string) bool { return slices.Contains(have, line) })
+	if len(lines) > 0 {
+		p.Edits = append(p.Edits, Edit{path, old, appendLines(old, lines...)})
+	}
+	return nil
+}
+
+func appendLines(old []byte, lines ...string) []byte {
+	text := bytes.TrimRight(old, "\n")
+	if len(text) > 0 {
+		text = append(bytes.Clone(text), '\n')
+	}
+	return append(text, []byte(strings.Join(lines, "\n")+"\n")...)
+}
+
+// Apply does it. Each file is replaced in one step; the plug-in comes first, for a line that names a missing one stops all jobs.
+func (i Install) Apply(ctx context.Context, run program.Run, p Plan) error {
+	for _, f := range p.Files {
+		if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
+			return err
+		}
+		if f.Text == nil {
+			if err := Compile(ctx, run, i.Root, i.Include, f.Path); err != nil {
+				return err
+			}
+			continue
+		}
+		if f.Has != "same" {
+			if err := replace(f.Path, f.Text, f.Mode); err != nil {
+				return err
+			}
+		}
+	}
+	if !i.Write {
+		return nil
+	}
+	for _, e := range p.Edits {
+		mode := fs.FileMode(0o644)
+		if info, err := os.Stat(e.Path); err == nil {
+			mode = info.Mode().Perm()
+		}
+		if err := replace(e.Path, e.New, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func replace(path string, text []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".grange-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// Uninstall removes what install wrote, the line that loads the plug-in first. Changes of the site's own files stay, and do no harm.
+func (i Install) Uninstall() (removed []string, err error) {
+	p, err := i.Plan()
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(p.Files)
+	for _, f := range p.Files {
+		if text, err := os.ReadFile(f.Path); err != nil || f.Text != nil && !bytes.Contains(text, []byte(mark)) {
+			continue
+		}
+		if err := os.Remove(f.Path); err != nil {
+			return removed, err
+		}
+		removed = append(removed, f.Path)
+	}
+	return removed, nil
+}
