@@ -83,6 +83,13 @@ type JobEvent struct {
 	VM      *VM      `json:"vm,omitempty"`
 	Exit    *Exit    `json:"exit,omitempty"`
 	Problem *Problem `json:"problem,omitempty"`
+	Steps   *Steps   `json:"steps,omitempty"` // ready
+}
+
+// Steps says how the caller of a batch job may start steps of it, for the job's script in the VM.
+type Steps struct {
+	Job  string `json:"job"`            // its ID in the batch system
+	Conf string `json:"conf,omitempty"` // path of the batch system's configuration; empty: where its programs look by themselves
 }
 
 // The events of a job, in the order in which they come.

@@ -164,7 +164,7 @@ func (j *job) handOver(m *machine) error {
 	if err := j.writeFile(m); err != nil {
 		return err
 	}
-	j.publish(api.JobEvent{Event: api.EventReady})
+	j.publish(api.JobEvent{Event: api.EventReady, Steps: j.steps()})
 	if err := j.awaitDelivery(); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (j *job) handOver(m *machine) error {
 	if err != nil {
 		return err
 	}
-	description.Port, description.Shared = j.port, j.vm.key != ""
+	description.Port, description.Shared, description.Steps = j.port, j.vm.key != "", j.steps() != nil
 	j.update(func() { j.handed = true })
 	return m.control.give(j.ctx, description)
 }

@@ -35,8 +35,13 @@ type runner struct {
 
 	client  *api.Client
 	session *guest.Session
+	ctx     context.Context         // of run
 	leave   context.CancelCauseFunc // gives up
 	result  chan outcome            // the first one counts
+
+	asked    []bindSource // by flags
+	stepping sync.Once    // steps of the batch job are served
+	steps    sync.WaitGroup
 
 	mu        sync.Mutex
 	vm        *api.VM
@@ -55,13 +60,13 @@ type outcome struct {
 }
 
 func newRunner(a *app, r api.JobRequest, binds []bindSource) *runner {
-	return &runner{app: a, request: r, binds: binds, stdin: os.Stdin, client: a.client(), session: guest.NewSession(r.ID), result: make(chan outcome, 8)}
+	return &runner{app: a, request: r, binds: binds, asked: binds, stdin: os.Stdin, client: a.client(), session: guest.NewSession(r.ID), result: make(chan outcome, 8)}
 }
 
 // run returns how it went; it has been reported.
 func (r *runner) run() outcome {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	r.leave = cancel
+	r.ctx, r.leave = ctx, cancel
 	defer cancel(nil)
 	began := time.Now()
 	signal.Ignore(syscall.SIGPIPE) // a reader that goes away is told to the job
@@ -77,6 +82,8 @@ func (r *runner) run() outcome {
 		o = givenUp(context.Cause(ctx))
 	}
 	clean := r.giveBack()
+	cancel(nil)
+	r.steps.Wait() // ends them, in bounded time
 	restore()
 	if r.judge != nil {
 		o = r.judge(o)
@@ -92,6 +99,10 @@ func (r *runner) ask(ctx context.Context) {
 			r.finish(outcome{status: r.unpreparedStatus(err), err: err})
 			return
 		}
+	}
+	if err := r.becomeStep(); err != nil {
+		r.finish(outcome{status: exitUsage, err: err})
+		return
 	}
 	if r.request.Beats {
 		go r.beat(ctx)
@@ -224,7 +235,9 @@ func (r *runner) event(e api.JobEvent) error {
 	case api.EventRetry:
 		r.disconnect()
 	case api.EventReady:
-		r.start()
+		if r.start(); e.Steps != nil {
+			r.stepping.Do(func() { r.steps.Go(func() { r.serveSteps(r.ctx, e.Steps) }) })
+		}
 	case api.EventFailed:
 		r.finish(outcome{status: notStartedStatus(e.Problem), err: e.Problem})
 	case api.EventLost:

@@ -1,0 +1,171 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/grange-project/grange/internal/guest"
+)
+
+// Job is the job whose steps are started, as the agent tells: nothing of it comes from the VM, or from the job's environment.
+type Job struct {
+	ID     string
+	Conf   string   // of slurm.conf; "": where this host's srun looks
+	Wishes []string // options that keep the tasks in this job's VM, as --vm=IMAGE
+}
+
+// find gives the host's srun. Tests have their own.
+type find func() (string, error)
+
+// Server answers a VM's calls of srun.
+type Server struct {
+	Job  Job
+	find find
+}
+
+// NewServer makes one.
+func NewServer(j Job, find func() (string, error)) *Server { return &Server{j, find} }
+
+// Serve answers on all slots of the session until ctx ends. What runs then is ended.
+func (s *Server) Serve(ctx context.Context, session *guest.Session) {
+	var slots sync.WaitGroup
+	for slot := range guest.MaxSteps {
+		first := byte(guest.StreamStep + slot*guest.StepStreams)
+		slots.Go(func() { s.serveSlot(ctx, session, first) })
+	}
+	slots.Wait()
+}
+
+// serveSlot runs one step after the other. A VM that does not keep to the order of things harms itself alone.
+func (s *Server) serveSlot(ctx context.Context, session *guest.Session, first byte) {
+	messages := session.Stream(first)
+	var signals chan syscall.Signal
+	var running, input sync.WaitGroup
+	defer running.Wait()
+	guest.Lines(messages, guest.MaxJobLine, func(r guest.StepRequest) {
+		switch {
+		case r.Open != nil:
+			running.Wait() // of the step before it
+			input.Wait()
+			signals = make(chan syscall.Signal, 16)
+			hear := signals
+			running.Go(func() {
+				guest.WriteLine(messages, s.run(ctx, *r.Open, hear, &input, session, first))
+			})
+		case passed[syscall.Signal(r.Signal)] && signals != nil:
+			select {
+			case signals <- syscall.Signal(r.Signal):
+			default:
+			}
+		}
+	})
+}
+
+// passed are the signals that srun's own users send it.
+var passed = map[syscall.Signal]bool{syscall.SIGINT: true, syscall.SIGTERM: true, syscall.SIGHUP: true, syscall.SIGQUIT: true,
+	syscall.SIGUSR1: true, syscall.SIGUSR2: true, syscall.SIGCONT: true, syscall.SIGALRM: true}
+
+// run runs one step, and carries its outputs to their ends; its input ends when the guest has heard how the step ended.
+func (s *Server) run(ctx context.Context, step guest.Step, signals <-chan syscall.Signal, input *sync.WaitGroup, session *guest.Session, first byte) guest.StepAnswer {
+	stdin, stdout, stderr := session.Stream(first+1), session.Stream(first+2), session.Stream(first+3)
+	cmd, err := s.command(ctx, step)
+	var in io.WriteCloser
+	var out, errs io.ReadCloser
+	if err == nil {
+		in, out, errs, err = start(cmd)
+	}
+	if err != nil {
+		guest.WriteChunks(stdout, strings.NewReader(""))
+		guest.WriteChunks(stderr, strings.NewReader(""))
+		input.Go(func() { guest.ReadChunks(io.Discard, stdin) })
+		return guest.StepAnswer{Status: 1, Refused: err.Error()}
+	}
+	var outputs sync.WaitGroup
+	outputs.Go(func() { guest.WriteChunks(stdout, out) })
+	outputs.Go(func() { guest.WriteChunks(stderr, errs) })
+	input.Go(func() {
+		guest.ReadChunks(in, stdin)
+		in.Close()
+	})
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case sig := <-signals:
+				cmd.Process.Signal(sig)
+			case <-ended:
+				return
+			}
+		}
+	}()
+	outputs.Wait()
+	err = cmd.Wait()
+	close(ended)
+	answer := guest.StepAnswer{Status: cmd.ProcessState.ExitCode()}
+	if w, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		answer.Status = 128 + int(w.Signal())
+	}
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		answer = guest.StepAnswer{Status: 1, Refused: err.Error()}
+	}
+	return answer
+}
+
+// command is the one command line that is ever run here.
+func (s *Server) command(ctx context.Context, step guest.Step) (*exec.Cmd, error) {
+	allowed, command, err := split(step.Argv)
+	if err != nil {
+		return nil, err
+	}
+	if len(command) == 0 {
+		return nil, errors.New("no command")
+	}
+	path, err := s.find()
+	if err != nil {
+		return nil, fmt.Errorf("this host has no srun: %w", err)
+	}
+	packed, err := pack(guest.Step{Argv: command, Env: step.Env, Dir: step.Dir})
+	if err != nil {
+		return nil, err
+	}
+	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "SLURM_JOB_ID=" + s.Job.ID, "SLURM_JOBID=" + s.Job.ID}
+	if s.Job.Conf != "" {
+		env = append(env, "SLURM_CONF="+s.Job.Conf)
+	}
+	args := append(append(append([]string{}, s.Job.Wishes...), allowed...), "--", Placeholder)
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env, cmd.Dir = append(append(env, defaults(step.Env)...), packed...), "/"
+	if info, err := os.Stat(step.Dir); err == nil && info.IsDir() && filepath.IsAbs(step.Dir) {
+		cmd.Dir = step.Dir // the step's tasks see what a job submitted from there would
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signals are ours to pass on
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = endPatience
+	return cmd, nil
+}
+
+// endPatience is how long an srun whose job is over may take to say so to Slurm.
+const endPatience = 5 * time.Second
+
+func start(cmd *exec.Cmd) (in io.WriteCloser, out, errs io.ReadCloser, err error) {
+	if in, err = cmd.StdinPipe(); err != nil {
+		return
+	}
+	if out, err = cmd.StdoutPipe(); err != nil {
+		return
+	}
+	if errs, err = cmd.StderrPipe(); err != nil {
+		return
+	}
+	err = cmd.Start()
+	return
+}
