@@ -7,7 +7,7 @@ import types
 
 given = json.load(sys.stdin)
 pbs = types.ModuleType("pbs")
-for name in ("EXECJOB_LAUNCH", "EXECJOB_EPILOGUE", "EXECJOB_END", "EXECHOST_STARTUP", "EXECHOST_PERIODIC"):
+for name in ("EXECJOB_BEGIN", "EXECJOB_LAUNCH", "EXECJOB_EPILOGUE", "EXECJOB_END", "EXECHOST_STARTUP", "EXECHOST_PERIODIC"):
     setattr(pbs, name, name)
 pbs.hook_config_filename = given.get("config")
 pbs.get_local_nodename = lambda: given["node"]

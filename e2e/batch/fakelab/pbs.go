@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -89,16 +90,17 @@ func (p *pbs) hook(l *Lab, e map[string]any) (answer, error) {
 	return a, json.Unmarshal(out, &a)
 }
 
-// accept is qsub: PBS gives a batch job no input of its user's.
+// accept is qsub: PBS gives a batch job no input of its user's. What is behind "qsub --" is a program with arguments, and no script.
 func (*pbs) accept(l *Lab, j *job) error {
 	if j.wanted.Stdin != "" {
 		return fmt.Errorf("%w: PBS gives a batch job no input", conform.ErrNone)
 	}
-	if j.wanted.Script == "" {
-		return fmt.Errorf("%w: a command without a script", conform.ErrNone)
+	if j.wanted.Script != "" && len(j.wanted.Args) > 0 {
+		j.wanted.Argv = append([]string{filepath.Join(j.wanted.Dir, "job"+strconv.Itoa(j.number)+".sh")}, j.wanted.Args...)
+		return writeAs(j.wanted.Argv[0], j.wanted.Script, 0o755)
 	}
-	if len(j.wanted.Args) > 0 {
-		return fmt.Errorf("%w: a script takes no arguments with qsub", conform.ErrNone)
+	if j.wanted.Script == "" {
+		return nil
 	}
 	return os.WriteFile(l.path("spool/"+j.id+".SC"), []byte(j.wanted.Script), 0o755)
 }
@@ -127,8 +129,14 @@ func (p *pbs) start(l *Lab, j *job, cpu int) (start, error) {
 		env = append(env, "PBS_ARRAY_INDEX="+strconv.Itoa(j.element))
 	}
 	s := start{Program: "/bin/bash", Argv: []string{"-bash"}, Env: env, Dir: j.wanted.Dir, Line: l.path("spool/"+j.id+".SC") + "\n"}
+	if argv := j.wanted.Argv; len(argv) > 0 {
+		s.Program, s.Argv, s.Line, s.Stdin = argv[0], argv, "", "/dev/null"
+	}
 	if _, err := os.Stat(l.path("hooks/launch.py")); err != nil {
 		return s, nil // a mom without the hook
+	}
+	if a, err := p.hook(l, p.event(l, "EXECJOB_BEGIN", nil)); err != nil || !a.Accept { // PBS tries again, and holds the job after 20 times
+		return s, fmt.Errorf("%w: %s", errRejected, a.Message)
 	}
 	resources := map[string]any{}
 	if j.wanted.Image != "" {

@@ -118,6 +118,9 @@ func (l *Lab) schedule() {
 	}
 }
 
+// errRejected is what a flavor's start says of a job that a hook did not let through.
+var errRejected = errors.New("rejected by a hook")
+
 func (l *Lab) launch(j *job, cpu int) {
 	l.busy[cpu], j.cpu = j, cpu
 	j.runs++
@@ -129,7 +132,11 @@ func (l *Lab) launch(j *job, cpu int) {
 		err = l.orders.Encode(map[string]any{"start": s})
 	}
 	if err != nil {
-		l.wrong = append(l.wrong, fmt.Sprintf("job %s cannot be started: %v", j.id, err))
+		if !errors.Is(err, errRejected) {
+			l.wrong = append(l.wrong, fmt.Sprintf("job %s cannot be started: %v", j.id, err))
+		} else if err := j.groups.remove(); err != nil {
+			l.wrong = append(l.wrong, err.Error())
+		}
 		l.finish(j, conform.Result{State: conform.NotStarted, Reason: err.Error()})
 	}
 }

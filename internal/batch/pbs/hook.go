@@ -59,7 +59,7 @@ func (s Setup) Commands() []string {
 		"create resource grange type=boolean,flag=h",
 		"create resource grange_image type=string",
 		"create hook " + HookName,
-		"set hook " + HookName + ` event = "execjob_launch,execjob_epilogue,execjob_end,exechost_startup,exechost_periodic"`,
+		"set hook " + HookName + ` event = "execjob_begin,execjob_launch,execjob_epilogue,execjob_end,exechost_startup,exechost_periodic"`,
 		"set hook " + HookName + " freq = 60",
 		"set hook " + HookName + " order = 110", // behind the cgroup hook, which has 100: its groups must be there
 		"set hook " + HookName + " alarm = 30",

@@ -72,6 +72,14 @@ def here(job, name):
     return total
 
 
+def begin(e):
+    """Before anything of the job is here. A mom that cannot run hooks at all, for a full disk, fails here; in execjob_launch some releases of
+    PBS take a hook that could not be run for one that accepted."""
+    wrapper = settings()["wrapper"][0]
+    if not os.access(wrapper, os.X_OK):
+        raise ValueError(wrapper + " is not here")
+
+
 def record(e, pid):
     job = e.job
     r = {"job": job.id, "start": start_of(pid), "queue": text(job.queue and job.queue.name), "account": text(job.Account_Name or job.project),
@@ -137,6 +145,8 @@ e = pbs.event()
 try:
     if e.type == pbs.EXECJOB_LAUNCH:
         launch(e)
+    elif e.type == pbs.EXECJOB_BEGIN:
+        begin(e)
     elif e.type == pbs.EXECJOB_EPILOGUE:
         epilogue(e)
     elif e.type == pbs.EXECJOB_END:
