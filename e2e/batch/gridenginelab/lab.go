@@ -122,8 +122,14 @@ func (l *Lab) install(ctx context.Context) error {
 	if _, err := l.cell.run(ctx, master, append([]string{l.lab.Binary, "gridengine", "check"}, args...)...); err != nil {
 		return err
 	}
-	_, err := l.cell.qconf(ctx, "-mattr", "queue", "terminate_method", l.lab.Binary+" gridengine terminate $job_pid", metalQueue)
-	return err
+	if _, err := l.cell.qconf(ctx, "-mattr", "queue", "terminate_method", l.lab.Binary+" gridengine terminate $job_pid", metalQueue); err != nil {
+		return err
+	}
+	// execd learns of its configuration with the next report: what our load sensor says is the first sign of it.
+	return l.cell.await(ctx, "the load sensor", func() bool {
+		out, err := l.cell.run(ctx, master, programs+"/qhost", "-h", master, "-F", "vmslots,vmimages")
+		return err == nil && strings.Contains(out, "vmslots=") && strings.Contains(out, "vmimages=micro")
+	})
 }
 
 // Name is Grid Engine and its version.

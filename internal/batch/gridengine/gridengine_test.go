@@ -71,7 +71,7 @@ func TestInstallChangesWhatIsNotSet(t *testing.T) {
 	if err := Install(context.Background(), plan, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"-Mc complexes", "-Aconf bn1", "-Mconf bn1", "-mattr queue suspend_method /usr/local/bin/grange gridengine suspend $job_pid vm.q",
+	want := []string{"-Mc complexes", "-Aconf bn1", "-Mconf global", "-mattr queue suspend_method /usr/local/bin/grange gridengine suspend $job_pid vm.q",
 		"-mattr queue resume_method /usr/local/bin/grange gridengine resume $job_pid vm.q",
 		"-mattr queue terminate_method /usr/local/bin/grange gridengine terminate $job_pid vm.q",
 		"-mattr queue qtype BATCH vm.q", "-mattr queue starter_method " + s.Links + "/" + StarterLink + " vm.q"}
@@ -83,6 +83,9 @@ func TestInstallChangesWhatIsNotSet(t *testing.T) {
 	}
 	if conf := parseSettings(played.files[1]).values; conf["load_sensor"] != s.Links+"/"+SensorLink || conf["rlogin_daemon"] != "/bin/false" || conf["shepherd_cmd"] != "" {
 		t.Errorf("the host's configuration: %v", conf)
+	}
+	if played.files[2] != played.shows["-sconf"] {
+		t.Errorf("the cell's configuration became:\n%s", played.files[2])
 	}
 	if to, err := os.Readlink(s.Links + "/" + StarterLink); to != s.Program {
 		t.Errorf("the starter leads to %q, %v", to, err)

@@ -147,17 +147,21 @@ func (c *Cell) planHost(ctx context.Context, s Setup, plan []Change) ([]Change, 
 		return plan, nil
 	}
 	return append(plan, Change{"host " + s.Host + ": " + strings.Join(words, ", "), func(ctx context.Context) error {
-		return withFile(s.Host, conf.String(), func(path string) error {
-			// A host that had no configuration of its own is told of a change only, and the first version is none.
-			if option == "-Aconf" {
-				if _, err := c.qconf(ctx, option, path); err != nil {
-					return err
-				}
-			}
-			_, err := c.qconf(ctx, "-Mconf", path)
+		if err := c.write(ctx, option, s.Host, conf.String()); err != nil || option == "-Mconf" {
 			return err
-		})
+		}
+		// sge_execd reads its configuration when the version of one differs from what it knows; that of a new one may be the same. That
+		// of the cell's always differs after it was written, whatever it holds.
+		global, err := c.qconf(ctx, "-sconf")
+		if err != nil {
+			return err
+		}
+		return c.write(ctx, "-Mconf", "global", global)
 	}}), nil
+}
+
+func (c *Cell) write(ctx context.Context, option, name, text string) error {
+	return withFile(name, text, func(path string) error { _, err := c.qconf(ctx, option, path); return err })
 }
 
 // Install makes the changes, telling of each when it is made.
