@@ -233,3 +233,82 @@ func TestBatchHook(t *testing.T) {
 	cmd.Env = append(os.Environ(), "GRANGE_SOCKET=/nowhere") // the user's own word, which counts for less
 	run(t, cmd, "").want(t, 4, "x y --z\n")
 }
+
+// TestBatchInput feeds a job from what batch systems have for its input: a socket, as slurmstepd and pbs_mom, in either mode.
+func TestBatchInput(t *testing.T) {
+	for _, mode := range []int{0, syscall.SOCK_NONBLOCK} {
+		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|mode, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
+		script, work := batchDirs(t, "#!/bin/sh\ncat\n")
+		cmd := inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", script)
+		cmd.Stdin = theirs
+		var out strings.Builder
+		cmd.Stdout = &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		theirs.Close()
+		fmt.Fprintln(ours, "through a socket")
+		ours.Close()
+		if err := cmd.Wait(); err != nil || out.String() != "through a socket\n" {
+			t.Errorf("mode %#x: %q, %v", mode, out.String(), err)
+		}
+	}
+}
+
+// TestBatchTerminal is srun --pty: a job that has a terminal here has one there, without a flag.
+func TestBatchTerminal(t *testing.T) {
+	program, err := exec.LookPath("script")
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, work := batchDirs(t, "#!/bin/sh\ntest -t 0 && test -t 1 && test -t 2 && stty size\nexit 4\n")
+	inner := inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", job)
+	file := filepath.Join(filepath.Dir(job), "inner")
+	text := "#!/bin/sh\nstty rows 31 cols 71\nset --"
+	for _, word := range inner.Args[3:] {
+		text += " '" + word + "'"
+	}
+	text += "\nshift\n" + inner.Args[2] + "\n" // sh's own argument 0 is the first of them
+	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx(t), program, "-qec", file, "/dev/null")
+	cmd.Env, cmd.Dir = append(inner.Env, "TERM=xterm"), work
+	if r := run(t, cmd, ""); r.code != 4 || !strings.Contains(r.out, "31 71") {
+		t.Errorf("status %d, %q, want 4 and a terminal of 31 lines and 71 columns", r.code, r.out)
+	}
+}
+
+// TestBatchReload changes the site's policy and its hook under a running job, which stays what it is; the next job gets what is new.
+func TestBatchReload(t *testing.T) {
+	script, work := batchDirs(t, "#!/bin/sh\necho up\ncat >/dev/null\necho end\n")
+	running := inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", script)
+	input, err := running.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := launch(t, running)
+	j.expect(t, "up")
+	hook := filepath.Join(t.TempDir(), "hook")
+	if err := os.WriteFile(hook, []byte("#!/bin/sh\nid -u >/tmp/hooked\necho $GRANGE_BATCH >>/tmp/hooked\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer reload(t, testConfig, "configuration reloaded")
+	reload(t, fmt.Sprintf("hook = %q\n[[policy]]\nname = \"new\"\nusers = [\"%d\"]\nshape = \"tiny\"\n[shapes.tiny]\nmemory = \"128M\"\n", hook, batchUser), "configuration reloaded")
+	next, _ := batchDirs(t, "#!/bin/sh\ncat /tmp/hooked\necho $GRANGE_MEMORY\n")
+	r := run(t, inSlurm(t, work, host.Binary, "exec", "-v", "--batch", "slurm", "--", next), "")
+	r.want(t, 0, "0\nslurm\n128\n")
+	if !strings.Contains(r.errors, `shape tiny: rule "new"`) {
+		t.Errorf("-v does not tell of the new rule: %s", r.errors)
+	}
+	reload(t, "[[policy]]\nname = \"closed\"\nsystems = [\"slurm\"]\ndeny = \"for repair\"\n", "configuration reloaded")
+	if r := run(t, inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", next), ""); r.code != 197 || !strings.Contains(r.errors, `rule "closed" of this host's policy gives this job no VM: for repair`) {
+		t.Errorf("status %d: %s", r.code, r.errors)
+	}
+	input.Close()
+	j.finish(t).want(t, 0, "up\nend\n")
+}

@@ -118,29 +118,31 @@ func TestJSONEvents(t *testing.T) {
 	}
 }
 
+// reload gives the agent another configuration and waits for its word on it.
+func reload(t *testing.T, config, word string) {
+	t.Helper()
+	before := strings.Count(host.AgentLog(), word)
+	if err := host.Configure(config); err != nil {
+		t.Fatal(err)
+	}
+	host.SignalAgent(syscall.SIGHUP)
+	for c := ctx(t); strings.Count(host.AgentLog(), word) == before; time.Sleep(10 * time.Millisecond) {
+		if c.Err() != nil {
+			t.Fatalf("the agent never logged %q", word)
+		}
+	}
+}
+
 // TestReload changes the configuration under a running job: a hook, a fact, and an unknown key that is refused.
 func TestReload(t *testing.T) {
 	hook := filepath.Join(t.TempDir(), "hook")
 	if err := os.WriteFile(hook, []byte("#!/bin/sh\nid -u > /tmp/hooked\necho $GRANGE_SITE >> /tmp/hooked\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	reload := func(config, word string) {
-		t.Helper()
-		before := strings.Count(host.AgentLog(), word)
-		if err := host.Configure(config); err != nil {
-			t.Fatal(err)
-		}
-		host.SignalAgent(syscall.SIGHUP)
-		for c := ctx(t); strings.Count(host.AgentLog(), word) == before; time.Sleep(10 * time.Millisecond) {
-			if c.Err() != nil {
-				t.Fatalf("the agent never logged %q", word)
-			}
-		}
-	}
-	defer reload(testConfig, "configuration reloaded")
-	reload(fmt.Sprintf("hook = %q\n[facts]\nsite = \"test\"\n", hook), "configuration reloaded")
+	defer reload(t, testConfig, "configuration reloaded")
+	reload(t, fmt.Sprintf("hook = %q\n[facts]\nsite = \"test\"\n", hook), "configuration reloaded")
 	grange(t, "--", "cat", "/tmp/hooked").want(t, 0, "0\ntest\n")
-	reload("nosuch = 1\n", "configuration not reloaded")
+	reload(t, "nosuch = 1\n", "configuration not reloaded")
 	grange(t, "--", "cat", "/tmp/hooked").want(t, 0, "0\ntest\n") // the last good one holds
 
 	if err := os.WriteFile(hook, []byte("#!/bin/sh\necho no licence >&2; exit 1\n"), 0o644); err != nil {

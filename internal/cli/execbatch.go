@@ -160,7 +160,7 @@ func (b *batchJob) prepare(ctx context.Context, r *runner, scriptPath string) er
 	r.binds = v.binds()
 	r.request.Binds, r.request.Dir = targets(r.binds), here
 	path := scriptOf(r.request.Argv, scriptPath, here)
-	if path == "" || covered(r.binds, path) || hostsOwn(filepath.Dir(path)) {
+	if path == "" || covered(r.binds, path) || imagesOwn(path) {
 		return nil
 	}
 	r.request.Script, err = readScript(path)

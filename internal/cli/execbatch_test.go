@@ -301,6 +301,15 @@ func TestHostsOwn(t *testing.T) {
 	}
 }
 
+func TestImagesOwn(t *testing.T) {
+	for path, want := range map[string]bool{"/usr/bin/env": true, "/opt/site/bin/x": true, "/tmp/x": false, "/var/spool/slurmd/job5/slurm_script": false, "/home/x": false,
+		"/tmp/d/x": false} {
+		if got := imagesOwn(path); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}
+
 func TestJobPlaces(t *testing.T) {
 	env := map[string]string{"_CONDOR_SCRATCH_DIR": "/var/lib/condor/execute/dir_1", "SGE_JOB_SPOOL_DIR": "/spool/7.1", "PBS_NODEFILE": "/var/spool/pbs/aux/7"}
 	get := func(k string) string { return env[k] }

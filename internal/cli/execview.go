@@ -56,9 +56,14 @@ var (
 )
 
 // hostsOwn tells directories of a system, which the VM has its own of, from those of its users.
-func hostsOwn(dir string) bool {
-	return slices.Contains(systemDirs, dir) || slices.ContainsFunc(systemTrees, func(tree string) bool { return below(dir, tree) })
+func hostsOwn(dir string) bool { return slices.Contains(systemDirs, dir) || inSystemTree(dir) }
+
+func inSystemTree(path string) bool {
+	return slices.ContainsFunc(systemTrees, func(tree string) bool { return below(path, tree) })
 }
+
+// imagesOwn tells programs of a system from files of its users. /opt counts as a whole: what lies there belongs to libraries beside it.
+func imagesOwn(path string) bool { return inSystemTree(path) || below(path, "/opt") }
 
 // jobPlaces are directories that a batch system makes for one job, and tells it of in variables that scripts use. The variables are the job's
 // own word, and so is what they show: a directory is served with the rights of the job's user.

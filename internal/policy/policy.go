@@ -89,7 +89,8 @@ func Decide(rules []Rule, who Who, wish Wish) (Decision, error) {
 	}
 	for _, r := range mine {
 		if r.Deny != "" {
-			return d, denied(r, "no VM for this job: %s", r.Deny)
+			return d, &farm.Error{Kind: farm.Denied, Code: farm.CodePolicy, Hint: "ask the site",
+				Message: fmt.Sprintf("rule %q of this host's policy gives this job no VM: %s", r.Name, r.Deny)}
 		}
 	}
 	var err error

@@ -235,7 +235,7 @@ func (g *Guest) addFiles(j *guest.Job) error {
 	return nil
 }
 
-// addFile writes one file. One of the job's own never takes the place of another: it may lie where the image has its programs.
+// addFile writes one file. One of the job's own never takes the place of one of the image, only that of an earlier task's of the same job.
 func addFile(f guest.File, u guest.User) error {
 	if !filepath.IsAbs(f.Path) || filepath.Clean(f.Path) != f.Path {
 		return fmt.Errorf("file %q: not an absolute path", f.Path)
@@ -246,19 +246,18 @@ func addFile(f guest.File, u guest.User) error {
 	if !f.Own {
 		return os.WriteFile(f.Path, f.Content, 0o644)
 	}
-	file, err := os.OpenFile(f.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o700)
-	if errors.Is(err, os.ErrExist) {
-		info, err := os.Lstat(f.Path)
-		if err != nil {
+	if info, err := os.Lstat(f.Path); err == nil {
+		if s, ok := info.Sys().(*syscall.Stat_t); !ok || s.Uid != u.UID || info.Mode() != 0o700 {
+			return nil // the image's
+		}
+		if text, err := os.ReadFile(f.Path); err == nil && bytes.Equal(text, f.Content) {
+			return nil // of an earlier task of the same job, which may run it still
+		}
+		if err := os.Remove(f.Path); err != nil {
 			return err
 		}
-		if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid == u.UID && info.Mode() == 0o700 {
-			if text, err := os.ReadFile(f.Path); err == nil && bytes.Equal(text, f.Content) {
-				return nil // of an earlier task of the same job
-			}
-		}
-		return fmt.Errorf("%s is in the VM already; it is not replaced", f.Path)
 	}
+	file, err := os.OpenFile(f.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o700)
 	if err != nil {
 		return err
 	}
