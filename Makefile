@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch quickstart-slurm lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
+.PHONY: help build quickstart down test test-slow test-batch quickstart-slurm down-slurm lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -26,6 +26,12 @@ build: ## build bin/grange and bin/grange-guest
 
 quickstart: ## install what is needed, start an agent, build the micro image, run a real job; FULL=1 repeats the long job
 	@FULL=$(FULL) scripts/quickstart up
+
+quickstart-slurm: ## the same with a private Slurm: an unmodified job of sbatch in a VM, with its record of CPU and memory
+	@scripts/quickstart-slurm up
+
+down-slurm: ## stop what quickstart-slurm started; images and records stay
+	@scripts/quickstart-slurm down
 
 down: ## stop what quickstart started, and nothing else; images stay
 	@scripts/quickstart down
@@ -74,6 +80,7 @@ streams: ## copy a megabyte through each of many jobs, several at a time; ARGS= 
 	$(ROOT) $(GO) run ./e2e/streams $(ARGS)
 
 clean: ## stop what quickstart started, remove its images and state, and bin/
+	@test ! -e /var/lib/grange/slurm || scripts/quickstart-slurm clean
 	@scripts/quickstart clean
 	rm -rf bin
 
