@@ -1,0 +1,273 @@
+// Benchbatch measures what grange costs a Slurm: jobs on metal with the plug-in against jobs without it, in pairs; the wrapper's own share of
+// a VM job; and the time from sbatch to a job's first line against a raw boot of the same guest. It needs root and an idle machine. The
+// last line is JSON.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/grange-project/grange/e2e/batch/conform"
+	"github.com/grange-project/grange/e2e/batch/slurmlab"
+	"github.com/grange-project/grange/e2e/lab"
+)
+
+// figures is the line at the end. Ratios are medians over pairs.
+type figures struct {
+	MetalRateRatio float64   `json:"metal_rate_ratio"` // jobs per second on metal, with the plug-in by without it
+	RatioQuartiles []float64 `json:"metal_rate_ratio_quartiles"`
+	MetalRate      float64   `json:"metal_per_s"`
+	MetalRateBare  float64   `json:"metal_bare_per_s"`
+	WrapperMS      float64   `json:"wrapper_ms"`    // of a VM job, all that is neither QEMU's nor the guest's
+	FirstLineMS    float64   `json:"first_line_ms"` // from sbatch to the job's first line
+	BareLineMS     float64   `json:"first_line_metal_ms"`
+	RawBootMS      float64   `json:"raw_boot_ms"`
+	FirstLineRatio float64   `json:"first_line_ratio"` // by a raw boot
+	Jobs           int       `json:"jobs"`             // of one batch
+	Pairs          int       `json:"pairs"`
+}
+
+func main() {
+	jobs := flag.Int("jobs", 100, "how many jobs in a batch on metal")
+	pairs := flag.Int("pairs", 6, "how many pairs of batches")
+	vms := flag.Int("vms", 10, "how many VM jobs")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	f := &figures{Jobs: *jobs, Pairs: *pairs}
+	if err := f.run(ctx, *vms); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-batch:", err)
+		os.Exit(1)
+	}
+	text, _ := json.Marshal(f)
+	fmt.Println(string(text))
+}
+
+func (f *figures) run(ctx context.Context, vms int) (err error) {
+	fmt.Println("starting two Slurms, one with grange and one without")
+	bare, err := slurmlab.Start(ctx, slurmlab.Options{NoPlugin: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bare.Close()) }()
+	with, err := slurmlab.Start(ctx, slurmlab.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, with.Close()) }()
+	if err := f.metal(ctx, with, bare); err != nil {
+		return err
+	}
+	if err := f.wrapper(ctx, with, vms); err != nil {
+		return err
+	}
+	return f.firstLine(ctx, with, vms)
+}
+
+// metal takes turns, the order changing from pair to pair: the second of two is often slower on a small machine.
+func (f *figures) metal(ctx context.Context, with, bare *slurmlab.Lab) error {
+	var ratios, rates, bareRates []float64
+	for i := range f.Pairs + 1 {
+		sides := []*slurmlab.Lab{with, bare}
+		if i%2 == 1 {
+			slices.Reverse(sides)
+		}
+		rate := map[*slurmlab.Lab]float64{}
+		for _, side := range sides {
+			took, err := batch(ctx, side, side == with, f.Jobs)
+			if err != nil {
+				return err
+			}
+			rate[side] = float64(f.Jobs) / took.Seconds()
+		}
+		if i == 0 {
+			continue // caches are cold
+		}
+		fmt.Printf("pair %d: with the plug-in %.1f jobs/s, without %.1f, ratio %.3f\n", i, rate[with], rate[bare], rate[with]/rate[bare])
+		ratios, rates, bareRates = append(ratios, rate[with]/rate[bare]), append(rates, rate[with]), append(bareRates, rate[bare])
+	}
+	f.MetalRateRatio, f.MetalRate, f.MetalRateBare = quantile(ratios, 0.5), quantile(rates, 0.5), quantile(bareRates, 0.5)
+	f.RatioQuartiles = []float64{quantile(ratios, 0.25), quantile(ratios, 0.75)}
+	return nil
+}
+
+// batch submits jobs that do nothing, and returns how long it took until the last had ended. They are held until all are in the queue:
+// what is measured is Slurm's starting and ending of jobs, not how fast a shell calls sbatch.
+func batch(ctx context.Context, l *slurmlab.Lab, plugin bool, n int) (time.Duration, error) {
+	args := []string{"--hold", "--parsable", fmt.Sprintf("--array=1-%d", n), "--output=/dev/null", "--wrap", "true"}
+	if plugin {
+		args = append([]string{"--no-vm"}, args...)
+	}
+	out, err := l.Slurm(ctx, slurmlab.User, "sbatch", args...)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if _, err := l.Slurm(ctx, "root", "scontrol", "release", strings.TrimSpace(out)); err != nil {
+		return 0, err
+	}
+	for {
+		left, err := l.Slurm(ctx, "root", "squeue", "-h", "-o", "%A")
+		if err != nil {
+			return 0, err
+		}
+		if strings.TrimSpace(left) == "" {
+			return time.Since(began), nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// share is one run of the wrapper inside a job: what the clock says, and what of that was QEMU's and the guest's.
+const share = `#!/bin/bash
+for i in $(seq %d); do
+	began=$(date +%%s%%N)
+	%s --socket %s exec --batch slurm --json -- true 2>%s/events-$i || exit 1
+	ended=$(date +%%s%%N)
+	echo $(((ended - began) / 1000)) >%s/took-$i
+done
+`
+
+// wrapper measures the wrapper in its place, in a job's control groups: called by a script on metal, many times in one job.
+func (f *figures) wrapper(ctx context.Context, l *slurmlab.Lab, n int) error {
+	id, err := l.Submit(ctx, conform.Job{Metal: true, Script: fmt.Sprintf(share, n+1, l.Lab().Binary, l.Lab().Socket, l.Home(), l.Home())})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(n+1)*30*time.Second)
+	defer cancel()
+	if result, err := l.Wait(ctx, id); err != nil || result.State != conform.Done {
+		return fmt.Errorf("the wrapper's job: %+v, %w", result, err)
+	}
+	var own []float64
+	for i := 2; i <= n+1; i++ { // the first finds cold caches
+		text, err := os.ReadFile(fmt.Sprintf("%s/took-%d", l.Home(), i))
+		if err != nil {
+			return err
+		}
+		var took float64
+		if _, err := fmt.Sscan(string(text), &took); err != nil {
+			return err
+		}
+		machine, err := machineTime(fmt.Sprintf("%s/events-%d", l.Home(), i))
+		if err != nil {
+			return err
+		}
+		if machine == 0 {
+			continue
+		}
+		fmt.Printf("wrapper: %.1f ms of %.0f\n", took/1000-machine, took/1000)
+		own = append(own, took/1000-machine)
+	}
+	if len(own) < (n+1)/2 {
+		return fmt.Errorf("of %d runs of the wrapper %d told all phases", n, len(own))
+	}
+	f.WrapperMS = quantile(own, 0.5)
+	return nil
+}
+
+// machineTime is what QEMU and the guest took of a job, in milliseconds: to make the machine, boot it, prepare and run the command. 0: not
+// all of it was told.
+func machineTime(path string) (float64, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	sum, seen := 0.0, 0
+	for decoder := json.NewDecoder(file); ; {
+		var e struct {
+			Phase *struct {
+				Name string
+				MS   float64 `json:"ms"`
+			}
+		}
+		if decoder.Decode(&e) != nil {
+			break
+		}
+		if e.Phase != nil && slices.Contains([]string{"define", "boot", "guest", "job"}, e.Phase.Name) {
+			sum, seen = sum+e.Phase.MS, seen+1
+		}
+	}
+	if seen != 4 { // the command's exit status may be here before the agent tells how long it took
+		return 0, nil
+	}
+	return sum, nil
+}
+
+// firstLine takes turns between a VM job, a job on metal, and a raw boot.
+func (f *figures) firstLine(ctx context.Context, l *slurmlab.Lab, n int) error {
+	image, err := l.Lab().Image()
+	if err != nil {
+		return err
+	}
+	var inVM, onMetal, raw []float64
+	for i := range n + 1 {
+		vm, err := line(ctx, l, false)
+		if err != nil {
+			return err
+		}
+		boot, err := lab.RawBoot(ctx, image, "", "0-1")
+		if err != nil {
+			return err
+		}
+		metal, err := line(ctx, l, true)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			inVM, onMetal, raw = append(inVM, ms(vm)), append(onMetal, ms(metal)), append(raw, ms(boot))
+			fmt.Printf("first line: in a VM %.0f ms, on metal %.0f; raw boot %.0f\n", ms(vm), ms(metal), ms(boot))
+		}
+	}
+	f.FirstLineMS, f.BareLineMS, f.RawBootMS = quantile(inVM, 0.5), quantile(onMetal, 0.5), quantile(raw, 0.5)
+	f.FirstLineRatio = f.FirstLineMS / f.RawBootMS
+	return nil
+}
+
+// line is the time from sbatch to the job's first line in a file of the host.
+func line(ctx context.Context, l *slurmlab.Lab, metal bool) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	began := time.Now()
+	id, err := l.Submit(ctx, conform.Job{Metal: metal, Script: "#!/bin/sh\necho first\n"})
+	if err != nil {
+		return 0, err
+	}
+	for {
+		if out, _ := l.Output(id); out != "" {
+			break
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return 0, fmt.Errorf("job %s wrote nothing: %w", id, ctx.Err())
+		}
+	}
+	took := time.Since(began)
+	_, err = l.Wait(ctx, id)
+	return took, err
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func quantile(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	v := slices.Sorted(slices.Values(values))
+	return v[int(q*float64(len(v)-1)+0.5)]
+}
