@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch quickstart-slurm down-slurm lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
+.PHONY: help build quickstart down test test-slow test-batch test-grid bench-batch chaos-batch quickstart-slurm down-slurm lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -48,6 +48,18 @@ test-slow: ## boot a full Debian image built from packages: some minutes
 test-batch: ## run jobs under every batch system that is packaged here, and print what held; ARGS="-systems slurm -cases exit"
 	@scripts/install-packages batch
 	$(ROOT) $(GO) run ./e2e/batch $(ARGS)
+
+test-grid: ## send jobs through a grid's computing element into virtual machines, with a VOMS proxy and a token; JSON on the last line
+	@scripts/install-packages batch
+	$(ROOT) $(GO) run ./e2e/batch/grid $(ARGS)
+
+bench-batch: ## jobs on metal with and without the plug-in, the wrapper's own cost, the time to a job's first line; JSON on the last line
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/batch/benchbatch $(ARGS)
+
+chaos-batch: ## kill agent, slurmd and slurmctld under VM jobs; ARGS="-jobs 100"; JSON on the last line
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/batch/chaosbatch $(ARGS)
 
 lint: fmt-check ## gofmt, go vet, staticcheck
 	$(GO) vet ./...
