@@ -1,4 +1,4 @@
-// Batch runs the conformance cases on batch systems of this machine, real ones and fakes, each with a host of its own, and prints
+// Command batch runs the conformance cases on batch systems of this machine, real ones and fakes, each with a host of its own, and prints
 // what came of them. It needs root.
 package main
 

@@ -1,4 +1,4 @@
-// Benchbatch measures what grange costs a Slurm: jobs on metal with the plug-in against jobs without it, in pairs; the wrapper's own share of
+// Command benchbatch measures what grange costs a Slurm: jobs on metal with the plug-in against jobs without it, in pairs; the wrapper's own share of
 // a VM job; and the time from sbatch to a job's first line against a raw boot of the same guest. It needs root and an idle machine. The
 // last line is JSON.
 package main

@@ -1,4 +1,4 @@
-// Chaosbatch runs VM jobs under a real Slurm while it kills the agent, slurmd and slurmctld at random moments, and checks that every job
+// Command chaosbatch runs VM jobs under a real Slurm while it kills the agent, slurmd and slurmctld at random moments, and checks that every job
 // ran once, ended once, and with the right state; that no node is down and nothing is left. The last line is JSON with what it found.
 package main
 

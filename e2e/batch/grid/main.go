@@ -1,4 +1,4 @@
-// Grid sends jobs through a grid's computing element, ARC CE, into virtual machines: with a VOMS proxy and with a token. It shows that
+// Command grid sends jobs through a grid's computing element, ARC CE, into virtual machines: with a VOMS proxy and with a token. It shows that
 // exit status and output come back, that the virtual organisation's queue gives the image, and whom the batch system charges. It needs
 // root. JSON on the last line.
 package main
