@@ -39,6 +39,8 @@ func newStepGroups(t *testing.T, memory farm.Bytes) stepGroups {
 	g := stepGroups{job: strconv.Itoa(os.Getpid()*100 + len(t.Name()))}
 	for _, c := range controllers {
 		dir := filepath.Join("/sys/fs/cgroup", c, "slurm_"+filepath.Base(host.Dir))
+		node := dir
+		t.Cleanup(func() { removeGroups(t, node) })
 		for _, part := range []string{"", fmt.Sprintf("uid_%d", nobody), "job_" + g.job, "step_batch"} {
 			dir = filepath.Join(dir, part)
 			if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
@@ -53,7 +55,6 @@ func newStepGroups(t *testing.T, memory farm.Bytes) stepGroups {
 					put(dir, file, string(all))
 				}
 			}
-			t.Cleanup(func() { os.Remove(dir) }) // only when it is empty
 		}
 		if c == "memory" && memory > 0 {
 			put(filepath.Dir(dir), "memory.limit_in_bytes", fmt.Sprint(uint64(memory)))
