@@ -157,8 +157,11 @@ func TestBatchJob(t *testing.T) {
 	if used < v.Memory*9/10 || used > uint64(limit) {
 		t.Errorf("%d MiB were charged; the guest has %d", used>>20, v.Memory>>20)
 	}
+	if most := farm.Need(farm.Bytes(v.Memory), v.CPUs, true); need > int64(most) {
+		t.Errorf("QEMU needs %d MiB beside its guest, and %v are reckoned with", need>>20, most)
+	}
 	if n := g.number(t, "memory", "memory.failcnt"); n != 0 {
-		t.Logf("the limit was met %d times", n)
+		t.Errorf("the limit was met %d times", n)
 	}
 	if cpu := g.number(t, "cpuacct", "cpuacct.usage"); cpu < uint64(100*time.Millisecond) {
 		t.Errorf("only %v of CPU time were charged", time.Duration(cpu))

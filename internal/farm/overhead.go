@@ -6,7 +6,7 @@ const TranslationCache = 64 * MiB
 
 // What a VM costs its host beside its guest's memory, as far as its control group is charged for it.
 //
-// Measured, and held to by e2e/vm's TestMemoryNeed: QEMU 7.2, emulating, with all of the guest's memory touched. Under KVM the same as KubeVirt
+// Measured, and held to by e2e/vm's TestBatchJob: QEMU 7.2, emulating, with all of the guest's memory touched. Under KVM the same as KubeVirt
 // found and reserves (pkg/virt-controller/services, GetMemoryOverhead): 30 MiB for QEMU, 8 MiB for each vCPU and I/O thread,
 // a 512th of the guest's memory for page tables. Doubled where ours have more to do: page tables are there twice, for the host and for the
 // guest (EPT, NPT), and disks are written through the page cache, which needs room to be written back from.
