@@ -268,8 +268,11 @@ func addFile(f guest.File, u guest.User) error {
 // runHook runs the site's script as root, with the job's environment. Its output goes to the job's stderr; its failure
 // keeps the job from starting.
 func (t *task) runHook() error {
-	const path = "/run/grange-hook"
+	const path = "/var/lib/grange/hook" // not below /run, from where Debian's full systems let nothing be run
 	j := t.job
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
 	if err := os.WriteFile(path, j.Hook, 0o700); err != nil {
 		return err
 	}
