@@ -38,9 +38,6 @@ func (a *app) runBatch(f *execFlags, args []string) error {
 	var e ending
 	judge := func(o outcome) outcome {
 		e = b.end(o, os.Getenv, os.ReadFile)
-		if err := e.tell(o.err); err != nil {
-			fmt.Fprintln(a.err, "grange:", err)
-		}
 		o.status = e.status
 		return o
 	}

@@ -125,8 +125,6 @@ func TestBatchNotStarted(t *testing.T) {
 				t.Setenv(k, v)
 			}
 			t.Setenv("_CONDOR_JOB_AD", ad)
-			reason := filepath.Join(t.TempDir(), "reason")
-			t.Setenv("_CONDOR_WRAPPER_ERROR_FILE", reason)
 			if c.before != nil {
 				c.before()
 			}
@@ -136,10 +134,6 @@ func TestBatchNotStarted(t *testing.T) {
 			status, errs := startFakeAgent(t, c.grant, c.job).wrap(t, execFlags{batch: c.system, wait: true}, "true")
 			if status != c.want || !strings.Contains(errs, c.says) {
 				t.Errorf("status %d, want %d; says %q, want %q in it", status, c.want, errs, c.says)
-			}
-			text, err := os.ReadFile(reason)
-			if told := err == nil && strings.HasPrefix(string(text), "no VM was started: "); told != (c.system == "htcondor" && c.want == 199) {
-				t.Errorf("told HTCondor %q, %v", text, err)
 			}
 		})
 	}
@@ -343,13 +337,14 @@ func TestEndings(t *testing.T) {
 		"128+n is a status":   {farm.Slurm, exit(139, 0), 139, 0, ""},
 		"199 of its own":      {farm.Slurm, exit(199, 0), 198, 0, farm.CodeStatusTaken},
 		"199 means nothing":   {farm.GridEngine, exit(199, 0), 199, 0, ""},
-		"nor there":           {farm.HTCondor, exit(199, 0), 199, 0, ""},
+		"197 of its own":      {farm.HTCondor, exit(197, 0), 198, 0, farm.CodeStatusTaken},
+		"197 means nothing":   {farm.Slurm, exit(197, 0), 197, 0, ""},
 		"99 asks to be again": {farm.GridEngine, exit(99, 0), 99, 0, ""},
 		"given up by TERM":    {farm.Slurm, outcome{status: 143, err: signalled{syscall.SIGTERM}}, 143, syscall.SIGTERM, ""},
 		"the VM was lost":     {farm.Slurm, outcome{status: 198, err: errors.New("x")}, 198, 0, ""},
 	} {
 		e := (&batchJob{system: c.system, requeues: 3}).end(c.o, func(string) string { return "" }, os.ReadFile)
-		if e.status != c.status || e.signal != c.signal || codeOf(e.say) != string(c.says) || e.file != "" {
+		if e.status != c.status || e.signal != c.signal || codeOf(e.say) != string(c.says) {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -24,8 +23,8 @@ type requeue struct {
 	// tried is how often the job was in the queue again before, where it can be told; else the batch system itself counts. What it
 	// reads is the user's, who harms nobody but their own job by writing something else there.
 	tried func(getenv func(string) string, read func(string) ([]byte, error)) int
-	// file is the variable that names a file to write the reason into: only with it the end is taken for the wrapper's own.
-	file string
+	// hold: exitNever has the batch system hold the job, so that no job may end with it by itself.
+	hold bool
 }
 
 // requeues are the means of each batch system. docs/guide/exec.md has the same table with what to configure there.
@@ -41,8 +40,9 @@ var requeues = map[farm.BatchSystem]requeue{
 		}
 		return 0
 	}},
-	// A starter whose USER_JOB_WRAPPER wrote this file puts the job back. The schedd counts in the job's ad, from 1 at the first start.
-	farm.HTCondor: {status: exitNotStarted, file: "_CONDOR_WRAPPER_ERROR_FILE", tried: func(getenv func(string) string, read func(string) ([]byte, error)) int {
+	// The access point's job transform keeps a job with 199 in the queue, and holds one with 197. A file named by _CONDOR_WRAPPER_ERROR_FILE
+	// would need no transform, but HTCondor 23.9 looks at it no more. The schedd counts in the job's ad, from 1 at the first start.
+	farm.HTCondor: {status: exitNotStarted, hold: true, tried: func(getenv func(string) string, read func(string) ([]byte, error)) int {
 		ad, err := read(getenv("_CONDOR_JOB_AD"))
 		if err != nil {
 			return 0
@@ -71,7 +71,6 @@ type ending struct {
 	status int
 	signal syscall.Signal // to die of, when not 0
 	say    error          // to print, on top of what was printed
-	file   string         // to write the reason into
 }
 
 // end tells the batch system what became of its job.
@@ -80,10 +79,10 @@ func (b *batchJob) end(o outcome, getenv func(string) string, read func(string) 
 	switch {
 	case o.exit != nil && o.exit.Signal != 0:
 		return ending{status: o.status, signal: syscall.Signal(o.exit.Signal)}
-	case o.exit != nil && o.status == exitNotStarted && again.status == exitNotStarted && again.file == "":
+	case o.exit != nil && (o.status == exitNotStarted && again.status == exitNotStarted || o.status == exitNever && again.hold):
 		return ending{status: exitVMLost, say: &farm.Error{Kind: farm.Conflict, Code: farm.CodeStatusTaken,
-			Message: fmt.Sprintf("the job ended with status %d, which would have it run again; it is reported as %d", exitNotStarted, exitVMLost),
-			Hint:    fmt.Sprintf("let the job end with another status than %d", exitNotStarted)}}
+			Message: fmt.Sprintf("the job ended with status %d, which its batch system takes for the wrapper's; it is reported as %d", o.status, exitVMLost),
+			Hint:    fmt.Sprintf("let the job end with another status than %d", o.status)}}
 	case o.exit != nil:
 		return ending{status: o.status}
 	case errors.As(o.err, new(signalled)):
@@ -98,24 +97,11 @@ func (b *batchJob) end(o outcome, getenv func(string) string, read func(string) 
 		return ending{status: exitNever, say: &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGivenUp, Message: "the job was queued again as often as it may be, and again its VM was not started",
 			Hint: "mend what is said above, and submit the job again; `requeues` in the agent's configuration is the bound"}}
 	}
-	return ending{status: again.status, file: getenv(again.file)}
+	return ending{status: again.status}
 }
 
 // isDenial tells what the site does not allow, anywhere and at any time.
 func isDenial(err error) bool { return codeOf(err) == string(farm.CodePolicy) }
-
-// tell writes the reason into the file by which HTCondor knows that the wrapper failed, and not the job.
-func (e ending) tell(reason error) error {
-	if e.file == "" {
-		return nil
-	}
-	text := "no VM was started"
-	if reason != nil {
-		message, _ := explain(reason)
-		text += ": " + message
-	}
-	return os.WriteFile(e.file, []byte(text+"\n"), 0o644)
-}
 
 // deathError carries the signal that the process is to die of through cobra.
 type deathError struct{ signal syscall.Signal }
