@@ -262,6 +262,7 @@ Files are written whole, over those of an earlier installation; nothing else is 
 	flags.StringVar(&root, "root", "/", "write below `DIR`, the root of an image")
 	flags.StringVar(&conf, "config-dir", "/etc/condor/config.d", "`DIR` where HTCondor reads its configuration")
 	flags.StringVar(&site.Dir, "hooks", site.Dir, "`DIR` for wrapper and hooks; not below /tmp, which jobs have their own of")
+	flags.BoolVar(&site.Prepare, "prepare", false, "a prepare hook too: with it HTCondor 23.9 uses no control groups")
 	flags.StringVar(&site.Grange, "grange", site.Grange, "`PATH` of grange on that host")
 	metalFlag(cmd, &metal)
 	return cmd

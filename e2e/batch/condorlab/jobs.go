@@ -380,8 +380,8 @@ func (l *Lab) Break(ctx context.Context, f conform.Fault) (func(), error) {
 	switch f {
 	case conform.NoWrapper:
 		return move(l.site.Dir + "/condor-wrapper")
-	case conform.BrokenHook:
-		path := l.root.path(l.site.Dir + "/condor-prepare")
+	case conform.BrokenHook: // a wrapper that is no wrapper
+		path := l.root.path(l.site.Dir + "/condor-wrapper")
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err

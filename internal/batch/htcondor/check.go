@@ -88,15 +88,11 @@ func (c Config) checkExecute(look Look) (all []Finding) {
 			say(install, "USER_JOB_WRAPPER = %s is not grange's: jobs run as that program says", wrapper)
 		}
 	}
-	// A job's own HookKeyword goes before the default.
-	keyword := c["STARTER_JOB_HOOK_KEYWORD"]
-	if keyword == "" {
-		keyword = c["STARTER_DEFAULT_JOB_HOOK_KEYWORD"]
-	}
-	if hook := c[strings.ToUpper(keyword)+"_HOOK_PREPARE_JOB"]; keyword == "" || hook == "" {
-		say(install, "no prepare hook: a host whose agent is away takes jobs and gives them back only after their files were sent")
-	} else {
-		c.checkProgram(look, keyword+"_HOOK_PREPARE_JOB", hook, say)
+	for name, hook := range c {
+		if strings.HasSuffix(name, "_HOOK_PREPARE_JOB") && hook != "" {
+			say("leave "+name+" out, if you can", "%s = %s: a prepare hook keeps HTCondor 23.9 from putting jobs into control groups: no memory limit, and records of the wrapper instead of the VM", name, hook)
+			c.checkProgram(look, name, hook, say)
+		}
 	}
 	cron := ""
 	for _, name := range words(c["STARTD_CRON_JOBLIST"]) {

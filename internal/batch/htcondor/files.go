@@ -14,6 +14,7 @@ type Site struct {
 	Metal    Metal
 	Period   time.Duration // of the startd's look at the agent
 	Requeues int           // how often the agent lets a job be queued again; see [batch] of its configuration
+	Prepare  bool          // a prepare hook too; see prepareConf for what it costs
 }
 
 // Standard is a site as packages make it.
@@ -41,12 +42,30 @@ func (s Site) ExecuteFiles(confDir string) []File {
 	hook := func(name, why, words string) File {
 		return File{s.hook(name), "#!" + s.Grange + " hook\n# " + why + "\n" + words + "\n", true}
 	}
-	return []File{
+	files := []File{
 		{confDir + "/" + ExecuteConf, s.execute(), false},
 		hook("wrapper", "HTCondor's USER_JOB_WRAPPER: runs as the job's user, in the job's place.", "htcondor wrapper --socket "+s.Socket+" --metal "+string(s.Metal)+" --"),
-		hook("prepare", "HTCondor's prepare hook: runs as the job's user, before the job.", "htcondor prepare --socket "+s.Socket+" --metal "+string(s.Metal)),
 		hook("cron", "A job of the startd's cron: says what this host has for virtual machines.", "htcondor cron --socket "+s.Socket+" --metal "+string(s.Metal)),
 	}
+	if s.Prepare {
+		files = append(files, hook("prepare", "HTCondor's prepare hook: runs as the job's user, before the job.",
+			fmt.Sprintf("htcondor prepare --socket %s --metal %s --requeues %d", s.Socket, s.Metal, s.Requeues)))
+	}
+	return files
+}
+
+// prepareConf: a starter chooses how it tracks processes when it starts the first one. That is the hook, for which it asks no control group, and so the
+// job gets none either (HTCondor 23.9; ProcFamilyProxy::track_family_via_cgroup): no memory limit, no record of what the VM uses.
+func (s Site) prepareConf() string {
+	if !s.Prepare {
+		return ""
+	}
+	return fmt.Sprintf(`
+# Before a job, and before its files are sent, as its user: a host whose agent does not answer, or has not the image, gives the job back at once.
+# With this hook HTCondor 23.9 puts jobs into no control groups: no memory limit, and its records have the wrapper's use instead of the VM's.
+STARTER_JOB_HOOK_KEYWORD = GRANGE
+GRANGE_HOOK_PREPARE_JOB = %s
+`, s.hook("prepare"))
 }
 
 func (s Site) execute() string {
@@ -66,11 +85,7 @@ func (s Site) execute() string {
 
 # The wrapper takes the place of every job. It must not lie below a directory that jobs have their own of: /tmp, /var/tmp.
 USER_JOB_WRAPPER = %[2]s
-
-# Before a job, as its user: a host whose agent does not answer, or has not the image, gives the job back at once.
-STARTER_JOB_HOOK_KEYWORD = GRANGE
-GRANGE_HOOK_PREPARE_JOB = %[3]s
-
+%[3]s
 # What the host has for virtual machines is part of its ad: GrangeReady, GrangeImages, GrangeFreeSlots, GrangeMetal, GrangeProblem.
 STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) GRANGE
 STARTD_CRON_GRANGE_EXECUTABLE = %[4]s
@@ -80,7 +95,7 @@ STARTD_CRON_GRANGE_RECONFIG_RERUN = True
 
 # No job comes here for a virtual machine that can not be made now. A site's own START stays as it was, before this.
 START = ($(START)) && %[6]s
-`, s.metalWords(), s.hook("wrapper"), s.hook("prepare"), s.hook("cron"), int(s.Period.Seconds()), may)
+`, s.metalWords(), s.hook("wrapper"), s.prepareConf(), s.hook("cron"), int(s.Period.Seconds()), may)
 }
 
 func (s Site) metalWords() string {
@@ -97,27 +112,31 @@ func (s Site) metalWords() string {
 func (s Site) AccessFile(confDir string) File {
 	return File{confDir + "/" + AccessConf, fmt.Sprintf(`# Jobs in virtual machines, on the access point. Written by "grange htcondor install"; docs/guide/htcondor.md explains it.
 
-# Status %[1]d of a job is the wrapper's: its VM was not started, and trying again is of no use. The job is held with that reason, not taken for done.
-# What the user wants of on_exit_hold is kept beside it.
+# Two statuses of a job are the wrapper's. %[4]d: its VM was not started; the job goes back into the queue, and the wrapper counts how often.
+# %[1]d: trying again is of no use, and the job is held with that reason. What the user wants of on_exit_remove and on_exit_hold stays beside it.
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) GRANGE
 JOB_TRANSFORM_GRANGE @=end
-   NAME grange: a job whose VM was not started is held
+   NAME grange: a job whose VM was not started
+   COPY OnExitRemove GrangeUserOnExitRemove
    COPY OnExitHold GrangeUserOnExitHold
    COPY OnExitHoldReason GrangeUserOnExitHoldReason
+   COPY OnExitHoldSubCode GrangeUserOnExitHoldSubCode
+   SET OnExitRemove (GrangeUserOnExitRemove =!= False) && !(ExitBySignal =?= False && ExitCode =?= %[4]d)
    SET OnExitHold (GrangeUserOnExitHold =?= True) || (ExitBySignal =?= False && ExitCode =?= %[1]d)
    SET OnExitHoldReason ifThenElse(ExitBySignal =?= False && ExitCode =?= %[1]d, "%[2]s", GrangeUserOnExitHoldReason)
-   SET OnExitHoldSubCode ifThenElse(ExitBySignal =?= False && ExitCode =?= %[1]d, %[1]d, 0)
+   SET OnExitHoldSubCode ifThenElse(ExitBySignal =?= False && ExitCode =?= %[1]d, %[1]d, GrangeUserOnExitHoldSubCode)
 @end
 
 # The wrapper counts how often a job went around in vain. Where it can not, because it is missing itself, the schedd does.
 SYSTEM_PERIODIC_HOLD_NAMES = $(SYSTEM_PERIODIC_HOLD_NAMES) GRANGE
 SYSTEM_PERIODIC_HOLD_GRANGE = (JobStatus == 1 && NumShadowStarts > %[3]d && NumJobStarts =?= 0)
 SYSTEM_PERIODIC_HOLD_GRANGE_REASON = "grange: the job was sent to hosts " .. string(NumShadowStarts) .. " times, and started on none"
-`, exitNever, holdReason, 10*max(s.Requeues, 1)), false}
+`, exitNever, holdReason, 10*max(s.Requeues, 1), exitAgain), false}
 }
 
 const (
-	exitNever  = 197 // of the wrapper
+	exitAgain  = 199 // of the wrapper
+	exitNever  = 197
 	holdReason = "grange: no virtual machine was started for the job; its standard error says why"
 )
 
