@@ -50,13 +50,20 @@ echo "complaint" >&2
 exit %d
 `
 
+const noImage = "APPS/VM/NONE"
+
+func job(code int, runtime string) gridlab.Job {
+	return gridlab.Job{Queue: "main", Runtime: runtime, Script: fmt.Sprintf(script, code), Args: []string{"a b", "c"}}
+}
+
 func run(ctx context.Context) error {
 	slurm, err := slurmlab.Start(ctx, slurmlab.Options{})
 	if err != nil {
 		return err
 	}
 	defer slurm.Close()
-	grid, err := gridlab.Start(ctx, gridlab.Options{Dir: slurm.Home(), SlurmConf: slurm.Conf(), User: slurmlab.User, Queues: map[string]string{"main": "--vm=micro"}})
+	grid, err := gridlab.Start(ctx, gridlab.Options{Dir: slurm.Home(), SlurmConf: slurm.Conf(), User: slurmlab.User, Queues: map[string]string{"main": "--vm=micro"},
+		Runtime: map[string]string{noImage: "--vm=none-such"}})
 	if err != nil {
 		return err
 	}
@@ -69,7 +76,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	byProxy, err := grid.RunProxy(ctx, proxy, "main", fmt.Sprintf(script, 3), "a b", "c")
+	byProxy, err := grid.RunProxy(ctx, proxy, job(3, ""))
 	f.Proxy = time.Since(began).Seconds()
 	f.count("VOMS proxy", byProxy, err, "3")
 
@@ -78,16 +85,24 @@ func run(ctx context.Context) error {
 		return err
 	}
 	began = time.Now()
-	byToken, err := grid.RunToken(ctx, token, "main", fmt.Sprintf(script, 4), "a b", "c")
+	byToken, err := grid.RunToken(ctx, token, job(4, ""))
 	f.Token = time.Since(began).Seconds()
 	f.count("token", byToken, err, "4")
 
-	if _, err := grid.RunToken(ctx, token+"x", "main", fmt.Sprintf(script, 0)); err == nil {
+	if _, err := grid.RunToken(ctx, token+"x", job(0, "")); err == nil {
 		f.Failed++
 		fmt.Println("WRONG  a forged token was taken")
 	} else {
 		f.Passed++
 		fmt.Println("OK     a forged token is refused")
+	}
+	// Which image a runtime environment names comes as far as Slurm's own check: this one is refused before it is queued.
+	if o, err := grid.RunToken(ctx, token, job(0, noImage)); o.State == "FAILED" && o.Stdout == "" && strings.Contains(grid.SubmitLog(o.ID), "none-such") {
+		f.Passed++
+		fmt.Println("OK     the image of a runtime environment reaches sbatch, and an unknown one is refused there")
+	} else {
+		f.Failed++
+		fmt.Printf("WRONG  an unknown image by a runtime environment: %+v, %v\n%s\n", o, err, grid.SubmitLog(o.ID))
 	}
 	f.Machine = inMachine(byProxy) && inMachine(byToken)
 	if left := slurm.Lab().Leaks(ctx); len(left) > 0 {

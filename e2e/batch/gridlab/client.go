@@ -49,15 +49,15 @@ var (
 )
 
 // RunProxy submits a script with a proxy, waits for its end and fetches what it wrote.
-func (l *Lab) RunProxy(ctx context.Context, proxy string, queue, script string, args ...string) (Outcome, error) {
+func (l *Lab) RunProxy(ctx context.Context, proxy string, j Job) (Outcome, error) {
 	dir, err := os.MkdirTemp(l.path("home"), "job")
 	if err != nil {
 		return Outcome{}, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "job.sh"), []byte(script), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "job.sh"), []byte(j.Script), 0o755); err != nil {
 		return Outcome{}, err
 	}
-	text := description(queue, filepath.Join(dir, "job.sh"), args)
+	text := j.description(filepath.Join(dir, "job.sh"))
 	if err := os.WriteFile(filepath.Join(dir, "job.xrsl"), []byte(text), 0o644); err != nil {
 		return Outcome{}, err
 	}

@@ -68,6 +68,9 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 	if err := l.configure(o); err != nil {
 		return err
 	}
+	if err := l.runtimes(ctx, o.Runtime); err != nil {
+		return err
+	}
 	for _, daemon := range []string{"arc-arex-start", "arc-arex-ws-start"} {
 		if out, err := l.run(ctx, nil, "/usr/share/arc/"+daemon); err != nil {
 			return fmt.Errorf("%s: %w\n%s", daemon, err, out)
@@ -247,6 +250,23 @@ loglevel = INFO
 	return os.WriteFile(l.path("arc.conf"), []byte(b.String()), 0o644)
 }
 
+// runtimes makes and enables runtime environments that give options to sbatch.
+func (l *Lab) runtimes(ctx context.Context, options map[string]string) error {
+	for name, option := range options {
+		path := filepath.Join(l.path("runtime"), name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(fmt.Sprintf("case $1 in\n0) joboption_nodeproperty_0=%q ;;\nesac\n", option)), 0o755); err != nil {
+			return err
+		}
+		if out, err := l.run(ctx, nil, "/usr/sbin/arcctl", "rte", "enable", name); err != nil {
+			return fmt.Errorf("arcctl: %w: %s", err, out)
+		}
+	}
+	return nil
+}
+
 func freePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -281,6 +301,12 @@ func (l *Lab) Log() string {
 		fmt.Fprintf(&b, "== %s\n%s", name, text)
 	}
 	return b.String()
+}
+
+// SubmitLog is what came of submitting a job to the batch system.
+func (l *Lab) SubmitLog(id string) string {
+	text, _ := os.ReadFile(l.path("control/job." + filepath.Base(id) + ".errors"))
+	return string(text)
 }
 
 // Close ends the computing element and everything it started.

@@ -17,12 +17,12 @@ import (
 
 // RunToken runs a script as the holder of a token, over the computing element's own interface: the client of this release knows
 // certificates only (ARC CE REST interface specification, version 1.0).
-func (l *Lab) RunToken(ctx context.Context, token, queue, script string, args ...string) (Outcome, error) {
+func (l *Lab) RunToken(ctx context.Context, token string, j Job) (Outcome, error) {
 	r, err := l.rest(token)
 	if err != nil {
 		return Outcome{}, err
 	}
-	answer, err := r.do(ctx, "POST", "/jobs?action=new", "application/rsl", description(queue, "", args))
+	answer, err := r.do(ctx, "POST", "/jobs?action=new", "application/rsl", j.description(""))
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -31,7 +31,7 @@ func (l *Lab) RunToken(ctx context.Context, token, queue, script string, args ..
 		return Outcome{}, err
 	}
 	o := Outcome{ID: job.ID}
-	if _, err := r.do(ctx, "PUT", "/jobs/"+o.ID+"/session/job.sh", "application/octet-stream", script); err != nil {
+	if _, err := r.do(ctx, "PUT", "/jobs/"+o.ID+"/session/job.sh", "application/octet-stream", j.Script); err != nil {
 		return o, err
 	}
 	if err := r.await(ctx, &o); err != nil {
@@ -53,12 +53,23 @@ func (l *Lab) RunToken(ctx context.Context, token, queue, script string, args ..
 
 var diagCode = regexp.MustCompile(`(?m)^exitcode=(\d+)$`)
 
-// description is a job in the language of xRSL. Without a source the client uploads the script itself.
-func description(queue, source string, args []string) string {
-	text := fmt.Sprintf(`&(executable="job.sh")(inputFiles=("job.sh" "%s"))(outputFiles=("out.txt" "")("err.txt" ""))(stdout="out.txt")(stderr="err.txt")(jobname="grid")(queue="%s")(count=1)(memory=1000)(walltime="10 minutes")`,
-		source, queue)
-	if len(args) > 0 {
-		text += `(arguments="` + strings.Join(args, `" "`) + `")`
+// Job is what is submitted.
+type Job struct {
+	Queue   string
+	Runtime string // runtime environment; "": none
+	Script  string
+	Args    []string
+}
+
+// description is the job in the language of xRSL. Without a source the client uploads the script itself.
+func (j Job) description(source string) string {
+	text := fmt.Sprintf(`&(executable="job.sh")(inputFiles=("job.sh" "%s"))(outputFiles=("out.txt" "")("err.txt" ""))(stdout="out.txt")(stderr="err.txt")`+
+		`(jobname="grid")(queue="%s")(count=1)(memory=1000)(walltime="10 minutes")`, source, j.Queue)
+	if j.Runtime != "" {
+		text += `(runtimeenvironment="` + j.Runtime + `")`
+	}
+	if len(j.Args) > 0 {
+		text += `(arguments="` + strings.Join(j.Args, `" "`) + `")`
 	}
 	return text
 }
