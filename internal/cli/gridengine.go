@@ -179,7 +179,8 @@ func (a *app) gridEngineTerminate() *cobra.Command {
 }
 
 func (a *app) gridEngineShepherd() *cobra.Command {
-	return &cobra.Command{Use: "shepherd -- ARGUMENT...", Short: "Start sge_shepherd without the limit that keeps the wrapper from starting", Hidden: true,
+	return &cobra.Command{Use: "shepherd -- NAME [ARGUMENT...]", Short: "Start sge_shepherd without the limit that keeps the wrapper from starting", Hidden: true,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			program := filepath.Join(gridEngineCell().Dir, "sge_shepherd")
 			if !filepath.IsAbs(program) {
@@ -188,7 +189,7 @@ func (a *app) gridEngineShepherd() *cobra.Command {
 			if err := gridengine.PrepareShepherd("."); err != nil {
 				return err // the job goes into an error state: it must not run with limits that nobody read
 			}
-			return os.NewSyscallError(program, syscall.Exec(program, append([]string{program}, args...), os.Environ()))
+			return os.NewSyscallError(program, syscall.Exec(program, args, os.Environ()))
 		}}
 }
 

@@ -131,7 +131,9 @@ func (r record) result(j *job) conform.Result {
 		out.Signal = code - 128
 	}
 	switch number, _ := strconv.Atoi(strings.TrimSpace(failed)); {
-	case number == 37 || number == 44: // h_rt, enforced by qmaster or execd
+	case number == 37 && j.Limit == 0: // one number for h_rt, h_cpu and h_vmem
+		out.State = conform.OutOfMemory
+	case number == 37:
 		out.State = conform.Timeout
 	case j.ended:
 		out.State = conform.Cancelled
