@@ -21,11 +21,11 @@ func Called(name string, args []string, getenv func(string) string) []string {
 		}
 		return append(append(line, "--"), args...)
 	}
-	switch name {
-	case gridengine.SensorLink:
+	switch {
+	case name == gridengine.SensorLink:
 		return append([]string{"gridengine", "load-sensor"}, args...)
-	case gridengine.ShepherdLink:
-		return append([]string{"gridengine", "shepherd", "--"}, args...)
+	case name == gridengine.ShepherdLink, strings.HasPrefix(name, "sge_shepherd-"): // with the job's number, whatever the link is called
+		return append([]string{"gridengine", "shepherd", "--", name}, args...)
 	}
 	return args
 }
