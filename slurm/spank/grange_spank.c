@@ -320,17 +320,37 @@ static void __attribute__((noreturn, format(printf, 2, 3))) refuse(int status, c
 	_exit(status);
 }
 
+/* With --export=NONE Slurm hands on no options, and runs the job without them. In the job's environment there is a copy of them all. It is
+ * the user's word, as the options are: what may be had by writing there may be asked for as well. */
+static void from_environment(char **env)
+{
+	const char *v;
+	int chosen = asked.vm[0] || asked.no_vm || asked.wrong[0], mounted = asked.mount_options;
+	for (; *env; env++) {
+		if (!chosen && (v = value_of(*env, "SLURM_SPANK__SLURM_SPANK_OPTION_grange_vm")))
+			on_option(OPT_VM, v, 1);
+		else if (!chosen && value_of(*env, "SLURM_SPANK__SLURM_SPANK_OPTION_grange_no_vm"))
+			on_option(OPT_NO_VM, NULL, 1);
+		else if (!mounted && (v = value_of(*env, "SLURM_SPANK__SLURM_SPANK_OPTION_grange_vm_mount")))
+			on_option(OPT_MOUNT, v, 1);
+	}
+}
+
 /* In the task's process, as the job's user, in its directory, control groups and limits, right before the job itself. */
 int slurm_spank_task_init(spank_t sp, int ac, char **av)
 {
 	uid_t uid = getuid();
-	const char *vm = asked.vm[0] ? asked.vm : NULL;
+	const char *vm;
 	char image[256], shape[256], *rest = asked.mounts, *mount, **job, **env;
 	int jobc;
 	(void)ac, (void)av;
 
 	if (conf.wrong[0])
 		refuse(NEVER, "%s", conf.wrong);
+	if (spank_get_item(sp, S_JOB_ENV, &env) != ESPANK_SUCCESS || !env)
+		refuse(NEVER, "Slurm does not tell its environment");
+	from_environment(env);
+	vm = asked.vm[0] ? asked.vm : NULL;
 	if (asked.wrong[0])
 		refuse(NEVER, "%s", asked.wrong);
 	if (vm && asked.no_vm)
@@ -347,8 +367,7 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
 		refuse(NEVER, "root's jobs get no virtual machine");
 	if (split(vm, image, shape))
 		refuse(NEVER, "%s is no IMAGE[:SHAPE]", vm);
-	if (spank_get_item(sp, S_JOB_ARGV, &jobc, &job) != ESPANK_SUCCESS || jobc < 1 || !job || !job[0] ||
-	    spank_get_item(sp, S_JOB_ENV, &env) != ESPANK_SUCCESS || !env)
+	if (spank_get_item(sp, S_JOB_ARGV, &jobc, &job) != ESPANK_SUCCESS || jobc < 1 || !job || !job[0])
 		refuse(NEVER, "Slurm does not tell its command");
 
 	size_t mounts = 0;

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/grange-project/grange/internal/batch/slurm"
 )
 
 // KillWait is how long Slurm waits between TERM and KILL.
@@ -114,14 +116,12 @@ PartitionName=main Nodes=$NODE Default=YES MaxTime=INFINITE State=UP OverSubscri
 
 // hooks are what grange adds: the plug-in's line, prolog and epilog.
 func (l *Lab) hooks() map[string]string {
-	hook := func(name string) string {
-		// Not by the wrapper: a test takes that one away.
-		return fmt.Sprintf("#!/bin/sh\nexec %s --socket %s slurm %s --attest %s\n", l.host.Binary, l.host.Socket, name, l.path("attest"))
-	}
+	// Not by the wrapper: a test takes that one away.
+	i := slurm.Install{Wrapper: l.host.Binary, Attest: l.path("attest"), MinUID: 1000}
 	return map[string]string{
 		"etc/plugstack.conf.d/grange.conf": l.plugstack(),
-		"bin/prolog":                       hook("prolog"),
-		"bin/epilog":                       hook("epilog"),
+		"bin/prolog":                       i.Hook("prolog"),
+		"bin/epilog":                       i.Hook("epilog"),
 	}
 }
 

@@ -63,6 +63,7 @@ func TestSlurmSmoke(t *testing.T) {
 			t.Errorf("job %s, %v", id, err)
 		}
 	})
+	l.options(ctx, t, string(host))
 	for _, fault := range []conform.Fault{conform.NoWrapper, conform.NoPlugin, conform.NoAgent} {
 		t.Run(string(fault), func(t *testing.T) {
 			mend, err := l.Break(ctx, fault)

@@ -1,0 +1,113 @@
+package slurmlab
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// options are tried in the smoke's lab: what people write, and that it arrives. Those that start a VM run together.
+func (l *Lab) options(ctx context.Context, t *testing.T, host string) {
+	refused := func(name, says string, args ...string) {
+		t.Run(name, func(t *testing.T) {
+			out, err := l.Slurm(ctx, User, "sbatch", append(args, "--wrap", "true")...)
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%q %v", out, err)
+			}
+		})
+	}
+	refused("VM and no VM", "together", "--vm=micro", "--no-vm")
+	refused("no shape of that name", "there is no shape huge", "--vm=micro:huge")
+	refused("no image", "wanted IMAGE[:SHAPE]", "--vm=:large")
+	refused("not a name", "wanted IMAGE[:SHAPE]", "--vm=../micro")
+	refused("relative mount", "absolute", "--vm=micro", "--vm-mount=data")
+
+	share := l.path("share")
+	for _, dir := range []string{share, share + "/a", share + "/b"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"a/x": "one\n", "b/y": "two\n"} {
+		if err := os.WriteFile(share+"/"+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := share+"/a:/mnt/a:ro", share+"/b:/mnt/b"
+	script := func(lines string) string {
+		f, err := os.CreateTemp(l.Home(), "script")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		f.WriteString("#!/bin/sh\n" + lines + "\ncat /proc/sys/kernel/random/boot_id /mnt/a/x /mnt/b/y; echo \"$HOME-$GRANGE_CASE\"\n")
+		f.Chmod(0o755)
+		return f.Name()
+	}
+	seen := func(t *testing.T, out string) {
+		t.Helper()
+		lines := strings.Split(out, "\n")
+		if len(lines) < 3 || lines[0]+"\n" == host || len(lines[0])+1 != len(host) || lines[1] != "one" || lines[2] != "two" {
+			t.Errorf("%q", out)
+		}
+	}
+	batch := func(t *testing.T, name string, args ...string) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := strings.ReplaceAll(l.Home()+"/"+name+".out", " ", "-")
+			id, err := l.Slurm(ctx, User, "sbatch", append([]string{"--parsable", "--output=" + file}, args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id = strings.TrimSpace(id)
+			if err := l.remember(id, &job{out: file, err: file}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Wait(ctx, id); err != nil {
+				t.Fatal(err)
+			}
+			out, _ := l.Output(id)
+			seen(t, out)
+		})
+	}
+	t.Run("and", func(t *testing.T) {
+		batch(t, "lines of the script", script("#SBATCH --vm=micro\n#SBATCH --vm-mount="+a+","+b))
+		batch(t, "two mounts and no environment", "--export=NONE", "--vm=micro", "--vm-mount="+a, "--vm-mount="+b, script(""))
+		front := func(name string, args ...string) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+				out, err := run(l.Command(ctx, User, args[0], args[1:]...))
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen(t, out)
+			})
+		}
+		front("srun", "srun", "--vm=micro", "--vm-mount="+a+","+b, script(""))
+		front("srun in salloc", "salloc", "--vm=micro", "--vm-mount="+a+","+b, "srun", script(""))
+	})
+	t.Run("metal, and no environment", func(t *testing.T) {
+		// Slurm itself drops the option here, and the host's default would be a VM.
+		out, err := l.Slurm(ctx, User, "sbatch", "--parsable", "--export=NONE", "--no-vm", "--output="+l.Home()+"/metal.out", "--wrap", "cat /proc/sys/kernel/random/boot_id")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.remember(strings.TrimSpace(out), &job{out: l.Home() + "/metal.out", err: l.Home() + "/metal.out"}); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := l.Wait(ctx, strings.TrimSpace(out)); err != nil || r.Stdout != host {
+			t.Errorf("%v %v", r, err)
+		}
+	})
+	t.Run("the environment does not lead the wrapper", func(t *testing.T) {
+		cmd := l.Command(ctx, User, "srun", "--vm=micro", "/bin/sh", "-c", "cat /proc/sys/kernel/random/boot_id")
+		cmd.Env = append(cmd.Env, "GRANGE_SOCKET=/nowhere", "SLURM_TASK_PROLOG=/bin/false")
+		if out, err := run(cmd); err != nil || out == host || len(out) != len(host) {
+			t.Errorf("%q %v", out, err)
+		}
+	})
+}

@@ -1,0 +1,302 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Driver is a cluster as the server and the agent need it, by Slurm's own commands: their formats are ours to choose, and live longer than the
+// versions of the REST API.
+type Driver struct {
+	o   DriverOptions
+	run program.Run
+}
+
+// DriverOptions are what the configuration says of the cluster.
+type DriverOptions struct {
+	Env    []string                // for the commands: SLURM_CONF
+	Wishes map[string]batch.Demand // by feature that a job constrains itself to: the image and shape it stands for
+	Hold   []string                // options of sbatch for placeholders, as --no-vm
+}
+
+var _ batch.System = (*Driver)(nil)
+
+// NewDriver makes one; run is program.Start outside of tests.
+func NewDriver(o DriverOptions, run program.Run) *Driver { return &Driver{o, run} }
+
+// Name is slurm.
+func (d *Driver) Name() farm.BatchSystem { return farm.Slurm }
+
+// separator stands between fields: no name has it.
+const separator = "\x1f"
+
+// command runs one of Slurm's commands. Times are in UTC and without relative words; the lists of arrays are not cut.
+func (d *Driver) command(ctx context.Context, name string, args ...string) (string, error) {
+	env := append([]string{"SLURM_TIME_FORMAT=standard", "SLURM_BITSTR_LEN=0"}, d.o.Env...)
+	out, err := d.run(ctx, program.Call{Path: name, Args: args, Env: env})
+	failed := new(program.Failed)
+	if err != nil && !errors.As(err, &failed) && ctx.Err() == nil {
+		return "", batch.Away(farm.Slurm, err)
+	}
+	if err != nil && slices.ContainsFunc(notThere, func(text string) bool { return strings.Contains(failed.Said, text) }) {
+		return "", batch.Away(farm.Slurm, err)
+	}
+	return string(out), err
+}
+
+// notThere is what the commands say when slurmctld or slurmdbd does not answer. There is no other way to tell: all end with 1.
+var notThere = []string{"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Unable to establish controller", "Protocol authentication error", "slurmdbd"}
+
+// said tells whether a command failed with one of these words.
+func said(err error, words ...string) bool {
+	failed := new(program.Failed)
+	return errors.As(err, &failed) && slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
+}
+
+// fields of one line; nil where there are not as many as asked for.
+func fields(line string, n int) []string {
+	f := strings.SplitN(strings.TrimSuffix(line, "\n"), separator, n)
+	if len(f) != n {
+		return nil
+	}
+	return f
+}
+
+// notForHosts are reasons for which a job waits that no further host mends; the starts of what squeue's %r says.
+var notForHosts = []string{"JobHeld", "Dependency", "BeginTime", "JobArrayTaskLimit", "Assoc", "QOS", "Invalid", "AccountNotAllowed", "Licenses", "Cleaning", "SystemFailure"}
+
+// Demand is what waits for hosts.
+func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
+	out, err := d.command(ctx, "squeue", "--noheader", "--states=PENDING", "--format="+strings.Join([]string{"%i", "%r", "%C", "%D", "%m", "%a", "%P", "%V", "%f", "%j"}, separator))
+	if err != nil {
+		return nil, err
+	}
+	var t batch.Tally
+	for line := range strings.Lines(out) {
+		f := fields(line, 10)
+		if f == nil {
+			return nil, batch.Garbled(farm.Slurm, "squeue", errors.New(strconv.Quote(line)))
+		}
+		if batch.BookingOf(f[9]) != "" || slices.ContainsFunc(notForHosts, func(r string) bool { return strings.HasPrefix(f[1], r) }) {
+			continue
+		}
+		jobs, err := elements(f[0])
+		cpus, err2 := strconv.Atoi(f[2])
+		memory, err3 := d.memory(f[4], cpus, f[3])
+		if err := errors.Join(err, err2, err3); err != nil {
+			return nil, batch.Garbled(farm.Slurm, "squeue", err)
+		}
+		wish := batch.Demand{Jobs: jobs, CPUs: cpus, Memory: memory, Account: none(f[5]), Queue: firstOf(f[6]), Oldest: moment(f[7])}
+		for feature := range strings.FieldsFuncSeq(f[8], func(r rune) bool { return strings.ContainsRune("&|,[]()*", r) }) {
+			if w, ok := d.o.Wishes[feature]; ok {
+				wish.Image, wish.Shape = w.Image, w.Shape
+			}
+		}
+		t.Add(wish)
+	}
+	return t.Demand(), nil
+}
+
+// memory is that of a whole job: %m is of each node, or of each CPU where a "c" ends it.
+func (d *Driver) memory(text string, cpus int, nodes string) (farm.Bytes, error) {
+	text = strings.TrimSuffix(text, "n")
+	perCPU := strings.HasSuffix(text, "c")
+	text = strings.TrimSuffix(text, "c")
+	if text == "" || text == "0" {
+		return 0, nil
+	}
+	unit := farm.MiB // a number without a unit
+	switch text[len(text)-1] {
+	case 'K':
+		unit = farm.MiB / 1024
+	case 'G':
+		unit = farm.MiB * 1024
+	case 'T':
+		unit = farm.MiB * 1024 * 1024
+	}
+	n, err := strconv.ParseFloat(strings.TrimRight(text, "KMGT"), 64)
+	if err != nil {
+		return 0, fmt.Errorf("memory %q", text)
+	}
+	times := 1
+	if perCPU {
+		times = cpus
+	} else if many, err := strconv.Atoi(strings.TrimSuffix(nodes, "-")); err == nil {
+		times = max(many, 1)
+	}
+	return farm.Bytes(n*float64(unit)) * farm.Bytes(times), nil
+}
+
+// elements counts the jobs of one pending line: 17, 17_3 or 17_[1-5,8%2].
+func elements(id string) (int, error) {
+	_, list, ok := strings.Cut(id, "_[")
+	if !ok {
+		return 1, nil
+	}
+	list, _, _ = strings.Cut(strings.TrimSuffix(list, "]"), "%")
+	total := 0
+	for part := range strings.SplitSeq(list, ",") {
+		part, step, _ := strings.Cut(part, ":")
+		first, last, ranged := strings.Cut(part, "-")
+		a, err := strconv.Atoi(first)
+		b, every := a, 1
+		if ranged && err == nil {
+			b, err = strconv.Atoi(last)
+		}
+		if step != "" && err == nil {
+			every, err = strconv.Atoi(step)
+		}
+		if err != nil || b < a || every < 1 {
+			return 0, fmt.Errorf("elements of job %q", id)
+		}
+		total += (b-a)/every + 1
+	}
+	return total, nil
+}
+
+// none cuts Slurm's word for nothing.
+func none(text string) string {
+	if text == "(null)" || text == "N/A" || text == "None" {
+		return ""
+	}
+	return text
+}
+
+func firstOf(list string) string {
+	first, _, _ := strings.Cut(list, ",")
+	return first
+}
+
+// moment is a time in UTC; zero for "Unknown", "N/A" and the like.
+func moment(text string) time.Time {
+	t, err := time.Parse("2006-01-02T15:04:05", text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// span is a time limit: [DAYS-]HOURS:MINUTES:SECONDS, MINUTES:SECONDS; 0 for UNLIMITED.
+func span(text string) time.Duration {
+	days, rest, ok := strings.Cut(text, "-")
+	if !ok {
+		days, rest = "0", text
+	}
+	n, err := strconv.Atoi(days)
+	if err != nil {
+		return 0
+	}
+	total := time.Duration(0)
+	for part := range strings.SplitSeq(rest, ":") {
+		whole, fraction, _ := strings.Cut(part, ".") // sacct's CPU times have one
+		v, err := strconv.Atoi(whole)
+		if err != nil {
+			return 0
+		}
+		total = total*60 + time.Duration(v)*time.Second
+		if f, err := strconv.ParseFloat("0."+fraction, 64); err == nil && fraction != "" {
+			total += time.Duration(f * float64(time.Second))
+		}
+	}
+	return time.Duration(n)*24*time.Hour + total
+}
+
+// Nodes are the hosts.
+func (d *Driver) Nodes(ctx context.Context) ([]batch.Node, error) {
+	out, err := d.command(ctx, "scontrol", "--oneliner", "show", "nodes")
+	if err != nil {
+		return nil, batch.Away(farm.Slurm, err)
+	}
+	return parseNodes(out)
+}
+
+func (d *Driver) node(ctx context.Context, host string) (batch.Node, error) {
+	if host == "" || strings.ContainsAny(host, "=, []") || host[0] == '-' {
+		return batch.Node{}, batch.NoNode(farm.Slurm, host)
+	}
+	out, err := d.command(ctx, "scontrol", "--oneliner", "show", "nodes", host)
+	if strings.Contains(out, "not found") || said(err, "Invalid node") { // scontrol prints the first, and ends with 1
+		return batch.Node{}, batch.NoNode(farm.Slurm, host)
+	}
+	if err != nil {
+		return batch.Node{}, err
+	}
+	nodes, err := parseNodes(out)
+	if err != nil || len(nodes) != 1 {
+		return batch.Node{}, batch.Garbled(farm.Slurm, "scontrol show nodes "+host, err)
+	}
+	return nodes[0], nil
+}
+
+// Close drains a host.
+func (d *Driver) Close(ctx context.Context, host, reason string) error {
+	n, err := d.node(ctx, host)
+	if err != nil || n.Closed && !n.Ours {
+		return err
+	}
+	_, err = d.command(ctx, "scontrol", "update", "nodename="+host, "state=drain", "reason="+batch.Reason(reason))
+	return err
+}
+
+// Open ends the draining of a host. Its state below that stays: a host that is down stays down.
+func (d *Driver) Open(ctx context.Context, host string) error {
+	n, err := d.node(ctx, host)
+	switch {
+	case err != nil || !n.Closed:
+		return err
+	case !n.Ours:
+		return batch.NotOurs(host, n.Reason)
+	}
+	_, err = d.command(ctx, "scontrol", "update", "nodename="+host, "state=undrain")
+	return err
+}
+
+// Drain closes a host and lists who is there.
+func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Running, error) {
+	if err := d.Close(ctx, host, reason); err != nil {
+		return nil, err
+	}
+	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED", "--nodelist="+host, "--format="+strings.Join([]string{"%A", "%u", "%a", "%e", "%j"}, separator))
+	if err != nil {
+		return nil, err
+	}
+	var jobs []batch.Running
+	for line := range strings.Lines(out) {
+		f := fields(line, 5)
+		if f == nil {
+			return nil, batch.Garbled(farm.Slurm, "squeue", errors.New(strconv.Quote(line)))
+		}
+		jobs = append(jobs, batch.Running{Job: f[0], User: f[1], Account: none(f[2]), Ends: moment(f[3]), Booking: batch.BookingOf(f[4])})
+	}
+	return jobs, nil
+}
+
+// Lookup asks slurmctld of a job that runs.
+func (d *Driver) Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, error) {
+	if _, err := strconv.ParseUint(a.Job, 10, 32); err != nil {
+		return a, batch.NoJob(farm.Slurm, a.Job)
+	}
+	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED", "--jobs="+a.Job, "--format="+strings.Join([]string{"%A", "%a", "%P", "%e"}, separator))
+	if said(err, "Invalid job id") {
+		return a, batch.NoJob(farm.Slurm, a.Job)
+	}
+	if err != nil {
+		return a, err
+	}
+	for line := range strings.Lines(out) {
+		if f := fields(line, 4); f != nil && f[0] == a.Job { // a line of an array may be another element's
+			a.Account, a.Queue, a.Ends = none(f[1]), f[2], moment(f[3])
+			return a, nil
+		}
+	}
+	return a, batch.NoJob(farm.Slurm, a.Job)
+}

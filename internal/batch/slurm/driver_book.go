@@ -1,0 +1,151 @@
+package slurm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two; they are singletons of one
+// name, so that Slurm runs one at most, and the later one is taken away here.
+func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+	if err := b.Validate(); err != nil {
+		return batch.Booked{}, err
+	}
+	if strings.ContainsAny(b.Host, "=, []") {
+		return batch.Booked{}, batch.NoNode(farm.Slurm, b.Host)
+	}
+	got, err := d.Booked(ctx, b.Name)
+	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+		return got, err
+	}
+	args := []string{"--parsable", "--job-name=" + batch.JobName(b.Name), "--dependency=singleton", "--nodelist=" + b.Host, "--nodes=1", "--ntasks=1",
+		"--cpus-per-task=" + strconv.Itoa(b.CPUs), "--no-requeue", "--output=/dev/null", "--chdir=/", "--export=NONE", "--time=" + limit(b.Limit)}
+	if b.Account != "" {
+		args = append(args, "--account="+b.Account)
+	}
+	if b.Queue != "" {
+		args = append(args, "--partition="+b.Queue)
+	}
+	if b.Memory > 0 {
+		args = append(args, fmt.Sprintf("--mem=%dM", (b.Memory+farm.MiB-1)/farm.MiB))
+	}
+	args = append(append(args, d.o.Hold...), "--wrap=exec sleep infinity")
+	if _, err := d.command(ctx, "sbatch", args...); err != nil {
+		failed := new(program.Failed)
+		if errors.As(err, &failed) && !isUnavailable(err) {
+			return batch.Booked{}, batch.Refused(farm.Slurm, failed.Said)
+		}
+		return batch.Booked{}, err
+	}
+	return d.Booked(ctx, b.Name)
+}
+
+func isUnavailable(err error) bool {
+	e := new(farm.Error)
+	return errors.As(err, &e) && e.Kind == farm.Unavailable
+}
+
+func limit(d time.Duration) string {
+	if d == 0 {
+		return "UNLIMITED"
+	}
+	return strconv.Itoa(int((d + time.Minute - 1) / time.Minute))
+}
+
+// Booked finds a booking by the name of its job.
+func (d *Driver) Booked(ctx context.Context, name string) (batch.Booked, error) {
+	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
+		return batch.Booked{}, batch.NoBooking(name)
+	}
+	all, err := d.bookings(ctx, "--name="+batch.JobName(name))
+	if err != nil {
+		return batch.Booked{}, err
+	}
+	if len(all) == 0 {
+		return batch.Booked{}, batch.NoBooking(name)
+	}
+	for _, extra := range all[1:] {
+		if _, err := d.command(ctx, "scancel", "--quiet", extra.Job); err != nil {
+			return batch.Booked{}, err
+		}
+	}
+	return all[0], nil
+}
+
+// Bookings are all placeholders.
+func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
+	all, err := d.bookings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), nil
+}
+
+var bookedFields = []string{"%A", "%T", "%r", "%C", "%m", "%a", "%P", "%S", "%l", "%N", "%n", "%j"}
+
+// bookings are ordered by name, and those of one name with the one that holds the capacity first, then by age.
+func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked, error) {
+	// Of our own user only: anybody may give a job any name.
+	args := append([]string{"--noheader", "--me", "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED", "--format=" + strings.Join(bookedFields, separator)}, which...)
+	out, err := d.command(ctx, "squeue", args...)
+	if err != nil {
+		return nil, err
+	}
+	var all []batch.Booked
+	for line := range strings.Lines(out) {
+		f := fields(line, len(bookedFields))
+		if f == nil {
+			return nil, batch.Garbled(farm.Slurm, "squeue", errors.New(strconv.Quote(line)))
+		}
+		name := batch.BookingOf(f[11])
+		if name == "" {
+			continue
+		}
+		cpus, err := strconv.Atoi(f[3])
+		memory, err2 := d.memory(f[4], cpus, "1")
+		if err := errors.Join(err, err2); err != nil {
+			return nil, batch.Garbled(farm.Slurm, "squeue", err)
+		}
+		b := batch.Booked{Job: f[0], Held: f[1] == "RUNNING" || f[1] == "SUSPENDED",
+			Booking: batch.Booking{Name: name, Account: none(f[5]), Host: cmp.Or(none(f[9]), none(f[10])), CPUs: cpus, Memory: memory, Queue: firstOf(f[6]), Limit: span(f[8])}}
+		if b.Held {
+			b.Since = moment(f[7])
+		} else {
+			b.Why = f[2]
+		}
+		all = append(all, b)
+	}
+	slices.SortFunc(all, func(a, b batch.Booked) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(rank(a), rank(b)), cmp.Compare(len(a.Job), len(b.Job)), cmp.Compare(a.Job, b.Job))
+	})
+	return all, nil
+}
+
+func rank(b batch.Booked) int {
+	if b.Held {
+		return 0
+	}
+	return 1
+}
+
+// Release cancels the placeholder.
+func (d *Driver) Release(ctx context.Context, name string) error {
+	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
+		return nil // no booking was ever called so
+	}
+	_, err := d.command(ctx, "scancel", "--quiet", "--me", "--name="+batch.JobName(name))
+	if said(err, "Job/step already completing or completed", "Invalid job id") {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,215 @@
+package slurm
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// place is where a reader of ended jobs is. slurmdbd hears of ends in no order, and late when it was away: whoever reads behind the latest end it
+// saw would leave some out. So reading goes back a while each time, and knows by name what it has had of that while.
+type place struct {
+	Until int64    `json:"t"` // the latest end that was handed out, in seconds
+	Had   []string `json:"had"`
+}
+
+// lateness is how long a job's end may come behind another's. slurmctld hands over at once, and keeps what slurmdbd does not take.
+const lateness = 10 * time.Minute
+
+// halfKnown is how long slurmdbd is given to hear of a job's beginning. Of a job that ended within seconds it hears the end first: it lists it without
+// partition, and named "allocation", until slurmctld tells the rest, if it ever does.
+const halfKnown = 2 * time.Minute
+
+// complete asks slurmctld, which knows jobs for some minutes after their end (MinJobAge), for what slurmdbd has not heard.
+func (d *Driver) complete(ctx context.Context, jobs []batch.Ended) {
+	var ids []string
+	at := map[string][]int{}
+	for i, j := range jobs {
+		if j.Queue == "" {
+			ids = append(ids, j.Job)
+			at[j.Job] = append(at[j.Job], i)
+		}
+	}
+	const most = 1000 // of one command line
+	if len(ids) == 0 || len(ids) > most {
+		return
+	}
+	out, _ := d.command(ctx, "squeue", "--noheader", "--states=all", "--jobs="+strings.Join(ids, ","), "--format="+strings.Join([]string{"%A", "%P", "%j"}, separator))
+	for line := range strings.Lines(out) {
+		f := fields(line, 3)
+		if f == nil {
+			continue
+		}
+		for _, i := range at[f[0]] {
+			jobs[i].Queue, jobs[i].Name, jobs[i].Booking = firstOf(f[1]), f[2], batch.BookingOf(f[2])
+		}
+	}
+}
+
+// endedStates are those of sacct in which a run is over. RQ: it was put back into the queue.
+const endedStates = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,TO"
+
+var sacctFields = []string{"JobIDRaw", "JobID", "User", "Account", "Partition", "AllocCPUS", "Submit", "Start", "End", "State", "ExitCode", "TotalCPU", "MaxRSS", "NodeList", "JobName"}
+
+// Ended are jobs as slurmdbd has them.
+func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]batch.Ended, batch.Cursor, error) {
+	var at place
+	if after != "" {
+		if err := json.Unmarshal([]byte(after), &at); err != nil {
+			return nil, after, batch.NoCursor(farm.Slurm, after)
+		}
+	}
+	from := time.Unix(max(at.Until, int64(lateness/time.Second)), 0).Add(-lateness).UTC()
+	out, err := d.command(ctx, "sacct", "--noheader", "--allusers", "--duplicates", "--parsable2", "--delimiter="+separator, "--starttime="+from.Format("2006-01-02T15:04:05"),
+		"--endtime=now", "--state="+endedStates, "--format="+strings.Join(sacctFields, ","))
+	if err != nil {
+		return nil, after, batch.Away(farm.Slurm, err)
+	}
+	all, err := parseEnded(out)
+	if err != nil {
+		return nil, after, err
+	}
+	had := map[string]bool{}
+	for _, key := range at.Had {
+		had[key] = true
+	}
+	d.complete(ctx, all)
+	all = slices.DeleteFunc(all, func(j batch.Ended) bool { return j.Queue == "" && time.Since(j.Finished) < halfKnown })
+	var fresh []batch.Ended
+	for _, j := range all {
+		if !had[runOf(j)] && len(fresh) < limit && !j.Finished.Before(from) {
+			fresh = append(fresh, j)
+			had[runOf(j)] = true
+			at.Until = max(at.Until, j.Finished.Unix())
+		}
+	}
+	if len(fresh) == 0 && after != "" {
+		return nil, after, nil
+	}
+	at.Had = nil
+	horizon := time.Unix(at.Until, 0).Add(-lateness)
+	for _, j := range all {
+		if had[runOf(j)] && !j.Finished.Before(horizon) {
+			at.Had = append(at.Had, runOf(j))
+		}
+	}
+	text, err := json.Marshal(at)
+	return fresh, batch.Cursor(text), err
+}
+
+// runOf names one run: a job that was put back has several.
+func runOf(j batch.Ended) string { return fmt.Sprintf("%s@%d", j.Job, j.Finished.Unix()) }
+
+// parseEnded reads sacct: a line of the job, then lines of its steps, which alone know the memory.
+func parseEnded(text string) ([]batch.Ended, error) {
+	var jobs []batch.Ended
+	for line := range strings.Lines(text) {
+		f := fields(line, len(sacctFields))
+		if f == nil {
+			return nil, batch.Garbled(farm.Slurm, "sacct", errors.New(strconv.Quote(line)))
+		}
+		job, _, step := strings.Cut(f[0], ".")
+		if step {
+			if n := len(jobs); n > 0 && jobs[n-1].Job == job {
+				rss, _ := (&Driver{}).memory(f[12], 1, "1")
+				jobs[n-1].MaxRSS = max(jobs[n-1].MaxRSS, rss)
+			}
+			continue
+		}
+		cpus, err := strconv.Atoi(f[5])
+		code, signal, ok := strings.Cut(f[10], ":")
+		j := batch.Ended{Job: job, User: f[2], Account: f[3], Queue: f[4], CPUs: cpus, Submitted: moment(f[6]), Started: moment(f[7]), Finished: moment(f[8]),
+			CPUTime: span(f[11]), Hosts: hosts(f[13]), Name: f[14], Booking: batch.BookingOf(f[14])}
+		var err2, err3 error
+		j.Code, err2 = strconv.Atoi(code)
+		j.Signal, err3 = strconv.Atoi(signal)
+		if err := errors.Join(err, err2, err3); err != nil || !ok {
+			return nil, batch.Garbled(farm.Slurm, "sacct", errors.Join(err, errors.New(strconv.Quote(line))))
+		}
+		if j.Finished.IsZero() {
+			continue // it runs again
+		}
+		state, _, _ := strings.Cut(f[9], " ") // CANCELLED by 1000
+		j.Outcome = outcome(strings.TrimSuffix(state, "+"))
+		jobs = append(jobs, j)
+	}
+	slices.SortStableFunc(jobs, func(a, b batch.Ended) int {
+		return cmp.Or(a.Finished.Compare(b.Finished), cmp.Compare(len(a.Job), len(b.Job)), cmp.Compare(a.Job, b.Job))
+	})
+	return jobs, nil
+}
+
+func outcome(state string) batch.Outcome {
+	switch state {
+	case "COMPLETED":
+		return batch.OutcomeDone
+	case "CANCELLED", "PREEMPTED", "REQUEUED", "REVOKED":
+		return batch.OutcomeCancelled
+	case "TIMEOUT", "DEADLINE":
+		return batch.OutcomeTimeout
+	case "OUT_OF_MEMORY":
+		return batch.OutcomeMemory
+	case "NODE_FAIL", "BOOT_FAIL":
+		return batch.OutcomeNode
+	}
+	return batch.OutcomeFailed
+}
+
+// hosts expands n[1-3,7],m1. What cannot be expanded stays as it is: it is for people.
+func hosts(text string) []string {
+	if none(text) == "" || text == "None assigned" {
+		return nil
+	}
+	var out []string
+	for _, part := range splitOutside(text) {
+		prefix, rest, ok := strings.Cut(part, "[")
+		inside, suffix, closed := strings.Cut(rest, "]")
+		if !ok || !closed || strings.Contains(suffix, "[") {
+			out = append(out, part)
+			continue
+		}
+		for r := range strings.SplitSeq(inside, ",") {
+			first, last, ranged := strings.Cut(r, "-")
+			a, err := strconv.Atoi(first)
+			b := a
+			if ranged && err == nil {
+				b, err = strconv.Atoi(last)
+			}
+			const most = 1 << 16
+			if err != nil || b < a || b-a > most {
+				out = append(out, part)
+				break
+			}
+			for n := a; n <= b; n++ {
+				out = append(out, fmt.Sprintf("%s%0*d%s", prefix, len(first), n, suffix))
+			}
+		}
+	}
+	return out
+}
+
+// splitOutside splits at commas that are in no brackets.
+func splitOutside(text string) []string {
+	var parts []string
+	depth, begin := 0, 0
+	for i, r := range text {
+		switch {
+		case r == '[':
+			depth++
+		case r == ']':
+			depth--
+		case r == ',' && depth == 0:
+			parts, begin = append(parts, text[begin:i]), i+1
+		}
+	}
+	return append(parts, text[begin:])
+}
