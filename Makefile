@@ -48,6 +48,7 @@ test-slow: ## boot a full Debian image built from packages: some minutes
 test-batch: ## run jobs under every batch system that is packaged here, and print what held; ARGS="-systems slurm -cases exit"
 	@scripts/install-packages batch
 	$(ROOT) $(GO) run ./e2e/batch $(ARGS)
+	$(or $(ROOT),env) GRANGE_BATCH=1 $(GO) test -count=1 -timeout 10m ./e2e/batch/drivers
 
 test-grid: ## send jobs through a grid's computing element into virtual machines, with a VOMS proxy and a token; JSON on the last line
 	@scripts/install-packages batch

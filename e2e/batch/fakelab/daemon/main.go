@@ -251,20 +251,22 @@ func signalSession(session int, s syscall.Signal) {
 // sessionOf is that of the job: of the process itself, or of res's child.
 func sessionOf(pid int) int {
 	for range 100 {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
-		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil || strings.TrimSpace(string(name)) != "res" {
+		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil || strings.TrimSpace(string(name)) != "res" {
 			return pid
 		}
-		if f := strings.Fields(string(text)); len(f) > 0 {
-			child, _ := strconv.Atoi(f[0])
-			return child
+		const parent = 1
+		if children := processes(parent, pid); len(children) > 0 {
+			return children[0] // it leads the session
 		}
 		time.Sleep(5 * time.Millisecond) // res has not started it yet
 	}
 	return pid
 }
 
-func members(session int) []int {
+func members(session int) []int { return processes(3, session) }
+
+// processes are those with this number in that field of stat, counted behind the name.
+func processes(field, number int) []int {
 	var pids []int
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -276,8 +278,7 @@ func members(session int) []int {
 		if err != nil {
 			continue
 		}
-		_, rest, _ := strings.Cut(string(text), ") ")
-		if f := strings.Fields(rest); len(f) > 3 && f[3] == strconv.Itoa(session) {
+		if f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])); len(f) > field && f[field] == strconv.Itoa(number) {
 			pids = append(pids, pid)
 		}
 	}

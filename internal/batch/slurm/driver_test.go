@@ -1,0 +1,153 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// answers plays what Slurm's commands printed, by name; fields are separated by "|" here.
+type answers map[string]string
+
+func (a answers) driver(o DriverOptions) *Driver {
+	return NewDriver(o, func(_ context.Context, c program.Call) ([]byte, error) {
+		text, ok := a[c.Path]
+		if said, failed := strings.CutPrefix(text, "FAIL "); failed || !ok {
+			return nil, &program.Failed{Program: c.Path, Status: 1, Said: said}
+		}
+		return []byte(strings.ReplaceAll(text, "|", separator)), nil
+	})
+}
+
+func TestNodes(t *testing.T) {
+	text, err := os.ReadFile("testdata/nodes-22.05.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := answers{"scontrol": string(text)}.driver(DriverOptions{}).Nodes(t.Context())
+	want := []batch.Node{{Name: "grangeb", State: batch.NodeIdle, CPUs: 4, Free: 4, Memory: 6000 * farm.MiB, Features: []string{"sl9-big"}, Queues: []string{"two"}},
+		{Name: "n17000", State: batch.NodeIdle, CPUs: 4, Free: 4, Memory: 6000 * farm.MiB, Queues: []string{"main", "two"}}}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v\n%s", err, d)
+	}
+	one := strings.Split(string(text), "\n")[0]
+	for state, c := range map[string]batch.Node{
+		"IDLE+DRAIN Reason=grange: no VM starts [root@2026-11-21T08:00:00]": {State: batch.NodeClosed, Closed: true, Ours: true, Reason: "no VM starts"},
+		"MIXED+DRAIN Reason=disk [eva@2026-11-21T08:00:00] Comment=none":    {State: batch.NodeClosed, Closed: true, Reason: "disk"},
+		"DOWN*+DRAIN Reason=Not responding [slurm@2026-11-21T08:00:00]":     {State: batch.NodeDown, Closed: true, Reason: "Not responding"},
+		"IDLE+CLOUD+POWERED_DOWN": {State: batch.NodeOff},
+		"IDLE~+CLOUD":             {State: batch.NodeOff},
+		"MIXED+PLANNED":           {State: batch.NodeBusy, Free: 4},
+		"IDLE+NOT_RESPONDING":     {State: batch.NodeDown},
+		"IDLE+COMPLETING":         {State: batch.NodeBusy, Free: 4},
+		"DOWN+CLOUD+POWERED_DOWN Reason=ResumeTimeout reached [slurm@2026-11-21T08:00:00]": {State: batch.NodeOff},
+		"IDLE+DRAIN Reason=grange: a [b@c] in the text [root@2026-11-21T08:00:00]":         {State: batch.NodeClosed, Closed: true, Ours: true, Reason: "a [b@c] in the text"},
+	} {
+		state, reason, _ := strings.Cut(state, " ")
+		got, err := parseNodes(strings.Replace(one, "State=IDLE", "State="+state, 1) + " " + reason)
+		if err != nil || len(got) != 1 || got[0].State != c.State || got[0].Closed != c.Closed || got[0].Ours != c.Ours || got[0].Reason != c.Reason || got[0].Free != c.Free {
+			t.Errorf("%s: %+v, %v", state, got, err)
+		}
+	}
+	for _, garbage := range []string{"hello", "NodeName=a CPUTot=x"} {
+		if _, err := parseNodes(garbage); err == nil {
+			t.Errorf("%q is read", garbage)
+		}
+	}
+}
+
+func TestDemand(t *testing.T) {
+	const pending = `17_[1-5,8%2]|Priority|2|1|1000M|atlas|main,long|2026-11-21T08:00:00|sl9-big&avx|job
+18|Resources|2|1|500Mc|atlas|main|2026-11-21T07:00:00|sl9-big|odd name
+19|JobHeldUser|2|1|1G|atlas|main|2026-11-21T07:00:00|(null)|held
+20|Dependency|2|1|1G|atlas|main|2026-11-21T07:00:00|(null)|later
+21|Resources|1|1|1G|(null)|main|2026-11-21T07:00:00|(null)|grange-hold-vm1
+22|QOSMaxJobsPerUserLimit|1|1|1G|(null)|main|2026-11-21T07:00:00|(null)|limited
+23_[0-100:10]|None|4|2|0|(null)|long|N/A|(null)|a|b
+`
+	got, err := answers{"squeue": pending}.driver(DriverOptions{Wishes: map[string]batch.Demand{"sl9-big": {Image: "sl9", Shape: "big"}}}).Demand(t.Context())
+	want := []batch.Demand{{Jobs: 11, CPUs: 4, Queue: "long"},
+		{Jobs: 7, Image: "sl9", Shape: "big", CPUs: 2, Memory: 1000 * farm.MiB, Account: "atlas", Queue: "main", Oldest: time.Date(2026, 11, 21, 7, 0, 0, 0, time.UTC)}}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v\n%s", err, d)
+	}
+	for _, garbage := range []string{"17|Priority", "17_[a-b]|Priority|2|1|1000M|atlas|main|2026-11-21T08:00:00|x|job", "17|P|2|1|much|a|m|t|x|j"} {
+		if _, err := (answers{"squeue": garbage}).driver(DriverOptions{}).Demand(t.Context()); !isKindOf(err, farm.Unavailable) {
+			t.Errorf("%q: %v", garbage, err)
+		}
+	}
+}
+
+func isKindOf(err error, k farm.Kind) bool {
+	e := new(farm.Error)
+	return errors.As(err, &e) && e.Kind == k
+}
+
+// TestEndedLate: slurmdbd hears of ends in no order. None is left out, none comes twice.
+func TestEndedLate(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Second)
+	line := func(id string, end time.Time) string {
+		at := end.Format("2006-01-02T15:04:05")
+		return strings.Join([]string{id, id, "eva", "atlas", "main", "2", at, at, at, "COMPLETED", "0:0", "01:02.500", "", "n[08-10],m1", "job|with|bars"}, separator) + "\n" +
+			strings.Join([]string{id + ".batch", id + ".batch", "", "atlas", "", "2", at, at, at, "COMPLETED", "0:0", "01:02.500", "2048K", "n08", "batch"}, separator) + "\n"
+	}
+	var text string
+	d := NewDriver(DriverOptions{}, func(_ context.Context, c program.Call) ([]byte, error) { return []byte(text), nil })
+	var cursor batch.Cursor
+	var got []string
+	read := func(limit int) {
+		for {
+			jobs, next, err := d.Ended(t.Context(), cursor, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cursor = next
+			for _, j := range jobs {
+				got = append(got, j.Job)
+				if j.MaxRSS != 2048*farm.MiB/1024 || j.CPUTime != 62500*time.Millisecond || !slices.Equal(j.Hosts, []string{"n08", "n09", "n10", "m1"}) || j.Name != "job|with|bars" {
+					t.Errorf("%+v", j)
+				}
+			}
+			if len(jobs) < limit {
+				return
+			}
+		}
+	}
+	text = line("5", now.Add(-time.Hour)) + line("7", now.Add(-2*time.Minute)) + line("6", now.Add(-2*time.Minute))
+	read(2)
+	text += line("3", now.Add(-5*time.Minute)) + line("8", now) + line("7", now) // 3 is late; 7 ran again
+	read(1)
+	read(100)
+	if want := []string{"5", "6", "7", "3", "7", "8"}; !slices.Equal(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+}
+
+func TestAway(t *testing.T) {
+	d := answers{"squeue": "FAIL slurm_load_jobs error: Unable to contact slurm controller (connect failure)"}.driver(DriverOptions{})
+	if _, err := d.Demand(t.Context()); !isKindOf(err, farm.Unavailable) {
+		t.Error(err)
+	}
+	d = answers{"squeue": "", "sbatch": "FAIL sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"}.driver(DriverOptions{})
+	if _, err := d.Book(t.Context(), batch.Booking{Name: "a", Host: "n1", CPUs: 1}); !isKindOf(err, farm.Invalid) {
+		t.Error(err)
+	}
+}
+
+func TestSpan(t *testing.T) {
+	for text, want := range map[string]time.Duration{"1:00:00": time.Hour, "2-01:00:00": 49 * time.Hour, "05:03": 303 * time.Second, "UNLIMITED": 0, "00:01.250": 1250 * time.Millisecond, "": 0} {
+		if got := span(text); got != want {
+			t.Errorf("%q: %v, not %v", text, got, want)
+		}
+	}
+}
