@@ -94,7 +94,7 @@ func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named b
 	if why != "" {
 		shown += " (" + why + ")"
 	}
-	ag, err := agent.New(agent.Options{Config: c, Hypervisor: driver, Accelerator: shown, Log: log, Version: Version()})
+	ag, err := agent.New(agent.Options{Config: c, Hypervisor: driver, Accelerator: shown, Log: log, Version: Version(), Lookup: lookupJob})
 	if err != nil {
 		return err
 	}
