@@ -5,10 +5,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -31,14 +33,38 @@ func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s "+format+"\n", append([]any{time.Now().Format("15:04:05.0")}, args...)...)
 }
 
-func run(ctx context.Context, only string, keep bool) error {
+func run(ctx context.Context, only string, keep bool) (err error) {
 	e, err := startElastic(ctx)
 	if err != nil {
 		return err
 	}
-	if keep {
-		progress("cluster in %s, namespace %s, agent %s", e.dir, e.ns, e.lab.Socket)
-		<-ctx.Done()
+	defer func() {
+		if err != nil {
+			e.logs(os.Stderr)
+		}
+		if keep {
+			progress("cluster in %s, namespace %s, agent %s", e.dir, e.ns, e.lab.Socket)
+			<-ctx.Done()
+		}
+		err = errors.Join(err, e.close())
+	}()
+	var f figures
+	for _, c := range cases {
+		if only != "" && only != c.name {
+			continue
+		}
+		progress("%s", c.name)
+		if err := c.run(ctx, e, &f); err != nil {
+			return fmt.Errorf("%s: %w", c.name, errors.Join(err, errors.New(strings.Join(e.wrong(ctx), "; "))))
+		}
 	}
-	return e.close()
+	left := append(e.wrong(ctx), e.lab.Leaks(ctx)...)
+	f.Left = len(left)
+	if err := print(f); err != nil {
+		return err
+	}
+	if f.Left > 0 {
+		return fmt.Errorf("left behind: %s", strings.Join(left, "; "))
+	}
+	return nil
 }
