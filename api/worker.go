@@ -38,7 +38,8 @@ type Worker struct {
 	CPUs    int       `json:"cpus"`
 	Memory  uint64    `json:"memory"`
 	Created time.Time `json:"created"`
-	Cause   string    `json:"cause,omitempty"` // why it ended, for people
+	Cause   string    `json:"cause,omitempty"`   // why it ended, for people
+	Ordered bool      `json:"ordered,omitempty"` // it ended because somebody asked for that
 }
 
 // States of a worker.

@@ -259,13 +259,14 @@ func (a *Agent) worker(name string) *vm {
 // followWorker is with a worker from its start, or its take-over, to its end, as `grange exec` is with a job.
 func (j *job) followWorker() {
 	name := j.vm.recordNow().Worker.Name
-	j.vm.tellWorker("")
-	cause := "the VM was ended by order"
+	j.vm.tellWorker("", false)
+	cause, ordered := "the VM was ended by order", true
 	j.follow(j.agent.ctx, func(e api.JobEvent) error {
 		switch e.Event {
 		case api.EventRunning:
-			j.vm.tellWorker("")
+			j.vm.tellWorker("", false)
 		case api.EventEnded:
+			ordered = false
 			cause = fmt.Sprintf("slurmd ended with status %d", e.Exit.Code)
 			if m := j.vm.current(); m != nil {
 				cause += m.lastWords()
@@ -273,24 +274,26 @@ func (j *job) followWorker() {
 			j.agent.log.Warn("worker's daemon has ended", "worker", name, "cause", cause)
 			j.cancel(errGivenBack)
 		case api.EventFailed, api.EventLost:
-			cause = e.Problem.Detail
-			j.agent.log.Warn("worker lost", "worker", name, "cause", cause)
+			cause, ordered = e.Problem.Detail, e.Problem.Type == "grange:"+string(farm.CodeVMStopped)
+			if !ordered {
+				j.agent.log.Warn("worker lost", "worker", name, "cause", cause)
+			}
 			j.cancel(errGivenBack)
 		}
 		return nil
 	})
 	select {
 	case <-j.over:
-		j.vm.tellWorker(cause)
+		j.vm.tellWorker(cause, ordered)
 	default: // the agent stops; the worker does not
 	}
 }
 
 // tellWorker tells followers how the worker is; a cause means that it has ended.
-func (v *vm) tellWorker(cause string) {
+func (v *vm) tellWorker(cause string, ordered bool) {
 	view := v.workerView()
 	if cause != "" {
-		view.State, view.Cause = api.WorkerEnded, cause
+		view.State, view.Cause, view.Ordered = api.WorkerEnded, cause, ordered
 	}
 	w := &v.agent.workers
 	w.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/batch/slurm/worker"
 )
 
@@ -54,27 +55,31 @@ type seen struct {
 // record follows the agent's workers until ctx ends.
 func (e *elastic) record(ctx context.Context) *seen {
 	s := &seen{at: map[string]time.Time{}, by: map[string]api.Worker{}}
-	go func() {
-		for ctx.Err() == nil {
-			e.lab.Client.FollowWorkers(ctx, func(v api.WorkerEvent) error {
-				if v.Worker != nil {
-					s.mu.Lock()
-					key := v.Worker.VM + " " + v.Worker.State
-					if _, known := s.at[key]; !known {
-						s.at[key] = time.Now()
-					}
-					s.by[v.Worker.VM] = *v.Worker
-					s.mu.Unlock()
-				}
-				return nil
-			})
-			select {
-			case <-time.After(20 * time.Millisecond): // the agent may be restarting
-			case <-ctx.Done():
-			}
-		}
-	}()
+	for _, h := range e.hosts {
+		go s.follow(ctx, h)
+	}
 	return s
+}
+
+func (s *seen) follow(ctx context.Context, h *lab.Lab) {
+	for ctx.Err() == nil {
+		h.Client.FollowWorkers(ctx, func(v api.WorkerEvent) error {
+			if v.Worker != nil {
+				s.mu.Lock()
+				key := v.Worker.VM + " " + v.Worker.State
+				if _, known := s.at[key]; !known {
+					s.at[key] = time.Now()
+				}
+				s.by[v.Worker.VM] = *v.Worker
+				s.mu.Unlock()
+			}
+			return nil
+		})
+		select {
+		case <-time.After(20 * time.Millisecond): // the agent may be restarting
+		case <-ctx.Done():
+		}
+	}
 }
 
 // boot is how long the VM of a node took that was made after since.
@@ -134,7 +139,7 @@ func completed(j worker.Job) bool { return j.State == "COMPLETED" }
 
 // nodeOf is where a job is.
 func (e *elastic) nodeOf(ctx context.Context, job string) (string, error) {
-	out, err := exec.CommandContext(ctx, e.path("squeue"), "-h", "-j", job, "-o", "%N").Output()
+	out, err := e.inside(ctx, "/usr/bin/squeue", "-h", "-j", job, "-o", "%N").Output()
 	return strings.TrimSpace(string(out)), err
 }
 
@@ -144,17 +149,19 @@ func (e *elastic) kill(ctx context.Context, node string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	vm, err := e.lab.Client.VM(ctx, w[node].VM)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("the VM of node %q: %w", node, err)
-	}
-	for _, pid := range e.lab.QEMUs() {
-		text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-		if strings.Contains(string(text), vm.ID) {
-			return time.Now(), syscall.Kill(pid, syscall.SIGKILL)
+	for _, h := range e.hosts {
+		vm, err := h.Client.VM(ctx, w[node].VM)
+		if err != nil {
+			continue
+		}
+		for _, pid := range h.QEMUs() {
+			text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+			if strings.Contains(string(text), vm.ID) {
+				return time.Now(), syscall.Kill(pid, syscall.SIGKILL)
+			}
 		}
 	}
-	return time.Time{}, fmt.Errorf("no QEMU of VM %s", vm.Name)
+	return time.Time{}, fmt.Errorf("no QEMU of node %q", node)
 }
 
 // settle waits until all nodes are off and sound and no VM is left.
@@ -181,13 +188,15 @@ func (e *elastic) wrong(ctx context.Context) []string {
 	for name := range workers {
 		wrong = append(wrong, "worker "+name)
 	}
-	links, err := exec.CommandContext(ctx, "ip", "-n", e.ns, "-br", "link").Output()
-	if err != nil {
-		wrong = append(wrong, err.Error())
-	}
-	for line := range strings.Lines(string(links)) {
-		if name := strings.Fields(line)[0]; name != "lo" && name != "br0" {
-			wrong = append(wrong, "link "+name)
+	for n := range hostCount {
+		links, err := exec.CommandContext(ctx, "ip", "-n", e.hostNS(n), "-br", "link").Output()
+		if err != nil {
+			wrong = append(wrong, err.Error())
+		}
+		for line := range strings.Lines(string(links)) {
+			if name, _, _ := strings.Cut(strings.Fields(line)[0], "@"); name != "lo" && name != "br0" && name != "up0" {
+				wrong = append(wrong, "link "+name)
+			}
 		}
 	}
 	return wrong
@@ -195,7 +204,7 @@ func (e *elastic) wrong(ctx context.Context) []string {
 
 // refused: no key for images that nobody vouched for, and none for nobody.
 func refused(ctx context.Context, e *elastic, _ *figures) error {
-	if _, err := e.lab.Client.MakeImage(ctx, api.ImageRequest{Name: "micro"}, func(string) {}); err != nil {
+	if _, err := e.hosts[0].Client.MakeImage(ctx, api.ImageRequest{Name: "micro"}, func(string) {}); err != nil {
 		return err
 	}
 	code := func(err error) string {
@@ -205,15 +214,15 @@ func refused(ctx context.Context, e *elastic, _ *figures) error {
 		}
 		return fmt.Sprint(err)
 	}
-	_, err := e.lab.Client.StartWorker(ctx, api.WorkerRequest{Name: "vwn1", Image: "micro"})
+	_, err := e.hosts[0].Client.StartWorker(ctx, api.WorkerRequest{Name: "vwn1", Image: "micro"})
 	if code(err) != "grange:not-site-image" {
 		return fmt.Errorf("a worker of an image that is not the site's: %s", code(err))
 	}
-	cmd := exec.CommandContext(ctx, "/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", e.lab.Binary, "--socket", e.lab.Socket, "worker", "start", "vwn1")
+	cmd := exec.CommandContext(ctx, "/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", e.hosts[0].Binary, "--socket", e.hosts[0].Socket, "worker", "start", "vwn1")
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "[not-yours]") {
 		return fmt.Errorf("nobody asked for a worker: %v: %s", err, out)
 	}
-	cmd = e.lab.Exec(ctx, "--network", "bridge:br0", "--", "true")
+	cmd = e.hosts[0].Exec(ctx, "--network", "bridge:br0", "--", "true")
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "[workers-only]") {
 		return fmt.Errorf("a job asked for the bridge: %v: %s", err, out)
 	}
@@ -307,9 +316,11 @@ func agentDies(ctx context.Context, e *elastic, _ *figures) error {
 	if err != nil {
 		return err
 	}
-	e.lab.KillAgent()
-	if err := e.lab.StartAgent(ctx); err != nil {
-		return err
+	for _, h := range e.hosts {
+		h.KillAgent()
+		if err := h.StartAgent(ctx); err != nil {
+			return err
+		}
 	}
 	after, err := e.workers(ctx)
 	if err != nil {
@@ -408,7 +419,7 @@ func warm(ctx context.Context, e *elastic, f *figures) error {
 // dynamic: nodes that slurm.conf does not know come, take a job, are lost under one, and are forgotten.
 func dynamic(ctx context.Context, e *elastic, f *figures) error {
 	start := func(name string) error {
-		out, err := e.lab.Grange(ctx, "worker", "start", name, "--dynamic", "--feature", "dyn", "--cpus", "1", "--memory", nodeMemory).CombinedOutput()
+		out, err := e.hosts[0].Grange(ctx, "worker", "start", name, "--dynamic", "--feature", "dyn", "--cpus", "1", "--memory", nodeMemory).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("worker start: %w: %s", err, out)
 		}
@@ -443,13 +454,13 @@ func dynamic(ctx context.Context, e *elastic, f *figures) error {
 		return err
 	}
 	f.DynamicCrashRun = at.Sub(killed).Seconds()
-	if out, err := exec.CommandContext(ctx, e.path("scancel"), id).CombinedOutput(); err != nil {
+	if out, err := e.inside(ctx, "/usr/bin/scancel", id).CombinedOutput(); err != nil {
 		return fmt.Errorf("scancel: %w: %s", err, out)
 	}
 	if err := start("dyn3"); err != nil {
 		return err
 	}
-	if out, err := e.inside(ctx, e.lab.Binary, "worker", "--config", e.path("worker.toml"), "stop", "dyn3").CombinedOutput(); err != nil {
+	if out, err := e.inside(ctx, e.hosts[0].Binary, "worker", "--config", e.path("worker.toml"), "stop", "dyn3").CombinedOutput(); err != nil {
 		return fmt.Errorf("worker stop: %w: %s", err, out)
 	}
 	return e.settle(ctx) // no dynamic node is left: one would not be powered down

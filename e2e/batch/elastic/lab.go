@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/batch/slurm/worker"
+	"github.com/grange-project/grange/internal/vmimage"
 )
 
 // What the lab's cluster is. The bridge is in a namespace of its own, so two labs may have the same addresses.
@@ -23,16 +24,19 @@ const (
 	controllerIP   = "10.102.0.1"
 	controllerPort = 18817
 	daemonPort     = 18818
-	nodeCount      = 4
+	hostCount      = 2
+	nodesOfHost    = 2 // as many as two CPUs have room for
+	nodeCount      = hostCount * nodesOfHost
 	nodeMemory     = "448M"
 	bootTimeout    = 120 * time.Second
 )
 
-// elastic is a Slurm of its own on a bridge in a network namespace, with a host whose VMs are its nodes.
+// elastic is a Slurm of its own on a bridge in a network namespace, with hosts whose VMs are its nodes. Each host has a namespace
+// and a bridge, too, and a cable to the controller's.
 type elastic struct {
-	lab    *lab.Lab
+	hosts  []*lab.Lab
 	dir    string
-	ns     string // name of the namespace
+	ns     string // name of the controller's namespace; those of hosts have a number behind it
 	slurm  worker.Scontrol
 	daemon map[string]*exec.Cmd // munged, slurmctld, watch
 }
@@ -59,15 +63,49 @@ func startElastic(ctx context.Context) (e *elastic, err error) {
 	if err := e.hold(ctx); err != nil {
 		return e, err
 	}
-	if e.lab, err = lab.Start(ctx, lab.Options{NoImage: true, Network: "/run/netns/" + e.ns, Config: e.agentConfig()}); err != nil {
-		return e, err
+	for n := range hostCount {
+		h, err := lab.Start(ctx, lab.Options{NoImage: true, Network: "/run/netns/" + e.hostNS(n), Config: e.agentConfig(n)})
+		if err != nil {
+			return e, err
+		}
+		e.hosts = append(e.hosts, h)
 	}
 	progress("building the worker image")
-	if out, err := e.lab.Grange(ctx, "image", "build", "worker", "--site").CombinedOutput(); err != nil {
-		return e, fmt.Errorf("image build worker: %w\n%s", err, out)
+	if err := e.images(ctx); err != nil {
+		return e, err
 	}
 	return e, e.cluster(ctx)
 }
+
+// images builds the worker image on the first host and takes it to the others, as a site would.
+func (e *elastic) images(ctx context.Context) error {
+	if out, err := e.hosts[0].Grange(ctx, "image", "build", "worker", "--site").CombinedOutput(); err != nil {
+		return fmt.Errorf("image build worker: %w\n%s", err, out)
+	}
+	store, err := vmimage.Open(filepath.Join(e.hosts[0].Dir, "state", "images"))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	image, err := store.Get("worker")
+	if err != nil {
+		return err
+	}
+	dir := e.path("image")
+	err = errors.Join(os.Mkdir(dir, 0o755), os.Link(image.Kernel(), filepath.Join(dir, filepath.Base(image.Kernel()))),
+		os.Link(image.Initrd(), filepath.Join(dir, "initrd")), os.WriteFile(filepath.Join(dir, "cmdline"), []byte(image.Cmdline+"\n"), 0o644))
+	if err != nil {
+		return err
+	}
+	for _, h := range e.hosts[1:] {
+		if out, err := h.Grange(ctx, "image", "import", dir, "--name", "worker", "--site").CombinedOutput(); err != nil {
+			return fmt.Errorf("image import: %w\n%s", err, out)
+		}
+	}
+	return nil
+}
+
+func (e *elastic) hostNS(n int) string { return fmt.Sprintf("%s-%d", e.ns, n) }
 
 func (e *elastic) path(name string) string { return filepath.Join(e.dir, name) }
 
@@ -100,9 +138,15 @@ func (e *elastic) hold(ctx context.Context) error {
 }
 
 func (e *elastic) network(ctx context.Context) error {
-	for _, words := range []string{
-		"ip netns add " + e.ns, "ip -n NS link set lo up", "ip -n NS link add br0 type bridge", "ip -n NS addr add " + controllerIP + "/24 dev br0", "ip -n NS link set br0 up",
-	} {
+	steps := []string{"ip netns add NS", "ip -n NS link set lo up", "ip -n NS link add br0 type bridge", "ip -n NS addr add " + controllerIP + "/24 dev br0", "ip -n NS link set br0 up"}
+	for n := range hostCount {
+		host, cable := e.hostNS(n), fmt.Sprintf("host%d", n)
+		for _, words := range []string{"ip netns add HOST", "ip -n HOST link set lo up", "ip -n HOST link add br0 type bridge", "ip -n HOST link set br0 up",
+			"ip -n NS link add CABLE type veth peer name up0 netns HOST", "ip -n NS link set CABLE master br0 up", "ip -n HOST link set up0 master br0 up"} {
+			steps = append(steps, strings.NewReplacer("HOST", host, "CABLE", cable).Replace(words))
+		}
+	}
+	for _, words := range steps {
 		argv := strings.Fields(strings.ReplaceAll(words, "NS", e.ns))
 		if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", words, err, out)
@@ -125,7 +169,7 @@ func (e *elastic) munge() error {
 		"--pid-file="+e.path("munge/pid"), "--log-file="+e.path("munge/log"), "--seed-file="+e.path("munge/seed")))
 }
 
-func (e *elastic) agentConfig() string {
+func (e *elastic) agentConfig(n int) string {
 	return fmt.Sprintf(`
 reserved_memory = "256M"
 [shapes.node]
@@ -135,10 +179,10 @@ memory = %q
 controller = "%s:%d"
 munge_key = %q
 bridge = "br0"
-addresses = "10.102.0.20-10.102.0.60/24"
+addresses = "10.102.0.%d-10.102.0.%d/24"
 image = "worker"
 shape = "node"
-`, nodeMemory, controllerIP, controllerPort, e.path("munge/key"))
+`, nodeMemory, controllerIP, controllerPort, e.path("munge/key"), 20+20*n, 39+20*n)
 }
 
 // start runs a daemon whose output goes to a file.
@@ -174,7 +218,7 @@ func (e *elastic) cluster(ctx context.Context) error {
 	if err := e.workerConfig(0); err != nil {
 		return err
 	}
-	fragment, err := e.lab.Grange(ctx, "worker", "--config", e.path("worker.toml"), "config", "--write", "--programs", e.path("programs"), "--nodes", fmt.Sprintf("vwn[1-%d]", nodeCount),
+	fragment, err := e.hosts[0].Grange(ctx, "worker", "--config", e.path("worker.toml"), "config", "--write", "--programs", e.path("programs"), "--nodes", fmt.Sprintf("vwn[1-%d]", nodeCount),
 		"--cpus", "1", "--memory", nodeMemory, "--dynamic", "dyn", "--boot-timeout", bootTimeout.String(), "--idle", "1h").Output()
 	if err != nil {
 		return fmt.Errorf("worker config: %w", err)
@@ -216,7 +260,7 @@ DebugFlags=Power
 		}
 	}
 	e.slurm = worker.Scontrol{Path: e.path("scontrol"), Conf: e.path("slurm.conf")}
-	for _, name := range []string{"scontrol", "squeue", "sbatch", "scancel"} { // that our own calls, too, are in the namespace
+	for _, name := range []string{"scontrol", "squeue"} { // that our own calls, too, are in the namespace
 		text := fmt.Sprintf("#!/bin/sh\nexec /usr/bin/nsenter %s /usr/bin/%s \"$@\"\n", strings.Join(e.enter(), " "), name)
 		if err := os.WriteFile(e.path(name), []byte(text), 0o755); err != nil {
 			return err
@@ -235,12 +279,17 @@ DebugFlags=Power
 }
 
 func (e *elastic) watch() error {
-	return e.start("watch", e.inside(context.Background(), e.lab.Binary, "worker", "--config", e.path("worker.toml"), "watch"))
+	return e.start("watch", e.inside(context.Background(), e.hosts[0].Binary, "worker", "--config", e.path("worker.toml"), "watch"))
 }
 
 func (e *elastic) workerConfig(warm int) error {
-	return os.WriteFile(e.path("worker.toml"), fmt.Appendf(nil, "slurm_conf = %q\nlog = %q\nboot_timeout = %q\nwarm = %d\n[[host]]\nnodes = \"vwn[1-%d],dyn*\"\nsocket = %q\n",
-		e.path("slurm.conf"), e.path("worker.log"), bootTimeout, warm, nodeCount, e.lab.Socket), 0o644)
+	text := fmt.Appendf(nil, "slurm_conf = %q\nlog = %q\nboot_timeout = %q\nwarm = %d\n", e.path("slurm.conf"), e.path("worker.log"), bootTimeout, warm)
+	dynamic := ",dyn*" // on the first
+	for n, h := range e.hosts {
+		text = fmt.Appendf(text, "[[host]]\nnodes = \"vwn[%d-%d]%s\"\nsocket = %q\n", n*nodesOfHost+1, (n+1)*nodesOfHost, dynamic, h.Socket)
+		dynamic = ""
+	}
+	return os.WriteFile(e.path("worker.toml"), text, 0o644)
 }
 
 // await looks until done says so.
@@ -261,14 +310,19 @@ func (e *elastic) await(ctx context.Context, patience time.Duration, what string
 	}
 }
 
-// workers are what the agent has, by name.
+// workers are what the agents have, by name.
 func (e *elastic) workers(ctx context.Context) (map[string]api.Worker, error) {
-	list, err := e.lab.Client.Workers(ctx)
 	found := map[string]api.Worker{}
-	for _, w := range list {
-		found[w.Name] = w
+	for _, h := range e.hosts {
+		list, err := h.Client.Workers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range list {
+			found[w.Name] = w
+		}
 	}
-	return found, err
+	return found, nil
 }
 
 // logs is the end of all that daemons wrote, for whoever wants to know why.
@@ -278,8 +332,8 @@ func (e *elastic) logs(to io.Writer) {
 		const most = 8 << 10
 		fmt.Fprintf(to, "--- %s\n%s\n", name, text[max(0, len(text)-most):])
 	}
-	if e.lab != nil {
-		text := e.lab.AgentLog()
+	for _, h := range e.hosts {
+		text := h.AgentLog()
 		fmt.Fprintf(to, "--- agent\n%s\n", text[max(0, len(text)-6<<10):])
 	}
 }
@@ -289,11 +343,15 @@ func (e *elastic) close() error {
 	for _, name := range []string{"watch", "slurmctld", "munged", "holder"} {
 		e.stop(name)
 	}
-	if e.lab != nil {
-		err = e.lab.Close()
+	for _, h := range e.hosts {
+		err = errors.Join(err, h.Close())
 	}
-	if out, e := exec.Command("ip", "netns", "del", e.ns).CombinedOutput(); e != nil && len(out) > 0 {
-		err = errors.Join(err, fmt.Errorf("ip netns del: %s", out))
+	for n := range hostCount {
+		exec.Command("ip", "netns", "del", e.hostNS(n)).Run() // with its bridge and cable
+	}
+	exec.Command("ip", "netns", "del", e.ns).Run()
+	if left, _ := filepath.Glob("/run/netns/" + e.ns + "*"); len(left) > 0 {
+		err = errors.Join(err, fmt.Errorf("namespaces stay: %v", left))
 	}
 	return errors.Join(err, os.RemoveAll(e.dir))
 }

@@ -10,13 +10,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
 func main() {
-	only := flag.String("only", "", "run this `case` alone")
+	only := flag.String("only", "", "run these `cases` alone, as queue,crash")
 	keep := flag.Bool("keep", false, "leave the cluster running until INT, to look at it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -43,14 +44,14 @@ func run(ctx context.Context, only string, keep bool) (err error) {
 			e.logs(os.Stderr)
 		}
 		if keep {
-			progress("cluster in %s, namespace %s, agent %s", e.dir, e.ns, e.lab.Socket)
+			progress("cluster in %s, namespace %s, agent %s", e.dir, e.ns, e.hosts[0].Socket)
 			<-ctx.Done()
 		}
 		err = errors.Join(err, e.close())
 	}()
 	var f figures
 	for _, c := range cases {
-		if only != "" && only != c.name {
+		if only != "" && !slices.Contains(strings.Split(only, ","), c.name) {
 			continue
 		}
 		progress("%s", c.name)
@@ -58,7 +59,10 @@ func run(ctx context.Context, only string, keep bool) (err error) {
 			return fmt.Errorf("%s: %w", c.name, errors.Join(err, errors.New(strings.Join(e.wrong(ctx), "; "))))
 		}
 	}
-	left := append(e.wrong(ctx), e.lab.Leaks(ctx)...)
+	left := e.wrong(ctx)
+	for _, h := range e.hosts {
+		left = append(left, h.Leaks(ctx)...)
+	}
 	f.Left = len(left)
 	if err := print(f); err != nil {
 		return err

@@ -76,6 +76,9 @@ func (w *watch) ended(ctx context.Context, v api.Worker) {
 	if w.Warm > 0 {
 		defer w.lookSoon()
 	}
+	if v.Ordered && v.Conf == "" {
+		return // by Slurm; a node that it has with a new VM already must not be touched. What else was ordered, a look finds
+	}
 	nodes, err := w.Slurm.Nodes(ctx, v.Name)
 	if err != nil || len(nodes) != 1 {
 		if v.Conf == "" {
