@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-grid bench-batch chaos-batch quickstart-slurm down-slurm lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch quickstart-slurm down-slurm lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -49,6 +49,11 @@ test-batch: ## run jobs under every batch system that is packaged here, and prin
 	@scripts/install-packages batch
 	$(ROOT) $(GO) run ./e2e/batch $(ARGS)
 	$(or $(ROOT),env) GRANGE_BATCH=1 $(GO) test -count=1 -timeout 10m ./e2e/batch/drivers
+@@CHECK@@	$(if $(ARGS),,$(ROOT) $(GO) run ./e2e/batch/elastic)
+
+test-elastic: ## let virtual machines join a Slurm as nodes, kill them under jobs; ARGS="-only queue,crash"; JSON on the last line
+	@scripts/install-packages batch
+	$(ROOT) $(GO) run ./e2e/batch/elastic $(ARGS)
 
 test-grid: ## send jobs through a grid's computing element into virtual machines, with a VOMS proxy and a token; JSON on the last line
 	@scripts/install-packages batch

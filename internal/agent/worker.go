@@ -33,6 +33,7 @@ type workerRecord struct {
 type workers struct {
 	mu        sync.Mutex // held from looking for a name and an address until the job has them
 	followers map[*workerFollower]bool
+	addresses addressBook
 }
 
 // workerFollower is one caller that follows workers. One that does not read is cut off: it comes again, and asks for all.
@@ -192,7 +193,7 @@ func (a *Agent) beginWorker(r *api.WorkerRequest, c Caller) (*job, error) {
 		return nil, err
 	}
 	taken := a.leases()
-	address, ok := conf.Addresses.Lease(func(p netip.Prefix) bool { return taken[p.Addr()] })
+	address, ok := a.workers.addresses.lease(conf.Addresses, r.Name, taken)
 	if !ok {
 		return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoAddress, Message: fmt.Sprintf("all addresses of [worker] are leased (%d)", len(taken)), Hint: "raise [worker] addresses"}
 	}

@@ -143,6 +143,19 @@ func (e *elastic) nodeOf(ctx context.Context, job string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
+// awaitLaunch waits until a node's slurmd says that it has started the job: slurmctld calls it running a little sooner.
+func (e *elastic) awaitLaunch(ctx context.Context, job, node string) error {
+	return e.await(ctx, time.Minute, "launch of job "+job, func() (bool, error) {
+		for _, h := range e.hosts {
+			var console strings.Builder
+			if h.Client.Console(ctx, node, false, &console) == nil && strings.Contains(console.String(), "Launching batch job "+job+" ") {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+}
+
 // kill ends a node's QEMU as an accident would.
 func (e *elastic) kill(ctx context.Context, node string) (time.Time, error) {
 	w, err := e.workers(ctx)
@@ -276,6 +289,9 @@ func crash(ctx context.Context, e *elastic, f *figures) error {
 	}
 	node, err := e.nodeOf(ctx, id)
 	if err != nil {
+		return err
+	}
+	if err := e.awaitLaunch(ctx, id, node); err != nil {
 		return err
 	}
 	killed, err := e.kill(ctx, node)
@@ -444,6 +460,9 @@ func dynamic(ctx context.Context, e *elastic, f *figures) error {
 	}
 	f.DynamicRun = at.Sub(began).Seconds()
 	if err := start("dyn2"); err != nil {
+		return err
+	}
+	if err := e.awaitLaunch(ctx, id, "dyn1"); err != nil {
 		return err
 	}
 	killed, err := e.kill(ctx, "dyn1")

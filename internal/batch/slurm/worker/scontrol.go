@@ -61,6 +61,9 @@ var (
 	nodeStateField = regexp.MustCompile(`\sState=(\S+)`)
 )
 
+// stateMarks are what Slurm puts behind a state for people; each of them is a word of its own as well, but for the first.
+var stateMarks = strings.NewReplacer("*", "", "~", "", "#", "", "%", "", "@", "", "$", "", "^", "", "!", "", "-", "")
+
 // Nodes asks for the nodes of a host list; "" asks for all. Nodes that Slurm does not know are left out when others are asked for, too.
 func (s Scontrol) Nodes(ctx context.Context, list string) ([]Node, error) {
 	args := []string{"-o", "show", "node"}
@@ -81,7 +84,7 @@ func parseNodes(text string) []Node {
 		if name == nil || state == nil {
 			continue
 		}
-		words := strings.Split(strings.TrimRight(state[1], "*~#%@$^!-"), "+")
+		words := strings.Split(stateMarks.Replace(state[1]), "+")
 		n := Node{Name: name[1], State: words[0], Flags: words[1:]}
 		if strings.Contains(state[1], "*") {
 			n.Flags = append(n.Flags, "NOT_RESPONDING")
@@ -106,6 +109,7 @@ func (s Scontrol) DeleteNode(ctx context.Context, name string) error {
 // Job is a job as slurmctld sees it.
 type Job struct {
 	State     string
+	Reason    string // why it waits
 	Restarts  int
 	Features  string
 	Partition string
@@ -130,6 +134,8 @@ func parseJob(text string) Job {
 		switch {
 		case key == "JobState" && j.State == "":
 			j.State = value
+		case key == "Reason" && j.Reason == "":
+			j.Reason = value
 		case key == "Restarts":
 			j.Restarts, _ = strconv.Atoi(value)
 		case key == "Features" && j.Features == "":

@@ -89,8 +89,35 @@ func (w *watch) ended(ctx context.Context, v api.Worker) {
 	if v.Conf == "" && nodes[0].Off() {
 		return
 	}
-	if err := w.recover(ctx, nodes[0], v.Conf != "", firstLineOf(v.Cause)); err != nil {
+	jobs, err := w.recover(ctx, nodes[0], v.Conf != "", firstLineOf(v.Cause))
+	if err != nil {
 		w.Log.Error("recover", "node", v.Name, "error", err)
+	}
+	for _, id := range jobs {
+		w.nurse(ctx, id)
+	}
+}
+
+// nurse looks after a job for a while that was sent on. slurmctld may have had a message on its way to the lost node, and when that times
+// out it takes the job off its new node, and lets it wait for two minutes.
+func (w *watch) nurse(ctx context.Context, id string) {
+	const patience = time.Minute // MessageTimeout is 10 s by default
+	for limit := time.Now().Add(patience); time.Now().Before(limit); {
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return
+		}
+		j, err := w.Slurm.ShowJob(ctx, id)
+		switch {
+		case err != nil || j.State == "COMPLETED":
+			return
+		case j.State == "PENDING" && j.Reason == "BeginTime" && j.Restarts <= w.Restarts:
+			w.Log.Warn("the job was taken off its new node", "job", id, "restarts", j.Restarts)
+			if err := w.sendOn(ctx, id); err != nil {
+				w.Log.Error("send on", "job", id, "error", err)
+			}
+		}
 	}
 }
 
@@ -103,13 +130,13 @@ func (w *watch) lookSoon() {
 
 // recover takes a node out of Slurm's hands whose VM has gone, and sends its jobs on. DOWN first: it requeues the jobs at once, where
 // POWER_DOWN_FORCE alone would wait for minutes for the dead node to say that it has killed them.
-func (w *watch) recover(ctx context.Context, n Node, dynamic bool, cause string) error {
+func (w *watch) recover(ctx context.Context, n Node, dynamic bool, cause string) (jobs []string, err error) {
 	w.mu.Lock()
 	mine := !w.busy[n.Name]
 	w.busy[n.Name] = true
 	w.mu.Unlock()
 	if !mine {
-		return nil
+		return nil, nil
 	}
 	defer func() {
 		w.mu.Lock()
@@ -117,8 +144,7 @@ func (w *watch) recover(ctx context.Context, n Node, dynamic bool, cause string)
 		w.mu.Unlock()
 	}()
 	began := time.Now()
-	jobs, err := w.Slurm.JobsOn(ctx, n.Name)
-	if err != nil {
+	if jobs, err = w.Slurm.JobsOn(ctx, n.Name); err != nil {
 		w.Log.Warn("the node's jobs are not known", "node", n.Name, "error", err)
 	}
 	reason := "grange: the VM has gone: " + cause
@@ -135,7 +161,7 @@ func (w *watch) recover(ctx context.Context, n Node, dynamic bool, cause string)
 		err = w.giveBack(ctx, n.Name, reason, jobs)
 	}
 	w.Log.Warn("the node lost its VM", "node", n.Name, "state", n.State, "jobs", jobs, "cause", cause, "ms", time.Since(began).Milliseconds())
-	return err
+	return jobs, err
 }
 
 // forgetNode deletes a dynamic node. Slurm refuses as long as a job is ending on it.
@@ -221,7 +247,8 @@ func (w *watch) compare(ctx context.Context, h Host, nodes []Node, workers []api
 			continue
 		}
 		if w.seenTwice(found, "lost/"+n.Name) {
-			errs = append(errs, w.recover(ctx, n, n.Is("DYNAMIC_NORM"), "nobody saw it end"))
+			_, err := w.recover(ctx, n, n.Is("DYNAMIC_NORM"), "nobody saw it end")
+			errs = append(errs, err)
 		}
 	}
 	for _, v := range workers {
