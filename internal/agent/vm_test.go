@@ -304,7 +304,7 @@ func TestTasksEnterOneVM(t *testing.T) {
 func TestPlacesRunOut(t *testing.T) {
 	f := newFarmhouse(t)
 	var tasks []*task
-	for range portsOfBatch {
+	for range portsFor("slurm/7", 1) {
 		x := f.mustAsk(f.caller("7"), api.JobRequest{})
 		x.until(api.EventRunning)
 		tasks = append(tasks, x)
@@ -318,9 +318,9 @@ func TestPlacesRunOut(t *testing.T) {
 	}
 	last := f.mustAsk(f.caller("7"), api.JobRequest{})
 	last.until(api.EventWaiting)
-	tasks[5].done()
+	tasks[1].done()
 	last.until(api.EventRunning)
-	if f.guests.ports[last.id] != f.guests.ports[tasks[5].id] {
+	if f.guests.ports[last.id] != f.guests.ports[tasks[1].id] {
 		t.Error("it got another place than the free one")
 	}
 }
