@@ -258,6 +258,18 @@ type Host struct {
 	VMs         int               `json:"vms"`
 	Waiting     int               `json:"waiting"`
 	AgentMemory uint64            `json:"agent_memory"` // resident bytes of the agent
+	BackOffs    []BackOff         `json:"back_offs,omitempty"`
+}
+
+// BackOff is an image, a user or the host whose VMs keep failing to start, so that new ones are refused for a while.
+type BackOff struct {
+	Kind   string    `json:"kind"`           // image, user or host
+	Name   string    `json:"name,omitempty"` // of the image or user
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until"`            // one VM is tried then
+	Trial  bool      `json:"trial,omitempty"`  // one is tried now
+	Closed bool      `json:"closed,omitempty"` // the host is closed in its batch system
+	Last   string    `json:"last"`             // how the last one failed
 }
 
 // CPU is the host's processor.

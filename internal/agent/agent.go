@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
@@ -36,6 +37,7 @@ type Options struct {
 	Accelerator string // for people: "kvm", or "tcg" with the reason
 	Log         *slog.Logger
 	Version     string
+	Gate        Gate   // of this host in its batch system; nil: there is none
 	Lookup      Lookup // what batch systems know of their jobs; nil: there is nobody to ask
 }
 
@@ -51,6 +53,7 @@ type Agent struct {
 	accelerator string
 	guestFile   string
 	lookups     lookups
+	breakers    breakers
 
 	ctx  context.Context // of Run; ends with errShutdown
 	jobs sync.WaitGroup
@@ -82,7 +85,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, accelerator: o.Accelerator,
-		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
+		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, breakers: breakers{gate: o.Gate, set: breaker.New(breaker.Defaults)}, cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
 	a.ledger = newLedger(overcommitted(t, o.Config.MemoryOvercommit), a.reserve(o.Config))
 	return a, nil
 }
@@ -115,6 +118,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer a.disks.Close()
 	a.jobs.Go(a.housekeep)
+	a.jobs.Go(a.heal)
 	return a.listen(ctx)
 }
 

@@ -139,7 +139,7 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, _ Caller) error 
 	t, c := room.Topology, a.config()
 	h := api.Host{Version: a.version, Accelerator: a.accelerator, Reserved: c.ReservedCPUs.String(), Free: room.Free.String(),
 		CPU:     api.CPU{Vendor: t.CPU.Vendor, Model: t.CPU.Name, MaxMHz: t.CPU.MaxMHz, Flags: t.CPU.Flags},
-		Holders: map[string]string{}, VMs: len(a.all()) - waiting, Waiting: waiting, Distance: t.Distance, AgentMemory: residentMemory()}
+		Holders: map[string]string{}, VMs: len(a.all()) - waiting, Waiting: waiting, Distance: t.Distance, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
 	for _, s := range a.short() {
 		h.Warnings = append(h.Warnings, "no more VMs: "+s)
 	}

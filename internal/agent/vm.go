@@ -208,7 +208,7 @@ func (v *vm) moveHome(leaver *job) {
 // run makes the VM, and ends it when its last job has left.
 func (v *vm) run() {
 	v.agent.jobs.Go(v.followBeats)
-	err := v.start()
+	err := v.guarded()
 	v.update(func() {
 		v.failed, v.up = err, err == nil
 		v.closed = v.closed || err != nil

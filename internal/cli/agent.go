@@ -94,7 +94,11 @@ func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named b
 	if why != "" {
 		shown += " (" + why + ")"
 	}
-	ag, err := agent.New(agent.Options{Config: c, Hypervisor: driver, Accelerator: shown, Log: log, Version: Version(), Lookup: lookupJob})
+	gate, err := gateOf(c.Batch)
+	if err != nil {
+		return err
+	}
+	ag, err := agent.New(agent.Options{Config: c, Gate: gate, Hypervisor: driver, Accelerator: shown, Log: log, Version: Version(), Lookup: lookupJob})
 	if err != nil {
 		return err
 	}

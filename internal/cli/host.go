@@ -82,6 +82,9 @@ func (a *app) drawHost(h farm.Host, agent *api.Host) error {
 	if agent != nil {
 		fmt.Fprintf(a.out, "free CPUs %s, reserved %s; %d VMs, %d waiting; accelerator %s\n", orNone(agent.Free), orNone(agent.Reserved), agent.VMs,
 			agent.Waiting, agent.Accelerator)
+		for _, b := range agent.BackOffs {
+			fmt.Fprintf(a.out, "note: %s\n", backOff(b))
+		}
 		for _, w := range agent.Warnings {
 			fmt.Fprintf(a.out, "note: %s\n", w)
 		}
@@ -90,6 +93,23 @@ func (a *app) drawHost(h farm.Host, agent *api.Host) error {
 	fmt.Fprint(a.out, hostSettings(h))
 	return nil
 }
+
+// backOff says what is refused, until when and why.
+func backOff(b api.BackOff) string {
+	what := b.Kind + " " + b.Name
+	if b.Name == "" {
+		what = "this host"
+	}
+	when := "until " + b.Until.Local().Format("15:04:05")
+	if b.Trial {
+		when = "while one VM is tried"
+	}
+	if b.Closed {
+		when += ", and is closed in its batch system"
+	}
+	return fmt.Sprintf("%s backs off %s, for its VMs did not start: %s", what, when, b.Last)
+}
+
 func orNone(s string) string {
 	if s == "" {
 		return "none"

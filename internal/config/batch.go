@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -15,6 +16,9 @@ import (
 type Batch struct {
 	Binds    []string // directories that every batch job's VM gets where no rule of the policy says otherwise: SRC[:DST[:ro]]
 	Requeues int      // how often a job whose VM was not started may be queued again
+	System   string   // the batch system that this host belongs to, which is told when the host is sick; "": none
+	Node     string   // what it calls this host; "": the short host name
+	Program  string   // the site's own program, for the system "exec"
 }
 
 // DefaultRequeues bounds how often a job whose VM does not start goes around, where nobody said otherwise.
@@ -23,7 +27,13 @@ const DefaultRequeues = 3
 type batchFile struct {
 	Binds    []string `toml:"binds"`
 	Requeues int      `toml:"requeues"`
+	System   string   `toml:"system"`
+	Node     string   `toml:"node"`
+	Program  string   `toml:"program"`
 }
+
+// systems are those that can be told of a sick host.
+var systems = []string{"", "slurm", "exec"}
 
 func (f batchFile) batch() (Batch, error) {
 	const most = 1000
@@ -35,7 +45,13 @@ func (f batchFile) batch() (Batch, error) {
 			return Batch{}, fmt.Errorf("batch.binds: %w", err)
 		}
 	}
-	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues}, nil
+	switch {
+	case !slices.Contains(systems, f.System):
+		return Batch{}, fmt.Errorf("batch.system: %q is none of %s", f.System, strings.Join(systems[1:], ", "))
+	case f.System == "exec" && !filepath.IsAbs(f.Program):
+		return Batch{}, fmt.Errorf("batch.program: %q is not an absolute path", f.Program)
+	}
+	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues, System: f.System, Node: f.Node, Program: f.Program}, nil
 }
 
 func checkBind(text string) error {

@@ -1,0 +1,235 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/breaker"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// Gate closes and opens this host in its batch system. Closing or opening it twice is no error; what somebody else closed stays closed.
+type Gate interface {
+	Close(ctx context.Context, reason string) error
+	Open(ctx context.Context) error
+}
+
+// breakers keep away what keeps failing to start.
+type breakers struct {
+	gate Gate // nil: no batch system to tell
+
+	mu     sync.Mutex
+	set    *breaker.Set
+	closed bool // we closed the host in the batch system, also in an earlier life
+	trying bool // a VM of our own is the trial
+}
+
+const (
+	healEvery  = 5 * time.Second
+	gateLimit  = time.Minute
+	trialLimit = 10 * time.Minute // for one VM of our own, room for it included
+)
+
+// guarded makes the VM, unless its image, its user or this host backs off, and remembers what became of it.
+func (v *vm) guarded() error {
+	r := v.recordNow()
+	image, user := v.image, r.User
+	if r.Worker != nil { // they are the site's; one that does not come up is the pool's business
+		return v.start()
+	}
+	b := &v.agent.breakers
+	b.mu.Lock()
+	ticket, err := b.set.Admit(time.Now(), breaker.Start{Image: image, User: user})
+	b.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	err = v.start()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch blame := blameFor(err); {
+	case err == nil:
+		if b.set.Started(time.Now(), ticket) {
+			v.agent.log.Info("host healed", "vm", r.Name)
+		}
+	case blame == breaker.Nobody:
+		b.set.Left(ticket)
+	default:
+		for _, key := range b.set.Failed(time.Now(), ticket, blame, firstLine(err)) {
+			v.agent.log.Error("backs off", "what", key.String(), "image", image, "user", user, "error", err)
+		}
+	}
+	return err
+}
+
+// hostsFault are errors that no image and no user can bring about.
+var hostsFault = []farm.Code{farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeImageStore, farm.CodeBadPins, hyper.CodeAway, hyper.CodeRefused, hyper.CodeWillNotEnd,
+	hyper.CodeUnreadable}
+
+// blameFor tells whose fault a failed start can be.
+func blameFor(err error) breaker.Blame {
+	e := new(farm.Error)
+	switch {
+	case !errors.As(err, &e): // the caller left, or it is ours and says nothing of host or image
+		return breaker.Nobody
+	case slices.Contains(hostsFault, e.Code):
+		return breaker.TheHost
+	case e.Code == farm.CodeGuestSilent, e.Code == farm.CodeBadImage:
+		return breaker.Unclear
+	}
+	return breaker.Nobody
+}
+
+// firstLine is an error without the end of a console behind it.
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// closedFile remembers over a restart that it was this agent that closed the host.
+func (a *Agent) closedFile() string { return filepath.Join(a.config().StateDir, "host-closed") }
+
+// heal keeps the batch system's view of this host as the breaker has it, and tries a VM of our own when the host may have healed: while it is
+// closed no job comes that could show it.
+func (a *Agent) heal() {
+	b := &a.breakers
+	if text, err := os.ReadFile(a.closedFile()); err == nil {
+		b.mu.Lock()
+		b.set.Reopen(time.Now(), string(text))
+		b.closed = true
+		b.mu.Unlock()
+	}
+	tick := time.NewTicker(healEvery)
+	defer tick.Stop()
+	for {
+		a.healOnce(time.Now())
+		select {
+		case <-tick.C:
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *Agent) healOnce(now time.Time) {
+	b := &a.breakers
+	b.mu.Lock()
+	until, open := b.set.HostUntil()
+	closed, last := b.closed, ""
+	for _, s := range b.set.Open() {
+		if s.Kind == breaker.Host {
+			last = s.Last
+		}
+	}
+	try := open && !now.Before(until) && !b.trying
+	b.trying = b.trying || try
+	b.mu.Unlock()
+	switch {
+	case open && !closed:
+		a.shut(last)
+	case !open && closed:
+		a.reopen()
+	}
+	if try {
+		a.jobs.Go(a.tryHost)
+	}
+}
+
+// shut closes the host in the batch system. The file goes first: an agent that dies between would forget what it did.
+func (a *Agent) shut(why string) {
+	if a.breakers.gate == nil {
+		return
+	}
+	if err := os.WriteFile(a.closedFile(), []byte(why), 0o600); err != nil {
+		a.log.Error("close this host in its batch system", "error", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, gateLimit)
+	defer cancel()
+	if err := a.breakers.gate.Close(ctx, "VMs do not start here: "+why); err != nil {
+		a.log.Error("close this host in its batch system", "error", err) // tried again
+		return
+	}
+	a.setClosed(true)
+	a.log.Warn("host closed in its batch system", "reason", why)
+}
+
+func (a *Agent) reopen() {
+	ctx, cancel := context.WithTimeout(a.ctx, gateLimit)
+	defer cancel()
+	if a.breakers.gate != nil {
+		err := a.breakers.gate.Open(ctx)
+		if err != nil && !isKind(err, farm.Conflict) { // a conflict: somebody else closed it meanwhile, and opens it
+			a.log.Error("open this host in its batch system", "error", err)
+			return
+		}
+		a.log.Info("host opened in its batch system", "kept closed by others", err)
+	}
+	if err := os.Remove(a.closedFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		a.log.Error("forget that this host was closed", "error", err)
+		return
+	}
+	a.setClosed(false)
+}
+
+func (a *Agent) setClosed(closed bool) {
+	a.breakers.mu.Lock()
+	defer a.breakers.mu.Unlock()
+	a.breakers.closed = closed
+}
+
+// tryHost starts a VM of the default image that does nothing. guarded counts it as any other.
+func (a *Agent) tryHost() {
+	defer func() {
+		a.breakers.mu.Lock()
+		a.breakers.trying = false
+		a.breakers.mu.Unlock()
+	}()
+	ctx, cancel := context.WithTimeout(a.ctx, trialLimit)
+	defer cancel()
+	c, err := Caller{PID: os.Getpid(), UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}.withLimits()
+	if err != nil {
+		a.log.Error("try whether VMs start again", "error", err)
+		return
+	}
+	shape := a.config().DefaultShape
+	r := &api.JobRequest{ID: api.NewID(), Argv: []string{"/bin/true"}, Dir: "/", NoWait: true}
+	j := newJob(a, r.ID, c)
+	j.request = r
+	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: shape, User: "grange", Name: vmName(r.ID), Command: "does this host work?", Caller: c}
+	if entered, err := a.enter(newVM(j), j); err != nil || !entered {
+		a.log.Error("try whether VMs start again", "error", err)
+		return
+	}
+	a.jobs.Go(j.run)
+	j.follow(ctx, func(e api.JobEvent) error {
+		switch e.Event {
+		case api.EventRunning, api.EventEnded, api.EventFailed, api.EventLost:
+			return http.ErrAbortHandler // enough seen: any error ends the following
+		}
+		return nil
+	})
+	j.cancel(errGivenBack)
+	<-j.over
+}
+
+// backOffs are what backs off now, for people.
+func (a *Agent) backOffs() []api.BackOff {
+	b := &a.breakers
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var all []api.BackOff
+	for _, s := range b.set.Open() {
+		all = append(all, api.BackOff{Kind: string(s.Kind), Name: s.Name, Since: s.Since, Until: s.Until, Trial: s.Trial, Last: s.Last, Closed: s.Kind == breaker.Host && b.closed})
+	}
+	return all
+}

@@ -1,0 +1,159 @@
+package breaker
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// play starts VMs: "i1 u1 fail", "i1 u1 host" (surely the host's fault), "i1 u1 ok", "i1 u1 bad" (a bad request), "i1 u1 left", or "wait 5m". What
+// opens, and what is refused, is written down.
+func play(t *testing.T, script string) (s *Set, heard []string) {
+	t.Helper()
+	s = New(Settings{Failures: 3, Window: 10 * time.Minute, First: time.Minute, Most: 10 * time.Minute})
+	synctest.Test(t, func(t *testing.T) {
+		for line := range strings.Lines(script) {
+			f := strings.Fields(line)
+			if len(f) == 0 {
+				continue
+			}
+			if f[0] == "wait" {
+				d, err := time.ParseDuration(f[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(d)
+				continue
+			}
+			ticket, err := s.Admit(time.Now(), Start{f[0], f[1]})
+			if err != nil {
+				e := new(farm.Error)
+				if !errors.As(err, &e) || e.Kind != farm.Unavailable || e.Code != farm.CodeBackedOff {
+					t.Fatal(err)
+				}
+				heard = append(heard, "refused "+strings.SplitN(e.Message, " backs off", 2)[0])
+				continue
+			}
+			switch f[2] {
+			case "ok":
+				if s.Started(time.Now(), ticket) {
+					heard = append(heard, "healed")
+				}
+			case "left":
+				s.Left(ticket)
+			default:
+				blame := map[string]Blame{"fail": Unclear, "host": TheHost, "bad": Nobody}[f[2]]
+				for _, key := range s.Failed(time.Now(), ticket, blame, "no boot of "+f[0]) {
+					heard = append(heard, "open "+key.String())
+				}
+			}
+			time.Sleep(time.Second)
+		}
+	})
+	return s, heard
+}
+
+func TestBreakers(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		want   []string
+	}{
+		"two in a row":                           {"i1 u1 fail\ni1 u1 fail\ni1 u1 ok\ni1 u1 fail\ni1 u1 fail", nil},
+		"a user with one image":                  {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\ni1 u1 ok\ni1 u2 ok\ni2 u1 ok", []string{"open user u1", "refused user u1", "refused user u1"}},
+		"an image for several users":             {"i1 u1 fail\ni1 u2 fail\ni1 u1 fail\ni1 u3 ok\ni2 u1 ok", []string{"open image i1", "refused image i1"}},
+		"several images: the host":               {"i1 u1 fail\ni2 u2 fail\ni1 u3 fail\ni3 u4 ok", []string{"open this host", "refused this host"}},
+		"several images, others between":         {"i1 u1 fail\ni3 u3 ok\ni2 u2 fail\ni3 u3 ok\ni1 u4 fail", nil},
+		"surely the host":                        {"i1 u1 host\ni1 u1 host\ni1 u1 host\ni2 u2 ok", []string{"open this host", "refused this host"}},
+		"bad requests count for nobody":          {"i1 u1 bad\ni1 u1 bad\ni1 u1 bad\ni1 u1 bad\ni1 u2 bad\ni2 u2 bad", nil},
+		"too far apart":                          {"i1 u1 fail\nwait 6m\ni1 u1 fail\nwait 6m\ni1 u1 fail", nil},
+		"a trial that works":                     {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 ok\ni1 u1 ok", []string{"open user u1"}},
+		"a trial that fails doubles the time":    {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 fail\nwait 90s\ni1 u1 ok\nwait 30s\ni1 u1 ok", []string{"open user u1", "open user u1", "refused user u1"}},
+		"a trial whose caller leaves":            {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 left\ni1 u1 ok", []string{"open user u1"}},
+		"the host heals":                         {"i1 u1 host\ni1 u1 host\ni1 u1 host\nwait 1m\ni9 root ok\ni1 u1 ok", []string{"open this host", "healed"}},
+		"after the host nobody else is to blame": {"i1 u1 fail\ni2 u1 fail\ni1 u1 fail\nwait 1m\ni9 root ok\ni1 u1 fail\ni1 u1 fail", []string{"open this host", "healed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, got := play(t, c.script); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%q, not %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestOneTrial: while one VM is tried, others wait for what becomes of it.
+func TestOneTrial(t *testing.T) {
+	s := New(Settings{Failures: 1, Window: time.Hour, First: time.Minute, Most: time.Hour})
+	now := time.Unix(0, 0)
+	ticket, _ := s.Admit(now, Start{"i", "u"})
+	s.Failed(now, ticket, Unclear, "x")
+	later := now.Add(time.Minute)
+	trial, err := s.Admit(later, Start{"i", "u"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Admit(later, Start{"j", "u"}); err == nil || !strings.Contains(err.Error(), "one VM is tried") {
+		t.Errorf("a second trial: %v", err)
+	}
+	if open := s.Open(); len(open) != 1 || !open[0].Trial || open[0].Last != "x" {
+		t.Errorf("%+v", open)
+	}
+	s.Started(later, trial)
+	if open := s.Open(); len(open) != 0 {
+		t.Errorf("%+v", open)
+	}
+}
+
+// TestBounds: whatever happens, a breaker is open no longer than it may be, what is sound is never refused for ever, and nothing grows.
+func TestBounds(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	settings := Settings{Failures: 3, Window: 10 * time.Minute, First: time.Minute, Most: 8 * time.Minute}
+	s, now := New(settings), time.Unix(0, 0)
+	var open []*Ticket
+	for range 20_000 {
+		now = now.Add(time.Duration(r.IntN(20)) * time.Second)
+		if ticket, err := s.Admit(now, Start{fmt.Sprint("i", r.IntN(4)), fmt.Sprint("u", r.IntN(4))}); err == nil {
+			open = append(open, ticket)
+		}
+		for len(open) > 5 || len(open) > 0 && r.IntN(2) == 0 {
+			ticket := open[0]
+			open = open[1:]
+			switch r.IntN(4) {
+			case 0:
+				s.Started(now, ticket)
+			case 1:
+				s.Left(ticket)
+			default:
+				s.Failed(now, ticket, Blame(r.IntN(3)), "x")
+			}
+		}
+		for _, b := range s.Open() {
+			if b.Until.Sub(now) > settings.Most {
+				t.Fatalf("%v is open for %v", b.Key, b.Until.Sub(now))
+			}
+		}
+		if len(s.failures) > 2000 {
+			t.Fatalf("%d failures are kept", len(s.failures))
+		}
+	}
+	for _, ticket := range open {
+		s.Left(ticket)
+	}
+	now = now.Add(settings.Most)
+	for i := range 4 {
+		ticket, err := s.Admit(now, Start{fmt.Sprint("i", i), fmt.Sprint("u", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Started(now, ticket)
+	}
+	if len(s.Open()) > 0 {
+		t.Errorf("%+v", s.Open())
+	}
+}

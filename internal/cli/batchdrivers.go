@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/grange-project/grange/internal/agent"
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/exec"
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/config"
+)
+
+// batchSystem is the driver of a batch system, as it is configured; nil where there is none.
+func batchSystem(c config.Batch) (batch.System, error) {
+	switch c.System {
+	case "slurm":
+		var env []string
+		if conf := os.Getenv("SLURM_CONF"); conf != "" { // the agent's own, from whoever started it
+			env = []string{"SLURM_CONF=" + conf}
+		}
+		return slurm.NewDriver(slurm.DriverOptions{Env: env}, program.Start), nil
+	case "exec":
+		return exec.New(exec.Options{Program: c.Program}, program.Start)
+	}
+	return nil, nil
+}
+
+// hostGate is this host's place in its batch system.
+type hostGate struct {
+	system batch.System
+	node   string
+}
+
+func (g hostGate) Close(ctx context.Context, reason string) error {
+	return g.system.Close(ctx, g.node, reason)
+}
+
+func (g hostGate) Open(ctx context.Context) error { return g.system.Open(ctx, g.node) }
+
+// gateOf is what an agent tells when its host is sick; nil where no batch system is configured.
+func gateOf(c config.Batch) (agent.Gate, error) {
+	system, err := batchSystem(c)
+	if err != nil || system == nil {
+		return nil, err
+	}
+	node := c.Node
+	if node == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, err
+		}
+		node, _, _ = strings.Cut(host, ".")
+	}
+	return hostGate{system, node}, nil
+}
