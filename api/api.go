@@ -125,6 +125,7 @@ type Grant struct {
 	Shape    string   `json:"shape,omitempty"`
 	Binds    []string `json:"binds,omitempty"`   // directories that the site wants in every batch job's VM, as `--bind` takes them
 	Requeues int      `json:"requeues"`          // how often a job whose VM was not started may be queued again
+	Patience uint64   `json:"patience_ms"`       // how long a batch job's wrapper should wait for an agent that has gone
 	Reasons  []string `json:"reasons,omitempty"` // which rule of the site's policy set what
 }
 

@@ -26,7 +26,7 @@ func (a *Agent) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error
 		binds = config.Batch.Binds
 	}
 	return answer(w, api.Grant{Batch: string(c.Batch.System), BatchJob: c.Batch.Job, CPUs: c.allowed().String(), Slots: s.CPUs,
-		Memory: uint64(s.Memory), Image: cmp.Or(d.Image, config.DefaultImage), Shape: d.Shape, Binds: binds, Requeues: config.Batch.Requeues,
+		Memory: uint64(s.Memory), Image: cmp.Or(d.Image, config.DefaultImage), Shape: d.Shape, Binds: binds, Requeues: config.Batch.Requeues, Patience: uint64(config.Batch.Patience.Milliseconds()),
 		Reasons: d.Reasons})
 }
 

@@ -55,7 +55,7 @@ func (l *ledger) belongs(id, key string) {
 func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, noWait bool, told func(string)) (farm.Plan, error) {
 	w := &waiter{id: id, holder: holder, request: r, granted: make(chan farm.Plan, 1), told: told}
 	l.mu.Lock()
-	plan, err := l.try(w, l.blocked(len(l.queue)))
+	plan, err := l.try(w, l.blocked(w, len(l.queue)))
 	if err == nil || noWait || !isKind(err, farm.NoCapacity) {
 		l.mu.Unlock()
 		return plan, err
@@ -110,11 +110,11 @@ func (l *ledger) setReserve(t farm.Topology, r numa.Reserve) {
 	l.serve()
 }
 
-// serve grants to waiters in order. One may pass an earlier one only where they want none of the same CPUs.
+// serve grants to waiters in order. One may pass an earlier one only where they want none of the same CPUs, or where blocked says so.
 func (l *ledger) serve() {
 	for i := 0; i < len(l.queue); {
 		w := l.queue[i]
-		plan, err := l.try(w, l.blocked(i))
+		plan, err := l.try(w, l.blocked(w, i))
 		if err != nil {
 			w.told(err.Error())
 			i++
@@ -125,11 +125,14 @@ func (l *ledger) serve() {
 	}
 }
 
-// blocked is the CPUs that the first n waiters may be given.
-func (l *ledger) blocked(n int) farm.CPUSet {
+// blocked is the CPUs that the first n waiters may be given before w. A batch job was in its batch system's queue already: it waits behind
+// other batch jobs, and behind nobody else.
+func (l *ledger) blocked(w *waiter, n int) farm.CPUSet {
 	var cpus farm.CPUSet
-	for _, w := range l.queue[:n] {
-		cpus = cpus.Or(w.request.Allowed)
+	for _, front := range l.queue[:n] {
+		if l.keys[w.id] == "" || l.keys[front.id] != "" {
+			cpus = cpus.Or(front.request.Allowed)
+		}
 	}
 	return cpus
 }

@@ -70,6 +70,32 @@ func TestLedgerLetsOthersPassOnOtherCPUs(t *testing.T) {
 	})
 }
 
+// TestLedgerBatchJobsDoNotQueueTwice: what a batch system gave to a job is not for those who wait here without one.
+func TestLedgerBatchJobsDoNotQueueTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, done := newLedger(topologytest.CERN2650v2(), numa.Reserve{}), make(chan string, 8)
+		claimed(l, t.Context(), "half", request(16, "0-15"), done)
+		<-done
+		claimed(l, t.Context(), "someone", request(32, "0-31"), done)
+		for _, name := range []string{"job", "next job"} {
+			l.belongs(name, "slurm/"+name)
+			claimed(l, t.Context(), name, request(16, "16-31"), done)
+		}
+		if got := <-done; got != "job" || len(done) > 0 {
+			t.Fatalf("%q was served, then %d more", got, len(done))
+		}
+		l.release("job")
+		if got := <-done; got != "next job" {
+			t.Error(got)
+		}
+		l.release("half")
+		l.release("next job")
+		if got := <-done; got != "someone" {
+			t.Error(got)
+		}
+	})
+}
+
 func TestLedgerWaiterThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, done := newLedger(topologytest.CERN2650v2(), numa.Reserve{}), make(chan string, 8)

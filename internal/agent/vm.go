@@ -264,7 +264,9 @@ func (v *vm) start() error {
 	defer release() // the running VM's record keeps the image from here on
 	v.update(func() { v.record.Image, v.record.Digest, v.record.Plan = image.Name, image.Digest, plan })
 	v.phase("image", now)
+	var away time.Time // when the first of the attempts began that a missing hypervisor ended
 	for attempt := 1; ; {
+		began := time.Now()
 		err := v.attempt(image, attempt)
 		if err == nil {
 			return nil
@@ -275,6 +277,12 @@ func (v *vm) start() error {
 		v.discard()
 		switch {
 		case isCode(err, hyper.CodeAway) && !v.request.NoWait:
+			if away.IsZero() {
+				away = began
+			}
+			if v.outOfPatience(away) {
+				return v.tiredOf(err)
+			}
 			v.publishWaiting(err.Error())
 			if err := v.sleep(hypervisorPause); err != nil {
 				return err
@@ -285,7 +293,7 @@ func (v *vm) start() error {
 		default:
 			v.publish(api.JobEvent{Event: api.EventRetry, Message: fmt.Sprintf("attempt %d came to nothing: %v", attempt, err)})
 			v.agent.log.Warn("vm came to nothing", "job", v.id, "attempt", attempt, "error", err)
-			attempt++
+			attempt, away = attempt+1, time.Time{}
 		}
 	}
 }
@@ -322,7 +330,7 @@ func (v *vm) grant() (farm.Plan, error) {
 		request.Service = request.Service.And(r.Caller.Batch.CPUs)
 	}
 	v.agent.ledger.belongs(v.id, v.key)
-	return v.agent.ledger.claim(v.ctx, v.id, r.holder(), request, v.request.NoWait, v.publishWaiting)
+	return v.claim(r.holder(), request)
 }
 
 // recordFor is the VM's record as one of its jobs sees it.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
@@ -14,19 +15,25 @@ import (
 
 // Batch is what holds for jobs of batch systems.
 type Batch struct {
-	Binds    []string // directories that every batch job's VM gets where no rule of the policy says otherwise: SRC[:DST[:ro]]
-	Requeues int      // how often a job whose VM was not started may be queued again
-	System   string   // the batch system that this host belongs to, which is told when the host is sick; "": none
-	Node     string   // what it calls this host; "": the short host name
-	Program  string   // the site's own program, for the system "exec"
+	Binds    []string      // directories that every batch job's VM gets where no rule of the policy says otherwise: SRC[:DST[:ro]]
+	Requeues int           // how often a job whose VM was not started may be queued again
+	Patience time.Duration // how long a job's VM waits for room, or for a hypervisor that is away
+	System   string        // the batch system that this host belongs to, which is told when the host is sick; "": none
+	Node     string        // what it calls this host; "": the short host name
+	Program  string        // the site's own program, for the system "exec"
 }
 
 // DefaultRequeues bounds how often a job whose VM does not start goes around, where nobody said otherwise.
 const DefaultRequeues = 3
 
+// defaultPatience: libvirtd restarts, and the VM of the job before is cleaned up, within seconds also on a busy host. What takes longer needs
+// somebody, and holds CPUs meanwhile that the batch system could use elsewhere.
+const defaultPatience = "30s"
+
 type batchFile struct {
 	Binds    []string `toml:"binds"`
 	Requeues int      `toml:"requeues"`
+	Patience string   `toml:"patience"`
 	System   string   `toml:"system"`
 	Node     string   `toml:"node"`
 	Program  string   `toml:"program"`
@@ -40,6 +47,13 @@ func (f batchFile) batch() (Batch, error) {
 	if f.Requeues < 0 || f.Requeues > most {
 		return Batch{}, fmt.Errorf("batch.requeues: %d is not between 0 and %d", f.Requeues, most)
 	}
+	patience, err := time.ParseDuration(f.Patience)
+	if err != nil {
+		return Batch{}, fmt.Errorf("batch.patience: %w", err)
+	}
+	if patience < time.Second || patience > time.Hour {
+		return Batch{}, fmt.Errorf("batch.patience: %v is not between 1s and 1h", patience)
+	}
 	for _, b := range f.Binds {
 		if err := checkBind(b); err != nil {
 			return Batch{}, fmt.Errorf("batch.binds: %w", err)
@@ -51,7 +65,7 @@ func (f batchFile) batch() (Batch, error) {
 	case f.System == "exec" && !filepath.IsAbs(f.Program):
 		return Batch{}, fmt.Errorf("batch.program: %q is not an absolute path", f.Program)
 	}
-	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues, System: f.System, Node: f.Node, Program: f.Program}, nil
+	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues, Patience: patience, System: f.System, Node: f.Node, Program: f.Program}, nil
 }
 
 func checkBind(text string) error {

@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,6 +16,7 @@ func TestParseBatchAndPolicy(t *testing.T) {
 [batch]
 binds = ["/home", "/cvmfs:ro", "/srv/in:/in:ro"]
 requeues = 5
+patience = "2m"
 [shapes.wide]
 cpus = 8
 [[policy]]
@@ -52,10 +54,10 @@ deny = "closed"
 	if d := cmp.Diff(want, a.Policy); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if d := cmp.Diff(Batch{Binds: []string{"/home", "/cvmfs:ro", "/srv/in:/in:ro"}, Requeues: 5}, a.Batch); d != "" {
+	if d := cmp.Diff(Batch{Binds: []string{"/home", "/cvmfs:ro", "/srv/in:/in:ro"}, Requeues: 5, Patience: 2 * time.Minute}, a.Batch); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if a, err := ParseAgent(nil, ""); err != nil || a.Batch.Requeues != 3 || a.Policy != nil {
+	if a, err := ParseAgent(nil, ""); err != nil || a.Batch.Requeues != 3 || a.Batch.Patience != 30*time.Second || a.Policy != nil {
 		t.Errorf("defaults: %+v, %v", a.Batch, err)
 	}
 }
@@ -64,6 +66,8 @@ func TestParseBatchAndPolicyRefuse(t *testing.T) {
 	for text, says := range map[string]string{
 		"[batch]\nrequeue = 3":                               `unknown key "batch.requeue"`,
 		"[batch]\nrequeues = -1":                             "batch.requeues: -1",
+		"[batch]\npatience = \"10\"":                         "batch.patience: time: missing unit",
+		"[batch]\npatience = \"0s\"":                         "batch.patience: 0s is not between",
 		"[batch]\nbinds = [\"home\"]":                        "absolute path",
 		"[batch]\nbinds = [\"/\"]":                           "below /",
 		"[batch]\nbinds = [\"/a:b\"]":                        "SRC[:DST[:ro]]",

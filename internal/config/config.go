@@ -99,7 +99,7 @@ func defaults() file {
 		ReservedMemory: "1G", MemoryOvercommit: 1, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"},
-		Batch:   batchFile{Requeues: DefaultRequeues},
+		Batch:   batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
 	}
 }
 

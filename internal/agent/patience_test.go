@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+func (f *farmhouse) patience(d time.Duration) {
+	f.agent.mu.Lock()
+	f.agent.cfg.Batch.Patience = d
+	f.agent.mu.Unlock()
+}
+
+// problem waits for the end of a job that gets no VM.
+func (t *task) problem() *api.Problem {
+	t.f.Helper()
+	for limit := time.After(20 * time.Second); ; {
+		select {
+		case e, ok := <-t.events:
+			if !ok {
+				t.f.Fatal("the job ended without a reason")
+			}
+			if e.Event == api.EventFailed {
+				return e.Problem
+			}
+			if e.Event == api.EventRunning {
+				t.f.Fatal("the job runs")
+			}
+		case <-limit:
+			t.f.Fatal("the job waits for ever")
+		}
+	}
+}
+
+// TestPatienceWithoutHypervisor: a batch job goes back to its queue, and anybody else waits until the hypervisor is there again.
+func TestPatienceWithoutHypervisor(t *testing.T) {
+	f := newFarmhouse(t)
+	f.patience(300 * time.Millisecond)
+	f.host.Kill()
+	hand := f.mustAsk(f.caller("8"), api.JobRequest{}) // in a batch job, and not its wrapper
+	hand.until(api.EventWaiting)
+	began := time.Now()
+	p := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"}).problem()
+	if took := time.Since(began); p.Type != "grange:"+string(hyper.CodeAway) || p.Status != 503 || !strings.Contains(p.Detail, "waited 300ms") || took < 300*time.Millisecond {
+		t.Errorf("%+v after %v", p, took)
+	}
+	f.host.Restart()
+	hand.until(api.EventRunning)
+	hand.done()
+	f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"}).until(api.EventRunning)
+}
+
+// TestPatienceWithAShortAbsence: a hypervisor that comes back in time costs a batch job nothing but that time.
+func TestPatienceWithAShortAbsence(t *testing.T) {
+	f := newFarmhouse(t)
+	f.patience(time.Minute)
+	f.host.Kill()
+	x := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"})
+	x.until(api.EventWaiting)
+	f.host.Restart()
+	x.until(api.EventRunning)
+}
+
+// TestPatienceWithoutRoom: who holds what is named, and nothing of the claim that was waited for is left.
+func TestPatienceWithoutRoom(t *testing.T) {
+	f := newFarmhouse(t)
+	f.patience(300 * time.Millisecond)
+	all := f.agent.topo.Online
+	f.agent.ledger.hold("slurm/99", all, 0, 0)
+	hand := f.mustAsk(f.caller(""), api.JobRequest{})
+	hand.until(api.EventWaiting)
+	p := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"}).problem()
+	if p.Type != "grange:"+string(farm.CodeNoRoom) || p.Status != 429 || !strings.Contains(p.Detail, "slurm/99 on metal holds CPUs "+all.String()) || !strings.Contains(p.Detail, "waited 300ms") {
+		t.Errorf("%+v", p)
+	}
+	f.agent.ledger.drop("slurm/99")
+	hand.until(api.EventRunning)
+	hand.done()
+	if _, _, waiting := f.agent.ledger.view(); waiting != 0 || len(f.agent.ledger.keys) != 0 {
+		t.Errorf("%d wait, keys %v", waiting, f.agent.ledger.keys)
+	}
+	x := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"})
+	x.until(api.EventRunning)
+	x.done()
+}
