@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/batch/limits"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func (a *app) batchCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "batch", Short: "Look at what a batch system's master can carry, and at what a batch job gets here"}
+	cmd.AddCommand(a.batchCheckCommand(), a.batchExplainCommand(), a.batchClaimCommand(), a.batchReleaseCommand())
+	return cmd
+}
+
+// Exit statuses of batch check.
+const (
+	exitSlow  = 1
+	exitFails = 3
+)
+
+type batchCheckFlags struct {
+	system, root string
+	conf         []string
+	fleet        limits.Fleet
+	all          bool
+}
+
+func (a *app) batchCheckCommand() *cobra.Command {
+	var f batchCheckFlags
+	cmd := &cobra.Command{
+		Use: "check", Short: "Compare the limits of a batch system's master with the size of a fleet", Args: cobra.NoArgs,
+		Long: `Looks at the master's process, at the kernel's settings and at the scheduler's own, and says which are too small for a fleet of so many hosts,
+VMs that join as nodes, and jobs. Each check has its formula and where that comes from. Nothing is changed.
+
+Exit status 0: all that was found is enough. 1: the master will be slow. 3: it will refuse nodes or jobs.`,
+		Example: `  grange batch check --hosts 400 --jobs 20000
+  grange batch check --system lsf --conf lsf.conf --conf lsb.params --hosts 500 --vms 3500 --json
+  qconf -ssconf >sched; qconf -sconf >conf; grange batch check --system gridengine --conf sched --conf conf --hosts 200`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(*cobra.Command, []string) error { return a.batchCheck(f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.system, "system", "", "slurm, gridengine, htcondor, pbs or lsf (default: whose master runs here)")
+	flags.StringVar(&f.root, "root", "/", "look at the host in this `DIR`, live or recorded")
+	flags.StringArrayVar(&f.conf, "conf", nil, "`FILE` of the scheduler's configuration, or of what its command prints (repeatable; default: where it usually is)")
+	flags.IntVar(&f.fleet.Hosts, "hosts", 100, "machines that are nodes")
+	flags.IntVar(&f.fleet.VMs, "vms", 0, "VMs that join as nodes at the same time")
+	flags.IntVar(&f.fleet.Jobs, "jobs", 10000, "jobs that run and wait")
+	flags.BoolVar(&f.all, "all", false, "print what is enough, too")
+	cmd.RegisterFlagCompletionFunc("system", cobra.FixedCompletions(batchWords(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (a *app) batchCheck(f batchCheckFlags) error {
+	if f.fleet.Hosts < 0 || f.fleet.VMs < 0 || f.fleet.Jobs < 0 {
+		return usage("", "a fleet of %d hosts, %d VMs and %d jobs", f.fleet.Hosts, f.fleet.VMs, f.fleet.Jobs)
+	}
+	files := os.DirFS(f.root)
+	system := farm.BatchSystem(f.system)
+	if f.system == "" {
+		if system = limits.Detect(files); system == "" {
+			return usage("--system "+strings.Join(batchWords(), "|"), "no batch system's master runs here")
+		}
+	} else if !slices.Contains(farm.BatchSystems, system) {
+		return usage("--system "+strings.Join(batchWords(), "|"), "no batch system %q", f.system)
+	}
+	var conf []string
+	for _, name := range f.conf {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeBatchLimits, Message: err.Error(), Hint: "--conf names a file of this machine, also with --root"}
+		}
+		conf = append(conf, string(text))
+	}
+	m, err := limits.Read(files.(fs.ReadDirFS), system, conf)
+	if err != nil {
+		return err
+	}
+	results := limits.Check(m, f.fleet)
+	if err := a.printLimits(m, f, results); err != nil {
+		return err
+	}
+	switch limits.Worst(results) {
+	case limits.Fails:
+		return exitError{exitFails}
+	case limits.Slow:
+		return exitError{exitSlow}
+	}
+	return nil
+}
+
+// limitJSON is one check for programs.
+type limitJSON struct {
+	ID      string `json:"id"`
+	What    string `json:"what"`
+	Verdict string `json:"verdict"` // ok, unknown, slow, fails
+	Found   string `json:"found,omitempty"`
+	Needed  string `json:"needed"`
+	Formula string `json:"formula"`
+	Source  string `json:"source"`
+	Fix     string `json:"fix,omitempty"`
+}
+
+func verdictOf(r limits.Result) string {
+	switch {
+	case r.OK:
+		return "ok"
+	case r.Unknown:
+		return "unknown"
+	}
+	return string(r.Severity)
+}
+
+func (a *app) printLimits(m limits.Master, f batchCheckFlags, results []limits.Result) error {
+	if a.json {
+		checks := []limitJSON{}
+		for _, r := range results {
+			j := limitJSON{ID: r.ID, What: r.What, Verdict: verdictOf(r), Found: r.Found, Needed: r.Needed, Formula: r.Formula, Source: r.Source}
+			if !r.OK {
+				j.Fix = r.Fix
+			}
+			checks = append(checks, j)
+		}
+		return a.printJSON(map[string]any{"system": m.System, "process": m.Process, "hosts": f.fleet.Hosts, "vms": f.fleet.VMs, "jobs": f.fleet.Jobs, "checks": checks})
+	}
+	looked := m.Process
+	if looked == "" {
+		looked = "no process of it runs here"
+	}
+	fmt.Fprintf(a.out, "%s for %d hosts, %d VMs as nodes, %d jobs: %s\n", m.System, f.fleet.Hosts, f.fleet.VMs, f.fleet.Jobs, looked)
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	enough, unknown := 0, 0
+	fmt.Fprintln(w, "VERDICT\tCHECK\tFOUND\tNEEDED\tWHAT")
+	for _, r := range results {
+		if r.OK {
+			enough++
+		}
+		if r.Unknown {
+			unknown++
+		}
+		if !r.OK || f.all {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", verdictOf(r), r.ID, orNone(r.Found), r.Needed, r.What)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if !r.OK && !r.Unknown {
+			fmt.Fprintf(a.out, "\n%s: %s\n  because: %s (%s)\n", r.ID, r.Fix, r.Formula, r.Source)
+		}
+	}
+	fmt.Fprintf(a.out, "%d of %d are enough; %d are not to be seen\n", enough, len(results), unknown)
+	return nil
+}
+
+func (a *app) batchExplainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "explain", Short: "Say what a job of the caller would get here, and why", Args: cobra.NoArgs,
+		Long: `Asks the agent what the calling process would get in the place of a batch job: in a job's script on metal, or by hand. The agent knows the job
+by its ancestors and control groups; the reasons are the rules of the site's policy that say anything of it.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			g, err := a.client().Grant(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(g)
+			}
+			job := "no batch job"
+			if g.Batch != "" {
+				job = g.Batch + " job " + g.BatchJob
+			}
+			fmt.Fprintf(a.out, "caller   %s\nimage    %s\nshape    %s\nCPUs     %d of %s\nmemory   %v\nbinds    %s\n", job, orNone(g.Image), orNone(g.Shape), g.Slots, orNone(g.CPUs), farm.Bytes(g.Memory),
+				orNone(strings.Join(g.Binds, " ")))
+			for _, r := range g.Reasons {
+				fmt.Fprintf(a.out, "because  %s\n", r)
+			}
+			return nil
+		},
+	}
+}
