@@ -43,7 +43,6 @@ process or the control group that it names. What VMs hold already is printed: th
 	flags.StringVar(&c.CPUs, "cpus", "", "host threads, as `0-3,8`")
 	flags.IntVar(&c.Count, "count", 0, "or how many of them")
 	flags.StringVar(&memory, "memory", "", "memory, as 8G")
-	flags.StringVar(&memory, "memory", "", "memory, as 8G")
 	flags.IntVar(&c.Process, "process", 0, "the claim ends with this process")
 	flags.StringVar(&c.Cgroup, "cgroup", "", "the claim ends with this `GROUP` below /sys/fs/cgroup")
 	cmd.MarkFlagRequired("key")
