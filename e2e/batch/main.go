@@ -64,11 +64,12 @@ func main() {
 	names := flag.String("systems", "", "run these, as `slurm,gridengine` (default: all)")
 	cases := flag.String("cases", "", "run cases whose name matches `REGEXP`")
 	write := flag.Bool("write", false, "write the results to "+pagePath)
+	times := flag.Int("times", 1, "run the cases `N` times, to find those that do not always pass; with -write the last time counts")
 	keep := flag.Bool("keep", false, "leave each system running until INT, to look at it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *names, *cases, *write, *keep); err != nil {
+	if err := run(ctx, *names, *cases, *times, *write, *keep); err != nil {
 		fmt.Fprintln(os.Stderr, "batch:", err)
 		os.Exit(1)
 	}
@@ -88,7 +89,7 @@ type counts struct {
 	Start   float64 `json:"start_seconds"` // of the system and its host
 }
 
-func run(ctx context.Context, names, cases string, write, keep bool) error {
+func run(ctx context.Context, names, cases string, times int, write, keep bool) error {
 	chosen, err := choose(names)
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func run(ctx context.Context, names, cases string, write, keep bool) error {
 	table, now := conform.NewTable(string(page)), conform.NewTable("")
 	total := summary{Systems: map[string]counts{}}
 	for _, s := range chosen {
-		c, name, outcomes, err := one(ctx, s, match, keep)
+		c, name, outcomes, err := one(ctx, s, match, times, keep)
 		if err != nil {
 			// A system that does not start is a failure of all its cases, and none of the others'.
 			fmt.Printf("%s: %v\n", s.name, err)
@@ -157,7 +158,7 @@ func choose(names string) ([]system, error) {
 }
 
 // one runs the cases on one system, from its start to its end.
-func one(ctx context.Context, s system, match *regexp.Regexp, keep bool) (c counts, name string, outcomes []conform.Outcome, err error) {
+func one(ctx context.Context, s system, match *regexp.Regexp, times int, keep bool) (c counts, name string, outcomes []conform.Outcome, err error) {
 	began := time.Now()
 	starting, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -169,7 +170,7 @@ func one(ctx context.Context, s system, match *regexp.Regexp, keep bool) (c coun
 	c.Start = time.Since(began).Seconds()
 	fmt.Printf("%s, ready after %.1f s\n", sys.Name(), c.Start)
 	began = time.Now()
-	outcomes = conform.Run(ctx, sys, match, func(o conform.Outcome) {
+	tell := func(o conform.Outcome) {
 		text := fmt.Sprintf("  %-4s  %-32s %5.1f s", o.Verdict, o.Case, o.Took.Seconds())
 		if o.Note != "" {
 			text += "  " + o.Note
@@ -186,7 +187,12 @@ func one(ctx context.Context, s system, match *regexp.Regexp, keep bool) (c coun
 		case conform.Absent:
 			c.None++
 		}
-	})
+	}
+	for range times {
+		if outcomes = conform.Run(ctx, sys, match, tell); ctx.Err() != nil {
+			break
+		}
+	}
 	c.Seconds = time.Since(began).Seconds()
 	fmt.Printf("%s: %d passed, %d failed, %d not in this system, in %.1f s\n", sys.Name(), c.Passed, c.Failed, c.None, c.Seconds)
 	if keep {

@@ -336,6 +336,17 @@ static void from_environment(char **env)
 	}
 }
 
+/* How often the job was queued again, from its environment, where Slurm writes it over what the user had there: in 22.05 the item
+ * S_SLURM_RESTART_COUNT is always 0. Not there: never. */
+static unsigned long restarts(char **env)
+{
+	const char *v;
+	for (; *env; env++)
+		if ((v = value_of(*env, "SLURM_RESTART_COUNT")))
+			return strtoul(v, NULL, 10);
+	return 0;
+}
+
 /* In the task's process, as the job's user, in its directory, control groups and limits, right before the job itself. */
 int slurm_spank_task_init(spank_t sp, int ac, char **av)
 {
@@ -402,8 +413,5 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
 		argv[n++] = job[i];
 	execve(conf.wrapper, argv, env);
 	int why = errno; /* a host without the wrapper: another may have it, but not without end */
-	uint32_t restarts;
-	if (spank_get_item(sp, S_SLURM_RESTART_COUNT, &restarts) != ESPANK_SUCCESS)
-		restarts = conf.requeues;
-	refuse(restarts < conf.requeues ? AGAIN : NEVER, "%s: %s", conf.wrapper, strerror(why));
+	refuse(restarts(env) < conf.requeues ? AGAIN : NEVER, "%s: %s", conf.wrapper, strerror(why));
 }

@@ -13,6 +13,9 @@ import (
 
 func owner(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
 
+// mostRuns is how often a job without a VM may be tried, whatever counts: the wrapper, the plug-in or the batch system.
+const mostRuns = 10
+
 // unknownImage is one that no lab has.
 const unknownImage = "no-such-image"
 
@@ -48,6 +51,8 @@ func failClosed(f Fault) func(context.Context, *try) error {
 			return err
 		case err != nil: // it waits, as it may
 			t.note = "waits in the queue"
+		case r.Runs > mostRuns:
+			return fmt.Errorf("a job that can not run was tried %d times: %v", r.Runs, r)
 		case r.State == Done:
 			return fmt.Errorf("a job that can not have run is said to be %v", r)
 		default:
@@ -100,7 +105,7 @@ func requeue(ctx context.Context, t *try) error {
 		return err
 	}
 	t.note = fmt.Sprintf("%d runs", r.Runs)
-	if r.State != NotStarted || r.Runs < 2 || r.Runs > 10 || strings.Contains(r.Stdout, "ran") {
+	if r.State != NotStarted || r.Runs < 2 || r.Runs > mostRuns || strings.Contains(r.Stdout, "ran") {
 		return fmt.Errorf("without an agent a job ended as %v", r)
 	}
 	return nil

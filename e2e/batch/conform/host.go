@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,6 +52,15 @@ func (t *try) machine(ctx context.Context, id string) (api.VM, error) {
 		return false
 	})
 	return found, err
+}
+
+// hasVM tells whether the agent has a VM for a job, or is making one.
+func (t *try) hasVM(ctx context.Context, id string) bool {
+	vms, err := t.Lab().Client.VMs(ctx)
+	return err == nil && slices.ContainsFunc(vms, func(vm api.VM) bool {
+		_, job, _ := strings.Cut(vm.Batch, "/")
+		return job == id
+	})
 }
 
 // qemu is the process of a VM.

@@ -42,7 +42,7 @@ type Case struct {
 }
 
 const (
-	caseLimit = 100 * time.Second // for a case that says nothing else: several boots on a loaded machine
+	caseLimit = 3 * time.Minute // for a case that says nothing else: its jobs wait in the queue behind other cases', on a loaded machine
 	nobody    = 65534
 )
 
@@ -114,6 +114,9 @@ func attempt(ctx context.Context, sys System, c Case) Outcome {
 		o.Verdict, o.Err = Fail, err
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			o.Err = fmt.Errorf("%w (after %v)", err, limit)
+		}
+		if logs := t.logs(); logs != "" {
+			o.Err = fmt.Errorf("%w\n%s", o.Err, logs)
 		}
 	}
 	return o
@@ -254,10 +257,27 @@ func until(ctx context.Context, what string, patience time.Duration, holds func(
 	return nil
 }
 
-// says waits until a job has written a text to its output.
+// logs is what the system and the host said of the case's jobs, where the system can tell.
+func (t *try) logs() string {
+	teller, ok := t.System.(interface{ Logs(id string) string })
+	if !ok {
+		return ""
+	}
+	var all strings.Builder
+	for id := range t.jobs {
+		fmt.Fprintf(&all, "logs of job %s:\n%s\n", id, teller.Logs(id))
+	}
+	return all.String()
+}
+
+// says waits until a job has written a text to its output: as long as the case lasts while it is in the queue, and then not long.
 func (t *try) says(ctx context.Context, id, text string) error {
+	const patience = time.Minute
 	j, ended := t.running(id), false
-	err := until(ctx, fmt.Sprintf("job %s writes %q", id, text), time.Minute, func() bool {
+	if err := t.starts(ctx, id); err != nil {
+		return err
+	}
+	err := until(ctx, fmt.Sprintf("job %s writes %q", id, text), patience, func() bool {
 		select {
 		case <-j.ended: // look once more
 			ended = true
@@ -274,6 +294,24 @@ func (t *try) says(ctx context.Context, id, text string) error {
 		return nil
 	}
 	return fmt.Errorf("job %s did not write %q and ended: %v %v", id, text, j.result, j.err)
+}
+
+// starts waits until a job has left the queue: the agent makes a VM for it, or it has written something, or ended.
+func (t *try) starts(ctx context.Context, id string) error {
+	j := t.running(id)
+	began := time.Now()
+	for {
+		if out, errOut := t.Output(id); out+errOut != "" || t.hasVM(ctx, id) {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-j.ended:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("job %s did not start in %v: %w", id, time.Since(began).Round(time.Second), ctx.Err())
+		}
+	}
 }
 
 // all runs several parts of a case at the same time.

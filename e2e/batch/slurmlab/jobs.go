@@ -204,6 +204,7 @@ func (l *Lab) Resume(ctx context.Context, id string) error {
 
 // Wait polls, for sbatch --wait polls in steps of many seconds.
 func (l *Lab) Wait(ctx context.Context, id string) (conform.Result, error) {
+	hurried := "0"
 	for {
 		records, err := l.Show(ctx, id)
 		if err != nil {
@@ -212,9 +213,12 @@ func (l *Lab) Wait(ctx context.Context, id string) (conform.Result, error) {
 		if !slices.ContainsFunc(records, func(r Record) bool { return !r.ended() }) {
 			return l.result(ctx, id, records)
 		}
-		if r := records[0]; r["JobState"] == "PENDING" && r["Reason"] == "BeginTime" && r["Restarts"] != "0" {
-			// Slurm lets a job that was queued again wait for two minutes. Nothing happens in them.
-			l.Slurm(ctx, "root", "scontrol", "update", "jobid="+id, "StartTime=now")
+		if r := records[0]; r["JobState"] == "PENDING" && r["Reason"] == "BeginTime" && r["Restarts"] != hurried {
+			// Slurm lets a job that was queued again wait for two minutes. Nothing happens in them. But in the second in which it ended
+			// slurmd takes its new credential for the old one, and slurmctld then fails the job, with status 1.
+			if _, err := l.Slurm(ctx, "root", "scontrol", "update", "jobid="+id, "StartTime=now+2seconds"); err == nil {
+				hurried = r["Restarts"]
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,6 +73,10 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 
 func (l *Lab) start(ctx context.Context) error {
 	var err error
+	if l.ports, err = choosePorts(); err != nil {
+		return err
+	}
+	l.node = "n" + strconv.Itoa(l.ports.base)
 	if l.o.NoPlugin {
 		if l.dir, err = os.MkdirTemp("/tmp", "gsl"); err != nil {
 			return err
@@ -84,6 +89,7 @@ func (l *Lab) start(ctx context.Context) error {
 			return err
 		}
 		l.dir = filepath.Join(l.host.Dir, "slurm")
+		l.host.SlurmNodes = []string{l.node}
 		// The site's bind has to be there before the agent hears of it, and its path is known only now.
 		if err := l.host.Configure(l.agentConfig() + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\n", l.Home())); err != nil {
 			return err
@@ -98,10 +104,6 @@ func (l *Lab) start(ctx context.Context) error {
 	if err := os.Chown(l.Home(), nobody, nobody); err != nil {
 		return err
 	}
-	if l.ports, err = choosePorts(); err != nil {
-		return err
-	}
-	l.node = "n" + strconv.Itoa(l.ports.base)
 	if l.o.Root != "" {
 		if l.root, err = enter(ctx, l.o.Root, l.dir, l.hostDir()); err != nil {
 			return err
@@ -346,6 +348,30 @@ func (l *Lab) Log(name string) string {
 			text = text[len(text)-most:]
 		}
 		all.Write(text)
+	}
+	return all.String()
+}
+
+// Logs is what slurmctld and slurmd said of a job, and the agent's last words, which are of all jobs.
+func (l *Lab) Logs(id string) string {
+	const most = 40 // lines of each
+	about := regexp.MustCompile(`\b(JobId=|[Jj]ob |\[)` + regexp.QuoteMeta(id) + `\b`)
+	var all strings.Builder
+	part := func(name, text string, which func(line string) bool) {
+		var lines []string
+		for line := range strings.Lines(text) {
+			if which(line) {
+				lines = append(lines, line)
+			}
+		}
+		fmt.Fprintf(&all, "%s:\n%s", name, strings.Join(lines[max(len(lines)-most, 0):], ""))
+	}
+	for _, name := range []string{"slurmctld", "slurmd"} {
+		text, _ := os.ReadFile(l.path("log/" + name + ".log"))
+		part(name, string(text), about.MatchString)
+	}
+	if l.host != nil {
+		part("agent", l.host.AgentLog(), func(string) bool { return true })
 	}
 	return all.String()
 }
