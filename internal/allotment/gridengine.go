@@ -107,7 +107,7 @@ func readShepherd(files fs.FS, name string) (map[string]string, error) {
 func gridEngineMemory(c map[string]string, slots int) (farm.Bytes, error) {
 	var least farm.Bytes
 	for _, key := range []string{"h_vmem", "h_rss", HeldMemory} {
-		limit, err := gridEngineSize(c[key])
+		limit, err := GridEngineSize(c[key])
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", key, err)
 		}
@@ -126,14 +126,15 @@ func gridEngineMemory(c map[string]string, slots int) (farm.Bytes, error) {
 // be bound by it.
 const HeldMemory = "grange_h_vmem"
 
-// gridEngineSize reads a memory_specifier of sge_types(5): a number with a multiplier, k, m and g of 1000, K, M and G of 1024. 0: no limit.
-func gridEngineSize(text string) (farm.Bytes, error) {
+// GridEngineSize reads a memory_specifier of sge_types(5): a number with a multiplier, k, m, g and t of 1000, K, M, G and T of
+// 1024. 0: no limit.
+func GridEngineSize(text string) (farm.Bytes, error) {
 	if none(text) || strings.EqualFold(text, "infinity") {
 		return 0, nil
 	}
 	unit := 1.0
-	if i := strings.IndexByte("kmgKMG", text[len(text)-1]); i >= 0 {
-		unit = math.Pow([]float64{1000, 1024}[i/3], float64(i%3+1))
+	if i := strings.IndexByte("kmgtKMGT", text[len(text)-1]); i >= 0 {
+		unit = math.Pow([]float64{1000, 1024}[i/4], float64(i%4+1))
 		text = text[:len(text)-1]
 	}
 	n, err := strconv.ParseFloat(text, 64)

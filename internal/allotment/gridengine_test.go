@@ -89,7 +89,7 @@ func FuzzGridEngineSize(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if size, err := gridEngineSize(text); err == nil && size > 1<<60 {
+		if size, err := GridEngineSize(text); err == nil && size > 1<<60 {
 			t.Errorf("%q is %d bytes", text, size)
 		}
 	})

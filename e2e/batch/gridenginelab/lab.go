@@ -30,6 +30,7 @@ const (
 // Options change a lab.
 type Options struct {
 	Config string // TOML appended to the agent's configuration
+	Bare   bool   // a cell without an agent and without grange's hooks
 }
 
 // Lab is one host with one cell.
@@ -82,23 +83,17 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 			return err
 		}
 	}
+	if o.Bare {
+		l.cell.socket = l.path("no.sock")
+		return l.startCell(ctx)
+	}
 	var err error
 	config := fmt.Sprintf("reserved_memory = \"256M\"\n%s\n[default_shape]\nmemory = \"384M\"\n[batch]\nbinds = [%q]\n", o.Config, l.Home())
 	if l.lab, err = lab.Start(ctx, lab.Options{Config: config}); err != nil {
 		return err
 	}
-	hosts := "127.0.0.1 localhost\n" + subnet + "1 " + master + "\n"
-	for n := 2; n < 6; n++ {
-		hosts += fmt.Sprintf("%s%d sge%d\n", subnet, n, n)
-	}
-	if err := os.WriteFile(l.cell.path("hosts"), []byte(hosts), 0o644); err != nil {
-		return err
-	}
 	l.cell.socket = l.lab.Socket
-	if err := l.cell.addHost(ctx, master, 1); err != nil {
-		return err
-	}
-	if err := l.cell.start(ctx); err != nil {
+	if err := l.startCell(ctx); err != nil {
 		return err
 	}
 	if err := l.install(ctx); err != nil {
@@ -109,6 +104,21 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 		l.version = f[1]
 	}
 	return err
+}
+
+// startCell brings up a cell of one host.
+func (l *Lab) startCell(ctx context.Context) error {
+	hosts := "127.0.0.1 localhost\n" + subnet + "1 " + master + "\n"
+	for n := 2; n < 6; n++ {
+		hosts += fmt.Sprintf("%s%d sge%d\n", subnet, n, n)
+	}
+	if err := os.WriteFile(l.cell.path("hosts"), []byte(hosts), 0o644); err != nil {
+		return err
+	}
+	if err := l.cell.addHost(ctx, master, 1); err != nil {
+		return err
+	}
+	return l.cell.start(ctx)
 }
 
 func (l *Lab) path(name string) string { return filepath.Join(l.dir, name) }

@@ -1,0 +1,167 @@
+package gridengine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two; the later waits for
+// the end of the earlier (-hold_jid), and is taken away here.
+func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+	if err := b.Validate(); err != nil {
+		return batch.Booked{}, err
+	}
+	got, err := d.Booked(ctx, b.Name)
+	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+		return got, err
+	}
+	n, err := d.node(ctx, b.Host)
+	switch {
+	case err != nil:
+		return batch.Booked{}, err
+	case b.CPUs > n.CPUs: // qsub takes what never can run
+		return batch.Booked{}, batch.Refused(farm.GridEngine, fmt.Sprintf("host %s has %d slots, not %d", b.Host, n.CPUs, b.CPUs))
+	case b.Queue != "" && !slices.Contains(n.Queues, b.Queue):
+		return batch.Booked{}, batch.Refused(farm.GridEngine, "host "+b.Host+" is in no queue "+b.Queue)
+	}
+	name := batch.JobName(b.Name)
+	args := []string{"-terse", "-b", "y", "-N", name, "-hold_jid", name, "-wd", "/", "-o", "/dev/null", "-j", "y", "-r", "n", "-S", "/bin/sh", "-l", "hostname=" + b.Host}
+	if b.Queue != "" {
+		args = append(args, "-q", b.Queue)
+	}
+	if b.Account != "" && d.o.Projects {
+		args = append(args, "-P", b.Account)
+	} else if b.Account != "" {
+		args = append(args, "-A", b.Account)
+	}
+	if b.CPUs > 1 {
+		if d.o.Parallel == "" {
+			return batch.Booked{}, batch.Refused(farm.GridEngine, "several CPUs need a parallel environment of one host, which is not configured")
+		}
+		args = append(args, "-pe", d.o.Parallel, strconv.Itoa(b.CPUs))
+	}
+	if b.Limit > 0 {
+		args = append(args, "-l", fmt.Sprintf("h_rt=%d", int((b.Limit+time.Second-1)/time.Second)))
+	}
+	if b.Memory > 0 { // of each slot
+		args = append(args, "-l", fmt.Sprintf("h_vmem=%dM", (b.Memory+farm.Bytes(b.CPUs)*farm.MiB-1)/(farm.Bytes(b.CPUs)*farm.MiB)))
+	}
+	args = append(append(args, d.o.Hold...), "/bin/sleep", "infinity")
+	if _, err := d.command(ctx, "qsub", args...); err != nil {
+		if failed := new(program.Failed); errors.As(err, &failed) && !away(err) {
+			return batch.Booked{}, batch.Refused(farm.GridEngine, failed.Said)
+		}
+		return batch.Booked{}, err
+	}
+	return d.Booked(ctx, b.Name)
+}
+
+func away(err error) bool {
+	e := new(farm.Error)
+	return errors.As(err, &e) && e.Kind == farm.Unavailable
+}
+
+// Booked finds a booking by the name of its job.
+func (d *Driver) Booked(ctx context.Context, name string) (batch.Booked, error) {
+	all, err := d.bookings(ctx, name)
+	if err != nil {
+		return batch.Booked{}, err
+	}
+	if len(all) == 0 {
+		return batch.Booked{}, batch.NoBooking(name)
+	}
+	for _, extra := range all[1:] {
+		if err := d.remove(ctx, extra.Job); err != nil {
+			return batch.Booked{}, err
+		}
+	}
+	return all[0], nil
+}
+
+// Bookings are all placeholders.
+func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
+	all, err := d.bookings(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), nil
+}
+
+// bookings are ordered by name, and those of one name with the one that holds the capacity first, then by age. Of our own user only:
+// anybody may give a job any name. One that is being deleted is none any more.
+func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
+	jobs, err := d.jobs(ctx, "-u", d.o.User, "-s", "prs", "-r")
+	if err != nil {
+		return nil, err
+	}
+	jobs = slices.DeleteFunc(jobs, func(j qstatJob) bool {
+		name := batch.BookingOf(j.name())
+		return name == "" || only != "" && name != only || strings.Contains(j.State, "d") || j.Owner != d.o.User
+	})
+	slices.SortFunc(jobs, func(a, b qstatJob) int {
+		return cmp.Or(cmp.Compare(a.name(), b.name()), -cmp.Compare(a.Listed, b.Listed), cmp.Compare(a.Number, b.Number)) // running before pending
+	})
+	var numbers []int
+	for _, j := range jobs {
+		numbers = append(numbers, j.Number)
+	}
+	accounts, err := d.accounts(ctx, numbers)
+	if err != nil {
+		return nil, err
+	}
+	var all []batch.Booked
+	for _, j := range jobs {
+		memory, err := j.memory()
+		if err != nil {
+			return nil, batch.Garbled(farm.GridEngine, "qstat", err)
+		}
+		queue, host := j.where()
+		b := batch.Booked{Job: strconv.Itoa(j.Number), Held: j.running(), Booking: batch.Booking{Name: batch.BookingOf(j.name()), Account: accounts[j.Number],
+			Host: cmp.Or(host, j.request("hostname")), CPUs: max(j.Slots, 1), Memory: memory, Queue: cmp.Or(queue, j.wantedQueue()), Limit: seconds(j.request("h_rt"))}}
+		switch {
+		case b.Held:
+			b.Since = moment(j.Started)
+		case strings.Contains(j.State, "E"):
+			b.Why = "it could not be started: qstat -j " + b.Job + " says why"
+		default:
+			b.Why = "it waits for room (state " + j.State + ")"
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// Release deletes the placeholder, whatever number it has, and all that were made twice.
+func (d *Driver) Release(ctx context.Context, name string) error {
+	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
+		return nil // no booking was ever called so
+	}
+	all, err := d.bookings(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, b := range all {
+		if err := d.remove(ctx, b.Job); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Driver) remove(ctx context.Context, job string) error {
+	_, err := d.command(ctx, "qdel", job)
+	if said(err, "does not exist", "already in deletion") {
+		return nil
+	}
+	return err
+}
