@@ -16,7 +16,7 @@ type execFlags struct {
 	purpose, cpuModel, threadPolicy, emulator, numa, cache    string
 	cpus                                                      int
 	binds, env                                                []string
-	limit                                                     time.Duration
+	limit, patience                                           time.Duration
 	wait, noWait, tty, keep, verbose                          bool
 	batch                                                     string
 	prologs                                                   []string
@@ -127,6 +127,7 @@ func (f *execFlags) groups() []flagGroup {
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the phases with their milliseconds, and what the site's policy set")
 	flags = batch.flags
 	flags.StringVar(&f.batch, "batch", "", "run in the place of a job of `SYSTEM`: slurm, gridengine, htcondor, pbs or lsf; what it gave the job is what the VM gets")
+	flags.DurationVar(&f.patience, "patience", 0, "wait so long for an agent that is away, then let the batch system try again (default: 10s, or as an agent said that has gone)")
 	flags.StringArrayVar(&f.prologs, "task-prolog", nil, "`SCRIPT` to run in the VM before the job, as Slurm runs a TaskProlog (repeatable)")
 	return []flagGroup{size, tuning, files, run, batch}
 }

@@ -23,14 +23,15 @@ import (
 // ends so that the batch system does the right thing.
 type batchJob struct {
 	system   farm.BatchSystem
-	given    []bindSource // by flags
-	workdir  string       // by flag; "": our own
-	requeues int          // how often a job may be queued again
+	given    []bindSource  // by flags
+	workdir  string        // by flag; "": our own
+	requeues int           // how often a job may be queued again
+	patience time.Duration // by flag; 0: as the agent says
 }
 
 // runBatch is `grange exec --batch`.
 func (a *app) runBatch(f *execFlags, args []string) error {
-	b := &batchJob{system: farm.BatchSystem(f.batch), workdir: f.workdir, requeues: config.DefaultRequeues}
+	b := &batchJob{system: farm.BatchSystem(f.batch), workdir: f.workdir, requeues: config.DefaultRequeues, patience: f.patience}
 	if !slices.Contains(farm.BatchSystems, b.system) {
 		printError(a.err, usage("--batch "+strings.Join(batchWords(), "|"), "no batch system %q", f.batch))
 		return exitError{exitUsage}
@@ -81,6 +82,9 @@ func (b *batchJob) runner(a *app, f *execFlags, args []string) (*runner, error) 
 	}
 	r := newRunner(a, request, binds)
 	r.limit, r.verbose = f.limit, f.verbose
+	if b.patience > 0 {
+		r.patience = b.patience
+	}
 	if line != "" {
 		r.stdin = io.MultiReader(strings.NewReader(line), os.Stdin)
 	}
@@ -139,6 +143,9 @@ func (b *batchJob) prepare(ctx context.Context, r *runner, scriptPath string) er
 		return err
 	}
 	b.requeues = grant.Requeues
+	if b.patience == 0 && grant.Patience > 0 {
+		r.patience = time.Duration(grant.Patience) * time.Millisecond
+	}
 	v := view{own: b.given}
 	for _, text := range grant.Binds {
 		bind, err := parseBind(text)

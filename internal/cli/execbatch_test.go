@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,8 +26,10 @@ import (
 // fakeAgent answers a wrapper on a socket of its own, and keeps what it asked for.
 type fakeAgent struct {
 	socket  string
-	grant   any // an api.Grant or *api.Problem
-	job     any // *api.Problem, or nil: the job fails as one whose VM came to nothing
+	grant   any  // an api.Grant or *api.Problem
+	job     any  // *api.Problem; func(http.ResponseWriter); or nil: the job fails as one whose VM came to nothing
+	goes    bool // after that
+	server  *http.Server
 	request *api.JobRequest
 }
 
@@ -49,6 +52,13 @@ func startFakeAgent(t *testing.T, grant, job any) *fakeAgent {
 	mux.HandleFunc("POST /v1/jobs", func(w http.ResponseWriter, r *http.Request) {
 		f.request = new(api.JobRequest)
 		json.NewDecoder(r.Body).Decode(f.request)
+		if play, ok := f.job.(func(http.ResponseWriter)); ok {
+			play(w)
+			if f.goes {
+				f.server.Close()
+			}
+			return
+		}
 		if f.job != nil {
 			answer(w, f.job)
 			return
@@ -60,9 +70,9 @@ func startFakeAgent(t *testing.T, grant, job any) *fakeAgent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: mux}
-	go server.Serve(listener)
-	t.Cleanup(func() { server.Close() })
+	f.server = &http.Server{Handler: mux}
+	go f.server.Serve(listener)
+	t.Cleanup(func() { f.server.Close() })
 	return f
 }
 
@@ -139,10 +149,25 @@ func TestBatchNotStarted(t *testing.T) {
 	}
 }
 
+// TestBatchAgentGoes: an agent that goes while it makes the VM is waited for as long as it had said, for nothing of the job has run.
+func TestBatchAgentGoes(t *testing.T) {
+	var f *fakeAgent
+	f = startFakeAgent(t, api.Grant{Requeues: 1, Patience: 300}, func(w http.ResponseWriter) {
+		json.NewEncoder(w).Encode(api.JobEvent{Event: api.EventVM, VM: &api.VM{ID: "1", Name: "grange-1", JobPort: f.socket}})
+		http.NewResponseController(w).Flush()
+	})
+	f.goes = true
+	began := time.Now()
+	status, errs := f.wrap(t, execFlags{batch: "slurm", wait: true}, "true")
+	if took := time.Since(began); status != 199 || !strings.Contains(errs, "[no-agent]") || took < 300*time.Millisecond || took > agentPatience {
+		t.Errorf("status %d after %v, %q", status, took, errs)
+	}
+}
+
 // TestBatchWithoutAgent must not start anything, and has the job tried again.
 func TestBatchWithoutAgent(t *testing.T) {
 	f := &fakeAgent{socket: filepath.Join(t.TempDir(), "none")}
-	if status, errs := f.wrap(t, execFlags{batch: "slurm", wait: true}, "true"); status != 199 || !strings.Contains(errs, "[no-agent]") {
+	if status, errs := f.wrap(t, execFlags{batch: "slurm", wait: true, patience: 50 * time.Millisecond}, "true"); status != 199 || !strings.Contains(errs, "[no-agent]") {
 		t.Errorf("status %d, %q", status, errs)
 	}
 	if status, _ := f.wrap(t, execFlags{batch: "moab", wait: true}, "true"); status != 2 {

@@ -24,14 +24,15 @@ import (
 // runner is one `grange exec`: it asks the agent for a VM, joins our standard files with the job's, and passes signals on.
 // The agent may be killed and restarted at any time; the streams go past it and do not notice.
 type runner struct {
-	app     *app
-	request api.JobRequest
-	binds   []bindSource
-	limit   time.Duration
-	verbose bool
-	stdin   io.Reader
-	prepare func(context.Context) error // completes the request when the agent is there; nil: it is complete
-	judge   func(outcome) outcome       // has the last word on the exit status; nil: it is as it is
+	app      *app
+	request  api.JobRequest
+	binds    []bindSource
+	limit    time.Duration
+	verbose  bool
+	stdin    io.Reader
+	prepare  func(context.Context) error // completes the request when the agent is there; nil: it is complete
+	judge    func(outcome) outcome       // has the last word on the exit status; nil: it is as it is
+	patience time.Duration               // how long to look for an agent
 
 	client  *api.Client
 	session *guest.Session
@@ -43,13 +44,13 @@ type runner struct {
 	stepping sync.Once    // steps of the batch job are served
 	steps    sync.WaitGroup
 
-	mu        sync.Mutex
-	vm        *api.VM
-	link      net.Conn // to the job port
-	started   bool     // the session runs
-	left      bool     // the session is over, and its port another one's
-	suspended bool
-	writeErr  error // our own output could not be written
+	mu       sync.Mutex
+	vm       *api.VM
+	link     net.Conn // to the job port
+	started  bool     // the session runs
+	left     bool     // the session is over, and its port another one's
+	stopping stopping
+	writeErr error // our own output could not be written
 }
 
 // outcome is how it went: an exit status, or why there is none.
@@ -60,7 +61,8 @@ type outcome struct {
 }
 
 func newRunner(a *app, r api.JobRequest, binds []bindSource) *runner {
-	return &runner{app: a, request: r, binds: binds, asked: binds, stdin: os.Stdin, client: a.client(), session: guest.NewSession(r.ID), result: make(chan outcome, 8)}
+	return &runner{app: a, request: r, binds: binds, asked: binds, stdin: os.Stdin, client: a.client(), session: guest.NewSession(r.ID), patience: agentPatience,
+		result: make(chan outcome, 8), stopping: newStopping()}
 }
 
 // run returns how it went; it has been reported.
@@ -190,15 +192,22 @@ func (r *runner) running() bool {
 	return r.started
 }
 
-// tooLong tells when to stop looking for an agent. Once a VM runs we never do.
+// agentPatience is how long to look for an agent that has said nothing else: one that is restarted answers in seconds.
+const agentPatience = 10 * time.Second
+
+// tooLong tells when to stop looking for an agent. Once a job may run we never do. Somebody at a terminal waits for a VM that is there; a batch
+// job whose VM has not been given its job goes back to its queue, for nothing of it has run.
 func (r *runner) tooLong(err error, since time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	patience := 10 * time.Second
-	if errors.Is(err, os.ErrNotExist) { // no socket: a restarted agent has one at once
-		patience = time.Second
+	patience, waits := r.patience, r.vm == nil
+	switch {
+	case r.batch():
+		waits = !r.request.Started
+	case errors.Is(err, os.ErrNotExist): // no socket: an agent that was killed leaves one
+		patience = min(patience, time.Second)
 	}
-	return r.vm == nil && (since > patience || r.request.NoWait)
+	return waits && (since > patience || r.request.NoWait && r.vm == nil)
 }
 
 // problemStatus is the exit status when the agent refuses our job.

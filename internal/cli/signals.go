@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/guest"
 )
 
@@ -22,6 +24,7 @@ func (r *runner) passSignals(ctx context.Context) (stop func()) {
 	if r.batch() {
 		signal.Notify(got, batchSignals()...)
 	}
+	go r.followStops(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -37,7 +40,7 @@ func (r *runner) passSignals(ctx context.Context) (stop func()) {
 				if s == syscall.SIGINT {
 					lastInterrupt = now
 				}
-				r.signal(ctx, s.(syscall.Signal))
+				r.signal(s.(syscall.Signal))
 			case <-ctx.Done():
 				return
 			}
@@ -68,12 +71,10 @@ func early(s syscall.Signal) bool {
 	return s != syscall.SIGINT && s != syscall.SIGTERM && s != syscall.SIGHUP && s != syscall.SIGQUIT
 }
 
-func (r *runner) signal(ctx context.Context, s syscall.Signal) {
+func (r *runner) signal(s syscall.Signal) {
 	switch s {
-	case syscall.SIGTSTP:
-		r.stop(ctx)
-	case syscall.SIGCONT:
-		r.goOn(ctx)
+	case syscall.SIGTSTP, syscall.SIGCONT:
+		r.wantStopped(s == syscall.SIGTSTP)
 	case syscall.SIGWINCH:
 		if rows, cols, err := terminalSize(); err == nil && r.request.Terminal != nil {
 			r.send(guest.HostMessage{Resize: &guest.Size{Rows: rows, Cols: cols}})
@@ -87,29 +88,95 @@ func (r *runner) signal(ctx context.Context, s syscall.Signal) {
 	}
 }
 
-// stop suspends the VM, then ourselves, as a shell's job control expects.
-func (r *runner) stop(ctx context.Context) {
-	if name := r.vmName(); name != "" {
-		if _, err := r.client.Suspend(ctx, name); err != nil {
-			fmt.Fprintf(r.app.err, "grange: suspend: %v\n", err)
-		}
-		r.mu.Lock()
-		r.suspended = true
-		r.mu.Unlock()
-	}
-	syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+// stopping is what TSTP and CONT want of us. Signals set it, and followStops makes it so: a CONT must not wait behind a stop that asks the agent.
+type stopping struct {
+	wanted    bool
+	turn      context.Context // ends when it is wanted otherwise
+	turned    context.CancelFunc
+	suspended bool // the agent was asked to suspend the VM, whatever it answered
 }
 
-func (r *runner) goOn(ctx context.Context) {
+func newStopping() (s stopping) {
+	s.turn, s.turned = context.WithCancel(context.Background())
+	return s
+}
+
+// wantStopped notes a signal. What is wanted already changes nothing: of two TSTP in a row, one CONT lets us go on.
+func (r *runner) wantStopped(stopped bool) {
 	r.mu.Lock()
-	suspended := r.suspended
-	r.suspended = false
-	r.mu.Unlock()
-	if !suspended {
+	defer r.mu.Unlock()
+	if r.stopping.wanted == stopped {
 		return
 	}
-	if _, err := r.client.Resume(ctx, r.vmName()); err != nil {
-		fmt.Fprintf(r.app.err, "grange: resume: %v\n", err)
+	r.stopping.wanted = stopped
+	r.stopping.turned()
+	r.stopping.turn, r.stopping.turned = context.WithCancel(context.Background())
+}
+
+// followStops does what TSTP and CONT want until ctx ends.
+func (r *runner) followStops(ctx context.Context) {
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		stopped, turn := r.stopping.wanted, r.stopping.turn
+		r.mu.Unlock()
+		turn, release := context.WithCancel(turn)
+		leaving := context.AfterFunc(ctx, release)
+		if stopped {
+			r.stop(turn)
+		} else {
+			r.goOn(turn)
+		}
+		<-turn.Done()
+		leaving()
+		release()
+	}
+}
+
+// suspendWithin is how long a stop waits for the agent. Then we stop all the same, as whoever sent the signal expects.
+const suspendWithin = 10 * time.Second
+
+// stop suspends the VM, then ourselves, as a shell's job control expects; unless that is not wanted any more by then.
+func (r *runner) stop(turn context.Context) {
+	if name := r.vmName(); name != "" {
+		r.mu.Lock()
+		r.stopping.suspended = true
+		r.mu.Unlock()
+		ctx, cancel := context.WithTimeout(turn, suspendWithin)
+		_, err := r.client.Suspend(ctx, name)
+		cancel()
+		if err != nil && turn.Err() == nil {
+			fmt.Fprintf(r.app.err, "grange: suspend: %v\n", err)
+		}
+	}
+	if turn.Err() == nil {
+		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
+}
+
+// goOn resumes a VM that we had suspended. An agent that is away is asked again: the job must not stand still for ever.
+func (r *runner) goOn(turn context.Context) {
+	r.mu.Lock()
+	suspended := r.stopping.suspended
+	r.mu.Unlock()
+	for told := false; suspended && turn.Err() == nil; {
+		_, err := r.client.Resume(turn, r.vmName())
+		if turn.Err() != nil {
+			return
+		}
+		if err != nil && !told {
+			fmt.Fprintf(r.app.err, "grange: resume: %v\n", err)
+			told = true
+		}
+		if err == nil || errors.As(err, new(*api.Problem)) {
+			r.mu.Lock()
+			r.stopping.suspended = false
+			r.mu.Unlock()
+			return
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-turn.Done():
+		}
 	}
 }
 
