@@ -83,7 +83,8 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 		say("request_memory", strconv.Itoa(j.Memory))
 	}
 	if j.Limit > 0 {
-		say("allowed_execute_duration", strconv.Itoa(int(j.Limit.Seconds())))
+		// Not allowed_execute_duration: HTCondor 23.9 forgets it when a job starts in the second in which its shadow was born.
+		say("allowed_job_duration", strconv.Itoa(int(j.Limit.Seconds())))
 	}
 	if j.Metal {
 		say("+WantVM", "False")
@@ -364,22 +365,28 @@ func (l *Lab) Resume(ctx context.Context, id string) error {
 
 // Break makes something go wrong.
 func (l *Lab) Break(ctx context.Context, f conform.Fault) (func(), error) {
-	if mend, ok, err := conform.BreakHost(ctx, l.host, f); ok {
+	hide := func(hook string) (func(), error) {
+		path := l.root.path(l.site.Dir + "/condor-" + hook)
+		return func() { os.Rename(path+".hidden", path) }, os.Rename(path, path+".hidden")
+	}
+	switch f {
+	case conform.NoAgent, conform.NoHypervisor:
+		// As long as the startd has not looked again, its ad says what was: jobs come, and the wrapper is all there is.
+		show, err := hide("cron")
 		if err != nil {
 			return nil, err
 		}
-		return l.mending(ctx, mend), nil
-	}
-	move := func(path string) (func(), error) {
-		path = l.root.path(path)
-		if err := os.Rename(path, path+".hidden"); err != nil {
+		mend, _, err := conform.BreakHost(ctx, l.host, f)
+		if err != nil {
+			show()
 			return nil, err
 		}
-		return l.mending(ctx, func() { os.Rename(path+".hidden", path) }), nil
-	}
-	switch f {
+		return l.mending(ctx, func() { mend(); show() }), nil
+	case conform.NoImage:
+		return func() {}, nil // the case asks for it
 	case conform.NoWrapper:
-		return move(l.site.Dir + "/condor-wrapper")
+		mend, err := hide("wrapper")
+		return l.mending(ctx, mend), err
 	case conform.BrokenHook: // a wrapper that is no wrapper
 		path := l.root.path(l.site.Dir + "/condor-wrapper")
 		text, err := os.ReadFile(path)
