@@ -60,7 +60,8 @@ func (j *job) update(change func()) {
 
 func (j *job) publish(e api.JobEvent) { j.update(func() { j.events = append(j.events, e) }) }
 
-// publishWaiting replaces the last event if that told of waiting as well: a queue may move often.
+// publishWaiting replaces the last event if that told of waiting as well: a queue may move often. What has been told already is not told again,
+// whatever attempts were made in vain meanwhile.
 func (j *job) publishWaiting(message string) {
 	e := api.JobEvent{Event: api.EventWaiting, Message: message}
 	j.update(func() {
@@ -68,9 +69,15 @@ func (j *job) publishWaiting(message string) {
 			j.events[n-1] = e
 			return
 		}
-		if n := len(j.events); n == 0 || j.events[n-1] != e {
-			j.events = append(j.events, e)
+		for _, told := range slices.Backward(j.events) {
+			if told == e {
+				return
+			}
+			if told.Event != api.EventPhase {
+				break
+			}
 		}
+		j.events = append(j.events, e)
 	})
 }
 
