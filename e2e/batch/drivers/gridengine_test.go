@@ -5,15 +5,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/grange-project/grange/e2e/batch/gridenginelab"
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/batchtest"
 	"github.com/grange-project/grange/internal/batch/gridengine"
 	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // TestGridEngine runs the contract on a cell of two hosts.
@@ -48,6 +51,24 @@ func TestGridEngine(t *testing.T) {
 		AdminClose: func(t *testing.T, host, _ string) { c.do(t, "qmod", "-d", "*@"+host) },
 		AdminOpen:  func(t *testing.T, host string) { c.do(t, "qmod", "-e", "*@"+host) },
 	})
+	t.Run("a daemon of a job", c.daemon)
+}
+
+// daemon: a process of a job that left its shepherd's tree is of the job still.
+func (c *gridCell) daemon(t *testing.T) {
+	path := filepath.Join(c.l.Home(), "daemon")
+	id := c.submitScript(t, "setsid -f sh -c 'echo $$ >"+path+".new; mv "+path+".new "+path+"; exec sleep 300'; sleep 300\n", "-l", "h_vmem=700M", "-pe", "smp", "2")
+	var pid int
+	c.until(t, "the daemon runs", func() bool {
+		text, err := os.ReadFile(path)
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		return err == nil
+	})
+	got, err := allotment.Of(allotment.Host(), pid)
+	if err != nil || got.Job != id || got.System != farm.GridEngine || got.Slots != 2 || got.Memory != 1400*farm.MiB || got.Account != "physics" || got.Queue != gridenginelab.Queue || got.Group == 0 {
+		t.Errorf("it is taken for %+v, %v", got, err)
+	}
+	c.cancel(t, id)
 }
 
 // gridCell is what users and administrators of a cell do.
@@ -86,7 +107,7 @@ func (c *gridCell) prepare(t *testing.T) {
 
 func (c *gridCell) submit(t *testing.T, j batchtest.Job, more ...string) string {
 	t.Helper()
-	args := []string{"-terse", "-wd", c.l.Home(), "-o", "/dev/null", "-j", "y", "-q", gridenginelab.Queue, "-P", "physics"}
+	var args []string
 	if j.Limit > 0 {
 		args = append(args, "-l", fmt.Sprintf("h_rt=%d", int(j.Limit.Seconds())))
 	}
@@ -99,11 +120,17 @@ func (c *gridCell) submit(t *testing.T, j batchtest.Job, more ...string) string 
 	if j.Image != "" {
 		args = append(args, "-l", "vmimages=*"+feature+"*")
 	}
+	return c.submitScript(t, "while [ ! -e end.$JOB_ID ]; do sleep 0.1; done; exit $(cat end.$JOB_ID)\n", append(args, more...)...)
+}
+
+func (c *gridCell) submitScript(t *testing.T, text string, options ...string) string {
+	t.Helper()
 	script := filepath.Join(c.l.Home(), "job.sh")
-	if err := os.WriteFile(script, []byte("while [ ! -e end.$JOB_ID ]; do sleep 0.1; done; exit $(cat end.$JOB_ID)\n"), 0o755); err != nil {
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out, err := c.l.AsUser(c.ctx, "qsub", append(append(args, more...), script)...)
+	args := []string{"-terse", "-wd", c.l.Home(), "-o", "/dev/null", "-j", "y", "-q", gridenginelab.Queue, "-P", "physics"}
+	out, err := c.l.AsUser(c.ctx, "qsub", append(append(args, options...), script)...)
 	if err != nil {
 		t.Fatal(err)
 	}
