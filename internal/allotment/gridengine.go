@@ -1,6 +1,7 @@
 package allotment
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -13,15 +14,110 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// gridEngine recognises jobs by the sge_shepherd above them. Its working directory is the job's active_jobs/JOB.TASK, where sge_execd
+// gridEngine recognises jobs by the sge_shepherd above them, or by their group. The shepherd's working directory is the job's active_jobs/JOB.TASK, where sge_execd
 // wrote what the job was given, for the shepherd alone: not even the job's environment has all of it. There are no control groups; Grid
 // Engine finds a job's processes by one more group that it gives each of them, and limits their memory by that.
 func gridEngine(files fs.FS, p process) (farm.Allotment, error) {
-	shepherd, ok := p.daemon("sge_shepherd")
-	if !ok {
-		return farm.Allotment{}, nil
+	if shepherd, ok := p.daemon(shepherdProgram); ok {
+		return jobOfShepherd(files, p, shepherd.pid)
 	}
-	cwd, err := fs.ReadLink(files, fmt.Sprintf("proc/%d/cwd", shepherd.pid))
+	shepherd, err := shepherdOfGroups(files, p)
+	if err != nil || shepherd == 0 {
+		return farm.Allotment{}, err
+	}
+	return jobOfShepherd(files, p, shepherd)
+}
+
+const shepherdProgram = "sge_shepherd"
+
+// shepherdOfGroups finds the job of a process that left its shepherd's tree, as a daemon does, by the group that Grid Engine tracks it by: only root
+// can give a process that group, and only root can take it away. 0: it is in no job's group. Numbers of groups are used again; a process that
+// was left behind by an earlier job must not get what a later one was given.
+func shepherdOfGroups(files fs.FS, p process) (int, error) {
+	if len(p.groups) == 0 {
+		return 0, nil
+	}
+	entries, err := fs.ReadDir(files, "proc")
+	if err != nil {
+		return 0, err
+	}
+	found := 0
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		exe := fmt.Sprintf("proc/%d/exe", pid)
+		if link, err := fs.ReadLink(files, exe); err != nil || path.Base(strings.TrimSuffix(link, " (deleted)")) != shepherdProgram {
+			continue
+		}
+		s, err := readStatus(files, pid)
+		if err != nil || s.uid != 0 {
+			continue
+		}
+		if info, err := fs.Stat(files, exe); err != nil || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
+			continue
+		}
+		cwd, err := fs.ReadLink(files, fmt.Sprintf("proc/%d/cwd", pid))
+		if err != nil {
+			continue // it has just ended
+		}
+		dir := strings.TrimPrefix(path.Clean(cwd), "/")
+		c, err := readShepherd(files, dir+"/config")
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return 0, noShepherd(err.Error()) // it might be that one
+		}
+		if group := c["add_grp_id"]; group == "" || group == "0" || !slices.Contains(p.groups, number(group)) {
+			continue
+		}
+		if found != 0 {
+			return 0, strangeJob("it is in the groups by which Grid Engine tracks several jobs")
+		}
+		found = pid
+		if err := leftTree(files, p, pid, dir); err != nil {
+			return 0, err
+		}
+	}
+	return found, nil
+}
+
+// leftTree tells that a process in a job's group is of this job's user, and began under its shepherd.
+func leftTree(files fs.FS, p process, shepherd int, dir string) error {
+	text, err := fs.ReadFile(files, dir+"/job_pid")
+	if err != nil {
+		return noShepherd(err.Error())
+	}
+	first, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return noShepherd(err.Error())
+	}
+	s, err := readStatus(files, first)
+	if err != nil || s.parent != shepherd {
+		return strangeJob("it is in a group by which Grid Engine tracks a job that has ended")
+	}
+	if s.uid != p.uid {
+		return strangeJob("it is in a group by which Grid Engine tracks a job of another user")
+	}
+	begun, err := startOf(files, first)
+	if err != nil {
+		return err
+	}
+	born, err := startOf(files, p.pid)
+	if err != nil {
+		return err
+	}
+	if born < begun {
+		return strangeJob("it is older than the job in whose group it is")
+	}
+	return nil
+}
+
+// jobOfShepherd reads what the shepherd was told of its job.
+func jobOfShepherd(files fs.FS, p process, shepherd int) (farm.Allotment, error) {
+	cwd, err := fs.ReadLink(files, fmt.Sprintf("proc/%d/cwd", shepherd))
 	if err != nil {
 		return farm.Allotment{}, noShepherd("its working directory is not to be seen: " + err.Error())
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -82,6 +83,53 @@ func TestGridEngineThreats(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
+}
+
+// TestGridEngineOutsideTheTree: a process of job 5 that became a child of init, as a daemon does, is of job 5 still.
+func TestGridEngineOutsideTheTree(t *testing.T) {
+	const dir = "var/spool/gridengine/execd/bn1/active_jobs/5.1"
+	for name, c := range map[string]struct {
+		change       func(tree)
+		none, denied bool
+	}{
+		"a daemon of the job": {change: func(tree) {}},
+		"in no job's group": {change: func(f tree) {
+			f.MapFS["proc/9999/status"].Data = []byte("PPid:\t1\nUid:\t65534 0 0 0\nGroups:\t100 65534\n")
+		}, none: true},
+		"of another user": {change: func(f tree) {
+			f.MapFS["proc/9999/status"].Data = []byte("PPid:\t1\nUid:\t1000 0 0 0\nGroups:\t65405\n")
+		}, denied: true},
+		"in two jobs' groups": {change: func(f tree) {
+			f.MapFS["proc/9999/status"].Data = []byte("PPid:\t1\nUid:\t65534 0 0 0\nGroups:\t65405 65406\n")
+		}, denied: true},
+		"left by an earlier job":     {change: func(f tree) { f.MapFS["proc/9999/stat"].Data = []byte(statOf("2453000")) }, denied: true},
+		"the job has ended":          {change: func(f tree) { f.MapFS[dir+"/job_pid"].Data = []byte("77777\n") }, denied: true},
+		"the job's number is reused": {change: func(f tree) { f.MapFS[dir+"/job_pid"].Data = []byte("9469\n") }, denied: true},
+		"no process of the job":      {change: func(f tree) { delete(f.MapFS, dir+"/job_pid") }, denied: true},
+		"the user's directory":       {change: func(f tree) { f.MapFS[dir].Sys.(*syscall.Stat_t).Uid = 65534 }, denied: true},
+		"a twisted configuration":    {change: func(f tree) { f.MapFS[dir+"/config"].Data = append(f.MapFS[dir+"/config"].Data, "job_id=6\n"...) }, denied: true},
+		"the user's own shepherd":    {change: func(f tree) { f.MapFS["proc/9375/status"].Data = []byte("PPid:\t1\nUid:\t65534 0 0 0\n") }, none: true},
+		"a setuid shepherd":          {change: func(f tree) { f.MapFS["proc/9375/exe"].Mode |= fs.ModeSetuid }, none: true},
+	} {
+		files := readTree(t, recordedGridEngine)
+		files.MapFS["proc/9999/status"] = &fstest.MapFile{Data: []byte("PPid:\t1\nUid:\t65534 65534 65534 65534\nGroups:\t65405 65534\n"), Mode: 0o444}
+		files.MapFS["proc/9999/stat"] = &fstest.MapFile{Data: []byte(statOf("2454100")), Mode: 0o444}
+		files.MapFS["proc/9999/cgroup"] = &fstest.MapFile{Data: []byte("0::/\n"), Mode: 0o444}
+		files.MapFS[dir+"/job_pid"] = &fstest.MapFile{Data: []byte("9468\n"), Mode: 0o444, Sys: &syscall.Stat_t{Uid: 104}}
+		c.change(files)
+		got, err := Of(files, 9999)
+		if e := new(farm.Error); (err != nil) != c.denied || c.denied && (!errors.As(err, &e) || e.Code != farm.CodeStrangeJob) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if want := map[bool]string{true: "", false: "5"}[c.none || c.denied]; got.Job != want {
+			t.Errorf("%s: it is of job %q", name, got.Job)
+		}
+	}
+}
+
+// statOf is a process that started at this tick.
+func statOf(start string) string {
+	return "9999 (x) S 1 9999 9999 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 " + start + " 0 0\n"
 }
 
 func FuzzGridEngineSize(f *testing.F) {
