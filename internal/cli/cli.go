@@ -58,7 +58,7 @@ func Main(args []string) int {
 	root.SetArgs(args)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if lost := out.lost(); err == nil || errors.As(err, new(exitError)) && lost != nil {
 		err = lost
 	}
@@ -72,6 +72,9 @@ func Main(args []string) int {
 	}
 	if err != nil {
 		printError(a.err, err)
+		if inPlaceOfJob(cmd) { // its batch system would take any other status for the job's own
+			return exitNever
+		}
 		return statusOf(err)
 	}
 	return 0

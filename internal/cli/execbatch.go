@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api"
@@ -29,12 +30,16 @@ type batchJob struct {
 	patience time.Duration // by flag; 0: as the agent says
 }
 
+// inPlaceOfJob tells whether a command line, as far as it makes sense, is that of a wrapper.
+func inPlaceOfJob(cmd *cobra.Command) bool {
+	return cmd != nil && cmd.Name() == "exec" && cmd.Flags().Changed("batch")
+}
+
 // runBatch is `grange exec --batch`.
 func (a *app) runBatch(f *execFlags, args []string) error {
 	b := &batchJob{system: farm.BatchSystem(f.batch), workdir: f.workdir, requeues: config.DefaultRequeues, patience: f.patience}
 	if !slices.Contains(farm.BatchSystems, b.system) {
-		printError(a.err, usage("--batch "+strings.Join(batchWords(), "|"), "no batch system %q", f.batch))
-		return exitError{exitUsage}
+		return usage("--batch "+strings.Join(batchWords(), "|"), "no batch system %q", f.batch)
 	}
 	var e ending
 	judge := func(o outcome) outcome {
