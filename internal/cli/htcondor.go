@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/batch/htcondor"
 	"github.com/grange-project/grange/internal/classad"
 	"github.com/grange-project/grange/internal/farm"
@@ -119,13 +120,15 @@ func condorExec(socket string, w htcondor.Wish, command []string) []string {
 
 func (a *app) condorPrepareCommand() *cobra.Command {
 	var metal string
+	var requeues int
 	cmd := &cobra.Command{
 		Use:   "prepare",
 		Short: "Say before a job whether its virtual machine can be made here",
-		Long: `Say before a job whether its virtual machine can be made here. It is HTCondor's prepare hook.
+		Long: `Say before a job whether its virtual machine can be made here. It is HTCondor's prepare hook, for sites that want one.
 
 condor_starter starts it as the job's user with the job's ad on its input. It asks the agent what the job would get, and for the image. A host that
-can not make the VM gives the job back before anything of it has run.`,
+can not make the VM gives the job back before anything of it has run; a job that goes around too often is held. It ends with 0: what
+becomes of the job is in what it prints.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			site, err := parseMetal(metal)
@@ -141,37 +144,52 @@ can not make the VM gives the job back before anything of it has run.`,
 			if err != nil {
 				return err
 			}
-			w, err := htcondor.WishOf(ad)
-			if err != nil {
+			if err := a.condorReady(cmd.Context(), site, ad); err != nil {
+				message, _ := explain(err)
+				_, err = io.WriteString(a.out, htcondor.NotReady(ad, message, requeues, isFinal(err)))
 				return err
 			}
-			if onMetal, err := site.OnMetal(w); err != nil || onMetal {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
-			defer cancel()
-			grant, err := a.client().Grant(ctx)
-			if err != nil {
-				return err
-			}
-			image := w.Image
-			if image == "" {
-				image = grant.Image
-			}
-			images, err := a.client().Images(ctx)
-			if err != nil {
-				return err
-			}
-			for _, i := range images {
-				if i.Name == image {
-					return nil
-				}
-			}
-			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage, Message: "this host has no image " + image, Hint: "grange image list"}
+			return nil
 		},
 	}
+	cmd.Flags().IntVar(&requeues, "requeues", htcondor.Standard().Requeues, "how often a job may be queued again")
 	metalFlag(cmd, &metal)
 	return cmd
+}
+
+// isFinal tells what trying again does not change.
+func isFinal(err error) bool {
+	own := new(farm.Error)
+	return errors.As(err, &own) && (own.Kind == farm.Invalid || own.Kind == farm.Denied) || isDenial(err)
+}
+
+// condorReady says why a job's VM can not be made here.
+func (a *app) condorReady(ctx context.Context, site htcondor.Metal, ad classad.Ad) error {
+	w, err := htcondor.WishOf(ad)
+	if err != nil {
+		return err
+	}
+	if onMetal, err := site.OnMetal(w); err != nil || onMetal {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	grant, err := a.client().Grant(ctx)
+	if err != nil {
+		return err
+	}
+	image := w.Image
+	if image == "" {
+		image = grant.Image
+	}
+	images, err := a.client().Images(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(images, func(i api.Image) bool { return i.Name == image }) {
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage, Message: "this host has no image " + image, Hint: "grange image list"}
+	}
+	return nil
 }
 
 func (a *app) condorCronCommand() *cobra.Command {

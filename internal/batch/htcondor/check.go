@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -30,8 +29,22 @@ func ReadConfig(ctx context.Context) (Config, error) {
 // ParseConfig reads what condor_config_val -dump prints: NAME = value, one a line.
 func ParseConfig(text string) (Config, error) {
 	c := Config{}
+	block, end := "", "" // NAME @=TAG, lines, @TAG
 	for line := range strings.Lines(text) {
+		if end != "" {
+			if strings.TrimSpace(line) == end {
+				end = ""
+			} else {
+				c[block] += line
+			}
+			continue
+		}
 		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if name, tag, ok := strings.Cut(line, " @="); ok && !strings.Contains(name, "=") {
+			block, end = strings.ToUpper(strings.TrimSpace(name)), "@"+strings.TrimSpace(tag)
+			c[block] = ""
 			continue
 		}
 		if name, value, ok := strings.Cut(line, "="); ok && !strings.ContainsAny(strings.TrimSpace(name), " \t") {
@@ -159,12 +172,9 @@ func (c Config) checkProgram(look Look, name, path string, say func(try, format 
 }
 
 func (c Config) checkAccess() (all []Finding) {
-	if !slices.ContainsFunc(words(c["JOB_TRANSFORM_NAMES"]), func(n string) bool { return strings.EqualFold(n, "GRANGE") }) || !strings.Contains(c["JOB_TRANSFORM_GRANGE"]+"197", "197") {
+	if !slices.ContainsFunc(words(c["JOB_TRANSFORM_NAMES"]), func(n string) bool { return strings.EqualFold(n, "GRANGE") }) || !strings.Contains(c["JOB_TRANSFORM_GRANGE"], fmt.Sprint(exitNever)) {
 		all = append(all, Finding{"no job transform of grange's: a job whose VM was not started leaves the queue with status 197 instead of being held",
 			"grange htcondor install --access, then condor_reconfig"})
-	}
-	if lease, err := strconv.Atoi(c["JOB_DEFAULT_LEASE_DURATION"]); err == nil && lease > 1200 {
-		all = append(all, Finding{fmt.Sprintf("JOB_DEFAULT_LEASE_DURATION = %d: a job on a host that died is said to run for so many seconds", lease), "JOB_DEFAULT_LEASE_DURATION = 600"})
 	}
 	return all
 }

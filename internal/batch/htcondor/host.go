@@ -29,3 +29,19 @@ func (h Host) Ad() string {
 	fmt.Fprintf(&b, "GrangeProblem = %s\n", classad.Quote(h.Problem))
 	return b.String() + "-\n"
 }
+
+// Statuses that a prepare hook prints for its starter: from 300 the job goes back into the queue, below it is held with that subcode. Seen with 23.9.
+const (
+	hookRequeue = 300
+	hookHold    = exitNever
+)
+
+// NotReady is the output of a prepare hook whose host can not run the job.
+func NotReady(job classad.Ad, why string, requeues int, final bool) string {
+	status := hookRequeue
+	if starts, _ := job.Int("NumShadowStarts"); final || starts > int64(requeues) {
+		status = hookHold
+	}
+	why = strings.Join(strings.Fields(why), " ") // it goes into the job's log
+	return fmt.Sprintf("HookStatusCode = %d\nHookStatusMessage = %s\n", status, classad.Quote("grange: "+why))
+}

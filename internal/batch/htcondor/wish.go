@@ -43,11 +43,11 @@ func WishOf(ad classad.Ad) (Wish, error) {
 	if ad.Has("VMMounts") && mounts == "" {
 		return w, badWish("VMMounts", ad)
 	}
-	w.Mounts = strings.FieldsFunc(mounts, func(r rune) bool { return r == ',' || r == ' ' })
-	for _, m := range w.Mounts {
+	for m := range strings.FieldsFuncSeq(mounts, func(r rune) bool { return r == ',' || r == ' ' }) {
 		if !strings.HasPrefix(m, "/") {
 			return w, badWish("VMMounts", ad)
 		}
+		w.Mounts = append(w.Mounts, m)
 	}
 	return w, nil
 }

@@ -1,0 +1,269 @@
+package htcondor
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/classad"
+)
+
+func parse(t *testing.T, text string) classad.Ad {
+	t.Helper()
+	ad, err := classad.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ad
+}
+
+func TestWishOf(t *testing.T) {
+	yes, no := true, false
+	for text, want := range map[string]Wish{
+		"":               {},
+		"WantVM = true":  {VM: &yes},
+		"wantvm = FALSE": {VM: &no},
+		"VMImage = \"sl9\"\nVMShape = \"large\"\nVMMounts = \"/data:/data:ro, /sw\"\nCmd = \"/bin/x\"": {Image: "sl9", Shape: "large", Mounts: []string{"/data:/data:ro", "/sw"}},
+	} {
+		got, err := WishOf(parse(t, text))
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%q: %v\n%s", text, err, diff)
+		}
+	}
+	// What cannot be understood is never taken for nothing: "False" as a string would send a job where it did not want to go.
+	for _, text := range []string{"WantVM = \"False\"", "WantVM = 0", "WantVM = Owner == \"x\"", "VMImage = sl9", "VMImage = \"\"", "VMImage = \"--metal\"", "VMShape = 3",
+		"VMMounts = \"data\"", "VMMounts = \"--image x\"", "VMMounts = undefined"} {
+		if w, err := WishOf(parse(t, text)); err == nil {
+			t.Errorf("%s is %+v", text, w)
+		}
+	}
+}
+
+func TestOnMetal(t *testing.T) {
+	yes, no := true, false
+	for _, c := range []struct {
+		site  Metal
+		vm    *bool
+		metal bool
+		fails bool
+	}{
+		{MetalNever, nil, false, false}, {MetalNever, &yes, false, false}, {MetalNever, &no, false, true},
+		{MetalAsked, nil, false, false}, {MetalAsked, &yes, false, false}, {MetalAsked, &no, true, false},
+		{MetalDefault, nil, true, false}, {MetalDefault, &yes, false, false}, {MetalDefault, &no, true, false},
+		{"", nil, false, false}, {"", &no, false, true}, // what nobody set is the strictest
+	} {
+		got, err := c.site.OnMetal(Wish{VM: c.vm})
+		if got != c.metal || (err != nil) != c.fails {
+			t.Errorf("%q, %v: %t, %v", c.site, c.vm, got, err)
+		}
+	}
+}
+
+// TestReadJobAd: only an ad that HTCondor wrote for this job, and that its user could not, may send the job to metal.
+func TestReadJobAd(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, ".job.ad")
+	write := func(text string) {
+		os.Remove(path)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const good = "WantVM = False\nRemoteHost = \"slot1_1@ex1\"\n"
+	read := func(slot string) error {
+		_, err := ReadJobAd(path, slot, os.Getpid())
+		return err
+	}
+	write(good)
+	if os.Getuid() == 0 { // root's own file is not a user's
+		if err := read("slot1_1"); err != nil {
+			t.Error(err)
+		}
+		if err := os.Chown(path, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+		if err := read("slot1_1"); err != nil {
+			t.Errorf("of another user, as HTCondor's files are: %v", err)
+		}
+	} else if err := read("slot1_1"); err == nil {
+		t.Error("a file of the job's own user was believed")
+	}
+	for name, do := range map[string]func(){
+		"of another slot":     func() { write(strings.Replace(good, "slot1_1", "slot1_2", 1)) },
+		"of no slot":          func() { write("WantVM = False\n") },
+		"that all can write":  func() { write(good); os.Chmod(path, 0o666) },
+		"with a second name":  func() { write(good); os.Remove(dir + "/b"); os.Link(path, dir+"/b") },
+		"older than the job":  func() { write(good); old := time.Now().Add(-time.Hour); os.Chtimes(path, old, old) },
+		"that is a link":      func() { os.Remove(path); os.WriteFile(dir+"/c", []byte(good), 0o644); os.Symlink(dir+"/c", path) },
+		"that is no ad":       func() { write("hello") },
+		"that is not there":   func() { os.Remove(path) },
+		"that is a directory": func() { os.Mkdir(path, 0o755) },
+	} {
+		do()
+		if err := read("slot1_1"); err == nil {
+			t.Errorf("an ad %s was believed", name)
+		}
+	}
+	write(good)
+	if err := read(""); err == nil {
+		t.Error("without a slot")
+	}
+}
+
+func TestHostAd(t *testing.T) {
+	h := Host{Images: []string{"sl9", "micro"}, Free: 3, Metal: MetalAsked, Version: "v1"}
+	want := "GrangeReady = true\nGrangeImages = \"micro,sl9\"\nGrangeFreeSlots = 3\nGrangeMetal = \"asked\"\nGrangeVersion = \"v1\"\nGrangeProblem = \"\"\n-\n"
+	if got := h.Ad(); got != want {
+		t.Errorf("%s", cmp.Diff(want, got))
+	}
+	h.Problem = "no \"agent\"\nhere"
+	if got := h.Ad(); !strings.Contains(got, "GrangeReady = false\n") || !strings.Contains(got, `GrangeProblem = "no \"agent\"\nhere"`) {
+		t.Error(got)
+	}
+}
+
+func TestNotReady(t *testing.T) {
+	for starts, want := range map[string]string{"1": "300", "3": "300", "4": "197"} {
+		got := NotReady(parse(t, "NumShadowStarts = "+starts), "no agent\nanswers", 3, false)
+		if want := "HookStatusCode = " + want + "\nHookStatusMessage = \"grange: no agent answers\"\n"; got != want {
+			t.Errorf("start %s: %q", starts, got)
+		}
+	}
+	if got := NotReady(classad.Ad{}, "never", 3, true); !strings.HasPrefix(got, "HookStatusCode = 197\n") {
+		t.Errorf("for good: %q", got)
+	}
+}
+
+// golden is HTCondor's own configuration of a pool of one machine with grange's files in it, as condor_config_val -dump -expand printed it.
+func golden(t *testing.T) Config {
+	t.Helper()
+	text, err := os.ReadFile("testdata/config-23.9.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ParseConfig(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// look is a host on which all that install writes is there.
+func look() Look {
+	files := fstest.MapFS{}
+	for _, f := range Standard().ExecuteFiles("/etc/condor/config.d") {
+		mode := fs.FileMode(0o644)
+		if f.Program {
+			mode = 0o755
+		}
+		files[f.Path[1:]] = &fstest.MapFile{Data: []byte(f.Text), Mode: mode}
+	}
+	return Look{Execute: true, Access: true,
+		Stat: func(path string) (fs.FileInfo, error) {
+			if path == "/" {
+				path = "/."
+			}
+			return files.Stat(path[1:])
+		},
+		Read: func(path string) ([]byte, error) { return files.ReadFile(path[1:]) }}
+}
+
+func TestCheck(t *testing.T) {
+	if found := golden(t).Check(look()); len(found) > 0 {
+		t.Errorf("a sound pool: %+v", found)
+	}
+	if c := golden(t); !c.Runs("STARTD") || !c.Runs("SCHEDD") || c.Runs("CREDD") {
+		t.Errorf("daemons: %s", c["DAEMON_LIST"])
+	}
+	for says, change := range map[string]func(Config, *Look){
+		"USER_JOB_WRAPPER is not set": func(c Config, _ *Look) { delete(c, "USER_JOB_WRAPPER") },
+		"is not grange's": func(_ Config, l *Look) {
+			l.Read = func(string) ([]byte, error) { return []byte("#!/bin/sh\nexec \"$@\"\n"), nil }
+		},
+		"No job starts on this host":   func(c Config, _ *Look) { c["USER_JOB_WRAPPER"] = "/usr/libexec/none" },
+		"of which jobs have their own": func(c Config, _ *Look) { c["MOUNT_UNDER_SCRATCH"] = `"/tmp,/usr/libexec"` },
+		"does not publish":             func(c Config, _ *Look) { c["STARTD_CRON_JOBLIST"] = "OTHER" },
+		"does not look at GrangeReady": func(c Config, _ *Look) { c["START"] = "TRUE" },
+		"BASE_CGROUP is empty":         func(c Config, _ *Look) { c["BASE_CGROUP"] = "" },
+		"CGROUP_MEMORY_LIMIT_POLICY":   func(c Config, _ *Look) { c["CGROUP_MEMORY_LIMIT_POLICY"] = "none" },
+		"USE_PID_NAMESPACES":           func(c Config, _ *Look) { c["USE_PID_NAMESPACES"] = "True" },
+		"a prepare hook keeps":         func(c Config, _ *Look) { c["OWN_HOOK_PREPARE_JOB"] = "/usr/libexec/grange/condor-wrapper" },
+		"no job transform":             func(c Config, _ *Look) { c["JOB_TRANSFORM_NAMES"] = "" },
+		"others than root can change":  func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o777) },
+		"no program that everybody":    func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o700) },
+		"no job transform of grange":   func(c Config, _ *Look) { c["JOB_TRANSFORM_GRANGE"] = "" },
+	} {
+		c, l := golden(t), look()
+		change(c, &l)
+		found := c.Check(l)
+		if len(found) == 0 || !strings.Contains(found[0].What, says) && !strings.Contains(found[len(found)-1].What, says) {
+			t.Errorf("%s: %+v", says, found)
+		}
+		for _, f := range found {
+			if f.Try == "" {
+				t.Errorf("%s: nothing to do", f.What)
+			}
+		}
+	}
+	if _, err := ParseConfig("Not defined\n"); err == nil {
+		t.Error("what is no configuration was read")
+	}
+}
+
+type changed struct {
+	fs.FileInfo
+	mode fs.FileMode
+}
+
+func (c changed) Mode() fs.FileMode { return c.FileInfo.Mode()&fs.ModeType | c.mode }
+
+func widely(stat func(string) (fs.FileInfo, error), mode fs.FileMode) func(string) (fs.FileInfo, error) {
+	return func(path string) (fs.FileInfo, error) {
+		info, err := stat(path)
+		if err != nil || info.IsDir() {
+			return info, err
+		}
+		return changed{info, mode}, nil
+	}
+}
+
+func TestFiles(t *testing.T) {
+	for _, metal := range Metals {
+		s := Standard()
+		s.Metal = metal
+		files := s.ExecuteFiles("/etc/condor/config.d")
+		if len(files) != 3 {
+			t.Errorf("%d files", len(files))
+		}
+		for _, f := range files {
+			if f.Program != strings.HasPrefix(f.Path, "/usr/libexec/grange/") || strings.Contains(f.Text, "%!") {
+				t.Errorf("%s: %s", f.Path, f.Text)
+			}
+			if f.Program && (!strings.HasPrefix(f.Text, "#!/usr/bin/grange hook\n") || !strings.Contains(f.Text, "--metal "+string(metal))) {
+				t.Errorf("%s: %s", f.Path, f.Text)
+			}
+		}
+		if strings.Contains(files[0].Text, "PREPARE_JOB") {
+			t.Error("a prepare hook that nobody asked for: jobs would be in no control group")
+		}
+	}
+	s := Standard()
+	s.Prepare = true
+	if files := s.ExecuteFiles("/x"); len(files) != 4 || !strings.Contains(files[0].Text, "GRANGE_HOOK_PREPARE_JOB = /usr/libexec/grange/condor-prepare") {
+		t.Errorf("with a prepare hook: %+v", files)
+	}
+	if f := s.AccessFile("/x"); strings.Contains(f.Text, "%!") || !strings.Contains(f.Text, "ExitCode =?= 199") {
+		t.Error(f.Text)
+	}
+	for path, ok := range map[string]bool{"/usr/libexec/grange": true, "relative": false, "/with blank": false, "/$(x)": false, "": false} {
+		if err := FitPath(path); (err == nil) != ok {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
