@@ -72,7 +72,7 @@ func featureVariables(env []string) []string {
 // jobEnds is when the batch system will end the job, if it told.
 func (a *Agent) jobEnds(b farm.Allotment) time.Time {
 	if told, ok := a.lookups.recall(b); ok && b.Ends.IsZero() {
-		return told.ends
+		return told.Ends
 	}
 	return b.Ends
 }

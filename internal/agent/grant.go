@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -12,6 +13,10 @@ import (
 // getGrant tells a batch system's wrapper what its job would get, and what the site wants of it.
 func (a *Agent) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	wish := api.JobRequest{Batch: string(c.Batch.System)}
+	c, err := a.counted(c)
+	if err != nil {
+		return err
+	}
 	d, err := a.decide(c, &wish)
 	if err != nil {
 		return err
@@ -28,6 +33,31 @@ func (a *Agent) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error
 	return answer(w, api.Grant{Batch: string(c.Batch.System), BatchJob: c.Batch.Job, CPUs: c.allowed().String(), Slots: s.CPUs,
 		Memory: uint64(s.Memory), Image: cmp.Or(d.Image, config.DefaultImage), Shape: d.Shape, Binds: binds, Requeues: config.Batch.Requeues, Patience: uint64(config.Batch.Patience.Milliseconds()),
 		Reasons: d.Reasons})
+}
+
+// counted asks the batch system how many CPUs and how much memory the caller's job was given, where nothing on the host tells: Slurm counts CPUs
+// that it does not confine jobs to. A job whose batch system has a way to be asked, and does not answer, is not started: its VM would have the
+// size of any job's, and nobody would see why it is slow.
+func (a *Agent) counted(c Caller) (Caller, error) {
+	slots := c.Batch.CPUs.Empty() && c.Batch.Slots == 0 && c.CPUs.Len() >= a.hostCPUs()
+	if c.Batch.System == "" || !slots && c.limit() > 0 {
+		return c, nil
+	}
+	told, err := a.lookups.of(a.ctx, c)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return c, nil
+	case err != nil:
+		return c, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUnknownSize, Err: err,
+			Message: "the host does not tell what job " + c.Batch.Job + " was given, and its batch system cannot be asked", Hint: "see whether the batch system answers on this host"}
+	}
+	if slots {
+		c.Batch.Slots = told.Slots
+	}
+	if c.limit() == 0 {
+		c.Batch.Memory = told.Memory
+	}
+	return c, nil
 }
 
 // allowed are the host threads that a VM of the caller may be given.
@@ -75,10 +105,14 @@ func (a *Agent) hostCPUs() int {
 }
 
 // guestMemory is the largest guest that the caller may have within limit. The VM of a batch job runs in the job's own control groups, whose
-// limit counts what QEMU needs beside its guest; that of any other caller does not.
+// limit counts what QEMU needs beside its guest; that of any other caller does not. Where a batch system has no control groups it adds up
+// the job's processes, of which the wrapper is one.
 func (a *Agent) guestMemory(c Caller, limit farm.Bytes, vcpus int) farm.Bytes {
 	if c.Batch.System == "" {
 		return limit / farm.MiB * farm.MiB
+	}
+	if len(c.Batch.Cgroups) == 0 {
+		limit -= min(limit, farm.NeedOfWrapper)
 	}
 	return farm.GuestWithin(limit, vcpus, strings.HasPrefix(a.accelerator, "tcg"))
 }

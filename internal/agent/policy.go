@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os/user"
 	"strconv"
 	"sync"
@@ -12,9 +14,10 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// Lookup asks a batch system what the kernel does not know of one of its jobs. An account or queue that is empty is one that the
-// job does not have; ends may be zero. It must not ask anything that the job's user could answer.
-type Lookup func(ctx context.Context, a farm.Allotment) (account, queue string, ends time.Time, err error)
+// Lookup asks a batch system what the kernel does not know of one of its jobs, of which pid is a process: account, queue and end; CPUs and memory
+// where a has none. What stays empty the job does not have. It must not ask anything that the job's user could answer. errors.ErrUnsupported: there
+// is no way to ask.
+type Lookup func(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error)
 
 // decide applies the site's policy to a caller and what it wishes.
 func (a *Agent) decide(c Caller, r *api.JobRequest) (policy.Decision, error) {
@@ -55,17 +58,17 @@ func (a *Agent) who(rules []policy.Rule, c Caller) (policy.Who, error) {
 	if c.Batch.System == "" || !policy.NeedsQueue(rules) || w.Account != "" && w.Queue != "" {
 		return w, nil
 	}
-	told, err := a.lookups.of(a.ctx, c.Batch)
+	told, err := a.lookups.of(a.ctx, c)
 	if err != nil {
 		return w, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUnknownQueue, Err: err,
 			Message: "a rule of this host's policy looks at account or queue, and those of job " + c.Batch.Job + " cannot be told",
 			Hint:    "see whether the batch system answers on this host"}
 	}
 	if w.Account == "" {
-		w.Account = told.account
+		w.Account = told.Account
 	}
 	if w.Queue == "" {
-		w.Queue = told.queue
+		w.Queue = told.Queue
 	}
 	return w, nil
 }
@@ -79,9 +82,8 @@ type lookups struct {
 }
 
 type toldOf struct {
-	account, queue string
-	ends           time.Time
-	at             time.Time
+	farm.Allotment
+	at time.Time
 }
 
 const (
@@ -89,12 +91,11 @@ const (
 	lookupFresh   = time.Minute
 )
 
-var errNobodyToAsk = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUnknownQueue, Message: "this agent has no way to ask that batch system"}
-
-func (l *lookups) of(ctx context.Context, a farm.Allotment) (toldOf, error) {
+func (l *lookups) of(ctx context.Context, c Caller) (toldOf, error) {
 	if l.ask == nil {
-		return toldOf{}, errNobodyToAsk
+		return toldOf{}, fmt.Errorf("this agent has no way to ask that batch system: %w", errors.ErrUnsupported)
 	}
+	a := c.Batch
 	now := time.Now()
 	l.mu.Lock()
 	for key, t := range l.known {
@@ -109,11 +110,11 @@ func (l *lookups) of(ctx context.Context, a farm.Allotment) (toldOf, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	account, queue, ends, err := l.ask(ctx, a)
+	answer, err := l.ask(ctx, a, c.PID)
 	if err != nil {
 		return toldOf{}, err
 	}
-	told = toldOf{account, queue, ends, now}
+	told = toldOf{answer, now}
 	l.mu.Lock()
 	if l.known == nil {
 		l.known = map[string]toldOf{}

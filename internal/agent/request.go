@@ -135,6 +135,12 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if err := c.belongsTo(farm.BatchSystem(r.Batch)); err != nil {
 		return nil, err
 	}
+	if r.Batch != "" {
+		var err error
+		if c, err = a.counted(c); err != nil {
+			return nil, err
+		}
+	}
 	d, err := a.decide(c, r)
 	if err != nil {
 		return nil, err

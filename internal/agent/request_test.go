@@ -49,6 +49,7 @@ func TestShape(t *testing.T) {
 		"a login":                        {caller: Caller{CPUs: all}, cpus: 2, memory: 2 * farm.GiB},
 		"a login that asks":              {caller: Caller{CPUs: all}, request: api.JobRequest{CPUs: 8, Memory: 5 << 30}, cpus: 8, memory: 5 * farm.GiB},
 		"a job gets its CPUs and memory": {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: two, Memory: 3 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: 3 * farm.GiB},
+		"a job in a control group":       {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: two, Memory: 3 * farm.GiB, Cgroups: []string{"a"}})}, request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: 3 * farm.GiB},
 		"affinity is all that is known":  {caller: Caller{CPUs: farm.CPURange(0, 3), Batch: slurm(farm.Allotment{})}, request: api.JobRequest{Batch: "slurm"}, cpus: 3, memory: 2 * farm.GiB},
 		"nothing is known":               {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{})}, request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: 2 * farm.GiB},
 		"counted CPUs":                   {caller: Caller{CPUs: all, Batch: farm.Allotment{System: farm.GridEngine, Slots: 3}}, request: api.JobRequest{Batch: "gridengine"}, cpus: 3, memory: 2 * farm.GiB},
@@ -73,6 +74,9 @@ func TestShape(t *testing.T) {
 			}
 			want := c.memory
 			if limit := c.caller.limit(); c.caller.Batch.System != "" && limit == want { // QEMU's own need counts too
+				if len(c.caller.Batch.Cgroups) == 0 { // and the wrapper, where processes are added up
+					limit -= farm.NeedOfWrapper
+				}
 				want = farm.GuestWithin(limit, c.cpus, false)
 			}
 			if err != nil || s.CPUs != c.cpus || s.Memory != want {
@@ -118,12 +122,13 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 	}
 	wantUnknown() // nobody to ask
 	asked, broken := 0, true
-	a.lookups.ask = func(context.Context, farm.Allotment) (account, queue string, ends time.Time, err error) {
+	a.lookups.ask = func(_ context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
 		asked++
 		if broken {
-			return "", "", time.Time{}, errors.New("no answer")
+			return a, errors.New("no answer")
 		}
-		return "", "long", time.Unix(5e9, 0), nil
+		a.Queue, a.Ends = "long", time.Unix(5e9, 0)
+		return a, nil
 	}
 	wantUnknown()
 	broken = false
@@ -147,6 +152,45 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 	a.cfg.Policy = nil // as after a reload
 	if d, err := a.decide(Caller{}, &api.JobRequest{Image: "el8"}); err != nil || d.Image != "el8" {
 		t.Errorf("without rules: %+v, %v", d, err)
+	}
+}
+
+// TestCounted: the batch system is asked for what the host does not tell, and for that only.
+func TestCounted(t *testing.T) {
+	all, two := farm.CPURange(0, 8), farm.CPURange(0, 2)
+	given := func(a farm.Allotment) farm.Allotment { a.System, a.Job = farm.Slurm, "1"; return a }
+	full := farm.Allotment{Slots: 3, Memory: 5 * farm.GiB}
+	for name, c := range map[string]struct {
+		caller Caller
+		answer farm.Allotment
+		err    error
+		asked  bool
+		slots  int
+		memory farm.Bytes
+	}{
+		"nothing is known":      {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, answer: full, asked: true, slots: 3, memory: 5 * farm.GiB},
+		"CPUs are confined":     {caller: Caller{CPUs: all, Batch: given(farm.Allotment{CPUs: two})}, answer: full, asked: true, memory: 5 * farm.GiB},
+		"CPUs by affinity":      {caller: Caller{CPUs: two, Batch: given(farm.Allotment{})}, answer: full, asked: true, memory: 5 * farm.GiB},
+		"CPUs are counted":      {caller: Caller{CPUs: all, Batch: given(farm.Allotment{Slots: 2})}, answer: full, asked: true, slots: 2, memory: 5 * farm.GiB},
+		"memory is limited":     {caller: Caller{CPUs: all, Memory: farm.GiB, Batch: given(farm.Allotment{})}, answer: full, asked: true, slots: 3},
+		"all is known":          {caller: Caller{CPUs: all, Batch: given(farm.Allotment{CPUs: two, Memory: farm.GiB})}, memory: farm.GiB},
+		"no batch job":          {caller: Caller{CPUs: all}},
+		"Slurm does not know":   {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, asked: true},
+		"nobody can be asked":   {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, err: errors.ErrUnsupported, asked: true},
+		"Slurm does not answer": {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, err: errors.New("x"), asked: true},
+	} {
+		a, asked := testAgent(t, testShapes), false
+		a.lookups.ask = func(context.Context, farm.Allotment, int) (farm.Allotment, error) {
+			asked = true
+			return c.answer, c.err
+		}
+		got, err := a.counted(c.caller)
+		if refused := name == "Slurm does not answer"; refused != isCode(err, farm.CodeUnknownSize) || !refused && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if asked != c.asked || got.Batch.Slots != c.slots || got.Batch.Memory != c.memory {
+			t.Errorf("%s: asked %v, %+v", name, asked, got.Batch)
+		}
 	}
 }
 

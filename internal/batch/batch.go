@@ -40,8 +40,8 @@ type System interface {
 	Bookings(ctx context.Context) ([]Booked, error)
 	// Release gives the capacity back. Nil means that it is given back, or was before: a second call does nothing.
 	Release(ctx context.Context, name string) error
-	// Lookup adds what the system knows of a job on a host, and the kernel does not tell: its account, queue and end.
-	// NotFound: no such job runs.
+	// Lookup adds what the system knows of a job on a host, and the kernel does not tell: its account, queue and end, and its CPUs and
+	// memory where a has none. NotFound: no such job runs.
 	Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, error)
 }
 

@@ -2,25 +2,29 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
-	"time"
 
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// lookupJob asks a batch system, as root, what the kernel does not know of a job on this host: the agent's policy may depend on it. SLURM_CONF
-// is the agent's own, from whoever started it.
-func lookupJob(ctx context.Context, a farm.Allotment) (account, queue string, ends time.Time, err error) {
+// lookupJob asks a batch system, as root, what the kernel does not know of a job on this host. Slurm is asked with the slurm.conf of the daemon
+// that started the job, or else with the agent's own SLURM_CONF: on both root has the word.
+func lookupJob(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error) {
 	if a.System != farm.Slurm {
-		return "", "", time.Time{}, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUnknownQueue,
-			Message: "this agent has no way to ask " + string(a.System) + " about a job's account and queue"}
+		return a, fmt.Errorf("this agent has no way to ask %s about a job: %w", a.System, errors.ErrUnsupported)
+	}
+	conf := allotment.SlurmConf(os.DirFS("/"), pid)
+	if conf == "" {
+		conf = os.Getenv("SLURM_CONF")
 	}
 	var env []string
-	if conf := os.Getenv("SLURM_CONF"); conf != "" {
+	if conf != "" {
 		env = []string{"SLURM_CONF=" + conf}
 	}
-	told, err := slurm.NewDriver(slurm.DriverOptions{Env: env}, program.Start).Lookup(ctx, a)
-	return told.Account, told.Queue, told.Ends, err
+	return slurm.NewDriver(slurm.DriverOptions{Env: env}, program.Start).Lookup(ctx, a)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -9,10 +10,10 @@ import (
 
 // TestLookupJob: what cannot be asked is an error, by which the policy fails closed, and never an empty account.
 func TestLookupJob(t *testing.T) {
-	for _, a := range []farm.Allotment{{System: farm.PBS, Job: "1"}, {System: farm.Slurm, Job: "1; x"}} {
-		account, queue, _, err := lookupJob(t.Context(), a)
-		if e := new(farm.Error); !errors.As(err, &e) || account != "" || queue != "" {
-			t.Errorf("%+v: %q, %q, %v", a, account, queue, err)
-		}
+	if a, err := lookupJob(t.Context(), farm.Allotment{System: farm.PBS, Job: "1"}, os.Getpid()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if a, err := lookupJob(t.Context(), farm.Allotment{System: farm.Slurm, Job: "1; x"}, os.Getpid()); !errors.As(err, new(*farm.Error)) {
+		t.Errorf("%+v, %v", a, err)
 	}
 }

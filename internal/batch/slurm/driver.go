@@ -280,12 +280,12 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	return jobs, nil
 }
 
-// Lookup asks slurmctld of a job that runs.
+// Lookup asks slurmctld of a job that runs. What it tells of CPUs and memory is of the whole job: on several hosts nobody knows how much of it is here.
 func (d *Driver) Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, error) {
 	if _, err := strconv.ParseUint(a.Job, 10, 32); err != nil {
 		return a, batch.NoJob(farm.Slurm, a.Job)
 	}
-	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED", "--jobs="+a.Job, "--format="+strings.Join([]string{"%A", "%a", "%P", "%e"}, separator))
+	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED", "--jobs="+a.Job, "--format="+strings.Join([]string{"%A", "%a", "%P", "%e", "%C", "%D", "%m"}, separator))
 	if said(err, "Invalid job id") {
 		return a, batch.NoJob(farm.Slurm, a.Job)
 	}
@@ -293,10 +293,26 @@ func (d *Driver) Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, 
 		return a, err
 	}
 	for line := range strings.Lines(out) {
-		if f := fields(line, 4); f != nil && f[0] == a.Job { // a line of an array may be another element's
-			a.Account, a.Queue, a.Ends = none(f[1]), f[2], moment(f[3])
+		f := fields(line, 7)
+		if f == nil || f[0] != a.Job { // a line of an array may be another element's
+			continue
+		}
+		a.Account, a.Queue, a.Ends = none(f[1]), f[2], moment(f[3])
+		if f[5] != "1" {
 			return a, nil
 		}
+		cpus, err := strconv.Atoi(f[4])
+		memory, err2 := d.memory(f[6], cpus, "1")
+		if err := errors.Join(err, err2); err != nil {
+			return a, batch.Garbled(farm.Slurm, "squeue", err)
+		}
+		if a.CPUs.Empty() && a.Slots == 0 {
+			a.Slots = cpus
+		}
+		if a.Memory == 0 {
+			a.Memory = memory
+		}
+		return a, nil
 	}
 	return a, batch.NoJob(farm.Slurm, a.Job)
 }
