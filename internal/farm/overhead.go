@@ -17,6 +17,10 @@ const (
 	needOfIOQueue = 8 * MiB
 )
 
+// NeedOfWrapper is what `grange exec`, in the job's place, costs a job whose batch system adds up the memory of its processes, program text and
+// all, as Grid Engine does. A control group is charged for much less.
+const NeedOfWrapper = 24 * MiB
+
 // Need is what a VM costs its host beside its guest's memory.
 func Need(guest Bytes, vcpus int, emulated bool) Bytes {
 	need := needOfQEMU + needOfIOQueue + Bytes(max(vcpus, 1))*needOfVCPU + (guest+needOfMemory-1)/needOfMemory
