@@ -98,11 +98,7 @@ func run(ctx context.Context, names, cases string, times int, write, keep bool) 
 	if err != nil {
 		return err
 	}
-	page, err := os.ReadFile(path())
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	table, now := conform.NewTable(string(page)), conform.NewTable("")
+	now, results := conform.NewTable(""), map[string][]conform.Outcome{}
 	total := summary{Systems: map[string]counts{}}
 	for _, s := range chosen {
 		c, name, outcomes, err := one(ctx, s, match, times, keep)
@@ -114,8 +110,8 @@ func run(ctx context.Context, names, cases string, times int, write, keep bool) 
 		total.Systems[s.name] = c
 		total.Failed += c.Failed
 		if name != "" {
-			table.Add(name, outcomes)
 			now.Add(name, outcomes)
+			results[name] = outcomes
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -123,7 +119,7 @@ func run(ctx context.Context, names, cases string, times int, write, keep bool) 
 	}
 	fmt.Printf("\n%s\n", now.Markdown())
 	if write {
-		if err := os.WriteFile(path(), []byte(replaceTable(string(page), table.Markdown())), 0o644); err != nil {
+		if err := writePage(results); err != nil {
 			return err
 		}
 	}
@@ -136,6 +132,19 @@ func run(ctx context.Context, names, cases string, times int, write, keep bool) 
 		return fmt.Errorf("%d failed", total.Failed)
 	}
 	return nil
+}
+
+// writePage puts results into the page as it is now: another run may have written its own meanwhile.
+func writePage(results map[string][]conform.Outcome) error {
+	page, err := os.ReadFile(path())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	table := conform.NewTable(string(page))
+	for name, outcomes := range results {
+		table.Add(name, outcomes)
+	}
+	return os.WriteFile(path(), []byte(replaceTable(string(page), table.Markdown())), 0o644)
 }
 
 func choose(names string) ([]system, error) {
