@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -29,6 +30,8 @@ type Lab struct {
 	Socket string
 	Client *api.Client
 	Config string // path of the agent's configuration
+	// SlurmNodes are the names of slurmds whose jobs are this host's: there may be others' on the machine.
+	SlurmNodes []string
 
 	root    string // of the source tree
 	network string // of libvirtd; "": ours
@@ -117,7 +120,11 @@ func (l *Lab) build(ctx context.Context) error {
 
 // Configure writes the agent's configuration: the lab's own paths and what extra says. SIGHUP or a restart makes it count.
 func (l *Lab) Configure(extra string) error {
-	text := fmt.Sprintf("socket = %q\nstate_dir = %q\nrun_dir = %q\nlibvirt = %q\nlibvirt_logs = %q\naccelerator = %q\n%s\n", l.Socket, l.path("state"), l.path("run"),
+	nodes, err := json.Marshal(append([]string{}, l.SlurmNodes...)) // of strings, TOML's lists are JSON's
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("slurm_nodes = %s\nsocket = %q\nstate_dir = %q\nrun_dir = %q\nlibvirt = %q\nlibvirt_logs = %q\naccelerator = %q\n%s\n", nodes, l.Socket, l.path("state"), l.path("run"),
 		l.path("lv/run/libvirt-sock"), l.path("lv/log/qemu"), Accelerator(), extra)
 	return os.WriteFile(l.Config, []byte(text), 0o644)
 }

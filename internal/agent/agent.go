@@ -87,6 +87,7 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, accelerator: o.Accelerator,
 		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, breakers: breakers{gate: o.Gate, set: breaker.New(breaker.Defaults)}, cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
 	a.ledger = newLedger(overcommitted(t, o.Config.MemoryOvercommit), a.reserve(o.Config))
+	a.ledger.running = a.confinedJobs
 	return a, nil
 }
 
@@ -118,6 +119,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer a.disks.Close()
 	a.jobs.Go(a.housekeep)
+	a.jobs.Go(a.serveAfterMetal)
 	a.jobs.Go(a.heal)
 	return a.listen(ctx)
 }

@@ -22,6 +22,9 @@ type ledger struct {
 	keys     map[string]string    // of VMs for batch jobs, by job ID: farm.Allotment.Key
 	metal    map[string]farm.Plan // what batch systems have given, by farm.Allotment.Key
 	queue    []*waiter            // in the order of arrival
+
+	running  func() []farm.Allotment // jobs that batch systems confine; nil: nobody tells
+	confined map[string]farm.Plan    // what those hold, by farm.Allotment.Key, at the last look
 }
 
 // grant is what one job holds.
@@ -55,6 +58,7 @@ func (l *ledger) belongs(id, key string) {
 func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, noWait bool, told func(string)) (farm.Plan, error) {
 	w := &waiter{id: id, holder: holder, request: r, granted: make(chan farm.Plan, 1), told: told}
 	l.mu.Lock()
+	l.look()
 	plan, err := l.try(w, l.blocked(w, len(l.queue)))
 	if err == nil || noWait || !isKind(err, farm.NoCapacity) {
 		l.mu.Unlock()
@@ -112,6 +116,9 @@ func (l *ledger) setReserve(t farm.Topology, r numa.Reserve) {
 
 // serve grants to waiters in order. One may pass an earlier one only where they want none of the same CPUs, or where blocked says so.
 func (l *ledger) serve() {
+	if len(l.queue) > 0 {
+		l.look()
+	}
 	for i := 0; i < len(l.queue); {
 		w := l.queue[i]
 		plan, err := l.try(w, l.blocked(w, i))
@@ -172,20 +179,20 @@ func (l *ledger) room(key string) numa.Room {
 		}
 		plans = append(plans, plan)
 	}
-	return numa.NewRoom(l.topology, l.reserve, plans)
+	return numa.NewRoom(l.topology, l.reserve, append(plans, l.besides(key, inVMs)...))
 }
 
 // holders says who holds what, for people.
 func (l *ledger) holders() string {
-	if len(l.grants)+len(l.metal) == 0 {
-		return "nobody holds anything"
-	}
-	var lines []string
+	lines := l.confinedHolders()
 	for key, plan := range l.metal {
 		lines = append(lines, fmt.Sprintf("%s on metal holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
 	}
 	for _, g := range l.grants {
 		lines = append(lines, fmt.Sprintf("%s holds CPUs %v and %v", g.holder, g.plan.Held(), g.plan.Memory()))
+	}
+	if len(lines) == 0 {
+		return "nobody holds anything"
 	}
 	slices.Sort(lines)
 	const most = 8
@@ -211,7 +218,13 @@ func (l *ledger) neighbours(id string) (plans []farm.Plan, holders []string) {
 func (l *ledger) view() (room numa.Room, holders map[int]string, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.look()
 	holders = map[int]string{}
+	for key, plan := range l.confined {
+		for cpu := range plan.Held().All() {
+			holders[cpu] = key
+		}
+	}
 	for key, plan := range l.metal {
 		for cpu := range plan.Held().All() {
 			holders[cpu] = key

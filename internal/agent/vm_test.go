@@ -143,7 +143,7 @@ func newFarmhouse(t *testing.T) *farmhouse {
 // open makes an agent, as at a start, without its socket.
 func (f *farmhouse) open() {
 	f.Helper()
-	c, err := config.ParseAgent(fmt.Appendf(nil, "state_dir = %q\nrun_dir = %q\ndefault_image = \"micro\"\n[default_shape]\ncpus = 1\nmemory = \"128M\"\n",
+	c, err := config.ParseAgent(fmt.Appendf(nil, "slurm_nodes = []\nstate_dir = %q\nrun_dir = %q\ndefault_image = \"micro\"\n[default_shape]\ncpus = 1\nmemory = \"128M\"\n",
 		filepath.Join(f.dir, "s"), filepath.Join(f.dir, "r")), "test")
 	if err != nil {
 		f.Fatal(err)

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -34,6 +36,7 @@ type Agent struct {
 
 	ReservedCPUs     farm.CPUSet
 	ReservedMemory   farm.Bytes
+	SlurmNodes       []string // names, or patterns, of the slurmds on this host whose jobs on metal keep VMs off their CPUs and memory
 	Minimum          Minimum
 	MemoryOvercommit float64 // grantable memory as a multiple of what there is; 1: never more
 
@@ -64,6 +67,7 @@ type file struct {
 	ReservedCPUs     string               `toml:"reserved_cpus"`
 	ReservedMemory   string               `toml:"reserved_memory"`
 	MemoryOvercommit float64              `toml:"memory_overcommit"`
+	SlurmNodes       []string             `toml:"slurm_nodes"`
 	DefaultImage     string               `toml:"default_image"`
 	Default          shapeFile            `toml:"default_shape"`
 	Shapes           map[string]shapeFile `toml:"shapes"`
@@ -96,7 +100,7 @@ func defaults() file {
 	return file{
 		Socket: "/run/grange/agent.sock", SocketMode: 0o666, StateDir: "/var/lib/grange", RunDir: "/run/grange",
 		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", Attempts: 3,
-		ReservedMemory: "1G", MemoryOvercommit: 1, DefaultImage: "micro",
+		ReservedMemory: "1G", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"},
 		Batch:   batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
@@ -159,7 +163,7 @@ func (f file) agent() (Agent, error) {
 	a := Agent{
 		Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, StateDir: f.StateDir, RunDir: f.RunDir,
 		Libvirt: f.Libvirt, LibvirtLogs: f.LibvirtLogs, GuestFile: f.GuestFile, Accelerator: f.Accelerator, Attempts: f.Attempts,
-		MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts,
+		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts,
 		Shapes: map[string]farm.Shape{},
 	}
 	var errs [10]error
@@ -197,6 +201,8 @@ func (f file) check() error {
 		return fmt.Errorf("accelerator: %q is none of auto, kvm, tcg", f.Accelerator)
 	case f.Attempts < 1 || f.Attempts > 100:
 		return fmt.Errorf("attempts: %d is not between 1 and 100", f.Attempts)
+	case slices.ContainsFunc(f.SlurmNodes, func(p string) bool { _, err := path.Match(p, ""); return err != nil }):
+		return fmt.Errorf("slurm_nodes: %q are no names or patterns", f.SlurmNodes)
 	case f.MemoryOvercommit < 0.1 || f.MemoryOvercommit > 10:
 		return fmt.Errorf("memory_overcommit: %v is not between 0.1 and 10", f.MemoryOvercommit)
 	}

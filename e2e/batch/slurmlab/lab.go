@@ -33,6 +33,7 @@ type Options struct {
 	Plugstack  string // arguments of the plug-in on top of the lab's own
 	Agent      string // TOML appended to the agent's configuration
 	CPUs       int    // of the node; 0: those of this machine
+	Unconfined bool   // proctrack/linuxproc and task/none, also where there are control groups
 }
 
 // Lab is one Slurm.
@@ -116,7 +117,7 @@ func (l *Lab) start(ctx context.Context) error {
 	if l.release, err = slurm.ParseRelease(string(out)); err != nil {
 		return err
 	}
-	l.cgroups = usableCgroups()
+	l.cgroups = !l.o.Unconfined && usableCgroups()
 	if err := os.MkdirAll(l.path("spool/"+l.node), 0o755); err != nil {
 		return err
 	}

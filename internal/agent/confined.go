@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/grange-project/grange/internal/allotment"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Jobs that a batch system runs on metal ask us for nothing. Where it confines them, the host itself tells what each may use: that is read
+// whenever the ledger plans, and kept from VMs, so that nothing has to be started for a job on metal to say so.
+
+// confinedJobs reads them.
+func (a *Agent) confinedJobs() []farm.Allotment {
+	patterns := a.config().SlurmNodes
+	return allotment.Running(allotment.Host(), func(node string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool { ok, err := path.Match(p, node); return ok && err == nil })
+	})
+}
+
+// look brings what batch systems confine up to date. With some hundred jobs it takes some milliseconds.
+func (l *ledger) look() {
+	if l.running == nil {
+		return
+	}
+	l.confined = map[string]farm.Plan{}
+	for _, a := range l.running() {
+		cpus := a.CPUs.And(l.topology.Online)
+		if cpus.Empty() && a.Memory == 0 {
+			continue // it may use anything, and holds nothing
+		}
+		l.confined[a.Key()] = farm.Plan{Extra: cpus, Cells: spread(l.topology, cpus, a.Memory)}
+	}
+}
+
+// besides are the plans of confined jobs that a VM of the batch job key, "" for any other, has to leave alone. A job that its batch system
+// confines itself goes where the batch system puts it: that knows what it has given to its other jobs, and may let two of them, of which
+// one is suspended, share CPUs.
+func (l *ledger) besides(key string, inVMs map[string]bool) []farm.Plan {
+	own := l.confined[key]
+	var plans []farm.Plan
+	for of, plan := range l.confined {
+		if _, claimed := l.metal[of]; claimed || of == key {
+			continue
+		}
+		if inVMs[of] || own.Cells != nil {
+			plan.Cells = nil
+		}
+		if !own.Extra.Empty() {
+			plan.Extra = farm.CPUSet{}
+		}
+		plans = append(plans, plan)
+	}
+	return plans
+}
+
+// confinedHolders says, for people, what jobs without a VM hold.
+func (l *ledger) confinedHolders() []string {
+	inVMs := map[string]bool{}
+	for _, key := range l.keys {
+		inVMs[key] = true
+	}
+	var lines []string
+	for key, plan := range l.confined {
+		if _, claimed := l.metal[key]; !claimed && !inVMs[key] {
+			lines = append(lines, fmt.Sprintf("%s on metal holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
+		}
+	}
+	return lines
+}
+
+// again serves those who wait: a job on metal has perhaps ended, which nobody tells us.
+func (l *ledger) again() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) > 0 {
+		l.serve()
+	}
+}
+
+// serveAfterMetal does so until the agent ends.
+func (a *Agent) serveAfterMetal() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			a.ledger.again()
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}
