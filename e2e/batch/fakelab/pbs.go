@@ -154,7 +154,7 @@ func (p *pbs) start(l *Lab, j *job, cpu int) (start, error) {
 // Exit statuses of mom's own (src/include/job.h, JOB_EXEC_*).
 const (
 	execKillWalltime = -29
-	execFailHook     = -13 // JOB_EXEC_FAILHOOK_DELETE: the job is deleted
+	execFailHook     = -17 // JOB_EXEC_FAILHOOK_DELETE: the job is deleted
 )
 
 // rejected is how our daemon says that a hook rejected the job.

@@ -1,0 +1,131 @@
+package pbs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Book submits the placeholder, unless there is one of this name. Of two that were made at the same moment the later one is taken away.
+func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+	if err := b.Validate(); err != nil {
+		return batch.Booked{}, err
+	}
+	got, err := d.Booked(ctx, b.Name)
+	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+		return got, err
+	}
+	host, err := d.node(ctx, b.Host)
+	if err != nil {
+		return batch.Booked{}, err
+	}
+	if b.CPUs > host.CPUs { // PBS would let it wait for ever
+		return batch.Booked{}, batch.Refused(farm.PBS, fmt.Sprintf("%s has %d CPUs", b.Host, host.CPUs))
+	}
+	chunk := fmt.Sprintf("select=1:ncpus=%d:host=%s", b.CPUs, b.Host)
+	if b.Memory > 0 {
+		chunk += fmt.Sprintf(":mem=%dkb", b.Memory>>10)
+	}
+	args := []string{"-N", batch.JobName(b.Name), "-r", "n", "-o", "/dev/null", "-e", "/dev/null", "-l", chunk}
+	if b.Limit > 0 {
+		args = append(args, "-l", fmt.Sprintf("walltime=%d", int((b.Limit+time.Second-1)/time.Second)))
+	}
+	if b.Account != "" {
+		args = append(args, "-A", b.Account)
+	}
+	if queue := cmp.Or(d.o.Hold, b.Queue); queue != "" {
+		args = append(args, "-q", queue)
+	}
+	if _, err := d.command(ctx, "qsub", append(args, "--", "/bin/sleep", "infinity")...); err != nil {
+		failed := new(program.Failed)
+		if e := new(farm.Error); errors.As(err, &failed) && !errors.As(err, &e) {
+			return batch.Booked{}, batch.Refused(farm.PBS, failed.Said)
+		}
+		return batch.Booked{}, err
+	}
+	return d.Booked(ctx, b.Name)
+}
+
+func (d *Driver) bookings(ctx context.Context) ([]batch.Booked, error) {
+	jobs, err := d.jobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []batch.Booked
+	for _, j := range jobs {
+		name := d.booking(j)
+		if name == "" || j.State == "F" || j.State == "X" || j.State == "E" {
+			continue
+		}
+		b := batch.Booked{Job: j.id, Held: j.runs(), Booking: batch.Booking{Name: name, Account: j.account(), CPUs: j.cpus(), Memory: size(j.text("mem")), Queue: j.Queue, Limit: j.limit()}}
+		for part := range strings.SplitSeq(j.text("select"), ":") {
+			if host, ok := strings.CutPrefix(part, "host="); ok {
+				b.Host = host
+			}
+		}
+		if b.Held {
+			b.Since = moment(j.Started)
+		} else {
+			b.Why = cmp.Or(j.Comment, "it waits for the scheduler")
+		}
+		all = append(all, b)
+	}
+	slices.SortStableFunc(all, func(a, b batch.Booked) int { return cmp.Compare(a.Name, b.Name) }) // of one name the oldest first
+	return all, nil
+}
+
+// Booked finds a booking by the name of its job.
+func (d *Driver) Booked(ctx context.Context, name string) (batch.Booked, error) {
+	all, err := d.bookings(ctx)
+	if err != nil {
+		return batch.Booked{}, err
+	}
+	all = slices.DeleteFunc(all, func(b batch.Booked) bool { return b.Name != name })
+	if len(all) == 0 {
+		return batch.Booked{}, batch.NoBooking(name)
+	}
+	for _, extra := range all[1:] {
+		if err := d.delete(ctx, extra.Job); err != nil {
+			return batch.Booked{}, err
+		}
+	}
+	return all[0], nil
+}
+
+// Bookings are all placeholders.
+func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
+	all, err := d.bookings(ctx)
+	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), err
+}
+
+// Release deletes the placeholder, and all of its name.
+func (d *Driver) Release(ctx context.Context, name string) error {
+	all, err := d.bookings(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range all {
+		if b.Name == name {
+			if err := d.delete(ctx, b.Job); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Driver) delete(ctx context.Context, job string) error {
+	_, err := d.command(ctx, "qdel", job)
+	if said(err, "Unknown Job Id", "Job has finished") {
+		return nil
+	}
+	return err
+}
