@@ -1,0 +1,232 @@
+package lsf
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// place is where a reader of ended jobs is: the latest end it was handed, and the runs it has had that mbatchd still lists.
+type place struct {
+	Until int64    `json:"t"`
+	Had   []string `json:"had"`
+}
+
+// Ended are jobs that mbatchd still lists after their end: for CLEAN_PERIOD of lsb.params, an hour by default. Whoever reads more seldom misses some; the
+// server reads every minute.
+func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]batch.Ended, batch.Cursor, error) {
+	var at place
+	if after != "" {
+		if err := json.Unmarshal([]byte(after), &at); err != nil {
+			return nil, after, batch.NoCursor(farm.LSF, after)
+		}
+	}
+	records, err := d.jobs(ctx, "-d")
+	if err != nil {
+		return nil, after, err
+	}
+	var all []batch.Ended
+	for _, r := range records {
+		if j, ok := d.ended(r); ok {
+			all = append(all, j)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b batch.Ended) int { return a.Finished.Compare(b.Finished) })
+	var fresh []batch.Ended
+	had := slices.Clone(at.Had)
+	at.Had = nil
+	for _, j := range all {
+		run := fmt.Sprintf("%s@%d", j.Job, j.Finished.Unix())
+		if !slices.Contains(had, run) {
+			if len(fresh) == limit {
+				continue
+			}
+			fresh = append(fresh, j)
+			at.Until = max(at.Until, j.Finished.Unix())
+		}
+		at.Had = append(at.Had, run)
+	}
+	if len(fresh) == 0 && after != "" {
+		return nil, after, nil
+	}
+	text, err := json.Marshal(at)
+	return fresh, batch.Cursor(text), err
+}
+
+func (d *Driver) ended(r record) (batch.Ended, bool) {
+	state := r.get("STAT")
+	if state != "DONE" && state != "EXIT" {
+		return batch.Ended{}, false
+	}
+	j := batch.Ended{Job: r.id(), Name: r.get("JOB_NAME"), User: r.get("USER"), Account: r.account(), Queue: r.get("QUEUE"), Hosts: hostsOf(r.get("EXEC_HOST")), CPUs: r.cpus(),
+		Submitted: d.moment(r.get("SUBMIT_TIME")), Started: d.moment(r.get("START_TIME")), Finished: d.moment(r.get("FINISH_TIME")), MaxRSS: amount(r.get("MAX_MEM")), Booking: d.booking(r),
+		Outcome: batch.OutcomeDone, Code: r.number("EXIT_CODE")}
+	if f := strings.Fields(r.get("CPU_USED")); len(f) > 0 { // "62.1 second(s)"
+		seconds, _ := strconv.ParseFloat(f[0], 64)
+		j.CPUTime = time.Duration(seconds * float64(time.Second))
+	}
+	if state == "EXIT" {
+		j.Outcome = outcome(r.get("EXIT_REASON"))
+	}
+	if j.Outcome != batch.OutcomeFailed && j.Outcome != batch.OutcomeDone {
+		j.Code = 0
+	}
+	return j, !j.Finished.IsZero()
+}
+
+// outcome reads "TERM_OWNER: job killed by owner".
+func outcome(reason string) batch.Outcome {
+	word, _, _ := strings.Cut(reason, ":")
+	switch word {
+	case "TERM_OWNER", "TERM_FORCE_OWNER", "TERM_ADMIN", "TERM_FORCE_ADMIN", "TERM_BUCKET_KILL", "TERM_REQUEUE_OWNER", "TERM_REQUEUE_ADMIN", "TERM_PREEMPT":
+		return batch.OutcomeCancelled
+	case "TERM_RUNLIMIT", "TERM_CPULIMIT", "TERM_DEADLINE", "TERM_WINDOW":
+		return batch.OutcomeTimeout
+	case "TERM_MEMLIMIT", "TERM_SWAP":
+		return batch.OutcomeMemory
+	case "TERM_ZOMBIE", "TERM_RC_RECLAIM", "TERM_ORPHAN_SYSTEM", "TERM_PROCESSLIMIT_HOST":
+		return batch.OutcomeNode
+	}
+	return batch.OutcomeFailed
+}
+
+// hostsOf reads "2*n1:n2".
+func hostsOf(text string) []string {
+	var hosts []string
+	for part := range strings.SplitSeq(text, ":") {
+		if _, name, ok := strings.Cut(part, "*"); ok {
+			part = name
+		}
+		if part != "" && !slices.Contains(hosts, part) {
+			hosts = append(hosts, part)
+		}
+	}
+	return hosts
+}
+
+// Book submits the placeholder, unless there is one of this name. Of two that were made at the same moment the later one is taken away.
+func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+	if err := b.Validate(); err != nil {
+		return batch.Booked{}, err
+	}
+	got, err := d.Booked(ctx, b.Name)
+	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+		return got, err
+	}
+	host, err := d.host(ctx, b.Host)
+	if err != nil {
+		return batch.Booked{}, err
+	}
+	if b.CPUs > host.CPUs { // LSF would let it wait for ever
+		return batch.Booked{}, batch.Refused(farm.LSF, fmt.Sprintf("%s has %d slots", b.Host, host.CPUs))
+	}
+	args := []string{"-J", batch.JobName(b.Name), "-m", b.Host, "-n", strconv.Itoa(b.CPUs), "-R", "span[hosts=1]", "-rn", "-o", "/dev/null"}
+	if b.Memory > 0 {
+		args = append(args, "-M", fmt.Sprintf("%dKB", b.Memory>>10), "-R", fmt.Sprintf("rusage[mem=%dKB]", b.Memory>>10))
+	}
+	if b.Limit > 0 {
+		args = append(args, "-W", strconv.Itoa(int((b.Limit+time.Minute-1)/time.Minute)))
+	}
+	if b.Account != "" {
+		args = append(args, "-P", b.Account)
+	}
+	if queue := cmp.Or(d.o.Hold, b.Queue); queue != "" {
+		args = append(args, "-q", queue)
+	}
+	if _, err := d.command(ctx, "bsub", append(args, "sleep infinity")...); err != nil {
+		failed := new(program.Failed)
+		if e := new(farm.Error); errors.As(err, &failed) && !errors.As(err, &e) {
+			return batch.Booked{}, batch.Refused(farm.LSF, failed.Said)
+		}
+		return batch.Booked{}, err
+	}
+	return d.Booked(ctx, b.Name)
+}
+
+func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked, error) {
+	jobs, err := d.jobs(ctx, which...)
+	if err != nil {
+		return nil, err
+	}
+	var all []batch.Booked
+	for _, r := range jobs {
+		name := d.booking(r)
+		if name == "" {
+			continue
+		}
+		b := batch.Booked{Job: r.id(), Held: r.runs(), Booking: batch.Booking{Name: name, Account: r.account(), CPUs: r.cpus(), Memory: amount(r.get("MEMLIMIT")), Queue: r.get("QUEUE"),
+			Limit: limit(r.get("RUNTIMELIMIT"))}}
+		if hosts := hostsOf(r.get("EXEC_HOST")); len(hosts) > 0 {
+			b.Host = hosts[0]
+		}
+		if b.Held {
+			b.Since = d.moment(r.get("START_TIME"))
+		} else {
+			b.Why = cmp.Or(r.get("PEND_REASON"), r.get("STAT"))
+		}
+		all = append(all, b)
+	}
+	slices.SortStableFunc(all, func(a, b batch.Booked) int { return cmp.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// Booked finds a booking by the name of its job. Until it is held LSF does not say for which host it waits.
+func (d *Driver) Booked(ctx context.Context, name string) (batch.Booked, error) {
+	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
+		return batch.Booked{}, batch.NoBooking(name)
+	}
+	all, err := d.bookings(ctx, "-J", batch.JobName(name))
+	if err != nil {
+		return batch.Booked{}, err
+	}
+	if len(all) == 0 {
+		return batch.Booked{}, batch.NoBooking(name)
+	}
+	for _, extra := range all[1:] {
+		if err := d.kill(ctx, extra.Job); err != nil {
+			return batch.Booked{}, err
+		}
+	}
+	return all[0], nil
+}
+
+// Bookings are all placeholders.
+func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
+	all, err := d.bookings(ctx)
+	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), err
+}
+
+// Release kills the placeholder, and all of its name.
+func (d *Driver) Release(ctx context.Context, name string) error {
+	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
+		return nil // no booking was ever called so
+	}
+	all, err := d.bookings(ctx, "-J", batch.JobName(name))
+	if err != nil {
+		return err
+	}
+	for _, b := range all {
+		if err := d.kill(ctx, b.Job); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Driver) kill(ctx context.Context, job string) error {
+	_, err := d.command(ctx, "bkill", "-s", "KILL", job)
+	if said(err, "Job has already finished", "No matching job found", "is not found") {
+		return nil
+	}
+	return err
+}
