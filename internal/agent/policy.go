@@ -87,7 +87,7 @@ type toldOf struct {
 }
 
 const (
-	lookupTimeout = 15 * time.Second
+	lookupTimeout = 10 * time.Second // as Slurm's own MessageTimeout; while it is away its commands try again for longer
 	lookupFresh   = time.Minute
 )
 
@@ -108,7 +108,7 @@ func (l *lookups) of(ctx context.Context, c Caller) (toldOf, error) {
 	if ok {
 		return told, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, lookupTimeout, fmt.Errorf("no answer within %v", lookupTimeout))
 	defer cancel()
 	answer, err := l.ask(ctx, a, c.PID)
 	if err != nil {

@@ -280,39 +280,59 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	return jobs, nil
 }
 
-// Lookup asks slurmctld of a job that runs. What it tells of CPUs and memory is of the whole job: on several hosts nobody knows how much of it is here.
+// Lookup asks slurmctld of a job that runs.
 func (d *Driver) Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, error) {
 	if _, err := strconv.ParseUint(a.Job, 10, 32); err != nil {
 		return a, batch.NoJob(farm.Slurm, a.Job)
 	}
-	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED", "--jobs="+a.Job, "--format="+strings.Join([]string{"%A", "%a", "%P", "%e", "%C", "%D", "%m"}, separator))
-	if said(err, "Invalid job id") {
-		return a, batch.NoJob(farm.Slurm, a.Job)
-	}
+	out, err := d.runningJob(ctx, a.Job, "--format="+strings.Join([]string{"%A", "%a", "%P", "%e"}, separator))
 	if err != nil {
 		return a, err
 	}
 	for line := range strings.Lines(out) {
-		f := fields(line, 7)
-		if f == nil || f[0] != a.Job { // a line of an array may be another element's
-			continue
+		if f := fields(line, 4); f != nil && f[0] == a.Job { // a line of an array may be another element's
+			a.Account, a.Queue, a.Ends = none(f[1]), f[2], moment(f[3])
+			return d.size(ctx, a)
 		}
-		a.Account, a.Queue, a.Ends = none(f[1]), f[2], moment(f[3])
-		if f[5] != "1" {
-			return a, nil
-		}
-		cpus, err := strconv.Atoi(f[4])
-		memory, err2 := d.memory(f[6], cpus, "1")
-		if err := errors.Join(err, err2); err != nil {
-			return a, batch.Garbled(farm.Slurm, "squeue", err)
-		}
-		if a.CPUs.Empty() && a.Slots == 0 {
-			a.Slots = cpus
-		}
-		if a.Memory == 0 {
-			a.Memory = memory
-		}
-		return a, nil
 	}
 	return a, batch.NoJob(farm.Slurm, a.Job)
+}
+
+func (d *Driver) runningJob(ctx context.Context, job, format string) (string, error) {
+	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED", "--jobs="+job, format)
+	if said(err, "Invalid job id") {
+		err = batch.NoJob(farm.Slurm, job)
+	}
+	return out, err
+}
+
+// size adds what a job was given where a does not say. slurmctld tells that of the whole job: of one on several hosts nobody knows how much is
+// here. None of these fields can have a blank, and none is the user's word.
+func (d *Driver) size(ctx context.Context, a farm.Allotment) (farm.Allotment, error) {
+	cpus := a.CPUs.Empty() && a.Slots == 0
+	if !cpus && a.Memory != 0 {
+		return a, nil
+	}
+	out, err := d.runningJob(ctx, a.Job, "--Format=JobID:32,NumNodes:32,tres-alloc:1024")
+	if err != nil {
+		return a, err
+	}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[0] != a.Job || f[1] != "1" {
+			continue
+		}
+		for resource := range strings.SplitSeq(f[2], ",") {
+			switch kind, text, _ := strings.Cut(resource, "="); {
+			case kind == "cpu" && cpus:
+				a.Slots, err = strconv.Atoi(text)
+			case kind == "mem" && a.Memory == 0:
+				a.Memory, err = d.memory(text, 1, "1")
+			}
+			if err != nil {
+				return a, batch.Garbled(farm.Slurm, "squeue", err)
+			}
+		}
+	}
+	return a, nil
 }

@@ -88,6 +88,33 @@ func TestDemand(t *testing.T) {
 	}
 }
 
+// TestLookupSize: what Slurm tells counts where nothing else tells, and of a job on this host alone.
+func TestLookupSize(t *testing.T) {
+	for name, c := range map[string]struct {
+		size  string
+		known farm.Allotment
+		want  farm.Allotment
+	}{
+		"nothing is known": {size: "7   1   cpu=2,mem=1000M,node=1,billing=2\n", want: farm.Allotment{Slots: 2, Memory: 1000 * farm.MiB}},
+		"another element":  {size: "8   1   cpu=4,mem=4G,node=1\n7   1   cpu=2,mem=1.50G,node=1,gres/gpu=1\n", want: farm.Allotment{Slots: 2, Memory: 1536 * farm.MiB}},
+		"no memory":        {size: "7   1   cpu=2,node=1\n", want: farm.Allotment{Slots: 2}},
+		"two hosts":        {size: "7   2   cpu=2,mem=1000M,node=2\n"},
+		"CPUs are known":   {size: "7   1   cpu=2,mem=1000M,node=1\n", known: farm.Allotment{CPUs: farm.NewCPUSet(3)}, want: farm.Allotment{CPUs: farm.NewCPUSet(3), Memory: 1000 * farm.MiB}},
+		"all is known":     {size: "FAIL must not be asked", known: farm.Allotment{Slots: 1, Memory: 5}, want: farm.Allotment{Slots: 1, Memory: 5}},
+	} {
+		d := NewDriver(DriverOptions{}, func(ctx context.Context, call program.Call) ([]byte, error) {
+			if strings.HasPrefix(call.Args[len(call.Args)-1], "--format=") {
+				return []byte(strings.Join([]string{"7", "atlas", "long", "N/A"}, separator) + "\n"), nil
+			}
+			return answers{"squeue": c.size}.driver(DriverOptions{}).run(ctx, call)
+		})
+		c.known.Job, c.want.Job, c.want.Account, c.want.Queue = "7", "7", "atlas", "long"
+		if got, err := d.Lookup(t.Context(), c.known); err != nil || cmp.Diff(c.want, got) != "" {
+			t.Errorf("%s: %v\n%s", name, err, cmp.Diff(c.want, got))
+		}
+	}
+}
+
 func isKindOf(err error, k farm.Kind) bool {
 	e := new(farm.Error)
 	return errors.As(err, &e) && e.Kind == k
