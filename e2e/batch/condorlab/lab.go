@@ -96,7 +96,7 @@ func (l *Lab) start(ctx context.Context) error {
 
 // configureAgent adds the site's bind, whose path is known only now.
 func (l *Lab) configureAgent(ctx context.Context) error {
-	if err := l.host.Configure(l.o.Agent + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\n", l.Home())); err != nil {
+	if err := l.host.Configure(l.o.Agent + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n", l.Home())); err != nil {
 		return err
 	}
 	l.host.KillAgent()

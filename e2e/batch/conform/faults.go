@@ -95,18 +95,23 @@ func (t *try) noTrace(r Result) error {
 }
 
 func requeue(ctx context.Context, t *try) error {
-	mend, err := t.Break(ctx, NoAgent)
-	if err != nil {
-		return err
-	}
-	defer mend()
-	r, err := t.job(ctx, Job{Script: shebang + "echo ran\n"})
-	if err != nil {
-		return err
-	}
-	t.note = fmt.Sprintf("%d runs", r.Runs)
-	if r.State != NotStarted || r.Runs < 2 || r.Runs > mostRuns || strings.Contains(r.Stdout, "ran") {
-		return fmt.Errorf("without an agent a job ended as %v", r)
+	for _, f := range []Fault{NoAgent, NoHypervisor} {
+		mend, err := t.Break(ctx, f)
+		if err != nil {
+			return err
+		}
+		r, err := t.job(ctx, Job{Script: shebang + "echo ran\n"})
+		mend()
+		if err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+		if t.note != "" {
+			t.note += ", "
+		}
+		t.note += fmt.Sprintf("%s: %d runs", f, r.Runs)
+		if r.State != NotStarted || r.Runs < 2 || r.Runs > mostRuns || strings.Contains(r.Stdout, "ran") {
+			return fmt.Errorf("%s: the job ended as %v", f, r)
+		}
 	}
 	return nil
 }

@@ -22,7 +22,11 @@ func BreakHost(ctx context.Context, l *lab.Lab, f Fault) (mend func(), ok bool, 
 		return func() { l.StartAgent(context.WithoutCancel(ctx)) }, true, nil
 	case NoHypervisor:
 		err := l.KillLibvirtd()
-		return func() { l.StartLibvirtd(context.WithoutCancel(ctx)) }, true, err
+		return func() {
+			l.StartLibvirtd(context.WithoutCancel(ctx))
+			l.KillAgent() // one that has seen several VMs come to nothing makes none for a minute
+			l.StartAgent(context.WithoutCancel(ctx))
+		}, true, err
 	case NoImage: // the case asks for it
 		return func() {}, true, nil
 	}

@@ -88,7 +88,7 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 		return l.startCell(ctx)
 	}
 	var err error
-	config := fmt.Sprintf("reserved_memory = \"256M\"\n%s\n[default_shape]\nmemory = \"384M\"\n[batch]\nbinds = [%q]\n", o.Config, l.Home())
+	config := fmt.Sprintf("reserved_memory = \"256M\"\n%s\n[default_shape]\nmemory = \"384M\"\n[batch]\npatience = \"3s\"\nbinds = [%q]\n", o.Config, l.Home())
 	if l.lab, err = lab.Start(ctx, lab.Options{Config: config}); err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func (l *Lab) start(ctx context.Context) error {
 		l.dir = filepath.Join(l.host.Dir, "slurm")
 		l.host.SlurmNodes = []string{l.node}
 		// The site's bind has to be there before the agent hears of it, and its path is known only now.
-		if err := l.host.Configure(l.agentConfig() + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\n", l.Home())); err != nil {
+		if err := l.host.Configure(l.agentConfig() + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n", l.Home())); err != nil {
 			return err
 		}
 		l.host.SignalAgent(syscall.SIGHUP)
