@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -31,6 +32,8 @@ SPANK_PLUGIN(grange, 1)
 enum { OPT_VM = 1, OPT_MOUNT, OPT_NO_VM };
 /* As grange exec ends without a virtual machine: RequeueExit in slurm.conf has the first; the second is for what another start can not mend. */
 enum { AGAIN = 199, NEVER = 197 };
+/* in the place of an image: the agent's policy has the word */
+#define BY_POLICY "@policy"
 enum { MAX_ARGS = 32, MAX_TEXT = 4096 };
 
 /* what plugstack.conf says */
@@ -347,36 +350,74 @@ static unsigned long restarts(char **env)
 	return 0;
 }
 
+/* due is what a task of this user gets, after from_environment: NULL is metal. why_not gets the reason where it may not even start. */
+static const char *due(uid_t uid, const char **why_not)
+{
+	const char *vm = asked.vm[0] ? asked.vm : NULL;
+	*why_not = NULL;
+	if (conf.wrong[0])
+		*why_not = conf.wrong;
+	else if (asked.wrong[0])
+		*why_not = asked.wrong;
+	else if (vm && asked.no_vm)
+		*why_not = "--vm and --no-vm together";
+	else if (!vm && conf.fallback && uid >= conf.min_uid) {
+		if (!asked.no_vm)
+			vm = conf.fallback;
+		else if (!conf.allow_metal)
+			*why_not = "--no-vm is not allowed on this host";
+	}
+	return vm;
+}
+
+/* In the step's daemon, as root, after all of its tasks are forked and before any of them starts. When a task ends, that daemon starts the
+ * programs of --task-epilog and TaskEpilog on the host as the job's user, before any other hook is asked. For a job in a virtual machine it
+ * must not: with no processes allowed, the kernel lets nobody but root start a program once it has become that user. The daemon is root, and
+ * the tasks have their own limits by now. */
+int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
+{
+	uid_t uid;
+	const char *why_not;
+	char **env;
+	struct rlimit limit;
+	(void)ac, (void)av;
+	if (spank_get_item(sp, S_JOB_UID, &uid) != ESPANK_SUCCESS || spank_get_item(sp, S_JOB_ENV, &env) != ESPANK_SUCCESS || !env) {
+		slurm_error("grange: Slurm does not tell the user and environment of its step");
+		return -1;
+	}
+	from_environment(env);
+	if (!due(uid, &why_not) && !why_not)
+		return 0;
+	if (getrlimit(RLIMIT_NPROC, &limit) == 0) {
+		limit.rlim_cur = 0;
+		if (setrlimit(RLIMIT_NPROC, &limit) == 0)
+			return 0;
+	}
+	slurm_error("grange: limit of processes: %s", strerror(errno));
+	return -1;
+}
+
 /* In the task's process, as the job's user, in its directory, control groups and limits, right before the job itself. */
 int slurm_spank_task_init(spank_t sp, int ac, char **av)
 {
 	uid_t uid = getuid();
-	const char *vm;
+	const char *vm, *why_not;
 	char image[256], shape[256], *rest = asked.mounts, *mount, **job, **env;
 	int jobc;
 	(void)ac, (void)av;
 
-	if (conf.wrong[0])
-		refuse(NEVER, "%s", conf.wrong);
 	if (spank_get_item(sp, S_JOB_ENV, &env) != ESPANK_SUCCESS || !env)
 		refuse(NEVER, "Slurm does not tell its environment");
 	from_environment(env);
-	vm = asked.vm[0] ? asked.vm : NULL;
-	if (asked.wrong[0])
-		refuse(NEVER, "%s", asked.wrong);
-	if (vm && asked.no_vm)
-		refuse(NEVER, "--vm and --no-vm together");
-	if (!vm && conf.fallback && uid >= conf.min_uid) {
-		if (!asked.no_vm)
-			vm = conf.fallback;
-		else if (!conf.allow_metal)
-			refuse(NEVER, "--no-vm is not allowed on this host");
-	}
+	vm = due(uid, &why_not);
+	if (why_not)
+		refuse(NEVER, "%s", why_not);
 	if (!vm)
 		return 0; /* on metal */
 	if (uid == 0 || geteuid() == 0 || getegid() == 0)
 		refuse(NEVER, "root's jobs get no virtual machine");
-	if (split(vm, image, shape))
+	image[0] = shape[0] = 0;
+	if (strcmp(vm, BY_POLICY) && split(vm, image, shape))
 		refuse(NEVER, "%s is no IMAGE[:SHAPE]", vm);
 	if (spank_get_item(sp, S_JOB_ARGV, &jobc, &job) != ESPANK_SUCCESS || jobc < 1 || !job || !job[0])
 		refuse(NEVER, "Slurm does not tell its command");
@@ -394,8 +435,10 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
 	argv[n++] = "exec";
 	argv[n++] = "--batch";
 	argv[n++] = "slurm";
-	argv[n++] = "--image";
-	argv[n++] = image;
+	if (image[0]) {
+		argv[n++] = "--image";
+		argv[n++] = image;
+	}
 	if (shape[0]) {
 		argv[n++] = "--shape";
 		argv[n++] = shape;
