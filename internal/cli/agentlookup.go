@@ -15,6 +15,9 @@ import (
 // lookupJob asks a batch system, as root, what the kernel does not know of a job on this host. Slurm is asked with the slurm.conf of the daemon
 // that started the job, or else with the agent's own SLURM_CONF: on both root has the word.
 func lookupJob(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error) {
+	if a.System == farm.LSF {
+		return lsfDriver().Lookup(ctx, a)
+	}
 	if a.System != farm.Slurm {
 		return a, fmt.Errorf("this agent has no way to ask %s about a job: %w", a.System, errors.ErrUnsupported)
 	}

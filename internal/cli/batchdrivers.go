@@ -8,6 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/agent"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/exec"
+	"github.com/grange-project/grange/internal/batch/lsf"
+	"github.com/grange-project/grange/internal/batch/pbs"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
 	"github.com/grange-project/grange/internal/config"
@@ -22,10 +24,25 @@ func batchSystem(c config.Batch) (batch.System, error) {
 			env = []string{"SLURM_CONF=" + conf}
 		}
 		return slurm.NewDriver(slurm.DriverOptions{Env: env}, program.Start), nil
+	case "pbs":
+		return pbs.NewDriver(pbs.DriverOptions{}, program.Start), nil
+	case "lsf":
+		return lsfDriver(), nil
 	case "exec":
 		return exec.New(exec.Options{Program: c.Program}, program.Start)
 	}
 	return nil, nil
+}
+
+// lsfDriver finds LSF where the agent's own environment says: LSF's installation has no usual place.
+func lsfDriver() *lsf.Driver {
+	o := lsf.DriverOptions{Bin: os.Getenv("LSF_BINDIR")}
+	for _, key := range []string{"LSF_ENVDIR", "LSF_SERVERDIR", "LSF_LIBDIR"} {
+		if v := os.Getenv(key); v != "" {
+			o.Env = append(o.Env, key+"="+v)
+		}
+	}
+	return lsf.NewDriver(o, program.Start)
 }
 
 // hostGate is this host's place in its batch system.
