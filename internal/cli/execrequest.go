@@ -9,12 +9,16 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/gateway"
+	"github.com/grange-project/grange/internal/steps"
 )
 
 // bindSource is a directory of the host that the job sees.
 type bindSource struct {
 	dir string
 	api.Bind
+	opened *gateway.Directory // by openBinds
+	place  steps.Place        // where that is
 }
 
 // request turns the flags into what the agent is asked for.
@@ -123,7 +127,7 @@ func parseBind(text string) (bindSource, error) {
 	if !filepath.IsAbs(target) || filepath.Clean(target) == "/" {
 		return bindSource{}, usage("", "--bind %s: the place in the VM is an absolute path below /", text)
 	}
-	return bindSource{source, api.Bind{Target: filepath.Clean(target), ReadOnly: readOnly}}, nil
+	return bindSource{dir: source, Bind: api.Bind{Target: filepath.Clean(target), ReadOnly: readOnly}}, nil
 }
 
 // workdir is our own directory as the VM sees it, or /tmp where it does not.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/gateway"
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/steps"
 )
 
 // runner is one `grange exec`: it asks the agent for a VM, joins our standard files with the job's, and passes signals on.
@@ -41,8 +41,9 @@ type runner struct {
 	result  chan outcome            // the first one counts
 
 	asked    []bindSource // by flags
+	step     *steps.Task  // that we are; nil: we are none
 	stepping sync.Once    // steps of the batch job are served
-	steps    sync.WaitGroup
+	served   sync.WaitGroup
 
 	mu       sync.Mutex
 	vm       *api.VM
@@ -85,7 +86,7 @@ func (r *runner) run() outcome {
 	}
 	clean := r.giveBack()
 	cancel(nil)
-	r.steps.Wait() // ends them, in bounded time
+	r.served.Wait() // ends them, in bounded time
 	restore()
 	if r.judge != nil {
 		o = r.judge(o)
@@ -104,6 +105,10 @@ func (r *runner) ask(ctx context.Context) {
 	}
 	if err := r.becomeStep(); err != nil {
 		r.finish(outcome{status: exitUsage, err: err})
+		return
+	}
+	if err := r.openBinds(); err != nil {
+		r.finish(outcome{status: exitNotStarted, err: err})
 		return
 	}
 	if r.request.Beats {
@@ -245,7 +250,7 @@ func (r *runner) event(e api.JobEvent) error {
 		r.disconnect()
 	case api.EventReady:
 		if r.start(); e.Steps != nil {
-			r.stepping.Do(func() { r.steps.Go(func() { r.serveSteps(r.ctx, e.Steps) }) })
+			r.stepping.Do(func() { r.served.Go(func() { r.serveSteps(r.ctx, e.Steps) }) })
 		}
 	case api.EventFailed:
 		r.finish(outcome{status: notStartedStatus(e.Problem), err: e.Problem})
@@ -305,7 +310,7 @@ func (r *runner) start() {
 	outputs.Go(func() { r.collect(guest.StreamStderr, os.Stderr) })
 	for i, b := range r.binds {
 		go func() {
-			if err := gateway.Serve(r.session.Stream(guest.StreamBind+byte(i)), b.dir, b.ReadOnly); err != nil && !errors.Is(err, guest.ErrClosed) {
+			if err := b.opened.Serve(r.session.Stream(guest.StreamBind+byte(i)), b.ReadOnly); err != nil && !errors.Is(err, guest.ErrClosed) {
 				fmt.Fprintf(r.app.err, "grange: bind %s: %v\n", b.dir, err)
 			}
 		}()

@@ -7,14 +7,20 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// confined lets only names of one path element through. The kernel of an honest guest sends no others; a hostile one could
-// climb out of the bound directory with "../x". Symbolic links are followed by the guest itself, in its own file system, but a
-// hostile guest may have the host follow one: it then reaches what the caller can reach.
+// confined lets only names of one path element through: the kernel of an honest guest sends no others, and those of the nodes are all that
+// paths on the host are made of. It lets no ioctl through: they are made for pointers and descriptors of a process, which is ours.
 type confined struct{ fuse.RawFileSystem }
 
 const errName = fuse.Status(syscall.EINVAL)
 
-func plain(name string) bool { return name != ".." && !strings.Contains(name, "/") }
+func plain(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/")
+}
+
+// Ioctl says what a file system without any says.
+func (confined) Ioctl(<-chan struct{}, *fuse.IoctlIn, []byte, *fuse.IoctlOut, []byte) fuse.Status {
+	return fuse.Status(syscall.ENOTTY)
+}
 
 // Lookup and the others below are the requests that carry names.
 func (c confined) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {

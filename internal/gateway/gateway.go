@@ -1,5 +1,5 @@
 // Package gateway brings directories of the host into VMs. It answers a guest kernel's file requests (the FUSE protocol)
-// over any byte stream, in the process and with the rights of whoever calls Serve: for a job that is `grange exec`, so a VM
+// over any byte stream, in the process and with the rights of whoever opens the directory: for a job that is `grange exec`, so a VM
 // can do to the host's files what its caller could do, and nothing else.
 package gateway
 
@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"os"
 	"sync"
 	"time"
 
@@ -23,19 +22,8 @@ const (
 	parallel   = 8  // requests answered at the same time
 )
 
-// Serve answers file requests for dir until stream ends; it returns io.EOF then. With readOnly, nothing below dir changes.
-func Serve(stream io.ReadWriter, dir string, readOnly bool) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", dir)
-	}
-	raw, err := fileSystem(dir, readOnly)
-	if err != nil {
-		return err
-	}
+// serve answers file requests until stream ends; it returns io.EOF then.
+func serve(stream io.ReadWriter, raw fuse.RawFileSystem) error {
 	s := &server{stream: stream, protocol: fuse.NewProtocolServer(raw, &fuse.MountOptions{
 		MaxWrite: maxData,
 		Logger:   log.New(io.Discard, "", 0),
@@ -43,18 +31,14 @@ func Serve(stream io.ReadWriter, dir string, readOnly bool) error {
 	return s.run()
 }
 
-func fileSystem(dir string, readOnly bool) (fuse.RawFileSystem, error) {
-	root, err := fs.NewLoopbackRoot(dir)
-	if err != nil {
-		return nil, err
-	}
+func fileSystem(d *Directory, readOnly bool) fuse.RawFileSystem {
 	fresh := time.Second // as with NFS: how long a guest may believe what it was told
-	raw := fs.NewNodeFS(root, &fs.Options{EntryTimeout: &fresh, AttrTimeout: &fresh, NullPermissions: true})
+	raw := fs.NewNodeFS(&node{dir: d}, &fs.Options{EntryTimeout: &fresh, AttrTimeout: &fresh, NullPermissions: true})
 	raw = confined{raw}
 	if readOnly {
 		raw = reader{raw}
 	}
-	return raw, nil
+	return raw
 }
 
 type server struct {

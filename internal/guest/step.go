@@ -14,6 +14,10 @@ const (
 	MaxSteps    = 16
 )
 
+// MaxStepLine is the longest line of a guest on a slot: far beyond what a kernel lets a command and its environment have (ARG_MAX is 2 MiB by
+// default), and MaxSteps times as much does its host no harm.
+const MaxStepLine = 8 << 20
+
 // StepRequest is one line from the guest on a slot's first stream.
 type StepRequest struct {
 	Open   *Step `json:"open,omitempty"`

@@ -18,8 +18,14 @@ const Placeholder = "/bin/false"
 // variable holds the step, in parts: a single one may not be longer than 128 KiB (MAX_ARG_STRLEN).
 const variable, partSize, maxParts = "GRANGE_STEP_", 96 << 10, 16
 
-// pack makes the variables that bring a step to its tasks.
-func pack(s guest.Step) ([]string, error) {
+// Task is a step as its tasks get it: what the VM asked for, which is data, and the host's word on what a task may see of the host.
+type Task struct {
+	guest.Step
+	Places map[string]Place `json:"places"` // by where they are in the VM
+}
+
+// Pack makes the variables that bring a step to its tasks.
+func (s Task) Pack() ([]string, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -39,7 +45,7 @@ func pack(s guest.Step) ([]string, error) {
 
 // Unpack finds in a task's command and environment what step it belongs to; ok is false where it belongs to none. The step's environment
 // comes back with what Slurm has set for this task.
-func Unpack(argv, env []string) (s guest.Step, ok bool, err error) {
+func Unpack(argv, env []string) (s Task, ok bool, err error) {
 	if len(argv) != 1 || argv[0] != Placeholder {
 		return s, false, nil
 	}

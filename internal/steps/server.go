@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +19,15 @@ type Job struct {
 	ID     string
 	Conf   string   // of slurm.conf; "": where this host's srun looks
 	Wishes []string // options that keep the tasks in this job's VM, as --vm=IMAGE
+	Places map[string]Place
+	Dir    string // the name of our own working directory, as the job knows it
+}
+
+// Place is a directory of the host that a VM sees. A guest that sees the one above as well can put a symbolic link in its place: so a step's
+// task looks where it really is.
+type Place struct {
+	Path     string `json:"path"` // without symbolic links
+	ReadOnly bool   `json:"ro,omitempty"`
 }
 
 // find gives the host's srun. Tests have their own.
@@ -51,7 +58,7 @@ func (s *Server) serveSlot(ctx context.Context, session *guest.Session, first by
 	var signals chan syscall.Signal
 	var running, input sync.WaitGroup
 	defer running.Wait()
-	guest.Lines(messages, guest.MaxJobLine, func(r guest.StepRequest) {
+	guest.Lines(messages, guest.MaxStepLine, func(r guest.StepRequest) {
 		switch {
 		case r.Open != nil:
 			running.Wait() // of the step before it
@@ -133,20 +140,22 @@ func (s *Server) command(ctx context.Context, step guest.Step) (*exec.Cmd, error
 	if err != nil {
 		return nil, fmt.Errorf("this host has no srun: %w", err)
 	}
-	packed, err := pack(guest.Step{Argv: command, Env: step.Env, Dir: step.Dir})
+	packed, err := Task{guest.Step{Argv: command, Env: step.Env, Dir: step.Dir}, s.Job.Places}.Pack()
 	if err != nil {
 		return nil, err
 	}
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "SLURM_JOB_ID=" + s.Job.ID, "SLURM_JOBID=" + s.Job.ID}
+	if s.Job.Dir != "" {
+		env = append(env, "PWD="+s.Job.Dir)
+	}
 	if s.Job.Conf != "" {
 		env = append(env, "SLURM_CONF="+s.Job.Conf)
 	}
 	args := append(append(append([]string{}, s.Job.Wishes...), allowed...), "--", Placeholder)
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env, cmd.Dir = append(append(env, defaults(step.Env)...), packed...), "/"
-	if info, err := os.Stat(step.Dir); err == nil && info.IsDir() && filepath.IsAbs(step.Dir) {
-		cmd.Dir = step.Dir // the step's tasks see what a job submitted from there would
-	}
+	cmd.Env = append(append(env, defaults(step.Env)...), packed...)
+	// srun starts where we are, and Slurm has its tasks start there too. Where the step is to run in the VM is no more to the host than its
+	// command is: a directory of that name here would be one that the guest chose.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signals are ours to pass on
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = endPatience

@@ -1,7 +1,9 @@
 package steps
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,8 +91,9 @@ func FuzzOptions(f *testing.F) {
 }
 
 func TestPackedStep(t *testing.T) {
-	want := guest.Step{Argv: []string{"./step", "a b"}, Dir: "/w", Env: []string{"A=1", "SLURM_PROCID=7", "BIG=" + strings.Repeat("x", 300<<10)}}
-	packed, err := pack(want)
+	want := Task{guest.Step{Argv: []string{"./step", "a b"}, Dir: "/w", Env: []string{"A=1", "SLURM_PROCID=7", "BIG=" + strings.Repeat("x", 300<<10)}},
+		map[string]Place{"/w": {"/export/w", false}, "/data": {"/data", true}}}
+	packed, err := want.Pack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +113,7 @@ func TestPackedStep(t *testing.T) {
 	if _, _, err := Unpack([]string{Placeholder}, []string{"GRANGE_STEP_0=nonsense!"}); err == nil {
 		t.Error("nonsense was taken for a step")
 	}
-	if _, err := pack(guest.Step{Env: []string{"X=" + strings.Repeat("x", 4<<20)}}); err == nil {
+	if _, err := (Task{Step: guest.Step{Env: []string{"X=" + strings.Repeat("x", 4<<20)}}}).Pack(); err == nil {
 		t.Error("four megabytes were packed")
 	}
 }
@@ -117,6 +121,7 @@ func TestPackedStep(t *testing.T) {
 // fakeSrun shows how it was called, copies its input, and ends as it is told.
 const fakeSrun = `#!/bin/sh
 echo "args: $*"
+echo "in $(pwd -P), called $PWD"
 env | grep -v '^\(PWD\|_\|OLDPWD\|SHLVL\)=' | sed 's/^\(GRANGE_STEP_0\)=.*/\1/' | sort
 echo complaint >&2
 trap 'echo got TERM; exit 7' TERM
@@ -141,11 +146,20 @@ func TestServer(t *testing.T) {
 	if err := os.WriteFile(srun, []byte(fakeSrun), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, called, chosen := filepath.Join(top, "own"), filepath.Join(top, "called"), filepath.Join(top, "chosen")
+	if err := errors.Join(os.Mkdir(own, 0o755), os.Symlink(own, called), os.Mkdir(chosen, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(own)
 	host, inside := connected(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
-		NewServer(Job{ID: "42", Conf: "/etc/s.conf", Wishes: []string{"--vm=micro"}}, func() (string, error) { return srun, nil }).Serve(ctx, host)
+		NewServer(Job{ID: "42", Conf: "/etc/s.conf", Wishes: []string{"--vm=micro"}, Dir: called}, func() (string, error) { return srun, nil }).Serve(ctx, host)
 		close(done)
 	}()
 	stream := func(n byte) *guest.Stream { return inside.Stream(guest.StreamStep + n) }
@@ -165,8 +179,8 @@ func TestServer(t *testing.T) {
 	}
 	env := []string{"LD_PRELOAD=/tmp/evil.so", "SLURM_CONF=/tmp/evil.conf", "SLURM_PROLOG=/tmp/evil", "SLURM_NTASKS=2", "SLURM_CPUS_PER_TASK=$(id)", "PATH=/tmp"}
 	for range 2 { // a slot serves one after the other
-		out, errs, answer := call(guest.Step{Argv: []string{"-l", "./step", "--prolog=x"}, Env: env, Dir: "/nosuch"}, "input\n")
-		want := "args: --vm=micro --label -- /bin/false\nGRANGE_STEP_0\nLC_ALL=C.UTF-8\nPATH=/usr/local/bin:/usr/bin:/bin\nSLURM_CONF=/etc/s.conf\n" +
+		out, errs, answer := call(guest.Step{Argv: []string{"-l", "./step", "--prolog=x"}, Env: env, Dir: chosen}, "input\n") // of the host, and none of its business
+		want := "args: --vm=micro --label -- /bin/false\nin " + own + ", called " + called + "\nGRANGE_STEP_0\nLC_ALL=C.UTF-8\nPATH=/usr/local/bin:/usr/bin:/bin\nSLURM_CONF=/etc/s.conf\n" +
 			"SLURM_JOBID=42\nSLURM_JOB_ID=42\nSLURM_NTASKS=2\ninput\n"
 		if d := cmp.Diff(want, out); d != "" || errs != "complaint\n" || answer != (guest.StepAnswer{Status: 3}) {
 			t.Errorf("%s, %q, %+v", d, errs, answer)
@@ -200,4 +214,20 @@ func TestServer(t *testing.T) {
 	}
 	host.Close()
 	<-done
+}
+
+// TestLongLine: a line of a guest that is longer than any call of srun ends its slot, and is not kept.
+func TestLongLine(t *testing.T) {
+	host, inside := connected(t)
+	done := make(chan struct{})
+	go func() {
+		NewServer(Job{}, func() (string, error) { return "", errors.New("never asked") }).serveSlot(t.Context(), host, guest.StreamStep)
+		close(done)
+	}()
+	go inside.Stream(guest.StreamStep).Write(bytes.Repeat([]byte("x"), guest.MaxStepLine+1))
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Error("the slot waits for more")
+	}
 }

@@ -220,5 +220,5 @@ func receiveStep(conn *net.UnixConn) (*guest.Step, []*os.File, error) {
 	return step, pipes, nil
 }
 
-// maxStepText is far beyond what a kernel lets a command and its environment have: ARG_MAX is 2 MiB by default.
-const maxStepText = 8 << 20
+// maxStepText leaves room for what makes a line of it.
+const maxStepText = guest.MaxStepLine - 1024
