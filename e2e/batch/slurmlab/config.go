@@ -32,7 +32,7 @@ func (l *Lab) configure() error {
 		return err
 	}
 	accounting, storage := "JobAcctGatherType=jobacct_gather/linux\n", "AccountingStorageType=accounting_storage/none\n"
-	processes := "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectTypeParameters=CR_CPU\n"
+	processes := "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectTypeParameters=CR_CPU_Memory\n"
 	if l.cgroups {
 		processes = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nSelectTypeParameters=CR_CPU_Memory\n"
 		accounting = "JobAcctGatherType=jobacct_gather/cgroup\n"
