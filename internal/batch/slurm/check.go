@@ -45,11 +45,12 @@ type Site struct {
 	PlugstackPath      string
 	NoPlugstack        bool
 	Slurmd             Release // zero: not here
+	Root               fs.FS   // of this host, for what is not Slurm's own
 }
 
 // ReadSite reads the configuration whose slurm.conf is at path, and asks slurmd for its release.
 func ReadSite(ctx context.Context, run program.Run, path string) (Site, error) {
-	var s Site
+	s := Site{Root: os.DirFS("/")}
 	var err error
 	if s.Slurm, err = ReadConf(path); err != nil {
 		return s, err
@@ -165,6 +166,15 @@ var checks = []check{
 		return s.slurm("LaunchParameters", Good, "", "")
 	}},
 	{"task-prolog", checkTaskProlog},
+	{"task-epilog", func(s Site) Finding {
+		if s.Slurm.Get("TaskEpilog") != "" {
+			return s.slurm("TaskEpilog", Warning, "Slurm runs it on the host as the job's user; behind a task in a VM the plug-in keeps it from running, and the end of the task takes a second longer", "do in Epilog, which is root's and runs once a job, what has to be done")
+		}
+		return s.slurm("TaskEpilog", Good, "", "")
+	}},
+	{"user-env", checkUserEnv},
+	{"libvirt-cgroups", checkLibvirtCgroups},
+	{"agent-conf", checkAgentConf},
 	{"oci", checkOCI},
 }
 

@@ -1,0 +1,37 @@
+package slurm
+
+import (
+	"testing"
+	"testing/fstest"
+)
+
+func TestCheckHost(t *testing.T) {
+	runs := func(su string) fstest.MapFS {
+		return fstest.MapFS{"proc/7/comm": {Data: []byte("slurmd\n")}, "proc/7/root/usr/bin/su": {Data: []byte(su), Mode: 0o755},
+			"proc/7/root/bin/false": {Data: []byte("false"), Mode: 0o755}, "proc/8/comm": {Data: []byte("slurmctld\n")}}
+	}
+	conf := func(text string) fstest.MapFS { return fstest.MapFS{"etc/libvirt/qemu.conf": {Data: []byte(text)}} }
+	inaccessible := runs("su")
+	inaccessible["proc/7/root/usr/bin/su"].Mode = 0
+	for name, c := range map[string]struct {
+		check func(Site) Finding
+		site  Site
+		want  Level
+	}{
+		"su works":             {checkUserEnv, Site{Root: runs("su")}, Warning},
+		"su is false":          {checkUserEnv, Site{Root: runs("false")}, Good},
+		"su is inaccessible":   {checkUserEnv, Site{Root: inaccessible}, Good},
+		"no slurmd":            {checkUserEnv, Site{Root: fstest.MapFS{}}, Advice},
+		"libvirt's default":    {checkLibvirtCgroups, Site{Root: conf("#cgroup_controllers = []\n")}, Advice},
+		"libvirt has some":     {checkLibvirtCgroups, Site{Root: conf("cgroup_controllers = [ \"cpu\",\n \"memory\" ]\n")}, Advice},
+		"libvirt has none":     {checkLibvirtCgroups, Site{Root: conf("a = 1\n cgroup_controllers = [ ]\n")}, Good},
+		"no libvirt":           {checkLibvirtCgroups, Site{Root: fstest.MapFS{}}, Advice},
+		"the usual slurm.conf": {checkAgentConf, Site{Slurm: Conf{Path: "/etc/slurm/slurm.conf"}}, Good},
+		"another slurm.conf":   {checkAgentConf, Site{Slurm: Conf{Path: "/opt/slurm/etc/slurm.conf"}}, Advice},
+	} {
+		f := c.check(c.site)
+		if f.Level != c.want || f.Found == "" || f.Level != Good && (f.Why == "" || f.Do == "") {
+			t.Errorf("%s: %+v, want %s", name, f, c.want)
+		}
+	}
+}
