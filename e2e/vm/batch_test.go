@@ -65,8 +65,7 @@ func inSlurm(t *testing.T, dir string, argv ...string) *exec.Cmd {
 	}
 	script += fmt.Sprintf("exec setpriv --reuid %d --regid %d --clear-groups -- \"$@\"", batchUser, batchUser)
 	cmd := exec.CommandContext(ctx(t), "/bin/sh", append([]string{"-ec", script, "sh"}, argv...)...)
-	cmd.Env = append(os.Environ(), "GRANGE_SOCKET="+host.Socket)
-	cmd.Dir = dir
+	cmd.Env, cmd.Dir = append(os.Environ(), "GRANGE_SOCKET=/nowhere"), dir // the user's own word, which does not count
 	return cmd
 }
 
@@ -113,7 +112,7 @@ func TestBatchWrapper(t *testing.T) {
 	if err := os.WriteFile(prolog, []byte("#!/bin/sh\necho export FROM_PROLOG=$(id -u):$(pwd | wc -l)\necho unset GONE\necho print hello from $SLURM_SCRIPT_CONTEXT\necho noise\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := inSlurm(t, work, host.Binary, "exec", "-v", "--batch", "slurm", "--task-prolog", prolog, "--", script, "a", "b  c")
+	cmd := inSlurm(t, work, host.Binary, "exec", "-v", "--socket", host.Socket, "--batch", "slurm", "--task-prolog", prolog, "--", script, "a", "b  c")
 	cmd.Env = append(cmd.Env, "TMPDIR=/nowhere", "GONE=here", "BIG="+strings.Repeat("x", 120<<10), "LONG="+strings.Repeat("y", 100000))
 	r := run(t, cmd, "from stdin\n")
 	r.want(t, 3, "hello from prolog_task\n"+script+" 2 b  c\n"+work+"\n12345\n122880 100000 /tmp\nslurm 12345:1 gone\n"+fmt.Sprint(batchCPUs(t))+"\nwithin\nfrom stdin\n")
@@ -163,7 +162,7 @@ func TestBatchDeath(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGSEGV, syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(s.String(), func(t *testing.T) {
 			script, work := batchDirs(t, fmt.Sprintf("#!/bin/sh\nkill -%d $$\n", s))
-			cmd := inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", script)
+			cmd := inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", script)
 			r := run(t, cmd, "")
 			w := cmd.ProcessState.Sys().(syscall.WaitStatus)
 			if !w.Signaled() || w.Signal() != s || w.CoreDump() {
@@ -176,7 +175,7 @@ func TestBatchDeath(t *testing.T) {
 // TestBatchTrap is how batch systems end jobs: TERM, and the job cleans up. INT twice is no giving up.
 func TestBatchTrap(t *testing.T) {
 	script, work := batchDirs(t, "#!/bin/sh\ntrap 'echo int' INT\ntrap 'echo xcpu' XCPU\ntrap 'echo clean >clean; exit 9' TERM\necho up\nwhile :; do sleep 0.05; done\n")
-	j := launch(t, inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", script))
+	j := launch(t, inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", script))
 	j.expect(t, "up")
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGINT, syscall.SIGXCPU} {
 		j.Process.Signal(s)
@@ -203,12 +202,12 @@ func TestBatchRefused(t *testing.T) {
 		code int
 		says string
 	}{
-		"no job at all":      {host.Exec(ctx(t), "--batch", "slurm", "--", script), 199, "[wrong-batch]"},
-		"of another system":  {inSlurm(t, work, host.Binary, "exec", "--batch", "pbs", "--", script), 199, "[wrong-batch]"},
+		"no job at all":      {host.Exec(ctx(t), "--socket", host.Socket, "--batch", "slurm", "--", script), 199, "[wrong-batch]"},
+		"of another system":  {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "pbs", "--", script), 199, "[wrong-batch]"},
 		"no agent":           {inSlurm(t, work, host.Binary, "exec", "--socket", "/nowhere", "--batch", "slurm", "--", script), 199, "[no-agent]"},
-		"no such image":      {inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--image", "nosuch", "--", script), 197, "[not-allowed]"},
-		"too much memory":    {inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--memory", "1G", "--", script), 197, "[too-big]"},
-		"a prolog that ends": {inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--task-prolog", failing, "--", script), 5, "sorry"},
+		"no such image":      {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--image", "nosuch", "--", script), 197, "[not-allowed]"},
+		"too much memory":    {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--memory", "1G", "--", script), 197, "[too-big]"},
+		"a prolog that ends": {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--task-prolog", failing, "--", script), 5, "sorry"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.cmd.Dir = work
@@ -230,7 +229,6 @@ func TestBatchHook(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := inSlurm(t, work, hook, script, "x y", "--z")
-	cmd.Env = append(os.Environ(), "GRANGE_SOCKET=/nowhere") // the user's own word, which counts for less
 	run(t, cmd, "").want(t, 4, "x y --z\n")
 }
 
@@ -243,7 +241,7 @@ func TestBatchInput(t *testing.T) {
 		}
 		ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 		script, work := batchDirs(t, "#!/bin/sh\ncat\n")
-		cmd := inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", script)
+		cmd := inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", script)
 		cmd.Stdin = theirs
 		var out strings.Builder
 		cmd.Stdout = &out
@@ -266,7 +264,7 @@ func TestBatchTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	job, work := batchDirs(t, "#!/bin/sh\ntest -t 0 && test -t 1 && test -t 2 && stty size\nexit 4\n")
-	inner := inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", job)
+	inner := inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", job)
 	file := filepath.Join(filepath.Dir(job), "inner")
 	text := "#!/bin/sh\nstty rows 31 cols 71\nset --"
 	for _, word := range inner.Args[3:] {
@@ -286,7 +284,7 @@ func TestBatchTerminal(t *testing.T) {
 // TestBatchReload changes the site's policy and its hook under a running job, which stays what it is; the next job gets what is new.
 func TestBatchReload(t *testing.T) {
 	script, work := batchDirs(t, "#!/bin/sh\necho up\ncat >/dev/null\necho end\n")
-	running := inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", script)
+	running := inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", script)
 	input, err := running.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -300,13 +298,13 @@ func TestBatchReload(t *testing.T) {
 	defer reload(t, testConfig, "configuration reloaded")
 	reload(t, fmt.Sprintf("hook = %q\n[[policy]]\nname = \"new\"\nusers = [\"%d\"]\nshape = \"tiny\"\n[shapes.tiny]\nmemory = \"128M\"\n", hook, batchUser), "configuration reloaded")
 	next, _ := batchDirs(t, "#!/bin/sh\ncat /tmp/hooked\necho $GRANGE_MEMORY\n")
-	r := run(t, inSlurm(t, work, host.Binary, "exec", "-v", "--batch", "slurm", "--", next), "")
+	r := run(t, inSlurm(t, work, host.Binary, "exec", "-v", "--socket", host.Socket, "--batch", "slurm", "--", next), "")
 	r.want(t, 0, "0\nslurm\n128\n")
 	if !strings.Contains(r.errors, `shape tiny: rule "new"`) {
 		t.Errorf("-v does not tell of the new rule: %s", r.errors)
 	}
 	reload(t, "[[policy]]\nname = \"closed\"\nsystems = [\"slurm\"]\ndeny = \"for repair\"\n", "configuration reloaded")
-	if r := run(t, inSlurm(t, work, host.Binary, "exec", "--batch", "slurm", "--", next), ""); r.code != 197 || !strings.Contains(r.errors, `rule "closed" of this host's policy gives this job no VM: for repair`) {
+	if r := run(t, inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", next), ""); r.code != 197 || !strings.Contains(r.errors, `rule "closed" of this host's policy gives this job no VM: for repair`) {
 		t.Errorf("status %d: %s", r.code, r.errors)
 	}
 	input.Close()

@@ -81,9 +81,9 @@ func (g stepGroups) exec(t *testing.T, args ...string) *exec.Cmd {
 		enter += "echo $$ >" + dir + "/cgroup.procs; "
 	}
 	// The shell itself goes in, and becomes the job.
-	words := append([]string{"-ec", enter + `exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"`, "sh", host.Binary, "exec", "--batch", "slurm"}, args...)
+	words := append([]string{"-ec", enter + `exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"`, "sh", host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm"}, args...)
 	cmd := exec.CommandContext(ctx(t), "/bin/sh", words...)
-	cmd.Env, cmd.Dir = append(os.Environ(), "GRANGE_SOCKET="+host.Socket, "HOME=/"), "/tmp"
+	cmd.Env, cmd.Dir = append(os.Environ(), "HOME=/"), "/tmp"
 	return cmd
 }
 

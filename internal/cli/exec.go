@@ -48,8 +48,9 @@ directory are there, and the end is the job's own, death by signal included. 197
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.batch != "" {
+				a.siteSocket(cmd)
 				return a.runBatch(&f, args)
 			}
 			request, binds, err := f.request(args)

@@ -35,6 +35,14 @@ func inPlaceOfJob(cmd *cobra.Command) bool {
 	return cmd != nil && cmd.Name() == "exec" && cmd.Flags().Changed("batch")
 }
 
+// siteSocket leaves $GRANGE_SOCKET out of account: in the place of a batch job the environment is its user's, who could name an agent of their own
+// there, in a VM of their own even, and have a queue's jobs run outside of the site's policy. A flag is the word of whoever wrote the hook.
+func (a *app) siteSocket(cmd *cobra.Command) {
+	if !cmd.Flags().Changed("socket") {
+		a.socket = DefaultSocket
+	}
+}
+
 // runBatch is `grange exec --batch`.
 func (a *app) runBatch(f *execFlags, args []string) error {
 	b := &batchJob{system: farm.BatchSystem(f.batch), workdir: f.workdir, requeues: config.DefaultRequeues, patience: f.patience}

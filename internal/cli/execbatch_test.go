@@ -31,6 +31,7 @@ type fakeAgent struct {
 	goes    bool // after that
 	server  *http.Server
 	request *api.JobRequest
+	asked   bool // for a grant
 }
 
 func startFakeAgent(t *testing.T, grant, job any) *fakeAgent {
@@ -48,7 +49,7 @@ func startFakeAgent(t *testing.T, grant, job any) *fakeAgent {
 		}
 		json.NewEncoder(w).Encode(v)
 	}
-	mux.HandleFunc("GET /v1/grant", func(w http.ResponseWriter, _ *http.Request) { answer(w, f.grant) })
+	mux.HandleFunc("GET /v1/grant", func(w http.ResponseWriter, _ *http.Request) { f.asked = true; answer(w, f.grant) })
 	mux.HandleFunc("POST /v1/jobs", func(w http.ResponseWriter, r *http.Request) {
 		f.request = new(api.JobRequest)
 		json.NewDecoder(r.Body).Decode(f.request)

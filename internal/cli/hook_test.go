@@ -12,6 +12,26 @@ import (
 	"github.com/grange-project/grange/api"
 )
 
+// TestBatchSocketIsTheSites: a job's user cannot name an agent of their own, in whatever way a batch system starts the wrapper.
+func TestBatchSocketIsTheSites(t *testing.T) {
+	f := startFakeAgent(t, api.Grant{}, nil)
+	t.Setenv("GRANGE_SOCKET", f.socket)
+	t.Setenv("GRANGE_VM_IMAGE", "")
+	t.Setenv("GRANGE_VM_SHAPE", "")
+	t.Chdir("/")
+	for _, args := range [][]string{
+		{"exec", "--batch", "slurm", "--patience", "10ms", "--", "/bin/true"},
+		append([]string{"exec", "--patience", "10ms"}, Called("grange-exec-slurm", []string{"/bin/true"}, os.Getenv)[1:]...),
+	} {
+		var errs bytes.Buffer
+		root := (&app{out: io.Discard, err: &errs}).root()
+		root.SetArgs(args)
+		if err := root.Execute(); f.request != nil || f.asked || err == nil {
+			t.Errorf("%q: the user's agent was asked: %v: %s", args, err, errs.String())
+		}
+	}
+}
+
 // TestHook runs the wrapper as a batch system does that takes a path only. The socket in the file goes before the user's variable.
 func TestHook(t *testing.T) {
 	f := startFakeAgent(t, api.Grant{Requeues: 3}, nil)

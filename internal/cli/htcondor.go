@@ -70,6 +70,7 @@ as "grange exec --batch htcondor", or as the job itself. What the job is given, 
 				fmt.Fprintf(a.err, "grange: %s: %v\n", args[0], err)
 				return exitError{shellStatus(err)}
 			}
+			a.siteSocket(cmd)
 			words := condorExec(a.socket, w, args)
 			again := a.root() // which sets a.socket anew
 			again.SetArgs(words)
@@ -131,6 +132,7 @@ can not make the VM gives the job back before anything of it has run; a job that
 becomes of the job is in what it prints.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.siteSocket(cmd)
 			site, err := parseMetal(metal)
 			if err != nil {
 				return err

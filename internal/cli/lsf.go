@@ -36,7 +36,7 @@ put into the site's own. Nothing of LSF is changed by this.`,
 			if err != nil {
 				return err
 			}
-			s.Socket = a.hookSocket()
+			s.Socket = a.socket
 			return a.writeSetup(abs, s.Files(), "docs/guide/lsf.md says where each belongs; then `badmin reconfig` and `lsadmin reconfig`")
 		},
 	}

@@ -34,7 +34,7 @@ hook has said that grange is there; jobs of other queues stay as they are.`,
 			if err != nil {
 				return err
 			}
-			s.Dir, s.Socket = abs, a.hookSocket()
+			s.Dir, s.Socket = abs, a.socket
 			conf, err := s.Config()
 			if err != nil {
 				return err
@@ -55,14 +55,6 @@ func queueSetupFlags(cmd *cobra.Command, dir, grange *string, queues *[]string, 
 	flags.StringArrayVar(queues, "queue", nil, "jobs of this `QUEUE` run in VMs (repeatable)")
 	flags.IntVar(requeues, "requeues", config.DefaultRequeues, "how often a job is queued again whose VM was not started")
 	cmd.MarkFlagRequired("dir")
-}
-
-// hookSocket is the agent's socket for a hook: the usual one goes without saying.
-func (a *app) hookSocket() string {
-	if a.socket == DefaultSocket {
-		return ""
-	}
-	return a.socket
 }
 
 // writeSetup writes files of an installation. Scripts may be run.

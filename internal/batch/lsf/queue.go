@@ -10,7 +10,7 @@ import (
 // Setup is what an installation chooses.
 type Setup struct {
 	Grange   string   // path of our program on the hosts
-	Socket   string   // of the agent; "": the usual one
+	Socket   string   // of the agent; "": the usual one, which the wrapper takes without a word
 	Queues   []string // whose jobs run in VMs
 	Requeues int      // how often a job may be queued again whose VM was not started
 }

@@ -21,7 +21,7 @@ const HookName = "grange"
 // Setup is what an installation chooses.
 type Setup struct {
 	Grange string   // path of our program on the hosts
-	Socket string   // of the agent; "": the usual one
+	Socket string   // of the agent; "": the usual one, which the wrapper takes without a word
 	Queues []string // whose jobs run in VMs; none: all
 	// Requeues is how often a job is queued again whose VM was not started.
 	Requeues int
