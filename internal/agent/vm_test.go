@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/hyper/fake"
+	"github.com/grange-project/grange/internal/policy"
 )
 
 // fakeHyper is a hypervisor in memory whose VMs have a guest that does as it is told.
@@ -391,6 +392,28 @@ func TestTaskOfAnotherImage(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	f.mustAsk(f.caller("7"), api.JobRequest{Image: "micro"}).until(api.EventRunning)
+}
+
+// TestPolicyIsAskedForEachTask: a job's second task is no way around what its first one would not get.
+func TestPolicyIsAskedForEachTask(t *testing.T) {
+	f := newFarmhouse(t)
+	rules := func(r ...policy.Rule) {
+		f.agent.mu.Lock()
+		f.agent.cfg.Policy = r
+		f.agent.mu.Unlock()
+	}
+	rules(policy.Rule{Name: "all", Mounts: []string{"/data"}})
+	vm := f.mustAsk(f.caller("7"), api.JobRequest{}).until(api.EventRunning)
+	if _, err := f.ask(f.caller("7"), api.JobRequest{Binds: []api.Bind{{Target: "/etc"}}}); !isCode(err, farm.CodePolicy) {
+		t.Errorf("a directory at a place that the policy does not let through: %v", err)
+	}
+	if second := f.mustAsk(f.caller("7"), api.JobRequest{Binds: []api.Bind{{Target: "/data/x"}}}); second.until(api.EventRunning).ID != vm.ID {
+		t.Error("a task that is allowed is elsewhere")
+	}
+	rules(policy.Rule{Name: "closed", Deny: "for repair"})
+	if _, err := f.ask(f.caller("7"), api.JobRequest{}); !isCode(err, farm.CodePolicy) {
+		t.Errorf("a task after the policy has changed: %v", err)
+	}
 }
 
 // TestTaskRecordIsRead holds the file of a task to what an earlier agent wrote: fields are only ever added.
