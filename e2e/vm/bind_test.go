@@ -18,7 +18,7 @@ mv a c; rm hard c/b/f soft; echo three >&4; cat <&3; exec 3<&- 4>&-
 cd c/b; mv ../../c ../../d; echo here > g; cat ../b/g; cd ../..
 truncate -s 5 d/b/g; touch -d @1000000000 d/b/g; chmod 4711 d/b/g; stat -c '%s %Y %a' d/b/g
 ln -s nowhere dangling; touch -h -d @1000000001 dangling; stat -c %Y dangling
-cp /bin/true program; chmod +x program; ./program && echo mapped
+cp $(command -v bash) program; chmod +x program; ./program -c 'echo mapped'
 mkfifo pipe; cat pipe & echo through > pipe; wait
 echo new > new; mv new d/b/g; cat d/b/g
 rmdir d 2> /dev/null || echo 'not empty'
