@@ -245,6 +245,9 @@ func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err erro
 			return nil, false, err
 		}
 		if entered {
+			if c.Batch.System != "" {
+				a.jobs.Go(j.watchCaller)
+			}
 			return j, true, nil
 		}
 	}
@@ -287,6 +290,9 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 		return nil, lostUnknown()
 	}
 	if err := c.belongsTo(farm.BatchSystem(r.Batch)); err != nil {
+		return nil, err
+	}
+	if err := c.mayKeep(r); err != nil {
 		return nil, err
 	}
 	// The VM is there, but not the leave to enter it: a task may bind other directories than the first one, or ask for more.

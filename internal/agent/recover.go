@@ -142,7 +142,8 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 }
 
 // watchCaller ends a taken-over job whose caller died while no agent was there, or dies before it comes again. A caller that
-// lives is waited for: it may be stopped, or slow.
+// lives is waited for: it may be stopped, or slow. A batch job is watched from its beginning: its connection may have been handed to a
+// process that the batch system does not know, and the VM would go on with CPUs that are another job's by then.
 func (j *job) watchCaller() {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -135,6 +135,9 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if err := c.belongsTo(farm.BatchSystem(r.Batch)); err != nil {
 		return nil, err
 	}
+	if err := c.mayKeep(r); err != nil {
+		return nil, err
+	}
 	if r.Batch != "" {
 		var err error
 		if c, err = a.counted(c); err != nil {
@@ -180,6 +183,15 @@ func (c Caller) belongsTo(said farm.BatchSystem) error {
 	}
 	return &farm.Error{Kind: farm.Denied, Code: farm.CodeWrongBatch, Message: fmt.Sprintf("the caller says that it is a job of %s, and is %s", said, found),
 		Hint: "see which hook of which batch system runs this; the agent must see the host's processes and control groups"}
+}
+
+// mayKeep refuses batch jobs a VM that stays without them: what it holds is their batch system's again when they end.
+func (c Caller) mayKeep(r *api.JobRequest) error {
+	if !r.Keep || c.Batch.System == "" {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeBadRequest, Message: fmt.Sprintf("the VM of job %s of %s cannot be kept: what it holds is given to other jobs when this one ends", c.Batch.Job, c.Batch.System),
+		Hint: "leave --keep out"}
 }
 
 // brief is the first words of a command, for lists. Arguments may hold secrets: they stay out.

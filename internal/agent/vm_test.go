@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -413,6 +414,45 @@ func TestPolicyIsAskedForEachTask(t *testing.T) {
 	rules(policy.Rule{Name: "closed", Deny: "for repair"})
 	if _, err := f.ask(f.caller("7"), api.JobRequest{}); !isCode(err, farm.CodePolicy) {
 		t.Errorf("a task after the policy has changed: %v", err)
+	}
+}
+
+// TestBatchJobDoesNotOutliveItsCaller: neither by being kept, nor by a connection that somebody else holds open.
+func TestBatchJobDoesNotOutliveItsCaller(t *testing.T) {
+	f := newFarmhouse(t)
+	inBatch := func(c Caller, batch string) Caller {
+		c.Batch = f.caller(batch).Batch
+		return c
+	}
+	f.mustAsk(f.caller("7"), api.JobRequest{}).until(api.EventRunning)
+	for _, batch := range []string{"7", "8"} { // with a VM already, and without
+		if _, err := f.ask(f.caller(batch), api.JobRequest{Keep: true}); !isCode(err, farm.CodeBadRequest) || !isKind(err, farm.Denied) {
+			t.Errorf("job %s keeps a VM: %v", batch, err)
+		}
+	}
+	wrapper := exec.Command("/bin/sleep", "1000")
+	if err := wrapper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer wrapper.Process.Kill()
+	c, err := Caller{PID: wrapper.Process.Pid, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}.withLimits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := f.mustAsk(inBatch(c, "9"), api.JobRequest{}), f.mustAsk(inBatch(c, "7"), api.JobRequest{})
+	first.until(api.EventRunning)
+	second.until(api.EventRunning)
+	wrapper.Process.Kill()
+	wrapper.Wait()
+	for _, x := range []*task{first, second} {
+		select {
+		case <-x.job.over:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the job goes on without its caller")
+		}
+	}
+	if f.machines() != 1 {
+		t.Errorf("%d VMs, want that of the caller who lives", f.machines())
 	}
 }
 
