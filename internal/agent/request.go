@@ -82,6 +82,23 @@ func (a *Agent) confine(s farm.Shape, r *api.JobRequest, c Caller) (farm.Shape, 
 		}
 		return s, tooBig("%d CPUs; the caller %s", s.CPUs, given)
 	}
+	return c.shareCPUs(s, r)
+}
+
+// shareCPUs keeps the VM of a job that was given a number of CPUs, not which ones, from taking more: isolation holds CPUs on which no vCPU runs,
+// and nothing but that number says whose they are. The site's default gives way; what the job asked for is refused.
+func (c Caller) shareCPUs(s farm.Shape, r *api.JobRequest) (farm.Shape, error) {
+	isolates := s.Threads == farm.IsolateCores || s.Emulator == farm.EmulatorIsolate
+	if !isolates || c.Batch.Slots == 0 || !c.Batch.CPUs.Empty() {
+		return s, nil
+	}
+	if r.ThreadPolicy != "" || r.Emulator != "" || s.Name != "" {
+		return s, tooBig("CPUs of its own that stay empty, or for QEMU; the caller was given %d by its batch system, and not which", c.Batch.Slots)
+	}
+	if s.Threads == farm.IsolateCores {
+		s.Threads = farm.PreferSiblings
+	}
+	s.Emulator = farm.EmulatorBeside
 	return s, nil
 }
 

@@ -86,6 +86,40 @@ func TestShape(t *testing.T) {
 	}
 }
 
+// TestCountedJobsTakeNoMore: isolation holds CPUs beside those of the vCPUs, which a job that was given a number has not got.
+func TestCountedJobsTakeNoMore(t *testing.T) {
+	all := farm.CPURange(0, 8)
+	site := testAgent(t, testShapes+"thread_policy = \"isolate\"\nemulator = \"isolate\"\n") // in [shapes.wide]
+	own := testAgent(t, "[default_shape]\ncpus = 2\nmemory = \"2G\"\nthread_policy = \"isolate\"\nemulator = \"isolate\"\n")
+	counted := farm.Allotment{System: farm.GridEngine, Slots: 4}
+	confined := farm.Allotment{System: farm.GridEngine, Slots: 4, CPUs: farm.CPURange(0, 4)}
+	for name, c := range map[string]struct {
+		agent    *Agent
+		batch    farm.Allotment
+		request  api.JobRequest
+		shape    string
+		refused  bool
+		isolates bool
+	}{
+		"threads":                    {agent: site, batch: counted, request: api.JobRequest{ThreadPolicy: "isolate"}, refused: true},
+		"emulator":                   {agent: site, batch: counted, request: api.JobRequest{Emulator: "isolate"}, refused: true},
+		"a shape by name":            {agent: site, batch: counted, shape: "wide", refused: true},
+		"the site's default":         {agent: own, batch: counted},
+		"siblings":                   {agent: site, batch: counted, request: api.JobRequest{ThreadPolicy: "require"}},
+		"the job's CPUs are known":   {agent: site, batch: confined, request: api.JobRequest{ThreadPolicy: "isolate"}, isolates: true},
+		"by default, CPUs are known": {agent: own, batch: confined, isolates: true},
+		"outside of batch":           {agent: own, isolates: true},
+	} {
+		s, err := c.agent.shape(&c.request, Caller{CPUs: all, Batch: c.batch}, policy.Decision{Shape: c.shape})
+		if c.refused != isCode(err, farm.CodeTooBig) || !c.refused && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := s.Threads == farm.IsolateCores; err == nil && (got != c.isolates || got != (s.Emulator == farm.EmulatorIsolate) && name != "the job's CPUs are known") {
+			t.Errorf("%s: %q, %q", name, s.Threads, s.Emulator)
+		}
+	}
+}
+
 func TestBelongsTo(t *testing.T) {
 	job := Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "7"}}
 	for _, c := range []struct {
