@@ -468,12 +468,22 @@ func (l *Lab) Break(ctx context.Context, f conform.Fault) (func(), error) {
 	return nil, fmt.Errorf("%w: %s", conform.ErrNone, f)
 }
 
-// resuming mends, ends what was held meanwhile and opens the node again, as an administrator does.
+// resuming mends, ends what was held meanwhile and opens the node again, as an administrator does. A job may be in the queue again before slurmd
+// has closed the node for it: so the node has to stay open.
 func (l *Lab) resuming(ctx context.Context, mend func()) func() {
 	ctx = context.WithoutCancel(ctx)
 	return sync.OnceFunc(func() {
 		mend()
-		l.Slurm(ctx, "root", "scancel", "--user="+User, "--state=PENDING")
-		l.Slurm(ctx, "root", "scontrol", "update", "nodename="+l.node, "state=resume")
+		const patience, often, pause = 15 * time.Second, 3, 200 * time.Millisecond
+		sound := 0
+		for deadline := time.Now().Add(patience); sound < often && time.Now().Before(deadline); time.Sleep(pause) {
+			if wrong := l.soundNow(ctx); len(wrong) == 0 {
+				sound++
+				continue
+			}
+			sound = 0
+			l.Slurm(ctx, "root", "scancel", "--user="+User, "--state=PENDING")
+			l.Slurm(ctx, "root", "scontrol", "update", "nodename="+l.node, "state=resume")
+		}
 	})
 }

@@ -105,9 +105,10 @@ func (l *Lab) try(ctx context.Context, t *testing.T, j conform.Job) conform.Resu
 // atRest waits until a job was refused: it has ended, was queued again, or waits for a host that is out of service.
 func (l *Lab) atRest(ctx context.Context, t *testing.T, id string) {
 	t.Helper()
+	var records []Record
 	for ctx.Err() == nil {
-		records, err := l.Show(ctx, id)
-		if err != nil {
+		var err error
+		if records, err = l.Show(ctx, id); err != nil {
 			t.Fatal(err)
 		}
 		if r := records[0]; r.ended() || r["Restarts"] != "0" {
@@ -116,5 +117,5 @@ func (l *Lab) atRest(ctx context.Context, t *testing.T, id string) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Fatal("the job does not come to rest")
+	t.Fatalf("the job does not come to rest: %v; %v", records, l.soundNow(context.WithoutCancel(ctx)))
 }
