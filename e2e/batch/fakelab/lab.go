@@ -102,6 +102,11 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 
 func (l *Lab) begin(ctx context.Context) error {
 	var err error
+	if s, ok := l.flavor.(*lsf); ok {
+		if err := s.prepare(); err != nil {
+			return err
+		}
+	}
 	if l.host, err = lab.Start(ctx, lab.Options{}); err != nil {
 		return err
 	}
@@ -248,6 +253,9 @@ func (l *Lab) Close() error {
 		l.daemon.Wait()
 	}
 	errs = append(errs, l.removeParents())
+	if s, ok := l.flavor.(*lsf); ok {
+		errs = append(errs, s.close())
+	}
 	if l.host != nil {
 		errs = append(errs, l.host.Close())
 	}

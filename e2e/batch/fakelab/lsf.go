@@ -3,6 +3,7 @@ package fakelab
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,6 +20,43 @@ import (
 // lsf is IBM Spectrum LSF 10.1: bsub with a mandatory esub, a queue with a JOB_STARTER, sbatchd and res.
 type lsf struct {
 	starter string
+	bin     string // LSF_BINDIR, which the agent has in its environment: one LSF in a process of tests
+}
+
+// prepare makes the directory of LSF's commands before the agent starts.
+func (s *lsf) prepare() (err error) {
+	if s.bin, err = os.MkdirTemp("/tmp", "glsf"); err != nil {
+		return err
+	}
+	if err := os.Chmod(s.bin, 0o755); err != nil {
+		return err
+	}
+	return os.Setenv("LSF_BINDIR", s.bin)
+}
+
+func (s *lsf) close() error {
+	os.Unsetenv("LSF_BINDIR")
+	return os.RemoveAll(s.bin)
+}
+
+// list is what bjobs prints: the jobs that have a host.
+func (s *lsf) list(l *Lab) error {
+	records := []map[string]string{}
+	for _, j := range l.order {
+		if j.cpu >= 0 && !j.done {
+			records = append(records, map[string]string{"JOBID": strconv.Itoa(j.number), "JOBINDEX": strconv.Itoa(j.element), "STAT": "RUN", "USER": "nobody", "QUEUE": mainQueue, "PROJ_NAME": "default",
+				"SLOTS": "1", "MEMLIMIT": strconv.Itoa(j.wanted.Memory) + " M"})
+		}
+	}
+	text, err := json.Marshal(map[string]any{"COMMAND": "bjobs", "JOBS": len(records), "RECORDS": records})
+	if err != nil {
+		return err
+	}
+	path := l.path("spool/bjobs.json")
+	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 func (*lsf) title() string { return "LSF (model of 10.1)" }
@@ -29,6 +67,10 @@ func (s *lsf) setup(l *Lab) generated.Setup {
 
 func (s *lsf) install(l *Lab) error {
 	s.starter = s.setup(l).Starter()
+	// The agent asks for the slots of a job, which nothing on the host tells.
+	if err := os.WriteFile(filepath.Join(s.bin, "bjobs"), fmt.Appendf(nil, "#!/bin/sh\nexec cat %s\n", l.path("spool/bjobs.json")), 0o755); err != nil {
+		return err
+	}
 	return os.WriteFile(l.esub(), []byte(s.setup(l).EsubScript()), 0o755)
 }
 
@@ -160,6 +202,9 @@ func (*lsf) may(*Lab, *job) bool { return true }
 // start is sbatchd's: it writes the job's file (the shell does not die of the signals that its command gets: LSB_TRAPSIGS), and starts res, as root, which
 // starts the shell as the user. The text around the command is that of lsb.sub.c and sbd.job.c of the published Lava, from which LSF descends.
 func (s *lsf) start(l *Lab, j *job, _ int) (start, error) {
+	if err := s.list(l); err != nil {
+		return start{}, err
+	}
 	memory := int64(j.wanted.Memory) << 20
 	var err error
 	if j.groups, err = makeGroups(l.parent(), fmt.Sprintf("job.%d.%d.%d", j.number, 1000+j.element, epoch), memory, ""); err != nil {

@@ -325,6 +325,12 @@ func (d *Driver) Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, 
 	for _, r := range jobs {
 		if r.id() == a.Job && r.runs() {
 			a.Account, a.Queue, a.Ends = r.account(), r.get("QUEUE"), d.ends(r)
+			if a.Slots == 0 {
+				a.Slots = r.cpus()
+			}
+			if a.Memory == 0 {
+				a.Memory = amount(r.get("MEMLIMIT"))
+			}
 			return a, nil
 		}
 	}

@@ -190,6 +190,9 @@ func TestLookup(t *testing.T) {
 	if err != nil || got.Account != "atlas" || got.Queue != "vm" || !got.Ends.Equal(at("09:00:00")) || got.Slots != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
+	if got, err := d.Lookup(t.Context(), farm.Allotment{Job: "17"}); err != nil || got.Slots != 2 || got.Memory != 400<<20 {
+		t.Errorf("what nobody told: %+v, %v", got, err)
+	}
 	for _, id := range []string{"99", "18[1]", "", "-u", "0"} {
 		if _, err := d.Lookup(t.Context(), farm.Allotment{Job: id}); kindOf(err) != farm.NotFound {
 			t.Errorf("%q: %v", id, err)

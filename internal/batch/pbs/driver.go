@@ -355,5 +355,13 @@ func (d *Driver) Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, 
 		return a, batch.NoJob(farm.PBS, a.Job)
 	}
 	a.Account, a.Queue, a.Ends = jobs[0].account(), jobs[0].Queue, jobs[0].ends()
+	if len(jobs[0].on()) == 1 { // of a job on several hosts this is what all of them gave
+		if a.Slots == 0 {
+			a.Slots = jobs[0].cpus()
+		}
+		if a.Memory == 0 {
+			a.Memory = size(jobs[0].text("mem"))
+		}
+	}
 	return a, nil
 }
