@@ -151,6 +151,9 @@ func (j *job) serve(m *machine) error {
 	j.phase("job", began)
 	j.update(func() { j.ended = true })
 	switch {
+	case state.Phase == guest.Failed && state.NoDir:
+		j.publish(api.JobEvent{Event: api.EventFailed, Problem: problemOf(&farm.Error{Kind: farm.Invalid, Code: farm.CodeNoDirectory,
+			Message: "the job was not started: " + state.Message, Hint: "bind it with --bind (sbatch --vm-mount), or start elsewhere with --workdir (sbatch --chdir)"})})
 	case state.Phase == guest.Failed:
 		j.publish(api.JobEvent{Event: api.EventFailed, Problem: problemOf(&farm.Error{
 			Kind: farm.Invalid, Code: farm.CodeJobNotStarted, Message: "the job was not started: " + state.Message, Hint: "see what the VM says with -v"})})

@@ -100,8 +100,12 @@ func (b *batchJob) end(o outcome, getenv func(string) string, read func(string) 
 	return ending{status: again.status}
 }
 
-// isDenial tells what the site does not allow, anywhere and at any time.
-func isDenial(err error) bool { return codeOf(err) == string(farm.CodePolicy) }
+// isDenial tells what will not be otherwise on another host or at another time: what the site does not allow, and a directory that no VM of
+// the image has.
+func isDenial(err error) bool {
+	code := codeOf(err)
+	return code == string(farm.CodePolicy) || code == string(farm.CodeNoDirectory)
+}
 
 // deathError carries the signal that the process is to die of through cobra.
 type deathError struct{ signal syscall.Signal }

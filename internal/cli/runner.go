@@ -227,7 +227,8 @@ func (r *runner) problemStatus(p *api.Problem) int {
 
 // notStartedStatus tells a request that makes no sense from one that may work elsewhere or later.
 func notStartedStatus(p *api.Problem) int {
-	if (p.Status == 400 || p.Status == 404) && p.Type != "grange:"+string(farm.CodeJobNotStarted) {
+	inVM := p.Type == "grange:"+string(farm.CodeJobNotStarted) || p.Type == "grange:"+string(farm.CodeNoDirectory)
+	if (p.Status == 400 || p.Status == 404) && !inVM {
 		return exitUsage
 	}
 	return exitNotStarted

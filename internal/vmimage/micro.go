@@ -226,6 +226,8 @@ func microTree(t, all tree, guest []byte, modules map[string]module) error {
 	if err != nil {
 		return buildError("busybox does not tell what it can do", "the packages of this release are new to grange: report it", err)
 	}
+	// busybox's own shell runs busybox's programs, whatever PATH says: a script would get other programs than on metal.
+	t.link("usr/bin/sh", "bash")
 	for _, a := range applets {
 		p := path.Join("usr/bin", a)
 		if _, real := t[p]; !real && !slices.Contains(noApplets, a) {

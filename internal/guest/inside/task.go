@@ -95,8 +95,13 @@ func (t *task) fail(err error) {
 	t.session.Stream(guest.StreamStdout).CloseWrite()
 	t.session.Stream(guest.StreamStderr).CloseWrite()
 	guest.WriteLine(t.session.Stream(guest.StreamMessages), guest.GuestMessage{Failed: err.Error()})
-	t.set(guest.State{Phase: guest.Failed, Message: err.Error()})
+	t.set(guest.State{Phase: guest.Failed, Message: err.Error(), NoDir: errors.As(err, new(noDirectory))})
 }
+
+// noDirectory is the path of a working directory that the VM does not have.
+type noDirectory string
+
+func (d noDirectory) Error() string { return "working directory " + string(d) + " is not in the VM" }
 
 func (t *task) set(s guest.State) {
 	s.Job = t.job.ID
@@ -185,7 +190,7 @@ func (t *task) prepare() error {
 		}
 	}
 	if info, err := os.Stat(j.Dir); err != nil || !info.IsDir() {
-		return fmt.Errorf("working directory %s is not in the VM; bind it, or give --workdir", j.Dir)
+		return noDirectory(j.Dir)
 	}
 	return nil
 }
