@@ -82,5 +82,29 @@ srun echo fine
 		if text, err := os.ReadFile(marker); err == nil {
 			t.Errorf("it ran on the host: %q", text)
 		}
+	}) // A directory of the host that the VM names as its own, and one that it puts a link for in the place of a directory that it has.
+	secret, err := os.MkdirTemp("/tmp", "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(secret)
+	deep := filepath.Join(l.Home(), "deep")
+	for _, err := range []error{os.Chmod(secret, 0o755), os.WriteFile(filepath.Join(secret, "word"), []byte("swordfish\n"), 0o644),
+		os.MkdirAll(filepath.Join(deep, "data"), 0o755), os.Chmod(deep, 0o777), os.WriteFile(filepath.Join(deep, "data", "word"), []byte("open\n"), 0o644)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("no directory but the script's", fmt.Sprintf(`#SBATCH --vm-mount=%[2]s:/above,%[2]s/data
+srun cat %[2]s/data/word
+mkdir -p sub %[1]s; cd sub; echo below > f; srun cat f
+cd %[1]s; srun sh -c 'pwd; cat word'
+cd /above; mv data away; ln -s %[1]s data
+srun sh -c 'cat %[2]s/data/word'
+srun cat /above/away/word
+`, secret, deep), 1, func(t *testing.T, r conform.Result) {
+		if r.Stdout != "open\nbelow\n"+secret+"\nopen\n" || !strings.Contains(r.Stderr, "the VM does not get "+deep+"/data") {
+			t.Errorf("%v", r)
+		}
 	})
 }
