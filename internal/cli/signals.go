@@ -91,6 +91,7 @@ func (r *runner) signal(s syscall.Signal) {
 // stopping is what TSTP and CONT want of us. Signals set it, and followStops makes it so: a CONT must not wait behind a stop that asks the agent.
 type stopping struct {
 	wanted    bool
+	continued time.Time       // when the last CONT was seen
 	turn      context.Context // ends when it is wanted otherwise
 	turned    context.CancelFunc
 	suspended bool // the agent was asked to suspend the VM, whatever it answered
@@ -101,11 +102,18 @@ func newStopping() (s stopping) {
 	return s
 }
 
+// justBehind a CONT a TSTP does not count. Of signals that wait together, as those of a process that was stopped, os/signal hands out the lower
+// number first, which is CONT's: the TSTP may have come before. One stop too few is seen by whoever wanted it, one too many lasts for ever.
+const justBehind = 100 * time.Millisecond
+
 // wantStopped notes a signal. What is wanted already changes nothing: of two TSTP in a row, one CONT lets us go on.
 func (r *runner) wantStopped(stopped bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stopping.wanted == stopped {
+	if !stopped {
+		r.stopping.continued = time.Now()
+	}
+	if r.stopping.wanted == stopped || stopped && time.Since(r.stopping.continued) < justBehind {
 		return
 	}
 	r.stopping.wanted = stopped
