@@ -102,14 +102,45 @@ Run it again after each upgrade of Slurm; what is there already stays.`,
 
 func (a *app) slurmUninstall() *cobra.Command {
 	var i slurm.Install
-	cmd := &cobra.Command{Use: "uninstall", Short: "Remove what install wrote", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
-		removed, err := i.Uninstall()
-		for _, path := range removed {
-			fmt.Fprintln(a.out, "removed", path)
-		}
-		return err
-	}}
+	cmd := &cobra.Command{
+		Use: "uninstall", Short: "Remove what install wrote",
+		Long: `Remove the plug-in, its line in plugstack.conf.d, the prolog and the epilog. What install wanted in the site's own slurm.conf and plugstack.conf
+is shown as a diff; --write takes it out. A prolog or epilog that slurm.conf names stays as a script that does nothing, for Slurm drains a host where it
+finds none: after scontrol reconfigure, run this again.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			r, err := i.Removal()
+			if err != nil {
+				return err
+			}
+			if err := i.Uninstall(r); err != nil {
+				return err
+			}
+			for _, path := range r.Remove {
+				fmt.Fprintln(a.out, "removed", path)
+			}
+			for _, path := range r.Hollow {
+				fmt.Fprintln(a.out, "emptied", path)
+			}
+			for _, e := range r.Edits {
+				if i.Write {
+					fmt.Fprintf(a.out, "changed %s\n%s", e.Path, e.Diff())
+				} else {
+					fmt.Fprintf(a.out, "\nthe site's own file still has this (--write takes it out):\n%s", e.Diff())
+				}
+			}
+			if len(r.Named) > 0 {
+				first := "take our Prolog and Epilog out of " + strings.Join(r.Named, " and ") + " on all hosts, "
+				if i.Write {
+					first = ""
+				}
+				fmt.Fprintf(a.out, "\nthen: %sscontrol reconfigure, and grange slurm uninstall again for what is emptied\n", first)
+			}
+			return nil
+		},
+	}
 	a.slurmPlaces(cmd, &i)
+	cmd.Flags().BoolVar(&i.Write, "write", false, "change slurm.conf and plugstack.conf too")
 	return cmd
 }
 

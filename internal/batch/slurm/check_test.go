@@ -187,7 +187,66 @@ func TestInstall(t *testing.T) {
 	if p, err = i.Plan(); err != nil || len(p.Edits) > 0 {
 		t.Errorf("%+v", p.Edits)
 	}
-	if removed, err := i.Uninstall(); err != nil || len(removed) != 4 {
-		t.Errorf("%v %v", removed, err)
+	conf := filepath.Join(dir, "etc/slurm/slurm.conf")
+	uninstall := func(write bool) Removal {
+		t.Helper()
+		i.Write = write
+		r, err := i.Removal()
+		if err == nil {
+			err = i.Uninstall(r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	// slurm.conf still has the epilog started: an epilog that matches no file would drain the host after each job.
+	hook := filepath.Join(dir, "etc/slurm/epilog.d/50-grange")
+	for _, write := range []bool{false, true} {
+		r := uninstall(write)
+		if len(r.Named) != 1 || len(r.Hollow) != 1 || len(r.Edits) != 2 || !strings.Contains(r.Edits[1].Diff(), "-RequeueExit=199") {
+			t.Errorf("%+v", r)
+		}
+		if text, err := os.ReadFile(hook); err != nil || string(text) != hollow {
+			t.Errorf("%s %v", text, err)
+		}
+	}
+	if text, err := os.ReadFile(conf); err != nil || string(text) != "ClusterName=a\nProlog=/site/prolog\n" {
+		t.Errorf("%s %v", text, err)
+	}
+	if r := uninstall(true); len(r.Hollow) > 0 || len(r.Edits) > 0 || !slices.Equal(r.Remove, []string{hook}) {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat(hook); err == nil {
+		t.Error("the epilog stays")
+	}
+}
+
+func TestUninstallLeavesTheSitesOwn(t *testing.T) {
+	for name, c := range map[string]struct{ files, want map[string]string }{
+		"a list": {map[string]string{"slurm.conf": "Prolog=/site/p,/c/prolog.d/50-grange\nPrologFlags=Alloc\n"}, map[string]string{"slurm.conf": "Prolog=/site/p\n"}},
+		"others in the directories": {map[string]string{"slurm.conf": "Prolog=/c/prolog.d/*\nPrologFlags=Alloc\n", "prolog.d/10-site": "", "plugstack.conf": "include /c/plugstack.conf.d/*.conf\n", "plugstack.conf.d/site.conf": ""},
+			map[string]string{"slurm.conf": "Prolog=/c/prolog.d/*\nPrologFlags=Alloc\n", "plugstack.conf": "include /c/plugstack.conf.d/*.conf\n"}},
+		"nothing of ours": {map[string]string{"slurm.conf": "RequeueExit=199\n"}, map[string]string{"slurm.conf": "RequeueExit=199\n"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			dir := filepath.Join(root, "c")
+			write(t, dir, map[string]string{"prolog.d/50-grange": "#!/bin/sh\n" + mark})
+			write(t, dir, c.files)
+			i := Install{Root: root, ConfDir: "/c", PluginDir: "/lib", Write: true}
+			r, err := i.Removal()
+			if err == nil {
+				err = i.Uninstall(r)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for file, want := range c.want {
+				if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(text) != want {
+					t.Errorf("%s: %q %v", file, text, err)
+				}
+			}
+		})
 	}
 }

@@ -204,16 +204,7 @@ func (i Install) Apply(ctx context.Context, run program.Run, p Plan) error {
 	if !i.Write {
 		return nil
 	}
-	for _, e := range p.Edits {
-		mode := fs.FileMode(0o644)
-		if info, err := os.Stat(e.Path); err == nil {
-			mode = info.Mode().Perm()
-		}
-		if err := replace(e.Path, e.New, mode); err != nil {
-			return err
-		}
-	}
-	return nil
+	return replaceAll(p.Edits)
 }
 
 func replace(path string, text []byte, mode fs.FileMode) error {
@@ -227,23 +218,4 @@ func replace(path string, text []byte, mode fs.FileMode) error {
 		return err
 	}
 	return os.Rename(f.Name(), path)
-}
-
-// Uninstall removes what install wrote, the line that loads the plug-in first. Changes of the site's own files stay, and do no harm.
-func (i Install) Uninstall() (removed []string, err error) {
-	p, err := i.Plan()
-	if err != nil {
-		return nil, err
-	}
-	slices.Reverse(p.Files)
-	for _, f := range p.Files {
-		if text, err := os.ReadFile(f.Path); err != nil || f.Text != nil && !bytes.Contains(text, []byte(mark)) {
-			continue
-		}
-		if err := os.Remove(f.Path); err != nil {
-			return removed, err
-		}
-		removed = append(removed, f.Path)
-	}
-	return removed, nil
 }
