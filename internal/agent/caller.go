@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,7 +32,7 @@ type Caller struct {
 func (c Caller) admin() bool { return c.UID == 0 || c.UID == uint32(os.Getuid()) }
 
 // callerOf asks the kernel who holds the other end of conn.
-func callerOf(conn *net.UnixConn) (Caller, error) {
+func callerOf(conn *connection) (Caller, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return Caller{}, err

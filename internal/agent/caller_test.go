@@ -59,7 +59,7 @@ func TestCallerOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	c, err := callerOf(conn.(*net.UnixConn))
+	c, err := callerOf(&connection{UnixConn: conn.(*net.UnixConn)})
 	if err != nil {
 		t.Fatal(err)
 	}

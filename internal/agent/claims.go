@@ -41,7 +41,7 @@ func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 		return claimDenied()
 	}
 	var claim api.Claim
-	if err := decode(w, r, &claim); err != nil {
+	if err := a.decode(w, r, c, &claim); err != nil {
 		return err
 	}
 	claim.Conflicts = nil

@@ -34,7 +34,7 @@ func (a *Agent) postImage(w http.ResponseWriter, r *http.Request, c Caller) erro
 		return onlyAdmin("change images")
 	}
 	var request api.ImageRequest
-	if err := decode(w, r, &request); err != nil {
+	if err := a.decode(w, r, c, &request); err != nil {
 		return err
 	}
 	if err := vmimage.CheckName(request.Name); err != nil {

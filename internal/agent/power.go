@@ -16,7 +16,8 @@ import (
 type power struct {
 	hyper  machines
 	frozen func(pid int) bool
-	told   func() // after each change; never under a lock of ours
+	told   func()      // after each change; never under a lock of ours
+	hears  func() bool // whether callers can reach us; nil: they can
 
 	acting  sync.Mutex // held while the hypervisor is asked, so that orders do not cross
 	mu      sync.Mutex
@@ -185,6 +186,9 @@ func (p *power) run(ctx context.Context, attended func() bool, failed func(error
 // changes nothing.
 func (p *power) listen(attended func() bool) (news bool) {
 	silent := p.silent() && attended() // which takes locks of its own
+	if silent && p.hears != nil && !p.hears() {
+		return false // the silence is ours
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	silent = silent && time.Since(p.last) > beatPatience // a beat may have come meanwhile

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -14,7 +13,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// connKey is where net/http keeps the connection for us; callerFor takes it out at the edge and passes a Caller on.
+// connKey is where net/http keeps the connection for us; callerOf takes it out at the edge and passes a Caller on.
 type connKey struct{}
 
 // action is one route: it knows its caller, and its error becomes a Problem.
@@ -52,7 +51,7 @@ func (a *Agent) routes() http.Handler {
 // edge finds out who calls and turns errors into problems.
 func (a *Agent) edge(do action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
+		conn, _ := r.Context().Value(connKey{}).(*connection)
 		c, err := callerOf(conn)
 		if err == nil {
 			err = do(w, r, c)
@@ -92,6 +91,7 @@ func (a *Agent) listen(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           a.routes(),
 		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       10 * time.Second,
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, conn)
 		},
@@ -99,7 +99,7 @@ func (a *Agent) listen(ctx context.Context) error {
 	stop := context.AfterFunc(a.ctx, func() { server.Close() }) // jobs know by then why
 	defer stop()
 	a.log.Info("agent serves", "socket", c.Socket)
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(door{listener.(*net.UnixListener), a, func(uid uint32) bool { return Caller{UID: uid}.admin() }}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -139,21 +139,11 @@ func lines[T any](w http.ResponseWriter) func(T) error {
 	}
 }
 
-const maxRequest = 128 << 20 // a job may bring a script of 64 MiB, which is a third more in JSON, and a large environment
-
-func decode(w http.ResponseWriter, r *http.Request, into any) error {
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(into); err != nil {
-		return badRequest("the request is not the JSON we expect: %v", err)
-	}
-	io.Copy(io.Discard, r.Body) // net/http watches for the caller's end only behind the body
-	return nil
-}
-
 // postJob makes a job, or joins the one with this ID, and tells what happens until the job is over. The open connection is
 // the caller's claim on its VM: when the last one closes, the VM goes.
 func (a *Agent) postJob(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var request api.JobRequest
-	if err := decode(w, r, &request); err != nil {
+	if err := a.decode(w, r, c, &request); err != nil {
 		return err
 	}
 	if err := check(&request); err != nil {

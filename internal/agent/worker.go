@@ -101,7 +101,7 @@ func (a *Agent) postWorker(w http.ResponseWriter, r *http.Request, c Caller) err
 		return err
 	}
 	var request api.WorkerRequest
-	if err := decode(w, r, &request); err != nil {
+	if err := a.decode(w, r, c, &request); err != nil {
 		return err
 	}
 	if err := a.checkWorker(&request); err != nil {

@@ -1,0 +1,190 @@
+package agent
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// knock opens the door of an agent for whom nobody is an administrator, on a socket of its own.
+func knock(t *testing.T, a *Agent) (door, func() net.Conn) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return door{l.(*net.UnixListener), a, func(uint32) bool { return false }}, func() net.Conn {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+}
+
+// TestConnectionsOfAUser: one too many is closed, and when one has gone the next is served.
+func TestConnectionsOfAUser(t *testing.T) {
+	a := testAgent(t, testShapes)
+	d, dial := knock(t, a)
+	var held []net.Conn
+	for range a.mostConnections() {
+		dial()
+		conn, err := d.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, conn)
+	}
+	defer func() {
+		for _, c := range held {
+			c.Close()
+		}
+	}()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		if conn, err := d.Accept(); err == nil {
+			accepted <- conn
+		}
+	}()
+	if n, err := dial().Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("one too many: %d, %v; want the end", n, err)
+	}
+	held[0].Close()
+	held[0].Close() // which counts once
+	dial()
+	held[0] = <-accepted
+	if a.doors.enter(held[0].(*connection).mustUID(t), a.mostConnections()) {
+		t.Error("a connection that was closed twice counts twice")
+	}
+	if !a.doors.enter(4711, a.mostConnections()) {
+		t.Error("another user's connections count")
+	}
+	a.doors.leave(4711)
+}
+
+func (c *connection) mustUID(t *testing.T) uint32 {
+	cred, err := peerCred(c.UnixConn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cred.Uid
+}
+
+// TestAgentThatCannotAccept pauses nobody: the silence is its own. Beats that come are heard.
+func TestAgentThatCannotAccept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		var d doors
+		b.close()
+		b.open(t)
+		b.power.mu.Lock()
+		b.power.hears = d.hears
+		b.power.mu.Unlock()
+		b.expect()
+		b.boot()
+		for range 60 {
+			d.note(time.Now())
+			time.Sleep(time.Second)
+		}
+		b.want("a minute without descriptors", hyper.Running, runs)
+		time.Sleep(beatPatience + 2*time.Second)
+		b.want("silent, and could be heard", hyper.Paused, silent)
+		d.note(time.Now())
+		time.Sleep(time.Second)
+		b.want("silent before", hyper.Paused, silent)
+		b.beat()
+		b.want("a beat by a connection that is there", hyper.Running, runs)
+	})
+}
+
+func TestJobsOfAUser(t *testing.T) {
+	a := testAgent(t, testShapes)
+	user, other := Caller{UID: 4711}, Caller{UID: 4712}
+	for range a.mostJobs() {
+		if err := a.roomForLocked(user, a.mostJobs()); err != nil {
+			t.Fatal(err)
+		}
+		j := newJob(a, api.NewID(), user)
+		a.live[j.id] = j
+	}
+	late := newJob(a, api.NewID(), user)
+	if entered, err := a.enter(nil, late); entered || !isCode(err, farm.CodeTooManyJobs) || !isKind(err, farm.NoCapacity) {
+		t.Errorf("one too many: %v, %v", entered, err)
+	}
+	for _, c := range []Caller{other, {}} { // root has no limit, and the agent's own tests may run as anybody
+		if err := a.roomForLocked(c, a.mostJobs()); err != nil {
+			t.Errorf("user %d: %v", c.UID, err)
+		}
+	}
+}
+
+// TestBodies: a user's large bodies come one by one, and none may take for ever.
+func TestBodies(t *testing.T) {
+	defer func(d time.Duration) { bodyTime = d }(bodyTime)
+	bodyTime = 300 * time.Millisecond
+	a := testAgent(t, testShapes)
+	arrived := make(chan error, 3)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var text string
+		err := a.decode(w, r, Caller{UID: 4711}, &text)
+		arrived <- err
+		if err == nil {
+			<-r.Context().Done() // as long as a job: the time limit is over by then
+			arrived <- r.Context().Err()
+		}
+	}))
+	defer server.Close()
+	send := func(head, body string) net.Conn {
+		c, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\n"+head+"\r\n\r\n"+body)
+		return c
+	}
+	began := time.Now()
+	slow := send("Content-Length: 2000000", `"x`)
+	defer slow.Close()
+	if err := <-arrived; !isCode(err, farm.CodeSlowRequest) || !isKind(err, farm.Unavailable) || time.Since(began) < bodyTime {
+		t.Errorf("a body that does not come: %v after %v", err, time.Since(began))
+	}
+
+	done, err := a.doors.carry(t.Context(), 4711)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := send("Content-Length: 2000002", `"`+strings.Repeat("x", 2000000)+`"`)
+	small := send("Content-Length: 3", `"x"`)
+	if err := <-arrived; err != nil {
+		t.Errorf("a small one beside a large one: %v", err)
+	}
+	time.Sleep(2 * bodyTime)
+	select {
+	case err := <-arrived:
+		t.Errorf("a second large one did not wait, or the time limit outlives its body: %v", err)
+	default:
+	}
+	small.Close()
+	<-arrived // its end is noticed
+	done()
+	if err := <-arrived; err != nil {
+		t.Errorf("the large one, in its turn: %v", err)
+	}
+	large.Close()
+	<-arrived
+}
