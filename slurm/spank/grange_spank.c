@@ -250,6 +250,21 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 	return 0; /* tasks find out; an error here would keep sbatch from working at all */
 }
 
+/* for_another tells whether root submits for somebody else, --uid=USER: the only word for that is in the command line. */
+static int for_another(void)
+{
+	char *arg = NULL;
+	size_t room = 0;
+	int found = 0;
+	FILE *f = fopen("/proc/self/cmdline", "re");
+	while (f && !found && getdelim(&arg, &room, 0, f) > 0)
+		found = strncmp(arg, "--uid", 5) == 0;
+	free(arg);
+	if (f)
+		fclose(f);
+	return found;
+}
+
 /* At submission, when all options are known. */
 int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 {
@@ -260,6 +275,10 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 	if (asked.vm[0] && asked.no_vm) {
 		slurm_error("grange: --vm and --no-vm together");
 		exit(1); /* also where the plug-in is optional: what was asked for can not be */
+	}
+	if (asked.vm[0] && getuid() == 0 && !for_another()) {
+		slurm_error("grange: root's jobs get no virtual machine: submit as the user whose job it is");
+		exit(1);
 	}
 	if (!asked.mounts[0])
 		return 0;
