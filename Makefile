@@ -18,7 +18,7 @@ GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" 
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
-		printf '  make %-12s %s\n' "$$name" "$$text"; done
+		printf '  make %-16s %s\n' "$$name" "$$text"; done
 
 build: ## build bin/grange and bin/grange-guest
 	$(GOBUILD) -o bin/grange ./cmd/grange
@@ -98,7 +98,7 @@ streams: ## copy a megabyte through each of many jobs, several at a time; ARGS= 
 	$(ROOT) $(GO) run ./e2e/streams $(ARGS)
 
 clean: ## stop what quickstart started, remove its images and state, and bin/
-	@test ! -e /var/lib/grange/slurm || scripts/quickstart-slurm clean
+	@test ! -e "$${STATE:-/var/lib/grange}/slurm" || scripts/quickstart-slurm clean
 	@scripts/quickstart clean
 	rm -rf bin
 
