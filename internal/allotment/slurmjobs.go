@@ -18,16 +18,17 @@ import (
 func Running(files fs.FS, counts func(node string) bool) []farm.Allotment {
 	found := map[string]farm.Allotment{}
 	for _, root := range slurmRoots(files) {
-		if !counts(root.node) {
+		if !counts(root.node) || !rootsOwn(files, root.dir) {
 			continue
 		}
 		for _, dir := range jobDirs(files, root) {
 			at := slurmPath(strings.TrimPrefix(dir, root.mount))
-			if at.job == "" || !rootsOwn(files, dir) || !populated(files, dir) {
+			old, known := found[at.job]
+			if at.job == "" || !known && !populated(files, dir) {
 				continue
 			}
 			a := farm.Allotment{System: farm.Slurm, Job: at.job, CPUs: ownCPUs(files, dir), Memory: readMemory(files, dir)}
-			if old, ok := found[at.job]; ok { // version 1 keeps CPUs and memory in trees of their own
+			if known { // version 1 keeps CPUs and memory in trees of their own
 				a.CPUs, a.Memory = a.CPUs.Or(old.CPUs), cmp.Or(a.Memory, old.Memory)
 			}
 			found[at.job] = a
@@ -81,7 +82,7 @@ func jobDirs(files fs.FS, root slurmRoot) []string {
 		case !e.IsDir():
 		case strings.HasPrefix(e.Name(), "job_"):
 			dirs = append(dirs, dir)
-		case strings.HasPrefix(e.Name(), "uid_"):
+		case strings.HasPrefix(e.Name(), "uid_") && rootsOwn(files, dir):
 			inner, _ := fs.ReadDir(files, dir)
 			for _, job := range inner {
 				if job.IsDir() && strings.HasPrefix(job.Name(), "job_") {
