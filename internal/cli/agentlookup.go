@@ -13,8 +13,16 @@ import (
 )
 
 // lookupJob asks a batch system, as root, what the kernel does not know of a job on this host. Slurm is asked with the slurm.conf of the daemon
-// that started the job, or else with the agent's own SLURM_CONF: on both root has the word.
+// that started the job, or else with the agent's own SLURM_CONF: on both root has the word. A host without the commands has no way to ask.
 func lookupJob(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error) {
+	told, err := askJob(ctx, a, pid)
+	if program.Missing(err) {
+		err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
+	}
+	return told, err
+}
+
+func askJob(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error) {
 	if a.System == farm.LSF {
 		return lsfDriver().Lookup(ctx, a)
 	}

@@ -10,8 +10,10 @@ import (
 
 // TestLookupJob: what cannot be asked is an error, by which the policy fails closed, and never an empty account.
 func TestLookupJob(t *testing.T) {
-	if a, err := lookupJob(t.Context(), farm.Allotment{System: farm.PBS, Job: "1"}, os.Getpid()); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("%+v, %v", a, err)
+	for _, s := range []farm.BatchSystem{farm.PBS, farm.LSF} { // LSF has no commands here
+		if a, err := lookupJob(t.Context(), farm.Allotment{System: s, Job: "1"}, os.Getpid()); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%+v, %v", a, err)
+		}
 	}
 	if a, err := lookupJob(t.Context(), farm.Allotment{System: farm.Slurm, Job: "1; x"}, os.Getpid()); !errors.As(err, new(*farm.Error)) {
 		t.Errorf("%+v, %v", a, err)

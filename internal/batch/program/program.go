@@ -72,6 +72,9 @@ func Find(name string, more ...string) (string, error) {
 	return "", fmt.Errorf("%s: %w", name, exec.ErrNotFound)
 }
 
+// Missing tells whether a program was not run because this host does not have it.
+func Missing(err error) bool { return errors.Is(err, exec.ErrNotFound) }
+
 // Start runs a program of this host. It and its children are killed when it takes too long: a batch system's command may hang for ever.
 func Start(ctx context.Context, c Call) ([]byte, error) {
 	path, err := Find(c.Path)
