@@ -54,6 +54,7 @@ type Agent struct {
 	guestFile   string
 	lookups     lookups
 	breakers    breakers
+	doors       doors
 
 	ctx  context.Context // of Run; ends with errShutdown
 	jobs sync.WaitGroup
@@ -259,10 +260,14 @@ func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err erro
 // enter puts a job into a VM, which may be a new one. It tells whether that was possible: the VM may have ended meanwhile, or another
 // connection of the same job, or another task of the same batch job, was quicker.
 func (a *Agent) enter(v *vm, j *job) (bool, error) {
+	most := a.mostJobs()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.live[j.id] != nil {
 		return false, nil
+	}
+	if err := a.roomForLocked(j.caller, most); err != nil {
+		return false, err
 	}
 	if a.vms[v.id] != v {
 		if a.joinable(v.key, v.uid) != nil {
