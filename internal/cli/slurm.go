@@ -72,6 +72,12 @@ Run it again after each upgrade of Slurm; what is there already stays.`,
 				}
 				fmt.Fprintf(a.out, "%s %s\n", what, f.Path)
 			}
+			if dryRun {
+				fmt.Fprintf(a.out, "\nthe plug-in's line:\n%s\n", p.Line)
+			}
+			if p.NoConf != "" {
+				fmt.Fprintf(a.out, "\nthere is no %s: nothing has the prolog started yet; where it lies elsewhere, --conf-dir\n", p.NoConf)
+			}
 			for _, e := range p.Edits {
 				switch {
 				case i.Write && !dryRun:

@@ -250,3 +250,17 @@ func TestUninstallLeavesTheSitesOwn(t *testing.T) {
 		})
 	}
 }
+
+func TestInstallDefault(t *testing.T) {
+	for text, good := range map[string]bool{"": true, "el9": true, "el9:small": true, "sha256:0a:big": true, "@policy": true, "sha256:": false, "el9:": false,
+		":small": false, "a:b:c": false, "a b": false, "-x": false, "a:-x": false, "@others": false, strings.Repeat("a", 256): false} {
+		i := Install{Root: t.TempDir(), ConfDir: "/etc/slurm", PluginDir: "/lib", Default: text}
+		p, err := i.Plan()
+		if (err == nil) != good {
+			t.Errorf("%q: %v", text, err)
+		}
+		if good && (p.NoConf == "" || text != "" && !strings.HasSuffix(p.Line, " default="+text)) {
+			t.Errorf("%q: %+v", text, p)
+		}
+	}
+}

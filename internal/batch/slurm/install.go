@@ -8,10 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // Install is what `grange slurm install` was asked for. Paths are as Slurm sees them; files are written below Root.
@@ -47,6 +49,9 @@ type Plan struct {
 	Files []File
 	// Edits are changes of the site's own files: made with Write, else shown.
 	Edits []Edit
+	Line  string // the plug-in's, in plugstack.conf.d
+	// NoConf is where slurm.conf was looked for in vain: Slurm's own may lie elsewhere.
+	NoConf string
 }
 
 // Edit is a change of a file that belongs to the site.
@@ -77,9 +82,24 @@ func (i Install) file(path string) string { return filepath.Join(i.Root, path) }
 
 func (i Install) plugin() string { return filepath.Join(i.PluginDir, PluginName) }
 
+var defaultText = regexp.MustCompile(`^(sha256:)?[A-Za-z0-9._][A-Za-z0-9._-]*(:[A-Za-z0-9._][A-Za-z0-9._-]*)?$`)
+
+// validDefault knows what the plug-in takes for IMAGE[:SHAPE]: it finds out when the first job starts, and ends that.
+func validDefault(text string) error {
+	const most = 255 // of each word
+	if text == "" || text == "@policy" || defaultText.MatchString(text) && len(text) <= most {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("--default %q: wanted IMAGE[:SHAPE]", text),
+		Hint: "names of letters, digits and . _ -, as grange image list and the agent's [shapes] have them; or @policy"}
+}
+
 // Plan says what would be written.
 func (i Install) Plan() (Plan, error) {
 	var p Plan
+	if err := validDefault(i.Default); err != nil {
+		return p, err
+	}
 	line := "optional " + i.plugin()
 	if !i.Submit {
 		line = fmt.Sprintf("required %s wrapper=%s socket=%s attest=%s min_uid=%d", i.plugin(), i.Wrapper, i.Socket, i.Attest, i.MinUID)
@@ -93,6 +113,7 @@ func (i Install) Plan() (Plan, error) {
 	if i.Catalogue != "" {
 		line += " catalogue=" + i.Catalogue
 	}
+	p.Line = line
 	p.Files = append(p.Files, File{Path: i.file(i.plugin()), Mode: 0o755},
 		File{Path: i.file(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf")), Text: []byte(mark + line + "\n"), Mode: 0o644})
 	if !i.Submit {
@@ -147,8 +168,12 @@ func (i Install) edits(p *Plan) error {
 	}
 	path = i.file(filepath.Join(i.ConfDir, "slurm.conf"))
 	conf, err := ReadConf(path)
-	if err != nil || conf.Missing {
+	if err != nil {
 		return err
+	}
+	if conf.Missing {
+		p.NoConf = path
+		return nil
 	}
 	if old, err = os.ReadFile(path); err != nil {
 		return err

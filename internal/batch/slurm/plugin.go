@@ -24,7 +24,9 @@ var headerDirs = []string{"/usr/include", "/usr/local/include", "/opt/slurm/incl
 
 // Compile makes the plug-in for the Slurm whose headers are in include; "": where packages put them. It writes out, whole or not at all.
 func Compile(ctx context.Context, run program.Run, root, include, out string) error {
+	looked := include
 	if include == "" {
+		looked = strings.Join(headerDirs, ", ")
 		for _, dir := range headerDirs {
 			if _, err := os.Stat(filepath.Join(root, dir, "slurm/spank.h")); err == nil {
 				include = filepath.Join(root, dir)
@@ -33,8 +35,8 @@ func Compile(ctx context.Context, run program.Run, root, include, out string) er
 		}
 	}
 	if _, err := os.Stat(filepath.Join(include, "slurm/spank.h")); include == "" || err != nil {
-		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoHeaders, Message: "slurm/spank.h is not here: plug-ins are compiled for the release of Slurm that loads them",
-			Hint: "install libslurm-dev and slurm-wlm-basic-plugins-dev (Debian) or slurm-devel (Red Hat), or name the directory with --include"}
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoHeaders, Message: "slurm/spank.h is not below " + looked + ": plug-ins are compiled for the release of Slurm that loads them",
+			Hint: "install libslurm-dev and slurm-wlm-basic-plugins-dev (Debian) or slurm-devel (Red Hat), or --include DIR with DIR/slurm/spank.h below it"}
 	}
 	compiler, err := program.Find("cc")
 	if errors.Is(err, fs.ErrNotExist) || err != nil {
