@@ -73,61 +73,96 @@ func (a *Agent) who(rules []policy.Rule, c Caller) (policy.Who, error) {
 	return w, nil
 }
 
-// lookups remembers for a moment what batch systems told: all tasks of a job ask at the same time.
+// lookups remembers for a moment what batch systems told: all tasks of a job ask at the same time, and one of them asks for all. Of jobs that do not
+// get an answer there may be hundreds, each asking again; so that they are not hundreds of commands for a batch system in trouble, failures are
+// remembered as well, and few ask at a time.
 type lookups struct {
 	ask Lookup // nil: nobody to ask
 
-	mu    sync.Mutex
-	known map[string]toldOf
+	mu     sync.Mutex
+	known  map[string]*toldOf
+	asking chan struct{} // as many as ask
 }
 
 type toldOf struct {
 	farm.Allotment
-	at time.Time
+	err  error
+	at   time.Time
+	done chan struct{} // closed when the above are there
 }
 
 const (
 	lookupTimeout = 10 * time.Second // as Slurm's own MessageTimeout; while it is away its commands try again for longer
 	lookupFresh   = time.Minute
+	lookupAgain   = 5 * time.Second // after a failure
+	lookupsAtOnce = 4
 )
 
-func (l *lookups) of(ctx context.Context, c Caller) (toldOf, error) {
+func (l *lookups) of(ctx context.Context, c Caller) (*toldOf, error) {
 	if l.ask == nil {
-		return toldOf{}, fmt.Errorf("this agent has no way to ask that batch system: %w", errors.ErrUnsupported)
+		return nil, fmt.Errorf("this agent has no way to ask that batch system: %w", errors.ErrUnsupported)
 	}
-	a := c.Batch
-	now := time.Now()
 	l.mu.Lock()
-	for key, t := range l.known {
-		if now.Sub(t.at) > lookupFresh {
-			delete(l.known, key)
+	l.dropLocked(time.Now())
+	told, ok := l.known[c.Batch.Key()]
+	if !ok {
+		told = &toldOf{done: make(chan struct{})}
+		if l.known == nil {
+			l.known, l.asking = map[string]*toldOf{}, make(chan struct{}, lookupsAtOnce)
 		}
+		l.known[c.Batch.Key()] = told
 	}
-	told, ok := l.known[a.Key()]
 	l.mu.Unlock()
-	if ok {
-		return told, nil
+	if !ok {
+		l.fetch(ctx, told, c)
 	}
+	select {
+	case <-told.done:
+		return told, told.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// fetch asks. Waiting for others is part of the time it may take.
+func (l *lookups) fetch(ctx context.Context, told *toldOf, c Caller) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookupTimeout, fmt.Errorf("no answer within %v", lookupTimeout))
 	defer cancel()
-	answer, err := l.ask(ctx, a, c.PID)
-	if err != nil {
-		return toldOf{}, err
+	defer close(told.done)
+	defer func() { told.at = time.Now() }()
+	select {
+	case l.asking <- struct{}{}:
+		defer func() { <-l.asking }()
+		told.Allotment, told.err = l.ask(ctx, c.Batch, c.PID)
+	case <-ctx.Done():
+		told.err = context.Cause(ctx)
 	}
-	told = toldOf{answer, now}
-	l.mu.Lock()
-	if l.known == nil {
-		l.known = map[string]toldOf{}
+}
+
+func (l *lookups) dropLocked(now time.Time) {
+	for key, t := range l.known {
+		select {
+		case <-t.done:
+			if age := now.Sub(t.at); age > lookupFresh || t.err != nil && age > lookupAgain {
+				delete(l.known, key)
+			}
+		default:
+		}
 	}
-	l.known[a.Key()] = told
-	l.mu.Unlock()
-	return told, nil
 }
 
 // recall is what was told of a job lately, without asking again.
-func (l *lookups) recall(a farm.Allotment) (toldOf, bool) {
+func (l *lookups) recall(a farm.Allotment) (*toldOf, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	told, ok := l.known[a.Key()]
-	return told, ok
+	if !ok {
+		return nil, false
+	}
+	select {
+	case <-told.done:
+		return told, told.err == nil
+	default:
+		return nil, false
+	}
 }

@@ -165,7 +165,7 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 		return a, nil
 	}
 	wantUnknown()
-	broken = false
+	broken, a.lookups.known = false, nil // as a while later
 	for range 3 {
 		if d, err := a.decide(c, &api.JobRequest{}); err != nil || d.Image != "el8" {
 			t.Errorf("%+v, %v", d, err)
