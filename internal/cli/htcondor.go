@@ -255,6 +255,9 @@ Files are written whole, over those of an earlier installation; nothing else is 
 				return usage("grange htcondor install --execute --access", "what is this host? one of --execute and --access")
 			}
 			site.Socket = a.socket
+			if site.Grange, err = a.programOnHosts(site.Grange, root); err != nil {
+				return err
+			}
 			for _, path := range []string{site.Socket, site.Grange, site.Dir, conf} {
 				if err := htcondor.FitPath(path); err != nil {
 					return err
@@ -283,7 +286,7 @@ Files are written whole, over those of an earlier installation; nothing else is 
 	flags.StringVar(&conf, "config-dir", "/etc/condor/config.d", "`DIR` where HTCondor reads its configuration")
 	flags.StringVar(&site.Dir, "hooks", site.Dir, "`DIR` for wrapper and hooks; not below /tmp, which jobs have their own of")
 	flags.BoolVar(&site.Prepare, "prepare", false, "a prepare hook too: with it HTCondor 23.9 uses no control groups")
-	flags.StringVar(&site.Grange, "grange", site.Grange, "`PATH` of grange on that host")
+	flags.StringVar(&site.Grange, "grange", "", "`PATH` of grange on that host (default: this program)")
 	metalFlag(cmd, &metal)
 	return cmd
 }

@@ -107,6 +107,13 @@ func TestCondorInstall(t *testing.T) {
 	if again, err := runCondor(t, "", "install", "--execute", "--access", "--root", root); err != nil {
 		t.Errorf("a second time: %v: %s", err, again)
 	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(root + "/usr/libexec/grange/condor-wrapper"); err != nil || !strings.HasPrefix(string(text), "#!"+self+" hook\n") {
+		t.Errorf("not this program: %v: %s", err, text)
+	}
 	left, _ := filepath.Glob(root + "/*/*/*/.grange-*")
 	if len(left) > 0 {
 		t.Error(left)

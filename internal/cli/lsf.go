@@ -37,6 +37,9 @@ put into the site's own. Nothing of LSF is changed by this.`,
 				return err
 			}
 			s.Socket = a.socket
+			if s.Grange, err = a.programOnHosts(s.Grange, "/"); err != nil {
+				return err
+			}
 			return a.writeSetup(abs, s.Files(), "docs/guide/lsf.md says where each belongs; then `badmin reconfig` and `lsadmin reconfig`")
 		},
 	}

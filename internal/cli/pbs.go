@@ -35,6 +35,9 @@ hook has said that grange is there; jobs of other queues stay as they are.`,
 				return err
 			}
 			s.Dir, s.Socket = abs, a.socket
+			if s.Grange, err = a.programOnHosts(s.Grange, "/"); err != nil {
+				return err
+			}
 			conf, err := s.Config()
 			if err != nil {
 				return err
@@ -47,11 +50,27 @@ hook has said that grange is there; jobs of other queues stay as they are.`,
 	return cmd
 }
 
+// programOnHosts is the path that hooks start grange by: where this one lies, if nobody says otherwise. Below root it may be another host's.
+func (a *app) programOnHosts(path, root string) (string, error) {
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", err
+		}
+		path = self
+	}
+	here := filepath.Join(root, path)
+	if info, err := os.Stat(here); err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+		fmt.Fprintf(a.err, "grange: warning: %s is no program here; every job would fail on a host where it is none. Install grange there, or name it with --grange\n", here)
+	}
+	return path, nil
+}
+
 // queueSetupFlags are those that the installations of several systems share.
 func queueSetupFlags(cmd *cobra.Command, dir, grange *string, queues *[]string, requeues *int) {
 	flags := cmd.Flags()
 	flags.StringVar(dir, "dir", "", "write the files into `DIR`")
-	flags.StringVar(grange, "grange", "/usr/bin/grange", "`PATH` of grange on the hosts")
+	flags.StringVar(grange, "grange", "", "`PATH` of grange on the hosts (default: this program)")
 	flags.StringArrayVar(queues, "queue", nil, "jobs of this `QUEUE` run in VMs (repeatable)")
 	flags.IntVar(requeues, "requeues", config.DefaultRequeues, "how often a job is queued again whose VM was not started")
 	cmd.MarkFlagRequired("dir")
