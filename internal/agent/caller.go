@@ -55,10 +55,17 @@ func callerOf(conn *connection) (Caller, error) {
 	if c.PID <= 0 { // another PID namespace: what the caller may use cannot be known
 		return Caller{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller, Message: "the agent cannot see the calling process", Hint: "call from the agent's own PID namespace, not from inside a container that hides its processes"}
 	}
-	if !runsAs(os.DirFS("/"), c.PID, c.UID) {
-		return Caller{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller, Message: "the process that made this connection has gone", Hint: "call from the process that is the job"}
+	gone := &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller, Message: "the process that made this connection has gone", Hint: "call from the process that is the job"}
+	if conn.start == 0 || !runsAs(os.DirFS("/"), c.PID, c.UID) {
+		return Caller{}, gone
 	}
-	return c.withLimits()
+	if c, err = c.withLimits(); err != nil {
+		return Caller{}, err
+	}
+	if c.Start = conn.start; !c.alive() { // what was read above may be of a later process of the same user, in a larger job
+		return Caller{}, gone
+	}
+	return c, nil
 }
 
 // runsAs tells whether a process has a user. A connection outlives the process that made it, where another one holds it too; the number

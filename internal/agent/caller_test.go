@@ -59,7 +59,16 @@ func TestCallerOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	c, err := callerOf(&connection{UnixConn: conn.(*net.UnixConn)})
+	start, err := startOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []uint64{0, start - 1, start + 1} {
+		if _, err := callerOf(&connection{UnixConn: conn.(*net.UnixConn), start: other}); !isCode(err, farm.CodeHiddenCaller) {
+			t.Errorf("another process has the caller's number, and started at %d instead of %d: %v", other, start, err)
+		}
+	}
+	c, err := callerOf(&connection{UnixConn: conn.(*net.UnixConn), start: start})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,6 +51,7 @@ type door struct {
 // connection is one of a known user.
 type connection struct {
 	*net.UnixConn
+	start uint64 // of the process that made it, as Caller has it; 0: it was gone when the connection was taken
 	leave func() // once
 }
 
@@ -83,7 +84,8 @@ func (d door) Accept() (net.Conn, error) {
 			conn.Close()
 			continue
 		}
-		return &connection{conn, sync.OnceFunc(func() { d.agent.doors.leave(cred.Uid) })}, nil
+		start, _ := startOf(int(cred.Pid)) // now: by the time that the request is here, the number may be another process's
+		return &connection{conn, start, sync.OnceFunc(func() { d.agent.doors.leave(cred.Uid) })}, nil
 	}
 }
 

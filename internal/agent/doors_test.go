@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,6 +47,9 @@ func TestConnectionsOfAUser(t *testing.T) {
 		conn, err := d.Accept()
 		if err != nil {
 			t.Fatal(err)
+		}
+		if start, err := startOf(os.Getpid()); err != nil || conn.(*connection).start != start {
+			t.Fatalf("the caller started at %d, not %d: %v", start, conn.(*connection).start, err)
 		}
 		held = append(held, conn)
 	}
