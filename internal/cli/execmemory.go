@@ -28,10 +28,14 @@ func (r *runner) outOfMemory(kills int) {
 	if r.request.Batch == "" {
 		return
 	}
-	if a, err := allotment.Of(os.DirFS("/"), os.Getpid()); err == nil && a.Memory > 0 {
+	if a, err := allotment.Of(os.DirFS("/"), os.Getpid()); err == nil && groupLimits(a) {
 		meetLimit(a.Memory)
 	}
 }
+
+// groupLimits tells whether a control group has the job's memory limit. Where a batch system adds up the job's processes instead, there is no kernel
+// that would kill us at the limit, and what we took would be the host's.
+func groupLimits(a farm.Allotment) bool { return a.Memory > 0 && len(a.Cgroups) > 0 }
 
 // slack is more than the limit: pages that the kernel counts a moment later, and page tables.
 const slack = 64 * farm.MiB
