@@ -27,7 +27,7 @@ type State struct {
 	Phase   Phase         `json:"phase"`
 	Message string        `json:"message,omitempty"`
 	NoDir   bool          `json:"no_dir,omitempty"` // failed, for the job's working directory is not in the VM: no other VM of the image has it
-	Boot    time.Duration `json:"boot,omitempty"` // from the kernel's first instruction to grange-guest's
+	Boot    time.Duration `json:"boot,omitempty"`   // from the kernel's first instruction to grange-guest's
 	Exit    *Exit         `json:"exit,omitempty"`
 }
 
