@@ -304,7 +304,9 @@ static int attest_path(spank_t sp, char path[PATH_MAX])
 int slurm_spank_job_prolog(spank_t sp, int ac, char **av)
 {
 	char path[PATH_MAX];
-	int fd;
+	const char *name;
+	int dir, fd;
+	struct stat s;
 	configure(ac, av); /* there is no init here */
 	if (conf.wrong[0] || attest_path(sp, path))
 		return -1;
@@ -312,8 +314,21 @@ int slurm_spank_job_prolog(spank_t sp, int ac, char **av)
 		slurm_error("grange: %s: %s", conf.attest, strerror(errno));
 		return -1;
 	}
-	unlink(path); /* of an earlier start of the same job */
-	if ((fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644)) < 0) {
+	/* who could write there could attest as well; the file goes into the very directory that was looked at */
+	if ((dir = open(conf.attest, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0) {
+		slurm_error("grange: %s: %s", conf.attest, strerror(errno));
+		return -1;
+	}
+	if (fstat(dir, &s) || s.st_uid != 0 || (s.st_mode & (S_IWGRP | S_IWOTH))) {
+		slurm_error("grange: %s is not root's alone to write", conf.attest);
+		close(dir);
+		return -1;
+	}
+	name = strrchr(path, '/') + 1;
+	unlinkat(dir, name, 0); /* of an earlier start of the same job */
+	fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	close(dir);
+	if (fd < 0) {
 		slurm_error("grange: %s: %s", path, strerror(errno));
 		return -1;
 	}
