@@ -56,8 +56,9 @@ func parseTree(t *testing.T, text string) tree {
 	files := tree{fstest.MapFS{}, map[string]string{}}
 	var at *fstest.MapFile
 	for line := range strings.Lines(text) {
-		head, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "-- ")
-		if head, ok = strings.CutSuffix(head, " --"); !ok || !strings.HasPrefix(line, "-- ") {
+		head, begins := strings.CutPrefix(strings.TrimRight(line, "\n"), "-- ")
+		head, ends := strings.CutSuffix(head, " --")
+		if !begins || !ends {
 			if at == nil {
 				t.Fatalf("%q is before the first entry", line)
 			}

@@ -117,7 +117,7 @@ func (s *lsf) accept(l *Lab, j *job) error {
 	cmd.Run()
 	// Any other status is not looked at: the submission goes on.
 	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == abort {
-		return fmt.Errorf("Request aborted by esub. Job not submitted: %s", said.String())
+		return fmt.Errorf("esub aborted the request, the job is not submitted: %s", said.String())
 	}
 	j.command = line
 	if v, ok := assigned(modify)["LSB_SUB_COMMAND_LINE"]; ok {
@@ -248,7 +248,7 @@ func (s *lsf) over(_ *Lab, j *job, status syscall.WaitStatus) (conform.Result, b
 		code = 128 + int(status.Signal())
 	}
 	reason := "exit code " + strconv.Itoa(code)
-	if j.wanted.Metal == false && code == 199 && j.runs <= 2 && !j.cancelled { // REQUEUE_EXIT_VALUES, MAX_JOB_REQUEUE
+	if !j.wanted.Metal && code == 199 && j.runs <= 2 && !j.cancelled { // REQUEUE_EXIT_VALUES, MAX_JOB_REQUEUE
 		return conform.Result{}, true
 	}
 	switch {

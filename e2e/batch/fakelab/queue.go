@@ -30,7 +30,6 @@ type job struct {
 	groups                  groups
 	began                   time.Time
 	timer                   *time.Timer
-	stopped                 bool
 	cancelled, killed, late bool
 	done                    bool
 	result                  conform.Result
