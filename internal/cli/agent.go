@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -35,6 +37,9 @@ disks. It runs as root. HUP makes it read its configuration again; TERM ends it,
 				return err
 			}
 			if check {
+				if err := checkMungeKey(c.Worker.MungeKey); err != nil {
+					return err
+				}
 				return a.printChecked(path)
 			}
 			if cmd.Flags().Changed("socket") {
@@ -57,6 +62,17 @@ func readConfig(path string, named bool) (config.Agent, error) {
 		}
 	}
 	return config.ReadAgent(path)
+}
+
+// checkMungeKey finds a mistyped path before the first worker does. Whoever checks need not be able to read the key.
+func checkMungeKey(path string) error {
+	if path == "" {
+		return nil
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "worker.munge_key: there is no " + path, Hint: "copy the cluster's munge.key to this host, root's alone"}
+	}
+	return nil
 }
 
 // printChecked says what was found sound.

@@ -32,4 +32,17 @@ func TestAgentCheck(t *testing.T) {
 	if _, err := check(); codeOf(err) != "bad-config" || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("an unknown key: %v", err)
 	}
+	worker := "[worker]\ncontroller = \"a:6817\"\nmunge_key = \"" + file + ".key\"\nbridge = \"b0\"\naddresses = \"10.0.0.2-10.0.0.9/24\"\n"
+	if err := os.WriteFile(file, []byte(worker), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := check(); codeOf(err) != "bad-config" || !strings.Contains(err.Error(), "munge_key") {
+		t.Errorf("a key that is not there: %v", err)
+	}
+	if err := os.WriteFile(file+".key", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := check(); err != nil {
+		t.Errorf("a key that is there: %v", err)
+	}
 }
