@@ -36,6 +36,18 @@ func askJob(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, err
 	var env []string
 	if conf != "" {
 		env = []string{"SLURM_CONF=" + conf}
+	} else if !hasSlurmConf() {
+		return a, fmt.Errorf("no slurm.conf on this host: %w", errors.ErrUnsupported)
 	}
 	return slurm.NewDriver(slurm.DriverOptions{Env: env}, program.Start).Lookup(ctx, a)
+}
+
+// hasSlurmConf tells whether Slurm's commands find a cluster by themselves: by the file of the packages, or by what a slurmd without one was sent.
+func hasSlurmConf() bool {
+	for _, path := range []string{"/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"} {
+		if _, err := os.Stat(path); err == nil {
+			return true
+		}
+	}
+	return false
 }
