@@ -15,6 +15,7 @@ func TestLookupJob(t *testing.T) {
 			t.Errorf("%+v, %v", a, err)
 		}
 	}
+	t.Setenv("SLURM_CONF", "/nonexistent")
 	if a, err := lookupJob(t.Context(), farm.Allotment{System: farm.Slurm, Job: "1; x"}, os.Getpid()); !errors.As(err, new(*farm.Error)) {
 		t.Errorf("%+v, %v", a, err)
 	}
