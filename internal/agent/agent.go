@@ -303,13 +303,13 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	if err := c.mayKeep(r); err != nil {
 		return nil, err
 	}
-	// The VM is there, but not the leave to enter it: a task may bind other directories than the first one, or ask for more.
-	if _, err := a.decide(c, r); err != nil {
-		return nil, err
-	}
 	if r.Image != "" && r.Image != v.asked && r.Image != v.image {
 		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherImage, Message: fmt.Sprintf("job %s has a VM of image %s here; a task of it cannot have %s", v.key, v.image, r.Image),
 			Hint: "all tasks of a job on a host share one VM: ask for the same image, or for none"}
+	}
+	// The VM is there, but not the leave to enter it: a task may bind other directories than the first one, or ask for more.
+	if _, err := a.decide(c, r); err != nil {
+		return nil, err
 	}
 	j := newJob(a, r.ID, c)
 	j.request = r

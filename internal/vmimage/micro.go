@@ -36,10 +36,10 @@ type BuildOptions struct {
 
 // microFiles are the programs of the micro image that busybox does not have, or has with less: lscpu shows all topology,
 // xz compresses, and job scripts say #!/bin/bash. Their libraries follow.
-var microFiles = []string{"usr/bin/lscpu", "usr/bin/xz", "usr/bin/bash"}
+var microFiles = []string{"usr/bin/lscpu", "usr/bin/xz", "usr/bin/bash", "usr/bin/dash"}
 
 // microPackages have microFiles, busybox and their libraries.
-var microPackages = []string{"busybox-static", "bash", "libc6", "liblzma5", "libsmartcols1", "libtinfo6", "util-linux", "xz-utils"}
+var microPackages = []string{"busybox-static", "bash", "dash", "libc6", "liblzma5", "libsmartcols1", "libtinfo6", "util-linux", "xz-utils"}
 
 // microKernel is the kernel's meta package: small, with the drivers of virtual machines only.
 const microKernel = "linux-image-cloud-amd64"
@@ -226,8 +226,8 @@ func microTree(t, all tree, guest []byte, modules map[string]module) error {
 	if err != nil {
 		return buildError("busybox does not tell what it can do", "the packages of this release are new to grange: report it", err)
 	}
-	// busybox's own shell runs busybox's programs, whatever PATH says: a script would get other programs than on metal.
-	t.link("usr/bin/sh", "bash")
+	// As on Debian. busybox's own shell runs busybox's programs, whatever PATH says: a script would get other programs than on metal.
+	t.link("usr/bin/sh", "dash")
 	for _, a := range applets {
 		p := path.Join("usr/bin", a)
 		if _, real := t[p]; !real && !slices.Contains(noApplets, a) {
