@@ -4,13 +4,17 @@
 package condorlab
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,15 +22,17 @@ import (
 	"github.com/grange-project/grange/e2e/batch/conform"
 	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/batch/htcondor"
+	"github.com/grange-project/grange/internal/batch/program"
 )
 
 // Options change a lab.
 type Options struct {
-	CPUs      int    // of the pool; 0: those of this machine
-	Config    string // lines behind all others of HTCondor's configuration
-	Agent     string // TOML appended to the agent's configuration
-	NoCgroups bool   // as on a host where HTCondor can use none
-	NoGrange  bool   // HTCondor alone
+	CPUs      int            // of the pool; 0: those of this machine
+	Config    string         // lines behind all others of HTCondor's configuration
+	Agent     string         // TOML appended to the agent's configuration
+	NoCgroups bool           // as on a host where HTCondor can use none
+	NoGrange  bool           // HTCondor alone
+	Metal     htcondor.Metal // which jobs run on metal; "": those that ask
 }
 
 // Lab is one pool.
@@ -34,6 +40,9 @@ type Lab struct {
 	o       Options
 	host    *lab.Lab
 	root    *root
+	second  *root // nil: there is one machine
+	debian  string
+	key     [64]byte // of the pool: its machines know each other by it
 	version string
 	site    htcondor.Site
 
@@ -48,6 +57,7 @@ const (
 	nobody   = 65534
 	name     = "ex1"
 	address  = "10.104.0.1"
+	address2 = "10.104.0.2"
 	confDir  = "/etc/condor/config.d"
 	patience = time.Minute
 )
@@ -85,13 +95,48 @@ func (l *Lab) start(ctx context.Context) error {
 	if err := l.configureAgent(ctx); err != nil {
 		return err
 	}
-	if err := l.writeFiles(); err != nil {
+	if _, err := rand.Read(l.key[:]); err != nil {
 		return err
 	}
-	if l.root, err = enter(ctx, debian, l.host.Dir, name, address); err != nil {
+	l.debian = debian
+	if err := l.writeFiles(name, l.pool()); err != nil {
+		return err
+	}
+	if l.root, err = enter(ctx, debian, l.host.Dir, name, address, nil); err != nil {
 		return err
 	}
 	return l.await(ctx)
+}
+
+// Names of the machines, for drivers.
+const (
+	First  = name
+	Second = "ex2"
+)
+
+// AddSecond makes another machine that runs jobs.
+func (l *Lab) AddSecond(ctx context.Context) error {
+	config := strings.NewReplacer("use ROLE: CentralManager\nuse ROLE: Submit\n", "", "NETWORK_INTERFACE = "+address, "NETWORK_INTERFACE = "+address2).Replace(l.pool())
+	if err := l.writeFiles(Second, config); err != nil {
+		return err
+	}
+	var err error
+	if l.second, err = enter(ctx, l.debian, l.host.Dir, Second, address2, l.root); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		out, err := l.Condor(ctx, "root", "condor_status", "-af", "Machine")
+		if err == nil && slices.Contains(strings.Fields(out), Second) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the second machine does not join the pool: %w\n%s", err, logs(l.second))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // configureAgent adds the site's bind, whose path is known only now.
@@ -130,20 +175,22 @@ func (l *Lab) await(ctx context.Context) error {
 }
 
 // writeFiles writes what differs from the Debian tree.
-func (l *Lab) writeFiles() error {
+func (l *Lab) writeFiles(machine, pool string) error {
 	l.site = htcondor.Standard()
+	l.site.Metal = cmp.Or(l.o.Metal, l.site.Metal)
 	l.site.Socket, l.site.Period, l.site.Requeues = l.host.Socket, 2*time.Second, 2
 	files := []htcondor.File{
-		{Path: "/etc/hosts", Text: "127.0.0.1 localhost\n" + address + " " + name + "\n"},
+		{Path: "/etc/hosts", Text: "127.0.0.1 localhost\n" + address + " " + First + "\n" + address2 + " " + Second + "\n"},
+		{Path: "/etc/condor/passwords.d/POOL", Text: string(l.key[:])},
 		{Path: confDir + "/00-minicondor", Text: "# This pool is configured by what follows.\n"},
-		{Path: confDir + "/40-lab.conf", Text: l.pool()},
+		{Path: confDir + "/40-lab.conf", Text: pool},
 		{Path: confDir + "/90-lab.conf", Text: l.o.Config + "\n"},
 	}
 	if !l.o.NoGrange {
 		files = append(append(files, l.site.ExecuteFiles(confDir)...), l.site.AccessFile(confDir))
 	}
 	for _, f := range files {
-		if err := l.put(f); err != nil {
+		if err := l.put(machine, f); err != nil {
 			return err
 		}
 	}
@@ -151,17 +198,20 @@ func (l *Lab) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	return l.put(htcondor.File{Path: l.site.Grange, Text: string(binary), Program: true})
+	return l.put(machine, htcondor.File{Path: l.site.Grange, Text: string(binary), Program: true})
 }
 
-func (l *Lab) put(f htcondor.File) error {
-	path := filepath.Join(l.host.Dir, "files", f.Path)
+func (l *Lab) put(machine string, f htcondor.File) error {
+	path := filepath.Join(l.host.Dir, machine+".files", f.Path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	mode := os.FileMode(0o644)
-	if f.Program {
+	switch {
+	case f.Program:
 		mode = 0o755
+	case strings.HasSuffix(f.Path, "/POOL"):
+		mode = 0o600
 	}
 	return os.WriteFile(path, []byte(f.Text), mode)
 }
@@ -177,14 +227,17 @@ use ROLE: Submit
 use ROLE: Execute
 CONDOR_HOST = %[1]s
 NETWORK_INTERFACE = %[1]s
+BIND_ALL_INTERFACES = False
+SEC_USE_FAMILY_SESSION = False
+ENABLE_KERNEL_TUNING = False
 UID_DOMAIN = lab.test
 FILESYSTEM_DOMAIN = lab.test
 TRUST_UID_DOMAIN = True
 TRUST_DOMAIN = lab.test
 SEC_DEFAULT_AUTHENTICATION_METHODS = FS, IDTOKENS
-ALLOW_DAEMON = condor@lab.test
-ALLOW_NEGOTIATOR = condor@lab.test
-ALLOW_ADMINISTRATOR = root@lab.test, condor@lab.test
+ALLOW_DAEMON = condor@lab.test, condor@password
+ALLOW_NEGOTIATOR = condor@lab.test, condor@password
+ALLOW_ADMINISTRATOR = root@lab.test, condor@lab.test, condor@password
 ALLOW_WRITE = *
 ALLOW_READ = *
 SCHEDD_INTERVAL = 1
@@ -226,10 +279,28 @@ func (l *Lab) Condor(ctx context.Context, user, program string, args ...string) 
 	return string(out), nil
 }
 
+// Run runs HTCondor's commands for a driver, on the first machine.
+func (l *Lab) Run() program.Run {
+	return func(ctx context.Context, c program.Call) ([]byte, error) {
+		ns := fmt.Sprintf("/proc/%d/", l.root.pid)
+		c.Args = append([]string{"--target", strconv.Itoa(l.root.pid), "--net", "--uts", "--pid", "--mount", "--root=" + ns + "root", "--wdns=/", "/usr/bin/env", c.Path}, c.Args...)
+		c.Path = "/usr/bin/nsenter"
+		return program.Start(ctx, c)
+	}
+}
+
+// History is the file in which the access point keeps jobs that have ended, as it is seen from here.
+func (l *Lab) History() string { return l.root.path("/var/spool/condor/history") }
+
 // Logs are the ends of what the daemons logged.
-func (l *Lab) Logs() string {
+func (l *Lab) Logs() string { return logs(l.root) + logs(l.second) }
+
+func logs(r *root) string {
+	if r == nil {
+		return ""
+	}
 	var all strings.Builder
-	paths, _ := filepath.Glob(l.root.path("/var/log/condor/*"))
+	paths, _ := filepath.Glob(r.path("/var/log/condor/*"))
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil || len(text) == 0 || strings.Contains(path, "ProcLog") || strings.Contains(path, "XferStats") {
@@ -252,7 +323,7 @@ func (l *Lab) Close() error {
 		defer cancel()
 		l.Condor(ctx, "root", "condor_rm", "-all") // wrappers end their VMs; the rest goes with the machine
 		l.idle(ctx)
-		errs = append(errs, l.root.leave())
+		errs = append(errs, l.second.leave(), l.root.leave())
 	}
 	if l.host != nil {
 		l.removeCgroups()

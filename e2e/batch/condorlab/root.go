@@ -38,19 +38,19 @@ func tree(ctx context.Context) (string, error) {
 }
 
 // inside makes the machine and starts condor_master. $1 the tree, $2 the lab's directory, $3 the host's name and $4 its address. The
-// lab's directory is seen at its own path. files/ of it are copied over the tree.
+// lab's directory is seen at its own path. NAME.files/ of it are copied over the tree. Machines share one network: the first makes it.
 //
 // HTCondor 23.9 knows version 1 of control groups as systemd mounts it, cpu and cpuacct together. Where they are apart it gets cpuacct in the place of both:
 // it complains that it can not set shares, and counts.
 const inside = `set -e
 tree=$1 lab=$2 name=$3 address=$4
-work=$lab/machine
+work=$lab/$name.machine
 read -r pid rest </proc/self/stat
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 none "$work"; mkdir "$work/up" "$work/work" "$work/root"
 mount -t overlay -o "lowerdir=$tree,upperdir=$work/up,workdir=$work/work" none "$work/root"
 m=$work/root
-cp -a "$lab/files/." "$m/"
+cp -a "$lab/$name.files/." "$m/"
 mount -t tmpfs -o mode=1777 none "$m/tmp"; mount -t tmpfs -o mode=755 none "$m/run"; mkdir "$m/run/lock"
 mount -t proc proc "$m/proc"; mount -t sysfs sys "$m/sys"; mount --rbind /dev "$m/dev"
 cg=$m/sys/fs/cgroup
@@ -67,7 +67,8 @@ else
 fi
 mkdir -p "$m$lab"; mount --bind "$lab" "$m$lab"
 hostname "$name"
-ip link set lo up; ip link add br0 type bridge; ip addr add "$address/24" dev br0; ip link set br0 up
+ip link set lo up; ip link show br0 >/dev/null 2>&1 || ip link add br0 type bridge
+ip addr add "$address/24" dev br0; ip link set br0 up
 cd "$m"; mkdir -p old; pivot_root . old; umount -l /old; cd /
 echo "ready $pid"
 exec >/var/log/condor/out 2>&1
@@ -75,15 +76,20 @@ condor_master -f </dev/null &
 while :; do wait; sleep 1; done
 `
 
-// enter makes the machine.
-func enter(ctx context.Context, tree, lab, name, address string) (*root, error) {
-	if err := os.MkdirAll(filepath.Join(lab, "machine"), 0o755); err != nil {
+// enter makes a machine, in the network of another where there is one.
+func enter(ctx context.Context, tree, lab, name, address string, beside *root) (*root, error) {
+	if err := os.MkdirAll(filepath.Join(lab, name+".machine"), 0o755); err != nil {
 		return nil, err
+	}
+	unshare := []string{"/usr/bin/unshare", "--net"}
+	if beside != nil {
+		unshare = []string{"/usr/bin/nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", beside.pid), "/usr/bin/unshare"}
 	}
 	// The outer shell keeps our pipe; unshare dies with it, and the first process of the namespace with unshare.
 	const outer = `"$@" </dev/null & u=$!; cat >/dev/null; kill -KILL $u; wait $u 2>/dev/null; exit 0`
-	cmd := exec.Command("/bin/sh", "-c", outer, "holder", "/usr/bin/unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--kill-child=KILL",
-		"/bin/sh", "-c", inside, "inside", tree, lab, name, address)
+	args := append([]string{"-c", outer, "holder"}, unshare...)
+	args = append(args, "--uts", "--pid", "--mount", "--fork", "--kill-child=KILL", "/bin/sh", "-c", inside, "inside", tree, lab, name, address)
+	cmd := exec.Command("/bin/sh", args...)
 	cmd.Env = environ("root", "/root")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, out, err := os.Pipe()

@@ -130,8 +130,11 @@ func (c Config) checkExecute(look Look) (all []Finding) {
 	if truth(c["USE_PID_NAMESPACES"]) {
 		say("USE_PID_NAMESPACES = False", "USE_PID_NAMESPACES: the agent cannot see condor_starter above a job, and refuses it")
 	}
-	if a := strings.ToLower(c["DEFAULT_DOCKER_JOB"]); truth(a) {
-		say("DEFAULT_DOCKER_JOB = False", "jobs become docker jobs: containers have no wrapper")
+	if wrapper == "" {
+		return all
+	}
+	if text, err := look.Read(wrapper); err == nil && strings.Contains(string(text), "--metal never") && !strings.EqualFold(c["ENABLE_SSH_TO_JOB"], "false") {
+		say("ENABLE_SSH_TO_JOB = False", "no job is to run on the host, and condor_ssh_to_job opens a shell there")
 	}
 	return all
 }

@@ -47,6 +47,8 @@ func (s Site) ExecuteFiles(confDir string) []File {
 		hook("wrapper", "HTCondor's USER_JOB_WRAPPER: runs as the job's user, in the job's place.", "htcondor wrapper --socket "+s.Socket+" --metal "+string(s.Metal)+" --"),
 		hook("cron", "A job of the startd's cron: says what this host has for virtual machines.", "htcondor cron --socket "+s.Socket+" --metal "+string(s.Metal)),
 	}
+	// HTCondor writes here as root, and must not be led elsewhere.
+	files = append(files, File{"/var/lib/grange/condor-config/README", "HTCondor keeps here what grange sets of this host: GrangeClosed.\n", false})
 	if s.Prepare {
 		files = append(files, hook("prepare", "HTCondor's prepare hook: runs as the job's user, before the job.",
 			fmt.Sprintf("htcondor prepare --socket %s --metal %s --requeues %d", s.Socket, s.Metal, s.Requeues)))
@@ -71,7 +73,7 @@ GRANGE_HOOK_PREPARE_JOB = %s
 func (s Site) execute() string {
 	// Jobs that match no host stay in the queue; condor_q -better-analyze says why.
 	var may string
-	inVM := `(MY.GrangeReady =?= True && (TARGET.VMImage =?= undefined || stringListMember(TARGET.VMImage, MY.GrangeImages)))`
+	inVM := `(MY.GrangeReady =?= True && $(GRANGE_WHOLE_JOB) && (TARGET.VMImage =?= undefined || stringListMember(TARGET.VMImage, MY.GrangeImages)))`
 	switch s.Metal {
 	case MetalNever:
 		may = `(TARGET.WantVM =!= False && ` + inVM + `)`
@@ -93,9 +95,30 @@ STARTD_CRON_GRANGE_MODE = Periodic
 STARTD_CRON_GRANGE_PERIOD = %[5]ds
 STARTD_CRON_GRANGE_RECONFIG_RERUN = True
 
+# grange closes and opens this host by this one word, which an administrator of the pool may set: condor_config_val -startd -set.
+# It outlives a restart, and everybody sees it: condor_status -af Machine GrangeClosed.
+GrangeClosed = ""
+STARTD_ATTRS = $(STARTD_ATTRS) GrangeClosed
+ENABLE_PERSISTENT_CONFIG = True
+PERSISTENT_CONFIG_DIR = /var/lib/grange/condor-config
+STARTD.SETTABLE_ATTRS_ADMINISTRATOR = $(STARTD.SETTABLE_ATTRS_ADMINISTRATOR) GrangeClosed
+
+# The wrapper takes the place of a job, and of nothing else that HTCondor starts for it on the host: scripts before and after it, tools beside it,
+# programs that transfer its files, containers. Jobs with such are none for virtual machines.
+GRANGE_WHOLE_JOB = (TARGET.JobUniverse == 5 && TARGET.WantDocker =!= True && TARGET.WantContainer =!= True && TARGET.PreCmd =?= undefined && \
+    TARGET.PostCmd =?= undefined && TARGET.ToolDaemonCmd =?= undefined && TARGET.TransferPlugins =?= undefined)
+%[7]s
 # No job comes here for a virtual machine that can not be made now. A site's own START stays as it was, before this.
-START = ($(START)) && %[6]s
-`, s.metalWords(), s.hook("wrapper"), s.prepareConf(), s.hook("cron"), int(s.Period.Seconds()), may)
+START = ($(START)) && MY.GrangeClosed =?= "" && %[6]s
+`, s.metalWords(), s.hook("wrapper"), s.prepareConf(), s.hook("cron"), int(s.Period.Seconds()), may, s.shells())
+}
+
+// shells: condor_ssh_to_job, and condor_submit -interactive by it, open one on the host itself.
+func (s Site) shells() string {
+	if s.Metal != MetalNever {
+		return ""
+	}
+	return "\n# A shell beside the job would be one on the host.\nENABLE_SSH_TO_JOB = False\n"
 }
 
 func (s Site) metalWords() string {

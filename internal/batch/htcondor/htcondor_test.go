@@ -190,14 +190,17 @@ func TestCheck(t *testing.T) {
 		"of which jobs have their own": func(c Config, _ *Look) { c["MOUNT_UNDER_SCRATCH"] = `"/tmp,/usr/libexec"` },
 		"does not publish":             func(c Config, _ *Look) { c["STARTD_CRON_JOBLIST"] = "OTHER" },
 		"does not look at GrangeReady": func(c Config, _ *Look) { c["START"] = "TRUE" },
-		"BASE_CGROUP is empty":         func(c Config, _ *Look) { c["BASE_CGROUP"] = "" },
-		"CGROUP_MEMORY_LIMIT_POLICY":   func(c Config, _ *Look) { c["CGROUP_MEMORY_LIMIT_POLICY"] = "none" },
-		"USE_PID_NAMESPACES":           func(c Config, _ *Look) { c["USE_PID_NAMESPACES"] = "True" },
-		"a prepare hook keeps":         func(c Config, _ *Look) { c["OWN_HOOK_PREPARE_JOB"] = "/usr/libexec/grange/condor-wrapper" },
-		"no job transform":             func(c Config, _ *Look) { c["JOB_TRANSFORM_NAMES"] = "" },
-		"others than root can change":  func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o777) },
-		"no program that everybody":    func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o700) },
-		"no job transform of grange":   func(c Config, _ *Look) { c["JOB_TRANSFORM_GRANGE"] = "" },
+		"opens a shell": func(_ Config, l *Look) {
+			l.Read = func(string) ([]byte, error) { return []byte("htcondor wrapper --metal never"), nil }
+		},
+		"BASE_CGROUP is empty":        func(c Config, _ *Look) { c["BASE_CGROUP"] = "" },
+		"CGROUP_MEMORY_LIMIT_POLICY":  func(c Config, _ *Look) { c["CGROUP_MEMORY_LIMIT_POLICY"] = "none" },
+		"USE_PID_NAMESPACES":          func(c Config, _ *Look) { c["USE_PID_NAMESPACES"] = "True" },
+		"a prepare hook keeps":        func(c Config, _ *Look) { c["OWN_HOOK_PREPARE_JOB"] = "/usr/libexec/grange/condor-wrapper" },
+		"no job transform":            func(c Config, _ *Look) { c["JOB_TRANSFORM_NAMES"] = "" },
+		"others than root can change": func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o777) },
+		"no program that everybody":   func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o700) },
+		"no job transform of grange":  func(c Config, _ *Look) { c["JOB_TRANSFORM_GRANGE"] = "" },
 	} {
 		c, l := golden(t), look()
 		change(c, &l)
@@ -238,8 +241,11 @@ func TestFiles(t *testing.T) {
 		s := Standard()
 		s.Metal = metal
 		files := s.ExecuteFiles("/etc/condor/config.d")
-		if len(files) != 3 {
+		if len(files) != 4 {
 			t.Errorf("%d files", len(files))
+		}
+		if off := strings.Contains(files[0].Text, "ENABLE_SSH_TO_JOB = False"); off != (metal == MetalNever) {
+			t.Errorf("--metal %s: shells beside jobs are off: %t", metal, off)
 		}
 		for _, f := range files {
 			if f.Program != strings.HasPrefix(f.Path, "/usr/libexec/grange/") || strings.Contains(f.Text, "%!") {
@@ -255,7 +261,7 @@ func TestFiles(t *testing.T) {
 	}
 	s := Standard()
 	s.Prepare = true
-	if files := s.ExecuteFiles("/x"); len(files) != 4 || !strings.Contains(files[0].Text, "GRANGE_HOOK_PREPARE_JOB = /usr/libexec/grange/condor-prepare") {
+	if files := s.ExecuteFiles("/x"); len(files) != 5 || !strings.Contains(files[0].Text, "GRANGE_HOOK_PREPARE_JOB = /usr/libexec/grange/condor-prepare") {
 		t.Errorf("with a prepare hook: %+v", files)
 	}
 	if f := s.AccessFile("/x"); strings.Contains(f.Text, "%!") || !strings.Contains(f.Text, "ExitCode =?= 199") {

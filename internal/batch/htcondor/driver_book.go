@@ -1,0 +1,210 @@
+package htcondor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/classad"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two; the later one is
+// taken away here.
+func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+	if err := b.Validate(); err != nil {
+		return batch.Booked{}, err
+	}
+	if b.Queue != "" {
+		return batch.Booked{}, batch.Refused(farm.HTCondor, "it has no queues, and none called "+b.Queue)
+	}
+	got, err := d.Booked(ctx, b.Name)
+	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
+		return got, err
+	}
+	n, err := d.node(ctx, b.Host)
+	if err != nil {
+		return batch.Booked{}, err
+	}
+	if b.CPUs > n.CPUs || b.Memory > n.Memory { // HTCondor would let it wait for ever
+		return batch.Booked{}, batch.Refused(farm.HTCondor, fmt.Sprintf("%s has %d CPUs and %v", b.Host, n.CPUs, n.Memory))
+	}
+	name, args, err := d.asOwner("condor_submit", "-terse")
+	if err != nil {
+		return batch.Booked{}, err
+	}
+	if _, err := d.command(ctx, name, placeholder(b), args...); err != nil {
+		failed := new(program.Failed)
+		if errors.As(err, &failed) && !isUnavailable(err) {
+			return batch.Booked{}, batch.Refused(farm.HTCondor, failed.Said)
+		}
+		return batch.Booked{}, err
+	}
+	return d.Booked(ctx, b.Name)
+}
+
+// asOwner is a command as whoever owns the placeholders.
+func (d *Driver) asOwner(name string, args ...string) (string, []string, error) {
+	if os.Getuid() != 0 || d.o.BookAs == "root" {
+		return name, args, nil
+	}
+	u, err := user.Lookup(d.o.BookAs)
+	if err != nil {
+		return "", nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking, Message: "who owns bookings: " + err.Error(), Hint: "name a user of this host; HTCondor takes no jobs of root"}
+	}
+	return "setpriv", append([]string{"--reuid=" + u.Uid, "--regid=" + u.Gid, "--clear-groups", name}, args...), nil
+}
+
+// placeholder is the submit file of a job that does nothing on the host itself. It ends by itself when its time is over, and is never held.
+func placeholder(b batch.Booking) string {
+	var s strings.Builder
+	say := func(key, value string) { fmt.Fprintf(&s, "%s = %s\n", key, value) }
+	say("universe", "vanilla")
+	say("executable", "/bin/sleep")
+	say("transfer_executable", "False")
+	say("should_transfer_files", "YES")
+	say("arguments", "infinity")
+	say("batch_name", batch.JobName(b.Name))
+	say("request_cpus", fmt.Sprint(b.CPUs))
+	say("request_memory", fmt.Sprint(int64(max(b.Memory, farm.MiB)+farm.MiB-1)/int64(farm.MiB)))
+	say("request_disk", "1")
+	say("requirements", "Machine == "+classad.Quote(b.Host))
+	say("+WantVM", "False")
+	say("+GrangeBooking", classad.Quote(b.Name))
+	say("+GrangeHost", classad.Quote(b.Host))
+	ends := "JobStatus == 5"
+	if b.Limit > 0 {
+		seconds := int64((b.Limit + time.Second - 1) / time.Second)
+		say("+GrangeLimit", fmt.Sprint(seconds))
+		ends += fmt.Sprintf(" || JobStatus == 2 && time() - JobCurrentStartDate > %d", seconds)
+	}
+	say("periodic_remove", ends)
+	if b.Account != "" {
+		say("accounting_group", b.Account)
+	}
+	return s.String() + "queue\n"
+}
+
+// Booked finds a booking by its name.
+func (d *Driver) Booked(ctx context.Context, name string) (batch.Booked, error) {
+	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
+		return batch.Booked{}, batch.NoBooking(name)
+	}
+	all, err := d.bookings(ctx, "GrangeBooking == "+classad.Quote(name))
+	if err != nil {
+		return batch.Booked{}, err
+	}
+	if len(all) == 0 {
+		return batch.Booked{}, batch.NoBooking(name)
+	}
+	for _, extra := range all[1:] {
+		if err := d.remove(ctx, extra.Job); err != nil {
+			return batch.Booked{}, err
+		}
+	}
+	return all[0], nil
+}
+
+// Bookings are all placeholders.
+func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
+	all, err := d.bookings(ctx, "GrangeBooking =!= undefined")
+	if err != nil {
+		return nil, err
+	}
+	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), nil
+}
+
+// bookings are ordered by name, and those of one name with the oldest first: all who look agree on it.
+func (d *Driver) bookings(ctx context.Context, constraint string) ([]batch.Booked, error) {
+	jobs, err := d.queue(ctx, fmt.Sprintf("%s && JobStatus =!= %d && JobStatus =!= %d", constraint, jobRemoved, jobCompleted))
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(jobs, func(a, b job) int {
+		return cmp.Or(cmp.Compare(a.GrangeBooking, b.GrangeBooking), cmp.Compare(a.ClusterId, b.ClusterId), cmp.Compare(a.ProcId, b.ProcId))
+	})
+	var all []batch.Booked
+	for _, j := range jobs {
+		name := d.booking(j)
+		if name == "" {
+			continue
+		}
+		b := batch.Booked{Job: j.id(), Held: j.runs(), Booking: batch.Booking{Name: name, Account: string(j.AcctGroup), Host: cmp.Or(j.host(), string(j.GrangeHost)),
+			CPUs: j.RequestCpus.int(), Memory: farm.Bytes(j.RequestMemory.value) * farm.MiB, Limit: time.Duration(j.GrangeLimit.value) * time.Second}}
+		if b.Held {
+			b.Since = j.JobCurrentStartDate.time()
+		} else {
+			b.Why = cmp.Or(string(j.HoldReason), "it waits for its host to have room")
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// Release ends a booking.
+func (d *Driver) Release(ctx context.Context, name string) error {
+	if err := (batch.Booking{Name: name, Host: "x", CPUs: 1}).Validate(); err != nil {
+		return nil // there never was one
+	}
+	all, err := d.bookings(ctx, "GrangeBooking == "+classad.Quote(name))
+	if err != nil {
+		return err
+	}
+	for _, b := range all {
+		if err := d.remove(ctx, b.Job); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove takes a job of ours out of the queue. One that has gone meanwhile is no error.
+func (d *Driver) remove(ctx context.Context, id string) error {
+	name, args, err := d.asOwner("condor_rm", localID(id))
+	if err != nil {
+		return err
+	}
+	_, err = d.command(ctx, name, "", args...)
+	if failed := new(program.Failed); errors.As(err, &failed) && !isUnavailable(err) {
+		cluster, proc, _ := strings.Cut(localID(id), ".")
+		left, listErr := d.queue(ctx, fmt.Sprintf("ClusterId == %s && ProcId == %s && JobStatus =!= %d", cluster, proc, jobRemoved))
+		if listErr == nil && len(left) == 0 {
+			return nil
+		}
+	}
+	return err
+}
+
+// localID is the number as HTCondor's commands take it, of a job as we call it.
+func localID(id string) string { return id[strings.LastIndexByte(id, '#')+1:] }
+
+// Lookup adds account and end.
+func (d *Driver) Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, error) {
+	cluster, proc, ok := strings.Cut(localID(a.Job), ".")
+	if !ok || !digits(cluster) || !digits(proc) {
+		return a, batch.NoJob(farm.HTCondor, a.Job)
+	}
+	jobs, err := d.queue(ctx, fmt.Sprintf("ClusterId == %s && ProcId == %s", cluster, proc))
+	if err != nil {
+		return a, err
+	}
+	for _, j := range jobs {
+		if j.runs() && (j.id() == a.Job || localID(j.id()) == a.Job) {
+			a.Account, a.Ends = string(j.AcctGroup), j.ends()
+			return a, nil
+		}
+	}
+	return a, batch.NoJob(farm.HTCondor, a.Job)
+}
+
+func digits(s string) bool {
+	return s != "" && len(s) < 12 && strings.Trim(s, "0123456789") == ""
+}
