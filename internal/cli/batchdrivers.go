@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/exec"
 	"github.com/grange-project/grange/internal/batch/lsf"
 	"github.com/grange-project/grange/internal/batch/pbs"
+	"github.com/grange-project/grange/internal/batch/htcondor"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
 	"github.com/grange-project/grange/internal/config"
@@ -28,6 +29,8 @@ func batchSystem(c config.Batch) (batch.System, error) {
 		return pbs.NewDriver(pbs.DriverOptions{}, program.Start), nil
 	case "lsf":
 		return lsfDriver(), nil
+	case "htcondor":
+		return htcondor.NewDriver(htcondor.DriverOptions{}, program.Start), nil
 	case "exec":
 		return exec.New(exec.Options{Program: c.Program}, program.Start)
 	}

@@ -40,7 +40,7 @@ type batchFile struct {
 }
 
 // systems are those that can be told of a sick host.
-var systems = []string{"", "slurm", "pbs", "lsf", "exec"}
+var systems = []string{"", "slurm", "htcondor", "pbs", "lsf", "exec"}
 
 func (f batchFile) batch() (Batch, error) {
 	const most = 1000

@@ -100,7 +100,7 @@ func (s slot) addTo(n *batch.Node) {
 		}
 	}
 	n.Memory += farm.Bytes(s.TotalSlotMemory.value) * farm.MiB
-	if images := strings.FieldsFunc(string(s.GrangeImages), func(r rune) bool { return r == ',' }); n.Features == nil {
+	if images := strings.FieldsFunc(string(s.GrangeImages), func(r rune) bool { return r == ',' }); len(images) > 0 && n.Features == nil {
 		slices.Sort(images)
 		n.Features = images
 	}

@@ -105,11 +105,13 @@ func TestReadJobAd(t *testing.T) {
 		"that is not there":   func() { os.Remove(path) },
 		"that is a directory": func() { os.Mkdir(path, 0o755) },
 	} {
+		os.RemoveAll(path)
 		do()
 		if err := read("slot1_1"); err == nil {
 			t.Errorf("an ad %s was believed", name)
 		}
 	}
+	os.RemoveAll(path)
 	write(good)
 	if err := read(""); err == nil {
 		t.Error("without a slot")
