@@ -39,12 +39,14 @@ type runner struct {
 	ctx     context.Context         // of run
 	leave   context.CancelCauseFunc // gives up
 	result  chan outcome            // the first one counts
+	told    chan struct{}           // closed when the agent has told of the end
 
 	asked    []bindSource // by flags
 	step     *steps.Task  // that we are; nil: we are none
 	stepping sync.Once    // steps of the batch job are served
 	served   sync.WaitGroup
 
+	tellOnce sync.Once
 	mu       sync.Mutex
 	vm       *api.VM
 	link     net.Conn // to the job port
@@ -63,7 +65,7 @@ type outcome struct {
 
 func newRunner(a *app, r api.JobRequest, binds []bindSource) *runner {
 	return &runner{app: a, request: r, binds: binds, asked: binds, stdin: os.Stdin, client: a.client(), session: guest.NewSession(r.ID), patience: agentPatience,
-		result: make(chan outcome, 8), stopping: newStopping()}
+		result: make(chan outcome, 8), told: make(chan struct{}), stopping: newStopping()}
 }
 
 // run returns how it went; it has been reported.
@@ -81,6 +83,7 @@ func (r *runner) run() outcome {
 	var o outcome
 	select {
 	case o = <-r.result:
+		r.awaitEnd(o)
 	case <-ctx.Done():
 		o = givenUp(context.Cause(ctx))
 	}
@@ -244,6 +247,10 @@ func (r *runner) finish(o outcome) {
 // event follows what the agent tells.
 func (r *runner) event(e api.JobEvent) error {
 	r.show(e)
+	switch e.Event {
+	case api.EventEnded, api.EventFailed, api.EventLost:
+		r.tellOnce.Do(func() { close(r.told) })
+	}
 	switch e.Event {
 	case api.EventVM:
 		return r.connect(e.VM)
@@ -485,5 +492,16 @@ func (r *runner) report(o outcome, clean []api.Phase, took time.Duration) {
 	}
 	if o.err != nil {
 		printError(r.app.err, o.err)
+	}
+}
+
+// awaitEnd gives the agent a moment to tell of an end that the guest told us of: given back before, the VM goes, and the job's phase is never told.
+func (r *runner) awaitEnd(o outcome) {
+	if o.exit == nil {
+		return
+	}
+	select {
+	case <-r.told:
+	case <-time.After(200 * time.Millisecond): // the agent may be away
 	}
 }
