@@ -38,12 +38,13 @@ func tree(ctx context.Context) (string, error) {
 }
 
 // inside makes the machine and starts condor_master. $1 the tree, $2 the lab's directory, $3 the host's name and $4 its address. The
-// lab's directory is seen at its own path. NAME.files/ of it are copied over the tree. Machines share one network: the first makes it.
+// lab's directory is seen at its own path. NAME.files/ of it are copied over the tree. $5 is empty for the first machine, which has a bridge;
+// another waits until it is plugged into that.
 //
 // HTCondor 23.9 knows version 1 of control groups as systemd mounts it, cpu and cpuacct together. Where they are apart it gets cpuacct in the place of both:
 // it complains that it can not set shares, and counts.
 const inside = `set -e
-tree=$1 lab=$2 name=$3 address=$4
+tree=$1 lab=$2 name=$3 address=$4 beside=$5
 work=$lab/$name.machine
 read -r pid rest </proc/self/stat
 mount --make-rprivate /
@@ -67,29 +68,31 @@ else
 fi
 mkdir -p "$m$lab"; mount --bind "$lab" "$m$lab"
 hostname "$name"
-ip link set lo up; ip link show br0 >/dev/null 2>&1 || ip link add br0 type bridge
-ip addr add "$address/24" dev br0; ip link set br0 up
+ip link set lo up
+[ -n "$beside" ] || ip link add br0 type bridge
 cd "$m"; mkdir -p old; pivot_root . old; umount -l /old; cd /
 echo "ready $pid"
 exec >/var/log/condor/out 2>&1
+link=${beside:+eth0}; link=${link:-br0}
+until ip link show "$link" >/dev/null 2>&1; do sleep 0.05; done
+ip addr add "$address/24" dev "$link"; ip link set "$link" up
 condor_master -f </dev/null &
 while :; do wait; sleep 1; done
 `
 
-// enter makes a machine, in the network of another where there is one.
+// enter makes a machine, on the network of another where there is one.
 func enter(ctx context.Context, tree, lab, name, address string, beside *root) (*root, error) {
 	if err := os.MkdirAll(filepath.Join(lab, name+".machine"), 0o755); err != nil {
 		return nil, err
 	}
-	unshare := []string{"/usr/bin/unshare", "--net"}
+	join := ""
 	if beside != nil {
-		unshare = []string{"/usr/bin/nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", beside.pid), "/usr/bin/unshare"}
+		join = "yes"
 	}
 	// The outer shell keeps our pipe; unshare dies with it, and the first process of the namespace with unshare.
 	const outer = `"$@" </dev/null & u=$!; cat >/dev/null; kill -KILL $u; wait $u 2>/dev/null; exit 0`
-	args := append([]string{"-c", outer, "holder"}, unshare...)
-	args = append(args, "--uts", "--pid", "--mount", "--fork", "--kill-child=KILL", "/bin/sh", "-c", inside, "inside", tree, lab, name, address)
-	cmd := exec.Command("/bin/sh", args...)
+	cmd := exec.Command("/bin/sh", "-c", outer, "holder", "/usr/bin/unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--kill-child=KILL",
+		"/bin/sh", "-c", inside, "inside", tree, lab, name, address, join)
 	cmd.Env = environ("root", "/root")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, out, err := os.Pipe()
@@ -119,6 +122,18 @@ func enter(ctx context.Context, tree, lab, name, address string, beside *root) (
 	if r.pid, _ = strconv.Atoi(pid); err != nil || word != "ready" || r.pid == 0 {
 		text, _ := os.ReadFile(errs.Name())
 		return nil, fmt.Errorf("a machine of %s: %w\n%s", tree, errors.Join(err, r.leave()), text)
+	}
+	if beside == nil {
+		return r, nil
+	}
+	// A cable from the first one's bridge.
+	net := fmt.Sprintf("--net=/proc/%d/ns/net", beside.pid)
+	for _, words := range [][]string{{"link", "add", "to-" + name, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(r.pid)}, {"link", "set", "to-" + name, "master", "br0", "up"}} {
+		cmd := exec.CommandContext(ctx, "/usr/bin/nsenter", append([]string{net, "ip"}, words...)...)
+		cmd.Env = environ("root", "/root")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, errors.Join(fmt.Errorf("ip %v: %w: %s", words, err, out), r.leave())
+		}
 	}
 	return r, nil
 }

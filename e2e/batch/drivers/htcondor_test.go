@@ -89,7 +89,9 @@ func (p *pool) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
+			slots, _ := p.l.Condor(p.ctx, "root", "condor_status", "-af", "Name", "SlotType", "State", "Activity", "JobId", "Cpus", "TotalSlotCpus", "GrangeClosed", "DrainReason")
+			queue, _ := p.l.Condor(p.ctx, "root", "condor_q", "-allusers", "-af", "ClusterId", "JobStatus", "RemoteHost")
+			t.Fatalf("never: %s\n%s\n%s", what, slots, queue)
 		}
 	}
 }
