@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -170,17 +169,25 @@ func (p *pool) gone(t *testing.T, id string) {
 	p.until(t, "job "+id+" is over", func() bool { return p.status(id) == "" })
 	p.until(t, "the slot of job "+id+" is free", func() bool {
 		given := map[string]int{} // CPUs by host: all, less what is left and what jobs have
-		for line := range strings.Lines(p.do(t, "condor_status", "-af", "Machine", "SlotType", "JobId", "Cpus", "TotalSlotCpus")) {
-			f := strings.Fields(line)
-			if len(f) != 5 || f[1] == "Dynamic" && (f[2] == local(id) || f[2] == "undefined") {
+		for line := range strings.Lines(p.do(t, "condor_status", "-af", "Machine", "Cpus", "TotalSlotCpus", "-constraint", "PartitionableSlot")) {
+			var host string
+			var cpus, total int
+			if n, _ := fmt.Sscan(line, &host, &cpus, &total); n != 3 {
 				return false
 			}
-			cpus, _ := strconv.Atoi(f[3])
-			total, _ := strconv.Atoi(f[4])
-			if f[1] == "Dynamic" {
-				total = 0
+			given[host] += total - cpus
+		}
+		out, err := p.l.Condor(p.ctx, "root", "condor_q", "-allusers", "-af", "RemoteHost", "RequestCpus")
+		for line := range strings.Lines(out) {
+			var slot string
+			var cpus int
+			if n, _ := fmt.Sscan(line, &slot, &cpus); n == 2 && slot != "undefined" {
+				_, host, _ := strings.Cut(slot, "@")
+				given[host] -= cpus
 			}
-			given[f[0]] += total - cpus
+		}
+		if err != nil {
+			return false
 		}
 		return given[condorlab.First] == 0 && given[condorlab.Second] == 0
 	})

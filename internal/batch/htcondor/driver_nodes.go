@@ -82,15 +82,18 @@ func nodesOf(slots []slot, jobs []job) ([]batch.Node, error) {
 	return all, nil
 }
 
-// addTo counts one slot. A dynamic slot is part of a partitionable one, which has counted all and has what is left.
+// addTo counts one slot. A dynamic slot is part of a partitionable one, which has counted all and has what is left; and its ad may stay with the
+// collector for a quarter of an hour when its startd was told something just as it ended.
 func (s slot) addTo(n *batch.Node) {
 	switch s.SlotType {
 	case "Dynamic":
-		n.State = batch.NodeBusy
 		return
 	case "Partitionable":
 		n.CPUs += s.TotalSlotCpus.int()
 		n.Free += s.Cpus.int()
+		if s.Cpus.int() < s.TotalSlotCpus.int() {
+			n.State = batch.NodeBusy
+		}
 	default:
 		n.CPUs += s.Cpus.int()
 		if s.State == "Unclaimed" {

@@ -57,15 +57,15 @@ func TestNodes(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	const one = `[{"Machine": "m", "Name": "slot1@m", "SlotType": "%s", "State": "%s", "Activity": "%s", "Cpus": 3, "TotalSlotCpus": 4, "TotalSlotMemory": 100, "GrangeClosed": "%s", "DrainReason": "%s"}]`
+	const one = `[{"Machine": "m", "Name": "slot1@m", "SlotType": "%s", "State": "%s", "Activity": "%s", "Cpus": 3, "TotalSlotCpus": 3, "TotalSlotMemory": 100, "GrangeClosed": "%s", "DrainReason": "%s"}]`
 	for name, c := range map[string]struct {
 		ad   []any
 		want batch.Node
 	}{
-		"drained over our closing": {[]any{"Partitionable", "Drained", "Idle", "grange: ours", "disk"}, batch.Node{State: batch.NodeClosed, Closed: true, Reason: "disk", CPUs: 4}},
-		"draining, jobs go on":     {[]any{"Partitionable", "Drained", "Retiring", "", "disk"}, batch.Node{State: batch.NodeClosed, Closed: true, Reason: "disk", CPUs: 4}},
-		"GrangeClosed by hand":     {[]any{"Partitionable", "Unclaimed", "Idle", "Eva's", ""}, batch.Node{State: batch.NodeClosed, Closed: true, Reason: "Eva's", CPUs: 4}},
-		"its owner's":              {[]any{"Partitionable", "Owner", "Idle", "", ""}, batch.Node{State: batch.NodeClosed, Closed: true, Reason: "its START takes no job", CPUs: 4}},
+		"drained over our closing": {[]any{"Partitionable", "Drained", "Idle", "grange: ours", "disk"}, batch.Node{State: batch.NodeClosed, Closed: true, Reason: "disk", CPUs: 3}},
+		"draining, jobs go on":     {[]any{"Partitionable", "Drained", "Retiring", "", "disk"}, batch.Node{State: batch.NodeClosed, Closed: true, Reason: "disk", CPUs: 3}},
+		"GrangeClosed by hand":     {[]any{"Partitionable", "Unclaimed", "Idle", "Eva's", ""}, batch.Node{State: batch.NodeClosed, Closed: true, Reason: "Eva's", CPUs: 3}},
+		"its owner's":              {[]any{"Partitionable", "Owner", "Idle", "", ""}, batch.Node{State: batch.NodeClosed, Closed: true, Reason: "its START takes no job", CPUs: 3}},
 		"a static slot, claimed":   {[]any{"Static", "Claimed", "Busy", "", ""}, batch.Node{State: batch.NodeBusy, CPUs: 3}},
 		"a static slot, free":      {[]any{"Static", "Unclaimed", "Idle", "", ""}, batch.Node{State: batch.NodeIdle, CPUs: 3, Free: 3}},
 	} {
