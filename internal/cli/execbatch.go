@@ -95,6 +95,7 @@ func (b *batchJob) runner(a *app, f *execFlags, args []string) (*runner, error) 
 	}
 	r := newRunner(a, request, binds)
 	r.limit, r.verbose = f.limit, f.verbose
+	r.notes.after = batchNotes
 	if b.patience > 0 {
 		r.patience = b.patience
 	}

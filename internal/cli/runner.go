@@ -33,6 +33,7 @@ type runner struct {
 	prepare  func(context.Context) error // completes the request when the agent is there; nil: it is complete
 	judge    func(outcome) outcome       // has the last word on the exit status; nil: it is as it is
 	patience time.Duration               // how long to look for an agent
+	notes    *notes                      // why the job has not started
 
 	client  *api.Client
 	session *guest.Session
@@ -65,7 +66,7 @@ type outcome struct {
 
 func newRunner(a *app, r api.JobRequest, binds []bindSource) *runner {
 	return &runner{app: a, request: r, binds: binds, asked: binds, stdin: os.Stdin, client: a.client(), session: guest.NewSession(r.ID), patience: agentPatience,
-		result: make(chan outcome, 8), told: make(chan struct{}), stopping: newStopping()}
+		notes: &notes{out: a.err}, result: make(chan outcome, 8), told: make(chan struct{}), stopping: newStopping()}
 }
 
 // run returns how it went; it has been reported.
@@ -182,7 +183,7 @@ func (r *runner) keepAsking(ctx context.Context) {
 			return
 		}
 		if !told && time.Since(began) > time.Second && !r.running() {
-			fmt.Fprintln(r.app.err, "grange: waiting for the agent on", r.app.socket)
+			r.notes.say("grange: waiting for the agent on %s", r.app.socket)
 			told = true
 		}
 		select {
@@ -311,6 +312,7 @@ func (r *runner) start() {
 		return
 	}
 	r.started = true
+	r.notes.close()
 	go r.attach(r.link, r.vm.JobPort)
 	go r.feed()
 	var outputs sync.WaitGroup
@@ -456,7 +458,7 @@ func (r *runner) show(e api.JobEvent) {
 	}
 	switch {
 	case e.Event == api.EventWaiting, e.Event == api.EventRetry:
-		fmt.Fprintf(r.app.err, "grange: %s: %s\n", e.Event, e.Message)
+		r.notes.say("grange: %s: %s", e.Event, e.Message)
 	case !r.verbose:
 	case e.Phase != nil:
 		r.showPhase(*e.Phase)
