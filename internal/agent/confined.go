@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/allotment"
@@ -14,10 +15,12 @@ import (
 // whenever the ledger plans, and kept from VMs, so that nothing has to be started for a job on metal to say so.
 
 // confinedJobs reads them, and again after a moment: with a hundred jobs that takes some ten milliseconds, and a ledger whose queue moves asks
-// often. A job that starts within the moment is no worse off than one that starts right behind it.
-func (a *Agent) confinedJobs() []farm.Allotment {
+// often. A job on metal that starts within the moment is no worse off than one that starts right behind it. But the job key, whose VM is to
+// be placed, has to be among them: a list from before its start would have it wait for room that its batch system has given it.
+func (a *Agent) confinedJobs(key string) []farm.Allotment {
 	const moment = 300 * time.Millisecond
-	if time.Since(a.metalSeen) < moment {
+	known := !strings.HasPrefix(key, string(farm.Slurm)+"/") || slices.ContainsFunc(a.metal, func(j farm.Allotment) bool { return j.Key() == key })
+	if known && time.Since(a.metalSeen) < moment {
 		return a.metal
 	}
 	patterns := a.config().SlurmNodes
@@ -28,13 +31,13 @@ func (a *Agent) confinedJobs() []farm.Allotment {
 	return a.metal
 }
 
-// look brings what batch systems confine up to date.
-func (l *ledger) look() {
+// look brings what batch systems confine up to date. key is the batch job whose VM is to be placed, if any.
+func (l *ledger) look(key string) {
 	if l.running == nil {
 		return
 	}
 	l.confined = map[string]farm.Plan{}
-	for _, a := range l.running() {
+	for _, a := range l.running(key) {
 		cpus := a.CPUs.And(l.topology.Online)
 		if cpus.Empty() && a.Memory == 0 {
 			continue // it may use anything, and holds nothing

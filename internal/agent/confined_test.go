@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
@@ -13,7 +14,7 @@ import (
 // confinedLedger is a ledger of a host on which Slurm runs these jobs.
 func confinedLedger(jobs *[]farm.Allotment) *ledger {
 	l := newLedger(topologytest.CERN2650v2(), numa.Reserve{})
-	l.running = func() []farm.Allotment { return *jobs }
+	l.running = func(string) []farm.Allotment { return *jobs }
 	return l
 }
 
@@ -71,10 +72,24 @@ func TestConfinedJobsOfOneSystem(t *testing.T) {
 	// What was claimed for a job as well counts once.
 	c := claimAgent(t.TempDir())
 	jobs = []farm.Allotment{slurmJob("7", "0-3", 40*farm.GiB)}
-	c.ledger.running = func() []farm.Allotment { return jobs }
+	c.ledger.running = func(string) []farm.Allotment { return jobs }
 	c.ledger.hold("slurm/7", farm.NewCPUSet(0, 1, 2, 3), 0, 40*farm.GiB)
 	if _, err := c.ledger.claim(t.Context(), "vm", "vm", numa.Request{VCPUs: 1, Memory: 15 * farm.GiB, Allowed: farm.NewCPUSet(8, 9)}, true, quiet); err != nil {
 		t.Errorf("memory counts twice: %v", err)
+	}
+}
+
+// TestConfinedJobsOwn: a job that started behind the last look at the host is not taken for one that its batch system does not confine.
+func TestConfinedJobsOwn(t *testing.T) {
+	a := &Agent{metal: []farm.Allotment{slurmJob("7", "0-31", farm.TiB)}, metalSeen: time.Now()}
+	if jobs := a.confinedJobs("slurm/7"); len(jobs) != 1 {
+		t.Errorf("looked again for a job that is known: %v", jobs)
+	}
+	if jobs := a.confinedJobs(""); len(jobs) != 1 {
+		t.Errorf("looked again within the moment: %v", jobs)
+	}
+	if jobs := a.confinedJobs("slurm/9"); len(jobs) != 0 { // of this machine, no job is ours
+		t.Errorf("did not look again for a job that is not known: %v", jobs)
 	}
 }
 

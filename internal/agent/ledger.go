@@ -23,8 +23,8 @@ type ledger struct {
 	metal    map[string]farm.Plan // what batch systems have given, by farm.Allotment.Key
 	queue    []*waiter            // in the order of arrival
 
-	running  func() []farm.Allotment // jobs that batch systems confine; nil: nobody tells
-	confined map[string]farm.Plan    // what those hold, by farm.Allotment.Key, at the last look
+	running  func(key string) []farm.Allotment // jobs that batch systems confine, key surely among them if it is one; nil: nobody tells
+	confined map[string]farm.Plan              // what those hold, by farm.Allotment.Key, at the last look
 }
 
 // grant is what one job holds.
@@ -58,7 +58,7 @@ func (l *ledger) belongs(id, key string) {
 func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, noWait bool, told func(string)) (farm.Plan, error) {
 	w := &waiter{id: id, holder: holder, request: r, granted: make(chan farm.Plan, 1), told: told}
 	l.mu.Lock()
-	l.look()
+	l.look(l.keys[id])
 	plan, err := l.try(w, l.blocked(w, len(l.queue)))
 	if err == nil || noWait || !isKind(err, farm.NoCapacity) {
 		l.mu.Unlock()
@@ -117,7 +117,7 @@ func (l *ledger) setReserve(t farm.Topology, r numa.Reserve) {
 // serve grants to waiters in order. One may pass an earlier one only where they want none of the same CPUs, or where blocked says so.
 func (l *ledger) serve() {
 	if len(l.queue) > 0 {
-		l.look()
+		l.look("")
 	}
 	for i := 0; i < len(l.queue); {
 		w := l.queue[i]
@@ -218,7 +218,7 @@ func (l *ledger) neighbours(id string) (plans []farm.Plan, holders []string) {
 func (l *ledger) view() (room numa.Room, holders map[int]string, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.look()
+	l.look("")
 	holders = map[int]string{}
 	for key, plan := range l.confined {
 		for cpu := range plan.Held().All() {
