@@ -76,7 +76,8 @@ func placeholder(b batch.Booking) string {
 	say("request_cpus", fmt.Sprint(b.CPUs))
 	say("request_memory", fmt.Sprint(int64(max(b.Memory, farm.MiB)+farm.MiB-1)/int64(farm.MiB)))
 	say("request_disk", "1")
-	say("requirements", "Machine == "+classad.Quote(b.Host))
+	// Never in the slot of a job that has ended, which a schedd gives to the next one of the same owner: it would be larger than what is booked.
+	say("requirements", "Machine == "+classad.Quote(b.Host)+" && TARGET.DynamicSlot =!= True")
 	say("+WantVM", "False")
 	say("+GrangeBooking", classad.Quote(b.Name))
 	say("+GrangeHost", classad.Quote(b.Host))
