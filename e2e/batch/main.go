@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,19 +29,20 @@ import (
 
 // system is one that the cases can run on.
 type system struct {
-	name  string
-	start func(context.Context) (conform.System, error)
+	name    string
+	start   func(context.Context) (conform.System, error)
+	prepare func(context.Context) error // what takes minutes the first time on a machine, and may be done long before start; nil: nothing
 }
 
-// systems are all of them, in the order in which they run: slurm, slurm24, gridengine, htcondor, pbs, lsf, each one line like
-// {"slurm", by(slurmlab.Start, slurmlab.Options{})}.
+// systems are all of them, in the order in which they run: another Debian is made while the first ones do, and the last ones are those that
+// wait least when all others have ended.
 var systems = []system{
-	{"gridengine", by(gridenginelab.Start, gridenginelab.Options{})},
-	{"htcondor", by(condorlab.Start, condorlab.Options{})},
-	{"slurm", by(slurmlab.Start, slurmlab.Options{Accounting: true})},
-	{"slurm24", by(slurmlab.StartTrixie, slurmlab.Options{Accounting: true})},
-	{"pbs", by(fakelab.Start, fakelab.Options{System: farm.PBS})},
-	{"lsf", by(fakelab.Start, fakelab.Options{System: farm.LSF})},
+	{"slurm", by(slurmlab.Start, slurmlab.Options{Accounting: true}), nil},
+	{"gridengine", by(gridenginelab.Start, gridenginelab.Options{}), nil},
+	{"slurm24", by(slurmlab.StartTrixie, slurmlab.Options{Accounting: true}), slurmlab.PrepareTrixie},
+	{"htcondor", by(condorlab.Start, condorlab.Options{}), condorlab.Prepare},
+	{"pbs", by(fakelab.Start, fakelab.Options{System: farm.PBS}), nil},
+	{"lsf", by(fakelab.Start, fakelab.Options{System: farm.LSF}), nil},
 }
 
 // by makes a lab's own Start the one of a system.
@@ -57,7 +59,7 @@ func by[L conform.System, O any](start func(context.Context, O) (L, error), opti
 const (
 	pagePath  = "docs/reference/batch-conformance.md"
 	tableHead = "<!-- The table is written by `go run ./e2e/batch -write`. -->\n"
-	startTime = 5 * time.Minute // to build the programs, the image and the system
+	startTime = 15 * time.Minute // to build the programs, the image and the system
 )
 
 func main() {
@@ -79,6 +81,7 @@ func main() {
 type summary struct {
 	Systems map[string]counts `json:"systems"`
 	Failed  int               `json:"failed"`
+	Seconds float64           `json:"seconds"`
 }
 
 type counts struct {
@@ -98,23 +101,35 @@ func run(ctx context.Context, names, cases string, times int, write, keep bool) 
 	if err != nil {
 		return err
 	}
+	began := time.Now()
+	runs := make([]*passage, len(chosen))
+	var all sync.WaitGroup
+	go func() {
+		for _, s := range chosen {
+			if s.prepare != nil {
+				s.prepare(ctx) // what goes wrong start finds, too, and says
+			}
+		}
+	}()
+	for i, s := range chosen {
+		runs[i] = &passage{system: s, match: match, times: times, keep: keep, started: make(chan struct{}), quiet: make(chan struct{})}
+		if i > 0 {
+			runs[i].before = runs[i-1]
+		}
+		all.Go(func() { runs[i].run(ctx) })
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	now, results := conform.NewTable(""), map[string][]conform.Outcome{}
-	total := summary{Systems: map[string]counts{}}
-	for _, s := range chosen {
-		c, name, outcomes, err := one(ctx, s, match, times, keep)
-		if err != nil {
-			// A system that does not start is a failure of all its cases, and none of the others'.
-			fmt.Printf("%s: %v\n", s.name, err)
-			c.Failed++
-		}
-		total.Systems[s.name] = c
-		total.Failed += c.Failed
-		if name != "" {
-			now.Add(name, outcomes)
-			results[name] = outcomes
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+	total := summary{Systems: map[string]counts{}, Seconds: time.Since(began).Seconds()}
+	for _, p := range runs {
+		total.Systems[p.name] = p.counts
+		total.Failed += p.Failed
+		if p.title != "" {
+			now.Add(p.title, p.outcomes)
+			results[p.title] = p.outcomes
 		}
 	}
 	fmt.Printf("\n%s\n", now.Markdown())
@@ -166,49 +181,99 @@ func choose(names string) ([]system, error) {
 	return chosen, nil
 }
 
-// one runs the cases on one system, from its start to its end.
-func one(ctx context.Context, s system, match *regexp.Regexp, times int, keep bool) (c counts, name string, outcomes []conform.Outcome, err error) {
+// passage is one system from its start to its end. Systems are started one after the other, each while the cases of the one before keep the
+// machine busy. Its own cases begin when that one has only those left that want their system for themselves: those wait, mostly.
+type passage struct {
+	system
+	counts
+	match   *regexp.Regexp
+	times   int
+	keep    bool
+	before  *passage      // nil for the first
+	started chan struct{} // closed when it has come up, or has not
+	quiet   chan struct{} // closed when it leaves the machine to the next
+
+	title    string // "": it did not start
+	outcomes []conform.Outcome
+}
+
+func (p *passage) run(ctx context.Context) {
+	started, quiet := sync.OnceFunc(func() { close(p.started) }), sync.OnceFunc(func() { close(p.quiet) })
+	defer quiet()
+	defer started()
+	if p.before != nil {
+		<-p.before.started
+		if p.before.before != nil {
+			<-p.before.before.quiet
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err := p.cases(ctx, started, quiet); err != nil {
+		// A system that does not start is a failure of all its cases, and none of the others'.
+		p.say("%v", err)
+		p.Failed++
+	}
+}
+
+func (p *passage) cases(ctx context.Context, started, quiet func()) (err error) {
 	began := time.Now()
 	starting, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	sys, err := s.start(starting)
+	sys, err := p.start(starting)
 	if err != nil {
-		return c, "", nil, fmt.Errorf("start: %w", err)
+		return fmt.Errorf("start: %w", err)
 	}
 	defer func() { err = errors.Join(err, sys.Close()) }()
-	c.Start = time.Since(began).Seconds()
-	fmt.Printf("%s, ready after %.1f s\n", sys.Name(), c.Start)
-	began = time.Now()
-	tell := func(o conform.Outcome) {
-		text := fmt.Sprintf("  %-4s  %-32s %5.1f s", o.Verdict, o.Case, o.Took.Seconds())
-		if o.Note != "" {
-			text += "  " + o.Note
-		}
-		fmt.Println(text)
-		if o.Err != nil {
-			fmt.Println("        " + strings.ReplaceAll(o.Err.Error(), "\n", "\n        "))
-		}
-		switch o.Verdict {
-		case conform.Pass:
-			c.Passed++
-		case conform.Fail:
-			c.Failed++
-		case conform.Absent:
-			c.None++
-		}
+	p.title, p.Start = sys.Name(), time.Since(began).Seconds()
+	p.say("%s, ready after %.1f s", sys.Name(), p.Start)
+	started()
+	if p.before != nil {
+		<-p.before.quiet
 	}
-	for range times {
-		if outcomes = conform.Run(ctx, sys, match, tell); ctx.Err() != nil {
+	began = time.Now()
+	for i := range p.times {
+		then := func() {}
+		if i == p.times-1 {
+			then = quiet
+		}
+		if p.outcomes = conform.Run(ctx, sys, p.match, p.tell, then); ctx.Err() != nil {
 			break
 		}
 	}
-	c.Seconds = time.Since(began).Seconds()
-	fmt.Printf("%s: %d passed, %d failed, %d not in this system, in %.1f s\n", sys.Name(), c.Passed, c.Failed, c.None, c.Seconds)
-	if keep {
-		fmt.Printf("kept in %s until INT\n", sys.Lab().Dir)
+	p.Seconds = time.Since(began).Seconds()
+	p.say("%s: %d passed, %d failed, %d not in this system, in %.1f s", sys.Name(), p.Passed, p.Failed, p.None, p.Seconds)
+	if p.keep {
+		p.say("kept in %s until INT", sys.Lab().Dir)
 		<-ctx.Done()
 	}
-	return c, sys.Name(), outcomes, nil
+	return nil
+}
+
+// tell is called for one case at a time.
+func (p *passage) tell(o conform.Outcome) {
+	text := fmt.Sprintf("%-4s  %-32s %5.1f s", o.Verdict, o.Case, o.Took.Seconds())
+	if o.Note != "" {
+		text += "  " + o.Note
+	}
+	if o.Err != nil {
+		text += "\n        " + strings.ReplaceAll(o.Err.Error(), "\n", "\n        ")
+	}
+	p.say("%s", text)
+	switch o.Verdict {
+	case conform.Pass:
+		p.Passed++
+	case conform.Fail:
+		p.Failed++
+	case conform.Absent:
+		p.None++
+	}
+}
+
+// say prints a line with the system's name before it: others' come between.
+func (p *passage) say(format string, args ...any) {
+	fmt.Printf("%-10s  "+format+"\n", append([]any{p.name}, args...)...)
 }
 
 // path is the page in the source tree, wherever we run.

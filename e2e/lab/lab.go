@@ -188,7 +188,7 @@ func (l *Lab) StartAgent(ctx context.Context) error {
 }
 
 func (l *Lab) awaitAgent(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for {
 		if _, err := l.Client.VMs(ctx); err == nil {
@@ -234,7 +234,7 @@ func (l *Lab) Exec(ctx context.Context, args ...string) *exec.Cmd {
 // Leaks says what is left on the host although no job runs: processes, domains, files, ledger entries. It gives the agent a
 // moment, for a killed caller's VM ends a little later.
 func (l *Lab) Leaks(ctx context.Context) []string {
-	const patience = 15 * time.Second
+	const patience = time.Minute // ends with the last leak
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		left := l.leaksNow(ctx)
 		if len(left) == 0 || time.Now().After(deadline) {

@@ -23,7 +23,7 @@ const unknownImage = "no-such-image"
 // and in a VM only if the fault does not keep the VM from starting, which every fault here does.
 func failClosed(f Fault) func(context.Context, *try) error {
 	return func(ctx context.Context, t *try) (err error) {
-		const patience = 20 * time.Second // longer than a wrapper waits for an agent
+		const long = 20 * time.Second // more than a wrapper waits for an agent
 		mend, err := t.Break(ctx, f)
 		if err != nil {
 			return err
@@ -43,7 +43,7 @@ func failClosed(f Fault) func(context.Context, *try) error {
 			t.note = "refused at submission"
 			return t.noTrace(Result{})
 		}
-		short, cancel := context.WithTimeout(ctx, patience)
+		short, cancel := context.WithTimeout(ctx, long)
 		defer cancel()
 		r, err := t.wait(short, id)
 		switch {

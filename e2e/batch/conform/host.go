@@ -12,6 +12,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/internal/allotment"
 )
 
 // BreakHost makes those faults that have nothing to do with a batch system. ok is false for the others, which are the system's own.
@@ -42,7 +43,7 @@ func bootID() (string, error) {
 // machine is the VM of a job, once it runs.
 func (t *try) machine(ctx context.Context, id string) (api.VM, error) {
 	var found api.VM
-	err := until(ctx, "the agent knows a VM of job "+id, time.Minute, func() bool {
+	err := until(ctx, "the agent knows a VM of job "+id, patience, func() bool {
 		vms, err := t.Lab().Client.VMs(ctx)
 		if err != nil {
 			return false
@@ -76,6 +77,19 @@ func (t *try) qemu(name string) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("no QEMU runs for VM %s", name)
+}
+
+// pausedBy says what keeps a VM from running a single instruction: libvirt, on the agent's word, or the batch system, which froze or stopped its
+// QEMU; "" if nothing does.
+func (t *try) pausedBy(ctx context.Context, name string, pid int) string {
+	if allotment.Frozen(os.DirFS("/"), pid) {
+		return "its process is stopped"
+	}
+	state, err := t.Lab().Virsh(ctx, "domstate", name)
+	if err == nil && strings.TrimSpace(state) == "paused" {
+		return "libvirt says paused"
+	}
+	return ""
 }
 
 // cpuTime is what a process has used, user and system, of all its threads.

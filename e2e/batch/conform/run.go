@@ -36,19 +36,22 @@ type Outcome struct {
 type Case struct {
 	Name  string
 	Holds string // what must hold, in one sentence for people
-	alone bool   // nothing else may run meanwhile
+	alone bool   // nothing else runs on the system meanwhile
 	limit time.Duration
 	run   func(ctx context.Context, t *try) error
 }
 
+// Everything here is awaited, not timed: on a machine with much to do each step takes many times as long. The limits end what hangs.
 const (
-	caseLimit = 3 * time.Minute // for a case that says nothing else: its jobs wait in the queue behind other cases', on a loaded machine
+	caseLimit = 6 * time.Minute // for a case that says nothing else: its jobs wait in the queue behind other cases'
+	patience  = 90 * time.Second
 	nobody    = 65534
 )
 
 // Run tries all cases whose names match on a system, those that can beside each other, and tells of each as it ends. What is left
-// of a failed case is ended, so that the next one finds the system as it should be.
-func Run(ctx context.Context, sys System, match *regexp.Regexp, tell func(Outcome)) []Outcome {
+// of a failed case is ended, so that the next one finds the system as it should be. quiet is called when only those are left that want the
+// system for themselves: they wait, mostly, and another system may be busy on the machine meanwhile.
+func Run(ctx context.Context, sys System, match *regexp.Regexp, tell func(Outcome), quiet func()) []Outcome {
 	var together, alone []Case
 	for _, c := range Cases() {
 		switch {
@@ -87,6 +90,7 @@ func Run(ctx context.Context, sys System, match *regexp.Regexp, tell func(Outcom
 	}
 	close(queue)
 	workers.Wait()
+	quiet()
 	for _, c := range alone {
 		one(c)
 	}
@@ -157,7 +161,7 @@ func newTry(sys System, name string) (*try, error) {
 
 // end leaves no job behind, whatever became of the case.
 func (t *try) end(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	for id, j := range t.jobs {
 		select {
@@ -272,7 +276,6 @@ func (t *try) logs() string {
 
 // says waits until a job has written a text to its output: as long as the case lasts while it is in the queue, and then not long.
 func (t *try) says(ctx context.Context, id, text string) error {
-	const patience = time.Minute
 	j, ended := t.running(id), false
 	if err := t.starts(ctx, id); err != nil {
 		return err

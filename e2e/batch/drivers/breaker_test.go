@@ -21,7 +21,7 @@ func TestBreaker(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("takes minutes: `make test-batch` runs it")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l, err := lab.Start(ctx, lab.Options{})
 	if err != nil {
@@ -71,7 +71,7 @@ func TestBreaker(t *testing.T) {
 	}
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(200 * time.Millisecond) {
+		for deadline := time.Now().Add(6 * time.Minute); !ok(); time.Sleep(200 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("never: %s\n%s", what, l.AgentLog())
 			}

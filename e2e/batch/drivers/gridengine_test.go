@@ -24,7 +24,7 @@ func TestGridEngine(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("needs Grid Engine: `make test-batch` installs it and runs this")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l, err := gridenginelab.Start(ctx, gridenginelab.Options{Bare: true})
 	if err != nil {
@@ -149,7 +149,7 @@ func (c *gridCell) state(t *testing.T, id string) string {
 
 func (c *gridCell) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s; %s", what, c.do(t, "qstat", "-u", "*"))
 		}

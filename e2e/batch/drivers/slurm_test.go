@@ -29,7 +29,7 @@ func TestSlurm(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("needs a database: `make test-batch` installs one and runs this")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	port, err := freePort()
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *cluster) do(t *testing.T, name string, args ...string) string {
 
 func (c *cluster) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}

@@ -28,7 +28,7 @@ const (
 	nodesOfHost    = 2 // as many as two CPUs have room for
 	nodeCount      = hostCount * nodesOfHost
 	nodeMemory     = "448M"
-	bootTimeout    = 120 * time.Second
+	bootTimeout    = 3 * time.Minute
 )
 
 // elastic is a Slurm of its own on a bridge in a network namespace, with hosts whose VMs are its nodes. Each host has a namespace
@@ -131,7 +131,7 @@ func (e *elastic) hold(ctx context.Context) error {
 		"/bin/sh", "-c", `mount --bind "$0/munge" /run/munge && touch "$0/held" && exec sleep infinity`, e.dir)); err != nil {
 		return err
 	}
-	return e.await(ctx, 10*time.Second, "namespaces", func() (bool, error) {
+	return e.await(ctx, patience, "namespaces", func() (bool, error) {
 		_, err := os.Stat(e.path("held"))
 		return err == nil, nil
 	})
@@ -269,7 +269,7 @@ DebugFlags=Power
 	if err := e.start("slurmctld", e.inside(context.Background(), "/usr/sbin/slurmctld", "-D", "-f", e.path("slurm.conf"))); err != nil {
 		return err
 	}
-	if err := e.await(ctx, 30*time.Second, "slurmctld", func() (bool, error) {
+	if err := e.await(ctx, patience, "slurmctld", func() (bool, error) {
 		nodes, err := e.slurm.Nodes(ctx, "")
 		return err == nil && len(nodes) >= nodeCount, nil
 	}); err != nil {

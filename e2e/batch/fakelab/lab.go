@@ -240,7 +240,7 @@ func (l *Lab) Close() error {
 		l.signal(j, syscall.SIGKILL)
 	}
 	var errs []error
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, j := range running {
 		if err := l.await(ctx, func() bool { return j.done }); err != nil {

@@ -107,7 +107,7 @@ func (s *lsf) accept(l *Lab, j *job) error {
 	if _, err := os.Stat(l.esub()); err != nil {
 		return fmt.Errorf("cannot find the mandatory esub: %w. Job not submitted", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, l.esub(), args...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LSB_SUB_ABORT_VALUE=" + strconv.Itoa(abort), "LSB_SUB_PARM_FILE=" + params, "LSB_SUB_MODIFY_FILE=" + modify, "LSB_SUB_MODIFY_ENVFILE=" + env}
@@ -281,7 +281,7 @@ func (*lsf) limit(l *Lab, j *job) {
 	l.mark(j, func() { j.late = true })
 	if j.wanted.Notify {
 		l.signal(j, syscall.SIGTERM)
-		time.Sleep(2 * time.Second)
+		time.Sleep(5 * time.Second)
 	}
 	l.escalate(j, terminateInterval, syscall.SIGUSR2, syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL)
 }

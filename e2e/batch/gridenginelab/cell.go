@@ -25,7 +25,7 @@ const (
 	programs    = "/usr/lib/gridengine" // the real ones: /usr/bin holds wrappers in shell, which cost 0.1 s a call
 	shared      = "/usr/share/gridengine"
 	admin       = "sgeadmin" // made by Debian's gridengine-common
-	commandTime = 30 * time.Second
+	commandTime = 90 * time.Second
 )
 
 // cell is a private Grid Engine cell: its own root, spools and configuration, on the programs of Debian's packages.
@@ -174,7 +174,7 @@ func (c *cell) startExecd(ctx context.Context, host string) error {
 }
 
 func (c *cell) await(ctx context.Context, what string, ready func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for !ready() {
 		select {
@@ -239,7 +239,7 @@ scheduler_threads       1
 		return err
 	}
 	settings := map[string]string{
-		"execd_spool_dir": c.path("spool/execd"), "load_report_time": "00:00:02", "max_unheard": "00:00:20", "reschedule_unknown": "00:00:10",
+		"execd_spool_dir": c.path("spool/execd"), "load_report_time": "00:00:02", "max_unheard": "00:03:00",
 		"min_uid": "0", "min_gid": "0", "execd_params": "ENABLE_ADDGRP_KILL=true,NOTIFY_KILL=TERM,PDC_INTERVAL=1", "shell_start_mode": "unix_behavior",
 		// Without the last word qacct knows of a job's end 15 s late.
 		"reporting_params": "accounting=true reporting=false flush_time=00:00:01 joblog=false sharelog=00:00:00 accounting_flush_time=00:00:00",

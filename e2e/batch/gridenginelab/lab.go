@@ -51,6 +51,7 @@ type job struct {
 	file  string // output is in file.TASK.out and file.TASK.err
 	ended bool   // by Cancel or Kill
 	error bool   // it was in state Eqw
+	ran   bool   // it was seen to run
 }
 
 var _ conform.System = (*Lab)(nil)
@@ -311,7 +312,7 @@ func (l *Lab) Break(ctx context.Context, f conform.Fault) (mend func(), err erro
 
 // Sound looks for jobs, queues in error and shepherds.
 func (l *Lab) Sound(ctx context.Context) []string {
-	const patience = 10 * time.Second // a deleted job's last message comes with the next report
+	const patience = time.Minute // a deleted job's last message comes with the next report
 	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		wrong := l.soundNow(ctx)
 		if len(wrong) == 0 || time.Now().After(deadline) {

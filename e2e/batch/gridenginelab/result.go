@@ -28,6 +28,11 @@ func (l *Lab) Wait(ctx context.Context, id string) (conform.Result, error) {
 				return conform.Result{}, err
 			}
 		}
+		if strings.Contains(state, "r") { // r, dr; not qw, and not Rq
+			l.mu.Lock()
+			l.jobs[id].ran = true
+			l.mu.Unlock()
+		}
 		if state == "" && l.gone(ctx, id) {
 			break
 		}
@@ -97,8 +102,8 @@ type record map[string]string
 
 // records waits for the accounting, which comes a little after the end. A job that was deleted while it waited has none.
 func (l *Lab) records(ctx context.Context, id string, j *job) ([]record, error) {
-	deadline := time.Now().Add(15 * time.Second)
-	if j.ended {
+	deadline := time.Now().Add(time.Minute)
+	if j.ended && !j.ran {
 		deadline = time.Now().Add(3 * time.Second)
 	}
 	for {

@@ -20,7 +20,7 @@ func (l *Lab) startAccounting(ctx context.Context) error {
 		cmd.Env, cmd.Dir = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}, "/"
 		return cmd
 	}
-	install, cancel := context.WithTimeout(ctx, time.Minute)
+	install, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	if _, err := run(sql(install, "/usr/bin/mariadb-install-db", "--no-defaults", "--datadir="+data, "--user=root", "--auth-root-authentication-method=normal", "--skip-test-db")); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (l *Lab) startAccounting(ctx context.Context) error {
 		return err
 	}
 	root := func(statement string) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		_, err := run(sql(ctx, "/usr/bin/mariadb", "--no-defaults", "--socket="+socket, "--user=root", "-e", statement))
 		return err

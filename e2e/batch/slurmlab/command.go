@@ -52,7 +52,7 @@ func (l *Lab) Command(ctx context.Context, user, name string, args ...string) *e
 
 // Slurm runs one of Slurm's programs and returns what it printed. They hang when a daemon does; this does not.
 func (l *Lab) Slurm(ctx context.Context, user, name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
 	return run(l.Command(ctx, user, name, args...))
 }

@@ -12,7 +12,7 @@ import (
 // TestTaskEpilogs: Slurm runs the programs of TaskEpilog and `srun --task-epilog` on the host, as the user. Behind a task in a VM they must
 // not run; behind one on metal they do.
 func TestTaskEpilogs(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	l, err := Start(ctx, Options{})
 	if err != nil {
@@ -60,6 +60,12 @@ func (l *Lab) taskEpilogs(ctx context.Context, t *testing.T) {
 		}
 		return string(out)
 	}
+	l.eventually(ctx, t, "slurmd has read its new configuration", func() bool {
+		srun(0, "--no-vm", "true")
+		return exists(siteRan)
+	})
+	os.Remove(siteRan)
+	os.Remove(usersRan)
 	srun(3, "--no-vm", "sh", "-c", "exit 3")
 	ran("on metal", true)
 	srun(4, "--vm=micro", "sh", "-c", "exit 4")

@@ -328,7 +328,7 @@ func (r Record) result() conform.Result {
 
 // account asks sacct. slurmctld writes to slurmdbd a moment after the end.
 func (l *Lab) account(ctx context.Context, id string, r *conform.Result) error {
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		out, err := l.Slurm(ctx, "root", "sacct", "-n", "-P", "-D", "-j", id, "-o", "JobID,State,TotalCPU,MaxRSS,End")
 		if err != nil {
 			return err
@@ -389,7 +389,7 @@ func size(text string) int64 {
 
 // Sound looks at the node and the queue.
 func (l *Lab) Sound(ctx context.Context) []string {
-	const patience = 15 * time.Second
+	const patience = time.Minute
 	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		wrong := l.soundNow(ctx)
 		if len(wrong) == 0 || time.Now().After(deadline) || ctx.Err() != nil {
@@ -474,7 +474,7 @@ func (l *Lab) resuming(ctx context.Context, mend func()) func() {
 	ctx = context.WithoutCancel(ctx)
 	return sync.OnceFunc(func() {
 		mend()
-		const patience, often, pause = 15 * time.Second, 3, 200 * time.Millisecond
+		const patience, often, pause = time.Minute, 3, 200 * time.Millisecond
 		sound := 0
 		for deadline := time.Now().Add(patience); sound < often && time.Now().Before(deadline); time.Sleep(pause) {
 			if wrong := l.soundNow(ctx); len(wrong) == 0 {

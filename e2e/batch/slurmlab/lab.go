@@ -321,7 +321,7 @@ func exists(path string) bool {
 
 // await waits until a daemon has come as far as it must.
 func (l *Lab) await(ctx context.Context, name string, there func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	d := l.daemon(name)
 	for !there() {

@@ -10,7 +10,7 @@ import (
 
 // TestMetal holds the lab itself: a Slurm without grange, two of them beside each other, and nothing left of them.
 func TestMetal(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	t.Cleanup(cancel)
 	for _, name := range []string{"one", "another"} {
 		t.Run(name, func(t *testing.T) {

@@ -78,7 +78,7 @@ func (l *Lab) options(ctx context.Context, t *testing.T, host string) {
 		front := func(name string, args ...string) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 				defer cancel()
 				out, err := run(l.Command(ctx, User, args[0], args[1:]...))
 				if err != nil {

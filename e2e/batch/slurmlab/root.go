@@ -83,16 +83,27 @@ exec cat
 var trixie = []string{"slurmctld", "slurmd", "slurm-client", "slurmdbd", "slurm-wlm-mysql-plugin", "munge", "libslurm-dev", "slurm-wlm-basic-plugins-dev",
 	"gcc", "libc6-dev"}
 
-// StartTrixie is Start with the Slurm of Debian 13, in a tree that scripts/debian-root makes once, in about a minute.
+// StartTrixie is Start with the Slurm of Debian 13.
 func StartTrixie(ctx context.Context, o Options) (*Lab, error) {
+	var err error
+	if o.Root, err = trixieTree(ctx); err != nil {
+		return nil, err
+	}
+	return Start(ctx, o)
+}
+
+// PrepareTrixie makes the tree that StartTrixie needs, if there is none yet.
+func PrepareTrixie(ctx context.Context) error {
+	_, err := trixieTree(ctx)
+	return err
+}
+
+// trixieTree is made by scripts/debian-root once a machine, in a minute or two.
+func trixieTree(ctx context.Context) (string, error) {
 	_, source, _, _ := runtime.Caller(0)
 	script := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(source)))), "scripts", "debian-root")
 	out, err := run(exec.CommandContext(ctx, script, append([]string{"trixie", "-"}, trixie...)...))
-	if err != nil {
-		return nil, err
-	}
-	o.Root = strings.TrimSpace(out)
-	return Start(ctx, o)
+	return strings.TrimSpace(out), err
 }
 
 // command is a program of that tree. It finds itself in the namespace, as the user, and nothing of ours.

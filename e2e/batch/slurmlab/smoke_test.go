@@ -15,7 +15,7 @@ import (
 // TestSlurmSmoke is what `make test` knows of Slurm: jobs of a real one in real VMs, and never on the host by accident. All the rest is
 // in make test-batch.
 func TestSlurmSmoke(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 12*time.Minute)
 	defer cancel()
 	l, err := Start(ctx, Options{})
 	if err != nil {
@@ -43,7 +43,7 @@ func TestSlurmSmoke(t *testing.T) {
 	})
 	t.Run("TERM trap", func(t *testing.T) {
 		id := l.submit(ctx, t, conform.Job{Script: "#!/bin/sh\ntrap 'echo clean; exit 9' TERM\necho up\nwhile :; do sleep 1 & wait $!; done\n"})
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			if out, _ := l.Output(id); strings.Contains(out, "up") {
 				break
 			}

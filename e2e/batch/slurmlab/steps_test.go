@@ -14,7 +14,7 @@ import (
 
 // TestSteps is a batch script that says srun: its steps run in the script's own VM, and nothing that it asks of srun runs on the host.
 func TestSteps(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 12*time.Minute)
 	defer cancel()
 	l, err := Start(ctx, Options{})
 	if err != nil {
