@@ -124,9 +124,9 @@ func (g stepGroups) number(t *testing.T, controller, file string) uint64 {
 // eventually waits for something that comes by itself.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(limit); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not within %v: %s", limit, what)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"fmt"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -31,7 +32,7 @@ func TestInterruptTwiceGivesUp(t *testing.T) {
 }
 
 func TestStopAndContinue(t *testing.T) {
-	j := start(t, host, "--", "sh", "-c", "echo up; sleep 0.5; echo end")
+	j, input := startWithInput(t, "--", "sh", "-c", "echo up; read go; echo end")
 	j.Process.Signal(syscall.SIGTSTP)
 	await(t, host, "a suspended VM", hasState("suspended"))
 	state, err := host.Virsh(ctx(t), "domstate", vmName(t))
@@ -39,6 +40,7 @@ func TestStopAndContinue(t *testing.T) {
 		t.Errorf("libvirt says %q, %v; want paused", state, err)
 	}
 	j.Process.Signal(syscall.SIGCONT)
+	fmt.Fprintln(input, "go")
 	j.finish(t).want(t, 0, "up\nend\n")
 }
 

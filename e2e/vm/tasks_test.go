@@ -38,7 +38,7 @@ func newBatchJob(t *testing.T, number int) batchJob {
 
 // removeGroups removes a tree of control groups, once the kernel has let the last process go.
 func removeGroups(t *testing.T, top string) {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		var dirs []string
 		filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
 			if err == nil && d.IsDir() {

@@ -26,13 +26,13 @@ func TestVMCommands(t *testing.T) {
 		}
 		return r.out
 	}
+	eventually(t, "what the guest wrote is on its console", func() bool { return strings.Contains(show("vm", "console", name), "console words") })
 	for _, c := range []struct {
 		args []string
 		says []string
 	}{
 		{[]string{"vm", "list"}, []string{name, "running", "root", "sh", "micro"}},
 		{[]string{"vm", "show", name}, []string{"vCPU 0", "accelerator", lab.Accelerator()}},
-		{[]string{"vm", "console", name}, []string{"console words"}},
 		{[]string{"host", "show"}, []string{"socket 0", "1 VMs"}},
 		{[]string{"image", "list"}, []string{"micro", "kernel"}},
 		{[]string{"__complete", "vm", "stop", ""}, []string{name}},
