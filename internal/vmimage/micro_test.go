@@ -60,7 +60,7 @@ func TestBuildMicro(t *testing.T) {
 	if first.Files[1].Size > 24*farm.MiB {
 		t.Errorf("an initramfs of %d bytes: every one costs memory and time at each start", first.Files[1].Size)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "/usr/bin/qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-m", "512", "-smp", "2", "-nodefaults",
 		"-nographic", "-serial", "stdio", "-no-reboot", "-kernel", first.Kernel(), "-initrd", first.Initrd(), "-append", first.Cmdline,
