@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,13 +64,27 @@ second call changes nothing. It needs to be run by a manager of the cell, on an 
 		if err != nil {
 			return err
 		}
+		done := []string{}
+		tell := func(what string) {
+			done = append(done, what)
+			if !a.json {
+				fmt.Fprintln(a.out, what)
+			}
+		}
 		if dryRun {
 			for _, change := range plan {
-				fmt.Fprintln(a.out, "would", change.What)
+				done = append(done, change.What)
+				if !a.json {
+					fmt.Fprintln(a.out, "would", change.What)
+				}
 			}
-			return nil
+		} else {
+			err = gridengine.Install(cmd.Context(), plan, tell)
 		}
-		return gridengine.Install(cmd.Context(), plan, func(what string) { fmt.Fprintln(a.out, what) })
+		if a.json { // also of what was done before it failed
+			err = errors.Join(err, a.printJSON(map[string]any{"dry_run": dryRun, "changes": done}))
+		}
+		return err
 	}
 	return cmd
 }

@@ -275,6 +275,13 @@ Files are written whole, over those of an earlier installation; nothing else is 
 					return err
 				}
 			}
+			if a.json {
+				written := []string{}
+				for _, f := range files {
+					written = append(written, filepath.Join(root, f.Path))
+				}
+				return a.printJSON(map[string]any{"files": written, "next": "condor_reconfig, then grange htcondor check"})
+			}
 			_, err = io.WriteString(a.out, htcondor.Explain(files))
 			return err
 		},

@@ -15,8 +15,8 @@ import (
 )
 
 func (a *app) lsfCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "lsf", Short: "Set up IBM Spectrum LSF for jobs in virtual machines, and what LSF calls there"}
-	cmd.AddCommand(a.lsfInstall(), a.lsfEsub(), a.lsfElim())
+	cmd := &cobra.Command{Use: "lsf", Short: "Set up IBM Spectrum LSF for jobs in virtual machines, and check it"}
+	cmd.AddCommand(a.lsfInstall(), a.lsfCheck(), a.lsfEsub(), a.lsfElim())
 	return cmd
 }
 

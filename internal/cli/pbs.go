@@ -3,8 +3,10 @@ package cli
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +16,7 @@ import (
 
 func (a *app) pbsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "pbs", Short: "Set up OpenPBS for jobs in virtual machines, and check it"}
-	cmd.AddCommand(a.pbsInstall())
+	cmd.AddCommand(a.pbsInstall(), a.pbsCheck())
 	return cmd
 }
 
@@ -81,8 +83,10 @@ func (a *app) writeSetup(dir string, files map[string]string, next string) error
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return cannotWrite(dir, err)
 	}
-	for name, text := range files {
-		path := filepath.Join(dir, name)
+	var written []string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		path, text := filepath.Join(dir, name), files[name]
+		written = append(written, path)
 		if err := writeFile(path, func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
 			return err
 		}
@@ -91,6 +95,9 @@ func (a *app) writeSetup(dir string, files map[string]string, next string) error
 				return cannotWrite(path, err)
 			}
 		}
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"files": written, "next": next})
 	}
 	fmt.Fprintf(a.out, "%d files are in %s; %s\n", len(files), dir, next)
 	return nil

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -65,31 +64,7 @@ Run it again after each upgrade of Slurm; what is there already stays.`,
 					return err
 				}
 			}
-			for _, f := range p.Files {
-				what := map[string]string{"new": "wrote", "changed": "changed", "same": "has"}[f.Has]
-				if dryRun {
-					what = map[string]string{"new": "would write", "changed": "would change", "same": "has"}[f.Has]
-				}
-				fmt.Fprintf(a.out, "%s %s\n", what, f.Path)
-			}
-			if dryRun {
-				fmt.Fprintf(a.out, "\nthe plug-in's line:\n%s\n", p.Line)
-			}
-			if p.NoConf != "" {
-				fmt.Fprintf(a.out, "\nthere is no %s: nothing has the prolog started yet; where it lies elsewhere, --conf-dir\n", p.NoConf)
-			}
-			for _, e := range p.Edits {
-				switch {
-				case i.Write && !dryRun:
-					fmt.Fprintf(a.out, "changed %s\n%s", e.Path, e.Diff())
-				default:
-					fmt.Fprintf(a.out, "\nthe site's own file needs this (--write makes it so):\n%s", e.Diff())
-				}
-			}
-			if !dryRun {
-				fmt.Fprintln(a.out, "\nthen: scontrol reconfigure, and grange slurm check")
-			}
-			return nil
+			return a.tellSlurmInstall(i, p, dryRun)
 		},
 	}
 	a.slurmPlaces(cmd, &i)
@@ -122,27 +97,7 @@ finds none: after scontrol reconfigure, run this again.`,
 			if err := i.Uninstall(r); err != nil {
 				return err
 			}
-			for _, path := range r.Remove {
-				fmt.Fprintln(a.out, "removed", path)
-			}
-			for _, path := range r.Hollow {
-				fmt.Fprintln(a.out, "emptied", path)
-			}
-			for _, e := range r.Edits {
-				if i.Write {
-					fmt.Fprintf(a.out, "changed %s\n%s", e.Path, e.Diff())
-				} else {
-					fmt.Fprintf(a.out, "\nthe site's own file still has this (--write takes it out):\n%s", e.Diff())
-				}
-			}
-			if len(r.Named) > 0 {
-				first := "take our Prolog and Epilog out of " + strings.Join(r.Named, " and ") + " on all hosts, "
-				if i.Write {
-					first = ""
-				}
-				fmt.Fprintf(a.out, "\nthen: %sscontrol reconfigure, and grange slurm uninstall again for what is emptied\n", first)
-			}
-			return nil
+			return a.tellSlurmRemoval(i, r)
 		},
 	}
 	a.slurmPlaces(cmd, &i)
@@ -169,36 +124,13 @@ matters, and what to do. Nothing is changed. Exit status 1: something is broken,
 			if submit {
 				findings = slurm.SubmitOnly(findings)
 			}
-			if a.json {
-				if err := a.printJSON(findings); err != nil {
-					return err
-				}
-			} else {
-				a.printSlurmFindings(findings)
-			}
-			if slurm.Worst(findings) == slurm.Broken {
-				return exitError{exitFailed}
-			}
-			return nil
+			return a.tellFindings(findings)
 		},
 	}
 	cmd.Flags().StringVar(&conf, "conf", conf, "`FILE` to check; the others lie beside it")
 	cmd.Flags().BoolVar(&submit, "submit", false, "a host where people submit and no job runs")
 	cmd.MarkFlagFilename("conf")
 	return cmd
-}
-
-func (a *app) printSlurmFindings(findings []slurm.Finding) {
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	for _, f := range findings {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Level, f.ID, f.Found, f.Where)
-	}
-	t.Flush()
-	for _, f := range findings {
-		if f.Level != slurm.Good {
-			fmt.Fprintf(a.out, "\n%s: %s\n  why: %s\n  do:  %s\n", f.ID, f.Found, f.Why, f.Do)
-		}
-	}
 }
 
 func (a *app) slurmCatalogue() *cobra.Command {

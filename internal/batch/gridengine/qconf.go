@@ -60,7 +60,7 @@ func (c *Cell) qconf(ctx context.Context, args ...string) (string, error) {
 	case !errors.As(err, &failed) || strings.Contains(failed.Said, "unable to send message to qmaster"), strings.Contains(failed.Said, "unable to contact qmaster"):
 		return out, batch.Away(farm.GridEngine, err)
 	}
-	return out, &farm.Error{Kind: farm.Conflict, Code: farm.CodeQconf, Message: "qconf " + args[0] + ": " + failed.Said, Err: err,
+	return out, &farm.Error{Kind: farm.Conflict, Code: farm.CodeQconf, Message: "qconf " + args[0] + ": " + failed.Said, // not Err too, which says the same again
 		Hint: "only a manager of the cell (qconf -sm) on an administrative host (qconf -sh) may change it"}
 }
 

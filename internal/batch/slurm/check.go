@@ -14,29 +14,23 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
 // Level is how much a finding matters.
-type Level string
+type Level = batch.Level
 
 // The levels.
 const (
-	Good    Level = "ok"
-	Advice  Level = "advice"  // works, and could be better
-	Warning Level = "warning" // something that jobs on metal have, jobs in VMs will not
-	Broken  Level = "broken"  // jobs do not start, or could run outside of a VM
+	Good    = batch.Good
+	Advice  = batch.Advice
+	Warning = batch.Warning
+	Broken  = batch.Broken
 )
 
 // Finding is the result of one check.
-type Finding struct {
-	ID    string `json:"id"`
-	Level Level  `json:"level"`
-	Found string `json:"found"`
-	Where string `json:"where,omitempty"`
-	Why   string `json:"why,omitempty"` // it matters; empty when all is well
-	Do    string `json:"do,omitempty"`
-}
+type Finding = batch.Finding
 
 // Site is what there is to check.
 type Site struct {
@@ -205,18 +199,6 @@ func SubmitOnly(findings []Finding) []Finding {
 		}
 	}
 	return some
-}
-
-// Worst is the level that decides about the exit status.
-func Worst(findings []Finding) Level {
-	worst := Good
-	order := []Level{Good, Advice, Warning, Broken}
-	for _, f := range findings {
-		if slices.Index(order, f.Level) > slices.Index(order, worst) {
-			worst = f.Level
-		}
-	}
-	return worst
 }
 
 func yes(text string) bool { return strings.EqualFold(text, "yes") }

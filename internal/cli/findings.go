@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/grange-project/grange/internal/batch"
+)
+
+// tellFindings prints what a check of a batch system found. The exit status is 1 when something is broken.
+func (a *app) tellFindings(findings []batch.Finding) error {
+	if a.json {
+		if err := a.printJSON(findings); err != nil {
+			return err
+		}
+	} else {
+		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		for _, f := range findings {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Level, f.ID, f.Found, f.Where)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		for _, f := range findings {
+			if f.Level != batch.Good {
+				fmt.Fprintf(a.out, "\n%s: %s\n  why: %s\n  do:  %s\n", f.ID, f.Found, f.Why, f.Do)
+			}
+		}
+	}
+	if batch.Worst(findings) == batch.Broken {
+		return exitError{exitFailed}
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/grange-project/grange/internal/batch/slurm"
+)
+
+// siteEdit is a change of a file of the site's own, for programs.
+type siteEdit struct {
+	Path string `json:"path"`
+	Diff string `json:"diff"`
+	Made bool   `json:"made"`
+}
+
+func siteEdits(edits []slurm.Edit, made bool) []siteEdit {
+	all := []siteEdit{}
+	for _, e := range edits {
+		all = append(all, siteEdit{e.Path, e.Diff(), made})
+	}
+	return all
+}
+
+// tellSlurmInstall prints what install did, or would do.
+func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error {
+	made := i.Write && !dryRun
+	if a.json {
+		type file struct {
+			Path string `json:"path"`
+			Has  string `json:"has"` // new, same or changed
+		}
+		files := []file{}
+		for _, f := range p.Files {
+			files = append(files, file{f.Path, f.Has})
+		}
+		return a.printJSON(map[string]any{"dry_run": dryRun, "files": files, "line": p.Line, "edits": siteEdits(p.Edits, made), "missing_conf": p.NoConf})
+	}
+	for _, f := range p.Files {
+		what := map[string]string{"new": "wrote", "changed": "changed", "same": "has"}[f.Has]
+		if dryRun {
+			what = map[string]string{"new": "would write", "changed": "would change", "same": "has"}[f.Has]
+		}
+		fmt.Fprintf(a.out, "%s %s\n", what, f.Path)
+	}
+	if dryRun {
+		fmt.Fprintf(a.out, "\nthe plug-in's line:\n%s\n", p.Line)
+	}
+	if p.NoConf != "" {
+		fmt.Fprintf(a.out, "\nthere is no %s: nothing has the prolog started yet; where it lies elsewhere, --conf-dir\n", p.NoConf)
+	}
+	for _, e := range p.Edits {
+		if made {
+			fmt.Fprintf(a.out, "changed %s\n%s", e.Path, e.Diff())
+		} else {
+			fmt.Fprintf(a.out, "\nthe site's own file needs this (--write makes it so):\n%s", e.Diff())
+		}
+	}
+	if !dryRun {
+		fmt.Fprintln(a.out, "\nthen: scontrol reconfigure, and grange slurm check")
+	}
+	return nil
+}
+
+// tellSlurmRemoval prints what uninstall did.
+func (a *app) tellSlurmRemoval(i slurm.Install, r slurm.Removal) error {
+	if a.json {
+		list := func(words []string) []string { return append([]string{}, words...) }
+		return a.printJSON(map[string]any{"removed": list(r.Remove), "emptied": list(r.Hollow), "edits": siteEdits(r.Edits, i.Write), "named": list(r.Named)})
+	}
+	for _, path := range r.Remove {
+		fmt.Fprintln(a.out, "removed", path)
+	}
+	for _, path := range r.Hollow {
+		fmt.Fprintln(a.out, "emptied", path)
+	}
+	for _, e := range r.Edits {
+		if i.Write {
+			fmt.Fprintf(a.out, "changed %s\n%s", e.Path, e.Diff())
+		} else {
+			fmt.Fprintf(a.out, "\nthe site's own file still has this (--write takes it out):\n%s", e.Diff())
+		}
+	}
+	if len(r.Named) > 0 {
+		first := "take our Prolog out of " + strings.Join(r.Named, " and ") + " on all hosts, "
+		if i.Write {
+			first = ""
+		}
+		fmt.Fprintf(a.out, "\nthen: %sscontrol reconfigure, and grange slurm uninstall again for what is emptied\n", first)
+	}
+	return nil
+}
