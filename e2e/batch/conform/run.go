@@ -129,6 +129,7 @@ func attempt(ctx context.Context, sys System, c Case) Outcome {
 // reason is the text of an ErrNone without what every such text has.
 func reason(err error) string {
 	_, text, _ := strings.Cut(err.Error(), ErrNone.Error()+": ")
+	text, _, _ = strings.Cut(text, "\n") // in a VM and on metal: once is enough
 	return text
 }
 

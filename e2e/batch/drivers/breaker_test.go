@@ -21,6 +21,7 @@ func TestBreaker(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("takes minutes: `make test-batch` runs it")
 	}
+	t.Parallel() // each with a system of its own, which mostly waits
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l, err := lab.Start(ctx, lab.Options{})

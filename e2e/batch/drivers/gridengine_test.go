@@ -24,6 +24,7 @@ func TestGridEngine(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("needs Grid Engine: `make test-batch` installs it and runs this")
 	}
+	t.Parallel() // each with a system of its own, which mostly waits
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l, err := gridenginelab.Start(ctx, gridenginelab.Options{Bare: true})

@@ -29,6 +29,7 @@ func TestSlurm(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("needs a database: `make test-batch` installs one and runs this")
 	}
+	t.Parallel() // each with a system of its own, which mostly waits
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	port, err := freePort()
