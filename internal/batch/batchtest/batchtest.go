@@ -280,10 +280,14 @@ func (s *suite) ended() {
 	if got := ids(seen); !slices.Equal(got, want) {
 		s.Fatalf("ended are %v, not %v", got, want)
 	}
-	again, _ := s.all(before, 2)
-	if got := ids(ours(again)); !slices.Equal(got, want) {
-		s.Errorf("from an older cursor: %v, not %v", got, want)
-	}
+	// A system may list a job late, or half known for a moment.
+	var got []string
+	defer func() { s.Logf("from an older cursor, at last: %v of %v", got, want) }()
+	s.eventually("an older cursor leads to the same jobs", func() bool {
+		again, _ := s.all(before, 2)
+		got = ids(ours(again))
+		return slices.Equal(got, want)
+	})
 	for _, j := range seen {
 		if j.Started.IsZero() || j.Finished.Before(j.Started) || j.User == "" || j.CPUs != 1 || j.Queue != s.l.Queue || !slices.Contains(j.Hosts, s.l.Hosts[0]) {
 			s.Errorf("ended is %+v", j)
