@@ -202,7 +202,7 @@ func TestEnded(t *testing.T) {
 
 func TestBook(t *testing.T) {
 	text := placeholder(batch.Booking{Name: "vm-1", Account: "physics", Host: `a"b`, CPUs: 2, Memory: 100*farm.MiB + 1, Limit: 90 * time.Minute})
-	for _, line := range []string{"request_cpus = 2", "request_memory = 101", `requirements = Machine == "a\"b"`, "+WantVM = False", `+GrangeBooking = "vm-1"`,
+	for _, line := range []string{"request_cpus = 2", "request_memory = 101", `requirements = Machine == "a\"b" && TARGET.DynamicSlot =!= True`, "+WantVM = False", `+GrangeBooking = "vm-1"`,
 		"periodic_remove = JobStatus == 5 || JobStatus == 2 && time() - JobCurrentStartDate > 5400", "accounting_group = physics"} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("no %q in\n%s", line, text)
