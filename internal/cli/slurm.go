@@ -16,9 +16,7 @@ import (
 
 func (a *app) slurmCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "slurm", Short: "Set up Slurm for jobs in virtual machines, and check it"}
-	cmd.AddCommand(a.slurmInstall(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(),
-		a.slurmHook("prolog", "Refuse a job for which Slurm did not load grange's plug-in", slurm.Hooks.Prolog),
-		a.slurmHook("epilog", "Clear up after a job", slurm.Hooks.Epilog))
+	cmd.AddCommand(a.slurmInstall(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(), a.slurmProlog())
 	return cmd
 }
 
@@ -38,8 +36,8 @@ func (a *app) slurmInstall() *cobra.Command {
 	var i slurm.Install
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use: "install", Short: "Compile the plug-in for this host's Slurm and put it and its hooks in place",
-		Long: `Compile the plug-in against the headers of this host's Slurm; write the plug-in, its line in plugstack.conf.d, and a prolog and an epilog.
+		Use: "install", Short: "Compile the plug-in for this host's Slurm and put it and its prolog in place",
+		Long: `Compile the plug-in against the headers of this host's Slurm; write the plug-in, its line in plugstack.conf.d, and a prolog.
 The site's own slurm.conf and plugstack.conf are changed with --write only: without it, what they lack is shown as a diff.
 Run it again after each upgrade of Slurm; what is there already stays.`,
 		Example: `  grange slurm install --default micro --dry-run
@@ -85,8 +83,8 @@ func (a *app) slurmUninstall() *cobra.Command {
 	var i slurm.Install
 	cmd := &cobra.Command{
 		Use: "uninstall", Short: "Remove what install wrote",
-		Long: `Remove the plug-in, its line in plugstack.conf.d, the prolog and the epilog. What install wanted in the site's own slurm.conf and plugstack.conf
-is shown as a diff; --write takes it out. A prolog or epilog that slurm.conf names stays as a script that does nothing, for Slurm drains a host where it
+		Long: `Remove the plug-in, its line in plugstack.conf.d and the prolog. What install wanted in the site's own slurm.conf and plugstack.conf
+is shown as a diff; --write takes it out. A prolog that slurm.conf names stays as a script that does nothing, for Slurm drains a host where it
 finds none: after scontrol reconfigure, run this again.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

@@ -25,6 +25,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 SPANK_PLUGIN(grange, 1)
@@ -234,6 +235,55 @@ static struct spank_option options[] = {
 	{"no-vm", NULL, "run the job without a virtual machine, where the site allows it", 0, OPT_NO_VM, on_option},
 };
 
+/* In slurmd itself, as root, when it starts: a file named after its process, which says that it loads this plug-in. `grange slurm prolog`
+ * refuses jobs without it, so that a host whose plug-in does not load runs nothing by accident. One file for all jobs, because with a hook for
+ * each of them Slurm would start two more programs a job, also for those on metal. Returns a directory where root alone can leave word, or -1. */
+static int attest_dir(void)
+{
+	struct stat s;
+	int dir;
+	if (mkdir(conf.attest, 0755) && errno != EEXIST) {
+		slurm_error("grange: %s: %s", conf.attest, strerror(errno));
+		return -1;
+	}
+	if ((dir = open(conf.attest, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0) {
+		slurm_error("grange: %s: %s", conf.attest, strerror(errno));
+		return -1;
+	}
+	if (fstat(dir, &s) == 0 && s.st_uid == 0 && !(s.st_mode & (S_IWGRP | S_IWOTH)))
+		return dir;
+	slurm_error("grange: %s is not root's alone to write", conf.attest);
+	close(dir);
+	return -1;
+}
+
+static void attest_name(char name[32]) { snprintf(name, 32, "slurmd-%ld", (long)getpid()); }
+
+static void attest(void)
+{
+	struct timespec times[2];
+	char name[32];
+	int dir, fd;
+	if (conf.wrong[0] || (dir = attest_dir()) < 0)
+		return;
+	attest_name(name);
+	unlinkat(dir, name, 0); /* of an earlier process with our number */
+	fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	close(dir);
+	if (fd < 0) {
+		slurm_error("grange: %s/%s: %s", conf.attest, name, strerror(errno));
+		return;
+	}
+	dprintf(fd, "%#x\n", SLURM_VERSION_NUMBER);
+	/* the prolog compares it with files that were read a moment ago */
+	if (clock_gettime(CLOCK_REALTIME, &times[0]) == 0) {
+		times[0].tv_sec--;
+		times[1] = times[0];
+		futimens(fd, times);
+	}
+	close(fd);
+}
+
 int slurm_spank_init(spank_t sp, int ac, char **av)
 {
 	configure(ac, av);
@@ -247,7 +297,22 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 	}
 	if (conf.wrong[0])
 		slurm_error("grange: %s", conf.wrong);
-	return 0; /* tasks find out; an error here would keep sbatch from working at all */
+	if (spank_context() == S_CTX_SLURMD)
+		attest();
+	return 0; /* tasks and the prolog find out; an error here would keep sbatch from working at all, and end slurmd */
+}
+
+int slurm_spank_slurmd_exit(spank_t sp, int ac, char **av)
+{
+	char name[32];
+	int dir;
+	(void)sp, (void)ac, (void)av;
+	if ((dir = attest_dir()) < 0)
+		return 0;
+	attest_name(name);
+	unlinkat(dir, name, 0);
+	close(dir);
+	return 0;
 }
 
 /* for_another tells whether root submits for somebody else, --uid=USER: the only word for that is in the command line. */
@@ -288,60 +353,6 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 		slurm_error("grange: --vm-mount can not be handed on");
 		exit(1);
 	}
-	return 0;
-}
-
-/* Before Prolog, as root, in the host's own daemon: a file that says that this plug-in is loaded for this job. `grange slurm prolog`
- * refuses the job without it, so that a host whose plug-in does not load runs nothing by accident. */
-static int attest_path(spank_t sp, char path[PATH_MAX])
-{
-	uint32_t job;
-	if (spank_get_item(sp, S_JOB_ID, &job) != ESPANK_SUCCESS)
-		return -1;
-	return snprintf(path, PATH_MAX, "%s/%u", conf.attest, job) < PATH_MAX ? 0 : -1;
-}
-
-int slurm_spank_job_prolog(spank_t sp, int ac, char **av)
-{
-	char path[PATH_MAX];
-	const char *name;
-	int dir, fd;
-	struct stat s;
-	configure(ac, av); /* there is no init here */
-	if (conf.wrong[0] || attest_path(sp, path))
-		return -1;
-	if (mkdir(conf.attest, 0755) && errno != EEXIST) {
-		slurm_error("grange: %s: %s", conf.attest, strerror(errno));
-		return -1;
-	}
-	/* who could write there could attest as well; the file goes into the very directory that was looked at */
-	if ((dir = open(conf.attest, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0) {
-		slurm_error("grange: %s: %s", conf.attest, strerror(errno));
-		return -1;
-	}
-	if (fstat(dir, &s) || s.st_uid != 0 || (s.st_mode & (S_IWGRP | S_IWOTH))) {
-		slurm_error("grange: %s is not root's alone to write", conf.attest);
-		close(dir);
-		return -1;
-	}
-	name = strrchr(path, '/') + 1;
-	unlinkat(dir, name, 0); /* of an earlier start of the same job */
-	fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-	close(dir);
-	if (fd < 0) {
-		slurm_error("grange: %s: %s", path, strerror(errno));
-		return -1;
-	}
-	dprintf(fd, "%#x\n", SLURM_VERSION_NUMBER);
-	return close(fd);
-}
-
-int slurm_spank_job_epilog(spank_t sp, int ac, char **av)
-{
-	char path[PATH_MAX];
-	configure(ac, av);
-	if (attest_path(sp, path) == 0)
-		unlink(path);
 	return 0;
 }
 

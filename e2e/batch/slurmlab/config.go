@@ -76,7 +76,7 @@ NodeName=$NODE NodeHostname=$HOST NodeAddr=127.0.0.1 CPUs=`+strconv.Itoa(l.cpus(
 PartitionName=main Nodes=$NODE Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 `) + fmt.Sprintf("SlurmctldPort=%d\nSlurmdPort=%d\nKillWait=%d\n", l.ports.ctld(), l.ports.slurmd(), int(KillWait/time.Second)) + processes + accounting + storage
 	if !l.o.NoPlugin {
-		conf += "Prolog=" + l.path("bin/prolog") + "\nEpilog=" + l.path("bin/epilog") + "\n"
+		conf += "Prolog=" + l.path("bin/prolog") + "\n"
 	}
 	// The key of a node or partition in Extra replaces nothing: what is said twice is an error of Slurm's, and a test sees it.
 	files := map[string]string{
@@ -114,14 +114,13 @@ PartitionName=main Nodes=$NODE Default=YES MaxTime=INFINITE State=UP OverSubscri
 	return nil
 }
 
-// hooks are what grange adds: the plug-in's line, prolog and epilog.
+// hooks are what grange adds: the plug-in's line and the prolog.
 func (l *Lab) hooks() map[string]string {
 	// Not by the wrapper: a test takes that one away.
-	i := slurm.Install{Wrapper: l.host.Binary, Attest: l.path("attest"), MinUID: 1000}
+	i := slurm.Install{ConfDir: l.path("etc"), PluginDir: l.path("plugin"), Wrapper: l.host.Binary, Attest: l.path("attest"), MinUID: 1000}
 	return map[string]string{
 		"etc/plugstack.conf.d/grange.conf": l.plugstack(),
-		"bin/prolog":                       i.Hook("prolog"),
-		"bin/epilog":                       i.Hook("epilog"),
+		"bin/prolog":                       i.Prolog(),
 	}
 }
 

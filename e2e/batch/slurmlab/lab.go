@@ -1,5 +1,5 @@
 // Package slurmlab runs a whole Slurm on this machine for tests: munge, slurmctld, one slurmd, and on demand slurmdbd with MariaDB, in a
-// directory of its own, on ports of its own, beside others. grange's plug-in, prolog and epilog are in it, and an agent with its VMs.
+// directory of its own, on ports of its own, beside others. grange's plug-in and prolog are in it, and an agent with its VMs.
 // It needs root and what scripts/install-packages batch installs.
 package slurmlab
 

@@ -58,17 +58,23 @@ func ReadSite(ctx context.Context, run program.Run, path string) (Site, error) {
 	if s.OCI, err = ReadConf(filepath.Join(filepath.Dir(path), "oci.conf")); err != nil {
 		return s, err
 	}
-	s.PlugstackPath = s.Slurm.Get("PlugStackConfig")
-	if s.PlugstackPath == "" {
-		s.PlugstackPath = filepath.Join(filepath.Dir(path), "plugstack.conf")
-	}
-	if s.Plugstack, s.NoPlugstack, err = ReadPlugstack(s.PlugstackPath); err != nil {
+	if err := s.readPlugstack(path); err != nil {
 		return s, err
 	}
 	if out, err := run(ctx, program.Call{Path: "slurmd", Args: []string{"-V"}}); err == nil {
 		s.Slurmd, _ = ParseRelease(string(out))
 	}
 	return s, nil
+}
+
+// readPlugstack reads plugstack.conf, as slurm.conf at this path says where it is.
+func (s *Site) readPlugstack(path string) (err error) {
+	s.PlugstackPath = s.Slurm.Get("PlugStackConfig")
+	if s.PlugstackPath == "" {
+		s.PlugstackPath = filepath.Join(filepath.Dir(path), "plugstack.conf")
+	}
+	s.Plugstack, s.NoPlugstack, err = ReadPlugstack(s.PlugstackPath)
+	return err
 }
 
 // check looks at one thing. It returns its findings; none when there is nothing to say.
@@ -85,7 +91,6 @@ var checks = []check{
 	{"wrapper", checkWrapper},
 	{"default-image", checkDefault},
 	{"prolog", checkProlog},
-	{"epilog", checkEpilog},
 	{"prolog-flags", checkPrologFlags},
 	{"requeue-exit", checkRequeueExit},
 	{"requeue", func(s Site) Finding {
@@ -357,12 +362,12 @@ func checkDefault(s Site) Finding {
 	return Finding{Level: Good, Found: "default=" + ours.Args["default"], Where: ours.Where}
 }
 
-// hooked tells whether a Prolog or Epilog setting, which may be a pattern, starts grange.
-func hooked(value, what string) bool {
+// hooked tells whether a Prolog setting, which may be a pattern, starts grange.
+func hooked(value string) bool {
 	for _, pattern := range strings.Split(value, ",") {
 		files, _ := filepath.Glob(strings.TrimSpace(pattern))
 		for _, file := range files {
-			if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), "slurm "+what) && strings.Contains(string(text), "grange") {
+			if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), "slurm prolog") && strings.Contains(string(text), "grange") {
 				return true
 			}
 		}
@@ -371,17 +376,10 @@ func hooked(value, what string) bool {
 }
 
 func checkProlog(s Site) Finding {
-	if !hooked(s.Slurm.Get("Prolog"), "prolog") {
+	if !hooked(s.Slurm.Get("Prolog")) {
 		return s.slurm("Prolog", Broken, "on a host where Slurm does not find or load the plug-in it ignores --vm, and runs the job on the host itself; the prolog refuses it", "grange slurm install, and Prolog=CONF_DIR/prolog.d/*")
 	}
 	return s.slurm("Prolog", Good, "", "")
-}
-
-func checkEpilog(s Site) Finding {
-	if !hooked(s.Slurm.Get("Epilog"), "epilog") {
-		return s.slurm("Epilog", Advice, "what the plug-in left for a job that was never started stays until the host's next boot", "Epilog=CONF_DIR/epilog.d/*")
-	}
-	return s.slurm("Epilog", Good, "", "")
 }
 
 func checkPrologFlags(s Site) Finding {

@@ -67,12 +67,11 @@ RequeueExit=1,199
 PrologFlags=Alloc
 NodeName=a CPUs=2
 `,
-	"more.conf":                    "Prolog=$D/prolog.d/*\nEpilog=$D/epilog.d/*\nTaskProlog=/site/prolog\n",
+	"more.conf":                    "Prolog=$D/prolog.d/*\nTaskProlog=/site/prolog\n",
 	"cgroup.conf":                  "ConstrainRAMSpace=yes\nConstrainCores=YES\n",
 	"plugstack.conf":               "include plugstack.conf.d/*.conf\n",
 	"plugstack.conf.d/grange.conf": "required $D/grange_spank.so wrapper=$D/grange default=micro task_prolog=/site/prolog\n",
 	"prolog.d/50-grange":           "#!/bin/sh\nexec /usr/local/bin/grange slurm prolog\n",
-	"epilog.d/50-grange":           "#!/bin/sh\nexec /usr/local/bin/grange slurm epilog\n",
 }
 
 func TestCheckGood(t *testing.T) {
@@ -101,7 +100,6 @@ func TestCheckFinds(t *testing.T) {
 		"no wrapper":          {nil, "wrapper", Broken},
 		"a script as wrapper": {map[string]string{"grange": "#!/bin/sh\n"}, "wrapper", Broken},
 		"no prolog":           {map[string]string{"prolog.d/50-grange": "#!/bin/sh\n"}, "prolog", Broken},
-		"no epilog":           {map[string]string{"epilog.d/50-grange": ""}, "epilog", Advice},
 		"linuxproc":           {map[string]string{"slurm.conf": good["slurm.conf"] + "ProctrackType=proctrack/linuxproc\n"}, "proctrack", Warning},
 		"no task plug-in":     {map[string]string{"slurm.conf": "RequeueExit=199\n"}, "task-plugin", Warning},
 		"no requeue":          {map[string]string{"slurm.conf": "RequeueExit=19,1990\n"}, "requeue-exit", Warning},
@@ -143,13 +141,13 @@ func TestReadConfRefuses(t *testing.T) {
 
 func TestInstall(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, map[string]string{"etc/slurm/slurm.conf": "ClusterName=a\nProlog=/site/prolog\n"})
+	write(t, dir, map[string]string{"etc/slurm/slurm.conf": "ClusterName=a\nEpilog=/site/epilog\n"})
 	i := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange", Socket: "/s", Attest: "/a", MinUID: 500, Default: "micro", Include: "/nowhere"}
 	p, err := i.Plan()
-	if err != nil || len(p.Files) != 4 || len(p.Edits) != 2 {
+	if err != nil || len(p.Files) != 3 || len(p.Edits) != 2 {
 		t.Fatalf("%+v %v", p, err)
 	}
-	if diff := p.Edits[1].Diff(); !strings.Contains(diff, "+RequeueExit=199") || !strings.Contains(diff, "+# Prolog=/site/prolog is set") || strings.Contains(diff, "\n-C") {
+	if diff := p.Edits[1].Diff(); !strings.Contains(diff, "+RequeueExit=199") || !strings.Contains(diff, "+Prolog=/etc/slurm/prolog.d/*") || strings.Contains(diff, "\n-C") {
 		t.Error(diff)
 	}
 	// The plug-in comes first: when it can not be compiled, nothing names it.
@@ -200,8 +198,8 @@ func TestInstall(t *testing.T) {
 		}
 		return r
 	}
-	// slurm.conf still has the epilog started: an epilog that matches no file would drain the host after each job.
-	hook := filepath.Join(dir, "etc/slurm/epilog.d/50-grange")
+	// slurm.conf still has the prolog started: one that matches no file would drain the host before each job.
+	hook := filepath.Join(dir, "etc/slurm/prolog.d/50-grange")
 	for _, write := range []bool{false, true} {
 		r := uninstall(write)
 		if len(r.Named) != 1 || len(r.Hollow) != 1 || len(r.Edits) != 2 || !strings.Contains(r.Edits[1].Diff(), "-RequeueExit=199") {
@@ -211,14 +209,14 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s %v", text, err)
 		}
 	}
-	if text, err := os.ReadFile(conf); err != nil || string(text) != "ClusterName=a\nProlog=/site/prolog\n" {
+	if text, err := os.ReadFile(conf); err != nil || string(text) != "ClusterName=a\nEpilog=/site/epilog\n" {
 		t.Errorf("%s %v", text, err)
 	}
 	if r := uninstall(true); len(r.Hollow) > 0 || len(r.Edits) > 0 || !slices.Equal(r.Remove, []string{hook}) {
 		t.Errorf("%+v", r)
 	}
 	if _, err := os.Stat(hook); err == nil {
-		t.Error("the epilog stays")
+		t.Error("the prolog stays")
 	}
 }
 
@@ -227,7 +225,8 @@ func TestUninstallLeavesTheSitesOwn(t *testing.T) {
 		"a list": {map[string]string{"slurm.conf": "Prolog=/site/p,/c/prolog.d/50-grange\nPrologFlags=Alloc\n"}, map[string]string{"slurm.conf": "Prolog=/site/p\n"}},
 		"others in the directories": {map[string]string{"slurm.conf": "Prolog=/c/prolog.d/*\nPrologFlags=Alloc\n", "prolog.d/10-site": "", "plugstack.conf": "include /c/plugstack.conf.d/*.conf\n", "plugstack.conf.d/site.conf": ""},
 			map[string]string{"slurm.conf": "Prolog=/c/prolog.d/*\nPrologFlags=Alloc\n", "plugstack.conf": "include /c/plugstack.conf.d/*.conf\n"}},
-		"nothing of ours": {map[string]string{"slurm.conf": "RequeueExit=199\n"}, map[string]string{"slurm.conf": "RequeueExit=199\n"}},
+		"a site's own prolog": {map[string]string{"slurm.conf": "Prolog=/site/p\n# Prolog=/site/p is set: let it end with: exec /c/prolog.d/50-grange\nRequeueExit=199\n"}, map[string]string{"slurm.conf": "Prolog=/site/p\n"}},
+		"nothing of ours":     {map[string]string{"slurm.conf": "RequeueExit=199\n"}, map[string]string{"slurm.conf": "RequeueExit=199\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()

@@ -80,6 +80,8 @@ func (e Edit) Diff() string {
 
 func (i Install) file(path string) string { return filepath.Join(i.Root, path) }
 
+func (i Install) prologFile() string { return filepath.Join(i.ConfDir, "prolog.d/50-grange") }
+
 func (i Install) plugin() string { return filepath.Join(i.PluginDir, PluginName) }
 
 var defaultText = regexp.MustCompile(`^(sha256:)?[A-Za-z0-9._][A-Za-z0-9._-]*(:[A-Za-z0-9._][A-Za-z0-9._-]*)?$`)
@@ -117,9 +119,7 @@ func (i Install) Plan() (Plan, error) {
 	p.Files = append(p.Files, File{Path: i.file(i.plugin()), Mode: 0o755},
 		File{Path: i.file(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf")), Text: []byte(mark + line + "\n"), Mode: 0o644})
 	if !i.Submit {
-		for _, hook := range []string{"prolog", "epilog"} {
-			p.Files = append(p.Files, File{Path: i.file(filepath.Join(i.ConfDir, hook+".d/50-grange")), Text: []byte(i.Hook(hook)), Mode: 0o755})
-		}
+		p.Files = append(p.Files, File{Path: i.file(i.prologFile()), Text: []byte(i.Prolog()), Mode: 0o755})
 	}
 	for n, f := range p.Files {
 		old, err := os.ReadFile(f.Path)
@@ -137,15 +137,26 @@ func (i Install) Plan() (Plan, error) {
 	return p, i.edits(&p)
 }
 
-// Hook is the prolog, or the epilog. Every job on the host waits for it, also those on metal, so the usual case takes the shell alone: the
-// plug-in has left word, which root alone can do, and it is taken away. Only where there is none grange looks closer.
-func (i Install) Hook(name string) string {
-	quick := `[ -O "$word" ] && [ ! -L "$word" ] && rm "$word" && exit 0`
-	if name == "epilog" {
-		quick = `[ -e "$word" ] || exit 0`
+// Prolog is the script that every job on the host waits for, also those on metal. So the usual case takes the shell alone: the slurmd that
+// starts it has loaded the plug-in, and nothing that says so has changed since. Otherwise grange looks closer.
+func (i Install) Prolog() string {
+	conf := func(name string) string { return filepath.Join(i.ConfDir, name) }
+	since := []string{i.ConfDir, conf("slurm.conf"), conf("plugstack.conf"), conf("plugstack.conf.d"), conf("plugstack.conf.d/grange.conf"), i.PluginDir, i.plugin()}
+	return fmt.Sprintf(`#!/bin/sh
+%sPATH=/usr/sbin:/usr/bin:/sbin:/bin
+word=%s/slurmd-$PPID
+unchanged() { for file; do [ -e "$file" ] && [ "$word" -nt "$file" ] || return 1; done; }
+[ -O "$word" ] && [ ! -L "$word" ] && unchanged %s && exit 0
+exec %s slurm prolog --attest %[2]s --min-uid %[5]d --conf %[6]s
+`, mark, quote(i.Attest), quote(since...), quote(i.Wrapper), i.MinUID, quote(conf("slurm.conf")))
+}
+
+// quote makes words for a shell.
+func quote(words ...string) string {
+	for n, w := range words {
+		words[n] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 	}
-	return fmt.Sprintf("#!/bin/sh\n%sPATH=/usr/sbin:/usr/bin:/sbin:/bin\nword=%s/$SLURM_JOB_ID\n%s\nexec %s slurm %s --attest %s --min-uid %d\n",
-		mark, i.Attest, quick, i.Wrapper, name, i.Attest, i.MinUID)
+	return strings.Join(words, " ")
 }
 
 // edits are what the site's own files lack.
@@ -180,14 +191,14 @@ func (i Install) edits(p *Plan) error {
 	}
 	var lines []string
 	for _, want := range []struct{ key, value string }{
-		{"Prolog", filepath.Join(i.ConfDir, "prolog.d/*")}, {"Epilog", filepath.Join(i.ConfDir, "epilog.d/*")}, {"PrologFlags", "Alloc"}, {"RequeueExit", "199"},
+		{"Prolog", filepath.Join(i.ConfDir, "prolog.d/*")}, {"PrologFlags", "Alloc"}, {"RequeueExit", "199"},
 	} {
 		switch have := conf.Get(want.key); {
 		case have == "":
 			lines = append(lines, want.key+"="+want.value)
 		case strings.Contains(strings.ToLower(have), strings.ToLower(want.value)):
-		case want.key == "Prolog" || want.key == "Epilog":
-			lines = append(lines, fmt.Sprintf("# %s=%s is set: let it end with: %s", want.key, have, filepath.Join(i.ConfDir, strings.ToLower(want.key)+".d/50-grange")))
+		case want.key == "Prolog":
+			lines = append(lines, fmt.Sprintf("# Prolog=%s is set: let it end with: exec %s", have, i.prologFile()))
 		default:
 			lines = append(lines, fmt.Sprintf("# %s=%s is set: add %s", want.key, have, want.value))
 		}

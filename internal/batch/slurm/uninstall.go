@@ -12,36 +12,31 @@ import (
 
 // Removal is what uninstall will do.
 type Removal struct {
-	Hollow []string // hooks that Slurm is still told to run: they stay, and do nothing
+	Hollow []string // the prolog, while Slurm is still told to run it: it stays, and does nothing
 	Remove []string // files that go
 	// Edits take back what install wanted in the site's own files: made with Write, else shown.
 	Edits []Edit
-	// Named is where slurm.conf still has our hooks started.
+	// Named is where slurm.conf still has our prolog started.
 	Named []string
 }
 
-// hollow is the hook that stays. Slurm counts a Prolog that matches no file as one that failed, and drains the host.
+// hollow is the prolog that stays. Slurm counts a Prolog that matches no file as one that failed, and drains the host.
 const hollow = "#!/bin/sh\n" + mark + "# It does nothing any more, and is here for as long as slurm.conf names it.\nexit 0\n"
 
-// Removal says what would be removed. The hooks are judged by slurm.conf as it is now: what is written now, daemons read at the next reconfigure.
+// Removal says what would be removed. The prolog is judged by slurm.conf as it is now: what is written now, daemons read at the next reconfigure.
 func (i Install) Removal() (Removal, error) {
 	var r Removal
 	conf, err := ReadConf(i.file(filepath.Join(i.ConfDir, "slurm.conf")))
 	if err != nil {
 		return r, err
 	}
-	for key, dir := range map[string]string{"Prolog": "prolog.d", "Epilog": "epilog.d"} {
-		hook := filepath.Join(i.ConfDir, dir, "50-grange")
-		named := slices.ContainsFunc(strings.Split(conf.Get(key), ","), func(word string) bool { return i.only(strings.TrimSpace(word), hook) })
-		if named {
-			r.Named = append(r.Named, conf.Where(key))
-			r.Hollow = append(r.Hollow, i.file(hook))
-		} else if ours(i.file(hook)) {
-			r.Remove = append(r.Remove, i.file(hook))
-		}
+	hook := i.prologFile()
+	if named := slices.ContainsFunc(strings.Split(conf.Get("Prolog"), ","), func(word string) bool { return i.only(strings.TrimSpace(word), hook) }); named {
+		r.Named = append(r.Named, conf.Where("Prolog"))
+		r.Hollow = append(r.Hollow, i.file(hook))
+	} else if ours(i.file(hook)) {
+		r.Remove = append(r.Remove, i.file(hook))
 	}
-	slices.Sort(r.Hollow)
-	slices.Sort(r.Named)
 	line := i.file(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"))
 	if ours(line) {
 		r.Remove = append(r.Remove, line)
@@ -52,7 +47,7 @@ func (i Install) Removal() (Removal, error) {
 	for _, f := range []struct {
 		name string
 		edit func(lines []string) []string
-	}{{"plugstack.conf", i.withoutInclude}, {"slurm.conf", i.withoutHooks}} {
+	}{{"plugstack.conf", i.withoutInclude}, {"slurm.conf", i.withoutProlog}} {
 		path := i.file(filepath.Join(i.ConfDir, f.name))
 		old, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -90,24 +85,22 @@ func (i Install) withoutInclude(lines []string) []string {
 	})
 }
 
-// withoutHooks takes out what install writes, and of the site's own lists our word only.
-func (i Install) withoutHooks(lines []string) []string {
+// withoutProlog takes out what install writes, and of the site's own lists our word only.
+func (i Install) withoutProlog(lines []string) []string {
 	var kept []string
 	found := false
 	for _, line := range lines {
-		if strings.HasPrefix(line, "# ") && (strings.Contains(line, " is set: let it end with: "+i.ConfDir+"/") || strings.HasSuffix(line, " is set: add Alloc") || strings.HasSuffix(line, " is set: add 199")) {
+		if strings.HasPrefix(line, "# ") && (strings.HasSuffix(line, " is set: let it end with: exec "+i.prologFile()) || strings.HasSuffix(line, " is set: add Alloc") || strings.HasSuffix(line, " is set: add 199")) {
 			found = true
 			continue
 		}
 		key, value, _ := strings.Cut(line, "=")
-		name := strings.ToLower(strings.TrimSpace(key))
-		if name != "prolog" && name != "epilog" || strings.ContainsAny(value, "\\#") {
+		if !strings.EqualFold(strings.TrimSpace(key), "prolog") || strings.ContainsAny(value, "\\#") {
 			kept = append(kept, line)
 			continue
 		}
-		hook := filepath.Join(i.ConfDir, name+".d/50-grange")
 		words := strings.Split(value, ",")
-		rest := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return i.only(strings.TrimSpace(word), hook) })
+		rest := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return i.only(strings.TrimSpace(word), i.prologFile()) })
 		switch {
 		case len(rest) == len(words):
 			kept = append(kept, line)
@@ -123,7 +116,7 @@ func (i Install) withoutHooks(lines []string) []string {
 	return slices.DeleteFunc(kept, func(line string) bool { return line == "PrologFlags=Alloc" || line == "RequeueExit=199" })
 }
 
-// Uninstall does it: first the hooks let every job pass, then the line that loads the plug-in goes, then the plug-in.
+// Uninstall does it: first the prolog lets every job pass, then the line that loads the plug-in goes, then the plug-in.
 func (i Install) Uninstall(r Removal) error {
 	for _, path := range r.Hollow {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
