@@ -40,6 +40,8 @@ type Worker struct {
 	Created time.Time `json:"created"`
 	Cause   string    `json:"cause,omitempty"`   // why it ended, for people
 	Ordered bool      `json:"ordered,omitempty"` // it ended because somebody asked for that
+	Refused bool      `json:"refused,omitempty"` // it never had a VM: its image or its host backs off
+	Unseen  bool      `json:"unseen,omitempty"`  // its VM runs, and nobody has said yet that the batch system has its node
 }
 
 // States of a worker.
@@ -63,6 +65,16 @@ func (c *Client) StartWorker(ctx context.Context, r WorkerRequest) (Worker, erro
 // StopWorker ends a worker's VM and returns when it is gone. Without such a worker the answer's state is WorkerEnded, too.
 func (c *Client) StopWorker(ctx context.Context, name string) (Worker, error) {
 	return call[Worker](ctx, c, "DELETE", "/v1/workers/"+url.PathEscape(name), nil)
+}
+
+// FailWorker is StopWorker for one whose node did not come in time: its image backs off when that happens again and again.
+func (c *Client) FailWorker(ctx context.Context, name string) (Worker, error) {
+	return call[Worker](ctx, c, "DELETE", "/v1/workers/"+url.PathEscape(name)+"?late=true", nil)
+}
+
+// WorkerCame says that the batch system has the worker's node.
+func (c *Client) WorkerCame(ctx context.Context, name string) (Worker, error) {
+	return call[Worker](ctx, c, "POST", "/v1/workers/"+url.PathEscape(name)+"/up", nil)
 }
 
 // Workers lists the workers of the host.

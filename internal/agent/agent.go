@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
@@ -89,7 +88,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, accelerator: o.Accelerator,
-		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, breakers: breakers{gate: o.Gate, set: breaker.New(breaker.Defaults)}, cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
+		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, breakers: newBreakers(o.Gate), cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
 	a.ledger = newLedger(overcommitted(t, o.Config.MemoryOvercommit), a.reserve(o.Config))
 	a.ledger.running = a.confinedJobs
 	return a, nil
@@ -266,7 +265,7 @@ func (a *Agent) enter(v *vm, j *job) (bool, error) {
 	if a.live[j.id] != nil {
 		return false, nil
 	}
-	if err := a.roomForLocked(j.caller, most); err != nil {
+	if err := a.roomForLocked(j, most); err != nil {
 		return false, err
 	}
 	if a.vms[v.id] != v {
@@ -309,6 +308,9 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	}
 	// The VM is there, but not the leave to enter it: a task may bind other directories than the first one, or ask for more.
 	if _, err := a.decide(c, r); err != nil {
+		return nil, err
+	}
+	if err := checkScript(r, v.recordNow().Shape.Memory); err != nil {
 		return nil, err
 	}
 	j := newJob(a, r.ID, c)

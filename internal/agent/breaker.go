@@ -27,10 +27,12 @@ type Gate interface {
 type breakers struct {
 	gate Gate // nil: no batch system to tell
 
-	mu     sync.Mutex
-	set    *breaker.Set
-	closed bool // we closed the host in the batch system, also in an earlier life
-	trying bool // a VM of our own is the trial
+	mu       sync.Mutex
+	set      *breaker.Set
+	pending  map[string]*breaker.Ticket // workers' VMs that run, and whose nodes have not been seen yet
+	starting map[string]bool            // workers' VMs that boot; true: the node was given up meanwhile
+	closed   bool                       // we closed the host in the batch system, also in an earlier life
+	trying   bool                       // a VM of our own is the trial
 }
 
 const (
@@ -43,12 +45,15 @@ const (
 func (v *vm) guarded() error {
 	r := v.recordNow()
 	image, user := v.image, r.User
-	if r.Worker != nil { // they are the site's; one that does not come up is the pool's business
-		return v.start()
+	if r.Worker != nil { // they are the site's, whoever's name it asks in
+		image, user = r.Worker.Image, ""
 	}
 	b := &v.agent.breakers
 	b.mu.Lock()
 	ticket, err := b.set.Admit(time.Now(), breaker.Start{Image: image, User: user})
+	if err == nil && r.Worker != nil {
+		b.starting[v.id] = false
+	}
 	b.mu.Unlock()
 	if err != nil {
 		return err
@@ -56,7 +61,17 @@ func (v *vm) guarded() error {
 	err = v.start()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch blame := blameFor(err); {
+	blame, text := blameFor(err), ""
+	if err != nil {
+		text = firstLine(err)
+	}
+	if b.starting[v.id] && err != nil && blame == breaker.Nobody { // ended, for it took too long
+		blame, text = breaker.Unclear, tooLate
+	}
+	delete(b.starting, v.id)
+	switch {
+	case err == nil && r.Worker != nil: // what its guest says is not enough
+		b.pending[v.id] = ticket
 	case err == nil:
 		if b.set.Started(time.Now(), ticket) {
 			v.agent.log.Info("host healed", "vm", r.Name)
@@ -64,7 +79,7 @@ func (v *vm) guarded() error {
 	case blame == breaker.Nobody:
 		b.set.Left(ticket)
 	default:
-		for _, key := range b.set.Failed(time.Now(), ticket, blame, firstLine(err)) {
+		for _, key := range b.set.Failed(time.Now(), ticket, blame, text) {
 			v.agent.log.Error("backs off", "what", key.String(), "image", image, "user", user, "error", err)
 		}
 	}

@@ -35,7 +35,8 @@ func (g *gate) Open(context.Context) error {
 func breakerAgent(t *testing.T, g Gate, state string) *Agent {
 	t.Helper()
 	a := &Agent{cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), ctx: t.Context()}
-	a.breakers = breakers{gate: g, set: breaker.New(breaker.Defaults), trying: true} // no VM can be tried here
+	a.breakers = newBreakers(g)
+	a.breakers.trying = true // no VM can be tried here
 	return a
 }
 

@@ -183,16 +183,27 @@ func (a *Agent) decode(w http.ResponseWriter, r *http.Request, c Caller, into an
 	return nil
 }
 
-// roomForLocked refuses a user who has too many jobs already.
-func (a *Agent) roomForLocked(c Caller, most int) error {
+// mostBytes is what the requests of one user's jobs may take in the agent's memory: a few of the largest scripts, or thousands of usual ones. A job
+// whose guest has it takes none.
+const mostBytes = 256 << 20
+
+// roomForLocked refuses a user who has too many jobs already, or too much in them.
+func (a *Agent) roomForLocked(late *job, most int) error {
+	c := late.caller
 	if c.admin() {
 		return nil
 	}
-	n := 0
+	n, bytes := 0, requestBytes(late.request)
+	late.weight.Store(bytes)
 	for _, j := range a.live {
 		if j.caller.UID == c.UID {
-			n++
+			n, bytes = n+1, bytes+j.weight.Load()
 		}
+	}
+	if bytes > mostBytes && n > 0 {
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeTooManyBytes,
+			Message: fmt.Sprintf("your waiting jobs on this host have scripts and environments of %v with this one; %v are kept for one user", farm.Bytes(bytes), farm.Bytes(mostBytes)),
+			Hint:    "wait until some have begun; or put large scripts into a directory that is bound, which sends none"}
 	}
 	if n >= most {
 		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeTooManyJobs, Message: fmt.Sprintf("you have %d jobs on this host already, those that wait included", n), Hint: "wait until some have ended"}

@@ -120,7 +120,7 @@ func TestJobsOfAUser(t *testing.T) {
 	a := testAgent(t, testShapes)
 	user, other := Caller{UID: 4711}, Caller{UID: 4712}
 	for range a.mostJobs() {
-		if err := a.roomForLocked(user, a.mostJobs()); err != nil {
+		if err := a.roomForLocked(newJob(a, api.NewID(), user), a.mostJobs()); err != nil {
 			t.Fatal(err)
 		}
 		j := newJob(a, api.NewID(), user)
@@ -131,7 +131,7 @@ func TestJobsOfAUser(t *testing.T) {
 		t.Errorf("one too many: %v, %v", entered, err)
 	}
 	for _, c := range []Caller{other, {}} { // root has no limit, and the agent's own tests may run as anybody
-		if err := a.roomForLocked(c, a.mostJobs()); err != nil {
+		if err := a.roomForLocked(newJob(a, api.NewID(), c), a.mostJobs()); err != nil {
 			t.Errorf("user %d: %v", c.UID, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -37,6 +38,7 @@ type job struct {
 	mu        sync.Mutex
 	changed   chan struct{} // closed and made anew at every change
 	request   *api.JobRequest
+	weight    atomic.Int64 // of the request in memory, in bytes, until the guest has it
 	events    []api.JobEvent
 	delivered int // events that a caller has been sent
 	followers int
@@ -185,7 +187,12 @@ func (j *job) handOver(m *machine) error {
 	}
 	description.Port, description.Shared, description.Steps = j.port, j.vm.key != "", j.steps() != nil
 	j.update(func() { j.handed = true })
-	return m.control.give(j.ctx, description)
+	if err := m.control.give(j.ctx, description); err != nil {
+		return err
+	}
+	j.update(func() { j.request = lighten(request) })
+	j.weight.Store(0)
+	return nil
 }
 
 // given tells whether the guest may know of the job.

@@ -169,6 +169,9 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if err == nil {
 		err = workersOnly(s)
 	}
+	if err == nil {
+		err = checkScript(r, s.Memory)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,7 @@ func (a *Agent) routes() http.Handler {
 		"POST /v1/workers":           a.postWorker,
 		"GET /v1/workers":            a.getWorkers,
 		"DELETE /v1/workers/{name}":  a.deleteWorker,
+		"POST /v1/workers/{name}/up": a.postWorkerUp,
 	} {
 		mux.HandleFunc(pattern, a.edge(do))
 	}

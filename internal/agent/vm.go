@@ -60,7 +60,7 @@ func portsFor(key string, cpus int) int {
 // newVM makes the VM of its first job; nothing is granted yet.
 func newVM(first *job) *vm {
 	v := &vm{agent: first.agent, id: first.id, key: first.caller.Batch.Key(), uid: first.caller.UID, over: make(chan struct{}),
-		changed: make(chan struct{}), request: first.request, record: first.record}
+		changed: make(chan struct{}), request: lighten(first.request), record: first.record}
 	v.ports = make([]*job, portsFor(v.key, v.record.Shape.CPUs)) // what the record tells, so that the next agent counts as many
 	if v.request != nil {
 		v.image = first.imageName()

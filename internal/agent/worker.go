@@ -22,6 +22,7 @@ import (
 // survive what VMs survive, and are free when the VM is gone.
 type workerRecord struct {
 	Name    string
+	Image   string // as people call it
 	Address netip.Prefix
 	MAC     string
 	Gateway string
@@ -61,38 +62,38 @@ func (a *Agent) mayWork(c Caller) error {
 		Hint: "name Slurm's SlurmUser in the agent's configuration: [worker] users"}
 }
 
-// checkWorker refuses what makes no sense, and finds the image: by digest, so that a name cannot come to mean another one.
-func (a *Agent) checkWorker(r *api.WorkerRequest) error {
+// checkWorker refuses what makes no sense, and finds the image: by digest, so that a name cannot come to mean another one. named is what people call it.
+func (a *Agent) checkWorker(r *api.WorkerRequest) (named string, err error) {
 	c := a.config().Worker
 	switch {
 	case c.Controller == "":
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoWorkers, Message: "this host is not configured for workers", Hint: "fill [worker] of the agent's configuration; docs/guide/slurm-elastic.md shows how"}
+		return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoWorkers, Message: "this host is not configured for workers", Hint: "fill [worker] of the agent's configuration; docs/guide/slurm-elastic.md shows how"}
 	case !nodeName.MatchString(r.Name):
-		return badRequest("%q cannot name a node: letters, digits and dashes, at most 63", r.Name)
+		return "", badRequest("%q cannot name a node: letters, digits and dashes, at most 63", r.Name)
 	case strings.ContainsFunc(r.Conf, func(c rune) bool { return c < ' ' || c > '~' || strings.ContainsRune(`"'\`, c) }):
-		return badRequest("node configuration %q", r.Conf)
+		return "", badRequest("node configuration %q", r.Conf)
 	case r.Patience < 0 || r.KeepYounger < 0:
-		return badRequest("a negative time")
+		return "", badRequest("a negative time")
 	}
 	if r.Image == "" {
 		r.Image = c.Image
 	}
 	if r.Image == "" {
-		return badRequest("no image, and no [worker] image in the agent's configuration")
+		return "", badRequest("no image, and no [worker] image in the agent's configuration")
 	}
 	if r.Shape == "" {
 		r.Shape = c.Shape
 	}
 	image, err := a.images.Get(r.Image)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if !image.Site {
-		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotSite, Message: fmt.Sprintf("image %q is not the site's: a worker holds the cluster's key", r.Image),
+		return "", &farm.Error{Kind: farm.Denied, Code: farm.CodeNotSite, Message: fmt.Sprintf("image %q is not the site's: a worker holds the cluster's key", r.Image),
 			Hint: "build or import it with --site, if you trust all that is in it"}
 	}
 	r.Image = image.Digest
-	return nil
+	return image.Name, nil
 }
 
 // postWorker makes a worker and answers when it has its room.
@@ -104,7 +105,8 @@ func (a *Agent) postWorker(w http.ResponseWriter, r *http.Request, c Caller) err
 	if err := a.decode(w, r, c, &request); err != nil {
 		return err
 	}
-	if err := a.checkWorker(&request); err != nil {
+	named, err := a.checkWorker(&request)
+	if err != nil {
 		return err
 	}
 	if old := a.worker(request.Name); old != nil {
@@ -120,7 +122,7 @@ func (a *Agent) postWorker(w http.ResponseWriter, r *http.Request, c Caller) err
 			return context.Cause(r.Context())
 		}
 	}
-	j, err := a.beginWorker(&request, c)
+	j, err := a.beginWorker(&request, named, c)
 	if err != nil {
 		return err
 	}
@@ -179,7 +181,7 @@ func (j *job) workerRefused() error {
 }
 
 // beginWorker makes the job of a worker: one command in a VM, that belongs to no connection.
-func (a *Agent) beginWorker(r *api.WorkerRequest, c Caller) (*job, error) {
+func (a *Agent) beginWorker(r *api.WorkerRequest, image string, c Caller) (*job, error) {
 	a.workers.mu.Lock()
 	defer a.workers.mu.Unlock()
 	if a.worker(r.Name) != nil {
@@ -200,7 +202,7 @@ func (a *Agent) beginWorker(r *api.WorkerRequest, c Caller) (*job, error) {
 	j := newJob(a, api.NewID(), owner)
 	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s, User: userOf(owner, &api.JobRequest{}).Name, Name: vmName(j.id),
 		Command: "worker " + r.Name, Caller: owner, Keep: true, Image: r.Image,
-		Worker: &workerRecord{Name: r.Name, Address: address, MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm}}
+		Worker: &workerRecord{Name: r.Name, Image: image, Address: address, MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm}}
 	j.request = workerJobRequest(j.record)
 	_, err = a.enter(newVM(j), j)
 	return j, err
@@ -260,12 +262,12 @@ func (a *Agent) worker(name string) *vm {
 // followWorker is with a worker from its start, or its take-over, to its end, as `grange exec` is with a job.
 func (j *job) followWorker() {
 	name := j.vm.recordNow().Worker.Name
-	j.vm.tellWorker("", false)
-	cause, ordered := "the VM was ended by order", true
+	j.vm.tellWorker("", false, false)
+	cause, ordered, refused := "the VM was ended by order", true, false
 	j.follow(j.agent.ctx, func(e api.JobEvent) error {
 		switch e.Event {
 		case api.EventRunning:
-			j.vm.tellWorker("", false)
+			j.vm.tellWorker("", false, false)
 		case api.EventEnded:
 			ordered = false
 			cause = fmt.Sprintf("slurmd ended with status %d", e.Exit.Code)
@@ -273,28 +275,32 @@ func (j *job) followWorker() {
 				cause += m.lastWords()
 			}
 			j.agent.log.Warn("worker's daemon has ended", "worker", name, "cause", cause)
+			j.agent.workerWent(j.vm, true, cause)
 			j.cancel(errGivenBack)
 		case api.EventFailed, api.EventLost:
 			cause, ordered = e.Problem.Detail, e.Problem.Type == "grange:"+string(farm.CodeVMStopped)
+			refused = e.Problem.Type == "grange:"+string(farm.CodeBackedOff)
 			if !ordered {
 				j.agent.log.Warn("worker lost", "worker", name, "cause", cause)
 			}
+			j.agent.workerWent(j.vm, !ordered, cause)
 			j.cancel(errGivenBack)
 		}
 		return nil
 	})
 	select {
 	case <-j.over:
-		j.vm.tellWorker(cause, ordered)
+		j.agent.workerWent(j.vm, false, cause)
+		j.vm.tellWorker(cause, ordered, refused)
 	default: // the agent stops; the worker does not
 	}
 }
 
 // tellWorker tells followers how the worker is; a cause means that it has ended.
-func (v *vm) tellWorker(cause string, ordered bool) {
+func (v *vm) tellWorker(cause string, ordered, refused bool) {
 	view := v.workerView()
 	if cause != "" {
-		view.State, view.Cause, view.Ordered = api.WorkerEnded, cause, ordered
+		view.State, view.Cause, view.Ordered, view.Refused = api.WorkerEnded, cause, ordered, refused
 	}
 	w := &v.agent.workers
 	w.mu.Lock()
@@ -311,7 +317,8 @@ func (v *vm) tellWorker(cause string, ordered bool) {
 func (v *vm) workerView() api.Worker {
 	state, r := v.view(nil).State, v.recordNow()
 	out := api.Worker{Name: r.Worker.Name, State: api.WorkerStarting, VM: r.Name, Image: r.Image, Digest: r.Digest, Address: r.Worker.Address.String(),
-		MAC: r.Worker.MAC, Conf: r.Worker.Conf, Warm: r.Worker.Warm, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Created: r.Created}
+		MAC: r.Worker.MAC, Conf: r.Worker.Conf, Warm: r.Worker.Warm, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Created: r.Created,
+		Unseen: v.agent.unseen(v)}
 	if state == "running" || state == "kept" || state == "suspended" {
 		out.State = api.WorkerUp
 	}
@@ -377,6 +384,9 @@ func (a *Agent) deleteWorker(w http.ResponseWriter, r *http.Request, c Caller) e
 	v := a.worker(name)
 	if v == nil {
 		return answer(w, api.Worker{Name: name, State: api.WorkerEnded})
+	}
+	if r.URL.Query().Get("late") == "true" {
+		a.workerLate(v)
 	}
 	v.cancel(errStopped)
 	select {

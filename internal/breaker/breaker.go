@@ -47,7 +47,7 @@ type Settings struct {
 // one in ten fails.
 var Defaults = Settings{Failures: 3, Window: 15 * time.Minute, First: time.Minute, Most: time.Hour}
 
-// Start is an attempt to start a VM.
+// Start is an attempt to start a VM. One of the site itself, as a batch system's node, has no user.
 type Start struct{ Image, User string }
 
 // Blame is whose fault a failure can be.
@@ -92,7 +92,13 @@ type Ticket struct {
 	trials []Key
 }
 
-func (s Start) keys() []Key { return []Key{{Host, ""}, {Image, s.Image}, {User, s.User}} }
+func (s Start) keys() []Key {
+	keys := []Key{{Host, ""}, {Image, s.Image}}
+	if s.User != "" {
+		keys = append(keys, Key{User, s.User})
+	}
+	return keys
+}
 
 // Admit lets a start through, or refuses it with Unavailable: until when, and why. The first one after that time is the trial.
 func (s *Set) Admit(now time.Time, start Start) (*Ticket, error) {
@@ -127,7 +133,7 @@ func (s *Set) Started(now time.Time, t *Ticket) (healed bool) {
 	for _, key := range t.keys() {
 		delete(s.breakers, key)
 	}
-	s.failures = slices.DeleteFunc(s.failures, func(f failure) bool { return f.host || f.Image == t.Image || f.User == t.User })
+	s.failures = slices.DeleteFunc(s.failures, func(f failure) bool { return f.host || f.Image == t.Image || f.User == t.User && t.User != "" })
 	return healed
 }
 
@@ -171,7 +177,7 @@ func (s *Set) Failed(now time.Time, t *Ticket, blame Blame, text string) (opened
 }
 
 // culprit is what fails: the host where several images do, or where it surely is the host; an image where it does for several users;
-// a user where nobody else is seen to fail with that image.
+// a user where nobody else is seen to fail with that image. The site itself is nobody to blame.
 func (s *Set) culprit(start Start) (Key, bool) {
 	images, users := map[string]bool{}, map[string]bool{}
 	var host, all, image, user int
@@ -195,9 +201,9 @@ func (s *Set) culprit(start Start) (Key, bool) {
 	switch {
 	case host >= n, all >= n && len(images) > 1:
 		return Key{Host, ""}, true
-	case image >= n && len(users) > 1:
+	case image >= n && (len(users) > 1 || start.User == ""):
 		return Key{Image, start.Image}, true
-	case user >= n:
+	case user >= n && start.User != "":
 		return Key{User, start.User}, true
 	}
 	return Key{}, false

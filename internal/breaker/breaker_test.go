@@ -14,7 +14,7 @@ import (
 )
 
 // play starts VMs: "i1 u1 fail", "i1 u1 host" (surely the host's fault), "i1 u1 ok", "i1 u1 bad" (a bad request), "i1 u1 left", or "wait 5m". What
-// opens, and what is refused, is written down.
+// opens, and what is refused, is written down. The user "-" is the site itself.
 func play(t *testing.T, script string) (s *Set, heard []string) {
 	t.Helper()
 	s = New(Settings{Failures: 3, Window: 10 * time.Minute, First: time.Minute, Most: 10 * time.Minute})
@@ -32,7 +32,7 @@ func play(t *testing.T, script string) (s *Set, heard []string) {
 				time.Sleep(d)
 				continue
 			}
-			ticket, err := s.Admit(time.Now(), Start{f[0], f[1]})
+			ticket, err := s.Admit(time.Now(), Start{f[0], strings.Trim(f[1], "-")})
 			if err != nil {
 				e := new(farm.Error)
 				if !errors.As(err, &e) || e.Kind != farm.Unavailable || e.Code != farm.CodeBackedOff {
@@ -65,19 +65,21 @@ func TestBreakers(t *testing.T) {
 		script string
 		want   []string
 	}{
-		"two in a row":                           {"i1 u1 fail\ni1 u1 fail\ni1 u1 ok\ni1 u1 fail\ni1 u1 fail", nil},
-		"a user with one image":                  {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\ni1 u1 ok\ni1 u2 ok\ni2 u1 ok", []string{"open user u1", "refused user u1", "refused user u1"}},
-		"an image for several users":             {"i1 u1 fail\ni1 u2 fail\ni1 u1 fail\ni1 u3 ok\ni2 u1 ok", []string{"open image i1", "refused image i1"}},
-		"several images: the host":               {"i1 u1 fail\ni2 u2 fail\ni1 u3 fail\ni3 u4 ok", []string{"open this host", "refused this host"}},
-		"several images, others between":         {"i1 u1 fail\ni3 u3 ok\ni2 u2 fail\ni3 u3 ok\ni1 u4 fail", nil},
-		"surely the host":                        {"i1 u1 host\ni1 u1 host\ni1 u1 host\ni2 u2 ok", []string{"open this host", "refused this host"}},
-		"bad requests count for nobody":          {"i1 u1 bad\ni1 u1 bad\ni1 u1 bad\ni1 u1 bad\ni1 u2 bad\ni2 u2 bad", nil},
-		"too far apart":                          {"i1 u1 fail\nwait 6m\ni1 u1 fail\nwait 6m\ni1 u1 fail", nil},
-		"a trial that works":                     {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 ok\ni1 u1 ok", []string{"open user u1"}},
-		"a trial that fails doubles the time":    {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 fail\nwait 90s\ni1 u1 ok\nwait 30s\ni1 u1 ok", []string{"open user u1", "open user u1", "refused user u1"}},
-		"a trial whose caller leaves":            {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 left\ni1 u1 ok", []string{"open user u1"}},
-		"the host heals":                         {"i1 u1 host\ni1 u1 host\ni1 u1 host\nwait 1m\ni9 root ok\ni1 u1 ok", []string{"open this host", "healed"}},
-		"after the host nobody else is to blame": {"i1 u1 fail\ni2 u1 fail\ni1 u1 fail\nwait 1m\ni9 root ok\ni1 u1 fail\ni1 u1 fail", []string{"open this host", "healed"}},
+		"two in a row":                            {"i1 u1 fail\ni1 u1 fail\ni1 u1 ok\ni1 u1 fail\ni1 u1 fail", nil},
+		"a user with one image":                   {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\ni1 u1 ok\ni1 u2 ok\ni2 u1 ok", []string{"open user u1", "refused user u1", "refused user u1"}},
+		"an image for several users":              {"i1 u1 fail\ni1 u2 fail\ni1 u1 fail\ni1 u3 ok\ni2 u1 ok", []string{"open image i1", "refused image i1"}},
+		"an image of the site itself":             {"w - fail\nw - fail\nw - fail\nw - ok\nv - ok\ni1 u1 ok", []string{"open image w", "refused image w"}},
+		"a sound image of the site proves itself": {"w - fail\nw - fail\nv - ok\nw - fail", []string{"open image w"}},
+		"several images: the host":                {"i1 u1 fail\ni2 u2 fail\ni1 u3 fail\ni3 u4 ok", []string{"open this host", "refused this host"}},
+		"several images, others between":          {"i1 u1 fail\ni3 u3 ok\ni2 u2 fail\ni3 u3 ok\ni1 u4 fail", nil},
+		"surely the host":                         {"i1 u1 host\ni1 u1 host\ni1 u1 host\ni2 u2 ok", []string{"open this host", "refused this host"}},
+		"bad requests count for nobody":           {"i1 u1 bad\ni1 u1 bad\ni1 u1 bad\ni1 u1 bad\ni1 u2 bad\ni2 u2 bad", nil},
+		"too far apart":                           {"i1 u1 fail\nwait 6m\ni1 u1 fail\nwait 6m\ni1 u1 fail", nil},
+		"a trial that works":                      {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 ok\ni1 u1 ok", []string{"open user u1"}},
+		"a trial that fails doubles the time":     {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 fail\nwait 90s\ni1 u1 ok\nwait 30s\ni1 u1 ok", []string{"open user u1", "open user u1", "refused user u1"}},
+		"a trial whose caller leaves":             {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 left\ni1 u1 ok", []string{"open user u1"}},
+		"the host heals":                          {"i1 u1 host\ni1 u1 host\ni1 u1 host\nwait 1m\ni9 root ok\ni1 u1 ok", []string{"open this host", "healed"}},
+		"after the host nobody else is to blame":  {"i1 u1 fail\ni2 u1 fail\ni1 u1 fail\nwait 1m\ni9 root ok\ni1 u1 fail\ni1 u1 fail", []string{"open this host", "healed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, got := play(t, c.script); !reflect.DeepEqual(got, c.want) {

@@ -124,13 +124,22 @@ func nodeNames(list string) ([]string, error) {
 }
 
 func (a *app) workerList() *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List the workers of this host", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{Use: "list", Short: "List the workers of this host, and what backs off", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		workers, err := a.client().Workers(cmd.Context())
 		if err != nil {
 			return err
 		}
 		if a.json {
 			return a.printJSON(workers)
+		}
+		host, err := a.client().Host(cmd.Context())
+		if err != nil {
+			return err
+		}
+		for _, b := range host.BackOffs {
+			if b.Kind != "user" {
+				fmt.Fprintf(a.out, "%s backs off until %s, and then one VM is tried: %s\n", strings.TrimSpace(b.Kind+" "+b.Name), b.Until.Local().Format("15:04:05"), b.Last)
+			}
 		}
 		if len(workers) == 0 {
 			_, err := fmt.Fprintln(a.out, "no workers")

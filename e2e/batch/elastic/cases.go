@@ -45,8 +45,11 @@ var cases = []struct {
 	name string
 	run  func(context.Context, *elastic, *figures) error
 }{
-	{"refused", refused}, {"queue", queue}, {"crash", crash}, {"agent", agentDies}, {"elsewhere", elsewhere}, {"warm", warm}, {"dynamic", dynamic},
+	{"refused", refused}, {"queue", queue}, {"crash", crash}, {"agent", agentDies}, {"elsewhere", elsewhere}, {"warm", warm}, {"dynamic", dynamic}, {"hollow", hollow},
 }
+
+// onRequest are those that -only has to name.
+var onRequest = map[string]bool{"hollow": true}
 
 // seen is when workers were first seen in a state.
 type seen struct {

@@ -51,7 +51,7 @@ func run(ctx context.Context, only string, keep bool) (err error) {
 	}()
 	var f figures
 	for _, c := range cases {
-		if only != "" && !slices.Contains(strings.Split(only, ","), c.name) {
+		if asked := slices.Contains(strings.Split(only, ","), c.name); !asked && (only != "" || onRequest[c.name]) {
 			continue
 		}
 		progress("%s", c.name)

@@ -19,6 +19,9 @@ import (
 type Agent interface {
 	StartWorker(context.Context, api.WorkerRequest) (api.Worker, error)
 	StopWorker(ctx context.Context, name string) (api.Worker, error)
+	FailWorker(ctx context.Context, name string) (api.Worker, error) // StopWorker, for its node did not come
+	WorkerCame(ctx context.Context, name string) (api.Worker, error)
+	Host(context.Context) (api.Host, error)
 	Workers(context.Context) ([]api.Worker, error)
 	FollowWorkers(ctx context.Context, each func(api.WorkerEvent) error) error
 }
@@ -144,6 +147,9 @@ func (p *Pool) Resume(ctx context.Context, list, path string) error {
 			p.Log.Info("resume", "node", node, "job", j.ID.String(), "vm", w.VM, "address", w.Address, "ms", time.Since(began).Milliseconds())
 			return nil
 		}
+		if backsOff(err) {
+			return errors.Join(err, p.hold(ctx, node, j.ID.String(), err))
+		}
 		p.Log.Error("no VM for the node: it is given back", "node", node, "job", j.ID.String(), "error", err)
 		var waiting []string
 		if j.ID != "" {
@@ -213,7 +219,7 @@ func (p *Pool) Fail(ctx context.Context, list string) error {
 		p.Log.Warn("Slurm gave the node up", "node", node)
 		h, err := p.host(node)
 		if err == nil {
-			_, err = h.Agent.StopWorker(ctx, node)
+			_, err = h.Agent.FailWorker(ctx, node)
 		}
 		return errors.Join(err, p.Slurm.SetNode(ctx, node, "POWER_DOWN_FORCE", "grange: the node did not come up in time"))
 	})
@@ -229,6 +235,7 @@ func (p *Pool) Prolog(ctx context.Context, job, list string, patience time.Durat
 	for pause := 100 * time.Millisecond; ; {
 		nodes, err := p.Slurm.Nodes(ctx, list)
 		if err == nil && !slices.ContainsFunc(nodes, func(n Node) bool { return !n.Registered() }) {
+			p.cameAtLast(ctx, nodes)
 			return nil
 		}
 		if err != nil {

@@ -39,6 +39,8 @@ type Node struct {
 	Name  string
 	State string   // the first word of its state: IDLE, ALLOCATED, DOWN
 	Flags []string // the others: CLOUD, POWERED_DOWN, DRAIN
+	// Reason is why somebody took it out of use.
+	Reason string
 }
 
 // Is tells whether the node's state has any of these words.
@@ -59,6 +61,8 @@ func (n Node) Registered() bool {
 var (
 	nodeNameField  = regexp.MustCompile(`(?:^|\s)NodeName=(\S+)`)
 	nodeStateField = regexp.MustCompile(`\sState=(\S+)`)
+	// The last field but for what follows who said it, and when.
+	nodeReasonField = regexp.MustCompile(`\sReason=(.*) \[[^\]]*@[^\]]*\]`)
 )
 
 // stateMarks are what Slurm puts behind a state for people; each of them is a word of its own as well, but for the first.
@@ -88,6 +92,9 @@ func parseNodes(text string) []Node {
 		n := Node{Name: name[1], State: words[0], Flags: words[1:]}
 		if strings.Contains(state[1], "*") {
 			n.Flags = append(n.Flags, "NOT_RESPONDING")
+		}
+		if reason := nodeReasonField.FindStringSubmatch(line); reason != nil {
+			n.Reason = reason[1]
 		}
 		nodes = append(nodes, n)
 	}

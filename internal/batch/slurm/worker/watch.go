@@ -76,6 +76,9 @@ func (w *watch) ended(ctx context.Context, v api.Worker) {
 	if w.Warm > 0 {
 		defer w.lookSoon()
 	}
+	if v.Refused {
+		return // by its agent, which told whoever asked for it
+	}
 	if v.Ordered && v.Conf == "" {
 		return // by Slurm; a node that it has with a new VM already must not be touched. What else was ordered, a look finds
 	}
@@ -206,7 +209,7 @@ func (w *watch) reconcile(ctx context.Context) error {
 			}
 			continue
 		}
-		errs = append(errs, w.compare(ctx, h, nodes, workers, found))
+		errs = append(errs, w.compare(ctx, h, nodes, workers, found), w.tellCame(ctx, h, nodes, workers), w.release(ctx, h, nodes))
 		free += w.free(h, nodes, workers)
 	}
 	w.mu.Lock()
@@ -243,7 +246,7 @@ func (w *watch) compare(ctx context.Context, h Host, nodes []Node, workers []api
 	for _, n := range nodes {
 		known[n.Name] = n
 		_, has := byName[n.Name]
-		if !h.has(n.Name) || has || n.Off() || n.Is("FUTURE") || !n.Is("CLOUD", "DYNAMIC_NORM") {
+		if !h.has(n.Name) || has || n.Off() || n.held() || n.Is("FUTURE") || !n.Is("CLOUD", "DYNAMIC_NORM") {
 			continue
 		}
 		if w.seenTwice(found, "lost/"+n.Name) {

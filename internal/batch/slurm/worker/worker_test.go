@@ -63,7 +63,10 @@ func (c *cluster) SetNode(_ context.Context, list, state, reason string) error {
 		}
 	}
 	n := c.nodes[list]
-	n.State = "IDLE"
+	n.State, n.Reason = "IDLE", reason
+	if state == "DOWN" {
+		n.State = "DOWN"
+	}
 	if state == "POWER_DOWN_FORCE" {
 		n.Flags = []string{"CLOUD", "POWERING_DOWN"}
 	}
@@ -114,6 +117,8 @@ type host struct {
 	stopped []string
 	workers []api.Worker
 	refuse  map[string]bool
+	off     []api.BackOff
+	came    []string
 	away    bool
 	events  chan api.WorkerEvent
 }
@@ -122,6 +127,11 @@ func (h *host) StartWorker(_ context.Context, r api.WorkerRequest) (api.Worker, 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked = append(h.asked, r)
+	for _, b := range h.off {
+		if b.Trial || time.Now().Before(b.Until) {
+			return api.Worker{}, &api.Problem{Type: "grange:backed-off", Title: "unavailable", Detail: b.Kind + " " + b.Name + " backs off until 10:31:00 UTC: its VMs failed to start; the last one: the guest's console says nothing"}
+		}
+	}
 	if h.refuse[r.Name] {
 		return api.Worker{}, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: "no room for 'it'\nsecond line"}
 	}
@@ -136,6 +146,26 @@ func (h *host) StopWorker(_ context.Context, name string) (api.Worker, error) {
 	h.stopped = append(h.stopped, name)
 	h.workers = slices.DeleteFunc(h.workers, func(w api.Worker) bool { return w.Name == name })
 	return api.Worker{}, nil
+}
+
+func (h *host) FailWorker(ctx context.Context, name string) (api.Worker, error) {
+	return h.StopWorker(ctx, name+" late")
+}
+
+func (h *host) WorkerCame(_ context.Context, name string) (api.Worker, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.came = append(h.came, name)
+	for i := range h.workers {
+		h.workers[i].Unseen = h.workers[i].Unseen && h.workers[i].Name != name
+	}
+	return api.Worker{}, nil
+}
+
+func (h *host) Host(context.Context) (api.Host, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return api.Host{BackOffs: h.off}, nil
 }
 
 func (h *host) Workers(context.Context) ([]api.Worker, error) {
@@ -368,7 +398,7 @@ func TestProlog(t *testing.T) {
 
 // As printed by scontrol 22.05.8 and squeue, shortened.
 const recordedNodes = `NodeName=vwn1 Arch=x86_64 CoresPerSocket=1 NodeAddr=10.102.0.20 NodeHostName=vwn1 Version=22.05.8 OS=Linux 6.1.0-56-cloud-amd64 State=fake RealMemory=338 State=ALLOCATED+CLOUD ThreadsPerCore=1 Reason=grange: State=DOWN [root@2026-11-21T07:49:04]
-NodeName=vwn2 CoresPerSocket=1 NodeAddr=vwn2 RealMemory=338 State=IDLE+CLOUD+POWERED_DOWN ThreadsPerCore=1
+NodeName=vwn2 CoresPerSocket=1 NodeAddr=vwn2 RealMemory=338 State=IDLE+CLOUD+POWERED_DOWN ThreadsPerCore=1 Comment=a [b@c] Reason=grange: held: image worker backs off [x] [slurm@2026-11-21T07:49:04]
 NodeName=vwn3 CoresPerSocket=1 State=ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP ThreadsPerCore=1
 NodeName=dyn1 Arch=x86_64 State=DOWN*+DYNAMIC_NORM ThreadsPerCore=1
 `
@@ -382,6 +412,9 @@ func TestParseNodes(t *testing.T) {
 	want := []string{"vwn1 ALLOCATED CLOUD", "vwn2 IDLE CLOUD POWERED_DOWN", "vwn3 ALLOCATED CLOUD NOT_RESPONDING POWERING_UP", "dyn1 DOWN DYNAMIC_NORM NOT_RESPONDING"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+	if nodes[0].Reason != "grange: State=DOWN" || nodes[1].Reason != "grange: held: image worker backs off [x]" || nodes[2].Reason != "" {
+		t.Errorf("reasons %q, %q, %q", nodes[0].Reason, nodes[1].Reason, nodes[2].Reason)
 	}
 	for i, want := range []bool{true, false, false, false} {
 		if nodes[i].Registered() != want {
@@ -427,5 +460,12 @@ func TestConfig(t *testing.T) {
 		if c, err := ParseConfig([]byte(bad), "worker.toml", ""); err == nil {
 			t.Errorf("%q is %+v", bad, c)
 		}
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
