@@ -106,21 +106,75 @@ timeout 20 grange exec --batch htcondor --socket `+l.Lab().Socket+` -- echo pipe
 	})
 
 	t.Run("what runs beside a job on the host keeps it away", func(t *testing.T) {
-		marker := filepath.Join(l.Home(), "pre-ran")
-		put("pre.sh", "#!/bin/sh\ntouch "+marker+"\n")
-		id := submit("pre", "executable = /bin/true", "transfer_executable = False", "should_transfer_files = NO", `+PreCmd = "`+filepath.Join(l.Home(), "pre.sh")+`"`)
-		// A job that is submitted later, and runs, shows that this one was looked at.
+		marker := filepath.Join(l.Home(), "ran-on-the-host")
+		program := `"` + put("beside.sh", "#!/bin/sh\ntouch "+marker+"\n") + `"`
+		ids := map[string]string{}
+		for name, value := range map[string]string{
+			"PreCmd": program, "PostCmd": program, "ToolDaemonCmd": program, "TransferPlugins": program, "WantDocker": "True", "WantContainer": "True",
+			"WantSIF": "True", "DockerImage": `"x"`, "ContainerImage": `"x"`, "HookKeyword": `"X"`, "RequestedChroot": `"/x"`, "InteractiveJob": "True",
+			// Nothing where it is matched, and a program for the starter.
+			"precmd": `ifThenElse(TARGET.Machine isnt undefined, undefined, ` + program + `)`,
+		} {
+			ids[name] = submit("beside-"+name, "executable = /bin/true", "transfer_executable = False", "should_transfer_files = NO", "+"+name+" = "+value)
+		}
+		// A job that is submitted later, and runs, shows that these were looked at.
 		if r, err := l.Submit(ctx, conform.Job{Argv: []string{"/bin/true"}}); err != nil {
 			t.Error(err)
 		} else if got, err := l.Wait(ctx, r); err != nil || got.State != conform.Done {
 			t.Errorf("%v, %v", got, err)
 		}
-		status, err := l.Condor(ctx, "root", "condor_q", id, "-af", "JobStatus")
-		if err != nil || strings.TrimSpace(status) != "1" {
-			t.Errorf("status %q, %v", status, err)
+		for name, id := range ids {
+			said, err := l.Condor(ctx, "root", "condor_q", id, "-af", "JobStatus", "NumShadowStarts")
+			if err != nil || strings.TrimSpace(said) != "1 undefined" {
+				t.Errorf("a job with %s: %q, %v", name, said, err)
+			}
+			l.Condor(ctx, "root", "condor_rm", id)
 		}
 		if _, err := os.Stat(marker); err == nil {
-			t.Error("its script ran on the host")
+			t.Error("a program ran on the host")
+		}
+	})
+
+	t.Run("beside a job in a virtual machine nobody gets a shell on the host", func(t *testing.T) {
+		shell := func(name string, lines ...string) string {
+			t.Helper()
+			put("sleep.sh", "#!/bin/sh\necho up; sleep 300\n")
+			id := submit(name, append([]string{"executable = sleep.sh", "transfer_executable = False", "should_transfer_files = NO", "stream_output = True"}, lines...)...)
+			defer l.Condor(ctx, "root", "condor_rm", id)
+			for deadline := time.Now().Add(90 * time.Second); !strings.Contains(get(name+".out"), "up"); time.Sleep(100 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("job %s does not run: %s\n%s", id, get(name+".err"), l.Logs())
+				}
+			}
+			_, err := l.Condor(ctx, "nobody", "condor_ssh_to_job", id, "id")
+			if err == nil {
+				t.Fatalf("a shell beside job %s", id)
+			}
+			return err.Error()
+		}
+		const refused = "ENABLE_SSH_TO_JOB=false"
+		if said := shell("shell"); !strings.Contains(said, refused) {
+			t.Error(said)
+		}
+		if said := shell("metal-shell", "+WantVM = False"); strings.Contains(said, refused) { // the pool has no sshd
+			t.Error(said)
+		}
+	})
+
+	t.Run("a job of the local universe does not run", func(t *testing.T) {
+		put("local.sh", "#!/bin/sh\ntouch "+filepath.Join(l.Home(), "local-ran")+"\n")
+		id := submit("local", "universe = local", "executable = local.sh")
+		for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			said, err := l.Condor(ctx, "root", "condor_q", id, "-af", "JobStatus")
+			if err == nil && strings.TrimSpace(said) == "5" {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("status %q, %v", said, err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(l.Home(), "local-ran")); err == nil || !strings.Contains(get("local.err"), "[no-job-ad]") {
+			t.Errorf("it ran: %v; %s", err == nil, get("local.err"))
 		}
 		l.Condor(ctx, "root", "condor_rm", id)
 	})

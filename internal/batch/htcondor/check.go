@@ -1,7 +1,9 @@
 package htcondor
 
 import (
+	"bytes"
 	"context"
+	"debug/elf"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -20,7 +22,7 @@ type Config map[string]string
 func ReadConfig(ctx context.Context) (Config, error) {
 	out, err := program.Start(ctx, program.Call{Path: "condor_config_val", Args: []string{"-dump", "-expand"}})
 	if err != nil {
-		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeCondorConfig, Message: "HTCondor's configuration cannot be read: " + err.Error(), Err: err,
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeCondorConfig, Message: "HTCondor's configuration cannot be read", Err: err,
 			Hint: "is HTCondor installed on this host? See condor_config_val -dump"}
 	}
 	return ParseConfig(string(out))
@@ -118,8 +120,11 @@ func (c Config) checkExecute(look Look) (all []Finding) {
 	} else {
 		c.checkProgram(look, "STARTD_CRON_GRANGE_EXECUTABLE", cron, say)
 	}
-	if !strings.Contains(c["START"], "GrangeReady") {
-		say("put grange's file behind the one that sets START", "START = %s does not look at GrangeReady", c["START"])
+	switch start := c["START"]; {
+	case !strings.Contains(start, "GrangeReady"):
+		say("put grange's file behind the one that sets START", "START = %s does not look at GrangeReady", start)
+	case !strings.Contains(start, whole()) || !strings.Contains(start, absent()):
+		say(install, "START lets jobs come that start more on the host than what the wrapper takes the place of: PreCmd, containers and the like")
 	}
 	if v, set := c["BASE_CGROUP"]; set && v == "" {
 		say("BASE_CGROUP = htcondor", "BASE_CGROUP is empty: HTCondor limits no memory, its records have the wrapper's use and not the VM's, and suspending works only through the wrapper's beats")
@@ -130,13 +135,56 @@ func (c Config) checkExecute(look Look) (all []Finding) {
 	if truth(c["USE_PID_NAMESPACES"]) {
 		say("USE_PID_NAMESPACES = False", "USE_PID_NAMESPACES: the agent cannot see condor_starter above a job, and refuses it")
 	}
+	return append(all, c.checkBesides(look, wrapper)...)
+}
+
+// checkBesides looks for ways by which a job, or a user, gets more of the host than a virtual machine.
+func (c Config) checkBesides(look Look, wrapper string) (all []Finding) {
+	say := func(try, format string, args ...any) { all = append(all, Finding{fmt.Sprintf(format, args...), try}) }
+	if users := c["VALID_COD_USERS"]; users != "" {
+		say("take VALID_COD_USERS out", "VALID_COD_USERS = %s: they start programs on the host that are no jobs", users)
+	}
+	for _, name := range []string{"SINGULARITY_JOB", "USE_DEFAULT_CONTAINER"} {
+		if v := c[name]; v != "" && !strings.EqualFold(v, "false") && v != "0" {
+			say(name+" = False", "%s = %s: jobs are put into containers on the host, and the wrapper with them", name, v)
+		}
+	}
 	if wrapper == "" {
 		return all
 	}
-	if text, err := look.Read(wrapper); err == nil && strings.Contains(string(text), "--metal never") && !strings.EqualFold(c["ENABLE_SSH_TO_JOB"], "false") {
+	text, err := look.Read(wrapper)
+	if err != nil {
+		return all
+	}
+	never := strings.Contains(string(text), "--metal never")
+	switch ssh := c["ENABLE_SSH_TO_JOB"]; {
+	case never && !strings.EqualFold(ssh, "false"):
 		say("ENABLE_SSH_TO_JOB = False", "no job is to run on the host, and condor_ssh_to_job opens a shell there")
+	case !strings.EqualFold(ssh, "false") && !strings.Contains(ssh, "WantVM"):
+		say("grange htcondor install --execute, then condor_reconfig", "condor_ssh_to_job opens a shell on the host beside jobs in virtual machines: ENABLE_SSH_TO_JOB = %s", ssh)
+	}
+	for _, name := range []string{"START_LOCAL_UNIVERSE", "START_SCHEDULER_UNIVERSE"} {
+		if never && c.Runs("SCHEDD") && !strings.EqualFold(c[name], "false") {
+			say(name+" = False", "no job is to run on the host, and the schedd on it starts some beside itself: %s = %s", name, c[name])
+		}
+	}
+	// What starts first of a job is the wrapper's interpreter, in the environment that the user wrote.
+	line, _, _ := strings.Cut(string(text), "\n")
+	if program, _, _ := strings.Cut(strings.TrimPrefix(line, "#!"), " "); strings.HasPrefix(line, "#!/") {
+		if image, err := look.Read(program); err == nil && loadsLibraries(image) {
+			say("install the static build of grange", "%s loads libraries: a job's LD_PRELOAD would run on the host", program)
+		}
 	}
 	return all
+}
+
+// loadsLibraries tells whether a program is started by way of a loader, which obeys LD_PRELOAD.
+func loadsLibraries(image []byte) bool {
+	file, err := elf.NewFile(bytes.NewReader(image))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
 func (c Config) checkProgram(look Look, name, path string, say func(try, format string, args ...any)) {

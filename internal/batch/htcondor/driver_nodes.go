@@ -210,7 +210,7 @@ func notSet(host string, err error) error {
 	if isUnavailable(err) {
 		return err
 	}
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeCondorConfig, Message: "the startd of " + host + " does not let us set GrangeClosed: " + err.Error(), Err: err,
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeCondorConfig, Message: "the startd of " + host + " does not let us set GrangeClosed", Err: err,
 		Hint: "grange htcondor install --execute on that host; and be one whom its ALLOW_ADMINISTRATOR names"}
 }
 

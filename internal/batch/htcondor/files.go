@@ -104,21 +104,53 @@ PERSISTENT_CONFIG_DIR = /var/lib/grange/condor-config
 STARTD.SETTABLE_ATTRS_ADMINISTRATOR = $(STARTD.SETTABLE_ATTRS_ADMINISTRATOR) GrangeClosed
 
 # The wrapper takes the place of a job, and of nothing else that HTCondor starts for it on the host: scripts before and after it, tools beside it,
-# programs that transfer its files, containers. Jobs with such are none for virtual machines.
-GRANGE_WHOLE_JOB = (TARGET.JobUniverse == 5 && TARGET.WantDocker =!= True && TARGET.WantContainer =!= True && TARGET.PreCmd =?= undefined && \
-    TARGET.PostCmd =?= undefined && TARGET.ToolDaemonCmd =?= undefined && TARGET.TransferPlugins =?= undefined)
+# programs that transfer its files, containers. Jobs with such are none for virtual machines. What an attribute is worth does not count, only whether
+# the job has it: an expression may be nothing here, and a program for the starter. The second half makes jobs with and without them two kinds
+# for the negotiator.
+GRANGE_WHOLE_JOB = (countMatches(%[8]s, {TARGET}) =?= 1 && \
+    %[9]s)
 %[7]s
 # No job comes here for a virtual machine that can not be made now. A site's own START stays as it was, before this.
 START = ($(START)) && MY.GrangeClosed =?= "" && %[6]s
-`, s.metalWords(), s.hook("wrapper"), s.prepareConf(), s.hook("cron"), int(s.Period.Seconds()), may, s.shells())
+`, s.metalWords(), s.hook("wrapper"), s.prepareConf(), s.hook("cron"), int(s.Period.Seconds()), may, s.besides(), whole(), absent())
 }
 
-// shells: condor_ssh_to_job, and condor_submit -interactive by it, open one on the host itself.
-func (s Site) shells() string {
-	if s.Metal != MetalNever {
-		return ""
+// beside are what HTCondor 23.9 starts on the host for a job of the vanilla universe, other than the job: its own scripts, tools and transfer programs;
+// containers; hooks of the site's that it picks, one of which would take its memory limit away; another root; the shell of condor_submit -interactive.
+var beside = []string{"PreCmd", "PostCmd", "ToolDaemonCmd", "TransferPlugins", "WantDocker", "WantContainer", "WantDockerImage", "WantSandboxImage", "WantSIF",
+	"DockerImage", "ContainerImage", "HookKeyword", "RequestedChroot", "InteractiveJob"}
+
+// whole is true of a vanilla job that has none of them, whatever it says in what words. unparse does not evaluate, and knows the attributes of the ad
+// in which it is called.
+func whole() string {
+	words := []string{`unparse(JobUniverse) =?= "5"`}
+	for _, name := range beside {
+		words = append(words, "unparse("+name+`) =?= ""`)
 	}
-	return "\n# A shell beside the job would be one on the host.\nENABLE_SSH_TO_JOB = False\n"
+	return strings.Join(words, " && ")
+}
+
+func absent() string {
+	words := []string{"TARGET.JobUniverse =?= 5"}
+	for _, name := range beside {
+		words = append(words, "TARGET."+name+" =?= undefined")
+	}
+	return strings.Join(words, " && ")
+}
+
+// besides closes ways to the host itself that are no matter of START.
+func (s Site) besides() string {
+	text := `
+# condor_ssh_to_job opens a shell on the host itself: there is none for jobs that run elsewhere.
+ENABLE_SSH_TO_JOB = ` + map[Metal]string{MetalNever: "False", MetalAsked: "TARGET.WantVM =?= False", MetalDefault: "TARGET.WantVM =!= True"}[s.Metal] + "\n"
+	if s.Metal == MetalNever {
+		text += `
+# Where jobs are submitted on this host too, a schedd runs those of these two universes beside itself. DAGs need an access point of their own.
+START_LOCAL_UNIVERSE = False
+START_SCHEDULER_UNIVERSE = False
+`
+	}
+	return text
 }
 
 func (s Site) metalWords() string {

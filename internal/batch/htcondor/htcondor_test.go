@@ -1,6 +1,9 @@
 package htcondor
 
 import (
+	"bytes"
+	"debug/elf"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -195,6 +198,34 @@ func TestCheck(t *testing.T) {
 		"opens a shell": func(_ Config, l *Look) {
 			l.Read = func(string) ([]byte, error) { return []byte("htcondor wrapper --metal never"), nil }
 		},
+		"PreCmd, containers": func(c Config, _ *Look) {
+			c["START"] = strings.Replace(c["START"], "TARGET.PreCmd =?= undefined && ", "", 1)
+		},
+		"what the wrapper takes the place of": func(c Config, _ *Look) {
+			c["START"] = strings.Replace(c["START"], `unparse(PostCmd) =?= "" && `, "", 1)
+		},
+		"beside jobs in virtual machines": func(c Config, _ *Look) { c["ENABLE_SSH_TO_JOB"] = "true" },
+		"VALID_COD_USERS":                 func(c Config, _ *Look) { c["VALID_COD_USERS"] = "eva" },
+		"SINGULARITY_JOB":                 func(c Config, _ *Look) { c["SINGULARITY_JOB"] = "TARGET.Image isnt undefined" },
+		"USE_DEFAULT_CONTAINER":           func(c Config, _ *Look) { c["USE_DEFAULT_CONTAINER"] = "True" },
+		"START_LOCAL_UNIVERSE": func(c Config, l *Look) {
+			c["ENABLE_SSH_TO_JOB"], c["START_SCHEDULER_UNIVERSE"] = "False", "False"
+			l.Access = false
+			l.Read = func(string) ([]byte, error) { return []byte("htcondor wrapper --metal never"), nil }
+		},
+		"START_SCHEDULER_UNIVERSE": func(c Config, l *Look) {
+			c["ENABLE_SSH_TO_JOB"], c["START_LOCAL_UNIVERSE"] = "False", "False"
+			l.Access = false
+			l.Read = func(string) ([]byte, error) { return []byte("htcondor wrapper --metal never"), nil }
+		},
+		"LD_PRELOAD would run": func(_ Config, l *Look) {
+			l.Read = func(path string) ([]byte, error) {
+				if path == "/usr/bin/grange" {
+					return os.ReadFile("/bin/sh") // which loads libraries
+				}
+				return []byte("#!/usr/bin/grange hook\nhtcondor wrapper --metal asked --\n"), nil
+			}
+		},
 		"BASE_CGROUP is empty":        func(c Config, _ *Look) { c["BASE_CGROUP"] = "" },
 		"CGROUP_MEMORY_LIMIT_POLICY":  func(c Config, _ *Look) { c["CGROUP_MEMORY_LIMIT_POLICY"] = "none" },
 		"USE_PID_NAMESPACES":          func(c Config, _ *Look) { c["USE_PID_NAMESPACES"] = "True" },
@@ -218,6 +249,26 @@ func TestCheck(t *testing.T) {
 	}
 	if _, err := ParseConfig("Not defined\n"); err == nil {
 		t.Error("what is no configuration was read")
+	}
+	if image, err := os.ReadFile("/proc/self/exe"); err != nil || loadsLibraries([]byte("#!/bin/sh\n")) {
+		t.Errorf("a script loads libraries, or %v", err)
+	} else if file, err := elf.NewFile(bytes.NewReader(image)); err != nil || loadsLibraries(image) != (file.Section(".interp") != nil) {
+		t.Errorf("this test loads libraries: %t, %v", loadsLibraries(image), err)
+	}
+}
+
+// TestErrorsSayItOnce: farm.Error adds what it wraps to its message.
+func TestErrorsSayItOnce(t *testing.T) {
+	_, readErr := ReadJobAd("/none", "slot1", os.Getpid())
+	_, configErr := ReadConfig(t.Context())
+	for _, err := range []error{readErr, configErr, notSet("ex1", errors.New("ex1 is off"))} {
+		if err == nil { // a machine with HTCondor
+			continue
+		}
+		inner := errors.Unwrap(err)
+		if inner == nil || strings.Count(err.Error(), inner.Error()) != 1 {
+			t.Errorf("%v", err)
+		}
 	}
 }
 
@@ -246,8 +297,17 @@ func TestFiles(t *testing.T) {
 		if len(files) != 4 {
 			t.Errorf("%d files", len(files))
 		}
-		if off := strings.Contains(files[0].Text, "ENABLE_SSH_TO_JOB = False"); off != (metal == MetalNever) {
-			t.Errorf("--metal %s: shells beside jobs are off: %t", metal, off)
+		shells := map[Metal]string{MetalNever: "False", MetalAsked: "TARGET.WantVM =?= False", MetalDefault: "TARGET.WantVM =!= True"}[metal]
+		if !strings.Contains(files[0].Text, "\nENABLE_SSH_TO_JOB = "+shells+"\n") {
+			t.Errorf("--metal %s: shells beside jobs: %s", metal, files[0].Text)
+		}
+		if off := strings.Contains(files[0].Text, "\nSTART_LOCAL_UNIVERSE = False\nSTART_SCHEDULER_UNIVERSE = False\n"); off != (metal == MetalNever) {
+			t.Errorf("--metal %s: the schedd starts no jobs beside itself: %t", metal, off)
+		}
+		for _, name := range beside {
+			if text := files[0].Text; !strings.Contains(text, "unparse("+name+`) =?= ""`) || !strings.Contains(text, "TARGET."+name+" =?= undefined") {
+				t.Errorf("--metal %s: jobs with %s are not kept away", metal, name)
+			}
 		}
 		for _, f := range files {
 			if f.Program != strings.HasPrefix(f.Path, "/usr/libexec/grange/") || strings.Contains(f.Text, "%!") {

@@ -90,7 +90,7 @@ func (m Metal) OnMetal(w Wish) (bool, error) {
 func ReadJobAd(path, slot string, starter int) (classad.Ad, error) {
 	ad, err := readJobAd(path, slot, starter)
 	if err != nil {
-		err = &farm.Error{Kind: farm.Denied, Code: farm.CodeNoJobAd, Message: "the job's ad is not to be trusted: " + err.Error(), Err: err,
+		err = &farm.Error{Kind: farm.Denied, Code: farm.CodeNoJobAd, Message: "the job's ad is not to be trusted", Err: err,
 			Hint: "this program is HTCondor's USER_JOB_WRAPPER, and made to be started by condor_starter alone"}
 	}
 	return ad, err
