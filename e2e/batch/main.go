@@ -1,5 +1,5 @@
-// Command batch runs the conformance cases on batch systems of this machine, real ones and fakes, each with a host of its own, and prints
-// what came of them. It needs root.
+// Command batch runs the conformance cases on batch systems of this machine, real ones and fakes, each with a host of its own, and the other
+// tests that need them, and prints what came of them. It needs root.
 package main
 
 import (
@@ -32,17 +32,20 @@ type system struct {
 	name    string
 	start   func(context.Context) (conform.System, error)
 	prepare func(context.Context) error // what takes minutes the first time on a machine, and may be done long before start; nil: nothing
+	tests   *tests                      // in the place of the cases
 }
 
 // systems are all of them, in the order in which they run: another Debian is made while the first ones do, and the last ones are those that
-// wait least when all others have ended.
+// wait least when all others have ended. Behind them come tests of their own that need batch systems, too.
 var systems = []system{
-	{"slurm", by(slurmlab.Start, slurmlab.Options{Accounting: true}), nil},
-	{"gridengine", by(gridenginelab.Start, gridenginelab.Options{}), nil},
-	{"slurm24", by(slurmlab.StartTrixie, slurmlab.Options{Accounting: true}), slurmlab.PrepareTrixie},
-	{"htcondor", by(condorlab.Start, condorlab.Options{}), condorlab.Prepare},
-	{"pbs", by(fakelab.Start, fakelab.Options{System: farm.PBS}), nil},
-	{"lsf", by(fakelab.Start, fakelab.Options{System: farm.LSF}), nil},
+	{name: "slurm", start: by(slurmlab.Start, slurmlab.Options{Accounting: true})},
+	{name: "gridengine", start: by(gridenginelab.Start, gridenginelab.Options{})},
+	{name: "slurm24", start: by(slurmlab.StartTrixie, slurmlab.Options{Accounting: true}), prepare: slurmlab.PrepareTrixie},
+	{name: "htcondor", start: by(condorlab.Start, condorlab.Options{}), prepare: condorlab.Prepare},
+	{name: "pbs", start: by(fakelab.Start, fakelab.Options{System: farm.PBS})},
+	{name: "lsf", start: by(fakelab.Start, fakelab.Options{System: farm.LSF})},
+	{name: "elastic", tests: &tests{dir: "elastic", build: []string{"build"}}},
+	{name: "drivers", tests: &tests{dir: "drivers", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m"}}},
 }
 
 // by makes a lab's own Start the one of a system.
@@ -96,6 +99,9 @@ func run(ctx context.Context, names, cases string, times int, write, keep bool) 
 	chosen, err := choose(names)
 	if err != nil {
 		return err
+	}
+	if names == "" && cases != "" { // those of every system, and nothing else
+		chosen = slices.DeleteFunc(chosen, func(s system) bool { return s.tests != nil })
 	}
 	match, err := regexp.Compile(cases)
 	if err != nil {
@@ -164,7 +170,7 @@ func writePage(results map[string][]conform.Outcome) error {
 
 func choose(names string) ([]system, error) {
 	if names == "" {
-		return systems, nil
+		return slices.Clone(systems), nil
 	}
 	var chosen []system
 	for name := range strings.SplitSeq(names, ",") {
@@ -210,7 +216,16 @@ func (p *passage) run(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	if err := p.cases(ctx, started, quiet); err != nil {
+	run := func() error { return p.cases(ctx, started, quiet) }
+	if p.tests != nil {
+		if p.before != nil {
+			<-p.before.quiet
+		}
+		started()
+		quiet() // they wait, mostly
+		run = func() error { return p.program(ctx, *p.tests) }
+	}
+	if err := run(); err != nil {
 		// A system that does not start is a failure of all its cases, and none of the others'.
 		p.say("%v", err)
 		p.Failed++

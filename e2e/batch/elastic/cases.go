@@ -372,7 +372,7 @@ func agentDies(ctx context.Context, e *elastic, _ *figures) error {
 	return e.settle(ctx)
 }
 
-// elsewhere: the first node's host does not answer; the job runs on another node.
+// elsewhere: the host of the node that Slurm would take first does not answer; the job runs on another node.
 func elsewhere(ctx context.Context, e *elastic, f *figures) error {
 	sound, err := os.ReadFile(e.path("worker.toml"))
 	if err != nil {
@@ -383,6 +383,25 @@ func elsewhere(ctx context.Context, e *elastic, f *figures) error {
 		return err
 	}
 	defer os.WriteFile(e.path("worker.toml"), sound, 0o644)
+	const others = "vwn[2-4]"
+	weigh := func(weight string) error {
+		out, err := e.inside(ctx, "/usr/bin/scontrol", "update", "NodeName="+others, "Weight="+weight).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("scontrol update: %w: %s", err, out)
+		}
+		return nil
+	}
+	if err := weigh("100"); err != nil {
+		return err
+	}
+	defer weigh("1")
+	// A node whose VM was killed before is not at once taken again.
+	if err := e.await(ctx, patience, "Slurm to prefer vwn1", func() (bool, error) {
+		out, err := e.inside(ctx, "/usr/bin/sbatch", "--test-only", "-p", "vm", "--wrap", "true").CombinedOutput()
+		return err == nil && strings.Contains(string(out), " on nodes vwn1 "), nil
+	}); err != nil {
+		return err
+	}
 	began := time.Now()
 	id, err := e.submit(ctx, "vm", "sleep 1")
 	if err != nil {
