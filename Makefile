@@ -48,8 +48,6 @@ test-slow: ## boot a full Debian image built from packages: some minutes
 test-batch: ## run jobs under every batch system that is packaged here, and print what held; ARGS="-systems slurm -cases exit"
 	@scripts/install-packages batch
 	$(ROOT) $(GO) run ./e2e/batch $(ARGS)
-	$(if $(ARGS),,$(or $(ROOT),env) GRANGE_BATCH=1 $(GO) test -count=1 -timeout 20m ./e2e/batch/drivers)
-	$(if $(ARGS),,$(ROOT) $(GO) run ./e2e/batch/elastic)
 
 test-elastic: ## let virtual machines join a Slurm as nodes, kill them under jobs; ARGS="-only queue,crash"; JSON on the last line
 	@scripts/install-packages batch
