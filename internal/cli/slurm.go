@@ -69,7 +69,7 @@ Run it again after each upgrade of Slurm; what is there already stays.`,
 	flags := cmd.Flags()
 	flags.StringVar(&i.Include, "include", "", "`DIR` that holds slurm/spank.h")
 	flags.StringVar(&i.Wrapper, "wrapper", "", "grange as it lies on hosts (default: this program)")
-	flags.StringVar(&i.Attest, "attest", slurm.Attest, "`DIR` where the plug-in leaves word for the prolog")
+	flags.StringVar(&i.Checked, "checked", slurm.Checked, "`DIR` where the prolog notes what it has looked at")
 	flags.StringVar(&i.Catalogue, "catalogue", "", "`FILE` with the images and shapes that sbatch accepts; see grange slurm catalogue")
 	flags.StringVar(&i.Default, "default", "", "`IMAGE[:SHAPE]` for jobs that name none: no job runs on the host itself then")
 	flags.Uint32Var(&i.MinUID, "min-uid", 1000, "users below it get no default")

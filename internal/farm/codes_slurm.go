@@ -7,5 +7,5 @@ const (
 	CodeNotCompiled  Code = "not-compiled" // the compiler refuses the plug-in
 	CodeNoSlurm      Code = "no-slurm"     // no slurmd here, or it does not say its version
 	CodeBadSlurmConf Code = "bad-slurm-conf"
-	CodeNotAttested  Code = "plugin-not-loaded" // Slurm did not load our plug-in for a job
+	CodeNoPlugin     Code = "plugin-not-loaded" // Slurm would not load our plug-in for a job
 )

@@ -25,7 +25,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/types.h>
-#include <time.h>
 #include <unistd.h>
 
 SPANK_PLUGIN(grange, 1)
@@ -39,12 +38,12 @@ enum { MAX_ARGS = 32, MAX_TEXT = 4096 };
 
 /* what plugstack.conf says */
 static struct {
-	const char *wrapper, *socket, *fallback, *catalogue, *attest, *prolog;
+	const char *wrapper, *socket, *fallback, *catalogue, *prolog;
 	uid_t min_uid;
 	uint32_t requeues;
 	int allow_metal;
 	char wrong[256]; /* the first thing that makes no sense; no task is run then */
-} conf = {.wrapper = "/usr/local/bin/grange", .socket = "/run/grange/agent.sock", .attest = "/run/grange/slurm", .min_uid = 1000, .requeues = 3};
+} conf = {.wrapper = "/usr/local/bin/grange", .socket = "/run/grange/agent.sock", .min_uid = 1000, .requeues = 3};
 
 /* what the user asked for */
 static struct {
@@ -82,8 +81,6 @@ static void configure(int ac, char **av)
 			conf.fallback = v;
 		else if ((v = value_of(av[i], "catalogue")))
 			conf.catalogue = v;
-		else if ((v = value_of(av[i], "attest")))
-			conf.attest = v;
 		else if ((v = value_of(av[i], "task_prolog")))
 			conf.prolog = v;
 		else if ((v = value_of(av[i], "allow_metal")) && (!strcmp(v, "yes") || !strcmp(v, "no")))
@@ -101,8 +98,8 @@ static void configure(int ac, char **av)
 		} else
 			complain(conf.wrong, "plugstack.conf: %s makes no sense", av[i]);
 	}
-	if (conf.wrapper[0] != '/' || conf.socket[0] != '/' || conf.attest[0] != '/')
-		complain(conf.wrong, "plugstack.conf: wrapper, socket and attest are absolute paths");
+	if (conf.wrapper[0] != '/' || conf.socket[0] != '/')
+		complain(conf.wrong, "plugstack.conf: wrapper and socket are absolute paths");
 }
 
 /* IMAGE[:SHAPE], where IMAGE may be sha256:DIGEST. Returns 0, or -1 for what can be neither. */
@@ -235,55 +232,6 @@ static struct spank_option options[] = {
 	{"no-vm", NULL, "run the job without a virtual machine, where the site allows it", 0, OPT_NO_VM, on_option},
 };
 
-/* In slurmd itself, as root, when it starts: a file named after its process, which says that it loads this plug-in. `grange slurm prolog`
- * refuses jobs without it, so that a host whose plug-in does not load runs nothing by accident. One file for all jobs, because with a hook for
- * each of them Slurm would start two more programs a job, also for those on metal. Returns a directory where root alone can leave word, or -1. */
-static int attest_dir(void)
-{
-	struct stat s;
-	int dir;
-	if (mkdir(conf.attest, 0755) && errno != EEXIST) {
-		slurm_error("grange: %s: %s", conf.attest, strerror(errno));
-		return -1;
-	}
-	if ((dir = open(conf.attest, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0) {
-		slurm_error("grange: %s: %s", conf.attest, strerror(errno));
-		return -1;
-	}
-	if (fstat(dir, &s) == 0 && s.st_uid == 0 && !(s.st_mode & (S_IWGRP | S_IWOTH)))
-		return dir;
-	slurm_error("grange: %s is not root's alone to write", conf.attest);
-	close(dir);
-	return -1;
-}
-
-static void attest_name(char name[32]) { snprintf(name, 32, "slurmd-%ld", (long)getpid()); }
-
-static void attest(void)
-{
-	struct timespec times[2];
-	char name[32];
-	int dir, fd;
-	if (conf.wrong[0] || (dir = attest_dir()) < 0)
-		return;
-	attest_name(name);
-	unlinkat(dir, name, 0); /* of an earlier process with our number */
-	fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-	close(dir);
-	if (fd < 0) {
-		slurm_error("grange: %s/%s: %s", conf.attest, name, strerror(errno));
-		return;
-	}
-	dprintf(fd, "%#x\n", SLURM_VERSION_NUMBER);
-	/* the prolog compares it with files that were read a moment ago */
-	if (clock_gettime(CLOCK_REALTIME, &times[0]) == 0) {
-		times[0].tv_sec--;
-		times[1] = times[0];
-		futimens(fd, times);
-	}
-	close(fd);
-}
-
 int slurm_spank_init(spank_t sp, int ac, char **av)
 {
 	configure(ac, av);
@@ -297,22 +245,7 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 	}
 	if (conf.wrong[0])
 		slurm_error("grange: %s", conf.wrong);
-	if (spank_context() == S_CTX_SLURMD)
-		attest();
-	return 0; /* tasks and the prolog find out; an error here would keep sbatch from working at all, and end slurmd */
-}
-
-int slurm_spank_slurmd_exit(spank_t sp, int ac, char **av)
-{
-	char name[32];
-	int dir;
-	(void)sp, (void)ac, (void)av;
-	if ((dir = attest_dir()) < 0)
-		return 0;
-	attest_name(name);
-	unlinkat(dir, name, 0);
-	close(dir);
-	return 0;
+	return 0; /* tasks find out; an error here would keep sbatch from working at all */
 }
 
 /* for_another tells whether root submits for somebody else, --uid=USER: the only word for that is in the command line. */

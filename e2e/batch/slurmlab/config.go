@@ -117,7 +117,7 @@ PartitionName=main Nodes=$NODE Default=YES MaxTime=INFINITE State=UP OverSubscri
 // hooks are what grange adds: the plug-in's line and the prolog.
 func (l *Lab) hooks() map[string]string {
 	// Not by the wrapper: a test takes that one away.
-	i := slurm.Install{ConfDir: l.path("etc"), PluginDir: l.path("plugin"), Wrapper: l.host.Binary, Attest: l.path("attest"), MinUID: 1000}
+	i := slurm.Install{ConfDir: l.path("etc"), PluginDir: l.path("plugin"), Wrapper: l.host.Binary, Checked: l.path("checked"), MinUID: 1000}
 	return map[string]string{
 		"etc/plugstack.conf.d/grange.conf": l.plugstack(),
 		"bin/prolog":                       i.Prolog(),
@@ -125,8 +125,8 @@ func (l *Lab) hooks() map[string]string {
 }
 
 func (l *Lab) plugstack() string {
-	return fmt.Sprintf("required %s wrapper=%s socket=%s attest=%s default=micro allow_metal=yes catalogue=%s %s\n", l.path("plugin/grange_spank.so"),
-		l.wrapper(), l.host.Socket, l.path("attest"), l.path("etc/catalogue"), l.o.Plugstack)
+	return fmt.Sprintf("required %s wrapper=%s socket=%s default=micro allow_metal=yes catalogue=%s %s\n", l.path("plugin/grange_spank.so"),
+		l.wrapper(), l.host.Socket, l.path("etc/catalogue"), l.o.Plugstack)
 }
 
 // wrapper is a copy of grange that can be taken away without taking the agent's.

@@ -97,7 +97,7 @@ func (l *Lab) start(ctx context.Context) error {
 		}
 		l.host.SignalAgent(syscall.SIGHUP)
 	}
-	for _, dir := range []string{"munge", "etc/plugstack.conf.d", "state", "spool", "log", "run", "bin", "plugin", "submit", "home", "attest"} {
+	for _, dir := range []string{"munge", "etc/plugstack.conf.d", "state", "spool", "log", "run", "bin", "plugin", "submit", "home"} {
 		if err := os.MkdirAll(l.path(dir), 0o755); err != nil {
 			return err
 		}

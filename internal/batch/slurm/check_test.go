@@ -142,7 +142,7 @@ func TestReadConfRefuses(t *testing.T) {
 func TestInstall(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"etc/slurm/slurm.conf": "ClusterName=a\nEpilog=/site/epilog\n"})
-	i := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange", Socket: "/s", Attest: "/a", MinUID: 500, Default: "micro", Include: "/nowhere"}
+	i := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange", Socket: "/s", Checked: "/a", MinUID: 500, Default: "micro", Include: "/nowhere"}
 	p, err := i.Plan()
 	if err != nil || len(p.Files) != 3 || len(p.Edits) != 2 {
 		t.Fatalf("%+v %v", p, err)

@@ -25,7 +25,7 @@ type Install struct {
 	Submit    bool   // a host where people submit, and no job runs
 	Wrapper   string
 	Socket    string
-	Attest    string
+	Checked   string // where the prolog notes what it has looked at
 	Catalogue string
 	Default   string
 	MinUID    uint32
@@ -104,7 +104,7 @@ func (i Install) Plan() (Plan, error) {
 	}
 	line := "optional " + i.plugin()
 	if !i.Submit {
-		line = fmt.Sprintf("required %s wrapper=%s socket=%s attest=%s min_uid=%d", i.plugin(), i.Wrapper, i.Socket, i.Attest, i.MinUID)
+		line = fmt.Sprintf("required %s wrapper=%s socket=%s min_uid=%d", i.plugin(), i.Wrapper, i.Socket, i.MinUID)
 		if i.Default != "" {
 			line += " default=" + i.Default
 		}
@@ -137,18 +137,18 @@ func (i Install) Plan() (Plan, error) {
 	return p, i.edits(&p)
 }
 
-// Prolog is the script that every job on the host waits for, also those on metal. So the usual case takes the shell alone: the slurmd that
-// starts it has loaded the plug-in, and nothing that says so has changed since. Otherwise grange looks closer.
+// Prolog is the script that every job on the host waits for, also those on metal. So the usual case takes the shell alone: grange has looked
+// for the slurmd that starts it, and what it read has not changed since. Otherwise grange looks.
 func (i Install) Prolog() string {
 	conf := func(name string) string { return filepath.Join(i.ConfDir, name) }
-	since := []string{i.ConfDir, conf("slurm.conf"), conf("plugstack.conf"), conf("plugstack.conf.d"), conf("plugstack.conf.d/grange.conf"), i.PluginDir, i.plugin()}
+	read := []string{i.ConfDir, conf("slurm.conf"), conf("plugstack.conf"), conf("plugstack.conf.d"), conf("plugstack.conf.d/grange.conf"), i.PluginDir, i.plugin()}
 	return fmt.Sprintf(`#!/bin/sh
 %sPATH=/usr/sbin:/usr/bin:/sbin:/bin
-word=%s/slurmd-$PPID
-unchanged() { for file; do [ -e "$file" ] && [ "$word" -nt "$file" ] || return 1; done; }
-[ -O "$word" ] && [ ! -L "$word" ] && unchanged %s && exit 0
-exec %s slurm prolog --attest %[2]s --min-uid %[5]d --conf %[6]s
-`, mark, quote(i.Attest), quote(since...), quote(i.Wrapper), i.MinUID, quote(conf("slurm.conf")))
+conf=%s note=%s/slurmd-$PPID
+unchanged() { for file; do [ -e "$file" ] && [ "$note" -nt "$file" ] || return 1; done; }
+[ -O "$note" ] && [ ! -L "$note" ] && [ "${SLURM_CONF:-$conf}" = "$conf" ] && unchanged %s && exit 0
+exec %s slurm prolog --checked %[3]s --min-uid %[6]d --conf "$conf"
+`, mark, quote(conf("slurm.conf")), quote(i.Checked), quote(read...), quote(i.Wrapper), i.MinUID)
 }
 
 // quote makes words for a shell.

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,15 +17,15 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Attest is where the plug-in leaves word, in slurmd and as root, that slurmd loads it.
-const Attest = "/run/grange/slurm"
+// Checked is where the prolog notes what it has looked at.
+const Checked = "/run/grange/slurm"
 
 // Prolog is what runs as root on a host before a job.
 type Prolog struct {
-	Attest  string
+	Checked string
 	MinUID  uint32 // users below it may run without the plug-in; never with --vm
-	Conf    string // slurm.conf
-	PID     int    // of this process
+	Conf    string // slurm.conf; slurmd says where it is, but older ones do not
+	Slurmd  int    // the process that started the prolog
 	Getenv  func(string) string
 	Environ []string
 	Run     program.Run
@@ -43,7 +42,7 @@ func (p Prolog) Check(ctx context.Context) error {
 	if err = p.loads(); err == nil || uid < p.MinUID && !p.asked() {
 		return nil
 	}
-	refused := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotAttested, Message: "Slurm does not load grange's plug-in for job " + job + " on this host", Err: err,
+	refused := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoPlugin, Message: "Slurm does not load grange's plug-in for job " + job + " on this host", Err: err,
 		Hint: "grange slurm check says what is wrong; then: scontrol update nodename=" + p.Getenv("SLURMD_NODENAME") + " state=resume"}
 	return errors.Join(refused, p.close(ctx, "Slurm does not load grange's plug-in, see grange slurm check"))
 }
@@ -51,20 +50,20 @@ func (p Prolog) Check(ctx context.Context) error {
 // ticks is more than what the times of files lag behind the clock.
 const ticks = 100 * time.Millisecond
 
-// loads tells whether Slurm loads the plug-in now: slurmd did when it started, by the plug-in's own word, and what the processes of a job read
-// names it as required. The word gets a new time, so that the next job need not come here: as old as what has been read.
+// loads tells whether a job's daemon, slurmstepd, loads the plug-in: what it reads names it as required, so that it ends the job where it can
+// not. A note of that saves the next job the look.
 func (p Prolog) loads() error {
-	word, err := p.word()
-	if err != nil {
-		return err
-	}
 	began := time.Now().Add(-ticks)
-	conf, err := ReadConf(p.Conf)
+	path := p.Getenv("SLURM_CONF")
+	if path == "" {
+		path = p.Conf
+	}
+	conf, err := ReadConf(path)
 	if err != nil {
 		return err
 	}
 	s := Site{Slurm: conf}
-	if err := s.readPlugstack(p.Conf); err != nil {
+	if err := s.readPlugstack(path); err != nil {
 		return err
 	}
 	if f := checkPlugstack(s); f.Level == Broken {
@@ -74,42 +73,47 @@ func (p Prolog) loads() error {
 	if _, err := os.Stat(line.Path); err != nil {
 		return err
 	}
-	return os.Chtimes(word, began, began)
+	if path == p.Conf && s.PlugstackPath == filepath.Join(filepath.Dir(path), "plugstack.conf") {
+		p.note(began) // without it the next job looks again
+	}
+	return nil
 }
 
-// word is the file that the slurmd above us left when it loaded the plug-in. A prolog of the site's may stand between.
-func (p Prolog) word() (string, error) {
-	dir, err := os.Lstat(p.Attest)
-	switch {
-	case err != nil:
-		return "", err
-	case !dir.IsDir() || !roots(dir) || dir.Mode().Perm()&0o022 != 0:
-		return "", fmt.Errorf("%s is not root's alone to write", p.Attest)
+// note leaves a file named after slurmd, as old as our look. The script compares it with the files that we have read: those of its own
+// directory, so nothing is noted where slurmd reads others.
+func (p Prolog) note(began time.Time) error {
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.Slurmd)); err != nil || string(name) != "slurmd\n" {
+		return err // a prolog of the site's started ours
 	}
-	for pid := p.PID; pid > 1; {
-		path := filepath.Join(p.Attest, "slurmd-"+strconv.Itoa(pid))
-		if word, err := os.Lstat(path); err == nil && word.Mode().IsRegular() && roots(word) {
-			return path, nil
-		}
-		if pid, err = parent(pid); err != nil {
-			return "", err
-		}
+	if err := os.MkdirAll(p.Checked, 0o755); err != nil {
+		return err
 	}
-	return "", fmt.Errorf("no slurmd above this process has left word in %s", p.Attest)
-}
-
-func roots(info fs.FileInfo) bool { return info.Sys().(*syscall.Stat_t).Uid == 0 }
-
-func parent(pid int) (int, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	info, err := os.Lstat(p.Checked)
+	if err != nil || !info.IsDir() || info.Sys().(*syscall.Stat_t).Uid != 0 || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not root's alone to write: %w", p.Checked, err)
+	}
+	dir, err := os.OpenRoot(p.Checked)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // the program's name may hold blanks and brackets
-	if len(fields) < 2 {
-		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, text)
+	defer dir.Close()
+	const prefix = "slurmd-"
+	old, err := fs.ReadDir(dir.FS(), ".")
+	if err != nil {
+		return err
 	}
-	return strconv.Atoi(string(fields[1]))
+	for _, e := range old { // of a slurmd that has ended
+		pid, is := strings.CutPrefix(e.Name(), prefix)
+		if _, err := os.Stat("/proc/" + pid); is && err != nil {
+			dir.Remove(e.Name())
+		}
+	}
+	fresh := fmt.Sprintf("new-%d", os.Getpid())
+	f, err := dir.Create(fresh)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), dir.Chtimes(fresh, began, began), dir.Rename(fresh, prefix+strconv.Itoa(p.Slurmd)))
 }
 
 // job is what Slurm tells a prolog; nobody else's word is in these variables.

@@ -3,7 +3,6 @@ package slurm
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,32 +14,32 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
-// prologHost is a host whose slurmd is this process, and has loaded the plug-in.
+// prologHost is a host whose slurmd is this process, by the name that a test gives it, and whose prolog has noted that all is well.
 func prologHost(t *testing.T) (Install, string) {
 	if os.Getuid() != 0 {
-		t.Skip("the plug-in's word is root's")
+		t.Skip("the note is root's")
 	}
 	dir := t.TempDir()
-	i := Install{ConfDir: filepath.Join(dir, "etc it's"), PluginDir: filepath.Join(dir, "lib"), Wrapper: filepath.Join(dir, "grange"), Attest: filepath.Join(dir, "attest"), MinUID: 1000}
+	i := Install{ConfDir: filepath.Join(dir, "etc it's"), PluginDir: filepath.Join(dir, "lib"), Wrapper: filepath.Join(dir, "grange"), Checked: filepath.Join(dir, "checked"), MinUID: 1000}
 	write(t, dir, map[string]string{
 		"etc it's/slurm.conf": "ClusterName=a\n", "etc it's/plugstack.conf": "include plugstack.conf.d/*.conf\n",
-		"etc it's/plugstack.conf.d/grange.conf": "required " + i.plugin() + "\n", "lib/" + PluginName: "", "attest/slurmd-" + strconv.Itoa(os.Getpid()): "",
+		"etc it's/plugstack.conf.d/grange.conf": "required " + i.plugin() + "\n", "lib/" + PluginName: "", "checked/slurmd-" + strconv.Itoa(os.Getpid()): "",
 	})
-	word := filepath.Join(i.Attest, "slurmd-"+strconv.Itoa(os.Getpid()))
+	note := filepath.Join(i.Checked, "slurmd-"+strconv.Itoa(os.Getpid()))
 	soon := time.Now().Add(time.Second)
-	if err := errors.Join(os.Chtimes(word, soon, soon), os.Chmod(i.Attest, 0o755)); err != nil {
+	if err := errors.Join(os.Chtimes(note, soon, soon), os.Chmod(i.Checked, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	return i, word
+	return i, note
 }
 
 // faults are what makes Slurm pass over the plug-in, or a job's prolog doubt it.
-var faults = map[string]func(i Install, word string) error{
-	"no word": func(_ Install, word string) error { return os.Remove(word) },
-	"a symlink as word": func(i Install, word string) error {
-		return errors.Join(os.Rename(word, word+"x"), os.Symlink(word+"x", word))
+var faults = map[string]func(i Install, note string) error{
+	"no note": func(_ Install, note string) error { return os.Remove(note) },
+	"a symlink as note": func(i Install, note string) error {
+		return errors.Join(os.Rename(note, note+"x"), os.Symlink(note+"x", note))
 	},
-	"somebody's word": func(_ Install, word string) error { return os.Chown(word, 65534, 0) },
+	"somebody's note": func(_ Install, note string) error { return os.Chown(note, 65534, 0) },
 	"no plug-in":      func(i Install, _ string) error { return os.Remove(i.plugin()) },
 	"no line": func(i Install, _ string) error {
 		return os.Remove(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"))
@@ -66,31 +65,31 @@ func TestPrologShell(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, err := exec.Command(shell, script).CombinedOutput()
-		if err != nil || len(out) > 0 && string(out) != "asked slurm prolog --attest "+i.Attest+" --min-uid 1000 --conf "+i.ConfDir+"/slurm.conf\n" {
+		if err != nil || len(out) > 0 && string(out) != "asked slurm prolog --checked "+i.Checked+" --min-uid 1000 --conf "+i.ConfDir+"/slurm.conf\n" {
 			t.Errorf("%s %v", out, err)
 		}
 		return len(out) > 0
 	}
-	age := func(i Install, word string) {
+	age := func(i Install, note string) {
 		old, since := time.Now().Add(-time.Hour), time.Now().Add(-30*time.Minute)
 		for _, dir := range []string{i.ConfDir, i.PluginDir} {
 			if err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error { return errors.Join(err, os.Chtimes(path, old, old)) }); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := os.Chtimes(word, since, since); err != nil {
+		if err := os.Chtimes(note, since, since); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, shell := range []string{"sh", "bash"} {
-		i, word := prologHost(t)
-		if age(i, word); asks(i, shell) {
+		i, note := prologHost(t)
+		if age(i, note); asks(i, shell) {
 			t.Errorf("%s: asks where nothing has changed", shell)
 		}
 		for name, fault := range faults {
-			i, word := prologHost(t)
-			age(i, word)
-			if err := fault(i, word); err != nil {
+			i, note := prologHost(t)
+			age(i, note)
+			if err := fault(i, note); err != nil {
 				t.Fatal(err)
 			}
 			if !asks(i, shell) {
@@ -101,10 +100,24 @@ func TestPrologShell(t *testing.T) {
 }
 
 func TestPrologCheck(t *testing.T) {
-	check := func(i Install, uid string, environ ...string) (closed bool, err error) {
-		p := Prolog{Attest: i.Attest, MinUID: i.MinUID, Conf: filepath.Join(i.ConfDir, "slurm.conf"), PID: os.Getpid(), Environ: environ,
+	slurmd, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := filepath.Join(t.TempDir(), "slurmd") // the kernel takes a program's name from its file
+	text, err := os.ReadFile(slurmd)
+	if err := errors.Join(err, os.WriteFile(named, text, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	daemon := exec.Command(named, "1000")
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { daemon.Process.Kill(); daemon.Wait() }()
+	check := func(i Install, uid, conf string, environ ...string) (closed bool, err error) {
+		p := Prolog{Checked: i.Checked, MinUID: i.MinUID, Conf: filepath.Join(i.ConfDir, "slurm.conf"), Slurmd: daemon.Process.Pid, Environ: environ,
 			Getenv: func(key string) string {
-				return map[string]string{"SLURM_JOB_ID": "7", "SLURM_JOB_UID": uid, "SLURMD_NODENAME": "n"}[key]
+				return map[string]string{"SLURM_JOB_ID": "7", "SLURM_JOB_UID": uid, "SLURMD_NODENAME": "n", "SLURM_CONF": conf}[key]
 			},
 			Run: func(_ context.Context, c program.Call) ([]byte, error) {
 				closed = strings.Contains(strings.Join(c.Args, " "), "nodename=n state=drain reason=")
@@ -113,55 +126,60 @@ func TestPrologCheck(t *testing.T) {
 		err = p.Check(t.Context())
 		return closed, err
 	}
-	i, word := prologHost(t)
+	noted := func(i Install) bool {
+		info, err := os.Stat(filepath.Join(i.Checked, "slurmd-"+strconv.Itoa(daemon.Process.Pid)))
+		if err == nil && time.Since(info.ModTime()) < ticks {
+			t.Error("the note is younger than the look")
+		}
+		return err == nil
+	}
+	i, stale := prologHost(t)
+	if err := os.Rename(stale, filepath.Join(i.Checked, "slurmd-2000000000")); err != nil {
+		t.Fatal(err)
+	}
 	for _, uid := range []string{"0", "1000"} {
-		if closed, err := check(i, uid); err != nil || closed {
-			t.Errorf("user %s: refused where all is well: %v", uid, err)
+		if closed, err := check(i, uid, ""); err != nil || closed || !noted(i) {
+			t.Errorf("user %s where all is well: %v, closed %v, noted %v", uid, err, closed, noted(i))
 		}
 	}
-	if info, err := os.Stat(word); err != nil || info.ModTime().After(time.Now()) {
-		t.Errorf("the word is not as old as the look: %v %v", info.ModTime(), err)
+	if left, _ := os.ReadDir(i.Checked); len(left) != 1 {
+		t.Errorf("%v: the note of a slurmd that has ended stays", left)
 	}
 	for name, fault := range faults {
-		i, word := prologHost(t)
-		if err := fault(i, word); err != nil {
+		if strings.Contains(name, "note") {
+			continue // nothing of Slurm's
+		}
+		i, note := prologHost(t)
+		if err := fault(i, note); err != nil {
 			t.Fatal(err)
 		}
-		if closed, err := check(i, "1000"); err == nil || !closed {
-			t.Errorf("%s: %v, closed %v", name, err, closed)
+		if closed, err := check(i, "1000", ""); err == nil || !closed || noted(i) {
+			t.Errorf("%s: %v, closed %v, noted %v", name, err, closed, noted(i))
 		}
-		if _, err := check(i, "999"); err != nil {
+		if _, err := check(i, "999", ""); err != nil {
 			t.Errorf("%s: a user without a default is refused: %v", name, err)
 		}
-		if _, err := check(i, "999", "SPANK__SLURM_SPANK_OPTION_grange_vm=el9"); err == nil {
+		if _, err := check(i, "999", "", "SPANK__SLURM_SPANK_OPTION_grange_vm=el9"); err == nil {
 			t.Errorf("%s: a job that asks for a VM passes", name)
 		}
 	}
-	if _, err := check(i, "nobody"); err == nil {
+	// slurmd reads another slurm.conf than the script watches.
+	other := filepath.Join(t.TempDir(), "slurm.conf")
+	i, _ = prologHost(t)
+	if err := os.WriteFile(other, []byte("PlugStackConfig="+filepath.Join(i.ConfDir, "plugstack.conf")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := check(i, "1000", other); err != nil || noted(i) {
+		t.Errorf("another slurm.conf: %v, noted %v", err, noted(i))
+	}
+	if err := os.Symlink(i.Checked, i.Checked+".link"); err != nil {
+		t.Fatal(err)
+	}
+	i.Checked += ".link"
+	if _, err := check(i, "1000", ""); err != nil || noted(i) {
+		t.Errorf("a directory behind a symlink: %v, noted %v", err, noted(i))
+	}
+	if _, err := check(i, "nobody", ""); err == nil {
 		t.Error("not started by slurmd, and passes")
 	}
-}
-
-func TestParent(t *testing.T) {
-	if got, err := parent(os.Getpid()); err != nil || got != os.Getppid() {
-		t.Error(got, err)
-	}
-	// A program's name may hold what the line is made of.
-	odd := filepath.Join(t.TempDir(), ") R 1 (")
-	if err := os.WriteFile(odd, []byte("#!/bin/sh\nread x\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(odd)
-	in, err := c.StdinPipe()
-	if err == nil {
-		err = c.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := parent(c.Process.Pid); err != nil || got != os.Getpid() {
-		t.Error(got, err)
-	}
-	io.WriteString(in, "\n")
-	c.Wait()
 }
