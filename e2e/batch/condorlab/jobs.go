@@ -218,7 +218,7 @@ func (l *Lab) Wait(ctx context.Context, id string) (conform.Result, error) {
 			return conform.Result{}, err
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); len(final) < max(rec.array, 1); {
+	for deadline := time.Now().Add(time.Minute); len(final) < max(rec.array, 1); {
 		past, err := l.ads(ctx, "condor_history", id)
 		if err != nil {
 			return conform.Result{}, err
@@ -424,7 +424,7 @@ func (l *Lab) idle(ctx context.Context) {
 
 // Sound looks at the slots and the queue.
 func (l *Lab) Sound(ctx context.Context) []string {
-	const patience = 15 * time.Second
+	const patience = time.Minute
 	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		wrong := l.soundNow(ctx)
 		if len(wrong) == 0 || time.Now().After(deadline) || ctx.Err() != nil {

@@ -59,7 +59,7 @@ const (
 	address  = "10.104.0.1"
 	address2 = "10.104.0.2"
 	confDir  = "/etc/condor/config.d"
-	patience = time.Minute
+	patience = 3 * time.Minute
 )
 
 // Start brings a pool up.
@@ -266,7 +266,7 @@ func (l *Lab) cgroup() string { return "grange-" + filepath.Base(l.host.Dir) }
 
 // Condor runs one of HTCondor's programs in the pool and returns what it printed. They hang when a daemon does; this does not.
 func (l *Lab) Condor(ctx context.Context, user, program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
 	var errs strings.Builder
 	cmd := l.root.command(ctx, user, l.Home(), program, args...)
@@ -318,7 +318,7 @@ func logs(r *root) string {
 func (l *Lab) Close() error {
 	var errs []error
 	if l.root != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		l.Condor(ctx, "root", "condor_rm", "-all") // wrappers end their VMs; the rest goes with the machine
 		l.idle(ctx)

@@ -17,7 +17,7 @@ func TestPool(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("needs a Debian tree with HTCondor: `make test-batch` makes one and runs this")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	l, err := condorlab.Start(ctx, condorlab.Options{})
 	if err != nil {
@@ -49,7 +49,7 @@ func TestPool(t *testing.T) {
 	}
 	wait := func(id string) string {
 		t.Helper()
-		for deadline := time.Now().Add(90 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		for deadline := time.Now().Add(4 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 			status, err := l.Condor(ctx, "root", "condor_history", id, "-af", "JobStatus", "ExitCode")
 			if err == nil && strings.TrimSpace(status) != "" {
 				return strings.TrimSpace(status)
@@ -141,7 +141,7 @@ timeout 20 grange exec --batch htcondor --socket `+l.Lab().Socket+` -- echo pipe
 			put("sleep.sh", "#!/bin/sh\necho up; sleep 300\n")
 			id := submit(name, append([]string{"executable = sleep.sh", "transfer_executable = False", "should_transfer_files = NO", "stream_output = True"}, lines...)...)
 			defer l.Condor(ctx, "root", "condor_rm", id)
-			for deadline := time.Now().Add(90 * time.Second); !strings.Contains(get(name+".out"), "up"); time.Sleep(100 * time.Millisecond) {
+			for deadline := time.Now().Add(4 * time.Minute); !strings.Contains(get(name+".out"), "up"); time.Sleep(100 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("job %s does not run: %s\n%s", id, get(name+".err"), l.Logs())
 				}
@@ -164,7 +164,7 @@ timeout 20 grange exec --batch htcondor --socket `+l.Lab().Socket+` -- echo pipe
 	t.Run("a job of the local universe does not run", func(t *testing.T) {
 		put("local.sh", "#!/bin/sh\ntouch "+filepath.Join(l.Home(), "local-ran")+"\n")
 		id := submit("local", "universe = local", "executable = local.sh")
-		for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		for deadline := time.Now().Add(4 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 			said, err := l.Condor(ctx, "root", "condor_q", id, "-af", "JobStatus")
 			if err == nil && strings.TrimSpace(said) == "5" {
 				break
@@ -182,7 +182,7 @@ timeout 20 grange exec --batch htcondor --socket `+l.Lab().Socket+` -- echo pipe
 	t.Run("a wish that makes no sense is held, with the reason", func(t *testing.T) {
 		id := submit("bad", "executable = /bin/true", "transfer_executable = False", "should_transfer_files = NO", `+WantVM = "maybe"`)
 		var said string
-		for deadline := time.Now().Add(60 * time.Second); !strings.HasPrefix(said, "5 197 grange: no virtual machine"); time.Sleep(200 * time.Millisecond) {
+		for deadline := time.Now().Add(4 * time.Minute); !strings.HasPrefix(said, "5 197 grange: no virtual machine"); time.Sleep(200 * time.Millisecond) {
 			said, _ = l.Condor(ctx, "root", "condor_q", id, "-af", "JobStatus", "HoldReasonSubCode", "HoldReason")
 			if time.Now().After(deadline) {
 				t.Fatalf("%q; %s", said, get("bad.err"))

@@ -20,7 +20,7 @@ func TestHTCondor(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("needs a Debian tree with HTCondor: `make test-batch` makes one and runs this")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	// Jobs here are on metal: what is asked is HTCondor.
 	l, err := condorlab.Start(ctx, condorlab.Options{CPUs: 4, Metal: htcondor.MetalDefault})
@@ -86,7 +86,7 @@ func (p *pool) address(t *testing.T, host string) string {
 
 func (p *pool) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			slots, _ := p.l.Condor(p.ctx, "root", "condor_status", "-af", "Name", "SlotType", "State", "Activity", "JobId", "Cpus", "TotalSlotCpus", "GrangeClosed", "DrainReason")
 			queue, _ := p.l.Condor(p.ctx, "root", "condor_q", "-allusers", "-af", "ClusterId", "JobStatus", "RemoteHost")
