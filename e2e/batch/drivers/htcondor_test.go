@@ -20,6 +20,7 @@ func TestHTCondor(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("needs a Debian tree with HTCondor: `make test-batch` makes one and runs this")
 	}
+	t.Parallel() // as the others
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	// Jobs here are on metal: what is asked is HTCondor.
