@@ -39,6 +39,7 @@ type system struct {
 // wait least when all others have ended. Behind them come tests of their own that need batch systems, too.
 var systems = []system{
 	{name: "slurm", start: by(slurmlab.Start, slurmlab.Options{Accounting: true})},
+	{name: "slurm-oci", start: by(slurmlab.Start, slurmlab.Options{OCI: true})},
 	{name: "gridengine", start: by(gridenginelab.Start, gridenginelab.Options{})},
 	{name: "slurm24", start: by(slurmlab.StartTrixie, slurmlab.Options{Accounting: true}), prepare: slurmlab.PrepareTrixie},
 	{name: "htcondor", start: by(condorlab.Start, condorlab.Options{}), prepare: condorlab.Prepare},

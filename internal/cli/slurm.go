@@ -16,7 +16,7 @@ import (
 
 func (a *app) slurmCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "slurm", Short: "Set up Slurm for jobs in virtual machines, and check it"}
-	cmd.AddCommand(a.slurmInstall(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(), a.slurmProlog())
+	cmd.AddCommand(a.slurmInstall(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(), a.slurmProlog(), a.slurmOCI())
 	return cmd
 }
 
@@ -39,10 +39,11 @@ func (a *app) slurmInstall() *cobra.Command {
 		Use: "install", Short: "Compile the plug-in for this host's Slurm and put it and its prolog in place",
 		Long: `Compile the plug-in against the headers of this host's Slurm; write the plug-in, its line in plugstack.conf.d, and a prolog.
 The site's own slurm.conf and plugstack.conf are changed with --write only: without it, what they lack is shown as a diff.
-Run it again after each upgrade of Slurm; what is there already stays.`,
+Run it again after each upgrade of Slurm; what is there already stays. With --oci it compiles nothing: it writes oci.conf, a prolog and an epilog; see grange slurm oci.`,
 		Example: `  grange slurm install --default micro --dry-run
   grange slurm install --default micro --catalogue /etc/slurm/grange-catalogue
-  grange slurm install --submit --catalogue /etc/slurm/grange-catalogue`,
+  grange slurm install --submit --catalogue /etc/slurm/grange-catalogue
+  grange slurm install --oci`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if i.Wrapper == "" {
@@ -74,6 +75,8 @@ Run it again after each upgrade of Slurm; what is there already stays.`,
 	flags.StringVar(&i.Default, "default", "", "`IMAGE[:SHAPE]` for jobs that name none: no job runs on the host itself then")
 	flags.Uint32Var(&i.MinUID, "min-uid", 1000, "users below it get no default")
 	flags.BoolVar(&i.Metal, "allow-metal", false, "let --no-vm run a job on the host itself")
+	flags.StringVar(&i.Words, "words", slurm.Words, "with --oci: `DIR` where the prolog leaves word for jobs")
+	flags.BoolVar(&i.OCI, "oci", false, "bundles for --container instead of the plug-in: write oci.conf, a prolog and an epilog, and compile nothing")
 	flags.BoolVar(&i.Write, "write", false, "change slurm.conf and plugstack.conf too")
 	flags.BoolVar(&dryRun, "dry-run", false, "show what would be done")
 	return cmd

@@ -44,7 +44,7 @@ func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error
 		fmt.Fprintf(a.out, "%s %s\n", what, f.Path)
 	}
 	if dryRun {
-		fmt.Fprintf(a.out, "\nthe plug-in's line:\n%s\n", p.Line)
+		fmt.Fprintf(a.out, "\n%s:\n%s\n", map[bool]string{false: "the plug-in's line", true: "oci.conf"}[i.OCI], p.Line)
 	}
 	if p.NoConf != "" {
 		fmt.Fprintf(a.out, "\nthere is no %s: nothing has the prolog started yet; where it lies elsewhere, --conf-dir\n", p.NoConf)

@@ -56,6 +56,7 @@ func Run(ctx context.Context, sys System, match *regexp.Regexp, tell func(Outcom
 	for _, c := range Cases() {
 		switch {
 		case match != nil && !match.MatchString(c.Name):
+		case !tries(sys, c.Name):
 		case c.alone:
 			alone = append(alone, c)
 		default:
@@ -95,6 +96,12 @@ func Run(ctx context.Context, sys System, match *regexp.Regexp, tell func(Outcom
 		one(c)
 	}
 	return outcomes
+}
+
+// tries tells whether a system wants a case: one that is another's with another way in tries only what that changes.
+func tries(sys System, name string) bool {
+	chooser, ok := sys.(interface{ Tries(name string) bool })
+	return !ok || chooser.Tries(name)
 }
 
 func attempt(ctx context.Context, sys System, c Case) Outcome {

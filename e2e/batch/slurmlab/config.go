@@ -100,7 +100,13 @@ PartitionName=main Nodes=$NODE Default=YES MaxTime=INFINITE State=UP OverSubscri
 		}
 		// Where people submit there is another plugstack.conf, as on a site: what breaks on the host does not keep sbatch from working.
 		files["submit/slurm.conf"] = strings.Replace(files["etc/slurm.conf"], l.path("etc/plugstack.conf"), l.path("submit/plugstack.conf"), 1)
-		files["submit/plugstack.conf"] = fmt.Sprintf("optional %s catalogue=%s\n", l.path("submit/grange_spank.so"), l.path("etc/catalogue"))
+		if l.o.OCI { // where people submit nothing of grange is needed
+			files["etc/slurm.conf"] += "Epilog=" + l.path("bin/epilog") + "\n"
+			files["submit/slurm.conf"] += "Epilog=" + l.path("bin/epilog") + "\n" // slurmctld compares
+			files["submit/plugstack.conf"] = ""
+		} else {
+			files["submit/plugstack.conf"] = fmt.Sprintf("optional %s catalogue=%s\n", l.path("submit/grange_spank.so"), l.path("etc/catalogue"))
+		}
 	}
 	for name, text := range files {
 		mode := fs.FileMode(0o644)
@@ -118,6 +124,10 @@ PartitionName=main Nodes=$NODE Default=YES MaxTime=INFINITE State=UP OverSubscri
 func (l *Lab) hooks() map[string]string {
 	// Not by the wrapper: a test takes that one away.
 	i := slurm.Install{ConfDir: l.path("etc"), PluginDir: l.path("plugin"), Wrapper: l.host.Binary, Checked: l.path("checked"), MinUID: 1000}
+	if l.o.OCI {
+		i.Wrapper, i.Socket, i.Words = l.wrapper(), l.host.Socket, l.path("words") // a prolog that has lost its wrapper refuses too
+		return map[string]string{"etc/oci.conf": i.OCIConf(), "bin/prolog": i.OCIProlog(), "bin/epilog": i.OCIEpilog()}
+	}
 	return map[string]string{
 		"etc/plugstack.conf.d/grange.conf": l.plugstack(),
 		"bin/prolog":                       i.Prolog(),

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/grange-project/grange/e2e/batch/conform"
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/internal/batch/slurm"
 )
 
 // job is what the lab has to remember of one that it submitted.
@@ -28,7 +30,12 @@ type job struct {
 }
 
 // Name and version, for the table.
-func (l *Lab) Name() string { return "Slurm " + l.release.String() }
+func (l *Lab) Name() string {
+	if l.o.OCI {
+		return "Slurm OCI " + l.release.String()
+	}
+	return "Slurm " + l.release.String()
+}
 
 // Lab is the agent's; nil in a Slurm without grange.
 func (l *Lab) Lab() *lab.Lab { return l.host }
@@ -63,6 +70,13 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 	args = append(args, "--output="+rec.out, "--error="+rec.err)
 	if !l.o.NoPlugin {
 		switch {
+		case l.o.OCI && j.Metal: // what names no bundle
+		case l.o.OCI:
+			bundle, err := l.Bundle(j.Image)
+			if err != nil {
+				return "", err
+			}
+			args = append(args, "--container="+bundle)
 		case j.Metal:
 			args = append(args, "--no-vm")
 		case j.Image != "":
@@ -108,6 +122,31 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(out), ";")
 	return id, l.remember(id, rec)
+}
+
+// others are cases in which it makes no difference how the wrapper was started; with several tasks Slurm 22.05 starts none in a container.
+var others = regexp.MustCompile(`^(time limit|accounting|out of memory|array|tasks|mixed|own VM|input file|output|exit (0|255)|death by (ABRT|TERM|KILL)|fail closed: hypervisor down)$`)
+
+// Tries leaves them out where bundles are the way in.
+func (l *Lab) Tries(name string) bool { return !l.o.OCI || !others.MatchString(name) }
+
+// Bundle is the directory that stands for an image; "": for the one that there is.
+func (l *Lab) Bundle(image string) (string, error) {
+	if image == "" {
+		image = "micro"
+	}
+	dir := l.path("bundle/" + image)
+	text, err := slurm.Bundle(image, "")
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	if file := filepath.Join(dir, "config.json"); !exists(file) {
+		return dir, os.WriteFile(file, text, 0o644)
+	}
+	return dir, nil
 }
 
 func (l *Lab) remember(id string, rec *job) error {
@@ -416,6 +455,10 @@ func (l *Lab) soundNow(ctx context.Context) []string {
 	for line := range strings.Lines(jobs) {
 		wrong = append(wrong, "job "+strings.TrimSpace(line))
 	}
+	words, _ := filepath.Glob(l.path("words/*"))
+	for _, file := range words {
+		wrong = append(wrong, "file "+file)
+	}
 	return wrong
 }
 
@@ -454,6 +497,9 @@ func (l *Lab) Break(ctx context.Context, f conform.Fault) (func(), error) {
 	case conform.NoWrapper:
 		return move("bin/grange")
 	case conform.NoPlugin:
+		if l.o.OCI {
+			return move("etc/oci.conf") // is all that there is of it
+		}
 		return move("plugin/grange_spank.so")
 	case conform.BrokenHook: // a prolog that is no program
 		if err := os.WriteFile(l.path("bin/prolog"), []byte("#!/bin/false\n"), 0o755); err != nil {

@@ -34,6 +34,7 @@ type Options struct {
 	Agent      string // TOML appended to the agent's configuration
 	CPUs       int    // of the node; 0: those of this machine
 	Unconfined bool   // proctrack/linuxproc and task/none, also where there are control groups
+	OCI        bool   // bundles and oci.conf instead of the plug-in
 }
 
 // Lab is one Slurm.
@@ -150,7 +151,7 @@ func (l *Lab) installHooks(ctx context.Context) error {
 	if l.root != nil {
 		run = l.root.run
 	}
-	if err := copyFile(l.host.Binary, l.wrapper()); err != nil {
+	if err := copyFile(l.host.Binary, l.wrapper()); err != nil || l.o.OCI {
 		return err
 	}
 	if err := os.WriteFile(l.path("etc/catalogue"), []byte("image micro\n"), 0o644); err != nil {

@@ -175,6 +175,8 @@ var checks = []check{
 	{"libvirt-cgroups", checkLibvirtCgroups},
 	{"agent-conf", checkAgentConf},
 	{"oci", checkOCI},
+	{"oci-prolog", checkOCIProlog},
+	{"oci-steps", checkOCISteps},
 }
 
 // Check looks at everything.
@@ -234,6 +236,8 @@ func (s Site) cgroup(key string, level Level, why, do string) Finding {
 func checkPlugstack(s Site) Finding {
 	ours, ok := Ours(s.Plugstack)
 	switch {
+	case !ok && s.byBundle():
+		return Finding{Level: Good, Found: "not used: bundles are", Where: s.PlugstackPath}
 	case s.NoPlugstack:
 		return Finding{Level: Broken, Found: "there is no such file", Where: s.PlugstackPath, Why: "Slurm takes that for an empty one: --vm does not exist, and nothing keeps jobs off the host itself", Do: "grange slurm install"}
 	case !ok:
@@ -325,16 +329,18 @@ func checkPluginRelease(s Site) Finding {
 
 func checkWrapper(s Site) Finding {
 	ours, ok := Ours(s.Plugstack)
-	if !ok {
+	wrapper, from := ours.Args["wrapper"], "wrapper= in "+ours.Where
+	switch words := strings.Fields(s.OCI.Get("RunTimeRun")); {
+	case !ok && s.byBundle() && len(words) > 1 && words[0] == "exec":
+		wrapper, from = words[1], s.OCI.Where("RunTimeRun")
+	case !ok:
 		return Finding{Level: Good, Found: "none to look at"}
-	}
-	wrapper := ours.Args["wrapper"]
-	if wrapper == "" {
+	case wrapper == "":
 		wrapper = "/usr/local/bin/grange"
 	}
 	switch err := safe(wrapper); {
 	case errors.Is(err, fs.ErrNotExist):
-		return Finding{Level: Broken, Found: "missing", Where: wrapper, Why: "every job in a VM ends with status 199 and goes around", Do: "install grange there, or mend wrapper= in " + ours.Where}
+		return Finding{Level: Broken, Found: "missing", Where: wrapper, Why: "every job in a VM ends with status 199 and goes around", Do: "install grange there, or mend " + from}
 	case err != nil:
 		return Finding{Level: Broken, Found: err.Error(), Where: wrapper, Why: "it runs as every user", Do: "chown root, chmod go-w"}
 	}
@@ -376,6 +382,9 @@ func hooked(value string) bool {
 }
 
 func checkProlog(s Site) Finding {
+	if _, ok := Ours(s.Plugstack); !ok && s.byBundle() {
+		return Finding{Level: Good, Found: "not used: see oci-prolog"}
+	}
 	if !hooked(s.Slurm.Get("Prolog")) {
 		return s.slurm("Prolog", Broken, "on a host where Slurm does not find or load the plug-in it ignores --vm, and runs the job on the host itself; the prolog refuses it", "grange slurm install, and Prolog=CONF_DIR/prolog.d/*")
 	}
@@ -404,15 +413,4 @@ func checkTaskProlog(s Site) Finding {
 		return s.slurm("TaskProlog", Good, "", "")
 	}
 	return s.slurm("TaskProlog", Warning, "Slurm runs it after the plug-in has put the wrapper in the job's place, so never for a job in a VM", "task_prolog="+prolog+" in "+ours.Where+": then it runs in the VM")
-}
-
-func checkOCI(s Site) Finding {
-	run := s.OCI.Get("RunTimeRun")
-	switch {
-	case s.OCI.Missing || !strings.Contains(run, "grange"):
-		return Finding{Level: Good, Found: "not used", Where: s.OCI.Path}
-	case !strings.HasPrefix(run, "exec "):
-		return s.OCI.finding("RunTimeRun", Broken, "the shell that starts it takes the job's signals, and the job ends without its trap", "RunTimeRun=\"exec "+run+"\"")
-	}
-	return s.OCI.finding("RunTimeRun", Advice, "without oci.conf, or with steps that set no container, Slurm runs the job on the host itself", "prefer the plug-in")
 }

@@ -29,8 +29,10 @@ type Install struct {
 	Catalogue string
 	Default   string
 	MinUID    uint32
-	Metal     bool // --no-vm is allowed
-	Write     bool // change slurm.conf and plugstack.conf too
+	Metal     bool   // --no-vm is allowed
+	Write     bool   // change slurm.conf and plugstack.conf too
+	OCI       bool   // oci.conf and bundles instead of the plug-in
+	Words     string // where the prolog of OCI leaves word
 }
 
 // mark begins each file that install wrote: uninstall removes no others.
@@ -49,7 +51,7 @@ type Plan struct {
 	Files []File
 	// Edits are changes of the site's own files: made with Write, else shown.
 	Edits []Edit
-	Line  string // the plug-in's, in plugstack.conf.d
+	Line  string // the plug-in's, in plugstack.conf.d; or all of oci.conf
 	// NoConf is where slurm.conf was looked for in vain: Slurm's own may lie elsewhere.
 	NoConf string
 }
@@ -99,6 +101,9 @@ func validDefault(text string) error {
 // Plan says what would be written.
 func (i Install) Plan() (Plan, error) {
 	var p Plan
+	if i.OCI {
+		return i.planOCI()
+	}
 	if err := validDefault(i.Default); err != nil {
 		return p, err
 	}
@@ -177,7 +182,12 @@ func (i Install) edits(p *Plan) error {
 	if i.Submit {
 		return nil
 	}
-	path = i.file(filepath.Join(i.ConfDir, "slurm.conf"))
+	return i.slurmEdits(p)
+}
+
+// slurmEdits are what slurm.conf lacks.
+func (i Install) slurmEdits(p *Plan) error {
+	path := i.file(filepath.Join(i.ConfDir, "slurm.conf"))
 	conf, err := ReadConf(path)
 	if err != nil {
 		return err
@@ -186,7 +196,8 @@ func (i Install) edits(p *Plan) error {
 		p.NoConf = path
 		return nil
 	}
-	if old, err = os.ReadFile(path); err != nil {
+	old, err := os.ReadFile(path)
+	if err != nil {
 		return err
 	}
 	var lines []string

@@ -37,6 +37,7 @@ func (i Install) Removal() (Removal, error) {
 	} else if ours(i.file(hook)) {
 		r.Remove = append(r.Remove, i.file(hook))
 	}
+	i.removeOCI(&r, conf)
 	line := i.file(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"))
 	if ours(line) {
 		r.Remove = append(r.Remove, line)
@@ -47,7 +48,7 @@ func (i Install) Removal() (Removal, error) {
 	for _, f := range []struct {
 		name string
 		edit func(lines []string) []string
-	}{{"plugstack.conf", i.withoutInclude}, {"slurm.conf", i.withoutProlog}} {
+	}{{"plugstack.conf", i.withoutInclude}, {"slurm.conf", func(lines []string) []string { return i.withoutProlog(i.withoutEpilog(lines)) }}} {
 		path := i.file(filepath.Join(i.ConfDir, f.name))
 		old, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func (a *app) slurmOCI() *cobra.Command {
+	cmd := &cobra.Command{Use: "oci", Short: "Jobs of Slurm in virtual machines without a compiled plug-in: bundles for --container",
+		Long: `Slurm starts jobs with --container=BUNDLE through the programs that oci.conf names. ` + "`grange slurm install --oci`" + ` has that name grange, and a bundle
+that ` + "`grange slurm oci bundle`" + ` wrote stands for an image: sbatch --container=/srv/vm/el9 job.sh runs the job in a VM of it.`}
+	cmd.AddCommand(a.ociBundle(), a.ociRun(), a.ociProlog(),
+		ociCommand("state ID", "Tell Slurm of a container that it has ended", a.ociState),
+		ociCommand("kill ID", "Nothing: what is to be ended, Slurm has ended", nil),
+		ociCommand("delete ID", "Nothing: nothing is left", nil))
+	return cmd
+}
+
+func (a *app) ociBundle() *cobra.Command {
+	var dir, shape string
+	cmd := &cobra.Command{
+		Use: "bundle IMAGE --dir DIR", Short: "Write the bundle that stands for an image",
+		Long: `Write a directory for sbatch, srun and salloc --container=DIR. It holds a config.json, which names the image and a shape in annotations, and no file of
+the image. It must be there under the same path on every host that runs jobs: a shared directory will do. The image @policy is the one of the
+agent's policy. Anybody can write such a bundle; it gives nobody more than the agent would give them anyway.`,
+		Example: `  grange slurm oci bundle el9 --dir /srv/vm/el9
+  grange slurm oci bundle el9 --shape large --dir /srv/vm/el9-large`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeImages,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if dir == "" {
+				return usage("grange slurm oci bundle IMAGE --dir DIR", "--dir is missing")
+			}
+			text, err := slurm.Bundle(args[0], shape)
+			if err != nil {
+				return err
+			}
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+			return writeFile(filepath.Join(dir, "config.json"), func(w io.Writer) error {
+				_, err := w.Write(text)
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "`DIR` to write, and make where it is not there")
+	cmd.Flags().StringVar(&shape, "shape", "", "named shape of the agents' configuration")
+	cmd.MarkFlagDirname("dir")
+	return cmd
+}
+
+// ociRun is what Slurm starts in a task's place, as the job's user, in its control groups and limits. In its environment there is nothing of
+// the user's: that is in the bundle, as Slurm wrote it anew.
+func (a *app) ociRun() *cobra.Command {
+	var words string
+	cmd := &cobra.Command{Use: "run BUNDLE JOB TASK", Short: "Run a task of Slurm's in its virtual machine", Args: cobra.ExactArgs(3), Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.siteSocket(cmd)
+			f, command, err := ociJob(words, args[0], args[1], args[2])
+			if err != nil {
+				printError(a.err, err)
+				return exitError{exitNever}
+			}
+			return a.runBatch(f, command)
+		}}
+	cmd.Flags().StringVar(&words, "words", slurm.Words, "`DIR` where the prolog leaves word")
+	return cmd
+}
+
+// ociJob makes this process what it would be had Slurm started it as a task on metal, and says what is to run.
+func ociJob(words, bundle, job, task string) (*execFlags, []string, error) {
+	if os.Getuid() == 0 {
+		return nil, nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeBadBundle, Message: "root's jobs get no virtual machine", Hint: "submit as the user whose job it is"}
+	}
+	c, err := slurm.ReadContainer(bundle)
+	if err != nil {
+		return nil, nil, err
+	}
+	word, err := slurm.ReadWord(words, job)
+	if err != nil {
+		return nil, nil, err
+	}
+	env := c.Environment(word, task, os.Getenv)
+	os.Clearenv()
+	for _, kv := range env {
+		if key, value, _ := strings.Cut(kv, "="); key != "" {
+			if err := os.Setenv(key, value); err != nil {
+				return nil, nil, fmt.Errorf("environment of the job: %q: %w", key, err)
+			}
+		}
+	}
+	if err := os.Chdir(word.Dir); err != nil { // as Slurm does on metal
+		if err := os.Chdir("/tmp"); err != nil {
+			return nil, nil, err
+		}
+	}
+	return &execFlags{batch: string(farm.Slurm), image: c.Image, shape: c.Shape, wait: true}, c.Args, nil
+}
+
+// ociProlog is where the prolog goes that does not let a job pass.
+func (a *app) ociProlog() *cobra.Command {
+	p := slurm.Prolog{Getenv: os.Getenv, Run: program.Start}
+	cmd := &cobra.Command{Use: "prolog", Short: "Refuse a job on a host where Slurm would run --container on the host itself", Args: cobra.NoArgs, Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.CheckOCI(cmd.Context()) }}
+	cmd.Flags().StringVar(&p.Conf, "conf", "/etc/slurm/"+slurm.OCIName, "oci.conf as the prolog looked for it")
+	return cmd
+}
+
+// ociCommand is one that Slurm runs as root when a step has ended. The container of a task is the task's own process, and the agent ends the VM
+// with it: so all has ended by then.
+func ociCommand(use, short string, run func(id string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), Hidden: true, RunE: func(_ *cobra.Command, args []string) error {
+		if run == nil {
+			return nil
+		}
+		return run(args[0])
+	}}
+}
+
+// ociState prints a state of the OCI's runtime specification: Slurm wants to read "stopped" there.
+func (a *app) ociState(id string) error {
+	return json.NewEncoder(a.out).Encode(struct {
+		OCIVersion string `json:"ociVersion"`
+		ID         string `json:"id"`
+		Status     string `json:"status"`
+		PID        int    `json:"pid"`
+		Bundle     string `json:"bundle"`
+	}{"1.0.0", id, "stopped", 0, "/"})
+}
