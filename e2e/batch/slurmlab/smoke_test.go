@@ -64,6 +64,7 @@ func TestSlurmSmoke(t *testing.T) {
 		}
 	})
 	l.options(ctx, t, string(host))
+	t.Run("prolog", func(t *testing.T) { l.prologNotes(ctx, t) })
 	for _, fault := range []conform.Fault{conform.NoWrapper, conform.NoPlugin, conform.NoAgent} {
 		t.Run(string(fault), func(t *testing.T) {
 			mend, err := l.Break(ctx, fault)
