@@ -74,24 +74,28 @@ func fields(line string, n int) []string {
 // notForHosts are reasons for which a job waits that no further host mends; the starts of what squeue's %r says.
 var notForHosts = []string{"JobHeld", "Dependency", "BeginTime", "JobArrayTaskLimit", "Assoc", "QOS", "Invalid", "AccountNotAllowed", "Licenses", "Cleaning", "SystemFailure"}
 
+// waitingFields are asked for by name: only so squeue tells what a job asks for in all. Its %m is of a node or, with --mem-per-cpu, of a CPU, and does
+// not say which. A field whose width is none is as wide as it is; the text behind the colon ends each.
+var waitingFields = []string{"JobArrayID", "Reason", "NumCPUs", "MinMemory", "tres-alloc", "Account", "Partition", "SubmitTime", "Feature", "Name"}
+
 // Demand is what waits for hosts.
 func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
-	out, err := d.command(ctx, "squeue", "--noheader", "--states=PENDING", "--format="+strings.Join([]string{"%i", "%r", "%C", "%D", "%m", "%a", "%P", "%V", "%f", "%j"}, separator))
+	out, err := d.command(ctx, "squeue", "--noheader", "--states=PENDING", "--Format="+strings.Join(waitingFields, ":"+separator+",")+":"+separator)
 	if err != nil {
 		return nil, err
 	}
 	var t batch.Tally
 	for line := range strings.Lines(out) {
-		f := fields(line, 10)
+		f := fields(line, len(waitingFields))
 		if f == nil {
 			return nil, batch.Garbled(farm.Slurm, "squeue", errors.New(strconv.Quote(line)))
 		}
-		if batch.BookingOf(f[9]) != "" || slices.ContainsFunc(notForHosts, func(r string) bool { return strings.HasPrefix(f[1], r) }) {
+		if batch.BookingOf(strings.TrimSuffix(f[9], separator)) != "" || slices.ContainsFunc(notForHosts, func(r string) bool { return strings.HasPrefix(f[1], r) }) {
 			continue
 		}
 		jobs, err := elements(f[0])
 		cpus, err2 := strconv.Atoi(f[2])
-		memory, err3 := d.memory(f[4], cpus, f[3])
+		memory, err3 := asked(f[3], f[4])
 		if err := errors.Join(err, err2, err3); err != nil {
 			return nil, batch.Garbled(farm.Slurm, "squeue", err)
 		}
@@ -106,11 +110,21 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 	return t.Demand(), nil
 }
 
-// memory is that of a whole job: %m is of each node, or of each CPU where a "c" ends it.
-func (d *Driver) memory(text string, cpus int, nodes string) (farm.Bytes, error) {
-	text = strings.TrimSuffix(text, "n")
-	perCPU := strings.HasSuffix(text, "c")
-	text = strings.TrimSuffix(text, "c")
+// asked is the memory that a job asks for in all, of cpu=4,mem=2000M,node=1. One that asks for none is told to want all of a host.
+func asked(least, tres string) (farm.Bytes, error) {
+	if least == "0" || least == "" {
+		return 0, nil
+	}
+	for resource := range strings.SplitSeq(tres, ",") {
+		if text, ok := strings.CutPrefix(resource, "mem="); ok {
+			return memory(text)
+		}
+	}
+	return memory(least)
+}
+
+// memory reads 500M, 1.50G, 2T.
+func memory(text string) (farm.Bytes, error) {
 	if text == "" || text == "0" {
 		return 0, nil
 	}
@@ -127,13 +141,7 @@ func (d *Driver) memory(text string, cpus int, nodes string) (farm.Bytes, error)
 	if err != nil {
 		return 0, fmt.Errorf("memory %q", text)
 	}
-	times := 1
-	if perCPU {
-		times = cpus
-	} else if many, err := strconv.Atoi(strings.TrimSuffix(nodes, "-")); err == nil {
-		times = max(many, 1)
-	}
-	return farm.Bytes(n*float64(unit)) * farm.Bytes(times), nil
+	return farm.Bytes(n * float64(unit)), nil
 }
 
 // elements counts the jobs of one pending line: 17, 17_3 or 17_[1-5,8%2].
@@ -327,7 +335,7 @@ func (d *Driver) size(ctx context.Context, a farm.Allotment) (farm.Allotment, er
 			case kind == "cpu" && cpus:
 				a.Slots, err = strconv.Atoi(text)
 			case kind == "mem" && a.Memory == 0:
-				a.Memory, err = d.memory(text, 1, "1")
+				a.Memory, err = memory(text)
 			}
 			if err != nil {
 				return a, batch.Garbled(farm.Slurm, "squeue", err)

@@ -112,7 +112,7 @@ func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked,
 			continue
 		}
 		cpus, err := strconv.Atoi(f[3])
-		memory, err2 := d.memory(f[4], cpus, "1")
+		memory, err2 := memory(f[4])
 		if err := errors.Join(err, err2); err != nil {
 			return nil, batch.Garbled(farm.Slurm, "squeue", err)
 		}

@@ -120,7 +120,7 @@ func parseEnded(text string) ([]batch.Ended, error) {
 		job, _, step := strings.Cut(f[0], ".")
 		if step {
 			if n := len(jobs); n > 0 && jobs[n-1].Job == job {
-				rss, _ := (&Driver{}).memory(f[12], 1, "1")
+				rss, _ := memory(f[12])
 				jobs[n-1].MaxRSS = max(jobs[n-1].MaxRSS, rss)
 			}
 			continue

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	gocmp "cmp"
 	"context"
 	"errors"
 	"os"
@@ -67,13 +68,13 @@ func TestNodes(t *testing.T) {
 }
 
 func TestDemand(t *testing.T) {
-	const pending = `17_[1-5,8%2]|Priority|2|1|1000M|atlas|main,long|2026-11-21T08:00:00|sl9-big&avx|job
-18|Resources|2|1|500Mc|atlas|main|2026-11-21T07:00:00|sl9-big|odd name
-19|JobHeldUser|2|1|1G|atlas|main|2026-11-21T07:00:00|(null)|held
-20|Dependency|2|1|1G|atlas|main|2026-11-21T07:00:00|(null)|later
-21|Resources|1|1|1G|(null)|main|2026-11-21T07:00:00|(null)|grange-hold-vm1
-22|QOSMaxJobsPerUserLimit|1|1|1G|(null)|main|2026-11-21T07:00:00|(null)|limited
-23_[0-100:10]|None|4|2|0|(null)|long|N/A|(null)|a|b
+	const pending = `17_[1-5,8%2]|Priority|2|1000M|cpu=2,mem=1000M,node=1,billing=2|atlas|main,long|2026-11-21T08:00:00|sl9-big&avx|job|
+18|Resources|2|500M|cpu=2,mem=1000M,node=1,billing=2|atlas|main|2026-11-21T07:00:00|sl9-big|odd name|
+19|JobHeldUser|2|1G|cpu=2,mem=1G,node=1|atlas|main|2026-11-21T07:00:00|(null)|held|
+20|Dependency|2|1G|cpu=2,mem=1G,node=1|atlas|main|2026-11-21T07:00:00|(null)|later|
+21|Resources|1|1G|cpu=1,mem=1G,node=1|(null)|main|2026-11-21T07:00:00|(null)|grange-hold-vm1|
+22|QOSMaxJobsPerUserLimit|1|1G|cpu=1,mem=1G,node=1|(null)|main|2026-11-21T07:00:00|(null)|limited|
+23_[0-100:10]|None|4|0|cpu=4,mem=8000M,node=2|(null)|long|N/A|(null)|a|b|
 `
 	got, err := answers{"squeue": pending}.driver(DriverOptions{Wishes: map[string]batch.Demand{"sl9-big": {Image: "sl9", Shape: "big"}}}).Demand(t.Context())
 	want := []batch.Demand{{Jobs: 11, CPUs: 4, Queue: "long"},
@@ -81,10 +82,29 @@ func TestDemand(t *testing.T) {
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
 	}
-	for _, garbage := range []string{"17|Priority", "17_[a-b]|Priority|2|1|1000M|atlas|main|2026-11-21T08:00:00|x|job", "17|P|2|1|much|a|m|t|x|j"} {
+	for _, garbage := range []string{"17|Priority", "17_[a-b]|Priority|2|1000M|mem=1000M|atlas|main|2026-11-21T08:00:00|x|job|", "17|P|2|much|cpu=2|a|m|t|x|j|", "17|P|2|1G|mem=much|a|m|t|x|j|"} {
 		if _, err := (answers{"squeue": garbage}).driver(DriverOptions{}).Demand(t.Context()); !isKindOf(err, farm.Unavailable) {
 			t.Errorf("%q: %v", garbage, err)
 		}
+	}
+}
+
+// TestDemandMemory: as Slurm 22.05.8 printed it, of jobs with --mem-per-cpu and with --mem, on one node and on more, an array, and some that ask for no
+// memory.
+func TestDemandMemory(t *testing.T) {
+	text, err := os.ReadFile("testdata/squeue-22.05.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := answers{"squeue": string(text)}.driver(DriverOptions{}).Demand(t.Context())
+	oldest := time.Date(2026, 11, 21, 10, 45, 13, 0, time.UTC)
+	wish := func(jobs, cpus int, memory farm.Bytes) batch.Demand {
+		return batch.Demand{Jobs: jobs, CPUs: cpus, Memory: memory * farm.MiB, Queue: "p", Oldest: oldest}
+	}
+	want := []batch.Demand{wish(1, 1, 0), wish(1, 1, 4096), wish(5, 3, 2100), wish(1, 4, 1200), wish(2, 4, 2000)}
+	slices.SortFunc(got, func(a, b batch.Demand) int { return gocmp.Or(a.CPUs-b.CPUs, int(a.Memory-b.Memory)) })
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v\n%s", err, d)
 	}
 }
 
