@@ -122,7 +122,8 @@ func (i Install) editsOCI(p *Plan) error {
 	return nil
 }
 
-// removeOCI adds oci.conf and the epilog to what uninstall removes. oci.conf goes last: the prolog that looks at it lets all jobs pass by then.
+// removeOCI adds oci.conf and the epilog to what uninstall removes. oci.conf stays while slurm.conf names hooks of ours: without the
+// prolog's word the wrapper refuses what names a bundle, and without oci.conf it would run on the host.
 func (i Install) removeOCI(r *Removal, conf Conf) {
 	if ours(i.file(i.epilogFile())) {
 		if slices.ContainsFunc(strings.Split(conf.Get("Epilog"), ","), func(word string) bool { return i.only(strings.TrimSpace(word), i.epilogFile()) }) {
@@ -132,7 +133,7 @@ func (i Install) removeOCI(r *Removal, conf Conf) {
 			r.Remove = append(r.Remove, i.file(i.epilogFile()))
 		}
 	}
-	if oci := i.file(filepath.Join(i.ConfDir, OCIName)); ours(oci) {
+	if oci := i.file(filepath.Join(i.ConfDir, OCIName)); len(r.Named) == 0 && ours(oci) {
 		r.Remove = append(r.Remove, oci)
 	}
 }

@@ -184,13 +184,13 @@ func TestOCIInstall(t *testing.T) {
 		t.Errorf("%+v %v", again, err)
 	}
 	r, err := i.Removal()
-	if err != nil || len(r.Hollow) != 2 || len(r.Remove) != 1 {
+	if err != nil || len(r.Hollow) != 2 || len(r.Remove) != 0 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	if err := i.Uninstall(r); err != nil {
 		t.Fatal(err)
 	}
-	if r, err = i.Removal(); err != nil || len(r.Hollow) != 0 || len(r.Edits) != 0 {
+	if r, err = i.Removal(); err != nil || len(r.Hollow) != 0 || len(r.Remove) != 3 || len(r.Edits) != 0 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	if err := i.Uninstall(r); err != nil {
