@@ -68,10 +68,13 @@ func TestBuildMicro(t *testing.T) {
 	if err != nil {
 		t.Errorf("qemu: %v", err)
 	}
-	for _, want := range []string{"CHECKS-DONE", "SCRIPT <nil>", "hello", "CPU(s): ", "iso9660", "overlay", "virtiofs", "vport0p1"} {
+	for _, want := range []string{"CHECKS-DONE", "SCRIPT <nil>", "hello", "CPU(s): ", "iso9660", "overlay", "virtiofs", "vport0p1", "LENGTH 2"} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("the guest did not print %q", want)
 		}
+	}
+	if bytes.Contains(out, []byte("setlocale")) {
+		t.Error("bash warns of a locale that is missing")
 	}
 	if bytes.Contains(out, []byte("MODULE-FAILED")) {
 		t.Error("a module did not load")

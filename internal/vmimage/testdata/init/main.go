@@ -34,6 +34,7 @@ sha256sum /etc/hosts; nproc; stat -c %a /tmp; id -un; timeout 5 true; env true
 grep -E 'iso9660|overlay|fuse|ext4|virtiofs' /proc/filesystems
 df -k / || true; cat /proc/cmdline; free -m
 ls /sys/class/virtio-ports || true
+LC_ALL=C.UTF-8 bash -c 's=äö; echo "LENGTH ${#s}"' 2>&1
 echo CHECKS-DONE`
 	cmd := exec.Command("/bin/bash", "-c", script)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
