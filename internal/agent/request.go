@@ -155,11 +155,10 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if err := c.mayKeep(r); err != nil {
 		return nil, err
 	}
-	if r.Batch != "" {
-		var err error
-		if c, err = a.counted(c); err != nil {
-			return nil, err
-		}
+	// Also where a job's own script starts VMs: what it was given is all it has, whoever asks.
+	c, err := a.counted(c)
+	if err != nil {
+		return nil, err
 	}
 	d, err := a.decide(c, r)
 	if err != nil {

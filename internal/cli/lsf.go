@@ -40,7 +40,8 @@ put into the site's own. Nothing of LSF is changed by this.`,
 			if s.Grange, err = a.programOnHosts(s.Grange, "/"); err != nil {
 				return err
 			}
-			return a.writeSetup(abs, s.Files(), "docs/guide/lsf.md says where each belongs; then `badmin reconfig` and `lsadmin reconfig`")
+			return a.writeSetup(abs, s.Files(), "docs/guide/lsf.md says where each belongs; then `lsadmin reconfig` and `badmin mbdrestart`, and grange lsf check.\n"+
+				"The quotes around a job's command line are made by esub, on the submission host, as the user: no boundary against who submits past it")
 		},
 	}
 	queueSetupFlags(cmd, &dir, &s.Grange, &s.Queues, &s.Requeues)

@@ -107,13 +107,13 @@ var checks = []check{
 	}},
 	{"task-plugin", func(s Site) Finding {
 		if !slices.Contains(s.Slurm.List("TaskPlugin"), "task/cgroup") {
-			return s.slurm("TaskPlugin", Warning, "the agent then knows neither the job's CPUs nor its memory, and gives the VM the shape's; Slurm's limits do not hold QEMU", "TaskPlugin=task/cgroup,task/affinity")
+			return s.slurm("TaskPlugin", Warning, "nothing on the host tells a job's CPUs and memory: the agent asks slurmctld for each job, also where a script calls grange exec itself, and starts no VM while it does not answer; Slurm's limits do not hold QEMU", "TaskPlugin=task/cgroup,task/affinity")
 		}
 		return s.slurm("TaskPlugin", Good, "", "")
 	}},
 	{"constrain-memory", func(s Site) Finding {
 		if !yes(s.Cgroup.Get("ConstrainRAMSpace")) {
-			return s.cgroup("ConstrainRAMSpace", Warning, "a job's memory is not limited, and the VM is sized by its shape instead of what the job asked for", "ConstrainRAMSpace=yes")
+			return s.cgroup("ConstrainRAMSpace", Warning, "a job's memory is not limited on the host, and the agent has to ask slurmctld how much it was given", "ConstrainRAMSpace=yes")
 		}
 		return s.cgroup("ConstrainRAMSpace", Good, "", "")
 	}},
