@@ -73,12 +73,14 @@ var (
 	hostPages  = regexp.MustCompile(`^sys/kernel/mm/hugepages/hugepages-(\d{1,9})kB/nr_hugepages$`)
 	paramPath  = regexp.MustCompile(`^sys/module/([A-Za-z0-9_]+)/parameters/([A-Za-z0-9_]+)$`)
 	valuePath  = regexp.MustCompile(`^(sys|proc/sys)/[A-Za-z0-9_./:,+@-]+$`)
-	valueText  = regexp.MustCompile(`^[\x20-\x7e]{1,1000}$`)
-	unitName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,127}$`)
-	moduleName = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}$`)
-	bootName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
-	bootValue  = regexp.MustCompile(`^[A-Za-z0-9_.,:=/+@-]{0,512}$`)
+	valueText  = regexp.MustCompile(`^[\x20-\x7e]+$`)
+	unitName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@-]*$`)
+	moduleName = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
+	bootName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+	bootValue  = regexp.MustCompile(`^[A-Za-z0-9_.,:=/+@-]*$`)
 )
+
+const mostName, mostValue = 128, 1000
 
 // pool is which huge pages a value counts. Node is -1 for those of the whole host.
 type pool struct {
@@ -280,6 +282,10 @@ func truth(s string) (on, ok bool) {
 func checkChange(c tuning.Change) error {
 	bad := func(what string) error {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadChange, Message: what, Hint: "this is a mistake in the rule; report it"}
+	}
+	// Counted by the patterns themselves, this would cost milliseconds at each start of grange.
+	if len(c.Name) > mostName || len(c.Unit) > mostName || len(c.Value) > mostValue {
+		return bad(fmt.Sprintf("%.40q, %.40q, %.40q: too long", c.Name, c.Unit, c.Value))
 	}
 	switch c.Kind {
 	case tuning.SetValue:
