@@ -48,7 +48,6 @@ var systems = []system{
 	{name: "elastic", tests: &tests{dir: "elastic", build: []string{"build"}}},
 	{name: "pool", tests: &tests{dir: "condorlab", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m"}}, prepare: condorlab.Prepare},
 	{name: "drivers", tests: &tests{dir: "drivers", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m"}}},
-	{name: "condorpool", tests: &tests{dir: "condorlab", build: []string{"test", "-c"}, args: []string{"-test.timeout=15m"}}},
 }
 
 // by makes a lab's own Start the one of a system.
