@@ -16,13 +16,14 @@ import (
 // giveUpWithin is how soon a second ctrl-C must follow the first to give up.
 const giveUpWithin = 3 * time.Second
 
-// passSignals hands signals to the job until ctx ends or stop is called.
+// passSignals hands signals to the job until ctx ends or stop is called. Those that come later are dropped: the process ends, and to give each of
+// them its own action again takes longer than the rest of that.
 func (r *runner) passSignals(ctx context.Context) (stop func()) {
 	got := make(chan os.Signal, 16)
 	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 		syscall.SIGTSTP, syscall.SIGCONT)
 	if r.batch() {
-		signal.Notify(got, batchSignals()...)
+		go signal.Notify(got, batchSignals()...) // it takes milliseconds, and the job is asked for meanwhile
 	}
 	go r.followStops(ctx)
 	done := make(chan struct{})
@@ -47,7 +48,6 @@ func (r *runner) passSignals(ctx context.Context) (stop func()) {
 		}
 	}()
 	return func() {
-		signal.Stop(got)
 		r.leave(nil)
 		<-done
 	}
