@@ -68,7 +68,9 @@ func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]ba
 			return nil, after, batch.NoCursor(farm.Slurm, after)
 		}
 	}
-	from := time.Unix(max(at.Until, int64(lateness/time.Second)), 0).Add(-lateness).UTC()
+	// Not from 0: sacct takes that for no time at all, and lists what ends at this moment only.
+	const first = 24 * time.Hour
+	from := time.Unix(max(at.Until, int64((first+lateness)/time.Second)), 0).Add(-lateness).UTC()
 	out, err := d.command(ctx, "sacct", "--noheader", "--allusers", "--duplicates", "--parsable2", "--delimiter="+separator, "--starttime="+from.Format("2006-01-02T15:04:05"),
 		"--endtime=now", "--state="+endedStates, "--format="+strings.Join(sacctFields, ","))
 	if err != nil {

@@ -198,3 +198,21 @@ func TestSpan(t *testing.T) {
 		}
 	}
 }
+
+// TestEndedFromTheBeginning: for sacct the second 0 is no time, and it would list what ends now.
+func TestEndedFromTheBeginning(t *testing.T) {
+	for _, after := range []batch.Cursor{"", `{"t":0,"had":null}`, `{"t":700,"had":null}`} {
+		var from string
+		d := NewDriver(DriverOptions{}, func(_ context.Context, c program.Call) ([]byte, error) {
+			for _, a := range c.Args {
+				if v, ok := strings.CutPrefix(a, "--starttime="); ok {
+					from = v
+				}
+			}
+			return nil, nil
+		})
+		if _, _, err := d.Ended(t.Context(), after, 1); err != nil || from < "1970-01-02" || from > "1971" {
+			t.Errorf("%s: read from %q, %v", after, from, err)
+		}
+	}
+}
