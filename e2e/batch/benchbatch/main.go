@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"slices"
@@ -25,10 +26,10 @@ import (
 type figures struct {
 	MetalRateRatio float64   `json:"metal_rate_ratio"` // jobs per second on metal, with grange by the same slurm.conf without it
 	RatioQuartiles []float64 `json:"metal_rate_ratio_quartiles"`
-	HookedRatio    float64   `json:"metal_rate_ratio_hooked"` // by a Slurm that runs a prolog too, which does nothing
+	NoPrologRatio  float64   `json:"metal_rate_ratio_no_prolog"` // with grange by a Slurm that has no prolog at all
 	MetalRate      float64   `json:"metal_per_s"`
 	MetalRateBare  float64   `json:"metal_bare_per_s"`
-	MetalHooked    float64   `json:"metal_hooked_per_s"`
+	NoPrologRate   float64   `json:"metal_no_prolog_per_s"`
 	WrapperMS      float64   `json:"wrapper_ms"`    // of a VM job, all that is neither QEMU's nor the guest's
 	FirstLineMS    float64   `json:"first_line_ms"` // from sbatch to the job's first line
 	BareLineMS     float64   `json:"first_line_metal_ms"`
@@ -39,8 +40,8 @@ type figures struct {
 }
 
 func main() {
-	jobs := flag.Int("jobs", 60, "how many jobs in a batch on metal")
-	pairs := flag.Int("pairs", 5, "how many pairs of batches")
+	jobs := flag.Int("jobs", 150, "how many jobs in a batch on metal")
+	pairs := flag.Int("pairs", 6, "how many pairs of batches")
 	vms := flag.Int("vms", 10, "how many VM jobs")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -54,26 +55,46 @@ func main() {
 	fmt.Println(string(text))
 }
 
+// A site has a prolog and an epilog of its own, and so has each side: Slurm 22.05 without an epilog starts the next job only when its scheduler
+// looks again, several times slower, and nothing else would show. After each prolog, whatever that does, it sleeps 10 ms, so the site's ends
+// with grange's instead of standing beside it.
+const (
+	epilog   = "Epilog=/bin/true"
+	sitesOwn = "#!/bin/sh\n:\n"
+)
+
+func siteProlog() (string, error) {
+	file, err := os.CreateTemp("", "site-prolog-")
+	if err != nil {
+		return "", err
+	}
+	_, err = file.WriteString(sitesOwn)
+	return file.Name(), errors.Join(err, file.Chmod(0o755), file.Close())
+}
+
 func (f *figures) run(ctx context.Context, vms int) (err error) {
-	fmt.Println("starting three Slurms: with grange, without, and without but with a prolog")
-	// Slurm 22.05 without an epilog starts the next job only when its scheduler looks again: several times slower, and nothing else would show.
-	const epilog = "Epilog=/bin/true"
-	bare, err := slurmlab.Start(ctx, slurmlab.Options{NoPlugin: true, Extra: epilog})
+	fmt.Println("starting three Slurms: with grange, without, and without any prolog")
+	sites, err := siteProlog()
+	if err != nil {
+		return err
+	}
+	defer os.Remove(sites)
+	bare, err := slurmlab.Start(ctx, slurmlab.Options{NoPlugin: true, Extra: epilog + "\nProlog=" + sites})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, bare.Close()) }()
-	hooked, err := slurmlab.Start(ctx, slurmlab.Options{NoPlugin: true, Extra: epilog + "\nProlog=/bin/true"})
+	none, err := slurmlab.Start(ctx, slurmlab.Options{NoPlugin: true, Extra: epilog})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, hooked.Close()) }()
-	with, err := slurmlab.Start(ctx, slurmlab.Options{Extra: epilog})
+	defer func() { err = errors.Join(err, none.Close()) }()
+	with, err := slurmlab.Start(ctx, slurmlab.Options{Extra: epilog, Prolog: sitesOwn})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, with.Close()) }()
-	if err := f.metal(ctx, with, bare, hooked); err != nil {
+	if err := f.metal(ctx, with, bare, none); err != nil {
 		return err
 	}
 	if err := f.wrapper(ctx, with, vms); err != nil {
@@ -82,65 +103,68 @@ func (f *figures) run(ctx context.Context, vms int) (err error) {
 	return f.firstLine(ctx, with, vms)
 }
 
-// metal takes turns, the order changing from round to round: the second of two is often slower on a small machine.
-func (f *figures) metal(ctx context.Context, with, bare, hooked *slurmlab.Lab) error {
+// atRest is how long a Slurm takes after its last job until it is as quick as before.
+const atRest = 2500 * time.Millisecond
+
+// metal takes turns, in a new order each round: the second of two is often slower on a small machine.
+func (f *figures) metal(ctx context.Context, with, bare, none *slurmlab.Lab) error {
 	rates := map[*slurmlab.Lab][]float64{}
-	var ratios, hookedRatios []float64
+	var ratios, noProlog []float64
+	orders := [][]*slurmlab.Lab{{with, bare, none}, {bare, with, none}, {none, with, bare}, {none, bare, with}, {with, none, bare}, {bare, none, with}}
 	for i := range f.Pairs + 1 {
-		sides := []*slurmlab.Lab{with, bare, hooked}
-		if i%2 == 1 {
-			slices.Reverse(sides)
-		}
 		rate := map[*slurmlab.Lab]float64{}
-		for _, side := range sides {
-			took, err := batch(ctx, side, side == with, f.Jobs)
-			if err != nil {
+		for _, side := range orders[i%len(orders)] {
+			time.Sleep(atRest)
+			var err error
+			if rate[side], err = batch(ctx, side, side == with, f.Jobs); err != nil {
 				return err
 			}
-			rate[side] = float64(f.Jobs) / took.Seconds()
 		}
 		if i == 0 {
 			continue // caches are cold
 		}
-		fmt.Printf("round %d: with grange %.1f jobs/s, without %.1f, without but with a prolog %.1f\n", i, rate[with], rate[bare], rate[hooked])
-		ratios, hookedRatios = append(ratios, rate[with]/rate[bare]), append(hookedRatios, rate[with]/rate[hooked])
+		fmt.Printf("round %d: with grange %.1f jobs/s, without %.1f, without any prolog %.1f\n", i, rate[with], rate[bare], rate[none])
+		ratios, noProlog = append(ratios, rate[with]/rate[bare]), append(noProlog, rate[with]/rate[none])
 		for side, r := range rate {
 			rates[side] = append(rates[side], r)
 		}
 	}
-	f.MetalRateRatio, f.HookedRatio = quantile(ratios, 0.5), quantile(hookedRatios, 0.5)
+	f.MetalRateRatio, f.NoPrologRatio = quantile(ratios, 0.5), quantile(noProlog, 0.5)
 	f.RatioQuartiles = []float64{quantile(ratios, 0.25), quantile(ratios, 0.75)}
-	f.MetalRate, f.MetalRateBare, f.MetalHooked = quantile(rates[with], 0.5), quantile(rates[bare], 0.5), quantile(rates[hooked], 0.5)
+	f.MetalRate, f.MetalRateBare, f.NoPrologRate = quantile(rates[with], 0.5), quantile(rates[bare], 0.5), quantile(rates[none], 0.5)
 	return nil
 }
 
-// batch submits jobs that do nothing, and returns how long it took until the last had ended. They are held until all are in the queue:
-// what is measured is Slurm's starting and ending of jobs, not how fast a shell calls sbatch.
-func batch(ctx context.Context, l *slurmlab.Lab, plugin bool, n int) (time.Duration, error) {
+// batch submits jobs that do nothing, and returns how many ended in a second, by slurmctld's own clock: whoever asks Slurm meanwhile slows it
+// down. They are held until all are in the queue: what is measured is Slurm's starting and ending of jobs, not how fast a shell calls sbatch.
+func batch(ctx context.Context, l *slurmlab.Lab, plugin bool, n int) (float64, error) {
 	args := []string{"--hold", "--parsable", fmt.Sprintf("--array=1-%d", n), "--output=/dev/null", "--wrap", "true"}
 	if plugin {
 		args = append([]string{"--no-vm"}, args...)
+	}
+	before, err := l.Ended()
+	if err != nil {
+		return 0, err
 	}
 	out, err := l.Slurm(ctx, slurmlab.User, "sbatch", args...)
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
 	if _, err := l.Slurm(ctx, "root", "scontrol", "release", strings.TrimSpace(out)); err != nil {
 		return 0, err
 	}
 	for {
-		left, err := l.Slurm(ctx, "root", "squeue", "-h", "-o", "%A")
+		ends, err := l.Ended()
 		if err != nil {
 			return 0, err
 		}
-		if strings.TrimSpace(left) == "" {
-			return time.Since(began), nil
+		if ends = ends[len(before):]; len(ends) >= n {
+			return float64(n-1) / ends[n-1].Sub(ends[0]).Seconds(), nil
 		}
 		select {
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(500 * time.Millisecond):
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return 0, fmt.Errorf("%d of %d jobs ended: %w", len(ends), n, ctx.Err())
 		}
 	}
 }
@@ -252,8 +276,10 @@ func (f *figures) firstLine(ctx context.Context, l *slurmlab.Lab, n int) error {
 	return nil
 }
 
-// line is the time from sbatch to the job's first line in a file of the host.
+// line is the time from sbatch to the job's first line in a file of the host. An idle Slurm looks at its queue once a second, and is asked at
+// any time of that second.
 func line(ctx context.Context, l *slurmlab.Lab, metal bool) (time.Duration, error) {
+	time.Sleep(rand.N(time.Second))
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	began := time.Now()

@@ -75,8 +75,12 @@ EnforcePartLimits=ALL
 NodeName=$NODE NodeHostname=$HOST NodeAddr=127.0.0.1 CPUs=`+strconv.Itoa(l.cpus())+` RealMemory=6000 State=UNKNOWN
 PartitionName=main Nodes=$NODE Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 `) + fmt.Sprintf("SlurmctldPort=%d\nSlurmdPort=%d\nKillWait=%d\n", l.ports.ctld(), l.ports.slurmd(), int(KillWait/time.Second)) + processes + accounting + storage
-	if !l.o.NoPlugin {
+	switch {
+	case l.o.NoPlugin:
+	case l.o.Prolog == "":
 		conf += "Prolog=" + l.path("bin/prolog") + "\n"
+	default:
+		conf += "Prolog=" + l.path("bin/site-prolog") + "\n"
 	}
 	// The key of a node or partition in Extra replaces nothing: what is said twice is an error of Slurm's, and a test sees it.
 	files := map[string]string{
@@ -98,6 +102,7 @@ PartitionName=main Nodes=$NODE Default=YES MaxTime=INFINITE State=UP OverSubscri
 		for name, text := range l.hooks() {
 			files[name] = text
 		}
+		files["bin/site-prolog"] = l.o.Prolog + "exec " + l.path("bin/prolog") + "\n"
 		// Where people submit there is another plugstack.conf, as on a site: what breaks on the host does not keep sbatch from working.
 		files["submit/slurm.conf"] = strings.Replace(files["etc/slurm.conf"], l.path("etc/plugstack.conf"), l.path("submit/plugstack.conf"), 1)
 		if l.o.OCI { // where people submit nothing of grange is needed

@@ -30,6 +30,7 @@ type Options struct {
 	Accounting bool   // slurmdbd and MariaDB, for sacct
 	Root       string // another Debian's root directory, whose Slurm is used; "": this machine's
 	Extra      string // lines appended to slurm.conf
+	Prolog     string // a site's own script, which ends with grange's prolog; "": grange's alone
 	Plugstack  string // arguments of the plug-in on top of the lab's own
 	Agent      string // TOML appended to the agent's configuration
 	CPUs       int    // of the node; 0: those of this machine
@@ -352,6 +353,26 @@ func (l *Lab) Log(name string) string {
 		all.Write(text)
 	}
 	return all.String()
+}
+
+// ended is slurmctld's word of a job's end, with its time.
+var ended = regexp.MustCompile(`(?m)^\[(\S+)\] _job_complete: JobId=.* done$`)
+
+// Ended are the times at which jobs ended, in slurmctld's log.
+func (l *Lab) Ended() ([]time.Time, error) {
+	text, err := os.ReadFile(l.path("log/slurmctld.log"))
+	if err != nil {
+		return nil, err
+	}
+	var times []time.Time
+	for _, line := range ended.FindAllSubmatch(text, -1) {
+		at, err := time.Parse("2006-01-02T15:04:05.000", string(line[1]))
+		if err != nil {
+			return nil, err
+		}
+		times = append(times, at)
+	}
+	return times, nil
 }
 
 // Logs is what slurmctld and slurmd said of a job, and the agent's last words, which are of all jobs.
