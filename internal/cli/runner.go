@@ -54,7 +54,8 @@ type runner struct {
 	started  bool     // the session runs
 	left     bool     // the session is over, and its port another one's
 	stopping stopping
-	writeErr error // our own output could not be written
+	takeMore func() // signals that batch systems may send later: to take them all needs milliseconds, while the VM is made
+	writeErr error  // our own output could not be written
 }
 
 // outcome is how it went: an exit status, or why there is none.
@@ -247,6 +248,7 @@ func (r *runner) finish(o outcome) {
 
 // event follows what the agent tells.
 func (r *runner) event(e api.JobEvent) error {
+	r.takeMore()
 	r.show(e)
 	switch e.Event {
 	case api.EventEnded, api.EventFailed, api.EventLost:

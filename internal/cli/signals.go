@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,9 +23,11 @@ func (r *runner) passSignals(ctx context.Context) (stop func()) {
 	got := make(chan os.Signal, 16)
 	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 		syscall.SIGTSTP, syscall.SIGCONT)
-	if r.batch() {
-		go signal.Notify(got, batchSignals()...) // it takes milliseconds, and the job is asked for meanwhile
-	}
+	r.takeMore = sync.OnceFunc(func() {
+		if r.batch() {
+			go signal.Notify(got, batchSignals()...)
+		}
+	})
 	go r.followStops(ctx)
 	done := make(chan struct{})
 	go func() {

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/batch/conform"
 	"github.com/grange-project/grange/e2e/batch/slurmlab"
 	"github.com/grange-project/grange/e2e/lab"
@@ -31,6 +32,7 @@ type figures struct {
 	MetalRateBare  float64   `json:"metal_bare_per_s"`
 	NoPrologRate   float64   `json:"metal_no_prolog_per_s"`
 	WrapperMS      float64   `json:"wrapper_ms"`    // of a VM job, all that is neither QEMU's nor the guest's
+	CleanMS        float64   `json:"clean_ms"`      // of it besides: until QEMU has ended and given its memory back
 	FirstLineMS    float64   `json:"first_line_ms"` // from sbatch to the job's first line
 	BareLineMS     float64   `json:"first_line_metal_ms"`
 	RawBootMS      float64   `json:"raw_boot_ms"`
@@ -190,7 +192,7 @@ func (f *figures) wrapper(ctx context.Context, l *slurmlab.Lab, n int) error {
 	if result, err := l.Wait(ctx, id); err != nil || result.State != conform.Done {
 		return fmt.Errorf("the wrapper's job: %+v, %w", result, err)
 	}
-	var own []float64
+	var own, clean []float64
 	for i := 2; i <= n+1; i++ { // the first finds cold caches
 		text, err := os.ReadFile(fmt.Sprintf("%s/took-%d", l.Home(), i))
 		if err != nil {
@@ -200,50 +202,57 @@ func (f *figures) wrapper(ctx context.Context, l *slurmlab.Lab, n int) error {
 		if _, err := fmt.Sscan(string(text), &took); err != nil {
 			return err
 		}
-		machine, err := machineTime(fmt.Sprintf("%s/events-%d", l.Home(), i))
+		machine, end, err := machineTime(fmt.Sprintf("%s/events-%d", l.Home(), i))
 		if err != nil {
 			return err
 		}
 		if machine == 0 {
 			continue
 		}
-		fmt.Printf("wrapper: %.1f ms of %.0f\n", took/1000-machine, took/1000)
-		own = append(own, took/1000-machine)
+		mine := took/1000 - machine - end
+		fmt.Printf("wrapper: %.1f ms of %.0f, and %.1f until QEMU was gone\n", mine, took/1000, end)
+		own, clean = append(own, mine), append(clean, end)
 	}
 	if len(own) < (n+1)/2 {
 		return fmt.Errorf("of %d runs of the wrapper %d told all phases", n, len(own))
 	}
-	f.WrapperMS = quantile(own, 0.5)
+	f.WrapperMS, f.CleanMS = quantile(own, 0.5), quantile(clean, 0.5)
 	return nil
 }
 
-// machineTime is what QEMU and the guest took of a job, in milliseconds: to make the machine, boot it, prepare and run the command. 0: not
-// all of it was told.
-func machineTime(path string) (float64, error) {
+// machineTime is what QEMU and the guest took of a job, in milliseconds: to make the machine, boot it, prepare and run the command; and to end
+// it. 0: not all of it was told.
+func machineTime(path string) (machine, end float64, err error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer file.Close()
-	sum, seen := 0.0, 0
+	seen := 0
 	for decoder := json.NewDecoder(file); ; {
 		var e struct {
-			Phase *struct {
-				Name string
-				MS   float64 `json:"ms"`
-			}
+			Phase  *api.Phase
+			Phases []api.Phase // of the result
 		}
 		if decoder.Decode(&e) != nil {
 			break
 		}
-		if e.Phase != nil && slices.Contains([]string{"define", "boot", "guest", "job"}, e.Phase.Name) {
-			sum, seen = sum+e.Phase.MS, seen+1
+		if e.Phase != nil {
+			e.Phases = append(e.Phases, *e.Phase)
+		}
+		for _, p := range e.Phases {
+			switch p.Name {
+			case "define", "boot", "guest", "job":
+				machine, seen = machine+p.Milliseconds, seen+1
+			case "clean":
+				end, seen = end+p.Milliseconds, seen+1
+			}
 		}
 	}
-	if seen != 4 { // the command's exit status may be here before the agent tells how long it took
-		return 0, nil
+	if seen != 5 { // the command's exit status may be here before the agent tells how long it took
+		return 0, 0, nil
 	}
-	return sum, nil
+	return machine, end, nil
 }
 
 // firstLine takes turns between a VM job, a job on metal, and a raw boot.
