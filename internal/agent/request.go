@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,26 +119,48 @@ func check(r *api.JobRequest) error {
 		return badRequest("no command")
 	case !filepath.IsAbs(r.Dir):
 		return badRequest("working directory %q is not an absolute path", r.Dir)
+	case len(r.Argv)+len(r.Env) > maxWords:
+		return badRequest("%d words of command and environment; at most %d", len(r.Argv)+len(r.Env), maxWords)
+	case len(r.Dir) > maxPath || len(r.Home) > maxPath:
+		return badRequest("a path has more than %d bytes", maxPath)
 	case len(r.Binds) > guest.MaxBinds:
 		return badRequest("%d binds; at most %d", len(r.Binds), guest.MaxBinds)
 	}
 	if s := r.Script; s != nil && (!filepath.IsAbs(s.Path) || filepath.Clean(s.Path) != s.Path || s.Path == "/" || strings.ContainsRune(s.Path, 0)) {
-		return badRequest("script %q: an absolute path without detours is needed", s.Path)
+		return badRequest("script %.100q: an absolute path without detours is needed", s.Path)
 	}
 	if len(r.Prologs) > maxPrologs {
 		return badRequest("%d prologs; at most %d", len(r.Prologs), maxPrologs)
 	}
+	for _, s := range append(slices.Clone(r.Prologs), script(r)) {
+		if len(s.Path) > maxPath {
+			return badRequest("a path has more than %d bytes", maxPath)
+		}
+	}
 	for _, b := range r.Binds {
+		if len(b.Target) > maxPath {
+			return badRequest("a path has more than %d bytes", maxPath)
+		}
 		if !filepath.IsAbs(b.Target) || filepath.Clean(b.Target) == "/" {
 			return badRequest("bind target %q: an absolute path below / is needed", b.Target)
 		}
 	}
-	for _, text := range append(append([]string{}, r.Argv...), r.Env...) {
-		if strings.ContainsRune(text, 0) {
+	for _, words := range [][]string{r.Argv, r.Env} {
+		if slices.ContainsFunc(words, func(text string) bool { return strings.ContainsRune(text, 0) }) {
 			return badRequest("a NUL byte in the command or its environment")
 		}
 	}
 	return nil
+}
+
+// As the kernel counts: a path, and what execve takes many times over.
+const maxPath, maxWords = 4096, 1 << 20
+
+func script(r *api.JobRequest) api.Script {
+	if r.Script == nil {
+		return api.Script{}
+	}
+	return *r.Script
 }
 
 func badRequest(format string, args ...any) error {

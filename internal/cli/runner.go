@@ -54,7 +54,7 @@ type runner struct {
 	started  bool     // the session runs
 	left     bool     // the session is over, and its port another one's
 	stopping stopping
-	takeMore func() // signals that batch systems may send later: to take them all needs milliseconds, while the VM is made
+	takeMore func() // real-time signals: to take them all needs milliseconds, while the VM is made
 	writeErr error  // our own output could not be written
 }
 
@@ -174,6 +174,7 @@ func (r *runner) keepAsking(ctx context.Context) {
 		if time.Since(asked) > time.Second && !errors.Is(err, api.ErrNoAgent) {
 			began = time.Now() // a job in the queue hears nothing for long: the agent was there until now
 		}
+		r.takeMore() // also where no agent tells us anything
 		problem := new(api.Problem)
 		switch {
 		case errors.As(err, &problem):
@@ -303,6 +304,7 @@ func (r *runner) disconnect() {
 
 // start lets bytes flow: the guest is up. From here on the job may run, and never runs again elsewhere.
 func (r *runner) start() {
+	r.notes.close() // not under our lock, which signals need: a note may hang on its way out
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.request.Started = true
@@ -314,7 +316,6 @@ func (r *runner) start() {
 		return
 	}
 	r.started = true
-	r.notes.close()
 	go r.attach(r.link, r.vm.JobPort)
 	go r.feed()
 	var outputs sync.WaitGroup

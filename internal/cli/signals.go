@@ -23,9 +23,12 @@ func (r *runner) passSignals(ctx context.Context) (stop func()) {
 	got := make(chan os.Signal, 16)
 	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 		syscall.SIGTSTP, syscall.SIGCONT)
+	if r.batch() {
+		signal.Notify(got, batchSignals...)
+	}
 	r.takeMore = sync.OnceFunc(func() {
 		if r.batch() {
-			go signal.Notify(got, batchSignals()...)
+			go signal.Notify(got, realTimeSignals()...)
 		}
 	})
 	go r.followStops(ctx)
@@ -58,11 +61,13 @@ func (r *runner) passSignals(ctx context.Context) (stop func()) {
 
 func (r *runner) batch() bool { return r.request.Batch != "" }
 
-// batchSignals are those that batch systems can be told to send to jobs, beside those that every command gets. Not among them: what the
-// kernel sends for a fault of the program, and what cannot be caught.
-func batchSignals() []os.Signal {
-	all := []os.Signal{syscall.SIGQUIT, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGIO, syscall.SIGPWR}
-	for s := syscall.Signal(34); s <= 64; s++ { // real-time signals; glibc keeps 32 and 33
+// batchSignals are those that batch systems can be told to send to jobs, beside those that every command gets and realTimeSignals. Not among
+// them: what the kernel sends for a fault of the program, and what cannot be caught.
+var batchSignals = []os.Signal{syscall.SIGQUIT, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGIO, syscall.SIGPWR}
+
+func realTimeSignals() []os.Signal {
+	var all []os.Signal
+	for s := syscall.Signal(34); s <= 64; s++ { // glibc keeps 32 and 33
 		all = append(all, s)
 	}
 	return all

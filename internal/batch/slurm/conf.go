@@ -155,11 +155,13 @@ func readPlugstack(path string, budget *int) ([]Entry, error) {
 	}
 	var all []Entry
 	for n, line := range strings.Split(string(text), "\n") {
-		fields := strings.Fields(uncomment(line))
+		// As Slurm does it: keywords in lower case, a carriage return is part of a word, and no backslash keeps a #.
+		line, _, _ := strings.Cut(line, "#")
+		fields := strings.FieldsFunc(line, func(c rune) bool { return c == ' ' || c == '\t' })
 		if len(fields) == 0 {
 			continue
 		}
-		switch word := strings.ToLower(fields[0]); {
+		switch word := fields[0]; {
 		case word == "include" && len(fields) == 2:
 			pattern := fields[1]
 			if !filepath.IsAbs(pattern) {
@@ -168,6 +170,9 @@ func readPlugstack(path string, budget *int) ([]Entry, error) {
 			files, _ := filepath.Glob(pattern)
 			sort.Strings(files)
 			for _, file := range files {
+				if strings.HasPrefix(filepath.Base(file), ".") && !strings.HasPrefix(filepath.Base(pattern), ".") {
+					continue // glob(3) of C, which Slurm calls, passes over them
+				}
 				more, err := readPlugstack(file, budget)
 				if err != nil {
 					return nil, err

@@ -142,18 +142,27 @@ func (i Install) Plan() (Plan, error) {
 	return p, i.edits(&p)
 }
 
-// Prolog is the script that every job on the host waits for, also those on metal. So the usual case takes the shell alone: grange has looked
-// for the slurmd that starts it, and what it read has not changed since. Otherwise grange looks.
+// Prolog is the script that every job on the host waits for, also those on metal. So the usual case takes the shell alone: the plug-in is there,
+// the two small files that name it say what install wrote, grange has looked for the slurmd that starts us whether Slurm reads these, and
+// nothing has changed since. Otherwise grange looks.
 func (i Install) Prolog() string {
 	conf := func(name string) string { return filepath.Join(i.ConfDir, name) }
 	read := []string{i.ConfDir, conf("slurm.conf"), conf("plugstack.conf"), conf("plugstack.conf.d"), conf("plugstack.conf.d/grange.conf"), i.PluginDir, i.plugin()}
 	return fmt.Sprintf(`#!/bin/sh
 %sPATH=/usr/sbin:/usr/bin:/sbin:/bin
 conf=%s note=%s/slurmd-$PPID
+says() { while read -r line; do case "$line " in "$2 "*) return 0 ;; esac; done <"$1"; return 1; }
 unchanged() { for file; do [ -e "$file" ] && [ "$note" -nt "$file" ] || return 1; done; }
-[ -O "$note" ] && [ ! -L "$note" ] && [ "${SLURM_CONF:-$conf}" = "$conf" ] && unchanged %s && exit 0
-exec %s slurm prolog --checked %[3]s --min-uid %[6]d --conf "$conf"
-`, mark, quote(conf("slurm.conf")), quote(i.Checked), quote(read...), quote(i.Wrapper), i.MinUID)
+[ -O "$note" ] && [ ! -L "$note" ] && [ "${SLURM_CONF:-$conf}" = "$conf" ] && unchanged %s &&
+	says %s %s && says %s %s && exit 0
+exec %s slurm prolog --checked %[3]s --min-uid %[10]d --conf "$conf"
+`, mark, quote(conf("slurm.conf")), quote(i.Checked), quote(read...),
+		quote(conf("plugstack.conf")), quote(i.include()), quote(conf("plugstack.conf.d/grange.conf")), quote("required "+i.plugin()), quote(i.Wrapper), i.MinUID)
+}
+
+// include is the line that plugstack.conf needs.
+func (i Install) include() string {
+	return "include " + filepath.Join(i.ConfDir, "plugstack.conf.d/*.conf")
 }
 
 // quote makes words for a shell.
@@ -171,10 +180,10 @@ func (i Install) edits(p *Plan) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	include := "include " + filepath.Join(i.ConfDir, "plugstack.conf.d/*.conf")
+	include := i.include()
 	covered := slices.ContainsFunc(strings.Split(string(old), "\n"), func(line string) bool {
 		f := strings.Fields(uncomment(line))
-		return len(f) == 2 && strings.EqualFold(f[0], "include") && strings.Contains(f[1], "plugstack.conf.d")
+		return len(f) == 2 && f[0] == "include" && strings.Contains(f[1], "plugstack.conf.d")
 	})
 	if !covered {
 		p.Edits = append(p.Edits, Edit{path, old, appendLines(old, include)})

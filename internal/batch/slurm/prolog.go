@@ -47,8 +47,8 @@ func (p Prolog) Check(ctx context.Context) error {
 	return errors.Join(refused, p.close(ctx, "Slurm does not load grange's plug-in, see grange slurm check"))
 }
 
-// ticks is more than what the times of files lag behind the clock.
-const ticks = 100 * time.Millisecond
+// ticks is more than what the times of files lag behind the clock, whole seconds included.
+const ticks = 2 * time.Second
 
 // loads tells whether a job's daemon, slurmstepd, loads the plug-in: what it reads names it as required, so that it ends the job where it can
 // not. A note of that saves the next job the look.
@@ -61,6 +61,9 @@ func (p Prolog) loads() error {
 	conf, err := ReadConf(path)
 	if err != nil {
 		return err
+	}
+	if conf.Missing {
+		return badConf(path, 0, "it, or a file that it includes, is not there")
 	}
 	s := Site{Slurm: conf}
 	if err := s.readPlugstack(path); err != nil {
@@ -143,8 +146,16 @@ func (p Prolog) close(ctx context.Context, reason string) error {
 	if node == "" {
 		return nil
 	}
+	path := p.Getenv("SLURM_CONF")
+	if path == "" && filepath.Base(p.Conf) == "slurm.conf" {
+		path = p.Conf
+	}
+	var env []string // an empty one would be a file's name to Slurm
+	if path != "" {
+		env = []string{"SLURM_CONF=" + path}
+	}
 	_, err := p.Run(ctx, program.Call{Path: "scontrol", Args: []string{"update", "nodename=" + node, "state=drain", "reason=" + batch.Reason(reason)},
-		Env: []string{"SLURM_CONF=" + p.Getenv("SLURM_CONF")}, Limit: 10 * time.Second})
+		Env: env, Limit: 10 * time.Second})
 	if err != nil {
 		return fmt.Errorf("close %s: %w", node, err)
 	}

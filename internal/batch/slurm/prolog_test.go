@@ -20,10 +20,10 @@ func prologHost(t *testing.T) (Install, string) {
 		t.Skip("the note is root's")
 	}
 	dir := t.TempDir()
-	i := Install{ConfDir: filepath.Join(dir, "etc it's"), PluginDir: filepath.Join(dir, "lib"), Wrapper: filepath.Join(dir, "grange"), Checked: filepath.Join(dir, "checked"), MinUID: 1000}
+	i := Install{ConfDir: filepath.Join(dir, "etc-it's"), PluginDir: filepath.Join(dir, "lib"), Wrapper: filepath.Join(dir, "grange"), Checked: filepath.Join(dir, "checked"), MinUID: 1000}
 	write(t, dir, map[string]string{
-		"etc it's/slurm.conf": "ClusterName=a\n", "etc it's/plugstack.conf": "include plugstack.conf.d/*.conf\n",
-		"etc it's/plugstack.conf.d/grange.conf": "required " + i.plugin() + "\n", "lib/" + PluginName: "", "checked/slurmd-" + strconv.Itoa(os.Getpid()): "",
+		"etc-it's/slurm.conf": "ClusterName=a\n", "etc-it's/plugstack.conf": "# site\n" + i.include() + "\n",
+		"etc-it's/plugstack.conf.d/grange.conf": "required " + i.plugin() + "\n", "lib/" + PluginName: "", "checked/slurmd-" + strconv.Itoa(os.Getpid()): "",
 	})
 	note := filepath.Join(i.Checked, "slurmd-"+strconv.Itoa(os.Getpid()))
 	soon := time.Now().Add(time.Second)
@@ -51,10 +51,32 @@ var faults = map[string]func(i Install, note string) error{
 	"another one's": func(i Install, _ string) error {
 		return os.WriteFile(filepath.Join(i.ConfDir, "slurm.conf"), []byte("PlugStackConfig=/nowhere\n"), 0o644)
 	},
+	"an old line, with an old time": func(i Install, _ string) error {
+		return inPlace(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"), "# "+"required "+i.plugin()+"\n")
+	},
+	"in capitals": func(i Install, _ string) error {
+		return inPlace(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"), "Required "+i.plugin()+"\n")
+	},
+	"from Windows": func(i Install, _ string) error {
+		return inPlace(filepath.Join(i.ConfDir, "plugstack.conf"), i.include()+"\r\n")
+	},
+	"a hidden file": func(i Install, _ string) error {
+		return os.Rename(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"), filepath.Join(i.ConfDir, "plugstack.conf.d/.grange.conf"))
+	},
+	"no slurm.conf": func(i Install, _ string) error { return os.Remove(filepath.Join(i.ConfDir, "slurm.conf")) },
 	"optional": func(i Install, _ string) error {
 		return os.WriteFile(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"), []byte("optional "+i.plugin()+"\n"), 0o644)
 	},
 	"no directory of its": func(i Install, _ string) error { return os.RemoveAll(filepath.Join(i.ConfDir, "plugstack.conf.d")) },
+}
+
+// inPlace changes a file as `cp -p` does, which gives it the time that it had.
+func inPlace(path, text string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(path, []byte(text), 0o644), os.Chtimes(path, info.ModTime(), info.ModTime()))
 }
 
 // TestPrologShell: the script ends by itself where nothing has changed since slurmd loaded the plug-in, and asks grange everywhere else.
