@@ -121,7 +121,7 @@ func halfFull(r *rand.Rand, host farm.Topology) numa.Room {
 
 // pinned is a VM on one node.
 func pinned(node int, cpus []int, memory farm.Bytes) farm.Plan {
-	p := farm.Plan{Cells: []farm.Cell{{VCPUs: firstNumbers(len(cpus)), Memory: memory, Node: node, PageSize: 2 * farm.MiB}}}
+	p := farm.Plan{Cells: []farm.GuestCell{{VCPUs: firstNumbers(len(cpus)), Memory: memory, Node: node, PageSize: 2 * farm.MiB}}}
 	for _, cpu := range cpus {
 		p.VCPUs = append(p.VCPUs, farm.NewCPUSet(cpu))
 	}

@@ -294,8 +294,8 @@ func (l *ledger) hold(key string, cpus farm.CPUSet, count int, memory farm.Bytes
 }
 
 // spread puts memory on the nodes of the CPUs, in proportion: there the kernel takes it from first. Without CPUs, on all.
-func spread(t farm.Topology, cpus farm.CPUSet, memory farm.Bytes) []farm.Cell {
-	var cells []farm.Cell
+func spread(t farm.Topology, cpus farm.CPUSet, memory farm.Bytes) []farm.GuestCell {
+	var cells []farm.GuestCell
 	if memory == 0 {
 		return nil
 	}
@@ -312,7 +312,7 @@ func spread(t farm.Topology, cpus farm.CPUSet, memory farm.Bytes) []farm.Cell {
 		if here == count {
 			part = left
 		}
-		cells = append(cells, farm.Cell{Node: n.ID, Memory: part})
+		cells = append(cells, farm.GuestCell{Node: n.ID, Memory: part})
 		left, count = left-part, count-here
 	}
 	return cells

@@ -33,7 +33,7 @@ func newBench(t *testing.T) *bench {
 	b.attended.Store(true)
 	v := b.host.Open()
 	_, err := v.Start(t.Context(), hyper.Machine{ID: b.m.id, Name: "grange-x", Boot: hyper.Boot{Kernel: "/k"}, Plan: farm.Plan{VCPUs: []farm.CPUSet{farm.NewCPUSet(0)},
-		Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 1}, Cells: []farm.Cell{{VCPUs: farm.NewCPUSet(0), Memory: farm.MiB}}}})
+		Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 1}, Cells: []farm.GuestCell{{VCPUs: farm.NewCPUSet(0), Memory: farm.MiB}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

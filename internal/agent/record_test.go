@@ -24,7 +24,7 @@ func TestOldRecord(t *testing.T) {
 	}
 	want := farm.Plan{VCPUs: []farm.CPUSet{farm.NewCPUSet(4), farm.NewCPUSet(20)}, Emulator: farm.NewCPUSet(0, 16), IOThread: farm.NewCPUSet(0, 16),
 		Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 2},
-		Cells: []farm.Cell{{VCPUs: farm.NewCPUSet(0, 1), Memory: 2 * farm.GiB, Node: 1, PageSize: 2 * farm.MiB}}}
+		Cells: []farm.GuestCell{{VCPUs: farm.NewCPUSet(0, 1), Memory: 2 * farm.GiB, Node: 1, PageSize: 2 * farm.MiB}}}
 	if d := cmp.Diff(want, r.Plan, cmp.Comparer(farm.CPUSet.Equal)); d != "" {
 		t.Errorf("plan (-want +got):\n%s", d)
 	}

@@ -52,13 +52,13 @@ const (
 
 // Host draws sockets, memory nodes, last-level caches, cores and threads, with the memory and huge pages of each node. Where VMs
 // are known, each thread has the colour of the VM that may run on it. The text of VMs and marks is escaped.
-func Host(h farm.Host, marks []Mark) string {
+func Host(h farm.HostFacts, marks []Mark) string {
 	d := &drawing{host: h, marks: marks, holders: holders(h)}
 	return d.picture()
 }
 
 type drawing struct {
-	host    farm.Host
+	host    farm.HostFacts
 	marks   []Mark
 	holders map[int][]int // VMs by index into host.Domains, for each CPU
 	cell    int           // width of a thread
@@ -67,7 +67,7 @@ type drawing struct {
 }
 
 // holders tells which VMs may run on which CPU. A VM whose vCPUs may run everywhere is not pinned, and holds none.
-func holders(h farm.Host) map[int][]int {
+func holders(h farm.HostFacts) map[int][]int {
 	out := map[int][]int{}
 	for i, d := range h.Domains {
 		for _, cpu := range pins(h, d).List() {
@@ -78,7 +78,7 @@ func holders(h farm.Host) map[int][]int {
 }
 
 // pins is where a VM's vCPUs may run; empty where that is the whole host.
-func pins(h farm.Host, d farm.Domain) farm.CPUSet {
+func pins(h farm.HostFacts, d farm.Domain) farm.CPUSet {
 	var all farm.CPUSet
 	for _, set := range d.VCPUPins {
 		if set.And(h.Topology.Online).Equal(h.Topology.Online) {

@@ -19,7 +19,7 @@ import (
 var update = flag.Bool("update", false, "write golden files anew")
 
 // machine makes a host: sockets of nodes of caches of cores, with two threads a core that are numbered as Linux numbers them.
-func machine(sockets, nodes, caches, cores int) farm.Host {
+func machine(sockets, nodes, caches, cores int) farm.HostFacts {
 	var t farm.Topology
 	total := sockets * nodes * caches * cores
 	var ids []int
@@ -46,7 +46,7 @@ func machine(sockets, nodes, caches, cores int) farm.Host {
 		t.Sockets = append(t.Sockets, farm.Socket{ID: s, CPUs: socket})
 	}
 	t.Online = farm.NewCPUSet(ids...)
-	return farm.Host{Topology: t}
+	return farm.HostFacts{Topology: t}
 }
 
 func pinned(name string, cpus ...int) farm.Domain {
@@ -81,7 +81,7 @@ func pictures() map[string]string {
 		"threads32":  Host(small, marks),
 		"threads256": Host(machine(2, 4, 2, 8), nil),
 		"odd":        Host(odd, []Mark{{Level: Fault, Text: `<b onclick="x">`, CPUs: farm.NewCPUSet(1)}}),
-		"nothing":    Host(farm.Host{}, []Mark{{Level: Fault, CPUs: farm.NewCPUSet(1)}}),
+		"nothing":    Host(farm.HostFacts{}, []Mark{{Level: Fault, CPUs: farm.NewCPUSet(1)}}),
 	}
 }
 
@@ -134,7 +134,7 @@ func wellFormed(t *testing.T, svg string) {
 
 // Every thread is drawn once, at a place of its own, within the picture.
 func TestEveryThreadHasItsPlace(t *testing.T) {
-	for _, h := range []farm.Host{machine(1, 1, 1, 1), machine(2, 1, 1, 8), machine(2, 4, 2, 8), machine(4, 2, 1, 28), machine(8, 1, 4, 8)} {
+	for _, h := range []farm.HostFacts{machine(1, 1, 1, 1), machine(2, 1, 1, 8), machine(2, 4, 2, 8), machine(4, 2, 1, 28), machine(8, 1, 4, 8)} {
 		svg := Host(h, nil)
 		for _, cpu := range h.Topology.Online.List() {
 			if n := strings.Count(svg, fmt.Sprintf("<title>CPU %d</title>", cpu)); n != 1 {

@@ -61,7 +61,7 @@ func (a *app) showHost(ctx context.Context, from string) error {
 	return a.drawHost(h, agent)
 }
 
-func (a *app) drawHost(h farm.Host, agent *api.Host) error {
+func (a *app) drawHost(h farm.HostFacts, agent *api.Host) error {
 	t, holders := h.Topology, map[int]string{}
 	if agent != nil {
 		var err error

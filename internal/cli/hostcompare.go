@@ -22,7 +22,7 @@ func (a *app) hostCompareCommand() *cobra.Command {
 		Example: "  grange host compare old.tar new.tar\n  grange host compare old.tar          # with this host\n  grange host compare host.tar guest.tar  # flags the guest lacks",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			hosts := [2]farm.Host{}
+			hosts := [2]farm.HostFacts{}
 			for i, from := range append(args, "")[:2] {
 				h, tree, err := hostFacts(cmd.Context(), from)
 				if err != nil {

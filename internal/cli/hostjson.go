@@ -141,7 +141,7 @@ type vmJSON struct {
 	Memory  uint64 `json:"memory_kib"`
 }
 
-func hostToJSON(h farm.Host, source string, agent *api.Host) hostJSON {
+func hostToJSON(h farm.HostFacts, source string, agent *api.Host) hostJSON {
 	cpu, t := h.Topology.CPU, h.Topology
 	out := hostJSON{Source: source, Name: h.Name, Virtual: h.Virtual, OS: h.OS.Name, QEMU: h.Versions.QEMU, Libvirt: h.Versions.Libvirt,
 		Kernel: kernelJSON{h.Kernel.Release, h.Kernel.Command, h.Kernel.NextBoot, h.Kernel.BootFile, h.Kernel.Clock},

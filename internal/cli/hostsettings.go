@@ -11,7 +11,7 @@ import (
 )
 
 // hostSettings tells in a block of lines how a host is set up for virtual machines. What the host does not tell is left out.
-func hostSettings(h farm.Host) string {
+func hostSettings(h farm.HostFacts) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	line := func(name string, parts ...string) {
@@ -76,7 +76,7 @@ func some(format string, n int) string {
 	return fmt.Sprintf(format, n)
 }
 
-func virtual(h farm.Host) string {
+func virtual(h farm.HostFacts) string {
 	if h.Virtual {
 		return "a virtual machine itself"
 	}
@@ -123,7 +123,7 @@ func nested(k farm.KVM) farm.Switch {
 	return ""
 }
 
-func runningServices(h farm.Host) []string {
+func runningServices(h farm.HostFacts) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(h.Services)) {
 		switch s := h.Services[name]; {

@@ -21,15 +21,15 @@ func hostTree(ctx context.Context, from string) (*hosttree.Tree, error) {
 
 // hostFacts reads the facts of this host, or of the recorded one that from names. The tree is for what else a command reads of the
 // host; the caller closes it.
-func hostFacts(ctx context.Context, from string) (farm.Host, *hosttree.Tree, error) {
+func hostFacts(ctx context.Context, from string) (farm.HostFacts, *hosttree.Tree, error) {
 	tree, err := hostTree(ctx, from)
 	if err != nil {
-		return farm.Host{}, nil, err
+		return farm.HostFacts{}, nil, err
 	}
 	h, err := hostfacts.Read(tree)
 	if err != nil {
 		tree.Close()
-		return farm.Host{}, nil, err
+		return farm.HostFacts{}, nil, err
 	}
 	return h, tree, nil
 }

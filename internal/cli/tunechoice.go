@@ -35,7 +35,7 @@ func (c *choice) flags(cmd *cobra.Command, only, skip string) {
 
 // judge asks the rules about a host. notes tell which rules named by --rule were not asked; that nothing was found by no rule is no
 // good news, and an error.
-func (c choice) judge(h farm.Host) (r tuning.Report, notes []string, err error) {
+func (c choice) judge(h farm.HostFacts) (r tuning.Report, notes []string, err error) {
 	if c.role != "" && !slices.Contains(roles, c.role) {
 		return r, nil, unknownWord("role", c.role, roles)
 	}
@@ -58,7 +58,7 @@ func (c choice) judge(h farm.Host) (r tuning.Report, notes []string, err error) 
 }
 
 // wanted is the profile and the role for a host: those asked for, or what fits.
-func (c choice) wanted(h farm.Host) (tuning.Profile, tuning.Role, error) {
+func (c choice) wanted(h farm.HostFacts) (tuning.Profile, tuning.Role, error) {
 	role := tuning.Role(c.role)
 	if c.profile == "" {
 		if role == "" {

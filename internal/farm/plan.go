@@ -6,16 +6,16 @@ type Plan struct {
 	Emulator CPUSet   // host CPUs of QEMU's own threads
 	IOThread CPUSet   // host CPUs of the I/O thread
 	Guest    GuestTopology
-	Cells    []Cell // guest NUMA cells, at least one; they hold all memory and all vCPUs
-	Floating CPUSet // guest numbers of vCPUs that share their host CPUs with other VMs; the others are pinned
-	Extra    CPUSet // host CPUs held beside the pinned vCPUs': idle siblings of isolated cores, the emulator's own
+	Cells    []GuestCell // guest NUMA cells, at least one; they hold all memory and all vCPUs
+	Floating CPUSet      // guest numbers of vCPUs that share their host CPUs with other VMs; the others are pinned
+	Extra    CPUSet      // host CPUs held beside the pinned vCPUs': idle siblings of isolated cores, the emulator's own
 }
 
 // GuestTopology is what lscpu shows in the guest. Sockets × Cores × Threads = number of vCPUs.
 type GuestTopology struct{ Sockets, Cores, Threads int }
 
-// Cell is one guest NUMA cell.
-type Cell struct {
+// GuestCell is one guest NUMA cell.
+type GuestCell struct {
 	VCPUs    CPUSet // guest numbers
 	Memory   Bytes
 	Node     int   // host Node.ID its memory is bound to

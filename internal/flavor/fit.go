@@ -88,7 +88,7 @@ func (q *question) cells(plan farm.Plan) []AnswerCell {
 	out := make([]AnswerCell, len(q.c.Guest))
 	first := 0
 	for i, g := range q.c.Guest {
-		cell := plan.Cells[slices.IndexFunc(plan.Cells, func(c farm.Cell) bool { return c.VCPUs.Has(first) })]
+		cell := plan.Cells[slices.IndexFunc(plan.Cells, func(c farm.GuestCell) bool { return c.VCPUs.Has(first) })]
 		out[i] = AnswerCell{HostCell: cell.Node, PageKiB: q.pageKiB(cell), Pin: map[int]int{}, Reserved: []int{}}
 		dedicated := farm.NewCPUSet(g.Dedicated...).List()
 		for j, vcpu := range dedicated {
@@ -103,7 +103,7 @@ func (q *question) cells(plan farm.Plan) []AnswerCell {
 }
 
 // pageKiB is the size of the pages that the cell gets; nil where its host cell reports none.
-func (q *question) pageKiB(cell farm.Cell) *int64 {
+func (q *question) pageKiB(cell farm.GuestCell) *int64 {
 	size := int64(cell.PageSize / farm.KiB)
 	if size == 0 {
 		i := slices.IndexFunc(q.c.Host, func(h HostCell) bool { return h.ID == cell.Node })

@@ -14,7 +14,7 @@ var macAddress = regexp.MustCompile(`\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b`)
 
 // anonymize gives the host, its VMs and their disks made-up names, in paths and in contents. The same name always becomes the same
 // one, so that what belongs together still does.
-func anonymize(entries []hosttree.Recorded, h farm.Host) []hosttree.Recorded {
+func anonymize(entries []hosttree.Recorded, h farm.HostFacts) []hosttree.Recorded {
 	names := aliases(h)
 	out := slices.Clone(entries)
 	for i, e := range out {
@@ -53,7 +53,7 @@ func (a alias) replace(text string) string {
 }
 
 // aliases are of the longest names first: one may be a part of another.
-func aliases(h farm.Host) []alias {
+func aliases(h farm.HostFacts) []alias {
 	to := map[string]string{}
 	give := func(name, alias string) {
 		if _, ok := to[name]; name != "" && !ok {

@@ -102,7 +102,7 @@ func tree(files map[string]string, more ...string) fstest.MapFS {
 	return out
 }
 
-func read(t *testing.T, files fstest.MapFS) farm.Host {
+func read(t *testing.T, files fstest.MapFS) farm.HostFacts {
 	t.Helper()
 	h, err := hostfacts.Read(files)
 	if err != nil {
@@ -114,7 +114,7 @@ func read(t *testing.T, files fstest.MapFS) farm.Host {
 func TestReadWhole(t *testing.T) {
 	got := read(t, tree(whole))
 	set := farm.NewCPUSet
-	want := farm.Host{
+	want := farm.HostFacts{
 		Name: "node17", Virtual: true, OS: farm.OSRelease{ID: "centos", Version: "7", Name: "CentOS Linux 7"},
 		Versions: farm.Versions{QEMU: "7.2.19", Libvirt: "9.0.0"},
 		Topology: got.Topology,
@@ -165,24 +165,24 @@ func TestReadLittle(t *testing.T) {
 func TestReadVariants(t *testing.T) {
 	for name, c := range map[string]struct {
 		files []string
-		get   func(farm.Host) any
+		get   func(farm.HostFacts) any
 		want  any
 	}{
-		"CPUs isolated, as the kernel says": {[]string{"sys/devices/system/cpu/isolated", "0\n"}, func(h farm.Host) any { return h.Isolated.String() }, "0"},
-		"kernel-install's command line":     {[]string{"etc/kernel/cmdline", "x  y\n"}, func(h farm.Host) any { return h.Kernel.BootFile + ": " + h.Kernel.NextBoot }, "etc/kernel/cmdline: x y"},
-		"words that are no assignment":      {[]string{"etc/default/grub", "source /etc/x\nif true; then\n  export\nGRUB_CMDLINE_LINUX=a\n"}, func(h farm.Host) any { return h.Kernel.NextBoot }, "a c f d e"},
+		"CPUs isolated, as the kernel says": {[]string{"sys/devices/system/cpu/isolated", "0\n"}, func(h farm.HostFacts) any { return h.Isolated.String() }, "0"},
+		"kernel-install's command line":     {[]string{"etc/kernel/cmdline", "x  y\n"}, func(h farm.HostFacts) any { return h.Kernel.BootFile + ": " + h.Kernel.NextBoot }, "etc/kernel/cmdline: x y"},
+		"words that are no assignment":      {[]string{"etc/default/grub", "source /etc/x\nif true; then\n  export\nGRUB_CMDLINE_LINUX=a\n"}, func(h farm.HostFacts) any { return h.Kernel.NextBoot }, "a c f d e"},
 		"THP of Red Hat's 2.6.32": {[]string{"sys/kernel/mm/transparent_hugepage/enabled", "", "sys/kernel/mm/redhat_transparent_hugepage/enabled", "[always] never\n"},
-			func(h farm.Host) any { return h.THP.Enabled }, "always"},
+			func(h farm.HostFacts) any { return h.THP.Enabled }, "always"},
 		"limits of systemd": {[]string{"etc/security/limits.conf", "", "etc/security/limits.d/90-cores.conf", "", "etc/systemd/system.conf", "#DefaultLimitCORE=1\nDefaultLimitCORE=infinity:infinity\n"},
-			func(h farm.Host) any { return h.CoreLimit }, "unlimited"},
+			func(h farm.HostFacts) any { return h.CoreLimit }, "unlimited"},
 		"limits of the first process": {[]string{"etc/security/limits.conf", "", "etc/security/limits.d/90-cores.conf", "", "proc/1/limits", "Limit Soft Hard Units\nMax core file size        0                    unlimited            bytes\n"},
-			func(h farm.Host) any { return h.CoreLimit }, "0"},
-		"services of System V": {[]string{"etc/rc.d/rc3.d/S85ksmtuned", "", "etc/rc.d/rc3.d/K10numad", ""}, func(h farm.Host) any { return h.Services["ksmtuned"].Enabled }, true},
+			func(h farm.HostFacts) any { return h.CoreLimit }, "0"},
+		"services of System V": {[]string{"etc/rc.d/rc3.d/S85ksmtuned", "", "etc/rc.d/rc3.d/K10numad", ""}, func(h farm.HostFacts) any { return h.Services["ksmtuned"].Enabled }, true},
 		"exclusive cpuset of version 1": {[]string{"sys/fs/cgroup/cpuset/a/cpuset.cpu_exclusive", "1\n", "sys/fs/cgroup/cpuset/a/cpuset.cpus", "0\n"},
-			func(h farm.Host) any { return fmt.Sprint(h.Partitions) }, "[{/vms.slice 1 isolated} {/a 0 exclusive}]"},
-		"parameter of AMD":                 {[]string{"sys/module/kvm_intel/parameters/enable_ept", "", "sys/module/kvm_amd/parameters/npt", "1\n"}, func(h farm.Host) any { return h.KVM.Params["kvm_amd.npt"] }, "1"},
-		"first process's mounts go before": {[]string{"proc/1/mounts", "a /b xfs rw 0 0\n"}, func(h farm.Host) any { return h.Mounts[0].Path }, "/b"},
-		"a variable that repeats itself":   {[]string{"etc/default/grub", "A=" + strings.Repeat("x", 60000) + "\n" + strings.Repeat("A=$A$A$A\n", 50)}, func(h farm.Host) any { return len(h.Kernel.NextBoot) < 1<<20 }, true},
+			func(h farm.HostFacts) any { return fmt.Sprint(h.Partitions) }, "[{/vms.slice 1 isolated} {/a 0 exclusive}]"},
+		"parameter of AMD":                 {[]string{"sys/module/kvm_intel/parameters/enable_ept", "", "sys/module/kvm_amd/parameters/npt", "1\n"}, func(h farm.HostFacts) any { return h.KVM.Params["kvm_amd.npt"] }, "1"},
+		"first process's mounts go before": {[]string{"proc/1/mounts", "a /b xfs rw 0 0\n"}, func(h farm.HostFacts) any { return h.Mounts[0].Path }, "/b"},
+		"a variable that repeats itself":   {[]string{"etc/default/grub", "A=" + strings.Repeat("x", 60000) + "\n" + strings.Repeat("A=$A$A$A\n", 50)}, func(h farm.HostFacts) any { return len(h.Kernel.NextBoot) < 1<<20 }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.get(read(t, tree(whole, c.files...))); got != c.want {

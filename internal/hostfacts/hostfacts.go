@@ -15,13 +15,13 @@ import (
 
 // Read reads a host. What a kernel does not tell is left empty. A file that says something impossible is a *farm.Error with
 // farm.CodeBadTree: a wrong fact would be worse than none. What is there and closed to the caller is named in Host.Unread.
-func Read(fsys fs.FS) (farm.Host, error) {
+func Read(fsys fs.FS) (farm.HostFacts, error) {
 	t, err := topology.Read(fsys)
 	if err != nil {
-		return farm.Host{}, err
+		return farm.HostFacts{}, err
 	}
 	r := &reader{Files: hosttree.NewFiles(fsys)}
-	h := farm.Host{Topology: t, Name: r.hostName(), OS: r.os(), Versions: r.versions()}
+	h := farm.HostFacts{Topology: t, Name: r.hostName(), OS: r.os(), Versions: r.versions()}
 	h.Kernel = r.kernel()
 	h.KVM = r.kvm()
 	h.KSM = r.ksm()

@@ -16,7 +16,7 @@ const (
 	maxIdleNames = 64
 )
 
-func (r *reader) processors(h *farm.Host) {
+func (r *reader) processors(h *farm.HostFacts) {
 	h.Virtual = slices.Contains(h.Topology.CPU.Flags, "hypervisor")
 	h.Clocks = r.governors(h.Topology.Online)
 	h.Idle = r.idle(h.Topology.Online)

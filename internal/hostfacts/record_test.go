@@ -39,7 +39,7 @@ func record(t *testing.T, tree *hosttree.Tree, anonymous bool) *hosttree.Tree {
 }
 
 // facts reads all that commands read of a host.
-func facts(t *testing.T, tree *hosttree.Tree) (farm.Host, hostfacts.Machines) {
+func facts(t *testing.T, tree *hosttree.Tree) (farm.HostFacts, hostfacts.Machines) {
 	t.Helper()
 	h, err := hostfacts.Read(tree)
 	if err != nil {

@@ -13,7 +13,7 @@ func TestCheck(t *testing.T) {
 	set := farm.NewCPUSet
 	good := farm.Plan{
 		VCPUs: []farm.CPUSet{set(2), set(18)}, Emulator: set(0), IOThread: set(0), Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 2},
-		Cells: []farm.Cell{{VCPUs: set(0, 1), Memory: farm.GiB, Node: 1}},
+		Cells: []farm.GuestCell{{VCPUs: set(0, 1), Memory: farm.GiB, Node: 1}},
 	}
 	beside := farm.Plan{VCPUs: []farm.CPUSet{set(3), set(19)}, Emulator: set(0)}
 	for name, c := range map[string]struct {
@@ -65,9 +65,9 @@ func TestCheck(t *testing.T) {
 func TestCheckSharing(t *testing.T) {
 	set := farm.NewCPUSet
 	pool := set(0, 1, 16, 17)
-	floats := farm.Plan{VCPUs: []farm.CPUSet{pool, pool}, Floating: set(0, 1), Emulator: pool, Cells: []farm.Cell{{VCPUs: set(0, 1), Memory: farm.GiB}}}
-	mixed := farm.Plan{VCPUs: []farm.CPUSet{set(4), pool}, Floating: set(1), Emulator: pool, Cells: []farm.Cell{{VCPUs: set(0, 1), Memory: farm.GiB}}}
-	isolated := farm.Plan{VCPUs: []farm.CPUSet{set(5)}, Emulator: set(6), Extra: set(6, 21, 22), Cells: []farm.Cell{{VCPUs: set(0), Memory: farm.GiB}}}
+	floats := farm.Plan{VCPUs: []farm.CPUSet{pool, pool}, Floating: set(0, 1), Emulator: pool, Cells: []farm.GuestCell{{VCPUs: set(0, 1), Memory: farm.GiB}}}
+	mixed := farm.Plan{VCPUs: []farm.CPUSet{set(4), pool}, Floating: set(1), Emulator: pool, Cells: []farm.GuestCell{{VCPUs: set(0, 1), Memory: farm.GiB}}}
+	isolated := farm.Plan{VCPUs: []farm.CPUSet{set(5)}, Emulator: set(6), Extra: set(6, 21, 22), Cells: []farm.GuestCell{{VCPUs: set(0), Memory: farm.GiB}}}
 	with := func(p farm.Plan, change func(p *farm.Plan)) farm.Plan {
 		p.VCPUs = slices.Clone(p.VCPUs)
 		change(&p)

@@ -188,7 +188,7 @@ func TestNewRoom(t *testing.T) {
 	if room.Nodes[0].Memory != 11*farm.GiB || room.Nodes[1].Memory != 22*farm.GiB || room.Free.Len() != 30 || room.Nodes[1].Pages[farm.GiB] != 20 {
 		t.Errorf("%+v", room)
 	}
-	over := farm.Plan{VCPUs: []farm.CPUSet{cpus(t, "0")}, Cells: []farm.Cell{{VCPUs: cpus(t, "0"), Memory: 64 * farm.GiB, Node: 0}}}
+	over := farm.Plan{VCPUs: []farm.CPUSet{cpus(t, "0")}, Cells: []farm.GuestCell{{VCPUs: cpus(t, "0"), Memory: 64 * farm.GiB, Node: 0}}}
 	if got := numa.NewRoom(host, numa.Reserve{}, []farm.Plan{over}).Nodes[0].Memory; got != 0 {
 		t.Errorf("an overcommitted node has %v left", got)
 	}

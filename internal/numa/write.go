@@ -16,7 +16,7 @@ type written struct {
 // write writes the layout out.
 func (v *view) write(l layout) farm.Plan {
 	w := &written{cpus: make([]int, v.req.VCPUs)}
-	w.Cells = make([]farm.Cell, 0, len(l))
+	w.Cells = make([]farm.GuestCell, 0, len(l))
 	given := v.numbered(l)
 	for i := range l {
 		w.Floating = w.Floating.Or(given[i].Floating)
@@ -85,7 +85,7 @@ func (v *view) pin(w *written, c *cell, given CellRequest) {
 // addCells enters the cell, or one for each run of its vCPUs where the hypervisor wants that; node is the one with its memory.
 func (w *written) addCells(c *cell, vcpus farm.CPUSet, node int) {
 	if c.want.pieces == 1 {
-		w.Cells = append(w.Cells, farm.Cell{VCPUs: vcpus, Memory: c.want.memory, Node: node, PageSize: c.from.size})
+		w.Cells = append(w.Cells, farm.GuestCell{VCPUs: vcpus, Memory: c.want.memory, Node: node, PageSize: c.from.size})
 		return
 	}
 	parts := runs(vcpus)
@@ -98,7 +98,7 @@ func (w *written) addCells(c *cell, vcpus farm.CPUSet, node int) {
 		weights[i], caps[i] = p.Len(), units(c.want.memory, step)
 	}
 	for i, n := range share(units(c.want.memory, step), weights, caps) {
-		w.Cells = append(w.Cells, farm.Cell{VCPUs: parts[i], Memory: farm.Bytes(n) * step, Node: node, PageSize: c.from.size})
+		w.Cells = append(w.Cells, farm.GuestCell{VCPUs: parts[i], Memory: farm.Bytes(n) * step, Node: node, PageSize: c.from.size})
 	}
 }
 

@@ -14,7 +14,7 @@ const NotAdditive = "Costs are of single settings, each measured on its own load
 
 // Report is what an audit found on one host.
 type Report struct {
-	Host    farm.Host
+	Host    farm.HostFacts
 	Role    Role
 	Profile Profile
 	Results []Result // the most severe first, then in the order of Rules
@@ -43,11 +43,11 @@ type Options struct {
 
 // Audit asks every rule that holds for the role and has something to look at. Rules without a source are left out: what has no
 // evidence is no advice.
-func Audit(h farm.Host, p Profile, role Role, o Options) (Report, error) {
+func Audit(h farm.HostFacts, p Profile, role Role, o Options) (Report, error) {
 	return audit(hostRules(), vmRules(), h, p, role, o)
 }
 
-func audit(ofHost, ofVMs []Rule, h farm.Host, p Profile, role Role, o Options) (Report, error) {
+func audit(ofHost, ofVMs []Rule, h farm.HostFacts, p Profile, role Role, o Options) (Report, error) {
 	rules := slices.Concat(ofHost, ofVMs)
 	for _, id := range slices.Concat(o.Only, o.Skip) {
 		if _, err := ruleIn(rules, id); err != nil {
@@ -87,7 +87,7 @@ func notAsked(rule Rule, role Role, o Options) string {
 	return ""
 }
 
-func ask(rule Rule, h farm.Host, p Profile) (Result, bool) {
+func ask(rule Rule, h farm.HostFacts, p Profile) (Result, bool) {
 	result := Result{Rule: rule, Findings: rule.Check(h, p)}
 	for i := range result.Findings {
 		f := &result.Findings[i]
@@ -141,7 +141,7 @@ func (r Report) Sparse() bool {
 const SparseNote = "This host tells little beside its topology, so most rules had nothing to look at."
 
 // DefaultRole is guest for a virtual machine that runs none itself, and compute for anything else.
-func DefaultRole(h farm.Host) Role {
+func DefaultRole(h farm.HostFacts) Role {
 	hypervisor := h.KVM.Loaded || h.Versions.QEMU != "" || h.Versions.Libvirt != "" || len(h.Domains) > 0
 	if h.Virtual && !hypervisor {
 		return Guest

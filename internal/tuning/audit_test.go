@@ -12,7 +12,7 @@ import (
 
 // finds makes a rule that finds one thing of each of the severities.
 func finds(id string, highest Severity, severities ...Severity) Rule {
-	return Rule{ID: id, Severity: highest, Sources: []Source{{Name: "a", Says: "b"}}, Check: func(farm.Host, Profile) []Finding {
+	return Rule{ID: id, Severity: highest, Sources: []Source{{Name: "a", Says: "b"}}, Check: func(farm.HostFacts, Profile) []Finding {
 		var out []Finding
 		for _, s := range severities {
 			out = append(out, Finding{Severity: s, Where: id + s.String(), Wanted: "w", Got: "g"})
@@ -26,7 +26,7 @@ func TestAuditSortsAndSkips(t *testing.T) {
 	onlyService.Roles, unproven.Sources = []Role{Service}, nil
 	rules := []Rule{finds("small", Advice, Advice), onlyService, finds("mixed", Fault, Advice, Fault), unproven, finds("nothing", Fault),
 		finds("left-out", Fault, Fault), finds("implied", Warning, 0)}
-	r, err := audit(rules, nil, farm.Host{}, Profile{}, Compute, Options{Skip: []string{"left-out"}})
+	r, err := audit(rules, nil, farm.HostFacts{}, Profile{}, Compute, Options{Skip: []string{"left-out"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,12 +53,12 @@ func TestAuditSortsAndSkips(t *testing.T) {
 
 func TestAuditOnly(t *testing.T) {
 	rules := []Rule{finds("ept-off", Fault, Fault), finds("ksm-on", Warning, Warning)}
-	r, err := audit(rules, nil, farm.Host{}, Profile{}, Compute, Options{Only: []string{"ksm-on"}})
+	r, err := audit(rules, nil, farm.HostFacts{}, Profile{}, Compute, Options{Only: []string{"ksm-on"}})
 	if err != nil || len(r.Results) != 1 || r.Results[0].Rule.ID != "ksm-on" || len(r.Skipped) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for id, hint := range map[string]string{"ept-of": "did you mean ept-off?", "ksm": "did you mean ksm-on?", "elephant": "`grange tune rules` lists them"} {
-		_, err := audit(rules, nil, farm.Host{}, Profile{}, Compute, Options{Only: []string{id}})
+		_, err := audit(rules, nil, farm.HostFacts{}, Profile{}, Compute, Options{Only: []string{id}})
 		own := new(farm.Error)
 		if !errors.As(err, &own) || own.Code != farm.CodeNoRule || !strings.HasPrefix(own.Hint, hint) {
 			t.Errorf("%s: %v, hint %q", id, err, own.Hint)
@@ -69,20 +69,20 @@ func TestAuditOnly(t *testing.T) {
 func TestRulesAboutVMsNeedVMs(t *testing.T) {
 	rules := []Rule{finds("vm-odd", Fault, Fault)}
 	rules[0].Roles = []Role{Compute, Guest}
-	r, err := audit(nil, rules, farm.Host{}, Profile{}, Compute, Options{})
+	r, err := audit(nil, rules, farm.HostFacts{}, Profile{}, Compute, Options{})
 	if err != nil || r.Applied != 0 || len(r.Skipped) != 1 || r.Skipped[0].Reason != "no VM is described here" {
 		t.Errorf("without VMs: %+v, %v", r, err)
 	}
-	if r, err = audit(nil, rules, farm.Host{Domains: []farm.Domain{{}}}, Profile{}, Compute, Options{}); err != nil || len(r.Results) != 1 {
+	if r, err = audit(nil, rules, farm.HostFacts{Domains: []farm.Domain{{}}}, Profile{}, Compute, Options{}); err != nil || len(r.Results) != 1 {
 		t.Errorf("with a VM: %+v, %v", r, err)
 	}
-	if r, err = audit(nil, rules, farm.Host{}, Profile{}, Guest, Options{}); err != nil || len(r.Results) != 1 {
+	if r, err = audit(nil, rules, farm.HostFacts{}, Profile{}, Guest, Options{}); err != nil || len(r.Results) != 1 {
 		t.Errorf("in a VM: %+v, %v", r, err)
 	}
 }
 
 func TestNothingFound(t *testing.T) {
-	r, err := audit(nil, nil, farm.Host{}, Profile{}, Compute, Options{})
+	r, err := audit(nil, nil, farm.HostFacts{}, Profile{}, Compute, Options{})
 	if err != nil || r.Worst() != 0 || r.Findings() != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -90,14 +90,14 @@ func TestNothingFound(t *testing.T) {
 
 func TestDefaultRole(t *testing.T) {
 	for _, c := range []struct {
-		host farm.Host
+		host farm.HostFacts
 		want Role
 	}{
-		{farm.Host{}, Compute},
-		{farm.Host{Virtual: true}, Guest},
-		{farm.Host{Virtual: true, KVM: farm.KVM{Loaded: true}}, Compute},
-		{farm.Host{Virtual: true, Versions: farm.Versions{QEMU: "9.0"}}, Compute},
-		{farm.Host{Virtual: true, Domains: []farm.Domain{{}}}, Compute},
+		{farm.HostFacts{}, Compute},
+		{farm.HostFacts{Virtual: true}, Guest},
+		{farm.HostFacts{Virtual: true, KVM: farm.KVM{Loaded: true}}, Compute},
+		{farm.HostFacts{Virtual: true, Versions: farm.Versions{QEMU: "9.0"}}, Compute},
+		{farm.HostFacts{Virtual: true, Domains: []farm.Domain{{}}}, Compute},
 	} {
 		if got := DefaultRole(c.host); got != c.want {
 			t.Errorf("%+v is %s, want %s", c.host, got, c.want)
@@ -118,7 +118,7 @@ func TestSparse(t *testing.T) {
 	if !(Report{}).Sparse() {
 		t.Error("a host that tells nothing is not sparse")
 	}
-	for _, h := range []farm.Host{{KSM: farm.KSM{Known: true}}, {THP: farm.THP{Enabled: "never"}}, {Sysctl: map[string]string{"vm.swappiness": "60"}}} {
+	for _, h := range []farm.HostFacts{{KSM: farm.KSM{Known: true}}, {THP: farm.THP{Enabled: "never"}}, {Sysctl: map[string]string{"vm.swappiness": "60"}}} {
 		if (Report{Host: h}).Sparse() {
 			t.Errorf("%+v is sparse", h)
 		}

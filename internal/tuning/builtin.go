@@ -54,7 +54,7 @@ func ProfileByName(name string) (Profile, string, error) {
 
 // Choose is the built-in profile for a host in a role: the one that describes its processor most closely, or the generic one of
 // the role. For a role that is none it is an empty profile, which wants nothing.
-func Choose(h farm.Host, role Role) Profile {
+func Choose(h farm.HostFacts, role Role) Profile {
 	best, closest := Profile{Role: role, Swappiness: -1}, -1
 	for _, p := range Profiles() {
 		if p.Role != role {

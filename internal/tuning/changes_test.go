@@ -58,7 +58,7 @@ func TestChangesOfAllFindingsMend(t *testing.T) {
 }
 
 // audited is what all rules for a profile's role find, with the rule's name.
-func audited(h farm.Host, p Profile) []Finding {
+func audited(h farm.HostFacts, p Profile) []Finding {
 	var out []Finding
 	for _, r := range Rules() {
 		if r.For(p.Role) {

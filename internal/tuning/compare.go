@@ -40,7 +40,7 @@ const (
 
 // Compare tells what stands between the VMs of one host and another host. It judges what both hosts tell of themselves, never that a
 // migration will work: networks, storage and firmware are not looked at.
-func Compare(from, to farm.Host) Comparison {
+func Compare(from, to farm.HostFacts) Comparison {
 	c := Comparison{
 		Missing:    without(from.Topology.CPU.Flags, to.Topology.CPU.Flags),
 		Additional: without(to.Topology.CPU.Flags, from.Topology.CPU.Flags),
@@ -87,7 +87,7 @@ func (c *Comparison) processors(a, b farm.CPUModel) {
 	}
 }
 
-func (c *Comparison) programs(from, to farm.Host) {
+func (c *Comparison) programs(from, to farm.HostFacts) {
 	if a, b := from.Versions.QEMU, to.Versions.QEMU; a != b && a != "" && b != "" {
 		d := Difference{What: "QEMU", From: a, To: b, Why: "VMs move to the same QEMU or a newer one"}
 		if older(b, a) {
@@ -107,7 +107,7 @@ func (c *Comparison) programs(from, to farm.Host) {
 }
 
 // move judges one VM of the first host.
-func (c *Comparison) move(d farm.Domain, to farm.Host) Move {
+func (c *Comparison) move(d farm.Domain, to farm.HostFacts) Move {
 	m := Move{VM: d.Name, CPUMode: d.CPUMode}
 	if c.Stopped(d.CPUMode) {
 		m.Obstacle = append(m.Obstacle, "CPU mode "+d.CPUMode+" on another processor")
@@ -138,7 +138,7 @@ func orDefault(cache string) string {
 	return cache
 }
 
-func hasPages(h farm.Host, size farm.Bytes) bool {
+func hasPages(h farm.HostFacts, size farm.Bytes) bool {
 	return slices.ContainsFunc(h.Pages, func(p farm.PagePool) bool { return p.Size == size && p.Total > 0 })
 }
 

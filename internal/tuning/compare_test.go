@@ -13,7 +13,7 @@ func TestCompare(t *testing.T) {
 	vm := func(name, mode string, disks ...farm.DomainDisk) farm.Domain {
 		return farm.Domain{Name: name, CPUMode: mode, VCPUs: 4, Disks: disks}
 	}
-	old := farm.Host{Topology: topologytest.CERN2650v2(), Versions: farm.Versions{QEMU: "7.2.19"}, Domains: []farm.Domain{
+	old := farm.HostFacts{Topology: topologytest.CERN2650v2(), Versions: farm.Versions{QEMU: "7.2.19"}, Domains: []farm.Domain{
 		vm("through", "host-passthrough"), vm("model", "host-model"), vm("custom", "custom"),
 		vm("cached", "custom", farm.DomainDisk{Target: "vda", Path: "/a", Cache: "writeback"}),
 		vm("direct", "custom", farm.DomainDisk{Target: "vda", Path: "/a", Cache: "none"}),
@@ -35,14 +35,14 @@ func TestCompare(t *testing.T) {
 		return names
 	}
 	for name, c := range map[string]struct {
-		to   farm.Host
+		to   farm.HostFacts
 		free []string
 	}{
 		"the same host":       {old, []string{"through", "model", "custom", "direct"}},
 		"a newer processor":   {newer, []string{"model", "custom", "direct"}},
 		"flags are missing":   {poorer, []string{"custom", "direct"}},
 		"QEMU is older":       {downgraded, []string{"custom", "direct"}},
-		"nothing known of it": {farm.Host{}, nil},
+		"nothing known of it": {farm.HostFacts{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := free(tuning.Compare(old, c.to)); !slices.Equal(got, c.free) {

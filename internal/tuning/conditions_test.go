@@ -8,13 +8,13 @@ import (
 
 // Conditions of rules that one pair of trees cannot show: what is found, and how bad it is.
 func TestConditions(t *testing.T) {
-	host := func(change func(h *farm.Host)) farm.Host {
+	host := func(change func(h *farm.HostFacts)) farm.HostFacts {
 		h := ordinary(2, 4, 32*farm.GiB)
 		change(&h)
 		return h
 	}
-	governor := func(name, driver, preference string) farm.Host {
-		return host(func(h *farm.Host) {
+	governor := func(name, driver, preference string) farm.HostFacts {
+		return host(func(h *farm.HostFacts) {
 			h.Clocks = []farm.Governor{{CPUs: h.Topology.Online, Name: name, Driver: driver, Preference: preference}}
 		})
 	}
@@ -23,8 +23,8 @@ func TestConditions(t *testing.T) {
 	compute, service := Profile{Role: Compute, Governor: "performance", NUMABalancing: "off"}, Profile{Role: Service, MaxIdleLatency: 100}
 	for _, c := range []struct {
 		name  string
-		check func(farm.Host, Profile) []Finding
-		h     farm.Host
+		check func(farm.HostFacts, Profile) []Finding
+		h     farm.HostFacts
 		p     Profile
 		want  Severity // 0: nothing
 		mends bool     // by changes
@@ -33,26 +33,26 @@ func TestConditions(t *testing.T) {
 		{"powersave of intel_pstate", checkGovernorSlow, governor("powersave", "intel_pstate", "balance_performance"), compute, Advice, true},
 		{"powersave of intel_pstate without preferences", checkGovernorSlow, governor("powersave", "intel_pstate", ""), compute, Advice, true},
 		{"schedutil", checkGovernorSlow, governor("schedutil", "acpi-cpufreq", ""), compute, Advice, true},
-		{"deep states", checkCStatesDeep, host(func(*farm.Host) {}), service, Advice, false},
-		{"deep states below a latency request", checkCStatesDeep, host(func(h *farm.Host) {
+		{"deep states", checkCStatesDeep, host(func(*farm.HostFacts) {}), service, Advice, false},
+		{"deep states below a latency request", checkCStatesDeep, host(func(h *farm.HostFacts) {
 			h.TunedProfile, h.Services = "latency-performance", map[string]farm.Service{"tuned": {Running: true}}
 		}), service, 0, false},
-		{"deep states below virtual-host, whose limit may be longer", checkCStatesDeep, host(func(h *farm.Host) {
+		{"deep states below virtual-host, whose limit may be longer", checkCStatesDeep, host(func(h *farm.HostFacts) {
 			h.TunedProfile, h.Services = "virtual-host", map[string]farm.Service{"tuned": {Running: true}}
 		}), service, Advice, false},
-		{"balancing, VMs bound", checkNUMABalancingWithPinning, host(func(h *farm.Host) { h.Domains = []farm.Domain{bound} }), compute, Warning, true},
-		{"balancing, no VM", checkNUMABalancingWithPinning, host(func(*farm.Host) {}), compute, Advice, true},
-		{"balancing, a VM floats", checkNUMABalancingWithPinning, host(func(h *farm.Host) { h.Domains = []farm.Domain{plainVM("a", 2, farm.GiB)} }), compute, Advice, false},
-		{"EPT off at the next load", checkEPTOffNextLoad, host(func(h *farm.Host) { h.KVM.Options = option }), compute, Warning, true},
-		{"EPT off at the next load, on AMD", checkEPTOffNextLoad, host(func(h *farm.Host) { h.KVM.Options, h.Topology.CPU.Flags = option, []string{"svm"} }), compute, 0, false},
-		{"the last CPUs are offline", checkCPUsOffline, host(func(h *farm.Host) { h.Topology.Online = farm.CPURange(0, 12) }), compute, Warning, false},
-		{"SMT is off", checkCPUsOffline, host(func(h *farm.Host) { h.Topology.Online, h.SMT = farm.CPURange(0, 8), "off" }), compute, 0, false},
-		{"THP never, a profile without a word", checkTHPPolicy, host(func(h *farm.Host) { h.THP.Enabled = "never" }), service, Warning, true},
-		{"THP always, a profile without a word", checkTHPPolicy, host(func(*farm.Host) {}), service, 0, false},
-		{"emulation of x86", checkVMTypeQEMU, host(func(h *farm.Host) { h.Domains = []farm.Domain{{Name: "a", Type: "qemu", Machine: "pc-q35-7.2"}} }), compute, Fault, false},
-		{"emulation of ARM", checkVMTypeQEMU, host(func(h *farm.Host) { h.Domains = []farm.Domain{{Name: "a", Type: "qemu", Machine: "virt-7.2"}} }), compute, 0, false},
-		{"pages of 1 GiB without a mount, and no VM asks", checkHugetlbfsUnmounted, host(func(h *farm.Host) { h.Topology.Nodes[0].Pages[1].Total = 4 }), compute, Warning, false},
-		{"pages of 1 GiB without a mount, and a VM asks", checkHugetlbfsUnmounted, host(func(h *farm.Host) {
+		{"balancing, VMs bound", checkNUMABalancingWithPinning, host(func(h *farm.HostFacts) { h.Domains = []farm.Domain{bound} }), compute, Warning, true},
+		{"balancing, no VM", checkNUMABalancingWithPinning, host(func(*farm.HostFacts) {}), compute, Advice, true},
+		{"balancing, a VM floats", checkNUMABalancingWithPinning, host(func(h *farm.HostFacts) { h.Domains = []farm.Domain{plainVM("a", 2, farm.GiB)} }), compute, Advice, false},
+		{"EPT off at the next load", checkEPTOffNextLoad, host(func(h *farm.HostFacts) { h.KVM.Options = option }), compute, Warning, true},
+		{"EPT off at the next load, on AMD", checkEPTOffNextLoad, host(func(h *farm.HostFacts) { h.KVM.Options, h.Topology.CPU.Flags = option, []string{"svm"} }), compute, 0, false},
+		{"the last CPUs are offline", checkCPUsOffline, host(func(h *farm.HostFacts) { h.Topology.Online = farm.CPURange(0, 12) }), compute, Warning, false},
+		{"SMT is off", checkCPUsOffline, host(func(h *farm.HostFacts) { h.Topology.Online, h.SMT = farm.CPURange(0, 8), "off" }), compute, 0, false},
+		{"THP never, a profile without a word", checkTHPPolicy, host(func(h *farm.HostFacts) { h.THP.Enabled = "never" }), service, Warning, true},
+		{"THP always, a profile without a word", checkTHPPolicy, host(func(*farm.HostFacts) {}), service, 0, false},
+		{"emulation of x86", checkVMTypeQEMU, host(func(h *farm.HostFacts) { h.Domains = []farm.Domain{{Name: "a", Type: "qemu", Machine: "pc-q35-7.2"}} }), compute, Fault, false},
+		{"emulation of ARM", checkVMTypeQEMU, host(func(h *farm.HostFacts) { h.Domains = []farm.Domain{{Name: "a", Type: "qemu", Machine: "virt-7.2"}} }), compute, 0, false},
+		{"pages of 1 GiB without a mount, and no VM asks", checkHugetlbfsUnmounted, host(func(h *farm.HostFacts) { h.Topology.Nodes[0].Pages[1].Total = 4 }), compute, Warning, false},
+		{"pages of 1 GiB without a mount, and a VM asks", checkHugetlbfsUnmounted, host(func(h *farm.HostFacts) {
 			h.Topology.Nodes[0].Pages[1].Total = 4
 			h.Domains = []farm.Domain{{Name: "a", HugePages: true, Pages: []farm.DomainPages{{Size: farm.GiB}}}}
 		}), compute, Fault, false},

@@ -13,10 +13,10 @@ const unmergeMargin = 2 * farm.GiB
 const smallPage = 4 * farm.KiB
 
 // merged is the memory that KSM saves, and that un-merging takes back.
-func merged(h farm.Host) farm.Bytes { return farm.Bytes(max(h.KSM.Sharing, 0)) * smallPage }
+func merged(h farm.HostFacts) farm.Bytes { return farm.Bytes(max(h.KSM.Sharing, 0)) * smallPage }
 
 // available is the memory that can be had without swapping. Kernels before 3.14 do not say: there only what is free counts.
-func available(h farm.Host) farm.Bytes {
+func available(h farm.HostFacts) farm.Bytes {
 	if h.Memory.Available > 0 {
 		return h.Memory.Available
 	}
@@ -25,7 +25,7 @@ func available(h farm.Host) farm.Bytes {
 
 // unmergeNeeds is the memory that has to be available before all merged pages are taken apart: for them, for what is in swap and
 // has to come back first, and the margin.
-func unmergeNeeds(h farm.Host) farm.Bytes {
+func unmergeNeeds(h farm.HostFacts) farm.Bytes {
 	needs := merged(h) + unmergeMargin
 	if swapsMuch(h) {
 		needs += swapUsed(h)
@@ -34,10 +34,10 @@ func unmergeNeeds(h farm.Host) farm.Bytes {
 }
 
 // canUnmerge tells whether there is memory to take all merged pages apart.
-func canUnmerge(h farm.Host) bool { return h.KSM.Sharing == 0 || available(h) >= unmergeNeeds(h) }
+func canUnmerge(h farm.HostFacts) bool { return h.KSM.Sharing == 0 || available(h) >= unmergeNeeds(h) }
 
 // ksmState says in words what KSM does and holds.
-func ksmState(h farm.Host) string {
+func ksmState(h farm.HostFacts) string {
 	state := [...]string{"KSM is stopped", "KSM runs", "KSM is stopped and un-merged"}[min(max(h.KSM.Run, 0), 2)]
 	if h.KSM.Sharing > 0 && h.KSM.Run != 2 {
 		state += fmt.Sprintf(", %s merged", roughly(merged(h)))
@@ -45,7 +45,7 @@ func ksmState(h farm.Host) string {
 	return state
 }
 
-func runsOrStarts(h farm.Host, service string) bool {
+func runsOrStarts(h farm.HostFacts, service string) bool {
 	s := h.Services[service]
 	return s.Running || s.Enabled
 }
@@ -61,7 +61,7 @@ func serviceState(s farm.Service) string {
 }
 
 // swapUsed is how much of the host's memory is in swap.
-func swapUsed(h farm.Host) farm.Bytes {
+func swapUsed(h farm.HostFacts) farm.Bytes {
 	if h.Memory.SwapTotal < h.Memory.SwapFree {
 		return 0
 	}
@@ -70,13 +70,13 @@ func swapUsed(h farm.Host) farm.Bytes {
 
 // swapsMuch tells whether more is in swap than the idle pages that any kernel puts there in time: a fiftieth of memory, and
 // 256 MiB at least. The bounds are ours.
-func swapsMuch(h farm.Host) bool {
+func swapsMuch(h farm.HostFacts) bool {
 	return swapUsed(h) >= max(256*farm.MiB, h.Memory.Total/50)
 }
 
 // ownNeed is the memory that has to stay out of pools of huge pages for the host's own programs: what the profile keeps for them, or
 // what they use now and half of the profile's amount on top, when that is more.
-func ownNeed(h farm.Host, p Profile) farm.Bytes {
+func ownNeed(h farm.HostFacts, p Profile) farm.Bytes {
 	if h.Memory.Available == 0 || h.Memory.Available > h.Memory.Total {
 		return p.Reserved // what is in use and what is cache cannot be told apart
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // ordinary is a host as a distribution leaves it: nodes of some cores with two threads each, the first threads numbered first.
-func ordinary(nodes, cores int, memory farm.Bytes) farm.Host {
-	h := farm.Host{Name: "ordinary", SMT: "on", CoreLimit: "0",
+func ordinary(nodes, cores int, memory farm.Bytes) farm.HostFacts {
+	h := farm.HostFacts{Name: "ordinary", SMT: "on", CoreLimit: "0",
 		OS:       farm.OSRelease{ID: "debian", Version: "12"},
 		Versions: farm.Versions{QEMU: "7.2.15", Libvirt: "9.0.0"},
 		Kernel:   farm.Kernel{Release: "6.1.0-28-amd64", Command: "ro quiet", BootFile: "etc/default/grub", NextBoot: "quiet", Clock: "tsc", Clocks: []string{"tsc", "hpet", "acpi_pm"}},
@@ -56,13 +56,13 @@ func plainVM(name string, vcpus int, memory farm.Bytes) farm.Domain {
 
 // What the audit says of hosts that nothing is wrong with: no fault, and of warnings only those that an expert would sign.
 func TestOrdinaryHosts(t *testing.T) {
-	epyc := func(h farm.Host) farm.Host {
+	epyc := func(h farm.HostFacts) farm.HostFacts {
 		h.Topology.CPU = farm.CPUModel{Vendor: "AuthenticAMD", Name: "AMD EPYC 7702 64-Core Processor", Family: 23, Model: 49, Flags: []string{"lm", "svm", "npt", "pdpe1gb", "constant_tsc"}}
 		h.KVM.Params = map[string]string{"kvm_amd.npt": "1", "kvm_amd.nested": "1"}
 		h.Clocks = []farm.Governor{{CPUs: h.Topology.Online, Name: "schedutil", Driver: "acpi-cpufreq"}}
 		return h
 	}
-	with := func(h farm.Host, vms ...farm.Domain) farm.Host { h.Domains = vms; return h }
+	with := func(h farm.HostFacts, vms ...farm.Domain) farm.HostFacts { h.Domains = vms; return h }
 	vms := []farm.Domain{plainVM("web", 2, 4*farm.GiB), plainVM("db", 4, 16*farm.GiB)}
 	ubuntu := ordinary(2, 20, 96*farm.GiB)
 	ubuntu.OS = farm.OSRelease{ID: "ubuntu", Version: "24.04"}
@@ -89,7 +89,7 @@ func TestOrdinaryHosts(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name             string
-		h                farm.Host
+		h                farm.HostFacts
 		service, compute []string // warnings
 	}{
 		{"Debian 12, one node, no VM", ordinary(1, 16, 64*farm.GiB), nil, []string{"hugepages-none"}},

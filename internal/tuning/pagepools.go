@@ -12,7 +12,7 @@ import (
 type nodePages struct{ node, count int }
 
 // guestNodes are the nodes that VMs can live on: with CPUs and memory.
-func guestNodes(h farm.Host) []farm.Node {
+func guestNodes(h farm.HostFacts) []farm.Node {
 	return slices.DeleteFunc(slices.Clone(h.Topology.Nodes), func(n farm.Node) bool { return n.CPUs.Empty() || n.Memory == 0 })
 }
 
@@ -29,11 +29,11 @@ func alikeNodes(nodes []farm.Node) bool {
 }
 
 // perNode tells whether the kernel takes huge pages for each node on its command line, "hugepages=0:24,1:24": since 5.16.
-func perNode(h farm.Host) bool { return since(h.Kernel.Release, 5, 16) }
+func perNode(h farm.HostFacts) bool { return since(h.Kernel.Release, 5, 16) }
 
 // pageSize is the best of the profile's page sizes that this host can give evenly. Pages of 1 GiB are found while the kernel
 // boots or hardly ever, and on several nodes only a kernel that is told the number for each gives them evenly.
-func pageSize(h farm.Host, p Profile) (farm.Bytes, bool) {
+func pageSize(h farm.HostFacts, p Profile) (farm.Bytes, bool) {
 	for i, size := range p.PageSizes {
 		last := i == len(p.PageSizes)-1
 		if size >= farm.GiB && (!slices.Contains(h.Topology.CPU.Flags, "pdpe1gb") ||
@@ -48,13 +48,13 @@ func pageSize(h farm.Host, p Profile) (farm.Bytes, bool) {
 }
 
 // poolKnown tells whether the kernel has pages of a size.
-func poolKnown(h farm.Host, size farm.Bytes) bool {
+func poolKnown(h farm.HostFacts, size farm.Bytes) bool {
 	return slices.ContainsFunc(h.Pages, func(p farm.PagePool) bool { return p.Size == size })
 }
 
 // wantedPages is how many pages of a size each node should have: the profile's share of its memory, less what the host needs
 // itself; the same number on all nodes where they are alike.
-func wantedPages(h farm.Host, p Profile, size farm.Bytes) []nodePages {
+func wantedPages(h farm.HostFacts, p Profile, size farm.Bytes) []nodePages {
 	nodes := guestNodes(h)
 	if p.PageShare <= 0 || size == 0 || len(nodes) == 0 {
 		return nil
@@ -85,7 +85,7 @@ func wantedPages(h farm.Host, p Profile, size farm.Bytes) []nodePages {
 }
 
 // staticPages is the number of reserved pages of a size: the sum over nodes where they tell, for the host's own count may lag.
-func staticPages(h farm.Host, size farm.Bytes) int {
+func staticPages(h farm.HostFacts, size farm.Bytes) int {
 	sum, told := 0, false
 	for _, n := range h.Topology.Nodes {
 		for _, pool := range n.Pages {
@@ -106,7 +106,7 @@ func staticPages(h farm.Host, size farm.Bytes) int {
 }
 
 // staticMemory is all memory in huge pages, now or, where the next boot changes that, then.
-func staticMemory(h farm.Host) farm.Bytes {
+func staticMemory(h farm.HostFacts) farm.Bytes {
 	var sum farm.Bytes
 	if pagesChangeAtBoot(h.Kernel) {
 		for _, pool := range bootPools(h.Kernel.NextBoot) {
@@ -121,7 +121,7 @@ func staticMemory(h farm.Host) farm.Bytes {
 }
 
 // sizesInUse are the sizes of which the host has pages.
-func sizesInUse(h farm.Host) []farm.Bytes {
+func sizesInUse(h farm.HostFacts) []farm.Bytes {
 	var out []farm.Bytes
 	for _, pool := range h.Pages {
 		if staticPages(h, pool.Size) > 0 {
@@ -132,7 +132,7 @@ func sizesInUse(h farm.Host) []farm.Bytes {
 }
 
 // bootPageChanges puts a pool on the next command line, in place of all that the line says about huge pages.
-func bootPageChanges(h farm.Host, size farm.Bytes, pages []nodePages) []Change {
+func bootPageChanges(h farm.HostFacts, size farm.Bytes, pages []nodePages) []Change {
 	if h.Kernel.BootFile == "" {
 		return nil
 	}
@@ -144,7 +144,7 @@ func bootPageChanges(h farm.Host, size farm.Bytes, pages []nodePages) []Change {
 
 func bootSize(size farm.Bytes) string { return size.String() }
 
-func bootCount(h farm.Host, pages []nodePages) string {
+func bootCount(h farm.HostFacts, pages []nodePages) string {
 	if len(pages) > 1 && perNode(h) {
 		var parts []string
 		for _, n := range pages {
@@ -161,7 +161,7 @@ func bootCount(h farm.Host, pages []nodePages) string {
 
 // livePageChanges set the pools of a running host, node by node. They wait for the last VM: memory that VMs hold cannot become
 // pages, and pages that VMs hold cannot go.
-func livePageChanges(h farm.Host, size farm.Bytes, pages []nodePages) []Change {
+func livePageChanges(h farm.HostFacts, size farm.Bytes, pages []nodePages) []Change {
 	var out []Change
 	for _, n := range pages {
 		path := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", n.node, size/farm.KiB)
@@ -173,7 +173,7 @@ func livePageChanges(h farm.Host, size farm.Bytes, pages []nodePages) []Change {
 	return out
 }
 
-func nodeTells(h farm.Host, id int, size farm.Bytes) bool {
+func nodeTells(h farm.HostFacts, id int, size farm.Bytes) bool {
 	for _, n := range h.Topology.Nodes {
 		if n.ID == id {
 			return slices.ContainsFunc(n.Pages, func(p farm.HugePages) bool { return p.Size == size })
@@ -183,7 +183,7 @@ func nodeTells(h farm.Host, id int, size farm.Bytes) bool {
 }
 
 // pageChanges reserve pages: small ones now and at each boot, those of 1 GiB at the next boot only.
-func pageChanges(h farm.Host, size farm.Bytes, pages []nodePages) []Change {
+func pageChanges(h farm.HostFacts, size farm.Bytes, pages []nodePages) []Change {
 	out := bootPageChanges(h, size, pages)
 	if size < farm.GiB || len(out) == 0 {
 		out = append(livePageChanges(h, size, pages), out...)

@@ -8,8 +8,8 @@ import (
 )
 
 // pagesHost has nodes of this much memory, one CPU each, and pages of both sizes.
-func pagesHost(release, bootFile string, memory ...farm.Bytes) farm.Host {
-	h := farm.Host{Kernel: farm.Kernel{Release: release, BootFile: bootFile}, Pages: []farm.PagePool{{Size: 2 * farm.MiB}, {Size: farm.GiB}}}
+func pagesHost(release, bootFile string, memory ...farm.Bytes) farm.HostFacts {
+	h := farm.HostFacts{Kernel: farm.Kernel{Release: release, BootFile: bootFile}, Pages: []farm.PagePool{{Size: 2 * farm.MiB}, {Size: farm.GiB}}}
 	h.Topology.CPU.Flags = []string{"pdpe1gb"}
 	for i, m := range memory {
 		n := farm.Node{ID: i, Memory: m, CPUs: farm.NewCPUSet(i)}
@@ -23,7 +23,7 @@ func TestPageSizeIsOneTheHostGivesEvenly(t *testing.T) {
 	both := Profile{PageSizes: []farm.Bytes{farm.GiB, 2 * farm.MiB}}
 	two := []farm.Bytes{32 * farm.GiB, 32 * farm.GiB}
 	for name, c := range map[string]struct {
-		host farm.Host
+		host farm.HostFacts
 		p    Profile
 		want farm.Bytes
 	}{
@@ -65,13 +65,13 @@ func TestWantedPages(t *testing.T) {
 }
 
 func TestUnmergeOnlyWithHeadRoom(t *testing.T) {
-	host := func(mergedPages int64, available, swapped farm.Bytes) farm.Host {
-		return farm.Host{KSM: farm.KSM{Known: true, Run: 1, Sharing: mergedPages},
+	host := func(mergedPages int64, available, swapped farm.Bytes) farm.HostFacts {
+		return farm.HostFacts{KSM: farm.KSM{Known: true, Run: 1, Sharing: mergedPages},
 			Memory: farm.MemoryFacts{Total: 64 * farm.GiB, Available: available, SwapTotal: 8 * farm.GiB, SwapFree: 8*farm.GiB - swapped}}
 	}
 	const gib = int64(farm.GiB / smallPage) // pages in one
 	for name, c := range map[string]struct {
-		host farm.Host
+		host farm.HostFacts
 		want bool
 	}{
 		"nothing merged":                        {host(0, 0, 0), true},

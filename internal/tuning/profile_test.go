@@ -37,11 +37,11 @@ func TestBuiltInProfilesHaveSources(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	cpu := func(vendor, name string, family, model int) farm.Host {
-		return farm.Host{Topology: farm.Topology{CPU: farm.CPUModel{Vendor: vendor, Name: name, Family: family, Model: model}}}
+	cpu := func(vendor, name string, family, model int) farm.HostFacts {
+		return farm.HostFacts{Topology: farm.Topology{CPU: farm.CPUModel{Vendor: vendor, Name: name, Family: family, Model: model}}}
 	}
 	for _, c := range []struct {
-		host farm.Host
+		host farm.HostFacts
 		role Role
 		want string
 	}{
@@ -56,8 +56,8 @@ func TestChoose(t *testing.T) {
 		{cpu("AuthenticAMD", "AMD EPYC 7742 64-Core Processor", 23, 49), Compute, "amd-epyc-compute"},
 		{cpu("AuthenticAMD", "AMD EPYC 9755 128-Core Processor", 26, 2), Compute, "amd-epyc-compute"},
 		{cpu("AuthenticAMD", "AMD Ryzen 9 7950X", 25, 97), Compute, "generic-compute"},
-		{farm.Host{}, Compute, "generic-compute"},
-		{farm.Host{}, "other", ""},
+		{farm.HostFacts{}, Compute, "generic-compute"},
+		{farm.HostFacts{}, "other", ""},
 	} {
 		if got := Choose(c.host, c.role).Name; got != c.want {
 			t.Errorf("%s as %s: %s, want %s", c.host.Topology.CPU.Name, c.role, got, c.want)

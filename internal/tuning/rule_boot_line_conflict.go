@@ -27,7 +27,7 @@ func bootLineConflict() Rule {
 	}
 }
 
-func checkBootLineConflict(h farm.Host, _ Profile) []Finding {
+func checkBootLineConflict(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	add := func(wanted, got string) {
 		out = append(out, Finding{Severity: Warning, Where: bootPlace(h.Kernel), Wanted: wanted, Got: got, Manual: "edit the command line: " + wanted})
@@ -97,7 +97,7 @@ func bootPlace(k farm.Kernel) string {
 }
 
 // validPage tells whether an x86 processor has pages of a size, as far as its flags tell; others are not judged.
-func validPage(h farm.Host, size farm.Bytes) bool {
+func validPage(h farm.HostFacts, size farm.Bytes) bool {
 	flags := h.Topology.CPU.Flags
 	if len(flags) == 0 || poolKnown(h, size) {
 		return true

@@ -27,7 +27,7 @@ func clocksourceNotTSC() Rule {
 	}
 }
 
-func checkClocksourceNotTSC(h farm.Host, _ Profile) []Finding {
+func checkClocksourceNotTSC(h farm.HostFacts, _ Profile) []Finding {
 	clock := h.Kernel.Clock
 	if clock == "" || clock == "tsc" || h.Virtual || !slices.Contains(h.Topology.CPU.Flags, "constant_tsc") {
 		return nil

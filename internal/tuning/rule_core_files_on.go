@@ -28,7 +28,7 @@ func coreFilesOn() Rule {
 	}
 }
 
-func checkCoreFilesOn(h farm.Host, p Profile) []Finding {
+func checkCoreFilesOn(h farm.HostFacts, p Profile) []Finding {
 	pattern := h.Sysctl["kernel.core_pattern"]
 	if p.CoreFiles != "off" || pattern == "" || strings.HasPrefix(pattern, "|") || h.CoreLimit == "" || h.CoreLimit == "0" {
 		return nil

@@ -26,7 +26,7 @@ func cpuOvercommit() Rule {
 	}
 }
 
-func checkCPUOvercommit(h farm.Host, p Profile) []Finding {
+func checkCPUOvercommit(h farm.HostFacts, p Profile) []Finding {
 	threads := h.Topology.Online.Len()
 	vcpus, running := 0, 0
 	for _, d := range h.Domains {

@@ -24,7 +24,7 @@ func cpusOffline() Rule {
 	}
 }
 
-func checkCPUsOffline(h farm.Host, _ Profile) []Finding {
+func checkCPUsOffline(h farm.HostFacts, _ Profile) []Finding {
 	online := h.Topology.Online
 	if online.Empty() || h.SMT == "off" || h.SMT == "forceoff" || h.Virtual {
 		return nil

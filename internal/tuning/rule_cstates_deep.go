@@ -29,7 +29,7 @@ func cstatesDeep() Rule {
 	}
 }
 
-func checkCStatesDeep(h farm.Host, p Profile) []Finding {
+func checkCStatesDeep(h farm.HostFacts, p Profile) []Finding {
 	if p.MaxIdleLatency <= 0 || h.Virtual || h.Services["tuned"].Running && requestsLatency(h.TunedProfile, p.MaxIdleLatency) {
 		return nil
 	}

@@ -32,7 +32,7 @@ func eptOff() Rule {
 	}
 }
 
-func checkEPTOff(h farm.Host, _ Profile) []Finding {
+func checkEPTOff(h farm.HostFacts, _ Profile) []Finding {
 	state, param := h.KVM.Paging()
 	module, name, _ := strings.Cut(param, ".")
 	if !state.Off() || !hasPaging(h, name) {
@@ -43,7 +43,7 @@ func checkEPTOff(h farm.Host, _ Profile) []Finding {
 }
 
 // hasPaging tells whether the processor can do it, as far as its flags tell: kernels have named them since 2.6.29.
-func hasPaging(h farm.Host, name string) bool {
+func hasPaging(h farm.HostFacts, name string) bool {
 	flag := "ept"
 	if name == "npt" {
 		flag = "npt"

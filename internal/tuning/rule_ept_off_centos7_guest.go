@@ -27,7 +27,7 @@ func eptOffCentOS7Guest() Rule {
 	}
 }
 
-func checkEPTOffCentOS7Guest(h farm.Host, _ Profile) []Finding {
+func checkEPTOffCentOS7Guest(h farm.HostFacts, _ Profile) []Finding {
 	state, param := h.KVM.Paging()
 	if !state.Off() || strings.HasSuffix(param, ".npt") {
 		return nil

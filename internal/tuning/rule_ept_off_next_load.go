@@ -28,7 +28,7 @@ func eptOffNextLoad() Rule {
 	}
 }
 
-func checkEPTOffNextLoad(h farm.Host, _ Profile) []Finding {
+func checkEPTOffNextLoad(h farm.HostFacts, _ Profile) []Finding {
 	if state, _ := h.KVM.Paging(); state.Off() {
 		return nil // ept-off says it
 	}
@@ -60,7 +60,7 @@ func checkEPTOffNextLoad(h farm.Host, _ Profile) []Finding {
 }
 
 // forThisCPU tells whether a module is for this processor, as far as its flags tell: one configuration may go to hosts of both kinds.
-func forThisCPU(h farm.Host, module string) bool {
+func forThisCPU(h farm.HostFacts, module string) bool {
 	flags := h.Topology.CPU.Flags
 	intel, amd := slices.Contains(flags, "vmx"), slices.Contains(flags, "svm")
 	if intel == amd {

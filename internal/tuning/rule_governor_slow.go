@@ -26,7 +26,7 @@ func governorSlow() Rule {
 	}
 }
 
-func checkGovernorSlow(h farm.Host, p Profile) []Finding {
+func checkGovernorSlow(h farm.HostFacts, p Profile) []Finding {
 	if p.Governor == "" || h.Virtual {
 		return nil
 	}

@@ -53,7 +53,7 @@ var badParams = [...]badParam{
 	{"elevator", "", 5, "has no effect any more: schedulers are chosen by udev or in /sys/block"},
 }
 
-func checkGuestBootParameters(h farm.Host, _ Profile) []Finding {
+func checkGuestBootParameters(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, p := range bootParams(nextLine(h.Kernel)) {
 		for _, bad := range badParams {

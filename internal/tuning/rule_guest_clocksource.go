@@ -28,7 +28,7 @@ func guestClockSource() Rule {
 	}
 }
 
-func checkGuestClockSource(h farm.Host, _ Profile) []Finding {
+func checkGuestClockSource(h farm.HostFacts, _ Profile) []Finding {
 	if !slices.Contains([]string{"hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"}, h.Kernel.Clock) {
 		return nil
 	}

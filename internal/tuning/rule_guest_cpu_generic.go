@@ -36,7 +36,7 @@ var modelNames = [...]string{"QEMU Virtual CPU", "Common KVM processor", "Common
 
 const defaultModels = 3
 
-func checkGuestCPUGeneric(h farm.Host, _ Profile) []Finding {
+func checkGuestCPUGeneric(h farm.HostFacts, _ Profile) []Finding {
 	for i, name := range modelNames {
 		if !strings.HasPrefix(h.Topology.CPU.Name, name) {
 			continue

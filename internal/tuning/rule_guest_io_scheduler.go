@@ -26,7 +26,7 @@ func guestIOScheduler() Rule {
 	}
 }
 
-func checkGuestIOScheduler(h farm.Host, _ Profile) []Finding {
+func checkGuestIOScheduler(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range h.Disks {
 		want := ""

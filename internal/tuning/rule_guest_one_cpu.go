@@ -27,7 +27,7 @@ func guestOneCPU() Rule {
 	}
 }
 
-func checkGuestOneCPU(h farm.Host, _ Profile) []Finding {
+func checkGuestOneCPU(h farm.HostFacts, _ Profile) []Finding {
 	if h.Topology.Online.Len() != 1 || h.Present.Len() < 2 {
 		return nil
 	}

@@ -29,7 +29,7 @@ func guestOneNode() Rule {
 
 const largeGuest = 16 // CPUs; half of CERN's hosts of 2015, and less than a node of most later ones
 
-func checkGuestOneNode(h farm.Host, _ Profile) []Finding {
+func checkGuestOneNode(h farm.HostFacts, _ Profile) []Finding {
 	cpus := h.Topology.Online.Len()
 	if cpus <= largeGuest || len(cpuNodes(h.Topology)) != 1 {
 		return nil

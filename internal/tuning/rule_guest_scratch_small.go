@@ -29,7 +29,7 @@ func guestScratchSmall() Rule {
 
 var scratchPaths = []string{"/pool", "/scratch", "/var/lib/condor", "/var/spool/slurmd", "/tmp"}
 
-func checkGuestScratchSmall(h farm.Host, p Profile) []Finding {
+func checkGuestScratchSmall(h farm.HostFacts, p Profile) []Finding {
 	cpus := farm.Bytes(h.Topology.Online.Len())
 	where, have := scratch(h)
 	want := p.ScratchPerCPU * cpus
@@ -41,7 +41,7 @@ func checkGuestScratchSmall(h farm.Host, p Profile) []Finding {
 }
 
 // scratch finds where jobs write, and how large that is; "" where no size is known.
-func scratch(h farm.Host) (path string, size farm.Bytes) {
+func scratch(h farm.HostFacts) (path string, size farm.Bytes) {
 	for _, m := range h.Mounts {
 		if slices.Contains(scratchPaths, m.Path) && m.Type != "tmpfs" && m.Size > size {
 			path, size = m.Path, m.Size

@@ -33,7 +33,7 @@ const (
 	enoughTicks  = 60_000 // ten minutes of CPU time at 100 ticks a second
 )
 
-func checkGuestSteal(h farm.Host, _ Profile) []Finding {
+func checkGuestSteal(h farm.HostFacts, _ Profile) []Finding {
 	t := h.CPUTime
 	wanted := t.User + t.Nice + t.System + t.Steal
 	if wanted < enoughTicks || t.Steal*100 < wanted*stealPercent {

@@ -29,7 +29,7 @@ func guestSwapSmall() Rule {
 // jobMemory is what a job has by contract for each CPU. The Tier-0's jobs needed more than that at times.
 const jobMemory = 2 * farm.GiB
 
-func checkGuestSwapSmall(h farm.Host, p Profile) []Finding {
+func checkGuestSwapSmall(h farm.HostFacts, p Profile) []Finding {
 	cpus := farm.Bytes(h.Topology.Online.Len())
 	if p.SwapPerCPU == 0 || cpus == 0 || h.Memory.Total == 0 || h.Memory.Total/cpus >= jobMemory+p.SwapPerCPU {
 		return nil

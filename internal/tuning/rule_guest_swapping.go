@@ -33,7 +33,7 @@ const (
 	pressurePercent = 10
 )
 
-func checkGuestSwapping(h farm.Host, _ Profile) []Finding {
+func checkGuestSwapping(h farm.HostFacts, _ Profile) []Finding {
 	t := h.CPUTime
 	total := t.User + t.Nice + t.System + t.Idle + t.IOWait + t.Steal
 	if h.Counters["pswpin"] == 0 || h.Memory.SwapTotal == h.Memory.SwapFree || total < enoughTicks {

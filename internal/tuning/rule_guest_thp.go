@@ -23,7 +23,7 @@ func guestTHP() Rule {
 	}
 }
 
-func checkGuestTHP(h farm.Host, p Profile) []Finding {
+func checkGuestTHP(h farm.HostFacts, p Profile) []Finding {
 	if p.THP == "" || h.THP.Enabled == "" || h.THP.Enabled == p.THP || p.THP == "madvise" && h.THP.Enabled == "always" {
 		return nil
 	}

@@ -27,7 +27,7 @@ func guestTopologySockets() Rule {
 	}
 }
 
-func checkGuestTopologySockets(h farm.Host, _ Profile) []Finding {
+func checkGuestTopologySockets(h farm.HostFacts, _ Profile) []Finding {
 	cpus, sockets := h.Topology.Online.Len(), len(h.Topology.Sockets)
 	if cpus <= 4 || sockets != cpus {
 		return nil

@@ -32,7 +32,7 @@ const (
 	haltPollMost    = 500_000
 )
 
-func checkHaltPollLong(h farm.Host, _ Profile) []Finding {
+func checkHaltPollLong(h farm.HostFacts, _ Profile) []Finding {
 	n, err := strconv.ParseInt(h.KVM.Params["kvm.halt_poll_ns"], 10, 64)
 	if err != nil || n <= haltPollMost {
 		return nil

@@ -22,7 +22,7 @@ func hostIsVM() Rule {
 	}
 }
 
-func checkHostIsVM(h farm.Host, _ Profile) []Finding {
+func checkHostIsVM(h farm.HostFacts, _ Profile) []Finding {
 	if !h.Virtual || !runsVMs(h) {
 		return nil
 	}

@@ -24,7 +24,7 @@ func hostOOMDaemon() Rule {
 	}
 }
 
-func checkHostOOMDaemon(h farm.Host, _ Profile) []Finding {
+func checkHostOOMDaemon(h farm.HostFacts, _ Profile) []Finding {
 	if !runsVMs(h) {
 		return nil
 	}

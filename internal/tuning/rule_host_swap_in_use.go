@@ -26,7 +26,7 @@ func hostSwapInUse() Rule {
 	}
 }
 
-func checkHostSwapInUse(h farm.Host, p Profile) []Finding {
+func checkHostSwapInUse(h farm.HostFacts, p Profile) []Finding {
 	if !swapsMuch(h) || len(checkHostSwapWithKSM(h, p)) > 0 {
 		return nil
 	}

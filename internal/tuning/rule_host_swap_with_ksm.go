@@ -28,7 +28,7 @@ func hostSwapWithKSM() Rule {
 	}
 }
 
-func checkHostSwapWithKSM(h farm.Host, _ Profile) []Finding {
+func checkHostSwapWithKSM(h farm.HostFacts, _ Profile) []Finding {
 	if !swapsMuch(h) || !h.KSM.Known || h.KSM.Run == 2 || canUnmerge(h) {
 		return nil
 	}

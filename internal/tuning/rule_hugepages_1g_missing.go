@@ -27,7 +27,7 @@ func hugepages1GMissing() Rule {
 	}
 }
 
-func checkHugepages1GMissing(h farm.Host, p Profile) []Finding {
+func checkHugepages1GMissing(h farm.HostFacts, p Profile) []Finding {
 	if len(p.PageSizes) == 0 || p.PageSizes[0] != farm.GiB || pagesChangeAtBoot(h.Kernel) || slices.Contains(sizesInUse(h), farm.GiB) || len(sizesInUse(h)) == 0 ||
 		wrongPool(h, p) || len(checkHugepagesLate(h, p)) > 0 {
 		return nil // one change of the pools at a time
@@ -53,6 +53,6 @@ func checkHugepages1GMissing(h farm.Host, p Profile) []Finding {
 }
 
 // usesPages tells whether any VM, running or not, asks for huge pages.
-func usesPages(h farm.Host) bool {
+func usesPages(h farm.HostFacts) bool {
 	return slices.ContainsFunc(h.Domains, func(d farm.Domain) bool { return d.HugePages || len(d.Pages) > 0 })
 }

@@ -26,7 +26,7 @@ func hugepagesLate() Rule {
 	}
 }
 
-func checkHugepagesLate(h farm.Host, p Profile) []Finding {
+func checkHugepagesLate(h farm.HostFacts, p Profile) []Finding {
 	if h.Kernel.Command == "" && h.Kernel.BootFile == "" || pagesChangeAtBoot(h.Kernel) || wrongPool(h, p) {
 		return nil // a pool that has to change first is put on the command line with that change
 	}
@@ -55,7 +55,7 @@ func checkHugepagesLate(h farm.Host, p Profile) []Finding {
 }
 
 // heldPages are the pages of a size by node, or all on the first where nodes do not tell.
-func heldPages(h farm.Host, size farm.Bytes) []nodePages {
+func heldPages(h farm.HostFacts, size farm.Bytes) []nodePages {
 	var out []nodePages
 	for _, n := range nodeCounts(h.Topology.Nodes, size) {
 		if n.count > 0 {
@@ -69,6 +69,6 @@ func heldPages(h farm.Host, size farm.Bytes) []nodePages {
 }
 
 // wrongPool tells whether the host has other numbers of huge pages than it should have.
-func wrongPool(h farm.Host, p Profile) bool {
+func wrongPool(h farm.HostFacts, p Profile) bool {
 	return len(checkHugepagesUneven(h, p)) > 0 || len(checkHugepagesTooMany(h, p)) > 0
 }

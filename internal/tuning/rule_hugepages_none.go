@@ -28,7 +28,7 @@ func hugepagesNone() Rule {
 	}
 }
 
-func checkHugepagesNone(h farm.Host, p Profile) []Finding {
+func checkHugepagesNone(h farm.HostFacts, p Profile) []Finding {
 	size, ok := pageSize(h, p)
 	if !ok || staticMemory(h) > 0 || len(sizesInUse(h)) > 0 {
 		return nil
@@ -50,7 +50,7 @@ func checkHugepagesNone(h farm.Host, p Profile) []Finding {
 
 // leftOut tells of VMs in ordinary memory that would not fit beside the pages: started there, they would make the host swap. It is
 // "" where they fit.
-func leftOut(h farm.Host, p Profile, size farm.Bytes, pages []nodePages) string {
+func leftOut(h farm.HostFacts, p Profile, size farm.Bytes, pages []nodePages) string {
 	taken := ownNeed(h, p)
 	for _, n := range pages {
 		taken += farm.Bytes(n.count) * size

@@ -24,7 +24,7 @@ func hugepagesSurplus() Rule {
 	}
 }
 
-func checkHugepagesSurplus(h farm.Host, _ Profile) []Finding {
+func checkHugepagesSurplus(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, pool := range h.Pages {
 		if pool.Surplus <= 0 {

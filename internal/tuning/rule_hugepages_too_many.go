@@ -26,7 +26,7 @@ func hugepagesTooMany() Rule {
 	}
 }
 
-func checkHugepagesTooMany(h farm.Host, p Profile) []Finding {
+func checkHugepagesTooMany(h farm.HostFacts, p Profile) []Finding {
 	pool := staticMemory(h)
 	if p.Reserved == 0 || h.Memory.Total == 0 || pool == 0 || pool+p.Reserved <= h.Memory.Total {
 		return nil

@@ -27,7 +27,7 @@ func hugepagesUneven() Rule {
 	}
 }
 
-func checkHugepagesUneven(h farm.Host, p Profile) []Finding {
+func checkHugepagesUneven(h farm.HostFacts, p Profile) []Finding {
 	nodes := guestNodes(h)
 	if len(nodes) < 2 || !alikeNodes(nodes) || pagesChangeAtBoot(h.Kernel) {
 		return nil // what the next boot asks for has another chance
@@ -50,7 +50,7 @@ func checkHugepagesUneven(h farm.Host, p Profile) []Finding {
 }
 
 // evenPages says how to make a pool even: by node where the kernel can be told, else with small pages, which any node can give.
-func evenPages(h farm.Host, p Profile, size farm.Bytes, counts []nodePages, least int, f *Finding) {
+func evenPages(h farm.HostFacts, p Profile, size farm.Bytes, counts []nodePages, least int, f *Finding) {
 	if wanted := wantedPages(h, p, size); len(wanted) > 0 {
 		least = min(least, wanted[0].count) // nodes are alike here, and so are their numbers
 	}

@@ -26,7 +26,7 @@ func hugepagesUnused() Rule {
 	}
 }
 
-func checkHugepagesUnused(h farm.Host, _ Profile) []Finding {
+func checkHugepagesUnused(h farm.HostFacts, _ Profile) []Finding {
 	running, sum := 0, farm.Bytes(0)
 	for _, d := range h.Domains {
 		if d.Running {

@@ -27,7 +27,7 @@ func hugetlbfsUnmounted() Rule {
 	}
 }
 
-func checkHugetlbfsUnmounted(h farm.Host, _ Profile) []Finding {
+func checkHugetlbfsUnmounted(h farm.HostFacts, _ Profile) []Finding {
 	if len(h.Mounts) == 0 || !runsVMs(h) {
 		return nil
 	}
@@ -53,7 +53,7 @@ func checkHugetlbfsUnmounted(h farm.Host, _ Profile) []Finding {
 }
 
 // asksFor tells whether a VM asks for huge pages of a size, by name or as the default one.
-func asksFor(h farm.Host, d farm.Domain, size farm.Bytes) bool {
+func asksFor(h farm.HostFacts, d farm.Domain, size farm.Bytes) bool {
 	if len(d.Pages) == 0 {
 		return d.HugePages && size == defaultPageSize(h)
 	}
@@ -61,7 +61,7 @@ func asksFor(h farm.Host, d farm.Domain, size farm.Bytes) bool {
 }
 
 // mountedPageSize is the page size of a hugetlbfs: as its options say, or on old kernels, which do not say, the default one.
-func mountedPageSize(h farm.Host, m farm.Mount) farm.Bytes {
+func mountedPageSize(h farm.HostFacts, m farm.Mount) farm.Bytes {
 	for _, o := range m.Options {
 		if text, ok := strings.CutPrefix(o, "pagesize="); ok {
 			size, _ := farm.ParseBytes(text)
@@ -72,7 +72,7 @@ func mountedPageSize(h farm.Host, m farm.Mount) farm.Bytes {
 }
 
 // defaultPageSize is the size of huge pages that the running kernel gives to whoever does not name one.
-func defaultPageSize(h farm.Host) farm.Bytes {
+func defaultPageSize(h farm.HostFacts) farm.Bytes {
 	if text, ok := bootValue(h.Kernel.Command, "default_hugepagesz"); ok {
 		if size, err := farm.ParseBytes(text); err == nil {
 			return size

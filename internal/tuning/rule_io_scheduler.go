@@ -26,7 +26,7 @@ func ioScheduler() Rule {
 	}
 }
 
-func checkIOScheduler(h farm.Host, _ Profile) []Finding {
+func checkIOScheduler(h farm.HostFacts, _ Profile) []Finding {
 	if h.Virtual || !runsVMs(h) || before(h.Kernel.Release, 5, 0) {
 		return nil // a virtual disk calls itself rotating; old kernels' noop sorted
 	}

@@ -29,7 +29,7 @@ func iowaitHigh() Rule {
 // waitAlarm is the share of time, in percent, that CERN saw on workers that swapped.
 const waitAlarm = 30
 
-func checkIOWaitHigh(h farm.Host, _ Profile) []Finding {
+func checkIOWaitHigh(h farm.HostFacts, _ Profile) []Finding {
 	manual := "look at swap first (vmstat 5, columns si and so), then at the busiest disk (iostat -x 5) and the VM behind it"
 	var out []Finding
 	t := h.CPUTime

@@ -22,7 +22,7 @@ func isolcpusUnused() Rule {
 	}
 }
 
-func checkIsolcpusUnused(h farm.Host, _ Profile) []Finding {
+func checkIsolcpusUnused(h farm.HostFacts, _ Profile) []Finding {
 	idle := isolated(h)
 	running := false
 	for _, d := range h.Domains {
@@ -45,7 +45,7 @@ func checkIsolcpusUnused(h farm.Host, _ Profile) []Finding {
 }
 
 // isolated is every online CPU that the scheduler does not balance.
-func isolated(h farm.Host) farm.CPUSet {
+func isolated(h farm.HostFacts) farm.CPUSet {
 	out := h.Isolated
 	for _, p := range h.Partitions {
 		if p.Kind == "isolated" {

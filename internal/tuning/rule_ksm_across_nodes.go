@@ -22,7 +22,7 @@ func ksmAcrossNodes() Rule {
 	}
 }
 
-func checkKSMAcrossNodes(h farm.Host, p Profile) []Finding {
+func checkKSMAcrossNodes(h farm.HostFacts, p Profile) []Finding {
 	if p.KSM == "off" || !h.KSM.Known || h.KSM.Run != 1 || !h.KSM.MergeAcrossNodes.On() || len(guestNodes(h)) < 2 {
 		return nil
 	}

@@ -26,7 +26,7 @@ func ksmOffMergedRemnants() Rule {
 	}
 }
 
-func checkKSMOffMergedRemnants(h farm.Host, p Profile) []Finding {
+func checkKSMOffMergedRemnants(h farm.HostFacts, p Profile) []Finding {
 	if p.KSM == "on" || !h.KSM.Known || h.KSM.Run != 0 || h.KSM.Sharing <= 0 {
 		return nil
 	}

@@ -28,7 +28,7 @@ func ksmOffNoHeadroom() Rule {
 	}
 }
 
-func checkKSMOffNoHeadroom(h farm.Host, p Profile) []Finding {
+func checkKSMOffNoHeadroom(h farm.HostFacts, p Profile) []Finding {
 	if p.KSM != "off" || !h.KSM.Known || h.KSM.Run != 1 || canUnmerge(h) {
 		return nil
 	}

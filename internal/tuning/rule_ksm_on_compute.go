@@ -24,7 +24,7 @@ func ksmOnCompute() Rule {
 	}
 }
 
-func checkKSMOnCompute(h farm.Host, p Profile) []Finding {
+func checkKSMOnCompute(h farm.HostFacts, p Profile) []Finding {
 	if p.KSM != "off" || !h.KSM.Known || h.KSM.Run != 1 || !canUnmerge(h) {
 		return nil // without head-room, ksm-off-no-headroom tells
 	}

@@ -22,7 +22,7 @@ func ksmtunedRunning() Rule {
 	}
 }
 
-func checkKSMTunedRunning(h farm.Host, p Profile) []Finding {
+func checkKSMTunedRunning(h farm.HostFacts, p Profile) []Finding {
 	if p.KSM != "off" {
 		return nil
 	}

@@ -25,7 +25,7 @@ func kvmMissing() Rule {
 	}
 }
 
-func checkKVMMissing(h farm.Host, _ Profile) []Finding {
+func checkKVMMissing(h farm.HostFacts, _ Profile) []Finding {
 	flags := h.Topology.CPU.Flags
 	vendor := h.Topology.CPU.Vendor
 	if h.KVM.Loaded || !runsVMs(h) || len(flags) == 0 || vendor != "GenuineIntel" && vendor != "AuthenticAMD" && vendor != "HygonGenuine" ||

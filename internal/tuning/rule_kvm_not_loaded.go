@@ -25,7 +25,7 @@ func kvmNotLoaded() Rule {
 	}
 }
 
-func checkKVMNotLoaded(h farm.Host, _ Profile) []Finding {
+func checkKVMNotLoaded(h farm.HostFacts, _ Profile) []Finding {
 	flags := h.Topology.CPU.Flags
 	if h.KVM.Loaded || !runsVMs(h) {
 		return nil
@@ -44,4 +44,4 @@ func checkKVMNotLoaded(h farm.Host, _ Profile) []Finding {
 }
 
 // runsVMs tells whether a machine is there to run VMs: one without QEMU and without VMs may lack anything.
-func runsVMs(h farm.Host) bool { return h.Versions.QEMU != "" || len(h.Domains) > 0 }
+func runsVMs(h farm.HostFacts) bool { return h.Versions.QEMU != "" || len(h.Domains) > 0 }

@@ -26,7 +26,7 @@ func memoryOvercommit() Rule {
 	}
 }
 
-func checkMemoryOvercommit(h farm.Host, p Profile) []Finding {
+func checkMemoryOvercommit(h farm.HostFacts, p Profile) []Finding {
 	if p.Overcommit <= 0 || h.Memory.Total == 0 {
 		return nil
 	}

@@ -28,7 +28,7 @@ func memoryPressure() Rule {
 
 const pressureAlarm = 10 // percent
 
-func checkMemoryPressure(h farm.Host, _ Profile) []Finding {
+func checkMemoryPressure(h farm.HostFacts, _ Profile) []Finding {
 	p := h.Pressure["memory"]
 	if p.Some300 < pressureAlarm {
 		return nil

@@ -24,7 +24,7 @@ func memorylessNode() Rule {
 	}
 }
 
-func checkMemorylessNode(h farm.Host, _ Profile) []Finding {
+func checkMemorylessNode(h farm.HostFacts, _ Profile) []Finding {
 	if len(guestNodes(h)) == 0 {
 		return nil // nothing is known of any node's memory
 	}

@@ -28,7 +28,7 @@ func microcodeOld() Rule {
 	}
 }
 
-func checkMicrocodeOld(h farm.Host, _ Profile) []Finding {
+func checkMicrocodeOld(h farm.HostFacts, _ Profile) []Finding {
 	if h.Virtual {
 		return nil // the host below must be updated
 	}

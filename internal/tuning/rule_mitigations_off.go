@@ -32,7 +32,7 @@ var protections = map[string]string{
 	"kvm_intel.vmentry_l1d_flush": "never", "kvm-intel.vmentry_l1d_flush": "never",
 }
 
-func checkMitigationsOff(h farm.Host, _ Profile) []Finding {
+func checkMitigationsOff(h farm.HostFacts, _ Profile) []Finding {
 	if h.Virtual || !runsVMs(h) || !vulnerable(h) {
 		return nil
 	}
@@ -55,7 +55,7 @@ func checkMitigationsOff(h farm.Host, _ Profile) []Finding {
 }
 
 // vulnerable tells whether the processor has any of the flaws, protected or not.
-func vulnerable(h farm.Host) bool {
+func vulnerable(h farm.HostFacts) bool {
 	for _, text := range h.Vulnerabilities {
 		if !strings.HasPrefix(text, "Not affected") {
 			return true

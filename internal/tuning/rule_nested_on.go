@@ -21,7 +21,7 @@ func nestedOn() Rule {
 	}
 }
 
-func checkNestedOn(h farm.Host, p Profile) []Finding {
+func checkNestedOn(h farm.HostFacts, p Profile) []Finding {
 	if p.Nested != "off" {
 		return nil
 	}

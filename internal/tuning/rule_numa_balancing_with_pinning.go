@@ -25,7 +25,7 @@ func numaBalancingWithPinning() Rule {
 	}
 }
 
-func checkNUMABalancingWithPinning(h farm.Host, p Profile) []Finding {
+func checkNUMABalancingWithPinning(h farm.HostFacts, p Profile) []Finding {
 	value := h.Sysctl["kernel.numa_balancing"] // bit 1 alone only moves pages between fast and slow memory
 	if value != "1" && value != "3" || len(guestNodes(h)) < 2 {
 		return nil
@@ -49,7 +49,7 @@ func checkNUMABalancingWithPinning(h farm.Host, p Profile) []Finding {
 }
 
 // floats names a running VM in ordinary memory whose vCPUs may go to any CPU; "" when there is none.
-func floats(h farm.Host) string {
+func floats(h farm.HostFacts) string {
 	for _, d := range h.Domains {
 		if _, confined := confinedCPUs(h, d); d.Running && !confined && !d.HugePages && len(d.Pages) == 0 {
 			return d.Name

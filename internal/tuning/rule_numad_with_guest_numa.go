@@ -25,7 +25,7 @@ func numadWithGuestNUMA() Rule {
 	}
 }
 
-func checkNUMADWithGuestNUMA(h farm.Host, _ Profile) []Finding {
+func checkNUMADWithGuestNUMA(h farm.HostFacts, _ Profile) []Finding {
 	if !runsOrStarts(h, "numad") || len(h.Topology.Nodes) < 2 {
 		return nil
 	}

@@ -25,7 +25,7 @@ func overcommitStrict() Rule {
 	}
 }
 
-func checkOvercommitStrict(h farm.Host, _ Profile) []Finding {
+func checkOvercommitStrict(h farm.HostFacts, _ Profile) []Finding {
 	free := available(h)
 	limit, used := h.Memory.CommitLimit, h.Memory.Committed
 	if h.Sysctl["vm.overcommit_memory"] != "2" || limit == 0 || !runsVMs(h) {

@@ -21,7 +21,7 @@ func powerDaemonsConflict() Rule {
 	}
 }
 
-func checkPowerDaemonsConflict(h farm.Host, _ Profile) []Finding {
+func checkPowerDaemonsConflict(h farm.HostFacts, _ Profile) []Finding {
 	const other = "power-profiles-daemon"
 	if !runsOrStarts(h, "tuned") || !runsOrStarts(h, other) {
 		return nil

@@ -25,7 +25,7 @@ func qemuOld() Rule {
 	}
 }
 
-func checkQEMUOld(h farm.Host, _ Profile) []Finding {
+func checkQEMUOld(h farm.HostFacts, _ Profile) []Finding {
 	if !before(h.Versions.QEMU, 2, 1) {
 		return nil
 	}

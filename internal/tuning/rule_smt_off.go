@@ -27,7 +27,7 @@ func smtOff() Rule {
 	}
 }
 
-func checkSMTOff(h farm.Host, p Profile) []Finding {
+func checkSMTOff(h farm.HostFacts, p Profile) []Finding {
 	if p.SMT != "on" || h.SMT != "off" && h.SMT != "forceoff" || h.Virtual {
 		return nil
 	}

@@ -29,7 +29,7 @@ func smtSharedByVMs() Rule {
 	}
 }
 
-func checkSMTSharedByVMs(h farm.Host, _ Profile) []Finding {
+func checkSMTSharedByVMs(h farm.HostFacts, _ Profile) []Finding {
 	leaks := crossThread(h, "SMT vulnerable")
 	if len(leaks) == 0 || h.SMT == "off" || h.SMT == "forceoff" || h.Virtual {
 		return nil
@@ -44,7 +44,7 @@ func checkSMTSharedByVMs(h farm.Host, _ Profile) []Finding {
 }
 
 // crossThread lists the vulnerabilities whose report holds these words.
-func crossThread(h farm.Host, words string) []string {
+func crossThread(h farm.HostFacts, words string) []string {
 	var out []string
 	for name, text := range h.Vulnerabilities {
 		if strings.Contains(text, words) {
@@ -56,7 +56,7 @@ func crossThread(h farm.Host, words string) []string {
 }
 
 // meetOnCore finds two running VMs that may use the same core with more than one thread.
-func meetOnCore(h farm.Host) (a, b string, core farm.CPUSet) {
+func meetOnCore(h farm.HostFacts) (a, b string, core farm.CPUSet) {
 	type user struct {
 		name string
 		cpus farm.CPUSet
@@ -86,7 +86,7 @@ func meetOnCore(h farm.Host) (a, b string, core farm.CPUSet) {
 }
 
 // vcpuRoom is every CPU that a VM's vCPUs may use.
-func vcpuRoom(h farm.Host, d farm.Domain) farm.CPUSet {
+func vcpuRoom(h farm.HostFacts, d farm.Domain) farm.CPUSet {
 	if len(d.VCPUPins) < d.VCPUs || len(d.VCPUPins) == 0 {
 		return h.Topology.Online.Minus(isolated(h))
 	}

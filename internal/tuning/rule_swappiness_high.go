@@ -27,7 +27,7 @@ func swappinessHigh() Rule {
 	}
 }
 
-func checkSwappinessHigh(h farm.Host, p Profile) []Finding {
+func checkSwappinessHigh(h farm.HostFacts, p Profile) []Finding {
 	n, err := strconv.Atoi(h.Sysctl["vm.swappiness"])
 	if err != nil || p.Swappiness < 0 || n <= p.Swappiness || h.Memory.SwapTotal == 0 || allInHugePages(h) {
 		return nil
@@ -37,7 +37,7 @@ func checkSwappinessHigh(h farm.Host, p Profile) []Finding {
 }
 
 // allInHugePages tells whether there are VMs and none of them is in ordinary memory.
-func allInHugePages(h farm.Host) bool {
+func allInHugePages(h farm.HostFacts) bool {
 	ordinary := func(d farm.Domain) bool { return !d.HugePages && len(d.Pages) == 0 }
 	return len(h.Domains) > 0 && !slices.ContainsFunc(h.Domains, ordinary)
 }

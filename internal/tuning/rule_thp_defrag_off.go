@@ -25,7 +25,7 @@ func thpDefragOff() Rule {
 	}
 }
 
-func checkTHPDefragOff(h farm.Host, _ Profile) []Finding {
+func checkTHPDefragOff(h farm.HostFacts, _ Profile) []Finding {
 	if !slices.Contains([]string{"never", "defer"}, h.THP.Defrag) || !slices.Contains([]string{"always", "madvise"}, h.THP.Enabled) ||
 		len(sizesInUse(h)) > 0 || staticMemory(h) > 0 {
 		return nil

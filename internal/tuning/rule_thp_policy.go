@@ -22,7 +22,7 @@ func thpPolicy() Rule {
 	}
 }
 
-func checkTHPPolicy(h farm.Host, p Profile) []Finding {
+func checkTHPPolicy(h farm.HostFacts, p Profile) []Finding {
 	wanted, got := wantedTHP(h, p), h.THP.Enabled
 	if wanted == "" || got == "" || got == wanted {
 		return nil
@@ -45,7 +45,7 @@ func checkTHPPolicy(h farm.Host, p Profile) []Finding {
 
 // wantedTHP is the profile's word, or, beside static pages for VMs, that of the command line: there it is the site's choice. Without
 // static pages a profile that has no word still wants them for programs that ask.
-func wantedTHP(h farm.Host, p Profile) string {
+func wantedTHP(h farm.HostFacts, p Profile) string {
 	static := len(sizesInUse(h)) > 0
 	if p.THP == "" && !static && h.THP.Enabled == "never" {
 		return "madvise"

@@ -26,7 +26,7 @@ func tuned1189868() Rule {
 	}
 }
 
-func checkTuned1189868(h farm.Host, p Profile) []Finding {
+func checkTuned1189868(h farm.HostFacts, p Profile) []Finding {
 	major, _, ok := versionOf(h.OS.Version + ".0")
 	line, given := bootValue(nextLine(h.Kernel), "transparent_hugepage")
 	family := map[string]bool{"rhel": true, "centos": true, "scientific": true, "ol": true}

@@ -25,7 +25,7 @@ func unequalNodeMemory() Rule {
 	}
 }
 
-func checkUnequalNodeMemory(h farm.Host, _ Profile) []Finding {
+func checkUnequalNodeMemory(h farm.HostFacts, _ Profile) []Finding {
 	nodes := guestNodes(h)
 	if alikeNodes(nodes) {
 		return nil

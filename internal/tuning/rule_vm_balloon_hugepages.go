@@ -23,7 +23,7 @@ func vmBalloonHugePages() Rule {
 	}
 }
 
-func checkVMBalloonHugePages(h farm.Host, _ Profile) []Finding {
+func checkVMBalloonHugePages(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range foreign(h) {
 		if d.HugePages && d.Balloon != "" && d.Balloon != "none" {

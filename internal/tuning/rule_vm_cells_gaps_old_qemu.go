@@ -26,7 +26,7 @@ func vmCellsGapsOldQEMU() Rule {
 	}
 }
 
-func checkVMCellsGapsOldQEMU(h farm.Host, _ Profile) []Finding {
+func checkVMCellsGapsOldQEMU(h farm.HostFacts, _ Profile) []Finding {
 	if !before(h.Versions.QEMU, 2, 1) {
 		return nil
 	}

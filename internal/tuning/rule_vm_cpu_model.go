@@ -24,7 +24,7 @@ func vmCPUModel() Rule {
 	}
 }
 
-func checkVMCPUModel(h farm.Host, p Profile) []Finding {
+func checkVMCPUModel(h farm.HostFacts, p Profile) []Finding {
 	if p.CPUMode != "host-passthrough" {
 		return nil
 	}

@@ -28,7 +28,7 @@ func vmDiskBus() Rule {
 	}
 }
 
-func checkVMDiskBus(h farm.Host, _ Profile) []Finding {
+func checkVMDiskBus(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range foreign(h) {
 		for _, k := range dataDisks(d) {

@@ -28,7 +28,7 @@ func vmDiskCacheCompute() Rule {
 	}
 }
 
-func checkVMDiskCacheCompute(h farm.Host, p Profile) []Finding {
+func checkVMDiskCacheCompute(h farm.HostFacts, p Profile) []Finding {
 	if p.DiskCache != "writeback" {
 		return nil
 	}

@@ -29,7 +29,7 @@ func vmDiskCacheService() Rule {
 	}
 }
 
-func checkVMDiskCacheService(h farm.Host, p Profile) []Finding {
+func checkVMDiskCacheService(h farm.HostFacts, p Profile) []Finding {
 	if p.DiskCache != "none" {
 		return nil
 	}

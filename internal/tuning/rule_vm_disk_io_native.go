@@ -27,7 +27,7 @@ func vmDiskIONative() Rule {
 	}
 }
 
-func checkVMDiskIONative(h farm.Host, _ Profile) []Finding {
+func checkVMDiskIONative(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range foreign(h) {
 		for _, k := range dataDisks(d) {

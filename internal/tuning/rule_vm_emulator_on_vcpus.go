@@ -27,7 +27,7 @@ func vmEmulatorOnVCPUs() Rule {
 	}
 }
 
-func checkVMEmulatorOnVCPUs(h farm.Host, _ Profile) []Finding {
+func checkVMEmulatorOnVCPUs(h farm.HostFacts, _ Profile) []Finding {
 	free := h.Topology.Online
 	for _, d := range h.Domains {
 		free = free.Minus(pinsOf(d, farm.CPURange(0, d.VCPUs)))

@@ -26,7 +26,7 @@ func vmFloatsOnIsolated() Rule {
 	}
 }
 
-func checkVMFloatsOnIsolated(h farm.Host, _ Profile) []Finding {
+func checkVMFloatsOnIsolated(h farm.HostFacts, _ Profile) []Finding {
 	alone := isolated(h)
 	if alone.Empty() {
 		return nil

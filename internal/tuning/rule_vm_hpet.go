@@ -27,7 +27,7 @@ func vmHPET() Rule {
 	}
 }
 
-func checkVMHPET(h farm.Host, _ Profile) []Finding {
+func checkVMHPET(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range foreign(h) {
 		if d.Type == "kvm" && strings.HasPrefix(d.Machine, "pc") && d.Timers["hpet"] != "no" {

@@ -24,7 +24,7 @@ func vmKVMClockOff() Rule {
 	}
 }
 
-func checkVMKVMClockOff(h farm.Host, _ Profile) []Finding {
+func checkVMKVMClockOff(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range foreign(h) {
 		if d.Type == "kvm" && d.Timers["kvmclock"] == "no" {

@@ -26,7 +26,7 @@ func vmLargerThanHost() Rule {
 	}
 }
 
-func checkVMLargerThanHost(h farm.Host, _ Profile) []Finding {
+func checkVMLargerThanHost(h farm.HostFacts, _ Profile) []Finding {
 	online := h.Topology.Online.Len()
 	if online == 0 {
 		return nil

@@ -25,7 +25,7 @@ func vmMachineOld() Rule {
 	}
 }
 
-func checkVMMachineOld(h farm.Host, _ Profile) []Finding {
+func checkVMMachineOld(h farm.HostFacts, _ Profile) []Finding {
 	host, _, known := versionOf(h.Versions.QEMU)
 	if !known {
 		return nil

@@ -26,7 +26,7 @@ func vmMemoryOtherNode() Rule {
 	}
 }
 
-func checkVMMemoryOtherNode(h farm.Host, _ Profile) []Finding {
+func checkVMMemoryOtherNode(h farm.HostFacts, _ Profile) []Finding {
 	if memoryNodes(h.Topology) < 2 {
 		return nil
 	}
@@ -52,7 +52,7 @@ func checkVMMemoryOtherNode(h farm.Host, _ Profile) []Finding {
 	return out
 }
 
-func appendFar(out []Finding, h farm.Host, d farm.Domain, what string, cpus, memory farm.CPUSet) []Finding {
+func appendFar(out []Finding, h farm.HostFacts, d farm.Domain, what string, cpus, memory farm.CPUSet) []Finding {
 	near := nodesOf(h.Topology, cpus)
 	if near.Empty() || !near.And(memory).Empty() || !hasMemory(h.Topology, near) {
 		return out

@@ -27,7 +27,7 @@ func vmMemoryUnbound() Rule {
 	}
 }
 
-func checkVMMemoryUnbound(h farm.Host, _ Profile) []Finding {
+func checkVMMemoryUnbound(h farm.HostFacts, _ Profile) []Finding {
 	if memoryNodes(h.Topology) < 2 {
 		return nil
 	}
@@ -51,7 +51,7 @@ func memoryNodes(t farm.Topology) int {
 	return n
 }
 
-func unbound(h farm.Host, d farm.Domain) (got, bind string, found bool) {
+func unbound(h farm.HostFacts, d farm.Domain) (got, bind string, found bool) {
 	if len(d.Cells) < 2 {
 		cpus, ok := confinedCPUs(h, d)
 		nodes := nodesOf(h.Topology, cpus)

@@ -31,7 +31,7 @@ func vmNICModel() Rule {
 // emulatedNICs begin the names of libvirt's models of real cards.
 var emulatedNICs = [...]string{"e1000", "rtl8139", "ne2k", "pcnet", "i82", "vmxnet", "tulip", "lan9118", "smc91c111", "usb-net"}
 
-func checkVMNICModel(h farm.Host, _ Profile) []Finding {
+func checkVMNICModel(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range foreign(h) {
 		for i, n := range d.NICs {

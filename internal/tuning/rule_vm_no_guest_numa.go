@@ -27,7 +27,7 @@ func vmNoGuestNUMA() Rule {
 	}
 }
 
-func checkVMNoGuestNUMA(h farm.Host, p Profile) []Finding {
+func checkVMNoGuestNUMA(h farm.HostFacts, p Profile) []Finding {
 	nodes := cpuNodes(h.Topology)
 	if len(nodes) < 2 {
 		return nil

@@ -26,7 +26,7 @@ func vmNoHugePages() Rule {
 	}
 }
 
-func checkVMNoHugePages(h farm.Host, p Profile) []Finding {
+func checkVMNoHugePages(h farm.HostFacts, p Profile) []Finding {
 	if len(p.PageSizes) == 0 {
 		return nil
 	}
@@ -48,7 +48,7 @@ func checkVMNoHugePages(h farm.Host, p Profile) []Finding {
 }
 
 // freePages is the largest page size of which enough are free for some memory.
-func freePages(h farm.Host, memory farm.Bytes) (size farm.Bytes, ok bool) {
+func freePages(h farm.HostFacts, memory farm.Bytes) (size farm.Bytes, ok bool) {
 	for _, pool := range h.Pages {
 		free := pool.Free - pool.Reserved
 		if pool.Size > size && pool.Size > 0 && memory%pool.Size == 0 && free > 0 && farm.Bytes(free) >= memory/pool.Size {

@@ -23,7 +23,7 @@ func vmNoIOThread() Rule {
 	}
 }
 
-func checkVMNoIOThread(h farm.Host, _ Profile) []Finding {
+func checkVMNoIOThread(h farm.HostFacts, _ Profile) []Finding {
 	if before(h.Versions.QEMU, 2, 0) {
 		return nil
 	}

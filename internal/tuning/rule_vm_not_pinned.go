@@ -28,7 +28,7 @@ func vmNotPinned() Rule {
 	}
 }
 
-func checkVMNotPinned(h farm.Host, p Profile) []Finding {
+func checkVMNotPinned(h farm.HostFacts, p Profile) []Finding {
 	if !p.Pinned || h.Topology.Online.Len() < 2 {
 		return nil
 	}

@@ -26,7 +26,7 @@ func vmPagesCells() Rule {
 	}
 }
 
-func checkVMPagesCells(h farm.Host, _ Profile) []Finding {
+func checkVMPagesCells(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range foreign(h) {
 		var named farm.CPUSet

@@ -26,7 +26,7 @@ func vmPagesMissing() Rule {
 	}
 }
 
-func checkVMPagesMissing(h farm.Host, _ Profile) []Finding {
+func checkVMPagesMissing(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range h.Domains {
 		if d.Running || len(d.Pages) != 1 || !d.Pages[0].Cells.Empty() || d.Pages[0].Size == 0 {

@@ -24,7 +24,7 @@ func vmPassthroughOnService() Rule {
 	}
 }
 
-func checkVMPassthroughOnService(h farm.Host, p Profile) []Finding {
+func checkVMPassthroughOnService(h farm.HostFacts, p Profile) []Finding {
 	if p.CPUMode != "host-model" {
 		return nil
 	}

@@ -26,7 +26,7 @@ func vmPinOffline() Rule {
 	}
 }
 
-func checkVMPinOffline(h farm.Host, _ Profile) []Finding {
+func checkVMPinOffline(h farm.HostFacts, _ Profile) []Finding {
 	if h.Topology.Online.Empty() {
 		return nil
 	}

@@ -25,7 +25,7 @@ func vmPinOverlap() Rule {
 	}
 }
 
-func checkVMPinOverlap(h farm.Host, _ Profile) []Finding {
+func checkVMPinOverlap(h farm.HostFacts, _ Profile) []Finding {
 	type claim struct {
 		d      farm.Domain
 		cpus   farm.CPUSet

@@ -27,7 +27,7 @@ func vmPinSplitsSiblings() Rule {
 	}
 }
 
-func checkVMPinSplitsSiblings(h farm.Host, _ Profile) []Finding {
+func checkVMPinSplitsSiblings(h farm.HostFacts, _ Profile) []Finding {
 	if len(h.Topology.Cores) == 0 {
 		return nil
 	}

@@ -26,7 +26,7 @@ func vmPinsCrossNode() Rule {
 	}
 }
 
-func checkVMPinsCrossNode(h farm.Host, _ Profile) []Finding {
+func checkVMPinsCrossNode(h farm.HostFacts, _ Profile) []Finding {
 	if len(cpuNodes(h.Topology)) < 2 {
 		return nil
 	}
@@ -47,7 +47,7 @@ func checkVMPinsCrossNode(h farm.Host, _ Profile) []Finding {
 	return out
 }
 
-func appendCrossing(out []Finding, h farm.Host, d farm.Domain, what string, cpus farm.CPUSet) []Finding {
+func appendCrossing(out []Finding, h farm.HostFacts, d farm.Domain, what string, cpus farm.CPUSet) []Finding {
 	nodes := nodesOf(h.Topology, cpus)
 	if nodes.Len() < 2 {
 		return out

@@ -22,7 +22,7 @@ func vmPVSpinlocks() Rule {
 	}
 }
 
-func checkVMPVSpinlocks(h farm.Host, _ Profile) []Finding {
+func checkVMPVSpinlocks(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range foreign(h) {
 		if d.Type != "kvm" || d.VCPUs < 2 || !pinned(d) || d.HintDedicated == "on" || d.PVSpinlock == "off" {

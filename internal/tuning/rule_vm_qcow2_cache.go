@@ -28,7 +28,7 @@ func vmQcow2Cache() Rule {
 	}
 }
 
-func checkVMQcow2Cache(h farm.Host, _ Profile) []Finding {
+func checkVMQcow2Cache(h farm.HostFacts, _ Profile) []Finding {
 	cache := 32 * farm.MiB
 	if before(h.Versions.QEMU, 3, 1) {
 		cache = farm.MiB

@@ -27,7 +27,7 @@ func vmQcow2Copies() Rule {
 	}
 }
 
-func checkVMQcow2Copies(h farm.Host, _ Profile) []Finding {
+func checkVMQcow2Copies(h farm.HostFacts, _ Profile) []Finding {
 	if !since(h.Versions.QEMU, 5, 2) {
 		return nil
 	}

@@ -31,7 +31,7 @@ func vmQueues() Rule {
 
 const fewVCPUs, manyQueues = 4, 8
 
-func checkVMQueues(h farm.Host, _ Profile) []Finding {
+func checkVMQueues(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	for _, d := range foreign(h) {
 		if d.VCPUs < fewVCPUs {

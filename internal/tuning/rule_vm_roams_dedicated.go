@@ -27,7 +27,7 @@ func vmRoamsDedicated() Rule {
 	}
 }
 
-func checkVMRoamsDedicated(h farm.Host, _ Profile) []Finding {
+func checkVMRoamsDedicated(h farm.HostFacts, _ Profile) []Finding {
 	var dedicated farm.CPUSet
 	for _, d := range h.Domains {
 		if d.Running && pinned(d) {

@@ -27,7 +27,7 @@ func vmTopologySockets() Rule {
 	}
 }
 
-func checkVMTopologySockets(h farm.Host, _ Profile) []Finding {
+func checkVMTopologySockets(h farm.HostFacts, _ Profile) []Finding {
 	hostSockets := len(h.Topology.Sockets)
 	if hostSockets == 0 {
 		return nil

@@ -27,7 +27,7 @@ func vmTypeQEMU() Rule {
 	}
 }
 
-func checkVMTypeQEMU(h farm.Host, _ Profile) []Finding {
+func checkVMTypeQEMU(h farm.HostFacts, _ Profile) []Finding {
 	flags := h.Topology.CPU.Flags
 	if !h.KVM.Loaded && !slices.Contains(flags, "vmx") && !slices.Contains(flags, "svm") {
 		return nil

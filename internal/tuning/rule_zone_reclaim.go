@@ -20,7 +20,7 @@ func zoneReclaim() Rule {
 	}
 }
 
-func checkZoneReclaim(h farm.Host, _ Profile) []Finding {
+func checkZoneReclaim(h farm.HostFacts, _ Profile) []Finding {
 	value := h.Sysctl["vm.zone_reclaim_mode"]
 	if value == "" || value == "0" || len(h.Topology.Nodes) < 2 {
 		return nil

@@ -117,7 +117,7 @@ func checkTexts(t *testing.T, r Rule) {
 }
 
 // hostOf reads the host of a tree.
-func hostOf(t testing.TB, files map[string]string) farm.Host {
+func hostOf(t testing.TB, files map[string]string) farm.HostFacts {
 	t.Helper()
 	h, err := hostfacts.Read(treeOf(files))
 	if err != nil {
@@ -135,7 +135,7 @@ func baseOf(t testing.TB, role Role) map[string]string {
 }
 
 // side is one half of a rule's test: the tree where it fires, or the one where it is quiet.
-func (a archive) side(t *testing.T, dir string) (farm.Host, Profile) {
+func (a archive) side(t *testing.T, dir string) (farm.HostFacts, Profile) {
 	t.Helper()
 	files := a.under(dir)
 	if len(files) == 0 {
@@ -264,11 +264,11 @@ var allRoles = []Role{Compute, Service, Guest}
 func TestMissingFactsAreNoFinding(t *testing.T) {
 	wanted := []Profile{{}}
 	for _, role := range allRoles {
-		wanted = append(wanted, Choose(farm.Host{}, role))
+		wanted = append(wanted, Choose(farm.HostFacts{}, role))
 	}
 	for _, r := range Rules() {
 		for _, p := range wanted {
-			if found := r.Check(farm.Host{}, p); len(found) > 0 {
+			if found := r.Check(farm.HostFacts{}, p); len(found) > 0 {
 				t.Errorf("%s finds something on a host of which nothing is known, with profile %q:\n%s", r.ID, p.Name, lines(found))
 			}
 		}
@@ -322,7 +322,7 @@ func unpacked(t *testing.T, path string) fs.FS {
 	}
 }
 
-func tryAll(t *testing.T, h farm.Host, role Role) {
+func tryAll(t *testing.T, h farm.HostFacts, role Role) {
 	t.Helper()
 	p := Choose(h, role)
 	for _, r := range Rules() {

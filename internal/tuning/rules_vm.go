@@ -30,7 +30,7 @@ func vmRules() []Rule {
 
 // foreign are the VMs that people define. The agent's own are left out where only their XML could be changed: it is written anew
 // for each VM, from its shape and its plan.
-func foreign(h farm.Host) []farm.Domain {
+func foreign(h farm.HostFacts) []farm.Domain {
 	return slices.DeleteFunc(slices.Clone(h.Domains), func(d farm.Domain) bool { return d.Ours })
 }
 
@@ -60,7 +60,7 @@ func pinned(d farm.Domain) bool {
 }
 
 // allowedCPUs are the host CPUs that vCPUs of a set may use; ok is false where one of them may use all.
-func allowedCPUs(h farm.Host, d farm.Domain, vcpus []int) (cpus farm.CPUSet, ok bool) {
+func allowedCPUs(h farm.HostFacts, d farm.Domain, vcpus []int) (cpus farm.CPUSet, ok bool) {
 	if len(vcpus) == 0 || h.Topology.Online.Empty() {
 		return farm.CPUSet{}, false
 	}
@@ -75,7 +75,7 @@ func allowedCPUs(h farm.Host, d farm.Domain, vcpus []int) (cpus farm.CPUSet, ok 
 }
 
 // confinedCPUs are the host CPUs of all vCPUs of a VM; ok is false where one of them may use all.
-func confinedCPUs(h farm.Host, d farm.Domain) (farm.CPUSet, bool) {
+func confinedCPUs(h farm.HostFacts, d farm.Domain) (farm.CPUSet, bool) {
 	return allowedCPUs(h, d, upTo(d.VCPUs))
 }
 

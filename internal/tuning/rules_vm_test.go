@@ -35,7 +35,7 @@ func TestDomainsThatSayNothing(t *testing.T) {
 		p := Choose(base, role)
 		base.Domains = make([]farm.Domain, 3)
 		for _, r := range vmRules() {
-			if found := r.Check(farm.Host{Domains: base.Domains}, p); len(found) > 0 {
+			if found := r.Check(farm.HostFacts{Domains: base.Domains}, p); len(found) > 0 {
 				t.Errorf("%s finds on an unknown host: %s", r.ID, lines(found))
 			}
 			if found := r.Check(base, p); len(found) > 0 && r.For(Compute) {

@@ -62,7 +62,7 @@ type Rule struct {
 	Danger   string   // what the fix may break; "" when nothing
 	Undo     string   // how to go back
 	// Check looks at one host. It must take any host: facts may be missing, and then nothing is found.
-	Check func(h farm.Host, p Profile) []Finding
+	Check func(h farm.HostFacts, p Profile) []Finding
 }
 
 // For tells whether the rule holds for hosts of a role.

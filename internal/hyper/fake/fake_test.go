@@ -38,7 +38,7 @@ func TestContract(t *testing.T) {
 					VCPUs:    []farm.CPUSet{farm.NewCPUSet(1), farm.NewCPUSet(0)},
 					Emulator: farm.NewCPUSet(0),
 					Guest:    farm.GuestTopology{Sockets: 1, Cores: 2, Threads: 1},
-					Cells:    []farm.Cell{{VCPUs: farm.NewCPUSet(0, 1), Memory: farm.GiB}},
+					Cells:    []farm.GuestCell{{VCPUs: farm.NewCPUSet(0, 1), Memory: farm.GiB}},
 				},
 				Boot: hyper.Boot{Kernel: "/kernel", Cmdline: cmdline},
 			}

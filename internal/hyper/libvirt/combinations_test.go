@@ -19,14 +19,14 @@ func combinations(t *testing.T, f func(name string, h host, m hyper.Machine)) {
 	t.Helper()
 	pair := []farm.CPUSet{farm.NewCPUSet(4), farm.NewCPUSet(5)}
 	pool := []farm.CPUSet{farm.NewCPUSet(2, 3), farm.NewCPUSet(2, 3)}
-	cell := func(node int, size farm.Bytes, vcpus ...int) farm.Cell {
-		return farm.Cell{VCPUs: farm.NewCPUSet(vcpus...), Memory: 2 * farm.GiB, Node: node, PageSize: size}
+	cell := func(node int, size farm.Bytes, vcpus ...int) farm.GuestCell {
+		return farm.GuestCell{VCPUs: farm.NewCPUSet(vcpus...), Memory: 2 * farm.GiB, Node: node, PageSize: size}
 	}
 	plans := map[string]farm.Plan{
-		"pinned":   {VCPUs: pair, Emulator: farm.NewCPUSet(0), IOThread: farm.NewCPUSet(0), Cells: []farm.Cell{cell(1, 0, 0, 1)}},
-		"floating": {VCPUs: pool, Floating: farm.NewCPUSet(0, 1), Cells: []farm.Cell{cell(0, 0, 0, 1)}},
-		"mixed":    {VCPUs: []farm.CPUSet{pair[0], pool[0]}, Floating: farm.NewCPUSet(1), Emulator: farm.NewCPUSet(0), Cells: []farm.Cell{cell(0, 2*farm.MiB, 0, 1)}},
-		"cells":    {VCPUs: pair, Emulator: farm.NewCPUSet(0), Cells: []farm.Cell{cell(0, farm.GiB, 0), cell(1, 0, 1)}},
+		"pinned":   {VCPUs: pair, Emulator: farm.NewCPUSet(0), IOThread: farm.NewCPUSet(0), Cells: []farm.GuestCell{cell(1, 0, 0, 1)}},
+		"floating": {VCPUs: pool, Floating: farm.NewCPUSet(0, 1), Cells: []farm.GuestCell{cell(0, 0, 0, 1)}},
+		"mixed":    {VCPUs: []farm.CPUSet{pair[0], pool[0]}, Floating: farm.NewCPUSet(1), Emulator: farm.NewCPUSet(0), Cells: []farm.GuestCell{cell(0, 2*farm.MiB, 0, 1)}},
+		"cells":    {VCPUs: pair, Emulator: farm.NewCPUSet(0), Cells: []farm.GuestCell{cell(0, farm.GiB, 0), cell(1, 0, 1)}},
 	}
 	near := map[int]map[int]int{0: {0: 10, 1: 21}, 1: {0: 21, 1: 10}}
 	for planned, plan := range plans {

@@ -137,7 +137,7 @@ func (p *private) machine(t *testing.T, code []byte) hyper.Machine {
 			Emulator: farm.NewCPUSet(0),
 			IOThread: farm.NewCPUSet(1),
 			Guest:    farm.GuestTopology{Sockets: 1, Cores: 2, Threads: 1},
-			Cells:    []farm.Cell{{VCPUs: farm.NewCPUSet(0, 1), Memory: 64 * farm.MiB, Node: 0}},
+			Cells:    []farm.GuestCell{{VCPUs: farm.NewCPUSet(0, 1), Memory: 64 * farm.MiB, Node: 0}},
 		},
 		Disks:    []hyper.Disk{{Serial: "root", Path: disk, Format: "raw", ReadOnly: true}},
 		Ports:    []hyper.Port{{Name: "grange.control", Path: filepath.Join(dir, "control")}},

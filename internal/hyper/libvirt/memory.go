@@ -61,7 +61,7 @@ const (
 )
 
 // distances are those of cell at to each cell, as on the host; nil where the host does not say, or where there is one cell alone.
-func (h host) distances(cells []farm.Cell, at int) *libvirtxml.DomainCellDistances {
+func (h host) distances(cells []farm.GuestCell, at int) *libvirtxml.DomainCellDistances {
 	if len(cells) < 2 {
 		return nil
 	}

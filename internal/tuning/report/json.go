@@ -137,7 +137,7 @@ func encode(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-func hostOf(h farm.Host) Host {
+func hostOf(h farm.HostFacts) Host {
 	t := h.Topology
 	memory := farm.Bytes(0)
 	for _, n := range t.Nodes {

@@ -31,7 +31,7 @@ var about = About{Source: "testdata", Date: time.Date(2026, 11, 21, 4, 30, 0, 0,
 // sample is a report with all that a report can have.
 func sample() tuning.Report {
 	set := farm.NewCPUSet
-	h := farm.Host{
+	h := farm.HostFacts{
 		Name: "node17", OS: farm.OSRelease{Name: "Debian GNU/Linux 12"}, Kernel: farm.Kernel{Release: "6.1.0"}, Versions: farm.Versions{QEMU: "7.2.15"},
 		Topology: farm.Topology{
 			Online: set(0, 1, 2, 3), Sockets: []farm.Socket{{ID: 0, CPUs: set(0, 1, 2, 3)}},

@@ -100,7 +100,7 @@ func counted(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-func hostName(h farm.Host) string {
+func hostName(h farm.HostFacts) string {
 	if h.Name == "" {
 		return "unnamed host"
 	}
@@ -108,7 +108,7 @@ func hostName(h farm.Host) string {
 }
 
 // hardware is the host in one line.
-func hardware(h farm.Host) string {
+func hardware(h farm.HostFacts) string {
 	t := h.Topology
 	parts := []string{}
 	if t.CPU.Name != "" {
@@ -136,7 +136,7 @@ func sizeText(b farm.Bytes) string {
 }
 
 // software is the host's programs in one line.
-func software(h farm.Host) string {
+func software(h farm.HostFacts) string {
 	var parts []string
 	for _, p := range []struct{ name, value string }{{"", h.OS.Name}, {"kernel ", h.Kernel.Release}, {"QEMU ", h.Versions.QEMU}, {"libvirt ", h.Versions.Libvirt}} {
 		if p.value != "" {

@@ -12,7 +12,7 @@ import (
 
 // host is everything that the checks look at.
 type host struct {
-	farm.Host
+	farm.HostFacts
 	machines []*machine
 	isolated farm.CPUSet         // CPUs that the kernel's scheduler does not balance
 	alone    map[int][]vcpu      // by CPU: the vCPUs that may run there and nowhere else
@@ -49,8 +49,8 @@ type ioThread struct {
 	planned, libvirt farm.CPUSet
 }
 
-func newHost(h farm.Host, procs []farm.Process, plans map[string]farm.Plan) *host {
-	out := &host{Host: h, isolated: h.Isolated, alone: map[int][]vcpu{}, nodeOf: map[int]int{}, nodes: map[int]farm.CPUSet{}}
+func newHost(h farm.HostFacts, procs []farm.Process, plans map[string]farm.Plan) *host {
+	out := &host{HostFacts: h, isolated: h.Isolated, alone: map[int][]vcpu{}, nodeOf: map[int]int{}, nodes: map[int]farm.CPUSet{}}
 	for _, p := range h.Partitions {
 		if p.Kind == "isolated" {
 			out.isolated = out.isolated.Or(p.CPUs)

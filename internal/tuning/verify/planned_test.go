@@ -59,7 +59,7 @@ func TestPlannedIsProven(t *testing.T) {
 			proc := asPlanned(1000*(len(procs)+1), p, host.Online)
 			plans, procs, byID[proc.UUID] = append(plans, p), append(procs, proc), p
 		}
-		report := verify.Verify(farm.Host{Topology: host}, procs, byID)
+		report := verify.Verify(farm.HostFacts{Topology: host}, procs, byID)
 		if report.Worst() > tuning.Advice {
 			t.Fatalf("seed %d: %s", seed, describe(report))
 		}
@@ -73,7 +73,7 @@ func moveOne(t *testing.T, seed uint64, host farm.Topology, procs []farm.Process
 	}
 	first := &procs[0].Threads[4]
 	first.Allowed = plans[procs[1].UUID].VCPUs[0]
-	report := verify.Verify(farm.Host{Topology: host}, procs, plans)
+	report := verify.Verify(farm.HostFacts{Topology: host}, procs, plans)
 	var stray, crowded bool
 	for _, p := range report.Problems {
 		stray = stray || p.Kind == verify.Stray && p.VM == procs[0].Name

@@ -86,7 +86,7 @@ func (r Report) Worst() tuning.Severity {
 // Verify compares what was planned with what libvirt says and with what the kernel does, for each of procs. Plans are by the UUIDs
 // of VMs; a VM without one is judged by libvirt's word, and one that libvirt does not know by the kernel's alone. A process without
 // threads stands for a VM that runs where nobody sees it, and is never proven.
-func Verify(h farm.Host, procs []farm.Process, plans map[string]farm.Plan) Report {
+func Verify(h farm.HostFacts, procs []farm.Process, plans map[string]farm.Plan) Report {
 	host := newHost(h, procs, plans)
 	var problems []Problem
 	for _, m := range host.machines {

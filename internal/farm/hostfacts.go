@@ -1,8 +1,8 @@
 package farm
 
-// Host is all that an audit may know of a host, live or recorded. What the host does not tell is the zero value; where zero
+// HostFacts are all that an audit may know of a host, live or recorded. What the host does not tell is the zero value; where zero
 // would be an answer, the type says whether it is known. Paths are from the root, without a leading slash.
-type Host struct {
+type HostFacts struct {
 	Name     string
 	Virtual  bool // the host is a virtual machine itself (the processor's hypervisor flag)
 	OS       OSRelease
