@@ -1,0 +1,81 @@
+package farm
+
+import "time"
+
+// User is a person, or a program that acts as one.
+type User struct {
+	Name     string
+	Subjects []string // subjects of client certificates that are this user's, in RFC 2253's order, as "CN=Ann,O=Grid,C=CH"
+	Disabled bool
+	Revision int64
+}
+
+// Role is what somebody may do somewhere.
+type Role string
+
+// The roles; each may do what the ones before it may.
+const (
+	RoleReader   Role = "reader"   // see
+	RoleMember   Role = "member"   // make VMs of a project, and do with one's own what one likes
+	RoleOperator Role = "operator" // of a project: any VM of it; of a cell or the site: hosts, drains, closing
+	RoleAdmin    Role = "admin"    // quotas, cells, tokens, roles
+)
+
+// Grant gives a user a role: in one project, in one cell, or, with neither, everywhere.
+type Grant struct {
+	User    string
+	Role    Role
+	Project string
+	Cell    string
+}
+
+// Token is a secret that stands for a user, with less than the user's rights where it says so.
+type Token struct {
+	ID       string // public; starts the secret's text
+	User     string
+	Note     string
+	Hash     []byte   // SHA-256 of the secret, which is random and long
+	Role     Role     // at most; "": the user's own
+	Projects []string // only these; none: all of the user's
+	Created  time.Time
+	Expires  time.Time // zero: never
+	Revision int64
+}
+
+// JoinToken lets one host enrol once.
+type JoinToken struct {
+	ID      string
+	Hash    []byte
+	Cell    string
+	Name    string // of the host; "": any
+	Labels  map[string]string
+	By      string
+	Expires time.Time
+	Used    time.Time // zero: not yet
+	Host    string    // that used it
+}
+
+// Identity is who calls, and how that is known.
+type Identity struct {
+	User     string
+	Host     string   // ID of a host that speaks for itself; User is empty then
+	Means    string   // "socket", "certificate", "token"
+	Source   string   // subject, token's ID, or uid: for the audit log
+	Role     Role     // at most, by the token; "": no bound
+	Projects []string // only these, by the token; none: no bound
+	Root     bool     // root on the server's own socket: may do all
+}
+
+// Entry is one line of the audit log: who did what to what, or was kept from it and why.
+type Entry struct {
+	ID      int64
+	Time    time.Time
+	Who     string // user or host
+	Means   string
+	Source  string
+	Action  string // "vm.create"
+	Target  string // "project/name"
+	Project string
+	Outcome string // "done", "denied", "failed"
+	Reason  string
+}

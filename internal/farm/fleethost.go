@@ -1,0 +1,48 @@
+package farm
+
+import "time"
+
+// Host is an enrolled hypervisor, as the server knows it.
+type Host struct {
+	ID     string // UUID, for good: its certificate's name
+	Name   string // unique
+	Cell   string
+	Kind   string            // of hardware; a label that hosts report themselves: "amd-epyc-7302-2s"
+	Labels map[string]string // set by people
+	Closed bool              // to new VMs, by people
+	Reason string
+	Drain  Drain
+	Fenced time.Time // an operator vouched that nothing of it runs any more
+
+	MachineID string // of /etc/machine-id, hashed
+	Serial    string // of its current certificate
+	Enrolled  time.Time
+
+	Facts    Facts // as it reported last
+	Seen     time.Time
+	Clock    time.Duration // its clock minus ours, when it reported
+	Revision int64
+}
+
+// Facts are what a host says of itself.
+type Facts struct {
+	Version     string
+	Capability  int    // of its agent, see api/fleet.Capability
+	Instance    string // of the agent's process: a random ID
+	Boot        string // boot ID of the host
+	Accelerator string // "kvm" or "tcg"
+	Topology    Topology
+	Reserve     HostReserve
+	Taken       []Plan   // what VMs and jobs hold that the server did not place
+	Images      []string // names and digests of images that are there
+	Networks    []string // names of bridges
+	ScratchFree Bytes
+	Short       []string // resources below their minimum: the host takes nothing; for people
+	Kind        string   // vendor, model and sockets of the processor
+}
+
+// HostReserve is what a host keeps for itself.
+type HostReserve struct {
+	CPUs   CPUSet
+	Memory Bytes
+}

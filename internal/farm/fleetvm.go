@@ -1,0 +1,115 @@
+package farm
+
+import (
+	"net/netip"
+	"time"
+)
+
+// VM is one virtual machine of the fleet, as the server knows it. What people want of it and what its host says of it are written by
+// different parties.
+type VM struct {
+	ID       string // UUID
+	Name     string // unique in its project
+	Project  string
+	Owner    string   // who made it
+	Key      string   // SSH key that was generated for it: the public half; the private half was told once and is kept nowhere
+	Keys     []string // public SSH keys for its first user
+	Image    string   // by name or digest, as asked
+	Shape    Shape    // resolved
+	Cell     string   // asked for: VMs of a project may go to several. Then: where it is
+	Network  string   // FleetNetwork.Name; "": none
+	Lease    Lease
+	Group    string            // ServerGroup.Name
+	Needs    []string          // label selectors of hosts: "gpu", "kind=amd-7302", "rack!=b3"
+	Tags     map[string]string // the user's own
+	UserData []byte            // for cloud-init, as the user wrote it
+	Created  time.Time
+	Expires  time.Time // zero: never
+
+	Wanted   Wanted
+	Host     string // Host.ID; "": no host has it yet
+	Plan     Plan   // the claim; the zero value where the cell's broker or the host itself plans
+	Booking  string // of a batch cell
+	Waiting  string // why it has no host yet, for people
+	Observed Observed
+	Revision int64
+}
+
+// Wanted is what people want of a VM. A host that has carried it out reports the same numbers.
+type Wanted struct {
+	Power  Power
+	Boots  int // restarts asked for so far
+	Builds int // rebuilds and resizes asked for so far: each makes the machine anew, a rebuild with fresh disks
+	Fresh  int // the Builds at which disks were last asked to be fresh
+}
+
+// Power is whether a VM runs.
+type Power string
+
+// Powers.
+const (
+	PowerOn      Power = "on"
+	PowerOff     Power = "off"     // its disks stay, and so does its claim
+	PowerDeleted Power = "deleted" // nothing of it stays
+)
+
+// Observed is what a host says of a VM.
+type Observed struct {
+	State   VMState
+	Reason  string    // of a failure, for people
+	Since   time.Time // of State
+	Boots   int       // that were carried out
+	Builds  int
+	Ready   bool // the guest has said that it is up
+	Plan    Plan // where it really is
+	CPUTime time.Duration
+	Digest  string // of its image
+}
+
+// VMState is how a VM is.
+type VMState string
+
+// The states that a host reports, and those that only the server knows: VMPlacing, VMUnknown, VMLost.
+const (
+	VMPlacing  VMState = "placing"  // no host has it yet
+	VMStarting VMState = "starting" // its host has it, and it does not run yet
+	VMRunning  VMState = "running"
+	VMStopping VMState = "stopping"
+	VMStopped  VMState = "stopped"
+	VMDeleting VMState = "deleting"
+	VMGone     VMState = "gone"    // its host has nothing of it any more
+	VMFailed   VMState = "failed"  // it does not run, and will not without somebody's doing; Reason
+	VMUnknown  VMState = "unknown" // its host is silent: it may run
+	VMLost     VMState = "lost"    // its host is proven to be gone, or was fenced
+)
+
+// Lease is a VM's name and address in its network, for as long as there is the VM.
+type Lease struct {
+	Network  string
+	Address  netip.Prefix
+	MAC      string
+	Hostname string
+}
+
+// State is how the VM is, from what is wanted, what its host said last, and whether that host is silent.
+func (v VM) State(silent bool) VMState {
+	switch {
+	case v.Observed.State == VMLost, v.Observed.State == VMGone:
+		return v.Observed.State
+	case v.Host == "" && v.Wanted.Power == PowerDeleted:
+		return VMDeleting
+	case v.Host == "":
+		return VMPlacing
+	case silent:
+		return VMUnknown
+	case v.Wanted.Power == PowerDeleted:
+		return VMDeleting
+	case v.Observed.State == "":
+		return VMStarting
+	case v.Wanted.Power == PowerOff && v.Observed.State == VMRunning:
+		return VMStopping
+	case v.Wanted.Power == PowerOn && v.Observed.State == VMStopped:
+		return VMStarting
+	}
+	return v.Observed.State
+}
