@@ -1,3 +1,47 @@
 // Package server is every action on the fleet, and the loops that keep it as wanted. It decides by policy and placement, acts on the
 // store, and knows hosts by what they report. It never speaks HTTP.
 package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// Options is what a server is made of.
+type Options struct {
+	Store   *store.Store
+	Log     *slog.Logger
+	Now     func() time.Time // nil: time.Now
+	URL     string           // by which hosts and other servers reach this one
+	Version string
+	// Broker is the batch system of a cell whose broker is not grange.
+	Broker func(farm.Cell) (batch.System, error)
+}
+
+// Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
+type Server struct {
+	store  *store.Store
+	log    *slog.Logger
+	now    func() time.Time
+	url    string
+	broker func(farm.Cell) (batch.System, error)
+}
+
+// New makes a server; Run makes its loops work.
+func New(o Options) *Server {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker}
+}
+
+// Run works until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
