@@ -35,6 +35,7 @@ type Lab struct {
 
 	root    string // of the source tree
 	network string // of libvirtd; "": ours
+	inside  bool   // the agent, too
 	agent   *exec.Cmd
 	ended   chan struct{} // closed when agent has been waited for
 	log     *os.File
@@ -47,6 +48,10 @@ type Options struct {
 	Parent  string // where the lab's directory is made, for who cannot use one below /tmp; "": /tmp
 	// Network is the path of a network namespace that libvirtd runs in, as /run/netns/NAME: there its bridges are. "": the host's own.
 	Network string
+	// Inside lets the agent run in Network as well, with a machine ID of its own: a host by itself, as far as a server can tell.
+	Inside bool
+	// Programs is a directory with grange and grange-guest; "": they are built.
+	Programs string
 }
 
 // Accelerator is what VMs of labs run on: $GRANGE_TEST_ACCELERATOR, or software emulation, which works everywhere.
@@ -71,7 +76,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	}
 	_, source, _, _ := runtime.Caller(0)
 	l := &Lab{Dir: dir, root: filepath.Dir(filepath.Dir(filepath.Dir(source))), Binary: filepath.Join(dir, "bin", "grange"), Socket: filepath.Join(dir, "agent.sock")}
-	l.Client, l.network = api.NewClient(l.Socket), o.Network
+	l.Client, l.network, l.inside = api.NewClient(l.Socket), o.Network, o.Inside
 	if err := l.start(ctx, o); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -79,7 +84,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 }
 
 func (l *Lab) start(ctx context.Context, o Options) error {
-	if err := l.build(ctx); err != nil {
+	if err := l.programs(ctx, o.Programs); err != nil {
 		return err
 	}
 	l.Config = filepath.Join(l.Dir, "agent.toml")
@@ -105,11 +110,20 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 
 func (l *Lab) path(name string) string { return filepath.Join(l.Dir, name) }
 
-// build compiles both programs as a release is: static.
-func (l *Lab) build(ctx context.Context) error {
+// programs builds both programs, or links those that are built.
+func (l *Lab) programs(ctx context.Context, built string) error {
+	if built == "" {
+		return Build(ctx, l.path("bin"))
+	}
+	return os.Symlink(built, l.path("bin"))
+}
+
+// Build compiles both programs as a release is: static.
+func Build(ctx context.Context, dir string) error {
+	_, source, _, _ := runtime.Caller(0)
 	for _, program := range []string{"grange", "grange-guest"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", l.path("bin/"+program), "./cmd/"+program)
-		cmd.Dir = l.root
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, program), "./cmd/"+program)
+		cmd.Dir = filepath.Dir(filepath.Dir(filepath.Dir(source)))
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", program, err, out)
@@ -174,7 +188,11 @@ func (l *Lab) KillLibvirtd() error {
 
 // StartAgent starts the agent and waits until it answers.
 func (l *Lab) StartAgent(ctx context.Context) error {
-	l.agent = exec.Command(l.Binary, "agent", "--config", l.Config)
+	argv, err := l.enter(l.Binary, "agent", "--config", l.Config)
+	if err != nil {
+		return err
+	}
+	l.agent = exec.Command(argv[0], argv[1:]...)
 	l.agent.Stdout, l.agent.Stderr = l.log, l.log
 	if err := l.agent.Start(); err != nil {
 		return err
@@ -185,6 +203,32 @@ func (l *Lab) StartAgent(ctx context.Context) error {
 		close(ended)
 	}(l.agent, l.ended)
 	return l.awaitAgent(ctx)
+}
+
+// enter is argv as it runs where the agent does. Everything on the way is replaced by exec: signals reach the program itself.
+func (l *Lab) enter(argv ...string) ([]string, error) {
+	if !l.inside {
+		return argv, nil
+	}
+	id := l.path("machine-id")
+	if _, err := os.Stat(id); errors.Is(err, os.ErrNotExist) {
+		if err := os.WriteFile(id, []byte(strings.ReplaceAll(api.NewID(), "-", "")+"\n"), 0o444); err != nil {
+			return nil, err
+		}
+	}
+	return append([]string{"/usr/bin/nsenter", "--net=" + l.network, "--", "/usr/bin/unshare", "--mount", "--propagation", "slave",
+		"/bin/sh", "-c", `mount --bind "$0" /etc/machine-id && exec "$@"`, id}, argv...), nil
+}
+
+// Inside is a command of the lab's program where the agent runs.
+func (l *Lab) Inside(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	argv, err := l.enter(append([]string{l.Binary}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "GRANGE_SOCKET="+l.Socket)
+	return cmd, nil
 }
 
 func (l *Lab) awaitAgent(ctx context.Context) error {

@@ -16,7 +16,6 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/batch/slurm/worker"
-	"github.com/grange-project/grange/internal/vmimage"
 )
 
 // What the lab's cluster is. The bridge is in a namespace of its own, so two labs may have the same addresses.
@@ -82,27 +81,7 @@ func (e *elastic) images(ctx context.Context) error {
 	if out, err := e.hosts[0].Grange(ctx, "image", "build", "worker", "--site").CombinedOutput(); err != nil {
 		return fmt.Errorf("image build worker: %w\n%s", err, out)
 	}
-	store, err := vmimage.Open(filepath.Join(e.hosts[0].Dir, "state", "images"))
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	image, err := store.Get("worker")
-	if err != nil {
-		return err
-	}
-	dir := e.path("image")
-	err = errors.Join(os.Mkdir(dir, 0o755), os.Link(image.Kernel(), filepath.Join(dir, filepath.Base(image.Kernel()))),
-		os.Link(image.Initrd(), filepath.Join(dir, "initrd")), os.WriteFile(filepath.Join(dir, "cmdline"), []byte(image.Cmdline+"\n"), 0o644))
-	if err != nil {
-		return err
-	}
-	for _, h := range e.hosts[1:] {
-		if out, err := h.Grange(ctx, "image", "import", dir, "--name", "worker", "--site").CombinedOutput(); err != nil {
-			return fmt.Errorf("image import: %w\n%s", err, out)
-		}
-	}
-	return nil
+	return e.hosts[0].Share(ctx, "worker", e.hosts[1:]...)
 }
 
 func (e *elastic) hostNS(n int) string { return fmt.Sprintf("%s-%d", e.ns, n) }
