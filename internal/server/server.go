@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -30,14 +31,17 @@ type Server struct {
 	now    func() time.Time
 	url    string
 	broker func(farm.Cell) (batch.System, error)
+	hub    *hub
 }
+
+var errLater = errors.New("not written yet")
 
 // New makes a server; Run makes its loops work.
 func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker}
+	return &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub()}
 }
 
 // Run works until ctx ends.

@@ -1,0 +1,111 @@
+package server
+
+import (
+	"context"
+	"sync"
+
+	"github.com/grange-project/grange/internal/store"
+)
+
+// everything is the key of those who wait for any change.
+const everything = ""
+
+// hub wakes those in this process who wait for a change of the store, whoever wrote it. It reads the change feed once for all of them: a
+// waiter costs a channel that it shares with the others of its key, and no reader of the database.
+type hub struct {
+	mu     sync.Mutex
+	since  int64 // changes of any key up to here are forgotten
+	upTo   int64 // changes up to here are in keys
+	keys   map[string]int64
+	waking map[string]chan struct{}
+}
+
+func newHub() *hub {
+	return &hub{keys: map[string]int64{}, waking: map[string]chan struct{}{}}
+}
+
+// wait returns when key changed after a revision, or ctx ended; the caller looks at what it wants to know again, and may find it as it
+// was. Keys are IDs of hosts, whose wanted list changed, and everything.
+func (h *hub) wait(ctx context.Context, key string, after int64) error {
+	for {
+		wake, changed := h.look(key, after)
+		if changed {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-wake:
+		}
+	}
+}
+
+// look tells whether key changed after a revision, and otherwise what closes when it may have.
+func (h *hub) look(key string, after int64) (wake <-chan struct{}, changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if after < h.since || h.keys[key] > after {
+		return nil, true
+	}
+	c, ok := h.waking[key]
+	if !ok {
+		c = make(chan struct{})
+		h.waking[key] = c
+	}
+	return c, false
+}
+
+// tell enters changes of the feed up to a revision.
+func (h *hub) tell(changes []store.Change, upTo int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range changes {
+		for _, key := range []string{everything, hostOf(c)} {
+			h.keys[key] = max(h.keys[key], c.Revision)
+			h.wake(key)
+		}
+		if ofAllHosts(c.Kind) {
+			h.all(c.Revision)
+		}
+	}
+	h.upTo = max(h.upTo, upTo)
+}
+
+// miss enters that anything may have changed up to a revision: the feed does not reach back.
+func (h *hub) miss(upTo int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.upTo = max(h.upTo, upTo)
+	h.all(upTo)
+}
+
+// all wakes everybody. Those who have seen this revision wait again.
+func (h *hub) all(revision int64) {
+	h.since = max(h.since, revision)
+	for key := range h.waking {
+		h.wake(key)
+	}
+}
+
+func (h *hub) wake(key string) {
+	if c, ok := h.waking[key]; ok {
+		close(c)
+		delete(h.waking, key)
+	}
+}
+
+// hostOf is the host whose wanted list a change is part of; everything where there is none.
+func hostOf(c store.Change) string {
+	if c.Kind == store.KindHost {
+		return c.ID
+	}
+	return c.Host
+}
+
+// ofAllHosts tells kinds that every host's wanted list has parts of: networks by their gateways, settings.
+func ofAllHosts(k store.Kind) bool { return k == store.KindNetwork || k == store.KindSetting }
+
+// wait returns when the wanted list of a host (its ID), or everything, changed after a revision, or ctx ends.
+func (s *Server) wait(ctx context.Context, key string, after int64) error {
+	return s.hub.wait(ctx, key, after)
+}
