@@ -292,6 +292,7 @@ type Core struct {
 	Socket  int    `json:"socket"`
 	Node    int    `json:"node"`
 	Threads string `json:"threads"`
+	Kind    string `json:"kind,omitempty"` // performance or efficient, where cores differ
 }
 
 // Node is one NUMA node.
@@ -308,6 +309,7 @@ type HugePages struct {
 	Size      uint64 `json:"size"`
 	Total     int    `json:"total"`
 	Grantable int    `json:"grantable"`
+	Surplus   int    `json:"surplus,omitempty"` // of Total: taken beyond the pool, and given back
 }
 
 // Problem is an error as RFC 9457 has it.

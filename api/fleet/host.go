@@ -66,6 +66,9 @@ type Topology struct {
 	Nodes    []api.Node   `json:"nodes"`
 	L3       []string     `json:"l3,omitempty"`
 	Distance [][]int      `json:"distance,omitempty"`
+	// What the host's kernel does not tell is taken to be plain.
+	CoresUntold   bool `json:"cores_untold,omitempty"`
+	SocketsUntold bool `json:"sockets_untold,omitempty"`
 }
 
 // Report tells the server what has changed on the host. Facts come when they have changed, and at each new connection; VMs that have not

@@ -10,6 +10,8 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/wire"
 )
 
 // find looks a VM up by name, or by the start of its ID or of a job's in it, for an action that only its owner may do.
@@ -64,7 +66,7 @@ func (v *vm) viewLocked(j *job) *api.VM {
 	r := v.record
 	out := &api.VM{ID: r.VM, Name: r.Name, Job: r.Job, Batch: v.key, Purpose: "job", State: v.stateLocked(), Image: r.Image, Digest: r.Digest,
 		Shape: r.Shape.Name, User: r.User, UID: v.uid, Command: r.Command, Created: r.Created, CPUs: r.Shape.CPUs,
-		Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: planView(r.Plan)}
+		Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: wire.Plan(r.Plan)}
 	if r.Worker != nil {
 		out.Purpose = "worker"
 	}
@@ -101,18 +103,6 @@ func (v *vm) stateLocked() string {
 	return "running"
 }
 
-func planView(p farm.Plan) api.Plan {
-	v := api.Plan{Emulator: p.Emulator.String(), IOThread: p.IOThread.String(), Sockets: p.Guest.Sockets, Cores: p.Guest.Cores, Threads: p.Guest.Threads,
-		Floating: p.Floating.String(), Extra: p.Extra.String()}
-	for _, pin := range p.VCPUs {
-		v.VCPUs = append(v.VCPUs, pin.String())
-	}
-	for _, c := range p.Cells {
-		v.Cells = append(v.Cells, api.Cell{VCPUs: c.VCPUs.String(), Memory: uint64(c.Memory), Node: c.Node, PageSize: uint64(c.PageSize)})
-	}
-	return v
-}
-
 func exitOf(e *guest.Exit) *api.Exit {
 	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS, OOMKills: e.OOMKills}
 }
@@ -136,33 +126,32 @@ func (a *Agent) getVM(w http.ResponseWriter, r *http.Request, _ Caller) error {
 
 func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, _ Caller) error {
 	room, holders, waiting := a.ledger.view()
-	t, c := room.Topology, a.config()
+	c := a.config()
+	v := wire.Topology(grantable(room))
 	h := api.Host{Version: a.version, Accelerator: a.accelerator, Reserved: c.ReservedCPUs.String(), Free: room.Free.String(),
-		CPU:     api.CPU{Vendor: t.CPU.Vendor, Model: t.CPU.Name, MaxMHz: t.CPU.MaxMHz, Flags: t.CPU.Flags},
-		Holders: map[string]string{}, VMs: len(a.all()) - waiting, Waiting: waiting, Distance: t.Distance, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
+		CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3, Distance: v.Distance,
+		Holders: map[string]string{}, VMs: len(a.all()) - waiting, Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
 	for _, s := range a.short() {
 		h.Warnings = append(h.Warnings, "no more VMs: "+s)
 	}
 	for cpu, name := range holders {
 		h.Holders[strconv.Itoa(cpu)] = name
 	}
-	for _, s := range t.Sockets {
-		h.Sockets = append(h.Sockets, api.Socket{ID: s.ID, CPUs: s.CPUs.String()})
-	}
-	for _, c := range t.Cores {
-		h.Cores = append(h.Cores, api.Core{Socket: c.Socket, Node: c.Node, Threads: c.Threads.String()})
-	}
-	for _, set := range t.L3 {
-		h.L3 = append(h.L3, set.String())
-	}
-	for _, n := range t.Nodes {
-		node := api.Node{ID: n.ID, CPUs: n.CPUs.String(), Memory: uint64(n.Memory), Grantable: uint64(room.Nodes[n.ID].Memory)}
-		for _, p := range n.Pages {
-			node.Pages = append(node.Pages, api.HugePages{Size: uint64(p.Size), Total: p.Total, Grantable: room.Nodes[n.ID].Pages[p.Size]})
-		}
-		h.Nodes = append(h.Nodes, node)
-	}
 	return answer(w, h)
+}
+
+// grantable is a room's topology with what its nodes can still grant as what is free there.
+func grantable(room numa.Room) farm.Topology {
+	t := room.Topology
+	t.Nodes = slices.Clone(t.Nodes)
+	for i, n := range t.Nodes {
+		pages := slices.Clone(n.Pages)
+		for j, p := range pages {
+			pages[j].Free = room.Nodes[n.ID].Pages[p.Size]
+		}
+		t.Nodes[i].Free, t.Nodes[i].Pages = room.Nodes[n.ID].Memory, pages
+	}
+	return t
 }
 
 // residentMemory is ours, in bytes.

@@ -23,6 +23,7 @@ var rules = []struct {
 	{"internal/placement", pure, outside, "decisions are simulated before they are trusted"},
 	{"internal/scaling", pure, outside, "decisions are simulated before they are trusted"},
 	{"internal/policy", pure, outside, "who may do what must not depend on the machine that asks"},
+	{"internal/wire", nil, outside, "what is on the wire follows from what is said"},
 	{"internal/breaker", pure, outside, "when something is tried again follows from what was told, and from the time that is brought"},
 	{"internal/chart", pure, outside, "a picture follows from its arguments"},
 	{"internal/tuning/report", nil, outside, "a report is made from findings, and looks at nothing"},

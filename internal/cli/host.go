@@ -12,6 +12,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/wire"
 )
 
 func (a *app) hostCommand() *cobra.Command {
@@ -65,7 +66,7 @@ func (a *app) drawHost(h farm.HostFacts, agent *api.Host) error {
 	t, holders := h.Topology, map[int]string{}
 	if agent != nil {
 		var err error
-		if t, err = topologyOf(*agent); err != nil {
+		if t, err = wire.HostTopology(*agent); err != nil {
 			return err
 		}
 		for cpu, name := range agent.Holders {
@@ -115,35 +116,4 @@ func orNone(s string) string {
 		return "none"
 	}
 	return s
-}
-
-// topologyOf brings the wire form back into the planner's words, for the picture.
-func topologyOf(h api.Host) (farm.Topology, error) {
-	t := farm.Topology{Distance: h.Distance, CPU: farm.CPUModel{Vendor: h.CPU.Vendor, Name: h.CPU.Model, MaxMHz: h.CPU.MaxMHz, Flags: h.CPU.Flags}}
-	var firstErr error
-	set := func(text string) farm.CPUSet {
-		s, err := farm.ParseCPUSet(text)
-		if err != nil && firstErr == nil {
-			firstErr = err
-		}
-		return s
-	}
-	for _, s := range h.Sockets {
-		t.Sockets = append(t.Sockets, farm.Socket{ID: s.ID, CPUs: set(s.CPUs)})
-		t.Online = t.Online.Or(set(s.CPUs))
-	}
-	for _, c := range h.Cores {
-		t.Cores = append(t.Cores, farm.Core{Socket: c.Socket, Node: c.Node, Threads: set(c.Threads)})
-	}
-	for _, text := range h.L3 {
-		t.L3 = append(t.L3, set(text))
-	}
-	for _, n := range h.Nodes {
-		node := farm.Node{ID: n.ID, CPUs: set(n.CPUs), Memory: farm.Bytes(n.Memory), Free: farm.Bytes(n.Grantable)}
-		for _, p := range n.Pages {
-			node.Pages = append(node.Pages, farm.HugePages{Size: farm.Bytes(p.Size), Total: p.Total, Free: p.Grantable})
-		}
-		t.Nodes = append(t.Nodes, node)
-	}
-	return t, firstErr
 }

@@ -1,0 +1,71 @@
+package wire
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Facts are what a host says of itself, on the wire. The clock is whoever's sends them.
+func Facts(f farm.Facts, now time.Time) fleet.Facts {
+	v := fleet.Facts{Version: f.Version, Capability: f.Capability, Instance: f.Instance, Boot: f.Boot, Now: now, Accelerator: f.Accelerator, Kind: f.Kind,
+		Topology: Topology(f.Topology), ReservedCPUs: f.Reserve.CPUs.String(), ReservedMemory: uint64(f.Reserve.Memory),
+		Images: f.Images, Networks: f.Networks, ScratchFree: uint64(f.ScratchFree), Short: f.Short}
+	for _, p := range f.Taken {
+		v.Taken = append(v.Taken, Plan(p))
+	}
+	return v
+}
+
+// ParseFacts reads what a host says of itself. The error is a *farm.Error of kind Invalid.
+func ParseFacts(v fleet.Facts) (farm.Facts, error) {
+	var r reader
+	f := farm.Facts{Version: v.Version, Capability: v.Capability, Instance: v.Instance, Boot: v.Boot, Accelerator: v.Accelerator, Kind: v.Kind,
+		Topology: r.topology(v.Topology), Reserve: farm.HostReserve{CPUs: r.cpus("reserved_cpus", v.ReservedCPUs), Memory: farm.Bytes(v.ReservedMemory)},
+		Images: v.Images, Networks: v.Networks, ScratchFree: farm.Bytes(v.ScratchFree), Short: v.Short}
+	for _, p := range v.Taken {
+		f.Taken = append(f.Taken, r.plan(p))
+	}
+	return f, r.err
+}
+
+// Observed is what a host says of a VM, on the wire.
+func Observed(id string, o farm.Observed) fleet.Observed {
+	return fleet.Observed{ID: id, State: string(o.State), Reason: o.Reason, Since: o.Since, Boots: o.Boots, Builds: o.Builds, Ready: o.Ready,
+		Plan: PlanOrNil(o.Plan), CPUTime: o.CPUTime.Seconds(), Digest: o.Digest}
+}
+
+// maxReason bounds what a host may say of a failure, in bytes.
+const maxReason = 4096
+
+// ParseObserved reads what a host says of a VM: one of the states that a host may report. The error is a *farm.Error of kind Invalid.
+func ParseObserved(v fleet.Observed) (farm.Observed, error) {
+	var r reader
+	o := farm.Observed{State: farm.VMState(v.State), Reason: v.Reason[:min(len(v.Reason), maxReason)], Since: v.Since, Boots: v.Boots, Builds: v.Builds,
+		Ready: v.Ready, CPUTime: time.Duration(v.CPUTime * float64(time.Second)), Digest: v.Digest}
+	switch o.State {
+	case farm.VMStarting, farm.VMRunning, farm.VMStopping, farm.VMStopped, farm.VMDeleting, farm.VMGone, farm.VMFailed:
+	default:
+		r.refuse("state", fmt.Errorf("a host reports no VM %q", v.State))
+	}
+	if v.Plan != nil {
+		o.Plan = r.plan(*v.Plan)
+	}
+	return o, r.err
+}
+
+// WantedVM is a VM as its host is to have it: what people want, the claim, and the part of its network that the host needs.
+func WantedVM(v farm.VM, n farm.FleetNetwork) fleet.WantedVM {
+	w := fleet.WantedVM{ID: v.ID, Name: v.Name, Project: v.Project, Owner: v.Owner, Power: string(v.Wanted.Power), Boots: v.Wanted.Boots,
+		Builds: v.Wanted.Builds, Fresh: v.Wanted.Fresh, Image: v.Image, Shape: Shape(v.Shape), Plan: PlanOrNil(v.Plan),
+		Bridge: n.Bridge, VLAN: n.VLAN, MAC: v.Lease.MAC, Gateway: n.Gateway, DNS: n.DNS, Hostname: v.Lease.Hostname, Keys: v.Keys, UserData: v.UserData, Tags: v.Tags}
+	if v.Lease.Address.IsValid() {
+		w.Address = v.Lease.Address.String()
+	}
+	if w.Hostname == "" {
+		w.Hostname = v.Name
+	}
+	return w
+}
