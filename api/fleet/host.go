@@ -123,7 +123,8 @@ type WantedVM struct {
 	Name     string            `json:"name"`
 	Project  string            `json:"project"`
 	Owner    string            `json:"owner"`
-	Power    string            `json:"power"` // on, off, deleted
+	Cell     string            `json:"cell,omitempty"` // where it is: its VM may ask
+	Power    string            `json:"power"`          // on, off, deleted
 	Boots    int               `json:"boots"`
 	Builds   int               `json:"builds"`
 	Fresh    int               `json:"fresh"`

@@ -94,6 +94,7 @@ type Address struct {
 	CIDR    string   `json:"cidr"`
 	Gateway string   `json:"gateway,omitempty"`
 	DNS     []string `json:"dns,omitempty"`
+	OnLink  []string `json:"on_link,omitempty"` // addresses outside the network that are on the wire all the same
 }
 
 // File is written into the guest before the job starts.
@@ -111,11 +112,13 @@ type Size struct {
 }
 
 // ControlMessage is one line from the agent: a hello asks for all States, a job starts it, an end kills what is left of one and
-// frees its port. A job that is known, or was, is not started again.
+// frees its port. A job that is known, or was, is not started again. A power-off lets the VM end in order, as its power button would: what
+// runs in it is asked to end, and disks are written. It is not answered; the VM goes.
 type ControlMessage struct {
-	Hello bool   `json:"hello,omitempty"`
-	Job   *Job   `json:"job,omitempty"`
-	End   string `json:"end,omitempty"` // ID of a job
+	Hello    bool   `json:"hello,omitempty"`
+	Job      *Job   `json:"job,omitempty"`
+	End      string `json:"end,omitempty"` // ID of a job
+	PowerOff bool   `json:"power_off,omitempty"`
 }
 
 // HostMessage is one line from `grange exec` on StreamMessages.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path"
 	"path/filepath"
@@ -37,6 +38,19 @@ type Seed struct {
 	Hostname string // 1 to 63 of a-z, 0-9 and dash
 	Guest    string // path of grange-guest on the host
 	Files    []File // written before grange-guest starts
+
+	Keys     []string // public SSH keys for the image's first user
+	UserData []byte   // the user's own, for cloud-init; nil: none
+	Network  *Network // nil: as the image does it by itself, which is DHCP
+}
+
+// Network is what the VM's one network card is told.
+type Network struct {
+	MAC     string       // by which the card is found
+	Address netip.Prefix // with the length of its network's prefix
+	Gateway netip.Addr   // the zero value: none
+	DNS     []netip.Addr // may be empty
+	Domain  string       // searched for names; "": none
 }
 
 // File is one file in the guest, owned by root.
