@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -205,11 +206,11 @@ type Page[T any] struct {
 
 // Change is one line of what ?watch tells: an object as it is now, or that it has gone.
 type Change struct {
-	Revision int64  `json:"revision"`
-	Kind     string `json:"kind"` // vm, host, cell, project, ...
-	ID       string `json:"id"`
-	Deleted  bool   `json:"deleted,omitempty"`
-	Object   any    `json:"object,omitempty"`
+	Revision int64           `json:"revision"`
+	Kind     string          `json:"kind"` // vm, host, cell, project, ...
+	ID       string          `json:"id"`
+	Deleted  bool            `json:"deleted,omitempty"`
+	Object   json.RawMessage `json:"object,omitempty"` // VM, Host, ... as Kind says
 }
 
 // Why explains host by host why a VM is not, or would not be, somewhere.

@@ -38,6 +38,7 @@ const DefaultSocket = "/run/grange/agent.sock"
 // app is what all commands share.
 type app struct {
 	socket string
+	server string // URL or socket; "": as findServer finds it
 	json   bool
 	out    io.Writer
 	err    io.Writer
@@ -94,6 +95,7 @@ func (a *app) root() *cobra.Command {
 		socket = DefaultSocket
 	}
 	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "socket of the agent, or $GRANGE_SOCKET")
+	root.PersistentFlags().StringVar(&a.server, "server", os.Getenv("GRANGE_SERVER"), "`URL` or socket of the server, or $GRANGE_SERVER")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.execCommand(), a.hookCommand(), a.vmCommand(), a.imageCommand(), a.hostCommand(), a.tuneCommand(), a.workerCommand(), a.slurmCommand(), a.gridEngineCommand(), a.pbsCommand(), a.lsfCommand(), a.batchCommand(), a.htcondorCommand(), a.agentCommand())
 	strict(root)
@@ -155,6 +157,9 @@ func explain(err error) (message, hint string) {
 	case errors.As(err, &own):
 		return err.Error(), own.Hint
 	}
+	if own := serverError(err); own != nil {
+		return own.Message, own.Hint
+	}
 	if own := agentError(err); own != nil {
 		return own.Message, own.Hint
 	}
@@ -192,6 +197,9 @@ func codeOf(err error) string {
 	case errors.As(err, &problem):
 		return strings.TrimPrefix(problem.Type, "grange:")
 	case errors.As(err, &own):
+		return string(own.Code)
+	}
+	if own := serverError(err); own != nil {
 		return string(own.Code)
 	}
 	if own := agentError(err); own != nil {

@@ -16,6 +16,7 @@ import (
 // TestReference holds docs/reference/cli.md equal to the commands: every command, every flag.
 func TestReference(t *testing.T) {
 	t.Setenv("GRANGE_SOCKET", "")
+	t.Setenv("GRANGE_SERVER", "")
 	root := (&app{out: io.Discard, err: io.Discard}).root()
 	root.InitDefaultHelpFlag()
 	var b strings.Builder

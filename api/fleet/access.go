@@ -1,0 +1,189 @@
+package fleet
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Network is a network that VMs may have.
+type Network struct {
+	Name      string   `json:"name"`
+	Bridge    string   `json:"bridge"`
+	VLAN      int      `json:"vlan,omitempty"`
+	Addresses []string `json:"addresses,omitempty"` // pools that are leased, as "10.0.0.20-10.0.0.80/24"
+	Gateway   string   `json:"gateway,omitempty"`
+	DNS       []string `json:"dns,omitempty"`
+	Domain    string   `json:"domain,omitempty"`
+	Names     []string `json:"names,omitempty"` // host names to lease, in order
+	Closed    bool     `json:"closed,omitempty"`
+	Hosts     []string `json:"hosts,omitempty"` // patterns
+	Revision  int64    `json:"revision,omitempty"`
+}
+
+// Group says how VMs that name it lie to each other: affinity, anti-affinity, soft-affinity, soft-anti-affinity.
+type Group struct {
+	Project  string `json:"project"`
+	Name     string `json:"name"`
+	Affinity string `json:"affinity"`
+	Revision int64  `json:"revision,omitempty"`
+}
+
+// Image is an image that hosts have.
+type Image struct {
+	Name  string `json:"name"`  // or digest, as hosts report it
+	Hosts int    `json:"hosts"` // that have it
+}
+
+// User is a person, or a program that acts as one.
+type User struct {
+	Name     string   `json:"name"`
+	Subjects []string `json:"subjects,omitempty"` // of client certificates, in RFC 2253's order
+	Disabled bool     `json:"disabled,omitempty"`
+	Revision int64    `json:"revision,omitempty"`
+}
+
+// Grant gives a user a role: in one project, in one cell, or, with neither, everywhere.
+type Grant struct {
+	User    string `json:"user"`
+	Role    string `json:"role"` // reader, member, operator, admin
+	Project string `json:"project,omitempty"`
+	Cell    string `json:"cell,omitempty"`
+}
+
+// Token is a secret that stands for a user.
+type Token struct {
+	ID       string     `json:"id"`
+	User     string     `json:"user"`
+	Note     string     `json:"note,omitempty"`
+	Role     string     `json:"role,omitempty"`     // at most; empty: the user's own
+	Projects []string   `json:"projects,omitempty"` // only these; none: all of the user's
+	Created  time.Time  `json:"created"`
+	Expires  *time.Time `json:"expires,omitempty"`
+	// Secret is in the answer to the creation, and nowhere else ever after.
+	Secret string `json:"secret,omitempty"`
+}
+
+// TokenRequest asks for a token.
+type TokenRequest struct {
+	User     string     `json:"user,omitempty"` // empty: the caller
+	Note     string     `json:"note,omitempty"`
+	Role     string     `json:"role,omitempty"`
+	Projects []string   `json:"projects,omitempty"`
+	Expires  *time.Time `json:"expires,omitempty"`
+}
+
+// JoinToken lets one host enrol once.
+type JoinToken struct {
+	ID      string            `json:"id"`
+	Cell    string            `json:"cell"`
+	Name    string            `json:"name,omitempty"` // of the host; empty: any
+	Labels  map[string]string `json:"labels,omitempty"`
+	By      string            `json:"by"`
+	Expires time.Time         `json:"expires"`
+	Used    *time.Time        `json:"used,omitempty"`
+	Host    string            `json:"host,omitempty"` // that used it
+	// Secret is in the answer to the creation, and nowhere else ever after.
+	Secret string `json:"secret,omitempty"`
+}
+
+// JoinTokenRequest asks for a join token.
+type JoinTokenRequest struct {
+	Cell   string            `json:"cell"`
+	Name   string            `json:"name,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Valid  float64           `json:"valid_seconds,omitempty"` // 0: an hour
+}
+
+// HostUpdate changes a host. What is nil stays.
+type HostUpdate struct {
+	Labels *map[string]string `json:"labels,omitempty"`
+	Cell   *string            `json:"cell,omitempty"`
+}
+
+// Reason says why something is done, for people.
+type Reason struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// Entry is one line of the audit log.
+type Entry struct {
+	ID      int64     `json:"id"`
+	Time    time.Time `json:"time"`
+	Who     string    `json:"who"` // user or host
+	Means   string    `json:"means"`
+	Source  string    `json:"source"`
+	Action  string    `json:"action"`
+	Target  string    `json:"target"`
+	Project string    `json:"project,omitempty"`
+	Outcome string    `json:"outcome"` // done, denied, failed
+	Reason  string    `json:"reason,omitempty"`
+}
+
+// Identity is who calls, and how the server knows.
+type Identity struct {
+	User     string   `json:"user"`
+	Means    string   `json:"means"` // socket, certificate, token
+	Source   string   `json:"source"`
+	Role     string   `json:"role,omitempty"` // at most, by the token
+	Projects []string `json:"projects,omitempty"`
+	Root     bool     `json:"root,omitempty"`
+	Grants   []Grant  `json:"grants,omitempty"`
+}
+
+// Explanation is why somebody may, or may not, do something: every rule that was looked at.
+type Explanation struct {
+	User    string   `json:"user"`
+	Action  string   `json:"action"`
+	Target  string   `json:"target,omitempty"`
+	Allowed bool     `json:"allowed"`
+	Why     []string `json:"why"`
+}
+
+// Farm is the fleet as data: what `grange apply` brings and `grange cell export` writes. A nil list is left as it is; an empty one, with
+// Prune, deletes all.
+type Farm struct {
+	Cells    []Cell          `json:"cells,omitempty"`
+	Projects []Project       `json:"projects,omitempty"`
+	Shapes   []Shape         `json:"shapes,omitempty"`
+	Networks []Network       `json:"networks,omitempty"`
+	Groups   []Group         `json:"groups,omitempty"`
+	Users    []User          `json:"users,omitempty"`
+	Grants   []Grant         `json:"grants,omitempty"`
+	Settings json.RawMessage `json:"settings,omitempty"` // of all hosts: Settings
+	Prune    bool            `json:"prune,omitempty"`    // what a list that is there lacks is deleted
+}
+
+// Applied is what an apply did, or, when it was dry, would do.
+type Applied struct {
+	Dry      bool         `json:"dry,omitempty"`
+	Changes  []FarmChange `json:"changes"`
+	Effects  []string     `json:"effects,omitempty"` // what changes for whom, in sentences
+	Revision int64        `json:"revision,omitempty"`
+}
+
+// FarmChange is one thing that an apply makes, changes or deletes.
+type FarmChange struct {
+	Op     string `json:"op"`   // create, change, delete
+	Kind   string `json:"kind"` // cell, project, ...
+	Name   string `json:"name"`
+	Detail string `json:"detail,omitempty"` // "open: true → false"
+}
+
+// Version is what every service answers: who it is.
+type Version struct {
+	Service    string `json:"service"` // "server"
+	Version    string `json:"version"`
+	Capability int    `json:"capability"`
+	URL        string `json:"url,omitempty"` // of this one of the servers
+}
+
+// Status is how the fleet is, in numbers.
+type Status struct {
+	Version
+	Store    string         `json:"store"` // sqlite or postgres
+	Leader   bool           `json:"leader"`
+	Revision int64          `json:"revision"`
+	Hosts    map[string]int `json:"hosts"`              // by state
+	VMs      map[string]int `json:"vms"`                // by state
+	Versions map[string]int `json:"versions,omitempty"` // hosts by their agents' version
+}

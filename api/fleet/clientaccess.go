@@ -1,0 +1,89 @@
+package fleet
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+)
+
+// Users lists the users.
+func (c *Client) Users(ctx context.Context) ([]User, error) {
+	users, _, err := all[User](ctx, c, "/v1/users", nil)
+	return users, err
+}
+
+// PutUser makes or changes a user.
+func (c *Client) PutUser(ctx context.Context, u User) (User, error) {
+	return call[User](ctx, c, request{method: "PUT", path: "/v1/users/" + url.PathEscape(u.Name), body: u, revision: u.Revision})
+}
+
+// DeleteUser deletes a user, with its grants and tokens.
+func (c *Client) DeleteUser(ctx context.Context, name string) error {
+	_, err := call[User](ctx, c, request{method: "DELETE", path: "/v1/users/" + url.PathEscape(name)})
+	return err
+}
+
+// Grants lists the roles of a user; of all users when it is empty.
+func (c *Client) Grants(ctx context.Context, user string) ([]Grant, error) {
+	query := url.Values{}
+	if user != "" {
+		query.Set("user", user)
+	}
+	grants, _, err := all[Grant](ctx, c, "/v1/grants", query)
+	return grants, err
+}
+
+// PutGrant gives a role. Giving it again changes nothing.
+func (c *Client) PutGrant(ctx context.Context, g Grant) error {
+	_, err := call[Grant](ctx, c, request{method: "PUT", path: "/v1/grants", body: g})
+	return err
+}
+
+// DeleteGrant takes a role away.
+func (c *Client) DeleteGrant(ctx context.Context, g Grant) error {
+	_, err := call[Grant](ctx, c, request{method: "DELETE", path: "/v1/grants",
+		query: url.Values{"user": {g.User}, "role": {g.Role}, "project": {g.Project}, "cell": {g.Cell}}})
+	return err
+}
+
+// Tokens lists the tokens of a user, without their secrets; empty: the caller's.
+func (c *Client) Tokens(ctx context.Context, user string) ([]Token, error) {
+	query := url.Values{}
+	if user != "" {
+		query.Set("user", user)
+	}
+	tokens, _, err := all[Token](ctx, c, "/v1/tokens", query)
+	return tokens, err
+}
+
+// CreateToken makes a token; its secret is told once.
+func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (Token, error) {
+	return call[Token](ctx, c, request{method: "POST", path: "/v1/tokens", body: r})
+}
+
+// DeleteToken takes a token back.
+func (c *Client) DeleteToken(ctx context.Context, id string) error {
+	_, err := call[Token](ctx, c, request{method: "DELETE", path: "/v1/tokens/" + url.PathEscape(id)})
+	return err
+}
+
+// Whoami tells who the server takes the caller for.
+func (c *Client) Whoami(ctx context.Context) (Identity, error) {
+	return call[Identity](ctx, c, request{method: "GET", path: "/v1/auth/whoami"})
+}
+
+// Explain tells why a user may or may not do something. Action is as "vm.create", target as "project:NAME", "cell:NAME" or empty; no user: the caller.
+func (c *Client) Explain(ctx context.Context, user, action, target string) (Explanation, error) {
+	return call[Explanation](ctx, c, request{method: "GET", path: "/v1/auth/explain",
+		query: url.Values{"user": {user}, "action": {action}, "target": {target}}})
+}
+
+// Audit lists the newest entries of the audit log: of one project, of one user, before an ID, where these are not zero. Limit bounds them.
+func (c *Client) Audit(ctx context.Context, project, who string, before int64, limit int) ([]Entry, error) {
+	query := url.Values{"project": {project}, "who": {who}, "limit": {strconv.Itoa(limit)}}
+	if before != 0 {
+		query.Set("before", strconv.FormatInt(before, 10))
+	}
+	page, err := call[Page[Entry]](ctx, c, request{method: "GET", path: "/v1/audit", query: query})
+	return page.Items, err
+}

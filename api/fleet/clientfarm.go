@@ -1,0 +1,154 @@
+package fleet
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+)
+
+// Hosts lists the hosts, of one cell when it is not empty.
+func (c *Client) Hosts(ctx context.Context, cell string) ([]Host, int64, error) {
+	return all[Host](ctx, c, "/v1/hosts", cellQuery(cell))
+}
+
+func cellQuery(cell string) url.Values {
+	if cell == "" {
+		return nil
+	}
+	return url.Values{"cell": {cell}}
+}
+
+// Host looks one up, by name or ID.
+func (c *Client) Host(ctx context.Context, ref string) (Host, error) {
+	return call[Host](ctx, c, request{method: "GET", path: "/v1/hosts/" + url.PathEscape(ref)})
+}
+
+// UpdateHost changes a host's labels or its cell; with a revision other than 0 only that one.
+func (c *Client) UpdateHost(ctx context.Context, ref string, u HostUpdate, revision int64) (Host, error) {
+	return call[Host](ctx, c, request{method: "PATCH", path: "/v1/hosts/" + url.PathEscape(ref), body: u, revision: revision})
+}
+
+// OpenHosts opens hosts to new VMs, by names, IDs, patterns ("wn-*") and cells ("cell:NAME"); it returns those it changed. So do the next four.
+func (c *Client) OpenHosts(ctx context.Context, patterns []string) ([]Host, error) {
+	return c.hostVerb(ctx, "open", patterns, Reason{})
+}
+
+// CloseHosts closes hosts to new VMs.
+func (c *Client) CloseHosts(ctx context.Context, patterns []string, reason string) ([]Host, error) {
+	return c.hostVerb(ctx, "close", patterns, Reason{reason})
+}
+
+// DrainHosts empties hosts.
+func (c *Client) DrainHosts(ctx context.Context, patterns []string, r DrainRequest) ([]Host, error) {
+	return c.hostVerb(ctx, "drain", patterns, r)
+}
+
+// FenceHosts says that nothing runs on these hosts any more: an operator vouches for it.
+func (c *Client) FenceHosts(ctx context.Context, patterns []string, reason string) ([]Host, error) {
+	return c.hostVerb(ctx, "fence", patterns, Reason{reason})
+}
+
+// ForgetHosts takes hosts out of the fleet; they must have no VMs.
+func (c *Client) ForgetHosts(ctx context.Context, patterns []string) ([]Host, error) {
+	return c.hostVerb(ctx, "forget", patterns, Reason{})
+}
+
+func (c *Client) hostVerb(ctx context.Context, verb string, patterns []string, body any) ([]Host, error) {
+	page, err := call[Page[Host]](ctx, c, request{method: "POST", path: "/v1/hosts:" + verb, query: url.Values{"host": patterns}, body: body})
+	return page.Items, err
+}
+
+// JoinTokens lists the join tokens.
+func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
+	tokens, _, err := all[JoinToken](ctx, c, "/v1/join-tokens", nil)
+	return tokens, err
+}
+
+// CreateJoinToken makes one; its secret is told once.
+func (c *Client) CreateJoinToken(ctx context.Context, r JoinTokenRequest) (JoinToken, error) {
+	return call[JoinToken](ctx, c, request{method: "POST", path: "/v1/join-tokens", body: r})
+}
+
+// Cells lists the cells.
+func (c *Client) Cells(ctx context.Context) ([]Cell, int64, error) {
+	return all[Cell](ctx, c, "/v1/cells", nil)
+}
+
+// Cell looks one up.
+func (c *Client) Cell(ctx context.Context, name string) (Cell, error) {
+	return call[Cell](ctx, c, request{method: "GET", path: "/v1/cells/" + url.PathEscape(name)})
+}
+
+// OpenCell opens a cell to new VMs, and ends its drain.
+func (c *Client) OpenCell(ctx context.Context, name string) (Cell, error) {
+	return c.cellVerb(ctx, name, "open", Reason{})
+}
+
+// CloseCell closes a cell to new VMs.
+func (c *Client) CloseCell(ctx context.Context, name, reason string) (Cell, error) {
+	return c.cellVerb(ctx, name, "close", Reason{reason})
+}
+
+// DrainCell empties a cell.
+func (c *Client) DrainCell(ctx context.Context, name string, r DrainRequest) (Cell, error) {
+	return c.cellVerb(ctx, name, "drain", r)
+}
+
+func (c *Client) cellVerb(ctx context.Context, name, verb string, body any) (Cell, error) {
+	return call[Cell](ctx, c, request{method: "POST", path: "/v1/cells/" + url.PathEscape(name) + "/" + verb, body: body})
+}
+
+// Projects lists the projects that the caller may see.
+func (c *Client) Projects(ctx context.Context) ([]Project, error) {
+	projects, _, err := all[Project](ctx, c, "/v1/projects", nil)
+	return projects, err
+}
+
+// Project looks one up.
+func (c *Client) Project(ctx context.Context, name string) (Project, error) {
+	return call[Project](ctx, c, request{method: "GET", path: "/v1/projects/" + url.PathEscape(name)})
+}
+
+// Shapes lists the shapes.
+func (c *Client) Shapes(ctx context.Context) ([]Shape, error) {
+	shapes, _, err := all[Shape](ctx, c, "/v1/shapes", nil)
+	return shapes, err
+}
+
+// Networks lists the networks.
+func (c *Client) Networks(ctx context.Context) ([]Network, error) {
+	networks, _, err := all[Network](ctx, c, "/v1/networks", nil)
+	return networks, err
+}
+
+// Groups lists the server groups.
+func (c *Client) Groups(ctx context.Context) ([]Group, error) {
+	groups, _, err := all[Group](ctx, c, "/v1/groups", nil)
+	return groups, err
+}
+
+// Images lists the images that hosts have.
+func (c *Client) Images(ctx context.Context) ([]Image, error) {
+	images, _, err := all[Image](ctx, c, "/v1/images", nil)
+	return images, err
+}
+
+// Apply brings the fleet as data; dry tells what that would do. With a revision other than 0 only on that one.
+func (c *Client) Apply(ctx context.Context, f Farm, dry bool, revision int64) (Applied, error) {
+	return call[Applied](ctx, c, request{method: "POST", path: "/v1/apply", query: url.Values{"dry": {strconv.FormatBool(dry)}}, body: f, revision: revision})
+}
+
+// Export is the fleet as data, for Apply.
+func (c *Client) Export(ctx context.Context) (Farm, error) {
+	return call[Farm](ctx, c, request{method: "GET", path: "/v1/export"})
+}
+
+// Version tells who the server is.
+func (c *Client) Version(ctx context.Context) (Version, error) {
+	return call[Version](ctx, c, request{method: "GET", path: "/v1/version"})
+}
+
+// Status tells how the fleet is.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return call[Status](ctx, c, request{method: "GET", path: "/v1/status"})
+}

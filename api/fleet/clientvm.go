@@ -1,0 +1,122 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// VMFilter chooses VMs; zero fields choose all.
+type VMFilter struct {
+	Project, Host, Cell, Owner, Group string
+	State                             string
+	Name                              string // a pattern, as "web-*"
+	Tags                              map[string]string
+}
+
+// Query is the filter as the API takes it.
+func (f VMFilter) Query() url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{"project": f.Project, "host": f.Host, "cell": f.Cell, "owner": f.Owner, "group": f.Group,
+		"state": f.State, "name": f.Name} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for name, value := range f.Tags {
+		q.Add("tag", name+"="+value)
+	}
+	return q
+}
+
+// vmPath is the path of a VM, by its ID or by PROJECT/NAME.
+func vmPath(ref string) string { return "/v1/vms/" + url.PathEscape(ref) }
+
+// CreateVMs makes VMs; with the same key and request again it answers what it answered first, and makes nothing. api.NewID makes keys.
+func (c *Client) CreateVMs(ctx context.Context, key string, r VMRequest) ([]VM, error) {
+	page, err := call[Page[VM]](ctx, c, request{method: "POST", path: "/v1/vms", body: r, key: key})
+	return page.Items, err
+}
+
+// VMs lists the VMs that the caller may see, by project and name, and the revision to watch from.
+func (c *Client) VMs(ctx context.Context, f VMFilter) ([]VM, int64, error) {
+	return all[VM](ctx, c, "/v1/vms", f.Query())
+}
+
+// VM looks one up, by ID or PROJECT/NAME.
+func (c *Client) VM(ctx context.Context, ref string) (VM, error) {
+	return call[VM](ctx, c, request{method: "GET", path: vmPath(ref)})
+}
+
+// UpdateVM changes a VM; with a revision other than 0 only that one.
+func (c *Client) UpdateVM(ctx context.Context, ref string, u VMUpdate, revision int64) (VM, error) {
+	return call[VM](ctx, c, request{method: "PATCH", path: vmPath(ref), body: u, revision: revision})
+}
+
+// DeleteVM deletes a VM, its disks and its lease: that it is wanted deleted is durable when this returns.
+func (c *Client) DeleteVM(ctx context.Context, ref string) (VM, error) {
+	return call[VM](ctx, c, request{method: "DELETE", path: vmPath(ref)})
+}
+
+// StartVM starts a VM that is stopped.
+func (c *Client) StartVM(ctx context.Context, ref string) (VM, error) {
+	return c.vmVerb(ctx, ref, "start", nil)
+}
+
+// StopVM stops a VM; its disks and its place stay.
+func (c *Client) StopVM(ctx context.Context, ref string) (VM, error) {
+	return c.vmVerb(ctx, ref, "stop", nil)
+}
+
+// RestartVM restarts a VM.
+func (c *Client) RestartVM(ctx context.Context, ref string) (VM, error) {
+	return c.vmVerb(ctx, ref, "restart", nil)
+}
+
+// ResizeVM gives a VM another size.
+func (c *Client) ResizeVM(ctx context.Context, ref string, r VMResize) (VM, error) {
+	return c.vmVerb(ctx, ref, "resize", r)
+}
+
+// RebuildVM makes a VM anew, with fresh disks.
+func (c *Client) RebuildVM(ctx context.Context, ref string, r VMRebuild) (VM, error) {
+	return c.vmVerb(ctx, ref, "rebuild", r)
+}
+
+func (c *Client) vmVerb(ctx context.Context, ref, verb string, body any) (VM, error) {
+	return call[VM](ctx, c, request{method: "POST", path: vmPath(ref) + "/" + verb, body: body})
+}
+
+// UpgradeStream is the protocol of RouteStream and of VM streams: bytes both ways.
+const UpgradeStream = "grange-stream"
+
+// Stream opens a stream to a VM: StreamConsole, or StreamTCP to a port of its loopback or address.
+func (c *Client) Stream(ctx context.Context, ref, kind string, port int) (io.ReadWriteCloser, error) {
+	query := url.Values{"kind": {kind}}
+	if port != 0 {
+		query.Set("port", strconv.Itoa(port))
+	}
+	response, err := c.do(ctx, request{method: "GET", path: vmPath(ref) + "/stream", query: query, upgrade: UpgradeStream})
+	if err != nil {
+		return nil, err
+	}
+	stream, ok := response.Body.(io.ReadWriteCloser)
+	if response.StatusCode != http.StatusSwitchingProtocols || !ok {
+		response.Body.Close()
+		return nil, fmt.Errorf("the server answered %s instead of a stream", response.Status)
+	}
+	return stream, nil
+}
+
+// WhyVM explains where a VM could be, and why not elsewhere.
+func (c *Client) WhyVM(ctx context.Context, ref string) (Why, error) {
+	return call[Why](ctx, c, request{method: "GET", path: vmPath(ref) + "/why"})
+}
+
+// Why explains where such a VM could be, without making one.
+func (c *Client) Why(ctx context.Context, r VMRequest) (Why, error) {
+	return call[Why](ctx, c, request{method: "POST", path: "/v1/why", body: r})
+}

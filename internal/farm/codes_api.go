@@ -1,0 +1,15 @@
+package farm
+
+// Codes of the server's door, and of those who stand before it.
+const (
+	CodeNoServer     Code = "no-server"      // none is configured, or it does not answer
+	CodeBadToken     Code = "bad-token-file" // others can read the file of a token
+	CodeNotKnown     Code = "not-known"      // the caller has not said who it is, or in a way that the server does not accept
+	CodeTooManyTries Code = "too-many-tries"
+	CodeNoRoute      Code = "no-route"
+	CodeTooLarge     Code = "too-large"
+	CodeChanged      Code = "changed" // another revision than If-Match says
+	CodeOtherRequest Code = "other-request"
+	CodeFeedGone     Code = "feed-gone"
+	CodeNoUpgrade    Code = "not-a-stream"
+)
