@@ -78,4 +78,6 @@ type Entry struct {
 	Project string
 	Outcome string // "done", "denied", "failed"
 	Reason  string
+	// Revision of the store when it was written.
+	Revision int64
 }

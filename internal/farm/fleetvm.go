@@ -30,9 +30,12 @@ type VM struct {
 	Host     string // Host.ID; "": no host has it yet
 	Plan     Plan   // the claim; the zero value where the cell's broker or the host itself plans
 	Booking  string // of a batch cell
-	Waiting  string // why it has no host yet, for people
+	Waiting  string // why it has no host yet, or why it was not resized, for people
+	Resize   *Shape // asked for in place of Shape; the placer claims it on the same host, or drops it and says why in Waiting
 	Observed Observed
 	Revision int64
+	// Changed is the revision at which people last wanted something else of it: what a host reports meanwhile is no conflict.
+	Changed int64
 }
 
 // Wanted is what people want of a VM. A host that has carried it out reports the same numbers.

@@ -77,10 +77,14 @@ type Tx struct{}
 // VMFilter chooses VMs; zero fields choose all.
 type VMFilter struct {
 	Project, Host, Cell, Owner, Group string
-	Unplaced                          bool   // no host yet, and not to be deleted
-	After                             string // page: names "project/name" behind this one
+	Unplaced                          bool      // no host yet, and not to be deleted
+	ExpiresBefore                     time.Time // expire before then, and are not to be deleted; zero: all
+	After                             string    // page: names "project/name" behind this one
 	Limit                             int
 }
+
+// Revision is the one that this transaction reads, or writes.
+func (t *Tx) Revision() int64 { return 0 }
 
 func (t *Tx) VM(id string) (farm.VM, error)                  { return farm.VM{}, errLater }
 func (t *Tx) VMNamed(project, name string) (farm.VM, error)  { return farm.VM{}, errLater }
@@ -168,6 +172,9 @@ func (t *Tx) Entries(project, who string, before int64, limit int) ([]farm.Entry
 // Answer is the kept answer to a create with this idempotency key; NotFound: there is none. The digest tells another request under the same key.
 func (t *Tx) Answer(who, key string) (digest, answer []byte, err error)            { return nil, nil, errLater }
 func (t *Tx) PutAnswer(who, key string, digest, answer []byte, at time.Time) error { return errLater }
+
+// Prune drops answers and audit entries that are older.
+func (t *Tx) Prune(answers, entries time.Time) error { return errLater }
 
 // Fence fails with farm.Conflict when the lease is another's by now.
 func (t *Tx) Fence(epoch int64) error { return errLater }
