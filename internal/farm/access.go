@@ -1,6 +1,9 @@
 package farm
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // User is a person, or a program that acts as one.
 type User struct {
@@ -20,6 +23,15 @@ const (
 	RoleOperator Role = "operator" // of a project: any VM of it; of a cell or the site: hosts, drains, closing
 	RoleAdmin    Role = "admin"    // quotas, cells, tokens, roles
 )
+
+// Roles are all that there are, least first.
+var Roles = []Role{RoleReader, RoleMember, RoleOperator, RoleAdmin}
+
+// Valid tells whether there is such a role.
+func (r Role) Valid() bool { return slices.Contains(Roles, r) }
+
+// Above tells whether r may do more than o. No role, and one that is none, is below all.
+func (r Role) Above(o Role) bool { return slices.Index(Roles, r) > slices.Index(Roles, o) }
 
 // Grant gives a user a role: in one project, in one cell, or, with neither, everywhere.
 type Grant struct {

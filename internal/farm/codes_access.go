@@ -1,0 +1,12 @@
+package farm
+
+// Errors about who may do what in the fleet, and about where a project's VMs go.
+const (
+	CodeNoRole      Code = "no-role"      // no role of the caller allows it
+	CodeNoCell      Code = "no-cell"      // no cell is for the project, and there is no default one
+	CodeCellsClosed Code = "cells-closed" // all the cells of the project are closed
+	CodeForeignCell Code = "foreign-cell" // the cell is not for the project
+	CodeNoSuchCell  Code = "no-such-cell" // no cell of that name
+	CodeQuota       Code = "over-quota"   // more than a project or cell may have
+	CodeBadName     Code = "bad-name"     // a name that no object of the farm can have
+)
