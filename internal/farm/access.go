@@ -54,7 +54,7 @@ type Token struct {
 	Revision int64
 }
 
-// JoinToken lets one host enrol once.
+// JoinToken lets a host enrol once, or so many of them.
 type JoinToken struct {
 	ID      string
 	Hash    []byte
@@ -63,8 +63,10 @@ type JoinToken struct {
 	Labels  map[string]string
 	By      string
 	Expires time.Time
-	Used    time.Time // zero: not yet
-	Host    string    // that used it
+	Count   int       // hosts that may enrol with it; 0: one
+	Uses    int       // hosts that did
+	Used    time.Time // last; zero: not yet
+	Host    string    // ID of the host that used it last
 }
 
 // Identity is who calls, and how that is known.

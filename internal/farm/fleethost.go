@@ -14,8 +14,10 @@ type Host struct {
 	Drain  Drain
 	Fenced time.Time // an operator vouched that nothing of it runs any more
 
-	MachineID string // of /etc/machine-id, hashed
-	Serial    string // of its current certificate
+	MachineID string    // of /etc/machine-id, hashed
+	Serial    string    // of its current certificate; "": one of the site's own authority, known by the host's name
+	Before    string    // serial of the certificate before, until the current one was seen; "": none
+	Expires   time.Time // of its current certificate, as far as the server issued it
 	Enrolled  time.Time
 
 	Facts    Facts // as it reported last
