@@ -86,17 +86,19 @@ type VMFilter struct {
 // Revision is the one that this transaction reads, or writes.
 func (t *Tx) Revision() int64 { return 0 }
 
-func (t *Tx) VM(id string) (farm.VM, error)                  { return farm.VM{}, errLater }
-func (t *Tx) VMNamed(project, name string) (farm.VM, error)  { return farm.VM{}, errLater }
-func (t *Tx) VMs(f VMFilter) ([]farm.VM, error)              { return nil, errLater }
-func (t *Tx) InsertVM(v farm.VM) error                       { return errLater } // Conflict: the name, address or host name is taken
-func (t *Tx) SetVM(v farm.VM) error                          { return errLater } // what people want: all but the next two
-func (t *Tx) SetVMPlace(v farm.VM) error                     { return errLater } // Cell, Host, Plan, Booking, Waiting
-func (t *Tx) SetVMObserved(id string, o farm.Observed) error { return errLater }
-func (t *Tx) DeleteVM(id string) error                       { return errLater }
-func (t *Tx) Used(project string) (farm.Quota, error)        { return farm.Quota{}, errLater } // by VMs that are not to be deleted
-func (t *Tx) UsedCell(cell string) (farm.Quota, error)       { return farm.Quota{}, errLater }
-func (t *Tx) Leases(network string) ([]farm.Lease, error)    { return nil, errLater }
+func (t *Tx) VM(id string) (farm.VM, error)                               { return farm.VM{}, errLater }
+func (t *Tx) VMNamed(project, name string) (farm.VM, error)               { return farm.VM{}, errLater }
+func (t *Tx) VMs(f VMFilter) ([]farm.VM, error)                           { return nil, errLater }
+func (t *Tx) InsertVM(v farm.VM) error                                    { return errLater } // Conflict: the name, address or host name is taken
+func (t *Tx) SetVM(v farm.VM) error                                       { return errLater } // what people want: all but the next two
+func (t *Tx) SetVMPlace(v farm.VM) error                                  { return errLater } // Cell, Host, Plan, Booking, Waiting
+func (t *Tx) SetVMObserved(id string, o farm.Observed) error              { return errLater }
+func (t *Tx) DeleteVM(id string) error                                    { return errLater }
+func (t *Tx) Used(project string) (farm.Quota, error)                     { return farm.Quota{}, errLater } // by VMs that are not to be deleted
+func (t *Tx) UsedCell(cell string) (farm.Quota, error)                    { return farm.Quota{}, errLater }
+func (t *Tx) UsedHosts(cell string) (map[string]farm.Quota, error)        { return nil, errLater }       // by host's ID, of VMs that have one, also those to be deleted; "": of all cells
+func (t *Tx) VMLeased(network, address, hostname string) (farm.VM, error) { return farm.VM{}, errLater } // who holds one of the two; "" is not compared
+func (t *Tx) Leases(network string) ([]farm.Lease, error)                 { return nil, errLater }
 
 func (t *Tx) Host(id string) (farm.Host, error)                                { return farm.Host{}, errLater }
 func (t *Tx) HostNamed(name string) (farm.Host, error)                         { return farm.Host{}, errLater }
