@@ -43,6 +43,7 @@ func pure(path string) bool { return standard(path) || path == "internal/farm" }
 
 // public lets the standard library through, and the wire types themselves.
 func public(path string) bool { return standard(path) || path == "api" }
+
 // planned lets the planner of one host through as well.
 func planned(path string) bool { return pure(path) || path == "internal/numa" }
 

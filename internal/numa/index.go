@@ -100,11 +100,20 @@ func (n *nodeIndex) addCores(cores []coreIndex) {
 	}
 }
 
-// is tells whether the index was made of t. Rooms are copied and their topologies never changed in place, so it is enough that
-// the parts are the same ones.
+// is tells whether the index was made of t, or of a host with the same processors. Rooms are copied and their topologies never changed in
+// place, so it is enough that the parts are the same ones. How much memory nodes have is not in the index.
 func (ix *index) is(t farm.Topology) bool {
-	return same(ix.topology.Nodes, t.Nodes) && same(ix.topology.Cores, t.Cores) && same(ix.topology.L3, t.L3) &&
-		same(ix.topology.Distance, t.Distance)
+	return slices.EqualFunc(ix.topology.Nodes, t.Nodes, func(a, b farm.Node) bool { return a.ID == b.ID }) &&
+		same(ix.topology.Cores, t.Cores) && same(ix.topology.L3, t.L3) && same(ix.topology.Distance, t.Distance)
+}
+
+// alike tells whether one index does for both hosts.
+func alike(a, b farm.Topology) bool {
+	return slices.EqualFunc(a.Nodes, b.Nodes, func(a, b farm.Node) bool { return a.ID == b.ID && a.CPUs.Equal(b.CPUs) }) &&
+		slices.EqualFunc(a.Cores, b.Cores, func(a, b farm.Core) bool {
+			return a.Socket == b.Socket && a.Node == b.Node && a.Kind == b.Kind && a.Threads.Equal(b.Threads)
+		}) &&
+		slices.EqualFunc(a.L3, b.L3, farm.CPUSet.Equal) && slices.EqualFunc(a.Distance, b.Distance, slices.Equal[[]int])
 }
 
 func same[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }

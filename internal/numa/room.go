@@ -20,7 +20,21 @@ type Reserve struct {
 // left, and that is no error. Memory of VMs that share is counted in Reserve.Shared alone: set aside with Reserve.Memory what is
 // real of it.
 func NewRoom(t farm.Topology, reserve Reserve, plans []farm.Plan) Room {
-	r := emptyRoom(t, reserve, newIndex(t))
+	return newRoom(t, reserve, plans, newIndex(t))
+}
+
+// NewRoomLike is NewRoom where another host's room is at hand. If the two have the same processors, what is known of those is kept once:
+// it is most of what a room takes in memory.
+func NewRoomLike(like Room, t farm.Topology, reserve Reserve, plans []farm.Plan) Room {
+	if !alike(like.Topology, t) {
+		return NewRoom(t, reserve, plans)
+	}
+	t.Cores, t.L3, t.Distance = like.Topology.Cores, like.Topology.L3, like.Topology.Distance
+	return newRoom(t, reserve, plans, like.indexed())
+}
+
+func newRoom(t farm.Topology, reserve Reserve, plans []farm.Plan, ix *index) Room {
+	r := emptyRoom(t, reserve, ix)
 	for _, p := range plans {
 		r.Free = r.Free.Minus(p.Held())
 		for _, c := range r.claims(p) {
