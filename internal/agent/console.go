@@ -9,11 +9,13 @@ import (
 	"time"
 )
 
-// console keeps the end of what a VM wrote to its serial console.
+// console keeps the end of what a VM wrote to its serial console, and lets people type into it.
 type console struct {
 	path string
 
+	writing sync.Mutex // one writer at a time
 	mu      sync.Mutex
+	conn    net.Conn // nil before the VM runs, and after its end
 	tail    []byte
 	written int // bytes in all, so that a follower knows where it is
 	ended   bool
@@ -34,6 +36,8 @@ func (c *console) run(ctx context.Context) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
+	c.update(func() { c.conn = conn })
+	defer c.update(func() { c.conn = nil })
 	buf := make([]byte, 4096)
 	for {
 		n, err := conn.Read(buf)
@@ -56,6 +60,25 @@ func (c *console) update(change func()) {
 	close(c.changed)
 	c.changed = make(chan struct{})
 	c.mu.Unlock()
+}
+
+// typingPatience is how long a VM may take to read what is typed. One whose CPUs are stopped reads nothing.
+const typingPatience = 5 * time.Second
+
+// Write types p into the console. What several people type is mixed, as on a terminal with several keyboards.
+func (c *console) Write(p []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.mu.Lock()
+	conn := c.conn
+	c.mu.Unlock()
+	if conn == nil {
+		return 0, errNotConnected
+	}
+	if err := conn.SetWriteDeadline(time.Now().Add(typingPatience)); err != nil {
+		return 0, err
+	}
+	return conn.Write(p)
 }
 
 // awaitEnd waits a little for the rest of what a VM that has gone wrote.

@@ -126,7 +126,7 @@ func (c *control) say(ctx context.Context, m guest.ControlMessage) error {
 	return guest.WriteLine(conn, m)
 }
 
-var errNotConnected = errors.New("the control port is not connected")
+var errNotConnected = errors.New("the VM is not connected")
 
 // endPatience is how long a guest has to end what is left of a job. A sound one needs milliseconds.
 const endPatience = 10 * time.Second

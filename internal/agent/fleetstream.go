@@ -2,17 +2,80 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// dialPatience is how long a port of a VM may take to answer: a VM that has just started may still look for its address.
+const dialPatience = 10 * time.Second
+
 // Stream opens a stream to a VM of the server: its serial console, or a port of its own address and of no other. The caller closes it.
-// Errors: farm.NotFound where the VM does not run here, farm.Invalid, farm.Unavailable where it does not answer.
+// Errors: farm.CodeNoVM where the VM does not run here, farm.CodeBadRequest, farm.CodeVMPort where the port does not answer.
 func (a *Agent) Stream(ctx context.Context, o fleet.StreamOrder) (io.ReadWriteCloser, error) {
-	if m, _ := a.fleetMachine(o.VM); m == nil {
+	m, w := a.fleetMachine(o.VM)
+	if m == nil {
 		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: "VM " + o.VM + " does not run on this host", Hint: "start it, and try again"}
 	}
+	switch o.Kind {
+	case fleet.StreamConsole:
+		return m.console.open(), nil
+	case fleet.StreamTCP:
+		return dialVM(ctx, w, o.Port)
+	}
 	return nil, badRequest("no stream of kind %q", o.Kind)
+}
+
+// dialVM connects to a port of the VM's leased address: whoever may reach a VM through its host reaches nothing else of the host's network.
+func dialVM(ctx context.Context, w fleet.WantedVM, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, badRequest("port %d", port)
+	}
+	address, err := netip.ParsePrefix(w.Address)
+	if err != nil || w.Bridge == "" {
+		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMPort, Message: "VM " + w.Name + " has no address that its host could reach", Hint: "make it with a network, or use its console"}
+	}
+	dialer := net.Dialer{Timeout: dialPatience, KeepAlive: 15 * time.Second}
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(address.Addr().String(), strconv.Itoa(port)))
+	if err != nil {
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMPort, Message: fmt.Sprintf("port %d of VM %s does not answer its host", port, w.Name),
+			Hint: "look at its console; its host needs an address in the VM's network, on bridge " + w.Bridge, Err: err}
+	}
+	return conn, nil
+}
+
+// consoleStream is one person at a console. Reads go on from what is kept of it to its end.
+type consoleStream struct {
+	*io.PipeReader
+	console *console
+	cancel  context.CancelFunc
+	over    chan struct{} // closed when nothing reads for it any more
+}
+
+// open joins the console. The log, and whoever reads it, see all that this one sees.
+func (c *console) open() io.ReadWriteCloser {
+	ctx, cancel := context.WithCancel(context.Background())
+	out, in := io.Pipe()
+	s := &consoleStream{out, c, cancel, make(chan struct{})}
+	go func() {
+		defer close(s.over)
+		in.CloseWithError(c.follow(ctx, in, func() {}, false))
+	}()
+	return s
+}
+
+func (s *consoleStream) Write(p []byte) (int, error) { return s.console.Write(p) }
+
+// Close leaves the console, which goes on.
+func (s *consoleStream) Close() error {
+	s.cancel()
+	err := s.PipeReader.Close()
+	<-s.over
+	return err
 }

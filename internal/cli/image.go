@@ -46,21 +46,27 @@ func mebibytes(n uint64) string { return fmt.Sprintf("%.1fM", float64(n)/float64
 // workerPackages make the micro image a node of Slurm. slurmd finds the plug-ins of the cluster's configuration in them.
 var workerPackages = []string{"slurmd", "slurm-wlm-basic-plugins", "munge"}
 
+// cloudPackages give the micro image an SSH server, for VMs that people log into. It is of half a megabyte.
+var cloudPackages = []string{"dropbear-bin"}
+
 const siteUsage = "the site vouches for the image: workers made of it hold the key of the batch system"
 
 func (a *app) imageBuild() *cobra.Command {
 	r := api.ImageRequest{}
 	cmd := &cobra.Command{
-		Use: "build micro|worker [NAME]", Short: "Build an image from Debian packages: micro for jobs, worker for nodes of Slurm",
+		Use: "build micro|worker|cloud [NAME]", Short: "Build an image from Debian packages: micro for jobs, worker for nodes of Slurm, cloud for people",
 		Long: `Build an image, a kernel and an initramfs, from packages of this host's own Debian sources. Nothing is installed. "micro" has a shell and
-what a job needs; "worker" has slurmd and munge beside them. Give it another name with a second argument, and further packages with --package.`,
-		Args: cobra.RangeArgs(1, 2), ValidArgs: []string{"micro", "worker"},
+what a job needs; "worker" has slurmd and munge beside them; "cloud" has an SSH server. Give it another name with a second argument, and further
+packages with --package.`,
+		Args: cobra.RangeArgs(1, 2), ValidArgs: []string{"micro", "worker", "cloud"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := r
 			switch args[0] {
 			case "micro":
 			case "worker":
 				request.Packages = slices.Concat(workerPackages, r.Packages)
+			case "cloud":
+				request.Packages = slices.Concat(cloudPackages, r.Packages)
 			default:
 				return usage("grange image build micro, or grange image import NAME FILE", "%q can not be built", args[0])
 			}

@@ -27,6 +27,7 @@ type Guest struct {
 	boot  time.Duration
 	tasks map[string]*task // by job ID; a job that was given once is never started again
 	port0 *port            // the first job port, until a job takes it
+	off   bool             // the VM is ending: what ends with it is no news
 }
 
 // Run serves the host until the VM ends. It returns an error only where the VM is of no use.
@@ -39,6 +40,9 @@ func Run() error {
 		}
 	}
 	g.reaper = newReaper()
+	if g.init {
+		go g.obeySignals()
+	}
 	control, err := openPort(guest.ControlPort)
 	if err != nil {
 		return err
@@ -55,6 +59,9 @@ func Run() error {
 func (g *Guest) handle(m guest.ControlMessage) {
 	if m.Hello {
 		g.tellAll()
+	}
+	if m.PowerOff {
+		go g.powerOff(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,6 +97,9 @@ func (g *Guest) tell(s guest.State) {
 }
 
 func (g *Guest) write(s guest.State) {
+	if g.off {
+		return
+	}
 	if err := guest.WriteLine(g.control, s); err != nil {
 		logf("control port: %v", err)
 	}

@@ -28,6 +28,9 @@ func setUpNetwork() error {
 
 // setUpAddress gives the first network card the address that the host chose.
 func setUpAddress(a guest.Address) error {
+	if a.CIDR == "" { // a full image has its address already
+		return addLinkRoutes(a.OnLink)
+	}
 	ip, network, err := net.ParseCIDR(a.CIDR)
 	if err != nil {
 		return err
@@ -38,7 +41,43 @@ func setUpAddress(a guest.Address) error {
 			return fmt.Errorf("gateway %q", a.Gateway)
 		}
 	}
-	return setUpCard(ip, network.Mask, gateway, a.DNS)
+	if err := setUpCard(ip, network.Mask, gateway, a.DNS); err != nil {
+		return err
+	}
+	return addLinkRoutes(a.OnLink)
+}
+
+// addLinkRoutes sends packets for the addresses straight to the first card's wire.
+func addLinkRoutes(addresses []string) error {
+	if len(addresses) == 0 {
+		return nil
+	}
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	card, err := firstCard()
+	if err != nil {
+		return err
+	}
+	device, err := unix.BytePtrFromString(card)
+	if err != nil {
+		return err
+	}
+	for _, a := range addresses {
+		ip := net.ParseIP(a).To4()
+		if ip == nil {
+			return fmt.Errorf("address %q", a)
+		}
+		r := routeEntry{flags: unix.RTF_UP | unix.RTF_HOST, device: device}
+		copy(r.dst.Addr[:], ip)
+		copy(r.genmask.Addr[:], net.IPv4bcast.To4())
+		if err := addRoute(s, &r); err != nil {
+			return fmt.Errorf("route to %s: %w", a, err)
+		}
+	}
+	return nil
 }
 
 func setUpCard(ip net.IP, mask net.IPMask, gateway net.IP, dns []string) error {
@@ -127,17 +166,23 @@ type routeEntry struct {
 	_                     uint64
 	dst, gateway, genmask unix.RawSockaddrInet4
 	flags                 uint16
-	_                     [38]byte
+	_                     [30]byte
+	device                *byte
 	_                     [24]byte
 }
 
 func addDefaultRoute(s int, gateway net.IP) error {
 	r := routeEntry{flags: unix.RTF_UP | unix.RTF_GATEWAY}
+	copy(r.gateway.Addr[:], gateway.To4())
+	return addRoute(s, &r)
+}
+
+// addRoute adds a route; one that is there is no error.
+func addRoute(s int, r *routeEntry) error {
 	for _, a := range []*unix.RawSockaddrInet4{&r.dst, &r.gateway, &r.genmask} {
 		a.Family = unix.AF_INET
 	}
-	copy(r.gateway.Addr[:], gateway.To4())
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCADDRT, uintptr(unsafe.Pointer(&r))); errno != 0 && errno != unix.EEXIST {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCADDRT, uintptr(unsafe.Pointer(r))); errno != 0 && errno != unix.EEXIST {
 		return errno
 	}
 	return nil

@@ -334,11 +334,12 @@ func (t *task) killRest() {
 	pid, procs := t.pid, t.procs
 	t.pid = 0
 	t.mu.Unlock()
-	if procs == nil {
+	switch {
+	case procs != nil:
+		procs.kill(pid)
+	case !t.guest.ending(): // else the others have been asked to end, and have their time
 		unix.Kill(-1, unix.SIGKILL)
-		return
 	}
-	procs.kill(pid)
 }
 
 // finish ends what is left of the job, and frees its port: its host has all it wants, or has gone.

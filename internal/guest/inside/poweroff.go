@@ -1,0 +1,94 @@
+package inside
+
+import (
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// endingPatience is how long processes have between being asked to end and being ended, when the VM is powered off.
+const endingPatience = 5 * time.Second
+
+// obeySignals is for process 1: busybox's poweroff, halt and reboot ask it by signals, as does the kernel for Ctrl-Alt-Del.
+func (g *Guest) obeySignals() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTERM, unix.SIGINT)
+	if s := <-asked; s == unix.SIGTERM || s == unix.SIGINT {
+		g.powerOff(unix.LINUX_REBOOT_CMD_RESTART)
+	} else {
+		g.powerOff(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	}
+}
+
+// powerOff ends the VM: as process 1 by itself, else by asking whoever is. The hypervisor takes a restart for an end, too.
+func (g *Guest) powerOff(command int) {
+	g.mu.Lock()
+	again := g.off
+	g.off = true
+	g.mu.Unlock()
+	if again {
+		return
+	}
+	if !g.init {
+		g.askInit()
+		return
+	}
+	logf("power off")
+	unix.Kill(-1, unix.SIGTERM)
+	unix.Kill(-1, unix.SIGHUP) // shells of terminals do not end by the other one
+	for deadline := time.Now().Add(endingPatience); othersRun() && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	}
+	unix.Kill(-1, unix.SIGKILL)
+	for deadline := time.Now().Add(endingPatience); othersRun() && time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	}
+	if err := unix.Unmount("/tmp", 0); err != nil {
+		logf("unmount /tmp: %v", err)
+	}
+	unix.Sync()
+	if err := unix.Reboot(command); err != nil {
+		logf("power off: %v", err)
+	}
+}
+
+// ending tells whether the VM is being powered off.
+func (g *Guest) ending() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.off
+}
+
+// askInit has a full system's init power off. The VM's power button is what is left where that fails.
+func (g *Guest) askInit() {
+	for _, argv := range [][]string{{"/usr/bin/systemctl", "--no-block", "poweroff"}, {"/bin/systemctl", "--no-block", "poweroff"}, {"/usr/sbin/poweroff"}, {"/sbin/poweroff"}} {
+		_, end, err := g.reaper.start(func() (int, error) {
+			return syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{Dir: "/", Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Files: []uintptr{0, 1, 2}})
+		})
+		if err == nil && exitOf(<-end).Code == 0 {
+			return
+		}
+	}
+	logf("power off: nobody here does it")
+}
+
+// othersRun tells whether there is any process but us and the kernel's own, which have no memory.
+func othersRun() bool {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		text, err := os.ReadFile(file)
+		if err != nil || pid <= 1 {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(text), ") ") // behind the name: state, and so on; the 21st is the size of its memory
+		if fields := strings.Fields(rest); len(fields) > 20 && fields[0] != "Z" && fields[20] != "0" {
+			return true
+		}
+	}
+	return false
+}
