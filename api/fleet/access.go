@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"encoding/json"
 	"time"
 )
 
@@ -137,36 +136,6 @@ type Explanation struct {
 	Target  string   `json:"target,omitempty"`
 	Allowed bool     `json:"allowed"`
 	Why     []string `json:"why"`
-}
-
-// Farm is the fleet as data: what `grange apply` brings and `grange cell export` writes. A nil list is left as it is; an empty one, with
-// Prune, deletes all.
-type Farm struct {
-	Cells    []Cell          `json:"cells,omitempty"`
-	Projects []Project       `json:"projects,omitempty"`
-	Shapes   []Shape         `json:"shapes,omitempty"`
-	Networks []Network       `json:"networks,omitempty"`
-	Groups   []Group         `json:"groups,omitempty"`
-	Users    []User          `json:"users,omitempty"`
-	Grants   []Grant         `json:"grants,omitempty"`
-	Settings json.RawMessage `json:"settings,omitempty"` // of all hosts: Settings
-	Prune    bool            `json:"prune,omitempty"`    // what a list that is there lacks is deleted
-}
-
-// Applied is what an apply did, or, when it was dry, would do.
-type Applied struct {
-	Dry      bool         `json:"dry,omitempty"`
-	Changes  []FarmChange `json:"changes"`
-	Effects  []string     `json:"effects,omitempty"` // what changes for whom, in sentences
-	Revision int64        `json:"revision,omitempty"`
-}
-
-// FarmChange is one thing that an apply makes, changes or deletes.
-type FarmChange struct {
-	Op     string `json:"op"`   // create, change, delete
-	Kind   string `json:"kind"` // cell, project, ...
-	Name   string `json:"name"`
-	Detail string `json:"detail,omitempty"` // "open: true → false"
 }
 
 // Version is what every service answers: who it is.

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"net/url"
-	"strconv"
 )
 
 // Hosts lists the hosts, of one cell when it is not empty.
@@ -133,9 +132,9 @@ func (c *Client) Images(ctx context.Context) ([]Image, error) {
 	return images, err
 }
 
-// Apply brings the fleet as data; dry tells what that would do. With a revision other than 0 only on that one.
-func (c *Client) Apply(ctx context.Context, f Farm, dry bool, revision int64) (Applied, error) {
-	return call[Applied](ctx, c, request{method: "POST", path: "/v1/apply", query: url.Values{"dry": {strconv.FormatBool(dry)}}, body: f, revision: revision})
+// Apply brings the fleet as data.
+func (c *Client) Apply(ctx context.Context, r ApplyRequest) (Applied, error) {
+	return call[Applied](ctx, c, request{method: "POST", path: "/v1/apply", body: r})
 }
 
 // Export is the fleet as data, for Apply.

@@ -136,7 +136,7 @@ func TestDocumentsPointAtWhatExists(t *testing.T) {
 }
 
 // notAgents are files of internal/config that read what is no agent's.
-var notAgents = []string{"client.go", "server.go", "farmfile.go"}
+var notAgents = []string{"client.go", "server.go", "farmfile.go", "farmfilewrite.go", "farmfilecheck.go"}
 
 // keys are those of the agent's configuration, from the tags of internal/config.
 func keys(t *testing.T) []string {

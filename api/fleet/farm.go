@@ -1,0 +1,57 @@
+package fleet
+
+// Farm is what people decide of the whole fleet, as data: what `grange apply` brings and `grange export` writes. A list that is null or missing is
+// left as it is.
+type Farm struct {
+	Cells    []FarmCell `json:"cells"`
+	Projects []Project  `json:"projects"`
+	Shapes   []Shape    `json:"shapes"`
+	Networks []Network  `json:"networks"`
+	Groups   []Group    `json:"groups"`
+	Users    []User     `json:"users"`
+	Grants   []Grant    `json:"grants"`
+	Settings *Settings  `json:"settings,omitempty"` // of all hosts
+}
+
+// FarmCell is a cell as people decide of it.
+type FarmCell struct {
+	Name       string            `json:"name"`
+	Broker     string            `json:"broker"`
+	Open       *bool             `json:"open,omitempty"`   // missing: as it is, and a new cell is open
+	Reason     string            `json:"reason,omitempty"` // why it is closed
+	Default    bool              `json:"default,omitempty"`
+	Projects   []string          `json:"projects,omitempty"`
+	Packing    string            `json:"packing,omitempty"` // pack, spread, group
+	KeepWhole  int               `json:"keep_whole,omitempty"`
+	Overcommit float64           `json:"overcommit,omitempty"`
+	Limits     Quota             `json:"limits"`
+	PerHost    int               `json:"per_host,omitempty"`
+	Services   bool              `json:"services,omitempty"`
+	Batch      string            `json:"batch,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+}
+
+// ApplyRequest brings a farm.
+type ApplyRequest struct {
+	Farm   Farm   `json:"farm"`
+	DryRun bool   `json:"dry_run,omitempty"` // tell what would be done, and do nothing
+	Prune  bool   `json:"prune,omitempty"`   // delete what a list that is there lacks
+	Plan   string `json:"plan,omitempty"`    // Applied.Plan of a dry run: if it would do other things now, nothing is done
+}
+
+// Applied is what an apply did, or would do.
+type Applied struct {
+	DryRun   bool         `json:"dry_run,omitempty"`
+	Changes  []FarmChange `json:"changes"`
+	Effects  []string     `json:"effects"`            // what changes for whom, in sentences
+	Plan     string       `json:"plan"`               // stands for Changes
+	Revision int64        `json:"revision,omitempty"` // of the store; none of a dry run
+}
+
+// FarmChange is one object that is made, changed or deleted.
+type FarmChange struct {
+	Op      string   `json:"op"`   // create, change, delete
+	Kind    string   `json:"kind"` // cell, project, shape, network, group, user, grant, settings
+	Name    string   `json:"name"`
+	Details []string `json:"details,omitempty"` // "packing: pack → spread"
+}

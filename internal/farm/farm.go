@@ -1,0 +1,114 @@
+package farm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Farm is what people decide of the whole fleet, as data: what a farm file says and `grange apply` brings. A nil list says nothing of its kind.
+// Revisions mean nothing here.
+type Farm struct {
+	Cells    []FarmCell
+	Projects []Project
+	Shapes   []Shape
+	Networks []FleetNetwork
+	Groups   []ServerGroup
+	Users    []User
+	Grants   []Grant
+	Settings *Settings // nil: says nothing of them
+}
+
+// FarmCell is a cell as a farm file has it. A cell is opened and closed by operators too, who must not be overruled by a file that does not
+// mention it.
+type FarmCell struct {
+	Cell
+	Open *bool // nil: as it is, and a new cell is open; Cell.Closed and Cell.Reason count with false alone
+}
+
+// Settings are the part of the agents' configuration that the server keeps for all hosts. Zero values leave it to each host's own file.
+type Settings struct {
+	BootTimeout  time.Duration
+	DefaultImage string
+	Facts        map[string]string // told to every VM, as HS06 = "357"
+}
+
+// Equal tells whether both say the same.
+func (s Settings) Equal(o Settings) bool {
+	return s.BootTimeout == o.BootTimeout && s.DefaultImage == o.DefaultImage && maps.Equal(s.Facts, o.Facts)
+}
+
+// IsZero tells whether nothing is set.
+func (s Settings) IsZero() bool { return s.Equal(Settings{}) }
+
+// maxName bounds names: they are parts of paths, host names and queues' names.
+const maxName = 64
+
+// CheckName refuses names that no cell, project, shape, network or group can have. What it is stands in the message. The error is a *Error of kind
+// Invalid.
+func CheckName(what, name string) error { return checkName(what, name, "._-") }
+
+// CheckUser refuses names that no user can have.
+func CheckUser(name string) error { return checkName("user", name, "._-@+") }
+
+func checkName(what, name, more string) error {
+	plain := func(r rune) bool { return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' }
+	odd := func(r rune) bool { return !plain(r) && !strings.ContainsRune(more, r) }
+	var wrong string
+	switch {
+	case name == "":
+		wrong = "is empty"
+	case len(name) > maxName:
+		wrong = fmt.Sprintf("has more than %d letters", maxName)
+	case strings.TrimSpace(name) != name:
+		wrong = "begins or ends with white space"
+	case strings.ContainsFunc(name, odd):
+		wrong = fmt.Sprintf("has %q in it", name[strings.IndexFunc(name, odd):][:1])
+	case !plain(rune(name[0])):
+		wrong = "begins with no letter or digit"
+	default:
+		return nil
+	}
+	return &Error{Kind: Invalid, Code: CodeBadName, Message: fmt.Sprintf("no %s can be called %q: the name %s", what, name, wrong),
+		Hint: "write letters, digits, " + strings.Join(strings.Split(more, ""), " ") + ", and a letter or digit first"}
+}
+
+// Validate refuses a cell that cannot be. What it names is not looked at.
+func (c Cell) Validate() error {
+	bad := func(format string, args ...any) error {
+		return &Error{Kind: Invalid, Code: CodeBadFarm, Message: "cell " + c.Name + ": " + fmt.Sprintf(format, args...), Hint: "docs/guide/cells.md explains every key"}
+	}
+	if err := CheckName("cell", c.Name); err != nil {
+		return err
+	}
+	for i, p := range c.Projects {
+		if slices.Contains(c.Projects[:i], p) {
+			return bad("project %s twice", p)
+		}
+	}
+	for key := range c.Labels {
+		if err := CheckName("label", key); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !slices.Contains(Brokers, c.Broker):
+		return bad("no broker is called %q; there are %s", c.Broker, strings.Join(Brokers, ", "))
+	case c.Packing != Pack && c.Packing != Spread && c.Packing != Group:
+		return bad("no packing is called %q; there are pack, spread and group", c.Packing)
+	case c.KeepWhole < 0 || c.PerHost < 0:
+		return bad("keep_whole and per_host count hosts and VMs: they are not below 0")
+	case c.Overcommit < 1 || c.Overcommit > 10:
+		return bad("overcommit of %v is not between 1 and 10", c.Overcommit)
+	case !c.Limits.valid():
+		return bad("limits below 0")
+	}
+	return nil
+}
+
+// Brokers are all that a cell can have: grange, and the drivers of batch systems.
+var Brokers = []string{BrokerGrange, "slurm", "gridengine", "htcondor", "pbs", "lsf", "exec"}
+
+func (q Quota) valid() bool { return q.VMs >= 0 && q.CPUs >= 0 }
