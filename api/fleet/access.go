@@ -71,7 +71,7 @@ type TokenRequest struct {
 	Expires  *time.Time `json:"expires,omitempty"`
 }
 
-// JoinToken lets one host enrol once.
+// JoinToken lets a host enrol once, or so many of them.
 type JoinToken struct {
 	ID      string            `json:"id"`
 	Cell    string            `json:"cell"`
@@ -79,9 +79,11 @@ type JoinToken struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 	By      string            `json:"by"`
 	Expires time.Time         `json:"expires"`
-	Used    *time.Time        `json:"used,omitempty"`
-	Host    string            `json:"host,omitempty"` // that used it
-	// Secret is in the answer to the creation, and nowhere else ever after.
+	Count   int               `json:"count"`          // hosts that may enrol with it
+	Uses    int               `json:"uses"`           // hosts that did
+	Used    *time.Time        `json:"used,omitempty"` // last
+	Host    string            `json:"host,omitempty"` // ID of the one that used it last
+	// Secret is the whole token, as a host needs it. It is in the answer to the creation, and nowhere else ever after.
 	Secret string `json:"secret,omitempty"`
 }
 
@@ -91,6 +93,7 @@ type JoinTokenRequest struct {
 	Name   string            `json:"name,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 	Valid  float64           `json:"valid_seconds,omitempty"` // 0: an hour
+	Count  int               `json:"count,omitempty"`         // hosts that may enrol with it; 0: one. Not with a name
 }
 
 // HostUpdate changes a host. What is nil stays.

@@ -18,7 +18,7 @@ const CapabilityHeader = "Grange-Capability"
 // EnrolRequest trades a join token for a certificate. It is the one request that a host makes without one.
 type EnrolRequest struct {
 	Token     string    `json:"token"`
-	CSR       []byte    `json:"csr"` // PKCS #10, DER; its subject is not looked at
+	CSR       []byte    `json:"csr,omitempty"` // PKCS #10, DER; its subject is not looked at. None: the connection shows a certificate of the site's
 	Name      string    `json:"name"`
 	MachineID string    `json:"machine_id"`        // hashed
 	Replace   bool      `json:"replace,omitempty"` // of a host of this name that was installed anew
@@ -28,7 +28,8 @@ type EnrolRequest struct {
 // EnrolAnswer is a host's identity.
 type EnrolAnswer struct {
 	Host        string   `json:"host"`        // its ID
-	Certificate []byte   `json:"certificate"` // PEM, with its chain
+	Name        string   `json:"name"`
+	Certificate []byte   `json:"certificate,omitempty"` // PEM, with its chain
 	CA          []byte   `json:"ca"`          // PEM
 	Servers     []string `json:"servers"`     // URLs
 }
@@ -75,6 +76,7 @@ type Topology struct {
 // changed since the last report that was answered may be left out, unless Whole.
 type Report struct {
 	Instance string     `json:"instance"`
+	Wanted   int64      `json:"wanted_revision,omitempty"` // of the wanted list that the host had taken over when it looked at its VMs
 	Facts    *Facts     `json:"facts,omitempty"`
 	VMs      []Observed `json:"vms,omitempty"`
 	Whole    bool       `json:"whole,omitempty"` // VMs is all there is: what is wanted of this host and not in it is not there
@@ -83,6 +85,10 @@ type Report struct {
 // ReportAnswer paces the host.
 type ReportAnswer struct {
 	Next float64 `json:"next_seconds"` // until the next report when nothing changes
+	// Spread is for a connection that breaks: come back at a random time within it, so that not all hosts come at once.
+	Spread float64 `json:"spread_seconds"`
+	// Clock is the host's clock minus the server's, in seconds, where they are so far apart that somebody should know.
+	Clock float64 `json:"clock_seconds,omitempty"`
 }
 
 // Observed is what a host says of a VM.
@@ -107,6 +113,7 @@ type WantedList struct {
 	Streams  []StreamOrder `json:"streams,omitempty"`
 	Settings Settings      `json:"settings"`
 	Next     float64       `json:"next_seconds"`     // wait so long before the next poll
+	Spread   float64       `json:"spread_seconds"`   // as ReportAnswer's
 	Closed   bool          `json:"closed,omitempty"` // the host is closed to new VMs: for people who look at the host
 }
 
@@ -163,6 +170,6 @@ const (
 	RouteEnrol  = "/v1/host/enrol"    // POST EnrolRequest → EnrolAnswer
 	RouteRenew  = "/v1/host/renew"    // POST RenewRequest → EnrolAnswer
 	RouteReport = "/v1/host/report"   // POST Report → ReportAnswer
-	RouteWanted = "/v1/host/wanted"   // GET ?after=REVISION&instance=ID&wait=SECONDS → WantedList; the same after wait
+	RouteWanted = "/v1/host/wanted"   // GET ?after=REVISION&instance=ID → WantedList at once when it is another one; 204 when nothing changed for a while
 	RouteStream = "/v1/host/streams/" // POST + ID, "Upgrade: grange-stream": then bytes both ways
 )
