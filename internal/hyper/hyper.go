@@ -24,6 +24,7 @@ type Machine struct {
 	Cache    string // of all disks, farm.Shape's; "": as the purpose says
 	Console  string // unix socket of the serial console, made by the hypervisor
 	Group    uint32 // QEMU's group, by which a batch system tracks it; 0: as the hypervisor has it
+	Reboots  bool   // a guest that reboots goes on in the same machine; otherwise its machine ends
 	Metadata []byte // kept beside the machine, returned by List
 }
 
@@ -72,7 +73,20 @@ type Applied struct {
 }
 
 // Event tells that a machine ended, for whatever reason.
-type Event struct{ ID, Reason string }
+type Event struct {
+	ID     string
+	End    End
+	Reason string // for people
+}
+
+// End is how a machine ended.
+type End string
+
+// Ends. The zero value is not known.
+const (
+	PoweredOff End = "powered off" // the guest did that, of its own or because Shutdown asked it to
+	Failed     End = "failed"      // the guest crashed, or the machine's process failed or was killed, as Stop does
+)
 
 // Hypervisor is implemented by libvirt/ and fake/; hypertest/ holds both to this contract.
 //
@@ -84,6 +98,8 @@ type Hypervisor interface {
 	Start(ctx context.Context, m Machine) (Applied, error)
 	Resume(ctx context.Context, id string) error
 	Suspend(ctx context.Context, id string) error
+	// Shutdown presses the machine's power button and returns at once. A guest may take its time, or not heed it at all.
+	Shutdown(ctx context.Context, id string) error
 	// Stop ends the machine now, daemon or no daemon, and returns when its process is gone. A machine that is gone already is no error.
 	Stop(ctx context.Context, id string) error
 	// List returns our machines only.

@@ -21,6 +21,8 @@ type Host struct {
 	Guest func(ctx context.Context, m hyper.Machine)
 	// Refuse, when set, may refuse to start a machine.
 	Refuse func(m hyper.Machine) error
+	// Deaf, when set, tells which machines do not heed their power button.
+	Deaf func(m hyper.Machine) bool
 	// Observe, when set, says something else than the plan.
 	Observe func(m hyper.Machine) numa.Observed
 
@@ -62,24 +64,31 @@ func (h *Host) setAway(away bool) {
 	h.away = away
 }
 
-// End ends a machine as if its guest had powered off. It is no error when there is none.
-func (h *Host) End(id, reason string) {
+// End ends a machine as if its process had been killed. It is no error when there is none.
+func (h *Host) End(id, reason string) { h.endAs(id, hyper.Failed, reason) }
+
+// PowerOff ends a machine as its guest does. It is no error when there is none.
+func (h *Host) PowerOff(id string) { h.endAs(id, hyper.PoweredOff, poweredOff) }
+
+const poweredOff = "the guest powered off"
+
+func (h *Host) endAs(id string, end hyper.End, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.end(id, reason)
+	h.end(id, end, reason)
 }
 
 // Close stops every machine and waits for the guests.
 func (h *Host) Close() {
 	h.mu.Lock()
 	for id := range h.machines {
-		h.end(id, "the host was closed")
+		h.end(id, hyper.Failed, "the host was closed")
 	}
 	h.mu.Unlock()
 	h.guests.Wait()
 }
 
-func (h *Host) end(id, reason string) {
+func (h *Host) end(id string, end hyper.End, reason string) {
 	m := h.machines[id]
 	if m == nil {
 		return
@@ -89,7 +98,7 @@ func (h *Host) end(id, reason string) {
 		m.stop()
 	}
 	for w := range h.watchers {
-		w.queue = append(w.queue, hyper.Event{ID: id, Reason: reason})
+		w.queue = append(w.queue, hyper.Event{ID: id, End: end, Reason: reason})
 		select {
 		case w.wake <- struct{}{}:
 		default:
@@ -141,6 +150,19 @@ func (v hypervisor) Suspend(ctx context.Context, id string) error {
 	return v.set(ctx, id, hyper.Paused)
 }
 
+func (v hypervisor) Shutdown(ctx context.Context, id string) error {
+	return v.locked(ctx, func(h *Host) error {
+		m := h.machines[id]
+		if m == nil {
+			return hyper.NoMachine(id)
+		}
+		if m.state == hyper.Running && (h.Deaf == nil || !h.Deaf(m.Machine)) {
+			h.end(id, hyper.PoweredOff, poweredOff)
+		}
+		return nil
+	})
+}
+
 func (v hypervisor) set(ctx context.Context, id string, state hyper.State) error {
 	return v.locked(ctx, func(h *Host) error {
 		m := h.machines[id]
@@ -158,7 +180,7 @@ func (v hypervisor) set(ctx context.Context, id string, state hyper.State) error
 				h.mu.Lock()
 				defer h.mu.Unlock()
 				if h.machines[id] == m { // and not a later one with the same ID
-					h.end(id, "the guest powered off")
+					h.end(id, hyper.PoweredOff, poweredOff)
 				}
 			}()
 		}
@@ -167,7 +189,7 @@ func (v hypervisor) set(ctx context.Context, id string, state hyper.State) error
 }
 
 func (v hypervisor) Stop(_ context.Context, id string) error {
-	v.host.End(id, "it was stopped")
+	v.host.endAs(id, hyper.Failed, "it was stopped")
 	return nil
 }
 

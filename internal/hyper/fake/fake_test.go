@@ -14,7 +14,7 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	const ends, refused = "ends", "refused"
+	const ends, polite, refused = "ends", "polite", "refused"
 	host := fake.NewHost()
 	t.Cleanup(host.Close)
 	host.Guest = func(ctx context.Context, m hyper.Machine) {
@@ -22,6 +22,7 @@ func TestContract(t *testing.T) {
 			<-ctx.Done()
 		}
 	}
+	host.Deaf = func(m hyper.Machine) bool { return m.Boot.Cmdline != polite }
 	host.Refuse = func(m hyper.Machine) error {
 		if m.Boot.Cmdline == refused {
 			return errors.New("refused")
@@ -46,7 +47,7 @@ func TestContract(t *testing.T) {
 	}
 	hypertest.Run(t, hypertest.Driver{
 		Open:    func(*testing.T) hyper.Hypervisor { return host.Open() },
-		Machine: machine(""), Ending: machine(ends), Refused: machine(refused),
+		Machine: machine(""), Ending: machine(ends), Polite: machine(polite), Refused: machine(refused),
 		Kill: func(*testing.T) func() {
 			host.Kill()
 			return host.Restart

@@ -30,6 +30,8 @@ type Driver struct {
 	Machine func(t *testing.T) hyper.Machine
 	// Ending describes one that ends by itself soon after it is resumed.
 	Ending func(t *testing.T) hyper.Machine
+	// Polite describes one that ends when its power button is pressed while it runs; Machine's does not heed it.
+	Polite func(t *testing.T) hyper.Machine
 	// Refused describes one that passes Check and that the hypervisor cannot start.
 	Refused func(t *testing.T) hyper.Machine
 	// Kill ends the hypervisor's daemon without warning and returns what brings it back.
@@ -50,6 +52,7 @@ func Run(t *testing.T, d Driver) {
 		"group":             (*suite).group,
 		"ends by itself":    (*suite).ends,
 		"stop tells":        (*suite).stopTells,
+		"power button":      (*suite).shutdown,
 		"agent restarted":   (*suite).reopened,
 		"sweep keeps":       (*suite).sweep,
 		"daemon killed":     (*suite).daemon,
@@ -128,7 +131,7 @@ func (s *suite) wantState(m hyper.Machine, want hyper.State) {
 	}
 }
 
-func (s *suite) event(events <-chan hyper.Event, id string) {
+func (s *suite) event(events <-chan hyper.Event, id string, end hyper.End) {
 	s.Helper()
 	limit := time.After(patience)
 	for {
@@ -140,6 +143,9 @@ func (s *suite) event(events <-chan hyper.Event, id string) {
 			if e.ID == id {
 				if e.Reason == "" {
 					s.Error("the event gives no reason")
+				}
+				if e.End != end {
+					s.Errorf("the event says %q, want %q", e.End, end)
 				}
 				return
 			}
@@ -234,6 +240,7 @@ func (s *suite) gone() {
 	m := s.d.Machine(s.T)
 	s.wantKind(s.h.Resume(s.ctx, m.ID), farm.NotFound)
 	s.wantKind(s.h.Suspend(s.ctx, m.ID), farm.NotFound)
+	s.wantKind(s.h.Shutdown(s.ctx, m.ID), farm.NotFound)
 	_, err := s.h.Observe(s.ctx, m.ID)
 	s.wantKind(err, farm.NotFound)
 	s.must(s.h.Stop(s.ctx, m.ID))
@@ -319,9 +326,29 @@ func (s *suite) ends() {
 	s.start(m)
 	s.wantState(m, hyper.Paused) // it would have ended, had it run
 	s.must(s.h.Resume(s.ctx, m.ID))
-	s.event(events, m.ID)
+	s.event(events, m.ID, hyper.PoweredOff)
 	s.wantState(m, hyper.Gone)
 	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+func (s *suite) shutdown() {
+	deaf, polite := s.d.Machine(s.T), s.d.Polite(s.T)
+	events := s.h.Events(s.ctx)
+	s.start(deaf)
+	s.must(s.h.Resume(s.ctx, deaf.ID))
+	s.must(s.h.Shutdown(s.ctx, deaf.ID))
+	s.start(polite)
+	s.must(s.h.Resume(s.ctx, polite.ID))
+	s.until("it powers off", func() bool { // a guest that has not come so far as to look at its button misses it
+		if err := s.h.Shutdown(s.ctx, polite.ID); err != nil {
+			s.wantKind(err, farm.NotFound)
+		}
+		return s.state(polite) == hyper.Gone
+	})
+	s.event(events, polite.ID, hyper.PoweredOff)
+	s.wantState(deaf, hyper.Running)
+	s.must(s.h.Stop(s.ctx, deaf.ID))
+	s.must(s.h.Stop(s.ctx, polite.ID))
 }
 
 func (s *suite) stopTells() {
@@ -331,7 +358,7 @@ func (s *suite) stopTells() {
 	m := s.d.Machine(s.T)
 	s.start(m)
 	s.must(s.h.Stop(s.ctx, m.ID))
-	s.event(events, m.ID)
+	s.event(events, m.ID, hyper.Failed)
 	cancel()
 	for range events { // closed when ctx ends
 	}
@@ -372,6 +399,7 @@ func (s *suite) daemon() {
 	_, err := s.h.List(s.ctx)
 	s.wantKind(err, farm.Unavailable)
 	s.wantKind(s.h.Suspend(s.ctx, m.ID), farm.Unavailable)
+	s.wantKind(s.h.Shutdown(s.ctx, m.ID), farm.Unavailable)
 	s.wantKind(s.h.Sweep(s.ctx), farm.Unavailable)
 	_, err = s.h.Start(s.ctx, s.d.Machine(s.T))
 	s.wantKind(err, farm.Unavailable)
@@ -385,7 +413,7 @@ func (s *suite) daemon() {
 	s.must(s.h.Suspend(s.ctx, m.ID))
 	s.wantState(m, hyper.Paused)
 	s.must(s.h.Stop(s.ctx, m.ID))
-	s.event(events, m.ID)
+	s.event(events, m.ID, hyper.Failed)
 }
 
 func (s *suite) stopWithout() {

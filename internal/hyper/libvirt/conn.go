@@ -186,7 +186,7 @@ func (l *Libvirt) wrap(s *session, err error) error {
 		out.Kind, out.Code = farm.NotFound, hyper.CodeNoMachine
 	case rpc.ErrDomExist:
 		out.Kind, out.Code = farm.Conflict, hyper.CodeExists
-	case rpc.ErrOperationInvalid:
+	case rpc.ErrOperationInvalid, rpc.ErrOperationFailed: // the latter of a domain that is being removed at this moment
 		out.Kind = farm.Conflict
 	case rpc.ErrXMLError, rpc.ErrXMLDetail, rpc.ErrConfigUnsupported, rpc.ErrInvalidArg, rpc.ErrXMLInvalidSchema:
 		out.Kind = farm.Invalid

@@ -75,6 +75,9 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 		IOThreads: 1,
 		Devices:   devices(m),
 	}
+	if m.Reboots {
+		d.OnReboot = "restart"
+	}
 	if h.accel == TCG {
 		d.Features.TCG = &libvirtxml.DomainFeatureTCG{TBCache: &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: uint(farm.TranslationCache / farm.MiB)}}
 	}

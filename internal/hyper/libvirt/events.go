@@ -12,9 +12,9 @@ import (
 
 // watcher holds what one reader of Events has not read yet: at most one event for each machine, so a slow reader costs nothing.
 type watcher struct {
-	order  []string
-	reason map[string]string
-	wake   chan struct{}
+	order []string
+	ended map[string]hyper.Event
+	wake  chan struct{}
 }
 
 // published takes one event from libvirt. It never blocks, for a slow reader stops the whole connection.
@@ -22,23 +22,23 @@ func (l *Libvirt) published(e rpc.DomainEventLifecycleMsg) {
 	if !strings.HasPrefix(e.Dom.Name, namePrefix) {
 		return
 	}
-	var reason string
+	id := formatUUID(e.Dom.UUID)
+	event := hyper.Event{ID: id}
 	switch rpc.DomainEventType(e.Event) {
 	case rpc.DomainEventStopped:
-		reason = stopReason(e.Detail)
+		event.End, event.Reason = stopReason(e.Detail)
 	case rpc.DomainEventCrashed:
-		reason = "the guest crashed"
+		event.End, event.Reason = hyper.Failed, crashed
 	default:
 		return
 	}
-	id := formatUUID(e.Dom.UUID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for w := range l.watchers {
-		if _, ok := w.reason[id]; !ok {
+		if _, ok := w.ended[id]; !ok {
 			w.order = append(w.order, id)
 		}
-		w.reason[id] = reason
+		w.ended[id] = event
 		select {
 		case w.wake <- struct{}{}:
 		default:
@@ -46,24 +46,26 @@ func (l *Libvirt) published(e rpc.DomainEventLifecycleMsg) {
 	}
 }
 
-func stopReason(detail int32) string {
+const crashed = "the guest crashed"
+
+func stopReason(detail int32) (hyper.End, string) {
 	switch rpc.DomainEventStoppedDetailType(detail) {
 	case rpc.DomainEventStoppedShutdown:
-		return "the guest powered off"
+		return hyper.PoweredOff, "the guest powered off"
 	case rpc.DomainEventStoppedDestroyed:
-		return "it was stopped"
+		return hyper.Failed, "it was stopped"
 	case rpc.DomainEventStoppedCrashed:
-		return "the guest crashed"
+		return hyper.Failed, crashed
 	case rpc.DomainEventStoppedFailed:
-		return "its QEMU process failed or was killed"
+		return hyper.Failed, "its QEMU process failed or was killed"
 	}
-	return "it ended"
+	return "", "it ended"
 }
 
 // Events keeps the connection alive, with a growing pause between attempts, for as long as ctx lasts. The channel is closed
 // when ctx ends or the hypervisor is closed.
 func (l *Libvirt) Events(ctx context.Context) <-chan hyper.Event {
-	w := &watcher{reason: map[string]string{}, wake: make(chan struct{}, 1)}
+	w := &watcher{ended: map[string]hyper.Event{}, wake: make(chan struct{}, 1)}
 	l.mu.Lock()
 	l.watchers[w] = struct{}{}
 	l.mu.Unlock()
@@ -112,9 +114,9 @@ func (l *Libvirt) next(w *watcher) (hyper.Event, bool) {
 		return hyper.Event{}, false
 	}
 	id := w.order[0]
-	e := hyper.Event{ID: id, Reason: w.reason[id]}
+	e := w.ended[id]
 	w.order = w.order[1:]
-	delete(w.reason, id)
+	delete(w.ended, id)
 	return e, true
 }
 

@@ -253,6 +253,13 @@ func (l *Libvirt) Suspend(ctx context.Context, id string) error {
 	return l.onDomain(ctx, "suspend", id, func(s *session, d rpc.Domain) error { return s.DomainSuspend(d) })
 }
 
+// Shutdown presses the power button that ACPI shows the guest.
+func (l *Libvirt) Shutdown(ctx context.Context, id string) error {
+	return l.onDomain(ctx, "shut down", id, func(s *session, d rpc.Domain) error {
+		return s.DomainShutdownFlags(d, rpc.DomainShutdownAcpiPowerBtn)
+	})
+}
+
 func (l *Libvirt) onDomain(ctx context.Context, what, id string, f func(*session, rpc.Domain) error) error {
 	uuid, err := parseUUID(id)
 	if err != nil {

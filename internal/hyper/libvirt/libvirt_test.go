@@ -114,6 +114,9 @@ var (
 	sleeps = []byte{0xfb, 0xf4, 0xeb, 0xfd}
 	// powersOff: mov dx, 0x604 (PM1a control of a pc); mov ax, 0x2000 (sleep, type S5); out dx, ax; then as above
 	powersOff = []byte{0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, 0xfb, 0xf4, 0xeb, 0xfd}
+	// heedsButton: cli; mov dx, 0x602 (PM1a enable); mov ax, 0x100 (power button); out dx, ax; mov dx, 0x600 (PM1a status);
+	// again: in ax, dx; test ah, 1; jz again; then powersOff
+	heedsButton = append([]byte{0xfa, 0xba, 0x02, 0x06, 0xb8, 0x00, 0x01, 0xef, 0xba, 0x00, 0x06, 0xed, 0xf6, 0xc4, 0x01, 0x74, 0xfa}, powersOff...)
 )
 
 func (p *private) machine(t *testing.T, code []byte) hyper.Machine {
@@ -159,6 +162,7 @@ func TestContract(t *testing.T) {
 		Open:    func(t *testing.T) hyper.Hypervisor { return p.open(t) },
 		Machine: func(t *testing.T) hyper.Machine { return p.machine(t, sleeps) },
 		Ending:  func(t *testing.T) hyper.Machine { return p.machine(t, powersOff) },
+		Polite:  func(t *testing.T) hyper.Machine { return p.machine(t, heedsButton) },
 		Refused: func(t *testing.T) hyper.Machine {
 			m := p.machine(t, sleeps)
 			m.Disks[0].Path += ".missing"
