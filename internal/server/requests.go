@@ -55,11 +55,12 @@ type ResizeVM struct {
 
 // VMFilter chooses VMs; zero fields choose all that the caller may see.
 type VMFilter struct {
-	Project, Cell, Host, Owner string // Host by name or ID
-	State                      farm.VMState
-	Tag                        string // "key" or "key=value"
-	After                      string // VMList.Next
-	Limit                      int    // 0: 100; at most 1000
+	Project, Cell, Host, Owner, Group string // Host by name or ID
+	State                             farm.VMState
+	Name                              string            // a pattern, as path.Match has them
+	Tags                              map[string]string // all of these; an empty value: whatever the value is
+	After                             string            // VMList.Next
+	Limit                             int               // 0: 100; at most 1000
 }
 
 // HostFilter chooses hosts.

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -20,6 +21,7 @@ type Options struct {
 	Now     func() time.Time // nil: time.Now
 	URL     string           // by which hosts and other servers reach this one
 	Version string
+	Silence time.Duration    // after which a host that does not report is silent; 0: 90 s
 	// Broker is the batch system of a cell whose broker is not grange.
 	Broker func(farm.Cell) (batch.System, error)
 }
@@ -32,7 +34,13 @@ type Server struct {
 	url    string
 	broker func(farm.Cell) (batch.System, error)
 	hub    *hub
+
+	silence time.Duration
+	since   time.Time // this server is up
 }
+
+// silence is three reports that a host owes.
+const silence = 90 * time.Second
 
 var errLater = errors.New("not written yet")
 
@@ -41,7 +49,7 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub()}
+	return &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub(), silence: cmp.Or(o.Silence, silence), since: o.Now()}
 }
 
 // Run works until ctx ends.

@@ -1,0 +1,113 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+// missing tells the error of a lookup that found nothing.
+func missing(err error) bool {
+	e, ok := errors.AsType[*farm.Error](err)
+	return ok && e.Kind == farm.NotFound
+}
+
+// vm looks a VM up by its ID or as "project/name", if the caller may do the action to it. Of a VM that is not there people of its
+// project hear that, and others that they may not.
+func (c *call) vm(ref string) (farm.VM, error) {
+	project, name, named := strings.Cut(ref, "/")
+	if !named {
+		vm, err := c.Tx.VM(ref)
+		if missing(err) {
+			c.target = policy.Target{Name: farm.Printable(ref)}
+			return vm, noVM(ref)
+		}
+		if err != nil {
+			return vm, err
+		}
+		return vm, c.may(vmTarget(vm))
+	}
+	vm, err := c.VMNamed(project, name)
+	if missing(err) {
+		if err := c.may(policy.Target{Project: project, Owner: c.who.User, Name: farm.Printable(ref)}); err != nil {
+			return vm, err
+		}
+		return vm, noVM(ref)
+	}
+	if err != nil {
+		return vm, err
+	}
+	return vm, c.may(vmTarget(vm))
+}
+
+func noVM(ref string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("there is no VM %q", ref), Hint: "`grange vm list` shows those that there are; name it PROJECT/NAME, or by its ID"}
+}
+
+// host looks a host up by its name or ID, if the caller may do the action to it.
+func (c *call) host(ref string) (farm.Host, error) {
+	h, err := c.Tx.HostNamed(ref)
+	if missing(err) {
+		h, err = c.Tx.Host(ref)
+	}
+	if missing(err) {
+		if err := c.may(policy.Target{Name: farm.Printable(ref)}); err != nil {
+			return h, err
+		}
+		return h, noHost(ref)
+	}
+	if err != nil {
+		return h, err
+	}
+	return h, c.may(hostTarget(h))
+}
+
+func noHost(ref string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoHost, Message: fmt.Sprintf("there is no host %q", ref), Hint: "`grange host list` shows those that there are"}
+}
+
+// cell looks a cell up, if the caller may do the action to it.
+func (c *call) cell(name string) (farm.Cell, error) {
+	if err := c.may(cellTarget(name)); err != nil {
+		return farm.Cell{}, err
+	}
+	cell, err := c.Tx.Cell(name)
+	if missing(err) {
+		err = &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSuchCell, Message: fmt.Sprintf("there is no cell %q", name), Hint: "`grange cell list` shows those that there are"}
+	}
+	return cell, err
+}
+
+// unchanged holds the revision that a caller has seen of a VM against the last one at which people wanted something else of it. What its host
+// reported meanwhile is no conflict.
+func (c *call) unchanged(vm farm.VM, seen int64) error {
+	if seen == 0 || vm.Changed <= seen {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeChanged, Message: fmt.Sprintf("VM %s was changed since revision %d%s", label(vm), seen, c.meanwhile(label(vm), vm.Project, seen)),
+		Hint: "look at it again, and decide"}
+}
+
+// lookBack is how many entries of a project are searched for what changed.
+const lookBack = 200
+
+// meanwhile says who changed what after a revision, by the audit log: "; at 17: ann, vm.stop".
+func (c *call) meanwhile(target, project string, after int64) string {
+	entries, err := c.Entries(project, "", 0, lookBack)
+	if err != nil {
+		return ""
+	}
+	var said []string
+	for _, e := range entries {
+		if e.Revision <= after {
+			break
+		}
+		if e.Target == target && e.Outcome == outcomeDone {
+			said = append(said, strings.TrimSuffix(fmt.Sprintf("; at %d: %s, %s, %s", e.Revision, e.Who, e.Action, e.Reason), ", "))
+		}
+	}
+	return strings.Join(said, "")
+}

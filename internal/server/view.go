@@ -1,0 +1,101 @@
+package server
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// seen are the hosts and cells that one call has looked up: the VMs of a list share them.
+type seen struct {
+	hosts map[string]farm.Host
+	cells map[string]farm.Cell
+}
+
+// on is the host of a VM; ok is false when it is not there.
+func (c *call) on(id string) (h farm.Host, ok bool, err error) {
+	if h, ok := c.seen.hosts[id]; ok {
+		return h, h.ID != "", nil
+	}
+	h, err = c.Tx.Host(id)
+	if err != nil && !missing(err) {
+		return h, false, err
+	}
+	if c.seen.hosts == nil {
+		c.seen.hosts = map[string]farm.Host{}
+	}
+	c.seen.hosts[id] = h
+	return h, h.ID != "", nil
+}
+
+// in is a cell; the zero cell when it is not there.
+func (c *call) in(name string) (farm.Cell, error) {
+	if c.seen.cells == nil {
+		cells, err := c.Cells()
+		if err != nil {
+			return farm.Cell{}, err
+		}
+		c.seen.cells = map[string]farm.Cell{}
+		for _, cell := range cells {
+			c.seen.cells[cell.Name] = cell
+		}
+	}
+	return c.seen.cells[name], nil
+}
+
+// show is a VM as people see it.
+func (c *call) show(vm farm.VM) (VMView, error) {
+	v := VMView{VM: vm}
+	if vm.Host == "" {
+		v.State, v.Notice = vm.State(false), vm.Waiting
+		return v, nil
+	}
+	h, ok, err := c.on(vm.Host)
+	if err != nil {
+		return v, err
+	}
+	silent := !ok || c.s.silent(h)
+	v.State, v.HostName = vm.State(silent), h.Name
+	cell, err := c.in(h.Cell)
+	if err != nil {
+		return v, err
+	}
+	if d, what := drainOf(h, cell); d.Active() {
+		v.StopsAt, v.Notice = d.Deadline, drainNotice(d, what)
+	} else if silent && v.State == farm.VMUnknown {
+		v.Notice = fmt.Sprintf("its host %s is silent since %s: it may run; what is asked for now is done when the host answers", h.Name, h.Seen.UTC().Format(time.RFC3339))
+	} else {
+		v.Notice = vm.Waiting
+	}
+	return v, nil
+}
+
+// drainOf is the drain that counts for a host, its own before its cell's, and what is drained. Of two the earlier deadline counts.
+func drainOf(h farm.Host, cell farm.Cell) (d farm.Drain, what string) {
+	d, what = h.Drain, "its host "+h.Name
+	if own := d.Active(); cell.Drain.Active() && (!own || earlier(cell.Drain.Deadline, d.Deadline)) {
+		d, what = cell.Drain, "its cell "+cell.Name
+	}
+	return d, what
+}
+
+// earlier compares deadlines; the zero time is never.
+func earlier(a, b time.Time) bool { return !a.IsZero() && (b.IsZero() || a.Before(b)) }
+
+func drainNotice(d farm.Drain, what string) string {
+	text := what + " is being drained"
+	if d.Reason != "" {
+		text += " (" + d.Reason + ")"
+	}
+	if d.Deadline.IsZero() {
+		return text + ": please end it when you can"
+	}
+	return text + ": what runs there is stopped at " + d.Deadline.UTC().Format(time.RFC3339)
+}
+
+// silent tells whether a host has not been heard of for too long. A server that has just come up has heard of nobody, and waits.
+func (s *Server) silent(h farm.Host) bool {
+	now := s.now()
+	return now.Sub(h.Seen) > s.silence && now.Sub(s.since) > s.silence
+}
