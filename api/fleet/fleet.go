@@ -47,17 +47,21 @@ type VM struct {
 
 // Shape is the size and tuning of a VM; words as `grange exec` takes them.
 type Shape struct {
-	Name     string `json:"name,omitempty"`
-	CPUs     int    `json:"cpus"`
-	Memory   uint64 `json:"memory"`
-	Scratch  uint64 `json:"scratch,omitempty"`
-	Sockets  int    `json:"sockets,omitempty"` // guest topology; all three or none
-	Cores    int    `json:"cores,omitempty"`
-	Threads  int    `json:"threads,omitempty"`
-	CPUModel string `json:"cpu_model,omitempty"`
-	Pages    string `json:"pages,omitempty"`
-	NUMA     string `json:"numa,omitempty"`
-	Purpose  string `json:"purpose,omitempty"`
+	Name    string `json:"name,omitempty"`
+	CPUs    int    `json:"cpus"`
+	Memory  uint64 `json:"memory"`
+	Scratch uint64 `json:"scratch,omitempty"`
+	Sockets int    `json:"sockets,omitempty"` // guest topology; all three or none
+	Cores   int    `json:"cores,omitempty"`
+	Threads int    `json:"threads,omitempty"`
+	// MaxSockets and so on are the most that people may ask for; 0 bounds nothing.
+	MaxSockets int    `json:"max_sockets,omitempty"`
+	MaxCores   int    `json:"max_cores,omitempty"`
+	MaxThreads int    `json:"max_threads,omitempty"`
+	CPUModel   string `json:"cpu_model,omitempty"`
+	Pages      string `json:"pages,omitempty"`
+	NUMA       string `json:"numa,omitempty"`
+	Purpose    string `json:"purpose,omitempty"`
 	// ThreadPolicy, Emulator, Cache: as api.JobRequest.
 	ThreadPolicy string `json:"thread_policy,omitempty"`
 	Emulator     string `json:"emulator,omitempty"`

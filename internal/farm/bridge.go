@@ -2,6 +2,7 @@ package farm
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -99,3 +100,6 @@ func MAC(a netip.Addr) string {
 	}
 	return string(text)
 }
+
+// String is the pool as ParseAddressPool reads it.
+func (p AddressPool) String() string { return p.First.String() + "-" + p.Last.String() + "/" + strconv.Itoa(p.Bits) }

@@ -108,6 +108,20 @@ func (c Cell) Validate() error {
 	return nil
 }
 
+// WithDefaults is the cell with what nobody said: grange as its broker, the fullest host first, no overcommitment.
+func (c Cell) WithDefaults() Cell {
+	if c.Broker == "" {
+		c.Broker = BrokerGrange
+	}
+	if c.Packing == "" {
+		c.Packing = Pack
+	}
+	if c.Overcommit == 0 {
+		c.Overcommit = 1
+	}
+	return c
+}
+
 // Brokers are all that a cell can have: grange, and the drivers of batch systems.
 var Brokers = []string{BrokerGrange, "slurm", "gridengine", "htcondor", "pbs", "lsf", "exec"}
 

@@ -33,6 +33,7 @@ type Shape struct {
 	Pages    []Bytes // page sizes that will do, best first; 0 stands for ordinary pages; empty: ordinary pages
 	Network  Network
 	Guest    GuestTopology // zero: follow the pins
+	MaxGuest GuestTopology // most of each that people may ask for where the shape is a fleet's; 0 bounds nothing
 	Purpose  Purpose
 	CPUModel string // "host-passthrough", "host-model", "maximum" or the name of a model; "": as the purpose says
 	Threads  ThreadPolicy
@@ -74,6 +75,32 @@ func (s Shape) Validate() error {
 		return badShape("network %q; there are none, user, and bridge:NAME for workers", s.Network)
 	}
 	return s.validateTuning()
+}
+
+// WithGuest is the shape with a guest topology that somebody chose, within what the shape allows. The error is a *Error of kind Invalid or Denied.
+func (s Shape) WithGuest(g GuestTopology) (Shape, error) {
+	if g == (GuestTopology{}) {
+		return s, nil
+	}
+	g = GuestTopology{max(g.Sockets, 1), max(g.Cores, 1), max(g.Threads, 1)}
+	if g.Sockets*g.Cores*g.Threads != s.CPUs {
+		return s, badShape("%d sockets × %d cores × %d threads: that is not %s", g.Sockets, g.Cores, g.Threads, Count(s.CPUs, "CPU"))
+	}
+	over := func(n, most int) bool { return most > 0 && n > most }
+	if m := s.MaxGuest; over(g.Sockets, m.Sockets) || over(g.Cores, m.Cores) || over(g.Threads, m.Threads) {
+		return s, &Error{Kind: Denied, Code: CodePolicy, Hint: "take less of it, or another shape",
+			Message: fmt.Sprintf("shape %s does not allow %d sockets × %d cores × %d threads: its maxima are %s, %s and %s", s.Name, g.Sockets, g.Cores, g.Threads,
+				most(m.Sockets), most(m.Cores), most(m.Threads))}
+	}
+	s.Guest = g
+	return s, nil
+}
+
+func most(n int) string {
+	if n == 0 {
+		return "any"
+	}
+	return strconv.Itoa(n)
 }
 
 func badShape(format string, args ...any) error {
