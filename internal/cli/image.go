@@ -46,8 +46,8 @@ func mebibytes(n uint64) string { return fmt.Sprintf("%.1fM", float64(n)/float64
 // workerPackages make the micro image a node of Slurm. slurmd finds the plug-ins of the cluster's configuration in them.
 var workerPackages = []string{"slurmd", "slurm-wlm-basic-plugins", "munge"}
 
-// cloudPackages give the micro image an SSH server, for VMs that people log into. It is of half a megabyte.
-var cloudPackages = []string{"dropbear-bin"}
+// cloudPackages give the micro image an SSH server, for VMs that people log into and copy files to.
+var cloudPackages = []string{"dropbear-bin", "openssh-sftp-server"}
 
 const siteUsage = "the site vouches for the image: workers made of it hold the key of the batch system"
 

@@ -38,6 +38,7 @@ func bringUp() error {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}
 	}
+	os.Chmod("/", 0o755) // the kernel gives everybody the right to write to a root in memory
 	for link, target := range map[string]string{"/dev/fd": "/proc/self/fd", "/dev/stdin": "fd/0", "/dev/stdout": "fd/1", "/dev/stderr": "fd/2"} {
 		os.Symlink(target, link)
 	}
