@@ -1,0 +1,127 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func users() noun[farm.User] {
+	return noun[farm.User]{kind: KindUser, what: "user", name: func(u farm.User) string { return u.Name }, revise: func(u *farm.User, r int64) { u.Revision = r }}
+}
+
+// User is the one with a name.
+func (t *Tx) User(name string) (farm.User, error) { return users().get(t, name) }
+
+// UserOfSubject is the one whose certificates have a subject.
+func (t *Tx) UserOfSubject(subject string) (farm.User, error) {
+	var name string
+	if err := t.row("SELECT person FROM subjects WHERE subject = $1", subject).Scan(&name); err != nil {
+		return farm.User{}, found(err, "user with the certificate", subject)
+	}
+	return t.User(name)
+}
+
+// Users are all.
+func (t *Tx) Users() ([]farm.User, error) { return users().list(t, "") }
+
+// PutUser writes a user, new or not. CodeTaken: a subject is another user's.
+func (t *Tx) PutUser(u farm.User) error {
+	if err := t.forgetSubjects(u.Name); err != nil {
+		return err
+	}
+	for _, subject := range u.Subjects {
+		if _, err := t.keep("INSERT INTO subjects (subject, person) VALUES ($1, $2) ON CONFLICT DO NOTHING", subject, u.Name); err != nil {
+			return err
+		}
+		var person string
+		if err := t.row("SELECT person FROM subjects WHERE subject = $1", subject).Scan(&person); err != nil {
+			return err
+		}
+		if person != u.Name {
+			return taken(fmt.Sprintf("the certificate %q is user %s's", subject, person), "a certificate stands for one user: take it from that one first")
+		}
+	}
+	return users().put(t, u)
+}
+
+func (t *Tx) forgetSubjects(user string) error {
+	_, err := t.keep("DELETE FROM subjects WHERE person = $1", user)
+	return err
+}
+
+// keep is exec for rows that say again what another row says: they alone are no reason for a revision.
+func (t *Tx) keep(text string, args ...any) (int64, error) {
+	wrote := t.wrote
+	n, err := t.exec(text, args...)
+	t.wrote = wrote
+	return n, err
+}
+
+// DeleteUser takes a user away, with all grants and tokens.
+func (t *Tx) DeleteUser(name string) error {
+	if err := users().drop(t, name); err != nil {
+		return err
+	}
+	if err := t.forgetSubjects(name); err != nil {
+		return err
+	}
+	if err := grants().dropOf(t, name); err != nil {
+		return err
+	}
+	return tokens().dropOf(t, name)
+}
+
+func grants() noun[farm.Grant] {
+	return noun[farm.Grant]{kind: KindGrant, what: "role", name: grantName, owner: func(g farm.Grant) string { return g.User },
+		change: func(g farm.Grant, c *Change) { c.Project = g.Project }}
+}
+
+// grantName is all of a grant. Neither names of users nor those of projects and cells have a line break, and if they had, the parts are quoted.
+func grantName(g farm.Grant) string {
+	return strings.Join([]string{fmt.Sprintf("%q", g.User), string(g.Role), fmt.Sprintf("%q", g.Project), fmt.Sprintf("%q", g.Cell)}, " ")
+}
+
+// Grants are those of a user; "": of all.
+func (t *Tx) Grants(user string) ([]farm.Grant, error) { return grants().list(t, user) }
+
+// PutGrant gives a role; to give it twice is to give it once.
+func (t *Tx) PutGrant(g farm.Grant) error { return grants().put(t, g) }
+
+// DeleteGrant takes a role back.
+func (t *Tx) DeleteGrant(g farm.Grant) error { return grants().drop(t, grantName(g)) }
+
+func tokens() noun[farm.Token] {
+	return noun[farm.Token]{kind: KindToken, what: "token", name: func(k farm.Token) string { return k.ID }, owner: func(k farm.Token) string { return k.User },
+		revise: func(k *farm.Token, r int64) { k.Revision = r }}
+}
+
+// Token is the one with an ID.
+func (t *Tx) Token(id string) (farm.Token, error) { return tokens().get(t, id) }
+
+// Tokens are those of a user; "": of all.
+func (t *Tx) Tokens(user string) ([]farm.Token, error) { return tokens().list(t, user) }
+
+// PutToken writes a token, new or not.
+func (t *Tx) PutToken(k farm.Token) error { return tokens().put(t, k) }
+
+// DeleteToken takes a token away.
+func (t *Tx) DeleteToken(id string) error { return tokens().drop(t, id) }
+
+func joinTokens() noun[farm.JoinToken] {
+	return noun[farm.JoinToken]{kind: KindJoinToken, what: "join token", name: func(k farm.JoinToken) string { return k.ID },
+		revise: func(k *farm.JoinToken, r int64) { k.Revision = r }}
+}
+
+// JoinToken is the one with an ID.
+func (t *Tx) JoinToken(id string) (farm.JoinToken, error) { return joinTokens().get(t, id) }
+
+// JoinTokens are all, used ones too.
+func (t *Tx) JoinTokens() ([]farm.JoinToken, error) { return joinTokens().list(t, "") }
+
+// PutJoinToken writes a join token, new or not.
+func (t *Tx) PutJoinToken(k farm.JoinToken) error { return joinTokens().put(t, k) }
+
+// DeleteJoinToken takes a join token away.
+func (t *Tx) DeleteJoinToken(id string) error { return joinTokens().drop(t, id) }

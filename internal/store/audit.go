@@ -1,0 +1,82 @@
+package store
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Audit adds an entry; its ID is the next one. The feed does not tell of it.
+func (t *Tx) Audit(e farm.Entry) error {
+	at := stamp(e.Time)
+	body, err := encode(e)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec("INSERT INTO entries (id, at, project, who, body) SELECT COALESCE(MAX(id), 0) + 1, CAST($1 AS BIGINT), $2, $3, $4 FROM entries",
+		at, e.Project, e.Who, body)
+	return err
+}
+
+// Entries are the audit log, the newest first: of a project, of somebody, "": of all; older than the one with the ID before, when that is not 0.
+func (t *Tx) Entries(project, who string, before int64, limit int) (entries []farm.Entry, err error) {
+	var conditions []string
+	var args []any
+	for _, c := range []struct {
+		text  string
+		value any
+		want  bool
+	}{{"project = $%d", project, project != ""}, {"who = $%d", who, who != ""}, {"id < $%d", before, before != 0}} {
+		if c.want {
+			args = append(args, c.value)
+			conditions = append(conditions, fmt.Sprintf(c.text, len(args)))
+		}
+	}
+	args = append(args, limit)
+	err = t.each(func(r scanner) error {
+		var e farm.Entry
+		var id int64
+		var body string
+		if err := r.Scan(&id, &body); err != nil {
+			return err
+		}
+		err := decode(body, &e)
+		e.ID = id
+		entries = append(entries, e)
+		return err
+	}, fmt.Sprintf("SELECT id, body FROM entries%s ORDER BY id DESC LIMIT $%d", whereAll(conditions), len(args)), args...)
+	return entries, err
+}
+
+// Answer is the kept answer to a create with this idempotency key; NotFound: there is none. The digest tells another request under the same key.
+func (t *Tx) Answer(who, key string) (digest, answer []byte, err error) {
+	var d, a string
+	if err := t.row("SELECT digest, answer FROM answers WHERE who = $1 AND key = $2", who, key).Scan(&d, &a); err != nil {
+		return nil, nil, found(err, "answer to the key", key)
+	}
+	digest, err = base64.StdEncoding.DecodeString(d)
+	answer, failed := base64.StdEncoding.DecodeString(a)
+	return digest, answer, errors.Join(err, failed)
+}
+
+// PutAnswer keeps an answer. CodeTaken: there is one.
+func (t *Tx) PutAnswer(who, key string, digest, answer []byte, at time.Time) error {
+	n, err := t.exec("INSERT INTO answers (who, key, at, digest, answer) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+		who, key, stamp(at), base64.StdEncoding.EncodeToString(digest), base64.StdEncoding.EncodeToString(answer))
+	if err == nil && n == 0 {
+		return taken("the idempotency key "+key+" was used", "take a new key for each request")
+	}
+	return err
+}
+
+// Prune drops answers and audit entries that are older; but the newest entry, whose ID must not be used again.
+func (t *Tx) Prune(answers, entries time.Time) error {
+	if _, err := t.exec("DELETE FROM answers WHERE at < $1", stamp(answers)); err != nil {
+		return err
+	}
+	_, err := t.exec("DELETE FROM entries WHERE at < $1 AND id < (SELECT MAX(id) FROM entries)", stamp(entries))
+	return err
+}

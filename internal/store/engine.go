@@ -1,0 +1,23 @@
+package store
+
+import "database/sql"
+
+// engine is what differs between SQLite and PostgreSQL, beside how they are opened.
+type engine interface {
+	name() string
+	// prepares tells whether a text that is used several times in a transaction should be prepared: pgx does so itself.
+	prepares() bool
+	// schema makes the text of a migration the engine's own.
+	schema(text string) string
+	// snapshot is how a transaction that only reads begins.
+	snapshot() *sql.TxOptions
+	// lock makes migrations of two servers that start together come one after the other.
+	lock(t *Tx) error
+	// announce tells other processes of this transaction's commit.
+	announce(t *Tx) error
+	// refused tells errors after which nothing was done, and which a second try may not meet; lost those of the connection.
+	refused(err error) bool
+	lost(err error) bool
+	// explain makes a farm.Error of the engine's, or nil when it knows nothing better than its text.
+	explain(err error) error
+}

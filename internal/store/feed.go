@@ -1,0 +1,214 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Change is one object that was written or deleted.
+type Change struct {
+	Revision int64
+	Kind     Kind
+	ID       string // name, where the kind has no ID; "project/name" of a group
+	Project  string // of a VM; "": none
+	Host     string // of a VM or a stream: whose wanted list it changes. A VM that leaves a host is two changes
+	Deleted  bool
+}
+
+// Kind is a kind of object.
+type Kind string
+
+// The kinds.
+const (
+	KindVM        Kind = "vm"
+	KindHost      Kind = "host"
+	KindCell      Kind = "cell"
+	KindProject   Kind = "project"
+	KindShape     Kind = "shape"
+	KindNetwork   Kind = "network"
+	KindGroup     Kind = "group"
+	KindUser      Kind = "user"
+	KindGrant     Kind = "grant"
+	KindToken     Kind = "token"
+	KindJoinToken Kind = "join-token"
+	KindStream    Kind = "stream"
+	KindSetting   Kind = "setting"
+)
+
+// changed notes a change for the feed, which is written at the end.
+func (t *Tx) changed(c Change) {
+	t.wrote = true
+	c.Revision = t.revision
+	t.changes = append(t.changes, c)
+}
+
+// writeFeed writes what changed, one line for each object and host, and prunes the feed now and then.
+func (t *Tx) writeFeed() error {
+	last := map[Change]Change{}
+	for _, c := range t.changes {
+		last[Change{Kind: c.Kind, ID: c.ID, Host: c.Host}] = c
+	}
+	for _, c := range t.changes {
+		key := Change{Kind: c.Kind, ID: c.ID, Host: c.Host}
+		final, todo := last[key]
+		if !todo {
+			continue
+		}
+		delete(last, key)
+		if _, err := t.exec("INSERT INTO changes (revision, kind, id, project, host, deleted) VALUES ($1, $2, $3, $4, $5, $6)",
+			t.revision, string(final.Kind), final.ID, final.Project, final.Host, number(final.Deleted)); err != nil {
+			return err
+		}
+	}
+	return t.prune()
+}
+
+// prune keeps the feed between keep and 1.1 × keep revisions.
+func (t *Tx) prune() error {
+	keep := t.store.keep
+	if t.revision%max(keep/10, 1) != 0 || t.revision <= keep {
+		return nil
+	}
+	if _, err := t.exec("DELETE FROM changes WHERE revision <= $1", t.revision-keep); err != nil {
+		return err
+	}
+	_, err := t.exec("UPDATE farm SET feed_from = $1 WHERE id = 1", t.revision-keep)
+	return err
+}
+
+// Changes are what changed after a revision, oldest first, and the revision up to which that is all. They are whole revisions: more than
+// limit when the first one alone is. CodeFeedGone: the feed does not reach back so far, or the revision is of another farm; list anew.
+func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Change, upTo int64, err error) {
+	err = s.View(ctx, func(t *Tx) error {
+		var from int64
+		if err := t.row("SELECT feed_from FROM farm WHERE id = 1").Scan(&from); err != nil {
+			return err
+		}
+		if after < from || after > t.revision {
+			return &farm.Error{Kind: farm.Conflict, Code: CodeFeedGone,
+				Message: fmt.Sprintf("the changes after revision %d are not kept any more", after), Hint: "list anew, and watch from the revision of that list"}
+		}
+		changes, upTo, err = t.changesAfter(after, limit)
+		return err
+	})
+	return changes, upTo, err
+}
+
+func (t *Tx) changesAfter(after int64, limit int) ([]Change, int64, error) {
+	changes, err := t.readChanges("WHERE revision > $1 ORDER BY revision, kind, id, host LIMIT $2", after, limit+1)
+	if err != nil || len(changes) <= limit {
+		return changes, t.revision, err
+	}
+	cut := changes[limit].Revision // this one may not be whole
+	whole, _ := slices.BinarySearchFunc(changes, cut, func(c Change, revision int64) int { return cmp.Compare(c.Revision, revision) })
+	if whole > 0 {
+		return changes[:whole], cut - 1, nil
+	}
+	changes, err = t.readChanges("WHERE revision = $1 ORDER BY revision, kind, id, host", cut)
+	return changes, cut, err
+}
+
+func (t *Tx) readChanges(where string, args ...any) (changes []Change, err error) {
+	err = t.each(func(r scanner) error {
+		var c Change
+		if err := r.Scan(&c.Revision, &c.Kind, &c.ID, &c.Project, &c.Host, &c.Deleted); err != nil {
+			return err
+		}
+		changes = append(changes, c)
+		return nil
+	}, "SELECT revision, kind, id, project, host, deleted <> 0 FROM changes "+where, args...)
+	return changes, err
+}
+
+// feed wakes those who wait for a revision.
+type feed struct {
+	mu      sync.Mutex
+	latest  int64
+	moved   chan struct{} // closes when latest rises
+	waiting int
+	asked   chan struct{} // has a token when somebody waits
+}
+
+func (f *feed) start(revision int64) {
+	f.latest, f.moved, f.asked = revision, make(chan struct{}), make(chan struct{}, 1)
+}
+
+// advance tells that a revision is there.
+func (f *feed) advance(revision int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if revision > f.latest {
+		f.latest = revision
+		close(f.moved)
+		f.moved = make(chan struct{})
+	}
+}
+
+// wait enters somebody who waits, unless the revision is there; leave takes him out.
+func (f *feed) wait(after int64) (latest int64, moved <-chan struct{}, leave func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.latest > after {
+		return f.latest, nil, nil
+	}
+	f.waiting++
+	select {
+	case f.asked <- struct{}{}:
+	default:
+	}
+	return f.latest, f.moved, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.waiting--
+	}
+}
+
+func (f *feed) awaited() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waiting > 0
+}
+
+// Wait returns when the store's revision is above after, whoever wrote, or ctx ends; it returns the revision. A write of this process is
+// seen at once, one of another by PostgreSQL's notification, or within half a second.
+func (s *Store) Wait(ctx context.Context, after int64) (int64, error) {
+	for {
+		latest, moved, leave := s.feed.wait(after)
+		if leave == nil {
+			return latest, nil
+		}
+		select {
+		case <-moved:
+			leave()
+		case <-ctx.Done():
+			leave()
+			return latest, ctx.Err()
+		}
+	}
+}
+
+// watch looks at the revision as long as somebody waits: others may write too.
+func (s *Store) watch(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.feed.asked:
+		}
+		for s.feed.awaited() && ctx.Err() == nil {
+			if revision, err := s.revision(ctx); err == nil { // a dead database is told to those who ask it something
+				s.feed.advance(revision)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(s.poll):
+			}
+		}
+	}
+}

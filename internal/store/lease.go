@@ -1,0 +1,130 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// The lease knows no time of day, so that no clock that jumps can make two leaders. The leader raises a counter, the beat, whenever it
+// keeps the lease. Another takes it over only after it has seen one and the same beat for a whole ttl of its own monotonic clock, and then
+// raises the epoch. A leader that was merely slow finds the other epoch: when it keeps the lease, and, by Fence, in each of its commits.
+// Both look at the row under the lock that all writers hold, so that no commit of the old epoch follows the first of the new one.
+
+// rival is what this process saw of the lease that another has.
+type rival struct {
+	mu          sync.Mutex
+	mine        int64 // the epoch that this process took; 0: none
+	epoch, beat int64
+	since       time.Time // by this process's monotonic clock; zero: nothing was seen yet
+}
+
+// Lead takes or keeps the lease of the loops for holder, for ttl. Epoch rises with each new holder; Tx.Fence checks it. A caller that
+// leads must count ttl from before the call: it leads no longer than that without another call. The same holder takes its own lease back
+// at once, with a new epoch: the name must be this server's alone. All servers must call with the same ttl, and more often than that.
+func (s *Store) Lead(ctx context.Context, holder string, ttl time.Duration) (epoch int64, ok bool, err error) {
+	err = s.locked(ctx, func(t *Tx) error {
+		epoch, ok, err = s.leadIn(t, holder, ttl)
+		return err
+	})
+	if err != nil {
+		return 0, false, err
+	}
+	return epoch, ok, nil
+}
+
+func (s *Store) leadIn(t *Tx, holder string, ttl time.Duration) (int64, bool, error) {
+	var had string
+	var epoch, beat int64
+	if err := t.row("SELECT holder, epoch, beat FROM lease WHERE id = 1").Scan(&had, &epoch, &beat); err != nil {
+		return 0, false, err
+	}
+	if had != "" && had != holder && !s.lease.stale(epoch, beat, s.now(), ttl) {
+		return epoch, false, nil
+	}
+	if had != holder || !s.lease.took(epoch) {
+		epoch++
+	}
+	s.lease.take(epoch)
+	_, err := t.exec("UPDATE lease SET holder = $1, epoch = $2, beat = beat + 1 WHERE id = 1", holder, epoch)
+	return epoch, err == nil, err
+}
+
+// took tells whether this process took the lease in an epoch; take notes that. What is noted and then not committed does no harm: the next
+// one to commit this epoch is under the same lock, and only a process that reads its own name there asks.
+func (r *rival) took(epoch int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mine == epoch
+}
+
+func (r *rival) take(epoch int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mine = epoch
+}
+
+// stale tells whether nobody has kept the lease for ttl, as far as this process has seen.
+func (r *rival) stale(epoch, beat int64, now time.Time, ttl time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.since.IsZero() || r.epoch != epoch || r.beat != beat {
+		r.epoch, r.beat, r.since = epoch, beat, now
+		return false
+	}
+	return now.Sub(r.since) >= ttl
+}
+
+// Resign gives the lease back, so that another need not wait for its end.
+func (s *Store) Resign(ctx context.Context, holder string) error {
+	return s.locked(ctx, func(t *Tx) error {
+		_, err := t.exec("UPDATE lease SET holder = '' WHERE id = 1 AND holder = $1", holder)
+		return err
+	})
+}
+
+// Fence fails with CodeNotLeader when the lease is another's by now.
+func (t *Tx) Fence(epoch int64) error {
+	var now int64
+	if err := t.row("SELECT epoch FROM lease WHERE id = 1").Scan(&now); err != nil {
+		return err
+	}
+	if now != epoch {
+		return &farm.Error{Kind: farm.Conflict, Code: CodeNotLeader, Message: fmt.Sprintf("another server leads: epoch %d, not %d", now, epoch),
+			Hint: "nothing was done; the other one goes on"}
+	}
+	return nil
+}
+
+// locked runs do under the lock of all writers, without a revision of its own: nobody is woken.
+func (s *Store) locked(ctx context.Context, do func(*Tx) error) error {
+	var err error
+	for range attempts {
+		if err = s.lockedOnce(ctx, do); err == nil || !s.again(err) {
+			break
+		}
+	}
+	return s.explain(ctx, err)
+}
+
+func (s *Store) lockedOnce(ctx context.Context, do func(*Tx) error) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	t := &Tx{ctx: ctx, store: s, tx: tx}
+	if err := t.row("UPDATE farm SET revision = revision WHERE id = 1 RETURNING revision").Scan(&t.revision); err != nil {
+		return err
+	}
+	if err := do(t); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return unsure{err}
+	}
+	return nil
+}

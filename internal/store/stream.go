@@ -1,0 +1,55 @@
+package store
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Stream is a stream that a server waits for a host to bring.
+type Stream struct {
+	ID, Host, VM, Kind string
+	Port               int
+	Server             string // URL
+	Created            time.Time
+}
+
+func streams() noun[Stream] {
+	return noun[Stream]{kind: KindStream, what: "stream", name: func(s Stream) string { return s.ID }, owner: func(s Stream) string { return s.Host },
+		change: func(s Stream, c *Change) { c.Host = s.Host }}
+}
+
+// Stream is the one with an ID.
+func (t *Tx) Stream(id string) (Stream, error) { return streams().get(t, id) }
+
+// Streams are those that a host shall bring; "": those of all hosts.
+func (t *Tx) Streams(host string) ([]Stream, error) { return streams().list(t, host) }
+
+// PutStream asks for a stream.
+func (t *Tx) PutStream(s Stream) error { return streams().put(t, s) }
+
+// DeleteStream takes the request back.
+func (t *Tx) DeleteStream(id string) error { return streams().drop(t, id) }
+
+// setting is a named JSON text.
+type setting struct {
+	Name  string
+	Value json.RawMessage
+}
+
+func settings() noun[setting] {
+	return noun[setting]{kind: KindSetting, what: "setting", name: func(s setting) string { return s.Name }}
+}
+
+// Setting is a named JSON text: the certificate authority, settings of all hosts.
+func (t *Tx) Setting(name string) ([]byte, error) {
+	s, err := settings().get(t, name)
+	return s.Value, err
+}
+
+// PutSetting writes a named JSON text; another text is refused.
+func (t *Tx) PutSetting(name string, value []byte) error {
+	return settings().put(t, setting{name, value})
+}
+
+// DeleteSetting takes a setting away.
+func (t *Tx) DeleteSetting(name string) error { return settings().drop(t, name) }

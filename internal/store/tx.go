@@ -1,0 +1,216 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Tx is a transaction. Lookups that find nothing fail with farm.NotFound. Lists are in the order of their names or IDs, byte by byte.
+// It is not safe for several goroutines, and is dead when the function that was given it returns.
+type Tx struct {
+	ctx      context.Context
+	store    *Store
+	tx       *sql.Tx
+	revision int64
+	wrote    bool
+	changes  []Change
+	prepared map[string]*sql.Stmt
+	err      error // the first of the database: the transaction cannot be committed any more
+}
+
+// Revision is the one that this Update writes, or the one that this View sees: watch from there.
+func (t *Tx) Revision() int64 { return t.revision }
+
+// scanner is a row.
+type scanner interface{ Scan(to ...any) error }
+
+// row is a row whose error the transaction remembers.
+type row struct {
+	t   *Tx
+	row *sql.Row
+	err error
+}
+
+// Scan fails with sql.ErrNoRows when there is none.
+func (r row) Scan(to ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	err := r.row.Scan(to...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	return r.t.failed(err)
+}
+
+// failed remembers the first error of the database.
+func (t *Tx) failed(err error) error {
+	if err != nil && t.err == nil {
+		t.err = err
+	}
+	return err
+}
+
+// stmt is a text prepared for this transaction, where the engine does not keep prepared texts itself.
+func (t *Tx) stmt(text string) (*sql.Stmt, error) {
+	if s := t.prepared[text]; s != nil {
+		return s, nil
+	}
+	s, err := t.tx.PrepareContext(t.ctx, text)
+	if err != nil {
+		return nil, t.failed(err)
+	}
+	if t.prepared == nil {
+		t.prepared = map[string]*sql.Stmt{}
+	}
+	t.prepared[text] = s
+	return s, nil
+}
+
+func (t *Tx) row(text string, args ...any) row {
+	if err := checkText(args); err != nil {
+		return row{err: err}
+	}
+	if !t.store.engine.prepares() {
+		return row{t: t, row: t.tx.QueryRowContext(t.ctx, text, args...)}
+	}
+	s, err := t.stmt(text)
+	if err != nil {
+		return row{err: err}
+	}
+	return row{t: t, row: s.QueryRowContext(t.ctx, args...)}
+}
+
+// each calls read with every row.
+func (t *Tx) each(read func(scanner) error, text string, args ...any) error {
+	if err := checkText(args); err != nil {
+		return err
+	}
+	rows, err := t.query(text, args)
+	if err != nil {
+		return t.failed(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := read(rows); err != nil {
+			return err
+		}
+	}
+	return t.failed(rows.Err())
+}
+
+func (t *Tx) query(text string, args []any) (*sql.Rows, error) {
+	if !t.store.engine.prepares() {
+		return t.tx.QueryContext(t.ctx, text, args...)
+	}
+	s, err := t.stmt(text)
+	if err != nil {
+		return nil, err
+	}
+	return s.QueryContext(t.ctx, args...)
+}
+
+// exec writes, and tells how many rows that were.
+func (t *Tx) exec(text string, args ...any) (int64, error) {
+	if err := checkText(args); err != nil {
+		return 0, err
+	}
+	result, err := t.execute(text, args)
+	if err != nil {
+		return 0, t.failed(err)
+	}
+	n, err := result.RowsAffected()
+	if n > 0 {
+		t.wrote = true
+	}
+	return n, t.failed(err)
+}
+
+func (t *Tx) execute(text string, args []any) (sql.Result, error) {
+	if !t.store.engine.prepares() {
+		return t.tx.ExecContext(t.ctx, text, args...)
+	}
+	s, err := t.stmt(text)
+	if err != nil {
+		return nil, err
+	}
+	return s.ExecContext(t.ctx, args...)
+}
+
+// checkText refuses text that PostgreSQL cannot keep. SQLite would, and the farm could not be copied any more.
+func checkText(args []any) error {
+	for _, a := range args {
+		if s, ok := a.(string); ok && (!utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0) {
+			return &farm.Error{Kind: farm.Invalid, Code: CodeBadText, Message: fmt.Sprintf("%.40q is not text in UTF-8", s), Hint: "names and notes are UTF-8 without zero bytes"}
+		}
+	}
+	return nil
+}
+
+// absent is the error of a lookup that found nothing.
+func absent(what, name string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: CodeAbsent, Message: fmt.Sprintf("there is no %s %q", what, name)}
+}
+
+// found turns the error of a lookup into one that says what was not there.
+func found(err error, what, name string) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return absent(what, name)
+	}
+	return err
+}
+
+// must turns a write of no row into NotFound.
+func must(n int64, err error, what, name string) error {
+	if err == nil && n == 0 {
+		return absent(what, name)
+	}
+	return err
+}
+
+// encode is v as JSON.
+func encode(v any) (string, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("store: write %T: %w", v, err)
+	}
+	return string(text), nil
+}
+
+// decode reads JSON that a release up to this one has written.
+func decode(text string, into any) error {
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		return fmt.Errorf("store: read %T: %w", into, err)
+	}
+	return nil
+}
+
+// stamp is a time as it is stored: nanoseconds since 1970, 0 for the zero time.
+func stamp(at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	return at.UnixNano()
+}
+
+func unstamp(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+func number(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,333 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// VMFilter chooses VMs; zero fields choose all.
+type VMFilter struct {
+	Project, Host, Cell, Owner, Group string
+	Unplaced                          bool      // no host yet, and not to be deleted
+	Deleting                          bool      // to be deleted
+	ExpiresBefore                     time.Time // that expire before then, and are not to be deleted
+	After                             string    // page: names "project/name" behind this one
+	Limit                             int
+}
+
+// vmWanted is the part of a VM that people write and no query looks at.
+type vmWanted struct {
+	Key      string
+	Keys     []string
+	Image    string
+	Shape    farm.Shape
+	Network  string
+	Needs    []string
+	Tags     map[string]string
+	UserData []byte
+	Created  time.Time
+	Wanted   farm.Wanted
+	Resize   *farm.Shape
+}
+
+const vmColumns = `id, revision, changed, project, name, owner, grp, network, address, bits, mac, hostname, expires, wanted, cell, host, booking, waiting, plan, observed`
+
+func scanVM(r scanner) (farm.VM, error) {
+	var v farm.VM
+	var w vmWanted
+	var address, wanted, plan, observed string
+	var bits, expires int64
+	err := r.Scan(&v.ID, &v.Revision, &v.Changed, &v.Project, &v.Name, &v.Owner, &v.Group, &v.Lease.Network, &address, &bits, &v.Lease.MAC, &v.Lease.Hostname,
+		&expires, &wanted, &v.Cell, &v.Host, &v.Booking, &v.Waiting, &plan, &observed)
+	if err == nil {
+		err = errors.Join(decode(wanted, &w), decode(plan, &v.Plan), decode(observed, &v.Observed))
+	}
+	if err != nil {
+		return farm.VM{}, err
+	}
+	v.Lease.Address, err = parseAddress(address, bits)
+	v.Key, v.Keys, v.Image, v.Shape, v.Network, v.Needs, v.Tags, v.UserData = w.Key, w.Keys, w.Image, w.Shape, w.Network, w.Needs, w.Tags, w.UserData
+	v.Created, v.Expires, v.Wanted, v.Resize = w.Created, unstamp(expires), w.Wanted, w.Resize
+	return v, err
+}
+
+func parseAddress(text string, bits int64) (netip.Prefix, error) {
+	if text == "" {
+		return netip.Prefix{}, nil
+	}
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("store: read an address: %w", err)
+	}
+	return netip.PrefixFrom(address, int(bits)), nil
+}
+
+// address is a leased address as its column has it, and the bits of its prefix.
+func address(p netip.Prefix) (string, int64) {
+	if !p.IsValid() {
+		return "", 0
+	}
+	return p.Addr().String(), int64(p.Bits())
+}
+
+func encodeWanted(v farm.VM) (string, error) {
+	return encode(vmWanted{Key: v.Key, Keys: v.Keys, Image: v.Image, Shape: v.Shape, Network: v.Network, Needs: v.Needs, Tags: v.Tags,
+		UserData: v.UserData, Created: v.Created, Wanted: v.Wanted, Resize: v.Resize})
+}
+
+// VM is the one with an ID.
+func (t *Tx) VM(id string) (farm.VM, error) {
+	v, err := scanVM(t.row("SELECT "+vmColumns+" FROM vms WHERE id = $1", id))
+	return v, found(err, "VM", id)
+}
+
+// VMNamed is the one with a name in a project.
+func (t *Tx) VMNamed(project, name string) (farm.VM, error) {
+	v, err := scanVM(t.row("SELECT "+vmColumns+" FROM vms WHERE project = $1 AND name = $2", project, name))
+	return v, found(err, "VM", project+"/"+name)
+}
+
+// VMs are those that a filter chooses, in the order of project and name.
+func (t *Tx) VMs(f VMFilter) (vms []farm.VM, err error) {
+	where, args := f.where()
+	err = t.each(func(r scanner) error {
+		v, err := scanVM(r)
+		vms = append(vms, v)
+		return err
+	}, "SELECT "+vmColumns+" FROM vms"+where, args...)
+	return vms, err
+}
+
+// CountVMs is how many a filter chooses; After and Limit are passed over.
+func (t *Tx) CountVMs(f VMFilter) (n int, err error) {
+	conditions, args := f.conditions()
+	err = t.row("SELECT COUNT(*) FROM vms"+whereAll(conditions), args...).Scan(&n)
+	return n, err
+}
+
+func (f VMFilter) where() (text string, args []any) {
+	conditions, args := f.conditions()
+	if project, name, ok := strings.Cut(f.After, "/"); ok {
+		conditions = append(conditions, fmt.Sprintf("(project, name) > ($%d, $%d)", len(args)+1, len(args)+2))
+		args = append(args, project, name)
+	}
+	text = whereAll(conditions) + " ORDER BY project, name"
+	if f.Limit > 0 {
+		text += " LIMIT " + strconv.Itoa(f.Limit)
+	}
+	return text, args
+}
+
+func (f VMFilter) conditions() (conditions []string, args []any) {
+	for _, c := range []struct{ column, value string }{{"project", f.Project}, {"host", f.Host}, {"cell", f.Cell}, {"owner", f.Owner}, {"grp", f.Group}} {
+		if c.value != "" {
+			args = append(args, c.value)
+			conditions = append(conditions, fmt.Sprintf("%s = $%d", c.column, len(args)))
+		}
+	}
+	if f.Unplaced {
+		conditions = append(conditions, "host = '' AND deleting = 0")
+	}
+	if f.Deleting {
+		conditions = append(conditions, "deleting = 1")
+	}
+	if !f.ExpiresBefore.IsZero() {
+		args = append(args, stamp(f.ExpiresBefore))
+		conditions = append(conditions, fmt.Sprintf("expires <> 0 AND expires < $%d AND deleting = 0", len(args)))
+	}
+	return conditions, args
+}
+
+func whereAll(conditions []string) string {
+	if len(conditions) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(conditions, " AND ")
+}
+
+// InsertVM adds a VM. CodeTaken: the name, address, MAC or host name is another's; the message says which. Its Revision and Changed are not looked at.
+func (t *Tx) InsertVM(v farm.VM) error {
+	wanted, err := encodeWanted(v)
+	if err != nil {
+		return err
+	}
+	plan, err := encode(v.Plan)
+	if err != nil {
+		return err
+	}
+	observed, err := encode(v.Observed)
+	if err != nil {
+		return err
+	}
+	addr, bits := address(v.Lease.Address)
+	n, err := t.exec(`INSERT INTO vms (id, revision, changed, project, name, owner, grp, network, address, bits, mac, hostname, cpus, memory, scratch,
+		expires, deleting, wanted, cell, host, booking, waiting, plan, state, observed)
+		VALUES ($1, $2, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24) ON CONFLICT DO NOTHING`,
+		v.ID, t.revision, v.Project, v.Name, v.Owner, v.Group, v.Lease.Network, addr, bits, v.Lease.MAC, v.Lease.Hostname,
+		int64(v.Shape.CPUs), int64(v.Shape.Memory), int64(v.Shape.Scratch), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted,
+		v.Cell, v.Host, v.Booking, v.Waiting, plan, string(v.Observed.State), observed)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return t.vmTaken(v)
+	}
+	t.changed(Change{Kind: KindVM, ID: v.ID, Project: v.Project, Host: v.Host})
+	return nil
+}
+
+// vmTaken finds out what of a VM is another's.
+func (t *Tx) vmTaken(v farm.VM) error {
+	addr, _ := address(v.Lease.Address)
+	for _, c := range []struct {
+		what, value string
+		where       string
+		args        []any
+		hint        string
+	}{
+		{"ID", v.ID, "id = $1", []any{v.ID}, "make another one"},
+		{"name", v.Project + "/" + v.Name, "project = $1 AND name = $2", []any{v.Project, v.Name}, "take another name, or delete that VM"},
+		{"address", addr, "network = $1 AND address = $2", []any{v.Lease.Network, addr}, "take another address, or none to have a free one leased"},
+		{"host name", v.Lease.Hostname, "network = $1 AND hostname = $2", []any{v.Lease.Network, v.Lease.Hostname}, "take another name"},
+		{"MAC address", v.Lease.MAC, "mac = $1", []any{v.Lease.MAC}, "take another MAC address"},
+	} {
+		var project, name string
+		err := t.row("SELECT project, name FROM vms WHERE "+c.where, c.args...).Scan(&project, &name)
+		if err == nil {
+			return taken(fmt.Sprintf("the %s %s is taken by VM %s/%s", c.what, c.value, project, name), c.hint)
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
+	return taken("the VM is taken", "")
+}
+
+// SetVM writes what people want of a VM: all but its project, name and lease, which are for good, and what the next two write. Its Changed
+// becomes this revision.
+func (t *Tx) SetVM(v farm.VM) error {
+	wanted, err := encodeWanted(v)
+	if err != nil {
+		return err
+	}
+	var project, host string
+	err = t.row(`UPDATE vms SET revision = $1, changed = $1, owner = $2, grp = $3, cpus = $4, memory = $5, scratch = $6, expires = $7, deleting = $8, wanted = $9
+		WHERE id = $10 RETURNING project, host`, t.revision, v.Owner, v.Group, int64(v.Shape.CPUs), int64(v.Shape.Memory), int64(v.Shape.Scratch),
+		stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted, v.ID).Scan(&project, &host)
+	if err != nil {
+		return found(err, "VM", v.ID)
+	}
+	t.changed(Change{Kind: KindVM, ID: v.ID, Project: project, Host: host})
+	return nil
+}
+
+// SetVMPlace writes where a VM is: Cell, Host, Plan, Booking, Waiting.
+func (t *Tx) SetVMPlace(v farm.VM) error {
+	plan, err := encode(v.Plan)
+	if err != nil {
+		return err
+	}
+	var project, was string
+	if err := t.row("SELECT project, host FROM vms WHERE id = $1", v.ID).Scan(&project, &was); err != nil {
+		return found(err, "VM", v.ID)
+	}
+	if _, err := t.exec("UPDATE vms SET revision = $1, cell = $2, host = $3, booking = $4, waiting = $5, plan = $6 WHERE id = $7",
+		t.revision, v.Cell, v.Host, v.Booking, v.Waiting, plan, v.ID); err != nil {
+		return err
+	}
+	if was != "" && was != v.Host {
+		t.changed(Change{Kind: KindVM, ID: v.ID, Project: project, Host: was})
+	}
+	t.changed(Change{Kind: KindVM, ID: v.ID, Project: project, Host: v.Host})
+	return nil
+}
+
+// SetVMObserved writes what a host says of a VM. The same once more writes nothing.
+func (t *Tx) SetVMObserved(id string, o farm.Observed) error {
+	observed, err := encode(o)
+	if err != nil {
+		return err
+	}
+	var project, host string
+	err = t.row("UPDATE vms SET revision = $1, state = $2, observed = $3 WHERE id = $4 AND observed <> $5 RETURNING project, host",
+		t.revision, string(o.State), observed, id, observed).Scan(&project, &host)
+	if errors.Is(err, sql.ErrNoRows) {
+		return found(t.row("SELECT project FROM vms WHERE id = $1", id).Scan(&project), "VM", id)
+	}
+	if err != nil {
+		return err
+	}
+	t.changed(Change{Kind: KindVM, ID: id, Project: project, Host: host})
+	return nil
+}
+
+// DeleteVM takes the row away, and its lease is free.
+func (t *Tx) DeleteVM(id string) error {
+	var project, host string
+	if err := t.row("DELETE FROM vms WHERE id = $1 RETURNING project, host", id).Scan(&project, &host); err != nil {
+		return found(err, "VM", id)
+	}
+	t.changed(Change{Kind: KindVM, ID: id, Project: project, Host: host, Deleted: true})
+	return nil
+}
+
+// Used is what VMs of a project hold that are not to be deleted; UsedCell, those of a cell.
+func (t *Tx) Used(project string) (farm.Quota, error) { return t.used("project", project) }
+
+// UsedCell is what VMs in a cell hold that are not to be deleted.
+func (t *Tx) UsedCell(cell string) (farm.Quota, error) { return t.used("cell", cell) }
+
+// sums are a farm.Quota. PostgreSQL adds BIGINTs up to what is none.
+const sums = `COUNT(*), CAST(COALESCE(SUM(cpus), 0) AS BIGINT), CAST(COALESCE(SUM(memory), 0) AS BIGINT), CAST(COALESCE(SUM(scratch), 0) AS BIGINT)`
+
+func (t *Tx) used(column, value string) (q farm.Quota, err error) {
+	err = t.row("SELECT "+sums+" FROM vms WHERE deleting = 0 AND "+column+" = $1", value).Scan(&q.VMs, &q.CPUs, &q.Memory, &q.Scratch)
+	return q, err
+}
+
+// UsedHosts is what VMs hold on each host of a cell, by the host's ID, those to be deleted too; "": on hosts of all cells.
+func (t *Tx) UsedHosts(cell string) (map[string]farm.Quota, error) {
+	where, args := "host <> ''", []any(nil)
+	if cell != "" {
+		where, args = "host <> '' AND cell = $1", []any{cell}
+	}
+	used := map[string]farm.Quota{}
+	err := t.each(func(r scanner) error {
+		var host string
+		var q farm.Quota
+		err := r.Scan(&host, &q.VMs, &q.CPUs, &q.Memory, &q.Scratch)
+		used[host] = q
+		return err
+	}, "SELECT host, "+sums+" FROM vms WHERE "+where+" GROUP BY host", args...)
+	return used, err
+}
+
+// VMLeased is the VM that holds an address, as "192.0.2.7", or a host name in a network; an empty one is not compared.
+func (t *Tx) VMLeased(network, address, hostname string) (farm.VM, error) {
+	v, err := scanVM(t.row("SELECT "+vmColumns+` FROM vms WHERE network = $1 AND (address <> '' AND address = $2 OR hostname <> '' AND hostname = $3)
+		ORDER BY id LIMIT 1`, network, address, hostname))
+	return v, found(err, "lease of", strings.TrimSpace(address+" "+hostname))
+}
+
+// Leases are those of a network, in the order of their host names. A lease is free when its VM's row is gone, and no sooner.
+func (t *Tx) Leases(network string) (leases []farm.Lease, err error) {
+	err = t.each(func(r scanner) error {
+		l := farm.Lease{Network: network}
+		var text string
+		var bits int64
+		err := r.Scan(&text, &bits, &l.MAC, &l.Hostname)
+		if err == nil {
+			l.Address, err = parseAddress(text, bits)
+		}
+		leases = append(leases, l)
+		return err
+	}, "SELECT address, bits, mac, hostname FROM vms WHERE network = $1 ORDER BY hostname, address", network)
+	return leases, err
+}
