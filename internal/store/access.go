@@ -110,8 +110,7 @@ func (t *Tx) PutToken(k farm.Token) error { return tokens().put(t, k) }
 func (t *Tx) DeleteToken(id string) error { return tokens().drop(t, id) }
 
 func joinTokens() noun[farm.JoinToken] {
-	return noun[farm.JoinToken]{kind: KindJoinToken, what: "join token", name: func(k farm.JoinToken) string { return k.ID },
-		revise: func(k *farm.JoinToken, r int64) { k.Revision = r }}
+	return noun[farm.JoinToken]{kind: KindJoinToken, what: "join token", name: func(k farm.JoinToken) string { return k.ID }}
 }
 
 // JoinToken is the one with an ID.

@@ -9,15 +9,15 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Audit adds an entry; its ID is the next one. The feed does not tell of it.
+// Audit adds an entry; its ID is the next one, its Revision this one. The feed does not tell of it.
 func (t *Tx) Audit(e farm.Entry) error {
-	at := stamp(e.Time)
+	e.Revision = t.revision
 	body, err := encode(e)
 	if err != nil {
 		return err
 	}
 	_, err = t.exec("INSERT INTO entries (id, at, project, who, body) SELECT COALESCE(MAX(id), 0) + 1, CAST($1 AS BIGINT), $2, $3, $4 FROM entries",
-		at, e.Project, e.Who, body)
+		stamp(e.Time), e.Project, e.Who, body)
 	return err
 }
 

@@ -21,8 +21,7 @@ const (
 	CodeUnsure      farm.Code = "store-unsure" // the answer to a commit was lost
 	CodeBadText     farm.Code = "bad-text"
 	CodeAbsent      farm.Code = "absent"
-	CodeTaken       farm.Code = "taken"     // a name, an address, a subject that is another's
-	CodeFeedGone    farm.Code = "feed-gone" // the change feed does not reach back so far: list anew
+	CodeTaken       farm.Code = "taken" // a name, an address, a subject that is another's
 	CodeNotLeader   farm.Code = "not-leader"
 )
 

@@ -83,7 +83,7 @@ func (t *Tx) prune() error {
 }
 
 // Changes are what changed after a revision, oldest first, and the revision up to which that is all. They are whole revisions: more than
-// limit when the first one alone is. CodeFeedGone: the feed does not reach back so far, or the revision is of another farm; list anew.
+// limit when the first one alone is. farm.CodeFeedGone: the feed does not reach back so far, or the revision is of another farm; list anew.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Change, upTo int64, err error) {
 	err = s.View(ctx, func(t *Tx) error {
 		var from int64
@@ -91,7 +91,7 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []
 			return err
 		}
 		if after < from || after > t.revision {
-			return &farm.Error{Kind: farm.Conflict, Code: CodeFeedGone,
+			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeFeedGone,
 				Message: fmt.Sprintf("the changes after revision %d are not kept any more", after), Hint: "list anew, and watch from the revision of that list"}
 		}
 		changes, upTo, err = t.changesAfter(after, limit)
