@@ -27,11 +27,11 @@ type EnrolRequest struct {
 
 // EnrolAnswer is a host's identity.
 type EnrolAnswer struct {
-	Host        string   `json:"host"`        // its ID
+	Host        string   `json:"host"` // its ID
 	Name        string   `json:"name"`
 	Certificate []byte   `json:"certificate,omitempty"` // PEM, with its chain
-	CA          []byte   `json:"ca"`          // PEM
-	Servers     []string `json:"servers"`     // URLs
+	CA          []byte   `json:"ca"`                    // PEM
+	Servers     []string `json:"servers"`               // URLs
 }
 
 // RenewRequest asks for the next certificate, with the present one.

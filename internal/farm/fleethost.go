@@ -15,7 +15,7 @@ type Host struct {
 	Fenced time.Time // an operator vouched that nothing of it runs any more
 
 	MachineID string    // of /etc/machine-id, hashed
-	Serial    string    // of its current certificate; "": one of the site's own authority, known by the host's name
+	Serial    string    // of its current certificate; "site": one of the site's own authority, which names the host
 	Before    string    // serial of the certificate before, until the current one was seen; "": none
 	Expires   time.Time // of its current certificate, as far as the server issued it
 	Enrolled  time.Time

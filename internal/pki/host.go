@@ -25,11 +25,14 @@ const (
 	FieldCN  Field = "cn"  // the common name of the subject
 )
 
+// SiteSerial stands for the serials of all certificates of the site's own authority, which renews them as it likes.
+const SiteSerial = "site"
+
 // Peer is a host as its certificate says.
 type Peer struct {
 	ID      string // of a certificate of ours; "" of the site's
 	Name    string // of a certificate of the site's; "" of ours
-	Serial  string
+	Serial  string // or SiteSerial
 	Expires time.Time
 }
 
@@ -72,7 +75,7 @@ func (a *Authorities) Peer(shown []*x509.Certificate, now time.Time) (Peer, erro
 
 // peer reads a certificate of the site's.
 func (s *Site) peer(leaf *x509.Certificate) (Peer, error) {
-	p := Peer{Name: leaf.Subject.CommonName, Serial: Serial(leaf), Expires: leaf.NotAfter}
+	p := Peer{Name: leaf.Subject.CommonName, Serial: SiteSerial, Expires: leaf.NotAfter}
 	if s.Field == FieldDNS {
 		p.Name = ""
 		if len(leaf.DNSNames) > 0 {

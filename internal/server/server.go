@@ -5,12 +5,14 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -21,7 +23,12 @@ type Options struct {
 	Now     func() time.Time // nil: time.Now
 	URL     string           // by which hosts and other servers reach this one
 	Version string
-	Silence time.Duration    // after which a host that does not report is silent; 0: 90 s
+	Silence time.Duration // after which a host that does not report is silent; 0: 90 s
+	// Servers are the URLs of all servers of the fleet, as hosts are told; none: URL.
+	Servers []string
+	// ListenerCAs vouch for the certificate that this server's listener shows, where the site brought one; none: the fleet's own authority does.
+	ListenerCAs []*x509.Certificate
+	Site        *pki.Site // vouches for hosts too, whose certificates the site issues; nil: nobody but the fleet's own authority
 	// Broker is the batch system of a cell whose broker is not grange.
 	Broker func(farm.Cell) (batch.System, error)
 }
@@ -34,6 +41,11 @@ type Server struct {
 	url    string
 	broker func(farm.Cell) (batch.System, error)
 	hub    *hub
+
+	links       *links
+	servers     []string
+	listenerCAs []*x509.Certificate
+	site        *pki.Site
 
 	silence time.Duration
 	since   time.Time // this server is up
@@ -49,7 +61,8 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub(), silence: cmp.Or(o.Silence, silence), since: o.Now()}
+	return &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub(), silence: cmp.Or(o.Silence, silence), since: o.Now(),
+		links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, site: o.Site}
 }
 
 // Run works until ctx ends.

@@ -1,0 +1,209 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// Codes of the link to hosts; see docs/errors.md.
+const (
+	CodeRevokedCert farm.Code = "host-certificate-revoked"
+	CodeOtherAgent  farm.Code = "another-agent"
+	CodeAgentOld    farm.Code = "agent-too-old"
+	CodeAgentNew    farm.Code = "agent-too-new"
+	CodeReportFirst farm.Code = "report-first"
+)
+
+// links is what this server keeps in memory of hosts: nothing that is not in the store too, or comes with the next report.
+type links struct {
+	mu          sync.Mutex
+	ca          *pki.CA
+	authorities *pki.Authorities
+	hosts       map[string]*link               // by ID
+	peers       map[[sha256.Size]byte]pki.Peer // verified certificates; with a host's ID in each
+}
+
+// link is one host. A server has thousands of them: it is kept small.
+type link struct {
+	mu       sync.Mutex
+	id, name string
+	serial   string
+	before   string
+	at       int64 // revision of the store at which all this was read
+
+	instance, boot string
+	superseded     []string // instances that another one took over from, newest last
+	heard          time.Time
+	clock          time.Duration
+	unsaved        bool // heard is newer than in the store
+
+	facts     [sha256.Size]byte // of the last facts, without what changes by itself
+	sent      int64             // revision of the wanted list that was sent last
+	checked   int64             // revision at which it was still the same
+	list      [sha256.Size]byte // of what was sent
+	elsewhere []string          // VMs that it has, and that the store has on another host
+	strangers []string          // VMs that it has, and that the store does not know
+}
+
+func newLinks() *links {
+	return &links{hosts: map[string]*link{}, peers: map[[sha256.Size]byte]pki.Peer{}}
+}
+
+// HostAt is which host a connection speaks for, by the certificates it showed, the host's first. Nobody else may ask what a host asks.
+func (s *Server) HostAt(ctx context.Context, shown []*x509.Certificate) (farm.Identity, error) {
+	l, serial, err := s.linkOf(ctx, shown)
+	if err != nil {
+		return farm.Identity{}, err
+	}
+	return farm.Identity{Host: l.id, Means: "certificate", Source: serial}, nil
+}
+
+// linkOf verifies certificates and finds the host that they are of. What was verified once is not verified again while it lasts: a host
+// asks every minute, and there may be thousands.
+func (s *Server) linkOf(ctx context.Context, shown []*x509.Certificate) (*link, string, error) {
+	now := s.now()
+	var sum [sha256.Size]byte
+	if len(shown) > 0 {
+		sum = sha256.Sum256(shown[0].Raw)
+		s.links.mu.Lock()
+		peer := s.links.peers[sum]
+		l := s.links.hosts[peer.ID]
+		s.links.mu.Unlock()
+		if l != nil && now.Before(peer.Expires) {
+			return l, peer.Serial, s.current(ctx, l, peer.Serial)
+		}
+	}
+	if _, err := s.Authority(ctx); err != nil {
+		return nil, "", err
+	}
+	peer, err := s.links.authorities.Peer(shown, now)
+	if err != nil {
+		return nil, "", err
+	}
+	l, err := s.linkOfPeer(ctx, peer)
+	if err != nil {
+		return nil, "", err
+	}
+	peer.ID = l.id
+	s.links.mu.Lock()
+	s.links.peers[sum] = peer
+	s.links.mu.Unlock()
+	return l, peer.Serial, s.current(ctx, l, peer.Serial)
+}
+
+// linkOfPeer finds a host by what its certificate says.
+func (s *Server) linkOfPeer(ctx context.Context, peer pki.Peer) (*link, error) {
+	id := peer.ID
+	if id == "" {
+		var h farm.Host
+		err := s.store.View(ctx, func(tx *store.Tx) (err error) {
+			h, err = tx.HostNamed(peer.Name)
+			return err
+		})
+		if missing(err) {
+			return nil, forgotten(peer.Name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		id = h.ID
+	}
+	s.links.mu.Lock()
+	defer s.links.mu.Unlock()
+	l, ok := s.links.hosts[id]
+	if !ok {
+		l = &link{id: id}
+		s.links.hosts[id] = l
+	}
+	return l, nil
+}
+
+// current refuses a certificate that the host's row does not have any more. The row is read again when the change feed says that it
+// changed.
+func (s *Server) current(ctx context.Context, l *link, serial string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := s.refresh(ctx, l); err != nil {
+		return err
+	}
+	switch serial {
+	case l.serial:
+		return s.renewed(ctx, l)
+	case l.before:
+		return nil
+	}
+	return revoked(l.name)
+}
+
+func revoked(host string) error {
+	return &farm.Error{Kind: farm.Denied, Code: CodeRevokedCert, Message: fmt.Sprintf("this certificate of host %s was replaced by another one", host),
+		Hint: "another machine, or this one installed anew, joined as " + host + "; if this is the right one: `grange host join --replace`"}
+}
+
+// forgetLink has the host's row read again at its next request.
+func (s *Server) forgetLink(id string) {
+	s.links.mu.Lock()
+	l := s.links.hosts[id]
+	s.links.mu.Unlock()
+	if l != nil {
+		l.mu.Lock()
+		l.at = 0
+		l.mu.Unlock()
+	}
+}
+
+// renewed ends the life of the certificate before, now that the current one was seen. The link is locked.
+func (s *Server) renewed(ctx context.Context, l *link) error {
+	if l.before == "" {
+		return nil
+	}
+	_, err := s.store.Update(ctx, func(tx *store.Tx) error {
+		h, err := tx.Host(l.id)
+		if err != nil || h.Serial != l.serial || h.Before == "" {
+			return err
+		}
+		h.Before = ""
+		return tx.SetHost(h)
+	})
+	l.before = ""
+	return err
+}
+
+// refresh reads a host's row where that may have changed. The link is locked.
+func (s *Server) refresh(ctx context.Context, l *link) error {
+	if _, changed := s.hub.look(l.id, l.at); l.at != 0 && !changed {
+		return nil
+	}
+	err := s.store.View(ctx, func(tx *store.Tx) error {
+		h, err := tx.Host(l.id)
+		if err != nil {
+			return err
+		}
+		l.at = tx.Revision()
+		l.name, l.serial, l.before = h.Name, h.Serial, h.Before
+		if l.instance == "" { // what another server, or this one before it was started anew, knew
+			l.instance, l.boot, l.heard = h.Facts.Instance, h.Facts.Boot, h.Seen
+		}
+		return nil
+	})
+	if missing(err) {
+		s.links.mu.Lock()
+		delete(s.links.hosts, l.id)
+		s.links.mu.Unlock()
+		return forgotten(l.id)
+	}
+	return err
+}
+
+func forgotten(host string) error {
+	return &farm.Error{Kind: farm.Denied, Code: CodeRevokedCert, Message: "no host " + host + " is enrolled here any more",
+		Hint: "it was forgotten, or joined another fleet: `grange host join` with a new token"}
+}

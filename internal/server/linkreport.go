@@ -1,0 +1,309 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+const (
+	// otherBoot is how long after an agent was heard of another one, after another boot of what says it is the same host, is refused.
+	otherBoot = time.Minute
+	// maxSuperseded bounds what is kept of agents that others took over from.
+	maxSuperseded = 8
+	// clockWarning is how far a host's clock may be off before people are told.
+	clockWarning = 30 * time.Second
+	// cpuTimeStep is how much CPU time of a VM is worth writing down when nothing else changed.
+	cpuTimeStep = time.Minute
+)
+
+// CheckCapability refuses an agent that this release does not understand, or that would not understand it: two behind or ahead work. 0 is
+// one that does not say.
+func CheckCapability(capability int) error {
+	switch {
+	case capability < max(fleet.Capability-2, 1):
+		return &farm.Error{Kind: farm.Conflict, Code: CodeAgentOld, Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability, fleet.Capability),
+			Hint: "update grange on the host; its VMs go on meanwhile"}
+	case capability > fleet.Capability+2:
+		return &farm.Error{Kind: farm.Conflict, Code: CodeAgentNew, Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability, fleet.Capability),
+			Hint: "update the server first: servers before hosts; the host's VMs go on meanwhile"}
+	}
+	return nil
+}
+
+// Report takes over what a host says.
+func (s *Server) Report(ctx context.Context, who farm.Identity, r fleet.Report) (fleet.ReportAnswer, error) {
+	l := s.link(who.Host)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := s.now()
+	if err := s.speaks(l, r, now); err != nil {
+		return fleet.ReportAnswer{}, err
+	}
+	if r.Facts != nil {
+		if err := s.takeFacts(ctx, l, *r.Facts, now); err != nil {
+			return fleet.ReportAnswer{}, err
+		}
+	}
+	if r.Whole || len(r.VMs) > 0 {
+		if err := s.takeVMs(ctx, l, r); err != nil {
+			return fleet.ReportAnswer{}, err
+		}
+	}
+	l.heard, l.unsaved = now, true
+	a := fleet.ReportAnswer{Next: s.pace().Seconds(), Spread: s.spread().Seconds()}
+	if l.clock.Abs() >= clockWarning {
+		a.Clock = l.clock.Seconds()
+	}
+	return a, nil
+}
+
+// link is what is kept of a host that HostAt let in.
+func (s *Server) link(id string) *link {
+	s.links.mu.Lock()
+	defer s.links.mu.Unlock()
+	l, ok := s.links.hosts[id]
+	if !ok {
+		l = &link{id: id}
+		s.links.hosts[id] = l
+	}
+	return l
+}
+
+// speaks decides whether this agent is the one that speaks for the host. A newer agent of the same boot takes over at once, as after a
+// restart; one of another boot only when the first was not heard of for a while: the host may have been cloned with its certificate. The
+// link is locked.
+func (s *Server) speaks(l *link, r fleet.Report, now time.Time) error {
+	switch {
+	case r.Instance == l.instance && l.instance != "":
+		return nil
+	case slices.Contains(l.superseded, r.Instance):
+		return anotherAgent(l, "a newer agent took over from this one")
+	case r.Facts == nil:
+		return reportFirst()
+	case l.instance != "" && r.Facts.Boot != l.boot && now.Sub(l.heard) < otherBoot:
+		return anotherAgent(l, fmt.Sprintf("another agent, of another boot, spoke for it %v ago", now.Sub(l.heard).Round(time.Second)))
+	}
+	if l.instance != "" {
+		s.log.Info("agent takes over", "host", l.name, "instance", r.Instance, "before", l.instance, "boot", r.Facts.Boot)
+		l.superseded = append(l.superseded[max(0, len(l.superseded)-maxSuperseded+1):], l.instance)
+	}
+	l.instance, l.boot, l.sent, l.elsewhere, l.strangers = r.Instance, r.Facts.Boot, 0, nil, nil
+	return nil
+}
+
+func anotherAgent(l *link, why string) error {
+	return &farm.Error{Kind: farm.Conflict, Code: CodeOtherAgent, Message: "this agent may not speak for host " + l.name + ": " + why,
+		Hint: "run one agent on a host; if this machine is a clone of it, remove its identity and let it join under its own name"}
+}
+
+func reportFirst() error {
+	return &farm.Error{Kind: farm.Conflict, Code: CodeReportFirst, Message: "this server has not heard of this agent yet", Hint: "agents report first; this one will"}
+}
+
+// takeFacts writes what a host says of itself, where that is new. The link is locked.
+func (s *Server) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time.Time) error {
+	if err := CheckCapability(v.Capability); err != nil {
+		return err
+	}
+	clock := v.Now.Sub(now)
+	if clock.Abs() >= clockWarning && l.clock.Abs() < clockWarning {
+		s.log.Warn("a host's clock is off", "host", l.name, "ahead", clock.Round(time.Second))
+	}
+	l.clock = clock
+	v.Now = time.Time{}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(text)
+	if sum == l.facts {
+		return nil
+	}
+	facts, err := wire.ParseFacts(v)
+	if err != nil {
+		return err
+	}
+	if !s.sameFacts(ctx, l.id, text) {
+		if _, err := s.store.Update(ctx, func(t *store.Tx) error { return t.SetHostFacts(l.id, facts) }); err != nil {
+			return err
+		}
+	}
+	l.facts = sum
+	return nil
+}
+
+// sameFacts tells whether the store has these facts already, as after a start of this server.
+func (s *Server) sameFacts(ctx context.Context, id string, text []byte) bool {
+	var h farm.Host
+	err := s.store.View(ctx, func(t *store.Tx) (err error) {
+		h, err = t.Host(id)
+		return err
+	})
+	if err != nil {
+		return false
+	}
+	kept, err := json.Marshal(wire.Facts(h.Facts, time.Time{}))
+	return err == nil && bytes.Equal(kept, text)
+}
+
+// takeVMs writes what changed of a host's VMs. Most reports say nothing new: the store is only written to when they do. The link is locked.
+func (s *Server) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
+	seen := make(map[string]farm.Observed, len(r.VMs))
+	for _, v := range r.VMs {
+		o, err := wire.ParseObserved(v)
+		if err != nil {
+			return err
+		}
+		seen[v.ID] = o
+	}
+	var n news
+	err := s.store.View(ctx, func(t *store.Tx) (err error) {
+		n, err = s.newsOf(t, l.id, seen, r)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.elsewhere, l.strangers = merged(l.elsewhere, n.elsewhere, seen, r.Whole), merged(l.strangers, n.strangers, seen, r.Whole)
+	if len(n.elsewhere) > 0 {
+		l.sent = 0 // the wanted list is another one for them
+	}
+	if !n.any() {
+		return nil
+	}
+	_, err = s.store.Update(ctx, func(t *store.Tx) error {
+		n, err := s.newsOf(t, l.id, seen, r)
+		if err != nil {
+			return err
+		}
+		return s.write(t, l, n)
+	})
+	return err
+}
+
+// merged is what is known after a report: a whole one says all, another one only of those that it names.
+func merged(old, now []string, seen map[string]farm.Observed, whole bool) []string {
+	if whole {
+		return now
+	}
+	kept := slices.DeleteFunc(slices.Clone(old), func(id string) bool { _, named := seen[id]; return named })
+	return append(kept, now...)
+}
+
+// news is what a report says that the store does not have.
+type news struct {
+	changed   map[string]farm.Observed
+	gone      []farm.VM // nothing of them is left, as people wanted
+	elsewhere []string  // IDs of VMs that have their place on another host
+	strangers []string
+}
+
+func (n news) any() bool { return len(n.changed) > 0 || len(n.gone) > 0 }
+
+func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed, r fleet.Report) (news, error) {
+	n := news{changed: map[string]farm.Observed{}}
+	here, err := t.VMs(store.VMFilter{Host: host})
+	if err != nil {
+		return n, err
+	}
+	known := make(map[string]bool, len(here))
+	for _, vm := range here {
+		known[vm.ID] = true
+		o, named := seen[vm.ID]
+		if !named {
+			if !r.Whole || vm.Revision > r.Wanted { // the host looked before it was told
+				continue
+			}
+			o = absent(vm, s.now().UTC())
+		}
+		switch {
+		case o.State == farm.VMGone && vm.Wanted.Power == farm.PowerDeleted:
+			n.gone = append(n.gone, vm)
+		case o.State != "" && tells(vm.Observed, o, r.Whole):
+			n.changed[vm.ID] = o
+		}
+	}
+	for id := range seen {
+		if known[id] {
+			continue
+		}
+		switch vm, err := t.VM(id); {
+		case missing(err):
+			n.strangers = append(n.strangers, id)
+		case err != nil:
+			return n, err
+		case vm.Host != "":
+			n.elsewhere = append(n.elsewhere, id)
+		}
+	}
+	slices.Sort(n.strangers)
+	slices.Sort(n.elsewhere)
+	return n, nil
+}
+
+// absent is what it means that a host which has the list with a VM in it says that it has nothing of that VM. One that it had reported
+// is lost: the host proves it by its own word, as after it was installed anew. The zero value says nothing yet.
+func absent(vm farm.VM, now time.Time) farm.Observed {
+	o := vm.Observed
+	switch {
+	case vm.Wanted.Power == farm.PowerDeleted:
+		return farm.Observed{State: farm.VMGone, Since: now}
+	case o.State == "", o.State == farm.VMGone, o.State == farm.VMFailed, o.State == farm.VMLost:
+		return farm.Observed{}
+	}
+	o.State, o.Reason, o.Since, o.Ready = farm.VMLost, "its host says that it has nothing of it any more", now, false
+	return o
+}
+
+// tells whether an observation is worth a change of the feed. CPU time alone is, in the regular reports, once in a while.
+func tells(old, now farm.Observed, whole bool) bool {
+	if whole && now.CPUTime-old.CPUTime >= cpuTimeStep {
+		return true
+	}
+	return old.State != now.State || old.Reason != now.Reason || old.Boots != now.Boots || old.Builds != now.Builds || old.Ready != now.Ready ||
+		old.Digest != now.Digest || !old.Since.Equal(now.Since) || cmp.Compare(len(old.Plan.VCPUs), len(now.Plan.VCPUs)) != 0 || !samePlan(old.Plan, now.Plan)
+}
+
+func samePlan(a, b farm.Plan) bool {
+	x, err := json.Marshal(wire.Plan(a))
+	y, other := json.Marshal(wire.Plan(b))
+	return err == nil && other == nil && bytes.Equal(x, y)
+}
+
+func (s *Server) write(t *store.Tx, l *link, n news) error {
+	for id, o := range n.changed {
+		if err := t.SetVMObserved(id, o); err != nil {
+			return err
+		}
+	}
+	for _, vm := range n.gone {
+		if err := s.removed(t, l, vm); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removed ends a VM of which nothing is left. One that was booked stays until the loop of its cell's broker has given the booking back.
+func (s *Server) removed(t *store.Tx, l *link, vm farm.VM) error {
+	if vm.Booking != "" {
+		return t.SetVMObserved(vm.ID, farm.Observed{State: farm.VMGone, Since: s.now().UTC(), CPUTime: vm.Observed.CPUTime})
+	}
+	if err := t.DeleteVM(vm.ID); err != nil {
+		return err
+	}
+	who := farm.Identity{Host: l.name, Means: "report", Source: l.id}
+	return t.Audit(entry(who, s.now().UTC(), policy.DeleteVM, vmTarget(vm), outcomeDone, "nothing of it is left on host "+l.name))
+}

@@ -1,0 +1,89 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/grange-project/grange/internal/store"
+)
+
+const (
+	// saveSeen is how often the times at which hosts were heard of are written to the store: all in a few transactions, with no change of
+	// the feed.
+	saveSeen = 10 * time.Second
+	// seenBatch bounds one such transaction, for writers wait for each other.
+	seenBatch = 1000
+)
+
+// sighting is when a host was heard of, and how far its clock was off.
+type sighting struct {
+	id    string
+	at    time.Time
+	clock time.Duration
+}
+
+// keepSeen writes when hosts were heard of, until ctx ends, and once more then.
+func (s *Server) keepSeen(ctx context.Context) {
+	tick := time.NewTicker(saveSeen)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.writeSeen(context.WithoutCancel(ctx))
+			return
+		case <-tick.C:
+			s.writeSeen(ctx)
+		}
+	}
+}
+
+func (s *Server) writeSeen(ctx context.Context) {
+	for batch := range slices.Chunk(s.sightings(), seenBatch) {
+		_, err := s.store.Update(ctx, func(t *store.Tx) error {
+			for _, seen := range batch {
+				if err := t.SetHostSeen(seen.id, seen.at, seen.clock); err != nil && !missing(err) {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			s.log.Warn("not written when hosts were heard of", "hosts", len(batch), "err", err)
+			return
+		}
+	}
+}
+
+// sightings takes those that the store does not have yet.
+func (s *Server) sightings() []sighting {
+	s.links.mu.Lock()
+	links := make([]*link, 0, len(s.links.hosts))
+	for _, l := range s.links.hosts {
+		links = append(links, l)
+	}
+	s.links.mu.Unlock()
+	var new []sighting
+	for _, l := range links {
+		l.mu.Lock()
+		if l.unsaved {
+			new = append(new, sighting{l.id, l.heard.UTC(), l.clock})
+			l.unsaved = false
+		}
+		l.mu.Unlock()
+	}
+	return new
+}
+
+// heard is when this server heard of a host last, and which VMs that host has that the store does not know; zero values: never.
+func (s *Server) heard(host string) (at time.Time, strangers []string) {
+	s.links.mu.Lock()
+	l := s.links.hosts[host]
+	s.links.mu.Unlock()
+	if l == nil {
+		return time.Time{}, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.heard, l.strangers
+}

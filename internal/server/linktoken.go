@@ -1,0 +1,149 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// Codes of join tokens and of enrolment; see docs/errors.md.
+const (
+	CodeJoinRefused farm.Code = "join-refused"
+	CodeJoinOrder   farm.Code = "bad-join-order"
+	CodeHostExists  farm.Code = "host-enrolled"
+	CodeClonedHost  farm.Code = "machine-id-cloned"
+	CodeClockOff    farm.Code = "clock-off"
+)
+
+// authoritySetting is where the fleet's authority is kept, with its key.
+const authoritySetting = "authority"
+
+const (
+	joinValid    = time.Hour
+	joinValidMax = 30 * 24 * time.Hour
+	joinCountMax = 100_000
+)
+
+// Authority is the fleet's own authority. The first server of a fleet makes it at its first start.
+func (s *Server) Authority(ctx context.Context) (*pki.CA, error) {
+	s.links.mu.Lock()
+	defer s.links.mu.Unlock()
+	if s.links.ca != nil {
+		return s.links.ca, nil
+	}
+	var ca *pki.CA
+	_, err := s.store.Update(ctx, func(tx *store.Tx) error {
+		text, err := tx.Setting(authoritySetting)
+		if err == nil {
+			ca, err = pki.ParseCA(text)
+			return err
+		}
+		if !missing(err) {
+			return err
+		}
+		if ca, err = pki.NewCA(s.now()); err != nil {
+			return err
+		}
+		if text, err = ca.Marshal(); err != nil {
+			return err
+		}
+		return tx.PutSetting(authoritySetting, text)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the fleet's authority: %w", err)
+	}
+	s.links.ca, s.links.authorities = ca, pki.NewAuthorities(ca.Certificate, s.site)
+	return ca, nil
+}
+
+// trust is whom hosts believe about servers: the first is the one that join tokens name.
+func (s *Server) trust(ctx context.Context) ([]*x509.Certificate, error) {
+	if len(s.listenerCAs) > 0 {
+		return s.listenerCAs, nil
+	}
+	ca, err := s.Authority(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []*x509.Certificate{ca.Certificate}, nil
+}
+
+// JoinOrder asks for a join token.
+type JoinOrder struct {
+	Cell   string
+	Name   string // of the host; "": any
+	Labels map[string]string
+	Valid  time.Duration // 0: an hour
+	Count  int           // hosts that may enrol with it; 0: one
+}
+
+func (o JoinOrder) check() error {
+	switch {
+	case o.Name != "" && !validHost(o.Name):
+		return badJoin("%q cannot be a host's name", o.Name)
+	case o.Valid < 0 || o.Valid > joinValidMax:
+		return badJoin("a join token is valid for 30 days at most, not for %v", o.Valid)
+	case o.Count < 0 || o.Count > joinCountMax:
+		return badJoin("a join token is for %d hosts at most, not for %d", joinCountMax, o.Count)
+	case o.Count > 1 && o.Name != "":
+		return badJoin("a join token is for one host of a name, or for several of any")
+	}
+	return nil
+}
+
+func badJoin(format string, args ...any) error {
+	return &farm.Error{Kind: farm.Invalid, Code: CodeJoinOrder, Message: fmt.Sprintf(format, args...), Hint: "see `grange host token create --help`"}
+}
+
+// CreateJoinToken makes a join token. The text is told once.
+func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinOrder) (k farm.JoinToken, text string, err error) {
+	if err := o.check(); err != nil {
+		return farm.JoinToken{}, "", err
+	}
+	trust, err := s.trust(ctx)
+	if err != nil {
+		return farm.JoinToken{}, "", err
+	}
+	token := pki.NewJoinToken(trust[0])
+	_, err = s.change(ctx, who, policy.JoinHost, func(c *call) error {
+		if _, err := c.cell(o.Cell); err != nil {
+			return err
+		}
+		k = farm.JoinToken{ID: token.ID, Hash: token.Hash(), Cell: o.Cell, Name: o.Name, Labels: o.Labels, By: cmp.Or(who.User, "root"),
+			Expires: c.now.Add(cmp.Or(o.Valid, joinValid)), Count: max(o.Count, 1)}
+		if err := c.PutJoinToken(k); err != nil {
+			return err
+		}
+		return c.did("join token " + k.ID)
+	})
+	if err != nil {
+		return farm.JoinToken{}, "", err
+	}
+	return k, token.String(), nil
+}
+
+// JoinTokens are those that were made, and that the caller could have made.
+func (s *Server) JoinTokens(ctx context.Context, who farm.Identity) ([]farm.JoinToken, error) {
+	var tokens []farm.JoinToken
+	err := s.look(ctx, who, policy.JoinHost, func(c *call) error {
+		all, err := c.Tx.JoinTokens()
+		if err != nil {
+			return err
+		}
+		tokens = nil
+		for _, k := range all {
+			if policy.Allow(who, c.grants, policy.JoinHost, cellTarget(k.Cell)).Allowed {
+				tokens = append(tokens, k)
+			}
+		}
+		return nil
+	})
+	return tokens, err
+}

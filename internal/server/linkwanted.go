@@ -1,0 +1,186 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// settingHosts is the setting that all hosts are told: fleet.Settings.
+const settingHosts = "hosts"
+
+// Wanted waits until a host's wanted list is another one than it has, by its revision and the instance that asks. changed is false when
+// nothing changed for as long as a request may last.
+func (s *Server) Wanted(ctx context.Context, who farm.Identity, instance string, after int64) (list fleet.WantedList, changed bool, err error) {
+	l := s.link(who.Host)
+	from, err := s.polls(l, instance, after)
+	if err != nil {
+		return fleet.WantedList{}, false, err
+	}
+	defer s.hears(l, instance)
+	ctx, cancel := context.WithTimeout(ctx, s.pollTime())
+	defer cancel()
+	for {
+		if from != 0 {
+			if err := s.wait(ctx, l.id, from); err != nil {
+				return fleet.WantedList{}, false, nonTimeout(err)
+			}
+		}
+		list, sum, err := s.list(ctx, l)
+		if err != nil {
+			return fleet.WantedList{}, false, nonTimeout(err)
+		}
+		l.mu.Lock()
+		if l.instance != instance {
+			l.mu.Unlock()
+			return fleet.WantedList{}, false, anotherAgent(l, "a newer agent took over from this one")
+		}
+		same := after != 0 && l.sent == after && l.list == sum
+		from, l.checked = list.Revision, list.Revision
+		if !same {
+			l.sent, l.list = list.Revision, sum
+		}
+		l.mu.Unlock()
+		if !same {
+			return list, true, nil
+		}
+	}
+}
+
+func nonTimeout(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// polls lets the agent that speaks for the host ask, and says from which revision on it is to wait; 0: what it has is not what it was sent
+// last, and it is told at once.
+func (s *Server) polls(l *link, instance string, after int64) (from int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := s.speaks(l, fleet.Report{Instance: instance}, s.now()); err != nil {
+		return 0, err
+	}
+	l.heard, l.unsaved = s.now(), true
+	if after == 0 || l.sent != after {
+		return 0, nil
+	}
+	return max(l.checked, after), nil
+}
+
+// hears enters that the host was there until now.
+func (s *Server) hears(l *link, instance string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.instance == instance {
+		l.heard, l.unsaved = s.now(), true
+	}
+}
+
+// list is all that is wanted of a host, of one snapshot, and its sum without what changes by itself.
+func (s *Server) list(ctx context.Context, l *link) (list fleet.WantedList, sum [sha256.Size]byte, err error) {
+	l.mu.Lock()
+	elsewhere := l.elsewhere
+	l.mu.Unlock()
+	err = s.store.View(ctx, func(t *store.Tx) error {
+		list = fleet.WantedList{Revision: t.Revision(), VMs: []fleet.WantedVM{}, Spread: s.spread().Seconds()}
+		if list.Settings, err = hostSettings(t); err != nil {
+			return err
+		}
+		h, err := t.Host(l.id)
+		if err != nil {
+			return err
+		}
+		list.Closed = h.Closed || h.Drain.Active()
+		if err := wantedVMs(t, l.id, elsewhere, &list); err != nil {
+			return err
+		}
+		streams, err := t.Streams(l.id)
+		for _, o := range streams {
+			list.Streams = append(list.Streams, fleet.StreamOrder{ID: o.ID, VM: o.VM, Kind: o.Kind, Port: o.Port, Server: o.Server})
+		}
+		return err
+	})
+	if err != nil {
+		return list, sum, err
+	}
+	plain := list
+	plain.Revision, plain.Spread = 0, 0
+	text, err := json.Marshal(plain)
+	return list, sha256.Sum256(text), err
+}
+
+// wantedVMs are those that have their place on the host, and those that the host still has though they have their place elsewhere by now:
+// they are to go. A lost one is not wanted anywhere.
+func wantedVMs(t *store.Tx, host string, elsewhere []string, list *fleet.WantedList) error {
+	here, err := t.VMs(store.VMFilter{Host: host})
+	if err != nil {
+		return err
+	}
+	networks := map[string]farm.FleetNetwork{}
+	for _, vm := range here {
+		n, ok := networks[vm.Network]
+		if !ok && vm.Network != "" {
+			if n, err = t.Network(vm.Network); err != nil && !missing(err) {
+				return err
+			}
+			networks[vm.Network] = n
+		}
+		if vm.Observed.State != farm.VMLost || vm.Wanted.Power == farm.PowerDeleted {
+			list.VMs = append(list.VMs, wire.WantedVM(vm, n))
+		}
+	}
+	for _, id := range elsewhere {
+		vm, err := t.VM(id)
+		if missing(err) || err == nil && (vm.Host == "" || vm.Host == host) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		vm.Wanted.Power, vm.Plan = farm.PowerDeleted, farm.Plan{}
+		list.VMs = append(list.VMs, wire.WantedVM(vm, farm.FleetNetwork{}))
+	}
+	return nil
+}
+
+// hostSettings are what the server keeps of all agents' configuration.
+func hostSettings(t *store.Tx) (v fleet.Settings, err error) {
+	text, err := t.Setting(settingHosts)
+	if missing(err) {
+		return v, nil
+	}
+	if err != nil {
+		return v, err
+	}
+	return v, json.Unmarshal(text, &v)
+}
+
+// The pace of hosts. A host that is heard of twice in the time after which it counts as silent is never silent for one lost answer.
+
+// pollTime is how long a poll may wait.
+func (s *Server) pollTime() time.Duration { return min(s.silence/3, time.Minute) }
+
+// pace is when a host with nothing new reports again: with many hosts later, so that reports cost a few per cent of a core.
+func (s *Server) pace() time.Duration {
+	return min(max(30*time.Second, s.hostCount()*time.Second/50), 10*time.Minute)
+}
+
+// spread is over how long hosts come back when all of them lost their connection: a thousand handshakes a second.
+func (s *Server) spread() time.Duration {
+	return max(time.Second, s.hostCount()*time.Millisecond)
+}
+
+func (s *Server) hostCount() time.Duration {
+	s.links.mu.Lock()
+	defer s.links.mu.Unlock()
+	return time.Duration(len(s.links.hosts))
+}
