@@ -1,10 +1,12 @@
 package store
 
-import "database/sql"
+import (
+	"context"
+	"database/sql"
+)
 
 // engine is what differs between SQLite and PostgreSQL, beside how they are opened.
 type engine interface {
-	name() string
 	// prepares tells whether a text that is used several times in a transaction should be prepared: pgx does so itself.
 	prepares() bool
 	// schema makes the text of a migration the engine's own.
@@ -15,6 +17,8 @@ type engine interface {
 	lock(t *Tx) error
 	// announce tells other processes of this transaction's commit.
 	announce(t *Tx) error
+	// listen calls each at commits of other processes, until ctx ends or the connection breaks. An engine that cannot tell returns at once.
+	listen(ctx context.Context, each func()) error
 	// refused tells errors after which nothing was done, and which a second try may not meet; lost those of the connection.
 	refused(err error) bool
 	lost(err error) bool

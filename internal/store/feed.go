@@ -202,13 +202,32 @@ func (s *Store) watch(ctx context.Context) {
 		case <-s.feed.asked:
 		}
 		for s.feed.awaited() && ctx.Err() == nil {
-			if revision, err := s.revision(ctx); err == nil { // a dead database is told to those who ask it something
-				s.feed.advance(revision)
-			}
+			s.look(ctx)
 			select {
 			case <-ctx.Done():
 			case <-time.After(s.poll):
 			}
+		}
+	}
+}
+
+// look reads the revision. A dead database is told to those who ask it for something.
+func (s *Store) look(ctx context.Context) {
+	if revision, err := s.revision(ctx); err == nil {
+		s.feed.advance(revision)
+	}
+}
+
+// listen looks whenever another process says that it has written, where the engine can tell. Until it listens again after a broken
+// connection, watch alone is there.
+func (s *Store) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := s.engine.listen(ctx, func() { s.look(ctx) }); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(relisten):
 		}
 	}
 }

@@ -116,10 +116,12 @@ func damaged(where string, err error) error {
 		Hint: "keep the file, and restore the last backup into a new one with grange server restore"}
 }
 
-func (sqliteEngine) name() string             { return "SQLite" }
 func (sqliteEngine) prepares() bool           { return true }
 func (sqliteEngine) snapshot() *sql.TxOptions { return nil }
 func (sqliteEngine) announce(*Tx) error       { return nil }
+
+// listen: SQLite tells other processes nothing. They look twice a second.
+func (sqliteEngine) listen(context.Context, func()) error { return nil }
 
 // lock marks the file. Every writing transaction has the lock of the whole file from its begin.
 func (sqliteEngine) lock(t *Tx) error {

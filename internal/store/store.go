@@ -38,6 +38,7 @@ type Options struct {
 const (
 	keepRevisions = 10000
 	pollInterval  = 500 * time.Millisecond
+	relisten      = time.Second
 	attempts      = 5
 	firstPause    = 10 * time.Millisecond
 )
@@ -98,6 +99,7 @@ func (s *Store) begin(ctx context.Context) error {
 	run, end := context.WithCancel(context.Background())
 	s.end = end
 	s.tasks.Go(func() { s.watch(run) })
+	s.tasks.Go(func() { s.listen(run) })
 	return nil
 }
 
