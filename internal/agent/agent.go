@@ -89,7 +89,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, accelerator: o.Accelerator,
 		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, breakers: newBreakers(o.Gate), cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
-	a.ledger = newLedger(overcommitted(t, o.Config.MemoryOvercommit), a.reserve(o.Config))
+	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), a.reserve(o.Config))
 	a.ledger.running = a.confinedJobs
 	return a, nil
 }
@@ -163,7 +163,7 @@ func (a *Agent) Reload(c config.Agent) {
 	a.cfg = c
 	t := a.topo
 	a.mu.Unlock()
-	a.ledger.setReserve(overcommitted(t, c.MemoryOvercommit), a.reserve(c))
+	a.ledger.setReserve(t.Overcommitted(c.MemoryOvercommit), a.reserve(c))
 	a.log.Info("configuration reloaded")
 }
 
@@ -192,7 +192,7 @@ func (a *Agent) housekeep() {
 		a.topo = t
 		c := a.cfg
 		a.mu.Unlock()
-		a.ledger.setReserve(overcommitted(t, c.MemoryOvercommit), a.reserve(c))
+		a.ledger.setReserve(t.Overcommitted(c.MemoryOvercommit), a.reserve(c))
 	}
 }
 
@@ -200,23 +200,6 @@ const housekeepEvery = 10 * time.Second
 
 func (a *Agent) reserve(c config.Agent) numa.Reserve {
 	return numa.Reserve{CPUs: c.ReservedCPUs, Memory: c.ReservedMemory}
-}
-
-// overcommitted is the topology with as much ordinary memory as the ledger may grant. Huge pages exist or do not exist.
-func overcommitted(t farm.Topology, factor float64) farm.Topology {
-	nodes := make([]farm.Node, len(t.Nodes))
-	for i, n := range t.Nodes {
-		var pages farm.Bytes
-		for _, p := range n.Pages {
-			pages += p.Size * farm.Bytes(p.Total)
-		}
-		if n.Memory > pages {
-			n.Memory = pages + farm.Bytes(float64(n.Memory-pages)*factor)
-		}
-		nodes[i] = n
-	}
-	t.Nodes = nodes
-	return t
 }
 
 func (a *Agent) numaRequest(s farm.Shape, allowed farm.CPUSet) numa.Request {

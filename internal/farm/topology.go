@@ -58,3 +58,20 @@ type CPUModel struct {
 	Flags                   []string
 	MaxMHz                  int // 0 when unknown
 }
+
+// Overcommitted is the host with as much ordinary memory as may be granted, a multiple of what there is. Huge pages exist or do not exist.
+func (t Topology) Overcommitted(factor float64) Topology {
+	nodes := make([]Node, len(t.Nodes))
+	for i, n := range t.Nodes {
+		var pages Bytes
+		for _, p := range n.Pages {
+			pages += p.Size * Bytes(p.Total)
+		}
+		if n.Memory > pages {
+			n.Memory = pages + Bytes(float64(n.Memory-pages)*factor)
+		}
+		nodes[i] = n
+	}
+	t.Nodes = nodes
+	return t
+}

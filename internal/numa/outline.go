@@ -1,6 +1,9 @@
 package numa
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -98,23 +101,27 @@ func (o *Outline) Read(r Room) {
 			}
 		}
 		n.ordinary = outlineMemory{free: left.Memory, total: max(ordinary(was), left.Memory)}
-		n.pages = n.pages[:0]
-		for size, pages := range left.Pages {
-			n.pages = append(n.pages, outlineMemory{size: size, free: farm.Bytes(max(pages, 0)) * size, total: farm.Bytes(poolOf(was, size)) * size})
-		}
+		n.readPages(was.Pages, left.Pages)
 		o.threads, o.free, o.whole = o.threads+n.threads, o.free+n.free, o.whole+n.whole
 		o.lends = o.lends || n.threads > 0 && was.Memory == 0 && left.Memory == 0 && len(left.Pages) == 0
 	}
 	o.worth = o.hostWorth(o.free)
 }
 
-func poolOf(n farm.Node, size farm.Bytes) int {
-	for _, p := range n.Pages {
-		if p.Size == size {
-			return max(p.Total, 0)
+// readPages enters the pools of the topology, in their order, and then those that only a room made by hand has.
+func (n *outlineNode) readPages(was []farm.HugePages, left map[farm.Bytes]int) {
+	n.pages = n.pages[:0]
+	for _, p := range was {
+		n.pages = append(n.pages, outlineMemory{size: p.Size, free: farm.Bytes(max(left[p.Size], 0)) * p.Size, total: farm.Bytes(max(p.Total, 0)) * p.Size})
+	}
+	if len(left) <= len(was) {
+		return
+	}
+	for _, size := range slices.Sorted(maps.Keys(left)) {
+		if n.account(size).size == 0 {
+			n.pages = append(n.pages, outlineMemory{size: size, free: farm.Bytes(max(left[size], 0)) * size})
 		}
 	}
-	return 0
 }
 
 func (o *Outline) hostWorth(free int) float64 {

@@ -72,6 +72,9 @@ func (r Room) indexed() *index {
 	return newIndex(r.Topology)
 }
 
+// Shares tells whether what is known of the processors is kept once for both rooms.
+func (r Room) Shares(o Room) bool { return r.index != nil && r.index == o.index }
+
 // Equal tells whether two rooms of one host have the same left.
 func (r Room) Equal(o Room) bool {
 	return r.Free.Equal(o.Free) && maps.EqualFunc(r.Nodes, o.Nodes, func(a, b NodeRoom) bool {

@@ -1,34 +1,256 @@
 package placement
 
-import "github.com/grange-project/grange/internal/farm"
+import (
+	"maps"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/numa"
+)
 
 // Fleet is all hosts with what they hold. It is kept by what follows, each in time that hardly grows with the number of hosts, and is not
 // safe for several goroutines.
-type Fleet struct{}
+type Fleet struct {
+	cells  map[string]*cell
+	hosts  map[string]*host            // by ID
+	vms    map[string]*held            // by ID
+	at     map[string]map[string]*held // VMs by host and ID, of hosts that are not known too
+	groups map[string]map[string]int   // by group: its VMs on each host
+	kinds  map[kind][]numa.Room        // rooms whose index other hosts of the kind use too
+
+	uses  uint64 // of classes so far
+	slots int    // of all classes together
+}
 
 // NewFleet is a fleet of nothing.
-func NewFleet() *Fleet { return &Fleet{} }
+func NewFleet() *Fleet {
+	return &Fleet{cells: map[string]*cell{}, hosts: map[string]*host{}, vms: map[string]*held{}, at: map[string]map[string]*held{},
+		groups: map[string]map[string]int{}, kinds: map[kind][]numa.Room{}}
+}
+
+// held is what a VM holds.
+type held struct {
+	vm, project, host, cell, group string
+	size                           farm.Quota
+	plan                           farm.Plan // all threads as one, memory by node and page size
+}
+
+func (h *held) placed() Placed {
+	return Placed{VM: h.vm, Project: h.project, Host: h.host, Cell: h.cell, Group: h.group, Size: h.size, Plan: h.plan}
+}
+
+// outlined is a plan with all that placement needs, and a fraction of its size.
+func outlined(p farm.Plan) farm.Plan {
+	if len(p.VCPUs) == 0 && len(p.Cells) == 0 {
+		return farm.Plan{}
+	}
+	out := farm.Plan{VCPUs: []farm.CPUSet{p.Held()}}
+	for _, c := range p.Cells {
+		out.Cells = append(out.Cells, farm.GuestCell{Memory: c.Memory, Node: c.Node, PageSize: c.PageSize})
+	}
+	return out
+}
 
 // SetCell tells of a cell, or of its change: packing, limits, overcommit.
-func (f *Fleet) SetCell(c farm.Cell) {}
+func (f *Fleet) SetCell(c farm.Cell) {
+	to := f.cell(c.Name)
+	again := !to.known || to.factor() != factorOf(c)
+	to.Cell, to.known = c, true
+	f.forget(to)
+	if again {
+		for _, h := range to.slots {
+			if h != nil {
+				f.build(h)
+			}
+		}
+	}
+}
 
 // RemoveCell forgets a cell. Its hosts and VMs stay, and take nothing new.
-func (f *Fleet) RemoveCell(name string) {}
+func (f *Fleet) RemoveCell(name string) {
+	if c := f.cells[name]; c != nil {
+		c.Cell, c.known = farm.Cell{Name: name}, false
+		f.forget(c)
+		f.tidy(c)
+	}
+}
+
+// cell is a cell that was told of, or that hosts and VMs name.
+func (f *Fleet) cell(name string) *cell {
+	c := f.cells[name]
+	if c == nil {
+		c = newCell(name)
+		f.cells[name] = c
+	}
+	return c
+}
+
+// tidy removes a cell that nobody names any more.
+func (f *Fleet) tidy(c *cell) {
+	if !c.known && len(c.slots) == len(c.vacant) && c.used == (farm.Quota{}) {
+		f.forget(c)
+		delete(f.cells, c.Name)
+	}
+}
 
 // Set tells of a host, or of its change. What it holds of VMs stays.
-func (f *Fleet) Set(h Host) {}
+func (f *Fleet) Set(told Host) {
+	h := f.hosts[told.ID]
+	if h != nil && h.cell.Name != told.Cell {
+		f.leave(h)
+		h = nil
+	}
+	if h == nil {
+		h = &host{vms: f.at[told.ID]}
+		if h.vms == nil {
+			h.vms = map[string]*held{}
+			f.at[told.ID] = h.vms
+		}
+		f.hosts[told.ID] = h
+		h.cell = f.cell(told.Cell)
+		h.cell.join(h)
+	} else {
+		h.cell.lose(h)
+		h.cell.addImages(h, false)
+	}
+	told.Topology.CPU = farm.CPUModel{} // its flags are larger than all the rest
+	h.Host = told
+	f.build(h)
+	h.cell.count(h)
+	h.cell.addImages(h, true)
+}
+
+// build makes the host's room anew from what it has and holds.
+func (f *Fleet) build(h *host) {
+	topology := h.Topology
+	if factor := h.cell.factor(); factor != 1 {
+		topology = topology.Overcommitted(factor)
+	}
+	reserve := numa.Reserve{CPUs: h.Reserve.CPUs, Memory: h.Reserve.Memory}
+	of := kindOf(topology)
+	like := f.kinds[of]
+	for _, r := range like {
+		if h.empty = numa.NewRoomLike(r, topology, reserve, h.Taken); h.empty.Shares(r) {
+			h.fill()
+			return
+		}
+	}
+	h.empty = numa.NewRoom(topology, reserve, h.Taken)
+	if len(like) < maxLike {
+		f.kinds[of] = append(like, h.empty)
+	}
+	h.fill()
+}
 
 // Remove forgets a host. Its VMs stay in the sums, and are there again when it is.
-func (f *Fleet) Remove(id string) {}
+func (f *Fleet) Remove(id string) {
+	if h := f.hosts[id]; h != nil {
+		f.leave(h)
+	}
+}
 
-// Claim finds the best host and takes the room there in one step; farm.NoCapacity when there is none.
-func (f *Fleet) Claim(r Request) (Placed, error) { return Placed{}, nil }
+func (f *Fleet) leave(h *host) {
+	h.cell.lose(h)
+	h.cell.addImages(h, false)
+	h.cell.leave(h)
+	delete(f.hosts, h.ID)
+	if len(h.vms) == 0 {
+		delete(f.at, h.ID)
+	}
+	f.tidy(h.cell)
+}
 
 // Restore enters a VM that has its place already, as after a start. It may exceed what the host has.
-func (f *Fleet) Restore(p Placed) {}
+func (f *Fleet) Restore(p Placed) {
+	f.Release(p.VM)
+	v := &held{vm: p.VM, project: p.Project, host: p.Host, cell: p.Cell, group: p.Group, size: p.Size, plan: outlined(p.Plan)}
+	v.size.VMs = 1
+	h := f.hosts[p.Host]
+	f.enter(v, h)
+	if h != nil {
+		h.restore(v)
+	}
+}
+
+// enter books a VM; its room on the host is still to be taken.
+func (f *Fleet) enter(v *held, h *host) {
+	f.vms[v.vm] = v
+	at := f.at[v.host]
+	if at == nil {
+		at = map[string]*held{}
+		f.at[v.host] = at
+	}
+	if h != nil {
+		h.cell.lose(h)
+	}
+	at[v.vm] = v
+	if h != nil {
+		h.cell.count(h)
+		h.cell.addProject(v.project, h.slot, 1)
+	}
+	f.cell(v.cell).use(v.size, 1)
+	f.addGroup(v, 1)
+}
 
 // Release gives a VM's room back, and tells where that was. Releasing twice is no error.
-func (f *Fleet) Release(vm string) (p Placed, ok bool) { return Placed{}, false }
+func (f *Fleet) Release(vm string) (p Placed, ok bool) {
+	v := f.vms[vm]
+	if v == nil {
+		return Placed{}, false
+	}
+	h := f.hosts[v.host]
+	delete(f.vms, vm)
+	if h != nil {
+		h.cell.lose(h)
+	}
+	delete(f.at[v.host], vm)
+	if h != nil {
+		h.release(v)
+		h.cell.count(h)
+		h.cell.addProject(v.project, h.slot, -1)
+		h.changed(true)
+	} else if len(f.at[v.host]) == 0 {
+		delete(f.at, v.host)
+	}
+	c := f.cell(v.cell)
+	c.use(v.size, -1)
+	f.tidy(c)
+	f.addGroup(v, -1)
+	return v.placed(), true
+}
 
-// Why explains host by host without claiming.
-func (f *Fleet) Why(r Request) Explanation { return Explanation{} }
+func (f *Fleet) addGroup(v *held, n int) {
+	if v.group == "" {
+		return
+	}
+	hosts := f.groups[v.group]
+	if hosts == nil {
+		hosts = map[string]int{}
+		f.groups[v.group] = hosts
+	}
+	if hosts[v.host] += n; hosts[v.host] == 0 {
+		delete(hosts, v.host)
+	}
+	if len(hosts) == 0 {
+		delete(f.groups, v.group)
+	}
+}
+
+// Place tells where a VM is.
+func (f *Fleet) Place(vm string) (p Placed, ok bool) {
+	if v := f.vms[vm]; v != nil {
+		return v.placed(), true
+	}
+	return Placed{}, false
+}
+
+// On lists the VMs of a host, in no order.
+func (f *Fleet) On(host string) []string {
+	out := make([]string, 0, len(f.at[host]))
+	for vm := range maps.Keys(f.at[host]) {
+		out = append(out, vm)
+	}
+	return out
+}
+
+// Hosts is how many hosts there are.
+func (f *Fleet) Hosts() int { return len(f.hosts) }

@@ -11,6 +11,7 @@ type Host struct {
 	ID, Name, Cell string
 	Labels         map[string]string // of people and of its cell, with "kind", "cell", "host" and "accelerator" added
 	Refuses        string            // why it takes no new VM at all (closed, draining, silent, short of something); "": it does
+	Closed         bool              // it refuses because people closed it or drain it: opening it would do
 	Topology       farm.Topology     // as it is: Fleet does the cell's overcommit
 	Reserve        farm.HostReserve
 	Taken          []farm.Plan // that are not VMs of the fleet
@@ -36,9 +37,9 @@ type Request struct {
 // Placed is where a VM goes: what the fleet holds from then on.
 type Placed struct {
 	VM, Project, Host, Cell string
-	Group                   string // project/name
-	Shape                   farm.Shape
-	Plan                    farm.Plan // the zero value holds nothing: the host plans, or a batch system does
+	Group                   string     // project/name
+	Size                    farm.Quota // one VM's
+	Plan                    farm.Plan  // the zero value holds nothing: the host plans, or a batch system does
 }
 
 // Explanation is why a request does, or does not, go to each host.

@@ -1,0 +1,268 @@
+package placement
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/numa"
+)
+
+// Bounds of one choice. More would find a better place by little: scores are good guesses, and what is learned of a host is kept.
+const (
+	maxCandidates = 12   // hosts that are compared by their scores
+	maxPlans      = 4    // of them planned, as long as one fits
+	maxPreferring = 2048 // hosts looked at for one that has the image
+	maxNamed      = 512  // hosts that have it, which are looked at one by one
+)
+
+// Claim finds the best host and takes the room there in one step; farm.NoCapacity when there is none.
+//
+// The cells are tried in order. In a cell the first of these that has a place: hosts with VMs of a group that is to be together; hosts with
+// VMs of the project, where the cell groups by that; any host that leaves the cell its whole ones, and does not bring VMs of a group
+// together that are to be apart where possible; any. Among those, hosts that have the image come first, and then the least cost
+// (numa.Waste), or the emptiest host where the cell spreads. A place is a whole plan: threads, memory and pages are claimed at once.
+func (f *Fleet) Claim(r Request) (Placed, error) {
+	size := sizeOf(r.Shape)
+	for _, name := range r.Cells {
+		c := f.cells[name]
+		if c == nil {
+			continue
+		}
+		if refusal, _ := c.refuses(size); refusal != "" {
+			continue
+		}
+		k, err := f.class(c, r)
+		if err != nil {
+			return Placed{}, err
+		}
+		ch := chooser{fleet: f, class: k, request: &r, group: f.groups[r.Group]}
+		if h, plan, ok := ch.choose(); ok {
+			return f.claim(r, size, h, plan)
+		}
+	}
+	return Placed{}, f.refusal(r, size)
+}
+
+func sizeOf(s farm.Shape) farm.Quota {
+	return farm.Quota{VMs: 1, CPUs: s.CPUs, Memory: s.Memory, Scratch: s.Scratch}
+}
+
+func (f *Fleet) claim(r Request, size farm.Quota, h *host, plan farm.Plan) (Placed, error) {
+	left, err := h.room.Take(plan)
+	if err != nil {
+		return Placed{}, err
+	}
+	f.Release(r.VM)
+	v := &held{vm: r.VM, project: r.Project, host: h.ID, cell: h.cell.Name, group: r.Group, size: size, plan: outlined(plan)}
+	f.enter(v, h)
+	h.room, h.scratch = left, h.scratch+size.Scratch
+	h.changed(false)
+	p := v.placed()
+	p.Plan = plan
+	return p, nil
+}
+
+// chooser is one choice in one cell.
+type chooser struct {
+	fleet   *Fleet
+	class   *class
+	request *Request
+	group   map[string]int // VMs of the request's group on each host
+	whole   bool           // hosts without VMs are left alone
+	apart   bool           // so are hosts with VMs of the group
+}
+
+func (ch *chooser) choose() (*host, farm.Plan, bool) {
+	c, r := ch.class.cell, ch.request
+	if len(ch.group) > 0 && (r.Affinity == farm.Together || r.Affinity == farm.SoftTogether) {
+		if h, plan, ok := ch.among(maps.Keys(ch.group)); ok || r.Affinity == farm.Together {
+			return h, plan, ok
+		}
+	}
+	ch.apart = len(ch.group) > 0 && (r.Affinity == farm.Apart || r.Affinity == farm.SoftApart)
+	if slots := c.members[r.Project]; c.Packing == farm.Group && len(slots) > 0 {
+		if h, plan, ok := ch.inSlots(maps.Keys(slots)); ok {
+			return h, plan, true
+		}
+	}
+	if c.KeepWhole > 0 && c.unused <= c.KeepWhole {
+		ch.whole = true
+		if h, plan, ok := ch.anywhere(); ok {
+			return h, plan, true
+		}
+		ch.whole = false
+	}
+	h, plan, ok := ch.anywhere()
+	if !ok && ch.apart && r.Affinity == farm.SoftApart {
+		ch.apart = false
+		return ch.leastTogether()
+	}
+	return h, plan, ok
+}
+
+// accept tells hosts that the choice may fall on, beside what their class says.
+func (ch *chooser) accept(h *host) bool {
+	return !(ch.whole && len(h.vms) == 0) && !(ch.apart && ch.group[h.ID] > 0) &&
+		(len(ch.request.Avoid) == 0 || !slices.Contains(ch.request.Avoid, h.ID))
+}
+
+// anywhere chooses among all hosts of the class.
+func (ch *chooser) anywhere() (*host, farm.Plan, bool) {
+	if has := ch.class.cell.images[ch.request.Image]; len(has) > 0 {
+		if h, plan, ok := ch.withImage(has); ok {
+			return h, plan, true
+		}
+	}
+	var buffer [maxCandidates]int32
+	for { // refused hosts leave the class, so that each round has others
+		slots := ch.class.first(maxCandidates, len(ch.class.heap), ch.accept, buffer[:0])
+		if h, plan, ok := ch.best(slots); ok || len(slots) == 0 {
+			return h, plan, ok
+		}
+	}
+}
+
+// withImage chooses among hosts that have the image. Where those are many, and all that have room are far down the order, it gives up.
+func (ch *chooser) withImage(has map[int32]bool) (*host, farm.Plan, bool) {
+	if len(has) <= maxNamed {
+		return ch.inSlots(maps.Keys(has))
+	}
+	var buffer [maxCandidates]int32
+	return ch.best(ch.class.first(maxCandidates, maxPreferring, func(h *host) bool { return has[h.slot] && ch.accept(h) }, buffer[:0]))
+}
+
+// among chooses among hosts by ID, those of other cells left out.
+func (ch *chooser) among(ids func(yield func(string) bool)) (*host, farm.Plan, bool) {
+	return ch.inSlots(func(yield func(int32) bool) {
+		for id := range ids {
+			if h := ch.fleet.hosts[id]; h != nil && h.cell == ch.class.cell && !yield(h.slot) {
+				return
+			}
+		}
+	})
+}
+
+// inSlots chooses among some slots of the cell, those that have the image first.
+func (ch *chooser) inSlots(slots func(yield func(int32) bool)) (*host, farm.Plan, bool) {
+	has := ch.class.cell.images[ch.request.Image]
+	var found, without []int32
+	for slot := range slots {
+		if ch.class.answers[slot].verdict != fits || !ch.accept(ch.class.cell.slots[slot]) {
+			continue
+		}
+		if len(has) == 0 || has[slot] {
+			found = append(found, slot)
+		} else {
+			without = append(without, slot)
+		}
+	}
+	for _, slots := range [][]int32{found, without} {
+		if h, plan, ok := ch.best(ch.sorted(slots)); ok {
+			return h, plan, true
+		}
+	}
+	return nil, farm.Plan{}, false
+}
+
+func (ch *chooser) sorted(slots []int32) []int32 {
+	k := ch.class
+	slices.SortFunc(slots, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(k.answers[a].score, k.answers[b].score), cmp.Compare(a, b))
+	})
+	return slots
+}
+
+// leastTogether is for a group that is to be apart, and cannot be any more: the hosts with the fewest of its VMs come first.
+func (ch *chooser) leastTogether() (*host, farm.Plan, bool) {
+	by := map[int][]string{}
+	for id, n := range ch.group {
+		by[n] = append(by[n], id)
+	}
+	for _, n := range slices.Sorted(maps.Keys(by)) {
+		if h, plan, ok := ch.among(slices.Values(by[n])); ok {
+			return h, plan, true
+		}
+	}
+	return nil, farm.Plan{}, false
+}
+
+// best plans on slots in order of their score, and takes the one whose plan costs least. A host that refuses leaves the class until it
+// has more room. Where VMs are spread, the first plan is the best.
+func (ch *chooser) best(slots []int32) (at *host, plan farm.Plan, ok bool) {
+	k := ch.class
+	least, plans := 0.0, 0
+	for _, slot := range slots {
+		a := k.answers[slot]
+		if ok && (a.score >= least || plans >= maxPlans || k.cell.Packing == farm.Spread) {
+			break
+		}
+		h := k.cell.slots[slot]
+		p, err := numa.Plan(h.room, h.request(k.request))
+		plans++
+		if err != nil {
+			k.put(slot, answer{verdict: inPieces})
+			continue
+		}
+		if k.cell.Packing != farm.Spread && !a.exact {
+			a.score, a.exact = float64(numa.Waste(h.room, p)), true
+			k.put(slot, a)
+		}
+		if !ok || a.score < least {
+			at, plan, least, ok = h, p, a.score, true
+		}
+	}
+	return at, plan, ok
+}
+
+// refusal says why no host took the request. It names what refuses most hosts first, without numbers: a text that changes with every host
+// would have to be written again and again. Why has the numbers.
+func (f *Fleet) refusal(r Request, size farm.Quota) error {
+	counts := map[Constraint]int{}
+	for _, name := range r.Cells {
+		c := f.cells[name]
+		if c == nil {
+			counts[CellClosed]++
+			continue
+		}
+		if refusal, _ := c.refuses(size); refusal != "" {
+			counts[refusal] += max(len(c.slots)-len(c.vacant), 1)
+			continue
+		}
+		k, err := f.class(c, r)
+		if err != nil {
+			return err
+		}
+		for v, n := range k.counts {
+			if n > 0 && constraintOf[v] != "" {
+				counts[constraintOf[v]] += n
+			}
+		}
+		if n := k.counts[fits]; n > 0 && r.Group != "" {
+			counts[GroupRule] += n
+		} else if n > 0 {
+			counts[Refused] += n
+		}
+	}
+	var said []string
+	for _, c := range slices.SortedFunc(maps.Keys(counts), func(a, b Constraint) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(string(a), string(b)))
+	}) {
+		said = append(said, phrases[c])
+	}
+	if len(said) == 0 {
+		said = []string{"there is no host"}
+	}
+	return &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace, Message: "no host takes the VM now: " + strings.Join(said, "; "),
+		Hint: "`grange why` tells host by host, and what would change it"}
+}
+
+// phrases say what refused, of several hosts.
+var phrases = map[Constraint]string{
+	CellClosed: "a cell is closed", CellLimit: "a cell has as much as it may", HostRefuses: "hosts are closed, draining, silent or short of something",
+	WrongLabels: "hosts have other labels", NoNetwork: "hosts do not carry the network", TooBig: "hosts are too small", HostFull: "hosts have as many VMs as they may",
+	NoCPUs: "too few free CPUs", NoMemory: "too little free memory", NoPages: "too few free huge pages", NoScratch: "too little disk",
+	InPieces: "enough is free, and not side by side", GroupRule: "the rule of its server group", Refused: "hosts refused it lately",
+}

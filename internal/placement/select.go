@@ -1,0 +1,65 @@
+package placement
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// matches tells whether labels are as a selector wants: "gpu" and "!gpu" look at whether the label is there, "kind=x" and "kind!=x" at
+// its value; a host without the label has another value than x.
+func matches(labels map[string]string, selector string) bool {
+	if name, value, ok := strings.Cut(selector, "!="); ok {
+		return labels[strings.TrimSpace(name)] != strings.TrimSpace(value)
+	}
+	if name, value, ok := strings.Cut(selector, "="); ok {
+		got, there := labels[strings.TrimSpace(name)]
+		return there && got == strings.TrimSpace(value)
+	}
+	if name, ok := strings.CutPrefix(selector, "!"); ok {
+		_, there := labels[strings.TrimSpace(name)]
+		return !there
+	}
+	_, there := labels[strings.TrimSpace(selector)]
+	return there
+}
+
+// mismatch says in words why labels are not as a selector wants.
+func mismatch(labels map[string]string, selector string) string {
+	if name, value, ok := strings.Cut(selector, "!="); ok {
+		return fmt.Sprintf("its label %s is %s", strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	name, value, ok := strings.Cut(selector, "=")
+	if name = strings.TrimSpace(name); ok {
+		if got, there := labels[name]; there {
+			return fmt.Sprintf("its label %s is %s, not %s", name, got, strings.TrimSpace(value))
+		}
+	}
+	if name, ok := strings.CutPrefix(name, "!"); ok {
+		return "it has the label " + strings.TrimSpace(name)
+	}
+	return "it has no label " + name
+}
+
+// CheckSelector refuses what is no selector of labels, with farm.CodeBadSelector.
+func CheckSelector(selector string) error {
+	name := strings.TrimPrefix(selector, "!")
+	if before, _, ok := strings.Cut(selector, "="); ok {
+		name = strings.TrimSuffix(before, "!")
+	}
+	if name = strings.TrimSpace(name); name == "" || len(selector) > maxSelector || strings.ContainsAny(name, " !=,") {
+		return &farm.Error{Kind: farm.Invalid, Code: CodeBadSelector, Message: fmt.Sprintf("%q does not select hosts by a label", selector),
+			Hint: "write for example gpu, !gpu, kind=amd-epyc-7302 or rack!=b3"}
+	}
+	return nil
+}
+
+// maxSelector bounds the text of one selector.
+const maxSelector = 256
+
+// Errors about what is asked of the fleet.
+const (
+	CodeNoPlace     farm.Code = "no-place"     // no host has room for a VM now
+	CodeBadSelector farm.Code = "bad-selector" // a label selector that is none
+)

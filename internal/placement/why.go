@@ -1,0 +1,137 @@
+package placement
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/numa"
+)
+
+// Why explains host by host without claiming, and looks for changes that would admit the request. It plans on every host, in some
+// tenths of a second for ten thousand. The error is of farm.CodeBadShape: no host at all could hold such a VM.
+func (f *Fleet) Why(r Request) (Explanation, error) {
+	if _, err := requestOf(r.Shape).Demand(); err != nil {
+		return Explanation{}, err
+	}
+	e := Explanation{Hosts: len(f.hosts)}
+	sums := map[Constraint]*Sum{}
+	for _, h := range f.inOrder(r.Cells) {
+		a := f.answer(r, h)
+		e.Each = append(e.Each, a)
+		if a.Fits {
+			e.Fits++
+			continue
+		}
+		s := sums[a.Constraint]
+		if s == nil {
+			s = &Sum{Constraint: a.Constraint, Example: h.Name + ": " + a.Message}
+			sums[a.Constraint] = s
+		}
+		s.Hosts++
+	}
+	for _, s := range sums {
+		e.Sums = append(e.Sums, *s)
+	}
+	slices.SortFunc(e.Sums, func(a, b Sum) int {
+		return cmp.Or(cmp.Compare(b.Hosts, a.Hosts), strings.Compare(string(a.Constraint), string(b.Constraint)))
+	})
+	if e.Fits == 0 {
+		e.Changes = f.changes(r)
+	}
+	return e, nil
+}
+
+// inOrder is all hosts, those of the request's cells first.
+func (f *Fleet) inOrder(cells []string) []*host {
+	rank := map[string]int{}
+	for i, name := range cells {
+		rank[name] = i - len(cells)
+	}
+	return slices.SortedFunc(maps.Values(f.hosts), func(a, b *host) int {
+		return cmp.Or(cmp.Compare(rank[a.cell.Name], rank[b.cell.Name]), strings.Compare(a.cell.Name, b.cell.Name), strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
+	})
+}
+
+// answer is one host's, in the order of the constraints.
+func (f *Fleet) answer(r Request, h *host) Answer {
+	a := Answer{Host: h.ID, Name: h.Name, Cell: h.cell.Name}
+	if a.Constraint, a.Message = f.barred(r, h); a.Constraint != "" {
+		return a
+	}
+	plan, err := numa.Plan(h.room, h.request(requestOf(r.Shape)))
+	if a.Constraint, a.Message = lacking(r, h, err); a.Constraint != "" {
+		return a
+	}
+	if a.Constraint, a.Message = f.parted(r, h); a.Constraint != "" {
+		return a
+	}
+	a.Fits, a.Score = true, float64(numa.Waste(h.room, plan))
+	return a
+}
+
+// barred tells constraints that look at nothing that VMs hold of the host.
+func (f *Fleet) barred(r Request, h *host) (Constraint, string) {
+	if !slices.Contains(r.Cells, h.cell.Name) {
+		return NotItsCell, "the VM may not go to cell " + h.cell.Name
+	}
+	if refusal, message := h.cell.refuses(sizeOf(r.Shape)); refusal != "" {
+		return refusal, message
+	}
+	if h.Refuses != "" {
+		return HostRefuses, h.Refuses
+	}
+	for _, selector := range r.Needs {
+		if !matches(h.Labels, selector) {
+			return WrongLabels, mismatch(h.Labels, selector)
+		}
+	}
+	if r.Network != "" && !slices.Contains(h.Networks, r.Network) {
+		return NoNetwork, "it does not carry network " + r.Network
+	}
+	return "", ""
+}
+
+// lacking tells what the host has too little of, where err is what numa.Plan said of it.
+func lacking(r Request, h *host, err error) (Constraint, string) {
+	said := new(farm.Error)
+	if err != nil && !errors.As(err, &said) {
+		return InPieces, err.Error()
+	}
+	perHost, scratch := h.cell.PerHost, r.Shape.Scratch
+	switch {
+	case said.Code == farm.CodeTooBig:
+		return TooBig, said.Message
+	case scratch > h.Scratch:
+		return TooBig, fmt.Sprintf("it has %v of disk for VMs, and %v are asked for", h.Scratch, scratch)
+	case perHost > 0 && len(h.vms) >= perHost:
+		return HostFull, fmt.Sprintf("it has %d VMs, and hosts of cell %s may have %d", len(h.vms), h.cell.Name, perHost)
+	case err != nil:
+		if d, bad := requestOf(r.Shape).Demand(); bad == nil {
+			_, short := h.outline.Estimate(&d)
+			return cmp.Or(constraintOf[verdictOf[short]], InPieces), said.Message
+		}
+		return InPieces, said.Message
+	case scratch > 0 && h.scratch+scratch > h.Scratch:
+		return NoScratch, fmt.Sprintf("%v of its %v of disk for VMs are taken", h.scratch, h.Scratch)
+	}
+	return "", ""
+}
+
+// parted tells constraints that are about this VM alone.
+func (f *Fleet) parted(r Request, h *host) (Constraint, string) {
+	group := f.groups[r.Group]
+	switch {
+	case len(group) > 0 && r.Affinity == farm.Together && group[h.ID] == 0:
+		return GroupRule, "the VMs of group " + r.Group + " are elsewhere, and are to be together"
+	case r.Affinity == farm.Apart && group[h.ID] > 0:
+		return GroupRule, "a VM of group " + r.Group + " is here, and they are to be apart"
+	case slices.Contains(r.Avoid, h.ID):
+		return Refused, "it refused this VM lately"
+	}
+	return "", ""
+}
