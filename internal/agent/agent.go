@@ -124,6 +124,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.jobs.Go(a.housekeep)
 	a.jobs.Go(a.serveAfterMetal)
 	a.jobs.Go(a.heal)
+	a.jobs.Go(a.serveMetadata)
 	return a.listen(ctx)
 }
 

@@ -46,9 +46,10 @@ type Agent struct {
 	Hook         string            // a script of the site, run in each VM as root before the job
 	Facts        map[string]string // what the site knows of this host, as HS06 = "357": given to guests
 
-	Batch  Batch
-	Policy []policy.Rule // in order
-	Worker Worker
+	Batch    Batch
+	Policy   []policy.Rule // in order
+	Worker   Worker
+	Metadata Metadata
 }
 
 // file is what the TOML looks like. Its keys are explained in docs/guide/agent.md.
@@ -77,6 +78,7 @@ type file struct {
 	Batch            batchFile            `toml:"batch"`
 	Policy           []ruleFile           `toml:"policy"`
 	Worker           workerFile           `toml:"worker"`
+	Metadata         metadataFile         `toml:"metadata"`
 }
 
 type shapeFile struct {
@@ -102,8 +104,8 @@ func defaults() file {
 		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", Attempts: 3,
 		ReservedMemory: "1G", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", Network: string(farm.NetworkNone)},
-		Minimum: minimumFile{Disk: "1G", Memory: "256M"},
-		Batch:   batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
+		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Metadata: metadataFile{Serve: true},
+		Batch: batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
 	}
 }
 
@@ -164,7 +166,7 @@ func (f file) agent() (Agent, error) {
 		Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, StateDir: f.StateDir, RunDir: f.RunDir,
 		Libvirt: f.Libvirt, LibvirtLogs: f.LibvirtLogs, GuestFile: f.GuestFile, Accelerator: f.Accelerator, Attempts: f.Attempts,
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts,
-		Shapes: map[string]farm.Shape{},
+		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
 	var errs [10]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)

@@ -1,0 +1,12 @@
+package config
+
+// Metadata is how the host tells its cloud VMs what they are.
+type Metadata struct {
+	Serve        bool // answer at 169.254.169.254 on bridges with VMs of the server
+	RequireToken bool // refuse who brings no session token
+}
+
+type metadataFile struct {
+	Serve        bool `toml:"serve"`
+	RequireToken bool `toml:"require_token"`
+}
