@@ -102,4 +102,6 @@ func MAC(a netip.Addr) string {
 }
 
 // String is the pool as ParseAddressPool reads it.
-func (p AddressPool) String() string { return p.First.String() + "-" + p.Last.String() + "/" + strconv.Itoa(p.Bits) }
+func (p AddressPool) String() string {
+	return p.First.String() + "-" + p.Last.String() + "/" + strconv.Itoa(p.Bits)
+}

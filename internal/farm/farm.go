@@ -3,7 +3,6 @@ package farm
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 )
@@ -75,39 +74,6 @@ func checkName(what, name, more string) error {
 		Hint: "write letters, digits, " + strings.Join(strings.Split(more, ""), " ") + ", and a letter or digit first"}
 }
 
-// Validate refuses a cell that cannot be. What it names is not looked at.
-func (c Cell) Validate() error {
-	bad := func(format string, args ...any) error {
-		return &Error{Kind: Invalid, Code: CodeBadFarm, Message: "cell " + c.Name + ": " + fmt.Sprintf(format, args...), Hint: "docs/guide/cells.md explains every key"}
-	}
-	if err := CheckName("cell", c.Name); err != nil {
-		return err
-	}
-	for i, p := range c.Projects {
-		if slices.Contains(c.Projects[:i], p) {
-			return bad("project %s twice", p)
-		}
-	}
-	for key := range c.Labels {
-		if err := CheckName("label", key); err != nil {
-			return err
-		}
-	}
-	switch {
-	case !slices.Contains(Brokers, c.Broker):
-		return bad("no broker is called %q; there are %s", c.Broker, strings.Join(Brokers, ", "))
-	case c.Packing != Pack && c.Packing != Spread && c.Packing != Group:
-		return bad("no packing is called %q; there are pack, spread and group", c.Packing)
-	case c.KeepWhole < 0 || c.PerHost < 0:
-		return bad("keep_whole and per_host count hosts and VMs: they are not below 0")
-	case c.Overcommit < 1 || c.Overcommit > 10:
-		return bad("overcommit of %v is not between 1 and 10", c.Overcommit)
-	case !c.Limits.valid():
-		return bad("limits below 0")
-	}
-	return nil
-}
-
 // WithDefaults is the cell with what nobody said: grange as its broker, the fullest host first, no overcommitment.
 func (c Cell) WithDefaults() Cell {
 	if c.Broker == "" {
@@ -124,5 +90,3 @@ func (c Cell) WithDefaults() Cell {
 
 // Brokers are all that a cell can have: grange, and the drivers of batch systems.
 var Brokers = []string{BrokerGrange, "slurm", "gridengine", "htcondor", "pbs", "lsf", "exec"}
-
-func (q Quota) valid() bool { return q.VMs >= 0 && q.CPUs >= 0 }
