@@ -13,15 +13,6 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// Codes of the link to hosts; see docs/errors.md.
-const (
-	CodeRevokedCert farm.Code = "host-certificate-revoked"
-	CodeOtherAgent  farm.Code = "another-agent"
-	CodeAgentOld    farm.Code = "agent-too-old"
-	CodeAgentNew    farm.Code = "agent-too-new"
-	CodeReportFirst farm.Code = "report-first"
-)
-
 // links is what this server keeps in memory of hosts: nothing that is not in the store too, or comes with the next report.
 type links struct {
 	mu          sync.Mutex
@@ -144,7 +135,7 @@ func (s *Server) current(ctx context.Context, l *link, serial string) error {
 }
 
 func revoked(host string) error {
-	return &farm.Error{Kind: farm.Denied, Code: CodeRevokedCert, Message: fmt.Sprintf("this certificate of host %s was replaced by another one", host),
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeRevokedCert, Message: fmt.Sprintf("this certificate of host %s was replaced by another one", host),
 		Hint: "another machine, or this one installed anew, joined as " + host + "; if this is the right one: `grange host join --replace`"}
 }
 
@@ -204,6 +195,6 @@ func (s *Server) refresh(ctx context.Context, l *link) error {
 }
 
 func forgotten(host string) error {
-	return &farm.Error{Kind: farm.Denied, Code: CodeRevokedCert, Message: "no host " + host + " is enrolled here any more",
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeRevokedCert, Message: "no host " + host + " is enrolled here any more",
 		Hint: "it was forgotten, or joined another fleet: `grange host join` with a new token"}
 }

@@ -33,10 +33,10 @@ const (
 func CheckCapability(capability int) error {
 	switch {
 	case capability < max(fleet.Capability-2, 1):
-		return &farm.Error{Kind: farm.Conflict, Code: CodeAgentOld, Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability, fleet.Capability),
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAgentOld, Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability, fleet.Capability),
 			Hint: "update grange on the host; its VMs go on meanwhile"}
 	case capability > fleet.Capability+2:
-		return &farm.Error{Kind: farm.Conflict, Code: CodeAgentNew, Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability, fleet.Capability),
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAgentNew, Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability, fleet.Capability),
 			Hint: "update the server first: servers before hosts; the host's VMs go on meanwhile"}
 	}
 	return nil
@@ -104,12 +104,12 @@ func (s *Server) speaks(l *link, r fleet.Report, now time.Time) error {
 }
 
 func anotherAgent(l *link, why string) error {
-	return &farm.Error{Kind: farm.Conflict, Code: CodeOtherAgent, Message: "this agent may not speak for host " + l.name + ": " + why,
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherAgent, Message: "this agent may not speak for host " + l.name + ": " + why,
 		Hint: "run one agent on a host; if this machine is a clone of it, remove its identity and let it join under its own name"}
 }
 
 func reportFirst() error {
-	return &farm.Error{Kind: farm.Conflict, Code: CodeReportFirst, Message: "this server has not heard of this agent yet", Hint: "agents report first; this one will"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeReportFirst, Message: "this server has not heard of this agent yet", Hint: "agents report first; this one will"}
 }
 
 // takeFacts writes what a host says of itself, where that is new. The link is locked.

@@ -4,9 +4,16 @@ package uplink
 
 import (
 	"context"
+	"errors"
 	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // Host is what a link needs of the host it speaks for.
@@ -21,4 +28,144 @@ type Host interface {
 	Observed() (vms []fleet.Observed, changed <-chan struct{})
 	// Stream opens a stream to a VM. The caller closes it.
 	Stream(ctx context.Context, o fleet.StreamOrder) (io.ReadWriteCloser, error)
+}
+
+// Options is what a link is made of.
+type Options struct {
+	Dir  *os.Root // where the host's identity is; Join put it there
+	Host Host
+	Log  *slog.Logger
+	// Servers are tried before those that the server named; none: only those.
+	Servers []string
+}
+
+// Link is the host's side of the link.
+type Link struct {
+	host    Host
+	log     *slog.Logger
+	keep    keeper
+	servers []string
+
+	mu       sync.Mutex
+	identity Identity
+	caller   *caller // of the present identity
+
+	instance string        // of the agent's process, from its facts
+	taken    int64         // revision of the list that the host took over last
+	spread   time.Duration // as the server said last
+	streams  streams
+	renewNot time.Time // before which renewal is not tried again
+	said     farm.Code // what was last said to be wrong; "": nothing is
+}
+
+// The times of a link. What the server says goes before them.
+const (
+	firstSpread = 2 * time.Second
+	maxBackOff  = 30 * time.Second
+	slowBackOff = 5 * time.Minute // when the server refuses for good: somebody may put that right
+	otherAgent  = 20 * time.Second
+)
+
+// New makes a link from the identity that Join left. The error is a *farm.Error of kind NotFound where there is none.
+func New(o Options) (*Link, error) {
+	l := &Link{host: o.Host, log: o.Log, keep: keeper{o.Dir}, servers: o.Servers, spread: firstSpread}
+	id, err := l.keep.read()
+	if err != nil {
+		return nil, err
+	}
+	return l, l.use(id)
+}
+
+// use takes an identity over for all requests to come.
+func (l *Link) use(id Identity) error {
+	c, err := newCaller(id, l.servers)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.caller != nil {
+		l.caller.close()
+	}
+	l.identity, l.caller = id, c
+	return nil
+}
+
+func (l *Link) present() (Identity, *caller) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.identity, l.caller
+}
+
+// Run keeps the link until ctx ends. What goes wrong is said once, and again when it is another thing; it is never given up.
+func (l *Link) Run(ctx context.Context) error {
+	defer l.streams.all.Wait()
+	defer func() { _, c := l.present(); c.close() }()
+	failures := 0
+	for ctx.Err() == nil {
+		worked, err := l.session(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if worked {
+			failures = 0
+		}
+		if errors.Is(err, errRenewed) {
+			continue
+		}
+		failures++
+		l.say(err)
+		sleep(ctx, l.backOff(err, failures))
+	}
+	return nil
+}
+
+// say writes what is wrong once.
+func (l *Link) say(err error) {
+	code, hint := farm.Code("lost"), ""
+	own := new(farm.Error)
+	if errors.As(err, &own) {
+		code, hint = own.Code, own.Hint
+	}
+	if code == l.said {
+		return
+	}
+	l.said = code
+	id, _ := l.present()
+	l.log.Warn("no link to the server", "host", id.Name, "code", code, "reason", err, "try", hint)
+}
+
+// well writes that there is a link, where that was not so.
+func (l *Link) well(server string) {
+	if l.said != "" || l.instance == "" {
+		id, _ := l.present()
+		l.log.Info("linked to the server", "host", id.Name, "server", server)
+	}
+	l.said = ""
+}
+
+// backOff is how long to wait after so many failures in a row.
+func (l *Link) backOff(err error, failures int) time.Duration {
+	own := new(farm.Error)
+	switch {
+	case errors.As(err, &own) && own.Code == farm.CodeOtherAgent:
+		return jitter(otherAgent)
+	case errors.As(err, &own) && own.Kind != farm.Unavailable && own.Kind != farm.Internal && own.Code != farm.CodeReportFirst:
+		return jitter(slowBackOff)
+	case failures == 1: // all hosts come back at once when a server is started anew: each at its own time
+		return rand.N(l.spread)
+	}
+	return jitter(min(l.spread<<min(failures, 10), max(maxBackOff, l.spread)))
+}
+
+// jitter is between half of a time and all of it.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }

@@ -80,13 +80,16 @@ func TestRefused(t *testing.T) {
 			_, err := ParsePlan(api.Plan{VCPUs: make([]string, farm.MaxCPUs+1)})
 			return err
 		},
-		"topology":    func() error { _, err := ParseTopology(fleet.Topology{Online: "4-2"}); return err },
-		"taken":       func() error { _, err := ParseFacts(fleet.Facts{Taken: []api.Plan{{Extra: "-1"}}}); return err },
-		"shape":       func() error { _, err := ParseShape(fleet.Shape{CPUs: 0}); return err },
-		"its tuning":  func() error { _, err := ParseShape(fleet.Shape{CPUs: 1, Memory: 1 << 30, NUMA: "odd"}); return err },
-		"state":       func() error { _, err := ParseObserved(fleet.Observed{State: "placing"}); return err },
-		"no state":    func() error { _, err := ParseObserved(fleet.Observed{}); return err },
-		"observed at": func() error { _, err := ParseObserved(fleet.Observed{State: "running", Plan: &api.Plan{Floating: "?"}}); return err },
+		"topology":   func() error { _, err := ParseTopology(fleet.Topology{Online: "4-2"}); return err },
+		"taken":      func() error { _, err := ParseFacts(fleet.Facts{Taken: []api.Plan{{Extra: "-1"}}}); return err },
+		"shape":      func() error { _, err := ParseShape(fleet.Shape{CPUs: 0}); return err },
+		"its tuning": func() error { _, err := ParseShape(fleet.Shape{CPUs: 1, Memory: 1 << 30, NUMA: "odd"}); return err },
+		"state":      func() error { _, err := ParseObserved(fleet.Observed{State: "placing"}); return err },
+		"no state":   func() error { _, err := ParseObserved(fleet.Observed{}); return err },
+		"observed at": func() error {
+			_, err := ParseObserved(fleet.Observed{State: "running", Plan: &api.Plan{Floating: "?"}})
+			return err
+		},
 	} {
 		if own := new(farm.Error); !errors.As(parse(), &own) || own.Kind != farm.Invalid {
 			t.Errorf("%s: %v", name, parse())
