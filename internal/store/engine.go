@@ -11,6 +11,8 @@ type engine interface {
 	prepares() bool
 	// schema makes the text of a migration the engine's own.
 	schema(text string) string
+	// tables is a query for the names of all tables.
+	tables() string
 	// snapshot is how a transaction that only reads begins.
 	snapshot() *sql.TxOptions
 	// lock makes migrations of two servers that start together come one after the other.

@@ -72,9 +72,7 @@ func (s *Store) migrateIn(t *Tx, all []migration) error {
 		return err
 	}
 	if done > int64(len(all)) {
-		return &farm.Error{Kind: farm.Conflict, Code: CodeLater,
-			Message: fmt.Sprintf("the database has tables of a later release: %d steps, and this release knows %d", done, len(all)),
-			Hint:    "start that release or a later one; to go back, restore a backup from before the upgrade"}
+		return later(done, int64(len(all)))
 	}
 	for _, m := range all[done:] {
 		if err := s.apply(t, m); err != nil {
@@ -90,4 +88,10 @@ func (s *Store) apply(t *Tx, m migration) error {
 	}
 	_, err := t.tx.ExecContext(t.ctx, "INSERT INTO migrations (number) VALUES ($1)", m.number)
 	return err
+}
+
+func later(done, known int64) error {
+	return &farm.Error{Kind: farm.Conflict, Code: CodeLater,
+		Message: fmt.Sprintf("the database has tables of a later release: %d steps, and this release knows %d", done, known),
+		Hint:    "start that release or a later one; to go back, restore a backup from before the upgrade"}
 }

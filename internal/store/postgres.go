@@ -96,7 +96,10 @@ func (e postgresEngine) check(ctx context.Context, db *sql.DB) error {
 }
 
 // prepares: pgx keeps the texts of each connection prepared.
-func (postgresEngine) prepares() bool            { return false }
+func (postgresEngine) prepares() bool { return false }
+func (postgresEngine) tables() string {
+	return "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
+}
 func (postgresEngine) schema(text string) string { return text }
 
 // snapshot: every statement of the transaction sees the same commits. A transaction that writes has READ COMMITTED instead, for it must see all

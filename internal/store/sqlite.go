@@ -116,7 +116,10 @@ func damaged(where string, err error) error {
 		Hint: "keep the file, and restore the last backup into a new one with grange server restore"}
 }
 
-func (sqliteEngine) prepares() bool           { return true }
+func (sqliteEngine) prepares() bool { return true }
+func (sqliteEngine) tables() string {
+	return "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+}
 func (sqliteEngine) snapshot() *sql.TxOptions { return nil }
 func (sqliteEngine) announce(*Tx) error       { return nil }
 
