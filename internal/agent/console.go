@@ -116,8 +116,10 @@ func (c *console) follow(ctx context.Context, w io.Writer, flush func(), once bo
 		fresh, ended, changed := append([]byte(nil), c.tail[from:]...), c.ended, c.changed
 		at = c.written
 		c.mu.Unlock()
-		if _, err := w.Write(fresh); err != nil {
-			return err
+		if len(fresh) > 0 { // a pipe would hand nothing on, too
+			if _, err := w.Write(fresh); err != nil {
+				return err
+			}
 		}
 		flush()
 		if ended || once {

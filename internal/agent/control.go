@@ -17,15 +17,12 @@ import (
 type control struct {
 	path  string
 	fresh bool // the VM has not run yet: its guest will speak first, and need not be asked
-	// reboots says that the guest may start anew in the same machine; then it knows no job any more, and each is Ready to be given again.
-	reboots bool
 
 	writing sync.Mutex // one line at a time
 	mu      sync.Mutex
 	changed chan struct{} // closed and made anew at every change
 	conn    net.Conn
 	heard   bool                   // the guest has told all that it knows of jobs
-	boot    time.Duration          // as the guest told it: no two starts take the same number of nanoseconds
 	states  map[string]guest.State // of the jobs that we know, by ID
 	gone    bool
 }
@@ -76,12 +73,7 @@ func (c *control) talk(ctx context.Context, conn net.Conn) {
 // take keeps what the guest says, if it makes sense: it may be hostile.
 func (c *control) take(s guest.State) {
 	if s.Job == "" && s.Phase == guest.Ready {
-		if c.reboots && c.boot != 0 && s.Boot != c.boot {
-			for job := range c.states {
-				c.states[job] = guest.State{}
-			}
-		}
-		c.heard, c.boot = true, s.Boot
+		c.heard = true
 		return
 	}
 	if old, ok := c.states[s.Job]; ok && s.Phase != "" && old.Phase != guest.Gone && (s.Phase != guest.Exited || s.Exit != nil) {

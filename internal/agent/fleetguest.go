@@ -45,7 +45,8 @@ while :; do setsid -c /bin/sh -c 'exec /bin/sh -l <>"$0" >&0 2>&1' "/dev/$tty"; 
 
 // fleetGuest is what the guest of a cloud VM is told when it is up: its job, which lives until the VM is powered off. full says that the
 // image is a full system, whose cloud-init has the name, the address, the keys and the user data from the seed: its job does nothing but
-// live. The job's ID is the VM's. Errors: farm.CodeBadAddress.
+// live. It has the address, too, for images whose cloud-init is told to leave the network alone. The job's ID is the VM's. Errors:
+// farm.CodeBadAddress.
 func (a *Agent) fleetGuest(w fleet.WantedVM, full bool) (*guest.Job, error) {
 	j := &guest.Job{ID: w.ID, Dir: "/", Hostname: w.Hostname, Argv: []string{"/bin/sh", "-c", "exec sleep 2147483647"},
 		User: guest.User{Name: "root", Home: "/root", Shell: "/bin/sh", Groups: []guest.Group{{Name: "root"}}},
@@ -55,14 +56,13 @@ func (a *Agent) fleetGuest(w fleet.WantedVM, full bool) (*guest.Job, error) {
 		return nil, err
 	}
 	if n != nil {
-		j.Address = &guest.Address{OnLink: []string{metadata.Address.String()}}
+		j.Address = &guest.Address{CIDR: w.Address, Gateway: w.Gateway, DNS: w.DNS, OnLink: []string{metadata.Address.String()}}
 	}
 	if full {
 		return j, nil
 	}
 	hosts := "127.0.0.1 localhost\n::1 localhost\n"
 	if n != nil {
-		j.Address.CIDR, j.Address.Gateway, j.Address.DNS = w.Address, w.Gateway, w.DNS
 		short, _, _ := strings.Cut(w.Hostname, ".")
 		hosts += fmt.Sprintf("%s %s %s\n", n.Address.Addr(), w.Hostname, short)
 	}

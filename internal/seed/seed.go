@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path"
 	"path/filepath"
@@ -32,25 +31,22 @@ const Label = "cidata"
 // maxFiles bounds the content of all Files: cloud-init keeps user-data in memory several times.
 const maxFiles = 4 * farm.MiB
 
+// The most of what users bring. Clouds take 16 to 64 KiB of user data.
+const (
+	maxUserData = farm.MiB
+	maxKeys     = 256 * farm.KiB
+)
+
 // Seed is what a VM learns at its first boot.
 type Seed struct {
 	ID       string // of the VM; a new one makes cloud-init start anew
-	Hostname string // 1 to 63 of a-z, 0-9 and dash
+	Hostname string // labels of 1 to 63 of a-z, 0-9 and dash, with dots between them
 	Guest    string // path of grange-guest on the host
-	Files    []File // written before grange-guest starts
+	Files    []File // written before grange-guest starts; none where there is UserData
 
 	Keys     []string // public SSH keys for the image's first user
-	UserData []byte   // the user's own, for cloud-init; nil: none
+	UserData []byte   // the user's own, of whatever kind cloud-init knows; nil: none
 	Network  *Network // nil: as the image does it by itself, which is DHCP
-}
-
-// Network is what the VM's one network card is told.
-type Network struct {
-	MAC     string       // by which the card is found
-	Address netip.Prefix // with the length of its network's prefix
-	Gateway netip.Addr   // the zero value: none
-	DNS     []netip.Addr // may be empty
-	Domain  string       // searched for names; "": none
 }
 
 // File is one file in the guest, owned by root.
@@ -61,7 +57,7 @@ type File struct {
 }
 
 var (
-	validHostname = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	validHostname = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
 	validID       = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 )
 
@@ -85,43 +81,105 @@ type writeFile struct {
 }
 
 type metaData struct {
-	InstanceID    string `json:"instance-id"`
-	LocalHostname string `json:"local-hostname"`
+	InstanceID    string   `json:"instance-id"`
+	LocalHostname string   `json:"local-hostname"`
+	PublicKeys    []string `json:"public-keys,omitempty"`
 }
 
-// userData checks s and returns user-data and meta-data.
-func (s Seed) userData() (user, meta []byte, err error) {
-	bad := func(format string, args ...any) error {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSeed, Message: fmt.Sprintf(format, args...), Hint: "change it and try again"}
+// document is one file of the CD that cloud-init reads.
+type document struct {
+	name    string
+	content []byte
+}
+
+// documents checks s and returns what cloud-init is to read.
+//
+// Without data of the user's, ours is the user data. With it, the user's is handed on as it is, to the byte: cloud-init knows more kinds of
+// it than we do, in more releases, and `cloud-init query userdata` shows what was written. Ours is vendor data then, as a boothook: of two
+// cloud-configs with a bootcmd cloud-init would take the user's alone, and a boothook has no such rival.
+func (s Seed) documents() ([]document, error) {
+	if err := s.check(); err != nil {
+		return nil, err
 	}
-	if !validHostname.MatchString(s.Hostname) {
-		return nil, nil, bad("%q is no host name", s.Hostname)
+	meta, err := json.Marshal(metaData{s.ID, s.Hostname, s.Keys})
+	if err != nil {
+		return nil, err
 	}
-	if !validID.MatchString(s.ID) {
-		return nil, nil, bad("%q is no VM", s.ID)
+	documents := []document{{"meta-data", append(meta, '\n')}}
+	if len(s.UserData) > 0 {
+		documents = append(documents, document{"user-data", s.UserData}, document{"vendor-data", []byte("#cloud-boothook\n#!/bin/sh\n" + start)})
+	} else {
+		config, err := s.cloudConfig()
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, document{"user-data", config})
 	}
-	c := cloudConfig{Bootcmd: [][]string{{"/bin/sh", "-c", start}}}
+	if s.Network != nil {
+		network, err := s.Network.config()
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, document{"network-config", network})
+	}
+	return documents, nil
+}
+
+// check refuses what could come out as something else, or too large.
+func (s Seed) check() error {
 	var sum farm.Bytes
 	for _, f := range s.Files {
 		// YAML readers refuse a whole document for one control character that JSON lets pass.
-		if !path.IsAbs(f.Path) || path.Clean(f.Path) != f.Path || f.Path == "/" || !utf8.ValidString(f.Path) || strings.ContainsFunc(f.Path, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			return nil, nil, bad("%q is no absolute path of a file", f.Path)
+		if !path.IsAbs(f.Path) || path.Clean(f.Path) != f.Path || f.Path == "/" || !printable(f.Path) {
+			return bad("%q is no absolute path of a file", f.Path)
 		}
-		if sum += farm.Bytes(len(f.Content)); sum > maxFiles {
-			return nil, nil, bad("the files for the VM are larger than %v", maxFiles)
+		sum += farm.Bytes(len(f.Content))
+	}
+	var keys farm.Bytes
+	for _, k := range s.Keys {
+		if k == "" || !printable(k) {
+			return bad("%.40q is no public key", k)
 		}
+		keys += farm.Bytes(len(k))
+	}
+	switch {
+	case len(s.Hostname) > 253 || !validHostname.MatchString(s.Hostname):
+		return bad("%q is no host name", s.Hostname)
+	case !validID.MatchString(s.ID):
+		return bad("%q is no VM", s.ID)
+	case sum > maxFiles:
+		return bad("the files for the VM are larger than %v", maxFiles)
+	case keys > maxKeys:
+		return bad("the public keys are larger than %v", maxKeys)
+	case len(s.UserData) > int(maxUserData):
+		return bad("the user data is larger than %v", maxUserData)
+	case len(s.UserData) > 0 && len(s.Files) > 0:
+		return bad("a VM with user data can have no files of its host's")
+	}
+	return nil
+}
+
+func printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+func bad(format string, args ...any) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSeed, Message: fmt.Sprintf(format, args...), Hint: "change it and try again"}
+}
+
+// cloudConfig is ours, as user data.
+func (s Seed) cloudConfig() ([]byte, error) {
+	c := cloudConfig{Bootcmd: [][]string{{"/bin/sh", "-c", start}}}
+	for _, f := range s.Files {
 		c.WriteFiles = append(c.WriteFiles, writeFile{f.Path, fmt.Sprintf("%04o", f.Mode.Perm()), "b64", base64.StdEncoding.EncodeToString(f.Content)})
 	}
-	if user, err = json.MarshalIndent(c, "", " "); err != nil {
-		return nil, nil, err
-	}
-	meta, err = json.Marshal(metaData{s.ID, s.Hostname})
-	return append([]byte("#cloud-config\n"), append(user, '\n')...), append(meta, '\n'), err
+	text, err := json.MarshalIndent(c, "", " ")
+	return append([]byte("#cloud-config\n"), append(text, '\n')...), err
 }
 
 // WriteTo writes the CD to w.
 func (s Seed) WriteTo(w io.Writer) (int64, error) {
-	user, meta, err := s.userData()
+	documents, err := s.documents()
 	if err != nil {
 		return 0, err
 	}
@@ -136,13 +194,13 @@ func (s Seed) WriteTo(w io.Writer) (int64, error) {
 	}
 	defer iso.Cleanup() // it stages files below the temporary directory
 	counted := &countingWriter{w: w}
-	for _, f := range []struct {
-		name string
-		r    io.Reader
-	}{{"user-data", bytes.NewReader(user)}, {"meta-data", bytes.NewReader(meta)}, {"grange-guest", guest}} {
-		if err := iso.AddFile(f.r, f.name); err != nil {
+	for _, d := range documents {
+		if err := iso.AddFile(bytes.NewReader(d.content), d.name); err != nil {
 			return 0, fmt.Errorf("writing seed of %s: %w", s.ID, err)
 		}
+	}
+	if err := iso.AddFile(guest, "grange-guest"); err != nil {
+		return 0, fmt.Errorf("writing seed of %s: %w", s.ID, err)
 	}
 	if err := iso.WriteTo(counted, Label); err != nil {
 		return counted.n, fmt.Errorf("writing seed of %s: %w", s.ID, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -28,9 +29,6 @@ func setUpNetwork() error {
 
 // setUpAddress gives the first network card the address that the host chose.
 func setUpAddress(a guest.Address) error {
-	if a.CIDR == "" { // a full image has its address already
-		return addLinkRoutes(a.OnLink)
-	}
 	ip, network, err := net.ParseCIDR(a.CIDR)
 	if err != nil {
 		return err
@@ -41,10 +39,21 @@ func setUpAddress(a guest.Address) error {
 			return fmt.Errorf("gateway %q", a.Gateway)
 		}
 	}
-	if err := setUpCard(ip, network.Mask, gateway, a.DNS); err != nil {
-		return err
+	if !hasAddress(ip) { // a full image may have set it up itself, and has name servers where it wants them
+		if err := setUpCard(ip, network.Mask, gateway, a.DNS); err != nil {
+			return err
+		}
 	}
 	return addLinkRoutes(a.OnLink)
+}
+
+// hasAddress tells whether some card has the address.
+func hasAddress(ip net.IP) bool {
+	addresses, _ := net.InterfaceAddrs()
+	return slices.ContainsFunc(addresses, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(ip)
+	})
 }
 
 // addLinkRoutes sends packets for the addresses straight to the first card's wire.
