@@ -21,10 +21,11 @@ type Network struct {
 
 // Group says how VMs that name it lie to each other: affinity, anti-affinity, soft-affinity, soft-anti-affinity.
 type Group struct {
-	Project  string `json:"project"`
-	Name     string `json:"name"`
-	Affinity string `json:"affinity"`
-	Revision int64  `json:"revision,omitempty"`
+	Project  string   `json:"project"`
+	Name     string   `json:"name"`
+	Affinity string   `json:"affinity"`
+	VMs      []string `json:"vms,omitempty"` // names of its members
+	Revision int64    `json:"revision,omitempty"`
 }
 
 // Image is an image that hosts have.
@@ -96,10 +97,9 @@ type JoinTokenRequest struct {
 	Count  int               `json:"count,omitempty"`         // hosts that may enrol with it; 0: one. Not with a name
 }
 
-// HostUpdate changes a host. What is nil stays.
+// HostUpdate changes a host's labels. Those that are not named stay, and one whose value is empty is taken away.
 type HostUpdate struct {
-	Labels *map[string]string `json:"labels,omitempty"`
-	Cell   *string            `json:"cell,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // Reason says why something is done, for people.

@@ -22,14 +22,9 @@ func (c *Client) Host(ctx context.Context, ref string) (Host, error) {
 	return call[Host](ctx, c, request{method: "GET", path: "/v1/hosts/" + url.PathEscape(ref)})
 }
 
-// UpdateHost changes a host's labels or its cell; with a revision other than 0 only that one.
-func (c *Client) UpdateHost(ctx context.Context, ref string, u HostUpdate, revision int64) (Host, error) {
-	return call[Host](ctx, c, request{method: "PATCH", path: "/v1/hosts/" + url.PathEscape(ref), body: u, revision: revision})
-}
-
-// OpenHosts opens hosts to new VMs, by names, IDs, patterns ("wn-*") and cells ("cell:NAME"); it returns those it changed. So do the next four.
+// OpenHosts opens hosts to new VMs, by names, IDs and patterns ("wn-*"); it returns those that were chosen. So do the next three.
 func (c *Client) OpenHosts(ctx context.Context, patterns []string) ([]Host, error) {
-	return c.hostVerb(ctx, "open", patterns, Reason{})
+	return c.hostVerb(ctx, "open", patterns, nil)
 }
 
 // CloseHosts closes hosts to new VMs.
@@ -42,14 +37,20 @@ func (c *Client) DrainHosts(ctx context.Context, patterns []string, r DrainReque
 	return c.hostVerb(ctx, "drain", patterns, r)
 }
 
-// FenceHosts says that nothing runs on these hosts any more: an operator vouches for it.
-func (c *Client) FenceHosts(ctx context.Context, patterns []string, reason string) ([]Host, error) {
-	return c.hostVerb(ctx, "fence", patterns, Reason{reason})
+// LabelHosts changes labels of hosts.
+func (c *Client) LabelHosts(ctx context.Context, patterns []string, u HostUpdate) ([]Host, error) {
+	return c.hostVerb(ctx, "label", patterns, u)
 }
 
-// ForgetHosts takes hosts out of the fleet; they must have no VMs.
-func (c *Client) ForgetHosts(ctx context.Context, patterns []string) ([]Host, error) {
-	return c.hostVerb(ctx, "forget", patterns, Reason{})
+// FenceHost says that nothing of a host runs any more: an operator vouches for it.
+func (c *Client) FenceHost(ctx context.Context, ref, reason string) (Host, error) {
+	return call[Host](ctx, c, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/fence", body: Reason{reason}})
+}
+
+// ForgetHost takes a host out of the fleet; it must have no VMs.
+func (c *Client) ForgetHost(ctx context.Context, ref string) error {
+	_, err := call[Host](ctx, c, request{method: "DELETE", path: "/v1/hosts/" + url.PathEscape(ref)})
+	return err
 }
 
 func (c *Client) hostVerb(ctx context.Context, verb string, patterns []string, body any) ([]Host, error) {

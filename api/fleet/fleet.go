@@ -20,9 +20,11 @@ type VM struct {
 	Owner    string            `json:"owner"`
 	State    string            `json:"state"` // farm.VMState's words
 	Reason   string            `json:"reason,omitempty"`
-	Since    *time.Time        `json:"since,omitempty"` // of State, as its host says
-	Ready    bool              `json:"ready"`           // its guest has said that it is up
-	Power    string            `json:"power"`           // wanted: on, off, deleted
+	Notice   string            `json:"notice,omitempty"`   // what its owner should know: why it waits, that its host is being drained
+	StopsAt  *time.Time        `json:"stops_at,omitempty"` // the deadline of that drain
+	Since    *time.Time        `json:"since,omitempty"`    // of State, as its host says
+	Ready    bool              `json:"ready"`              // its guest has said that it is up
+	Power    string            `json:"power"`              // wanted: on, off, deleted
 	Image    string            `json:"image"`
 	Digest   string            `json:"digest,omitempty"`
 	Shape    Shape             `json:"shape"`
@@ -132,7 +134,8 @@ type Project struct {
 	Images   []string `json:"images,omitempty"`
 	MaxAge   float64  `json:"max_age_seconds,omitempty"`
 	Purpose  string   `json:"purpose,omitempty"`
-	Cells    []string `json:"cells"` // where its new VMs may go now
+	Cells    []string `json:"cells"`             // where its new VMs may go now
+	Nowhere  string   `json:"nowhere,omitempty"` // why there is none
 	Revision int64    `json:"revision"`
 }
 

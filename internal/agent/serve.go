@@ -11,6 +11,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/wire"
 )
 
 // connKey is where net/http keeps the connection for us; callerOf takes it out at the edge and passes a Caller on.
@@ -106,21 +107,8 @@ func (a *Agent) listen(ctx context.Context) error {
 	return nil
 }
 
-// statusOf is the one table from kinds of error to HTTP.
-var statusOf = map[farm.Kind]int{
-	farm.Internal: http.StatusInternalServerError, farm.Invalid: http.StatusBadRequest, farm.NotFound: http.StatusNotFound,
-	farm.Conflict: http.StatusConflict, farm.Denied: http.StatusForbidden, farm.Unavailable: http.StatusServiceUnavailable,
-	farm.NoCapacity: http.StatusTooManyRequests,
-}
-
-// problemOf makes an error fit for people. What is not a farm.Error is our fault, and its text is for the log.
-func problemOf(err error) *api.Problem {
-	e := new(farm.Error)
-	if !errors.As(err, &e) {
-		e = &farm.Error{Kind: farm.Internal, Code: farm.CodeInternal, Message: "internal error: " + err.Error(), Hint: "see the agent's log"}
-	}
-	return &api.Problem{Type: "grange:" + string(e.Code), Title: string(e.Kind), Status: statusOf[e.Kind], Detail: e.Error(), Hint: e.Hint}
-}
+// problemOf makes an error fit for people.
+func problemOf(err error) *api.Problem { return wire.Problem(err, "the agent's log") }
 
 func answer(w http.ResponseWriter, v any) error {
 	w.Header().Set("Content-Type", "application/json")

@@ -1,0 +1,86 @@
+package apiserver
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Paging is which part of a list is wanted.
+type Paging struct {
+	After string `query:"after" maxLength:"400" doc:"Page.next of the page before"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"the most items"`
+}
+
+// listOf answers with one page of what get returns, in the order of its keys. The revision is read before, so that a watch from it misses nothing.
+func listOf[V, T any](ctx context.Context, a *API, p Paging, view func(V) T, key func(T) string, get func() ([]V, error)) (*one[fleet.Page[T]], error) {
+	revision, err := a.server.Revision(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := get()
+	if err != nil {
+		return nil, err
+	}
+	items := make([]T, len(found))
+	for i, v := range found {
+		items[i] = view(v)
+	}
+	slices.SortFunc(items, func(x, y T) int { return strings.Compare(key(x), key(y)) })
+	return oneOf(cut(p, items, key, revision), 0), nil
+}
+
+// cut is one page of items in the order of their keys.
+func cut[T any](p Paging, items []T, key func(T) string, revision int64) fleet.Page[T] {
+	if p.After != "" {
+		start := slices.IndexFunc(items, func(v T) bool { return key(v) > p.After })
+		if start < 0 {
+			start = len(items)
+		}
+		items = items[start:]
+	}
+	out := fleet.Page[T]{Items: items, Revision: revision}
+	if len(items) > p.Limit {
+		out.Items, out.Next = items[:p.Limit], key(items[p.Limit-1])
+	}
+	return out
+}
+
+// one is an answer of one object; its revision is its ETag.
+type one[T any] struct {
+	ETag string `header:"ETag" doc:"the object's revision; If-Match takes it"`
+	Body T
+}
+
+func oneOf[T any](v T, revision int64) *one[T] {
+	o := &one[T]{Body: v}
+	if revision != 0 {
+		o.ETag = fleet.ETag(revision)
+	}
+	return o
+}
+
+// nothing is an answer without a body.
+type nothing struct{}
+
+// Seen is the revision that a change is meant for.
+type Seen struct {
+	IfMatch string `header:"If-Match" maxLength:"40" doc:"do it only to this revision of the object, as ETag told it; otherwise 409 says what changed"`
+}
+
+// revision is 0 when any will do.
+func (m Seen) revision() (int64, error) {
+	text := strings.TrimPrefix(m.IfMatch, "W/")
+	if text == "" || text == "*" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(strings.Trim(text, `"`), 10, 64)
+	if err != nil || n <= 0 {
+		return 0, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "If-Match: " + strconv.Quote(m.IfMatch) + " is no revision", Hint: `write it as ETag told it: If-Match: "17"`}
+	}
+	return n, nil
+}

@@ -1,0 +1,96 @@
+package apiserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/authn"
+	"github.com/grange-project/grange/internal/server"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+// bare is an API without a store behind it: routes and edge.
+func bare(t *testing.T) *API {
+	t.Helper()
+	s := &server.Server{}
+	return New(Options{Server: s, Authn: authn.New(authn.Options{Directory: s}), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test"})
+}
+
+// TestOpenAPI holds docs/reference/openapi.json equal to the routes.
+func TestOpenAPI(t *testing.T) {
+	text, err := bare(t).OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, text, "", " "); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteByte('\n')
+	file := filepath.Join("..", "..", "docs", "reference", "openapi.json")
+	if *update {
+		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, b.Bytes()) {
+		t.Errorf("docs/reference/openapi.json is not what the routes say; `go test ./internal/apiserver -update` writes it anew\n%s", cmp.Diff(strings.Split(string(want), "\n"), strings.Split(b.String(), "\n")))
+	}
+}
+
+type described struct {
+	Paths map[string]map[string]struct {
+		OperationID string `json:"operationId"`
+		Summary     string
+		Responses   map[string]json.RawMessage
+	}
+}
+
+// TestEveryRouteIsDescribed holds the mux against OpenAPI: a route that a client cannot find is none.
+func TestEveryRouteIsDescribed(t *testing.T) {
+	a := bare(t)
+	text, err := a.OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d described
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for pattern := range a.whose {
+		method, path, _ := strings.Cut(pattern, " ")
+		op, ok := d.Paths[path][strings.ToLower(method)]
+		switch {
+		case !ok:
+			t.Errorf("%s is not in OpenAPI", pattern)
+		case op.OperationID == "" || seen[op.OperationID]:
+			t.Errorf("%s has the operation ID %q, which is empty or another's", pattern, op.OperationID)
+		case op.Summary == "":
+			t.Errorf("%s says nothing of itself", pattern)
+		case op.Responses["default"] == nil:
+			t.Errorf("%s has no problems", pattern)
+		}
+		seen[op.OperationID] = true
+	}
+	routes := 0
+	for _, methods := range d.Paths {
+		routes += len(methods)
+	}
+	if routes != len(a.whose) {
+		t.Errorf("OpenAPI has %d routes, the mux %d", routes, len(a.whose))
+	}
+}

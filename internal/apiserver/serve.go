@@ -1,0 +1,107 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// endTime is what requests get to end when the server does.
+const endTime = 5 * time.Second
+
+// ListenSocket listens on a unix socket. One that nobody answers on any more is replaced.
+func ListenSocket(path string, mode fs.FileMode) (net.Listener, error) {
+	made := path + ".new" // under another name first, so that it is never there with other permissions
+	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	if err = os.Chmod(made, mode); err == nil {
+		err = os.Rename(made, path)
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// TLS is the configuration for people and hosts: certificates of both are asked for, and looked at by package authn, which can say in a
+// problem what is wrong with one. HTTP/2 is left out: streams upgrade a connection.
+func TLS(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, GetCertificate: certificate, NextProtos: []string{"http/1.1"}}
+}
+
+// Serve answers on all the listeners until ctx ends, and closes them.
+func (a *API) Serve(ctx context.Context, listeners ...net.Listener) error {
+	hs := &http.Server{
+		Handler:           a,
+		ReadHeaderTimeout: headerTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    maxHeader,
+		ConnContext:       a.withPeer,
+	}
+	errs := make(chan error, len(listeners))
+	var serving sync.WaitGroup
+	for _, l := range listeners {
+		serving.Go(func() { errs <- hs.Serve(l) })
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-errs:
+	}
+	close(a.ending)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	if hs.Shutdown(end) != nil {
+		hs.Close()
+	}
+	serving.Wait()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// patient is the context of a long answer: it ends with the request, and with the server.
+func (a *API) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-a.ending:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// peerOf asks the kernel whose process is at the other end of a socket.
+func peerOf(conn *net.UnixConn) (uint32, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var inner error
+	if err := raw.Control(func(fd uintptr) { cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return 0, err
+	}
+	if inner != nil {
+		return 0, inner
+	}
+	return cred.Uid, nil
+}

@@ -1,0 +1,91 @@
+package apiserver
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// unwrap is what is under a huma.Context.
+func unwrap(c huma.Context) (*http.Request, http.ResponseWriter) { return humago.Unwrap(c) }
+
+type streamInput struct {
+	VMRef
+	Kind       string `query:"kind" enum:"console,tcp" default:"console"`
+	Port       int    `query:"port" minimum:"0" maximum:"65535" doc:"of tcp"`
+	Upgrade    string `header:"Upgrade" doc:"grange-stream"`
+	Connection string `header:"Connection" doc:"Upgrade"`
+}
+
+// streamRoute opens streams to VMs: consoles, and ports for SSH.
+func (a *API) streamRoute() {
+	r := route{method: "GET", path: "/v1/vms/{vm}/stream", id: "stream-vm", tag: "VMs", summary: "Open a stream to a virtual machine: its console, or a port",
+		about: "The connection is upgraded to grange-stream: bytes both ways. HTTP/1.1 only."}
+	op := a.operation(r)
+	op.Responses["101"] = &huma.Response{Description: "Bytes both ways"}
+	register(a, r, op, func(ctx context.Context, who farm.Identity, in *streamInput) (*huma.StreamResponse, error) {
+		if !strings.EqualFold(in.Upgrade, fleet.UpgradeStream) || !strings.Contains(strings.ToLower(in.Connection), "upgrade") {
+			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoUpgrade, Message: "a stream needs an upgrade of the connection",
+				Hint: "send Connection: Upgrade and Upgrade: " + fleet.UpgradeStream + " over HTTP/1.1; `grange vm console` and `grange ssh` do"}
+		}
+		if in.Kind == fleet.StreamTCP && in.Port == 0 {
+			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "query.port: a stream of kind tcp needs a port", Hint: "add port=22"}
+		}
+		stream, err := a.server.OpenStream(ctx, who, in.VM, in.Kind, in.Port)
+		if err != nil {
+			return nil, err
+		}
+		return &huma.StreamResponse{Body: func(c huma.Context) {
+			defer stream.Close()
+			_, w := unwrap(c)
+			conn, err := Upgrade(w)
+			if err != nil {
+				a.log.Error("stream", "vm", in.VM, "error", err)
+				return
+			}
+			defer conn.Close()
+			join(conn, stream)
+		}}, nil
+	})
+}
+
+// Upgrade answers 101 and takes the connection. There are no deadlines on it any more.
+func Upgrade(w http.ResponseWriter) (io.ReadWriteCloser, error) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	if _, err := conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + fleet.UpgradeStream + "\r\n\r\n")); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Writer
+		io.Closer
+	}{buffered.Reader, conn, conn}, nil
+}
+
+// join copies both ways until one end is over, then closes both.
+func join(x, y io.ReadWriteCloser) {
+	done := make(chan struct{}, 2)
+	copyTo := func(to, from io.ReadWriteCloser) {
+		io.Copy(to, from)
+		done <- struct{}{}
+	}
+	go copyTo(x, y)
+	go copyTo(y, x)
+	<-done
+	x.Close()
+	y.Close()
+	<-done
+}

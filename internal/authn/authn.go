@@ -1,0 +1,99 @@
+// Package authn finds out who calls the server, by what the caller shows: the kernel's word about a socket, a client certificate, or a
+// token. It never says what the caller may do: that is policy.
+package authn
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Shown is what a caller shows of itself.
+type Shown struct {
+	Socket bool
+	UID    uint32 // of the process at the other end of a unix socket
+	// Chain is what TLS brought, the caller's certificate first. TLS has proven that the caller has its key; who signed it, nobody has looked at.
+	Chain   []*x509.Certificate
+	Token   string
+	Address netip.Addr // the zero value on a socket
+}
+
+// Directory knows people and hosts. Of what it does not know, its errors have farm.CodeNotKnown. It is *server.Server.
+type Directory interface {
+	IdentifyToken(ctx context.Context, text string) (farm.Identity, error)
+	IdentifySubject(ctx context.Context, subject string) (farm.Identity, error)
+	IdentifyUser(ctx context.Context, name string) (farm.Identity, error)
+	HostAt(ctx context.Context, shown []*x509.Certificate) (farm.Identity, error)
+}
+
+// Means is one way to know a caller. It is not asked about what was not shown: mine is false then, and the next one is asked. With mine
+// and an error the caller has shown something that does not hold, and no other means is asked: a wrong token is not healed by a socket.
+type Means func(ctx context.Context, s Shown) (who farm.Identity, mine bool, err error)
+
+// Options is what an Authenticator is made of.
+type Options struct {
+	Directory Directory
+	Now       func() time.Time // nil: time.Now
+	// People are the authorities that vouch for people's certificates; nil: none are taken.
+	People *x509.CertPool
+}
+
+// Authenticator knows callers.
+type Authenticator struct {
+	directory Directory
+	people    []Means // in the order in which they are asked
+	tries     *tries
+}
+
+// New makes an Authenticator.
+func New(o Options) *Authenticator {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Authenticator{directory: o.Directory, people: []Means{byToken(o.Directory), byCertificate(o.Directory, o.People, o.Now), bySocket(o.Directory)},
+		tries: newTries(o.Now)}
+}
+
+// Identify says which person calls. The error is a *farm.Error: CodeNotKnown, CodeTooManyTries, or one of the directory.
+func (a *Authenticator) Identify(ctx context.Context, s Shown) (farm.Identity, error) {
+	if err := a.tries.check(s.Address); err != nil {
+		return farm.Identity{}, err
+	}
+	for _, m := range a.people {
+		if who, mine, err := m(ctx, s); mine {
+			return who, a.counted(s, err)
+		}
+	}
+	return farm.Identity{}, notKnown("the server does not know who calls", "show a token, `Authorization: Bearer …`, or a client certificate; `grange auth whoami` tells what the server sees")
+}
+
+// IdentifyHost says which host calls, by its certificate. The error is as that of Identify.
+func (a *Authenticator) IdentifyHost(ctx context.Context, s Shown) (farm.Identity, error) {
+	if err := a.tries.check(s.Address); err != nil {
+		return farm.Identity{}, err
+	}
+	if len(s.Chain) == 0 {
+		return farm.Identity{}, notKnown("a host shows the certificate of its enrolment, and this caller shows none", "see `grange host join --help`")
+	}
+	who, err := a.directory.HostAt(ctx, s.Chain)
+	return who, a.counted(s, err)
+}
+
+// Failed counts one more failure of an address, found by others: a wrong join token.
+func (a *Authenticator) Failed(s Shown) { a.tries.failed(s.Address) }
+
+func (a *Authenticator) counted(s Shown, err error) error {
+	own := new(farm.Error)
+	if errors.As(err, &own) && own.Code == farm.CodeNotKnown {
+		a.tries.failed(s.Address)
+	}
+	return err
+}
+
+func notKnown(message, hint string) *farm.Error {
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotKnown, Message: message, Hint: hint}
+}

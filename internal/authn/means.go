@@ -1,0 +1,70 @@
+package authn
+
+import (
+	"context"
+	"crypto/x509"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// byToken takes tokens.
+func byToken(d Directory) Means {
+	return func(ctx context.Context, s Shown) (farm.Identity, bool, error) {
+		if s.Token == "" {
+			return farm.Identity{}, false, nil
+		}
+		who, err := d.IdentifyToken(ctx, s.Token)
+		return who, true, err
+	}
+}
+
+// byCertificate takes certificates of people that one of these authorities vouches for.
+func byCertificate(d Directory, people *x509.CertPool, now func() time.Time) Means {
+	return func(ctx context.Context, s Shown) (farm.Identity, bool, error) {
+		if len(s.Chain) == 0 || people == nil {
+			return farm.Identity{}, false, nil
+		}
+		between := x509.NewCertPool()
+		for _, c := range s.Chain[1:] {
+			between.AddCert(c)
+		}
+		subject, err := subjectOf(s.Chain[0])
+		if err == nil {
+			_, err = s.Chain[0].Verify(x509.VerifyOptions{Roots: people, Intermediates: between, CurrentTime: now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		}
+		if err != nil {
+			refusal := notKnown("the client certificate does not hold", "see its dates and its authority: `openssl x509 -noout -subject -issuer -dates`")
+			refusal.Err = err
+			return farm.Identity{}, true, refusal
+		}
+		who, err := d.IdentifySubject(ctx, subject)
+		return who, true, err
+	}
+}
+
+// overflow is how the kernel shows users of other user namespaces: it may be anybody.
+const overflow = 65534
+
+// bySocket takes the kernel's word. Root, and whoever runs the server, could write into its database as well. Others are users of the same name.
+func bySocket(d Directory) Means {
+	return func(ctx context.Context, s Shown) (farm.Identity, bool, error) {
+		if !s.Socket {
+			return farm.Identity{}, false, nil
+		}
+		source := "uid " + strconv.FormatUint(uint64(s.UID), 10)
+		if s.UID == 0 || s.UID == uint32(os.Getuid()) {
+			return farm.Identity{User: "root", Means: "socket", Source: source, Root: true}, true, nil
+		}
+		account, err := user.LookupId(strconv.FormatUint(uint64(s.UID), 10))
+		if err != nil || s.UID == overflow {
+			return farm.Identity{}, true, notKnown(source+" of this machine is no user of the server", "an administrator adds a user of the same name; or use a token")
+		}
+		who, err := d.IdentifyUser(ctx, account.Username)
+		who.Source = source
+		return who, true, err
+	}
+}
