@@ -24,6 +24,13 @@ func newHub() *hub {
 	return &hub{keys: map[string]int64{}, waking: map[string]chan struct{}{}}
 }
 
+// revision is the one up to which the hub knows all changes.
+func (h *hub) revision() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.upTo
+}
+
 // wait returns when key changed after a revision, or ctx ended; the caller looks at what it wants to know again, and may find it as it
 // was. Keys are IDs of hosts, whose wanted list changed, and everything.
 func (h *hub) wait(ctx context.Context, key string, after int64) error {

@@ -4,10 +4,10 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
@@ -35,12 +35,13 @@ type Options struct {
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
 type Server struct {
-	store  *store.Store
-	log    *slog.Logger
-	now    func() time.Time
-	url    string
-	broker func(farm.Cell) (batch.System, error)
-	hub    *hub
+	store   *store.Store
+	log     *slog.Logger
+	now     func() time.Time
+	url     string
+	broker  func(farm.Cell) (batch.System, error)
+	hub     *hub
+	streams *streams
 
 	links       *links
 	servers     []string
@@ -49,6 +50,9 @@ type Server struct {
 
 	silence time.Duration
 	since   time.Time // this server is up
+	leads   atomic.Bool
+
+	silentHosts map[string]bool // when the loop looked last, by ID; the loop's own
 }
 
 // silence is three reports that a host owes.
@@ -61,12 +65,6 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub(), silence: cmp.Or(o.Silence, silence), since: o.Now(),
-		links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, site: o.Site}
-}
-
-// Run works until ctx ends.
-func (s *Server) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+	return &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub(), streams: newStreams(),
+		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, site: o.Site}
 }

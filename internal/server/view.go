@@ -96,6 +96,9 @@ func drainNotice(d farm.Drain, what string) string {
 
 // silent tells whether a host has not been heard of for too long. A server that has just come up has heard of nobody, and waits.
 func (s *Server) silent(h farm.Host) bool {
-	now := s.now()
-	return now.Sub(h.Seen) > s.silence && now.Sub(s.since) > s.silence
+	now, seen := s.now(), h.Seen
+	if at, _ := s.heard(h.ID); at.After(seen) {
+		seen = at
+	}
+	return now.Sub(seen) > s.silence && now.Sub(s.since) > s.silence
 }

@@ -67,7 +67,14 @@ func (t *Tx) HostOfMachine(machine string) (farm.Host, error) {
 }
 
 // Hosts are those of a cell with all their facts, which may be megabytes for a large farm; "": of all cells.
-func (t *Tx) Hosts(cell string) (hosts []farm.Host, err error) {
+func (t *Tx) Hosts(cell string) (hosts []farm.Host, err error) { return t.hosts(cell, hostColumns) }
+
+// HostsBrief are Hosts without Facts and Kind: cheap enough to be looked at every few seconds.
+func (t *Tx) HostsBrief(cell string) ([]farm.Host, error) {
+	return t.hosts(cell, `id, revision, name, cell, machine, wanted, '{}', seen, clock`)
+}
+
+func (t *Tx) hosts(cell, columns string) (hosts []farm.Host, err error) {
 	where, args := " ORDER BY name", []any(nil)
 	if cell != "" {
 		where, args = " WHERE cell = $1 ORDER BY name", []any{cell}
@@ -76,7 +83,7 @@ func (t *Tx) Hosts(cell string) (hosts []farm.Host, err error) {
 		h, err := scanHost(r)
 		hosts = append(hosts, h)
 		return err
-	}, "SELECT "+hostColumns+" FROM hosts"+where, args...)
+	}, "SELECT "+columns+" FROM hosts"+where, args...)
 	return hosts, err
 }
 
@@ -191,4 +198,10 @@ func (s *Store) Saw(ctx context.Context, all []Seen) error {
 		}
 		return nil
 	})
+}
+
+// CountHosts is how many hosts a cell has.
+func (t *Tx) CountHosts(cell string) (n int, err error) {
+	err = t.row("SELECT COUNT(*) FROM hosts WHERE cell = $1", cell).Scan(&n)
+	return n, err
 }

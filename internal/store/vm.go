@@ -82,6 +82,21 @@ func encodeWanted(v farm.VM) (string, error) {
 		UserData: v.UserData, Created: v.Created, Wanted: v.Wanted, Resize: v.Resize})
 }
 
+// cpus and memory are what a VM counts for in sums: while it is resized, the larger of what it has and what it is to have.
+func cpus(v farm.VM) int64 {
+	if v.Resize != nil {
+		return int64(max(v.Shape.CPUs, v.Resize.CPUs))
+	}
+	return int64(v.Shape.CPUs)
+}
+
+func memory(v farm.VM) int64 {
+	if v.Resize != nil {
+		return int64(max(v.Shape.Memory, v.Resize.Memory))
+	}
+	return int64(v.Shape.Memory)
+}
+
 // VM is the one with an ID.
 func (t *Tx) VM(id string) (farm.VM, error) {
 	v, err := scanVM(t.row("SELECT "+vmColumns+" FROM vms WHERE id = $1", id))
@@ -171,7 +186,7 @@ func (t *Tx) InsertVM(v farm.VM) error {
 		expires, deleting, wanted, cell, host, booking, waiting, plan, state, observed)
 		VALUES ($1, $2, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24) ON CONFLICT DO NOTHING`,
 		v.ID, t.revision, v.Project, v.Name, v.Owner, v.Group, v.Lease.Network, addr, bits, v.Lease.MAC, v.Lease.Hostname,
-		int64(v.Shape.CPUs), int64(v.Shape.Memory), int64(v.Shape.Scratch), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted,
+		cpus(v), memory(v), int64(v.Shape.Scratch), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted,
 		v.Cell, v.Host, v.Booking, v.Waiting, plan, string(v.Observed.State), observed)
 	if err != nil {
 		return err
@@ -219,7 +234,7 @@ func (t *Tx) SetVM(v farm.VM) error {
 	}
 	var project, host string
 	err = t.row(`UPDATE vms SET revision = $1, changed = $1, owner = $2, grp = $3, cpus = $4, memory = $5, scratch = $6, expires = $7, deleting = $8, wanted = $9
-		WHERE id = $10 RETURNING project, host`, t.revision, v.Owner, v.Group, int64(v.Shape.CPUs), int64(v.Shape.Memory), int64(v.Shape.Scratch),
+		WHERE id = $10 RETURNING project, host`, t.revision, v.Owner, v.Group, cpus(v), memory(v), int64(v.Shape.Scratch),
 		stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted, v.ID).Scan(&project, &host)
 	if err != nil {
 		return found(err, "VM", v.ID)

@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+// Cells are all cells, by name.
+func (s *Server) Cells(ctx context.Context, who farm.Identity) (views []CellView, err error) {
+	err = s.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
+		views = nil
+		if err := c.may(policy.Target{}); err != nil {
+			return err
+		}
+		cells, err := c.Tx.Cells()
+		if err != nil {
+			return err
+		}
+		for _, cell := range cells {
+			v, err := c.showCell(cell)
+			if err != nil {
+				return err
+			}
+			views = append(views, v)
+		}
+		return nil
+	})
+	return views, err
+}
+
+// Cell is one cell.
+func (s *Server) Cell(ctx context.Context, who farm.Identity, name string) (view CellView, err error) {
+	err = s.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
+		cell, err := c.cell(name)
+		if err != nil {
+			return err
+		}
+		view, err = c.showCell(cell)
+		return err
+	})
+	return view, err
+}
+
+func (c *call) showCell(cell farm.Cell) (v CellView, err error) {
+	v.Cell = cell
+	if v.Hosts, err = c.CountHosts(cell.Name); err != nil {
+		return v, err
+	}
+	v.Used, err = c.UsedCell(cell.Name)
+	v.VMs = v.Used.VMs
+	return v, err
+}
+
+// CloseCell keeps new VMs off a cell. All else goes on.
+func (s *Server) CloseCell(ctx context.Context, who farm.Identity, name, reason string) (CellView, error) {
+	return s.alterCell(ctx, who, policy.CloseCell, name, func(_ *call, cell *farm.Cell) (string, error) {
+		cell.Closed, cell.Reason = true, reason
+		return reason, checkReason(reason)
+	})
+}
+
+// OpenCell ends the drain and the closing of a cell. Hosts that were closed by themselves stay closed.
+func (s *Server) OpenCell(ctx context.Context, who farm.Identity, name string) (CellView, error) {
+	return s.alterCell(ctx, who, policy.OpenCell, name, func(_ *call, cell *farm.Cell) (string, error) {
+		cell.Closed, cell.Reason, cell.Drain = false, "", farm.Drain{}
+		return "", nil
+	})
+}
+
+// DrainCell keeps new VMs off a cell and, at the deadline, stops those that are left.
+func (s *Server) DrainCell(ctx context.Context, who farm.Identity, name string, d DrainOrder) (CellView, error) {
+	return s.alterCell(ctx, who, policy.DrainCell, name, func(c *call, cell *farm.Cell) (string, error) {
+		var err error
+		cell.Drain, err = c.drain(cell.Drain, d)
+		return d.said(), err
+	})
+}
+
+func (s *Server) alterCell(ctx context.Context, who farm.Identity, a policy.Action, name string, do func(*call, *farm.Cell) (string, error)) (view CellView, err error) {
+	revision, err := s.change(ctx, who, a, func(c *call) error {
+		cell, err := c.cell(name)
+		if err != nil {
+			return err
+		}
+		said, err := do(c, &cell)
+		if err != nil {
+			return err
+		}
+		if err := c.PutCell(cell); err != nil {
+			return err
+		}
+		if view, err = c.showCell(cell); err != nil {
+			return err
+		}
+		return c.did(said)
+	})
+	view.Revision = revision
+	return view, err
+}

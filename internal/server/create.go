@@ -1,0 +1,321 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+// CreateVMs makes VMs, all or none: names, addresses and quota are taken in one transaction. They have no host yet when it returns; the
+// server that leads finds one (docs/adr/0016-creates-are-rows-first.md).
+func (s *Server) CreateVMs(ctx context.Context, who farm.Identity, r CreateVM) (Created, error) {
+	if r.Count == 0 {
+		r.Count = 1
+	}
+	digest, err := r.digest()
+	if err != nil {
+		return Created{}, err
+	}
+	var out Created
+	revision, err := s.change(ctx, who, policy.CreateVM, func(c *call) error {
+		out = Created{}
+		if err := c.may(policy.Target{Project: r.Project, Name: r.target()}); err != nil {
+			return err
+		}
+		again, err := c.again(r.Once, digest, &out)
+		if again || err != nil {
+			return err
+		}
+		return c.create(r, digest, &out)
+	})
+	if err != nil {
+		return Created{}, err
+	}
+	for i := range out.VMs {
+		if !out.Again {
+			out.VMs[i].Revision, out.VMs[i].Changed = revision, revision
+		}
+	}
+	return out, nil
+}
+
+// target is what the audit log names.
+func (r CreateVM) target() string {
+	if r.Count > 1 {
+		return farm.Printable(fmt.Sprintf("%.80s/%.80s-1..%d", r.Project, r.Name, r.Count))
+	}
+	return farm.Printable(fmt.Sprintf("%.80s/%.80s", r.Project, r.Name))
+}
+
+// digest tells this request from another one.
+func (r CreateVM) digest() ([]byte, error) {
+	r.Once = ""
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	return sum[:], nil
+}
+
+// again answers a request that was answered before under its key, with its VMs as they are now. Those that are gone are left out.
+func (c *call) again(key string, digest []byte, out *Created) (bool, error) {
+	if key == "" {
+		return false, nil
+	}
+	was, answer, err := c.Answer(c.caller(), key)
+	switch {
+	case missing(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	case !slices.Equal(was, digest):
+		return false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherRequest, Message: "this idempotency key came with another request before", Hint: "make a new key for each request, and use it again only to repeat that request"}
+	}
+	var ids []string
+	if err := json.Unmarshal(answer, &ids); err != nil {
+		return false, fmt.Errorf("read a kept answer: %w", err)
+	}
+	out.Again = true
+	for _, id := range ids {
+		vm, err := c.Tx.VM(id)
+		if missing(err) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		view, err := c.show(vm)
+		if err != nil {
+			return false, err
+		}
+		out.VMs = append(out.VMs, view)
+	}
+	return true, nil
+}
+
+// caller is under which name a caller's idempotency keys are kept.
+func (c *call) caller() string { return entry(c.who, c.now, "", policy.Target{}, "", "").Who }
+
+func (c *call) create(r CreateVM, digest []byte, out *Created) error {
+	if err := r.check(c.now); err != nil {
+		return err
+	}
+	vm, err := c.draft(r)
+	if err != nil {
+		return err
+	}
+	if r.NewKey {
+		if vm.Key, out.PrivateKey, err = newKey(r.Project + "/" + r.Name); err != nil {
+			return err
+		}
+		vm.Keys = append(vm.Keys, vm.Key)
+	}
+	give, err := c.leasing(r)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for _, name := range r.names() {
+		vm.ID, vm.Name = api.NewID(), name
+		if vm.Lease, err = give(vm); err != nil {
+			return err
+		}
+		if err := c.insert(vm); err != nil {
+			return err
+		}
+		ids = append(ids, vm.ID)
+		out.VMs = append(out.VMs, VMView{VM: vm, State: vm.State(false)})
+	}
+	return c.created(r, ids, digest)
+}
+
+// created records what was made: in the audit log, and as the answer to the same request.
+func (c *call) created(r CreateVM, ids []string, digest []byte) error {
+	if err := c.did(fmt.Sprintf("image %s, shape %s", r.Image, r.Shape)); err != nil || r.Once == "" {
+		return err
+	}
+	answer, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	return c.PutAnswer(c.caller(), r.Once, digest, answer, c.now)
+}
+
+// draft is what all VMs of the request have in common, held against all that bounds it.
+func (c *call) draft(r CreateVM) (farm.VM, error) {
+	vm := farm.VM{Project: r.Project, Owner: c.caller(), Keys: r.Keys, Image: r.Image, Cell: r.Cell, Network: r.Network, Group: r.Group, Needs: r.Needs, Tags: r.Tags,
+		UserData: r.UserData, Created: c.now, Wanted: farm.Wanted{Power: farm.PowerOn}}
+	p, err := c.project(r.Project)
+	if err != nil {
+		return vm, err
+	}
+	cells, err := c.cellsFor(p, r.Cell)
+	if err != nil {
+		return vm, err
+	}
+	if err := allowImage(p, r.Image); err != nil {
+		return vm, err
+	}
+	if vm.Shape, err = c.shape(p, r, cells); err != nil {
+		return vm, err
+	}
+	if vm.Expires, err = expiry(p, r.Expires, c.now); err != nil {
+		return vm, err
+	}
+	if err := c.groupOf(p.Name, r.Group); err != nil {
+		return vm, err
+	}
+	return vm, c.quota(p, times(sizeOf(vm.Shape), r.Count))
+}
+
+func (c *call) project(name string) (farm.Project, error) {
+	p, err := c.Tx.Project(name)
+	if missing(err) {
+		err = &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProject, Message: fmt.Sprintf("there is no project %.80q", name), Hint: "`grange project list` shows those that you may see"}
+	}
+	return p, err
+}
+
+// cellsFor are the cells where a new VM of the project may go, the one asked for if any.
+func (c *call) cellsFor(p farm.Project, asked string) ([]farm.Cell, error) {
+	all, err := c.Cells()
+	if err != nil {
+		return nil, err
+	}
+	names, err := policy.ChooseCell(p.Name, asked, all)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(cell farm.Cell) bool { return !slices.Contains(names, cell.Name) }), nil
+}
+
+func (c *call) groupOf(project, name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := c.Group(project, name)
+	if missing(err) {
+		return noGroup(project, name)
+	}
+	return err
+}
+
+func noGroup(project, name string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoGroup, Message: fmt.Sprintf("project %s has no server group %.80q", project, name), Hint: "`grange group create` makes one"}
+}
+
+// expiry is when the VM ends: as asked, or as old as the project's VMs may become, which nobody's may exceed.
+func expiry(p farm.Project, asked, now time.Time) (time.Time, error) {
+	if p.MaxAge == 0 {
+		return asked, nil
+	}
+	most := now.Add(p.MaxAge)
+	switch {
+	case asked.IsZero():
+		return most, nil
+	case asked.After(most):
+		return asked, &farm.Error{Kind: farm.Denied, Code: farm.CodeBeyondMaxima, Message: fmt.Sprintf("VMs of project %s live at most %v, until %s", p.Name, p.MaxAge, most.UTC().Format(time.RFC3339)),
+			Hint: "name an earlier date, or none; it can be moved later"}
+	}
+	return asked, nil
+}
+
+// quota refuses what would pass the project's.
+func (c *call) quota(p farm.Project, more farm.Quota) error {
+	used, err := c.Used(p.Name)
+	if err != nil {
+		return err
+	}
+	return policy.CheckQuota("project "+p.Name, p.Quota, used, more)
+}
+
+func sizeOf(s farm.Shape) farm.Quota {
+	return farm.Quota{VMs: 1, CPUs: s.CPUs, Memory: s.Memory, Scratch: s.Scratch}
+}
+
+func times(q farm.Quota, n int) farm.Quota {
+	return farm.Quota{VMs: q.VMs * n, CPUs: q.CPUs * n, Memory: q.Memory * farm.Bytes(n), Scratch: q.Scratch * farm.Bytes(n)}
+}
+
+// leasing is how VMs of the request get their leases; without a network they get none.
+func (c *call) leasing(r CreateVM) (give func(farm.VM) (farm.Lease, error), err error) {
+	if r.Network == "" {
+		return func(farm.VM) (farm.Lease, error) { return farm.Lease{}, nil }, nil
+	}
+	p, err := c.project(r.Project)
+	if err != nil {
+		return nil, err
+	}
+	network, others, err := c.networkFor(p, r.Network)
+	if err != nil {
+		return nil, err
+	}
+	held, err := c.Leases(network.Name)
+	if err != nil {
+		return nil, err
+	}
+	l := newLeases(network, others, held)
+	return func(vm farm.VM) (farm.Lease, error) {
+		if err := c.free(network.Name, r.Address.String(), r.Address.IsValid()); err != nil {
+			return farm.Lease{}, err
+		}
+		return l.give(vm, r.Address)
+	}, nil
+}
+
+// networkFor is a network that the project may have, and all others of the farm.
+func (c *call) networkFor(p farm.Project, name string) (network farm.FleetNetwork, others []farm.FleetNetwork, err error) {
+	all, err := c.Networks()
+	if err != nil {
+		return network, nil, err
+	}
+	i := slices.IndexFunc(all, func(n farm.FleetNetwork) bool { return n.Name == name })
+	if i < 0 {
+		return network, nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoNetwork, Message: fmt.Sprintf("there is no network %.80q", name), Hint: "name another, or none"}
+	}
+	network = all[i]
+	if len(p.Networks) > 0 && !slices.Contains(p.Networks, name) || len(p.Networks) == 0 && network.Closed {
+		return network, nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeNoNetwork, Message: fmt.Sprintf("project %s may not have network %s", p.Name, name), Hint: "name another, or ask an administrator"}
+	}
+	return network, slices.Delete(all, i, i+1), nil
+}
+
+// free refuses a static address that another VM holds.
+func (c *call) free(network, address string, asked bool) error {
+	if !asked {
+		return nil
+	}
+	holder, err := c.VMLeased(network, address, "")
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAddressTaken, Message: fmt.Sprintf("address %s of network %s is leased to VM %s", address, network, label(holder)),
+		Hint: "name another address, or none"}
+}
+
+// insert makes the row, and names the holder where the VM's name is taken.
+func (c *call) insert(vm farm.VM) error {
+	holder, err := c.VMNamed(vm.Project, vm.Name)
+	switch {
+	case missing(err):
+		return c.InsertVM(vm)
+	case err != nil:
+		return err
+	}
+	what := "made by " + holder.Owner
+	if holder.Wanted.Power == farm.PowerDeleted {
+		what = "which is being deleted"
+	}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNameTaken, Message: fmt.Sprintf("there is a VM %s already, %s", label(vm), what), Hint: "take another name"}
+}

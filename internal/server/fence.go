@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// onLoss is the tag of a VM, and the label of a cell, that says what becomes of a VM whose host is lost; a VM's own word goes first. Without
+// it a VM stays lost: what it had in its disks is gone, and only its owner knows whether an empty one helps.
+const (
+	onLoss  = "on-loss"
+	replant = "replace" // it is made anew elsewhere, with fresh disks, under its name and address
+)
+
+// FenceHost takes the caller's word that nothing of a silent host runs any more: its VMs are lost, and those that ask for it are placed anew.
+// This is the only way in which a VM whose host is silent is made elsewhere.
+func (s *Server) FenceHost(ctx context.Context, who farm.Identity, ref, reason string) (view HostView, err error) {
+	revision, err := s.change(ctx, who, policy.FenceHost, func(c *call) error {
+		h, err := c.host(ref)
+		if err != nil {
+			return err
+		}
+		if err := checkReason(reason); err != nil {
+			return err
+		}
+		if !s.silent(h) {
+			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers, Message: fmt.Sprintf("host %s has reported at %s: its VMs run", h.Name, when(h.Seen)),
+				Hint: fmt.Sprintf("switch it off and see that it stays off; it is silent %v after its last report", s.silence)}
+		}
+		h.Fenced, h.Reason = c.now, reason
+		if err := c.SetHost(h); err != nil {
+			return err
+		}
+		lost, placed, err := c.lose(h)
+		if err != nil {
+			return err
+		}
+		if view, err = c.showOne(h); err != nil {
+			return err
+		}
+		return c.did(fmt.Sprintf("%s lost, %d placed anew; %s", farm.Count(lost, "VM"), placed, reason))
+	})
+	view.Revision = revision
+	return view, err
+}
+
+// lose enters that nothing is left of the VMs of a host.
+func (c *call) lose(h farm.Host) (lost, placed int, err error) {
+	cell, err := c.in(h.Cell)
+	if err != nil {
+		return 0, 0, err
+	}
+	vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, vm := range vms {
+		again, err := c.loseVM(vm, h, cell)
+		if err != nil {
+			return 0, 0, err
+		}
+		if lost++; again {
+			placed++
+		}
+	}
+	return lost, placed, nil
+}
+
+// loseVM ends a VM that was to be deleted, places one anew that asks for it, and else notes that it is lost.
+func (c *call) loseVM(vm farm.VM, h farm.Host, cell farm.Cell) (placed bool, err error) {
+	why := "its host " + h.Name + " was fenced"
+	if vm.Wanted.Power == farm.PowerDeleted {
+		return false, c.s.endVM(c.Tx, vm, why)
+	}
+	line := entry(itself, c.now, lostVM, vmTarget(vm), outcomeDone, why)
+	if err := c.Audit(line); err != nil {
+		return false, err
+	}
+	wish, own := vm.Tags[onLoss]
+	if !own {
+		wish = cell.Labels[onLoss]
+	}
+	if wish != replant {
+		o := vm.Observed
+		o.State, o.Reason, o.Since, o.Ready = farm.VMLost, why, c.now, false
+		return false, c.SetVMObserved(vm.ID, o)
+	}
+	off := vm.Wanted.Power
+	if err := c.displace(&vm); err != nil {
+		return false, err
+	}
+	vm.Wanted.Power = off
+	return true, c.SetVM(vm)
+}
+
+// lostVM is what the audit log calls a VM's loss.
+const lostVM policy.Action = "vm.lost"

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// PutGroup makes a server group. One that VMs name keeps its rule.
+func (s *Server) PutGroup(ctx context.Context, who farm.Identity, g farm.ServerGroup) (view GroupView, err error) {
+	revision, err := s.change(ctx, who, policy.WriteGroup, func(c *call) error {
+		view = GroupView{ServerGroup: g}
+		if err := c.may(groupTarget(g.Project, g.Name)); err != nil {
+			return err
+		}
+		if _, err := c.project(g.Project); err != nil {
+			return err
+		}
+		if err := checkGroup(g); err != nil {
+			return err
+		}
+		was, err := c.Group(g.Project, g.Name)
+		switch {
+		case missing(err):
+		case err != nil:
+			return err
+		case was.Affinity == g.Affinity:
+			view.ServerGroup = was
+			view.VMs, err = c.members(g.Project, g.Name)
+			return err
+		default:
+			if err := c.unused(g.Project, g.Name); err != nil {
+				return err
+			}
+		}
+		if err := c.Tx.PutGroup(g); err != nil {
+			return err
+		}
+		return c.did(string(g.Affinity))
+	})
+	if view.Revision == 0 {
+		view.Revision = revision
+	}
+	return view, err
+}
+
+func checkGroup(g farm.ServerGroup) error {
+	if err := farm.CheckName("server group", g.Name); err != nil {
+		return err
+	}
+	switch g.Affinity {
+	case farm.Together, farm.Apart, farm.SoftTogether, farm.SoftApart:
+		return nil
+	}
+	return badVM("%.80q is no rule of a server group; there are %s, %s, %s and %s", g.Affinity, farm.Together, farm.Apart, farm.SoftTogether, farm.SoftApart)
+}
+
+func groupTarget(project, name string) policy.Target {
+	return policy.Target{Project: project, Name: farm.Printable(fmt.Sprintf("%.80s/%.80s", project, name))}
+}
+
+// members are the names of a group's VMs.
+func (c *call) members(project, name string) ([]string, error) {
+	vms, err := c.Tx.VMs(store.VMFilter{Project: project, Group: name})
+	var names []string
+	for _, vm := range vms {
+		names = append(names, vm.Name)
+	}
+	return names, err
+}
+
+// unused refuses to touch a group that VMs name.
+func (c *call) unused(project, name string) error {
+	vms, err := c.members(project, name)
+	if err != nil || len(vms) == 0 {
+		return err
+	}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeGroupUsed, Message: fmt.Sprintf("%s of project %s names server group %s: %s", farm.Count(len(vms), "VM"), project, name, vms[0]),
+		Hint: "delete them first, or make another group"}
+}
+
+// Groups are the server groups of a project; "": of all that the caller may see.
+func (s *Server) Groups(ctx context.Context, who farm.Identity, project string) (views []GroupView, err error) {
+	err = s.look(ctx, who, policy.ReadProject, func(c *call) error {
+		views = nil
+		if project != "" {
+			if err := c.may(policy.Target{Project: project}); err != nil {
+				return err
+			}
+		}
+		groups, err := c.Tx.Groups()
+		if err != nil {
+			return err
+		}
+		for _, g := range groups {
+			if project != "" && g.Project != project || c.may(policy.Target{Project: g.Project}) != nil {
+				continue
+			}
+			vms, err := c.members(g.Project, g.Name)
+			if err != nil {
+				return err
+			}
+			views = append(views, GroupView{g, vms})
+		}
+		return nil
+	})
+	return views, err
+}
+
+// DeleteGroup removes a group that no VM names.
+func (s *Server) DeleteGroup(ctx context.Context, who farm.Identity, project, name string) error {
+	_, err := s.change(ctx, who, policy.WriteGroup, func(c *call) error {
+		if err := c.may(groupTarget(project, name)); err != nil {
+			return err
+		}
+		if err := c.groupOf(project, name); err != nil {
+			return err
+		}
+		if err := c.unused(project, name); err != nil {
+			return err
+		}
+		if err := c.Tx.DeleteGroup(project, name); err != nil {
+			return err
+		}
+		return c.did("deleted")
+	})
+	return err
+}

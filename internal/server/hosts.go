@@ -1,0 +1,302 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// Hosts are those that the filter chooses and the caller may see, by name.
+func (s *Server) Hosts(ctx context.Context, who farm.Identity, f HostFilter) (views []HostView, err error) {
+	err = s.look(ctx, who, policy.ReadHost, func(c *call) error {
+		views = nil
+		if err := checkPatterns(f.Patterns); err != nil {
+			return err
+		}
+		hosts, err := c.Tx.Hosts(f.Cell)
+		if err != nil {
+			return err
+		}
+		use, err := c.UsedHosts(f.Cell)
+		if err != nil {
+			return err
+		}
+		for _, h := range hosts {
+			if len(f.Patterns) > 0 && !matches(f.Patterns, h) || c.may(hostTarget(h)) != nil {
+				continue
+			}
+			v, err := c.showHost(h, use[h.ID])
+			if err != nil {
+				return err
+			}
+			if f.State == "" || v.State == f.State {
+				views = append(views, v)
+			}
+		}
+		return nil
+	})
+	return views, err
+}
+
+// Host is one host.
+func (s *Server) Host(ctx context.Context, who farm.Identity, ref string) (view HostView, err error) {
+	err = s.look(ctx, who, policy.ReadHost, func(c *call) error {
+		h, err := c.host(ref)
+		if err != nil {
+			return err
+		}
+		view, err = c.showOne(h)
+		return err
+	})
+	return view, err
+}
+
+// showOne is showHost for a host that was looked up by itself.
+func (c *call) showOne(h farm.Host) (HostView, error) {
+	use, err := c.UsedHosts(h.Cell)
+	if err != nil {
+		return HostView{}, err
+	}
+	return c.showHost(h, use[h.ID])
+}
+
+// showHost is a host as people see it; used is what VMs of the server hold there.
+func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
+	cell, err := c.in(h.Cell)
+	if err != nil {
+		return HostView{}, err
+	}
+	v := HostView{Host: h, State: c.s.stateOf(h, cell), VMs: used.VMs}
+	v.CPUs = h.Facts.Topology.Online.Len()
+	for _, n := range h.Facts.Topology.Nodes {
+		v.Memory += n.Memory
+	}
+	cpus, memory := used.CPUs+h.Facts.Reserve.CPUs.Len(), used.Memory+h.Facts.Reserve.Memory
+	for _, p := range h.Facts.Taken {
+		cpus += p.Held().Len()
+		memory += p.Memory()
+	}
+	v.FreeCPUs = max(v.CPUs-cpus, 0)
+	if v.Memory > memory {
+		v.FreeMemory = v.Memory - memory
+	}
+	v.Warnings = c.warnings(h)
+	if drain, _ := drainOf(h, cell); drain.Active() || h.Closed || cell.Closed {
+		return v, c.brokerOf(&v, cell)
+	}
+	return v, nil
+}
+
+// stateOf is what a host is to new VMs.
+func (s *Server) stateOf(h farm.Host, cell farm.Cell) HostState {
+	drain, _ := drainOf(h, cell)
+	switch {
+	case !h.Fenced.IsZero():
+		return HostFenced
+	case s.silent(h):
+		return HostSilent
+	case drain.Active():
+		return HostDraining
+	case h.Closed, cell.Closed:
+		return HostClosed
+	}
+	return HostOpen
+}
+
+func (c *call) warnings(h farm.Host) []string {
+	var w []string
+	if h.Clock.Abs() >= clockWarning {
+		w = append(w, "its clock is "+ahead(h.Clock)+" the server's")
+	}
+	if _, strangers := c.s.heard(h.ID); len(strangers) > 0 {
+		w = append(w, fmt.Sprintf("it has %s that the server does not know, as %s", farm.Count(len(strangers), "VM"), strangers[0]))
+	}
+	for _, short := range h.Facts.Short {
+		w = append(w, "short of "+short)
+	}
+	if c.s.silent(h) && !h.Seen.IsZero() {
+		w = append(w, "silent since "+when(h.Seen))
+	}
+	return w
+}
+
+func checkPatterns(patterns []string) error {
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("%.80q is no pattern of hosts", p), Hint: "write a name, an ID, a pattern as node-*, or cell:NAME"}
+		}
+	}
+	return nil
+}
+
+// matches tells whether a host is one of those that the patterns name: by name, by ID, or by "cell:NAME".
+func matches(patterns []string, h farm.Host) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		if cell, ok := strings.CutPrefix(p, "cell:"); ok {
+			named, err := path.Match(cell, h.Cell)
+			return named && err == nil
+		}
+		named, err := path.Match(p, h.Name)
+		return named && err == nil || p == h.ID
+	})
+}
+
+// CloseHosts keeps new VMs off hosts.
+func (s *Server) CloseHosts(ctx context.Context, who farm.Identity, patterns []string, reason string) ([]HostView, error) {
+	return s.alterHosts(ctx, who, policy.CloseHost, patterns, func(_ *call, h *farm.Host) (string, error) {
+		h.Closed, h.Reason = true, reason
+		return reason, checkReason(reason)
+	})
+}
+
+// OpenHosts ends drains, closings and fences.
+func (s *Server) OpenHosts(ctx context.Context, who farm.Identity, patterns []string) ([]HostView, error) {
+	return s.alterHosts(ctx, who, policy.OpenHost, patterns, func(_ *call, h *farm.Host) (string, error) {
+		h.Closed, h.Reason, h.Drain, h.Fenced = false, "", farm.Drain{}, time.Time{}
+		return "", nil
+	})
+}
+
+// DrainHosts keeps new VMs off hosts and, at the deadline, stops those that are left. Draining again changes deadline and reason.
+func (s *Server) DrainHosts(ctx context.Context, who farm.Identity, patterns []string, d DrainOrder) ([]HostView, error) {
+	return s.alterHosts(ctx, who, policy.DrainHost, patterns, func(c *call, h *farm.Host) (string, error) {
+		var err error
+		h.Drain, err = c.drain(h.Drain, d)
+		return d.said(), err
+	})
+}
+
+// drain is the drain that an order makes of the one there is.
+func (c *call) drain(was farm.Drain, d DrainOrder) (farm.Drain, error) {
+	if !was.Active() {
+		was = farm.Drain{Since: c.now}
+	}
+	was.Deadline, was.Reason, was.By = d.Deadline, d.Reason, c.caller()
+	return was, checkReason(d.Reason)
+}
+
+func (d DrainOrder) said() string {
+	return strings.TrimSuffix("deadline "+when(d.Deadline)+", "+d.Reason, ", ")
+}
+
+// mostReason bounds what people say of a closing or a drain, in bytes: hosts and batch systems show it.
+const mostReason = 200
+
+func checkReason(reason string) error {
+	if len(reason) > mostReason || reason != farm.Printable(reason) {
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "the reason is no line of text", Hint: fmt.Sprintf("write up to %d printable bytes", mostReason)}
+	}
+	return nil
+}
+
+// LabelHosts changes labels.
+func (s *Server) LabelHosts(ctx context.Context, who farm.Identity, patterns []string, l LabelOrder) ([]HostView, error) {
+	return s.alterHosts(ctx, who, policy.LabelHost, patterns, func(_ *call, h *farm.Host) (string, error) {
+		if err := checkTags(l.Set); err != nil {
+			return "", err
+		}
+		labels := map[string]string{}
+		maps.Copy(labels, h.Labels)
+		for _, k := range l.Remove {
+			delete(labels, k)
+		}
+		maps.Copy(labels, l.Set)
+		said := fmt.Sprintf("%v → %v", h.Labels, labels)
+		h.Labels = labels
+		return said, checkTags(labels)
+	})
+}
+
+// alterHosts runs an action that changes hosts, all that the patterns name or none. do changes the row and says what changed.
+func (s *Server) alterHosts(ctx context.Context, who farm.Identity, a policy.Action, patterns []string, do func(*call, *farm.Host) (string, error)) (views []HostView, err error) {
+	revision, err := s.change(ctx, who, a, func(c *call) error {
+		views = nil
+		hosts, err := c.hostsOf(patterns)
+		if err != nil {
+			return err
+		}
+		use, err := c.UsedHosts("")
+		if err != nil {
+			return err
+		}
+		for _, h := range hosts {
+			if err := c.may(hostTarget(h)); err != nil {
+				return err
+			}
+			said, err := do(c, &h)
+			if err != nil {
+				return err
+			}
+			if err := c.did(said); err != nil {
+				return err
+			}
+			if err := c.SetHost(h); err != nil {
+				return err
+			}
+			v, err := c.showHost(h, use[h.ID])
+			if err != nil {
+				return err
+			}
+			views = append(views, v)
+		}
+		return nil
+	})
+	for i := range views {
+		views[i].Revision = revision
+	}
+	if err != nil {
+		return nil, err
+	}
+	return views, nil
+}
+
+// hostsOf are the hosts that patterns name, at least one.
+func (c *call) hostsOf(patterns []string) ([]farm.Host, error) {
+	c.target = policy.Target{Name: farm.Printable(fmt.Sprintf("%.200s", strings.Join(patterns, " ")))}
+	if err := checkPatterns(patterns); err != nil {
+		return nil, err
+	}
+	all, err := c.Tx.Hosts("")
+	if err != nil {
+		return nil, err
+	}
+	hosts := slices.DeleteFunc(all, func(h farm.Host) bool { return !matches(patterns, h) })
+	if len(hosts) == 0 {
+		if err := c.may(c.target); err != nil {
+			return nil, err
+		}
+		return nil, noHost(strings.Join(patterns, " "))
+	}
+	return hosts, nil
+}
+
+// ForgetHost removes a host that has no VMs; its certificate counts no more.
+func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string) error {
+	_, err := s.change(ctx, who, policy.ForgetHost, func(c *call) error {
+		h, err := c.host(ref)
+		if err != nil {
+			return err
+		}
+		vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(vms) > 0 {
+			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostHasVMs, Message: fmt.Sprintf("host %s has VMs, as %s", h.Name, label(vms[0])),
+				Hint: "drain it and delete them, or fence it when it is gone for good"}
+		}
+		if err := c.DeleteHost(h.ID); err != nil {
+			return err
+		}
+		return c.did("ID " + h.ID)
+	})
+	return err
+}

@@ -1,0 +1,102 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+// ResizeVM gives it another size, on its own host. The row says what is wanted; the placer claims it there, and the host makes the machine anew
+// with its disks. Where the host has no room the VM stays as it is, and its notice says why. A VM without a host just asks for another size.
+func (s *Server) ResizeVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64, r ResizeVM) (VMView, error) {
+	return s.alter(ctx, who, policy.ResizeVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
+		p, err := c.project(vm.Project)
+		if err != nil {
+			return "", err
+		}
+		if err := c.keepsSize(*vm); err != nil {
+			return "", err
+		}
+		shape, err := c.resized(p, *vm, r)
+		if err != nil {
+			return "", err
+		}
+		was := vm.Shape
+		if err := c.quota(p, beyond(sizeOf(shape), held(*vm))); err != nil {
+			return "", err
+		}
+		if vm.Host == "" {
+			vm.Shape = shape
+		} else {
+			vm.Resize = &shape
+		}
+		if vm.Waiting != "" { // an earlier refusal is old news
+			vm.Waiting = ""
+			if err := c.SetVMPlace(*vm); err != nil {
+				return "", err
+			}
+		}
+		return fmt.Sprintf("%d CPUs → %d, %v → %v of memory", was.CPUs, shape.CPUs, was.Memory, shape.Memory), nil
+	})
+}
+
+// keepsSize refuses VMs whose capacity a batch system has booked.
+func (c *call) keepsSize(vm farm.VM) error {
+	if vm.Booking == "" {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoResize, Message: fmt.Sprintf("VM %s has the size that cell %s has booked for it", label(vm), vm.Cell),
+		Hint: "make another VM of the new size"}
+}
+
+// resized is the shape that the VM would have. Its disks stay, so scratch does.
+func (c *call) resized(p farm.Project, vm farm.VM, r ResizeVM) (farm.Shape, error) {
+	s, named := vm.Shape, farm.Shape{}
+	var err error
+	if r.Shape != "" {
+		if named, err = c.named(p, r.Shape); err != nil {
+			return s, err
+		}
+		kept := s
+		s = named
+		s.Scratch, s.Network, s.Purpose = kept.Scratch, kept.Network, kept.Purpose
+	} else if len(p.Shapes) > 0 {
+		if named, err = c.named(p, s.Name); err != nil {
+			return s, err
+		}
+	}
+	if r.CPUs != 0 {
+		s.CPUs, s.Guest = r.CPUs, farm.GuestTopology{}
+	}
+	if r.Memory != 0 {
+		s.Memory = r.Memory
+	}
+	if s.CPUs == vm.Shape.CPUs && s.Memory == vm.Shape.Memory && s.Name == vm.Shape.Name {
+		return s, badVM("VM %s has this size", label(vm))
+	}
+	return s, c.fits(p, named, s)
+}
+
+// held is what a VM counts for now: the larger of what it has and what it is to have.
+func held(vm farm.VM) farm.Quota {
+	q := sizeOf(vm.Shape)
+	if vm.Resize != nil {
+		w := sizeOf(*vm.Resize)
+		q.CPUs, q.Memory = max(q.CPUs, w.CPUs), max(q.Memory, w.Memory)
+	}
+	return q
+}
+
+// beyond is what q has more than has.
+func beyond(q, has farm.Quota) (more farm.Quota) {
+	more.CPUs = max(q.CPUs-has.CPUs, 0)
+	if q.Memory > has.Memory {
+		more.Memory = q.Memory - has.Memory
+	}
+	if q.Scratch > has.Scratch {
+		more.Scratch = q.Scratch - has.Scratch
+	}
+	return more
+}

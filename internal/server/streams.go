@@ -1,0 +1,199 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// Bounds of streams. A host opens a connection of its own for each, so they are few and dear.
+const (
+	mostStreams    = 512 // that one server carries
+	mostStreamsOf  = 32  // of one caller
+	bringTimeout   = 20 * time.Second
+	forgottenAfter = time.Minute // of an order whose server is gone
+)
+
+// streams are those that callers of this server have, or wait for.
+type streams struct {
+	mu      sync.Mutex
+	waiting map[string]*bringing // by the order's ID
+	open    map[string]int       // by caller
+	all     int
+}
+
+// bringing is a stream that a host was asked for.
+type bringing struct {
+	host    string
+	brought chan io.ReadWriteCloser // of one place; closes when nobody waits any more
+}
+
+func newStreams() *streams { return &streams{waiting: map[string]*bringing{}, open: map[string]int{}} }
+
+// enter counts a stream of a caller.
+func (s *streams) enter(caller string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all >= mostStreams || s.open[caller] >= mostStreamsOf {
+		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeStreams, Message: fmt.Sprintf("this server carries %d streams, %d of them yours", s.all, s.open[caller]),
+			Hint: fmt.Sprintf("close one; there may be %d, and %d of one user", mostStreams, mostStreamsOf)}
+	}
+	s.all++
+	s.open[caller]++
+	return nil
+}
+
+func (s *streams) leave(caller string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.open[caller]--; s.open[caller] == 0 {
+		delete(s.open, caller)
+	}
+}
+
+// expect waits for a stream from a host; forget ends that, and closes what came too late.
+func (s *streams) expect(id, host string) (b *bringing, forget func()) {
+	b = &bringing{host: host, brought: make(chan io.ReadWriteCloser, 1)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting[id] = b
+	return b, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.waiting[id] == b {
+			delete(s.waiting, id)
+		}
+		select {
+		case late := <-b.brought:
+			late.Close()
+		default:
+		}
+	}
+}
+
+// bring hands a host's end to whoever waits for it.
+func (s *streams) bring(host, id string, end io.ReadWriteCloser) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.waiting[id]
+	if b == nil || b.host != host {
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoStream, Message: "nobody waits here for this stream of this host", Hint: "whoever asked for it went away, or waits no longer"}
+	}
+	delete(s.waiting, id)
+	b.brought <- end
+	return nil
+}
+
+// OpenStream connects to a VM: fleet.StreamConsole, or fleet.StreamTCP with a port. The order is a row that the host's wanted list has; the host
+// brings the stream to this server. The caller closes it.
+func (s *Server) OpenStream(ctx context.Context, who farm.Identity, ref, kind string, port int) (io.ReadWriteCloser, error) {
+	action, err := streamAction(kind, port)
+	if err != nil {
+		return nil, err
+	}
+	caller := entry(who, s.now(), action, policy.Target{}, "", "").Who
+	if err := s.streams.enter(caller); err != nil {
+		return nil, err
+	}
+	conn, err := s.openStream(ctx, who, action, ref, store.Stream{ID: api.NewID(), Kind: kind, Port: port, Server: s.url, Created: s.now().UTC()})
+	if err != nil {
+		s.streams.leave(caller)
+		return nil, err
+	}
+	return &stream{ReadWriteCloser: conn, end: sync.OnceFunc(func() { s.streams.leave(caller) })}, nil
+}
+
+func streamAction(kind string, port int) (policy.Action, error) {
+	switch {
+	case kind == fleet.StreamConsole && port == 0:
+		return policy.ConsoleVM, nil
+	case kind == fleet.StreamTCP && port > 0 && port < 1<<16:
+		return policy.ConnectVM, nil
+	}
+	return "", badVM("no stream is %.20q to port %d; there are %s, and %s with a port", kind, port, fleet.StreamConsole, fleet.StreamTCP)
+}
+
+func (s *Server) openStream(ctx context.Context, who farm.Identity, action policy.Action, ref string, order store.Stream) (io.ReadWriteCloser, error) {
+	var wait *bringing
+	forget := func() {}
+	var host string
+	_, err := s.change(ctx, who, action, func(c *call) error {
+		forget()
+		vm, err := c.vm(ref)
+		if err != nil {
+			return err
+		}
+		view, err := c.show(vm)
+		if err != nil {
+			return err
+		}
+		if _, err := judge(vm, view.State, action); err != nil {
+			return err
+		}
+		order.VM, order.Host, host = vm.ID, vm.Host, view.HostName
+		wait, forget = s.streams.expect(order.ID, vm.Host)
+		if err := c.PutStream(order); err != nil {
+			return err
+		}
+		return c.did(fmt.Sprintf("%s %d", order.Kind, order.Port))
+	})
+	defer func() { forget() }()
+	if err != nil {
+		return nil, err
+	}
+	defer s.takeBack(order.ID)
+	timeout := time.NewTimer(bringTimeout)
+	defer timeout.Stop()
+	select {
+	case conn := <-wait.brought:
+		return conn, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-timeout.C:
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoStream, Message: fmt.Sprintf("host %s did not bring the stream in %v", host, bringTimeout),
+			Hint: "try again; `grange host show` tells when the host was last heard of"}
+	}
+}
+
+// takeBack removes an order that was carried out, or that nobody waits for.
+func (s *Server) takeBack(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), bringTimeout)
+	defer cancel()
+	if _, err := s.store.Update(ctx, func(t *store.Tx) error { return t.DeleteStream(id) }); err != nil && !missing(err) {
+		s.log.Warn("the order of a stream stays until it is pruned", "stream", id, "err", err)
+	}
+}
+
+// BringStream hands over a host's end of a stream that OpenStream waits for on this server, and returns when the stream is over. The host
+// must be the one that was asked.
+func (s *Server) BringStream(host, id string, conn io.ReadWriteCloser) error {
+	end := &stream{ReadWriteCloser: conn, over: make(chan struct{})}
+	end.end = sync.OnceFunc(func() { close(end.over) })
+	if err := s.streams.bring(host, id, end); err != nil {
+		return err
+	}
+	<-end.over
+	return nil
+}
+
+// stream is a connection whose end somebody waits for.
+type stream struct {
+	io.ReadWriteCloser
+	end  func()
+	over chan struct{}
+}
+
+func (s *stream) Close() error {
+	err := s.ReadWriteCloser.Close()
+	s.end()
+	return err
+}

@@ -1,0 +1,240 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// upkeepBatch bounds how many VMs one transaction of a loop changes: writers wait for each other.
+const upkeepBatch = 200
+
+// How long answers to requests and lines of the audit log are kept.
+const (
+	keepAnswers = 24 * time.Hour
+	keepEntries = 400 * 24 * time.Hour
+)
+
+// byItself runs a transaction of a loop: fenced, as the server's own doing.
+func (s *Server) byItself(ctx context.Context, epoch int64, action policy.Action, do func(*call) error) error {
+	_, err := s.store.Update(ctx, func(t *store.Tx) error {
+		if err := t.Fence(epoch); err != nil {
+			return err
+		}
+		c, err := s.begin(t, itself, action)
+		if err != nil {
+			return err
+		}
+		return do(c)
+	})
+	return err
+}
+
+// expire deletes VMs whose time is over.
+func (s *Server) expire(ctx context.Context, epoch int64) error {
+	for {
+		due := store.VMFilter{ExpiresBefore: s.now(), Limit: upkeepBatch}
+		n, err := s.count(ctx, due)
+		if err != nil || n == 0 {
+			return err
+		}
+		err = s.byItself(ctx, epoch, policy.DeleteVM, func(c *call) error {
+			vms, err := c.Tx.VMs(due)
+			if err != nil {
+				return err
+			}
+			for _, vm := range vms {
+				if err := c.expired(vm); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Server) count(ctx context.Context, f store.VMFilter) (n int, err error) {
+	err = s.store.View(ctx, func(t *store.Tx) error {
+		n, err = t.CountVMs(f)
+		return err
+	})
+	return n, err
+}
+
+func (c *call) expired(vm farm.VM) error {
+	c.target = vmTarget(vm)
+	if err := c.did("expired at " + when(vm.Expires)); err != nil {
+		return err
+	}
+	vm.Wanted.Power = farm.PowerDeleted
+	if vm.Host == "" || vm.Observed.State == farm.VMLost {
+		return c.end(vm, "expired")
+	}
+	return c.SetVM(vm)
+}
+
+// drains stops what still runs on hosts whose drain is past its deadline.
+func (s *Server) drains(ctx context.Context, epoch int64) error {
+	due, err := s.drained(ctx)
+	if err != nil {
+		return err
+	}
+	for _, h := range due {
+		err := s.byItself(ctx, epoch, policy.StopVM, func(c *call) error {
+			vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID})
+			if err != nil {
+				return err
+			}
+			for _, vm := range vms {
+				if vm.Wanted.Power != farm.PowerOn {
+					continue
+				}
+				c.target = vmTarget(vm)
+				if err := c.did(h.why); err != nil {
+					return err
+				}
+				vm.Wanted.Power = farm.PowerOff
+				if err := c.SetVM(vm); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dueDrain is a host whose VMs are to be stopped.
+type dueDrain struct{ ID, why string }
+
+// drained are the hosts whose drain is past its deadline, and that have VMs which are wanted on.
+func (s *Server) drained(ctx context.Context) (due []dueDrain, err error) {
+	err = s.store.View(ctx, func(t *store.Tx) error {
+		due = nil
+		c, err := s.begin(t, itself, policy.StopVM)
+		if err != nil {
+			return err
+		}
+		hosts, err := t.HostsBrief("")
+		if err != nil {
+			return err
+		}
+		for _, h := range hosts {
+			cell, err := c.in(h.Cell)
+			if err != nil {
+				return err
+			}
+			d, what := drainOf(h, cell)
+			if !d.Active() || d.Deadline.IsZero() || c.now.Before(d.Deadline) {
+				continue
+			}
+			vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID})
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(vms, func(vm farm.VM) bool { return vm.Wanted.Power == farm.PowerOn }) {
+				due = append(due, dueDrain{h.ID, drainNotice(d, what)})
+			}
+		}
+		return nil
+	})
+	return due, err
+}
+
+// What the audit log calls a host that is not heard of, and one that is again.
+const (
+	silentHost policy.Action = "host.silent"
+	backHost   policy.Action = "host.back"
+)
+
+// silences notes which hosts are not heard of any more, and which are again, and tells watchers of them. Nothing is done to their VMs: lost is
+// not gone.
+func (s *Server) silences(ctx context.Context, epoch int64) error {
+	var news []farm.Host
+	now := map[string]bool{}
+	err := s.store.View(ctx, func(t *store.Tx) error {
+		news = nil
+		hosts, err := t.HostsBrief("")
+		for _, h := range hosts {
+			now[h.ID] = s.silent(h)
+			if was, known := s.silentHosts[h.ID]; known && was != now[h.ID] {
+				news = append(news, h)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(news) > 0 {
+		if err := s.tellSilence(ctx, epoch, news, now); err != nil {
+			return err
+		}
+	}
+	s.silentHosts = now
+	return nil
+}
+
+func (s *Server) tellSilence(ctx context.Context, epoch int64, news []farm.Host, silent map[string]bool) error {
+	return s.byItself(ctx, epoch, silentHost, func(c *call) error {
+		for _, h := range news {
+			action, why := backHost, "it reports again"
+			if silent[h.ID] {
+				action, why = silentHost, "not heard of since "+when(h.Seen)
+			}
+			s.log.Warn("host", "host", h.Name, "what", action, "why", why)
+			if err := c.Audit(entry(itself, c.now, action, hostTarget(h), outcomeDone, why)); err != nil {
+				return err
+			}
+			if err := c.touch(h.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// touch makes a change of a host that has none, so that those who watch it look again.
+func (c *call) touch(id string) error {
+	h, err := c.Tx.Host(id)
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.SetHost(h)
+}
+
+// prune drops what nobody asks for any more: old answers to requests, old lines of the audit log, orders of streams whose server is gone.
+func (s *Server) prune(ctx context.Context, epoch int64) error {
+	return s.byItself(ctx, epoch, policy.StopVM, func(c *call) error {
+		streams, err := c.Streams("")
+		if err != nil {
+			return err
+		}
+		for _, o := range streams {
+			if c.now.Sub(o.Created) < forgottenAfter {
+				continue
+			}
+			if err := c.DeleteStream(o.ID); err != nil && !missing(err) {
+				return err
+			}
+		}
+		if err := c.Prune(c.now.Add(-keepAnswers), c.now.Add(-keepEntries)); err != nil {
+			return fmt.Errorf("prune the store: %w", err)
+		}
+		return nil
+	})
+}

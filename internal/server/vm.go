@@ -1,0 +1,194 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+// VM is one VM.
+func (s *Server) VM(ctx context.Context, who farm.Identity, ref string) (view VMView, err error) {
+	err = s.look(ctx, who, policy.ReadVM, func(c *call) error {
+		vm, err := c.vm(ref)
+		if err != nil {
+			return err
+		}
+		view, err = c.show(vm)
+		return err
+	})
+	return view, err
+}
+
+// StartVM wants it on. One that failed is tried once more.
+func (s *Server) StartVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return s.alter(ctx, who, policy.StartVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
+		if err := c.mayRun(*vm); err != nil {
+			return "", err
+		}
+		if v == retry {
+			vm.Wanted.Boots++
+		}
+		vm.Wanted.Power = farm.PowerOn
+		return "", nil
+	})
+}
+
+// mayRun refuses to start what a drain has stopped.
+func (c *call) mayRun(vm farm.VM) error {
+	h, ok, err := c.on(vm.Host)
+	if err != nil || !ok {
+		return err
+	}
+	cell, err := c.in(h.Cell)
+	if err != nil {
+		return err
+	}
+	d, what := drainOf(h, cell)
+	if !d.Active() || d.Deadline.IsZero() || c.now.Before(d.Deadline) {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeDraining, Message: fmt.Sprintf("VM %s cannot be started: %s", label(vm), drainNotice(d, what)),
+		Hint: "wait until it is open again, or delete the VM and make it anew"}
+}
+
+// StopVM wants it off. Its disks and its place stay.
+func (s *Server) StopVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return s.alter(ctx, who, policy.StopVM, ref, ifRevision, func(_ *call, vm *farm.VM, _ verdict) (string, error) {
+		vm.Wanted.Power = farm.PowerOff
+		return "", nil
+	})
+}
+
+// RestartVM has it boot once more.
+func (s *Server) RestartVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return s.alter(ctx, who, policy.RestartVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
+		vm.Wanted.Boots++
+		return "", c.mayRun(*vm)
+	})
+}
+
+// RebuildVM makes it anew from an image, with fresh disks, under its name and address; "": from the image that it has. One that is lost gets a
+// new place.
+func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64, image string) (VMView, error) {
+	return s.alter(ctx, who, policy.RebuildVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
+		p, err := c.project(vm.Project)
+		if err != nil {
+			return "", err
+		}
+		if image != "" {
+			vm.Image = image
+		}
+		if err := allowImage(p, vm.Image); err != nil {
+			return "", err
+		}
+		switch {
+		case v == replace:
+			if _, err := c.cellsFor(p, ""); err != nil {
+				return "", err
+			}
+			return "placed anew; image " + vm.Image, c.displace(vm)
+		case vm.Host != "":
+			if err := c.mayRun(*vm); err != nil && vm.Wanted.Power == farm.PowerOn {
+				return "", err
+			}
+			vm.Wanted.Builds++
+			vm.Wanted.Fresh = vm.Wanted.Builds
+		}
+		return "image " + vm.Image, nil
+	})
+}
+
+// DeleteVM wants nothing of it to stay. It is gone when its host has said so; without a host it is gone at once.
+func (s *Server) DeleteVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
+	return s.alter(ctx, who, policy.DeleteVM, ref, ifRevision, func(_ *call, vm *farm.VM, _ verdict) (string, error) {
+		vm.Wanted.Power = farm.PowerDeleted
+		return "", nil
+	})
+}
+
+// UpdateVM changes what needs no host.
+func (s *Server) UpdateVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64, u UpdateVM) (VMView, error) {
+	return s.alter(ctx, who, policy.UpdateVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
+		var said []string
+		if u.Tags != nil {
+			if err := checkTags(*u.Tags); err != nil {
+				return "", err
+			}
+			if !maps.Equal(*u.Tags, vm.Tags) {
+				said = append(said, fmt.Sprintf("tags: %v → %v", vm.Tags, *u.Tags))
+			}
+			vm.Tags = *u.Tags
+		}
+		if u.Expires != nil {
+			p, err := c.project(vm.Project)
+			if err != nil {
+				return "", err
+			}
+			if err := checkExpiry(*u.Expires, c.now); err != nil {
+				return "", err
+			}
+			was := vm.Expires
+			if vm.Expires, err = expiry(p, *u.Expires, c.now); err != nil {
+				return "", err
+			}
+			said = append(said, fmt.Sprintf("expires: %s → %s", when(was), when(vm.Expires)))
+		}
+		return strings.Join(said, "; "), nil
+	})
+}
+
+func when(at time.Time) string {
+	if at.IsZero() {
+		return "never"
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+// alter runs an action that changes one VM, where the table of states and the caller's revision let it. do changes the row and says what
+// changed, for the audit log.
+func (s *Server) alter(ctx context.Context, who farm.Identity, a policy.Action, ref string, ifRevision int64, do func(*call, *farm.VM, verdict) (string, error)) (view VMView, err error) {
+	wrote := false
+	revision, err := s.change(ctx, who, a, func(c *call) error {
+		wrote = false
+		vm, err := c.vm(ref)
+		if err != nil {
+			return err
+		}
+		if err := c.unchanged(vm, ifRevision); err != nil {
+			return err
+		}
+		if view, err = c.show(vm); err != nil {
+			return err
+		}
+		v, err := judge(vm, view.State, a)
+		if err != nil || v == already {
+			return err
+		}
+		wrote = true
+		reason, err := do(c, &vm, v)
+		if err != nil {
+			return err
+		}
+		if err := c.did(reason); err != nil {
+			return err
+		}
+		if v == remove {
+			view.VM, view.State = vm, farm.VMGone
+			return c.end(vm, "deleted by "+c.caller())
+		}
+		if err := c.SetVM(vm); err != nil {
+			return err
+		}
+		view, err = c.show(vm)
+		return err
+	})
+	if err == nil && wrote {
+		view.Revision, view.Changed = revision, revision
+	}
+	return view, err
+}

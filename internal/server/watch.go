@@ -1,0 +1,145 @@
+package server
+
+import (
+	"context"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// feedPage is how many changes are read at once.
+const feedPage = 1000
+
+// Watch waits until something changed after a revision that the caller may see, or ctx ends. Watch again from upTo. It fails with
+// store.CodeFeedGone when the feed does not reach back so far.
+func (s *Server) Watch(ctx context.Context, who farm.Identity, after int64) (changes []Watched, upTo int64, err error) {
+	for upTo = after; ; {
+		feed, to, err := s.store.Changes(ctx, upTo, feedPage)
+		if err != nil {
+			return nil, upTo, err
+		}
+		if changes, err = s.seenOf(ctx, who, feed); err != nil {
+			return nil, upTo, err
+		}
+		upTo = to
+		if len(changes) > 0 {
+			return changes, upTo, nil
+		}
+		if len(feed) > 0 {
+			continue
+		}
+		if err := s.wait(ctx, everything, upTo); err != nil {
+			return nil, upTo, err
+		}
+	}
+}
+
+// seenOf are the changes that somebody may see, each object once, as it is now.
+func (s *Server) seenOf(ctx context.Context, who farm.Identity, feed []store.Change) (changes []Watched, err error) {
+	if len(feed) == 0 {
+		return nil, nil
+	}
+	err = s.look(ctx, who, policy.ReadVM, func(c *call) error {
+		changes = nil
+		last := map[store.Change]int{}
+		for i, ch := range feed {
+			last[store.Change{Kind: ch.Kind, ID: ch.ID}] = i
+		}
+		for i, ch := range feed {
+			if last[store.Change{Kind: ch.Kind, ID: ch.ID}] != i {
+				continue
+			}
+			w, ok, err := c.watched(ch)
+			if err != nil {
+				return err
+			}
+			if ok {
+				changes = append(changes, w)
+			}
+		}
+		return nil
+	})
+	return changes, err
+}
+
+// watched is one change as the caller may see it; ok is false when it may not. What has gone is gone for those who may see its project, or the
+// whole farm: whose it was nobody knows any more.
+func (c *call) watched(ch store.Change) (w Watched, ok bool, err error) {
+	w = Watched{Revision: ch.Revision, Kind: string(ch.Kind), ID: ch.ID, Deleted: ch.Deleted}
+	switch ch.Kind {
+	case store.KindVM:
+		err = c.watchedVM(ch, &w)
+		return w, w.VM != nil || w.Deleted && c.allowed(policy.ReadVM, policy.Target{Project: ch.Project, Owner: c.who.User}), err
+	case store.KindHost:
+		err = c.watchedHost(ch, &w)
+		return w, w.Host != nil || w.Deleted && c.allowed(policy.ReadHost, policy.Target{}), err
+	case store.KindCell:
+		if !c.allowed(policy.ReadCatalogue, policy.Target{}) {
+			return w, false, nil
+		}
+		err = c.watchedCell(ch, &w)
+		return w, err == nil, err
+	case store.KindShape, store.KindNetwork:
+		return w, c.allowed(policy.ReadCatalogue, policy.Target{}), nil
+	case store.KindProject, store.KindGroup:
+		return w, c.allowed(policy.ReadProject, policy.Target{Project: projectOf(ch)}), nil
+	}
+	return w, false, nil
+}
+
+func (c *call) allowed(a policy.Action, t policy.Target) bool {
+	return policy.Allow(c.who, c.grants, a, t).Allowed
+}
+
+func (c *call) watchedVM(ch store.Change, w *Watched) error {
+	vm, err := c.Tx.VM(ch.ID)
+	if missing(err) {
+		w.Deleted = true
+		return nil
+	}
+	if err != nil || !c.sees(vm) {
+		return err
+	}
+	view, err := c.show(vm)
+	w.VM, w.Deleted = &view, false
+	return err
+}
+
+func (c *call) watchedHost(ch store.Change, w *Watched) error {
+	h, err := c.Tx.Host(ch.ID)
+	if missing(err) {
+		w.Deleted = true
+		return nil
+	}
+	if err != nil || !c.allowed(policy.ReadHost, hostTarget(h)) {
+		return err
+	}
+	view, err := c.showOne(h)
+	w.Host, w.Deleted = &view, false
+	return err
+}
+
+func (c *call) watchedCell(ch store.Change, w *Watched) error {
+	cell, err := c.Tx.Cell(ch.ID)
+	if missing(err) {
+		w.Deleted = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	view, err := c.showCell(cell)
+	w.Cell, w.Deleted = &view, false
+	return err
+}
+
+// projectOf is the project of a change of a project or a server group.
+func projectOf(ch store.Change) string {
+	if ch.Project != "" {
+		return ch.Project
+	}
+	project, _, _ := strings.Cut(ch.ID, "/")
+	return project
+}
