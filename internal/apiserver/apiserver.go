@@ -57,6 +57,7 @@ func New(o Options) *API {
 		"application/problem+json": {Schema: a.schema(reflect.TypeFor[problem]())}}}
 	a.vmRoutes()
 	a.fleetHostRoutes()
+	a.linkRoutes()
 	a.cellRoutes()
 	a.accountRoutes()
 	a.serviceRoutes()

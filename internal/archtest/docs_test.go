@@ -184,7 +184,7 @@ func TestExampleConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.Shapes, got.Hook, got.Facts, got.Policy, got.Worker = nil, "", nil, nil, config.Worker{} // examples of what has no default
+	got.Shapes, got.Hook, got.Facts, got.Policy, got.Worker, got.Server = nil, "", nil, nil, config.Worker{}, config.Uplink{} // examples of what has no default
 	want := defaultConfig(t)
 	want.Shapes = nil
 	if d := cmp.Diff(want, got, sets); d != "" {

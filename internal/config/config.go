@@ -50,6 +50,7 @@ type Agent struct {
 	Policy   []policy.Rule // in order
 	Worker   Worker
 	Metadata Metadata
+	Server   Uplink
 }
 
 // file is what the TOML looks like. Its keys are explained in docs/guide/agent.md.
@@ -79,6 +80,7 @@ type file struct {
 	Policy           []ruleFile           `toml:"policy"`
 	Worker           workerFile           `toml:"worker"`
 	Metadata         metadataFile         `toml:"metadata"`
+	Server           uplinkFile           `toml:"server"`
 }
 
 type shapeFile struct {
@@ -168,7 +170,7 @@ func (f file) agent() (Agent, error) {
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [10]error
+	var errs [11]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -186,6 +188,7 @@ func (f file) agent() (Agent, error) {
 	a.Policy, errs[7] = rules(f.Policy, a.Shapes)
 	a.Minimum, errs[8] = f.Minimum.minimum()
 	a.Worker, errs[9] = f.Worker.worker(a.Shapes)
+	a.Server, errs[10] = f.Server.uplink()
 	return a, errors.Join(errs[:]...)
 }
 

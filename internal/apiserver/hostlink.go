@@ -1,0 +1,189 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/server"
+)
+
+// What hosts ask is answered without huma: thousands of them poll every half minute, agents of later releases send fields that this one
+// does not know, and each poll that waits should hold little.
+
+// linkRoutes are those between hosts and server.
+func (a *API) linkRoutes() {
+	tag := "Link to hosts"
+	hostRoute(a, route{method: "POST", path: fleet.RouteEnrol, id: "enrol-host", whose: forAll, tag: tag, summary: "Trade a join token for a host's certificate",
+		about: "Wrong tokens are counted by address."}, reflect.TypeFor[fleet.EnrolRequest](), reflect.TypeFor[fleet.EnrolAnswer](), a.enrol)
+	hostRoute(a, route{method: "POST", path: fleet.RouteRenew, id: "renew-host", whose: forHosts, tag: tag, summary: "Get a host's next certificate"},
+		reflect.TypeFor[fleet.RenewRequest](), reflect.TypeFor[fleet.EnrolAnswer](), a.renew)
+	hostRoute(a, route{method: "POST", path: fleet.RouteReport, id: "report-host", whose: forHosts, tag: tag, summary: "Tell what a host is and how its VMs are"},
+		reflect.TypeFor[fleet.Report](), reflect.TypeFor[fleet.ReportAnswer](), a.report)
+	hostRoute(a, route{method: "GET", path: fleet.RouteWanted, id: "poll-wanted", whose: forHosts, tag: tag, summary: "Wait for what is wanted of a host",
+		about: "Answers at once when the list is another one than that of the revision `after`, and with 204 when nothing changed for a while. `instance` is the agent's, as it reported."},
+		nil, reflect.TypeFor[fleet.WantedList](), a.wanted)
+	hostRoute(a, route{method: "POST", path: fleet.RouteStream + "{id}", id: "bring-stream", whose: forHosts, tag: tag, summary: "Bring a stream that was ordered, or say why not",
+		about: "The connection is upgraded to grange-stream: bytes both ways. Without an upgrade the body is the problem for which there is no stream."},
+		reflect.TypeFor[api.Problem](), nil, a.bring)
+}
+
+// hostRoute registers a route, and describes it.
+func hostRoute(a *API, r route, in, out reflect.Type, do http.HandlerFunc) {
+	op := a.operation(r)
+	if in != nil {
+		op.RequestBody = &huma.RequestBody{Required: r.path != fleet.RouteStream+"{id}", Content: map[string]*huma.MediaType{"application/json": {Schema: a.schema(in)}}}
+	}
+	status := "204"
+	if out != nil {
+		status = "200"
+		op.Responses[status] = &huma.Response{Description: "Done", Content: map[string]*huma.MediaType{"application/json": {Schema: a.schema(out)}}}
+	} else {
+		op.Responses[status] = &huma.Response{Description: "Taken note of"}
+	}
+	switch r.path {
+	case fleet.RouteWanted:
+		op.Responses["204"] = &huma.Response{Description: "Nothing changed"}
+		op.Parameters = []*huma.Param{
+			{Name: "after", In: "query", Description: "revision of the list that the host has; 0 or nothing: none", Schema: &huma.Schema{Type: "integer"}},
+			{Name: "instance", In: "query", Required: true, Schema: &huma.Schema{Type: "string"}}}
+	case fleet.RouteStream + "{id}":
+		op.Responses["101"] = &huma.Response{Description: "Bytes both ways"}
+		op.Parameters = []*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}}
+	}
+	a.huma.OpenAPI().AddOperation(&op)
+	a.mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
+		if err := understood(req); err != nil {
+			a.answerHost(w, req, nil, err)
+			return
+		}
+		do(w, req)
+	})
+}
+
+// understood refuses agents that are too old or too new. One that does not say is taken to be one of the first.
+func understood(r *http.Request) error {
+	text := r.Header.Get(fleet.CapabilityHeader)
+	if text == "" {
+		return server.CheckCapability(1)
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return badHostRequest(err)
+	}
+	return server.CheckCapability(n)
+}
+
+func badHostRequest(err error) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "the request cannot be read", Err: err, Hint: "docs/reference/openapi.json says what this route takes"}
+}
+
+// read reads the body of a host's request, which the edge has bounded. Unknown fields are passed over.
+func read[T any](r *http.Request) (v T, err error) {
+	if err := json.NewDecoder(r.Body).Decode(&v); err != nil {
+		return v, badHostRequest(err)
+	}
+	return v, nil
+}
+
+// answerHost writes an answer, or a problem.
+func (a *API) answerHost(w http.ResponseWriter, r *http.Request, answer any, err error) {
+	if err != nil {
+		p := newProblem(err)
+		if p.Status == http.StatusInternalServerError && r.Context().Err() == nil {
+			a.log.Error("request of a host", "route", r.Pattern, "error", err)
+		}
+		p.write(w)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		a.log.Debug("answer to a host", "error", err)
+	}
+}
+
+func (a *API) enrol(w http.ResponseWriter, r *http.Request) {
+	in, err := read[fleet.EnrolRequest](r)
+	if err != nil {
+		a.answerHost(w, r, nil, err)
+		return
+	}
+	shown := shownOf(r.Context())
+	out, err := a.server.Enrol(r.Context(), shown.Chain, in)
+	own := new(farm.Error)
+	if errors.As(err, &own) && own.Code == server.CodeJoinRefused {
+		a.authn.Failed(shown)
+	}
+	a.answerHost(w, r, out, err)
+}
+
+func (a *API) renew(w http.ResponseWriter, r *http.Request) {
+	in, err := read[fleet.RenewRequest](r)
+	if err != nil {
+		a.answerHost(w, r, nil, err)
+		return
+	}
+	out, err := a.server.Renew(r.Context(), callerOf(r.Context()), in)
+	a.answerHost(w, r, out, err)
+}
+
+func (a *API) report(w http.ResponseWriter, r *http.Request) {
+	in, err := read[fleet.Report](r)
+	if err != nil {
+		a.answerHost(w, r, nil, err)
+		return
+	}
+	out, err := a.server.Report(r.Context(), callerOf(r.Context()), in)
+	a.answerHost(w, r, out, err)
+}
+
+func (a *API) wanted(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	after, err := strconv.ParseInt(query.Get("after"), 10, 64)
+	if err != nil && query.Get("after") != "" {
+		a.answerHost(w, r, nil, badHostRequest(err))
+		return
+	}
+	ctx, cancel := a.patient(r.Context())
+	defer cancel()
+	list, changed, err := a.server.Wanted(ctx, callerOf(r.Context()), query.Get("instance"), after)
+	if err == nil && !changed {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	a.answerHost(w, r, list, err)
+}
+
+func (a *API) bring(w http.ResponseWriter, r *http.Request) {
+	id, host := r.PathValue("id"), callerOf(r.Context()).Host
+	if !strings.EqualFold(r.Header.Get("Upgrade"), fleet.UpgradeStream) {
+		in, err := read[api.Problem](r)
+		if err == nil {
+			err = a.server.RefuseStream(host, id, &farm.Error{Kind: farm.Kind(in.Title), Code: farm.Code(strings.TrimPrefix(in.Type, "grange:")), Message: in.Detail, Hint: in.Hint})
+		}
+		if err != nil {
+			a.answerHost(w, r, nil, err)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	conn, err := Upgrade(w)
+	if err != nil {
+		a.log.Error("stream of a host", "host", host, "error", err)
+		return
+	}
+	defer conn.Close()
+	if err := a.server.BringStream(host, id, conn); err != nil {
+		a.log.Info("stream of a host that nobody waits for", "host", host, "error", err)
+	}
+}
+
