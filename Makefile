@@ -14,10 +14,10 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch quickstart-slurm down-slurm lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash quickstart-slurm down-slurm lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
 
 help: ## show this
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
 		printf '  make %-16s %s\n' "$$name" "$$text"; done
 
 build: ## build bin/grange and bin/grange-guest
@@ -60,6 +60,19 @@ test-grid: ## send jobs through a grid's computing element into virtual machines
 bench-batch: ## jobs on metal with and without the plug-in, the wrapper's own cost, the time to a job's first line; JSON on the last line
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/batch/benchbatch $(ARGS)
+
+demo-farm: ## a server and three hosts in network namespaces here: VMs of two cells, ssh, a closed cell, a drained host; nothing stays. ARGS=-keep
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/farm $(ARGS)
+
+e2e-farm: ## the same on SQLite with the server killed, and on PostgreSQL with two servers, one killed half-way
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/farm -kill
+	$(ROOT) $(GO) run ./e2e/farm -postgres -servers 2 -kill
+
+e2e-crash: ## kill servers, PostgreSQL and agents while VMs are made and deleted; ARGS="-vms 200"; JSON on the last line
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/farm/crash $(ARGS)
 
 chaos-batch: ## kill agent, slurmd and slurmctld under VM jobs; ARGS="-jobs 100"; JSON on the last line
 	@scripts/install-packages test

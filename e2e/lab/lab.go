@@ -375,3 +375,18 @@ func (l *Lab) Image() (Image, error) {
 	i, err := store.Get(vmimage.MicroName)
 	return Image{i.Kernel(), i.Initrd(), i.Cmdline}, err
 }
+
+// Domains are the names of VMs whose QEMU runs, from the processes' own command lines.
+func (l *Lab) Domains() []string {
+	var names []string
+	for _, pid := range l.QEMUs() {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		for word := range bytes.SplitSeq(text, []byte{0}) {
+			if rest, ok := bytes.CutPrefix(word, []byte("guest=")); ok {
+				name, _, _ := bytes.Cut(rest, []byte{','})
+				names = append(names, string(name))
+			}
+		}
+	}
+	return names
+}

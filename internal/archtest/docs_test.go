@@ -108,8 +108,8 @@ func TestArchitectureNamesEveryPackage(t *testing.T) {
 }
 
 var (
-	makeCall   = regexp.MustCompile("(?m)(?:^\\s*|`)make ([a-z][a-z-]*)")
-	makeTarget = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+	makeCall   = regexp.MustCompile("(?m)(?:^\\s*|`)make ([a-z][a-z0-9-]*)")
+	makeTarget = regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):`)
 	link       = regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
 )
 
