@@ -165,8 +165,9 @@ type VM struct {
 	Job     string    `json:"job"`
 	Batch   string    `json:"batch,omitempty"` // batch system and its job, as "slurm/1234"
 	Tasks   int       `json:"tasks,omitempty"` // tasks of that job in it now
-	Purpose string    `json:"purpose"`         // job or worker
-	State   string    `json:"state"`           // starting, running, suspended, kept
+	Purpose string    `json:"purpose"`         // job, worker or cloud
+	Cloud   *CloudVM  `json:"cloud,omitempty"` // of the server's VMs
+	State   string    `json:"state"`           // starting, running, suspended, kept; of the server's VMs as the server says it
 	Image   string    `json:"image"`
 	Digest  string    `json:"digest"`
 	Shape   string    `json:"shape,omitempty"`
@@ -180,6 +181,20 @@ type VM struct {
 	Plan    Plan      `json:"plan"`
 	Applied Applied   `json:"applied"`
 	JobPort string    `json:"job_port,omitempty"` // unix socket of the job's streams; only its owner can connect
+}
+
+// CloudVM is what a host knows of a VM that the server wants on it.
+type CloudVM struct {
+	Name     string `json:"name"` // as people call it
+	Project  string `json:"project"`
+	Owner    string `json:"owner"`
+	Hostname string `json:"hostname,omitempty"`
+	Address  string `json:"address,omitempty"` // with the length of its network's prefix
+	MAC      string `json:"mac,omitempty"`
+	Bridge   string `json:"bridge,omitempty"`
+	Wanted   string `json:"wanted"`           // on, off or deleted
+	Ready    bool   `json:"ready"`            // its guest has said that it is up
+	Reason   string `json:"reason,omitempty"` // of a state that nobody wanted
 }
 
 // Plan says where a VM's threads and memory are.

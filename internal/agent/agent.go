@@ -70,6 +70,7 @@ type Agent struct {
 	vms  map[string]*vm  // by the ID of the job that each was made for
 
 	workers workers
+	fleet   fleetHost
 }
 
 // New makes an agent; Run makes it work.
@@ -91,6 +92,7 @@ func New(o Options) (*Agent, error) {
 		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, breakers: newBreakers(o.Gate), cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
 	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), a.reserve(o.Config))
 	a.ledger.running = a.confinedJobs
+	a.fleet.init()
 	return a, nil
 }
 
@@ -125,6 +127,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.jobs.Go(a.serveAfterMetal)
 	a.jobs.Go(a.heal)
 	a.jobs.Go(a.serveMetadata)
+	a.beginFleet()
 	return a.listen(ctx)
 }
 

@@ -12,6 +12,7 @@ import (
 // console keeps the end of what a VM wrote to its serial console, and lets people type into it.
 type console struct {
 	path string
+	log  *consoleLog // nil: nothing is kept on disk
 
 	writing sync.Mutex // one writer at a time
 	mu      sync.Mutex
@@ -29,6 +30,7 @@ func newConsole(path string) *console { return &console{path: path, changed: mak
 // run reads until the VM ends or ctx does. It must always read: QEMU waits for a reader that is connected and slow.
 func (c *console) run(ctx context.Context) {
 	defer c.update(func() { c.ended = true })
+	defer c.log.close()
 	conn, err := net.DialTimeout("unix", c.path, 10*time.Second)
 	if err != nil {
 		return
@@ -41,6 +43,7 @@ func (c *console) run(ctx context.Context) {
 	buf := make([]byte, 4096)
 	for {
 		n, err := conn.Read(buf)
+		c.log.write(buf[:n])
 		c.update(func() {
 			c.tail = append(c.tail, buf[:n]...)
 			if extra := len(c.tail) - consoleTail; extra > 0 {

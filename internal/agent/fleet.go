@@ -2,22 +2,247 @@ package agent
 
 import (
 	"context"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
 )
+
+// fleetHost is the agent's part that belongs to the server's VMs. It needs no server: what the server wanted last is on the disk.
+//
+// Its lock is taken before a fleetVM's, and is not held while anything is done.
+type fleetHost struct {
+	instance  string        // of this process
+	recovered chan struct{} // closed when it is known what is on the host
+	wake      chan struct{} // room for one: there is a new list
+	starts    chan struct{} // as many as start at a time: a host that has booted starts all of its VMs
+
+	mu      sync.Mutex
+	vms     map[string]*fleetVM
+	list    *fleet.WantedList // nil: none has come
+	changed chan struct{}     // closed and made anew at every change
+	linked  bool              // somebody looks
+	facts   fleet.Facts
+	read    time.Time // the facts were; by the monotonic clock
+}
+
+const (
+	startsAtOnce = 4
+	factsEvery   = 2 * time.Second
+)
+
+func (f *fleetHost) init() {
+	f.instance, f.recovered, f.wake, f.starts = api.NewID(), make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, startsAtOnce)
+	f.vms, f.changed = map[string]*fleetVM{}, make(chan struct{})
+}
+
+// publish tells whoever follows Observed.
+func (f *fleetHost) publish() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// forget takes a VM out of which nothing is left and which nobody asks for. It tells whether that is so.
+func (f *fleetHost) forget(v *fleetVM) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !v.over() {
+		return false
+	}
+	delete(f.vms, v.id)
+	close(f.changed)
+	f.changed = make(chan struct{})
+	return true
+}
 
 // Recovered is closed once the agent knows what is on its host. Before that Observed would leave out VMs that are there, so nobody may
 // report it.
-func (a *Agent) Recovered() <-chan struct{} { return make(chan struct{}) }
+func (a *Agent) Recovered() <-chan struct{} { return a.fleet.recovered }
 
 // Want takes over what the server wants of this host. It is level, not edge, and returns at once; the same list twice does nothing. A VM that
 // is here and not in the list is left alone.
-func (a *Agent) Want(list fleet.WantedList) {}
+func (a *Agent) Want(list fleet.WantedList) {
+	f := &a.fleet
+	f.mu.Lock()
+	f.list = &list
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
 
 // Observed is how the server's VMs are: all that are here, and those wanted deleted of which nothing is left. changed is closed at the next
-// change of them, or of Facts.
-func (a *Agent) Observed() (vms []fleet.Observed, changed <-chan struct{}) { return nil, nil }
+// change of them, or of Facts but for the clock.
+func (a *Agent) Observed() (vms []fleet.Observed, changed <-chan struct{}) {
+	f := &a.fleet
+	f.mu.Lock()
+	f.linked = true
+	all, changed := slices.Collect(maps.Values(f.vms)), f.changed
+	f.mu.Unlock()
+	for _, v := range all {
+		vms = append(vms, v.observed())
+	}
+	slices.SortFunc(vms, func(x, y fleet.Observed) int { return strings.Compare(x.ID, y.ID) })
+	return vms, changed
+}
+
+// allFleet are the server's VMs on this host, in the order of their IDs.
+func (a *Agent) allFleet() []*fleetVM {
+	a.fleet.mu.Lock()
+	defer a.fleet.mu.Unlock()
+	return slices.SortedFunc(maps.Values(a.fleet.vms), func(x, y *fleetVM) int { return strings.Compare(x.id, y.id) })
+}
+
+func (a *Agent) fleetByID(id string) *fleetVM {
+	a.fleet.mu.Lock()
+	defer a.fleet.mu.Unlock()
+	return a.fleet.vms[id]
+}
+
+// fleetVMs are the server's VMs that are on this host, as they were wanted last.
+func (a *Agent) fleetVMs() []fleet.WantedVM {
+	var all []fleet.WantedVM
+	for _, v := range a.allFleet() {
+		if w, _ := v.newest(); !v.gone() {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// fleetMachine finds the machine of a VM of the server; nil when it does not run here.
+func (a *Agent) fleetMachine(id string) (*machine, fleet.WantedVM) {
+	v := a.fleetByID(id)
+	if v == nil {
+		return nil, fleet.WantedVM{}
+	}
+	w, _ := v.newest()
+	return v.current(), w
+}
+
+// beginFleet has the VMs that were found live on, and begins to listen to the server.
+func (a *Agent) beginFleet() {
+	ends := a.hyper.Events(a.ctx)
+	a.jobs.Go(func() {
+		for e := range ends {
+			if v := a.fleetByID(e.ID); v != nil {
+				v.mu.Lock()
+				v.end, v.told = e.End, true
+				v.mu.Unlock()
+				v.poke()
+			}
+		}
+	})
+	for _, v := range a.allFleet() {
+		v.missEnd()
+		a.jobs.Go(v.run)
+	}
+	close(a.fleet.recovered)
+	a.fleet.publish()
+	a.jobs.Go(a.keepFleet)
+}
+
+// keepFleet hands new lists to the VMs, and tells when the host's facts have changed.
+func (a *Agent) keepFleet() {
+	tick := time.NewTicker(factsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-a.fleet.wake:
+			a.applyList()
+		case <-tick.C:
+			a.lookAtFacts()
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}
+
+// applyList tells each VM what is wanted of it. What makes no sense is passed over: no VM of a list suffers from another one.
+func (a *Agent) applyList() {
+	f := &a.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	wanted := map[string]*fleet.WantedVM{}
+	for i, w := range f.list.VMs {
+		if !fleetID.MatchString(w.ID) || !slices.Contains([]farm.Power{farm.PowerOn, farm.PowerOff, farm.PowerDeleted}, farm.Power(w.Power)) {
+			a.log.Error("the server wants what makes no sense", "vm", w.ID, "power", w.Power)
+			continue
+		}
+		wanted[w.ID] = &f.list.VMs[i]
+	}
+	names := map[string]string{}
+	for id := range f.vms {
+		names[fleetName(id)] = id
+	}
+	for id, w := range wanted {
+		v := f.vms[id]
+		if other := names[fleetName(id)]; other != "" && other != id {
+			a.log.Error("two VMs of the server have IDs that start alike; the later one is passed over", "vm", id, "other", other)
+			continue
+		}
+		names[fleetName(id)] = id
+		if v == nil {
+			v = newFleetVM(a, id)
+			f.vms[id] = v
+			v.want(w)
+			a.jobs.Go(v.run)
+		} else {
+			v.want(w)
+		}
+	}
+	for id, v := range f.vms {
+		if wanted[id] == nil {
+			v.want(nil)
+		}
+	}
+}
+
+// lookAtFacts reads the facts anew when somebody looks, and tells if they have changed.
+func (a *Agent) lookAtFacts() {
+	f := &a.fleet
+	f.mu.Lock()
+	linked, old := f.linked, f.facts
+	f.mu.Unlock()
+	if !linked {
+		return
+	}
+	facts := a.readFacts()
+	f.mu.Lock()
+	f.facts, f.read = facts, time.Now()
+	f.mu.Unlock()
+	if !reflect.DeepEqual(old, facts) {
+		f.publish()
+	}
+}
 
 // Facts are what this host says of itself. They are read every few seconds, not at each call. The error is ctx's, while the agent does not
 // know its host yet.
-func (a *Agent) Facts(ctx context.Context) (fleet.Facts, error) { return fleet.Facts{}, ctx.Err() }
+func (a *Agent) Facts(ctx context.Context) (fleet.Facts, error) {
+	f := &a.fleet
+	select {
+	case <-f.recovered:
+	case <-ctx.Done():
+		return fleet.Facts{}, context.Cause(ctx)
+	}
+	f.mu.Lock()
+	facts, fresh := f.facts, !f.read.IsZero() && time.Since(f.read) < 2*factsEvery
+	f.mu.Unlock()
+	if !fresh {
+		facts = a.readFacts()
+		f.mu.Lock()
+		f.facts, f.read = facts, time.Now()
+		f.mu.Unlock()
+	}
+	facts.Now = time.Now()
+	return facts, nil
+}

@@ -20,6 +20,7 @@ type ledger struct {
 	reserve  numa.Reserve
 	grants   map[string]grant     // by job ID
 	keys     map[string]string    // of VMs for batch jobs, by job ID: farm.Allotment.Key
+	fleet    map[string]bool      // IDs of grants that are the server's VMs
 	metal    map[string]farm.Plan // what batch systems have given, by farm.Allotment.Key
 	queue    []*waiter            // in the order of arrival
 
@@ -41,7 +42,7 @@ type waiter struct {
 }
 
 func newLedger(t farm.Topology, reserve numa.Reserve) *ledger {
-	return &ledger{topology: t, reserve: reserve, grants: map[string]grant{}, keys: map[string]string{}, metal: map[string]farm.Plan{}}
+	return &ledger{topology: t, reserve: reserve, grants: map[string]grant{}, keys: map[string]string{}, fleet: map[string]bool{}, metal: map[string]farm.Plan{}}
 }
 
 // belongs says that a VM is for a batch job: what the batch system gave that job is the VM's to take.
@@ -103,6 +104,7 @@ func (l *ledger) release(id string) {
 	defer l.mu.Unlock()
 	delete(l.grants, id)
 	delete(l.keys, id)
+	delete(l.fleet, id)
 	l.serve()
 }
 
@@ -164,10 +166,17 @@ const noRoomHint = "wait with --wait, or ask for less"
 
 // room is what is left for a VM of the batch job key, "" for any other: what its batch system set aside for that job is its own.
 func (l *ledger) room(key string) numa.Room {
+	return numa.NewRoom(l.topology, l.reserve, l.plans(key, func(string) bool { return true }))
+}
+
+// plans are what is held, of VMs what those hold that counts says.
+func (l *ledger) plans(key string, counts func(id string) bool) []farm.Plan {
 	plans := make([]farm.Plan, 0, len(l.grants)+len(l.metal))
 	inVMs := map[string]bool{}
 	for id, g := range l.grants {
-		plans = append(plans, g.plan)
+		if counts(id) {
+			plans = append(plans, g.plan)
+		}
 		inVMs[l.keys[id]] = true
 	}
 	for of, plan := range l.metal {
@@ -179,7 +188,7 @@ func (l *ledger) room(key string) numa.Room {
 		}
 		plans = append(plans, plan)
 	}
-	return numa.NewRoom(l.topology, l.reserve, append(plans, l.besides(key, inVMs)...))
+	return append(plans, l.besides(key, inVMs)...)
 }
 
 // holders says who holds what, for people.

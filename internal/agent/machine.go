@@ -33,6 +33,7 @@ type machine struct {
 	made     bool        // the directories are ours, and nobody else's
 	checked  atomic.Bool // pins are as planned: its CPUs may run
 	cancel   context.CancelFunc
+	done     <-chan struct{} // from watch on: closed by unwatch
 	watching sync.WaitGroup
 }
 
@@ -56,7 +57,7 @@ func (m *machine) path(name string) string { return filepath.Join(m.sockets, nam
 // watch connects to the VM until unwatch.
 func (m *machine) watch() {
 	ctx, cancel := context.WithCancel(context.Background())
-	m.cancel = cancel
+	m.cancel, m.done = cancel, ctx.Done()
 	m.watching.Go(func() { m.control.run(ctx) })
 	m.watching.Go(func() { m.console.run(ctx) })
 }

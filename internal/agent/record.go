@@ -29,7 +29,8 @@ type record struct {
 	Command string // its first words, for lists
 	Caller  Caller
 	Keep    bool
-	Worker  *workerRecord // nil: the VM is a job's
+	Worker  *workerRecord // nil: the VM is a job's, or
+	Cloud   *cloudRecord  // the server's: it has no job
 }
 
 const recordVersion = 1
@@ -41,7 +42,7 @@ func decodeRecord(text []byte) (record, error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return r, err
 	}
-	if r.Version < 1 || r.VM == "" || r.Job == "" {
+	if r.Version < 1 || r.VM == "" || r.Job == "" && r.Cloud == nil {
 		return r, fmt.Errorf("a record of version %d without VM or job", r.Version)
 	}
 	return r, nil

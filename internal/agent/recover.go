@@ -15,13 +15,14 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// recover takes over what runs on the host. Until the hypervisor has answered nothing is known, so nothing is removed and no
+// recover takes over what runs on the host, and the server's VMs that do not. Until the hypervisor has answered nothing is known, so nothing is removed and no
 // job is taken.
 func (a *Agent) recover(ctx context.Context) error {
 	found, err := a.list(ctx)
 	if err != nil {
 		return err
 	}
+	a.loadFleet()
 	known := map[string]bool{}
 	slices.SortFunc(found, func(x, y hyper.Found) int { return attemptOf(y) - attemptOf(x) })
 	for _, f := range found {
@@ -68,6 +69,9 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 	if err != nil {
 		a.log.Error("a vm of ours carries no record that we can read; it is left alone", "vm", f.Name, "error", err)
 		return f.Name, true
+	}
+	if r.Cloud != nil {
+		return r.Name, a.takeOverFleet(ctx, f, r)
 	}
 	m := a.newMachine(r.VM, r.Name)
 	text, err := os.ReadFile(m.path(appliedFile))
@@ -172,6 +176,9 @@ func (a *Agent) removeOldLogs(now time.Time) {
 	for _, v := range a.all() {
 		live[v.recordNow().Name+".log"] = true
 	}
+	for _, v := range a.allFleet() {
+		live[v.name+".log"] = true
+	}
 	logs, _ := filepath.Glob(filepath.Join(a.config().LibvirtLogs, vmPrefix+"*.log"))
 	for _, path := range logs {
 		info, err := os.Stat(path)
@@ -193,7 +200,7 @@ func (a *Agent) removeStrays(known map[string]bool) {
 			a.log.Error("list vms", "error", err)
 		}
 		for _, e := range entries {
-			if known[e.Name()] {
+			if known[e.Name()] || keptFleet(filepath.Join(dir, e.Name())) {
 				continue
 			}
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {

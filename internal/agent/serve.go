@@ -194,6 +194,9 @@ func (a *Agent) postDone(w http.ResponseWriter, r *http.Request, c Caller) error
 }
 
 func (a *Agent) getConsole(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if v := a.fleetLookUp(r.PathValue("vm")); v != nil {
+		return v.getConsole(w, r, c)
+	}
 	v, err := a.find(r.PathValue("vm"), c)
 	if err != nil {
 		return err

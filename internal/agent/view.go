@@ -10,12 +10,16 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/wire"
 )
 
 // find looks a VM up by name, or by the start of its ID or of a job's in it, for an action that only its owner may do.
 func (a *Agent) find(ref string, c Caller) (*vm, error) {
+	if v := a.fleetLookUp(ref); v != nil {
+		return nil, v.serversOwn()
+	}
 	v, err := a.lookUp(ref)
 	if err != nil {
 		return nil, err
@@ -78,11 +82,13 @@ func (v *vm) viewLocked(j *job) *api.VM {
 		if j != nil && j.port >= 0 {
 			out.Job, out.JobPort = j.id, m.path(guest.JobPort(j.port))
 		}
-		x := m.applied
-		out.Applied = api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO,
-			Purpose: r.Shape.Purpose.String(), Warnings: x.Warnings}
+		out.Applied = appliedView(m.applied, r.Shape)
 	}
 	return out
+}
+
+func appliedView(x hyper.Applied, s farm.Shape) api.Applied {
+	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO, Purpose: s.Purpose.String(), Warnings: x.Warnings}
 }
 
 func (v *vm) stateLocked() string {
@@ -112,11 +118,17 @@ func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, _ Caller) error {
 	for _, v := range a.all() {
 		vms = append(vms, v.view(nil))
 	}
+	for _, v := range a.allFleet() {
+		vms = append(vms, v.view())
+	}
 	slices.SortFunc(vms, func(x, y *api.VM) int { return x.Created.Compare(y.Created) })
 	return answer(w, vms)
 }
 
 func (a *Agent) getVM(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	if v := a.fleetLookUp(r.PathValue("vm")); v != nil {
+		return answer(w, v.view())
+	}
 	v, err := a.lookUp(r.PathValue("vm"))
 	if err != nil {
 		return err

@@ -118,6 +118,12 @@ func (a *app) showVM(vm api.VM) error {
 	p := vm.Plan
 	fmt.Fprintf(t, "name\t%s\nid\t%s\njob\t%s\nstate\t%s\nuser\t%s (%d)\ncommand\t%s\nimage\t%s\ndigest\t%s\ncreated\t%s\n",
 		vm.Name, vm.ID, vm.Job, vm.State, vm.User, vm.UID, vm.Command, vm.Image, vm.Digest, vm.Created.Format(time.RFC3339))
+	if c := vm.Cloud; c != nil {
+		fmt.Fprintf(t, "of the server\t%s of project %s, wanted %s, ready %v\naddress\t%s %s\n", c.Name, c.Project, c.Wanted, c.Ready, c.Address, c.Hostname)
+		if c.Reason != "" {
+			fmt.Fprintf(t, "reason\t%s\n", c.Reason)
+		}
+	}
 	if vm.Batch != "" {
 		fmt.Fprintf(t, "batch job\t%s\n", batchOf(vm))
 	}

@@ -32,6 +32,7 @@ type Agent struct {
 	Accelerator  string // auto, kvm or tcg
 	ProbeTimeout time.Duration
 	BootTimeout  time.Duration // from the first instruction to grange-guest's first word
+	StopTimeout  time.Duration // for a VM of the server to power off, before it is ended
 	Attempts     int           // VMs tried for one job before it fails
 
 	ReservedCPUs     farm.CPUSet
@@ -65,6 +66,7 @@ type file struct {
 	Accelerator      string               `toml:"accelerator"`
 	ProbeTimeout     string               `toml:"probe_timeout"`
 	BootTimeout      string               `toml:"boot_timeout"`
+	StopTimeout      string               `toml:"stop_timeout"`
 	Attempts         int                  `toml:"attempts"`
 	ReservedCPUs     string               `toml:"reserved_cpus"`
 	ReservedMemory   string               `toml:"reserved_memory"`
@@ -103,7 +105,7 @@ type shapeFile struct {
 func defaults() file {
 	return file{
 		Socket: "/run/grange/agent.sock", SocketMode: 0o666, StateDir: "/var/lib/grange", RunDir: "/run/grange",
-		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", Attempts: 3,
+		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", StopTimeout: "1m", Attempts: 3,
 		ReservedMemory: "1G", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Metadata: metadataFile{Serve: true},
@@ -170,7 +172,7 @@ func (f file) agent() (Agent, error) {
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [11]error
+	var errs [12]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -189,6 +191,7 @@ func (f file) agent() (Agent, error) {
 	a.Minimum, errs[8] = f.Minimum.minimum()
 	a.Worker, errs[9] = f.Worker.worker(a.Shapes)
 	a.Server, errs[10] = f.Server.uplink()
+	a.StopTimeout, errs[11] = time.ParseDuration(f.StopTimeout)
 	return a, errors.Join(errs[:]...)
 }
 

@@ -23,8 +23,8 @@ import (
 
 // Names of a VM's disks in its directory.
 const (
-	overlayFile = "root.qcow2"
-	scratchFile = "scratch.raw"
+	OverlayFile = "root.qcow2"
+	ScratchFile = "scratch.raw"
 )
 
 // ScratchLabel is the label of a scratch disk's file system.
@@ -90,7 +90,7 @@ func (p *Pool) Overlay(ctx context.Context, vm string, base Base, size, grow far
 		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig, Message: fmt.Sprintf("the image needs a root disk of %v, and %v was asked for", base.Size, size), Hint: "ask for a larger root disk, or choose a smaller image"}
 	}
 	size = (size + 511) &^ 511
-	return p.make(ctx, vm, overlayFile, grow, func(file string) error {
+	return p.make(ctx, vm, OverlayFile, grow, func(file string) error {
 		// qemu-img needs 10 ms for this; a header written by ourselves would save most of them, of a start of 1.5 s.
 		return run(ctx, "qemu-utils", "/usr/bin/qemu-img", "create", "-q", "-f", "qcow2", "-F", base.Format, "-b", base.Path, file, fmt.Sprint(uint64(size)))
 	})
@@ -107,7 +107,7 @@ func (p *Pool) Scratch(ctx context.Context, vm string, size farm.Bytes) (string,
 		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSize, Message: fmt.Sprintf("a scratch disk of %v cannot be made", size), Hint: "ask for 16M to 16T"}
 	}
 	size &^= 4095
-	return p.make(ctx, vm, scratchFile, size, func(file string) error {
+	return p.make(ctx, vm, ScratchFile, size, func(file string) error {
 		if err := os.Truncate(file, int64(size)); err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func (p *Pool) Free() (farm.Bytes, error) {
 			return 0, err
 		}
 		for _, vm := range vms {
-			info, err := p.root.Stat(path.Join(vm, scratchFile))
+			info, err := p.root.Stat(path.Join(vm, ScratchFile))
 			if err != nil {
 				continue // none, or gone this moment
 			}

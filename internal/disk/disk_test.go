@@ -235,7 +235,7 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	_, err = p.make(t.Context(), "vm", scratchFile, 0, func(file string) error {
+	_, err = p.make(t.Context(), "vm", ScratchFile, 0, func(file string) error {
 		if err := os.Truncate(file, 16<<30); err != nil {
 			return err
 		}

@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/grange-project/grange/internal/breaker"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/vmimage"
+)
+
+// give tells a guest that has just come up, or that has been asked what it knows, what it is. A guest that knows does nothing.
+func (v *fleetVM) give(m *machine, kind vmimage.Kind) {
+	w, _ := v.newest()
+	job, err := v.agent.fleetGuest(w, kind != vmimage.Kernel)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(v.agent.ctx, giveLimit)
+		defer cancel()
+		err = m.control.give(ctx, job)
+	}
+	if err != nil {
+		v.agent.log.Warn("guest of a vm of the server", "vm", v.name, "error", err)
+		v.noteThat(reasonOf(err))
+	}
+}
+
+// giveLimit is for a guest that does not read.
+const giveLimit = 10 * time.Second
+
+// noteThat tells people what is wrong with a machine that runs.
+func (v *fleetVM) noteThat(text string) {
+	v.update(func() { v.note = text })
+	v.poke()
+}
+
+// hears takes the guest's word on its job. The first time that it runs, the start has worked.
+func (v *fleetVM) hears(s guest.State) {
+	switch ready := s.Phase == guest.Running; {
+	case s.Phase == guest.Failed:
+		v.noteThat(reasonOf(&farm.Error{Kind: farm.Invalid, Code: farm.CodeJobNotStarted, Message: "the guest was not made ready: " + s.Message}))
+	case ready != v.isReady():
+		v.update(func() {
+			v.ready = ready
+			if ready {
+				v.note = ""
+			}
+		})
+		v.poke()
+		if ready {
+			v.startWorked()
+		}
+	}
+}
+
+func (v *fleetVM) isReady() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ready
+}
+
+// tooSilent notes that the guest has not spoken. A full image may do without grange-guest, so only an image of ours is to blame.
+func (v *fleetVM) tooSilent(kind vmimage.Kind) {
+	if v.isReady() {
+		return
+	}
+	blame := breaker.Nobody
+	if kind == vmimage.Kernel {
+		blame = breaker.Unclear
+	}
+	text := fmt.Sprintf("the guest has not said within %v that it is up", v.agent.config().BootTimeout)
+	v.settleTicket(blame, text)
+	v.noteThat(reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestSilent, Message: text}))
+}
+
+// admitStart lets a VM start unless its image, its owner or this host backs off.
+func (a *Agent) admitStart(s breaker.Start) (*breaker.Ticket, error) {
+	a.breakers.mu.Lock()
+	defer a.breakers.mu.Unlock()
+	return a.breakers.set.Admit(time.Now(), s)
+}
+
+// takeTicket is the ticket of the VM's start, which nobody gets twice; nil where there is none.
+func (v *fleetVM) takeTicket() *breaker.Ticket {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t := v.ticket
+	v.ticket = nil
+	return t
+}
+
+func (v *fleetVM) startWorked() {
+	b, t := &v.agent.breakers, v.takeTicket()
+	if t == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.set.Started(time.Now(), t) {
+		v.agent.log.Info("host healed", "vm", v.name)
+	}
+}
+
+// settleTicket says whose fault it is that a start came to nothing, if that is not known yet.
+func (v *fleetVM) settleTicket(blame breaker.Blame, text string) {
+	b, t := &v.agent.breakers, v.takeTicket()
+	if t == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, key := range b.set.Failed(time.Now(), t, blame, text) {
+		v.agent.log.Error("backs off", "what", key.String(), "image", t.Image, "user", t.User, "error", text)
+	}
+}

@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// readFacts reads what this host says of itself. What cannot be read is left out: a host that says less is placed less on, and the others
+// need not know why.
+func (a *Agent) readFacts() fleet.Facts {
+	unlisted := map[string]bool{}
+	for _, v := range a.allFleet() {
+		if _, gone := v.newest(); gone {
+			unlisted[v.id] = true
+		}
+	}
+	topology, reserve, taken := a.ledger.others(unlisted)
+	facts := farm.Facts{Version: a.version, Capability: fleet.Capability, Instance: a.fleet.instance, Boot: bootID(), Accelerator: a.accelerator,
+		Topology: topology, Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken, Short: a.short(),
+		Networks: bridges("/sys"), Kind: hostKind(topology)}
+	slices.SortFunc(facts.Taken, func(x, y farm.Plan) int { // maps have no order, and the same facts are to be equal
+		return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))
+	})
+	images, err := a.images.List()
+	if err != nil {
+		a.log.Warn("images for the server", "error", err)
+	}
+	for _, i := range images {
+		facts.Images = append(facts.Images, i.Name, i.Digest)
+	}
+	slices.Sort(facts.Images)
+	facts.Images = slices.Compact(facts.Images)
+	if free, err := a.disks.Free(); err == nil {
+		facts.ScratchFree = free / scratchStep * scratchStep
+	}
+	return wire.Facts(facts, time.Time{})
+}
+
+// scratchStep is what free space is rounded down to, so that not every block that a VM writes is news.
+const scratchStep = farm.GiB
+
+// bridges are the host's Linux bridges, by name.
+func bridges(sys string) []string {
+	paths, _ := filepath.Glob(filepath.Join(sys, "class/net/*/bridge"))
+	var names []string
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			names = append(names, filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return names
+}
+
+// noKind are words of a processor's name that tell nothing of its kind.
+var noKind = regexp.MustCompile(`(?i)\((r|tm)\)|@.*$|\b(\d+|two|four|six|eight|twelve|sixteen)-core\b|\b(cpu|processor|with radeon.*)\b|\b(genuine|authentic)(intel|amd)\b`)
+
+// hostKind names what hardware the host is, so that people can ask for it: vendor, model and sockets, as "amd-epyc-7302-2s".
+func hostKind(t farm.Topology) string {
+	vendor := map[string]string{"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}[t.CPU.Vendor]
+	if vendor == "" {
+		vendor = strings.ToLower(t.CPU.Vendor)
+	}
+	model := strings.ToLower(noKind.ReplaceAllString(t.CPU.Name, " "))
+	words := strings.FieldsFunc(vendor+" "+strings.ReplaceAll(model, vendor, " "), func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9')
+	})
+	if n := len(t.Sockets); n > 0 {
+		words = append(words, fmt.Sprintf("%ds", n))
+	}
+	return strings.Join(words, "-")
+}

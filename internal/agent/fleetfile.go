@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// fleetRecord is all that a host must know of a VM of the server, whatever becomes of agent, host and server. It is in a file beside the VM's
+// disks, and written before what it tells of is made. Fields are only ever added. It may hold secrets, for user data may.
+type fleetRecord struct {
+	Version int
+	Created time.Time
+	Wanted  fleet.WantedVM // as the server wanted it last
+
+	Plan          farm.Plan  // its claim; without vCPUs: none yet
+	Shape         farm.Shape // of the claim and of its machine
+	Image, Digest string     // of its disks
+	Disks         bool       // they are whole
+	Boots, Builds int        // carried out
+	Fresh         int        // carried out: its disks are of that build
+	Refused       *int       // the build that found no room
+
+	Ran      bool   // it has run here: its disks hold what is nowhere else
+	Boot     string // of the host, in which its machine was started last; "": it was stopped since, by order
+	Halt     halt
+	Reason   string // of the halt; or why its last end was none that anybody wanted
+	Since    time.Time
+	Failures int           // ends that nobody wanted, or starts that came to nothing, in a row
+	CPUTime  time.Duration // of its earlier machines
+}
+
+// halt is why a VM that is wanted on is left as it is.
+type halt string
+
+const (
+	haltNone   halt = ""
+	haltOff    halt = "off"    // its guest powered off
+	haltFailed halt = "failed" // it was refused, or keeps failing
+)
+
+const fleetRecordVersion = 1
+
+// fleetFile is in the directory of a VM's disks. A directory that has it is never swept away.
+const fleetFile = "wanted.json"
+
+// fleetID is a UUID, as hypervisors want it. It comes from another machine and becomes part of paths.
+var fleetID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// fleetName is that of the VM's domain and directories: short, for paths of sockets end at 107 bytes, and none that a job's VM can have.
+func fleetName(id string) string { return vmPrefix + id[:13] }
+
+func (a *Agent) fleetDir(id string) string { return filepath.Join(a.disksDir(), fleetName(id)) }
+
+// writeFleet replaces the record whole, and on the disk. The directory is QEMU's to pass through, the file is ours alone.
+func (a *Agent) writeFleet(r fleetRecord) error {
+	dir := a.fleetDir(r.Wanted.ID)
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o710); err == nil {
+		err = errors.Join(os.Chown(dir, -1, a.gid), syncDir(filepath.Dir(dir)))
+		if err != nil {
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	path := filepath.Join(dir, fleetFile)
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// syncDir puts a directory's names on the disk.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// readFleet reads all records. One that cannot be read is left alone, with all that lies beside it.
+func (a *Agent) readFleet() []fleetRecord {
+	paths, _ := filepath.Glob(filepath.Join(a.disksDir(), "*", fleetFile))
+	var all []fleetRecord
+	for _, path := range paths {
+		var r fleetRecord
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(text, &r)
+		}
+		if err == nil && (r.Version < 1 || !fleetID.MatchString(r.Wanted.ID) || filepath.Base(filepath.Dir(path)) != fleetName(r.Wanted.ID)) {
+			err = fmt.Errorf("it is of version %d and of VM %q", r.Version, r.Wanted.ID)
+		}
+		if err != nil {
+			a.log.Error("the record of a vm of the server cannot be read; its disks are left alone", "path", path, "error", err)
+			continue
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// removeFleet removes all that the host has of a VM: the record last, so that what is cut short goes on.
+func (a *Agent) removeFleet(m *machine) error {
+	if err := os.RemoveAll(m.sockets); err != nil {
+		return err
+	}
+	if err := removeDisks(m.disks, func(name string) bool { return name != fleetFile }); err != nil {
+		return err
+	}
+	return os.RemoveAll(m.disks)
+}
+
+// removeDisks removes those files of a VM's directory that which names; a directory that is not there has none.
+func removeDisks(dir string, which func(name string) bool) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if which(e.Name()) {
+			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// keptFleet tells whether a directory of disks belongs to a VM of the server. What cannot be told does.
+func keptFleet(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, fleetFile))
+	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
+}

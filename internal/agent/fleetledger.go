@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// settle gives a VM of the server its claim, in place of the one that it may have, in one step or not at all. Nobody waits here: the server
+// has counted, and has other hosts. Error: farm.CodeNoRoom, naming who holds what.
+func (l *ledger) settle(id, holder string, choose func(numa.Room) (farm.Plan, error)) (farm.Plan, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	plan, err := l.chooseLocked(id, choose)
+	if err != nil {
+		return farm.Plan{}, err
+	}
+	l.grants[id] = grant{holder, plan}
+	l.fleet[id] = true
+	l.serve() // the earlier claim may have been larger
+	return plan, nil
+}
+
+// fits is settle without taking anything.
+func (l *ledger) fits(id string, choose func(numa.Room) (farm.Plan, error)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.chooseLocked(id, choose)
+	return err
+}
+
+func (l *ledger) chooseLocked(id string, choose func(numa.Room) (farm.Plan, error)) (farm.Plan, error) {
+	l.look("")
+	if old, had := l.grants[id]; had {
+		delete(l.grants, id)
+		defer func() { l.grants[id] = old }() // settle writes over it
+	}
+	plan, err := choose(l.room(""))
+	if isKind(err, farm.NoCapacity) || isCode(err, farm.CodeBadPlan) {
+		e := new(farm.Error)
+		errors.As(err, &e)
+		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: e.Message + "; " + l.holders(), Hint: "the server places it elsewhere, if there is room"}
+	}
+	return plan, err
+}
+
+// adoptFleet enters the claim of a VM of the server that was here before, running or not.
+func (l *ledger) adoptFleet(id, holder string, plan farm.Plan) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.grants[id] = grant{holder, plan}
+	l.fleet[id] = true
+}
+
+// others are the plans of all that the server did not place, and of its VMs that it does not want here any more, which its own list lacks; with
+// what they are taken from.
+func (l *ledger) others(unlisted map[string]bool) (farm.Topology, numa.Reserve, []farm.Plan) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look("")
+	return l.topology, l.reserve, l.plans("", func(id string) bool { return !l.fleet[id] || unlisted[id] })
+}
+
+// chooser plans as the server said, or here where it said nothing.
+func (a *Agent) chooser(shape farm.Shape, exact *api.Plan) (func(numa.Room) (farm.Plan, error), error) {
+	if exact == nil {
+		request := a.numaRequest(shape, a.allCPUs())
+		return func(room numa.Room) (farm.Plan, error) { return numa.Plan(room, request) }, nil
+	}
+	plan, err := wire.ParsePlan(*exact)
+	if err != nil {
+		return nil, err
+	}
+	if len(plan.VCPUs) != shape.CPUs || plan.Memory() != shape.Memory {
+		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadPlan, Hint: "see the server's log",
+			Message: fmt.Sprintf("the server's plan has %d CPUs and %v, and the VM's shape %d and %v", len(plan.VCPUs), plan.Memory(), shape.CPUs, shape.Memory)}
+	}
+	return func(room numa.Room) (farm.Plan, error) {
+		_, err := room.Take(plan)
+		return plan, err
+	}, nil
+}

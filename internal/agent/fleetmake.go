@@ -1,0 +1,462 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/breaker"
+	"github.com/grange-project/grange/internal/disk"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/vmimage"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// The steps of a VM of the server. Each leaves the record true to what is there, or says less than there is: the next one, perhaps of the
+// next agent, finds the rest by its name and makes it again or removes it.
+
+// limits of one step; the hypervisor has its own for each call.
+const (
+	makeLimit = 5 * time.Minute
+	endLimit  = time.Minute
+	eventWait = 2 * time.Second // for a hypervisor to say how a machine ended
+)
+
+// build gives the VM its claim, and settles what its disks are. A VM that runs is looked at only: if there is no room for what it is to
+// become, it stays what it is.
+func (v *fleetVM) build() error {
+	r := v.recordNow()
+	w := r.Wanted
+	shape, err := wire.ParseShape(w.Shape)
+	if err != nil {
+		return err
+	}
+	if w.Bridge != "" {
+		shape.Network = farm.NetworkBridge(w.Bridge)
+		if err := errors.Join(shape.Validate(), hasBridge(w.Bridge)); err != nil {
+			return err
+		}
+	}
+	choose, err := v.agent.chooser(shape, w.Plan)
+	if err != nil {
+		return err
+	}
+	if v.current() != nil {
+		if err := v.agent.ledger.fits(v.id, choose); err != nil {
+			return err
+		}
+		return v.stop()
+	}
+	fresh := r.fresh()
+	var image vmimage.Image
+	if fresh {
+		if image, err = v.agent.images.Get(w.Image); err != nil {
+			return noSuchImage(w.Image, err)
+		}
+	}
+	if !r.Ran {
+		if short := v.agent.short(); len(short) > 0 {
+			return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: "the host takes no more VMs: " + strings.Join(short, "; "),
+				Hint: "free what is short, or see [minimum] in the agent's configuration"}
+		}
+	}
+	v.is(farm.VMStarting, "")
+	plan, err := v.agent.ledger.settle(v.id, v.holder(), choose)
+	if err != nil {
+		return err
+	}
+	err = v.keep(func(r *fleetRecord) {
+		r.Plan, r.Shape, r.Builds, r.Refused, r.Reason = plan, shape, w.Builds, nil, ""
+		if fresh {
+			r.Fresh, r.Image, r.Digest, r.Disks = w.Fresh, image.Name, image.Digest, false
+		}
+	})
+	if err != nil && r.Plan.VCPUs == nil {
+		v.agent.ledger.release(v.id)
+	} else if err != nil {
+		v.agent.ledger.adoptFleet(v.id, v.holder(), r.Plan)
+	}
+	return err
+}
+
+// holder names the VM for people.
+func (v *fleetVM) holder() string {
+	w := v.recordNow().Wanted
+	return fmt.Sprintf("%s (%s: %s/%s)", v.name, w.Owner, w.Project, w.Name)
+}
+
+func noSuchImage(name string, err error) error {
+	if !isCode(err, farm.CodeNoImage) {
+		return err
+	}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage, Message: fmt.Sprintf("image %q is not on this host", name), Hint: "build or import it here, or have the VM placed elsewhere", Err: nil}
+}
+
+// hasBridge refuses a bridge that is not there before anything is made for it.
+func hasBridge(name string) error {
+	if _, err := os.Stat(filepath.Join("/sys/class/net", name)); err != nil {
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBridge, Message: fmt.Sprintf("this host has no bridge %q", name), Hint: "make it, or let the network say which hosts carry it"}
+	}
+	return nil
+}
+
+// start makes the VM's machine, with disks if it has none, and lets it run.
+func (v *fleetVM) start() (err error) {
+	v.is(farm.VMStarting, "")
+	a := v.agent
+	select {
+	case a.fleet.starts <- struct{}{}:
+		defer func() { <-a.fleet.starts }()
+	case <-a.ctx.Done():
+		return context.Cause(a.ctx)
+	}
+	if short := a.short(); len(short) > 0 {
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeBelowMinimum, Message: "the host starts no VMs: " + strings.Join(short, "; "), Hint: "free what is short, or see [minimum] in the agent's configuration"}
+	}
+	r := v.recordNow()
+	ticket, err := a.admitStart(breaker.Start{Image: r.Image, User: r.Wanted.Owner})
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	v.ticket = ticket
+	v.mu.Unlock()
+	ctx, cancel := context.WithTimeout(a.ctx, makeLimit)
+	defer cancel()
+	m := a.newMachine(v.id, v.name)
+	m.made, m.control.reboots, m.console.log = true, true, newConsoleLog(filepath.Join(m.disks, consoleFile))
+	image, err := v.launch(ctx, m)
+	if err == nil {
+		v.started = time.Now()
+		v.update(func() { v.machine = m })
+		a.jobs.Go(func() { v.attend(m, image.Kind) })
+		return nil
+	}
+	m.unwatch()
+	v.settleTicket(blameFor(err), firstLine(err))
+	return errors.Join(err, v.kill(m))
+}
+
+// launch goes from what lies on the disk to a machine that runs.
+func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error) {
+	a := v.agent
+	image, release, err := a.images.Acquire(v.recordNow().Digest)
+	if err != nil {
+		return image, noSuchImage(v.recordNow().Image, err)
+	}
+	defer release() // the record keeps it from here on
+	if err := v.makeDisks(ctx, m, image); err != nil {
+		return image, err
+	}
+	if err := os.RemoveAll(m.sockets); err != nil {
+		return image, err
+	}
+	if err := os.Mkdir(m.sockets, 0o711); err != nil {
+		return image, fmt.Errorf("directory for sockets: %w", err)
+	}
+	r := v.recordNow()
+	spec, err := v.spec(m, r, image)
+	if err != nil {
+		return image, err
+	}
+	applied, err := a.hyper.Start(ctx, spec)
+	if err != nil {
+		return image, err
+	}
+	m.applied = applied
+	seen, err := a.hyper.Observe(ctx, m.id)
+	if err != nil {
+		return image, err
+	}
+	neighbours, holders := a.ledger.neighbours(v.id)
+	if problems := numa.Check(spec.Plan, seen, neighbours); len(problems) > 0 {
+		return image, badPins(problems, holders)
+	}
+	m.checked.Store(true)
+	m.control.fresh = true
+	m.control.know(v.id)
+	m.watch()
+	v.mu.Lock()
+	v.told = false
+	v.mu.Unlock()
+	// Before the first instruction: whoever finds the file knows that there may have been one.
+	err = v.keep(func(n *fleetRecord) {
+		n.Ran, n.Boot, n.Boots, n.Halt, n.Since = true, bootID(), r.Wanted.Boots, haltNone, time.Now()
+	})
+	if err != nil {
+		return image, err
+	}
+	if err := a.hyper.Resume(ctx, m.id); err != nil {
+		return image, err
+	}
+	text, err := json.Marshal(applied)
+	if err != nil {
+		return image, err
+	}
+	a.log.Info("vm of the server runs", "vm", v.name, "project", r.Wanted.Project, "name", r.Wanted.Name, "boots", r.Wanted.Boots, "builds", r.Builds)
+	return image, os.WriteFile(m.path(appliedFile), text, 0o644)
+}
+
+// spec is the machine as the hypervisor is to make it. Its ID is the VM's, so there can never be two of them on one host, and its guest sees
+// the same system UUID at every start.
+func (v *fleetVM) spec(m *machine, r fleetRecord, image vmimage.Image) (hyper.Machine, error) {
+	spec := hyper.Machine{ID: v.id, Name: v.name, Plan: r.Plan, Console: m.path("console"), Network: r.Shape.Network, MAC: r.Wanted.MAC, Reboots: true,
+		Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache,
+		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}, {Name: guest.JobPort(0), Path: m.path(guest.JobPort(0))}}}
+	if image.Kind == vmimage.Kernel {
+		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
+	} else {
+		path := filepath.Join(m.disks, seedFile)
+		if err := removeDisks(m.disks, func(name string) bool { return name == seedFile }); err != nil {
+			return spec, err
+		}
+		seed, err := v.agent.fleetSeed(r.Wanted)
+		if err != nil {
+			return spec, err
+		}
+		if err := seed.WriteFile(path, v.agent.uid, v.agent.gid); err != nil {
+			return spec, err
+		}
+		spec.Disks = []hyper.Disk{{Serial: "root", Path: filepath.Join(m.disks, disk.OverlayFile), Format: "qcow2"},
+			{Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}
+	}
+	if r.Shape.Scratch > 0 {
+		spec.Disks = append(spec.Disks, hyper.Disk{Serial: scratchSerial, Path: filepath.Join(m.disks, disk.ScratchFile), Format: "raw"})
+	}
+	var err error
+	spec.Metadata, err = r.metadata().encode()
+	return spec, err
+}
+
+const seedFile = "seed.iso"
+
+// makeDisks makes the VM's disks, once: what a cut-short attempt left is removed first. On a full image that is an overlay, which keeps all that
+// the guest writes; an image in memory keeps nothing but what is on scratch.
+func (v *fleetVM) makeDisks(ctx context.Context, m *machine, image vmimage.Image) error {
+	r := v.recordNow()
+	if r.Disks {
+		return nil
+	}
+	if err := removeDisks(m.disks, func(name string) bool { return name == disk.OverlayFile || name == disk.ScratchFile }); err != nil {
+		return err
+	}
+	var made []string
+	if image.Kind != vmimage.Kernel {
+		path, err := v.agent.disks.Overlay(ctx, m.name, disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0, 0)
+		if err != nil {
+			return err
+		}
+		made = append(made, path)
+	}
+	if r.Shape.Scratch > 0 {
+		path, err := v.agent.disks.Scratch(ctx, m.name, r.Shape.Scratch)
+		if err != nil {
+			return err
+		}
+		made = append(made, path)
+	}
+	for _, path := range made {
+		if err := syncDir(path); err != nil { // files, too: what the record says is whole must be so after a power cut
+			return err
+		}
+	}
+	return v.keep(func(r *fleetRecord) { r.Disks = true })
+}
+
+// stop ends the machine: its guest is asked to power off, and gets its time. A VM whose disks are to go, or that is to be deleted, gets none.
+func (v *fleetVM) stop() error {
+	m, r := v.current(), v.recordNow()
+	v.is(farm.VMStopping, "")
+	v.observed() // and with it what it has used
+	if !(r.Builds < r.Wanted.Builds && r.fresh()) {
+		v.askToEnd(m)
+	}
+	if err := v.kill(m); err != nil {
+		return err
+	}
+	v.settleTicket(breaker.Nobody, "")
+	used := v.leave()
+	v.agent.log.Info("vm of the server stopped", "vm", v.name)
+	return v.keep(func(r *fleetRecord) { r.Boot, r.CPUTime, r.Since = "", r.CPUTime+used, time.Now() })
+}
+
+// askToEnd has the guest power off, and returns when it has, when its time is over, or when the VM is wanted deleted. grange-guest is asked
+// first, for not every guest hears its power button; a guest that boots hears it late, so it is pressed again.
+func (v *fleetVM) askToEnd(m *machine) {
+	limit := time.After(v.agent.config().StopTimeout)
+	again := time.NewTicker(askAgain)
+	defer again.Stop()
+	for {
+		ctx, cancel := context.WithTimeout(v.agent.ctx, askAgain)
+		if m.control.phase() == "" || m.powerOff(ctx) != nil {
+			if err := v.agent.hyper.Shutdown(ctx, m.id); err != nil {
+				v.agent.log.Warn("power button", "vm", v.name, "error", err)
+			}
+		}
+		cancel()
+		for asked := true; asked; {
+			m.control.mu.Lock()
+			gone, changed := m.control.gone, m.control.changed
+			m.control.mu.Unlock()
+			if w, _ := v.newest(); gone || farm.Power(w.Power) == farm.PowerDeleted {
+				return
+			}
+			select {
+			case <-changed:
+			case <-v.wake:
+			case <-again.C:
+				asked = false
+			case <-limit:
+				v.agent.log.Warn("vm does not power off in time, and is ended", "vm", v.name)
+				return
+			case <-v.agent.ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+const askAgain = 10 * time.Second
+
+// kill ends the machine, whatever it does, and what it had beside its disks.
+func (v *fleetVM) kill(m *machine) error {
+	if v.agent.ctx.Err() != nil {
+		return context.Cause(v.agent.ctx) // the agent stops; VMs do not
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
+	defer cancel()
+	if err := v.agent.hyper.Stop(ctx, m.id); err != nil {
+		return err
+	}
+	m.unwatch()
+	return os.RemoveAll(m.sockets)
+}
+
+// ended takes notice of a machine that ended although nobody wanted it to.
+func (v *fleetVM) ended(m *machine) {
+	end := v.awaitEnd()
+	if err := v.kill(m); err != nil {
+		v.agent.log.Error("vm of the server", "vm", v.name, "error", err)
+	}
+	ran := time.Since(v.started)
+	reason := "its guest powered off"
+	if end != hyper.PoweredOff {
+		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMEnded, Message: "the VM ended, and nobody wanted it to" + m.lastWords()})
+		v.settleTicket(breaker.Unclear, firstLine(errors.New(reason)))
+	}
+	v.settleTicket(breaker.Nobody, "")
+	v.agent.log.Warn("vm of the server ended by itself", "vm", v.name, "end", string(end), "ran", ran)
+	used := v.leave()
+	v.kept(func(r *fleetRecord) {
+		r.CPUTime += used
+		v.noteEnd(r, end, ran, reason)
+	})
+	v.poke() // awaitEnd may have taken another's word for its own
+}
+
+// leave forgets the machine, and says what it has used as far as that was seen.
+func (v *fleetVM) leave() (used time.Duration) {
+	v.update(func() {
+		used = v.used
+		v.machine, v.ready, v.used, v.note = nil, false, 0, ""
+	})
+	return used
+}
+
+// noteEnd decides what becomes of a VM that ended by itself: see fleetVM.
+func (v *fleetVM) noteEnd(r *fleetRecord, end hyper.End, ran time.Duration, reason string) {
+	r.Boot, r.Reason, r.Since = "", reason, time.Now()
+	if end == hyper.PoweredOff {
+		r.Halt, r.Failures = haltOff, 0
+		return
+	}
+	if ran > calmAfter {
+		r.Failures = 0
+	}
+	if r.Failures++; r.Failures > maxFailures {
+		r.Halt = haltFailed
+		return
+	}
+	v.until = time.Now().Add(firstPause << (r.Failures - 1))
+}
+
+// awaitEnd is how the machine ended, if anybody says so soon.
+func (v *fleetVM) awaitEnd() hyper.End {
+	limit := time.After(eventWait)
+	for {
+		v.mu.Lock()
+		end, told := v.end, v.told
+		v.mu.Unlock()
+		if told {
+			return end
+		}
+		select {
+		case <-v.wake:
+		case <-limit:
+			return ""
+		case <-v.agent.ctx.Done():
+			return ""
+		}
+	}
+}
+
+// remove leaves nothing of the VM on the host.
+func (v *fleetVM) remove() error {
+	m := v.current()
+	if m == nil {
+		m = v.agent.newMachine(v.id, v.name)
+	}
+	if err := v.kill(m); err != nil {
+		return err
+	}
+	v.settleTicket(breaker.Nobody, "")
+	v.leave()
+	if err := v.agent.removeFleet(m); err != nil {
+		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool, Message: "files of VM " + v.name + " stay", Hint: "see the agent's log", Err: err}
+	}
+	v.agent.ledger.release(v.id)
+	v.agent.log.Info("vm of the server deleted", "vm", v.name)
+	v.update(func() {
+		w := v.record.Wanted
+		v.record = fleetRecord{Boots: v.record.Boots, Builds: v.record.Builds}
+		v.record.Wanted.ID, v.record.Wanted.Power = w.ID, w.Power
+	})
+	v.is(farm.VMGone, "")
+	return nil
+}
+
+// attend is with a machine while it runs: it gives the guest its job whenever the guest comes up, and learns whether it has.
+func (v *fleetVM) attend(m *machine, kind vmimage.Kind) {
+	c := m.control
+	silent := time.After(v.agent.config().BootTimeout)
+	for given := 0; ; {
+		c.mu.Lock()
+		gone, comes, state, changed := c.gone, c.comes, c.states[v.id], c.changed
+		c.mu.Unlock()
+		if gone {
+			v.poke()
+			return
+		}
+		if comes > given {
+			given = comes
+			v.give(m, kind)
+			continue
+		}
+		v.hears(state)
+		select {
+		case <-changed:
+		case <-silent:
+			v.tooSilent(kind)
+		case <-m.done:
+			return
+		}
+	}
+}

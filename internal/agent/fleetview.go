@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// fleetLookUp finds a VM of the server by the name of its domain, by PROJECT/NAME, or by the start of its ID; nil when there is none, or more
+// than one.
+func (a *Agent) fleetLookUp(ref string) *fleetVM {
+	var found []*fleetVM
+	for _, v := range a.allFleet() {
+		w, _ := v.newest()
+		if v.name == ref || w.Project+"/"+w.Name == ref || len(ref) >= 4 && strings.HasPrefix(v.id, ref) {
+			found = append(found, v)
+		}
+	}
+	if len(found) != 1 {
+		return nil
+	}
+	return found[0]
+}
+
+// serversOwn refuses what the host's own commands want of a VM of the server: it would be undone at once.
+func (v *fleetVM) serversOwn() error {
+	w, _ := v.newest()
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeServersVM, Message: fmt.Sprintf("VM %s is the server's: %s of project %s", v.name, w.Name, w.Project),
+		Hint: fmt.Sprintf("order it there, as with `grange vm stop %s/%s`; this host goes on with what the server wanted last", w.Project, w.Name)}
+}
+
+// view is the VM as people on its host see it.
+func (v *fleetVM) view() *api.VM {
+	o := v.observed()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r, w := v.record, v.wanted
+	out := &api.VM{ID: v.id, Name: v.name, Purpose: "cloud", State: o.State, Image: r.Image, Digest: r.Digest, Shape: r.Shape.Name, User: w.Owner,
+		Command: w.Project + "/" + w.Name, Created: r.Created, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: wire.Plan(r.Plan),
+		Cloud: &api.CloudVM{Name: w.Name, Project: w.Project, Owner: w.Owner, Hostname: w.Hostname, Address: w.Address, MAC: w.MAC, Bridge: w.Bridge, Wanted: w.Power,
+			Ready: o.Ready, Reason: o.Reason}}
+	if v.machine != nil {
+		out.Applied = appliedView(v.machine.applied, r.Shape)
+	}
+	return out
+}
+
+// getConsole shows what a VM of the server writes, or wrote while it ran. root alone may: the VM's owner asks the server.
+func (v *fleetVM) getConsole(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if !c.admin() {
+		return notYours("VM " + v.name)
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	m := v.current()
+	if m == nil {
+		_, err := w.Write(newConsoleLog(filepath.Join(v.agent.fleetDir(v.id), consoleFile)).last(consoleTail))
+		return err
+	}
+	control := http.NewResponseController(w)
+	return m.console.follow(r.Context(), w, func() { control.Flush() }, r.URL.Query().Get("follow") != "true")
+}

@@ -1,0 +1,413 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/breaker"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// fleetVM is one VM of the server on this host. It has a life of its own: nobody's connection keeps it, and its claim and its disks stay while
+// it is stopped, until the server wants it deleted. One goroutine, run, brings it to what is wanted, one step at a time, and looks again after
+// each; every step may be cut short by a kill of the agent and done again by the next one.
+//
+// What becomes of a VM that ends although it is wanted on:
+//
+//   - Its guest powered off: it is stopped, and stays so until the server wants it restarted (farm.Wanted.Boots), or off and on again.
+//   - It crashed, was killed, or nobody saw why it ended: it is started again, after a pause that doubles with each such end. The count starts
+//     anew when it has run for a while. After maxFailures of them it is failed, and stays so until the server says something new.
+//   - The host booted: it is started again.
+//
+// A VM that is refused before it ever ran here (no room, no image) is failed, and never tried again until the server says something new of
+// it: the server may have placed it elsewhere by then.
+type fleetVM struct {
+	agent *Agent
+	id    string
+	name  string        // of its domain and its directories
+	wake  chan struct{} // room for one: something may be to be done
+
+	mu       sync.Mutex
+	wanted   fleet.WantedVM // the newest; record.Wanted may still be an older one
+	unlisted bool           // there is a list, and it lacks the VM
+	record   fleetRecord    // as the file has it; run alone changes it
+	machine  *machine       // nil: none runs
+	state    farm.VMState
+	reason   string // of a state that is not what is wanted
+	since    time.Time
+	ready    bool            // its guest has said that it is up
+	end      hyper.End       // how a machine of it ended last, as far as anybody told
+	told     bool            // end is newer than the machine's start
+	note     string          // what is wrong with a machine that runs
+	used     time.Duration   // by this machine, when that was last looked at
+	ticket   *breaker.Ticket // of a start that nobody knows yet to have worked
+
+	// These are run's alone.
+	started time.Time // its machine; by the monotonic clock
+	until   time.Time // nothing is started before; by the monotonic clock
+	pauses  int       // waits for something outside of the VM, in a row
+}
+
+const (
+	maxFailures  = 5
+	calmAfter    = 10 * time.Minute // a VM that has run so long has started well
+	firstPause   = time.Second      // after a failure; each in a row doubles it
+	awayPause    = time.Second      // between looks for a hypervisor that is away, or for a minimum of the host
+	maxAwayPause = 30 * time.Second
+	forever      = time.Duration(-1)
+)
+
+func newFleetVM(a *Agent, id string) *fleetVM {
+	return &fleetVM{agent: a, id: id, name: fleetName(id), wake: make(chan struct{}, 1), state: farm.VMStarting, since: time.Now()}
+}
+
+func (v *fleetVM) poke() {
+	select {
+	case v.wake <- struct{}{}:
+	default:
+	}
+}
+
+// want takes what the server wants now; nil: it is not in the list.
+func (v *fleetVM) want(w *fleet.WantedVM) {
+	v.mu.Lock()
+	v.unlisted = w == nil
+	if w != nil {
+		v.wanted = *w
+	}
+	v.mu.Unlock()
+	v.poke()
+}
+
+func (v *fleetVM) recordNow() fleetRecord {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.record
+}
+
+func (v *fleetVM) newest() (w fleet.WantedVM, unlisted bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.wanted, v.unlisted
+}
+
+func (v *fleetVM) current() *machine {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.machine
+}
+
+// update changes what others see of the VM, and tells them.
+func (v *fleetVM) update(change func()) {
+	v.mu.Lock()
+	change()
+	v.mu.Unlock()
+	v.agent.fleet.publish()
+}
+
+// is sets the VM's state.
+func (v *fleetVM) is(state farm.VMState, reason string) {
+	v.mu.Lock()
+	same := v.state == state && v.reason == reason
+	if v.state != state {
+		v.since = time.Now()
+	}
+	v.state, v.reason = state, reason
+	v.mu.Unlock()
+	if !same {
+		v.agent.fleet.publish()
+	}
+}
+
+// keep writes the changed record, and takes it over.
+func (v *fleetVM) keep(change func(r *fleetRecord)) error {
+	r := v.recordNow()
+	change(&r)
+	if err := v.agent.writeFleet(r); err != nil {
+		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool, Message: "the record of VM " + v.name + " cannot be written", Hint: "see state_dir in the agent's configuration", Err: err}
+	}
+	v.update(func() { v.record = r })
+	return nil
+}
+
+// run has the VM as it is wanted until the agent stops, or until there is nothing of it and nobody asks for it.
+func (v *fleetVM) run() {
+	for {
+		pause, over := v.step()
+		if over {
+			return
+		}
+		var after <-chan time.Time
+		if pause >= 0 {
+			after = time.After(pause)
+		}
+		select {
+		case <-v.wake:
+		case <-after:
+		case <-v.agent.ctx.Done():
+			if m := v.current(); m != nil {
+				m.unwatch() // the VM goes on
+			}
+			return
+		}
+	}
+}
+
+// step does what is to be done next, and says when to look again.
+func (v *fleetVM) step() (pause time.Duration, over bool) {
+	if v.agent.fleet.forget(v) {
+		return 0, true
+	}
+	if w, _ := v.newest(); v.gone() {
+		if farm.Power(w.Power) == farm.PowerDeleted {
+			return forever, false
+		}
+		v.update(func() { v.record = fleetRecord{} }) // wanted here again
+		v.is(farm.VMStarting, "")
+	}
+	if err := v.takeWanted(); err != nil {
+		return v.stumble(stepNone, err), false
+	}
+	if m := v.current(); m != nil && m.control.hasGone() {
+		v.ended(m)
+	}
+	r := v.recordNow()
+	next := r.next(v.current() != nil)
+	if _, unlisted := v.newest(); unlisted && r.Plan.VCPUs == nil {
+		next = stepDelete // it was refused, and nobody asks for it any more
+	}
+	var err error
+	switch next {
+	case stepDelete:
+		v.is(farm.VMDeleting, "")
+		err = v.remove()
+	case stepStop:
+		err = v.stop()
+	case stepBuild:
+		err = v.build()
+	case stepStart:
+		if wait := time.Until(v.until); wait > 0 {
+			return wait, false
+		}
+		err = v.start()
+	default:
+		v.rest(r)
+		return forever, false
+	}
+	if err != nil {
+		return v.stumble(next, err), false
+	}
+	v.pauses = 0
+	return 0, false
+}
+
+// over tells whether nothing of the VM is here, and nobody asks for it: it was deleted and the list lacks it, or it never came to have
+// anything.
+func (v *fleetVM) over() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.state == farm.VMGone && v.unlisted
+}
+
+// fleetStep is one thing to do.
+type fleetStep string
+
+const (
+	stepNone   fleetStep = ""
+	stepDelete fleetStep = "delete"
+	stepStop   fleetStep = "stop"
+	stepBuild  fleetStep = "build" // claim its room, and settle what its disks are
+	stepStart  fleetStep = "start"
+)
+
+// next is what is to be done, from what is wanted and what was done. It is pure.
+func (r fleetRecord) next(running bool) fleetStep {
+	w := r.Wanted
+	build := r.Plan.VCPUs == nil && r.Halt == haltNone || r.Plan.VCPUs != nil && r.Builds < w.Builds && (r.Refused == nil || *r.Refused < w.Builds)
+	switch {
+	case farm.Power(w.Power) == farm.PowerDeleted:
+		return stepDelete
+	case build && running && !r.fresh():
+		return stepBuild // looks whether there is room before it stops anything
+	case running && (build || farm.Power(w.Power) == farm.PowerOff || r.Boots < w.Boots):
+		return stepStop
+	case running:
+		return stepNone
+	case build:
+		return stepBuild
+	case farm.Power(w.Power) == farm.PowerOn && r.Halt == haltNone && r.Plan.VCPUs != nil:
+		return stepStart
+	}
+	return stepNone
+}
+
+// fresh tells whether the next build is to have new disks.
+func (r fleetRecord) fresh() bool { return r.Wanted.Fresh > r.Fresh || r.Digest == "" }
+
+// news tells whether the server says something of a VM that ends its halt.
+func (r fleetRecord) news(w fleet.WantedVM) bool {
+	old := r.Wanted
+	again := w.Power != old.Power || w.Boots > old.Boots || w.Builds > old.Builds || w.Fresh > old.Fresh
+	return again || r.Halt == haltFailed && (w.Image != old.Image || !reflect.DeepEqual(w.Plan, old.Plan))
+}
+
+// takeWanted has the record say what is wanted before anything is done for it. A deletion, or an order to stop, is carried out although the
+// record cannot be written: a full disk must not keep people from freeing it.
+func (v *fleetVM) takeWanted() error {
+	w, _ := v.newest()
+	r := v.recordNow()
+	if w.ID == "" || reflect.DeepEqual(r.Wanted, w) {
+		return nil
+	}
+	change := func(r *fleetRecord) {
+		if r.Version == 0 {
+			r.Version, r.Created = fleetRecordVersion, time.Now()
+		}
+		if r.news(w) {
+			r.Halt, r.Reason, r.Failures = haltNone, "", 0
+		}
+		if !reflect.DeepEqual(r.Wanted.Plan, w.Plan) {
+			r.Refused = nil
+		}
+		r.Wanted = w
+	}
+	if r.Version == 0 && farm.Power(w.Power) == farm.PowerDeleted { // it never was here: nothing to write, much to look for
+		change(&r)
+		v.update(func() { v.record = r })
+		return nil
+	}
+	if r.news(w) {
+		v.until = time.Time{}
+	}
+	err := v.keep(change)
+	if err != nil && r.Version != 0 && farm.Power(w.Power) != farm.PowerOn {
+		v.agent.log.Error("record of a vm", "vm", v.name, "error", err)
+		change(&r)
+		v.update(func() { v.record = r })
+		return nil
+	}
+	return err
+}
+
+// rest says how the VM is when there is nothing to do.
+func (v *fleetVM) rest(r fleetRecord) {
+	switch {
+	case v.current() != nil:
+		v.mu.Lock()
+		note := v.note
+		v.mu.Unlock()
+		v.is(farm.VMRunning, cmp.Or(note, r.Reason))
+	case r.Halt == haltFailed:
+		v.is(farm.VMFailed, r.Reason)
+	case r.Halt == haltOff:
+		v.is(farm.VMStopped, r.Reason)
+	default:
+		v.is(farm.VMStopped, "")
+	}
+}
+
+func (v *fleetVM) gone() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.state == farm.VMGone
+}
+
+// stumble notes that a step came to nothing, and says when to try again. What the VM cannot help is waited for without end, and counts as
+// nothing: a hypervisor that is away, a host below its minimum, a back-off. Every other failure counts, and is tried again a few times.
+func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
+	if v.agent.ctx.Err() != nil {
+		return forever
+	}
+	r := v.recordNow()
+	state := farm.VMStarting
+	switch {
+	case v.current() != nil:
+		state = farm.VMRunning
+	case farm.Power(r.Wanted.Power) == farm.PowerDeleted:
+		state = farm.VMDeleting
+	}
+	reason := reasonOf(err)
+	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, farm.CodeBelowMinimum}
+	if step == stepStop || step == stepDelete || slices.ContainsFunc(waits, func(c farm.Code) bool { return isCode(err, c) }) {
+		v.is(state, reason)
+		v.pauses++
+		return min(awayPause<<min(v.pauses, 10), maxAwayPause)
+	}
+	v.agent.log.Warn("vm of the server", "vm", v.name, "failures", r.Failures+1, "error", err)
+	if state == farm.VMRunning { // a resize that cannot be: it runs as it did
+		builds := r.Wanted.Builds
+		return v.kept(func(r *fleetRecord) { r.Refused, r.Reason = &builds, reason })
+	}
+	final := r.Failures+1 > maxFailures || !r.Ran && !worthAnotherTry(err) || isKind(err, farm.NotFound) && !r.Ran
+	v.until = time.Now().Add(firstPause << min(r.Failures, 10))
+	if !final {
+		v.is(farm.VMStarting, reason)
+	}
+	return v.kept(func(r *fleetRecord) {
+		r.Failures++
+		if final {
+			r.Halt, r.Reason = haltFailed, reason
+		}
+	})
+}
+
+// kept writes the record, and if that is not possible comes again later.
+func (v *fleetVM) kept(change func(*fleetRecord)) time.Duration {
+	if err := v.keep(change); err != nil {
+		v.agent.log.Error("record of a vm", "vm", v.name, "error", err)
+		v.is(farm.VMFailed, reasonOf(err))
+		return maxAwayPause
+	}
+	return 0
+}
+
+// maxReason bounds what is told of a failure, in bytes.
+const maxReason = 3000
+
+// reasonOf is an error for the server: its code, and what people may read.
+func reasonOf(err error) string {
+	code := farm.CodeInternal
+	if e := new(farm.Error); errors.As(err, &e) {
+		code = e.Code
+	}
+	text := string(code) + ": " + err.Error()
+	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+}
+
+// observed is the VM as the server is told.
+func (v *fleetVM) observed() fleet.Observed {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r := v.record
+	if v.machine != nil {
+		v.used = max(v.used, cpuTime(v.machine.applied.PID))
+	}
+	return fleet.Observed{ID: v.id, State: string(v.state), Reason: v.reason, Since: v.since, Boots: r.Boots, Builds: r.Builds, Ready: v.ready && v.machine != nil,
+		Plan: wire.PlanOrNil(r.Plan), CPUTime: (r.CPUTime + v.used).Seconds(), Digest: r.Digest}
+}
+
+// cpuTime is what a process and its threads have used, to the hundredth of a second; 0 for one that is not there. See proc(5): 14 is the time
+// in user space, 15 that in the kernel.
+func cpuTime(pid int) time.Duration {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if pid == 0 || err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * (time.Second / 100)
+}
