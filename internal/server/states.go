@@ -56,7 +56,7 @@ var instead = map[farm.VMState]string{
 // judge is the verdict on an action in a state, and the error where it is refused.
 func judge(vm farm.VM, state farm.VMState, a policy.Action) (verdict, error) {
 	v := legal[state][a]
-	if a == policy.RestartVM && vm.Wanted.Power == farm.PowerOff {
+	if v != refuse && a == policy.RestartVM && vm.Wanted.Power == farm.PowerOff {
 		v, state = refuse, farm.VMStopped // an unknown or failed VM that people have stopped
 	}
 	if v != refuse {

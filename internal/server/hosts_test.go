@@ -1,0 +1,322 @@
+package server
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// states are those of hosts by name.
+func (l *lab) states(who farm.Identity, f HostFilter) map[string]HostState {
+	l.t.Helper()
+	views, err := l.Hosts(l.t.Context(), who, f)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	found := map[string]HostState{}
+	for _, v := range views {
+		found[v.Name] = v.State
+	}
+	return found
+}
+
+func TestHosts(t *testing.T) {
+	l := newLab(t)
+	a, b := l.host("node-1", "east"), l.host("node-2", "east")
+	c := l.host("gpu-1", "west")
+	ctx := t.Context()
+	l.running(ann, web("web"), a)
+	if _, err := l.CloseHosts(ctx, site, []string{"node-1"}, "memory"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.DrainHosts(ctx, site, []string{"cell:west"}, DrainOrder{}); err != nil {
+		t.Fatal(err)
+	}
+	l.pass(l.silence + time.Second)
+	l.seen(a)
+	l.seen(c)
+	all := map[string]HostState{"node-1": HostClosed, "node-2": HostSilent, "gpu-1": HostDraining}
+	for name, c := range map[string]struct {
+		who  farm.Identity
+		f    HostFilter
+		want map[string]HostState
+	}{
+		"all":        {site, HostFilter{}, all},
+		"of a cell":  {site, HostFilter{Cell: "west"}, map[string]HostState{"gpu-1": HostDraining}},
+		"by pattern": {site, HostFilter{Patterns: []string{"node-?", "x*"}}, map[string]HostState{"node-1": HostClosed, "node-2": HostSilent}},
+		"by ID":      {site, HostFilter{Patterns: []string{b.ID}}, map[string]HostState{"node-2": HostSilent}},
+		"by state":   {site, HostFilter{State: HostSilent}, map[string]HostState{"node-2": HostSilent}},
+		"nobody's":   {ann, HostFilter{}, map[string]HostState{}},
+	} {
+		if d := cmp.Diff(c.want, l.states(c.who, c.f)); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+	v, err := l.Host(ctx, site, "node-1")
+	if err != nil || v.VMs != 1 || v.CPUs != 16 || v.FreeCPUs != 14 || v.Memory != 64*farm.GiB || v.FreeMemory != 62*farm.GiB {
+		t.Errorf("%+v %v", v, err)
+	}
+	if _, err := l.OpenHosts(ctx, site, []string{"*"}); err != nil {
+		t.Fatal(err)
+	}
+	l.seen(b)
+	if d := cmp.Diff(map[string]HostState{"node-1": HostOpen, "node-2": HostOpen, "gpu-1": HostOpen}, l.states(site, HostFilter{})); d != "" {
+		t.Error(d)
+	}
+	for name, c := range map[string]struct {
+		who      farm.Identity
+		patterns []string
+		want     farm.Code
+	}{
+		"no pattern":      {site, []string{"["}, farm.CodeUsage},
+		"nothing":         {site, nil, farm.CodeNoHost},
+		"none":            {site, []string{"node-9"}, farm.CodeNoHost},
+		"nobody":          {ann, []string{"node-1"}, farm.CodeNoRole},
+		"nobody and none": {ann, []string{"node-9"}, farm.CodeNoRole},
+	} {
+		if _, err := l.CloseHosts(ctx, c.who, c.patterns, ""); code(err) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	l.update(func(tx *store.Tx) error {
+		return tx.PutGrant(farm.Grant{User: "wes", Role: farm.RoleOperator, Cell: "west"})
+	})
+	if _, err := l.CloseHosts(ctx, farm.Identity{User: "wes"}, []string{"*"}, ""); code(err) != farm.CodeNoRole {
+		t.Error("an operator of one cell closes all or none:", err)
+	}
+	if d := cmp.Diff(map[string]HostState{"gpu-1": HostOpen}, l.states(farm.Identity{User: "wes"}, HostFilter{})); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestLabels(t *testing.T) {
+	l := newLab(t)
+	l.host("h1", "east")
+	for _, o := range []LabelOrder{{Set: map[string]string{"gpu": "a100", "rack": "b3"}}, {Set: map[string]string{"rack": "b4"}, Remove: []string{"gpu", "none"}}} {
+		if _, err := l.LabelHosts(t.Context(), site, []string{"h1"}, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v, err := l.Host(t.Context(), site, "h1")
+	if d := cmp.Diff(map[string]string{"rack": "b4"}, v.Labels); d != "" || err != nil {
+		t.Error(d, err)
+	}
+}
+
+// A drain tells the users, stops what is left at its deadline, and keeps it stopped; open ends it.
+func TestDrain(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		l := newLab(t)
+		h, other := l.host("h1", "east"), l.host("h2", "west")
+		ctx, epoch := t.Context(), l.epoch()
+		v, stays := l.running(ann, web("web"), h), l.running(ann, web("stays"), other)
+		order := DrainOrder{Deadline: l.clock().Add(time.Hour), Reason: "new firmware"}
+		drain := func() error {
+			_, err := l.DrainHosts(ctx, site, []string{"h1"}, order)
+			return err
+		}
+		open := func() error {
+			_, err := l.OpenHosts(ctx, site, []string{"h1"})
+			return err
+		}
+		what := "its host h1"
+		if whole {
+			what = "its cell east"
+			drain = func() error {
+				_, err := l.DrainCell(ctx, site, "east", order)
+				return err
+			}
+			open = func() error {
+				_, err := l.OpenCell(ctx, site, "east")
+				return err
+			}
+		}
+		if err := drain(); err != nil {
+			t.Fatal(err)
+		}
+		notice := what + " is being drained (new firmware): what runs there is stopped at 2026-11-21T13:00:00Z"
+		if got := l.get(v.ID); got.Notice != notice || !got.StopsAt.Equal(order.Deadline) || got.State != farm.VMRunning {
+			t.Errorf("%+v", got)
+		}
+		if whole {
+			if _, err := l.CreateVMs(ctx, ann, web("new")); code(err) != farm.CodeCellsClosed {
+				t.Error(err)
+			}
+		}
+		if err := l.drains(ctx, epoch); err != nil || l.get(v.ID).Wanted.Power != farm.PowerOn {
+			t.Error("too early", err)
+		}
+		l.pass(time.Hour)
+		l.seen(h)
+		l.seen(other)
+		if err := l.drains(ctx, epoch); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.get(v.ID); got.Wanted.Power != farm.PowerOff || got.State != farm.VMStopping {
+			t.Error(got.Wanted, got.State)
+		}
+		if got := l.get(stays.ID); got.Wanted.Power != farm.PowerOn || got.Notice != "" {
+			t.Errorf("%+v", got)
+		}
+		if _, err := l.StartVM(ctx, ann, v.ID, 0); code(err) != farm.CodeDraining {
+			t.Error(err)
+		}
+		l.says(v.ID, farm.VMStopped)
+		if view, err := l.Host(ctx, site, "h1"); err != nil || view.VMs != 1 || view.State != HostDraining {
+			t.Errorf("%+v %v", view, err)
+		}
+		if err := open(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := l.StartVM(ctx, ann, v.ID, 0); err != nil || got.Notice != "" {
+			t.Error(got.Notice, err)
+		}
+	}
+}
+
+// A silent host's VMs are unknown, nothing is made elsewhere; only an operator's word makes them lost.
+func TestSilenceAndFence(t *testing.T) {
+	l := newLab(t)
+	h := l.host("h1", "east")
+	ctx, epoch := t.Context(), l.epoch()
+	stays := l.running(ann, web("stays"), h)
+	r := web("again")
+	r.Tags = map[string]string{"on-loss": "replace"}
+	again := l.running(ann, r, h)
+	ends := l.running(ann, web("ends"), h)
+	if _, err := l.DeleteVM(ctx, ann, ends.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.silences(ctx, epoch); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.FenceHost(ctx, site, "h1", "it runs"); code(err) != farm.CodeHostAnswers {
+		t.Error(err)
+	}
+	l.pass(l.silence + time.Second)
+	if err := l.silences(ctx, epoch); err != nil {
+		t.Fatal(err)
+	}
+	if e := l.entries("host.silent", "done"); len(e) != 1 || e[0].Target != "h1" {
+		t.Errorf("%+v", e)
+	}
+	for _, v := range []VMView{stays, again} {
+		if got := l.get(v.ID); got.State != farm.VMUnknown || got.Host != h.ID || !strings.Contains(got.Notice, "it may run") {
+			t.Errorf("%+v", got)
+		}
+	}
+	if _, err := l.FenceHost(ctx, ann, "h1", ""); code(err) != farm.CodeNoRole {
+		t.Error(err)
+	}
+	view, err := l.FenceHost(ctx, site, "h1", "burnt")
+	if err != nil || view.State != HostFenced {
+		t.Fatal(view.State, err)
+	}
+	if got := l.get(stays.ID); got.State != farm.VMLost || got.Host != h.ID {
+		t.Errorf("%+v", got)
+	}
+	if got := l.get(again.ID); got.State != farm.VMPlacing || got.Wanted != (farm.Wanted{Power: farm.PowerOn, Builds: 1, Fresh: 1}) {
+		t.Errorf("%+v", got)
+	}
+	if _, there := l.row(ends.ID); there {
+		t.Error("what was to be deleted, and is lost, is there")
+	}
+	if err := l.ForgetHost(ctx, site, "h1"); code(err) != farm.CodeHostHasVMs {
+		t.Error(err)
+	}
+	if got, err := l.RebuildVM(ctx, ann, stays.ID, 0, ""); err != nil || got.State != farm.VMPlacing || got.Host != "" {
+		t.Errorf("%+v %v", got, err)
+	}
+	if err := l.ForgetHost(ctx, site, h.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// A VM that is lost and not asked for again can be deleted, and nobody needs to say that it is gone.
+func TestDeleteLost(t *testing.T) {
+	l := newLab(t)
+	h := l.host("h1", "east")
+	l.update(func(tx *store.Tx) error {
+		return tx.PutCell(farm.Cell{Name: "east", Default: true, Labels: map[string]string{"on-loss": "replace"}}.WithDefaults())
+	})
+	r := web("web")
+	r.Tags = map[string]string{"on-loss": "keep"}
+	kept, again := l.running(ann, r, h), l.running(ann, web("again"), h)
+	l.pass(l.silence + time.Second)
+	if _, err := l.FenceHost(t.Context(), site, "h1", ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.get(again.ID); got.State != farm.VMPlacing {
+		t.Error("the cell's word:", got.State)
+	}
+	if got := l.get(kept.ID); got.State != farm.VMLost {
+		t.Error("the VM's own word:", got.State)
+	}
+	if _, err := l.DeleteVM(t.Context(), ann, kept.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, there := l.row(kept.ID); there {
+		t.Error("it is there")
+	}
+}
+
+func TestCells(t *testing.T) {
+	l := newLab(t)
+	l.running(ann, web("web"), l.host("h1", "east"))
+	cells, err := l.Cells(t.Context(), ann)
+	if err != nil || len(cells) != 2 || cells[0].Hosts != 1 || cells[0].VMs != 1 || cells[0].Used.CPUs != 2 {
+		t.Errorf("%+v %v", cells, err)
+	}
+	if _, err := l.Cells(t.Context(), eve); code(err) != farm.CodeNoRole {
+		t.Error(err)
+	}
+	if _, err := l.Cell(t.Context(), site, "north"); code(err) != farm.CodeNoSuchCell {
+		t.Error(err)
+	}
+	if _, err := l.CloseCell(t.Context(), ann, "east", ""); code(err) != farm.CodeNoRole {
+		t.Error(err)
+	}
+	if _, err := l.CloseCell(t.Context(), site, "east", "x\n"); code(err) != farm.CodeUsage {
+		t.Error(err)
+	}
+}
+
+// In a closed cell all goes on but creation.
+func TestClosedCellKeepsWorking(t *testing.T) {
+	l := newLab(t)
+	h := l.host("h1", "east")
+	v := l.running(ann, web("web"), h)
+	if _, err := l.CloseCell(t.Context(), site, "east", ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []policy.Action{policy.StopVM, policy.StartVM, policy.RestartVM, policy.ResizeVM, policy.RebuildVM, policy.UpdateVM, policy.DeleteVM} {
+		if _, err := l.act(a, ann, v.ID); err != nil {
+			t.Errorf("%s: %v", a, err)
+		}
+	}
+	if _, err := l.CreateVMs(t.Context(), ann, web("new")); code(err) != farm.CodeCellsClosed {
+		t.Error(err)
+	}
+}
+
+func TestEntries(t *testing.T) {
+	l := newLab(t)
+	l.create(ann, web("web"))
+	if _, err := l.Entries(t.Context(), ann, EntryFilter{}); code(err) != farm.CodeNoRole {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		who farm.Identity
+		f   EntryFilter
+	}{{site, EntryFilter{}}, {ann, EntryFilter{Who: "ann"}}} {
+		if e, err := l.Entries(t.Context(), c.who, c.f); err != nil || len(e) != 1 || e[0].Target != "alice/web" || e[0].Source != "t1" {
+			t.Errorf("%+v %v", e, err)
+		}
+	}
+}

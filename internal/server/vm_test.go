@@ -1,0 +1,412 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// actions are those of people on one VM, in the order of the table below.
+var actions = []policy.Action{policy.StartVM, policy.StopVM, policy.RestartVM, policy.ResizeVM, policy.RebuildVM, policy.UpdateVM, policy.DeleteVM, policy.ConsoleVM}
+
+// Every state with every action: y it is done, - nothing to do, t tried again, r made anew, x the row goes, n refused.
+func TestStates(t *testing.T) {
+	for state, want := range map[farm.VMState]string{
+		//                  start stop restart resize rebuild update delete console
+		farm.VMPlacing:  "-nnyyyxn",
+		farm.VMStarting: "-yyyyyyn",
+		farm.VMRunning:  "-yyyyyyy",
+		farm.VMStopping: "y-nyyyyy",
+		farm.VMStopped:  "y-nyyyyn",
+		farm.VMFailed:   "tyyyyyyy",
+		farm.VMUnknown:  "yyynyyyn",
+		farm.VMLost:     "nnnnryxn",
+		farm.VMDeleting: "nnnnnn-n",
+		farm.VMGone:     "nnnnnn-n",
+	} {
+		vm := farm.VM{Project: "p", Name: "v", Wanted: farm.Wanted{Power: farm.PowerOn}}
+		if state == farm.VMStopped || state == farm.VMStopping {
+			vm.Wanted.Power = farm.PowerOff
+		}
+		got := ""
+		for _, a := range actions {
+			v, err := judge(vm, state, a)
+			got += string("ny-trx"[v])
+			if (v == refuse) != (code(err) == farm.CodeVMState) || err != nil && !strings.Contains(err.Error(), "p/v is "+string(state)) {
+				t.Errorf("%s %s: %v", state, a, err)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", state, got, want)
+		}
+	}
+}
+
+func TestRestartOfWhatPeopleStopped(t *testing.T) {
+	vm := farm.VM{Wanted: farm.Wanted{Power: farm.PowerOff}}
+	for _, state := range []farm.VMState{farm.VMUnknown, farm.VMFailed} {
+		if _, err := judge(vm, state, policy.RestartVM); err == nil {
+			t.Error(state)
+		}
+	}
+}
+
+// act runs an action on a VM.
+func (l *lab) act(a policy.Action, who farm.Identity, id string) (VMView, error) {
+	ctx := l.t.Context()
+	switch a {
+	case policy.StartVM:
+		return l.StartVM(ctx, who, id, 0)
+	case policy.StopVM:
+		return l.StopVM(ctx, who, id, 0)
+	case policy.RestartVM:
+		return l.RestartVM(ctx, who, id, 0)
+	case policy.RebuildVM:
+		return l.RebuildVM(ctx, who, id, 0, "")
+	case policy.ResizeVM:
+		return l.ResizeVM(ctx, who, id, 0, ResizeVM{CPUs: 3})
+	case policy.UpdateVM:
+		return l.UpdateVM(ctx, who, id, 0, UpdateVM{Tags: &map[string]string{"a": "b"}})
+	case policy.DeleteVM:
+		return l.DeleteVM(ctx, who, id, 0)
+	}
+	panic(a)
+}
+
+func TestLife(t *testing.T) {
+	l := newLab(t)
+	h := l.host("h1", "east")
+	v := l.running(ann, web("web"), h)
+	if v.State != farm.VMRunning || v.HostName != "h1" {
+		t.Fatalf("%+v", v)
+	}
+	type step struct {
+		action policy.Action
+		says   farm.VMState // of the host, then
+		want   farm.Wanted
+		state  farm.VMState
+	}
+	for i, s := range []step{
+		{policy.RestartVM, farm.VMRunning, farm.Wanted{Power: farm.PowerOn, Boots: 1}, farm.VMRunning},
+		{policy.StopVM, "", farm.Wanted{Power: farm.PowerOff, Boots: 1}, farm.VMStopping},
+		{policy.StopVM, farm.VMStopped, farm.Wanted{Power: farm.PowerOff, Boots: 1}, farm.VMStopped},
+		{policy.StartVM, "", farm.Wanted{Power: farm.PowerOn, Boots: 1}, farm.VMStarting},
+		{policy.StartVM, farm.VMFailed, farm.Wanted{Power: farm.PowerOn, Boots: 1}, farm.VMFailed},
+		{policy.StartVM, farm.VMRunning, farm.Wanted{Power: farm.PowerOn, Boots: 2}, farm.VMRunning},
+		{policy.RebuildVM, farm.VMRunning, farm.Wanted{Power: farm.PowerOn, Boots: 2, Builds: 1, Fresh: 1}, farm.VMRunning},
+		{policy.DeleteVM, "", farm.Wanted{Power: farm.PowerDeleted, Boots: 2, Builds: 1, Fresh: 1}, farm.VMDeleting},
+		{policy.DeleteVM, "", farm.Wanted{Power: farm.PowerDeleted, Boots: 2, Builds: 1, Fresh: 1}, farm.VMDeleting},
+	} {
+		if _, err := l.act(s.action, ann, v.ID); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		if s.says != "" {
+			l.says(v.ID, s.says)
+		}
+		if got := l.get(v.ID); got.Wanted != s.want || got.State != s.state {
+			t.Errorf("step %d, %s: %+v %s", i, s.action, got.Wanted, got.State)
+		}
+	}
+	if used := l.count("alice"); used != 1 {
+		t.Errorf("%d rows: the name is free before its host has said that it is gone", used)
+	}
+}
+
+func TestDeleteWithoutHost(t *testing.T) {
+	l := newLab(t)
+	v := l.create(ann, web("web"))[0]
+	gone, err := l.DeleteVM(t.Context(), ann, "alice/web", v.Revision)
+	if err != nil || gone.State != farm.VMGone {
+		t.Error(gone.State, err)
+	}
+	if _, there := l.row(v.ID); there {
+		t.Error("the row is there")
+	}
+	if e := l.entries("vm.gone", "done"); len(e) != 1 || !strings.Contains(e[0].Reason, v.ID) {
+		t.Errorf("%+v", e)
+	}
+	if _, err := l.VM(t.Context(), ann, "alice/web"); code(err) != farm.CodeNoVM {
+		t.Error(err)
+	}
+}
+
+func TestWhoMayDoWhat(t *testing.T) {
+	l := newLab(t)
+	h := l.host("h1", "east")
+	v := l.running(ann, web("web"), h)
+	for _, a := range []policy.Action{policy.StopVM, policy.DeleteVM, policy.UpdateVM, policy.RebuildVM} {
+		for _, who := range []farm.Identity{otto, eve, {Host: "h1"}, {}} {
+			if _, err := l.act(a, who, v.ID); code(err) != farm.CodeNoRole {
+				t.Errorf("%s by %+v: %v", a, who, err)
+			}
+		}
+		if n := len(l.entries(string(a), "denied")); n != 4 {
+			t.Errorf("%s: %d entries", a, n)
+		}
+	}
+	if got := l.get(v.ID); got.Revision != v.Revision {
+		t.Error("what was denied has changed something")
+	}
+	if _, err := l.VM(t.Context(), eve, "alice/none"); code(err) != farm.CodeNoRole {
+		t.Error("eve learns which VMs alice has not:", err)
+	}
+	if _, err := l.StopVM(t.Context(), site, v.ID, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// An update that was decided on an older view is refused, and says who changed what. What the host reports is no conflict.
+func TestConflicts(t *testing.T) {
+	l := newLab(t)
+	v := l.running(ann, web("web"), l.host("h1", "east"))
+	l.says(v.ID, farm.VMRunning)
+	stopped, err := l.StopVM(t.Context(), site, v.ID, v.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.says(v.ID, farm.VMStopped)
+	_, err = l.DeleteVM(t.Context(), ann, v.ID, v.Revision)
+	if code(err) != farm.CodeChanged || !strings.Contains(err.Error(), fmt.Sprintf("at %d: site, vm.stop", stopped.Revision)) {
+		t.Error(err)
+	}
+	if _, err := l.StartVM(t.Context(), ann, v.ID, stopped.Revision); err != nil {
+		t.Error("a report since then is no conflict:", err)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	l := newLab(t)
+	v := l.create(otto, CreateVM{Project: "atlas", Name: "wn", Image: "micro", Shape: "small"})[0]
+	never, later, past, long := time.Time{}, l.clock().Add(time.Hour), l.clock().Add(-time.Hour), l.clock().Add(1000*time.Hour)
+	for name, c := range map[string]struct {
+		u    UpdateVM
+		want farm.Code
+	}{
+		"later":    {UpdateVM{Expires: &later}, ""},
+		"past":     {UpdateVM{Expires: &past}, farm.CodeBadVM},
+		"too long": {UpdateVM{Expires: &long}, farm.CodeBeyondMaxima},
+		"tags":     {UpdateVM{Tags: &map[string]string{"a": ""}}, ""},
+		"odd tags": {UpdateVM{Tags: &map[string]string{"": ""}}, farm.CodeBadVM},
+	} {
+		if _, err := l.UpdateVM(t.Context(), otto, v.ID, 0, c.u); code(err) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	got, err := l.UpdateVM(t.Context(), otto, v.ID, 0, UpdateVM{Expires: &never})
+	if err != nil || !got.Expires.Equal(l.clock().Add(240*time.Hour)) {
+		t.Error("never is as long as the project's VMs live:", got.Expires, err)
+	}
+}
+
+func TestResize(t *testing.T) {
+	l := newLab(t)
+	v := l.running(ann, web("web"), l.host("h1", "east"))
+	other := l.running(ann, web("other"), l.host("h2", "east"))
+	waits := l.create(ann, web("waits"))[0]
+	big, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: 12})
+	if err != nil || big.Resize == nil || big.Resize.CPUs != 12 || big.Shape.CPUs != 2 || big.Resize.Memory != v.Shape.Memory {
+		t.Fatalf("%+v %v", big, err)
+	}
+	// What is wanted counts, before any host has it: 16 of 20 are in use.
+	if _, err := l.ResizeVM(t.Context(), ann, other.ID, 0, ResizeVM{CPUs: 9}); code(err) != farm.CodeQuota {
+		t.Error(err)
+	}
+	if _, err := l.ResizeVM(t.Context(), ann, other.ID, 0, ResizeVM{CPUs: 6}); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: 13}); code(err) != farm.CodeQuota {
+		t.Error("once more:", err)
+	}
+	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{Memory: 3*farm.GiB + 1}); code(err) != farm.CodeBadShape {
+		t.Error(err)
+	}
+	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{}); code(err) != farm.CodeBadVM {
+		t.Error(err)
+	}
+	if got, err := l.ResizeVM(t.Context(), ann, waits.ID, 0, ResizeVM{CPUs: 1}); err != nil || (got.Resize != nil || got.Shape.CPUs != 1) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestList(t *testing.T) {
+	l := newLab(t)
+	h := l.host("h1", "east")
+	for i := range 4 {
+		r := web(fmt.Sprintf("w%d", i))
+		r.Tags = map[string]string{"n": fmt.Sprint(i % 2)}
+		v := l.create(ann, r)[0]
+		if i%2 == 0 {
+			l.put(v.VM, h)
+			l.says(v.ID, farm.VMRunning)
+		}
+	}
+	l.create(otto, CreateVM{Project: "atlas", Name: "wn", Count: 2, Image: "micro", Shape: "small"})
+	names := func(who farm.Identity, f VMFilter) (all []string) {
+		t.Helper()
+		for {
+			page, err := l.VMs(t.Context(), who, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range page.Items {
+				all = append(all, label(v.VM))
+			}
+			if f.After = page.Next; f.After == "" {
+				return all
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		who  farm.Identity
+		f    VMFilter
+		want string
+	}{
+		"all":             {site, VMFilter{}, "alice/w0 alice/w1 alice/w2 alice/w3 atlas/wn-1 atlas/wn-2"},
+		"page by page":    {site, VMFilter{Limit: 1}, "alice/w0 alice/w1 alice/w2 alice/w3 atlas/wn-1 atlas/wn-2"},
+		"mine":            {ann, VMFilter{Limit: 3}, "alice/w0 alice/w1 alice/w2 alice/w3"},
+		"another's":       {ann, VMFilter{Project: "atlas"}, ""},
+		"of a token":      {farm.Identity{User: "site", Projects: []string{"atlas"}}, VMFilter{}, "atlas/wn-1 atlas/wn-2"},
+		"nobody's":        {eve, VMFilter{}, ""},
+		"running":         {ann, VMFilter{State: farm.VMRunning, Limit: 1}, "alice/w0 alice/w2"},
+		"on a host":       {ann, VMFilter{Host: "h1"}, "alice/w0 alice/w2"},
+		"of an owner":     {site, VMFilter{Owner: "otto"}, "atlas/wn-1 atlas/wn-2"},
+		"by name":         {site, VMFilter{Name: "w?"}, "alice/w0 alice/w1 alice/w2 alice/w3"},
+		"by tag":          {site, VMFilter{Tags: map[string]string{"n": "1"}}, "alice/w1 alice/w3"},
+		"with a tag":      {site, VMFilter{Tags: map[string]string{"n": ""}}, "alice/w0 alice/w1 alice/w2 alice/w3"},
+		"behind the last": {ann, VMFilter{After: "alice/w3"}, ""},
+	} {
+		if got := strings.Join(names(c.who, c.f), " "); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if _, err := l.VMs(t.Context(), ann, VMFilter{Host: "h9"}); code(err) != farm.CodeNoHost {
+		t.Error(err)
+	}
+}
+
+func TestGroups(t *testing.T) {
+	l := newLab(t)
+	g := farm.ServerGroup{Project: "alice", Name: "ha", Affinity: farm.Apart}
+	if _, err := l.PutGroup(t.Context(), ann, g); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.PutGroup(t.Context(), otto, g); code(err) != farm.CodeNoRole {
+		t.Error(err)
+	}
+	r := web("web")
+	r.Group, r.Count = "ha", 2
+	made := l.create(ann, r)
+	groups, err := l.Groups(t.Context(), ann, "")
+	if err != nil || len(groups) != 1 || cmp.Diff([]string{"web-1", "web-2"}, groups[0].VMs) != "" {
+		t.Errorf("%+v %v", groups, err)
+	}
+	other := g
+	other.Affinity = farm.Together
+	if _, err := l.PutGroup(t.Context(), ann, other); code(err) != farm.CodeGroupUsed {
+		t.Error(err)
+	}
+	if _, err := l.PutGroup(t.Context(), ann, g); err != nil {
+		t.Error("the same again:", err)
+	}
+	if err := l.DeleteGroup(t.Context(), ann, "alice", "ha"); code(err) != farm.CodeGroupUsed {
+		t.Error(err)
+	}
+	for _, v := range made {
+		if _, err := l.DeleteVM(t.Context(), ann, v.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.DeleteGroup(t.Context(), ann, "alice", "ha"); err != nil {
+		t.Error(err)
+	}
+	other.Affinity = "nearby"
+	if _, err := l.PutGroup(t.Context(), ann, other); code(err) != farm.CodeBadVM {
+		t.Error(err)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	ed, _, err := newKey("ann@laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		text, want, says string
+	}{
+		"as it is":      {ed, ed, ""},
+		"white space":   {"  " + ed + "\n\n", ed, ""},
+		"several":       {ed + "\n" + ed, "", "several lines"},
+		"options":       {`command="rm" ` + ed, "", "options"},
+		"private":       {"-----BEGIN OPENSSH PRIVATE KEY-----", "", "private key"},
+		"RSA too short": {"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQC3Zp0vX0Fy0mFz0k3s3V3l8b8f2bC2z1GqQ8E8JYv5o1m1Qp8z3sXqk2w5m8x1 x", "", ""},
+		"nothing":       {"", "", "no public key"},
+		"long":          {ed + strings.Repeat("x", maxKey), "", "bytes"},
+	} {
+		got, err := plainKeys([]string{c.text, c.text})
+		if c.want == "" {
+			if code(err) != farm.CodeBadKey || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", name, err)
+			}
+		} else if d := cmp.Diff([]string{c.want}, got); d != "" || err != nil {
+			t.Errorf("%s: %s %v", name, d, err)
+		}
+	}
+}
+
+func FuzzKey(f *testing.F) {
+	f.Add("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGx a")
+	f.Fuzz(func(t *testing.T, text string) {
+		key, err := plainKey(text)
+		if err != nil {
+			return
+		}
+		if again, err := plainKey(key); err != nil || again != key || strings.ContainsAny(key, "\n\r\x00") {
+			t.Errorf("%q becomes %q, then %q %v", text, key, again, err)
+		}
+	})
+}
+
+func TestExpiry(t *testing.T) {
+	l := newLab(t)
+	h := l.host("h1", "east")
+	r := web("web")
+	r.Expires = l.clock().Add(time.Hour)
+	placed := l.running(ann, r, h)
+	r.Name = "waits"
+	waits := l.create(ann, r)[0]
+	epoch := l.epoch()
+	if err := l.expire(t.Context(), epoch); err != nil || l.get(placed.ID).State != farm.VMRunning {
+		t.Error("too early", err)
+	}
+	l.pass(time.Hour + time.Second)
+	l.seen(h)
+	if err := l.expire(t.Context(), epoch); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.get(placed.ID); got.State != farm.VMDeleting {
+		t.Error(got.State)
+	}
+	if _, there := l.row(waits.ID); there {
+		t.Error("it has no host, and is there")
+	}
+	if e := l.entries("vm.delete", "done"); len(e) != 2 || e[0].Who != "grange" || !strings.HasPrefix(e[0].Reason, "expired at 2026-11-21T13:00:00Z") {
+		t.Errorf("%+v", e)
+	}
+	if err := l.expire(t.Context(), epoch-1); err != nil {
+		t.Error("nothing to do needs no lease:", err)
+	}
+	r.Name = "third"
+	r.Expires = l.clock().Add(time.Second)
+	l.create(ann, r)
+	l.pass(time.Minute)
+	if err := l.expire(t.Context(), epoch-1); code(err) != store.CodeNotLeader {
+		t.Error("another one leads:", err)
+	}
+}
