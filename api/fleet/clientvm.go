@@ -46,6 +46,12 @@ func (c *Client) VMs(ctx context.Context, f VMFilter) ([]VM, int64, error) {
 	return all[VM](ctx, c, "/v1/vms", f.Query())
 }
 
+// Revision is the store's, now: a watch from it misses nothing of what is read after it.
+func (c *Client) Revision(ctx context.Context) (int64, error) {
+	page, err := call[Page[VM]](ctx, c, request{method: "GET", path: "/v1/vms", query: url.Values{"limit": {"1"}}})
+	return page.Revision, err
+}
+
 // VM looks one up, by ID or PROJECT/NAME.
 func (c *Client) VM(ctx context.Context, ref string) (VM, error) {
 	return call[VM](ctx, c, request{method: "GET", path: vmPath(ref)})

@@ -25,6 +25,7 @@ type VM struct {
 	Since    *time.Time        `json:"since,omitempty"`    // of State, as its host says
 	Ready    bool              `json:"ready"`              // its guest has said that it is up
 	Power    string            `json:"power"`              // wanted: on, off, deleted
+	Pending  bool              `json:"pending,omitempty"`  // not all that was asked for is carried out yet
 	Image    string            `json:"image"`
 	Digest   string            `json:"digest,omitempty"`
 	Shape    Shape             `json:"shape"`

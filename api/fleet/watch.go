@@ -63,3 +63,10 @@ func events(r io.Reader, each func(Change) error) error {
 	}
 	return io.ErrUnexpectedEOF
 }
+
+// VM is the VM that a change tells of.
+func (c Change) VM() (VM, error) {
+	var v VM
+	err := json.Unmarshal(c.Object, &v)
+	return v, err
+}

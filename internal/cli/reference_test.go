@@ -17,6 +17,7 @@ import (
 func TestReference(t *testing.T) {
 	t.Setenv("GRANGE_SOCKET", "")
 	t.Setenv("GRANGE_SERVER", "")
+	t.Setenv("GRANGE_PROJECT", "")
 	root := (&app{out: io.Discard, err: io.Discard}).root()
 	root.InitDefaultHelpFlag()
 	var b strings.Builder

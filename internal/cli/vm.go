@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -10,54 +11,105 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 func (a *app) vmCommand() *cobra.Command {
-	vm := &cobra.Command{Use: "vm", Short: "Look at the virtual machines of this host, and end them"}
+	vm := &cobra.Command{Use: "vm", Short: "Make, list, and end virtual machines: of the fleet, or of this host",
+		Long: `Make, list, and end virtual machines. Where a server is known (--server, $GRANGE_SERVER, client.toml, or its socket on this machine) these are the fleet's,
+and otherwise, or with --local, or when the agent's --socket is named, those of this host.`}
+	var show string
 	vm.AddCommand(
-		&cobra.Command{Use: "list", Short: "List the virtual machines of this host", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			vms, err := a.client().VMs(cmd.Context())
-			if err != nil {
-				return err
+		a.vmCreate(),
+		a.vmList(),
+		a.oneVM("show VM", "Show a virtual machine: what was wanted or planned, and what is", &show, func(cmd *cobra.Command, ref string) error {
+			if !a.here(cmd) {
+				return a.showFleetVM(cmd.Context(), ref, show)
 			}
-			if a.json {
-				return a.printJSON(vms)
-			}
-			return printVMs(a.out, vms)
-		}},
-		a.oneVM("show VM", "Show a virtual machine: what was planned, and what was applied", func(cmd *cobra.Command, ref string) error {
 			vm, err := a.client().VM(cmd.Context(), ref)
 			if err != nil {
 				return err
 			}
 			return a.showVM(vm)
 		}),
-		a.oneVM("stop VM", "End a virtual machine and its job", func(cmd *cobra.Command, ref string) error {
+		a.vmStart(),
+		a.vmStop(),
+		a.vmRestart(),
+		a.vmResize(),
+		a.vmRebuild(),
+		a.vmDelete(),
+		a.consoleCommand(),
+		a.vmConnect(),
+	)
+	return vm
+}
+
+func (a *app) vmList() *cobra.Command {
+	var f listFlags
+	cmd := localFlag(&cobra.Command{Use: "list", Short: "List virtual machines, of the fleet or of this host", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		if !a.here(cmd) {
+			return a.listFleetVMs(cmd.Context(), f)
+		}
+		vms, err := a.client().VMs(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(vms)
+		}
+		return printVMs(a.out, vms)
+	}})
+	f.register(cmd)
+	return cmd
+}
+
+// vmStop stops VMs of the fleet, whose disks stay, or ends the one of this host, of which nothing stays.
+func (a *app) vmStop() *cobra.Command {
+	cmd := a.manyVMs(verb{"stop", "Stop virtual machines; their disks and their places stay", "is to stop", "they have stopped",
+		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) { return c.StopVM(ctx, v.ID) }})
+	fleets := cmd.RunE
+	cmd.Short = "Stop virtual machines of the fleet, or end one of this host with its job"
+	cmd.Long = cmd.Short + `. VMs of the fleet are named PROJECT/NAME, NAME, by ID, or by a pattern as 'web-*'; their disks and places stay. Of one of this host, which
+was made for a job, nothing stays.`
+	cmd.ValidArgsFunction = a.completeVMs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !a.here(cmd) {
+			return fleets(cmd, args)
+		}
+		for _, ref := range args {
 			vm, err := a.client().Stop(cmd.Context(), ref)
 			if err != nil {
 				return err
 			}
 			if a.json {
-				return a.printJSON(vm)
+				if err := a.printJSON(vm); err != nil {
+					return err
+				}
+				continue
 			}
 			fmt.Fprintf(a.out, "%s stopped\n", vm.Name)
-			return nil
-		}),
-		a.consoleCommand(),
-	)
-	return vm
+		}
+		return nil
+	}
+	return localFlag(cmd)
 }
 
 // oneVM is a command on one VM, with completion of its name.
-func (a *app) oneVM(use, short string, run func(*cobra.Command, string) error) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeVMs,
-		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd, args[0]) }}
+func (a *app) oneVM(use, short string, project *string, run func(*cobra.Command, string) error) *cobra.Command {
+	cmd := localFlag(&cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeVMs,
+		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd, args[0]) }})
+	projectFlag(cmd, project)
+	return cmd
 }
 
 func (a *app) consoleCommand() *cobra.Command {
 	var follow bool
-	cmd := a.oneVM("console VM", "Print the end of a virtual machine's serial console", func(cmd *cobra.Command, ref string) error {
+	var project string
+	cmd := a.oneVM("console VM", "Use the serial console of a virtual machine of the fleet, or print that of one of this host", &project, func(cmd *cobra.Command, ref string) error {
+		if !a.here(cmd) {
+			return a.fleetConsole(cmd.Context(), ref, project)
+		}
 		if !a.json {
 			return a.client().Console(cmd.Context(), ref, follow, a.out)
 		}
@@ -67,11 +119,14 @@ func (a *app) consoleCommand() *cobra.Command {
 		}
 		return a.printJSON(map[string]string{"console": text.String()})
 	})
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as the machine writes")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "of this host: go on as the machine writes")
 	return cmd
 }
 
-func (a *app) completeVMs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (a *app) completeVMs(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if !a.here(cmd) {
+		return a.completeFleetVMs(cmd, args, typed)
+	}
 	vms, err := a.client().VMs(cmd.Context())
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

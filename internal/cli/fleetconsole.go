@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/grange-project/grange/api/fleet"
+)
+
+// escapeKey leaves a console: Ctrl and ], as virsh and telnet have it.
+const escapeKey = 0x1d
+
+// fleetConsole connects the terminal with the serial console of a VM.
+func (a *app) fleetConsole(ctx context.Context, ref, project string) error {
+	c, err := a.fleet()
+	if err != nil {
+		return err
+	}
+	v, err := findVM(ctx, c, ref, project)
+	if err != nil {
+		return err
+	}
+	stream, err := c.Stream(ctx, v.ID, fleet.StreamConsole, 0)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	var in io.Reader = os.Stdin
+	if fd := int(os.Stdin.Fd()); term.IsTerminal(fd) {
+		fmt.Fprintf(a.err, "Connected to the console of %s. Ctrl-] leaves it.\n", fullName(v))
+		old, err := term.MakeRaw(fd)
+		if err != nil {
+			return err
+		}
+		defer fmt.Fprintln(a.err)
+		defer term.Restore(fd, old)
+		in = &untilEscape{r: os.Stdin}
+	}
+	return bothWays(ctx, stream, in, a.out)
+}
+
+// untilEscape ends at the escape key.
+type untilEscape struct {
+	r     io.Reader
+	ended bool
+}
+
+func (u *untilEscape) Read(p []byte) (int, error) {
+	if u.ended {
+		return 0, errLeft
+	}
+	n, err := u.r.Read(p)
+	if i := bytes.IndexByte(p[:n], escapeKey); i >= 0 {
+		u.ended = true
+		if n = i; n == 0 {
+			return 0, errLeft
+		}
+		return n, nil
+	}
+	return n, err
+}
+
+// errLeft ends a console that its user has left.
+var errLeft = fmt.Errorf("the user left")
+
+// bothWays copies both ways until the stream is over, or its user has left. The end of the input alone ends nothing: what was asked may be answered yet.
+func bothWays(ctx context.Context, stream io.ReadWriteCloser, in io.Reader, out io.Writer) error {
+	left := make(chan error, 1)
+	go func() {
+		if _, err := io.Copy(stream, in); err != nil {
+			left <- err
+		}
+	}()
+	over := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(out, stream)
+		over <- err
+	}()
+	select {
+	case err := <-over:
+		return err
+	case <-left:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// vmConnect is for programs: ssh's ProxyCommand.
+func (a *app) vmConnect() *cobra.Command {
+	var project string
+	cmd := &cobra.Command{
+		Use: "connect VM PORT", Short: "Connect standard input and output with a port of a virtual machine", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeFleetVMs,
+		Long: `Connect standard input and output with a port of a virtual machine, through the server and the VM's host: the VM needs no address that can be reached.
+It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
+		Example: "  scp -o ProxyCommand='grange vm connect %h %p' file root@atlas/web-1:",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			port, err := strconv.ParseUint(args[1], 10, 16)
+			if err != nil || port == 0 {
+				return usage("a number from 1 to 65535", "%q is no port", args[1])
+			}
+			c, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			ref := args[0]
+			if !isID(ref) {
+				v, err := findVM(cmd.Context(), c, ref, project)
+				if err != nil {
+					return err
+				}
+				ref = v.ID
+			}
+			stream, err := c.Stream(cmd.Context(), ref, fleet.StreamTCP, int(port))
+			if err != nil {
+				return err
+			}
+			defer stream.Close()
+			return bothWays(cmd.Context(), stream, os.Stdin, a.out)
+		},
+	}
+	projectFlag(cmd, &project)
+	return cmd
+}

@@ -1,0 +1,261 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// here tells whether a command that the agent has too is for the agent of this host: there is no server, or the agent's socket was named, or --local.
+func (a *app) here(cmd *cobra.Command) bool {
+	if local, err := cmd.Flags().GetBool("local"); err == nil && local {
+		return true
+	}
+	if a.server == "" && (cmd.Flags().Changed("socket") || os.Getenv("GRANGE_SOCKET") != "") {
+		return true
+	}
+	return !a.hasServer()
+}
+
+// localFlag is for commands that both the server and the agent have.
+func localFlag(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().Bool("local", false, "ask the agent of this host, not the server")
+	return cmd
+}
+
+// projectFlag is for commands that name VMs of the fleet.
+func projectFlag(cmd *cobra.Command, project *string) {
+	cmd.Flags().StringVarP(project, "project", "p", os.Getenv("GRANGE_PROJECT"), "`PROJECT` of VMs that are named without one, or $GRANGE_PROJECT")
+}
+
+// fullName is how people name a VM of the fleet.
+func fullName(v fleet.VM) string { return v.Project + "/" + v.Name }
+
+// findVM finds the one VM that a reference names: an ID, PROJECT/NAME, or a NAME that is only once among those that the caller sees.
+func findVM(ctx context.Context, c *fleet.Client, ref, project string) (fleet.VM, error) {
+	vms, err := findVMs(ctx, c, []string{ref}, project)
+	if err != nil {
+		return fleet.VM{}, err
+	}
+	if len(vms) > 1 {
+		return fleet.VM{}, usage("name it "+fullName(vms[0])+", or give --project", "%d VMs are called %q", len(vms), ref)
+	}
+	return vms[0], nil
+}
+
+// findVMs finds the VMs that references name; patterns may name several. Each must name one at least.
+func findVMs(ctx context.Context, c *fleet.Client, refs []string, project string) ([]fleet.VM, error) {
+	var found []fleet.VM
+	for _, ref := range refs {
+		vms, err := lookUp(ctx, c, ref, project)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range vms {
+			if !slices.ContainsFunc(found, func(o fleet.VM) bool { return o.ID == v.ID }) {
+				found = append(found, v)
+			}
+		}
+	}
+	return found, nil
+}
+
+// isID tells UUIDs: no VM can have such a name.
+func isID(ref string) bool { return len(ref) == 36 && strings.Count(ref, "-") == 4 }
+
+func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.VM, error) {
+	if of, name, ok := strings.Cut(ref, "/"); ok {
+		project, ref = of, name
+	}
+	if isID(ref) || project != "" && !strings.ContainsAny(ref+project, "*?[") {
+		if !isID(ref) {
+			ref = project + "/" + ref
+		}
+		v, err := c.VM(ctx, ref)
+		return []fleet.VM{v}, err
+	}
+	if _, err := path.Match(project+ref, ""); err != nil {
+		return nil, usage("write it as web-*", "the pattern %q is none", ref)
+	}
+	filter := fleet.VMFilter{Name: ref}
+	if !strings.ContainsAny(project, "*?[") {
+		filter.Project = project
+	}
+	vms, _, err := c.VMs(ctx, filter)
+	if err != nil {
+		return nil, err
+	}
+	vms = slices.DeleteFunc(vms, func(v fleet.VM) bool {
+		named, _ := path.Match(project, v.Project)
+		return project != "" && !named
+	})
+	if len(vms) == 0 {
+		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("no VM is called %q", ref), Hint: "`grange vm list` shows those that there are"}
+	}
+	return vms, nil
+}
+
+// completeFleetVMs offers names of VMs.
+func (a *app) completeFleetVMs(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	c, err := a.fleet()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
+	defer cancel()
+	vms, _, err := c.VMs(ctx, fleet.VMFilter{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, v := range vms {
+		if name := fullName(v); strings.HasPrefix(name, typed) && !slices.Contains(args, name) {
+			names = append(names, name+"\t"+v.State+" "+v.Host)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// listFlags choose what is listed.
+type listFlags struct {
+	filter fleet.VMFilter
+	tags   []string
+}
+
+func (f *listFlags) register(cmd *cobra.Command) {
+	projectFlag(cmd, &f.filter.Project)
+	cmd.Flags().StringVar(&f.filter.Host, "host", "", "only those on this `HOST`")
+	cmd.Flags().StringVar(&f.filter.Cell, "cell", "", "only those in this `CELL`")
+	cmd.Flags().StringVar(&f.filter.Owner, "owner", "", "only those of this `USER`")
+	cmd.Flags().StringVar(&f.filter.State, "state", "", "only those in this `STATE`: placing, running, stopped, failed, unknown, ...")
+	cmd.Flags().StringVar(&f.filter.Name, "name", "", "only those whose name matches this `PATTERN`")
+	cmd.Flags().StringSliceVar(&f.tags, "tag", nil, "only those with this tag, `KEY[=VALUE]`")
+}
+
+func (a *app) listFleetVMs(ctx context.Context, f listFlags) error {
+	c, err := a.fleet()
+	if err != nil {
+		return err
+	}
+	f.filter.Tags = map[string]string{}
+	for _, tag := range f.tags {
+		key, value, _ := strings.Cut(tag, "=")
+		f.filter.Tags[key] = value
+	}
+	vms, _, err := c.VMs(ctx, f.filter)
+	if err != nil {
+		return err
+	}
+	return a.printFleetVMs(vms)
+}
+
+func (a *app) printFleetVMs(vms []fleet.VM) error {
+	if a.json {
+		return a.printJSON(slices.Concat([]fleet.VM{}, vms))
+	}
+	if len(vms) == 0 {
+		_, err := fmt.Fprintln(a.out, "no virtual machines")
+		return err
+	}
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tSTATE\tOWNER\tIMAGE\tCPUS\tMEMORY\tCELL\tHOST\tADDRESS\tAGE")
+	for _, v := range vms {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%v\t%s\t%s\t%s\t%v\n", fullName(v), stateOf(v), v.Owner, v.Image, v.Shape.CPUs, farm.Bytes(v.Shape.Memory),
+			dash(v.Cell), dash(v.Host), dash(v.Address), age(v.Created))
+	}
+	return t.Flush()
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// stateOf is a VM's state, marked where more was asked for.
+func stateOf(v fleet.VM) string {
+	if v.Pending && (v.State == "running" || v.State == "stopped") {
+		return v.State + "*"
+	}
+	return v.State
+}
+
+func (a *app) showFleetVM(ctx context.Context, ref, project string) error {
+	c, err := a.fleet()
+	if err != nil {
+		return err
+	}
+	v, err := findVM(ctx, c, ref, project)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(v)
+	}
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(t, "%s\t%s\n", name, value)
+		}
+	}
+	line("name", fullName(v))
+	line("id", v.ID)
+	line("state", stateOf(v))
+	line("reason", v.Reason)
+	line("notice", v.Notice)
+	line("wanted", v.Power)
+	line("owner", v.Owner)
+	line("image", v.Image)
+	line("digest", v.Digest)
+	line("shape", strings.TrimSpace(fmt.Sprintf("%s %d CPUs, %v of memory, %v of scratch", v.Shape.Name, v.Shape.CPUs, farm.Bytes(v.Shape.Memory), farm.Bytes(v.Shape.Scratch))))
+	line("cell", v.Cell)
+	line("host", v.Host)
+	if v.Plan != nil {
+		line("on CPUs", strings.Join(v.Plan.VCPUs, ","))
+	}
+	line("network", v.Network)
+	line("address", v.Address)
+	line("host name", v.Hostname)
+	line("group", v.Group)
+	line("needs", strings.Join(v.Needs, ", "))
+	line("tags", tagText(v.Tags))
+	line("created", v.Created.Format(time.RFC3339))
+	if v.Expires != nil {
+		line("expires", v.Expires.Format(time.RFC3339))
+	}
+	if v.StopsAt != nil {
+		line("stops at", v.StopsAt.Format(time.RFC3339))
+	}
+	return t.Flush()
+}
+
+func tagText(tags map[string]string) string {
+	var words []string
+	for k, v := range tags {
+		words = append(words, k+"="+v)
+	}
+	slices.Sort(words)
+	return strings.Join(words, ", ")
+}
+
+// isStatus tells whether an error is a problem with this HTTP status.
+func isStatus(err error, status int) bool {
+	p := new(api.Problem)
+	return errors.As(err, &p) && p.Status == status
+}
+
+func isGone(err error) bool { return isStatus(err, http.StatusNotFound) }

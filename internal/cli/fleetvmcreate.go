@@ -1,0 +1,350 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// createFlags are those of `grange vm create` and `grange why`.
+type createFlags struct {
+	request  fleet.VMRequest
+	memory   string
+	scratch  string
+	keys     []string
+	userData string
+	tags     []string
+	expires  string
+	wait     waitFlags
+}
+
+// registerSize are the flags of what a VM is to be; `grange why` has them too.
+func (f *createFlags) registerSize(cmd *cobra.Command) {
+	r := &f.request
+	cmd.Flags().StringVarP(&r.Project, "project", "p", os.Getenv("GRANGE_PROJECT"), "`PROJECT` whose it is, or $GRANGE_PROJECT")
+	cmd.Flags().StringVarP(&r.Image, "image", "i", "", "`IMAGE`, by name or digest")
+	cmd.Flags().StringVarP(&r.Shape, "shape", "s", "", "`SHAPE`, by name")
+	cmd.Flags().IntVar(&r.Count, "count", 1, "how many; their names are NAME-1 and so on, and all are made or none")
+	cmd.Flags().IntVarP(&r.CPUs, "cpus", "c", 0, "vCPUs, instead of what the shape says")
+	cmd.Flags().StringVarP(&f.memory, "memory", "m", "", "memory, instead of what the shape says: `SIZE` as 4G")
+	cmd.Flags().StringVar(&f.scratch, "scratch", "", "scratch disk, instead of what the shape says: `SIZE` as 20G, or 0")
+	cmd.Flags().StringVar(&r.CPUModel, "cpu-model", "", "CPU `MODEL`: host-passthrough, host-model, maximum, or the name of one")
+	cmd.Flags().StringVar(&r.Cell, "cell", "", "`CELL`, of those that the project may use")
+	cmd.Flags().StringVar(&r.Network, "network", "", "`NETWORK` of the fleet")
+	cmd.Flags().StringVar(&r.Group, "group", "", "server `GROUP` of the project: to lie together or apart")
+	cmd.Flags().StringSliceVar(&r.Needs, "need", nil, "`LABEL` that the host must have: gpu, kind=amd-7302, rack!=b3; give it several times")
+}
+
+// size reads the sizes that are written with units.
+func (f *createFlags) size() error {
+	if f.memory != "" {
+		n, err := farm.ParseBytes(f.memory)
+		if err != nil {
+			return err
+		}
+		f.request.Memory = uint64(n)
+	}
+	if f.scratch != "" {
+		n, err := farm.ParseBytes(f.scratch)
+		if err != nil {
+			return err
+		}
+		scratch := uint64(n)
+		f.request.Scratch = &scratch
+	}
+	if f.request.Count == 1 {
+		f.request.Count = 0 // the same, and older servers need not know
+	}
+	return nil
+}
+
+func (a *app) vmCreate() *cobra.Command {
+	f := &createFlags{}
+	cmd := &cobra.Command{
+		Use: "create --project PROJECT --name NAME [flags]", Short: "Make virtual machines, somewhere in the fleet", Args: cobra.NoArgs,
+		Long: `Make virtual machines of a project: the server finds hosts for them. Without --key and --new-key your own public SSH key goes in, from ~/.ssh; where there
+is none a key is made, whose private half is kept on this machine alone, for ` + "`grange ssh`" + `.`,
+		Example: "  grange vm create -p atlas -i sl9 -s medium --name web --count 3 --wait",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.complete(time.Now()); err != nil {
+				return err
+			}
+			return a.createVMs(cmd.Context(), f)
+		},
+	}
+	f.registerSize(cmd)
+	r := &f.request
+	cmd.Flags().StringVarP(&r.Name, "name", "n", "", "`NAME`, once in its project, and its host name where the network has no list of names")
+	cmd.Flags().StringVar(&r.Address, "address", "", "static `ADDRESS` of the network; without it one is leased")
+	cmd.Flags().StringArrayVarP(&f.keys, "key", "k", nil, "`FILE` with public SSH keys; give it several times")
+	cmd.Flags().BoolVar(&r.NewKey, "new-key", false, "make an SSH key, and keep its private half for `grange ssh`")
+	cmd.Flags().StringVar(&f.userData, "user-data", "", "`FILE` for cloud-init; - for standard input")
+	cmd.Flags().StringSliceVar(&f.tags, "tag", nil, "`KEY=VALUE` of your own; give it several times")
+	cmd.Flags().StringVar(&f.expires, "expires", "", "delete it at this `TIME`: 12h, 30d, or 2027-01-31T18:00:00Z")
+	f.wait.register(cmd, "they run")
+	cmd.MarkFlagRequired("name")
+	a.completeCatalogue(cmd)
+	return cmd
+}
+
+// complete reads what the flags name.
+func (f *createFlags) complete(now time.Time) error {
+	if f.request.Project == "" {
+		return usage("--project PROJECT, or GRANGE_PROJECT", "no project is named")
+	}
+	if err := f.size(); err != nil {
+		return err
+	}
+	var err error
+	if f.request.Tags, err = parseTags(f.tags); err != nil {
+		return err
+	}
+	if f.request.Expires, err = parseExpiry(f.expires, now); err != nil {
+		return err
+	}
+	if f.userData != "" {
+		if f.request.UserData, err = readInput(f.userData); err != nil {
+			return usage("--user-data FILE", "user data: %v", err)
+		}
+	}
+	return f.readKeys()
+}
+
+// maxUserData is the largest file for cloud-init that is read; the server may take less.
+const maxUserData = 1 << 20
+
+// readInput reads a file, or standard input for "-".
+func readInput(name string) ([]byte, error) {
+	var from io.Reader = os.Stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxUserData+1))
+	if err == nil && len(text) > maxUserData {
+		err = fmt.Errorf("%s has more than %v", name, farm.Bytes(maxUserData))
+	}
+	return text, err
+}
+
+func parseTags(words []string) (map[string]string, error) {
+	tags := map[string]string{}
+	for _, word := range words {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok || key == "" {
+			return nil, usage("--tag KEY=VALUE", "--tag %q", word)
+		}
+		tags[key] = value
+	}
+	return tags, nil
+}
+
+// parseExpiry reads a time or how long it is to it; days too, which time.ParseDuration has not.
+func parseExpiry(text string, now time.Time) (*time.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return &at, nil
+	}
+	var days time.Duration
+	rest := text
+	if number, after, ok := strings.Cut(text, "d"); ok {
+		var n int
+		if _, err := fmt.Sscanf(number+" ", "%d ", &n); err != nil || n < 0 || n > 36500 {
+			return nil, usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "%q is no time", text)
+		}
+		days, rest = time.Duration(n)*24*time.Hour, after+"0s"
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || days+d <= 0 {
+		return nil, usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "%q is no time", text)
+	}
+	at := now.Add(days + d).UTC().Truncate(time.Second)
+	return &at, nil
+}
+
+// readKeys reads public keys: those that were named, or else the user's own, or else none, and one is made.
+func (f *createFlags) readKeys() error {
+	files := f.keys
+	if len(files) == 0 && !f.request.NewKey {
+		files = ownKeys()
+		f.request.NewKey = len(files) == 0
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return usage("--key FILE, a file that ends with .pub", "SSH key: %v", err)
+		}
+		if strings.Contains(string(text), "PRIVATE KEY") {
+			return usage("name the .pub file beside it", "%s is a private key", file)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+				f.request.Keys = append(f.request.Keys, line)
+			}
+		}
+	}
+	return nil
+}
+
+// ownKeys is the user's public SSH key, of the kinds that ssh takes by itself the first that is there.
+func ownKeys() []string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil
+	}
+	for _, name := range []string{"id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub"} {
+		if file := filepath.Join(home, ".ssh", name); isFile(file) {
+			return []string{file}
+		}
+	}
+	return nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+func (a *app) createVMs(ctx context.Context, f *createFlags) error {
+	c, err := a.fleet()
+	if err != nil {
+		return err
+	}
+	made, err := createAgain(ctx, c, f.request)
+	if err != nil {
+		return err
+	}
+	if err := a.keepKeys(made); err != nil {
+		return err
+	}
+	for _, v := range made {
+		if !a.json {
+			fmt.Fprintf(a.out, "%s  %s\n", fullName(v), v.ID)
+		}
+	}
+	made, err = f.wait.until(ctx, a, c, made)
+	if a.json {
+		for i := range made { // it is in its file, and need not be in a log
+			made[i].PrivateKey = ""
+		}
+		if printed := a.printJSON(made); err == nil {
+			err = printed
+		}
+	}
+	return err
+}
+
+// createAgain asks once more where the connection broke, under the same key: the server makes nothing twice.
+func createAgain(ctx context.Context, c *fleet.Client, r fleet.VMRequest) ([]fleet.VM, error) {
+	key := api.NewID()
+	made, err := c.CreateVMs(ctx, key, r)
+	for range 2 {
+		if err == nil || codeOf(err) != "no-agent" { // it was answered, or nobody was there at all
+			break
+		}
+		made, err = c.CreateVMs(ctx, key, r)
+	}
+	return made, err
+}
+
+// keepKeys writes a private key that the server made, for each VM that has it.
+func (a *app) keepKeys(made []fleet.VM) error {
+	text := ""
+	for _, v := range made {
+		text = max(text, v.PrivateKey)
+	}
+	if text == "" {
+		return nil
+	}
+	for _, v := range made {
+		file := keyFile(v.ID)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return fmt.Errorf("the VM is made, but its private key could not be kept: %w", err)
+		}
+	}
+	fmt.Fprintf(a.err, "private key: %s\n", keyFile(made[0].ID))
+	return nil
+}
+
+// dataDir is where what belongs to VMs is kept on the user's machine.
+func dataDir() string {
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "grange")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/"
+	}
+	return filepath.Join(home, ".local", "share", "grange")
+}
+
+func keyFile(vm string) string { return filepath.Join(dataDir(), "keys", vm) }
+
+// completeCatalogue offers what the server has for flags that name some of it.
+func (a *app) completeCatalogue(cmd *cobra.Command) {
+	offer := func(flag string, names func(context.Context, *fleet.Client) ([]string, error)) {
+		if cmd.Flags().Lookup(flag) == nil {
+			return
+		}
+		complete(cmd, flag, func() []string {
+			c, err := a.fleet()
+			if err != nil {
+				return nil
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
+			defer cancel()
+			words, _ := names(ctx, c)
+			return slices.Sorted(slices.Values(words))
+		})
+	}
+	offer("project", func(ctx context.Context, c *fleet.Client) ([]string, error) {
+		all, err := c.Projects(ctx)
+		return namesOf(all, func(p fleet.Project) string { return p.Name }), err
+	})
+	offer("shape", func(ctx context.Context, c *fleet.Client) ([]string, error) {
+		all, err := c.Shapes(ctx)
+		return namesOf(all, func(s fleet.Shape) string {
+			return fmt.Sprintf("%s\t%d CPUs, %v", s.Name, s.CPUs, farm.Bytes(s.Memory))
+		}), err
+	})
+	offer("image", func(ctx context.Context, c *fleet.Client) ([]string, error) {
+		all, err := c.Images(ctx)
+		return namesOf(all, func(i fleet.Image) string { return fmt.Sprintf("%s\ton %d hosts", i.Name, i.Hosts) }), err
+	})
+	offer("network", func(ctx context.Context, c *fleet.Client) ([]string, error) {
+		all, err := c.Networks(ctx)
+		return namesOf(all, func(n fleet.Network) string { return n.Name }), err
+	})
+	offer("cell", func(ctx context.Context, c *fleet.Client) ([]string, error) {
+		all, _, err := c.Cells(ctx)
+		return namesOf(all, func(n fleet.Cell) string { return n.Name }), err
+	})
+}
+
+func namesOf[T any](all []T, name func(T) string) []string {
+	names := make([]string, len(all))
+	for i, v := range all {
+		names[i] = name(v)
+	}
+	return names
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// verb is one thing that people do with VMs.
+type verb struct {
+	name, short, done string
+	until             string // what --wait waits for
+	do                func(context.Context, *fleet.Client, fleet.VM) (fleet.VM, error)
+}
+
+// manyVMs is a command on any number of VMs, by names and patterns.
+func (a *app) manyVMs(v verb) *cobra.Command {
+	var project string
+	var w waitFlags
+	cmd := &cobra.Command{Use: v.name + " VM...", Short: v.short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeFleetVMs,
+		Long: v.short + ". VMs are named PROJECT/NAME, NAME, by ID, or by a pattern as 'web-*'.",
+		RunE: func(cmd *cobra.Command, args []string) error { return a.doVMs(cmd.Context(), v, args, project, w) }}
+	projectFlag(cmd, &project)
+	w.register(cmd, v.until)
+	return cmd
+}
+
+func (a *app) doVMs(ctx context.Context, v verb, refs []string, project string, w waitFlags) error {
+	c, err := a.fleet()
+	if err != nil {
+		return err
+	}
+	vms, err := findVMs(ctx, c, refs, project)
+	if err != nil {
+		return err
+	}
+	var done []fleet.VM
+	var last error
+	for _, vm := range vms {
+		after, err := v.do(ctx, c, vm)
+		if err != nil {
+			if last != nil {
+				printError(a.err, last)
+			}
+			last = fmt.Errorf("%s: %w", fullName(vm), err)
+			continue
+		}
+		if !a.json {
+			fmt.Fprintf(a.out, "%s %s\n", fullName(vm), v.done)
+		}
+		done = append(done, after)
+	}
+	done, err = w.until(ctx, a, c, done)
+	if a.json {
+		last = errors.Join(last, a.printJSON(append([]fleet.VM{}, done...)))
+	}
+	if last == nil {
+		last = err
+	}
+	return last
+}
+
+func (a *app) vmStart() *cobra.Command {
+	return a.manyVMs(verb{"start", "Start virtual machines that are stopped", "is to start", "they run",
+		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) { return c.StartVM(ctx, v.ID) }})
+}
+
+func (a *app) vmRestart() *cobra.Command {
+	return a.manyVMs(verb{"restart", "Restart virtual machines", "is to restart", "they run again",
+		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
+			return c.RestartVM(ctx, v.ID)
+		}})
+}
+
+func (a *app) vmDelete() *cobra.Command {
+	return a.manyVMs(verb{"delete", "Delete virtual machines, their disks and their leases", "is to be deleted", "nothing of them is left",
+		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
+			v, err := c.DeleteVM(ctx, v.ID)
+			if err == nil {
+				forget(v.ID)
+			}
+			return v, err
+		}})
+}
+
+// forget removes what is kept of a VM on this machine. What was never there is no error.
+func forget(vm string) {
+	os.Remove(keyFile(vm))
+	os.Remove(knownHosts(vm))
+}
+
+func (a *app) vmResize() *cobra.Command {
+	var r fleet.VMResize
+	var memory string
+	v := verb{"resize", "Give virtual machines another size, on their own hosts; they are stopped and started for that", "is to be resized", "they run with it",
+		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
+			return c.ResizeVM(ctx, v.ID, r)
+		}}
+	cmd := a.manyVMs(v)
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if memory != "" {
+			n, err := farm.ParseBytes(memory)
+			if err != nil {
+				return err
+			}
+			r.Memory = uint64(n)
+		}
+		if r == (fleet.VMResize{}) {
+			return usage("--shape, --cpus or --memory", "no size is named")
+		}
+		return run(cmd, args)
+	}
+	cmd.Flags().StringVarP(&r.Shape, "shape", "s", "", "`SHAPE`, by name")
+	cmd.Flags().IntVarP(&r.CPUs, "cpus", "c", 0, "vCPUs")
+	cmd.Flags().StringVarP(&memory, "memory", "m", "", "memory: `SIZE` as 4G")
+	return cmd
+}
+
+func (a *app) vmRebuild() *cobra.Command {
+	var r fleet.VMRebuild
+	cmd := a.manyVMs(verb{"rebuild", "Make virtual machines anew, with fresh disks, under their names and addresses", "is to be rebuilt", "they run again",
+		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
+			v, err := c.RebuildVM(ctx, v.ID, r)
+			if err == nil {
+				os.Remove(knownHosts(v.ID)) // its host key will be another one
+			}
+			return v, err
+		}})
+	cmd.Flags().StringVarP(&r.Image, "image", "i", "", "`IMAGE`; without it the one that each has, as its name means now")
+	return cmd
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
+)
+
+func (a *app) whyCommand() *cobra.Command {
+	f := &createFlags{}
+	var each bool
+	cmd := &cobra.Command{
+		Use: "why [VM]", Short: "Explain host by host why a virtual machine is not, or would not be, somewhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeFleetVMs,
+		Long: `Explain where a virtual machine of the fleet could be, and which constraint keeps it from where it cannot: of one that there is, or of one as the flags would
+make it. Nothing is made. The last line is the least change that would let one in.`,
+		Example: "  grange why atlas/web-1\n  grange why -p atlas --shape large --need gpu",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			var why fleet.Why
+			if len(args) == 1 {
+				v, err := findVM(cmd.Context(), c, args[0], f.request.Project)
+				if err != nil {
+					return err
+				}
+				why, err = c.WhyVM(cmd.Context(), v.ID)
+				if err != nil {
+					return err
+				}
+				return a.printWhy(why, each)
+			}
+			if f.request.Project == "" {
+				return usage("grange why VM, or --project PROJECT and what it should be", "neither a VM nor a project is named")
+			}
+			if err := f.size(); err != nil {
+				return err
+			}
+			f.request.Name = "why"
+			if why, err = c.Why(cmd.Context(), f.request); err != nil {
+				return err
+			}
+			return a.printWhy(why, each)
+		},
+	}
+	f.registerSize(cmd)
+	cmd.Flags().BoolVar(&each, "each", false, "tell every host's answer")
+	a.completeCatalogue(cmd)
+	return cmd
+}
+
+func (a *app) printWhy(w fleet.Why, each bool) error {
+	if a.json {
+		return a.printJSON(w)
+	}
+	fmt.Fprintf(a.out, "%d of %d hosts would take it\n", w.Fits, w.Hosts)
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	if len(w.Sums) > 0 {
+		fmt.Fprintln(t, "\nHOSTS\tCONSTRAINT\tFOR EXAMPLE")
+	}
+	for _, s := range w.Sums {
+		fmt.Fprintf(t, "%d\t%s\t%s\n", s.Hosts, s.Constraint, visible(s.Example))
+	}
+	if each {
+		fmt.Fprintln(t, "\nHOST\tCELL\tFITS\tWHY NOT\tWHAT WOULD")
+		for _, h := range w.Each {
+			fits := "no"
+			if h.Fits {
+				fits = "yes"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", h.Host, h.Cell, fits, dash(visible(h.Message)), dash(visible(h.Change)))
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if w.Cheapest != "" {
+		fmt.Fprintf(a.out, "\nthe least that would help: %s\n", w.Cheapest)
+	}
+	return nil
+}
