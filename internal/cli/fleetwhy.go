@@ -14,8 +14,8 @@ func (a *app) whyCommand() *cobra.Command {
 	var each bool
 	cmd := &cobra.Command{
 		Use: "why [VM]", Short: "Explain host by host why a virtual machine is not, or would not be, somewhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeFleetVMs,
-		Long: `Explain where a virtual machine of the fleet could be, and which constraint keeps it from where it cannot: of one that there is, or of one as the flags would
-make it. Nothing is made. The last line is the least change that would let one in.`,
+		Long: `Explain where a virtual machine of the fleet could be, and which constraint keeps it from where it cannot: of one that there is, or of one as the
+flags say. Nothing is made. The last line is the least change that would let one in.`,
 		Example: "  grange why atlas/web-1\n  grange why -p atlas --shape large --need gpu",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.fleet()
