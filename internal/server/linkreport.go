@@ -12,7 +12,6 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -230,6 +229,7 @@ func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed,
 		}
 		switch {
 		case o.State == farm.VMGone && vm.Wanted.Power == farm.PowerDeleted:
+			vm.Observed.CPUTime = max(vm.Observed.CPUTime, o.CPUTime)
 			n.gone = append(n.gone, vm)
 		case o.State != "" && tells(vm.Observed, o, r.Whole):
 			n.changed[vm.ID] = o
@@ -289,21 +289,9 @@ func (s *Server) write(t *store.Tx, l *link, n news) error {
 		}
 	}
 	for _, vm := range n.gone {
-		if err := s.removed(t, l, vm); err != nil {
+		if err := s.endVM(t, vm, "nothing of it is left on host "+l.name); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// removed ends a VM of which nothing is left. One that was booked stays until the loop of its cell's broker has given the booking back.
-func (s *Server) removed(t *store.Tx, l *link, vm farm.VM) error {
-	if vm.Booking != "" {
-		return t.SetVMObserved(vm.ID, farm.Observed{State: farm.VMGone, Since: s.now().UTC(), CPUTime: vm.Observed.CPUTime})
-	}
-	if err := t.DeleteVM(vm.ID); err != nil {
-		return err
-	}
-	who := farm.Identity{Host: l.name, Means: "report", Source: l.id}
-	return t.Audit(entry(who, s.now().UTC(), policy.DeleteVM, vmTarget(vm), outcomeDone, "nothing of it is left on host "+l.name))
 }

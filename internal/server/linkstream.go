@@ -1,7 +1,4 @@
 package server
 
-// RefuseStream takes a host's word that it cannot bring a stream, so that nobody waits for it.
-func (s *Server) RefuseStream(host, id string, why error) error {
-	s.log.Info("a host opens no stream", "host", host, "stream", id, "reason", why)
-	return nil
-}
+// RefuseStream takes a host's word why it brings no stream, so that nobody waits for it.
+func (s *Server) RefuseStream(host, id string, why error) error { return s.streams.refuse(host, id, why) }

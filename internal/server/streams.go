@@ -33,7 +33,8 @@ type streams struct {
 // bringing is a stream that a host was asked for.
 type bringing struct {
 	host    string
-	brought chan io.ReadWriteCloser // of one place; closes when nobody waits any more
+	brought chan io.ReadWriteCloser // of one place
+	refused chan error              // of one place: the host says why there is none
 }
 
 func newStreams() *streams { return &streams{waiting: map[string]*bringing{}, open: map[string]int{}} }
@@ -62,7 +63,7 @@ func (s *streams) leave(caller string) {
 
 // expect waits for a stream from a host; forget ends that, and closes what came too late.
 func (s *streams) expect(id, host string) (b *bringing, forget func()) {
-	b = &bringing{host: host, brought: make(chan io.ReadWriteCloser, 1)}
+	b = &bringing{host: host, brought: make(chan io.ReadWriteCloser, 1), refused: make(chan error, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting[id] = b
@@ -82,6 +83,16 @@ func (s *streams) expect(id, host string) (b *bringing, forget func()) {
 
 // bring hands a host's end to whoever waits for it.
 func (s *streams) bring(host, id string, end io.ReadWriteCloser) error {
+	return s.hand(host, id, func(b *bringing) { b.brought <- end })
+}
+
+// refuse tells whoever waits why there is none.
+func (s *streams) refuse(host, id string, why error) error {
+	return s.hand(host, id, func(b *bringing) { b.refused <- why })
+}
+
+// hand gives something to whoever waits for a stream, under the lock: forget must see it.
+func (s *streams) hand(host, id string, give func(*bringing)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.waiting[id]
@@ -89,7 +100,7 @@ func (s *streams) bring(host, id string, end io.ReadWriteCloser) error {
 		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoStream, Message: "nobody waits here for this stream of this host", Hint: "whoever asked for it went away, or waits no longer"}
 	}
 	delete(s.waiting, id)
-	b.brought <- end
+	give(b)
 	return nil
 }
 
@@ -156,6 +167,8 @@ func (s *Server) openStream(ctx context.Context, who farm.Identity, action polic
 	select {
 	case conn := <-wait.brought:
 		return conn, nil
+	case why := <-wait.refused:
+		return nil, why
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-timeout.C:

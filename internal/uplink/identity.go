@@ -64,15 +64,19 @@ func (id Identity) renewAt() time.Time {
 	return pair.Leaf.NotBefore.Add(life * 2 / 3)
 }
 
-const identityFile = "identity.json"
+// IdentityFile is where the identity of a host is, in its directory.
+const IdentityFile = "identity.json"
 
 // keeper keeps an identity in a directory that only root can look into. One file holds all of it, so that a crash leaves the old one or
 // the new one.
-type keeper struct{ dir *os.Root }
+type keeper struct {
+	dir  *os.Root
+	file string
+}
 
 func (k keeper) read() (Identity, error) {
 	var id Identity
-	text, err := k.dir.ReadFile(identityFile)
+	text, err := k.dir.ReadFile(k.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return id, &farm.Error{Kind: farm.NotFound, Code: CodeNoIdentity, Message: "this host has not joined a server's fleet", Hint: "`grange host join --help`"}
 	}
@@ -93,7 +97,7 @@ func (k keeper) write(id Identity) error {
 	if err != nil {
 		return err
 	}
-	const made = identityFile + ".new"
+	made := k.file + ".new"
 	if err := k.dir.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -108,5 +112,5 @@ func (k keeper) write(id Identity) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return k.dir.Rename(made, identityFile)
+	return k.dir.Rename(made, k.file)
 }

@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -19,6 +20,7 @@ import (
 // JoinOptions say how a host joins.
 type JoinOptions struct {
 	Dir       *os.Root // that only root can look into; the identity is put there
+	File      string   // of the identity; "": IdentityFile
 	Server    string   // URL
 	Token     string
 	Name      string // of the host
@@ -39,7 +41,7 @@ func Join(ctx context.Context, o JoinOptions) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	k := keeper{o.Dir}
+	k := keeper{o.Dir, cmp.Or(o.File, IdentityFile)}
 	if old, err := k.read(); err == nil && !o.Replace {
 		return Identity{}, &farm.Error{Kind: farm.Conflict, Code: CodeJoined, Message: "this host has joined already, as " + old.Name, Hint: "`--replace` takes its place anew"}
 	}

@@ -3,6 +3,7 @@
 package uplink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -33,6 +34,7 @@ type Host interface {
 // Options is what a link is made of.
 type Options struct {
 	Dir  *os.Root // where the host's identity is; Join put it there
+	File string   // of the identity in it; "": IdentityFile
 	Host Host
 	Log  *slog.Logger
 	// Servers are tried before those that the server named; none: only those.
@@ -68,7 +70,7 @@ const (
 
 // New makes a link from the identity that Join left. The error is a *farm.Error of kind NotFound where there is none.
 func New(o Options) (*Link, error) {
-	l := &Link{host: o.Host, log: o.Log, keep: keeper{o.Dir}, servers: o.Servers, spread: firstSpread}
+	l := &Link{host: o.Host, log: o.Log, keep: keeper{o.Dir, cmp.Or(o.File, IdentityFile)}, servers: o.Servers, spread: firstSpread}
 	id, err := l.keep.read()
 	if err != nil {
 		return nil, err
