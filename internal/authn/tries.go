@@ -46,8 +46,9 @@ func (t *tries) check(a netip.Addr) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	wait := t.full[whole(a)].Sub(t.now()) - maxTries*tryBack
-	if wait < 0 {
+	full, ok := t.full[whole(a)]
+	wait := full.Sub(t.now()) - maxTries*tryBack
+	if !ok || wait < 0 { // without ok the difference from the zero time would overflow
 		return nil
 	}
 	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeTooManyTries, Message: fmt.Sprintf("too many failed tries from %v", a),
