@@ -11,6 +11,18 @@ type Farm struct {
 	Users    []User     `json:"users"`
 	Grants   []Grant    `json:"grants"`
 	Settings *Settings  `json:"settings,omitempty"` // of all hosts
+	Maxima   *Maxima    `json:"maxima,omitempty"`
+}
+
+// Maxima are what the site lets any VM have; 0 bounds nothing.
+type Maxima struct {
+	CPUs      int      `json:"cpus,omitempty"`
+	Memory    uint64   `json:"memory,omitempty"`
+	Scratch   uint64   `json:"scratch,omitempty"`
+	Sockets   int      `json:"sockets,omitempty"` // that somebody may ask for, as the next two
+	Cores     int      `json:"cores,omitempty"`
+	Threads   int      `json:"threads,omitempty"`
+	CPUModels []string `json:"cpu_models,omitempty"` // patterns; none: all
 }
 
 // FarmCell is a cell as people decide of it.
@@ -51,7 +63,7 @@ type Applied struct {
 // FarmChange is one object that is made, changed or deleted.
 type FarmChange struct {
 	Op      string   `json:"op"`   // create, change, delete
-	Kind    string   `json:"kind"` // cell, project, shape, network, group, user, grant, settings
+	Kind    string   `json:"kind"` // cell, project, shape, network, group, user, grant, settings, maxima
 	Name    string   `json:"name"`
 	Details []string `json:"details,omitempty"` // "packing: pack → spread"
 }

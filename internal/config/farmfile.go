@@ -18,6 +18,7 @@ import (
 // farmFile is what people decide of a whole farm, as TOML. Its keys are explained in docs/guide/cells.md.
 type farmFile struct {
 	Settings *settingsFile                   `toml:"settings,omitempty"`
+	Maxima   *maximaFile                     `toml:"maxima,omitempty"`
 	Cells    map[string]cellFile             `toml:"cells,omitempty"`
 	Projects map[string]projectFile          `toml:"projects,omitempty"`
 	Shapes   map[string]farmShapeFile        `toml:"shapes,omitempty"`
@@ -31,6 +32,16 @@ type settingsFile struct {
 	BootTimeout  string            `toml:"boot_timeout,omitempty"`
 	DefaultImage string            `toml:"default_image,omitempty"`
 	Facts        map[string]string `toml:"facts,omitempty,inline"`
+}
+
+type maximaFile struct {
+	CPUs      int      `toml:"cpus,omitempty"`
+	Memory    string   `toml:"memory,omitempty"`
+	Scratch   string   `toml:"scratch,omitempty"`
+	Sockets   int      `toml:"sockets,omitempty"`
+	Cores     int      `toml:"cores,omitempty"`
+	Threads   int      `toml:"threads,omitempty"`
+	CPUModels []string `toml:"cpu_models,omitempty"`
 }
 
 type quotaFile struct {
@@ -169,6 +180,9 @@ func (f *farmFile) mentioned(text []byte) error {
 	if _, ok := top["settings"]; ok && f.Settings == nil {
 		f.Settings = &settingsFile{}
 	}
+	if _, ok := top["maxima"]; ok && f.Maxima == nil {
+		f.Maxima = &maximaFile{}
+	}
 	return nil
 }
 
@@ -219,6 +233,13 @@ func (f farmFile) farm() (out farm.Farm, at place, err error) {
 			return out, place{kind: "settings"}, err
 		}
 		out.Settings = &s
+	}
+	if f.Maxima != nil {
+		m, err := f.Maxima.maxima()
+		if err != nil {
+			return out, place{kind: "maxima"}, err
+		}
+		out.Maxima = &m
 	}
 	if out.Cells, at, err = eachNamed("cells", f.Cells, cellFile.cell); err != nil {
 		return out, at, err
@@ -297,6 +318,15 @@ func (f settingsFile) settings() (farm.Settings, error) {
 		s.BootTimeout = timeout
 	}
 	return s, s.Validate()
+}
+
+func (f maximaFile) maxima() (farm.Maxima, error) {
+	q, err := (&quotaFile{CPUs: f.CPUs, Memory: f.Memory, Scratch: f.Scratch}).quota()
+	m := farm.Maxima{CPUs: q.CPUs, Memory: q.Memory, Scratch: q.Scratch, Guest: farm.GuestTopology{Sockets: f.Sockets, Cores: f.Cores, Threads: f.Threads}, CPUModels: f.CPUModels}
+	if err != nil {
+		return m, fmt.Errorf("maxima: %w", err)
+	}
+	return m, m.Validate()
 }
 
 func (f *quotaFile) quota() (q farm.Quota, err error) {

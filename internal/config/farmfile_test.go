@@ -19,6 +19,12 @@ boot_timeout = "4m"
 default_image = "el9"
 facts = { HS06 = "357" }
 
+[maxima]
+cpus = 64
+memory = "512G"
+threads = 2
+cpu_models = ["EPYC*"]
+
 [cells.geneva-1]
 default = true
 open = false
@@ -87,6 +93,7 @@ func TestParseFarm(t *testing.T) {
 	shut := false
 	want := farm.Farm{
 		Settings: &farm.Settings{BootTimeout: 4 * time.Minute, DefaultImage: "el9", Facts: map[string]string{"HS06": "357"}},
+		Maxima:   &farm.Maxima{CPUs: 64, Memory: 512 * farm.GiB, Guest: farm.GuestTopology{Threads: 2}, CPUModels: []string{"EPYC*"}},
 		Cells: []farm.FarmCell{
 			{Cell: farm.Cell{Name: "batch", Broker: "slurm", Batch: "partition=vm", Projects: []string{"atlas"}, Packing: farm.Pack, Overcommit: 1, Services: true, Labels: map[string]string{"room": "513"}}},
 			{Cell: farm.Cell{Name: "geneva-1", Broker: farm.BrokerGrange, Default: true, Closed: true, Reason: "upgrade", Packing: farm.Spread, KeepWhole: 2, Overcommit: 1.5,

@@ -17,6 +17,10 @@ func FarmText(f farm.Farm) ([]byte, error) {
 	if f.Settings != nil {
 		file.Settings = &settingsFile{DefaultImage: f.Settings.DefaultImage, Facts: f.Settings.Facts, BootTimeout: age(f.Settings.BootTimeout)}
 	}
+	if m := f.Maxima; m != nil {
+		file.Maxima = &maximaFile{CPUs: m.CPUs, Memory: size(m.Memory), Scratch: size(m.Scratch), Sockets: m.Guest.Sockets, Cores: m.Guest.Cores, Threads: m.Guest.Threads,
+			CPUModels: m.CPUModels}
+	}
 	file.Cells = byName(f.Cells, func(c farm.FarmCell) (string, cellFile) { return c.Name, cellText(c) })
 	file.Projects = byName(f.Projects, func(p farm.Project) (string, projectFile) {
 		return p.Name, projectFile{Account: p.Account, Quota: quotaText(p.Quota), Networks: p.Networks, Shapes: p.Shapes, Images: p.Images, MaxAge: age(p.MaxAge),

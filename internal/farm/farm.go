@@ -17,7 +17,8 @@ type Farm struct {
 	Groups   []ServerGroup
 	Users    []User
 	Grants   []Grant
-	Settings *Settings // nil: says nothing of them
+	Settings *Settings // nil: says nothing of them; so is the next
+	Maxima   *Maxima
 }
 
 // FarmCell is a cell as a farm file has it. A cell is opened and closed by operators too, who must not be overruled by a file that does not

@@ -184,6 +184,17 @@ func (s Settings) Validate() error {
 	return nil
 }
 
+// Validate refuses maxima that make no sense.
+func (m Maxima) Validate() error {
+	switch {
+	case m.CPUs < 0 || m.Guest.Sockets < 0 || m.Guest.Cores < 0 || m.Guest.Threads < 0:
+		return badFarm("maxima", "", "a number below 0")
+	case badPattern(m.CPUModels) != "":
+		return badFarm("maxima", "", "cpu_models: %q is no pattern", badPattern(m.CPUModels))
+	}
+	return nil
+}
+
 func (q Quota) valid() bool { return q.VMs >= 0 && q.CPUs >= 0 }
 
 // maxText bounds what people write for people.

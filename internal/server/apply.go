@@ -2,8 +2,13 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
 )
 
 // ApplyOrder says how a farm file is brought.
@@ -24,46 +29,231 @@ type Applied struct {
 // FarmChange is one object that is made, changed or deleted.
 type FarmChange struct {
 	Op      string   // "create", "change", "delete"
-	Kind    string   // "cell", "project", "shape", "network", "group", "user", "grant", "settings"
+	Kind    string   // "cell", "project", "shape", "network", "group", "user", "grant", "settings", "maxima"
 	Name    string   // "project/name" of a group, "ann operator project:atlas" of a grant
 	Details []string // key by key: "packing: pack → spread"
 }
 
+// The operations of a FarmChange.
+const (
+	opCreate = "create"
+	opChange = "change"
+	opDelete = "delete"
+)
+
+func (c FarmChange) String() string { return c.Kind + " " + c.Name }
+
 // Apply makes the farm as f says, in one transaction, or tells what that would change. An object that something else needs is not deleted:
 // farm.CodeInUse.
-func (s *Server) Apply(ctx context.Context, who farm.Identity, f farm.Farm, o ApplyOrder) (Applied, error) {
-	return Applied{}, errLater
+func (s *Server) Apply(ctx context.Context, who farm.Identity, f farm.Farm, o ApplyOrder) (out Applied, err error) {
+	if o.DryRun {
+		err = s.look(ctx, who, policy.ReadFarm, func(c *call) error {
+			_, out, err = c.planned(f, o)
+			return err
+		})
+		return out, err
+	}
+	revision, err := s.change(ctx, who, policy.ApplyFarm, func(c *call) error {
+		var after farm.Farm
+		if after, out, err = c.planned(f, o); err != nil {
+			return err
+		}
+		return c.carryOut(after, out.Changes)
+	})
+	out.Revision = revision
+	return out, err
+}
+
+// planned is the farm as it would be, and what changes on the way there.
+func (c *call) planned(f farm.Farm, o ApplyOrder) (after farm.Farm, out Applied, err error) {
+	if err := c.may(policy.Target{}); err != nil {
+		return after, out, err
+	}
+	have, err := c.farm()
+	if err != nil {
+		return after, out, err
+	}
+	after, out.Changes, err = diff(have, f, o.Prune)
+	if err != nil {
+		return after, out, err
+	}
+	out.Plan = planOf(out.Changes)
+	if o.Plan != "" && o.Plan != out.Plan {
+		return after, out, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherPlan, Hint: "look at `grange diff` again",
+			Message: fmt.Sprintf("this would make %s now, and not what was shown", farm.Count(len(out.Changes), "change"))}
+	}
+	if err := c.unused(have, after, out.Changes); err != nil {
+		return after, out, err
+	}
+	out.Effects, err = c.effects(have, after)
+	return after, out, err
+}
+
+// planOf stands for changes: the same ones have the same.
+func planOf(changes []FarmChange) string {
+	text, err := json.Marshal(changes)
+	if err != nil { // strings alone
+		panic(err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// farm is the whole farm as it is. No list is nil.
+func (c *call) farm() (f farm.Farm, err error) {
+	cells, err := c.Tx.Cells()
+	if err != nil {
+		return f, err
+	}
+	f.Cells = []farm.FarmCell{}
+	for _, cell := range cells {
+		f.Cells = append(f.Cells, farm.FarmCell{Cell: cell})
+	}
+	settings, err := c.settings()
+	if err != nil {
+		return f, err
+	}
+	most, err := maxima(c.Tx)
+	if err != nil {
+		return f, err
+	}
+	f.Settings, f.Maxima = &settings, &most
+	for _, read := range []func() error{
+		func() error { f.Projects, err = orNone(c.Tx.Projects()); return err },
+		func() error { f.Shapes, err = orNone(c.Tx.Shapes()); return err },
+		func() error { f.Networks, err = orNone(c.Tx.Networks()); return err },
+		func() error { f.Groups, err = orNone(c.Tx.Groups()); return err },
+		func() error { f.Users, err = orNone(c.Tx.Users()); return err },
+		func() error { f.Grants, err = orNone(c.Tx.Grants("")); return err },
+	} {
+		if err := read(); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+func orNone[T any](list []T, err error) ([]T, error) {
+	if list == nil {
+		list = []T{}
+	}
+	return list, err
+}
+
+// carryOut writes what is to be changed. Users go last of what goes, for their grants go with them.
+func (c *call) carryOut(after farm.Farm, changes []FarmChange) error {
+	target := c.target
+	for _, change := range changes {
+		var err error
+		if change.Op == opDelete {
+			err = c.drop(change)
+		} else {
+			err = c.put(after, change)
+		}
+		if err != nil {
+			return fmt.Errorf("%s %v: %w", change.Op, change, err)
+		}
+		c.target = policy.Target{Name: change.String()}
+		if err := c.did(change.Op + " " + join(change.Details)); err != nil {
+			return err
+		}
+	}
+	c.target = target
+	return c.did(farm.Count(len(changes), "change"))
+}
+
+func (c *call) put(after farm.Farm, change FarmChange) error {
+	switch change.Kind {
+	case kindCell:
+		return c.PutCell(named(after.Cells, change.Name, cellName).Cell)
+	case kindProject:
+		return c.PutProject(named(after.Projects, change.Name, projectName))
+	case kindShape:
+		return c.PutShape(named(after.Shapes, change.Name, shapeName))
+	case kindNetwork:
+		return c.PutNetwork(named(after.Networks, change.Name, networkName))
+	case kindGroup:
+		return c.Tx.PutGroup(named(after.Groups, change.Name, groupName))
+	case kindUser:
+		return c.PutUser(named(after.Users, change.Name, userName))
+	case kindGrant:
+		return c.PutGrant(named(after.Grants, change.Name, farm.Grant.String))
+	case kindSettings:
+		return c.putSettings(*after.Settings)
+	case kindMaxima:
+		return putMaxima(c.Tx, *after.Maxima)
+	}
+	return fmt.Errorf("nothing is called %v", change)
+}
+
+func (c *call) drop(change FarmChange) error {
+	switch change.Kind {
+	case kindCell:
+		return c.DeleteCell(change.Name)
+	case kindProject:
+		return c.DeleteProject(change.Name)
+	case kindShape:
+		return c.DeleteShape(change.Name)
+	case kindNetwork:
+		return c.DeleteNetwork(change.Name)
+	case kindGroup:
+		project, name := groupParts(change.Name)
+		return c.Tx.DeleteGroup(project, name)
+	case kindUser:
+		return c.DeleteUser(change.Name)
+	case kindGrant:
+		grants, err := c.Grants("")
+		if err != nil {
+			return err
+		}
+		return c.DeleteGrant(named(grants, change.Name, farm.Grant.String))
+	}
+	return fmt.Errorf("nothing is called %v", change)
 }
 
 // Export is the farm as it is, for Apply.
-func (s *Server) Export(ctx context.Context, who farm.Identity) (farm.Farm, error) {
-	return farm.Farm{}, errLater
+func (s *Server) Export(ctx context.Context, who farm.Identity) (f farm.Farm, err error) {
+	err = s.look(ctx, who, policy.ReadFarm, func(c *call) error {
+		if err := c.may(policy.Target{}); err != nil {
+			return err
+		}
+		if f, err = c.farm(); err != nil {
+			return err
+		}
+		forFile(&f)
+		return nil
+	})
+	return f, err
 }
 
-// ProjectView is a project as people see it.
-type ProjectView struct {
-	farm.Project
-	Used    farm.Quota
-	Cells   []string // where its new VMs may go now
-	Nowhere string   // why there is none; "": there is one
-}
-
-// Projects are those that the caller may see.
-func (s *Server) Projects(ctx context.Context, who farm.Identity) ([]ProjectView, error) {
-	return nil, errLater
-}
-
-// Project is one project.
-func (s *Server) Project(ctx context.Context, who farm.Identity, name string) (ProjectView, error) {
-	return ProjectView{}, errLater
-}
-
-// Shapes are all shapes.
-func (s *Server) Shapes(ctx context.Context, who farm.Identity) ([]farm.Shape, error) {
-	return nil, errLater
-}
-
-// Networks are all networks.
-func (s *Server) Networks(ctx context.Context, who farm.Identity) ([]farm.FleetNetwork, error) {
-	return nil, errLater
+// forFile leaves out what a farm file does not say: an open cell is not mentioned, and settings that are none.
+func forFile(f *farm.Farm) {
+	for i := range f.Cells {
+		c := &f.Cells[i]
+		c.Drain, c.Revision = farm.Drain{}, 0
+		if c.Closed {
+			shut := false
+			c.Open = &shut
+		} else {
+			c.Reason = ""
+		}
+	}
+	for i := range f.Projects {
+		f.Projects[i].Revision = 0
+	}
+	for i := range f.Networks {
+		f.Networks[i].Revision = 0
+	}
+	for i := range f.Groups {
+		f.Groups[i].Revision = 0
+	}
+	for i := range f.Users {
+		f.Users[i].Revision = 0
+	}
+	if f.Settings.IsZero() {
+		f.Settings = nil
+	}
+	if len(maximaFields(*f.Maxima)) == 0 {
+		f.Maxima = nil
+	}
 }

@@ -16,6 +16,10 @@ func Farm(f farm.Farm) fleet.Farm {
 		s := Settings(*f.Settings)
 		out.Settings = &s
 	}
+	if m := f.Maxima; m != nil {
+		out.Maxima = &fleet.Maxima{CPUs: m.CPUs, Memory: uint64(m.Memory), Scratch: uint64(m.Scratch), Sockets: m.Guest.Sockets, Cores: m.Guest.Cores,
+			Threads: m.Guest.Threads, CPUModels: m.CPUModels}
+	}
 	return out
 }
 
@@ -33,6 +37,10 @@ func ParseFarm(v fleet.Farm) (farm.Farm, error) {
 	if v.Settings != nil {
 		s := ParseSettings(*v.Settings)
 		f.Settings = &s
+	}
+	if m := v.Maxima; m != nil {
+		f.Maxima = &farm.Maxima{CPUs: m.CPUs, Memory: farm.Bytes(m.Memory), Scratch: farm.Bytes(m.Scratch), CPUModels: m.CPUModels,
+			Guest: farm.GuestTopology{Sockets: m.Sockets, Cores: m.Cores, Threads: m.Threads}}
 	}
 	return f, nil
 }

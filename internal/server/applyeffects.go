@@ -1,0 +1,310 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// unused refuses to take away what is still needed, and to hand VMs from one broker to another.
+func (c *call) unused(have, after farm.Farm, changes []FarmChange) error {
+	var errs []error
+	for _, change := range changes {
+		needed, err := c.needed(change)
+		if err != nil {
+			return err
+		}
+		if change.Op == opDelete && needed != "" {
+			errs = append(errs, inUse("%v cannot go away: it has %s", change, needed))
+		}
+	}
+	was := byName(have.Cells, cellName)
+	for _, cell := range after.Cells {
+		old, ok := was[cell.Name]
+		if !ok || old.Broker == cell.Broker {
+			continue
+		}
+		n, err := c.CountVMs(store.VMFilter{Cell: cell.Name})
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			errs = append(errs, inUse("cell %s cannot go from broker %s to %s: it has %s, which that one has not placed", cell.Name, old.Broker, cell.Broker, farm.Count(n, "VM")))
+		}
+	}
+	return together(errs)
+}
+
+func inUse(format string, args ...any) error {
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeInUse, Message: fmt.Sprintf(format, args...), Hint: "delete or move that first; nothing was changed"}
+}
+
+// needed is what would be left behind, for people; "": nothing.
+func (c *call) needed(change FarmChange) (string, error) {
+	if change.Op != opDelete {
+		return "", nil
+	}
+	var left []string
+	vms := func(f store.VMFilter) error {
+		n, err := c.CountVMs(f)
+		if n > 0 {
+			left = append(left, farm.Count(n, "VM"))
+		}
+		return err
+	}
+	var err error
+	switch change.Kind {
+	case kindCell:
+		hosts, err := c.Tx.Hosts(change.Name)
+		if err != nil {
+			return "", err
+		}
+		if len(hosts) > 0 {
+			left = append(left, farm.Count(len(hosts), "host"))
+		}
+		if err := vms(store.VMFilter{Cell: change.Name}); err != nil {
+			return "", err
+		}
+		tokens, err := c.joinTokens(change.Name)
+		if err != nil {
+			return "", err
+		}
+		if tokens > 0 {
+			left = append(left, farm.Count(tokens, "join token"))
+		}
+	case kindProject:
+		err = vms(store.VMFilter{Project: change.Name})
+	case kindGroup:
+		project, group := groupParts(change.Name)
+		err = vms(store.VMFilter{Project: project, Group: group})
+	case kindNetwork:
+		leases, lerr := c.Leases(change.Name)
+		if err = lerr; len(leases) > 0 {
+			left = append(left, farm.Count(len(leases), "VM"))
+		}
+	}
+	return strings.Join(left, " and "), err
+}
+
+// joinTokens are those by which hosts may still join a cell.
+func (c *call) joinTokens(cell string) (n int, err error) {
+	tokens, err := c.Tx.JoinTokens()
+	for _, k := range tokens {
+		if k.Cell == cell && k.Used.IsZero() && k.Expires.After(c.now) {
+			n++
+		}
+	}
+	return n, err
+}
+
+// effects are what changes for whom.
+func (c *call) effects(have, after farm.Farm) ([]string, error) {
+	moves := movesOf(have, after)
+	said := sayMoves(moves)
+	for _, more := range []func() ([]string, error){
+		func() ([]string, error) { return c.staying(moves) },
+		func() ([]string, error) { return c.overQuota(have, after) },
+		func() ([]string, error) { return c.outside(have, after) },
+	} {
+		lines, err := more()
+		if err != nil {
+			return nil, err
+		}
+		said = append(said, lines...)
+	}
+	return append(said, lockOut(c.who, have, after)...), nil
+}
+
+// move is a project whose new VMs go elsewhere.
+type move struct {
+	project string
+	isNew   bool
+	was, is []string
+	nowhere string // why there is no cell any more; "": there is one
+}
+
+// movesOf are the projects whose new VMs would go elsewhere, in the order of their names.
+func movesOf(have, after farm.Farm) (moves []move) {
+	was, is := plainCells(have.Cells), plainCells(after.Cells)
+	before := byName(have.Projects, projectName)
+	for _, p := range after.Projects {
+		_, known := before[p.Name]
+		m := move{project: p.Name, isNew: !known}
+		if known {
+			m.was, _ = policy.CellsFor(p.Name, was)
+		}
+		var err error
+		m.is, err = policy.CellsFor(p.Name, is)
+		if e, ok := errors.AsType[*farm.Error](err); ok {
+			m.nowhere = e.Message[strings.Index(e.Message, ": ")+2:]
+		}
+		if m.isNew || !slices.Equal(m.was, m.is) {
+			moves = append(moves, m)
+		}
+	}
+	return moves
+}
+
+func plainCells(cells []farm.FarmCell) []farm.Cell {
+	out := make([]farm.Cell, 0, len(cells))
+	for _, c := range cells {
+		out = append(out, c.Cell)
+	}
+	return out
+}
+
+// sayMoves tells them, those alike in one line.
+func sayMoves(moves []move) (said []string) {
+	of := map[string][]string{} // projects by what happens to them
+	var order []string
+	for _, m := range moves {
+		what := m.what()
+		if of[what] == nil {
+			order = append(order, what)
+		}
+		of[what] = append(of[what], m.project)
+	}
+	for _, what := range order {
+		who := "project " + of[what][0]
+		if len(of[what]) > 1 {
+			who = "projects " + someOf(of[what])
+		}
+		said = append(said, who+what)
+	}
+	return said
+}
+
+func (m move) what() string {
+	list := func(cells []string) string { return "[" + strings.Join(cells, " ") + "]" }
+	switch {
+	case m.isNew && m.nowhere != "":
+		return " could make no VMs: " + m.nowhere
+	case m.isNew:
+		return ": new VMs would go to " + list(m.is)
+	case m.nowhere != "":
+		return " could make no VMs any more: " + m.nowhere
+	case len(m.was) == 0:
+		return ": new VMs have nowhere to go today, would go to " + list(m.is)
+	}
+	return ": new VMs go to " + list(m.was) + " today, would go to " + list(m.is)
+}
+
+// staying tells of VMs in cells that take no more of their project's.
+func (c *call) staying(moves []move) (said []string, err error) {
+	for _, m := range moves {
+		for _, cell := range m.was {
+			if slices.Contains(m.is, cell) {
+				continue
+			}
+			n, err := c.CountVMs(store.VMFilter{Project: m.project, Cell: cell})
+			if err != nil {
+				return nil, err
+			}
+			if n > 0 {
+				said = append(said, fmt.Sprintf("project %s: %s in cell %s would stay there, as long as people want them", m.project, farm.Count(n, "VM"), cell))
+			}
+		}
+	}
+	return said, nil
+}
+
+// overQuota tells of projects that have more than they would be allowed.
+func (c *call) overQuota(have, after farm.Farm) (said []string, err error) {
+	was := byName(have.Projects, projectName)
+	for _, p := range after.Projects {
+		if old, ok := was[p.Name]; !ok || old.Quota == p.Quota {
+			continue
+		}
+		used, err := c.Used(p.Name)
+		if err != nil {
+			return nil, err
+		}
+		var over []string
+		q := p.Quota
+		for _, x := range []struct {
+			what     string
+			has, may farm.Bytes
+			count    bool
+		}{{"VMs", farm.Bytes(used.VMs), farm.Bytes(q.VMs), true}, {"CPUs", farm.Bytes(used.CPUs), farm.Bytes(q.CPUs), true}, {"of memory", used.Memory, q.Memory, false},
+			{"of scratch", used.Scratch, q.Scratch, false}} {
+			switch {
+			case x.may == 0 || x.has <= x.may:
+			case x.count:
+				over = append(over, fmt.Sprintf("%d %s of %d", x.has, x.what, x.may))
+			default:
+				over = append(over, fmt.Sprintf("%v %s of %v", x.has, x.what, x.may))
+			}
+		}
+		if len(over) > 0 {
+			said = append(said, fmt.Sprintf("project %s has more than its new quota: %s; it could make no more of that", p.Name, strings.Join(over, ", ")))
+		}
+	}
+	return said, nil
+}
+
+// outside tells of leased addresses that would be in no pool any more.
+func (c *call) outside(have, after farm.Farm) (said []string, err error) {
+	was := byName(have.Networks, networkName)
+	for _, n := range after.Networks {
+		if old, ok := was[n.Name]; !ok || slices.Equal(old.Addresses, n.Addresses) || len(n.Addresses) == 0 {
+			continue
+		}
+		leases, err := c.Leases(n.Name)
+		if err != nil {
+			return nil, err
+		}
+		lost := 0
+		for _, l := range leases {
+			if l.Address.IsValid() && !inPools(n.Addresses, l.Address.Addr()) {
+				lost++
+			}
+		}
+		if lost > 0 {
+			said = append(said, fmt.Sprintf("network %s: addresses of %s lie outside of its new pools, and would stay as they are", n.Name, farm.Count(lost, "VM")))
+		}
+	}
+	return said, nil
+}
+
+func inPools(pools []farm.AddressPool, a netip.Addr) bool {
+	return slices.ContainsFunc(pools, func(p farm.AddressPool) bool { return !a.Less(p.First) && !p.Last.Less(a) })
+}
+
+// lockOut tells when nobody could undo this any more, or the caller could not.
+func lockOut(who farm.Identity, have, after farm.Farm) []string {
+	admin := func(f farm.Farm, user string) bool {
+		return slices.ContainsFunc(f.Grants, func(g farm.Grant) bool {
+			u := named(f.Users, g.User, userName)
+			return g.Role == farm.RoleAdmin && g.Project == "" && g.Cell == "" && (user == "" || g.User == user) && !u.Disabled
+		})
+	}
+	switch {
+	case admin(have, "") && !admin(after, ""):
+		return []string{"nobody would be admin everywhere but root on the server's own socket"}
+	case who.User != "" && !who.Root && admin(have, who.User) && !admin(after, who.User):
+		return []string{"you would not be admin everywhere any more"}
+	}
+	return nil
+}
+
+// settings are those of all hosts.
+func (c *call) settings() (farm.Settings, error) {
+	v, err := hostSettings(c.Tx)
+	return wire.ParseSettings(v), err
+}
+
+func (c *call) putSettings(s farm.Settings) error {
+	text, err := json.Marshal(wire.Settings(s))
+	if err != nil {
+		return err
+	}
+	return c.PutSetting(settingHosts, text)
+}
