@@ -402,6 +402,10 @@ func (f networkFile) network(name string) (farm.FleetNetwork, error) {
 }
 
 func (f userFile) user(name string) (farm.User, error) {
-	u := farm.User{Name: name, Subjects: f.Subjects, Disabled: f.Disabled}
+	subjects, err := farm.PlainSubjects(f.Subjects)
+	if err != nil {
+		return farm.User{}, fmt.Errorf("user %s: %w", name, err)
+	}
+	u := farm.User{Name: name, Subjects: subjects, Disabled: f.Disabled}
 	return u, u.Validate()
 }

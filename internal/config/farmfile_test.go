@@ -160,7 +160,7 @@ func TestParseFarmRefuses(t *testing.T) {
 		"[networks.n]\nbridge = \"br0\"\naddresses = [\"10.0.0.2-10.0.0.9/24\"]\ngateway = \"10.0.1.1\"":    "is not in 10.0.0.0/24",
 		"[networks.n]\nbridge = \"br0\"\naddresses = [\"10.0.0.2-10.0.0.9/24\"]\ngateway = \"10.0.0.5\"":    "among the addresses",
 		"[groups.p.g]\naffinity = \"near\"":                                                     `line 1: group p/g: no rule is called "near"`,
-		"[users.ann]\nsubjects = [\"Ann\"]":                                                     "is no certificate's subject",
+		"[users.ann]\nsubjects = [\"Ann\"]":                                                     "user ann: no subject of a certificate",
 		"[[grants]]\nuser = \"a\"\nrole = \"admin\"\n[[grants]]\nuser = \"a\"\nrole = \"boss\"": `line 4: grant of a: no role is called "boss"`,
 		"[[grants]]\nuser = \"a\"\nrole = \"member\"\ncell = \"c\"":                             "members are of projects",
 		"[[grants]]\nuser = \"a\"\nrole = \"admin\"\ncell = \"c\"\nproject = \"p\"":             "not in both",

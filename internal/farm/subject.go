@@ -132,3 +132,18 @@ func (s Subject) String() string {
 	}
 	return strings.Join(parts, ",")
 }
+
+// PlainSubjects are subjects in the one form in which they are compared. The error is a *Error of kind Invalid.
+func PlainSubjects(texts []string) ([]string, error) {
+	var plain []string
+	for _, text := range texts {
+		s, err := ParseSubject(text)
+		if err != nil {
+			return nil, err
+		}
+		if p := s.String(); !slices.Contains(plain, p) {
+			plain = append(plain, p)
+		}
+	}
+	return plain, nil
+}

@@ -41,6 +41,7 @@ const (
 	DrainCell     Action = "cell.drain"
 
 	ReadUser   Action = "user.read"
+	WriteUser  Action = "user.write"
 	WriteGrant Action = "grant.write"
 	ReadToken  Action = "token.read"
 	MakeToken  Action = "token.create"
@@ -89,6 +90,7 @@ var needs = map[Action]need{
 	DrainCell:     {least: farm.RoleOperator, cell: true},
 
 	ReadUser:   {least: farm.RoleAdmin, self: true},
+	WriteUser:  {least: farm.RoleAdmin},
 	WriteGrant: {least: farm.RoleAdmin, project: true, cell: true},
 	ReadToken:  {least: farm.RoleAdmin, self: true},
 	MakeToken:  {least: farm.RoleAdmin, self: true},

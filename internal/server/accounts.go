@@ -2,84 +2,190 @@ package server
 
 import (
 	"context"
-	"time"
+	"fmt"
+	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
 )
 
+func userTarget(name string) policy.Target { return policy.Target{Owner: name, Name: "user " + name} }
+
 // Users are all users; who may not see them gets itself alone.
-func (s *Server) Users(ctx context.Context, who farm.Identity) ([]farm.User, error) {
-	return nil, errLater
+func (s *Server) Users(ctx context.Context, who farm.Identity) (users []farm.User, err error) {
+	err = s.look(ctx, who, policy.ReadUser, func(c *call) error {
+		users, err = orNone(c.Tx.Users())
+		if err == nil && c.may(policy.Target{}) != nil {
+			users = slices.DeleteFunc(users, func(u farm.User) bool { return u.Name != who.User })
+		}
+		return err
+	})
+	return users, err
 }
 
 // PutUser makes or changes a user.
 func (s *Server) PutUser(ctx context.Context, who farm.Identity, u farm.User, ifRevision int64) (farm.User, error) {
-	return farm.User{}, errLater
+	revision, err := s.change(ctx, who, policy.WriteUser, func(c *call) error {
+		if err := c.may(policy.Target{Name: "user " + u.Name}); err != nil {
+			return err
+		}
+		var err error
+		if u.Subjects, err = farm.PlainSubjects(u.Subjects); err != nil {
+			return err
+		}
+		if err := u.Validate(); err != nil {
+			return err
+		}
+		old, err := c.User(u.Name)
+		if err != nil && !missing(err) {
+			return err
+		}
+		if ifRevision != 0 && old.Revision != ifRevision {
+			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeChanged, Message: fmt.Sprintf("user %s was changed since revision %d", u.Name, ifRevision), Hint: "look at it again, and decide"}
+		}
+		if err := c.PutUser(u); err != nil {
+			return err
+		}
+		return c.did(join(against(userFields(old), userFields(u))))
+	})
+	u.Revision = revision
+	return u, err
 }
 
 // DeleteUser deletes a user with its grants and tokens. Its VMs stay.
 func (s *Server) DeleteUser(ctx context.Context, who farm.Identity, name string) error {
-	return errLater
+	_, err := s.change(ctx, who, policy.WriteUser, func(c *call) error {
+		if err := c.may(policy.Target{Name: "user " + name}); err != nil {
+			return err
+		}
+		if _, err := c.user(name); err != nil {
+			return err
+		}
+		if err := c.DeleteUser(name); err != nil {
+			return err
+		}
+		return c.did("deleted")
+	})
+	return err
 }
 
-// Grants are the roles of a user; "": of all.
-func (s *Server) Grants(ctx context.Context, who farm.Identity, user string) ([]farm.Grant, error) {
-	return nil, errLater
+func (c *call) user(name string) (farm.User, error) {
+	u, err := c.User(name)
+	if missing(err) {
+		err = &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoUser, Message: fmt.Sprintf("there is no user %q", name), Hint: "`grange user list` shows those that there are"}
+	}
+	return u, err
+}
+
+// Grants are the roles of a user, "": of all, as far as the caller may see them: its own, and those that it could give.
+func (s *Server) Grants(ctx context.Context, who farm.Identity, user string) (grants []farm.Grant, err error) {
+	err = s.look(ctx, who, policy.ReadUser, func(c *call) error {
+		all := c.may(policy.Target{}) == nil
+		grants, err = orNone(c.Tx.Grants(user))
+		grants = slices.DeleteFunc(grants, func(g farm.Grant) bool {
+			return !all && g.User != who.User && !policy.Allow(who, c.grants, policy.WriteGrant, grantTarget(g)).Allowed
+		})
+		return err
+	})
+	return grants, err
+}
+
+func grantTarget(g farm.Grant) policy.Target {
+	return policy.Target{Project: g.Project, Cell: g.Cell, Name: "grant " + g.String()}
 }
 
 // PutGrant gives a role. Giving it again changes nothing.
 func (s *Server) PutGrant(ctx context.Context, who farm.Identity, g farm.Grant) error {
-	return errLater
+	_, err := s.change(ctx, who, policy.WriteGrant, func(c *call) error {
+		if err := c.may(grantTarget(g)); err != nil {
+			return err
+		}
+		if err := g.Validate(); err != nil {
+			return err
+		}
+		if err := c.names(g); err != nil {
+			return err
+		}
+		if err := c.Tx.PutGrant(g); err != nil {
+			return err
+		}
+		return c.did("given")
+	})
+	return err
+}
+
+// names refuses a grant of what is not there.
+func (c *call) names(g farm.Grant) error {
+	if _, err := c.user(g.User); err != nil {
+		return err
+	}
+	if g.Project != "" {
+		if _, err := c.Tx.Project(g.Project); missing(err) {
+			return noProject(g.Project)
+		} else if err != nil {
+			return err
+		}
+	}
+	if g.Cell != "" {
+		if _, err := c.Tx.Cell(g.Cell); missing(err) {
+			return noCell(g.Cell)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func noProject(name string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProject, Message: fmt.Sprintf("there is no project %.80q", name), Hint: "`grange project list` shows those that you may see"}
+}
+
+func noCell(name string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSuchCell, Message: fmt.Sprintf("there is no cell %.80q", name), Hint: "`grange cell list` shows those that there are"}
 }
 
 // DeleteGrant takes a role away.
 func (s *Server) DeleteGrant(ctx context.Context, who farm.Identity, g farm.Grant) error {
-	return errLater
-}
-
-// TokenOrder asks for a token.
-type TokenOrder struct {
-	User     string // "": the caller
-	Note     string
-	Role     farm.Role // at most; "": the user's own
-	Projects []string  // only these; none: all of the user's
-	Expires  time.Time // zero: never
-}
-
-// CreateToken makes a token. Its text, as "grt_ID_SECRET", is told here and kept nowhere.
-func (s *Server) CreateToken(ctx context.Context, who farm.Identity, o TokenOrder) (token farm.Token, text string, err error) {
-	return farm.Token{}, "", errLater
-}
-
-// Tokens are the tokens of a user, without what would let anybody use them; "": the caller's.
-func (s *Server) Tokens(ctx context.Context, who farm.Identity, user string) ([]farm.Token, error) {
-	return nil, errLater
-}
-
-// DeleteToken takes a token back, by its ID.
-func (s *Server) DeleteToken(ctx context.Context, who farm.Identity, id string) error {
-	return errLater
-}
-
-// IdentifyToken is who calls with the text of a token. farm.CodeNotKnown: it is none, has expired, was taken back, or its user is disabled; which of
-// them is in the error's cause, for the log.
-func (s *Server) IdentifyToken(ctx context.Context, text string) (farm.Identity, error) {
-	return farm.Identity{}, errLater
+	_, err := s.change(ctx, who, policy.WriteGrant, func(c *call) error {
+		if err := c.may(grantTarget(g)); err != nil {
+			return err
+		}
+		if err := c.Tx.DeleteGrant(g); missing(err) {
+			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoGrant, Message: fmt.Sprintf("there is no grant %q", g), Hint: "`grange user list` shows roles"}
+		} else if err != nil {
+			return err
+		}
+		return c.did("taken away")
+	})
+	return err
 }
 
 // IdentifySubject is who calls with a client certificate of this subject, in RFC 2253's order. farm.CodeNotKnown: it is nobody's.
 func (s *Server) IdentifySubject(ctx context.Context, subject string) (farm.Identity, error) {
-	return farm.Identity{}, errLater
+	var u farm.User
+	err := s.store.View(ctx, func(t *store.Tx) (err error) {
+		u, err = t.UserOfSubject(subject)
+		return err
+	})
+	switch {
+	case missing(err):
+		return farm.Identity{}, notKnown("the certificate of %q is no user's", subject)
+	case err == nil && u.Disabled:
+		return farm.Identity{}, notKnown("user %s is disabled", u.Name)
+	}
+	return farm.Identity{User: u.Name, Means: "certificate", Source: subject}, err
+}
+
+func notKnown(format string, args ...any) *farm.Error {
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotKnown, Message: fmt.Sprintf(format, args...), Hint: "ask an administrator; `grange auth whoami` shows who you are to the server"}
 }
 
 // Whoami are the caller's roles.
-func (s *Server) Whoami(ctx context.Context, who farm.Identity) ([]farm.Grant, error) {
-	return nil, errLater
-}
-
-// Explain tells why a user ("": the caller) may or may not do something. The target is "project:NAME", "cell:NAME", "host:NAME", "vm:PROJECT/NAME",
-// "user:NAME" or "".
-func (s *Server) Explain(ctx context.Context, who farm.Identity, user string, action policy.Action, target string) (policy.Access, error) {
-	return policy.Access{}, errLater
+func (s *Server) Whoami(ctx context.Context, who farm.Identity) (grants []farm.Grant, err error) {
+	err = s.look(ctx, who, policy.ReadUser, func(c *call) error {
+		grants = append([]farm.Grant{}, c.grants...)
+		return nil
+	})
+	return grants, err
 }

@@ -82,7 +82,7 @@ func (c *call) planned(f farm.Farm, o ApplyOrder) (after farm.Farm, out Applied,
 		return after, out, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherPlan, Hint: "look at `grange diff` again",
 			Message: fmt.Sprintf("this would make %s now, and not what was shown", farm.Count(len(out.Changes), "change"))}
 	}
-	if err := c.unused(have, after, out.Changes); err != nil {
+	if err := c.expendable(have, after, out.Changes); err != nil {
 		return after, out, err
 	}
 	out.Effects, err = c.effects(have, after)

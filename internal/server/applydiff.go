@@ -52,7 +52,7 @@ func byName[T any](list []T, of func(T) string) map[string]T {
 	return m
 }
 
-func has[T any](list []T, name string, of func(T) string) bool {
+func hasName[T any](list []T, name string, of func(T) string) bool {
 	return slices.ContainsFunc(list, func(t T) bool { return of(t) == name })
 }
 
@@ -134,15 +134,15 @@ func cellsAsTheyAre(have, want []farm.FarmCell) []farm.FarmCell {
 func goWith(after *farm.Farm, have, want farm.Farm) {
 	gone := func(name string, was, is bool) bool { return name != "" && was && !is }
 	noProject := func(p string) bool {
-		return gone(p, has(have.Projects, p, projectName), has(after.Projects, p, projectName))
+		return gone(p, hasName(have.Projects, p, projectName), hasName(after.Projects, p, projectName))
 	}
 	after.Grants = slices.DeleteFunc(slices.Clone(after.Grants), func(g farm.Grant) bool {
-		lost := noProject(g.Project) || gone(g.Cell, has(have.Cells, g.Cell, cellName), has(after.Cells, g.Cell, cellName)) ||
-			gone(g.User, has(have.Users, g.User, userName), has(after.Users, g.User, userName))
+		lost := noProject(g.Project) || gone(g.Cell, hasName(have.Cells, g.Cell, cellName), hasName(after.Cells, g.Cell, cellName)) ||
+			gone(g.User, hasName(have.Users, g.User, userName), hasName(after.Users, g.User, userName))
 		return lost && !slices.Contains(want.Grants, g)
 	})
 	after.Groups = slices.DeleteFunc(slices.Clone(after.Groups), func(g farm.ServerGroup) bool {
-		return noProject(g.Project) && !has(want.Groups, groupName(g), groupName)
+		return noProject(g.Project) && !hasName(want.Groups, groupName(g), groupName)
 	})
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// unused refuses to take away what is still needed, and to hand VMs from one broker to another.
-func (c *call) unused(have, after farm.Farm, changes []FarmChange) error {
+// expendable refuses to take away what is still needed, and to hand VMs from one broker to another.
+func (c *call) expendable(have, after farm.Farm, changes []FarmChange) error {
 	var errs []error
 	for _, change := range changes {
 		needed, err := c.needed(change)

@@ -182,7 +182,7 @@ func against(was, is []field) (details []string) {
 		}
 	}
 	for _, f := range was {
-		if !has(is, f.key, func(f field) string { return f.key }) {
+		if !hasName(is, f.key, func(f field) string { return f.key }) {
 			details = append(details, f.key+": "+f.text+" → -")
 		}
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
@@ -52,7 +51,7 @@ func (s *Server) Project(ctx context.Context, who farm.Identity, name string) (v
 		}
 		p, err := c.Tx.Project(name)
 		if missing(err) {
-			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProject, Message: fmt.Sprintf("there is no project %q", name), Hint: "`grange project list` shows those that you may see"}
+			return noProject(name)
 		}
 		if err != nil {
 			return err

@@ -179,7 +179,7 @@ func (c *call) draft(r CreateVM) (farm.VM, error) {
 func (c *call) project(name string) (farm.Project, error) {
 	p, err := c.Tx.Project(name)
 	if missing(err) {
-		err = &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProject, Message: fmt.Sprintf("there is no project %.80q", name), Hint: "`grange project list` shows those that you may see"}
+		err = noProject(name)
 	}
 	return p, err
 }

@@ -76,7 +76,7 @@ func (c *call) cell(name string) (farm.Cell, error) {
 	}
 	cell, err := c.Tx.Cell(name)
 	if missing(err) {
-		err = &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSuchCell, Message: fmt.Sprintf("there is no cell %q", name), Hint: "`grange cell list` shows those that there are"}
+		err = noCell(name)
 	}
 	return cell, err
 }

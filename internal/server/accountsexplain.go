@@ -1,0 +1,90 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+// Explain tells why a user ("": the caller) may or may not do something. The target is "project:NAME", "cell:NAME", "host:NAME", "vm:PROJECT/NAME",
+// "user:NAME" or "". What the caller may not see is explained by its name alone.
+func (s *Server) Explain(ctx context.Context, who farm.Identity, user string, action policy.Action, target string) (access policy.Access, err error) {
+	if !slices.Contains(policy.Actions(), action) {
+		return access, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoAction, Message: fmt.Sprintf("there is no action %.80q", action), Hint: "there are " + actionWords()}
+	}
+	err = s.look(ctx, who, policy.ReadUser, func(c *call) error {
+		t, err := c.explained(target)
+		if err != nil {
+			return err
+		}
+		if user == "" || user == who.User {
+			access = policy.Allow(who, c.grants, action, t)
+			return nil
+		}
+		if err := c.may(userTarget(user)); err != nil {
+			return err
+		}
+		u, err := c.user(user)
+		if err != nil {
+			return err
+		}
+		if u.Disabled {
+			access = policy.Access{Why: []string{"user " + user + " is disabled, and is not let in at all"}}
+			return nil
+		}
+		grants, err := c.Tx.Grants(user)
+		access = policy.Allow(farm.Identity{User: user, Means: "certificate"}, grants, action, t)
+		return err
+	})
+	return access, err
+}
+
+func actionWords() string {
+	var words []string
+	for _, a := range policy.Actions() {
+		words = append(words, string(a))
+	}
+	return strings.Join(words, ", ")
+}
+
+// explained is what a target's text means.
+func (c *call) explained(text string) (policy.Target, error) {
+	if text == "" {
+		return policy.Target{}, nil
+	}
+	kind, name, ok := strings.Cut(text, ":")
+	if !ok || name == "" {
+		kind = ""
+	}
+	switch kind {
+	case "project":
+		return policy.Target{Project: name}, nil
+	case "cell":
+		return policy.Target{Cell: name}, nil
+	case "user":
+		return userTarget(name), nil
+	case "vm":
+		return c.explainedVM(name)
+	case "host":
+		h, err := c.HostNamed(name)
+		if missing(err) || err == nil && !policy.Allow(c.who, c.grants, policy.ReadHost, hostTarget(h)).Allowed {
+			return policy.Target{Name: farm.Printable("host " + name)}, nil
+		}
+		return hostTarget(h), err
+	}
+	return policy.Target{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("%.80q is no target", text),
+		Hint: "write project:NAME, cell:NAME, host:NAME, vm:PROJECT/NAME or user:NAME, or leave it out"}
+}
+
+func (c *call) explainedVM(ref string) (policy.Target, error) {
+	project, name, _ := strings.Cut(ref, "/")
+	vm, err := c.VMNamed(project, name)
+	if missing(err) || err == nil && !c.sees(vm) {
+		return policy.Target{Project: project, Name: farm.Printable("VM " + ref)}, nil
+	}
+	return vmTarget(vm), err
+}
