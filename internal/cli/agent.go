@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -120,6 +121,20 @@ func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named b
 	}
 	stop := reloadOnHangUp(path, named, ag, log)
 	defer stop()
+	return runLinked(ctx, c, ag, log)
+}
+
+// runLinked runs the agent and its link to the server. The link ends with the agent, and its errors end nothing: the agent works alone.
+func runLinked(ctx context.Context, c config.Agent, ag *agent.Agent, log *slog.Logger) error {
+	linked, end := context.WithCancel(ctx)
+	var link sync.WaitGroup
+	link.Go(func() {
+		if err := keepLink(linked, c, ag, log); err != nil {
+			log.Error("no link to the server", "reason", err)
+		}
+	})
+	defer link.Wait()
+	defer end()
 	return ag.Run(ctx)
 }
 

@@ -18,7 +18,7 @@ import (
 func (a *app) hostCommand() *cobra.Command {
 	host := &cobra.Command{Use: "host", Short: "Look at this host, or at a recorded one"}
 	host.AddCommand(a.hostShowCommand(), a.hostRecordCommand(), a.hostCompareCommand())
-	host.AddCommand(a.hostFitCommand())
+	host.AddCommand(a.hostFitCommand(), a.hostJoinCommand())
 	return host
 }
 

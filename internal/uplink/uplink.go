@@ -66,6 +66,7 @@ const (
 	maxBackOff  = 30 * time.Second
 	slowBackOff = 5 * time.Minute // when the server refuses for good: somebody may put that right
 	otherAgent  = 20 * time.Second
+	lookAgain   = 5 * time.Second // for a new identity, while there is no link
 )
 
 // New makes a link from the identity that Join left. The error is a *farm.Error of kind NotFound where there is none.
@@ -117,9 +118,24 @@ func (l *Link) Run(ctx context.Context) error {
 		}
 		failures++
 		l.say(err)
-		sleep(ctx, l.backOff(err, failures))
+		l.pause(ctx, l.backOff(err, failures))
 	}
 	return nil
+}
+
+// pause waits, and no longer than until somebody joined this host anew.
+func (l *Link) pause(ctx context.Context, d time.Duration) {
+	until := time.Now().Add(d)
+	for ctx.Err() == nil && time.Now().Before(until) {
+		sleep(ctx, min(time.Until(until), lookAgain))
+		id, err := l.keep.read()
+		if old, _ := l.present(); err != nil || id.Host == old.Host && id.Certificate == old.Certificate {
+			continue
+		}
+		if err := l.use(id); err == nil {
+			return
+		}
+	}
 }
 
 // say writes what is wrong once.

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/uplink"
+)
+
+// joinFlags are those of `grange host join`.
+type joinFlags struct {
+	config, tokenFile, name, machineID, certificate, key string
+	replace                                              bool
+}
+
+func (a *app) hostJoinCommand() *cobra.Command {
+	var f joinFlags
+	cmd := &cobra.Command{
+		Use: "join --server URL --token-file FILE", Short: "Join a server's fleet", Args: cobra.NoArgs,
+		Long: `Gives this host an identity by which its agent speaks to a server, in exchange for a join token that ` + "`grange host token create`" + ` made there.
+The token is shown only to a server that has the certificate which the token names. A running agent links itself within seconds.`,
+		Example: "  grange host join --server https://server.example.org:7480 --token-file /root/join\n" +
+			"  ssh server grange host token create --cell main | grange host join --server https://server.example.org:7480 --token-file -",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := readConfig(f.config, cmd.Flags().Changed("config"))
+			if err != nil {
+				return err
+			}
+			return a.joinHost(cmd.Context(), c, f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", DefaultConfig, "the agent's configuration `FILE`")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the join token; - reads it from standard input")
+	flags.StringVar(&f.name, "name", "", "the host's `NAME` in the fleet; its host name when not given")
+	flags.BoolVar(&f.replace, "replace", false, "take the place of this host as it was before it was installed anew")
+	flags.StringVar(&f.machineID, "machine-id", "/etc/machine-id", "`FILE` with the ID of this machine")
+	flags.StringVar(&f.certificate, "certificate", "", "`FILE` with a certificate of the site's authority, where that vouches for hosts")
+	flags.StringVar(&f.key, "key", "", "`FILE` with the key of --certificate")
+	cmd.MarkFlagsRequiredTogether("certificate", "key")
+	return cmd
+}
+
+func (a *app) joinHost(ctx context.Context, c config.Agent, f joinFlags) error {
+	server := a.server
+	if server == "" && len(c.Server.URLs) > 0 {
+		server = c.Server.URLs[0]
+	}
+	if server == "" || f.tokenFile == "" {
+		return usage("grange host join --server https://HOST:PORT --token-file FILE", "a server and a join token are needed")
+	}
+	token, err := joinToken(f.tokenFile)
+	if err != nil {
+		return err
+	}
+	own, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	machine, err := os.ReadFile(f.machineID)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	dir, err := openIdentityDir(c)
+	if errors.Is(err, fs.ErrPermission) {
+		return &farm.Error{Kind: farm.Denied, Code: farm.CodeUsage, Message: "only root can join this host", Err: err, Hint: "run it as root"}
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	id, err := uplink.Join(ctx, uplink.JoinOptions{Dir: dir, Server: server, Token: token, Name: strings.ToLower(cmp.Or(f.name, own)), Replace: f.replace,
+		MachineID: string(machine), CertificateFile: f.certificate, KeyFile: f.key})
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"host": id.Host, "name": id.Name, "servers": id.Servers})
+	}
+	fmt.Fprintf(a.out, "joined as %s (%s); the agent links itself to %s\n", id.Name, id.Host, strings.Join(id.Servers, ", "))
+	return nil
+}
+
+// maxToken bounds what is read of a token's file.
+const maxToken = 4096
+
+func joinToken(path string) (string, error) {
+	from := io.Reader(os.Stdin)
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "no join token", Err: err, Hint: "name a file that has one, or - for standard input"}
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxToken))
+	return strings.TrimSpace(string(text)), err
+}
