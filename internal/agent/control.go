@@ -17,8 +17,6 @@ import (
 type control struct {
 	path  string
 	fresh bool // the VM has not run yet: its guest will speak first, and need not be asked
-	// reboots says that the guest may come anew in the same machine.
-	reboots bool
 
 	writing sync.Mutex // one line at a time
 	mu      sync.Mutex
@@ -26,14 +24,12 @@ type control struct {
 	conn    net.Conn
 	heard   bool                   // the guest has told all that it knows of jobs
 	comes   int                    // how often it has: more than once when it was asked again, or has rebooted
-	asked   bool                   // and has not answered yet
-	told    map[string]bool        // jobs of which it has told since
 	states  map[string]guest.State // of the jobs that we know, by ID
 	gone    bool
 }
 
 func newControl(path string) *control {
-	return &control{path: path, changed: make(chan struct{}), states: map[string]guest.State{}, told: map[string]bool{}}
+	return &control{path: path, changed: make(chan struct{}), states: map[string]guest.State{}}
 }
 
 // know makes the guest's word on a job count: of other jobs it may tell what it likes.
@@ -67,10 +63,7 @@ func (c *control) run(ctx context.Context) {
 
 func (c *control) talk(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
-	c.update(func() {
-		c.conn, c.asked = conn, !c.fresh
-		clear(c.told)
-	})
+	c.update(func() { c.conn = conn })
 	if ctx.Err() != nil || !c.fresh && guest.WriteLine(conn, guest.ControlMessage{Hello: true}) != nil {
 		return
 	}
@@ -83,18 +76,10 @@ func (c *control) take(s guest.State) {
 	if s.Job == "" && s.Phase == guest.Ready {
 		c.heard = true
 		c.comes++
-		for job := range c.states {
-			if c.reboots && !(c.asked && c.told[job]) { // it knows nothing of it: it has rebooted
-				c.states[job] = guest.State{}
-			}
-		}
-		c.asked = false
-		clear(c.told)
 		return
 	}
 	if old, ok := c.states[s.Job]; ok && s.Phase != "" && old.Phase != guest.Gone && (s.Phase != guest.Exited || s.Exit != nil) {
 		c.states[s.Job] = s
-		c.told[s.Job] = true
 	}
 }
 

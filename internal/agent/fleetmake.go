@@ -132,7 +132,7 @@ func (v *fleetVM) start() (err error) {
 	ctx, cancel := context.WithTimeout(a.ctx, makeLimit)
 	defer cancel()
 	m := a.newMachine(v.id, v.name)
-	m.made, m.control.reboots, m.console.log = true, true, newConsoleLog(filepath.Join(m.disks, consoleFile))
+	m.made, m.console.log = true, newConsoleLog(filepath.Join(m.disks, consoleFile))
 	image, err := v.launch(ctx, m)
 	if err == nil {
 		v.started = time.Now()
@@ -289,14 +289,14 @@ func (v *fleetVM) stop() error {
 }
 
 // askToEnd has the guest power off, and returns when it has, when its time is over, or when the VM is wanted deleted. grange-guest is asked
-// first, for not every guest hears its power button; a guest that boots hears it late, so it is pressed again.
+// first, for not every guest hears its power button; a guest that boots hears it late, so that is pressed again.
 func (v *fleetVM) askToEnd(m *machine) {
 	limit := time.After(v.agent.config().StopTimeout)
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
-	for {
+	for button := m.control.phase() == ""; ; button = true {
 		ctx, cancel := context.WithTimeout(v.agent.ctx, askAgain)
-		if m.control.phase() == "" || m.powerOff(ctx) != nil {
+		if button || m.powerOff(ctx) != nil {
 			if err := v.agent.hyper.Shutdown(ctx, m.id); err != nil {
 				v.agent.log.Warn("power button", "vm", v.name, "error", err)
 			}
@@ -343,7 +343,9 @@ func (v *fleetVM) kill(m *machine) error {
 // ended takes notice of a machine that ended although nobody wanted it to.
 func (v *fleetVM) ended(m *machine) {
 	end := v.awaitEnd()
-	if err := v.kill(m); err != nil {
+	if err := v.kill(m); v.agent.ctx.Err() != nil {
+		return
+	} else if err != nil {
 		v.agent.log.Error("vm of the server", "vm", v.name, "error", err)
 	}
 	ran := time.Since(v.started)

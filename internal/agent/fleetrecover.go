@@ -70,7 +70,7 @@ func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool
 		}
 	}
 	m := a.newMachine(v.id, v.name)
-	m.made, m.control.reboots, m.console.log = true, true, newConsoleLog(filepath.Join(m.disks, consoleFile))
+	m.made, m.console.log = true, newConsoleLog(filepath.Join(m.disks, consoleFile))
 	text, err := os.ReadFile(m.path(appliedFile))
 	if err == nil {
 		err = json.Unmarshal(text, &m.applied)

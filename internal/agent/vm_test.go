@@ -31,6 +31,8 @@ func (fakeHyper) QEMUOwner(context.Context) (int, int, error) { return os.Getuid
 
 // fakeGuests are the guests of all VMs of a host: each says that it is ready, runs what it is given, and ends what it is told to end.
 type fakeGuests struct {
+	host      *fake.Host
+	deaf      bool // to orders to power off
 	mu        sync.Mutex
 	listeners map[string]net.Listener           // by VM
 	jobs      map[string][]string               // by VM: IDs that were started, in order
@@ -94,6 +96,9 @@ func (g *fakeGuests) handle(vm string, conn net.Conn, c guest.ControlMessage) {
 		g.jobs[vm] = append(g.jobs[vm], c.Job.ID)
 		g.ports[c.Job.ID] = c.Job.Port
 		tell(guest.State{Job: c.Job.ID, Phase: guest.Running})
+	case c.PowerOff && g.deaf:
+	case c.PowerOff:
+		go g.host.PowerOff(vm)
 	case c.End != "":
 		g.ended[c.End] = true
 		tell(guest.State{Job: c.End, Phase: guest.Gone})
@@ -108,6 +113,14 @@ type farmhouse struct {
 	dir    string
 	agent  *Agent
 	stop   context.CancelCauseFunc
+	wrap   func(hyper.Hypervisor) hyper.Hypervisor // nil: the fake as it is
+}
+
+func (f *farmhouse) hypervisor() hyper.Hypervisor {
+	if f.wrap != nil {
+		return f.wrap(f.host.Open())
+	}
+	return f.host.Open()
 }
 
 func newFarmhouse(t *testing.T) *farmhouse {
@@ -118,7 +131,7 @@ func newFarmhouse(t *testing.T) *farmhouse {
 	}
 	f := &farmhouse{T: t, host: fake.NewHost(), dir: dir, guests: &fakeGuests{listeners: map[string]net.Listener{}, jobs: map[string][]string{},
 		ended: map[string]bool{}, ports: map[string]int{}, states: map[string]map[string]guest.State{}}}
-	f.host.Refuse, f.host.Guest = f.guests.listen, f.guests.run
+	f.guests.host, f.host.Refuse, f.host.Guest = f.host, f.guests.listen, f.guests.run
 	image := filepath.Join(dir, "image")
 	if err := os.MkdirAll(image, 0o755); err != nil {
 		t.Fatal(err)
@@ -145,15 +158,16 @@ func newFarmhouse(t *testing.T) *farmhouse {
 // open makes an agent, as at a start, without its socket.
 func (f *farmhouse) open() {
 	f.Helper()
-	c, err := config.ParseAgent(fmt.Appendf(nil, "slurm_nodes = []\nstate_dir = %q\nrun_dir = %q\ndefault_image = \"micro\"\n[default_shape]\ncpus = 1\nmemory = \"128M\"\n",
+	c, err := config.ParseAgent(fmt.Appendf(nil, "slurm_nodes = []\nstate_dir = %q\nrun_dir = %q\ndefault_image = \"micro\"\nstop_timeout = \"300ms\"\n[default_shape]\ncpus = 1\nmemory = \"128M\"\n",
 		filepath.Join(f.dir, "s"), filepath.Join(f.dir, "r")), "test")
 	if err != nil {
 		f.Fatal(err)
 	}
-	a, err := New(Options{Config: c, Hypervisor: fakeHyper{f.host.Open()}, Log: slog.New(slog.DiscardHandler), Version: "test"})
+	a, err := New(Options{Config: c, Hypervisor: fakeHyper{f.hypervisor()}, Log: slog.New(slog.DiscardHandler), Version: "test"})
 	if err != nil {
 		f.Fatal(err)
 	}
+	a.uid, a.gid = os.Getuid(), os.Getgid()
 	a.ctx, f.stop = context.WithCancelCause(context.Background())
 	if a.disks, err = disk.Open(a.disksDir(), disk.Options{UID: os.Getuid(), GID: os.Getgid()}); err != nil {
 		f.Fatal(err)
@@ -162,6 +176,7 @@ func (f *farmhouse) open() {
 	if err := a.recover(f.Context()); err != nil {
 		f.Fatal(err)
 	}
+	a.beginFleet()
 }
 
 // close stops the agent as a restart does: VMs go on.
