@@ -162,7 +162,7 @@ func (e postgresEngine) explain(err error) error {
 		return unavailable("PostgreSQL refuses the user "+e.config.User, "look at pg_hba.conf, and at the password in ~/.pgpass")
 	case class == "3D":
 		return unavailable("PostgreSQL has no database "+e.config.Database, "make it: createdb -E UTF8 -T template0 "+e.config.Database)
-	case cause.Code == "42501":
+	case cause.Code == "42501", class == "3F":
 		return unavailable("PostgreSQL lets the user "+e.config.User+" not use the tables", "the user must own the database, or its schema")
 	case class == "08", class == "53", class == "57", class == "58":
 		return unavailable("PostgreSQL does not serve now", "see its log; what runs on the hosts goes on without it")

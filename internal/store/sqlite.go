@@ -135,10 +135,8 @@ func (sqliteEngine) lock(t *Tx) error {
 // schema leaves out the collation that SQLite has anyway, and cannot name.
 func (sqliteEngine) schema(text string) string { return strings.ReplaceAll(text, ` COLLATE "C"`, "") }
 
-func (sqliteEngine) refused(err error) bool {
-	e, ok := errors.AsType[*sqlite.Error](err)
-	return ok && (e.Code()&0xff == sqlite3.SQLITE_BUSY || e.Code()&0xff == sqlite3.SQLITE_LOCKED)
-}
+// refused: the busy timeout has tried long enough.
+func (sqliteEngine) refused(error) bool { return false }
 
 func (sqliteEngine) lost(err error) bool { return errors.Is(err, driver.ErrBadConn) }
 

@@ -2,62 +2,43 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/store/storetest"
+	"github.com/grange-project/grange/internal/store/storetest/postgres"
 )
 
-func TestQuick(t *testing.T) {
-	ctx := context.Background()
-	s, err := store.Open(ctx, filepath.Join(t.TempDir(), "farm.db"))
+func TestSQLite(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) string { return filepath.Join(t.TempDir(), "farm.db") })
+}
+
+func TestPostgres(t *testing.T) {
+	pg := startPostgres(t)
+	var n atomic.Int64
+	storetest.Run(t, func(t *testing.T) string { return newDatabase(t, pg, fmt.Sprint("farm", n.Add(1)), "") })
+}
+
+func startPostgres(t *testing.T) *postgres.Server {
+	t.Helper()
+	pg, err := postgres.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	rev, err := s.Update(ctx, func(tx *store.Tx) error {
-		if err := tx.PutCell(farm.Cell{Name: "a"}); err != nil {
-			return err
+	t.Cleanup(func() {
+		if err := pg.Stop(); err != nil {
+			t.Error(err)
 		}
-		if err := tx.InsertHost(farm.Host{ID: "h1", Name: "h"}); err != nil {
-			return err
-		}
-		if err := tx.PutUser(farm.User{Name: "ann", Subjects: []string{"CN=ann"}}); err != nil {
-			return err
-		}
-		if err := tx.Audit(farm.Entry{Who: "ann"}); err != nil {
-			return err
-		}
-		for _, n := range []string{"b", "a"} {
-			if err := tx.InsertVM(farm.VM{ID: n, Project: "p", Name: n, Shape: farm.Shape{CPUs: 2}}); err != nil {
-				return err
-			}
-		}
-		return tx.SetVMPlace(farm.VM{ID: "a", Host: "h1"})
 	})
-	if err != nil || rev != 1 {
-		t.Fatal(rev, err)
+	return pg
+}
+
+func newDatabase(t *testing.T, pg *postgres.Server, name, options string) string {
+	t.Helper()
+	if err := pg.Create(context.WithoutCancel(t.Context()), name, options); err != nil {
+		t.Fatal(err)
 	}
-	ch, up, err := s.Changes(ctx, 0, 100)
-	t.Log(ch, up, err)
-	s.View(ctx, func(tx *store.Tx) error {
-		v, err := tx.VMs(store.VMFilter{After: "p/a", Limit: 3})
-		t.Log(v, err)
-		u, err := tx.UserOfSubject("CN=ann")
-		t.Log(u, err)
-		e, err := tx.Entries("", "", 0, 10)
-		t.Log(e, err)
-		q, err := tx.Used("p")
-		t.Log(q, err)
-		return nil
-	})
-	_, err = s.Update(ctx, func(tx *store.Tx) error { return tx.InsertVM(farm.VM{ID: "z", Project: "p", Name: "b"}) })
-	t.Log(err)
-	t.Log(s.Lead(ctx, "me", time.Second))
-	t.Log(s.Lead(ctx, "you", time.Second))
-	rev, err = s.Update(ctx, func(tx *store.Tx) error { return tx.PutCell(farm.Cell{Name: "a"}) })
-	t.Log(rev, err)
-	t.Log(s.Wait(ctx, 0))
+	return pg.URL(name)
 }
