@@ -2,8 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,7 +24,11 @@ func (a *Agent) readFacts() fleet.Facts {
 	topology, reserve, taken := a.ledger.others(unlisted)
 	facts := farm.Facts{Version: a.version, Capability: fleet.Capability, Instance: a.fleet.instance, Boot: bootID(), Accelerator: a.accelerator,
 		Topology: topology, Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken, Short: a.short(),
-		Networks: bridges("/sys"), Kind: hostKind(topology)}
+		Kind: hostKind(topology)}
+	var err error
+	if facts.Networks, err = bridges(); err != nil {
+		a.log.Warn("bridges for the server", "error", err)
+	}
 	slices.SortFunc(facts.Taken, func(x, y farm.Plan) int { // maps have no order, and the same facts are to be equal
 		return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))
 	})
@@ -47,18 +49,6 @@ func (a *Agent) readFacts() fleet.Facts {
 
 // scratchStep is what free space is rounded down to, so that not every block that a VM writes is news.
 const scratchStep = farm.GiB
-
-// bridges are the host's Linux bridges, by name.
-func bridges(sys string) []string {
-	paths, _ := filepath.Glob(filepath.Join(sys, "class/net/*/bridge"))
-	var names []string
-	for _, path := range paths {
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			names = append(names, filepath.Base(filepath.Dir(path)))
-		}
-	}
-	return names
-}
 
 // noKind are words of a processor's name that tell nothing of its kind.
 var noKind = regexp.MustCompile(`(?i)\((r|tm)\)|@.*$|\b(\d+|two|four|six|eight|twelve|sixteen)-core\b|\b(cpu|processor|with radeon.*)\b|\b(genuine|authentic)(intel|amd)\b`)

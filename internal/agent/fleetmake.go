@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,7 +103,11 @@ func noSuchImage(name string, err error) error {
 
 // hasBridge refuses a bridge that is not there before anything is made for it.
 func hasBridge(name string) error {
-	if _, err := os.Stat(filepath.Join("/sys/class/net", name)); err != nil {
+	there, err := bridges()
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(there, name) {
 		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBridge, Message: fmt.Sprintf("this host has no bridge %q", name), Hint: "make it, or let the network say which hosts carry it"}
 	}
 	return nil
