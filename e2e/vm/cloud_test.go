@@ -1,0 +1,289 @@
+package vm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/internal/agent"
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/hyper/libvirt"
+)
+
+// What a process of this test in the hosts' network is told.
+const (
+	cloudConfigVar = "GRANGE_TEST_CLOUD_CONFIG" // path of the agent's configuration
+	cloudKeyVar    = "GRANGE_TEST_CLOUD_KEY"    // path of an SSH key
+)
+
+// TestCloudVM makes a cloud VM of the micro image on a bridge in a network of the test's own. The agent runs in a process there, without
+// a server: what a server would want is told to it.
+func TestCloudVM(t *testing.T) {
+	if os.Getenv(cloudConfigVar) != "" {
+		testCloudVM(t)
+		return
+	}
+	network := fmt.Sprintf("grangecloud%d", os.Getpid())
+	command(t, "/usr/sbin/ip", "netns", "add", network)
+	t.Cleanup(func() {
+		if out, err := exec.Command("/usr/sbin/ip", "netns", "del", network).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	for _, args := range []string{"link set lo up", "link add br0 type bridge", "addr add 10.77.0.1/16 dev br0", "link set br0 up"} {
+		command(t, append([]string{"/usr/sbin/ip", "-n", network}, strings.Fields(args)...)...)
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	command(t, "/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", key)
+	l, err := lab.Start(ctx(t), lab.Options{Network: "/run/netns/" + network, NoImage: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if r := run(t, l.Grange(ctx(t), "image", "build", "cloud"), ""); r.code != 0 {
+		t.Fatal(r.errors)
+	}
+	l.KillAgent() // the one inside takes its place
+	inside := exec.CommandContext(ctx(t), "/usr/bin/nsenter", "--net=/run/netns/"+network, "--", os.Args[0], "-test.v", "-test.run=^TestCloudVM$")
+	inside.Env = append(os.Environ(), cloudConfigVar+"="+l.Config, cloudKeyVar+"="+key)
+	r := run(t, inside, "")
+	if r.code != 0 {
+		t.Errorf("inside: status %d\n%s\n%s", r.code, r.out, r.errors)
+	}
+	t.Log(r.out)
+	for _, pid := range l.QEMUs() {
+		t.Errorf("QEMU %d is left", pid)
+	}
+}
+
+// command runs a program that must succeed.
+func command(t *testing.T, argv ...string) string {
+	t.Helper()
+	r := run(t, exec.CommandContext(t.Context(), argv[0], argv[1:]...), "")
+	if r.code != 0 {
+		t.Fatalf("%v: status %d\n%s%s", argv, r.code, r.out, r.errors)
+	}
+	return r.out
+}
+
+// cloudHost is an agent in this process.
+type cloudHost struct {
+	*agent.Agent
+	vm fleet.WantedVM
+}
+
+func startCloudHost(t *testing.T) *cloudHost {
+	t.Helper()
+	c, err := config.ReadAgent(os.Getenv(cloudConfigVar))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.GuestFile = filepath.Join(filepath.Dir(os.Getenv(cloudConfigVar)), "bin", "grange-guest")
+	driver, err := libvirt.New(libvirt.Config{Socket: c.Libvirt, RunDir: c.RunDir, Accelerator: libvirt.Accelerator(c.Accelerator)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := agent.New(agent.Options{Config: c, Hypervisor: driver, Accelerator: c.Accelerator, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(running) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-a.Recovered():
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	return &cloudHost{Agent: a}
+}
+
+// want changes the one VM, and waits until the host says that it is so.
+func (h *cloudHost) want(t *testing.T, change func(w *fleet.WantedVM), so func(o fleet.Observed) bool) {
+	t.Helper()
+	change(&h.vm)
+	h.Want(fleet.WantedList{VMs: []fleet.WantedVM{h.vm}})
+	limit := time.After(limit)
+	for {
+		vms, changed := h.Observed()
+		if len(vms) == 1 && so(vms[0]) {
+			return
+		}
+		if len(vms) == 1 && vms[0].State == "failed" {
+			t.Fatalf("the VM failed: %s", vms[0].Reason)
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			t.Fatalf("never seen; last %+v", vms)
+		}
+	}
+}
+
+func (h *cloudHost) ssh(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	options := []string{"-i", os.Getenv(cloudKeyVar), "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "LogLevel=ERROR",
+		"-o", "StrictHostKeyChecking=accept-new", "-o", "UserKnownHostsFile=" + os.Getenv(cloudKeyVar) + ".known"}
+	return command(t, slices.Concat([]string{program}, options, args)...)
+}
+
+const cloudAddress = "10.77.1.7"
+
+func testCloudVM(t *testing.T) {
+	h := startCloudHost(t)
+	key, err := os.ReadFile(os.Getenv(cloudKeyVar) + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := func(o fleet.Observed) bool { return o.State == "running" && o.Ready }
+	off := func(o fleet.Observed) bool { return o.State == "stopped" }
+	h.vm = fleet.WantedVM{ID: api.NewID(), Name: "web", Project: "atlas", Owner: "ann", Cell: "b3", Power: "on", Image: "cloud",
+		Shape: fleet.Shape{CPUs: 1, Memory: 256 << 20, Scratch: 64 << 20}, Bridge: "br0", Address: cloudAddress + "/16", MAC: "52:54:0a:4d:01:07",
+		Hostname: "web.example.org", Keys: []string{strings.TrimSpace(string(key))},
+		UserData: []byte("#!/bin/sh\necho start >>/tmp/starts\necho user data of $(hostname)\n")}
+	h.want(t, func(*fleet.WantedVM) {}, on)
+	t.Run("port", h.port)
+	t.Run("ssh", func(t *testing.T) {
+		got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "hostname; cd /; wget -qO- http://169.254.169.254/latest/meta-data/instance-id; echo; "+
+			"wget -qO- http://169.254.169.254/latest/meta-data/placement/availability-zone; echo; cat /tmp/starts")
+		if want := "web.example.org\n" + h.vm.ID + "\nb3\nstart\n"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		h.ssh(t, "/usr/bin/scp", "/etc/debian_version", "root@"+cloudAddress+":/tmp/copied")
+	})
+	t.Run("console", h.console)
+	h.want(t, func(w *fleet.WantedVM) { w.Power = "off" }, off)
+	h.want(t, func(w *fleet.WantedVM) { w.Power = "on" }, on)
+	t.Run("second start", func(t *testing.T) { // ssh would refuse another host key
+		h.awaitSSH(t)
+		if got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "cat /tmp/starts; ls /tmp/copied"); got != "start\nstart\n/tmp/copied\n" {
+			t.Errorf("after a second start: %q", got)
+		}
+	})
+	h.want(t, func(w *fleet.WantedVM) { w.Power = "deleted" }, func(o fleet.Observed) bool { return o.State == "gone" })
+}
+
+// awaitSSH waits for the greeting of the VM's SSH server: its guest is up before the server is.
+func (h *cloudHost) awaitSSH(t *testing.T) string {
+	t.Helper()
+	limit, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	for {
+		s, err := h.Stream(limit, fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamTCP, Port: 22})
+		if err == nil {
+			line, err := bufio.NewReader(s).ReadString('\n')
+			s.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return line
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-limit.Done():
+			t.Fatal(err)
+		}
+	}
+}
+
+func (h *cloudHost) port(t *testing.T) {
+	if line := h.awaitSSH(t); !strings.HasPrefix(line, "SSH-2.0-") {
+		t.Errorf("port 22 says %q", line)
+	}
+	if s, err := h.Stream(t.Context(), fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamTCP, Port: 23}); err == nil {
+		s.Close()
+		t.Error("a stream to a port that nobody listens on")
+	}
+}
+
+func (h *cloudHost) console(t *testing.T) {
+	open := func() io.ReadWriteCloser {
+		s, err := h.Stream(t.Context(), fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamConsole})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first, second := open(), open()
+	defer second.Close()
+	seen := newConsoleText(second)
+	seen.await(t, "user data of web.example.org")
+	seen.await(t, "host key SHA256:")
+	if _, err := io.WriteString(first, "echo typed-$((40+2))\n"); err != nil {
+		t.Fatal(err)
+	}
+	seen.await(t, "typed-42")
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// consoleText is all that a console has shown.
+type consoleText struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	changed chan struct{}
+}
+
+func newConsoleText(r io.Reader) *consoleText {
+	c := &consoleText{changed: make(chan struct{}, 1)}
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := r.Read(buf)
+			c.mu.Lock()
+			c.text.Write(buf[:n])
+			c.mu.Unlock()
+			select {
+			case c.changed <- struct{}{}:
+			default:
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return c
+}
+
+func (c *consoleText) await(t *testing.T, words string) {
+	t.Helper()
+	limit := time.After(time.Minute)
+	for {
+		c.mu.Lock()
+		text := c.text.String()
+		c.mu.Unlock()
+		if strings.Contains(text, words) {
+			return
+		}
+		select {
+		case <-c.changed:
+		case <-limit:
+			t.Fatalf("the console never showed %q:\n%s", words, text)
+		}
+	}
+}
