@@ -55,7 +55,24 @@ func FarmText(f farm.Farm) ([]byte, error) {
 	if err := encoder.Encode(file); err != nil {
 		return nil, fmt.Errorf("write the farm as TOML: %w", err)
 	}
-	return b.Bytes(), nil
+	return []byte(spaced(b.String())), nil
+}
+
+// spaced sets tables apart, and leaves headers out that only say that others follow.
+func spaced(text string) string {
+	var out strings.Builder
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i, line := range lines {
+		header := strings.HasPrefix(line, "[")
+		switch {
+		case line == "", header && i+1 < len(lines) && strings.HasPrefix(lines[i+1], strings.TrimSuffix(line, "]")+"."):
+			continue
+		case header && out.Len() > 0:
+			out.WriteByte('\n')
+		}
+		out.WriteString(line + "\n")
+	}
+	return out.String()
 }
 
 func byName[T, F any](list []T, convert func(T) (string, F)) map[string]F {
@@ -73,6 +90,9 @@ func byName[T, F any](list []T, convert func(T) (string, F)) map[string]F {
 func cellText(c farm.FarmCell) cellFile {
 	out := cellFile{Broker: c.Broker, Batch: c.Batch, Default: c.Default, Projects: c.Projects, Open: c.Open, KeepWhole: c.KeepWhole, Limits: quotaText(c.Limits),
 		PerHost: c.PerHost, Services: c.Services, Labels: c.Labels, Reason: c.Reason}
+	if c.Broker == farm.BrokerGrange {
+		out.Broker = ""
+	}
 	if c.Packing != farm.Pack {
 		out.Packing = string(c.Packing)
 	}

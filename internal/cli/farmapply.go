@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// farmFlags say which file, and how it is brought.
+type farmFlags struct {
+	file  string
+	prune bool
+	plan  string
+}
+
+func (f *farmFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.file, "file", "f", "", "farm `FILE`, as docs/guide/cells.md explains it; - is standard input")
+	cmd.Flags().BoolVar(&f.prune, "prune", false, "delete what the file lacks, of the kinds that are in it")
+	if err := cmd.MarkFlagRequired("file"); err != nil {
+		panic(err)
+	}
+}
+
+func (a *app) diffCommand() *cobra.Command {
+	var f farmFlags
+	var status bool
+	cmd := &cobra.Command{Use: "diff -f FILE", Short: "Show what a farm file would change, and for whom", Args: cobra.NoArgs,
+		Long: "Show what `grange apply` would change: cells, projects, shapes, networks, groups, users, grants and settings, key by key, and whose new VMs would go " +
+			"elsewhere or nowhere. Nothing is changed. The last line applies exactly this, and nothing else that may come in between.",
+		Example: "grange diff -f cells.toml\ngrange diff -f cells.toml --prune",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			done, err := a.bring(cmd, f, true)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				err = a.printJSON(done)
+			} else {
+				a.printApplied(done, f)
+			}
+			if err == nil && status && len(done.Changes) > 0 {
+				return exitError{exitDiffers}
+			}
+			return err
+		}}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&status, "exit-code", false, "end with status 3 where there are changes")
+	return cmd
+}
+
+// exitDiffers tells changes from errors and from command lines that make no sense.
+const exitDiffers = 3
+
+func (a *app) applyCommand() *cobra.Command {
+	var f farmFlags
+	var dry bool
+	cmd := &cobra.Command{Use: "apply -f FILE", Short: "Make the farm as a farm file says", Args: cobra.NoArgs,
+		Long: "Make cells, projects, shapes, networks, groups, users, grants and settings as a file says, all of them or none. What the file does not mention stays. " +
+			"What VMs or hosts still need is not deleted, and VMs that run go on where they are.",
+		Example: "grange apply -f cells.toml --dry-run\ngrange apply -f cells.toml --plan 6c1f0e0c9e0a7d21\ngrange export | sed 's/geneva-1/geneva-a/' | grange diff -f -",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			done, err := a.bring(cmd, f, dry)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(done)
+			}
+			a.printApplied(done, f)
+			return nil
+		}}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "change nothing; show what would be changed, as `grange diff` does")
+	cmd.Flags().StringVar(&f.plan, "plan", "", "the `PLAN` that `grange diff` printed: if other things would be changed by now, change nothing")
+	return cmd
+}
+
+// bring reads the file and hands it to the server.
+func (a *app) bring(cmd *cobra.Command, f farmFlags, dry bool) (fleet.Applied, error) {
+	read, err := readFarm(cmd, f.file)
+	if err != nil {
+		return fleet.Applied{}, err
+	}
+	c, err := a.fleet()
+	if err != nil {
+		return fleet.Applied{}, err
+	}
+	return c.Apply(cmd.Context(), fleet.ApplyRequest{Farm: wire.Farm(read), DryRun: dry, Prune: f.prune, Plan: f.plan})
+}
+
+// maxFarmFile is how much of a farm file is read; ParseFarm refuses less.
+const maxFarmFile = 16 << 20
+
+func readFarm(cmd *cobra.Command, file string) (farm.Farm, error) {
+	in, name := cmd.InOrStdin(), "standard input"
+	if file != "-" {
+		opened, err := os.Open(file)
+		if err != nil {
+			return farm.Farm{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: err.Error(), Hint: "name a farm file with -f; `grange export` writes one"}
+		}
+		defer opened.Close()
+		in, name = opened, file
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxFarmFile))
+	if err != nil {
+		return farm.Farm{}, err
+	}
+	return config.ParseFarm(text, name)
+}
+
+// printApplied shows changes as a diff, what they mean for people, and what to do next.
+func (a *app) printApplied(done fleet.Applied, f farmFlags) {
+	signs := map[string]string{"create": "+", "change": "~", "delete": "-"}
+	count := map[string]int{}
+	for _, c := range done.Changes {
+		count[c.Op]++
+		fmt.Fprintf(a.out, "%s %s\n", signs[c.Op], strings.TrimSpace(c.Kind+" "+c.Name))
+		for _, d := range c.Details {
+			fmt.Fprintf(a.out, "    %s\n", farm.Printable(d))
+		}
+	}
+	if len(done.Effects) > 0 && done.DryRun {
+		fmt.Fprintln(a.out, "\nFor whom:")
+		for _, e := range done.Effects {
+			fmt.Fprintf(a.out, "  %s\n", farm.Printable(e))
+		}
+	}
+	switch {
+	case len(done.Changes) == 0:
+		fmt.Fprintln(a.out, "no changes: the farm is as the file says")
+	case done.DryRun:
+		again := "grange apply -f " + f.file
+		if f.prune {
+			again += " --prune"
+		}
+		fmt.Fprintf(a.out, "\n%d to make, %d to change, %d to delete. Exactly this: %s --plan %s\n", count["create"], count["change"], count["delete"], again, done.Plan)
+	default:
+		fmt.Fprintf(a.out, "%d made, %d changed, %d deleted\n", count["create"], count["change"], count["delete"])
+	}
+}
+
+func (a *app) exportCommand() *cobra.Command {
+	return &cobra.Command{Use: "export", Short: "Write the farm as it is as a farm file", Args: cobra.NoArgs,
+		Long:    "Write cells, projects, shapes, networks, groups, users, grants and settings as they are, as a file for `grange apply`. Hosts, VMs and tokens are not part of it.",
+		Example: "grange export > cells.toml",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			all, err := c.Export(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(all)
+			}
+			read, err := wire.ParseFarm(all)
+			if err != nil {
+				return err
+			}
+			text, err := config.FarmText(read)
+			if err != nil {
+				return err
+			}
+			_, err = a.out.Write(text)
+			return err
+		}}
+}
+
+// cellImportFlags say where the words of nova are.
+type cellImportFlags struct {
+	nova, usual, projects string
+	all                   []string
+	rename                map[string]string
+}
+
+func (a *app) cellImport() *cobra.Command {
+	var f cellImportFlags
+	cmd := &cobra.Command{Use: "import", Short: "Write a farm file from cells_default and cells_projects of nova.conf", Args: cobra.NoArgs,
+		Long: "Write a farm file that sends each project to the cells where OpenStack sends it with CERN's cell filter (target_cell_project). Nothing is changed: look at the file, and bring it with `grange apply`. " +
+			"What is odd about the two options is told on standard error.",
+		Example: "grange cell import --nova /etc/nova/nova.conf > cells.toml\n" +
+			"grange cell import --cells-default=cellA,cellB --cells-projects='cellE:UUID1;UUID2,cellF:UUID3' --cells cellA,cellB,cellE,cellF,cellG",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, warnings, err := f.read()
+			if err != nil {
+				return err
+			}
+			m.All, m.Rename = f.all, f.rename
+			made, more, err := m.Farm()
+			if err != nil {
+				return err
+			}
+			for _, w := range append(warnings, more...) {
+				fmt.Fprintf(a.err, "grange: note: %s\n", visible(w))
+			}
+			if a.json {
+				return a.printJSON(wire.Farm(made))
+			}
+			text, err := config.FarmText(made)
+			if err != nil {
+				return err
+			}
+			_, err = a.out.Write(text)
+			return err
+		}}
+	cmd.Flags().StringVar(&f.nova, "nova", "", "`FILE` with the two options, as /etc/nova/nova.conf")
+	cmd.Flags().StringVar(&f.usual, "cells-default", "", "cells of projects that have none of their own: `CELL,CELL`")
+	cmd.Flags().StringVar(&f.projects, "cells-projects", "", "cells that are for projects: `CELL:PROJECT;PROJECT,CELL:PROJECT`")
+	cmd.Flags().StringSliceVar(&f.all, "cells", nil, "all `CELLS` that there are; those that neither option names are disabled, and are written as closed")
+	cmd.Flags().StringToStringVar(&f.rename, "rename", nil, "write projects or cells under other names: `UUID=NAME`")
+	return cmd
+}
+
+func (f cellImportFlags) read() (config.CellMap, []string, error) {
+	if f.nova == "" {
+		if f.usual == "" && f.projects == "" {
+			return config.CellMap{}, nil, usage("--nova /etc/nova/nova.conf, or --cells-default and --cells-projects", "there is nothing to import")
+		}
+		return config.CellMap{Default: f.usual, Projects: f.projects}, nil, nil
+	}
+	if f.usual != "" || f.projects != "" {
+		return config.CellMap{}, nil, usage("leave --cells-default and --cells-projects out", "--nova says both already")
+	}
+	text, err := os.ReadFile(f.nova)
+	if err != nil {
+		return config.CellMap{}, nil, usage("name a file with --nova", "%v", err)
+	}
+	return config.ReadNova(text)
+}

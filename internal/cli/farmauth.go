@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+func (a *app) authCommand() *cobra.Command {
+	auth := &cobra.Command{Use: "auth", Short: "Who you are to the server, and what you may do"}
+	auth.AddCommand(a.authWhoami(), a.authExplain())
+	return auth
+}
+
+func (a *app) authWhoami() *cobra.Command {
+	return &cobra.Command{Use: "whoami", Short: "Tell who the server takes you for, and your roles", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		c, err := a.fleet()
+		if err != nil {
+			return err
+		}
+		who, err := c.Whoami(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(who)
+		}
+		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(t, "user\t%s\nby\t%s %s\n", who.User, who.Means, farm.Printable(who.Source))
+		if who.Root {
+			fmt.Fprintf(t, "roles\tall: root on the server's own socket\n")
+			return t.Flush()
+		}
+		fmt.Fprintf(t, "roles\t%s\n", grantsText(who.Grants))
+		if who.Role != "" {
+			fmt.Fprintf(t, "at most\t%s\n", who.Role)
+		}
+		if len(who.Projects) > 0 {
+			fmt.Fprintf(t, "only in\t%s\n", strings.Join(who.Projects, " "))
+		}
+		return t.Flush()
+	}}
+}
+
+func (a *app) authExplain() *cobra.Command {
+	var user string
+	cmd := &cobra.Command{Use: "explain ACTION [TARGET]", Short: "Tell why somebody may do something, or may not", Args: cobra.RangeArgs(1, 2),
+		Long: "Tell every rule that the server looks at, and the outcome. ACTION is as the audit log names it: vm.create, host.drain, farm.apply. " +
+			"TARGET is project:NAME, cell:NAME, host:NAME, vm:PROJECT/NAME or user:NAME; the whole farm where it is left out.",
+		Example: "grange auth explain vm.create project:atlas\ngrange auth explain vm.delete vm:atlas/web-1 --user bob",
+		ValidArgsFunction: completeFirst(func() []string {
+			var words []string
+			for _, action := range policy.Actions() {
+				words = append(words, string(action))
+			}
+			return words
+		}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			target := ""
+			if len(args) > 1 {
+				target = args[1]
+			}
+			said, err := c.Explain(cmd.Context(), user, args[0], target)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(said)
+			}
+			word := "may not"
+			if said.Allowed {
+				word = "may"
+			}
+			fmt.Fprintf(a.out, "%s %s %s on %s\n", said.User, word, said.Action, farm.Printable(orFarm(said.Target)))
+			for _, line := range said.Why {
+				fmt.Fprintf(a.out, "  %s\n", farm.Printable(line))
+			}
+			return nil
+		}}
+	cmd.Flags().StringVar(&user, "user", "", "explain it for this `USER`; for yourself where it is left out")
+	return cmd
+}
+
+func orFarm(target string) string {
+	if target == "" {
+		return "the whole farm"
+	}
+	return target
+}
+
+func (a *app) auditCommand() *cobra.Command {
+	audit := &cobra.Command{Use: "audit", Short: "Who did what on the server, and who was kept from it"}
+	audit.AddCommand(a.auditList())
+	return audit
+}
+
+func (a *app) auditList() *cobra.Command {
+	var project, who string
+	var before int64
+	var limit int
+	cmd := &cobra.Command{Use: "list", Short: "List the audit log, newest first", Args: cobra.NoArgs,
+		Long:    "List what was done, refused or failed, newest first, with the reason of each refusal. Operators see their projects' entries, and everybody their own with --who.",
+		Example: "grange audit list --project atlas\ngrange audit list --who ann --limit 20",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			entries, err := c.Audit(cmd.Context(), project, who, before, limit)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(entries)
+			}
+			if len(entries) == 0 {
+				_, err := fmt.Fprintln(a.out, "no entries")
+				return err
+			}
+			t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "ID\tTIME\tWHO\tACTION\tTARGET\tOUTCOME\tREASON")
+			for _, e := range entries {
+				fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Time.Local().Format(time.DateTime), farm.Printable(e.Who), e.Action, farm.Printable(e.Target), e.Outcome,
+					farm.Printable(e.Reason))
+			}
+			return t.Flush()
+		}}
+	cmd.Flags().StringVarP(&project, "project", "p", "", "only of this `PROJECT`")
+	cmd.Flags().StringVar(&who, "who", "", "only of this `USER`")
+	cmd.Flags().Int64Var(&before, "before", 0, "only entries older than this `ID`")
+	cmd.Flags().IntVar(&limit, "limit", 100, "as many at most, up to 1000")
+	return cmd
+}

@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func (a *app) cellCommand() *cobra.Command {
+	cell := &cobra.Command{Use: "cell", Short: "Cells: which there are, for whom, open or closed",
+		Long: "Cells are hosts with one broker. `grange apply` makes them; these commands show, open, close and drain them."}
+	cell.AddCommand(a.cellList(), a.cellShow(), a.cellOpen(), a.cellClose(), a.cellDrain(), a.cellImport())
+	return cell
+}
+
+func (a *app) cellList() *cobra.Command {
+	return &cobra.Command{Use: "list", Short: "List the cells", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		c, err := a.fleet()
+		if err != nil {
+			return err
+		}
+		cells, _, err := c.Cells(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(cells)
+		}
+		if len(cells) == 0 {
+			_, err := fmt.Fprintln(a.out, "no cells; `grange apply` makes them")
+			return err
+		}
+		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "CELL\tNEW VMS\tFOR\tBROKER\tHOSTS\tVMS\tWHY")
+		for _, v := range cells {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", v.Name, cellState(v), cellFor(v), v.Broker, v.Hosts, v.VMs, farm.Printable(cellReason(v)))
+		}
+		return t.Flush()
+	}}
+}
+
+func cellState(v fleet.Cell) string {
+	switch {
+	case v.Drain != nil:
+		return "draining"
+	case v.Open:
+		return "open"
+	}
+	return "closed"
+}
+
+func cellReason(v fleet.Cell) string {
+	if v.Drain != nil {
+		return v.Drain.Reason
+	}
+	return v.Reason
+}
+
+// cellFor is whose new VMs a cell takes.
+func cellFor(v fleet.Cell) string {
+	const most = 4
+	names := slices.Clone(v.Projects)
+	if len(names) > most {
+		names = append(names[:most], fmt.Sprintf("+%d", len(v.Projects)-most))
+	}
+	if v.Default {
+		names = append([]string{"(default)"}, names...)
+	}
+	if len(names) == 0 {
+		return "nobody"
+	}
+	return strings.Join(names, " ")
+}
+
+// oneCell is a command on one cell, with completion of its name.
+func (a *app) oneCell(use, short string, run func(context.Context, *fleet.Client, string) (fleet.Cell, error)) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells, RunE: func(cmd *cobra.Command, args []string) error {
+		c, err := a.fleet()
+		if err != nil {
+			return err
+		}
+		v, err := run(cmd.Context(), c, args[0])
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(v)
+		}
+		return a.showCell(v)
+	}}
+}
+
+func (a *app) cellShow() *cobra.Command {
+	return a.oneCell("show CELL", "Show a cell", func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) { return c.Cell(ctx, name) })
+}
+
+func (a *app) cellOpen() *cobra.Command {
+	return a.oneCell("open CELL", "Open a cell to new VMs, and end its drain",
+		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) { return c.OpenCell(ctx, name) })
+}
+
+func (a *app) cellClose() *cobra.Command {
+	var reason string
+	cmd := a.oneCell("close CELL", "Keep new VMs off a cell; those that are there go on",
+		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
+			return c.CloseCell(ctx, name, reason)
+		})
+	cmd.Long = "Keep new VMs off a cell. VMs that are there go on, and can be stopped, started, restarted, resized, rebuilt and deleted. " +
+		"A project that has no other cell gets no new VM: it never falls back to the default cells."
+	cmd.Flags().StringVarP(&reason, "reason", "r", "", "told to whoever finds the cell closed: `TEXT`")
+	return cmd
+}
+
+func (a *app) cellDrain() *cobra.Command {
+	var reason, deadline string
+	cmd := a.oneCell("drain CELL", "Empty a cell: no new VMs, and those that are there end",
+		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
+			at, err := parseExpiry(deadline, time.Now())
+			if err != nil {
+				return fleet.Cell{}, err
+			}
+			return c.DrainCell(ctx, name, fleet.DrainRequest{Deadline: at, Reason: reason})
+		})
+	cmd.Long = "Empty a cell. It takes no new VMs; owners of those that are there see the drain and its deadline, when what is left is stopped. `grange cell open` ends it."
+	cmd.Flags().StringVarP(&reason, "reason", "r", "", "told to owners of VMs there: `TEXT`")
+	cmd.Flags().StringVarP(&deadline, "deadline", "d", "", "stop what runs then: `TIME`, as 12h, 3d or 2027-01-31T18:00:00Z; none: never")
+	return cmd
+}
+
+func (a *app) completeCells(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return a.completeNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) (names []string, err error) {
+		cells, _, err := c.Cells(ctx)
+		for _, v := range cells {
+			names = append(names, v.Name)
+		}
+		return names, err
+	})
+}
+
+// completeNames offers names that the server knows for the first argument. A server that is slow is none: the shell waits.
+func (a *app) completeNames(cmd *cobra.Command, args []string, typed string, list func(context.Context, *fleet.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	c, err := a.fleet()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
+	defer cancel()
+	names, err := list(ctx, c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return beginning(typed, "", names), cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) showCell(v fleet.Cell) error {
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	row := func(key, value string) {
+		if value != "" && value != "0" {
+			fmt.Fprintf(t, "%s\t%s\n", key, farm.Printable(value))
+		}
+	}
+	row("cell", v.Name)
+	row("new VMs", cellState(v))
+	row("why", cellReason(v))
+	if d := v.Drain; d != nil {
+		row("draining since", d.Since.Format(time.RFC3339)+" by "+d.By)
+		if d.Deadline != nil {
+			row("stops what is left at", d.Deadline.Format(time.RFC3339))
+		}
+		row("VMs left", fmt.Sprint(d.VMs))
+	}
+	row("for", cellFor(fleet.Cell{Default: v.Default}))
+	row("projects", strings.Join(v.Projects, " "))
+	row("broker", strings.TrimSpace(v.Broker+" "+v.Batch))
+	row("packing", v.Packing)
+	row("hosts kept whole", fmt.Sprint(v.KeepWhole))
+	row("memory overcommit", fmt.Sprint(v.Overcommit))
+	row("VMs on one host", fmt.Sprint(v.PerHost))
+	row("limits", quotaText(v.Limits))
+	if v.Services {
+		row("services", "yes: fit to be migrated")
+	}
+	row("labels", labelsText(v.Labels))
+	fmt.Fprintf(t, "hosts\t%d\nVMs\t%d\n", v.Hosts, v.VMs)
+	return t.Flush()
+}
+
+// quotaText is a quota for people; "": it bounds nothing.
+func quotaText(q fleet.Quota) string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		noun string
+	}{{q.VMs, "VM"}, {q.CPUs, "CPU"}} {
+		if p.n > 0 {
+			parts = append(parts, farm.Count(p.n, p.noun))
+		}
+	}
+	if q.Memory > 0 {
+		parts = append(parts, farm.Bytes(q.Memory).String()+" of memory")
+	}
+	if q.Scratch > 0 {
+		parts = append(parts, farm.Bytes(q.Scratch).String()+" of scratch")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func labelsText(labels map[string]string) string {
+	var words []string
+	for k, v := range labels {
+		words = append(words, strings.TrimSuffix(k+"="+v, "="))
+	}
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}

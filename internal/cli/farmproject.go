@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func (a *app) projectCommand() *cobra.Command {
+	project := &cobra.Command{Use: "project", Short: "Projects: quotas, what is used, where their VMs go", Long: "Projects are people, a quota and an account. `grange apply` makes them."}
+	project.AddCommand(a.projectList(), a.projectShow())
+	return project
+}
+
+func (a *app) projectList() *cobra.Command {
+	return &cobra.Command{Use: "list", Short: "List the projects that you may see", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		c, err := a.fleet()
+		if err != nil {
+			return err
+		}
+		projects, err := c.Projects(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(projects)
+		}
+		if len(projects) == 0 {
+			_, err := fmt.Fprintln(a.out, "no projects that you may see")
+			return err
+		}
+		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "PROJECT\tVMS\tCPUS\tMEMORY\tSCRATCH\tNEW VMS GO TO")
+		for _, p := range projects {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, ofQuota(p.Used.VMs, p.Quota.VMs), ofQuota(p.Used.CPUs, p.Quota.CPUs),
+				ofQuota(farm.Bytes(p.Used.Memory), farm.Bytes(p.Quota.Memory)), ofQuota(farm.Bytes(p.Used.Scratch), farm.Bytes(p.Quota.Scratch)), projectCells(p))
+		}
+		return t.Flush()
+	}}
+}
+
+// ofQuota is what is used of what there may be.
+func ofQuota[T int | farm.Bytes](used, quota T) string {
+	if quota == 0 {
+		return fmt.Sprint(used)
+	}
+	return fmt.Sprintf("%v of %v", used, quota)
+}
+
+func projectCells(p fleet.Project) string {
+	if len(p.Cells) == 0 {
+		return "nowhere"
+	}
+	return strings.Join(p.Cells, " ")
+}
+
+func (a *app) projectShow() *cobra.Command {
+	return &cobra.Command{Use: "show PROJECT", Short: "Show a project", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeProjects, RunE: func(cmd *cobra.Command, args []string) error {
+		c, err := a.fleet()
+		if err != nil {
+			return err
+		}
+		p, err := c.Project(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(p)
+		}
+		return a.showProject(p)
+	}}
+}
+
+func (a *app) completeProjects(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return a.completeNames(cmd, args, typed, func(ctx context.Context, c *fleet.Client) (names []string, err error) {
+		projects, err := c.Projects(ctx)
+		for _, p := range projects {
+			names = append(names, p.Name)
+		}
+		return names, err
+	})
+}
+
+func (a *app) showProject(p fleet.Project) error {
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	any := func(list []string) string {
+		if len(list) == 0 {
+			return "any"
+		}
+		return strings.Join(list, " ")
+	}
+	fmt.Fprintf(t, "project\t%s\nnew VMs go to\t%s\n", p.Name, projectCells(p))
+	if p.Nowhere != "" {
+		fmt.Fprintf(t, "\t%s\n", farm.Printable(p.Nowhere))
+	}
+	fmt.Fprintf(t, "VMs\t%s\nCPUs\t%s\nmemory\t%s\nscratch\t%s\n", ofQuota(p.Used.VMs, p.Quota.VMs), ofQuota(p.Used.CPUs, p.Quota.CPUs),
+		ofQuota(farm.Bytes(p.Used.Memory), farm.Bytes(p.Quota.Memory)), ofQuota(farm.Bytes(p.Used.Scratch), farm.Bytes(p.Quota.Scratch)))
+	fmt.Fprintf(t, "shapes\t%s\nimages\t%s\nnetworks\t%s\n", any(p.Shapes), any(p.Images), any(p.Networks))
+	if p.Account != "" {
+		fmt.Fprintf(t, "batch account\t%s\n", p.Account)
+	}
+	if p.Purpose != "" {
+		fmt.Fprintf(t, "purpose\t%s\n", p.Purpose)
+	}
+	if p.MaxAge > 0 {
+		fmt.Fprintf(t, "VMs expire after\t%v\n", time.Duration(p.MaxAge*float64(time.Second)))
+	}
+	return t.Flush()
+}

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func (a *app) userCommand() *cobra.Command {
+	user := &cobra.Command{Use: "user", Short: "Users of the server", Long: "Users are people, and programs that act as one. `grange apply` makes them and gives them roles."}
+	user.AddCommand(a.userList())
+	return user
+}
+
+// userLine is a user with its roles.
+type userLine struct {
+	fleet.User
+	Grants []fleet.Grant `json:"grants"`
+}
+
+func (a *app) userList() *cobra.Command {
+	return &cobra.Command{Use: "list", Short: "List users with their roles", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		c, err := a.fleet()
+		if err != nil {
+			return err
+		}
+		users, err := c.Users(cmd.Context())
+		if err != nil {
+			return err
+		}
+		grants, err := c.Grants(cmd.Context(), "")
+		if err != nil {
+			return err
+		}
+		lines := []userLine{}
+		for _, u := range users {
+			line := userLine{User: u, Grants: []fleet.Grant{}}
+			for _, g := range grants {
+				if g.User == u.Name {
+					line.Grants = append(line.Grants, g)
+				}
+			}
+			lines = append(lines, line)
+		}
+		if a.json {
+			return a.printJSON(lines)
+		}
+		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "USER\tROLES\tCERTIFICATES")
+		for _, l := range lines {
+			name := l.Name
+			if l.Disabled {
+				name += " (disabled)"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\n", name, grantsText(l.Grants), farm.Printable(strings.Join(l.Subjects, " | ")))
+		}
+		return t.Flush()
+	}}
+}
+
+// grantsText are roles for people: "member of atlas, operator of cell b7, admin".
+func grantsText(grants []fleet.Grant) string {
+	var words []string
+	for _, g := range grants {
+		switch {
+		case g.Project != "":
+			words = append(words, g.Role+" of "+g.Project)
+		case g.Cell != "":
+			words = append(words, g.Role+" of cell "+g.Cell)
+		default:
+			words = append(words, g.Role+" everywhere")
+		}
+	}
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}
+
+func (a *app) tokenCommand() *cobra.Command {
+	token := &cobra.Command{Use: "token", Short: "Tokens, by which programs and people call the server",
+		Long: "A token is a secret that stands for a user. Keep it in a file that nobody else can read, and name the file in $GRANGE_TOKEN_FILE or in client.toml."}
+	token.AddCommand(a.tokenCreate(), a.tokenList(), a.tokenRevoke())
+	return token
+}
+
+func (a *app) tokenCreate() *cobra.Command {
+	var r fleet.TokenRequest
+	var expires string
+	cmd := &cobra.Command{Use: "create", Short: "Make a token, and print it once", Args: cobra.NoArgs,
+		Long:    "Make a token and print its text, which is kept nowhere. It can do what its user can, or less: a role at most, some projects only, until it expires.",
+		Example: "(umask 077; grange token create --note laptop --expires 90d > ~/.config/grange/token)\ngrange token create --user robot --role reader --expires 1d",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if r.Expires, err = parseExpiry(expires, time.Now()); err != nil {
+				return err
+			}
+			c, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			k, err := c.CreateToken(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(k)
+			}
+			fmt.Fprintf(a.err, "grange: note: token %s of user %s, %s; this is the only time that it is shown\n", k.ID, k.User, tokenEnd(k))
+			fmt.Fprintln(a.out, k.Secret)
+			return nil
+		}}
+	cmd.Flags().StringVar(&r.User, "user", "", "make it for this `USER`; yourself where it is left out")
+	cmd.Flags().StringVar(&r.Note, "note", "", "`TEXT` that reminds you where it is used")
+	cmd.Flags().StringVar(&r.Role, "role", "", "`ROLE` at most: reader, member, operator, admin; the user's own where it is left out")
+	cmd.Flags().StringSliceVar(&r.Projects, "project", nil, "for these `PROJECTS` only")
+	cmd.Flags().StringVar(&expires, "expires", "", "`TIME`, as 12h, 90d or 2027-01-31T18:00:00Z; never where it is left out")
+	complete(cmd, "role", roleWords)
+	return cmd
+}
+
+func roleWords() []string {
+	var words []string
+	for _, r := range farm.Roles {
+		words = append(words, string(r))
+	}
+	return words
+}
+
+func tokenEnd(k fleet.Token) string {
+	if k.Expires == nil {
+		return "which never expires"
+	}
+	return "which expires at " + k.Expires.Format(time.RFC3339)
+}
+
+func (a *app) tokenList() *cobra.Command {
+	var user string
+	cmd := &cobra.Command{Use: "list", Short: "List tokens, without their secrets", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		c, err := a.fleet()
+		if err != nil {
+			return err
+		}
+		tokens, err := c.Tokens(cmd.Context(), user)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(tokens)
+		}
+		if len(tokens) == 0 {
+			_, err := fmt.Fprintln(a.out, "no tokens")
+			return err
+		}
+		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "ID\tUSER\tAT MOST\tPROJECTS\tCREATED\tEXPIRES\tNOTE")
+		for _, k := range tokens {
+			role, projects, expires := k.Role, strings.Join(k.Projects, " "), "never"
+			if role == "" {
+				role = "-"
+			}
+			if projects == "" {
+				projects = "all"
+			}
+			if k.Expires != nil {
+				expires = k.Expires.Format(time.DateOnly)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.User, role, projects, k.Created.Format(time.DateOnly), expires, farm.Printable(k.Note))
+		}
+		return t.Flush()
+	}}
+	cmd.Flags().StringVar(&user, "user", "", "those of this `USER`; your own where it is left out")
+	return cmd
+}
+
+func (a *app) tokenRevoke() *cobra.Command {
+	return &cobra.Command{Use: "revoke ID...", Short: "Take tokens back", Args: cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		c, err := a.fleet()
+		if err != nil {
+			return err
+		}
+		for _, id := range args {
+			if err := c.DeleteToken(cmd.Context(), id); err != nil {
+				return err
+			}
+			if !a.json {
+				fmt.Fprintf(a.out, "%s revoked\n", farm.Printable(id))
+			}
+		}
+		if a.json {
+			return a.printJSON(map[string]any{"revoked": args})
+		}
+		return nil
+	}}
+}
