@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -20,10 +21,10 @@ func identityDir(c config.Agent) string { return filepath.Join(c.StateDir, "serv
 // openIdentityDir opens it, and makes it where it is not there.
 func openIdentityDir(c config.Agent) (*os.Root, error) {
 	dir := identityDir(c)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(c.StateDir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(dir, 0o700); err != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	return os.OpenRoot(dir)

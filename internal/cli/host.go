@@ -16,23 +16,29 @@ import (
 )
 
 func (a *app) hostCommand() *cobra.Command {
-	host := &cobra.Command{Use: "host", Short: "Look at this host, or at a recorded one"}
+	host := &cobra.Command{Use: "host", Short: "Look at this host, at a recorded one, or at those of the fleet"}
 	host.AddCommand(a.hostShowCommand(), a.hostRecordCommand(), a.hostCompareCommand())
-	host.AddCommand(a.hostFitCommand(), a.hostJoinCommand())
+	host.AddCommand(a.hostFitCommand())
+	host.AddCommand(a.fleetHostCommands()...)
 	return host
 }
 
 const hostShowLong = `Draws sockets, nodes, cores and threads, and who is on each thread; below it how the host is set up for virtual machines: huge
 pages, merging of pages, hardware page tables, frequency, swap, versions. Free memory is what the agent can still grant; where no agent
-runs, the host is read as it is, and nobody is named.`
+runs, the host is read as it is, and nobody is named. With a name it is a host of the fleet, as the server knows it.`
 
 func (a *app) hostShowCommand() *cobra.Command {
 	var from string
 	cmd := &cobra.Command{
-		Use: "show", Short: "Draw the host, who is on each thread, and how it is tuned", Long: hostShowLong, Args: cobra.NoArgs,
+		Use: "show [HOST]", Short: "Draw the host, who is on each thread, and how it is tuned", Long: hostShowLong, Args: cobra.MaximumNArgs(1),
 		Example:           "  grange host show\n  grange host show --from host.tar.gz\n  ssh node17 grange host record -o - | grange host show --from - --json",
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return a.showHost(cmd.Context(), from) },
+		ValidArgsFunction: a.completeHosts,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return a.showFleetHost(cmd.Context(), args[0])
+			}
+			return a.showHost(cmd.Context(), from)
+		},
 	}
 	fromFlag(cmd, &from)
 	return cmd

@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// fleetHostCommands are about hosts as the server knows them.
+func (a *app) fleetHostCommands() []*cobra.Command {
+	return []*cobra.Command{a.hostList(), a.hostOpen(), a.hostClose(), a.hostDrain(), a.hostLabel(), a.hostFence(), a.hostForget(), a.hostToken(), a.hostJoinCommand()}
+}
+
+const whichHosts = "Hosts are named by name, ID, a pattern as 'wn-*', or cell:NAME."
+
+func (a *app) hostList() *cobra.Command {
+	var cell string
+	cmd := &cobra.Command{Use: "list [PATTERN...]", Short: "List the hosts of the fleet", ValidArgsFunction: a.completeHosts,
+		Long: "Lists the hosts of the fleet: state, what is free, VMs, and what an operator should look at.",
+		RunE: func(cmd *cobra.Command, args []string) error { return a.listHosts(cmd.Context(), cell, args) }}
+	cmd.Flags().StringVar(&cell, "cell", "", "only those of this `CELL`")
+	return cmd
+}
+
+func (a *app) listHosts(ctx context.Context, cell string, patterns []string) error {
+	c, err := a.fleet()
+	if err != nil {
+		return err
+	}
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil {
+			return usage("write it as wn-*", "the pattern %q is none", p)
+		}
+	}
+	hosts, _, err := c.Hosts(ctx, cell)
+	if err != nil {
+		return err
+	}
+	if len(patterns) > 0 {
+		hosts = slices.DeleteFunc(hosts, func(h fleet.Host) bool {
+			return !slices.ContainsFunc(patterns, func(p string) bool { return isHost(h, p) })
+		})
+	}
+	return a.printHosts(hosts)
+}
+
+// isHost tells whether a word names a host.
+func isHost(h fleet.Host, word string) bool {
+	named, _ := path.Match(word, h.Name)
+	return named || word == h.ID || word == "cell:"+h.Cell
+}
+
+func (a *app) printHosts(hosts []fleet.Host) error {
+	if a.json {
+		return a.printJSON(slices.Concat([]fleet.Host{}, hosts))
+	}
+	if len(hosts) == 0 {
+		_, err := fmt.Fprintln(a.out, "no hosts")
+		return err
+	}
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tCELL\tSTATE\tVMS\tCPUS\tFREE\tMEMORY\tFREE\tKIND\tSEEN\tNOTE")
+	for _, h := range hosts {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%v\t%v\t%s\t%s\t%s\n", h.Name, h.Cell, h.State, h.VMs, h.CPUs, h.FreeCPUs, rounded(h.Memory), rounded(h.FreeMemory),
+			dash(h.Kind), seenText(h), dash(hostNote(h)))
+	}
+	return t.Flush()
+}
+
+// rounded is an amount as people read it.
+func rounded(bytes uint64) farm.Bytes {
+	b := farm.Bytes(bytes)
+	if b > farm.GiB {
+		b -= b % farm.GiB
+	}
+	return b
+}
+
+func seenText(h fleet.Host) string {
+	if h.Seen == nil {
+		return "never"
+	}
+	return age(*h.Seen).String() + " ago"
+}
+
+// hostNote is the one thing that matters most of a host.
+func hostNote(h fleet.Host) string {
+	switch {
+	case h.Drain != nil:
+		return drainText(*h.Drain)
+	case h.Reason != "":
+		return h.Reason
+	case len(h.Warnings) > 0:
+		return h.Warnings[0]
+	}
+	return ""
+}
+
+// drainText says how far a drain is.
+func drainText(d fleet.Drain) string {
+	text := fmt.Sprintf("%s left", farm.Count(d.VMs, "VM"))
+	if d.Jobs > 0 {
+		text += ", " + farm.Count(d.Jobs, "job")
+	}
+	if d.Deadline != nil {
+		text += ", until " + d.Deadline.Local().Format("2006-01-02 15:04")
+	}
+	if d.Reason != "" {
+		text += ": " + d.Reason
+	}
+	return text
+}
+
+// showFleetHost prints one host as the server knows it.
+func (a *app) showFleetHost(ctx context.Context, ref string) error {
+	c, err := a.fleet()
+	if err != nil {
+		return err
+	}
+	h, err := c.Host(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(h)
+	}
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(t, "%s\t%s\n", name, value)
+		}
+	}
+	line("name", h.Name)
+	line("id", h.ID)
+	line("cell", h.Cell)
+	line("state", h.State)
+	line("reason", h.Reason)
+	if h.Drain != nil {
+		line("drain", drainText(*h.Drain)+", since "+h.Drain.Since.Local().Format(time.DateTime)+" by "+h.Drain.By)
+	}
+	for _, w := range h.Warnings {
+		line("warning", w)
+	}
+	line("kind", h.Kind)
+	line("labels", tagText(h.Labels))
+	line("CPUs", fmt.Sprintf("%d, %d free", h.CPUs, h.FreeCPUs))
+	line("memory", fmt.Sprintf("%v, %v free", farm.Bytes(h.Memory), farm.Bytes(h.FreeMemory)))
+	line("VMs", fmt.Sprint(h.VMs))
+	line("accelerator", h.Accelerator)
+	line("images", strings.Join(h.Images, ", "))
+	line("bridges", strings.Join(h.Networks, ", "))
+	line("agent", strings.TrimSpace(fmt.Sprintf("%s, capability %d", h.Version, h.Capability)))
+	line("seen", seenText(h))
+	line("enrolled", h.Enrolled.Local().Format(time.DateTime))
+	if h.CertExpires != nil {
+		line("certificate", "until "+h.CertExpires.Local().Format(time.DateTime))
+	}
+	return t.Flush()
+}
+
+func (a *app) completeHosts(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	c, err := a.fleet()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
+	defer cancel()
+	hosts, _, err := c.Hosts(ctx, "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, h := range hosts {
+		if strings.HasPrefix(h.Name, typed) && !slices.Contains(args, h.Name) {
+			names = append(names, h.Name+"\t"+h.State)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
