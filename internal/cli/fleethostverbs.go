@@ -77,7 +77,7 @@ func (a *app) hostLabel() *cobra.Command {
 			if err != nil || len(labels) == 0 {
 				return nil, usage("--set rack=b3, or --set rack= to take it away", "no label is named")
 			}
-			return c.LabelHosts(ctx, hosts, fleet.HostUpdate{Labels: &labels})
+			return c.LabelHosts(ctx, hosts, fleet.HostUpdate{Labels: labels})
 		})
 	cmd.Flags().StringArrayVar(&set, "set", nil, "a label, `KEY=VALUE`; several times for several")
 	return cmd
