@@ -65,6 +65,37 @@ func (f *Fleet) claim(r Request, size farm.Quota, h *host, plan farm.Plan) (Plac
 	return p, nil
 }
 
+// Resize claims another size for a VM on its own host, in one step: what it has counts as free. Without room there it keeps what it has.
+func (f *Fleet) Resize(vm string, s farm.Shape) (Placed, error) {
+	v := f.vms[vm]
+	if v == nil || f.hosts[v.host] == nil {
+		return Placed{}, &farm.Error{Kind: farm.Conflict, Code: CodeNoPlace, Message: "the VM has no host that could be asked", Hint: "wait until it has one"}
+	}
+	h, was := f.hosts[v.host], v.placed()
+	f.Release(vm)
+	r := Request{VM: vm, Project: v.project, Shape: s, Cells: []string{h.cell.Name}, Group: v.group}
+	plan, err := f.resized(r, h)
+	if err != nil {
+		f.Restore(was)
+		return Placed{}, err
+	}
+	return f.claim(r, sizeOf(s), h, plan)
+}
+
+// resized plans for a VM on a host that it is on already: neither cell nor host being closed keeps it from another size.
+func (f *Fleet) resized(r Request, h *host) (farm.Plan, error) {
+	if what := over(h.cell.Limits, h.cell.used, sizeOf(r.Shape)); what != "" {
+		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace, Message: "cell " + h.cell.Name + " has as much as it may: " + what,
+			Hint: "ask for less, or ask the cell's operators for more"}
+	}
+	plan, err := numa.Plan(h.room, h.request(requestOf(r.Shape)))
+	if refused, message := lacking(r, h, err); refused != "" && refused != HostFull {
+		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace, Message: "host " + h.Name + " has no room for it: " + message,
+			Hint: "ask for less, or make another VM and delete this one"}
+	}
+	return plan, err
+}
+
 // chooser is one choice in one cell.
 type chooser struct {
 	fleet   *Fleet

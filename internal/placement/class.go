@@ -56,6 +56,18 @@ func keyOf(r Request) classKey {
 	return k
 }
 
+// Class tells requests apart: at any time all of one class are taken, or none is. Which host it is may differ.
+type Class struct {
+	key                   classKey
+	cells, group, avoided string
+	affinity              farm.Affinity
+}
+
+// ClassOf is the request's class.
+func ClassOf(r Request) Class {
+	return Class{key: keyOf(r), cells: strings.Join(r.Cells, "\n"), group: r.Group, affinity: r.Affinity, avoided: strings.Join(slices.Sorted(slices.Values(r.Avoid)), "\n")}
+}
+
 // answer is what one host answers to a class.
 type answer struct {
 	score   float64

@@ -235,6 +235,20 @@ func (f *Fleet) addGroup(v *held, n int) {
 	}
 }
 
+// Refuse tells that a host takes no new VM, and why; "": it does again. Closed is as Host.Closed. It
+// returns whether that is new.
+func (f *Fleet) Refuse(id, why string, closed bool) bool {
+	h := f.hosts[id]
+	if h == nil || h.Refuses == why && h.Closed == closed {
+		return false
+	}
+	h.cell.lose(h)
+	h.Refuses, h.Closed = why, closed
+	h.cell.count(h)
+	h.cell.changed(h.slot, true)
+	return true
+}
+
 // Place tells where a VM is.
 func (f *Fleet) Place(vm string) (p Placed, ok bool) {
 	if v := f.vms[vm]; v != nil {

@@ -42,24 +42,5 @@ func mismatch(labels map[string]string, selector string) string {
 	return "it has no label " + name
 }
 
-// CheckSelector refuses what is no selector of labels, with farm.CodeBadSelector.
-func CheckSelector(selector string) error {
-	name := strings.TrimPrefix(selector, "!")
-	if before, _, ok := strings.Cut(selector, "="); ok {
-		name = strings.TrimSuffix(before, "!")
-	}
-	if name = strings.TrimSpace(name); name == "" || len(selector) > maxSelector || strings.ContainsAny(name, " !=,") {
-		return &farm.Error{Kind: farm.Invalid, Code: CodeBadSelector, Message: fmt.Sprintf("%q does not select hosts by a label", selector),
-			Hint: "write for example gpu, !gpu, kind=amd-epyc-7302 or rack!=b3"}
-	}
-	return nil
-}
-
-// maxSelector bounds the text of one selector.
-const maxSelector = 256
-
-// Errors about what is asked of the fleet.
-const (
-	CodeNoPlace     farm.Code = "no-place"     // no host has room for a VM now
-	CodeBadSelector farm.Code = "bad-selector" // a label selector that is none
-)
+// CodeNoPlace is the code of a claim that no host takes now.
+const CodeNoPlace farm.Code = "no-place"

@@ -48,6 +48,7 @@ func (s *Server) Run(ctx context.Context) error {
 // leading are the loops of the one server that leads.
 func (s *Server) leading() []loop {
 	return []loop{
+		{"placer", s.place},
 		every("expiry", 10*time.Second, s.expire),
 		every("drains", 5*time.Second, s.drains),
 		every("silence", 10*time.Second, s.silences),

@@ -43,6 +43,8 @@ type Server struct {
 	hub     *hub
 	streams *streams
 
+	mirror *mirror // for the placer, and for explanations
+
 	links       *links
 	servers     []string
 	listenerCAs []*x509.Certificate
@@ -65,6 +67,8 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub(), streams: newStreams(),
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub(), streams: newStreams(),
 		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, site: o.Site}
+	s.mirror = newMirror(o.Store, func(seen time.Time) bool { return s.silent(farm.Host{Seen: seen}) })
+	return s
 }

@@ -264,6 +264,42 @@ func (t *Tx) SetVMPlace(v farm.VM) error {
 	return nil
 }
 
+// PlaceVM gives a VM without a host its place: Cell, Host, Plan, and nothing that it waits for. ok is false when it is not as it was read any
+// more: it is gone or to be deleted, has a host, or people want something else of it since revision changed.
+func (t *Tx) PlaceVM(v farm.VM) (ok bool, err error) {
+	plan, err := encode(v.Plan)
+	if err != nil {
+		return false, err
+	}
+	var project string
+	err = t.row(`UPDATE vms SET revision = $1, cell = $2, host = $3, waiting = '', plan = $4
+		WHERE id = $5 AND host = '' AND deleting = 0 AND booking = '' AND changed = $6 RETURNING project`,
+		t.revision, v.Cell, v.Host, plan, v.ID, v.Changed).Scan(&project)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	t.changed(Change{Kind: KindVM, ID: v.ID, Project: project, Host: v.Host})
+	return true, nil
+}
+
+// SetVMWaiting says why a VM has no host yet. The same once more writes nothing, and neither does one for a VM that has a host by now.
+func (t *Tx) SetVMWaiting(id, waiting string) error {
+	var project string
+	err := t.row("UPDATE vms SET revision = $1, waiting = $2 WHERE id = $3 AND host = '' AND waiting <> $4 RETURNING project",
+		t.revision, waiting, id, waiting).Scan(&project)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	t.changed(Change{Kind: KindVM, ID: id, Project: project})
+	return nil
+}
+
 // SetVMObserved writes what a host says of a VM. The same once more writes nothing.
 func (t *Tx) SetVMObserved(id string, o farm.Observed) error {
 	observed, err := encode(o)

@@ -1,0 +1,247 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placement"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// placer gives VMs their hosts, on the server that leads. It decides in memory, where a claim takes some microseconds, and commits many claims in
+// one transaction: a group is what has come in while the one before it was committed. What is not committed was never claimed.
+type placer struct {
+	*mirror
+	log   *slog.Logger
+	now   func() time.Time
+	epoch int64 // of the lease; commits under another one fail
+	// book has a batch system give a VM its place, in a cell that it brokers. It may be told of a VM more than once.
+	book func(ctx context.Context, epoch int64, vm farm.VM, cell string) error
+
+	line  *line
+	avoid *avoidance
+	tally tally
+}
+
+// tally counts what the placer has done.
+type tally struct {
+	placed, refused, commits int
+	largest                  int // group
+}
+
+// Bounds of the placer's work between two looks at the feed.
+const (
+	maxGroup = 256 // VMs that are placed in one commit
+	maxTries = 128 // claims, of VMs that are refused too: a millisecond or two
+)
+
+// Pauses after a commit that failed: the database is away, or full.
+const (
+	firstPause = 100 * time.Millisecond
+	longPause  = 5 * time.Second
+)
+
+// place runs the placer until ctx ends, which is no error, or another server leads.
+func (s *Server) place(ctx context.Context, epoch int64) error {
+	s.mirror.lead(true)
+	defer s.mirror.lead(false)
+	return s.newPlacer(epoch).run(ctx)
+}
+
+func (s *Server) newPlacer(epoch int64) *placer {
+	return &placer{mirror: s.mirror, log: s.log, now: s.now, epoch: epoch, book: s.book, line: newLine(), avoid: newAvoidance()}
+}
+
+// lead hands the mirror to a placer, or back. It is read anew then: it may have run ahead of the store.
+func (m *mirror) lead(leading bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.leading, m.revision = leading, 0
+}
+
+// run works until ctx ends. A commit that failed is tried again, with everything read anew: what has become of it is not always known.
+func (p *placer) run(ctx context.Context) error {
+	pause := firstPause
+	for ctx.Err() == nil {
+		busy, err := p.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case notLeading(err):
+			return err
+		case err != nil:
+			p.log.Warn("VMs are not placed now", "err", err, "again in", pause)
+			p.startOver()
+			sleep(ctx, pause)
+			pause = min(2*pause, longPause)
+			continue
+		}
+		pause = firstPause
+		if !busy {
+			p.wait(ctx)
+		}
+	}
+	return nil
+}
+
+func notLeading(err error) bool {
+	e, ok := errors.AsType[*farm.Error](err)
+	return ok && e.Code == store.CodeNotLeader
+}
+
+// startOver forgets what was claimed; the next step reads everything.
+func (p *placer) startOver() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.revision, p.line = 0, newLine()
+}
+
+// wait returns when the store has changed, or another try is due after a refusal.
+func (p *placer) wait(ctx context.Context) {
+	if due, ok := p.avoid.due(p.now()); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(due.Sub(p.now()), time.Millisecond))
+		defer cancel()
+	}
+	_, _ = p.store.Wait(ctx, p.revision) // its error is ctx's
+}
+
+// step reads what changed, claims places, and commits them. Busy: there is more to do at once.
+func (p *placer) step(ctx context.Context) (busy bool, err error) {
+	g, err := p.prepare(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := p.commit(ctx, g); err != nil {
+		return false, err
+	}
+	for _, b := range g.booked {
+		if err := p.book(ctx, p.epoch, b.vm, b.cell); err != nil {
+			return false, err
+		}
+	}
+	return !p.line.idle(), nil
+}
+
+// prepare reads what changed and fills a group. Explanations wait meanwhile.
+func (p *placer) prepare(ctx context.Context) (*group, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.follow(ctx); err != nil {
+		return nil, err
+	}
+	g := &group{}
+	p.sort(g)
+	for tries := 0; tries < maxTries && len(g.placed) < maxGroup; tries++ {
+		waits, fresh := p.line.first(), tries%2 == 1 // those that wait and new ones in turn
+		if waits != nil && !(fresh && len(p.line.turns) > 0) {
+			p.tryAgain(waits, g)
+		} else if c := p.line.next(); c != nil {
+			p.try(c, g)
+		} else {
+			break
+		}
+	}
+	return g, nil
+}
+
+// sort takes up what the mirror has found.
+func (p *placer) sort(g *group) {
+	now, news := p.now(), p.news
+	p.news = tidings{roomier: map[string]bool{}}
+	for _, id := range slices.Concat(news.settled, news.gone) {
+		p.line.remove(id)
+	}
+	for _, id := range slices.Concat(news.running, news.gone) {
+		p.avoid.forget(id)
+	}
+	for _, vm := range news.unplaced {
+		p.line.add(vm)
+	}
+	for _, id := range p.avoid.over(now) {
+		if c := p.line.at[id]; c != nil {
+			p.line.add(c.vm)
+		}
+	}
+	for _, host := range news.sound {
+		p.sound(host)
+	}
+	for _, vm := range news.refused {
+		p.refusedBy(vm, g)
+	}
+	for _, vm := range news.resized {
+		p.resize(vm, g)
+	}
+	p.reopen(now)
+	if news.all {
+		p.line.again()
+	} else if len(news.roomier) > 0 {
+		p.line.roomier(news.roomier)
+	}
+}
+
+// try claims a place for a VM that was not tried yet, or has it wait with those that no host takes.
+func (p *placer) try(c *candidate, g *group) {
+	names, err := policy.ChooseCell(c.vm.Project, c.vm.Cell, p.cells)
+	if err != nil {
+		p.sit(c, p.request(c.vm, nil), g, err) // until a cell changes
+		return
+	}
+	cells, batch := p.placeable(names)
+	r := p.request(c.vm, cells)
+	r.Avoid = p.avoid.of(c.vm.ID, p.now())
+	b := p.line.benches[placement.ClassOf(r)]
+	if b != nil && batch == "" {
+		p.sit(c, r, g, b.why) // behind others of its class
+		return
+	}
+	if len(cells) > 0 {
+		var placed placement.Placed
+		if placed, err = p.fleet.Claim(r); err == nil {
+			g.place(c, placed)
+			return
+		}
+	}
+	if batch != "" {
+		g.booked = append(g.booked, booking{c.vm, batch})
+		return
+	}
+	p.sit(c, r, g, err)
+}
+
+// sit has a VM wait with those of its class.
+func (p *placer) sit(c *candidate, r placement.Request, g *group, why error) {
+	p.line.sit(c, r).why = why
+	g.wait(c, why)
+}
+
+// tryAgain claims a place for the first of a bench. When it is refused, so are those behind it.
+func (p *placer) tryAgain(c *candidate, g *group) {
+	r := p.request(c.vm, c.bench.cells)
+	r.Avoid = p.avoid.of(c.vm.ID, p.now())
+	placed, err := p.fleet.Claim(r)
+	if err != nil {
+		c.bench.why = err
+		p.line.refused()
+		g.wait(c, err)
+		return
+	}
+	p.line.remove(c.vm.ID)
+	g.place(c, placed)
+}
+
+// placeable are the cells that grange places itself, up to the first one of a batch system, which comes after them.
+func (p *placer) placeable(names []string) (cells []string, batch string) {
+	for _, name := range names {
+		if p.broker(name) != farm.BrokerGrange {
+			return cells, name
+		}
+		cells = append(cells, name)
+	}
+	return cells, ""
+}

@@ -1,0 +1,391 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/topology/topologytest"
+)
+
+// machine enrols a host of 32 threads on two nodes of 32 GiB, with 100 GiB of disk.
+func (l *lab) machine(name, cell string) farm.Host {
+	l.t.Helper()
+	h := farm.Host{ID: "id-" + name, Name: name, Cell: cell, Enrolled: l.clock(), Seen: l.clock(), Facts: farm.Facts{Topology: topologytest.CERN2650v2(),
+		Kind: "cern", Accelerator: "kvm", Networks: []string{"br1"}, Images: []string{"micro"}, ScratchFree: 100 * farm.GiB}}
+	l.update(func(tx *store.Tx) error { return tx.InsertHost(h) })
+	return h
+}
+
+// placing is a placer that works step by step.
+func (l *lab) placing() *placer {
+	l.t.Helper()
+	l.mirror.lead(true)
+	return l.newPlacer(l.epoch())
+}
+
+// settle steps until nothing is left to do.
+func (l *lab) settle(p *placer) {
+	l.t.Helper()
+	for range 100 {
+		before := p.revision
+		busy, err := p.step(l.t.Context())
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if !busy && p.revision == before {
+			return
+		}
+	}
+	l.t.Fatal("the placer does not come to rest")
+}
+
+func (l *lab) must(vm string) farm.VM {
+	l.t.Helper()
+	v, ok := l.row(vm)
+	if !ok {
+		l.t.Fatalf("VM %s is gone", vm)
+	}
+	return v
+}
+
+func TestPlacerGivesHosts(t *testing.T) {
+	l := newLab(t)
+	east, west := l.machine("e1", "east"), l.machine("w1", "west")
+	p := l.placing()
+	mine := l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 2, Image: "micro", Shape: "large"})
+	other := l.create(otto, CreateVM{Project: "atlas", Name: "b", Image: "micro", Shape: "small"})
+	l.settle(p)
+	for _, v := range mine {
+		if got := l.must(v.ID); got.Host != east.ID || got.Cell != "east" || len(got.Plan.VCPUs) != 8 || got.Waiting != "" {
+			t.Errorf("%+v", got)
+		}
+	}
+	if got := l.must(other[0].ID); got.Host != west.ID || got.Cell != "west" {
+		t.Errorf("%+v", got)
+	}
+	a, b := l.must(mine[0].ID).Plan.Held(), l.must(mine[1].ID).Plan.Held()
+	if a.Common(b) != 0 {
+		t.Errorf("%v and %v share threads", a, b)
+	}
+}
+
+// A VM waits with its reason until another one is gone, and the reason is written once.
+func TestPlacerWaitsForRoom(t *testing.T) {
+	l := newLab(t)
+	l.machine("e1", "east")
+	p := l.placing()
+	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice"}) })
+	var ids []string
+	for _, v := range l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 5, Image: "micro", CPUs: 8, Memory: 4 * farm.GiB}) {
+		ids = append(ids, v.ID)
+	}
+	l.settle(p)
+	last := l.must(ids[4])
+	if last.Host != "" || !strings.Contains(last.Waiting, "too few free CPUs") {
+		t.Errorf("%+v", last)
+	}
+	l.update(func(tx *store.Tx) error { return tx.PutShape(farm.Shape{Name: "other", CPUs: 1, Memory: farm.GiB}) })
+	l.settle(p)
+	if again := l.must(ids[4]); again.Revision != last.Revision {
+		t.Error("its row was written again without a reason")
+	}
+	l.update(func(tx *store.Tx) error { return tx.DeleteVM(ids[1]) })
+	l.settle(p)
+	if now := l.must(ids[4]); now.Host == "" || now.Waiting != "" {
+		t.Errorf("%+v", now)
+	}
+	if !p.line.idle() || len(p.line.benches) != 0 || len(p.line.at) != 0 {
+		t.Errorf("left in the line: %+v", p.line)
+	}
+}
+
+// Projects take turns, whatever one of them has in the queue.
+func TestPlacerIsFair(t *testing.T) {
+	l := newLine()
+	for i := range 3 {
+		l.add(farm.VM{ID: fmt.Sprint("a", i), Project: "a"})
+	}
+	l.add(farm.VM{ID: "b0", Project: "b"})
+	l.add(farm.VM{ID: "c0", Project: "c"})
+	l.add(farm.VM{ID: "c1", Project: "c"})
+	l.remove("a1")
+	var order []string
+	for c := l.next(); c != nil; c = l.next() {
+		order = append(order, c.vm.ID)
+	}
+	if want := []string{"a0", "b0", "c0", "a2", "c1"}; !slices.Equal(order, want) {
+		t.Errorf("%v, not %v", order, want)
+	}
+}
+
+// What a failed commit claimed is not held, and is placed when the database answers again.
+func TestPlacerGivesBackWhatWasNotCommitted(t *testing.T) {
+	l := newLab(t)
+	l.machine("e1", "east")
+	p := l.placing()
+	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "large"})[0]
+	dead, cancel := context.WithCancel(t.Context())
+	g, err := p.prepare(dead)
+	if err != nil || len(g.placed) != 1 {
+		t.Fatal(err, g)
+	}
+	cancel()
+	if err := p.commit(dead, g); err == nil {
+		t.Fatal("committed without a database")
+	}
+	if l.must(v.ID).Host != "" {
+		t.Fatal("it is in the store")
+	}
+	p.startOver()
+	l.settle(p)
+	if l.must(v.ID).Host == "" {
+		t.Error("it is not placed")
+	}
+	if n := len(p.fleet.On("id-e1")); n != 1 {
+		t.Errorf("the host holds %d VMs", n)
+	}
+}
+
+// Somebody who deletes or changes a VM between the claim and the commit is not overruled.
+func TestPlacerCommitsOnlyWhatIsAsItWas(t *testing.T) {
+	l := newLab(t)
+	l.machine("e1", "east")
+	p := l.placing()
+	l.settle(p)
+	vms := l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 3, Image: "micro", CPUs: 2, Memory: farm.GiB})
+	g, err := p.prepare(t.Context())
+	if err != nil || len(g.placed) != 3 {
+		t.Fatal(err, len(g.placed))
+	}
+	if _, err := l.DeleteVM(t.Context(), ann, vms[0].ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.ResizeVM(t.Context(), ann, vms[1].ID, 0, ResizeVM{CPUs: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.commit(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.must(vms[1].ID); got.Host != "" {
+		t.Errorf("placed with its old size: %+v", got)
+	}
+	l.settle(p)
+	if got := l.must(vms[1].ID); len(got.Plan.VCPUs) != 4 || len(l.must(vms[2].ID).Plan.VCPUs) != 2 {
+		t.Errorf("%+v", got)
+	}
+	if _, there := l.row(vms[0].ID); there || len(p.fleet.On("id-e1")) != 2 {
+		t.Error("a deleted VM holds its place")
+	}
+}
+
+func TestPlacerStopsWhenAnotherLeads(t *testing.T) {
+	l := newLab(t)
+	l.machine("e1", "east")
+	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "large"})[0]
+	if err := l.place(t.Context(), l.epoch()-1); !notLeading(err) {
+		t.Errorf("%v", err)
+	}
+	if l.must(v.ID).Host != "" {
+		t.Error("placed by one that does not lead")
+	}
+}
+
+func TestPlacerResizes(t *testing.T) {
+	l := newLab(t)
+	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice"}) })
+	l.machine("e1", "east")
+	p := l.placing()
+	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", CPUs: 8, Memory: 8 * farm.GiB})[0]
+	l.settle(p)
+	resize := func(cpus int) farm.VM {
+		t.Helper()
+		if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: cpus}); err != nil {
+			t.Fatal(err)
+		}
+		l.settle(p)
+		return l.must(v.ID)
+	}
+	if got := resize(32); got.Resize != nil || got.Shape.CPUs != 32 || len(got.Plan.VCPUs) != 32 || got.Wanted.Builds != 1 || got.Waiting != "" {
+		t.Errorf("%+v", got)
+	}
+	if got := resize(33); got.Resize != nil || got.Shape.CPUs != 32 || len(got.Plan.VCPUs) != 32 || got.Wanted.Builds != 1 || !strings.Contains(got.Waiting, "not resized: ") {
+		t.Errorf("%+v", got)
+	}
+	if got := resize(4); got.Shape.CPUs != 4 || got.Wanted.Builds != 2 {
+		t.Errorf("%+v", got)
+	}
+	if p, _ := p.fleet.Place(v.ID); p.Plan.Held().Len() != 4 {
+		t.Errorf("it holds %v", p.Plan.Held())
+	}
+}
+
+// A VM that a host would not have goes to another one; a host that refuses one after the other backs off, and is tried again.
+func TestPlacerHeedsRefusals(t *testing.T) {
+	l := newLab(t)
+	l.update(func(tx *store.Tx) error {
+		return errors.Join(tx.PutProject(farm.Project{Name: "alice"}), tx.PutCell(farm.Cell{Name: "east", Default: true, Packing: farm.Spread}.WithDefaults()))
+	})
+	l.machine("e1", "east")
+	l.machine("e2", "east")
+	p := l.placing()
+	refuse := func(id string) {
+		l.update(func(tx *store.Tx) error {
+			return tx.SetVMObserved(id, farm.Observed{State: farm.VMFailed, Reason: string(farm.CodeNoRoom) + ": CPUs 0-3 are held by a job"})
+		})
+	}
+	var bad string
+	for i := range 3 {
+		v := l.create(ann, CreateVM{Project: "alice", Name: fmt.Sprint("a", i), Image: "micro", CPUs: 2, Memory: farm.GiB})[0]
+		l.settle(p)
+		host := l.must(v.ID).Host
+		if bad == "" {
+			bad = host
+		} else if host != bad {
+			t.Fatalf("VM %d is on %s", i, host)
+		}
+		refuse(v.ID)
+		l.settle(p)
+		if got := l.must(v.ID); got.Host == bad || got.Host == "" || got.Observed.State != "" {
+			t.Errorf("%+v", got)
+		}
+	}
+	if why := p.hosts[bad].backsOff; !strings.Contains(why, "several VMs in a row") {
+		t.Errorf("host %s: %q", bad, why)
+	}
+	v := l.create(ann, CreateVM{Project: "alice", Name: "big", Image: "micro", CPUs: 32, Memory: farm.GiB})[0]
+	l.settle(p)
+	if l.must(v.ID).Host != "" {
+		t.Error("placed on a host that backs off")
+	}
+	l.pass(2 * time.Minute)
+	l.update(func(tx *store.Tx) error { return tx.SetHostSeen(bad, l.clock(), 0) })
+	l.update(func(tx *store.Tx) error { return tx.SetHostSeen("id-e2", l.clock(), 0) })
+	l.settle(p)
+	if got := l.must(v.ID); got.Host != bad {
+		t.Errorf("%+v", got)
+	}
+	l.says(v.ID, farm.VMRunning)
+	l.settle(p)
+	if len(p.avoid.hosts) != 0 {
+		t.Error("a host that runs a VM is still remembered for refusing others")
+	}
+}
+
+// A VM that no host will have is left to its owner after a few of them.
+func TestPlacerGivesUpOnBadVMs(t *testing.T) {
+	l := newLab(t)
+	for i := range 9 {
+		l.machine(fmt.Sprint("e", i), "east")
+	}
+	p := l.placing()
+	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "small"})[0]
+	l.settle(p)
+	seen := map[string]bool{}
+	for range 20 {
+		got := l.must(v.ID)
+		if seen[got.Host] {
+			break
+		}
+		seen[got.Host] = true
+		l.update(func(tx *store.Tx) error {
+			return tx.SetVMObserved(v.ID, farm.Observed{State: farm.VMFailed, Reason: string(farm.CodeNoImage) + ": no image"})
+		})
+		l.settle(p)
+	}
+	if got := l.must(v.ID); got.Host == "" || got.Observed.State != farm.VMFailed || len(seen) != maxRefusals+1 {
+		t.Errorf("after %d hosts: %+v", len(seen), got)
+	}
+}
+
+// VMs of a lost host are placed anew when their row has no host any more, and not before.
+func TestPlacerLeavesLostVMsAlone(t *testing.T) {
+	l := newLab(t)
+	first := l.machine("e1", "east")
+	p := l.placing()
+	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "small"})[0]
+	l.settle(p)
+	second := l.machine("e2", "east")
+	l.says(v.ID, farm.VMLost)
+	l.settle(p)
+	if got := l.must(v.ID); got.Host != first.ID {
+		t.Errorf("%+v", got)
+	}
+	l.update(func(tx *store.Tx) error {
+		h, err := tx.Host(first.ID)
+		vm := l.must(v.ID)
+		vm.Host, vm.Plan = "", farm.Plan{}
+		h.Fenced = l.clock()
+		return errors.Join(err, tx.SetHost(h), tx.SetVMPlace(vm), tx.SetVMObserved(vm.ID, farm.Observed{}))
+	})
+	l.settle(p)
+	if got := l.must(v.ID); got.Host != second.ID {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestPlacerRuns lets VMs come and go while the placer runs by itself, and holds its memory against the store at the end.
+func TestPlacerRuns(t *testing.T) {
+	l := newLab(t)
+	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice"}) })
+	for i := range 4 {
+		l.machine(fmt.Sprint("e", i), "east")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := l.place(ctx, l.epoch()); err != nil {
+			t.Error(err)
+		}
+	})
+	var ids []string
+	for i := range 40 {
+		v := l.create(ann, CreateVM{Project: "alice", Name: fmt.Sprint("a", i), Image: "micro", CPUs: 1 + i%8, Memory: 2 * farm.GiB})[0]
+		if ids = append(ids, v.ID); i%3 == 2 {
+			l.update(func(tx *store.Tx) error { return tx.DeleteVM(ids[i/2]) })
+			ids = slices.Delete(ids, i/2, i/2+1)
+		}
+	}
+	for waits := true; waits; {
+		waits = false
+		var at int64
+		l.view(func(tx *store.Tx) error {
+			at = tx.Revision()
+			vms, err := tx.VMs(store.VMFilter{Unplaced: true})
+			for _, v := range vms {
+				waits = waits || v.Waiting == ""
+			}
+			return err
+		})
+		if waits {
+			if _, err := l.store.Wait(t.Context(), at); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	stop()
+	all.Wait()
+	var plans []farm.Plan
+	l.view(func(tx *store.Tx) error {
+		vms, err := tx.VMs(store.VMFilter{Host: "id-e0"})
+		for _, v := range vms {
+			plans = append(plans, v.Plan)
+		}
+		return err
+	})
+	room := numa.NewRoom(topologytest.CERN2650v2(), numa.Reserve{}, nil)
+	for _, p := range plans {
+		var err error
+		if room, err = room.Take(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placement"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// group is what one commit writes.
+type group struct {
+	placed  []claimed
+	waiting []told
+	resized []resized
+	refused []farm.VM // by their hosts: they are to have another
+	booked  []booking // not written here
+}
+
+// claimed is a VM with the place that was claimed for it.
+type claimed struct {
+	candidate *candidate
+	placed    placement.Placed
+}
+
+// told is a VM that has no place, and why.
+type told struct{ vm, waiting string }
+
+// resized is a VM that is to have another size; refused says why it cannot.
+type resized struct {
+	vm      farm.VM
+	was     placement.Placed
+	now     placement.Placed
+	refused error
+}
+
+// booking is a VM for a cell of a batch system.
+type booking struct {
+	vm   farm.VM
+	cell string
+}
+
+func (g *group) empty() bool {
+	return len(g.placed)+len(g.waiting)+len(g.resized)+len(g.refused) == 0
+}
+
+func (g *group) place(c *candidate, p placement.Placed) {
+	g.placed = append(g.placed, claimed{c, p})
+}
+
+// wait notes why a VM has no place, where its row does not say so already.
+func (g *group) wait(c *candidate, why error) {
+	if text := why.Error(); text != c.told {
+		c.told = text
+		g.waiting = append(g.waiting, told{c.vm.ID, text})
+	}
+}
+
+// commit writes a group, in one transaction that fails when another server leads. Claims for VMs that people have changed or deleted since are
+// given back; when the commit fails, run reads everything anew.
+func (p *placer) commit(ctx context.Context, g *group) error {
+	if g.empty() {
+		return nil
+	}
+	var stale []int
+	revision, err := p.store.Update(ctx, func(t *store.Tx) error {
+		stale = stale[:0]
+		if err := t.Fence(p.epoch); err != nil {
+			return err
+		}
+		for i, c := range g.placed {
+			vm := c.candidate.vm
+			vm.Host, vm.Cell, vm.Plan = c.placed.Host, c.placed.Cell, c.placed.Plan
+			ok, err := t.PlaceVM(vm)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				stale = append(stale, i)
+			}
+		}
+		return p.writeOthers(t, g)
+	})
+	if err != nil {
+		return fmt.Errorf("place %d VMs: %w", len(g.placed), err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(g.resized)+len(g.refused) == 0 {
+		p.own[revision] = true
+	}
+	for _, i := range stale {
+		p.release(g.placed[i].placed.VM) // the feed tells what has become of it
+	}
+	p.tally.commits++
+	p.tally.placed += len(g.placed) - len(stale)
+	p.tally.refused += len(g.waiting)
+	p.tally.largest = max(p.tally.largest, len(g.placed))
+	return nil
+}
+
+func (p *placer) writeOthers(t *store.Tx, g *group) error {
+	for _, w := range g.waiting {
+		if err := t.SetVMWaiting(w.vm, w.waiting); err != nil {
+			return err
+		}
+	}
+	for _, r := range g.resized {
+		if err := writeResized(t, r); err != nil {
+			return err
+		}
+	}
+	for _, vm := range g.refused {
+		if err := p.writeRefused(t, vm); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resize claims another size for a VM on its host.
+func (p *placer) resize(vm farm.VM, g *group) {
+	r := resized{vm: vm}
+	r.was, _ = p.fleet.Place(vm.ID)
+	if r.now, r.refused = p.fleet.Resize(vm.ID, *vm.Resize); r.refused == nil {
+		p.roomier(vm.Host)
+	}
+	g.resized = append(g.resized, r)
+}
+
+// writeResized gives a VM its new size with the place that was claimed for it, and has its machine made anew; or drops the wish and says why.
+func writeResized(t *store.Tx, r resized) error {
+	vm, err := t.VM(r.vm.ID)
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if vm.Changed != r.vm.Changed || vm.Host != r.vm.Host || vm.Resize == nil {
+		return nil // it is looked at again, for the feed tells of it
+	}
+	shape := *vm.Resize
+	vm.Resize = nil
+	if r.refused != nil {
+		vm.Waiting = "not resized: " + r.refused.Error()
+	} else {
+		vm.Shape, vm.Plan, vm.Waiting = shape, r.now.Plan, ""
+		vm.Wanted.Builds++
+	}
+	if err := t.SetVM(vm); err != nil {
+		return err
+	}
+	return t.SetVMPlace(vm)
+}

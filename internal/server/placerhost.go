@@ -1,0 +1,106 @@
+package server
+
+import (
+	"cmp"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placement"
+)
+
+// hostNote is what the mirror keeps of a host beside what placement has.
+type hostNote struct {
+	name, cell string
+	refuses    string // beside backing off
+	closed     bool
+	backsOff   string // it refuses one VM after the other
+}
+
+// setHost enters a host as the store has it. When it falls silent, and when it is heard of again, the loop that notes so makes a change of it.
+func (m *mirror) setHost(h farm.Host) {
+	n := hostNote{name: h.Name, cell: h.Cell, backsOff: m.hosts[h.ID].backsOff}
+	cell := farm.Cell{}
+	if i := slices.IndexFunc(m.cells, func(c farm.Cell) bool { return c.Name == h.Cell }); i >= 0 {
+		cell = m.cells[i]
+	}
+	if n.refuses, n.closed = refusalOf(h); n.refuses == "" && m.silent(h.Seen) {
+		n.refuses = "it is silent"
+	}
+	m.hosts[h.ID] = n
+	m.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, cell), Refuses: cmp.Or(n.refuses, n.backsOff), Closed: n.closed,
+		Topology: h.Facts.Topology, Reserve: h.Facts.Reserve, Taken: h.Facts.Taken, Images: h.Facts.Images,
+		Networks: m.carried(h), Scratch: m.scratchOf(h)})
+	m.roomier(h.ID)
+}
+
+// refusalOf says why a host takes nothing new, beside silence; closed: people said so, and can take it back.
+func refusalOf(h farm.Host) (why string, closed bool) {
+	switch {
+	case !h.Fenced.IsZero():
+		return "it is fenced", false
+	case len(h.Facts.Topology.Nodes) == 0:
+		return "it has not said yet what it has", false
+	case len(h.Facts.Short) > 0:
+		return "it is short: " + strings.Join(h.Facts.Short, ", "), false
+	case h.Drain.Active():
+		return withReason("it is being drained", h.Drain.Reason), true
+	case h.Closed:
+		return withReason("it is closed", h.Reason), true
+	}
+	return "", false
+}
+
+func withReason(text, reason string) string {
+	if reason == "" {
+		return text
+	}
+	return text + ": " + reason
+}
+
+// labelsOf are the labels of a host as selectors see them: of its cell, of people, and what it is.
+func labelsOf(h farm.Host, cell farm.Cell) map[string]string {
+	labels := maps.Clone(cell.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, h.Labels)
+	labels["kind"], labels["cell"], labels["host"], labels["accelerator"] = h.Facts.Kind, h.Cell, h.Name, h.Facts.Accelerator
+	return labels
+}
+
+// carried are the networks that a host can carry: those whose patterns it matches, as far as it has their bridge.
+func (m *mirror) carried(h farm.Host) []string {
+	var names []string
+	for _, n := range m.networks {
+		mine := len(n.Hosts) == 0 || slices.ContainsFunc(n.Hosts, func(pattern string) bool {
+			ok, err := path.Match(pattern, h.Name)
+			return ok && err == nil
+		})
+		if mine && (n.Bridge == "" || slices.Contains(h.Facts.Networks, n.Bridge)) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// scratchOf is how much disk a host has for all VMs of the fleet: what is free, and what the disks of those that are there may come to.
+func (m *mirror) scratchOf(h farm.Host) farm.Bytes {
+	sum := h.Facts.ScratchFree
+	for _, id := range m.fleet.On(h.ID) {
+		if t := m.there[id]; t.host == h.ID {
+			sum += t.scratch
+		}
+	}
+	return sum
+}
+
+// tellRefusal tells placement whether a host takes new VMs.
+func (m *mirror) tellRefusal(id string) {
+	n := m.hosts[id]
+	if why := cmp.Or(n.refuses, n.backsOff); m.fleet.Refuse(id, why, n.closed) && why == "" {
+		m.roomier(id)
+	}
+}

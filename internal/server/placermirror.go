@@ -1,0 +1,319 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placement"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// mirror is what placement knows of the farm: read from the store once, and kept by its change feed. On the server that leads it runs ahead of
+// the store by what the placer has claimed and not yet committed.
+type mirror struct {
+	store *store.Store
+	// silent tells whether a host that was heard of at a time is silent now.
+	silent func(seen time.Time) bool
+
+	mu       sync.Mutex
+	leading  bool // the placer keeps it; others leave it alone
+	fleet    *placement.Fleet
+	cells    []farm.Cell
+	networks []farm.FleetNetwork
+	groups   map[string]farm.Affinity // by "project/name"
+	hosts    map[string]hostNote      // by ID
+	there    map[string]there         // by VM: those that their host has
+	revision int64                    // up to which it has read; 0: nothing yet
+	own      map[int64]bool           // revisions that the placer wrote, and that it need not read
+
+	news tidings
+}
+
+// there is a VM that its host says it has.
+type there struct {
+	host    string
+	scratch farm.Bytes
+}
+
+// tidings is what the placer has to look at.
+type tidings struct {
+	unplaced []farm.VM
+	resized  []farm.VM       // that are to have another size
+	refused  []farm.VM       // that their hosts would not have
+	sound    []string        // hosts that run a VM
+	settled  []string        // VMs that wait for nothing: they have a host, or need none
+	running  []string        // of them, those that run
+	gone     []string        // VMs whose rows are gone
+	roomier  map[string]bool // cells in which there may be room that was not there before
+	all      bool            // that may be so anywhere
+}
+
+func newMirror(s *store.Store, silent func(time.Time) bool) *mirror {
+	return &mirror{store: s, silent: silent}
+}
+
+// changesAtOnce is how many changes are read in one go.
+const changesAtOnce = 5000
+
+// follow reads what changed in the store since the last time; at first, everything. The mirror is locked.
+func (m *mirror) follow(ctx context.Context) error {
+	for m.revision != 0 {
+		changes, upTo, err := m.store.Changes(ctx, m.revision, changesAtOnce)
+		if gone(err) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if upTo == m.revision {
+			return nil
+		}
+		if err := m.apply(ctx, changes); err != nil {
+			return err
+		}
+		m.revision = upTo
+	}
+	return m.load(ctx)
+}
+
+func gone(err error) bool {
+	e, ok := errors.AsType[*farm.Error](err)
+	return ok && e.Code == farm.CodeFeedGone
+}
+
+// load reads everything anew.
+func (m *mirror) load(ctx context.Context) error {
+	return m.store.View(ctx, func(t *store.Tx) error {
+		m.fleet, m.groups, m.hosts, m.there = placement.NewFleet(), map[string]farm.Affinity{}, map[string]hostNote{}, map[string]there{}
+		m.own, m.news = map[int64]bool{}, tidings{roomier: map[string]bool{}, all: true}
+		if err := m.readCells(t); err != nil {
+			return err
+		}
+		if err := m.readGroups(t); err != nil {
+			return err
+		}
+		vms, err := t.VMs(store.VMFilter{})
+		if err != nil {
+			return err
+		}
+		slices.SortStableFunc(vms, func(a, b farm.VM) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
+		for _, vm := range vms {
+			m.setVM(vm)
+		}
+		if err := m.readHosts(t); err != nil {
+			return err
+		}
+		m.revision = t.Revision()
+		return nil
+	})
+}
+
+func (m *mirror) readCells(t *store.Tx) (err error) {
+	old := m.cells
+	if m.cells, err = t.Cells(); err != nil {
+		return err
+	}
+	for _, c := range old {
+		if !slices.ContainsFunc(m.cells, func(o farm.Cell) bool { return o.Name == c.Name }) {
+			m.fleet.RemoveCell(c.Name)
+		}
+	}
+	for _, c := range m.cells {
+		m.fleet.SetCell(c)
+	}
+	m.networks, err = t.Networks()
+	return err
+}
+
+func (m *mirror) readGroups(t *store.Tx) error {
+	groups, err := t.Groups()
+	clear(m.groups)
+	for _, g := range groups {
+		m.groups[g.Project+"/"+g.Name] = g.Affinity
+	}
+	return err
+}
+
+func (m *mirror) readHosts(t *store.Tx) error {
+	hosts, err := t.Hosts("")
+	for _, h := range hosts {
+		m.setHost(h)
+	}
+	return err
+}
+
+// apply reads what changed. Cells, networks and groups are few: any change of one has all of them read.
+func (m *mirror) apply(ctx context.Context, changes []store.Change) error {
+	kinds := map[store.Kind]bool{}
+	var ids []store.Change // of hosts and VMs, each once
+	last := map[store.Change]bool{}
+	for _, c := range changes {
+		if m.own[c.Revision] {
+			continue
+		}
+		key := store.Change{Kind: c.Kind, ID: c.ID}
+		switch c.Kind {
+		case store.KindHost, store.KindVM:
+			if !last[key] {
+				last[key] = true
+				ids = append(ids, key)
+			}
+		default:
+			kinds[c.Kind] = true
+		}
+	}
+	for revision := range m.own {
+		if len(changes) > 0 && revision <= changes[len(changes)-1].Revision {
+			delete(m.own, revision)
+		}
+	}
+	if len(ids) == 0 && !kinds[store.KindCell] && !kinds[store.KindNetwork] && !kinds[store.KindGroup] {
+		return nil
+	}
+	return m.store.View(ctx, func(t *store.Tx) error { return m.read(t, kinds, ids) })
+}
+
+// read reads what changed as it is now; that may be newer than the change.
+func (m *mirror) read(t *store.Tx, kinds map[store.Kind]bool, changed []store.Change) error {
+	if kinds[store.KindCell] || kinds[store.KindNetwork] {
+		if err := m.readCells(t); err != nil {
+			return err
+		}
+		if err := m.readHosts(t); err != nil { // their labels and networks follow from these
+			return err
+		}
+		m.news.all = true
+	}
+	if kinds[store.KindGroup] {
+		if err := m.readGroups(t); err != nil {
+			return err
+		}
+		m.news.all = true
+	}
+	for _, c := range changed {
+		if err := m.readOne(t, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *mirror) readOne(t *store.Tx, c store.Change) error {
+	if c.Kind == store.KindHost {
+		h, err := t.Host(c.ID)
+		switch {
+		case missing(err):
+			m.fleet.Remove(c.ID)
+			delete(m.hosts, c.ID)
+			return nil
+		case err != nil:
+			return err
+		}
+		m.setHost(h)
+		return nil
+	}
+	vm, err := t.VM(c.ID)
+	switch {
+	case missing(err):
+		m.dropVM(c.ID)
+		return nil
+	case err != nil:
+		return err
+	}
+	m.setVM(vm)
+	return nil
+}
+
+// setVM enters a VM as the store has it.
+func (m *mirror) setVM(vm farm.VM) {
+	if vm.Host == "" {
+		m.release(vm.ID)
+		delete(m.there, vm.ID)
+		if vm.Wanted.Power == farm.PowerDeleted || vm.Booking != "" {
+			m.news.settled = append(m.news.settled, vm.ID)
+		} else {
+			m.news.unplaced = append(m.news.unplaced, vm)
+		}
+		return
+	}
+	m.news.settled = append(m.news.settled, vm.ID)
+	if p, ok := m.fleet.Place(vm.ID); !ok || p.Host != vm.Host || p.Cell != vm.Cell || p.Size != sizeOf(vm.Shape) {
+		m.release(vm.ID)
+		m.fleet.Restore(placedOf(vm))
+	}
+	m.setThere(vm)
+	if vm.Resize != nil {
+		m.news.resized = append(m.news.resized, vm)
+	}
+	if refusedByHost(vm) {
+		m.news.refused = append(m.news.refused, vm)
+	}
+	if vm.Observed.State == farm.VMRunning {
+		m.news.running, m.news.sound = append(m.news.running, vm.ID), append(m.news.sound, vm.Host)
+	}
+}
+
+func (m *mirror) setThere(vm farm.VM) {
+	switch vm.Observed.State {
+	case "", farm.VMFailed, farm.VMGone, farm.VMLost:
+		delete(m.there, vm.ID)
+	default:
+		m.there[vm.ID] = there{vm.Host, vm.Shape.Scratch}
+	}
+}
+
+// dropVM forgets a VM whose row is gone.
+func (m *mirror) dropVM(id string) {
+	m.release(id)
+	delete(m.there, id)
+	m.news.gone = append(m.news.gone, id)
+}
+
+func (m *mirror) release(id string) {
+	if p, ok := m.fleet.Release(id); ok {
+		m.roomier(p.Host)
+	}
+}
+
+// roomier notes that a host may take what it did not take before. A VM's own cell may be another, for its limits.
+func (m *mirror) roomier(host string) {
+	m.news.roomier[m.hosts[host].cell] = true
+}
+
+func groupOf(vm farm.VM) string {
+	if vm.Group == "" {
+		return ""
+	}
+	return vm.Project + "/" + vm.Group
+}
+
+// placedOf is what a VM with a host holds. Where a host planned by itself, what it says counts.
+func placedOf(vm farm.VM) placement.Placed {
+	plan := vm.Plan
+	if len(plan.VCPUs) == 0 {
+		plan = vm.Observed.Plan
+	}
+	return placement.Placed{VM: vm.ID, Project: vm.Project, Host: vm.Host, Cell: vm.Cell, Group: groupOf(vm), Size: sizeOf(vm.Shape), Plan: plan}
+}
+
+// request is what placement is asked for a VM, in cells that are placed by grange.
+func (m *mirror) request(vm farm.VM, cells []string) placement.Request {
+	return placement.Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: vm.Image, Network: vm.Network, Needs: vm.Needs,
+		Group: groupOf(vm), Affinity: m.groups[groupOf(vm)]}
+}
+
+// broker is the broker of a cell; "" when there is no such cell.
+func (m *mirror) broker(cell string) string {
+	for _, c := range m.cells {
+		if c.Name == cell {
+			return cmp.Or(c.Broker, farm.BrokerGrange)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placement"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+// WhyOf explains host by host where a VM could be, and what would admit it where it has no place. Of one that has a place it tells where else
+// there is room. Any server answers.
+func (s *Server) WhyOf(ctx context.Context, who farm.Identity, ref string) (placement.Explanation, error) {
+	var vm farm.VM
+	err := s.look(ctx, who, policy.ReadVM, func(c *call) (err error) {
+		vm, err = c.vm(ref)
+		return err
+	})
+	if err != nil {
+		return placement.Explanation{}, err
+	}
+	return s.explain(ctx, vm)
+}
+
+// Why explains where a VM could go that nobody has made: the request is checked as CreateVMs does, and quotas are not looked at.
+func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placement.Explanation, error) {
+	if r.Name == "" {
+		r.Name = "why"
+	}
+	if err := r.check(s.now()); err != nil {
+		return placement.Explanation{}, err
+	}
+	vm := farm.VM{Project: r.Project, Image: r.Image, Cell: r.Cell, Network: r.Network, Group: r.Group, Needs: r.Needs}
+	err := s.look(ctx, who, policy.CreateVM, func(c *call) error {
+		if err := c.may(policy.Target{Project: r.Project, Owner: c.caller(), Name: r.Project + "/" + r.Name}); err != nil {
+			return err
+		}
+		p, err := c.project(r.Project)
+		if err != nil {
+			return err
+		}
+		vm.Shape, err = c.shape(p, r, nil)
+		return err
+	})
+	if err != nil {
+		return placement.Explanation{}, err
+	}
+	return s.explain(ctx, vm)
+}
+
+// explain asks the fleet as it is now.
+func (s *Server) explain(ctx context.Context, vm farm.VM) (placement.Explanation, error) {
+	m := s.mirror
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.refresh(ctx); err != nil {
+		return placement.Explanation{}, err
+	}
+	names, err := policy.ChooseCell(vm.Project, vm.Cell, m.cells)
+	if err != nil {
+		names = nil // Why says so of each host
+	}
+	return m.fleet.Why(m.request(vm, names))
+}
+
+// refresh brings the mirror up to date where no placer does. It is locked.
+func (m *mirror) refresh(ctx context.Context) error {
+	if m.leading && m.revision != 0 {
+		return nil
+	}
+	if err := m.follow(ctx); err != nil {
+		return err
+	}
+	if !m.leading {
+		m.news = tidings{roomier: map[string]bool{}}
+	}
+	return nil
+}
