@@ -20,13 +20,14 @@ import (
 type fleetHost struct {
 	instance  string        // of this process
 	recovered chan struct{} // closed when it is known what is on the host
-	wake      chan struct{} // room for one: there is a new list
+	wake      chan struct{} // room for one: there are VMs whose run has not begun
 	starts    chan struct{} // as many as start at a time: a host that has booted starts all of its VMs
 
 	mu      sync.Mutex
 	vms     map[string]*fleetVM
 	list    *fleet.WantedList // nil: none has come
 	changed chan struct{}     // closed and made anew at every change
+	begun   bool              // recovered
 	linked  bool              // somebody looks
 	facts   fleet.Facts
 	read    time.Time // the facts were; by the monotonic clock
@@ -68,11 +69,14 @@ func (f *fleetHost) forget(v *fleetVM) bool {
 func (a *Agent) Recovered() <-chan struct{} { return a.fleet.recovered }
 
 // Want takes over what the server wants of this host. It is level, not edge, and returns at once; the same list twice does nothing. A VM that
-// is here and not in the list is left alone.
+// is here and not in the list is left alone. Once it has returned, Observed has every VM of the list, unless the agent has not Recovered yet.
 func (a *Agent) Want(list fleet.WantedList) {
 	f := &a.fleet
 	f.mu.Lock()
 	f.list = &list
+	if f.begun {
+		a.applyListLocked()
+	}
 	f.mu.Unlock()
 	select {
 	case f.wake <- struct{}{}:
@@ -144,21 +148,32 @@ func (a *Agent) beginFleet() {
 	})
 	for _, v := range a.allFleet() {
 		v.missEnd()
-		a.jobs.Go(v.run)
 	}
-	close(a.fleet.recovered)
-	a.fleet.publish()
+	f := &a.fleet
+	f.mu.Lock()
+	f.begun = true
+	if f.list != nil {
+		a.applyListLocked()
+	}
+	f.mu.Unlock()
+	close(f.recovered)
+	f.publish()
 	a.jobs.Go(a.keepFleet)
 }
 
-// keepFleet hands new lists to the VMs, and tells when the host's facts have changed.
+// keepFleet begins the lives of VMs, and tells when the host's facts have changed.
 func (a *Agent) keepFleet() {
 	tick := time.NewTicker(factsEvery)
 	defer tick.Stop()
 	for {
+		for _, v := range a.allFleet() {
+			if !v.begun {
+				v.begun = true
+				a.jobs.Go(v.run)
+			}
+		}
 		select {
 		case <-a.fleet.wake:
-			a.applyList()
 		case <-tick.C:
 			a.lookAtFacts()
 		case <-a.ctx.Done():
@@ -167,11 +182,9 @@ func (a *Agent) keepFleet() {
 	}
 }
 
-// applyList tells each VM what is wanted of it. What makes no sense is passed over: no VM of a list suffers from another one.
-func (a *Agent) applyList() {
+// applyListLocked tells each VM what is wanted of it. What makes no sense is passed over: no VM of a list suffers from another one.
+func (a *Agent) applyListLocked() {
 	f := &a.fleet
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	wanted := map[string]*fleet.WantedVM{}
 	for i, w := range f.list.VMs {
 		if !fleetID.MatchString(w.ID) || !slices.Contains([]farm.Power{farm.PowerOn, farm.PowerOff, farm.PowerDeleted}, farm.Power(w.Power)) {
@@ -194,11 +207,8 @@ func (a *Agent) applyList() {
 		if v == nil {
 			v = newFleetVM(a, id)
 			f.vms[id] = v
-			v.want(w)
-			a.jobs.Go(v.run)
-		} else {
-			v.want(w)
 		}
+		v.want(w)
 	}
 	for id, v := range f.vms {
 		if wanted[id] == nil {

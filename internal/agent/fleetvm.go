@@ -36,6 +36,7 @@ type fleetVM struct {
 	id    string
 	name  string        // of its domain and its directories
 	wake  chan struct{} // room for one: something may be to be done
+	begun bool          // run has; keepFleet alone looks
 
 	mu       sync.Mutex
 	wanted   fleet.WantedVM // the newest; record.Wanted may still be an older one
