@@ -97,7 +97,34 @@ func (a *app) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "socket of the agent, or $GRANGE_SOCKET")
 	root.PersistentFlags().StringVar(&a.server, "server", os.Getenv("GRANGE_SERVER"), "`URL` or socket of the server, or $GRANGE_SERVER")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.execCommand(), a.hookCommand(), a.vmCommand(), a.sshCommand(), a.whyCommand(), a.imageCommand(), a.hostCommand(), a.tuneCommand(), a.workerCommand(), a.slurmCommand(), a.gridEngineCommand(), a.pbsCommand(), a.lsfCommand(), a.batchCommand(), a.cellCommand(), a.projectCommand(), a.userCommand(), a.tokenCommand(), a.authCommand(), a.auditCommand(), a.applyCommand(), a.diffCommand(), a.exportCommand(), a.htcondorCommand(), a.agentCommand())
+	root.AddCommand(
+		a.execCommand(),
+		a.hookCommand(),
+		a.vmCommand(),
+		a.sshCommand(),
+		a.whyCommand(),
+		a.imageCommand(),
+		a.hostCommand(),
+		a.tuneCommand(),
+		a.workerCommand(),
+		a.slurmCommand(),
+		a.gridEngineCommand(),
+		a.pbsCommand(),
+		a.lsfCommand(),
+		a.batchCommand(),
+		a.cellCommand(),
+		a.projectCommand(),
+		a.userCommand(),
+		a.tokenCommand(),
+		a.authCommand(),
+		a.auditCommand(),
+		a.applyCommand(),
+		a.diffCommand(),
+		a.exportCommand(),
+		a.htcondorCommand(),
+		a.agentCommand(),
+		a.serverCommand(),
+	)
 	strict(root)
 	return root
 }

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/apiserver"
+	"github.com/grange-project/grange/internal/authn"
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// DefaultServerConfig is where a server's configuration is looked for.
+const DefaultServerConfig = "/etc/grange/server.toml"
+
+func (a *app) serverCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use: "server", Short: "Run a server of the fleet", Args: cobra.NoArgs,
+		Long: `Run a server of the fleet: it knows all hosts, cells and VMs of people, places VMs and tells hosts what is wanted of them. It answers on a
+socket for this machine, where root may do all, and with TLS for people and hosts. TERM ends it; hosts and VMs go on.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := readServerConfig(path, cmd.Flags().Changed("config"))
+			if err != nil {
+				return err
+			}
+			return a.runServer(cmd.Context(), c)
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", DefaultServerConfig, "configuration `FILE`; a file that is named must exist, without "+DefaultServerConfig+" all defaults hold")
+	return cmd
+}
+
+func readServerConfig(path string, named bool) (config.Server, error) {
+	if named {
+		if _, err := os.Stat(path); err != nil {
+			return config.Server{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "no configuration", Err: err,
+				Hint: "name a file that exists, or leave --config out"}
+		}
+	}
+	return config.ReadServer(path)
+}
+
+// runServer works until ctx ends.
+func (a *app) runServer(ctx context.Context, c config.Server) error {
+	log := slog.New(slog.NewTextHandler(a.err, nil))
+	for _, path := range []string{c.Socket, c.Store} {
+		if !filepath.IsAbs(path) {
+			continue // a database elsewhere
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+	}
+	db, err := openStore(ctx, c.Store, log)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	s, err := newServer(c, db, log)
+	if err != nil {
+		return err
+	}
+	listeners, err := listen(ctx, c, s)
+	if err != nil {
+		return err
+	}
+	people, err := pki.ReadRoots(c.PeopleCA)
+	if err != nil {
+		return err
+	}
+	api := apiserver.New(apiserver.Options{Server: s, Authn: authn.New(authn.Options{Directory: s, People: people}), Log: log, Version: Version()})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	worked := make(chan error, 1)
+	go func() { worked <- s.Run(ctx) }()
+	log.Info("server serves", "socket", c.Socket, "listen", c.Listen, "url", c.URL)
+	err = api.Serve(ctx, listeners...)
+	cancel()
+	return errors.Join(err, <-worked)
+}
+
+// openStore waits for a database that does not answer: it may start at the same time as we do.
+func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store, error) {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		db, err := store.Open(ctx, url)
+		if !isKind(err, farm.Unavailable) {
+			return db, err
+		}
+		log.Warn("waiting for the database", "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+func isKind(err error, k farm.Kind) bool {
+	e, ok := errors.AsType[*farm.Error](err)
+	return ok && e.Kind == k
+}
+
+func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Server, error) {
+	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: Version(), Silence: c.SilentAfter,
+		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }}
+	if c.CA != "" {
+		var err error
+		if o.ListenerCAs, err = pki.ReadCertificates(c.CA); err != nil {
+			return nil, err
+		}
+	}
+	if c.HostCA != "" {
+		roots, err := pki.ReadRoots(c.HostCA)
+		if err != nil {
+			return nil, err
+		}
+		o.Site = &pki.Site{Roots: roots, Field: pki.Field(c.HostField)}
+	}
+	return server.New(o), nil
+}
+
+// brokerOf is the batch system of a cell: one that the configuration names, or one that needs none.
+func brokerOf(c config.Server, cell farm.Cell) (batch.System, error) {
+	b, ok := c.Brokers[cell.Broker]
+	if !ok {
+		b.System = cell.Broker
+	}
+	system, err := batchSystem(config.Batch{System: b.System, Program: b.Program})
+	if err == nil && system == nil {
+		err = &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: fmt.Sprintf("cell %s: there is no broker %q", cell.Name, cell.Broker),
+			Hint: "take slurm, htcondor, pbs or lsf, or declare it in [brokers] of server.toml"}
+	}
+	return system, err
+}
+
+// listen opens the socket and the port.
+func listen(ctx context.Context, c config.Server, s *server.Server) ([]net.Listener, error) {
+	certificate, err := listenerCertificate(ctx, c, s)
+	if err != nil {
+		return nil, err
+	}
+	port, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBadConfig, Message: "cannot listen on " + c.Listen, Err: err, Hint: "see `listen` of server.toml; another server may run"}
+	}
+	socket, err := apiserver.ListenSocket(c.Socket, c.SocketMode)
+	if err != nil {
+		port.Close()
+		return nil, err
+	}
+	return []net.Listener{socket, tls.NewListener(port, apiserver.TLS(certificate))}, nil
+}

@@ -1,0 +1,138 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Server is the configuration of a server.
+type Server struct {
+	Store      string // path of an SQLite database, or a postgres:// URL
+	Socket     string // for people on this machine
+	SocketMode fs.FileMode
+	Listen     string   // HOST:PORT for TLS
+	URL        string   // by which hosts and other servers reach this one
+	Servers    []string // URLs of all servers of the fleet; none: URL
+	// Certificate and Key are files of what the listener shows; "": the fleet's own authority issues it. CA vouches for it, and is what hosts
+	// are given to believe.
+	Certificate, Key, CA string
+	PeopleCA             string // file of the authorities that vouch for people's certificates; "": none
+	HostCA               string // file of a site's authority that vouches for hosts beside our own; "": none
+	HostField            string // where its certificates name the host: dns or cn
+	SilentAfter          time.Duration
+	Brokers              map[string]Broker // by the word that cells name them by
+}
+
+// Broker is a batch system that cells may name as their broker, beside those that need no configuration.
+type Broker struct {
+	System  string `toml:"system"`  // slurm, htcondor, pbs, lsf, exec
+	Program string `toml:"program"` // of exec
+}
+
+// serverFile is what the TOML looks like. Its keys are explained in docs/guide/server.md.
+type serverFile struct {
+	Store       string            `toml:"store"`
+	Socket      string            `toml:"socket"`
+	SocketMode  int               `toml:"socket_mode"`
+	Listen      string            `toml:"listen"`
+	URL         string            `toml:"url"`
+	Servers     []string          `toml:"servers"`
+	Certificate string            `toml:"certificate"`
+	Key         string            `toml:"key"`
+	CA          string            `toml:"ca"`
+	PeopleCA    string            `toml:"people_ca"`
+	HostCA      string            `toml:"host_ca"`
+	HostField   string            `toml:"host_field"`
+	SilentAfter string            `toml:"silent_after"`
+	Brokers     map[string]Broker `toml:"brokers"`
+}
+
+// ReadServer reads the file at path; a missing one means all defaults.
+func ReadServer(path string) (Server, error) {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Server{}, err
+	}
+	return ParseServer(text, path)
+}
+
+// ParseServer reads TOML text; name stands for it in errors.
+func ParseServer(text []byte, name string) (Server, error) {
+	f := serverFile{Store: "/var/lib/grange/server.db", Socket: "/run/grange/server.sock", SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s"}
+	decoder := toml.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&f); err != nil {
+		return Server{}, badServer(name, describe(err))
+	}
+	s, err := f.server()
+	if err != nil {
+		return Server{}, badServer(name, err.Error())
+	}
+	return s, nil
+}
+
+func (f serverFile) server() (Server, error) {
+	s := Server{Store: f.Store, Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, Listen: f.Listen, URL: f.URL, Servers: f.Servers,
+		Certificate: f.Certificate, Key: f.Key, CA: f.CA, PeopleCA: f.PeopleCA, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers}
+	_, port, err := net.SplitHostPort(f.Listen)
+	if err != nil {
+		return s, fmt.Errorf("listen: %q is not HOST:PORT", f.Listen)
+	}
+	if s.SilentAfter, err = time.ParseDuration(f.SilentAfter); err != nil || s.SilentAfter < 5*time.Second {
+		return s, fmt.Errorf("silent_after: %q is no time of at least 5s", f.SilentAfter)
+	}
+	if s.URL == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return s, err
+		}
+		s.URL = "https://" + net.JoinHostPort(host, port)
+	}
+	return s, s.check()
+}
+
+func (s Server) check() error {
+	for _, text := range append([]string{s.URL}, s.Servers...) {
+		if u, err := url.Parse(text); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Path != "" {
+			return fmt.Errorf("url, servers: %q is not https://HOST:PORT", text)
+		}
+	}
+	for key, path := range map[string]string{"socket": s.Socket, "certificate": s.Certificate, "key": s.Key, "ca": s.CA, "people_ca": s.PeopleCA, "host_ca": s.HostCA} {
+		if path != "" && !filepath.IsAbs(path) {
+			return fmt.Errorf("%s: %q is not an absolute path", key, path)
+		}
+	}
+	for name, b := range s.Brokers {
+		if !slices.Contains([]string{"slurm", "htcondor", "pbs", "lsf", "exec"}, b.System) {
+			return fmt.Errorf("brokers.%s.system: %q is none of slurm, htcondor, pbs, lsf, exec", name, b.System)
+		}
+		if (b.System == "exec") != (b.Program != "") {
+			return fmt.Errorf("brokers.%s: a program belongs to the system exec, and exec needs one", name)
+		}
+	}
+	switch {
+	case (s.Certificate == "") != (s.Key == ""):
+		return errors.New("certificate, key: one without the other")
+	case s.Certificate != "" && s.CA == "":
+		return errors.New("ca: hosts must be told who vouches for the certificate")
+	case s.HostField != "dns" && s.HostField != "cn":
+		return fmt.Errorf("host_field: %q is neither dns nor cn", s.HostField)
+	}
+	return nil
+}
+
+func badServer(name, what string) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: name + ": " + what, Hint: "docs/guide/server.md explains every key"}
+}
