@@ -104,7 +104,9 @@ func (a *app) cellShow() *cobra.Command {
 
 func (a *app) cellOpen() *cobra.Command {
 	return a.oneCell("open CELL", "Open a cell to new VMs, and end its drain",
-		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) { return c.OpenCell(ctx, name) })
+		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
+			return c.OpenCell(ctx, name)
+		})
 }
 
 func (a *app) cellClose() *cobra.Command {
