@@ -103,6 +103,9 @@ func (c *call) mayHold(user string, o TokenOrder) error {
 		return nil
 	}
 	own, err := c.Token(c.who.Source)
+	if missing(err) {
+		return notKnown("token %s was taken back", c.who.Source)
+	}
 	if err != nil {
 		return err
 	}

@@ -142,6 +142,9 @@ func orNone[T any](list []T, err error) ([]T, error) {
 
 // carryOut writes what is to be changed. Users go last of what goes, for their grants go with them.
 func (c *call) carryOut(after farm.Farm, changes []FarmChange) error {
+	if len(changes) == 0 {
+		return nil
+	}
 	target := c.target
 	for _, change := range changes {
 		var err error

@@ -1,0 +1,220 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// inPerson is ann with a certificate: a token makes no token that outlives it.
+var inPerson = farm.Identity{User: "ann", Means: "certificate", Source: "CN=Ann,O=Grid"}
+
+func TestTokenFromMakingToRevoking(t *testing.T) {
+	l := newFarm(t)
+	k, text, err := l.CreateToken(t.Context(), inPerson, TokenOrder{Note: "laptop", Role: farm.RoleMember, Projects: []string{"alice"}, Expires: l.clock().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(text, "grt_"+k.ID+"_") || len(text) < 80 || k.Hash != nil {
+		t.Errorf("%q of %+v", text, k)
+	}
+	who, err := l.IdentifyToken(t.Context(), text)
+	if d := cmp.Diff(farm.Identity{User: "ann", Means: "token", Source: k.ID, Role: farm.RoleMember, Projects: []string{"alice"}}, who); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	l.view(func(tx *store.Tx) error { // nothing that was kept lets anybody in
+		kept, err := tx.Token(k.ID)
+		row, _ := json.Marshal(kept)
+		entries, err2 := tx.Entries("", "", 0, 100)
+		log, _ := json.Marshal(entries)
+		secret := strings.TrimPrefix(text, "grt_"+k.ID+"_")
+		if bytes.Contains(row, []byte(secret)) || bytes.Contains(log, []byte(secret)) {
+			t.Error("the secret is in the database")
+		}
+		return errors.Join(err, err2)
+	})
+	for _, wrong := range []string{"", "grt_", text[:len(text)-1], text + "0", "x" + text, strings.ToUpper(text), "grt_" + k.ID + "_" + strings.Repeat("0", 64), "grt_0000000000000000_" + strings.Repeat("0", 64)} {
+		if _, err := l.IdentifyToken(t.Context(), wrong); code(err) != farm.CodeNotKnown {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+	l.pass(time.Hour)
+	if _, err := l.IdentifyToken(t.Context(), text); code(err) != farm.CodeNotKnown || !strings.Contains(err.Error(), "has expired") {
+		t.Errorf("after its end: %v", err)
+	}
+	if err := l.DeleteToken(t.Context(), otto, k.ID); code(err) != farm.CodeNoToken {
+		t.Errorf("another's: %v", err)
+	}
+	if err := l.DeleteToken(t.Context(), ann, k.ID); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.IdentifyToken(t.Context(), text); code(err) != farm.CodeNotKnown || !strings.Contains(err.Error(), "does not know this token") {
+		t.Errorf("taken back: %v", err)
+	}
+}
+
+func TestTokensOfDisabledUsers(t *testing.T) {
+	l := newFarm(t)
+	_, text, err := l.CreateToken(t.Context(), inPerson, TokenOrder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "ann", Subjects: []string{"/O=Grid/CN=Ann"}, Disabled: true}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.IdentifyToken(t.Context(), text); code(err) != farm.CodeNotKnown || !strings.Contains(err.Error(), "disabled") {
+		t.Error(err)
+	}
+	if _, err := l.IdentifySubject(t.Context(), "CN=Ann,O=Grid"); code(err) != farm.CodeNotKnown || !strings.Contains(err.Error(), "disabled") {
+		t.Error(err)
+	}
+}
+
+func TestTokensThatAreRefused(t *testing.T) {
+	l := newFarm(t)
+	short, text, err := l.CreateToken(t.Context(), inPerson, TokenOrder{Expires: l.clock().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byShort, err := l.IdentifyToken(t.Context(), text)
+	if err != nil || byShort.Source != short.ID {
+		t.Fatal(byShort, err)
+	}
+	reader := farm.Identity{User: "ann", Means: "token", Source: short.ID, Role: farm.RoleReader}
+	for name, c := range map[string]struct {
+		who  farm.Identity
+		o    TokenOrder
+		code farm.Code
+	}{
+		"another's":                 {inPerson, TokenOrder{User: "otto"}, farm.CodeNoRole},
+		"an admin for another":      {site, TokenOrder{User: "otto"}, ""},
+		"root for a user":           {root, TokenOrder{User: "otto"}, ""},
+		"root for itself":           {farm.Identity{User: "root", Root: true}, TokenOrder{}, farm.CodeNoUser},
+		"nobody":                    {site, TokenOrder{User: "zoe"}, farm.CodeNoUser},
+		"a project not there":       {inPerson, TokenOrder{Projects: []string{"cms"}}, farm.CodeNoProject},
+		"no role":                   {inPerson, TokenOrder{Role: "boss"}, farm.CodeBadTokenOrder},
+		"in the past":               {inPerson, TokenOrder{Expires: l.clock()}, farm.CodeBadTokenOrder},
+		"a note with a bell":        {inPerson, TokenOrder{Note: "\a"}, farm.CodeBadTokenOrder},
+		"a bound one makes another": {reader, TokenOrder{}, farm.CodeNoRole},
+		"one outlives its maker":    {byShort, TokenOrder{Expires: l.clock().Add(2 * time.Hour)}, farm.CodeNoRole},
+		"one never ends":            {byShort, TokenOrder{}, farm.CodeNoRole},
+		"one ends as its maker":     {byShort, TokenOrder{Expires: l.clock().Add(time.Hour)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, text, err := l.CreateToken(t.Context(), c.who, c.o)
+			if code(err) != c.code || err != nil && text != "" {
+				t.Errorf("%v, want %q", err, c.code)
+			}
+		})
+	}
+}
+
+func TestGrants(t *testing.T) {
+	l := newFarm(t)
+	fay := farm.Identity{User: "fay", Means: "certificate"}
+	l.update(func(tx *store.Tx) error {
+		return errors.Join(tx.PutUser(farm.User{Name: "fay"}), tx.PutGrant(farm.Grant{User: "fay", Role: farm.RoleAdmin, Project: "alice"}))
+	})
+	in := func(project string) farm.Grant {
+		return farm.Grant{User: "otto", Role: farm.RoleMember, Project: project}
+	}
+	for _, c := range []struct {
+		who  farm.Identity
+		g    farm.Grant
+		code farm.Code
+	}{
+		{fay, in("alice"), ""}, {fay, in("atlas"), farm.CodeNoRole}, {fay, in(""), farm.CodeNoRole}, {ann, in("alice"), farm.CodeNoRole},
+		{site, in("cms"), farm.CodeNoProject}, {site, farm.Grant{User: "zoe", Role: farm.RoleReader}, farm.CodeNoUser},
+		{site, farm.Grant{User: "ann", Role: farm.RoleReader, Cell: "north"}, farm.CodeNoSuchCell}, {site, farm.Grant{User: "ann", Role: "boss"}, farm.CodeBadFarm},
+	} {
+		if err := l.PutGrant(t.Context(), c.who, c.g); code(err) != c.code {
+			t.Errorf("%s gives %v: %v, want %q", c.who.User, c.g, err, c.code)
+		}
+	}
+	seen, err := l.Grants(t.Context(), fay, "")
+	if err != nil || len(seen) != 3 { // ann's and otto's in alice, and its own
+		t.Errorf("%v, %v", seen, err)
+	}
+	if err := l.DeleteGrant(t.Context(), fay, in("alice")); err != nil {
+		t.Error(err)
+	}
+	if err := l.DeleteGrant(t.Context(), fay, in("alice")); code(err) != farm.CodeNoGrant {
+		t.Error(err)
+	}
+}
+
+func TestUsers(t *testing.T) {
+	l := newFarm(t)
+	u, err := l.PutUser(t.Context(), site, farm.User{Name: "gus@cern.ch", Subjects: []string{"/DC=ch/DC=cern/CN=Gus", "CN=Gus,DC=cern,DC=ch"}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := l.IdentifySubject(t.Context(), "CN=Gus,DC=cern,DC=ch")
+	if err != nil || who.User != "gus@cern.ch" || len(u.Subjects) != 1 {
+		t.Errorf("%+v, %+v, %v", who, u, err)
+	}
+	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "gus@cern.ch"}, u.Revision-1); code(err) != farm.CodeChanged {
+		t.Error(err)
+	}
+	if _, err := l.PutUser(t.Context(), ann, farm.User{Name: "ann"}, 0); code(err) != farm.CodeNoRole {
+		t.Error(err)
+	}
+	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "-"}, 0); code(err) != farm.CodeBadName {
+		t.Error(err)
+	}
+	if mine, err := l.Users(t.Context(), ann); err != nil || len(mine) != 1 || mine[0].Name != "ann" {
+		t.Errorf("%v, %v", mine, err)
+	}
+	if err := l.DeleteUser(t.Context(), site, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.DeleteUser(t.Context(), site, "ann"); code(err) != farm.CodeNoUser {
+		t.Error(err)
+	}
+	if _, err := l.IdentifySubject(t.Context(), "CN=Ann,O=Grid"); code(err) != farm.CodeNotKnown {
+		t.Error(err)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	l := newFarm(t)
+	vm := l.running(otto, CreateVM{Project: "atlas", Name: "web", Image: "micro", Shape: "small", NewKey: true}, l.host("h1", "west"))
+	for _, c := range []struct {
+		who     farm.Identity
+		user    string
+		action  policy.Action
+		target  string
+		allowed bool
+		says    string
+		code    farm.Code
+	}{
+		{who: otto, action: policy.DeleteVM, target: "vm:atlas/web", allowed: true, says: "role operator in project atlas"},
+		{who: ann, action: policy.DeleteVM, target: "vm:atlas/web", says: "ann has none there"},
+		{who: site, user: "ann", action: policy.CreateVM, target: "project:alice", allowed: true, says: "role member in project alice"},
+		{who: site, user: "ann", action: policy.DrainHost, target: "host:h1", says: "in cell west or everywhere"},
+		{who: ann, action: policy.DrainHost, target: "host:h1", says: "needs role operator everywhere"}, // nothing is told of the host
+		{who: ann, action: policy.MakeToken, target: "user:ann", allowed: true, says: "own"},
+		{who: root, action: policy.ApplyFarm, allowed: true, says: "root"},
+		{who: ann, user: "otto", action: policy.CreateVM, target: "project:atlas", code: farm.CodeNoRole},
+		{who: site, user: "zoe", action: policy.CreateVM, target: "project:atlas", code: farm.CodeNoUser},
+		{who: site, action: "vm.steal", code: farm.CodeNoAction},
+		{who: site, action: policy.CreateVM, target: "atlas", code: farm.CodeUsage},
+	} {
+		got, err := l.Explain(t.Context(), c.who, c.user, c.action, c.target)
+		if code(err) != c.code || got.Allowed != c.allowed || !strings.Contains(got.Reason(), c.says) {
+			t.Errorf("%s on %s for %s%s: %v %q, %v", c.action, c.target, c.who.User, c.user, got.Allowed, got.Why, err)
+		}
+	}
+	if vm.Project != "atlas" {
+		t.Error(vm)
+	}
+}
