@@ -1,16 +1,249 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
 )
 
+// brokerTimeout bounds what one batch system may take for one pass.
+const brokerTimeout = time.Minute
+
+// settingBroker begins the names under which the store keeps what the loop saw of a cell's batch system, for all servers to show.
+const settingBroker = "broker:"
+
+// brokerNote is what the loop saw last of a cell's batch system.
+type brokerNote struct {
+	Error string                // "": it answers
+	Hosts map[string]hostAnswer // by ID: those that are to be closed there, or whose opening failed
+}
+
+// hostAnswer is what a batch system made of a host's closing.
+type hostAnswer struct {
+	Closed bool
+	Jobs   int    // that still run there
+	Error  string // why it is not as wanted; it is tried again
+}
+
+// brokers keeps hosts of batch systems open and closed as people want, and VMs of their cells booked. A batch system that is away holds up
+// nobody but itself.
+func (s *Server) brokers(ctx context.Context, epoch int64) error {
+	var cells []farm.Cell
+	err := s.store.View(ctx, func(t *store.Tx) (err error) {
+		cells, err = t.Cells()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	failed := make([]error, len(cells))
+	for i, cell := range cells {
+		if cell.Broker != farm.BrokerGrange && cell.Broker != "" {
+			memory := s.booked[cell.Name]
+			if memory == nil {
+				memory = newBookings()
+				s.booked[cell.Name] = memory
+			}
+			all.Go(func() { failed[i] = s.broke(ctx, epoch, cell, memory) })
+		}
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}
+
+// broke does one cell. What its batch system refuses is noted in the store; only the store's own errors are returned.
+func (s *Server) broke(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings) error {
+	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
+	defer cancel()
+	note := brokerNote{Hosts: map[string]hostAnswer{}}
+	err := s.brokePass(ctx, epoch, cell, memory, &note)
+	if e, ok := errors.AsType[*farm.Error](err); ok && e.Code == store.CodeNotLeader {
+		return err
+	}
+	if err != nil {
+		note.Error = err.Error()
+	}
+	return s.noteBroker(ctx, epoch, cell, note)
+}
+
+func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings, note *brokerNote) error {
+	if s.broker == nil {
+		return fmt.Errorf("this server has no drivers of batch systems")
+	}
+	system, err := s.broker(cell)
+	if err != nil {
+		return err
+	}
+	nodes, err := system.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var hosts []farm.Host
+	err = s.store.View(ctx, func(t *store.Tx) error {
+		hosts, err = t.Hosts(cell.Name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	here := newBroked(s, epoch, cell, system, hosts, nodes)
+	here.memory = memory
+	here.close(ctx, note)
+	return here.bookAll(ctx)
+}
+
+// broked is one pass over a cell of a batch system.
+type broked struct {
+	*Server
+	epoch  int64
+	cell   farm.Cell
+	system batch.System
+	hosts  []farm.Host
+	nodes  map[string]batch.Node // by the host's ID
+	memory *bookings
+}
+
+func newBroked(s *Server, epoch int64, cell farm.Cell, system batch.System, hosts []farm.Host, nodes []batch.Node) *broked {
+	b := &broked{Server: s, epoch: epoch, cell: cell, system: system, hosts: hosts, nodes: map[string]batch.Node{}}
+	byName := map[string]batch.Node{}
+	for _, n := range nodes {
+		byName[n.Name] = n
+	}
+	for _, h := range hosts {
+		short, _, _ := strings.Cut(h.Name, ".") // batch systems often leave the domain out
+		for _, name := range []string{h.Name, short} {
+			if n, ok := byName[name]; ok {
+				b.nodes[h.ID] = n
+				break
+			}
+		}
+	}
+	return b
+}
+
+// close has hosts that people closed, drain or fenced be closed in the batch system, and those that are open, opened, if it was us who closed
+// them. What fails is tried again at the next pass.
+func (b *broked) close(ctx context.Context, note *brokerNote) {
+	for _, h := range b.hosts {
+		n, known := b.nodes[h.ID]
+		why := b.closing(h)
+		var a hostAnswer
+		var err error
+		switch {
+		case !known && why != "":
+			a.Error = fmt.Sprintf("%s knows no host %s", b.system.Name(), h.Name)
+		case !known:
+			continue
+		case why != "":
+			var jobs []batch.Running
+			jobs, err = b.system.Drain(ctx, n.Name, why)
+			a.Closed = n.Closed || err == nil
+			for _, j := range jobs {
+				if j.Booking == "" {
+					a.Jobs++
+				}
+			}
+		case n.Closed && n.Ours:
+			err = b.system.Open(ctx, n.Name)
+			a.Closed = err != nil
+		default:
+			continue
+		}
+		if err != nil {
+			a.Error = err.Error()
+		}
+		if why != "" || a.Error != "" {
+			note.Hosts[h.ID] = a
+		}
+		if (err == nil) && known && (why != "") != n.Closed {
+			b.log.Info("host in its batch system", "host", h.Name, "cell", b.cell.Name, "closed", why != "", "why", why)
+		}
+	}
+}
+
+// closing is why a host is to be closed in its batch system; "": it is to be open.
+func (b *broked) closing(h farm.Host) string {
+	d, what := drainOf(h, b.cell)
+	switch {
+	case d.Active():
+		return cmp.Or(d.Reason, what+" is being drained")
+	case !h.Fenced.IsZero():
+		return cmp.Or(h.Reason, "fenced")
+	case h.Closed:
+		return cmp.Or(h.Reason, "closed")
+	case b.cell.Closed:
+		return cmp.Or(b.cell.Reason, "cell "+b.cell.Name+" is closed")
+	}
+	return ""
+}
+
+// noteBroker keeps what was seen, when it is another thing than before.
+func (s *Server) noteBroker(ctx context.Context, epoch int64, cell farm.Cell, note brokerNote) error {
+	was, err := s.brokerNote(ctx, cell.Name)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(note)
+	if err != nil {
+		return err
+	}
+	if old, err := json.Marshal(was); err == nil && string(old) == string(text) {
+		return nil
+	}
+	if note.Error != was.Error {
+		s.log.Warn("batch system of a cell", "cell", cell.Name, "broker", cell.Broker, "err", note.Error)
+	}
+	return s.byItself(context.WithoutCancel(ctx), epoch, policy.CloseHost, func(c *call) error { return c.PutSetting(settingBroker+cell.Name, text) })
+}
+
+func (s *Server) brokerNote(ctx context.Context, cell string) (note brokerNote, err error) {
+	err = s.store.View(ctx, func(t *store.Tx) error {
+		note, err = readBrokerNote(t, cell)
+		return err
+	})
+	return note, err
+}
+
+func readBrokerNote(t *store.Tx, cell string) (note brokerNote, err error) {
+	text, err := t.Setting(settingBroker + cell)
+	if missing(err) {
+		return brokerNote{Hosts: map[string]hostAnswer{}}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &note)
+	}
+	return note, err
+}
+
 // brokerOf tells what the batch system of a host's cell makes of its closing.
-func (c *call) brokerOf(v *HostView, cell farm.Cell) error { return nil }
-
-func (s *Server) brokers(ctx context.Context, epoch int64) error { return nil }
-
-// book has the batch system of a cell give a VM its place. The placer tells it of VMs without a host whose cell is not placed by grange, and
-// may tell it again.
-func (s *Server) book(ctx context.Context, epoch int64, vm farm.VM, cell string) error { return nil }
+func (c *call) brokerOf(v *HostView, cell farm.Cell) error {
+	if cell.Broker == farm.BrokerGrange || cell.Broker == "" {
+		return nil
+	}
+	note, err := readBrokerNote(c.Tx, cell.Name)
+	if err != nil {
+		return err
+	}
+	a, told := note.Hosts[v.ID]
+	v.Jobs = a.Jobs
+	switch {
+	case a.Error != "":
+		v.Warnings = append(v.Warnings, fmt.Sprintf("in %s: %s; tried again", cell.Broker, a.Error))
+	case note.Error != "":
+		v.Warnings = append(v.Warnings, fmt.Sprintf("%s: %s; tried again", cell.Broker, note.Error))
+	case !told && v.State != HostOpen && v.State != HostSilent:
+		v.Warnings = append(v.Warnings, fmt.Sprintf("not closed in %s yet", cell.Broker))
+	}
+	return nil
+}

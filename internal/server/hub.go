@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"github.com/grange-project/grange/internal/store"
@@ -71,7 +72,7 @@ func (h *hub) tell(changes []store.Change, upTo int64) {
 			h.keys[key] = max(h.keys[key], c.Revision)
 			h.wake(key)
 		}
-		if ofAllHosts(c.Kind) {
+		if ofAllHosts(c) {
 			h.all(c.Revision)
 		}
 	}
@@ -109,8 +110,10 @@ func hostOf(c store.Change) string {
 	return c.Host
 }
 
-// ofAllHosts tells kinds that every host's wanted list has parts of: networks by their gateways, settings.
-func ofAllHosts(k store.Kind) bool { return k == store.KindNetwork || k == store.KindSetting }
+// ofAllHosts tells what every host's wanted list has parts of: networks by their gateways, settings, but for what loops note there.
+func ofAllHosts(c store.Change) bool {
+	return c.Kind == store.KindNetwork || c.Kind == store.KindSetting && !strings.HasPrefix(c.ID, settingBroker)
+}
 
 // wait returns when the wanted list of a host (its ID), or everything, changed after a revision, or ctx ends.
 func (s *Server) wait(ctx context.Context, key string, after int64) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
 // lab is a server on a database of its own, with a small farm: cells east (default) and west (of project atlas), projects alice and atlas,
@@ -105,12 +106,8 @@ func (l *lab) view(do func(*store.Tx) error) {
 // host enrols a host that was heard of just now.
 func (l *lab) host(name, cell string) farm.Host {
 	l.t.Helper()
-	online, err := farm.ParseCPUSet("0-15")
-	if err != nil {
-		l.t.Fatal(err)
-	}
 	h := farm.Host{ID: "id-" + name, Name: name, Cell: cell, Enrolled: l.clock(), Seen: l.clock(),
-		Facts: farm.Facts{Topology: farm.Topology{Online: online, Nodes: []farm.Node{{CPUs: online, Memory: 64 * farm.GiB}}}}}
+		Facts: farm.Facts{Topology: topologytest.Grid{Sockets: 2, CoresPerNode: 8, NodeMemory: 32 * farm.GiB}.Topology(), ScratchFree: farm.TiB}}
 	l.update(func(tx *store.Tx) error { return tx.InsertHost(h) })
 	return h
 }

@@ -52,7 +52,7 @@ func (s *Server) leading() []loop {
 		every("expiry", 10*time.Second, s.expire),
 		every("drains", 5*time.Second, s.drains),
 		every("silence", 10*time.Second, s.silences),
-		s.onChange("brokers", time.Second, 15*time.Second, s.brokers),
+		s.onChange("brokers", 3*time.Second, 15*time.Second, s.brokers),
 		every("pruning", time.Hour, s.prune),
 	}
 }

@@ -32,7 +32,7 @@ func (m *mirror) setHost(h farm.Host) {
 	m.hosts[h.ID] = n
 	m.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, cell), Refuses: cmp.Or(n.refuses, n.backsOff), Closed: n.closed,
 		Topology: h.Facts.Topology, Reserve: h.Facts.Reserve, Taken: h.Facts.Taken, Images: h.Facts.Images,
-		Networks: m.carried(h), Scratch: m.scratchOf(h)})
+		Networks: carried(h, m.networks), Scratch: m.scratchOf(h)})
 	m.roomier(h.ID)
 }
 
@@ -72,9 +72,9 @@ func labelsOf(h farm.Host, cell farm.Cell) map[string]string {
 }
 
 // carried are the networks that a host can carry: those whose patterns it matches, as far as it has their bridge.
-func (m *mirror) carried(h farm.Host) []string {
+func carried(h farm.Host, networks []farm.FleetNetwork) []string {
 	var names []string
-	for _, n := range m.networks {
+	for _, n := range networks {
 		mine := len(n.Hosts) == 0 || slices.ContainsFunc(n.Hosts, func(pattern string) bool {
 			ok, err := path.Match(pattern, h.Name)
 			return ok && err == nil

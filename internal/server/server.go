@@ -54,7 +54,8 @@ type Server struct {
 	since   time.Time // this server is up
 	leads   atomic.Bool
 
-	silentHosts map[string]bool // when the loop looked last, by ID; the loop's own
+	booked      map[string]*bookings // by cell; of the loop of brokers
+	silentHosts map[string]bool      // when the loop looked last, by ID; the loop's own
 }
 
 // silence is three reports that a host owes.
@@ -67,7 +68,7 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub(), streams: newStreams(),
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub(), streams: newStreams(), booked: map[string]*bookings{},
 		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, site: o.Site}
 	s.mirror = newMirror(o.Store, func(seen time.Time) bool { return s.silent(farm.Host{Seen: seen}) })
 	return s

@@ -1,0 +1,373 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placement"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// A VM of a batch cell is booked: a placeholder job holds its capacity, and the VM runs beside it. Its row says so before the batch system is
+// asked, and until the capacity is given back; the booking is called as the VM's ID. So a server that dies at any point leaves nothing that
+// the next one does not find, and nothing is booked twice.
+
+// How long a booking that is not held yet waits for one host, and how long a VM keeps off a host that would not have it.
+const (
+	bookedWait  = 5 * time.Minute
+	bookedAvoid = 5 * time.Minute
+)
+
+// bookings is what the loop remembers between passes; a server that begins to lead learns it anew.
+type bookings struct {
+	given   map[string]string               // by VM: the host it was given
+	waiting map[string]time.Time            // by VM: since when its booking is not held
+	avoid   map[string]map[string]time.Time // by VM and host's ID: until when
+}
+
+func newBookings() *bookings {
+	return &bookings{given: map[string]string{}, waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{}}
+}
+
+// book is how the placer hands a VM over to a cell of a batch system: its row says that it is to be booked there, and the loop does the rest. It
+// may be told again.
+func (s *Server) book(ctx context.Context, epoch int64, vm farm.VM, cell string) error {
+	return s.byItself(ctx, epoch, policy.CreateVM, func(c *call) error {
+		now, err := c.Tx.VM(vm.ID)
+		if missing(err) {
+			return nil
+		}
+		if err != nil || now.Host != "" || now.Booking != "" || now.Wanted.Power == farm.PowerDeleted {
+			return err
+		}
+		now.Cell, now.Booking, now.Waiting = cell, now.ID, "a place is being booked in cell "+cell
+		return c.SetVMPlace(now)
+	})
+}
+
+// bookAll looks after every VM of the cell that is booked, or to be booked.
+func (b *broked) bookAll(ctx context.Context) error {
+	var vms []farm.VM
+	var projects []farm.Project
+	err := b.store.View(ctx, func(t *store.Tx) (err error) {
+		all, err := t.VMs(store.VMFilter{Cell: b.cell.Name})
+		vms = slices.DeleteFunc(all, func(vm farm.VM) bool { return vm.Booking == "" })
+		if err == nil {
+			projects, err = t.Projects()
+		}
+		return err
+	})
+	if err != nil || len(vms) == 0 {
+		return err
+	}
+	there, err := b.system.Bookings(ctx)
+	if err != nil {
+		return err
+	}
+	p := &bookPass{broked: b, vms: vms, projects: projects, there: map[string]batch.Booked{}, free: map[string]int{}}
+	for _, o := range there {
+		p.there[o.Name] = o
+	}
+	for id, n := range b.nodes {
+		p.free[id] = n.Free
+	}
+	var failed error
+	for _, vm := range vms {
+		if err := p.one(ctx, vm); err != nil {
+			if !batchSays(err) {
+				return err
+			}
+			failed = cmp.Or(failed, fmt.Errorf("VM %s: %w", label(vm), err))
+		}
+	}
+	return failed
+}
+
+// batchSays tells an error that is about one booking from one of the store, which ends the pass.
+func batchSays(err error) bool {
+	e, ok := errors.AsType[*farm.Error](err)
+	return ok && e.Code != store.CodeNotLeader && e.Kind != farm.Internal
+}
+
+// bookPass is what a pass knows of bookings.
+type bookPass struct {
+	*broked
+	vms      []farm.VM
+	projects []farm.Project
+	there    map[string]batch.Booked // by name
+	free     map[string]int          // CPUs by the host's ID
+	fleet    *placement.Fleet        // of the cell's hosts; made when it is needed
+	groups   map[string]farm.Affinity
+}
+
+func (p *bookPass) one(ctx context.Context, vm farm.VM) error {
+	booked, is := p.there[vm.Booking]
+	deleted := vm.Wanted.Power == farm.PowerDeleted
+	switch {
+	case deleted && (vm.Host == "" || vm.Observed.State == farm.VMGone):
+		return p.giveBack(ctx, vm)
+	case deleted:
+		return nil // its host still has it
+	case vm.Host != "" && !is && vm.Observed.State != farm.VMLost:
+		return p.bookAgain(ctx, vm)
+	case vm.Host != "":
+		return p.settled(ctx, vm)
+	case is && booked.Held:
+		return p.give(ctx, vm, booked)
+	case is:
+		return p.waits(ctx, vm, booked)
+	}
+	return p.choose(ctx, vm)
+}
+
+// giveBack ends a VM of which nothing is left: first its booking, then its row.
+func (p *bookPass) giveBack(ctx context.Context, vm farm.VM) error {
+	if err := p.system.Release(ctx, vm.Booking); err != nil {
+		return err
+	}
+	p.memory.forget(vm.ID)
+	return p.byItself(ctx, p.epoch, policy.DeleteVM, func(c *call) error {
+		now, err := c.Tx.VM(vm.ID)
+		if missing(err) {
+			return nil
+		}
+		if err != nil || now.Booking != vm.Booking {
+			return err
+		}
+		now.Booking = ""
+		return c.s.endVM(c.Tx, now, fmt.Sprintf("its booking in %s is given back", p.cell.Broker))
+	})
+}
+
+func (b *bookings) forget(vm string) {
+	delete(b.given, vm)
+	delete(b.waiting, vm)
+	delete(b.avoid, vm)
+}
+
+// settled ends what was said while a VM's capacity was not held.
+func (p *bookPass) settled(ctx context.Context, vm farm.VM) error {
+	p.memory.given[vm.ID] = vm.Host
+	delete(p.memory.waiting, vm.ID)
+	return p.tell(ctx, vm, "")
+}
+
+// bookAgain is for a VM that runs while its booking is gone: somebody ended the placeholder job. The VM is not ended for that; its capacity is
+// taken again.
+func (p *bookPass) bookAgain(ctx context.Context, vm farm.VM) error {
+	n, known := p.nodes[vm.Host]
+	if !known {
+		return nil
+	}
+	p.log.Warn("a VM's booking was ended in its batch system; it is booked again", "vm", vm.ID, "cell", p.cell.Name, "host", n.Name)
+	if _, err := p.system.Book(ctx, p.booking(vm, n)); err != nil {
+		return err
+	}
+	return p.tell(ctx, vm, fmt.Sprintf("its booking in %s was ended by somebody, and is made again", p.cell.Broker))
+}
+
+// tell changes what a VM waits for.
+func (p *bookPass) tell(ctx context.Context, vm farm.VM, waiting string) error {
+	if vm.Waiting == waiting || vm.Host != "" && waiting == "" && vm.Resize != nil {
+		return nil
+	}
+	return p.set(ctx, vm, func(now *farm.VM) { now.Waiting = waiting })
+}
+
+// set changes where a booked VM is, as long as it is as it was.
+func (p *bookPass) set(ctx context.Context, vm farm.VM, do func(*farm.VM)) error {
+	return p.byItself(ctx, p.epoch, policy.CreateVM, func(c *call) error {
+		now, err := c.Tx.VM(vm.ID)
+		if missing(err) {
+			return nil
+		}
+		if err != nil || now.Host != vm.Host || now.Booking != vm.Booking || now.Wanted.Power == farm.PowerDeleted {
+			return err
+		}
+		do(&now)
+		return c.SetVMPlace(now)
+	})
+}
+
+// give gives a VM the host where its capacity is held. The host plans by itself, within what the batch system left it.
+func (p *bookPass) give(ctx context.Context, vm farm.VM, booked batch.Booked) error {
+	h, ok := p.hostOf(booked.Host)
+	if was := p.memory.given[vm.ID]; ok && was == h.ID { // it had this host, and has it no more: the host would not have it
+		p.avoidHost(vm.ID, h.ID)
+		ok = false
+	}
+	if !ok || p.avoids(vm.ID, h.ID) || p.stateOf(h, p.cell) != HostOpen {
+		return p.letGo(ctx, vm)
+	}
+	p.memory.given[vm.ID] = h.ID
+	return p.set(ctx, vm, func(now *farm.VM) { now.Host, now.Plan, now.Waiting = h.ID, farm.Plan{}, "" })
+}
+
+// waits is for a booking that the batch system does not hold yet: it is left in peace for a while, for others may go before it there.
+func (p *bookPass) waits(ctx context.Context, vm farm.VM, booked batch.Booked) error {
+	since, known := p.memory.waiting[vm.ID]
+	if !known {
+		since = p.now()
+		p.memory.waiting[vm.ID] = since
+	}
+	if h, ok := p.hostOf(booked.Host); !ok || p.stateOf(h, p.cell) != HostOpen || p.now().Sub(since) > bookedWait {
+		if ok {
+			p.avoidHost(vm.ID, h.ID)
+		}
+		return p.letGo(ctx, vm)
+	}
+	return p.tell(ctx, vm, fmt.Sprintf("booked in %s as job %s, not held yet: %s", p.cell.Broker, booked.Job, booked.Why))
+}
+
+// letGo gives a booking back so that another host is chosen at the next pass.
+func (p *bookPass) letGo(ctx context.Context, vm farm.VM) error {
+	delete(p.memory.waiting, vm.ID)
+	delete(p.memory.given, vm.ID)
+	return p.system.Release(ctx, vm.Booking)
+}
+
+func (p *bookPass) avoidHost(vm, host string) {
+	if p.memory.avoid[vm] == nil {
+		p.memory.avoid[vm] = map[string]time.Time{}
+	}
+	p.memory.avoid[vm][host] = p.now().Add(bookedAvoid)
+}
+
+func (p *bookPass) avoids(vm, host string) bool { return p.now().Before(p.memory.avoid[vm][host]) }
+
+// hostOf is the host that the batch system calls so.
+func (p *bookPass) hostOf(node string) (farm.Host, bool) {
+	for _, h := range p.hosts {
+		if p.nodes[h.ID].Name == node {
+			return h, true
+		}
+	}
+	return farm.Host{}, false
+}
+
+// choose books a VM on the host that placement likes best among those where the batch system has CPUs to give.
+func (p *bookPass) choose(ctx context.Context, vm farm.VM) error {
+	if p.fleet == nil {
+		if err := p.fill(ctx); err != nil {
+			return err
+		}
+	}
+	if err := policy.CheckQuota("cell "+p.cell.Name, p.cell.Limits, p.used(), sizeOf(vm.Shape)); err != nil {
+		return p.tell(ctx, vm, err.Error())
+	}
+	r := p.request(vm)
+	placed, err := p.fleet.Claim(r)
+	for ; err == nil && p.free[placed.Host] < vm.Shape.CPUs; placed, err = p.fleet.Claim(r) {
+		p.fleet.Release(vm.ID)
+		r.Avoid = append(r.Avoid, placed.Host)
+	}
+	if err != nil {
+		return p.tell(ctx, vm, fmt.Sprintf("no host of cell %s has room that %s can book: %v", p.cell.Name, p.cell.Broker, err))
+	}
+	p.free[placed.Host] -= vm.Shape.CPUs
+	booked, err := p.system.Book(ctx, p.booking(vm, p.nodes[placed.Host]))
+	if err != nil {
+		p.avoidHost(vm.ID, placed.Host)
+		return errors.Join(err, p.tell(ctx, vm, err.Error()))
+	}
+	p.there[vm.Booking] = booked
+	p.log.Info("VM is booked", "vm", vm.ID, "cell", p.cell.Name, "host", booked.Host, "job", booked.Job)
+	if booked.Held {
+		return p.give(ctx, vm, booked)
+	}
+	return p.waits(ctx, vm, booked)
+}
+
+// used is what VMs of the cell hold that have a host, or a booking.
+func (p *bookPass) used() (used farm.Quota) {
+	for _, vm := range p.vms {
+		if _, booked := p.there[vm.Booking]; booked || vm.Host != "" {
+			used.VMs++
+			used.CPUs += vm.Shape.CPUs
+			used.Memory += vm.Shape.Memory
+			used.Scratch += vm.Shape.Scratch
+		}
+	}
+	return used
+}
+
+// booking is what the batch system is asked for: the guest's size, and what QEMU needs beside it.
+func (p *bookPass) booking(vm farm.VM, n batch.Node) batch.Booking {
+	account := vm.Project
+	for _, project := range p.projects {
+		if project.Name == vm.Project {
+			account = cmp.Or(project.Account, project.Name)
+		}
+	}
+	return batch.Booking{Name: vm.Booking, Account: account, Host: n.Name, CPUs: vm.Shape.CPUs,
+		Memory: vm.Shape.Memory + farm.Need(vm.Shape.Memory, vm.Shape.CPUs, false), Queue: p.cell.Batch}
+}
+
+// request is what placement is asked for a VM.
+func (p *bookPass) request(vm farm.VM) placement.Request {
+	r := placement.Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: []string{p.cell.Name}, Image: vm.Image, Network: vm.Network, Needs: vm.Needs}
+	r.Group = groupOf(vm)
+	r.Affinity = p.groups[r.Group]
+	for host := range p.memory.avoid[vm.ID] {
+		if p.avoids(vm.ID, host) {
+			r.Avoid = append(r.Avoid, host)
+		}
+	}
+	slices.Sort(r.Avoid)
+	return r
+}
+
+// fill makes the fleet of this cell's hosts, as far as the batch system has CPUs to give there.
+func (p *bookPass) fill(ctx context.Context) error {
+	p.groups = map[string]farm.Affinity{}
+	var networks []farm.FleetNetwork
+	err := p.store.View(ctx, func(t *store.Tx) error {
+		groups, err := t.Groups()
+		if err != nil {
+			return err
+		}
+		for _, g := range groups {
+			p.groups[g.Project+"/"+g.Name] = g.Affinity
+		}
+		networks, err = t.Networks()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p.fleet = placement.NewFleet()
+	p.fleet.SetCell(p.cell)
+	for _, h := range p.hosts {
+		p.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, p.cell), Refuses: p.refuses(h), Topology: h.Facts.Topology,
+			Reserve: h.Facts.Reserve, Taken: h.Facts.Taken, Images: h.Facts.Images, Networks: carried(h, networks), Scratch: h.Facts.ScratchFree})
+	}
+	for _, vm := range p.vms {
+		if vm.Host != "" {
+			p.fleet.Restore(placement.Placed{VM: vm.ID, Project: vm.Project, Host: vm.Host, Cell: vm.Cell, Group: groupOf(vm), Size: sizeOf(vm.Shape), Plan: vm.Observed.Plan})
+		}
+	}
+	return nil
+}
+
+// refuses is why a host can be booked by nobody now; "": it can.
+func (p *bookPass) refuses(h farm.Host) string {
+	n, known := p.nodes[h.ID]
+	switch state := p.stateOf(h, p.cell); {
+	case state != HostOpen:
+		return "it is " + string(state)
+	case !known:
+		return string(p.system.Name()) + " does not know it"
+	case n.Closed || n.State == batch.NodeDown || n.State == batch.NodeOff:
+		return fmt.Sprintf("in %s it is %s", p.system.Name(), n.State)
+	case len(h.Facts.Short) > 0:
+		return "it is short of " + h.Facts.Short[0]
+	}
+	return ""
+}

@@ -1,0 +1,334 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/fake"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// batchLab is a lab whose cell "farm", of project alice, is Slurm's: hosts n1 and n2 of 16 CPUs.
+type batchLab struct {
+	*lab
+	slurm *fake.System
+	hosts map[string]farm.Host
+	lease int64
+}
+
+func newBatchLab(t *testing.T) *batchLab {
+	l := &batchLab{lab: newLab(t), slurm: fake.New(farm.Slurm, 16, 64, "n1", "n2"), hosts: map[string]farm.Host{}}
+	l.brokers["farm"] = l.slurm
+	l.update(func(tx *store.Tx) error {
+		return errors.Join(tx.PutCell(farm.Cell{Name: "farm", Broker: "slurm", Projects: []string{"alice"}}.WithDefaults()),
+			tx.PutProject(farm.Project{Name: "alice", Account: "alicegrp"}))
+	})
+	for _, name := range []string{"n1", "n2"} {
+		l.hosts[name] = l.host(name+".example.org", "farm")
+	}
+	l.lease = l.epoch()
+	return l
+}
+
+// loop is one pass of the loop, after the placer has handed over what it found.
+func (l *batchLab) loop() {
+	l.t.Helper()
+	var waiting []farm.VM
+	l.view(func(tx *store.Tx) (err error) {
+		waiting, err = tx.VMs(store.VMFilter{Project: "alice", Unplaced: true})
+		return err
+	})
+	for _, vm := range waiting {
+		if err := l.book(l.t.Context(), l.lease, vm, "farm"); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	if err := l.brokersOnce(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *batchLab) brokersOnce() error { return l.Server.brokers(l.t.Context(), l.lease) }
+
+func (l *batchLab) bookings() map[string]string {
+	l.t.Helper()
+	all, err := l.slurm.Bookings(context.Background())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, b := range all {
+		found[b.Name] = b.Host
+	}
+	return found
+}
+
+func TestBatchCell(t *testing.T) {
+	l := newBatchLab(t)
+	r := web("web")
+	r.Shape, r.Count = "large", 3 // 8 CPUs each: two fill a host
+	made := l.create(ann, r)
+	l.loop()
+	hosts := map[string]int{}
+	for _, v := range made {
+		got := l.get(v.ID)
+		hosts[got.HostName]++
+		if got.Cell != "farm" || got.Booking != v.ID || got.State != farm.VMStarting || len(got.Plan.VCPUs) > 0 {
+			t.Errorf("%+v", got)
+		}
+		l.says(v.ID, farm.VMRunning)
+	}
+	if d := cmp.Diff(map[string]int{"n1.example.org": 2, "n2.example.org": 1}, hosts); d != "" {
+		t.Error(d)
+	}
+	booked, err := l.slurm.Booked(t.Context(), made[0].ID)
+	if err != nil || booked.Account != "alicegrp" || booked.CPUs != 8 || booked.Memory <= 16*farm.GiB || !booked.Held {
+		t.Errorf("%+v %v", booked, err)
+	}
+	l.loop()
+	if n := len(l.bookings()); n != 3 {
+		t.Errorf("%d bookings after another pass", n)
+	}
+	// A VM's capacity is given back when its host has said that it is gone, and no sooner; then its name is free.
+	if _, err := l.DeleteVM(t.Context(), ann, made[0].ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	l.loop()
+	if n := len(l.bookings()); n != 3 {
+		t.Errorf("%d bookings while the VM is being deleted", n)
+	}
+	vm, _ := l.row(made[0].ID)
+	l.update(func(tx *store.Tx) error { return l.endVM(tx, vm, "its host says so") })
+	l.loop()
+	if _, there := l.row(vm.ID); there || len(l.bookings()) != 2 {
+		t.Error("the row is there:", there, l.bookings())
+	}
+	if _, err := l.ResizeVM(t.Context(), ann, made[1].ID, 0, ResizeVM{CPUs: 4}); code(err) != farm.CodeNoResize {
+		t.Error(err)
+	}
+}
+
+// While jobs have the hosts, a VM waits and says for what; when one ends it gets its place.
+func TestBatchCellIsFull(t *testing.T) {
+	l := newBatchLab(t)
+	var jobs []string
+	for _, host := range []string{"n1", "n2"} {
+		jobs = append(jobs, l.slurm.Submit(fake.Job{User: "eva", Host: host, CPUs: 15}))
+	}
+	v := l.create(ann, web("web"))[0]
+	l.loop()
+	if got := l.get(v.ID); got.State != farm.VMPlacing || !strings.Contains(got.Notice, "no host of cell farm has room") {
+		t.Errorf("%+v", got)
+	}
+	l.slurm.End(jobs[0], batch.OutcomeDone, 0)
+	l.loop()
+	if got := l.get(v.ID); got.HostName != "n1.example.org" || got.Notice != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Whoever dies between two steps, the next server finds what was begun: nothing is booked twice.
+func TestBookingsSurvive(t *testing.T) {
+	l := newBatchLab(t)
+	v := l.create(ann, web("web"))[0]
+	vm, _ := l.row(v.ID)
+	if err := l.book(t.Context(), l.lease, vm, "farm"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.book(t.Context(), l.lease, vm, "farm"); err != nil { // told twice
+		t.Fatal(err)
+	}
+	// It was booked, and the server died before it wrote so.
+	if _, err := l.slurm.Book(t.Context(), batch.Booking{Name: v.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
+		t.Fatal(err)
+	}
+	l.booked = map[string]*bookings{}
+	l.loop()
+	if got := l.get(v.ID); got.HostName != "n2.example.org" || len(l.bookings()) != 1 {
+		t.Errorf("%+v %v", got, l.bookings())
+	}
+	// Its deletion before it has a host.
+	w := l.create(ann, web("other"))[0]
+	vm, _ = l.row(w.ID)
+	if err := l.book(t.Context(), l.lease, vm, "farm"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.slurm.Book(t.Context(), batch.Booking{Name: w.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.DeleteVM(t.Context(), ann, w.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	l.slurm.Fail(errors.New("slurmctld is down"))
+	if err := l.brokersOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.get(w.ID); got.State != farm.VMGone {
+		t.Error(got.State)
+	}
+	l.slurm.Fail(nil)
+	l.loop()
+	if _, there := l.row(w.ID); there || len(l.bookings()) != 1 {
+		t.Error(there, l.bookings())
+	}
+}
+
+// A placeholder job that somebody kills ends no VM; its capacity is taken again.
+func TestBookingIsKilled(t *testing.T) {
+	l := newBatchLab(t)
+	v := l.create(ann, web("web"))[0]
+	l.loop()
+	l.says(v.ID, farm.VMRunning)
+	before, err := l.slurm.Booked(t.Context(), v.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.slurm.End(before.Job, batch.OutcomeCancelled, 0)
+	l.loop()
+	after, err := l.slurm.Booked(t.Context(), v.ID)
+	if err != nil || after.Job == before.Job || after.Host != before.Host {
+		t.Errorf("%+v %v", after, err)
+	}
+	if got := l.get(v.ID); got.State != farm.VMRunning || !strings.Contains(got.Notice, "ended by somebody") {
+		t.Errorf("%+v", got)
+	}
+	l.loop()
+	if got := l.get(v.ID); got.Notice != "" {
+		t.Error(got.Notice)
+	}
+}
+
+// A host that would not have a VM is left alone by it for a while, and so is its booking.
+func TestBookedHostRefuses(t *testing.T) {
+	l := newBatchLab(t)
+	v := l.create(ann, web("web"))[0]
+	l.loop()
+	first := l.get(v.ID)
+	l.update(func(tx *store.Tx) error { // as the placer does
+		vm, err := tx.VM(v.ID)
+		vm.Host = ""
+		return errors.Join(err, tx.SetVMPlace(vm))
+	})
+	l.loop()
+	l.loop()
+	if second := l.get(v.ID); second.HostName == "" || second.HostName == first.HostName || len(l.bookings()) != 1 {
+		t.Errorf("%+v %v", second, l.bookings())
+	}
+}
+
+// A VM that is lost with its host, and made anew, does not keep the dead host's booking.
+func TestLostBooking(t *testing.T) {
+	l := newBatchLab(t)
+	r := web("web")
+	r.Tags = map[string]string{"on-loss": "replace"}
+	v := l.create(ann, r)[0]
+	l.loop()
+	l.says(v.ID, farm.VMRunning)
+	first := l.get(v.ID)
+	l.pass(l.silence + time.Second)
+	for _, h := range l.hosts {
+		if h.ID != first.Host {
+			l.seen(h)
+		}
+	}
+	if _, err := l.FenceHost(t.Context(), site, first.Host, "burnt"); err != nil {
+		t.Fatal(err)
+	}
+	l.loop()
+	l.loop()
+	if second := l.get(v.ID); second.HostName == "" || second.Host == first.Host || l.bookings()[v.ID] == "" || l.bookings()[v.ID] == strings.TrimSuffix(first.HostName, ".example.org") {
+		t.Errorf("%+v %v", second, l.bookings())
+	}
+}
+
+// Closing a host closes it in its batch system too; when that is away it is tried again, and said.
+func TestClosingInTheBatchSystem(t *testing.T) {
+	l := newBatchLab(t)
+	ctx := t.Context()
+	l.slurm.Submit(fake.Job{User: "eva", Host: "n1", CPUs: 1})
+	l.slurm.Fail(errors.New("slurmctld is down"))
+	if _, err := l.DrainHosts(ctx, site, []string{"n1*"}, DrainOrder{Reason: "new disks"}); err != nil {
+		t.Fatal(err)
+	}
+	warnings := func(host string) string {
+		t.Helper()
+		v, err := l.Host(ctx, site, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(v.Warnings, "; ")
+	}
+	node := func(name string) batch.Node {
+		t.Helper()
+		all, err := l.slurm.Nodes(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range all {
+			if n.Name == name {
+				return n
+			}
+		}
+		t.Fatal(name)
+		return batch.Node{}
+	}
+	if w := warnings("n1.example.org"); w != "not closed in slurm yet" {
+		t.Error(w)
+	}
+	l.loop()
+	if w := warnings("n1.example.org"); !strings.Contains(w, "slurm does not answer") {
+		t.Error(w)
+	}
+	l.slurm.Fail(nil)
+	l.loop()
+	if n := node("n1"); !n.Closed || !n.Ours || n.Reason != "new disks" || node("n2").Closed {
+		t.Errorf("%+v", n)
+	}
+	if v, err := l.Host(ctx, site, "n1.example.org"); err != nil || v.Jobs != 1 || len(v.Warnings) != 0 {
+		t.Errorf("%+v %v", v, err)
+	}
+	if _, err := l.OpenHosts(ctx, site, []string{"n1*"}); err != nil {
+		t.Fatal(err)
+	}
+	l.loop()
+	if n := node("n1"); n.Closed {
+		t.Errorf("%+v", n)
+	}
+	// What somebody else has closed stays closed, and a cell takes all its hosts along.
+	l.slurm.AdminClose("n2", "bad fan")
+	if _, err := l.CloseCell(ctx, site, "farm", "power cut"); err != nil {
+		t.Fatal(err)
+	}
+	l.loop()
+	if n := node("n1"); !n.Closed || n.Reason != "power cut" || node("n2").Reason != "bad fan" {
+		t.Errorf("%+v %+v", n, node("n2"))
+	}
+	if _, err := l.OpenCell(ctx, site, "farm"); err != nil {
+		t.Fatal(err)
+	}
+	l.loop()
+	if node("n1").Closed || !node("n2").Closed {
+		t.Errorf("%+v %+v", node("n1"), node("n2"))
+	}
+}
+
+func TestCellLimitsInBatch(t *testing.T) {
+	l := newBatchLab(t)
+	l.update(func(tx *store.Tx) error {
+		return tx.PutCell(farm.Cell{Name: "farm", Broker: "slurm", Projects: []string{"alice"}, Limits: farm.Quota{VMs: 1}}.WithDefaults())
+	})
+	r := web("web")
+	r.Count = 2
+	l.create(ann, r)
+	l.loop()
+	if n := len(l.bookings()); n != 1 {
+		t.Errorf("%d bookings", n)
+	}
+}
