@@ -21,6 +21,7 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/agent"
 	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper/libvirt"
 )
 
@@ -37,6 +38,28 @@ func TestCloudVM(t *testing.T) {
 		testCloudVM(t)
 		return
 	}
+	cloudLab(t, "build", "cloud")
+}
+
+// TestDebianImageCloud makes one of a full image, with cloud-init and an SSH server of its own.
+func TestDebianImageCloud(t *testing.T) {
+	if os.Getenv(cloudConfigVar) != "" {
+		testDebianCloud(t)
+		return
+	}
+	if os.Getenv("GRANGE_SLOW") == "" {
+		t.Skip("takes minutes; GRANGE_SLOW=1 runs it")
+	}
+	disk := os.Getenv("GRANGE_TEST_DEBIAN_SSH") // one that was built before
+	if disk == "" {
+		disk = filepath.Join(t.TempDir(), "debian.qcow2")
+		command(t, "../../scripts/build-debian-image", disk, "openssh-server")
+	}
+	cloudLab(t, "import", "--name", "cloud", disk)
+}
+
+// cloudLab makes a host with a bridge and an image, and runs the test there.
+func cloudLab(t *testing.T, image ...string) {
 	network := fmt.Sprintf("grangecloud%d", os.Getpid())
 	command(t, "/usr/sbin/ip", "netns", "add", network)
 	t.Cleanup(func() {
@@ -58,11 +81,13 @@ func TestCloudVM(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if r := run(t, l.Grange(ctx(t), "image", "build", "cloud"), ""); r.code != 0 {
+	if r := run(t, l.Grange(ctx(t), append([]string{"image"}, image...)...), ""); r.code != 0 {
 		t.Fatal(r.errors)
 	}
 	l.KillAgent() // the one inside takes its place
-	inside := exec.CommandContext(ctx(t), "/usr/bin/nsenter", "--net=/run/netns/"+network, "--", os.Args[0], "-test.v", "-test.run=^TestCloudVM$")
+	all, cancel := context.WithTimeout(t.Context(), 3*limit) // of several starts, each within the limit
+	defer cancel()
+	inside := exec.CommandContext(all, "/usr/bin/nsenter", "--net=/run/netns/"+network, "--", os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
 	inside.Env = append(os.Environ(), cloudConfigVar+"="+l.Config, cloudKeyVar+"="+key)
 	r := run(t, inside, "")
 	if r.code != 0 {
@@ -153,19 +178,30 @@ func (h *cloudHost) ssh(t *testing.T, program string, args ...string) string {
 
 const cloudAddress = "10.77.1.7"
 
-func testCloudVM(t *testing.T) {
+// What the host says of a VM that is as wanted.
+func isUp(o fleet.Observed) bool   { return o.State == "running" && o.Ready }
+func isOff(o fleet.Observed) bool  { return o.State == "stopped" }
+func isGone(o fleet.Observed) bool { return o.State == "gone" }
+
+// power changes what is wanted.
+func power(to string) func(*fleet.WantedVM) { return func(w *fleet.WantedVM) { w.Power = to } }
+
+// startCloudVM starts an agent, and on it a VM that has all that a VM can have.
+func startCloudVM(t *testing.T, memory farm.Bytes, userData string) *cloudHost {
 	h := startCloudHost(t)
 	key, err := os.ReadFile(os.Getenv(cloudKeyVar) + ".pub")
 	if err != nil {
 		t.Fatal(err)
 	}
-	on := func(o fleet.Observed) bool { return o.State == "running" && o.Ready }
-	off := func(o fleet.Observed) bool { return o.State == "stopped" }
 	h.vm = fleet.WantedVM{ID: api.NewID(), Name: "web", Project: "atlas", Owner: "ann", Cell: "b3", Power: "on", Image: "cloud",
-		Shape: fleet.Shape{CPUs: 1, Memory: 256 << 20, Scratch: 64 << 20}, Bridge: "br0", Address: cloudAddress + "/16", MAC: "52:54:0a:4d:01:07",
-		Hostname: "web.example.org", Keys: []string{strings.TrimSpace(string(key))},
-		UserData: []byte("#!/bin/sh\necho start >>/tmp/starts\necho user data of $(hostname)\n")}
-	h.want(t, func(*fleet.WantedVM) {}, on)
+		Shape: fleet.Shape{CPUs: 1, Memory: uint64(memory), Scratch: 64 << 20}, Bridge: "br0", Address: cloudAddress + "/16", MAC: "52:54:0a:4d:01:07",
+		Hostname: "web.example.org", Keys: []string{strings.TrimSpace(string(key))}, UserData: []byte(userData)}
+	h.want(t, power("on"), isUp)
+	return h
+}
+
+func testCloudVM(t *testing.T) {
+	h := startCloudVM(t, 256*farm.MiB, "#!/bin/sh\necho start >>/tmp/starts\necho user data of $(hostname)\n")
 	t.Run("port", h.port)
 	t.Run("ssh", func(t *testing.T) {
 		got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "hostname; cd /; wget -qO- http://169.254.169.254/latest/meta-data/instance-id; echo; "+
@@ -176,15 +212,42 @@ func testCloudVM(t *testing.T) {
 		h.ssh(t, "/usr/bin/scp", "/etc/debian_version", "root@"+cloudAddress+":/tmp/copied")
 	})
 	t.Run("console", h.console)
-	h.want(t, func(w *fleet.WantedVM) { w.Power = "off" }, off)
-	h.want(t, func(w *fleet.WantedVM) { w.Power = "on" }, on)
+	h.want(t, power("off"), isOff)
+	h.want(t, power("on"), isUp)
 	t.Run("second start", func(t *testing.T) { // ssh would refuse another host key
 		h.awaitSSH(t)
 		if got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "cat /tmp/starts; ls /tmp/copied"); got != "start\nstart\n/tmp/copied\n" {
 			t.Errorf("after a second start: %q", got)
 		}
 	})
-	h.want(t, func(w *fleet.WantedVM) { w.Power = "deleted" }, func(o fleet.Observed) bool { return o.State == "gone" })
+	h.want(t, power("deleted"), isGone)
+}
+
+// askMetadata is a client for where there is neither wget nor curl.
+const askMetadata = `exec 3<>/dev/tcp/169.254.169.254/80; printf 'GET /latest/meta-data/instance-id HTTP/1.0\r\n\r\n' >&3; tail -n 1 <&3`
+
+func testDebianCloud(t *testing.T) {
+	h := startCloudVM(t, farm.GiB, "#cloud-config\nbootcmd: [[sh, -c, 'echo boot >>/var/boots']]\nruncmd: [[sh, -c, 'echo build >>/var/builds']]\n")
+	look := func(t *testing.T, want string) {
+		t.Helper()
+		h.awaitSSH(t)
+		got := h.ssh(t, "/usr/bin/ssh", "debian@"+cloudAddress, "cloud-init status --wait >/dev/null; hostname -f; bash -c \""+askMetadata+"\"; echo; cat /var/boots /var/builds | tr '\\n' ' '")
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	const name = "web.example.org\n"
+	look(t, name+h.vm.ID+"\nboot build ")
+	h.want(t, power("off"), isOff)
+	h.want(t, power("on"), isUp)
+	look(t, name+h.vm.ID+"\nboot boot build ")
+	// Fresh disks: cloud-init begins anew, and so do the keys of the SSH server.
+	h.want(t, func(w *fleet.WantedVM) { w.Builds, w.Fresh = 1, 1 }, func(o fleet.Observed) bool { return isUp(o) && o.Builds == 1 })
+	if err := os.Remove(os.Getenv(cloudKeyVar) + ".known"); err != nil {
+		t.Error(err)
+	}
+	look(t, name+h.vm.ID+"\nboot build ")
+	h.want(t, power("deleted"), isGone)
 }
 
 // awaitSSH waits for the greeting of the VM's SSH server: its guest is up before the server is.
