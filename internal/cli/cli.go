@@ -122,7 +122,7 @@ func (a *app) root() *cobra.Command {
 		a.diffCommand(),
 		a.exportCommand(),
 		a.htcondorCommand(),
-		a.agentCommand(),
+		a.agentCommand(), a.simCommand(),
 		a.serverCommand(),
 	)
 	strict(root)

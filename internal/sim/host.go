@@ -31,6 +31,8 @@ type HostOptions struct {
 type Host struct {
 	o HostOptions
 
+	told func(fleet.WantedList) // nil: nobody asks
+
 	mu      sync.Mutex
 	facts   fleet.Facts
 	vms     map[string]*vm
@@ -49,6 +51,13 @@ func NewHost(o HostOptions) *Host {
 	h := &Host{o: o, vms: map[string]*vm{}, changed: make(chan struct{})}
 	h.facts = fleet.Facts{Version: o.Version, Capability: fleet.Capability, Instance: api.NewID(), Boot: api.NewID(), Accelerator: "kvm", Kind: o.Hardware.kind(),
 		Topology: wire.Topology(o.Hardware.Topology()), ReservedMemory: uint64(2 * farm.GiB), Images: o.Images, Networks: o.Networks, ScratchFree: uint64(farm.TiB)}
+	return h
+}
+
+// newLike makes another host of the same make, which shares what never changes: there may be thousands.
+func newLike(first *Host) *Host {
+	h := &Host{o: first.o, facts: first.facts, vms: map[string]*vm{}, changed: make(chan struct{})}
+	h.facts.Instance, h.facts.Boot = api.NewID(), api.NewID()
 	return h
 }
 
@@ -81,6 +90,9 @@ func (h *Host) Observed() ([]fleet.Observed, <-chan struct{}) {
 
 // Want takes over a list.
 func (h *Host) Want(list fleet.WantedList) {
+	if h.told != nil {
+		defer h.told(list)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	named := make(map[string]bool, len(list.VMs))
