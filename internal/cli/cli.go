@@ -122,7 +122,8 @@ func (a *app) root() *cobra.Command {
 		a.diffCommand(),
 		a.exportCommand(),
 		a.htcondorCommand(),
-		a.agentCommand(), a.simCommand(),
+		a.agentCommand(),
+		a.simCommand(),
 		a.serverCommand(),
 	)
 	strict(root)
