@@ -179,7 +179,9 @@ func (a *app) showCell(v fleet.Cell) error {
 		}
 		row("VMs left", fmt.Sprint(d.VMs))
 	}
-	row("for", cellFor(fleet.Cell{Default: v.Default}))
+	if v.Default {
+		row("for", "projects without cells of their own")
+	}
 	row("projects", strings.Join(v.Projects, " "))
 	row("broker", strings.TrimSpace(v.Broker+" "+v.Batch))
 	row("packing", v.Packing)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
@@ -157,7 +158,7 @@ func (c *call) carryOut(after farm.Farm, changes []FarmChange) error {
 			return fmt.Errorf("%s %v: %w", change.Op, change, err)
 		}
 		c.target = policy.Target{Name: change.String()}
-		if err := c.did(change.Op + " " + join(change.Details)); err != nil {
+		if err := c.did(strings.TrimSpace(change.Op + " " + join(change.Details))); err != nil {
 			return err
 		}
 	}

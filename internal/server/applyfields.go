@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -70,9 +71,18 @@ func projectFields(p farm.Project) []field {
 	f.add("networks", p.Networks)
 	f.add("shapes", p.Shapes)
 	f.add("images", p.Images)
-	f.add("max_age", p.MaxAge)
+	f.add("max_age", inDays(p.MaxAge))
 	f.add("purpose", string(p.Purpose))
 	return f
+}
+
+// inDays writes whole days as farm files do.
+func inDays(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d > 0 && d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
+	return d.String()
 }
 
 func shapeFields(s farm.Shape) []field {
