@@ -12,7 +12,7 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 )
 
-// startHosts brings the hosts up, builds the image on the first and takes it to the others, and enrols all.
+// startHosts brings the hosts up, brings the image to them, and enrols all.
 func (f *Farm) startHosts(ctx context.Context) error {
 	for i := range f.options.Cells {
 		f.say("starting host %d of %d", i+1, len(f.options.Cells))
@@ -22,11 +22,7 @@ func (f *Farm) startHosts(ctx context.Context) error {
 		}
 		f.Hosts = append(f.Hosts, h)
 	}
-	f.say("building the image")
-	if out, err := f.Hosts[0].Grange(ctx, "image", "build", Image).CombinedOutput(); err != nil {
-		return fmt.Errorf("image build: %w\n%s", err, out)
-	}
-	if err := f.Hosts[0].Share(ctx, Image, f.Hosts[1:]...); err != nil {
+	if err := f.image(ctx); err != nil {
 		return err
 	}
 	f.say("enrolling the hosts")
@@ -40,6 +36,20 @@ func (f *Farm) startHosts(ctx context.Context) error {
 		return err
 	}
 	return f.awaitHosts(ctx)
+}
+
+// image builds the image on a host that is none of the farm's, for those reach no mirror of Debian, and takes it to all of them.
+func (f *Farm) image(ctx context.Context) (err error) {
+	f.say("building the image")
+	builder, err := lab.Start(ctx, lab.Options{NoImage: true, Programs: f.programs})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, builder.Close()) }()
+	if out, err := builder.Grange(ctx, "image", "build", Image).CombinedOutput(); err != nil {
+		return fmt.Errorf("image build: %w\n%s", err, out)
+	}
+	return builder.Share(ctx, Image, f.Hosts...)
 }
 
 // HostName is what the farm calls host number i.
