@@ -86,7 +86,7 @@ func clean(p string) string {
 // admit finds out who calls, and reads the body within its bounds.
 func (a *API) admit(w *writer, r *http.Request, whose string, shown authn.Shown) (farm.Identity, error) {
 	if err := a.origin.Check(r); err != nil { // a page of another site makes a browser call, which shows its certificate to us
-		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "a page of another site may not call here", Err: err}
+		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "a page of another site may not call here", Err: err, Hint: "call from the same site, or from a program"}
 	}
 	var who farm.Identity
 	var err error

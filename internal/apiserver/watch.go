@@ -49,14 +49,11 @@ func (f *feed) open() (changes []server.Watched, err error) {
 // wait returns what changed, and nothing when ctx ended first.
 func (f *feed) wait(ctx context.Context) ([]server.Watched, error) {
 	changes, upTo, err := f.a.server.Watch(ctx, f.who, f.after)
+	f.after = max(f.after, upTo)
 	if err != nil && ctx.Err() != nil && f.ctx.Err() == nil {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	f.after = max(f.after, upTo)
-	return changes, nil
+	return changes, err
 }
 
 // run tells changes until the caller or the server goes away.
