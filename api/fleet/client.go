@@ -224,3 +224,11 @@ func Gone(err error) bool {
 	p := new(api.Problem)
 	return errors.As(err, &p) && p.Status == http.StatusGone
 }
+
+// Do sends a request that no method of Client is for, to a path of the server; it shows what the client shows. The caller closes the body.
+func (c *Client) Do(request *http.Request) (*http.Response, error) {
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return c.send(request)
+}
