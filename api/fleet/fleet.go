@@ -227,6 +227,7 @@ type Why struct {
 	Hosts    int       `json:"hosts"`
 	Sums     []WhySum  `json:"sums"`               // by constraint, most refusals first
 	Cheapest string    `json:"cheapest,omitempty"` // the least change that would admit it
+	Changes  []string  `json:"changes,omitempty"`  // each of which would admit it, the least first
 	Each     []WhyHost `json:"each,omitempty"`
 }
 
@@ -244,6 +245,5 @@ type WhyHost struct {
 	Fits       bool    `json:"fits"`
 	Constraint string  `json:"constraint,omitempty"`
 	Message    string  `json:"message,omitempty"`
-	Change     string  `json:"change,omitempty"` // what would admit it here
-	Score      float64 `json:"score,omitempty"`
+	Score      float64 `json:"score,omitempty"` // what the place costs; lower is better
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/grange-project/grange/internal/authn"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/sim"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -159,19 +160,16 @@ func (l *lab) ask(method, path, body string, headers ...string) (*http.Response,
 	return answer, string(text)
 }
 
-// host takes over every VM, and does at once what is wanted of it, as a host with its placer would.
+// host does at once what is wanted of it, until ctx ends. The server's own placer gives it VMs.
 func (l *lab) host(ctx context.Context) {
-	online, err := farm.ParseCPUSet("0-15")
-	if err != nil {
-		l.t.Fatal(err)
-	}
 	h := farm.Host{ID: "11111111-1111-4111-8111-111111111111", Name: "wn-1", Cell: "east", Enrolled: time.Now(), Seen: time.Now(),
-		Facts: farm.Facts{Topology: farm.Topology{Online: online, Nodes: []farm.Node{{CPUs: online, Memory: 64 * farm.GiB}}}}}
+		Facts: farm.Facts{Topology: sim.Hardware{Sockets: 1, Cores: 8, Memory: 64 * farm.GiB}.Topology(), Capability: fleet.Capability, Accelerator: "kvm",
+			ScratchFree: farm.TiB, Images: []string{"micro"}}}
 	l.update(func(tx *store.Tx) error { return tx.InsertHost(h) })
 	var revision int64
 	for ctx.Err() == nil {
 		var err error
-		if _, err = l.store.Update(ctx, func(tx *store.Tx) error { return l.carryOut(tx, h) }); err == nil {
+		if _, err = l.store.Update(ctx, carryOut); err == nil {
 			revision, err = l.store.Wait(ctx, revision)
 		}
 		if err != nil && ctx.Err() == nil {
@@ -181,7 +179,7 @@ func (l *lab) host(ctx context.Context) {
 	}
 }
 
-func (l *lab) carryOut(tx *store.Tx, h farm.Host) error {
+func carryOut(tx *store.Tx) error {
 	vms, err := tx.VMs(store.VMFilter{})
 	for _, v := range vms {
 		now := farm.Observed{State: farm.VMRunning, Since: time.Now(), Boots: v.Wanted.Boots, Builds: v.Wanted.Builds, Ready: true}
@@ -192,11 +190,7 @@ func (l *lab) carryOut(tx *store.Tx, h farm.Host) error {
 		case farm.PowerOff:
 			now.State, now.Ready = farm.VMStopped, false
 		}
-		if v.Host == "" {
-			v.Host, v.Cell = h.ID, h.Cell
-			err = errors.Join(err, tx.SetVMPlace(v))
-		}
-		if v.Observed.State != now.State || v.Observed.Boots != now.Boots || v.Observed.Builds != now.Builds {
+		if v.Host != "" && (v.Observed.State != now.State || v.Observed.Boots != now.Boots || v.Observed.Builds != now.Builds) {
 			err = errors.Join(err, tx.SetVMObserved(v.ID, now))
 		}
 	}

@@ -119,6 +119,7 @@ func (a *API) vmRoutes() {
 			}
 			return answerVM(a.server.RebuildVM(ctx, who, in.VM, seen, image))
 		})
+	a.whyRoutes()
 	a.streamRoute()
 }
 

@@ -15,7 +15,7 @@ func (a *app) whyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "why [VM]", Short: "Explain host by host why a virtual machine is not, or would not be, somewhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeFleetVMs,
 		Long: `Explain where a virtual machine of the fleet could be, and which constraint keeps it from where it cannot: of one that there is, or of one as the
-flags say. Nothing is made. The last line is the least change that would let one in.`,
+flags say. Nothing is made. The last lines are changes each of which would let one in.`,
 		Example: "  grange why atlas/web-1\n  grange why -p atlas --shape large --need gpu",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.fleet()
@@ -66,20 +66,23 @@ func (a *app) printWhy(w fleet.Why, each bool) error {
 		fmt.Fprintf(t, "%d\t%s\t%s\n", s.Hosts, s.Constraint, visible(s.Example))
 	}
 	if each {
-		fmt.Fprintln(t, "\nHOST\tCELL\tFITS\tWHY NOT\tWHAT WOULD")
+		fmt.Fprintln(t, "\nHOST\tCELL\tFITS\tWHY NOT")
 		for _, h := range w.Each {
 			fits := "no"
 			if h.Fits {
 				fits = "yes"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", h.Host, h.Cell, fits, dash(visible(h.Message)), dash(visible(h.Change)))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", h.Host, h.Cell, fits, dash(visible(h.Message)))
 		}
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if w.Cheapest != "" {
-		fmt.Fprintf(a.out, "\nthe least that would help: %s\n", w.Cheapest)
+	for i, change := range w.Changes {
+		if i == 0 {
+			fmt.Fprint(a.out, "\nany of these would admit it, the least first:\n")
+		}
+		fmt.Fprintf(a.out, "  %s\n", visible(change))
 	}
 	return nil
 }
