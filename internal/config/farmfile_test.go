@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -184,4 +185,38 @@ func TestExampleFarm(t *testing.T) {
 		t.Fatal(err)
 	}
 	again(t, f)
+}
+
+// TestEveryFarmKeyIsExplained holds docs/guide/cells.md to have every key of a farm file in one of its tables, and no other.
+func TestEveryFarmKeyIsExplained(t *testing.T) {
+	text, err := os.ReadFile("../../docs/guide/cells.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	explained := map[string]bool{}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if first, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " | "); ok && strings.HasPrefix(line, "| `") {
+			for _, word := range strings.Split(first, ", ") {
+				explained[strings.Trim(word, "`")] = true
+			}
+		}
+	}
+	keys := map[string]bool{}
+	for _, table := range []any{settingsFile{}, maximaFile{}, cellFile{}, projectFile{}, farmShapeFile{}, networkFile{}, groupFile{}, userFile{}, grantFile{}} {
+		for f := range fieldsOf(table) {
+			keys[f] = true
+		}
+	}
+	if d := cmp.Diff(keys, explained); d != "" {
+		t.Errorf("keys of farm files (-) and of the page (+):\n%s", d)
+	}
+}
+
+func fieldsOf(table any) map[string]bool {
+	keys := map[string]bool{}
+	for i, v := 0, reflect.TypeOf(table); i < v.NumField(); i++ {
+		key, _, _ := strings.Cut(v.Field(i).Tag.Get("toml"), ",")
+		keys[key] = true
+	}
+	return keys
 }
