@@ -7,11 +7,13 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // escapeKey leaves a console: Ctrl and ], as virsh and telnet have it.
@@ -96,6 +98,7 @@ func bothWays(ctx context.Context, stream io.ReadWriteCloser, in io.Reader, out 
 // vmConnect is for programs: ssh's ProxyCommand.
 func (a *app) vmConnect() *cobra.Command {
 	var project string
+	var patience time.Duration
 	cmd := &cobra.Command{
 		Use: "connect VM PORT", Short: "Connect standard input and output with a port of a virtual machine", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeFleetVMs,
 		Long: `Connect standard input and output with a port of a virtual machine, through the server and the VM's host: the VM needs no address that can be reached.
@@ -118,7 +121,7 @@ It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
 				}
 				ref = v.ID
 			}
-			stream, err := c.Stream(cmd.Context(), ref, fleet.StreamTCP, int(port))
+			stream, err := a.awaitPort(cmd.Context(), c, ref, int(port), patience)
 			if err != nil {
 				return err
 			}
@@ -127,5 +130,26 @@ It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
 		},
 	}
 	projectFlag(cmd, &project)
+	cmd.Flags().DurationVar(&patience, "wait", 0, "how long to wait for the port of a VM that still boots")
 	return cmd
+}
+
+// awaitPort opens a stream to a port that perhaps nobody listens on yet.
+func (a *app) awaitPort(ctx context.Context, c *fleet.Client, vm string, port int, patience time.Duration) (io.ReadWriteCloser, error) {
+	const pause = time.Second
+	for told, end := false, time.Now().Add(patience); ; {
+		stream, err := c.Stream(ctx, vm, fleet.StreamTCP, port)
+		if err == nil || codeOf(err) != string(farm.CodeVMPort) || time.Now().Add(pause).After(end) {
+			return stream, err
+		}
+		if !told {
+			told = true
+			fmt.Fprintf(a.err, "grange: port %d does not answer yet; waiting up to %v\n", port, patience)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }

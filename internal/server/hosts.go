@@ -75,6 +75,7 @@ func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
 		return HostView{}, err
 	}
 	v := HostView{Host: h, State: c.s.stateOf(h, cell), VMs: used.VMs}
+	v.Seen = c.s.seen(h)
 	v.CPUs = h.Facts.Topology.Online.Len()
 	for _, n := range h.Facts.Topology.Nodes {
 		v.Memory += n.Memory

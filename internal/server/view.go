@@ -96,9 +96,14 @@ func drainNotice(d farm.Drain, what string) string {
 
 // silent tells whether a host has not been heard of for too long. A server that has just come up has heard of nobody, and waits.
 func (s *Server) silent(h farm.Host) bool {
-	now, seen := s.now(), h.Seen
-	if at, _ := s.heard(h.ID); at.After(seen) {
-		seen = at
+	now := s.now()
+	return now.Sub(s.seen(h)) > s.silence && now.Sub(s.since) > s.silence
+}
+
+// seen is when any server heard of a host last, as far as this one knows.
+func (s *Server) seen(h farm.Host) time.Time {
+	if at, _ := s.heard(h.ID); at.After(h.Seen) {
+		return at
 	}
-	return now.Sub(seen) > s.silence && now.Sub(s.since) > s.silence
+	return h.Seen
 }
