@@ -61,11 +61,18 @@ func (s *Server) Host(ctx context.Context, who farm.Identity, ref string) (view 
 
 // showOne is showHost for a host that was looked up by itself.
 func (c *call) showOne(h farm.Host) (HostView, error) {
-	use, err := c.UsedHosts(h.Cell)
+	vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID})
 	if err != nil {
 		return HostView{}, err
 	}
-	return c.showHost(h, use[h.ID])
+	var used farm.Quota
+	for _, vm := range vms {
+		used.VMs++
+		used.CPUs += vm.Shape.CPUs
+		used.Memory += vm.Shape.Memory
+		used.Scratch += vm.Shape.Scratch
+	}
+	return c.showHost(h, used)
 }
 
 // showHost is a host as people see it; used is what VMs of the server hold there.
@@ -224,10 +231,6 @@ func (s *Server) alterHosts(ctx context.Context, who farm.Identity, a policy.Act
 		if err != nil {
 			return err
 		}
-		use, err := c.UsedHosts("")
-		if err != nil {
-			return err
-		}
 		for _, h := range hosts {
 			if err := c.may(hostTarget(h)); err != nil {
 				return err
@@ -242,7 +245,7 @@ func (s *Server) alterHosts(ctx context.Context, who farm.Identity, a policy.Act
 			if err := c.SetHost(h); err != nil {
 				return err
 			}
-			v, err := c.showHost(h, use[h.ID])
+			v, err := c.showOne(h)
 			if err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ package server
 import (
 	"cmp"
 	"crypto/x509"
-	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -60,8 +59,6 @@ type Server struct {
 
 // silence is three reports that a host owes.
 const silence = 90 * time.Second
-
-var errLater = errors.New("not written yet")
 
 // New makes a server; Run makes its loops work.
 func New(o Options) *Server {
