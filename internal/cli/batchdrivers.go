@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/agent"
@@ -35,6 +37,26 @@ func batchSystem(c config.Batch) (batch.System, error) {
 		return exec.New(exec.Options{Program: c.Program}, program.Start)
 	}
 	return nil, nil
+}
+
+// brokerSystem is the driver of a cell's batch system, with the environment that the server's configuration gives its commands; nil where
+// there is no such driver.
+func brokerSystem(b config.Broker) (batch.System, error) {
+	var env []string
+	for _, key := range slices.Sorted(maps.Keys(b.Environment)) {
+		env = append(env, key+"="+b.Environment[key])
+	}
+	switch {
+	case b.System == "slurm" && env != nil:
+		return slurm.NewDriver(slurm.DriverOptions{Env: env}, program.Start), nil
+	case b.System == "lsf" && env != nil:
+		return lsf.NewDriver(lsf.DriverOptions{Bin: b.Environment["LSF_BINDIR"], Env: env}, program.Start), nil
+	case b.System == "htcondor" && env != nil:
+		return htcondor.NewDriver(htcondor.DriverOptions{Env: env}, program.Start), nil
+	case b.System == "exec":
+		return exec.New(exec.Options{Program: b.Program, Env: env}, program.Start)
+	}
+	return batchSystem(config.Batch{System: b.System})
 }
 
 // lsfDriver finds LSF where the agent's own environment says: LSF's installation has no usual place.

@@ -125,6 +125,7 @@ func (a *app) root() *cobra.Command {
 		a.agentCommand(),
 		a.simCommand(),
 		a.serverCommand(),
+		a.storeCommand(),
 	)
 	strict(root)
 	return root

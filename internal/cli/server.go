@@ -26,32 +26,55 @@ import (
 // DefaultServerConfig is where a server's configuration is looked for.
 const DefaultServerConfig = "/etc/grange/server.toml"
 
+// serverFlags go before the keys of the configuration.
+type serverFlags struct{ config, store, listen, socket string }
+
 func (a *app) serverCommand() *cobra.Command {
-	var path string
+	var f serverFlags
 	cmd := &cobra.Command{
-		Use: "server", Short: "Run a server of the fleet", Args: cobra.NoArgs,
+		Use: "server", Short: "Run a server of the fleet, and look after its database", Args: cobra.NoArgs,
 		Long: `Run a server of the fleet: it knows all hosts, cells and VMs of people, places VMs and tells hosts what is wanted of them. It answers on a
-socket for this machine, where root may do all, and with TLS for people and hosts. TERM ends it; hosts and VMs go on.`,
+socket for this machine, where root may do all, and with TLS for people and hosts. Its database is a SQLite file, or PostgreSQL where there are
+several servers. It needs no root. HUP makes it read its certificate again; TERM ends it; hosts and VMs go on.`,
+		Example: "  grange server\n  grange server --store postgres:///grange --listen :7480",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readServerConfig(path, cmd.Flags().Changed("config"))
+			c, err := f.read(cmd)
 			if err != nil {
 				return err
 			}
 			return a.runServer(cmd.Context(), c)
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", DefaultServerConfig, "configuration `FILE`; a file that is named must exist, without "+DefaultServerConfig+" all defaults hold")
+	shared := cmd.PersistentFlags()
+	shared.StringVar(&f.config, "config", DefaultServerConfig, "configuration `FILE`; a file that is named must exist, without "+DefaultServerConfig+" all defaults hold")
+	shared.StringVar(&f.store, "store", "", "database in place of the configuration's: a `FILE`, or postgres://USER@HOST/DATABASE")
+	cmd.Flags().StringVar(&f.listen, "listen", "", "`HOST:PORT` for people and hosts in place of the configuration's")
+	cmd.Flags().StringVar(&f.socket, "socket", "", "`PATH` of the server's own socket in place of the configuration's")
+	cmd.AddCommand(a.serverCheck(&f), a.serverStatus(), a.serverBackup(&f), a.serverRestore(&f))
 	return cmd
 }
 
-func readServerConfig(path string, named bool) (config.Server, error) {
-	if named {
-		if _, err := os.Stat(path); err != nil {
+// read reads the configuration, and puts what the command line says in its place.
+func (f *serverFlags) read(cmd *cobra.Command) (config.Server, error) {
+	if cmd.Flags().Changed("config") {
+		if _, err := os.Stat(f.config); err != nil {
 			return config.Server{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "no configuration", Err: err,
 				Hint: "name a file that exists, or leave --config out"}
 		}
 	}
-	return config.ReadServer(path)
+	c, err := config.ReadServer(f.config)
+	if err != nil {
+		return c, err
+	}
+	for _, o := range []struct {
+		to   *string
+		text string
+	}{{&c.Store, f.store}, {&c.Listen, f.listen}, {&c.Socket, f.socket}} {
+		if o.text != "" {
+			*o.to = o.text
+		}
+	}
+	return c.Reached()
 }
 
 // runServer works until ctx ends.
@@ -74,11 +97,16 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	if err != nil {
 		return err
 	}
-	listeners, err := listen(ctx, c, s)
+	people, err := pki.ReadRoots(c.PeopleCA)
 	if err != nil {
 		return err
 	}
-	people, err := pki.ReadRoots(c.PeopleCA)
+	shown, err := listenerCertificate(ctx, c, s)
+	if err != nil {
+		return err
+	}
+	defer shown.readOnHangUp(log)()
+	listeners, err := listen(c, shown)
 	if err != nil {
 		return err
 	}
@@ -139,7 +167,7 @@ func brokerOf(c config.Server, cell farm.Cell) (batch.System, error) {
 	if !ok {
 		b.System = cell.Broker
 	}
-	system, err := batchSystem(config.Batch{System: b.System, Program: b.Program})
+	system, err := brokerSystem(b)
 	if err == nil && system == nil {
 		err = &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: fmt.Sprintf("cell %s: there is no broker %q", cell.Name, cell.Broker),
 			Hint: "take slurm, htcondor, pbs or lsf, or declare it in [brokers] of server.toml"}
@@ -148,19 +176,28 @@ func brokerOf(c config.Server, cell farm.Cell) (batch.System, error) {
 }
 
 // listen opens the socket and the port.
-func listen(ctx context.Context, c config.Server, s *server.Server) ([]net.Listener, error) {
-	certificate, err := listenerCertificate(ctx, c, s)
-	if err != nil {
-		return nil, err
+func listen(c config.Server, shown *certificates) (listeners []net.Listener, err error) {
+	if c.Listen != "" {
+		port, err := net.Listen("tcp", c.Listen)
+		if err != nil {
+			return nil, cannotListen(c.Listen, "listen", err)
+		}
+		listeners = append(listeners, tls.NewListener(port, apiserver.TLS(shown.get)))
 	}
-	port, err := net.Listen("tcp", c.Listen)
-	if err != nil {
-		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBadConfig, Message: "cannot listen on " + c.Listen, Err: err, Hint: "see `listen` of server.toml; another server may run"}
+	if c.Socket != "" {
+		socket, err := apiserver.ListenSocket(c.Socket, c.SocketMode)
+		if err != nil {
+			for _, l := range listeners {
+				l.Close()
+			}
+			return nil, cannotListen(c.Socket, "socket", err)
+		}
+		listeners = append(listeners, socket)
 	}
-	socket, err := apiserver.ListenSocket(c.Socket, c.SocketMode)
-	if err != nil {
-		port.Close()
-		return nil, err
-	}
-	return []net.Listener{socket, tls.NewListener(port, apiserver.TLS(certificate))}, nil
+	return listeners, nil
+}
+
+func cannotListen(where, key string, err error) error {
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBadConfig, Message: "cannot listen on " + where, Err: err,
+		Hint: "see `" + key + "` of server.toml; another server may run, or this user may not"}
 }

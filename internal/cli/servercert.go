@@ -3,10 +3,13 @@ package cli
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/grange-project/grange/internal/config"
@@ -24,7 +27,7 @@ type certificates struct {
 }
 
 // listenerCertificate is what the listener shows: the site's own, or one of the fleet's authority.
-func listenerCertificate(ctx context.Context, c config.Server, s *server.Server) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+func listenerCertificate(ctx context.Context, c config.Server, s *server.Server) (*certificates, error) {
 	out := &certificates{}
 	if c.Certificate != "" {
 		out.fresh = func(time.Time) (tls.Certificate, error) { return tls.LoadX509KeyPair(c.Certificate, c.Key) }
@@ -39,7 +42,7 @@ func listenerCertificate(ctx context.Context, c config.Server, s *server.Server)
 	if _, err := out.get(nil); err != nil {
 		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "no certificate for the listener", Err: err, Hint: "see `certificate` and `key` of server.toml"}
 	}
-	return out.get, nil
+	return out, nil
 }
 
 // refresh is how old what is shown may be: a site's own was perhaps renewed, and ours must never end.
@@ -61,6 +64,31 @@ func (c *certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	c.until = now.Add(refresh)
 	return c.shown, nil
+}
+
+// readOnHangUp makes the next connection have a fresh certificate, after each HUP.
+func (c *certificates) readOnHangUp(log *slog.Logger) (stop func()) {
+	hangUps, end := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangUps, syscall.SIGHUP)
+	var loop sync.WaitGroup
+	loop.Go(func() {
+		for {
+			select {
+			case <-hangUps:
+				c.mu.Lock()
+				c.until = time.Time{}
+				c.mu.Unlock()
+				log.Info("certificate is read again")
+			case <-end:
+				return
+			}
+		}
+	})
+	return func() {
+		signal.Stop(hangUps)
+		close(end)
+		loop.Wait()
+	}
 }
 
 // listenerNames are all names by which the listener is reached.

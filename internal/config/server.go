@@ -20,10 +20,10 @@ import (
 // Server is the configuration of a server.
 type Server struct {
 	Store      string // path of an SQLite database, or a postgres:// URL
-	Socket     string // for people on this machine
+	Socket     string // for people on this machine; "": none
 	SocketMode fs.FileMode
-	Listen     string   // HOST:PORT for TLS
-	URL        string   // by which hosts and other servers reach this one
+	Listen     string   // HOST:PORT for TLS; "": none
+	URL        string   // by which hosts and other servers reach this one; "" without Listen
 	Servers    []string // URLs of all servers of the fleet; none: URL
 	// Certificate and Key are files of what the listener shows; "": the fleet's own authority issues it. CA vouches for it, and is what hosts
 	// are given to believe.
@@ -37,8 +37,9 @@ type Server struct {
 
 // Broker is a batch system that cells may name as their broker, beside those that need no configuration.
 type Broker struct {
-	System  string `toml:"system"`  // slurm, htcondor, pbs, lsf, exec
-	Program string `toml:"program"` // of exec
+	System      string            `toml:"system"`      // slurm, htcondor, pbs, lsf, exec
+	Program     string            `toml:"program"`     // of exec
+	Environment map[string]string `toml:"environment"` // of the system's commands, as SLURM_CONF
 }
 
 // serverFile is what the TOML looks like. Its keys are explained in docs/guide/server.md.
@@ -86,25 +87,44 @@ func ParseServer(text []byte, name string) (Server, error) {
 func (f serverFile) server() (Server, error) {
 	s := Server{Store: f.Store, Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, Listen: f.Listen, URL: f.URL, Servers: f.Servers,
 		Certificate: f.Certificate, Key: f.Key, CA: f.CA, PeopleCA: f.PeopleCA, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers}
-	_, port, err := net.SplitHostPort(f.Listen)
-	if err != nil {
-		return s, fmt.Errorf("listen: %q is not HOST:PORT", f.Listen)
+	if f.SocketMode < 0 || f.SocketMode > 0o777 {
+		return s, fmt.Errorf("socket_mode: %#o is no mode", f.SocketMode)
 	}
-	if s.SilentAfter, err = time.ParseDuration(f.SilentAfter); err != nil || s.SilentAfter < 5*time.Second {
-		return s, fmt.Errorf("silent_after: %q is no time of at least 5s", f.SilentAfter)
-	}
-	if s.URL == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return s, err
-		}
-		s.URL = "https://" + net.JoinHostPort(host, port)
+	// Hosts poll three times in that time: less would be a load, and what takes longer is no news any more.
+	var err error
+	if s.SilentAfter, err = time.ParseDuration(f.SilentAfter); err != nil || s.SilentAfter < 5*time.Second || s.SilentAfter > time.Hour {
+		return s, fmt.Errorf("silent_after: %q is no time from 5s to 1h", f.SilentAfter)
 	}
 	return s, s.check()
 }
 
+// Reached is s with a URL, where it has a port and no URL: by the address that it listens on, or else the machine's name.
+func (s Server) Reached() (Server, error) {
+	if s.URL != "" || s.Listen == "" {
+		return s, nil
+	}
+	host, port, err := net.SplitHostPort(s.Listen)
+	if err != nil || port == "" || port == "0" {
+		return s, badServer("listen", fmt.Sprintf("%q says no port by which others reach the server", s.Listen))
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		if host, err = os.Hostname(); err != nil {
+			return s, err
+		}
+	}
+	s.URL = "https://" + net.JoinHostPort(host, port)
+	return s, nil
+}
+
 func (s Server) check() error {
-	for _, text := range append([]string{s.URL}, s.Servers...) {
+	if _, _, err := net.SplitHostPort(s.Listen); err != nil && s.Listen != "" {
+		return fmt.Errorf("listen: %q is not HOST:PORT", s.Listen)
+	}
+	urls := s.Servers
+	if s.URL != "" {
+		urls = append([]string{s.URL}, urls...)
+	}
+	for _, text := range urls {
 		if u, err := url.Parse(text); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Path != "" {
 			return fmt.Errorf("url, servers: %q is not https://HOST:PORT", text)
 		}
@@ -123,6 +143,10 @@ func (s Server) check() error {
 		}
 	}
 	switch {
+	case s.Store == "":
+		return errors.New("store: there is no server without one")
+	case s.Socket == "" && s.Listen == "":
+		return errors.New("socket, listen: without both, nobody reaches the server")
 	case (s.Certificate == "") != (s.Key == ""):
 		return errors.New("certificate, key: one without the other")
 	case s.Certificate != "" && s.CA == "":

@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// serverCheck finds before a start, and before an upgrade, what would keep the server from it.
+func (a *app) serverCheck(f *serverFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "check", Short: "Look at the configuration and the database, and change nothing", Args: cobra.NoArgs,
+		Long: `Look at the configuration, the files that it names and the whole database, and change nothing: each name, each row and each reference is read, as
+the server would read it. A server may run meanwhile. After an upgrade of the program it says what its first start will do to the tables.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := f.read(cmd)
+			if err != nil {
+				return err
+			}
+			return a.checkServer(cmd.Context(), c, f.config)
+		},
+	}
+}
+
+func (a *app) checkServer(ctx context.Context, c config.Server, path string) error {
+	for _, path := range []string{c.CA, c.PeopleCA, c.HostCA} {
+		if _, err := pki.ReadRoots(path); err != nil {
+			return err
+		}
+	}
+	if err := checkKeyPair(c.Certificate, c.Key); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Brokers)) {
+		if _, err := brokerSystem(c.Brokers[name]); err != nil {
+			return err
+		}
+	}
+	if err := a.printChecked(path); err != nil {
+		return err
+	}
+	found, err := store.Check(ctx, c.Store)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(found)
+	}
+	fmt.Fprintf(a.out, "%s is sound: %s\n", nameOf(c.Store), found)
+	return nil
+}
+
+// checkKeyPair looks whether the server could show a certificate.
+func checkKeyPair(certificate, key string) error {
+	if certificate == "" {
+		return nil
+	}
+	if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "certificate: " + certificate, Err: err,
+			Hint: "both files are PEM: the server's certificate first, then its chain; and the key of that certificate"}
+	}
+	return nil
+}
+
+// nameOf is a database for people: a URL without its password.
+func nameOf(url string) string {
+	before, rest, ok := strings.Cut(url, "://")
+	if user, host, has := strings.Cut(rest, "@"); ok && has {
+		user, _, _ = strings.Cut(user, ":")
+		return before + "://" + user + "@" + host
+	}
+	return url
+}
+
+func (a *app) serverStatus() *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Show how the fleet is, in numbers", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			status, err := client.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(status)
+			}
+			fmt.Fprintf(a.out, "server %s, revision %d\n", status.Version.Version, status.Revision)
+			for _, line := range []struct {
+				what   string
+				counts map[string]int
+			}{{"hosts", status.Hosts}, {"VMs", status.VMs}, {"agents", status.Versions}} {
+				fmt.Fprintf(a.out, "%-7s %s\n", line.what, counted(line.counts))
+			}
+			return nil
+		},
+	}
+}
+
+// counted is "3 open, 1 silent", the largest first.
+func counted(counts map[string]int) string {
+	if len(counts) == 0 {
+		return "none"
+	}
+	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%d %s", counts[name], cmp.Or(name, "unknown"))
+	}
+	return strings.Join(names, ", ")
+}
+
+func (a *app) serverBackup(f *serverFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "backup FILE", Short: "Copy the database into a new file, while the server runs", Args: cobra.ExactArgs(1),
+		Long: `Copy the database, of either kind, as it is at one moment into a new SQLite file, while the server runs. The file is there when it is whole, and never
+replaces another. It holds hashes of tokens, users' data and the key of the fleet's authority: keep it as you would keep a key.`,
+		Example: "  grange server backup /var/backups/grange-$(date +%F).db",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.read(cmd)
+			if err != nil {
+				return err
+			}
+			copied, err := store.Backup(cmd.Context(), c.Store, args[0])
+			return a.printCopied(copied, err, args[0])
+		},
+	}
+}
+
+func (a *app) serverRestore(f *serverFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "restore FILE", Short: "Bring a backup into an empty database", Args: cobra.ExactArgs(1),
+		Long: `Bring a backup into the database of the configuration, or of --store, which must be empty. Stop all servers before. What was done after the backup is not
+known to the restored server: VMs that were made since run on, are reported by their hosts, and are left alone.`,
+		Example: "  systemctl stop grange-server\n  mv /var/lib/grange/server.db /var/lib/grange/server.db.broken\n  grange server restore /var/backups/grange-2026-11-21.db\n  systemctl start grange-server",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.read(cmd)
+			if err != nil {
+				return err
+			}
+			copied, err := store.Restore(cmd.Context(), args[0], c.Store)
+			return a.printCopied(copied, err, nameOf(c.Store))
+		},
+	}
+}
+
+func (a *app) storeCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "store", Short: "Move the database of a fleet"}
+	var from, to string
+	move := &cobra.Command{
+		Use: "copy", Short: "Copy a database into an empty one, also of the other kind", Args: cobra.NoArgs,
+		Long: `Copy a database into an empty one, also of the other kind: from SQLite to PostgreSQL when a second server comes, or back. Stop the servers before: what they
+write meanwhile is not in the copy.`,
+		Example: "  grange store copy --from /var/lib/grange/server.db --to postgres:///grange",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			copied, err := store.Copy(cmd.Context(), from, to)
+			return a.printCopied(copied, err, nameOf(to))
+		},
+	}
+	move.Flags().StringVar(&from, "from", "", "database to copy: a `FILE`, or postgres://USER@HOST/DATABASE")
+	move.Flags().StringVar(&to, "to", "", "empty database: a `FILE` that is not there yet, or postgres://USER@HOST/DATABASE")
+	for _, name := range []string{"from", "to"} {
+		if err := move.MarkFlagRequired(name); err != nil {
+			panic(err) // the flag is declared above
+		}
+	}
+	cmd.AddCommand(move)
+	return cmd
+}
+
+func (a *app) printCopied(copied store.Copied, err error, to string) error {
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(copied)
+	}
+	_, err = fmt.Fprintf(a.out, "%s copied to %s, up to revision %d\n", farm.Count(copied.Rows, "row"), to, copied.Revision)
+	return err
+}

@@ -1,0 +1,68 @@
+package config
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestServer(t *testing.T) {
+	s, err := ParseServer([]byte(`
+store = "postgres://grange@/farm"
+listen = "192.0.2.1:7480"
+servers = ["https://a:7480", "https://b:7480"]
+silent_after = "2m"
+[brokers.west]
+system = "slurm"
+environment = { SLURM_CONF = "/etc/slurm-west/slurm.conf" }
+`), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Brokers["west"].Environment["SLURM_CONF"] == "" || s.SilentAfter.Minutes() != 2 || s.SocketMode != 0o666 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestServerRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`stroe = "x"`:                                         "unknown key",
+		`store = ""`:                                          "store",
+		`silent_after = "1s"`:                                 "silent_after",
+		`silent_after = "soon"`:                               "silent_after",
+		`listen = "7480"`:                                     "listen",
+		"listen = \"\"\nsocket = \"\"":                        "nobody",
+		`certificate = "/a"`:                                  "without the other",
+		"certificate = \"/a\"\nkey = \"/b\"":                  "ca",
+		`host_field = "san"`:                                  "host_field",
+		`url = "http://a"`:                                    "https",
+		`servers = ["https://a/b"]`:                           "https",
+		`people_ca = "ca.pem"`:                                "absolute",
+		`socket_mode = 0o7777`:                                "mode",
+		"[brokers.x]\nsystem = \"cron\"":                      "none of",
+		"[brokers.x]\nsystem = \"exec\"":                      "program",
+		"[brokers.x]\nsystem = \"slurm\"\nprogram = \"/bin\"": "exec",
+	} {
+		if _, err := ParseServer([]byte(text), "t"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, which does not say %q", text, err, want)
+		}
+	}
+}
+
+func TestServerReached(t *testing.T) {
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ listen, url, want string }{
+		{":7480", "", "https://" + machine + ":7480"}, {"0.0.0.0:1", "", "https://" + machine + ":1"}, {"[::]:1", "", "https://" + machine + ":1"},
+		{"192.0.2.1:7480", "", "https://192.0.2.1:7480"}, {"[2001:db8::1]:2", "", "https://[2001:db8::1]:2"}, {":1", "https://x:9", "https://x:9"}, {"", "", ""},
+	} {
+		if got, err := (Server{Listen: c.listen, URL: c.url}).Reached(); err != nil || got.URL != c.want {
+			t.Errorf("listen %q, url %q: %q, %v", c.listen, c.url, got.URL, err)
+		}
+	}
+	if _, err := (Server{Listen: ":0"}).Reached(); err == nil {
+		t.Error("a port that the kernel chooses was taken")
+	}
+}
