@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
@@ -63,11 +64,12 @@ type Agent struct {
 
 	claiming sync.Mutex // held while files of claims and the ledger change together
 
-	mu   sync.Mutex
-	cfg  config.Agent
-	topo farm.Topology
-	live map[string]*job // by job ID
-	vms  map[string]*vm  // by the ID of the job that each was made for
+	mu      sync.Mutex
+	cfg     config.Agent   // of the host's own file
+	central fleet.Settings // of the server, in its place
+	topo    farm.Topology
+	live    map[string]*job // by job ID
+	vms     map[string]*vm  // by the ID of the job that each was made for
 
 	workers workers
 	fleet   fleetHost
@@ -110,6 +112,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	context.AfterFunc(ctx, func() { stopJobs(errShutdown) })
 	defer a.jobs.Wait()
 	defer stopJobs(errShutdown)
+	a.loadSettings()
 	if err := a.loadClaims(); err != nil {
 		return err
 	}
@@ -148,7 +151,7 @@ func (a *Agent) lock() (func(), error) {
 func (a *Agent) config() config.Agent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.cfg
+	return withCentral(a.cfg, a.central)
 }
 
 // Reload takes over a changed configuration. What only a restart can change stays, and is logged.

@@ -19,8 +19,9 @@ type fact struct{ key, value string }
 type facts []fact
 
 func (a *Agent) facts(r record) facts {
+	c := a.config()
 	a.mu.Lock()
-	cpu, c := a.topo.CPU, a.cfg
+	cpu := a.topo.CPU
 	a.mu.Unlock()
 	host, _ := os.Hostname()
 	out := facts{

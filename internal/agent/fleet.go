@@ -71,6 +71,7 @@ func (a *Agent) Recovered() <-chan struct{} { return a.fleet.recovered }
 // Want takes over what the server wants of this host. It is level, not edge, and returns at once; the same list twice does nothing. A VM that
 // is here and not in the list is left alone. Once it has returned, Observed has every VM of the list, unless the agent has not Recovered yet.
 func (a *Agent) Want(list fleet.WantedList) {
+	a.takeSettings(list.Settings)
 	f := &a.fleet
 	f.mu.Lock()
 	f.list = &list
