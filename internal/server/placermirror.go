@@ -64,20 +64,25 @@ const changesAtOnce = 5000
 // follow reads what changed in the store since the last time; at first, everything. The mirror is locked.
 func (m *mirror) follow(ctx context.Context) error {
 	for m.revision != 0 {
-		changes, upTo, err := m.store.Changes(ctx, m.revision, changesAtOnce)
-		if gone(err) {
-			break
+		before := m.revision
+		err := m.store.View(ctx, func(t *store.Tx) error {
+			changes, upTo, err := t.Changes(before, changesAtOnce)
+			if err != nil || upTo == before {
+				return err
+			}
+			m.revision = upTo
+			return m.apply(t, changes)
+		})
+		if err != nil && !gone(err) {
+			m.revision = 0 // some of it may have been applied
+			return err
 		}
 		if err != nil {
-			return err
+			break
 		}
-		if upTo == m.revision {
+		if m.revision-before < changesAtOnce {
 			return nil
 		}
-		if err := m.apply(ctx, changes); err != nil {
-			return err
-		}
-		m.revision = upTo
 	}
 	return m.load(ctx)
 }
@@ -149,7 +154,7 @@ func (m *mirror) readHosts(t *store.Tx) error {
 }
 
 // apply reads what changed. Cells, networks and groups are few: any change of one has all of them read.
-func (m *mirror) apply(ctx context.Context, changes []store.Change) error {
+func (m *mirror) apply(t *store.Tx, changes []store.Change) error {
 	kinds := map[store.Kind]bool{}
 	var ids []store.Change // of hosts and VMs, each once
 	last := map[store.Change]bool{}
@@ -160,7 +165,10 @@ func (m *mirror) apply(ctx context.Context, changes []store.Change) error {
 		key := store.Change{Kind: c.Kind, ID: c.ID}
 		switch c.Kind {
 		case store.KindHost, store.KindVM:
-			if !last[key] {
+			if c.Kind == store.KindVM && c.Deleted {
+				m.dropVM(c.ID) // IDs do not come again
+				last[key] = true
+			} else if !last[key] {
 				last[key] = true
 				ids = append(ids, key)
 			}
@@ -173,10 +181,7 @@ func (m *mirror) apply(ctx context.Context, changes []store.Change) error {
 			delete(m.own, revision)
 		}
 	}
-	if len(ids) == 0 && !kinds[store.KindCell] && !kinds[store.KindNetwork] && !kinds[store.KindGroup] {
-		return nil
-	}
-	return m.store.View(ctx, func(t *store.Tx) error { return m.read(t, kinds, ids) })
+	return m.read(t, kinds, ids)
 }
 
 // read reads what changed as it is now; that may be newer than the change.

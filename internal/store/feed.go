@@ -86,18 +86,23 @@ func (t *Tx) prune() error {
 // limit when the first one alone is. farm.CodeFeedGone: the feed does not reach back so far, or the revision is of another farm; list anew.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Change, upTo int64, err error) {
 	err = s.View(ctx, func(t *Tx) error {
-		var from int64
-		if err := t.row("SELECT feed_from FROM farm WHERE id = 1").Scan(&from); err != nil {
-			return err
-		}
-		if after < from || after > t.revision {
-			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeFeedGone,
-				Message: fmt.Sprintf("the changes after revision %d are not kept any more", after), Hint: "list anew, and watch from the revision of that list"}
-		}
-		changes, upTo, err = t.changesAfter(after, limit)
+		changes, upTo, err = t.Changes(after, limit)
 		return err
 	})
 	return changes, upTo, err
+}
+
+// Changes is as Store.Changes, in a transaction that reads what changed as well.
+func (t *Tx) Changes(after int64, limit int) (changes []Change, upTo int64, err error) {
+	var from int64
+	if err := t.row("SELECT feed_from FROM farm WHERE id = 1").Scan(&from); err != nil {
+		return nil, 0, err
+	}
+	if after < from || after > t.revision {
+		return nil, 0, &farm.Error{Kind: farm.Conflict, Code: farm.CodeFeedGone,
+			Message: fmt.Sprintf("the changes after revision %d are not kept any more", after), Hint: "list anew, and watch from the revision of that list"}
+	}
+	return t.changesAfter(after, limit)
 }
 
 func (t *Tx) changesAfter(after int64, limit int) ([]Change, int64, error) {

@@ -22,6 +22,8 @@ type Store struct {
 	poll   time.Duration // how often the revision is read while somebody waits
 	now    func() time.Time
 
+	writing, reading statements
+
 	feed  feed
 	lease rival
 	end   context.CancelFunc
@@ -152,12 +154,13 @@ func (s *Store) again(err error) bool {
 }
 
 func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, error) {
+	s.writing.prepare(ctx, s.write)
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
 	defer tx.Rollback() // after a commit it does nothing
-	t := &Tx{ctx: ctx, store: s, tx: tx}
+	t := &Tx{ctx: ctx, store: s, tx: tx, kept: &s.writing}
 	if err := t.row("UPDATE farm SET revision = revision + 1 WHERE id = 1 RETURNING revision").Scan(&t.revision); err != nil {
 		return 0, err
 	}
@@ -193,12 +196,13 @@ func (s *Store) View(ctx context.Context, do func(*Tx) error) error {
 }
 
 func (s *Store) viewOnce(ctx context.Context, do func(*Tx) error) error {
+	s.reading.prepare(ctx, s.read)
 	tx, err := s.read.BeginTx(ctx, s.engine.snapshot())
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
-	t := &Tx{ctx: ctx, store: s, tx: tx}
+	t := &Tx{ctx: ctx, store: s, tx: tx, kept: &s.reading}
 	if err := t.row("SELECT revision FROM farm WHERE id = 1").Scan(&t.revision); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type Tx struct {
 	wrote    bool
 	changes  []Change
 	prepared map[string]*sql.Stmt
+	kept     *statements // of its database; nil: none
 	err      error // the first of the database: the transaction cannot be committed any more
 }
 
@@ -64,7 +65,14 @@ func (t *Tx) stmt(text string) (*sql.Stmt, error) {
 	if s := t.prepared[text]; s != nil {
 		return s, nil
 	}
-	s, err := t.tx.PrepareContext(t.ctx, text)
+	var err error
+	s := (*sql.Stmt)(nil)
+	if t.kept != nil {
+		s = t.kept.of(t.ctx, t.tx, text)
+	}
+	if s == nil {
+		s, err = t.tx.PrepareContext(t.ctx, text)
+	}
 	if err != nil {
 		return nil, t.failed(err)
 	}
