@@ -4,7 +4,7 @@
 //
 // The rate is that of a closed loop: -window VMs wait at any time, and a new request comes when some are placed. The latencies are those of an
 // open loop: requests come at random times (exponential gaps), at -share of that rate, and a VM's time runs from the moment at which its request
-// was due until it was seen with its host in the change feed, behind the commit. A request asks for 1 to 15 VMs and is a transaction of its own;
+// was due until it was seen with its host in the change feed, behind the commit; the feed is read once a millisecond at most. A request asks for 1 to 15 VMs and is a transaction of its own;
 // so is the report that as many others are gone. All of it, the requests and reports too, runs on the one core that is measured.
 //
 // The peer is a plain first fit: numa.Plan on one host after the other, from the same half-full fleet, with nothing committed.

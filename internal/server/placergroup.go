@@ -87,7 +87,11 @@ func (p *placer) commit(ctx context.Context, g *group) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(g.resized)+len(g.refused) == 0 {
+	switch {
+	case len(g.resized)+len(g.refused) > 0: // these are read again
+	case revision == p.revision+1:
+		p.revision = revision // nobody wrote in between
+	default:
 		p.own[revision] = true
 	}
 	for _, i := range stale {
