@@ -84,7 +84,7 @@ func cloudLab(t *testing.T, image ...string) {
 	if r := run(t, l.Grange(ctx(t), append([]string{"image"}, image...)...), ""); r.code != 0 {
 		t.Fatal(r.errors)
 	}
-	l.KillAgent() // the one inside takes its place
+	l.KillAgent()                                            // the one inside takes its place
 	all, cancel := context.WithTimeout(t.Context(), 3*limit) // of several starts, each within the limit
 	defer cancel()
 	inside := exec.CommandContext(all, "/usr/bin/nsenter", "--net=/run/netns/"+network, "--", os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
@@ -209,6 +209,12 @@ func testCloudVM(t *testing.T) {
 		if want := "web.example.org\n" + h.vm.ID + "\nb3\nstart\n"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+		got = h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "for p in latest/meta-data/ latest/user-data grange/v1/vm; do wget -qO- http://169.254.169.254/$p; done")
+		for _, want := range []string{"instance-id\ninstance-type\n", string(h.vm.UserData), `"hostname": "web.example.org"`} {
+			if !strings.Contains(got, want) {
+				t.Errorf("metadata lacks %q: %q", want, got)
+			}
+		}
 		h.ssh(t, "/usr/bin/scp", "/etc/debian_version", "root@"+cloudAddress+":/tmp/copied")
 	})
 	t.Run("console", h.console)
@@ -218,6 +224,15 @@ func testCloudVM(t *testing.T) {
 		h.awaitSSH(t)
 		if got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "cat /tmp/starts; ls /tmp/copied"); got != "start\nstart\n/tmp/copied\n" {
 			t.Errorf("after a second start: %q", got)
+		}
+	})
+	t.Run("reboot", func(t *testing.T) { // of the guest's own will: its machine stays, and it is told all again
+		h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "(sleep 1; reboot) >/dev/null 2>&1 &")
+		h.want(t, power("on"), func(o fleet.Observed) bool { return !o.Ready })
+		h.want(t, power("on"), isUp)
+		h.awaitSSH(t)
+		if got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "wc -l </tmp/starts"); got != "3\n" {
+			t.Errorf("after a reboot: %q starts", got)
 		}
 	})
 	h.want(t, power("deleted"), isGone)

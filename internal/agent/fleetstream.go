@@ -2,12 +2,16 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -32,7 +36,8 @@ func (a *Agent) Stream(ctx context.Context, o fleet.StreamOrder) (io.ReadWriteCl
 	return nil, badRequest("no stream of kind %q", o.Kind)
 }
 
-// dialVM connects to a port of the VM's leased address: whoever may reach a VM through its host reaches nothing else of the host's network.
+// dialVM connects to a port of the VM's leased address, over the VM's bridge: whoever may reach a VM through its host reaches nothing else of
+// the host's network, and nobody far away who has the same address.
 func dialVM(ctx context.Context, w fleet.WantedVM, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, badRequest("port %d", port)
@@ -41,7 +46,13 @@ func dialVM(ctx context.Context, w fleet.WantedVM, port int) (net.Conn, error) {
 	if err != nil || w.Bridge == "" {
 		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMPort, Message: "VM " + w.Name + " has no address that its host could reach", Hint: "make it with a network, or use its console"}
 	}
-	dialer := net.Dialer{Timeout: dialPatience, KeepAlive: 15 * time.Second}
+	dialer := net.Dialer{Timeout: dialPatience, KeepAlive: 15 * time.Second, Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			failed = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE, w.Bridge)
+		})
+		return errors.Join(err, failed)
+	}}
 	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(address.Addr().String(), strconv.Itoa(port)))
 	if err != nil {
 		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMPort, Message: fmt.Sprintf("port %d of VM %s does not answer its host", port, w.Name),

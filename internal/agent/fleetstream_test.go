@@ -105,21 +105,21 @@ func TestDialVM(t *testing.T) {
 	}
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
-	w := fleet.WantedVM{Name: "web", Bridge: "br0", Address: "127.0.0.1/8"}
+	w := fleet.WantedVM{Name: "web", Bridge: "lo", Address: "127.0.0.1/8"}
 	c, err := dialVM(t.Context(), w, port)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
 	l.Close()
-	isolated := w
-	isolated.Bridge = ""
+	isolated, elsewhere := w, w
+	isolated.Bridge, elsewhere.Bridge = "", "nosuch0"
 	for name, try := range map[string]struct {
 		w    fleet.WantedVM
 		port int
 		code farm.Code
 	}{
-		"nobody there": {w, port, farm.CodeVMPort}, "no network": {isolated, port, farm.CodeVMPort},
+		"nobody there": {w, port, farm.CodeVMPort}, "no network": {isolated, port, farm.CodeVMPort}, "no bridge": {elsewhere, port, farm.CodeVMPort},
 		"port 0": {w, 0, farm.CodeBadRequest}, "port 65536": {w, 65536, farm.CodeBadRequest},
 	} {
 		var e *farm.Error

@@ -106,9 +106,11 @@ func (g testGuest) get(path string) string {
 
 func testServe(t *testing.T) {
 	ip(t, "link", "set", "lo", "up")
-	for n, bridge := range []string{"br0", "br1"} {
+	for n, bridge := range []string{"br0", "br1", "br2"} {
 		ip(t, "link", "add", bridge, "type", "bridge")
-		ip(t, "addr", "add", fmt.Sprintf("10.%d.0.1/16", n+1), "dev", bridge)
+		if bridge != "br2" { // the host need not be in its VMs' network
+			ip(t, "addr", "add", fmt.Sprintf("10.%d.0.1/16", n+1), "dev", bridge)
+		}
 		ip(t, "link", "set", bridge, "up")
 	}
 	ip(t, "addr", "add", Address.String()+"/32", "dev", "br1")
@@ -126,14 +128,16 @@ func testServe(t *testing.T) {
 	first, second := vm("br0", "10.1.0.7", "52:54:0a:01:00:07"), vm("br1", "10.2.0.7", "52:54:0a:02:00:07")
 	go serve(first)
 	go serve(second)
+	go serve(vm("br2", "10.3.0.7", "52:54:0a:03:00:07"))
 	a, b := newGuest(t, "br0", "10.1.0.7", "52:54:0a:01:00:07"), newGuest(t, "br1", "10.2.0.7", "52:54:0a:02:00:07")
+	third := newGuest(t, "br2", "10.3.0.7", "52:54:0a:03:00:07")
 	liar := newGuest(t, "br1", "10.1.0.7", "52:54:0a:01:00:07") // has all of the first VM, on another bridge
 	stranger := newGuest(t, "br0", "10.1.0.9", "52:54:0a:01:00:09")
 	const path = "/latest/meta-data/instance-id"
 	for name, c := range map[string]struct {
 		guest testGuest
 		want  string
-	}{"first": {a, "vm of br0"}, "second": {b, "vm of br1"}, "liar": {liar, ""}, "stranger": {stranger, ""}} {
+	}{"first": {a, "vm of br0"}, "second": {b, "vm of br1"}, "third": {third, "vm of br2"}, "liar": {liar, ""}, "stranger": {stranger, ""}} {
 		got := c.guest.get(path)
 		for try := 0; got == "" && c.want != "" && try < 20; try++ { // the service may have begun behind us; wget itself waits
 			c.guest.command("/usr/bin/sleep", "0.1").Run()
@@ -150,7 +154,7 @@ func testServe(t *testing.T) {
 		t.Errorf("serves a bridge twice: %v", err)
 	}
 	cancel()
-	for range 2 {
+	for range 3 {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
