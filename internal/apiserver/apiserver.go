@@ -42,7 +42,8 @@ type API struct {
 	problem   *huma.Response    // of every operation
 	whose     map[string]string // route.whose by pattern of mux
 	origin    *http.CrossOriginProtection
-	ending    chan struct{} // closed when Serve ends: long answers end then
+	ending    context.Context // ends when Serve does: long answers end then
+	end       context.CancelFunc
 }
 
 // New makes an API with all its routes.
@@ -50,8 +51,9 @@ func New(o Options) *API {
 	if o.KeepAlive == 0 {
 		o.KeepAlive = 15 * time.Second
 	}
+	ending, end := context.WithCancel(context.Background())
 	a := &API{server: o.Server, authn: o.Authn, log: o.Log, version: o.Version, keepAlive: o.KeepAlive, mux: http.NewServeMux(),
-		whose: map[string]string{}, origin: http.NewCrossOriginProtection(), ending: make(chan struct{})}
+		whose: map[string]string{}, origin: http.NewCrossOriginProtection(), ending: ending, end: end}
 	a.huma = humago.New(a.mux, a.config())
 	a.problem = &huma.Response{Description: "A problem, as RFC 9457 has it", Content: map[string]*huma.MediaType{
 		"application/problem+json": {Schema: a.schema(reflect.TypeFor[problem]())}}}

@@ -186,4 +186,3 @@ func (a *API) bring(w http.ResponseWriter, r *http.Request) {
 		a.log.Info("stream of a host that nobody waits for", "host", host, "error", err)
 	}
 }
-

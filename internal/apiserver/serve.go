@@ -63,7 +63,7 @@ func (a *API) Serve(ctx context.Context, listeners ...net.Listener) error {
 	case <-ctx.Done():
 	case err = <-errs:
 	}
-	close(a.ending)
+	a.end()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
 	if hs.Shutdown(end) != nil {
@@ -76,17 +76,11 @@ func (a *API) Serve(ctx context.Context, listeners ...net.Listener) error {
 	return err
 }
 
-// patient is the context of a long answer: it ends with the request, and with the server.
+// patient is the context of a long answer: it ends with the request, and with the server. It costs no goroutine: thousands of hosts wait.
 func (a *API) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		select {
-		case <-a.ending:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
+	stop := context.AfterFunc(a.ending, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // peerOf asks the kernel whose process is at the other end of a socket.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"strings"
 	"sync"
 
 	"github.com/grange-project/grange/internal/store"
@@ -110,9 +109,9 @@ func hostOf(c store.Change) string {
 	return c.Host
 }
 
-// ofAllHosts tells what every host's wanted list has parts of: networks by their gateways, settings, but for what loops note there.
+// ofAllHosts tells changes that every host's wanted list has parts of: networks by their gateways, the settings of hosts.
 func ofAllHosts(c store.Change) bool {
-	return c.Kind == store.KindNetwork || c.Kind == store.KindSetting && !strings.HasPrefix(c.ID, settingBroker)
+	return c.Kind == store.KindNetwork || c.Kind == store.KindSetting && c.ID == settingHosts
 }
 
 // wait returns when the wanted list of a host (its ID), or everything, changed after a revision, or ctx ends.
