@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash quickstart-slurm down-slurm lint fmt-check bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash quickstart-slurm down-slurm lint fmt-check bench-fleet bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -95,6 +95,9 @@ test-nova-cases: ## answer recorded placement cases with grange host fit, and ju
 
 bench-numa: ## the planner's speed on one core, and how it packs recorded traces; JSON on the last line
 	$(GO) run ./e2e/benchnuma $(ARGS)
+
+bench-fleet: ## a server with 10,000 hosts on it that are not there: memory, CPU, how fast all connect, hear and come back; ARGS= for it; JSON on the last line
+	$(GO) run ./e2e/benchfleet $(ARGS)
 
 bench-start: ## compare starts of grange exec with raw QEMU, in pairs; ARGS= for it; JSON on the last line
 	@scripts/install-packages test

@@ -14,7 +14,8 @@ const everything = ""
 // waiter costs a channel that it shares with the others of its key, and no reader of the database.
 type hub struct {
 	mu     sync.Mutex
-	since  int64 // changes of any key up to here are forgotten
+	since  int64 // everybody is to look who has seen no more than this
+	lost   int64 // changes of any key up to here are forgotten
 	upTo   int64 // changes up to here are in keys
 	keys   map[string]int64
 	waking map[string]chan struct{}
@@ -82,8 +83,23 @@ func (h *hub) tell(changes []store.Change, upTo int64) {
 func (h *hub) miss(upTo int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.upTo = max(h.upTo, upTo)
+	h.upTo, h.lost = max(h.upTo, upTo), max(h.lost, upTo)
 	h.all(upTo)
+}
+
+// own tells whether key itself may have changed after a revision, and not only what concerns all; upTo is the revision up to which that
+// is known.
+func (h *hub) own(key string, after int64) (changed bool, upTo int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return after < h.lost || h.keys[key] > after, h.upTo
+}
+
+// ofAll is the revision of the last change that concerned all.
+func (h *hub) ofAll() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.since
 }
 
 // all wakes everybody. Those who have seen this revision wait again.

@@ -63,7 +63,7 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 			return fleet.EnrolAnswer{}, err
 		}
 	}
-	_, err = s.store.Update(ctx, func(t *store.Tx) error {
+	err = s.commit(ctx, func(t *store.Tx) error {
 		e.Tx = t
 		return e.run()
 	})
@@ -256,7 +256,7 @@ func (s *Server) Renew(ctx context.Context, who farm.Identity, r fleet.RenewRequ
 	}
 	var h farm.Host
 	var issued pki.Issued
-	_, err = s.store.Update(ctx, func(t *store.Tx) error {
+	err = s.commit(ctx, func(t *store.Tx) error {
 		if h, err = t.Host(who.Host); err != nil {
 			return err
 		}

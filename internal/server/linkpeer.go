@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/store"
@@ -19,6 +20,8 @@ type links struct {
 	ca          *pki.CA
 	authorities *pki.Authorities
 	hosts       map[string]*link               // by ID
+	settings    fleet.Settings                 // of all hosts
+	settingsAt  int64                          // revision at which they were read; 0: never
 	peers       map[[sha256.Size]byte]pki.Peer // verified certificates; with a host's ID in each
 }
 
@@ -39,6 +42,7 @@ type link struct {
 	facts     [sha256.Size]byte // of the last facts, without what changes by itself
 	sent      int64             // revision of the wanted list that was sent last
 	checked   int64             // revision at which it was still the same
+	empty     bool              // it has no VMs and no streams, and the host is open: only what concerns all can change it without its own key
 	list      [sha256.Size]byte // of what was sent
 	elsewhere []string          // VMs that it has, and that the store has on another host
 	strangers []string          // VMs that it has, and that the store does not know
@@ -156,7 +160,7 @@ func (s *Server) renewed(ctx context.Context, l *link) error {
 	if l.before == "" {
 		return nil
 	}
-	_, err := s.store.Update(ctx, func(tx *store.Tx) error {
+	err := s.commit(ctx, func(tx *store.Tx) error {
 		h, err := tx.Host(l.id)
 		if err != nil || h.Serial != l.serial || h.Before == "" {
 			return err
@@ -170,11 +174,15 @@ func (s *Server) renewed(ctx context.Context, l *link) error {
 
 // refresh reads a host's row where that may have changed. The link is locked.
 func (s *Server) refresh(ctx context.Context, l *link) error {
-	if _, changed := s.hub.look(l.id, l.at); l.at != 0 && !changed {
+	if changed, _ := s.hub.own(l.id, l.at); l.at != 0 && !changed {
 		return nil
 	}
 	err := s.store.View(ctx, func(tx *store.Tx) error {
-		h, err := tx.Host(l.id)
+		read := tx.HostBrief
+		if l.instance == "" {
+			read = tx.Host
+		}
+		h, err := read(l.id)
 		if err != nil {
 			return err
 		}

@@ -135,7 +135,7 @@ func (s *Server) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time
 		return err
 	}
 	if !s.sameFacts(ctx, l.id, text) {
-		if _, err := s.store.Update(ctx, func(t *store.Tx) error { return t.SetHostFacts(l.id, facts) }); err != nil {
+		if err := s.commit(ctx, func(t *store.Tx) error { return t.SetHostFacts(l.id, facts) }); err != nil {
 			return err
 		}
 	}
@@ -182,14 +182,13 @@ func (s *Server) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
 	if !n.any() {
 		return nil
 	}
-	_, err = s.store.Update(ctx, func(t *store.Tx) error {
+	return s.commit(ctx, func(t *store.Tx) error {
 		n, err := s.newsOf(t, l.id, seen, r)
 		if err != nil {
 			return err
 		}
 		return s.write(t, l, n)
 	})
-	return err
 }
 
 // merged is what is known after a report: a whole one says all, another one only of those that it names.

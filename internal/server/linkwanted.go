@@ -33,7 +33,7 @@ func (s *Server) Wanted(ctx context.Context, who farm.Identity, instance string,
 				return fleet.WantedList{}, false, nonTimeout(err)
 			}
 		}
-		list, sum, err := s.list(ctx, l)
+		list, sum, err := s.list(ctx, l, from)
 		if err != nil {
 			return fleet.WantedList{}, false, nonTimeout(err)
 		}
@@ -44,6 +44,7 @@ func (s *Server) Wanted(ctx context.Context, who farm.Identity, instance string,
 		}
 		same := after != 0 && l.sent == after && l.list == sum
 		from, l.checked = list.Revision, list.Revision
+		l.empty = len(list.VMs)+len(list.Streams) == 0 && !list.Closed && len(l.elsewhere) == 0
 		if !same {
 			l.sent, l.list = list.Revision, sum
 		}
@@ -85,30 +86,19 @@ func (s *Server) hears(l *link, instance string) {
 	}
 }
 
-// list is all that is wanted of a host, of one snapshot, and its sum without what changes by itself.
-func (s *Server) list(ctx context.Context, l *link) (list fleet.WantedList, sum [sha256.Size]byte, err error) {
+// list is all that is wanted of a host, of one snapshot, and its sum without what changes by itself. A host without VMs whose own part of
+// the store did not change after a revision is not looked up: when something concerns all hosts, all of them ask at once.
+func (s *Server) list(ctx context.Context, l *link, after int64) (list fleet.WantedList, sum [sha256.Size]byte, err error) {
 	l.mu.Lock()
-	elsewhere := l.elsewhere
+	elsewhere, empty := l.elsewhere, l.empty && after != 0
 	l.mu.Unlock()
-	err = s.store.View(ctx, func(t *store.Tx) error {
-		list = fleet.WantedList{Revision: t.Revision(), VMs: []fleet.WantedVM{}, Spread: s.spread().Seconds()}
-		if list.Settings, err = hostSettings(t); err != nil {
-			return err
-		}
-		h, err := t.Host(l.id)
-		if err != nil {
-			return err
-		}
-		list.Closed = h.Closed || h.Drain.Active()
-		if err := wantedVMs(t, l.id, elsewhere, &list); err != nil {
-			return err
-		}
-		streams, err := t.Streams(l.id)
-		for _, o := range streams {
-			list.Streams = append(list.Streams, fleet.StreamOrder{ID: o.ID, VM: o.VM, Kind: o.Kind, Port: o.Port, Server: o.Server})
-		}
-		return err
-	})
+	list = fleet.WantedList{VMs: []fleet.WantedVM{}, Spread: s.spread().Seconds()}
+	if changed, upTo := s.hub.own(l.id, after); empty && !changed {
+		list.Revision = upTo
+		list.Settings, err = s.settingsOfHosts(ctx)
+	} else {
+		err = s.store.View(ctx, func(t *store.Tx) error { return s.readList(t, l.id, elsewhere, &list) })
+	}
 	if err != nil {
 		return list, sum, err
 	}
@@ -116,6 +106,26 @@ func (s *Server) list(ctx context.Context, l *link) (list fleet.WantedList, sum 
 	plain.Revision, plain.Spread = 0, 0
 	text, err := json.Marshal(plain)
 	return list, sha256.Sum256(text), err
+}
+
+func (s *Server) readList(t *store.Tx, host string, elsewhere []string, list *fleet.WantedList) error {
+	h, err := t.HostBrief(host)
+	if err != nil {
+		return err
+	}
+	list.Revision, list.VMs, list.Streams = t.Revision(), []fleet.WantedVM{}, nil
+	list.Closed = h.Closed || h.Drain.Active()
+	if list.Settings, err = hostSettings(t); err != nil {
+		return err
+	}
+	if err := wantedVMs(t, host, elsewhere, list); err != nil {
+		return err
+	}
+	streams, err := t.Streams(host)
+	for _, o := range streams {
+		list.Streams = append(list.Streams, fleet.StreamOrder{ID: o.ID, VM: o.VM, Kind: o.Kind, Port: o.Port, Server: o.Server})
+	}
+	return err
 }
 
 // wantedVMs are those that have their place on the host, and those that the host still has though they have their place elsewhere by now:
@@ -150,6 +160,24 @@ func wantedVMs(t *store.Tx, host string, elsewhere []string, list *fleet.WantedL
 		list.VMs = append(list.VMs, wire.WantedVM(vm, farm.FleetNetwork{}))
 	}
 	return nil
+}
+
+// settingsOfHosts are hostSettings, read once for all hosts after each change.
+func (s *Server) settingsOfHosts(ctx context.Context) (fleet.Settings, error) {
+	s.links.mu.Lock()
+	defer s.links.mu.Unlock()
+	if s.links.settingsAt != 0 && s.links.settingsAt >= s.hub.ofAll() {
+		return s.links.settings, nil
+	}
+	err := s.store.View(ctx, func(t *store.Tx) (err error) {
+		s.links.settings, err = hostSettings(t)
+		s.links.settingsAt = t.Revision()
+		return err
+	})
+	if err != nil {
+		s.links.settingsAt = 0
+	}
+	return s.links.settings, err
 }
 
 // hostSettings are what the server keeps of all agents' configuration.

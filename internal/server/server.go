@@ -45,6 +45,7 @@ type Server struct {
 	mirror *mirror // for the placer, and for explanations
 
 	links       *links
+	queue       queue
 	servers     []string
 	listenerCAs []*x509.Certificate
 	site        *pki.Site

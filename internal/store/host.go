@@ -23,7 +23,10 @@ type hostWanted struct {
 	Enrolled time.Time
 }
 
-const hostColumns = `id, revision, name, cell, machine, wanted, facts, seen, clock`
+const (
+	hostColumns = `id, revision, name, cell, machine, wanted, facts, seen, clock`
+	hostBrief   = `id, revision, name, cell, machine, wanted, '{}', seen, clock`
+)
 
 func scanHost(r scanner) (farm.Host, error) {
 	var h farm.Host
@@ -54,6 +57,12 @@ func (t *Tx) Host(id string) (farm.Host, error) {
 	return h, found(err, "host", id)
 }
 
+// HostBrief is Host without Facts and Kind.
+func (t *Tx) HostBrief(id string) (farm.Host, error) {
+	h, err := scanHost(t.row("SELECT "+hostBrief+" FROM hosts WHERE id = $1", id))
+	return h, found(err, "host", id)
+}
+
 // HostNamed is the one with a name.
 func (t *Tx) HostNamed(name string) (farm.Host, error) {
 	h, err := scanHost(t.row("SELECT "+hostColumns+" FROM hosts WHERE name = $1", name))
@@ -71,7 +80,7 @@ func (t *Tx) Hosts(cell string) (hosts []farm.Host, err error) { return t.hosts(
 
 // HostsBrief are Hosts without Facts and Kind: cheap enough to be looked at every few seconds.
 func (t *Tx) HostsBrief(cell string) ([]farm.Host, error) {
-	return t.hosts(cell, `id, revision, name, cell, machine, wanted, '{}', seen, clock`)
+	return t.hosts(cell, hostBrief)
 }
 
 func (t *Tx) hosts(cell, columns string) (hosts []farm.Host, err error) {

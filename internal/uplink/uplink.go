@@ -63,6 +63,8 @@ type Link struct {
 // The times of a link. What the server says goes before them.
 const (
 	firstSpread = 2 * time.Second
+	shortBack   = 5 * time.Second // most, while the server may just be started anew: who finds nobody costs nobody anything
+	shortTries  = 12
 	maxBackOff  = 30 * time.Second
 	slowBackOff = 5 * time.Minute // when the server refuses for good: somebody may put that right
 	otherAgent  = 20 * time.Second
@@ -173,7 +175,11 @@ func (l *Link) backOff(err error, failures int) time.Duration {
 	case failures == 1: // all hosts come back at once when a server is started anew: each at its own time
 		return rand.N(l.spread)
 	}
-	return jitter(min(l.spread<<min(failures, 10), max(maxBackOff, l.spread)))
+	most := shortBack
+	if failures > shortTries {
+		most = maxBackOff
+	}
+	return jitter(max(min(l.spread<<min(failures, 10), most), l.spread))
 }
 
 // jitter is between half of a time and all of it.
