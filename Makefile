@@ -121,7 +121,10 @@ install: build ## install programs, completions, systemd unit and example config
 	install -D -m 0755 scripts/private-libvirtd $(DESTDIR)$(PREFIX)/sbin/grange-private-libvirtd
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/grange-agent.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/grange-agent.service
+	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/grange-server.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/grange-server.service
+	install -D -m 0644 packaging/systemd/grange-sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/grange.conf
 	install -D -m 0644 packaging/agent.toml $(DESTDIR)$(PREFIX)/share/doc/grange/agent.toml
+	install -D -m 0644 packaging/server.toml $(DESTDIR)$(PREFIX)/share/doc/grange/server.toml
 	@test -e $(DESTDIR)/etc/grange/agent.toml || install -D -m 0644 packaging/agent.toml $(DESTDIR)/etc/grange/agent.toml
 	bin/grange completion bash | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/bash-completion/completions/grange
 	bin/grange completion zsh | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_grange

@@ -22,7 +22,7 @@ import (
 
 // Config says where a server is and who calls.
 type Config struct {
-	Server string // "https://server.example.org:7480", or "unix:///run/grange/server.sock"
+	Server string // "https://server.example.org:7480", or "unix:///run/grange-server/server.sock"
 	Token  string // empty: none
 	// Certificate and Key are files of a client certificate, in PEM; empty: none.
 	Certificate, Key string

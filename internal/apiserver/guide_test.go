@@ -34,7 +34,7 @@ func TestGuide(t *testing.T) {
 	for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
 		script.WriteString(block[1])
 	}
-	lines := strings.NewReplacer("/run/grange/server.sock", l.socket, "https://grange.example.org:7480", l.url, "/etc/grange/ca.pem", filepath.Join(l.dir, "ca.pem")).Replace(script.String())
+	lines := strings.NewReplacer("/run/grange-server/server.sock", l.socket, "https://grange.example.org:7480", l.url, "/etc/grange/ca.pem", filepath.Join(l.dir, "ca.pem")).Replace(script.String())
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", lines)
 	cmd.Dir, cmd.WaitDelay = t.TempDir(), time.Second
 	out, err := cmd.CombinedOutput()

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
@@ -167,6 +168,53 @@ func TestEveryKeyIsExplained(t *testing.T) {
 	slices.Sort(explained)
 	if d := cmp.Diff(keys(t), explained); d != "" {
 		t.Errorf("the rows of docs/guide/agent.md are not the keys of internal/config:\n%s", d)
+	}
+}
+
+// serverKeys are those of a server's configuration.
+func serverKeys(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for _, s := range sources(t) {
+		if s.path == "internal/config/server.go" {
+			ast.Inspect(s.ast, func(n ast.Node) bool {
+				if f, ok := n.(*ast.Field); ok && f.Tag != nil {
+					found = append(found, reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("toml"))
+				}
+				return true
+			})
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+func TestEveryKeyOfTheServerIsExplained(t *testing.T) {
+	var explained []string
+	for _, m := range keyRow.FindAllStringSubmatch(read(t, "docs/guide/server.md"), -1) {
+		explained = append(explained, m[1])
+	}
+	slices.Sort(explained)
+	if d := cmp.Diff(serverKeys(t), explained); d != "" {
+		t.Errorf("the rows of docs/guide/server.md are not the keys of internal/config/server.go:\n%s", d)
+	}
+	text := read(t, "packaging/server.toml")
+	for _, key := range serverKeys(t) {
+		if !regexp.MustCompile(`(?m)^#(` + key + ` = |\[` + key + `\b)`).MatchString(text) {
+			t.Errorf("packaging/server.toml does not show %s", key)
+		}
+	}
+	want, err := config.ParseServer(nil, "nothing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.ParseServer(commented.ReplaceAll([]byte(text), []byte("$1")), "server.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Brokers = nil // an example of what has no default
+	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("what the example says of defaults is not so:\n%s", d)
 	}
 }
 

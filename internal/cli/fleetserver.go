@@ -15,7 +15,7 @@ import (
 
 const (
 	// DefaultServerSocket is where a server on this machine listens for people of this machine.
-	DefaultServerSocket = "/run/grange/server.sock"
+	DefaultServerSocket = "/run/grange-server/server.sock"
 	// siteClient is what a site tells all its users of its server.
 	siteClient = "/etc/grange/client.toml"
 )

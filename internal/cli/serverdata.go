@@ -145,7 +145,7 @@ func (a *app) serverRestore(f *serverFlags) *cobra.Command {
 		Use: "restore FILE", Short: "Bring a backup into an empty database", Args: cobra.ExactArgs(1),
 		Long: `Bring a backup into the database of the configuration, or of --store, which must be empty. Stop all servers before. What was done after the backup is not
 known to the restored server: VMs that were made since run on, are reported by their hosts, and are left alone.`,
-		Example: "  systemctl stop grange-server\n  mv /var/lib/grange/server.db /var/lib/grange/server.db.broken\n  grange server restore /var/backups/grange-2026-11-21.db\n  systemctl start grange-server",
+		Example: "  systemctl stop grange-server\n  mv /var/lib/grange-server/server.db /var/lib/grange-server/server.db.broken\n  grange server restore /var/backups/grange-2026-11-21.db\n  systemctl start grange-server",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.read(cmd)
 			if err != nil {
@@ -164,7 +164,7 @@ func (a *app) storeCommand() *cobra.Command {
 		Use: "copy", Short: "Copy a database into an empty one, also of the other kind", Args: cobra.NoArgs,
 		Long: `Copy a database into an empty one, also of the other kind: from SQLite to PostgreSQL when a second server comes, or back. Stop the servers before: what they
 write meanwhile is not in the copy.`,
-		Example: "  grange store copy --from /var/lib/grange/server.db --to postgres:///grange",
+		Example: "  grange store copy --from /var/lib/grange-server/server.db --to postgres:///grange",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			copied, err := store.Copy(cmd.Context(), from, to)
 			return a.printCopied(copied, err, nameOf(to))

@@ -12,7 +12,7 @@ import (
 
 // Client is where the command line finds its server, and what it shows there. The zero value says nothing.
 type Client struct {
-	Server      string // "https://server.example.org:7480", or "unix:///run/grange/server.sock"
+	Server      string // "https://server.example.org:7480", or "unix:///run/grange-server/server.sock"
 	TokenFile   string
 	Certificate string // file, PEM; so are the next two
 	Key         string

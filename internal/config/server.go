@@ -71,7 +71,7 @@ func ReadServer(path string) (Server, error) {
 
 // ParseServer reads TOML text; name stands for it in errors.
 func ParseServer(text []byte, name string) (Server, error) {
-	f := serverFile{Store: "/var/lib/grange/server.db", Socket: "/run/grange/server.sock", SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s"}
+	f := serverFile{Store: "/var/lib/grange-server/server.db", Socket: "/run/grange-server/server.sock", SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s"}
 	decoder := toml.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&f); err != nil {
