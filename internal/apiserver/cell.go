@@ -134,8 +134,11 @@ func (a *API) groupRoutes() {
 		})
 }
 
+// applyPath takes larger bodies than others.
+const applyPath = "/v1/apply"
+
 func (a *API) farmRoutes() {
-	handle(a, route{method: "POST", path: "/v1/apply", id: "apply-farm", tag: "farm", summary: "Bring the farm as data, or tell what that would change, and for whom"},
+	handle(a, route{method: "POST", path: applyPath, id: "apply-farm", tag: "farm", summary: "Bring the farm as data, or tell what that would change, and for whom"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Body fleet.ApplyRequest }) (*one[fleet.Applied], error) {
 			f, err := wire.ParseFarm(in.Body.Farm)
 			if err != nil {

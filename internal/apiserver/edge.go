@@ -24,6 +24,7 @@ import (
 // Bounds of a request.
 const (
 	maxBody     = 1 << 20          // bytes, from people
+	maxFarmBody = 16 << 20         // bytes: a site of ten thousand users has some
 	maxHostBody = 16 << 20         // bytes: a report has all VMs and the topology
 	maxHeader   = 32 << 10         // bytes
 	headerTime  = 10 * time.Second // of a request's header, and of the TLS handshake
@@ -94,6 +95,9 @@ func (a *API) admit(w *writer, r *http.Request, whose string, shown authn.Shown)
 	switch whose {
 	case forPeople:
 		who, err = a.authn.Identify(r.Context(), shown)
+		if r.URL.Path == applyPath {
+			limit = maxFarmBody
+		}
 	case forHosts:
 		who, err = a.authn.IdentifyHost(r.Context(), shown)
 		limit = maxHostBody

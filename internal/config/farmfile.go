@@ -262,14 +262,16 @@ func (f farmFile) farm() (out farm.Farm, at place, err error) {
 	if f.Grants != nil {
 		out.Grants = []farm.Grant{}
 	}
+	seen := map[farm.Grant]bool{}
 	for i, g := range f.Grants {
 		grant := farm.Grant{User: g.User, Role: farm.Role(g.Role), Project: g.Project, Cell: g.Cell}
 		if err := grant.Validate(); err != nil {
 			return out, place{kind: "grants", nth: i}, err
 		}
-		if slices.Contains(out.Grants, grant) {
+		if seen[grant] {
 			return out, place{kind: "grants", nth: i}, fmt.Errorf("grant %v twice", grant)
 		}
+		seen[grant] = true
 		out.Grants = append(out.Grants, grant)
 	}
 	return out, place{}, nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -132,18 +133,27 @@ func cellsAsTheyAre(have, want []farm.FarmCell) []farm.FarmCell {
 // goWith takes away what has no meaning without something that goes away: grants in it or of it, and a project's groups. What the file itself
 // mentions stays, to be refused.
 func goWith(after *farm.Farm, have, want farm.Farm) {
-	gone := func(name string, was, is bool) bool { return name != "" && was && !is }
-	noProject := func(p string) bool {
-		return gone(p, hasName(have.Projects, p, projectName), hasName(after.Projects, p, projectName))
-	}
+	project, cell, user := lost(have.Projects, after.Projects, projectName), lost(have.Cells, after.Cells, cellName), lost(have.Users, after.Users, userName)
+	grants, groups := byName(want.Grants, farm.Grant.String), byName(want.Groups, groupName)
 	after.Grants = slices.DeleteFunc(slices.Clone(after.Grants), func(g farm.Grant) bool {
-		lost := noProject(g.Project) || gone(g.Cell, hasName(have.Cells, g.Cell, cellName), hasName(after.Cells, g.Cell, cellName)) ||
-			gone(g.User, hasName(have.Users, g.User, userName), hasName(after.Users, g.User, userName))
-		return lost && !slices.Contains(want.Grants, g)
+		_, wanted := grants[g.String()]
+		return !wanted && (project[g.Project] || cell[g.Cell] || user[g.User])
 	})
 	after.Groups = slices.DeleteFunc(slices.Clone(after.Groups), func(g farm.ServerGroup) bool {
-		return noProject(g.Project) && !hasName(want.Groups, groupName(g), groupName)
+		_, wanted := groups[groupName(g)]
+		return !wanted && project[g.Project]
 	})
+}
+
+// lost are the names that are there, and would not be any more.
+func lost[T any](have, after []T, name func(T) string) map[string]bool {
+	is, gone := byName(after, name), map[string]bool{}
+	for _, h := range have {
+		if _, ok := is[name(h)]; !ok {
+			gone[name(h)] = true
+		}
+	}
+	return gone
 }
 
 // once refuses two objects of one name.
@@ -231,21 +241,21 @@ func together(errs []error) error {
 	return &farm.Error{Kind: first.Kind, Code: first.Code, Message: strings.Join(messages, "; "), Hint: first.Hint}
 }
 
-func names[T any](list []T, name func(T) string) []string {
-	out := make([]string, 0, len(list))
+func names[T any](list []T, name func(T) string) map[string]bool {
+	out := make(map[string]bool, len(list))
 	for _, v := range list {
-		out = append(out, name(v))
+		out[name(v)] = true
 	}
 	return out
 }
 
 // references are the names that there are.
-type references struct{ projects, cells, shapes, networks, users []string }
+type references struct{ projects, cells, shapes, networks, users map[string]bool }
 
 // need refuses names that are not there, and lists those that are, the nearest first.
-func (r references) need(what, kind string, there []string, wanted ...string) error {
+func (r references) need(what, kind string, there map[string]bool, wanted ...string) error {
 	for _, w := range wanted {
-		if w == "" || slices.Contains(there, w) {
+		if w == "" || there[w] {
 			continue
 		}
 		message := fmt.Sprintf("%s names %s %q, which is not there", what, kind, w)
@@ -261,16 +271,14 @@ func (r references) need(what, kind string, there []string, wanted ...string) er
 }
 
 // nearest puts names that differ in case or white space alone first: they are what was meant.
-func nearest(there []string, wanted string) []string {
-	there = slices.Clone(there)
+func nearest(there map[string]bool, wanted string) []string {
 	far := func(s string) int {
 		if strings.EqualFold(s, strings.TrimSpace(wanted)) {
 			return 0
 		}
 		return 1
 	}
-	slices.SortStableFunc(there, func(a, b string) int { return cmp.Or(cmp.Compare(far(a), far(b)), cmp.Compare(a, b)) })
-	return there
+	return slices.SortedFunc(maps.Keys(there), func(a, b string) int { return cmp.Or(cmp.Compare(far(a), far(b)), cmp.Compare(a, b)) })
 }
 
 // someOf is a list for people.

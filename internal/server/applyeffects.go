@@ -183,7 +183,13 @@ func sayMoves(moves []move) (said []string) {
 }
 
 func (m move) what() string {
-	list := func(cells []string) string { return "[" + strings.Join(cells, " ") + "]" }
+	list := func(cells []string) string {
+		const most = 10
+		if more := len(cells) - most; more > 0 {
+			return "[" + strings.Join(cells[:most], " ") + fmt.Sprintf(" and %d more]", more)
+		}
+		return "[" + strings.Join(cells, " ") + "]"
+	}
 	switch {
 	case m.isNew && m.nowhere != "":
 		return " could make no VMs: " + m.nowhere
