@@ -1,14 +1,12 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
 
-	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -141,10 +139,11 @@ func logChange(log *slog.Logger, last string, err error) string {
 	return now
 }
 
-// lead takes the lease when it can and runs the loops that decide while it has it.
+// lead takes the lease when it can and runs the loops that decide while it has it. A server that was killed takes its own lease back at once:
+// its URL and its machine tell it from the others.
 func (s *Server) lead(ctx context.Context) {
-	host, _ := os.Hostname()
-	holder := cmp.Or(s.url, host) + " " + api.NewID()
+	machine, _ := os.Hostname() // without one the URL must do
+	holder := s.url + " " + machine
 	last := ""
 	for ctx.Err() == nil {
 		epoch, ok, err := s.takeLease(ctx, holder)

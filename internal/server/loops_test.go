@@ -18,12 +18,12 @@ import (
 func TestLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "farm.db")
-		start := func() (s *Server, stop func()) {
+		start := func(url string) (s *Server, stop func()) {
 			st, err := store.Open(t.Context(), path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s = New(Options{Store: st, Log: slog.New(slog.DiscardHandler)})
+			s = New(Options{Store: st, Log: slog.New(slog.DiscardHandler), URL: url})
 			ctx, cancel := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			all.Go(func() {
@@ -39,9 +39,9 @@ func TestLeaders(t *testing.T) {
 				}
 			}
 		}
-		a, stopA := start()
+		a, stopA := start("https://a")
 		time.Sleep(time.Second)
-		b, stopB := start()
+		b, stopB := start("https://b")
 		time.Sleep(time.Minute)
 		if !a.leads.Load() || b.leads.Load() {
 			t.Fatalf("a leads: %v, b leads: %v", a.leads.Load(), b.leads.Load())
