@@ -14,7 +14,7 @@ import (
 )
 
 // CreateVMs makes VMs, all or none: names, addresses and quota are taken in one transaction. They have no host yet when it returns; the
-// server that leads finds one (docs/adr/0016-creates-are-rows-first.md).
+// server that leads finds one (docs/adr/0018-creates-are-rows-first.md).
 func (s *Server) CreateVMs(ctx context.Context, who farm.Identity, r CreateVM) (Created, error) {
 	if r.Count == 0 {
 		r.Count = 1
