@@ -228,9 +228,14 @@ func testCloudVM(t *testing.T) {
 	})
 	t.Run("reboot", func(t *testing.T) { // of the guest's own will: its machine stays, and it is told all again
 		h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "(sleep 1; reboot) >/dev/null 2>&1 &")
-		h.want(t, power("on"), func(o fleet.Observed) bool { return !o.Ready })
-		h.want(t, power("on"), isUp)
-		h.awaitSSH(t)
+		s, err := h.Stream(t.Context(), fleet.StreamOrder{VM: h.vm.ID, Kind: fleet.StreamConsole})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		again := newConsoleText(s)
+		again.await(t, "reboot: Restarting system")
+		again.awaitTimes(t, "user data: ended with status 0", 2)
 		if got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "wc -l </tmp/starts"); got != "3\n" {
 			t.Errorf("after a reboot: %q starts", got)
 		}
@@ -350,12 +355,18 @@ func newConsoleText(r io.Reader) *consoleText {
 
 func (c *consoleText) await(t *testing.T, words string) {
 	t.Helper()
+	c.awaitTimes(t, words, 1)
+}
+
+// awaitTimes waits until the words were there that often.
+func (c *consoleText) awaitTimes(t *testing.T, words string, often int) {
+	t.Helper()
 	limit := time.After(time.Minute)
 	for {
 		c.mu.Lock()
 		text := c.text.String()
 		c.mu.Unlock()
-		if strings.Contains(text, words) {
+		if strings.Count(text, words) >= often {
 			return
 		}
 		select {

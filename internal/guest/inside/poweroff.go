@@ -15,11 +15,11 @@ import (
 // endingPatience is how long processes have between being asked to end and being ended, when the VM is powered off.
 const endingPatience = 5 * time.Second
 
-// obeySignals is for process 1: busybox's poweroff, halt and reboot ask it by signals, as does the kernel for Ctrl-Alt-Del.
+// obeySignals is for process 1: busybox's halt, poweroff and reboot ask it by these signals, in this order.
 func (g *Guest) obeySignals() {
 	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTERM, unix.SIGINT)
-	if s := <-asked; s == unix.SIGTERM || s == unix.SIGINT {
+	signal.Notify(asked, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTERM)
+	if <-asked == unix.SIGTERM {
 		g.powerOff(unix.LINUX_REBOOT_CMD_RESTART)
 	} else {
 		g.powerOff(unix.LINUX_REBOOT_CMD_POWER_OFF)
