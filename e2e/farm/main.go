@@ -98,7 +98,10 @@ func run(ctx context.Context, r *result, postgres, kill, keep bool) (err error) 
 		steps = append(steps, d.wait)
 	}
 	for _, step := range append(steps, d.drain, d.remove) {
-		if err := step(ctx); err != nil {
+		switch err := step(ctx); {
+		case errors.Is(err, errEnough):
+			return nil
+		case err != nil:
 			return errors.Join(err, errors.New(f.Logs()))
 		}
 	}
@@ -233,8 +236,11 @@ func (d *demo) kill(ctx context.Context) error {
 func (d *demo) wait(ctx context.Context) error {
 	fmt.Printf("\nThe farm runs. In another terminal: export GRANGE_SERVER=%s\nctrl-C ends it.\n", d.f.Servers[0].Address())
 	<-ctx.Done()
-	return errors.New("interrupted")
+	return errEnough
 }
+
+// errEnough ends a farm that was kept: nothing is wrong.
+var errEnough = errors.New("interrupted")
 
 // drain empties a host: nothing new comes, and at the deadline what is left is stopped.
 func (d *demo) drain(ctx context.Context) error {
