@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash quickstart-slurm down-slurm lint fmt-check bench-fleet bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash quickstart-slurm down-slurm lint fmt-check bench-fleet bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa bench-place
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -98,6 +98,9 @@ bench-numa: ## the planner's speed on one core, and how it packs recorded traces
 
 bench-fleet: ## a server with 10,000 hosts on it that are not there: memory, CPU, how fast all connect, hear and come back; ARGS= for it; JSON on the last line
 	$(GO) run ./e2e/benchfleet $(ARGS)
+
+bench-place: ## VMs a second that get their host among 100, 1,000 and 10,000, with durable commits, on one core; JSON on the last line
+	$(GO) run ./e2e/benchplace $(ARGS)
 
 bench-start: ## compare starts of grange exec with raw QEMU, in pairs; ARGS= for it; JSON on the last line
 	@scripts/install-packages test

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -204,27 +203,6 @@ func (b *bench) open(ctx context.Context, span time.Duration, f *figures) error 
 	}
 	f.p50, f.p99 = milliseconds(l.times[len(l.times)/2]), milliseconds(l.times[len(l.times)*99/100])
 	return nil
-}
-
-// firstFit is the peer: numa.Plan on one host after the other until one has room. Nothing is committed, and nobody leaves.
-func (b *bench) firstFit(span time.Duration) (perSecond float64, err error) {
-	placed, start := 0, time.Now()
-	for time.Since(start) < span {
-		s := b.draw()
-		for i := range b.rooms {
-			r := &b.rooms[i]
-			p, err := numa.Plan(*r, numa.Request{VCPUs: s.CPUs, Memory: s.Memory, Pages: s.Pages, Allowed: r.Topology.Online, Threads: s.Threads, Cells: s.Cells})
-			if err != nil {
-				continue
-			}
-			if *r, err = r.Take(p); err != nil {
-				return 0, err
-			}
-			placed++
-			break
-		}
-	}
-	return float64(placed) / time.Since(start).Seconds(), nil
 }
 
 func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }

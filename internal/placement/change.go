@@ -32,7 +32,8 @@ func (f *Fleet) changes(r Request) []Change {
 	f.opened(r, say)
 	f.elsewhere(r, say)
 	if v := f.ended(r); v != nil {
-		say(ChangeEnd, "end VM %s (%d CPUs, %v) on host %s", v.vm, v.size.CPUs, v.size.Memory, f.hosts[v.host].Name)
+		say(ChangeEnd, "end a VM of %d CPUs and %v on host %s", v.size.CPUs, v.size.Memory, f.hosts[v.host].Name)
+		out[len(out)-1].VM = v.vm
 	}
 	return out
 }

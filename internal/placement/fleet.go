@@ -125,20 +125,25 @@ func (f *Fleet) build(h *host) {
 	if factor := h.cell.factor(); factor != 1 {
 		topology = topology.Overcommitted(factor)
 	}
-	reserve := numa.Reserve{CPUs: h.Reserve.CPUs, Memory: h.Reserve.Memory}
-	of := kindOf(topology)
-	like := f.kinds[of]
-	for _, r := range like {
-		if h.empty = numa.NewRoomLike(r, topology, reserve, h.Taken); h.empty.Shares(r) {
-			h.fill()
-			return
+	h.empty = f.emptyRoom(topology, numa.Reserve{CPUs: h.Reserve.CPUs, Memory: h.Reserve.Memory}, h.Taken)
+	h.Topology.Cores, h.Topology.L3, h.Topology.Distance, h.Topology.Sockets = h.empty.Topology.Cores, h.empty.Topology.L3, h.empty.Topology.Distance, nil
+	h.empty.Topology.Sockets = nil
+	h.fill()
+}
+
+// emptyRoom is the room of a host without VMs of the fleet. Most of it is kept once for all hosts with the same processors.
+func (f *Fleet) emptyRoom(t farm.Topology, reserve numa.Reserve, taken []farm.Plan) numa.Room {
+	of := kindOf(t)
+	for _, like := range f.kinds[of] {
+		if r := numa.NewRoomLike(like, t, reserve, taken); r.Shares(like) {
+			return r
 		}
 	}
-	h.empty = numa.NewRoom(topology, reserve, h.Taken)
-	if len(like) < maxLike {
-		f.kinds[of] = append(like, h.empty)
+	r := numa.NewRoom(t, reserve, taken)
+	if len(f.kinds[of]) < maxLike {
+		f.kinds[of] = append(f.kinds[of], r)
 	}
-	h.fill()
+	return r
 }
 
 // Remove forgets a host. Its VMs stay in the sums, and are there again when it is.

@@ -92,6 +92,7 @@ const (
 type Change struct {
 	Kind ChangeKind
 	Text string // "2 fewer CPUs", "open host h3"
+	VM   string // whose end it is, for those who may know
 }
 
 // ChangeKind says who gives what up. The order of the constants is the order of cost.

@@ -15,7 +15,7 @@ import (
 
 // TestRandom lets VMs come and go, and hosts and cells change, and holds the promises of Fleet after each step.
 func TestRandom(t *testing.T) {
-	rounds, steps := 400, 150
+	rounds, steps := 100, 150
 	if testing.Short() {
 		rounds = 20
 	}
@@ -280,4 +280,26 @@ func (g *game) compareClass(t *testing.T, what string, k *class) {
 			t.Errorf("%s: the heap is none at %d", what, i)
 		}
 	}
+}
+
+// FuzzFleet plays games that TestRandom does not.
+func FuzzFleet(f *testing.F) {
+	f.Add(uint64(1), uint64(2), uint8(40))
+	f.Fuzz(func(t *testing.T, a, b uint64, steps uint8) {
+		g := newGame(rand.New(rand.NewPCG(a, b)))
+		for step := range int(steps) {
+			what := fmt.Sprint("step ", step)
+			switch n := g.r.IntN(20); {
+			case n < 12:
+				g.claim(t, what)
+			case n < 17:
+				g.release()
+			case n < 19:
+				g.changeHost()
+			default:
+				g.changeCell()
+			}
+		}
+		g.compare(t, "at the end")
+	})
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
@@ -19,7 +20,7 @@ func (s *Server) WhyOf(ctx context.Context, who farm.Identity, ref string) (plac
 	if err != nil {
 		return placement.Explanation{}, err
 	}
-	return s.explain(ctx, vm)
+	return s.explain(ctx, who, vm)
 }
 
 // Why explains where a VM could go that nobody has made: the request is checked as CreateVMs does, and quotas are not looked at.
@@ -45,12 +46,29 @@ func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placem
 	if err != nil {
 		return placement.Explanation{}, err
 	}
-	return s.explain(ctx, vm)
+	return s.explain(ctx, who, vm)
 }
 
-// explain asks the fleet as it is now.
-func (s *Server) explain(ctx context.Context, vm farm.VM) (placement.Explanation, error) {
-	m := s.mirror
+// explain asks the fleet as it is now. Of VMs that the caller may not see, no name is told.
+func (s *Server) explain(ctx context.Context, who farm.Identity, vm farm.VM) (placement.Explanation, error) {
+	e, err := s.mirror.explain(ctx, vm)
+	if err != nil {
+		return e, err
+	}
+	return e, s.look(ctx, who, policy.ReadVM, func(c *call) error {
+		for i, change := range e.Changes {
+			other, err := c.Tx.VM(change.VM)
+			if err == nil && c.sees(other) {
+				e.Changes[i].Text += ": " + label(other)
+			} else if err != nil && !missing(err) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (m *mirror) explain(ctx context.Context, vm farm.VM) (placement.Explanation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.refresh(ctx); err != nil {
@@ -58,9 +76,22 @@ func (s *Server) explain(ctx context.Context, vm farm.VM) (placement.Explanation
 	}
 	names, err := policy.ChooseCell(vm.Project, vm.Cell, m.cells)
 	if err != nil {
-		names = nil // Why says so of each host
+		names = closedToo(vm, m.cells)
 	}
 	return m.fleet.Why(m.request(vm, names))
+}
+
+// closedToo are the cells of a VM for which ChooseCell names none: those that it might have if they were open.
+func closedToo(vm farm.VM, cells []farm.Cell) []string {
+	open := slices.Clone(cells)
+	for i := range open {
+		open[i].Closed, open[i].Drain = false, farm.Drain{}
+	}
+	names, err := policy.ChooseCell(vm.Project, vm.Cell, open)
+	if err != nil {
+		return nil
+	}
+	return names
 }
 
 // refresh brings the mirror up to date where no placer does. It is locked.
