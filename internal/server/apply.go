@@ -59,7 +59,7 @@ func (s *Server) Apply(ctx context.Context, who farm.Identity, f farm.Farm, o Ap
 		if after, out, err = c.planned(f, o); err != nil {
 			return err
 		}
-		return c.carryOut(after, out.Changes)
+		return c.carryOut(findable(after), out.Changes)
 	})
 	out.Revision = revision
 	return out, err
@@ -142,7 +142,7 @@ func orNone[T any](list []T, err error) ([]T, error) {
 }
 
 // carryOut writes what is to be changed. Users go last of what goes, for their grants go with them.
-func (c *call) carryOut(after farm.Farm, changes []FarmChange) error {
+func (c *call) carryOut(after byNames, changes []FarmChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -166,22 +166,39 @@ func (c *call) carryOut(after farm.Farm, changes []FarmChange) error {
 	return c.did(farm.Count(len(changes), "change"))
 }
 
-func (c *call) put(after farm.Farm, change FarmChange) error {
+// byNames is a farm in which changes are found.
+type byNames struct {
+	farm.Farm
+	cells    map[string]farm.FarmCell
+	projects map[string]farm.Project
+	shapes   map[string]farm.Shape
+	networks map[string]farm.FleetNetwork
+	groups   map[string]farm.ServerGroup
+	users    map[string]farm.User
+	grants   map[string]farm.Grant
+}
+
+func findable(f farm.Farm) byNames {
+	return byNames{Farm: f, cells: byName(f.Cells, cellName), projects: byName(f.Projects, projectName), shapes: byName(f.Shapes, shapeName),
+		networks: byName(f.Networks, networkName), groups: byName(f.Groups, groupName), users: byName(f.Users, userName), grants: byName(f.Grants, farm.Grant.String)}
+}
+
+func (c *call) put(after byNames, change FarmChange) error {
 	switch change.Kind {
 	case kindCell:
-		return c.PutCell(named(after.Cells, change.Name, cellName).Cell)
+		return c.PutCell(after.cells[change.Name].Cell)
 	case kindProject:
-		return c.PutProject(named(after.Projects, change.Name, projectName))
+		return c.PutProject(after.projects[change.Name])
 	case kindShape:
-		return c.PutShape(named(after.Shapes, change.Name, shapeName))
+		return c.PutShape(after.shapes[change.Name])
 	case kindNetwork:
-		return c.PutNetwork(named(after.Networks, change.Name, networkName))
+		return c.PutNetwork(after.networks[change.Name])
 	case kindGroup:
-		return c.Tx.PutGroup(named(after.Groups, change.Name, groupName))
+		return c.Tx.PutGroup(after.groups[change.Name])
 	case kindUser:
-		return c.PutUser(named(after.Users, change.Name, userName))
+		return c.PutUser(after.users[change.Name])
 	case kindGrant:
-		return c.PutGrant(named(after.Grants, change.Name, farm.Grant.String))
+		return c.PutGrant(after.grants[change.Name])
 	case kindSettings:
 		return c.putSettings(*after.Settings)
 	case kindMaxima:
@@ -206,13 +223,19 @@ func (c *call) drop(change FarmChange) error {
 	case kindUser:
 		return c.DeleteUser(change.Name)
 	case kindGrant:
-		grants, err := c.Grants("")
-		if err != nil {
-			return err
-		}
-		return c.DeleteGrant(named(grants, change.Name, farm.Grant.String))
+		return c.dropGrant(change.Name)
 	}
 	return fmt.Errorf("nothing is called %v", change)
+}
+
+// dropGrant takes a role away, by its text, which begins with the user's name.
+func (c *call) dropGrant(text string) error {
+	user, _, _ := strings.Cut(text, " ")
+	grants, err := c.Grants(user)
+	if err != nil {
+		return err
+	}
+	return c.DeleteGrant(named(grants, text, farm.Grant.String))
 }
 
 // Export is the farm as it is, for Apply.

@@ -288,8 +288,8 @@ func inPools(pools []farm.AddressPool, a netip.Addr) bool {
 func lockOut(who farm.Identity, have, after farm.Farm) []string {
 	admin := func(f farm.Farm, user string) bool {
 		return slices.ContainsFunc(f.Grants, func(g farm.Grant) bool {
-			u := named(f.Users, g.User, userName)
-			return g.Role == farm.RoleAdmin && g.Project == "" && g.Cell == "" && (user == "" || g.User == user) && !u.Disabled
+			everywhere := g.Role == farm.RoleAdmin && g.Project == "" && g.Cell == ""
+			return everywhere && (user == "" || g.User == user) && !named(f.Users, g.User, userName).Disabled
 		})
 	}
 	switch {
