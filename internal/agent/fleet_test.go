@@ -302,6 +302,56 @@ func TestCloudIsRefused(t *testing.T) {
 	f.seesState(w, farm.VMRunning)
 }
 
+// TestCloudRefusedLate: a VM that finds its room, and then cannot be made, holds nothing, and is told as one that found none.
+func TestCloudRefusedLate(t *testing.T) {
+	f := newFarmhouse(t)
+	listen := f.host.Refuse
+	f.host.Refuse = func(m hyper.Machine) error {
+		return &farm.Error{Kind: farm.NoCapacity, Code: hyper.CodeRefused, Message: "no pages"}
+	}
+	w := f.cloud()
+	f.want(w)
+	if o := f.seesState(w, farm.VMFailed); !strings.HasPrefix(o.Reason, "no-room: no pages") || o.Plan != nil {
+		t.Errorf("%+v", o)
+	}
+	if _, holders, _ := f.agent.ledger.view(); len(holders) != 0 {
+		t.Errorf("it holds %v", holders)
+	}
+	f.host.Refuse = listen
+	w.Boots++
+	f.want(w)
+	f.seesState(w, farm.VMRunning)
+	w.Power = string(farm.PowerOff)
+	f.want(w)
+	f.seesState(w, farm.VMStopped)
+	f.agent.images.Remove("micro", func(string) bool { return false })
+	w.Power = string(farm.PowerOn)
+	f.want(w)
+	f.sees("a reason", w, func(o fleet.Observed) bool { return strings.Contains(o.Reason, "is not on this host") })
+	f.close()
+	r := f.record(w)
+	r.Failures = maxFailures
+	if err := f.agent.writeFleet(r); err != nil {
+		t.Fatal(err)
+	}
+	f.open()
+	if o := f.seesState(w, farm.VMFailed); !strings.HasPrefix(o.Reason, "vm-wont-start: ") || o.Plan == nil {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestImageOfStoppedVMStays: its disks read through to it.
+func TestImageOfStoppedVMStays(t *testing.T) {
+	f := newFarmhouse(t)
+	w := f.cloud()
+	w.Power = string(farm.PowerOff)
+	f.want(w)
+	f.seesState(w, farm.VMStopped)
+	if err := f.agent.images.Remove("micro", f.agent.imageInUse); !isCode(err, farm.CodeImageInUse) {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestCloudResizeWithoutRoom: the VM stays what it is.
 func TestCloudResizeWithoutRoom(t *testing.T) {
 	f := newFarmhouse(t)

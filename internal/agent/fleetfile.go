@@ -76,7 +76,11 @@ func (a *Agent) writeFleet(r fleetRecord) error {
 	} else if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	path := filepath.Join(dir, fleetFile)
+	return replaceFile(filepath.Join(dir, fleetFile), text)
+}
+
+// replaceFile replaces a file of ours whole, and on the disk.
+func replaceFile(path string, text []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -88,7 +92,7 @@ func (a *Agent) writeFleet(r fleetRecord) error {
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return syncDir(filepath.Dir(path))
 }
 
 // syncDir puts a directory's names on the disk.

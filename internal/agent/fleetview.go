@@ -27,6 +27,16 @@ func (a *Agent) fleetLookUp(ref string) *fleetVM {
 	return found[0]
 }
 
+// fleetRunning is how many of the server's VMs run.
+func (a *Agent) fleetRunning() (n int) {
+	for _, v := range a.allFleet() {
+		if v.current() != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // serversOwn refuses what the host's own commands want of a VM of the server: it would be undone at once.
 func (v *fleetVM) serversOwn() error {
 	w, _ := v.newest()

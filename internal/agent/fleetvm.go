@@ -331,6 +331,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 	}
 	r := v.recordNow()
 	state := farm.VMStarting
+	final := !r.Ran && (!worthAnotherTry(err) || isKind(err, farm.NotFound) || isCode(err, farm.CodeBackedOff))
 	switch {
 	case v.current() != nil:
 		state = farm.VMRunning
@@ -339,7 +340,8 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 	}
 	reason := reasonOf(err)
 	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, farm.CodeBelowMinimum}
-	if step == stepStop || step == stepDelete || slices.ContainsFunc(waits, func(c farm.Code) bool { return isCode(err, c) }) {
+	waiting := !final && slices.ContainsFunc(waits, func(c farm.Code) bool { return isCode(err, c) })
+	if step == stepStop || step == stepDelete || waiting {
 		v.is(state, reason)
 		v.pauses++
 		return min(awayPause<<min(v.pauses, 10), maxAwayPause)
@@ -349,17 +351,30 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		builds := r.Wanted.Builds
 		return v.kept(func(r *fleetRecord) { r.Refused, r.Reason = &builds, reason })
 	}
-	final := r.Failures+1 > maxFailures || !r.Ran && !worthAnotherTry(err) || isKind(err, farm.NotFound) && !r.Ran
+	final = final || r.Failures+1 > maxFailures
 	v.until = time.Now().Add(firstPause << min(r.Failures, 10))
 	if !final {
 		v.is(farm.VMStarting, reason)
 	}
-	return v.kept(func(r *fleetRecord) {
+	if !r.Ran && isKind(err, farm.NoCapacity) && !isCode(err, farm.CodeTooBig) {
+		reason = reasonOf(&farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: err.Error()}) // of whatever it is
+	}
+	if final && r.Ran { // whose disks are here, and only here: no code that the server would take for a refusal
+		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMWontStart, Message: "the VM does not start here again", Err: err})
+	}
+	pause := v.kept(func(r *fleetRecord) {
 		r.Failures++
 		if final {
 			r.Halt, r.Reason = haltFailed, reason
 		}
+		if final && !r.Ran {
+			r.Plan, r.Digest, r.Disks = farm.Plan{}, "", false
+		}
 	})
+	if final && !r.Ran {
+		v.agent.ledger.release(v.id) // a refused VM holds nothing
+	}
+	return pause
 }
 
 // kept writes the record, and if that is not possible comes again later.

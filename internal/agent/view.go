@@ -142,7 +142,7 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, _ Caller) error 
 	v := wire.Topology(grantable(room))
 	h := api.Host{Version: a.version, Accelerator: a.accelerator, Reserved: c.ReservedCPUs.String(), Free: room.Free.String(),
 		CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3, Distance: v.Distance,
-		Holders: map[string]string{}, VMs: len(a.all()) - waiting, Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
+		Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.fleetRunning(), Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
 	for _, s := range a.short() {
 		h.Warnings = append(h.Warnings, "no more VMs: "+s)
 	}

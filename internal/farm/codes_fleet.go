@@ -2,7 +2,8 @@ package farm
 
 // Codes of VMs of the server on their host.
 const (
-	CodeNoBridge  Code = "no-bridge"         // the host does not have the bridge of a VM's network
-	CodeVMEnded   Code = "vm-ended"          // a VM ended, and nobody wanted it to
-	CodeServersVM Code = "belongs-to-server" // the host's own commands do not change it
+	CodeNoBridge    Code = "no-bridge"         // the host does not have the bridge of a VM's network
+	CodeVMEnded     Code = "vm-ended"          // a VM ended, and nobody wanted it to
+	CodeVMWontStart Code = "vm-wont-start"     // a VM that has run on its host does not start there any more
+	CodeServersVM   Code = "belongs-to-server" // the host's own commands do not change it
 )

@@ -111,7 +111,7 @@ func (v VM) State(silent bool) VMState {
 		return VMStarting
 	case v.Wanted.Power == PowerOff && v.Observed.State == VMRunning:
 		return VMStopping
-	case v.Wanted.Power == PowerOn && v.Observed.State == VMStopped:
+	case v.Wanted.Power == PowerOn && v.Observed.State == VMStopped && v.Observed.Reason == "": // with a reason, as that its guest powered off, it stays so
 		return VMStarting
 	}
 	return v.Observed.State

@@ -59,6 +59,9 @@ func judge(vm farm.VM, state farm.VMState, a policy.Action) (verdict, error) {
 	if v != refuse && a == policy.RestartVM && vm.Wanted.Power == farm.PowerOff {
 		v, state = refuse, farm.VMStopped // an unknown or failed VM that people have stopped
 	}
+	if a == policy.StartVM && state == farm.VMStopped && vm.Wanted.Power == farm.PowerOn {
+		v = retry // its guest powered off, and the host leaves it so until it is asked anew
+	}
 	if v != refuse {
 		return v, nil
 	}

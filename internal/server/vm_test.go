@@ -49,6 +49,20 @@ func TestStates(t *testing.T) {
 	}
 }
 
+func TestStartOfWhatPoweredOffByItself(t *testing.T) {
+	vm := farm.VM{Host: "h", Wanted: farm.Wanted{Power: farm.PowerOn}, Observed: farm.Observed{State: farm.VMStopped, Reason: "its guest powered off"}}
+	if state := vm.State(false); state != farm.VMStopped {
+		t.Errorf("it is shown as %s", state)
+	}
+	if v, err := judge(vm, farm.VMStopped, policy.StartVM); v != retry || err != nil {
+		t.Errorf("%v, %v: its host does nothing unless it is asked anew", v, err)
+	}
+	vm.Observed.Reason = ""
+	if state := vm.State(false); state != farm.VMStarting {
+		t.Errorf("about to start, and shown as %s", state)
+	}
+}
+
 func TestRestartOfWhatPeopleStopped(t *testing.T) {
 	vm := farm.VM{Wanted: farm.Wanted{Power: farm.PowerOff}}
 	for _, state := range []farm.VMState{farm.VMUnknown, farm.VMFailed} {
