@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/internal/apiserver"
+	"github.com/grange-project/grange/internal/authn"
+	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// farmLab is a server on a socket, and a command line that calls it as root.
+type farmLab struct {
+	t      *testing.T
+	dir    string
+	socket string
+}
+
+func newFarmLab(t *testing.T) *farmLab {
+	t.Helper()
+	l := &farmLab{t: t, dir: t.TempDir()}
+	l.socket = filepath.Join(l.dir, "server.sock")
+	st, err := store.Open(t.Context(), filepath.Join(l.dir, "farm.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	s := server.New(server.Options{Store: st, Log: log, URL: "https://server.example.org:7480"})
+	api := apiserver.New(apiserver.Options{Server: s, Log: log, Authn: authn.New(authn.Options{Directory: s})})
+	door, err := apiserver.ListenSocket(l.socket, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- api.Serve(ctx, door) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-done, st.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv("HOME", l.dir)
+	t.Setenv("XDG_CONFIG_HOME", l.dir)
+	t.Setenv("GRANGE_SERVER", l.socket)
+	t.Setenv("GRANGE_TOKEN_FILE", "")
+	return l
+}
+
+// run is one command: what it printed, and its error.
+func (l *farmLab) run(stdin string, args ...string) (string, error) {
+	l.t.Helper()
+	var out bytes.Buffer
+	a := &app{out: &out, err: &out}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(strings.NewReader(stdin))
+	err := root.ExecuteContext(l.t.Context())
+	return out.String(), err
+}
+
+func (l *farmLab) must(args ...string) string {
+	l.t.Helper()
+	out, err := l.run("", args...)
+	if err != nil {
+		l.t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+func (l *farmLab) file(name, text string) string {
+	path := filepath.Join(l.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+	return path
+}
+
+func TestFarmFromFileToFile(t *testing.T) {
+	l := newFarmLab(t)
+	if out := l.must("cell", "list"); !strings.Contains(out, "no cells") {
+		t.Error(out)
+	}
+	example := filepath.Join("..", "..", "packaging", "cells.toml")
+	if out := l.must("diff", "-f", example); !strings.Contains(out, "+ cell atlas-io\n") || !strings.Contains(out, "  project staff: new VMs would go to [geneva-1 geneva-2]\n") {
+		t.Error(out)
+	}
+	if out := l.must("apply", "-f", example); !strings.HasSuffix(out, "\n17 made, 1 changed, 0 deleted\n") {
+		t.Error(out)
+	}
+	exported := l.must("export")
+	if out := l.must("diff", "-f", l.file("again.toml", exported), "--prune", "--exit-code"); out != "no changes: the farm is as the file says\n" {
+		t.Errorf("an export differs from what was exported:\n%s\n%s", out, exported)
+	}
+	closed := l.file("closed.toml", strings.Replace(exported, "[cells.atlas-io]\n", "[cells.atlas-io]\nopen = false\nreason = 'disks'\n", 1))
+	out, err := l.run("", "diff", "-f", closed, "--exit-code")
+	const want = `~ cell atlas-io
+    closed: - → true
+    reason: - → disks
+
+For whom:
+  project atlas could make no VMs any more: the one cell that is for it takes none: atlas-io is closed (disks)
+
+0 to make, 1 to change, 0 to delete. Exactly this: grange apply -f `
+	var status exitError
+	if !errors.As(err, &status) || status.status != exitDiffers || !strings.HasPrefix(out, want) {
+		t.Errorf("%v (-want +got):\n%s", err, cmp.Diff(want, out))
+	}
+	_, plan, _ := strings.Cut(strings.TrimSpace(out), "--plan ")
+	l.must("cell", "close", "atlas-io", "--reason", "other")
+	if _, err := l.run("", "apply", "-f", closed, "--plan", plan); codeOf(err) != "other-plan" {
+		t.Errorf("another plan than was shown: %v", err)
+	}
+	l.must("apply", "-f", closed)
+	if out := l.must("project", "show", "atlas"); !strings.Contains(out, "nowhere") || !strings.Contains(out, "atlas-io is closed (disks)") {
+		t.Error(out)
+	}
+	if out := l.must("cell", "open", "atlas-io"); !strings.Contains(out, "new VMs            open") {
+		t.Error(out)
+	}
+	if _, err := l.run("[cells.x]\nopne = true\n", "diff", "-f", "-"); codeOf(err) != "bad-farm" || !strings.Contains(err.Error(), "standard input: line 2: unknown key") {
+		t.Error(err)
+	}
+}
+
+func TestTokensAndRolesOnTheCommandLine(t *testing.T) {
+	l := newFarmLab(t)
+	l.must("apply", "-f", filepath.Join("..", "..", "packaging", "cells.toml"))
+	out := l.must("token", "create", "--user", "ann", "--project", "atlas", "--expires", "1d", "--json")
+	_, rest, _ := strings.Cut(out, `"secret": "`)
+	secret, _, _ := strings.Cut(rest, `"`)
+	if !strings.HasPrefix(secret, "grt_") {
+		t.Fatal(out)
+	}
+	file := l.file("token", secret+"\n")
+	t.Setenv("GRANGE_TOKEN_FILE", file)
+	if out := l.must("auth", "whoami"); !strings.Contains(out, "user     ann\n") || !strings.Contains(out, "only in  atlas\n") {
+		t.Error(out)
+	}
+	if _, err := l.run("", "cell", "close", "atlas-io"); codeOf(err) != "no-role" { // an operator of the cell, by a token for a project alone
+		t.Error(err)
+	}
+	if out := l.must("auth", "explain", "cell.close", "cell:atlas-io"); !strings.HasPrefix(out, "ann may not cell.close on cell:atlas-io\n") || !strings.Contains(out, "the token is for project atlas only") {
+		t.Error(out)
+	}
+	if out := l.must("audit", "list", "--project", "atlas", "--who", "ann"); !strings.Contains(out, "no entries") {
+		t.Error(out)
+	}
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.run("", "auth", "whoami"); codeOf(err) != "bad-token-file" {
+		t.Error(err)
+	}
+	t.Setenv("GRANGE_TOKEN_FILE", "")
+	id, _, _ := strings.Cut(strings.TrimPrefix(secret, "grt_"), "_")
+	if out := l.must("token", "list"); !strings.Contains(out, id) || strings.Contains(out, secret) {
+		t.Error(out)
+	}
+	l.must("token", "revoke", id)
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GRANGE_TOKEN_FILE", file)
+	if _, err := l.run("", "auth", "whoami"); codeOf(err) != "not-known" {
+		t.Errorf("a token that was taken back: %v", err)
+	}
+	t.Setenv("GRANGE_TOKEN_FILE", "")
+	if out := l.must("audit", "list", "--who", "ann"); !strings.Contains(out, "cell.close") || !strings.Contains(out, "denied") {
+		t.Error(out)
+	}
+}
+
+// The import of nova's words needs no server, and what it writes is a farm that can be applied.
+func TestCellImport(t *testing.T) {
+	l := newFarmLab(t)
+	nova := l.file("nova.conf", "[cells]\ncells_default = cellA, cellB\ncells_projects = cellE:u1 ; u2,cellF:u3\n")
+	out := l.must("cell", "import", "--nova", nova, "--cells", "cellA,cellB,cellD,cellE,cellF", "--rename", "u1=atlas")
+	l.must("apply", "-f", l.file("imported.toml", out))
+	if out := l.must("project", "list"); !strings.Contains(out, "cellE") {
+		t.Error(out)
+	}
+	if out := l.must("cell", "list"); !strings.Contains(out, "cellD  closed") {
+		t.Error(out)
+	}
+	for _, args := range [][]string{{"cell", "import"}, {"cell", "import", "--nova", nova, "--cells-default", "a"}, {"cell", "import", "--nova", "/nonexistent"}} {
+		if _, err := l.run("", args...); codeOf(err) != "usage" {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
