@@ -328,6 +328,7 @@ func (p *bookPass) request(vm farm.VM) placement.Request {
 func (p *bookPass) fill(ctx context.Context) error {
 	p.groups = map[string]farm.Affinity{}
 	var networks []farm.FleetNetwork
+	var hosts []farm.Host
 	err := p.store.View(ctx, func(t *store.Tx) error {
 		groups, err := t.Groups()
 		if err != nil {
@@ -336,7 +337,10 @@ func (p *bookPass) fill(ctx context.Context) error {
 		for _, g := range groups {
 			p.groups[g.Project+"/"+g.Name] = g.Affinity
 		}
-		networks, err = t.Networks()
+		if networks, err = t.Networks(); err != nil {
+			return err
+		}
+		hosts, err = t.Hosts(p.cell.Name)
 		return err
 	})
 	if err != nil {
@@ -344,7 +348,7 @@ func (p *bookPass) fill(ctx context.Context) error {
 	}
 	p.fleet = placement.NewFleet()
 	p.fleet.SetCell(p.cell)
-	for _, h := range p.hosts {
+	for _, h := range hosts {
 		p.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, p.cell), Refuses: p.refuses(h), Topology: h.Facts.Topology,
 			Reserve: h.Facts.Reserve, Taken: h.Facts.Taken, Images: h.Facts.Images, Networks: carried(h, networks), Scratch: h.Facts.ScratchFree})
 	}

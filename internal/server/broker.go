@@ -91,7 +91,7 @@ func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, mem
 	}
 	var hosts []farm.Host
 	err = s.store.View(ctx, func(t *store.Tx) error {
-		hosts, err = t.Hosts(cell.Name)
+		hosts, err = t.HostsBrief(cell.Name)
 		return err
 	})
 	if err != nil {
@@ -109,7 +109,7 @@ type broked struct {
 	epoch  int64
 	cell   farm.Cell
 	system batch.System
-	hosts  []farm.Host
+	hosts  []farm.Host           // without their facts
 	nodes  map[string]batch.Node // by the host's ID
 	memory *bookings
 }

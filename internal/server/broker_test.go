@@ -170,8 +170,8 @@ func TestBookingsSurvive(t *testing.T) {
 	if err := l.brokersOnce(); err != nil {
 		t.Fatal(err)
 	}
-	if got := l.get(w.ID); got.State != farm.VMGone {
-		t.Error(got.State)
+	if got := l.get(w.ID); got.State != farm.VMGone || !strings.Contains(got.Notice, "slurm does not answer") {
+		t.Error(got.State, got.Notice)
 	}
 	l.slurm.Fail(nil)
 	l.loop()

@@ -49,7 +49,14 @@ func (c *call) show(vm farm.VM) (VMView, error) {
 	v := VMView{VM: vm}
 	if vm.Host == "" {
 		v.State, v.Notice = vm.State(false), vm.Waiting
-		return v, nil
+		if vm.Booking == "" {
+			return v, nil
+		}
+		note, err := readBrokerNote(c.Tx, vm.Cell)
+		if note.Error != "" {
+			v.Notice = note.Error + "; tried again"
+		}
+		return v, err
 	}
 	h, ok, err := c.on(vm.Host)
 	if err != nil {

@@ -88,7 +88,7 @@ func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, i
 		}
 		switch {
 		case v == replace:
-			if _, err := c.cellsFor(p, ""); err != nil {
+			if _, err := c.cellsFor(p, vm.Cell); err != nil { // it is as good as made
 				return "", err
 			}
 			return "placed anew; image " + vm.Image, c.displace(vm)
