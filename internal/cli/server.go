@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -121,11 +122,16 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	return errors.Join(err, <-worked)
 }
 
-// openStore waits for a database that does not answer: it may start at the same time as we do.
+// storePatience is how long a server waits at its start for a database that starts at the same time.
+const storePatience = time.Minute
+
+// openStore waits for a database that does not answer yet; then the error says why, and whoever started the server tries again. A file is
+// there, or it is not.
 func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store, error) {
+	deadline := time.Now().Add(storePatience)
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		db, err := store.Open(ctx, url)
-		if !isKind(err, farm.Unavailable) {
+		if !strings.Contains(url, "://") || !isKind(err, farm.Unavailable) || time.Now().After(deadline) {
 			return db, err
 		}
 		log.Warn("waiting for the database", "error", err)

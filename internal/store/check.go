@@ -17,7 +17,7 @@ type Checked struct {
 }
 
 func (c Checked) String() string {
-	text := fmt.Sprintf("revision %d, %s, %s, %s", c.Revision, farm.Count(c.VMs, "VM"), farm.Count(c.Hosts, "host"), farm.Count(c.Log, "line") + " of the audit log")
+	text := fmt.Sprintf("revision %d, %s, %s, %s", c.Revision, farm.Count(c.VMs, "VM"), farm.Count(c.Hosts, "host"), farm.Count(c.Log, "line")+" of the audit log")
 	if c.Todo > 0 {
 		text += fmt.Sprintf("; the next start of this release changes its tables (%d steps), make a backup before", c.Todo)
 	}

@@ -24,7 +24,7 @@ type Tx struct {
 	changes  []Change
 	prepared map[string]*sql.Stmt
 	kept     *statements // of its database; nil: none
-	err      error // the first of the database: the transaction cannot be committed any more
+	err      error       // the first of the database: the transaction cannot be committed any more
 }
 
 // Revision is the one that this Update writes, or the one that this View sees: watch from there.

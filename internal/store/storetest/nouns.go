@@ -32,6 +32,13 @@ func hosts(s *suite) {
 	h.Kind = "other"
 	h.Revision = s.update(db, func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, h.Facts) })
 	check("facts")
+	s.view(db, func(tx *store.Tx) error {
+		brief := h
+		brief.Facts, brief.Kind = farm.Facts{}, ""
+		got, err := tx.HostBrief(h.ID)
+		same(s, "without facts", brief, err, got)
+		return nil
+	})
 	same(s, "the same facts again", h.Revision, nil, s.update(db, func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, h.Facts) }))
 
 	second := aHost(2)
@@ -100,14 +107,13 @@ type object struct {
 }
 
 func smallThings(s *suite) {
-	cell := farm.Cell{Name: "b1", Broker: farm.BrokerGrange, Default: true, Projects: []string{"p"}, Packing: farm.Pack, Overcommit: 1.5, Limits: farm.Quota{VMs: 3},
-		Labels: map[string]string{"a": "b"}, Drain: farm.Drain{Since: noon}}
-	project := farm.Project{Name: "p", Account: "atlas", Quota: farm.Quota{CPUs: 8, Memory: farm.TiB}, Networks: []string{"front"}, MaxAge: time.Hour}
-	network := farm.FleetNetwork{Name: "front", Bridge: "br0", VLAN: 7, DNS: []string{"192.0.2.1"}, Names: []string{"a", "b"}}
+	cell := aCell()
+	project := aProject()
+	network := aNetwork()
 	group := farm.ServerGroup{Project: "p", Name: "apart", Affinity: farm.Apart}
 	user := farm.User{Name: "ann", Subjects: []string{"CN=Ann,O=Grid,C=CH"}}
-	token := farm.Token{ID: "t1", User: "ann", Hash: []byte{0, 1, 255}, Role: farm.RoleMember, Projects: []string{"p"}, Created: noon, Expires: noon}
-	join := farm.JoinToken{ID: "j1", Hash: []byte{1}, Cell: "b1", Labels: map[string]string{"a": "b"}, Expires: noon, Count: 3}
+	token := aToken()
+	join := aJoinToken()
 	stream := store.Stream{ID: "s1", Host: "h1", VM: "id", Kind: "tcp", Port: 22, Server: "https://a", Created: noon}
 	grant := farm.Grant{User: "ann", Role: farm.RoleOperator, Project: "p"}
 	shape := aShape("small")

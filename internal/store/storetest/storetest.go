@@ -25,7 +25,7 @@ func Run(t *testing.T, fresh func(t *testing.T) (url string)) {
 		test func(*suite)
 	}{
 		{"VMs", vms}, {"VMs are chosen by what a list asks", filters}, {"VM taken", vmTaken}, {"leases", leases}, {"VM leaves a host", vmLeaves},
-		{"the same observed again", sameObserved}, {"sums", sums},
+		{"the same observed again", sameObserved}, {"placed", placed}, {"sums", sums},
 		{"hosts", hosts}, {"hosts seen", hostsSeen},
 		{"small things", smallThings}, {"the same put again", samePut}, {"users", users}, {"streams", streams}, {"settings", settings},
 		{"audit", audit}, {"answers", answers}, {"names in the order of bytes", byteOrder}, {"text", badText},

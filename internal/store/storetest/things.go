@@ -58,3 +58,24 @@ func someFacts() farm.Facts {
 		ScratchFree: farm.TiB, Short: []string{"disk"}, Kind: "amd-epyc-7302-2s",
 	}
 }
+
+func aCell() farm.Cell {
+	return farm.Cell{Name: "b1", Broker: farm.BrokerGrange, Default: true, Projects: []string{"p"}, Packing: farm.Pack, Overcommit: 1.5, Limits: farm.Quota{VMs: 3},
+		Labels: map[string]string{"a": "b"}, Drain: farm.Drain{Since: noon}}
+}
+
+func aProject() farm.Project {
+	return farm.Project{Name: "p", Account: "atlas", Quota: farm.Quota{CPUs: 8, Memory: farm.TiB}, Networks: []string{"front"}, MaxAge: time.Hour}
+}
+
+func aNetwork() farm.FleetNetwork {
+	return farm.FleetNetwork{Name: "front", Bridge: "br0", VLAN: 7, DNS: []string{"192.0.2.1"}, Names: []string{"a", "b"}}
+}
+
+func aToken() farm.Token {
+	return farm.Token{ID: "t1", User: "ann", Hash: []byte{0, 1, 255}, Role: farm.RoleMember, Projects: []string{"p"}, Created: noon, Expires: noon}
+}
+
+func aJoinToken() farm.JoinToken {
+	return farm.JoinToken{ID: "j1", Hash: []byte{1}, Cell: "b1", Labels: map[string]string{"a": "b"}, Expires: noon, Count: 3}
+}

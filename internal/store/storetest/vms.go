@@ -224,12 +224,17 @@ func sums(s *suite) {
 	s.update(db, func(tx *store.Tx) error {
 		for n := range 6 {
 			v := aVM(n)
-			v.Project, v.Cell, v.Host = "p", "b", "h"
+			v.Project, v.Cell, v.Host, v.Resize = "p", "b", "h", nil
 			if n == 0 {
 				v.Wanted.Power = farm.PowerDeleted
 			}
 			if n == 5 {
 				v.Host = ""
+			}
+			if n == 4 {
+				larger := v.Shape
+				larger.CPUs, larger.Memory = larger.CPUs+3, larger.Memory/2
+				v.Resize = &larger // the larger of both, until it is decided
 			}
 			if err := tx.InsertVM(v); err != nil {
 				return err
@@ -239,7 +244,7 @@ func sums(s *suite) {
 	})
 	times := func(n int) farm.Quota {
 		shape := aShape("")
-		return farm.Quota{VMs: n, CPUs: n * shape.CPUs, Memory: farm.Bytes(n) * shape.Memory, Scratch: farm.Bytes(n) * shape.Scratch}
+		return farm.Quota{VMs: n, CPUs: n*shape.CPUs + 3, Memory: farm.Bytes(n) * shape.Memory, Scratch: farm.Bytes(n) * shape.Scratch}
 	}
 	s.view(db, func(tx *store.Tx) error {
 		got, err := tx.Used("p")
@@ -250,8 +255,67 @@ func sums(s *suite) {
 		same(s, "of nothing", farm.Quota{}, err, got)
 		for _, cell := range []string{"", "b"} {
 			hosts, err := tx.UsedHosts(cell)
-			same(s, "of hosts", map[string]farm.Quota{"h": times(5)}, err, hosts)
+			same(s, "of hosts", map[string]farm.Quota{"h": times(5)}, err, hosts) // one is to be deleted, and one has no host
 		}
 		return nil
 	})
+}
+
+// placed: the placer's claim counts for a VM as it was read, and for no other.
+func placed(s *suite) {
+	db, v := s.new(), aVM(1)
+	v.Host, v.Booking, v.Waiting = "", "", "no room"
+	read := s.update(db, func(tx *store.Tx) error { return tx.InsertVM(v) })
+	v.Changed = read
+	place := func(v farm.VM) (ok bool, revision int64) {
+		s.Helper()
+		revision = s.update(db, func(tx *store.Tx) (err error) {
+			ok, err = tx.PlaceVM(v)
+			return err
+		})
+		return ok, revision
+	}
+	wait := func(text string) int64 {
+		s.Helper()
+		return s.update(db, func(tx *store.Tx) error { return tx.SetVMWaiting(v.ID, text) })
+	}
+	same(s, "the same reason again", read, nil, wait("no room"))
+	same(s, "another reason", read+1, nil, wait("no room at all"))
+
+	v.Cell, v.Host, v.Plan = "b9", "h9", aPlan(9)
+	stale := v
+	stale.Changed--
+	if ok, revision := place(stale); ok || revision != read+1 {
+		s.Errorf("people want something else by now: placed %v, revision %d", ok, revision)
+	}
+	ok, revision := place(v)
+	if !ok {
+		s.Fatal("it was not placed")
+	}
+	v.Revision, v.Waiting = revision, ""
+	s.view(db, func(tx *store.Tx) error {
+		got, err := tx.VM(v.ID)
+		same(s, "placed", v, err, got)
+		return nil
+	})
+	changes, _, err := db.Changes(s.ctx, revision-1, 10)
+	same(s, "the host's list changes", []store.Change{{Revision: revision, Kind: store.KindVM, ID: v.ID, Project: v.Project, Host: "h9"}}, err, changes)
+	same(s, "a reason for what has a host", revision, nil, wait("no room"))
+	for what, change := range map[string]func(*farm.VM){
+		"it has a host": func(*farm.VM) {},
+		"it is gone":    func(v *farm.VM) { v.ID = "gone" },
+	} {
+		other := v
+		change(&other)
+		if ok, now := place(other); ok || now != revision {
+			s.Errorf("%s: placed %v, revision %d", what, ok, now)
+		}
+	}
+	deleted := aVM(2)
+	deleted.Host, deleted.Booking, deleted.Wanted.Power = "", "", farm.PowerDeleted
+	deleted.Changed = s.update(db, func(tx *store.Tx) error { return tx.InsertVM(deleted) })
+	deleted.Host = "h9"
+	if ok, _ := place(deleted); ok {
+		s.Error("what is to be deleted was placed")
+	}
 }

@@ -1,0 +1,39 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// TestDiskFull: nothing of a transaction for which there is no room is written, and the next one that fits is.
+func TestDiskFull(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "farm.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var pages int
+	if err := s.write.QueryRow("PRAGMA page_count").Scan(&pages); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.write.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages+4)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Update(t.Context(), func(tx *Tx) error {
+		if err := tx.PutCell(farm.Cell{Name: "small"}); err != nil {
+			return err
+		}
+		return tx.PutCell(farm.Cell{Name: "large", Reason: strings.Repeat("x", 1<<20)})
+	})
+	if e, ok := errors.AsType[*farm.Error](err); !ok || e.Code != CodeStoreFull || e.Kind != farm.NoCapacity {
+		t.Errorf("a full disk: %v", err)
+	}
+	if revision, err := s.Update(t.Context(), func(tx *Tx) error { return tx.PutCell(farm.Cell{Name: "small"}) }); err != nil || revision != 1 {
+		t.Errorf("what fits: revision %d, %v", revision, err)
+	}
+}
