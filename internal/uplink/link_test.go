@@ -30,17 +30,22 @@ type site struct {
 	store   *store.Store
 	address string
 	url     string
+	clock   time.Duration // of the server, ahead of ours
 	stop    func()
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T) *site                        { return newSiteWith(t, "127.0.0.1:0", 0) }
+func newSiteAt(t *testing.T, clock time.Duration) *site { return newSiteWith(t, "127.0.0.1:0", clock) }
+func newSiteOn(t *testing.T, address string) *site      { return newSiteWith(t, address, 0) }
+
+func newSiteWith(t *testing.T, address string, clock time.Duration) *site {
 	t.Helper()
 	st, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "farm.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	s := &site{t: t, store: st, address: "127.0.0.1:0"}
+	s := &site{t: t, store: st, address: address, clock: clock}
 	s.update(func(tx *store.Tx) error {
 		return errors.Join(tx.PutCell(farm.Cell{Name: "east", Default: true}.WithDefaults()), tx.PutProject(farm.Project{Name: "alice"}),
 			tx.PutShape(farm.Shape{Name: "small", CPUs: 2, Memory: 2 * farm.GiB, Network: farm.NetworkNone}))
@@ -60,12 +65,12 @@ func (s *site) start() {
 	s.address = l.Addr().String()
 	s.url = "https://" + s.address
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	s.Server = server.New(server.Options{Store: s.store, Log: log, URL: s.url})
+	s.Server = server.New(server.Options{Store: s.store, Log: log, URL: s.url, Now: s.now})
 	ca, err := s.Authority(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	cert, err := ca.IssueServer([]string{"127.0.0.1"}, time.Now())
+	cert, err := ca.IssueServer([]string{"127.0.0.1"}, s.now())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -77,6 +82,8 @@ func (s *site) start() {
 	all.Go(func() { s.Run(ctx) })
 	s.stop = sync.OnceFunc(func() { cancel(); all.Wait() })
 }
+
+func (s *site) now() time.Time { return time.Now().Add(s.clock) }
 
 func (s *site) update(do func(*store.Tx) error) {
 	s.t.Helper()
