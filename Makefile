@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash quickstart-slurm down-slurm lint fmt-check bench-fleet bench-start bench-streams chaos clean install completion test-hwloc test-nova-cases bench-numa bench-place
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash quickstart-slurm down-slurm lint fmt-check bench-fleet bench-start bench-streams chaos clean install completion test-hwloc test-api test-nova-cases bench-numa bench-place
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -84,6 +84,11 @@ lint: fmt-check ## gofmt, go vet, staticcheck
 
 fmt-check:
 	@files=$$(gofmt -l api cmd e2e internal); test -z "$$files" || { echo "gofmt these:" $$files >&2; exit 1; }
+
+test-api: ## ask a server, with simulated hosts, whatever its OpenAPI allows and what it does not (schemathesis): no server errors; JSON on the last line
+	@scripts/install-packages test
+	$(GOBUILD) -o bin/grange ./cmd/grange
+	$(GO) run ./e2e/api -grange bin/grange $(ARGS)
 
 test-hwloc: ## have grange host show read recorded machines, and compare with what hwloc reads there; TREES=dir for others
 	$(GOBUILD) -o bin/grange ./cmd/grange

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 )
 
@@ -151,4 +152,9 @@ func (c *Client) Version(ctx context.Context) (Version, error) {
 // Status tells how the fleet is.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	return call[Status](ctx, c, request{method: "GET", path: "/v1/status"})
+}
+
+// OpenAPI is the server's description of itself, as JSON.
+func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
+	return call[json.RawMessage](ctx, c, request{method: "GET", path: "/v1/openapi.json"})
 }

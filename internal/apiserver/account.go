@@ -12,7 +12,7 @@ import (
 
 // UserRef names a user in a path.
 type UserRef struct {
-	User string `path:"user" maxLength:"100"`
+	User string `path:"user" maxLength:"100" example:"ann"`
 }
 
 func (a *API) accountRoutes() {

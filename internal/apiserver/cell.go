@@ -11,7 +11,7 @@ import (
 
 // CellRef names a cell in a path.
 type CellRef struct {
-	Cell string `path:"cell" maxLength:"100"`
+	Cell string `path:"cell" maxLength:"100" example:"general"`
 }
 
 func answerCell(c server.CellView, err error) (*one[fleet.Cell], error) {
@@ -61,7 +61,7 @@ func (a *API) catalogueRoutes() {
 		})
 	handle(a, route{method: "GET", path: "/v1/projects/{project}", id: "get-project", tag: "catalogue", summary: "One project: its quota, what it uses, and where its new virtual machines may go"},
 		func(ctx context.Context, who farm.Identity, in *struct {
-			Project string `path:"project" maxLength:"100"`
+			Project string `path:"project" maxLength:"100" example:"atlas"`
 		}) (*one[fleet.Project], error) {
 			p, err := a.server.Project(ctx, who, in.Project)
 			if err != nil {
@@ -113,8 +113,8 @@ func (a *API) groupRoutes() {
 		})
 	handle(a, route{method: "PUT", path: "/v1/groups/{project}/{name}", id: "put-group", tag: "catalogue", summary: "Make or change a server group"},
 		func(ctx context.Context, who farm.Identity, in *struct {
-			Project string `path:"project" maxLength:"100"`
-			Name    string `path:"name" maxLength:"100"`
+			Project string `path:"project" maxLength:"100" example:"atlas"`
+			Name    string `path:"name" maxLength:"100" example:"apart"`
 			Body    struct {
 				Affinity string `json:"affinity" enum:"affinity,anti-affinity,soft-affinity,soft-anti-affinity"`
 			}
@@ -127,8 +127,8 @@ func (a *API) groupRoutes() {
 		})
 	handle(a, route{method: "DELETE", path: "/v1/groups/{project}/{name}", id: "delete-group", tag: "catalogue", status: 204, summary: "Delete a server group without members"},
 		func(ctx context.Context, who farm.Identity, in *struct {
-			Project string `path:"project" maxLength:"100"`
-			Name    string `path:"name" maxLength:"100"`
+			Project string `path:"project" maxLength:"100" example:"atlas"`
+			Name    string `path:"name" maxLength:"100" example:"apart"`
 		}) (*nothing, error) {
 			return &nothing{}, a.server.DeleteGroup(ctx, who, in.Project, in.Name)
 		})

@@ -21,12 +21,16 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// CodeLongHeader is an error code; see docs/errors.md.
+const CodeLongHeader farm.Code = "header-too-large"
+
 // Bounds of a request.
 const (
 	maxBody     = 1 << 20          // bytes, from people
 	maxFarmBody = 16 << 20         // bytes: a site of ten thousand users has some
 	maxHostBody = 16 << 20         // bytes: a report has all VMs and the topology
-	maxHeader   = 32 << 10         // bytes
+	maxHeader   = 32 << 10         // bytes, with the path
+	hardHeader  = 1 << 20          // bytes; beyond it net/http hangs up, and no problem says why
 	headerTime  = 10 * time.Second // of a request's header, and of the TLS handshake
 	bodyTime    = 30 * time.Second
 	writeTime   = 30 * time.Second // for each piece of an answer: who takes none for so long has gone
@@ -89,6 +93,10 @@ func (a *API) admit(w *writer, r *http.Request, whose string, shown authn.Shown)
 	if err := a.origin.Check(r); err != nil { // a page of another site makes a browser call, which shows its certificate to us
 		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "a page of another site may not call here", Err: err, Hint: "call from the same site, or from a program"}
 	}
+	if headerSize(r) > maxHeader {
+		return farm.Identity{}, &farm.Error{Kind: farm.Invalid, Code: CodeLongHeader, Message: fmt.Sprintf("the path and the header have more than %v", farm.Bytes(maxHeader)),
+			Hint: "name fewer things at once"}
+	}
 	var who farm.Identity
 	var err error
 	limit := int64(maxBody)
@@ -106,6 +114,17 @@ func (a *API) admit(w *writer, r *http.Request, whose string, shown authn.Shown)
 		return who, err
 	}
 	return who, readBody(w, r, limit)
+}
+
+// headerSize is about what a request's header took on its way.
+func headerSize(r *http.Request) int {
+	n := len(r.RequestURI)
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
 }
 
 // bareWatch lets "?watch" say "?watch=true".
@@ -169,6 +188,9 @@ func (a *API) answerRefusal(w http.ResponseWriter, r *http.Request, err error) {
 		err = &bare
 	}
 	p := newProblem(err)
+	if own != nil && own.Code == CodeLongHeader {
+		p.Status = http.StatusRequestHeaderFieldsTooLarge
+	}
 	switch p.Status {
 	case http.StatusInternalServerError:
 		a.log.Error("request", "method", r.Method, "path", r.URL.Path, "error", err)

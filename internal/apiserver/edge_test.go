@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -32,6 +33,8 @@ func TestProblems(t *testing.T) {
 		{"a missing field", "POST", "/v1/vms", `{"project":"atlas"}`, nil, 422, "bad-request", "name"},
 		{"another type of body", "POST", "/v1/vms", `name=a`, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, "bad-request", ""},
 		{"too large a body", "POST", "/v1/vms", strings.Repeat(" ", maxBody+1), nil, 413, "too-large", ""},
+		{"too long a path", "GET", "/v1/vms?name=" + strings.Repeat("a", maxHeader), "", nil, 431, "header-too-large", ""},
+		{"too long a header", "GET", "/v1/vms", "", []string{"X-More", strings.Repeat("a", maxHeader)}, 431, "header-too-large", ""},
 		{"a page of another site", "POST", "/v1/vms", "{}", []string{"Sec-Fetch-Site", "cross-site"}, 403, "not-yours", ""},
 		{"no such VM", "GET", "/v1/vms/atlas%2Fnothing", "", nil, 404, "no-vm", "nothing"},
 		{"no such project", "POST", "/v1/vms", `{"project":"other","name":"a","shape":"small","image":"i"}`, nil, 404, "no-project", "other"},
@@ -64,5 +67,33 @@ func TestHeadAndOptions(t *testing.T) {
 	}
 	if answer, _ := l.ask("OPTIONS", "/nothing", ""); answer.StatusCode != http.StatusNotFound {
 		t.Errorf("OPTIONS of nothing: %d", answer.StatusCode)
+	}
+}
+
+// TestEveryRouteAsksWhoCalls: but for those that are for all.
+func TestEveryRouteAsksWhoCalls(t *testing.T) {
+	l := newLab(t)
+	secure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	open := map[string]bool{"GET /v1/version": true, "GET /v1/openapi.json": true, "POST " + fleet.RouteEnrol: true}
+	for pattern, whose := range l.api.whose {
+		if open[pattern] != (whose == forAll) {
+			t.Errorf("%s is for %q", pattern, whose)
+		}
+		if open[pattern] {
+			continue
+		}
+		method, path, _ := strings.Cut(pattern, " ")
+		r, err := http.NewRequestWithContext(t.Context(), method, l.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := secure.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s answers %d to somebody", pattern, answer.StatusCode)
+		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // HostRef names a host in a path.
 type HostRef struct {
-	Host string `path:"host" maxLength:"100" doc:"name or ID"`
+	Host string `path:"host" maxLength:"100" doc:"name or ID" example:"sim-1"`
 }
 
 // HostChoice chooses hosts for one order.

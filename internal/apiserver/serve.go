@@ -50,7 +50,7 @@ func (a *API) Serve(ctx context.Context, listeners ...net.Listener) error {
 		Handler:           a,
 		ReadHeaderTimeout: headerTime,
 		IdleTimeout:       idleTime,
-		MaxHeaderBytes:    maxHeader,
+		MaxHeaderBytes:    hardHeader,
 		ConnContext:       a.withPeer,
 	}
 	errs := make(chan error, len(listeners))

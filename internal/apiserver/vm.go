@@ -17,7 +17,7 @@ import (
 
 // VMRef names a VM in a path.
 type VMRef struct {
-	VM string `path:"vm" maxLength:"200" doc:"ID, or PROJECT%2FNAME" example:"atlas%2Fweb-1"`
+	VM string `path:"vm" maxLength:"200" doc:"ID, or PROJECT%2FNAME" example:"atlas/web-1"`
 }
 
 // vmAnswer is a VM as it is now.
