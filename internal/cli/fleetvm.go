@@ -164,7 +164,7 @@ func (a *app) listFleetVMs(ctx context.Context, f listFlags) error {
 
 func (a *app) printFleetVMs(vms []fleet.VM) error {
 	if a.json {
-		return a.printJSON(slices.Concat([]fleet.VM{}, vms))
+		return a.printJSON(append([]fleet.VM{}, vms...))
 	}
 	if len(vms) == 0 {
 		_, err := fmt.Fprintln(a.out, "no virtual machines")
