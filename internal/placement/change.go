@@ -297,7 +297,7 @@ func (f *Fleet) ended(r Request) *held {
 	tries := 0
 	for _, v := range vms {
 		h := f.hosts[v.host]
-		if h.crowded || len(v.plan.VCPUs) == 0 {
+		if _, free := h.outline.Threads(); h.crowded || len(v.plan.VCPUs) == 0 || free+v.plan.Held().Len() < r.Shape.CPUs {
 			continue
 		}
 		room := h.room.Give(v.plan)

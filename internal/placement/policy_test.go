@@ -3,6 +3,7 @@ package placement
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -231,5 +232,26 @@ func TestWhyOfWhatFits(t *testing.T) {
 	e, err := f.Why(ask("a", 2))
 	if err != nil || e.Fits != 1 || e.Hosts != 2 || len(e.Changes) != 0 || !e.Each[1].Fits || e.Each[0].Message == "" {
 		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// What Why says of very many hosts is what it says of few, in fewer words.
+func TestWhyIsBriefOfMany(t *testing.T) {
+	for seed := range 300 {
+		g := newGame(rand.New(rand.NewPCG(uint64(seed), 5)))
+		for range 30 {
+			g.claim(t, "to fill it")
+		}
+		r := g.request()
+		d, err := requestOf(r.Shape).Demand()
+		if err != nil {
+			continue
+		}
+		for _, h := range g.fleet.hosts {
+			long, short := g.fleet.brief(r, h, &d, true), g.fleet.brief(r, h, &d, false)
+			if long.Fits != short.Fits || long.Constraint != short.Constraint && long.Constraint != TooBig {
+				t.Errorf("seed %d: %+v in many words, %+v in few, for %+v", seed, long, short, r)
+			}
+		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // left to its owner: it is the VM then. A host that refuses one VM after the other backs off.
 
 // turnedAway are codes with which a host's reason begins when it would not have a VM that it never ran.
-var turnedAway = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage}
+var turnedAway = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage, farm.CodeNoBridge}
 
 // Bounds of avoiding.
 const (
@@ -23,10 +23,10 @@ const (
 	firstAvoided = 2 * time.Minute // for which it does not come back to the first host; twice as long with each
 )
 
-// refusedByHost tells a VM that its host would not have, before it ever ran.
+// refusedByHost tells a VM that its host would not have, before it ever ran. One that a batch system placed is its broker's.
 func refusedByHost(vm farm.VM) bool {
 	o := vm.Observed
-	if o.State != farm.VMFailed || o.CPUTime != 0 || o.Ready || vm.Wanted.Power == farm.PowerDeleted {
+	if vm.Booking != "" || o.State != farm.VMFailed || o.CPUTime != 0 || o.Ready || vm.Wanted.Power == farm.PowerDeleted {
 		return false
 	}
 	code, _, ok := strings.Cut(o.Reason, ":")

@@ -21,6 +21,9 @@ type mirror struct {
 	// silent tells whether a host that was heard of at a time is silent now.
 	silent func(seen time.Time) bool
 
+	asking sync.Mutex // for an explanation
+	rested time.Time  // the next one may be asked for then
+
 	mu       sync.Mutex
 	leading  bool // the placer keeps it; others leave it alone
 	fleet    *placement.Fleet

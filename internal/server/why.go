@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
@@ -68,9 +69,17 @@ func (s *Server) explain(ctx context.Context, who farm.Identity, vm farm.VM) (pl
 	})
 }
 
+// explain asks one thing at a time, and rests as long as the last one took: placing goes before explaining.
 func (m *mirror) explain(ctx context.Context, vm farm.VM) (placement.Explanation, error) {
+	m.asking.Lock()
+	defer m.asking.Unlock()
+	if !sleep(ctx, time.Until(m.rested)) {
+		return placement.Explanation{}, ctx.Err()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	begun := time.Now()
+	defer func() { m.rested = time.Now().Add(time.Since(begun)) }()
 	if err := m.refresh(ctx); err != nil {
 		return placement.Explanation{}, err
 	}
