@@ -27,6 +27,10 @@ func (s *Server) FenceHost(ctx context.Context, who farm.Identity, ref, reason s
 		if err := checkReason(reason); err != nil {
 			return err
 		}
+		if !s.silent(h) && c.now.Sub(s.seen(h)) > s.silence {
+			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers, Message: fmt.Sprintf("this server has just come up, and waits for host %s, which was heard of at %s", h.Name, when(h.Seen)),
+				Hint: fmt.Sprintf("wait until %s", when(s.since.Add(s.silence)))}
+		}
 		if !s.silent(h) {
 			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers, Message: fmt.Sprintf("host %s has reported at %s: its VMs run", h.Name, when(h.Seen)),
 				Hint: fmt.Sprintf("switch it off and see that it stays off; it is silent %v after its last report", s.silence)}

@@ -320,3 +320,26 @@ func TestEntries(t *testing.T) {
 		}
 	}
 }
+
+// A server that comes up waits for hosts that were there when the last one went, and not for those that were silent already.
+func TestSilenceAfterAStart(t *testing.T) {
+	l := newLab(t)
+	dead := l.host("dead", "east")
+	l.pass(time.Hour)
+	alive := l.host("alive", "east")
+	l.pass(10 * time.Minute)
+	next := New(Options{Store: l.store, Log: l.log, Now: l.clock})
+	if err := next.recall(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !next.silent(dead) || next.silent(alive) {
+		t.Errorf("dead is silent: %v, alive is silent: %v", next.silent(dead), next.silent(alive))
+	}
+	if _, err := next.FenceHost(t.Context(), site, "alive", ""); code(err) != farm.CodeHostAnswers || !strings.Contains(err.Error(), "just come up") {
+		t.Error(err)
+	}
+	l.pass(next.silence + time.Second)
+	if !next.silent(alive) {
+		t.Error("it has had its time")
+	}
+}

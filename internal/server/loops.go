@@ -31,6 +31,9 @@ type loop struct {
 
 // Run works until ctx ends: it follows the change feed and hosts' reports, and, while it leads, runs the loops that decide.
 func (s *Server) Run(ctx context.Context) error {
+	if err := s.recall(ctx); err != nil {
+		s.log.Warn("it is not known which hosts were silent before: all of them are waited for", "err", err)
+	}
 	var all sync.WaitGroup
 	for _, l := range []loop{
 		{"feed", func(ctx context.Context, _ int64) error { return s.follow(ctx) }},

@@ -54,6 +54,8 @@ type Server struct {
 	since   time.Time // this server is up
 	leads   atomic.Bool
 
+	lastHeard atomic.Int64 // when any host was last heard of before this server came up, in nanoseconds since 1970; 0: not known
+
 	booked      map[string]*bookings // by cell; of the loop of brokers
 	silentHosts map[string]bool      // when the loop looked last, by ID; the loop's own
 }

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/store"
 )
 
 // seen are the hosts and cells that one call has looked up: the VMs of a list share them.
@@ -101,10 +103,25 @@ func drainNotice(d farm.Drain, what string) string {
 	return text + ": what runs there is stopped at " + d.Deadline.UTC().Format(time.RFC3339)
 }
 
-// silent tells whether a host has not been heard of for too long. A server that has just come up has heard of nobody, and waits.
+// silent tells whether a host has not been heard of for too long. A server that has just come up has heard of nobody, and waits; but a host that
+// was silent already when hosts were last heard of at all is silent still.
 func (s *Server) silent(h farm.Host) bool {
-	now := s.now()
-	return now.Sub(s.seen(h)) > s.silence && now.Sub(s.since) > s.silence
+	now, seen := s.now(), s.seen(h)
+	if now.Sub(seen) <= s.silence {
+		return false
+	}
+	return now.Sub(s.since) > s.silence || time.Unix(0, s.lastHeard.Load()).Sub(seen) > s.silence
+}
+
+// recall finds when any host was last heard of before this server came up.
+func (s *Server) recall(ctx context.Context) error {
+	return s.store.View(ctx, func(t *store.Tx) error {
+		all, err := t.HostsSeen()
+		for _, h := range all {
+			s.lastHeard.Store(max(s.lastHeard.Load(), h.At.UnixNano()))
+		}
+		return err
+	})
 }
 
 // seen is when any server heard of a host last, as far as this one knows.
