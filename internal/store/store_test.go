@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 
 	"github.com/grange-project/grange/internal/store/storetest"
@@ -17,8 +16,15 @@ func TestSQLite(t *testing.T) {
 
 func TestPostgres(t *testing.T) {
 	pg := startPostgres(t)
-	var n atomic.Int64
-	storetest.Run(t, func(t *testing.T) string { return newDatabase(t, pg, fmt.Sprint("farm", n.Add(1)), "") })
+	url, n := newDatabase(t, pg, "farms", ""), 0
+	storetest.Run(t, func(t *testing.T) string { // a schema is an empty database too, and is made ten times faster
+		n++
+		schema := fmt.Sprint("farm", n)
+		if err := pg.Do(t.Context(), "farms", "CREATE SCHEMA "+schema); err != nil {
+			t.Fatal(err)
+		}
+		return url + "&search_path=" + schema
+	})
 }
 
 func startPostgres(t *testing.T) *postgres.Server {
