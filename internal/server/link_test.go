@@ -1,0 +1,306 @@
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// linked is a host that joined, without the network between.
+type linked struct {
+	*lab
+	id    string
+	name  string
+	key   []byte
+	chain []*x509.Certificate
+}
+
+func (l *lab) joined(name string) *linked {
+	l.t.Helper()
+	h := &linked{lab: l, name: name}
+	_, token, err := l.CreateJoinToken(l.t.Context(), site, JoinOrder{Cell: "east"})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	a, err := l.Enrol(l.t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: h.request(), Name: name, MachineID: name, Now: l.clock()})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	h.id, h.chain = a.Host, parsed(l.t, a.Certificate)
+	return h
+}
+
+func (h *linked) request() []byte {
+	h.t.Helper()
+	var err error
+	if h.key, err = pki.NewKey(); err != nil {
+		h.t.Fatal(err)
+	}
+	csr, err := pki.NewRequest(h.key)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return csr
+}
+
+func parsed(t *testing.T, text []byte) []*x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(text)
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []*x509.Certificate{c}
+}
+
+func (h *linked) who() farm.Identity {
+	h.t.Helper()
+	who, err := h.HostAt(h.t.Context(), h.chain)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return who
+}
+
+func (h *linked) facts(instance, boot string) *fleet.Facts {
+	return &fleet.Facts{Capability: fleet.Capability, Instance: instance, Boot: boot, Now: h.clock(), Topology: fleet.Topology{Online: "0-15"}}
+}
+
+// tell reports, and fails the test when that is refused.
+func (h *linked) tell(r fleet.Report) fleet.ReportAnswer {
+	h.t.Helper()
+	a, err := h.Report(h.t.Context(), h.who(), r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return a
+}
+
+func (h *linked) refused(r fleet.Report) farm.Code {
+	_, err := h.Report(h.t.Context(), h.who(), r)
+	return codeOf(err)
+}
+
+func codeOf(err error) farm.Code {
+	own := new(farm.Error)
+	errors.As(err, &own)
+	return own.Code
+}
+
+func TestCertificateIsRenewed(t *testing.T) {
+	l := newLab(t)
+	h := l.joined("wn-1")
+	first, who := h.chain, h.who()
+	l.pass(20 * 24 * time.Hour)
+	// The first answer is lost.
+	if _, err := l.Renew(t.Context(), who, fleet.RenewRequest{CSR: h.request()}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := l.Renew(t.Context(), h.who(), fleet.RenewRequest{CSR: h.request()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tls.X509KeyPair(a.Certificate, h.key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.HostAt(t.Context(), first); err != nil {
+		t.Errorf("the one before, until the next was seen: %v", err)
+	}
+	h.chain = parsed(t, a.Certificate)
+	h.who()
+	if _, err := l.HostAt(t.Context(), first); codeOf(err) != farm.CodeRevokedCert {
+		t.Errorf("the one before, when the next was seen: %v", err)
+	}
+	l.pass(29 * 24 * time.Hour)
+	h.who()
+	l.pass(2 * 24 * time.Hour)
+	if _, err := l.HostAt(t.Context(), h.chain); codeOf(err) != pki.CodeCertTime {
+		t.Errorf("after its life: %v", err)
+	}
+}
+
+func TestWhoSpeaksForAHost(t *testing.T) {
+	l := newLab(t)
+	h := l.joined("wn-1")
+	if got := h.refused(fleet.Report{Instance: "a"}); got != farm.CodeReportFirst {
+		t.Errorf("without facts: %q", got)
+	}
+	h.tell(fleet.Report{Instance: "a", Facts: h.facts("a", "boot 1")})
+	h.tell(fleet.Report{Instance: "a"})
+	h.tell(fleet.Report{Instance: "b", Facts: h.facts("b", "boot 1")}) // started anew
+	if got := h.refused(fleet.Report{Instance: "a"}); got != farm.CodeOtherAgent {
+		t.Errorf("the one before: %q", got)
+	}
+	l.pass(59 * time.Second)
+	if got := h.refused(fleet.Report{Instance: "c", Facts: h.facts("c", "boot 2")}); got != farm.CodeOtherAgent {
+		t.Errorf("of another boot: %q", got)
+	}
+	l.pass(time.Second)
+	h.tell(fleet.Report{Instance: "c", Facts: h.facts("c", "boot 2")})
+	// Another server, or this one started anew, knows it from the store.
+	other := &linked{lab: &lab{Server: New(Options{Store: l.store, Log: l.log, Now: l.clock}), t: t, now: l.now}, id: h.id, chain: h.chain}
+	other.tell(fleet.Report{Instance: "c"})
+}
+
+func TestClockIsWatched(t *testing.T) {
+	l := newLab(t)
+	h := l.joined("wn-1")
+	f := h.facts("a", "b")
+	f.Now = l.clock().Add(-5 * time.Minute)
+	if a := h.tell(fleet.Report{Instance: "a", Facts: f}); a.Clock != -300 {
+		t.Errorf("told %v", a.Clock)
+	}
+	l.writeSeen(t.Context())
+	l.view(func(tx *store.Tx) error {
+		row, err := tx.Host(h.id)
+		if row.Clock != -5*time.Minute || !row.Seen.Equal(l.clock()) {
+			t.Errorf("clock %v, seen %v", row.Clock, row.Seen)
+		}
+		return err
+	})
+}
+
+// What a whole report means for VMs: those there, those gone, those lost, those that belong elsewhere.
+func TestWholeReport(t *testing.T) {
+	l := newLab(t)
+	h, other := l.joined("wn-1"), l.joined("wn-2")
+	h.tell(fleet.Report{Instance: "a", Facts: h.facts("a", "b")})
+	row := func(h *linked) farm.Host { return farm.Host{ID: h.id, Cell: "east"} }
+	vm := func(name string, at *linked, state farm.VMState, power farm.Power) farm.VM {
+		made, err := l.CreateVMs(t.Context(), root, CreateVM{Project: "alice", Name: name, Image: "micro", Shape: "small"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		vm := made.VMs[0].VM
+		l.put(vm, row(at))
+		l.update(func(tx *store.Tx) error {
+			now, err := tx.VM(vm.ID)
+			if err != nil {
+				return err
+			}
+			now.Wanted.Power = power
+			return errors.Join(tx.SetVM(now), tx.SetVMObserved(vm.ID, farm.Observed{State: state, Since: l.clock()}))
+		})
+		return vm
+	}
+	runs := vm("runs", h, "", farm.PowerOn)
+	lost := vm("lost", h, farm.VMRunning, farm.PowerOn)
+	news := vm("news", h, "", farm.PowerOn)
+	ends := vm("ends", h, farm.VMRunning, farm.PowerDeleted)
+	moved := vm("moved", other, farm.VMRunning, farm.PowerOn)
+	list, changed, err := l.Wanted(t.Context(), h.who(), "a", 0)
+	if err != nil || !changed || len(list.VMs) != 4 {
+		t.Fatalf("%d VMs, %v", len(list.VMs), err)
+	}
+	says := []fleet.Observed{{ID: runs.ID, State: "running", Since: l.clock()}, {ID: moved.ID, State: "running", Since: l.clock()}, {ID: "unknown", State: "running", Since: l.clock()}}
+	h.tell(fleet.Report{Instance: "a", Whole: true, Wanted: list.Revision - 1, VMs: says}) // looked before it was told
+	states := func() map[string]farm.VMState {
+		got := map[string]farm.VMState{}
+		for _, v := range []farm.VM{runs, lost, news, ends, moved} {
+			l.view(func(tx *store.Tx) error {
+				row, err := tx.VM(v.ID)
+				if missing(err) {
+					got[v.Name] = "no row"
+					return nil
+				}
+				got[v.Name] = row.Observed.State
+				return err
+			})
+		}
+		return got
+	}
+	h.tell(fleet.Report{Instance: "a", Whole: true, Wanted: list.Revision, VMs: says})
+	want := map[string]farm.VMState{"runs": farm.VMRunning, "lost": farm.VMLost, "news": "", "ends": "no row", "moved": farm.VMRunning}
+	if d := cmp.Diff(want, states()); d != "" {
+		t.Error(d)
+	}
+	if list, _, err = l.Wanted(t.Context(), h.who(), "a", list.Revision); err != nil {
+		t.Fatal(err)
+	}
+	powers := map[string]string{}
+	for _, v := range list.VMs {
+		powers[v.Name] = v.Power
+	}
+	if d := cmp.Diff(map[string]string{"runs": "on", "news": "on", "moved": "deleted"}, powers); d != "" {
+		t.Errorf("wanted then:\n%s", d)
+	}
+	if _, strangers := l.heard(h.id); !cmp.Equal(strangers, []string{"unknown"}) {
+		t.Errorf("strangers %v", strangers)
+	}
+}
+
+func TestSiteCertificates(t *testing.T) {
+	l := newLab(t)
+	ca, err := pki.NewCA(l.clock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Certificate)
+	l.site = &pki.Site{Roots: roots, Field: pki.FieldCN}
+	h := &linked{lab: l}
+	issued, err := ca.IssueHost("wn-1.example.org", h.request(), l.clock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.chain = parsed(t, issued.PEM)
+	if _, err := l.HostAt(t.Context(), h.chain); codeOf(err) != farm.CodeRevokedCert {
+		t.Errorf("before it joined: %v", err)
+	}
+	_, token, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Enrol(t.Context(), h.chain, fleet.EnrolRequest{Token: token, Name: "wn-2", Now: l.clock()}); codeOf(err) != CodeJoinRefused {
+		t.Errorf("under another name: %v", err)
+	}
+	a, err := l.Enrol(t.Context(), h.chain, fleet.EnrolRequest{Token: token, Name: "wn-1.example.org", Now: l.clock()})
+	if err != nil || len(a.Certificate) != 0 {
+		t.Fatalf("%+v %v", a, err)
+	}
+	if who := h.who(); who.Host != a.Host {
+		t.Errorf("%+v", who)
+	}
+	next, err := ca.IssueHost("wn-1.example.org", h.request(), l.clock()) // the site renews as it likes
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.chain = parsed(t, next.PEM)
+	h.who()
+	if _, err := l.Renew(t.Context(), h.who(), fleet.RenewRequest{CSR: h.request()}); codeOf(err) != CodeJoinRefused {
+		t.Errorf("renewed by us: %v", err)
+	}
+}
+
+func TestRefusedEnrolmentsAreRecorded(t *testing.T) {
+	l := newLab(t)
+	l.joined("wn-1")
+	_, token, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &linked{lab: l}
+	if _, err := l.Enrol(t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: h.request(), Name: "wn-1", Now: l.clock()}); codeOf(err) != CodeHostExists {
+		t.Fatal(err)
+	}
+	entries, err := l.Entries(t.Context(), site, EntryFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := entries[0]; e.Action != string(enrolHost) || e.Outcome != outcomeDenied || e.Target != "wn-1" {
+		t.Errorf("%+v", e)
+	}
+	if _, _, err := l.CreateJoinToken(t.Context(), ann, JoinOrder{Cell: "east"}); codeOf(err) != farm.CodeNoRole {
+		t.Errorf("a member makes a join token: %v", err)
+	}
+}
