@@ -3,15 +3,15 @@ package fleet
 // Farm is what people decide of the whole fleet, as data: what `grange apply` brings and `grange export` writes. A list that is null or missing is
 // left as it is.
 type Farm struct {
-	Cells    []FarmCell `json:"cells"`
-	Projects []Project  `json:"projects"`
-	Shapes   []Shape    `json:"shapes"`
-	Networks []Network  `json:"networks"`
-	Groups   []Group    `json:"groups"`
-	Users    []User     `json:"users"`
-	Grants   []Grant    `json:"grants"`
-	Settings *Settings  `json:"settings,omitempty"` // of all hosts
-	Maxima   *Maxima    `json:"maxima,omitempty"`
+	Cells    []FarmCell    `json:"cells,omitzero"`
+	Projects []FarmProject `json:"projects,omitzero"`
+	Shapes   []Shape       `json:"shapes,omitzero"`
+	Networks []Network     `json:"networks,omitzero"`
+	Groups   []Group       `json:"groups,omitzero"`
+	Users    []User        `json:"users,omitzero"`
+	Grants   []Grant       `json:"grants,omitzero"`
+	Settings *Settings     `json:"settings,omitempty"` // of all hosts
+	Maxima   *Maxima       `json:"maxima,omitempty"`
 }
 
 // Maxima are what the site lets any VM have; 0 bounds nothing.
@@ -28,7 +28,7 @@ type Maxima struct {
 // FarmCell is a cell as people decide of it.
 type FarmCell struct {
 	Name       string            `json:"name"`
-	Broker     string            `json:"broker"`
+	Broker     string            `json:"broker,omitempty"` // grange, where nobody says
 	Open       *bool             `json:"open,omitempty"`   // missing: as it is, and a new cell is open
 	Reason     string            `json:"reason,omitempty"` // why it is closed
 	Default    bool              `json:"default,omitempty"`
@@ -36,11 +36,23 @@ type FarmCell struct {
 	Packing    string            `json:"packing,omitempty"` // pack, spread, group
 	KeepWhole  int               `json:"keep_whole,omitempty"`
 	Overcommit float64           `json:"overcommit,omitempty"`
-	Limits     Quota             `json:"limits"`
+	Limits     Quota             `json:"limits,omitzero"`
 	PerHost    int               `json:"per_host,omitempty"`
 	Services   bool              `json:"services,omitempty"`
 	Batch      string            `json:"batch,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
+}
+
+// FarmProject is a project as people decide of it.
+type FarmProject struct {
+	Name     string   `json:"name"`
+	Account  string   `json:"account,omitempty"` // in batch systems; its name, where nobody says
+	Quota    Quota    `json:"quota,omitzero"`
+	Networks []string `json:"networks,omitempty"` // that its VMs may have, as the next two; none: all
+	Shapes   []string `json:"shapes,omitempty"`
+	Images   []string `json:"images,omitempty"` // patterns
+	MaxAge   float64  `json:"max_age_seconds,omitempty"`
+	Purpose  string   `json:"purpose,omitempty"`
 }
 
 // ApplyRequest brings a farm.

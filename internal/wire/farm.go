@@ -10,7 +10,7 @@ import (
 
 // Farm is the farm as data on the wire. Lists that say nothing stay nil.
 func Farm(f farm.Farm) fleet.Farm {
-	out := fleet.Farm{Cells: each(f.Cells, FarmCell), Projects: each(f.Projects, Project), Shapes: each(f.Shapes, Shape), Networks: each(f.Networks, Network),
+	out := fleet.Farm{Cells: each(f.Cells, FarmCell), Projects: each(f.Projects, FarmProject), Shapes: each(f.Shapes, Shape), Networks: each(f.Networks, Network),
 		Groups: each(f.Groups, Group), Users: each(f.Users, User), Grants: each(f.Grants, Grant)}
 	if f.Settings != nil {
 		s := Settings(*f.Settings)
@@ -26,7 +26,7 @@ func Farm(f farm.Farm) fleet.Farm {
 // ParseFarm reads a farm. The error is a *farm.Error of kind Invalid. What names what is not looked at.
 func ParseFarm(v fleet.Farm) (farm.Farm, error) {
 	f := farm.Farm{Cells: each(v.Cells, parseFarmCell), Groups: each(v.Groups, ParseGroup), Users: each(v.Users, ParseUser), Grants: each(v.Grants, ParseGrant),
-		Projects: each(v.Projects, ParseProject)}
+		Projects: each(v.Projects, parseFarmProject)}
 	var err error
 	if f.Shapes, err = tryEach(v.Shapes, ParseShape); err != nil {
 		return f, err
@@ -95,16 +95,15 @@ func ParseQuota(v fleet.Quota) farm.Quota {
 	return farm.Quota{VMs: v.VMs, CPUs: v.CPUs, Memory: farm.Bytes(v.Memory), Scratch: farm.Bytes(v.Scratch)}
 }
 
-// Project is a project on the wire, without what it uses and where its VMs may go.
-func Project(p farm.Project) fleet.Project {
-	return fleet.Project{Name: p.Name, Account: p.Account, Quota: Quota(p.Quota), Networks: p.Networks, Shapes: p.Shapes, Images: p.Images,
-		MaxAge: p.MaxAge.Seconds(), Purpose: string(p.Purpose), Revision: p.Revision}
+// FarmProject is a project as people decide of it.
+func FarmProject(p farm.Project) fleet.FarmProject {
+	return fleet.FarmProject{Name: p.Name, Account: p.Account, Quota: Quota(p.Quota), Networks: p.Networks, Shapes: p.Shapes, Images: p.Images,
+		MaxAge: p.MaxAge.Seconds(), Purpose: string(p.Purpose)}
 }
 
-// ParseProject reads what people decide of a project.
-func ParseProject(v fleet.Project) farm.Project {
+func parseFarmProject(v fleet.FarmProject) farm.Project {
 	return farm.Project{Name: v.Name, Account: v.Account, Quota: ParseQuota(v.Quota), Networks: v.Networks, Shapes: v.Shapes, Images: v.Images,
-		MaxAge: seconds(v.MaxAge), Purpose: farm.Purpose(v.Purpose), Revision: v.Revision}
+		MaxAge: seconds(v.MaxAge), Purpose: farm.Purpose(v.Purpose)}
 }
 
 // seconds is exact: float64 has more digits than a nanosecond in a century needs to be told from its neighbours after rounding to milliseconds.
