@@ -1,0 +1,202 @@
+package authn
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"math/big"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// people is a directory of a few.
+type people map[string]string // what is shown → user
+
+func (p people) find(means, shown string) (farm.Identity, error) {
+	if user, ok := p[shown]; ok {
+		return farm.Identity{User: user, Means: means, Source: shown}, nil
+	}
+	return farm.Identity{}, notKnown("nobody", "")
+}
+
+func (p people) IdentifyToken(_ context.Context, text string) (farm.Identity, error) {
+	return p.find("token", text)
+}
+func (p people) IdentifySubject(_ context.Context, subject string) (farm.Identity, error) {
+	return p.find("certificate", subject)
+}
+func (p people) IdentifyUser(_ context.Context, name string) (farm.Identity, error) {
+	return p.find("socket", name)
+}
+func (p people) HostAt(_ context.Context, chain []*x509.Certificate) (farm.Identity, error) {
+	return p.find("host", chain[0].Subject.CommonName)
+}
+
+// certificate is one of an authority, or of itself.
+func certificate(t *testing.T, subject pkix.RDNSequence, parent *x509.Certificate, key *ecdsa.PrivateKey, usage x509.ExtKeyUsage, ca bool, until time.Time) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := asn1.Marshal(subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), RawSubject: raw, NotBefore: until.Add(-time.Hour), NotAfter: until, IsCA: ca, BasicConstraintsValid: ca}
+	if !ca {
+		template.ExtKeyUsage = []x509.ExtKeyUsage{usage}
+	}
+	if parent == nil {
+		parent, key = template, own
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, own.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, own
+}
+
+var (
+	commonName = asn1.ObjectIdentifier{2, 5, 4, 3}
+	component  = asn1.ObjectIdentifier{0, 9, 2342, 19200300, 100, 1, 25}
+	email      = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 1}
+)
+
+func dn(parts ...pkix.AttributeTypeAndValue) pkix.RDNSequence {
+	var s pkix.RDNSequence
+	for _, p := range parts {
+		s = append(s, pkix.RelativeDistinguishedNameSET{p})
+	}
+	return s
+}
+
+func cn(value string) pkix.AttributeTypeAndValue {
+	return pkix.AttributeTypeAndValue{Type: commonName, Value: value}
+}
+
+// TestSubjects: a subject reads as people write it, and no value can pass for several parts.
+func TestSubjects(t *testing.T) {
+	dc := func(v string) pkix.AttributeTypeAndValue { return pkix.AttributeTypeAndValue{Type: component, Value: v} }
+	for _, c := range []struct {
+		subject pkix.RDNSequence
+		slashes string // the same as the grid writes it
+		want    string // "": none
+	}{
+		{dn(dc("ch"), dc("example"), cn("Ann")), "/DC=ch/DC=example/CN=Ann", "CN=Ann,DC=example,DC=ch"},
+		{dn(cn("Ann, Dr.")), "/CN=Ann, Dr.", `CN=Ann\, Dr.`},
+		{dn(dc("ch"), cn("host/wn1.example.ch")), "/DC=ch/CN=host/wn1.example.ch", "CN=host/wn1.example.ch,DC=ch"},
+		{dn(cn("Eve,DC=example")), "", `CN=Eve\,DC=example`},
+		{dn(pkix.AttributeTypeAndValue{Type: email, Value: "a@b.ch"}), "/Email=a@b.ch", "emailAddress=a@b.ch"},
+		{pkix.RDNSequence{{cn("Ann"), dc("ch")}}, "", ""},
+		{pkix.RDNSequence{}, "", ""},
+	} {
+		cert, _ := certificate(t, c.subject, nil, nil, x509.ExtKeyUsageClientAuth, false, time.Now().Add(time.Hour))
+		got, err := subjectOf(cert)
+		if got != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%v: %q, %v; want %q", c.subject, got, err, c.want)
+		}
+		if c.slashes == "" {
+			continue
+		}
+		if s, err := farm.ParseSubject(c.slashes); err != nil || s.String() != got {
+			t.Errorf("%s is %q, %v; the certificate's %q", c.slashes, s, err, got)
+		}
+	}
+}
+
+// TestIdentify: each means, in their order, and what does not hold.
+func TestIdentify(t *testing.T) {
+	now := time.Now()
+	ca, key := certificate(t, dn(cn("CA")), nil, nil, 0, true, now.Add(time.Hour))
+	other, otherKey := certificate(t, dn(cn("CA")), nil, nil, 0, true, now.Add(time.Hour))
+	person := func(ca *x509.Certificate, key *ecdsa.PrivateKey, usage x509.ExtKeyUsage, until time.Time) []*x509.Certificate {
+		c, _ := certificate(t, dn(cn("Ann")), ca, key, usage, false, until)
+		return []*x509.Certificate{c}
+	}
+	good := person(ca, key, x509.ExtKeyUsageClientAuth, now.Add(time.Minute))
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	a := New(Options{Directory: people{"secret": "bob", "CN=Ann": "ann"}, People: pool})
+	for _, c := range []struct {
+		name  string
+		shown Shown
+		want  string // user; "": not known
+	}{
+		{"nothing", Shown{}, ""},
+		{"a token", Shown{Token: "secret"}, "bob"},
+		{"a wrong token", Shown{Token: "x"}, ""},
+		{"a certificate", Shown{Chain: good}, "ann"},
+		{"a token beside a certificate", Shown{Token: "secret", Chain: good}, "bob"},
+		{"a wrong token beside a certificate", Shown{Token: "x", Chain: good}, ""},
+		{"another authority of the same name", Shown{Chain: person(other, otherKey, x509.ExtKeyUsageClientAuth, now.Add(time.Minute))}, ""},
+		{"a server's certificate", Shown{Chain: person(ca, key, x509.ExtKeyUsageServerAuth, now.Add(time.Minute))}, ""},
+		{"yesterday's certificate", Shown{Chain: person(ca, key, x509.ExtKeyUsageClientAuth, now.Add(-24*time.Hour))}, ""},
+		{"root's socket", Shown{Socket: true, UID: 0}, "root"},
+		{"the server's own account", Shown{Socket: true, UID: uint32(os.Getuid())}, "root"},
+		{"a uid without an account", Shown{Socket: true, UID: 3999999999}, ""},
+		{"a user of another namespace", Shown{Socket: true, UID: overflow}, ""},
+		{"a wrong token on root's socket", Shown{Socket: true, Token: "x"}, ""},
+	} {
+		who, err := a.Identify(t.Context(), c.shown)
+		own := new(farm.Error)
+		if who.User != c.want || c.want == "" && (!errors.As(err, &own) || own.Code != farm.CodeNotKnown) || c.want != "" && err != nil {
+			t.Errorf("%s: %+v, %v", c.name, who, err)
+		}
+		if who.Root != (who.User == "root") {
+			t.Errorf("%s: %+v", c.name, who)
+		}
+	}
+}
+
+// TestTries: an address that fails too often waits; others, and what failed long ago, do not.
+func TestTries(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	a := New(Options{Directory: people{"secret": "bob"}, Now: func() time.Time { return now }})
+	from := func(address, token string) farm.Code {
+		_, err := a.Identify(t.Context(), Shown{Address: netip.MustParseAddr(address), Token: token})
+		own := new(farm.Error)
+		errors.As(err, &own)
+		return own.Code
+	}
+	for i := range maxTries {
+		if code := from("192.0.2.1", "x"); code != farm.CodeNotKnown {
+			t.Fatalf("try %d: %s", i, code)
+		}
+	}
+	if code := from("192.0.2.1", "secret"); code != farm.CodeTooManyTries {
+		t.Errorf("after %d wrong ones: %q", maxTries, code)
+	}
+	if code := from("192.0.2.2", "secret"); code != "" {
+		t.Errorf("another address: %s", code)
+	}
+	now = now.Add(2 * tryBack)
+	if code := from("192.0.2.1", "secret"); code != "" {
+		t.Errorf("a moment later: %s", code)
+	}
+	for i := range maxTries + 1 {
+		from("2001:db8::"+string(rune('1'+i%9)), "x")
+	}
+	if code := from("2001:db8::ffff", "secret"); code != farm.CodeTooManyTries {
+		t.Errorf("one party's other IPv6 address: %q", code)
+	}
+	for i := range maxTroubled + 10 {
+		a.tries.failed(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}))
+	}
+	if n := len(a.tries.full); n > maxTroubled {
+		t.Errorf("%d addresses are remembered", n)
+	}
+}
