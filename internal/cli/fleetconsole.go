@@ -90,8 +90,8 @@ func bothWays(ctx context.Context, stream io.ReadWriteCloser, in io.Reader, out 
 		return err
 	case <-left:
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-ctx.Done(): // by a signal: nothing need be said
+		return exitError{exitFailed}
 	}
 }
 
