@@ -40,6 +40,9 @@ func vmView(v server.VMView) fleet.VM {
 
 // pending tells whether the host has still to do something that was asked for.
 func pending(v server.VMView) bool {
+	if v.Resize != nil {
+		return true
+	}
 	switch v.Wanted.Power {
 	case farm.PowerOn:
 		return v.State != farm.VMRunning || v.Observed.Boots != v.Wanted.Boots || v.Observed.Builds != v.Wanted.Builds

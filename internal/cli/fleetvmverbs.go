@@ -17,6 +17,7 @@ type verb struct {
 	name, short, done string
 	until             string // what --wait waits for
 	do                func(context.Context, *fleet.Client, fleet.VM) (fleet.VM, error)
+	came              func(fleet.VM) error // whether it came as asked for, behind --wait; nil: the VM's state tells
 }
 
 // manyVMs is a command on any number of VMs, by names and patterns.
@@ -57,6 +58,11 @@ func (a *app) doVMs(ctx context.Context, v verb, refs []string, project string, 
 		done = append(done, after)
 	}
 	done, err = w.until(ctx, a, c, done)
+	if w.wait && v.came != nil {
+		for _, vm := range done {
+			err = errors.Join(err, v.came(vm))
+		}
+	}
 	if a.json {
 		last = errors.Join(last, a.printJSON(append([]fleet.VM{}, done...)))
 	}
@@ -68,14 +74,14 @@ func (a *app) doVMs(ctx context.Context, v verb, refs []string, project string, 
 
 func (a *app) vmStart() *cobra.Command {
 	return a.manyVMs(verb{"start", "Start virtual machines that are stopped", "is to start", "they run",
-		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) { return c.StartVM(ctx, v.ID) }})
+		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) { return c.StartVM(ctx, v.ID) }, nil})
 }
 
 func (a *app) vmRestart() *cobra.Command {
 	return a.manyVMs(verb{"restart", "Restart virtual machines", "is to restart", "they run again",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			return c.RestartVM(ctx, v.ID)
-		}})
+		}, nil})
 }
 
 func (a *app) vmDelete() *cobra.Command {
@@ -86,7 +92,7 @@ func (a *app) vmDelete() *cobra.Command {
 				forget(v.ID)
 			}
 			return v, err
-		}})
+		}, nil})
 }
 
 // forget removes what is kept of a VM on this machine. What was never there is no error.
@@ -95,13 +101,21 @@ func forget(vm string) {
 	os.Remove(knownHosts(vm))
 }
 
+// resized tells whether a VM has the size that was asked for. Its host may have had no room: the VM then goes on as it was.
+func resized(v fleet.VM, r fleet.VMResize) error {
+	if (r.Shape == "" || v.Shape.Name == r.Shape) && (r.CPUs == 0 || v.Shape.CPUs == r.CPUs) && (r.Memory == 0 || v.Shape.Memory == r.Memory) {
+		return nil
+	}
+	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fullName(v) + ": " + v.Notice, Hint: "it goes on as it was; end another VM of its host, or make a new one of that size"}
+}
+
 func (a *app) vmResize() *cobra.Command {
 	var r fleet.VMResize
 	var memory string
 	v := verb{"resize", "Give virtual machines another size, on their own hosts; they are stopped and started for that", "is to be resized", "they run with it",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			return c.ResizeVM(ctx, v.ID, r)
-		}}
+		}, func(v fleet.VM) error { return resized(v, r) }}
 	cmd := a.manyVMs(v)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -132,7 +146,7 @@ func (a *app) vmRebuild() *cobra.Command {
 				os.Remove(knownHosts(v.ID)) // its host key will be another one
 			}
 			return v, err
-		}})
+		}, nil})
 	cmd.Flags().StringVarP(&r.Image, "image", "i", "", "`IMAGE`; without it the one that each has, as its name means now")
 	return cmd
 }

@@ -67,7 +67,7 @@ func (a *app) vmList() *cobra.Command {
 // vmStop stops VMs of the fleet, whose disks stay, or ends the one of this host, of which nothing stays.
 func (a *app) vmStop() *cobra.Command {
 	cmd := a.manyVMs(verb{"stop", "Stop virtual machines; their disks and their places stay", "is to stop", "they have stopped",
-		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) { return c.StopVM(ctx, v.ID) }})
+		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) { return c.StopVM(ctx, v.ID) }, nil})
 	fleets := cmd.RunE
 	cmd.Short = "Stop virtual machines of the fleet, or end one of this host with its job"
 	cmd.Long = cmd.Short + `. VMs of the fleet are named PROJECT/NAME, NAME, by ID, or by a pattern as 'web-*'; their disks and places stay. Of one of this host, which
