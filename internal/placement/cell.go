@@ -118,6 +118,8 @@ func (c *cell) refuses(size farm.Quota) (Constraint, string) {
 	switch {
 	case !c.known:
 		return CellClosed, "there is no cell " + c.Name
+	case c.Broker != "" && c.Broker != farm.BrokerGrange:
+		return OfABatch, "VMs of cell " + c.Name + " are placed by " + c.Broker
 	case c.Closed:
 		return CellClosed, withReason("cell "+c.Name+" is closed to new VMs", c.Reason)
 	case c.Drain.Active():

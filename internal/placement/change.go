@@ -262,7 +262,7 @@ func (f *Fleet) elsewhere(r Request, say sayer) {
 		switch its := slices.Contains(r.Cells, name); {
 		case its && refusal == CellClosed:
 			say(ChangeCell, "open cell %s", name)
-		case its:
+		case its && refusal == CellLimit:
 			say(ChangeCell, "raise the limits of cell %s", name)
 		case refusal == "":
 			say(ChangeCell, "let project %s use cell %s", r.Project, name)

@@ -292,7 +292,7 @@ func (f *Fleet) refusal(r Request, size farm.Quota) error {
 
 // phrases say what refused, of several hosts.
 var phrases = map[Constraint]string{
-	CellClosed: "a cell is closed", CellLimit: "a cell has as much as it may", HostRefuses: "hosts are closed, draining, silent or short of something",
+	OfABatch: "a batch system places a cell's VMs", CellClosed: "a cell is closed", CellLimit: "a cell has as much as it may", HostRefuses: "hosts are closed, draining, silent or short of something",
 	WrongLabels: "hosts have other labels", NoNetwork: "hosts do not carry the network", TooBig: "hosts are too small", HostFull: "hosts have as many VMs as they may",
 	NoCPUs: "too few free CPUs", NoMemory: "too little free memory", NoPages: "too few free huge pages", NoScratch: "too little disk",
 	InPieces: "enough is free, and not side by side", GroupRule: "the rule of its server group", Refused: "hosts refused it lately",

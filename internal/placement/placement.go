@@ -72,6 +72,7 @@ type Constraint string
 // The constraints, in the order in which they are looked at: a host is counted under the first that refuses.
 const (
 	NotItsCell  Constraint = "cell"         // the VM may not go to the host's cell
+	OfABatch    Constraint = "broker"       // a batch system places the cell's VMs
 	CellClosed  Constraint = "cell closed"  // to new VMs
 	CellLimit   Constraint = "cell limit"   // the cell has as much as it may
 	HostRefuses Constraint = "host refuses" // closed, draining, silent, short of something

@@ -77,6 +77,7 @@ func TestPolicies(t *testing.T) {
 		"memory overcommitted":          {town(1, farm.Cell{Overcommit: 2}), []Request{ask("a", 1, memory(24)), ask("b", 1, memory(24)), ask("c", 1, memory(24))}, "h0 h0 -"},
 		"no cell that it knows":         {town(1, farm.Cell{}), []Request{ask("a", 1, func(r *Request) { r.Cells = []string{"d"} }), ask("b", 1, func(r *Request) { r.Cells = []string{"d", "c"} })}, "- h0"},
 		"a closed cell":                 {town(1, farm.Cell{Closed: true}), []Request{ask("a", 1)}, "-"},
+		"a batch system's cell":         {town(1, farm.Cell{Broker: "slurm"}), []Request{ask("a", 1)}, "-"},
 		"labels":                        {town(3, farm.Cell{}), []Request{ask("a", 1, needs("host=h1")), ask("b", 1, needs("host!=h0", "host!=h1")), ask("c", 1, needs("gpu")), ask("d", 1, needs("!gpu"))}, "h1 h2 - h1"},
 		"a shape that no host can hold": {town(1, farm.Cell{}), []Request{ask("a", 9), ask("b", 8)}, "- h0"},
 	} {
@@ -190,6 +191,7 @@ func TestWhy(t *testing.T) {
 		"closed host":  {town(1, farm.Cell{}, func(_ int, h *Host) { h.Refuses, h.Closed = "it is closed: repair", true }), ask("a", 1), "host refuses 1", "open host h0 (it is closed: repair)"},
 		"silent host":  {town(1, farm.Cell{}, func(_ int, h *Host) { h.Refuses = "it is silent" }), ask("a", 1), "host refuses 1", ""},
 		"closed cell":  {town(2, farm.Cell{Closed: true}), ask("a", 1), "cell closed 2", "open cell c"},
+		"batch":        {town(2, farm.Cell{Broker: "slurm"}), ask("a", 1), "broker 2", ""},
 		"limits":       {town(1, farm.Cell{Limits: farm.Quota{CPUs: 1}}), ask("a", 2), "cell limit 1", "1 fewer CPUs"},
 		"other cell":   {town(1, farm.Cell{}), ask("a", 1, func(r *Request) { r.Cells = []string{"d"} }), "cell 1", "let project p use cell c"},
 		"host is full": {fullHouse(farm.Cell{PerHost: 1}), ask("a", 1), "full 2", "end a VM of 5 CPUs and 5G on host h1"},

@@ -347,7 +347,9 @@ func (p *bookPass) fill(ctx context.Context) error {
 		return err
 	}
 	p.fleet = placement.NewFleet()
-	p.fleet.SetCell(p.cell)
+	cell := p.cell
+	cell.Broker = farm.BrokerGrange // the host is chosen here; the batch system books it
+	p.fleet.SetCell(cell)
 	for _, h := range hosts {
 		p.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, p.cell), Refuses: p.refuses(h), Topology: h.Facts.Topology,
 			Reserve: h.Facts.Reserve, Taken: h.Facts.Taken, Images: h.Facts.Images, Networks: carried(h, networks), Scratch: h.Facts.ScratchFree})
