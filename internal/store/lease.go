@@ -33,6 +33,9 @@ func (s *Store) Lead(ctx context.Context, holder string, ttl time.Duration) (epo
 	if err != nil {
 		return 0, false, err
 	}
+	if ok {
+		s.lease.take(epoch)
+	}
 	return epoch, ok, nil
 }
 
@@ -48,13 +51,11 @@ func (s *Store) leadIn(t *Tx, holder string, ttl time.Duration) (int64, bool, er
 	if had != holder || !s.lease.took(epoch) {
 		epoch++
 	}
-	s.lease.take(epoch)
 	_, err := t.exec("UPDATE lease SET holder = $1, epoch = $2, beat = beat + 1 WHERE id = 1", holder, epoch)
 	return epoch, err == nil, err
 }
 
-// took tells whether this process took the lease in an epoch; take notes that. What is noted and then not committed does no harm: the next
-// one to commit this epoch is under the same lock, and only a process that reads its own name there asks.
+// took tells whether this process took the lease in an epoch; take notes that, when it is committed.
 func (r *rival) took(epoch int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
