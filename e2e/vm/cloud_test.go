@@ -236,6 +236,7 @@ func testCloudVM(t *testing.T) {
 		again := newConsoleText(s)
 		again.await(t, "reboot: Restarting system")
 		again.awaitTimes(t, "user data: ended with status 0", 2)
+		h.awaitSSH(t) // which begins beside the script
 		if got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "wc -l </tmp/starts"); got != "3\n" {
 			t.Errorf("after a reboot: %q starts", got)
 		}
