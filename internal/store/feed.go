@@ -69,10 +69,10 @@ func (t *Tx) writeFeed() error {
 	return t.prune()
 }
 
-// prune keeps the feed between keep and 1.1 × keep revisions.
+// prune keeps the feed a little longer than keep revisions. It drops a few at a time, for writers behind it wait as long as that takes.
 func (t *Tx) prune() error {
 	keep := t.store.keep
-	if t.revision%max(keep/10, 1) != 0 || t.revision <= keep {
+	if t.revision%max(keep/1000, 1) != 0 || t.revision <= keep {
 		return nil
 	}
 	if _, err := t.exec("DELETE FROM changes WHERE revision <= $1", t.revision-keep); err != nil {
