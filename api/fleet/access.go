@@ -152,8 +152,7 @@ type Version struct {
 // Status is how the fleet is, in numbers.
 type Status struct {
 	Version
-	Store    string         `json:"store"` // sqlite or postgres
-	Leader   bool           `json:"leader"`
+	Leader   bool           `json:"leader"` // this one of the servers runs the loops
 	Revision int64          `json:"revision"`
 	Hosts    map[string]int `json:"hosts"`              // by state
 	VMs      map[string]int `json:"vms"`                // by state

@@ -42,7 +42,7 @@ func (a *API) serviceRoutes() {
 }
 
 func (a *API) versionNow() fleet.Version {
-	return fleet.Version{Service: "server", Version: a.version, Capability: fleet.Capability}
+	return fleet.Version{Service: "server", Version: a.version, Capability: fleet.Capability, URL: a.server.URL()}
 }
 
 func (a *API) changes(ctx context.Context, who farm.Identity, in *changesInput) (*huma.StreamResponse, error) {
@@ -65,7 +65,7 @@ func (a *API) changes(ctx context.Context, who farm.Identity, in *changesInput) 
 
 // status counts what the caller may see.
 func (a *API) status(ctx context.Context, who farm.Identity, _ *struct{}) (*one[fleet.Status], error) {
-	out := fleet.Status{Version: a.versionNow(), Hosts: map[string]int{}, VMs: map[string]int{}, Versions: map[string]int{}}
+	out := fleet.Status{Version: a.versionNow(), Leader: a.server.Leads(), Hosts: map[string]int{}, VMs: map[string]int{}, Versions: map[string]int{}}
 	hosts, err := a.server.Hosts(ctx, who, server.HostFilter{})
 	if err != nil {
 		return nil, err

@@ -119,7 +119,7 @@ func (w *waiting) gone(id string) error {
 	w.say(v)
 	delete(w.left, id)
 	if v.Power != "deleted" {
-		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fullName(v) + " was deleted meanwhile", Hint: "`grange audit` tells by whom"}
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fullName(v) + " was deleted meanwhile", Hint: "`grange audit list` tells by whom"}
 	}
 	return nil
 }

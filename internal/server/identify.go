@@ -21,12 +21,3 @@ func (s *Server) IdentifyUser(ctx context.Context, name string) (farm.Identity, 
 	}
 	return farm.Identity{User: u.Name, Means: "socket"}, err
 }
-
-// Revision is the store's, now.
-func (s *Server) Revision(ctx context.Context) (revision int64, err error) {
-	err = s.store.View(ctx, func(t *store.Tx) error {
-		revision = t.Revision()
-		return nil
-	})
-	return revision, err
-}

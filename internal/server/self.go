@@ -1,0 +1,26 @@
+package server
+
+import (
+	"context"
+
+	"github.com/grange-project/grange/internal/store"
+)
+
+// URL is by which hosts and other servers reach this one.
+func (s *Server) URL() string { return s.url }
+
+// Leads tells whether this one of the servers runs the loops now.
+func (s *Server) Leads() bool {
+	s.mirror.mu.Lock()
+	defer s.mirror.mu.Unlock()
+	return s.mirror.leading
+}
+
+// Revision is the store's, now.
+func (s *Server) Revision(ctx context.Context) (revision int64, err error) {
+	err = s.store.View(ctx, func(t *store.Tx) error {
+		revision = t.Revision()
+		return nil
+	})
+	return revision, err
+}
