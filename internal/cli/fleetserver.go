@@ -73,8 +73,12 @@ func readToken(path string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// hasServer tells whether commands that the agent has too go to a server. A broken configuration counts: its error is then told.
+// hasServer tells whether commands that the agent has too go to a server: not when somebody named an agent's socket and no server. A broken
+// configuration counts: its error is then told.
 func (a *app) hasServer() bool {
+	if a.server == "" && a.socket != DefaultSocket {
+		return false
+	}
 	c, err := a.findServer()
 	return err != nil || c.Server != ""
 }
