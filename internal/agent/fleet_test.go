@@ -401,6 +401,44 @@ func TestCloudDeafGuest(t *testing.T) {
 	f.nothingLeft(w)
 }
 
+// TestCloudLosesItsSockets: a VM that does not answer is not gone while its process is there.
+func TestCloudLosesItsSockets(t *testing.T) {
+	f := newFarmhouse(t)
+	w := f.cloud()
+	f.want(w)
+	f.seesState(w, farm.VMRunning)
+	f.close()
+	if err := os.RemoveAll(filepath.Join(f.dir, "r/vm", fleetName(w.ID), "org.grange.control")); err != nil {
+		t.Fatal(err)
+	}
+	f.open()
+	f.seesNot(w)
+	if f.machines() != 1 || f.record(w).Failures != 0 {
+		t.Errorf("%d machines, %+v", f.machines(), f.record(w))
+	}
+	f.host.End(w.ID, "it has ended now")
+	f.sees("started again", w, func(o fleet.Observed) bool { return o.Ready })
+}
+
+// seesNot waits until the agent has noticed that nobody listens to it in the VM.
+func (f *farmhouse) seesNot(w *fleet.WantedVM) {
+	f.Helper()
+	c := f.agent.fleetByID(w.ID).current().control
+	for limit := time.After(20 * time.Second); ; {
+		c.mu.Lock()
+		gone, changed := c.gone, c.changed
+		c.mu.Unlock()
+		if gone {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			f.Fatal("the agent never noticed")
+		}
+	}
+}
+
 // TestCloudWithoutHypervisor: unknown is not gone, and a deletion needs no daemon.
 func TestCloudWithoutHypervisor(t *testing.T) {
 	f := newFarmhouse(t)

@@ -345,6 +345,15 @@ func (v *fleetVM) kill(m *machine) error {
 	return os.RemoveAll(m.sockets)
 }
 
+// lives tells whether the process of a machine whose control port has gone may still be there. That it does not answer is no proof, and a big
+// one takes its time to go.
+func (v *fleetVM) lives(m *machine) bool {
+	ctx, cancel := context.WithTimeout(v.agent.ctx, endLimit)
+	defer cancel()
+	_, err := v.agent.hyper.Observe(ctx, m.id)
+	return !isKind(err, farm.NotFound)
+}
+
 // ended takes notice of a machine that ended although nobody wanted it to.
 func (v *fleetVM) ended(m *machine) {
 	end := v.awaitEnd()

@@ -48,7 +48,7 @@ func (a *Agent) loadFleet() {
 // enterFleet goes on with a VM of an earlier agent, which holds what it was given, whether it runs or not.
 func (a *Agent) enterFleet(r fleetRecord) *fleetVM {
 	v := newFleetVM(a, r.Wanted.ID)
-	v.record, v.wanted, v.since = r, r.Wanted, r.Since
+	v.record, v.wanted, v.since = r, r.Wanted, r.Since // nobody else sees it yet
 	if r.Plan.VCPUs != nil {
 		a.ledger.adoptFleet(v.id, v.holder(), r.Plan)
 	}
@@ -79,16 +79,21 @@ func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool
 		if err := a.hyper.Stop(ctx, v.id); err != nil {
 			a.log.Error("vm does not end", "vm", r.Name, "error", err)
 		}
+		v.mu.Lock()
 		v.record.Boot = ""
+		v.mu.Unlock()
 		return false
 	}
 	m.applied.PID = f.PID
 	m.checked.Store(true)
 	m.control.know(v.id)
 	m.watch()
-	v.machine, v.started, v.state = m, time.Now(), farm.VMRunning
+	v.started = time.Now()
+	v.mu.Lock()
+	v.machine, v.state = m, farm.VMRunning
+	v.mu.Unlock()
 	kind := vmimage.Disk
-	if image, err := a.images.Get(v.record.Digest); err == nil {
+	if image, err := a.images.Get(v.recordNow().Digest); err == nil {
 		kind = image.Kind
 	}
 	a.jobs.Go(func() { v.attend(m, kind) })
@@ -97,9 +102,9 @@ func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool
 
 // missEnd notices, once the agent knows what runs, that the VM's machine ended while no agent saw it: with the host, or by itself.
 func (v *fleetVM) missEnd() {
-	r := v.record
+	r := v.recordNow()
 	switch {
-	case v.machine != nil || r.Boot == "":
+	case v.current() != nil || r.Boot == "":
 		return
 	case r.Boot != bootID():
 		v.agent.log.Info("vm of the server ended with its host, and is started again", "vm", v.name)
@@ -108,5 +113,7 @@ func (v *fleetVM) missEnd() {
 		v.agent.log.Warn("vm of the server ended while no agent saw it", "vm", v.name)
 		v.noteEnd(&r, "", time.Since(r.Since), reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMEnded, Message: "the VM ended while nobody saw it"}))
 	}
+	v.mu.Lock()
 	v.record = r
+	v.mu.Unlock()
 }

@@ -144,6 +144,12 @@ func (v *fleetVM) keep(change func(r *fleetRecord)) error {
 // run has the VM as it is wanted until the agent stops, or until there is nothing of it and nobody asks for it.
 func (v *fleetVM) run() {
 	for {
+		if v.agent.ctx.Err() != nil { // looked at first: a wake-up at the same moment must not begin anything
+			if m := v.current(); m != nil {
+				m.unwatch() // the VM goes on
+			}
+			return
+		}
 		pause, over := v.step()
 		if over {
 			return
@@ -156,10 +162,6 @@ func (v *fleetVM) run() {
 		case <-v.wake:
 		case <-after:
 		case <-v.agent.ctx.Done():
-			if m := v.current(); m != nil {
-				m.unwatch() // the VM goes on
-			}
-			return
 		}
 	}
 }
@@ -180,6 +182,10 @@ func (v *fleetVM) step() (pause time.Duration, over bool) {
 		return v.stumble(stepNone, err), false
 	}
 	if m := v.current(); m != nil && m.control.hasGone() {
+		if v.lives(m) {
+			v.pauses++
+			return min(awayPause<<min(v.pauses, 10)/4, maxAwayPause), false
+		}
 		v.ended(m)
 	}
 	r := v.recordNow()
@@ -194,13 +200,15 @@ func (v *fleetVM) step() (pause time.Duration, over bool) {
 		err = v.remove()
 	case stepStop:
 		err = v.stop()
-	case stepBuild:
-		err = v.build()
-	case stepStart:
+	case stepBuild, stepStart:
 		if wait := time.Until(v.until); wait > 0 {
 			return wait, false
 		}
-		err = v.start()
+		if next == stepBuild {
+			err = v.build()
+		} else {
+			err = v.start()
+		}
 	default:
 		v.rest(r)
 		return forever, false
