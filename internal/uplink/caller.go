@@ -27,7 +27,7 @@ const (
 	answerTime = 30 * time.Second
 	pollTime   = 2 * time.Minute // the server answers much earlier, if it can
 	maxAnswer  = 64 << 20        // bytes of a wanted list: thousands of VMs with user data
-	idleTime   = 15 * time.Second
+	idleTime   = 3 * time.Second // of the connection for reports: the server has thousands of them, and most have nothing to say for minutes
 )
 
 // caller sends a host's requests to one of its servers: the one that answered last, or else the next.
