@@ -27,13 +27,12 @@ const (
 
 // bookings is what the loop remembers between passes; a server that begins to lead learns it anew.
 type bookings struct {
-	given   map[string]string               // by VM: the host it was given
 	waiting map[string]time.Time            // by VM: since when its booking is not held
 	avoid   map[string]map[string]time.Time // by VM and host's ID: until when
 }
 
 func newBookings() *bookings {
-	return &bookings{given: map[string]string{}, waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{}}
+	return &bookings{waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{}}
 }
 
 // book is how the placer hands a VM over to a cell of a batch system: its row says that it is to be booked there, and the loop does the rest. It
@@ -115,6 +114,8 @@ func (p *bookPass) one(ctx context.Context, vm farm.VM) error {
 		return p.giveBack(ctx, vm)
 	case deleted:
 		return nil // its host still has it
+	case vm.Host != "" && turnsAway(vm) && len(p.memory.avoid[vm.ID]) < maxRefusals:
+		return p.sentAway(ctx, vm)
 	case vm.Host != "" && !is && vm.Observed.State != farm.VMLost:
 		return p.bookAgain(ctx, vm)
 	case vm.Host != "":
@@ -147,16 +148,37 @@ func (p *bookPass) giveBack(ctx context.Context, vm farm.VM) error {
 }
 
 func (b *bookings) forget(vm string) {
-	delete(b.given, vm)
 	delete(b.waiting, vm)
 	delete(b.avoid, vm)
 }
 
 // settled ends what was said while a VM's capacity was not held.
 func (p *bookPass) settled(ctx context.Context, vm farm.VM) error {
-	p.memory.given[vm.ID] = vm.Host
 	delete(p.memory.waiting, vm.ID)
 	return p.tell(ctx, vm, "")
+}
+
+// sentAway is for a VM that its host would not have, before it ever ran: it is booked on another one. After some hosts it is left to its owner.
+func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
+	p.log.Info("host refused a booked VM", "vm", vm.ID, "host", vm.Host, "reason", vm.Observed.Reason)
+	p.avoidHost(vm.ID, vm.Host)
+	if err := p.letGo(ctx, vm); err != nil {
+		return err
+	}
+	return p.byItself(ctx, p.epoch, policy.CreateVM, func(c *call) error {
+		now, err := c.Tx.VM(vm.ID)
+		if missing(err) {
+			return nil
+		}
+		if err != nil || now.Host != vm.Host || !turnsAway(now) {
+			return err
+		}
+		now.Host, now.Waiting = "", "a host would not have it: "+now.Observed.Reason
+		if err := c.SetVMPlace(now); err != nil {
+			return err
+		}
+		return c.SetVMObserved(now.ID, farm.Observed{})
+	})
 }
 
 // bookAgain is for a VM that runs while its booking is gone: somebody ended the placeholder job. The VM is not ended for that; its capacity is
@@ -199,14 +221,9 @@ func (p *bookPass) set(ctx context.Context, vm farm.VM, do func(*farm.VM)) error
 // give gives a VM the host where its capacity is held. The host plans by itself, within what the batch system left it.
 func (p *bookPass) give(ctx context.Context, vm farm.VM, booked batch.Booked) error {
 	h, ok := p.hostOf(booked.Host)
-	if was := p.memory.given[vm.ID]; ok && was == h.ID { // it had this host, and has it no more: the host would not have it
-		p.avoidHost(vm.ID, h.ID)
-		ok = false
-	}
 	if !ok || p.avoids(vm.ID, h.ID) || p.stateOf(h, p.cell) != HostOpen {
 		return p.letGo(ctx, vm)
 	}
-	p.memory.given[vm.ID] = h.ID
 	return p.set(ctx, vm, func(now *farm.VM) { now.Host, now.Plan, now.Waiting = h.ID, farm.Plan{}, "" })
 }
 
@@ -229,7 +246,6 @@ func (p *bookPass) waits(ctx context.Context, vm farm.VM, booked batch.Booked) e
 // letGo gives a booking back so that another host is chosen at the next pass.
 func (p *bookPass) letGo(ctx context.Context, vm farm.VM) error {
 	delete(p.memory.waiting, vm.ID)
-	delete(p.memory.given, vm.ID)
 	return p.system.Release(ctx, vm.Booking)
 }
 

@@ -211,10 +211,8 @@ func TestBookedHostRefuses(t *testing.T) {
 	v := l.create(ann, web("web"))[0]
 	l.loop()
 	first := l.get(v.ID)
-	l.update(func(tx *store.Tx) error { // as the placer does
-		vm, err := tx.VM(v.ID)
-		vm.Host = ""
-		return errors.Join(err, tx.SetVMPlace(vm))
+	l.update(func(tx *store.Tx) error {
+		return tx.SetVMObserved(v.ID, farm.Observed{State: farm.VMFailed, Reason: string(farm.CodeNoRoom) + ": a job has it", Since: l.clock()})
 	})
 	l.loop()
 	l.loop()

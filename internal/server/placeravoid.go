@@ -23,10 +23,13 @@ const (
 	firstAvoided = 2 * time.Minute // for which it does not come back to the first host; twice as long with each
 )
 
-// refusedByHost tells a VM that its host would not have, before it ever ran. One that a batch system placed is its broker's.
-func refusedByHost(vm farm.VM) bool {
+// refusedByHost tells a VM that the placer's host would not have. One that a batch system placed is its broker's.
+func refusedByHost(vm farm.VM) bool { return vm.Booking == "" && turnsAway(vm) }
+
+// turnsAway tells a VM that its host would not have, before it ever ran.
+func turnsAway(vm farm.VM) bool {
 	o := vm.Observed
-	if vm.Booking != "" || o.State != farm.VMFailed || o.CPUTime != 0 || o.Ready || vm.Wanted.Power == farm.PowerDeleted {
+	if o.State != farm.VMFailed || o.CPUTime != 0 || o.Ready || vm.Wanted.Power == farm.PowerDeleted {
 		return false
 	}
 	code, _, ok := strings.Cut(o.Reason, ":")
