@@ -181,12 +181,11 @@ func (v *fleetVM) step() (pause time.Duration, over bool) {
 	if err := v.takeWanted(); err != nil {
 		return v.stumble(stepNone, err), false
 	}
+	silent := false
 	if m := v.current(); m != nil && m.control.hasGone() {
-		if v.lives(m) {
-			v.pauses++
-			return min(awayPause<<min(v.pauses, 10)/4, maxAwayPause), false
+		if silent = v.lives(m); !silent {
+			v.ended(m)
 		}
-		v.ended(m)
 	}
 	r := v.recordNow()
 	next := r.next(v.current() != nil)
@@ -211,6 +210,10 @@ func (v *fleetVM) step() (pause time.Duration, over bool) {
 		}
 	default:
 		v.rest(r)
+		if silent { // nobody will tell when it ends
+			v.pauses++
+			return min(awayPause<<min(v.pauses, 10)/4, maxAwayPause), false
+		}
 		return forever, false
 	}
 	if err != nil {
