@@ -271,3 +271,28 @@ func TestSQLiteLocked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCheck finds what somebody wrote past the server, and copies refuse it too.
+func TestCheck(t *testing.T) {
+	for what, statement := range map[string]string{
+		"other text":  "UPDATE objects SET owner = CAST(x'ff' AS TEXT)",
+		"broken JSON": "UPDATE objects SET body = '{'",
+	} {
+		path := filepath.Join(t.TempDir(), "farm.db")
+		newFarm(t, path)
+		if found, err := store.Check(t.Context(), path); err != nil || found.Revision != 1 || found.Objects != 1 || found.Todo != 0 {
+			t.Errorf("a sound one: %+v, %v", found, err)
+		}
+		byHand(t, path, statement)
+		if found, err := store.Check(t.Context(), path); err == nil {
+			t.Errorf("%s: %v", what, found)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "farm.db")
+	newFarm(t, path)
+	byHand(t, path, "UPDATE objects SET owner = CAST(x'ff' AS TEXT)")
+	_, err := store.Check(t.Context(), path)
+	wants(t, "check", err, store.CodeBadText)
+	_, err = store.Copy(t.Context(), path, filepath.Join(t.TempDir(), "copy.db"))
+	wants(t, "copy", err, store.CodeBadText)
+}
