@@ -31,7 +31,7 @@ const (
 	maxHostBody = 16 << 20         // bytes: a report has all VMs and the topology
 	maxHeader   = 32 << 10         // bytes, with the path
 	hardHeader  = 1 << 20          // bytes; beyond it net/http hangs up, and no problem says why
-	headerTime  = 10 * time.Second // of a request's header, and of the TLS handshake
+	headerTime  = 30 * time.Second // of a request's header, and of the TLS handshake
 	bodyTime    = 30 * time.Second
 	writeTime   = 30 * time.Second // for each piece of an answer: who takes none for so long has gone
 	idleTime    = 2 * time.Minute

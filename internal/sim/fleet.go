@@ -26,6 +26,7 @@ type Options struct {
 	Dir    *os.Root
 	Host   HostOptions // of each
 	Churn  float64     // agents that are started anew, a second
+	Pace   int         // hosts that are switched on, a second; 0: 500
 	Log    *slog.Logger
 	// Told, unless nil, is called with the number of a host each time that it is brought a wanted list.
 	Told func(host int, list fleet.WantedList)
@@ -106,7 +107,14 @@ func (f *Fleet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	restarts := make([]chan struct{}, len(f.hosts))
+	tick := time.NewTicker(time.Second / time.Duration(cmp.Or(f.o.Pace, 500)))
+	defer tick.Stop()
 	for n := range f.hosts {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
 		restarts[n] = make(chan struct{}, 1)
 		l, err := f.link(n)
 		if err != nil {

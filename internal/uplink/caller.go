@@ -24,6 +24,7 @@ import (
 
 const (
 	dialTime   = 10 * time.Second
+	shakeTime  = 30 * time.Second // of a TLS handshake: a server that thousands come back to at once is slow, and giving up makes it slower
 	answerTime = 30 * time.Second
 	pollTime   = 2 * time.Minute // the server answers much earlier, if it can
 	maxAnswer  = 64 << 20        // bytes of a wanted list: thousands of VMs with user data
@@ -72,7 +73,7 @@ func baseOf(server string) (string, error) {
 func transport(t *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}
 	return &http.Transport{
-		DialContext: dialer.DialContext, TLSClientConfig: t, TLSHandshakeTimeout: dialTime, DisableCompression: true,
+		DialContext: dialer.DialContext, TLSClientConfig: t, TLSHandshakeTimeout: shakeTime, DisableCompression: true,
 		MaxIdleConnsPerHost: 2, IdleConnTimeout: idleTime, ReadBufferSize: 2 << 10, WriteBufferSize: 2 << 10,
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1 alone: streams upgrade a connection
 	}
