@@ -234,8 +234,8 @@ func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed,
 			n.changed[vm.ID] = o
 		}
 	}
-	for id := range seen {
-		if known[id] {
+	for id, o := range seen {
+		if known[id] || o.State == farm.VMGone {
 			continue
 		}
 		switch vm, err := t.VM(id); {

@@ -18,7 +18,6 @@ import (
 type placer struct {
 	*mirror
 	log   *slog.Logger
-	now   func() time.Time
 	epoch int64 // of the lease; commits under another one fail
 	// book has a batch system give a VM its place, in a cell that it brokers. It may be told of a VM more than once.
 	book func(ctx context.Context, epoch int64, vm farm.VM, cell string) error
@@ -54,7 +53,7 @@ func (s *Server) place(ctx context.Context, epoch int64) error {
 }
 
 func (s *Server) newPlacer(epoch int64) *placer {
-	return &placer{mirror: s.mirror, log: s.log, now: s.now, epoch: epoch, book: s.book, line: newLine(), avoid: newAvoidance()}
+	return &placer{mirror: s.mirror, log: s.log, epoch: epoch, book: s.book, line: newLine(), avoid: newAvoidance()}
 }
 
 // lead hands the mirror to a placer, or back. It is read anew then: it may have run ahead of the store.
@@ -101,13 +100,15 @@ func (p *placer) startOver() {
 	p.revision, p.line = 0, newLine()
 }
 
-// wait returns when the store has changed, or another try is due after a refusal.
+// wait returns when the store has changed, or something is due: a look for silent hosts, another try after a refusal.
 func (p *placer) wait(ctx context.Context) {
-	if due, ok := p.avoid.due(p.now()); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, max(due.Sub(p.now()), time.Millisecond))
-		defer cancel()
+	now := p.now()
+	until := p.looked.Add(checkSilence)
+	if due, ok := p.avoid.due(now); ok && due.Before(until) {
+		until = due
 	}
+	ctx, cancel := context.WithTimeout(ctx, max(until.Sub(now), time.Millisecond))
+	defer cancel()
 	_, _ = p.store.Wait(ctx, p.revision) // its error is ctx's
 }
 
@@ -132,7 +133,7 @@ func (p *placer) step(ctx context.Context) (busy bool, err error) {
 func (p *placer) prepare(ctx context.Context) (*group, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.follow(ctx); err != nil {
+	if err := p.refresh(ctx); err != nil {
 		return nil, err
 	}
 	g := &group{}

@@ -280,6 +280,26 @@ func TestPlacerHeedsRefusals(t *testing.T) {
 	}
 }
 
+// A host that is heard of again takes VMs again, though no change of the feed tells so.
+func TestPlacerHearsOfHosts(t *testing.T) {
+	l := newLab(t)
+	h := l.machine("e1", "east")
+	p := l.placing()
+	l.settle(p)
+	l.pass(10 * time.Minute)
+	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "small"})[0]
+	l.settle(p)
+	if got := l.must(v.ID); got.Host != "" {
+		t.Errorf("placed on a silent host: %+v", got)
+	}
+	l.seen(h)
+	l.pass(checkSilence)
+	l.settle(p)
+	if got := l.must(v.ID); got.Host != h.ID {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A VM that no host will have is left to its owner after a few of them.
 func TestPlacerGivesUpOnBadVMs(t *testing.T) {
 	l := newLab(t)

@@ -32,6 +32,9 @@ func turnsAway(vm farm.VM) bool {
 	if o.State != farm.VMFailed || o.CPUTime != 0 || o.Ready || vm.Wanted.Power == farm.PowerDeleted {
 		return false
 	}
+	if o.Boots != vm.Wanted.Boots || o.Builds != vm.Wanted.Builds {
+		return false // people have asked for more since, and the host may be trying: it would run twice
+	}
 	code, _, ok := strings.Cut(o.Reason, ":")
 	return ok && slices.Contains(turnedAway, farm.Code(code))
 }

@@ -6,31 +6,41 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
+	"github.com/grange-project/grange/internal/store"
 )
 
 // hostNote is what the mirror keeps of a host beside what placement has.
 type hostNote struct {
 	name, cell string
-	refuses    string // beside backing off
+	refuses    string // beside the next two
 	closed     bool
+	silent     bool
 	backsOff   string // it refuses one VM after the other
 }
 
-// setHost enters a host as the store has it. When it falls silent, and when it is heard of again, the loop that notes so makes a change of it.
+// why says why the host takes no new VM; "": it does.
+func (n hostNote) why() string {
+	if n.refuses == "" && n.silent {
+		return "it is silent"
+	}
+	return cmp.Or(n.refuses, n.backsOff)
+}
+
+// setHost enters a host as the store has it.
 func (m *mirror) setHost(h farm.Host) {
 	n := hostNote{name: h.Name, cell: h.Cell, backsOff: m.hosts[h.ID].backsOff}
 	cell := farm.Cell{}
 	if i := slices.IndexFunc(m.cells, func(c farm.Cell) bool { return c.Name == h.Cell }); i >= 0 {
 		cell = m.cells[i]
 	}
-	if n.refuses, n.closed = refusalOf(h); n.refuses == "" && m.silent(h.Seen) {
-		n.refuses = "it is silent"
-	}
+	n.refuses, n.closed = refusalOf(h)
+	n.silent = m.silent(h.ID, h.Seen)
 	m.hosts[h.ID] = n
-	m.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, cell), Refuses: cmp.Or(n.refuses, n.backsOff), Closed: n.closed,
+	m.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, cell), Refuses: n.why(), Closed: n.closed,
 		Topology: h.Facts.Topology, Reserve: h.Facts.Reserve, Taken: h.Facts.Taken, Images: h.Facts.Images,
 		Networks: carried(h, m.networks), Scratch: m.scratchOf(h)})
 	m.roomier(h.ID)
@@ -97,10 +107,26 @@ func (m *mirror) scratchOf(h farm.Host) farm.Bytes {
 	return sum
 }
 
+// checkSilence is how often hosts are looked at for silence: the feed does not tell when they are heard of.
+const checkSilence = 10 * time.Second
+
+// checkSilent looks which hosts have fallen silent, and which are heard of again.
+func (m *mirror) checkSilent(t *store.Tx) error {
+	all, err := t.HostsSeen()
+	for _, s := range all {
+		if n, ok := m.hosts[s.ID]; ok && n.silent != m.silent(s.ID, s.At) {
+			n.silent = !n.silent
+			m.hosts[s.ID] = n
+			m.tellRefusal(s.ID)
+		}
+	}
+	return err
+}
+
 // tellRefusal tells placement whether a host takes new VMs.
 func (m *mirror) tellRefusal(id string) {
 	n := m.hosts[id]
-	if why := cmp.Or(n.refuses, n.backsOff); m.fleet.Refuse(id, why, n.closed) && why == "" {
+	if why := n.why(); m.fleet.Refuse(id, why, n.closed) && why == "" {
 		m.roomier(id)
 	}
 }

@@ -18,8 +18,9 @@ import (
 // the store by what the placer has claimed and not yet committed.
 type mirror struct {
 	store *store.Store
-	// silent tells whether a host that was heard of at a time is silent now.
-	silent func(seen time.Time) bool
+	now   func() time.Time
+	// silent tells whether a host is silent now that was heard of at a time, by the store.
+	silent func(host string, seen time.Time) bool
 
 	asking sync.Mutex // for an explanation
 	rested time.Time  // the next one may be asked for then
@@ -33,6 +34,7 @@ type mirror struct {
 	hosts    map[string]hostNote      // by ID
 	there    map[string]there         // by VM: those that their host has
 	revision int64                    // up to which it has read; 0: nothing yet
+	looked   time.Time                // when hosts were last looked at for silence
 	own      map[int64]bool           // revisions that the placer wrote, and that it need not read
 
 	news tidings
@@ -57,8 +59,17 @@ type tidings struct {
 	all      bool            // that may be so anywhere
 }
 
-func newMirror(s *store.Store, silent func(time.Time) bool) *mirror {
-	return &mirror{store: s, silent: silent}
+func newMirror(s *store.Store, now func() time.Time, silent func(string, time.Time) bool) *mirror {
+	return &mirror{store: s, now: now, silent: silent}
+}
+
+// refresh is follow, and a look for silent hosts when that is due. The mirror is locked.
+func (m *mirror) refresh(ctx context.Context) error {
+	if err := m.follow(ctx); err != nil || m.now().Sub(m.looked) < checkSilence {
+		return err
+	}
+	m.looked = m.now()
+	return m.store.View(ctx, m.checkSilent)
 }
 
 // changesAtOnce is how many changes are read in one go.

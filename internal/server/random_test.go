@@ -60,6 +60,9 @@ func (h *fakeHost) work(r *rand.Rand) {
 	w := h.list.VMs[r.IntN(len(h.list.VMs))]
 	o, has := h.has[w.ID]
 	now := fleet.Observed{ID: w.ID, Since: h.l.clock(), Boots: w.Boots, Builds: w.Builds}
+	if has && o.State == string(farm.VMFailed) && o.Boots == w.Boots && o.Builds == w.Builds && w.Power == string(farm.PowerOn) {
+		return // what it refused it does not try again, unless somebody asks for something new
+	}
 	switch {
 	case w.Power == string(farm.PowerDeleted):
 		now.State = string(farm.VMGone)

@@ -80,7 +80,7 @@ func (m *mirror) explain(ctx context.Context, vm farm.VM) (placement.Explanation
 	defer m.mu.Unlock()
 	begun := time.Now()
 	defer func() { m.rested = time.Now().Add(time.Since(begun)) }()
-	if err := m.refresh(ctx); err != nil {
+	if err := m.catchUp(ctx); err != nil {
 		return placement.Explanation{}, err
 	}
 	names, err := policy.ChooseCell(vm.Project, vm.Cell, m.cells)
@@ -103,16 +103,14 @@ func closedToo(vm farm.VM, cells []farm.Cell) []string {
 	return names
 }
 
-// refresh brings the mirror up to date where no placer does. It is locked.
-func (m *mirror) refresh(ctx context.Context) error {
+// catchUp brings the mirror up to date where no placer does. It is locked.
+func (m *mirror) catchUp(ctx context.Context) error {
 	if m.leading && m.revision != 0 {
 		return nil
 	}
-	if err := m.follow(ctx); err != nil {
-		return err
-	}
+	err := m.refresh(ctx)
 	if !m.leading {
 		m.news = tidings{roomier: map[string]bool{}}
 	}
-	return nil
+	return err
 }
