@@ -125,7 +125,9 @@ func (b *bench) measure(ctx context.Context, r *result, begun time.Time, steady 
 	}
 	say("steady: %.2f cores, %.0f MB", r.CPU, r.RSS)
 	timeout := 321.0
-	wake, err := all("an order reaches all", func(l fleet.WantedList) bool { return l.Settings.BootTimeout != nil && *l.Settings.BootTimeout == timeout }, time.Now(),
+	wake, err := all("an order reaches all", func(l fleet.WantedList) bool {
+		return l.Settings.BootTimeout != nil && *l.Settings.BootTimeout == timeout
+	}, time.Now(),
 		func() error { return b.server.order(ctx, fleet.Settings{BootTimeout: &timeout}) })
 	if err != nil {
 		return err

@@ -90,7 +90,9 @@ func cn(value string) pkix.AttributeTypeAndValue {
 
 // TestSubjects: a subject reads as people write it, and no value can pass for several parts.
 func TestSubjects(t *testing.T) {
-	dc := func(v string) pkix.AttributeTypeAndValue { return pkix.AttributeTypeAndValue{Type: component, Value: v} }
+	dc := func(v string) pkix.AttributeTypeAndValue {
+		return pkix.AttributeTypeAndValue{Type: component, Value: v}
+	}
 	for _, c := range []struct {
 		subject pkix.RDNSequence
 		slashes string // the same as the grid writes it
