@@ -180,7 +180,7 @@ func plainKey(text string) (string, error) {
 // strong refuses kinds of keys that OpenSSH's server does not take any more.
 func strong(key ssh.PublicKey) error {
 	switch key.Type() {
-	case ssh.InsecureKeyAlgoDSA:
+	case "ssh-dss":
 		return fmt.Errorf("DSA keys are broken; make one with `ssh-keygen -t ed25519`")
 	case ssh.KeyAlgoRSA:
 		if k, ok := key.(ssh.CryptoPublicKey).CryptoPublicKey().(*rsa.PublicKey); ok && k.N.BitLen() < leastRSA {

@@ -55,6 +55,9 @@ var instead = map[farm.VMState]string{
 
 // judge is the verdict on an action in a state, and the error where it is refused.
 func judge(vm farm.VM, state farm.VMState, a policy.Action) (verdict, error) {
+	if vm.Wanted.Power == farm.PowerDeleted && a != policy.DeleteVM {
+		state = farm.VMDeleting // also of a host that is silent or lost: no order takes a deletion back
+	}
 	v := legal[state][a]
 	if v != refuse && a == policy.RestartVM && vm.Wanted.Power == farm.PowerOff {
 		v, state = refuse, farm.VMStopped // an unknown or failed VM that people have stopped

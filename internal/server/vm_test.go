@@ -424,3 +424,17 @@ func TestExpiry(t *testing.T) {
 		t.Error("another one leads:", err)
 	}
 }
+
+func TestNothingTakesADeletionBack(t *testing.T) {
+	deleted := farm.VM{Project: "alice", Name: "v", Host: "h", Wanted: farm.Wanted{Power: farm.PowerDeleted}}
+	for state := range legal {
+		for _, a := range []policy.Action{policy.StartVM, policy.StopVM, policy.RestartVM, policy.ResizeVM, policy.RebuildVM, policy.UpdateVM} {
+			if v, err := judge(deleted, state, a); err == nil {
+				t.Errorf("%s of a deleted VM that is %s: verdict %d", a, state, v)
+			}
+		}
+		if _, err := judge(deleted, state, policy.DeleteVM); err != nil {
+			t.Errorf("deleting it again while it is %s: %v", state, err)
+		}
+	}
+}

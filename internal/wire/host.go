@@ -59,7 +59,7 @@ func ParseObserved(v fleet.Observed) (farm.Observed, error) {
 // WantedVM is a VM as its host is to have it: what people want, the claim, and the part of its network that the host needs.
 func WantedVM(v farm.VM, n farm.FleetNetwork) fleet.WantedVM {
 	w := fleet.WantedVM{ID: v.ID, Name: v.Name, Project: v.Project, Owner: v.Owner, Power: string(v.Wanted.Power), Boots: v.Wanted.Boots,
-		Builds: v.Wanted.Builds, Fresh: v.Wanted.Fresh, Image: v.Image, Shape: Shape(v.Shape), Plan: PlanOrNil(v.Plan),
+		Builds: v.Wanted.Builds, Fresh: v.Wanted.Fresh, Image: v.Image, Cell: v.Cell, Shape: Shape(v.Shape), Plan: PlanOrNil(v.Plan),
 		Bridge: n.Bridge, VLAN: n.VLAN, MAC: v.Lease.MAC, Gateway: n.Gateway, DNS: n.DNS, Hostname: v.Lease.Hostname, Keys: v.Keys, UserData: v.UserData, Tags: v.Tags}
 	if v.Lease.Address.IsValid() {
 		w.Address = v.Lease.Address.String()
