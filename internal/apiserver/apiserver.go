@@ -42,6 +42,7 @@ type API struct {
 	problem   *huma.Response    // of every operation
 	whose     map[string]string // route.whose by pattern of mux
 	origin    *http.CrossOriginProtection
+	lot       *lot            // of polls that wait
 	ending    context.Context // ends when Serve does: long answers end then
 	end       context.CancelFunc
 }
@@ -54,6 +55,7 @@ func New(o Options) *API {
 	ending, end := context.WithCancel(context.Background())
 	a := &API{server: o.Server, authn: o.Authn, log: o.Log, version: o.Version, keepAlive: o.KeepAlive, mux: http.NewServeMux(),
 		whose: map[string]string{}, origin: http.NewCrossOriginProtection(), ending: ending, end: end}
+	a.lot = newLot(a)
 	a.huma = humago.New(a.mux, a.config())
 	a.problem = &huma.Response{Description: "A problem, as RFC 9457 has it", Content: map[string]*huma.MediaType{
 		"application/problem+json": {Schema: a.schema(reflect.TypeFor[problem]())}}}

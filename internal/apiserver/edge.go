@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -58,9 +59,7 @@ func shownOf(ctx context.Context) authn.Shown {
 // ServeHTTP is the edge: bounds, identity, and problems where there is no route.
 func (a *API) ServeHTTP(plain http.ResponseWriter, r *http.Request) {
 	w := &writer{plain, http.NewResponseController(plain)}
-	w.Header().Set(fleet.CapabilityHeader, strconv.Itoa(fleet.Capability))
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
+	setCommon(w.Header())
 	defer a.recover(w, r)
 	missing, pattern := a.mux.Handler(r)
 	if pattern == "" || r.URL.Path != clean(r.URL.Path) {
@@ -77,6 +76,13 @@ func (a *API) ServeHTTP(plain http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(ctx)
 	r.URL = bareWatch(r.URL)
 	a.mux.ServeHTTP(w, r)
+}
+
+// setCommon sets what every answer's header has.
+func setCommon(h http.Header) {
+	h.Set(fleet.CapabilityHeader, strconv.Itoa(fleet.Capability))
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
 }
 
 // clean is the path as the mux has it; it would send callers to it, and they would lose their bodies and tokens on the way.
@@ -270,6 +276,9 @@ type peerKey struct{}
 
 // withPeer is for http.Server.ConnContext.
 func (a *API) withPeer(ctx context.Context, conn net.Conn) context.Context {
+	if _, ok := conn.(*tls.Conn); ok {
+		return context.WithValue(ctx, parkKey{}, true)
+	}
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
 		return ctx

@@ -152,6 +152,10 @@ func (a *API) wanted(w http.ResponseWriter, r *http.Request) {
 		a.answerHost(w, r, nil, badHostRequest(err))
 		return
 	}
+	if parkable(r) {
+		a.lot.poll(w, r, query.Get("instance"), after)
+		return
+	}
 	ctx, cancel := a.patient(r.Context())
 	defer cancel()
 	list, changed, err := a.server.Wanted(ctx, callerOf(r.Context()), query.Get("instance"), after)

@@ -40,6 +40,7 @@ type lab struct {
 	socket string
 	url    string
 	people *authority
+	stop   context.CancelFunc // ends the server
 }
 
 func newLab(t *testing.T) *lab {
@@ -91,6 +92,7 @@ func (l *lab) serve() {
 	own.write(filepath.Join(l.dir, "ca.pem"))
 	secure := tls.NewListener(tcp, TLS(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }))
 	ctx, cancel := context.WithCancel(context.Background())
+	l.stop = cancel
 	ended := make(chan error, 2)
 	go func() { ended <- l.server.Run(ctx) }()
 	go func() { ended <- l.api.Serve(ctx, unix, secure) }()

@@ -53,6 +53,7 @@ func (a *API) Serve(ctx context.Context, listeners ...net.Listener) error {
 		MaxHeaderBytes:    hardHeader,
 		ConnContext:       a.withPeer,
 	}
+	listeners = append(listeners, a.lot)
 	errs := make(chan error, len(listeners))
 	var serving sync.WaitGroup
 	for _, l := range listeners {
@@ -69,6 +70,7 @@ func (a *API) Serve(ctx context.Context, listeners ...net.Listener) error {
 	if hs.Shutdown(end) != nil {
 		hs.Close()
 	}
+	a.lot.end()
 	serving.Wait()
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

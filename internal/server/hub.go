@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/grange-project/grange/internal/store"
@@ -19,10 +20,14 @@ type hub struct {
 	upTo   int64 // changes up to here are in keys
 	keys   map[string]int64
 	waking map[string]chan struct{}
+	called map[string][]*waiter
 }
 
+// waiter is one who is called instead of waiting on a channel: that would take a goroutine.
+type waiter struct{ wake func() }
+
 func newHub() *hub {
-	return &hub{keys: map[string]int64{}, waking: map[string]chan struct{}{}}
+	return &hub{keys: map[string]int64{}, waking: map[string]chan struct{}{}, called: map[string][]*waiter{}}
 }
 
 // revision is the one up to which the hub knows all changes.
@@ -61,6 +66,34 @@ func (h *hub) look(key string, after int64) (wake <-chan struct{}, changed bool)
 		h.waking[key] = c
 	}
 	return c, false
+}
+
+// changed tells whether key changed after a revision.
+func (h *hub) changed(key string, after int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return after < h.since || h.keys[key] > after
+}
+
+// enter has w called once when key changes, with the hub locked. It tells false, and does nothing, if key changed after the revision.
+func (h *hub) enter(key string, after int64, w *waiter) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if after < h.since || h.keys[key] > after {
+		return false
+	}
+	h.called[key] = append(h.called[key], w)
+	return true
+}
+
+// leave takes back an enter.
+func (h *hub) leave(key string, w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	left := slices.DeleteFunc(h.called[key], func(other *waiter) bool { return other == w })
+	if h.called[key] = left; len(left) == 0 {
+		delete(h.called, key)
+	}
 }
 
 // tell enters changes of the feed up to a revision.
@@ -108,6 +141,9 @@ func (h *hub) all(revision int64) {
 	for key := range h.waking {
 		h.wake(key)
 	}
+	for key := range h.called {
+		h.wake(key)
+	}
 }
 
 func (h *hub) wake(key string) {
@@ -115,6 +151,10 @@ func (h *hub) wake(key string) {
 		close(c)
 		delete(h.waking, key)
 	}
+	for _, w := range h.called[key] {
+		w.wake()
+	}
+	delete(h.called, key)
 }
 
 // hostOf is the host whose wanted list a change is part of; everything where there is none.

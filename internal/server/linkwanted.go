@@ -19,40 +19,83 @@ const settingHosts = "hosts"
 // Wanted waits until a host's wanted list is another one than it has, by its revision and the instance that asks. changed is false when
 // nothing changed for as long as a request may last.
 func (s *Server) Wanted(ctx context.Context, who farm.Identity, instance string, after int64) (list fleet.WantedList, changed bool, err error) {
-	l := s.link(who.Host)
-	from, err := s.polls(l, instance, after)
+	p, err := s.Poll(who, instance, after)
 	if err != nil {
 		return fleet.WantedList{}, false, err
 	}
-	defer s.hears(l, instance)
-	ctx, cancel := context.WithTimeout(ctx, s.pollTime())
+	defer s.hears(p.link, instance)
+	ctx, cancel := context.WithTimeout(ctx, p.Lasts())
 	defer cancel()
-	for {
-		if from != 0 {
-			if err := s.wait(ctx, l.id, from); err != nil {
+	for !changed {
+		if p.from != 0 {
+			if err := s.wait(ctx, p.link.id, p.from); err != nil {
 				return fleet.WantedList{}, false, nonTimeout(err)
 			}
 		}
-		list, sum, err := s.list(ctx, l, from)
-		if err != nil {
+		if list, changed, err = p.Look(ctx); err != nil {
 			return fleet.WantedList{}, false, nonTimeout(err)
 		}
-		l.mu.Lock()
-		if l.instance != instance {
-			l.mu.Unlock()
-			return fleet.WantedList{}, false, anotherAgent(l, "a newer agent took over from this one")
-		}
-		same := after != 0 && l.sent == after && l.list == sum
-		from, l.checked = list.Revision, list.Revision
-		l.empty = len(list.VMs)+len(list.Streams) == 0 && !list.Closed && len(l.elsewhere) == 0
-		if !same {
-			l.sent, l.list = list.Revision, sum
-		}
-		l.mu.Unlock()
-		if !same {
-			return list, true, nil
-		}
 	}
+	return list, true, nil
+}
+
+// Poll is a host's question for its wanted list, for those who wait for many hosts at once and want no goroutine for each. It is not safe
+// for concurrent use.
+type Poll struct {
+	server      *Server
+	link        *link
+	instance    string
+	after, from int64 // revision that the host has; revision up to which nothing changed, 0: not known
+	waiting     waiter
+}
+
+// Poll begins a question. Its error is as that of Wanted.
+func (s *Server) Poll(who farm.Identity, instance string, after int64) (*Poll, error) {
+	l := s.link(who.Host)
+	from, err := s.polls(l, instance, after)
+	if err != nil {
+		return nil, err
+	}
+	return &Poll{server: s, link: l, instance: instance, after: after, from: from}, nil
+}
+
+// Lasts is how long a host waits for an answer when nothing changes.
+func (p *Poll) Lasts() time.Duration { return p.server.pollTime() }
+
+// Due tells whether there may be another list than the host has, so that Look is worth its while.
+func (p *Poll) Due() bool { return p.from == 0 || p.server.hub.changed(p.link.id, p.from) }
+
+// Await has wake called once, when there may be another list; at once if there may be now. wake must return at once, and call nothing of
+// the server. Leave ends the waiting.
+func (p *Poll) Await(wake func()) {
+	p.waiting.wake = wake
+	if p.from == 0 || !p.server.hub.enter(p.link.id, p.from, &p.waiting) {
+		wake()
+	}
+}
+
+// Leave ends an Await. wake may have been called.
+func (p *Poll) Leave() { p.server.hub.leave(p.link.id, &p.waiting) }
+
+// Look reads the list; changed is false when the host has that one.
+func (p *Poll) Look(ctx context.Context) (list fleet.WantedList, changed bool, err error) {
+	l := p.link
+	list, sum, err := p.server.list(ctx, l, p.from)
+	if err != nil {
+		return fleet.WantedList{}, false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.instance != p.instance {
+		return fleet.WantedList{}, false, anotherAgent(l, "a newer agent took over from this one")
+	}
+	same := p.after != 0 && l.sent == p.after && l.list == sum
+	p.from, l.checked = list.Revision, list.Revision
+	l.empty = len(list.VMs)+len(list.Streams) == 0 && !list.Closed && len(l.elsewhere) == 0
+	if !same {
+		l.sent, l.list = list.Revision, sum
+	}
+	return list, !same, nil
 }
 
 func nonTimeout(err error) error {
@@ -194,8 +237,8 @@ func hostSettings(t *store.Tx) (v fleet.Settings, err error) {
 
 // The pace of hosts. A host that is heard of twice in the time after which it counts as silent is never silent for one lost answer.
 
-// pollTime is how long a poll may wait.
-func (s *Server) pollTime() time.Duration { return min(s.silence/3, time.Minute) }
+// pollTime is how long a poll may wait: less than otherBoot, for a host is heard of when it begins one.
+func (s *Server) pollTime() time.Duration { return min(s.silence/3, otherBoot-10*time.Second) }
 
 // pace is when a host with nothing new reports again: with many hosts later, so that reports cost a few per cent of a core.
 func (s *Server) pace() time.Duration {
