@@ -4,7 +4,7 @@ import (
 	"context"
 	stderrors "errors"
 	"fmt"
-	"log/slog"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -16,7 +16,6 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/placement"
-	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
@@ -25,7 +24,9 @@ func errors(all ...error) error { return stderrors.Join(all...) }
 
 // bench is one fleet with its server.
 type bench struct {
-	store *store.Store
+	path  string
+	store *store.Store // this process writes what people and hosts do
+	told  io.Writer    // the server's process: it is told of each commit
 	rand  *rand.Rand
 	hosts []farm.Host
 	rooms []numa.Room // half full, for the peer
@@ -75,9 +76,9 @@ func (b *bench) vm() farm.VM {
 
 // begin makes the database with hosts that are half full.
 func begin(ctx context.Context, dir string, hosts int) (*bench, error) {
-	b := &bench{rand: rand.New(rand.NewPCG(uint64(hosts), 5))}
+	b := &bench{path: filepath.Join(dir, "farm.db"), rand: rand.New(rand.NewPCG(uint64(hosts), 5))}
 	var err error
-	if b.store, err = store.Open(ctx, filepath.Join(dir, "farm.db")); err != nil {
+	if b.store, err = store.Open(ctx, b.path); err != nil {
 		return nil, err
 	}
 	fleet := placement.NewFleet()
@@ -160,24 +161,6 @@ func (b *bench) write(ctx context.Context, cell farm.Cell, vms []farm.VM) error 
 	}
 	b.hosts = nil
 	return err
-}
-
-// serve runs a server on the database, and returns when it leads; stop ends it.
-func (b *bench) serve(ctx context.Context) (stop func() error, err error) {
-	b.rooms = nil
-	ctx, cancel := context.WithCancel(ctx)
-	s := server.New(server.Options{Store: b.store, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), URL: "https://bench.example.org", Silence: 24 * time.Hour})
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	stop = func() error {
-		cancel()
-		return errors(<-done, b.store.Close())
-	}
-	l := b.watch(ctx, map[string]time.Time{})
-	if err := l.request(ctx, 1, time.Now()); err != nil {
-		return stop, err
-	}
-	return stop, l.until(ctx, 0)
 }
 
 // syncTimes are the median and the 99th percentile of fdatasync there, in ms.

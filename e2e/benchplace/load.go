@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -18,49 +19,52 @@ type load struct {
 	*bench
 	mu      sync.Mutex
 	changed *sync.Cond
-	due     map[string]time.Time // VMs that have no place yet, and when their request was due
+	asked   map[string]time.Time // VMs that have no place yet, and when their request was committed; zero: it is not yet
 	times   []time.Duration      // of those that have
 	placed  int
 	commits map[int64]bool // revisions that placed any
 	err     error
 }
 
-// look is how often the change feed is read at most. It is a part of the latencies.
-const look = time.Millisecond
+// look is how often the change feed is read. It is a part of the latencies.
+const look = 250 * time.Microsecond
 
 // watch follows the change feed until ctx ends.
-func (b *bench) watch(ctx context.Context, due map[string]time.Time) *load {
-	l := &load{bench: b, due: due, commits: map[int64]bool{}}
+func (b *bench) watch(ctx context.Context) (*load, error) {
+	l := &load{bench: b, asked: map[string]time.Time{}, commits: map[int64]bool{}}
 	l.changed = sync.NewCond(&l.mu)
-	started := make(chan struct{})
+	var at int64
+	err := b.store.View(ctx, func(t *store.Tx) error { at = t.Revision(); return nil })
+	if err != nil {
+		return nil, err
+	}
 	go func() {
-		at, err := b.store.Wait(ctx, -1)
-		close(started)
-		for err == nil {
+		var err error
+		for err == nil && ctx.Err() == nil {
 			var changes []store.Change
-			if changes, at, err = b.store.Changes(ctx, at, 10000); err != nil {
-				break
+			if changes, at, err = b.store.Changes(ctx, at, 10000); err == nil {
+				l.see(changes, time.Now())
+				time.Sleep(look) // the other process's commits wake nobody here
 			}
-			l.see(changes, time.Now())
-			time.Sleep(look) // it is not what is measured
-			_, err = b.store.Wait(ctx, at)
 		}
 		l.mu.Lock()
 		l.err = err
 		l.changed.Broadcast()
 		l.mu.Unlock()
 	}()
-	<-started
-	return l
+	return l, nil
 }
 
 func (l *load) see(changes []store.Change, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range changes {
-		if due, ok := l.due[c.ID]; ok && c.Kind == store.KindVM && c.Host != "" {
-			delete(l.due, c.ID)
-			l.times = append(l.times, now.Sub(due))
+		if asked, ok := l.asked[c.ID]; ok && c.Kind == store.KindVM && c.Host != "" {
+			delete(l.asked, c.ID)
+			if asked.IsZero() { // the server was faster than the answer to our commit
+				asked = now
+			}
+			l.times = append(l.times, now.Sub(asked))
 			l.placed++
 			l.commits[c.Revision] = true
 			l.vms = append(l.vms, c.ID)
@@ -70,94 +74,101 @@ func (l *load) see(changes []store.Change, now time.Time) {
 }
 
 // until waits until no more than n VMs have no place.
-func (l *load) until(_ context.Context, n int) error {
+func (l *load) until(n int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.due) > n && l.err == nil {
+	for len(l.asked) > n && l.err == nil {
 		l.changed.Wait()
 	}
 	return l.err
 }
 
-// request asks for VMs, in one transaction.
-func (l *load) request(ctx context.Context, n int, due time.Time) error {
-	l.mu.Lock()
-	vms := make([]string, 0, n)
-	rows := make([]func(*store.Tx) error, 0, n)
-	for range n {
-		vm := l.vm()
-		l.due[vm.ID] = due
-		vms = append(vms, vm.ID)
-		rows = append(rows, func(t *store.Tx) error { return t.InsertVM(vm) })
-	}
-	l.mu.Unlock()
+// turn asks for n VMs and has as many go that were placed, any of them, in one transaction.
+func (l *load) turn(ctx context.Context, n int) error {
+	come, gone := l.draws(n)
 	_, err := l.store.Update(ctx, func(t *store.Tx) error {
-		for _, row := range rows {
-			if err := row(t); err != nil {
+		for _, vm := range come {
+			if err := t.InsertVM(vm); err != nil {
 				return err
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("ask for %v: %w", vms, err)
-	}
-	return nil
-}
-
-// end has VMs that were placed go: as many as came, any of them.
-func (l *load) end(ctx context.Context, n int) error {
-	l.mu.Lock()
-	var ids []string
-	for range min(n, len(l.vms)) {
-		i := l.rand.IntN(len(l.vms))
-		ids = append(ids, l.vms[i])
-		l.vms[i] = l.vms[len(l.vms)-1]
-		l.vms = l.vms[:len(l.vms)-1]
-	}
-	l.mu.Unlock()
-	_, err := l.store.Update(ctx, func(t *store.Tx) error {
-		for _, id := range ids {
+		for _, id := range gone {
 			if err := t.DeleteVM(id); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	return err
+	if err != nil {
+		return fmt.Errorf("ask for %d VMs: %w", n, err)
+	}
+	now := time.Now()
+	if _, err := l.told.Write([]byte{tellWrote}); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, vm := range come {
+		if _, waits := l.asked[vm.ID]; waits {
+			l.asked[vm.ID] = now
+		}
+	}
+	return nil
 }
 
-// maxAsked is the most VMs of one request.
-const maxAsked = 15
+func (l *load) draws(n int) (come []farm.VM, gone []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range n {
+		vm := l.vm()
+		l.asked[vm.ID] = time.Time{}
+		come = append(come, vm)
+	}
+	for range min(n, len(l.vms)) {
+		i := l.rand.IntN(len(l.vms))
+		gone = append(gone, l.vms[i])
+		l.vms[i] = l.vms[len(l.vms)-1]
+		l.vms = l.vms[:len(l.vms)-1]
+	}
+	return come, gone
+}
 
 // closed measures the rate with a number of VMs that always wait.
-func (b *bench) closed(ctx context.Context, window int, span time.Duration, f *figures) error {
+func (b *bench) closed(ctx context.Context, p *served, s settings, f *figures) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := b.watch(ctx, map[string]time.Time{})
+	l, err := b.watch(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := p.used()
+	if err != nil {
+		return err
+	}
 	start := time.Now()
-	cpu := cpuTime()
-	for time.Since(start) < span {
-		n := 1 + l.rand.IntN(maxAsked)
-		if err := l.request(ctx, n, time.Now()); err != nil {
+	for time.Since(start) < s.span() {
+		if err := l.turn(ctx, s.refill); err != nil {
 			return err
 		}
-		if err := l.end(ctx, n); err != nil {
-			return err
-		}
-		if err := l.until(ctx, window); err != nil {
+		if err := l.until(s.window - s.refill); err != nil {
 			return err
 		}
 	}
+	took := time.Since(start)
+	after, err := p.used()
+	if err != nil {
+		return err
+	}
 	l.mu.Lock()
-	f.rate, f.perCPU = float64(l.placed)/time.Since(start).Seconds(), float64(l.placed)/(cpuTime()-cpu).Seconds()
+	f.rate, f.perCPU = float64(l.placed)/took.Seconds(), float64(l.placed)/(after.CPU-before.CPU).Seconds()
+	f.busy = (after.CPU - before.CPU).Seconds() / took.Seconds()
 	f.perCommit = float64(l.placed) / float64(max(len(l.commits), 1))
 	l.mu.Unlock()
-	return l.settle(ctx, f)
+	return l.settle(f)
 }
 
 // settle counts, when those that still wait are placed or surely cannot be.
-func (l *load) settle(ctx context.Context, f *figures) error {
+func (l *load) settle(f *figures) error {
 	for quiet := 0; quiet < 3; quiet++ {
 		l.mu.Lock()
 		before := l.placed
@@ -171,47 +182,59 @@ func (l *load) settle(ctx context.Context, f *figures) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f.placed, f.commits, f.refused = f.placed+l.placed, f.commits+len(l.commits), f.refused+len(l.due)
+	f.placed, f.commits, f.refused = f.placed+l.placed, f.commits+len(l.commits), f.refused+len(l.asked)
 	return l.err
 }
 
-// open measures latencies of requests that come when they come.
-func (b *bench) open(ctx context.Context, span time.Duration, f *figures) error {
+// sizeOf is how many VMs a request asks for: mostly one, some a few, now and then a dozen and more.
+func (l *load) sizeOf() int {
+	switch n := l.rand.IntN(20); {
+	case n < 14:
+		return 1
+	case n < 19:
+		return 2 + l.rand.IntN(4)
+	}
+	return 6 + l.rand.IntN(10)
+}
+
+// meanSize is the mean of sizeOf.
+const meanSize = (14*1 + 5*3.5 + 10.5) / 20
+
+// open measures latencies of requests that come when they come. Those that come within a tick are written in one transaction, as a server does
+// with what its callers write at the same time.
+func (b *bench) open(ctx context.Context, s settings, f *figures) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := b.watch(ctx, map[string]time.Time{})
-	gap := float64(time.Second) * (1 + maxAsked) / 2 / f.offered // between requests
-	start := time.Now()
-	for due := start; due.Sub(start) < span; due = due.Add(time.Duration(l.rand.ExpFloat64() * gap)) {
-		time.Sleep(time.Until(due))
-		n := 1 + l.rand.IntN(maxAsked)
-		if err := l.request(ctx, n, due); err != nil {
-			return err
-		}
-		if err := l.end(ctx, n); err != nil {
-			return err
-		}
+	l, err := b.watch(ctx)
+	if err != nil {
+		return err
 	}
-	if err := l.settle(ctx, f); err != nil {
+	gap := float64(time.Second) * meanSize / f.offered // between requests
+	start := time.Now()
+	due := start
+	for now := start; now.Sub(start) < s.span(); now = time.Now() {
+		n := 0
+		for ; due.Before(now); due = due.Add(time.Duration(l.rand.ExpFloat64() * gap)) {
+			n += l.sizeOf()
+		}
+		if n > 0 {
+			if err := l.turn(ctx, n); err != nil {
+				return err
+			}
+		}
+		time.Sleep(time.Until(now.Add(s.tick)))
+	}
+	if err := l.settle(f); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	slices.Sort(l.times)
 	if len(l.times) == 0 {
-		return fmt.Errorf("nothing was placed in %v", span)
+		return fmt.Errorf("nothing was placed in %v", s.span())
 	}
 	f.p50, f.p99 = milliseconds(l.times[len(l.times)/2]), milliseconds(l.times[len(l.times)*99/100])
 	return nil
 }
 
 func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
-
-// cpuTime is what this process has taken so far.
-func cpuTime() time.Duration {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
-}

@@ -18,6 +18,7 @@ type hostNote struct {
 	name, cell string
 	refuses    string // beside the next two
 	closed     bool
+	drains     bool
 	silent     bool
 	backsOff   string // it refuses one VM after the other
 }
@@ -38,6 +39,7 @@ func (m *mirror) setHost(h farm.Host) {
 		cell = m.cells[i]
 	}
 	n.refuses, n.closed = refusalOf(h)
+	n.drains = h.Drain.Active()
 	n.silent = m.silent(h.ID, h.Seen)
 	m.hosts[h.ID] = n
 	m.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, cell), Refuses: n.why(), Closed: n.closed,
@@ -105,6 +107,21 @@ func (m *mirror) scratchOf(h farm.Host) farm.Bytes {
 		}
 	}
 	return sum
+}
+
+// draining tells whether any host or cell may be draining. Only the placer's mirror knows that none is.
+func (m *mirror) draining() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.leading || m.revision == 0 || slices.ContainsFunc(m.cells, func(c farm.Cell) bool { return c.Drain.Active() }) {
+		return true
+	}
+	for _, n := range m.hosts {
+		if n.drains {
+			return true
+		}
+	}
+	return false
 }
 
 // checkSilence is how often hosts are looked at for silence: the feed does not tell when they are heard of.

@@ -83,6 +83,9 @@ func (c *call) expired(vm farm.VM) error {
 
 // drains stops what still runs on hosts whose drain is past its deadline.
 func (s *Server) drains(ctx context.Context, epoch int64) error {
+	if !s.mirror.draining() {
+		return nil
+	}
 	due, err := s.drained(ctx)
 	if err != nil {
 		return err
@@ -165,14 +168,21 @@ func (s *Server) silences(ctx context.Context, epoch int64) error {
 	now := map[string]bool{}
 	err := s.store.View(ctx, func(t *store.Tx) error {
 		news = nil
-		hosts, err := t.HostsBrief("")
-		for _, h := range hosts {
-			now[h.ID] = s.silent(h)
-			if was, known := s.silentHosts[h.ID]; known && was != now[h.ID] {
+		all, err := t.HostsSeen()
+		if err != nil {
+			return err
+		}
+		for _, seen := range all {
+			now[seen.ID] = s.silent(farm.Host{ID: seen.ID, Seen: seen.At})
+			if was, known := s.silentHosts[seen.ID]; known && was != now[seen.ID] {
+				h, err := t.HostBrief(seen.ID)
+				if err != nil {
+					return err
+				}
 				news = append(news, h)
 			}
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return err

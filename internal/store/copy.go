@@ -140,7 +140,7 @@ func (s *Store) fill(ctx context.Context, in *Tx, name string, after func(*Tx) e
 	if err != nil {
 		return Copied{}, err
 	}
-	tx, err := s.write.BeginTx(ctx, nil)
+	tx, err := s.beginWrite(ctx)
 	if err != nil {
 		return Copied{}, s.explain(ctx, err)
 	}

@@ -21,9 +21,13 @@ type engine interface {
 	announce(t *Tx) error
 	// listen calls each at commits of other processes, until ctx ends or the connection breaks. An engine that cannot tell returns at once.
 	listen(ctx context.Context, each func()) error
+	// tidy does now and then what commits should not wait for.
+	tidy(ctx context.Context, db *sql.DB)
 	// refused tells errors after which nothing was done, and which a second try may not meet; lost those of the connection.
 	refused(err error) bool
 	lost(err error) bool
+	// occupied tells errors of a begin that another process's transaction was in the way of, after some milliseconds.
+	occupied(err error) bool
 	// explain makes a farm.Error of the engine's, or nil when it knows nothing better than its text.
 	explain(err error) error
 }

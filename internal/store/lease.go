@@ -112,7 +112,7 @@ func (s *Store) locked(ctx context.Context, do func(*Tx) error) error {
 }
 
 func (s *Store) lockedOnce(ctx context.Context, do func(*Tx) error) error {
-	tx, err := s.write.BeginTx(ctx, nil)
+	tx, err := s.beginWrite(ctx)
 	if err != nil {
 		return err
 	}

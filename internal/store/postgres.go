@@ -118,6 +118,9 @@ func (postgresEngine) announce(t *Tx) error {
 	return err
 }
 
+// tidy: PostgreSQL has processes for that.
+func (postgresEngine) tidy(context.Context, *sql.DB) {}
+
 // refused: serialization_failure, deadlock_detected, and servers that are starting, stopping or full.
 func (postgresEngine) refused(err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -142,6 +145,9 @@ func (postgresEngine) lost(err error) bool {
 	}
 	return pgconn.SafeToRetry(err) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
+
+// occupied: PostgreSQL's transactions wait for a row, and not to begin.
+func (postgresEngine) occupied(error) bool { return false }
 
 func (e postgresEngine) explain(err error) error {
 	cause, ok := errors.AsType[*pgconn.PgError](err)

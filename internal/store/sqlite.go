@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"modernc.org/sqlite"
@@ -23,6 +24,13 @@ const readers = 4
 // applicationID marks a SQLite file as a farm's: "grng".
 const applicationID = 0x67726e67
 
+// The log of a SQLite file is written back beside the commits, which do not wait for that, each time that there were so many; and by a commit
+// itself when it has become longLog pages of 4 KiB, for only then can it begin anew under writers that never pause.
+const (
+	tidyAfter = 100
+	longLog   = 8000
+)
+
 // sqliteEngine is SQLite: one server, one file.
 type sqliteEngine struct{ path string }
 
@@ -32,14 +40,18 @@ func (s *Store) openSQLite(ctx context.Context, path string) error {
 	if err := engine.prepareFile(); err != nil {
 		return err
 	}
-	s.write = sql.OpenDB(&sqliteConnector{engine.dsn("_txlock=immediate")})
+	s.write = sql.OpenDB(&sqliteConnector{engine.dsn("_txlock=immediate", "_pragma=wal_autocheckpoint("+strconv.Itoa(longLog)+")")})
 	s.write.SetMaxOpenConns(1)
 	s.write.SetMaxIdleConns(1)
 	s.write.SetConnMaxLifetime(0)
 	s.read = sql.OpenDB(&sqliteConnector{engine.dsn("_txlock=deferred", "_pragma=query_only(1)")})
 	s.read.SetMaxOpenConns(readers)
 	s.read.SetMaxIdleConns(readers)
-	return s.explain(ctx, engine.check(ctx, s.write))
+	if err := engine.check(ctx, s.write); err != nil {
+		return s.explain(ctx, err)
+	}
+	_, err := s.write.ExecContext(ctx, "PRAGMA busy_timeout = 3") // beginWrite asks again: SQLite's own pauses grow to a tenth of a second
+	return s.explain(ctx, err)
 }
 
 // prepareFile makes an absent file, which nobody else may read: it holds hashes of secrets and users' data.
@@ -123,6 +135,11 @@ func (sqliteEngine) tables() string {
 func (sqliteEngine) snapshot() *sql.TxOptions { return nil }
 func (sqliteEngine) announce(*Tx) error       { return nil }
 
+// tidy writes back what of the log no reader looks at. What it cannot now, the next one does.
+func (sqliteEngine) tidy(ctx context.Context, db *sql.DB) {
+	_, _ = db.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
+}
+
 // listen: SQLite tells other processes nothing. They look twice a second.
 func (sqliteEngine) listen(context.Context, func()) error { return nil }
 
@@ -139,6 +156,11 @@ func (sqliteEngine) schema(text string) string { return strings.ReplaceAll(text,
 func (sqliteEngine) refused(error) bool { return false }
 
 func (sqliteEngine) lost(err error) bool { return errors.Is(err, driver.ErrBadConn) }
+
+func (sqliteEngine) occupied(err error) bool {
+	cause, ok := errors.AsType[*sqlite.Error](err)
+	return ok && cause.Code()&0xff == sqlite3.SQLITE_BUSY
+}
 
 func (e sqliteEngine) explain(err error) error {
 	cause, ok := errors.AsType[*sqlite.Error](err)

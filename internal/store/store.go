@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -24,10 +25,12 @@ type Store struct {
 
 	writing, reading statements
 
-	feed  feed
-	lease rival
-	end   context.CancelFunc
-	tasks sync.WaitGroup
+	feed    feed
+	lease   rival
+	commits atomic.Int64
+	untidy  chan struct{} // has a token when the engine should tidy
+	end     context.CancelFunc
+	tasks   sync.WaitGroup
 }
 
 // Options are what seldom needs a choice; zero fields have a good value.
@@ -43,6 +46,7 @@ const (
 	relisten      = time.Second
 	attempts      = 5
 	firstPause    = 10 * time.Millisecond
+	patience      = 5 * time.Second
 )
 
 // Open opens the database at a path (SQLite) or a postgres:// URL, and brings its tables to this release's. A database of a later release
@@ -68,7 +72,7 @@ func OpenWith(ctx context.Context, url string, o Options) (*Store, error) {
 
 // connect opens the engine and looks at the database, and changes nothing in it.
 func connect(ctx context.Context, url string, o Options) (*Store, error) {
-	s := &Store{keep: o.Keep, poll: pollInterval, now: o.Now, end: func() {}}
+	s := &Store{keep: o.Keep, poll: pollInterval, now: o.Now, untidy: make(chan struct{}, 1), end: func() {}}
 	if s.keep == 0 {
 		s.keep = keepRevisions
 	}
@@ -102,7 +106,20 @@ func (s *Store) begin(ctx context.Context) error {
 	s.end = end
 	s.tasks.Go(func() { s.watch(run) })
 	s.tasks.Go(func() { s.listen(run) })
+	s.tasks.Go(func() { s.tidy(run) })
 	return nil
+}
+
+// tidy has the engine do what commits should not wait for.
+func (s *Store) tidy(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.untidy:
+			s.engine.tidy(ctx, s.read)
+		}
+	}
 }
 
 // Close ends its goroutines and closes the database.
@@ -155,7 +172,7 @@ func (s *Store) again(err error) bool {
 
 func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, error) {
 	s.writing.prepare(ctx, s.write)
-	tx, err := s.write.BeginTx(ctx, nil)
+	tx, err := s.beginWrite(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -183,7 +200,23 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, erro
 		return 0, unsure{err}
 	}
 	s.feed.advance(t.revision)
+	if s.commits.Add(1)%tidyAfter == 0 {
+		select {
+		case s.untidy <- struct{}{}:
+		default: // it is at it
+		}
+	}
 	return t.revision, nil
+}
+
+// beginWrite begins a transaction that writes. While another process writes to the same file it asks again, for some seconds.
+func (s *Store) beginWrite(ctx context.Context) (*sql.Tx, error) {
+	for begun := time.Now(); ; {
+		tx, err := s.write.BeginTx(ctx, nil)
+		if err == nil || !s.engine.occupied(err) || time.Since(begun) > patience || ctx.Err() != nil {
+			return tx, err
+		}
+	}
 }
 
 // View runs do on one snapshot. It may be run again when the connection is lost.
