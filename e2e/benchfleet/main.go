@@ -27,9 +27,10 @@ type result struct {
 	RSS        float64 `json:"rss_mb"`          // of the server, in steady state; 10^6 bytes
 	Peak       float64 `json:"rss_peak_mb"`     // of the server, ever
 	CPU        float64 `json:"cpu_cores"`       // of the server, in steady state
-	ConnectAll float64 `json:"connect_all_s"`   // from the first connection until every host has its wanted list
+	Pace       int     `json:"connect_pace"`    // hosts that are switched on in a second
+	ConnectAll float64 `json:"connect_all_s"`   // from the first connection until every host has its wanted list; Hosts/Pace of it is the pace at which they are switched on
 	WakeAll    float64 `json:"wake_all_ms"`     // from an order that concerns all hosts until every host has it
-	Reconnect  float64 `json:"reconnect_all_s"` // from the start of the server, after it was stopped, until every host has its list again
+	Reconnect  float64 `json:"reconnect_all_s"` // from the start of the server, after it was stopped, until every host has its list again; they spread themselves over hosts/(125 a core) seconds, and may do so twice
 	Steady     float64 `json:"steady_s"`        // how long the steady state was watched
 	Polls      int     `json:"lists"`           // wanted lists that were brought in all
 }
@@ -38,12 +39,13 @@ func main() {
 	hosts := flag.Int("hosts", 10000, "how many")
 	steady := flag.Duration("steady", 30*time.Second, "how long the steady state is watched")
 	limit := flag.Duration("limit", 5*time.Minute, "how long each step may take")
+	pace := flag.Int("pace", sim.DefaultPace, "hosts that are switched on in a second")
 	binary := flag.String("grange", "", "the `PROGRAM`; built when not given")
 	keep := flag.Bool("keep", false, "leave the directory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	r, err := run(ctx, *hosts, *steady, *limit, *binary, *keep)
+	r, err := run(ctx, *hosts, *pace, *steady, *limit, *binary, *keep)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchfleet:", err)
 		os.Exit(1)
@@ -56,7 +58,7 @@ func main() {
 	fmt.Println(string(text))
 }
 
-func run(ctx context.Context, hosts int, steady, limit time.Duration, binary string, keep bool) (r result, err error) {
+func run(ctx context.Context, hosts, pace int, steady, limit time.Duration, binary string, keep bool) (r result, err error) {
 	if err := manyFiles(hosts); err != nil {
 		return r, err
 	}
@@ -82,14 +84,14 @@ func run(ctx context.Context, hosts int, steady, limit time.Duration, binary str
 	}
 	defer s.kill()
 	b := &bench{server: s, hosts: newTally(hosts), limit: limit}
-	fake := sim.New(sim.Options{Hosts: hosts, Server: s.url, Dir: identities, Told: b.hosts.told, Log: slog.New(slog.DiscardHandler),
+	fake := sim.New(sim.Options{Hosts: hosts, Pace: pace, Server: s.url, Dir: identities, Told: b.hosts.told, Log: slog.New(slog.DiscardHandler),
 		Host: sim.HostOptions{Version: "bench", Hardware: sim.Hardware{Sockets: 2, Cores: 16, Memory: 256 * farm.GiB}, Images: []string{"micro"}, Networks: []string{"br0"}}})
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	defer func() { cancel(); <-ended }()
 	begun := time.Now()
 	go func() { ended <- fake.Run(ctx) }()
-	r.Hosts, r.Steady = hosts, steady.Seconds()
+	r.Hosts, r.Pace, r.Steady = hosts, pace, steady.Seconds()
 	return r, b.measure(ctx, &r, begun, steady)
 }
 
@@ -119,7 +121,7 @@ func (b *bench) measure(ctx context.Context, r *result, begun time.Time, steady 
 		return fmt.Errorf("connecting: %w", err)
 	}
 	r.ConnectAll = took.Sub(begun).Seconds()
-	say("all connected: %v", took.Sub(begun).Round(time.Millisecond))
+	say("all connected: %v, of which they were switched on in %v", took.Sub(begun).Round(time.Millisecond), (time.Duration(r.Hosts) * time.Second / time.Duration(r.Pace)).Round(time.Millisecond))
 	if r.CPU, r.RSS, err = b.server.watch(ctx, steady); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
@@ -245,9 +246,13 @@ func (s *Server) pace() time.Duration {
 	return min(max(30*time.Second, s.hostCount()*time.Second/50), 10*time.Minute)
 }
 
-// spread is over how long hosts come back when all of them lost their connection: a thousand handshakes a second.
+// shakesPerCore is how many TLS handshakes a second each core of a server is asked for, so that half of it is left for all else: when more
+// come at once all of them are slow, hosts give up and try again, and none gets through.
+const shakesPerCore = 125
+
+// spread is over how long hosts come back when all of them lost their connection.
 func (s *Server) spread() time.Duration {
-	return max(time.Second, s.hostCount()*time.Millisecond)
+	return max(time.Second, s.hostCount()*time.Second/time.Duration(shakesPerCore*runtime.GOMAXPROCS(0)))
 }
 
 func (s *Server) hostCount() time.Duration {

@@ -26,7 +26,7 @@ type Options struct {
 	Dir    *os.Root
 	Host   HostOptions // of each
 	Churn  float64     // agents that are started anew, a second
-	Pace   int         // hosts that are switched on, a second; 0: 500
+	Pace   int         // hosts that are switched on, a second; 0: DefaultPace
 	Log    *slog.Logger
 	// Told, unless nil, is called with the number of a host each time that it is brought a wanted list.
 	Told func(host int, list fleet.WantedList)
@@ -38,6 +38,9 @@ type Fleet struct {
 	hosts []*Host
 	joins atomic.Int64
 }
+
+// DefaultPace is how many hosts are switched on in a second: what a server of two cores stands that shares them with the hosts.
+const DefaultPace = 250
 
 // joinsAtOnce bounds how many hosts enrol at a time.
 const joinsAtOnce = 32
@@ -107,7 +110,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	restarts := make([]chan struct{}, len(f.hosts))
-	tick := time.NewTicker(time.Second / time.Duration(cmp.Or(f.o.Pace, 500)))
+	tick := time.NewTicker(time.Second / time.Duration(cmp.Or(f.o.Pace, DefaultPace)))
 	defer tick.Stop()
 	for n := range f.hosts {
 		select {
