@@ -103,7 +103,7 @@ func (p *placer) startOver() {
 // wait returns when the store has changed, or something is due: a look for silent hosts, another try after a refusal.
 func (p *placer) wait(ctx context.Context) {
 	now := p.now()
-	until := p.looked.Add(checkSilence)
+	until := p.lookDue()
 	if due, ok := p.avoid.due(now); ok && due.Before(until) {
 		until = due
 	}

@@ -127,9 +127,26 @@ func (m *mirror) draining() bool {
 // checkSilence is how often hosts are looked at for silence: the feed does not tell when they are heard of.
 const checkSilence = 10 * time.Second
 
-// checkSilent looks which hosts have fallen silent, and which are heard of again.
+// It is a page of hosts at a time, and a pause, for VMs that are to be placed wait meanwhile.
+const (
+	silencePage  = 500
+	silencePause = 100 * time.Millisecond
+)
+
+// lookDue is when the next page is due.
+func (m *mirror) lookDue() time.Time {
+	if m.lookedAt != "" {
+		return m.looked.Add(silencePause)
+	}
+	return m.looked.Add(checkSilence)
+}
+
+// checkSilent looks which hosts of the next page have fallen silent, and which are heard of again.
 func (m *mirror) checkSilent(t *store.Tx) error {
-	all, err := t.HostsSeen()
+	all, err := t.HostsSeenAfter(m.lookedAt, silencePage)
+	if m.lookedAt = ""; len(all) == silencePage {
+		m.lookedAt = all[silencePage-1].ID
+	}
 	for _, s := range all {
 		if n, ok := m.hosts[s.ID]; ok && n.silent != m.silent(s.ID, s.At) {
 			n.silent = !n.silent

@@ -35,6 +35,7 @@ type mirror struct {
 	there    map[string]there         // by VM: those that their host has
 	revision int64                    // up to which it has read; 0: nothing yet
 	looked   time.Time                // when hosts were last looked at for silence
+	lookedAt string                   // the host behind which that goes on; "": all were looked at
 	own      map[int64]bool           // revisions that the placer wrote, and that it need not read
 
 	news tidings
@@ -65,7 +66,7 @@ func newMirror(s *store.Store, now func() time.Time, silent func(string, time.Ti
 
 // refresh is follow, and a look for silent hosts when that is due. The mirror is locked.
 func (m *mirror) refresh(ctx context.Context) error {
-	if err := m.follow(ctx); err != nil || m.now().Sub(m.looked) < checkSilence {
+	if err := m.follow(ctx); err != nil || m.now().Before(m.lookDue()) {
 		return err
 	}
 	m.looked = m.now()

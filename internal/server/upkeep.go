@@ -166,11 +166,38 @@ const (
 func (s *Server) silences(ctx context.Context, epoch int64) error {
 	var news []farm.Host
 	now := map[string]bool{}
-	err := s.store.View(ctx, func(t *store.Tx) error {
-		news = nil
-		all, err := t.HostsSeen()
+	for after := ""; ; {
+		some, last, err := s.newSilences(ctx, after, now)
 		if err != nil {
 			return err
+		}
+		if news = append(news, some...); last == "" || !sleep(ctx, silencePause) {
+			break
+		}
+		after = last
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	if len(news) > 0 {
+		if err := s.tellSilence(ctx, epoch, news, now); err != nil {
+			return err
+		}
+	}
+	s.silentHosts = now
+	return nil
+}
+
+// newSilences enters in now which hosts of a page are silent, and returns those of which that is news; last is "" when there is no other page.
+func (s *Server) newSilences(ctx context.Context, after string, now map[string]bool) (news []farm.Host, last string, err error) {
+	err = s.store.View(ctx, func(t *store.Tx) error {
+		news, last = nil, ""
+		all, err := t.HostsSeenAfter(after, silencePage)
+		if err != nil {
+			return err
+		}
+		if len(all) == silencePage {
+			last = all[silencePage-1].ID
 		}
 		for _, seen := range all {
 			now[seen.ID] = s.silent(farm.Host{ID: seen.ID, Seen: seen.At})
@@ -184,16 +211,7 @@ func (s *Server) silences(ctx context.Context, epoch int64) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	if len(news) > 0 {
-		if err := s.tellSilence(ctx, epoch, news, now); err != nil {
-			return err
-		}
-	}
-	s.silentHosts = now
-	return nil
+	return news, last, err
 }
 
 func (s *Server) tellSilence(ctx context.Context, epoch int64, news []farm.Host, silent map[string]bool) error {

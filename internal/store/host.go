@@ -106,14 +106,28 @@ type Seen struct {
 // HostsSeen is when each host reported last, in the order of their IDs: cheaper than Hosts.
 func (t *Tx) HostsSeen() (all []Seen, err error) {
 	err = t.each(func(r scanner) error {
-		var s Seen
-		var seen int64
-		err := r.Scan(&s.ID, &seen, &s.Ahead)
-		s.At = unstamp(seen)
+		s, err := scanSeen(r)
 		all = append(all, s)
 		return err
 	}, "SELECT id, seen, clock FROM hosts ORDER BY id")
 	return all, err
+}
+
+// HostsSeenAfter is a page of HostsSeen: those behind an ID.
+func (t *Tx) HostsSeenAfter(id string, limit int) (all []Seen, err error) {
+	err = t.each(func(r scanner) error {
+		s, err := scanSeen(r)
+		all = append(all, s)
+		return err
+	}, "SELECT id, seen, clock FROM hosts WHERE id > $1 ORDER BY id LIMIT $2", id, limit)
+	return all, err
+}
+
+func scanSeen(r scanner) (s Seen, err error) {
+	var seen int64
+	err = r.Scan(&s.ID, &seen, &s.Ahead)
+	s.At = unstamp(seen)
+	return s, err
 }
 
 // InsertHost adds a host. CodeTaken: the name or the ID is another's.

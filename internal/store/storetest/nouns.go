@@ -87,6 +87,8 @@ func hostsSeen(s *suite) {
 		got, err := tx.HostsSeen()
 		same(s, "seen", []store.Seen{{ID: "h0", At: at}, {ID: "h1", At: noon, Ahead: aHost(1).Clock}, {ID: "h2", At: at, Ahead: time.Second}}, err, got)
 		same(s, "revision", before, nil, tx.Revision())
+		page, err := tx.HostsSeenAfter("h0", 1)
+		same(s, "page of seen", []store.Seen{{ID: "h1", At: noon, Ahead: aHost(1).Clock}}, err, page)
 		h, err := tx.Host("h2")
 		same(s, "seen, in the host", at, err, h.Seen)
 		return nil
