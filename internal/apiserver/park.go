@@ -17,7 +17,7 @@ import (
 const answersAtOnce = 32
 
 // lot is where polls wait that have nothing to be told yet. Each is a connection taken from net/http, whose goroutines, stacks and buffers
-// are given back: they are ten times what the connection takes. When there is an answer it is written here, and net/http gets the
+// are given back: they are most of what a waiting host takes. When there is an answer it is written here, and net/http gets the
 // connection back as if it were a new one; to it the lot is a listener. That a host has gone is seen when it is answered, and a poll is
 // short.
 type lot struct {
@@ -87,6 +87,7 @@ func (l *lot) poll(w http.ResponseWriter, r *http.Request, instance string, afte
 	l.park(&parked{conn: secure, poll: p})
 }
 
+// park keeps a connection until its poll is answered.
 func (l *lot) park(p *parked) {
 	l.mu.Lock()
 	if l.ended {
