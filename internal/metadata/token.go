@@ -37,7 +37,7 @@ func (t tokens) make(vm string, end time.Time) string {
 
 // good tells whether the token was made for the VM and has not ended.
 func (t tokens) good(token, vm string, now time.Time) bool {
-	text, err := base64.URLEncoding.DecodeString(token)
+	text, err := base64.URLEncoding.Strict().DecodeString(token) // one text for one token
 	if err != nil || len(text) != 8+sha256.Size || !hmac.Equal(text[8:], t.seal(vm, text[:8])) {
 		return false
 	}
