@@ -294,38 +294,57 @@ func (v *fleetVM) stop() error {
 }
 
 // askToEnd has the guest power off, and returns when it has, when its time is over, or when the VM is wanted deleted. grange-guest is asked
-// first, for not every guest hears its power button; a guest that boots hears it late, so that is pressed again.
+// as soon as it is heard of: an agent that has just come up has not yet. The power button is for guests that it does not answer in, and is
+// pressed again, for one that boots hears it late.
 func (v *fleetVM) askToEnd(m *machine) {
 	limit := time.After(v.agent.config().StopTimeout)
 	again := time.NewTicker(askAgain)
 	defer again.Stop()
-	for button := m.control.phase() == ""; ; button = true {
-		ctx, cancel := context.WithTimeout(v.agent.ctx, askAgain)
-		if button || m.powerOff(ctx) != nil {
-			if err := v.agent.hyper.Shutdown(ctx, m.id); err != nil {
-				v.agent.log.Warn("power button", "vm", v.name, "error", err)
+	told := v.tellToEnd(m)
+	for press := !told; ; press = false {
+		if press {
+			v.pressButton(m)
+		}
+		m.control.mu.Lock()
+		gone, changed := m.control.gone, m.control.changed
+		m.control.mu.Unlock()
+		if w, _ := v.newest(); gone || farm.Power(w.Power) == farm.PowerDeleted {
+			return
+		}
+		if !told {
+			if told = v.tellToEnd(m); told {
+				continue
 			}
 		}
-		cancel()
-		for asked := true; asked; {
-			m.control.mu.Lock()
-			gone, changed := m.control.gone, m.control.changed
-			m.control.mu.Unlock()
-			if w, _ := v.newest(); gone || farm.Power(w.Power) == farm.PowerDeleted {
-				return
-			}
-			select {
-			case <-changed:
-			case <-v.wake:
-			case <-again.C:
-				asked = false
-			case <-limit:
-				v.agent.log.Warn("vm does not power off in time, and is ended", "vm", v.name)
-				return
-			case <-v.agent.ctx.Done():
-				return
-			}
+		select {
+		case <-changed:
+		case <-v.wake:
+		case <-again.C:
+			v.pressButton(m)
+		case <-limit:
+			v.agent.log.Warn("vm does not power off in time, and is ended", "vm", v.name)
+			return
+		case <-v.agent.ctx.Done():
+			return
 		}
+	}
+}
+
+// tellToEnd asks grange-guest to power off. It tells whether there is one that was asked.
+func (v *fleetVM) tellToEnd(m *machine) bool {
+	if m.control.phase() == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(v.agent.ctx, askAgain)
+	defer cancel()
+	return m.powerOff(ctx) == nil
+}
+
+func (v *fleetVM) pressButton(m *machine) {
+	ctx, cancel := context.WithTimeout(v.agent.ctx, askAgain)
+	defer cancel()
+	if err := v.agent.hyper.Shutdown(ctx, m.id); err != nil {
+		v.agent.log.Warn("power button", "vm", v.name, "error", err)
 	}
 }
 

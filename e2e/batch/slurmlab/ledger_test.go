@@ -48,10 +48,10 @@ func TestMetalHoldsItsCPUs(t *testing.T) {
 	})
 	key := "slurm/" + id
 
-	host, err := l.host.Grange(ctx, "host", "show").CombinedOutput()
-	if err != nil || !strings.Contains(string(host), key) {
-		t.Errorf("grange host show does not name %s: %v\n%s", key, err, host)
-	}
+	l.eventually(ctx, t, "grange host show names "+key, func() bool { // the agent may have looked a moment before the job came
+		host, err := l.host.Grange(ctx, "host", "show").CombinedOutput()
+		return err == nil && strings.Contains(string(host), key)
+	})
 	out, err := l.host.Exec(ctx, "--no-wait", "--cpus", fmt.Sprint(l.cpus()), "--memory", "300M", "--", "true").CombinedOutput()
 	if want := fmt.Sprintf("%s on metal holds CPUs %v and 600", key, held); err == nil || !strings.Contains(string(out), want) {
 		t.Errorf("a VM with all CPUs: %v, want %q in\n%s", err, want, out)
