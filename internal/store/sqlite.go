@@ -27,8 +27,8 @@ const applicationID = 0x67726e67
 // The log of a SQLite file is written back beside the commits, which do not wait for that, each time that there were so many; and by a commit
 // itself when it has become longLog pages of 4 KiB, for only then can it begin anew under writers that never pause.
 const (
-	tidyAfter = 100
-	longLog   = 8000
+	tidyAfter = 500
+	longLog   = 16000
 )
 
 // sqliteEngine is SQLite: one server, one file.
