@@ -185,7 +185,7 @@ func (a *Agent) housekeep() {
 		case <-a.ctx.Done():
 			return
 		}
-		if err := a.hyper.Sweep(a.ctx); err != nil && !isCode(err, hyper.CodeAway) {
+		if err := a.hyper.Sweep(a.ctx); err != nil && !farm.IsCode(err, hyper.CodeAway) {
 			a.log.Error("sweep", "error", err)
 		}
 		a.removeOldLogs(time.Now())

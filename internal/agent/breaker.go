@@ -183,7 +183,7 @@ func (a *Agent) reopen() {
 	defer cancel()
 	if a.breakers.gate != nil {
 		err := a.breakers.gate.Open(ctx)
-		if err != nil && !isKind(err, farm.Conflict) { // a conflict: somebody else closed it meanwhile, and opens it
+		if err != nil && !farm.IsKind(err, farm.Conflict) { // a conflict: somebody else closed it meanwhile, and opens it
 			a.log.Error("open this host in its batch system", "error", err)
 			return
 		}

@@ -31,10 +31,10 @@ func TestBytesOfAUser(t *testing.T) {
 		}
 		jobs = append(jobs, j)
 	}
-	if _, err := wait(user, &api.JobRequest{Prologs: []api.Script{*script}}); !isCode(err, farm.CodeTooManyBytes) || !isKind(err, farm.NoCapacity) {
+	if _, err := wait(user, &api.JobRequest{Prologs: []api.Script{*script}}); !farm.IsCode(err, farm.CodeTooManyBytes) || !farm.IsKind(err, farm.NoCapacity) {
 		t.Errorf("a fifth: %v", err)
 	}
-	if _, err := wait(user, &api.JobRequest{Env: []string{strings.Repeat("x", 20<<20)}}); !isCode(err, farm.CodeTooManyBytes) {
+	if _, err := wait(user, &api.JobRequest{Env: []string{strings.Repeat("x", 20<<20)}}); !farm.IsCode(err, farm.CodeTooManyBytes) {
 		t.Errorf("an environment of 20 MiB: %v", err)
 	}
 	for _, c := range []struct {
@@ -76,7 +76,7 @@ func TestScriptFits(t *testing.T) {
 		{0, farm.MinMemory, true}, {8 << 20, 64 * farm.MiB, true}, {8<<20 + 1, 64 * farm.MiB, false}, {64 << 20, 512 * farm.MiB, true}, {64 << 20, 256 * farm.MiB, false},
 	} {
 		err := checkScript(&api.JobRequest{Script: &api.Script{Content: make([]byte, c.script)}}, c.memory)
-		if c.fits != (err == nil) || err != nil && !isCode(err, farm.CodeScriptSize) {
+		if c.fits != (err == nil) || err != nil && !farm.IsCode(err, farm.CodeScriptSize) {
 			t.Errorf("%d bytes in %v: %v", c.script, c.memory, err)
 		}
 	}

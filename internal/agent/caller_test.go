@@ -64,7 +64,7 @@ func TestCallerOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, other := range []uint64{0, start - 1, start + 1} {
-		if _, err := callerOf(&connection{UnixConn: conn.(*net.UnixConn), start: other}); !isCode(err, farm.CodeHiddenCaller) {
+		if _, err := callerOf(&connection{UnixConn: conn.(*net.UnixConn), start: other}); !farm.IsCode(err, farm.CodeHiddenCaller) {
 			t.Errorf("another process has the caller's number, and started at %d instead of %d: %v", other, start, err)
 		}
 	}

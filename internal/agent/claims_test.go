@@ -83,7 +83,7 @@ func TestClaimsKeepVMsAway(t *testing.T) {
 	if taken != 8*farm.GiB {
 		t.Errorf("%v of memory are taken", taken)
 	}
-	if _, err := a.ledger.claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-3"), true, quiet); !isKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/12_3 on metal") {
+	if _, err := a.ledger.claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-3"), true, quiet); !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/12_3 on metal") {
 		t.Errorf("a VM got the CPUs of a job on metal: %v", err)
 	}
 	if got := a.mustClaim(t, api.Claim{Key: "slurm/12_3", CPUs: "4"}); got.CPUs != "4" || !a.free().Equal(before.Minus(farm.NewCPUSet(4))) {
@@ -157,7 +157,7 @@ func TestClaimOfTheVMsOwnJob(t *testing.T) {
 		t.Errorf("memory %v is taken, CPU 0 is held by %q, free are %v", taken, holders[0], a.free())
 	}
 	a.ledger.release("vm")
-	if _, err := a.ledger.claim(t.Context(), "vm", "x", request(1, "0-1"), true, quiet); !isKind(err, farm.NoCapacity) {
+	if _, err := a.ledger.claim(t.Context(), "vm", "x", request(1, "0-1"), true, quiet); !farm.IsKind(err, farm.NoCapacity) {
 		t.Errorf("another VM of the same name got it: %v", err)
 	}
 }
@@ -224,12 +224,12 @@ func TestClaimsRefused(t *testing.T) {
 		"a process that is gone": {Key: "slurm/1", CPUs: "0", Process: 1<<22 + 1},
 		"a group that climbs":    {Key: "slurm/1", CPUs: "0", Cgroup: "../x"},
 	} {
-		if _, err := a.claimNow(t, c); !isKind(err, farm.Invalid) {
+		if _, err := a.claimNow(t, c); !farm.IsKind(err, farm.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, do := range []action{a.postClaim, a.deleteClaim} {
-		if err := do(nil, nil, Caller{UID: 65534}); !isKind(err, farm.Denied) {
+		if err := do(nil, nil, Caller{UID: 65534}); !farm.IsKind(err, farm.Denied) {
 			t.Errorf("anybody may claim: %v", err)
 		}
 	}

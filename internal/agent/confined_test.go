@@ -27,7 +27,7 @@ func TestConfinedJobsKeepVMsAway(t *testing.T) {
 	jobs := []farm.Allotment{slurmJob("7", "0-29", 8*farm.GiB), slurmJob("8", "", 0)}
 	l := confinedLedger(&jobs)
 	_, err := l.claim(t.Context(), "a", "a", request(4, "0-31"), true, quiet)
-	if !isKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/7 on metal holds CPUs 0-29 and 8") || strings.Contains(err.Error(), "slurm/8") {
+	if !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/7 on metal holds CPUs 0-29 and 8") || strings.Contains(err.Error(), "slurm/8") {
 		t.Errorf("%v", err)
 	}
 	plan, err := l.claim(t.Context(), "a", "a", request(2, "0-31"), true, quiet)
@@ -40,7 +40,7 @@ func TestConfinedJobsKeepVMsAway(t *testing.T) {
 	}
 	l.release("a")
 	jobs = []farm.Allotment{slurmJob("7", "", 1*farm.TiB)}
-	if _, err := l.claim(t.Context(), "b", "b", request(1, "0-31"), true, quiet); !isKind(err, farm.NoCapacity) {
+	if _, err := l.claim(t.Context(), "b", "b", request(1, "0-31"), true, quiet); !farm.IsKind(err, farm.NoCapacity) {
 		t.Errorf("all memory is a job's on metal: %v", err)
 	}
 }
@@ -66,7 +66,7 @@ func TestConfinedJobsOfOneSystem(t *testing.T) {
 	// A job that Slurm does not confine must not be put on CPUs of one that it does.
 	jobs = []farm.Allotment{slurmJob("7", "0-31", 0)}
 	l.belongs("loose", "slurm/10")
-	if _, err := l.claim(t.Context(), "loose", "loose", request(1, "0-31"), true, quiet); !isKind(err, farm.NoCapacity) {
+	if _, err := l.claim(t.Context(), "loose", "loose", request(1, "0-31"), true, quiet); !farm.IsKind(err, farm.NoCapacity) {
 		t.Errorf("%v", err)
 	}
 	// What was claimed for a job as well counts once.

@@ -28,7 +28,7 @@ func TestPlainExecOfALooseJob(t *testing.T) {
 		t.Fatal("this test needs two CPUs")
 	}
 	for name, r := range map[string]api.JobRequest{"CPUs": {CPUs: 2}, "memory": {Memory: uint64(8 * farm.GiB)}} {
-		if _, err := f.ask(loose("7"), r); !isCode(err, farm.CodeTooBig) {
+		if _, err := f.ask(loose("7"), r); !farm.IsCode(err, farm.CodeTooBig) {
 			t.Errorf("more %s than job 7 was given: %v", name, err)
 		}
 	}
@@ -36,7 +36,7 @@ func TestPlainExecOfALooseJob(t *testing.T) {
 	vm.until(api.EventRunning)
 	vm.done()
 	silent = errors.New("no answer")
-	if _, err := f.ask(loose("8"), api.JobRequest{}); !isCode(err, farm.CodeUnknownSize) {
+	if _, err := f.ask(loose("8"), api.JobRequest{}); !farm.IsCode(err, farm.CodeUnknownSize) {
 		t.Errorf("nobody knows what job 8 was given: %v", err)
 	}
 }

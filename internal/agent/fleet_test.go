@@ -113,7 +113,7 @@ func TestCloudLife(t *testing.T) {
 	if view := vms[0].view(); view.Purpose != "cloud" || view.Cloud.Project != "p" || view.State != "running" || view.Command != "p/"+w.Name {
 		t.Errorf("%+v", view)
 	}
-	if _, err := f.agent.find(w.ID, admin); !isCode(err, farm.CodeServersVM) {
+	if _, err := f.agent.find(w.ID, admin); !farm.IsCode(err, farm.CodeServersVM) {
 		t.Errorf("root of the host may change it: %v", err)
 	}
 	w.Power = string(farm.PowerOff)

@@ -40,7 +40,7 @@ func (l *ledger) chooseLocked(id string, choose func(numa.Room) (farm.Plan, erro
 		defer func() { l.grants[id] = old }() // settle writes over it
 	}
 	plan, err := choose(l.room(""))
-	if isKind(err, farm.NoCapacity) || isCode(err, farm.CodeBadPlan) {
+	if farm.IsKind(err, farm.NoCapacity) || farm.IsCode(err, farm.CodeBadPlan) {
 		e := new(farm.Error)
 		errors.As(err, &e)
 		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: e.Message + "; " + l.holders(), Hint: "the server places it elsewhere, if there is room"}

@@ -95,7 +95,7 @@ func (v *fleetVM) holder() string {
 }
 
 func noSuchImage(name string, err error) error {
-	if !isCode(err, farm.CodeNoImage) {
+	if !farm.IsCode(err, farm.CodeNoImage) {
 		return err
 	}
 	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage, Message: fmt.Sprintf("image %q is not on this host", name), Hint: "build or import it here, or have the VM placed elsewhere", Err: nil}
@@ -370,7 +370,7 @@ func (v *fleetVM) lives(m *machine) bool {
 	ctx, cancel := context.WithTimeout(v.agent.ctx, endLimit)
 	defer cancel()
 	_, err := v.agent.hyper.Observe(ctx, m.id)
-	return !isKind(err, farm.NotFound)
+	return !farm.IsKind(err, farm.NotFound)
 }
 
 // ended takes notice of a machine that ended although nobody wanted it to.

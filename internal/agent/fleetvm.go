@@ -342,7 +342,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 	}
 	r := v.recordNow()
 	state := farm.VMStarting
-	final := !r.Ran && (!worthAnotherTry(err) || isKind(err, farm.NotFound) || isCode(err, farm.CodeBackedOff))
+	final := !r.Ran && (!worthAnotherTry(err) || farm.IsKind(err, farm.NotFound) || farm.IsCode(err, farm.CodeBackedOff))
 	switch {
 	case v.current() != nil:
 		state = farm.VMRunning
@@ -351,7 +351,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 	}
 	reason := reasonOf(err)
 	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, farm.CodeBelowMinimum}
-	waiting := !final && slices.ContainsFunc(waits, func(c farm.Code) bool { return isCode(err, c) })
+	waiting := !final && slices.ContainsFunc(waits, func(c farm.Code) bool { return farm.IsCode(err, c) })
 	if step == stepStop || step == stepDelete || waiting {
 		v.is(state, reason)
 		v.pauses++
@@ -367,7 +367,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 	if !final {
 		v.is(farm.VMStarting, reason)
 	}
-	if !r.Ran && isKind(err, farm.NoCapacity) && !isCode(err, farm.CodeTooBig) {
+	if !r.Ran && farm.IsKind(err, farm.NoCapacity) && !farm.IsCode(err, farm.CodeTooBig) {
 		reason = reasonOf(&farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: err.Error()}) // of whatever it is
 	}
 	if final && r.Ran { // whose disks are here, and only here: no code that the server would take for a refusal

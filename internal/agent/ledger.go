@@ -61,7 +61,7 @@ func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, n
 	l.mu.Lock()
 	l.look(l.keys[id])
 	plan, err := l.try(w, l.blocked(w, len(l.queue)))
-	if err == nil || noWait || !isKind(err, farm.NoCapacity) {
+	if err == nil || noWait || !farm.IsKind(err, farm.NoCapacity) {
 		l.mu.Unlock()
 		return plan, err
 	}
@@ -246,9 +246,4 @@ func (l *ledger) view() (room numa.Room, holders map[int]string, waiting int) {
 		}
 	}
 	return l.room(""), holders, len(l.queue)
-}
-
-func isKind(err error, k farm.Kind) bool {
-	e := new(farm.Error)
-	return errors.As(err, &e) && e.Kind == k
 }

@@ -125,7 +125,7 @@ func TestLedgerSaysWhoHoldsWhat(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := l.claim(t.Context(), "b", "grange-b (bob: make)", request(2, "0-31"), true, quiet)
-	if !isKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "grange-a (alice: make) holds CPUs") {
+	if !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "grange-a (alice: make) holds CPUs") {
 		t.Errorf("%v", err)
 	}
 	// What can never work is told at once, also to those who would wait.

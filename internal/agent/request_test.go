@@ -111,7 +111,7 @@ func TestCountedJobsTakeNoMore(t *testing.T) {
 		"outside of batch":           {agent: own, isolates: true},
 	} {
 		s, err := c.agent.shape(&c.request, Caller{CPUs: all, Batch: c.batch}, policy.Decision{Shape: c.shape})
-		if c.refused != isCode(err, farm.CodeTooBig) || !c.refused && err != nil {
+		if c.refused != farm.IsCode(err, farm.CodeTooBig) || !c.refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got := s.Threads == farm.IsolateCores; err == nil && (got != c.isolates || got != (s.Emulator == farm.EmulatorIsolate) && name != "the job's CPUs are known") {
@@ -150,7 +150,7 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 	c := Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "1"}}
 	wantUnknown := func() {
 		t.Helper()
-		if _, err := a.decide(c, &api.JobRequest{}); !isCode(err, farm.CodeUnknownQueue) || !isKind(err, farm.Unavailable) {
+		if _, err := a.decide(c, &api.JobRequest{}); !farm.IsCode(err, farm.CodeUnknownQueue) || !farm.IsKind(err, farm.Unavailable) {
 			t.Errorf("%v, want %s", err, farm.CodeUnknownQueue)
 		}
 	}
@@ -180,7 +180,7 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 	if d, err := a.decide(Caller{}, &api.JobRequest{}); err != nil || d.Image != "" || asked != 2 {
 		t.Errorf("outside of batch: %+v, %v, asked %d times", d, err, asked)
 	}
-	if _, err := a.decide(Caller{}, &api.JobRequest{Image: "el8"}); !isCode(err, farm.CodePolicy) {
+	if _, err := a.decide(Caller{}, &api.JobRequest{Image: "el8"}); !farm.IsCode(err, farm.CodePolicy) {
 		t.Errorf("%v, want %s", err, farm.CodePolicy)
 	}
 	a.cfg.Policy = nil // as after a reload
@@ -219,7 +219,7 @@ func TestCounted(t *testing.T) {
 			return c.answer, c.err
 		}
 		got, err := a.counted(c.caller)
-		if refused := name == "Slurm does not answer"; refused != isCode(err, farm.CodeUnknownSize) || !refused && err != nil {
+		if refused := name == "Slurm does not answer"; refused != farm.IsCode(err, farm.CodeUnknownSize) || !refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if asked != c.asked || got.Batch.Slots != c.slots || got.Batch.Memory != c.memory {

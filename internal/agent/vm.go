@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -277,7 +276,7 @@ func (v *vm) start() error {
 		}
 		v.discard()
 		switch {
-		case isCode(err, hyper.CodeAway) && !v.request.NoWait:
+		case farm.IsCode(err, hyper.CodeAway) && !v.request.NoWait:
 			if away.IsZero() {
 				away = began
 			}
@@ -311,14 +310,9 @@ func (v *vm) sleep(d time.Duration) error {
 	}
 }
 
-func isCode(err error, c farm.Code) bool {
-	e := new(farm.Error)
-	return errors.As(err, &e) && e.Code == c
-}
-
 // worthAnotherTry tells what may have been bad luck from what will never work.
 func worthAnotherTry(err error) bool {
-	return !isKind(err, farm.Invalid) && !isKind(err, farm.Denied) && !isKind(err, farm.NoCapacity)
+	return !farm.IsKind(err, farm.Invalid) && !farm.IsKind(err, farm.Denied) && !farm.IsKind(err, farm.NoCapacity)
 }
 
 func (v *vm) grant() (farm.Plan, error) {

@@ -369,7 +369,7 @@ func TestTasksAfterARestart(t *testing.T) {
 	if len(ports) != 3 {
 		t.Errorf("two tasks have one port: %v", f.guests.ports)
 	}
-	if _, err := f.ask(f.caller("7"), api.JobRequest{ID: first.id, Started: true}); !isCode(err, farm.CodeVMLost) {
+	if _, err := f.ask(f.caller("7"), api.JobRequest{ID: first.id, Started: true}); !farm.IsCode(err, farm.CodeVMLost) {
 		t.Errorf("a task that had ended: %v", err)
 	}
 	for _, x := range []*task{second, third, fourth} {
@@ -404,7 +404,7 @@ func TestVMEndsUnderTasks(t *testing.T) {
 func TestTaskOfAnotherImage(t *testing.T) {
 	f := newFarmhouse(t)
 	f.mustAsk(f.caller("7"), api.JobRequest{Image: "micro"}).until(api.EventRunning)
-	if _, err := f.ask(f.caller("7"), api.JobRequest{Image: "other"}); !isCode(err, farm.CodeOtherImage) {
+	if _, err := f.ask(f.caller("7"), api.JobRequest{Image: "other"}); !farm.IsCode(err, farm.CodeOtherImage) {
 		t.Errorf("%v", err)
 	}
 	f.mustAsk(f.caller("7"), api.JobRequest{Image: "micro"}).until(api.EventRunning)
@@ -420,14 +420,14 @@ func TestPolicyIsAskedForEachTask(t *testing.T) {
 	}
 	rules(policy.Rule{Name: "all", Mounts: []string{"/data"}})
 	vm := f.mustAsk(f.caller("7"), api.JobRequest{}).until(api.EventRunning)
-	if _, err := f.ask(f.caller("7"), api.JobRequest{Binds: []api.Bind{{Target: "/etc"}}}); !isCode(err, farm.CodePolicy) {
+	if _, err := f.ask(f.caller("7"), api.JobRequest{Binds: []api.Bind{{Target: "/etc"}}}); !farm.IsCode(err, farm.CodePolicy) {
 		t.Errorf("a directory at a place that the policy does not let through: %v", err)
 	}
 	if second := f.mustAsk(f.caller("7"), api.JobRequest{Binds: []api.Bind{{Target: "/data/x"}}}); second.until(api.EventRunning).ID != vm.ID {
 		t.Error("a task that is allowed is elsewhere")
 	}
 	rules(policy.Rule{Name: "closed", Deny: "for repair"})
-	if _, err := f.ask(f.caller("7"), api.JobRequest{}); !isCode(err, farm.CodePolicy) {
+	if _, err := f.ask(f.caller("7"), api.JobRequest{}); !farm.IsCode(err, farm.CodePolicy) {
 		t.Errorf("a task after the policy has changed: %v", err)
 	}
 }
@@ -441,7 +441,7 @@ func TestBatchJobDoesNotOutliveItsCaller(t *testing.T) {
 	}
 	f.mustAsk(f.caller("7"), api.JobRequest{}).until(api.EventRunning)
 	for _, batch := range []string{"7", "8"} { // with a VM already, and without
-		if _, err := f.ask(f.caller(batch), api.JobRequest{Keep: true}); !isCode(err, farm.CodeBadRequest) || !isKind(err, farm.Denied) {
+		if _, err := f.ask(f.caller(batch), api.JobRequest{Keep: true}); !farm.IsCode(err, farm.CodeBadRequest) || !farm.IsKind(err, farm.Denied) {
 			t.Errorf("job %s keeps a VM: %v", batch, err)
 		}
 	}

@@ -56,7 +56,7 @@ func TestWorkersBackOff(t *testing.T) {
 		}
 	}
 	_, err := boots(t, a, "vwn1")
-	if !isCode(err, farm.CodeBackedOff) || !strings.Contains(err.Error(), "image worker backs off") {
+	if !farm.IsCode(err, farm.CodeBackedOff) || !strings.Contains(err.Error(), "image worker backs off") {
 		t.Errorf("%v", err)
 	}
 }

@@ -76,7 +76,7 @@ func knownHosts(vm string) string { return filepath.Join(dataDir(), "known_hosts
 
 // sshArguments are those of ssh before a command. It finds the VM by our own program, whose path ssh hands to a shell.
 func sshArguments(own string, v fleet.VM, login string) []string {
-	proxy := strings.ReplaceAll(quoted(own), "%", "%%") + " vm connect --wait 2m " + v.ID + " 22"
+	proxy := strings.ReplaceAll(farm.ShellWords(own), "%", "%%") + " vm connect --wait 2m " + v.ID + " 22"
 	args := []string{"-o", "ProxyCommand=" + proxy, "-o", "HostKeyAlias=" + v.ID, "-o", "UserKnownHostsFile=" + escaped(knownHosts(v.ID)),
 		"-o", "GlobalKnownHostsFile=/dev/null", "-o", "StrictHostKeyChecking=accept-new", "-o", "CheckHostIP=no", "-l", login}
 	if key := keyFile(v.ID); isFile(key) {
@@ -84,9 +84,6 @@ func sshArguments(own string, v fleet.VM, login string) []string {
 	}
 	return append(args, "--", v.Name)
 }
-
-// quoted is a word for a POSIX shell.
-func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // escaped is a path for one of ssh's options: it has tokens that begin with %, and lists that spaces part.
 func escaped(path string) string {

@@ -139,7 +139,7 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store,
 	deadline := time.Now().Add(storePatience)
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		db, err := store.Open(ctx, url)
-		if !strings.Contains(url, "://") || !isKind(err, farm.Unavailable) || time.Now().After(deadline) {
+		if !strings.Contains(url, "://") || !farm.IsKind(err, farm.Unavailable) || time.Now().After(deadline) {
 			return db, err
 		}
 		log.Warn("waiting for the database", "error", err)
@@ -149,11 +149,6 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store,
 			return nil, err
 		}
 	}
-}
-
-func isKind(err error, k farm.Kind) bool {
-	e, ok := errors.AsType[*farm.Error](err)
-	return ok && e.Kind == k
 }
 
 func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Server, error) {

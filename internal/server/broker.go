@@ -68,7 +68,7 @@ func (s *Server) broke(ctx context.Context, epoch int64, cell farm.Cell, memory 
 	defer cancel()
 	note := brokerNote{Hosts: map[string]hostAnswer{}}
 	err := s.brokePass(ctx, epoch, cell, memory, &note)
-	if e, ok := errors.AsType[*farm.Error](err); ok && e.Code == store.CodeNotLeader {
+	if notLeading(err) {
 		return err
 	}
 	if err != nil {

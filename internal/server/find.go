@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -10,10 +9,7 @@ import (
 )
 
 // missing tells the error of a lookup that found nothing.
-func missing(err error) bool {
-	e, ok := errors.AsType[*farm.Error](err)
-	return ok && e.Kind == farm.NotFound
-}
+func missing(err error) bool { return farm.IsKind(err, farm.NotFound) }
 
 // vm looks a VM up by its ID or as "project/name", if the caller may do the action to it. Of a VM that is not there people of its
 // project hear that, and others that they may not.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -88,10 +87,7 @@ func (p *placer) run(ctx context.Context) error {
 	return nil
 }
 
-func notLeading(err error) bool {
-	e, ok := errors.AsType[*farm.Error](err)
-	return ok && e.Code == store.CodeNotLeader
-}
+func notLeading(err error) bool { return farm.IsCode(err, store.CodeNotLeader) }
 
 // startOver forgets what was claimed; the next step reads everything.
 func (p *placer) startOver() {

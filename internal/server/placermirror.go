@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -102,10 +101,7 @@ func (m *mirror) follow(ctx context.Context) error {
 	return m.load(ctx)
 }
 
-func gone(err error) bool {
-	e, ok := errors.AsType[*farm.Error](err)
-	return ok && e.Code == farm.CodeFeedGone
-}
+func gone(err error) bool { return farm.IsCode(err, farm.CodeFeedGone) }
 
 // load reads everything anew.
 func (m *mirror) load(ctx context.Context) error {

@@ -108,7 +108,7 @@ func (c *caller) call(ctx context.Context, method, route string, body, out any) 
 	}
 	defer response.Body.Close()
 	if err := problemOf(response); err != nil {
-		if isKind(err, farm.Unavailable) || isKind(err, farm.Internal) {
+		if farm.IsKind(err, farm.Unavailable) || farm.IsKind(err, farm.Internal) {
 			c.next(server)
 		}
 		return response.StatusCode, err
@@ -178,9 +178,4 @@ func problemOf(response *http.Response) error {
 		return garbled(response.Request.URL.Host, errors.New(response.Status))
 	}
 	return &farm.Error{Kind: farm.Kind(p.Title), Code: farm.Code(strings.TrimPrefix(p.Type, "grange:")), Message: p.Detail, Hint: p.Hint}
-}
-
-func isKind(err error, k farm.Kind) bool {
-	own := new(farm.Error)
-	return errors.As(err, &own) && own.Kind == k
 }

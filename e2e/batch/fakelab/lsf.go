@@ -15,6 +15,7 @@ import (
 
 	"github.com/grange-project/grange/e2e/batch/conform"
 	generated "github.com/grange-project/grange/internal/batch/lsf"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // lsf is IBM Spectrum LSF 10.1: bsub with a mandatory esub, a queue with a JOB_STARTER, sbatchd and res.
@@ -133,7 +134,7 @@ func (s *lsf) accept(l *Lab, j *job) error {
 // and that is the command.
 func (s *lsf) commandLine(l *Lab, j *job) (string, error) {
 	if j.wanted.Script == "" {
-		return quoted(j.wanted.Argv), nil
+		return farm.ShellWords(j.wanted.Argv...), nil
 	}
 	if len(j.wanted.Args) == 0 {
 		path := l.jobFile(j) + ".shell"
@@ -146,7 +147,7 @@ func (s *lsf) commandLine(l *Lab, j *job) (string, error) {
 		return path, writeAs(path, j.wanted.Script, 0o700)
 	}
 	path := filepath.Join(j.wanted.Dir, "job"+strconv.Itoa(j.number)+".sh")
-	return quoted(append([]string{path}, j.wanted.Args...)), writeAs(path, j.wanted.Script, 0o755)
+	return farm.ShellWords(append([]string{path}, j.wanted.Args...)...), writeAs(path, j.wanted.Script, 0o755)
 }
 
 func writeAs(path, text string, mode os.FileMode) error {
@@ -154,14 +155,6 @@ func writeAs(path, text string, mode os.FileMode) error {
 		return err
 	}
 	return os.Chown(path, nobody, nobody)
-}
-
-func quoted(words []string) string {
-	var out []string
-	for _, w := range words {
-		out = append(out, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
-	}
-	return strings.Join(out, " ")
 }
 
 func escape(text string) string {

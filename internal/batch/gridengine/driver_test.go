@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,15 +66,10 @@ func TestDemand(t *testing.T) {
 	for _, garbage := range []string{"", "hello", "<job_info><queue_info><job_list/></queue_info></job_info>", strings.Replace(cell["qstat -u * -s p -r -xml"], "256M", "much", 1),
 		strings.Replace(cell["qstat -u * -s p -r -xml"], "<tasks>1,2", "<tasks>1-", 1)} {
 		cell["qstat -u * -s p -r -xml"] = garbage
-		if _, err := cell.driver(DriverOptions{}).Demand(t.Context()); !isKind(err, farm.Unavailable) {
+		if _, err := cell.driver(DriverOptions{}).Demand(t.Context()); !farm.IsKind(err, farm.Unavailable) {
 			t.Errorf("%.80q: %v", garbage, err)
 		}
 	}
-}
-
-func isKind(err error, k farm.Kind) bool {
-	e := new(farm.Error)
-	return errors.As(err, &e) && e.Kind == k
 }
 
 // TestStrangeNames: qstat prints what users chose as it is.
@@ -96,7 +90,7 @@ func TestNodes(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if err := d.Open(t.Context(), "sge2"); !isKind(err, farm.Conflict) {
+	if err := d.Open(t.Context(), "sge2"); !farm.IsKind(err, farm.Conflict) {
 		t.Errorf("opened what is disabled: %v", err)
 	}
 	hosts := cell["qhost "]
@@ -155,11 +149,11 @@ func TestBookings(t *testing.T) {
 	}
 	cell := real819(t)
 	cell["qsub "] = "FAIL Unable to run job: job rejected: the requested project \"x\" does not exist"
-	if _, err := cell.driver(DriverOptions{}).Book(t.Context(), batch.Booking{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !isKind(err, farm.Invalid) {
+	if _, err := cell.driver(DriverOptions{}).Book(t.Context(), batch.Booking{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !farm.IsKind(err, farm.Invalid) {
 		t.Error(err)
 	}
 	cell["qsub "] = "FAIL error: commlib error: got select error (Connection refused)"
-	if _, err := cell.driver(DriverOptions{}).Book(t.Context(), batch.Booking{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !isKind(err, farm.Unavailable) {
+	if _, err := cell.driver(DriverOptions{}).Book(t.Context(), batch.Booking{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !farm.IsKind(err, farm.Unavailable) {
 		t.Error(err)
 	}
 }
@@ -175,12 +169,12 @@ func TestLookup(t *testing.T) {
 		}
 	}
 	for _, job := range []string{"17", "16.1", "18", "x", "-1"} {
-		if _, err := d.Lookup(t.Context(), farm.Allotment{Job: job}); !isKind(err, farm.NotFound) {
+		if _, err := d.Lookup(t.Context(), farm.Allotment{Job: job}); !farm.IsKind(err, farm.NotFound) {
 			t.Errorf("%s: %v", job, err)
 		}
 	}
 	cell["qstat -j "] = "<?xml version='1.0'?>\n<unknown_jobs >\n    <ST_name>16</ST_name>\n</unknown_jobs>\n"
-	if _, err := d.Lookup(t.Context(), farm.Allotment{Job: "16"}); !isKind(err, farm.NotFound) {
+	if _, err := d.Lookup(t.Context(), farm.Allotment{Job: "16"}); !farm.IsKind(err, farm.NotFound) {
 		t.Error(err)
 	}
 }
@@ -261,7 +255,7 @@ func TestEnded(t *testing.T) {
 	}
 	os.Remove(filepath.Join(dir, "accounting"))
 	os.Remove(filepath.Join(dir, "accounting-copy"))
-	if _, _, err := d.Ended(t.Context(), cursor, 1); !isKind(err, farm.Invalid) {
+	if _, _, err := d.Ended(t.Context(), cursor, 1); !farm.IsKind(err, farm.Invalid) {
 		t.Errorf("the file of the cursor is gone: %v", err)
 	}
 	for _, garbage := range []string{"a:b:c\n", strings.Replace(lastLine(text), "1795249964", "soon", 1)} {

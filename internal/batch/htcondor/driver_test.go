@@ -2,7 +2,6 @@ package htcondor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,11 +40,6 @@ func recorded(t *testing.T, name string) string {
 	return string(text)
 }
 
-func isKind(err error, k farm.Kind) bool {
-	e := new(farm.Error)
-	return errors.As(err, &e) && e.Kind == k
-}
-
 func pool(t *testing.T) answers {
 	return answers{"condor_status": recorded(t, "status-23.9.json"), "condor_q": recorded(t, "queue-23.9.json")}
 }
@@ -76,11 +70,11 @@ func TestNodes(t *testing.T) {
 		}
 	}
 	for _, garbage := range []string{"hello", `[{"Name": "slot1"}]`, "{}"} {
-		if _, err := (answers{"condor_status": garbage, "condor_q": ""}).driver(DriverOptions{}).Nodes(t.Context()); !isKind(err, farm.Unavailable) {
+		if _, err := (answers{"condor_status": garbage, "condor_q": ""}).driver(DriverOptions{}).Nodes(t.Context()); !farm.IsKind(err, farm.Unavailable) {
 			t.Errorf("%q: %v", garbage, err)
 		}
 	}
-	if _, err := (answers{"condor_status": "FAIL Error: Couldn't contact the condor_collector on 10.0.0.1"}).driver(DriverOptions{}).Nodes(t.Context()); !isKind(err, farm.Unavailable) {
+	if _, err := (answers{"condor_status": "FAIL Error: Couldn't contact the condor_collector on 10.0.0.1"}).driver(DriverOptions{}).Nodes(t.Context()); !farm.IsKind(err, farm.Unavailable) {
 		t.Errorf("away: %v", err)
 	}
 }
@@ -108,7 +102,7 @@ func TestLookup(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, id := range []string{"ex1#1.3", "other#1.2", "x", "1; rm", "", "ex1#1.2 || True"} { // pending, of another access point, and none at all
-		if got, err := d.Lookup(t.Context(), farm.Allotment{Job: id}); !isKind(err, farm.NotFound) {
+		if got, err := d.Lookup(t.Context(), farm.Allotment{Job: id}); !farm.IsKind(err, farm.NotFound) {
 			t.Errorf("%q: %+v, %v", id, got, err)
 		}
 	}
@@ -190,12 +184,12 @@ func TestEnded(t *testing.T) {
 		t.Errorf("a file that took the other's place: %+v, %v", jobs, err)
 	}
 	for _, bad := range []batch.Cursor{"x", "1:2", "0:5:1.0", "1:-5:1.0", "1:5:1.0:2", "01:5:1.0", " 1:5:1.0"} {
-		if _, _, err := d.Ended(t.Context(), bad, 1); !isKind(err, farm.Invalid) {
+		if _, _, err := d.Ended(t.Context(), bad, 1); !farm.IsKind(err, farm.Invalid) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
 	write("history", "no ad\n*** Offset = 0 ClusterId = 1 ProcId = 0\n")
-	if _, _, err := d.Ended(t.Context(), "", 1); !isKind(err, farm.Unavailable) {
+	if _, _, err := d.Ended(t.Context(), "", 1); !farm.IsKind(err, farm.Unavailable) {
 		t.Errorf("garbage: %v", err)
 	}
 }
@@ -215,13 +209,13 @@ func TestBook(t *testing.T) {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	// Anybody may write such an attribute into their own job.
-	if _, err := (answers{"condor_q": fmt.Sprintf(held, "mallory")}).driver(DriverOptions{}).Booked(t.Context(), "vm-1"); !isKind(err, farm.NotFound) {
+	if _, err := (answers{"condor_q": fmt.Sprintf(held, "mallory")}).driver(DriverOptions{}).Booked(t.Context(), "vm-1"); !farm.IsKind(err, farm.NotFound) {
 		t.Errorf("somebody else's: %v", err)
 	}
 	for _, b := range []batch.Booking{{Name: "a", Host: "m", CPUs: 1, Queue: "main"}, {Name: "a b", Host: "m", CPUs: 1}, {Name: "a", Host: "ex1", CPUs: 99}} {
 		a := pool(t)
 		a["condor_q"] = ""
-		if _, err := a.driver(DriverOptions{}).Book(t.Context(), b); !isKind(err, farm.Invalid) {
+		if _, err := a.driver(DriverOptions{}).Book(t.Context(), b); !farm.IsKind(err, farm.Invalid) {
 			t.Errorf("%+v: %v", b, err)
 		}
 	}

@@ -156,21 +156,13 @@ unchanged() { for file; do [ -e "$file" ] && [ "$note" -nt "$file" ] || return 1
 [ -O "$note" ] && [ ! -L "$note" ] && [ "${SLURM_CONF:-$conf}" = "$conf" ] && unchanged %s &&
 	says %s %s && says %s %s && exit 0
 exec %s slurm prolog --checked %[3]s --min-uid %[10]d --conf "$conf"
-`, mark, quote(conf("slurm.conf")), quote(i.Checked), quote(read...),
-		quote(conf("plugstack.conf")), quote(i.include()), quote(conf("plugstack.conf.d/grange.conf")), quote("required "+i.plugin()), quote(i.Wrapper), i.MinUID)
+`, mark, farm.ShellWords(conf("slurm.conf")), farm.ShellWords(i.Checked), farm.ShellWords(read...),
+		farm.ShellWords(conf("plugstack.conf")), farm.ShellWords(i.include()), farm.ShellWords(conf("plugstack.conf.d/grange.conf")), farm.ShellWords("required "+i.plugin()), farm.ShellWords(i.Wrapper), i.MinUID)
 }
 
 // include is the line that plugstack.conf needs.
 func (i Install) include() string {
 	return "include " + filepath.Join(i.ConfDir, "plugstack.conf.d/*.conf")
-}
-
-// quote makes words for a shell.
-func quote(words ...string) string {
-	for n, w := range words {
-		words[n] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-	}
-	return strings.Join(words, " ")
 }
 
 // edits are what the site's own files lack.

@@ -85,7 +85,7 @@ func WritePrograms(dir, grange, config string) error {
 		return err
 	}
 	for _, p := range programs {
-		text := fmt.Sprintf("#!/bin/sh\n# %s of Slurm. Written by `grange worker config`.\nexec %s worker --config %s %s\n", p.key, quote(grange), quote(config), p.command)
+		text := fmt.Sprintf("#!/bin/sh\n# %s of Slurm. Written by `grange worker config`.\nexec %s worker --config %s %s\n", p.key, farm.ShellWords(grange), farm.ShellWords(config), p.command)
 		path := filepath.Join(dir, p.file)
 		if err := os.WriteFile(path+".new", []byte(text), 0o755); err != nil {
 			return err
@@ -96,5 +96,3 @@ func WritePrograms(dir, grange, config string) error {
 	}
 	return nil
 }
-
-func quote(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }
