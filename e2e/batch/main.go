@@ -142,6 +142,9 @@ func run(ctx context.Context, names, cases string, times int, write, keep bool) 
 		}
 	}
 	fmt.Printf("\n%s\n", now.Markdown())
+	for _, p := range runs {
+		fmt.Print(p.retold())
+	}
 	if write {
 		if err := writePage(results); err != nil {
 			return err
@@ -204,6 +207,7 @@ type passage struct {
 
 	title    string // "": it did not start
 	outcomes []conform.Outcome
+	failures []failure
 }
 
 func (p *passage) run(ctx context.Context) {
@@ -231,7 +235,7 @@ func (p *passage) run(ctx context.Context) {
 	if err := run(); err != nil {
 		// A system that does not start is a failure of all its cases, and none of the others'.
 		p.say("%v", err)
-		p.Failed++
+		p.fail("", err)
 	}
 }
 
@@ -283,7 +287,7 @@ func (p *passage) tell(o conform.Outcome) {
 	case conform.Pass:
 		p.Passed++
 	case conform.Fail:
-		p.Failed++
+		p.fail(o.Case, o.Err)
 	case conform.Absent:
 		p.None++
 	}

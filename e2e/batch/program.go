@@ -44,12 +44,14 @@ func (p *passage) program(ctx context.Context, t tests) (err error) {
 	out, in := io.Pipe()
 	cmd.Stdout, cmd.Stderr = in, in
 	told := make(chan struct{})
+	var said []string
 	go func() {
 		defer close(told)
 		for r := bufio.NewReader(out); ; {
 			line, err := r.ReadString('\n')
 			if line != "" {
-				p.say("%s", strings.TrimSuffix(line, "\n"))
+				said = append(said, strings.TrimSuffix(line, "\n"))
+				p.say("%s", said[len(said)-1])
 			}
 			if err != nil {
 				return
@@ -62,7 +64,7 @@ func (p *passage) program(ctx context.Context, t tests) (err error) {
 	<-told
 	p.Seconds = time.Since(began).Seconds()
 	if err != nil {
-		return fmt.Errorf("%s: %w", t.dir, err)
+		return &programFailed{fmt.Errorf("%s: %w", t.dir, err), blamed(said)}
 	}
 	p.Passed++
 	p.say("passed in %.1f s", p.Seconds)
