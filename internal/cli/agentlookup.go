@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/grange-project/grange/internal/allotment"
+	"github.com/grange-project/grange/internal/batch/lsf"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
 	"github.com/grange-project/grange/internal/farm"
@@ -24,7 +25,7 @@ func lookupJob(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, 
 
 func askJob(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error) {
 	if a.System == farm.LSF {
-		return lsfDriver().Lookup(ctx, a)
+		return lsf.NewDriver(lsfOptions(os.Environ()), program.Start).Lookup(ctx, a)
 	}
 	if a.System != farm.Slurm {
 		return a, fmt.Errorf("this agent has no way to ask %s about a job: %w", a.System, errors.ErrUnsupported)

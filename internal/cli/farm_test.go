@@ -14,6 +14,7 @@ import (
 
 	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/authn"
+	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
 )
@@ -34,7 +35,7 @@ func newFarmLab(t *testing.T) *farmLab {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s := server.New(server.Options{Store: st, Log: log, URL: "https://server.example.org:7480"})
+	s := server.New(server.Options{Store: st, Log: log, URL: "https://server.example.org:7480", Brokers: brokerNames(config.Server{})})
 	api := apiserver.New(apiserver.Options{Server: s, Log: log, Authn: authn.New(authn.Options{Directory: s})})
 	door, err := apiserver.ListenSocket(l.socket, 0o666)
 	if err != nil {

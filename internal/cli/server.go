@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -153,7 +154,7 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store,
 
 func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Server, error) {
 	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: Version(), Silence: c.SilentAfter,
-		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }}
+		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c)}
 	if c.CA != "" {
 		var err error
 		if o.ListenerCAs, err = pki.ReadCertificates(c.CA); err != nil {
@@ -170,16 +171,33 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 	return server.New(o), nil
 }
 
+// brokerNames are those that need no configuration, and those that the configuration has.
+func brokerNames(c config.Server) []string {
+	var names []string
+	for _, d := range farm.BatchDrivers {
+		if d != farm.ExecDriver {
+			names = append(names, string(d))
+		}
+	}
+	for name := range c.Brokers {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // brokerOf is the batch system of a cell: one that the configuration names, or one that needs none.
 func brokerOf(c config.Server, cell farm.Cell) (batch.System, error) {
 	b, ok := c.Brokers[cell.Broker]
 	if !ok {
 		b.System = cell.Broker
 	}
-	system, err := brokerSystem(b)
+	system, err := batchDriver(b)
 	if err == nil && system == nil {
 		err = &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: fmt.Sprintf("cell %s: there is no broker %q", cell.Name, cell.Broker),
-			Hint: "take slurm, htcondor, pbs or lsf, or declare it in [brokers] of server.toml"}
+			Hint: "docs/guide/server.md says which there are, and how to declare one in [brokers] of server.toml"}
 	}
 	return system, err
 }

@@ -39,9 +39,6 @@ type batchFile struct {
 	Program  string   `toml:"program"`
 }
 
-// systems are those that can be told of a sick host.
-var systems = []string{"", "slurm", "htcondor", "pbs", "lsf", "exec"}
-
 func (f batchFile) batch() (Batch, error) {
 	const most = 1000
 	if f.Requeues < 0 || f.Requeues > most {
@@ -60,9 +57,9 @@ func (f batchFile) batch() (Batch, error) {
 		}
 	}
 	switch {
-	case !slices.Contains(systems, f.System):
-		return Batch{}, fmt.Errorf("batch.system: %q is none of %s", f.System, strings.Join(systems[1:], ", "))
-	case f.System == "exec" && !filepath.IsAbs(f.Program):
+	case f.System != "" && !slices.Contains(farm.BatchDrivers, farm.BatchSystem(f.System)):
+		return Batch{}, fmt.Errorf("batch.system: %q is none of %s", f.System, farm.BatchDriverNames())
+	case f.System == string(farm.ExecDriver) && !filepath.IsAbs(f.Program):
 		return Batch{}, fmt.Errorf("batch.program: %q is not an absolute path", f.Program)
 	}
 	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues, Patience: patience, System: f.System, Node: f.Node, Program: f.Program}, nil

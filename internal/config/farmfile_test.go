@@ -139,7 +139,7 @@ func TestParseFarmRefuses(t *testing.T) {
 		"[cels.a]":                                                    "line 1: unknown key",
 		"[cells.a]\nbroker = 3":                                       "line 2, column",
 		"[cells.b]\n\n[cells.\"a b\"]":                                `line 3: no cell can be called "a b"`,
-		"[cells.a]\nbroker = \"nova\"":                                `line 1: cell a: no broker is called "nova"; there are grange, slurm`,
+		"[cells.a]\nbroker = \"no va\"":                               `line 1: no broker can be called "no va"`,
 		"[cells.a]\nprojects = [\"p\", \"p\"]":                        "project p twice",
 		"[cells.a]\nreason = \"x\"":                                   "goes with open = false",
 		"[cells.a]\novercommit = 0.5":                                 "overcommit of 0.5",

@@ -37,9 +37,33 @@ type Server struct {
 
 // Broker is a batch system that cells may name as their broker, beside those that need no configuration.
 type Broker struct {
-	System      string            `toml:"system"`      // slurm, htcondor, pbs, lsf, exec
+	System      string            `toml:"system"`      // one of farm.BatchDrivers
 	Program     string            `toml:"program"`     // of exec
 	Environment map[string]string `toml:"environment"` // of the system's commands, as SLURM_CONF
+	Hold        []string          `toml:"hold"`        // what keeps placeholders out of VMs: options of sbatch or qsub, or one queue of PBS or LSF
+	Parallel    string            `toml:"parallel"`    // of Grid Engine: the parallel environment for placeholders of several CPUs
+	Projects    bool              `toml:"projects"`    // of Grid Engine: accounts are its projects
+}
+
+func (b Broker) check(name string) error {
+	system := farm.BatchSystem(b.System)
+	switch {
+	case name == farm.BrokerGrange:
+		return errors.New("brokers.grange: grange itself is called so")
+	case farm.CheckName("broker", name) != nil:
+		return farm.CheckName("broker", name)
+	case !slices.Contains(farm.BatchDrivers, system):
+		return fmt.Errorf("brokers.%s.system: %q is none of %s", name, b.System, farm.BatchDriverNames())
+	case (system == farm.ExecDriver) != (b.Program != ""):
+		return fmt.Errorf("brokers.%s: a program belongs to the system exec, and exec needs one", name)
+	case (b.Parallel != "" || b.Projects) && system != farm.GridEngine:
+		return fmt.Errorf("brokers.%s: parallel and projects are Grid Engine's", name)
+	case len(b.Hold) > 0 && (system == farm.HTCondor || system == farm.ExecDriver):
+		return fmt.Errorf("brokers.%s.hold: nothing has to be said to %s to keep a placeholder out of VMs", name, system)
+	case len(b.Hold) > 1 && (system == farm.PBS || system == farm.LSF):
+		return fmt.Errorf("brokers.%s.hold: of %s this is one queue", name, system)
+	}
+	return nil
 }
 
 // serverFile is what the TOML looks like. Its keys are explained in docs/guide/server.md.
@@ -135,11 +159,8 @@ func (s Server) check() error {
 		}
 	}
 	for name, b := range s.Brokers {
-		if !slices.Contains([]string{"slurm", "htcondor", "pbs", "lsf", "exec"}, b.System) {
-			return fmt.Errorf("brokers.%s.system: %q is none of slurm, htcondor, pbs, lsf, exec", name, b.System)
-		}
-		if (b.System == "exec") != (b.Program != "") {
-			return fmt.Errorf("brokers.%s: a program belongs to the system exec, and exec needs one", name)
+		if err := b.check(name); err != nil {
+			return err
 		}
 	}
 	switch {

@@ -15,9 +15,17 @@ silent_after = "2m"
 [brokers.west]
 system = "slurm"
 environment = { SLURM_CONF = "/etc/slurm-west/slurm.conf" }
+[brokers.grid]
+system = "gridengine"
+parallel = "smp"
+projects = true
+hold = ["-q", "metal.q"]
 `), "t")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if g := s.Brokers["grid"]; g.Parallel != "smp" || !g.Projects || len(g.Hold) != 2 {
+		t.Errorf("%+v", g)
 	}
 	if s.Brokers["west"].Environment["SLURM_CONF"] == "" || s.SilentAfter.Minutes() != 2 || s.SocketMode != 0o666 {
 		t.Errorf("%+v", s)
@@ -26,22 +34,28 @@ environment = { SLURM_CONF = "/etc/slurm-west/slurm.conf" }
 
 func TestServerRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		`stroe = "x"`:                                         "unknown key",
-		`store = ""`:                                          "store",
-		`silent_after = "1s"`:                                 "silent_after",
-		`silent_after = "soon"`:                               "silent_after",
-		`listen = "7480"`:                                     "listen",
-		"listen = \"\"\nsocket = \"\"":                        "nobody",
-		`certificate = "/a"`:                                  "without the other",
-		"certificate = \"/a\"\nkey = \"/b\"":                  "ca",
-		`host_field = "san"`:                                  "host_field",
-		`url = "http://a"`:                                    "https",
-		`servers = ["https://a/b"]`:                           "https",
-		`people_ca = "ca.pem"`:                                "absolute",
-		`socket_mode = 0o7777`:                                "mode",
-		"[brokers.x]\nsystem = \"cron\"":                      "none of",
-		"[brokers.x]\nsystem = \"exec\"":                      "program",
-		"[brokers.x]\nsystem = \"slurm\"\nprogram = \"/bin\"": "exec",
+		`stroe = "x"`:                                          "unknown key",
+		`store = ""`:                                           "store",
+		`silent_after = "1s"`:                                  "silent_after",
+		`silent_after = "soon"`:                                "silent_after",
+		`listen = "7480"`:                                      "listen",
+		"listen = \"\"\nsocket = \"\"":                         "nobody",
+		`certificate = "/a"`:                                   "without the other",
+		"certificate = \"/a\"\nkey = \"/b\"":                   "ca",
+		`host_field = "san"`:                                   "host_field",
+		`url = "http://a"`:                                     "https",
+		`servers = ["https://a/b"]`:                            "https",
+		`people_ca = "ca.pem"`:                                 "absolute",
+		`socket_mode = 0o7777`:                                 "mode",
+		"[brokers.x]\nsystem = \"cron\"":                       "none of",
+		"[brokers.x]\nsystem = \"exec\"":                       "program",
+		"[brokers.grange]\nsystem = \"slurm\"":                 "grange itself",
+		"[brokers.\"a b\"]\nsystem = \"slurm\"":                "no broker can be called",
+		"[brokers.x]\nsystem = \"slurm\"\nparallel = \"smp\"":  "Grid Engine's",
+		"[brokers.x]\nsystem = \"lsf\"\nprojects = true":       "Grid Engine's",
+		"[brokers.x]\nsystem = \"htcondor\"\nhold = [\"x\"]":   "hold",
+		"[brokers.x]\nsystem = \"pbs\"\nhold = [\"a\", \"b\"]": "one queue",
+		"[brokers.x]\nsystem = \"slurm\"\nprogram = \"/bin\"":  "exec",
 	} {
 		if _, err := ParseServer([]byte(text), "t"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, which does not say %q", text, err, want)

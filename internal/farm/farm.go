@@ -88,6 +88,3 @@ func (c Cell) WithDefaults() Cell {
 	}
 	return c
 }
-
-// Brokers are all that a cell can have: grange, and the drivers of batch systems.
-var Brokers = []string{BrokerGrange, "slurm", "gridengine", "htcondor", "pbs", "lsf", "exec"}

@@ -22,6 +22,9 @@ func (c Cell) Validate() error {
 	if err := CheckName("cell", c.Name); err != nil {
 		return err
 	}
+	if err := CheckName("broker", c.Broker); err != nil { // which there are, servers know
+		return err
+	}
 	for key := range c.Labels {
 		if err := CheckName("label", key); err != nil {
 			return err
@@ -30,8 +33,6 @@ func (c Cell) Validate() error {
 	switch {
 	case twice(c.Projects) != "":
 		return badFarm("cell", c.Name, "project %s twice", twice(c.Projects))
-	case !slices.Contains(Brokers, c.Broker):
-		return badFarm("cell", c.Name, "no broker is called %q; there are %s", c.Broker, strings.Join(Brokers, ", "))
 	case c.Packing != Pack && c.Packing != Spread && c.Packing != Group:
 		return badFarm("cell", c.Name, "no packing is called %q; there are pack, spread and group", c.Packing)
 	case c.KeepWhole < 0 || c.PerHost < 0:

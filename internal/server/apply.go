@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -75,6 +76,9 @@ func (c *call) planned(f farm.Farm, o ApplyOrder) (after farm.Farm, out Applied,
 		return after, out, err
 	}
 	after, out.Changes, err = diff(have, f, o.Prune)
+	if err == nil {
+		err = c.s.knowBrokers(f.Cells)
+	}
 	if err != nil {
 		return after, out, err
 	}
@@ -88,6 +92,17 @@ func (c *call) planned(f farm.Farm, o ApplyOrder) (after farm.Farm, out Applied,
 	}
 	out.Effects, err = c.effects(have, after)
 	return after, out, err
+}
+
+// knowBrokers refuses cells whose VMs this server could give to nobody.
+func (s *Server) knowBrokers(cells []farm.FarmCell) error {
+	var errs []error
+	for _, c := range cells {
+		if broker := c.WithDefaults().Broker; !slices.Contains(s.known, broker) {
+			errs = append(errs, badFarm("cell %s: no broker is called %q; there are %s", c.Name, broker, strings.Join(s.known, ", ")))
+		}
+	}
+	return together(errs)
 }
 
 // planOf stands for changes: the same ones have the same.

@@ -30,6 +30,8 @@ type Options struct {
 	Site        *pki.Site // vouches for hosts too, whose certificates the site issues; nil: nobody but the fleet's own authority
 	// Broker is the batch system of a cell whose broker is not grange.
 	Broker func(farm.Cell) (batch.System, error)
+	// Brokers are what cells can name as their broker besides grange.
+	Brokers []string
 }
 
 // Server is one of the servers of a fleet. All of them answer requests; the one that leads runs the loops.
@@ -39,6 +41,7 @@ type Server struct {
 	now     func() time.Time
 	url     string
 	broker  func(farm.Cell) (batch.System, error)
+	known   []string // names of brokers
 	hub     *hub
 	streams *streams
 
@@ -68,7 +71,7 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, hub: newHub(), streams: newStreams(), booked: map[string]*bookings{},
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, known: append([]string{farm.BrokerGrange}, o.Brokers...), hub: newHub(), streams: newStreams(), booked: map[string]*bookings{},
 		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, site: o.Site}
 	s.mirror = newMirror(o.Store, o.Now, func(host string, seen time.Time) bool {
 		if heard, _ := s.heard(host); heard.After(seen) {

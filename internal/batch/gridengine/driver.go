@@ -22,7 +22,7 @@ type Driver struct {
 
 // DriverOptions are what the configuration says of the cell.
 type DriverOptions struct {
-	Accounting string                  // the accounting file; its rotated ones beside it are read as well
+	Accounting string                  // the accounting file; its rotated ones beside it are read as well; "": the cell's own
 	Wishes     map[string]batch.Demand // by image that a job asks for (-l vmimages=*NAME*): the image and shape it stands for; one that is not here stands for itself
 	Projects   bool                    // accounts of bookings are projects (-P) and no bare words (-A)
 	Parallel   string                  // parallel environment with the allocation rule $pe_slots, for bookings of several CPUs
@@ -34,6 +34,9 @@ var _ batch.System = (*Driver)(nil)
 
 // NewDriver makes one.
 func NewDriver(cell *Cell, o DriverOptions) *Driver {
+	if o.Accounting == "" {
+		o.Accounting = cell.accounting()
+	}
 	if o.User == "" {
 		if u, err := user.Current(); err == nil {
 			o.User = u.Username

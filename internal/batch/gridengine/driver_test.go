@@ -300,3 +300,17 @@ func FuzzParse(f *testing.F) {
 		parseDetails(text)
 	})
 }
+
+// TestAccounting: the cell's own file, unless another one is named.
+func TestAccounting(t *testing.T) {
+	for want, environ := range map[string][]string{
+		"/opt/sge/default/common/accounting": {"SGE_ROOT=/opt/sge"}, "/opt/sge/grid/common/accounting": {"SGE_CELL=grid", "SGE_ROOT=/opt/sge"}, "": {"SGE_CELL=grid"},
+	} {
+		if got := NewDriver(FromEnvironment(environ), DriverOptions{}).o.Accounting; got != want {
+			t.Errorf("%v: %q, not %q", environ, got, want)
+		}
+	}
+	if got := NewDriver(FromEnvironment([]string{"SGE_ROOT=/opt/sge"}), DriverOptions{Accounting: "/var/acct"}).o.Accounting; got != "/var/acct" {
+		t.Error(got)
+	}
+}

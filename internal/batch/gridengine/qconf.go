@@ -37,6 +37,23 @@ func FromEnvironment(environ []string) *Cell {
 	return c
 }
 
+// accounting is where the cell's master writes down jobs that have ended, unless it was told another place; "": not known.
+func (c *Cell) accounting() string {
+	root, cell := "", "default"
+	for _, kv := range c.Env {
+		switch key, value, _ := strings.Cut(kv, "="); key {
+		case "SGE_ROOT":
+			root = value
+		case "SGE_CELL":
+			cell = value
+		}
+	}
+	if root == "" {
+		return ""
+	}
+	return filepath.Join(root, cell, "common", "accounting")
+}
+
 // call runs one of Grid Engine's commands.
 func (c *Cell) call(ctx context.Context, name string, args ...string) (string, error) {
 	if c.Dir != "" {

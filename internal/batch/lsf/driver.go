@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -30,7 +31,7 @@ type DriverOptions struct {
 	Bin   string   // directory of the commands
 	Env   []string // LSF_ENVDIR, LSF_SERVERDIR
 	Hold  string   // queue for placeholders: one whose jobs stay on metal; "": the booking's
-	Users []string // whose placeholders are ours; none: root's and lsfadmin's
+	Users []string // whose placeholders are ours; none: root's, lsfadmin's, and of whoever we run as
 }
 
 var _ batch.System = (*Driver)(nil)
@@ -39,6 +40,9 @@ var _ batch.System = (*Driver)(nil)
 func NewDriver(o DriverOptions, run program.Run) *Driver {
 	if len(o.Users) == 0 {
 		o.Users = []string{"root", "lsfadmin"}
+		if u, err := user.Current(); err == nil {
+			o.Users = append(o.Users, u.Username)
+		}
 	}
 	return &Driver{o, run, time.Now}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -29,8 +30,9 @@ type Driver struct {
 type DriverOptions struct {
 	Bin        string   // directory of the commands; "": /opt/pbs/bin
 	Accounting string   // directory of the accounting log; "": /var/spool/pbs/server_priv/accounting
+	Conf       string   // PBS's own configuration; "": $PBS_CONF_FILE, or /etc/pbs.conf
 	Hold       string   // queue for placeholders: one whose jobs stay on metal; "": the booking's
-	Users      []string // whose placeholders are ours; none: root's
+	Users      []string // whose placeholders are ours; none: root's, and of whoever we run as
 }
 
 var _ batch.System = (*Driver)(nil)
@@ -39,8 +41,12 @@ var _ batch.System = (*Driver)(nil)
 func NewDriver(o DriverOptions, run program.Run) *Driver {
 	o.Bin = cmp.Or(o.Bin, "/opt/pbs/bin")
 	o.Accounting = cmp.Or(o.Accounting, "/var/spool/pbs/server_priv/accounting")
+	o.Conf = cmp.Or(o.Conf, os.Getenv("PBS_CONF_FILE"), "/etc/pbs.conf")
 	if len(o.Users) == 0 {
 		o.Users = []string{"root"}
+		if u, err := user.Current(); err == nil && u.Username != "root" {
+			o.Users = append(o.Users, u.Username)
+		}
 	}
 	return &Driver{o, run}
 }
@@ -49,7 +55,7 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 func (d *Driver) Name() farm.BatchSystem { return farm.PBS }
 
 func (d *Driver) command(ctx context.Context, name string, args ...string) ([]byte, error) {
-	out, err := d.run(ctx, program.Call{Path: filepath.Join(d.o.Bin, name), Args: args, Env: []string{"PBS_CONF_FILE=" + cmp.Or(os.Getenv("PBS_CONF_FILE"), "/etc/pbs.conf")}})
+	out, err := d.run(ctx, program.Call{Path: filepath.Join(d.o.Bin, name), Args: args, Env: []string{"PBS_CONF_FILE=" + d.o.Conf}})
 	failed := new(program.Failed)
 	if err != nil && ctx.Err() == nil && (!errors.As(err, &failed) || strings.Contains(failed.Said, "cannot connect to server") || strings.Contains(failed.Said, "Connection refused")) {
 		return out, batch.Away(farm.PBS, err)
