@@ -91,7 +91,7 @@ func begin(ctx context.Context, dir string, hosts int) (*bench, error) {
 		name := "h" + strconv.Itoa(i)
 		b.hosts = append(b.hosts, farm.Host{ID: "id-" + name, Name: name, Cell: cellName, Seen: time.Now(), Facts: farm.Facts{Topology: t, Kind: "kind-" + strconv.Itoa(i%len(all)),
 			Accelerator: "kvm", Images: []string{"micro"}, ScratchFree: farm.TiB, Reserve: farm.HostReserve{Memory: farm.GiB}}})
-		fleet.Set(placement.Host{ID: "id-" + name, Name: name, Cell: cellName, Topology: t, Reserve: farm.HostReserve{Memory: farm.GiB}, Scratch: farm.TiB})
+		fleet.Set(placement.Host{ID: "id-" + name, Name: name, Cell: cellName, Topology: t, Images: []string{"micro"}, Reserve: farm.HostReserve{Memory: farm.GiB}, Scratch: farm.TiB})
 	}
 	vms, err := b.fill(fleet, threads/2)
 	if err != nil {

@@ -68,7 +68,7 @@ packages with --package.`,
 			case "cloud":
 				request.Packages = slices.Concat(cloudPackages, r.Packages)
 			default:
-				return usage("grange image build micro, or grange image import NAME FILE", "%q can not be built", args[0])
+				return usage("grange image build micro, or grange image import FILE", "%q can not be built", args[0])
 			}
 			request.Name = args[len(args)-1]
 			return a.makeImage(cmd, request)

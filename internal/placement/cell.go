@@ -7,16 +7,59 @@ import (
 // cell is hosts with one policy.
 type cell struct {
 	farm.Cell
-	known   bool    // it was told of; others are only named
-	slots   []*host // nil where one has left
-	vacant  []int32 // those slots
-	used    farm.Quota
-	unused  int                       // hosts that could take a VM, and have none
-	members map[string]map[int32]int  // by project: slots of hosts with its VMs, and how many
-	images  map[string]map[int32]bool // by name or digest: slots of hosts that have it
-	classes map[classKey]*class
-	journal []change // of hosts, oldest first
-	dropped int      // changes before the journal's first
+	known    bool    // it was told of; others are only named
+	slots    []*host // nil where one has left
+	vacant   []int32 // those slots
+	used     farm.Quota
+	unused   int                      // hosts that could take a VM, and have none
+	members  map[string]map[int32]int // by project: slots of hosts with its VMs, and how many
+	images   owners                   // by name or digest
+	networks owners                   // by network
+	classes  map[classKey]*class
+	journal  []change // of hosts, oldest first
+	dropped  int      // changes before the journal's first
+}
+
+// owners is which hosts have something, by its name. Names that no host has are not in it.
+type owners map[string]*slotSet
+
+// slotSet is slots of hosts. The nil one is empty.
+type slotSet struct {
+	in []bool // by slot
+	n  int
+}
+
+func (s *slotSet) has(slot int32) bool { return s != nil && int(slot) < len(s.in) && s.in[slot] }
+
+func (o owners) add(slot int32, names []string) {
+	for _, name := range names {
+		s := o[name]
+		if s == nil {
+			s = &slotSet{}
+			o[name] = s
+		}
+		if s.has(slot) {
+			continue // named twice
+		}
+		if more := int(slot) + 1 - len(s.in); more > 0 {
+			s.in = append(s.in, make([]bool, more)...)
+		}
+		s.in[slot] = true
+		s.n++
+	}
+}
+
+func (o owners) remove(slot int32, names []string) {
+	for _, name := range names {
+		s := o[name]
+		if !s.has(slot) {
+			continue
+		}
+		s.in[slot] = false
+		if s.n--; s.n == 0 {
+			delete(o, name)
+		}
+	}
 }
 
 // change tells classes to look at a slot again.
@@ -26,7 +69,7 @@ type change struct {
 }
 
 func newCell(name string) *cell {
-	return &cell{Cell: farm.Cell{Name: name}, members: map[string]map[int32]int{}, images: map[string]map[int32]bool{}, classes: map[classKey]*class{}}
+	return &cell{Cell: farm.Cell{Name: name}, members: map[string]map[int32]int{}, images: owners{}, networks: owners{}, classes: map[classKey]*class{}}
 }
 
 // factor is how much of its memory a host may grant.
@@ -72,21 +115,15 @@ func (c *cell) tally(h *host, n int) {
 	}
 }
 
-// images are kept apart from tally: they change with the host only.
-func (c *cell) addImages(h *host, has bool) {
-	for _, image := range h.Images {
-		slots := c.images[image]
-		switch {
-		case !has:
-			if delete(slots, h.slot); len(slots) == 0 {
-				delete(c.images, image)
-			}
-		case slots == nil:
-			c.images[image] = map[int32]bool{h.slot: true}
-		default:
-			slots[h.slot] = true
-		}
-	}
+// equip enters what the host has; strip takes it out. Both are apart from tally, for this changes with the host only.
+func (c *cell) equip(h *host) {
+	c.images.add(h.slot, h.Images)
+	c.networks.add(h.slot, h.Networks)
+}
+
+func (c *cell) strip(h *host) {
+	c.images.remove(h.slot, h.Images)
+	c.networks.remove(h.slot, h.Networks)
 }
 
 func (c *cell) addProject(project string, slot int32, n int) {
@@ -129,6 +166,20 @@ func (c *cell) refuses(size farm.Quota) (Constraint, string) {
 		return CellLimit, "cell " + c.Name + " has as much as it may: " + what
 	}
 	return "", ""
+}
+
+// hosts is how many the cell has.
+func (c *cell) hosts() int { return len(c.slots) - len(c.vacant) }
+
+// lacks names what no host of the cell has, and the request needs: then none has to be asked. "" when some host has it.
+func (c *cell) lacks(r Request) Constraint {
+	switch {
+	case r.Network != "" && c.networks[r.Network] == nil:
+		return NoNetwork
+	case r.Image != "" && c.images[r.Image] == nil:
+		return NoImage
+	}
+	return ""
 }
 
 func withReason(text, reason string) string {

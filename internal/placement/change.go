@@ -29,6 +29,7 @@ func (f *Fleet) changes(r Request) []Change {
 	f.ungrouped(r, say)
 	f.smaller(r, say)
 	f.renetworked(r, say)
+	f.imported(r, say)
 	f.opened(r, say)
 	f.elsewhere(r, say)
 	if v := f.ended(r); v != nil {
@@ -41,28 +42,38 @@ func (f *Fleet) changes(r Request) []Change {
 type sayer func(kind ChangeKind, format string, args ...any)
 
 // admits tells whether some host would take the request.
-func (f *Fleet) admits(r Request) bool {
+func (f *Fleet) admits(r Request) bool { return f.hostFor(r) != nil }
+
+// hostFor is the host on which the choice would fall; nil when there is none.
+func (f *Fleet) hostFor(r Request) *host {
 	size := sizeOf(r.Shape)
 	for _, name := range r.Cells {
-		if c := f.cells[name]; c != nil {
-			if refusal, _ := c.refuses(size); refusal == "" && f.admitsIn(c, r) {
-				return true
+		c := f.cells[name]
+		if c == nil {
+			continue
+		}
+		if refusal, _ := c.refuses(size); refusal == "" {
+			if h := f.hostIn(c, r); h != nil {
+				return h
 			}
 		}
 	}
-	return false
+	return nil
 }
 
 // admitsIn looks at one cell's hosts, and not at whether the cell is open.
-func (f *Fleet) admitsIn(c *cell, r Request) bool {
+func (f *Fleet) admitsIn(c *cell, r Request) bool { return f.hostIn(c, r) != nil }
+
+// hostIn is the host of a cell on which the choice would fall; nil when there is none.
+func (f *Fleet) hostIn(c *cell, r Request) *host {
 	k, err := newClass(c, r)
 	if err != nil || r.Shape.Validate() != nil {
-		return false
+		return nil
 	}
 	k.follow()
 	ch := chooser{fleet: f, class: k, request: &r, group: f.groups[r.Group]}
-	_, _, ok := ch.choose()
-	return ok
+	h, _, _ := ch.choose()
+	return h
 }
 
 // tuned tries other tuning of the same size, one thing at a time.
@@ -227,6 +238,17 @@ func (f *Fleet) renetworked(r Request, say sayer) {
 		if q.Network = n; f.admits(q) {
 			say(ChangeNetwork, "network %s instead of %s", n, r.Network)
 		}
+	}
+}
+
+// imported looks for a host that would take the VM if it had its image.
+func (f *Fleet) imported(r Request, say sayer) {
+	q := r
+	if q.Image = ""; r.Image == "" {
+		return
+	}
+	if h := f.hostFor(q); h != nil {
+		say(ChangeImage, "image %s on host %s: `grange image import` there", r.Image, h.Name)
 	}
 }
 

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,18 +13,16 @@ import (
 
 // Bounds of one choice. More would find a better place by little: scores are good guesses, and what is learned of a host is kept.
 const (
-	maxCandidates = 12   // hosts that are compared by their scores
-	maxPlans      = 4    // of them planned, as long as one fits
-	maxPreferring = 2048 // hosts looked at for one that has the image
-	maxNamed      = 512  // hosts that have it, which are looked at one by one
+	maxCandidates = 12 // hosts that are compared by their scores
+	maxPlans      = 4  // of them planned, as long as one fits
 )
 
 // Claim finds the best host and takes the room there in one step; farm.NoCapacity when there is none.
 //
 // The cells are tried in order. In a cell the first of these that has a place: hosts with VMs of a group that is to be together; hosts with
 // VMs of the project, where the cell groups by that; any host that leaves the cell its whole ones, and does not bring VMs of a group
-// together that are to be apart where possible; any. Among those, hosts that have the image come first, and then the least cost
-// (numa.Waste), or the emptiest host where the cell spreads. A place is a whole plan: threads, memory and pages are claimed at once.
+// together that are to be apart where possible; any. Among those, the least cost (numa.Waste) comes first, or the emptiest host where the
+// cell spreads. A place is a whole plan: threads, memory and pages are claimed at once.
 func (f *Fleet) Claim(r Request) (Placed, error) {
 	size := sizeOf(r.Shape)
 	for _, name := range r.Cells {
@@ -31,7 +30,7 @@ func (f *Fleet) Claim(r Request) (Placed, error) {
 		if c == nil {
 			continue
 		}
-		if refusal, _ := c.refuses(size); refusal != "" {
+		if refusal, _ := c.refuses(size); refusal != "" || c.lacks(r) != "" {
 			continue
 		}
 		k, err := f.class(c, r)
@@ -142,27 +141,13 @@ func (ch *chooser) accept(h *host) bool {
 
 // anywhere chooses among all hosts of the class.
 func (ch *chooser) anywhere() (*host, farm.Plan, bool) {
-	if has := ch.class.cell.images[ch.request.Image]; len(has) > 0 {
-		if h, plan, ok := ch.withImage(has); ok {
-			return h, plan, true
-		}
-	}
 	var buffer [maxCandidates]int32
 	for { // refused hosts leave the class, so that each round has others
-		slots := ch.class.first(maxCandidates, len(ch.class.heap), ch.accept, buffer[:0])
+		slots := ch.class.first(maxCandidates, ch.accept, buffer[:0])
 		if h, plan, ok := ch.best(slots); ok || len(slots) == 0 {
 			return h, plan, ok
 		}
 	}
-}
-
-// withImage chooses among hosts that have the image. Where those are many, and all that have room are far down the order, it gives up.
-func (ch *chooser) withImage(has map[int32]bool) (*host, farm.Plan, bool) {
-	if len(has) <= maxNamed {
-		return ch.inSlots(maps.Keys(has))
-	}
-	var buffer [maxCandidates]int32
-	return ch.best(ch.class.first(maxCandidates, maxPreferring, func(h *host) bool { return has[h.slot] && ch.accept(h) }, buffer[:0]))
 }
 
 // among chooses among hosts by ID, those of other cells left out.
@@ -176,34 +161,19 @@ func (ch *chooser) among(ids func(yield func(string) bool)) (*host, farm.Plan, b
 	})
 }
 
-// inSlots chooses among some slots of the cell, those that have the image first.
+// inSlots chooses among some slots of the cell.
 func (ch *chooser) inSlots(slots func(yield func(int32) bool)) (*host, farm.Plan, bool) {
-	has := ch.class.cell.images[ch.request.Image]
-	var found, without []int32
-	for slot := range slots {
-		if ch.class.answers[slot].verdict != fits || !ch.accept(ch.class.cell.slots[slot]) {
-			continue
-		}
-		if len(has) == 0 || has[slot] {
-			found = append(found, slot)
-		} else {
-			without = append(without, slot)
-		}
-	}
-	for _, slots := range [][]int32{found, without} {
-		if h, plan, ok := ch.best(ch.sorted(slots)); ok {
-			return h, plan, true
-		}
-	}
-	return nil, farm.Plan{}, false
-}
-
-func (ch *chooser) sorted(slots []int32) []int32 {
 	k := ch.class
-	slices.SortFunc(slots, func(a, b int32) int {
+	var found []int32
+	for slot := range slots {
+		if k.answers[slot].verdict == fits && ch.accept(k.cell.slots[slot]) {
+			found = append(found, slot)
+		}
+	}
+	slices.SortFunc(found, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(k.answers[a].score, k.answers[b].score), cmp.Compare(a, b))
 	})
-	return slots
+	return ch.best(found)
 }
 
 // leastTogether is for a group that is to be apart, and cannot be any more: the hosts with the fewest of its VMs come first.
@@ -251,7 +221,7 @@ func (ch *chooser) best(slots []int32) (at *host, plan farm.Plan, ok bool) {
 // refusal says why no host took the request. It names what refuses most hosts first, without numbers: a text that changes with every host
 // would have to be written again and again. Why has the numbers.
 func (f *Fleet) refusal(r Request, size farm.Quota) error {
-	counts := map[Constraint]int{}
+	counts, lacking := map[Constraint]int{}, map[Constraint][]string{}
 	for _, name := range r.Cells {
 		c := f.cells[name]
 		if c == nil {
@@ -259,7 +229,12 @@ func (f *Fleet) refusal(r Request, size farm.Quota) error {
 			continue
 		}
 		if refusal, _ := c.refuses(size); refusal != "" {
-			counts[refusal] += max(len(c.slots)-len(c.vacant), 1)
+			counts[refusal] += max(c.hosts(), 1)
+			continue
+		}
+		if missing := c.lacks(r); missing != "" {
+			counts[missing] += c.hosts()
+			lacking[missing] = append(lacking[missing], name)
 			continue
 		}
 		k, err := f.class(c, r)
@@ -281,7 +256,11 @@ func (f *Fleet) refusal(r Request, size farm.Quota) error {
 	for _, c := range slices.SortedFunc(maps.Keys(counts), func(a, b Constraint) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(string(a), string(b)))
 	}) {
-		said = append(said, phrases[c])
+		if cells := lacking[c]; len(cells) > 0 {
+			said = append(said, nobody(c, cells, r))
+		} else {
+			said = append(said, phrases[c])
+		}
 	}
 	if len(said) == 0 {
 		said = []string{"there is no host"}
@@ -290,10 +269,25 @@ func (f *Fleet) refusal(r Request, size farm.Quota) error {
 		Hint: "`grange why` tells host by host, and what would change it"}
 }
 
+// nobody says of what no host of some cells has, with what makes it right.
+func nobody(c Constraint, cells []string, r Request) string {
+	if c == NoNetwork {
+		return fmt.Sprintf("no host of %s carries network %s", cellsText(cells), r.Network)
+	}
+	return fmt.Sprintf("no host of %s has image %s: `grange image import` on a host brings it", cellsText(cells), r.Image)
+}
+
+func cellsText(names []string) string {
+	if len(names) == 1 {
+		return "cell " + names[0]
+	}
+	return "cells " + strings.Join(names, ", ")
+}
+
 // phrases say what refused, of several hosts.
 var phrases = map[Constraint]string{
 	OfABatch: "a batch system places a cell's VMs", CellClosed: "a cell is closed", CellLimit: "a cell has as much as it may", HostRefuses: "hosts are closed, draining, silent or short of something",
-	WrongLabels: "hosts have other labels", NoNetwork: "hosts do not carry the network", TooBig: "hosts are too small", HostFull: "hosts have as many VMs as they may",
+	WrongLabels: "hosts have other labels", NoNetwork: "hosts do not carry the network", NoImage: "hosts do not have the image", TooBig: "hosts are too small", HostFull: "hosts have as many VMs as they may",
 	NoCPUs: "too few free CPUs", NoMemory: "too little free memory", NoPages: "too few free huge pages", NoScratch: "too little disk",
 	InPieces: "enough is free, and not side by side", GroupRule: "the rule of its server group", Refused: "hosts refused it lately",
 }

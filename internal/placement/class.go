@@ -17,7 +17,8 @@ type class struct {
 	request numa.Request
 	demand  numa.Demand
 	needs   []string
-	network string
+	carries *slotSet // hosts that carry its network
+	has     *slotSet // and that have its image
 
 	answers []answer // by slot
 	heap    []int32  // slots that may have room, least score first
@@ -35,7 +36,8 @@ type classKey struct {
 	guest           farm.GuestTopology
 	threads         farm.ThreadPolicy
 	emulator        farm.EmulatorPolicy
-	needs, network  string
+	needs           string
+	network, image  string
 }
 
 // maxSizes is the most page sizes that a shape can have.
@@ -44,7 +46,7 @@ const maxSizes = 4
 func keyOf(r Request) classKey {
 	s := r.Shape
 	k := classKey{cpus: s.CPUs, cells: s.Cells, memory: s.Memory, scratch: s.Scratch, sizes: len(s.Pages), guest: s.Guest, threads: s.Threads,
-		emulator: s.Emulator, network: r.Network}
+		emulator: s.Emulator, network: r.Network, image: r.Image}
 	copy(k.pages[:], s.Pages)
 	switch len(r.Needs) {
 	case 0:
@@ -85,6 +87,7 @@ const (
 	refuses
 	mislabelled
 	unconnected
+	imageless
 	full
 	fewCPUs
 	littleMemory
@@ -94,7 +97,7 @@ const (
 	verdicts // how many there are
 )
 
-var constraintOf = [verdicts]Constraint{refuses: HostRefuses, mislabelled: WrongLabels, unconnected: NoNetwork, full: HostFull, fewCPUs: NoCPUs,
+var constraintOf = [verdicts]Constraint{refuses: HostRefuses, mislabelled: WrongLabels, unconnected: NoNetwork, imageless: NoImage, full: HostFull, fewCPUs: NoCPUs,
 	littleMemory: NoMemory, fewPages: NoPages, littleScratch: NoScratch, inPieces: InPieces}
 
 var verdictOf = map[numa.Shortage]verdict{numa.ShortOfNothing: fits, numa.ShortOfCPUs: fewCPUs, numa.ShortOfMemory: littleMemory,
@@ -113,7 +116,7 @@ func (f *Fleet) class(c *cell, r Request) (*class, error) {
 			return nil, err
 		}
 		f.makeRoom(len(c.slots))
-		k.key, c.classes[key] = key, k
+		c.classes[key] = k
 	}
 	f.uses++
 	k.used = f.uses
@@ -125,7 +128,7 @@ func (f *Fleet) class(c *cell, r Request) (*class, error) {
 
 // newClass is a class that knows no answer yet.
 func newClass(c *cell, r Request) (*class, error) {
-	k := &class{cell: c, shape: r.Shape, request: requestOf(r.Shape), needs: slices.Clone(r.Needs), network: r.Network, seen: -1}
+	k := &class{key: keyOf(r), cell: c, shape: r.Shape, request: requestOf(r.Shape), needs: slices.Clone(r.Needs), seen: -1}
 	var err error
 	k.demand, err = k.request.Demand()
 	return k, err
@@ -161,6 +164,7 @@ func (f *Fleet) forget(c *cell) {
 // follow brings the answers up to date.
 func (k *class) follow() {
 	c := k.cell
+	k.carries, k.has = c.networks[k.key.network], c.images[k.key.image] // a set that becomes empty is dropped, and made anew
 	if k.seen < c.dropped {
 		k.answers, k.heap, k.counts = make([]answer, len(c.slots)), k.heap[:0], [verdicts]int{}
 		k.counts[absent] = len(c.slots)
@@ -199,8 +203,10 @@ func (k *class) ask(h *host) (score float64, v verdict) {
 		return 0, refuses
 	case !k.labelled(h):
 		return 0, mislabelled
-	case k.network != "" && !slices.Contains(h.Networks, k.network):
+	case k.key.network != "" && !k.carries.has(h.slot):
 		return 0, unconnected
+	case k.key.image != "" && !k.has.has(h.slot):
+		return 0, imageless
 	case k.cell.PerHost > 0 && len(h.vms) >= k.cell.PerHost:
 		return 0, full
 	case h.scratch+k.shape.Scratch > h.Scratch && k.shape.Scratch > 0:
@@ -298,14 +304,13 @@ func (k *class) remove(i int32) {
 	}
 }
 
-// first collects up to n slots that may have room and that accept takes, least score first, after looking at no more than most of them.
-func (k *class) first(n, most int, accept func(h *host) bool, into []int32) []int32 {
+// first collects up to n slots that may have room and that accept takes, least score first.
+func (k *class) first(n int, accept func(h *host) bool, into []int32) []int32 {
 	if len(k.heap) == 0 {
 		return into
 	}
 	frontier := []int32{0} // places in the heap whose parents were looked at; a heap by itself
-	for len(frontier) > 0 && len(into) < n && most > 0 {
-		most--
+	for len(frontier) > 0 && len(into) < n {
 		place := frontier[0]
 		last := len(frontier) - 1
 		frontier[0] = frontier[last]

@@ -86,7 +86,7 @@ func (f *Fleet) cell(name string) *cell {
 
 // tidy removes a cell that nobody names any more.
 func (f *Fleet) tidy(c *cell) {
-	if !c.known && len(c.slots) == len(c.vacant) && c.used == (farm.Quota{}) {
+	if !c.known && c.hosts() == 0 && c.used == (farm.Quota{}) {
 		f.forget(c)
 		delete(f.cells, c.Name)
 	}
@@ -110,13 +110,13 @@ func (f *Fleet) Set(told Host) {
 		h.cell.join(h)
 	} else {
 		h.cell.lose(h)
-		h.cell.addImages(h, false)
+		h.cell.strip(h)
 	}
 	told.Topology.CPU = farm.CPUModel{} // its flags are larger than all the rest
 	h.Host = told
 	f.build(h)
 	h.cell.count(h)
-	h.cell.addImages(h, true)
+	h.cell.equip(h)
 }
 
 // build makes the host's room anew from what it has and holds.
@@ -155,7 +155,7 @@ func (f *Fleet) Remove(id string) {
 
 func (f *Fleet) leave(h *host) {
 	h.cell.lose(h)
-	h.cell.addImages(h, false)
+	h.cell.strip(h)
 	h.cell.leave(h)
 	delete(f.hosts, h.ID)
 	if len(h.vms) == 0 {

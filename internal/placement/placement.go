@@ -15,9 +15,9 @@ type Host struct {
 	Topology       farm.Topology     // as it is: Fleet does the cell's overcommit
 	Reserve        farm.HostReserve
 	Taken          []farm.Plan // that are not VMs of the fleet
-	Images         []string
-	Networks       []string   // names of farm.FleetNetwork that it can carry
-	Scratch        farm.Bytes // for all VMs of the fleet together
+	Images         []string    // names and digests
+	Networks       []string    // names of farm.FleetNetwork that it can carry
+	Scratch        farm.Bytes  // for all VMs of the fleet together
 }
 
 // Request is one VM to place.
@@ -26,8 +26,8 @@ type Request struct {
 	Project  string
 	Shape    farm.Shape
 	Cells    []string // where it may go, best first; never empty
-	Image    string   // a preference: hosts that have it come first
-	Network  string   // a constraint; "": none
+	Image    string   // that the host must have, for hosts fetch none by themselves; "": any
+	Network  string   // that the host must carry; "": none
 	Needs    []string // selectors, all of which must hold: "gpu", "!gpu", "kind=x", "kind!=x"
 	Group    string   // project/name of a server group; "": none
 	Affinity farm.Affinity
@@ -78,6 +78,7 @@ const (
 	HostRefuses Constraint = "host refuses" // closed, draining, silent, short of something
 	WrongLabels Constraint = "labels"
 	NoNetwork   Constraint = "network"
+	NoImage     Constraint = "image"
 	TooBig      Constraint = "too big"   // not even when the host is empty
 	HostFull    Constraint = "full"      // as many VMs as a host of the cell may have
 	NoCPUs      Constraint = "cpus"      // too few free threads, or cores
@@ -106,6 +107,7 @@ const (
 	ChangeGroup                     // no server group
 	ChangeSize                      // fewer CPUs, less memory, less scratch
 	ChangeNetwork                   // another network
+	ChangeImage                     // bring the image to a host
 	ChangeHost                      // open a host
 	ChangeCell                      // open a cell, or have another one, or raise its limit
 	ChangeEnd                       // end a VM

@@ -44,6 +44,8 @@ func inGroup(name string, a farm.Affinity) func(*Request) {
 	return func(r *Request) { r.Group, r.Affinity = name, a }
 }
 
+func of(image string) func(*Request) { return func(r *Request) { r.Image = image } }
+
 func ofProject(p string) func(*Request) { return func(r *Request) { r.Project = p } }
 
 func TestPolicies(t *testing.T) {
@@ -69,7 +71,9 @@ func TestPolicies(t *testing.T) {
 		"together where possible":       {town(2, farm.Cell{Packing: farm.Spread}), []Request{ask("a", 4, inGroup("g", farm.SoftTogether)), ask("b", 4, inGroup("g", farm.SoftTogether)), ask("c", 1, inGroup("g", farm.SoftTogether))}, "h0 h0 h1"},
 		"apart":                         {town(2, farm.Cell{}), []Request{ask("a", 1, inGroup("g", farm.Apart)), ask("b", 1, inGroup("g", farm.Apart)), ask("c", 1, inGroup("g", farm.Apart)), ask("d", 1)}, "h0 h1 - h0"},
 		"apart where possible":          {town(2, farm.Cell{}), []Request{ask("a", 1, inGroup("g", farm.SoftApart)), ask("b", 1, inGroup("g", farm.SoftApart)), ask("c", 1, inGroup("g", farm.SoftApart)), ask("d", 1, inGroup("g", farm.SoftApart))}, "h0 h1 h0 h1"},
-		"an image that is there":        {town(3, farm.Cell{}, image), []Request{ask("a", 1, func(r *Request) { r.Image = "debian" }), ask("b", 8, func(r *Request) { r.Image = "debian" }), ask("c", 1, func(r *Request) { r.Image = "other" })}, "h2 h0 h2"},
+		"an image that is there":        {town(3, farm.Cell{}, image), []Request{ask("a", 1, of("debian")), ask("b", 8, of("debian")), ask("c", 1, of("other"))}, "h2 - -"},
+		"any image":                     {town(3, farm.Cell{}, image), []Request{ask("a", 1), ask("b", 8)}, "h0 h1"},
+		"the image or the network":      {town(2, farm.Cell{}, func(i int, h *Host) { h.Networks, h.Images = []string{"n"}[i:], []string{"debian"}[:i] }), []Request{ask("a", 1, of("debian"), func(r *Request) { r.Network = "n" })}, "-"},
 		"hosts that refused it":         {town(2, farm.Cell{}), []Request{ask("a", 1, func(r *Request) { r.Avoid = []string{"h0"} }), ask("b", 1, func(r *Request) { r.Avoid = []string{"h0", "h1"} })}, "h1 -"},
 		"a host that refuses":           {town(2, farm.Cell{}, func(i int, h *Host) { h.Refuses = []string{"closed", ""}[i] }), []Request{ask("a", 1), ask("b", 8)}, "h1 -"},
 		"a network":                     {town(2, farm.Cell{}, func(i int, h *Host) { h.Networks = []string{fmt.Sprint("n", i)} }), []Request{ask("a", 1, func(r *Request) { r.Network = "n1" }), ask("b", 1, func(r *Request) { r.Network = "n2" })}, "h1 -"},
@@ -133,6 +137,15 @@ func TestRefusalsSayWhatMatters(t *testing.T) {
 	if !errors.As(err, &e) || e.Kind != farm.NoCapacity || e.Code != CodeNoPlace || !strings.Contains(e.Message, "too few free CPUs") || !strings.Contains(e.Message, "closed") {
 		t.Errorf("%#v", err)
 	}
+	_, err = f.Claim(ask("a", 2, of("debian")))
+	if want := "no host of cell c has image debian: `grange image import` on a host brings it"; !errors.As(err, &e) || !strings.HasSuffix(e.Message, want) {
+		t.Errorf("%#v", err)
+	}
+	f.SetCell(farm.Cell{Name: "d"})
+	_, err = f.Claim(ask("a", 2, func(r *Request) { r.Network, r.Cells = "outer", []string{"d", "c"} }))
+	if !errors.As(err, &e) || !strings.HasSuffix(e.Message, "no host of cells d, c carries network outer") {
+		t.Errorf("%#v", err)
+	}
 	if _, err := f.Claim(ask("a", 2, memory(0))); !errors.As(err, &e) || e.Code != farm.CodeBadShape {
 		t.Errorf("%#v", err)
 	}
@@ -185,9 +198,12 @@ func TestWhy(t *testing.T) {
 		"memory":       {fullHouse(farm.Cell{}), ask("a", 2, memory(30)), "memory 2", "27G of memory instead of 30G"},
 		"pages":        {town(1, farm.Cell{}, pages), ask("a", 2, memory(5), func(r *Request) { r.Shape.Pages = []farm.Bytes{2 * farm.MiB} }), "too big 1", "ordinary pages instead of pages 2M"},
 		"page size":    {town(1, farm.Cell{}, pages), ask("a", 1, memory(2), func(r *Request) { r.Shape.Pages = []farm.Bytes{farm.GiB} }), "too big 1", "pages 2M instead of pages 1G"},
+		"nowhere":      {town(1, farm.Cell{}, func(_ int, h *Host) { h.Refuses = "it is silent" }), ask("a", 1, of("debian")), "host refuses 1", ""},
 		"one label":    {town(1, farm.Cell{}), ask("a", 1, needs("gpu", "host=h0")), "labels 1", "without the label selector gpu"},
 		"two labels":   {town(1, farm.Cell{}), ask("a", 1, needs("gpu", "host=h7")), "labels 1", "without the label selectors gpu, host=h7"},
 		"network":      {town(1, farm.Cell{}, func(_ int, h *Host) { h.Networks = []string{"inner"} }), ask("a", 1, func(r *Request) { r.Network = "outer" }), "network 1", "network inner instead of outer"},
+		"image":        {town(2, farm.Cell{}), ask("a", 1, of("debian")), "image 2", "image debian on host h0: `grange image import` there"},
+		"image, full":  {fullHouse(farm.Cell{}, func(i int, h *Host) { h.Images = []string{"debian"}[i:] }), ask("a", 3, of("debian")), "cpus 1, image 1", "1 fewer CPUs"},
 		"closed host":  {town(1, farm.Cell{}, func(_ int, h *Host) { h.Refuses, h.Closed = "it is closed: repair", true }), ask("a", 1), "host refuses 1", "open host h0 (it is closed: repair)"},
 		"silent host":  {town(1, farm.Cell{}, func(_ int, h *Host) { h.Refuses = "it is silent" }), ask("a", 1), "host refuses 1", ""},
 		"closed cell":  {town(2, farm.Cell{Closed: true}), ask("a", 1), "cell closed 2", "open cell c"},

@@ -243,15 +243,31 @@ func state(f *Fleet) map[string]string {
 				members[project+" "+c.slots[slot].ID] = n
 			}
 		}
-		images := map[string]bool{}
-		for image, slots := range c.images {
-			for slot := range slots {
-				images[image+" "+c.slots[slot].ID] = true
+		has := map[string]bool{}
+		for kind, owners := range map[string]owners{"image ": c.images, "network ": c.networks} {
+			for name, set := range owners {
+				for slot, in := range set.in {
+					if in {
+						has[kind+name+" "+c.slots[slot].ID] = true
+					}
+				}
+				if set.n == 0 || set.n != count(set.in) {
+					has[fmt.Sprint("miscounted: ", kind, name)] = true
+				}
 			}
 		}
-		out[name] = fmt.Sprint(c.used, c.unused, members, images)
+		out[name] = fmt.Sprint(c.used, c.unused, members, has)
 	}
 	return out
+}
+
+func count(in []bool) (n int) {
+	for _, is := range in {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // compareClass holds a class to answer what it would if it were new. It may know more: which hosts refused, and what plans cost.

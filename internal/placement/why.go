@@ -132,8 +132,11 @@ func (f *Fleet) barred(r Request, h *host) (Constraint, string) {
 			return WrongLabels, mismatch(h.Labels, selector)
 		}
 	}
-	if r.Network != "" && !slices.Contains(h.Networks, r.Network) {
+	if r.Network != "" && !h.cell.networks[r.Network].has(h.slot) {
 		return NoNetwork, "it does not carry network " + r.Network
+	}
+	if r.Image != "" && !h.cell.images[r.Image].has(h.slot) {
+		return NoImage, "it has no image " + r.Image
 	}
 	return "", ""
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"encoding/pem"
 	"fmt"
 	"regexp"
@@ -54,10 +55,6 @@ func (r *CreateVM) check(now time.Time) error {
 		return badVM("a VM belongs to a project; none is named")
 	case r.Count < 1 || r.Count > maxCount:
 		return badVM("%d VMs; one request makes 1 to %d", r.Count, maxCount)
-	case r.Image == "":
-		return badVM("no image is named")
-	case len(r.Image) > maxImage || !utf8.ValidString(r.Image) || r.Image != farm.Printable(r.Image):
-		return badVM("%.80q is no name of an image", r.Image)
 	case r.Count > 1 && r.Address.IsValid():
 		return badVM("%d VMs cannot all have address %s", r.Count, r.Address)
 	case r.Address.IsValid() && r.Network == "":
@@ -106,6 +103,20 @@ func checkName(name string) error {
 	if len(name) > maxName || !validLabel.MatchString(name) {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadName, Message: fmt.Sprintf("%.80q is no name of a VM", name),
 			Hint: fmt.Sprintf("a VM is named like a host: 1 to %d of a-z, 0-9 and dash, no dash at either end", maxName)}
+	}
+	return nil
+}
+
+// checkImage refuses what names no image of any host. Hosts know a digest by its first digits too; in a fleet they could mean another image on
+// each host.
+func checkImage(ref string) error {
+	switch {
+	case ref == "":
+		return badVM("no image is named")
+	case len(ref) > maxImage || !utf8.ValidString(ref) || ref != farm.Printable(ref):
+		return badVM("%.80q is no name of an image", ref)
+	case strings.HasPrefix(ref, "sha256:") && len(ref) != len("sha256:")+2*sha256.Size:
+		return badVM("%.80q is no whole digest of an image", ref)
 	}
 	return nil
 }

@@ -108,6 +108,9 @@ func (c *call) create(r CreateVM, digest []byte, out *Created) error {
 	if err := r.check(c.now); err != nil {
 		return err
 	}
+	if err := checkImage(r.Image); err != nil {
+		return err
+	}
 	vm, err := c.draft(r)
 	if err != nil {
 		return err

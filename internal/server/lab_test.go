@@ -107,7 +107,7 @@ func (l *lab) view(do func(*store.Tx) error) {
 func (l *lab) host(name, cell string) farm.Host {
 	l.t.Helper()
 	h := farm.Host{ID: "id-" + name, Name: name, Cell: cell, Enrolled: l.clock(), Seen: l.clock(),
-		Facts: farm.Facts{Topology: topologytest.Grid{Sockets: 2, CoresPerNode: 8, NodeMemory: 32 * farm.GiB}.Topology(), ScratchFree: farm.TiB}}
+		Facts: farm.Facts{Topology: topologytest.Grid{Sockets: 2, CoresPerNode: 8, NodeMemory: 32 * farm.GiB}.Topology(), Images: []string{"micro"}, ScratchFree: farm.TiB}}
 	l.update(func(tx *store.Tx) error { return tx.InsertHost(h) })
 	return h
 }

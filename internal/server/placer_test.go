@@ -108,6 +108,27 @@ func TestPlacerWaitsForRoom(t *testing.T) {
 	}
 }
 
+// A VM whose image no host has waits, says so, and is placed when one has it.
+func TestPlacerWaitsForTheImage(t *testing.T) {
+	l := newLab(t)
+	h := l.machine("e1", "east")
+	p := l.placing()
+	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "el9", Shape: "small"})[0]
+	l.settle(p)
+	if got := l.must(v.ID); got.Host != "" || !strings.Contains(got.Waiting, "no host of cell east has image el9: `grange image import`") {
+		t.Errorf("%+v", got)
+	}
+	if e, err := l.WhyOf(t.Context(), ann, v.ID); err != nil || e.Changes[0].Text != "image el9 on host e1: `grange image import` there" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	h.Facts.Images = append(h.Facts.Images, "el9")
+	l.update(func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, h.Facts) })
+	l.settle(p)
+	if got := l.must(v.ID); got.Host != h.ID || got.Waiting != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Projects take turns, whatever one of them has in the queue.
 func TestPlacerIsFair(t *testing.T) {
 	l := newLine()

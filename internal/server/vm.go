@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,6 +82,9 @@ func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, i
 			return "", err
 		}
 		if image != "" {
+			if err := checkImage(image); err != nil {
+				return "", err
+			}
 			vm.Image = image
 		}
 		if err := allowImage(p, vm.Image); err != nil {
@@ -96,11 +100,24 @@ func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, i
 			if err := c.mayRun(*vm); err != nil && vm.Wanted.Power == farm.PowerOn {
 				return "", err
 			}
+			if err := c.hasImage(*vm); err != nil {
+				return "", err
+			}
 			vm.Wanted.Builds++
 			vm.Wanted.Fresh = vm.Wanted.Builds
 		}
 		return "image " + vm.Image, nil
 	})
+}
+
+// hasImage refuses to have a VM made anew from an image that its host does not have: the VM would be gone, and no other one made.
+func (c *call) hasImage(vm farm.VM) error {
+	h, ok, err := c.on(vm.Host)
+	if err != nil || !ok || slices.Contains(h.Facts.Images, vm.Image) {
+		return err
+	}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoImage, Message: fmt.Sprintf("host %s of VM %s has no image %s", h.Name, label(vm), vm.Image),
+		Hint: "`grange image import` on that host brings it; or delete the VM and make it anew"}
 }
 
 // DeleteVM wants nothing of it to stay. It is gone when its host has said so; without a host it is gone at once.

@@ -219,6 +219,18 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+// A VM stays what it is when its host does not have what it is to be rebuilt from.
+func TestRebuildNeedsTheImage(t *testing.T) {
+	l := newLab(t)
+	v := l.running(ann, CreateVM{Project: "alice", Name: "web", Image: "micro", Shape: "small"}, l.host("h1", "east"))
+	for image, want := range map[string]farm.Code{"el9": farm.CodeNoImage, "sha256:1234": farm.CodeBadVM, "micro": ""} {
+		got, err := l.RebuildVM(t.Context(), ann, v.ID, 0, image)
+		if code(err) != want || err != nil && l.must(v.ID).Image != "micro" {
+			t.Errorf("%s: %+v, %v", image, got, err)
+		}
+	}
+}
+
 func TestResize(t *testing.T) {
 	l := newLab(t)
 	v := l.running(ann, web("web"), l.host("h1", "east"))

@@ -24,13 +24,19 @@ func (s *Server) WhyOf(ctx context.Context, who farm.Identity, ref string) (plac
 	return s.explain(ctx, who, vm)
 }
 
-// Why explains where a VM could go that nobody has made: the request is checked as CreateVMs does, and quotas are not looked at.
+// Why explains where a VM could go that nobody has made: the request is checked as CreateVMs does, but needs no image, and quotas are not
+// looked at.
 func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placement.Explanation, error) {
 	if r.Name == "" {
 		r.Name = "why"
 	}
 	if err := r.check(s.now()); err != nil {
 		return placement.Explanation{}, err
+	}
+	if r.Image != "" {
+		if err := checkImage(r.Image); err != nil {
+			return placement.Explanation{}, err
+		}
 	}
 	vm := farm.VM{Project: r.Project, Image: r.Image, Cell: r.Cell, Network: r.Network, Group: r.Group, Needs: r.Needs}
 	err := s.look(ctx, who, policy.CreateVM, func(c *call) error {
