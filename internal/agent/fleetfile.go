@@ -26,7 +26,7 @@ type fleetRecord struct {
 	Shape         farm.Shape // of the claim and of its machine
 	Image, Digest string     // of its disks
 	Disks         bool       // they are whole
-	Boots, Builds int        // carried out
+	Boots, Builds int        // carried out, or refused for good
 	Fresh         int        // carried out: its disks are of that build
 	Refused       *int       // the build that found no room
 

@@ -58,7 +58,12 @@ func TestCloudIsRefused(t *testing.T) {
 	f.want(first, w)
 	f.seesState(first, farm.VMGone)
 	f.sees("no second try", w, func(o fleet.Observed) bool { return o.State == string(farm.VMFailed) })
-	w.Boots++
+	w.Boots, w.Image = 1, "other"
+	f.want(first, w)
+	f.sees("that the second order is refused, too", w, func(o fleet.Observed) bool {
+		return o.State == string(farm.VMFailed) && strings.HasPrefix(o.Reason, string(farm.CodeNoImage)) && o.Boots == 1
+	})
+	w.Boots, w.Builds, w.Image = 2, 3, "micro"
 	f.want(first, w)
 	f.seesState(w, farm.VMRunning)
 }

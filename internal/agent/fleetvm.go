@@ -380,6 +380,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		}
 		if final && !r.Ran {
 			r.Plan, r.Digest, r.Disks = farm.Plan{}, "", false
+			r.Boots, r.Builds = r.Wanted.Boots, r.Wanted.Builds // answered: nothing tries them any more, and the VM may go elsewhere
 		}
 	})
 	if final && !r.Ran {

@@ -61,7 +61,7 @@ type Observed struct {
 	State   VMState
 	Reason  string    // of a failure, for people
 	Since   time.Time // of State
-	Boots   int       // that were carried out
+	Boots   int       // that were carried out; of a VM that its host would not have, those that it refused
 	Builds  int
 	Ready   bool // the guest has said that it is up
 	Plan    Plan // where it really is

@@ -301,6 +301,42 @@ func TestPlacerHeedsRefusals(t *testing.T) {
 	}
 }
 
+// A host that refused an order may be carrying out the next one: only a refusal of the newest has the VM placed elsewhere.
+func TestPlacerHeedsRefusalsOfTheNewestOrder(t *testing.T) {
+	l := newLab(t)
+	l.machine("e1", "east")
+	l.machine("e2", "east")
+	p := l.placing()
+	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", CPUs: 2, Memory: farm.GiB})[0]
+	l.settle(p)
+	first := l.must(v.ID).Host
+	l.says(v.ID, farm.VMFailed) // and it is not said why: it stays
+	for range 2 {
+		if _, err := l.StartVM(t.Context(), ann, v.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuses := func(o farm.Observed) string {
+		o.State, o.Reason = farm.VMFailed, string(farm.CodeNoRoom)+": CPUs 0-3 are held by a job"
+		l.update(func(tx *store.Tx) error { return tx.SetVMObserved(v.ID, o) })
+		l.settle(p)
+		return l.must(v.ID).Host
+	}
+	wanted := l.must(v.ID).Wanted
+	if wanted.Boots == 0 {
+		t.Fatalf("%+v", wanted)
+	}
+	if got := refuses(farm.Observed{Boots: wanted.Boots - 1}); got != first {
+		t.Errorf("an order refused before: it went to %q", got)
+	}
+	if got := refuses(farm.Observed{Boots: wanted.Boots, CPUTime: time.Second}); got != first {
+		t.Errorf("it has run: it went to %q", got)
+	}
+	if got := refuses(farm.Observed{Boots: wanted.Boots}); got == first || got == "" {
+		t.Errorf("refused: it is at %q", got)
+	}
+}
+
 // A host that is heard of again takes VMs again, though no change of the feed tells so.
 func TestPlacerHearsOfHosts(t *testing.T) {
 	l := newLab(t)

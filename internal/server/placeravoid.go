@@ -33,7 +33,7 @@ func turnsAway(vm farm.VM) bool {
 		return false
 	}
 	if o.Boots != vm.Wanted.Boots || o.Builds != vm.Wanted.Builds {
-		return false // people have asked for more since, and the host may be trying: it would run twice
+		return false // people have asked for more than the host has refused, and it may be trying: it would run twice
 	}
 	code, _, ok := strings.Cut(o.Reason, ":")
 	return ok && slices.Contains(turnedAway, farm.Code(code))
