@@ -48,6 +48,11 @@ func (c *Client) FenceHost(ctx context.Context, ref, reason string) (Host, error
 	return call[Host](ctx, c, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/fence", body: Reason{reason}})
 }
 
+// EvictVMs has a host delete VMs that the server does not know; see Host.Strangers.
+func (c *Client) EvictVMs(ctx context.Context, ref string, vms []string) (Host, error) {
+	return call[Host](ctx, c, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/evict", body: Eviction{vms}})
+}
+
 // ForgetHost takes a host out of the fleet; it must have no VMs.
 func (c *Client) ForgetHost(ctx context.Context, ref string) error {
 	_, err := call[Host](ctx, c, request{method: "DELETE", path: "/v1/hosts/" + url.PathEscape(ref)})

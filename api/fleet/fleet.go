@@ -198,11 +198,25 @@ type Host struct {
 	Memory      uint64            `json:"memory"`
 	FreeMemory  uint64            `json:"free_memory"`
 	VMs         int               `json:"vms"`
+	Strangers   []Stranger        `json:"strangers,omitempty"`
 	Images      []string          `json:"images,omitempty"`
 	Networks    []string          `json:"networks,omitempty"`
 	Enrolled    time.Time         `json:"enrolled"`
 	CertExpires *time.Time        `json:"cert_expires,omitempty"`
 	Revision    int64             `json:"revision"`
+}
+
+// Stranger is a VM that a host has and the server does not know any more. Nothing happens to it until it is evicted.
+type Stranger struct {
+	ID      string `json:"id"`
+	Name    string `json:"name,omitempty"` // "project/name", as the host knows it
+	State   string `json:"state"`
+	Evicted bool   `json:"evicted,omitempty"` // the host deletes it
+}
+
+// Eviction names strangers, by ID or name.
+type Eviction struct {
+	VMs []string `json:"vms" minItems:"1" maxItems:"1000"`
 }
 
 // Page is one page of a list. Next is the `after` of the next page; empty: there is none.

@@ -103,6 +103,7 @@ type Observed struct {
 	Plan    *api.Plan `json:"plan,omitempty"`
 	CPUTime float64   `json:"cpu_seconds,omitempty"`
 	Digest  string    `json:"digest,omitempty"`
+	Name    string    `json:"name,omitempty"` // "project/name", of one that the wanted list lacks: the server may not know it
 }
 
 // WantedList is all that the server wants of a host: level, not edge. What runs on the host as a VM of the server and is not in it is

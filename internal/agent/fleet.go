@@ -47,6 +47,10 @@ func (f *fleetHost) init() {
 func (f *fleetHost) publish() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.publishLocked()
+}
+
+func (f *fleetHost) publishLocked() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
@@ -59,8 +63,7 @@ func (f *fleetHost) forget(v *fleetVM) bool {
 		return false
 	}
 	delete(f.vms, v.id)
-	close(f.changed)
-	f.changed = make(chan struct{})
+	f.publishLocked()
 	return true
 }
 
@@ -212,8 +215,8 @@ func (a *Agent) applyListLocked() {
 		v.want(w)
 	}
 	for id, v := range f.vms {
-		if wanted[id] == nil {
-			v.want(nil)
+		if wanted[id] == nil && v.want(nil) {
+			f.publishLocked() // with its name: the server may not know it
 		}
 	}
 }

@@ -362,6 +362,26 @@ func TestCloudUnknownDeleted(t *testing.T) {
 	f.seesState(w, farm.VMRunning)
 }
 
+// TestCloudEvicted: a VM that the list lacks runs on and tells its name, and goes when the server, which knows no more of it than its ID, says so.
+func TestCloudEvicted(t *testing.T) {
+	f := newFarmhouse(t)
+	w := f.cloud()
+	f.want(w)
+	f.seesState(w, farm.VMRunning)
+	f.want()
+	f.sees("its name", w, func(o fleet.Observed) bool {
+		return o.State == string(farm.VMRunning) && o.Name == w.Project+"/"+w.Name
+	})
+	f.close()
+	f.open()
+	f.want()
+	f.sees("its name", w, func(o fleet.Observed) bool { return o.Name == w.Project+"/"+w.Name })
+	f.want(&fleet.WantedVM{ID: w.ID, Power: string(farm.PowerDeleted)})
+	f.seesState(w, farm.VMGone)
+	f.want()
+	f.sees("nothing of it", w, func(o fleet.Observed) bool { return o.ID == "" })
+}
+
 // TestCloudHalfMade: what a kill left half made is made again, and an unreadable record is left alone.
 func TestCloudHalfMade(t *testing.T) {
 	f := newFarmhouse(t)

@@ -79,15 +79,17 @@ func (v *fleetVM) poke() {
 	}
 }
 
-// want takes what the server wants now; nil: it is not in the list.
-func (v *fleetVM) want(w *fleet.WantedVM) {
+// want takes what the server wants now; nil: it is not in the list. It tells whether it was there, or not, until now.
+func (v *fleetVM) want(w *fleet.WantedVM) (moved bool) {
 	v.mu.Lock()
+	moved = v.unlisted != (w == nil)
 	v.unlisted = w == nil
 	if w != nil {
 		v.wanted = *w
 	}
 	v.mu.Unlock()
 	v.poke()
+	return moved
 }
 
 func (v *fleetVM) recordNow() fleetRecord {
@@ -420,8 +422,12 @@ func (v *fleetVM) observed() fleet.Observed {
 	if v.machine != nil {
 		v.used = max(v.used, cpuTime(v.machine.applied.PID))
 	}
-	return fleet.Observed{ID: v.id, State: string(v.state), Reason: v.reason, Since: v.since, Boots: r.Boots, Builds: r.Builds, Ready: v.ready && v.machine != nil,
+	o := fleet.Observed{ID: v.id, State: string(v.state), Reason: v.reason, Since: v.since, Boots: r.Boots, Builds: r.Builds, Ready: v.ready && v.machine != nil,
 		Plan: wire.PlanOrNil(r.Plan), CPUTime: (r.CPUTime + v.used).Seconds(), Digest: r.Digest}
+	if v.unlisted && r.Wanted.Name != "" {
+		o.Name = r.Wanted.Project + "/" + r.Wanted.Name
+	}
+	return o
 }
 
 // cpuTime is what a process and its threads have used, to the hundredth of a second; 0 for one that is not there. See proc(5): 14 is the time

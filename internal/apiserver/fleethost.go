@@ -123,6 +123,14 @@ func (a *API) fleetHostRoutes() {
 		}) (*one[fleet.Host], error) {
 			return answerHost(a.server.FenceHost(ctx, who, in.Host, reasonOf(in.Body)))
 		})
+	handle(a, route{method: "POST", path: "/v1/hosts/{host}/evict", id: "evict-vms", tag: "hosts", summary: "Delete virtual machines of a host that the server does not know",
+		about: "Those that get-host lists as strangers: their rows ended while the host was away. They are named by ID or name, and gone with all that their disks hold when the host has deleted them."},
+		func(ctx context.Context, who farm.Identity, in *struct {
+			HostRef
+			Body fleet.Eviction
+		}) (*one[fleet.Host], error) {
+			return answerHost(a.server.EvictVMs(ctx, who, in.Host, in.Body.VMs))
+		})
 	handle(a, route{method: "DELETE", path: "/v1/hosts/{host}", id: "forget-host", tag: "hosts", status: http.StatusNoContent, summary: "Take a host that has no virtual machines out of the fleet"},
 		func(ctx context.Context, who farm.Identity, in *struct{ HostRef }) (*nothing, error) {
 			return &nothing{}, a.server.ForgetHost(ctx, who, in.Host)

@@ -60,10 +60,14 @@ func drainView(d farm.Drain, vms, jobs int) *fleet.Drain {
 }
 
 func hostView(v server.HostView) fleet.Host {
-	return fleet.Host{ID: v.ID, Name: v.Name, Cell: v.Cell, State: string(v.State), Reason: v.Reason, Warnings: v.Warnings, Kind: v.Kind, Labels: v.Labels,
+	out := fleet.Host{ID: v.ID, Name: v.Name, Cell: v.Cell, State: string(v.State), Reason: v.Reason, Warnings: v.Warnings, Kind: v.Kind, Labels: v.Labels,
 		Drain: drainView(v.Drain, v.VMs, v.Jobs), Seen: timeOrNil(v.Seen), Version: v.Facts.Version, Capability: v.Facts.Capability,
 		Accelerator: v.Facts.Accelerator, CPUs: v.CPUs, FreeCPUs: v.FreeCPUs, Memory: uint64(v.Memory), FreeMemory: uint64(v.FreeMemory), VMs: v.VMs,
 		Images: v.Facts.Images, Networks: v.Facts.Networks, Enrolled: v.Enrolled.UTC(), CertExpires: timeOrNil(v.Expires), Revision: v.Revision}
+	for _, s := range v.Strangers {
+		out.Strangers = append(out.Strangers, fleet.Stranger{ID: s.VM, Name: s.Name, State: string(s.State), Evicted: s.Evicted})
+	}
+	return out
 }
 
 func quotaView(q farm.Quota) fleet.Quota {

@@ -17,7 +17,7 @@ import (
 
 // fleetHostCommands are about hosts as the server knows them.
 func (a *app) fleetHostCommands() []*cobra.Command {
-	return []*cobra.Command{a.hostList(), a.hostOpen(), a.hostClose(), a.hostDrain(), a.hostLabel(), a.hostFence(), a.hostForget(), a.hostToken(), a.hostJoinCommand()}
+	return []*cobra.Command{a.hostList(), a.hostOpen(), a.hostClose(), a.hostDrain(), a.hostLabel(), a.hostFence(), a.hostEvict(), a.hostForget(), a.hostToken(), a.hostJoinCommand()}
 }
 
 const whichHosts = "Hosts are named by name, ID, a pattern as 'wn-*', or cell:NAME."
@@ -150,6 +150,9 @@ func (a *app) showFleetHost(ctx context.Context, ref string) error {
 	for _, w := range h.Warnings {
 		line("warning", w)
 	}
+	for _, s := range h.Strangers {
+		line("stranger", strangerText(h, s))
+	}
 	line("kind", h.Kind)
 	line("labels", tagText(h.Labels))
 	line("CPUs", fmt.Sprintf("%d, %d free", h.CPUs, h.FreeCPUs))
@@ -165,6 +168,15 @@ func (a *app) showFleetHost(ctx context.Context, ref string) error {
 		line("certificate", "until "+h.CertExpires.Local().Format(time.DateTime))
 	}
 	return t.Flush()
+}
+
+// strangerText is a VM that the server does not know, and what may be done.
+func strangerText(h fleet.Host, s fleet.Stranger) string {
+	text := strings.TrimSpace(visible(s.Name)+" "+visible(s.ID)) + ", " + s.State
+	if s.Evicted {
+		return text + "; the host is to delete it"
+	}
+	return fmt.Sprintf("%s; `grange host evict %s %s` deletes it", text, h.Name, visible(s.ID))
 }
 
 func (a *app) completeHosts(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

@@ -43,6 +43,16 @@ type Facts struct {
 	Kind        string   // vendor, model and sockets of the processor
 }
 
+// Stranger is a VM of the server's that a host has, and that the server does not know any more: its row ended while the host was away, or came
+// after the backup that the database was restored from. It is left alone until people have it evicted.
+type Stranger struct {
+	Host    string // ID
+	VM      string // ID
+	Name    string // "project/name", as the host was told once
+	State   VMState
+	Evicted bool // the host is told to delete it
+}
+
 // HostReserve is what a host keeps for itself.
 type HostReserve struct {
 	CPUs   CPUSet

@@ -34,6 +34,7 @@ const (
 	DrainHost     Action = "host.drain"
 	LabelHost     Action = "host.label"
 	FenceHost     Action = "host.fence"
+	EvictHost     Action = "host.evict" // VMs that the server does not know
 	ForgetHost    Action = "host.forget"
 	JoinHost      Action = "host.join" // tokens by which hosts enrol
 	OpenCell      Action = "cell.open"
@@ -83,6 +84,7 @@ var needs = map[Action]need{
 	DrainHost:     {least: farm.RoleOperator, cell: true},
 	LabelHost:     {least: farm.RoleOperator, cell: true},
 	FenceHost:     {least: farm.RoleOperator, cell: true},
+	EvictHost:     {least: farm.RoleOperator, cell: true},
 	ForgetHost:    {least: farm.RoleOperator, cell: true},
 	JoinHost:      {least: farm.RoleAdmin, cell: true}, // what joins a cell is given its users' VMs
 	OpenCell:      {least: farm.RoleOperator, cell: true},

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -96,7 +97,10 @@ func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
 	if v.Memory > memory {
 		v.FreeMemory = v.Memory - memory
 	}
-	v.Warnings = c.warnings(h)
+	if v.Strangers, err = c.strangersOf(h.ID); err != nil {
+		return v, err
+	}
+	v.Warnings = c.warnings(v)
 	if drain, _ := drainOf(h, cell); drain.Active() || h.Closed || cell.Closed {
 		return v, c.brokerOf(&v, cell)
 	}
@@ -119,18 +123,18 @@ func (s *Server) stateOf(h farm.Host, cell farm.Cell) HostState {
 	return HostOpen
 }
 
-func (c *call) warnings(h farm.Host) []string {
+func (c *call) warnings(h HostView) []string {
 	var w []string
 	if h.Clock.Abs() >= clockWarning {
 		w = append(w, "its clock is "+ahead(h.Clock)+" the server's")
 	}
-	if _, strangers := c.s.heard(h.ID); len(strangers) > 0 {
-		w = append(w, fmt.Sprintf("it has %s that the server does not know, as %s", farm.Count(len(strangers), "VM"), strangers[0]))
+	if n := len(h.Strangers); n > 0 {
+		w = append(w, fmt.Sprintf("it has %s that the server does not know, as %s", farm.Count(n, "VM"), cmp.Or(h.Strangers[0].Name, h.Strangers[0].VM)))
 	}
 	for _, short := range h.Facts.Short {
 		w = append(w, "short of "+short)
 	}
-	if c.s.silent(h) && !h.Seen.IsZero() {
+	if c.s.silent(h.Host) && !h.Seen.IsZero() {
 		w = append(w, "silent since "+when(h.Seen))
 	}
 	return w
@@ -296,6 +300,15 @@ func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string) 
 		if len(vms) > 0 {
 			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostHasVMs, Message: fmt.Sprintf("host %s has VMs, as %s", h.Name, label(vms[0])),
 				Hint: "drain it and delete them, or fence it when it is gone for good"}
+		}
+		strangers, err := c.Strangers(h.ID)
+		if err != nil {
+			return err
+		}
+		for _, v := range strangers {
+			if err := c.DeleteStranger(v.Host, v.VM); err != nil {
+				return err
+			}
 		}
 		if err := c.DeleteHost(h.ID); err != nil {
 			return err

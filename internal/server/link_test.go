@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -234,9 +235,90 @@ func TestWholeReport(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"runs": "on", "news": "on", "moved": "deleted"}, powers); d != "" {
 		t.Errorf("wanted then:\n%s", d)
 	}
-	if _, strangers := l.heard(h.id); !cmp.Equal(strangers, []string{"unknown"}) {
-		t.Errorf("strangers %v", strangers)
+	if host, err := l.Host(t.Context(), site, h.id); err != nil || len(host.Strangers) != 1 || host.Strangers[0].VM != "unknown" {
+		t.Errorf("%+v, %v", host.Strangers, err)
 	}
+}
+
+// A VM that the server does not know is left alone, told of, and deleted when people say so: whichever server they ask, and whichever the
+// host talks to.
+func TestStrangers(t *testing.T) {
+	l := newLab(t)
+	h := l.joined("wn-1")
+	h.tell(fleet.Report{Instance: "a", Facts: h.facts("a", "b")})
+	says := func(whole bool, vms ...fleet.Observed) {
+		t.Helper()
+		h.tell(fleet.Report{Instance: "a", Whole: whole, Wanted: 1, VMs: vms})
+	}
+	wanted := func() map[string]string {
+		list, _, err := l.Wanted(t.Context(), h.who(), "a", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		powers := map[string]string{}
+		for _, v := range list.VMs {
+			powers[v.ID] = v.Power
+		}
+		return powers
+	}
+	strangers := func(want ...farm.Stranger) {
+		t.Helper()
+		host, err := l.Host(t.Context(), site, "wn-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, host.Strangers); d != "" {
+			t.Error(d)
+		}
+		if warned := strings.Contains(strings.Join(host.Warnings, "; "), "that the server does not know"); warned != (len(want) > 0) {
+			t.Errorf("warnings %q", host.Warnings)
+		}
+	}
+	web, db, twin := farm.Stranger{Host: h.id, VM: "v1", State: farm.VMRunning}, farm.Stranger{Host: h.id, VM: "v2", Name: "p/db", State: farm.VMStopped}, farm.Stranger{Host: h.id, VM: "v3", Name: "p/db", State: farm.VMRunning}
+	says(true, fleet.Observed{ID: "v1", State: "running"}, fleet.Observed{ID: "v2", State: "stopped", Name: "p/db"}, fleet.Observed{ID: "v3", State: "running", Name: "p/db"})
+	strangers(web, db, twin)
+	says(false, fleet.Observed{ID: "v1", State: "running", Name: "p/web"})
+	web.Name = "p/web"
+	strangers(web, db, twin)
+	says(true, fleet.Observed{ID: "v1", State: "running"}, fleet.Observed{ID: "v2", State: "stopped"}, fleet.Observed{ID: "v3", State: "running"}) // an agent that does not tell names
+	strangers(web, db, twin)
+	if d := cmp.Diff(map[string]string{}, wanted()); d != "" {
+		t.Errorf("before people said so:\n%s", d)
+	}
+	for name, c := range map[string]struct {
+		who  farm.Identity
+		host string
+		vms  []string
+		want farm.Code
+	}{
+		"a member":        {ann, "wn-1", []string{"v1"}, farm.CodeNoRole},
+		"another host":    {site, "wn-2", []string{"v1"}, farm.CodeNoHost},
+		"none like this":  {site, "wn-1", []string{"v1", "v9"}, farm.CodeNoVM},
+		"one of two":      {site, "wn-1", []string{"p/db"}, farm.CodeNoVM},
+		"by name, and ID": {site, "wn-1", []string{"p/web", "v2"}, ""},
+	} {
+		if _, err := l.EvictVMs(t.Context(), c.who, c.host, c.vms); codeOf(err) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	web.Evicted, db.Evicted = true, true
+	strangers(web, db, twin)
+	if d := cmp.Diff(map[string]string{"v1": "deleted", "v2": "deleted"}, wanted()); d != "" {
+		t.Errorf("then:\n%s", d)
+	}
+	says(false, fleet.Observed{ID: "v1", State: "deleting"})
+	web.State = farm.VMDeleting
+	strangers(web, db, twin)
+	says(false, fleet.Observed{ID: "v1", State: "gone"})
+	strangers(db, twin)
+	l.update(func(tx *store.Tx) error { // a backup of the time when it was there
+		return tx.InsertVM(farm.VM{ID: "v2", Project: "p", Name: "db", Shape: farm.Shape{CPUs: 1, Memory: farm.GiB}, Wanted: farm.Wanted{Power: farm.PowerOn}})
+	})
+	if d := cmp.Diff(map[string]string{}, wanted()); d != "" {
+		t.Errorf("known again:\n%s", d)
+	}
+	says(true, fleet.Observed{ID: "v2", State: "stopped"})
+	strangers()
 }
 
 func TestSiteCertificates(t *testing.T) {

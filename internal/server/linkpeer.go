@@ -45,7 +45,6 @@ type link struct {
 	empty     bool              // it has no VMs and no streams, and the host is open: only what concerns all can change it without its own key
 	list      [sha256.Size]byte // of what was sent
 	elsewhere []string          // VMs that it has, and that the store has on another host
-	strangers []string          // VMs that it has, and that the store does not know
 }
 
 func newLinks() *links {

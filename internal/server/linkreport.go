@@ -98,7 +98,7 @@ func (s *Server) speaks(l *link, r fleet.Report, now time.Time) error {
 		s.log.Info("agent takes over", "host", l.name, "instance", r.Instance, "before", l.instance, "boot", r.Facts.Boot)
 		l.superseded = append(l.superseded[max(0, len(l.superseded)-maxSuperseded+1):], l.instance)
 	}
-	l.instance, l.boot, l.sent, l.elsewhere, l.strangers = r.Instance, r.Facts.Boot, 0, nil, nil
+	l.instance, l.boot, l.sent, l.elsewhere = r.Instance, r.Facts.Boot, 0, nil
 	return nil
 }
 
@@ -175,7 +175,7 @@ func (s *Server) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
 	if err != nil {
 		return err
 	}
-	l.elsewhere, l.strangers = merged(l.elsewhere, n.elsewhere, seen, r.Whole), merged(l.strangers, n.strangers, seen, r.Whole)
+	l.elsewhere = merged(l.elsewhere, n.elsewhere, seen, r.Whole)
 	if len(n.elsewhere) > 0 {
 		l.sent = 0 // the wanted list is another one for them
 	}
@@ -205,10 +205,13 @@ type news struct {
 	changed   map[string]farm.Observed
 	gone      []farm.VM // nothing of them is left, as people wanted
 	elsewhere []string  // IDs of VMs that have their place on another host
-	strangers []string
+	strangers []farm.Stranger
+	left      []farm.Stranger // that it has no more, or that are none any more
 }
 
-func (n news) any() bool { return len(n.changed) > 0 || len(n.gone) > 0 }
+func (n news) any() bool {
+	return len(n.changed)+len(n.gone)+len(n.strangers)+len(n.left) > 0
+}
 
 func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed, r fleet.Report) (news, error) {
 	n := news{changed: map[string]farm.Observed{}}
@@ -234,22 +237,22 @@ func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed,
 			n.changed[vm.ID] = o
 		}
 	}
+	var strange []string
 	for id, o := range seen {
 		if known[id] || o.State == farm.VMGone {
 			continue
 		}
 		switch vm, err := t.VM(id); {
 		case missing(err):
-			n.strangers = append(n.strangers, id)
+			strange = append(strange, id)
 		case err != nil:
 			return n, err
 		case vm.Host != "":
 			n.elsewhere = append(n.elsewhere, id)
 		}
 	}
-	slices.Sort(n.strangers)
 	slices.Sort(n.elsewhere)
-	return n, nil
+	return n, n.meet(t, host, strange, r)
 }
 
 // absent is what it means that a host which has the list with a VM in it says that it has nothing of that VM. One that it had reported
@@ -289,6 +292,16 @@ func (s *Server) write(t *store.Tx, l *link, n news) error {
 	}
 	for _, vm := range n.gone {
 		if err := s.endVM(t, vm, "nothing of it is left on host "+l.name); err != nil {
+			return err
+		}
+	}
+	for _, v := range n.strangers {
+		if err := t.PutStranger(v); err != nil {
+			return err
+		}
+	}
+	for _, v := range n.left {
+		if err := t.DeleteStranger(v.Host, v.VM); err != nil {
 			return err
 		}
 	}

@@ -75,15 +75,15 @@ func (s *Server) sightings() []sighting {
 	return new
 }
 
-// heard is when this server heard of a host last, and which VMs that host has that the store does not know; zero values: never.
-func (s *Server) heard(host string) (at time.Time, strangers []string) {
+// heard is when this server heard of a host last; the zero time: never.
+func (s *Server) heard(host string) time.Time {
 	s.links.mu.Lock()
 	l := s.links.hosts[host]
 	s.links.mu.Unlock()
 	if l == nil {
-		return time.Time{}, nil
+		return time.Time{}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.heard, l.strangers
+	return l.heard
 }

@@ -165,6 +165,9 @@ func (s *Server) readList(t *store.Tx, host string, elsewhere []string, list *fl
 	if err := wantedVMs(t, host, elsewhere, list); err != nil {
 		return err
 	}
+	if err := evictedVMs(t, host, list); err != nil {
+		return err
+	}
 	streams, err := t.Streams(host)
 	for _, o := range streams {
 		list.Streams = append(list.Streams, fleet.StreamOrder{ID: o.ID, VM: o.VM, Kind: o.Kind, Port: o.Port, Server: o.Server})

@@ -74,7 +74,7 @@ func New(o Options) *Server {
 	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, known: append([]string{farm.BrokerGrange}, o.Brokers...), hub: newHub(), streams: newStreams(), booked: map[string]*bookings{},
 		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, site: o.Site}
 	s.mirror = newMirror(o.Store, o.Now, func(host string, seen time.Time) bool {
-		if heard, _ := s.heard(host); heard.After(seen) {
+		if heard := s.heard(host); heard.After(seen) {
 			seen = heard // not written yet
 		}
 		return s.silent(farm.Host{Seen: seen})

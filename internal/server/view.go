@@ -9,10 +9,11 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// seen are the hosts and cells that one call has looked up: the VMs of a list share them.
+// seen is what one call has looked up: the VMs and hosts of a list share it.
 type seen struct {
-	hosts map[string]farm.Host
-	cells map[string]farm.Cell
+	hosts     map[string]farm.Host
+	cells     map[string]farm.Cell
+	strangers map[string][]farm.Stranger // by host
 }
 
 // on is the host of a VM; ok is false when it is not there.
@@ -126,7 +127,7 @@ func (s *Server) recall(ctx context.Context) error {
 
 // seen is when any server heard of a host last, as far as this one knows.
 func (s *Server) seen(h farm.Host) time.Time {
-	if at, _ := s.heard(h.ID); at.After(h.Seen) {
+	if at := s.heard(h.ID); at.After(h.Seen) {
 		return at
 	}
 	return h.Seen

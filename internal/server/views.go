@@ -43,7 +43,8 @@ type HostView struct {
 	FreeCPUs   int
 	Memory     farm.Bytes
 	FreeMemory farm.Bytes
-	Jobs       int      // of its cell's batch system that still run on it; only while it is drained
+	Jobs       int // of its cell's batch system that still run on it; only while it is drained
+	Strangers  []farm.Stranger
 	Warnings   []string // what an operator should look at
 }
 

@@ -17,7 +17,7 @@ type Change struct {
 	Kind     Kind
 	ID       string // name, where the kind has no ID; "project/name" of a group
 	Project  string // of a VM; "": none
-	Host     string // of a VM or a stream: whose wanted list it changes. A VM that leaves a host is two changes
+	Host     string // of a VM, a stream or a stranger: whose wanted list it changes. A VM that leaves a host is two changes
 	Deleted  bool
 }
 
@@ -38,6 +38,7 @@ const (
 	KindToken     Kind = "token"
 	KindJoinToken Kind = "join-token"
 	KindStream    Kind = "stream"
+	KindStranger  Kind = "stranger"
 	KindSetting   Kind = "setting"
 )
 

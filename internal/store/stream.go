@@ -3,6 +3,8 @@ package store
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // Stream is a stream that a server waits for a host to bring.
@@ -29,6 +31,20 @@ func (t *Tx) PutStream(s Stream) error { return streams().put(t, s) }
 
 // DeleteStream takes the request back.
 func (t *Tx) DeleteStream(id string) error { return streams().drop(t, id) }
+
+func strangers() noun[farm.Stranger] {
+	return noun[farm.Stranger]{kind: KindStranger, what: "stranger", name: func(v farm.Stranger) string { return v.Host + "/" + v.VM },
+		owner: func(v farm.Stranger) string { return v.Host }, change: func(v farm.Stranger, c *Change) { c.Host = v.Host }}
+}
+
+// Strangers are those of a host; "": those of all hosts.
+func (t *Tx) Strangers(host string) ([]farm.Stranger, error) { return strangers().list(t, host) }
+
+// PutStranger writes one, new or not.
+func (t *Tx) PutStranger(v farm.Stranger) error { return strangers().put(t, v) }
+
+// DeleteStranger takes one away.
+func (t *Tx) DeleteStranger(host, vm string) error { return strangers().drop(t, host+"/"+vm) }
 
 // setting is a named JSON text.
 type setting struct {

@@ -27,7 +27,7 @@ func Run(t *testing.T, fresh func(t *testing.T) (url string)) {
 		{"VMs", vms}, {"VMs are chosen by what a list asks", filters}, {"VM taken", vmTaken}, {"leases", leases}, {"VM leaves a host", vmLeaves},
 		{"the same observed again", sameObserved}, {"placed", placed}, {"sums", sums},
 		{"hosts", hosts}, {"hosts seen", hostsSeen},
-		{"small things", smallThings}, {"the same put again", samePut}, {"users", users}, {"streams", streams}, {"settings", settings},
+		{"small things", smallThings}, {"the same put again", samePut}, {"users", users}, {"streams", streams}, {"strangers", strangers}, {"settings", settings},
 		{"audit", audit}, {"answers", answers}, {"names in the order of bytes", byteOrder}, {"text", badText},
 		{"feed", feed}, {"feed by whole revisions", wholeRevisions}, {"feed gone", feedGone}, {"writers", writers}, {"wait", wait}, {"wait for another", waitForOther},
 		{"nothing written", nothingWritten}, {"rolled back", rolledBack}, {"an error passed over", passedOver}, {"view", view}, {"ended context", endedContext},

@@ -1,0 +1,139 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/wire"
+)
+
+// Bounds of what a host may say of strangers.
+const (
+	maxStrangers = 1000
+	maxCalled    = 128 // bytes of a name
+)
+
+// meet finds what is new of a host's strangers, whose IDs it gets. What was ordered of one that is still there stays ordered.
+func (n *news) meet(t *store.Tx, host string, strange []string, r fleet.Report) error {
+	known, err := t.Strangers(host)
+	if err != nil {
+		return err
+	}
+	by, said := map[string]farm.Stranger{}, map[string]fleet.Observed{}
+	for _, v := range known {
+		by[v.VM] = v
+	}
+	for _, o := range r.VMs {
+		said[o.ID] = o
+	}
+	slices.Sort(strange)
+	for _, id := range strange[:min(len(strange), maxStrangers)] {
+		o, was := said[id], by[id]
+		now := farm.Stranger{Host: host, VM: id, Name: cmp.Or(farm.Printable(o.Name[:min(len(o.Name), maxCalled)]), was.Name), State: farm.VMState(o.State), Evicted: was.Evicted}
+		if now != was {
+			n.strangers = append(n.strangers, now)
+		}
+	}
+	for _, v := range known {
+		_, named := said[v.VM]
+		if (named || r.Whole) && !slices.Contains(strange, v.VM) {
+			n.left = append(n.left, v)
+		}
+	}
+	return nil
+}
+
+// strangersOf are those of a host.
+func (c *call) strangersOf(host string) ([]farm.Stranger, error) {
+	if c.seen.strangers == nil {
+		all, err := c.Strangers("")
+		if err != nil {
+			return nil, err
+		}
+		c.seen.strangers = map[string][]farm.Stranger{}
+		for _, v := range all {
+			c.seen.strangers[v.Host] = append(c.seen.strangers[v.Host], v)
+		}
+	}
+	return c.seen.strangers[host], nil
+}
+
+// EvictVMs has a host delete VMs that the server does not know, by ID or by the name that the host gives them: all, or none. It takes people's
+// word: what such a VM has in its disks is nowhere else.
+func (s *Server) EvictVMs(ctx context.Context, who farm.Identity, ref string, vms []string) (view HostView, err error) {
+	revision, err := s.change(ctx, who, policy.EvictHost, func(c *call) error {
+		h, err := c.host(ref)
+		if err != nil {
+			return err
+		}
+		strangers, err := c.strangersOf(h.ID)
+		if err != nil {
+			return err
+		}
+		var said []string
+		for _, vm := range vms {
+			v, err := pick(strangers, h, vm)
+			if err != nil {
+				return err
+			}
+			v.Evicted = true
+			if err := c.PutStranger(*v); err != nil {
+				return err
+			}
+			said = append(said, strings.TrimSpace(v.Name+" "+v.VM))
+		}
+		if view, err = c.showOne(h); err != nil {
+			return err
+		}
+		return c.did(strings.Join(said, ", "))
+	})
+	view.Revision = revision
+	return view, err
+}
+
+// pick is the stranger of an ID, or the only one of a name.
+func pick(strangers []farm.Stranger, h farm.Host, vm string) (found *farm.Stranger, err error) {
+	for i, v := range strangers {
+		switch {
+		case v.VM == vm:
+			return &strangers[i], nil
+		case v.Name == vm && found != nil:
+			return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: fmt.Sprintf("host %s has several VMs %s that the server does not know", h.Name, vm),
+				Hint: "name one by its ID, as `grange host show " + h.Name + "` lists them"}
+		case v.Name == vm:
+			found = &strangers[i]
+		}
+	}
+	if found != nil {
+		return found, nil
+	}
+	return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("host %s has no VM %.80q that the server does not know", h.Name, vm),
+		Hint: "`grange host show " + h.Name + "` lists those that there are; one that the server knows ends by `grange vm delete`"}
+}
+
+// evictedVMs are to go from the host. A VM that the server knows again, as after a restore, is none of them.
+func evictedVMs(t *store.Tx, host string, list *fleet.WantedList) error {
+	strangers, err := t.Strangers(host)
+	if err != nil {
+		return err
+	}
+	for _, v := range strangers {
+		if !v.Evicted {
+			continue
+		}
+		_, err := t.VM(v.VM)
+		if missing(err) {
+			list.VMs = append(list.VMs, wire.WantedVM(farm.VM{ID: v.VM, Wanted: farm.Wanted{Power: farm.PowerDeleted}}, farm.FleetNetwork{}))
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
