@@ -70,19 +70,10 @@ func (a *app) printHosts(hosts []fleet.Host) error {
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NAME\tCELL\tSTATE\tVMS\tCPUS\tFREE\tMEMORY\tFREE\tKIND\tSEEN\tNOTE")
 	for _, h := range hosts {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%v\t%v\t%s\t%s\t%s\n", h.Name, h.Cell, h.State, h.VMs, h.CPUs, h.FreeCPUs, rounded(h.Memory), rounded(h.FreeMemory),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%v\t%v\t%s\t%s\t%s\n", h.Name, h.Cell, h.State, h.VMs, h.CPUs, h.FreeCPUs, farm.Bytes(h.Memory).Rounded(), farm.Bytes(h.FreeMemory).Rounded(),
 			dash(h.Kind), seenText(h), dash(hostNote(h)))
 	}
 	return t.Flush()
-}
-
-// rounded is an amount as people read it.
-func rounded(bytes uint64) farm.Bytes {
-	b := farm.Bytes(bytes)
-	if b > farm.GiB {
-		b -= b % farm.GiB
-	}
-	return b
 }
 
 func seenText(h fleet.Host) string {
@@ -156,7 +147,7 @@ func (a *app) showFleetHost(ctx context.Context, ref string) error {
 	line("kind", h.Kind)
 	line("labels", tagText(h.Labels))
 	line("CPUs", fmt.Sprintf("%d, %d free", h.CPUs, h.FreeCPUs))
-	line("memory", fmt.Sprintf("%v, %v free", farm.Bytes(h.Memory), farm.Bytes(h.FreeMemory)))
+	line("memory", fmt.Sprintf("%v, %v free", farm.Bytes(h.Memory).Rounded(), farm.Bytes(h.FreeMemory).Rounded()))
 	line("VMs", fmt.Sprint(h.VMs))
 	line("accelerator", h.Accelerator)
 	line("images", strings.Join(h.Images, ", "))

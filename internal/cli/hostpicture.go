@@ -133,9 +133,9 @@ func (p *picture) head() string {
 func (p *picture) node(n farm.Node) string {
 	s := fmt.Sprintf("node %d: no memory", n.ID)
 	if n.Memory > 0 {
-		s = fmt.Sprintf("node %d: %s", n.ID, roundBytes(n.Memory))
+		s = fmt.Sprintf("node %d: %v", n.ID, n.Memory.Rounded())
 		if p.knowsFree() {
-			s += fmt.Sprintf(", %s free", roundBytes(n.Free))
+			s += fmt.Sprintf(", %v free", n.Free.Rounded())
 		}
 	}
 	for _, h := range n.Pages {
@@ -144,16 +144,6 @@ func (p *picture) node(n farm.Node) string {
 		}
 	}
 	return s
-}
-
-// roundBytes is b in the largest unit of which there are ten or more: exact sizes of real nodes are unreadable.
-func roundBytes(b farm.Bytes) string {
-	for _, unit := range []farm.Bytes{farm.TiB, farm.GiB, farm.MiB} {
-		if b >= 10*unit {
-			return ((b + unit/2) / unit * unit).String()
-		}
-	}
-	return b.String()
 }
 
 // socket draws one socket: its nodes, each a line and a grid.

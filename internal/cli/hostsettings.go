@@ -37,7 +37,7 @@ func hostSettings(h farm.HostFacts) string {
 		line("frequency", fmt.Sprintf("CPUs %v: %s", g.CPUs, g.Name), g.Driver, with("preference ", g.Preference))
 	}
 	if h.Memory.SwapTotal > 0 {
-		line("swap", fmt.Sprintf("%s, %s used", roundBytes(h.Memory.SwapTotal), roundBytes(h.Memory.SwapTotal-min(h.Memory.SwapFree, h.Memory.SwapTotal))),
+		line("swap", fmt.Sprintf("%v, %v used", h.Memory.SwapTotal.Rounded(), (h.Memory.SwapTotal-min(h.Memory.SwapFree, h.Memory.SwapTotal)).Rounded()),
 			with("swappiness ", h.Sysctl["vm.swappiness"]))
 	} else if h.Memory.Total > 0 {
 		line("swap", "none")

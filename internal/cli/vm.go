@@ -147,7 +147,7 @@ func printVMs(w io.Writer, vms []api.VM) error {
 	fmt.Fprintln(t, "NAME\tSTATE\tUSER\tCOMMAND\tIMAGE\tCPUS\tMEMORY\tON CPUS\tAGE\tBATCH JOB")
 	for _, vm := range vms {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%v\t%s\t%v\t%s\n", vm.Name, vm.State, vm.User, vm.Command, vm.Image, vm.CPUs,
-			farm.Bytes(vm.Memory), strings.Join(vm.Plan.VCPUs, ","), age(vm.Created), batchOf(vm))
+			farm.Bytes(vm.Memory).Rounded(), strings.Join(vm.Plan.VCPUs, ","), age(vm.Created), batchOf(vm))
 	}
 	return t.Flush()
 }

@@ -148,7 +148,7 @@ func (a *app) workerList() *cobra.Command {
 		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "NODE\tSTATE\tVM\tADDRESS\tIMAGE\tCPUS\tMEMORY\tAGE")
 		for _, w := range workers {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%d\t%v\t%v\n", w.Name, w.State, w.VM, w.Address, w.Image, w.CPUs, farm.Bytes(w.Memory), age(w.Created))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%d\t%v\t%v\n", w.Name, w.State, w.VM, w.Address, w.Image, w.CPUs, farm.Bytes(w.Memory).Rounded(), age(w.Created))
 		}
 		return t.Flush()
 	}}

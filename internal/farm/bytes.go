@@ -50,3 +50,13 @@ func (b Bytes) String() string {
 	}
 	return strconv.FormatUint(uint64(b), 10)
 }
+
+// Rounded is b in whole units of which there are ten or more, for people: exact sizes of real hosts are unreadable.
+func (b Bytes) Rounded() Bytes {
+	for _, u := range byteUnits[:3] {
+		if b >= 10*u.unit {
+			return (b + u.unit/2) / u.unit * u.unit
+		}
+	}
+	return b
+}

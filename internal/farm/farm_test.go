@@ -7,6 +7,14 @@ import (
 	"testing"
 )
 
+func TestRounded(t *testing.T) {
+	for b, want := range map[Bytes]string{0: "0", 1000: "1000", 24684096 * KiB: "24G", 9*GiB + 700*KiB: "9217M", 10*GiB + 1: "10G", 2 * GiB: "2G", 1536 * MiB: "1536M", 12*TiB + 600*GiB: "13T"} {
+		if got := b.Rounded().String(); got != want {
+			t.Errorf("%d: %s, not %s", uint64(b), got, want)
+		}
+	}
+}
+
 func TestParseBytes(t *testing.T) {
 	for text, want := range map[string]Bytes{"0": 0, "1000": 1000, "512M": 512 * MiB, "2G": 2 * GiB, "2GiB": 2 * GiB, "2gb": 2 * GiB, "1.5T": 1536 * GiB, " 4K ": 4 * KiB} {
 		if got, err := ParseBytes(text); err != nil || got != want {

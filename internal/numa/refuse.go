@@ -225,6 +225,7 @@ func lackedUnits(short int, s source) string {
 
 // sized is a size in words: a bare number says bytes.
 func sized(size farm.Bytes) string {
+	size = size.Rounded()
 	if size%farm.KiB != 0 {
 		return plural(int(size), "byte")
 	}

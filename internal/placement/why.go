@@ -90,7 +90,7 @@ func (f *Fleet) brief(r Request, h *host, d *numa.Demand, detailed bool) Answer 
 // left says what is free on the whole host.
 func (h *host) left(s farm.Shape) string {
 	all, free := h.outline.Threads()
-	text := fmt.Sprintf("%d of %d CPUs and %v of memory are free", free, all, h.outline.Memory(0))
+	text := fmt.Sprintf("%d of %d CPUs and %v of memory are free", free, all, h.outline.Memory(0)/farm.MiB*farm.MiB)
 	for _, size := range s.Pages {
 		if size != 0 {
 			text += fmt.Sprintf(", and %v in pages of %v", h.outline.Memory(size), size)

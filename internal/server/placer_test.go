@@ -238,8 +238,14 @@ func TestPlacerResizes(t *testing.T) {
 	if got := resize(32); got.Resize != nil || got.Shape.CPUs != 32 || len(got.Plan.VCPUs) != 32 || got.Wanted.Builds != 1 || got.Waiting != "" {
 		t.Errorf("%+v", got)
 	}
-	if got := resize(33); got.Resize != nil || got.Shape.CPUs != 32 || len(got.Plan.VCPUs) != 32 || got.Wanted.Builds != 1 || !strings.Contains(got.Waiting, "not resized: ") {
+	if got := resize(33); got.Resize != nil || got.Shape.CPUs != 32 || len(got.Plan.VCPUs) != 32 || got.Wanted.Builds != 1 || !strings.HasPrefix(got.Waiting, "not resized to 33 CPUs and 8G: host e1 ") {
 		t.Errorf("%+v", got)
+	}
+	if got, err := l.UpdateVM(t.Context(), ann, v.ID, 0, UpdateVM{Tags: &map[string]string{"a": "b"}}); err != nil || got.Notice == "" {
+		t.Errorf("the notice went with a tag: %+v, %v", got, err)
+	}
+	if got, err := l.RestartVM(t.Context(), ann, v.ID, 0); err != nil || got.Notice != "" || l.must(v.ID).Waiting != "" {
+		t.Errorf("the notice is old: %+v, %v", got, err)
 	}
 	if got := resize(4); got.Shape.CPUs != 4 || got.Wanted.Builds != 2 {
 		t.Errorf("%+v", got)

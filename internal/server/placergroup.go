@@ -148,7 +148,7 @@ func writeResized(t *store.Tx, r resized) error {
 	shape := *vm.Resize
 	vm.Resize = nil
 	if r.refused != nil {
-		vm.Waiting = "not resized: " + r.refused.Error()
+		vm.Waiting = fmt.Sprintf("%s to %s and %v: %v", notResized, farm.Count(shape.CPUs, "CPU"), shape.Memory, r.refused)
 	} else {
 		vm.Shape, vm.Plan, vm.Waiting = shape, r.now.Plan, ""
 		vm.Wanted.Builds++

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
@@ -32,14 +33,20 @@ func (s *Server) ResizeVM(ctx context.Context, who farm.Identity, ref string, if
 		} else {
 			vm.Resize = &shape
 		}
-		if vm.Waiting != "" { // an earlier refusal is old news
-			vm.Waiting = ""
-			if err := c.SetVMPlace(*vm); err != nil {
-				return "", err
-			}
-		}
 		return fmt.Sprintf("%d CPUs → %d, %v → %v of memory", was.CPUs, shape.CPUs, was.Memory, shape.Memory), nil
 	})
+}
+
+// notResized begins the notice of a VM whose host had no room for another size.
+const notResized = "not resized"
+
+// acted takes that notice away: what people asked for since is newer.
+func (c *call) acted(vm *farm.VM) error {
+	if !strings.HasPrefix(vm.Waiting, notResized) {
+		return nil
+	}
+	vm.Waiting = ""
+	return c.SetVMPlace(*vm)
 }
 
 // keepsSize refuses VMs whose capacity a batch system has booked.

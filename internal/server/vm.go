@@ -191,6 +191,11 @@ func (s *Server) alter(ctx context.Context, who farm.Identity, a policy.Action, 
 		if err != nil {
 			return err
 		}
+		if a != policy.UpdateVM {
+			if err := c.acted(&vm); err != nil {
+				return err
+			}
+		}
 		if err := c.did(reason); err != nil {
 			return err
 		}
