@@ -191,7 +191,7 @@ func (a *Agent) applyListLocked() {
 	f := &a.fleet
 	wanted := map[string]*fleet.WantedVM{}
 	for i, w := range f.list.VMs {
-		if !fleetID.MatchString(w.ID) || !slices.Contains([]farm.Power{farm.PowerOn, farm.PowerOff, farm.PowerDeleted}, farm.Power(w.Power)) {
+		if !farm.IsID(w.ID) || !slices.Contains([]farm.Power{farm.PowerOn, farm.PowerOff, farm.PowerDeleted}, farm.Power(w.Power)) {
 			a.log.Error("the server wants what makes no sense", "vm", w.ID, "power", w.Power)
 			continue
 		}

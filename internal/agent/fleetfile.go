@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"syscall"
 	"time"
 
@@ -52,9 +51,6 @@ const fleetRecordVersion = 1
 
 // fleetFile is in the directory of a VM's disks. A directory that has it is never swept away.
 const fleetFile = "wanted.json"
-
-// fleetID is a UUID, as hypervisors want it. It comes from another machine and becomes part of paths.
-var fleetID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 // fleetName is that of the VM's domain and directories: short, for paths of sockets end at 107 bytes, and none that a job's VM can have.
 func fleetName(id string) string { return vmPrefix + id[:13] }
@@ -114,7 +110,7 @@ func (a *Agent) readFleet() []fleetRecord {
 		if err == nil {
 			err = json.Unmarshal(text, &r)
 		}
-		if err == nil && (r.Version < 1 || !fleetID.MatchString(r.Wanted.ID) || filepath.Base(filepath.Dir(path)) != fleetName(r.Wanted.ID)) {
+		if err == nil && (r.Version < 1 || !farm.IsID(r.Wanted.ID) || filepath.Base(filepath.Dir(path)) != fleetName(r.Wanted.ID)) {
 			err = fmt.Errorf("it is of version %d and of VM %q", r.Version, r.Wanted.ID)
 		}
 		if err != nil {

@@ -113,7 +113,7 @@ const maxPrologs = 8
 // check refuses requests that make no sense before anything is granted.
 func check(r *api.JobRequest) error {
 	switch {
-	case len(r.ID) != 36 || strings.ContainsFunc(r.ID, func(c rune) bool { return !strings.ContainsRune("0123456789abcdef-", c) }):
+	case !farm.IsID(r.ID):
 		return badRequest("job ID %q is not a UUID in lower case", r.ID)
 	case len(r.Argv) == 0 || r.Argv[0] == "":
 		return badRequest("no command")

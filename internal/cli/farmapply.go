@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -151,12 +152,8 @@ func (a *app) exportCommand() *cobra.Command {
 	return &cobra.Command{Use: "export", Short: "Write the farm as it is as a farm file", Args: cobra.NoArgs,
 		Long:    "Write cells, projects, shapes, networks, groups, users, grants and settings as they are, as a file for `grange apply`. Hosts, VMs and tokens are not part of it.",
 		Example: "grange export > cells.toml",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			all, err := c.Export(cmd.Context())
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+			all, err := c.Export(ctx)
 			if err != nil {
 				return err
 			}
@@ -173,7 +170,7 @@ func (a *app) exportCommand() *cobra.Command {
 			}
 			_, err = a.out.Write(text)
 			return err
-		}}
+		})}
 }
 
 // cellImportFlags say where the words of nova are.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 )
@@ -19,12 +21,8 @@ func (a *app) authCommand() *cobra.Command {
 }
 
 func (a *app) authWhoami() *cobra.Command {
-	return &cobra.Command{Use: "whoami", Short: "Tell who the server takes you for, and your roles", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		c, err := a.fleet()
-		if err != nil {
-			return err
-		}
-		who, err := c.Whoami(cmd.Context())
+	return &cobra.Command{Use: "whoami", Short: "Tell who the server takes you for, and your roles", Args: cobra.NoArgs, RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+		who, err := c.Whoami(ctx)
 		if err != nil {
 			return err
 		}
@@ -45,7 +43,7 @@ func (a *app) authWhoami() *cobra.Command {
 			fmt.Fprintf(t, "only in\t%s\n", strings.Join(who.Projects, " "))
 		}
 		return t.Flush()
-	}}
+	})}
 }
 
 func (a *app) authExplain() *cobra.Command {
@@ -61,16 +59,12 @@ func (a *app) authExplain() *cobra.Command {
 			}
 			return words
 		}),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			target := ""
 			if len(args) > 1 {
 				target = args[1]
 			}
-			said, err := c.Explain(cmd.Context(), user, args[0], target)
+			said, err := c.Explain(ctx, user, args[0], target)
 			if err != nil {
 				return err
 			}
@@ -86,7 +80,7 @@ func (a *app) authExplain() *cobra.Command {
 				fmt.Fprintf(a.out, "  %s\n", farm.Printable(line))
 			}
 			return nil
-		}}
+		})}
 	cmd.Flags().StringVar(&user, "user", "", "explain it for this `USER`; for yourself where it is left out")
 	return cmd
 }
@@ -108,33 +102,19 @@ func (a *app) auditList() *cobra.Command {
 	var project, who string
 	var before int64
 	var limit int
+	entries := table[fleet.Entry]{"no entries", "ID\tTIME\tWHO\tACTION\tTARGET\tOUTCOME\tREASON", func(e fleet.Entry) []any {
+		return []any{e.ID, e.Time.Local().Format(time.DateTime), farm.Printable(e.Who), e.Action, farm.Printable(e.Target), e.Outcome, farm.Printable(e.Reason)}
+	}}
 	cmd := &cobra.Command{Use: "list", Short: "List the audit log, newest first", Args: cobra.NoArgs,
 		Long:    "List what was done, refused or failed, newest first, with the reason of each refusal. Operators see their projects' entries, and everybody their own with --who.",
 		Example: "grange audit list --project atlas\ngrange audit list --who ann --limit 20",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.fleet()
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+			all, err := c.Audit(ctx, project, who, before, limit)
 			if err != nil {
 				return err
 			}
-			entries, err := c.Audit(cmd.Context(), project, who, before, limit)
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(entries)
-			}
-			if len(entries) == 0 {
-				_, err := fmt.Fprintln(a.out, "no entries")
-				return err
-			}
-			t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "ID\tTIME\tWHO\tACTION\tTARGET\tOUTCOME\tREASON")
-			for _, e := range entries {
-				fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Time.Local().Format(time.DateTime), farm.Printable(e.Who), e.Action, farm.Printable(e.Target), e.Outcome,
-					farm.Printable(e.Reason))
-			}
-			return t.Flush()
-		}}
+			return entries.print(a, all)
+		})}
 	cmd.Flags().StringVarP(&project, "project", "p", "", "only of this `PROJECT`")
 	cmd.Flags().StringVar(&who, "who", "", "only of this `USER`")
 	cmd.Flags().Int64Var(&before, "before", 0, "only entries older than this `ID`")

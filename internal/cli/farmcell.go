@@ -22,29 +22,13 @@ func (a *app) cellCommand() *cobra.Command {
 }
 
 func (a *app) cellList() *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List the cells", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		c, err := a.fleet()
-		if err != nil {
-			return err
-		}
-		cells, _, err := c.Cells(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if a.json {
-			return a.printJSON(cells)
-		}
-		if len(cells) == 0 {
-			_, err := fmt.Fprintln(a.out, "no cells; `grange apply` makes them")
-			return err
-		}
-		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "CELL\tNEW VMS\tFOR\tBROKER\tHOSTS\tVMS\tWHY")
-		for _, v := range cells {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", v.Name, cellState(v), cellFor(v), v.Broker, v.Hosts, v.VMs, farm.Printable(cellReason(v)))
-		}
-		return t.Flush()
+	t := table[fleet.Cell]{"no cells; `grange apply` makes them", "CELL\tNEW VMS\tFOR\tBROKER\tHOSTS\tVMS\tWHY", func(v fleet.Cell) []any {
+		return []any{v.Name, cellState(v), cellFor(v), v.Broker, v.Hosts, v.VMs, farm.Printable(cellReason(v))}
 	}}
+	return t.command(a, "List the cells", func(ctx context.Context, c *fleet.Client) ([]fleet.Cell, error) {
+		cells, _, err := c.Cells(ctx)
+		return cells, err
+	})
 }
 
 func cellState(v fleet.Cell) string {
@@ -82,12 +66,8 @@ func cellFor(v fleet.Cell) string {
 
 // oneCell is a command on one cell, with completion of its name.
 func (a *app) oneCell(use, short string, run func(context.Context, *fleet.Client, string) (fleet.Cell, error)) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells, RunE: func(cmd *cobra.Command, args []string) error {
-		c, err := a.fleet()
-		if err != nil {
-			return err
-		}
-		v, err := run(cmd.Context(), c, args[0])
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells, RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		v, err := run(ctx, c, args[0])
 		if err != nil {
 			return err
 		}
@@ -95,7 +75,7 @@ func (a *app) oneCell(use, short string, run func(context.Context, *fleet.Client
 			return a.printJSON(v)
 		}
 		return a.showCell(v)
-	}}
+	})}
 }
 
 func (a *app) cellShow() *cobra.Command {

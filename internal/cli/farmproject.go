@@ -20,30 +20,11 @@ func (a *app) projectCommand() *cobra.Command {
 }
 
 func (a *app) projectList() *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List the projects that you may see", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		c, err := a.fleet()
-		if err != nil {
-			return err
-		}
-		projects, err := c.Projects(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if a.json {
-			return a.printJSON(projects)
-		}
-		if len(projects) == 0 {
-			_, err := fmt.Fprintln(a.out, "no projects that you may see")
-			return err
-		}
-		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "PROJECT\tVMS\tCPUS\tMEMORY\tSCRATCH\tNEW VMS GO TO")
-		for _, p := range projects {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, ofQuota(p.Used.VMs, p.Quota.VMs), ofQuota(p.Used.CPUs, p.Quota.CPUs),
-				ofQuota(farm.Bytes(p.Used.Memory), farm.Bytes(p.Quota.Memory)), ofQuota(farm.Bytes(p.Used.Scratch), farm.Bytes(p.Quota.Scratch)), projectCells(p))
-		}
-		return t.Flush()
+	t := table[fleet.Project]{"no projects that you may see", "PROJECT\tVMS\tCPUS\tMEMORY\tSCRATCH\tNEW VMS GO TO", func(p fleet.Project) []any {
+		return []any{p.Name, ofQuota(p.Used.VMs, p.Quota.VMs), ofQuota(p.Used.CPUs, p.Quota.CPUs), ofQuota(farm.Bytes(p.Used.Memory), farm.Bytes(p.Quota.Memory)),
+			ofQuota(farm.Bytes(p.Used.Scratch), farm.Bytes(p.Quota.Scratch)), projectCells(p)}
 	}}
+	return t.command(a, "List the projects that you may see", func(ctx context.Context, c *fleet.Client) ([]fleet.Project, error) { return c.Projects(ctx) })
 }
 
 // ofQuota is what is used of what there may be.
@@ -62,12 +43,8 @@ func projectCells(p fleet.Project) string {
 }
 
 func (a *app) projectShow() *cobra.Command {
-	return &cobra.Command{Use: "show PROJECT", Short: "Show a project", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeProjects, RunE: func(cmd *cobra.Command, args []string) error {
-		c, err := a.fleet()
-		if err != nil {
-			return err
-		}
-		p, err := c.Project(cmd.Context(), args[0])
+	return &cobra.Command{Use: "show PROJECT", Short: "Show a project", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeProjects, RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+		p, err := c.Project(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -75,7 +52,7 @@ func (a *app) projectShow() *cobra.Command {
 			return a.printJSON(p)
 		}
 		return a.showProject(p)
-	}}
+	})}
 }
 
 func (a *app) completeProjects(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

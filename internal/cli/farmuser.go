@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,43 +27,27 @@ type userLine struct {
 }
 
 func (a *app) userList() *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List users with their roles", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		c, err := a.fleet()
-		if err != nil {
-			return err
+	t := table[userLine]{"", "USER\tROLES\tCERTIFICATES", func(l userLine) []any {
+		name := l.Name
+		if l.Disabled {
+			name += " (disabled)"
 		}
-		users, err := c.Users(cmd.Context())
-		if err != nil {
-			return err
-		}
-		grants, err := c.Grants(cmd.Context(), "")
-		if err != nil {
-			return err
-		}
-		lines := []userLine{}
-		for _, u := range users {
-			line := userLine{User: u, Grants: []fleet.Grant{}}
-			for _, g := range grants {
-				if g.User == u.Name {
-					line.Grants = append(line.Grants, g)
-				}
-			}
-			lines = append(lines, line)
-		}
-		if a.json {
-			return a.printJSON(lines)
-		}
-		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "USER\tROLES\tCERTIFICATES")
-		for _, l := range lines {
-			name := l.Name
-			if l.Disabled {
-				name += " (disabled)"
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\n", name, grantsText(l.Grants), farm.Printable(strings.Join(l.Subjects, " | ")))
-		}
-		return t.Flush()
+		return []any{name, grantsText(l.Grants), farm.Printable(strings.Join(l.Subjects, " | "))}
 	}}
+	return t.command(a, "List users with their roles", userLines)
+}
+
+func userLines(ctx context.Context, c *fleet.Client) (lines []userLine, err error) {
+	users, err := c.Users(ctx)
+	if err != nil {
+		return nil, err
+	}
+	grants, err := c.Grants(ctx, "")
+	for _, u := range users {
+		own := slices.DeleteFunc(slices.Clone(grants), func(g fleet.Grant) bool { return g.User != u.Name })
+		lines = append(lines, userLine{User: u, Grants: append([]fleet.Grant{}, own...)})
+	}
+	return lines, err
 }
 
 // grantsText are roles for people: "member of atlas, operator of cell b7, admin".
@@ -142,51 +128,22 @@ func tokenEnd(k fleet.Token) string {
 
 func (a *app) tokenList() *cobra.Command {
 	var user string
-	cmd := &cobra.Command{Use: "list", Short: "List tokens, without their secrets", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		c, err := a.fleet()
-		if err != nil {
-			return err
+	t := table[fleet.Token]{"no tokens", "ID\tUSER\tAT MOST\tPROJECTS\tCREATED\tEXPIRES\tNOTE", func(k fleet.Token) []any {
+		expires := "never"
+		if k.Expires != nil {
+			expires = k.Expires.Format(time.DateOnly)
 		}
-		tokens, err := c.Tokens(cmd.Context(), user)
-		if err != nil {
-			return err
-		}
-		if a.json {
-			return a.printJSON(tokens)
-		}
-		if len(tokens) == 0 {
-			_, err := fmt.Fprintln(a.out, "no tokens")
-			return err
-		}
-		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "ID\tUSER\tAT MOST\tPROJECTS\tCREATED\tEXPIRES\tNOTE")
-		for _, k := range tokens {
-			role, projects, expires := k.Role, strings.Join(k.Projects, " "), "never"
-			if role == "" {
-				role = "-"
-			}
-			if projects == "" {
-				projects = "all"
-			}
-			if k.Expires != nil {
-				expires = k.Expires.Format(time.DateOnly)
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.User, role, projects, k.Created.Format(time.DateOnly), expires, farm.Printable(k.Note))
-		}
-		return t.Flush()
+		return []any{k.ID, k.User, dash(k.Role), cmp.Or(strings.Join(k.Projects, " "), "all"), k.Created.Format(time.DateOnly), expires, farm.Printable(k.Note)}
 	}}
+	cmd := t.command(a, "List tokens, without their secrets", func(ctx context.Context, c *fleet.Client) ([]fleet.Token, error) { return c.Tokens(ctx, user) })
 	cmd.Flags().StringVar(&user, "user", "", "those of this `USER`; your own where it is left out")
 	return cmd
 }
 
 func (a *app) tokenRevoke() *cobra.Command {
-	return &cobra.Command{Use: "revoke ID...", Short: "Take tokens back", Args: cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-		c, err := a.fleet()
-		if err != nil {
-			return err
-		}
+	return &cobra.Command{Use: "revoke ID...", Short: "Take tokens back", Args: cobra.MinimumNArgs(1), RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 		for _, id := range args {
-			if err := c.DeleteToken(cmd.Context(), id); err != nil {
+			if err := c.DeleteToken(ctx, id); err != nil {
 				return err
 			}
 			if !a.json {
@@ -197,5 +154,5 @@ func (a *app) tokenRevoke() *cobra.Command {
 			return a.printJSON(map[string]any{"revoked": args})
 		}
 		return nil
-	}}
+	})}
 }

@@ -21,11 +21,7 @@ const escapeKey = 0x1d
 
 // fleetConsole connects the terminal with the serial console of a VM.
 func (a *app) fleetConsole(ctx context.Context, ref, project string) error {
-	c, err := a.fleet()
-	if err != nil {
-		return err
-	}
-	v, err := findVM(ctx, c, ref, project)
+	c, v, err := a.fleetVM(ctx, ref, project)
 	if err != nil {
 		return err
 	}
@@ -114,7 +110,7 @@ It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
 				return err
 			}
 			ref := args[0]
-			if !isID(ref) {
+			if !farm.IsID(ref) {
 				v, err := findVM(cmd.Context(), c, ref, project)
 				if err != nil {
 					return err

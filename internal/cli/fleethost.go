@@ -60,20 +60,9 @@ func isHost(h fleet.Host, word string) bool {
 }
 
 func (a *app) printHosts(hosts []fleet.Host) error {
-	if a.json {
-		return a.printJSON(slices.Concat([]fleet.Host{}, hosts))
-	}
-	if len(hosts) == 0 {
-		_, err := fmt.Fprintln(a.out, "no hosts")
-		return err
-	}
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tCELL\tSTATE\tVMS\tCPUS\tFREE\tMEMORY\tFREE\tKIND\tSEEN\tNOTE")
-	for _, h := range hosts {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%v\t%v\t%s\t%s\t%s\n", h.Name, h.Cell, h.State, h.VMs, h.CPUs, h.FreeCPUs, farm.Bytes(h.Memory).Rounded(), farm.Bytes(h.FreeMemory).Rounded(),
-			dash(h.Kind), seenText(h), dash(hostNote(h)))
-	}
-	return t.Flush()
+	return table[fleet.Host]{"no hosts", "NAME\tCELL\tSTATE\tVMS\tCPUS\tFREE\tMEMORY\tFREE\tKIND\tSEEN\tNOTE", func(h fleet.Host) []any {
+		return []any{h.Name, h.Cell, h.State, h.VMs, h.CPUs, h.FreeCPUs, farm.Bytes(h.Memory).Rounded(), farm.Bytes(h.FreeMemory).Rounded(), dash(h.Kind), seenText(h), dash(hostNote(h))}
+	}}.print(a, hosts)
 }
 
 func seenText(h fleet.Host) string {

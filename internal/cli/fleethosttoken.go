@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,33 +61,12 @@ func (a *app) createJoinToken(ctx context.Context, r fleet.JoinTokenRequest) err
 }
 
 func (a *app) hostTokenList() *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List join tokens, without their secrets", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			tokens, err := c.JoinTokens(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.printJoinTokens(tokens)
-		}}
-}
-
-func (a *app) printJoinTokens(tokens []fleet.JoinToken) error {
-	if a.json {
-		return a.printJSON(slices.Concat([]fleet.JoinToken{}, tokens))
-	}
-	if len(tokens) == 0 {
-		_, err := fmt.Fprintln(a.out, "no join tokens")
-		return err
-	}
-	slices.SortFunc(tokens, func(x, y fleet.JoinToken) int { return cmp.Or(x.Expires.Compare(y.Expires), cmp.Compare(x.ID, y.ID)) })
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "ID\tCELL\tNAME\tUSED\tVALID UNTIL\tBY")
-	for _, k := range tokens {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d of %d\t%s\t%s\n", k.ID, k.Cell, dash(k.Name), k.Uses, max(k.Count, 1), k.Expires.Local().Format(time.DateTime), k.By)
-	}
-	return t.Flush()
+	t := table[fleet.JoinToken]{"no join tokens", "ID\tCELL\tNAME\tUSED\tVALID UNTIL\tBY", func(k fleet.JoinToken) []any {
+		return []any{k.ID, k.Cell, dash(k.Name), fmt.Sprintf("%d of %d", k.Uses, max(k.Count, 1)), k.Expires.Local().Format(time.DateTime), k.By}
+	}}
+	return t.command(a, "List join tokens, without their secrets", func(ctx context.Context, c *fleet.Client) ([]fleet.JoinToken, error) {
+		tokens, err := c.JoinTokens(ctx)
+		slices.SortFunc(tokens, func(x, y fleet.JoinToken) int { return cmp.Or(x.Expires.Compare(y.Expires), cmp.Compare(x.ID, y.ID)) })
+		return tokens, err
+	})
 }

@@ -14,17 +14,13 @@ import (
 // hostVerb is a command on any number of hosts, which the server does all at once.
 func (a *app) hostVerb(name, short, long string, do func(context.Context, *fleet.Client, []string) ([]fleet.Host, error)) *cobra.Command {
 	return &cobra.Command{Use: name + " HOST...", Short: short, Long: long + " " + whichHosts, Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			hosts, err := do(cmd.Context(), c, args)
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			hosts, err := do(ctx, c, args)
 			if err != nil {
 				return err
 			}
 			return a.printHosts(hosts)
-		}}
+		})}
 }
 
 func (a *app) hostOpen() *cobra.Command {
@@ -89,17 +85,13 @@ func (a *app) hostFence() *cobra.Command {
 	cmd := &cobra.Command{Use: "fence HOST", Short: "Vouch that nothing of a host runs any more", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeHosts,
 		Long: `Takes your word that nothing of a host runs any more: it is off, or cut from disks and networks. Its VMs are lost then, and made anew elsewhere
 where their cell says so. Of a host that does run this makes VMs run twice.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			h, err := c.FenceHost(cmd.Context(), args[0], reason)
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			h, err := c.FenceHost(ctx, args[0], reason)
 			if err != nil {
 				return err
 			}
 			return a.printHosts([]fleet.Host{h})
-		}}
+		})}
 	reasonFlag(cmd, &reason)
 	return cmd
 }
@@ -175,13 +167,9 @@ func (a *app) completeStrangers(cmd *cobra.Command, args []string, typed string)
 func (a *app) hostForget() *cobra.Command {
 	return &cobra.Command{Use: "forget HOST...", Short: "Take hosts without VMs out of the fleet", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
 		Long: "Takes hosts that have no VMs of the server out of the fleet. Their certificates count no more.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			for _, host := range args {
-				if err := c.ForgetHost(cmd.Context(), host); err != nil {
+				if err := c.ForgetHost(ctx, host); err != nil {
 					return err
 				}
 				if !a.json {
@@ -189,5 +177,5 @@ func (a *app) hostForget() *cobra.Command {
 				}
 			}
 			return nil
-		}}
+		})}
 }

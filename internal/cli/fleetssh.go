@@ -31,15 +31,11 @@ is remembered by the VM's ID, so that another VM of the same name is not taken f
 			if err != nil {
 				return err
 			}
-			c, err := a.fleet()
-			if err != nil {
-				return err
-			}
 			ref := args[0]
 			if user, vm, ok := strings.Cut(ref, "@"); ok {
 				login, ref = user, vm
 			}
-			v, err := findVM(cmd.Context(), c, ref, project)
+			_, v, err := a.fleetVM(cmd.Context(), ref, project)
 			if err != nil {
 				return err
 			}

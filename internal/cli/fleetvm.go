@@ -56,6 +56,16 @@ func findVM(ctx context.Context, c *fleet.Client, ref, project string) (fleet.VM
 	return vms[0], nil
 }
 
+// fleetVM is findVM for commands that need nothing of the server before.
+func (a *app) fleetVM(ctx context.Context, ref, project string) (*fleet.Client, fleet.VM, error) {
+	c, err := a.fleet()
+	if err != nil {
+		return nil, fleet.VM{}, err
+	}
+	v, err := findVM(ctx, c, ref, project)
+	return c, v, err
+}
+
 // findVMs finds the VMs that references name; patterns may name several. Each must name one at least.
 func findVMs(ctx context.Context, c *fleet.Client, refs []string, project string) ([]fleet.VM, error) {
 	var found []fleet.VM
@@ -73,15 +83,12 @@ func findVMs(ctx context.Context, c *fleet.Client, refs []string, project string
 	return found, nil
 }
 
-// isID tells UUIDs: no VM can have such a name.
-func isID(ref string) bool { return len(ref) == 36 && strings.Count(ref, "-") == 4 }
-
 func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.VM, error) {
 	if of, name, ok := strings.Cut(ref, "/"); ok {
 		project, ref = of, name
 	}
-	if isID(ref) || project != "" && !strings.ContainsAny(ref+project, "*?[") {
-		if !isID(ref) {
+	if farm.IsID(ref) || project != "" && !strings.ContainsAny(ref+project, "*?[") {
+		if !farm.IsID(ref) {
 			ref = project + "/" + ref
 		}
 		v, err := c.VM(ctx, ref)
@@ -163,20 +170,9 @@ func (a *app) listFleetVMs(ctx context.Context, f listFlags) error {
 }
 
 func (a *app) printFleetVMs(vms []fleet.VM) error {
-	if a.json {
-		return a.printJSON(append([]fleet.VM{}, vms...))
-	}
-	if len(vms) == 0 {
-		_, err := fmt.Fprintln(a.out, "no virtual machines")
-		return err
-	}
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tSTATE\tOWNER\tIMAGE\tCPUS\tMEMORY\tCELL\tHOST\tADDRESS\tAGE")
-	for _, v := range vms {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%v\t%s\t%s\t%s\t%v\n", fullName(v), stateOf(v), v.Owner, v.Image, v.Shape.CPUs, farm.Bytes(v.Shape.Memory),
-			dash(v.Cell), dash(v.Host), dash(v.Address), age(v.Created))
-	}
-	return t.Flush()
+	return table[fleet.VM]{"no virtual machines", "NAME\tSTATE\tOWNER\tIMAGE\tCPUS\tMEMORY\tCELL\tHOST\tADDRESS\tAGE", func(v fleet.VM) []any {
+		return []any{fullName(v), stateOf(v), v.Owner, v.Image, v.Shape.CPUs, farm.Bytes(v.Shape.Memory), dash(v.Cell), dash(v.Host), dash(v.Address), age(v.Created)}
+	}}.print(a, vms)
 }
 
 func dash(text string) string {
@@ -195,11 +191,7 @@ func stateOf(v fleet.VM) string {
 }
 
 func (a *app) showFleetVM(ctx context.Context, ref, project string) error {
-	c, err := a.fleet()
-	if err != nil {
-		return err
-	}
-	v, err := findVM(ctx, c, ref, project)
+	_, v, err := a.fleetVM(ctx, ref, project)
 	if err != nil {
 		return err
 	}

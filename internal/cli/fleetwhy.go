@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"text/tabwriter"
 
@@ -17,18 +18,13 @@ func (a *app) whyCommand() *cobra.Command {
 		Long: `Explain where a virtual machine of the fleet could be, and which constraint keeps it from where it cannot: of one that there is, or of one as the
 flags say. Nothing is made. The last lines are changes each of which would let one in.`,
 		Example: "  grange why atlas/web-1\n  grange why -p atlas --shape large --need gpu",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			var why fleet.Why
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			if len(args) == 1 {
-				v, err := findVM(cmd.Context(), c, args[0], f.request.Project)
+				v, err := findVM(ctx, c, args[0], f.request.Project)
 				if err != nil {
 					return err
 				}
-				why, err = c.WhyVM(cmd.Context(), v.ID)
+				why, err := c.WhyVM(ctx, v.ID)
 				if err != nil {
 					return err
 				}
@@ -41,11 +37,12 @@ flags say. Nothing is made. The last lines are changes each of which would let o
 				return err
 			}
 			f.request.Name = "why"
-			if why, err = c.Why(cmd.Context(), f.request); err != nil {
+			why, err := c.Why(ctx, f.request)
+			if err != nil {
 				return err
 			}
 			return a.printWhy(why, each)
-		},
+		}),
 	}
 	f.registerSize(cmd)
 	cmd.Flags().BoolVar(&each, "each", false, "tell every host's answer")

@@ -7,6 +7,16 @@ import (
 	"testing"
 )
 
+func TestIsID(t *testing.T) {
+	for text, want := range map[string]bool{"0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d": true, "": false, "0A1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d": false, "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4": false,
+		"0a1b2c3d4e5f-4a6b-8c7d-9e0f1a2b3c4d-": false, "../../../../../../../../../etc/passw": false, "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d\n": false, "------------------------------------": false,
+		"0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3cg0": false, "-a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d": false} {
+		if IsID(text) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
+	}
+}
+
 func TestRounded(t *testing.T) {
 	for b, want := range map[Bytes]string{0: "0", 1000: "1000", 24684096 * KiB: "24G", 9*GiB + 700*KiB: "9217M", 10*GiB + 1: "10G", 2 * GiB: "2G", 1536 * MiB: "1536M", 12*TiB + 600*GiB: "13T"} {
 		if got := b.Rounded().String(); got != want {

@@ -32,3 +32,17 @@ func ShellWords(words ...string) string {
 	}
 	return strings.Join(quoted, " ")
 }
+
+// IsID tells IDs of VMs and jobs: UUIDs in lower case. They come from other machines and become parts of paths.
+func IsID(text string) bool {
+	if len(text) != 36 {
+		return false
+	}
+	for i, c := range []byte(text) {
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		if dash != (c == '-') || !dash && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}

@@ -59,14 +59,6 @@ func ParsePlan(v api.Plan) (farm.Plan, error) {
 	return p, r.err
 }
 
-// ParsePlanOrNil reads a plan that may be missing.
-func ParsePlanOrNil(v *api.Plan) (farm.Plan, error) {
-	if v == nil {
-		return farm.Plan{}, nil
-	}
-	return ParsePlan(*v)
-}
-
 func (r *reader) plan(v api.Plan) farm.Plan {
 	p := farm.Plan{Emulator: r.cpus("emulator", v.Emulator), IOThread: r.cpus("iothread", v.IOThread),
 		Guest:    farm.GuestTopology{Sockets: v.Sockets, Cores: v.Cores, Threads: v.Threads},

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
+)
+
+// table is how things of one kind are listed: each a line under a head, or all as JSON.
+type table[T any] struct {
+	none string // for people, where there is nothing to list; "": the head alone
+	head string // of the columns, with tabs between
+	line func(T) []any
+}
+
+func (t table[T]) print(a *app, all []T) error {
+	if a.json {
+		return a.printJSON(slices.Concat([]T{}, all))
+	}
+	if len(all) == 0 && t.none != "" {
+		_, err := fmt.Fprintln(a.out, t.none)
+		return err
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, t.head)
+	for _, v := range all {
+		for i, cell := range t.line(v) {
+			if i > 0 {
+				fmt.Fprint(w, "\t")
+			}
+			fmt.Fprint(w, cell)
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}
+
+// command lists what the server has.
+func (t table[T]) command(a *app, short string, get func(context.Context, *fleet.Client) ([]T, error)) *cobra.Command {
+	return &cobra.Command{Use: "list", Short: short, Args: cobra.NoArgs, RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+		all, err := get(ctx, c)
+		if err != nil {
+			return err
+		}
+		return t.print(a, all)
+	})}
+}
+
+// onServer is what a command does that asks the server.
+func (a *app) onServer(do func(context.Context, *fleet.Client, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := a.fleet()
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), c, args)
+	}
+}
