@@ -133,6 +133,23 @@ func (c *Client) Groups(ctx context.Context) ([]Group, error) {
 	return groups, err
 }
 
+// PutGroup makes a server group, or changes its rule; with a revision other than 0 only that one.
+func (c *Client) PutGroup(ctx context.Context, g Group) (Group, error) {
+	return call[Group](ctx, c, request{method: "PUT", path: groupPath(g.Project, g.Name), body: struct {
+		Affinity string `json:"affinity"`
+	}{g.Affinity}, revision: g.Revision})
+}
+
+// DeleteGroup deletes a server group without members.
+func (c *Client) DeleteGroup(ctx context.Context, project, name string) error {
+	_, err := call[Group](ctx, c, request{method: "DELETE", path: groupPath(project, name)})
+	return err
+}
+
+func groupPath(project, name string) string {
+	return "/v1/groups/" + url.PathEscape(project) + "/" + url.PathEscape(name)
+}
+
 // Images lists the images that hosts have.
 func (c *Client) Images(ctx context.Context) ([]Image, error) {
 	images, _, err := all[Image](ctx, c, "/v1/images", nil)

@@ -181,6 +181,74 @@ func TestTokensAndRolesOnTheCommandLine(t *testing.T) {
 	}
 }
 
+func TestUsersGroupsAndCatalogueOnTheCommandLine(t *testing.T) {
+	l := newFarmLab(t)
+	l.must("apply", "-f", filepath.Join("..", "..", "packaging", "cells.toml"))
+	for _, c := range []struct {
+		args string
+		want string // in what it prints, or the code of its error
+	}{
+		{"user set eve --subject=CN=Eve,O=Grid,C=CH", "user eve: 1 certificate\n"},
+		{"user set eve --subject /C=CH/O=Grid/CN=Eve2 --disable", "user eve: 2 certificates, disabled\n"},
+		{"user set eve --enable --without-subject CN=Eve2,O=Grid,C=CH", "user eve: 1 certificate\n"},
+		{"user set eve --enable --disable", "usage"},
+		{"user grant eve member --project atlas", "user eve: member of atlas\n"},
+		{"user grant eve operator --cell atlas-io", "operator of cell atlas-io"},
+		{"user grant eve king", "bad-farm"},
+		{"user grant eve member --project atlas --cell atlas-io", "usage"},
+		{"user revoke eve member --project atlas", "user eve: operator of cell atlas-io\n"},
+		{"user revoke eve member --project atlas", "no-grant"},
+		{"user list", "CN=Eve,O=Grid,C=CH"},
+		{"user delete eve", "eve deleted\n"},
+		{"user delete eve", "no-user"},
+		{"group create atlas/db --affinity anti-affinity", "atlas/db  anti-affinity  -\n"},
+		{"group create atlas/db --affinity soft-affinity", "atlas/db  soft-affinity  -\n"},
+		{"group create db --affinity affinity", "usage"},
+		{"group list", "atlas/db"},
+		{"group delete atlas/db", "atlas/db deleted\n"},
+		{"group delete atlas/db", "no-group"},
+		{"group delete atlas/db --json", "no-group"},
+		{"shape list", "small"},
+		{"network list", "NETWORK"},
+		{"image list --fleet", "no host has an image"},
+		{"token revoke none", "no-token"},
+	} {
+		out, err := l.run("", strings.Fields(c.args)...)
+		if err != nil && codeOf(err) != c.want || err == nil && !strings.Contains(out, c.want) {
+			t.Errorf("%s: %v\n%s", c.args, err, out)
+		}
+	}
+}
+
+func TestVMUpdateOnTheCommandLine(t *testing.T) {
+	l := newFarmLab(t)
+	l.must("apply", "-f", filepath.Join("..", "..", "packaging", "cells.toml"))
+	l.must("vm", "create", "-p", "atlas", "-i", "el9", "-s", "small", "-n", "web", "--new-key", "--tag", "a=1,b=2")
+	for _, c := range []struct {
+		args string
+		want []string // in what show prints then, or the code of the error
+	}{
+		{"--tag b=3,c=4 --expires 2d", []string{"tags     a=1, b=3, c=4\n", "\nexpires "}},
+		{"--tag a=", []string{"tags     b=3, c=4\n", "\nexpires "}},
+		{"--expires tomorrow", []string{"usage"}},
+		{"", []string{"usage"}},
+	} {
+		_, err := l.run("", append([]string{"vm", "update", "atlas/web"}, strings.Fields(c.args)...)...)
+		if err != nil {
+			if codeOf(err) != c.want[0] {
+				t.Errorf("%q: %v", c.args, err)
+			}
+			continue
+		}
+		out := l.must("vm", "show", "atlas/web")
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q: no %q in\n%s", c.args, want, out)
+			}
+		}
+	}
+}
+
 // The import of nova's words needs no server, and what it writes is a farm that can be applied.
 func TestCellImport(t *testing.T) {
 	l := newFarmLab(t)

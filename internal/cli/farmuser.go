@@ -15,8 +15,8 @@ import (
 )
 
 func (a *app) userCommand() *cobra.Command {
-	user := &cobra.Command{Use: "user", Short: "Users of the server", Long: "Users are people, and programs that act as one. `grange apply` makes them and gives them roles."}
-	user.AddCommand(a.userList())
+	user := &cobra.Command{Use: "user", Short: "Users of the server", Long: "Users are people, and programs that act as one. These commands make them and give them roles, and so does `grange apply`."}
+	user.AddCommand(a.userList(), a.userSet(), a.userDelete(), a.userGrant(), a.userRevoke())
 	return user
 }
 
@@ -142,17 +142,6 @@ func (a *app) tokenList() *cobra.Command {
 
 func (a *app) tokenRevoke() *cobra.Command {
 	return &cobra.Command{Use: "revoke ID...", Short: "Take tokens back", Args: cobra.MinimumNArgs(1), RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-		for _, id := range args {
-			if err := c.DeleteToken(ctx, id); err != nil {
-				return err
-			}
-			if !a.json {
-				fmt.Fprintf(a.out, "%s revoked\n", farm.Printable(id))
-			}
-		}
-		if a.json {
-			return a.printJSON(map[string]any{"revoked": args})
-		}
-		return nil
+		return a.each(args, "revoked", func(id string) error { return c.DeleteToken(ctx, id) })
 	})}
 }

@@ -168,14 +168,6 @@ func (a *app) hostForget() *cobra.Command {
 	return &cobra.Command{Use: "forget HOST...", Short: "Take hosts without VMs out of the fleet", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
 		Long: "Takes hosts that have no VMs of the server out of the fleet. Their certificates count no more.",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-			for _, host := range args {
-				if err := c.ForgetHost(ctx, host); err != nil {
-					return err
-				}
-				if !a.json {
-					fmt.Fprintf(a.out, "%s forgotten\n", host)
-				}
-			}
-			return nil
+			return a.each(args, "forgotten", func(host string) error { return c.ForgetHost(ctx, host) })
 		})}
 }

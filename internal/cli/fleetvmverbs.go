@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +17,7 @@ import (
 // verb is one thing that people do with VMs.
 type verb struct {
 	name, short, done string
-	until             string // what --wait waits for
+	until             string // what --wait waits for; "": there is nothing to wait for
 	do                func(context.Context, *fleet.Client, fleet.VM) (fleet.VM, error)
 	came              func(fleet.VM) error // whether it came as asked for, behind --wait; nil: the VM's state tells
 }
@@ -28,7 +30,9 @@ func (a *app) manyVMs(v verb) *cobra.Command {
 		Long: v.short + ". VMs are named PROJECT/NAME, NAME, by ID, or by a pattern as 'web-*'.",
 		RunE: func(cmd *cobra.Command, args []string) error { return a.doVMs(cmd.Context(), v, args, project, w) }}
 	projectFlag(cmd, &project)
-	w.register(cmd, v.until)
+	if v.until != "" {
+		w.register(cmd, v.until)
+	}
 	return cmd
 }
 
@@ -134,6 +138,42 @@ func (a *app) vmResize() *cobra.Command {
 	cmd.Flags().StringVarP(&r.Shape, "shape", "s", "", "`SHAPE`, by name")
 	cmd.Flags().IntVarP(&r.CPUs, "cpus", "c", 0, "vCPUs")
 	cmd.Flags().StringVarP(&memory, "memory", "m", "", "memory: `SIZE` as 4G")
+	return cmd
+}
+
+func (a *app) vmUpdate() *cobra.Command {
+	var tags []string
+	var expires string
+	var set map[string]string
+	var until *time.Time
+	cmd := a.manyVMs(verb{"update", "Change tags of virtual machines, or when they expire", "is updated", "", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
+		u := fleet.VMUpdate{Expires: until}
+		if len(set) > 0 {
+			all := map[string]string{}
+			maps.Copy(all, v.Tags)
+			maps.Copy(all, set)
+			maps.DeleteFunc(all, func(key, value string) bool { told, said := set[key]; return said && told == "" })
+			u.Tags = &all
+		}
+		return c.UpdateVM(ctx, v.ID, u, v.Revision)
+	}, nil})
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if set, err = parseTags(tags); err != nil {
+			return err
+		}
+		if until = new(time.Time); expires != "never" {
+			if until, err = parseExpiry(expires, time.Now()); err != nil {
+				return err
+			}
+		}
+		if len(set) == 0 && until == nil {
+			return usage("--tag KEY=VALUE, or --expires 30d", "nothing is to be changed")
+		}
+		return run(cmd, args)
+	}
+	cmd.Flags().StringSliceVar(&tags, "tag", nil, "`KEY=VALUE` of your own; an empty value takes the tag away; give it several times")
+	cmd.Flags().StringVar(&expires, "expires", "", "delete it at this `TIME`: 12h, 30d, 2027-01-31T18:00:00Z, or never, where the project lets VMs live so long")
 	return cmd
 }
 

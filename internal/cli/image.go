@@ -20,7 +20,11 @@ func (a *app) imageCommand() *cobra.Command {
 }
 
 func (a *app) imageList() *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List the images of this host", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+	var fleet bool
+	cmd := &cobra.Command{Use: "list", Short: "List the images of this host, or of the fleet", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, args []string) error {
+		if fleet {
+			return a.onServer(a.fleetImages)(cmd, args)
+		}
 		images, err := a.client().Images(cmd.Context())
 		if err != nil {
 			return err
@@ -39,6 +43,8 @@ func (a *app) imageList() *cobra.Command {
 		}
 		return t.Flush()
 	}}
+	cmd.Flags().BoolVar(&fleet, "fleet", false, "ask the server what hosts have")
+	return cmd
 }
 
 func mebibytes(n uint64) string { return fmt.Sprintf("%.1fM", float64(n)/float64(farm.MiB)) }

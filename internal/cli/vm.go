@@ -38,6 +38,7 @@ and otherwise, or with --local, or when the agent's --socket is named, those of 
 		a.vmRestart(),
 		a.vmResize(),
 		a.vmRebuild(),
+		a.vmUpdate(),
 		a.vmDelete(),
 		a.consoleCommand(),
 		a.vmConnect(),

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func (a *app) groupCommand() *cobra.Command {
+	group := &cobra.Command{Use: "group", Short: "Server groups: VMs of a project that lie together or apart",
+		Long: "VMs that are made with `--group` lie to each other as their group says: affinity, all on one host; anti-affinity, no two on one host; soft-affinity and soft-anti-affinity, where possible."}
+	group.AddCommand(a.groupList(), a.groupCreate(), a.groupDelete())
+	return group
+}
+
+func (a *app) groupTable() table[fleet.Group] {
+	return table[fleet.Group]{"no server groups", "GROUP\tAFFINITY\tVMS", func(g fleet.Group) []any {
+		return []any{g.Project + "/" + g.Name, g.Affinity, dash(strings.Join(g.VMs, " "))}
+	}}
+}
+
+func (a *app) groupList() *cobra.Command {
+	return a.groupTable().command(a, "List server groups and their VMs", func(ctx context.Context, c *fleet.Client) ([]fleet.Group, error) { return c.Groups(ctx) })
+}
+
+func (a *app) groupCreate() *cobra.Command {
+	var affinity string
+	cmd := &cobra.Command{Use: "create PROJECT/NAME --affinity RULE", Short: "Make a server group, or change its rule", Args: cobra.ExactArgs(1),
+		Example: "  grange group create atlas/db --affinity anti-affinity\n  grange vm create -p atlas -i sl9 -s medium --name db --count 3 --group db",
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			g, err := groupNamed(args[0])
+			if err != nil {
+				return err
+			}
+			g.Affinity = affinity
+			if g, err = c.PutGroup(ctx, g); err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(g)
+			}
+			return a.groupTable().print(a, []fleet.Group{g})
+		})}
+	cmd.Flags().StringVar(&affinity, "affinity", "", "`RULE`: affinity, anti-affinity, soft-affinity, soft-anti-affinity")
+	cmd.MarkFlagRequired("affinity")
+	complete(cmd, "affinity", func() []string {
+		return []string{string(farm.Together), string(farm.Apart), string(farm.SoftTogether), string(farm.SoftApart)}
+	})
+	return cmd
+}
+
+// groupNamed reads the name of a server group.
+func groupNamed(text string) (fleet.Group, error) {
+	project, name, ok := strings.Cut(text, "/")
+	if !ok || project == "" || name == "" {
+		return fleet.Group{}, usage("write PROJECT/NAME", "%q names no server group", text)
+	}
+	return fleet.Group{Project: project, Name: name}, nil
+}
+
+func (a *app) groupDelete() *cobra.Command {
+	return &cobra.Command{Use: "delete PROJECT/NAME...", Short: "Delete server groups that have no VMs", Args: cobra.MinimumNArgs(1),
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			return a.each(args, "deleted", func(name string) error {
+				g, err := groupNamed(name)
+				if err != nil {
+					return err
+				}
+				return c.DeleteGroup(ctx, g.Project, g.Name)
+			})
+		})}
+}
+
+// each does one thing after the other, and says so; the first that fails ends it.
+func (a *app) each(names []string, done string, do func(string) error) error {
+	for _, name := range names {
+		if err := do(name); err != nil {
+			return err
+		}
+		if !a.json {
+			fmt.Fprintf(a.out, "%s %s\n", visible(name), done)
+		}
+	}
+	if a.json {
+		return a.printJSON(map[string][]string{done: names})
+	}
+	return nil
+}
