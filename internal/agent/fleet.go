@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -31,6 +33,7 @@ type fleetHost struct {
 	linked  bool              // somebody looks
 	facts   fleet.Facts
 	read    time.Time // the facts were; by the monotonic clock
+	wrong   error     // with the link to the server; nil: nothing
 }
 
 const (
@@ -86,6 +89,28 @@ func (a *Agent) Want(list fleet.WantedList) {
 	case f.wake <- struct{}{}:
 	default:
 	}
+}
+
+// LinkIs tells the agent what is wrong with its link to the server, for those who ask on the host; nil: nothing.
+func (a *Agent) LinkIs(wrong error) {
+	a.fleet.mu.Lock()
+	defer a.fleet.mu.Unlock()
+	a.fleet.wrong = wrong
+}
+
+// linkWarning says what is wrong with the link, and what to try; "": nothing is.
+func (a *Agent) linkWarning() string {
+	a.fleet.mu.Lock()
+	wrong := a.fleet.wrong
+	a.fleet.mu.Unlock()
+	if wrong == nil {
+		return ""
+	}
+	text := "no link to the server: " + wrong.Error()
+	if own, ok := errors.AsType[*farm.Error](wrong); ok {
+		text = fmt.Sprintf("%s; %s [%s]", text, own.Hint, own.Code)
+	}
+	return text
 }
 
 // Observed is how the server's VMs are: all that are here, and those wanted deleted of which nothing is left. changed is closed at the next

@@ -146,6 +146,9 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, _ Caller) error 
 	for _, s := range a.short() {
 		h.Warnings = append(h.Warnings, "no more VMs: "+s)
 	}
+	if wrong := a.linkWarning(); wrong != "" {
+		h.Warnings = append(h.Warnings, wrong)
+	}
 	for cpu, name := range holders {
 		h.Holders[strconv.Itoa(cpu)] = name
 	}

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -61,7 +62,7 @@ func hostRoute(a *API, r route, in, out reflect.Type, do http.HandlerFunc) {
 	}
 	a.huma.OpenAPI().AddOperation(&op)
 	a.mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
-		if err := understood(req); err != nil {
+		if err := a.understood(req); err != nil {
 			a.answerHost(w, req, nil, err)
 			return
 		}
@@ -70,16 +71,15 @@ func hostRoute(a *API, r route, in, out reflect.Type, do http.HandlerFunc) {
 }
 
 // understood refuses agents that are too old or too new. One that does not say is taken to be one of the first.
-func understood(r *http.Request) error {
-	text := r.Header.Get(fleet.CapabilityHeader)
-	if text == "" {
-		return server.CheckCapability(1)
-	}
-	n, err := strconv.Atoi(text)
+func (a *API) understood(r *http.Request) error {
+	n, err := strconv.Atoi(cmp.Or(r.Header.Get(fleet.CapabilityHeader), "1"))
 	if err != nil {
 		return badHostRequest(err)
 	}
-	return server.CheckCapability(n)
+	if host := callerOf(r.Context()).Host; host != "" {
+		return a.server.Admit(host, n)
+	}
+	return server.CheckCapability(n) // of a machine that is no host yet
 }
 
 func badHostRequest(err error) error {

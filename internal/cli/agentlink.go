@@ -47,7 +47,7 @@ func keepLink(ctx context.Context, c config.Agent, ag *agent.Agent, log *slog.Lo
 	defer dir.Close()
 	said := false
 	for ctx.Err() == nil {
-		l, err := uplink.New(uplink.Options{Dir: dir, Host: ag, Log: log, Servers: c.Server.URLs})
+		l, err := uplink.New(uplink.Options{Dir: dir, Host: ag, Log: log, Servers: c.Server.URLs, Tell: ag.LinkIs})
 		if err == nil {
 			return l.Run(ctx)
 		}

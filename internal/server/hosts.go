@@ -125,6 +125,9 @@ func (s *Server) stateOf(h farm.Host, cell farm.Cell) HostState {
 
 func (c *call) warnings(h HostView) []string {
 	var w []string
+	if refused := c.s.unheard(h.ID); refused != nil {
+		w = append(w, fmt.Sprintf("its agent is refused: %s; %s [%s]", refused.Message, refused.Hint, refused.Code))
+	}
 	if h.Clock.Abs() >= clockWarning {
 		w = append(w, "its clock is "+ahead(h.Clock)+" the server's")
 	}

@@ -45,6 +45,7 @@ type link struct {
 	empty     bool              // it has no VMs and no streams, and the host is open: only what concerns all can change it without its own key
 	list      [sha256.Size]byte // of what was sent
 	elsewhere []string          // VMs that it has, and that the store has on another host
+	refused   *farm.Error       // why its agent is not listened to; nil: it is
 }
 
 func newLinks() *links {
@@ -144,10 +145,7 @@ func revoked(host string) error {
 
 // forgetLink has the host's row read again at its next request.
 func (s *Server) forgetLink(id string) {
-	s.links.mu.Lock()
-	l := s.links.hosts[id]
-	s.links.mu.Unlock()
-	if l != nil {
+	if l := s.linkNow(id); l != nil {
 		l.mu.Lock()
 		l.at = 0
 		l.mu.Unlock()

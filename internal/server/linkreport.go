@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -41,6 +42,21 @@ func CheckCapability(capability int) error {
 	return nil
 }
 
+// Admit is CheckCapability for an agent that speaks for a host. What it refuses people are told with the host, and in the log once.
+func (s *Server) Admit(host string, capability int) error {
+	err := CheckCapability(capability)
+	if refused, ok := errors.AsType[*farm.Error](err); ok {
+		l := s.link(host)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.refused == nil || l.refused.Message != refused.Message {
+			s.log.Warn("agent refused", "host", l.name, "code", refused.Code, "reason", refused.Message, "try", refused.Hint)
+		}
+		l.refused = refused
+	}
+	return err
+}
+
 // Report takes over what a host says.
 func (s *Server) Report(ctx context.Context, who farm.Identity, r fleet.Report) (fleet.ReportAnswer, error) {
 	l := s.link(who.Host)
@@ -60,7 +76,7 @@ func (s *Server) Report(ctx context.Context, who farm.Identity, r fleet.Report) 
 			return fleet.ReportAnswer{}, err
 		}
 	}
-	l.heard, l.unsaved = now, true
+	l.heard, l.unsaved, l.refused = now, true, nil
 	a := fleet.ReportAnswer{Next: s.pace().Seconds(), Spread: s.spread().Seconds()}
 	if l.clock.Abs() >= clockWarning {
 		a.Clock = l.clock.Seconds()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -77,13 +78,29 @@ func (s *Server) sightings() []sighting {
 
 // heard is when this server heard of a host last; the zero time: never.
 func (s *Server) heard(host string) time.Time {
-	s.links.mu.Lock()
-	l := s.links.hosts[host]
-	s.links.mu.Unlock()
+	l := s.linkNow(host)
 	if l == nil {
 		return time.Time{}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.heard
+}
+
+// unheard is why this server does not listen to a host's agent; nil: it does, or the agent never asked.
+func (s *Server) unheard(host string) *farm.Error {
+	l := s.linkNow(host)
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refused
+}
+
+// linkNow is what is kept of a host; nil: nothing, since this server was started.
+func (s *Server) linkNow(host string) *link {
+	s.links.mu.Lock()
+	defer s.links.mu.Unlock()
+	return s.links.hosts[host]
 }

@@ -216,6 +216,8 @@ func TestAnotherFleet(t *testing.T) {
 func TestCapability(t *testing.T) {
 	s := newSite(t)
 	h := s.join("wn-1")
+	s.eventually("facts", func() bool { return s.row(h.id.Host).Facts.Instance != "" })
+	h.stop()
 	pair, err := tls.X509KeyPair([]byte(h.id.Certificate), []byte(h.id.Key))
 	if err != nil {
 		t.Fatal(err)
@@ -239,6 +241,65 @@ func TestCapability(t *testing.T) {
 			t.Errorf("capability %d: %s", capability, answer.Status)
 		}
 	}
+	if v, err := s.Host(t.Context(), root, "wn-1"); err != nil || len(v.Warnings) == 0 || !strings.Contains(v.Warnings[0], "refused") {
+		t.Errorf("nothing is shown of the refusals: %v %v", v.Warnings, err)
+	}
+}
+
+// People see at the host why its agent is not listened to, until it is.
+func TestRefusedAgentIsShown(t *testing.T) {
+	s := newSite(t)
+	h := s.join("wn-1")
+	s.eventually("facts", func() bool { return s.row(h.id.Host).Facts.Instance != "" })
+	h.stop()
+	warnings := func() string {
+		v, err := s.Host(t.Context(), root, "wn-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(v.Warnings, "\n")
+	}
+	for capability, want := range map[int][]string{
+		0:                    {"agent-too-old", "update grange on the host"},
+		fleet.Capability + 3: {"agent-too-new", "update the server first"},
+	} {
+		if err := s.Admit(h.id.Host, capability); err == nil {
+			t.Errorf("capability %d is let in", capability)
+		}
+		for _, text := range want {
+			if got := warnings(); !strings.Contains(got, text) {
+				t.Errorf("capability %d: %q is not in %q", capability, text, got)
+			}
+		}
+	}
+	s.link(h)
+	s.eventually("no warning", func() bool { return !strings.Contains(warnings(), "refused") })
+}
+
+// The host is told what is wrong with its link, and when nothing is any more.
+func TestLinkTells(t *testing.T) {
+	s := newSite(t)
+	h := s.join("wn-1")
+	h.stop()
+	s.stop()
+	told := make(chan error, 10)
+	l, err := uplink.New(uplink.Options{Dir: h.dir, Host: h.Host, Log: slog.New(slog.DiscardHandler), Tell: func(wrong error) { told <- wrong }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	all.Go(func() { l.Run(ctx) })
+	if wrong := <-told; !farm.IsCode(wrong, uplink.CodeServerAway) {
+		t.Errorf("told %v", wrong)
+	}
+	s.start()
+	if wrong := <-told; wrong != nil {
+		t.Errorf("told %v", wrong)
+	}
+	cancel()
+	all.Wait()
 }
 
 // Without a certificate, or with somebody else's, nobody may ask what hosts ask.

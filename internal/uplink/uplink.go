@@ -39,6 +39,8 @@ type Options struct {
 	Log  *slog.Logger
 	// Servers are tried before those that the server named; none: only those.
 	Servers []string
+	// Tell is told what is wrong whenever that becomes another thing, and nil when the link works again. Nil: nobody wants to know.
+	Tell func(wrong error)
 }
 
 // Link is the host's side of the link.
@@ -47,6 +49,7 @@ type Link struct {
 	log     *slog.Logger
 	keep    keeper
 	servers []string
+	tell    func(error)
 
 	mu       sync.Mutex
 	identity Identity
@@ -58,6 +61,7 @@ type Link struct {
 	streams  streams
 	renewNot time.Time // before which renewal is not tried again
 	said     farm.Code // what was last said to be wrong; "": nothing is
+	linked   bool      // it was said that there is a link
 }
 
 // The times of a link. What the server says goes before them.
@@ -73,7 +77,10 @@ const (
 
 // New makes a link from the identity that Join left. The error is a *farm.Error of kind NotFound where there is none.
 func New(o Options) (*Link, error) {
-	l := &Link{host: o.Host, log: o.Log, keep: keeper{o.Dir, cmp.Or(o.File, IdentityFile)}, servers: o.Servers, spread: firstSpread}
+	l := &Link{host: o.Host, log: o.Log, keep: keeper{o.Dir, cmp.Or(o.File, IdentityFile)}, servers: o.Servers, tell: o.Tell, spread: firstSpread}
+	if l.tell == nil {
+		l.tell = func(error) {}
+	}
 	id, err := l.keep.read()
 	if err != nil {
 		return nil, err
@@ -150,18 +157,20 @@ func (l *Link) say(err error) {
 	if code == l.said {
 		return
 	}
-	l.said = code
+	l.said, l.linked = code, false
 	id, _ := l.present()
 	l.log.Warn("no link to the server", "host", id.Name, "code", code, "reason", err, "try", hint)
+	l.tell(err)
 }
 
-// well writes that there is a link, where that was not so.
+// well writes that there is a link, where that was not said.
 func (l *Link) well(server string) {
-	if l.said != "" || l.instance == "" {
+	if !l.linked {
 		id, _ := l.present()
 		l.log.Info("linked to the server", "host", id.Name, "server", server)
+		l.tell(nil)
 	}
-	l.said = ""
+	l.said, l.linked = "", true
 }
 
 // backOff is how long to wait after so many failures in a row.
