@@ -45,7 +45,7 @@ func pending(v server.VMView) bool {
 	}
 	switch v.Wanted.Power {
 	case farm.PowerOn:
-		return v.State != farm.VMRunning || v.Observed.Boots != v.Wanted.Boots || v.Observed.Builds != v.Wanted.Builds
+		return v.State != farm.VMRunning || !v.Done()
 	case farm.PowerOff:
 		return v.State != farm.VMStopped
 	}

@@ -94,6 +94,18 @@ type Lease struct {
 	Hostname string
 }
 
+// Done tells whether its host has carried out all restarts, rebuilds and resizes. A host may have done more than the server knows of, whose
+// database was restored from a backup.
+func (v VM) Done() bool {
+	return v.Observed.Boots >= v.Wanted.Boots && v.Observed.Builds >= v.Wanted.Builds
+}
+
+// WantBoot asks for one more restart than its host has ever been asked for.
+func (v *VM) WantBoot() { v.Wanted.Boots = max(v.Wanted.Boots, v.Observed.Boots) + 1 }
+
+// WantBuild asks for its machine to be made anew, as WantBoot does.
+func (v *VM) WantBuild() { v.Wanted.Builds = max(v.Wanted.Builds, v.Observed.Builds) + 1 }
+
 // State is how the VM is, from what is wanted, what its host said last, and whether that host is silent.
 func (v VM) State(silent bool) VMState {
 	switch {

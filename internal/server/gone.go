@@ -48,7 +48,7 @@ func (c *call) end(vm farm.VM, why string) error {
 // displace takes a lost VM's place away, so that it is placed anew with fresh disks. What its old host may still have of it is deleted there
 // when that host is heard of again: the list of that host says so, for the VM is another host's by then.
 func (c *call) displace(vm *farm.VM) error {
-	vm.Wanted.Builds++
+	vm.WantBuild()
 	vm.Wanted.Fresh = vm.Wanted.Builds
 	vm.Wanted.Power = farm.PowerOn
 	vm.Host, vm.Plan, vm.Waiting, vm.Resize = "", farm.Plan{}, "", nil

@@ -32,7 +32,7 @@ func turnsAway(vm farm.VM) bool {
 	if o.State != farm.VMFailed || o.CPUTime != 0 || o.Ready || vm.Wanted.Power == farm.PowerDeleted {
 		return false
 	}
-	if o.Boots != vm.Wanted.Boots || o.Builds != vm.Wanted.Builds {
+	if !vm.Done() {
 		return false // people have asked for more than the host has refused, and it may be trying: it would run twice
 	}
 	code, _, ok := strings.Cut(o.Reason, ":")

@@ -151,7 +151,7 @@ func writeResized(t *store.Tx, r resized) error {
 		vm.Waiting = fmt.Sprintf("%s to %s and %v: %v", notResized, farm.Count(shape.CPUs, "CPU"), shape.Memory, r.refused)
 	} else {
 		vm.Shape, vm.Plan, vm.Waiting = shape, r.now.Plan, ""
-		vm.Wanted.Builds++
+		vm.WantBuild()
 	}
 	if err := t.SetVM(vm); err != nil {
 		return err

@@ -32,7 +32,7 @@ func (s *Server) StartVM(ctx context.Context, who farm.Identity, ref string, ifR
 			return "", err
 		}
 		if v == retry {
-			vm.Wanted.Boots++
+			vm.WantBoot()
 		}
 		vm.Wanted.Power = farm.PowerOn
 		return "", nil
@@ -68,7 +68,7 @@ func (s *Server) StopVM(ctx context.Context, who farm.Identity, ref string, ifRe
 // RestartVM has it boot once more.
 func (s *Server) RestartVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64) (VMView, error) {
 	return s.alter(ctx, who, policy.RestartVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
-		vm.Wanted.Boots++
+		vm.WantBoot()
 		return "", c.mayRun(*vm)
 	})
 }
@@ -103,7 +103,7 @@ func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, i
 			if err := c.hasImage(*vm); err != nil {
 				return "", err
 			}
-			vm.Wanted.Builds++
+			vm.WantBuild()
 			vm.Wanted.Fresh = vm.Wanted.Builds
 		}
 		return "image " + vm.Image, nil

@@ -94,6 +94,33 @@ func (l *lab) act(a policy.Action, who farm.Identity, id string) (VMView, error)
 	panic(a)
 }
 
+// A database that was restored knows less than the host has done: what is asked for then is still something new there.
+func TestLifeAfterRestore(t *testing.T) {
+	l := newLab(t)
+	h := l.host("h1", "east")
+	v := l.running(ann, web("web"), h)
+	l.update(func(tx *store.Tx) error {
+		return tx.SetVMObserved(v.ID, farm.Observed{State: farm.VMRunning, Since: l.clock(), Boots: 3, Builds: 2})
+	})
+	if !l.get(v.ID).Done() {
+		t.Error("its host has still to do something")
+	}
+	for _, s := range []struct {
+		action policy.Action
+		want   farm.Wanted
+	}{
+		{policy.RestartVM, farm.Wanted{Power: farm.PowerOn, Boots: 4}},
+		{policy.RebuildVM, farm.Wanted{Power: farm.PowerOn, Boots: 4, Builds: 3, Fresh: 3}},
+	} {
+		if _, err := l.act(s.action, ann, v.ID); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.get(v.ID); got.Wanted != s.want || got.Done() {
+			t.Errorf("%s: %+v", s.action, got.Wanted)
+		}
+	}
+}
+
 func TestLife(t *testing.T) {
 	l := newLab(t)
 	h := l.host("h1", "east")
