@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -126,6 +127,10 @@ func TestServerData(t *testing.T) {
 	r := startServer(t, "--config", config)
 	must(t, "hosts   none", "server", "status", "--server", r.socket)
 	must(t, "is sound", "server", "check", "--config", config)
+	out, err := ask(t, "server", "check", "--json", "--config", config)
+	if found := map[string]any{}; err != nil || json.Unmarshal([]byte(out), &found) != nil || found["steps"] == nil || found["todo"] != float64(0) {
+		t.Errorf("as JSON: %v\n%s", err, out)
+	}
 	must(t, "copied to "+backup, "server", "backup", "--config", config, backup)
 	if _, err := ask(t, "server", "backup", "--config", config, backup); codeOf(err) != "store-not-empty" {
 		t.Errorf("a backup over another: %v", err)

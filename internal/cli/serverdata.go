@@ -47,15 +47,18 @@ func (a *app) checkServer(ctx context.Context, c config.Server, path string) err
 			return err
 		}
 	}
-	if err := a.printChecked(path); err != nil {
-		return err
+	if !a.json {
+		if err := a.printChecked(path); err != nil {
+			return err
+		}
 	}
 	found, err := store.Check(ctx, c.Store)
 	if err != nil {
 		return err
 	}
 	if a.json {
-		return a.printJSON(found)
+		return a.printJSON(map[string]any{"revision": found.Revision, "vms": found.VMs, "hosts": found.Hosts, "objects": found.Objects, "audit": found.Log,
+			"steps": found.Steps, "todo": found.Todo})
 	}
 	fmt.Fprintf(a.out, "%s is sound: %s\n", nameOf(c.Store), found)
 	return nil
@@ -128,7 +131,7 @@ func (a *app) serverBackup(f *serverFlags) *cobra.Command {
 		Use: "backup FILE", Short: "Copy the database into a new file, while the server runs", Args: cobra.ExactArgs(1),
 		Long: `Copy the database, of either kind, as it is at one moment into a new SQLite file, while the server runs. The file is there when it is whole, and never
 replaces another. It holds hashes of tokens, users' data and the key of the fleet's authority: keep it as you would keep a key.`,
-		Example: "  grange server backup /var/backups/grange-$(date +%F).db",
+		Example: "  sudo -u grange grange server backup /var/lib/grange-server/grange-$(date +%F).db",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.read(cmd)
 			if err != nil {
@@ -145,7 +148,7 @@ func (a *app) serverRestore(f *serverFlags) *cobra.Command {
 		Use: "restore FILE", Short: "Bring a backup into an empty database", Args: cobra.ExactArgs(1),
 		Long: `Bring a backup into the database of the configuration, or of --store, which must be empty. Stop all servers before. What was done after the backup is not
 known to the restored server: VMs that were made since run on, are reported by their hosts, and are left alone.`,
-		Example: "  systemctl stop grange-server\n  mv /var/lib/grange-server/server.db /var/lib/grange-server/server.db.broken\n  grange server restore /var/backups/grange-2026-11-21.db\n  systemctl start grange-server",
+		Example: "  systemctl stop grange-server\n  mkdir broken && mv server.db* broken/\n  grange server restore grange-2026-11-21.db\n  systemctl start grange-server",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.read(cmd)
 			if err != nil {
@@ -186,7 +189,7 @@ func (a *app) printCopied(copied store.Copied, err error, to string) error {
 		return err
 	}
 	if a.json {
-		return a.printJSON(copied)
+		return a.printJSON(map[string]any{"rows": copied.Rows, "revision": copied.Revision})
 	}
 	_, err = fmt.Fprintf(a.out, "%s copied to %s, up to revision %d\n", farm.Count(copied.Rows, "row"), to, copied.Revision)
 	return err
