@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash quickstart-slurm down-slurm lint fmt-check bench-fleet bench-start bench-streams chaos clean install completion test-hwloc test-api test-nova-cases bench-numa bench-place
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash e2e-upgrade quickstart-slurm down-slurm lint fmt-check bench-fleet bench-start bench-streams chaos clean install completion test-hwloc test-api test-nova-cases bench-numa bench-place
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -73,6 +73,10 @@ e2e-farm: ## the same on SQLite with the server killed, and on PostgreSQL with t
 e2e-crash: ## kill servers, PostgreSQL and agents while VMs are made and deleted; ARGS="-vms 200"; JSON on the last line
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/farm/crash $(ARGS)
+
+e2e-upgrade: ## take a farm under VMs and a job from the previous commit's release build to this tree's and back; ARGS="-from COMMIT"; JSON on the last line
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/upgrade $(ARGS)
 
 chaos-batch: ## kill agent, slurmd and slurmctld under VM jobs; ARGS="-jobs 100"; JSON on the last line
 	@scripts/install-packages test

@@ -26,7 +26,7 @@ import (
 // Lab is one host.
 type Lab struct {
 	Dir    string
-	Binary string // the grange program
+	Binary string // the grange program; another one counts from the next StartAgent on
 	Socket string
 	Client *api.Client
 	Config string // path of the agent's configuration
@@ -74,8 +74,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // QEMU does not run as root
 		return nil, err
 	}
-	_, source, _, _ := runtime.Caller(0)
-	l := &Lab{Dir: dir, root: filepath.Dir(filepath.Dir(filepath.Dir(source))), Binary: filepath.Join(dir, "bin", "grange"), Socket: filepath.Join(dir, "agent.sock")}
+	l := &Lab{Dir: dir, root: Source(), Binary: filepath.Join(dir, "bin", "grange"), Socket: filepath.Join(dir, "agent.sock")}
 	l.Client, l.network, l.inside = api.NewClient(l.Socket), o.Network, o.Inside
 	if err := l.start(ctx, o); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -118,12 +117,21 @@ func (l *Lab) programs(ctx context.Context, built string) error {
 	return os.Symlink(built, l.path("bin"))
 }
 
-// Build compiles both programs as a release is: static.
-func Build(ctx context.Context, dir string) error {
+// Build compiles both programs of this tree as a release is: static.
+func Build(ctx context.Context, dir string) error { return BuildFrom(ctx, Source(), dir) }
+
+// Source is the tree that this program was built from.
+func Source() string {
 	_, source, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(source)))
+}
+
+// BuildFrom is Build for another tree, with flags added to those of `go build`.
+func BuildFrom(ctx context.Context, source, dir string, flags ...string) error {
 	for _, program := range []string{"grange", "grange-guest"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, program), "./cmd/"+program)
-		cmd.Dir = filepath.Dir(filepath.Dir(filepath.Dir(source)))
+		words := append([]string{"build", "-trimpath", "-ldflags", "-s -w"}, flags...)
+		cmd := exec.CommandContext(ctx, "go", append(words, "-o", filepath.Join(dir, program), "./cmd/"+program)...)
+		cmd.Dir = source
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", program, err, out)
@@ -251,6 +259,9 @@ func (l *Lab) awaitAgent(ctx context.Context) error {
 // KillAgent kills the agent as a crash would, and waits for its end.
 func (l *Lab) KillAgent() { l.SignalAgent(syscall.SIGKILL); <-l.ended }
 
+// StopAgent ends the agent in order, as for an upgrade.
+func (l *Lab) StopAgent() { l.SignalAgent(syscall.SIGTERM); <-l.ended }
+
 // SignalAgent sends the agent a signal.
 func (l *Lab) SignalAgent(s syscall.Signal) { l.agent.Process.Signal(s) }
 
@@ -376,17 +387,23 @@ func (l *Lab) Image() (Image, error) {
 	return Image{i.Kernel(), i.Initrd(), i.Cmdline}, err
 }
 
-// Domains are the names of VMs whose QEMU runs, from the processes' own command lines.
-func (l *Lab) Domains() []string {
-	var names []string
+// Machine is one VM that runs: its QEMU process, and the name of its domain.
+type Machine struct {
+	PID  int
+	Name string
+}
+
+// Machines are the VMs whose QEMU runs, from the processes' own command lines.
+func (l *Lab) Machines() []Machine {
+	var all []Machine
 	for _, pid := range l.QEMUs() {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		for word := range bytes.SplitSeq(text, []byte{0}) {
 			if rest, ok := bytes.CutPrefix(word, []byte("guest=")); ok {
 				name, _, _ := bytes.Cut(rest, []byte{','})
-				names = append(names, string(name))
+				all = append(all, Machine{pid, string(name)})
 			}
 		}
 	}
-	return names
+	return all
 }

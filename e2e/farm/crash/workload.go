@@ -205,11 +205,11 @@ func (w *workload) watchTwins(ctx context.Context) {
 func (w *workload) twins() (found []string) {
 	host := map[string]int{}
 	for i, h := range w.farm.Hosts {
-		for _, name := range h.Domains() {
-			if other, ok := host[name]; ok {
-				found = append(found, fmt.Sprintf("%s (hosts %d and %d)", name, other, i))
+		for _, m := range h.Machines() {
+			if other, ok := host[m.Name]; ok {
+				found = append(found, fmt.Sprintf("%s (hosts %d and %d)", m.Name, other, i))
 			}
-			host[name] = i
+			host[m.Name] = i
 		}
 	}
 	return found

@@ -30,6 +30,8 @@ type Options struct {
 	Agent    string   // TOML added to each agent's configuration
 	Server   string   // TOML added to each server's configuration
 	Out      io.Writer
+	// Programs is a directory with grange and grange-guest; "": those of this tree are built.
+	Programs string
 }
 
 // Farm is a farm that runs.
@@ -37,6 +39,8 @@ type Farm struct {
 	Dir      string
 	Hosts    []*lab.Lab
 	Servers  []*Server
+	Binary   string // the grange program of people; each server and each host has its own
+	Store    string // the servers' database
 	programs string
 	network  *network
 	postgres *postgres.Server // nil: SQLite
@@ -62,10 +66,15 @@ func Start(ctx context.Context, o Options) (f *Farm, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // QEMU and PostgreSQL do not run as root
 		return f, err
 	}
-	f.say("building the programs")
-	if err := lab.Build(ctx, f.programs); err != nil {
-		return f, err
+	if o.Programs != "" {
+		f.programs = o.Programs
+	} else {
+		f.say("building the programs")
+		if err := lab.Build(ctx, f.programs); err != nil {
+			return f, err
+		}
 	}
+	f.Binary = filepath.Join(f.programs, "grange")
 	f.network = newNetwork(filepath.Base(dir), len(o.Cells))
 	if err := f.network.up(ctx); err != nil {
 		return f, err
@@ -91,7 +100,7 @@ func (f *Farm) path(name string) string { return filepath.Join(f.Dir, name) }
 
 // Grange is a command of the program, told of the first server that runs: an administrator's, for it is root on the server's socket.
 func (f *Farm) Grange(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(f.programs, "grange"), args...)
+	cmd := exec.CommandContext(ctx, f.Binary, args...)
 	cmd.Env = append(os.Environ(), "GRANGE_SERVER="+f.running().Address(), "HOME="+f.Dir)
 	return cmd
 }
@@ -136,14 +145,14 @@ func (f *Farm) Close() error {
 	return errors.Join(append(errs, os.RemoveAll(f.Dir))...)
 }
 
-// Await asks until the answer is yes.
+// Await asks until the answer is yes, and returns the error that comes with it.
 func Await(ctx context.Context, limit time.Duration, what string, ask func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s: not within %v", what, limit))
 	defer cancel()
 	for {
 		ok, err := ask()
 		if ok {
-			return nil
+			return err
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):

@@ -13,7 +13,8 @@ import (
 type Server struct {
 	Socket string
 	URL    string // by which hosts reach it
-	config string
+	Binary string // the grange program; another one counts from the next Start on
+	Config string // path of its configuration
 	farm   *Farm
 	log    *os.File
 	cmd    *exec.Cmd
@@ -24,18 +25,18 @@ const firstPort = 8443
 
 // startServers writes a configuration for each server, and starts them one after the other.
 func (f *Farm) startServers(ctx context.Context) error {
-	store := f.path("farm.db")
+	f.Store = f.path("farm.db")
 	if f.options.Postgres {
 		if err := f.startDatabase(ctx); err != nil {
 			return err
 		}
-		store = f.postgres.URL(database)
+		f.Store = f.postgres.URL(database)
 	}
 	for i := range f.options.Servers {
 		address := fmt.Sprintf("%s:%d", hubAddress, firstPort+i)
-		s := &Server{farm: f, Socket: f.path(fmt.Sprintf("server%d.sock", i)), URL: "https://" + address, config: f.path(fmt.Sprintf("server%d.toml", i))}
-		text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n%s", store, s.Socket, address, s.URL, f.options.Server)
-		if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
+		s := &Server{farm: f, Socket: f.path(fmt.Sprintf("server%d.sock", i)), URL: "https://" + address, Binary: f.Binary, Config: f.path(fmt.Sprintf("server%d.toml", i))}
+		text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n%s", f.Store, s.Socket, address, s.URL, f.options.Server)
+		if err := os.WriteFile(s.Config, []byte(text), 0o600); err != nil {
 			return err
 		}
 		f.Servers = append(f.Servers, s)
@@ -50,15 +51,15 @@ func (f *Farm) startServers(ctx context.Context) error {
 // Address is how `grange --server` names it.
 func (s *Server) Address() string { return "unix://" + s.Socket }
 
-// Start starts the server, also after it was killed, and waits until it answers.
+// Start starts the server, also after it was killed or stopped, and waits until it answers. The error of one that ends instead has the end of its log.
 func (s *Server) Start(ctx context.Context) error {
 	if s.log == nil {
 		var err error
-		if s.log, err = os.OpenFile(s.config+".log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		if s.log, err = os.OpenFile(s.Config+".log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 			return err
 		}
 	}
-	s.cmd = exec.Command("/usr/bin/nsenter", "--net="+path(s.farm.network.hub()), "--", s.farm.programs+"/grange", "server", "--config", s.config)
+	s.cmd = exec.Command("/usr/bin/nsenter", "--net="+path(s.farm.network.hub()), "--", s.Binary, "server", "--config", s.Config)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
 		return err
@@ -71,10 +72,10 @@ func (s *Server) Start(ctx context.Context) error {
 	return Await(ctx, time.Minute, "the server answers", func() (bool, error) {
 		select {
 		case <-s.ended:
-			return false, fmt.Errorf("it ended:\n%s", s.Log())
+			return true, fmt.Errorf("the server ended:\n%s", end(s.Log()))
 		default:
 		}
-		cmd := exec.CommandContext(ctx, s.farm.programs+"/grange", "host", "list", "--server", s.Address())
+		cmd := exec.CommandContext(ctx, s.farm.Binary, "host", "list", "--server", s.Address())
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			return false, fmt.Errorf("%w: %s", err, out)
@@ -109,15 +110,17 @@ func (s *Server) signal(sig syscall.Signal) {
 // Stop ends the server in order.
 func (s *Server) Stop() error {
 	s.signal(syscall.SIGTERM)
-	if s.log != nil {
-		return s.log.Close()
+	if s.log == nil {
+		return nil
 	}
-	return nil
+	err := s.log.Close()
+	s.log = nil
+	return err
 }
 
 // Log is all that the server logged.
 func (s *Server) Log() string {
-	text, _ := os.ReadFile(s.config + ".log")
+	text, _ := os.ReadFile(s.Config + ".log")
 	return string(text)
 }
 

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/e2e/lab"
+)
+
+// builds are directories, each with the programs of one release.
+type builds struct {
+	from, to string // commits
+	old, now string
+	later    string // of this tree, if the protocol had changed three times since
+}
+
+// tooFar is one more than what works together.
+const tooFar = 3
+
+func grange(dir string) string { return filepath.Join(dir, "grange") }
+
+// build makes all programs as a release is made. The older tree is taken out of the repository and goes away with dir.
+func build(ctx context.Context, dir, from string) (b builds, err error) {
+	top := lab.Source()
+	if b.from, err = commit(ctx, top, from); err != nil {
+		return b, err
+	}
+	if b.to, err = commit(ctx, top, "HEAD"); err != nil {
+		return b, err
+	}
+	if _, err := git(ctx, top, "diff", "--quiet", "HEAD"); err != nil {
+		b.to += ", changed"
+	}
+	fmt.Printf("building %s and this tree, %s\n", b.from, b.to)
+	b.old, b.now, b.later = filepath.Join(dir, "old"), filepath.Join(dir, "now"), filepath.Join(dir, "later")
+	source := filepath.Join(dir, "source")
+	if err := takeOut(ctx, top, b.from, source); err != nil {
+		return b, err
+	}
+	if err := lab.BuildFrom(ctx, source, b.old); err != nil {
+		return b, fmt.Errorf("the older commit %s: %w", b.from, err)
+	}
+	if err := lab.Build(ctx, b.now); err != nil {
+		return b, err
+	}
+	overlay, err := laterProtocol(top, dir)
+	if err != nil {
+		return b, err
+	}
+	return b, lab.BuildFrom(ctx, top, b.later, "-overlay", overlay)
+}
+
+// commit is the whole name of a commit that this clone has.
+func commit(ctx context.Context, top, name string) (string, error) {
+	if _, err := git(ctx, top, "rev-parse", "--git-dir"); err != nil {
+		return "", fmt.Errorf("%s is no clone of the repository, so there is no older release to build: %w\n  try: git clone, and run this there", top, err)
+	}
+	out, err := git(ctx, top, "rev-parse", "--verify", "--quiet", name+"^{commit}")
+	if err != nil {
+		return "", fmt.Errorf("this clone has no commit %s, whose release build is to be upgraded\n  try: git fetch --unshallow, where the clone is shallow; or name another commit: make e2e-upgrade ARGS=\"-from COMMIT\"", name)
+	}
+	return strings.TrimSpace(out), nil
+}
+
+func git(ctx context.Context, top string, args ...string) (string, error) {
+	var errs bytes.Buffer
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", top}, args...)...)
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(errs.Bytes()))
+	}
+	return string(out), nil
+}
+
+// takeOut puts a commit's files into a directory, and leaves no trace of that in the repository.
+func takeOut(ctx context.Context, top, name, to string) error {
+	if err := os.Mkdir(to, 0o755); err != nil {
+		return err
+	}
+	archive := to + ".tar"
+	if _, err := git(ctx, top, "archive", "--output", archive, name); err != nil {
+		return err
+	}
+	if out, err := exec.CommandContext(ctx, "tar", "-xf", archive, "-C", to).CombinedOutput(); err != nil {
+		return fmt.Errorf("tar: %w: %s", err, out)
+	}
+	return os.Remove(archive)
+}
+
+// capability is where the protocol's number is declared.
+var capability = regexp.MustCompile(`(?m)^const Capability = \d+$`)
+
+// laterProtocol writes what `go build -overlay` wants, for a tree with a protocol that is too far ahead of this one.
+func laterProtocol(top, dir string) (string, error) {
+	file := filepath.Join(top, "api", "fleet", "host.go")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	if len(capability.FindAll(text, -1)) != 1 {
+		return "", fmt.Errorf("%s does not declare Capability on a line of its own", file)
+	}
+	changed := filepath.Join(dir, "host.go")
+	if err := os.WriteFile(changed, capability.ReplaceAll(text, []byte("const Capability = "+strconv.Itoa(fleet.Capability+tooFar))), 0o644); err != nil {
+		return "", err
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, overlay, 0o644)
+}
