@@ -81,22 +81,21 @@ func (a *API) userRoutes() {
 				Revision int64    `json:"revision,omitempty" doc:"passed over: use If-Match"`
 			}
 		}) (*one[fleet.User], error) {
-			seen, err := in.revision()
-			if err != nil {
-				return nil, err
-			}
 			if in.Body.Name != "" && in.Body.Name != in.User {
 				return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "body.name: it is not the name in the path", Hint: "users are not renamed; leave it out"}
 			}
-			u, err := a.server.PutUser(ctx, who, farm.User{Name: in.User, Subjects: in.Body.Subjects, Disabled: in.Body.Disabled}, seen)
+			u, err := a.server.PutUser(ctx, who, farm.User{Name: in.User, Subjects: in.Body.Subjects, Disabled: in.Body.Disabled}, in.seen)
 			if err != nil {
 				return nil, err
 			}
 			return oneOf(userView(u), u.Revision), nil
 		})
 	handle(a, route{method: "DELETE", path: "/v1/users/{user}", id: "delete-user", tag: "access", status: http.StatusNoContent, summary: "Delete a user with its roles and tokens; its virtual machines stay"},
-		func(ctx context.Context, who farm.Identity, in *struct{ UserRef }) (*nothing, error) {
-			return &nothing{}, a.server.DeleteUser(ctx, who, in.User)
+		func(ctx context.Context, who farm.Identity, in *struct {
+			UserRef
+			Seen
+		}) (*nothing, error) {
+			return &nothing{}, a.server.DeleteUser(ctx, who, in.User, in.seen)
 		})
 	handle(a, route{method: "GET", path: "/v1/grants", id: "list-grants", tag: "access", summary: "List roles"},
 		func(ctx context.Context, who farm.Identity, in *struct {
@@ -134,9 +133,12 @@ func (a *API) tokenRoutes() {
 			return listOf(ctx, a, in.Paging, tokenView, func(t fleet.Token) string { return t.ID }, func() ([]farm.Token, error) { return a.server.Tokens(ctx, who, in.User) })
 		})
 	handle(a, route{method: "POST", path: "/v1/tokens", id: "create-token", tag: "access", status: http.StatusCreated, summary: "Make a token", about: "Its secret is in this answer, and nowhere else ever after."},
-		func(ctx context.Context, who farm.Identity, in *struct{ Body fleet.TokenRequest }) (*one[fleet.Token], error) {
+		func(ctx context.Context, who farm.Identity, in *struct {
+			Once
+			Body fleet.TokenRequest
+		}) (*one[fleet.Token], error) {
 			token, text, err := a.server.CreateToken(ctx, who, server.TokenOrder{User: in.Body.User, Note: in.Body.Note, Role: farm.Role(in.Body.Role),
-				Projects: in.Body.Projects, Expires: timeOf(in.Body.Expires)})
+				Projects: in.Body.Projects, Expires: timeOf(in.Body.Expires), Once: in.Key})
 			if err != nil {
 				return nil, err
 			}

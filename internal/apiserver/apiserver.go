@@ -155,7 +155,14 @@ func handleEvents[I any](a *API, r route, list reflect.Type, do func(ctx context
 func register[I, O any](a *API, r route, op huma.Operation, do func(ctx context.Context, who farm.Identity, in *I) (*O, error)) {
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		who := callerOf(ctx)
-		out, err := do(ctx, who, in)
+		var err error
+		if seen, ok := any(in).(interface{ read() error }); ok {
+			err = seen.read()
+		}
+		var out *O
+		if err == nil {
+			out, err = do(ctx, who, in)
+		}
 		if err != nil {
 			return nil, a.refuse(r, who, err)
 		}

@@ -31,23 +31,28 @@ func (a *API) cellRoutes() {
 			return answerCell(a.server.Cell(ctx, who, in.Cell))
 		})
 	handle(a, route{method: "POST", path: "/v1/cells/{cell}/open", id: "open-cell", tag: "cells", summary: "Open a cell to new virtual machines, and end its drain"},
-		func(ctx context.Context, who farm.Identity, in *struct{ CellRef }) (*one[fleet.Cell], error) {
-			return answerCell(a.server.OpenCell(ctx, who, in.Cell))
+		func(ctx context.Context, who farm.Identity, in *struct {
+			CellRef
+			Seen
+		}) (*one[fleet.Cell], error) {
+			return answerCell(a.server.OpenCell(ctx, who, in.Cell, in.seen))
 		})
 	handle(a, route{method: "POST", path: "/v1/cells/{cell}/close", id: "close-cell", tag: "cells", summary: "Close a cell to new virtual machines",
 		about: "Those there can still be started, stopped, restarted, resized, deleted."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			CellRef
+			Seen
 			Body *fleet.Reason
 		}) (*one[fleet.Cell], error) {
-			return answerCell(a.server.CloseCell(ctx, who, in.Cell, reasonOf(in.Body)))
+			return answerCell(a.server.CloseCell(ctx, who, in.Cell, in.seen, reasonOf(in.Body)))
 		})
 	handle(a, route{method: "POST", path: "/v1/cells/{cell}/drain", id: "drain-cell", tag: "cells", summary: "Empty a cell, with all its hosts"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			CellRef
+			Seen
 			Body *fleet.DrainRequest
 		}) (*one[fleet.Cell], error) {
-			return answerCell(a.server.DrainCell(ctx, who, in.Cell, drainOrder(in.Body)))
+			return answerCell(a.server.DrainCell(ctx, who, in.Cell, in.seen, drainOrder(in.Body)))
 		})
 	a.catalogueRoutes()
 	a.groupRoutes()
@@ -115,11 +120,12 @@ func (a *API) groupRoutes() {
 		func(ctx context.Context, who farm.Identity, in *struct {
 			Project string `path:"project" maxLength:"100" example:"atlas"`
 			Name    string `path:"name" maxLength:"100" example:"apart"`
-			Body    struct {
+			Seen
+			Body struct {
 				Affinity string `json:"affinity" enum:"affinity,anti-affinity,soft-affinity,soft-anti-affinity"`
 			}
 		}) (*one[fleet.Group], error) {
-			g, err := a.server.PutGroup(ctx, who, farm.ServerGroup{Project: in.Project, Name: in.Name, Affinity: farm.Affinity(in.Body.Affinity)})
+			g, err := a.server.PutGroup(ctx, who, farm.ServerGroup{Project: in.Project, Name: in.Name, Affinity: farm.Affinity(in.Body.Affinity)}, in.seen)
 			if err != nil {
 				return nil, err
 			}
@@ -129,8 +135,9 @@ func (a *API) groupRoutes() {
 		func(ctx context.Context, who farm.Identity, in *struct {
 			Project string `path:"project" maxLength:"100" example:"atlas"`
 			Name    string `path:"name" maxLength:"100" example:"apart"`
+			Seen
 		}) (*nothing, error) {
-			return &nothing{}, a.server.DeleteGroup(ctx, who, in.Project, in.Name)
+			return &nothing{}, a.server.DeleteGroup(ctx, who, in.Project, in.Name, in.seen)
 		})
 }
 

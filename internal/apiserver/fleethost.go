@@ -82,9 +82,12 @@ func (a *API) fleetHostRoutes() {
 	handle(a, route{method: "PATCH", path: "/v1/hosts/{host}", id: "update-host", tag: "hosts", summary: "Change labels of a host", about: "A label whose value is empty is taken away; labels that are not named stay."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			HostRef
+			Seen
 			Body fleet.HostUpdate
 		}) (*one[fleet.Host], error) {
-			hosts, err := a.server.LabelHosts(ctx, who, []string{in.Host}, labelOrder(in.Body))
+			order := labelOrder(in.Body)
+			order.IfRevision = in.seen
+			hosts, err := a.server.LabelHosts(ctx, who, []string{in.Host}, order)
 			if err != nil {
 				return nil, err
 			}
@@ -119,21 +122,26 @@ func (a *API) fleetHostRoutes() {
 		about: "Its virtual machines are lost then, and may be made elsewhere. Whoever says so of a host that runs makes them run twice."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			HostRef
+			Seen
 			Body *fleet.Reason
 		}) (*one[fleet.Host], error) {
-			return answerHost(a.server.FenceHost(ctx, who, in.Host, reasonOf(in.Body)))
+			return answerHost(a.server.FenceHost(ctx, who, in.Host, in.seen, reasonOf(in.Body)))
 		})
 	handle(a, route{method: "POST", path: "/v1/hosts/{host}/evict", id: "evict-vms", tag: "hosts", summary: "Delete virtual machines of a host that the server does not know",
 		about: "Those that get-host lists as strangers: their rows ended while the host was away. They are named by ID or name, and gone with all that their disks hold when the host has deleted them."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			HostRef
+			Seen
 			Body fleet.Eviction
 		}) (*one[fleet.Host], error) {
-			return answerHost(a.server.EvictVMs(ctx, who, in.Host, in.Body.VMs))
+			return answerHost(a.server.EvictVMs(ctx, who, in.Host, in.seen, in.Body.VMs))
 		})
 	handle(a, route{method: "DELETE", path: "/v1/hosts/{host}", id: "forget-host", tag: "hosts", status: http.StatusNoContent, summary: "Take a host that has no virtual machines out of the fleet"},
-		func(ctx context.Context, who farm.Identity, in *struct{ HostRef }) (*nothing, error) {
-			return &nothing{}, a.server.ForgetHost(ctx, who, in.Host)
+		func(ctx context.Context, who farm.Identity, in *struct {
+			HostRef
+			Seen
+		}) (*nothing, error) {
+			return &nothing{}, a.server.ForgetHost(ctx, who, in.Host, in.seen)
 		})
 	a.joinTokenRoutes()
 }
@@ -156,13 +164,16 @@ func (a *API) joinTokenRoutes() {
 			return listOf(ctx, a, in.Paging, joinTokenView, func(t fleet.JoinToken) string { return t.ID }, func() ([]farm.JoinToken, error) { return a.server.JoinTokens(ctx, who) })
 		})
 	handle(a, route{method: "POST", path: "/v1/join-tokens", id: "create-join-token", tag: "hosts", status: http.StatusCreated, summary: "Make a token by which hosts enrol", about: "Its secret is in this answer, and nowhere else ever after."},
-		func(ctx context.Context, who farm.Identity, in *struct{ Body fleet.JoinTokenRequest }) (*one[fleet.JoinToken], error) {
+		func(ctx context.Context, who farm.Identity, in *struct {
+			Once
+			Body fleet.JoinTokenRequest
+		}) (*one[fleet.JoinToken], error) {
 			b := in.Body
 			if b.Valid < 0 || b.Valid > maxValid.Seconds() {
 				return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "body.valid_seconds: a join token is valid for a second to 30 days", Hint: "leave it out for an hour"}
 			}
 			token, text, err := a.server.CreateJoinToken(ctx, who, server.JoinOrder{Cell: b.Cell, Name: b.Name, Labels: b.Labels,
-				Valid: time.Duration(b.Valid * float64(time.Second)), Count: cmp.Or(b.Count, 1)})
+				Valid: time.Duration(b.Valid * float64(time.Second)), Count: cmp.Or(b.Count, 1), Once: in.Key})
 			if err != nil {
 				return nil, err
 			}

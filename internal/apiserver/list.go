@@ -70,17 +70,24 @@ type nothing struct{}
 // Seen is the revision that a change is meant for.
 type Seen struct {
 	IfMatch string `header:"If-Match" maxLength:"40" doc:"do it only to this revision of the object, as ETag told it; otherwise 409 says what changed"`
+	seen    int64  // 0: any will do
 }
 
-// revision is 0 when any will do.
-func (m Seen) revision() (int64, error) {
+// Once is the key under which a request makes its things once.
+type Once struct {
+	Key string `header:"Idempotency-Key" maxLength:"100" doc:"a random text of the caller's: the same request under the same key makes its things once, and is answered alike, but for secrets, which are told once"`
+}
+
+// read is called for every route whose input has it, before the route is.
+func (m *Seen) read() error {
 	text := strings.TrimPrefix(m.IfMatch, "W/")
 	if text == "" || text == "*" {
-		return 0, nil
+		return nil
 	}
 	n, err := strconv.ParseInt(strings.Trim(text, `"`), 10, 64)
 	if err != nil || n <= 0 {
-		return 0, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "If-Match: " + strconv.Quote(m.IfMatch) + " is no revision", Hint: `write it as ETag told it: If-Match: "17"`}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "If-Match: " + strconv.Quote(m.IfMatch) + " is no revision", Hint: `write it as ETag told it: If-Match: "17"`}
 	}
-	return n, nil
+	m.seen = n
+	return nil
 }

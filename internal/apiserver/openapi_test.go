@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,7 +56,44 @@ type described struct {
 	Paths map[string]map[string]struct {
 		OperationID string `json:"operationId"`
 		Summary     string
+		Parameters  []struct{ Name, In string }
 		Responses   map[string]json.RawMessage
+	}
+}
+
+// TestEveryChangeIsGuarded: what makes something takes an idempotency key, and what changes one thing takes the revision that it is meant for.
+func TestEveryChangeIsGuarded(t *testing.T) {
+	neither := map[string]string{
+		"apply-farm": "its plan says what it is meant for", "why": "it changes nothing",
+		"put-grant": "there is one, or there is none", "delete-grant": "the same", "delete-token": "a token never changes",
+		"open-hosts": "of several hosts", "close-hosts": "of several hosts", "drain-hosts": "of several hosts", "label-hosts": "of several hosts",
+		"enrol-host": "a host's", "renew-host": "a host's", "report-host": "a host's", "bring-stream": "a host's",
+	}
+	text, err := bare(t).OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d described
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	for path, methods := range d.Paths {
+		for method, op := range methods {
+			if method == "get" || neither[op.OperationID] != "" {
+				delete(neither, op.OperationID)
+				continue
+			}
+			want := "If-Match"
+			if method == "post" && !strings.Contains(path, "{") {
+				want = "Idempotency-Key"
+			}
+			if !slices.ContainsFunc(op.Parameters, func(p struct{ Name, In string }) bool { return p.Name == want && p.In == "header" }) {
+				t.Errorf("%s %s takes no %s", method, path, want)
+			}
+		}
+	}
+	if len(neither) > 0 {
+		t.Errorf("no routes any more: %v", neither)
 	}
 }
 

@@ -31,7 +31,7 @@ func answerVM(v server.VMView, err error) (*vmAnswer, error) {
 }
 
 type createVM struct {
-	Key  string `header:"Idempotency-Key" maxLength:"100" doc:"a random text of the caller's: the same request under the same key makes its VMs once, and is answered alike"`
+	Once
 	Body fleet.VMRequest
 }
 
@@ -81,11 +81,7 @@ func (a *API) vmRoutes() {
 			Seen
 			Body fleet.VMUpdate
 		}) (*vmAnswer, error) {
-			seen, err := in.revision()
-			if err != nil {
-				return nil, err
-			}
-			return answerVM(a.server.UpdateVM(ctx, who, in.VM, seen, server.UpdateVM{Expires: in.Body.Expires, Tags: in.Body.Tags}))
+			return answerVM(a.server.UpdateVM(ctx, who, in.VM, in.seen, server.UpdateVM{Expires: in.Body.Expires, Tags: in.Body.Tags}))
 		})
 	a.vmVerb("DELETE", "", "delete-vm", "Delete a virtual machine, its disks and its lease", a.server.DeleteVM)
 	a.vmVerb("POST", "/start", "start-vm", "Start a virtual machine that is stopped", a.server.StartVM)
@@ -97,11 +93,7 @@ func (a *API) vmRoutes() {
 			Seen
 			Body fleet.VMResize
 		}) (*vmAnswer, error) {
-			seen, err := in.revision()
-			if err != nil {
-				return nil, err
-			}
-			return answerVM(a.server.ResizeVM(ctx, who, in.VM, seen, server.ResizeVM{Shape: in.Body.Shape, CPUs: in.Body.CPUs, Memory: farm.Bytes(in.Body.Memory)}))
+			return answerVM(a.server.ResizeVM(ctx, who, in.VM, in.seen, server.ResizeVM{Shape: in.Body.Shape, CPUs: in.Body.CPUs, Memory: farm.Bytes(in.Body.Memory)}))
 		})
 	handle(a, route{method: "POST", path: "/v1/vms/{vm}/rebuild", id: "rebuild-vm", tag: "VMs", summary: "Make a virtual machine anew, with fresh disks, under its name and address"},
 		func(ctx context.Context, who farm.Identity, in *struct {
@@ -109,15 +101,11 @@ func (a *API) vmRoutes() {
 			Seen
 			Body *fleet.VMRebuild
 		}) (*vmAnswer, error) {
-			seen, err := in.revision()
-			if err != nil {
-				return nil, err
-			}
 			image := ""
 			if in.Body != nil {
 				image = in.Body.Image
 			}
-			return answerVM(a.server.RebuildVM(ctx, who, in.VM, seen, image))
+			return answerVM(a.server.RebuildVM(ctx, who, in.VM, in.seen, image))
 		})
 	a.whyRoutes()
 	a.streamRoute()
@@ -130,11 +118,7 @@ func (a *API) vmVerb(method, verb, id, summary string, do func(context.Context, 
 			VMRef
 			Seen
 		}) (*vmAnswer, error) {
-			seen, err := in.revision()
-			if err != nil {
-				return nil, err
-			}
-			return answerVM(do(ctx, who, in.VM, seen))
+			return answerVM(do(ctx, who, in.VM, in.seen))
 		})
 }
 

@@ -41,8 +41,8 @@ func (s *Server) PutUser(ctx context.Context, who farm.Identity, u farm.User, if
 		if err != nil && !missing(err) {
 			return err
 		}
-		if ifRevision != 0 && old.Revision != ifRevision {
-			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeChanged, Message: fmt.Sprintf("user %s was changed since revision %d", u.Name, ifRevision), Hint: "look at it again, and decide"}
+		if err := c.still("user "+u.Name, c.target, old.Revision, ifRevision); err != nil {
+			return err
 		}
 		if err := c.PutUser(u); err != nil {
 			return err
@@ -54,12 +54,16 @@ func (s *Server) PutUser(ctx context.Context, who farm.Identity, u farm.User, if
 }
 
 // DeleteUser deletes a user with its grants and tokens. Its VMs stay.
-func (s *Server) DeleteUser(ctx context.Context, who farm.Identity, name string) error {
+func (s *Server) DeleteUser(ctx context.Context, who farm.Identity, name string, ifRevision int64) error {
 	_, err := s.change(ctx, who, policy.WriteUser, func(c *call) error {
 		if err := c.may(policy.Target{Name: "user " + name}); err != nil {
 			return err
 		}
-		if _, err := c.user(name); err != nil {
+		u, err := c.user(name)
+		if err != nil {
+			return err
+		}
+		if err := c.still("user "+name, c.target, u.Revision, ifRevision); err != nil {
 			return err
 		}
 		if err := c.DeleteUser(name); err != nil {

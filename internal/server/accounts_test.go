@@ -174,10 +174,10 @@ func TestUsers(t *testing.T) {
 	if mine, err := l.Users(t.Context(), ann); err != nil || len(mine) != 1 || mine[0].Name != "ann" {
 		t.Errorf("%v, %v", mine, err)
 	}
-	if err := l.DeleteUser(t.Context(), site, "ann"); err != nil {
+	if err := l.DeleteUser(t.Context(), site, "ann", 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.DeleteUser(t.Context(), site, "ann"); code(err) != farm.CodeNoUser {
+	if err := l.DeleteUser(t.Context(), site, "ann", 0); code(err) != farm.CodeNoUser {
 		t.Error(err)
 	}
 	if _, err := l.IdentifySubject(t.Context(), "CN=Ann,O=Grid"); code(err) != farm.CodeNotKnown {

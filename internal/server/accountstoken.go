@@ -34,6 +34,8 @@ type TokenOrder struct {
 	Role     farm.Role // at most; "": the user's own
 	Projects []string  // only these; none: all of the user's
 	Expires  time.Time // zero: never
+
+	Once string // idempotency key, as CreateVM has it
 }
 
 func (o TokenOrder) check(now time.Time) error {
@@ -53,31 +55,48 @@ func (o TokenOrder) check(now time.Time) error {
 	return nil
 }
 
-// CreateToken makes a token. Its text, as "grt_ID_SECRET", is told here and kept nowhere.
+// CreateToken makes a token. Its text, as "grt_ID_SECRET", is told here and kept nowhere: a request that is repeated is answered without it.
 func (s *Server) CreateToken(ctx context.Context, who farm.Identity, o TokenOrder) (token farm.Token, text string, err error) {
-	id, secret := random(tokenID), random(tokenSecret)
-	revision, err := s.change(ctx, who, policy.MakeToken, func(c *call) error {
+	key, secret := o.Once, random(tokenSecret)
+	o.Once = ""
+	_, err = s.change(ctx, who, policy.MakeToken, func(c *call) error {
 		name := cmp.Or(o.User, who.User)
 		if err := c.may(userTarget(name)); err != nil {
 			return err
 		}
-		if err := o.check(c.now); err != nil {
+		ids, again, err := c.once(key, o, func() ([]string, error) { return c.makeToken(name, secret, o) })
+		if err != nil {
 			return err
 		}
-		if err := c.mayHold(name, o); err != nil {
-			return err
+		if text = ""; !again {
+			text = tokenPrefix + ids[0] + "_" + secret
 		}
-		token = farm.Token{ID: id, User: name, Note: o.Note, Hash: hashOf(secret), Role: o.Role, Projects: o.Projects, Created: c.now, Expires: o.Expires.UTC()}
-		if err := c.PutToken(token); err != nil {
-			return err
+		token, err = c.Token(ids[0])
+		if missing(err) {
+			return noToken(ids[0])
 		}
-		return c.did("token " + id)
+		return err
 	})
 	if err != nil {
 		return farm.Token{}, "", err
 	}
-	token.Hash, token.Revision = nil, revision
-	return token, tokenPrefix + id + "_" + secret, nil
+	token.Hash = nil
+	return token, text, nil
+}
+
+func (c *call) makeToken(user, secret string, o TokenOrder) ([]string, error) {
+	if err := o.check(c.now); err != nil {
+		return nil, err
+	}
+	if err := c.mayHold(user, o); err != nil {
+		return nil, err
+	}
+	id := random(tokenID)
+	err := c.PutToken(farm.Token{ID: id, User: user, Note: o.Note, Hash: hashOf(secret), Role: o.Role, Projects: o.Projects, Created: c.now, Expires: o.Expires.UTC()})
+	if err != nil {
+		return nil, err
+	}
+	return []string{id}, c.did("token " + id)
 }
 
 // mayHold refuses tokens of users that are not there, of projects that are not there, and such as would outlive the token that makes them.
@@ -156,7 +175,7 @@ func (s *Server) DeleteToken(ctx context.Context, who farm.Identity, id string) 
 		c.target = policy.Target{Name: farm.Printable("token " + id)}
 		k, err := c.Token(id)
 		if missing(err) || err == nil && c.may(policy.Target{Owner: k.User, Name: "token " + id}) != nil {
-			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoToken, Message: fmt.Sprintf("you have no token %.80q", id), Hint: "`grange token list` shows yours; name one by its ID"}
+			return noToken(id)
 		}
 		if err != nil {
 			return err
@@ -167,6 +186,10 @@ func (s *Server) DeleteToken(ctx context.Context, who farm.Identity, id string) 
 		return c.did("of user " + k.User)
 	})
 	return err
+}
+
+func noToken(id string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoToken, Message: fmt.Sprintf("you have no token %.80q", id), Hint: "`grange token list` shows yours; name one by its ID"}
 }
 
 // IdentifyToken is who calls with the text of a token. farm.CodeNotKnown: it is none, has expired, was taken back, or its user is disabled. Only who

@@ -102,10 +102,10 @@ func TestApplyShowsAndDoesTheSame(t *testing.T) {
 // A file that does not say whether a cell is open leaves it to the operators who closed it.
 func TestApplyLeavesCellsClosed(t *testing.T) {
 	l := newFarm(t)
-	if _, err := l.CloseCell(t.Context(), site, "east", "disks"); err != nil {
+	if _, err := l.CloseCell(t.Context(), site, "east", 0, "disks"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.DrainCell(t.Context(), site, "west", DrainOrder{Reason: "move"}); err != nil {
+	if _, err := l.DrainCell(t.Context(), site, "west", 0, DrainOrder{Reason: "move"}); err != nil {
 		t.Fatal(err)
 	}
 	open := true
@@ -257,7 +257,7 @@ func TestApplyPrunes(t *testing.T) {
 func TestApplyRoundTrip(t *testing.T) {
 	l := newFarm(t)
 	l.apply(farm.Farm{Settings: &farm.Settings{BootTimeout: 4 * time.Minute, Facts: map[string]string{"HS06": "357"}}, Maxima: &farm.Maxima{CPUs: 64}}, anything)
-	if _, err := l.CloseCell(t.Context(), site, "west", "disks"); err != nil {
+	if _, err := l.CloseCell(t.Context(), site, "west", 0, "disks"); err != nil {
 		t.Fatal(err)
 	}
 	all := l.export()
@@ -382,7 +382,7 @@ func TestProjectsShowWhereTheyGo(t *testing.T) {
 	if mine, err := l.Projects(t.Context(), ann); err != nil || len(mine) != 1 || mine[0].Name != "alice" {
 		t.Errorf("%+v, %v", mine, err)
 	}
-	if _, err := l.CloseCell(t.Context(), site, "west", "disks"); err != nil {
+	if _, err := l.CloseCell(t.Context(), site, "west", 0, "disks"); err != nil {
 		t.Fatal(err)
 	}
 	v, err := l.Project(t.Context(), otto, "atlas")

@@ -236,7 +236,7 @@ func TestLostBooking(t *testing.T) {
 			l.seen(h)
 		}
 	}
-	if _, err := l.FenceHost(t.Context(), site, first.Host, "burnt"); err != nil {
+	if _, err := l.FenceHost(t.Context(), site, first.Host, 0, "burnt"); err != nil {
 		t.Fatal(err)
 	}
 	l.loop()
@@ -301,14 +301,14 @@ func TestClosingInTheBatchSystem(t *testing.T) {
 	}
 	// What somebody else has closed stays closed, and a cell takes all its hosts along.
 	l.slurm.AdminClose("n2", "bad fan")
-	if _, err := l.CloseCell(ctx, site, "farm", "power cut"); err != nil {
+	if _, err := l.CloseCell(ctx, site, "farm", 0, "power cut"); err != nil {
 		t.Fatal(err)
 	}
 	l.loop()
 	if n := node("n1"); !n.Closed || n.Reason != "power cut" || node("n2").Reason != "bad fan" {
 		t.Errorf("%+v %+v", n, node("n2"))
 	}
-	if _, err := l.OpenCell(ctx, site, "farm"); err != nil {
+	if _, err := l.OpenCell(ctx, site, "farm", 0); err != nil {
 		t.Fatal(err)
 	}
 	l.loop()

@@ -54,34 +54,37 @@ func (c *call) showCell(cell farm.Cell) (v CellView, err error) {
 }
 
 // CloseCell keeps new VMs off a cell. All else goes on.
-func (s *Server) CloseCell(ctx context.Context, who farm.Identity, name, reason string) (CellView, error) {
-	return s.alterCell(ctx, who, policy.CloseCell, name, func(_ *call, cell *farm.Cell) (string, error) {
+func (s *Server) CloseCell(ctx context.Context, who farm.Identity, name string, ifRevision int64, reason string) (CellView, error) {
+	return s.alterCell(ctx, who, policy.CloseCell, name, ifRevision, func(_ *call, cell *farm.Cell) (string, error) {
 		cell.Closed, cell.Reason = true, reason
 		return reason, checkReason(reason)
 	})
 }
 
 // OpenCell ends the drain and the closing of a cell. Hosts that were closed by themselves stay closed.
-func (s *Server) OpenCell(ctx context.Context, who farm.Identity, name string) (CellView, error) {
-	return s.alterCell(ctx, who, policy.OpenCell, name, func(_ *call, cell *farm.Cell) (string, error) {
+func (s *Server) OpenCell(ctx context.Context, who farm.Identity, name string, ifRevision int64) (CellView, error) {
+	return s.alterCell(ctx, who, policy.OpenCell, name, ifRevision, func(_ *call, cell *farm.Cell) (string, error) {
 		cell.Closed, cell.Reason, cell.Drain = false, "", farm.Drain{}
 		return "", nil
 	})
 }
 
 // DrainCell keeps new VMs off a cell and, at the deadline, stops those that are left.
-func (s *Server) DrainCell(ctx context.Context, who farm.Identity, name string, d DrainOrder) (CellView, error) {
-	return s.alterCell(ctx, who, policy.DrainCell, name, func(c *call, cell *farm.Cell) (string, error) {
+func (s *Server) DrainCell(ctx context.Context, who farm.Identity, name string, ifRevision int64, d DrainOrder) (CellView, error) {
+	return s.alterCell(ctx, who, policy.DrainCell, name, ifRevision, func(c *call, cell *farm.Cell) (string, error) {
 		var err error
 		cell.Drain, err = c.drain(cell.Drain, d)
 		return d.said(), err
 	})
 }
 
-func (s *Server) alterCell(ctx context.Context, who farm.Identity, a policy.Action, name string, do func(*call, *farm.Cell) (string, error)) (view CellView, err error) {
+func (s *Server) alterCell(ctx context.Context, who farm.Identity, a policy.Action, name string, ifRevision int64, do func(*call, *farm.Cell) (string, error)) (view CellView, err error) {
 	revision, err := s.change(ctx, who, a, func(c *call) error {
 		cell, err := c.cell(name)
 		if err != nil {
+			return err
+		}
+		if err := c.still("cell "+name, c.target, cell.Revision, ifRevision); err != nil {
 			return err
 		}
 		said, err := do(c, &cell)

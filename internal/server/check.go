@@ -63,8 +63,6 @@ func (r *CreateVM) check(now time.Time) error {
 		return badVM("%v of user data; at most %v", farm.Bytes(len(r.UserData)), farm.Bytes(maxUserData))
 	case len(r.Needs) > maxNeeds:
 		return badVM("%d selectors of hosts; at most %d", len(r.Needs), maxNeeds)
-	case len(r.Once) > maxTag:
-		return badVM("an idempotency key of %d bytes; at most %d", len(r.Once), maxTag)
 	}
 	for _, name := range r.names() {
 		if err := checkName(name); err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -19,21 +20,19 @@ func (s *Server) CreateVMs(ctx context.Context, who farm.Identity, r CreateVM) (
 	if r.Count == 0 {
 		r.Count = 1
 	}
-	digest, err := r.digest()
-	if err != nil {
-		return Created{}, err
-	}
+	key := r.Once
+	r.Once = ""
 	var out Created
 	revision, err := s.change(ctx, who, policy.CreateVM, func(c *call) error {
 		out = Created{}
 		if err := c.may(policy.Target{Project: r.Project, Name: r.target()}); err != nil {
 			return err
 		}
-		again, err := c.again(r.Once, digest, &out)
-		if again || err != nil {
-			return err
+		ids, again, err := c.once(key, r, func() ([]string, error) { return c.create(r, &out) })
+		if again {
+			return c.repeat(ids, &out)
 		}
-		return c.create(r, digest, &out)
+		return err
 	})
 	if err != nil {
 		return Created{}, err
@@ -54,35 +53,8 @@ func (r CreateVM) target() string {
 	return farm.Printable(fmt.Sprintf("%.80s/%.80s", r.Project, r.Name))
 }
 
-// digest tells this request from another one.
-func (r CreateVM) digest() ([]byte, error) {
-	r.Once = ""
-	text, err := json.Marshal(r)
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(text)
-	return sum[:], nil
-}
-
-// again answers a request that was answered before under its key, with its VMs as they are now. Those that are gone are left out.
-func (c *call) again(key string, digest []byte, out *Created) (bool, error) {
-	if key == "" {
-		return false, nil
-	}
-	was, answer, err := c.Answer(c.caller(), key)
-	switch {
-	case missing(err):
-		return false, nil
-	case err != nil:
-		return false, err
-	case !slices.Equal(was, digest):
-		return false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherRequest, Message: "this idempotency key came with another request before", Hint: "make a new key for each request, and use it again only to repeat that request"}
-	}
-	var ids []string
-	if err := json.Unmarshal(answer, &ids); err != nil {
-		return false, fmt.Errorf("read a kept answer: %w", err)
-	}
+// repeat answers a request that was answered before with its VMs as they are now. Those that are gone are left out.
+func (c *call) repeat(ids []string, out *Created) error {
 	out.Again = true
 	for _, id := range ids {
 		vm, err := c.Tx.VM(id)
@@ -90,66 +62,89 @@ func (c *call) again(key string, digest []byte, out *Created) (bool, error) {
 			continue
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
 		view, err := c.show(vm)
 		if err != nil {
-			return false, err
+			return err
 		}
 		out.VMs = append(out.VMs, view)
 	}
-	return true, nil
+	return nil
+}
+
+// once does what makes things once for each idempotency key of a caller, "": each time. do returns their IDs; they come back when the request is
+// repeated under its key, and nothing is made then. The request is compared whole, as JSON, without its key.
+func (c *call) once(key string, request any, do func() ([]string, error)) (ids []string, again bool, err error) {
+	switch {
+	case key == "":
+		ids, err = do()
+		return ids, false, err
+	case len(key) > maxTag:
+		return nil, false, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("an idempotency key of %d bytes; at most %d", len(key), maxTag), Hint: "a random UUID is enough"}
+	}
+	text, err := json.Marshal(request)
+	if err != nil {
+		return nil, false, err
+	}
+	digest := sha256.Sum256(text)
+	was, answer, err := c.Answer(c.caller(), key)
+	switch {
+	case missing(err):
+		if ids, err = do(); err != nil {
+			return nil, false, err
+		}
+		if answer, err = json.Marshal(ids); err != nil {
+			return nil, false, err
+		}
+		return ids, false, c.PutAnswer(c.caller(), key, digest[:], answer, c.now)
+	case err != nil:
+		return nil, false, err
+	case !bytes.Equal(was, digest[:]):
+		return nil, false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherRequest, Message: "this idempotency key came with another request before", Hint: "make a new key for each request, and use it again only to repeat that request"}
+	}
+	if err := json.Unmarshal(answer, &ids); err != nil {
+		return nil, false, fmt.Errorf("read a kept answer: %w", err)
+	}
+	return ids, true, nil
 }
 
 // caller is under which name a caller's idempotency keys are kept.
 func (c *call) caller() string { return entry(c.who, c.now, "", policy.Target{}, "", "").Who }
 
-func (c *call) create(r CreateVM, digest []byte, out *Created) error {
+func (c *call) create(r CreateVM, out *Created) (ids []string, err error) {
 	if err := r.check(c.now); err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkImage(r.Image); err != nil {
-		return err
+		return nil, err
 	}
 	vm, err := c.draft(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if r.NewKey {
 		if vm.Key, out.PrivateKey, err = newKey(r.Project + "/" + r.Name); err != nil {
-			return err
+			return nil, err
 		}
 		vm.Keys = append(vm.Keys, vm.Key)
 	}
 	give, err := c.leasing(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var ids []string
 	for _, name := range r.names() {
 		vm.ID, vm.Name = api.NewID(), name
 		if vm.Lease, err = give(vm); err != nil {
-			return err
+			return nil, err
 		}
 		if err := c.insert(vm); err != nil {
-			return err
+			return nil, err
 		}
 		ids = append(ids, vm.ID)
 		out.VMs = append(out.VMs, VMView{VM: vm, State: vm.State(false)})
 	}
-	return c.created(r, ids, digest)
-}
-
-// created records what was made: in the audit log, and as the answer to the same request.
-func (c *call) created(r CreateVM, ids []string, digest []byte) error {
-	if err := c.did(fmt.Sprintf("image %s, shape %s", r.Image, r.Shape)); err != nil || r.Once == "" {
-		return err
-	}
-	answer, err := json.Marshal(ids)
-	if err != nil {
-		return err
-	}
-	return c.PutAnswer(c.caller(), r.Once, digest, answer, c.now)
+	return ids, c.did(fmt.Sprintf("image %s, shape %s", r.Image, r.Shape))
 }
 
 // draft is what all VMs of the request have in common, held against all that bounds it.

@@ -235,6 +235,43 @@ func TestCreateOnce(t *testing.T) {
 	}
 }
 
+// So are tokens; their secrets are told once.
+func TestTokensOnce(t *testing.T) {
+	l := newLab(t)
+	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "zoe"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	for name, create := range map[string]func(key, changed string) (id, text string, err error){
+		"token": func(key, changed string) (string, string, error) {
+			k, text, err := l.CreateToken(t.Context(), site, TokenOrder{User: "zoe", Note: changed, Once: key})
+			return k.ID, text, err
+		},
+		"join token": func(key, changed string) (string, string, error) {
+			k, text, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east", Name: changed, Once: key})
+			return k.ID, text, err
+		},
+	} {
+		key := "of " + name
+		id, text, err := create(key, "a")
+		if err != nil || text == "" {
+			t.Fatalf("%s: %q, %v", name, text, err)
+		}
+		again, text, err := create(key, "a")
+		if err != nil || again != id || text != "" {
+			t.Errorf("%s, again: %s, %q, %v", name, again, text, err)
+		}
+		if _, _, err := create(key, "b"); code(err) != farm.CodeOtherRequest {
+			t.Errorf("%s, another under its key: %v", name, err)
+		}
+		if other, text, err := create("", "a"); err != nil || other == id || text == "" {
+			t.Errorf("%s, without a key: %s, %q, %v", name, other, text, err)
+		}
+		if _, _, err := create(strings.Repeat("k", 1000), "a"); code(err) != farm.CodeUsage {
+			t.Errorf("%s, a long key: %v", name, err)
+		}
+	}
+}
+
 func TestPurposeAndExpiry(t *testing.T) {
 	l := newLab(t)
 	v := l.create(otto, CreateVM{Project: "atlas", Name: "wn", Image: "atlas-el9", Shape: "small", Network: "inner"})[0]
@@ -254,7 +291,7 @@ func TestPurposeAndExpiry(t *testing.T) {
 
 func TestClosedCells(t *testing.T) {
 	l := newLab(t)
-	if _, err := l.CloseCell(t.Context(), site, "west", "new switches"); err != nil {
+	if _, err := l.CloseCell(t.Context(), site, "west", 0, "new switches"); err != nil {
 		t.Fatal(err)
 	}
 	_, err := l.CreateVMs(t.Context(), otto, CreateVM{Project: "atlas", Name: "wn", Image: "micro", Shape: "small"})

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -18,13 +19,13 @@ const (
 
 // FenceHost takes the caller's word that nothing of a silent host runs any more: its VMs are lost, and those that ask for it are placed anew.
 // This is the only way in which a VM whose host is silent is made elsewhere.
-func (s *Server) FenceHost(ctx context.Context, who farm.Identity, ref, reason string) (view HostView, err error) {
+func (s *Server) FenceHost(ctx context.Context, who farm.Identity, ref string, ifRevision int64, reason string) (view HostView, err error) {
 	revision, err := s.change(ctx, who, policy.FenceHost, func(c *call) error {
 		h, err := c.host(ref)
 		if err != nil {
 			return err
 		}
-		if err := checkReason(reason); err != nil {
+		if err := errors.Join(checkReason(reason), c.stillHost(h, ifRevision)); err != nil {
 			return err
 		}
 		if !s.silent(h) && c.now.Sub(s.seen(h)) > s.silence {

@@ -80,19 +80,32 @@ func (c *call) cell(name string) (farm.Cell, error) {
 // unchanged holds the revision that a caller has seen of a VM against the last one at which people wanted something else of it. What its host
 // reported meanwhile is no conflict.
 func (c *call) unchanged(vm farm.VM, seen int64) error {
-	if seen == 0 || vm.Changed <= seen {
+	return c.still("VM "+label(vm), vmTarget(vm), vm.Changed, seen)
+}
+
+// still is unchanged for whatever has a revision of its own; what names it for people, has is 0 where there is none.
+func (c *call) still(what string, target policy.Target, has, seen int64) error {
+	if seen == 0 || has != 0 && has <= seen {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeChanged, Message: fmt.Sprintf("VM %s was changed since revision %d%s", label(vm), seen, c.meanwhile(label(vm), vm.Project, seen)),
-		Hint: "look at it again, and decide"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeChanged, Message: fmt.Sprintf("%s was changed since revision %d%s", what, seen, c.meanwhile(target, seen)), Hint: "look at it again, and decide"}
+}
+
+// stillHost is still for a host. Its row changes with each report that has something new, which is no conflict: what people did to it is in the
+// audit log.
+func (c *call) stillHost(h farm.Host, seen int64) error {
+	if seen == 0 || h.Revision <= seen || c.meanwhile(hostTarget(h), seen) == "" {
+		return nil
+	}
+	return c.still("host "+h.Name, hostTarget(h), h.Revision, seen)
 }
 
 // lookBack is how many entries of a project are searched for what changed.
 const lookBack = 200
 
 // meanwhile says who changed what after a revision, by the audit log: "; at 17: ann, vm.stop".
-func (c *call) meanwhile(target, project string, after int64) string {
-	entries, err := c.Entries(project, "", 0, lookBack)
+func (c *call) meanwhile(target policy.Target, after int64) string {
+	entries, err := c.Entries(target.Project, "", 0, lookBack)
 	if err != nil {
 		return ""
 	}
@@ -101,7 +114,7 @@ func (c *call) meanwhile(target, project string, after int64) string {
 		if e.Revision <= after {
 			break
 		}
-		if e.Target == target && e.Outcome == outcomeDone {
+		if e.Target == target.String() && e.Outcome == outcomeDone {
 			said = append(said, strings.TrimSuffix(fmt.Sprintf("; at %d: %s, %s, %s", e.Revision, e.Who, e.Action, e.Reason), ", "))
 		}
 	}

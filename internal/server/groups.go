@@ -10,7 +10,7 @@ import (
 )
 
 // PutGroup makes a server group. One that VMs name keeps its rule.
-func (s *Server) PutGroup(ctx context.Context, who farm.Identity, g farm.ServerGroup) (view GroupView, err error) {
+func (s *Server) PutGroup(ctx context.Context, who farm.Identity, g farm.ServerGroup, ifRevision int64) (view GroupView, err error) {
 	revision, err := s.change(ctx, who, policy.WriteGroup, func(c *call) error {
 		view = GroupView{ServerGroup: g}
 		if err := c.may(groupTarget(g.Project, g.Name)); err != nil {
@@ -23,10 +23,14 @@ func (s *Server) PutGroup(ctx context.Context, who farm.Identity, g farm.ServerG
 			return err
 		}
 		was, err := c.Group(g.Project, g.Name)
-		switch {
-		case missing(err):
-		case err != nil:
+		if err != nil && !missing(err) {
 			return err
+		}
+		if err := c.still("server group "+c.target.String(), c.target, was.Revision, ifRevision); err != nil {
+			return err
+		}
+		switch {
+		case was.Name == "": // a new one
 		case was.Affinity == g.Affinity:
 			view.ServerGroup = was
 			view.VMs, err = c.members(g.Project, g.Name)
@@ -111,12 +115,19 @@ func (s *Server) Groups(ctx context.Context, who farm.Identity, project string) 
 }
 
 // DeleteGroup removes a group that no VM names.
-func (s *Server) DeleteGroup(ctx context.Context, who farm.Identity, project, name string) error {
+func (s *Server) DeleteGroup(ctx context.Context, who farm.Identity, project, name string, ifRevision int64) error {
 	_, err := s.change(ctx, who, policy.WriteGroup, func(c *call) error {
 		if err := c.may(groupTarget(project, name)); err != nil {
 			return err
 		}
-		if err := c.groupOf(project, name); err != nil {
+		g, err := c.Group(project, name)
+		if missing(err) {
+			return noGroup(project, name)
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.still("server group "+c.target.String(), c.target, g.Revision, ifRevision); err != nil {
 			return err
 		}
 		if err := c.unused(project, name); err != nil {

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -214,8 +215,8 @@ func checkReason(reason string) error {
 
 // LabelHosts changes labels.
 func (s *Server) LabelHosts(ctx context.Context, who farm.Identity, patterns []string, l LabelOrder) ([]HostView, error) {
-	return s.alterHosts(ctx, who, policy.LabelHost, patterns, func(_ *call, h *farm.Host) (string, error) {
-		if err := checkTags(l.Set); err != nil {
+	return s.alterHosts(ctx, who, policy.LabelHost, patterns, func(c *call, h *farm.Host) (string, error) {
+		if err := errors.Join(checkTags(l.Set), c.stillHost(*h, l.IfRevision)); err != nil {
 			return "", err
 		}
 		labels := map[string]string{}
@@ -290,10 +291,13 @@ func (c *call) hostsOf(patterns []string) ([]farm.Host, error) {
 }
 
 // ForgetHost removes a host that has no VMs; its certificate counts no more.
-func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string) error {
+func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string, ifRevision int64) error {
 	_, err := s.change(ctx, who, policy.ForgetHost, func(c *call) error {
 		h, err := c.host(ref)
 		if err != nil {
+			return err
+		}
+		if err := c.stillHost(h, ifRevision); err != nil {
 			return err
 		}
 		vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID, Limit: 1})

@@ -129,11 +129,11 @@ func TestDrain(t *testing.T) {
 		if whole {
 			what = "its cell east"
 			drain = func() error {
-				_, err := l.DrainCell(ctx, site, "east", order)
+				_, err := l.DrainCell(ctx, site, "east", 0, order)
 				return err
 			}
 			open = func() error {
-				_, err := l.OpenCell(ctx, site, "east")
+				_, err := l.OpenCell(ctx, site, "east", 0)
 				return err
 			}
 		}
@@ -196,7 +196,7 @@ func TestSilenceAndFence(t *testing.T) {
 	if err := l.silences(ctx, epoch); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.FenceHost(ctx, site, "h1", "it runs"); code(err) != farm.CodeHostAnswers {
+	if _, err := l.FenceHost(ctx, site, "h1", 0, "it runs"); code(err) != farm.CodeHostAnswers {
 		t.Error(err)
 	}
 	l.pass(l.silence + time.Second)
@@ -211,10 +211,10 @@ func TestSilenceAndFence(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if _, err := l.FenceHost(ctx, ann, "h1", ""); code(err) != farm.CodeNoRole {
+	if _, err := l.FenceHost(ctx, ann, "h1", 0, ""); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
-	view, err := l.FenceHost(ctx, site, "h1", "burnt")
+	view, err := l.FenceHost(ctx, site, "h1", 0, "burnt")
 	if err != nil || view.State != HostFenced {
 		t.Fatal(view.State, err)
 	}
@@ -227,13 +227,13 @@ func TestSilenceAndFence(t *testing.T) {
 	if _, there := l.row(ends.ID); there {
 		t.Error("what was to be deleted, and is lost, is there")
 	}
-	if err := l.ForgetHost(ctx, site, "h1"); code(err) != farm.CodeHostHasVMs {
+	if err := l.ForgetHost(ctx, site, "h1", 0); code(err) != farm.CodeHostHasVMs {
 		t.Error(err)
 	}
 	if got, err := l.RebuildVM(ctx, ann, stays.ID, 0, ""); err != nil || got.State != farm.VMPlacing || got.Host != "" {
 		t.Errorf("%+v %v", got, err)
 	}
-	if err := l.ForgetHost(ctx, site, h.ID); err != nil {
+	if err := l.ForgetHost(ctx, site, h.ID, 0); err != nil {
 		t.Error(err)
 	}
 }
@@ -249,7 +249,7 @@ func TestDeleteLost(t *testing.T) {
 	r.Tags = map[string]string{"on-loss": "keep"}
 	kept, again := l.running(ann, r, h), l.running(ann, web("again"), h)
 	l.pass(l.silence + time.Second)
-	if _, err := l.FenceHost(t.Context(), site, "h1", ""); err != nil {
+	if _, err := l.FenceHost(t.Context(), site, "h1", 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.get(again.ID); got.State != farm.VMPlacing {
@@ -279,10 +279,10 @@ func TestCells(t *testing.T) {
 	if _, err := l.Cell(t.Context(), site, "north"); code(err) != farm.CodeNoSuchCell {
 		t.Error(err)
 	}
-	if _, err := l.CloseCell(t.Context(), ann, "east", ""); code(err) != farm.CodeNoRole {
+	if _, err := l.CloseCell(t.Context(), ann, "east", 0, ""); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
-	if _, err := l.CloseCell(t.Context(), site, "east", "x\n"); code(err) != farm.CodeUsage {
+	if _, err := l.CloseCell(t.Context(), site, "east", 0, "x\n"); code(err) != farm.CodeUsage {
 		t.Error(err)
 	}
 }
@@ -292,7 +292,7 @@ func TestClosedCellKeepsWorking(t *testing.T) {
 	l := newLab(t)
 	h := l.host("h1", "east")
 	v := l.running(ann, web("web"), h)
-	if _, err := l.CloseCell(t.Context(), site, "east", ""); err != nil {
+	if _, err := l.CloseCell(t.Context(), site, "east", 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range []policy.Action{policy.StopVM, policy.StartVM, policy.RestartVM, policy.ResizeVM, policy.RebuildVM, policy.UpdateVM, policy.DeleteVM} {
@@ -335,7 +335,7 @@ func TestSilenceAfterAStart(t *testing.T) {
 	if !next.silent(dead) || next.silent(alive) {
 		t.Errorf("dead is silent: %v, alive is silent: %v", next.silent(dead), next.silent(alive))
 	}
-	if _, err := next.FenceHost(t.Context(), site, "alive", ""); code(err) != farm.CodeHostAnswers || !strings.Contains(err.Error(), "just come up") {
+	if _, err := next.FenceHost(t.Context(), site, "alive", 0, ""); code(err) != farm.CodeHostAnswers || !strings.Contains(err.Error(), "just come up") {
 		t.Error(err)
 	}
 	l.pass(next.silence + time.Second)

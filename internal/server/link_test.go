@@ -297,7 +297,7 @@ func TestStrangers(t *testing.T) {
 		"one of two":      {site, "wn-1", []string{"p/db"}, farm.CodeNoVM},
 		"by name, and ID": {site, "wn-1", []string{"p/web", "v2"}, ""},
 	} {
-		if _, err := l.EvictVMs(t.Context(), c.who, c.host, c.vms); codeOf(err) != c.want {
+		if _, err := l.EvictVMs(t.Context(), c.who, c.host, 0, c.vms); codeOf(err) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

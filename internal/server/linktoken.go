@@ -82,6 +82,8 @@ type JoinOrder struct {
 	Labels map[string]string
 	Valid  time.Duration // 0: an hour
 	Count  int           // hosts that may enrol with it; 0: one
+
+	Once string // idempotency key, as CreateVM has it
 }
 
 func (o JoinOrder) check() error {
@@ -102,7 +104,7 @@ func badJoin(format string, args ...any) error {
 	return &farm.Error{Kind: farm.Invalid, Code: CodeJoinOrder, Message: fmt.Sprintf(format, args...), Hint: "see `grange host token create --help`"}
 }
 
-// CreateJoinToken makes a join token. The text is told once.
+// CreateJoinToken makes a join token. The text is told once: a request that is repeated is answered without it.
 func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinOrder) (k farm.JoinToken, text string, err error) {
 	if err := o.check(); err != nil {
 		return farm.JoinToken{}, "", err
@@ -111,22 +113,35 @@ func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinO
 	if err != nil {
 		return farm.JoinToken{}, "", err
 	}
-	token := pki.NewJoinToken(trust[0])
+	token, key := pki.NewJoinToken(trust[0]), o.Once
+	o.Once = ""
 	_, err = s.change(ctx, who, policy.JoinHost, func(c *call) error {
 		if _, err := c.cell(o.Cell); err != nil {
 			return err
 		}
-		k = farm.JoinToken{ID: token.ID, Hash: token.Hash(), Cell: o.Cell, Name: o.Name, Labels: o.Labels, By: cmp.Or(who.User, "root"),
-			Expires: c.now.Add(cmp.Or(o.Valid, joinValid)), Count: max(o.Count, 1)}
-		if err := c.PutJoinToken(k); err != nil {
+		ids, again, err := c.once(key, o, func() ([]string, error) { return c.makeJoinToken(token, o) })
+		if err != nil {
 			return err
 		}
-		return c.did("join token " + k.ID)
+		if text = token.String(); again {
+			text = ""
+		}
+		k, err = c.JoinToken(ids[0])
+		return err
 	})
 	if err != nil {
 		return farm.JoinToken{}, "", err
 	}
-	return k, token.String(), nil
+	return k, text, nil
+}
+
+func (c *call) makeJoinToken(token pki.JoinToken, o JoinOrder) ([]string, error) {
+	k := farm.JoinToken{ID: token.ID, Hash: token.Hash(), Cell: o.Cell, Name: o.Name, Labels: o.Labels, By: cmp.Or(c.who.User, "root"),
+		Expires: c.now.Add(cmp.Or(o.Valid, joinValid)), Count: max(o.Count, 1)}
+	if err := c.PutJoinToken(k); err != nil {
+		return nil, err
+	}
+	return []string{k.ID}, c.did("join token " + k.ID)
 }
 
 // JoinTokens are those that were made, and that the caller could have made.

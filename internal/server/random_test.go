@@ -165,7 +165,7 @@ func (l *lab) oneHost(r *rand.Rand, h *fakeHost, epoch int64) {
 	case h.dead && r.IntN(3) == 0:
 		l.pass(l.silence + time.Second)
 		if r.IntN(2) == 0 { // an operator pulls its plug, and says so
-			if _, err := l.FenceHost(ctx, site, h.host.Name, "plug pulled"); err != nil {
+			if _, err := l.FenceHost(ctx, site, h.host.Name, 0, "plug pulled"); err != nil {
 				l.t.Fatal(err)
 			}
 			clear(h.has)

@@ -78,8 +78,9 @@ type DrainOrder struct {
 
 // LabelOrder changes labels of hosts.
 type LabelOrder struct {
-	Set    map[string]string
-	Remove []string
+	Set        map[string]string
+	Remove     []string
+	IfRevision int64 // of each host; 0: whatever it is
 }
 
 // EntryFilter chooses lines of the audit log, newest first.

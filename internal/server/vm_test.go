@@ -222,6 +222,64 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
+// A change that is meant for an older revision is refused, and says who changed what; one that is meant for the newest is made.
+func TestConflictsOfOtherThings(t *testing.T) {
+	l := newLab(t)
+	h := l.host("h1", "east")
+	ctx, group := t.Context(), farm.ServerGroup{Project: "alice", Name: "g", Affinity: farm.Apart}
+	user := farm.User{Name: "zoe", Subjects: []string{"CN=Zoe,O=Grid,C=CH"}}
+	type change struct {
+		first func() (int64, error) // what others do; its revision
+		do    func(revision int64) error
+		says  string
+	}
+	revision := func(r int64, err error) (int64, error) { return r, err }
+	for name, c := range map[string]change{
+		"cell": {func() (int64, error) {
+			v, err := l.CloseCell(ctx, site, "west", 0, "disks")
+			return revision(v.Revision, err)
+		},
+			func(r int64) error { _, err := l.OpenCell(ctx, site, "west", r); return err }, "site, cell.close, disks"},
+		"drain of a cell": {func() (int64, error) {
+			v, err := l.CloseCell(ctx, site, "east", 0, "")
+			return revision(v.Revision, err)
+		},
+			func(r int64) error { _, err := l.DrainCell(ctx, site, "east", r, DrainOrder{}); return err }, "site, cell.close"},
+		"group": {func() (int64, error) { v, err := l.PutGroup(ctx, ann, group, 0); return revision(v.Revision, err) },
+			func(r int64) error { return l.DeleteGroup(ctx, ann, "alice", "g", r) }, "ann, group.write, anti-affinity"},
+		"user": {func() (int64, error) { v, err := l.PutUser(ctx, site, user, 0); return revision(v.Revision, err) },
+			func(r int64) error { return l.DeleteUser(ctx, site, "zoe", r) }, "site, user.write, subjects"},
+		"host": {func() (int64, error) {
+			v, err := l.LabelHosts(ctx, site, []string{"h1"}, LabelOrder{Set: map[string]string{"a": "b"}})
+			return revision(v[0].Revision, err)
+		},
+			func(r int64) error { return l.ForgetHost(ctx, site, "h1", r) }, "site, host.label"},
+	} {
+		newest, err := c.first()
+		if err != nil || newest < 2 {
+			t.Fatalf("%s: %d, %v", name, newest, err)
+		}
+		if err := c.do(newest - 1); code(err) != farm.CodeChanged || !strings.Contains(err.Error(), fmt.Sprintf("; at %d: %s", newest, c.says)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "host" { // what it reports is no conflict
+			h.Facts.ScratchFree = farm.GiB
+			l.update(func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, h.Facts) })
+		}
+		if err := c.do(newest); err != nil {
+			t.Errorf("%s, as it is: %v", name, err)
+		}
+	}
+	for name, do := range map[string]func() error{
+		"a group that is gone": func() error { _, err := l.PutGroup(ctx, ann, group, 1); return err },
+		"a user that is gone":  func() error { _, err := l.PutUser(ctx, site, user, 1); return err },
+	} {
+		if err := do(); code(err) != farm.CodeChanged {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestUpdate(t *testing.T) {
 	l := newLab(t)
 	v := l.create(otto, CreateVM{Project: "atlas", Name: "wn", Image: "micro", Shape: "small"})[0]
@@ -347,10 +405,10 @@ func TestList(t *testing.T) {
 func TestGroups(t *testing.T) {
 	l := newLab(t)
 	g := farm.ServerGroup{Project: "alice", Name: "ha", Affinity: farm.Apart}
-	if _, err := l.PutGroup(t.Context(), ann, g); err != nil {
+	if _, err := l.PutGroup(t.Context(), ann, g, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.PutGroup(t.Context(), otto, g); code(err) != farm.CodeNoRole {
+	if _, err := l.PutGroup(t.Context(), otto, g, 0); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
 	r := web("web")
@@ -362,13 +420,13 @@ func TestGroups(t *testing.T) {
 	}
 	other := g
 	other.Affinity = farm.Together
-	if _, err := l.PutGroup(t.Context(), ann, other); code(err) != farm.CodeGroupUsed {
+	if _, err := l.PutGroup(t.Context(), ann, other, 0); code(err) != farm.CodeGroupUsed {
 		t.Error(err)
 	}
-	if _, err := l.PutGroup(t.Context(), ann, g); err != nil {
+	if _, err := l.PutGroup(t.Context(), ann, g, 0); err != nil {
 		t.Error("the same again:", err)
 	}
-	if err := l.DeleteGroup(t.Context(), ann, "alice", "ha"); code(err) != farm.CodeGroupUsed {
+	if err := l.DeleteGroup(t.Context(), ann, "alice", "ha", 0); code(err) != farm.CodeGroupUsed {
 		t.Error(err)
 	}
 	for _, v := range made {
@@ -376,11 +434,11 @@ func TestGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.DeleteGroup(t.Context(), ann, "alice", "ha"); err != nil {
+	if err := l.DeleteGroup(t.Context(), ann, "alice", "ha", 0); err != nil {
 		t.Error(err)
 	}
 	other.Affinity = "nearby"
-	if _, err := l.PutGroup(t.Context(), ann, other); code(err) != farm.CodeBadVM {
+	if _, err := l.PutGroup(t.Context(), ann, other, 0); code(err) != farm.CodeBadVM {
 		t.Error(err)
 	}
 }

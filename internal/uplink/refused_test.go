@@ -195,7 +195,7 @@ func TestRevoked(t *testing.T) {
 	s.eventually("refused", func() bool { return heard.said(farm.CodeRevokedCert) })
 	gone := s.join("wn-2")
 	gone.stop()
-	if err := s.ForgetHost(t.Context(), root, "wn-2"); err != nil {
+	if err := s.ForgetHost(t.Context(), root, "wn-2", 0); err != nil {
 		t.Fatal(err)
 	}
 	heard = s.second(gone, gone.Host)
