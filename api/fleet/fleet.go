@@ -31,6 +31,7 @@ type VM struct {
 	Shape    Shape             `json:"shape"`
 	Cell     string            `json:"cell,omitempty"`
 	Host     string            `json:"host,omitempty"` // its name
+	Job      string            `json:"job,omitempty"`  // of its cell's batch system, which holds its place: slurm/17
 	Network  string            `json:"network,omitempty"`
 	Address  string            `json:"address,omitempty"`
 	MAC      string            `json:"mac,omitempty"`

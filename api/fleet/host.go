@@ -139,6 +139,7 @@ type WantedVM struct {
 	Image    string            `json:"image"`
 	Shape    Shape             `json:"shape"`
 	Plan     *api.Plan         `json:"plan,omitempty"` // exactly this, or refuse; nil: the host plans
+	Job      string            `json:"job,omitempty"`  // the job of the host's batch system that holds the VM's place, as slurm/17: the VM goes where that job is
 	Bridge   string            `json:"bridge,omitempty"`
 	VLAN     int               `json:"vlan,omitempty"`
 	Address  string            `json:"address,omitempty"` // with the length of the prefix

@@ -50,6 +50,8 @@ type Options struct {
 	Network string
 	// Inside lets the agent run in Network as well, with a machine ID of its own: a host by itself, as far as a server can tell.
 	Inside bool
+	// SlurmNodes are those of the Lab, for an agent that is to know them from its start.
+	SlurmNodes []string
 	// Programs is a directory with grange and grange-guest; "": they are built.
 	Programs string
 }
@@ -75,7 +77,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{Dir: dir, root: Source(), Binary: filepath.Join(dir, "bin", "grange"), Socket: filepath.Join(dir, "agent.sock")}
-	l.Client, l.network, l.inside = api.NewClient(l.Socket), o.Network, o.Inside
+	l.Client, l.network, l.inside, l.SlurmNodes = api.NewClient(l.Socket), o.Network, o.Inside, o.SlurmNodes
 	if err := l.start(ctx, o); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

@@ -23,12 +23,14 @@ func (a *Agent) confinedJobs(key string) []farm.Allotment {
 	if known && time.Since(a.metalSeen) < moment {
 		return a.metal
 	}
-	patterns := a.config().SlurmNodes
-	a.metal = allotment.Running(allotment.Host(), func(node string) bool {
-		return slices.ContainsFunc(patterns, func(p string) bool { ok, err := path.Match(p, node); return ok && err == nil })
-	})
+	a.metal = allotment.Running(allotment.Host(), a.ofThisHost)
 	a.metalSeen = time.Now()
 	return a.metal
+}
+
+// ofThisHost tells whether jobs of a slurmd are this host's.
+func (a *Agent) ofThisHost(node string) bool {
+	return slices.ContainsFunc(a.config().SlurmNodes, func(p string) bool { ok, err := path.Match(p, node); return ok && err == nil })
 }
 
 // look brings what batch systems confine up to date. key is the batch job whose VM is to be placed, if any.
@@ -48,12 +50,12 @@ func (l *ledger) look(key string) {
 
 // besides are the plans of confined jobs that a VM of the batch job key, "" for any other, has to leave alone. A job that its batch system
 // confines itself goes where the batch system puts it: that knows what it has given to its other jobs, and may let two of them, of which
-// one is suspended, share CPUs.
-func (l *ledger) besides(key string, inVMs map[string]bool) []farm.Plan {
+// one is suspended, share CPUs. Those that are passed over are left out.
+func (l *ledger) besides(key string, inVMs, passed map[string]bool) []farm.Plan {
 	own := l.confined[key]
 	var plans []farm.Plan
 	for of, plan := range l.confined {
-		if _, claimed := l.metal[of]; claimed || of == key {
+		if _, claimed := l.metal[of]; claimed || of == key || passed[of] {
 			continue
 		}
 		if inVMs[of] || own.Cells != nil {

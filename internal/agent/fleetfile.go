@@ -25,6 +25,8 @@ type fleetRecord struct {
 	Shape         farm.Shape // of the claim and of its machine
 	Image, Digest string     // of its disks
 	Disks         bool       // they are whole
+	Job           string     // of the batch system, which held its place when the claim was made; its CPUs are the claim's
+	Yielded       bool       // no job holds its place any more: Plan is what it had, and nobody's claim
 	Boots, Builds int        // carried out, or refused for good
 	Fresh         int        // carried out: its disks are of that build
 	Refused       *int       // the build that found no room

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
@@ -10,36 +11,39 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// settle gives a VM of the server its claim, in place of the one that it may have, in one step or not at all. Nobody waits here: the server
-// has counted, and has other hosts. Error: farm.CodeNoRoom, naming who holds what.
-func (l *ledger) settle(id, holder string, choose func(numa.Room) (farm.Plan, error)) (farm.Plan, error) {
+// choice plans a VM of the server within a room. own are the CPUs of the batch job that holds its place, where that is confined to some.
+type choice func(room numa.Room, own farm.CPUSet) (farm.Plan, error)
+
+// settle gives a VM of the server its claim, in place of the one that it may have, in one step or not at all. What the batch job key holds is
+// the VM's to take; "": it has none. Nobody waits here: the server has counted, and has other hosts. Error: farm.CodeNoRoom, naming who
+// holds what.
+func (l *ledger) settle(id, holder, key string, choose choice) (farm.Plan, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	plan, err := l.chooseLocked(id, choose)
+	plan, err := l.chooseLocked(id, key, choose)
 	if err != nil {
 		return farm.Plan{}, err
 	}
-	l.grants[id] = grant{holder, plan}
-	l.fleet[id] = true
+	l.enterFleet(id, holder, key, plan)
 	l.serve() // the earlier claim may have been larger
 	return plan, nil
 }
 
 // fits is settle without taking anything.
-func (l *ledger) fits(id string, choose func(numa.Room) (farm.Plan, error)) error {
+func (l *ledger) fits(id, key string, choose choice) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err := l.chooseLocked(id, choose)
+	_, err := l.chooseLocked(id, key, choose)
 	return err
 }
 
-func (l *ledger) chooseLocked(id string, choose func(numa.Room) (farm.Plan, error)) (farm.Plan, error) {
-	l.look("")
+func (l *ledger) chooseLocked(id, key string, choose choice) (farm.Plan, error) {
+	l.look(key)
 	if old, had := l.grants[id]; had {
 		delete(l.grants, id)
 		defer func() { l.grants[id] = old }() // settle writes over it
 	}
-	plan, err := choose(l.room(""))
+	plan, err := choose(l.room(key), l.confined[key].Extra)
 	if farm.IsKind(err, farm.NoCapacity) || farm.IsCode(err, farm.CodeBadPlan) {
 		e := new(farm.Error)
 		errors.As(err, &e)
@@ -49,15 +53,29 @@ func (l *ledger) chooseLocked(id string, choose func(numa.Room) (farm.Plan, erro
 }
 
 // adoptFleet enters the claim of a VM of the server that was here before, running or not.
-func (l *ledger) adoptFleet(id, holder string, plan farm.Plan) {
+func (l *ledger) adoptFleet(id, holder, key string, plan farm.Plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.enterFleet(id, holder, key, plan)
+}
+
+func (l *ledger) enterFleet(id, holder, key string, plan farm.Plan) {
 	l.grants[id] = grant{holder, plan}
 	l.fleet[id] = true
+	if delete(l.keys, id); key != "" {
+		l.keys[id] = key
+	}
+}
+
+// sees tells whether a batch system has this job here, where it confines any.
+func (l *ledger) sees(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.running(key), func(a farm.Allotment) bool { return a.Key() == key })
 }
 
 // others are the plans of all that the server did not place, and of its VMs that it does not want here any more, which its own list lacks; with
-// what they are taken from.
+// what they are taken from. A batch job that holds the place of a VM of the server's is none of them.
 func (l *ledger) others(unlisted map[string]bool) (farm.Topology, numa.Reserve, []farm.Plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,10 +84,15 @@ func (l *ledger) others(unlisted map[string]bool) (farm.Topology, numa.Reserve, 
 }
 
 // chooser plans as the server said, or here where it said nothing.
-func (a *Agent) chooser(shape farm.Shape, exact *api.Plan) (func(numa.Room) (farm.Plan, error), error) {
+func (a *Agent) chooser(shape farm.Shape, exact *api.Plan) (choice, error) {
 	if exact == nil {
 		request := a.numaRequest(shape, a.allCPUs())
-		return func(room numa.Room) (farm.Plan, error) { return numa.Plan(room, request) }, nil
+		return func(room numa.Room, own farm.CPUSet) (farm.Plan, error) {
+			if !own.Empty() {
+				request.Allowed = own
+			}
+			return numa.Plan(room, request)
+		}, nil
 	}
 	plan, err := wire.ParsePlan(*exact)
 	if err != nil {
@@ -79,7 +102,7 @@ func (a *Agent) chooser(shape farm.Shape, exact *api.Plan) (func(numa.Room) (far
 		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadPlan, Hint: "see the server's log",
 			Message: fmt.Sprintf("the server's plan has %d CPUs and %v, and the VM's shape %d and %v", len(plan.VCPUs), plan.Memory(), shape.CPUs, shape.Memory)}
 	}
-	return func(room numa.Room) (farm.Plan, error) {
+	return func(room numa.Room, _ farm.CPUSet) (farm.Plan, error) {
 		_, err := room.Take(plan)
 		return plan, err
 	}, nil

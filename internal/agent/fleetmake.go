@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
@@ -51,7 +52,7 @@ func (v *fleetVM) build() error {
 		return err
 	}
 	if v.current() != nil {
-		if err := v.agent.ledger.fits(v.id, choose); err != nil {
+		if err := v.agent.ledger.fits(v.id, w.Job, choose); err != nil {
 			return err
 		}
 		return v.stop()
@@ -70,22 +71,61 @@ func (v *fleetVM) build() error {
 		}
 	}
 	v.is(farm.VMStarting, "")
-	plan, err := v.agent.ledger.settle(v.id, v.holder(), choose)
+	v.awaitJob(w.Job)
+	plan, err := v.agent.ledger.settle(v.id, v.holder(), w.Job, choose)
 	if err != nil {
 		return err
 	}
 	err = v.keep(func(r *fleetRecord) {
-		r.Plan, r.Shape, r.Builds, r.Refused, r.Reason = plan, shape, w.Builds, nil, ""
+		r.Plan, r.Shape, r.Job, r.Yielded, r.Builds, r.Refused, r.Reason = plan, shape, w.Job, false, w.Builds, nil, ""
 		if fresh {
 			r.Fresh, r.Image, r.Digest, r.Disks = w.Fresh, image.Name, image.Digest, false
 		}
 	})
-	if err != nil && r.Plan.VCPUs == nil {
+	if err != nil && (r.Plan.VCPUs == nil || r.Yielded) {
 		v.agent.ledger.release(v.id)
 	} else if err != nil {
-		v.agent.ledger.adoptFleet(v.id, v.holder(), r.Plan)
+		v.agent.ledger.adoptFleet(v.id, v.holder(), r.Job, r.Plan)
 	}
 	return err
+}
+
+// yield gives the claim of a VM back whose place its batch system has taken away. Its disks stay, and with them the record of what it had.
+func (v *fleetVM) yield() error {
+	v.agent.ledger.release(v.id)
+	v.agent.log.Info("vm of the server has lost its place in the batch system", "vm", v.name, "job", v.recordNow().Job)
+	return v.keep(func(r *fleetRecord) { r.Job, r.Yielded = "", true })
+}
+
+// Patience with a batch job that its system has started, and that has not come to this host: a prolog may run before it.
+const (
+	jobWait = 30 * time.Second
+	jobLook = 50 * time.Millisecond
+)
+
+// awaitJob waits until the batch job that holds the VM's place can be seen, where the batch system confines its jobs: the VM is to go on the CPUs
+// that the job was given, and others are other jobs'. One that never comes is done without.
+func (v *fleetVM) awaitJob(key string) {
+	a := v.agent
+	if !strings.HasPrefix(key, string(farm.Slurm)+"/") || a.ledger.running == nil || !allotment.Confines(allotment.Host(), a.ofThisHost) {
+		return
+	}
+	limit, look := time.After(jobWait), time.NewTicker(jobLook)
+	defer look.Stop()
+	for !a.ledger.sees(key) {
+		v.is(farm.VMStarting, "waits for job "+key+" to begin here")
+		if w, _ := v.newest(); w.Job != key || farm.Power(w.Power) == farm.PowerDeleted {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-limit:
+			a.log.Warn("the batch job that holds a vm's place is not seen here; the vm goes where there is room", "vm", v.name, "job", key)
+			return
+		case <-a.ctx.Done():
+			return
+		}
+	}
 }
 
 // holder names the VM for people.

@@ -201,6 +201,8 @@ func (v *fleetVM) step() (pause time.Duration, over bool) {
 		err = v.remove()
 	case stepStop:
 		err = v.stop()
+	case stepYield:
+		err = v.yield()
 	case stepBuild, stepStart:
 		if wait := time.Until(v.until); wait > 0 {
 			return wait, false
@@ -242,12 +244,14 @@ const (
 	stepStop   fleetStep = "stop"
 	stepBuild  fleetStep = "build" // claim its room, and settle what its disks are
 	stepStart  fleetStep = "start"
+	stepYield  fleetStep = "yield" // give its claim back, and keep its disks
 )
 
 // next is what is to be done, from what is wanted and what was done. It is pure.
 func (r fleetRecord) next(running bool) fleetStep {
 	w := r.Wanted
 	build := r.Plan.VCPUs == nil && r.Halt == haltNone || r.Plan.VCPUs != nil && r.Builds < w.Builds && (r.Refused == nil || *r.Refused < w.Builds)
+	moved := r.Plan.VCPUs != nil && w.Job != "" && w.Job != r.Job && farm.Power(w.Power) == farm.PowerOn && r.Halt == haltNone // another job has other CPUs
 	switch {
 	case farm.Power(w.Power) == farm.PowerDeleted:
 		return stepDelete
@@ -257,8 +261,10 @@ func (r fleetRecord) next(running bool) fleetStep {
 		return stepStop
 	case running:
 		return stepNone
-	case build:
+	case build, moved:
 		return stepBuild
+	case r.Job != "" && w.Job == "":
+		return stepYield
 	case farm.Power(w.Power) == farm.PowerOn && r.Halt == haltNone && r.Plan.VCPUs != nil:
 		return stepStart
 	}
@@ -304,6 +310,9 @@ func (v *fleetVM) takeWanted() error {
 		v.until = time.Time{}
 	}
 	err := v.keep(change)
+	if r.Plan.VCPUs != nil && !r.Yielded {
+		v.agent.ledger.belongs(v.id, w.Job) // a job that was booked anew has the same place
+	}
 	if err != nil && r.Version != 0 && farm.Power(w.Power) != farm.PowerOn {
 		v.agent.log.Error("record of a vm", "vm", v.name, "error", err)
 		change(&r)
@@ -422,8 +431,12 @@ func (v *fleetVM) observed() fleet.Observed {
 	if v.machine != nil {
 		v.used = max(v.used, cpuTime(v.machine.applied.PID))
 	}
+	plan := r.Plan
+	if r.Yielded {
+		plan = farm.Plan{}
+	}
 	o := fleet.Observed{ID: v.id, State: string(v.state), Reason: v.reason, Since: v.since, Boots: r.Boots, Builds: r.Builds, Ready: v.ready && v.machine != nil,
-		Plan: wire.PlanOrNil(r.Plan), CPUTime: (r.CPUTime + v.used).Seconds(), Digest: r.Digest}
+		Plan: wire.PlanOrNil(plan), CPUTime: (r.CPUTime + v.used).Seconds(), Digest: r.Digest}
 	if v.unlisted && r.Wanted.Name != "" {
 		o.Name = r.Wanted.Project + "/" + r.Wanted.Name
 	}

@@ -169,18 +169,20 @@ func (l *ledger) room(key string) numa.Room {
 	return numa.NewRoom(l.topology, l.reserve, l.plans(key, func(string) bool { return true }))
 }
 
-// plans are what is held, of VMs what those hold that counts says.
+// plans are what is held, of VMs what those hold that counts says. What batch systems hold for a VM that does not count does not, either.
 func (l *ledger) plans(key string, counts func(id string) bool) []farm.Plan {
 	plans := make([]farm.Plan, 0, len(l.grants)+len(l.metal))
-	inVMs := map[string]bool{}
+	inVMs, passed := map[string]bool{}, map[string]bool{}
 	for id, g := range l.grants {
 		if counts(id) {
 			plans = append(plans, g.plan)
+		} else if of := l.keys[id]; of != "" {
+			passed[of] = true
 		}
 		inVMs[l.keys[id]] = true
 	}
 	for of, plan := range l.metal {
-		if of == key {
+		if of == key || passed[of] {
 			continue
 		}
 		if inVMs[of] {
@@ -188,7 +190,7 @@ func (l *ledger) plans(key string, counts func(id string) bool) []farm.Plan {
 		}
 		plans = append(plans, plan)
 	}
-	return append(plans, l.besides(key, inVMs)...)
+	return append(plans, l.besides(key, inVMs, passed)...)
 }
 
 // holders says who holds what, for people.

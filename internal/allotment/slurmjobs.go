@@ -42,6 +42,11 @@ func Running(files fs.FS, counts func(node string) bool) []farm.Allotment {
 	return all
 }
 
+// Confines tells whether a batch system confines jobs on this host, so that Running has all of its jobs.
+func Confines(files fs.FS, counts func(node string) bool) bool {
+	return slices.ContainsFunc(slurmRoots(files), func(r slurmRoot) bool { return counts(r.node) && rootsOwn(files, r.dir) })
+}
+
 // slurmRoot is a directory that Slurm keeps jobs in, and the hierarchy that it is in.
 type slurmRoot struct{ mount, dir, node string }
 

@@ -27,11 +27,15 @@ func timeOf(t *time.Time) time.Time {
 }
 
 func vmView(v server.VMView) fleet.VM {
+	plan := v.Plan
+	if plan.VCPUs == nil { // its host planned
+		plan = v.Observed.Plan
+	}
 	out := fleet.VM{ID: v.ID, Name: v.Name, Project: v.Project, Owner: v.Owner, State: string(v.State), Reason: v.Observed.Reason, Notice: v.Notice,
 		StopsAt: timeOrNil(v.StopsAt), Since: timeOrNil(v.Observed.Since), Ready: v.Observed.Ready && v.State == farm.VMRunning, Power: string(v.Wanted.Power),
-		Pending: pending(v), Image: v.Image, Digest: v.Observed.Digest, Shape: wire.Shape(v.Shape), Cell: v.Cell, Host: v.HostName, Network: v.Network,
+		Pending: pending(v), Image: v.Image, Digest: v.Observed.Digest, Shape: wire.Shape(v.Shape), Cell: v.Cell, Host: v.HostName, Job: v.Job(), Network: v.Network,
 		MAC: v.Lease.MAC, Hostname: v.Lease.Hostname, Group: v.Group, Needs: v.Needs, Tags: v.Tags, Keys: v.Keys, Created: v.Created.UTC(),
-		Expires: timeOrNil(v.Expires), Plan: wire.PlanOrNil(v.Plan), CPUTime: v.Observed.CPUTime.Seconds(), Revision: v.Revision}
+		Expires: timeOrNil(v.Expires), Plan: wire.PlanOrNil(plan), CPUTime: v.Observed.CPUTime.Seconds(), Revision: v.Revision}
 	if v.Lease.Address.IsValid() {
 		out.Address = v.Lease.Address.String()
 	}

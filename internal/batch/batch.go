@@ -45,6 +45,13 @@ type System interface {
 	Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, error)
 }
 
+// Witness is a System that can tell how a job ended, so that a booking which an administrator ended is told from one that was lost with its
+// host.
+type Witness interface {
+	// Fate is how the job ended that held a booking, with no outcome while it is ending; NotFound when the system does not know it any more.
+	Fate(ctx context.Context, booking, job string) (Ended, error)
+}
+
 // Demand is a number of pending jobs that ask for the same.
 type Demand struct {
 	Jobs    int

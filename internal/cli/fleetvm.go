@@ -216,6 +216,7 @@ func (a *app) showFleetVM(ctx context.Context, ref, project string) error {
 	line("shape", strings.TrimSpace(fmt.Sprintf("%s %d CPUs, %v of memory, %v of scratch", v.Shape.Name, v.Shape.CPUs, farm.Bytes(v.Shape.Memory), farm.Bytes(v.Shape.Scratch))))
 	line("cell", v.Cell)
 	line("host", v.Host)
+	line("job", v.Job)
 	if v.Plan != nil {
 		line("on CPUs", strings.Join(v.Plan.VCPUs, ","))
 	}

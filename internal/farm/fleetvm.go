@@ -2,6 +2,7 @@ package farm
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -29,13 +30,24 @@ type VM struct {
 	Wanted   Wanted
 	Host     string // Host.ID; "": no host has it yet
 	Plan     Plan   // the claim; the zero value where the cell's broker or the host itself plans
-	Booking  string // of a batch cell
+	Booking  string // of a batch cell: the job that holds its place there, as "slurm/17", or ToBook; "": it is of no batch cell
 	Waiting  string // why it has no host yet, or why it was not resized, for people
 	Resize   *Shape // asked for in place of Shape; the placer claims it on the same host, or drops it and says why in Waiting
 	Observed Observed
 	Revision int64
 	// Changed is the revision at which people last wanted something else of it: what a host reports meanwhile is no conflict.
 	Changed int64
+}
+
+// ToBook is the Booking of a VM of a batch cell whose place no job holds: not yet, or not any more.
+const ToBook = "/"
+
+// Job is the job of a batch system that holds the VM's place, as Allotment.Key has it; "" where there is none.
+func (v VM) Job() string {
+	if _, job, ok := strings.Cut(v.Booking, "/"); !ok || job == "" {
+		return ""
+	}
+	return v.Booking
 }
 
 // Wanted is what people want of a VM. A host that has carried it out reports the same numbers.

@@ -23,18 +23,47 @@ func (f *Fleet) Why(r Request) (Explanation, error) {
 	if err != nil {
 		return Explanation{}, err
 	}
-	e := Explanation{Hosts: len(f.hosts)}
-	sums := map[Constraint]*Sum{}
+	var e Explanation
 	for i, h := range f.inOrder(r.Cells) {
-		a := f.brief(r, h, &d, i < maxDetailed)
-		e.Each = append(e.Each, a)
+		e.Each = append(e.Each, f.brief(r, h, &d, i < maxDetailed))
+	}
+	e.count()
+	if e.Fits == 0 {
+		e.Changes = f.changes(r)
+	}
+	return e, nil
+}
+
+// With is e with other answers of some hosts, of somebody who knows more of them.
+func (e Explanation) With(better []Answer) Explanation {
+	at := map[string]Answer{}
+	for _, a := range better {
+		at[a.Host] = a
+	}
+	out := Explanation{Changes: e.Changes, Each: slices.Clone(e.Each)}
+	for i, a := range out.Each {
+		if b, ok := at[a.Host]; ok {
+			out.Each[i] = b
+		}
+	}
+	if out.count(); out.Fits > 0 {
+		out.Changes = nil
+	}
+	return out
+}
+
+// count sums up the answers.
+func (e *Explanation) count() {
+	e.Hosts = len(e.Each)
+	sums := map[Constraint]*Sum{}
+	for _, a := range e.Each {
 		if a.Fits {
 			e.Fits++
 			continue
 		}
 		s := sums[a.Constraint]
 		if s == nil {
-			s = &Sum{Constraint: a.Constraint, Example: h.Name + ": " + a.Message}
+			s = &Sum{Constraint: a.Constraint, Example: a.Name + ": " + a.Message}
 			sums[a.Constraint] = s
 		}
 		s.Hosts++
@@ -45,10 +74,6 @@ func (f *Fleet) Why(r Request) (Explanation, error) {
 	slices.SortFunc(e.Sums, func(a, b Sum) int {
 		return cmp.Or(cmp.Compare(b.Hosts, a.Hosts), strings.Compare(string(a.Constraint), string(b.Constraint)))
 	})
-	if e.Fits == 0 {
-		e.Changes = f.changes(r)
-	}
-	return e, nil
 }
 
 // inOrder is all hosts, those of the request's cells first.

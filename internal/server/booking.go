@@ -16,7 +16,7 @@ import (
 )
 
 // A VM of a batch cell is booked: a placeholder job holds its capacity, and the VM runs beside it. Its row says so before the batch system is
-// asked, and until the capacity is given back; the booking is called as the VM's ID. So a server that dies at any point leaves nothing that
+// asked, and until the capacity is given back; the booking is called as the VM's ID, and the row names the job. So a server that dies at any point leaves nothing that
 // the next one does not find, and nothing is booked twice.
 
 // How long a booking that is not held yet waits for one host, and how long a VM keeps off a host that would not have it.
@@ -46,39 +46,26 @@ func (s *Server) book(ctx context.Context, epoch int64, vm farm.VM, cell string)
 		if err != nil || now.Host != "" || now.Booking != "" || now.Wanted.Power == farm.PowerDeleted {
 			return err
 		}
-		now.Cell, now.Booking, now.Waiting = cell, now.ID, "a place is being booked in cell "+cell
+		now.Cell, now.Booking, now.Waiting = cell, farm.ToBook, "a place is being booked in cell "+cell
 		return c.SetVMPlace(now)
 	})
 }
 
 // bookAll looks after every VM of the cell that is booked, or to be booked.
 func (b *broked) bookAll(ctx context.Context) error {
-	var vms []farm.VM
-	var projects []farm.Project
-	err := b.store.View(ctx, func(t *store.Tx) (err error) {
-		all, err := t.VMs(store.VMFilter{Cell: b.cell.Name})
-		vms = slices.DeleteFunc(all, func(vm farm.VM) bool { return vm.Booking == "" })
-		if err == nil {
-			projects, err = t.Projects()
-		}
-		return err
-	})
-	if err != nil || len(vms) == 0 {
+	p, err := b.bookPass(ctx)
+	if err != nil || len(p.vms) == 0 {
 		return err
 	}
 	there, err := b.system.Bookings(ctx)
 	if err != nil {
 		return err
 	}
-	p := &bookPass{broked: b, vms: vms, projects: projects, there: map[string]batch.Booked{}, free: map[string]int{}}
 	for _, o := range there {
 		p.there[o.Name] = o
 	}
-	for id, n := range b.nodes {
-		p.free[id] = n.Free
-	}
 	var failed error
-	for _, vm := range vms {
+	for _, vm := range p.vms {
 		if err := p.one(ctx, vm); err != nil {
 			if !batchSays(err) {
 				return err
@@ -87,6 +74,22 @@ func (b *broked) bookAll(ctx context.Context) error {
 		}
 	}
 	return failed
+}
+
+// bookPass reads what a pass needs of the store. Which bookings there are is not asked yet.
+func (b *broked) bookPass(ctx context.Context) (*bookPass, error) {
+	p := &bookPass{broked: b, there: map[string]batch.Booked{}, free: map[string]int{}}
+	for id, n := range b.nodes {
+		p.free[id] = n.Free
+	}
+	return p, b.store.View(ctx, func(t *store.Tx) (err error) {
+		all, err := t.VMs(store.VMFilter{Cell: b.cell.Name})
+		p.vms = slices.DeleteFunc(all, func(vm farm.VM) bool { return vm.Booking == "" })
+		if err == nil {
+			p.projects, err = t.Projects()
+		}
+		return err
+	})
 }
 
 // batchSays tells an error that is about one booking from one of the store, which ends the pass.
@@ -107,7 +110,7 @@ type bookPass struct {
 }
 
 func (p *bookPass) one(ctx context.Context, vm farm.VM) error {
-	booked, is := p.there[vm.Booking]
+	booked, is := p.there[vm.ID]
 	deleted := vm.Wanted.Power == farm.PowerDeleted
 	switch {
 	case deleted && (vm.Host == "" || vm.Observed.State == farm.VMGone):
@@ -116,10 +119,8 @@ func (p *bookPass) one(ctx context.Context, vm farm.VM) error {
 		return nil // its host still has it
 	case vm.Host != "" && turnsAway(vm) && len(p.memory.avoid[vm.ID]) < maxRefusals:
 		return p.sentAway(ctx, vm)
-	case vm.Host != "" && !is && vm.Observed.State != farm.VMLost:
-		return p.bookAgain(ctx, vm)
 	case vm.Host != "":
-		return p.settled(ctx, vm)
+		return p.keepPlace(ctx, vm, booked, is)
 	case is && booked.Held:
 		return p.give(ctx, vm, booked)
 	case is:
@@ -130,7 +131,7 @@ func (p *bookPass) one(ctx context.Context, vm farm.VM) error {
 
 // giveBack ends a VM of which nothing is left: first its booking, then its row.
 func (p *bookPass) giveBack(ctx context.Context, vm farm.VM) error {
-	if err := p.system.Release(ctx, vm.Booking); err != nil {
+	if err := p.system.Release(ctx, vm.ID); err != nil {
 		return err
 	}
 	p.memory.forget(vm.ID)
@@ -139,7 +140,7 @@ func (p *bookPass) giveBack(ctx context.Context, vm farm.VM) error {
 		if missing(err) {
 			return nil
 		}
-		if err != nil || now.Booking != vm.Booking {
+		if err != nil {
 			return err
 		}
 		now.Booking = ""
@@ -150,12 +151,6 @@ func (p *bookPass) giveBack(ctx context.Context, vm farm.VM) error {
 func (b *bookings) forget(vm string) {
 	delete(b.waiting, vm)
 	delete(b.avoid, vm)
-}
-
-// settled ends what was said while a VM's capacity was not held.
-func (p *bookPass) settled(ctx context.Context, vm farm.VM) error {
-	delete(p.memory.waiting, vm.ID)
-	return p.tell(ctx, vm, "")
 }
 
 // sentAway is for a VM that its host would not have, before it ever ran: it is booked on another one. After some hosts it is left to its owner.
@@ -173,26 +168,12 @@ func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
 		if err != nil || now.Host != vm.Host || !turnsAway(now) {
 			return err
 		}
-		now.Host, now.Waiting = "", "a host would not have it: "+now.Observed.Reason
+		now.Host, now.Booking, now.Waiting = "", farm.ToBook, "a host would not have it: "+now.Observed.Reason
 		if err := c.SetVMPlace(now); err != nil {
 			return err
 		}
 		return c.SetVMObserved(now.ID, farm.Observed{})
 	})
-}
-
-// bookAgain is for a VM that runs while its booking is gone: somebody ended the placeholder job. The VM is not ended for that; its capacity is
-// taken again.
-func (p *bookPass) bookAgain(ctx context.Context, vm farm.VM) error {
-	n, known := p.nodes[vm.Host]
-	if !known {
-		return nil
-	}
-	p.log.Warn("a VM's booking was ended in its batch system; it is booked again", "vm", vm.ID, "cell", p.cell.Name, "host", n.Name)
-	if _, err := p.system.Book(ctx, p.booking(vm, n)); err != nil {
-		return err
-	}
-	return p.tell(ctx, vm, fmt.Sprintf("its booking in %s was ended by somebody, and is made again", p.cell.Broker))
 }
 
 // tell changes what a VM waits for.
@@ -224,7 +205,9 @@ func (p *bookPass) give(ctx context.Context, vm farm.VM, booked batch.Booked) er
 	if !ok || p.avoids(vm.ID, h.ID) || p.stateOf(h, p.cell) != HostOpen {
 		return p.letGo(ctx, vm)
 	}
-	return p.set(ctx, vm, func(now *farm.VM) { now.Host, now.Plan, now.Waiting = h.ID, farm.Plan{}, "" })
+	return p.set(ctx, vm, func(now *farm.VM) {
+		now.Host, now.Plan, now.Booking, now.Waiting = h.ID, farm.Plan{}, p.held(booked), ""
+	})
 }
 
 // waits is for a booking that the batch system does not hold yet: it is left in peace for a while, for others may go before it there.
@@ -240,13 +223,23 @@ func (p *bookPass) waits(ctx context.Context, vm farm.VM, booked batch.Booked) e
 		}
 		return p.letGo(ctx, vm)
 	}
-	return p.tell(ctx, vm, fmt.Sprintf("booked in %s as job %s, not held yet: %s", p.cell.Broker, booked.Job, booked.Why))
+	return p.tell(ctx, vm, p.pending(booked))
+}
+
+// pending says what a booking waits for.
+func (p *bookPass) pending(booked batch.Booked) string {
+	return fmt.Sprintf("job %s of %s is to hold its place on %s, and waits: %s", booked.Job, p.cell.Broker, booked.Host, booked.Why)
+}
+
+// held is what the row of a VM says of the job that holds its place.
+func (p *bookPass) held(booked batch.Booked) string {
+	return string(p.system.Name()) + "/" + booked.Job
 }
 
 // letGo gives a booking back so that another host is chosen at the next pass.
 func (p *bookPass) letGo(ctx context.Context, vm farm.VM) error {
 	delete(p.memory.waiting, vm.ID)
-	return p.system.Release(ctx, vm.Booking)
+	return p.system.Release(ctx, vm.ID)
 }
 
 func (p *bookPass) avoidHost(vm, host string) {
@@ -285,7 +278,7 @@ func (p *bookPass) choose(ctx context.Context, vm farm.VM) error {
 		r.Avoid = append(r.Avoid, placed.Host)
 	}
 	if err != nil {
-		return p.tell(ctx, vm, fmt.Sprintf("no host of cell %s has room that %s can book: %v", p.cell.Name, p.cell.Broker, err))
+		return p.tell(ctx, vm, p.noRoom(p.request(vm)))
 	}
 	p.free[placed.Host] -= vm.Shape.CPUs
 	booked, err := p.system.Book(ctx, p.booking(vm, p.nodes[placed.Host]))
@@ -293,7 +286,7 @@ func (p *bookPass) choose(ctx context.Context, vm farm.VM) error {
 		p.avoidHost(vm.ID, placed.Host)
 		return errors.Join(err, p.tell(ctx, vm, err.Error()))
 	}
-	p.there[vm.Booking] = booked
+	p.there[vm.ID] = booked
 	p.log.Info("VM is booked", "vm", vm.ID, "cell", p.cell.Name, "host", booked.Host, "job", booked.Job)
 	if booked.Held {
 		return p.give(ctx, vm, booked)
@@ -304,7 +297,7 @@ func (p *bookPass) choose(ctx context.Context, vm farm.VM) error {
 // used is what VMs of the cell hold that have a host, or a booking.
 func (p *bookPass) used() (used farm.Quota) {
 	for _, vm := range p.vms {
-		if _, booked := p.there[vm.Booking]; booked || vm.Host != "" {
+		if _, booked := p.there[vm.ID]; booked || vm.Host != "" {
 			used.VMs++
 			used.CPUs += vm.Shape.CPUs
 			used.Memory += vm.Shape.Memory
@@ -322,7 +315,7 @@ func (p *bookPass) booking(vm farm.VM, n batch.Node) batch.Booking {
 			account = cmp.Or(project.Account, project.Name)
 		}
 	}
-	return batch.Booking{Name: vm.Booking, Account: account, Host: n.Name, CPUs: vm.Shape.CPUs,
+	return batch.Booking{Name: vm.ID, Account: account, Host: n.Name, CPUs: vm.Shape.CPUs,
 		Memory: vm.Shape.Memory + farm.Need(vm.Shape.Memory, vm.Shape.CPUs, false), Queue: p.cell.Batch}
 }
 
@@ -387,7 +380,7 @@ func (p *bookPass) refuses(h farm.Host) string {
 	case !known:
 		return string(p.system.Name()) + " does not know it"
 	case n.Closed || n.State == batch.NodeDown || n.State == batch.NodeOff:
-		return fmt.Sprintf("in %s it is %s", p.system.Name(), n.State)
+		return withReason(fmt.Sprintf("in %s it is %s", p.cell.Broker, n.State), n.Reason)
 	case len(h.Facts.Short) > 0:
 		return "it is short of " + h.Facts.Short[0]
 	}

@@ -78,29 +78,34 @@ func (s *Server) broke(ctx context.Context, epoch int64, cell farm.Cell, memory 
 }
 
 func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings, note *brokerNote) error {
+	here, err := s.brokedNow(ctx, epoch, cell)
+	if err != nil {
+		return err
+	}
+	here.memory = memory
+	here.close(ctx, note)
+	return here.bookAll(ctx)
+}
+
+// brokedNow asks a cell's batch system for its nodes, and the store for the cell's hosts.
+func (s *Server) brokedNow(ctx context.Context, epoch int64, cell farm.Cell) (*broked, error) {
 	if s.broker == nil {
-		return fmt.Errorf("this server has no drivers of batch systems")
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBadConfig, Message: "this server has no drivers of batch systems", Hint: "docs/guide/server.md says how it gets them"}
 	}
 	system, err := s.broker(cell)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	nodes, err := system.Nodes(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var hosts []farm.Host
 	err = s.store.View(ctx, func(t *store.Tx) error {
 		hosts, err = t.HostsBrief(cell.Name)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	here := newBroked(s, epoch, cell, system, hosts, nodes)
-	here.memory = memory
-	here.close(ctx, note)
-	return here.bookAll(ctx)
+	return newBroked(s, epoch, cell, system, hosts, nodes), err
 }
 
 // broked is one pass over a cell of a batch system.

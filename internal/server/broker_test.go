@@ -13,6 +13,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/fake"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/wire"
 )
 
 // batchLab is a lab whose cell "farm", of project alice, is Slurm's: hosts n1 and n2 of 16 CPUs.
@@ -80,7 +81,7 @@ func TestBatchCell(t *testing.T) {
 	for _, v := range made {
 		got := l.get(v.ID)
 		hosts[got.HostName]++
-		if got.Cell != "farm" || got.Booking != v.ID || got.State != farm.VMStarting || len(got.Plan.VCPUs) > 0 {
+		if got.Cell != "farm" || !strings.HasPrefix(got.Job(), "slurm/") || got.State != farm.VMStarting || len(got.Plan.VCPUs) > 0 {
 			t.Errorf("%+v", got)
 		}
 		l.says(v.ID, farm.VMRunning)
@@ -180,8 +181,17 @@ func TestBookingsSurvive(t *testing.T) {
 	}
 }
 
-// A placeholder job that somebody kills ends no VM; its capacity is taken again.
-func TestBookingIsKilled(t *testing.T) {
+// told is what the host of a VM is told of it.
+func (l *batchLab) told(v VMView) (power, job string) {
+	l.t.Helper()
+	now, _ := l.row(v.ID)
+	w := wire.WantedVM(now, farm.FleetNetwork{})
+	return w.Power, w.Job
+}
+
+// A placeholder job that somebody ends takes its VM along: others may have the room by then. Its disks stay where they are, and so does the VM
+// when people start it again; but not before its place is booked.
+func TestBookingIsEnded(t *testing.T) {
 	l := newBatchLab(t)
 	v := l.create(ann, web("web"))[0]
 	l.loop()
@@ -190,18 +200,105 @@ func TestBookingIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if power, job := l.told(v); power != "on" || job != "slurm/"+before.Job {
+		t.Errorf("its host is told %s, on the CPUs of %s", power, job)
+	}
 	l.slurm.End(before.Job, batch.OutcomeCancelled, 0)
+	l.loop()
+	l.loop() // nothing more comes of it
+	if got := l.get(v.ID); got.State != farm.VMStopping || got.Wanted.Power != farm.PowerOff || !strings.Contains(got.Notice, "job "+before.Job+" of slurm, which held its place, was cancelled there at ") {
+		t.Errorf("%+v", got)
+	}
+	if power, job := l.told(v); power != "off" || job != "" || len(l.bookings()) != 0 {
+		t.Errorf("its host is told %s, on the CPUs of %s; bookings are %v", power, job, l.bookings())
+	}
+	l.says(v.ID, farm.VMStopped)
+	// Somebody else has the room: it waits for it, on its host.
+	job := l.slurm.Submit(fake.Job{User: "eva", Host: before.Host, CPUs: 16})
+	if _, err := l.StartVM(t.Context(), ann, v.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if power, _ := l.told(v); power != "off" {
+		t.Error("its host may start it before its place is booked")
+	}
+	l.loop()
+	l.loop()
+	if got := l.get(v.ID); got.State != farm.VMStarting || got.HostName == "" || !strings.Contains(got.Notice, "is to hold its place on "+before.Host+", and waits: ") {
+		t.Errorf("%+v", got)
+	}
+	if power, _ := l.told(v); power != "off" {
+		t.Error("its host may start it before its place is held")
+	}
+	l.slurm.End(job, batch.OutcomeDone, 0)
+	l.loop()
+	after, err := l.slurm.Booked(t.Context(), v.ID)
+	if err != nil || !after.Held || after.Job == before.Job || after.Host != before.Host {
+		t.Errorf("%+v %v", after, err)
+	}
+	if power, job := l.told(v); power != "on" || job != "slurm/"+after.Job || l.get(v.ID).Notice != "" {
+		t.Errorf("its host is told %s, on the CPUs of %s; %q", power, job, l.get(v.ID).Notice)
+	}
+}
+
+// A booking that nobody ended, but that is lost with the batch system's idea of the host, or of everything, is made again. The VM goes on.
+func TestBookingIsLost(t *testing.T) {
+	l := newBatchLab(t)
+	v := l.create(ann, web("web"))[0]
+	l.loop()
+	l.says(v.ID, farm.VMRunning)
+	before, err := l.slurm.Booked(t.Context(), v.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.slurm.End(before.Job, batch.OutcomeNode, 0)
 	l.loop()
 	after, err := l.slurm.Booked(t.Context(), v.ID)
 	if err != nil || after.Job == before.Job || after.Host != before.Host {
 		t.Errorf("%+v %v", after, err)
 	}
-	if got := l.get(v.ID); got.State != farm.VMRunning || !strings.Contains(got.Notice, "ended by somebody") {
+	if power, job := l.told(v); power != "on" || job != "slurm/"+after.Job {
+		t.Errorf("its host is told %s, on the CPUs of %s", power, job)
+	}
+	// Slurm was installed anew: it knows of no job.
+	l.brokers["farm"] = fake.New(farm.Slurm, 16, 64, "n1", "n2")
+	l.loop()
+	if power, job := l.told(v); power != "on" || job != "slurm/1" {
+		t.Errorf("its host is told %s, on the CPUs of %s", power, job)
+	}
+	if got := l.get(v.ID); got.State != farm.VMRunning || got.Notice != "" {
 		t.Errorf("%+v", got)
 	}
+}
+
+// Of each host why answers what the batch system says of it.
+func TestWhyInABatchCell(t *testing.T) {
+	l := newBatchLab(t)
+	l.slurm.Submit(fake.Job{User: "eva", Host: "n1", CPUs: 15})
+	l.slurm.AdminClose("n2", "bad fan")
+	v := l.create(ann, web("web"))[0] // of 2 CPUs
 	l.loop()
-	if got := l.get(v.ID); got.Notice != "" {
-		t.Error(got.Notice)
+	e, err := l.WhyOf(t.Context(), ann, v.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each := map[string]string{}
+	for _, a := range e.Each {
+		each[a.Name] = string(a.Constraint) + ": " + a.Message
+	}
+	want := map[string]string{"n1.example.org": "cpus: 1 of its 16 CPUs are free in slurm", "n2.example.org": "host refuses: in slurm it is closed: bad fan"}
+	if d := cmp.Diff(want, each); d != "" || e.Fits != 0 || e.Hosts != 2 || len(e.Sums) != 2 {
+		t.Errorf("%s%+v", d, e)
+	}
+	if got := l.get(v.ID).Notice; !strings.Contains(got, want["n1.example.org"][6:]) || !strings.Contains(got, "bad fan") {
+		t.Error(got)
+	}
+	l.slurm.AdminOpen("n2")
+	if e, err := l.WhyOf(t.Context(), ann, v.ID); err != nil || e.Fits != 1 || len(e.Changes) != 0 {
+		t.Errorf("%+v %v", e, err)
+	}
+	l.slurm.Fail(errors.New("slurmctld is down"))
+	if e, err := l.WhyOf(t.Context(), ann, v.ID); err != nil || e.Fits != 0 || !strings.Contains(e.Sums[0].Example, "slurm does not answer") {
+		t.Errorf("%+v %v", e, err)
 	}
 }
 

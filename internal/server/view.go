@@ -55,11 +55,7 @@ func (c *call) show(vm farm.VM) (VMView, error) {
 		if vm.Booking == "" {
 			return v, nil
 		}
-		note, err := readBrokerNote(c.Tx, vm.Cell)
-		if note.Error != "" {
-			v.Notice = note.Error + "; tried again"
-		}
-		return v, err
+		return v, c.brokerAway(&v)
 	}
 	h, ok, err := c.on(vm.Host)
 	if err != nil {
@@ -78,7 +74,19 @@ func (c *call) show(vm farm.VM) (VMView, error) {
 	} else {
 		v.Notice = vm.Waiting
 	}
+	if vm.Booking == farm.ToBook && vm.Wanted.Power == farm.PowerOn {
+		return v, c.brokerAway(&v)
+	}
 	return v, nil
+}
+
+// brokerAway says of a VM that waits for its batch system when that does not answer.
+func (c *call) brokerAway(v *VMView) error {
+	note, err := readBrokerNote(c.Tx, v.Cell)
+	if note.Error != "" {
+		v.Notice = note.Error + "; tried again"
+	}
+	return err
 }
 
 // drainOf is the drain that counts for a host, its own before its cell's, and what is drained. Of two the earlier deadline counts.

@@ -59,6 +59,9 @@ func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placem
 // explain asks the fleet as it is now. Of VMs that the caller may not see, no name is told.
 func (s *Server) explain(ctx context.Context, who farm.Identity, vm farm.VM) (placement.Explanation, error) {
 	e, err := s.mirror.explain(ctx, vm)
+	if err == nil {
+		e, err = s.explainBatch(ctx, vm, e)
+	}
 	if err != nil {
 		return e, err
 	}

@@ -61,6 +61,9 @@ func WantedVM(v farm.VM, n farm.FleetNetwork) fleet.WantedVM {
 	w := fleet.WantedVM{ID: v.ID, Name: v.Name, Project: v.Project, Owner: v.Owner, Power: string(v.Wanted.Power), Boots: v.Wanted.Boots,
 		Builds: v.Wanted.Builds, Fresh: v.Wanted.Fresh, Image: v.Image, Cell: v.Cell, Shape: Shape(v.Shape), Plan: PlanOrNil(v.Plan),
 		Bridge: n.Bridge, VLAN: n.VLAN, MAC: v.Lease.MAC, Gateway: n.Gateway, DNS: n.DNS, Hostname: v.Lease.Hostname, Keys: v.Keys, UserData: v.UserData, Tags: v.Tags}
+	if w.Job = v.Job(); v.Booking == farm.ToBook && v.Wanted.Power == farm.PowerOn {
+		w.Power = string(farm.PowerOff) // as long as no job holds its place
+	}
 	if v.Lease.Address.IsValid() {
 		w.Address = v.Lease.Address.String()
 	}

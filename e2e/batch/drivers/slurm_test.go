@@ -54,16 +54,7 @@ func TestSlurm(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(l.Dir(), "spool", other), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The second slurmd would end the first, whose number is in the file that both would have.
-	conf, err := os.ReadFile(l.Conf())
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := filepath.Join(filepath.Dir(l.Conf()), "second.conf")
-	if err := os.WriteFile(own, bytes.Replace(conf, []byte("run/slurmd.pid"), []byte("run/second.pid"), 1), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	daemon := l.Command(context.WithoutCancel(ctx), "root", "slurmd", "-D", "-N", other, "-f", own)
+	daemon := l.Command(context.WithoutCancel(ctx), "root", "slurmd", "-D", "-N", other)
 	var said bytes.Buffer
 	daemon.Stdout, daemon.Stderr = &said, &said
 	if err := daemon.Start(); err != nil {

@@ -40,10 +40,20 @@ func (l *Lab) Command(ctx context.Context, user, name string, args ...string) *e
 			}
 		}
 	}
+	if l.o.Network != "" {
+		enter := []string{"--net=" + l.o.Network}
+		if user != "root" {
+			enter = append(enter, fmt.Sprintf("--setuid=%d", nobody), fmt.Sprintf("--setgid=%d", nobody))
+		}
+		name, args = "/usr/bin/nsenter", append(append(enter, "--", name), args...)
+	}
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env, cmd.Dir = l.environ(user), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if user != "root" {
+		cmd.Dir = l.Home()
+	}
+	if user != "root" && l.o.Network == "" { // who enters one has to be root before
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 		cmd.Dir = l.Home()
 	}
@@ -73,8 +83,8 @@ func (l *Lab) Conf() string { return l.path("etc/slurm.conf") }
 // Dir is where everything of this Slurm lies.
 func (l *Lab) Dir() string { return l.dir }
 
-// Node is the name of its one node.
-func (l *Lab) Node() string { return l.node }
+// Node is the name of its first node.
+func (l *Lab) Node() string { return l.nodes[0] }
 
 // Cgroups tells whether Slurm uses control groups on this machine; without them it freezes, limits and accounts little.
 func (l *Lab) Cgroups() bool { return l.cgroups }

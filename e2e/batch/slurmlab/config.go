@@ -41,7 +41,7 @@ func (l *Lab) configure() error {
 		storage = fmt.Sprintf("AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort=%d\nAccountingStoragePass=%s\n",
 			l.ports.dbd(), l.path("munge/munge.socket"))
 	}
-	conf := strings.NewReplacer("$D", l.dir, "$HOST", host, "$NODE", l.node).Replace(`ClusterName=grange
+	conf := strings.NewReplacer("$D", l.dir, "$HOST", host, "$NODES", strings.Join(l.nodes, ",")).Replace(`ClusterName=grange
 SlurmctldHost=$HOST(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
@@ -51,7 +51,7 @@ CredType=cred/munge
 StateSaveLocation=$D/state
 SlurmdSpoolDir=$D/spool/%n
 SlurmctldPidFile=$D/run/slurmctld.pid
-SlurmdPidFile=$D/run/slurmd.pid
+SlurmdPidFile=$D/run/slurmd.%n.pid
 SlurmctldLogFile=$D/log/slurmctld.log
 SlurmdLogFile=$D/log/slurmd.log
 SlurmctldDebug=verbose
@@ -72,9 +72,11 @@ RequeueExit=199
 JobRequeue=1
 UnkillableStepTimeout=60
 EnforcePartLimits=ALL
-NodeName=$NODE NodeHostname=$HOST NodeAddr=127.0.0.1 CPUs=`+strconv.Itoa(l.cpus())+` RealMemory=6000 State=UNKNOWN
-PartitionName=main Nodes=$NODE Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
-`) + fmt.Sprintf("SlurmctldPort=%d\nSlurmdPort=%d\nKillWait=%d\n", l.ports.ctld(), l.ports.slurmd(), int(KillWait/time.Second)) + processes + accounting + storage
+PartitionName=main Nodes=$NODES Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+`) + fmt.Sprintf("SlurmctldPort=%d\nKillWait=%d\n", l.ports.ctld(), int(KillWait/time.Second)) + processes + accounting + storage
+	for i, node := range l.nodes {
+		conf += fmt.Sprintf("NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=%d RealMemory=6000 State=UNKNOWN\n", node, host, l.ports.slurmd(i), l.cpus())
+	}
 	switch {
 	case l.o.NoPlugin:
 	case l.o.Prolog == "":
@@ -159,12 +161,13 @@ func usableCgroups() bool {
 	return true
 }
 
-// removeCgroups ends what is in our node's control groups, and removes them: Slurm leaves the outer ones.
+// removeCgroups ends what is in our nodes' control groups, and removes them: Slurm leaves the outer ones.
 func (l *Lab) removeCgroups() {
-	if l.node == "" {
-		return
+	var roots []string
+	for _, node := range l.nodes {
+		found, _ := filepath.Glob("/sys/fs/cgroup/*/slurm_" + node)
+		roots = append(roots, found...)
 	}
-	roots, _ := filepath.Glob("/sys/fs/cgroup/*/slurm_" + l.node)
 	for _, root := range roots {
 		for deadline := time.Now().Add(5 * time.Second); exists(root) && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			var dirs []string

@@ -59,7 +59,7 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 	l.mu.Lock()
 	l.count++
 	base := l.path(fmt.Sprintf("home/job-%d", l.count))
-	name := fmt.Sprintf("%s-%d", l.node, l.count)
+	name := fmt.Sprintf("%s-%d", l.Node(), l.count)
 	l.mu.Unlock()
 	rec := &job{out: base + ".out", err: base + ".err", array: j.Array}
 	args := []string{"--job-name=" + name}
@@ -525,7 +525,7 @@ func (l *Lab) resuming(ctx context.Context, mend func()) func() {
 			}
 			sound = 0
 			l.Slurm(ctx, "root", "scancel", "--user="+User, "--state=PENDING")
-			l.Slurm(ctx, "root", "scontrol", "update", "nodename="+l.node, "state=resume")
+			l.Slurm(ctx, "root", "scontrol", "update", "nodename="+l.Node(), "state=resume")
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Package slurmlab runs a whole Slurm on this machine for tests: munge, slurmctld, one slurmd, and on demand slurmdbd with MariaDB, in a
+// Package slurmlab runs a whole Slurm on this machine for tests: munge, slurmctld, one slurmd or several, and on demand slurmdbd with MariaDB, in a
 // directory of its own, on ports of its own, beside others. grange's plug-in and prolog are in it, and an agent with its VMs.
 // It needs root and what scripts/install-packages batch installs.
 package slurmlab
@@ -33,9 +33,12 @@ type Options struct {
 	Prolog     string // a site's own script, which ends with grange's prolog; "": grange's alone
 	Plugstack  string // arguments of the plug-in on top of the lab's own
 	Agent      string // TOML appended to the agent's configuration
-	CPUs       int    // of the node; 0: those of this machine
+	CPUs       int    // of a node; 0: those of this machine
 	Unconfined bool   // proctrack/linuxproc and task/none, also where there are control groups
 	OCI        bool   // bundles and oci.conf instead of the plug-in
+
+	Nodes   []string // their names; none: one node with a name that no other lab has
+	Network string   // path of a network namespace in which all of it runs; "": the machine's own
 }
 
 // Lab is one Slurm.
@@ -44,7 +47,7 @@ type Lab struct {
 	host    *lab.Lab // nil without grange
 	dir     string
 	ports   ports
-	node    string
+	nodes   []string
 	release slurm.Release
 	root    *root // nil: this machine's own
 	cgroups bool  // Slurm confines, tracks and accounts with control groups
@@ -67,6 +70,9 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("a Slurm of our own needs root")
 	}
+	if len(o.Nodes) > mostNodes || o.Network != "" && o.Root != "" {
+		return nil, errors.New("no such lab: too many nodes, or another Debian in a network of its own")
+	}
 	l := &Lab{o: o, jobs: map[string]*job{}}
 	if err := l.start(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -79,7 +85,9 @@ func (l *Lab) start(ctx context.Context) error {
 	if l.ports, err = choosePorts(); err != nil {
 		return err
 	}
-	l.node = "n" + strconv.Itoa(l.ports.base)
+	if l.nodes = l.o.Nodes; len(l.nodes) == 0 {
+		l.nodes = []string{"n" + strconv.Itoa(l.ports.base)}
+	}
 	if l.o.NoPlugin {
 		if l.dir, err = os.MkdirTemp("/tmp", "gsl"); err != nil {
 			return err
@@ -92,7 +100,7 @@ func (l *Lab) start(ctx context.Context) error {
 			return err
 		}
 		l.dir = filepath.Join(l.host.Dir, "slurm")
-		l.host.SlurmNodes = []string{l.node}
+		l.host.SlurmNodes = l.nodes
 		// The site's bind has to be there before the agent hears of it, and its path is known only now.
 		if err := l.host.Configure(l.agentConfig() + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n", l.Home())); err != nil {
 			return err
@@ -120,8 +128,10 @@ func (l *Lab) start(ctx context.Context) error {
 		return err
 	}
 	l.cgroups = !l.o.Unconfined && usableCgroups()
-	if err := os.MkdirAll(l.path("spool/"+l.node), 0o755); err != nil {
-		return err
+	for _, node := range l.nodes {
+		if err := os.MkdirAll(l.path("spool/"+node), 0o755); err != nil {
+			return err
+		}
 	}
 	if !l.o.NoPlugin {
 		if err := l.installHooks(ctx); err != nil {
@@ -177,10 +187,12 @@ type ports struct {
 	held net.Listener // an abstract socket: it goes with us, whatever ends us
 }
 
-func (p ports) ctld() int   { return p.base }
-func (p ports) slurmd() int { return p.base + 1 }
-func (p ports) dbd() int    { return p.base + 2 }
-func (p ports) sql() int    { return p.base + 3 }
+func (p ports) ctld() int           { return p.base }
+func (p ports) dbd() int            { return p.base + 1 }
+func (p ports) sql() int            { return p.base + 2 }
+func (p ports) slurmd(node int) int { return p.base + 3 + node }
+
+const mostNodes = 7 // ports of a lab end with the next one's
 
 func choosePorts() (ports, error) {
 	for base := 17000; base < 18000; base += 10 {
@@ -189,7 +201,7 @@ func choosePorts() (ports, error) {
 			continue // another lab's
 		}
 		free := true
-		for port := base; port < base+4 && free; port++ {
+		for port := base; port < base+10 && free; port++ {
 			probe, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 			if free = err == nil; free {
 				probe.Close()
@@ -269,9 +281,15 @@ func (l *Lab) KillDaemon(name string) error {
 	return nil
 }
 
-// StartSlurmd starts the node's daemon, also again after it was killed.
-func (l *Lab) StartSlurmd(ctx context.Context) error {
-	return l.launch("slurmd", l.tool(context.WithoutCancel(ctx), "slurmd", "-D", "-N", l.node))
+// StartSlurmd starts the first node's daemon, also again after it was killed.
+func (l *Lab) StartSlurmd(ctx context.Context) error { return l.startSlurmd(ctx, 0) }
+
+func (l *Lab) startSlurmd(ctx context.Context, node int) error {
+	name := "slurmd"
+	if node > 0 {
+		name += "-" + l.nodes[node]
+	}
+	return l.launch(name, l.tool(context.WithoutCancel(ctx), "slurmd", "-D", "-N", l.nodes[node]))
 }
 
 // StartSlurmctld starts the controller, also again after it was killed.
@@ -307,8 +325,10 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 	if err := l.StartSlurmctld(ctx); err != nil {
 		return err
 	}
-	if err := l.StartSlurmd(ctx); err != nil {
-		return err
+	for node := range l.nodes {
+		if err := l.startSlurmd(ctx, node); err != nil {
+			return err
+		}
 	}
 	return l.await(ctx, "slurmd", func() bool {
 		out, err := l.Slurm(ctx, "root", "sinfo", "-h", "-o", "%T")

@@ -27,6 +27,7 @@ type Options struct {
 	Farm     string   // what `grange apply` gets, as TOML
 	Servers  int      // 0: 1
 	Postgres bool     // instead of SQLite; more than one server needs it
+	Slurm    bool     // each host has the jobs of a slurmd that is called as it is
 	Agent    string   // TOML added to each agent's configuration
 	Server   string   // TOML added to each server's configuration
 	Out      io.Writer
@@ -95,6 +96,9 @@ func (f *Farm) say(format string, args ...any) {
 		fmt.Fprintf(f.options.Out, format+"\n", args...)
 	}
 }
+
+// Network is the path of the network namespace of the servers.
+func (f *Farm) Network() string { return path(f.network.hub()) }
 
 func (f *Farm) path(name string) string { return filepath.Join(f.Dir, name) }
 

@@ -16,7 +16,11 @@ import (
 func (f *Farm) startHosts(ctx context.Context) error {
 	for i := range f.options.Cells {
 		f.say("starting host %d of %d", i+1, len(f.options.Cells))
-		h, err := lab.Start(ctx, lab.Options{NoImage: true, Network: path(f.network.host(i)), Inside: true, Programs: f.programs, Config: "reserved_memory = \"256M\"\n" + f.options.Agent})
+		o := lab.Options{NoImage: true, Network: path(f.network.host(i)), Inside: true, Programs: f.programs, Config: "reserved_memory = \"256M\"\n" + f.options.Agent}
+		if f.options.Slurm {
+			o.SlurmNodes = []string{HostName(i)}
+		}
+		h, err := lab.Start(ctx, o)
 		if err != nil {
 			return err
 		}

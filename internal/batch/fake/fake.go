@@ -47,7 +47,10 @@ type Job struct {
 	where                          string
 }
 
-var _ batch.System = (*System)(nil)
+var (
+	_ batch.System  = (*System)(nil)
+	_ batch.Witness = (*System)(nil)
+)
 
 // New makes a system with these hosts, of so many CPUs and GiB each. It has one queue, "main".
 func New(kind farm.BatchSystem, cpus, gigabytes int, hosts ...string) *System {
@@ -226,6 +229,21 @@ func (s *System) Ended(_ context.Context, after batch.Cursor, limit int) ([]batc
 	}
 	to := min(from+limit, len(s.ended))
 	return slices.Clone(s.ended[from:to]), batch.Cursor(strconv.Itoa(to)), nil
+}
+
+// Fate is how the job of a booking ended.
+func (s *System) Fate(_ context.Context, booking, job string) (batch.Ended, error) {
+	unlock, err := s.lock()
+	defer unlock()
+	if err != nil {
+		return batch.Ended{}, err
+	}
+	for _, e := range s.ended {
+		if e.Job == job && e.Booking == booking {
+			return e, nil
+		}
+	}
+	return batch.Ended{}, batch.NoJob(s.kind, job)
 }
 
 // Close closes a host, unless somebody else did.

@@ -28,7 +28,10 @@ type DriverOptions struct {
 	Hold   []string                // options of sbatch for placeholders, as --no-vm
 }
 
-var _ batch.System = (*Driver)(nil)
+var (
+	_ batch.System  = (*Driver)(nil)
+	_ batch.Witness = (*Driver)(nil)
+)
 
 // NewDriver makes one; run is program.Start outside of tests.
 func NewDriver(o DriverOptions, run program.Run) *Driver { return &Driver{o, run} }

@@ -121,7 +121,7 @@ func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked,
 		if b.Held {
 			b.Since = moment(f[7])
 		} else {
-			b.Why = f[2]
+			b.Why = waitsFor(f[2])
 		}
 		all = append(all, b)
 	}
@@ -129,6 +129,30 @@ func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked,
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(rank(a), rank(b)), cmp.Compare(len(a.Job), len(b.Job)), cmp.Compare(a.Job, b.Job))
 	})
 	return all, nil
+}
+
+// waitsFor says in people's words what a job waits for, and Slurm's own word for those who look it up.
+func waitsFor(reason string) string {
+	for _, r := range []struct{ begins, means string }{
+		{"None", "Slurm has not looked at it yet"},
+		{"Resources", "other jobs have the CPUs or the memory"},
+		{"Priority", "other jobs go before it"},
+		{"Dependency", "an earlier job for the same place has not ended yet"},
+		{"ReqNodeNotAvail", "the host is down, drained or reserved"},
+		{"Reservation", "the host is reserved"},
+		{"PartitionTimeLimit", "jobs of the partition have a time limit, and this one has none"},
+		{"Partition", "the partition is closed, or has no such host"},
+		{"JobHeld", "somebody holds it"},
+		{"Assoc", "a limit of the account"},
+		{"QOS", "a limit of the quality of service"},
+		{"NodeDown", "the host is down"},
+		{"BadConstraints", "the host can never hold it"},
+	} {
+		if strings.HasPrefix(reason, r.begins) {
+			return fmt.Sprintf("%s (%s)", r.means, reason)
+		}
+	}
+	return reason
 }
 
 func rank(b batch.Booked) int {

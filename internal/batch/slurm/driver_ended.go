@@ -108,6 +108,49 @@ func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]ba
 	return fresh, batch.Cursor(text), err
 }
 
+// Fate asks slurmctld, which knows a job for some minutes after its end (MinJobAge), and then slurmdbd, where there is one. A cluster that was made
+// anew gives numbers once more: the job must have the name, too.
+func (d *Driver) Fate(ctx context.Context, booking, job string) (batch.Ended, error) {
+	if !isJob(job) {
+		return batch.Ended{}, batch.NoJob(farm.Slurm, job)
+	}
+	out, err := d.command(ctx, "squeue", "--noheader", "--states=all", "--jobs="+job, "--format="+strings.Join([]string{"%A", "%T", "%e", "%j"}, separator))
+	if err != nil && !said(err, "Invalid job id") {
+		return batch.Ended{}, err
+	}
+	for line := range strings.Lines(out) {
+		if f := fields(line, 4); f != nil && f[0] == job && batch.BookingOf(f[3]) == booking {
+			return fate(job, f[1], f[2]), nil
+		}
+	}
+	// A cluster that keeps no accounts fails here.
+	out, err = d.command(ctx, "sacct", "--noheader", "--allocations", "--parsable2", "--delimiter="+separator, "--jobs="+job, "--format=JobIDRaw,State,End,JobName")
+	if ctx.Err() != nil {
+		return batch.Ended{}, err
+	}
+	if f := fields(out, 4); err == nil && f != nil && f[0] == job && batch.BookingOf(f[3]) == booking {
+		return fate(job, f[1], f[2]), nil
+	}
+	return batch.Ended{}, batch.NoJob(farm.Slurm, job)
+}
+
+func isJob(id string) bool {
+	_, err := strconv.ParseUint(id, 10, 64)
+	return err == nil
+}
+
+// fate is how a job ended by its state; while that is none of an end, without an outcome.
+func fate(job, state, end string) batch.Ended {
+	e := batch.Ended{Job: job, Finished: moment(end)}
+	state, _, _ = strings.Cut(state, " ") // CANCELLED by 1000
+	switch state = strings.TrimSuffix(state, "+"); state {
+	case "PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "SIGNALING", "STAGE_OUT", "REQUEUED", "RESIZING":
+	default:
+		e.Outcome = outcome(state)
+	}
+	return e
+}
+
 // runOf names one run: a job that was put back has several.
 func runOf(j batch.Ended) string { return fmt.Sprintf("%s@%d", j.Job, j.Finished.Unix()) }
 

@@ -216,3 +216,48 @@ func TestEndedFromTheBeginning(t *testing.T) {
 		}
 	}
 }
+
+// TestFate: slurmctld is asked first, and slurmdbd what it has forgotten. A job of another name is none of ours.
+func TestFate(t *testing.T) {
+	line := func(fields ...string) string { return strings.Join(fields, separator) + "\n" }
+	const end = "2026-11-21T08:00:00"
+	gone := "FAIL slurm_load_jobs error: Invalid job id specified"
+	for name, c := range map[string]struct {
+		squeue, sacct string
+		want          batch.Outcome
+		kind          farm.Kind // of the error
+	}{
+		"cancelled":         {squeue: line("7", "CANCELLED", end, "grange-hold-web"), want: batch.OutcomeCancelled},
+		"is ending":         {squeue: line("7", "COMPLETING", end, "grange-hold-web")},
+		"node died":         {squeue: line("7", "NODE_FAIL", end, "grange-hold-web"), want: batch.OutcomeNode},
+		"forgotten":         {squeue: gone, sacct: line("7", "CANCELLED by 0", end, "grange-hold-web"), want: batch.OutcomeCancelled},
+		"of another time":   {squeue: line("7", "CANCELLED", end, "grange-hold-db"), sacct: line("7", "CANCELLED by 0", end, "simulation"), kind: farm.NotFound},
+		"no accounting":     {squeue: gone, sacct: "FAIL Slurm accounting storage is disabled", kind: farm.NotFound},
+		"slurmctld is away": {squeue: "FAIL slurm_load_jobs error: Unable to contact slurm controller (connect failure)", kind: farm.Unavailable},
+	} {
+		got, err := answers{"squeue": c.squeue, "sacct": c.sacct}.driver(DriverOptions{}).Fate(t.Context(), "web", "7")
+		if c.kind != "" {
+			if !isKindOf(err, c.kind) {
+				t.Errorf("%s: %+v, %v", name, got, err)
+			}
+		} else if err != nil || got.Outcome != c.want || got.Finished.Format("15:04") != "08:00" {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	if _, err := (answers{}).driver(DriverOptions{}).Fate(t.Context(), "web", "7; rm"); !isKindOf(err, farm.NotFound) {
+		t.Error(err)
+	}
+}
+
+func TestWaitsFor(t *testing.T) {
+	for reason, want := range map[string]string{
+		"Resources": "other jobs have the CPUs or the memory (Resources)", "None": "Slurm has not looked at it yet (None)",
+		"ReqNodeNotAvail, UnavailableNodes:n1": "the host is down, drained or reserved (ReqNodeNotAvail, UnavailableNodes:n1)",
+		"PartitionTimeLimit":                   "jobs of the partition have a time limit, and this one has none (PartitionTimeLimit)",
+		"AssocGrpCpuLimit":                     "a limit of the account (AssocGrpCpuLimit)", "SomethingNew": "SomethingNew",
+	} {
+		if got := waitsFor(reason); got != want {
+			t.Errorf("%s: %q", reason, got)
+		}
+	}
+}

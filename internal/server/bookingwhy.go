@@ -1,0 +1,117 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placement"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// explainBatch puts answers of batch systems in the place of "its VMs are placed by a batch system". It asks them; one that is away says so.
+func (s *Server) explainBatch(ctx context.Context, vm farm.VM, e placement.Explanation) (placement.Explanation, error) {
+	ofBatch := map[string][]placement.Answer{}
+	for _, a := range e.Each {
+		if a.Constraint == placement.OfABatch {
+			ofBatch[a.Cell] = append(ofBatch[a.Cell], a)
+		}
+	}
+	for name, answers := range ofBatch {
+		told, err := s.askBatch(ctx, vm, name)
+		if err != nil && !batchSays(err) {
+			return e, err
+		}
+		if err != nil {
+			for i := range answers {
+				answers[i].Message = err.Error()
+			}
+			told.Each = answers
+		}
+		e.Changes = append(e.Changes, told.Changes...)
+		e = e.With(told.Each)
+	}
+	return e, nil
+}
+
+// askBatch explains where in a cell of a batch system a VM could be.
+func (s *Server) askBatch(ctx context.Context, vm farm.VM, name string) (e placement.Explanation, err error) {
+	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
+	defer cancel()
+	cell, err := s.cellNow(ctx, name)
+	if err != nil {
+		return e, err
+	}
+	here, err := s.brokedNow(ctx, 0, cell)
+	if err != nil {
+		return e, err
+	}
+	here.memory = newBookings() // what the loop remembers is its own
+	p, err := here.bookPass(ctx)
+	if err == nil {
+		err = p.fill(ctx)
+	}
+	if err != nil {
+		return e, err
+	}
+	if e, err = p.explain(p.request(vm)); err != nil || vm.Booking == "" {
+		return e, err
+	}
+	booked, err := p.system.Booked(ctx, vm.ID)
+	if farm.IsKind(err, farm.NotFound) || err == nil && booked.Held {
+		return e, nil
+	}
+	h, _ := p.hostOf(booked.Host)
+	for i, a := range e.Each {
+		if a.Host == h.ID {
+			e.Each[i].Fits, e.Each[i].Constraint, e.Each[i].Message = false, placement.OfABatch, p.pending(booked)
+		}
+	}
+	return e, err
+}
+
+func (s *Server) cellNow(ctx context.Context, name string) (cell farm.Cell, err error) {
+	err = s.store.View(ctx, func(t *store.Tx) error {
+		cells, err := t.Cells()
+		if i := slices.IndexFunc(cells, func(c farm.Cell) bool { return c.Name == name }); i >= 0 {
+			cell = cells[i]
+		}
+		return err
+	})
+	return cell, err
+}
+
+// explain tells of each host of the cell why it is not booked for a request, or that it may be.
+func (p *bookPass) explain(r placement.Request) (placement.Explanation, error) {
+	e, err := p.fleet.Why(r)
+	if err != nil {
+		return e, err
+	}
+	for i, a := range e.Each {
+		lacks := a.Fits || a.Constraint == placement.NoCPUs || a.Constraint == placement.InPieces // of CPUs the batch system has the word
+		if free := p.free[a.Host]; lacks && free < r.Shape.CPUs {
+			e.Each[i].Fits, e.Each[i].Constraint = false, placement.NoCPUs
+			e.Each[i].Message = fmt.Sprintf("%d of its %d CPUs are free in %s", free, p.nodes[a.Host].CPUs, p.cell.Broker)
+		}
+	}
+	return e.With(nil), nil
+}
+
+// noRoom says why no host is booked for a request, in a sentence.
+func (p *bookPass) noRoom(r placement.Request) string {
+	e, err := p.explain(r)
+	if err != nil {
+		return err.Error()
+	}
+	var why []string
+	for _, s := range e.Sums {
+		text := s.Example
+		if s.Hosts > 1 {
+			text += fmt.Sprintf(", and %s more like it", farm.Count(s.Hosts-1, "host"))
+		}
+		why = append(why, text)
+	}
+	return fmt.Sprintf("no host of cell %s has room that %s can book: %s", p.cell.Name, p.cell.Broker, strings.Join(why, "; "))
+}
