@@ -221,7 +221,7 @@ func (ch *chooser) best(slots []int32) (at *host, plan farm.Plan, ok bool) {
 // refusal says why no host took the request. It names what refuses most hosts first, without numbers: a text that changes with every host
 // would have to be written again and again. Why has the numbers.
 func (f *Fleet) refusal(r Request, size farm.Quota) error {
-	counts, lacking := map[Constraint]int{}, map[Constraint][]string{}
+	counts, lacking := map[Constraint]int{}, map[Constraint][]string{} // hosts, and cells of which no host has it
 	for _, name := range r.Cells {
 		c := f.cells[name]
 		if c == nil {
@@ -232,24 +232,13 @@ func (f *Fleet) refusal(r Request, size farm.Quota) error {
 			counts[refusal] += max(c.hosts(), 1)
 			continue
 		}
-		if missing := c.lacks(r); missing != "" {
+		if missing := c.lacks(r); missing != "" && c.hosts() > 0 {
 			counts[missing] += c.hosts()
 			lacking[missing] = append(lacking[missing], name)
 			continue
 		}
-		k, err := f.class(c, r)
-		if err != nil {
+		if err := f.countIn(c, r, counts); err != nil {
 			return err
-		}
-		for v, n := range k.counts {
-			if n > 0 && constraintOf[v] != "" {
-				counts[constraintOf[v]] += n
-			}
-		}
-		if n := k.counts[fits]; n > 0 && r.Group != "" {
-			counts[GroupRule] += n
-		} else if n > 0 {
-			counts[Refused] += n
 		}
 	}
 	var said []string
@@ -267,6 +256,25 @@ func (f *Fleet) refusal(r Request, size farm.Quota) error {
 	}
 	return &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace, Message: "no host takes the VM now: " + strings.Join(said, "; "),
 		Hint: "`grange why` tells host by host, and what would change it"}
+}
+
+// countIn adds how many hosts of a cell each constraint refuses.
+func (f *Fleet) countIn(c *cell, r Request, counts map[Constraint]int) error {
+	k, err := f.class(c, r)
+	if err != nil {
+		return err
+	}
+	for v, n := range k.counts {
+		if n > 0 && constraintOf[v] != "" {
+			counts[constraintOf[v]] += n
+		}
+	}
+	if n := k.counts[fits]; n > 0 && r.Group != "" {
+		counts[GroupRule] += n
+	} else if n > 0 {
+		counts[Refused] += n
+	}
+	return nil
 }
 
 // nobody says of what no host of some cells has, with what makes it right.

@@ -142,9 +142,16 @@ func TestRefusalsSayWhatMatters(t *testing.T) {
 		t.Errorf("%#v", err)
 	}
 	f.SetCell(farm.Cell{Name: "d"})
+	f.Set(Host{ID: "i", Name: "i", Cell: "d", Refuses: "closed"})
 	_, err = f.Claim(ask("a", 2, func(r *Request) { r.Network, r.Cells = "outer", []string{"d", "c"} }))
 	if !errors.As(err, &e) || !strings.HasSuffix(e.Message, "no host of cells d, c carries network outer") {
 		t.Errorf("%#v", err)
+	}
+	if _, err := NewFleet().Claim(ask("a", 2, of("debian"))); err == nil || !strings.Contains(err.Error(), "a cell is closed") {
+		t.Errorf("%v", err)
+	}
+	if _, err := town(0, farm.Cell{}).Claim(ask("a", 2, of("debian"))); err == nil || !strings.HasSuffix(err.Error(), "there is no host") {
+		t.Errorf("%v", err)
 	}
 	if _, err := f.Claim(ask("a", 2, memory(0))); !errors.As(err, &e) || e.Code != farm.CodeBadShape {
 		t.Errorf("%#v", err)
