@@ -2,8 +2,11 @@ package batch
 
 import "github.com/grange-project/grange/internal/farm"
 
-// Away is the error when a batch system does not answer.
+// Away is the error when a batch system does not answer; one that says so already stays as it is.
 func Away(system farm.BatchSystem, err error) error {
+	if farm.IsCode(err, farm.CodeBatchAway) {
+		return err
+	}
 	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBatchAway, Message: string(system) + " does not answer", Err: err,
 		Hint: "see whether its daemons run; what was asked for is tried again"}
 }

@@ -280,3 +280,19 @@ func TestWhyIsBriefOfMany(t *testing.T) {
 		}
 	}
 }
+
+// TestWith: who knows more of some hosts answers for them, and the sums are of what is said then.
+func TestWith(t *testing.T) {
+	e := Explanation{Each: []Answer{{Host: "a", Name: "a", Constraint: OfABatch, Message: "by slurm"}, {Host: "b", Name: "b", Constraint: NoCPUs, Message: "full"}},
+		Changes: []Change{{Text: "ask for less"}}}
+	got := e.With([]Answer{{Host: "a", Name: "a", Constraint: NoCPUs, Message: "jobs"}, {Host: "c", Name: "c", Fits: true}})
+	if len(got.Each) != 2 || got.Hosts != 2 || got.Fits != 0 || len(got.Sums) != 1 || got.Sums[0] != (Sum{NoCPUs, 2, "a: jobs"}) || len(got.Changes) != 1 {
+		t.Errorf("%+v", got)
+	}
+	if got = got.With([]Answer{{Host: "b", Name: "b", Fits: true}}); got.Fits != 1 || len(got.Sums) != 1 || got.Sums[0].Hosts != 1 || len(got.Changes) != 0 {
+		t.Errorf("%+v", got)
+	}
+	if e.Each[0].Message != "by slurm" {
+		t.Error("it was changed itself")
+	}
+}

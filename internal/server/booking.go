@@ -374,15 +374,16 @@ func (p *bookPass) fill(ctx context.Context) error {
 // refuses is why a host can be booked by nobody now; "": it can.
 func (p *bookPass) refuses(h farm.Host) string {
 	n, known := p.nodes[h.ID]
+	why, _ := refusalOf(h)
 	switch state := p.stateOf(h, p.cell); {
+	case why != "":
+		return why
 	case state != HostOpen:
 		return "it is " + string(state)
 	case !known:
-		return string(p.system.Name()) + " does not know it"
+		return p.cell.Broker + " does not know it"
 	case n.Closed || n.State == batch.NodeDown || n.State == batch.NodeOff:
 		return withReason(fmt.Sprintf("in %s it is %s", p.cell.Broker, n.State), n.Reason)
-	case len(h.Facts.Short) > 0:
-		return "it is short of " + h.Facts.Short[0]
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -105,13 +106,26 @@ func (p *bookPass) noRoom(r placement.Request) string {
 	if err != nil {
 		return err.Error()
 	}
-	var why []string
-	for _, s := range e.Sums {
-		text := s.Example
-		if s.Hosts > 1 {
-			text += fmt.Sprintf(", and %s more like it", farm.Count(s.Hosts-1, "host"))
+	alike := map[string][]string{} // names of hosts by what they say
+	var said []string
+	for _, a := range e.Each {
+		if alike[a.Message] == nil {
+			said = append(said, a.Message)
 		}
-		why = append(why, text)
+		alike[a.Message] = append(alike[a.Message], a.Name)
+	}
+	slices.SortStableFunc(said, func(a, b string) int { return cmp.Compare(len(alike[b]), len(alike[a])) })
+	const most = 3 // a big cell has many reasons; `grange why` has all
+	var why []string
+	for _, text := range said[:min(most, len(said))] {
+		who := alike[text][0]
+		if n := len(alike[text]); n > 1 {
+			who += " and " + farm.Count(n-1, "other host")
+		}
+		why = append(why, who+": "+text)
+	}
+	if len(said) > most {
+		why = append(why, "others have other reasons, see `grange why`")
 	}
 	return fmt.Sprintf("no host of cell %s has room that %s can book: %s", p.cell.Name, p.cell.Broker, strings.Join(why, "; "))
 }

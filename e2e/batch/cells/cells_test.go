@@ -144,7 +144,7 @@ func (s *site) drained(t *testing.T) {
 	s.node(t, mine, "DRAIN", "Reason=grange: new-disks")
 	s.create(t, "box", "")
 	s.until(t, "box", "waits for a host", func(v fleet.VM) bool {
-		return strings.Contains(v.Notice, "in west it is closed: bad fan") && strings.Contains(v.Notice, "it is draining")
+		return strings.Contains(v.Notice, "in west it is closed: bad fan") && strings.Contains(v.Notice, "it is being drained: new-disks")
 	})
 	s.grange(t, "host open "+mine+" "+theirs)
 	s.node(t, mine, "IDLE", "")
