@@ -179,7 +179,7 @@ by its ancestors and control groups; the reasons are the rules of the site's pol
 			if g.Batch != "" {
 				job = g.Batch + " job " + g.BatchJob
 			}
-			fmt.Fprintf(a.out, "caller   %s\nimage    %s\nshape    %s\nCPUs     %d of %s\nmemory   %v\nbinds    %s\n", job, orNone(g.Image), orNone(g.Shape), g.Slots, orNone(g.CPUs), farm.Bytes(g.Memory),
+			fmt.Fprintf(a.out, "caller   %s\nimage    %s\nshape    %s\nCPUs     %d of %s\nmemory   %v\nbinds    %s\n", job, orNone(g.Image), orNone(g.Shape), g.Slots, orNone(g.CPUs), farm.Bytes(g.Memory).Rounded(),
 				orNone(strings.Join(g.Binds, " ")))
 			for _, r := range g.Reasons {
 				fmt.Fprintf(a.out, "because  %s\n", r)

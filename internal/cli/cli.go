@@ -103,6 +103,7 @@ func (a *app) root() *cobra.Command {
 		a.vmCommand(),
 		a.sshCommand(),
 		a.whyCommand(),
+		a.watchCommand(),
 		a.imageCommand(),
 		a.hostCommand(),
 		a.tuneCommand(),

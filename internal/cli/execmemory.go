@@ -17,7 +17,7 @@ func (r *runner) outOfMemory(kills int) {
 	size := "what it has"
 	r.mu.Lock()
 	if r.vm != nil {
-		size = farm.Bytes(r.vm.Memory).String()
+		size = farm.Bytes(r.vm.Memory).Rounded().String()
 	}
 	r.mu.Unlock()
 	processes := "a process"

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -217,6 +219,46 @@ func TestUsersGroupsAndCatalogueOnTheCommandLine(t *testing.T) {
 		if err != nil && codeOf(err) != c.want || err == nil && !strings.Contains(out, c.want) {
 			t.Errorf("%s: %v\n%s", c.args, err, out)
 		}
+	}
+}
+
+func TestWatchOnTheCommandLine(t *testing.T) {
+	l := newFarmLab(t)
+	l.must("apply", "-f", filepath.Join("..", "..", "packaging", "cells.toml"))
+	for _, c := range []struct{ args, want string }{{"watch --kind cell", `  cell atlas-io `}, {"watch --kind cell --json", `"kind":"cell","id":"atlas-io","object":{`}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, w := io.Pipe()
+		a := &app{out: w, err: w}
+		root := a.root()
+		root.SetArgs(strings.Fields(c.args))
+		ended := make(chan error, 1)
+		go func() { ended <- root.ExecuteContext(ctx) }()
+		heard := make(chan string)
+		go func() {
+			lines := bufio.NewScanner(r)
+			lines.Scan()
+			heard <- lines.Text()
+			io.Copy(io.Discard, r)
+		}()
+		line := ""
+		for verb := "close"; line == ""; verb = map[string]string{"close": "open", "open": "close"}[verb] { // until the watch has begun
+			l.must("cell", verb, "atlas-io")
+			select {
+			case line = <-heard:
+			default:
+			}
+		}
+		if !strings.Contains(line, c.want) {
+			t.Errorf("%s: %s", c.args, line)
+		}
+		cancel()
+		if err := <-ended; !errors.As(err, new(exitError)) {
+			t.Errorf("%s: %v", c.args, err)
+		}
+		w.Close()
+	}
+	if _, err := l.run("", "watch", "--kind", "moon"); codeOf(err) != "usage" {
+		t.Error(err)
 	}
 }
 

@@ -184,7 +184,7 @@ func (a *app) showVM(vm api.VM) error {
 		fmt.Fprintf(t, "batch job\t%s\n", batchOf(vm))
 	}
 	fmt.Fprintf(t, "cpus\t%d: %d sockets × %d cores × %d threads\nmemory\t%v\nscratch\t%v\n", vm.CPUs, p.Sockets, p.Cores, p.Threads,
-		farm.Bytes(vm.Memory), farm.Bytes(vm.Scratch))
+		farm.Bytes(vm.Memory).Rounded(), farm.Bytes(vm.Scratch).Rounded())
 	for i, pin := range p.VCPUs {
 		fmt.Fprintf(t, "vCPU %d\ton CPU %s\n", i, pin)
 	}
@@ -194,7 +194,7 @@ func (a *app) showVM(vm api.VM) error {
 		if c.PageSize > 0 {
 			pages = fmt.Sprintf("pages of %v", farm.Bytes(c.PageSize))
 		}
-		fmt.Fprintf(t, "cell %d\tvCPUs %s, %v on node %d, %s\n", i, c.VCPUs, farm.Bytes(c.Memory), c.Node, pages)
+		fmt.Fprintf(t, "cell %d\tvCPUs %s, %v on node %d, %s\n", i, c.VCPUs, farm.Bytes(c.Memory).Rounded(), c.Node, pages)
 	}
 	if p.Floating != "" {
 		fmt.Fprintf(t, "floating\tvCPUs %s share their CPUs with other VMs\n", p.Floating)

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
+)
+
+func (a *app) watchCommand() *cobra.Command {
+	var kinds []string
+	cmd := &cobra.Command{Use: "watch", Short: "Tell what changes in the fleet, as it does", Args: cobra.NoArgs,
+		Long: `Print a line for each change that you may see, until you end it: VMs, hosts and cells with how they are now, other things by their names. With --json each line
+is a change as the API tells it. A server that goes away is waited for, and nothing is left out.`,
+		Example: "  grange watch --kind vm,host",
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+			for _, kind := range kinds {
+				if !slices.Contains(watchedKinds(), kind) {
+					return usage("there are "+strings.Join(watchedKinds(), ", "), "%q is no kind of thing that can be watched", kind)
+				}
+			}
+			after, err := c.Revision(ctx)
+			if err != nil {
+				return err
+			}
+			for {
+				var failed error
+				err := c.Watch(ctx, kinds, after, func(change fleet.Change) error {
+					after, failed = max(after, change.Revision), a.printChange(change)
+					return failed
+				})
+				if refused := new(api.Problem); failed != nil || errors.As(err, &refused) {
+					return err
+				}
+				select { // the server may be another one in a moment
+				case <-time.After(time.Second):
+				case <-ctx.Done():
+					return exitError{exitFailed} // by a signal: nothing need be said
+				}
+			}
+		})}
+	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "only of these `KINDS`: "+strings.Join(watchedKinds(), ", "))
+	complete(cmd, "kind", watchedKinds)
+	return cmd
+}
+
+func watchedKinds() []string {
+	return []string{"vm", "host", "cell", "project", "shape", "network", "group"}
+}
+
+func (a *app) printChange(change fleet.Change) error {
+	if a.json {
+		return json.NewEncoder(a.out).Encode(change)
+	}
+	what, err := changed(change)
+	if err == nil {
+		_, err = fmt.Fprintf(a.out, "%d  %s %s\n", change.Revision, change.Kind, visible(what))
+	}
+	return err
+}
+
+// changed is a thing as it is after a change.
+func changed(change fleet.Change) (string, error) {
+	switch {
+	case change.Deleted:
+		return change.ID + " is gone", nil
+	case change.Object == nil:
+		return change.ID, nil
+	case change.Kind == "vm":
+		v, err := change.VM()
+		text := fullName(v) + " " + stateOf(v)
+		if v.Host != "" {
+			text += " on " + v.Host
+		}
+		if v.Notice != "" {
+			text += ": " + v.Notice
+		}
+		return text, err
+	case change.Kind == "host":
+		var h fleet.Host
+		err := json.Unmarshal(change.Object, &h)
+		return h.Name + " " + h.State, err
+	case change.Kind == "cell":
+		var v fleet.Cell
+		err := json.Unmarshal(change.Object, &v)
+		return v.Name + " " + cellState(v), err
+	}
+	return change.ID, nil
+}
