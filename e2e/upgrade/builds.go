@@ -37,7 +37,7 @@ func build(ctx context.Context, dir, from string) (b builds, err error) {
 	if b.to, err = commit(ctx, top, "HEAD"); err != nil {
 		return b, err
 	}
-	if _, err := git(ctx, top, "diff", "--quiet", "HEAD"); err != nil {
+	if changes, err := git(ctx, top, "status", "--porcelain"); err != nil || changes != "" {
 		b.to += ", changed"
 	}
 	fmt.Printf("building %s and this tree, %s\n", b.from, b.to)
