@@ -21,7 +21,7 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.rate <= 0 || f.perCPU <= 0 || f.p99 < f.p50 || f.commits == 0 || f.placed < f.commits || f.first <= 0 || f.best <= 0 || f.rss <= 0 {
+	if f.Rate <= 0 || f.PerCPU <= 0 || f.P99 < f.P50 || f.Commits == 0 || f.Placed < f.Commits || f.first <= 0 || f.best <= 0 || f.RSS <= 0 {
 		t.Errorf("%+v", f)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	stderrors "errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -26,7 +25,6 @@ func errors(all ...error) error { return stderrors.Join(all...) }
 type bench struct {
 	path  string
 	store *store.Store // this process writes what people and hosts do
-	told  io.Writer    // the server's process: it is told of each commit
 	rand  *rand.Rand
 	hosts []farm.Host
 	rooms []numa.Room // half full, for the peer
@@ -74,9 +72,13 @@ func (b *bench) vm() farm.VM {
 		Keys: []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJq3Yh3mGQ6Vb7dM4m3oYl8c0m8hQqg5v1y2m3n4o5p6 ann@example.org"}}
 }
 
+func newBench(path string, seed uint64) *bench {
+	return &bench{path: path, rand: rand.New(rand.NewPCG(seed, 5))}
+}
+
 // begin makes the database with hosts that are half full.
 func begin(ctx context.Context, dir string, hosts int) (*bench, error) {
-	b := &bench{path: filepath.Join(dir, "farm.db"), rand: rand.New(rand.NewPCG(uint64(hosts), 5))}
+	b := newBench(filepath.Join(dir, "farm.db"), uint64(hosts))
 	var err error
 	if b.store, err = store.Open(ctx, b.path); err != nil {
 		return nil, err

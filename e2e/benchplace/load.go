@@ -26,9 +26,6 @@ type load struct {
 	err     error
 }
 
-// look is how often the change feed is read. It is a part of the latencies.
-const look = 250 * time.Microsecond
-
 // watch follows the change feed until ctx ends.
 func (b *bench) watch(ctx context.Context) (*load, error) {
 	l := &load{bench: b, asked: map[string]time.Time{}, commits: map[int64]bool{}}
@@ -44,7 +41,7 @@ func (b *bench) watch(ctx context.Context) (*load, error) {
 			var changes []store.Change
 			if changes, at, err = b.store.Changes(ctx, at, 10000); err == nil {
 				l.see(changes, time.Now())
-				time.Sleep(look) // the other process's commits wake nobody here
+				_, err = b.store.Wait(ctx, at)
 			}
 		}
 		l.mu.Lock()
@@ -103,9 +100,6 @@ func (l *load) turn(ctx context.Context, n int) error {
 		return fmt.Errorf("ask for %d VMs: %w", n, err)
 	}
 	now := time.Now()
-	if _, err := l.told.Write([]byte{tellWrote}); err != nil {
-		return err
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, vm := range come {
@@ -134,17 +128,14 @@ func (l *load) draws(n int) (come []farm.VM, gone []string) {
 }
 
 // closed measures the rate with a number of VMs that always wait.
-func (b *bench) closed(ctx context.Context, p *served, s settings, f *figures) error {
+func (b *bench) closed(ctx context.Context, s settings, f *loopFigures) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l, err := b.watch(ctx)
 	if err != nil {
 		return err
 	}
-	before, err := p.used()
-	if err != nil {
-		return err
-	}
+	before := cpuTime()
 	start := time.Now()
 	for time.Since(start) < s.span() {
 		if err := l.turn(ctx, s.refill); err != nil {
@@ -155,20 +146,17 @@ func (b *bench) closed(ctx context.Context, p *served, s settings, f *figures) e
 		}
 	}
 	took := time.Since(start)
-	after, err := p.used()
-	if err != nil {
-		return err
-	}
+	used := cpuTime() - before
 	l.mu.Lock()
-	f.rate, f.perCPU = float64(l.placed)/took.Seconds(), float64(l.placed)/(after.CPU-before.CPU).Seconds()
-	f.busy = (after.CPU - before.CPU).Seconds() / took.Seconds()
-	f.perCommit = float64(l.placed) / float64(max(len(l.commits), 1))
+	f.Rate, f.PerCPU = float64(l.placed)/took.Seconds(), float64(l.placed)/used.Seconds()
+	f.Busy = used.Seconds() / took.Seconds()
+	f.PerCommit = float64(l.placed) / float64(max(len(l.commits), 1))
 	l.mu.Unlock()
 	return l.settle(f)
 }
 
 // settle counts, when those that still wait are placed or surely cannot be.
-func (l *load) settle(f *figures) error {
+func (l *load) settle(f *loopFigures) error {
 	for quiet := 0; quiet < 3; quiet++ {
 		l.mu.Lock()
 		before := l.placed
@@ -182,7 +170,7 @@ func (l *load) settle(f *figures) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f.placed, f.commits, f.refused = f.placed+l.placed, f.commits+len(l.commits), f.refused+len(l.asked)
+	f.Placed, f.Commits, f.Refused = f.Placed+l.placed, f.Commits+len(l.commits), f.Refused+len(l.asked)
 	return l.err
 }
 
@@ -202,14 +190,14 @@ const meanSize = (14*1 + 5*3.5 + 10.5) / 20
 
 // open measures latencies of requests that come when they come. Those that come within a tick are written in one transaction, as a server does
 // with what its callers write at the same time.
-func (b *bench) open(ctx context.Context, s settings, f *figures) error {
+func (b *bench) open(ctx context.Context, s settings, f *loopFigures) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l, err := b.watch(ctx)
 	if err != nil {
 		return err
 	}
-	gap := float64(time.Second) * meanSize / f.offered // between requests
+	gap := float64(time.Second) * meanSize / f.Offered // between requests
 	start := time.Now()
 	due := start
 	for now := start; now.Sub(start) < s.span(); now = time.Now() {
@@ -233,7 +221,7 @@ func (b *bench) open(ctx context.Context, s settings, f *figures) error {
 	if len(l.times) == 0 {
 		return fmt.Errorf("nothing was placed in %v", s.span())
 	}
-	f.p50, f.p99 = milliseconds(l.times[len(l.times)/2]), milliseconds(l.times[len(l.times)*99/100])
+	f.P50, f.P99 = milliseconds(l.times[len(l.times)/2]), milliseconds(l.times[len(l.times)*99/100])
 	return nil
 }
 

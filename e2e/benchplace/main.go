@@ -25,6 +25,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"runtime/pprof"
+	rtrace "runtime/trace"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -64,7 +67,7 @@ func main() {
 	flag.Parse()
 	var err error
 	if s.serve != "" {
-		err = serve(context.Background(), s.serve, s.profile, os.Stdin, os.Stdout)
+		err = serve(context.Background(), s, os.Stdout)
 	} else {
 		err = run(context.Background(), s)
 	}
@@ -97,8 +100,8 @@ func run(ctx context.Context, s settings) error {
 			return fmt.Errorf("%d hosts: %w", hosts, err)
 		}
 		f.add(out, text)
-		fmt.Fprintf(table, "%d\t%.0f\t%.0f\t%.2f\t%.2f ms\t%.2f ms\t%.0f\t%.1f\t%d\t%.2f, %.2f ms\t%.0f\t%.0f\t%.1f\t%.0f MB\n", hosts, f.rate, f.perCPU, f.busy, f.p50, f.p99, f.offered,
-			f.perCommit, f.refused, f.sync50, f.sync99, f.first, f.best, f.rate/f.best, f.rss)
+		fmt.Fprintf(table, "%d\t%.0f\t%.0f\t%.2f\t%.2f ms\t%.2f ms\t%.0f\t%.1f\t%d\t%.2f, %.2f ms\t%.0f\t%.0f\t%.1f\t%.0f MB\n", hosts, f.Rate, f.PerCPU, f.Busy, f.P50, f.P99, f.Offered,
+			f.PerCommit, f.Refused, f.sync50, f.sync99, f.first, f.best, f.Rate/f.best, f.RSS)
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -110,24 +113,29 @@ func run(ctx context.Context, s settings) error {
 
 // figures are of one fleet.
 type figures struct {
-	rate, perCPU      float64 // placements a second of the clock, and of CPU time of the server's process, in the closed loop
-	busy              float64 // of one core, in the closed loop: that CPU time
-	p50, p99, offered float64 // ms, and placements a second, in the open loop
-	perCommit         float64 // VMs in a commit of the placer, in the closed loop
-	commits           int     // of the placer, in both loops
-	placed, refused   int     // VMs, in both loops
-	sync50, sync99    float64 // ms that fdatasync of 4 KiB takes here
-	first, best       float64 // placements a second of the peers
-	rss               float64 // MB, of the server's process
+	loopFigures
+	sync50, sync99 float64 // ms that fdatasync of 4 KiB takes here
+	first, best    float64 // placements a second of the peers
+}
+
+// loopFigures are what the server's process says of itself.
+type loopFigures struct {
+	Rate, PerCPU      float64 // placements a second of the clock, and of CPU time of the process, in the closed loop
+	Busy              float64 // of one core, in the closed loop: that CPU time
+	P50, P99, Offered float64 // ms, and placements a second, in the open loop
+	PerCommit         float64 // VMs in a commit of the placer, in the closed loop
+	Commits           int     // of the placer, in both loops
+	Placed, Refused   int     // VMs, in both loops
+	RSS               float64 // MB
 }
 
 func (f figures) add(out map[string]any, hosts string) {
-	for key, value := range map[string]any{"placements_per_s": round(f.rate), "placements_per_cpu_s": round(f.perCPU), "cores_busy": round(f.busy), "p50_ms": round(f.p50), "p99_ms": round(f.p99),
-		"offered_per_s": round(f.offered), "vms_per_commit": round(f.perCommit), "commits": f.commits, "placed": f.placed, "refused": f.refused,
-		"fdatasync_p50_ms": round(f.sync50), "fdatasync_p99_ms": round(f.sync99), "first_fit_per_s": round(f.first), "best_fit_per_s": round(f.best), "ratio_to_best_fit": round(f.rate / f.best)} {
+	for key, value := range map[string]any{"placements_per_s": round(f.Rate), "placements_per_cpu_s": round(f.PerCPU), "cores_busy": round(f.Busy), "p50_ms": round(f.P50), "p99_ms": round(f.P99),
+		"offered_per_s": round(f.Offered), "vms_per_commit": round(f.PerCommit), "commits": f.Commits, "placed": f.Placed, "refused": f.Refused,
+		"fdatasync_p50_ms": round(f.sync50), "fdatasync_p99_ms": round(f.sync99), "first_fit_per_s": round(f.first), "best_fit_per_s": round(f.best), "ratio_to_best_fit": round(f.Rate / f.best)} {
 		out[key+"_"+hosts] = value
 	}
-	out["rss_mb"] = round(f.rss) // of the largest fleet, which comes last
+	out["rss_mb"] = round(f.RSS) // of the largest fleet, which comes last
 }
 
 // round is to hundredths.
@@ -152,31 +160,44 @@ func measure(ctx context.Context, s settings, hosts int, profile string) (f figu
 	if f.best, err = b.scan(time.Second, true); err != nil {
 		return f, err
 	}
-	return f, b.loops(ctx, s, profile, &f)
+	if err := b.store.Close(); err != nil {
+		return f, err
+	}
+	s.serve, s.profile = b.path, profile
+	f.loopFigures, err = loopsApart(ctx, s)
+	return f, err
 }
 
-// loops measures a server of its own process.
-func (b *bench) loops(ctx context.Context, s settings, profile string, f *figures) (err error) {
-	b.rooms = nil
-	defer func() { err = errors(err, b.store.Close()) }()
-	p, err := b.start(ctx, profile)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors(err, p.stop()) }()
+// loops measures.
+func (b *bench) loops(ctx context.Context, s settings) (f loopFigures, err error) {
 	if err := b.begun(ctx); err != nil {
-		return err
+		return f, err
 	}
-	if err := b.closed(ctx, p, s, f); err != nil {
-		return err
+	tf, _ := os.Create("/tmp/bp/trace.out")
+	if os.Getenv("TRACE") != "" {
+		rtrace.Start(tf)
 	}
-	f.offered = f.rate * s.share
-	if err := b.open(ctx, s, f); err != nil {
-		return err
+	if s.profile != "" {
+		runtime.GC()
+		f, _ := os.Create(s.profile + ".allocs0")
+		pprof.Lookup("allocs").WriteTo(f, 0)
+		f.Close()
+		file, err := os.Create(s.profile)
+		if err != nil {
+			return loopFigures{}, err
+		}
+		pprof.StartCPUProfile(file)
 	}
-	u, err := p.used()
-	f.rss = u.RSS
-	return err
+	if err := b.closed(ctx, s, &f); err != nil {
+		return f, err
+	}
+	rtrace.Stop()
+	f.Offered = f.Rate * s.share
+	if err := b.open(ctx, s, &f); err != nil {
+		return f, err
+	}
+	f.RSS, err = residentMB()
+	return f, err
 }
 
 // begun waits until the server places VMs.

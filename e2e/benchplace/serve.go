@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/pprof"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,113 +19,84 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// used is what the server's process has taken so far, and holds.
-type used struct {
-	CPU time.Duration
-	RSS float64 // MB
-}
+// serve is the measured process: a whole server on a database, and those who ask it for VMs, on one core.
+func serve(ctx context.Context, s settings, out io.Writer) (err error) {
+	if os.Getenv("GMP") == "" {
+		runtime.GOMAXPROCS(1)
+	} else {
+		n, _ := strconv.Atoi(os.Getenv("GMP"))
+		runtime.GOMAXPROCS(n)
+		if os.Getenv("PIN") != "" {
+			var set unix.CPUSet
+			set.Set(1)
+			tids, _ := os.ReadDir("/proc/self/task")
+			for _, t := range tids {
+				id, _ := strconv.Atoi(t.Name())
+				unix.SchedSetaffinity(id, &set)
+			}
+		}
+	}
 
-// What the server's process is told: a byte each.
-const (
-	tellWrote   = 'w' // the other process has committed something
-	tellFigures = 'f' // it answers with used, as a line of JSON
-)
-
-// serve is the measured process: a whole server on the database, on one core. It ends at the end of in.
-func serve(ctx context.Context, path, profile string, in io.Reader, out io.Writer) (err error) {
-	runtime.GOMAXPROCS(1)
-	s, err := store.Open(ctx, path)
+	b, err := reopen(ctx, s.serve)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors(err, s.Close()) }()
+	defer func() { err = errors(err, b.store.Close()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	farm := server.New(server.Options{Store: s, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), URL: "https://bench.example.org", Silence: 24 * time.Hour})
+	farm := server.New(server.Options{Store: b.store, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), URL: "https://bench.example.org", Silence: 24 * time.Hour})
 	go func() { done <- farm.Run(ctx) }()
 	defer func() { cancel(); err = errors(err, <-done) }()
-	if profile != "" {
-		file, err := os.Create(profile)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		if err := pprof.StartCPUProfile(file); err != nil {
-			return err
-		}
+	if s.profile != "" {
 		defer pprof.StopCPUProfile()
+		defer func() {
+			f, _ := os.Create(s.profile + ".allocs")
+			pprof.Lookup("allocs").WriteTo(f, 0)
+			f.Close()
+		}()
 	}
-	return obey(ctx, s, in, out)
-}
-
-func obey(ctx context.Context, s *store.Store, in io.Reader, out io.Writer) error {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := in.Read(buffer)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		s.Look(ctx)
-		for _, b := range buffer[:n] {
-			if b != tellFigures {
-				continue
-			}
-			rss, err := residentMB()
-			if err == nil {
-				err = json.NewEncoder(out).Encode(used{cpuTime(), rss})
-			}
-			if err != nil {
-				return err
-			}
-		}
+	f, err := b.loops(ctx, s)
+	if err != nil {
+		return err
 	}
+	return json.NewEncoder(out).Encode(f)
 }
 
-// served is the server's process, as the other one has it.
-type served struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+// reopen opens a database that begin made.
+func reopen(ctx context.Context, path string) (*bench, error) {
+	b := newBench(path, 7)
+	var err error
+	if b.store, err = store.Open(ctx, path); err != nil {
+		return nil, err
+	}
+	return b, b.store.View(ctx, func(t *store.Tx) error {
+		vms, err := t.VMs(store.VMFilter{})
+		for _, vm := range vms {
+			b.vms = append(b.vms, vm.ID)
+		}
+		b.next = len(vms)
+		return err
+	})
 }
 
-// start starts the server's process.
-func (b *bench) start(ctx context.Context, profile string) (*served, error) {
+// loopsApart runs the loops in a process of their own.
+func loopsApart(ctx context.Context, s settings) (f loopFigures, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return f, err
 	}
-	p := &served{cmd: exec.CommandContext(ctx, self, "-serve", b.path, "-profile", profile)}
-	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), asServer+"=1"), os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
+	cmd := exec.CommandContext(ctx, self, "-serve", s.serve, "-profile", s.profile, "-window", fmt.Sprint(s.window), "-refill", fmt.Sprint(s.refill),
+		"-share", fmt.Sprint(s.share), "-seconds", fmt.Sprint(s.seconds), "-tick", s.tick.String())
+	cmd.Env, cmd.Stderr = append(os.Environ(), asServer+"=1"), os.Stderr
+	out, err := cmd.Output()
 	if err != nil {
-		return nil, err
+		return f, fmt.Errorf("the server's process: %w", err)
 	}
-	p.out, b.told = bufio.NewReader(out), p.in
-	return p, p.cmd.Start()
+	return f, json.Unmarshal(out, &f)
 }
 
 // asServer marks the environment of the server's process: a test binary has no main of ours.
 const asServer = "BENCHPLACE_SERVE"
-
-// used asks it what it took.
-func (p *served) used() (u used, err error) {
-	if _, err := p.in.Write([]byte{tellFigures}); err != nil {
-		return u, err
-	}
-	line, err := p.out.ReadBytes('\n')
-	if err != nil {
-		return u, fmt.Errorf("the server's process: %w", err)
-	}
-	return u, json.Unmarshal(line, &u)
-}
-
-func (p *served) stop() error { return errors(p.in.Close(), p.cmd.Wait()) }
 
 // cpuTime is what this process has taken so far.
 func cpuTime() time.Duration {

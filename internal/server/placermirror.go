@@ -78,8 +78,9 @@ const changesAtOnce = 5000
 // follow reads what changed in the store since the last time; at first, everything. The mirror is locked.
 func (m *mirror) follow(ctx context.Context) error {
 	for m.revision != 0 {
-		before := m.revision
+		before, latest := m.revision, int64(0)
 		err := m.store.View(ctx, func(t *store.Tx) error {
+			latest = t.Revision()
 			changes, upTo, err := t.Changes(before, changesAtOnce)
 			if err != nil || upTo == before {
 				return err
@@ -94,7 +95,7 @@ func (m *mirror) follow(ctx context.Context) error {
 		if err != nil {
 			break
 		}
-		if m.revision-before < changesAtOnce {
+		if m.revision >= latest {
 			return nil
 		}
 	}
@@ -167,21 +168,22 @@ func (m *mirror) readHosts(t *store.Tx) error {
 // apply reads what changed. Cells, networks and groups are few: any change of one has all of them read.
 func (m *mirror) apply(t *store.Tx, changes []store.Change) error {
 	kinds := map[store.Kind]bool{}
-	var ids []store.Change // of hosts and VMs, each once
-	last := map[store.Change]bool{}
+	var ids []store.Change // of hosts and VMs: the last one of each
+	at := map[store.Change]int{}
 	for _, c := range changes {
 		if m.own[c.Revision] {
 			continue
 		}
 		key := store.Change{Kind: c.Kind, ID: c.ID}
+		i, again := at[key]
 		switch c.Kind {
 		case store.KindHost, store.KindVM:
-			if c.Kind == store.KindVM && c.Deleted {
-				m.dropVM(c.ID) // IDs do not come again
-				last[key] = true
-			} else if !last[key] {
-				last[key] = true
-				ids = append(ids, key)
+			switch {
+			case !again:
+				at[key] = len(ids)
+				ids = append(ids, c)
+			case !ids[i].Deleted: // IDs do not come again
+				ids[i] = c
 			}
 		default:
 			kinds[c.Kind] = true
@@ -234,7 +236,11 @@ func (m *mirror) readOne(t *store.Tx, c store.Change) error {
 		m.setHost(h)
 		return nil
 	}
-	vm, err := t.VM(c.ID)
+	if c.Deleted {
+		m.dropVM(c.ID)
+		return nil
+	}
+	vm, err := t.ChangedVM(c)
 	switch {
 	case missing(err):
 		m.dropVM(c.ID)

@@ -13,6 +13,8 @@ type engine interface {
 	schema(text string) string
 	// tables is a query for the names of all tables.
 	tables() string
+	// statements is the context of a transaction's statements, of the one that its caller gave.
+	statements(ctx context.Context) context.Context
 	// snapshot is how a transaction that only reads begins.
 	snapshot() *sql.TxOptions
 	// lock makes migrations of two servers that start together come one after the other.

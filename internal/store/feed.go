@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -46,28 +47,39 @@ const (
 func (t *Tx) changed(c Change) {
 	t.wrote = true
 	c.Revision = t.revision
+	if c.Kind == KindVM {
+		delete(t.entered, c.ID) // its row is another one now
+	}
 	t.changes = append(t.changes, c)
 }
 
 // writeFeed writes what changed, one line for each object and host, and prunes the feed now and then.
 func (t *Tx) writeFeed() error {
-	last := map[Change]Change{}
+	t.changes = finals(t.changes)
 	for _, c := range t.changes {
-		last[Change{Kind: c.Kind, ID: c.ID, Host: c.Host}] = c
-	}
-	for _, c := range t.changes {
-		key := Change{Kind: c.Kind, ID: c.ID, Host: c.Host}
-		final, todo := last[key]
-		if !todo {
-			continue
-		}
-		delete(last, key)
 		if _, err := t.exec("INSERT INTO changes (revision, kind, id, project, host, deleted) VALUES ($1, $2, $3, $4, $5, $6)",
-			t.revision, string(final.Kind), final.ID, final.Project, final.Host, number(final.Deleted)); err != nil {
+			t.revision, string(c.Kind), c.ID, c.Project, c.Host, number(c.Deleted)); err != nil {
 			return err
 		}
 	}
 	return t.prune()
+}
+
+// finals are the last changes of each object and host, in the order of the feed.
+func finals(changes []Change) []Change {
+	at := make(map[Change]int, len(changes))
+	out := make([]Change, 0, len(changes))
+	for _, c := range changes {
+		key := Change{Kind: c.Kind, ID: c.ID, Host: c.Host}
+		if i, again := at[key]; again {
+			out[i] = c
+			continue
+		}
+		at[key] = len(out)
+		out = append(out, c)
+	}
+	inOrder(out)
+	return out
 }
 
 // prune keeps the feed a little longer than keep revisions. It drops a few at a time, for writers behind it wait as long as that takes.
@@ -86,6 +98,9 @@ func (t *Tx) prune() error {
 // Changes are what changed after a revision, oldest first, and the revision up to which that is all. They are whole revisions: more than
 // limit when the first one alone is. farm.CodeFeedGone: the feed does not reach back so far, or the revision is of another farm; list anew.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Change, upTo int64, err error) {
+	if changes, upTo, ok := s.recent.since(after, math.MaxInt64, limit); ok {
+		return changes, upTo, nil
+	}
 	err = s.View(ctx, func(t *Tx) error {
 		changes, upTo, err = t.Changes(after, limit)
 		return err
@@ -95,6 +110,9 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []
 
 // Changes is as Store.Changes, in a transaction that reads what changed as well.
 func (t *Tx) Changes(after int64, limit int) (changes []Change, upTo int64, err error) {
+	if changes, upTo, ok := t.store.recent.since(after, t.revision, limit); ok {
+		return changes, upTo, nil
+	}
 	var from int64
 	if err := t.row("SELECT feed_from FROM farm WHERE id = 1").Scan(&from); err != nil {
 		return nil, 0, err

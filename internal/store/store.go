@@ -26,6 +26,7 @@ type Store struct {
 	writing, reading statements
 
 	feed    feed
+	recent  recent
 	lease   rival
 	commits atomic.Int64
 	untidy  chan struct{} // has a token when the engine should tidy
@@ -76,6 +77,7 @@ func connect(ctx context.Context, url string, o Options) (*Store, error) {
 	if s.keep == 0 {
 		s.keep = keepRevisions
 	}
+	s.recent.keep = s.keep
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -177,7 +179,7 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, erro
 		return 0, err
 	}
 	defer tx.Rollback() // after a commit it does nothing
-	t := &Tx{ctx: ctx, store: s, tx: tx, kept: &s.writing}
+	t := &Tx{ctx: s.engine.statements(ctx), store: s, tx: tx, kept: &s.writing}
 	if err := t.row("UPDATE farm SET revision = revision + 1 WHERE id = 1 RETURNING revision").Scan(&t.revision); err != nil {
 		return 0, err
 	}
@@ -196,9 +198,13 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, erro
 	if err := s.engine.announce(t); err != nil {
 		return 0, err
 	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
 	if err := tx.Commit(); err != nil {
 		return 0, unsure{err}
 	}
+	s.recent.add(t.revision, commit{t.changes, t.entered})
 	s.feed.advance(t.revision)
 	if s.commits.Add(1)%tidyAfter == 0 {
 		select {
@@ -212,7 +218,7 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, erro
 // beginWrite begins a transaction that writes. While another process writes to the same file it asks again, for some seconds.
 func (s *Store) beginWrite(ctx context.Context) (*sql.Tx, error) {
 	for begun := time.Now(); ; {
-		tx, err := s.write.BeginTx(ctx, nil)
+		tx, err := s.write.BeginTx(s.engine.statements(ctx), nil)
 		if err == nil || !s.engine.occupied(err) || time.Since(begun) > patience || ctx.Err() != nil {
 			return tx, err
 		}
@@ -229,13 +235,16 @@ func (s *Store) View(ctx context.Context, do func(*Tx) error) error {
 }
 
 func (s *Store) viewOnce(ctx context.Context, do func(*Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	s.reading.prepare(ctx, s.read)
-	tx, err := s.read.BeginTx(ctx, s.engine.snapshot())
+	tx, err := s.read.BeginTx(s.engine.statements(ctx), s.engine.snapshot())
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
-	t := &Tx{ctx: ctx, store: s, tx: tx, kept: &s.reading}
+	t := &Tx{ctx: s.engine.statements(ctx), store: s, tx: tx, kept: &s.reading}
 	if err := t.row("SELECT revision FROM farm WHERE id = 1").Scan(&t.revision); err != nil {
 		return err
 	}

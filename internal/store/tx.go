@@ -16,12 +16,13 @@ import (
 // Tx is a transaction. Lookups that find nothing fail with farm.NotFound. Lists are in the order of their names or IDs, byte by byte.
 // It is not safe for several goroutines, and is dead when the function that was given it returns.
 type Tx struct {
-	ctx      context.Context
+	ctx      context.Context // of its statements
 	store    *Store
 	tx       *sql.Tx
 	revision int64
 	wrote    bool
 	changes  []Change
+	entered  map[string]*farm.VM // that were inserted, by ID
 	prepared map[string]*sql.Stmt
 	kept     *statements // of its database; nil: none
 	err      error       // the first of the database: the transaction cannot be committed any more

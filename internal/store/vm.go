@@ -103,6 +103,15 @@ func (t *Tx) VM(id string) (farm.VM, error) {
 	return v, found(err, "VM", id)
 }
 
+// ChangedVM is the VM that a change of the feed is of: as it is now, or, where this process inserted it with that change, as it was then, which takes
+// no query. Nobody may write to what it points to.
+func (t *Tx) ChangedVM(c Change) (farm.VM, error) {
+	if v := t.store.recent.vm(c.Revision, c.ID); v != nil {
+		return *v, nil
+	}
+	return t.VM(c.ID)
+}
+
 // VMNamed is the one with a name in a project.
 func (t *Tx) VMNamed(project, name string) (farm.VM, error) {
 	v, err := scanVM(t.row("SELECT "+vmColumns+" FROM vms WHERE project = $1 AND name = $2", project, name))
@@ -195,7 +204,23 @@ func (t *Tx) InsertVM(v farm.VM) error {
 		return t.vmTaken(v)
 	}
 	t.changed(Change{Kind: KindVM, ID: v.ID, Project: v.Project, Host: v.Host})
+	t.enter(v)
 	return nil
+}
+
+// maxEntered bounds the user data of VMs that are remembered: a cloud-init text may be many times as large as all else.
+const maxEntered = 4096
+
+// enter remembers a VM as it was inserted, for those who follow the feed.
+func (t *Tx) enter(v farm.VM) {
+	if len(v.UserData) > maxEntered {
+		return
+	}
+	if t.entered == nil {
+		t.entered = map[string]*farm.VM{}
+	}
+	v.Revision, v.Changed = t.revision, t.revision
+	t.entered[v.ID] = &v
 }
 
 // vmTaken finds out what of a VM is another's.

@@ -18,7 +18,8 @@ func put(name string, n int) func(*store.Tx) error {
 }
 
 func feed(s *suite) {
-	db := s.new()
+	url := s.fresh(s.T)
+	db, other := s.open(url, store.Options{}), s.open(url, store.Options{})
 	s.update(db, put("a", 1))
 	s.update(db, func(tx *store.Tx) error { // one line an object, whatever happens to it
 		if err := errors.Join(put("b", 1)(tx), put("b", 2)(tx), put("c", 1)(tx)); err != nil {
@@ -33,14 +34,17 @@ func feed(s *suite) {
 		{Revision: 2, Kind: store.KindCell, ID: "c"},
 	}
 	for after := range int64(3) {
-		got, upTo, err := db.Changes(s.ctx, after, 100)
-		same(s, fmt.Sprint("after ", after), slices.DeleteFunc(slices.Clone(want), func(c store.Change) bool { return c.Revision <= after }), err, got)
-		same(s, "up to", 2, err, upTo)
+		for _, reader := range []*store.Store{db, other} {
+			got, upTo, err := reader.Changes(s.ctx, after, 100)
+			same(s, fmt.Sprint("after ", after), slices.DeleteFunc(slices.Clone(want), func(c store.Change) bool { return c.Revision <= after }), err, got)
+			same(s, "up to", 2, err, upTo)
+		}
 	}
 }
 
 func wholeRevisions(s *suite) {
-	db := s.new()
+	url := s.fresh(s.T)
+	db, other := s.open(url, store.Options{}), s.open(url, store.Options{})
 	for n, size := range []int{1, 3, 0, 2} {
 		s.update(db, func(tx *store.Tx) error {
 			for i := range size {
@@ -55,9 +59,11 @@ func wholeRevisions(s *suite) {
 		after, limit, upTo int64
 		changes            int
 	}{{0, 1, 1, 1}, {0, 2, 1, 1}, {0, 4, 3, 4}, {0, 5, 3, 4}, {0, 6, 4, 6}, {1, 1, 2, 3}, {1, 2, 2, 3}, {2, 1, 4, 2}, {2, 2, 4, 2}, {4, 1, 4, 0}} {
-		got, upTo, err := db.Changes(s.ctx, c.after, int(c.limit))
-		if err != nil || upTo != c.upTo || len(got) != c.changes {
-			s.Errorf("after %d, at most %d: %d changes up to %d, not %d up to %d (%v)", c.after, c.limit, len(got), upTo, c.changes, c.upTo, err)
+		for _, reader := range []*store.Store{db, other} {
+			got, upTo, err := reader.Changes(s.ctx, c.after, int(c.limit))
+			if err != nil || upTo != c.upTo || len(got) != c.changes {
+				s.Errorf("after %d, at most %d: %d changes up to %d, not %d up to %d (%v)", c.after, c.limit, len(got), upTo, c.changes, c.upTo, err)
+			}
 		}
 	}
 }
@@ -255,6 +261,32 @@ func endedContext(s *suite) {
 		s.Errorf("view: %v", err)
 	}
 	same(s, "revision", 1, nil, s.update(db, put("a", 2)))
+}
+
+// mixedWriters: what each of two knows of its own writes never hides the other's.
+func mixedWriters(s *suite) {
+	url := s.fresh(s.T)
+	dbs := []*store.Store{s.open(url, store.Options{Keep: 30}), s.open(url, store.Options{Keep: 30})}
+	at := []int64{0, 0}
+	for n := range 60 {
+		s.update(dbs[n*n%7%2], put(fmt.Sprint("c", n), n+1))
+		if n%5 != 4 {
+			continue
+		}
+		for i, db := range dbs {
+			for at[i] < int64(n+1) {
+				changes, upTo, err := db.Changes(s.ctx, at[i], 1000)
+				if err != nil || upTo <= at[i] {
+					s.Fatalf("after %d: up to %d (%v)", at[i], upTo, err)
+				}
+				for _, c := range changes {
+					at[i]++
+					same(s, "change", store.Change{Revision: at[i], Kind: store.KindCell, ID: fmt.Sprint("c", at[i]-1)}, nil, c)
+				}
+				same(s, "up to", at[i], nil, upTo)
+			}
+		}
+	}
 }
 
 // clock is a monotonic clock that a test moves.

@@ -30,7 +30,8 @@ func model(s *suite) {
 }
 
 func (s *suite) play(random *rand.Rand) {
-	db, w := s.new(), world{vms: map[string]farm.VM{}}
+	url, w := s.fresh(s.T), world{vms: map[string]farm.VM{}}
+	db, other := s.open(url, store.Options{}), s.open(url, store.Options{})
 	mirror, after := map[string]bool{}, int64(0)
 	for range 60 {
 		before := w.clone()
@@ -60,6 +61,7 @@ func (s *suite) play(random *rand.Rand) {
 		if err != nil {
 			s.Fatal(err)
 		}
+		s.told(db, other, after, changes)
 		after = upTo
 		for _, c := range changes {
 			mirror[c.ID] = !c.Deleted
@@ -67,6 +69,27 @@ func (s *suite) play(random *rand.Rand) {
 		maps.DeleteFunc(mirror, func(_ string, there bool) bool { return !there })
 		same(s, "a mirror that follows the feed", slices.Sorted(maps.Keys(w.vms)), nil, slices.Sorted(maps.Keys(mirror)))
 	}
+}
+
+// told compares what the writer of changes knows of them with what another reads in the database.
+func (s *suite) told(db, other *store.Store, after int64, changes []store.Change) {
+	s.Helper()
+	read, _, err := other.Changes(s.ctx, after, 1000)
+	same(s, "changes that another reads", changes, err, read)
+	s.view(db, func(tx *store.Tx) error {
+		for _, c := range changes {
+			if c.Deleted {
+				continue
+			}
+			now, err := tx.VM(c.ID)
+			if err != nil {
+				return err
+			}
+			told, err := tx.ChangedVM(c)
+			same(s, "the VM of a change", now, err, told)
+		}
+		return nil
+	})
 }
 
 func (w world) clone() world { return world{vms: maps.Clone(w.vms)} }

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// recent is the end of the change feed as far as this process has written it: those who follow the feed need not ask the database for what has
+// just gone there, and the placer finds each new VM beside its change. What others have written is read from the database.
+type recent struct {
+	keep      int64 // revisions at most: older ones are not in the feed any more
+	mu        sync.Mutex
+	commits   map[int64]commit // by revision
+	first     int64            // none is older
+	last      int64            // none is newer
+	remembers int              // changes in all commits
+}
+
+// commit is one transaction's part of the feed.
+type commit struct {
+	changes []Change
+	entered map[string]*farm.VM // VMs that it inserted, by ID; nobody changes them
+}
+
+// maxRecent is how many changes are remembered: some megabytes, and seconds of a busy server. Followers are milliseconds behind.
+const maxRecent = 4096
+
+// add remembers a commit. Those of one process may come here in another order than they went to the database.
+func (r *recent) add(revision int64, c commit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.commits) == 0 {
+		r.commits, r.first, r.last = map[int64]commit{}, revision, revision
+	}
+	r.commits[revision] = c
+	r.first, r.last = min(r.first, revision), max(r.last, revision)
+	for r.remembers += len(c.changes); r.first < r.last && (r.remembers > maxRecent || r.last-r.first >= r.keep); r.first++ {
+		r.remembers -= len(r.commits[r.first].changes)
+		delete(r.commits, r.first)
+	}
+}
+
+// since are the changes after a revision up to another one at most, as Store.Changes has them; ok is false when others have written the first of them,
+// or it is too long ago.
+func (r *recent) since(after, upTo int64, limit int) (changes []Change, to int64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for to = after; to < min(upTo, r.last); to++ {
+		c, known := r.commits[to+1]
+		if !known || len(changes) > 0 && len(changes)+len(c.changes) > limit {
+			break
+		}
+		changes = append(changes, c.changes...)
+	}
+	return changes, to, to > after
+}
+
+// vm is the row that a commit of this process inserted; nil when it did not.
+func (r *recent) vm(revision int64, id string) *farm.VM {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.commits[revision].entered[id]
+}
+
+// inOrder puts the changes of one revision into the order in which the database lists them.
+func inOrder(changes []Change) {
+	slices.SortFunc(changes, func(a, b Change) int {
+		return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.ID, b.ID), strings.Compare(a.Host, b.Host))
+	})
+}
