@@ -38,11 +38,23 @@ func (p Plan) Memory() Bytes {
 
 // Held is every host CPU that is this VM's alone: those of its pinned vCPUs, and Extra.
 func (p Plan) Held() CPUSet {
-	own := []CPUSet{p.Extra}
+	size := len(p.Extra.words)
 	for i, v := range p.VCPUs {
 		if !p.Floating.Has(i) {
-			own = append(own, v)
+			size = max(size, len(v.words))
 		}
 	}
-	return Union(own...)
+	if size == 0 {
+		return CPUSet{}
+	}
+	words := make([]uint64, size)
+	copy(words, p.Extra.words)
+	for i, v := range p.VCPUs {
+		if !p.Floating.Has(i) {
+			for at, word := range v.words {
+				words[at] |= word
+			}
+		}
+	}
+	return CPUSet{words}
 }

@@ -116,11 +116,12 @@ func less(a, b farm.Bytes) farm.Bytes {
 // the shared pool are short, and with farm.CodeBadPlan for a node or CPU that the host does not have. The receiver stays as it
 // was.
 func (r Room) Take(p farm.Plan) (Room, error) {
-	if held := p.Held().Minus(r.Free); !held.Empty() {
-		if unknown := held.Minus(r.Topology.Online); !unknown.Empty() {
+	held := p.Held()
+	if other := held.Minus(r.Free); !other.Empty() {
+		if unknown := other.Minus(r.Topology.Online); !unknown.Empty() {
 			return Room{}, badPlan("the plan uses CPUs %v, which this host does not have online", unknown)
 		}
-		return Room{}, noRoom("CPUs %v are held already", held)
+		return Room{}, noRoom("CPUs %v are held already", other)
 	}
 	for _, c := range p.Cells {
 		if _, ok := r.Nodes[c.Node]; !ok {
@@ -139,7 +140,7 @@ func (r Room) Take(p farm.Plan) (Room, error) {
 		}
 	}
 	out := r.clone()
-	out.Free = r.Free.Minus(p.Held())
+	out.Free = r.Free.Minus(held)
 	for _, c := range claims {
 		out.take(c)
 	}
@@ -167,25 +168,28 @@ func (r Room) Give(p farm.Plan) Room {
 		room.Shared.Memory += c.shared
 		room.Shared.VCPUs += c.vcpus
 		if c.pages > 0 {
-			if room.Pages == nil {
-				room.Pages = map[farm.Bytes]int{}
-			}
-			room.Pages[c.size] += c.pages
+			room.setPages(c.size, room.Pages[c.size]+c.pages)
 		}
 		out.Nodes[c.node] = room
 	}
 	return out
 }
 
+// clone is the same room, whose nodes may be changed. Their pages are those of both until setPages.
 func (r Room) clone() Room {
 	out := r
 	out.index = r.indexed()
-	out.Nodes = make(map[int]NodeRoom, len(r.Nodes))
-	for id, n := range r.Nodes {
-		n.Pages = maps.Clone(n.Pages)
-		out.Nodes[id] = n
-	}
+	out.Nodes = maps.Clone(r.Nodes)
 	return out
+}
+
+// setPages leaves the map alone that it was: clones of the room have the same one.
+func (n *NodeRoom) setPages(size farm.Bytes, pages int) {
+	n.Pages = maps.Clone(n.Pages)
+	if n.Pages == nil {
+		n.Pages = map[farm.Bytes]int{}
+	}
+	n.Pages[size] = pages
 }
 
 // claim is what a plan takes of one node, in one page size.
@@ -270,7 +274,7 @@ func (r Room) take(c claim) {
 	room.Shared.Memory = less(room.Shared.Memory, c.shared)
 	room.Shared.VCPUs = max(room.Shared.VCPUs-c.vcpus, 0)
 	if c.pages > 0 && room.Pages != nil {
-		room.Pages[c.size] = max(room.Pages[c.size]-c.pages, 0)
+		room.setPages(c.size, max(room.Pages[c.size]-c.pages, 0))
 	}
 	r.Nodes[c.node] = room
 }

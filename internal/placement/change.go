@@ -319,10 +319,10 @@ func (f *Fleet) ended(r Request) *held {
 	tries := 0
 	for _, v := range vms {
 		h := f.hosts[v.host]
-		if _, free := h.outline.Threads(); h.crowded || len(v.plan.VCPUs) == 0 || free+v.plan.Held().Len() < r.Shape.CPUs {
+		if _, free := h.outline.Threads(); h.crowded || !v.planned() || free+v.cpus.Len() < r.Shape.CPUs {
 			continue
 		}
-		room := h.room.Give(v.plan)
+		room := h.room.Give(v.plan())
 		outline.Read(room)
 		if _, short := outline.Estimate(&d); short != numa.ShortOfNothing {
 			continue

@@ -55,12 +55,10 @@ func (f *Fleet) claim(r Request, size farm.Quota, h *host, plan farm.Plan) (Plac
 		return Placed{}, err
 	}
 	f.Release(r.VM)
-	v := &held{vm: r.VM, project: r.Project, host: h.ID, cell: h.cell.Name, group: r.Group, size: size, plan: outlined(plan)}
-	f.enter(v, h)
+	p := Placed{VM: r.VM, Project: r.Project, Host: h.ID, Cell: h.cell.Name, Group: r.Group, Size: size, Plan: plan}
+	f.enter(hold(p), h)
 	h.room, h.scratch = left, h.scratch+size.Scratch
 	h.changed(false)
-	p := v.placed()
-	p.Plan = plan
 	return p, nil
 }
 

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"maps"
+	"unique"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
@@ -31,23 +32,49 @@ func NewFleet() *Fleet {
 type held struct {
 	vm, project, host, cell, group string
 	size                           farm.Quota
-	plan                           farm.Plan // all threads as one, memory by node and page size
+	cpus                           farm.CPUSet // that it holds
+	memory                         []nodeMemory
+}
+
+// nodeMemory is a VM's memory of one node, in pages of one size.
+type nodeMemory struct {
+	bytes, page farm.Bytes
+	node        int
+}
+
+func hold(p Placed) *held {
+	// One text for each name, however many VMs have it: a farm has hundreds of thousands.
+	h := &held{vm: p.VM, project: interned(p.Project), host: interned(p.Host), cell: interned(p.Cell), group: interned(p.Group), size: p.Size}
+	h.size.VMs = 1
+	if len(p.Plan.VCPUs) == 0 && len(p.Plan.Cells) == 0 {
+		return h
+	}
+	h.cpus, h.memory = p.Plan.Held(), make([]nodeMemory, 0, len(p.Plan.Cells))
+	for _, c := range p.Plan.Cells {
+		h.memory = append(h.memory, nodeMemory{bytes: c.Memory, page: c.PageSize, node: c.Node})
+	}
+	return h
+}
+
+func interned(text string) string { return unique.Make(text).Value() }
+
+// planned tells that the VM holds something on its host that is known.
+func (h *held) planned() bool { return h.memory != nil }
+
+// plan is the VM's with all that placement needs: all threads as one, memory by node and page size.
+func (h *held) plan() farm.Plan {
+	if !h.planned() {
+		return farm.Plan{}
+	}
+	out := farm.Plan{VCPUs: []farm.CPUSet{h.cpus}, Cells: make([]farm.GuestCell, len(h.memory))}
+	for i, m := range h.memory {
+		out.Cells[i] = farm.GuestCell{Memory: m.bytes, PageSize: m.page, Node: m.node}
+	}
+	return out
 }
 
 func (h *held) placed() Placed {
-	return Placed{VM: h.vm, Project: h.project, Host: h.host, Cell: h.cell, Group: h.group, Size: h.size, Plan: h.plan}
-}
-
-// outlined is a plan with all that placement needs, and a fraction of its size.
-func outlined(p farm.Plan) farm.Plan {
-	if len(p.VCPUs) == 0 && len(p.Cells) == 0 {
-		return farm.Plan{}
-	}
-	out := farm.Plan{VCPUs: []farm.CPUSet{p.Held()}}
-	for _, c := range p.Cells {
-		out.Cells = append(out.Cells, farm.GuestCell{Memory: c.Memory, Node: c.Node, PageSize: c.PageSize})
-	}
-	return out
+	return Placed{VM: h.vm, Project: h.project, Host: h.host, Cell: h.cell, Group: h.group, Size: h.size, Plan: h.plan()}
 }
 
 // SetCell tells of a cell, or of its change: packing, limits, overcommit.
@@ -136,6 +163,9 @@ func (f *Fleet) emptyRoom(t farm.Topology, reserve numa.Reserve, taken []farm.Pl
 	of := kindOf(t)
 	for _, like := range f.kinds[of] {
 		if r := numa.NewRoomLike(like, t, reserve, taken); r.Shares(like) {
+			if r.Equal(like) {
+				r.Nodes = like.Nodes // nobody changes them
+			}
 			return r
 		}
 	}
@@ -167,8 +197,7 @@ func (f *Fleet) leave(h *host) {
 // Restore enters a VM that has its place already, as after a start. It may exceed what the host has.
 func (f *Fleet) Restore(p Placed) {
 	f.Release(p.VM)
-	v := &held{vm: p.VM, project: p.Project, host: p.Host, cell: p.Cell, group: p.Group, size: p.Size, plan: outlined(p.Plan)}
-	v.size.VMs = 1
+	v := hold(p)
 	h := f.hosts[p.Host]
 	f.enter(v, h)
 	if h != nil {

@@ -43,10 +43,10 @@ func (h *host) fill() {
 // take counts a VM's plan, or finds the host to be crowded.
 func (h *host) take(v *held) {
 	h.scratch += v.size.Scratch
-	if h.crowded || len(v.plan.VCPUs) == 0 {
+	if h.crowded || !v.planned() {
 		return
 	}
-	left, err := h.room.Take(v.plan)
+	left, err := h.room.Take(v.plan())
 	if err != nil {
 		h.crowded = true
 		return
@@ -58,7 +58,7 @@ func (h *host) take(v *held) {
 func (h *host) squeeze() {
 	plans := append([]farm.Plan{}, h.Taken...)
 	for _, v := range h.vms {
-		plans = append(plans, v.plan)
+		plans = append(plans, v.plan())
 	}
 	h.room = numa.NewRoomLike(h.empty, h.empty.Topology, h.empty.Reserve, plans)
 }
@@ -78,8 +78,8 @@ func (h *host) release(v *held) {
 		return
 	}
 	h.scratch -= v.size.Scratch
-	if len(v.plan.VCPUs) > 0 {
-		h.room = h.room.Give(v.plan)
+	if v.planned() {
+		h.room = h.room.Give(v.plan())
 	}
 }
 

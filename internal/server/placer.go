@@ -186,11 +186,11 @@ func (p *placer) sort(g *group) {
 func (p *placer) try(c *candidate, g *group) {
 	names, err := policy.ChooseCell(c.vm.Project, c.vm.Cell, p.cells)
 	if err != nil {
-		p.sit(c, p.request(c.vm, nil), g, err) // until a cell changes
+		p.sit(c, p.request(*c.vm, nil), g, err) // until a cell changes
 		return
 	}
 	cells, batch := p.placeable(names)
-	r := p.request(c.vm, cells)
+	r := p.request(*c.vm, cells)
 	r.Avoid = p.avoid.of(c.vm.ID, p.now())
 	b := p.line.benches[placement.ClassOf(r)]
 	if b != nil && batch == "" {
@@ -205,7 +205,7 @@ func (p *placer) try(c *candidate, g *group) {
 		}
 	}
 	if batch != "" {
-		g.booked = append(g.booked, booking{c.vm, batch})
+		g.booked = append(g.booked, booking{*c.vm, batch})
 		return
 	}
 	p.sit(c, r, g, err)
@@ -219,7 +219,7 @@ func (p *placer) sit(c *candidate, r placement.Request, g *group, why error) {
 
 // tryAgain claims a place for the first of a bench. When it is refused, so are those behind it.
 func (p *placer) tryAgain(c *candidate, g *group) {
-	r := p.request(c.vm, c.bench.cells)
+	r := p.request(*c.vm, c.bench.cells)
 	r.Avoid = p.avoid.of(c.vm.ID, p.now())
 	placed, err := p.fleet.Claim(r)
 	if err != nil {

@@ -133,11 +133,11 @@ func TestPlacerWaitsForTheImage(t *testing.T) {
 func TestPlacerIsFair(t *testing.T) {
 	l := newLine()
 	for i := range 3 {
-		l.add(farm.VM{ID: fmt.Sprint("a", i), Project: "a"})
+		l.add(&farm.VM{ID: fmt.Sprint("a", i), Project: "a"})
 	}
-	l.add(farm.VM{ID: "b0", Project: "b"})
-	l.add(farm.VM{ID: "c0", Project: "c"})
-	l.add(farm.VM{ID: "c1", Project: "c"})
+	l.add(&farm.VM{ID: "b0", Project: "b"})
+	l.add(&farm.VM{ID: "c0", Project: "c"})
+	l.add(&farm.VM{ID: "c1", Project: "c"})
 	l.remove("a1")
 	var order []string
 	for c := l.next(); c != nil; c = l.next() {

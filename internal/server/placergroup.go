@@ -70,7 +70,7 @@ func (p *placer) commit(ctx context.Context, g *group) error {
 			return err
 		}
 		for i, c := range g.placed {
-			vm := c.candidate.vm
+			vm := *c.candidate.vm
 			vm.Host, vm.Cell, vm.Plan = c.placed.Host, c.placed.Cell, c.placed.Plan
 			ok, err := t.PlaceVM(vm)
 			if err != nil {

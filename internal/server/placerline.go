@@ -21,7 +21,7 @@ type line struct {
 
 // candidate is a VM without a host.
 type candidate struct {
-	vm    farm.VM
+	vm    *farm.VM
 	bench *bench // nil: it is in its project's queue
 	told  string // what its row says that it waits for
 }
@@ -40,7 +40,7 @@ func newLine() *line {
 }
 
 // add puts a VM at the end of its project's queue, instead of wherever it was.
-func (l *line) add(vm farm.VM) {
+func (l *line) add(vm *farm.VM) {
 	l.remove(vm.ID)
 	c := &candidate{vm: vm, told: vm.Waiting}
 	l.at[vm.ID] = c

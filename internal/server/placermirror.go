@@ -48,7 +48,7 @@ type there struct {
 
 // tidings is what the placer has to look at.
 type tidings struct {
-	unplaced []farm.VM
+	unplaced []*farm.VM
 	resized  []farm.VM       // that are to have another size
 	refused  []farm.VM       // that their hosts would not have
 	sound    []string        // hosts that run a VM
@@ -121,7 +121,7 @@ func (m *mirror) load(ctx context.Context) error {
 		}
 		slices.SortStableFunc(vms, func(a, b farm.VM) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
 		for _, vm := range vms {
-			m.setVM(vm)
+			m.setVM(&vm)
 		}
 		if err := m.readHosts(t); err != nil {
 			return err
@@ -253,7 +253,7 @@ func (m *mirror) readOne(t *store.Tx, c store.Change) error {
 }
 
 // setVM enters a VM as the store has it.
-func (m *mirror) setVM(vm farm.VM) {
+func (m *mirror) setVM(vm *farm.VM) {
 	if vm.Host == "" {
 		m.release(vm.ID)
 		delete(m.there, vm.ID)
@@ -267,14 +267,14 @@ func (m *mirror) setVM(vm farm.VM) {
 	m.news.settled = append(m.news.settled, vm.ID)
 	if p, ok := m.fleet.Place(vm.ID); !ok || p.Host != vm.Host || p.Cell != vm.Cell || p.Size != sizeOf(vm.Shape) {
 		m.release(vm.ID)
-		m.fleet.Restore(placedOf(vm))
+		m.fleet.Restore(placedOf(*vm))
 	}
-	m.setThere(vm)
+	m.setThere(*vm)
 	if vm.Resize != nil {
-		m.news.resized = append(m.news.resized, vm)
+		m.news.resized = append(m.news.resized, *vm)
 	}
-	if refusedByHost(vm) {
-		m.news.refused = append(m.news.refused, vm)
+	if refusedByHost(*vm) {
+		m.news.refused = append(m.news.refused, *vm)
 	}
 	if vm.Observed.State == farm.VMRunning {
 		m.news.running, m.news.sound = append(m.news.running, vm.ID), append(m.news.sound, vm.Host)

@@ -105,11 +105,12 @@ func (t *Tx) VM(id string) (farm.VM, error) {
 
 // ChangedVM is the VM that a change of the feed is of: as it is now, or, where this process inserted it with that change, as it was then, which takes
 // no query. Nobody may write to what it points to.
-func (t *Tx) ChangedVM(c Change) (farm.VM, error) {
+func (t *Tx) ChangedVM(c Change) (*farm.VM, error) {
 	if v := t.store.recent.vm(c.Revision, c.ID); v != nil {
-		return *v, nil
+		return v, nil
 	}
-	return t.VM(c.ID)
+	v, err := t.VM(c.ID)
+	return &v, err
 }
 
 // VMNamed is the one with a name in a project.

@@ -86,7 +86,7 @@ func (s *suite) told(db, other *store.Store, after int64, changes []store.Change
 				return err
 			}
 			told, err := tx.ChangedVM(c)
-			same(s, "the VM of a change", now, err, told)
+			same(s, "the VM of a change", now, err, *told)
 		}
 		return nil
 	})
