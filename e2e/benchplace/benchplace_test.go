@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"testing"
-	"time"
 )
 
 func TestMain(m *testing.M) {
@@ -16,12 +15,12 @@ func TestMain(m *testing.M) {
 
 // The measurement itself works; what it finds is not judged.
 func TestMeasure(t *testing.T) {
-	s := settings{dir: t.TempDir(), window: 32, refill: 8, share: 0.5, seconds: 0.2, tick: 10 * time.Millisecond}
+	s := settings{dir: t.TempDir(), window: 32, refill: 8, share: 0.5, seconds: 0.2}
 	f, err := measure(t.Context(), s, 20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Rate <= 0 || f.PerCPU <= 0 || f.P99 < f.P50 || f.Commits == 0 || f.Placed < f.Commits || f.first <= 0 || f.best <= 0 || f.RSS <= 0 {
+	if f.Rate <= 0 || f.PerCPU <= 0 || f.One.P99 < f.One.P50 || f.All.P50 <= 0 || f.Commits == 0 || f.Placed < f.Commits || f.first <= 0 || f.best <= 0 || f.RSS <= 0 {
 		t.Errorf("%+v", f)
 	}
 }

@@ -44,12 +44,24 @@ func (b *bench) watch(ctx context.Context) (*load, error) {
 				_, err = b.store.Wait(ctx, at)
 			}
 		}
-		l.mu.Lock()
-		l.err = err
-		l.changed.Broadcast()
-		l.mu.Unlock()
+		if ctx.Err() == nil {
+			l.fail(err)
+		}
 	}()
 	return l, nil
+}
+
+// fail remembers the first error, and ends all waiting.
+func (l *load) fail(err error) {
+	if err == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.err = err
+	}
+	l.changed.Broadcast()
 }
 
 func (l *load) see(changes []store.Change, now time.Time) {
@@ -83,6 +95,10 @@ func (l *load) until(n int) error {
 // turn asks for n VMs and has as many go that were placed, any of them, in one transaction.
 func (l *load) turn(ctx context.Context, n int) error {
 	come, gone := l.draws(n)
+	return l.write(ctx, come, gone)
+}
+
+func (l *load) write(ctx context.Context, come []farm.VM, gone []string) error {
 	_, err := l.store.Update(ctx, func(t *store.Tx) error {
 		for _, vm := range come {
 			if err := t.InsertVM(vm); err != nil {
@@ -97,7 +113,7 @@ func (l *load) turn(ctx context.Context, n int) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("ask for %d VMs: %w", n, err)
+		return fmt.Errorf("ask for %d VMs: %w", len(come), err)
 	}
 	now := time.Now()
 	l.mu.Lock()
@@ -188,41 +204,35 @@ func (l *load) sizeOf() int {
 // meanSize is the mean of sizeOf.
 const meanSize = (14*1 + 5*3.5 + 10.5) / 20
 
-// open measures latencies of requests that come when they come. Those that come within a tick are written in one transaction, as a server does
-// with what its callers write at the same time.
-func (b *bench) open(ctx context.Context, s settings, f *loopFigures) error {
+// open measures latencies of requests that come when they come, each in a goroutine of its own, as in a server.
+func (b *bench) open(ctx context.Context, s settings, f *loopFigures) (found latency, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l, err := b.watch(ctx)
 	if err != nil {
-		return err
+		return found, err
 	}
 	gap := float64(time.Second) * meanSize / f.Offered // between requests
-	start := time.Now()
-	due := start
-	for now := start; now.Sub(start) < s.span(); now = time.Now() {
-		n := 0
-		for ; due.Before(now); due = due.Add(time.Duration(l.rand.ExpFloat64() * gap)) {
-			n += l.sizeOf()
-		}
-		if n > 0 {
-			if err := l.turn(ctx, n); err != nil {
-				return err
-			}
-		}
-		time.Sleep(time.Until(now.Add(s.tick)))
+	var requests sync.WaitGroup
+	before, start := cpuTime(), time.Now()
+	for due := start; due.Sub(start) < s.span(); due = due.Add(time.Duration(l.rand.ExpFloat64() * gap)) {
+		time.Sleep(time.Until(due))
+		come, gone := l.draws(l.sizeOf())
+		requests.Go(func() { l.fail(l.write(ctx, come, gone)) })
 	}
+	requests.Wait()
+	found.Busy = (cpuTime() - before).Seconds() / time.Since(start).Seconds()
 	if err := l.settle(f); err != nil {
-		return err
+		return found, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	slices.Sort(l.times)
 	if len(l.times) == 0 {
-		return fmt.Errorf("nothing was placed in %v", s.span())
+		return found, fmt.Errorf("nothing was placed in %v", s.span())
 	}
-	f.P50, f.P99 = milliseconds(l.times[len(l.times)/2]), milliseconds(l.times[len(l.times)*99/100])
-	return nil
+	found.P50, found.P99 = milliseconds(l.times[len(l.times)/2]), milliseconds(l.times[len(l.times)*99/100])
+	return found, nil
 }
 
 func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }

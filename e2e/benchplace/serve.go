@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"runtime"
 	"runtime/pprof"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,24 +17,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// serve is the measured process: a whole server on a database, and those who ask it for VMs, on one core.
+// serve is the measured process: a whole server on a database, and in it those who ask it for VMs. It writes its figures to out.
 func serve(ctx context.Context, s settings, out io.Writer) (err error) {
-	if os.Getenv("GMP") == "" {
-		runtime.GOMAXPROCS(1)
-	} else {
-		n, _ := strconv.Atoi(os.Getenv("GMP"))
-		runtime.GOMAXPROCS(n)
-		if os.Getenv("PIN") != "" {
-			var set unix.CPUSet
-			set.Set(1)
-			tids, _ := os.ReadDir("/proc/self/task")
-			for _, t := range tids {
-				id, _ := strconv.Atoi(t.Name())
-				unix.SchedSetaffinity(id, &set)
-			}
-		}
-	}
-
 	b, err := reopen(ctx, s.serve)
 	if err != nil {
 		return err
@@ -47,14 +29,6 @@ func serve(ctx context.Context, s settings, out io.Writer) (err error) {
 	farm := server.New(server.Options{Store: b.store, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), URL: "https://bench.example.org", Silence: 24 * time.Hour})
 	go func() { done <- farm.Run(ctx) }()
 	defer func() { cancel(); err = errors(err, <-done) }()
-	if s.profile != "" {
-		defer pprof.StopCPUProfile()
-		defer func() {
-			f, _ := os.Create(s.profile + ".allocs")
-			pprof.Lookup("allocs").WriteTo(f, 0)
-			f.Close()
-		}()
-	}
 	f, err := b.loops(ctx, s)
 	if err != nil {
 		return err
@@ -79,14 +53,14 @@ func reopen(ctx context.Context, path string) (*bench, error) {
 	})
 }
 
-// loopsApart runs the loops in a process of their own.
-func loopsApart(ctx context.Context, s settings) (f loopFigures, err error) {
+// apart runs the loops in a process of their own: its CPU time and memory are the server's, and nothing of what made the database.
+func apart(ctx context.Context, s settings) (f loopFigures, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return f, err
 	}
 	cmd := exec.CommandContext(ctx, self, "-serve", s.serve, "-profile", s.profile, "-window", fmt.Sprint(s.window), "-refill", fmt.Sprint(s.refill),
-		"-share", fmt.Sprint(s.share), "-seconds", fmt.Sprint(s.seconds), "-tick", s.tick.String())
+		"-share", fmt.Sprint(s.share), "-seconds", fmt.Sprint(s.seconds))
 	cmd.Env, cmd.Stderr = append(os.Environ(), asServer+"=1"), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -97,6 +71,23 @@ func loopsApart(ctx context.Context, s settings) (f loopFigures, err error) {
 
 // asServer marks the environment of the server's process: a test binary has no main of ours.
 const asServer = "BENCHPLACE_SERVE"
+
+// profiled runs do, with a CPU profile of it in a file; "": without one.
+func profiled(path string, do func() error) error {
+	if path == "" {
+		return do()
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return do()
+}
 
 // cpuTime is what this process has taken so far.
 func cpuTime() time.Duration {
