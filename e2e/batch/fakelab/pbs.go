@@ -195,8 +195,9 @@ func (p *pbs) over(l *Lab, j *job, status syscall.WaitStatus) (conform.Result, b
 	return conform.Result{State: conform.Done, Reason: reason}, false
 }
 
-// killDelay is the queue's kill_delay; its default is 10 s (PBS Reference Guide, queue attributes).
-const killDelay = 10 * time.Second
+// killDelay is the queue's kill_delay. Its default is 10 s (PBS Reference Guide, queue attributes), which a job in an emulated VM may need to hear TERM
+// and answer when several systems share two cores.
+const killDelay = 30 * time.Second
 
 // cancel is qdel: TERM to the session, KILL kill_delay later (src/server/req_delete.c; src/resmom/requests.c).
 func (*pbs) cancel(l *Lab, j *job) { l.escalate(j, killDelay, syscall.SIGTERM, syscall.SIGKILL) }
