@@ -106,15 +106,17 @@ func (u *upgrade) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	errs := make([]error, len(u.kept))
-	machines := u.machines()
+	boots, errs := make([]string, len(u.kept)), make([]error, len(u.kept))
 	var all sync.WaitGroup
 	for i, r := range u.kept {
-		now := vms[slices.IndexFunc(vms, func(v fleet.VM) bool { return v.ID == r.vm.ID })]
-		errs[i] = errors.Join(u.sameLease(r.vm, now), u.sameMachine(r, machines[domain(r.vm)]))
-		all.Go(func() { errs[i] = errors.Join(errs[i], u.sameBoot(ctx, r)) })
+		all.Go(func() { boots[i], errs[i] = u.bootID(ctx, r.vm) })
 	}
 	all.Wait()
+	machines := u.machines()
+	for i, r := range u.kept {
+		now := vms[slices.IndexFunc(vms, func(v fleet.VM) bool { return v.ID == r.vm.ID })]
+		errs[i] = errors.Join(errs[i], u.sameLease(r.vm, now), u.sameMachine(r, machines[domain(r.vm)], boots[i]))
+	}
 	u.figures.Looks++
 	return errors.Join(errs...)
 }
@@ -130,25 +132,16 @@ func (u *upgrade) sameLease(old, now fleet.VM) error {
 	return fmt.Errorf("VM %s was %s, and is %s", old.Name, is(old), is(now))
 }
 
-func (u *upgrade) sameMachine(r *resident, found []machine) error {
+func (u *upgrade) sameMachine(r *resident, found []machine, boot string) error {
 	if len(found) > 1 {
 		u.figures.Duplicated++
 		return fmt.Errorf("VM %s runs %d times: %v", r.vm.Name, len(found), found)
 	}
-	if len(found) == 0 || found[0] != (machine{r.vm.Host, r.pid}) {
+	if len(found) == 0 || found[0] != (machine{r.vm.Host, r.pid}) || boot != r.boot {
 		u.figures.Restarted++
-		return fmt.Errorf("VM %s was process %d on %s, and is %v", r.vm.Name, r.pid, r.vm.Host, found)
+		return fmt.Errorf("VM %s was process %d on %s in boot %s, and is %v in boot %s", r.vm.Name, r.pid, r.vm.Host, r.boot, found, boot)
 	}
 	return nil
-}
-
-func (u *upgrade) sameBoot(ctx context.Context, r *resident) error {
-	boot, err := u.bootID(ctx, r.vm)
-	if err == nil && boot != r.boot {
-		u.figures.Restarted++
-		err = fmt.Errorf("VM %s has booted again", r.vm.Name)
-	}
-	return err
 }
 
 // life is that of one more VM on a host, from its creation to its end.
