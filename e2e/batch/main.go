@@ -48,7 +48,7 @@ var systems = []system{
 	{name: "elastic", tests: &tests{dir: "elastic", build: []string{"build"}}},
 	{name: "trixie", tests: &tests{dir: "slurmlab", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m", "-test.run=^TestTrixie$"}}, prepare: slurmlab.PrepareTrixie},
 	{name: "pool", tests: &tests{dir: "condorlab", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m"}}, prepare: condorlab.Prepare},
-	{name: "cells", tests: &tests{dir: "cells", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m"}}},
+	{name: "cells", tests: &tests{dir: "cells", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m", "-test.v"}}},
 	{name: "drivers", tests: &tests{dir: "drivers", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m"}}},
 }
 

@@ -270,7 +270,16 @@ func (d *daemon) stop(patience time.Duration) {
 	}
 }
 
-// Kill ends a daemon (munged, slurmctld, slurmd, slurmdbd, mariadbd) as a crash would.
+// SignalDaemon sends a daemon a signal, as STOP, with which it answers nobody until CONT.
+func (l *Lab) SignalDaemon(name string, sig syscall.Signal) error {
+	d := l.daemon(name)
+	if d == nil {
+		return fmt.Errorf("no %s was started", name)
+	}
+	return d.cmd.Process.Signal(sig)
+}
+
+// KillDaemon ends a daemon (munged, slurmctld, slurmd, slurmdbd, mariadbd) as a crash would.
 func (l *Lab) KillDaemon(name string) error {
 	d := l.daemon(name)
 	if d == nil {
