@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/batch"
@@ -50,7 +51,7 @@ func (p *bookPass) bereaved(ctx context.Context, vm farm.VM) error {
 	if !ok {
 		return p.bookAgain(ctx, vm)
 	}
-	id := vm.Job()[len(p.system.Name())+1:]
+	_, id, _ := strings.Cut(vm.Job(), "/")
 	end, err := w.Fate(ctx, vm.ID, id)
 	switch {
 	case farm.IsKind(err, farm.NotFound), err == nil && end.Outcome == batch.OutcomeNode:
