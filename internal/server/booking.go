@@ -29,10 +29,11 @@ const (
 type bookings struct {
 	waiting map[string]time.Time            // by VM: since when its booking is not held
 	avoid   map[string]map[string]time.Time // by VM and host's ID: until when
+	refusal map[string]string               // by VM: why it keeps off a host, the last one
 }
 
 func newBookings() *bookings {
-	return &bookings{waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{}}
+	return &bookings{waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{}, refusal: map[string]string{}}
 }
 
 // book is how the placer hands a VM over to a cell of a batch system: its row says that it is to be booked there, and the loop does the rest. It
@@ -64,16 +65,21 @@ func (b *broked) bookAll(ctx context.Context) error {
 	for _, o := range there {
 		p.there[o.Name] = o
 	}
-	var failed error
 	for _, vm := range p.vms {
-		if err := p.one(ctx, vm); err != nil {
-			if !batchSays(err) {
+		switch err := p.one(ctx, vm); {
+		case err == nil:
+		case !batchSays(err), farm.IsKind(err, farm.Unavailable): // nobody answers: the others would wait for that, too
+			return err
+		default: // of this VM alone, and for its owner
+			if vm.Waiting != err.Error() {
+				p.log.Warn("booking of a VM", "vm", vm.ID, "cell", p.cell.Name, "err", err)
+			}
+			if err := p.tell(ctx, vm, err.Error()); err != nil {
 				return err
 			}
-			failed = cmp.Or(failed, fmt.Errorf("VM %s: %w", label(vm), err))
 		}
 	}
-	return failed
+	return nil
 }
 
 // bookPass reads what a pass needs of the store. Which bookings there are is not asked yet.
@@ -151,12 +157,13 @@ func (p *bookPass) giveBack(ctx context.Context, vm farm.VM) error {
 func (b *bookings) forget(vm string) {
 	delete(b.waiting, vm)
 	delete(b.avoid, vm)
+	delete(b.refusal, vm)
 }
 
 // sentAway is for a VM that its host would not have, before it ever ran: it is booked on another one. After some hosts it is left to its owner.
 func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
 	p.log.Info("host refused a booked VM", "vm", vm.ID, "host", vm.Host, "reason", vm.Observed.Reason)
-	p.avoidHost(vm.ID, vm.Host)
+	p.avoidHost(vm.ID, vm.Host, vm.Observed.Reason)
 	if err := p.letGo(ctx, vm); err != nil {
 		return err
 	}
@@ -219,7 +226,7 @@ func (p *bookPass) waits(ctx context.Context, vm farm.VM, booked batch.Booked) e
 	}
 	if h, ok := p.hostOf(booked.Host); !ok || p.stateOf(h, p.cell) != HostOpen || p.now().Sub(since) > bookedWait {
 		if ok {
-			p.avoidHost(vm.ID, h.ID)
+			p.avoidHost(vm.ID, h.ID, booked.Why)
 		}
 		return p.letGo(ctx, vm)
 	}
@@ -242,11 +249,12 @@ func (p *bookPass) letGo(ctx context.Context, vm farm.VM) error {
 	return p.system.Release(ctx, vm.ID)
 }
 
-func (p *bookPass) avoidHost(vm, host string) {
+func (p *bookPass) avoidHost(vm, host, why string) {
 	if p.memory.avoid[vm] == nil {
 		p.memory.avoid[vm] = map[string]time.Time{}
 	}
 	p.memory.avoid[vm][host] = p.now().Add(bookedAvoid)
+	p.memory.refusal[vm] = why
 }
 
 func (p *bookPass) avoids(vm, host string) bool { return p.now().Before(p.memory.avoid[vm][host]) }
@@ -278,13 +286,19 @@ func (p *bookPass) choose(ctx context.Context, vm farm.VM) error {
 		r.Avoid = append(r.Avoid, placed.Host)
 	}
 	if err != nil {
-		return p.tell(ctx, vm, p.noRoom(p.request(vm)))
+		text := p.noRoom(p.request(vm))
+		if why := p.memory.refusal[vm.ID]; why != "" {
+			text += "; what was said when it was refused: " + why
+		}
+		return p.tell(ctx, vm, text)
 	}
 	p.free[placed.Host] -= vm.Shape.CPUs
 	booked, err := p.system.Book(ctx, p.booking(vm, p.nodes[placed.Host]))
 	if err != nil {
-		p.avoidHost(vm.ID, placed.Host)
-		return errors.Join(err, p.tell(ctx, vm, err.Error()))
+		if !farm.IsKind(err, farm.Unavailable) {
+			p.avoidHost(vm.ID, placed.Host, err.Error())
+		}
+		return err
 	}
 	p.there[vm.ID] = booked
 	p.log.Info("VM is booked", "vm", vm.ID, "cell", p.cell.Name, "host", booked.Host, "job", booked.Job)

@@ -318,6 +318,47 @@ func TestBookedHostRefuses(t *testing.T) {
 	}
 }
 
+// strict is a batch system that books nothing for some accounts.
+type strict struct {
+	*fake.System
+	account string
+}
+
+func (s strict) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
+	if b.Account == s.account {
+		return batch.Booked{}, batch.Refused(farm.Slurm, "Invalid account")
+	}
+	return s.System.Book(ctx, b)
+}
+
+// What the batch system has against one VM its owner is told, as long as it holds, and nobody else.
+func TestBookingIsRefused(t *testing.T) {
+	l := newBatchLab(t)
+	l.brokers["farm"] = strict{l.slurm, "nobody"}
+	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice", Account: "nobody"}) })
+	v := l.create(ann, web("web"))[0]
+	for range 4 { // both hosts, and then none is left to be asked
+		l.loop()
+		if got := l.get(v.ID); got.State != farm.VMPlacing || !strings.Contains(got.Notice, "Invalid account") {
+			t.Errorf("%s: %q", got.State, got.Notice)
+		}
+	}
+	var note brokerNote
+	l.view(func(tx *store.Tx) (err error) { note, err = readBrokerNote(tx, "farm"); return err })
+	if note.Error != "" {
+		t.Errorf("all VMs of the cell are told %q", note.Error)
+	}
+	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice", Account: "alicegrp"}) })
+	l.pass(bookedAvoid + time.Second)
+	for _, h := range l.hosts {
+		l.seen(h)
+	}
+	l.loop()
+	if got := l.get(v.ID); got.HostName == "" || got.Notice != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A VM that is lost with its host, and made anew, does not keep the dead host's booking.
 func TestLostBooking(t *testing.T) {
 	l := newBatchLab(t)
