@@ -117,7 +117,7 @@ func (s *Store) lockedOnce(ctx context.Context, do func(*Tx) error) error {
 		return err
 	}
 	defer tx.Rollback()
-	t := &Tx{ctx: ctx, store: s, tx: tx}
+	t := &Tx{ctx: ctx, asked: ctx, store: s, tx: tx}
 	if err := t.row("UPDATE farm SET revision = revision WHERE id = 1 RETURNING revision").Scan(&t.revision); err != nil {
 		return err
 	}

@@ -44,9 +44,11 @@ func (n noun[T]) list(t *Tx, owner string) (all []T, err error) {
 		return err
 	}
 	if owner != "" {
-		return all, t.each(read, "SELECT revision, body FROM objects WHERE kind = $1 AND owner = $2 ORDER BY name", string(n.kind), owner)
+		err = t.each(read, "SELECT revision, body FROM objects WHERE kind = $1 AND owner = $2 ORDER BY name", string(n.kind), owner)
+		return all, err
 	}
-	return all, t.each(read, "SELECT revision, body FROM objects WHERE kind = $1 ORDER BY name", string(n.kind))
+	err = t.each(read, "SELECT revision, body FROM objects WHERE kind = $1 ORDER BY name", string(n.kind))
+	return all, err
 }
 
 // put writes one, new or not. What is there already and is the same is left alone: no change, no revision.

@@ -136,8 +136,8 @@ func (sqliteEngine) tables() string {
 	return "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
 }
 
-// statements: one that can be broken off has a goroutine beside it, which costs as much as the statement. They are short, and a transaction that nobody
-// waits for any more is not committed.
+// statements: one that can be broken off has a goroutine beside it, which costs as much as the statement. They are short, Tx looks at its context between
+// them and between rows, and a transaction that nobody waits for any more is not committed.
 func (sqliteEngine) statements(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }

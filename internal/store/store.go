@@ -179,7 +179,7 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, erro
 		return 0, err
 	}
 	defer tx.Rollback() // after a commit it does nothing
-	t := &Tx{ctx: s.engine.statements(ctx), store: s, tx: tx, kept: &s.writing}
+	t := &Tx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.writing}
 	if err := t.row("UPDATE farm SET revision = revision + 1 WHERE id = 1 RETURNING revision").Scan(&t.revision); err != nil {
 		return 0, err
 	}
@@ -244,7 +244,7 @@ func (s *Store) viewOnce(ctx context.Context, do func(*Tx) error) error {
 		return err
 	}
 	defer tx.Rollback()
-	t := &Tx{ctx: s.engine.statements(ctx), store: s, tx: tx, kept: &s.reading}
+	t := &Tx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.reading}
 	if err := t.row("SELECT revision FROM farm WHERE id = 1").Scan(&t.revision); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 // It is not safe for several goroutines, and is dead when the function that was given it returns.
 type Tx struct {
 	ctx      context.Context // of its statements
+	asked    context.Context // of who wants it: nothing is begun for one who has gone
 	store    *Store
 	tx       *sql.Tx
 	revision int64
@@ -85,7 +86,7 @@ func (t *Tx) stmt(text string) (*sql.Stmt, error) {
 }
 
 func (t *Tx) row(text string, args ...any) row {
-	if err := checkText(args); err != nil {
+	if err := t.may(args); err != nil {
 		return row{err: err}
 	}
 	if !t.store.engine.prepares() {
@@ -100,7 +101,7 @@ func (t *Tx) row(text string, args ...any) row {
 
 // each calls read with every row.
 func (t *Tx) each(read func(scanner) error, text string, args ...any) error {
-	if err := checkText(args); err != nil {
+	if err := t.may(args); err != nil {
 		return err
 	}
 	rows, err := t.query(text, args)
@@ -109,6 +110,9 @@ func (t *Tx) each(read func(scanner) error, text string, args ...any) error {
 	}
 	defer rows.Close()
 	for rows.Next() {
+		if err := t.asked.Err(); err != nil {
+			return t.failed(err)
+		}
 		if err := read(rows); err != nil {
 			return err
 		}
@@ -129,7 +133,7 @@ func (t *Tx) query(text string, args []any) (*sql.Rows, error) {
 
 // exec writes, and tells how many rows that were.
 func (t *Tx) exec(text string, args ...any) (int64, error) {
-	if err := checkText(args); err != nil {
+	if err := t.may(args); err != nil {
 		return 0, err
 	}
 	result, err := t.execute(text, args)
@@ -152,6 +156,14 @@ func (t *Tx) execute(text string, args []any) (sql.Result, error) {
 		return nil, err
 	}
 	return s.ExecContext(t.ctx, args...)
+}
+
+// may refuses statements for somebody who has gone, and with text that is none.
+func (t *Tx) may(args []any) error {
+	if err := t.asked.Err(); err != nil {
+		return t.failed(err)
+	}
+	return checkText(args)
 }
 
 // checkText refuses text that PostgreSQL cannot keep. SQLite would, and the farm could not be copied any more.

@@ -263,6 +263,40 @@ func endedContext(s *suite) {
 	same(s, "revision", 1, nil, s.update(db, put("a", 2)))
 }
 
+// goneAway: for somebody who has gone nothing is begun, and a list is not read to its end.
+func goneAway(s *suite) {
+	db := s.new()
+	s.update(db, put("a", 1))
+	ctx, end := context.WithCancel(s.ctx)
+	begun, failed := false, make(chan error)
+	s.update(db, func(tx *store.Tx) error { // the next writer waits for this one
+		go func() {
+			_, err := db.Update(ctx, func(*store.Tx) error {
+				begun = true
+				return nil
+			})
+			failed <- err
+		}()
+		end()
+		return put("b", 1)(tx)
+	})
+	if err := <-failed; begun || !errors.Is(err, context.Canceled) {
+		s.Errorf("an update of one who had gone: begun: %v, %v", begun, err)
+	}
+	ctx, end = context.WithCancel(s.ctx)
+	err := db.View(ctx, func(tx *store.Tx) error {
+		end()
+		cells, err := tx.Cells()
+		if err == nil {
+			s.Errorf("%d cells are read for one who has gone", len(cells))
+		}
+		return err
+	})
+	if !errors.Is(err, context.Canceled) {
+		s.Errorf("view: %v", err)
+	}
+}
+
 // mixedWriters: what each of two knows of its own writes never hides the other's.
 func mixedWriters(s *suite) {
 	url := s.fresh(s.T)
