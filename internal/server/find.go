@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -88,35 +89,53 @@ func (c *call) still(what string, target policy.Target, has, seen int64) error {
 	if seen == 0 || has != 0 && has <= seen {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeChanged, Message: fmt.Sprintf("%s was changed since revision %d%s", what, seen, c.meanwhile(target, seen)), Hint: "look at it again, and decide"}
+	said, _ := c.meanwhile(target, seen)
+	return changedSince(what, seen, said)
+}
+
+func changedSince(what string, seen int64, said string) error {
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeChanged, Message: fmt.Sprintf("%s was changed since revision %d%s", what, seen, said), Hint: "look at it again, and decide"}
 }
 
 // stillHost is still for a host. Its row changes with each report that has something new, which is no conflict: what people did to it is in the
-// audit log.
+// audit log. Where that is too long to be searched, they may have.
 func (c *call) stillHost(h farm.Host, seen int64) error {
-	if seen == 0 || h.Revision <= seen || c.meanwhile(hostTarget(h), seen) == "" {
+	if seen == 0 || h.Revision <= seen {
 		return nil
 	}
-	return c.still("host "+h.Name, hostTarget(h), h.Revision, seen)
+	said, all := c.meanwhile(hostTarget(h), seen)
+	if said == "" && all {
+		return nil
+	}
+	return changedSince("host "+h.Name, seen, cmp.Or(said, ", or may have been: too much was done in the fleet since to tell"))
 }
 
-// lookBack is how many entries of a project are searched for what changed.
-const lookBack = 200
+// lookBack is how many entries of a project, or of the farm, are searched at a time for what changed, and maxLookBacks how often.
+const (
+	lookBack     = 200
+	maxLookBacks = 10
+)
 
-// meanwhile says who changed what after a revision, by the audit log: "; at 17: ann, vm.stop".
-func (c *call) meanwhile(target policy.Target, after int64) string {
-	entries, err := c.Entries(target.Project, "", 0, lookBack)
-	if err != nil {
-		return ""
-	}
+// meanwhile says who changed what after a revision, by the audit log: "; at 17: ann, vm.stop". all is false when the log was not searched so far back.
+func (c *call) meanwhile(target policy.Target, after int64) (text string, all bool) {
 	var said []string
-	for _, e := range entries {
-		if e.Revision <= after {
-			break
+	var last int64
+	for range maxLookBacks {
+		entries, err := c.Entries(target.Project, "", last, lookBack)
+		if err != nil {
+			return "", false
 		}
-		if e.Target == target.String() && e.Outcome == outcomeDone {
-			said = append(said, strings.TrimSuffix(fmt.Sprintf("; at %d: %s, %s, %s", e.Revision, e.Who, e.Action, e.Reason), ", "))
+		for _, e := range entries {
+			if e.Revision <= after {
+				return strings.Join(said, ""), true
+			}
+			if last = e.ID; e.Target == target.String() && e.Outcome == outcomeDone {
+				said = append(said, strings.TrimSuffix(fmt.Sprintf("; at %d: %s, %s, %s", e.Revision, e.Who, e.Action, e.Reason), ", "))
+			}
+		}
+		if len(entries) < lookBack {
+			return strings.Join(said, ""), true
 		}
 	}
-	return strings.Join(said, "")
+	return strings.Join(said, ""), false
 }

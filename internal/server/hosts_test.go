@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -106,6 +107,51 @@ func TestLabels(t *testing.T) {
 	v, err := l.Host(t.Context(), site, "h1")
 	if d := cmp.Diff(map[string]string{"rack": "b4"}, v.Labels); d != "" || err != nil {
 		t.Error(d, err)
+	}
+}
+
+// A change that is meant for one revision of a host is refused after what people did to it since, however much they did elsewhere meanwhile; what the host
+// itself says is no conflict.
+func TestHostsSeenAtARevision(t *testing.T) {
+	l := newLab(t)
+	h := l.host("h1", "east")
+	old := func(seen int64) error {
+		_, err := l.LabelHosts(t.Context(), site, []string{"h1"}, LabelOrder{Set: map[string]string{"rack": fmt.Sprint("b", seen)}, IfRevision: seen})
+		return err
+	}
+	elsewhere := func(n int) {
+		l.update(func(tx *store.Tx) error {
+			for range n {
+				if err := tx.Audit(farm.Entry{Who: "ann", Action: "vm.create", Target: "alice/web", Project: "alice", Outcome: outcomeDone}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	first, err := l.Host(t.Context(), site, "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere(2 * lookBack)
+	l.update(func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, farm.Facts{Version: "2"}) })
+	if err := old(first.Revision); err != nil {
+		t.Error("the host has spoken:", err)
+	}
+	elsewhere(2 * lookBack)
+	if err := old(first.Revision); codeOf(err) != farm.CodeChanged || !strings.Contains(err.Error(), "site, host.label") {
+		t.Error("people have changed it:", err)
+	}
+	elsewhere(lookBack * maxLookBacks)
+	if err := old(first.Revision); codeOf(err) != farm.CodeChanged {
+		t.Error("they have long ago:", err)
+	}
+	now, err := l.Host(t.Context(), site, "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old(now.Revision); err != nil {
+		t.Error("nobody has:", err)
 	}
 }
 
