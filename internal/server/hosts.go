@@ -31,6 +31,9 @@ func (s *Server) Hosts(ctx context.Context, who farm.Identity, f HostFilter) (vi
 		if err != nil {
 			return err
 		}
+		if err := c.seeStrangers(); err != nil {
+			return err
+		}
 		for _, h := range hosts {
 			if len(f.Patterns) > 0 && !matches(f.Patterns, h) || c.may(hostTarget(h)) != nil {
 				continue

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -319,6 +320,36 @@ func TestStrangers(t *testing.T) {
 	}
 	says(true, fleet.Observed{ID: "v2", State: "stopped"})
 	strangers()
+}
+
+// What one host says of strangers is bounded, however many reports it says it in.
+func TestManyStrangers(t *testing.T) {
+	l := newLab(t)
+	h := l.joined("wn-1")
+	h.tell(fleet.Report{Instance: "a", Facts: h.facts("a", "b")})
+	says := func(prefix string, n int) {
+		t.Helper()
+		r := fleet.Report{Instance: "a", Wanted: 1}
+		for i := range n {
+			r.VMs = append(r.VMs, fleet.Observed{ID: fmt.Sprintf("%s%04d", prefix, i), State: "running"})
+		}
+		h.tell(r)
+	}
+	has := func(want int, first string) {
+		t.Helper()
+		host, err := l.Host(t.Context(), site, "wn-1")
+		if err != nil || len(host.Strangers) != want || host.Strangers[0].VM != first {
+			t.Errorf("%d strangers (%v), not %d from %s on", len(host.Strangers), err, want, first)
+		}
+	}
+	says("b", maxStrangers-1)
+	says("a", 5)
+	has(maxStrangers, "a0000")
+	says(strings.Repeat("x", 1<<10), 1)
+	h.tell(fleet.Report{Instance: "a", Wanted: 1, VMs: []fleet.Observed{{ID: "b0000", State: "gone"}, {ID: "a0001", State: "stopped"}}})
+	has(maxStrangers, "a0000")
+	h.tell(fleet.Report{Instance: "a", Wanted: 1, Whole: true, VMs: []fleet.Observed{{ID: strings.Repeat("x", 1<<10), State: "running"}, {ID: "c", State: "running"}}})
+	has(1, "c")
 }
 
 func TestSiteCertificates(t *testing.T) {

@@ -14,13 +14,14 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// Bounds of what a host may say of strangers.
+// Bounds of what is kept of a host's strangers.
 const (
 	maxStrangers = 1000
-	maxCalled    = 128 // bytes of a name
+	maxCalled    = 128 // bytes of a name, or of an ID
 )
 
-// meet finds what is new of a host's strangers, whose IDs it gets. What was ordered of one that is still there stays ordered.
+// meet finds what is new of a host's strangers, whose IDs it gets. What was ordered of one that is still there stays ordered. Those beyond the bounds
+// are met when others have left.
 func (n *news) meet(t *store.Tx, host string, strange []string, r fleet.Report) error {
 	known, err := t.Strangers(host)
 	if err != nil {
@@ -34,17 +35,25 @@ func (n *news) meet(t *store.Tx, host string, strange []string, r fleet.Report) 
 		said[o.ID] = o
 	}
 	slices.Sort(strange)
-	for _, id := range strange[:min(len(strange), maxStrangers)] {
-		o, was := said[id], by[id]
+	for _, v := range known {
+		_, named := said[v.VM]
+		if _, is := slices.BinarySearch(strange, v.VM); (named || r.Whole) && !is {
+			n.left = append(n.left, v)
+		}
+	}
+	room := maxStrangers - len(known) + len(n.left)
+	for _, id := range strange {
+		o := said[id]
+		was, met := by[id]
+		if !met && (room <= 0 || len(id) > maxCalled) {
+			continue
+		}
+		if !met {
+			room--
+		}
 		now := farm.Stranger{Host: host, VM: id, Name: cmp.Or(farm.Printable(o.Name[:min(len(o.Name), maxCalled)]), was.Name), State: farm.VMState(o.State), Evicted: was.Evicted}
 		if now != was {
 			n.strangers = append(n.strangers, now)
-		}
-	}
-	for _, v := range known {
-		_, named := said[v.VM]
-		if (named || r.Whole) && !slices.Contains(strange, v.VM) {
-			n.left = append(n.left, v)
 		}
 	}
 	return nil
@@ -53,16 +62,19 @@ func (n *news) meet(t *store.Tx, host string, strange []string, r fleet.Report) 
 // strangersOf are those of a host.
 func (c *call) strangersOf(host string) ([]farm.Stranger, error) {
 	if c.seen.strangers == nil {
-		all, err := c.Strangers("")
-		if err != nil {
-			return nil, err
-		}
-		c.seen.strangers = map[string][]farm.Stranger{}
-		for _, v := range all {
-			c.seen.strangers[v.Host] = append(c.seen.strangers[v.Host], v)
-		}
+		return c.Strangers(host)
 	}
 	return c.seen.strangers[host], nil
+}
+
+// seeStrangers reads those of all hosts at once, for a list of hosts.
+func (c *call) seeStrangers() error {
+	all, err := c.Strangers("")
+	c.seen.strangers = map[string][]farm.Stranger{}
+	for _, v := range all {
+		c.seen.strangers[v.Host] = append(c.seen.strangers[v.Host], v)
+	}
+	return err
 }
 
 // EvictVMs has a host delete VMs that the server does not know, by ID or by the name that the host gives them: all, or none. It takes people's

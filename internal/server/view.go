@@ -13,7 +13,7 @@ import (
 type seen struct {
 	hosts     map[string]farm.Host
 	cells     map[string]farm.Cell
-	strangers map[string][]farm.Stranger // by host
+	strangers map[string][]farm.Stranger // by host; nil: not looked up
 }
 
 // on is the host of a VM; ok is false when it is not there.
