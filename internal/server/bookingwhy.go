@@ -37,8 +37,14 @@ func (s *Server) explainBatch(ctx context.Context, vm farm.VM, e placement.Expla
 	return e, nil
 }
 
-// askBatch explains where in a cell of a batch system a VM could be.
+// askBatch explains where in a cell of a batch system a VM could be. One is asked at a time: each takes several commands.
 func (s *Server) askBatch(ctx context.Context, vm farm.VM, name string) (e placement.Explanation, err error) {
+	select {
+	case s.explaining <- struct{}{}:
+		defer func() { <-s.explaining }()
+	case <-ctx.Done():
+		return e, ctx.Err()
+	}
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	cell, err := s.cellNow(ctx, name)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -268,6 +270,47 @@ func TestBookingIsLost(t *testing.T) {
 	if got := l.get(v.ID); got.State != farm.VMRunning || got.Notice != "" {
 		t.Errorf("%+v", got)
 	}
+}
+
+// slow is a batch system that tells of its nodes when a test lets it.
+type slow struct {
+	*fake.System
+	answer chan struct{}
+	asking atomic.Int32 // how many wait for an answer
+}
+
+func (s *slow) Nodes(ctx context.Context) ([]batch.Node, error) {
+	s.asking.Add(1)
+	defer s.asking.Add(-1)
+	<-s.answer
+	return s.System.Nodes(ctx)
+}
+
+// However many people ask why, a batch system is asked for one of them at a time: each takes several of its commands.
+func TestManyAskWhyInABatchCell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newBatchLab(t)
+		system := &slow{System: l.slurm, answer: make(chan struct{})}
+		l.brokers["farm"] = system
+		v := l.create(ann, web("web"))[0]
+		const people = 5
+		told := make(chan error, people)
+		for range people {
+			go func() {
+				_, err := l.WhyOf(t.Context(), ann, v.ID)
+				told <- err
+			}()
+		}
+		for range people {
+			if synctest.Wait(); system.asking.Load() != 1 {
+				t.Errorf("%d ask at once", system.asking.Load())
+			}
+			system.answer <- struct{}{}
+			if err := <-told; err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // Of each host why answers what the batch system says of it.

@@ -60,6 +60,7 @@ type Server struct {
 	lastHeard atomic.Int64 // when any host was last heard of before this server came up, in nanoseconds since 1970; 0: not known
 
 	booked      map[string]*bookings // by cell; of the loop of brokers
+	explaining  chan struct{}        // has a token while a batch system is asked for somebody's explanation
 	silentHosts map[string]bool      // when the loop looked last, by ID; the loop's own
 }
 
@@ -71,7 +72,7 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, known: append([]string{farm.BrokerGrange}, o.Brokers...), hub: newHub(), streams: newStreams(), booked: map[string]*bookings{},
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, known: append([]string{farm.BrokerGrange}, o.Brokers...), hub: newHub(), streams: newStreams(), booked: map[string]*bookings{}, explaining: make(chan struct{}, 1),
 		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, site: o.Site}
 	s.mirror = newMirror(o.Store, o.Now, func(host string, seen time.Time) bool {
 		if heard := s.heard(host); heard.After(seen) {
