@@ -198,6 +198,11 @@ func (s *Server) BringStream(host, id string, conn io.ReadWriteCloser) error {
 	return nil
 }
 
+// RefuseStream takes a host's word why it brings no stream, so that nobody waits for it.
+func (s *Server) RefuseStream(host, id string, why error) error {
+	return s.streams.refuse(host, id, why)
+}
+
 // stream is a connection whose end somebody waits for.
 type stream struct {
 	io.ReadWriteCloser

@@ -2,7 +2,8 @@ package tuning
 
 import (
 	"regexp"
-	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
@@ -13,5 +14,5 @@ func ShellWord(text string) string {
 	if plainWord.MatchString(text) {
 		return text
 	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	return farm.ShellWords(text)
 }
