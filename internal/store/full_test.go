@@ -37,3 +37,35 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("what fits: revision %d, %v", revision, err)
 	}
 }
+
+// TestDiskFullTogether: one of a group that has no room takes nothing from the others.
+func TestDiskFullTogether(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "farm.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var pages int
+	if err := s.write.QueryRow("PRAGMA page_count").Scan(&pages); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.write.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages+4)); err != nil {
+		t.Fatal(err)
+	}
+	var group []*update
+	for n, size := range []int{1, 1 << 20, 1} {
+		group = append(group, &update{ctx: t.Context(), done: make(chan struct{}), err: errBroken, do: func(tx *Tx) error {
+			return tx.PutCell(farm.Cell{Name: fmt.Sprint("cell", n), Reason: strings.Repeat("x", size)})
+		}})
+	}
+	s.writeGroup(group)
+	for n, u := range group {
+		<-u.done
+		if full := farm.IsCode(u.err, CodeStoreFull); full != (n == 1) || u.err != nil && !full {
+			t.Errorf("update %d: %v", n, u.err)
+		}
+	}
+	if group[0].revision != 1 || group[2].revision != 2 {
+		t.Errorf("revisions %d and %d", group[0].revision, group[2].revision)
+	}
+}

@@ -24,6 +24,7 @@ type Store struct {
 	now    func() time.Time
 
 	writing, reading statements
+	queue            queue // of Updates
 
 	feed    feed
 	recent  recent
@@ -141,6 +142,14 @@ func (s *Store) Close() error {
 // may be run again, when the database asks for that: it must have no effect but on the Tx. The revision is that of all that was written;
 // when do writes nothing, it is that of the last write of anybody. When the answer to the commit is lost the error's code is CodeUnsure.
 func (s *Store) Update(ctx context.Context, do func(*Tx) error) (revision int64, err error) {
+	if s.engine.groups() {
+		return s.together(ctx, do)
+	}
+	return s.updateAlone(ctx, do)
+}
+
+// updateAlone is Update with a commit of its own.
+func (s *Store) updateAlone(ctx context.Context, do func(*Tx) error) (revision int64, err error) {
 	pause := firstPause
 	for i := 1; ; i++ {
 		revision, err = s.updateOnce(ctx, do)
@@ -179,24 +188,17 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, erro
 		return 0, err
 	}
 	defer tx.Rollback() // after a commit it does nothing
+<<<<<<< HEAD
 	t := &Tx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.writing}
 	if err := t.row("UPDATE farm SET revision = revision + 1 WHERE id = 1 RETURNING revision").Scan(&t.revision); err != nil {
+=======
+	t := &Tx{ctx: s.engine.statements(ctx), store: s, tx: tx, kept: &s.writing}
+	if err := s.run(t, do); err != nil {
+>>>>>>> d44d464 (store: Updates that come together are one commit on SQLite, each with its own savepoint)
 		return 0, err
-	}
-	if err := do(t); err != nil {
-		return 0, err
-	}
-	if t.err != nil {
-		return 0, t.err // do passed over it, and a transaction that has failed cannot be committed
 	}
 	if !t.wrote {
-		return t.revision - 1, nil
-	}
-	if err := t.writeFeed(); err != nil {
-		return 0, err
-	}
-	if err := s.engine.announce(t); err != nil {
-		return 0, err
+		return t.written(), nil
 	}
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -204,6 +206,40 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, erro
 	if err := tx.Commit(); err != nil {
 		return 0, unsure{err}
 	}
+	s.committed(t)
+	return t.written(), nil
+}
+
+// run does all of a writing transaction between begin and commit.
+func (s *Store) run(t *Tx, do func(*Tx) error) error {
+	if err := t.row("UPDATE farm SET revision = revision + 1 WHERE id = 1 RETURNING revision").Scan(&t.revision); err != nil {
+		return err
+	}
+	if err := do(t); err != nil {
+		return err
+	}
+	if t.err != nil {
+		return t.err // do passed over it, and a transaction that has failed cannot be committed
+	}
+	if !t.wrote {
+		return nil
+	}
+	if err := t.writeFeed(); err != nil {
+		return err
+	}
+	return s.engine.announce(t)
+}
+
+// written is the revision that an Update returns.
+func (t *Tx) written() int64 {
+	if !t.wrote {
+		return t.revision - 1
+	}
+	return t.revision
+}
+
+// committed tells those who wait.
+func (s *Store) committed(t *Tx) {
 	s.recent.add(t.revision, commit{t.changes, t.entered})
 	s.feed.advance(t.revision)
 	if s.commits.Add(1)%tidyAfter == 0 {
@@ -212,7 +248,6 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, erro
 		default: // it is at it
 		}
 	}
-	return t.revision, nil
 }
 
 // beginWrite begins a transaction that writes. While another process writes to the same file it asks again, for some seconds.
