@@ -188,13 +188,8 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, erro
 		return 0, err
 	}
 	defer tx.Rollback() // after a commit it does nothing
-<<<<<<< HEAD
 	t := &Tx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.writing}
-	if err := t.row("UPDATE farm SET revision = revision + 1 WHERE id = 1 RETURNING revision").Scan(&t.revision); err != nil {
-=======
-	t := &Tx{ctx: s.engine.statements(ctx), store: s, tx: tx, kept: &s.writing}
 	if err := s.run(t, do); err != nil {
->>>>>>> d44d464 (store: Updates that come together are one commit on SQLite, each with its own savepoint)
 		return 0, err
 	}
 	if !t.wrote {

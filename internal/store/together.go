@@ -125,7 +125,7 @@ func (s *Store) commitGroup(group []*update) bool {
 	written := map[*update]*Tx{}
 	prepared := map[string]*sql.Stmt{}
 	for _, u := range group {
-		t := &Tx{ctx: s.engine.statements(u.ctx), store: s, tx: tx, kept: &s.writing, prepared: prepared}
+		t := &Tx{ctx: s.engine.statements(u.ctx), asked: u.ctx, store: s, tx: tx, kept: &s.writing, prepared: prepared}
 		wrote, ok := s.writeOne(t, u)
 		if !ok {
 			ended = true

@@ -29,13 +29,9 @@ func Run(t *testing.T, fresh func(t *testing.T) (url string)) {
 		{"hosts", hosts}, {"hosts seen", hostsSeen},
 		{"small things", smallThings}, {"the same put again", samePut}, {"users", users}, {"streams", streams}, {"strangers", strangers}, {"settings", settings},
 		{"audit", audit}, {"answers", answers}, {"names in the order of bytes", byteOrder}, {"text", badText},
-<<<<<<< HEAD
-		{"feed", feed}, {"feed by whole revisions", wholeRevisions}, {"feed gone", feedGone}, {"feed of several writers", mixedWriters}, {"writers", writers}, {"wait", wait}, {"wait for another", waitForOther},
+		{"feed", feed}, {"feed by whole revisions", wholeRevisions}, {"feed gone", feedGone}, {"feed of several writers", mixedWriters}, {"writers", writers}, {"together", together},
+		{"wait", wait}, {"wait for another", waitForOther},
 		{"nothing written", nothingWritten}, {"rolled back", rolledBack}, {"an error passed over", passedOver}, {"view", view}, {"ended context", endedContext}, {"gone away", goneAway},
-=======
-		{"feed", feed}, {"feed by whole revisions", wholeRevisions}, {"feed gone", feedGone}, {"feed of several writers", mixedWriters}, {"writers", writers}, {"together", together}, {"wait", wait}, {"wait for another", waitForOther},
-		{"nothing written", nothingWritten}, {"rolled back", rolledBack}, {"an error passed over", passedOver}, {"view", view}, {"ended context", endedContext},
->>>>>>> d44d464 (store: Updates that come together are one commit on SQLite, each with its own savepoint)
 		{"lease", lease}, {"lease of a dead server", deadLeader}, {"lease given back", resigned}, {"fence", fence},
 		{"open again", openAgain},
 		{"copy", copied}, {"copy into a farm", copyNotEmpty}, {"backup and restore", backup},
