@@ -31,12 +31,16 @@ func (f *waitFlags) register(cmd *cobra.Command, until string) {
 
 // waiting is some VMs that are to get where they are wanted.
 type waiting struct {
-	a    *app
-	c    *fleet.Client
-	now  map[string]fleet.VM // by ID
-	said map[string]string   // the state that was told last
-	left map[string]bool
+	a     *app
+	c     *fleet.Client
+	now   map[string]fleet.VM // by ID
+	said  map[string]string   // the state that was told last
+	left  map[string]bool
+	doubt map[string]time.Time // VMs that failed a moment ago, and when that was seen
 }
+
+// doubtful is how long a VM may be failed before that is taken for its end: one that a host would not have is placed elsewhere.
+const doubtful = 2 * time.Second
 
 // until waits for VMs to be as they are wanted, and returns them as they are then. Those that are deleted are gone.
 func (f waitFlags) until(ctx context.Context, a *app, c *fleet.Client, vms []fleet.VM) ([]fleet.VM, error) {
@@ -45,7 +49,7 @@ func (f waitFlags) until(ctx context.Context, a *app, c *fleet.Client, vms []fle
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	w := &waiting{a: a, c: c, now: map[string]fleet.VM{}, said: map[string]string{}, left: map[string]bool{}}
+	w := &waiting{a: a, c: c, now: map[string]fleet.VM{}, said: map[string]string{}, left: map[string]bool{}, doubt: map[string]time.Time{}}
 	for _, v := range vms {
 		w.now[v.ID], w.left[v.ID] = v, true
 	}
@@ -78,7 +82,7 @@ func (w *waiting) round(ctx context.Context) error {
 		}
 	}
 	if err == nil && len(w.left) > 0 {
-		err = w.c.WatchVMs(ctx, fleet.VMFilter{}, after, w.changed)
+		err = w.watch(ctx, after)
 	}
 	if err == nil || errors.Is(err, errEnough) || errors.As(err, new(*farm.Error)) {
 		return err
@@ -90,8 +94,18 @@ func (w *waiting) round(ctx context.Context) error {
 	return err
 }
 
+// watch follows changes, for no longer than it takes to look again at those that have failed.
+func (w *waiting) watch(ctx context.Context, after int64) error {
+	if len(w.doubt) > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, doubtful)
+		defer cancel()
+	}
+	return w.c.WatchVMs(ctx, fleet.VMFilter{}, after, w.changed)
+}
+
 // errEnough ends a watch.
-var errEnough = errors.New("all are as they are wanted")
+var errEnough = errors.New("all are as they are wanted, or one is to be looked at again")
 
 func (w *waiting) changed(change fleet.Change) error {
 	if !w.left[change.ID] {
@@ -106,7 +120,7 @@ func (w *waiting) changed(change fleet.Change) error {
 			err = w.see(v)
 		}
 	}
-	if err == nil && len(w.left) == 0 {
+	if err == nil && (len(w.left) == 0 || len(w.doubt) > 0) {
 		return errEnough
 	}
 	return err
@@ -127,11 +141,19 @@ func (w *waiting) gone(id string) error {
 func (w *waiting) see(v fleet.VM) error {
 	w.now[v.ID] = v
 	w.say(v)
+	failed := v.State == "failed" && v.Power == "on"
+	since, doubted := w.doubt[v.ID]
 	switch {
-	case v.State == "failed" && v.Power == "on", v.State == "lost":
+	case failed && !doubted:
+		w.doubt[v.ID] = time.Now()
+	case failed && time.Since(since) < doubtful:
+	case failed, v.State == "lost":
 		return &farm.Error{Kind: farm.Conflict, Code: CodeVMFailed, Message: fullName(v) + ": " + v.State + reasonText(v), Hint: "`grange vm console` shows what it said, `grange vm show` the rest"}
 	case !v.Pending:
 		delete(w.left, v.ID)
+	}
+	if !failed {
+		delete(w.doubt, v.ID)
 	}
 	return nil
 }
