@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -116,6 +117,9 @@ const (
 	maxLookBacks = 10
 )
 
+// nobodys are what the audit log has of a host that nobody did.
+var nobodys = []policy.Action{silentHost, backHost, renewHost}
+
 // meanwhile says who changed what after a revision, by the audit log: "; at 17: ann, vm.stop". all is false when the log was not searched so far back.
 func (c *call) meanwhile(target policy.Target, after int64) (text string, all bool) {
 	var said []string
@@ -129,7 +133,7 @@ func (c *call) meanwhile(target policy.Target, after int64) (text string, all bo
 			if e.Revision <= after {
 				return strings.Join(said, ""), true
 			}
-			if last = e.ID; e.Target == target.String() && e.Outcome == outcomeDone {
+			if last = e.ID; e.Target == target.String() && e.Outcome == outcomeDone && !slices.Contains(nobodys, policy.Action(e.Action)) {
 				said = append(said, strings.TrimSuffix(fmt.Sprintf("; at %d: %s, %s, %s", e.Revision, e.Who, e.Action, e.Reason), ", "))
 			}
 		}

@@ -135,6 +135,16 @@ func TestHostsSeenAtARevision(t *testing.T) {
 	}
 	elsewhere(2 * lookBack)
 	l.update(func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, farm.Facts{Version: "2"}) })
+	for range 2 { // it is silent, and back
+		if err := l.silences(t.Context(), l.epoch()); err != nil {
+			t.Fatal(err)
+		}
+		l.pass(time.Hour)
+		if err := l.silences(t.Context(), l.epoch()); err != nil {
+			t.Fatal(err)
+		}
+		l.seen(h)
+	}
 	if err := old(first.Revision); err != nil {
 		t.Error("the host has spoken:", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -359,9 +358,4 @@ func sameEnd(vm, metal Result) error {
 		return fmt.Errorf("ended in a VM otherwise than on metal:\n vm    %v\n metal %v", vm, metal)
 	}
 	return nil
-}
-
-// AnyFailed tells whether any case failed.
-func AnyFailed(outcomes []Outcome) bool {
-	return slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.Verdict == Fail })
 }
