@@ -208,6 +208,34 @@ func TestPlacerCommitsOnlyWhatIsAsItWas(t *testing.T) {
 	}
 }
 
+// A group of which nothing is as it was writes nothing: the last revision is then another's, and not the placer's own.
+func TestPlacerReadsWhatCameBetween(t *testing.T) {
+	for _, others := range []int{0, 1} {
+		l := newLab(t)
+		l.machine("e1", "east")
+		p := l.placing()
+		l.settle(p)
+		vm := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "small"})[0]
+		g, err := p.prepare(t.Context())
+		if err != nil || len(g.placed) != 1 {
+			t.Fatalf("%d placed, %v", len(g.placed), err)
+		}
+		for i := range others {
+			l.update(func(tx *store.Tx) error { return tx.PutSetting("other", []byte{'0' + byte(i)}) })
+		}
+		if _, err := l.UpdateVM(t.Context(), ann, vm.ID, 0, UpdateVM{Tags: &map[string]string{"tier": "front"}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.commit(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+		l.settle(p)
+		if got := l.must(vm.ID); got.Host == "" {
+			t.Errorf("%d others have written: VM %s waits for ever", others, label(got))
+		}
+	}
+}
+
 func TestPlacerStopsWhenAnotherLeads(t *testing.T) {
 	l := newLab(t)
 	l.machine("e1", "east")

@@ -64,8 +64,9 @@ func (p *placer) commit(ctx context.Context, g *group) error {
 		return nil
 	}
 	var stale []int
+	var own int64
 	revision, err := p.store.Update(ctx, func(t *store.Tx) error {
-		stale = stale[:0]
+		stale, own = stale[:0], t.Revision()
 		if err := t.Fence(p.epoch); err != nil {
 			return err
 		}
@@ -88,6 +89,7 @@ func (p *placer) commit(ctx context.Context, g *group) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
+	case revision != own: // nothing was as it was, and nothing is written: this is the last one of somebody else
 	case len(g.resized)+len(g.refused) > 0: // these are read again
 	case revision == p.revision+1:
 		p.revision = revision // nobody wrote in between
