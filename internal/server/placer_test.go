@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/placement"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
@@ -498,5 +501,29 @@ func TestPlacerRuns(t *testing.T) {
 		if room, err = room.Take(p); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Of VMs that are to be tried again the last one of a class may go before its turn comes.
+func TestLineOutlivesAnEmptyBench(t *testing.T) {
+	l := newLine()
+	wait := func(name string, cpus int, cell string) {
+		vm := &farm.VM{ID: name, Project: "p", Name: name, Shape: farm.Shape{CPUs: cpus}}
+		l.add(vm)
+		l.sit(l.next(), placement.Request{VM: name, Shape: vm.Shape, Cells: []string{cell}})
+	}
+	wait("a", 1, "east")
+	wait("b", 2, "east")
+	wait("c", 3, "west")
+	l.roomier(map[string]bool{"east": true})
+	l.remove("b")
+	l.roomier(map[string]bool{"west": true})
+	var tried []string
+	for c := l.first(); c != nil; c = l.first() {
+		tried = append(tried, c.vm.ID)
+		l.refused()
+	}
+	if d := cmp.Diff([]string{"a", "c"}, tried); d != "" || !l.idle() || len(l.benches) != 2 {
+		t.Errorf("%s%d benches", d, len(l.benches))
 	}
 }

@@ -30,7 +30,7 @@ type candidate struct {
 type bench struct {
 	class   placement.Class
 	cells   []string
-	waiting []*candidate // oldest first
+	waiting []*candidate // oldest first; never empty
 	why     error        // that they were refused last
 	again   bool         // it is in retry
 }
@@ -59,9 +59,8 @@ func (l *line) remove(id string) {
 	delete(l.at, id)
 	is := func(o *candidate) bool { return o == c }
 	if c.bench != nil {
-		c.bench.waiting = slices.DeleteFunc(c.bench.waiting, is)
-		if len(c.bench.waiting) == 0 && !c.bench.again {
-			delete(l.benches, c.bench.class)
+		if c.bench.waiting = slices.DeleteFunc(c.bench.waiting, is); len(c.bench.waiting) == 0 {
+			l.clear(c.bench)
 		}
 		return
 	}
@@ -70,6 +69,12 @@ func (l *line) remove(id string) {
 	} else {
 		l.leave(c.vm.Project)
 	}
+}
+
+// clear takes a bench away on which nobody is left.
+func (l *line) clear(b *bench) {
+	delete(l.benches, b.class)
+	l.retry = slices.DeleteFunc(l.retry, func(o *bench) bool { return o == b })
 }
 
 // leave takes a project without a queue out of the turns.
@@ -146,22 +151,15 @@ func (l *line) again() {
 
 // first is the oldest VM of the bench that is to be tried next; nil when there is none.
 func (l *line) first() *candidate {
-	for len(l.retry) > 0 {
-		if b := l.retry[0]; len(b.waiting) > 0 {
-			return b.waiting[0]
-		}
-		l.refused()
+	if len(l.retry) == 0 {
+		return nil
 	}
-	return nil
+	return l.retry[0].waiting[0]
 }
 
 // refused is done with the first bench: those behind its first VM are not better off.
 func (l *line) refused() {
-	b := l.retry[0]
-	b.again, l.retry = false, l.retry[1:]
-	if len(b.waiting) == 0 {
-		delete(l.benches, b.class)
-	}
+	l.retry[0].again, l.retry = false, l.retry[1:]
 }
 
 // idle tells that nothing is left to try.
