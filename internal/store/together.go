@@ -140,10 +140,9 @@ func (s *Store) commitGroup(group []*update) bool {
 	}
 	for _, u := range group {
 		switch t := written[u]; {
-		case t == nil:
-		case err != nil:
+		case err != nil && u.err == nil: // also of one that wrote nothing: what it read may be of another one
 			u.err = s.explain(u.ctx, unsure{err})
-		default:
+		case t != nil:
 			s.committed(t)
 		}
 	}
