@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"sync"
 )
 
@@ -42,11 +43,27 @@ func (s *Store) together(ctx context.Context, do func(*Tx) error) (int64, error)
 	if first {
 		go s.writeQueue()
 	}
-	<-u.done
+	select {
+	case <-u.done:
+	case <-ctx.Done():
+		if s.queue.leave(u) {
+			return 0, ctx.Err()
+		}
+		<-u.done // it is being written
+	}
 	if u.panicked != nil {
 		panic(u.panicked)
 	}
 	return u.revision, u.err
+}
+
+// leave takes out one that waits no longer; false: its turn has come.
+func (q *queue) leave(u *update) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before := len(q.waiting)
+	q.waiting = slices.DeleteFunc(q.waiting, func(o *update) bool { return o == u })
+	return len(q.waiting) < before
 }
 
 // take is what is to be written next; nil when nobody waits, and the next who comes is the first.
