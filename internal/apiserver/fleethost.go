@@ -87,14 +87,7 @@ func (a *API) fleetHostRoutes() {
 		}) (*one[fleet.Host], error) {
 			order := labelOrder(in.Body)
 			order.IfRevision = in.seen
-			hosts, err := a.server.LabelHosts(ctx, who, []string{in.Host}, order)
-			if err != nil {
-				return nil, err
-			}
-			if len(hosts) == 0 {
-				return answerHost(a.server.Host(ctx, who, in.Host))
-			}
-			return answerHost(hosts[0], nil)
+			return answerHost(a.server.LabelHost(ctx, who, in.Host, order))
 		})
 	handle(a, route{method: "POST", path: "/v1/hosts:label", id: "label-hosts", tag: "hosts", summary: "Change labels of hosts", about: "As update-host."},
 		func(ctx context.Context, who farm.Identity, in *struct {

@@ -218,27 +218,47 @@ func checkReason(reason string) error {
 
 // LabelHosts changes labels.
 func (s *Server) LabelHosts(ctx context.Context, who farm.Identity, patterns []string, l LabelOrder) ([]HostView, error) {
-	return s.alterHosts(ctx, who, policy.LabelHost, patterns, func(c *call, h *farm.Host) (string, error) {
-		if err := errors.Join(checkTags(l.Set), c.stillHost(*h, l.IfRevision)); err != nil {
-			return "", err
-		}
-		labels := map[string]string{}
-		maps.Copy(labels, h.Labels)
-		for _, k := range l.Remove {
-			delete(labels, k)
-		}
-		maps.Copy(labels, l.Set)
-		said := fmt.Sprintf("%v → %v", h.Labels, labels)
-		h.Labels = labels
-		return said, checkTags(labels)
-	})
+	return s.alterHosts(ctx, who, policy.LabelHost, patterns, l.apply)
+}
+
+// LabelHost changes labels of the host of a name or ID: a pattern is neither.
+func (s *Server) LabelHost(ctx context.Context, who farm.Identity, ref string, l LabelOrder) (HostView, error) {
+	one := func(c *call) ([]farm.Host, error) {
+		h, err := c.host(ref)
+		return []farm.Host{h}, err
+	}
+	views, err := s.alterChosen(ctx, who, policy.LabelHost, one, l.apply)
+	if err != nil {
+		return HostView{}, err
+	}
+	return views[0], nil
+}
+
+func (l LabelOrder) apply(c *call, h *farm.Host) (string, error) {
+	if err := errors.Join(checkTags(l.Set), c.stillHost(*h, l.IfRevision)); err != nil {
+		return "", err
+	}
+	labels := map[string]string{}
+	maps.Copy(labels, h.Labels)
+	for _, k := range l.Remove {
+		delete(labels, k)
+	}
+	maps.Copy(labels, l.Set)
+	said := fmt.Sprintf("%v → %v", h.Labels, labels)
+	h.Labels = labels
+	return said, checkTags(labels)
 }
 
 // alterHosts runs an action that changes hosts, all that the patterns name or none. do changes the row and says what changed.
 func (s *Server) alterHosts(ctx context.Context, who farm.Identity, a policy.Action, patterns []string, do func(*call, *farm.Host) (string, error)) (views []HostView, err error) {
+	return s.alterChosen(ctx, who, a, func(c *call) ([]farm.Host, error) { return c.hostsOf(patterns) }, do)
+}
+
+// alterChosen is alterHosts for hosts that are chosen otherwise.
+func (s *Server) alterChosen(ctx context.Context, who farm.Identity, a policy.Action, choose func(*call) ([]farm.Host, error), do func(*call, *farm.Host) (string, error)) (views []HostView, err error) {
 	revision, err := s.change(ctx, who, a, func(c *call) error {
 		views = nil
-		hosts, err := c.hostsOf(patterns)
+		hosts, err := choose(c)
 		if err != nil {
 			return err
 		}

@@ -104,6 +104,11 @@ func TestLabels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for _, ref := range []string{"*", "h[1]", "cell:east", "h2"} {
+		if _, err := l.LabelHost(t.Context(), site, ref, LabelOrder{Set: map[string]string{"rack": "b5"}}); codeOf(err) != farm.CodeNoHost {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
 	v, err := l.Host(t.Context(), site, "h1")
 	if d := cmp.Diff(map[string]string{"rack": "b4"}, v.Labels); d != "" || err != nil {
 		t.Error(d, err)
@@ -116,7 +121,7 @@ func TestHostsSeenAtARevision(t *testing.T) {
 	l := newLab(t)
 	h := l.host("h1", "east")
 	old := func(seen int64) error {
-		_, err := l.LabelHosts(t.Context(), site, []string{"h1"}, LabelOrder{Set: map[string]string{"rack": fmt.Sprint("b", seen)}, IfRevision: seen})
+		_, err := l.LabelHost(t.Context(), site, "h1", LabelOrder{Set: map[string]string{"rack": fmt.Sprint("b", seen)}, IfRevision: seen})
 		return err
 	}
 	elsewhere := func(n int) {
