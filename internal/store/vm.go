@@ -205,16 +205,16 @@ func (t *Tx) InsertVM(v farm.VM) error {
 		return t.vmTaken(v)
 	}
 	t.changed(Change{Kind: KindVM, ID: v.ID, Project: v.Project, Host: v.Host})
-	t.enter(v)
+	t.enter(v, wanted)
 	return nil
 }
 
-// maxEntered bounds the user data of VMs that are remembered: a cloud-init text may be many times as large as all else.
+// maxEntered bounds the texts of VMs that are remembered: a cloud-init text may be many times as large as all else, and so may keys.
 const maxEntered = 4096
 
-// enter remembers a VM as it was inserted, for those who follow the feed.
-func (t *Tx) enter(v farm.VM) {
-	if len(v.UserData) > maxEntered {
+// enter remembers a VM as it was inserted, for those who follow the feed. wanted is what its column has.
+func (t *Tx) enter(v farm.VM, wanted string) {
+	if len(wanted) > maxEntered {
 		return
 	}
 	if t.entered == nil {
