@@ -9,8 +9,8 @@
 // The rate is that of a closed loop: up to -window VMs wait at any time, and -refill are asked for in one transaction, with as many ends, when so
 // many are placed. It is given by the clock, and for each second of CPU time of the process with all its threads; cores busy is the ratio of both.
 //
-// The latencies are those of open loops: requests come at random times (exponential gaps) at -share of that rate, each with a transaction of its own
-// that has as many ends; most ask for one VM, a quarter for 2 to 5, one in twenty for 6 to 15. A VM's time runs from the end of that transaction
+// The latencies are those of open loops: requests come at random times (exponential gaps) at -share of that rate, each with an Update of its own
+// that has as many ends, which costs more than the large ones of the closed loop; most ask for one VM, a quarter for 2 to 5, one in twenty for 6 to 15. A VM's time runs from the end of that transaction
 // until it is seen with its host in the change feed, behind the durable commit. The first open loop has GOMAXPROCS=1 too. The second has what
 // Go gives a server by itself, a thread for each CPU of the machine, at the same rate: garbage is then collected beside the work, and not instead of
 // it; cores busy tells what it takes in all.
@@ -57,7 +57,7 @@ func main() {
 	flag.IntVar(&s.window, "window", 512, "VMs that wait at any time in the closed loop")
 	flag.IntVar(&s.refill, "refill", 128, "VMs that are asked for in one transaction of the closed loop")
 	flag.StringVar(&s.serve, "serve", "", "be the measured server of this database; for this program's own use")
-	flag.Float64Var(&s.share, "share", 0.6, "of the measured rate that the open loops offer")
+	flag.Float64Var(&s.share, "share", 0.3, "of the measured rate that the open loops offer")
 	flag.Float64Var(&s.seconds, "seconds", 5, "of each loop")
 	flag.StringVar(&s.profile, "profile", "", "write a CPU profile of the loops of the last fleet here")
 	flag.Parse()
