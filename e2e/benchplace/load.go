@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/store"
@@ -234,5 +231,3 @@ func (b *bench) open(ctx context.Context, s settings, f *loopFigures) (found lat
 	found.P50, found.P99 = milliseconds(l.times[len(l.times)/2]), milliseconds(l.times[len(l.times)*99/100])
 	return found, nil
 }
-
-func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }

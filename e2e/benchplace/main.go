@@ -10,7 +10,8 @@
 // many are placed. It is given by the clock, and for each second of CPU time of the process with all its threads; cores busy is the ratio of both.
 //
 // The latencies are those of open loops: requests come at random times (exponential gaps) at -share of that rate, each with an Update of its own
-// that has as many ends, which costs more than the large ones of the closed loop; most ask for one VM, a quarter for 2 to 5, one in twenty for 6 to 15. A VM's time runs from the end of that transaction
+// that has as many ends, which costs more than the large ones of the closed loop; most ask for one VM, a quarter for 2 to 5, one in twenty for 6 to 15. A VM's
+// time runs from the end of that transaction
 // until it is seen with its host in the change feed, behind the durable commit. The first open loop has GOMAXPROCS=1 too. The second has what
 // Go gives a server by itself, a thread for each CPU of the machine, at the same rate: garbage is then collected beside the work, and not instead of
 // it; cores busy tells what it takes in all.
@@ -76,7 +77,7 @@ func main() {
 func run(ctx context.Context, s settings) error {
 	out := map[string]any{"gomaxprocs": 1, "window": s.window, "refill": s.refill, "counted": counted, "open_loop_share": s.share, "seconds": s.seconds}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "HOSTS\tPLACEMENTS/S\tPER CPU SECOND\tCORES BUSY\tOFFERED/S\tP50, P99\tALL CPUS: P50, P99\tCORES BUSY\tVMS A COMMIT\tREFUSED\tFDATASYNC P50, P99\tFIRST FIT/S\tBEST FIT/S\tRATIO\tRSS")
+	fmt.Fprintln(table, "HOSTS\tPLACEMENTS/S\tPER CPU SECOND\tCORES BUSY\tOFFERED/S\tP50, P99\tALL CPUS: P50, P99\tCORES BUSY\tVMS A COMMIT\tREFUSED\tFSYNC P50, P99\tFIRST FIT/S\tBEST FIT/S\tRATIO\tRSS")
 	fmt.Println("Counted:", counted+".")
 	fmt.Printf("The rate with up to %d VMs that wait; latencies at %.0f %% of it, requests of 1 to 15 VMs at random times, from the request's commit to the place's, on one core and on all CPUs.\n",
 		s.window, 100*s.share)
@@ -110,7 +111,7 @@ func run(ctx context.Context, s settings) error {
 // figures are of one fleet.
 type figures struct {
 	loopFigures
-	sync50, sync99 float64 // ms that fdatasync of 4 KiB takes here
+	sync50, sync99 float64 // ms that fsync of 4 KiB takes here
 	first, best    float64 // placements a second of the peers
 }
 
@@ -134,7 +135,7 @@ func (f figures) add(out map[string]any, hosts string) {
 	for key, value := range map[string]any{"placements_per_s": round(f.Rate), "placements_per_cpu_s": round(f.PerCPU), "cores_busy": round(f.Busy), "p50_ms": round(f.One.P50), "p99_ms": round(f.One.P99), "cores_busy_open": round(f.One.Busy),
 		"p50_ms_all_cpus": round(f.All.P50), "p99_ms_all_cpus": round(f.All.P99), "cores_busy_all_cpus": round(f.All.Busy),
 		"offered_per_s": round(f.Offered), "vms_per_commit": round(f.PerCommit), "commits": f.Commits, "placed": f.Placed, "refused": f.Refused,
-		"fdatasync_p50_ms": round(f.sync50), "fdatasync_p99_ms": round(f.sync99), "first_fit_per_s": round(f.first), "best_fit_per_s": round(f.best), "ratio_to_best_fit": round(f.Rate / f.best)} {
+		"fsync_p50_ms": round(f.sync50), "fsync_p99_ms": round(f.sync99), "first_fit_per_s": round(f.first), "best_fit_per_s": round(f.best), "ratio_to_best_fit": round(f.Rate / f.best)} {
 		out[key+"_"+hosts] = value
 	}
 	out["cpus"] = f.CPUs
