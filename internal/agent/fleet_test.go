@@ -453,6 +453,7 @@ func TestCloudNext(t *testing.T) {
 		{"and asked again", fleetRecord{Plan: claimed, Digest: "x", Refused: &one}, farm.PowerOn, 0, 2, 0, stepBuild, stepBuild},
 		{"without its job", fleetRecord{Plan: claimed, Digest: "x", Job: "slurm/7"}, farm.PowerOff, 0, 0, 0, stepYield, stepStop},
 		{"yielded", fleetRecord{Plan: claimed, Digest: "x", Yielded: true}, farm.PowerOff, 0, 0, 0, stepNone, stepStop},
+		{"yielded, and wanted without a job", fleetRecord{Plan: claimed, Digest: "x", Yielded: true}, farm.PowerOn, 0, 0, 0, stepBuild, stepNone},
 	} {
 		c.r.Wanted = fleet.WantedVM{Power: string(c.power), Boots: c.boots, Builds: c.builds, Fresh: c.fresh}
 		if off, on := c.r.next(false), c.r.next(true); off != c.off || on != c.on {

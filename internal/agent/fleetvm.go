@@ -251,7 +251,8 @@ const (
 func (r fleetRecord) next(running bool) fleetStep {
 	w := r.Wanted
 	build := r.Plan.VCPUs == nil && r.Halt == haltNone || r.Plan.VCPUs != nil && r.Builds < w.Builds && (r.Refused == nil || *r.Refused < w.Builds)
-	moved := r.Plan.VCPUs != nil && w.Job != "" && w.Job != r.Job && farm.Power(w.Power) == farm.PowerOn && r.Halt == haltNone // another job has other CPUs
+	elsewhere := r.Yielded || w.Job != "" && w.Job != r.Job // its CPUs are nobody's claim any more, or another job has others
+	moved := r.Plan.VCPUs != nil && elsewhere && farm.Power(w.Power) == farm.PowerOn && r.Halt == haltNone
 	switch {
 	case farm.Power(w.Power) == farm.PowerDeleted:
 		return stepDelete
