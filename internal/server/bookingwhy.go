@@ -80,10 +80,9 @@ func (s *Server) askBatch(ctx context.Context, vm farm.VM, name string) (e place
 }
 
 func (s *Server) cellNow(ctx context.Context, name string) (cell farm.Cell, err error) {
-	err = s.store.View(ctx, func(t *store.Tx) error {
-		cells, err := t.Cells()
-		if i := slices.IndexFunc(cells, func(c farm.Cell) bool { return c.Name == name }); i >= 0 {
-			cell = cells[i]
+	err = s.store.View(ctx, func(t *store.Tx) (err error) {
+		if cell, err = t.Cell(name); missing(err) {
+			return nil
 		}
 		return err
 	})

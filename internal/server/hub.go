@@ -57,7 +57,7 @@ func (h *hub) wait(ctx context.Context, key string, after int64) error {
 func (h *hub) look(key string, after int64) (wake <-chan struct{}, changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if after < h.since || h.keys[key] > after {
+	if h.moved(key, after) {
 		return nil, true
 	}
 	c, ok := h.waking[key]
@@ -72,14 +72,17 @@ func (h *hub) look(key string, after int64) (wake <-chan struct{}, changed bool)
 func (h *hub) changed(key string, after int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return after < h.since || h.keys[key] > after
+	return h.moved(key, after)
 }
+
+// moved is changed, of a hub that is locked.
+func (h *hub) moved(key string, after int64) bool { return after < h.since || h.keys[key] > after }
 
 // enter has w called once when key changes, with the hub locked. It tells false, and does nothing, if key changed after the revision.
 func (h *hub) enter(key string, after int64, w *waiter) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if after < h.since || h.keys[key] > after {
+	if h.moved(key, after) {
 		return false
 	}
 	h.called[key] = append(h.called[key], w)

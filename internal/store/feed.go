@@ -226,7 +226,7 @@ func (s *Store) watch(ctx context.Context) {
 		case <-s.feed.asked:
 		}
 		for s.feed.awaited() && ctx.Err() == nil {
-			s.Look(ctx)
+			s.look(ctx)
 			select {
 			case <-ctx.Done():
 			case <-time.After(s.poll):
@@ -235,9 +235,8 @@ func (s *Store) watch(ctx context.Context) {
 	}
 }
 
-// Look wakes those who wait, when another process has written: for one that is told of that by other means than the database. A dead database
-// is told to those who ask it for something.
-func (s *Store) Look(ctx context.Context) {
+// look reads the revision. A dead database is told to those who ask it for something.
+func (s *Store) look(ctx context.Context) {
 	if revision, err := s.revision(ctx); err == nil {
 		s.feed.advance(revision)
 	}
@@ -247,7 +246,7 @@ func (s *Store) Look(ctx context.Context) {
 // connection, watch alone is there.
 func (s *Store) listen(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := s.engine.listen(ctx, func() { s.Look(ctx) }); err == nil {
+		if err := s.engine.listen(ctx, func() { s.look(ctx) }); err == nil {
 			return
 		}
 		select {
