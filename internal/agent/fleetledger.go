@@ -88,10 +88,11 @@ func (a *Agent) chooser(shape farm.Shape, exact *api.Plan) (choice, error) {
 	if exact == nil {
 		request := a.numaRequest(shape, a.allCPUs())
 		return func(room numa.Room, own farm.CPUSet) (farm.Plan, error) {
+			r := request
 			if !own.Empty() {
-				request.Allowed = own
+				r.Allowed = own
 			}
-			return numa.Plan(room, request)
+			return numa.Plan(room, r)
 		}, nil
 	}
 	plan, err := wire.ParsePlan(*exact)
