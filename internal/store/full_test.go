@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,19 +11,8 @@ import (
 
 // TestDiskFull: nothing of a transaction for which there is no room is written, and the next one that fits is.
 func TestDiskFull(t *testing.T) {
-	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "farm.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	var pages int
-	if err := s.write.QueryRow("PRAGMA page_count").Scan(&pages); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.write.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages+4)); err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.Update(t.Context(), func(tx *Tx) error {
+	s := nearlyFull(t)
+	_, err := s.Update(t.Context(), func(tx *Tx) error {
 		if err := tx.PutCell(farm.Cell{Name: "small"}); err != nil {
 			return err
 		}
@@ -40,24 +28,14 @@ func TestDiskFull(t *testing.T) {
 
 // TestDiskFullTogether: one of a group that has no room takes nothing from the others.
 func TestDiskFullTogether(t *testing.T) {
-	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "farm.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	var pages int
-	if err := s.write.QueryRow("PRAGMA page_count").Scan(&pages); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.write.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages+4)); err != nil {
-		t.Fatal(err)
-	}
-	var group []*update
+	s := nearlyFull(t)
+	var puts []func(*Tx) error
 	for n, size := range []int{1, 1 << 20, 1} {
-		group = append(group, &update{ctx: t.Context(), done: make(chan struct{}), err: errBroken, do: func(tx *Tx) error {
+		puts = append(puts, func(tx *Tx) error {
 			return tx.PutCell(farm.Cell{Name: fmt.Sprint("cell", n), Reason: strings.Repeat("x", size)})
-		}})
+		})
 	}
+	group := groupOf(t, puts...)
 	s.writeGroup(group)
 	for n, u := range group {
 		<-u.done

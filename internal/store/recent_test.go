@@ -1,7 +1,6 @@
 package store
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,11 +9,7 @@ import (
 
 // TestRecentIsSmall: what people may make large is not remembered.
 func TestRecentIsSmall(t *testing.T) {
-	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "farm.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := inside(t)
 	long := strings.Repeat("x", maxEntered)
 	for name, c := range map[string]struct {
 		vm   farm.VM

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -9,14 +8,9 @@ import (
 
 // TestCommitFailsTogether: when a commit fails, so has what was read of it, and not written.
 func TestCommitFailsTogether(t *testing.T) {
-	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "farm.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := inside(t)
 	var seen []farm.Cell
-	var group []*update
-	for _, do := range []func(*Tx) error{
+	group := groupOf(t,
 		func(tx *Tx) error {
 			for _, text := range []string{"CREATE TABLE child (parent TEXT REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)", "CREATE TABLE parent (id TEXT PRIMARY KEY)",
 				"INSERT INTO child VALUES ('none')"} { // the commit finds that there is none
@@ -29,10 +23,7 @@ func TestCommitFailsTogether(t *testing.T) {
 		func(tx *Tx) (err error) {
 			seen, err = tx.Cells()
 			return err
-		},
-	} {
-		group = append(group, &update{ctx: t.Context(), done: make(chan struct{}), err: errBroken, do: do})
-	}
+		})
 	s.writeGroup(group)
 	if len(seen) != 1 {
 		t.Fatalf("the second saw %d cells of the first", len(seen))
