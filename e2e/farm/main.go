@@ -36,14 +36,10 @@ quota = { vms = 20 }
 [projects.atlas]
 quota = { vms = 20 }
 
-[networks.lan]
-bridge = "br0"
-addresses = ["10.77.1.1-10.77.1.250/16"]
-
 [shapes.tiny]
 cpus = 1
 memory = "192M"
-`
+` + farmlab.Network
 
 // result is the last line.
 type result struct {

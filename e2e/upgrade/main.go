@@ -26,15 +26,11 @@ packing = "spread"
 
 [projects.people]
 
-[networks.lan]
-bridge = "br0"
-addresses = ["10.77.1.1-10.77.1.250/16"]
-
 [shapes.tiny]
 cpus = 1
 memory = "192M"
 scratch = "64M"
-`
+` + farmlab.Network
 
 // figures are the line at the end.
 type figures struct {

@@ -30,15 +30,11 @@ projects = ["people"]
 [projects.people]
 account = "peoplegrp"
 
-[networks.lan]
-bridge = "br0"
-addresses = ["10.77.1.1-10.77.1.250/16"]
-
 [shapes.tiny]
 cpus = 1
 memory = "192M"
 scratch = "32M"
-`
+` + farmlab.Network
 
 // site is a farm whose two hosts are the nodes of a Slurm.
 type site struct {

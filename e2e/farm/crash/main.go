@@ -27,14 +27,10 @@ packing = "spread"
 
 [projects.chaos]
 
-[networks.lan]
-bridge = "br0"
-addresses = ["10.77.1.1-10.77.1.250/16"]
-
 [shapes.tiny]
 cpus = 1
 memory = "192M"
-`
+` + farmlab.Network
 
 // figures is the line at the end.
 type figures struct {

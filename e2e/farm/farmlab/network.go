@@ -15,6 +15,13 @@ type network struct {
 	hosts int
 }
 
+// Network is the part of a farm file that tells a server of the one that the hosts are on: "lan", whose own addresses are not leased.
+const Network = `
+[networks.lan]
+bridge = "br0"
+addresses = ["10.77.1.1-10.77.1.250/16"]
+`
+
 // Addresses of the farm's network.
 const (
 	hubAddress = "10.77.0.1"
