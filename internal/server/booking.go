@@ -89,8 +89,7 @@ func (b *broked) bookPass(ctx context.Context) (*bookPass, error) {
 		p.free[id] = n.Free
 	}
 	return p, b.store.View(ctx, func(t *store.Tx) (err error) {
-		all, err := t.VMs(store.VMFilter{Cell: b.cell.Name})
-		p.vms = slices.DeleteFunc(all, func(vm farm.VM) bool { return vm.Booking == "" })
+		p.vms, err = t.VMs(store.VMFilter{Cell: b.cell.Name, Booked: true})
 		if err == nil {
 			p.projects, err = t.Projects()
 		}

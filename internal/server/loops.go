@@ -220,9 +220,7 @@ func (s *Server) follow(ctx context.Context) error {
 			return err
 		}
 		s.hub.tell(changes, upTo)
-		if at = upTo; len(changes) > 0 {
-			continue
-		}
+		at = upTo
 		if _, err := s.store.Wait(ctx, at); err != nil {
 			return err
 		}

@@ -65,7 +65,7 @@ func (p *placer) commit(ctx context.Context, g *group) error {
 	}
 	var stale []int
 	var own int64
-	revision, err := p.store.Update(ctx, func(t *store.Tx) error {
+	revision, err := p.store.UpdateAhead(ctx, func(t *store.Tx) error {
 		stale, own = stale[:0], t.Revision()
 		if err := t.Fence(p.epoch); err != nil {
 			return err

@@ -35,10 +35,8 @@ func TestDiskFullTogether(t *testing.T) {
 			return tx.PutCell(farm.Cell{Name: fmt.Sprint("cell", n), Reason: strings.Repeat("x", size)})
 		})
 	}
-	group := groupOf(t, puts...)
-	s.writeGroup(group)
+	group := writeTogether(t, s, puts...)
 	for n, u := range group {
-		<-u.done
 		if full := farm.IsCode(u.err, CodeStoreFull); full != (n == 1) || u.err != nil && !full {
 			t.Errorf("update %d: %v", n, u.err)
 		}

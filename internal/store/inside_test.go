@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // inside is a new farm in SQLite, for tests that look into the store.
@@ -35,10 +36,14 @@ func nearlyFull(t *testing.T) *Store {
 	return s
 }
 
-// groupOf is updates that have come together.
-func groupOf(t *testing.T, all ...func(*Tx) error) (group []*update) {
+// writeTogether writes updates that have come together.
+func writeTogether(t *testing.T, s *Store, all ...func(*Tx) error) (group []*update) {
+	s.queue.time = time.Hour
 	for _, do := range all {
-		group = append(group, &update{ctx: t.Context(), done: make(chan struct{}), err: errBroken, do: do})
+		u := &update{ctx: t.Context(), done: make(chan struct{}), err: errBroken, do: do}
+		group = append(group, u)
+		s.queue.join(u, false)
 	}
+	s.writeQueue()
 	return group
 }

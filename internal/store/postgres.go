@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -100,7 +101,11 @@ func (postgresEngine) prepares() bool { return false }
 func (postgresEngine) tables() string {
 	return "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
 }
-func (postgresEngine) schema(text string) string { return text }
+
+// schema leaves out what only SQLite knows.
+func (postgresEngine) schema(text string) string {
+	return strings.ReplaceAll(text, " WITHOUT ROWID", "")
+}
 
 func (postgresEngine) statements(ctx context.Context) context.Context { return ctx }
 
@@ -124,7 +129,8 @@ func (postgresEngine) announce(t *Tx) error {
 }
 
 // tidy: PostgreSQL has processes for that.
-func (postgresEngine) tidy(context.Context, *sql.DB) {}
+func (postgresEngine) tidy(context.Context, *sql.DB) bool { return false }
+func (postgresEngine) finish(context.Context, *sql.DB)    {}
 
 // refused: serialization_failure, deadlock_detected, and servers that are starting, stopping or full.
 func (postgresEngine) refused(err error) bool {

@@ -49,12 +49,17 @@ func (r *recent) add(revision int64, c commit) {
 func (r *recent) since(after, upTo int64, limit int) (changes []Change, to int64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	n := 0
 	for to = after; to < min(upTo, r.last); to++ {
 		c, known := r.commits[to+1]
-		if !known || len(changes) > 0 && len(changes)+len(c.changes) > limit {
+		if !known || n > 0 && n+len(c.changes) > limit {
 			break
 		}
-		changes = append(changes, c.changes...)
+		n += len(c.changes)
+	}
+	changes = make([]Change, 0, n)
+	for revision := after + 1; revision <= to; revision++ {
+		changes = append(changes, r.commits[revision].changes...)
 	}
 	return changes, to, to > after
 }

@@ -26,13 +26,14 @@ type Store struct {
 	writing, reading statements
 	queue            queue // of Updates
 
-	feed    feed
-	recent  recent
-	lease   rival
-	commits atomic.Int64
-	untidy  chan struct{} // has a token when the engine should tidy
-	end     context.CancelFunc
-	tasks   sync.WaitGroup
+	feed     feed
+	recent   recent
+	lease    rival
+	untidied atomic.Int64  // changes since the engine was last asked to tidy
+	untidy   chan struct{} // has a token when it should
+	finish   atomic.Bool   // the writer should finish that
+	end      context.CancelFunc
+	tasks    sync.WaitGroup
 }
 
 // Options are what seldom needs a choice; zero fields have a good value.
@@ -78,7 +79,7 @@ func connect(ctx context.Context, url string, o Options) (*Store, error) {
 	if s.keep == 0 {
 		s.keep = keepRevisions
 	}
-	s.recent.keep = s.keep
+	s.recent.keep, s.queue.time = s.keep, togetherTime
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -120,7 +121,9 @@ func (s *Store) tidy(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.untidy:
-			s.engine.tidy(ctx, s.read)
+			if s.engine.tidy(ctx, s.read) {
+				s.finish.Store(true)
+			}
 		}
 	}
 }
@@ -142,8 +145,17 @@ func (s *Store) Close() error {
 // may be run again, when the database asks for that: it must have no effect but on the Tx. The revision is that of all that was written;
 // when do writes nothing, it is that of the last write of anybody. When the answer to the commit is lost the error's code is CodeUnsure.
 func (s *Store) Update(ctx context.Context, do func(*Tx) error) (revision int64, err error) {
+	return s.update(ctx, false, do)
+}
+
+// UpdateAhead is Update for one whom many wait for: it goes before those Updates of this process that have not begun.
+func (s *Store) UpdateAhead(ctx context.Context, do func(*Tx) error) (revision int64, err error) {
+	return s.update(ctx, true, do)
+}
+
+func (s *Store) update(ctx context.Context, ahead bool, do func(*Tx) error) (revision int64, err error) {
 	if s.engine.groups() {
-		return s.together(ctx, do)
+		return s.together(ctx, ahead, do)
 	}
 	return s.updateAlone(ctx, do)
 }
@@ -237,7 +249,8 @@ func (t *Tx) written() int64 {
 func (s *Store) committed(t *Tx) {
 	s.recent.add(t.revision, commit{t.changes, t.entered})
 	s.feed.advance(t.revision)
-	if s.commits.Add(1)%tidyAfter == 0 {
+	if s.untidied.Add(int64(len(t.changes))) >= tidyAfter {
+		s.untidied.Store(0)
 		select {
 		case s.untidy <- struct{}{}:
 		default: // it is at it

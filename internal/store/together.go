@@ -4,16 +4,20 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
+	"time"
 )
 
 // queue is the Updates that wait while others are written. What has come together is committed together, where the engine can do that: the disk is
 // asked once for all of them, and the more there are the less each costs. To each it is a transaction of its own.
 type queue struct {
 	mu      sync.Mutex
+	ahead   []*update // these first
 	waiting []*update
-	busy    bool // somebody writes, and will look here again
+	busy    bool          // somebody writes, and will look here again
+	time    time.Duration // of a group's statements, about
 }
 
 // update is one that waits.
@@ -26,21 +30,19 @@ type update struct {
 	done     chan struct{}
 }
 
-// maxTogether bounds how long the first of a group waits for the last.
-const maxTogether = 64
+// Bounds of a group: how long its first waits for its last, and the next one for its turn.
+const (
+	maxTogether  = 64
+	togetherTime = 2 * time.Millisecond
+)
 
 // errBroken is what an update gets whose group ended in the middle: do has ended its goroutine.
 var errBroken = errors.New("store: the transaction was broken off")
 
 // together is updateAlone, in one commit with what else comes meanwhile.
-func (s *Store) together(ctx context.Context, do func(*Tx) error) (int64, error) {
+func (s *Store) together(ctx context.Context, ahead bool, do func(*Tx) error) (int64, error) {
 	u := &update{ctx: ctx, do: do, err: errBroken, done: make(chan struct{})}
-	s.queue.mu.Lock()
-	s.queue.waiting = append(s.queue.waiting, u)
-	first := !s.queue.busy
-	s.queue.busy = true
-	s.queue.mu.Unlock()
-	if first {
+	if s.queue.join(u, ahead) {
 		go s.writeQueue()
 	}
 	select {
@@ -57,26 +59,57 @@ func (s *Store) together(ctx context.Context, do func(*Tx) error) (int64, error)
 	return u.revision, u.err
 }
 
+// join has one wait; first: nobody writes, and somebody must.
+func (q *queue) join(u *update, ahead bool) (first bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ahead {
+		q.ahead = append(q.ahead, u)
+	} else {
+		q.waiting = append(q.waiting, u)
+	}
+	first, q.busy = !q.busy, true
+	return first
+}
+
 // leave takes out one that waits no longer; false: its turn has come.
 func (q *queue) leave(u *update) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	before := len(q.waiting)
-	q.waiting = slices.DeleteFunc(q.waiting, func(o *update) bool { return o == u })
-	return len(q.waiting) < before
+	before := len(q.ahead) + len(q.waiting)
+	is := func(o *update) bool { return o == u }
+	q.ahead, q.waiting = slices.DeleteFunc(q.ahead, is), slices.DeleteFunc(q.waiting, is)
+	return len(q.ahead)+len(q.waiting) < before
 }
 
-// take is what is to be written next; nil when nobody waits, and the next who comes is the first.
-func (q *queue) take() []*update {
+// next takes the one whose turn it is; nil: nobody waits.
+func (q *queue) next() *update {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := min(len(q.waiting), maxTogether)
-	group := q.waiting[:n:n]
-	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
-		q.waiting = nil
+	from := &q.ahead
+	if len(*from) == 0 {
+		from = &q.waiting
 	}
-	q.busy = n > 0
-	return group
+	if len(*from) == 0 {
+		return nil
+	}
+	u := (*from)[0]
+	(*from)[0] = nil
+	if *from = (*from)[1:]; len(*from) == 0 {
+		*from = nil
+	}
+	return u
+}
+
+// empty tells that nobody waits; rest: whoever comes next is the first.
+func (q *queue) empty(rest bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	empty := len(q.ahead)+len(q.waiting) == 0
+	if empty && rest {
+		q.busy = false
+	}
+	return empty
 }
 
 // writeQueue writes until nobody waits.
@@ -87,20 +120,39 @@ func (s *Store) writeQueue() {
 			go s.writeQueue()
 		}
 	}()
-	for group := s.queue.take(); len(group) > 0; group = s.queue.take() {
-		s.writeGroup(group)
+	for {
+		if s.finish.CompareAndSwap(true, false) {
+			s.engine.finish(context.Background(), s.write)
+		}
+		runtime.Gosched() // who is ready to write comes along, instead of after a commit of its own
+		if s.queue.empty(true) {
+			break
+		}
+		s.writeGroup()
 	}
 	broken = false
 }
 
-// writeGroup ends every update of a group. Where they cannot be written together each is tried alone.
-func (s *Store) writeGroup(group []*update) {
+// writeGroup writes the next update, with those behind it. Where they cannot be written together each is tried alone.
+func (s *Store) writeGroup() {
+	var group []*update
 	defer func() {
 		for _, u := range group {
 			close(u.done)
 		}
 	}()
-	if len(group) > 1 && s.commitGroup(group) {
+	next := func() *update {
+		u := s.queue.next()
+		if u != nil {
+			group = append(group, u)
+		}
+		return u
+	}
+	first := next()
+	if first == nil {
+		return // it has left
+	}
+	if !s.queue.empty(false) && s.commitGroup(first, next) {
 		return
 	}
 	for _, u := range group {
@@ -118,30 +170,32 @@ func (u *update) guarded(t *Tx) (err error) {
 	return u.do(t)
 }
 
-// commitGroup writes a group in one transaction, with a savepoint for each. It returns false when none of it was done and each should be tried alone:
-// the database has ended the transaction for what one of them did.
-func (s *Store) commitGroup(group []*update) bool {
+// commitGroup writes updates in one transaction, with a savepoint for each. It returns false when none of it was done and each should be tried alone: the
+// database has ended the transaction for what one of them did.
+func (s *Store) commitGroup(first *update, next func() *update) bool {
 	ctx := context.Background()
 	s.writing.prepare(ctx, s.write)
 	tx, err := s.beginWrite(ctx)
-	if err != nil {
-		for _, u := range group {
+	if err != nil { // the database is away, which each of them would find out after some seconds
+		for u, n := first, 0; u != nil && n < maxTogether; u, n = next(), n+1 {
 			u.err = s.explain(u.ctx, err)
 		}
 		return true
 	}
+	defer tx.Rollback() // after a commit it does nothing
+	var group []*update
+	written := map[*update]*Tx{}
+	prepared := map[string]*sql.Stmt{}
 	ended := false
 	defer func() {
-		_ = tx.Rollback() // after a commit it does nothing
-		for _, u := range group {
-			if !ended {
+		if !ended {
+			for _, u := range group {
 				u.err = errBroken
 			}
 		}
 	}()
-	written := map[*update]*Tx{}
-	prepared := map[string]*sql.Stmt{}
-	for _, u := range group {
+	for u, begun := first, time.Now(); u != nil; u = next() {
+		group = append(group, u)
 		t := &Tx{ctx: s.engine.statements(u.ctx), asked: u.ctx, store: s, tx: tx, kept: &s.writing, prepared: prepared}
 		wrote, ok := s.writeOne(t, u)
 		if !ok {
@@ -150,6 +204,9 @@ func (s *Store) commitGroup(group []*update) bool {
 		}
 		if wrote {
 			written[u] = t
+		}
+		if len(group) == maxTogether || time.Since(begun) > s.queue.time {
+			break
 		}
 	}
 	if ended = true; len(written) > 0 {
@@ -171,7 +228,7 @@ func (s *Store) writeOne(t *Tx, u *update) (wrote, ok bool) {
 	if u.err = u.ctx.Err(); u.err != nil {
 		return false, true
 	}
-	if _, err := t.tx.ExecContext(t.ctx, "SAVEPOINT one"); err != nil {
+	if _, err := t.execute("SAVEPOINT one", nil); err != nil {
 		return false, false
 	}
 	err := s.run(t, u.guarded)
@@ -179,11 +236,11 @@ func (s *Store) writeOne(t *Tx, u *update) (wrote, ok bool) {
 		err = u.ctx.Err()
 	}
 	if err != nil || !t.wrote {
-		if _, gone := t.tx.ExecContext(t.ctx, "ROLLBACK TO one"); gone != nil {
+		if _, gone := t.execute("ROLLBACK TO one", nil); gone != nil {
 			return false, false
 		}
 	}
-	if _, gone := t.tx.ExecContext(t.ctx, "RELEASE one"); gone != nil {
+	if _, gone := t.execute("RELEASE one", nil); gone != nil {
 		return false, false
 	}
 	u.err = s.explain(u.ctx, err)

@@ -17,6 +17,7 @@ type VMFilter struct {
 	Project, Host, Cell, Owner, Group string
 	Unplaced                          bool      // no host yet, and not to be deleted
 	Deleting                          bool      // to be deleted
+	Booked                            bool      // in a batch system, or to be
 	ExpiresBefore                     time.Time // that expire before then, and are not to be deleted
 	After                             string    // page: names "project/name" behind this one
 	Limit                             int
@@ -24,17 +25,17 @@ type VMFilter struct {
 
 // vmWanted is the part of a VM that people write and no query looks at.
 type vmWanted struct {
-	Key      string
-	Keys     []string
+	Key      string   `json:",omitzero"`
+	Keys     []string `json:",omitzero"`
 	Image    string
 	Shape    farm.Shape
-	Network  string
-	Needs    []string
-	Tags     map[string]string
-	UserData []byte
+	Network  string            `json:",omitzero"`
+	Needs    []string          `json:",omitzero"`
+	Tags     map[string]string `json:",omitzero"`
+	UserData []byte            `json:",omitzero"`
 	Created  time.Time
 	Wanted   farm.Wanted
-	Resize   *farm.Shape
+	Resize   *farm.Shape `json:",omitzero"`
 }
 
 const vmColumns = `id, revision, changed, project, name, owner, grp, network, address, bits, mac, hostname, expires, wanted, cell, host, booking, waiting, plan, observed`
@@ -157,11 +158,17 @@ func (f VMFilter) conditions() (conditions []string, args []any) {
 			conditions = append(conditions, fmt.Sprintf("%s = $%d", c.column, len(args)))
 		}
 	}
+	if f.Host != "" {
+		conditions = append(conditions, "host <> ''") // which its index wants to hear
+	}
 	if f.Unplaced {
 		conditions = append(conditions, "host = '' AND deleting = 0")
 	}
 	if f.Deleting {
 		conditions = append(conditions, "deleting = 1")
+	}
+	if f.Booked {
+		conditions = append(conditions, "booking <> ''")
 	}
 	if !f.ExpiresBefore.IsZero() {
 		args = append(args, stamp(f.ExpiresBefore))
@@ -297,17 +304,12 @@ func (t *Tx) PlaceVM(v farm.VM) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	var project string
-	err = t.row(`UPDATE vms SET revision = $1, cell = $2, host = $3, waiting = '', plan = $4
-		WHERE id = $5 AND host = '' AND deleting = 0 AND booking = '' AND changed = $6 RETURNING project`,
-		t.revision, v.Cell, v.Host, plan, v.ID, v.Changed).Scan(&project)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
+	n, err := t.exec(`UPDATE vms SET revision = $1, cell = $2, host = $3, waiting = '', plan = $4
+		WHERE id = $5 AND host = '' AND deleting = 0 AND booking = '' AND changed = $6`, t.revision, v.Cell, v.Host, plan, v.ID, v.Changed)
+	if err != nil || n == 0 {
 		return false, err
 	}
-	t.changed(Change{Kind: KindVM, ID: v.ID, Project: project, Host: v.Host})
+	t.changed(Change{Kind: KindVM, ID: v.ID, Project: v.Project, Host: v.Host})
 	return true, nil
 }
 

@@ -67,7 +67,7 @@ func filters(s *suite) {
 			v := aVM(n)
 			switch n {
 			case 3:
-				v.Host = ""
+				v.Host, v.Booking = "", ""
 			case 4:
 				v.Host, v.Wanted.Power = "", farm.PowerDeleted
 			case 5:
@@ -99,6 +99,7 @@ func filters(s *suite) {
 		{"owner", store.VMFilter{Owner: "ben"}, func(v farm.VM) bool { return v.Owner == "ben" }},
 		{"group", store.VMFilter{Group: "far"}, func(v farm.VM) bool { return v.Group == "far" }},
 		{"unplaced", store.VMFilter{Unplaced: true}, func(v farm.VM) bool { return v.Name == "vm-003" }},
+		{"booked", store.VMFilter{Booked: true}, func(v farm.VM) bool { return v.Name != "vm-003" }},
 		{"deleting", store.VMFilter{Deleting: true}, func(v farm.VM) bool { return v.Name == "vm-004" || v.Name == "vm-007" }},
 		{"expired", store.VMFilter{ExpiresBefore: noon.Add(2 * time.Minute)}, func(v farm.VM) bool { return v.Name == "vm-006" }},
 		{"expires at that very time", store.VMFilter{ExpiresBefore: noon.Add(time.Minute)}, func(farm.VM) bool { return false }},
@@ -229,7 +230,7 @@ func sums(s *suite) {
 				v.Wanted.Power = farm.PowerDeleted
 			}
 			if n == 5 {
-				v.Host = ""
+				v.Host, v.Booking = "", ""
 			}
 			if n == 4 {
 				larger := v.Shape
