@@ -77,6 +77,9 @@ const changesAtOnce = 5000
 
 // follow reads what changed in the store since the last time; at first, everything. The mirror is locked.
 func (m *mirror) follow(ctx context.Context) error {
+	if m.followRecent() {
+		return nil
+	}
 	for m.revision != 0 {
 		before, latest := m.revision, int64(0)
 		err := m.store.View(ctx, func(t *store.Tx) error {
@@ -85,8 +88,9 @@ func (m *mirror) follow(ctx context.Context) error {
 			if err != nil || upTo == before {
 				return err
 			}
-			m.revision = upTo
-			return m.apply(t, changes)
+			kinds, changed := m.finals(changes)
+			m.readUpTo(upTo)
+			return m.read(t, kinds, changed)
 		})
 		if err != nil && !gone(err) {
 			m.revision = 0 // some of it may have been applied
@@ -100,6 +104,44 @@ func (m *mirror) follow(ctx context.Context) error {
 		}
 	}
 	return m.load(ctx)
+}
+
+// followRecent follows where that takes no question to the database: new VMs that came by this server, VMs that are gone, and what the placer wrote. ok is
+// false when there is anything else, and nothing was done.
+func (m *mirror) followRecent() (ok bool) {
+	changes, upTo, ok := m.store.Recent(m.revision, changesAtOnce)
+	if !ok || m.revision == 0 {
+		return false
+	}
+	kinds, changed := m.finals(changes)
+	vms := make([]*farm.VM, len(changed))
+	for i, c := range changed {
+		if vms[i] = m.store.Inserted(c); c.Kind != store.KindVM || vms[i] == nil && !c.Deleted {
+			return false
+		}
+	}
+	if len(kinds) > 0 {
+		return false
+	}
+	m.readUpTo(upTo)
+	for i, c := range changed {
+		if c.Deleted {
+			m.dropVM(c.ID)
+		} else {
+			m.setVM(vms[i])
+		}
+	}
+	return true
+}
+
+// readUpTo notes up to where the feed was read.
+func (m *mirror) readUpTo(revision int64) {
+	m.revision = revision
+	for own := range m.own {
+		if own <= revision {
+			delete(m.own, own)
+		}
+	}
 }
 
 func gone(err error) bool { return farm.IsCode(err, farm.CodeFeedGone) }
@@ -165,10 +207,9 @@ func (m *mirror) readHosts(t *store.Tx) error {
 	return err
 }
 
-// apply reads what changed. Cells, networks and groups are few: any change of one has all of them read.
-func (m *mirror) apply(t *store.Tx, changes []store.Change) error {
-	kinds := map[store.Kind]bool{}
-	var ids []store.Change // of hosts and VMs: the last one of each
+// finals are the last changes of each host and VM, and which other kinds changed, beside what the placer wrote itself.
+func (m *mirror) finals(changes []store.Change) (kinds map[store.Kind]bool, ids []store.Change) {
+	kinds = map[store.Kind]bool{}
 	at := map[store.Change]int{}
 	for _, c := range changes {
 		if m.own[c.Revision] {
@@ -189,15 +230,10 @@ func (m *mirror) apply(t *store.Tx, changes []store.Change) error {
 			kinds[c.Kind] = true
 		}
 	}
-	for revision := range m.own {
-		if len(changes) > 0 && revision <= changes[len(changes)-1].Revision {
-			delete(m.own, revision)
-		}
-	}
-	return m.read(t, kinds, ids)
+	return kinds, ids
 }
 
-// read reads what changed as it is now; that may be newer than the change.
+// read reads what changed as it is now; that may be newer than the change. Cells, networks and groups are few: any change of one has all of them read.
 func (m *mirror) read(t *store.Tx, kinds map[store.Kind]bool, changed []store.Change) error {
 	if kinds[store.KindCell] || kinds[store.KindNetwork] {
 		if err := m.readCells(t); err != nil {

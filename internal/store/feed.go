@@ -174,6 +174,13 @@ func (f *feed) advance(revision int64) {
 	}
 }
 
+// seen is the latest revision that is known.
+func (f *feed) seen() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.latest
+}
+
 // wait enters somebody who waits, unless the revision is there; leave takes him out.
 func (f *feed) wait(after int64) (latest int64, moved <-chan struct{}, leave func()) {
 	f.mu.Lock()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -64,11 +65,20 @@ func (r *recent) since(after, upTo int64, limit int) (changes []Change, to int64
 	return changes, to, to > after
 }
 
-// vm is the row that a commit of this process inserted; nil when it did not.
-func (r *recent) vm(revision int64, id string) *farm.VM {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.commits[revision].entered[id]
+// Recent is Changes without asking the database; ok is false when it must be asked. What others have written it knows as Wait does.
+func (s *Store) Recent(after int64, limit int) (changes []Change, upTo int64, ok bool) {
+	if s.feed.seen() <= after {
+		return nil, after, true
+	}
+	return s.recent.since(after, math.MaxInt64, limit)
+}
+
+// Inserted is the VM that a change of the feed is of as this process inserted it with that change; nil when it did not, or long ago. Nobody may write
+// to what it points to.
+func (s *Store) Inserted(c Change) *farm.VM {
+	s.recent.mu.Lock()
+	defer s.recent.mu.Unlock()
+	return s.recent.commits[c.Revision].entered[c.ID]
 }
 
 // inOrder puts the changes of one revision into the order in which the database lists them.

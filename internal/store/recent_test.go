@@ -22,7 +22,7 @@ func TestRecentIsSmall(t *testing.T) {
 	} {
 		c.vm.ID, c.vm.Project, c.vm.Name = "id "+name, "p", name
 		revision, err := s.Update(t.Context(), func(tx *Tx) error { return tx.InsertVM(c.vm) })
-		if kept := s.recent.vm(revision, c.vm.ID) != nil; err != nil || kept != c.kept {
+		if kept := s.Inserted(Change{Revision: revision, ID: c.vm.ID}) != nil; err != nil || kept != c.kept {
 			t.Errorf("%s: remembered: %v (%v)", name, kept, err)
 		}
 	}

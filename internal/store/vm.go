@@ -104,10 +104,9 @@ func (t *Tx) VM(id string) (farm.VM, error) {
 	return v, found(err, "VM", id)
 }
 
-// ChangedVM is the VM that a change of the feed is of: as it is now, or, where this process inserted it with that change, as it was then, which takes
-// no query. Nobody may write to what it points to.
+// ChangedVM is the VM that a change of the feed is of: as it is now, or as Inserted has it, which takes no query. Nobody may write to what it points to.
 func (t *Tx) ChangedVM(c Change) (*farm.VM, error) {
-	if v := t.store.recent.vm(c.Revision, c.ID); v != nil {
+	if v := t.store.Inserted(c); v != nil {
 		return v, nil
 	}
 	v, err := t.VM(c.ID)
