@@ -21,13 +21,13 @@ import (
 // readers is how many snapshots of a SQLite file are open at a time.
 const readers = 4
 
-// writeCache is how much of the file the writer keeps at hand, in KiB: each VM is in ten places of it.
+// writeCache is how much of the file the writer keeps at hand, in KiB: each VM is in several places of it.
 const writeCache = 16 << 10
 
 // applicationID marks a SQLite file as a farm's: "grng".
 const applicationID = 0x67726e67
 
-// The log of a SQLite file is written back beside the commits, which do not wait for that, each time that there were so many: often, for it takes a core
+// The log of a SQLite file is written back beside the commits, which do not wait for that, each time that there were so many changes: often, for it takes a core
 // and the disk from others as long as it lasts. When the log has become longLog pages of 4 KiB the writer itself writes back the last few: only then
 // can it begin anew under writers that never pause.
 const (
