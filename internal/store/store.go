@@ -114,13 +114,24 @@ func (s *Store) begin(ctx context.Context) error {
 	return nil
 }
 
+// A store that was left alone for restful is asked to tidy by the first of a few commits that belong together: they are let pass.
+const (
+	restful   = 40 * time.Millisecond
+	tidyPause = 4 * time.Millisecond
+)
+
 // tidy has the engine do what commits should not wait for.
 func (s *Store) tidy(ctx context.Context) {
+	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.untidy:
+			if time.Since(last) > restful {
+				time.Sleep(tidyPause)
+			}
+			last = time.Now()
 			if s.engine.tidy(ctx, s.read) {
 				s.finish.Store(true)
 			}
