@@ -82,8 +82,8 @@ func (q *queue) leave(u *update) bool {
 	return len(q.ahead)+len(q.waiting) < before
 }
 
-// next takes the one whose turn it is; nil: nobody waits.
-func (q *queue) next() *update {
+// next takes the one whose turn it is into a group; nil: nobody waits.
+func (q *queue) next(group *[]*update) *update {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	from := &q.ahead
@@ -98,6 +98,7 @@ func (q *queue) next() *update {
 	if *from = (*from)[1:]; len(*from) == 0 {
 		*from = nil
 	}
+	*group = append(*group, u)
 	return u
 }
 
@@ -141,18 +142,10 @@ func (s *Store) writeGroup() {
 			close(u.done)
 		}
 	}()
-	next := func() *update {
-		u := s.queue.next()
-		if u != nil {
-			group = append(group, u)
-		}
-		return u
-	}
-	first := next()
-	if first == nil {
+	if s.queue.next(&group) == nil {
 		return // it has left
 	}
-	if !s.queue.empty(false) && s.commitGroup(first, next) {
+	if !s.queue.empty(false) && s.commitGroup(&group) {
 		return
 	}
 	for _, u := range group {
@@ -170,32 +163,32 @@ func (u *update) guarded(t *Tx) (err error) {
 	return u.do(t)
 }
 
-// commitGroup writes updates in one transaction, with a savepoint for each. It returns false when none of it was done and each should be tried alone: the
-// database has ended the transaction for what one of them did.
-func (s *Store) commitGroup(first *update, next func() *update) bool {
+// commitGroup writes the first of a group and those that come to it in one transaction, with a savepoint for each. It returns false when none of it was done
+// and each should be tried alone: the database has ended the transaction for what one of them did.
+func (s *Store) commitGroup(group *[]*update) bool {
 	ctx := context.Background()
 	s.writing.prepare(ctx, s.write)
 	tx, err := s.beginWrite(ctx)
 	if err != nil { // the database is away, which each of them would find out after some seconds
-		for u, n := first, 0; u != nil && n < maxTogether; u, n = next(), n+1 {
+		for len(*group) < maxTogether && s.queue.next(group) != nil {
+		}
+		for _, u := range *group {
 			u.err = s.explain(u.ctx, err)
 		}
 		return true
 	}
 	defer tx.Rollback() // after a commit it does nothing
-	var group []*update
 	written := map[*update]*Tx{}
 	prepared := map[string]*sql.Stmt{}
 	ended := false
 	defer func() {
 		if !ended {
-			for _, u := range group {
+			for _, u := range *group {
 				u.err = errBroken
 			}
 		}
 	}()
-	for u, begun := first, time.Now(); u != nil; u = next() {
-		group = append(group, u)
+	for u, begun := (*group)[0], time.Now(); u != nil; u = s.queue.next(group) {
 		t := &Tx{ctx: s.engine.statements(u.ctx), asked: u.ctx, store: s, tx: tx, kept: &s.writing, prepared: prepared}
 		wrote, ok := s.writeOne(t, u)
 		if !ok {
@@ -205,14 +198,14 @@ func (s *Store) commitGroup(first *update, next func() *update) bool {
 		if wrote {
 			written[u] = t
 		}
-		if len(group) == maxTogether || time.Since(begun) > s.queue.time {
+		if len(*group) == maxTogether || time.Since(begun) > s.queue.time {
 			break
 		}
 	}
 	if ended = true; len(written) > 0 {
 		err = tx.Commit()
 	}
-	for _, u := range group {
+	for _, u := range *group {
 		switch t := written[u]; {
 		case err != nil && u.err == nil: // also of one that wrote nothing: what it read may be of another one
 			u.err = s.explain(u.ctx, unsure{err})
