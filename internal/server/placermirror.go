@@ -114,14 +114,14 @@ func (m *mirror) followRecent() (ok bool) {
 		return false
 	}
 	kinds, changed := m.finals(changes)
+	if len(kinds) > 0 {
+		return false
+	}
 	vms := make([]*farm.VM, len(changed))
 	for i, c := range changed {
 		if vms[i] = m.store.Inserted(c); c.Kind != store.KindVM || vms[i] == nil && !c.Deleted {
 			return false
 		}
-	}
-	if len(kinds) > 0 {
-		return false
 	}
 	m.readUpTo(upTo)
 	for i, c := range changed {

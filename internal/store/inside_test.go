@@ -14,6 +14,7 @@ func inside(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.queue.time = time.Hour // groups are as large as the test has them, however slow the machine is
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -38,7 +39,6 @@ func nearlyFull(t *testing.T) *Store {
 
 // writeTogether writes updates that have come together.
 func writeTogether(t *testing.T, s *Store, all ...func(*Tx) error) (group []*update) {
-	s.queue.time = time.Hour
 	for _, do := range all {
 		u := &update{ctx: t.Context(), done: make(chan struct{}), err: errBroken, do: do}
 		group = append(group, u)

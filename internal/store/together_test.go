@@ -58,14 +58,21 @@ func TestAhead(t *testing.T) {
 func TestGroupEnds(t *testing.T) {
 	s := inside(t)
 	s.queue.time = 0
-	var group []*update
+	var puts []func(*Tx) error
 	for n := range 4 {
-		u := &update{ctx: t.Context(), done: make(chan struct{}), do: func(tx *Tx) error { return tx.PutCell(farm.Cell{Name: fmt.Sprint("c", n)}) }}
-		s.queue.join(u, false)
-		group = append(group, u)
+		puts = append(puts, func(tx *Tx) error {
+			var before []farm.Cell
+			err := s.View(t.Context(), func(other *Tx) (err error) {
+				before, err = other.Cells()
+				return err
+			})
+			if err != nil || len(before) != n {
+				t.Errorf("update %d: %d before it were committed (%v)", n, len(before), err)
+			}
+			return tx.PutCell(farm.Cell{Name: fmt.Sprint("c", n)})
+		})
 	}
-	s.writeQueue()
-	for n, u := range group {
+	for n, u := range writeTogether(t, s, puts...) {
 		if u.err != nil || u.revision != int64(n+1) {
 			t.Errorf("update %d: revision %d, %v", n, u.revision, u.err)
 		}

@@ -230,7 +230,7 @@ func sums(s *suite) {
 				v.Wanted.Power = farm.PowerDeleted
 			}
 			if n == 5 {
-				v.Host, v.Booking = "", ""
+				v.Host = ""
 			}
 			if n == 4 {
 				larger := v.Shape
