@@ -267,7 +267,7 @@ func TestCommandLine(t *testing.T) {
 func TestUnmerge(t *testing.T) {
 	forget(t)
 	unmerged(t)
-	const size = 16 << 20
+	const size = 256 << 20
 	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +281,8 @@ func TestUnmerge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, v := range map[string]string{"run": "1", "sleep_millisecs": "1", "pages_to_scan": "5000"} {
+	// Long scans: a writer of run waits for their end, and may be killed while it does.
+	for name, v := range map[string]string{"run": "1", "sleep_millisecs": "1", "pages_to_scan": "1000000"} {
 		old := value(t, ksm+name)
 		defer os.WriteFile(ksm+name, []byte(old), 0)
 		if err := os.WriteFile(ksm+name, []byte(v), 0); err != nil {
@@ -308,7 +309,7 @@ func TestUnmerge(t *testing.T) {
 	}
 	output(t, worker(t, "undo"))
 	same(t, running, "after undo")
-	const rounds = 10
+	const rounds = 30
 	for n := range rounds { // whoever takes pages apart ends with the program, too
 		killAfter(t, worker(t, task), whole*time.Duration(n)/rounds)
 		if phase := lastPhase(t); phase != apply.Undone && phase != apply.Planned {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -45,10 +47,10 @@ func (l *live) VMs() ([]VM, error)             { return RunningVMs(l.root) }
 func (l *live) Touches(Step) ([]string, error) { return nil, nil }
 
 // Write hands the kernel the whole value in one call, as its files want it.
-func (l *live) Write(_ context.Context, path, value string) error {
-	f, err := l.root.OpenFile(path, os.O_WRONLY, 0)
+func (l *live) Write(ctx context.Context, path, value string) error {
+	f, err := l.openSetting(ctx, path)
 	if err != nil {
-		return fmt.Errorf("open /%s: %w", path, err)
+		return err
 	}
 	_, err = f.WriteString(value)
 	if err := errors.Join(err, f.Close()); err != nil {
@@ -57,17 +59,50 @@ func (l *live) Write(_ context.Context, path, value string) error {
 	return nil
 }
 
+// openSetting opens a file of the kernel to write one value. KSM's has one writer of ours at a time: killed while it takes pages
+// apart, or before the kernel lets it begin, a writer still stops KSM, and would do that over the value of whoever did not wait.
+func (l *live) openSetting(ctx context.Context, path string) (*os.File, error) {
+	const pause = 5 * time.Millisecond
+	f, err := l.root.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /%s: %w", path, err)
+	}
+	if path != ksmRun {
+		return f, nil
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock /%s: %w", path, err), f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), f.Close())
+		case <-time.After(pause):
+		}
+	}
+}
+
 // Unmerge lets a child write, for the kernel takes all pages apart inside of that one call and listens to nothing but a signal to
-// the caller: whoever writes another value meanwhile waits for its end. A killed writer leaves KSM stopped, the rest merged.
+// the caller: whoever writes another value meanwhile waits for its end. A killed writer leaves KSM stopped, the rest merged. The
+// child has the file's lock from us, and so keeps it when we are killed, until the kernel lets go of it.
 func (l *live) Unmerge(ctx context.Context) error {
 	runtime.LockOSThread() // Pdeathsig is about the thread
 	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", "echo 2 >/"+ksmRun)
-	cmd.Env = []string{}
+	f, err := l.openSetting(ctx, ksmRun)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", "echo 2")
+	cmd.Env, cmd.Stdout = []string{}, f
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	err := cmd.Run()
-	if stop := l.Write(context.WithoutCancel(ctx), ksmRun, "0"); stop != nil {
-		return stop
+	err = cmd.Run()
+	if _, stop := f.WriteAt([]byte("0"), 0); stop != nil {
+		return fmt.Errorf("write 0 to /%s: %w", ksmRun, stop)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

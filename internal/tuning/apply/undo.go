@@ -195,7 +195,7 @@ func (w worker) writeBack(ctx context.Context, s Step) error {
 	if missing(err) {
 		return nil
 	}
-	if err != nil || now.Text == s.Old.Text {
+	if err != nil || now.Text == s.Old.Text && s.Kind != StepUnmerge { // Unmerge of a killed run may be about to stop KSM yet: Write waits
 		return err
 	}
 	if err := w.system.Write(ctx, s.Path, s.Old.Text); err != nil {
