@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/placement"
+	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
@@ -24,7 +25,8 @@ func errors(all ...error) error { return stderrors.Join(all...) }
 // bench is one fleet with its server.
 type bench struct {
 	path  string
-	store *store.Store // this process writes what people and hosts do
+	store *store.Store   // this process writes what people and hosts do
+	farm  *server.Server // that is measured; nil where the database is made
 	rand  *rand.Rand
 	hosts []farm.Host
 	rooms []numa.Room // half full, for the peer

@@ -26,8 +26,8 @@ func serve(ctx context.Context, s settings, out io.Writer) (err error) {
 	defer func() { err = errors(err, b.store.Close()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	farm := server.New(server.Options{Store: b.store, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), URL: "https://bench.example.org", Silence: 24 * time.Hour})
-	go func() { done <- farm.Run(ctx) }()
+	b.farm = server.New(server.Options{Store: b.store, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), URL: "https://bench.example.org", Silence: 24 * time.Hour})
+	go func() { done <- b.farm.Run(ctx) }()
 	defer func() { cancel(); err = errors(err, <-done) }()
 	f, err := b.loops(ctx, s)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// CreateVMs makes VMs, all or none: names, addresses and quota are taken in one transaction. They have no host yet when it returns; the
-// server that leads finds one (docs/adr/0018-creates-are-rows-first.md).
+// CreateVMs makes VMs, all or none: names, addresses and quota are taken in one transaction. On the server that leads they have their hosts, too, where some
+// have room (docs/adr/0024-places-with-the-request.md); the others have none yet, and the server that leads finds one.
 func (s *Server) CreateVMs(ctx context.Context, who farm.Identity, r CreateVM) (Created, error) {
 	if r.Count == 0 {
 		r.Count = 1
@@ -119,30 +119,32 @@ func (c *call) create(r CreateVM, out *Created) (ids []string, err error) {
 	if err := checkImage(r.Image); err != nil {
 		return nil, err
 	}
-	vm, err := c.draft(r)
+	draft, err := c.draft(r)
 	if err != nil {
 		return nil, err
 	}
 	if r.NewKey {
-		if vm.Key, out.PrivateKey, err = newKey(r.Project + "/" + r.Name); err != nil {
+		if draft.Key, out.PrivateKey, err = newKey(r.Project + "/" + r.Name); err != nil {
 			return nil, err
 		}
-		vm.Keys = append(vm.Keys, vm.Key)
+		draft.Keys = append(draft.Keys, draft.Key)
 	}
 	give, err := c.leasing(r)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range r.names() {
+		vm := draft
 		vm.ID, vm.Name = api.NewID(), name
 		if vm.Lease, err = give(vm); err != nil {
 			return nil, err
 		}
-		if err := c.insert(vm); err != nil {
+		host, err := c.insert(&vm)
+		if err != nil {
 			return nil, err
 		}
 		ids = append(ids, vm.ID)
-		out.VMs = append(out.VMs, VMView{VM: vm, State: vm.State(false)})
+		out.VMs = append(out.VMs, VMView{VM: vm, State: vm.State(false), HostName: host})
 	}
 	return ids, c.did(fmt.Sprintf("image %s, shape %s", r.Image, r.Shape))
 }
@@ -302,18 +304,20 @@ func (c *call) free(network, address string, asked bool) error {
 		Hint: "name another address, or none"}
 }
 
-// insert makes the row, and names the holder where the VM's name is taken.
-func (c *call) insert(vm farm.VM) error {
+// insert makes the row, with a place where there is one at once, and names the holder where the VM's name is taken. It returns the name of the VM's host; "":
+// it has none yet.
+func (c *call) insert(vm *farm.VM) (host string, err error) {
 	holder, err := c.VMNamed(vm.Project, vm.Name)
 	switch {
 	case missing(err):
-		return c.InsertVM(vm)
+		host = c.s.PlaceNew(c.Tx, vm)
+		return host, c.InsertVM(*vm)
 	case err != nil:
-		return err
+		return "", err
 	}
 	what := "made by " + holder.Owner
 	if holder.Wanted.Power == farm.PowerDeleted {
 		what = "which is being deleted"
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNameTaken, Message: fmt.Sprintf("there is a VM %s already, %s", label(vm), what), Hint: "take another name"}
+	return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeNameTaken, Message: fmt.Sprintf("there is a VM %s already, %s", label(*vm), what), Hint: "take another name"}
 }

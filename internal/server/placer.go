@@ -48,7 +48,10 @@ const (
 func (s *Server) place(ctx context.Context, epoch int64) error {
 	s.mirror.lead(true)
 	defer s.mirror.lead(false)
-	return s.newPlacer(epoch).run(ctx)
+	p := s.newPlacer(epoch)
+	s.placer.Store(p)
+	defer s.placer.Store(nil)
+	return p.run(ctx)
 }
 
 func (s *Server) newPlacer(epoch int64) *placer {
@@ -60,6 +63,13 @@ func (m *mirror) lead(leading bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.leading, m.revision = leading, 0
+}
+
+// seen is up to where the mirror has read.
+func (m *mirror) seen() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.revision
 }
 
 // run works until ctx ends. A commit that failed is tried again, with everything read anew: what has become of it is not always known.
@@ -105,7 +115,7 @@ func (p *placer) wait(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(until.Sub(now), time.Millisecond))
 	defer cancel()
-	_, _ = p.store.Wait(ctx, p.revision) // its error is ctx's
+	_, _ = p.store.Wait(ctx, p.seen()) // its error is ctx's
 }
 
 // step reads what changed, claims places, and commits them. Busy: there is more to do at once.

@@ -38,6 +38,9 @@ type mirror struct {
 	own      map[int64]bool           // revisions that the placer wrote, and that it need not read
 
 	news tidings
+
+	claims sync.Mutex
+	held   map[string]placement.Placed // by VM: claimed for transactions that are not over
 }
 
 // there is a VM that its host says it has.
@@ -148,6 +151,7 @@ func gone(err error) bool { return farm.IsCode(err, farm.CodeFeedGone) }
 
 // load reads everything anew.
 func (m *mirror) load(ctx context.Context) error {
+	held := m.holds() // before the snapshot: whoever settles meanwhile is in one of the two
 	return m.store.View(ctx, func(t *store.Tx) error {
 		m.fleet, m.groups, m.hosts, m.there = placement.NewFleet(), map[string]farm.Affinity{}, map[string]hostNote{}, map[string]there{}
 		m.own, m.news = map[int64]bool{}, tidings{roomier: map[string]bool{}, all: true}
@@ -164,6 +168,11 @@ func (m *mirror) load(ctx context.Context) error {
 		slices.SortStableFunc(vms, func(a, b farm.VM) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
 		for _, vm := range vms {
 			m.setVM(&vm)
+		}
+		for id, placed := range held {
+			if _, there := m.fleet.Place(id); !there {
+				m.fleet.Restore(placed)
+			}
 		}
 		if err := m.readHosts(t); err != nil {
 			return err

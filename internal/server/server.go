@@ -45,7 +45,8 @@ type Server struct {
 	hub     *hub
 	streams *streams
 
-	mirror *mirror // for the placer, and for explanations
+	mirror *mirror                // for the placer, and for explanations
+	placer atomic.Pointer[placer] // nil: another server leads
 
 	links       *links
 	queue       queue

@@ -89,9 +89,12 @@ func (s *Store) Resign(ctx context.Context, holder string) error {
 
 // Fence fails with CodeNotLeader when the lease is another's by now.
 func (t *Tx) Fence(epoch int64) error {
-	var now int64
-	if err := t.row("SELECT epoch FROM lease WHERE id = 1").Scan(&now); err != nil {
-		return err
+	now := t.shared.epoch
+	if now == 0 {
+		if err := t.row("SELECT epoch FROM lease WHERE id = 1").Scan(&now); err != nil {
+			return err
+		}
+		t.shared.epoch = now
 	}
 	if now != epoch {
 		return &farm.Error{Kind: farm.Conflict, Code: CodeNotLeader, Message: fmt.Sprintf("another server leads: epoch %d, not %d", now, epoch),
@@ -117,7 +120,7 @@ func (s *Store) lockedOnce(ctx context.Context, do func(*Tx) error) error {
 		return err
 	}
 	defer tx.Rollback()
-	t := &Tx{ctx: ctx, asked: ctx, store: s, tx: tx}
+	t := &Tx{ctx: ctx, asked: ctx, store: s, tx: tx, shared: &shared{}}
 	if err := t.row("UPDATE farm SET revision = revision WHERE id = 1 RETURNING revision").Scan(&t.revision); err != nil {
 		return err
 	}

@@ -65,6 +65,24 @@ func (r *recent) since(after, upTo int64, limit int) (changes []Change, to int64
 	return changes, to, to > after
 }
 
+// maxLook is how many revisions onlyVMs looks at. Nobody who follows the feed is so far behind.
+const maxLook = 1000
+
+// onlyVMs tells that all changes after a revision up to another one are known, and are of VMs.
+func (r *recent) onlyVMs(after, upTo int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if upTo-after > maxLook {
+		return false
+	}
+	for revision := after + 1; revision <= upTo; revision++ {
+		if c, known := r.commits[revision]; !known || !onlyVMs(c.changes) {
+			return false
+		}
+	}
+	return true
+}
+
 // Recent is Changes without asking the database; ok is false when it must be asked. What others have written it knows as Wait does.
 func (s *Store) Recent(after int64, limit int) (changes []Change, upTo int64, ok bool) {
 	if s.feed.seen() <= after {

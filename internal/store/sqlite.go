@@ -21,8 +21,9 @@ import (
 // readers is how many snapshots of a SQLite file are open at a time.
 const readers = 4
 
-// writeCache is how much of the file the writer keeps at hand, in KiB: each VM is in several places of it.
-const writeCache = 16 << 10
+// writeCache is how much of the file the writer keeps at hand, in KiB. The kernel has the rest; SQLite looks through all of its own after each commit that has
+// balanced a tree.
+const writeCache = 2 << 10
 
 // applicationID marks a SQLite file as a farm's: "grng".
 const applicationID = 0x67726e67

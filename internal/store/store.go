@@ -204,14 +204,15 @@ func (s *Store) again(err error) bool {
 	return s.engine.refused(err) || s.engine.lost(err)
 }
 
-func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, error) {
+func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (revision int64, err error) {
 	s.writing.prepare(ctx, s.write)
 	tx, err := s.beginWrite(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer tx.Rollback() // after a commit it does nothing
-	t := &Tx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.writing}
+	t := &Tx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.writing, shared: &shared{}}
+	defer t.ended(errBroken)
 	if err := s.run(t, do); err != nil {
 		return 0, err
 	}
@@ -222,6 +223,7 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, erro
 		return 0, err
 	}
 	if err := tx.Commit(); err != nil {
+		t.ended(s.explain(ctx, unsure{err}))
 		return 0, unsure{err}
 	}
 	s.committed(t)
@@ -230,7 +232,7 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (int64, erro
 
 // run does all of a writing transaction between begin and commit.
 func (s *Store) run(t *Tx, do func(*Tx) error) error {
-	if err := t.row("UPDATE farm SET revision = revision + 1 WHERE id = 1 RETURNING revision").Scan(&t.revision); err != nil {
+	if err := t.next(); err != nil {
 		return err
 	}
 	if err := do(t); err != nil {
@@ -248,6 +250,15 @@ func (s *Store) run(t *Tx, do func(*Tx) error) error {
 	return s.engine.announce(t)
 }
 
+// next takes the next revision. One write for the first of a group, and one for all others at the end, are enough.
+func (t *Tx) next() error {
+	if n := len(t.shared.written); n > 0 {
+		t.revision = t.shared.written[n-1].revision + 1
+		return nil
+	}
+	return t.row("UPDATE farm SET revision = revision + 1 WHERE id = 1 RETURNING revision").Scan(&t.revision)
+}
+
 // written is the revision that an Update returns.
 func (t *Tx) written() int64 {
 	if !t.wrote {
@@ -259,6 +270,7 @@ func (t *Tx) written() int64 {
 // committed tells those who wait.
 func (s *Store) committed(t *Tx) {
 	s.recent.add(t.revision, commit{t.changes, t.entered})
+	t.ended(nil)
 	s.feed.advance(t.revision)
 	if s.untidied.Add(int64(len(t.changes))) >= tidyAfter {
 		s.untidied.Store(0)
@@ -298,7 +310,7 @@ func (s *Store) viewOnce(ctx context.Context, do func(*Tx) error) error {
 		return err
 	}
 	defer tx.Rollback()
-	t := &Tx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.reading}
+	t := &Tx{ctx: s.engine.statements(ctx), asked: ctx, store: s, tx: tx, kept: &s.reading, shared: &shared{}}
 	if err := t.row("SELECT revision FROM farm WHERE id = 1").Scan(&t.revision); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"runtime"
 	"slices"
@@ -25,6 +24,8 @@ type update struct {
 	ctx      context.Context
 	do       func(*Tx) error
 	revision int64
+	tx       *Tx // nil: not begun
+	wrote    bool
 	err      error
 	panicked any // what do panicked with
 	done     chan struct{}
@@ -178,51 +179,67 @@ func (s *Store) commitGroup(group *[]*update) bool {
 		return true
 	}
 	defer tx.Rollback() // after a commit it does nothing
-	written := map[*update]*Tx{}
-	prepared := map[string]*sql.Stmt{}
-	ended := false
+	common, ended := &shared{}, false
 	defer func() {
-		if !ended {
-			for _, u := range *group {
+		for _, u := range *group {
+			if u.tx != nil {
+				u.tx.ended(errBroken) // where that was not told better before
+			}
+			if !ended {
 				u.err = errBroken
 			}
 		}
 	}()
 	for u, begun := (*group)[0], time.Now(); u != nil; u = s.queue.next(group) {
-		t := &Tx{ctx: s.engine.statements(u.ctx), asked: u.ctx, store: s, tx: tx, kept: &s.writing, prepared: prepared}
-		wrote, ok := s.writeOne(t, u)
-		if !ok {
+		u.tx = &Tx{ctx: s.engine.statements(u.ctx), asked: u.ctx, store: s, tx: tx, kept: &s.writing, shared: common}
+		if !s.writeOne(u) {
 			ended = true
 			return false
 		}
-		if wrote {
-			written[u] = t
+		if u.wrote {
+			common.written = append(common.written, u.tx)
 		}
 		if len(*group) == maxTogether || time.Since(begun) > s.queue.time {
 			break
 		}
 	}
-	if ended = true; len(written) > 0 {
+	ended = true
+	if !common.writeRevision() {
+		return false
+	}
+	if len(common.written) > 0 {
 		err = tx.Commit()
 	}
 	for _, u := range *group {
-		switch t := written[u]; {
+		switch {
 		case err != nil && u.err == nil: // also of one that wrote nothing: what it read may be of another one
 			u.err = s.explain(u.ctx, unsure{err})
-		case t != nil:
-			s.committed(t)
+			u.tx.ended(u.err)
+		case u.wrote:
+			s.committed(u.tx)
 		}
 	}
 	return true
 }
 
-// writeOne runs one update of a group. ok is false when the transaction is gone.
-func (s *Store) writeOne(t *Tx, u *update) (wrote, ok bool) {
+// writeRevision writes the last revision: only the first Tx of a group did, its own. It returns false when the transaction is gone.
+func (c *shared) writeRevision() bool {
+	if len(c.written) < 2 {
+		return true
+	}
+	last := c.written[len(c.written)-1]
+	_, err := last.execute("UPDATE farm SET revision = $1 WHERE id = 1", []any{last.revision})
+	return err == nil
+}
+
+// writeOne runs one update of a group. It returns false when the transaction is gone.
+func (s *Store) writeOne(u *update) bool {
+	t := u.tx
 	if u.err = u.ctx.Err(); u.err != nil {
-		return false, true
+		return true
 	}
 	if _, err := t.execute("SAVEPOINT one", nil); err != nil {
-		return false, false
+		return false
 	}
 	err := s.run(t, u.guarded)
 	if err == nil {
@@ -230,15 +247,14 @@ func (s *Store) writeOne(t *Tx, u *update) (wrote, ok bool) {
 	}
 	if err != nil || !t.wrote {
 		if _, gone := t.execute("ROLLBACK TO one", nil); gone != nil {
-			return false, false
+			return false
 		}
 	}
 	if _, gone := t.execute("RELEASE one", nil); gone != nil {
-		return false, false
+		return false
 	}
-	u.err = s.explain(u.ctx, err)
-	if err == nil {
-		u.revision = t.written()
+	if u.err = s.explain(u.ctx, err); err == nil {
+		u.revision, u.wrote = t.written(), t.wrote
 	}
-	return err == nil && t.wrote, true
+	return true
 }

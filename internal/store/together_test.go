@@ -1,10 +1,13 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -76,5 +79,71 @@ func TestGroupEnds(t *testing.T) {
 		if u.err != nil || u.revision != int64(n+1) {
 			t.Errorf("update %d: revision %d, %v", n, u.revision, u.err)
 		}
+	}
+}
+
+// TestOnlyVMsSince: what came before in the same commit counts, and so does what the transaction has done itself.
+func TestOnlyVMsSince(t *testing.T) {
+	s := inside(t)
+	const start = 1
+	writeTogether(t, s, func(tx *Tx) error { return tx.PutCell(farm.Cell{Name: "a"}) })
+	vm := func(id string, want bool) func(*Tx) error {
+		return func(tx *Tx) error {
+			if err := tx.InsertVM(farm.VM{ID: id, Project: "p", Name: id}); err != nil {
+				return err
+			}
+			if got := tx.OnlyVMsSince(start); got != want {
+				t.Errorf("at VM %s only VMs changed: %v", id, got)
+			}
+			if tx.OnlyVMsSince(start - 1) {
+				t.Errorf("at VM %s the cell is forgotten", id)
+			}
+			return nil
+		}
+	}
+	failed := func(tx *Tx) error { return errors.Join(tx.PutCell(farm.Cell{Name: "c"}), errBroken) }
+	own := func(tx *Tx) error {
+		err := tx.PutCell(farm.Cell{Name: "d"})
+		if tx.OnlyVMsSince(start) {
+			t.Error("its own cell is forgotten")
+		}
+		return err
+	}
+	for _, group := range [][]func(*Tx) error{{vm("1", true), failed, vm("2", true), own, vm("3", false)}, {vm("4", false)}} {
+		writeTogether(t, s, group...)
+	}
+	if _, err := s.Update(t.Context(), vm("5", false)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEndIsTold: each of a group, and one alone, is told once what has become of it.
+func TestEndIsTold(t *testing.T) {
+	s := inside(t)
+	told := map[string][]bool{}
+	put := func(name string, err error) func(*Tx) error {
+		return func(tx *Tx) error {
+			tx.OnEnd(func(err error) { told[name] = append(told[name], err == nil) })
+			return errors.Join(tx.PutCell(farm.Cell{Name: name}), err)
+		}
+	}
+	idle := func(tx *Tx) error {
+		tx.OnEnd(func(err error) { told["idle"] = append(told["idle"], err == nil) })
+		return nil
+	}
+	writeTogether(t, s, put("a", nil), put("b", errBroken), idle, put("c", nil))
+	for _, name := range []string{"d", "e"} {
+		_, err := s.Update(t.Context(), put(name, map[string]error{"e": errBroken}[name]))
+		if (err == nil) != (name == "d") {
+			t.Error(err)
+		}
+	}
+	want := map[string][]bool{"a": {true}, "b": {false}, "idle": {false}, "c": {true}, "d": {true}, "e": {false}}
+	if d := cmp.Diff(want, told); d != "" {
+		t.Errorf("(-want +told):\n%s", d)
+	}
+	var revision int64
+	if err := s.View(t.Context(), func(tx *Tx) error { revision = tx.Revision(); return nil }); err != nil || revision != 3 {
+		t.Errorf("revision %d after three updates, %v", revision, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -25,13 +26,43 @@ type Tx struct {
 	wrote    bool
 	changes  []Change
 	entered  map[string]*farm.VM // that were inserted, by ID
-	prepared map[string]*sql.Stmt
+	onEnd    []func(error)
+	shared   *shared
 	kept     *statements // of its database; nil: none
 	err      error       // the first of the database: the transaction cannot be committed any more
 }
 
+// shared is what the Txs of one transaction of the database have in common.
+type shared struct {
+	prepared map[string]*sql.Stmt
+	written  []*Tx // in the order of their revisions
+	epoch    int64 // of the lease, which nobody else takes meanwhile; 0: nobody has looked
+}
+
 // Revision is the one that this Update writes, or the one that this View sees: watch from there.
 func (t *Tx) Revision() int64 { return t.revision }
+
+// OnEnd has f called when it is known what has become of an Update's transaction: with nil when it is committed, before the next one begins on SQLite; with an
+// error otherwise, of CodeUnsure when that is not known. f must be quick, and begin no transaction.
+func (t *Tx) OnEnd(f func(error)) { t.onEnd = append(t.onEnd, f) }
+
+// ended tells of the end those who have not been told.
+func (t *Tx) ended(err error) {
+	for _, f := range t.onEnd {
+		f(err)
+	}
+	t.onEnd = nil
+}
+
+// OnlyVMsSince tells that since a revision surely nothing but VMs was changed of what this Update sees, without asking the database.
+func (t *Tx) OnlyVMsSince(revision int64) bool {
+	base := t.revision - 1 - int64(len(t.shared.written))
+	return onlyVMs(t.changes) && !slices.ContainsFunc(t.shared.written, func(o *Tx) bool { return !onlyVMs(o.changes) }) && t.store.recent.onlyVMs(revision, base)
+}
+
+func onlyVMs(changes []Change) bool {
+	return !slices.ContainsFunc(changes, func(c Change) bool { return c.Kind != KindVM })
+}
 
 // scanner is a row.
 type scanner interface{ Scan(to ...any) error }
@@ -65,7 +96,7 @@ func (t *Tx) failed(err error) error {
 
 // stmt is a text prepared for this transaction, where the engine does not keep prepared texts itself.
 func (t *Tx) stmt(text string) (*sql.Stmt, error) {
-	if s := t.prepared[text]; s != nil {
+	if s := t.shared.prepared[text]; s != nil {
 		return s, nil
 	}
 	var err error
@@ -79,10 +110,10 @@ func (t *Tx) stmt(text string) (*sql.Stmt, error) {
 	if err != nil {
 		return nil, t.failed(err)
 	}
-	if t.prepared == nil {
-		t.prepared = map[string]*sql.Stmt{}
+	if t.shared.prepared == nil {
+		t.shared.prepared = map[string]*sql.Stmt{}
 	}
-	t.prepared[text] = s
+	t.shared.prepared[text] = s
 	return s, nil
 }
 

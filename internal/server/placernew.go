@@ -1,0 +1,90 @@
+package server
+
+import (
+	"maps"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placement"
+	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/store"
+)
+
+// PlaceNew gives a VM that t is about to insert its place, on the server that leads, where that takes no question to the database and no other VM comes
+// before it; it returns the name of that host. All others are inserted without one (""), and the placer finds their rows in the change feed.
+func (s *Server) PlaceNew(t *store.Tx, vm *farm.VM) (host string) {
+	if p := s.placer.Load(); p != nil {
+		return p.placeNew(t, vm)
+	}
+	return ""
+}
+
+func (p *placer) placeNew(t *store.Tx, vm *farm.VM) (host string) {
+	if !p.mu.TryLock() {
+		return "" // this is the writer of all: it waits for nobody
+	}
+	defer p.mu.Unlock()
+	// What is not read yet may close a host or a cell. VMs may be passed over: others than the placer's only leave.
+	if !p.leading || p.revision == 0 || !t.OnlyVMsSince(p.revision) || t.Fence(p.epoch) != nil {
+		return ""
+	}
+	r, ok := p.requestNew(*vm)
+	if !ok {
+		return ""
+	}
+	placed, err := p.fleet.Claim(r)
+	if err != nil {
+		return ""
+	}
+	vm.Host, vm.Cell, vm.Plan = placed.Host, placed.Cell, placed.Plan
+	p.hold(placed)
+	t.OnEnd(func(err error) { p.settle(placed.VM, err) })
+	return p.hosts[placed.Host].name
+}
+
+// requestNew is what a new VM asks for; ok is false when it is not its turn, or a batch system is to be asked first.
+func (p *placer) requestNew(vm farm.VM) (r placement.Request, ok bool) {
+	names, err := policy.ChooseCell(vm.Project, vm.Cell, p.cells)
+	if err != nil || len(p.line.projects[vm.Project]) > 0 {
+		return r, false
+	}
+	cells, _ := p.placeable(names)
+	if _, known := p.groups[groupOf(vm)]; len(cells) == 0 || vm.Group != "" && !known {
+		return r, false
+	}
+	r = p.request(vm, cells)
+	return r, p.line.benches[placement.ClassOf(r)] == nil
+}
+
+// hold notes a claim for a transaction that is not over: a mirror that is read anew has to have it, too.
+func (m *mirror) hold(placed placement.Placed) {
+	m.claims.Lock()
+	defer m.claims.Unlock()
+	if m.held == nil {
+		m.held = map[string]placement.Placed{}
+	}
+	m.held[placed.VM] = placed
+}
+
+// holds are those claims.
+func (m *mirror) holds() map[string]placement.Placed {
+	m.claims.Lock()
+	defer m.claims.Unlock()
+	return maps.Clone(m.held)
+}
+
+// settle ends a claim's transaction. A claim that is committed comes by the feed, too, and is there already.
+func (m *mirror) settle(vm string, err error) {
+	m.claims.Lock()
+	delete(m.held, vm)
+	m.claims.Unlock()
+	if err == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if farm.IsCode(err, store.CodeUnsure) {
+		m.revision = 0 // the store knows
+		return
+	}
+	m.release(vm)
+}
