@@ -69,7 +69,7 @@ type listVMs struct {
 
 func (a *API) vmRoutes() {
 	handle(a, route{method: "POST", path: "/v1/vms", id: "create-vms", tag: "VMs", status: http.StatusCreated, summary: "Make virtual machines, all or none",
-		about: "They have no host yet when this answers; watch them. A private key that was asked for is in the first VM of the answer, once."}, a.createVMs)
+		about: "Those that no host had room for at once have none when this answers; watch them. A private key that was asked for is in the first VM of the answer, once."}, a.createVMs)
 	a.listVMsRoute()
 	handle(a, route{method: "GET", path: "/v1/vms/{vm}", id: "get-vm", tag: "VMs", summary: "One virtual machine"},
 		func(ctx context.Context, who farm.Identity, in *struct{ VMRef }) (*vmAnswer, error) {

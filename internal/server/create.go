@@ -230,6 +230,9 @@ func expiry(p farm.Project, asked, now time.Time) (time.Time, error) {
 
 // quota refuses what would pass the project's.
 func (c *call) quota(p farm.Project, more farm.Quota) error {
+	if p.Quota == (farm.Quota{}) {
+		return nil // nothing is limited, and the sums are over all its VMs
+	}
 	used, err := c.Used(p.Name)
 	if err != nil {
 		return err
