@@ -16,19 +16,21 @@ type load struct {
 	*bench
 	mu      sync.Mutex
 	changed *sync.Cond
-	asked   map[string]time.Time // VMs that have no place yet, and when their request came
-	times   []time.Duration      // of those that have, from their request
-	begun   map[string]time.Time // when the server began with their request
-	taken   []time.Duration      // from there
+	asked   map[string]asked // VMs that have no place yet
+	times   []time.Duration  // of those that have, from when their request came
+	taken   []time.Duration  // and from when the server began with it
 	placed  int
 	later   int            // VMs whose request was committed before they had a place
 	commits map[int64]bool // revisions that placed any
 	err     error
 }
 
+// asked is when a VM's request came, and when the server began with it.
+type asked struct{ came, begun time.Time }
+
 // watch follows the change feed until ctx ends.
 func (b *bench) watch(ctx context.Context) (*load, error) {
-	l := &load{bench: b, asked: map[string]time.Time{}, begun: map[string]time.Time{}, commits: map[int64]bool{}}
+	l := &load{bench: b, asked: map[string]asked{}, commits: map[int64]bool{}}
 	l.changed = sync.NewCond(&l.mu)
 	var at int64
 	err := b.store.View(ctx, func(t *store.Tx) error { at = t.Revision(); return nil })
@@ -68,15 +70,14 @@ func (l *load) see(changes []store.Change, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range changes {
-		asked, ok := l.asked[c.ID]
+		vm, ok := l.asked[c.ID]
 		switch {
 		case !ok || c.Kind != store.KindVM:
 		case c.Host == "":
 			l.later++
 		default:
-			l.taken, l.times = append(l.taken, now.Sub(l.begun[c.ID])), append(l.times, now.Sub(asked))
+			l.times, l.taken = append(l.times, now.Sub(vm.came)), append(l.taken, now.Sub(vm.begun))
 			delete(l.asked, c.ID)
-			delete(l.begun, c.ID)
 			l.placed++
 			l.commits[c.Revision] = true
 			l.vms = append(l.vms, c.ID)
@@ -118,7 +119,7 @@ func (l *load) write(ctx context.Context, come []farm.VM, gone []string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("ask for %d VMs: %w", len(come), err)
+		return fmt.Errorf("ask for %d VMs, and end %d: %w", len(come), len(gone), err)
 	}
 	return nil
 }
@@ -129,7 +130,7 @@ func (l *load) begin(come []farm.VM) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	for _, vm := range come {
-		l.begun[vm.ID] = now
+		l.asked[vm.ID] = asked{l.asked[vm.ID].came, now}
 	}
 }
 
@@ -142,7 +143,7 @@ func (l *load) draws(n int, at time.Time) (come []farm.VM, gone []string) {
 		if i > 0 { // a request is of one project and shape
 			vm.Project, vm.Shape = come[0].Project, come[0].Shape
 		}
-		l.asked[vm.ID] = at
+		l.asked[vm.ID] = asked{came: at}
 		come = append(come, vm)
 	}
 	for range min(n, len(l.vms)) {

@@ -63,7 +63,7 @@ type tidings struct {
 }
 
 func newMirror(s *store.Store, now func() time.Time, silent func(string, time.Time) bool) *mirror {
-	return &mirror{store: s, now: now, silent: silent}
+	return &mirror{store: s, now: now, silent: silent, held: map[string]placement.Placed{}}
 }
 
 // refresh is follow, and a look for silent hosts when that is due. The mirror is locked.

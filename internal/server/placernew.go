@@ -59,9 +59,6 @@ func (p *placer) requestNew(vm farm.VM) (r placement.Request, ok bool) {
 func (m *mirror) hold(placed placement.Placed) {
 	m.claims.Lock()
 	defer m.claims.Unlock()
-	if m.held == nil {
-		m.held = map[string]placement.Placed{}
-	}
 	m.held[placed.VM] = placed
 }
 
