@@ -13,18 +13,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
 )
 
 // serve is the measured process: a whole server on a database, and in it those who ask it for VMs. It writes its figures to out.
 func serve(ctx context.Context, s settings, out io.Writer) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go server.PaceGarbage(ctx)
 	b, err := reopen(ctx, s.serve)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors(err, b.store.Close()) }()
-	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	b.farm = server.New(server.Options{Store: b.store, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), URL: "https://bench.example.org", Silence: 24 * time.Hour})
 	go func() { done <- b.farm.Run(ctx) }()
@@ -44,11 +47,8 @@ func reopen(ctx context.Context, path string) (*bench, error) {
 		return nil, err
 	}
 	return b, b.store.View(ctx, func(t *store.Tx) error {
-		vms, err := t.VMs(store.VMFilter{})
-		for _, vm := range vms {
-			b.vms = append(b.vms, vm.ID)
-		}
-		b.next = len(vms)
+		err := t.EachVM(store.VMFilter{}, func(vm farm.VM) { b.vms = append(b.vms, vm.ID) })
+		b.next = len(b.vms)
 		return err
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -80,15 +79,9 @@ func (f *serverFlags) read(cmd *cobra.Command) (config.Server, error) {
 	return c.Reached()
 }
 
-// collectAt is the garbage collector's percentage of a server. Most of what it holds are connections of hosts, which live for weeks: twice
-// that would be memory for nothing, and there is little to collect.
-const collectAt = 30
-
 // runServer works until ctx ends.
 func (a *app) runServer(ctx context.Context, c config.Server) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(collectAt)
-	}
+	go server.PaceGarbage(ctx)
 	log := slog.New(slog.NewTextHandler(a.err, nil))
 	for _, path := range []string{c.Socket, c.Store} {
 		if !filepath.IsAbs(path) {

@@ -24,7 +24,7 @@ type mirror struct {
 	asking sync.Mutex // for an explanation
 	rested time.Time  // the next one may be asked for then
 
-	mu       sync.Mutex
+	mu       lock
 	leading  bool // the placer keeps it; others leave it alone
 	fleet    *placement.Fleet
 	cells    []farm.Cell
@@ -63,7 +63,7 @@ type tidings struct {
 }
 
 func newMirror(s *store.Store, now func() time.Time, silent func(string, time.Time) bool) *mirror {
-	return &mirror{store: s, now: now, silent: silent, held: map[string]placement.Placed{}}
+	return &mirror{store: s, now: now, silent: silent, mu: newLock(), held: map[string]placement.Placed{}}
 }
 
 // refresh is follow, and a look for silent hosts when that is due. The mirror is locked.
@@ -161,14 +161,10 @@ func (m *mirror) load(ctx context.Context) error {
 		if err := m.readGroups(t); err != nil {
 			return err
 		}
-		vms, err := t.VMs(store.VMFilter{})
-		if err != nil {
+		if err := t.EachVM(store.VMFilter{}, func(vm farm.VM) { m.setVM(&vm) }); err != nil {
 			return err
 		}
-		slices.SortStableFunc(vms, func(a, b farm.VM) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
-		for _, vm := range vms {
-			m.setVM(&vm)
-		}
+		slices.SortStableFunc(m.news.unplaced, func(a, b *farm.VM) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
 		for id, placed := range held {
 			if _, there := m.fleet.Place(id); !there {
 				m.fleet.Restore(placed)
@@ -209,11 +205,7 @@ func (m *mirror) readGroups(t *store.Tx) error {
 }
 
 func (m *mirror) readHosts(t *store.Tx) error {
-	hosts, err := t.Hosts("")
-	for _, h := range hosts {
-		m.setHost(h)
-	}
-	return err
+	return t.EachHost("", m.setHost)
 }
 
 // finals are the last changes of each host and VM, and which other kinds changed, beside what the placer wrote itself.

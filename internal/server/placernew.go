@@ -2,12 +2,16 @@ package server
 
 import (
 	"maps"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/store"
 )
+
+// maxLook is how long a new VM waits for the placer, whose looks at the feed take less; not what it takes to read the whole farm.
+const maxLook = time.Millisecond
 
 // PlaceNew gives a VM that t is about to insert its place, on the server that leads, where that takes no question to the database and no other VM comes
 // before it; it returns the name of that host. All others are inserted without one (""), and the placer finds their rows in the change feed.
@@ -19,8 +23,8 @@ func (s *Server) PlaceNew(t *store.Tx, vm *farm.VM) (host string) {
 }
 
 func (p *placer) placeNew(t *store.Tx, vm *farm.VM) (host string) {
-	if !p.mu.TryLock() {
-		return "" // this is the writer of all: it waits for nobody
+	if !p.mu.LockWithin(maxLook) {
+		return "" // this is the writer of all
 	}
 	defer p.mu.Unlock()
 	// What is not read yet may close a host or a cell. VMs may be passed over: others than the placer's only leave.

@@ -25,10 +25,8 @@ type engine interface {
 	announce(t *Tx) error
 	// listen calls each at commits of other processes, until ctx ends or the connection breaks. An engine that cannot tell returns at once.
 	listen(ctx context.Context, each func()) error
-	// tidy does now and then what commits should not wait for. unfinished: what is left takes a moment, in which nobody may write.
-	tidy(ctx context.Context, db *sql.DB) (unfinished bool)
-	// finish does that.
-	finish(ctx context.Context, db *sql.DB)
+	// tidy is called now and then between two groups of Updates, when nobody writes.
+	tidy(ctx context.Context, db *sql.DB)
 	// refused tells errors after which nothing was done, and which a second try may not meet; lost those of the connection.
 	refused(err error) bool
 	lost(err error) bool

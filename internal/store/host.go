@@ -76,24 +76,34 @@ func (t *Tx) HostOfMachine(machine string) (farm.Host, error) {
 }
 
 // Hosts are those of a cell with all their facts, which may be megabytes for a large farm; "": of all cells.
-func (t *Tx) Hosts(cell string) (hosts []farm.Host, err error) { return t.hosts(cell, hostColumns) }
-
-// HostsBrief are Hosts without Facts and Kind: cheap enough to be looked at every few seconds.
-func (t *Tx) HostsBrief(cell string) ([]farm.Host, error) {
-	return t.hosts(cell, hostBrief)
+func (t *Tx) Hosts(cell string) (hosts []farm.Host, err error) {
+	err = t.EachHost(cell, func(h farm.Host) { hosts = append(hosts, h) })
+	return hosts, err
 }
 
-func (t *Tx) hosts(cell, columns string) (hosts []farm.Host, err error) {
+// EachHost is Hosts where each is looked at by itself. do must not use the Tx.
+func (t *Tx) EachHost(cell string, do func(farm.Host)) error {
+	return t.eachHost(cell, hostColumns, do)
+}
+
+// HostsBrief are Hosts without Facts and Kind: cheap enough to be looked at every few seconds.
+func (t *Tx) HostsBrief(cell string) (hosts []farm.Host, err error) {
+	err = t.eachHost(cell, hostBrief, func(h farm.Host) { hosts = append(hosts, h) })
+	return hosts, err
+}
+
+func (t *Tx) eachHost(cell, columns string, do func(farm.Host)) error {
 	where, args := " ORDER BY name", []any(nil)
 	if cell != "" {
 		where, args = " WHERE cell = $1 ORDER BY name", []any{cell}
 	}
-	err = t.each(func(r scanner) error {
+	return t.each(func(r scanner) error {
 		h, err := scanHost(r)
-		hosts = append(hosts, h)
+		if err == nil {
+			do(h)
+		}
 		return err
 	}, "SELECT "+columns+" FROM hosts"+where, args...)
-	return hosts, err
 }
 
 // Seen is when a host reported last.

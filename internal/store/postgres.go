@@ -129,8 +129,7 @@ func (postgresEngine) announce(t *Tx) error {
 }
 
 // tidy: PostgreSQL has processes for that.
-func (postgresEngine) tidy(context.Context, *sql.DB) bool { return false }
-func (postgresEngine) finish(context.Context, *sql.DB)    {}
+func (postgresEngine) tidy(context.Context, *sql.DB) {}
 
 // refused: serialization_failure, deadlock_detected, and servers that are starting, stopping or full.
 func (postgresEngine) refused(err error) bool {

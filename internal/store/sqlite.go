@@ -28,13 +28,8 @@ const writeCache = 2 << 10
 // applicationID marks a SQLite file as a farm's: "grng".
 const applicationID = 0x67726e67
 
-// The log of a SQLite file is written back beside the commits, which do not wait for that, each time that there were so many changes: often, for it takes a core
-// and the disk from others as long as it lasts. When the log has become longLog pages of 4 KiB the writer itself writes back the last few: only then
-// can it begin anew under writers that never pause.
-const (
-	tidyAfter = 40
-	longLog   = 4000
-)
+// longLog is how many pages of 4 KiB the log of a SQLite file has at most before a commit itself writes it back: readers may have kept tidy from it.
+const longLog = 16000
 
 // sqliteEngine is SQLite: one server, one file.
 type sqliteEngine struct{ path string }
@@ -47,7 +42,7 @@ func (s *Store) openSQLite(ctx context.Context, path string) error {
 	}
 	s.write = sql.OpenDB(&sqliteConnector{engine.dsn("_txlock=immediate", "_pragma=cache_size(-"+strconv.Itoa(writeCache)+")",
 		"_pragma=temp_store(memory)", // where savepoints keep what they may take back
-		"_pragma=wal_autocheckpoint("+strconv.Itoa(4*longLog)+")")})
+		"_pragma=wal_autocheckpoint("+strconv.Itoa(longLog)+")")})
 	s.write.SetMaxOpenConns(1)
 	s.write.SetMaxIdleConns(1)
 	s.write.SetConnMaxLifetime(0)
@@ -150,19 +145,9 @@ func (sqliteEngine) groups() bool             { return true }
 func (sqliteEngine) snapshot() *sql.TxOptions { return nil }
 func (sqliteEngine) announce(*Tx) error       { return nil }
 
-// tidy writes back what of the log no reader looks at. What it cannot now, the next one does.
-func (e sqliteEngine) tidy(ctx context.Context, db *sql.DB) (unfinished bool) {
-	return e.writeBack(ctx, db) > longLog
-}
-
-// finish writes back what came to the log meanwhile.
-func (e sqliteEngine) finish(ctx context.Context, db *sql.DB) { e.writeBack(ctx, db) }
-
-// writeBack is a checkpoint that waits for nobody. It returns how many pages the log has.
-func (sqliteEngine) writeBack(ctx context.Context, db *sql.DB) (pages int) {
-	var busy, done int
-	_ = db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &pages, &done)
-	return pages
+// tidy writes back what of the log no reader looks at, and waits for none; then the log begins anew. What it cannot now, the next one does.
+func (sqliteEngine) tidy(ctx context.Context, db *sql.DB) {
+	_, _ = db.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
 }
 
 // listen: SQLite tells other processes nothing. They look twice a second.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -26,14 +25,11 @@ type Store struct {
 	writing, reading statements
 	queue            queue // of Updates
 
-	feed     feed
-	recent   recent
-	lease    rival
-	untidied atomic.Int64  // changes since the engine was last asked to tidy
-	untidy   chan struct{} // has a token when it should
-	finish   atomic.Bool   // the writer should finish that
-	end      context.CancelFunc
-	tasks    sync.WaitGroup
+	feed   feed
+	recent recent
+	lease  rival
+	end    context.CancelFunc
+	tasks  sync.WaitGroup
 }
 
 // Options are what seldom needs a choice; zero fields have a good value.
@@ -75,7 +71,7 @@ func OpenWith(ctx context.Context, url string, o Options) (*Store, error) {
 
 // connect opens the engine and looks at the database, and changes nothing in it.
 func connect(ctx context.Context, url string, o Options) (*Store, error) {
-	s := &Store{keep: o.Keep, poll: pollInterval, now: o.Now, untidy: make(chan struct{}, 1), end: func() {}}
+	s := &Store{keep: o.Keep, poll: pollInterval, now: o.Now, end: func() {}}
 	if s.keep == 0 {
 		s.keep = keepRevisions
 	}
@@ -110,33 +106,7 @@ func (s *Store) begin(ctx context.Context) error {
 	s.end = end
 	s.tasks.Go(func() { s.watch(run) })
 	s.tasks.Go(func() { s.listen(run) })
-	s.tasks.Go(func() { s.tidy(run) })
 	return nil
-}
-
-// A store that was left alone for restful is asked to tidy by the first of a few commits that belong together: they are let pass.
-const (
-	restful   = 40 * time.Millisecond
-	tidyPause = 4 * time.Millisecond
-)
-
-// tidy has the engine do what commits should not wait for.
-func (s *Store) tidy(ctx context.Context) {
-	var last time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.untidy:
-			if time.Since(last) > restful {
-				time.Sleep(tidyPause)
-			}
-			last = time.Now()
-			if s.engine.tidy(ctx, s.read) {
-				s.finish.Store(true)
-			}
-		}
-	}
 }
 
 // Close ends its goroutines and closes the database.
@@ -272,13 +242,7 @@ func (s *Store) committed(t *Tx) {
 	s.recent.add(t.revision, commit{t.changes, t.entered})
 	t.ended(nil)
 	s.feed.advance(t.revision)
-	if s.untidied.Add(int64(len(t.changes))) >= tidyAfter {
-		s.untidied.Store(0)
-		select {
-		case s.untidy <- struct{}{}:
-		default: // it is at it
-		}
-	}
+	s.queue.untidied.Add(int64(len(t.changes)))
 }
 
 // beginWrite begins a transaction that writes. While another process writes to the same file it asks again, for some seconds.

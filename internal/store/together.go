@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type queue struct {
 	waiting []*update
 	busy    bool          // somebody writes, and will look here again
 	time    time.Duration // of a group's statements, about
+
+	untidied atomic.Int64 // changes since the engine was last asked to tidy
 }
 
 // update is one that waits.
@@ -36,6 +39,9 @@ const (
 	maxTogether  = 64
 	togetherTime = 2 * time.Millisecond
 )
+
+// tidyAfter is how many changes are committed between two calls of the engine's tidy. That takes some milliseconds on a disk, in which all who come wait.
+const tidyAfter = 300
 
 // errBroken is what an update gets whose group ended in the middle: do has ended its goroutine.
 var errBroken = errors.New("store: the transaction was broken off")
@@ -123,16 +129,26 @@ func (s *Store) writeQueue() {
 		}
 	}()
 	for {
-		if s.finish.CompareAndSwap(true, false) {
-			s.engine.finish(context.Background(), s.write)
+		letOthersRun()
+		if s.queue.untidied.Load() >= tidyAfter {
+			s.queue.untidied.Store(0)
+			s.engine.tidy(context.Background(), s.write)
+			letOthersRun()
 		}
-		runtime.Gosched() // who is ready to write comes along, instead of after a commit of its own
 		if s.queue.empty(true) {
 			break
 		}
 		s.writeGroup()
 	}
 	broken = false
+}
+
+// letOthersRun lets those go on that were told of the last commit, before the next takes their core for milliseconds; and who is ready to write comes along,
+// instead of after a commit of its own. Go's scheduler comes back too soon each 61st time that it chooses, so that once is not enough.
+func letOthersRun() {
+	for range 3 {
+		runtime.Gosched()
+	}
 }
 
 // writeGroup writes the next update, with those behind it. Where they cannot be written together each is tried alone.

@@ -121,13 +121,20 @@ func (t *Tx) VMNamed(project, name string) (farm.VM, error) {
 
 // VMs are those that a filter chooses, in the order of project and name.
 func (t *Tx) VMs(f VMFilter) (vms []farm.VM, err error) {
+	err = t.EachVM(f, func(v farm.VM) { vms = append(vms, v) })
+	return vms, err
+}
+
+// EachVM is VMs for many of them, of which each is looked at by itself. do must not use the Tx.
+func (t *Tx) EachVM(f VMFilter, do func(farm.VM)) error {
 	where, args := f.where()
-	err = t.each(func(r scanner) error {
+	return t.each(func(r scanner) error {
 		v, err := scanVM(r)
-		vms = append(vms, v)
+		if err == nil {
+			do(v)
+		}
 		return err
 	}, "SELECT "+vmColumns+" FROM vms"+where, args...)
-	return vms, err
 }
 
 // CountVMs is how many a filter chooses; After and Limit are passed over.
