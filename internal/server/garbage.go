@@ -12,7 +12,7 @@ import (
 // own percentage makes room for as much garbage as is alive: seldom enough for few hosts, and for ten thousand, whose connections live for weeks, hundreds of
 // megabytes for nothing.
 const (
-	garbageRoom  = 128 << 20 // bytes beside what is alive, about
+	garbageRoom  = 96 << 20 // bytes beside what is alive, about
 	leastPercent = 30
 	mostPercent  = 200 // what is alive may grow until the next look
 )

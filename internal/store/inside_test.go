@@ -14,7 +14,7 @@ func inside(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.queue.time = time.Hour // groups are as large as the test has them, however slow the machine is
+	s.queue.rhythm = rhythm{time.Hour, time.Hour, time.Hour} // groups are as large as the test has them, however slow the machine is
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)

@@ -75,7 +75,7 @@ func connect(ctx context.Context, url string, o Options) (*Store, error) {
 	if s.keep == 0 {
 		s.keep = keepRevisions
 	}
-	s.recent.keep, s.queue.time = s.keep, togetherTime
+	s.recent.keep, s.queue.rhythm = s.keep, startRhythm
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -16,9 +16,9 @@ type queue struct {
 	mu      sync.Mutex
 	ahead   []*update // these first
 	waiting []*update
-	busy    bool          // somebody writes, and will look here again
-	time    time.Duration // of a group's statements, about
+	busy    bool // somebody writes, and will look here again
 
+	rhythm   rhythm       // the writer's
 	untidied atomic.Int64 // changes since the engine was last asked to tidy
 }
 
@@ -34,11 +34,18 @@ type update struct {
 	done     chan struct{}
 }
 
-// Bounds of a group: how long its first waits for its last, and the next one for its turn.
-const (
-	maxTogether  = 64
-	togetherTime = 2 * time.Millisecond
-)
+// maxTogether bounds a group: how long its first waits for its last, and the next one for its turn.
+const maxTogether = 64
+
+// rhythm is how long a group's statements may take: about as long as commits do. A slow disk is then asked for many at once, and behind a fast one nobody waits
+// long for others' statements.
+type rhythm struct{ least, most, now time.Duration }
+
+var startRhythm = rhythm{least: 500 * time.Microsecond, most: 2 * time.Millisecond, now: time.Millisecond}
+
+func (r *rhythm) committed(took time.Duration) {
+	r.now += (min(max(took, r.least), r.most) - r.now) / 8
+}
 
 // tidyAfter is how many changes are committed between two calls of the engine's tidy. That takes some milliseconds on a disk, in which all who come wait.
 const tidyAfter = 300
@@ -215,7 +222,7 @@ func (s *Store) commitGroup(group *[]*update) bool {
 		if u.wrote {
 			common.written = append(common.written, u.tx)
 		}
-		if len(*group) == maxTogether || time.Since(begun) > s.queue.time {
+		if len(*group) == maxTogether || time.Since(begun) > s.queue.rhythm.now {
 			break
 		}
 	}
@@ -224,7 +231,9 @@ func (s *Store) commitGroup(group *[]*update) bool {
 		return false
 	}
 	if len(common.written) > 0 {
+		asked := time.Now()
 		err = tx.Commit()
+		s.queue.rhythm.committed(time.Since(asked))
 	}
 	for _, u := range *group {
 		switch {

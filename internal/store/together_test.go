@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -60,7 +61,7 @@ func TestAhead(t *testing.T) {
 // TestGroupEnds: a group that has taken its time leaves the others for the next one, which has a commit of its own.
 func TestGroupEnds(t *testing.T) {
 	s := inside(t)
-	s.queue.time = 0
+	s.queue.rhythm = rhythm{}
 	var puts []func(*Tx) error
 	for n := range 4 {
 		puts = append(puts, func(tx *Tx) error {
@@ -145,5 +146,24 @@ func TestEndIsTold(t *testing.T) {
 	var revision int64
 	if err := s.View(t.Context(), func(tx *Tx) error { revision = tx.Revision(); return nil }); err != nil || revision != 3 {
 		t.Errorf("revision %d after three updates, %v", revision, err)
+	}
+}
+
+// TestRhythm: groups take about as long as commits do, within bounds, and one commit alone says little.
+func TestRhythm(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct{ commit, want time.Duration }{{0, startRhythm.least}, {ms, ms}, {time.Hour, startRhythm.most}} {
+		r := startRhythm
+		for range 100 {
+			r.committed(c.commit)
+		}
+		if off := (r.now - c.want).Abs(); off > 10*time.Microsecond {
+			t.Errorf("after commits of %v: %v, want %v", c.commit, r.now, c.want)
+		}
+		if before := r.now; c.want == ms {
+			if r.committed(time.Hour); r.now > before*5/4 {
+				t.Errorf("one slow commit: %v after %v", r.now, before)
+			}
+		}
 	}
 }

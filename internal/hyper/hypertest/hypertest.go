@@ -150,7 +150,8 @@ func (s *suite) event(events <-chan hyper.Event, id string, end hyper.End) {
 				return
 			}
 		case <-limit:
-			s.Fatalf("no event for machine %s", id)
+			seen, err := s.h.Observe(s.ctx, id) // tells a lost event from a machine that does not end
+			s.Fatalf("no event for machine %s, which is now: %+v, %v", id, seen, err)
 		}
 	}
 }

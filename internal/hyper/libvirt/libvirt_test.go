@@ -59,7 +59,8 @@ func startLibvirtd(t *testing.T) *private {
 		p.do(t, "down", "--all")
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(p.dir, "log/libvirtd.log"))
-			t.Logf("libvirtd.log:\n%s", log)
+			lines := strings.Split(string(log), "\n")
+			t.Logf("the end of libvirtd.log:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n")) // whole, it hides what failed
 		}
 		if err := os.RemoveAll(top); err != nil {
 			t.Error(err)
