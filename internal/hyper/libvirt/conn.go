@@ -115,6 +115,9 @@ func (s *session) open(l *Libvirt) error {
 	if s.host, s.owner, err = l.readHost(caps); err != nil {
 		return err
 	}
+	if err := s.clearEvents(); err != nil {
+		return fmt.Errorf("subscribe to libvirt's events: %w", err)
+	}
 	// One subscription for the connection's whole life. Ending one earlier can deadlock go-libvirt: an event that comes
 	// between the end of its queue and the deregistration blocks the reader for ever.
 	events, err := s.LifecycleEvents(context.Background())
@@ -138,6 +141,17 @@ func (s *session) open(l *Libvirt) error {
 		}
 	}()
 	return nil
+}
+
+// clearEvents has libvirt forget events that nobody was told of. One that it queues at the moment when its last listener leaves, as an agent that is
+// restarted while a machine ends, has no timer to be told by; libvirt sets the timer for the first event of a queue only, so that later listeners are
+// told nothing at all (virObjectEventStateQueueRemote, libvirt 9.0). When the last listener leaves again, the queue is emptied.
+func (s *session) clearEvents() error {
+	id, err := s.ConnectDomainEventCallbackRegisterAny(int32(rpc.DomainEventIDLifecycle), nil)
+	if err != nil {
+		return err
+	}
+	return s.ConnectDomainEventCallbackDeregisterAny(id)
 }
 
 // call runs one request, which cannot be cancelled, so that ctx and the time limit hold. What f returns late is dropped.
