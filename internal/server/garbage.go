@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A collection of garbage takes a small server's only core for milliseconds at a time, the longer the more is alive, and VMs wait for their places meanwhile. Go's
-// own percentage makes room for as much garbage as is alive: seldom enough for few hosts, and for ten thousand, whose connections live for weeks, hundreds of
+// A collection of garbage takes a small server's only core for up to 10 ms at a time, and VMs wait for their places meanwhile: it should come seldom. Go's own
+// percentage makes room for as much garbage as is alive: little with few hosts, and with ten thousand, whose connections live for weeks, hundreds of
 // megabytes for nothing.
 const (
-	garbageRoom  = 96 << 20 // bytes beside what is alive, about
+	heapSize     = 320 << 20 // bytes that may be used, alive or not, about
 	leastPercent = 30
 	mostPercent  = 200 // what is alive may grow until the next look
 )
 
 const garbageLook = 5 * time.Second
 
-// PaceGarbage keeps room for so much garbage in this process until ctx ends. A GOGC in the environment goes before.
+// PaceGarbage keeps this process's heap at heapSize, with bounds, until ctx ends. A GOGC in the environment goes before.
 func PaceGarbage(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -38,6 +38,7 @@ func PaceGarbage(ctx context.Context) {
 
 // garbagePercent is how much of what is alive the garbage may come to, in tens.
 func garbagePercent(live uint64) int {
-	percent := garbageRoom * 100 / max(live, 1)
+	room := heapSize - min(live, heapSize)
+	percent := room * 100 / max(live, 1)
 	return int(min(max(percent/10*10, leastPercent), mostPercent))
 }
