@@ -12,12 +12,12 @@ import (
 // percentage makes room for as much garbage as is alive: little with few hosts, and with ten thousand, whose connections live for weeks, hundreds of
 // megabytes for nothing.
 const (
-	heapSize     = 320 << 20 // bytes that may be used, alive or not, about
+	heapSize     = 256 << 20 // bytes that may be used, alive or not, about
 	leastPercent = 30
 	mostPercent  = 200 // what is alive may grow until the next look
 )
 
-const garbageLook = 5 * time.Second
+const garbageLook = time.Second
 
 // PaceGarbage keeps this process's heap at heapSize, with bounds, until ctx ends. A GOGC in the environment goes before.
 func PaceGarbage(ctx context.Context) {
