@@ -47,7 +47,8 @@ func (r *rhythm) committed(took time.Duration) {
 	r.now += (min(max(took, r.least), r.most) - r.now) / 8
 }
 
-// tidyAfter is how many changes are committed between two calls of the engine's tidy. That takes some milliseconds on a disk, in which all who come wait.
+// tidyAfter is how many changes are committed between two calls of the engine's tidy, for which all who come wait: some 20 ms with 10,000 hosts on a common disk.
+// A third of it was no better: each takes less, and there are more.
 const tidyAfter = 300
 
 // errBroken is what an update gets whose group ended in the middle: do has ended its goroutine.
