@@ -45,7 +45,8 @@ func (e *programFailed) Unwrap() error { return e.error }
 // retoldLines are as many of a program's lines as are told again: of each of its tests that failed, or of the program.
 const retoldLines = 25
 
-// blamed are the lines that tell why a program failed: what go's tests print of those that did, or else the last ones.
+// blamed are the lines that tell why a program failed: what go's tests print of those that did, or else the last ones, with the very last, which
+// is the program's error, before the others.
 func blamed(lines []string) string {
 	var why []string
 	left := 0
@@ -61,8 +62,8 @@ func blamed(lines []string) string {
 			left--
 		}
 	}
-	if len(why) == 0 {
-		why = lines[max(0, len(lines)-retoldLines):]
+	if last := len(lines) - 1; len(why) == 0 && last >= 0 {
+		why = append([]string{lines[last]}, lines[max(0, last+1-retoldLines):last]...)
 	}
 	return strings.Join(why, "\n")
 }

@@ -20,7 +20,7 @@ func TestBlamed(t *testing.T) {
 		last  string
 		count int
 	}{
-		"a program":     {long, "line 75", "line 99", retoldLines},
+		"a program":     {long, "line 99", "line 98", retoldLines},
 		"a test":        {append(append([]string{"starting"}, "--- FAIL: TestSlurm (3.00s)", "    slurm_test.go:7: never", "FAIL"), long...), "--- FAIL: TestSlurm (3.00s)", "    slurm_test.go:7: never", 2},
 		"a subtest":     {[]string{"--- FAIL: TestX (0.00s)", "    --- FAIL: TestX/y (0.00s)", "        x_test.go:1: no", "--- PASS: TestZ (0.00s)", "    fine"}, "--- FAIL: TestX (0.00s)", "        x_test.go:1: no", 3},
 		"a long one":    {append([]string{"--- FAIL: TestSlurm (3.00s)"}, long...), "--- FAIL: TestSlurm (3.00s)", "line 23", retoldLines},

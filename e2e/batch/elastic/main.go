@@ -56,7 +56,7 @@ func run(ctx context.Context, only string, keep bool) (err error) {
 		}
 		progress("%s", c.name)
 		if err := c.run(ctx, e, &f); err != nil {
-			return fmt.Errorf("%s: %w", c.name, errors.Join(err, errors.New(strings.Join(e.wrong(ctx), "; "))))
+			return fmt.Errorf("%s: %w; not as in an idle cluster: %s", c.name, err, strings.Join(e.wrong(ctx), "; "))
 		}
 	}
 	left := e.wrong(ctx)
