@@ -75,6 +75,12 @@ func (c *Client) CreateJoinToken(ctx context.Context, r JoinTokenRequest) (JoinT
 	return call[JoinToken](ctx, c, request{method: "POST", path: "/v1/join-tokens", body: r})
 }
 
+// DeleteJoinToken takes a join token back; hosts that enrolled with it stay.
+func (c *Client) DeleteJoinToken(ctx context.Context, id string) error {
+	_, err := call[JoinToken](ctx, c, request{method: "DELETE", path: "/v1/join-tokens/" + url.PathEscape(id)})
+	return err
+}
+
 // Cells lists the cells.
 func (c *Client) Cells(ctx context.Context) ([]Cell, int64, error) {
 	return all[Cell](ctx, c, "/v1/cells", nil)

@@ -174,6 +174,13 @@ func (a *API) joinTokenRoutes() {
 			out.Secret = text
 			return oneOf(out, 0), nil
 		})
+	handle(a, route{method: "DELETE", path: "/v1/join-tokens/{token}", id: "delete-join-token", tag: "hosts", status: http.StatusNoContent, summary: "Take a join token back",
+		about: "No more hosts enrol with it. Those that did stay."},
+		func(ctx context.Context, who farm.Identity, in *struct {
+			Token string `path:"token" maxLength:"100" doc:"its ID"`
+		}) (*nothing, error) {
+			return &nothing{}, a.server.DeleteJoinToken(ctx, who, in.Token)
+		})
 }
 
 // maxValid bounds how long a join token is valid.

@@ -65,7 +65,7 @@ type described struct {
 func TestEveryChangeIsGuarded(t *testing.T) {
 	neither := map[string]string{
 		"apply-farm": "its plan says what it is meant for", "why": "it changes nothing",
-		"put-grant": "there is one, or there is none", "delete-grant": "the same", "delete-token": "a token never changes",
+		"put-grant": "there is one, or there is none", "delete-grant": "the same", "delete-token": "a token never changes", "delete-join-token": "its uses alone change",
 		"open-hosts": "of several hosts", "close-hosts": "of several hosts", "drain-hosts": "of several hosts", "label-hosts": "of several hosts",
 		"enrol-host": "a host's", "renew-host": "a host's", "report-host": "a host's", "bring-stream": "a host's",
 	}

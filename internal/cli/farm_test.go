@@ -183,6 +183,24 @@ func TestTokensAndRolesOnTheCommandLine(t *testing.T) {
 	}
 }
 
+func TestJoinTokensAreTakenBack(t *testing.T) {
+	l := newFarmLab(t)
+	l.must("apply", "-f", filepath.Join("..", "..", "packaging", "cells.toml"))
+	id, _, _ := strings.Cut(strings.TrimPrefix(l.must("host", "token", "create", "--cell", "atlas-io", "--count", "40"), "grange-join-"), "-")
+	if out := l.must("host", "token", "list"); !strings.Contains(out, id) || !strings.Contains(out, "0 of 40") {
+		t.Error(out)
+	}
+	if out := l.must("host", "token", "revoke", id); out != id+" revoked\n" {
+		t.Error(out)
+	}
+	if out := l.must("host", "token", "list"); strings.Contains(out, id) {
+		t.Error(out)
+	}
+	if _, err := l.run("", "host", "token", "revoke", id); codeOf(err) != "no-token" {
+		t.Error(err)
+	}
+}
+
 func TestUsersGroupsAndCatalogueOnTheCommandLine(t *testing.T) {
 	l := newFarmLab(t)
 	l.must("apply", "-f", filepath.Join("..", "..", "packaging", "cells.toml"))

@@ -14,7 +14,7 @@ import (
 
 func (a *app) hostToken() *cobra.Command {
 	cmd := &cobra.Command{Use: "token", Short: "Tokens by which hosts join"}
-	cmd.AddCommand(a.hostTokenCreate(), a.hostTokenList())
+	cmd.AddCommand(a.hostTokenCreate(), a.hostTokenList(), a.hostTokenRevoke())
 	return cmd
 }
 
@@ -69,4 +69,12 @@ func (a *app) hostTokenList() *cobra.Command {
 		slices.SortFunc(tokens, func(x, y fleet.JoinToken) int { return cmp.Or(x.Expires.Compare(y.Expires), cmp.Compare(x.ID, y.ID)) })
 		return tokens, err
 	})
+}
+
+func (a *app) hostTokenRevoke() *cobra.Command {
+	return &cobra.Command{Use: "revoke ID...", Short: "Take join tokens back", Args: cobra.MinimumNArgs(1),
+		Long: "Takes join tokens back: no more hosts join by them. Hosts that did stay; `grange host forget` takes one out.",
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			return a.each(args, "revoked", func(id string) error { return c.DeleteJoinToken(ctx, id) })
+		})}
 }

@@ -183,6 +183,25 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
+func TestApplyKeepsACellThatHostsMayJoin(t *testing.T) {
+	l := newFarm(t)
+	k, _, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "west", Count: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	east := cells(farm.Cell{Name: "east", Default: true})
+	for uses := range 3 {
+		k.Uses, k.Used = uses, l.clock()
+		l.update(func(tx *store.Tx) error { return tx.PutJoinToken(k) })
+		if _, err := l.Apply(t.Context(), site, east, ApplyOrder{Prune: true}); code(err) != farm.CodeInUse || !strings.Contains(err.Error(), "cell west cannot go away: it has 1 join token") {
+			t.Errorf("after %d of 3: %v", uses, err)
+		}
+	}
+	k.Uses = 3
+	l.update(func(tx *store.Tx) error { return tx.PutJoinToken(k) })
+	l.apply(east, ApplyOrder{Prune: true})
+}
+
 func TestApplyNeedsAnAdmin(t *testing.T) {
 	l := newFarm(t)
 	l.update(func(tx *store.Tx) error { return tx.PutGrant(farm.Grant{User: "ann", Role: farm.RoleReader}) })

@@ -98,7 +98,7 @@ func (c *call) needed(change FarmChange) (string, error) {
 func (c *call) joinTokens(cell string) (n int, err error) {
 	tokens, err := c.Tx.JoinTokens()
 	for _, k := range tokens {
-		if k.Cell == cell && k.Used.IsZero() && k.Expires.After(c.now) {
+		if k.Cell == cell && k.Uses < max(k.Count, 1) && k.Expires.After(c.now) {
 			n++
 		}
 	}

@@ -417,3 +417,33 @@ func TestRefusedEnrolmentsAreRecorded(t *testing.T) {
 		t.Errorf("a member makes a join token: %v", err)
 	}
 }
+
+func TestATokenTakenBackLetsNobodyJoin(t *testing.T) {
+	l := newLab(t)
+	k, token, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east", Count: 3, Once: "rack"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enrol := func(name string) error {
+		_, err := l.Enrol(t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: (&linked{lab: l}).request(), Name: name, MachineID: name, Now: l.clock()})
+		return err
+	}
+	if err := enrol("wn-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.DeleteJoinToken(t.Context(), ann, k.ID); codeOf(err) != farm.CodeNoToken {
+		t.Errorf("a member takes it back: %v", err)
+	}
+	if err := l.DeleteJoinToken(t.Context(), site, k.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := enrol("wn-2"); codeOf(err) != CodeJoinRefused {
+		t.Errorf("joined by a token that was taken back: %v", err)
+	}
+	if _, err := l.Host(t.Context(), site, "wn-1"); err != nil {
+		t.Errorf("the host that had joined: %v", err)
+	}
+	if _, _, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east", Count: 3, Once: "rack"}); codeOf(err) != farm.CodeNoToken {
+		t.Errorf("the request that made it, again: %v", err)
+	}
+}

@@ -126,7 +126,9 @@ func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinO
 		if text = token.String(); again {
 			text = ""
 		}
-		k, err = c.JoinToken(ids[0])
+		if k, err = c.JoinToken(ids[0]); missing(err) {
+			return noJoinToken(ids[0]) // taken back since
+		}
 		return err
 	})
 	if err != nil {
@@ -142,6 +144,29 @@ func (c *call) makeJoinToken(token pki.JoinToken, o JoinOrder) ([]string, error)
 		return nil, err
 	}
 	return []string{k.ID}, c.did("join token " + k.ID)
+}
+
+// DeleteJoinToken takes a join token back, by its ID: no more hosts enrol with it. Hosts that did stay.
+func (s *Server) DeleteJoinToken(ctx context.Context, who farm.Identity, id string) error {
+	_, err := s.change(ctx, who, policy.JoinHost, func(c *call) error {
+		c.target = policy.Target{Name: farm.Printable("join token " + id)}
+		k, err := c.JoinToken(id)
+		if missing(err) || err == nil && c.may(cellTarget(k.Cell)) != nil {
+			return noJoinToken(id)
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.Tx.DeleteJoinToken(id); err != nil {
+			return err
+		}
+		return c.did("join token " + id + " taken back")
+	})
+	return err
+}
+
+func noJoinToken(id string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoToken, Message: fmt.Sprintf("there is no join token %.80q that you could have made", id), Hint: "`grange host token list` shows those; name one by its ID"}
 }
 
 // JoinTokens are those that were made, and that the caller could have made.
