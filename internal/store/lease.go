@@ -50,6 +50,9 @@ func (s *Store) leadIn(t *Tx, holder string, ttl time.Duration) (int64, bool, er
 	}
 	if had != holder || !s.lease.took(epoch) {
 		epoch++
+		if err := t.recountUsed(); err != nil {
+			return 0, false, err
+		}
 	}
 	_, err := t.exec("UPDATE lease SET holder = $1, epoch = $2, beat = beat + 1 WHERE id = 1", holder, epoch)
 	return epoch, err == nil, err

@@ -192,6 +192,9 @@ func (s *Store) updateOnce(ctx context.Context, do func(*Tx) error) (revision in
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
+	if err := writeUsed([]*Tx{t}); err != nil {
+		return 0, err
+	}
 	if err := tx.Commit(); err != nil {
 		t.ended(s.explain(ctx, unsure{err}))
 		return 0, unsure{err}

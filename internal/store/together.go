@@ -228,7 +228,7 @@ func (s *Store) commitGroup(group *[]*update) bool {
 		}
 	}
 	ended = true
-	if !common.writeRevision() {
+	if !common.writeRevision() || writeUsed(common.written) != nil {
 		return false
 	}
 	if len(common.written) > 0 {

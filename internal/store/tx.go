@@ -25,7 +25,8 @@ type Tx struct {
 	revision int64
 	wrote    bool
 	changes  []Change
-	entered  map[string]*farm.VM // that were inserted, by ID
+	entered  map[string]*farm.VM   // that were inserted, by ID
+	used     map[string]farm.Quota // what VMs hold more than before, by project
 	onEnd    []func(error)
 	shared   *shared
 	kept     *statements // of its database; nil: none

@@ -217,6 +217,7 @@ func (t *Tx) InsertVM(v farm.VM) error {
 	if n == 0 {
 		return t.vmTaken(v)
 	}
+	t.uses(v.Project, holds(v))
 	t.changed(Change{Kind: KindVM, ID: v.ID, Project: v.Project, Host: v.Host})
 	t.enter(v, wanted)
 	return nil
@@ -272,12 +273,15 @@ func (t *Tx) SetVM(v farm.VM) error {
 		return err
 	}
 	var project, host string
-	err = t.row(`UPDATE vms SET revision = $1, changed = $1, owner = $2, grp = $3, cpus = $4, memory = $5, scratch = $6, expires = $7, deleting = $8, wanted = $9
-		WHERE id = $10 RETURNING project, host`, t.revision, v.Owner, v.Group, cpus(v), memory(v), int64(v.Shape.Scratch),
-		stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted, v.ID).Scan(&project, &host)
-	if err != nil {
+	var held farm.Quota
+	if err := t.row("SELECT project, host, "+heldBy+" FROM vms WHERE id = $1", v.ID).Scan(&project, &host, &held.VMs, &held.CPUs, &held.Memory, &held.Scratch); err != nil {
 		return found(err, "VM", v.ID)
 	}
+	if _, err := t.exec(`UPDATE vms SET revision = $1, changed = $1, owner = $2, grp = $3, cpus = $4, memory = $5, scratch = $6, expires = $7, deleting = $8, wanted = $9
+		WHERE id = $10`, t.revision, v.Owner, v.Group, cpus(v), memory(v), int64(v.Shape.Scratch), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted, v.ID); err != nil {
+		return err
+	}
+	t.uses(project, minus(holds(v), held))
 	t.changed(Change{Kind: KindVM, ID: v.ID, Project: project, Host: host})
 	return nil
 }
@@ -356,42 +360,13 @@ func (t *Tx) SetVMObserved(id string, o farm.Observed) error {
 // DeleteVM takes the row away, and its lease is free.
 func (t *Tx) DeleteVM(id string) error {
 	var project, host string
-	if err := t.row("DELETE FROM vms WHERE id = $1 RETURNING project, host", id).Scan(&project, &host); err != nil {
+	var held farm.Quota
+	if err := t.row("DELETE FROM vms WHERE id = $1 RETURNING project, host, "+heldBy, id).Scan(&project, &host, &held.VMs, &held.CPUs, &held.Memory, &held.Scratch); err != nil {
 		return found(err, "VM", id)
 	}
+	t.uses(project, minus(farm.Quota{}, held))
 	t.changed(Change{Kind: KindVM, ID: id, Project: project, Host: host, Deleted: true})
 	return nil
-}
-
-// Used is what VMs of a project hold that are not to be deleted; UsedCell, those of a cell.
-func (t *Tx) Used(project string) (farm.Quota, error) { return t.used("project", project) }
-
-// UsedCell is what VMs in a cell hold that are not to be deleted.
-func (t *Tx) UsedCell(cell string) (farm.Quota, error) { return t.used("cell", cell) }
-
-// sums are a farm.Quota. PostgreSQL adds BIGINTs up to what is none.
-const sums = `COUNT(*), CAST(COALESCE(SUM(cpus), 0) AS BIGINT), CAST(COALESCE(SUM(memory), 0) AS BIGINT), CAST(COALESCE(SUM(scratch), 0) AS BIGINT)`
-
-func (t *Tx) used(column, value string) (q farm.Quota, err error) {
-	err = t.row("SELECT "+sums+" FROM vms WHERE deleting = 0 AND "+column+" = $1", value).Scan(&q.VMs, &q.CPUs, &q.Memory, &q.Scratch)
-	return q, err
-}
-
-// UsedHosts is what VMs hold on each host of a cell, by the host's ID, those to be deleted too; "": on hosts of all cells.
-func (t *Tx) UsedHosts(cell string) (map[string]farm.Quota, error) {
-	where, args := "host <> ''", []any(nil)
-	if cell != "" {
-		where, args = "host <> '' AND cell = $1", []any{cell}
-	}
-	used := map[string]farm.Quota{}
-	err := t.each(func(r scanner) error {
-		var host string
-		var q farm.Quota
-		err := r.Scan(&host, &q.VMs, &q.CPUs, &q.Memory, &q.Scratch)
-		used[host] = q
-		return err
-	}, "SELECT host, "+sums+" FROM vms WHERE "+where+" GROUP BY host", args...)
-	return used, err
 }
 
 // VMLeased is the VM that holds an address, as "192.0.2.7", or a host name in a network; an empty one is not compared.

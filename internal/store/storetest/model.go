@@ -42,6 +42,9 @@ func (s *suite) play(random *rand.Rand) {
 				if err := w.step(tx, random); err != nil {
 					return err
 				}
+				if err := w.compareUsed(s, tx); err != nil {
+					return err
+				}
 			}
 			if fail {
 				return errors.New("undo")
@@ -123,6 +126,10 @@ func (w *world) step(tx *store.Tx, random *rand.Rand) error {
 		w.keep(old, there)
 	case 4:
 		v.Owner, v.Cell, v.Host, v.Plan, v.Booking, v.Waiting, v.Observed = fmt.Sprint("u", random.IntN(3)), old.Cell, old.Host, old.Plan, old.Booking, old.Waiting, old.Observed
+		v.Shape.Scratch *= farm.Bytes(random.IntN(3))
+		if random.IntN(4) == 0 {
+			v.Wanted.Power = farm.PowerDeleted
+		}
 		err = tx.SetVM(v)
 		w.keep(v, there)
 	}
@@ -147,6 +154,24 @@ func (s *suite) compare(db *store.Store, w world) {
 	s.view(db, func(tx *store.Tx) error {
 		got, err := tx.VMs(store.VMFilter{})
 		same(s, "all VMs", want, err, got)
-		return nil
+		return w.compareUsed(s, tx)
 	})
+}
+
+// compareUsed holds the sums against what the world's VMs hold.
+func (w world) compareUsed(s *suite, tx *store.Tx) error {
+	s.Helper()
+	want := map[string]farm.Quota{}
+	for _, v := range w.vms {
+		q := want[v.Project]
+		if v.Wanted.Power != farm.PowerDeleted {
+			q = farm.Quota{VMs: q.VMs + 1, CPUs: q.CPUs + max(v.Shape.CPUs, v.Resize.CPUs), Memory: q.Memory + v.Shape.Memory, Scratch: q.Scratch + v.Shape.Scratch}
+		}
+		want[v.Project] = q
+	}
+	for project, q := range want {
+		got, err := tx.Used(project)
+		same(s, "what VMs of "+project+" hold", q, err, got)
+	}
+	return nil
 }
