@@ -38,8 +38,8 @@ type AddressPool struct {
 	Bits        int // of the network's prefix
 }
 
-// MaxAddresses bounds a pool: a host has no more VMs.
-const MaxAddresses = 4096
+// MaxAddresses bounds a pool. A network of the fleet may have several.
+const MaxAddresses = 1 << 16
 
 // ParseAddressPool reads "10.0.0.20-10.0.0.80/24". The error is a *Error of kind Invalid.
 func ParseAddressPool(text string) (AddressPool, error) {
@@ -62,7 +62,7 @@ func ParseAddressPool(text string) (AddressPool, error) {
 	case p.Last.Less(p.First):
 		bad.Message += ": the first comes behind the last"
 	case number(p.Last)-number(p.First) >= MaxAddresses:
-		bad.Message += ": more than a host can have VMs"
+		bad.Message += ": more than 65,536 addresses"
 	default:
 		return p, nil
 	}
@@ -77,13 +77,24 @@ func number(a netip.Addr) uint32 {
 	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 }
 
+// Size is how many addresses are in the pool.
+func (p AddressPool) Size() int {
+	if !p.First.IsValid() {
+		return 0
+	}
+	return int(number(p.Last)-number(p.First)) + 1
+}
+
+// At is an address by its place, from 0 to below Size.
+func (p AddressPool) At(place int) netip.Prefix {
+	n := number(p.First) + uint32(place)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), p.Bits)
+}
+
 // Lease is the lowest address that is not taken; ok is false when all are. taken is asked for addresses with the prefix's length.
 func (p AddressPool) Lease(taken func(netip.Prefix) bool) (lease netip.Prefix, ok bool) {
-	if !p.First.IsValid() {
-		return netip.Prefix{}, false
-	}
-	for a := p.First; !p.Last.Less(a); a = a.Next() {
-		if lease := netip.PrefixFrom(a, p.Bits); !taken(lease) {
+	for place := range p.Size() {
+		if lease := p.At(place); !taken(lease) {
 			return lease, true
 		}
 	}

@@ -6,32 +6,102 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// leases gives VMs names and addresses of one network, in one transaction: what it gave is taken.
+// leases gives VMs of one request names and addresses of one network. The database is asked for each whether it is taken; all that are taken are read only where
+// many are, one behind the other.
 type leases struct {
+	*call
 	network farm.FleetNetwork
 	others  []farm.FleetNetwork // the farm's other networks: a MAC must be no other VM's wherever it is
-	address map[netip.Prefix]bool
-	host    map[string]bool
+	taken   map[string]bool     // all addresses and host names; nil: not read
 }
 
-// newLeases begins with what VMs hold.
-func newLeases(network farm.FleetNetwork, others []farm.FleetNetwork, held []farm.Lease) *leases {
-	l := &leases{network: network, others: others, address: map[netip.Prefix]bool{}, host: map[string]bool{}}
+// cursors remember behind which address and which name of each network this server gave the last: the next search begins there, as DHCP servers do, for what is
+// before it is mostly taken. It comes round before anything is refused.
+type cursors struct {
+	mu sync.Mutex
+	at map[list]int
+}
+
+// list is the addresses of a network, or its names.
+type list struct{ network, what string }
+
+func (c *cursors) get(l list) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at[l]
+}
+
+func (c *cursors) set(l list, place int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at == nil {
+		c.at = map[list]int{}
+	}
+	c.at[l] = place
+}
+
+// probes is how many in a row are looked at before all that are taken are read.
+const probes = 64
+
+// search is the place of the next in a list that is not taken.
+func (l *leases) search(what string, size int, taken func(place int) (bool, error)) (int, error) {
+	of := list{l.network.Name, what}
+	from := l.s.cursors.get(of)
+	for n := range size {
+		if n == probes {
+			if err := l.readTaken(); err != nil {
+				return 0, err
+			}
+		}
+		place := (from + n) % size
+		is, err := taken(place)
+		if err != nil {
+			return 0, err
+		}
+		if !is {
+			l.s.cursors.set(of, place+1)
+			return place, nil
+		}
+	}
+	return 0, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoLease, Message: fmt.Sprintf("network %s has no %s left", l.network.Name, what),
+		Hint: "delete VMs that are not needed, or ask an administrator for more"}
+}
+
+func (l *leases) readTaken() error {
+	if l.taken != nil {
+		return nil
+	}
+	held, err := l.Leases(l.network.Name)
+	l.taken = make(map[string]bool, 2*len(held))
 	for _, h := range held {
 		l.take(h)
 	}
-	return l
+	return err
 }
 
 func (l *leases) take(h farm.Lease) {
-	if h.Address.IsValid() {
-		l.address[h.Address] = true
+	if l.taken != nil {
+		l.taken[h.Address.Addr().String()], l.taken[h.Hostname] = true, true
 	}
-	l.host[h.Hostname] = true
+}
+
+func (l *leases) addressTaken(a netip.Addr) (bool, error) {
+	if l.taken != nil {
+		return l.taken[a.String()], nil
+	}
+	return l.AddressLeased(l.network.Name, a.String())
+}
+
+func (l *leases) nameTaken(name string) (bool, error) {
+	if l.taken != nil {
+		return l.taken[name], nil
+	}
+	return l.NameLeased(l.network.Name, name)
 }
 
 // give is a lease for a VM. A valid address is asked for; whether another VM has it is the caller's to find out.
@@ -49,10 +119,10 @@ func (l *leases) give(vm farm.VM, asked netip.Addr) (farm.Lease, error) {
 	return lease, nil
 }
 
-// addressFor is the address that was asked for, with the length of its pool's prefix, or the lowest that is free. A network without pools
+// addressFor is the address that was asked for, with the length of its pool's prefix, or the next that is free. A network without pools
 // leases none: its VMs ask the network itself.
 func (l *leases) addressFor(asked netip.Addr) (netip.Prefix, error) {
-	pools := l.network.Addresses
+	pools, size := l.network.Addresses, 0
 	if asked.IsValid() {
 		i := slices.IndexFunc(pools, func(p farm.AddressPool) bool { return has(p, asked) })
 		if i < 0 {
@@ -62,39 +132,45 @@ func (l *leases) addressFor(asked netip.Addr) (netip.Prefix, error) {
 		return netip.PrefixFrom(asked, pools[i].Bits), nil
 	}
 	for _, p := range pools {
-		if lease, ok := p.Lease(func(a netip.Prefix) bool { return l.address[a] }); ok {
-			return lease, nil
-		}
+		size += p.Size()
 	}
 	if len(pools) == 0 {
 		return netip.Prefix{}, nil
 	}
-	return netip.Prefix{}, l.empty("address")
+	place, err := l.search("address", size, func(place int) (bool, error) { return l.addressTaken(addressAt(pools, place).Addr()) })
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return addressAt(pools, place), nil
+}
+
+// addressAt is an address by its place in all pools, which must be below their sizes' sum.
+func addressAt(pools []farm.AddressPool, place int) netip.Prefix {
+	for place >= pools[0].Size() {
+		place -= pools[0].Size()
+		pools = pools[1:]
+	}
+	return pools[0].At(place)
 }
 
 func has(p farm.AddressPool, a netip.Addr) bool {
 	return p.First.IsValid() && a.Is4() && !a.Less(p.First) && !p.Last.Less(a)
 }
 
-func (l *leases) empty(what string) error {
-	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoLease, Message: fmt.Sprintf("network %s has no %s left", l.network.Name, what),
-		Hint: "delete VMs that are not needed, or ask an administrator for more"}
-}
-
-// name is the first free name of the network's list, or the VM's own. Two projects may have VMs of one name on one network: the second is
+// name is the next free name of the network's list, or the VM's own. Two projects may have VMs of one name on one network: the second is
 // called NAME-PROJECT there.
 func (l *leases) name(vm farm.VM) (string, error) {
-	if len(l.network.Names) > 0 {
-		for _, n := range l.network.Names {
-			if full := l.full(n); !l.host[full] {
-				return full, nil
-			}
-		}
-		return "", l.empty("host name")
+	if names := l.network.Names; len(names) > 0 {
+		place, err := l.search("host name", len(names), func(place int) (bool, error) { return l.nameTaken(l.full(names[place])) })
+		return l.full(names[place]), err
 	}
 	for _, n := range []string{vm.Name, vm.Name + "-" + hostLabel(vm.Project)} {
-		if full := l.full(n); checkName(n) == nil && !l.host[full] {
-			return full, nil
+		if checkName(n) != nil {
+			continue
+		}
+		full := l.full(n)
+		if taken, err := l.nameTaken(full); err != nil || !taken {
+			return full, err
 		}
 	}
 	return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeAddressTaken, Message: fmt.Sprintf("another VM on network %s is called %s", l.network.Name, l.full(vm.Name)), Hint: "take another name"}

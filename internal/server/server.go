@@ -48,6 +48,7 @@ type Server struct {
 	mirror *mirror                // for the placer, and for explanations
 	placer atomic.Pointer[placer] // nil: another server leads
 
+	cursors     cursors
 	links       *links
 	queue       queue
 	servers     []string

@@ -42,7 +42,9 @@ func TestUsedTogether(t *testing.T) {
 	group := writeTogether(t, s,
 		func(tx *Tx) error { return errors.Join(tx.InsertVM(one("a")), tx.InsertVM(one("b")), look(tx)) },
 		func(tx *Tx) error { return errors.Join(tx.InsertVM(one("c")), look(tx), undo) },
-		func(tx *Tx) error { return errors.Join(tx.DeleteVM("a"), tx.InsertVM(one("d")), tx.InsertVM(one("e")), look(tx)) },
+		func(tx *Tx) error {
+			return errors.Join(tx.DeleteVM("a"), tx.InsertVM(one("d")), tx.InsertVM(one("e")), look(tx))
+		},
 		look)
 	for n, u := range group {
 		if (u.err != nil) != (n == 1) {

@@ -376,6 +376,21 @@ func (t *Tx) VMLeased(network, address, hostname string) (farm.VM, error) {
 	return v, found(err, "lease of", strings.TrimSpace(address+" "+hostname))
 }
 
+// AddressLeased tells whether a VM holds an address, as "192.0.2.7", in a network.
+func (t *Tx) AddressLeased(network, address string) (bool, error) {
+	return t.is("SELECT COUNT(*) > 0 FROM vms WHERE network = $1 AND address <> '' AND address = $2", network, address)
+}
+
+// NameLeased tells whether a VM holds a host name in a network.
+func (t *Tx) NameLeased(network, hostname string) (bool, error) {
+	return t.is("SELECT COUNT(*) > 0 FROM vms WHERE network = $1 AND hostname <> '' AND hostname = $2", network, hostname)
+}
+
+func (t *Tx) is(text string, args ...any) (is bool, err error) {
+	err = t.row(text, args...).Scan(&is)
+	return is, err
+}
+
 // Leases are those of a network, in the order of their host names. A lease is free when its VM's row is gone, and no sooner.
 func (t *Tx) Leases(network string) (leases []farm.Lease, err error) {
 	err = t.each(func(r scanner) error {

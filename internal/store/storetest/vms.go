@@ -185,6 +185,17 @@ func leases(s *suite) {
 			holder, err := tx.VMLeased("front", by[0], by[1])
 			same(s, "who holds it", v.ID, err, holder.ID)
 		}
+		for _, c := range []struct {
+			network, value string
+			taken          bool
+		}{{"front", "192.0.2.1", true}, {"front", v.Lease.Hostname, true}, {"back", "192.0.2.1", false}, {"back", v.Lease.Hostname, false}, {"front", "192.0.2.10", false}, {"front", "", false}} {
+			address, err := tx.AddressLeased(c.network, c.value)
+			if err != nil {
+				return err
+			}
+			name, err := tx.NameLeased(c.network, c.value)
+			same(s, "whether "+c.value+" is taken in "+c.network, c.taken, err, address || name)
+		}
 		_, err = tx.VMLeased("front", "", "")
 		s.fails("nothing asked", err, store.CodeAbsent)
 		return nil
