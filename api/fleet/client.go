@@ -192,6 +192,7 @@ func call[T any](ctx context.Context, c *Client, r request) (T, error) {
 // all reads every page of a list. The revision is that of the first page: to watch from there misses nothing.
 func all[T any](ctx context.Context, c *Client, path string, query url.Values) (items []T, revision int64, err error) {
 	query = copyOf(query)
+	query.Set("limit", "1000") // the most: some lists cost the server as much for a short page
 	for first := true; ; first = false {
 		page, err := call[Page[T]](ctx, c, request{method: "GET", path: path, query: query})
 		if err != nil {

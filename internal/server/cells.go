@@ -10,7 +10,6 @@ import (
 // Cells are all cells, by name.
 func (s *Server) Cells(ctx context.Context, who farm.Identity) (views []CellView, err error) {
 	err = s.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
-		views = nil
 		if err := c.may(policy.Target{}); err != nil {
 			return err
 		}
@@ -18,14 +17,8 @@ func (s *Server) Cells(ctx context.Context, who farm.Identity) (views []CellView
 		if err != nil {
 			return err
 		}
-		for _, cell := range cells {
-			v, err := c.showCell(cell)
-			if err != nil {
-				return err
-			}
-			views = append(views, v)
-		}
-		return nil
+		views, err = c.showCells(cells)
+		return err
 	})
 	return views, err
 }
@@ -43,14 +36,29 @@ func (s *Server) Cell(ctx context.Context, who farm.Identity, name string) (view
 	return view, err
 }
 
-func (c *call) showCell(cell farm.Cell) (v CellView, err error) {
-	v.Cell = cell
-	if v.Hosts, err = c.CountHosts(cell.Name); err != nil {
-		return v, err
+func (c *call) showCell(cell farm.Cell) (CellView, error) {
+	views, err := c.showCells([]farm.Cell{cell})
+	if err != nil {
+		return CellView{}, err
 	}
-	v.Used, err = c.UsedCell(cell.Name)
-	v.VMs = v.Used.VMs
-	return v, err
+	return views[0], nil
+}
+
+// showCells reads all VMs of the farm once.
+func (c *call) showCells(cells []farm.Cell) (views []CellView, err error) {
+	used, err := c.UsedCells()
+	if err != nil {
+		return nil, err
+	}
+	for _, cell := range cells {
+		v := CellView{Cell: cell, Used: used[cell.Name]}
+		v.VMs = v.Used.VMs
+		if v.Hosts, err = c.CountHosts(cell.Name); err != nil {
+			return nil, err
+		}
+		views = append(views, v)
+	}
+	return views, nil
 }
 
 // CloseCell keeps new VMs off a cell. All else goes on.
@@ -79,9 +87,9 @@ func (s *Server) DrainCell(ctx context.Context, who farm.Identity, name string, 
 }
 
 func (s *Server) alterCell(ctx context.Context, who farm.Identity, a policy.Action, name string, ifRevision int64, do func(*call, *farm.Cell) (string, error)) (view CellView, err error) {
-	revision, err := s.change(ctx, who, a, func(c *call) error {
-		cell, err := c.cell(name)
-		if err != nil {
+	var cell farm.Cell
+	revision, err := s.change(ctx, who, a, func(c *call) (err error) {
+		if cell, err = c.cell(name); err != nil {
 			return err
 		}
 		if err := c.still("cell "+name, c.target, cell.Revision, ifRevision); err != nil {
@@ -94,10 +102,14 @@ func (s *Server) alterCell(ctx context.Context, who farm.Identity, a policy.Acti
 		if err := c.PutCell(cell); err != nil {
 			return err
 		}
-		if view, err = c.showCell(cell); err != nil {
-			return err
-		}
 		return c.did(said)
+	})
+	if err != nil {
+		return view, err
+	}
+	err = s.look(ctx, who, policy.ReadCatalogue, func(c *call) error {
+		view, err = c.showCell(cell)
+		return err
 	})
 	view.Revision = revision
 	return view, err

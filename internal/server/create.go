@@ -261,7 +261,7 @@ func (c *call) leasing(r CreateVM) (give func(farm.VM) (farm.Lease, error), err 
 	if err != nil {
 		return nil, err
 	}
-	l := &leases{call: c, network: network, others: others}
+	l := newLeases(c, network, others)
 	return func(vm farm.VM) (farm.Lease, error) {
 		if err := c.free(network.Name, r.Address.String(), r.Address.IsValid()); err != nil {
 			return farm.Lease{}, err

@@ -11,13 +11,53 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// leases gives VMs of one request names and addresses of one network. The database is asked for each whether it is taken; all that are taken are read only where
-// many are, one behind the other.
+// leases gives VMs of one request names and addresses of one network.
 type leases struct {
 	*call
 	network farm.FleetNetwork
 	others  []farm.FleetNetwork // the farm's other networks: a MAC must be no other VM's wherever it is
-	taken   map[string]bool     // all addresses and host names; nil: not read
+
+	addresses, names book
+}
+
+// book knows what is taken of one list. The database is asked for each; all that are taken are read only where many are, one behind the other.
+type book struct {
+	list
+	is    func(network, value string) (bool, error)
+	all   func(network string) ([]string, error)
+	taken map[string]bool // all that are; nil: not read
+}
+
+func newLeases(c *call, network farm.FleetNetwork, others []farm.FleetNetwork) *leases {
+	return &leases{call: c, network: network, others: others,
+		addresses: book{list: list{network.Name, "address"}, is: c.AddressLeased, all: c.LeasedAddresses},
+		names:     book{list: list{network.Name, "host name"}, is: c.NameLeased, all: c.LeasedNames}}
+}
+
+func (b *book) has(value string) (bool, error) {
+	if b.taken != nil {
+		return b.taken[value], nil
+	}
+	return b.is(b.network, value)
+}
+
+func (b *book) take(value string) {
+	if b.taken != nil {
+		b.taken[value] = true
+	}
+}
+
+// read has it look no more into the database.
+func (b *book) read() error {
+	if b.taken != nil {
+		return nil
+	}
+	all, err := b.all(b.network)
+	b.taken = make(map[string]bool, len(all))
+	for _, value := range all {
+		b.taken[value] = true
+	}
+	return err
 }
 
 // cursors remember behind which address and which name of each network this server gave the last: the next search begins there, as DHCP servers do, for what is
@@ -48,60 +88,27 @@ func (c *cursors) set(l list, place int) {
 // probes is how many in a row are looked at before all that are taken are read.
 const probes = 64
 
-// search is the place of the next in a list that is not taken.
-func (l *leases) search(what string, size int, taken func(place int) (bool, error)) (int, error) {
-	of := list{l.network.Name, what}
-	from := l.s.cursors.get(of)
+// search is the place of the next in a list that is not taken. value is what is at a place.
+func (l *leases) search(b *book, size int, value func(place int) string) (int, error) {
+	from := l.s.cursors.get(b.list)
 	for n := range size {
 		if n == probes {
-			if err := l.readTaken(); err != nil {
+			if err := b.read(); err != nil {
 				return 0, err
 			}
 		}
 		place := (from + n) % size
-		is, err := taken(place)
+		taken, err := b.has(value(place))
 		if err != nil {
 			return 0, err
 		}
-		if !is {
-			l.s.cursors.set(of, place+1)
+		if !taken {
+			l.s.cursors.set(b.list, place+1)
 			return place, nil
 		}
 	}
-	return 0, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoLease, Message: fmt.Sprintf("network %s has no %s left", l.network.Name, what),
+	return 0, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoLease, Message: fmt.Sprintf("network %s has no %s left", l.network.Name, b.what),
 		Hint: "delete VMs that are not needed, or ask an administrator for more"}
-}
-
-func (l *leases) readTaken() error {
-	if l.taken != nil {
-		return nil
-	}
-	held, err := l.Leases(l.network.Name)
-	l.taken = make(map[string]bool, 2*len(held))
-	for _, h := range held {
-		l.take(h)
-	}
-	return err
-}
-
-func (l *leases) take(h farm.Lease) {
-	if l.taken != nil {
-		l.taken[h.Address.Addr().String()], l.taken[h.Hostname] = true, true
-	}
-}
-
-func (l *leases) addressTaken(a netip.Addr) (bool, error) {
-	if l.taken != nil {
-		return l.taken[a.String()], nil
-	}
-	return l.AddressLeased(l.network.Name, a.String())
-}
-
-func (l *leases) nameTaken(name string) (bool, error) {
-	if l.taken != nil {
-		return l.taken[name], nil
-	}
-	return l.NameLeased(l.network.Name, name)
 }
 
 // give is a lease for a VM. A valid address is asked for; whether another VM has it is the caller's to find out.
@@ -115,7 +122,8 @@ func (l *leases) give(vm farm.VM, asked netip.Addr) (farm.Lease, error) {
 		return lease, err
 	}
 	lease.MAC = l.mac(vm.ID, lease.Address)
-	l.take(lease)
+	l.addresses.take(lease.Address.Addr().String())
+	l.names.take(lease.Hostname)
 	return lease, nil
 }
 
@@ -137,7 +145,7 @@ func (l *leases) addressFor(asked netip.Addr) (netip.Prefix, error) {
 	if len(pools) == 0 {
 		return netip.Prefix{}, nil
 	}
-	place, err := l.search("address", size, func(place int) (bool, error) { return l.addressTaken(addressAt(pools, place).Addr()) })
+	place, err := l.search(&l.addresses, size, func(place int) string { return addressAt(pools, place).Addr().String() })
 	if err != nil {
 		return netip.Prefix{}, err
 	}
@@ -161,7 +169,7 @@ func has(p farm.AddressPool, a netip.Addr) bool {
 // called NAME-PROJECT there.
 func (l *leases) name(vm farm.VM) (string, error) {
 	if names := l.network.Names; len(names) > 0 {
-		place, err := l.search("host name", len(names), func(place int) (bool, error) { return l.nameTaken(l.full(names[place])) })
+		place, err := l.search(&l.names, len(names), func(place int) string { return l.full(names[place]) })
 		return l.full(names[place]), err
 	}
 	for _, n := range []string{vm.Name, vm.Name + "-" + hostLabel(vm.Project)} {
@@ -169,7 +177,7 @@ func (l *leases) name(vm farm.VM) (string, error) {
 			continue
 		}
 		full := l.full(n)
-		if taken, err := l.nameTaken(full); err != nil || !taken {
+		if taken, err := l.names.has(full); err != nil || !taken {
 			return full, err
 		}
 	}

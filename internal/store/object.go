@@ -3,6 +3,7 @@ package store
 import (
 	"database/sql"
 	"errors"
+	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -171,10 +172,20 @@ func networks() noun[farm.FleetNetwork] {
 }
 
 // Network is the one with a name.
-func (t *Tx) Network(name string) (farm.FleetNetwork, error) { return networks().get(t, name) }
+func (t *Tx) Network(name string) (farm.FleetNetwork, error) {
+	all, err := t.Networks()
+	if err != nil {
+		return farm.FleetNetwork{}, err
+	}
+	i := slices.IndexFunc(all, func(n farm.FleetNetwork) bool { return n.Name == name })
+	if i < 0 {
+		return farm.FleetNetwork{}, absent("network", name)
+	}
+	return all[i], nil
+}
 
-// Networks are all.
-func (t *Tx) Networks() ([]farm.FleetNetwork, error) { return networks().list(t, "") }
+// Networks are all. What is in the elements is not to be changed.
+func (t *Tx) Networks() ([]farm.FleetNetwork, error) { return t.store.networks.list(t, networks()) }
 
 // PutNetwork writes a network, new or not. Leases stay.
 func (t *Tx) PutNetwork(n farm.FleetNetwork) error { return networks().put(t, n) }

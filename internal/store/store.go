@@ -25,11 +25,12 @@ type Store struct {
 	writing, reading statements
 	queue            queue // of Updates
 
-	feed   feed
-	recent recent
-	lease  rival
-	end    context.CancelFunc
-	tasks  sync.WaitGroup
+	feed     feed
+	recent   recent
+	lease    rival
+	networks kept[farm.FleetNetwork]
+	end      context.CancelFunc
+	tasks    sync.WaitGroup
 }
 
 // Options are what seldom needs a choice; zero fields have a good value.

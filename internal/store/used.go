@@ -81,10 +81,9 @@ func (t *Tx) recountUsed() error {
 	return err
 }
 
-// UsedCell is what VMs in a cell hold that are not to be deleted.
-func (t *Tx) UsedCell(cell string) (q farm.Quota, err error) {
-	err = t.row("SELECT "+sums+" FROM vms WHERE deleting = 0 AND cell = $1", cell).Scan(&q.VMs, &q.CPUs, &q.Memory, &q.Scratch)
-	return q, err
+// UsedCells is what VMs in each cell hold that are not to be deleted; "": those in none yet. It reads all VMs.
+func (t *Tx) UsedCells() (map[string]farm.Quota, error) {
+	return t.usedBy("SELECT cell, " + sums + " FROM vms WHERE deleting = 0 GROUP BY cell")
 }
 
 // UsedHosts is what VMs hold on each host of a cell, by the host's ID, those to be deleted too; "": on hosts of all cells.
@@ -93,13 +92,17 @@ func (t *Tx) UsedHosts(cell string) (map[string]farm.Quota, error) {
 	if cell != "" {
 		where, args = "host <> '' AND cell = $1", []any{cell}
 	}
+	return t.usedBy("SELECT host, "+sums+" FROM vms WHERE "+where+" GROUP BY host", args...)
+}
+
+func (t *Tx) usedBy(text string, args ...any) (map[string]farm.Quota, error) {
 	used := map[string]farm.Quota{}
 	err := t.each(func(r scanner) error {
-		var host string
+		var by string
 		var q farm.Quota
-		err := r.Scan(&host, &q.VMs, &q.CPUs, &q.Memory, &q.Scratch)
-		used[host] = q
+		err := r.Scan(&by, &q.VMs, &q.CPUs, &q.Memory, &q.Scratch)
+		used[by] = q
 		return err
-	}, "SELECT host, "+sums+" FROM vms WHERE "+where+" GROUP BY host", args...)
+	}, text, args...)
 	return used, err
 }

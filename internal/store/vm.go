@@ -386,6 +386,26 @@ func (t *Tx) NameLeased(network, hostname string) (bool, error) {
 	return t.is("SELECT COUNT(*) > 0 FROM vms WHERE network = $1 AND hostname <> '' AND hostname = $2", network, hostname)
 }
 
+// LeasedAddresses are those that VMs hold in a network.
+func (t *Tx) LeasedAddresses(network string) ([]string, error) {
+	return t.texts("SELECT address FROM vms WHERE network = $1 AND address <> ''", network)
+}
+
+// LeasedNames are the host names that VMs hold in a network.
+func (t *Tx) LeasedNames(network string) ([]string, error) {
+	return t.texts("SELECT hostname FROM vms WHERE network = $1 AND hostname <> ''", network)
+}
+
+func (t *Tx) texts(text string, args ...any) (all []string, err error) {
+	err = t.each(func(r scanner) error {
+		var one string
+		err := r.Scan(&one)
+		all = append(all, one)
+		return err
+	}, text, args...)
+	return all, err
+}
+
 func (t *Tx) is(text string, args ...any) (is bool, err error) {
 	err = t.row(text, args...).Scan(&is)
 	return is, err

@@ -392,8 +392,11 @@ func elsewhere(ctx context.Context, e *elastic, f *figures) error {
 	if _, err := e.awaitJob(ctx, id, patience, func(j worker.Job) bool { return j.Restarts > 0 }); err != nil {
 		return err
 	}
-	if out, err := e.inside(ctx, "/usr/bin/scontrol", "update", "JobId="+id, "ExcNodeList=").CombinedOutput(); err != nil {
-		return fmt.Errorf("scontrol update: %w: %s", err, out)
+	// Slurm refuses this while the job is on its way to vwn1 once more.
+	if err := e.await(ctx, patience, "job "+id+" to be free to go elsewhere", func() (bool, error) {
+		return e.inside(ctx, "/usr/bin/scontrol", "update", "JobId="+id, "ExcNodeList=").Run() == nil, nil
+	}); err != nil {
+		return err
 	}
 	at, err := e.awaitJob(ctx, id, patience, func(j worker.Job) bool { return running(j) || completed(j) })
 	if err != nil {

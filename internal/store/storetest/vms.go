@@ -196,6 +196,10 @@ func leases(s *suite) {
 			name, err := tx.NameLeased(c.network, c.value)
 			same(s, "whether "+c.value+" is taken in "+c.network, c.taken, err, address || name)
 		}
+		addresses, err := tx.LeasedAddresses("front")
+		same(s, "addresses", []string{"192.0.2.1"}, err, addresses)
+		names, err := tx.LeasedNames("front")
+		same(s, "names", []string{v.Lease.Hostname}, err, names)
 		_, err = tx.VMLeased("front", "", "")
 		s.fails("nothing asked", err, store.CodeAbsent)
 		return nil
@@ -261,8 +265,8 @@ func sums(s *suite) {
 	s.view(db, func(tx *store.Tx) error {
 		got, err := tx.Used("p")
 		same(s, "of the project", times(5), err, got)
-		got, err = tx.UsedCell("b")
-		same(s, "of the cell", times(5), err, got)
+		cells, err := tx.UsedCells()
+		same(s, "of the cells", map[string]farm.Quota{"b": times(5)}, err, cells)
 		got, err = tx.Used("none")
 		same(s, "of nothing", farm.Quota{}, err, got)
 		for _, cell := range []string{"", "b"} {

@@ -1,0 +1,77 @@
+package store
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// TestPlans: SQLite finds what is asked for often by an index that fits, and not by reading all. Where two fit it takes the one that gives the order.
+func TestPlans(t *testing.T) {
+	s := inside(t)
+	for name, c := range map[string]struct {
+		ask  func(*Tx) error
+		want string
+	}{
+		"grants of a user":       {func(tx *Tx) error { _, err := tx.Grants("ann"); return err }, "INDEX objects_owner (kind=? AND owner=?)"},
+		"strangers of a host":    {func(tx *Tx) error { _, err := tx.Strangers("h"); return err }, "INDEX objects_owner (kind=? AND owner=?)"},
+		"streams of a host":      {func(tx *Tx) error { _, err := tx.Streams("h"); return err }, "INDEX objects_owner (kind=? AND owner=?)"},
+		"an address":             {func(tx *Tx) error { _, err := tx.AddressLeased("n", "a"); return err }, "COVERING INDEX vms_address (network=? AND address=?)"},
+		"a host name":            {func(tx *Tx) error { _, err := tx.NameLeased("n", "a"); return err }, "COVERING INDEX vms_hostname (network=? AND hostname=?)"},
+		"addresses of a network": {func(tx *Tx) error { _, err := tx.LeasedAddresses("n"); return err }, "COVERING INDEX vms_address (network=?"},
+		"names of a network":     {func(tx *Tx) error { _, err := tx.LeasedNames("n"); return err }, "COVERING INDEX vms_hostname (network=?"},
+		"what a project holds":   {func(tx *Tx) error { _, err := tx.Used("p"); return err }, "(project=?)"},
+		"a VM by its name":       {func(tx *Tx) error { _, err := tx.VMNamed("p", "n"); return ignoreAbsent(err) }, "INDEX vms_name (project=? AND name=?)"},
+	} {
+		for _, text := range asked(t, s, c.ask) {
+			if plan := s.plan(t, text); !strings.Contains(plan, c.want) || strings.Contains(plan, "B-TREE") || strings.Contains(plan, "SCAN") {
+				t.Errorf("%s: %s\n  %s, not %s", name, text, plan, c.want)
+			}
+		}
+	}
+}
+
+// asked are the texts of what a transaction asks.
+func asked(t *testing.T, s *Store, ask func(*Tx) error) (texts []string) {
+	t.Helper()
+	err := s.View(t.Context(), func(tx *Tx) error {
+		clear(tx.shared.prepared)
+		err := ask(tx)
+		for text := range tx.shared.prepared {
+			texts = append(texts, text)
+		}
+		return err
+	})
+	if err != nil || len(texts) == 0 {
+		t.Fatal(texts, err)
+	}
+	return texts
+}
+
+// plan is how SQLite would find the rows.
+func (s *Store) plan(t *testing.T, text string) string {
+	t.Helper()
+	rows, err := s.read.Query("EXPLAIN QUERY PLAN "+text, "a", "b", "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, detail)
+	}
+	return strings.Join(all, "; ")
+}
+
+func ignoreAbsent(err error) error {
+	if e, ok := err.(*farm.Error); ok && e.Code == CodeAbsent {
+		return nil
+	}
+	return err
+}
