@@ -30,10 +30,11 @@ type bookings struct {
 	waiting map[string]time.Time            // by VM: since when its booking is not held
 	avoid   map[string]map[string]time.Time // by VM and host's ID: until when
 	refusal map[string]string               // by VM: why it keeps off a host, the last one
+	closed  map[string]closing              // by host's ID: those that were closed there, or are to be, or opened
 }
 
 func newBookings() *bookings {
-	return &bookings{waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{}, refusal: map[string]string{}}
+	return &bookings{waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{}, refusal: map[string]string{}, closed: map[string]closing{}}
 }
 
 // book is how the placer hands a VM over to a cell of a batch system: its row says that it is to be booked there, and the loop does the rest. It

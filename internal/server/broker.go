@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,24 +65,28 @@ func (s *Server) brokers(ctx context.Context, epoch int64) error {
 func (s *Server) broke(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings) error {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
+	was, err := s.brokerNote(ctx, cell.Name)
+	if err != nil {
+		return err
+	}
 	note := brokerNote{Hosts: map[string]hostAnswer{}}
-	err := s.brokePass(ctx, epoch, cell, memory, &note)
+	err = s.brokePass(ctx, epoch, cell, memory, was, &note)
 	if notLeading(err) {
 		return err
 	}
 	if err != nil {
 		note.Error = err.Error()
 	}
-	return s.noteBroker(ctx, epoch, cell, note)
+	return s.noteBroker(ctx, epoch, cell, was, note)
 }
 
-func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings, note *brokerNote) error {
+func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings, was brokerNote, note *brokerNote) error {
 	here, err := s.brokedNow(ctx, epoch, cell)
 	if err != nil {
 		return err
 	}
 	here.memory = memory
-	here.close(ctx, note)
+	here.close(ctx, was, note)
 	return here.bookAll(ctx)
 }
 
@@ -137,68 +140,8 @@ func newBroked(s *Server, epoch int64, cell farm.Cell, system batch.System, host
 	return b
 }
 
-// close has hosts that people closed, drain or fenced be closed in the batch system, and those that are open, opened, if it was us who closed
-// them. What fails is tried again at the next pass.
-func (b *broked) close(ctx context.Context, note *brokerNote) {
-	for _, h := range b.hosts {
-		n, known := b.nodes[h.ID]
-		why := b.closing(h)
-		var a hostAnswer
-		var err error
-		switch {
-		case !known && why != "":
-			a.Error = fmt.Sprintf("%s knows no host %s", b.system.Name(), h.Name)
-		case !known:
-			continue
-		case why != "":
-			var jobs []batch.Running
-			jobs, err = b.system.Drain(ctx, n.Name, why)
-			a.Closed = n.Closed || err == nil
-			for _, j := range jobs {
-				if j.Booking == "" {
-					a.Jobs++
-				}
-			}
-		case n.Closed && n.Ours:
-			err = b.system.Open(ctx, n.Name)
-			a.Closed = err != nil
-		default:
-			continue
-		}
-		if err != nil {
-			a.Error = err.Error()
-		}
-		if why != "" || a.Error != "" {
-			note.Hosts[h.ID] = a
-		}
-		if (err == nil) && known && (why != "") != n.Closed {
-			b.log.Info("host in its batch system", "host", h.Name, "cell", b.cell.Name, "closed", why != "", "why", why)
-		}
-	}
-}
-
-// closing is why a host is to be closed in its batch system; "": it is to be open.
-func (b *broked) closing(h farm.Host) string {
-	d, what := drainOf(h, b.cell)
-	switch {
-	case d.Active():
-		return cmp.Or(d.Reason, what+" is being drained")
-	case !h.Fenced.IsZero():
-		return cmp.Or(h.Reason, "fenced")
-	case h.Closed:
-		return cmp.Or(h.Reason, "closed")
-	case b.cell.Closed:
-		return cmp.Or(b.cell.Reason, "cell "+b.cell.Name+" is closed")
-	}
-	return ""
-}
-
-// noteBroker keeps what was seen, when it is another thing than before.
-func (s *Server) noteBroker(ctx context.Context, epoch int64, cell farm.Cell, note brokerNote) error {
-	was, err := s.brokerNote(ctx, cell.Name)
-	if err != nil {
-		return err
-	}
+// noteBroker keeps what was seen, when it is another thing than before; also of a pass whose time is over.
+func (s *Server) noteBroker(ctx context.Context, epoch int64, cell farm.Cell, was, note brokerNote) error {
 	text, err := json.Marshal(note)
 	if err != nil {
 		return err
@@ -231,12 +174,29 @@ func readBrokerNote(t *store.Tx, cell string) (note brokerNote, err error) {
 	return note, err
 }
 
+// brokerNote is what the loop saw last of a cell's batch system, decoded once for all VMs and hosts that one call shows: it has a line for each
+// closed host.
+func (c *call) brokerNote(cell string) (brokerNote, error) {
+	if note, ok := c.seen.brokers[cell]; ok {
+		return note, nil
+	}
+	note, err := readBrokerNote(c.Tx, cell)
+	if err != nil {
+		return note, err
+	}
+	if c.seen.brokers == nil {
+		c.seen.brokers = map[string]brokerNote{}
+	}
+	c.seen.brokers[cell] = note
+	return note, nil
+}
+
 // brokerOf tells what the batch system of a host's cell makes of its closing.
 func (c *call) brokerOf(v *HostView, cell farm.Cell) error {
 	if cell.Broker == farm.BrokerGrange || cell.Broker == "" {
 		return nil
 	}
-	note, err := readBrokerNote(c.Tx, cell.Name)
+	note, err := c.brokerNote(cell.Name)
 	if err != nil {
 		return err
 	}

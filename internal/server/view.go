@@ -14,6 +14,7 @@ type seen struct {
 	hosts     map[string]farm.Host
 	cells     map[string]farm.Cell
 	strangers map[string][]farm.Stranger // by host; nil: not looked up
+	brokers   map[string]brokerNote      // by cell
 }
 
 // on is the host of a VM; ok is false when it is not there.
@@ -82,7 +83,7 @@ func (c *call) show(vm farm.VM) (VMView, error) {
 
 // brokerAway says of a VM that waits for its batch system when that does not answer.
 func (c *call) brokerAway(v *VMView) error {
-	note, err := readBrokerNote(c.Tx, v.Cell)
+	note, err := c.brokerNote(v.Cell)
 	if note.Error != "" {
 		v.Notice = note.Error + "; tried again"
 	}
