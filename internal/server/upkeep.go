@@ -247,7 +247,7 @@ func (c *call) touch(id string) error {
 
 // prune drops what nobody asks for any more: old answers to requests, old lines of the audit log, orders of streams whose server is gone.
 func (s *Server) prune(ctx context.Context, epoch int64) error {
-	return s.byItself(ctx, epoch, policy.StopVM, func(c *call) error {
+	err := s.byItself(ctx, epoch, policy.StopVM, func(c *call) error {
 		streams, err := c.Streams("")
 		if err != nil {
 			return err
@@ -260,9 +260,15 @@ func (s *Server) prune(ctx context.Context, epoch int64) error {
 				return err
 			}
 		}
-		if err := c.Prune(c.now.Add(-keepAnswers), c.now.Add(-keepEntries)); err != nil {
-			return fmt.Errorf("prune the store: %w", err)
-		}
 		return nil
 	})
+	for again := true; again && err == nil; {
+		err = s.byItself(ctx, epoch, policy.StopVM, func(c *call) (err error) {
+			if again, err = c.Prune(c.now.Add(-keepAnswers), c.now.Add(-keepEntries)); err != nil {
+				return fmt.Errorf("prune the store: %w", err)
+			}
+			return nil
+		})
+	}
+	return err
 }

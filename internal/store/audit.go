@@ -72,11 +72,21 @@ func (t *Tx) PutAnswer(who, key string, digest, answer []byte, at time.Time) err
 	return err
 }
 
-// Prune drops answers and audit entries that are older; but the newest entry, whose ID must not be used again.
-func (t *Tx) Prune(answers, entries time.Time) error {
-	if _, err := t.exec("DELETE FROM answers WHERE at < $1", stamp(answers)); err != nil {
-		return err
+// pruneAtOnce is how many answers and entries one transaction drops: all writers wait for it.
+const pruneAtOnce = 2000
+
+const (
+	pruneAnswers = "DELETE FROM answers WHERE (who, key) IN (SELECT who, key FROM answers WHERE at < $1 ORDER BY at LIMIT $2)"
+	pruneEntries = "DELETE FROM entries WHERE id IN (SELECT id FROM entries WHERE at < $1 AND id < (SELECT MAX(id) FROM entries) ORDER BY at LIMIT $2)"
+)
+
+// Prune drops answers and audit entries that are older, some of them at a time, the oldest first; again: there may be more. The newest entry stays,
+// for its ID must not be used again.
+func (t *Tx) Prune(answers, entries time.Time) (again bool, err error) {
+	n, err := t.exec(pruneAnswers, stamp(answers), pruneAtOnce)
+	if err != nil {
+		return false, err
 	}
-	_, err := t.exec("DELETE FROM entries WHERE at < $1 AND id < (SELECT MAX(id) FROM entries)", stamp(entries))
-	return err
+	m, err := t.exec(pruneEntries, stamp(entries), pruneAtOnce)
+	return max(n, m) == pruneAtOnce, err
 }

@@ -312,7 +312,13 @@ func audit(s *suite) {
 	})
 	changes, _, err := db.Changes(s.ctx, 0, 10)
 	same(s, "the feed is silent", nil, err, changes)
-	s.update(db, func(tx *store.Tx) error { return tx.Prune(time.Time{}, noon.Add(100*time.Hour)) })
+	s.update(db, func(tx *store.Tx) error {
+		again, err := tx.Prune(time.Time{}, noon.Add(100*time.Hour))
+		if again {
+			s.Error("there is more to prune")
+		}
+		return err
+	})
 	s.update(db, func(tx *store.Tx) error { return tx.Audit(entry(12)) })
 	s.view(db, func(tx *store.Tx) error {
 		got, err := tx.Entries("", "", 0, 100)
@@ -343,7 +349,13 @@ func answers(s *suite) {
 	if err := put("new", noon.Add(time.Hour)); err != nil {
 		s.Fatal(err)
 	}
-	s.update(db, func(tx *store.Tx) error { return tx.Prune(noon.Add(time.Minute), time.Time{}) })
+	s.update(db, func(tx *store.Tx) error {
+		again, err := tx.Prune(noon.Add(time.Minute), time.Time{})
+		if again {
+			s.Error("there is more to prune")
+		}
+		return err
+	})
 	s.view(db, func(tx *store.Tx) error {
 		_, _, err := tx.Answer("ann", "k")
 		s.fails("pruned", err, store.CodeAbsent)
