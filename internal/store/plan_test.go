@@ -22,6 +22,7 @@ func TestPlans(t *testing.T) {
 		"addresses of a network": {func(tx *Tx) error { _, err := tx.LeasedAddresses("n"); return err }, "COVERING INDEX vms_address (network=?"},
 		"names of a network":     {func(tx *Tx) error { _, err := tx.LeasedNames("n"); return err }, "COVERING INDEX vms_hostname (network=?"},
 		"what a project holds":   {func(tx *Tx) error { _, err := tx.Used("p"); return err }, "(project=?)"},
+		"VMs of a group":         {func(tx *Tx) error { _, err := tx.VMs(VMFilter{Project: "p", Group: "g"}); return err }, "INDEX vms_group (project=? AND grp=?)"},
 		"a VM by its name":       {func(tx *Tx) error { _, err := tx.VMNamed("p", "n"); return ignoreAbsent(err) }, "INDEX vms_name (project=? AND name=?)"},
 	} {
 		for _, text := range asked(t, s, c.ask) {

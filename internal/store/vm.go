@@ -167,6 +167,9 @@ func (f VMFilter) conditions() (conditions []string, args []any) {
 	if f.Host != "" {
 		conditions = append(conditions, "host <> ''") // which its index wants to hear
 	}
+	if f.Group != "" {
+		conditions = append(conditions, "grp <> ''") // likewise
+	}
 	if f.Unplaced {
 		conditions = append(conditions, "host = '' AND deleting = 0")
 	}

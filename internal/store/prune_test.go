@@ -10,26 +10,6 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// plan is how SQLite looks for what a statement asks for.
-func plan(t *testing.T, s *Store, text string, args ...any) string {
-	t.Helper()
-	rows, err := s.write.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	var steps []string
-	for rows.Next() {
-		var id, parent, unused int
-		var step string
-		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
-			t.Fatal(err)
-		}
-		steps = append(steps, step)
-	}
-	return strings.Join(steps, "; ")
-}
-
 // TestPrunedBitByBit: one transaction drops no more than some thousands, and the last entry stays.
 func TestPrunedBitByBit(t *testing.T) {
 	s, old, most := inside(t), time.Unix(1000, 0), 2*pruneAtOnce+10
@@ -72,7 +52,7 @@ func TestPrunedBitByBit(t *testing.T) {
 		}
 	}
 	for _, text := range []string{pruneAnswers, pruneEntries} {
-		if p := plan(t, s, text, 1, pruneAtOnce); strings.Contains(p, "SCAN") {
+		if p := s.plan(t, text); strings.Contains(p, "SCAN") {
 			t.Errorf("all are read: %s", p)
 		}
 	}
