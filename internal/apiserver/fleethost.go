@@ -69,7 +69,7 @@ func (a *API) fleetHostRoutes() {
 			Name  string `query:"name" maxLength:"100" doc:"a pattern, as wn-*"`
 			State string `query:"state" enum:"open,closed,draining,silent,fenced"`
 		}) (*hostList, error) {
-			f := server.HostFilter{Cell: in.Cell, State: server.HostState(in.State)}
+			f := server.HostFilter{Cell: in.Cell, State: server.HostState(in.State), After: in.After, Limit: in.Limit + 1} // one more tells that there is a next page
 			if in.Name != "" {
 				f.Patterns = []string{in.Name}
 			}

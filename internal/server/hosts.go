@@ -19,36 +19,89 @@ import (
 // Hosts are those that the filter chooses and the caller may see, by name.
 func (s *Server) Hosts(ctx context.Context, who farm.Identity, f HostFilter) (views []HostView, err error) {
 	err = s.look(ctx, who, policy.ReadHost, func(c *call) error {
-		views = nil
 		if err := checkPatterns(f.Patterns); err != nil {
 			return err
 		}
-		hosts, err := c.Tx.Hosts(f.Cell)
+		hosts, err := c.listed(f)
 		if err != nil {
 			return err
 		}
-		use, err := c.UsedHosts(f.Cell)
-		if err != nil {
-			return err
-		}
-		if err := c.seeStrangers(); err != nil {
-			return err
-		}
-		for _, h := range hosts {
-			if len(f.Patterns) > 0 && !matches(f.Patterns, h) || c.may(hostTarget(h)) != nil {
-				continue
-			}
-			v, err := c.showHost(h, use[h.ID])
-			if err != nil {
-				return err
-			}
-			if f.State == "" || v.State == f.State {
-				views = append(views, v)
-			}
-		}
-		return nil
+		views, err = c.showHosts(hosts, f.State)
+		return err
 	})
 	return views, err
+}
+
+// listed are the hosts of a list, without their facts: no filter asks for those, and so a page costs what is on it. Where few of those that are
+// read are chosen, ever more are read at a time.
+func (c *call) listed(f HostFilter) (hosts []farm.Host, err error) {
+	size := mostPage
+	if f.Limit > 0 {
+		size = min(f.Limit, mostPage)
+	}
+	for after := f.After; ; size = min(2*size, mostPage) {
+		some, err := c.HostsBriefAfter(f.Cell, after, size)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range some {
+			listed, err := c.lists(f, h)
+			if err != nil {
+				return nil, err
+			}
+			if !listed {
+				continue
+			}
+			if hosts = append(hosts, h); len(hosts) == f.Limit {
+				return hosts, nil
+			}
+		}
+		if len(some) < size {
+			return hosts, nil
+		}
+		after = some[size-1].Name
+	}
+}
+
+// lists tells whether a host is in a list.
+func (c *call) lists(f HostFilter, h farm.Host) (bool, error) {
+	if len(f.Patterns) > 0 && !matches(f.Patterns, h) || c.may(hostTarget(h)) != nil {
+		return false, nil
+	}
+	if f.State == "" {
+		return true, nil
+	}
+	cell, err := c.in(h.Cell)
+	return c.s.stateOf(h, cell) == f.State, err
+}
+
+// showHosts are hosts that were read without their facts as people see them. They are in the state by which they were chosen, unless that is "":
+// it might be another by now.
+func (c *call) showHosts(hosts []farm.Host, state HostState) (views []HostView, err error) {
+	if err := c.seeHosts(hosts); err != nil {
+		return nil, err
+	}
+	used, err := c.UsedHosts(hosts)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range hosts {
+		v, err := c.showHost(h, used[h.ID])
+		if err != nil {
+			return nil, err
+		}
+		v.State = cmp.Or(state, v.State)
+		views = append(views, v)
+	}
+	return views, nil
+}
+
+// seeHosts reads what showHost needs of many hosts: their facts, and their strangers.
+func (c *call) seeHosts(hosts []farm.Host) error {
+	if err := c.AddFacts(hosts); err != nil {
+		return err
+	}
+	return c.seeStrangers(hosts)
 }
 
 // Host is one host.
@@ -255,55 +308,75 @@ func (s *Server) alterHosts(ctx context.Context, who farm.Identity, a policy.Act
 }
 
 // alterChosen is alterHosts for hosts that are chosen otherwise.
-func (s *Server) alterChosen(ctx context.Context, who farm.Identity, a policy.Action, choose func(*call) ([]farm.Host, error), do func(*call, *farm.Host) (string, error)) (views []HostView, err error) {
-	revision, err := s.change(ctx, who, a, func(c *call) error {
+func (s *Server) alterChosen(ctx context.Context, who farm.Identity, a policy.Action, choose func(*call) ([]farm.Host, error), do func(*call, *farm.Host) (string, error)) ([]HostView, error) {
+	var hosts []farm.Host
+	revision, err := s.change(ctx, who, a, func(c *call) (err error) {
+		if hosts, err = choose(c); err != nil {
+			return err
+		}
+		for i := range hosts {
+			if err := c.alter(&hosts[i], do); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.altered(ctx, who, a, hosts, revision)
+}
+
+// alter is alterHosts for one.
+func (c *call) alter(h *farm.Host, do func(*call, *farm.Host) (string, error)) error {
+	if err := c.may(hostTarget(*h)); err != nil {
+		return err
+	}
+	said, err := do(c, h)
+	if err != nil {
+		return err
+	}
+	if err := c.did(said); err != nil {
+		return err
+	}
+	return c.SetHost(*h)
+}
+
+// altered are hosts as a write left them, for its answer. All else of them is looked up after it: others may write meanwhile.
+func (s *Server) altered(ctx context.Context, who farm.Identity, a policy.Action, hosts []farm.Host, revision int64) (views []HostView, err error) {
+	err = s.look(ctx, who, a, func(c *call) error {
 		views = nil
-		hosts, err := choose(c)
-		if err != nil {
+		if err := c.seeHosts(hosts); err != nil {
 			return err
 		}
 		for _, h := range hosts {
-			if err := c.may(hostTarget(h)); err != nil {
-				return err
-			}
-			said, err := do(c, &h)
-			if err != nil {
-				return err
-			}
-			if err := c.did(said); err != nil {
-				return err
-			}
-			if err := c.SetHost(h); err != nil {
-				return err
-			}
 			v, err := c.showOne(h)
 			if err != nil {
 				return err
 			}
+			v.Revision = revision
 			views = append(views, v)
 		}
 		return nil
 	})
-	for i := range views {
-		views[i].Revision = revision
+	if e, ok := errors.AsType[*farm.Error](err); ok {
+		done := *e
+		done.Message = "the hosts were changed, but not looked up again: " + e.Message
+		return nil, &done
 	}
-	if err != nil {
-		return nil, err
-	}
-	return views, nil
+	return views, err
 }
 
-// hostsOf are the hosts that patterns name, at least one.
+// hostsOf are the hosts that patterns name, at least one, without their facts.
 func (c *call) hostsOf(patterns []string) ([]farm.Host, error) {
 	c.target = policy.Target{Name: farm.Printable(fmt.Sprintf("%.200s", strings.Join(patterns, " ")))}
 	if err := checkPatterns(patterns); err != nil {
 		return nil, err
 	}
-	all, err := c.Tx.Hosts("")
+	hosts, err := c.chosen(patterns)
 	if err != nil {
 		return nil, err
 	}
-	hosts := slices.DeleteFunc(all, func(h farm.Host) bool { return !matches(patterns, h) })
 	if len(hosts) == 0 {
 		if err := c.may(c.target); err != nil {
 			return nil, err
@@ -311,6 +384,20 @@ func (c *call) hostsOf(patterns []string) ([]farm.Host, error) {
 		return nil, noHost(strings.Join(patterns, " "))
 	}
 	return hosts, nil
+}
+
+// chosen are the hosts that patterns name, if any. All are looked through only for what is no plain name or ID.
+func (c *call) chosen(patterns []string) ([]farm.Host, error) {
+	if !slices.ContainsFunc(patterns, isPattern) {
+		return c.HostsCalled(patterns)
+	}
+	all, err := c.HostsBrief("")
+	return slices.DeleteFunc(all, func(h farm.Host) bool { return !matches(patterns, h) }), err
+}
+
+// isPattern tells whether matches takes a text for more than a name or an ID.
+func isPattern(text string) bool {
+	return strings.HasPrefix(text, "cell:") || strings.ContainsAny(text, `*?[\`)
 }
 
 // ForgetHost removes a host that has no VMs; its certificate counts no more.

@@ -68,6 +68,8 @@ type HostFilter struct {
 	Cell     string
 	Patterns []string // of names, as path.Match has them, or IDs; none: all
 	State    HostState
+	After    string // a name: those behind it
+	Limit    int    // 0: all
 }
 
 // DrainOrder says how hosts or a cell are emptied.

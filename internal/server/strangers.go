@@ -67,9 +67,9 @@ func (c *call) strangersOf(host string) ([]farm.Stranger, error) {
 	return c.seen.strangers[host], nil
 }
 
-// seeStrangers reads those of all hosts at once, for a list of hosts.
-func (c *call) seeStrangers() error {
-	all, err := c.Strangers("")
+// seeStrangers reads those of the hosts of a list at once.
+func (c *call) seeStrangers(hosts []farm.Host) error {
+	all, err := c.StrangersOf(hosts)
 	c.seen.strangers = map[string][]farm.Stranger{}
 	for _, v := range all {
 		c.seen.strangers[v.Host] = append(c.seen.strangers[v.Host], v)

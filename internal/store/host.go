@@ -173,16 +173,36 @@ func (t *Tx) SetHost(h farm.Host) error {
 	if err != nil {
 		return err
 	}
-	other, err := t.HostNamed(h.Name)
-	if err == nil && other.ID != h.ID {
-		return hostTaken(h.Name)
-	}
-	n, err := t.exec("UPDATE hosts SET revision = $1, name = $2, cell = $3, machine = $4, wanted = $5 WHERE id = $6",
+	n, err := t.exec(`UPDATE hosts SET revision = $1, name = $2, cell = $3, machine = $4, wanted = $5
+		WHERE id = $6 AND NOT EXISTS (SELECT 1 FROM hosts other WHERE other.name = $2 AND other.id <> $6)`,
 		t.revision, h.Name, h.Cell, h.MachineID, wanted, h.ID)
-	if err := must(n, err, "host", h.ID); err != nil {
+	if err == nil && n == 0 {
+		return t.notSet(h)
+	}
+	if err != nil {
 		return err
 	}
 	t.changed(Change{Kind: KindHost, ID: h.ID, Host: h.ID})
+	return nil
+}
+
+// notSet is why SetHost wrote nothing.
+func (t *Tx) notSet(h farm.Host) error {
+	var other string
+	err := t.row("SELECT id FROM hosts WHERE name = $1 AND id <> $2", h.Name, h.ID).Scan(&other)
+	if err == nil {
+		return hostTaken(h.Name)
+	}
+	return found(err, "host", h.ID)
+}
+
+// TouchHost makes a change of a host that has none, so that those who watch it look again.
+func (t *Tx) TouchHost(id string) error {
+	n, err := t.exec("UPDATE hosts SET revision = $1 WHERE id = $2", t.revision, id)
+	if err := must(n, err, "host", id); err != nil {
+		return err
+	}
+	t.changed(Change{Kind: KindHost, ID: id, Host: id})
 	return nil
 }
 

@@ -2,6 +2,8 @@ package store
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -39,6 +41,18 @@ func strangers() noun[farm.Stranger] {
 
 // Strangers are those of a host; "": those of all hosts.
 func (t *Tx) Strangers(host string) ([]farm.Stranger, error) { return strangers().list(t, host) }
+
+// StrangersOf are those of some hosts.
+func (t *Tx) StrangersOf(hosts []farm.Host) (all []farm.Stranger, err error) {
+	n := strangers()
+	err = t.eachOf(hostIDs(hosts), func(r scanner) error {
+		v, err := n.scan(r)
+		all = append(all, v)
+		return err
+	}, "SELECT revision, body FROM objects WHERE kind = '"+string(n.kind)+"' AND owner IN (%s)") // in no order: for that SQLite would read all of the kind
+	slices.SortFunc(all, func(a, b farm.Stranger) int { return strings.Compare(n.name(a), n.name(b)) })
+	return all, err
+}
 
 // PutStranger writes one, new or not.
 func (t *Tx) PutStranger(v farm.Stranger) error { return strangers().put(t, v) }

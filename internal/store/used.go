@@ -83,26 +83,25 @@ func (t *Tx) recountUsed() error {
 
 // UsedCells is what VMs in each cell hold that are not to be deleted; "": those in none yet. It reads all VMs.
 func (t *Tx) UsedCells() (map[string]farm.Quota, error) {
-	return t.usedBy("SELECT cell, " + sums + " FROM vms WHERE deleting = 0 GROUP BY cell")
-}
-
-// UsedHosts is what VMs hold on each host of a cell, by the host's ID, those to be deleted too; "": on hosts of all cells.
-func (t *Tx) UsedHosts(cell string) (map[string]farm.Quota, error) {
-	where, args := "host <> ''", []any(nil)
-	if cell != "" {
-		where, args = "host <> '' AND cell = $1", []any{cell}
-	}
-	return t.usedBy("SELECT host, "+sums+" FROM vms WHERE "+where+" GROUP BY host", args...)
-}
-
-func (t *Tx) usedBy(text string, args ...any) (map[string]farm.Quota, error) {
-	used := map[string]farm.Quota{}
-	err := t.each(func(r scanner) error {
-		var by string
-		var q farm.Quota
-		err := r.Scan(&by, &q.VMs, &q.CPUs, &q.Memory, &q.Scratch)
-		used[by] = q
-		return err
-	}, text, args...)
+	used := usedBy{}
+	err := t.each(used.read, "SELECT cell, "+sums+" FROM vms WHERE deleting = 0 GROUP BY cell")
 	return used, err
+}
+
+// UsedHosts is what VMs hold on each of some hosts, by the host's ID, those to be deleted too.
+func (t *Tx) UsedHosts(hosts []farm.Host) (map[string]farm.Quota, error) {
+	used := usedBy{}
+	err := t.eachOf(hostIDs(hosts), used.read, "SELECT host, "+sums+" FROM vms WHERE host <> '' AND host IN (%s) GROUP BY host") // its index wants to hear that it is not ''
+	return used, err
+}
+
+// usedBy is what VMs hold, by where they are.
+type usedBy map[string]farm.Quota
+
+func (u usedBy) read(r scanner) error {
+	var by string
+	var q farm.Quota
+	err := r.Scan(&by, &q.VMs, &q.CPUs, &q.Memory, &q.Scratch)
+	u[by] = q
+	return err
 }
