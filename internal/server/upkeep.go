@@ -11,7 +11,7 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// upkeepBatch bounds how many VMs one transaction of a loop changes: writers wait for each other.
+// upkeepBatch bounds how many VMs or hosts one transaction of a loop changes: writers wait for each other.
 const upkeepBatch = 200
 
 // How long answers to requests and lines of the audit log are kept.
@@ -214,35 +214,42 @@ func (s *Server) newSilences(ctx context.Context, after string, now map[string]b
 	return news, last, err
 }
 
+// tellSilence tells of all that is news, some at a time: when a switch fails all hosts fall silent at once. Those that were told of are noted, so that
+// what fails is tried again without them.
 func (s *Server) tellSilence(ctx context.Context, epoch int64, news []farm.Host, silent map[string]bool) error {
-	return s.byItself(ctx, epoch, silentHost, func(c *call) error {
-		for _, h := range news {
-			action, why := backHost, "it reports again"
-			if silent[h.ID] {
-				action, why = silentHost, "not heard of since "+when(h.Seen)
+	for some := range slices.Chunk(news, upkeepBatch) {
+		err := s.byItself(ctx, epoch, silentHost, func(c *call) error {
+			for _, h := range some {
+				if err := c.tellSilent(h, silent[h.ID]); err != nil {
+					return err
+				}
 			}
-			s.log.Warn("host", "host", h.Name, "what", action, "why", why)
-			if err := c.Audit(entry(itself, c.now, action, hostTarget(h), outcomeDone, why)); err != nil {
-				return err
-			}
-			if err := c.touch(h.ID); err != nil {
-				return err
-			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+		for _, h := range some {
+			s.silentHosts[h.ID] = silent[h.ID]
+		}
+	}
+	return nil
 }
 
-// touch makes a change of a host that has none, so that those who watch it look again.
-func (c *call) touch(id string) error {
-	h, err := c.Tx.Host(id)
-	if missing(err) {
-		return nil
+// tellSilent tells that a host has fallen silent, or is heard of again.
+func (c *call) tellSilent(h farm.Host, silent bool) error {
+	action, why := backHost, "it reports again"
+	if silent {
+		action, why = silentHost, "not heard of since "+when(h.Seen)
 	}
-	if err != nil {
+	c.s.log.Warn("host", "host", h.Name, "what", action, "why", why)
+	if err := c.Audit(entry(itself, c.now, action, hostTarget(h), outcomeDone, why)); err != nil {
 		return err
 	}
-	return c.SetHost(h)
+	if err := c.TouchHost(h.ID); !missing(err) {
+		return err
+	}
+	return nil // it was forgotten meanwhile
 }
 
 // prune drops what nobody asks for any more: old answers to requests, old lines of the audit log, orders of streams whose server is gone.
