@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,7 +10,7 @@ import (
 
 // TestPlans: SQLite finds what is asked for often by an index that fits, and not by reading all. Where two fit it takes the one that gives the order.
 func TestPlans(t *testing.T) {
-	s := inside(t)
+	s, some := inside(t), []farm.Host{{ID: "a"}}
 	for name, c := range map[string]struct {
 		ask  func(*Tx) error
 		want string
@@ -24,6 +25,11 @@ func TestPlans(t *testing.T) {
 		"what a project holds":   {func(tx *Tx) error { _, err := tx.Used("p"); return err }, "(project=?)"},
 		"VMs of a group":         {func(tx *Tx) error { _, err := tx.VMs(VMFilter{Project: "p", Group: "g"}); return err }, "INDEX vms_group (project=? AND grp=?)"},
 		"a VM by its name":       {func(tx *Tx) error { _, err := tx.VMNamed("p", "n"); return ignoreAbsent(err) }, "INDEX vms_name (project=? AND name=?)"},
+		"strangers of hosts":     {func(tx *Tx) error { _, err := tx.StrangersOf(some); return err }, "INDEX objects_owner (kind=? AND owner=?)"},
+		"what hosts have":        {func(tx *Tx) error { _, err := tx.UsedHosts(some); return err }, "INDEX vms_host (host=?)"},
+		"facts of hosts":         {func(tx *Tx) error { return tx.AddFacts(some) }, "(id=?)"},
+		"a page of hosts":        {func(tx *Tx) error { _, err := tx.HostsBriefAfter("", "a", 3); return err }, "INDEX hosts_name (name>?)"},
+		"hosts by name or ID":    {func(tx *Tx) error { _, err := tx.HostsCalled([]string{"a"}); return err }, "=?)"},
 	} {
 		for _, text := range asked(t, s, c.ask) {
 			if plan := s.plan(t, text); !strings.Contains(plan, c.want) || strings.Contains(plan, "B-TREE") || strings.Contains(plan, "SCAN") {
@@ -53,7 +59,7 @@ func asked(t *testing.T, s *Store, ask func(*Tx) error) (texts []string) {
 // plan is how SQLite would find the rows.
 func (s *Store) plan(t *testing.T, text string) string {
 	t.Helper()
-	rows, err := s.read.Query("EXPLAIN QUERY PLAN "+text, "a", "b", "c")
+	rows, err := s.read.Query("EXPLAIN QUERY PLAN "+text, slices.Repeat([]any{"a"}, atOnce)...)
 	if err != nil {
 		t.Fatal(err)
 	}
