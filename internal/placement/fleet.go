@@ -2,6 +2,7 @@ package placement
 
 import (
 	"maps"
+	"slices"
 	"unique"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -144,6 +145,24 @@ func (f *Fleet) Set(told Host) {
 	f.build(h)
 	h.cell.count(h)
 	h.cell.equip(h)
+}
+
+// Label tells of other labels of a host. Nothing else of it changes.
+func (f *Fleet) Label(id string, labels map[string]string) {
+	if h := f.hosts[id]; h != nil && !maps.Equal(h.Labels, labels) {
+		h.Labels = labels
+		h.cell.changed(h.slot, true)
+	}
+}
+
+// Connect tells of other networks that a host can carry. Nothing else of it changes.
+func (f *Fleet) Connect(id string, networks []string) {
+	if h := f.hosts[id]; h != nil && !slices.Equal(h.Networks, networks) {
+		h.cell.strip(h)
+		h.Networks = networks
+		h.cell.equip(h)
+		h.cell.changed(h.slot, true)
+	}
 }
 
 // build makes the host's room anew from what it has and holds.

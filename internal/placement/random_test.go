@@ -187,13 +187,21 @@ func (g *game) release() {
 func (g *game) changeHost() {
 	id := one(g.r, slices.Sorted(maps.Keys(g.hosts))...)
 	old := g.hosts[id]
-	switch h := g.host(id); g.r.IntN(6) {
+	switch h := g.host(id); g.r.IntN(8) {
 	case 0:
 		g.fleet.Remove(id)
 		g.fleet.Set(old)
 	case 1: // another machine under its name
 		g.hosts[id] = h
 		g.fleet.Set(h)
+	case 2:
+		old.Labels = h.Labels
+		g.hosts[id] = old
+		g.fleet.Label(id, h.Labels)
+	case 3:
+		old.Networks = h.Networks
+		g.hosts[id] = old
+		g.fleet.Connect(id, h.Networks)
 	default: // the same with other words
 		h.Topology, h.Cell = old.Topology, old.Cell
 		g.hosts[id] = h

@@ -21,6 +21,15 @@ type hostNote struct {
 	drains     bool
 	silent     bool
 	backsOff   string // it refuses one VM after the other
+	// What its labels and its networks follow from, with cells and networks of the fleet.
+	labels            map[string]string // of people
+	kind, accelerator string
+	bridges           []string
+}
+
+// host is as much of the host as labelsOf and carried look at.
+func (n hostNote) host() farm.Host {
+	return farm.Host{Name: n.name, Cell: n.cell, Labels: n.labels, Facts: farm.Facts{Kind: n.kind, Accelerator: n.accelerator, Networks: n.bridges}}
 }
 
 // why says why the host takes no new VM; "": it does.
@@ -33,11 +42,9 @@ func (n hostNote) why() string {
 
 // setHost enters a host as the store has it.
 func (m *mirror) setHost(h farm.Host) {
-	n := hostNote{name: h.Name, cell: h.Cell, backsOff: m.hosts[h.ID].backsOff}
-	cell := farm.Cell{}
-	if i := slices.IndexFunc(m.cells, func(c farm.Cell) bool { return c.Name == h.Cell }); i >= 0 {
-		cell = m.cells[i]
-	}
+	n := hostNote{name: h.Name, cell: h.Cell, backsOff: m.hosts[h.ID].backsOff, labels: h.Labels, kind: h.Facts.Kind, accelerator: h.Facts.Accelerator,
+		bridges: h.Facts.Networks}
+	cell, _ := cellNamed(m.cells, h.Cell)
 	n.refuses, n.closed = refusalOf(h)
 	n.drains = h.Drain.Active()
 	n.silent = m.silent(h.ID, h.Seen)

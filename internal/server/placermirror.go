@@ -153,9 +153,13 @@ func gone(err error) bool { return farm.IsCode(err, farm.CodeFeedGone) }
 func (m *mirror) load(ctx context.Context) error {
 	held := m.holds() // before the snapshot: whoever settles meanwhile is in one of the two
 	return m.store.View(ctx, func(t *store.Tx) error {
+		m.revision, m.cells, m.networks = 0, nil, nil
 		m.fleet, m.groups, m.hosts, m.there = placement.NewFleet(), map[string]farm.Affinity{}, map[string]hostNote{}, map[string]there{}
 		m.own, m.news = map[int64]bool{}, tidings{roomier: map[string]bool{}, all: true}
 		if err := m.readCells(t); err != nil {
+			return err
+		}
+		if err := m.readNetworks(t); err != nil {
 			return err
 		}
 		if err := m.readGroups(t); err != nil {
@@ -170,29 +174,12 @@ func (m *mirror) load(ctx context.Context) error {
 				m.fleet.Restore(placed)
 			}
 		}
-		if err := m.readHosts(t); err != nil {
+		if err := t.EachHost("", m.setHost); err != nil {
 			return err
 		}
 		m.revision = t.Revision()
 		return nil
 	})
-}
-
-func (m *mirror) readCells(t *store.Tx) (err error) {
-	old := m.cells
-	if m.cells, err = t.Cells(); err != nil {
-		return err
-	}
-	for _, c := range old {
-		if !slices.ContainsFunc(m.cells, func(o farm.Cell) bool { return o.Name == c.Name }) {
-			m.fleet.RemoveCell(c.Name)
-		}
-	}
-	for _, c := range m.cells {
-		m.fleet.SetCell(c)
-	}
-	m.networks, err = t.Networks()
-	return err
 }
 
 func (m *mirror) readGroups(t *store.Tx) error {
@@ -202,10 +189,6 @@ func (m *mirror) readGroups(t *store.Tx) error {
 		m.groups[g.Project+"/"+g.Name] = g.Affinity
 	}
 	return err
-}
-
-func (m *mirror) readHosts(t *store.Tx) error {
-	return t.EachHost("", m.setHost)
 }
 
 // finals are the last changes of each host and VM, and which other kinds changed, beside what the placer wrote itself.
@@ -234,22 +217,16 @@ func (m *mirror) finals(changes []store.Change) (kinds map[store.Kind]bool, ids 
 	return kinds, ids
 }
 
-// read reads what changed as it is now; that may be newer than the change. Cells, networks and groups are few: any change of one has all of them read.
+// read reads what changed as it is now; that may be newer than the change. Cells, networks and groups are few: any change of one has all of its kind read.
+// Hosts are many, and what follows for them is not read.
 func (m *mirror) read(t *store.Tx, kinds map[store.Kind]bool, changed []store.Change) error {
-	if kinds[store.KindCell] || kinds[store.KindNetwork] {
-		if err := m.readCells(t); err != nil {
-			return err
+	for kind, read := range map[store.Kind]func(*store.Tx) error{store.KindCell: m.readCells, store.KindNetwork: m.readNetworks, store.KindGroup: m.readGroups} {
+		if kinds[kind] {
+			if err := read(t); err != nil {
+				return err
+			}
+			m.news.all = true
 		}
-		if err := m.readHosts(t); err != nil { // their labels and networks follow from these
-			return err
-		}
-		m.news.all = true
-	}
-	if kinds[store.KindGroup] {
-		if err := m.readGroups(t); err != nil {
-			return err
-		}
-		m.news.all = true
 	}
 	for _, c := range changed {
 		if err := m.readOne(t, c); err != nil {
@@ -369,10 +346,8 @@ func (m *mirror) request(vm farm.VM, cells []string) placement.Request {
 
 // broker is the broker of a cell; "" when there is no such cell.
 func (m *mirror) broker(cell string) string {
-	for _, c := range m.cells {
-		if c.Name == cell {
-			return cmp.Or(c.Broker, farm.BrokerGrange)
-		}
+	if c, ok := cellNamed(m.cells, cell); ok {
+		return cmp.Or(c.Broker, farm.BrokerGrange)
 	}
 	return ""
 }
