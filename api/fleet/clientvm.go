@@ -48,7 +48,8 @@ func (c *Client) VMs(ctx context.Context, f VMFilter) ([]VM, int64, error) {
 
 // Revision is the store's, now: a watch from it misses nothing of what is read after it.
 func (c *Client) Revision(ctx context.Context) (int64, error) {
-	page, err := call[Page[VM]](ctx, c, request{method: "GET", path: "/v1/vms", query: url.Values{"limit": {"1"}}})
+	behindAll := url.Values{"limit": {"1"}, "after": {"~/~"}} // no name begins so: the page is empty, and no VM is read for it
+	page, err := call[Page[VM]](ctx, c, request{method: "GET", path: "/v1/vms", query: behindAll})
 	return page.Revision, err
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"slices"
@@ -36,6 +37,48 @@ func (s *Server) VMs(ctx context.Context, who farm.Identity, f VMFilter) (list V
 	return list, err
 }
 
+// CountVMs is how many VMs are in each state of those that the caller may see, and the revision at which that is so.
+func (s *Server) CountVMs(ctx context.Context, who farm.Identity) (n map[farm.VMState]int, revision int64, err error) {
+	err = s.look(ctx, who, policy.ReadVM, func(c *call) error {
+		n, revision = map[farm.VMState]int{}, c.Revision()
+		projects, err := c.projects("")
+		if err != nil || len(projects) == 0 {
+			return err
+		}
+		speaks, err := c.speaking()
+		if err != nil {
+			return err
+		}
+		sees := map[policy.Target]bool{}
+		for _, p := range projects {
+			err := c.EachVMState(store.VMFilter{Project: p, Cell: c.onlyCell()}, func(vm farm.VM) {
+				t := policy.Target{Project: vm.Project, Cell: vm.Cell, Owner: vm.Owner}
+				if _, known := sees[t]; !known {
+					sees[t] = c.sees(vm)
+				}
+				if sees[t] {
+					n[vm.State(vm.Host != "" && !speaks[vm.Host])]++
+				}
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, revision, err
+}
+
+// speaking are the hosts that are not silent, by ID.
+func (c *call) speaking() (map[string]bool, error) {
+	hosts, err := c.HostsSeen()
+	speaks := map[string]bool{}
+	for _, h := range hosts {
+		speaks[h.ID] = !c.s.silent(farm.Host{ID: h.ID, Seen: h.At})
+	}
+	return speaks, err
+}
+
 func (c *call) list(f VMFilter, list *VMList) error {
 	host, err := c.hostID(f.Host)
 	if err != nil {
@@ -45,14 +88,17 @@ func (c *call) list(f VMFilter, list *VMList) error {
 	if err != nil {
 		return err
 	}
-	size := pageSize(f.Limit)
+	size, cell := pageSize(f.Limit), cmp.Or(f.Cell, c.onlyCell())
 	after, _, _ := strings.Cut(f.After, "/")
 	for _, p := range projects {
-		if p != "" && p < after {
+		if p != "" && (p < after || !c.maySee(policy.ReadVM, p)) {
 			continue
 		}
-		q := store.VMFilter{Project: p, Host: host, Cell: f.Cell, Owner: f.Owner, Group: f.Group, Limit: mostPage}
-		if p == "" || p == after {
+		q := store.VMFilter{Project: p, Host: host, Cell: cell, Owner: f.Owner, Group: f.Group}
+		switch p {
+		case "":
+			q.After = cmp.Or(f.After, "/") // behind nothing: the database then begins at the first name, and does not sort all that the filter chooses
+		case after:
 			q.After = f.After
 		}
 		if err := c.fill(f, q, size, list); err != nil || list.Next != "" {
@@ -62,16 +108,18 @@ func (c *call) list(f VMFilter, list *VMList) error {
 	return nil
 }
 
-// fill reads the store's pages until the list has its size. One more that is there makes Next.
+// fill reads the store's pages until the list has its size. One more that is there makes Next. The first page has as many as are missing, for mostly all of
+// them are chosen; each further one is larger.
 func (c *call) fill(f VMFilter, q store.VMFilter, size int, list *VMList) error {
-	for {
+	seesAll := c.allowed(policy.ReadVM, policy.Target{Project: q.Project, Cell: q.Cell})
+	for q.Limit = size + 1 - len(list.Items); ; q.Limit = min(2*q.Limit, mostPage+1) {
 		vms, err := c.Tx.VMs(q)
 		if err != nil {
 			return err
 		}
 		for _, vm := range vms {
 			q.After = label(vm)
-			if !f.names(vm) || !c.sees(vm) {
+			if !f.names(vm) || !seesAll && !c.sees(vm) {
 				continue
 			}
 			view, err := c.show(vm)
@@ -126,6 +174,28 @@ func (c *call) projects(asked string) ([]string, error) {
 	}
 	slices.Sort(mine)
 	return slices.Compact(mine), nil
+}
+
+// onlyCell is the cell that all of the caller's roles are for, so that it may see no VM of another one; "": they are not for one cell.
+func (c *call) onlyCell() string {
+	if c.who.Root || len(c.grants) == 0 {
+		return ""
+	}
+	cell := c.grants[0].Cell
+	if slices.ContainsFunc(c.grants, func(g farm.Grant) bool { return g.Cell != cell }) {
+		return ""
+	}
+	return cell
+}
+
+// maySee tells whether there may be anything of a project, or of none, whatever its cell, that the caller may do an action to. Where there is not, nothing
+// of it need be read.
+func (c *call) maySee(a policy.Action, project string) bool {
+	t := policy.Target{Project: project, Owner: c.who.User}
+	return c.allowed(a, t) || slices.ContainsFunc(c.grants, func(g farm.Grant) bool {
+		t.Cell = g.Cell
+		return g.Cell != "" && c.allowed(a, t)
+	})
 }
 
 // hostID is the ID of a host that a filter names.

@@ -11,18 +11,18 @@ import (
 
 // seen is what one call has looked up: the VMs and hosts of a list share it.
 type seen struct {
-	hosts     map[string]farm.Host
+	hosts     map[string]farm.Host // without their facts
 	cells     map[string]farm.Cell
 	strangers map[string][]farm.Stranger // by host; nil: not looked up
 	brokers   map[string]brokerNote      // by cell
 }
 
-// on is the host of a VM; ok is false when it is not there.
+// on is the host of a VM, without its facts, which are most of it; ok is false when it is not there.
 func (c *call) on(id string) (h farm.Host, ok bool, err error) {
 	if h, ok := c.seen.hosts[id]; ok {
 		return h, h.ID != "", nil
 	}
-	h, err = c.Tx.Host(id)
+	h, err = c.Tx.HostBrief(id)
 	if err != nil && !missing(err) {
 		return h, false, err
 	}

@@ -112,8 +112,11 @@ func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, i
 
 // hasImage refuses to have a VM made anew from an image that its host does not have: the VM would be gone, and no other one made.
 func (c *call) hasImage(vm farm.VM) error {
-	h, ok, err := c.on(vm.Host)
-	if err != nil || !ok || slices.Contains(h.Facts.Images, vm.Image) {
+	h, err := c.Tx.Host(vm.Host)
+	if missing(err) {
+		return nil
+	}
+	if err != nil || slices.Contains(h.Facts.Images, vm.Image) {
 		return err
 	}
 	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoImage, Message: fmt.Sprintf("host %s of VM %s has no image %s", h.Name, label(vm), vm.Image),

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -137,6 +136,25 @@ func (t *Tx) EachVM(f VMFilter, do func(farm.VM)) error {
 	}, "SELECT "+vmColumns+" FROM vms"+where, args...)
 }
 
+// EachVMState is EachVM, in any order, for those who count: a VM has only what its State and who may see it depend on, such as the
+// reason of one that is stopped. After and Limit are passed over.
+func (t *Tx) EachVMState(f VMFilter, do func(farm.VM)) error {
+	conditions, args := f.conditions()
+	return t.each(func(r scanner) error {
+		var v farm.VM
+		var wanted, observed string
+		if err := r.Scan(&v.Project, &v.Owner, &v.Cell, &v.Host, &wanted, &v.Observed.State, &observed); err != nil {
+			return err
+		}
+		var w struct{ Wanted struct{ Power farm.Power } }
+		var o struct{ Reason string }
+		err := errors.Join(decode(wanted, &w), decode(observed, &o))
+		v.Wanted.Power, v.Observed.Reason = w.Wanted.Power, o.Reason
+		do(v)
+		return err
+	}, `SELECT project, owner, cell, host, wanted, state, CASE WHEN state = 'stopped' THEN observed ELSE '{}' END FROM vms`+whereAll(conditions), args...)
+}
+
 // CountVMs is how many a filter chooses; After and Limit are passed over.
 func (t *Tx) CountVMs(f VMFilter) (n int, err error) {
 	conditions, args := f.conditions()
@@ -146,13 +164,19 @@ func (t *Tx) CountVMs(f VMFilter) (n int, err error) {
 
 func (f VMFilter) where() (text string, args []any) {
 	conditions, args := f.conditions()
-	if project, name, ok := strings.Cut(f.After, "/"); ok {
-		conditions = append(conditions, fmt.Sprintf("(project, name) > ($%d, $%d)", len(args)+1, len(args)+2))
+	project, name, ok := strings.Cut(f.After, "/")
+	switch {
+	case ok && project == f.Project && project != "": // SQLite would pass over all before that name one by one
+		args = append(args, name)
+		conditions = append(conditions, fmt.Sprintf("name > $%d", len(args)))
+	case ok:
 		args = append(args, project, name)
+		conditions = append(conditions, fmt.Sprintf("(project, name) > ($%d, $%d)", len(args)-1, len(args)))
 	}
 	text = whereAll(conditions) + " ORDER BY project, name"
 	if f.Limit > 0 {
-		text += " LIMIT " + strconv.Itoa(f.Limit)
+		args = append(args, f.Limit) // not in the text, which is kept ready: there is one for all limits
+		text += fmt.Sprintf(" LIMIT $%d", len(args))
 	}
 	return text, args
 }

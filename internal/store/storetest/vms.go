@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -110,10 +111,26 @@ func filters(s *suite) {
 			same(s, c.name, want, err, got)
 			n, err := tx.CountVMs(c.filter)
 			same(s, c.name+", counted", len(want), err, n)
-			return nil
+			return s.states(tx, c.name+", their states", c.filter, want)
 		})
 		s.pages(db, c.name, c.filter, want)
 	}
+}
+
+// states compares what those who count are told of VMs.
+func (s *suite) states(tx *store.Tx, name string, f store.VMFilter, want []farm.VM) error {
+	line := func(v farm.VM) string {
+		return fmt.Sprintf("%s %s %s %s %s %s", v.Project, v.Owner, v.Cell, v.Host, v.State(false), v.State(true))
+	}
+	var is, has []string
+	for _, v := range want {
+		is = append(is, line(v))
+	}
+	err := tx.EachVMState(f, func(v farm.VM) { has = append(has, line(v)) })
+	slices.Sort(is)
+	slices.Sort(has)
+	same(s, name, is, err, has)
+	return err
 }
 
 // pages reads a list page by page.
