@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"reflect"
-	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -46,9 +45,7 @@ func (a *API) versionNow() fleet.Version {
 }
 
 func (a *API) changes(ctx context.Context, who farm.Identity, in *changesInput) (*huma.StreamResponse, error) {
-	f := &feed{a: a, ctx: ctx, who: who, after: max(in.After, in.Last), chosen: func(w server.Watched) bool {
-		return len(in.Kind) == 0 || slices.Contains(in.Kind, w.Kind)
-	}}
+	f := &feed{a: a, ctx: ctx, who: who, after: max(in.After, in.Last), filter: server.WatchFilter{Kinds: in.Kind}}
 	if f.after == 0 {
 		var err error
 		if f.after, err = a.server.Revision(ctx); err != nil {
@@ -74,17 +71,10 @@ func (a *API) status(ctx context.Context, who farm.Identity, _ *struct{}) (*one[
 		out.Hosts[string(h.State)]++
 		out.Versions[h.Facts.Version]++
 	}
-	for filter := (server.VMFilter{Limit: 1000}); ; {
-		found, err := a.server.VMs(ctx, who, filter)
-		if err != nil {
-			return nil, err
-		}
-		out.Revision = found.Revision
-		for _, v := range found.Items {
-			out.VMs[string(v.State)]++
-		}
-		if filter.After = found.Next; found.Next == "" {
-			return oneOf(out, 0), nil
-		}
+	vms, revision, err := a.server.CountVMs(ctx, who)
+	for state, n := range vms {
+		out.VMs[string(state)] = n
 	}
+	out.Revision = revision
+	return oneOf(out, 0), err
 }

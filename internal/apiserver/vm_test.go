@@ -247,6 +247,32 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestStatus: the counts and the revision are those of the list.
+func TestStatus(t *testing.T) {
+	l := newLab(t)
+	for who, c := range map[string]*fleet.Client{"ann": l.ann(), "root": l.root()} {
+		request := fleet.VMRequest{Project: "atlas", Name: who, Count: 3, Image: "micro", Shape: "small"}
+		if _, err := c.CreateVMs(t.Context(), "", request); err != nil {
+			t.Fatal(err)
+		}
+		for { // nothing else is written once nobody has any more to say of why there is no host
+			vms, before, err := c.VMs(t.Context(), fleet.VMFilter{})
+			told, err2 := c.Status(t.Context())
+			revision, err3 := c.Revision(t.Context())
+			if err := errors.Join(err, err2, err3); err != nil {
+				t.Fatal(err)
+			}
+			if revision != before {
+				continue
+			}
+			if d := cmp.Diff(map[string]int{"placing": len(vms)}, told.VMs); d != "" || told.Revision != revision || len(vms) == 0 {
+				t.Errorf("%s, at %d and %d (-want +got):\n%s", who, revision, told.Revision, d)
+			}
+			break
+		}
+	}
+}
+
 // TestQuietWatch: a watch without news says that it lives.
 func TestQuietWatch(t *testing.T) {
 	l := newLab(t)

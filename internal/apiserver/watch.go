@@ -14,6 +14,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/store"
 )
 
 // Watching asks for changes instead of a list.
@@ -29,8 +30,9 @@ type feed struct {
 	who    farm.Identity
 	after  int64
 	first  []fleet.Change // told before all else
-	chosen func(server.Watched) bool
-	fresh  bool // after was read just now
+	filter server.WatchFilter
+	chosen func(server.Watched) bool // of those of the filter; nil: all
+	fresh  bool                      // after was read just now
 }
 
 // openTime is how long a watch that goes on waits for a first change before its answer begins.
@@ -48,7 +50,7 @@ func (f *feed) open() (changes []server.Watched, err error) {
 
 // wait returns what changed, and nothing when ctx ended first.
 func (f *feed) wait(ctx context.Context) ([]server.Watched, error) {
-	changes, upTo, err := f.a.server.Watch(ctx, f.who, f.after)
+	changes, upTo, err := f.a.server.Watch(ctx, f.who, f.filter, f.after)
 	f.after = max(f.after, upTo)
 	if err != nil && ctx.Err() != nil && f.ctx.Err() == nil {
 		return nil, nil
@@ -84,7 +86,7 @@ func (f *feed) run(c huma.Context, changes []server.Watched) {
 
 // tell writes those that were asked for. The last of a revision carries the ID: who comes again after half of them is told all of them.
 func (f *feed) tell(out *events, changes []server.Watched) {
-	changes = slices.DeleteFunc(changes, func(w server.Watched) bool { return !f.chosen(w) })
+	changes = slices.DeleteFunc(changes, func(w server.Watched) bool { return f.chosen != nil && !f.chosen(w) })
 	for i, w := range changes {
 		whole := i == len(changes)-1 || changes[i+1].Revision != w.Revision
 		out.event(changeView(w), whole)
@@ -194,7 +196,8 @@ func (a *API) listVMsRoute() {
 
 // watchVMs begins to watch VMs of a filter. One that is deleted is told to all who could have seen it.
 func (a *API) watchVMs(ctx context.Context, who farm.Identity, in *listVMs) (*feed, error) {
-	f := &feed{a: a, ctx: ctx, who: who, after: in.Last, chosen: in.VMChoice.chooses}
+	f := &feed{a: a, ctx: ctx, who: who, after: in.Last, chosen: in.VMChoice.chooses,
+		filter: server.WatchFilter{Kinds: []string{string(store.KindVM)}, Project: in.Project}}
 	if in.Last > 0 {
 		return f, nil
 	}

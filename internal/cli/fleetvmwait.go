@@ -101,7 +101,19 @@ func (w *waiting) watch(ctx context.Context, after int64) error {
 		ctx, cancel = context.WithTimeout(ctx, doubtful)
 		defer cancel()
 	}
-	return w.c.WatchVMs(ctx, fleet.VMFilter{}, after, w.changed)
+	return w.c.WatchVMs(ctx, fleet.VMFilter{Project: w.project()}, after, w.changed)
+}
+
+// project is that of all VMs that are left, so that the server tells of no others; "": they are of several.
+func (w *waiting) project() (project string) {
+	for id := range w.left {
+		p := w.now[id].Project
+		if project != "" && p != project {
+			return ""
+		}
+		project = p
+	}
+	return project
 }
 
 // errEnough ends a watch.

@@ -27,3 +27,14 @@ func TestWaitDoubtsFailures(t *testing.T) {
 		}
 	})
 }
+
+// A watch for VMs of one project is for that project; of several it is for all.
+func TestWaitNamesItsProject(t *testing.T) {
+	w := &waiting{now: map[string]fleet.VM{"a": {Project: "atlas"}, "b": {Project: "atlas"}, "c": {Project: "cms"}}, left: map[string]bool{}}
+	for _, c := range []struct{ also, want string }{{"a", "atlas"}, {"b", "atlas"}, {"c", ""}} {
+		w.left[c.also] = true
+		if got := w.project(); got != c.want {
+			t.Errorf("with %s: %q", c.also, got)
+		}
+	}
+}

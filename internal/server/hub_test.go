@@ -84,7 +84,7 @@ func TestWatch(t *testing.T) {
 	watch := func(after int64) chan answer {
 		got := make(chan answer, 1)
 		all.Go(func() {
-			changes, upTo, err := l.Watch(ctx, ann, after)
+			changes, upTo, err := l.Watch(ctx, ann, WatchFilter{}, after)
 			got <- answer{changes, upTo, err}
 		})
 		return got

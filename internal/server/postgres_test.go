@@ -48,7 +48,7 @@ func TestTwoServersOnPostgres(t *testing.T) {
 	}
 	watched := make(chan []Watched, 1)
 	following.Go(func() {
-		changes, _, err := other.Watch(follow, site, page.Revision)
+		changes, _, err := other.Watch(follow, site, WatchFilter{}, page.Revision)
 		if err != nil {
 			t.Error(err)
 		}

@@ -92,6 +92,12 @@ type EntryFilter struct {
 	Limit        int   // 0: 100; at most 1000
 }
 
+// WatchFilter chooses changes before what has changed is read; zero fields choose all.
+type WatchFilter struct {
+	Kinds   []string // store.Kind
+	Project string   // of VMs; those that are gone are told whatever their project was
+}
+
 // Watched is one thing that changed, as the caller may see it. At most one of VM, Host and Cell is there; none with Deleted, and none
 // for kinds whose content is asked for by their own actions.
 type Watched struct {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -12,15 +13,15 @@ import (
 // feedPage is how many changes are read at once.
 const feedPage = 1000
 
-// Watch waits until something changed after a revision that the caller may see, or ctx ends. Watch again from upTo. It fails with
+// Watch waits until something of the filter changed after a revision that the caller may see, or ctx ends. Watch again from upTo. It fails with
 // store.CodeFeedGone when the feed does not reach back so far.
-func (s *Server) Watch(ctx context.Context, who farm.Identity, after int64) (changes []Watched, upTo int64, err error) {
+func (s *Server) Watch(ctx context.Context, who farm.Identity, f WatchFilter, after int64) (changes []Watched, upTo int64, err error) {
 	for upTo = after; ; {
 		feed, to, err := s.store.Changes(ctx, upTo, feedPage)
 		if err != nil {
 			return nil, upTo, err
 		}
-		if changes, err = s.seenOf(ctx, who, feed); err != nil {
+		if changes, err = s.seenOf(ctx, who, f.of(feed)); err != nil {
 			return nil, upTo, err
 		}
 		upTo = to
@@ -34,6 +35,29 @@ func (s *Server) Watch(ctx context.Context, who farm.Identity, after int64) (cha
 			return nil, upTo, err
 		}
 	}
+}
+
+// of are the changes that the filter chooses, and that anybody is told.
+func (f WatchFilter) of(feed []store.Change) (chosen []store.Change) {
+	for _, ch := range feed {
+		if f.chooses(ch) {
+			chosen = append(chosen, ch)
+		}
+	}
+	return chosen
+}
+
+func (f WatchFilter) chooses(ch store.Change) bool {
+	switch ch.Kind {
+	case store.KindVM:
+		if f.Project != "" && ch.Project != f.Project && !ch.Deleted {
+			return false
+		}
+	case store.KindHost, store.KindCell, store.KindShape, store.KindNetwork, store.KindProject, store.KindGroup:
+	default:
+		return false
+	}
+	return len(f.Kinds) == 0 || slices.Contains(f.Kinds, string(ch.Kind))
 }
 
 // seenOf are the changes that somebody may see, each object once, as it is now.
@@ -70,9 +94,15 @@ func (c *call) watched(ch store.Change) (w Watched, ok bool, err error) {
 	w = Watched{Revision: ch.Revision, Kind: string(ch.Kind), ID: ch.ID, Deleted: ch.Deleted}
 	switch ch.Kind {
 	case store.KindVM:
+		if !c.maySee(policy.ReadVM, ch.Project) {
+			return w, false, nil
+		}
 		err = c.watchedVM(ch, &w)
 		return w, w.VM != nil || w.Deleted && c.allowed(policy.ReadVM, policy.Target{Project: ch.Project, Owner: c.who.User}), err
 	case store.KindHost:
+		if !c.maySee(policy.ReadHost, "") {
+			return w, false, nil
+		}
 		err = c.watchedHost(ch, &w)
 		return w, w.Host != nil || w.Deleted && c.allowed(policy.ReadHost, policy.Target{}), err
 	case store.KindCell:
