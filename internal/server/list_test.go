@@ -17,8 +17,8 @@ import (
 var lookers = map[string]farm.Identity{
 	"root": root, "everywhere": site, "one project": ann, "two projects": {User: "duo"}, "a cell": {User: "cel"}, "a cell and a project": {User: "mix"},
 	"a project on a cell": {User: "nar"}, "two cells": {User: "two"}, "a cell twice": {User: "dup"}, "nobody": eve, "not known": {}, "a host": {Host: "id-h1"},
-	"a token for a project": {User: "site", Means: "token", Projects: []string{"atlas"}},
-	"a cell's token for a project": {User: "cel", Means: "token", Projects: []string{"zeta"}},
+	"a token for a project":            {User: "site", Means: "token", Projects: []string{"atlas"}},
+	"a cell's token for a project":     {User: "cel", Means: "token", Projects: []string{"zeta"}},
 	"a project, and another on a cell": {User: "par"}, "no such role": {User: "odd"},
 }
 

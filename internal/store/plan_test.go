@@ -24,12 +24,22 @@ func TestPlans(t *testing.T) {
 		"names of a network":     {func(tx *Tx) error { _, err := tx.LeasedNames("n"); return err }, "COVERING INDEX vms_hostname (network=?"},
 		"what a project holds":   {func(tx *Tx) error { _, err := tx.Used("p"); return err }, "(project=?)"},
 		"VMs of a group":         {func(tx *Tx) error { _, err := tx.VMs(VMFilter{Project: "p", Group: "g"}); return err }, "INDEX vms_group (project=? AND grp=?)"},
-		"a VM by its name":       {func(tx *Tx) error { _, err := tx.VMNamed("p", "n"); return ignoreAbsent(err) }, "INDEX vms_name (project=? AND name=?)"},
-		"strangers of hosts":     {func(tx *Tx) error { _, err := tx.StrangersOf(some); return err }, "INDEX objects_owner (kind=? AND owner=?)"},
-		"what hosts have":        {func(tx *Tx) error { _, err := tx.UsedHosts(some); return err }, "INDEX vms_host (host=?)"},
-		"facts of hosts":         {func(tx *Tx) error { return tx.AddFacts(some) }, "(id=?)"},
-		"a page of hosts":        {func(tx *Tx) error { _, err := tx.HostsBriefAfter("", "a", 3); return err }, "INDEX hosts_name (name>?)"},
-		"hosts by name or ID":    {func(tx *Tx) error { _, err := tx.HostsCalled([]string{"a"}); return err }, "=?)"},
+		"a page of a project":    {func(tx *Tx) error { _, err := tx.VMs(VMFilter{Project: "p", After: "p/n", Limit: 3}); return err }, "INDEX vms_name (project=? AND name>?)"},
+		"a page of a cell":       {func(tx *Tx) error { _, err := tx.VMs(VMFilter{Cell: "c", After: "/", Limit: 3}); return err }, "INDEX vms_name ((project,name)>(?,?))"},
+		"a page of a group": {func(tx *Tx) error {
+			_, err := tx.VMs(VMFilter{Project: "p", Group: "g", After: "p/n", Limit: 3})
+			return err
+		}, "(project=? AND grp=? AND name>?)"},
+		"a page of a host": {func(tx *Tx) error {
+			_, err := tx.VMs(VMFilter{Project: "p", Host: "h", After: "p/n", Limit: 3})
+			return err
+		}, "INDEX"},
+		"a VM by its name":    {func(tx *Tx) error { _, err := tx.VMNamed("p", "n"); return ignoreAbsent(err) }, "INDEX vms_name (project=? AND name=?)"},
+		"strangers of hosts":  {func(tx *Tx) error { _, err := tx.StrangersOf(some); return err }, "INDEX objects_owner (kind=? AND owner=?)"},
+		"what hosts have":     {func(tx *Tx) error { _, err := tx.UsedHosts(some); return err }, "INDEX vms_host (host=?)"},
+		"facts of hosts":      {func(tx *Tx) error { return tx.AddFacts(some) }, "(id=?)"},
+		"a page of hosts":     {func(tx *Tx) error { _, err := tx.HostsBriefAfter("", "a", 3); return err }, "INDEX hosts_name (name>?)"},
+		"hosts by name or ID": {func(tx *Tx) error { _, err := tx.HostsCalled([]string{"a"}); return err }, "=?)"},
 	} {
 		for _, text := range asked(t, s, c.ask) {
 			if plan := s.plan(t, text); !strings.Contains(plan, c.want) || strings.Contains(plan, "B-TREE") || strings.Contains(plan, "SCAN") {
