@@ -117,28 +117,37 @@ func (c *call) fill(f VMFilter, q store.VMFilter, size int, list *VMList) error 
 		if err != nil {
 			return err
 		}
-		for _, vm := range vms {
-			q.After = label(vm)
-			if !f.names(vm) || !seesAll && !c.sees(vm) {
-				continue
-			}
-			view, err := c.show(vm)
-			if err != nil {
-				return err
-			}
-			if f.State != "" && view.State != f.State {
-				continue
-			}
-			if len(list.Items) == size {
-				list.Next = label(list.Items[size-1].VM)
-				return nil
-			}
-			list.Items = append(list.Items, view)
+		last := len(vms) < q.Limit
+		if !last {
+			q.After = label(vms[len(vms)-1])
 		}
-		if len(vms) < q.Limit {
-			return nil
+		vms = slices.DeleteFunc(vms, func(vm farm.VM) bool { return !f.names(vm) || !seesAll && !c.sees(vm) })
+		if err := c.take(vms, f.State, size, list); err != nil || list.Next != "" || last {
+			return err
 		}
 	}
+}
+
+// take enters VMs into the list, those of a state, until it has its size.
+func (c *call) take(vms []farm.VM, state farm.VMState, size int, list *VMList) error {
+	if err := c.meet(vms); err != nil {
+		return err
+	}
+	for _, vm := range vms {
+		view, err := c.show(vm)
+		if err != nil {
+			return err
+		}
+		if state != "" && view.State != state {
+			continue
+		}
+		if len(list.Items) == size {
+			list.Next = label(list.Items[size-1].VM)
+			return nil
+		}
+		list.Items = append(list.Items, view)
+	}
+	return nil
 }
 
 // names tells whether a VM has the name and the tags of the filter.

@@ -33,6 +33,25 @@ func (c *call) on(id string) (h farm.Host, ok bool, err error) {
 	return h, h.ID != "", nil
 }
 
+// meet looks up the hosts of VMs together: one by one they are a question to the database each.
+func (c *call) meet(vms []farm.VM) error {
+	if c.seen.hosts == nil {
+		c.seen.hosts = map[string]farm.Host{}
+	}
+	var ids []string
+	for _, vm := range vms {
+		if _, met := c.seen.hosts[vm.Host]; !met && vm.Host != "" {
+			ids = append(ids, vm.Host)
+			c.seen.hosts[vm.Host] = farm.Host{} // it stays so for one that is not there
+		}
+	}
+	hosts, err := c.HostsBriefOf(ids)
+	for _, h := range hosts {
+		c.seen.hosts[h.ID] = h
+	}
+	return err
+}
+
 // in is a cell; the zero cell when it is not there.
 func (c *call) in(name string) (farm.Cell, error) {
 	if c.seen.cells == nil {

@@ -38,6 +38,16 @@ func (t *Tx) HostsCalled(refs []string) (hosts []farm.Host, err error) {
 	return slices.CompactFunc(hosts, func(a, b farm.Host) bool { return a.ID == b.ID }), nil
 }
 
+// HostsBriefOf are those of HostsBrief that have one of some IDs, in any order.
+func (t *Tx) HostsBriefOf(ids []string) (hosts []farm.Host, err error) {
+	err = t.eachOf(ids, func(r scanner) error {
+		h, err := scanHost(r)
+		hosts = append(hosts, h)
+		return err
+	}, "SELECT "+hostBrief+" FROM hosts WHERE id IN (%s)")
+	return hosts, err
+}
+
 // AddFacts gives hosts that were read briefly their Facts and Kind. One that is gone has none.
 func (t *Tx) AddFacts(hosts []farm.Host) error {
 	facts := make(map[string]farm.Facts, len(hosts))

@@ -38,6 +38,7 @@ func TestPlans(t *testing.T) {
 		"strangers of hosts":  {func(tx *Tx) error { _, err := tx.StrangersOf(some); return err }, "INDEX objects_owner (kind=? AND owner=?)"},
 		"what hosts have":     {func(tx *Tx) error { _, err := tx.UsedHosts(some); return err }, "INDEX vms_host (host=?)"},
 		"facts of hosts":      {func(tx *Tx) error { return tx.AddFacts(some) }, "(id=?)"},
+		"hosts of VMs":        {func(tx *Tx) error { _, err := tx.HostsBriefOf([]string{"a"}); return err }, "(id=?)"},
 		"a page of hosts":     {func(tx *Tx) error { _, err := tx.HostsBriefAfter("", "a", 3); return err }, "INDEX hosts_name (name>?)"},
 		"hosts by name or ID": {func(tx *Tx) error { _, err := tx.HostsCalled([]string{"a"}); return err }, "=?)"},
 	} {
