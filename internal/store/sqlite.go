@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -49,7 +50,7 @@ func (s *Store) openSQLite(ctx context.Context, path string) error {
 	s.read = sql.OpenDB(&sqliteConnector{engine.dsn("_txlock=deferred", "_pragma=query_only(1)")})
 	s.read.SetMaxOpenConns(readers)
 	s.read.SetMaxIdleConns(readers)
-	if err := engine.check(ctx, s.write); err != nil {
+	if err := engine.checkPatiently(ctx, s.write); err != nil {
 		return s.explain(ctx, err)
 	}
 	_, err := s.write.ExecContext(ctx, "PRAGMA busy_timeout = 3") // beginWrite asks again: SQLite's own pauses grow to a tenth of a second
@@ -78,6 +79,22 @@ func (e sqliteEngine) dsn(more ...string) string {
 	options := append([]string{"_pragma=busy_timeout(5000)", "_pragma=journal_mode(WAL)", "_pragma=synchronous(FULL)", "_pragma=foreign_keys(1)",
 		"_pragma=trusted_schema(0)"}, more...)
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + strings.Join(options, "&")
+}
+
+// checkPatiently is check, which opens the first connection, too. To make the log of a new file, or to begin with one that another process is just leaving,
+// SQLite needs the file for itself, and does not wait for it.
+func (e sqliteEngine) checkPatiently(ctx context.Context, db *sql.DB) error {
+	for begun := time.Now(); ; {
+		err := e.check(ctx, db)
+		if !e.occupied(err) || time.Since(begun) > patience {
+			return err
+		}
+		select {
+		case <-time.After(firstPause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // check refuses a file that is no farm's, or that is damaged.
