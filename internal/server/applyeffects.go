@@ -281,7 +281,7 @@ func (c *call) outside(have, after farm.Farm) (said []string, err error) {
 }
 
 func inPools(pools []farm.AddressPool, a netip.Addr) bool {
-	return slices.ContainsFunc(pools, func(p farm.AddressPool) bool { return !a.Less(p.First) && !p.Last.Less(a) })
+	return slices.ContainsFunc(pools, func(p farm.AddressPool) bool { return has(p, a) })
 }
 
 // lockOut tells when nobody could undo this any more, or the caller could not.

@@ -14,23 +14,14 @@ func (t *Tx) HostsBriefAfter(cell, name string, limit int) (hosts []farm.Host, e
 	if cell != "" {
 		where, args = "name > $1 AND cell = $3 ORDER BY name LIMIT $2", append(args, cell)
 	}
-	err = t.each(func(r scanner) error {
-		h, err := scanHost(r)
-		hosts = append(hosts, h)
-		return err
-	}, "SELECT "+hostBrief+" FROM hosts WHERE "+where, args...)
+	err = t.each(addTo(&hosts), "SELECT "+hostBrief+" FROM hosts WHERE "+where, args...)
 	return hosts, err
 }
 
 // HostsCalled are those of HostsBrief whose name or ID is one of refs, each once.
 func (t *Tx) HostsCalled(refs []string) (hosts []farm.Host, err error) {
-	read := func(r scanner) error {
-		h, err := scanHost(r)
-		hosts = append(hosts, h)
-		return err
-	}
 	for _, column := range []string{"name", "id"} {
-		if err := t.eachOf(refs, read, "SELECT "+hostBrief+" FROM hosts WHERE "+column+" IN (%s)"); err != nil {
+		if err := t.eachOf(refs, addTo(&hosts), "SELECT "+hostBrief+" FROM hosts WHERE "+column+" IN (%s)"); err != nil {
 			return nil, err
 		}
 	}
@@ -40,12 +31,17 @@ func (t *Tx) HostsCalled(refs []string) (hosts []farm.Host, err error) {
 
 // HostsBriefOf are those of HostsBrief that have one of some IDs, in any order.
 func (t *Tx) HostsBriefOf(ids []string) (hosts []farm.Host, err error) {
-	err = t.eachOf(ids, func(r scanner) error {
-		h, err := scanHost(r)
-		hosts = append(hosts, h)
-		return err
-	}, "SELECT "+hostBrief+" FROM hosts WHERE id IN (%s)")
+	err = t.eachOf(ids, addTo(&hosts), "SELECT "+hostBrief+" FROM hosts WHERE id IN (%s)")
 	return hosts, err
+}
+
+// addTo reads rows of hosts into a list.
+func addTo(hosts *[]farm.Host) func(scanner) error {
+	return func(r scanner) error {
+		h, err := scanHost(r)
+		*hosts = append(*hosts, h)
+		return err
+	}
 }
 
 // AddFacts gives hosts that were read briefly their Facts and Kind. One that is gone has none.
