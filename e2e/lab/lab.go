@@ -54,6 +54,8 @@ type Options struct {
 	SlurmNodes []string
 	// Programs is a directory with grange and grange-guest; "": they are built.
 	Programs string
+	// Source is the tree whose scripts start libvirtd; "": the one that this program was built from.
+	Source string
 }
 
 // Accelerator is what VMs of labs run on: $GRANGE_TEST_ACCELERATOR, or software emulation, which works everywhere.
@@ -76,7 +78,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // QEMU does not run as root
 		return nil, err
 	}
-	l := &Lab{Dir: dir, root: Source(), Binary: filepath.Join(dir, "bin", "grange"), Socket: filepath.Join(dir, "agent.sock")}
+	l := &Lab{Dir: dir, root: cmp.Or(o.Source, Source()), Binary: filepath.Join(dir, "bin", "grange"), Socket: filepath.Join(dir, "agent.sock")}
 	l.Client, l.network, l.inside, l.SlurmNodes = api.NewClient(l.Socket), o.Network, o.Inside, o.SlurmNodes
 	if err := l.start(ctx, o); err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/e2e/lab"
@@ -31,19 +28,19 @@ func grange(dir string) string { return filepath.Join(dir, "grange") }
 // build makes all programs as a release is made. The older tree is taken out of the repository and goes away with dir.
 func build(ctx context.Context, dir, from string) (b builds, err error) {
 	top := lab.Source()
-	if b.from, err = commit(ctx, top, from); err != nil {
+	if b.from, err = lab.Commit(ctx, from); err != nil {
 		return b, err
 	}
-	if b.to, err = commit(ctx, top, "HEAD"); err != nil {
+	if b.to, err = lab.Commit(ctx, "HEAD"); err != nil {
 		return b, err
 	}
-	if changes, err := git(ctx, top, "status", "--porcelain"); err != nil || changes != "" {
+	if changes, err := lab.Git(ctx, "status", "--porcelain"); err != nil || changes != "" {
 		b.to += ", changed"
 	}
 	fmt.Printf("building %s and this tree, %s\n", b.from, b.to)
 	b.old, b.now, b.later = filepath.Join(dir, "old"), filepath.Join(dir, "now"), filepath.Join(dir, "later")
 	source := filepath.Join(dir, "source")
-	if err := takeOut(ctx, top, b.from, source); err != nil {
+	if err := lab.TakeOut(ctx, b.from, source); err != nil {
 		return b, err
 	}
 	if err := lab.BuildFrom(ctx, source, b.old); err != nil {
@@ -57,44 +54,6 @@ func build(ctx context.Context, dir, from string) (b builds, err error) {
 		return b, err
 	}
 	return b, lab.BuildFrom(ctx, top, b.later, "-overlay", overlay)
-}
-
-// commit is the whole name of a commit that this clone has.
-func commit(ctx context.Context, top, name string) (string, error) {
-	if _, err := git(ctx, top, "rev-parse", "--git-dir"); err != nil {
-		return "", fmt.Errorf("%s is no clone of the repository, so there is no older release to build: %w\n  try: git clone, and run this there", top, err)
-	}
-	out, err := git(ctx, top, "rev-parse", "--verify", "--quiet", name+"^{commit}")
-	if err != nil {
-		return "", fmt.Errorf("this clone has no commit %s, whose release build is to be upgraded\n  try: git fetch --unshallow, where the clone is shallow; or name another commit: make e2e-upgrade ARGS=\"-from COMMIT\"", name)
-	}
-	return strings.TrimSpace(out), nil
-}
-
-func git(ctx context.Context, top string, args ...string) (string, error) {
-	var errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", top}, args...)...)
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(errs.Bytes()))
-	}
-	return string(out), nil
-}
-
-// takeOut puts a commit's files into a directory, and leaves no trace of that in the repository.
-func takeOut(ctx context.Context, top, name, to string) error {
-	if err := os.Mkdir(to, 0o755); err != nil {
-		return err
-	}
-	archive := to + ".tar"
-	if _, err := git(ctx, top, "archive", "--output", archive, name); err != nil {
-		return err
-	}
-	if out, err := exec.CommandContext(ctx, "tar", "-xf", archive, "-C", to).CombinedOutput(); err != nil {
-		return fmt.Errorf("tar: %w: %s", err, out)
-	}
-	return os.Remove(archive)
 }
 
 // capability is where the protocol's number is declared.
