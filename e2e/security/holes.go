@@ -1,0 +1,7 @@
+package main
+
+// attacks are all attacks, by hole. Each hole's are in a file of its own.
+var attacks = []attack{}
+
+// roles are what this program does under another account, by name; see account.act.
+var roles = map[string]func(args []string) error{}
