@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/hyper/libvirt/libvirttest"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -59,12 +60,7 @@ type Options struct {
 }
 
 // Accelerator is what VMs of labs run on: $GRANGE_TEST_ACCELERATOR, or software emulation, which works everywhere.
-func Accelerator() string {
-	if a := os.Getenv("GRANGE_TEST_ACCELERATOR"); a != "" {
-		return a
-	}
-	return "tcg"
-}
+func Accelerator() string { return string(libvirttest.Accelerator()) }
 
 // Start builds the programs and brings a host up.
 func Start(ctx context.Context, o Options) (*Lab, error) {
@@ -156,17 +152,13 @@ func (l *Lab) Configure(extra string) error {
 }
 
 // StartLibvirtd starts the lab's libvirtd, also after it was killed.
-func (l *Lab) StartLibvirtd(ctx context.Context) error { return l.libvirtd(ctx, "up", "--no-kvm") }
+func (l *Lab) StartLibvirtd(ctx context.Context) error {
+	return l.libvirtd(ctx, libvirttest.Up(l.path("lv"))...)
+}
 
-func (l *Lab) libvirtd(ctx context.Context, action, option string) error {
-	args := []string{action}
-	if option == "--no-kvm" && Accelerator() != "tcg" {
-		option = ""
-	}
-	if option != "" {
-		args = append(args, option)
-	}
-	argv := append([]string{filepath.Join(l.root, "scripts", "private-libvirtd")}, append(args, l.path("lv"))...)
+// libvirtd runs scripts/private-libvirtd.
+func (l *Lab) libvirtd(ctx context.Context, args ...string) error {
+	argv := append([]string{filepath.Join(l.root, "scripts", "private-libvirtd")}, args...)
 	if l.network != "" {
 		argv = append([]string{"/usr/bin/nsenter", "--net=" + l.network, "--"}, argv...)
 	}
@@ -180,7 +172,7 @@ func (l *Lab) libvirtd(ctx context.Context, action, option string) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Run(); err != nil {
 		text, _ := os.ReadFile(log.Name())
-		return fmt.Errorf("libvirtd %s: %w\n%s", action, err, text)
+		return fmt.Errorf("libvirtd %s: %w\n%s", args[0], err, text)
 	}
 	return nil
 }
@@ -370,7 +362,7 @@ func (l *Lab) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err := l.libvirtd(ctx, "down", "--all")
+	err := l.libvirtd(ctx, "down", "--all", l.path("lv"))
 	if l.log != nil {
 		l.log.Close()
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/hyper/hypertest"
 	"github.com/grange-project/grange/internal/hyper/libvirt"
+	"github.com/grange-project/grange/internal/hyper/libvirt/libvirttest"
 	"github.com/grange-project/grange/internal/numa"
 )
 
@@ -56,7 +57,7 @@ func startLibvirtd(t *testing.T) *private {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p.do(t, "down", "--all")
+		p.do(t, "down", "--all", p.dir)
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(p.dir, "log/libvirtd.log"))
 			lines := strings.Split(string(log), "\n")
@@ -66,7 +67,7 @@ func startLibvirtd(t *testing.T) *private {
 			t.Error(err)
 		}
 	})
-	p.do(t, "up")
+	p.do(t, libvirttest.Up(p.dir)...)
 	return p
 }
 
@@ -74,7 +75,7 @@ func (p *private) do(t *testing.T, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, p.script, append(args, p.dir)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, p.script, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("private-libvirtd %v: %v\n%s", args, err, out)
 	}
@@ -82,9 +83,11 @@ func (p *private) do(t *testing.T, args ...string) {
 
 func (p *private) open(t *testing.T) *libvirt.Libvirt {
 	t.Helper()
-	h, err := libvirt.New(libvirt.Config{
-		Socket: filepath.Join(p.dir, "run/libvirt-sock"), RunDir: p.runs, Accelerator: libvirt.TCG, WhyTCG: "tests do without",
-	})
+	c := libvirt.Config{Socket: filepath.Join(p.dir, "run/libvirt-sock"), RunDir: p.runs, Accelerator: libvirttest.Accelerator()}
+	if c.Accelerator == libvirt.TCG {
+		c.WhyTCG = "tests do without"
+	}
+	h, err := libvirt.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +109,7 @@ func (p *private) kill(t *testing.T) (restart func()) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	return func() { p.do(t, "up") }
+	return func() { p.do(t, libvirttest.Up(p.dir)...) }
 }
 
 // Boot sectors do instead of a kernel: they show what the machine does within the firmware's tenth of a second.
@@ -265,7 +268,7 @@ func TestNative(t *testing.T) {
 			}
 			// What this host has not, KVM that works or a second node, is taken out; the rest is all but the same.
 			plain := filepath.Join(t.TempDir(), "domain.xml")
-			if _, err := os.Stat(filepath.Join(p.dir, "no-kvm")); err == nil {
+			if libvirttest.Accelerator() != libvirt.KVM {
 				text = []byte(withoutKVM.Replace(string(text)))
 			}
 			if _, err := os.Stat("/sys/devices/system/node/node1"); err != nil {
