@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/vmimage"
@@ -37,8 +39,9 @@ type Options struct {
 	Accelerator string // for people: "kvm", or "tcg" with the reason
 	Log         *slog.Logger
 	Version     string
-	Gate        Gate   // of this host in its batch system; nil: there is none
-	Lookup      Lookup // what batch systems know of their jobs; nil: there is nobody to ask
+	Gate        Gate           // of this host in its batch system; nil: there is none
+	Lookup      Lookup         // what batch systems know of their jobs; nil: there is nobody to ask
+	Names       *names.Service // of users and groups; nil: the host's
 }
 
 // Agent is one host's agent.
@@ -53,6 +56,7 @@ type Agent struct {
 	accelerator string
 	guestFile   string
 	lookups     lookups
+	names       *names.Service
 	breakers    breakers
 	doors       doors
 
@@ -91,7 +95,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, accelerator: o.Accelerator,
-		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, breakers: newBreakers(o.Gate), cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
+		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
 	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), a.reserve(o.Config))
 	a.ledger.running = a.confinedJobs
 	a.fleet.init()
@@ -303,9 +307,13 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	if err := checkScript(r, v.recordNow().Shape.Memory); err != nil {
 		return nil, err
 	}
+	known, err := a.namesOf(c)
+	if err != nil {
+		return nil, err
+	}
 	j := newJob(a, r.ID, c)
 	j.request = r
-	j.record = record{Version: recordVersion, Job: r.ID, User: userOf(c, r).Name, Command: brief(r.Argv), Caller: c, Keep: r.Keep}
+	j.record = record{Version: recordVersion, Job: r.ID, User: known.guestUser(c, r.Home).Name, Command: brief(r.Argv), Caller: c, Keep: r.Keep}
 	return j, nil
 }
 

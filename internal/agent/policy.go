@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/user"
-	"strconv"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,18 +43,17 @@ func wishOf(r *api.JobRequest) policy.Wish {
 	return w
 }
 
-// who is the caller as rules see it. A rule that looks at account or queue fails closed: if neither the kernel nor the batch
-// system can tell, the job is not started.
+// who is the caller as rules see it. Rules fail closed: where one looks at a name, an account or a queue that nobody knows, the job is not started.
 func (a *Agent) who(rules []policy.Rule, c Caller) (policy.Who, error) {
 	w := policy.Who{UID: c.UID, GIDs: append([]uint32{c.GID}, c.Groups...), System: c.Batch.System, Account: c.Batch.Account, Queue: c.Batch.Queue}
-	if known, err := user.LookupId(strconv.Itoa(int(c.UID))); err == nil {
-		w.User = known.Username
+	known, err := a.namesOf(c)
+	if err == nil {
+		err = known.satisfy(rules, c)
 	}
-	for _, gid := range w.GIDs {
-		if known, err := user.LookupGroupId(strconv.Itoa(int(gid))); err == nil {
-			w.Groups = append(w.Groups, known.Name)
-		}
+	if err != nil {
+		return w, err
 	}
+	w.User, w.Groups = known.user.Name, slices.Collect(maps.Values(known.groups))
 	if c.Batch.System == "" || !policy.NeedsQueue(rules) || w.Account != "" && w.Queue != "" {
 		return w, nil
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -197,13 +196,17 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
+	known, err := a.namesOf(c)
+	if err != nil {
+		return nil, err
+	}
 	r.Image = d.Image
 	j := newJob(a, r.ID, c)
 	j.request = r
 	for _, reason := range d.Reasons {
 		j.events = append(j.events, api.JobEvent{Event: api.EventPolicy, Message: reason})
 	}
-	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s, User: userOf(c, r).Name,
+	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s, User: known.guestUser(c, r.Home).Name,
 		Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep}
 	return j, nil
 }
@@ -243,31 +246,6 @@ func brief(argv []string) string {
 	return name[:min(len(name), most)]
 }
 
-// userOf names the caller. A user that this host's files do not know gets names made of numbers, and the home it says it has.
-func userOf(c Caller, r *api.JobRequest) guest.User {
-	u := guest.User{Name: fmt.Sprintf("u%d", c.UID), UID: c.UID, GID: c.GID, Home: r.Home, Shell: "/bin/sh"}
-	if known, err := user.LookupId(strconv.Itoa(int(c.UID))); err == nil {
-		u.Name = known.Username
-		u.Home = known.HomeDir
-	}
-	if !filepath.IsAbs(u.Home) || strings.ContainsAny(u.Home, ":\n") {
-		u.Home = "/tmp"
-	}
-	seen := map[uint32]bool{}
-	for _, gid := range append([]uint32{c.GID}, c.Groups...) {
-		if seen[gid] {
-			continue
-		}
-		seen[gid] = true
-		name := fmt.Sprintf("g%d", gid)
-		if known, err := user.LookupGroupId(strconv.Itoa(int(gid))); err == nil {
-			name = known.Name
-		}
-		u.Groups = append(u.Groups, guest.Group{Name: name, GID: gid})
-	}
-	return u
-}
-
 // guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's.
 func (a *Agent) guestJob(j *job, r *api.JobRequest) (*guest.Job, error) {
 	if j.record.Worker != nil {
@@ -277,8 +255,12 @@ func (a *Agent) guestJob(j *job, r *api.JobRequest) (*guest.Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	known, err := a.namesOf(j.caller)
+	if err != nil {
+		return nil, err
+	}
 	facts := a.facts(j.record)
-	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: userOf(j.caller, r), Hostname: j.record.Name, Hook: hook,
+	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home), Hostname: j.record.Name, Hook: hook,
 		Network: j.record.Shape.Network == farm.NetworkUser,
 		Env:     featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
 		Files:   append(a.features(j.record, a.jobEnds(j.caller.Batch), time.Now()), guest.File{Path: factsPath, Content: facts.file()})}

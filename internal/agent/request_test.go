@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/policy"
 )
 
@@ -22,7 +23,7 @@ func testAgent(t *testing.T, toml string) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Agent{cfg: c, topo: farm.Topology{Online: farm.CPURange(0, 8)}, ctx: t.Context(), live: map[string]*job{}, vms: map[string]*vm{}}
+	return &Agent{cfg: c, topo: farm.Topology{Online: farm.CPURange(0, 8)}, ctx: t.Context(), names: names.Host(), live: map[string]*job{}, vms: map[string]*vm{}}
 }
 
 const testShapes = `

@@ -2,13 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
-	"os/user"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 )
 
 // workerRecord is what a worker's VM carries beside what every VM carries. An address is leased as long as a record has it: leases
@@ -55,8 +55,12 @@ func (a *Agent) mayWork(c Caller) error {
 	if c.admin() {
 		return nil
 	}
-	if u, err := user.LookupId(strconv.Itoa(int(c.UID))); err == nil && slices.Contains(a.config().Worker.Users, u.Username) {
+	u, err := a.names.User(a.ctx, c.UID)
+	switch {
+	case err == nil && slices.Contains(a.config().Worker.Users, u.Name):
 		return nil
+	case err != nil && !errors.Is(err, names.ErrUnknown):
+		return err
 	}
 	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "only root and the users of [worker] may have workers of this host",
 		Hint: "name Slurm's SlurmUser in the agent's configuration: [worker] users"}
@@ -199,8 +203,12 @@ func (a *Agent) beginWorker(r *api.WorkerRequest, image string, c Caller) (*job,
 	if !ok {
 		return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoAddress, Message: fmt.Sprintf("all addresses of [worker] are leased (%d)", len(taken)), Hint: "raise [worker] addresses"}
 	}
+	known, err := a.namesOf(owner)
+	if err != nil {
+		return nil, err
+	}
 	j := newJob(a, api.NewID(), owner)
-	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s, User: userOf(owner, &api.JobRequest{}).Name, Name: vmName(j.id),
+	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s, User: known.guestUser(owner, "").Name, Name: vmName(j.id),
 		Command: "worker " + r.Name, Caller: owner, Keep: true, Image: r.Image,
 		Worker: &workerRecord{Name: r.Name, Image: image, Address: address, MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm}}
 	j.request = workerJobRequest(j.record)

@@ -35,6 +35,7 @@ var rules = []struct {
 	{"internal/gateway", nil, []string{"internal/agent", "internal/guest", "internal/hyper"}, "it serves any stream"},
 	{"internal/vmimage", nil, []string{"internal/agent", "internal/hyper", "internal/guest"}, "images are built without a hypervisor"},
 	{"internal/tuning/verify", nil, outside, "a proof that reads nothing can be tried on every host there is"},
+	{"internal", nil, []string{"os/user"}, "a static program reads /etc/passwd alone by it: internal/names asks the host's name service"},
 	{"internal/topology", nil, []string{"os", "os/exec"}, "it reads the fs.FS it is given, so that recorded trees work"},
 }
 

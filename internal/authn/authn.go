@@ -3,6 +3,7 @@
 package authn
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 )
 
 // Shown is what a caller shows of itself.
@@ -40,6 +42,7 @@ type Options struct {
 	Now       func() time.Time // nil: time.Now
 	// People are the authorities that vouch for people's certificates; nil: none are taken.
 	People *x509.CertPool
+	Names  *names.Service // of users of this machine; nil: the host's
 }
 
 // Authenticator knows callers.
@@ -54,7 +57,7 @@ func New(o Options) *Authenticator {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Authenticator{directory: o.Directory, people: []Means{byToken(o.Directory), byCertificate(o.Directory, o.People, o.Now), bySocket(o.Directory)},
+	return &Authenticator{directory: o.Directory, people: []Means{byToken(o.Directory), byCertificate(o.Directory, o.People, o.Now), bySocket(o.Directory, cmp.Or(o.Names, names.Host()))},
 		tries: newTries(o.Now)}
 }
 

@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 )
 
 // people is a directory of a few.
@@ -200,5 +202,26 @@ func TestTries(t *testing.T) {
 	}
 	if n := len(a.tries.full); n > maxTroubled {
 		t.Errorf("%d addresses are remembered", n)
+	}
+}
+
+// TestNamesOfTheSocket: whom only a directory service knows is known by the name there, and nobody is when it does not answer.
+func TestNamesOfTheSocket(t *testing.T) {
+	for name, c := range map[string]struct {
+		out  string
+		err  error
+		want string
+		code farm.Code
+	}{
+		"a user of LDAP": {out: "ann:*:70001:7000::/nfs/ann:/bin/sh\n", want: "ann"},
+		"nobody's":       {err: &program.Failed{Status: 2}, code: farm.CodeNotKnown},
+		"no answer":      {err: errors.New("no answer"), code: farm.CodeNoNames},
+	} {
+		service := names.New(func(context.Context, program.Call) ([]byte, error) { return []byte(c.out), c.err })
+		a := New(Options{Directory: people{"ann": "ann"}, Names: service})
+		who, err := a.Identify(t.Context(), Shown{Socket: true, UID: 70001})
+		if who.User != c.want || c.code == "" && err != nil || c.code != "" && !farm.IsCode(err, c.code) {
+			t.Errorf("%s: %+v, %v", name, who, err)
+		}
 	}
 }

@@ -3,12 +3,13 @@ package authn
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"os"
-	"os/user"
 	"strconv"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 )
 
 // byToken takes tokens.
@@ -50,7 +51,7 @@ func byCertificate(d Directory, people *x509.CertPool, now func() time.Time) Mea
 const overflow = 65534
 
 // bySocket takes the kernel's word. Root, and whoever runs the server, could write into its database as well. Others are users of the same name.
-func bySocket(d Directory) Means {
+func bySocket(d Directory, service *names.Service) Means {
 	return func(ctx context.Context, s Shown) (farm.Identity, bool, error) {
 		if !s.Socket {
 			return farm.Identity{}, false, nil
@@ -59,11 +60,14 @@ func bySocket(d Directory) Means {
 		if s.UID == 0 || s.UID == uint32(os.Getuid()) {
 			return farm.Identity{User: "root", Means: "socket", Source: source, Root: true}, true, nil
 		}
-		account, err := user.LookupId(strconv.FormatUint(uint64(s.UID), 10))
+		account, err := service.User(ctx, s.UID)
+		if err != nil && !errors.Is(err, names.ErrUnknown) {
+			return farm.Identity{}, true, err
+		}
 		if err != nil || s.UID == overflow {
 			return farm.Identity{}, true, notKnown(source+" of this machine is no user of the server", "an administrator adds a user of the same name; or use a token")
 		}
-		who, err := d.IdentifyUser(ctx, account.Username)
+		who, err := d.IdentifyUser(ctx, account.Name)
 		who.Source = source
 		return who, true, err
 	}

@@ -5,6 +5,7 @@ const (
 	CodePolicy       Code = "not-allowed"     // a rule of the site's policy says no
 	CodeWrongBatch   Code = "wrong-batch"     // the caller is not a job of the batch system that it names
 	CodeUnknownQueue Code = "unknown-queue"   // a rule looks at account or queue, and nobody can tell them
+	CodeNoNames      Code = "no-names"        // the host's name service does not say who a user or group is
 	CodeUnknownSize  Code = "unknown-size"    // nothing on the host tells what a batch job was given, and its batch system does not answer
 	CodeScriptSize   Code = "script-too-big"  // a job's script is too big to be sent into a VM
 	CodeStatusTaken  Code = "status-taken"    // a job ended with a status that means something else to its batch system

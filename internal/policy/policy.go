@@ -78,6 +78,18 @@ func NeedsQueue(rules []Rule) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool { return len(r.Accounts)+len(r.Queues) > 0 })
 }
 
+// NeedsNames tells whether any rule looks at users, or at groups, in another way than by number.
+func NeedsNames(rules []Rule) (users, groups bool) {
+	named := func(pattern string) bool {
+		return strings.ContainsFunc(pattern, func(r rune) bool { return r < '0' || r > '9' })
+	}
+	for _, r := range rules {
+		users = users || slices.ContainsFunc(r.Users, named)
+		groups = groups || slices.ContainsFunc(r.Groups, named)
+	}
+	return users, groups
+}
+
 // Decide applies the rules. Its error is a *farm.Error that names the rule which refuses.
 func Decide(rules []Rule, who Who, wish Wish) (Decision, error) {
 	d := Decision{Image: wish.Image, Shape: wish.Shape, Network: wish.Network}

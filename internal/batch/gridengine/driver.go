@@ -3,7 +3,6 @@ package gridengine
 import (
 	"context"
 	"errors"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 )
 
 // Driver is a cell as the server and the agent need it, by Grid Engine's own commands and its accounting file.
@@ -38,9 +38,7 @@ func NewDriver(cell *Cell, o DriverOptions) *Driver {
 		o.Accounting = cell.accounting()
 	}
 	if o.User == "" {
-		if u, err := user.Current(); err == nil {
-			o.User = u.Username
-		}
+		o.User = names.Host().Mine()
 	}
 	return &Driver{cell, o}
 }

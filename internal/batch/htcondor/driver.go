@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/user"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 )
 
 // Driver is a pool as the server and the agent need it, by HTCondor's own commands, and the history of one access point.
@@ -33,9 +33,7 @@ var _ batch.System = (*Driver)(nil)
 // NewDriver makes one. It runs as the administrator whom the pool lets set GrangeClosed, and owns what it books.
 func NewDriver(o DriverOptions, run program.Run) *Driver {
 	if o.BookAs == "" {
-		if u, err := user.Current(); err == nil {
-			o.BookAs = u.Username
-		}
+		o.BookAs = names.Host().Mine()
 	}
 	return &Driver{o, run}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/classad"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 )
 
 // Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two; the later one is
@@ -37,7 +37,7 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	if b.CPUs > n.CPUs || b.Memory > n.Memory { // HTCondor would let it wait for ever
 		return batch.Booked{}, batch.Refused(farm.HTCondor, fmt.Sprintf("%s has %d CPUs and %v", b.Host, n.CPUs, n.Memory))
 	}
-	name, args, err := d.asOwner("condor_submit", "-terse")
+	name, args, err := d.asOwner(ctx, "condor_submit", "-terse")
 	if err != nil {
 		return batch.Booked{}, err
 	}
@@ -52,15 +52,15 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 }
 
 // asOwner is a command as whoever owns the placeholders.
-func (d *Driver) asOwner(name string, args ...string) (string, []string, error) {
+func (d *Driver) asOwner(ctx context.Context, name string, args ...string) (string, []string, error) {
 	if os.Getuid() != 0 || d.o.BookAs == "root" {
 		return name, args, nil
 	}
-	u, err := user.Lookup(d.o.BookAs)
+	u, err := names.Host().Named(ctx, d.o.BookAs)
 	if err != nil {
 		return "", nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking, Message: "who owns bookings: " + err.Error(), Hint: "name a user of this host; HTCondor takes no jobs of root"}
 	}
-	return "setpriv", append([]string{"--reuid=" + u.Uid, "--regid=" + u.Gid, "--clear-groups", name}, args...), nil
+	return "setpriv", append([]string{fmt.Sprintf("--reuid=%d", u.UID), fmt.Sprintf("--regid=%d", u.GID), "--clear-groups", name}, args...), nil
 }
 
 // placeholder is the submit file of a job that does nothing on the host itself. It ends by itself when its time is over, and is never held.
@@ -169,7 +169,7 @@ func (d *Driver) Release(ctx context.Context, name string) error {
 
 // remove takes a job of ours out of the queue. One that has gone meanwhile is no error.
 func (d *Driver) remove(ctx context.Context, id string) error {
-	name, args, err := d.asOwner("condor_rm", localID(id))
+	name, args, err := d.asOwner(ctx, "condor_rm", localID(id))
 	if err != nil {
 		return err
 	}

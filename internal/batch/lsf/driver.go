@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 )
 
 // Driver is an LSF cluster as grange's server needs it, by LSF's commands, which print JSON.
@@ -40,8 +40,8 @@ var _ batch.System = (*Driver)(nil)
 func NewDriver(o DriverOptions, run program.Run) *Driver {
 	if len(o.Users) == 0 {
 		o.Users = []string{"root", "lsfadmin"}
-		if u, err := user.Current(); err == nil {
-			o.Users = append(o.Users, u.Username)
+		if mine := names.Host().Mine(); mine != "" {
+			o.Users = append(o.Users, mine)
 		}
 	}
 	return &Driver{o, run, time.Now}

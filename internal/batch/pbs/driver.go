@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 )
 
 // Driver is a PBS server as grange's server needs it, by PBS's commands, which print JSON, and the accounting log, to which PBS appends.
@@ -44,8 +44,8 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 	o.Conf = cmp.Or(o.Conf, os.Getenv("PBS_CONF_FILE"), "/etc/pbs.conf")
 	if len(o.Users) == 0 {
 		o.Users = []string{"root"}
-		if u, err := user.Current(); err == nil && u.Username != "root" {
-			o.Users = append(o.Users, u.Username)
+		if mine := names.Host().Mine(); mine != "" && mine != "root" {
+			o.Users = append(o.Users, mine)
 		}
 	}
 	return &Driver{o, run}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/grange-project/grange/internal/names"
 )
 
 // startTimeout bounds initdb, and each start.
@@ -91,20 +92,12 @@ func (s *Server) prepare(ctx context.Context) error {
 }
 
 func (s *Server) handOver(name string) error {
-	account, err := user.Lookup(name)
+	account, err := names.Host().Named(context.Background(), name)
 	if err != nil {
 		return err
 	}
-	uid, err := strconv.ParseUint(account.Uid, 10, 32)
-	if err != nil {
-		return err
-	}
-	gid, err := strconv.ParseUint(account.Gid, 10, 32)
-	if err != nil {
-		return err
-	}
-	s.account = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	return os.Chown(s.dir, int(uid), int(gid))
+	s.account = &syscall.Credential{Uid: account.UID, Gid: account.GID}
+	return os.Chown(s.dir, int(account.UID), int(account.GID))
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
