@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/vmimage"
 )
 
 // Gate closes and opens this host in its batch system. Closing or opening it twice is no error; what somebody else closed stays closed.
@@ -50,7 +51,7 @@ func (v *vm) guarded() error {
 	}
 	b := &v.agent.breakers
 	b.mu.Lock()
-	ticket, err := b.set.Admit(time.Now(), breaker.Start{Image: image, User: user})
+	ticket, err := b.set.Admit(time.Now(), breaker.Start{Image: image, User: user, Own: v.own})
 	if err == nil && r.Worker != nil {
 		b.starting[v.id] = false
 	}
@@ -86,16 +87,18 @@ func (v *vm) guarded() error {
 	return err
 }
 
-// hostsFault are errors that no image and no user can bring about.
+// hostsFault are errors that no image and no request can bring about.
 var hostsFault = []farm.Code{farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeImageStore, farm.CodeBadPins, hyper.CodeAway, hyper.CodeRefused, hyper.CodeWillNotEnd,
 	hyper.CodeUnreadable}
 
-// blameFor tells whose fault a failed start can be.
+// blameFor says whose fault a failed start can be.
 func blameFor(err error) breaker.Blame {
 	e := new(farm.Error)
 	switch {
 	case !errors.As(err, &e): // the caller left, or it is ours and says nothing of host or image
 		return breaker.Nobody
+	case e.Code == hyper.CodeRefused && e.Kind == farm.Invalid: // what was asked for may be what no hypervisor has, as an unknown model of CPU
+		return breaker.Unclear
 	case slices.Contains(hostsFault, e.Code):
 		return breaker.TheHost
 	case e.Code == farm.CodeGuestSilent, e.Code == farm.CodeBadImage:
@@ -138,25 +141,38 @@ func (a *Agent) heal() {
 func (a *Agent) healOnce(now time.Time) {
 	b := &a.breakers
 	b.mu.Lock()
-	until, open := b.set.HostUntil()
-	closed, last := b.closed, ""
-	for _, s := range b.set.Open() {
-		if s.Kind == breaker.Host {
-			last = s.Last
-		}
+	due := b.set.TrialDue(now) && !b.trying
+	own, can := "", false
+	if due {
+		own, can = a.ownImage()
 	}
-	try := open && !now.Before(until) && !b.trying
+	if due && !can && b.set.Untested(now) {
+		a.log.Warn("the host's time to back off is over; there is no micro image to try it with, so jobs show whether VMs start")
+	}
+	host, open := b.set.Host()
+	closed := b.closed
+	try := due && can
 	b.trying = b.trying || try
 	b.mu.Unlock()
 	switch {
 	case open && !closed:
-		a.shut(last)
+		a.shut(host.Last)
 	case !open && closed:
 		a.reopen()
 	}
 	if try {
-		a.jobs.Go(a.tryHost)
+		a.jobs.Go(func() { a.tryHost(own) })
 	}
+}
+
+// ownImage is the micro image that the agent tries its host with: one that was built here, of which no boot depends on anybody's disk.
+func (a *Agent) ownImage() (name string, ok bool) {
+	for _, name := range []string{"micro", a.config().DefaultImage} {
+		if image, err := a.images.Get(name); err == nil && image.Kind == vmimage.Kernel {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // shut closes the host in the batch system. The file goes first: an agent that dies between would forget what it did.
@@ -202,8 +218,11 @@ func (a *Agent) setClosed(closed bool) {
 	a.breakers.closed = closed
 }
 
-// tryHost starts a VM of the default image that does nothing. guarded counts it as any other.
-func (a *Agent) tryHost() {
+// ownShape is enough for the micro image, and little enough to find room on a busy host.
+var ownShape = farm.Shape{CPUs: 1, Memory: 256 * farm.MiB, Network: farm.NetworkNone}
+
+// tryHost starts a VM of the agent's own that does nothing. guarded has it decide about the host.
+func (a *Agent) tryHost(image string) {
 	defer func() {
 		a.breakers.mu.Lock()
 		a.breakers.trying = false
@@ -216,12 +235,13 @@ func (a *Agent) tryHost() {
 		a.log.Error("try whether VMs start again", "error", err)
 		return
 	}
-	shape := a.config().DefaultShape
-	r := &api.JobRequest{ID: api.NewID(), Argv: []string{"/bin/true"}, Dir: "/", NoWait: true}
+	r := &api.JobRequest{ID: api.NewID(), Argv: []string{"/bin/true"}, Dir: "/", Image: image, NoWait: true}
 	j := newJob(a, r.ID, c)
 	j.request = r
-	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: shape, User: "grange", Name: vmName(r.ID), Command: "does this host work?", Caller: c}
-	if entered, err := a.enter(newVM(j), j); err != nil || !entered {
+	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: ownShape, User: "grange", Name: vmName(r.ID), Command: "does this host work?", Caller: c}
+	v := newVM(j)
+	v.own = true
+	if entered, err := a.enter(v, j); err != nil || !entered {
 		a.log.Error("try whether VMs start again", "error", err)
 		return
 	}

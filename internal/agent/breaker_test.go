@@ -40,11 +40,11 @@ func breakerAgent(t *testing.T, g Gate, state string) *Agent {
 	return a
 }
 
-// breakHost has the host fail until it backs off.
+// breakHost has the host fail for several users until it backs off.
 func breakHost(t *testing.T, a *Agent) {
 	t.Helper()
-	for range breaker.Defaults.Failures {
-		ticket, err := a.breakers.set.Admit(time.Now(), breaker.Start{Image: "sl9", User: "eva"})
+	for i := range breaker.Defaults.Failures {
+		ticket, err := a.breakers.set.Admit(time.Now(), breaker.Start{Image: "sl9", User: []string{"eva", "max"}[i%2]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func breakHost(t *testing.T, a *Agent) {
 }
 
 func heal(a *Agent) {
-	a.breakers.set.Started(time.Now(), &breaker.Ticket{Start: breaker.Start{Image: "micro", User: "grange"}})
+	a.breakers.set.Started(time.Now(), &breaker.Ticket{Start: breaker.Start{Image: "micro", Own: true}})
 }
 
 // TestGate: the host closes itself with the reason, once; while the batch system does not answer it is told again; it opens when the host has healed.
@@ -126,6 +126,7 @@ func TestBlame(t *testing.T) {
 		{&farm.Error{Kind: farm.Conflict, Code: farm.CodeBadImage}, breaker.Unclear},
 		{&farm.Error{Kind: farm.Unavailable, Code: farm.CodeDiskFull}, breaker.TheHost},
 		{&farm.Error{Kind: farm.Unavailable, Code: hyper.CodeRefused}, breaker.TheHost},
+		{&farm.Error{Kind: farm.Invalid, Code: hyper.CodeRefused}, breaker.Unclear},
 	} {
 		if got := blameFor(c.err); got != c.want {
 			t.Errorf("%v: %v, not %v", c.err, got, c.want)

@@ -23,6 +23,7 @@ type vm struct {
 	uid   uint32
 	image string // that it is made from
 	asked string // what its first job asked for; the site's policy may have said otherwise
+	own   bool   // the agent made it for itself, to see whether VMs start here
 
 	power *power // whether its CPUs run
 

@@ -47,8 +47,12 @@ type Settings struct {
 // one in ten fails.
 var Defaults = Settings{Failures: 3, Window: 15 * time.Minute, First: time.Minute, Most: time.Hour}
 
-// Start is an attempt to start a VM. One of the site itself, as a batch system's node, has no user.
-type Start struct{ Image, User string }
+// Start is an attempt to start a VM. One of the site itself, as a batch system's node, has no user. One of the agent's own is for nobody: it shows
+// whether the host is sound, and no user can bring it about.
+type Start struct {
+	Image, User string
+	Own         bool
+}
 
 // Blame is whose fault a failure can be.
 type Blame int
@@ -66,6 +70,8 @@ type Set struct {
 	breakers map[Key]*breaker
 	failures []failure // in the order of their time, since what they were about last worked
 	worked   time.Time // when any VM last started
+	suspect  failure   // the newest that may be the host's, with one user as the only witness; zero: none
+	last     breaker   // the host's, when it was closed last; until is that time
 }
 
 type failure struct {
@@ -92,15 +98,22 @@ type Ticket struct {
 	trials []Key
 }
 
+var host = Key{Host, ""}
+
+// keys are the breakers that may refuse a start.
 func (s Start) keys() []Key {
-	keys := []Key{{Host, ""}, {Image, s.Image}}
+	if s.Own {
+		return []Key{host}
+	}
+	keys := []Key{host, {Image, s.Image}}
 	if s.User != "" {
 		keys = append(keys, Key{User, s.User})
 	}
 	return keys
 }
 
-// Admit lets a start through, or refuses it with Unavailable: until when, and why. The first one after that time is the trial.
+// Admit lets a start through, or refuses it with Unavailable: until when, and why. The first one after that time is the trial; the host's trial is
+// a VM of the agent's own, for a user who has VMs fail would be the first to try again.
 func (s *Set) Admit(now time.Time, start Start) (*Ticket, error) {
 	t := &Ticket{Start: start}
 	for _, key := range start.keys() {
@@ -111,6 +124,8 @@ func (s *Set) Admit(now time.Time, start Start) (*Ticket, error) {
 			return nil, refused(key, b, fmt.Sprintf("until %s", b.until.UTC().Format("15:04:05 UTC")))
 		case b.trial:
 			return nil, refused(key, b, "while one VM is tried")
+		case key == host && !start.Own:
+			return nil, refused(key, b, "until a VM of the agent's own has started")
 		default:
 			t.trials = append(t.trials, key)
 		}
@@ -126,15 +141,39 @@ func refused(key Key, b *breaker, when string) error {
 		Hint: "mend what the last one says; `grange host show` lists what backs off"}
 }
 
-// Started closes what the VM proves sound: its image, its user, the host. Healed tells whether the host was open until now.
+// Started closes what the VM proves sound: its image, its user, and if it is the agent's own, the host. It reports whether the host was open until
+// now.
 func (s *Set) Started(now time.Time, t *Ticket) (healed bool) {
 	s.worked = now
-	healed = s.breakers[Key{Host, ""}] != nil
-	for _, key := range t.keys() {
-		delete(s.breakers, key)
+	if t.Own {
+		s.suspect = failure{}
+		healed = s.closeHost(now)
 	}
+	delete(s.breakers, Key{Image, t.Image})
+	delete(s.breakers, Key{User, t.User})
 	s.failures = slices.DeleteFunc(s.failures, func(f failure) bool { return f.host || f.Image == t.Image || f.User == t.User && t.User != "" })
 	return healed
+}
+
+// Untested is for a host that has nothing of its own to try: it closes when its time is over, and users' VMs show how it is. It reports whether the
+// host was open until now.
+func (s *Set) Untested(now time.Time) (closed bool) {
+	s.suspect = failure{}
+	if b := s.breakers[host]; b == nil || now.Before(b.until) {
+		return false
+	}
+	return s.closeHost(now)
+}
+
+func (s *Set) closeHost(now time.Time) bool {
+	b := s.breakers[host]
+	if b == nil {
+		return false
+	}
+	s.last = *b
+	s.last.until = now
+	delete(s.breakers, host)
+	return true
 }
 
 // Left gives a ticket back whose start came to nothing through nobody's fault: the caller went away.
@@ -163,31 +202,52 @@ func (s *Set) Failed(now time.Time, t *Ticket, blame Blame, text string) (opened
 	if len(opened) > 0 {
 		return opened
 	}
-	s.failures = append(s.failures, failure{t.Start, now, blame == TheHost, text})
+	if t.Own {
+		s.suspect = failure{}
+		s.open(host, now, text)
+		return []Key{host}
+	}
+	f := failure{t.Start, now, blame == TheHost, text}
+	s.failures = append(s.failures, f)
 	s.failures = slices.DeleteFunc(s.failures, func(f failure) bool { return now.Sub(f.at) > s.settings.Window })
-	key, ok := s.culprit(t.Start)
-	if !ok {
+	key, ok, suspected := s.culprit(t.Start)
+	if suspected {
+		s.suspect = f
+	}
+	if !ok || s.breakers[key] != nil { // of a start from before it opened
 		return nil
 	}
-	s.breakers[key] = &breaker{until: now.Add(s.settings.First), length: s.settings.First, last: text, since: now}
-	s.failures = slices.DeleteFunc(s.failures, func(f failure) bool {
-		return key.Kind == Host || key.Kind == Image && f.Image == key.Name || key.Kind == User && f.User == key.Name
-	})
+	s.open(key, now, text)
 	return []Key{key}
 }
 
-// culprit is what fails: the host where several images do, or where it surely is the host; an image where it does for several users;
-// a user where nobody else is seen to fail with that image. The site itself is nobody to blame.
-func (s *Set) culprit(start Start) (Key, bool) {
-	images, users := map[string]bool{}, map[string]bool{}
-	var host, all, image, user int
+// open has something back off that did not until now. A host that was found sound a moment ago goes on where it was.
+func (s *Set) open(key Key, now time.Time, text string) {
+	length := s.settings.First
+	if key == host && s.last.length > 0 && now.Sub(s.last.until) < s.settings.Window {
+		length = min(2*s.last.length, s.settings.Most)
+	}
+	s.breakers[key] = &breaker{until: now.Add(length), length: length, last: text, since: now}
+	s.failures = slices.DeleteFunc(s.failures, func(f failure) bool {
+		return key == host || key.Kind == Image && f.Image == key.Name || key.Kind == User && f.User == key.Name
+	})
+}
+
+// culprit is what fails: the host where several images do, or where it surely is the host, and several users saw it; an image where it does for
+// several users; a user where nobody else is seen to fail with that image. The site itself is nobody to blame. suspected: it would be the host, were
+// there more than one user to say so, for one alone may bring failures about.
+func (s *Set) culprit(start Start) (key Key, ok, suspected bool) {
+	images, users, witnesses, sure := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	var hosts, all, image, user int
 	for _, f := range s.failures {
 		if f.host {
-			host++
+			hosts++
+			sure[f.User] = true
 		}
 		if f.at.After(s.worked) { // in a row, whatever it was
 			all++
 			images[f.Image] = true
+			witnesses[f.User] = true
 		}
 		if f.Image == start.Image {
 			image++
@@ -198,20 +258,23 @@ func (s *Set) culprit(start Start) (Key, bool) {
 		}
 	}
 	n := s.settings.Failures
-	switch {
-	case host >= n, all >= n && len(images) > 1:
-		return Key{Host, ""}, true
-	case image >= n && (len(users) > 1 || start.User == ""):
-		return Key{Image, start.Image}, true
-	case user >= n && start.User != "":
-		return Key{User, start.User}, true
+	surely, likely := hosts >= n, all >= n && len(images) > 1
+	if surely && len(sure) > 1 || likely && len(witnesses) > 1 {
+		return host, true, false
 	}
-	return Key{}, false
+	suspected = surely || likely
+	switch {
+	case image >= n && (len(users) > 1 || start.User == ""):
+		return Key{Image, start.Image}, true, suspected
+	case user >= n && start.User != "":
+		return Key{User, start.User}, true, suspected
+	}
+	return Key{}, false, suspected
 }
 
 // Reopen has the host back off, with its trial due at once: an earlier process found it so.
 func (s *Set) Reopen(now time.Time, text string) {
-	s.breakers[Key{Host, ""}] = &breaker{until: now, length: s.settings.First, last: text, since: now}
+	s.breakers[host] = &breaker{until: now, length: s.settings.First, last: text, since: now}
 }
 
 // State is an open breaker, for people.
@@ -223,23 +286,32 @@ type State struct {
 	Last  string
 }
 
+func (b *breaker) state(key Key) State { return State{key, b.since, b.until, b.trial, b.last} }
+
 // Open are all open breakers, the host's first.
 func (s *Set) Open() []State {
 	var all []State
 	for _, key := range slices.SortedFunc(maps.Keys(s.breakers), func(a, b Key) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	}) {
-		b := s.breakers[key]
-		all = append(all, State{key, b.since, b.until, b.trial, b.last})
+		all = append(all, s.breakers[key].state(key))
 	}
 	return all
 }
 
-// HostUntil is when the host may be tried again; ok is false when it is sound.
-func (s *Set) HostUntil() (until time.Time, ok bool) {
-	b := s.breakers[Key{Host, ""}]
-	if b == nil {
-		return time.Time{}, false
+// TrialDue reports whether a VM of the agent's own should be tried now: the host's time is over, or the host is suspected.
+func (s *Set) TrialDue(now time.Time) bool {
+	if b := s.breakers[host]; b != nil {
+		return !now.Before(b.until) && !b.trial
 	}
-	return b.until, true
+	return !s.suspect.at.IsZero() && now.Sub(s.suspect.at) <= s.settings.Window
+}
+
+// Host returns the host's breaker, and reports whether it is open.
+func (s *Set) Host() (State, bool) {
+	b := s.breakers[host]
+	if b == nil {
+		return State{}, false
+	}
+	return b.state(host), true
 }

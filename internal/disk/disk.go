@@ -78,7 +78,7 @@ func (p *Pool) Close() error { return p.root.Close() }
 
 // Overlay makes the VM's root disk, a qcow2 that keeps what the guest changes, and returns its path. The guest sees size
 // bytes, at least the base's; 0 means as many. grow is how much space the overlay is expected to take, for the check of free
-// space. Errors: farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeTooBig when size is less than the base's.
+// space. Errors: farm.CodeNoRoom, farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeTooBig, also when size is less than the base's.
 func (p *Pool) Overlay(ctx context.Context, vm string, base Base, size, grow farm.Bytes) (string, error) {
 	if size == 0 {
 		size = base.Size
@@ -101,7 +101,8 @@ func (p *Pool) Overlay(ctx context.Context, vm string, base Base, size, grow far
 const scratchFeatures = "none,ext_attr,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,64bit,uninit_bg"
 
 // Scratch makes the VM's scratch disk, a sparse raw file of size bytes with an empty ext4 labelled ScratchLabel, and returns
-// its path. The whole size counts as taken. Errors: farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeBadSize.
+// its path. The whole size counts as taken. Errors: farm.CodeNoRoom, farm.CodeTooBig, farm.CodeDiskFull,
+// farm.CodeDiskTool, farm.CodeBadSize.
 func (p *Pool) Scratch(ctx context.Context, vm string, size farm.Bytes) (string, error) {
 	if size < 16*farm.MiB || size > 16*farm.TiB {
 		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSize, Message: fmt.Sprintf("a scratch disk of %v cannot be made", size), Hint: "ask for 16M to 16T"}
@@ -153,15 +154,23 @@ func (p *Pool) List() ([]string, error) {
 // Free is the space that new disks may take: what the file system has, less the reserve, less what scratch disks that exist
 // may still grow by.
 func (p *Pool) Free() (farm.Bytes, error) {
+	free, _, err := p.space()
+	return free, err
+}
+
+// space is what new disks may take, and what they could if the file system were empty.
+func (p *Pool) space() (free, most farm.Bytes, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(p.dir, &s); err != nil {
-		return 0, poolError(p.dir, err)
+		return 0, 0, poolError(p.dir, err)
 	}
-	free, taken := farm.Bytes(s.Bavail)*farm.Bytes(s.Bsize), p.opts.Reserve
+	block := farm.Bytes(s.Bsize)
+	free, most = farm.Bytes(s.Bavail)*block, farm.Bytes(s.Blocks)*block
+	taken := p.opts.Reserve
 	if !p.opts.Overcommit {
 		vms, err := p.List()
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		for _, vm := range vms {
 			info, err := p.root.Stat(path.Join(vm, ScratchFile))
@@ -173,7 +182,24 @@ func (p *Pool) Free() (farm.Bytes, error) {
 			}
 		}
 	}
-	return free - min(free, taken), nil
+	return free - min(free, taken), most - min(most, p.opts.Reserve), nil
+}
+
+// fits refuses what the pool cannot hold now, and what it never could. Either says something of the request, and nothing of the file system: that one
+// is full is known when it refuses to write.
+func (p *Pool) fits(size farm.Bytes) error {
+	free, most, err := p.space()
+	switch {
+	case err != nil:
+		return err
+	case size > most:
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig, Message: fmt.Sprintf("this host can never hold disks of %v: %s has %v", size, p.dir, whole(most)),
+			Hint: "ask for less scratch space"}
+	case size > free:
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fmt.Sprintf("disks of %v do not fit %s: %v are free and not promised", size, p.dir, whole(free)),
+			Hint: "ask for less, or wait until other VMs have ended"}
+	}
+	return nil
 }
 
 var validVM = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -192,13 +218,8 @@ func (p *Pool) make(ctx context.Context, vm, name string, grow farm.Bytes, fill 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	free, err := p.Free()
-	if err != nil {
+	if err := p.fits(grow); err != nil {
 		return "", err
-	}
-	if grow > free {
-		return "", &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull, Message: fmt.Sprintf("a disk of %v does not fit %s: %v are free and not promised", grow, p.dir, whole(free)),
-			Hint: "ask for less, or wait until other VMs have ended"}
 	}
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -270,6 +291,8 @@ func diskError(file string, err error) error {
 	switch {
 	case errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.Is(err, syscall.EFBIG):
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig, Message: "the file system of " + file + " holds no file of that size", Hint: "ask for less scratch space", Err: err}
 	case full(err):
 		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull, Message: "the file system of " + file + " is full", Hint: "free space there, or wait until other VMs have ended", Err: err}
 	}

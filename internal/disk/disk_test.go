@@ -162,14 +162,16 @@ func TestFreeCountsPromises(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = p.Scratch(t.Context(), "two", size+farm.GiB)
-	wantCode(t, err, farm.CodeDiskFull)
+	wantCode(t, err, farm.CodeNoRoom)
+	_, err = p.Scratch(t.Context(), "two", 16*farm.TiB)
+	wantCode(t, err, farm.CodeTooBig)
 	p.opts.Overcommit = true
 	if _, err := p.Scratch(t.Context(), "two", size); err != nil {
 		t.Error(err)
 	}
 	p.opts.Reserve = before
 	_, err = p.Scratch(t.Context(), "three", farm.GiB)
-	wantCode(t, err, farm.CodeDiskFull)
+	wantCode(t, err, farm.CodeNoRoom)
 	if vms, err := p.List(); err != nil || len(vms) != 2 {
 		t.Error(vms, err)
 	}
@@ -210,7 +212,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	defer p.Close()
 	_, err = p.Scratch(t.Context(), "vm", farm.GiB)
-	wantCode(t, err, farm.CodeDiskFull)
+	wantCode(t, err, farm.CodeTooBig) // of the request: it says nothing of what others may have
 	base := filepath.Join(t.TempDir(), "base")
 	if err := os.WriteFile(base, make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)

@@ -286,7 +286,7 @@ func TestPlacerResizes(t *testing.T) {
 	}
 }
 
-// A VM that a host would not have goes to another one; a host that refuses one after the other backs off, and is tried again.
+// A VM that a host would not have goes to another one; a host that refuses those of several owners backs off, and is tried again.
 func TestPlacerHeedsRefusals(t *testing.T) {
 	l := newLab(t)
 	l.update(func(tx *store.Tx) error {
@@ -302,7 +302,7 @@ func TestPlacerHeedsRefusals(t *testing.T) {
 	}
 	var bad string
 	for i := range 3 {
-		v := l.create(ann, CreateVM{Project: "alice", Name: fmt.Sprint("a", i), Image: "micro", CPUs: 2, Memory: farm.GiB})[0]
+		v := l.create([]farm.Identity{ann, root}[i%2], CreateVM{Project: "alice", Name: fmt.Sprint("a", i), Image: "micro", CPUs: 2, Memory: farm.GiB})[0]
 		l.settle(p)
 		host := l.must(v.ID).Host
 		if bad == "" {

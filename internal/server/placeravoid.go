@@ -12,7 +12,7 @@ import (
 
 // A host has the last word on what it takes: it knows of jobs on metal, of its disk and its images what the server does not know yet. A VM
 // that a host would not have, before it ever ran, goes elsewhere, and does not come back to that host for a while. After some hosts it is
-// left to its owner: it is the VM then. A host that refuses one VM after the other backs off.
+// left to its owner: it is the VM then. A host that refuses VMs of several owners, one after the other, backs off.
 
 // turnedAway are codes with which a host's reason begins when it would not have a VM that it never ran.
 var turnedAway = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage, farm.CodeNoBridge}
@@ -109,8 +109,8 @@ func (a *avoidance) due(now time.Time) (next time.Time, ok bool) {
 		}
 	}
 	for _, set := range a.hosts {
-		if until, open := set.HostUntil(); open && now.Before(until) {
-			earlier(until)
+		if b, open := set.Host(); open && now.Before(b.Until) {
+			earlier(b.Until)
 		}
 	}
 	return next, ok
@@ -129,6 +129,7 @@ func (p *placer) refusedBy(vm farm.VM, g *group) {
 		set = breaker.New(breaker.Defaults)
 		p.avoid.hosts[vm.Host] = set
 	}
+	set.Untested(now)
 	if ticket, err := set.Admit(now, breaker.Start{Image: vm.Image, User: vm.Owner}); err == nil {
 		set.Failed(now, ticket, breaker.TheHost, vm.Observed.Reason)
 	}
@@ -136,15 +137,16 @@ func (p *placer) refusedBy(vm farm.VM, g *group) {
 	g.refused = append(g.refused, vm)
 }
 
-// backOff closes a host that refuses one VM after the other, and opens it when its time has come: the next VM is the trial.
+// backOff closes a host that refuses one VM after the other, and opens it when its time has come.
 func (p *placer) backOff(host string, now time.Time) {
 	n, ok := p.hosts[host]
 	if !ok {
 		return
 	}
 	n.backsOff = ""
-	if until, open := p.avoid.hosts[host].HostUntil(); open && now.Before(until) {
-		n.backsOff = "it refused several VMs in a row, and is tried again at " + until.UTC().Format("15:04:05 UTC")
+	p.avoid.hosts[host].Untested(now)
+	if b, open := p.avoid.hosts[host].Host(); open {
+		n.backsOff = "it refused several VMs in a row, and is tried again at " + b.Until.UTC().Format("15:04:05 UTC")
 	}
 	p.hosts[host] = n
 	p.tellRefusal(host)

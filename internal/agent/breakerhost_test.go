@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// as is a caller of another user.
+func (f *farmhouse) as(uid uint32) Caller {
+	c := f.caller("")
+	c.UID, c.GID, c.Groups = uid, uid, nil
+	return c
+}
+
+// failed waits for a job to fail, and returns the code.
+func (t *task) failed() string {
+	t.f.Helper()
+	for limit := time.After(20 * time.Second); ; {
+		select {
+		case e, ok := <-t.events:
+			if !ok {
+				t.f.Fatal("no failure before the end")
+			}
+			if e.Event == api.EventFailed {
+				return strings.TrimPrefix(e.Problem.Type, "grange:")
+			}
+		case <-limit:
+			t.f.Fatal("no failure in time")
+		}
+	}
+}
+
+// TestImpossibleScratch: requests that this host can never hold say nothing of the host; others are not kept waiting.
+func TestImpossibleScratch(t *testing.T) {
+	f := newFarmhouse(t)
+	scratch := uint64(16 * farm.TiB)
+	for range 4 {
+		if code := f.mustAsk(f.as(61001), api.JobRequest{Scratch: &scratch}).failed(); code != string(farm.CodeTooBig) {
+			t.Errorf("code %s", code)
+		}
+	}
+	if off := f.agent.backOffs(); len(off) > 0 {
+		t.Errorf("%+v", off)
+	}
+	f.mustAsk(f.as(61002), api.JobRequest{}).until(api.EventReady)
+}
+
+// TestOneUserClosesNothing: failures that look like the host's, all of one user's VMs, close the host if a VM of the agent's own fails as well, and only
+// then.
+func TestOneUserClosesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		broken bool // the host, for everybody
+		micro  bool
+		want   string // what backs off in the end
+	}{
+		"the host is sound":       {false, true, "user"},
+		"the host is broken":      {true, true, "host user"},
+		"nothing of its own here": {true, false, "user"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFarmhouse(t)
+			const image = "sl9"
+			if _, err := f.agent.images.Import(t.Context(), image, f.dir+"/image", nil); err != nil {
+				t.Fatal(err)
+			}
+			listen := f.host.Refuse
+			f.host.Refuse = func(m hyper.Machine) error {
+				if r, err := decodeRecord(m.Metadata); c.broken || err == nil && r.Image == image {
+					return &farm.Error{Kind: farm.Unavailable, Code: hyper.CodeRefused, Message: "no"}
+				}
+				return listen(m)
+			}
+			if !c.micro {
+				if err := f.agent.images.Remove("micro", func(string) bool { return false }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 3 {
+				if code := f.mustAsk(f.as(61001), api.JobRequest{Image: image}).failed(); code != string(hyper.CodeRefused) {
+					t.Fatalf("code %s", code)
+				}
+			}
+			f.agent.healOnce(time.Now())
+			for limit := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+				f.agent.breakers.mu.Lock()
+				trying := f.agent.breakers.trying
+				f.agent.breakers.mu.Unlock()
+				if !trying {
+					break
+				}
+				if time.Now().After(limit) {
+					t.Fatal("the trial does not end")
+				}
+			}
+			var kinds []string
+			for _, b := range f.agent.backOffs() {
+				kinds = append(kinds, b.Kind)
+			}
+			if got := strings.Join(kinds, " "); got != c.want {
+				t.Errorf("%q backs off, not %q", got, c.want)
+			}
+		})
+	}
+}
