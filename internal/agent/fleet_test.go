@@ -110,7 +110,7 @@ func TestCloudLife(t *testing.T) {
 	}
 	f.mark(w)
 	vms := f.agent.allFleet()
-	if view := vms[0].view(); view.Purpose != "cloud" || view.Cloud.Project != "p" || view.State != "running" || view.Command != "p/"+w.Name {
+	if view := vms[0].view(admin); view.Purpose != "cloud" || view.Cloud.Project != "p" || view.State != "running" || view.Command != "p/"+w.Name {
 		t.Errorf("%+v", view)
 	}
 	if _, err := f.agent.find(w.ID, admin); !farm.IsCode(err, farm.CodeServersVM) {

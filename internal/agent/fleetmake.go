@@ -131,7 +131,7 @@ func (v *fleetVM) awaitJob(key string) {
 // holder names the VM for people.
 func (v *fleetVM) holder() string {
 	w := v.recordNow().Wanted
-	return fmt.Sprintf("%s (%s: %s/%s)", v.name, w.Owner, w.Project, w.Name)
+	return v.agent.holder(v.name, w.Owner, w.Project+"/"+w.Name)
 }
 
 func noSuchImage(name string, err error) error {

@@ -44,8 +44,9 @@ func (v *fleetVM) serversOwn() error {
 		Hint: fmt.Sprintf("order it there, as with `grange vm stop %s/%s`; this host goes on with what the server wanted last", w.Project, w.Name)}
 }
 
-// view is the VM as people on its host see it.
-func (v *fleetVM) view() *api.VM {
+// view is the VM as a caller on its host sees it. Reasons may quote what the guest wrote, to its console or to us, which is root's to read
+// as the console is: others see the reason's code alone.
+func (v *fleetVM) view(c Caller) *api.VM {
 	o := v.observed()
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -54,10 +55,22 @@ func (v *fleetVM) view() *api.VM {
 		Command: w.Project + "/" + w.Name, Created: r.Created, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: wire.Plan(r.Plan),
 		Cloud: &api.CloudVM{Name: w.Name, Project: w.Project, Owner: w.Owner, Hostname: w.Hostname, Address: w.Address, MAC: w.MAC, Bridge: w.Bridge, Wanted: w.Power,
 			Ready: o.Ready, Reason: o.Reason}}
+	if !c.admin() {
+		out.Cloud.Reason = codeOf(o.Reason)
+	}
 	if v.machine != nil {
 		out.Applied = appliedView(v.machine.applied, r.Shape)
 	}
 	return out
+}
+
+// codeOf is the code that a reason begins with, as reasonOf wrote it; "" where there is none.
+func codeOf(reason string) string {
+	code, _, _ := strings.Cut(reason, ": ")
+	if strings.Trim(code, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		return ""
+	}
+	return code
 }
 
 // getConsole shows what a VM of the server writes, or wrote while it ran. root alone may: the VM's owner asks the server.

@@ -48,8 +48,13 @@ func decodeRecord(text []byte) (record, error) {
 	return r, nil
 }
 
-// holder names the VM and its user for people.
-func (r record) holder() string { return fmt.Sprintf("%s (%s: %s)", r.Name, r.User, r.Command) }
+// holder names the VM to whoever finds its CPUs in use, with its user and command unless those are private.
+func (a *Agent) holder(name, user, command string) string {
+	if a.config().PrivateVMs {
+		return name
+	}
+	return fmt.Sprintf("%s (%s: %s)", name, user, command)
+}
 
 // taskRecord is what an agent keeps of one task of a batch job in its VM, over a restart: the VM's own record is that of the task which it
 // was made for. It is written before the caller is told that its job will start.

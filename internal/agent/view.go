@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
@@ -24,6 +25,9 @@ func (a *Agent) find(ref string, c Caller) (*vm, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !a.maySee(c, v.uid) {
+		return nil, noVM(ref)
+	}
 	if c.UID != v.uid && !c.admin() {
 		return nil, notYours("VM " + ref)
 	}
@@ -39,7 +43,7 @@ func (a *Agent) lookUp(ref string) (*vm, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: "no VM " + strconv.Quote(ref) + " on this host", Hint: "`grange vm list` shows them; it may have ended"}
+		return nil, noVM(ref)
 	case 1:
 		return found[0], nil
 	}
@@ -113,30 +117,55 @@ func exitOf(e *guest.Exit) *api.Exit {
 	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS, OOMKills: e.OOMKills}
 }
 
-func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+// getVMs lists the VMs that the caller may see.
+func (a *Agent) getVMs(w http.ResponseWriter, _ *http.Request, c Caller) error {
 	vms := []*api.VM{}
 	for _, v := range a.all() {
-		vms = append(vms, v.view(nil))
+		if a.maySee(c, v.uid) {
+			vms = append(vms, v.view(nil))
+		}
 	}
 	for _, v := range a.allFleet() {
-		vms = append(vms, v.view())
+		if a.maySee(c, nobody) {
+			vms = append(vms, v.view(c))
+		}
 	}
 	slices.SortFunc(vms, func(x, y *api.VM) int { return x.Created.Compare(y.Created) })
 	return answer(w, vms)
 }
 
-func (a *Agent) getVM(w http.ResponseWriter, r *http.Request, _ Caller) error {
-	if v := a.fleetLookUp(r.PathValue("vm")); v != nil {
-		return answer(w, v.view())
+// getVM shows one. A VM that the caller may not see is as one that is not there.
+func (a *Agent) getVM(w http.ResponseWriter, r *http.Request, c Caller) error {
+	ref := r.PathValue("vm")
+	if v := a.fleetLookUp(ref); v != nil {
+		if !a.maySee(c, nobody) {
+			return noVM(ref)
+		}
+		return answer(w, v.view(c))
 	}
-	v, err := a.lookUp(r.PathValue("vm"))
+	v, err := a.lookUp(ref)
 	if err != nil {
 		return err
+	}
+	if !a.maySee(c, v.uid) {
+		return noVM(ref)
 	}
 	return answer(w, v.view(nil))
 }
 
-func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+// nobody owns the VMs that belong to no account of this host: root alone sees them where others' VMs are private.
+const nobody = 0
+
+// maySee reports whether a caller may see what belongs to an account: everybody may, unless the site made VMs private.
+func (a *Agent) maySee(c Caller, owner uint32) bool {
+	return c.admin() || c.UID == owner || !a.config().PrivateVMs
+}
+
+func noVM(ref string) error {
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: "no VM " + strconv.Quote(ref) + " on this host", Hint: "`grange vm list` shows them; it may have ended"}
+}
+
+func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) error {
 	room, holders, waiting := a.ledger.view()
 	c := a.config()
 	v := wire.Topology(grantable(room))
@@ -151,6 +180,9 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, _ Caller) error 
 	}
 	for cpu, name := range holders {
 		h.Holders[strconv.Itoa(cpu)] = name
+	}
+	if !a.maySee(caller, nobody) {
+		h.BackOffs = slices.DeleteFunc(h.BackOffs, func(b api.BackOff) bool { return b.Kind == string(breaker.User) })
 	}
 	return answer(w, h)
 }

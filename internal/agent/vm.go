@@ -326,7 +326,7 @@ func (v *vm) grant() (farm.Plan, error) {
 		request.Service = request.Service.And(r.Caller.Batch.CPUs)
 	}
 	v.agent.ledger.belongs(v.id, v.key)
-	return v.claim(r.holder(), request)
+	return v.claim(v.agent.holder(r.Name, r.User, r.Command), request)
 }
 
 // recordFor is the VM's record as one of its jobs sees it.

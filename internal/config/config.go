@@ -44,6 +44,7 @@ type Agent struct {
 	DefaultImage string
 	DefaultShape farm.Shape
 	Shapes       map[string]farm.Shape
+	PrivateVMs   bool              // accounts see their own VMs only; root sees all
 	Hook         string            // a script of the site, run in each VM as root before the job
 	Facts        map[string]string // what the site knows of this host, as HS06 = "357": given to guests
 
@@ -77,6 +78,7 @@ type file struct {
 	Shapes           map[string]shapeFile `toml:"shapes"`
 	Hook             string               `toml:"hook"`
 	Facts            map[string]string    `toml:"facts"`
+	PrivateVMs       bool                 `toml:"private_vms"`
 	Minimum          minimumFile          `toml:"minimum"`
 	Batch            batchFile            `toml:"batch"`
 	Policy           []ruleFile           `toml:"policy"`
@@ -169,7 +171,7 @@ func (f file) agent() (Agent, error) {
 	a := Agent{
 		Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, StateDir: f.StateDir, RunDir: f.RunDir,
 		Libvirt: f.Libvirt, LibvirtLogs: f.LibvirtLogs, GuestFile: f.GuestFile, Accelerator: f.Accelerator, Attempts: f.Attempts,
-		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts,
+		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts, PrivateVMs: f.PrivateVMs,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
 	var errs [12]error
