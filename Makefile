@@ -1,6 +1,6 @@
 # Everything here is also a plain command that you can read below. GNU make and a POSIX shell.
 
-GO          ?= go
+GO          ?= scripts/go
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PREFIX      ?= /usr/local
 DESTDIR     ?=
@@ -91,7 +91,7 @@ lint: fmt-check ## gofmt, go vet, staticcheck
 	$(GO) run $(STATICCHECK) ./...
 
 fmt-check:
-	@files=$$(gofmt -l api cmd e2e internal); test -z "$$files" || { echo "gofmt these:" $$files >&2; exit 1; }
+	@files=$$("$$($(GO) env GOROOT)/bin/gofmt" -l api cmd e2e internal); test -z "$$files" || { echo "gofmt these:" $$files >&2; exit 1; }
 
 test-api: ## ask a server, with simulated hosts, whatever its OpenAPI allows and what it does not (schemathesis): no server errors; JSON on the last line
 	@scripts/install-packages test
