@@ -17,7 +17,8 @@ const (
 	CodeBeyondMaxima Code = "beyond-maxima"      // more than the site lets any VM have
 	CodeNoHost       Code = "no-host"            // no such host
 	CodeHostHasVMs   Code = "host-has-vms"       // a host with VMs cannot be forgotten
-	CodeHostAnswers  Code = "host-answers"       // a host that reports is not fenced
+	CodeHostAnswers  Code = "host-answers"       // a host that reports is neither fenced nor replaced
+	CodeReportLong   Code = "report-too-long"    // a host reports more VMs than it can have
 	CodeNoResize     Code = "no-resize"          // VMs of a batch cell keep their size
 	CodeDraining     Code = "being-drained"      // the VM's host is emptied
 	CodeStreams      Code = "too-many-streams"   // as many streams as a server carries

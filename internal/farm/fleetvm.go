@@ -79,6 +79,9 @@ type Observed struct {
 	Plan    Plan // where it really is
 	CPUTime time.Duration
 	Digest  string // of its image
+	// Disowned is set by the server: the VM's host was replaced by a machine that did not prove to be the same one, which must not get
+	// anything of it.
+	Disowned bool
 }
 
 // VMState is how a VM is.

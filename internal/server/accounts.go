@@ -10,6 +10,9 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
+// rootName is what tokens and the audit log call root on the server's own socket.
+const rootName = "root"
+
 func userTarget(name string) policy.Target { return policy.Target{Owner: name, Name: "user " + name} }
 
 // Users are all users; who may not see them gets itself alone.

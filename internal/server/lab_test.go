@@ -62,6 +62,7 @@ func newLabOn(t *testing.T, url string) *lab {
 			tx.PutShape(farm.Shape{Name: "large", CPUs: 8, Memory: 16 * farm.GiB, Scratch: 10 * farm.GiB, Network: farm.NetworkNone, MaxGuest: farm.GuestTopology{Sockets: 2}}),
 			tx.PutNetwork(farm.FleetNetwork{Name: "lan", Bridge: "br0", Addresses: []farm.AddressPool{pool}, Domain: "example.org"}),
 			tx.PutNetwork(farm.FleetNetwork{Name: "inner", Bridge: "br1", Closed: true, Names: []string{"wn-1", "wn-2"}}),
+			tx.PutUser(farm.User{Name: "site"}),
 			tx.PutGrant(farm.Grant{User: "ann", Role: farm.RoleMember, Project: "alice"}),
 			tx.PutGrant(farm.Grant{User: "otto", Role: farm.RoleOperator, Project: "atlas"}),
 			tx.PutGrant(farm.Grant{User: "site", Role: farm.RoleAdmin}),

@@ -231,9 +231,9 @@ func TestWholeReport(t *testing.T) {
 	}
 	powers := map[string]string{}
 	for _, v := range list.VMs {
-		powers[v.Name] = v.Power
+		powers[v.ID] = v.Power
 	}
-	if d := cmp.Diff(map[string]string{"runs": "on", "news": "on", "moved": "deleted"}, powers); d != "" {
+	if d := cmp.Diff(map[string]string{runs.ID: "on", news.ID: "on", moved.ID: "deleted"}, powers); d != "" {
 		t.Errorf("wanted then:\n%s", d)
 	}
 	if host, err := l.Host(t.Context(), site, h.id); err != nil || len(host.Strangers) != 1 || host.Strangers[0].VM != "unknown" {

@@ -39,15 +39,17 @@ type enrolment struct {
 	now   time.Time
 	r     fleet.EnrolRequest
 	token pki.JoinToken
-	peer  pki.Peer // of a host that shows a certificate of the site's; the zero value otherwise
+	shown []*x509.Certificate
+	peer  pki.Peer // of a host that joins by a certificate of the site's; the zero value otherwise
 
 	real   bool // there is such a token
+	proven bool // the host that is replaced joins itself: it has the key of its present certificate
 	host   farm.Host
 	issued pki.Issued
 }
 
-// Enrol trades a join token for a host's identity. shown are the certificates of the connection, for hosts that have one of the site's.
-// What is refused leaves an entry in the audit log when its token was a real one.
+// Enrol trades a join token for a host's identity. shown are the certificates of the connection: of hosts that have one of the site's, and
+// of those that replace their own identity. What is refused leaves an entry in the audit log when its token was a real one.
 func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.EnrolRequest) (fleet.EnrolAnswer, error) {
 	token, err := pki.ParseJoinToken(r.Token)
 	if err != nil {
@@ -57,7 +59,7 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 	if err != nil {
 		return fleet.EnrolAnswer{}, err
 	}
-	e := &enrolment{s: s, ca: ca, now: s.now().UTC(), r: r, token: token}
+	e := &enrolment{s: s, ca: ca, now: s.now().UTC(), r: r, token: token, shown: shown}
 	if len(r.CSR) == 0 {
 		if e.peer, err = s.links.authorities.Peer(shown, e.now); err != nil {
 			return fleet.EnrolAnswer{}, err
@@ -72,7 +74,7 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 		return fleet.EnrolAnswer{}, err
 	}
 	s.forgetLink(e.host.ID)
-	s.log.Info("host enrolled", "host", e.host.Name, "id", e.host.ID, "cell", e.host.Cell, "replaced", r.Replace)
+	s.log.Info("host enrolled", "host", e.host.Name, "id", e.host.ID, "cell", e.host.Cell, "replaced", r.Replace, "proven", e.proven)
 	return s.identity(ctx, e.host, e.issued)
 }
 
@@ -91,8 +93,16 @@ func (e *enrolment) run() error {
 	case err != nil:
 		return err
 	}
+	if err := e.mayJoin(k, old); err != nil {
+		return err
+	}
 	if err := e.identify(k, old); err != nil {
 		return err
+	}
+	if old.ID != "" && !e.proven {
+		if err := e.disown(old); err != nil {
+			return err
+		}
 	}
 	e.host = e.made(k, old)
 	if len(e.r.CSR) > 0 {
@@ -187,18 +197,14 @@ func ahead(off time.Duration) string {
 	return off.Round(time.Second).String() + " ahead of"
 }
 
-// identify tells a host that was installed anew from one that takes another's name, and from a clone of another.
+// identify refuses a host that takes the name of another one, unless it may replace that, and a clone of another.
 func (e *enrolment) identify(k farm.JoinToken, old farm.Host) error {
-	same := e.r.MachineID != "" && e.r.MachineID == old.MachineID
-	switch {
-	case old.ID == "":
-	case !e.r.Replace:
-		return &farm.Error{Kind: farm.Conflict, Code: CodeHostExists, Message: "a host " + old.Name + " is enrolled already, since " + old.Enrolled.UTC().Format(time.RFC3339),
-			Hint: "if it is this machine, installed anew: `--replace`; otherwise give this one another name by `--name`"}
-	case k.Name == "" && !same:
-		return refuseJoin("to take the place of host "+old.Name+" a join token that is for that host is needed, as this is another machine", "`grange host token create --name "+old.Name+"`")
+	if old.ID != "" {
+		if err := e.replaces(k, old); err != nil {
+			return err
+		}
 	}
-	if e.r.MachineID == "" || same {
+	if e.r.MachineID == "" || e.r.MachineID == old.MachineID {
 		return nil
 	}
 	twin, err := e.HostOfMachine(e.r.MachineID)

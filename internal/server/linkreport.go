@@ -24,6 +24,8 @@ const (
 	maxSuperseded = 8
 	// clockWarning is how far a host's clock may be off before people are told.
 	clockWarning = 30 * time.Second
+	// maxReported bounds the VMs of one report: more than any host can run.
+	maxReported = 4096
 	// cpuTimeStep is how much CPU time of a VM is worth writing down when nothing else changed.
 	cpuTimeStep = time.Minute
 )
@@ -175,6 +177,10 @@ func (s *Server) sameFacts(ctx context.Context, id string, text []byte) bool {
 
 // takeVMs writes what changed of a host's VMs. Most reports say nothing new: the store is only written to when they do. The link is locked.
 func (s *Server) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
+	if len(r.VMs) > maxReported {
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeReportLong, Message: fmt.Sprintf("a report of %d VMs; a host has %d at most", len(r.VMs), maxReported),
+			Hint: "look what the host's agent takes for its VMs: `grange vm list` there"}
+	}
 	seen := make(map[string]farm.Observed, len(r.VMs))
 	for _, v := range r.VMs {
 		o, err := wire.ParseObserved(v)
@@ -249,21 +255,26 @@ func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed,
 		case o.State == farm.VMGone && vm.Wanted.Power == farm.PowerDeleted:
 			vm.Observed.CPUTime = max(vm.Observed.CPUTime, o.CPUTime)
 			n.gone = append(n.gone, vm)
+		case vm.Observed.Disowned:
 		case o.State != "" && tells(vm.Observed, o, r.Whole):
 			n.changed[vm.ID] = o
 		}
 	}
-	var strange []string
+	var others, strange []string
 	for id, o := range seen {
-		if known[id] || o.State == farm.VMGone {
-			continue
+		if !known[id] && o.State != farm.VMGone {
+			others = append(others, id)
 		}
-		switch vm, err := t.VM(id); {
-		case missing(err):
+	}
+	places, err := t.VMHosts(others)
+	if err != nil {
+		return n, err
+	}
+	for _, id := range others {
+		switch place, is := places[id]; {
+		case !is:
 			strange = append(strange, id)
-		case err != nil:
-			return n, err
-		case vm.Host != "":
+		case place != "":
 			n.elsewhere = append(n.elsewhere, id)
 		}
 	}

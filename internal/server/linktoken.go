@@ -119,6 +119,9 @@ func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinO
 		if _, err := c.cell(o.Cell); err != nil {
 			return err
 		}
+		if err := c.mayReplace(o); err != nil {
+			return err
+		}
 		ids, again, err := c.once(key, o, func() ([]string, error) { return c.makeJoinToken(token, o) })
 		if err != nil {
 			return err
@@ -137,8 +140,29 @@ func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinO
 	return k, text, nil
 }
 
+// mayReplace refuses a token for a host that is in another cell, where the caller may not let hosts join. It is held against that once more
+// when it is used.
+func (c *call) mayReplace(o JoinOrder) error {
+	if o.Name == "" {
+		return nil
+	}
+	old, err := c.HostNamed(o.Name)
+	if missing(err) || err == nil && old.Cell == o.Cell {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	token := c.target
+	if err := c.may(hostTarget(old)); err != nil {
+		return err
+	}
+	c.target = token
+	return nil
+}
+
 func (c *call) makeJoinToken(token pki.JoinToken, o JoinOrder) ([]string, error) {
-	k := farm.JoinToken{ID: token.ID, Hash: token.Hash(), Cell: o.Cell, Name: o.Name, Labels: o.Labels, By: cmp.Or(c.who.User, "root"),
+	k := farm.JoinToken{ID: token.ID, Hash: token.Hash(), Cell: o.Cell, Name: o.Name, Labels: o.Labels, By: cmp.Or(c.who.User, rootName),
 		Expires: c.now.Add(cmp.Or(o.Valid, joinValid)), Count: max(o.Count, 1)}
 	if err := c.PutJoinToken(k); err != nil {
 		return nil, err

@@ -191,22 +191,28 @@ func wantedVMs(t *store.Tx, host string, elsewhere []string, list *fleet.WantedL
 			}
 			networks[vm.Network] = n
 		}
-		if vm.Observed.State != farm.VMLost || vm.Wanted.Power == farm.PowerDeleted {
+		switch {
+		case vm.Observed.Disowned && vm.Wanted.Power == farm.PowerDeleted:
+			list.VMs = append(list.VMs, unwanted(vm.ID))
+		case !vm.Observed.Disowned && (vm.Observed.State != farm.VMLost || vm.Wanted.Power == farm.PowerDeleted):
 			list.VMs = append(list.VMs, wire.WantedVM(vm, n))
 		}
 	}
+	places, err := t.VMHosts(elsewhere)
+	if err != nil {
+		return err
+	}
 	for _, id := range elsewhere {
-		vm, err := t.VM(id)
-		if missing(err) || err == nil && (vm.Host == "" || vm.Host == host) {
-			continue
+		if place := places[id]; place != "" && place != host {
+			list.VMs = append(list.VMs, unwanted(id))
 		}
-		if err != nil {
-			return err
-		}
-		vm.Wanted.Power, vm.Plan = farm.PowerDeleted, farm.Plan{}
-		list.VMs = append(list.VMs, wire.WantedVM(vm, farm.FleetNetwork{}))
 	}
 	return nil
+}
+
+// unwanted is a VM that is to go from a host, which learns nothing of it: the host may know no more than its ID.
+func unwanted(id string) fleet.WantedVM {
+	return fleet.WantedVM{ID: id, Power: string(farm.PowerDeleted)}
 }
 
 // settingsOfHosts are hostSettings, read once for all hosts after each change.

@@ -11,7 +11,6 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/store"
-	"github.com/grange-project/grange/internal/wire"
 )
 
 // Bounds of what is kept of a host's strangers.
@@ -139,16 +138,18 @@ func evictedVMs(t *store.Tx, host string, list *fleet.WantedList) error {
 	if err != nil {
 		return err
 	}
+	var evicted []string
 	for _, v := range strangers {
 		if !v.Evicted {
 			continue
 		}
-		_, err := t.VM(v.VM)
-		if missing(err) {
-			list.VMs = append(list.VMs, wire.WantedVM(farm.VM{ID: v.VM, Wanted: farm.Wanted{Power: farm.PowerDeleted}}, farm.FleetNetwork{}))
-		} else if err != nil {
-			return err
+		evicted = append(evicted, v.VM)
+	}
+	known, err := t.VMHosts(evicted)
+	for _, id := range evicted {
+		if _, is := known[id]; !is {
+			list.VMs = append(list.VMs, unwanted(id))
 		}
 	}
-	return nil
+	return err
 }

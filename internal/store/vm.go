@@ -103,6 +103,17 @@ func (t *Tx) VM(id string) (farm.VM, error) {
 	return v, found(err, "VM", id)
 }
 
+// VMHosts reads where some VMs have their place, by ID: "" is nowhere yet. IDs of no VM are not in it.
+func (t *Tx) VMHosts(ids []string) (map[string]string, error) {
+	hosts := map[string]string{}
+	return hosts, t.eachOf(ids, func(r scanner) error {
+		var id, host string
+		err := r.Scan(&id, &host)
+		hosts[id] = host
+		return err
+	}, "SELECT id, host FROM vms WHERE id IN (%s)")
+}
+
 // ChangedVM is the VM that a change of the feed is of: as it is now, or as Inserted has it, which takes no query. Nobody may write to what it points to.
 func (t *Tx) ChangedVM(c Change) (*farm.VM, error) {
 	if v := t.store.Inserted(c); v != nil {

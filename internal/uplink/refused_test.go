@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/sim"
+	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/uplink"
 )
 
@@ -32,7 +33,8 @@ func codeOf(err error) farm.Code {
 
 func TestJoinRefused(t *testing.T) {
 	s := newSite(t)
-	s.join("wn-1")
+	host := s.join("wn-1")
+	s.eventually("it reports", func() bool { return s.row(host.id.Host).Facts.Instance != "" })
 	spent := s.token(server.JoinOrder{})
 	joined := s.dir()
 	if _, err := uplink.Join(t.Context(), uplink.JoinOptions{Dir: joined, Server: s.url, Token: spent, Name: "wn-2"}); err != nil {
@@ -71,8 +73,10 @@ func TestJoinRefused(t *testing.T) {
 		{"the name is another's", uplink.JoinOptions{Name: "wn-1", Token: good()}, server.CodeHostExists},
 		{"the name is another machine's", uplink.JoinOptions{Name: "wn-1", Token: good(), Replace: true, MachineID: "other"}, server.CodeJoinRefused},
 		{"a clone", uplink.JoinOptions{Name: "wn-9", Token: good(), MachineID: "wn-1"}, server.CodeClonedHost},
-		{"installed anew", uplink.JoinOptions{Name: "wn-1", Token: good(), Replace: true, MachineID: "wn-1"}, ""},
-		{"another machine in its place", uplink.JoinOptions{Name: "wn-1", Token: s.token(server.JoinOrder{Name: "wn-1"}), Replace: true, MachineID: "other"}, ""},
+		{"the machine-id of a host that runs", uplink.JoinOptions{Name: "wn-1", Token: good(), Replace: true, MachineID: "wn-1"}, server.CodeJoinRefused},
+		{"in the place of a host that runs", uplink.JoinOptions{Name: "wn-1", Token: s.token(server.JoinOrder{Name: "wn-1"}), Replace: true, MachineID: "other"}, farm.CodeHostAnswers},
+		{"in its own place", uplink.JoinOptions{Dir: host.dir, Name: "wn-1", Token: good(), Replace: true, MachineID: "wn-1"}, ""},
+		{"in its own place, as that was kept", uplink.JoinOptions{Dir: host.dir, Name: "wn-1", Token: s.token(server.JoinOrder{Name: "wn-1"}), Replace: true, MachineID: "other"}, ""},
 	} {
 		if tt.o.Server == "" {
 			tt.o.Server = s.url
@@ -188,6 +192,7 @@ func TestRevoked(t *testing.T) {
 	s.eventually("facts", func() bool { return s.row(h.id.Host).Facts.Instance != "" })
 	h.stop()
 	old := *h
+	s.fence("wn-1")
 	if _, err := uplink.Join(t.Context(), uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(server.JoinOrder{Name: "wn-1"}), Name: "wn-1", Replace: true, MachineID: "other"}); err != nil {
 		t.Fatal(err)
 	}
@@ -200,6 +205,16 @@ func TestRevoked(t *testing.T) {
 	}
 	heard = s.second(gone, gone.Host)
 	s.eventually("refused", func() bool { return heard.said(farm.CodeRevokedCert) })
+}
+
+// fence has an operator's word that nothing of a host runs.
+func (s *site) fence(name string) {
+	s.t.Helper()
+	s.update(func(tx *store.Tx) error {
+		h, err := tx.HostNamed(name)
+		h.Fenced = s.now()
+		return errors.Join(err, tx.SetHost(h))
+	})
 }
 
 // Another fleet's server where a host's was.
