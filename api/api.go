@@ -181,6 +181,8 @@ type VM struct {
 	Plan    Plan      `json:"plan"`
 	Applied Applied   `json:"applied"`
 	JobPort string    `json:"job_port,omitempty"` // unix socket of the job's streams; only its owner can connect
+
+	OneFilesystem bool `json:"one_filesystem,omitempty"` // to the job's caller: binds show nothing that is mounted below them
 }
 
 // CloudVM is what a host knows of a VM that the server wants on it.

@@ -12,33 +12,26 @@ import (
 
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/hyper"
 )
 
 // adopt puts the VM's process where the batch system limits, accounts, freezes and kills the job: when the VM is made, before the
 // guest's memory is touched; and again when the task whose groups it sits in has ended before the others. A VM that cannot be put there must
 // not run: it would have more than its job was given. 0 is the process of a hypervisor that has none.
-func (j *job) adopt(q hyper.Applied) error {
-	if q.PID == 0 {
+func (j *job) adopt(pid int) error {
+	if pid == 0 {
 		return nil
 	}
-	return adopt("/", j.caller.Batch.Cgroups, q.PID, q.Started)
+	return adopt("/", j.caller.Batch.Cgroups, pid)
 }
 
-// adopt writes the process that started then into control groups of the host at root, and reads back that it is there. A later process
-// with its number is somebody else's: it would leave its own limits for the job's.
-func adopt(root string, groups []string, pid int, started uint64) error {
+// adopt writes the process into control groups of the host at root, and reads back that it is there.
+func adopt(root string, groups []string, pid int) error {
 	if len(groups) == 0 {
 		return nil
 	}
-	lives := func() error {
-		if start, err := startOf(pid); err != nil || start != started {
-			return notAdopted(err, "QEMU (process %d) has ended", pid)
-		}
-		return nil
-	}
-	if err := lives(); err != nil {
-		return err
+	start, err := startOf(pid)
+	if err != nil {
+		return notAdopted(err, "QEMU (process %d) has ended", pid)
 	}
 	pins, err := affinities(pid)
 	if err != nil {
@@ -47,9 +40,6 @@ func adopt(root string, groups []string, pid int, started uint64) error {
 	for _, group := range groups {
 		if !fs.ValidPath(group) { // it came from the kernel; an old record may hold anything
 			return notAdopted(nil, "%q is no control group", group)
-		}
-		if err := lives(); err != nil {
-			return err
 		}
 		if err := os.WriteFile(filepath.Join(root, "sys/fs/cgroup", group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
 			return notAdopted(err, "the batch system's control group %s does not take QEMU", group)
@@ -64,7 +54,10 @@ func adopt(root string, groups []string, pid int, started uint64) error {
 	if err := repin(pid, pins); err != nil {
 		return err
 	}
-	return lives()
+	if again, err := startOf(pid); err != nil || again != start {
+		return notAdopted(err, "QEMU (process %d) has ended", pid)
+	}
+	return nil
 }
 
 func notAdopted(err error, format string, args ...any) error {

@@ -301,7 +301,8 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 			Hint: "all tasks of a job on a host share one VM: ask for the same image, or for none"}
 	}
 	// The VM is there, but not the leave to enter it: a task may bind other directories than the first one, or ask for more.
-	if _, err := a.decide(c, r); err != nil {
+	d, err := a.decide(c, r)
+	if err != nil {
 		return nil, err
 	}
 	if err := checkScript(r, v.recordNow().Shape.Memory); err != nil {
@@ -313,7 +314,8 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	}
 	j := newJob(a, r.ID, c)
 	j.request = r
-	j.record = record{Version: recordVersion, Job: r.ID, User: known.guestUser(c, r.Home).Name, Command: brief(r.Argv), Caller: c, Keep: r.Keep}
+	j.record = record{Version: recordVersion, Job: r.ID, User: known.guestUser(c, r.Home).Name, Command: brief(r.Argv), Caller: c, Keep: r.Keep,
+		OneFS: d.OneFilesystem}
 	return j, nil
 }
 

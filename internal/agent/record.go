@@ -29,6 +29,7 @@ type record struct {
 	Command string // its first words, for lists
 	Caller  Caller
 	Keep    bool
+	OneFS   bool          // the site's policy: binds show nothing that is mounted below them
 	Worker  *workerRecord // nil: the VM is a job's, or
 	Cloud   *cloudRecord  // the server's: it has no job
 }
@@ -65,6 +66,7 @@ type taskRecord struct {
 	Command string
 	Caller  Caller
 	Keep    bool
+	OneFS   bool // the site's policy: binds show nothing that is mounted below them
 }
 
 // tasksDir is below the directory of a VM's sockets.
@@ -77,7 +79,8 @@ func (j *job) writeFile(m *machine) error {
 	if j.vm.key == "" {
 		return nil
 	}
-	text, err := json.Marshal(taskRecord{Job: j.id, Port: j.port, User: j.record.User, Command: j.record.Command, Caller: j.caller, Keep: j.record.Keep})
+	text, err := json.Marshal(taskRecord{Job: j.id, Port: j.port, User: j.record.User, Command: j.record.Command, Caller: j.caller, Keep: j.record.Keep,
+		OneFS: j.record.OneFS})
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 	}
 	m.made = true
 	m.checked.Store(true)
-	m.applied.PID, m.applied.Started = f.PID, f.Started
+	m.applied.PID = f.PID
 	a.takeOverJobs(r, m, f.State)
 	return r.Name, true
 }
@@ -100,7 +100,7 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 		a.log.Error("tasks of a vm cannot be read; they end", "vm", r.Name, "error", err)
 	}
 	if len(tasks) == 0 {
-		tasks = []taskRecord{{Job: r.Job, User: r.User, Command: r.Command, Caller: r.Caller, Keep: r.Keep}}
+		tasks = []taskRecord{{Job: r.Job, User: r.User, Command: r.Command, Caller: r.Caller, Keep: r.Keep, OneFS: r.OneFS}}
 	}
 	first := newJob(a, r.Job, r.Caller)
 	first.record = r
@@ -114,6 +114,7 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 		j := newJob(a, t.Job, t.Caller)
 		j.record, j.takenOver = r, true
 		j.record.Job, j.record.User, j.record.Command, j.record.Caller, j.record.Keep = t.Job, t.User, t.Command, t.Caller, t.Keep
+		j.record.OneFS = t.OneFS
 		if t.Port < len(v.ports) {
 			v.ports[t.Port], j.port = j, t.Port
 		}

@@ -207,7 +207,7 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 		j.events = append(j.events, api.JobEvent{Event: api.EventPolicy, Message: reason})
 	}
 	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s, User: known.guestUser(c, r.Home).Name,
-		Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep}
+		Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep, OneFS: d.OneFilesystem}
 	return j, nil
 }
 

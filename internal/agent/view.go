@@ -11,6 +11,7 @@ import (
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -80,21 +81,18 @@ func (v *vm) viewLocked(j *job) *api.VM {
 	if v.key != "" {
 		out.Tasks = len(v.jobs)
 	}
+	out.OneFilesystem = j != nil && j.record.OneFS
 	if m := v.machine; m != nil {
 		out.JobPort = m.path(guest.JobPort(0))
 		if j != nil && j.port >= 0 {
 			out.Job, out.JobPort = j.id, m.path(guest.JobPort(j.port))
 		}
-		out.Applied = m.appliedView(r.Shape)
+		out.Applied = appliedView(m.applied, r.Shape)
 	}
 	return out
 }
 
-func (m *machine) appliedView(s farm.Shape) api.Applied {
-	x := m.applied
-	if m.control.floods.Load() {
-		x.Warnings = append(slices.Clone(x.Warnings), "its guest has sent more to the agent than a guest may, and is read slowly")
-	}
+func appliedView(x hyper.Applied, s farm.Shape) api.Applied {
 	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO, Purpose: s.Purpose.String(), Warnings: x.Warnings}
 }
 

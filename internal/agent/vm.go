@@ -197,7 +197,7 @@ func (v *vm) moveHome(leaver *job) {
 		return
 	}
 	for _, j := range v.jobs {
-		err := j.adopt(v.machine.applied)
+		err := j.adopt(v.machine.applied.PID)
 		if err == nil {
 			v.home = j
 			return
@@ -333,6 +333,7 @@ func (v *vm) grant() (farm.Plan, error) {
 func (v *vm) recordFor(j *job) record {
 	r := v.recordNow()
 	r.Job, r.User, r.Command, r.Caller, r.Keep = j.id, j.record.User, j.record.Command, j.caller, j.record.Keep
+	r.OneFS = j.record.OneFS
 	return r
 }
 

@@ -432,6 +432,20 @@ func TestPolicyIsAskedForEachTask(t *testing.T) {
 	}
 }
 
+// TestOneFilesystem: a rule of the policy reaches the wrappers of all tasks of a job, who see to it.
+func TestOneFilesystem(t *testing.T) {
+	f := newFarmhouse(t)
+	yes := true
+	f.agent.mu.Lock()
+	f.agent.cfg.Policy = []policy.Rule{{Name: "all", OneFilesystem: &yes}}
+	f.agent.mu.Unlock()
+	for range 2 {
+		if vm := f.mustAsk(f.caller("7"), api.JobRequest{}).until(api.EventVM); !vm.OneFilesystem {
+			t.Errorf("%+v", vm)
+		}
+	}
+}
+
 // TestBatchJobDoesNotOutliveItsCaller: neither by being kept, nor by a connection that somebody else holds open.
 func TestBatchJobDoesNotOutliveItsCaller(t *testing.T) {
 	f := newFarmhouse(t)

@@ -116,7 +116,7 @@ func (f *execFlags) groups() []flagGroup {
 	flags.StringVar(&f.numa, "numa", "", "guest NUMA: auto, none, or a number of cells")
 	flags.StringVar(&f.cache, "cache", "", "cache mode of disks: writeback, none, writethrough, directsync or unsafe (default: as the purpose says)")
 	flags = files.flags
-	flags.StringArrayVar(&f.binds, "bind", nil, "show a directory in the VM: `SRC[:DST[:ro]]` (repeatable)")
+	flags.StringArrayVar(&f.binds, "bind", nil, "show a directory in the VM: `"+farm.BindSyntax+"` (repeatable)")
 	flags.StringArrayVar(&f.env, "env", nil, "set a variable: `K=V` (repeatable)")
 	flags.StringVar(&f.workdir, "workdir", "", "working directory in the VM")
 	flags.BoolVar(&f.tty, "tty", false, "give the command a terminal")

@@ -17,8 +17,19 @@ import (
 type bindSource struct {
 	dir string
 	api.Bind
-	opened *gateway.Directory // by openBinds
-	place  steps.Place        // where that is
+	setID, devices bool               // see farm.Bind
+	opened         *gateway.Directory // by openBinds
+	place          steps.Place        // where that is
+}
+
+// options are what the VM may do with the directory.
+func (b bindSource) options(oneFilesystem bool) gateway.Options {
+	return gateway.Options{ReadOnly: b.ReadOnly, SetID: b.setID, Devices: b.devices, OneFileSystem: oneFilesystem}
+}
+
+// text is the bind as parseBind reads it.
+func (b bindSource) text() string {
+	return b.dir + ":" + b.Target + farm.Bind{ReadOnly: b.ReadOnly, SetID: b.setID, Devices: b.devices}.Options()
 }
 
 // request turns the flags into what the agent is asked for.
@@ -106,28 +117,19 @@ func parseBinds(texts []string) ([]bindSource, error) {
 	return binds, nil
 }
 
-// parseBind reads SRC[:DST[:ro]]; SRC:ro means the same path, read-only.
+// parseBind reads a bind as a flag or the site's configuration has it.
 func parseBind(text string) (bindSource, error) {
-	parts := strings.Split(text, ":")
-	readOnly := false
-	if last := parts[len(parts)-1]; len(parts) > 1 && (last == "ro" || last == "rw") {
-		readOnly, parts = last == "ro", parts[:len(parts)-1]
-	}
-	if len(parts) > 2 || parts[0] == "" {
-		return bindSource{}, usage("--bind SRC[:DST[:ro]]", "--bind %q", text)
-	}
-	source, err := filepath.Abs(parts[0])
+	b, err := farm.ParseBind(text)
 	if err != nil {
+		return bindSource{}, usage("--bind "+farm.BindSyntax, "--bind %v", err)
+	}
+	if b.Source, err = filepath.Abs(b.Source); err != nil {
 		return bindSource{}, err
 	}
-	target := source
-	if len(parts) == 2 {
-		target = parts[1]
+	if b.Place() == "/" {
+		return bindSource{}, usage("--bind /:/host", "--bind %s: the place in the VM is an absolute path below /", text)
 	}
-	if !filepath.IsAbs(target) || filepath.Clean(target) == "/" {
-		return bindSource{}, usage("", "--bind %s: the place in the VM is an absolute path below /", text)
-	}
-	return bindSource{dir: source, Bind: api.Bind{Target: filepath.Clean(target), ReadOnly: readOnly}}, nil
+	return bindSource{dir: b.Source, Bind: api.Bind{Target: b.Place(), ReadOnly: b.ReadOnly}, setID: b.SetID, devices: b.Devices}, nil
 }
 
 // workdir is our own directory as the VM sees it, or /tmp where it does not.

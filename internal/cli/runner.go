@@ -50,6 +50,7 @@ type runner struct {
 	tellOnce sync.Once
 	mu       sync.Mutex
 	vm       *api.VM
+	oneFS    bool     // binds show nothing that is mounted below them
 	link     net.Conn // to the job port
 	started  bool     // the session runs
 	left     bool     // the session is over, and its port another one's
@@ -113,7 +114,7 @@ func (r *runner) ask(ctx context.Context) {
 		return
 	}
 	if err := r.openBinds(); err != nil {
-		r.finish(outcome{status: exitNotStarted, err: err})
+		r.finish(outcome{status: r.unpreparedStatus(err), err: err})
 		return
 	}
 	if r.request.Beats {
@@ -290,6 +291,7 @@ func (r *runner) connect(vm *api.VM) error {
 		return nil // the VM has gone already, and the agent will say why
 	}
 	r.vm, r.link = vm, link
+	r.oneFS = r.oneFS || vm.OneFilesystem
 	return nil
 }
 
@@ -321,9 +323,10 @@ func (r *runner) start() {
 	var outputs sync.WaitGroup
 	outputs.Go(func() { r.collect(guest.StreamStdout, os.Stdout) })
 	outputs.Go(func() { r.collect(guest.StreamStderr, os.Stderr) })
+	one := r.oneFS
 	for i, b := range r.binds {
 		go func() {
-			if err := b.opened.Serve(r.session.Stream(guest.StreamBind+byte(i)), b.ReadOnly); err != nil && !errors.Is(err, guest.ErrClosed) {
+			if err := b.opened.Serve(r.session.Stream(guest.StreamBind+byte(i)), b.options(one)); err != nil && !errors.Is(err, guest.ErrClosed) {
 				fmt.Fprintf(r.app.err, "grange: bind %s: %v\n", b.dir, err)
 			}
 		}()

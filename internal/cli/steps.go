@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/gateway"
 	"github.com/grange-project/grange/internal/steps"
 )
@@ -28,12 +30,8 @@ func (r *runner) serveSteps(ctx context.Context, s *api.Steps) {
 		j.Wishes = append(j.Wishes, "--vm="+vm)
 	}
 	for _, b := range r.asked {
-		mount := b.dir + ":" + b.Target
-		if b.ReadOnly {
-			mount += ":ro"
-		}
 		if !strings.ContainsAny(b.dir+b.Target, ",:") {
-			j.Wishes = append(j.Wishes, "--vm-mount="+mount)
+			j.Wishes = append(j.Wishes, "--vm-mount="+b.text())
 		}
 	}
 	steps.NewServer(j, func() (string, error) { return program.Find("srun") }).Serve(ctx, r.session)
@@ -61,7 +59,7 @@ func (r *runner) openBinds() error {
 	for _, b := range r.binds {
 		d, err := gateway.Open(b.dir)
 		if err != nil {
-			return fmt.Errorf("bind %s: %w", b.dir, err)
+			return bindError(b.dir, err)
 		}
 		b.opened = d
 		if b.place.Path, err = d.Path(); err != nil {
@@ -75,10 +73,20 @@ func (r *runner) openBinds() error {
 				continue
 			}
 			b.ReadOnly = b.ReadOnly || given.ReadOnly
+			b.setID, b.devices = b.setID && given.SetID, b.devices && given.Devices
 		}
-		b.place.ReadOnly = b.ReadOnly
+		b.place.ReadOnly, b.place.SetID, b.place.Devices = b.ReadOnly, b.setID, b.devices
 		kept = append(kept, b)
 	}
 	r.binds, r.request.Binds = kept, targets(kept)
 	return nil
+}
+
+func bindError(dir string, err error) error {
+	refused := new(gateway.RefusedError)
+	if !errors.As(err, &refused) {
+		return fmt.Errorf("bind %s: %w", dir, err)
+	}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBindRefused, Message: "no VM may see " + refused.Error(),
+		Hint: "bind directories that hold data; the VM has a /proc, /sys and /dev of its own"}
 }

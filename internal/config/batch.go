@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -66,18 +65,11 @@ func (f batchFile) batch() (Batch, error) {
 }
 
 func checkBind(text string) error {
-	source, rest, more := strings.Cut(text, ":")
-	if !filepath.IsAbs(source) || filepath.Clean(source) == "/" {
-		return fmt.Errorf("%q is not an absolute path below /", text)
+	b, err := farm.ParseBind(text)
+	if err == nil && (!filepath.IsAbs(b.Source) || filepath.Clean(b.Source) == "/") {
+		err = fmt.Errorf("%q is not an absolute path below /", text)
 	}
-	target, mode, twice := strings.Cut(rest, ":")
-	if !more || !twice && (target == "ro" || target == "rw") {
-		return nil
-	}
-	if !filepath.IsAbs(target) || filepath.Clean(target) == "/" || twice && mode != "ro" && mode != "rw" {
-		return fmt.Errorf("%q is not SRC[:DST[:ro]] with absolute paths", text)
-	}
-	return nil
+	return err
 }
 
 // ruleFile is one [[policy]]; policy.Rule says what its keys mean.
@@ -96,6 +88,7 @@ type ruleFile struct {
 	Networks   []string `toml:"networks"`
 	Binds      []string `toml:"binds"`
 	Mounts     []string `toml:"mounts"`
+	OneFS      *bool    `toml:"one_filesystem"`
 	MaxCPUs    int      `toml:"max_cpus"`
 	MaxMemory  string   `toml:"max_memory"`
 	MaxScratch string   `toml:"max_scratch"`
@@ -126,7 +119,7 @@ func rules(files []ruleFile, shapes map[string]farm.Shape) ([]policy.Rule, error
 func (f ruleFile) rule(shapes map[string]farm.Shape) (policy.Rule, error) {
 	r := policy.Rule{Name: f.Name, Users: f.Users, Groups: f.Groups, Accounts: f.Accounts, Queues: f.Queues, Systems: f.Systems, Image: f.Image,
 		Images: f.Images, Shape: f.Shape, Shapes: f.Shapes, Network: f.Network, Networks: f.Networks, Binds: f.Binds, Mounts: f.Mounts,
-		MaxCPUs: f.MaxCPUs, Deny: f.Deny}
+		OneFilesystem: f.OneFS, MaxCPUs: f.MaxCPUs, Deny: f.Deny}
 	for _, b := range f.Binds {
 		if err := checkBind(b); err != nil {
 			return r, fmt.Errorf("binds: %w", err)

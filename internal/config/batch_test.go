@@ -34,6 +34,7 @@ network = "user"
 networks = ["*"]
 binds = ["/cvmfs:ro"]
 mounts = ["/home"]
+one_filesystem = true
 max_cpus = 16
 max_memory = "64G"
 max_scratch = "0"
@@ -43,12 +44,12 @@ deny = "closed"
 	if err != nil {
 		t.Fatal(err)
 	}
-	zero := farm.Bytes(0)
+	zero, yes := farm.Bytes(0), true
 	want := []policy.Rule{
 		{Name: "atlas", Users: []string{"atl*"}, Groups: []string{"atlas"}, Accounts: []string{"atlasprd"}, Queues: []string{"long"},
 			Systems: []string{"slurm", "none"}, Image: "atlas-el9", Images: []string{"atlas-*"}, Shape: "wide", Shapes: []string{"*"},
 			Network: "user", Networks: []string{"*"}, Binds: []string{"/cvmfs:ro"}, Mounts: []string{"/home"}, MaxCPUs: 16,
-			MaxMemory: 64 * farm.GiB, MaxScratch: &zero},
+			MaxMemory: 64 * farm.GiB, MaxScratch: &zero, OneFilesystem: &yes},
 		{Name: "policy 2", Deny: "closed"},
 	}
 	if d := cmp.Diff(want, a.Policy); d != "" {
@@ -70,8 +71,8 @@ func TestParseBatchAndPolicyRefuse(t *testing.T) {
 		"[batch]\npatience = \"0s\"":                         "batch.patience: 0s is not between",
 		"[batch]\nbinds = [\"home\"]":                        "absolute path",
 		"[batch]\nbinds = [\"/\"]":                           "below /",
-		"[batch]\nbinds = [\"/a:b\"]":                        "SRC[:DST[:ro]]",
-		"[batch]\nbinds = [\"/a:/b:rx\"]":                    "SRC[:DST[:ro]]",
+		"[batch]\nbinds = [\"/a:b\"]":                        "SRC[:DST][:ro]",
+		"[batch]\nbinds = [\"/a:/b:rx\"]":                    "SRC[:DST][:ro]",
 		"[[policy]]\nuser = [\"x\"]":                         `unknown key "policy.user"`,
 		"[[policy]]\nusers = [\"[\"]":                        `rule "policy 1": "[" is no pattern`,
 		"[[policy]]\nname = \"a\"\n[[policy]]\nname = \"a\"": `rule "a": there is another rule`,

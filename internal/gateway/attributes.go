@@ -62,15 +62,20 @@ func (n *node) Setattr(ctx context.Context, f fs.FileHandle, in *fuse.SetAttrIn,
 		return errno
 	}
 	defer p.close()
-	if err := setattr(p.fd, in); err != nil {
+	if err := n.dir.setattr(p.fd, in); err != nil {
 		return fs.ToErrno(err)
 	}
 	return getattr(p.fd, out)
 }
 
-func setattr(fd int, in *fuse.SetAttrIn) error {
+func (b *bound) setattr(fd int, in *fuse.SetAttrIn) error {
+	if in.Valid&(fuse.FATTR_MODE|fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
+		if err := b.mayGive(fd); err != nil {
+			return err
+		}
+	}
 	if mode, ok := in.GetMode(); ok {
-		if err := unix.Chmod(procPath(fd), mode&0o7777); err != nil {
+		if err := b.chmod(fd, mode&0o7777); err != nil {
 			return err
 		}
 	}
@@ -88,7 +93,7 @@ func setattr(fd int, in *fuse.SetAttrIn) error {
 		}
 	}
 	if size, ok := in.GetSize(); ok { // before the times, which it changes
-		if err := truncate(fd, size); err != nil {
+		if err := b.truncate(fd, size); err != nil {
 			return err
 		}
 	}
@@ -112,12 +117,9 @@ func setattr(fd int, in *fuse.SetAttrIn) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), times, 0)
 }
 
-// truncate cuts exactly the file that fd is: a pipe or a device in its place would wait, or do who knows what, when it is opened.
-func truncate(fd int, size uint64) error {
-	if err := regular(fd); err != nil {
-		return err
-	}
-	file, err := openat(unix.AT_FDCWD, procPath(fd), unix.O_WRONLY|unix.O_CLOEXEC, 0)
+// truncate cuts exactly the file that fd is.
+func (b *bound) truncate(fd int, size uint64) error {
+	file, err := b.openFile(fd, unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
@@ -162,11 +164,17 @@ func (n *node) Listxattr(_ context.Context, dest []byte) (uint32, syscall.Errno)
 }
 
 func (n *node) Setxattr(_ context.Context, attr string, data []byte, flags uint32) syscall.Errno {
+	if n.dir.privileged(attr) {
+		return syscall.EPERM
+	}
 	_, errno := n.xattr(func(path string) (int, error) { return 0, unix.Setxattr(path, attr, data, int(flags)) })
 	return errno
 }
 
 func (n *node) Removexattr(_ context.Context, attr string) syscall.Errno {
+	if n.dir.privileged(attr) {
+		return syscall.EPERM
+	}
 	_, errno := n.xattr(func(path string) (int, error) { return 0, unix.Removexattr(path, attr) })
 	return errno
 }

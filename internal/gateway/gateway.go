@@ -31,11 +31,11 @@ func serve(stream io.ReadWriter, raw fuse.RawFileSystem) error {
 	return s.run()
 }
 
-func fileSystem(d *Directory, readOnly bool) fuse.RawFileSystem {
+func fileSystem(b *bound) fuse.RawFileSystem {
 	fresh := time.Second // as with NFS: how long a guest may believe what it was told
-	raw := fs.NewNodeFS(&node{dir: d}, &fs.Options{EntryTimeout: &fresh, AttrTimeout: &fresh, NullPermissions: true})
+	raw := fs.NewNodeFS(&node{dir: b}, &fs.Options{EntryTimeout: &fresh, AttrTimeout: &fresh, NullPermissions: true})
 	raw = confined{raw}
-	if readOnly {
+	if b.ReadOnly {
 		raw = reader{raw}
 	}
 	return raw

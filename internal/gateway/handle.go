@@ -17,11 +17,12 @@ import (
 type handle struct {
 	*fs.LoopbackFile
 	file *os.File
+	dir  *bound
 }
 
-func newHandle(fd int) *handle {
+func (b *bound) newHandle(fd int) *handle {
 	f := os.NewFile(uintptr(fd), "")
-	return &handle{fs.NewLoopbackFileFromOS(f), f}
+	return &handle{fs.NewLoopbackFileFromOS(f), f, b}
 }
 
 func (h *handle) with(do func(fd int) syscall.Errno) (errno syscall.Errno) {
@@ -78,14 +79,28 @@ func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 	default:
 		return nil, 0, syscall.ENXIO
 	}
-	fd, err := n.dir.open(n.path(), int(flags)&passed|syscall.O_NOCTTY, 0)
-	if err == nil {
-		err = orClose(fd, regular(fd))
+	p, errno := n.itself()
+	if errno != 0 {
+		return nil, 0, errno
 	}
+	defer p.close()
+	fd, err := n.dir.openFile(p.fd, int(flags)&passed)
 	if err != nil {
 		return nil, 0, fs.ToErrno(err)
 	}
-	return newHandle(fd), 0, 0
+	return n.dir.newHandle(fd), 0, 0
+}
+
+// openFile opens the regular file that fd stands for, O_PATH: a pipe or a device in its place would wait, or do who knows what, when it is opened.
+func (b *bound) openFile(fd, flags int) (int, error) {
+	if err := regular(fd); err != nil {
+		return -1, err
+	}
+	file, err := reopen(fd, flags)
+	if err == nil && flags&syscall.O_ACCMODE != syscall.O_RDONLY {
+		err = orClose(file, b.disarm(file))
+	}
+	return file, err
 }
 
 func orClose(fd int, err error) error {
@@ -101,19 +116,40 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 		return nil, nil, 0, errno
 	}
 	defer at.close()
-	fd, err := openat(at.fd, name, int(flags)&(passed|syscall.O_EXCL)|syscall.O_CREAT|syscall.O_NOFOLLOW|syscall.O_NOCTTY|syscall.O_CLOEXEC, mode&0o7777)
-	if err == nil {
-		err = orClose(fd, regular(fd))
-	}
+	fd, err := n.dir.createFile(at.fd, name, int(flags), n.dir.mode(mode&0o7777))
 	if err != nil {
 		return nil, nil, 0, fs.ToErrno(err)
 	}
 	return n.opened(ctx, fd, out)
 }
 
+// createFile makes a file, or opens the one that is there as any other.
+func (b *bound) createFile(at int, name string, flags int, mode uint32) (int, error) {
+	for tries := 0; ; tries++ {
+		fd, err := openat(at, name, flags&passed|syscall.O_CREAT|syscall.O_EXCL|syscall.O_NOFOLLOW|syscall.O_NOCTTY|syscall.O_CLOEXEC, mode)
+		if err != unix.EEXIST || flags&syscall.O_EXCL != 0 {
+			return fd, err
+		}
+		there, err := b.openName(at, name)
+		if err == unix.ENOENT && tries < 10 { // it was there a moment ago
+			continue
+		}
+		if err != nil {
+			return -1, err
+		}
+		defer unix.Close(there)
+		return b.openFile(there, flags&passed)
+	}
+}
+
 // Tmpfile makes a file without a name.
 func (n *node) Tmpfile(ctx context.Context, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
-	fd, err := n.dir.open(n.path(), int(flags)&(passed&^syscall.O_TRUNC|syscall.O_EXCL)|unix.O_TMPFILE, mode&0o7777)
+	at, errno := n.directory()
+	if errno != 0 {
+		return nil, nil, 0, errno
+	}
+	defer at.close()
+	fd, err := openat(at.fd, ".", int(flags)&(passed&^syscall.O_TRUNC|syscall.O_EXCL)|unix.O_TMPFILE|unix.O_CLOEXEC, n.dir.mode(mode&0o7777))
 	if err != nil {
 		return nil, nil, 0, fs.ToErrno(err)
 	}
@@ -129,11 +165,16 @@ func (n *node) opened(ctx context.Context, fd int, out *fuse.EntryOut) (*fs.Inod
 	if err := orClose(fd, stat(fd, &st)); err != nil {
 		return nil, nil, 0, fs.ToErrno(err)
 	}
-	return n.adopt(ctx, &st, &out.Attr), newHandle(fd), 0, 0
+	return n.adopt(ctx, &st, &out.Attr), n.dir.newHandle(fd), 0, 0
 }
 
 func (n *node) OpendirHandle(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
-	fd, err := n.dir.open(n.path(), syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	at, errno := n.directory()
+	if errno != 0 {
+		return nil, 0, errno
+	}
+	defer at.close()
+	fd, err := openat(at.fd, ".", syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, 0, fs.ToErrno(err)
 	}

@@ -89,8 +89,8 @@ func honest(t *testing.T, dir string, stepwise bool) {
 	if out := setattr(f, fuse.FATTR_SIZE|fuse.FATTR_FH, func(in *fuse.SetAttrIn) { in.Size, in.Fh = 5, made.Fh }); out.Size != 5 || text() != "0123x" {
 		t.Errorf("%+v, %q", out, text())
 	}
-	out := setattr(f, fuse.FATTR_MODE|fuse.FATTR_MTIME, func(in *fuse.SetAttrIn) { in.Mode, in.Mtime, in.Mtimensec = 0o4755, 1e9, 7 })
-	if s := on("a/b/f"); s.Mode&0o7777 != 0o4755 || s.Mtim.Sec != 1e9 || s.Mtim.Nsec != 7 || out.Mode != s.Mode || out.Mtime != 1e9 || out.Mtimensec != 7 {
+	out := setattr(f, fuse.FATTR_MODE|fuse.FATTR_MTIME, func(in *fuse.SetAttrIn) { in.Mode, in.Mtime, in.Mtimensec = 0o755, 1e9, 7 })
+	if s := on("a/b/f"); s.Mode&0o7777 != 0o755 || s.Mtim.Sec != 1e9 || s.Mtim.Nsec != 7 || out.Mode != s.Mode || out.Mtime != 1e9 || out.Mtimensec != 7 {
 		t.Errorf("%+v, %+v", s, out)
 	}
 	ok(k.raw.SetXAttr(nil, &fuse.SetXAttrIn{InHeader: k.head(f)}, "user.colour", []byte("blue")))

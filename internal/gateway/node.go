@@ -14,7 +14,7 @@ import (
 // a million files costs no descriptors. Names are followed through directories only; see Directory.open.
 type node struct {
 	fs.Inode
-	dir *Directory
+	dir *bound
 }
 
 // Every operation that a node has, so that one whose form changes with a later go-fuse is not lost without a word.
@@ -65,31 +65,53 @@ func (n *node) open(flags int) (place, syscall.Errno) {
 	if n.IsRoot() {
 		return place{n.dir.fd, true}, 0
 	}
-	fd, err := n.dir.open(n.path(), unix.O_PATH|flags, 0)
+	fd, err := n.dir.open(n.path(), flags)
 	return place{fd, false}, fs.ToErrno(err)
 }
 
 func (n *node) path() string { return n.Path(n.Root()) }
 
-// child makes the answer that a name of the directory at has led to a file.
+// child makes the answer that a name of the directory at has led to a file, or to one that is hidden.
 func (n *node) child(ctx context.Context, at place, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	var st unix.Statx_t
 	if err := unix.Statx(at.fd, name, unix.AT_SYMLINK_NOFOLLOW, statMask, &st); err != nil {
 		return nil, fs.ToErrno(err)
 	}
+	if number(&st) == n.dir.dev && !n.dir.OneFileSystem {
+		return n.adopt(ctx, &st, &out.Attr), 0
+	}
+	fd, err := n.dir.openName(at.fd, name)
+	switch {
+	case err == errKernelFS || err == errOtherFS:
+		return n.hide(ctx, &st, &out.Attr), 0
+	case err != nil:
+		return nil, fs.ToErrno(err)
+	}
+	if err := orClose(fd, stat(fd, &st)); err != nil {
+		return nil, fs.ToErrno(err)
+	}
+	unix.Close(fd)
 	return n.adopt(ctx, &st, &out.Attr), 0
 }
 
-// adopt makes a file known: hard links are one node, a number that is used again is another. In a bind of several file systems, the number of
-// the device tells files of the same number apart.
+// adopt makes a file known: hard links are one node, a number that is used again is another.
 func (n *node) adopt(ctx context.Context, st *unix.Statx_t, out *fuse.Attr) *fs.Inode {
 	fill(out, st)
-	born := uint64(1)
-	if st.Mask&unix.STATX_BTIME != 0 {
-		born = max(born, uint64(st.Btime.Sec)*1e9+uint64(st.Btime.Nsec))
+	return n.NewInode(ctx, &node{dir: n.dir}, fs.StableAttr{Mode: uint32(st.Mode), Gen: born(st), Ino: n.fileID(st)})
+}
+
+// born tells a file from one that had its number before.
+func born(st *unix.Statx_t) uint64 {
+	if st.Mask&unix.STATX_BTIME == 0 || st.Btime.Sec < 0 {
+		return 1
 	}
-	dev := unix.Mkdev(st.Dev_major, st.Dev_minor) ^ n.dir.dev
-	return n.NewInode(ctx, &node{dir: n.dir}, fs.StableAttr{Mode: uint32(st.Mode), Gen: born, Ino: st.Ino ^ (dev<<32 | dev>>32)})
+	return max(1, uint64(st.Btime.Sec)*1e9+uint64(st.Btime.Nsec)) &^ hiddenGen
+}
+
+// fileID is the number of a file. In a bind of several file systems, that of the device tells files of the same number apart.
+func (n *node) fileID(st *unix.Statx_t) uint64 {
+	dev := number(st) ^ n.dir.dev
+	return st.Ino ^ (dev<<32 | dev>>32)
 }
 
 func fill(out *fuse.Attr, st *unix.Statx_t) {
@@ -137,6 +159,10 @@ func ownerOfNew(ctx context.Context) *fuse.Owner {
 }
 
 func (n *node) Mknod(ctx context.Context, name string, mode, rdev uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if device(mode) && rdev != 0 && !n.dir.Devices { // 0:0 is no device: overlayfs marks what was deleted with it
+		return nil, syscall.EPERM
+	}
+	mode = n.dir.mode(mode)
 	return n.create(ctx, name, out, func(at int) error { return unix.Mknodat(at, name, mode, int(rdev)) })
 }
 

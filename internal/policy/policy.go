@@ -31,6 +31,8 @@ type Rule struct {
 	Binds    []string // directories that every batch job's VM gets, as `--bind` takes them
 	Mounts   []string // patterns of places in the VM where a job may bind directories of its own; see allowedMount
 
+	OneFilesystem *bool // a bound directory shows nothing that is mounted below it
+
 	MaxCPUs    int        // 0: the rule says nothing of it
 	MaxMemory  farm.Bytes // likewise
 	MaxScratch *farm.Bytes
@@ -68,6 +70,7 @@ type Decision struct {
 	MaxCPUs               int
 	MaxMemory             farm.Bytes
 	MaxScratch            *farm.Bytes
+	OneFilesystem         bool
 	Reasons               []string // one a setting: what it is, and which rule set it
 
 	memoryRule, cpuRule, scratchRule string
@@ -127,6 +130,10 @@ func Decide(rules []Rule, who Who, wish Wish) (Decision, error) {
 	if err := allowMounts(mine, wish.Mounts, d.Binds); err != nil {
 		return d, err
 	}
+	if r, ok := first(mine, func(r Rule) bool { return r.OneFilesystem != nil }); ok && *r.OneFilesystem {
+		d.OneFilesystem = true
+		d.because("binds without what is mounted below them", r)
+	}
 	d.limit(mine)
 	return d, d.within(wish)
 }
@@ -171,13 +178,13 @@ func allowMounts(mine []Rule, mounts, binds []string) error {
 	return nil
 }
 
-// place is where SRC[:DST[:ro]] is in the VM.
+// place is where a bind is in the VM.
 func place(bind string) string {
-	parts := strings.Split(bind, ":")
-	if len(parts) > 1 && parts[1] != "ro" && parts[1] != "rw" {
-		return path.Clean(parts[1])
+	b, err := farm.ParseBind(bind)
+	if err != nil {
+		return "" // the configuration was refused for it
 	}
-	return path.Clean(parts[0])
+	return b.Place()
 }
 
 // allowedMount lets through a place that a pattern matches, and all below it.

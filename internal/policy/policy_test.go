@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,4 +130,16 @@ func FuzzDecide(f *testing.F) {
 			t.Errorf("%+v", d)
 		}
 	})
+}
+
+// TestOneFilesystem: the first rule that says anything of it counts, as with any other setting.
+func TestOneFilesystem(t *testing.T) {
+	yes, no := true, false
+	rules := []Rule{{Name: "staff", Users: []string{"ann"}, OneFilesystem: &no}, {Name: "silent"}, {Name: "all", OneFilesystem: &yes}}
+	for user, want := range map[string]bool{"ann": false, "bob": true} {
+		d, err := Decide(rules, Who{User: user}, Wish{})
+		if err != nil || d.OneFilesystem != want || want && !slices.Contains(d.Reasons, `binds without what is mounted below them: rule "all"`) {
+			t.Errorf("%s: %+v, %v", user, d, err)
+		}
+	}
 }

@@ -28,6 +28,8 @@ type Job struct {
 type Place struct {
 	Path     string `json:"path"` // without symbolic links
 	ReadOnly bool   `json:"ro,omitempty"`
+	SetID    bool   `json:"suid,omitempty"`
+	Devices  bool   `json:"dev,omitempty"`
 }
 
 // find gives the host's srun. Tests have their own.

@@ -92,7 +92,7 @@ func FuzzOptions(f *testing.F) {
 
 func TestPackedStep(t *testing.T) {
 	want := Task{guest.Step{Argv: []string{"./step", "a b"}, Dir: "/w", Env: []string{"A=1", "SLURM_PROCID=7", "BIG=" + strings.Repeat("x", 300<<10)}},
-		map[string]Place{"/w": {"/export/w", false}, "/data": {"/data", true}}}
+		map[string]Place{"/w": {Path: "/export/w", SetID: true}, "/data": {Path: "/data", ReadOnly: true, Devices: true}}}
 	packed, err := want.Pack()
 	if err != nil {
 		t.Fatal(err)
