@@ -9,6 +9,8 @@ type Topology struct {
 	L3       []CPUSet // threads that share a last-level cache, in rising order
 	CPU      CPUModel
 	Distance [][]int // ACPI SLIT, by index into Nodes; nil when the host does not say
+	// Overlapping are nodes that share CPUs with one of Nodes, which no hardware has: they are left out of Nodes, with their memory.
+	Overlapping []Node
 	// What the kernel does not tell is taken to be plain: each thread is a core of its own, all are on one socket.
 	CoresUntold, SocketsUntold bool
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// nodes reads the memory nodes and the distances between them.
-func (r reader) nodes(online farm.CPUSet) ([]farm.Node, [][]int) {
+// nodes reads the memory nodes, those that are left out because they overlap another, and the distances between the others.
+func (r reader) nodes(online farm.CPUSet) (nodes, overlapping []farm.Node, distances [][]int) {
 	ids := r.Numbered(nodeDir, "node", maxNodes)
 	if listed, ok := r.List(nodeDir + "/online"); ok {
 		ids = slices.DeleteFunc(ids, func(id int) bool { return !listed.Has(id) })
@@ -17,9 +17,8 @@ func (r reader) nodes(online farm.CPUSet) ([]farm.Node, [][]int) {
 	gpus, all := r.gpuNodes(), slices.Clone(ids)
 	ids = slices.DeleteFunc(ids, func(id int) bool { return gpus[id] })
 	if len(ids) == 0 {
-		return []farm.Node{r.onlyNode(online)}, nil
+		return []farm.Node{r.onlyNode(online)}, nil, nil
 	}
-	nodes := make([]farm.Node, 0, len(ids))
 	for _, id := range ids {
 		dir := nodeDir + "/node" + digits(id)
 		info := r.meminfo(dir+"/meminfo", "Node "+digits(id)+" ")
@@ -28,7 +27,38 @@ func (r reader) nodes(online farm.CPUSet) ([]farm.Node, [][]int) {
 		n.Pages = r.pages(dir+"/hugepages", n.Memory)
 		nodes = append(nodes, n)
 	}
-	return nodes, r.distances(ids, all)
+	nodes, overlapping = disjoint(nodes)
+	ids = ids[:0]
+	for _, n := range nodes {
+		ids = append(ids, n.ID)
+	}
+	return nodes, overlapping, r.distances(ids, all)
+}
+
+// disjoint takes nodes whose CPUs overlap for one, as firmware that lies makes them: some machines show several nodes with the
+// same CPUs. The first of them gets the CPUs of all and keeps its own memory, for memory can be bound to that node and no
+// other. A node within another is a real one: of groups of CPUs within a socket, say.
+func disjoint(nodes []farm.Node) (kept, overlapping []farm.Node) {
+	for _, n := range nodes {
+		i := slices.IndexFunc(kept, func(k farm.Node) bool { return crosses(k.CPUs, n.CPUs) })
+		if i < 0 {
+			kept = append(kept, n)
+			continue
+		}
+		kept[i].CPUs = kept[i].CPUs.Or(n.CPUs)
+		overlapping = append(overlapping, n)
+	}
+	if len(overlapping) == 0 {
+		return kept, nil
+	}
+	// With its new CPUs a node may overlap one that it did not before.
+	again, more := disjoint(kept)
+	return again, append(overlapping, more...)
+}
+
+// crosses reports whether two sets are equal or overlap without one being part of the other.
+func crosses(a, b farm.CPUSet) bool {
+	return !a.And(b).Empty() && (a.Equal(b) || !a.Minus(b).Empty() && !b.Minus(a).Empty())
 }
 
 // onlyNode is the whole host as one node, for kernels without NUMA.

@@ -223,3 +223,43 @@ func TestReadWithoutMemory(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// TestOverlappingNodes: firmware that gives CPUs to several nodes is not believed; a node within another is.
+func TestOverlappingNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		lists []string // of each node
+		want  string   // nodes with their CPUs
+		lost  int
+	}{
+		"the same CPUs": {[]string{"0-3", "0-3", "0-3"}, "0:0-3", 2},
+		"crossing":      {[]string{"0-2", "2-3"}, "0:0-3", 1},
+		"a chain":       {[]string{"0-1", "2-3", "1-2"}, "0:0-3", 2},
+		"nested":        {[]string{"0-3", "0-1", "2-3"}, "0:0-3 1:0-1 2:2-3", 0},
+		"disjoint":      {[]string{"0-1", "2-3"}, "0:0-1 1:2-3", 0},
+		"memory only":   {[]string{"0-3", "", ""}, "0:0-3 1: 2:", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{}
+			each(files, 4, "topology/core_cpus_list", "%d")
+			for i, list := range c.lists {
+				files[fmt.Sprintf("%snode%d/cpulist", nodes, i)] = list + "\n"
+				files[fmt.Sprintf("%snode%d/meminfo", nodes, i)] = fmt.Sprintf("Node %d MemTotal: 1024 kB\n", i)
+				files[fmt.Sprintf("%snode%d/distance", nodes, i)] = strings.TrimSpace(strings.Repeat("10 ", len(c.lists)))
+			}
+			got, err := topology.Read(odd(files))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var words []string
+			for _, n := range got.Nodes {
+				words = append(words, fmt.Sprintf("%d:%v", n.ID, n.CPUs))
+			}
+			if text := strings.Join(words, " "); text != c.want || len(got.Overlapping) != c.lost {
+				t.Errorf("nodes %q and %d left out, want %q and %d", text, len(got.Overlapping), c.want, c.lost)
+			}
+			if len(got.Distance) != len(got.Nodes) || len(got.Distance[0]) != len(got.Nodes) {
+				t.Errorf("distances %v of %d nodes", got.Distance, len(got.Nodes))
+			}
+		})
+	}
+}

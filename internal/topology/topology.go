@@ -32,7 +32,7 @@ func Read(fsys fs.FS) (farm.Topology, error) {
 	}
 	t.Online = online
 	t.CPU = r.model(online)
-	t.Nodes, t.Distance = r.nodes(online)
+	t.Nodes, t.Overlapping, t.Distance = r.nodes(online)
 	var told bool
 	t.Sockets, told = r.sockets(online)
 	t.SocketsUntold = !told
