@@ -68,6 +68,9 @@ type Agent struct {
 
 	claiming sync.Mutex // held while files of claims and the ledger change together
 
+	reading  sync.Mutex // held while the host is read
+	hostRead time.Time
+
 	mu      sync.Mutex
 	cfg     config.Agent   // of the host's own file
 	central fleet.Settings // of the server, in its place
@@ -98,6 +101,7 @@ func New(o Options) (*Agent, error) {
 		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
 	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), a.reserve(o.Config))
 	a.ledger.running = a.confinedJobs
+	a.ledger.reread = func() { a.readHost(rereadEvery) }
 	a.fleet.init()
 	return a, nil
 }
@@ -194,17 +198,31 @@ func (a *Agent) housekeep() {
 		}
 		a.removeOldLogs(time.Now())
 		a.dropStaleClaims()
-		t, err := topology.Read(os.DirFS("/"))
-		if err != nil {
-			a.log.Error("read the host's topology", "error", err)
-			continue
-		}
-		a.mu.Lock()
-		a.topo = t
-		c := a.cfg
-		a.mu.Unlock()
-		a.ledger.setReserve(t.Overcommitted(c.MemoryOvercommit), a.reserve(c))
+		a.readHost(0)
 	}
+}
+
+// rereadEvery is how often refusals may have the host read anew: whoever asks for the impossible again and again does not.
+const rereadEvery = time.Second
+
+// readHost reads the host anew for the ledger, unless that was done less than the given time ago.
+func (a *Agent) readHost(unless time.Duration) {
+	a.reading.Lock()
+	defer a.reading.Unlock()
+	if unless > 0 && time.Since(a.hostRead) < unless {
+		return
+	}
+	t, err := topology.Read(os.DirFS("/"))
+	if err != nil {
+		a.log.Error("read the host's topology", "error", err)
+		return
+	}
+	a.hostRead = time.Now()
+	a.mu.Lock()
+	a.topo = t
+	c := a.cfg
+	a.mu.Unlock()
+	a.ledger.setReserve(t.Overcommitted(c.MemoryOvercommit), a.reserve(c))
 }
 
 const housekeepEvery = 10 * time.Second

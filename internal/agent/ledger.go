@@ -24,6 +24,8 @@ type ledger struct {
 	metal    map[string]farm.Plan // what batch systems have given, by farm.Allotment.Key
 	queue    []*waiter            // in the order of arrival
 
+	reread func() // reads the host anew and calls setReserve; nil: the host does not change
+
 	running  func(key string) []farm.Allotment // jobs that batch systems confine, key surely among them if it is one; nil: nobody tells
 	confined map[string]farm.Plan              // what those hold, by farm.Allotment.Key, at the last look
 }
@@ -61,6 +63,13 @@ func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, n
 	l.mu.Lock()
 	l.look(l.keys[id])
 	plan, err := l.try(w, l.blocked(w, len(l.queue)))
+	if farm.IsCode(err, farm.CodeTooBig) && l.reread != nil {
+		// A refusal for good is of the host as it is, not as it was some seconds ago: huge pages may just have been made.
+		l.mu.Unlock()
+		l.reread()
+		l.mu.Lock()
+		plan, err = l.try(w, l.blocked(w, len(l.queue)))
+	}
 	if err == nil || noWait || !farm.IsKind(err, farm.NoCapacity) {
 		l.mu.Unlock()
 		return plan, err

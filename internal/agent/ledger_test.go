@@ -151,3 +151,30 @@ func TestLedgerAdoptsWhatRuns(t *testing.T) {
 		t.Errorf("CPUs %v are granted twice", both)
 	}
 }
+
+// TestLedgerLooksAgain: pages that were made a moment ago are there before somebody is told that they never will be.
+func TestLedgerLooksAgain(t *testing.T) {
+	host := topologytest.CERN2650v2()
+	for i := range host.Nodes {
+		host.Nodes[i].Pages = nil
+	}
+	l := newLedger(host, numa.Reserve{})
+	want := request(1, "0-31")
+	want.Pages = []farm.Bytes{2 * farm.MiB}
+	looks := 0
+	l.reread = func() { looks++ }
+	if _, err := l.claim(t.Context(), "a", "a", want, true, quiet); !farm.IsCode(err, farm.CodeTooBig) || looks != 1 {
+		t.Fatalf("without pages: %v after %d looks", err, looks)
+	}
+	l.reread = func() {
+		made := topologytest.CERN2650v2()
+		for i := range made.Nodes {
+			made.Nodes[i].Pages = []farm.HugePages{{Size: 2 * farm.MiB, Total: 1024, Free: 1024}}
+		}
+		l.setReserve(made, numa.Reserve{})
+	}
+	plan, err := l.claim(t.Context(), "b", "b", want, true, quiet)
+	if err != nil || plan.Cells[0].PageSize != 2*farm.MiB {
+		t.Errorf("after pages were made: %v, %+v", err, plan)
+	}
+}
