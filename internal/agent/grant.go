@@ -93,6 +93,9 @@ func (a *Agent) allotted(s farm.Shape, c Caller) farm.Shape {
 	}
 	if limit := c.limit(); limit > 0 {
 		s.Memory = a.guestMemory(c, limit, s.CPUs)
+		if even := s.Memory / (2 * farm.MiB) * (2 * farm.MiB); even >= farm.MinMemory {
+			s.Memory = even // so that pages of 2 MiB can hold it
+		}
 	}
 	return s
 }

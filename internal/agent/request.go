@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -54,6 +55,7 @@ func (a *Agent) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Shap
 		Pages: pages, Cache: r.Cache}); err != nil {
 		return s, err
 	}
+	s.Pages = mounted(s.Pages, pageMounts(os.DirFS("/")))
 	if d.Network != "" {
 		s.Network = farm.Network(d.Network)
 	}

@@ -109,7 +109,7 @@ func defaults() file {
 		Socket: "/run/grange/agent.sock", SocketMode: 0o666, StateDir: "/var/lib/grange", RunDir: "/run/grange",
 		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", StopTimeout: "1m", Attempts: 3,
 		ReservedMemory: "1G", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
-		Default: shapeFile{CPUs: 1, Memory: "1G", Network: string(farm.NetworkNone)},
+		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Metadata: metadataFile{Serve: true},
 		Batch: batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
 	}

@@ -53,7 +53,7 @@ hs06 = "357"
 	want := map[string]farm.Shape{
 		"big": {Name: "big", CPUs: 8, Memory: 4 * farm.GiB, Scratch: 100 * farm.GiB, Pages: []farm.Bytes{farm.GiB, 2 * farm.MiB}, Network: farm.NetworkNone,
 			Guest: farm.GuestTopology{Sockets: 1, Cores: 4, Threads: 2}, Threads: farm.IsolateCores, Cells: 2},
-		"web": {Name: "web", CPUs: 2, Memory: 4 * farm.GiB, Network: farm.NetworkNone, Purpose: farm.PurposeService, CPUModel: "Haswell-noTSX",
+		"web": {Name: "web", CPUs: 2, Memory: 4 * farm.GiB, Pages: []farm.Bytes{farm.GiB, 2 * farm.MiB, 0}, Network: farm.NetworkNone, Purpose: farm.PurposeService, CPUModel: "Haswell-noTSX",
 			Emulator: farm.EmulatorIsolate, Cells: 1, Cache: "writethrough"},
 		"plain": {Name: "plain", CPUs: 2, Memory: 4 * farm.GiB, Network: farm.NetworkNone},
 	}
