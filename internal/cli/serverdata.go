@@ -21,8 +21,8 @@ import (
 func (a *app) serverCheck(f *serverFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "check", Short: "Look at the configuration and the database, and change nothing", Args: cobra.NoArgs,
-		Long: `Look at the configuration, the files that it names and the whole database, and change nothing: each name, each row and each reference is read, as
-the server would read it. A server may run meanwhile. After an upgrade of the program it says what its first start will do to the tables.`,
+		Long: `Look at the configuration, the files that it names and the whole database, and change nothing: each row is read as the
+server would read it, and each text must be one that both kinds of database keep. Whether rows that name each other exist is not looked at. A server may run meanwhile. After an upgrade of the program it says what its first start will do to the tables.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := f.read(cmd)
 			if err != nil {
