@@ -40,7 +40,7 @@ func combinations(t *testing.T, f func(name string, h host, m hyper.Machine)) {
 						if m.Network = farm.NetworkNone; i%2 == 0 {
 							m.Network, m.Boot = farm.NetworkUser, hyper.Boot{Kernel: "/k", Initrd: "/i", Cmdline: "quiet"}
 						}
-						f(fmt.Sprintf("%s-%s-%s-%s-%s", planned, accel, purpose, model, cache), host{accel: accel, numa: i%3 != 0, distance: near}, m)
+						f(fmt.Sprintf("%s-%s-%s-%s-%s", planned, accel, purpose, model, cache), host{accel: accel, numa: i%3 != 0, distance: near, hints: i%2 == 0}, m)
 					}
 				}
 			}
@@ -96,7 +96,8 @@ func wrongIn(d libvirtxml.Domain, h host, m hyper.Machine, applied hyper.Applied
 		check(*disk.Driver.IOThread <= d.IOThreads, "the I/O thread does not exist")
 	}
 	dedicated := d.Features.KVM != nil && d.Features.KVM.HintDedicated != nil
-	check(dedicated == (h.accel == KVM && !floats), "the guest is told that CPUs are its own just when they are")
+	check(dedicated == (h.accel == KVM && !floats && (h.hints || d.CPU.Mode == passthrough)),
+		"the guest is told that CPUs are its own just when they are, and libvirt lets us")
 	merged := d.MemoryBacking == nil || d.MemoryBacking.MemoryNosharepages == nil
 	check(!merged || m.Purpose == farm.PurposeService && m.Plan.Floating.Len() == len(m.Plan.VCPUs), "memory that the VM has for good may be merged with a neighbour's")
 	check(d.CPU.Mode != custom || d.CPU.Match == "exact" && d.CPU.Model.Fallback == "forbid", "a model may be another")

@@ -115,6 +115,11 @@ func (s *session) open(l *Libvirt) error {
 	if s.host, s.owner, err = l.readHost(caps); err != nil {
 		return err
 	}
+	version, err := s.ConnectGetLibVersion()
+	if err != nil {
+		return fmt.Errorf("read libvirt's version: %w", err)
+	}
+	s.host.hints = version >= hintsAnyCPU
 	if err := s.clearEvents(); err != nil {
 		return fmt.Errorf("subscribe to libvirt's events: %w", err)
 	}

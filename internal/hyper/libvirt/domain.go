@@ -24,6 +24,7 @@ type host struct {
 	numa   bool   // libvirt knows memory nodes, so memory can be bound
 	// distance is the host's SLIT by node ID, as far as libvirt knows it.
 	distance map[int]map[int]int
+	hints    bool   // libvirt takes hint-dedicated with any CPU mode
 	qboot    string // path of the qboot firmware; empty where it is not installed
 }
 

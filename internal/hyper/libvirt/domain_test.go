@@ -101,7 +101,7 @@ func (g golden) distance() map[int]map[int]int {
 
 func TestDomain(t *testing.T) {
 	goldens(t, func(t *testing.T, path string, g golden, m hyper.Machine) {
-		h := host{accel: g.Accelerator, whyTCG: g.WhyTCG, label: "+64055:+107", numa: true, qboot: qbootPaths[0], distance: g.distance()}
+		h := host{accel: g.Accelerator, whyTCG: g.WhyTCG, label: "+64055:+107", numa: true, hints: true, qboot: qbootPaths[0], distance: g.distance()}
 		got, applied, err := h.domain(m)
 		if err != nil {
 			t.Fatal(err)

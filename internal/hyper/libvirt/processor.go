@@ -15,6 +15,10 @@ const (
 	maximum     = "maximum"
 )
 
+// hintsAnyCPU is a version of libvirt that takes hint-dedicated with any CPU mode; those of 2020 and 2021 refuse a domain that has
+// it with another than host-passthrough.
+const hintsAnyCPU = 9_000_000
+
 // processor says what CPU the guest sees, how its vCPUs are laid out, and what it should know of the host's scheduling.
 func (h host) processor(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ...any)) {
 	g := m.Plan.Guest
@@ -46,9 +50,9 @@ func (h host) processor(d *libvirtxml.Domain, m hyper.Machine, warn func(string,
 	if m.Plan.Floating.Empty() {
 		// Each vCPU has its CPU to itself: the guest may spin on a lock and wait for work without leaving it, for nobody else waits.
 		d.Features.PVSpinlock = &libvirtxml.DomainFeatureState{State: "off"}
-		d.Features.KVM = &libvirtxml.DomainFeatureKVM{
-			HintDedicated: &libvirtxml.DomainFeatureState{State: "on"},
-			PollControl:   &libvirtxml.DomainFeatureState{State: "on"},
+		d.Features.KVM = &libvirtxml.DomainFeatureKVM{PollControl: &libvirtxml.DomainFeatureState{State: "on"}}
+		if h.hints || mode == passthrough {
+			d.Features.KVM.HintDedicated = &libvirtxml.DomainFeatureState{State: "on"}
 		}
 	}
 }
