@@ -63,5 +63,6 @@ type DomainDisk struct {
 // DomainNIC is one network card of a VM.
 type DomainNIC struct {
 	Model, Kind string // "virtio", "e1000"; "network", "bridge", "user"
+	Source      string // bridge or card of the host: "br0", "eth0"; "" where it is neither
 	Queues      int
 }

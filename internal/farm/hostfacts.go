@@ -31,6 +31,8 @@ type HostFacts struct {
 	Services        map[string]Service
 	TunedProfile    string // of the tuned daemon
 	Disks           []BlockDevice
+	Devices         []HostDevice // network cards and NVMe controllers
+	Shapes          []ShapePages // of the agent's configuration
 	Mounts          []Mount
 	CoreLimit       string // soft limit on core files of new sessions: "0", "unlimited", a number of bytes
 	Domains         []Domain
@@ -147,7 +149,18 @@ type BlockDevice struct {
 	Name       string
 	Rotational bool
 	Scheduler  string
+	Schedulers []string // that the kernel offers for it
 }
+
+// HostDevice is a PCI device that guests' data passes through.
+type HostDevice struct {
+	Name   string // "eth0", "nvme0"
+	Bridge string // that a network card is a port of
+	Node   int    // NUMA node of its slot; -1 where it is not known
+}
+
+// ShapePages are the pages that VMs of one of the agent's shapes get: "1G,2M", "any", "0"; "" where the shape does not say.
+type ShapePages struct{ Name, Pages string }
 
 // Mount is a mounted file system. Size and Free are 0 where they are not known.
 type Mount struct {

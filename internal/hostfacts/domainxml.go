@@ -1,6 +1,7 @@
 package hostfacts
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -142,7 +143,11 @@ type diskXML struct {
 }
 
 type nicXML struct {
-	Type  string `xml:"type,attr"`
+	Type   string `xml:"type,attr"`
+	Source struct {
+		Bridge string `xml:"bridge,attr"`
+		Dev    string `xml:"dev,attr"`
+	} `xml:"source"`
 	Model struct {
 		Type string `xml:"type,attr"`
 	} `xml:"model"`
@@ -252,7 +257,7 @@ func (x *domainXML) devices(d *farm.Domain, c *converter) {
 		d.Disks = append(d.Disks, disk)
 	}
 	for _, n := range x.Devices.Interfaces {
-		d.NICs = append(d.NICs, farm.DomainNIC{Model: n.Model.Type, Kind: n.Type, Queues: c.number(n.Driver.Queues)})
+		d.NICs = append(d.NICs, farm.DomainNIC{Model: n.Model.Type, Kind: n.Type, Source: cmp.Or(n.Source.Bridge, n.Source.Dev), Queues: c.number(n.Driver.Queues)})
 	}
 }
 

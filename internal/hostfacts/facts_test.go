@@ -143,7 +143,7 @@ func TestReadWhole(t *testing.T) {
 		Services: map[string]farm.Service{"numad": {Running: true}, "power-profiles-daemon": {Running: true}, "ksmtuned": {Enabled: true},
 			"chronyd": {Enabled: true}, "virtqemud": {Enabled: true}},
 		TunedProfile: "virtual-host",
-		Disks:        []farm.BlockDevice{{Name: "nvme0n1", Scheduler: "none"}, {Name: "sda", Rotational: true, Scheduler: "cfq"}},
+		Disks:        []farm.BlockDevice{{Name: "nvme0n1", Scheduler: "none", Schedulers: []string{"none"}}, {Name: "sda", Rotational: true, Scheduler: "cfq", Schedulers: []string{"noop", "deadline", "cfq"}}},
 		Mounts: []farm.Mount{{Source: "/dev/sda1", Path: "/", Type: "ext4", Options: []string{"rw", "noatime"}},
 			{Source: "/dev/sdb1", Path: "/var/my disk", Type: "xfs", Options: []string{"ro"}, Size: 100, Free: 100}},
 		CoreLimit: "1048576",

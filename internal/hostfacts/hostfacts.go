@@ -37,6 +37,8 @@ func Read(fsys fs.FS) (farm.HostFacts, error) {
 	h.Services = r.services()
 	h.TunedProfile = r.word("etc/tuned/active_profile")
 	h.Disks = r.disks()
+	h.Devices = r.devices()
+	h.Shapes = r.shapes()
 	h.Mounts = r.mounts()
 	h.CoreLimit = r.coreLimit()
 	h.Domains = r.domains()

@@ -22,7 +22,8 @@ func (r *reader) disks() []farm.BlockDevice {
 			continue
 		}
 		queue := "sys/block/" + name + "/queue"
-		d := farm.BlockDevice{Name: name, Rotational: r.word(queue+"/rotational") == "1", Scheduler: r.chosen(queue + "/scheduler")}
+		d := farm.BlockDevice{Name: name, Rotational: r.word(queue+"/rotational") == "1", Scheduler: r.chosen(queue + "/scheduler"),
+			Schedulers: strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(r.word(queue + "/scheduler")))}
 		if d.Scheduler == "" {
 			d.Scheduler = r.word(queue + "/scheduler") // "none" stands without brackets where nothing else is offered
 		}

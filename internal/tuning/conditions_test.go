@@ -18,6 +18,24 @@ func TestConditions(t *testing.T) {
 			h.Clocks = []farm.Governor{{CPUs: h.Topology.Online, Name: name, Driver: driver, Preference: preference}}
 		})
 	}
+	disk := func(kernel, scheduler string, others ...string) farm.HostFacts {
+		return host(func(h *farm.HostFacts) {
+			h.Kernel.Release = kernel
+			h.Disks = []farm.BlockDevice{{Name: "sdb", Rotational: true, Scheduler: scheduler, Schedulers: append(others, scheduler)}}
+		})
+	}
+	booted := func(parameter string) farm.HostFacts {
+		return host(func(h *farm.HostFacts) {
+			h.Kernel.BootFile, h.Kernel.NextBoot = "/etc/default/grub", "quiet "+parameter
+			h.Vulnerabilities = map[string]string{"vmscape": "Vulnerable"}
+		})
+	}
+	nx := func(flaw, value string) farm.HostFacts {
+		return host(func(h *farm.HostFacts) {
+			h.Vulnerabilities = map[string]string{"itlb_multihit": flaw}
+			h.KVM.Params = map[string]string{"kvm.nx_huge_pages": value}
+		})
+	}
 	bound := farm.Domain{Name: "bound", Running: true, VCPUs: 1, VCPUPins: map[int]farm.CPUSet{0: farm.NewCPUSet(1)}, MemoryMode: "strict"}
 	option := []farm.ModuleOption{{Path: "etc/modprobe.d/kvm.conf", Module: "kvm_intel", Name: "ept", Value: "0"}}
 	compute, service := Profile{Role: Compute, Governor: "performance", NUMABalancing: "off"}, Profile{Role: Service, MaxIdleLatency: 100}
@@ -56,6 +74,17 @@ func TestConditions(t *testing.T) {
 			h.Topology.Nodes[0].Pages[1].Total = 4
 			h.Domains = []farm.Domain{{Name: "a", HugePages: true, Pages: []farm.DomainPages{{Size: farm.GiB}}}}
 		}), compute, Fault, false},
+		{"a disk without a scheduler, RHEL 8", checkIOScheduler, disk("4.18.0-553.el8_10.x86_64", "none", "mq-deadline", "kyber"), compute, Advice, true},
+		{"a disk without a scheduler, single-queue", checkIOScheduler, disk("4.18.0", "none"), compute, 0, false},
+		{"a disk without a scheduler", checkIOScheduler, disk("6.1.0-28-amd64", "none"), compute, Advice, true},
+		{"VMSCAPE", checkMitigationsOff, booted("vmscape=off"), compute, Warning, true},
+		{"ITS", checkMitigationsOff, booted("indirect_target_selection=off"), compute, Warning, true},
+		{"SRSO", checkMitigationsOff, booted("spec_rstack_overflow=off"), compute, Warning, true},
+		{"attack vectors", checkMitigationsOff, booted("mitigations=auto;no_guest_host,no_user_user"), compute, Warning, true},
+		{"attack vectors of others", checkMitigationsOff, booted("mitigations=auto;no_user_user"), compute, 0, false},
+		{"splitting huge pages for nothing", checkNXHugePages, nx("Not affected", "Y"), compute, Advice, false},
+		{"not splitting huge pages", checkNXHugePages, nx("KVM: Vulnerable", "N"), compute, Warning, false},
+		{"huge pages are split", checkNXHugePages, nx("KVM: Mitigation: Split huge pages", "Y"), compute, 0, false},
 	} {
 		found := c.check(c.h, c.p)
 		switch {

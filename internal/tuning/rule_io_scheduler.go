@@ -12,7 +12,7 @@ func ioScheduler() Rule {
 		ID:       "io-scheduler",
 		Title:    "a rotating disk has no I/O scheduler",
 		Severity: Advice,
-		Holds:    "Rotating disks under Linux 5.0 and later, or others with multi-queue block devices. Disks behind a RAID controller with a cache of its own may do well without.",
+		Holds:    "Rotating disks under kernels with multi-queue block devices: Linux 5.0 and later, and 4.18 of RHEL 8. Disks behind a RAID controller with a cache of its own may do well without.",
 		Cost:     "Not measured here. Requests of several VMs go to the disk in the order they come, so it seeks back and forth.",
 		Sources: []Source{
 			{"Red Hat Enterprise Linux 8, \"Setting the disk scheduler\"", "https://access.redhat.com/documentation/en-us/red_hat_enterprise_linux/8/html/monitoring_and_managing_system_status_and_performance/setting-the-disk-scheduler_monitoring-and-managing-system-status-and-performance",
@@ -27,18 +27,24 @@ func ioScheduler() Rule {
 }
 
 func checkIOScheduler(h farm.HostFacts, _ Profile) []Finding {
-	if h.Virtual || !runsVMs(h) || before(h.Kernel.Release, 5, 0) {
-		return nil // a virtual disk calls itself rotating; old kernels' noop sorted
+	if h.Virtual || !runsVMs(h) {
+		return nil // a virtual disk calls itself rotating
 	}
 	var out []Finding
 	for _, d := range h.Disks {
-		if !d.Rotational || d.Scheduler != "none" || !wholeDisk(d.Name) {
+		if !d.Rotational || d.Scheduler != "none" || !wholeDisk(d.Name) || !multiQueue(h, d) {
 			continue
 		}
 		out = append(out, Finding{Severity: Advice, Where: "disk " + d.Name, Wanted: "mq-deadline", Got: fmt.Sprintf("%s, on a rotating disk", d.Scheduler),
 			Changes: []Change{{Kind: SetValue, Path: "sys/block/" + d.Name + "/queue/scheduler", Value: "mq-deadline"}}})
 	}
 	return out
+}
+
+// multiQueue reports whether a disk can have mq-deadline. Before 5.0 a kernel may have it and say so; its single-queue disks have
+// noop, which sorts.
+func multiQueue(h farm.HostFacts, d farm.BlockDevice) bool {
+	return !before(h.Kernel.Release, 5, 0) || slices.Contains(d.Schedulers, "mq-deadline")
 }
 
 // wholeDisk tells disks from what is built on them (dm-0, md0, drbd0, nbd0), which has no scheduler of its own.

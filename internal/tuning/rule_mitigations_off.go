@@ -15,6 +15,8 @@ func mitigationsOff() Rule {
 		Cost:     "Security. What the protection costs depends on how often guests leave: 1 to 50 % were seen for flushing L1 on entry to a guest, little where exits are rare, as with jobs that compute in huge pages.",
 		Sources: []Source{
 			kernelDoc("admin-guide/kernel-parameters", "mitigations=off is the same as turning off each of the protections, for users of the host and for guests"),
+			kernelDoc("admin-guide/hw-vuln/vmscape", "a guest may read memory of QEMU through the branch predictor; vmscape=off leaves it so. SRSO, GDS, RFDS, BHI, ITS and TSA, found in 2023 to 2025, have a page and a parameter each"),
+			kernelDoc("admin-guide/hw-vuln/attack_vector_controls", "from 6.17 on mitigations=auto;no_guest_host and its like turn protection off by who attacks whom"),
 			kernelDoc("admin-guide/hw-vuln/l1tf", "with protection off a guest with untrusted code can read the memory of the host and of other guests; with trusted guests it may be turned off; flushing L1D cost 1 to 50 %"),
 		},
 		Why: "A job VM runs code of people whom the site does not know well, often as root. On a vulnerable processor such a guest can read other guests' memory and the host's keys when the kernel does not clear caches and buffers on the way in. " +
@@ -29,6 +31,8 @@ func mitigationsOff() Rule {
 // protections are parameters that, with this value, let guests attack. nopti and its like concern the host's own users.
 var protections = map[string]string{
 	"mitigations": "off", "l1tf": "off", "mds": "off", "tsx_async_abort": "off", "mmio_stale_data": "off", "spectre_v2": "off", "retbleed": "off",
+	"srbds": "off", "spec_rstack_overflow": "off", "gather_data_sampling": "off", "reg_file_data_sampling": "off", "spectre_bhi": "off",
+	"indirect_target_selection": "off", "tsa": "off", "vmscape": "off",
 	"kvm_intel.vmentry_l1d_flush": "never", "kvm-intel.vmentry_l1d_flush": "never",
 }
 
@@ -38,8 +42,7 @@ func checkMitigationsOff(h farm.HostFacts, _ Profile) []Finding {
 	}
 	var out []Finding
 	for _, p := range bootParams(nextLine(h.Kernel)) {
-		bare := p.name == "nospectre_v2" && p.value == ""
-		if off, ok := protections[p.name]; !bare && (!ok || p.value != off) {
+		if !unprotects(p.name, p.value) {
 			continue
 		}
 		text := strings.TrimSuffix(p.name+"="+p.value, "=")
@@ -52,6 +55,18 @@ func checkMitigationsOff(h farm.HostFacts, _ Profile) []Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// unprotects reports whether a parameter lets guests attack the host or each other.
+func unprotects(name, value string) bool {
+	if name == "nospectre_v2" && value == "" {
+		return true
+	}
+	if name == "mitigations" && (strings.Contains(value, "no_guest_host") || strings.Contains(value, "no_guest_guest")) {
+		return true
+	}
+	off, ok := protections[name]
+	return ok && value == off
 }
 
 // vulnerable tells whether the processor has any of the flaws, protected or not.

@@ -7,7 +7,7 @@ func vmPVSpinlocks() Rule {
 		ID:       "vm-pv-spinlocks",
 		Title:    "a pinned VM has the spinlocks made for CPUs that others take away",
 		Severity: Advice,
-		Holds:    "VMs whose vCPUs are pinned one to one, Linux guests. hint-dedicated needs host-passthrough, QEMU 2.12, libvirt 5.7 and kernel 4.17 in the guest; pvspinlock works with older ones.",
+		Holds:    "VMs whose vCPUs are pinned one to one, Linux guests. hint-dedicated needs QEMU 2.12, libvirt 5.7 and kernel 4.17 in the guest, and before libvirt 9.0 perhaps host-passthrough; pvspinlock works with older ones.",
 		Cost:     "Not measured with HS06: it shows in guests whose kernel waits much for locks, not in CPU-bound jobs.",
 		Sources: []Source{
 			kernelDoc("virt/kvm/x86/cpuid", "KVM_HINTS_REALTIME tells a guest that its vCPUs are never preempted for an unlimited time, which allows optimisations; KVM_FEATURE_PV_UNHALT lets it use paravirtualised spinlocks"),
@@ -29,11 +29,17 @@ func checkVMPVSpinlocks(h farm.HostFacts, _ Profile) []Finding {
 			continue
 		}
 		put := "<pvspinlock state='off'/>"
-		if d.CPUMode == "host-passthrough" {
-			put = "<kvm><hint-dedicated state='on'/></kvm> and " + put
+		if takesHint(h.Versions.Libvirt, d.CPUMode) {
+			put = "<kvm><hint-dedicated state='on'/></kvm>" // the guest leaves paravirtual spinlocks alone by itself then
 		}
 		out = append(out, Finding{Severity: Advice, Where: vmName(d), Wanted: "hint-dedicated on, or pvspinlock off", Got: "each vCPU is pinned, and the guest is not told",
 			Manual: edit(d, "put "+put+" into <features>, unless other VMs or programs use its CPUs as well")})
 	}
 	return out
+}
+
+// takesHint reports whether libvirt takes hint-dedicated for a CPU mode. Versions of 2020 and 2021 refuse it for all but
+// host-passthrough; 9.0 takes it for any.
+func takesHint(libvirt, mode string) bool {
+	return mode == "host-passthrough" && !before(libvirt, 5, 7) || since(libvirt, 9, 0)
 }

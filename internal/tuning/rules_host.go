@@ -8,7 +8,7 @@ func hostRules() []Rule {
 }
 
 func kvmRules() []Rule {
-	return []Rule{eptOff(), eptOffNextLoad(), kvmNotLoaded(), kvmMissing(), nestedOn(), haltPollLong(), hostIsVM(), qemuOld()}
+	return []Rule{eptOff(), eptOffNextLoad(), kvmNotLoaded(), kvmMissing(), nestedOn(), nxHugePages(), haltPollLong(), hostIsVM(), qemuOld()}
 }
 
 func ksmRules() []Rule {
@@ -17,12 +17,12 @@ func ksmRules() []Rule {
 
 func pageRules() []Rule {
 	return []Rule{hugepagesNone(), hugepagesUneven(), hugepagesLate(), hugepages1GMissing(), hugepagesTooMany(), hugepagesSurplus(),
-		hugepagesUnused(), hugetlbfsUnmounted(), thpPolicy(), thpDefragOff(), bootLineConflict(), tuned1189868()}
+		hugepagesUnused(), shapesMissPools(), hugetlbUnaccounted(), hugetlbfsUnmounted(), thpPolicy(), thpDefragOff(), bootLineConflict(), tuned1189868()}
 }
 
 func memoryRules() []Rule {
-	return []Rule{hostSwapInUse(), swappinessHigh(), memoryOvercommit(), overcommitStrict(), memoryPressure(), iowaitHigh(), numadWithGuestNUMA(),
-		numaBalancingWithPinning(), zoneReclaim(), unequalNodeMemory(), memorylessNode()}
+	return []Rule{hostSwapInUse(), swappinessHigh(), memoryOvercommit(), overcommitStrict(), memoryPressure(), psiOff(), iowaitHigh(), numadWithGuestNUMA(),
+		numaBalancingWithPinning(), zoneReclaim(), unequalNodeMemory(), memorylessNode(), numaNodesOverlap()}
 }
 
 func processorRules() []Rule {

@@ -17,7 +17,7 @@ func vmRules() []Rule {
 		vmPVSpinlocks(), vmKVMClockOff(), vmHPET(), vmMachineOld(),
 		// Where its CPUs run and where its memory is.
 		vmPinOverlap(), vmRoamsDedicated(), vmPinOffline(), vmFloatsOnIsolated(), vmNotPinned(), vmPinSplitsSiblings(),
-		vmPinsCrossNode(), vmEmulatorOnVCPUs(), vmNoGuestNUMA(), vmCellsGapsOldQEMU(), vmMemoryUnbound(), vmMemoryOtherNode(),
+		vmPinsCrossNode(), vmCrossesL3(), vmDeviceOtherNode(), vmEmulatorOnVCPUs(), vmNoGuestNUMA(), vmCellsGapsOldQEMU(), vmMemoryUnbound(), vmMemoryOtherNode(),
 		vmNoHugePages(), vmPagesMissing(), vmPagesCells(), vmBalloonHugePages(),
 		// Its disks and networks.
 		vmNICModel(), vmDiskBus(), vmDiskCacheCompute(), vmDiskCacheService(), vmDiskIONative(), vmNoIOThread(), vmQueues(),
