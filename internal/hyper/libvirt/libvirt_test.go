@@ -308,3 +308,33 @@ var withoutKVM = strings.NewReplacer(
 	`match="exact" mode="custom" check="partial"`, `match="exact" mode="custom" check="none"`, `mode="host-model" check="partial"`, `mode="maximum" check="none"`,
 	`<timer name="kvmclock" present="yes"></timer>`, "", `<timer name="pit" tickpolicy="delay"></timer>`, "",
 	`<hint-dedicated state="on"></hint-dedicated>`, "", `<poll-control state="on"></poll-control>`, "", `<pvspinlock state="off"></pvspinlock>`, "")
+
+// TestNoRoot has a host without a user for QEMU: no libvirtd that would run QEMU as root comes up.
+func TestNoRoot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("skip libvirt: libvirtd in a mount namespace needs root")
+	}
+	script, err := filepath.Abs("../../../scripts/private-libvirtd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	accounts := filepath.Join(dir, "passwd")
+	if err := os.WriteFile(accounts, []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	own, err := os.MkdirTemp("", "lv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(own)
+	out, err := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc/passwd && exec "$0" up --no-kvm "$2"`, script, accounts, own).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "there is no user for QEMU") {
+		t.Errorf("libvirtd without a user for QEMU: %v\n%s", err, out)
+	}
+	if err == nil {
+		exec.Command(script, "down", own).Run()
+	}
+}
