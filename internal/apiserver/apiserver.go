@@ -18,6 +18,7 @@ import (
 	"github.com/grange-project/grange/internal/authn"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/throttle"
 )
 
 // Options is what an API is made of.
@@ -42,8 +43,9 @@ type API struct {
 	problem   *huma.Response    // of every operation
 	whose     map[string]string // route.whose by pattern of mux
 	origin    *http.CrossOriginProtection
-	lot       *lot            // of polls that wait
-	ending    context.Context // ends when Serve does: long answers end then
+	refusals  throttle.Buckets // lines of the log about them, by address
+	lot       *lot             // of polls that wait
+	ending    context.Context  // ends when Serve does: long answers end then
 	end       context.CancelFunc
 }
 
@@ -54,7 +56,8 @@ func New(o Options) *API {
 	}
 	ending, end := context.WithCancel(context.Background())
 	a := &API{server: o.Server, authn: o.Authn, log: o.Log, version: o.Version, keepAlive: o.KeepAlive, mux: http.NewServeMux(),
-		whose: map[string]string{}, origin: http.NewCrossOriginProtection(), ending: ending, end: end}
+		whose: map[string]string{}, origin: http.NewCrossOriginProtection(), ending: ending, end: end,
+		refusals: throttle.Buckets{Size: 1, Leak: time.Minute, Now: time.Now}}
 	a.lot = newLot(a)
 	a.huma = humago.New(a.mux, a.config())
 	a.problem = &huma.Response{Description: "A problem, as RFC 9457 has it", Content: map[string]*huma.MediaType{

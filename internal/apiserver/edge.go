@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/authn"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/throttle"
 )
 
 // CodeLongHeader is an error code; see docs/errors.md.
@@ -30,6 +31,7 @@ const (
 	maxBody     = 1 << 20          // bytes, from people
 	maxFarmBody = 16 << 20         // bytes: a site of ten thousand users has some
 	maxHostBody = 16 << 20         // bytes: a report has all VMs and the topology
+	maxAnyBody  = 64 << 10         // bytes, from whom nobody knows: an enrolment has a token and a signing request
 	maxHeader   = 32 << 10         // bytes, with the path
 	hardHeader  = 1 << 20          // bytes; beyond it net/http hangs up, and no problem says why
 	headerTime  = 30 * time.Second // of a request's header, and of the TLS handshake
@@ -115,6 +117,8 @@ func (a *API) admit(w *writer, r *http.Request, whose string, shown authn.Shown)
 	case forHosts:
 		who, err = a.authn.IdentifyHost(r.Context(), shown)
 		limit = maxHostBody
+	case forAll:
+		limit = maxAnyBody
 	}
 	if err != nil {
 		return who, err
@@ -188,7 +192,9 @@ func readBody(w *writer, r *http.Request, limit int64) error {
 func (a *API) answerRefusal(w http.ResponseWriter, r *http.Request, err error) {
 	own := new(farm.Error)
 	if errors.As(err, &own) && own.Err != nil && own.Kind == farm.Denied { // whoever tries keys is not told which part of one was right
-		a.log.Info("request refused", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
+		if room, more := a.refusals.Add("certificate " + throttle.Party(shownBy(r).Address)); room {
+			a.log.Info("request refused", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr, "error", err, "more", more)
+		}
 		bare := *own
 		bare.Err = nil
 		err = &bare

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/server"
+	"github.com/grange-project/grange/internal/throttle"
 )
 
 // What hosts ask is answered without huma: thousands of them poll every half minute, agents of later releases send fields that this one
@@ -118,9 +118,11 @@ func (a *API) enrol(w http.ResponseWriter, r *http.Request) {
 	}
 	shown := shownOf(r.Context())
 	out, err := a.server.Enrol(r.Context(), shown.Chain, in)
-	own := new(farm.Error)
-	if errors.As(err, &own) && own.Code == server.CodeJoinRefused {
-		a.authn.Failed(shown)
+	if farm.IsCode(err, server.CodeJoinRefused) {
+		if room, more := a.refusals.Add(r.Pattern + " " + throttle.Party(shown.Address)); room {
+			a.log.Warn("enrolment refused", "from", r.RemoteAddr, "error", err, "more", more)
+		}
+		err = a.authn.Failed(shown, err)
 	}
 	a.answerHost(w, r, out, err)
 }

@@ -6,12 +6,19 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/throttle"
+)
+
+// Failures of one address that are answered by what was wrong, and the time after which it may have one more.
+const (
+	maxTries = 20
+	tryBack  = time.Second
 )
 
 // Shown is what a caller shows of itself.
@@ -48,8 +55,8 @@ type Options struct {
 // Authenticator knows callers.
 type Authenticator struct {
 	directory Directory
-	people    []Means // in the order in which they are asked
-	tries     *tries
+	people    []Means          // in the order in which they are asked
+	tries     throttle.Buckets // failures by address
 }
 
 // New makes an Authenticator.
@@ -58,14 +65,12 @@ func New(o Options) *Authenticator {
 		o.Now = time.Now
 	}
 	return &Authenticator{directory: o.Directory, people: []Means{byToken(o.Directory), byCertificate(o.Directory, o.People, o.Now), bySocket(o.Directory, cmp.Or(o.Names, names.Host()))},
-		tries: newTries(o.Now)}
+		tries: throttle.Buckets{Size: maxTries, Leak: tryBack, Now: o.Now}}
 }
 
-// Identify says which person calls. The error is a *farm.Error: CodeNotKnown, CodeTooManyTries, or one of the directory.
+// Identify says which person calls. The error is a *farm.Error: CodeNotKnown, CodeTooManyTries, or one of the directory. What is shown is
+// looked at whatever else came from its address: others may share that, or pretend to it.
 func (a *Authenticator) Identify(ctx context.Context, s Shown) (farm.Identity, error) {
-	if err := a.tries.check(s.Address); err != nil {
-		return farm.Identity{}, err
-	}
 	for _, m := range a.people {
 		if who, mine, err := m(ctx, s); mine {
 			return who, a.counted(s, err)
@@ -76,9 +81,6 @@ func (a *Authenticator) Identify(ctx context.Context, s Shown) (farm.Identity, e
 
 // IdentifyHost says which host calls, by its certificate. The error is as that of Identify.
 func (a *Authenticator) IdentifyHost(ctx context.Context, s Shown) (farm.Identity, error) {
-	if err := a.tries.check(s.Address); err != nil {
-		return farm.Identity{}, err
-	}
 	if len(s.Chain) == 0 {
 		return farm.Identity{}, notKnown("a host shows the certificate of its enrolment, and this caller shows none", "see `grange host join --help`")
 	}
@@ -86,15 +88,25 @@ func (a *Authenticator) IdentifyHost(ctx context.Context, s Shown) (farm.Identit
 	return who, a.counted(s, err)
 }
 
-// Failed counts one more failure of an address, found by others: a wrong join token.
-func (a *Authenticator) Failed(s Shown) { a.tries.failed(s.Address) }
-
+// counted is the answer to what was shown: an address with too many failures is not told what was wrong with the next one.
 func (a *Authenticator) counted(s Shown, err error) error {
-	own := new(farm.Error)
-	if errors.As(err, &own) && own.Code == farm.CodeNotKnown {
-		a.tries.failed(s.Address)
+	if farm.IsCode(err, farm.CodeNotKnown) {
+		return a.Failed(s, err)
 	}
 	return err
+}
+
+// Failed counts a failure of an address, also one that others found: a wrong join token. It returns err, or CodeTooManyTries in its place.
+// Secrets are too long to be guessed; this has a program with an old token come less often, and keeps it from filling the log.
+func (a *Authenticator) Failed(s Shown, err error) error {
+	if !s.Address.IsValid() {
+		return err
+	}
+	if room, _ := a.tries.Add(throttle.Party(s.Address)); room {
+		return err
+	}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeTooManyTries, Message: fmt.Sprintf("too many failed tries from %v", s.Address),
+		Hint: fmt.Sprintf("stop the program that shows an old token or certificate; after %v the answer says again what is wrong", maxTries*tryBack)}
 }
 
 func notKnown(message, hint string) *farm.Error {

@@ -166,10 +166,10 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// TestTries: an address that fails too often waits; others, and what failed long ago, do not.
+// TestTries: an address that fails too often gets another answer, until a moment after its last failure; whoever is known never does.
 func TestTries(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	a := New(Options{Directory: people{"secret": "bob"}, Now: func() time.Time { return now }})
+	a := New(Options{Directory: people{"secret": "bob", "wn1": "wn1"}, Now: func() time.Time { return now }})
 	from := func(address, token string) farm.Code {
 		_, err := a.Identify(t.Context(), Shown{Address: netip.MustParseAddr(address), Token: token})
 		own := new(farm.Error)
@@ -181,27 +181,30 @@ func TestTries(t *testing.T) {
 			t.Fatalf("try %d: %s", i, code)
 		}
 	}
-	if code := from("192.0.2.1", "secret"); code != farm.CodeTooManyTries {
-		t.Errorf("after %d wrong ones: %q", maxTries, code)
+	host, _ := certificate(t, dn(cn("wn1")), nil, nil, x509.ExtKeyUsageClientAuth, false, now.Add(time.Hour))
+	for i := range 5000 {
+		if code := from("192.0.2.1", "x"); code != farm.CodeTooManyTries {
+			t.Fatalf("try %d: %q", i, code)
+		}
+		if code := from("192.0.2.1", "secret"); code != "" {
+			t.Fatalf("a valid token after %d wrong ones: %q", i, code)
+		}
+		if _, err := a.IdentifyHost(t.Context(), Shown{Address: netip.MustParseAddr("192.0.2.1"), Chain: []*x509.Certificate{host}}); err != nil {
+			t.Fatalf("a host after %d wrong tokens: %v", i, err)
+		}
 	}
-	if code := from("192.0.2.2", "secret"); code != "" {
+	if code := from("192.0.2.2", "x"); code != farm.CodeNotKnown {
 		t.Errorf("another address: %s", code)
 	}
 	now = now.Add(2 * tryBack)
-	if code := from("192.0.2.1", "secret"); code != "" {
+	if code := from("192.0.2.1", "x"); code != farm.CodeNotKnown {
 		t.Errorf("a moment later: %s", code)
 	}
 	for i := range maxTries + 1 {
 		from("2001:db8::"+string(rune('1'+i%9)), "x")
 	}
-	if code := from("2001:db8::ffff", "secret"); code != farm.CodeTooManyTries {
+	if code := from("2001:db8::ffff", "x"); code != farm.CodeTooManyTries {
 		t.Errorf("one party's other IPv6 address: %q", code)
-	}
-	for i := range maxTroubled + 10 {
-		a.tries.failed(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}))
-	}
-	if n := len(a.tries.full); n > maxTroubled {
-		t.Errorf("%d addresses are remembered", n)
 	}
 }
 

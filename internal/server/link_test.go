@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -415,6 +416,51 @@ func TestRefusedEnrolmentsAreRecorded(t *testing.T) {
 	}
 	if _, _, err := l.CreateJoinToken(t.Context(), ann, JoinOrder{Cell: "east"}); codeOf(err) != farm.CodeNoRole {
 		t.Errorf("a member makes a join token: %v", err)
+	}
+}
+
+// TestUnknownJoinTokensWriteNothing: neither they nor the repeated refusals of a real one grow anything, and a valid one is taken after them.
+func TestUnknownJoinTokensWriteNothing(t *testing.T) {
+	l := newLab(t)
+	_, token, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := l.Authority(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := (&linked{lab: l}).request()
+	enrol := func(token string) error {
+		_, err := l.Enrol(t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: request, Name: "wn-1", Now: l.clock()})
+		return err
+	}
+	before, err := l.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		if err := enrol(pki.NewJoinToken(ca.Certificate).String()); codeOf(err) != CodeJoinRefused {
+			t.Fatal(err)
+		}
+	}
+	if after, err := l.Revision(t.Context()); err != nil || after != before {
+		t.Errorf("the store went from revision %d to %d, %v", before, after, err)
+	}
+	if err := enrol(token); err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		if err := enrol(token); codeOf(err) != CodeJoinRefused {
+			t.Fatal(err)
+		}
+	}
+	entries, err := l.Entries(t.Context(), site, EntryFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if refused := len(slices.DeleteFunc(entries, func(e farm.Entry) bool { return e.Outcome != outcomeDenied })); refused != 3 {
+		t.Errorf("200 refusals of a token that is used up left %d entries", refused)
 	}
 }
 

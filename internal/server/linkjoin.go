@@ -60,6 +60,16 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 		return fleet.EnrolAnswer{}, err
 	}
 	e := &enrolment{s: s, ca: ca, now: s.now().UTC(), r: r, token: token, shown: shown}
+	// What strangers send ends here, before anything waits or is written. The transaction looks again: the token may be used up by then.
+	err = s.store.View(ctx, func(t *store.Tx) error {
+		e.Tx = t
+		_, err := e.useToken()
+		return err
+	})
+	if err != nil {
+		e.refused(ctx, err)
+		return fleet.EnrolAnswer{}, err
+	}
 	if len(r.CSR) == 0 {
 		if e.peer, err = s.links.authorities.Peer(shown, e.now); err != nil {
 			return fleet.EnrolAnswer{}, err
@@ -127,15 +137,21 @@ func (e *enrolment) run() error {
 	return e.Audit(entry(who, e.now, enrolHost, hostTarget(e.host), outcomeDone, ""))
 }
 
-// refused records why a host that had a token was not let in. Others leave a line in the log alone: anybody can ask.
+// refused records why a host that had a token was not let in, a few times for each token. Of others nothing is recorded: anybody can ask.
 func (e *enrolment) refused(ctx context.Context, err error) {
 	own, ok := errors.AsType[*farm.Error](err)
 	if !ok || !e.real {
-		e.s.log.Warn("enrolment refused", "token", e.token.ID, "err", err)
+		return
+	}
+	room, more := e.s.refusals.Add(e.token.ID)
+	if !room {
 		return
 	}
 	who := farm.Identity{Host: farm.Printable(e.r.Name), Means: "join token", Source: e.token.ID}
 	line := entry(who, e.now, enrolHost, policy.Target{Name: who.Host}, outcomeDenied, string(own.Code)+": "+own.Message)
+	if more > 0 {
+		line.Reason += fmt.Sprintf("; and %d refusals before, which are not recorded", more)
+	}
 	if _, err := e.s.store.Update(ctx, func(t *store.Tx) error { return t.Audit(line) }); err != nil {
 		e.s.log.Error("a refusal could not be recorded", "action", enrolHost, "target", who.Host, "err", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/throttle"
 )
 
 // Options is what a server is made of.
@@ -50,6 +51,7 @@ type Server struct {
 
 	cursors     cursors
 	links       *links
+	refusals    throttle.Buckets // enrolments that leave an entry in the audit log, by join token
 	queue       queue
 	servers     []string
 	listenerCAs []*x509.Certificate
@@ -75,7 +77,8 @@ func New(o Options) *Server {
 		o.Now = time.Now
 	}
 	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, known: append([]string{farm.BrokerGrange}, o.Brokers...), hub: newHub(), streams: newStreams(), booked: map[string]*bookings{}, explaining: make(chan struct{}, 1),
-		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, site: o.Site}
+		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, site: o.Site,
+		refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now}}
 	s.mirror = newMirror(o.Store, o.Now, func(host string, seen time.Time) bool {
 		if heard := s.heard(host); heard.After(seen) {
 			seen = heard // not written yet
