@@ -3,6 +3,7 @@ package farm
 // Errors about what a site lets jobs have, and about wrappers of batch systems.
 const (
 	CodePolicy       Code = "not-allowed"     // a rule of the site's policy says no
+	CodeOnHost       Code = "on-the-host"     // a submission has an option that the batch system would run on the host, beside the job
 	CodeWrongBatch   Code = "wrong-batch"     // the caller is not a job of the batch system that it names
 	CodeUnknownQueue Code = "unknown-queue"   // a rule looks at account or queue, and nobody can tell them
 	CodeNoNames      Code = "no-names"        // the host's name service does not say who a user or group is

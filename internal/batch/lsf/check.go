@@ -43,14 +43,19 @@ func Check(s *Site) []batch.Finding {
 		ours[name] = true
 	}
 	wrapper := ""
-	var started []string
+	var started, others []string
 	for _, q := range s.queues {
 		name, starter := unquoted(q.has["QUEUE_NAME"]), q.has["JOB_STARTER"]
-		if !strings.EqualFold(q.name, "Queue") || !isOurs(starter) && !ours[name] {
+		if !strings.EqualFold(q.name, "Queue") {
+			continue
+		}
+		if !isOurs(starter) && !ours[name] {
+			others = append(others, name)
 			continue
 		}
 		started = append(started, name)
 		s.checkQueue(name, q, add)
+		s.checkCheckpoints(name, q, add)
 		if words := strings.Fields(strings.TrimPrefix(starter, "exec ")); isOurs(starter) && len(words) > 0 {
 			wrapper = words[0]
 		}
@@ -62,6 +67,7 @@ func Check(s *Site) []batch.Finding {
 		add("wrapper", batch.CheckWrapper(s.Root, wrapper))
 	}
 	s.checkEsub(started, add)
+	s.checkAround(others, add)
 	s.checkConf(add)
 	s.checkElim(add)
 	return all

@@ -68,6 +68,8 @@ type Site struct {
 	queues    []section
 	queuePath string
 	params    section // of lsb.params
+	apps      []section
+	appPath   string
 	shared    []section
 	cluster   []section
 	serverDir string
@@ -107,6 +109,7 @@ func ReadSite(root fs.FS, conf string) (*Site, error) {
 			s.params.has[key] = value
 		}
 	}
+	s.apps, s.appPath = read(path.Join(batchDir, "*", "configdir", "lsb.applications"))
 	s.shared, _ = read(path.Join(confDir, "lsf.shared"))
 	s.cluster, _ = read(path.Join(confDir, "lsf.cluster.*"))
 	if b, err := fs.ReadFile(root, in(path.Join(s.serverDir, "esub.grange"))); err == nil {

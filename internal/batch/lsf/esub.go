@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,15 +18,21 @@ type Submission struct{ Modify, Env []string }
 const ImageVariable = "GRANGE_LSF_IMAGE"
 
 // Esub looks at a submission to one of our queues: params is $LSB_SUB_PARM_FILE, args are those of bsub -a 'grange(IMAGE)'. It
-// writes the command line so that it is one word between the single quotes of the job starter, into which LSF puts it as it stands.
+// writes the command line so that it is one word between the single quotes of the job starter, into which LSF puts it as it stands, and refuses
+// what LSF would run beside the job, on the host. bmod and brestart come here as well.
 func Esub(params io.Reader, args []string, queues []string) (Submission, error) {
 	var s Submission
 	p, err := parameters(params)
 	if err != nil {
 		return s, err
 	}
-	if queue := p["LSB_SUB_QUEUE"]; queue != "" && len(queues) > 0 && !slices.Contains(queues, queue) {
+	// bsub -q takes several queues, of which LSF chooses one. bmod without -q leaves the job in its own, which is not named here.
+	named := strings.Fields(p["LSB_SUB_QUEUE"])
+	if len(named) > 0 && len(queues) > 0 && !slices.ContainsFunc(named, func(q string) bool { return slices.Contains(queues, q) }) {
 		return s, nil
+	}
+	if err := refuseOnHost(p); err != nil {
+		return s, err
 	}
 	if len(args) > 1 || len(args) == 1 && !plainImage(args[0]) {
 		return s, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("grange takes one image, not %q", strings.Join(args, ", ")), Hint: "bsub -a 'grange(IMAGE)'"}
@@ -37,6 +44,39 @@ func Esub(params io.Reader, args []string, queues []string) (Submission, error) 
 		s.Modify = append(s.Modify, "LSB_SUB_COMMAND_LINE="+enquote(inner(line)))
 	}
 	return s, nil
+}
+
+// onHost are options by which LSF runs something as the user on the host, where no job starter is asked, by the end of the variable that an
+// esub sees them in: LSB_SUB_PRE_EXEC, LSB_SUB3_POST_EXEC and so on.
+var onHost = []struct{ variable, option string }{
+	{"PRE_EXEC", "-E"},
+	{"POST_EXEC", "-Ep"},
+	{"LOGIN_SHELL", "-L"},
+	{"CHKPNT_DIR", "-k"},
+	{"CHKPNT_METHOD", "-k"},
+	{"CHKPNT_PERIOD", "-k"},
+	{"RESTART", "brestart"},
+	{"RESTART_FORCE", "brestart"},
+	{"RESIZE_NOTIFY_CMD", "-rnc"},
+	{"INTERACTIVE_SSH", "-IS"},
+	{"XJOB_SSH", "-IX"},
+}
+
+// reset is how an option is taken back, as by bmod -En.
+const reset = "SUB_RESET"
+
+func refuseOnHost(p map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(p)) {
+		_, name, _ := strings.Cut(strings.TrimPrefix(key, "LSB_"), "_") // behind SUB, SUB2, SUB3 ...
+		for _, o := range onHost {
+			if !strings.HasSuffix("_"+name, "_"+o.variable) || p[key] == "" || p[key] == reset {
+				continue
+			}
+			return &farm.Error{Kind: farm.Denied, Code: farm.CodeOnHost, Message: fmt.Sprintf("%s (%s): LSF would run that on the host, outside of the job's VM", o.option, key),
+				Hint: "do it in the job itself; for a job of another queue, name that queue: -q"}
+		}
+	}
+	return nil
 }
 
 func plainImage(name string) bool {

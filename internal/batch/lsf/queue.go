@@ -39,9 +39,9 @@ func (s Setup) QueueLines() []string {
 }
 
 // ConfLines are for lsf.conf. A mandatory esub that is not there refuses every submission. With LSF_PROCESS_TRACKING LSF would send its
-// signals to QEMU as well, which TERM ends: the job would not have its time to clean up.
+// signals to QEMU as well, which TERM ends: the job would not have its time to clean up. lsrun runs programs on hosts without any job.
 func (s Setup) ConfLines() []string {
-	return []string{`LSB_ESUB_METHOD="grange"`, "LSB_SUB_COMMANDNAME=Y", "LSF_PROCESS_TRACKING=N", "LSF_LINUX_CGROUP_ACCT=Y", "LSB_RESOURCE_ENFORCE=\"memory cpu\""}
+	return []string{`LSB_ESUB_METHOD="grange"`, "LSB_SUB_COMMANDNAME=Y", "LSF_DISABLE_LSRUN=Y", "LSF_PROCESS_TRACKING=N", "LSF_LINUX_CGROUP_ACCT=Y", "LSB_RESOURCE_ENFORCE=\"memory cpu\""}
 }
 
 // EsubScript is LSF_SERVERDIR/esub.grange. LSF goes on with a submission whose esub fails, unless it ends with this status.
