@@ -59,13 +59,12 @@ func callerOf(conn *connection) (Caller, error) {
 	if conn.start == 0 || !runsAs(os.DirFS("/"), c.PID, c.UID) {
 		return Caller{}, gone
 	}
-	if c, err = c.withLimits(); err != nil {
-		return Caller{}, err
-	}
-	if c.Start = conn.start; !c.alive() { // what was read above may be of a later process of the same user, in a larger job
+	limited, err := c.withLimits()
+	if c.Start = conn.start; !c.alive() { // what was read, or could not be, may be of a later process of the same user, in a larger job
 		return Caller{}, gone
 	}
-	return c, nil
+	limited.Start = c.Start
+	return limited, err
 }
 
 // runsAs tells whether a process has a user. A connection outlives the process that made it, where another one holds it too; the number

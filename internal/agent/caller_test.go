@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"io"
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -97,5 +99,52 @@ func TestRunsAs(t *testing.T) {
 		if got := runsAs(files, c.pid, c.uid); got != c.want {
 			t.Errorf("process %d runs as %d: %v", c.pid, c.uid, got)
 		}
+	}
+}
+
+// TestCallerThatWasKilled: a caller of whom only its entry in the process table is left, as behind scancel, is no fault of the agent.
+func TestCallerThatWasKilled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if at := os.Getenv("GRANGE_TEST_CALL"); at != "" { // the caller
+		if _, err := net.Dial("unix", at); err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	caller := exec.Command(os.Args[0], "-test.run=^TestCallerThatWasKilled$")
+	caller.Env = append(os.Environ(), "GRANGE_TEST_CALL="+path)
+	if _, err := caller.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := caller.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer caller.Wait()
+	defer caller.Process.Kill()
+	conn, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	start, err := startOf(caller.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &connection{UnixConn: conn, start: start}
+	if found, err := callerOf(c); err != nil || found.PID != caller.Process.Pid || found.Start != start {
+		t.Errorf("%+v, %v", found, err)
+	}
+	caller.Process.Kill()
+	for err == nil {
+		_, err = startOf(caller.Process.Pid)
+	}
+	if found, err := callerOf(c); !farm.IsCode(err, farm.CodeHiddenCaller) {
+		t.Errorf("%+v, %v", found, err)
 	}
 }

@@ -89,7 +89,7 @@ func (a *app) printChecked(path string) error {
 func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named bool) error {
 	log := slog.New(slog.NewTextHandler(a.err, nil))
 	if c.GuestFile == "" {
-		own, err := os.Executable()
+		own, err := ownPath()
 		if err != nil {
 			return err
 		}

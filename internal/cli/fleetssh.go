@@ -42,7 +42,7 @@ is remembered by the VM's ID, so that another VM of the same name is not taken f
 			if v.State != "running" {
 				return &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMState, Message: fullName(v) + " is " + v.State + reasonText(v), Hint: "`grange vm start` it, or wait: `grange vm show` tells how it is"}
 			}
-			own, err := os.Executable()
+			own, err := ownPath()
 			if err != nil {
 				return err
 			}

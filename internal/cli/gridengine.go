@@ -31,7 +31,7 @@ func gridEngineCell() *gridengine.Cell { return gridengine.FromEnvironment(os.En
 // setupFlags are what install and check ask for both.
 func setupFlags(cmd *cobra.Command) *gridengine.Setup {
 	s := &gridengine.Setup{}
-	self, err := os.Executable()
+	self, err := ownPath()
 	if err != nil {
 		self = "/usr/local/bin/grange"
 	}

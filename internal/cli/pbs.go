@@ -55,7 +55,7 @@ hook has said that grange is there; jobs of other queues stay as they are.`,
 // programOnHosts is the path that hooks start grange by: where this one lies, if nobody says otherwise. Below root it may be another host's.
 func (a *app) programOnHosts(path, root string) (string, error) {
 	if path == "" {
-		self, err := os.Executable()
+		self, err := ownPath()
 		if err != nil {
 			return "", err
 		}

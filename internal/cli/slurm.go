@@ -47,7 +47,7 @@ Run it again after each upgrade of Slurm; what is there already stays. With --oc
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if i.Wrapper == "" {
-				self, err := os.Executable()
+				self, err := ownPath()
 				if err != nil {
 					return err
 				}

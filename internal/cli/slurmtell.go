@@ -34,7 +34,7 @@ func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error
 		for _, f := range p.Files {
 			files = append(files, file{f.Path, f.Has})
 		}
-		return a.printJSON(map[string]any{"dry_run": dryRun, "files": files, "line": p.Line, "edits": siteEdits(p.Edits, made), "missing_conf": p.NoConf})
+		return a.printJSON(map[string]any{"dry_run": dryRun, "files": files, "line": p.Line, "edits": siteEdits(p.Edits, made), "missing_conf": p.NoConf, "restart_slurmd": p.Restart})
 	}
 	for _, f := range p.Files {
 		what := map[string]string{"new": "wrote", "changed": "changed", "same": "has"}[f.Has]
@@ -55,6 +55,9 @@ func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error
 		} else {
 			fmt.Fprintf(a.out, "\nthe site's own file needs this (--write makes it so):\n%s", e.Diff())
 		}
+	}
+	if !dryRun && p.Restart {
+		fmt.Fprintln(a.out, "\nthen: systemctl daemon-reload, systemctl restart slurmd")
 	}
 	if !dryRun {
 		fmt.Fprintln(a.out, "\nthen: scontrol reconfigure, and grange slurm check")

@@ -245,7 +245,7 @@ func (a *app) workerConfig(path *string) *cobra.Command {
 				return err
 			}
 			if write {
-				own, err := os.Executable()
+				own, err := ownPath()
 				if err != nil {
 					return err
 				}

@@ -172,6 +172,7 @@ var checks = []check{
 		return s.slurm("TaskEpilog", Good, "", "")
 	}},
 	{"user-env", checkUserEnv},
+	{"login", func(s Site) Finding { return batch.CheckLogin(s.Root) }},
 	{"libvirt-cgroups", checkLibvirtCgroups},
 	{"agent-conf", checkAgentConf},
 	{"oci", checkOCI},

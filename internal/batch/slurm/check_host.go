@@ -22,24 +22,54 @@ func (s Site) slurmds() []string {
 	return dirs
 }
 
-// checkUserEnv: `sbatch --get-user-env`, and --export=NONE which implies it, has slurmd run "su - USER" on the host, before any hook of ours: the
-// user's own profile is executed there. slurmd takes the one su that it was compiled with, so what it sees in its place decides.
+// keepsOff reports whether users' jobs must not run on this host itself.
+func (s Site) keepsOff() bool {
+	ours, ok := Ours(s.Plugstack)
+	return ok && ours.Args["default"] != "" && ours.Args["allow_metal"] != "yes"
+}
+
+// checkUserEnv: of a job whose environment has SLURM_GET_USER_ENV=1, as --get-user-env and --export with anything but ALL put there, and as anybody may, slurmd
+// runs "su - USER" on the host, before any hook of ours: the user's own profile is executed there. slurmd takes the one su that it was compiled
+// with, so what it sees in its place decides.
 func checkUserEnv(s Site) Finding {
 	const what = "su of slurmd"
-	dirs := s.slurmds()
-	if len(dirs) == 0 {
-		return Finding{Level: Advice, Found: "slurmd does not run", Why: "whether it could start a user's login shell is not to be seen", Do: "check again when it runs"}
+	seen := s.slurmds()
+	for n, dir := range seen {
+		seen[n] = dir + "/root"
 	}
-	for _, dir := range dirs {
+	if len(seen) == 0 {
+		if file := s.maskedSu(); file != "" {
+			return Finding{Level: Good, Found: what + " is masked when systemd starts it", Where: "/" + file}
+		}
+		seen = []string{"."}
+	}
+	for _, dir := range seen {
 		for _, su := range []string{"bin/su", "usr/bin/su"} {
-			if usable(s.Root, dir+"/root", su) {
-				return Finding{Level: Warning, Found: what + " works", Where: "/" + su,
-					Why: "sbatch --export=NONE and --get-user-env make slurmd start a login shell as the user, on the host: the profile in their home runs there, also for a job in a VM",
-					Do:  "in a drop-in of slurmd.service: [Service] BindReadOnlyPaths=/bin/false:/usr/bin/su; or users whose login shell on this host is nologin"}
+			if !usable(s.Root, dir, su) {
+				continue
 			}
+			f := Finding{Level: Warning, Found: what + " works", Where: "/" + su,
+				Why: "sbatch --export=NONE and --get-user-env make slurmd start a login shell as the user, on the host: the profile in their home runs there, also for a job in a VM",
+				Do:  "grange slurm install writes a drop-in of slurmd.service, [Service] BindReadOnlyPaths=/bin/false:/usr/bin/su; restart slurmd. Or give users a login shell of nologin on this host"}
+			if s.keepsOff() {
+				f.Level = Broken
+			}
+			return f
 		}
 	}
 	return Finding{Level: Good, Found: what + " is masked"}
+}
+
+// maskedSu is the drop-in that masks su for a slurmd that does not run now; "": there is none.
+func (s Site) maskedSu() string {
+	files, _ := fs.Glob(s.Root, strings.TrimPrefix(dropInDir, "/")+"/*.conf")
+	for _, name := range files {
+		text, err := fs.ReadFile(s.Root, name)
+		if err == nil && slices.Contains(strings.Split(string(text), "\n"), maskSu) {
+			return name
+		}
+	}
+	return ""
 }
 
 // usable tells whether a program can be run, and is not false(1) mounted in its place.

@@ -13,6 +13,13 @@ func TestCheckHost(t *testing.T) {
 	conf := func(text string) fstest.MapFS { return fstest.MapFS{"etc/libvirt/qemu.conf": {Data: []byte(text)}} }
 	inaccessible := runs("su")
 	inaccessible["proc/7/root/usr/bin/su"].Mode = 0
+	entry := func(args map[string]string) []Entry {
+		return []Entry{{Path: "/usr/lib/" + PluginName, Required: true, Args: args}}
+	}
+	vms, both := entry(map[string]string{"default": "micro"}), entry(map[string]string{"default": "micro", "allow_metal": "yes"})
+	su := fstest.MapFS{"usr/bin/su": {Data: []byte("su"), Mode: 0o755}}
+	masked := fstest.MapFS{"usr/bin/su": su["usr/bin/su"], "etc/systemd/system/slurmd.service.d/grange-no-su.conf": {Data: []byte(dropIn)}}
+	other := fstest.MapFS{"usr/bin/su": su["usr/bin/su"], "etc/systemd/system/slurmd.service.d/x.conf": {Data: []byte("# " + maskSu + "\n")}}
 	for name, c := range map[string]struct {
 		check func(Site) Finding
 		site  Site
@@ -21,7 +28,13 @@ func TestCheckHost(t *testing.T) {
 		"su works":             {checkUserEnv, Site{Root: runs("su")}, Warning},
 		"su is false":          {checkUserEnv, Site{Root: runs("false")}, Good},
 		"su is inaccessible":   {checkUserEnv, Site{Root: inaccessible}, Good},
-		"no slurmd":            {checkUserEnv, Site{Root: fstest.MapFS{}}, Advice},
+		"su, and VMs for all":  {checkUserEnv, Site{Root: runs("su"), Plugstack: vms}, Broken},
+		"su, and both":         {checkUserEnv, Site{Root: runs("su"), Plugstack: both}, Warning},
+		"no su":                {checkUserEnv, Site{Root: fstest.MapFS{}, Plugstack: vms}, Good},
+		"no slurmd":            {checkUserEnv, Site{Root: su}, Warning},
+		"no slurmd, and VMs":   {checkUserEnv, Site{Root: su, Plugstack: vms}, Broken},
+		"no slurmd, a drop-in": {checkUserEnv, Site{Root: masked, Plugstack: vms}, Good},
+		"a drop-in's remark":   {checkUserEnv, Site{Root: other, Plugstack: vms}, Broken},
 		"libvirt's default":    {checkLibvirtCgroups, Site{Root: conf("#cgroup_controllers = []\n")}, Advice},
 		"libvirt has some":     {checkLibvirtCgroups, Site{Root: conf("cgroup_controllers = [ \"cpu\",\n \"memory\" ]\n")}, Advice},
 		"libvirt has none":     {checkLibvirtCgroups, Site{Root: conf("a = 1\n cgroup_controllers = [ ]\n")}, Good},

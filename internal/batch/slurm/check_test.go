@@ -77,7 +77,7 @@ NodeName=a CPUs=2
 func TestCheckGood(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, good)
-	elsewhere := []string{"plugin-file", "wrapper", "user-env", "libvirt-cgroups", "agent-conf"}
+	elsewhere := []string{"plugin-file", "wrapper", "user-env", "login", "libvirt-cgroups", "agent-conf"}
 	for id, level := range levels(t, dir) {
 		// What they look at is not in this directory: those checks have tests of their own.
 		if level != Good && !slices.Contains(elsewhere, id) {
@@ -92,31 +92,32 @@ func TestCheckFinds(t *testing.T) {
 		id    string
 		want  Level
 	}{
-		"no plugstack":        {map[string]string{"plugstack.conf": ""}, "plugstack", Broken},
-		"optional on a host":  {map[string]string{"plugstack.conf.d/grange.conf": "optional $D/grange_spank.so\n"}, "plugstack", Broken},
-		"no default":          {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"}, "default-image", Advice},
-		"no plug-in":          {nil, "plugin-file", Broken},
-		"writable plug-in":    {map[string]string{"grange_spank.so": "x"}, "plugin-file", Broken},
-		"no wrapper":          {nil, "wrapper", Broken},
-		"a script as wrapper": {map[string]string{"grange": "#!/bin/sh\n"}, "wrapper", Broken},
-		"no prolog":           {map[string]string{"prolog.d/50-grange": "#!/bin/sh\n"}, "prolog", Broken},
-		"linuxproc":           {map[string]string{"slurm.conf": good["slurm.conf"] + "ProctrackType=proctrack/linuxproc\n"}, "proctrack", Warning},
-		"no task plug-in":     {map[string]string{"slurm.conf": "RequeueExit=199\n"}, "task-plugin", Warning},
-		"no requeue":          {map[string]string{"slurm.conf": "RequeueExit=19,1990\n"}, "requeue-exit", Warning},
-		"no prolog flags":     {map[string]string{"slurm.conf": "\n"}, "prolog-flags", Advice},
-		"memory not counted":  {map[string]string{"slurm.conf": "SelectTypeParameters=CR_Core\n"}, "memory-counted", Warning},
-		"memory not limited":  {map[string]string{"cgroup.conf": "ConstrainRAMSpace=no\n"}, "constrain-memory", Warning},
-		"wrapper's figures":   {map[string]string{"slurm.conf": "JobAcctGatherType=jobacct_gather/linux\n"}, "accounting", Warning},
-		"short KillWait":      {map[string]string{"slurm.conf": "KillWait=2\n"}, "kill-wait", Warning},
-		"short unkillable":    {map[string]string{"slurm.conf": "UnkillableStepTimeout=10\n"}, "unkillable", Warning},
-		"interactive":         {map[string]string{"slurm.conf": "LaunchParameters=a,use_interactive_step\n"}, "interactive-step", Advice},
-		"task prolog":         {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"}, "task-prolog", Warning},
-		"oci without exec":    {map[string]string{"oci.conf": "RunTimeRun=\"grange slurm oci run\"\n"}, "oci", Broken},
-		"task epilog":         {map[string]string{"slurm.conf": "TaskEpilog=/site/epilog\n"}, "task-epilog", Warning},
-		"job requeue off":     {map[string]string{"slurm.conf": "JobRequeue=0\n"}, "requeue", Warning},
-		"over-memory kill":    {map[string]string{"slurm.conf": "JobAcctGatherParams=OverMemoryKill\n"}, "over-memory-kill", Advice},
-		"cores not confined":  {map[string]string{"cgroup.conf": "\n"}, "constrain-cores", Warning},
-		"metal allowed":       {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so default=micro allow_metal=yes\n"}, "default-image", Advice},
+		"no plugstack":          {map[string]string{"plugstack.conf": ""}, "plugstack", Broken},
+		"optional on a host":    {map[string]string{"plugstack.conf.d/grange.conf": "optional $D/grange_spank.so\n"}, "plugstack", Broken},
+		"no default":            {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"}, "default-image", Advice},
+		"no plug-in":            {nil, "plugin-file", Broken},
+		"writable plug-in":      {map[string]string{"grange_spank.so": "x"}, "plugin-file", Broken},
+		"no wrapper":            {nil, "wrapper", Broken},
+		"a script as wrapper":   {map[string]string{"grange": "#!/bin/sh\n"}, "wrapper", Broken},
+		"no prolog":             {map[string]string{"prolog.d/50-grange": "#!/bin/sh\n"}, "prolog", Broken},
+		"linuxproc":             {map[string]string{"slurm.conf": good["slurm.conf"] + "ProctrackType=proctrack/linuxproc\n"}, "proctrack", Warning},
+		"no task plug-in":       {map[string]string{"slurm.conf": "RequeueExit=199\n"}, "task-plugin", Warning},
+		"no requeue":            {map[string]string{"slurm.conf": "RequeueExit=19,1990\n"}, "requeue-exit", Warning},
+		"no prolog flags":       {map[string]string{"slurm.conf": "\n"}, "prolog-flags", Advice},
+		"memory not counted":    {map[string]string{"slurm.conf": "SelectTypeParameters=CR_Core\n"}, "memory-counted", Warning},
+		"memory not limited":    {map[string]string{"cgroup.conf": "ConstrainRAMSpace=no\n"}, "constrain-memory", Warning},
+		"wrapper's figures":     {map[string]string{"slurm.conf": "JobAcctGatherType=jobacct_gather/linux\n"}, "accounting", Warning},
+		"short KillWait":        {map[string]string{"slurm.conf": "KillWait=2\n"}, "kill-wait", Warning},
+		"short unkillable":      {map[string]string{"slurm.conf": "UnkillableStepTimeout=10\n"}, "unkillable", Warning},
+		"interactive":           {map[string]string{"slurm.conf": "LaunchParameters=a,use_interactive_step\n"}, "interactive-step", Advice},
+		"task prolog":           {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"}, "task-prolog", Warning},
+		"oci without exec":      {map[string]string{"oci.conf": "RunTimeRun=\"grange slurm oci run\"\n"}, "oci", Broken},
+		"task epilog":           {map[string]string{"slurm.conf": "TaskEpilog=/site/epilog\n"}, "task-epilog", Warning},
+		"job requeue off":       {map[string]string{"slurm.conf": "JobRequeue=0\n"}, "requeue", Warning},
+		"over-memory kill":      {map[string]string{"slurm.conf": "JobAcctGatherParams=OverMemoryKill\n"}, "over-memory-kill", Advice},
+		"cores not confined":    {map[string]string{"cgroup.conf": "\n"}, "constrain-cores", Warning},
+		"Contain, and no Alloc": {map[string]string{"slurm.conf": "PrologFlags=Contain\n"}, "prolog-flags", Good},
+		"metal allowed":         {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so default=micro allow_metal=yes\n"}, "default-image", Advice},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -260,6 +261,71 @@ func TestInstallDefault(t *testing.T) {
 		}
 		if good && (p.NoConf == "" || text != "" && !strings.HasSuffix(p.Line, " default="+text)) {
 			t.Errorf("%q: %+v", text, p)
+		}
+	}
+}
+
+// TestInstallMasksSu: where all jobs of users run in VMs, slurmd must not start their login shells either.
+func TestInstallMasksSu(t *testing.T) {
+	drop := "etc/systemd/system/slurmd.service.d/grange-no-su.conf"
+	for name, c := range map[string]struct {
+		change func(*Install)
+		unit   string
+		want   bool
+	}{
+		"VMs for all":        {func(*Install) {}, "lib/systemd/system/slurmd.service", true},
+		"a unit of the site": {func(*Install) {}, "etc/systemd/system/slurmd.service", true},
+		"no default":         {func(i *Install) { i.Default = "" }, "lib/systemd/system/slurmd.service", false},
+		"metal allowed":      {func(i *Install) { i.Metal = true }, "lib/systemd/system/slurmd.service", false},
+		"a submit host":      {func(i *Install) { i.Submit = true }, "lib/systemd/system/slurmd.service", false},
+		"another Slurm":      {func(i *Install) { i.ConfDir = "/opt/slurm/etc" }, "lib/systemd/system/slurmd.service", false},
+		"no systemd":         {func(*Install) {}, "etc/init.d/slurmd", false},
+	} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{c.unit: ""})
+		i := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange", Socket: "/s", Default: "micro"}
+		c.change(&i)
+		p, err := i.Plan()
+		found := slices.ContainsFunc(p.Files, func(f File) bool { return f.Path == filepath.Join(dir, drop) })
+		if err != nil || found != c.want || p.Restart != c.want {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+	}
+	dir := t.TempDir()
+	write(t, dir, map[string]string{drop: dropIn, "etc/slurm/slurm.conf": "ClusterName=a\n"})
+	r, err := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange"}.Removal()
+	if err != nil || !slices.Contains(r.Remove, filepath.Join(dir, drop)) {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestInstallKnowsFlags: what says the same in other words, or is one of several, lacks nothing; what only looks alike does.
+func TestInstallKnowsFlags(t *testing.T) {
+	for text, want := range map[string]string{
+		"PrologFlags=Contain":                     "",
+		"PrologFlags=X11,contain":                 "",
+		"PrologFlags=alloc":                       "",
+		"PrologFlags=NoHold,Alloc":                "",
+		"PrologFlags=X11":                         "# PrologFlags=X11 is set: add Alloc",
+		"RequeueExit=1990":                        "# RequeueExit=1990 is set: add 199",
+		"Prolog=/site/p,/etc/slurm/prolog.d/*":    "",
+		"Prolog=/site/p,/etc/slurm/prolog.d/*.sh": "# Prolog=/site/p,/etc/slurm/prolog.d/*.sh is set: let it end with: exec /etc/slurm/prolog.d/50-grange",
+	} {
+		dir := t.TempDir()
+		key, _, _ := strings.Cut(text, "=")
+		write(t, dir, map[string]string{"etc/slurm/slurm.conf": text + "\n"})
+		p, err := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange", Socket: "/s"}.Plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		for _, line := range strings.Split(p.Edits[1].Diff(), "\n") {
+			if rest, ok := strings.CutPrefix(line, "+"); ok && (strings.HasPrefix(rest, "# "+key+"=") || strings.HasPrefix(rest, key+"=")) {
+				got = rest
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
 }

@@ -50,8 +50,9 @@ type File struct {
 type Plan struct {
 	Files []File
 	// Edits are changes of the site's own files: made with Write, else shown.
-	Edits []Edit
-	Line  string // the plug-in's, in plugstack.conf.d; or all of oci.conf
+	Edits   []Edit
+	Line    string // the plug-in's, in plugstack.conf.d; or all of oci.conf
+	Restart bool   // slurmd has to be started anew
 	// NoConf is where slurm.conf was looked for in vain: Slurm's own may lie elsewhere.
 	NoConf string
 }
@@ -125,6 +126,10 @@ func (i Install) Plan() (Plan, error) {
 		File{Path: i.file(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf")), Text: []byte(mark + line + "\n"), Mode: 0o644})
 	if !i.Submit {
 		p.Files = append(p.Files, File{Path: i.file(i.prologFile()), Text: []byte(i.Prolog()), Mode: 0o755})
+	}
+	if i.masksSu() {
+		p.Files = append(p.Files, File{Path: i.file(i.dropInFile()), Text: []byte(dropIn), Mode: 0o644})
+		p.Restart = true
 	}
 	for n, f := range p.Files {
 		old, err := os.ReadFile(f.Path)
@@ -208,7 +213,8 @@ func (i Install) slurmEdits(p *Plan) error {
 		switch have := conf.Get(want.key); {
 		case have == "":
 			lines = append(lines, want.key+"="+want.value)
-		case strings.Contains(strings.ToLower(have), strings.ToLower(want.value)):
+		case slices.ContainsFunc(conf.List(want.key), func(word string) bool { return strings.EqualFold(word, want.value) }):
+		case want.key == "PrologFlags" && slices.Contains(conf.List(want.key), "contain"): // which implies Alloc
 		case want.key == "Prolog":
 			lines = append(lines, fmt.Sprintf("# Prolog=%s is set: let it end with: exec %s", have, i.prologFile()))
 		default:

@@ -38,6 +38,9 @@ func (i Install) Removal() (Removal, error) {
 		r.Remove = append(r.Remove, i.file(hook))
 	}
 	i.removeOCI(&r, conf)
+	if drop := i.file(i.dropInFile()); ours(drop) {
+		r.Remove = append(r.Remove, drop)
+	}
 	line := i.file(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"))
 	if ours(line) {
 		r.Remove = append(r.Remove, line)
