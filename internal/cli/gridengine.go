@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/gridengine"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -97,6 +98,9 @@ func (a *app) gridEngineCheck() *cobra.Command {
 		found, err := gridEngineCell().Check(cmd.Context(), *s)
 		if err != nil {
 			return err
+		}
+		if f := batch.CheckLogin(os.DirFS("/")); f.Level != batch.Good {
+			found = append(found, gridengine.Finding{What: f.Found, Why: f.Why, Do: f.Do})
 		}
 		bad := false
 		for _, f := range found {

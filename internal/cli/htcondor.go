@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/htcondor"
 	"github.com/grange-project/grange/internal/classad"
 	"github.com/grange-project/grange/internal/farm"
@@ -357,6 +358,9 @@ and at the agent. It changes nothing. Exit status 1: something is wrong.`,
 			}
 			for _, f := range findings {
 				fmt.Fprintf(a.out, "%s\n  try: %s\n", f.What, f.Try)
+			}
+			if f := batch.CheckLogin(os.DirFS("/")); look.Execute && dump == "" && f.Level != batch.Good { // not HTCondor's: for people to know
+				fmt.Fprintf(a.out, "note: %s: %s\n  try: %s\n", f.Found, f.Why, f.Do)
 			}
 			if len(findings) > 0 {
 				return exitError{exitFailed}

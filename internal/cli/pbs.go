@@ -24,7 +24,8 @@ func (a *app) pbsInstall() *cobra.Command {
 	var s pbs.Setup
 	cmd := &cobra.Command{
 		Use: "install --dir DIR", Short: "Write the hook, its configuration and the commands that put them into the server", Args: cobra.NoArgs,
-		Long: `Writes three files into DIR: launch.py, the hook; grange.json, its configuration; install.sh, the commands for qmgr. Nothing of PBS is
+		Long: `Writes four files into DIR: launch.py, the hook; grange.json, its configuration; install.sh, the commands for qmgr; scp, for PBS_SCP in pbs.conf,
+which reads no configuration of users. Nothing of PBS is
 changed until somebody runs install.sh as root on the server's host. Jobs of the named queues start in virtual machines then, on hosts whose
 hook has said that grange is there; jobs of other queues stay as they are.`,
 		Example: "  grange pbs install --dir /root/grange-pbs --queue vm",
@@ -44,7 +45,7 @@ hook has said that grange is there; jobs of other queues stay as they are.`,
 			if err != nil {
 				return err
 			}
-			return a.writeSetup(s.Dir, map[string]string{"launch.py": string(pbs.Hook), "grange.json": string(conf), "install.sh": s.Script()},
+			return a.writeSetup(s.Dir, map[string]string{"launch.py": string(pbs.Hook), "grange.json": string(conf), "install.sh": s.Script(), pbs.StagingName: pbs.Staging},
 				"run "+filepath.Join(s.Dir, "install.sh")+" on the server's host, as root")
 		},
 	}

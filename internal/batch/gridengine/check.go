@@ -64,6 +64,9 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.checkAround(ctx, s, queue, conf, add); err != nil {
+		return nil, err
+	}
 	if none(conf["gid_range"]) {
 		add(true, "gid_range is none", "Grid Engine knows no process of a job: a VM would neither be accounted nor limited nor killed", "qconf -mconf: gid_range 20000-20100")
 	}

@@ -129,6 +129,7 @@ func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		queue, conf map[string]string
 		want        []string // starts of what is found
+		pe          string
 	}{
 		"as the package makes it": {want: nil},
 		"no starter":              {queue: map[string]string{"starter_method": "NONE"}, want: []string{"BAD queue vm.q has no starter_method"}},
@@ -142,11 +143,19 @@ func TestCheck(t *testing.T) {
 		"no groups":   {conf: map[string]string{"gid_range": "none"}, want: []string{"BAD gid_range"}},
 		"no collector": {conf: map[string]string{"execd_params": "PDC_INTERVAL=NEVER ENABLE_ADDGRP_KILL=false"},
 			want: []string{"BAD execd_params: PDC", "poor execd_params: ENABLE"}},
-		"no sensor": {conf: map[string]string{"load_sensor": "none"}, want: []string{"poor host bn1 has no load sensor"}},
-		"logins":    {conf: map[string]string{"qlogin_daemon": "builtin"}, want: []string{"BAD host bn1: qlogin_daemon"}},
+		"no sensor":              {conf: map[string]string{"load_sensor": "none"}, want: []string{"poor host bn1 has no load sensor"}},
+		"a prolog":               {queue: map[string]string{"prolog": "/site/p.sh"}, conf: map[string]string{"epilog": "sge@/site/e.sh"}, want: []string{"BAD queue vm.q: prolog", "BAD the configuration: epilog"}},
+		"root's":                 {queue: map[string]string{"prolog": "root@/site/p.sh"}},
+		"start of parallel jobs": {pe: "start_proc_args /bin/true\nstop_proc_args NONE\ncontrol_slaves FALSE\n", want: []string{"BAD parallel environment smp: start_proc_args"}},
+		"tasks of parallel jobs": {pe: "start_proc_args NONE\nstop_proc_args NONE\ncontrol_slaves TRUE\n", want: []string{"poor parallel environment smp: control_slaves"}},
+		"logins":                 {conf: map[string]string{"qlogin_daemon": "builtin"}, want: []string{"BAD host bn1: qlogin_daemon"}},
 	} {
 		played := fresh(t)
 		played.shows["-sc"] += complexes["vmslots"] + "\n" + complexes["vmimages"] + "\n"
+		played.shows["-sp smp"] = "pe_name smp\nslots 99\nstart_proc_args NONE\nstop_proc_args NONE\ncontrol_slaves FALSE\n"
+		if c.pe != "" {
+			played.shows["-sp smp"] = c.pe
+		}
 		queue, conf := parseSettings(played.shows["-sq vm.q"]), parseSettings("")
 		for _, a := range s.attributes() {
 			queue.set(a[0], a[1])

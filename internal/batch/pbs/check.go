@@ -21,6 +21,7 @@ type Site struct {
 	// What /etc/pbs.conf says.
 	Home, Exec         string
 	HasServer, HasMom  bool
+	SCP                string
 	run                program.Run
 	ctx                context.Context
 	hooks, queues, all []object // the server's: hooks, queues, the server itself
@@ -83,6 +84,8 @@ func ReadSite(ctx context.Context, root fs.FS, run program.Run, conf string) (*S
 			s.Home = value
 		case "PBS_EXEC":
 			s.Exec = value
+		case "PBS_SCP":
+			s.SCP = value
 		case "PBS_START_SERVER":
 			s.HasServer = value == "1"
 		case "PBS_START_MOM":

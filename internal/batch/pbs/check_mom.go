@@ -3,6 +3,7 @@ package pbs
 import (
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 
@@ -27,6 +28,8 @@ func (s *Site) checkMom(add func(string, batch.Finding)) {
 			add("wrapper", batch.CheckWrapper(s.Root, c.Wrapper[0]))
 		}
 	}
+	add("staging", s.checkStaging())
+	add("login", batch.CheckLogin(s.Root))
 	text, where, err = s.read("mom_priv/config")
 	if err != nil {
 		add("mom-config", batch.Finding{Level: batch.Advice, Found: err.Error(), Where: where, Why: "the mom's own settings are not to be seen", Do: "run it as root"})
@@ -55,6 +58,25 @@ func momConfig(text string) map[string]string {
 		}
 	}
 	return c
+}
+
+// checkStaging: a mom copies a job's files (qsub -W stagein, stageout, and the output of every job) by scp as its user, on the host. scp reads
+// ~/.ssh/config, where ProxyCommand names a program.
+func (s *Site) checkStaging() batch.Finding {
+	f := batch.Finding{Level: batch.Broken, Found: "PBS_SCP=" + s.SCP, Where: s.Conf,
+		Why: "scp reads ~/.ssh/config of the job's user, and runs the ProxyCommand there on the host, before and after every job",
+		Do:  "the file " + StagingName + " that grange pbs install writes, at " + stagingPath + " on every host, root's and mode 755; PBS_SCP=" + stagingPath + " in " + s.Conf}
+	if s.SCP == "" {
+		return good("PBS_SCP is not set: pbs_rcp", s.Conf)
+	}
+	text, err := fs.ReadFile(s.Root, strings.TrimPrefix(path.Clean(s.SCP), "/"))
+	if err != nil || !strings.HasPrefix(string(text), "#!") || !strings.Contains(string(text), "scp -F none ") {
+		return f
+	}
+	if f := batch.CheckScript(s.Root, s.SCP, "grange pbs install"); f.Level != batch.Good {
+		return f
+	}
+	return good(f.Found+", without users' configuration", s.Conf)
 }
 
 // checkRestrict: a mom that ends the processes of users without a job would end QEMU, whose user never has one.

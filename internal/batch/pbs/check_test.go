@@ -34,6 +34,8 @@ func site(t *testing.T) fstest.MapFS {
 		"qmgr/launch.py": string(Hook), "qmgr/grange.json": string(conf), "qmgr/pbsnodes": string(nodes)} {
 		tree[name] = &fstest.MapFile{Data: []byte(text), Mode: 0o600}
 	}
+	tree["usr/libexec/grange/scp"] = &fstest.MapFile{Data: []byte(Staging), Mode: 0o755}
+	tree["etc/ssh/sshd_config"] = &fstest.MapFile{Data: []byte("AllowUsers root\n"), Mode: 0o644}
 	tree["usr/local/bin/grange"] = batchtest.Program(false)
 	return tree
 }
@@ -74,7 +76,7 @@ func TestCheckGood(t *testing.T) {
 			t.Errorf("%s: %+v", id, f)
 		}
 	}
-	const want = 16
+	const want = 18
 	if len(found) != want {
 		t.Errorf("%d checks, not %d: %v", len(found), want, found)
 	}
@@ -115,6 +117,9 @@ func TestCheckFinds(t *testing.T) {
 		"the mom has no hook":      {mom + "hooks/grange.PY", "", "", "mom-hook", batch.Broken, ""},
 		"the mom has an old one":   {mom + "hooks/grange.PY", "import json", "import  json", "mom-hook", batch.Warning, ""},
 		"the mom's configuration":  {mom + "hooks/grange.CF", "{", "[", "mom-hook-config", batch.Broken, ""},
+		"copies by plain scp":      {"etc/pbs.conf", "PBS_SCP=/usr/libexec/grange/scp", "PBS_SCP=/bin/scp", "staging", batch.Broken, ""},
+		"another script":           {"usr/libexec/grange/scp", "scp -F none", "scp", "staging", batch.Broken, ""},
+		"logins":                   {"etc/ssh/sshd_config", "AllowUsers", "#AllowUsers", "login", batch.Warning, ""},
 		"no wrapper":               {"usr/local/bin/grange", "", "", "wrapper", batch.Broken, ""},
 		"new hooks are refused":    {mom + "config", "$clienthost head", "$reject_root_scripts true", "reject-root-scripts", batch.Broken, ""},
 		"users are killed":         {mom + "config", "$clienthost head", "$restrict_user on", "restrict-user", batch.Broken, ""},

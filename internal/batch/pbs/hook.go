@@ -15,6 +15,13 @@ import (
 //go:embed launch.py
 var Hook []byte
 
+// Staging is a program for PBS_SCP in pbs.conf: scp that reads no configuration of the job's user.
+const (
+	StagingName = "scp"
+	Staging     = "#!/bin/sh\n# grange: PBS copies files of jobs as their users; ~/.ssh/config may name programs, which would run on this host.\nexec /usr/bin/scp -F none \"$@\"\n"
+	stagingPath = "/usr/libexec/grange/" + StagingName
+)
+
 // HookName is what the hook is called in the server.
 const HookName = "grange"
 
