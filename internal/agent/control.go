@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,6 +19,9 @@ type control struct {
 	path  string
 	fresh bool // the VM has not run yet: its guest will speak first, and need not be asked
 
+	reading pace        // of what the guest sends; run's alone
+	floods  atomic.Bool // it has sent more than is read at once
+
 	writing sync.Mutex // one line at a time
 	mu      sync.Mutex
 	changed chan struct{} // closed and made anew at every change
@@ -29,7 +33,7 @@ type control struct {
 }
 
 func newControl(path string) *control {
-	return &control{path: path, changed: make(chan struct{}), states: map[string]guest.State{}}
+	return &control{path: path, reading: pace{burst: guestBurst, rate: guestRate}, changed: make(chan struct{}), states: map[string]guest.State{}}
 }
 
 // know makes the guest's word on a job count: of other jobs it may tell what it likes.
@@ -68,7 +72,8 @@ func (c *control) talk(ctx context.Context, conn net.Conn) {
 		return
 	}
 	c.fresh = false
-	guest.Lines(conn, guest.MaxGuestLine, func(s guest.State) { c.update(func() { c.take(s) }) })
+	lines := slowReader{conn, ctx, &c.reading, func() { c.floods.Store(true) }}
+	guest.Lines(lines, guest.MaxGuestLine, func(s guest.State) { c.update(func() { c.take(s) }) })
 }
 
 // take keeps what the guest says, if it makes sense: it may be hostile.
@@ -78,6 +83,7 @@ func (c *control) take(s guest.State) {
 		c.comes++
 		return
 	}
+	s.Message = s.Message[:min(len(s.Message), maxReason)]
 	if old, ok := c.states[s.Job]; ok && s.Phase != "" && old.Phase != guest.Gone && (s.Phase != guest.Exited || s.Exit != nil) {
 		c.states[s.Job] = s
 	}

@@ -35,22 +35,36 @@ func (v *fleetVM) noteThat(text string) {
 	v.poke()
 }
 
-// hears takes the guest's word on its job. The first time that it runs, the start has worked.
+// isNews reports whether what the guest says of its job is not what people see already.
+func (v *fleetVM) isNews(s guest.State) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s.Phase == guest.Failed {
+		return v.note != notMadeReady(s)
+	}
+	return v.ready != (s.Phase == guest.Running)
+}
+
+func notMadeReady(s guest.State) string {
+	return reasonOf(&farm.Error{Kind: farm.Invalid, Code: farm.CodeJobNotStarted, Message: "the guest was not made ready: " + s.Message})
+}
+
+// hears takes the guest's word on its job, which is news. The first time that it runs, the start has worked.
 func (v *fleetVM) hears(s guest.State) {
-	switch ready := s.Phase == guest.Running; {
-	case s.Phase == guest.Failed:
-		v.noteThat(reasonOf(&farm.Error{Kind: farm.Invalid, Code: farm.CodeJobNotStarted, Message: "the guest was not made ready: " + s.Message}))
-	case ready != v.isReady():
-		v.update(func() {
-			v.ready = ready
-			if ready {
-				v.note = ""
-			}
-		})
-		v.poke()
+	if s.Phase == guest.Failed {
+		v.noteThat(notMadeReady(s))
+		return
+	}
+	ready := s.Phase == guest.Running
+	v.update(func() {
+		v.ready = ready
 		if ready {
-			v.startWorked()
+			v.note = ""
 		}
+	})
+	v.poke()
+	if ready {
+		v.startWorked()
 	}
 }
 

@@ -508,10 +508,13 @@ func (v *fleetVM) remove() error {
 	return nil
 }
 
-// attend is with a machine while it runs: it gives the guest its job whenever the guest comes up, and learns whether it has.
+// attend is with a machine while it runs: it gives the guest its job whenever the guest comes up, and learns whether it has. Both cost others:
+// the job brings the user data with it, and news goes to the server and to all who watch. So a guest gets them at a pace, and what it says
+// faster is not queued: the newest counts.
 func (v *fleetVM) attend(m *machine, kind vmimage.Kind) {
 	c := m.control
 	silent := time.After(v.agent.config().BootTimeout)
+	gives, news := pace{burst: 5, rate: paceOfGuest}, pace{burst: 10, rate: paceOfGuest}
 	for given := 0; ; {
 		c.mu.Lock()
 		gone, comes, state, changed := c.gone, c.comes, c.states[v.id], c.changed
@@ -520,14 +523,26 @@ func (v *fleetVM) attend(m *machine, kind vmimage.Kind) {
 			v.poke()
 			return
 		}
-		if comes > given {
+		var later <-chan time.Time
+		now := time.Now()
+		switch {
+		case comes > given && gives.wait(now) > 0:
+			later = time.After(gives.wait(now))
+		case comes > given:
+			gives.take(now, 1)
 			given = comes
 			v.give(m, kind)
 			continue
+		case !v.isNews(state):
+		case news.wait(now) > 0:
+			later = time.After(news.wait(now))
+		default:
+			news.take(now, 1)
+			v.hears(state)
 		}
-		v.hears(state)
 		select {
 		case <-changed:
+		case <-later:
 		case <-silent:
 			v.tooSilent(kind)
 		case <-m.done:
@@ -535,3 +550,6 @@ func (v *fleetVM) attend(m *machine, kind vmimage.Kind) {
 		}
 	}
 }
+
+// paceOfGuest is how often a second a guest is given its job, or heard, beyond what it gets at once.
+const paceOfGuest = 0.1

@@ -59,7 +59,7 @@ func (v *fleetVM) view(c Caller) *api.VM {
 		out.Cloud.Reason = codeOf(o.Reason)
 	}
 	if v.machine != nil {
-		out.Applied = appliedView(v.machine.applied, r.Shape)
+		out.Applied = v.machine.appliedView(r.Shape)
 	}
 	return out
 }

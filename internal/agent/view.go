@@ -11,7 +11,6 @@ import (
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
-	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -87,12 +86,16 @@ func (v *vm) viewLocked(j *job) *api.VM {
 		if j != nil && j.port >= 0 {
 			out.Job, out.JobPort = j.id, m.path(guest.JobPort(j.port))
 		}
-		out.Applied = appliedView(m.applied, r.Shape)
+		out.Applied = m.appliedView(r.Shape)
 	}
 	return out
 }
 
-func appliedView(x hyper.Applied, s farm.Shape) api.Applied {
+func (m *machine) appliedView(s farm.Shape) api.Applied {
+	x := m.applied
+	if m.control.floods.Load() {
+		x.Warnings = append(slices.Clone(x.Warnings), "its guest has sent more to the agent than a guest may, and is read slowly")
+	}
 	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO, Purpose: s.Purpose.String(), Warnings: x.Warnings}
 }
 
