@@ -12,26 +12,33 @@ import (
 
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
 )
 
 // adopt puts the VM's process where the batch system limits, accounts, freezes and kills the job: when the VM is made, before the
 // guest's memory is touched; and again when the task whose groups it sits in has ended before the others. A VM that cannot be put there must
 // not run: it would have more than its job was given. 0 is the process of a hypervisor that has none.
-func (j *job) adopt(pid int) error {
-	if pid == 0 {
+func (j *job) adopt(q hyper.Applied) error {
+	if q.PID == 0 {
 		return nil
 	}
-	return adopt("/", j.caller.Batch.Cgroups, pid)
+	return adopt("/", j.caller.Batch.Cgroups, q.PID, q.Started)
 }
 
-// adopt writes the process into control groups of the host at root, and reads back that it is there.
-func adopt(root string, groups []string, pid int) error {
+// adopt writes the process that started then into control groups of the host at root, and reads back that it is there. A later process
+// with its number is somebody else's: it would leave its own limits for the job's.
+func adopt(root string, groups []string, pid int, started uint64) error {
 	if len(groups) == 0 {
 		return nil
 	}
-	start, err := startOf(pid)
-	if err != nil {
-		return notAdopted(err, "QEMU (process %d) has ended", pid)
+	lives := func() error {
+		if start, err := startOf(pid); err != nil || start != started {
+			return notAdopted(err, "QEMU (process %d) has ended", pid)
+		}
+		return nil
+	}
+	if err := lives(); err != nil {
+		return err
 	}
 	pins, err := affinities(pid)
 	if err != nil {
@@ -40,6 +47,9 @@ func adopt(root string, groups []string, pid int) error {
 	for _, group := range groups {
 		if !fs.ValidPath(group) { // it came from the kernel; an old record may hold anything
 			return notAdopted(nil, "%q is no control group", group)
+		}
+		if err := lives(); err != nil {
+			return err
 		}
 		if err := os.WriteFile(filepath.Join(root, "sys/fs/cgroup", group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
 			return notAdopted(err, "the batch system's control group %s does not take QEMU", group)
@@ -54,10 +64,7 @@ func adopt(root string, groups []string, pid int) error {
 	if err := repin(pid, pins); err != nil {
 		return err
 	}
-	if again, err := startOf(pid); err != nil || again != start {
-		return notAdopted(err, "QEMU (process %d) has ended", pid)
-	}
-	return nil
+	return lives()
 }
 
 func notAdopted(err error, format string, args ...any) error {

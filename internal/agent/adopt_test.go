@@ -16,6 +16,10 @@ import (
 // TestAdopt writes into a host made of files: the kernel's part is e2e's.
 func TestAdopt(t *testing.T) {
 	pid := os.Getpid()
+	started, err := startOf(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
 	const group = "memory/slurm/uid_1/job_1/step_0"
 	host := func(member string) string {
 		root := t.TempDir()
@@ -45,7 +49,7 @@ func TestAdopt(t *testing.T) {
 		"a path that climbs":      {in, []string{"../../../etc"}, true},
 	} {
 		root := host(c.member)
-		err := adopt(root, c.groups, pid)
+		err := adopt(root, c.groups, pid, started)
 		if e := new(farm.Error); (err != nil) != c.fails || err != nil && (!errors.As(err, &e) || e.Code != farm.CodeNotAdopted) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -55,8 +59,15 @@ func TestAdopt(t *testing.T) {
 			}
 		}
 	}
-	if err := adopt(host(in), []string{group}, 1<<22+1); err == nil {
+	if err := adopt(host(in), []string{group}, 1<<22+1, started); err == nil {
 		t.Error("a process that never was is adopted")
+	}
+	root := host(in)
+	if err := adopt(root, []string{group}, pid, started-1); err == nil {
+		t.Error("a later process with QEMU's number is adopted")
+	}
+	if text, _ := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", group, "cgroup.procs")); len(text) > 0 {
+		t.Errorf("%q was written for a process that is not QEMU", text)
 	}
 }
 

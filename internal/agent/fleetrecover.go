@@ -84,7 +84,7 @@ func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool
 		v.mu.Unlock()
 		return false
 	}
-	m.applied.PID = f.PID
+	m.applied.PID, m.applied.Started = f.PID, f.Started
 	m.checked.Store(true)
 	m.control.know(v.id)
 	m.watch()

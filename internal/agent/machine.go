@@ -185,7 +185,7 @@ func (v *vm) define(m *machine, spec hyper.Machine) error {
 		return err
 	}
 	v.update(func() { m.applied = applied })
-	if err := v.adoptFirst(applied.PID); err != nil {
+	if err := v.adoptFirst(applied); err != nil {
 		return err
 	}
 	seen, err := v.agent.hyper.Observe(v.ctx, m.id)
@@ -208,13 +208,13 @@ func (v *vm) define(m *machine, spec hyper.Machine) error {
 }
 
 // adoptFirst puts the VM's process where the first of its jobs is tracked.
-func (v *vm) adoptFirst(pid int) error {
+func (v *vm) adoptFirst(applied hyper.Applied) error {
 	jobs := v.inside()
 	if len(jobs) == 0 {
 		return errCallerGone
 	}
 	v.update(func() { v.home = jobs[0] })
-	return jobs[0].adopt(pid)
+	return jobs[0].adopt(applied)
 }
 
 // open lets jobs connect to their ports.

@@ -88,7 +88,7 @@ func (a *Agent) takeOver(ctx context.Context, f hyper.Found) (name string, ok bo
 	}
 	m.made = true
 	m.checked.Store(true)
-	m.applied.PID = f.PID
+	m.applied.PID, m.applied.Started = f.PID, f.Started
 	a.takeOverJobs(r, m, f.State)
 	return r.Name, true
 }

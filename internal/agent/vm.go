@@ -197,7 +197,7 @@ func (v *vm) moveHome(leaver *job) {
 		return
 	}
 	for _, j := range v.jobs {
-		err := j.adopt(v.machine.applied.PID)
+		err := j.adopt(v.machine.applied)
 		if err == nil {
 			v.home = j
 			return

@@ -14,6 +14,7 @@ const (
 	CodeExists     farm.Code = "machine-exists"     // a machine with this ID or name runs already
 	CodeBadMachine farm.Code = "bad-machine"        // a Machine that no hypervisor could start
 	CodeWillNotEnd farm.Code = "machine-wont-end"   // its process was killed and is still there
+	CodeRootQEMU   farm.Code = "root-qemu"          // the hypervisor would run QEMU as root
 	CodeUnreadable farm.Code = "process-unreadable" // /proc does not say where a machine's threads run
 )
 

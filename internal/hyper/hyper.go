@@ -58,7 +58,8 @@ type Found struct {
 	ID, Name string
 	State    State
 	Metadata []byte
-	PID      int // of its QEMU process; 0 where there is none (the fake)
+	PID      int    // of its QEMU process; 0 where there is none (the fake)
+	Started  uint64 // when that process started, in clock ticks since boot: tells it from a later one with the same PID
 }
 
 // Applied says what the hypervisor could and could not do of what the plan asked.
@@ -69,6 +70,7 @@ type Applied struct {
 	Cache       string   // cache mode of the disks; empty without disks
 	IO          string   // how QEMU reaches them: "threads", "native"
 	PID         int      // of its QEMU process; 0 where there is none (the fake)
+	Started     uint64   // when that process started, as in Found
 	Warnings    []string // one sentence for each setting that could not be applied, with the reason
 }
 

@@ -270,8 +270,8 @@ func (s *suite) pid(m hyper.Machine) int {
 	applied, err := s.h.Start(s.ctx, m)
 	s.must(err)
 	for _, f := range s.list() {
-		if f.ID == m.ID && f.PID != applied.PID {
-			s.Errorf("List says process %d, Start %d", f.PID, applied.PID)
+		if f.ID == m.ID && (f.PID != applied.PID || f.Started != applied.Started || f.PID != 0 && f.Started == 0) {
+			s.Errorf("List says process %d of %d, Start %d of %d", f.PID, f.Started, applied.PID, applied.Started)
 		}
 	}
 	return applied.PID

@@ -108,6 +108,9 @@ func (s *session) open(l *Libvirt) error {
 	if err := s.ConnectToURI(rpc.QEMUSystem); err != nil {
 		return fmt.Errorf("open qemu:///system: %w", err)
 	}
+	if err := l.checkPidDir(); err != nil {
+		return err
+	}
 	caps, err := s.ConnectGetCapabilities()
 	if err != nil {
 		return fmt.Errorf("read libvirt's capabilities: %w", err)

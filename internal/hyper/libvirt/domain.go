@@ -3,8 +3,10 @@ package libvirt
 import (
 	"encoding/base64"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
@@ -18,10 +20,11 @@ const namespace = "https://grange.dev/xmlns/vm/1"
 
 // host is what the domain XML depends on besides the machine.
 type host struct {
-	accel  Accelerator
-	whyTCG string // why KVM is not used; empty when nobody wanted it
-	label  string // DAC label of QEMU, "+uid:+gid"; empty when libvirt does not say
-	numa   bool   // libvirt knows memory nodes, so memory can be bound
+	accel    Accelerator
+	whyTCG   string // why KVM is not used; empty when nobody wanted it
+	emulator string // QEMU's program; empty when libvirt does not say
+	label    string // DAC label of QEMU, "+uid:+gid"; empty when libvirt does not say
+	numa     bool   // libvirt knows memory nodes, so memory can be bound
 	// distance is the host's SLIT by node ID, as far as libvirt knows it.
 	distance map[int]map[int]int
 	hints    bool   // libvirt takes hint-dedicated with any CPU mode
@@ -76,6 +79,7 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 		IOThreads: 1,
 		Devices:   devices(m),
 	}
+	d.Devices.Emulator = h.emulator // the one that its process is known by
 	if m.Reboots {
 		d.OnReboot = "restart"
 	}
@@ -284,8 +288,16 @@ func metadataXML(data []byte) string {
 	return `<grange:vm xmlns:grange="` + namespace + `">` + base64.StdEncoding.EncodeToString(data) + `</grange:vm>`
 }
 
-// describe reads a domain's sockets and our metadata, which is nil when the domain is not ours.
-func describe(text string) (sockets []string, metadata []byte, err error) {
+// about is what a domain's XML tells of a machine.
+type about struct {
+	sockets  []string
+	metadata []byte // ours; nil when the domain is not ours
+	emulator string
+	uid      int // that QEMU runs as
+}
+
+// describe reads a domain's XML, as libvirt returns it.
+func describe(text string) (about, error) {
 	type source struct {
 		Path string `xml:"path,attr"`
 	}
@@ -293,23 +305,49 @@ func describe(text string) (sockets []string, metadata []byte, err error) {
 		VM struct {
 			Text *string `xml:"https://grange.dev/xmlns/vm/1 vm"`
 		} `xml:"metadata"`
+		Emulator string   `xml:"devices>emulator"`
 		Channels []source `xml:"devices>channel>source"`
 		Serials  []source `xml:"devices>serial>source"`
+		Labels   []struct {
+			Model string `xml:"model,attr"`
+			Label string `xml:"label"`
+		} `xml:"seclabel"`
 	}
 	if err := xml.Unmarshal([]byte(text), &d); err != nil {
-		return nil, nil, fmt.Errorf("read domain XML: %w", err)
+		return about{}, fmt.Errorf("read domain XML: %w", err)
 	}
+	a := about{emulator: d.Emulator, uid: os.Getuid()} // as readHost has it where libvirt does not say
 	for _, s := range append(d.Serials, d.Channels...) {
 		if s.Path != "" {
-			sockets = append(sockets, s.Path)
+			a.sockets = append(a.sockets, s.Path)
+		}
+	}
+	for _, l := range d.Labels {
+		if l.Model != "dac" {
+			continue
+		}
+		var err error
+		if a.uid, _, err = parseLabel(l.Label); err != nil {
+			return about{}, err
 		}
 	}
 	if d.VM.Text == nil {
-		return sockets, nil, nil
+		return a, nil
 	}
-	metadata, err = base64.StdEncoding.AppendDecode([]byte{}, []byte(*d.VM.Text))
-	if err != nil {
-		return nil, nil, fmt.Errorf("read our metadata in domain XML: %w", err)
+	var err error
+	if a.metadata, err = base64.StdEncoding.AppendDecode([]byte{}, []byte(*d.VM.Text)); err != nil {
+		return about{}, fmt.Errorf("read our metadata in domain XML: %w", err)
 	}
-	return sockets, metadata, nil
+	return a, nil
+}
+
+// parseLabel reads a DAC label, as "+64055:+108".
+func parseLabel(label string) (uid, gid int, err error) {
+	user, group, _ := strings.Cut(label, ":")
+	uid, err1 := strconv.Atoi(strings.TrimPrefix(user, "+"))
+	gid, err2 := strconv.Atoi(strings.TrimPrefix(group, "+"))
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, 0, fmt.Errorf("read libvirt's DAC label %q: %w", label, err)
+	}
+	return uid, gid, nil
 }

@@ -143,17 +143,18 @@ func TestSchema(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	for _, data := range []string{"", "{}", "\x00\xff <&>"} {
 		text := "<domain><metadata><other xmlns='x'/>" + metadataXML([]byte(data)) + "</metadata><devices><serial><source path='/a'/></serial>" +
-			"<channel><source path='/b'/></channel></devices></domain>"
-		sockets, got, err := describe(text)
-		if err != nil || got == nil || string(got) != data {
-			t.Errorf("metadata %q, %v; want %q", got, err, data)
+			"<channel><source path='/b'/></channel><emulator>/q</emulator></devices>" +
+			"<seclabel model='apparmor'><label>a-b</label></seclabel><seclabel model='dac'><label>+7:+8</label></seclabel></domain>"
+		got, err := describe(text)
+		if err != nil || got.metadata == nil || string(got.metadata) != data {
+			t.Errorf("metadata %q, %v; want %q", got.metadata, err, data)
 		}
-		if diff := cmp.Diff([]string{"/a", "/b"}, sockets); diff != "" {
-			t.Error(diff)
+		if diff := cmp.Diff([]string{"/a", "/b"}, got.sockets); diff != "" || got.uid != 7 || got.emulator != "/q" {
+			t.Errorf("user %d, emulator %q, sockets: %s", got.uid, got.emulator, diff)
 		}
 	}
-	if _, got, err := describe("<domain><name>grange-x</name></domain>"); got != nil || err != nil {
-		t.Errorf("a stranger's domain has metadata %q, %v", got, err)
+	if got, err := describe("<domain><name>grange-x</name></domain>"); got.metadata != nil || err != nil {
+		t.Errorf("a stranger's domain has metadata %q, %v", got.metadata, err)
 	}
 }
 

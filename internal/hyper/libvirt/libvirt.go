@@ -9,8 +9,9 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"strconv"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -33,10 +34,11 @@ const (
 
 // Config says which libvirt, and which of its domains are ours.
 type Config struct {
-	// Socket is where the daemon listens: /run/libvirt/libvirt-sock, or DIR/run/libvirt-sock of scripts/private-libvirtd.
+	// Socket is where the daemon listens, in its own run directory: /run/libvirt/libvirt-sock, or DIR/run/libvirt-sock of
+	// scripts/private-libvirtd.
 	Socket string
-	// RunDir is an absolute directory that holds every console and port socket of this agent's machines. It tells our machines
-	// from another agent's on the same host: a domain or process with no socket below it is not ours.
+	// RunDir is an absolute directory of root's alone that holds every console and port socket of this agent's machines, and what the
+	// agent noted of them. It tells our machines from another agent's on the same host: a domain with no socket below it is not ours.
 	RunDir string
 	// Accelerator for new machines. Probe finds it.
 	Accelerator Accelerator
@@ -60,8 +62,8 @@ type Libvirt struct {
 
 // knownMachine is what we remember of a machine to be fast; all of it can be found again.
 type knownMachine struct {
-	proc    process
-	sockets []string
+	entry
+	proc *process // nil until it was found
 }
 
 var _ hyper.Hypervisor = (*Libvirt)(nil)
@@ -102,6 +104,9 @@ func (l *Libvirt) QEMUOwner(ctx context.Context) (uid, gid int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+	if s.owner[0] == 0 {
+		return 0, 0, rootQEMU()
+	}
 	return s.owner[0], s.owner[1], nil
 }
 
@@ -115,7 +120,10 @@ func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, er
 	if err != nil {
 		return hyper.Applied{}, err
 	}
-	if err := l.claim(m); err != nil {
+	if s.owner[0] == 0 {
+		return hyper.Applied{}, rootQEMU()
+	}
+	if err := l.claim(m, s); err != nil {
 		return hyper.Applied{}, err
 	}
 	defer l.release(m.ID)
@@ -123,14 +131,16 @@ func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, er
 	err = l.create(ctx, s, m.ID, text)
 	for pause := 20 * time.Millisecond; kind(err) == farm.Conflict && pause < 4*time.Second && ctx.Err() == nil; pause *= 2 {
 		// We stop machines faster than libvirt notices. Wait for it, unless the machine really runs.
-		if p, _, find := l.find(m.ID); find != nil || p.pid != 0 {
+		if p, find := l.find(m.ID); find != nil || p != nil {
 			break
 		}
 		time.Sleep(pause)
 		err = l.create(ctx, s, m.ID, text)
 	}
 	if err == nil {
-		if applied.PID, err = l.pid(m.ID); err == nil {
+		var p *process
+		if p, err = l.made(m.ID); err == nil {
+			applied.PID, applied.Started = p.pid, p.start
 			return applied, nil
 		}
 		l.killAll(m.ID)
@@ -143,17 +153,25 @@ func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, er
 	return hyper.Applied{}, fmt.Errorf("start machine %s: %w", m.ID, err)
 }
 
-// pid is the process of a machine that was just made.
-func (l *Libvirt) pid(id string) (int, error) {
-	p, _, err := l.find(id)
+// made returns the process of a machine that was just made.
+func (l *Libvirt) made(id string) (*process, error) {
+	p, err := l.find(id)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	if p.pid == 0 {
-		return 0, &farm.Error{Kind: farm.Internal, Code: hyper.CodeNoMachine, Message: "QEMU ended, or was ended, as soon as it was made",
+	if p == nil {
+		return nil, &farm.Error{Kind: farm.Internal, Code: hyper.CodeNoMachine, Message: "QEMU ended, or was ended, as soon as it was made",
 			Hint: "see libvirt's log of the machine"}
 	}
-	return p.pid, nil
+	return p, nil
+}
+
+// rootQEMU refuses machines whose QEMU would be root: whoever breaks out of one would have the host.
+func rootQEMU() error {
+	return &farm.Error{
+		Kind: farm.Denied, Code: hyper.CodeRootQEMU, Message: "libvirt runs QEMU as root",
+		Hint: "give QEMU a user of its own: user and group in libvirt's qemu.conf, as libvirt-qemu or qemu, then restart libvirt",
+	}
 }
 
 // create asks libvirt for the domain.
@@ -176,21 +194,22 @@ func (l *Libvirt) create(ctx context.Context, s *session, id, text string) error
 }
 
 // claim notes that a machine is being made, and refuses a second one with the same ID.
-func (l *Libvirt) claim(m hyper.Machine) error {
+func (l *Libvirt) claim(m hyper.Machine, s *session) error {
+	if filepath.Base(m.Name) != m.Name {
+		return &farm.Error{Kind: farm.Invalid, Code: hyper.CodeBadMachine, Message: fmt.Sprintf("invalid name %q of a machine", m.Name)}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.known[m.ID]
 	if l.starting[m.ID] || k != nil && k.proc.alive() {
 		return &farm.Error{Kind: farm.Conflict, Code: hyper.CodeExists, Message: fmt.Sprintf("machine %s runs already", m.ID)}
 	}
-	l.starting[m.ID] = true
-	k = &knownMachine{}
-	for _, path := range append([]string{m.Console}, portPaths(m.Ports)...) {
-		if path != "" {
-			k.sockets = append(k.sockets, path)
-		}
+	e := entry{ID: m.ID, Name: m.Name, UID: s.owner[0], Emulator: s.host.emulator, Sockets: socketsOf(m)}
+	if err := l.note(e); err != nil {
+		return fmt.Errorf("note machine %s: %w", m.ID, err)
 	}
-	l.known[m.ID] = k
+	l.starting[m.ID] = true
+	l.known[m.ID] = &knownMachine{entry: e}
 	return nil
 }
 
@@ -200,26 +219,13 @@ func (l *Libvirt) release(id string) {
 	delete(l.starting, id)
 }
 
+// forget drops a machine that is gone, with its sockets.
 func (l *Libvirt) forget(id string) {
 	l.mu.Lock()
-	k := l.known[id]
 	delete(l.known, id)
 	l.mu.Unlock()
-	if k != nil {
-		l.removeSockets(k.sockets)
-	}
+	l.strike(id)
 }
-
-// removeSockets removes what QEMU leaves behind: libvirt made the sockets, so QEMU does not know their paths.
-func (l *Libvirt) removeSockets(paths []string) {
-	for _, path := range paths {
-		if l.below(path) {
-			_ = os.Remove(path) // at worst a dead socket stays, which the next machine replaces
-		}
-	}
-}
-
-func (l *Libvirt) below(path string) bool { return strings.HasPrefix(path, l.cfg.RunDir+"/") }
 
 // abandon ends a machine that is being made: kill its process, whenever it comes, until libvirt gives up.
 func (l *Libvirt) abandon(s *session, id string, made <-chan error, cause error) error {
@@ -281,58 +287,60 @@ func (l *Libvirt) onDomain(ctx context.Context, what, id string, f func(*session
 // Stop kills the machine's process and returns when it is gone; libvirt follows by itself when it sees the monitor close.
 // That takes a few milliseconds, where libvirt's own destroy waits in steps of 200, and works with no daemon at all.
 func (l *Libvirt) Stop(ctx context.Context, id string) error {
-	p, sockets, err := l.find(id)
+	p, err := l.find(id)
+	if err == nil && p != nil {
+		err = p.kill(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("stop machine %s: %w", id, err)
 	}
-	if p.pid != 0 {
-		if err := p.kill(ctx, id); err != nil {
-			return fmt.Errorf("stop machine %s: %w", id, err)
-		}
-	}
 	l.forget(id)
-	l.removeSockets(sockets)
 	return nil
 }
 
-// find tells the process of a machine; its pid is 0 when there is none.
-func (l *Libvirt) find(id string) (process, []string, error) {
+// find returns the process of a machine of ours; nil when there is none.
+func (l *Libvirt) find(id string) (*process, error) {
 	l.mu.Lock()
-	if k := l.known[id]; k != nil && k.proc.pid != 0 && k.proc.alive() {
+	k := l.known[id]
+	if k != nil && k.proc.alive() {
 		defer l.mu.Unlock()
-		return k.proc, k.sockets, nil
+		return k.proc, nil
 	}
 	l.mu.Unlock()
-	all, err := machineProcesses()
-	if err != nil {
-		return process{}, nil, err
+	var e entry
+	if k != nil {
+		e = k.entry
+	} else {
+		var err error
+		if e, err = l.noted(id); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
 	}
-	p, ok := all[id]
-	if !ok {
-		return process{}, nil, nil
+	p, err := l.locate(e)
+	if err != nil || p == nil {
+		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k := l.known[id]
-	if k == nil {
-		k = &knownMachine{sockets: p.sockets()}
-		l.known[id] = k
-	}
-	k.proc = p.process
-	return k.proc, k.sockets, nil
+	l.remember(e, p)
+	return p, nil
 }
 
-// killAll ends whatever process has the machine's ID, as far as it can.
+func (l *Libvirt) remember(e entry, p *process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known[e.ID] = &knownMachine{entry: e, proc: p}
+}
+
+// killAll ends the process that libvirt has made for a machine, as far as it can.
 func (l *Libvirt) killAll(id string) {
-	all, err := machineProcesses()
-	if err != nil {
+	p, err := l.find(id)
+	if err != nil || p == nil {
 		return // Sweep comes again
 	}
-	if p, ok := all[id]; ok {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_ = p.kill(ctx, id)
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = p.kill(ctx)
 }
 
 // List returns our machines whose process lives.
@@ -344,16 +352,12 @@ func (l *Libvirt) List(ctx context.Context) ([]hyper.Found, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list machines: %w", err)
 	}
-	procs, err := machineProcesses()
-	if err != nil {
-		return nil, err
-	}
 	found := []hyper.Found{}
 	for _, d := range domains {
 		if !strings.HasPrefix(d.Name, namePrefix) {
 			continue
 		}
-		f, err := l.inspect(ctx, d, procs)
+		f, err := l.inspect(ctx, d)
 		if kind(err) == farm.NotFound {
 			continue // ended since we asked
 		}
@@ -368,12 +372,8 @@ func (l *Libvirt) List(ctx context.Context) ([]hyper.Found, error) {
 }
 
 // inspect reads one domain. Its state is Gone when it is not ours or has no process.
-func (l *Libvirt) inspect(ctx context.Context, d rpc.Domain, procs map[string]machineProcess) (hyper.Found, error) {
-	id := formatUUID(d.UUID)
-	p, ok := procs[id]
-	if !ok || !p.alive() {
-		return hyper.Found{State: hyper.Gone}, nil
-	}
+func (l *Libvirt) inspect(ctx context.Context, d rpc.Domain) (hyper.Found, error) {
+	gone := hyper.Found{State: hyper.Gone}
 	type reply struct {
 		xml   string
 		state int32
@@ -387,45 +387,47 @@ func (l *Libvirt) inspect(ctx context.Context, d rpc.Domain, procs map[string]ma
 		return reply{text, state}, err
 	})
 	if err != nil {
-		return hyper.Found{}, err
+		return gone, err
 	}
-	sockets, metadata, err := describe(r.xml)
-	if err != nil {
-		return hyper.Found{}, err
+	e, metadata, err := l.entryOf(d, r.xml)
+	if err != nil || metadata == nil {
+		return gone, err
 	}
-	if metadata == nil || !l.anyBelow(sockets) {
-		return hyper.Found{State: hyper.Gone}, nil
+	p, err := l.find(e.ID)
+	if err == nil && p == nil {
+		p, err = l.locate(e) // made by an agent that took no notes, or under another name
 	}
-	f := hyper.Found{ID: id, Name: d.Name, State: hyper.Paused, Metadata: metadata, PID: p.pid}
+	if err != nil || p == nil {
+		return gone, err
+	}
+	f := hyper.Found{ID: e.ID, Name: e.Name, State: hyper.Paused, Metadata: metadata, PID: p.pid, Started: p.start}
 	switch rpc.DomainState(r.state) {
 	case rpc.DomainRunning, rpc.DomainBlocked, rpc.DomainShutdown:
 		f.State = hyper.Running
 	case rpc.DomainShutoff, rpc.DomainCrashed:
-		f.State = hyper.Gone
+		return gone, nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.known[id] = &knownMachine{proc: p.process, sockets: sockets}
-	return f, nil
+	l.remember(e, p)
+	return f, l.note(e)
 }
 
-func (l *Libvirt) anyBelow(paths []string) bool {
-	for _, path := range paths {
-		if l.below(path) {
-			return true
-		}
+// entryOf reads what we note of a machine from its domain. Without metadata it is not ours.
+func (l *Libvirt) entryOf(d rpc.Domain, text string) (entry, []byte, error) {
+	about, err := describe(text)
+	if err != nil || about.metadata == nil || !l.anyBelow(about.sockets) || filepath.Base(d.Name) != d.Name {
+		return entry{}, nil, err
 	}
-	return false
+	return entry{ID: formatUUID(d.UUID), Name: d.Name, UID: about.uid, Emulator: about.emulator, Sockets: about.sockets}, about.metadata, nil
 }
 
 // Observe reads the threads of the machine's process. Reading where memory is bound walks the machine's page tables, so do it
 // before the guest has filled its memory.
 func (l *Libvirt) Observe(_ context.Context, id string) (numa.Observed, error) {
-	p, _, err := l.find(id)
+	p, err := l.find(id)
 	if err != nil {
 		return numa.Observed{}, fmt.Errorf("observe machine %s: %w", id, err)
 	}
-	if p.pid == 0 {
+	if p == nil {
 		return numa.Observed{}, hyper.NoMachine(id)
 	}
 	o, err := p.observe()
@@ -438,86 +440,6 @@ func (l *Libvirt) Observe(_ context.Context, id string) (numa.Observed, error) {
 	return o, nil
 }
 
-// Sweep kills processes of ours that libvirt does not know, and tells libvirt to drop domains of ours that have no process.
-// It does nothing while the daemon is away: unknown is not gone.
-func (l *Libvirt) Sweep(ctx context.Context) error {
-	// Processes first: libvirt knows a domain before it starts the process, so what runs and is then not listed is an orphan.
-	procs, err := machineProcesses()
-	if err != nil {
-		return err
-	}
-	domains, err := call(ctx, l, func(s *session) ([]rpc.Domain, error) {
-		d, _, err := s.ConnectListAllDomains(1, 0)
-		return d, err
-	})
-	if err != nil {
-		return fmt.Errorf("sweep: %w", err)
-	}
-	listed := map[string]bool{}
-	for _, d := range domains {
-		listed[formatUUID(d.UUID)] = true
-	}
-	var errs []error
-	for id, p := range procs {
-		if listed[id] || l.isStarting(id) {
-			continue
-		}
-		sockets := p.sockets()
-		if !l.anyBelow(sockets) {
-			continue
-		}
-		if err := p.kill(ctx, id); err != nil {
-			errs = append(errs, fmt.Errorf("sweep process %d of machine %s: %w", p.pid, id, err))
-			continue
-		}
-		l.forget(id)
-		l.removeSockets(sockets)
-	}
-	return errors.Join(append(errs, l.dropEmpty(ctx, domains))...)
-}
-
-// dropEmpty ends domains of ours that have no process: libvirt does so by itself, except when it missed the end.
-func (l *Libvirt) dropEmpty(ctx context.Context, domains []rpc.Domain) error {
-	ours := domains[:0]
-	for _, d := range domains {
-		// Asked before the processes are read, or a machine that finishes starting in between would look dead.
-		if strings.HasPrefix(d.Name, namePrefix) && !l.isStarting(formatUUID(d.UUID)) {
-			ours = append(ours, d)
-		}
-	}
-	procs, err := machineProcesses()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, d := range ours {
-		if p, ok := procs[formatUUID(d.UUID)]; ok && p.alive() {
-			continue
-		}
-		_, err := call(ctx, l, func(s *session) (struct{}, error) {
-			text, err := s.DomainGetXMLDesc(d, 0)
-			if err != nil {
-				return struct{}{}, err
-			}
-			sockets, metadata, err := describe(text)
-			if err != nil || metadata == nil || !l.anyBelow(sockets) {
-				return struct{}{}, err
-			}
-			return struct{}{}, s.DomainDestroyFlags(d, rpc.DomainDestroyDefault)
-		})
-		if k := kind(err); err != nil && k != farm.NotFound && k != farm.Conflict {
-			errs = append(errs, fmt.Errorf("sweep domain %s: %w", d.Name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (l *Libvirt) isStarting(id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.starting[id]
-}
-
 // readHost takes from libvirt's capabilities what domains depend on.
 func (l *Libvirt) readHost(text string) (host, [2]int, error) {
 	var caps struct {
@@ -528,6 +450,12 @@ func (l *Libvirt) readHost(text string) (host, [2]int, error) {
 				Value int `xml:"value,attr"`
 			} `xml:"distances>sibling"`
 		} `xml:"host>topology>cells>cell"`
+		Guests []struct {
+			Arch struct {
+				Name     string `xml:"name,attr"`
+				Emulator string `xml:"emulator"`
+			} `xml:"arch"`
+		} `xml:"guest"`
 		Models []struct {
 			Model  string `xml:"model"`
 			Labels []struct {
@@ -547,29 +475,23 @@ func (l *Libvirt) readHost(text string) (host, [2]int, error) {
 			h.distance[c.ID][s.ID] = s.Value
 		}
 	}
+	for _, g := range caps.Guests {
+		if g.Arch.Name == "x86_64" {
+			h.emulator = g.Arch.Emulator
+		}
+	}
 	owner := [2]int{os.Getuid(), os.Getgid()}
 	for _, m := range caps.Models {
 		if m.Model != "dac" || len(m.Labels) == 0 {
 			continue
 		}
 		h.label = m.Labels[0].Text
-		uid, gid, _ := strings.Cut(h.label, ":")
-		var err1, err2 error
-		owner[0], err1 = strconv.Atoi(strings.TrimPrefix(uid, "+"))
-		owner[1], err2 = strconv.Atoi(strings.TrimPrefix(gid, "+"))
-		if err := errors.Join(err1, err2); err != nil {
-			return host{}, owner, fmt.Errorf("read libvirt's DAC label %q: %w", h.label, err)
+		var err error
+		if owner[0], owner[1], err = parseLabel(h.label); err != nil {
+			return host{}, owner, err
 		}
 	}
 	return h, owner, nil
-}
-
-func portPaths(ports []hyper.Port) []string {
-	var paths []string
-	for _, p := range ports {
-		paths = append(paths, p.Path)
-	}
-	return paths
 }
 
 func kind(err error) farm.Kind {

@@ -81,9 +81,12 @@ func (p *private) do(t *testing.T, args ...string) {
 	}
 }
 
-func (p *private) open(t *testing.T) *libvirt.Libvirt {
+func (p *private) open(t *testing.T) *libvirt.Libvirt { return p.openIn(t, p.runs) }
+
+// openIn is another agent, where runs is not the first one's.
+func (p *private) openIn(t *testing.T, runs string) *libvirt.Libvirt {
 	t.Helper()
-	c := libvirt.Config{Socket: filepath.Join(p.dir, "run/libvirt-sock"), RunDir: p.runs, Accelerator: libvirttest.Accelerator()}
+	c := libvirt.Config{Socket: filepath.Join(p.dir, "run/libvirt-sock"), RunDir: runs, Accelerator: libvirttest.Accelerator()}
 	if c.Accelerator == libvirt.TCG {
 		c.WhyTCG = "tests do without"
 	}
@@ -187,10 +190,12 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.Ports, other.Console = nil, filepath.Join(elsewhere, "console")
-	for _, m := range []hyper.Machine{ours, other} {
-		if _, err := h.Start(ctx, m); err != nil {
-			t.Fatal(err)
-		}
+	neighbour := p.openIn(t, elsewhere)
+	if _, err := h.Start(ctx, ours); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := neighbour.Start(ctx, other); err != nil {
+		t.Fatal(err)
 	}
 	if found, err := h.List(ctx); err != nil || len(found) != 1 || found[0].ID != ours.ID {
 		t.Errorf("List is %v, %v; want our machine, and not the one of another agent", found, err)
@@ -216,10 +221,10 @@ func TestSweep(t *testing.T) {
 	if _, err := os.Stat(ours.Console); err == nil {
 		t.Error("the orphan's socket is left")
 	}
-	if _, err := again.Observe(ctx, other.ID); err != nil {
+	if _, err := neighbour.Observe(ctx, other.ID); err != nil {
 		t.Errorf("another agent's machine was swept away: %v", err)
 	}
-	if err := again.Stop(ctx, other.ID); err != nil {
+	if err := neighbour.Stop(ctx, other.ID); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,120 +25,238 @@ import (
 // namePrefix begins the name of every machine of every agent.
 const namePrefix = "grange-"
 
-// process is one process for good: a number alone is given away again, a number with its start time is not.
+// process is a QEMU that was identified. It is held by a descriptor from then on, so that a later process with the same number is never
+// taken for it.
 type process struct {
 	pid   int
-	start string // in clock ticks since the host booted, as in /proc/PID/stat
+	start uint64   // in clock ticks since the host booted: tells it from a later one with the same number where there is no descriptor
+	fd    *os.File // pidfd
 }
 
-// machineProcess is a QEMU process with one of our names.
-type machineProcess struct {
-	process
-	name string
+// pidDir is where libvirt's QEMU driver keeps a pid file for each domain: beside its sockets, in a directory that only root can write.
+func (l *Libvirt) pidDir() string { return filepath.Join(filepath.Dir(l.cfg.Socket), "qemu") }
+
+// checkPidDir refuses a directory of pid files that is not libvirt's, or not root's alone: who can write it can name any process a machine.
+func (l *Libvirt) checkPidDir() error {
+	dir := l.pidDir()
+	info, err := os.Stat(dir)
+	if err == nil && (!info.IsDir() || !onlyOwner(info)) {
+		err = errors.New("it is not a directory that root alone can write")
+	}
+	if err != nil {
+		return &farm.Error{
+			Kind: farm.Unavailable, Code: hyper.CodeUnreadable, Err: err,
+			Message: fmt.Sprintf("libvirt's pid files in %s cannot be used: %v", dir, err),
+			Hint:    "name the socket in libvirt's own run directory, as /run/libvirt/libvirt-sock",
+		}
+	}
+	return nil
 }
 
-// machineProcesses finds the QEMU processes of all agents by machine ID, in one walk over /proc.
-func machineProcesses() (map[string]machineProcess, error) {
-	dir, err := os.Open("/proc")
+// onlyOwner reports whether a file is the agent's own user's, root in service, and nobody else may write it.
+func onlyOwner(info fs.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(s.Uid) == os.Geteuid() && info.Mode().Perm()&0o022 == 0
+}
+
+// locate finds the QEMU of a machine; nil when there is none.
+//
+// An ordinary account can start the real emulator with any arguments, name and UUID. What it cannot have is the lock on libvirt's pid
+// file, which libvirt takes as root in the process that becomes QEMU and which ends with it, or QEMU's user.
+func (l *Libvirt) locate(e entry) (*process, error) {
+	path := filepath.Join(l.pidDir(), e.Name+".pid")
+	pid, err := lockHolder(path)
+	if err != nil || pid == 0 {
+		return nil, err
+	}
+	p, err := hold(pid)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	// Again, for the number may have been given away before it was held.
+	if again, err := lockHolder(path); err != nil || again != pid {
+		return nil, err
+	}
+	if !runs(pid, e) || !p.alive() {
+		return nil, nil // it has ended, or is libvirt's own child that has yet to become QEMU
+	}
+	return p, nil
+}
+
+// lockHolder returns the process that holds libvirt's lock on a pid file; 0 when there is no file, or nobody holds it.
+func lockHolder(path string) (int, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() || !onlyOwner(info) {
+		return 0, fmt.Errorf("%s is not a file that root alone can write", path)
+	}
+	// The first byte, as virPidFileAcquirePath locks it. A write lock takes a descriptor that can write.
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: 0, Len: 1}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err != nil {
+		return 0, fmt.Errorf("lock on %s: %w", path, err)
+	}
+	if lock.Type != unix.F_WRLCK || lock.Pid <= 0 {
+		return 0, nil
+	}
+	return int(lock.Pid), nil
+}
+
+// search looks for the QEMU of a machine whose pid file was deleted, through all processes: one that still holds that file, which only root
+// could open for writing. nil when there is none.
+func (l *Libvirt) search(e entry) (*process, error) {
+	dirs, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
-	names, err := dir.Readdirnames(-1)
-	dir.Close()
-	if err != nil {
-		return nil, err
-	}
-	found := map[string]machineProcess{}
-	for _, n := range names {
-		pid, err := strconv.Atoi(n)
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
 		if err != nil {
 			continue
 		}
-		id, name := machineOf(pid)
-		if id == "" {
+		if !runs(pid, e) {
 			continue
 		}
-		start, gone := started(pid)
-		// Read again: the number may have been given away in between.
-		if again, _ := machineOf(pid); gone || again != id {
+		p, err := hold(pid)
+		if err != nil {
+			return nil, err
+		}
+		if p != nil && runs(pid, e) && p.holdsDeleted(e.Name+".pid") && p.alive() {
+			return p, nil
+		}
+	}
+	return nil, nil
+}
+
+// holdsDeleted reports whether the process has a deleted file of root's open whose name was name.
+func (p *process) holdsDeleted(name string) bool {
+	dir := fmt.Sprintf("/proc/%d/fd", p.pid)
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, fd := range fds {
+		path := filepath.Join(dir, fd.Name())
+		target, err := os.Readlink(path)
+		if err != nil || filepath.Base(target) != name+" (deleted)" {
 			continue
 		}
-		found[id] = machineProcess{process{pid, start}, name}
-	}
-	return found, nil
-}
-
-// machineOf tells the ID and name of the machine that a process runs; both empty when it runs none of ours.
-func machineOf(pid int) (id, name string) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil || !bytes.Contains(b, []byte("guest="+namePrefix)) {
-		return "", ""
-	}
-	args := strings.Split(string(b), "\x00")
-	if !strings.Contains(filepath.Base(args[0]), "qemu") {
-		return "", ""
-	}
-	for i := range len(args) - 1 {
-		switch value := args[i+1]; args[i] {
-		case "-uuid":
-			id = value
-		case "-name":
-			name, _, _ = strings.Cut(strings.TrimPrefix(value, "guest="), ",")
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().IsRegular() && onlyOwner(info) {
+			return true
 		}
 	}
-	if !strings.HasPrefix(name, namePrefix) {
-		return "", ""
-	}
-	return id, name
+	return false
 }
 
-// started tells when a process started, and whether it is gone. A zombie is gone: it holds no CPU and no memory.
-func started(pid int) (start string, gone bool) {
+// hold opens a process; nil when it is gone.
+func hold(pid int) (*process, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // EINVAL: a thread that is no process
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open process %d: %w", pid, err)
+	}
+	p := &process{pid: pid, fd: os.NewFile(uintptr(fd), "pidfd")}
+	if p.start = started(pid); !p.alive() {
+		return nil, nil
+	}
+	return p, nil
+}
+
+// runs reports whether a process has the user and the program of a machine's QEMU.
+func runs(pid int, e entry) bool {
+	return hasUser(pid, e.UID) && isProgram(fmt.Sprintf("/proc/%d/exe", pid), e.Emulator)
+}
+
+// hasUser reports whether a process runs as a user with all of its user IDs: one that could still change to another is not QEMU yet.
+// In a user namespace of its own a process may have any number; here it has that of the account that made the namespace.
+func hasUser(pid, uid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
+			want := strconv.Itoa(uid)
+			return !slices.ContainsFunc(strings.Fields(ids), func(id string) bool { return id != want })
+		}
+	}
+	return false
+}
+
+// isProgram reports whether link, a process's exe, leads to the program. A package that was upgraded under a running machine has left a
+// deleted file of the same name.
+func isProgram(link, program string) bool {
+	is, err1 := os.Stat(link)
+	want, err2 := os.Stat(program)
+	if err1 == nil && err2 == nil && os.SameFile(is, want) {
+		return true
+	}
+	target, err := os.Readlink(link)
+	if err != nil || err1 != nil || !onlyOwner(is) {
+		return false
+	}
+	real, err := filepath.EvalSymlinks(program)
+	return target == program+" (deleted)" || err == nil && target == real+" (deleted)"
+}
+
+// started returns when a process started, 0 when it is gone.
+func started(pid int) uint64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return "", true
+		return 0
 	}
 	// The name may hold blanks and brackets; the fields after the last bracket are plain. See proc(5): 3 is the state, 22 the start.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(fields) < 20 {
-		return "", true
+		return 0
 	}
-	return fields[19], fields[0] == "Z" || fields[0] == "X"
+	start, _ := strconv.ParseUint(fields[19], 10, 64)
+	return start
 }
 
-func (p process) alive() bool {
-	if p.pid == 0 {
+// alive reports whether the process runs. A zombie does not: it holds no CPU and no memory.
+func (p *process) alive() bool {
+	if p == nil || p.start == 0 {
 		return false
 	}
-	start, gone := started(p.pid)
-	return !gone && start == p.start
+	ended, err := p.ended(0)
+	return err == nil && !ended
 }
 
-// kill ends the process if it still runs machine id, and returns when it is gone.
-func (p process) kill(ctx context.Context, id string) error {
-	fd, err := unix.PidfdOpen(p.pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
+// ended waits for the process to end, for at most so many milliseconds.
+func (p *process) ended(milliseconds int) (bool, error) {
+	// Ready when all threads have ended.
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd.Fd()), Events: unix.POLLIN}}, milliseconds)
+	if errors.Is(err, unix.EINTR) {
+		return false, nil
 	}
-	if err != nil {
-		return fmt.Errorf("open process %d: %w", p.pid, err)
-	}
-	defer unix.Close(fd)
-	// Looked at after the descriptor is open, so it is this process that the signal goes to.
-	if got, _ := machineOf(p.pid); !p.alive() || got != id && got != "" {
-		return nil
-	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+	return n > 0, err
+}
+
+// kill ends the process and returns when it is gone.
+func (p *process) kill(ctx context.Context) error {
+	if err := unix.PidfdSendSignal(int(p.fd.Fd()), unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill process %d: %w", p.pid, err)
 	}
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		// Ready when all threads have ended. Short rounds, so that ctx counts.
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
+		ended, err := p.ended(100) // short rounds, so that ctx counts
 		switch {
-		case err != nil && !errors.Is(err, unix.EINTR):
+		case err != nil:
 			return fmt.Errorf("wait for process %d: %w", p.pid, err)
-		case n > 0 || !p.alive():
+		case ended:
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("wait for process %d: %w", p.pid, context.Cause(ctx))
@@ -151,7 +271,7 @@ func (p process) kill(ctx context.Context, id string) error {
 }
 
 // observe reads the affinity of every thread, and the nodes that the guest's memory is bound to.
-func (p process) observe() (numa.Observed, error) {
+func (p *process) observe() (numa.Observed, error) {
 	root := os.DirFS("/")
 	threads, err := hostfacts.Threads(root, p.pid)
 	if err != nil {
@@ -187,31 +307,3 @@ func (p process) observe() (numa.Observed, error) {
 // touchingThread starts the names of QEMU's thread contexts. They touch huge pages before the first instruction, from any CPU
 // of the pages' node, and never run again.
 const touchingThread = "TC "
-
-// sockets lists the paths of unix sockets that the process holds. libvirt opens them and hands them over, so QEMU's
-// command line does not name them.
-func (p process) sockets() []string {
-	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
-	if err != nil {
-		return nil
-	}
-	held := map[string]bool{}
-	for _, fd := range fds {
-		target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", p.pid, fd.Name()))
-		if inode, ok := strings.CutPrefix(target, "socket:["); err == nil && ok {
-			held[strings.TrimSuffix(inode, "]")] = true
-		}
-	}
-	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/unix", p.pid))
-	if err != nil {
-		return nil
-	}
-	var paths []string
-	for line := range strings.Lines(string(table)) {
-		// Num RefCount Protocol Flags Type St Inode Path
-		if f := strings.Fields(line); len(f) >= 8 && held[f[6]] && !slices.Contains(paths, f[7]) {
-			paths = append(paths, f[7])
-		}
-	}
-	return paths
-}

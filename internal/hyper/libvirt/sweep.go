@@ -1,0 +1,98 @@
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	rpc "github.com/digitalocean/go-libvirt"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Sweep kills processes of ours that libvirt does not know, and tells libvirt to drop domains of ours that have no process.
+// It does nothing while the daemon is away: unknown is not gone.
+func (l *Libvirt) Sweep(ctx context.Context) error {
+	// Entries first: libvirt knows a domain before it starts the process, so what is noted and then not listed is an orphan, or never was.
+	noted, err := l.allNoted()
+	errs := []error{err}
+	domains, err := call(ctx, l, func(s *session) ([]rpc.Domain, error) {
+		d, _, err := s.ConnectListAllDomains(1, 0)
+		return d, err
+	})
+	if err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	listed := map[string]bool{}
+	for _, d := range domains {
+		listed[formatUUID(d.UUID)] = true
+	}
+	for _, e := range noted {
+		if listed[e.ID] || l.isStarting(e.ID) {
+			continue
+		}
+		if err := l.sweepOrphan(ctx, e); err != nil {
+			errs = append(errs, fmt.Errorf("sweep machine %s: %w", e.ID, err))
+		}
+	}
+	return errors.Join(append(errs, l.dropEmpty(ctx, domains))...)
+}
+
+// sweepOrphan ends what is left of a machine that libvirt does not know.
+func (l *Libvirt) sweepOrphan(ctx context.Context, e entry) error {
+	p, err := l.locate(e)
+	if err == nil && p == nil {
+		p, err = l.search(e)
+	}
+	if err == nil && p != nil {
+		err = p.kill(ctx)
+	}
+	if err == nil {
+		l.forget(e.ID)
+	}
+	return err
+}
+
+// dropEmpty ends domains of ours that have no process: libvirt does so by itself, except when it missed the end.
+func (l *Libvirt) dropEmpty(ctx context.Context, domains []rpc.Domain) error {
+	var errs []error
+	for _, d := range domains {
+		// Asked before its process is looked for, or a machine that finishes starting in between would look dead.
+		id := formatUUID(d.UUID)
+		if !strings.HasPrefix(d.Name, namePrefix) || l.isStarting(id) {
+			continue
+		}
+		if p, err := l.find(id); err != nil || p != nil {
+			errs = append(errs, err)
+			continue
+		}
+		_, err := call(ctx, l, func(s *session) (struct{}, error) { return struct{}{}, l.drop(s, d) })
+		if k := kind(err); err != nil && k != farm.NotFound && k != farm.Conflict {
+			errs = append(errs, fmt.Errorf("sweep domain %s: %w", d.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// drop has libvirt end a domain if it is ours and has no process.
+func (l *Libvirt) drop(s *session, d rpc.Domain) error {
+	text, err := s.DomainGetXMLDesc(d, 0)
+	if err != nil {
+		return err
+	}
+	e, metadata, err := l.entryOf(d, text)
+	if err != nil || metadata == nil {
+		return err
+	}
+	if p, err := l.locate(e); err != nil || p != nil {
+		return err
+	}
+	return s.DomainDestroyFlags(d, rpc.DomainDestroyDefault)
+}
+
+func (l *Libvirt) isStarting(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.starting[id]
+}
