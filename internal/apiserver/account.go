@@ -76,7 +76,7 @@ func (a *API) userRoutes() {
 			Seen
 			Body struct {
 				Name     string   `json:"name,omitempty" doc:"as in the path, or nothing"`
-				Subjects []string `json:"subjects,omitempty" maxItems:"100" doc:"of client certificates: CN=Ann,O=Grid or /O=Grid/CN=Ann"`
+				Subjects []string `json:"subjects,omitempty" maxItems:"100" doc:"of client certificates: CN=Ann,O=Grid or /O=Grid/CN=Ann, or cern:CN=Ann,O=Grid of one authority"`
 				Disabled bool     `json:"disabled,omitempty"`
 				Revision int64    `json:"revision,omitempty" doc:"passed over: use If-Match"`
 			}

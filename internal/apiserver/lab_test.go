@@ -53,7 +53,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{t: t, store: st, dir: t.TempDir(), people: newAuthority(t, "People's CA")}
 	l.server = server.New(server.Options{Store: st, Log: log, URL: "https://server.example.org:7480", Version: "test"})
 	l.api = New(Options{Server: l.server, Log: log, Version: "test", KeepAlive: 50 * time.Millisecond,
-		Authn: authn.New(authn.Options{Directory: l.server, People: l.people.pool()})})
+		Authn: authn.New(authn.Options{Directory: l.server, People: authn.NewPeople(authn.Authority{Name: "grid", Roots: []*x509.Certificate{l.people.cert}})})})
 	l.update(func(tx *store.Tx) error {
 		return errors.Join(
 			tx.PutCell(farm.Cell{Name: "east", Default: true}.WithDefaults()),
@@ -228,12 +228,6 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 		t.Fatal(err)
 	}
 	return key
-}
-
-func (a *authority) pool() *x509.CertPool {
-	p := x509.NewCertPool()
-	p.AddCert(a.cert)
-	return p
 }
 
 func (a *authority) issue(template *x509.Certificate) tls.Certificate {

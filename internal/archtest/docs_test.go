@@ -212,7 +212,7 @@ func TestEveryKeyOfTheServerIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.Brokers = nil // an example of what has no default
+	got.Brokers, got.People = nil, nil // examples of what has no default
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("what the example says of defaults is not so:\n%s", d)
 	}

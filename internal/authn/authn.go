@@ -34,7 +34,9 @@ type Shown struct {
 // Directory knows people and hosts. Of what it does not know, its errors have farm.CodeNotKnown. It is *server.Server.
 type Directory interface {
 	IdentifyToken(ctx context.Context, text string) (farm.Identity, error)
-	IdentifySubject(ctx context.Context, subject string) (farm.Identity, error)
+	// IdentifySubject knows who has a certificate of an authority with a subject. One that users have without an authority counts if
+	// there is only one.
+	IdentifySubject(ctx context.Context, authority, subject string, only bool) (farm.Identity, error)
 	IdentifyUser(ctx context.Context, name string) (farm.Identity, error)
 	HostAt(ctx context.Context, shown []*x509.Certificate) (farm.Identity, error)
 }
@@ -48,7 +50,7 @@ type Options struct {
 	Directory Directory
 	Now       func() time.Time // nil: time.Now
 	// People are the authorities that vouch for people's certificates; nil: none are taken.
-	People *x509.CertPool
+	People *People
 	Names  *names.Service // of users of this machine; nil: the host's
 }
 

@@ -33,8 +33,11 @@ func (p people) find(means, shown string) (farm.Identity, error) {
 func (p people) IdentifyToken(_ context.Context, text string) (farm.Identity, error) {
 	return p.find("token", text)
 }
-func (p people) IdentifySubject(_ context.Context, subject string) (farm.Identity, error) {
-	return p.find("certificate", subject)
+func (p people) IdentifySubject(_ context.Context, authority, subject string, only bool) (farm.Identity, error) {
+	if only {
+		return p.find("certificate", subject)
+	}
+	return p.find("certificate", farm.BindSubject(authority, subject))
 }
 func (p people) IdentifyUser(_ context.Context, name string) (farm.Identity, error) {
 	return p.find("socket", name)
@@ -110,13 +113,13 @@ func TestSubjects(t *testing.T) {
 	} {
 		cert, _ := certificate(t, c.subject, nil, nil, x509.ExtKeyUsageClientAuth, false, time.Now().Add(time.Hour))
 		got, err := subjectOf(cert)
-		if got != c.want || (err != nil) != (c.want == "") {
+		if got.String() != c.want || (err != nil) != (c.want == "") {
 			t.Errorf("%v: %q, %v; want %q", c.subject, got, err, c.want)
 		}
 		if c.slashes == "" {
 			continue
 		}
-		if s, err := farm.ParseSubject(c.slashes); err != nil || s.String() != got {
+		if s, err := farm.ParseSubject(c.slashes); err != nil || s.String() != got.String() {
 			t.Errorf("%s is %q, %v; the certificate's %q", c.slashes, s, err, got)
 		}
 	}
@@ -132,9 +135,7 @@ func TestIdentify(t *testing.T) {
 		return []*x509.Certificate{c}
 	}
 	good := person(ca, key, x509.ExtKeyUsageClientAuth, now.Add(time.Minute))
-	pool := x509.NewCertPool()
-	pool.AddCert(ca)
-	a := New(Options{Directory: people{"secret": "bob", "CN=Ann": "ann"}, People: pool})
+	a := New(Options{Directory: people{"secret": "bob", "CN=Ann": "ann"}, People: NewPeople(Authority{Name: "grid", Roots: []*x509.Certificate{ca}})})
 	for _, c := range []struct {
 		name  string
 		shown Shown

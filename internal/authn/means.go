@@ -2,7 +2,6 @@ package authn
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"os"
 	"strconv"
@@ -24,25 +23,20 @@ func byToken(d Directory) Means {
 }
 
 // byCertificate takes certificates of people that one of these authorities vouches for.
-func byCertificate(d Directory, people *x509.CertPool, now func() time.Time) Means {
+func byCertificate(d Directory, people *People, now func() time.Time) Means {
 	return func(ctx context.Context, s Shown) (farm.Identity, bool, error) {
 		if len(s.Chain) == 0 || people == nil {
 			return farm.Identity{}, false, nil
 		}
-		between := x509.NewCertPool()
-		for _, c := range s.Chain[1:] {
-			between.AddCert(c)
-		}
 		subject, err := subjectOf(s.Chain[0])
-		if err == nil {
-			_, err = s.Chain[0].Verify(x509.VerifyOptions{Roots: people, Intermediates: between, CurrentTime: now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-		}
 		if err != nil {
-			refusal := notKnown("the client certificate does not hold", "see its dates and its authority: `openssl x509 -noout -subject -issuer -dates`")
-			refusal.Err = err
-			return farm.Identity{}, true, refusal
+			return farm.Identity{}, true, doesNotHold(err)
 		}
-		who, err := d.IdentifySubject(ctx, subject)
+		authority, err := people.verify(s.Chain, subject, now())
+		if err != nil {
+			return farm.Identity{}, true, err
+		}
+		who, err := d.IdentifySubject(ctx, authority, subject.String(), len(people.authorities) == 1)
 		return who, true, err
 	}
 }

@@ -17,17 +17,17 @@ var attributeTypes = map[string]string{
 	"0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC", "1.2.840.113549.1.9.1": "emailAddress",
 }
 
-// subjectOf is the subject of a certificate as farm.ParseSubject writes it. It is made from what was signed, never from a text that
+// subjectOf is the subject of a certificate. It is made from what was signed, never from a text that
 // a clever value could break into other parts.
-func subjectOf(c *x509.Certificate) (string, error) {
+func subjectOf(c *x509.Certificate) (farm.Subject, error) {
 	var rdns pkix.RDNSequence
 	if rest, err := asn1.Unmarshal(c.RawSubject, &rdns); err != nil || len(rest) > 0 {
-		return "", errors.Join(errors.New("the subject cannot be read"), err)
+		return nil, errors.Join(errors.New("the subject cannot be read"), err)
 	}
 	var s farm.Subject
 	for i := len(rdns) - 1; i >= 0; i-- {
 		if len(rdns[i]) != 1 {
-			return "", errors.New("the subject has parts of several attributes")
+			return nil, errors.New("the subject has parts of several attributes")
 		}
 		a := rdns[i][0]
 		value, ok := a.Value.(string)
@@ -36,12 +36,12 @@ func subjectOf(c *x509.Certificate) (string, error) {
 			kind = a.Type.String()
 		}
 		if !ok || value == "" {
-			return "", fmt.Errorf("the subject's %s is no text", kind)
+			return nil, fmt.Errorf("the subject's %s is no text", kind)
 		}
 		s = append(s, farm.NewAttribute(kind, value))
 	}
 	if len(s) == 0 {
-		return "", errors.New("the certificate has no subject")
+		return nil, errors.New("the certificate has no subject")
 	}
-	return s.String(), nil
+	return s, nil
 }

@@ -45,7 +45,7 @@ func (a *app) userSet() *cobra.Command {
 			_, err = fmt.Fprintf(a.out, "user %s: %s%s\n", u.Name, farm.Count(len(u.Subjects), "certificate"), state)
 			return err
 		})}
-	cmd.Flags().StringArrayVar(&f.add, "subject", nil, "`SUBJECT` of a client certificate that is this user's; several times for several")
+	cmd.Flags().StringArrayVar(&f.add, "subject", nil, "`SUBJECT` of a client certificate that is this user's, or NAME:SUBJECT of one of the authority of that name; several times for several")
 	cmd.Flags().StringArrayVar(&f.remove, "without-subject", nil, "`SUBJECT`, as `grange user list` writes it, that is the user's no more")
 	cmd.Flags().BoolVar(&f.disable, "disable", false, "keep it from doing anything; its VMs and roles stay")
 	cmd.Flags().BoolVar(&f.enable, "enable", false, "end that")

@@ -100,7 +100,7 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	if err != nil {
 		return err
 	}
-	people, err := pki.ReadRoots(c.PeopleCA)
+	people, err := newPeople(c, log)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	if err != nil {
 		return err
 	}
-	defer shown.readOnHangUp(log)()
+	defer shown.readOnHangUp(log, people.Reread)()
 	listeners, err := listen(c, shown)
 	if err != nil {
 		return err

@@ -66,8 +66,8 @@ func (c *certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.shown, nil
 }
 
-// readOnHangUp makes the next connection have a fresh certificate, after each HUP.
-func (c *certificates) readOnHangUp(log *slog.Logger) (stop func()) {
+// readOnHangUp makes the next connection have a fresh certificate, after each HUP, and has other files read again.
+func (c *certificates) readOnHangUp(log *slog.Logger, others func()) (stop func()) {
 	hangUps, end := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangUps, syscall.SIGHUP)
 	var loop sync.WaitGroup
@@ -78,6 +78,7 @@ func (c *certificates) readOnHangUp(log *slog.Logger) (stop func()) {
 				c.mu.Lock()
 				c.until = time.Time{}
 				c.mu.Unlock()
+				others()
 				log.Info("certificate is read again")
 			case <-end:
 				return

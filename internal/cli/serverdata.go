@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -34,7 +35,10 @@ server would read it, and each text must be one that both kinds of database keep
 }
 
 func (a *app) checkServer(ctx context.Context, c config.Server, path string) error {
-	for _, path := range []string{c.CA, c.PeopleCA, c.HostCA} {
+	if _, err := newPeople(c, slog.New(slog.DiscardHandler)); err != nil {
+		return err
+	}
+	for _, path := range []string{c.CA, c.HostCA} {
 		if _, err := pki.ReadRoots(path); err != nil {
 			return err
 		}

@@ -28,11 +28,38 @@ type Server struct {
 	// Certificate and Key are files of what the listener shows; "": the fleet's own authority issues it. CA vouches for it, and is what hosts
 	// are given to believe.
 	Certificate, Key, CA string
-	PeopleCA             string // file of the authorities that vouch for people's certificates; "": none
-	HostCA               string // file of a site's authority that vouches for hosts beside our own; "": none
-	HostField            string // where its certificates name the host: dns or cn
+	People               map[string]Authority // who vouches for people's certificates, by the name that users' subjects have them under
+	HostCA               string               // file of a site's authority that vouches for hosts beside our own; "": none
+	HostField            string               // where its certificates name the host: dns or cn
 	SilentAfter          time.Duration
 	Brokers              map[string]Broker // by the word that cells name them by
+}
+
+// Authority vouches for people's certificates.
+type Authority struct {
+	CA       string   `toml:"ca"`       // file of its certificate
+	Subjects []string `toml:"subjects"` // namespaces of the subjects that it may sign, as "DC=cern,DC=ch"; none: all
+	CRL      []string `toml:"crl"`      // files of its revocation lists; none: nobody looks
+}
+
+// onlyPeople is the authority that people_ca and people_crl are short for.
+const onlyPeople = "people"
+
+func (a Authority) check(name string) error {
+	if err := farm.CheckName("authority", name); err != nil {
+		return err
+	}
+	for _, path := range append([]string{a.CA}, a.CRL...) {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("people.%s: %q is not an absolute path", name, path)
+		}
+	}
+	for _, s := range a.Subjects {
+		if _, err := farm.ParseSubject(s); err != nil {
+			return fmt.Errorf("people.%s.subjects: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // Broker is a batch system that cells may name as their broker, beside those that need no configuration.
@@ -68,20 +95,22 @@ func (b Broker) check(name string) error {
 
 // serverFile is what the TOML looks like. Its keys are explained in docs/guide/server.md.
 type serverFile struct {
-	Store       string            `toml:"store"`
-	Socket      string            `toml:"socket"`
-	SocketMode  int               `toml:"socket_mode"`
-	Listen      string            `toml:"listen"`
-	URL         string            `toml:"url"`
-	Servers     []string          `toml:"servers"`
-	Certificate string            `toml:"certificate"`
-	Key         string            `toml:"key"`
-	CA          string            `toml:"ca"`
-	PeopleCA    string            `toml:"people_ca"`
-	HostCA      string            `toml:"host_ca"`
-	HostField   string            `toml:"host_field"`
-	SilentAfter string            `toml:"silent_after"`
-	Brokers     map[string]Broker `toml:"brokers"`
+	Store       string               `toml:"store"`
+	Socket      string               `toml:"socket"`
+	SocketMode  int                  `toml:"socket_mode"`
+	Listen      string               `toml:"listen"`
+	URL         string               `toml:"url"`
+	Servers     []string             `toml:"servers"`
+	Certificate string               `toml:"certificate"`
+	Key         string               `toml:"key"`
+	CA          string               `toml:"ca"`
+	PeopleCA    string               `toml:"people_ca"`
+	PeopleCRL   []string             `toml:"people_crl"`
+	People      map[string]Authority `toml:"people"`
+	HostCA      string               `toml:"host_ca"`
+	HostField   string               `toml:"host_field"`
+	SilentAfter string               `toml:"silent_after"`
+	Brokers     map[string]Broker    `toml:"brokers"`
 }
 
 // ReadServer reads the file at path; a missing one means all defaults.
@@ -110,7 +139,19 @@ func ParseServer(text []byte, name string) (Server, error) {
 
 func (f serverFile) server() (Server, error) {
 	s := Server{Store: f.Store, Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, Listen: f.Listen, URL: f.URL, Servers: f.Servers,
-		Certificate: f.Certificate, Key: f.Key, CA: f.CA, PeopleCA: f.PeopleCA, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers}
+		Certificate: f.Certificate, Key: f.Key, CA: f.CA, People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers}
+	if f.PeopleCA == "" && len(f.PeopleCRL) > 0 {
+		return s, errors.New("people_crl: there is no people_ca")
+	}
+	if f.PeopleCA != "" {
+		if _, twice := s.People[onlyPeople]; twice {
+			return s, errors.New("people_ca, people.people: both are the authority people")
+		}
+		if s.People == nil {
+			s.People = map[string]Authority{}
+		}
+		s.People[onlyPeople] = Authority{CA: f.PeopleCA, CRL: f.PeopleCRL}
+	}
 	if f.SocketMode < 0 || f.SocketMode > 0o777 {
 		return s, fmt.Errorf("socket_mode: %#o is no mode", f.SocketMode)
 	}
@@ -153,9 +194,14 @@ func (s Server) check() error {
 			return fmt.Errorf("url, servers: %q is not https://HOST:PORT", text)
 		}
 	}
-	for key, path := range map[string]string{"socket": s.Socket, "certificate": s.Certificate, "key": s.Key, "ca": s.CA, "people_ca": s.PeopleCA, "host_ca": s.HostCA} {
+	for key, path := range map[string]string{"socket": s.Socket, "certificate": s.Certificate, "key": s.Key, "ca": s.CA, "host_ca": s.HostCA} {
 		if path != "" && !filepath.IsAbs(path) {
 			return fmt.Errorf("%s: %q is not an absolute path", key, path)
+		}
+	}
+	for name, a := range s.People {
+		if err := a.check(name); err != nil {
+			return err
 		}
 	}
 	for name, b := range s.Brokers {

@@ -131,8 +131,8 @@ func (u User) Validate() error {
 		return err
 	}
 	for _, s := range u.Subjects {
-		if plain, err := ParseSubject(s); err != nil || unprintable(s) || plain.String() != s {
-			return badFarm("user", u.Name, "%q is no certificate's subject in its plain form, as \"CN=Ann,O=Grid,C=CH\"", s)
+		if plain, err := PlainSubject(s); err != nil || unprintable(s) || plain != s {
+			return badFarm("user", u.Name, "%q is no certificate's subject in its plain form, as \"CN=Ann,O=Grid,C=CH\" or \"cern:CN=Ann,O=Grid,C=CH\"", s)
 		}
 	}
 	if s := twice(u.Subjects); s != "" {

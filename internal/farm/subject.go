@@ -34,7 +34,7 @@ func ParseSubject(text string) (Subject, error) {
 		if !strings.HasPrefix(text, "/") {
 			a.Value = unescape(spaceless(value))
 		}
-		if !ok || a.Type == "" || a.Value == "" {
+		if !ok || a.Type == "" || strings.ContainsFunc(a.Type, notInType) || a.Value == "" {
 			return nil, &Error{Kind: Invalid, Code: CodeBadSubject, Message: "no subject of a certificate: " + `"` + text + `"`, Hint: "write it as CN=Ann,O=Grid,C=CH or as /C=CH/O=Grid/CN=Ann; `openssl x509 -noout -subject -nameopt RFC2253` shows it"}
 		}
 		s = append(s, a)
@@ -133,15 +133,44 @@ func (s Subject) String() string {
 	return strings.Join(parts, ",")
 }
 
+// Below reports whether a subject is in a namespace: its last parts are those of that.
+func (s Subject) Below(namespace Subject) bool {
+	return len(s) >= len(namespace) && slices.Equal(s[len(s)-len(namespace):], namespace)
+}
+
+// BindSubject is a user's certificate, as Users have it: its subject, and before that the name of the authority whose certificates alone count,
+// as "cern:CN=Ann,O=Grid". Without a name it is the only authority that there is.
+func BindSubject(authority, subject string) string {
+	if authority == "" {
+		return subject
+	}
+	return authority + ":" + subject
+}
+
+// PlainSubject is what BindSubject makes, from what people write. The error is a *Error of kind Invalid.
+func PlainSubject(text string) (string, error) {
+	authority, subject, bound := strings.Cut(strings.TrimSpace(text), ":")
+	if !bound || strings.ContainsAny(authority, "=/") { // a colon in a value
+		authority, subject = "", text
+	} else if err := CheckName("authority", authority); err != nil {
+		return "", err
+	}
+	s, err := ParseSubject(subject)
+	if err != nil {
+		return "", err
+	}
+	return BindSubject(authority, s.String()), nil
+}
+
 // PlainSubjects are subjects in the one form in which they are compared. The error is a *Error of kind Invalid.
 func PlainSubjects(texts []string) ([]string, error) {
 	var plain []string
 	for _, text := range texts {
-		s, err := ParseSubject(text)
+		p, err := PlainSubject(text)
 		if err != nil {
 			return nil, err
 		}
-		if p := s.String(); !slices.Contains(plain, p) {
+		if !slices.Contains(plain, p) {
 			plain = append(plain, p)
 		}
 	}

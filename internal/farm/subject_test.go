@@ -27,3 +27,47 @@ func TestParseSubject(t *testing.T) {
 		}
 	}
 }
+
+func TestPlainSubject(t *testing.T) {
+	for text, want := range map[string]string{
+		"CN=Ann,O=Grid":                 "CN=Ann,O=Grid",
+		"cern:CN=Ann, O=Grid":           "cern:CN=Ann,O=Grid",
+		" cern:/O=Grid/CN=Ann":          "cern:CN=Ann,O=Grid",
+		"CN=robot: mail,O=Grid":         "CN=robot: mail,O=Grid",
+		"/O=Grid/CN=robot:mail":         "CN=robot:mail,O=Grid",
+		"cern:CN=robot:mail":            "cern:CN=robot:mail",
+		"cern:":                         "",
+		":CN=Ann":                       "",
+		"a b:CN=Ann":                    "",
+		"cern:site:CN=Ann":              "",
+		`cern: CN = Ann\,O=Grid , C=CH`: `cern:CN=Ann\,O=Grid,C=CH`,
+	} {
+		got, err := PlainSubject(text)
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestSubjectBelow(t *testing.T) {
+	for _, c := range []struct {
+		subject, namespace string
+		want               bool
+	}{
+		{"CN=Ann,DC=cern,DC=ch", "DC=cern,DC=ch", true},
+		{"DC=cern,DC=ch", "DC=cern,DC=ch", true},
+		{"DC=ch", "DC=cern,DC=ch", false},
+		{"CN=Ann,DC=notcern,DC=ch", "DC=cern,DC=ch", false},
+		{`CN=Ann\,DC=cern,DC=ch`, "DC=cern,DC=ch", false},
+		{"DC=cern,DC=ch,CN=Ann", "DC=cern,DC=ch", false},
+	} {
+		s, err := ParseSubject(c.subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		namespace, err := ParseSubject(c.namespace)
+		if err != nil || s.Below(namespace) != c.want {
+			t.Errorf("%s below %s: %v, %v", c.subject, c.namespace, !c.want, err)
+		}
+	}
+}

@@ -168,20 +168,30 @@ func (s *Server) DeleteGrant(ctx context.Context, who farm.Identity, g farm.Gran
 	return err
 }
 
-// IdentifySubject is who calls with a client certificate of this subject, in RFC 2253's order. farm.CodeNotKnown: it is nobody's.
-func (s *Server) IdentifySubject(ctx context.Context, subject string) (farm.Identity, error) {
+// IdentifySubject is who calls with a client certificate that an authority has signed for a subject, in RFC 2253's order. Where it is not the
+// only one, users must have it with the authority's name: any of the authorities could sign any subject. farm.CodeNotKnown: it is nobody's.
+func (s *Server) IdentifySubject(ctx context.Context, authority, subject string, only bool) (farm.Identity, error) {
 	var u farm.User
+	unbound := false
 	err := s.store.View(ctx, func(t *store.Tx) (err error) {
-		u, err = t.UserOfSubject(subject)
+		if u, err = t.UserOfSubject(farm.BindSubject(authority, subject)); !missing(err) {
+			return err
+		}
+		if u, err = t.UserOfSubject(subject); err == nil && !only {
+			unbound = true
+		}
 		return err
 	})
 	switch {
 	case missing(err):
-		return farm.Identity{}, notKnown("the certificate of %q is no user's", subject)
+		return farm.Identity{}, notKnown("the certificate of %q, of authority %s, is no user's", subject, authority)
+	case err == nil && unbound:
+		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeUnboundCert, Message: fmt.Sprintf("the certificate of %q is a user's of no certain authority, and this server has several", subject),
+			Hint: fmt.Sprintf("if the user's is of this authority, an administrator says so: `grange user set USER --subject '%s'`", farm.BindSubject(authority, subject))}
 	case err == nil && u.Disabled:
 		return farm.Identity{}, notKnown("user %s is disabled", u.Name)
 	}
-	return farm.Identity{User: u.Name, Means: "certificate", Source: subject}, err
+	return farm.Identity{User: u.Name, Means: "certificate", Source: farm.BindSubject(authority, subject)}, err
 }
 
 func notKnown(format string, args ...any) *farm.Error {

@@ -74,7 +74,7 @@ func TestTokensOfDisabledUsers(t *testing.T) {
 	if _, err := l.IdentifyToken(t.Context(), text); code(err) != farm.CodeNotKnown || !strings.Contains(err.Error(), "disabled") {
 		t.Error(err)
 	}
-	if _, err := l.IdentifySubject(t.Context(), "CN=Ann,O=Grid"); code(err) != farm.CodeNotKnown || !strings.Contains(err.Error(), "disabled") {
+	if _, err := l.IdentifySubject(t.Context(), "grid", "CN=Ann,O=Grid", true); code(err) != farm.CodeNotKnown || !strings.Contains(err.Error(), "disabled") {
 		t.Error(err)
 	}
 }
@@ -158,7 +158,7 @@ func TestUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := l.IdentifySubject(t.Context(), "CN=Gus,DC=cern,DC=ch")
+	who, err := l.IdentifySubject(t.Context(), "grid", "CN=Gus,DC=cern,DC=ch", true)
 	if err != nil || who.User != "gus@cern.ch" || len(u.Subjects) != 1 {
 		t.Errorf("%+v, %+v, %v", who, u, err)
 	}
@@ -174,13 +174,28 @@ func TestUsers(t *testing.T) {
 	if mine, err := l.Users(t.Context(), ann); err != nil || len(mine) != 1 || mine[0].Name != "ann" {
 		t.Errorf("%v, %v", mine, err)
 	}
+	// With several authorities, one of them says who ann is.
+	if _, err := l.IdentifySubject(t.Context(), "weak", "CN=Ann,O=Grid", false); code(err) != farm.CodeUnboundCert {
+		t.Error(err)
+	}
+	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "ann", Subjects: []string{"grid:/O=Grid/CN=Ann"}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if who, err := l.IdentifySubject(t.Context(), "grid", "CN=Ann,O=Grid", false); err != nil || who.User != "ann" {
+		t.Errorf("%+v, %v", who, err)
+	}
+	for _, only := range []bool{true, false} {
+		if _, err := l.IdentifySubject(t.Context(), "weak", "CN=Ann,O=Grid", only); code(err) != farm.CodeNotKnown {
+			t.Errorf("of another authority: %v", err)
+		}
+	}
 	if err := l.DeleteUser(t.Context(), site, "ann", 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.DeleteUser(t.Context(), site, "ann", 0); code(err) != farm.CodeNoUser {
 		t.Error(err)
 	}
-	if _, err := l.IdentifySubject(t.Context(), "CN=Ann,O=Grid"); code(err) != farm.CodeNotKnown {
+	if _, err := l.IdentifySubject(t.Context(), "grid", "CN=Ann,O=Grid", true); code(err) != farm.CodeNotKnown {
 		t.Error(err)
 	}
 }
