@@ -275,6 +275,8 @@ type Host struct {
 	Holders     map[string]string `json:"holders"` // CPU → VM name
 	VMs         int               `json:"vms"`
 	Waiting     int               `json:"waiting"`
+	DiskTotal   uint64            `json:"disk_total"`   // bytes that disks of VMs may have
+	DiskFree    uint64            `json:"disk_free"`    // of these, neither taken nor promised
 	AgentMemory uint64            `json:"agent_memory"` // resident bytes of the agent
 	BackOffs    []BackOff         `json:"back_offs,omitempty"`
 }

@@ -102,6 +102,12 @@ func New(o Options) (*Agent, error) {
 	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), a.reserve(o.Config))
 	a.ledger.running = a.confinedJobs
 	a.ledger.reread = func() { a.readHost(rereadEvery) }
+	space, err := disk.Open(a.disksDir(), disk.Options{UID: -1, GID: -1}) // to look at: whom disks belong to, the hypervisor says later
+	if err != nil {
+		return nil, err
+	}
+	a.ledger.disks = space.Space
+	a.ledger.setLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.fleet.init()
 	return a, nil
 }
@@ -135,6 +141,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer a.disks.Close()
 	a.jobs.Go(a.housekeep)
+	a.jobs.Go(a.watchDisks)
 	a.jobs.Go(a.serveAfterMetal)
 	a.jobs.Go(a.heal)
 	a.jobs.Go(a.serveMetadata)
@@ -179,6 +186,7 @@ func (a *Agent) Reload(c config.Agent) {
 	t := a.topo
 	a.mu.Unlock()
 	a.ledger.setReserve(t.Overcommitted(c.MemoryOvercommit), a.reserve(c))
+	a.ledger.setLimits(c.Limits, c.Minimum.Disk)
 	a.log.Info("configuration reloaded")
 }
 

@@ -17,20 +17,26 @@ func (f *farmhouse) as(uid uint32) Caller {
 	return c
 }
 
-// failed waits for a job to fail, and returns the code.
+// failed is the code with which a job gets no VM.
 func (t *task) failed() string {
+	t.f.Helper()
+	return strings.TrimPrefix(t.problem().Type, "grange:")
+}
+
+// lost waits for a job that runs to lose its VM.
+func (t *task) lost() *api.Problem {
 	t.f.Helper()
 	for limit := time.After(20 * time.Second); ; {
 		select {
 		case e, ok := <-t.events:
 			if !ok {
-				t.f.Fatal("no failure before the end")
+				t.f.Fatal("the job ended without a reason")
 			}
-			if e.Event == api.EventFailed {
-				return strings.TrimPrefix(e.Problem.Type, "grange:")
+			if e.Event == api.EventLost {
+				return e.Problem
 			}
 		case <-limit:
-			t.f.Fatal("no failure in time")
+			t.f.Fatal("the job runs for ever")
 		}
 	}
 }
@@ -39,9 +45,11 @@ func (t *task) failed() string {
 func TestImpossibleScratch(t *testing.T) {
 	f := newFarmhouse(t)
 	scratch := uint64(16 * farm.TiB)
-	for range 4 {
-		if code := f.mustAsk(f.as(61001), api.JobRequest{Scratch: &scratch}).failed(); code != string(farm.CodeTooBig) {
-			t.Errorf("code %s", code)
+	for uid, want := range map[uint32]farm.Code{61001: farm.CodeUserLimit, 0: farm.CodeTooBig} {
+		for range 4 {
+			if code := f.mustAsk(f.as(uid), api.JobRequest{Scratch: &scratch}).failed(); code != string(want) {
+				t.Errorf("code %s, not %s", code, want)
+			}
 		}
 	}
 	if off := f.agent.backOffs(); len(off) > 0 {

@@ -41,8 +41,8 @@ func (a *Agent) readFacts() fleet.Facts {
 	}
 	slices.Sort(facts.Images)
 	facts.Images = slices.Compact(facts.Images)
-	if free, err := a.disks.Free(); err == nil {
-		facts.ScratchFree = free / scratchStep * scratchStep
+	if space, err := a.ledger.diskSpace(); err == nil {
+		facts.ScratchFree = space.Free / scratchStep * scratchStep
 	}
 	return wire.Facts(facts, time.Time{})
 }

@@ -92,13 +92,13 @@ func TestSettleBesideJobs(t *testing.T) {
 			return numa.Plan(room, r)
 		}
 	}
-	if _, err := l.settle("a", "a", "", take(1)); !farm.IsCode(err, farm.CodeNoRoom) {
+	if _, err := l.settle("a", "a", "", part{}, take(1)); !farm.IsCode(err, farm.CodeNoRoom) {
 		t.Errorf("jobs have all CPUs: %v", err)
 	}
-	if err := l.fits("a", "slurm/7", take(5)); !farm.IsCode(err, farm.CodeTooBig) {
+	if err := l.fits("a", "slurm/7", part{}, take(5)); !farm.IsCode(err, farm.CodeTooBig) {
 		t.Errorf("its job has 4 CPUs: %v", err)
 	}
-	plan, err := l.settle("a", "a", "slurm/7", take(4))
+	plan, err := l.settle("a", "a", "slurm/7", part{}, take(4))
 	if err != nil || !plan.CPUs().Equal(farm.NewCPUSet(0, 1, 2, 3)) {
 		t.Errorf("%v, %v", plan.CPUs(), err)
 	}

@@ -17,28 +17,37 @@ type choice func(room numa.Room, own farm.CPUSet) (farm.Plan, error)
 // settle gives a VM of the server its claim, in place of the one that it may have, in one step or not at all. What the batch job key holds is
 // the VM's to take; "": it has none. Nobody waits here: the server has counted, and has other hosts. Error: farm.CodeNoRoom, naming who
 // holds what.
-func (l *ledger) settle(id, holder, key string, choose choice) (farm.Plan, error) {
+func (l *ledger) settle(id, holder, key string, p part, choose choice) (farm.Plan, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	plan, err := l.chooseLocked(id, key, choose)
+	plan, err := l.chooseLocked(id, key, p, choose)
 	if err != nil {
 		return farm.Plan{}, err
 	}
-	l.enterFleet(id, holder, key, plan)
+	l.enterFleet(id, holder, key, p, plan)
 	l.serve() // the earlier claim may have been larger
 	return plan, nil
 }
 
 // fits is settle without taking anything.
-func (l *ledger) fits(id, key string, choose choice) error {
+func (l *ledger) fits(id, key string, p part, choose choice) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err := l.chooseLocked(id, key, choose)
+	_, err := l.chooseLocked(id, key, p, choose)
 	return err
 }
 
-func (l *ledger) chooseLocked(id, key string, choose choice) (farm.Plan, error) {
+func (l *ledger) chooseLocked(id, key string, p part, choose choice) (farm.Plan, error) {
 	l.look(key)
+	before, had := l.parts[id]
+	l.parts[id] = p
+	err := l.spaceFor(id)
+	if l.parts[id] = before; !had {
+		delete(l.parts, id)
+	}
+	if err != nil {
+		return farm.Plan{}, err
+	}
 	if old, had := l.grants[id]; had {
 		delete(l.grants, id)
 		defer func() { l.grants[id] = old }() // settle writes over it
@@ -53,13 +62,14 @@ func (l *ledger) chooseLocked(id, key string, choose choice) (farm.Plan, error) 
 }
 
 // adoptFleet enters the claim of a VM of the server that was here before, running or not.
-func (l *ledger) adoptFleet(id, holder, key string, plan farm.Plan) {
+func (l *ledger) adoptFleet(id, holder, key string, p part, plan farm.Plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.enterFleet(id, holder, key, plan)
+	l.enterFleet(id, holder, key, p, plan)
 }
 
-func (l *ledger) enterFleet(id, holder, key string, plan farm.Plan) {
+func (l *ledger) enterFleet(id, holder, key string, p part, plan farm.Plan) {
+	l.parts[id] = p
 	l.grants[id] = grant{holder, plan}
 	l.fleet[id] = true
 	if delete(l.keys, id); key != "" {

@@ -52,13 +52,12 @@ func (v *fleetVM) build() error {
 		return err
 	}
 	if v.current() != nil {
-		if err := v.agent.ledger.fits(v.id, w.Job, choose); err != nil {
+		if err := v.agent.ledger.fits(v.id, w.Job, v.partOf(v.agent.imageOf(r.Digest), shape), choose); err != nil {
 			return err
 		}
 		return v.stop()
 	}
-	fresh := r.fresh()
-	var image vmimage.Image
+	fresh, image := r.fresh(), v.agent.imageOf(r.Digest)
 	if fresh {
 		if image, err = v.agent.images.Get(w.Image); err != nil {
 			return noSuchImage(w.Image, err)
@@ -72,7 +71,7 @@ func (v *fleetVM) build() error {
 	}
 	v.is(farm.VMStarting, "")
 	v.awaitJob(w.Job)
-	plan, err := v.agent.ledger.settle(v.id, v.holder(), w.Job, choose)
+	plan, err := v.agent.ledger.settle(v.id, v.holder(), w.Job, v.partOf(image, shape), choose)
 	if err != nil {
 		return err
 	}
@@ -85,7 +84,7 @@ func (v *fleetVM) build() error {
 	if err != nil && (r.Plan.VCPUs == nil || r.Yielded) {
 		v.agent.ledger.release(v.id)
 	} else if err != nil {
-		v.agent.ledger.adoptFleet(v.id, v.holder(), r.Job, r.Plan)
+		v.agent.ledger.adoptFleet(v.id, v.holder(), r.Job, v.partOf(v.agent.imageOf(r.Digest), r.Shape), r.Plan)
 	}
 	return err
 }
@@ -295,7 +294,7 @@ func (v *fleetVM) makeDisks(ctx context.Context, m *machine, image vmimage.Image
 	}
 	var made []string
 	if image.Kind != vmimage.Kernel {
-		path, err := v.agent.disks.Overlay(ctx, m.name, disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0, 0)
+		path, err := v.agent.disks.Overlay(ctx, m.name, disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
 )
@@ -20,9 +22,14 @@ type ledger struct {
 	reserve  numa.Reserve
 	grants   map[string]grant     // by job ID
 	keys     map[string]string    // of VMs for batch jobs, by job ID: farm.Allotment.Key
+	parts    map[string]part      // by job ID: what is taken beside the plans
 	fleet    map[string]bool      // IDs of grants that are the server's VMs
 	metal    map[string]farm.Plan // what batch systems have given, by farm.Allotment.Key
 	queue    []*waiter            // in the order of arrival
+
+	limits config.Limits                                            // of one user
+	keep   farm.Bytes                                               // of the file system of disks, for the host itself
+	disks  func(promised map[string]farm.Bytes) (disk.Space, error) // nil: no VM has disks
 
 	reread func() // reads the host anew and calls setReserve; nil: the host does not change
 
@@ -40,11 +47,12 @@ type waiter struct {
 	id, holder string
 	request    numa.Request
 	granted    chan farm.Plan // buffered
+	aside      bool           // it waits for what nobody else waits for: others pass
 	told       func(message string)
 }
 
 func newLedger(t farm.Topology, reserve numa.Reserve) *ledger {
-	return &ledger{topology: t, reserve: reserve, grants: map[string]grant{}, keys: map[string]string{}, fleet: map[string]bool{}, metal: map[string]farm.Plan{}}
+	return &ledger{topology: t, reserve: reserve, grants: map[string]grant{}, keys: map[string]string{}, parts: map[string]part{}, fleet: map[string]bool{}, metal: map[string]farm.Plan{}}
 }
 
 // belongs says that a VM is for a batch job: what the batch system gave that job is the VM's to take.
@@ -63,7 +71,7 @@ func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, n
 	l.mu.Lock()
 	l.look(l.keys[id])
 	plan, err := l.try(w, l.blocked(w, len(l.queue)))
-	if farm.IsCode(err, farm.CodeTooBig) && l.reread != nil {
+	if (farm.IsCode(err, farm.CodeTooBig) || farm.IsCode(err, farm.CodeUserLimit)) && l.reread != nil {
 		// A refusal for good is of the host as it is, not as it was some seconds ago: huge pages may just have been made.
 		l.mu.Unlock()
 		l.reread()
@@ -71,6 +79,9 @@ func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, n
 		plan, err = l.try(w, l.blocked(w, len(l.queue)))
 	}
 	if err == nil || noWait || !farm.IsKind(err, farm.NoCapacity) {
+		if err != nil {
+			l.forget(id)
+		}
 		l.mu.Unlock()
 		return plan, err
 	}
@@ -93,10 +104,9 @@ func (l *ledger) leave(w *waiter) {
 	l.queue = slices.DeleteFunc(l.queue, func(o *waiter) bool { return o == w })
 	select {
 	case <-w.granted:
-		delete(l.grants, w.id)
-		delete(l.keys, w.id)
 	default:
 	}
+	l.forget(w.id)
 	l.serve()
 }
 
@@ -111,10 +121,15 @@ func (l *ledger) adopt(id, holder string, plan farm.Plan) {
 func (l *ledger) release(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.forget(id)
+	l.serve()
+}
+
+func (l *ledger) forget(id string) {
 	delete(l.grants, id)
 	delete(l.keys, id)
+	delete(l.parts, id)
 	delete(l.fleet, id)
-	l.serve()
 }
 
 // setReserve changes what the host keeps for itself. What is granted stays granted.
@@ -148,7 +163,7 @@ func (l *ledger) serve() {
 func (l *ledger) blocked(w *waiter, n int) farm.CPUSet {
 	var cpus farm.CPUSet
 	for _, front := range l.queue[:n] {
-		if l.keys[w.id] == "" || l.keys[front.id] != "" {
+		if !front.aside && (l.keys[w.id] == "" || l.keys[front.id] != "") {
 			cpus = cpus.Or(front.request.Allowed)
 		}
 	}
@@ -156,10 +171,21 @@ func (l *ledger) blocked(w *waiter, n int) farm.CPUSet {
 }
 
 func (l *ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
+	err := l.beside(w.id, held{w.request.VCPUs, w.request.Memory, l.parts[w.id].bytes})
+	if w.aside = err != nil; w.aside {
+		return farm.Plan{}, err
+	}
 	if !w.request.Allowed.And(blocked).Empty() {
 		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: "others wait in front; " + l.holders(), Hint: noRoomHint}
 	}
 	plan, err := numa.Plan(l.room(l.keys[w.id]), w.request)
+	if err == nil { // which may hold CPUs beside those of its vCPUs
+		err = l.withinSums(w.id, heldBy(plan, l.parts[w.id].bytes))
+		w.aside = err != nil
+	}
+	if w.aside {
+		return farm.Plan{}, err
+	}
 	if err == nil {
 		l.grants[w.id] = grant{w.holder, plan}
 		return plan, nil

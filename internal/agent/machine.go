@@ -164,7 +164,7 @@ const scratchSerial = "scratch"
 
 // systemDisks are a full image's throw-away overlay and the seed that brings grange-guest in.
 func (v *vm) systemDisks(m *machine, image vmimage.Image) ([]hyper.Disk, error) {
-	overlay, err := v.agent.disks.Overlay(v.ctx, m.name, disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0, 0)
+	overlay, err := v.agent.disks.Overlay(v.ctx, m.name, disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
 	if err != nil {
 		return nil, err
 	}

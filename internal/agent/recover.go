@@ -108,6 +108,7 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 	v.machine, v.defined, v.up = m, true, true
 	v.power.takeOver(m, state)
 	a.ledger.belongs(v.id, v.key)
+	a.ledger.takes(v.id, v.partOf(a.imageOf(r.Digest)))
 	a.ledger.adopt(v.id, a.holder(r.Name, r.User, r.Command), r.Plan)
 	var jobs []*job
 	for _, t := range tasks {

@@ -10,6 +10,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/vmimage"
 )
 
 // vm is one virtual machine of this host: what it holds, and the jobs in it. That is one job, or all tasks of one batch job that
@@ -253,18 +254,18 @@ func (v *vm) end() {
 // start makes the VM and waits for its guest, trying again where trying again may help.
 func (v *vm) start() error {
 	began := time.Now()
-	plan, err := v.grant()
-	if err != nil {
-		return err
-	}
-	now := v.phase("grant", began)
-	image, release, err := v.agent.images.Acquire(v.image)
+	image, release, err := v.agent.images.Acquire(v.image) // first, for its size is what an overlay may take
 	if err != nil {
 		return err
 	}
 	defer release() // the running VM's record keeps the image from here on
+	now := v.phase("image", began)
+	plan, err := v.grant(image)
+	if err != nil {
+		return err
+	}
 	v.update(func() { v.record.Image, v.record.Digest, v.record.Plan = image.Name, image.Digest, plan })
-	v.phase("image", now)
+	v.phase("grant", now)
 	var away time.Time // when the first of the attempts began that a missing hypervisor ended
 	for attempt := 1; ; {
 		began := time.Now()
@@ -316,7 +317,7 @@ func worthAnotherTry(err error) bool {
 	return !farm.IsKind(err, farm.Invalid) && !farm.IsKind(err, farm.Denied) && !farm.IsKind(err, farm.NoCapacity)
 }
 
-func (v *vm) grant() (farm.Plan, error) {
+func (v *vm) grant(image vmimage.Image) (farm.Plan, error) {
 	if err := v.awaitMinimum(); err != nil {
 		return farm.Plan{}, err
 	}
@@ -326,6 +327,7 @@ func (v *vm) grant() (farm.Plan, error) {
 		request.Service = request.Service.And(r.Caller.Batch.CPUs)
 	}
 	v.agent.ledger.belongs(v.id, v.key)
+	v.agent.ledger.takes(v.id, v.partOf(image))
 	return v.claim(v.agent.holder(r.Name, r.User, r.Command), request)
 }
 

@@ -89,6 +89,9 @@ func (a *app) drawHost(h farm.HostFacts, agent *api.Host) error {
 	if agent != nil {
 		fmt.Fprintf(a.out, "free CPUs %s, reserved %s; %d VMs, %d waiting; accelerator %s\n", orNone(agent.Free), orNone(agent.Reserved), agent.VMs,
 			agent.Waiting, agent.Accelerator)
+		if agent.DiskTotal > 0 {
+			fmt.Fprintf(a.out, "disks of VMs: %v of %v neither taken nor promised\n", farm.Bytes(agent.DiskFree).Rounded(), farm.Bytes(agent.DiskTotal).Rounded())
+		}
 		for _, b := range agent.BackOffs {
 			fmt.Fprintf(a.out, "note: %s\n", backOff(b))
 		}

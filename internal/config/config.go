@@ -39,7 +39,9 @@ type Agent struct {
 	ReservedMemory   farm.Bytes
 	SlurmNodes       []string // names, or patterns, of the slurmds on this host whose jobs on metal keep VMs off their CPUs and memory
 	Minimum          Minimum
-	MemoryOvercommit float64 // grantable memory as a multiple of what there is; 1: never more
+	Limits           Limits
+	Overlay          farm.Bytes // that the overlay of a job's VM may take; 0: as much as its image's size
+	MemoryOvercommit float64    // grantable memory as a multiple of what there is; 1: never more
 
 	DefaultImage string
 	DefaultShape farm.Shape
@@ -80,6 +82,8 @@ type file struct {
 	Facts            map[string]string    `toml:"facts"`
 	PrivateVMs       bool                 `toml:"private_vms"`
 	Minimum          minimumFile          `toml:"minimum"`
+	Limits           limitsFile           `toml:"limits"`
+	Overlay          string               `toml:"overlay"`
 	Batch            batchFile            `toml:"batch"`
 	Policy           []ruleFile           `toml:"policy"`
 	Worker           workerFile           `toml:"worker"`
@@ -110,7 +114,7 @@ func defaults() file {
 		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", StopTimeout: "1m", Attempts: 3,
 		ReservedMemory: "1G", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
-		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Metadata: metadataFile{Serve: true},
+		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"}, Overlay: "0", Metadata: metadataFile{Serve: true},
 		Batch: batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
 	}
 }
@@ -174,7 +178,7 @@ func (f file) agent() (Agent, error) {
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts, PrivateVMs: f.PrivateVMs,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [12]error
+	var errs [14]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -194,6 +198,8 @@ func (f file) agent() (Agent, error) {
 	a.Worker, errs[9] = f.Worker.worker(a.Shapes)
 	a.Server, errs[10] = f.Server.uplink()
 	a.StopTimeout, errs[11] = time.ParseDuration(f.StopTimeout)
+	a.Limits, errs[12] = f.Limits.limits()
+	a.Overlay, errs[13] = farm.ParseBytes(f.Overlay)
 	return a, errors.Join(errs[:]...)
 }
 

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -35,10 +34,7 @@ const toolTimeout = time.Minute
 
 // Options say who owns disks, and how much space stays free.
 type Options struct {
-	UID, GID int        // of QEMU; -1 keeps the process's own
-	Reserve  farm.Bytes // of the file system that disks may never take
-	// Overcommit leaves out what disks that exist may still grow by: more VMs start, and may all be paused by a full disk.
-	Overcommit bool
+	UID, GID int // of QEMU; -1 keeps the process's own
 }
 
 // Pool is a directory with one directory for each VM. Methods may be called from several goroutines.
@@ -46,7 +42,6 @@ type Pool struct {
 	dir  string
 	root *os.Root
 	opts Options
-	mu   sync.Mutex // between asking for space and taking it
 }
 
 // Base is the image that an overlay reads through to.
@@ -77,9 +72,9 @@ func Open(dir string, opts Options) (*Pool, error) {
 func (p *Pool) Close() error { return p.root.Close() }
 
 // Overlay makes the VM's root disk, a qcow2 that keeps what the guest changes, and returns its path. The guest sees size
-// bytes, at least the base's; 0 means as many. grow is how much space the overlay is expected to take, for the check of free
-// space. Errors: farm.CodeNoRoom, farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeTooBig, also when size is less than the base's.
-func (p *Pool) Overlay(ctx context.Context, vm string, base Base, size, grow farm.Bytes) (string, error) {
+// bytes, at least the base's; 0 means as many. It never takes more than OverlayBound of that. Errors: farm.CodeDiskFull, farm.CodeDiskTool,
+// farm.CodeTooBig when size is less than the base's.
+func (p *Pool) Overlay(ctx context.Context, vm string, base Base, size farm.Bytes) (string, error) {
 	if size == 0 {
 		size = base.Size
 	}
@@ -90,25 +85,28 @@ func (p *Pool) Overlay(ctx context.Context, vm string, base Base, size, grow far
 		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig, Message: fmt.Sprintf("the image needs a root disk of %v, and %v was asked for", base.Size, size), Hint: "ask for a larger root disk, or choose a smaller image"}
 	}
 	size = (size + 511) &^ 511
-	return p.make(ctx, vm, OverlayFile, grow, func(file string) error {
+	return p.make(ctx, vm, OverlayFile, func(file string) error {
 		// qemu-img needs 10 ms for this; a header written by ourselves would save most of them, of a start of 1.5 s.
 		return run(ctx, "qemu-utils", "/usr/bin/qemu-img", "create", "-q", "-f", "qcow2", "-F", base.Format, "-b", base.Path, file, fmt.Sprint(uint64(size)))
 	})
 }
+
+// OverlayBound is the most that an overlay can ever take, of which the guest sees size bytes: QEMU keeps 8 bytes of where a cluster is and 2 of how
+// often it is used for every 64 KiB of it, and a guest makes no snapshots.
+func OverlayBound(size farm.Bytes) farm.Bytes { return size + size/4096 + farm.MiB }
 
 // scratchFeatures are known to every kernel since 2.6.28, whatever the host's mke2fs would choose. There is no journal and no
 // metadata checksum, for nobody ever repairs a scratch disk.
 const scratchFeatures = "none,ext_attr,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,64bit,uninit_bg"
 
 // Scratch makes the VM's scratch disk, a sparse raw file of size bytes with an empty ext4 labelled ScratchLabel, and returns
-// its path. The whole size counts as taken. Errors: farm.CodeNoRoom, farm.CodeTooBig, farm.CodeDiskFull,
-// farm.CodeDiskTool, farm.CodeBadSize.
+// its path. Errors: farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeTooBig, farm.CodeBadSize.
 func (p *Pool) Scratch(ctx context.Context, vm string, size farm.Bytes) (string, error) {
 	if size < 16*farm.MiB || size > 16*farm.TiB {
 		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSize, Message: fmt.Sprintf("a scratch disk of %v cannot be made", size), Hint: "ask for 16M to 16T"}
 	}
 	size &^= 4095
-	return p.make(ctx, vm, ScratchFile, size, func(file string) error {
+	return p.make(ctx, vm, ScratchFile, func(file string) error {
 		if err := os.Truncate(file, int64(size)); err != nil {
 			return err
 		}
@@ -151,55 +149,75 @@ func (p *Pool) List() ([]string, error) {
 	return vms, nil
 }
 
-// Free is the space that new disks may take: what the file system has, less the reserve, less what scratch disks that exist
-// may still grow by.
-func (p *Pool) Free() (farm.Bytes, error) {
-	free, _, err := p.space()
-	return free, err
+// Space is what a pool has to give.
+type Space struct {
+	Total farm.Bytes // of the file system
+	Free  farm.Bytes // of it, and promised to nobody
+	Short farm.Bytes // by which the promises are more than there is; 0: they hold
 }
 
-// space is what new disks may take, and what they could if the file system were empty.
-func (p *Pool) space() (free, most farm.Bytes, err error) {
+// Space reads it. promised is what the disks of VMs may take in all, by the name of the VM; those of its second attempt, NAME-2, are its own. A scratch
+// disk that was promised to nobody counts with its size.
+func (p *Pool) Space(promised map[string]farm.Bytes) (Space, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(p.dir, &s); err != nil {
-		return 0, 0, poolError(p.dir, err)
+		return Space{}, poolError(p.dir, err)
 	}
-	block := farm.Bytes(s.Bsize)
-	free, most = farm.Bytes(s.Bavail)*block, farm.Bytes(s.Blocks)*block
-	taken := p.opts.Reserve
-	if !p.opts.Overcommit {
-		vms, err := p.List()
-		if err != nil {
-			return 0, 0, err
-		}
-		for _, vm := range vms {
-			info, err := p.root.Stat(path.Join(vm, ScratchFile))
-			if err != nil {
-				continue // none, or gone this moment
-			}
-			if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Blocks*512 < info.Size() {
-				taken += farm.Bytes(info.Size() - s.Blocks*512)
-			}
+	vms, err := p.List()
+	if err != nil {
+		return Space{}, err
+	}
+	out := Space{Total: farm.Bytes(s.Blocks) * farm.Bytes(s.Bsize), Free: farm.Bytes(s.Bavail) * farm.Bytes(s.Bsize)}
+	used := map[string]farm.Bytes{}
+	var owed farm.Bytes
+	for _, vm := range vms {
+		overlay, _ := p.usage(vm, OverlayFile)
+		scratch, size := p.usage(vm, ScratchFile)
+		if name := nameOf(vm, promised); name != "" {
+			used[name] += overlay + scratch
+		} else {
+			owed += size - min(size, scratch)
 		}
 	}
-	return free - min(free, taken), most - min(most, p.opts.Reserve), nil
+	for name, size := range promised {
+		owed += size - min(size, used[name])
+	}
+	if owed > out.Free {
+		out.Short = owed - out.Free
+	}
+	out.Free -= min(out.Free, owed)
+	return out, nil
 }
 
-// fits refuses what the pool cannot hold now, and what it never could. Either says something of the request, and nothing of the file system: that one
-// is full is known when it refuses to write.
-func (p *Pool) fits(size farm.Bytes) error {
-	free, most, err := p.space()
-	switch {
-	case err != nil:
-		return err
-	case size > most:
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig, Message: fmt.Sprintf("this host can never hold disks of %v: %s has %v", size, p.dir, whole(most)),
-			Hint: "ask for less scratch space"}
-	case size > free:
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fmt.Sprintf("disks of %v do not fit %s: %v are free and not promised", size, p.dir, whole(free)),
-			Hint: "ask for less, or wait until other VMs have ended"}
+// nameOf is under which name the disks of a directory are promised.
+func nameOf(dir string, promised map[string]farm.Bytes) string {
+	if _, ok := promised[dir]; ok {
+		return dir
 	}
-	return nil
+	if at := strings.LastIndexByte(dir, '-'); at > 0 {
+		if _, ok := promised[dir[:at]]; ok {
+			return dir[:at]
+		}
+	}
+	return ""
+}
+
+// OverlayUse is what the VM's overlay takes; 0 where it has none.
+func (p *Pool) OverlayUse(vm string) farm.Bytes {
+	used, _ := p.usage(vm, OverlayFile)
+	return used
+}
+
+// usage is what a file takes, and its size; zero where there is none, or no longer.
+func (p *Pool) usage(vm, file string) (used, size farm.Bytes) {
+	info, err := p.root.Stat(path.Join(vm, file))
+	if err != nil {
+		return 0, 0
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		used = farm.Bytes(s.Blocks) * 512
+	}
+	return used, farm.Bytes(info.Size())
 }
 
 var validVM = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -212,13 +230,8 @@ func checkVM(vm string) error {
 }
 
 // make makes one disk. When it fails neither the disk nor an empty directory is left.
-func (p *Pool) make(ctx context.Context, vm, name string, grow farm.Bytes, fill func(file string) error) (_ string, err error) {
+func (p *Pool) make(ctx context.Context, vm, name string, fill func(file string) error) (_ string, err error) {
 	if err := checkVM(vm); err != nil {
-		return "", err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.fits(grow); err != nil {
 		return "", err
 	}
 	if err := ctx.Err(); err != nil {
@@ -255,9 +268,6 @@ func (p *Pool) make(ctx context.Context, vm, name string, grow farm.Bytes, fill 
 	}
 	return filepath.Join(p.dir, made), nil
 }
-
-// whole rounds down to MiB, for people.
-func whole(b farm.Bytes) farm.Bytes { return b / farm.MiB * farm.MiB }
 
 // run runs one tool of the host with a fixed environment.
 func run(ctx context.Context, pkg, tool string, args ...string) error {

@@ -61,7 +61,7 @@ func TestOverlay(t *testing.T) {
 	qcow := filepath.Join(filepath.Dir(raw), "base.qcow2")
 	tool(t, "/usr/bin/qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, qcow)
 	for vm, base := range map[string]Base{"vm-1": {raw, "raw", farm.Bytes(len(content))}, "vm-2": {qcow, "qcow2", farm.Bytes(len(content))}} {
-		file, err := p.Overlay(t.Context(), vm, base, 0, 0)
+		file, err := p.Overlay(t.Context(), vm, base, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestOverlay(t *testing.T) {
 			t.Error("the overlay does not show the base", err)
 		}
 		// A disk in use is never made anew.
-		if _, err := p.Overlay(t.Context(), vm, base, 0, 0); err == nil {
+		if _, err := p.Overlay(t.Context(), vm, base, 0); err == nil {
 			t.Error("made twice")
 		}
 		if _, err := os.Stat(file); err != nil {
@@ -87,21 +87,21 @@ func TestOverlay(t *testing.T) {
 		}
 	}
 	wantEmpty(t, p)
-	file, err := p.Overlay(t.Context(), "big", Base{raw, "raw", farm.Bytes(len(content))}, 10*farm.GiB, 0)
+	file, err := p.Overlay(t.Context(), "big", Base{raw, "raw", farm.Bytes(len(content))}, 10*farm.GiB)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info := tool(t, "/usr/bin/qemu-img", "info", "-f", "qcow2", file); !strings.Contains(info, "10737418240 bytes") {
 		t.Error(info)
 	}
-	_, err = p.Overlay(t.Context(), "small", Base{raw, "raw", farm.Bytes(len(content))}, farm.MiB, 0)
+	_, err = p.Overlay(t.Context(), "small", Base{raw, "raw", farm.Bytes(len(content))}, farm.MiB)
 	wantCode(t, err, farm.CodeTooBig)
 }
 
 func TestOverlayRefuses(t *testing.T) {
 	p := testPool(t, keepOwner)
 	for _, base := range []Base{{"/x", "", 1}, {"/x", "vmdk", 1}, {"x", "raw", 1}, {"/nonexistent", "raw", 1 << 20}} {
-		if _, err := p.Overlay(t.Context(), "vm", base, 0, 0); err == nil {
+		if _, err := p.Overlay(t.Context(), "vm", base, 0); err == nil {
 			t.Errorf("%+v: no error", base)
 		}
 	}
@@ -151,29 +151,64 @@ func TestScratch(t *testing.T) {
 	wantEmpty(t, p)
 }
 
-func TestFreeCountsPromises(t *testing.T) {
-	p := testPool(t, keepOwner)
-	before, err := p.Free()
+// TestSpace: what was promised is taken, whether its disk is there or not, and as much as is written counts once.
+func TestSpace(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		t.Skip(err)
+	}
+	defer syscall.Unmount(dir, 0)
+	p, err := Open(dir, keepOwner)
 	if err != nil {
 		t.Fatal(err)
 	}
-	size := before / 2 &^ 4095
-	if _, err := p.Scratch(t.Context(), "one", size); err != nil {
+	defer p.Close()
+	if _, err := p.Scratch(t.Context(), "vm-2", 32*farm.MiB); err != nil { // which takes a few hundred KiB
 		t.Fatal(err)
 	}
-	_, err = p.Scratch(t.Context(), "two", size+farm.GiB)
-	wantCode(t, err, farm.CodeNoRoom)
-	_, err = p.Scratch(t.Context(), "two", 16*farm.TiB)
-	wantCode(t, err, farm.CodeTooBig)
-	p.opts.Overcommit = true
-	if _, err := p.Scratch(t.Context(), "two", size); err != nil {
-		t.Error(err)
+	for _, c := range []struct {
+		promised    map[string]farm.Bytes
+		free, short farm.Bytes // in MiB, to the next
+	}{
+		{nil, 32, 0},
+		{map[string]farm.Bytes{"vm": 32 * farm.MiB}, 32, 0},
+		{map[string]farm.Bytes{"vm": 48 * farm.MiB}, 16, 0},
+		{map[string]farm.Bytes{"vm": 32 * farm.MiB, "other": 16 * farm.MiB}, 16, 0},
+		{map[string]farm.Bytes{"other": 16 * farm.MiB}, 16, 0},
+		{map[string]farm.Bytes{"other": 48 * farm.MiB}, 0, 16},
+	} {
+		got, err := p.Space(c.promised)
+		if err != nil || got.Total != 64*farm.MiB || (got.Free+farm.MiB/2)/farm.MiB != c.free || (got.Short+farm.MiB/2)/farm.MiB != c.short {
+			t.Errorf("%v: %+v, %v; want %d MiB free, %d short", c.promised, got, err, c.free, c.short)
+		}
 	}
-	p.opts.Reserve = before
-	_, err = p.Scratch(t.Context(), "three", farm.GiB)
-	wantCode(t, err, farm.CodeNoRoom)
-	if vms, err := p.List(); err != nil || len(vms) != 2 {
-		t.Error(vms, err)
+	if err := os.WriteFile(filepath.Join(dir, "vm-2", OverlayFile), make([]byte, 8<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Space(map[string]farm.Bytes{"vm": 48 * farm.MiB}); err != nil || (got.Free+farm.MiB/2)/farm.MiB != 16 {
+		t.Errorf("what is written is taken twice: %+v, %v", got, err)
+	}
+}
+
+// TestOverlayBound: an overlay that was written from end to end stays within its bound.
+func TestOverlayBound(t *testing.T) {
+	p := testPool(t, keepOwner)
+	base := filepath.Join(t.TempDir(), "base")
+	if err := os.WriteFile(base, make([]byte, 1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const size = 128 * farm.MiB
+	file, err := p.Overlay(t.Context(), "vm", Base{base, "raw", farm.MiB}, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "/usr/bin/qemu-io", "-f", "qcow2", "-c", "write -P 7 0 128M", file)
+	used, length := p.usage("vm", OverlayFile)
+	if bound := OverlayBound(size); used < size || used > bound || length > bound {
+		t.Errorf("%v used, %v long; the bound is %v", used, length, bound)
 	}
 }
 
@@ -206,18 +241,16 @@ func TestDiskFull(t *testing.T) {
 		t.Skip(err)
 	}
 	defer syscall.Unmount(dir, 0)
-	p, err := Open(dir, Options{UID: -1, GID: -1, Overcommit: true})
+	p, err := Open(dir, keepOwner)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	_, err = p.Scratch(t.Context(), "vm", farm.GiB)
-	wantCode(t, err, farm.CodeTooBig) // of the request: it says nothing of what others may have
 	base := filepath.Join(t.TempDir(), "base")
 	if err := os.WriteFile(base, make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.Overlay(t.Context(), "vm", Base{base, "raw", farm.MiB}, 2*farm.TiB, 0)
+	_, err = p.Overlay(t.Context(), "vm", Base{base, "raw", farm.MiB}, 2*farm.TiB)
 	wantCode(t, err, farm.CodeDiskFull)
 	wantEmpty(t, p)
 }
@@ -237,7 +270,7 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	_, err = p.make(t.Context(), "vm", ScratchFile, 0, func(file string) error {
+	_, err = p.make(t.Context(), "vm", ScratchFile, func(file string) error {
 		if err := os.Truncate(file, 16<<30); err != nil {
 			return err
 		}

@@ -5,9 +5,10 @@ const (
 	CodeBadSize    Code = "bad-size"
 	CodeBadCPUList Code = "bad-cpu-list"
 	CodeBadShape   Code = "bad-shape"
-	CodeNoRoom     Code = "no-room"  // the host cannot hold it now
-	CodeTooBig     Code = "too-big"  // the host, or the caller's share of it, can never hold it
-	CodeBadPlan    Code = "bad-plan" // a check of pins against the host failed
+	CodeNoRoom     Code = "no-room"    // the host cannot hold it now
+	CodeTooBig     Code = "too-big"    // the host, or the caller's share of it, can never hold it
+	CodeUserLimit  Code = "user-limit" // one user may not have that much of the host
+	CodeBadPlan    Code = "bad-plan"   // a check of pins against the host failed
 	CodeBadTree    Code = "bad-topology"
 
 	CodeBadConfig Code = "bad-config"
@@ -23,6 +24,7 @@ const (
 	CodeJobNotStarted Code = "job-not-started" // the guest could not start the job
 	CodeVMLost        Code = "vm-lost"         // a VM ended under its job
 	CodeVMStopped     Code = "vm-stopped"
+	CodeDiskBound     Code = "disk-bound" // a VM's overlay has outgrown what it may take
 	CodeNoAgent       Code = "no-agent"
 	CodeUsage         Code = "usage"
 	CodeInternal      Code = "internal"

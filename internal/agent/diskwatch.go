@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// diskLook is between two looks at overlays that may take less than their images' sizes.
+const diskLook = time.Second
+
+// watchDisks ends VMs of jobs whose overlays have outgrown what was promised to them: others were promised the rest. An overlay that may have its
+// image's size cannot outgrow it.
+func (a *Agent) watchDisks() {
+	tick := time.NewTicker(diskLook)
+	defer tick.Stop()
+	for {
+		for _, v := range a.all() {
+			if err := v.outgrown(); err != nil && v.ctx.Err() == nil {
+				a.log.Warn("vm ends: its overlay is too large", "vm", v.recordNow().Name, "error", err)
+				v.cancel(err)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}
+
+// outgrown is an error when the VM's overlay takes more than it may.
+func (v *vm) outgrown() error {
+	m, r := v.current(), v.recordNow()
+	if m == nil {
+		return nil
+	}
+	may := v.agent.ledger.partOf(v.id).bytes
+	may -= min(may, r.Shape.Scratch)
+	used := v.agent.disks.OverlayUse(m.name)
+	if used <= may {
+		return nil
+	}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeDiskBound, Hint: "write large files to scratch space or to a bound directory; `overlay` in the agent's configuration is the bound",
+		Message: fmt.Sprintf("the VM was ended: its root disk has taken %v of the host, and may take %v", used.Rounded(), may.Rounded())}
+}
