@@ -92,7 +92,7 @@ const (
 
 // Hypervisor is implemented by libvirt/ and fake/; hypertest/ holds both to this contract.
 //
-// Every call may fail with farm.Unavailable while the hypervisor's daemon is away; calls succeed again once it is back,
+// Every call that takes a context has bounded time, and may fail with farm.Unavailable while the hypervisor's daemon is away; calls succeed again once it is back,
 // without a new Hypervisor. Machines live on meanwhile.
 type Hypervisor interface {
 	// Start makes the machine with its vCPUs stopped, so that pins can be checked before the first instruction.
@@ -108,8 +108,11 @@ type Hypervisor interface {
 	List(ctx context.Context) ([]Found, error)
 	// Observe reads where the machine's threads may really run, from the kernel and not from the daemon's memory.
 	Observe(ctx context.Context, id string) (numa.Observed, error)
-	// Sweep ends processes and removes files of ours that no machine in List owns.
+	// Sweep ends processes and removes files of ours that no machine in List owns. What the daemon keeps of a machine that has ended is
+	// dropped behind its back, again and again where the daemon refuses: see Daemon.Stuck.
 	Sweep(ctx context.Context) error
+	// Daemon returns at once, whatever the daemon does.
+	Daemon() Daemon
 	// Events tells of ended machines until ctx ends. An event may be lost while the daemon is away: List is the truth.
 	Events(ctx context.Context) <-chan Event
 }

@@ -6,8 +6,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
@@ -26,11 +29,13 @@ type Host struct {
 	// Observe, when set, says something else than the plan.
 	Observe func(m hyper.Machine) numa.Observed
 
-	mu       sync.Mutex
-	away     bool
-	machines map[string]*machine
-	watchers map[*watcher]struct{}
-	guests   sync.WaitGroup
+	mu        sync.Mutex
+	away      bool
+	awaySince time.Time
+	machines  map[string]*machine
+	stuck     map[string]hyper.Stuck // by ID
+	watchers  map[*watcher]struct{}
+	guests    sync.WaitGroup
 }
 
 type machine struct {
@@ -46,7 +51,7 @@ type watcher struct {
 
 // NewHost makes an empty host.
 func NewHost() *Host {
-	return &Host{machines: map[string]*machine{}, watchers: map[*watcher]struct{}{}}
+	return &Host{machines: map[string]*machine{}, stuck: map[string]hyper.Stuck{}, watchers: map[*watcher]struct{}{}}
 }
 
 // Open makes a hypervisor on the host.
@@ -61,7 +66,19 @@ func (h *Host) Restart() { h.setAway(false) }
 func (h *Host) setAway(away bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.away = away
+	h.away, h.awaySince = away, time.Now()
+}
+
+// Stick has the daemon keep a machine that has ended, and refuse to drop it, until release is called.
+func (h *Host) Stick(id, name string) (release func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stuck[id] = hyper.Stuck{ID: id, Name: name, Reason: "the fake daemon does not drop it", Since: time.Now(), Attempts: 1}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.stuck, id)
+	}
 }
 
 // End ends a machine as if its process had been killed. It is no error when there is none.
@@ -229,6 +246,16 @@ func (v hypervisor) Observe(_ context.Context, id string) (numa.Observed, error)
 
 func (v hypervisor) Sweep(ctx context.Context) error {
 	return v.locked(ctx, func(*Host) error { return nil })
+}
+
+func (v hypervisor) Daemon() hyper.Daemon {
+	v.host.mu.Lock()
+	defer v.host.mu.Unlock()
+	d := hyper.Daemon{Stuck: slices.SortedFunc(maps.Values(v.host.stuck), func(x, y hyper.Stuck) int { return strings.Compare(x.Name, y.Name) })}
+	if v.host.away {
+		d.Away, d.Since = "the fake hypervisor does not answer", v.host.awaySince
+	}
+	return d
 }
 
 func (v hypervisor) Events(ctx context.Context) <-chan hyper.Event {

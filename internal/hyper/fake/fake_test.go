@@ -52,5 +52,6 @@ func TestContract(t *testing.T) {
 			host.Kill()
 			return host.Restart
 		},
+		Stick: func(_ *testing.T, m hyper.Machine) func() { return host.Stick(m.ID, m.Name) },
 	})
 }

@@ -36,6 +36,8 @@ type Driver struct {
 	Refused func(t *testing.T) hyper.Machine
 	// Kill ends the hypervisor's daemon without warning and returns what brings it back.
 	Kill func(t *testing.T) (restart func())
+	// Stick has the daemon keep a machine that has no process, and refuse to drop it, until release.
+	Stick func(t *testing.T, m hyper.Machine) (release func())
 }
 
 // Run runs the contract.
@@ -57,6 +59,7 @@ func Run(t *testing.T, d Driver) {
 		"sweep keeps":       (*suite).sweep,
 		"daemon killed":     (*suite).daemon,
 		"stop without":      (*suite).stopWithout,
+		"stuck machine":     (*suite).stuckMachine,
 		"many side by side": (*suite).many,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -451,5 +454,39 @@ func (s *suite) many() {
 	}
 	for range n {
 		s.must(<-errs)
+	}
+}
+
+// A machine that has ended and that the daemon does not let go is shown, and is in nobody's way.
+func (s *suite) stuckMachine() {
+	stuck := s.d.Machine(s.T)
+	release := s.d.Stick(s.T, stuck)
+	began := time.Now()
+	s.must(s.h.Sweep(s.ctx))
+	if took := time.Since(began); took > patience/6 {
+		s.Errorf("Sweep waited %v for what does not go", took)
+	}
+	s.wantState(stuck, hyper.Gone)
+	s.await("the stuck machine is shown", func() bool {
+		return slices.ContainsFunc(s.h.Daemon().Stuck, func(x hyper.Stuck) bool {
+			return x.ID == stuck.ID && x.Name == stuck.Name && x.Reason != "" && x.Attempts > 0 && !x.Since.IsZero()
+		})
+	})
+	other := s.d.Machine(s.T)
+	s.start(other)
+	s.must(s.h.Stop(s.ctx, other.ID))
+	release()
+	s.await("the machine is dropped", func() bool {
+		s.must(s.h.Sweep(s.ctx))
+		return len(s.h.Daemon().Stuck) == 0
+	})
+}
+
+func (s *suite) await(what string, done func() bool) {
+	s.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.Fatalf("not within %v: %s", patience, what)
+		}
 	}
 }

@@ -14,16 +14,27 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// callTimeout bounds one call to the daemon. The longest, starting a machine with many huge pages, takes seconds.
-const callTimeout = 60 * time.Second
+// Limits of one request to the daemon. None is for ever: a daemon that is stopped accepts connections and answers nothing.
+const (
+	callTimeout = 60 * time.Second // the longest, starting a machine with many huge pages, takes seconds
+	openTimeout = 90 * time.Second // of connecting, which is three requests
+	hostTimeout = 3 * time.Minute  // of reading what the host can do, for which libvirt may have to probe QEMU
+)
 
 // session is one connection to the daemon. It ends once, and is never mended: the next call makes a new one.
 type session struct {
 	*rpc.Libvirt
 	conn  net.Conn
 	ended chan struct{} // closed when the connection is lost
+
+	mu      sync.Mutex
+	calls   int           // that wait for their answers
+	retired chan struct{} // closed when a call went unanswered: no new one is made on this connection
+
+	read  chan struct{} // closed when the next three are known
 	host  host
 	owner [2]int
+	wrong error
 }
 
 // watchedConn tells when the peer is gone. go-libvirt's own signal misses a loss in the middle of connecting.
@@ -61,80 +72,130 @@ func (l *Libvirt) away(err error) error {
 	}
 }
 
+// dialing is one attempt to connect, of all who wait for it.
+type dialing struct {
+	done chan struct{}
+	s    *session
+	err  error
+}
+
 // session returns the live connection, or makes one. A unix socket that nobody serves refuses at once, so callers never wait
-// for a back-off.
+// for a back-off; where the daemon accepts and does not answer they wait as long as ctx allows, or the attempt lasts.
 func (l *Libvirt) session(ctx context.Context) (*session, error) {
+	l.mu.Lock()
+	if s := l.current; s != nil && !isClosed(s.ended) && !isClosed(s.retired) {
+		l.mu.Unlock()
+		return s, nil
+	}
+	if isClosed(l.closing) {
+		l.mu.Unlock()
+		return nil, l.away(net.ErrClosed)
+	}
+	d := l.dialing
+	if d == nil {
+		d = &dialing{done: make(chan struct{})}
+		l.dialing = d
+		l.running.Go(func() { l.dial(d) })
+	}
+	l.mu.Unlock()
 	select {
-	case l.connecting <- struct{}{}:
-		defer func() { <-l.connecting }()
+	case <-d.done:
 	case <-ctx.Done():
 		return nil, l.away(context.Cause(ctx))
 	}
-	if s := l.current; s != nil && !isClosed(s.ended) {
-		return s, nil
+	if d.err != nil {
+		return nil, l.away(d.err)
 	}
-	l.current = nil
-	if isClosed(l.closing) {
-		return nil, l.away(net.ErrClosed)
-	}
-	s, err := l.connect(ctx)
-	if err != nil {
-		return nil, l.away(err)
-	}
-	l.current = s
-	return s, nil
+	return d.s, nil
 }
 
-func (l *Libvirt) connect(ctx context.Context) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	var d net.Dialer
-	raw, err := d.DialContext(ctx, "unix", l.cfg.Socket)
+// dial makes the connection that the next calls use.
+func (l *Libvirt) dial(d *dialing) {
+	d.s, d.err = l.connect()
+	if d.err == nil {
+		if d.err = d.s.subscribe(l); d.err != nil {
+			d.s.conn.Close()
+		}
+	}
+	l.mu.Lock()
+	l.dialing = nil
+	if d.err == nil {
+		l.current = d.s
+	}
+	l.mu.Unlock()
+	l.health.connected(d.err)
+	close(d.done)
+	if d.err == nil {
+		l.running.Go(func() { l.readHost(d.s) })
+	}
+}
+
+// connect opens a connection of its own.
+func (l *Libvirt) connect() (*session, error) {
+	d := net.Dialer{Timeout: openTimeout}
+	raw, err := d.Dial("unix", l.cfg.Socket)
 	if err != nil {
 		return nil, err
 	}
 	conn := &watchedConn{Conn: raw, ended: make(chan struct{})}
-	s := &session{Libvirt: rpc.NewWithDialer(dialer{conn}), conn: conn, ended: conn.ended}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	if err := s.open(l); err != nil {
+	s := &session{Libvirt: rpc.NewWithDialer(dialer{conn}), conn: conn, ended: conn.ended, retired: make(chan struct{}), read: make(chan struct{})}
+	_, err = within(l, s, openTimeout, "open qemu:///system", func() (struct{}, error) { return struct{}{}, s.ConnectToURI(rpc.QEMUSystem) })
+	if err == nil {
+		err = l.checkPidDir()
+	}
+	if err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *session) open(l *Libvirt) error {
-	if err := s.ConnectToURI(rpc.QEMUSystem); err != nil {
-		return fmt.Errorf("open qemu:///system: %w", err)
+// within runs one request of whoever owns the connection. Without an answer the connection is closed.
+func within[T any](l *Libvirt, s *session, limit time.Duration, what string, f func() (T, error)) (T, error) {
+	type result struct {
+		v   T
+		err error
 	}
-	if err := l.checkPidDir(); err != nil {
-		return err
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	var err error
+	select {
+	case r := <-done:
+		if r.err != nil {
+			r.err = fmt.Errorf("%s: %w", what, r.err)
+		}
+		return r.v, r.err
+	case <-s.ended:
+		err = net.ErrClosed
+	case <-timer.C:
+		err = fmt.Errorf("no answer within %s", limit)
+	case <-l.closing:
+		err = net.ErrClosed
 	}
-	caps, err := s.ConnectGetCapabilities()
-	if err != nil {
-		return fmt.Errorf("read libvirt's capabilities: %w", err)
-	}
-	if s.host, s.owner, err = l.readHost(caps); err != nil {
-		return err
-	}
-	version, err := s.ConnectGetLibVersion()
-	if err != nil {
-		return fmt.Errorf("read libvirt's version: %w", err)
-	}
-	s.host.hints = version >= hintsAnyCPU
-	if err := s.clearEvents(); err != nil {
-		return fmt.Errorf("subscribe to libvirt's events: %w", err)
-	}
+	s.conn.Close()
+	var zero T
+	return zero, fmt.Errorf("%s: %w", what, err)
+}
+
+// subscribe has events of the connection published.
+func (s *session) subscribe(l *Libvirt) error {
 	// One subscription for the connection's whole life. Ending one earlier can deadlock go-libvirt: an event that comes
 	// between the end of its queue and the deregistration blocks the reader for ever.
-	events, err := s.LifecycleEvents(context.Background())
+	events, err := within(l, s, openTimeout, "subscribe to libvirt's events", func() (<-chan rpc.DomainEventLifecycleMsg, error) {
+		if err := s.clearEvents(); err != nil {
+			return nil, err
+		}
+		return s.LifecycleEvents(context.Background())
+	})
 	if err != nil {
-		return fmt.Errorf("subscribe to libvirt's events: %w", err)
+		return err
 	}
-	l.running.Add(1)
-	go func() {
-		defer l.running.Done()
+	l.running.Go(func() {
 		for {
 			select {
 			case e, ok := <-events:
@@ -147,8 +208,68 @@ func (s *session) open(l *Libvirt) error {
 				return
 			}
 		}
-	}()
+	})
 	return nil
+}
+
+// readHost reads what domains depend on. It takes long where libvirt probes QEMU, and calls that need none of it do not wait.
+func (l *Libvirt) readHost(s *session) {
+	began := time.Now()
+	version, err := within(l, s, hostTimeout, "read libvirt's version", s.ConnectGetLibVersion)
+	var caps string
+	if err == nil {
+		began = time.Now()
+		caps, err = within(l, s, hostTimeout, "read libvirt's capabilities", s.ConnectGetCapabilities)
+	}
+	if err == nil {
+		s.host, s.owner, err = l.hostOf(caps)
+		s.host.hints = version >= hintsAnyCPU
+	}
+	s.wrong = err
+	close(s.read)
+	if err != nil {
+		s.conn.Close() // the next connection tries again
+		return
+	}
+	l.measure(s, time.Since(began))
+}
+
+// awaitHost waits for what readHost reads.
+func (l *Libvirt) awaitHost(ctx context.Context, s *session) error {
+	select {
+	case <-s.read:
+	case <-ctx.Done():
+		return l.away(context.Cause(ctx))
+	}
+	if s.wrong != nil {
+		return l.away(s.wrong)
+	}
+	return nil
+}
+
+// enter counts a call; leave counts it off. The last one closes a connection that is retired.
+func (s *session) enter() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+}
+
+func (s *session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls--
+	if s.calls == 0 && isClosed(s.retired) {
+		s.conn.Close()
+	}
+}
+
+// retire has the next call make a new connection. Those that wait on this one are left their time.
+func (s *session) retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !isClosed(s.retired) {
+		close(s.retired)
+	}
 }
 
 // clearEvents has libvirt forget events that nobody was told of. One that it queues at the moment when its last listener leaves, as an agent that is
@@ -174,6 +295,8 @@ func call[T any](ctx context.Context, l *Libvirt, f func(*session) (T, error)) (
 		err error
 	}
 	done := make(chan result, 1)
+	s.enter()
+	defer s.leave()
 	go func() {
 		v, err := f(s)
 		done <- result{v, err}
@@ -185,9 +308,13 @@ func call[T any](ctx context.Context, l *Libvirt, f func(*session) (T, error)) (
 		return r.v, l.wrap(s, r.err)
 	case <-ctx.Done():
 		return zero, l.away(context.Cause(ctx))
+	case <-s.ended: // go-libvirt may miss it
+		return zero, l.away(net.ErrClosed)
 	case <-limit.C:
-		s.conn.Close() // it hangs: the next call starts afresh
-		return zero, l.away(fmt.Errorf("no answer within %s", callTimeout))
+		s.retire()
+		err := l.away(fmt.Errorf("no answer within %s", callTimeout))
+		l.health.connected(err)
+		return zero, err
 	}
 }
 

@@ -121,7 +121,7 @@ func (h host) dacLabel(group uint32) string {
 	}
 	user, _, ok := strings.Cut(h.label, ":")
 	if !ok {
-		user = fmt.Sprintf("+%d", os.Getuid()) // as readHost has it where libvirt does not say
+		user = fmt.Sprintf("+%d", os.Getuid()) // as hostOf has it where libvirt does not say
 	}
 	return fmt.Sprintf("%s:+%d", user, group)
 }

@@ -125,16 +125,17 @@ func (l *Libvirt) stayConnected(ctx context.Context) {
 	pause := first
 	for {
 		s, err := l.session(ctx)
-		lost := make(<-chan struct{})
+		var lost, retired <-chan struct{}
 		timer := time.NewTimer(pause)
 		if err == nil {
-			lost, pause = s.ended, first
+			lost, retired, pause = s.ended, s.retired, first
 			timer.Stop()
 		} else if pause *= 2; pause > last {
 			pause = last
 		}
 		select {
 		case <-lost:
+		case <-retired:
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()

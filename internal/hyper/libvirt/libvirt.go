@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,13 +49,15 @@ type Config struct {
 
 // Libvirt is a hyper.Hypervisor. It connects when first used, and again after a loss.
 type Libvirt struct {
-	cfg        Config
-	connecting chan struct{} // holds one token while current is made or read
-	current    *session
-	closing    chan struct{}
-	running    sync.WaitGroup
+	cfg      Config
+	closing  chan struct{}
+	running  sync.WaitGroup
+	health   health
+	dropping dropping
 
 	mu       sync.Mutex
+	current  *session                 // nil: there is none
+	dialing  *dialing                 // nil: nobody connects
 	known    map[string]*knownMachine // by ID
 	starting map[string]bool
 	watchers map[*watcher]struct{}
@@ -80,27 +83,31 @@ func New(cfg Config) (*Libvirt, error) {
 	}
 	cfg.RunDir = strings.TrimRight(cfg.RunDir, "/")
 	return &Libvirt{
-		cfg: cfg, connecting: make(chan struct{}, 1), closing: make(chan struct{}),
+		cfg: cfg, closing: make(chan struct{}), dropping: newDropping(),
 		known: map[string]*knownMachine{}, starting: map[string]bool{}, watchers: map[*watcher]struct{}{},
 	}, nil
 }
 
 // Close ends the connection and waits for everything that New and Events started. Machines live on.
 func (l *Libvirt) Close() {
-	l.connecting <- struct{}{}
+	l.mu.Lock()
 	if !isClosed(l.closing) {
 		close(l.closing)
 	}
-	if l.current != nil {
-		l.current.conn.Close()
+	s := l.current
+	l.mu.Unlock()
+	if s != nil {
+		s.conn.Close()
 	}
-	<-l.connecting
 	l.running.Wait()
 }
 
 // QEMUOwner is the user and group that QEMU runs as: whoever makes an overlay gives it to them, for libvirt chowns nothing.
 func (l *Libvirt) QEMUOwner(ctx context.Context) (uid, gid int, err error) {
 	s, err := l.session(ctx)
+	if err == nil {
+		err = l.awaitHost(ctx, s)
+	}
 	if err != nil {
 		return 0, 0, err
 	}
@@ -113,6 +120,9 @@ func (l *Libvirt) QEMUOwner(ctx context.Context) (uid, gid int, err error) {
 // Start makes the machine, paused. When ctx ends first, what was half made is killed before Start returns.
 func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, error) {
 	s, err := l.session(ctx)
+	if err == nil {
+		err = l.awaitHost(ctx, s)
+	}
 	if err != nil {
 		return hyper.Applied{}, err
 	}
@@ -176,6 +186,8 @@ func rootQEMU() error {
 
 // create asks libvirt for the domain.
 func (l *Libvirt) create(ctx context.Context, s *session, id, text string) error {
+	s.enter()
+	defer s.leave()
 	made := make(chan error, 1)
 	go func() {
 		_, err := s.DomainCreateXML(text, rpc.DomainStartPaused)
@@ -188,6 +200,8 @@ func (l *Libvirt) create(ctx context.Context, s *session, id, text string) error
 		return l.wrap(s, err)
 	case <-ctx.Done():
 		return l.abandon(s, id, made, context.Cause(ctx))
+	case <-s.ended: // go-libvirt may miss it
+		return l.away(net.ErrClosed)
 	case <-limit.C:
 		return l.abandon(s, id, made, fmt.Errorf("no answer within %s", callTimeout))
 	}
@@ -243,7 +257,7 @@ func (l *Libvirt) abandon(s *session, id string, made <-chan error, cause error)
 		case <-tick.C:
 			l.killAll(id)
 		case <-limit.C:
-			s.conn.Close()
+			s.retire()
 			return l.away(cause)
 		}
 	}
@@ -440,8 +454,8 @@ func (l *Libvirt) Observe(_ context.Context, id string) (numa.Observed, error) {
 	return o, nil
 }
 
-// readHost takes from libvirt's capabilities what domains depend on.
-func (l *Libvirt) readHost(text string) (host, [2]int, error) {
+// hostOf takes from libvirt's capabilities what domains depend on.
+func (l *Libvirt) hostOf(text string) (host, [2]int, error) {
 	var caps struct {
 		Cells []struct {
 			ID       int `xml:"id,attr"`

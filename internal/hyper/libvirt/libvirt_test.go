@@ -26,6 +26,7 @@ type private struct {
 	script, dir string
 	runs        string // holds the machines' sockets
 	images      string // readable by QEMU's user
+	proxy       *libvirttest.Proxy
 }
 
 func startLibvirtd(t *testing.T) *private {
@@ -68,6 +69,10 @@ func startLibvirtd(t *testing.T) *private {
 		}
 	})
 	p.do(t, libvirttest.Up(p.dir)...)
+	if p.proxy, err = libvirttest.NewProxy(p.proxied(), filepath.Join(p.dir, "run/libvirt-sock")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.proxy.Close)
 	return p
 }
 
@@ -86,7 +91,7 @@ func (p *private) open(t *testing.T) *libvirt.Libvirt { return p.openIn(t, p.run
 // openIn is another agent, where runs is not the first one's.
 func (p *private) openIn(t *testing.T, runs string) *libvirt.Libvirt {
 	t.Helper()
-	c := libvirt.Config{Socket: filepath.Join(p.dir, "run/libvirt-sock"), RunDir: runs, Accelerator: libvirttest.Accelerator()}
+	c := libvirt.Config{Socket: p.proxied(), RunDir: runs, Accelerator: libvirttest.Accelerator()}
 	if c.Accelerator == libvirt.TCG {
 		c.WhyTCG = "tests do without"
 	}
@@ -98,8 +103,11 @@ func (p *private) openIn(t *testing.T, runs string) *libvirt.Libvirt {
 	return h
 }
 
-// kill ends libvirtd as a crash would.
-func (p *private) kill(t *testing.T) (restart func()) {
+// proxied is where libvirtd is reached through the proxy: beside its own socket, for that is where its run directory is.
+func (p *private) proxied() string { return filepath.Join(p.dir, "run/proxy") }
+
+// pid is libvirtd's process.
+func (p *private) pid(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "libvirtd.pid"))
 	if err != nil {
@@ -109,7 +117,13 @@ func (p *private) kill(t *testing.T) (restart func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	return pid
+}
+
+// kill ends libvirtd as a crash would.
+func (p *private) kill(t *testing.T) (restart func()) {
+	t.Helper()
+	if err := syscall.Kill(p.pid(t), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	return func() { p.do(t, libvirttest.Up(p.dir)...) }
@@ -175,7 +189,8 @@ func TestContract(t *testing.T) {
 			m.Disks[0].Path += ".missing"
 			return m
 		},
-		Kill: p.kill,
+		Kill:  p.kill,
+		Stick: p.stick,
 	})
 }
 

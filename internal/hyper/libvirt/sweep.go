@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	rpc "github.com/digitalocean/go-libvirt"
-
-	"github.com/grange-project/grange/internal/farm"
 )
 
 // Sweep kills processes of ours that libvirt does not know, and tells libvirt to drop domains of ours that have no process.
@@ -36,7 +34,7 @@ func (l *Libvirt) Sweep(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("sweep machine %s: %w", e.ID, err))
 		}
 	}
-	return errors.Join(append(errs, l.dropEmpty(ctx, domains))...)
+	return errors.Join(append(errs, l.dropEmpty(domains))...)
 }
 
 // sweepOrphan ends what is left of a machine that libvirt does not know.
@@ -54,35 +52,34 @@ func (l *Libvirt) sweepOrphan(ctx context.Context, e entry) error {
 	return err
 }
 
-// dropEmpty ends domains of ours that have no process: libvirt does so by itself, except when it missed the end.
-func (l *Libvirt) dropEmpty(ctx context.Context, domains []rpc.Domain) error {
+// dropEmpty has domains of ours dropped that have no process: libvirt does so by itself, except when it missed the end.
+func (l *Libvirt) dropEmpty(domains []rpc.Domain) error {
 	var errs []error
+	var empty []rpc.Domain
 	for _, d := range domains {
 		// Asked before its process is looked for, or a machine that finishes starting in between would look dead.
 		id := formatUUID(d.UUID)
 		if !strings.HasPrefix(d.Name, namePrefix) || l.isStarting(id) {
 			continue
 		}
-		if p, err := l.find(id); err != nil || p != nil {
-			errs = append(errs, err)
-			continue
+		p, err := l.find(id)
+		if err == nil && p == nil {
+			empty = append(empty, d)
 		}
-		_, err := call(ctx, l, func(s *session) (struct{}, error) { return struct{}{}, l.drop(s, d) })
-		if k := kind(err); err != nil && k != farm.NotFound && k != farm.Conflict {
-			errs = append(errs, fmt.Errorf("sweep domain %s: %w", d.Name, err))
-		}
+		errs = append(errs, err)
 	}
+	l.drop(empty)
 	return errors.Join(errs...)
 }
 
-// drop has libvirt end a domain if it is ours and has no process.
-func (l *Libvirt) drop(s *session, d rpc.Domain) error {
+// dropIfEmpty has libvirt end a domain if it is ours and has no process.
+func (l *Libvirt) dropIfEmpty(s *session, d rpc.Domain) error {
 	text, err := s.DomainGetXMLDesc(d, 0)
 	if err != nil {
 		return err
 	}
 	e, metadata, err := l.entryOf(d, text)
-	if err != nil || metadata == nil {
+	if err != nil || metadata == nil || l.isStarting(e.ID) {
 		return err
 	}
 	if p, err := l.locate(e); err != nil || p != nil {
