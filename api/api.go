@@ -182,7 +182,9 @@ type VM struct {
 	Applied Applied   `json:"applied"`
 	JobPort string    `json:"job_port,omitempty"` // unix socket of the job's streams; only its owner can connect
 
-	OneFilesystem bool `json:"one_filesystem,omitempty"` // to the job's caller: binds show nothing that is mounted below them
+	OneFilesystem bool       `json:"one_filesystem,omitempty"` // to the job's caller: binds show nothing that is mounted below them
+	Heard         *time.Time `json:"heard,omitempty"`          // its guest answered last; nil: it has not, or is not asked
+	Unresponsive  *time.Time `json:"unresponsive,omitempty"`   // its guest, which answered before, has not since
 }
 
 // CloudVM is what a host knows of a VM that the server wants on it.
@@ -274,11 +276,13 @@ type Host struct {
 	Free        string            `json:"free_cpus"`
 	Holders     map[string]string `json:"holders"` // CPU → VM name
 	VMs         int               `json:"vms"`
-	Waiting     int               `json:"waiting"`
-	DiskTotal   uint64            `json:"disk_total"`   // bytes that disks of VMs may have
-	DiskFree    uint64            `json:"disk_free"`    // of these, neither taken nor promised
-	AgentMemory uint64            `json:"agent_memory"` // resident bytes of the agent
-	BackOffs    []BackOff         `json:"back_offs,omitempty"`
+	// Unresponsive are those whose guests answered, and do not any more.
+	Unresponsive int       `json:"unresponsive"`
+	Waiting      int       `json:"waiting"`
+	DiskTotal    uint64    `json:"disk_total"`   // bytes that disks of VMs may have
+	DiskFree     uint64    `json:"disk_free"`    // of these, neither taken nor promised
+	AgentMemory  uint64    `json:"agent_memory"` // resident bytes of the agent
+	BackOffs     []BackOff `json:"back_offs,omitempty"`
 }
 
 // BackOff is an image, a user or the host whose VMs keep failing to start, so that new ones are refused for a while.

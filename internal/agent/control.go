@@ -30,6 +30,9 @@ type control struct {
 	comes   int                    // how often it has: more than once when it was asked again, or has rebooted
 	states  map[string]guest.State // of the jobs that we know, by ID
 	gone    bool
+	pings   bool   // the guest answers pings
+	pinged  uint64 // number of the newest ping
+	ponged  bool   // it is answered
 }
 
 func newControl(path string) *control {
@@ -78,8 +81,15 @@ func (c *control) talk(ctx context.Context, conn net.Conn) {
 
 // take keeps what the guest says, if it makes sense: it may be hostile.
 func (c *control) take(s guest.State) {
-	if s.Job == "" && s.Phase == guest.Ready {
-		c.heard = true
+	switch {
+	case s.Pong != 0:
+		c.ponged = c.ponged || s.Pong == c.pinged
+		return
+	case s.Job == "" && s.Phase == guest.Leaving:
+		c.pings = false
+		return
+	case s.Job == "" && s.Phase == guest.Ready:
+		c.heard, c.pings = true, s.Pings
 		c.comes++
 		return
 	}
@@ -87,6 +97,31 @@ func (c *control) take(s guest.State) {
 	if old, ok := c.states[s.Job]; ok && s.Phase != "" && old.Phase != guest.Gone && (s.Phase != guest.Exited || s.Exit != nil) {
 		c.states[s.Job] = s
 	}
+}
+
+// ping has the guest answer, which pulse reports. One that has not answered the last one is sent the same again. A ping never waits: for a
+// job that is being written just now, or for a guest that reads nothing.
+func (c *control) ping() {
+	c.mu.Lock()
+	if c.ponged || c.pinged == 0 {
+		c.pinged, c.ponged = c.pinged+1, false
+	}
+	number, conn := c.pinged, c.conn
+	c.mu.Unlock()
+	if conn == nil || !c.writing.TryLock() {
+		return
+	}
+	defer c.writing.Unlock()
+	defer conn.SetWriteDeadline(time.Time{})
+	conn.SetWriteDeadline(time.Now().Add(pingLimit))
+	guest.WriteLine(conn, guest.ControlMessage{Ping: number}) // what is not written is not answered
+}
+
+// pulse reports whether the newest ping is answered, and whether the guest answers pings at all.
+func (c *control) pulse() (answered, pings bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ponged, c.pings
 }
 
 // stateLocked is what is known of a job: nothing before the guest has spoken, and Ready when it does not know the job.

@@ -177,6 +177,7 @@ func (v *fleetVM) start() (err error) {
 	defer cancel()
 	m := a.newMachine(v.id, v.name)
 	m.made, m.console.log = true, newConsoleLog(filepath.Join(m.disks, consoleFile))
+	v.follow(m)
 	image, err := v.launch(ctx, m)
 	if err == nil {
 		v.started = time.Now()
@@ -441,6 +442,7 @@ func (v *fleetVM) leave() (used time.Duration) {
 	v.update(func() {
 		used = v.used
 		v.machine, v.ready, v.used, v.note = nil, false, 0, ""
+		v.silence, v.overdue = nil, false
 	})
 	return used
 }

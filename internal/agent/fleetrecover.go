@@ -87,6 +87,7 @@ func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool
 	m.applied.PID, m.applied.Started = f.PID, f.Started
 	m.checked.Store(true)
 	m.control.know(v.id)
+	v.follow(m)
 	m.watch()
 	v.started = time.Now()
 	v.mu.Lock()

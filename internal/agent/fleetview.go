@@ -60,6 +60,10 @@ func (v *fleetVM) view(c Caller) *api.VM {
 	}
 	if v.machine != nil {
 		out.Applied = v.machine.appliedView(r.Shape)
+		v.machine.pulse.show(out)
+		if out.State == string(farm.VMRunning) && out.Unresponsive != nil {
+			out.State = stateUnresponsive
+		}
 	}
 	return out
 }

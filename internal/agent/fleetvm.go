@@ -50,6 +50,8 @@ type fleetVM struct {
 	end      hyper.End       // how a machine of it ended last, as far as anybody told
 	told     bool            // end is newer than the machine's start
 	note     string          // what is wrong with a machine that runs
+	silence  *farm.Error     // its guest is unresponsive; nil: it is not
+	overdue  bool            // and something is to be done about it
 	used     time.Duration   // by this machine, when that was last looked at
 	ticket   *breaker.Ticket // of a start that nobody knows yet to have worked
 
@@ -187,6 +189,11 @@ func (v *fleetVM) step() (pause time.Duration, over bool) {
 	if m := v.current(); m != nil && m.control.hasGone() {
 		if silent = v.lives(m); !silent {
 			v.ended(m)
+		}
+	}
+	if m := v.current(); m != nil && v.isOverdue() {
+		if err := v.endSilent(m); err != nil {
+			return v.stumble(stepStop, err), false
 		}
 	}
 	r := v.recordNow()
@@ -329,6 +336,9 @@ func (v *fleetVM) rest(r fleetRecord) {
 	case v.current() != nil:
 		v.mu.Lock()
 		note := v.note
+		if v.silence != nil {
+			note = reasonOf(v.silence)
+		}
 		v.mu.Unlock()
 		v.is(farm.VMRunning, cmp.Or(note, r.Reason))
 	case r.Halt == haltFailed:

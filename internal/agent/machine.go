@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
@@ -30,6 +31,7 @@ type machine struct {
 	applied  hyper.Applied
 	control  *control
 	console  *console
+	pulse    *heartbeat
 	made     bool        // the directories are ours, and nobody else's
 	checked  atomic.Bool // pins are as planned: its CPUs may run
 	cancel   context.CancelFunc
@@ -46,6 +48,9 @@ func (a *Agent) newMachine(id, name string) *machine {
 	m := &machine{id: id, name: name, sockets: filepath.Join(c.RunDir, "vm", name), disks: filepath.Join(a.disksDir(), name)}
 	m.control = newControl(m.path(guest.ControlPort))
 	m.console = newConsole(m.path("console"))
+	m.pulse = &heartbeat{control: m.control, settings: func() config.Heartbeat { return a.config().Heartbeat },
+		state:   func(ctx context.Context) (hyper.State, error) { return a.hyper.State(ctx, id) },
+		stopped: func() bool { return frozen(m.applied.PID) }}
 	return m
 }
 
@@ -60,6 +65,7 @@ func (m *machine) watch() {
 	m.cancel, m.done = cancel, ctx.Done()
 	m.watching.Go(func() { m.control.run(ctx) })
 	m.watching.Go(func() { m.console.run(ctx) })
+	m.watching.Go(func() { m.pulse.run(ctx) })
 }
 
 func (m *machine) unwatch() {
@@ -99,6 +105,7 @@ func (v *vm) attempt(image vmimage.Image, number int) error {
 		name += fmt.Sprintf("-%d", number) // the last one's domain may not be quite gone
 	}
 	m := v.agent.newMachine(id, name)
+	v.follow(m)
 	v.update(func() { v.machine, v.record.VM, v.record.Name, v.record.Attempt = m, id, m.name, number })
 	spec, err := v.prepareDisks(m, image)
 	if err != nil {

@@ -107,6 +107,7 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 	v := newVM(first)
 	v.machine, v.defined, v.up = m, true, true
 	v.power.takeOver(m, state)
+	v.follow(m)
 	a.ledger.belongs(v.id, v.key)
 	a.ledger.takes(v.id, v.partOf(a.imageOf(r.Digest)))
 	a.ledger.adopt(v.id, a.holder(r.Name, r.User, r.Command), r.Plan)

@@ -88,6 +88,7 @@ func (v *vm) viewLocked(j *job) *api.VM {
 			out.Job, out.JobPort = j.id, m.path(guest.JobPort(j.port))
 		}
 		out.Applied = m.appliedView(r.Shape)
+		m.pulse.show(out)
 	}
 	return out
 }
@@ -114,9 +115,13 @@ func (v *vm) stateLocked() string {
 		return "kept"
 	case v.machine == nil, v.machine.control.phase() == "":
 		return "starting"
+	case v.machine.pulse.isUnresponsive():
+		return stateUnresponsive
 	}
 	return "running"
 }
+
+const stateUnresponsive = "running (unresponsive)"
 
 func exitOf(e *guest.Exit) *api.Exit {
 	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS, OOMKills: e.OOMKills}
@@ -183,6 +188,12 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 			h.Warnings = append(h.Warnings, fmt.Sprintf("disks of VMs were promised %v more than there is: something else fills the file system of %s", space.Short.Rounded(), a.config().StateDir))
 		}
 	}
+	for _, v := range a.all() {
+		h.Unresponsive += unresponsive(v.current())
+	}
+	for _, v := range a.allFleet() {
+		h.Unresponsive += unresponsive(v.current())
+	}
 	for _, s := range a.short() {
 		h.Warnings = append(h.Warnings, "no more VMs: "+s)
 	}
@@ -196,6 +207,14 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 		h.BackOffs = slices.DeleteFunc(h.BackOffs, func(b api.BackOff) bool { return b.Kind == string(breaker.User) })
 	}
 	return answer(w, h)
+}
+
+// unresponsive is 1 of a machine whose guest is.
+func unresponsive(m *machine) int {
+	if m != nil && m.pulse.isUnresponsive() {
+		return 1
+	}
+	return 0
 }
 
 // grantable is a room's topology with what its nodes can still grant as what is free there.

@@ -33,6 +33,8 @@ func (fakeHyper) QEMUOwner(context.Context) (int, int, error) { return os.Getuid
 type fakeGuests struct {
 	host      *fake.Host
 	deaf      bool // to orders to power off
+	silent    bool // they run, and answer no ping
+	old       bool // they know no pings
 	mu        sync.Mutex
 	listeners map[string]net.Listener           // by VM
 	jobs      map[string][]string               // by VM: IDs that were started, in order
@@ -71,7 +73,7 @@ func (g *fakeGuests) run(ctx context.Context, m hyper.Machine) {
 			return
 		}
 		closing := context.AfterFunc(ctx, func() { conn.Close() })
-		guest.WriteLine(conn, guest.State{Phase: guest.Ready})
+		guest.WriteLine(conn, guest.State{Phase: guest.Ready, Pings: !g.old})
 		go func() {
 			defer closing()
 			guest.Lines(conn, guest.MaxJobLine, func(c guest.ControlMessage) { g.handle(m.ID, conn, c) })
@@ -88,7 +90,9 @@ func (g *fakeGuests) handle(vm string, conn net.Conn, c guest.ControlMessage) {
 		for _, s := range g.states[vm] {
 			guest.WriteLine(conn, s)
 		}
-		guest.WriteLine(conn, guest.State{Phase: guest.Ready})
+		guest.WriteLine(conn, guest.State{Phase: guest.Ready, Pings: !g.old})
+	case c.Ping != 0 && !g.silent && !g.old:
+		guest.WriteLine(conn, guest.State{Pong: c.Ping})
 	case c.Job != nil:
 		if _, known := g.states[vm][c.Job.ID]; known {
 			return

@@ -327,7 +327,7 @@ func (v *vm) workerView() api.Worker {
 	out := api.Worker{Name: r.Worker.Name, State: api.WorkerStarting, VM: r.Name, Image: r.Image, Digest: r.Digest, Address: r.Worker.Address.String(),
 		MAC: r.Worker.MAC, Conf: r.Worker.Conf, Warm: r.Worker.Warm, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Created: r.Created,
 		Unseen: v.agent.unseen(v)}
-	if state == "running" || state == "kept" || state == "suspended" {
+	if state == "running" || state == "kept" || state == "suspended" || state == stateUnresponsive {
 		out.State = api.WorkerUp
 	}
 	return out

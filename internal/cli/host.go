@@ -92,6 +92,9 @@ func (a *app) drawHost(h farm.HostFacts, agent *api.Host) error {
 		if agent.DiskTotal > 0 {
 			fmt.Fprintf(a.out, "disks of VMs: %v of %v neither taken nor promised\n", farm.Bytes(agent.DiskFree).Rounded(), farm.Bytes(agent.DiskTotal).Rounded())
 		}
+		if agent.Unresponsive > 0 {
+			fmt.Fprintf(a.out, "note: the guests of %d VMs do not answer any more; `grange vm list` shows which\n", agent.Unresponsive)
+		}
 		for _, b := range agent.BackOffs {
 			fmt.Fprintf(a.out, "note: %s\n", backOff(b))
 		}

@@ -180,6 +180,12 @@ func (a *app) showVM(vm api.VM) error {
 			fmt.Fprintf(t, "reason\t%s\n", c.Reason)
 		}
 	}
+	if vm.Heard != nil {
+		fmt.Fprintf(t, "guest\tanswered %v ago\n", age(*vm.Heard))
+	}
+	if vm.Unresponsive != nil {
+		fmt.Fprintf(t, "unresponsive\tsince %s\n", vm.Unresponsive.Format(time.RFC3339))
+	}
 	if vm.Batch != "" {
 		fmt.Fprintf(t, "batch job\t%s\n", batchOf(vm))
 	}

@@ -50,11 +50,12 @@ type Agent struct {
 	Hook         string            // a script of the site, run in each VM as root before the job
 	Facts        map[string]string // what the site knows of this host, as HS06 = "357": given to guests
 
-	Batch    Batch
-	Policy   []policy.Rule // in order
-	Worker   Worker
-	Metadata Metadata
-	Server   Uplink
+	Batch     Batch
+	Policy    []policy.Rule // in order
+	Worker    Worker
+	Heartbeat Heartbeat
+	Metadata  Metadata
+	Server    Uplink
 }
 
 // file is what the TOML looks like. Its keys are explained in docs/guide/agent.md.
@@ -87,6 +88,7 @@ type file struct {
 	Batch            batchFile            `toml:"batch"`
 	Policy           []ruleFile           `toml:"policy"`
 	Worker           workerFile           `toml:"worker"`
+	Heartbeat        heartbeatFile        `toml:"heartbeat"`
 	Metadata         metadataFile         `toml:"metadata"`
 	Server           uplinkFile           `toml:"server"`
 }
@@ -115,7 +117,8 @@ func defaults() file {
 		ReservedMemory: "1G", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"}, Overlay: "0", Metadata: metadataFile{Serve: true},
-		Batch: batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
+		Heartbeat: heartbeatFile{Timeout: "5m", Action: string(HeartbeatReport)},
+		Batch:     batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
 	}
 }
 
@@ -178,7 +181,7 @@ func (f file) agent() (Agent, error) {
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts, PrivateVMs: f.PrivateVMs,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [14]error
+	var errs [15]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -200,6 +203,7 @@ func (f file) agent() (Agent, error) {
 	a.StopTimeout, errs[11] = time.ParseDuration(f.StopTimeout)
 	a.Limits, errs[12] = f.Limits.limits()
 	a.Overlay, errs[13] = farm.ParseBytes(f.Overlay)
+	a.Heartbeat, errs[14] = f.Heartbeat.heartbeat()
 	return a, errors.Join(errs[:]...)
 }
 

@@ -18,6 +18,9 @@ const (
 	Failed  Phase = "failed"  // the job was not started; State.Message says why
 	Exited  Phase = "exited"  // the job has ended
 	Gone    Phase = "gone"    // nothing of the job is left, and its port is free
+
+	// Leaving, without a job, is of grange-guest itself: it was asked to end, as at a reboot, and answers no ping until the next Ready.
+	Leaving Phase = "leaving"
 )
 
 // State is what grange-guest tells the agent at every change: how one job is doing. Asked by a hello it tells of each job it was ever
@@ -29,6 +32,8 @@ type State struct {
 	NoDir   bool          `json:"no_dir,omitempty"` // failed, for the job's working directory is not in the VM: no other VM of the image has it
 	Boot    time.Duration `json:"boot,omitempty"`   // from the kernel's first instruction to grange-guest's
 	Exit    *Exit         `json:"exit,omitempty"`
+	Pings   bool          `json:"pings,omitempty"` // with a Ready without a job: this grange-guest answers pings
+	Pong    uint64        `json:"pong,omitempty"`  // alone: the ping with this number is answered
 }
 
 // Exit is how a job ended, with what it used.
@@ -119,6 +124,7 @@ type ControlMessage struct {
 	Job      *Job   `json:"job,omitempty"`
 	End      string `json:"end,omitempty"` // ID of a job
 	PowerOff bool   `json:"power_off,omitempty"`
+	Ping     uint64 `json:"ping,omitempty"` // a number to answer at once, for a guest that said it does
 }
 
 // HostMessage is one line from `grange exec` on StreamMessages.

@@ -106,6 +106,8 @@ type Hypervisor interface {
 	Stop(ctx context.Context, id string) error
 	// List returns our machines only.
 	List(ctx context.Context) ([]Found, error)
+	// State reports what one machine does now: Paused whoever paused it, Gone when there is none. It does not wait for the machine itself.
+	State(ctx context.Context, id string) (State, error)
 	// Observe reads where the machine's threads may really run, from the kernel and not from the daemon's memory.
 	Observe(ctx context.Context, id string) (numa.Observed, error)
 	// Sweep ends processes and removes files of ours that no machine in List owns. What the daemon keeps of a machine that has ended is

@@ -48,8 +48,11 @@ func Run() error {
 		return err
 	}
 	g.control = control
+	if !g.init {
+		go g.leave()
+	}
 	// The host answers while we go on. The first use of encoding/json takes an emulated guest 10 ms: this line is written without.
-	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d}\n", guest.Ready, g.boot)
+	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true}\n", guest.Ready, g.boot)
 	if g.port0, err = openPort(guest.JobPort(0)); err != nil {
 		return err
 	}
@@ -59,6 +62,9 @@ func Run() error {
 func (g *Guest) handle(m guest.ControlMessage) {
 	if m.Hello {
 		g.tellAll()
+	}
+	if m.Ping != 0 {
+		g.tell(guest.State{Pong: m.Ping})
 	}
 	if m.PowerOff {
 		go g.powerOff(unix.LINUX_REBOOT_CMD_POWER_OFF)
@@ -115,7 +121,7 @@ func (g *Guest) tellAll() {
 		t.mu.Unlock()
 		g.write(s)
 	}
-	g.write(guest.State{Phase: guest.Ready, Boot: g.boot})
+	g.write(guest.State{Phase: guest.Ready, Boot: g.boot, Pings: true})
 }
 
 // uptime is the time since the kernel started.

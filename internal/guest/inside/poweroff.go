@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/internal/guest"
 )
 
 // endingPatience is how long processes have between being asked to end and being ended, when the VM is powered off.
@@ -25,6 +27,18 @@ func (g *Guest) obeySignals() {
 		g.powerOff(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	}
 }
+
+// leave is for a service: one that its system ends, as at a reboot, says so, and is not missed. It does not wait for a host that is away.
+func (g *Guest) leave() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, unix.SIGTERM)
+	<-asked
+	time.AfterFunc(leaveTimeout, func() { os.Exit(0) })
+	g.tell(guest.State{Phase: guest.Leaving})
+	os.Exit(0)
+}
+
+const leaveTimeout = time.Second
 
 // powerOff ends the VM: as process 1 by itself, else by asking whoever is. The hypervisor takes a restart for an end, too.
 func (g *Guest) powerOff(command int) {

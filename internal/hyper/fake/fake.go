@@ -225,6 +225,17 @@ func (v hypervisor) List(ctx context.Context) ([]hyper.Found, error) {
 	return found, nil
 }
 
+func (v hypervisor) State(ctx context.Context, id string) (hyper.State, error) {
+	state := hyper.Gone
+	err := v.locked(ctx, func(h *Host) error {
+		if m := h.machines[id]; m != nil {
+			state = m.state
+		}
+		return nil
+	})
+	return state, err
+}
+
 func (v hypervisor) Observe(_ context.Context, id string) (numa.Observed, error) {
 	v.host.mu.Lock()
 	defer v.host.mu.Unlock()

@@ -127,10 +127,17 @@ func (s *suite) state(m hyper.Machine) hyper.State {
 	return hyper.Gone
 }
 
+// wantState wants List and State to agree. A daemon may notice the end of a machine a little later than List sees it.
 func (s *suite) wantState(m hyper.Machine, want hyper.State) {
 	s.Helper()
 	if got := s.state(m); got != want {
 		s.Errorf("machine is %s, want %s", got, want)
+	}
+	if want == hyper.Gone {
+		return
+	}
+	if got, err := s.h.State(s.ctx, m.ID); err != nil || got != want {
+		s.Errorf("State says %s, %v; want %s", got, err, want)
 	}
 }
 
@@ -186,6 +193,11 @@ func (s *suite) life() {
 	s.wantState(m, hyper.Running)
 	s.must(s.h.Stop(s.ctx, m.ID))
 	s.wantState(m, hyper.Gone)
+	s.until("State says that it is gone", func() bool {
+		state, err := s.h.State(s.ctx, m.ID)
+		s.must(err)
+		return state == hyper.Gone
+	})
 	s.must(s.h.Stop(s.ctx, m.ID))
 }
 

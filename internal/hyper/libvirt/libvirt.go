@@ -414,11 +414,8 @@ func (l *Libvirt) inspect(ctx context.Context, d rpc.Domain) (hyper.Found, error
 	if err != nil || p == nil {
 		return gone, err
 	}
-	f := hyper.Found{ID: e.ID, Name: e.Name, State: hyper.Paused, Metadata: metadata, PID: p.pid, Started: p.start}
-	switch rpc.DomainState(r.state) {
-	case rpc.DomainRunning, rpc.DomainBlocked, rpc.DomainShutdown:
-		f.State = hyper.Running
-	case rpc.DomainShutoff, rpc.DomainCrashed:
+	f := hyper.Found{ID: e.ID, Name: e.Name, State: stateOf(r.state), Metadata: metadata, PID: p.pid, Started: p.start}
+	if f.State == hyper.Gone {
 		return gone, nil
 	}
 	l.remember(e, p)

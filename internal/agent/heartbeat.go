@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// heartbeat asks a guest again and again whether it still answers. A guest that does not say that it answers pings, as of an older
+// grange-guest or of an image without one, is not asked.
+type heartbeat struct {
+	control  *control
+	settings func() config.Heartbeat
+	state    func(ctx context.Context) (hyper.State, error) // as the hypervisor has it
+	stopped  func() bool                                    // nobody lets it run: its process is frozen, or we paused it
+	changed  func(unresponsive bool)                        // is called without locks; nil: nobody wants to know
+
+	mu    sync.Mutex
+	heard time.Time // the last answer was; zero: there was none
+	since time.Time // it has been unresponsive; zero: it is not
+}
+
+// heartbeatTick is between two looks, and between two pings, of a guest with so much time to answer.
+func heartbeatTick(timeout time.Duration) time.Duration { return min(5*time.Second, timeout/8) }
+
+const (
+	heartbeatOff  = 5 * time.Second // between looks at whether guests are to be asked
+	stateLimit    = 5 * time.Second // for the hypervisor to say whether a VM runs
+	pingLimit     = time.Second     // for a ping to be written
+	pingsRepeated = 12              // ticks between pings of a guest that is known not to answer
+)
+
+func (h *heartbeat) run(ctx context.Context) {
+	var p pulse
+	for n := 0; ; n++ {
+		s := h.settings()
+		tick := heartbeatOff
+		if s.Timeout > 0 {
+			tick = heartbeatTick(s.Timeout)
+		}
+		select {
+		case <-time.After(tick):
+		case <-ctx.Done():
+			return
+		}
+		answered, asked := h.control.pulse()
+		if s.Timeout == 0 || !asked {
+			p = pulse{}
+			h.note(false, 0, false)
+			continue
+		}
+		can := canAnswer
+		if !answered {
+			can = h.couldAnswer(ctx)
+		}
+		silent := p.look(readClocks(), tick, answered, can)
+		h.note(answered, silent, silent >= s.Timeout)
+		if can == canAnswer && (silent < s.Timeout || n%pingsRepeated == 0) {
+			h.control.ping()
+		}
+	}
+}
+
+// note keeps what people see, and reports a change.
+func (h *heartbeat) note(answered bool, silent time.Duration, unresponsive bool) {
+	h.mu.Lock()
+	was, now := !h.since.IsZero(), time.Now()
+	if answered {
+		h.heard = now
+	}
+	switch {
+	case !unresponsive:
+		h.since = time.Time{}
+	case !was:
+		h.since = now.Add(-silent)
+	}
+	h.mu.Unlock()
+	if unresponsive != was && h.changed != nil {
+		h.changed(unresponsive)
+	}
+}
+
+// show adds what is known to a view of the VM.
+func (h *heartbeat) show(out *api.VM) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if heard := h.heard; !heard.IsZero() {
+		out.Heard = &heard
+	}
+	if since := h.since; !since.IsZero() {
+		out.Unresponsive = &since
+	}
+}
+
+func (h *heartbeat) isUnresponsive() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.since.IsZero()
+}
+
+// ability is whether a guest could have answered.
+type ability int
+
+const (
+	unknownAbility ability = iota // the hypervisor does not say whether the VM runs
+	canAnswer
+	cannotAnswer // its CPUs are stopped
+)
+
+func (h *heartbeat) couldAnswer(ctx context.Context) ability {
+	if h.stopped() {
+		return cannotAnswer
+	}
+	ctx, cancel := context.WithTimeout(ctx, stateLimit)
+	defer cancel()
+	switch state, err := h.state(ctx); {
+	case err != nil:
+		return unknownAbility
+	case state == hyper.Running:
+		return canAnswer
+	}
+	return cannotAnswer
+}
+
+// clocks are the two that setting the time does not move. One stands still while the host is suspended, the other goes on.
+type clocks struct{ monotonic, boot time.Duration }
+
+func readClocks() clocks {
+	var monotonic, boot unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic)
+	unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot)
+	return clocks{time.Duration(monotonic.Nano()), time.Duration(boot.Nano())}
+}
+
+// pulse counts for how long a guest could have answered and did not. What stops the guest, the host or us starts the count anew: a guest
+// that goes on has all its time again. It is pure.
+type pulse struct {
+	last   clocks // of the last look; zero: there was none
+	silent time.Duration
+}
+
+// late is how much later than planned a look may come. One that comes later was made by an agent that was itself stopped, or starved.
+const late = 2 * time.Second
+
+func (p *pulse) look(now clocks, tick time.Duration, answered bool, can ability) time.Duration {
+	elapsed := now.monotonic - p.last.monotonic
+	suspended := now.boot - p.last.boot - elapsed
+	switch {
+	case p.last == clocks{} || answered || can == cannotAnswer || elapsed > tick+late || suspended > late:
+		p.silent = 0
+	case can == canAnswer:
+		p.silent += elapsed
+	}
+	p.last = now
+	return p.silent
+}

@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/breaker"
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+)
+
+// What becomes of a VM whose guest is unresponsive, by [heartbeat] action. Of a VM of jobs none is run again, whatever the action: a job that
+// has not ended ends as lost.
+
+// unresponsive is the error of a guest that has not answered for so long as the site allows.
+func (a *Agent) unresponsive(more string) *farm.Error {
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestUnresponsive,
+		Message: fmt.Sprintf("the guest has not answered for %v%s", a.config().Heartbeat.Timeout, more),
+		Hint:    "its kernel may hang, or its memory be used up: see its console; [heartbeat] in the agent's configuration says what is done about it"}
+}
+
+// follow has the VM learn whether the guest of its machine answers.
+func (v *vm) follow(m *machine) {
+	m.pulse.stopped = func() bool { return v.power.now() != wanted{} || frozen(m.applied.PID) }
+	m.pulse.changed = func(unresponsive bool) { v.guestChanged(m, unresponsive) }
+}
+
+func (v *vm) guestChanged(m *machine, unresponsive bool) {
+	name, action := v.recordNow().Name, v.agent.config().Heartbeat.Action
+	v.update(func() {})
+	if !unresponsive {
+		v.agent.log.Info("guest is no longer unresponsive", "vm", name)
+		return
+	}
+	err := v.agent.unresponsive("")
+	v.agent.log.Warn("guest is unresponsive", "vm", name, "action", string(action))
+	if action == config.HeartbeatReport {
+		v.publish(api.JobEvent{Event: api.EventWarning, Message: err.Message})
+		return
+	}
+	err = v.agent.unresponsive(m.lastWords())
+	for _, j := range v.inside() {
+		if !j.isEnded() { // one that is kept after its end is there to be looked at
+			j.cancel(err)
+		}
+	}
+}
+
+// follow has the VM learn whether the guest of its machine answers.
+func (v *fleetVM) follow(m *machine) {
+	m.pulse.changed = v.guestChanged
+}
+
+func (v *fleetVM) guestChanged(unresponsive bool) {
+	action := v.agent.config().Heartbeat.Action
+	v.update(func() {
+		v.silence, v.overdue = nil, false
+		if unresponsive {
+			v.silence, v.overdue = v.agent.unresponsive(""), action != config.HeartbeatReport
+		}
+	})
+	if unresponsive {
+		v.agent.log.Warn("guest is unresponsive", "vm", v.name, "action", string(action))
+	} else {
+		v.agent.log.Info("guest is no longer unresponsive", "vm", v.name)
+	}
+	v.poke()
+}
+
+// isOverdue reports whether the guest is unresponsive, and the VM is to be ended for it.
+func (v *fleetVM) isOverdue() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.overdue && farm.Power(cmp.Or(v.wanted.Power, v.record.Wanted.Power)) == farm.PowerOn
+}
+
+// endSilent ends a machine whose guest is unresponsive. The VM starts anew as one that crashed does, or stays off until the server says
+// something new of it.
+func (v *fleetVM) endSilent(m *machine) error {
+	reason := reasonOf(v.agent.unresponsive(m.lastWords()))
+	if err := v.kill(m); err != nil {
+		return err
+	}
+	v.settleTicket(breaker.Nobody, "")
+	ran := time.Since(v.started)
+	used := v.leave()
+	v.kept(func(r *fleetRecord) {
+		r.CPUTime += used
+		v.noteEnd(r, hyper.Failed, ran, reason)
+		if v.agent.config().Heartbeat.Action == config.HeartbeatEnd {
+			r.Halt = haltFailed
+		}
+	})
+	return nil
+}

@@ -1,0 +1,44 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Heartbeat says when a guest that answered once is unresponsive, and what becomes of it then.
+type Heartbeat struct {
+	Timeout time.Duration // 0: guests are not asked
+	Action  HeartbeatAction
+}
+
+// HeartbeatAction is what is done about an unresponsive guest.
+type HeartbeatAction string
+
+// The actions. No job is run again: of a VM of jobs, restart means end.
+const (
+	HeartbeatReport  HeartbeatAction = "report"  // show it
+	HeartbeatRestart HeartbeatAction = "restart" // start a cloud VM anew
+	HeartbeatEnd     HeartbeatAction = "end"     // end the VM; a cloud VM stays off
+)
+
+type heartbeatFile struct {
+	Timeout string `toml:"timeout"`
+	Action  string `toml:"action"`
+}
+
+const leastHeartbeat = time.Second
+
+func (f heartbeatFile) heartbeat() (h Heartbeat, err error) {
+	h.Action = HeartbeatAction(f.Action)
+	if !slices.Contains([]HeartbeatAction{HeartbeatReport, HeartbeatRestart, HeartbeatEnd}, h.Action) {
+		return h, fmt.Errorf("heartbeat.action: %q is none of report, restart, end", f.Action)
+	}
+	if h.Timeout, err = time.ParseDuration(f.Timeout); err != nil {
+		return h, fmt.Errorf("heartbeat.timeout: %w", err)
+	}
+	if h.Timeout != 0 && h.Timeout < leastHeartbeat {
+		return h, fmt.Errorf("heartbeat.timeout: %v is less than %v", h.Timeout, leastHeartbeat)
+	}
+	return h, nil
+}
