@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -31,7 +32,8 @@ func TestConsoleIsRoots(t *testing.T) {
 	f.seesState(w, farm.VMRunning)
 	v := f.agent.fleetByID(w.ID)
 	const secret = "password: hunter2"
-	v.is(farm.VMRunning, reasonOf(&farm.Error{Code: farm.CodeVMEnded, Message: "the VM ended in a kernel panic (" + secret + "); the end of its console:\n  " + secret}))
+	v.noteThat(reasonOf(&farm.Error{Code: farm.CodeVMEnded, Message: "the VM ended in a kernel panic (" + secret + "); the end of its console:\n  " + secret}))
+	f.sees("the note", w, func(o fleet.Observed) bool { return strings.Contains(o.Reason, secret) })
 	other := Caller{UID: 4711}
 	seen := f.vmsFor(other)
 	if len(seen) != 1 || seen[0].Cloud.Reason != string(farm.CodeVMEnded) {
