@@ -2,6 +2,9 @@ package main
 
 // attacks are all attacks, by hole. Each hole's are in a file of its own.
 var attacks = []attack{
+	{"H2", "a bind of /proc does not give a guest the memory of its wrapper", bindOfProc},
+	{"H2", "a bind of / does not show the host's processes, kernel and devices", bindOfAll},
+	{"H2", "a bind of root's gets no set-ID files and no devices", rootsBind},
 	{"H4", "a host and a user go on while their address sends wrong tokens and unknown join tokens", floodedHost},
 }
 
