@@ -75,6 +75,9 @@ func (m *machine) unwatch() {
 	}
 }
 
+// maxLastWords bounds how much of a console becomes part of a message, in bytes.
+const maxLastWords = 3000
+
 // lastWords is the end of the console, and the kernel's reason to panic if it gave one, ready to follow a sentence.
 func (m *machine) lastWords() string {
 	m.console.awaitEnd(time.Second)
@@ -82,14 +85,14 @@ func (m *machine) lastWords() string {
 	words, last := "", m.console.lastLines(lines)
 	for line := range strings.Lines(m.console.lastLines(consoleTail)) {
 		if _, reason, ok := strings.Cut(line, "Kernel panic - "); ok {
-			words = " in a kernel panic (" + strings.TrimSpace(reason) + ")"
+			words = " in a kernel panic (" + farm.Clean(strings.TrimSpace(reason), 200) + ")"
 			break
 		}
 	}
 	if last == "" {
 		return words + "; its console is empty"
 	}
-	return words + "; the end of its console:\n  " + strings.ReplaceAll(last, "\n", "\n  ")
+	return words + "; the end of its console:\n  " + strings.ReplaceAll(farm.CleanLines(last, maxLastWords), "\n", "\n  ")
 }
 
 // vmPrefix starts the name of every VM of ours.

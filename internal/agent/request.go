@@ -243,9 +243,7 @@ func (c Caller) mayKeep(r *api.JobRequest) error {
 
 // brief is the first words of a command, for lists. Arguments may hold secrets: they stay out.
 func brief(argv []string) string {
-	const most = 40
-	name := filepath.Base(argv[0])
-	return name[:min(len(name), most)]
+	return farm.Clean(filepath.Base(argv[0]), 40)
 }
 
 // guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's.

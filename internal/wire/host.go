@@ -22,9 +22,10 @@ func Facts(f farm.Facts, now time.Time) fleet.Facts {
 // ParseFacts reads what a host says of itself. The error is a *farm.Error of kind Invalid.
 func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 	var r reader
-	f := farm.Facts{Version: v.Version, Capability: v.Capability, Instance: v.Instance, Boot: v.Boot, Accelerator: v.Accelerator, Kind: v.Kind,
+	f := farm.Facts{Version: word(v.Version), Capability: v.Capability, Instance: word(v.Instance), Boot: word(v.Boot),
+		Accelerator: word(v.Accelerator), Kind: word(v.Kind),
 		Topology: r.topology(v.Topology), Reserve: farm.HostReserve{CPUs: r.cpus("reserved_cpus", v.ReservedCPUs), Memory: farm.Bytes(v.ReservedMemory)},
-		Images: v.Images, Networks: v.Networks, ScratchFree: farm.Bytes(v.ScratchFree), Short: v.Short}
+		Images: words(v.Images), Networks: words(v.Networks), ScratchFree: farm.Bytes(v.ScratchFree), Short: words(v.Short)}
 	for _, p := range v.Taken {
 		f.Taken = append(f.Taken, r.plan(p))
 	}
@@ -37,14 +38,39 @@ func Observed(id string, o farm.Observed) fleet.Observed {
 		Plan: PlanOrNil(o.Plan), CPUTime: o.CPUTime.Seconds(), Digest: o.Digest}
 }
 
-// maxReason bounds what a host may say of a failure, in bytes.
-const maxReason = 4096
+// What a host says of itself and of its VMs is shown to other people, some of whom may do more than it. Bounds are in bytes.
+const (
+	maxReason = 4096
+	maxWord   = 512 // of a name, a digest, a model of a processor
+)
+
+func word(text string) string { return farm.Clean(text, maxWord) }
+
+func words(texts []string) []string {
+	if texts == nil {
+		return nil
+	}
+	clean := make([]string, len(texts))
+	for i, t := range texts {
+		clean[i] = word(t)
+	}
+	return clean
+}
+
+// cpuTime is a time that a host says in seconds, where it is one: NaN and what no VM has run become 0.
+func cpuTime(v float64) time.Duration {
+	const most = 1e9
+	if !(v > 0) {
+		return 0
+	}
+	return time.Duration(min(v, most) * float64(time.Second))
+}
 
 // ParseObserved reads what a host says of a VM: one of the states that a host may report. The error is a *farm.Error of kind Invalid.
 func ParseObserved(v fleet.Observed) (farm.Observed, error) {
 	var r reader
-	o := farm.Observed{State: farm.VMState(v.State), Reason: v.Reason[:min(len(v.Reason), maxReason)], Since: v.Since, Boots: v.Boots, Builds: v.Builds,
-		Ready: v.Ready, CPUTime: time.Duration(v.CPUTime * float64(time.Second)), Digest: v.Digest}
+	o := farm.Observed{State: farm.VMState(v.State), Reason: farm.CleanLines(v.Reason, maxReason), Since: v.Since, Boots: v.Boots, Builds: v.Builds,
+		Ready: v.Ready, CPUTime: cpuTime(v.CPUTime), Digest: word(v.Digest)}
 	switch o.State {
 	case farm.VMStarting, farm.VMRunning, farm.VMStopping, farm.VMStopped, farm.VMDeleting, farm.VMGone, farm.VMFailed:
 	default:

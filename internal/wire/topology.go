@@ -44,7 +44,7 @@ func HostTopology(h api.Host) (farm.Topology, error) {
 
 func (r *reader) topology(v fleet.Topology) farm.Topology {
 	t := farm.Topology{Online: r.cpus("online", v.Online), Distance: v.Distance, CoresUntold: v.CoresUntold, SocketsUntold: v.SocketsUntold,
-		CPU: farm.CPUModel{Vendor: v.CPU.Vendor, Name: v.CPU.Model, MaxMHz: v.CPU.MaxMHz, Flags: v.CPU.Flags}}
+		CPU: farm.CPUModel{Vendor: word(v.CPU.Vendor), Name: word(v.CPU.Model), MaxMHz: v.CPU.MaxMHz, Flags: words(v.CPU.Flags)}}
 	for _, s := range v.Sockets {
 		t.Sockets = append(t.Sockets, farm.Socket{ID: s.ID, CPUs: r.cpus("sockets", s.CPUs)})
 	}
@@ -54,7 +54,7 @@ func (r *reader) topology(v fleet.Topology) farm.Topology {
 		}
 	}
 	for _, c := range v.Cores {
-		t.Cores = append(t.Cores, farm.Core{Socket: c.Socket, Node: c.Node, Threads: r.cpus("cores", c.Threads), Kind: farm.CoreKind(c.Kind)})
+		t.Cores = append(t.Cores, farm.Core{Socket: c.Socket, Node: c.Node, Threads: r.cpus("cores", c.Threads), Kind: farm.CoreKind(word(c.Kind))})
 	}
 	for _, text := range v.L3 {
 		t.L3 = append(t.L3, r.cpus("l3", text))
