@@ -6,6 +6,7 @@ var attacks = []attack{
 	{"H2", "a bind of / does not show the host's processes, kernel and devices", bindOfAll},
 	{"H2", "a bind of root's gets no set-ID files and no devices", rootsBind},
 	{"H4", "a host and a user go on while their address sends wrong tokens and unknown join tokens", floodedHost},
+	{"M6", "what a user calls a job moves no cursor of root's", hostileNames},
 }
 
 // roles are what this program does under another account, by name; see account.act.

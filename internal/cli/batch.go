@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -136,7 +135,7 @@ func (a *app) printLimits(m limits.Master, f batchCheckFlags, results []limits.R
 		looked = "no process of it runs here"
 	}
 	fmt.Fprintf(a.out, "%s for %d hosts, %d VMs as nodes, %d jobs: %s\n", m.System, f.fleet.Hosts, f.fleet.VMs, f.fleet.Jobs, looked)
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	w := newColumns(a.out)
 	enough, unknown := 0, 0
 	fmt.Fprintln(w, "VERDICT\tCHECK\tFOUND\tNEEDED\tWHAT")
 	for _, r := range results {

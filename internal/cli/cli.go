@@ -3,7 +3,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"syscall"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +50,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.statu
 // Main runs the command line and returns the exit status.
 func Main(args []string) int {
 	out := &output{to: os.Stdout}
-	a := &app{out: out, err: os.Stderr}
+	a := &app{out: text{out}, err: text{os.Stderr}}
 	root := a.root()
 	root.SetArgs(args)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -166,22 +162,6 @@ func printError(w io.Writer, err error) {
 	}
 }
 
-// visible writes characters that could move the cursor or reorder text as Go does: paths come from anywhere.
-func visible(s string) string {
-	var b strings.Builder
-	for len(s) > 0 {
-		r, size := utf8.DecodeRuneInString(s)
-		if r == utf8.RuneError && size == 1 || !unicode.IsPrint(r) && r != '\n' && r != '\t' {
-			quoted := strconv.Quote(s[:size])
-			b.WriteString(quoted[1 : len(quoted)-1])
-		} else {
-			b.WriteString(s[:size])
-		}
-		s = s[size:]
-	}
-	return b.String()
-}
-
 func explain(err error) (message, hint string) {
 	problem, own := new(api.Problem), new(farm.Error)
 	switch {
@@ -250,7 +230,7 @@ func statusOf(err error) int {
 }
 
 func (a *app) printJSON(v any) error {
-	encoder := json.NewEncoder(a.out)
+	encoder := newJSON(a.out)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(v)
 }

@@ -168,7 +168,7 @@ func (a *app) exportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = a.out.Write(text)
+			_, err = rawOf(a.out).Write(text)
 			return err
 		})}
 }
@@ -207,7 +207,7 @@ func (a *app) cellImport() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = a.out.Write(text)
+			_, err = rawOf(a.out).Write(text)
 			return err
 		}}
 	cmd.Flags().StringVar(&f.nova, "nova", "", "`FILE` with the two options, as /etc/nova/nova.conf")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +28,7 @@ func (a *app) authWhoami() *cobra.Command {
 		if a.json {
 			return a.printJSON(who)
 		}
-		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		t := newColumns(a.out)
 		fmt.Fprintf(t, "user\t%s\nby\t%s %s\n", who.User, who.Means, farm.Printable(who.Source))
 		if who.Root {
 			fmt.Fprintf(t, "roles\tall: root on the server's own socket\n")

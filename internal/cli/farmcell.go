@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -143,7 +142,7 @@ func (a *app) completeNames(cmd *cobra.Command, args []string, typed string, lis
 }
 
 func (a *app) showCell(v fleet.Cell) error {
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	t := newColumns(a.out)
 	row := func(key, value string) {
 		if value != "" && value != "0" {
 			fmt.Fprintf(t, "%s\t%s\n", key, farm.Printable(value))

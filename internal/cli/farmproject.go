@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,7 +65,7 @@ func (a *app) completeProjects(cmd *cobra.Command, args []string, typed string) 
 }
 
 func (a *app) showProject(p fleet.Project) error {
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	t := newColumns(a.out)
 	any := func(list []string) string {
 		if len(list) == 0 {
 			return "any"

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/grange-project/grange/internal/batch"
 )
@@ -14,7 +13,7 @@ func (a *app) tellFindings(findings []batch.Finding) error {
 			return err
 		}
 	} else {
-		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		t := newColumns(a.out)
 		for _, f := range findings {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Level, f.ID, f.Found, f.Where)
 		}

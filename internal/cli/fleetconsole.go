@@ -41,7 +41,7 @@ func (a *app) fleetConsole(ctx context.Context, ref, project string) error {
 		defer term.Restore(fd, old)
 		in = &untilEscape{r: os.Stdin}
 	}
-	return bothWays(ctx, stream, in, a.out)
+	return bothWays(ctx, stream, in, rawOf(a.out))
 }
 
 // untilEscape ends at the escape key.
@@ -122,7 +122,7 @@ It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
 				return err
 			}
 			defer stream.Close()
-			return bothWays(cmd.Context(), stream, os.Stdin, a.out)
+			return bothWays(cmd.Context(), stream, os.Stdin, rawOf(a.out))
 		},
 	}
 	projectFlag(cmd, &project)

@@ -6,7 +6,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -113,10 +112,10 @@ func (a *app) showFleetHost(ctx context.Context, ref string) error {
 	if a.json {
 		return a.printJSON(h)
 	}
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	t := newColumns(a.out)
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(t, "%s\t%s\n", name, value)
+			t.row(name, value)
 		}
 	}
 	line("name", h.Name)

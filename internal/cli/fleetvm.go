@@ -9,7 +9,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -198,10 +197,10 @@ func (a *app) showFleetVM(ctx context.Context, ref, project string) error {
 	if a.json {
 		return a.printJSON(v)
 	}
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	t := newColumns(a.out)
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(t, "%s\t%s\n", name, value)
+			t.row(name, value)
 		}
 	}
 	line("name", fullName(v))

@@ -58,7 +58,7 @@ func watchedKinds() []string {
 
 func (a *app) printChange(change fleet.Change) error {
 	if a.json {
-		return json.NewEncoder(a.out).Encode(change)
+		return newJSON(a.out).Encode(change)
 	}
 	what, err := changed(change)
 	if err == nil {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +54,7 @@ func (a *app) printWhy(w fleet.Why, each bool) error {
 		return a.printJSON(w)
 	}
 	fmt.Fprintf(a.out, "%d of %d hosts would take it\n", w.Fits, w.Hosts)
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	t := newColumns(a.out)
 	if len(w.Sums) > 0 {
 		fmt.Fprintln(t, "\nHOSTS\tCONSTRAINT\tFOR EXAMPLE")
 	}

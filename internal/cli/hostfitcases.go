@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/grange-project/grange/internal/flavor"
 )
@@ -34,8 +32,8 @@ func (a *app) fitCases(path string) error {
 		return err
 	}
 	bad := 0
-	lines := json.NewEncoder(a.out)
-	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	lines := newJSON(a.out)
+	table := newColumns(a.out)
 	for _, text := range cases {
 		c, err := flavor.Parse(text)
 		if err != nil {

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
@@ -114,7 +113,7 @@ func (a *app) printFit(r fitReport, room numa.Room) error {
 
 func (a *app) printFitVM(n int, host string, vm fitVM) error {
 	fmt.Fprintf(a.out, "VM %d fits %s; the guest sees %d × %d × %d (sockets × cores × threads)\n", n, host, vm.Guest.Sockets, vm.Guest.Cores, vm.Guest.Threads)
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	t := newColumns(a.out)
 	fmt.Fprintln(t, "  CELL\tVCPUS\tHOST CPUS\tNODE\tMEMORY\tPAGES")
 	for i, c := range vm.Cells {
 		pages := "ordinary"

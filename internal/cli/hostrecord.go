@@ -62,7 +62,7 @@ func (a *app) recordHost(ctx context.Context, from, file string, anonymous bool)
 	}
 	name := file
 	if file == "" || file == "-" {
-		name, err = "standard output", write(a.out)
+		name, err = "standard output", write(rawOf(a.out))
 	} else {
 		zip := strings.HasSuffix(file, ".gz") || strings.HasSuffix(file, ".tgz")
 		err = writeFile(file, func(w io.Writer) error { return compressed(w, zip, write) })

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +31,7 @@ func (a *app) imageList() *cobra.Command {
 		if a.json {
 			return a.printJSON(images)
 		}
-		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		t := newColumns(a.out)
 		fmt.Fprintln(t, "NAME\tKIND\tSIZE\tCREATED\tDIGEST\tSITE")
 		for _, i := range images {
 			site := "-"

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -459,7 +458,7 @@ func (r *runner) rawTerminal() (restore func()) {
 // show prints an event where someone wants to see it: waiting and trouble always, phases with -v, everything with --json.
 func (r *runner) show(e api.JobEvent) {
 	if r.app.json {
-		json.NewEncoder(r.app.err).Encode(e)
+		newJSON(r.app.err).Encode(e)
 		return
 	}
 	switch {
@@ -489,7 +488,7 @@ func (r *runner) report(o outcome, clean []api.Phase, took time.Duration) {
 		if o.err != nil {
 			message, hint = explain(o.err)
 		}
-		json.NewEncoder(r.app.err).Encode(map[string]any{"event": "result", "status": o.status, "exit": o.exit, "error": message,
+		newJSON(r.app.err).Encode(map[string]any{"event": "result", "status": o.status, "exit": o.exit, "error": message,
 			"hint": hint, "phases": append(clean, total)})
 		return
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -129,7 +128,7 @@ func ociCommand(use, short string, run func(id string) error) *cobra.Command {
 
 // ociState prints a state of the OCI's runtime specification: Slurm wants to read "stopped" there.
 func (a *app) ociState(id string) error {
-	return json.NewEncoder(a.out).Encode(struct {
+	return newJSON(a.out).Encode(struct {
 		OCIVersion string `json:"ociVersion"`
 		ID         string `json:"id"`
 		Status     string `json:"status"`

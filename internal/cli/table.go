@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -26,16 +25,10 @@ func (t table[T]) print(a *app, all []T) error {
 		_, err := fmt.Fprintln(a.out, t.none)
 		return err
 	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	w := newColumns(a.out)
 	fmt.Fprintln(w, t.head)
 	for _, v := range all {
-		for i, cell := range t.line(v) {
-			if i > 0 {
-				fmt.Fprint(w, "\t")
-			}
-			fmt.Fprint(w, cell)
-		}
-		fmt.Fprintln(w)
+		w.row(t.line(v)...)
 	}
 	return w.Flush()
 }

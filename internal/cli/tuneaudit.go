@@ -165,7 +165,7 @@ func profileOf(name string) (tuning.Profile, error) {
 
 func (a *app) writeAudit(f auditFlags, r tuning.Report, about report.About) error {
 	if f.output == "" {
-		return auditTo(a.out, f.format, r, about, a.style())
+		return auditTo(rawOf(a.out), f.format, r, about, a.style())
 	}
 	err := writeFile(f.output, func(w io.Writer) error { return auditTo(w, f.format, r, about, report.Style{}) })
 	if err != nil {

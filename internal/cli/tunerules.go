@@ -15,7 +15,7 @@ func (a *app) tuneRules() *cobra.Command {
 		Long: "List the rules of the audit. The severity of a rule is the worst that it can find: a finding may be less severe.",
 		RunE: func(*cobra.Command, []string) error {
 			if !a.json {
-				return report.Rules(a.out, tuning.Rules(), a.style())
+				return report.Rules(rawOf(a.out), tuning.Rules(), a.style())
 			}
 			list := []report.Rule{}
 			for _, r := range tuning.Rules() {
@@ -39,7 +39,7 @@ func (a *app) tuneExplain() *cobra.Command {
 			if a.json {
 				return a.printJSON(report.RuleOf(r))
 			}
-			return report.Explain(a.out, r, a.style())
+			return report.Explain(rawOf(a.out), r, a.style())
 		},
 	}
 }

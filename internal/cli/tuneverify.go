@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -153,7 +152,7 @@ func proofTable(w io.Writer, r verify.Report) error {
 		_, err := fmt.Fprintln(w, "no virtual machine runs")
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := newColumns(w)
 	fmt.Fprintln(t, "VM\tTHREAD\tPLANNED\tLIBVIRT\tKERNEL\tMEMORY\tVERDICT")
 	for _, vm := range r.VMs {
 		name, memory, verdict := farm.Printable(vm.Name), nodeMemory(vm.Resident), string(vm.Verdict)

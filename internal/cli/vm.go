@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -112,7 +111,7 @@ func (a *app) consoleCommand() *cobra.Command {
 			return a.fleetConsole(cmd.Context(), ref, project)
 		}
 		if !a.json {
-			return a.client().Console(cmd.Context(), ref, follow, a.out)
+			return a.client().Console(cmd.Context(), ref, follow, rawOf(a.out))
 		}
 		var text strings.Builder
 		if err := a.client().Console(cmd.Context(), ref, false, &text); err != nil {
@@ -144,10 +143,10 @@ func printVMs(w io.Writer, vms []api.VM) error {
 		_, err := fmt.Fprintln(w, "no virtual machines")
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := newColumns(w)
 	fmt.Fprintln(t, "NAME\tSTATE\tUSER\tCOMMAND\tIMAGE\tCPUS\tMEMORY\tON CPUS\tAGE\tBATCH JOB")
 	for _, vm := range vms {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%v\t%s\t%v\t%s\n", vm.Name, vm.State, vm.User, vm.Command, vm.Image, vm.CPUs,
+		t.row(vm.Name, vm.State, vm.User, vm.Command, vm.Image, vm.CPUs,
 			farm.Bytes(vm.Memory).Rounded(), strings.Join(vm.Plan.VCPUs, ","), age(vm.Created), batchOf(vm))
 	}
 	return t.Flush()
@@ -170,14 +169,14 @@ func (a *app) showVM(vm api.VM) error {
 	if a.json {
 		return a.printJSON(vm)
 	}
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	t := newColumns(a.out)
 	p := vm.Plan
 	fmt.Fprintf(t, "name\t%s\nid\t%s\njob\t%s\nstate\t%s\nuser\t%s (%d)\ncommand\t%s\nimage\t%s\ndigest\t%s\ncreated\t%s\n",
-		vm.Name, vm.ID, vm.Job, vm.State, vm.User, vm.UID, vm.Command, vm.Image, vm.Digest, vm.Created.Format(time.RFC3339))
+		vm.Name, vm.ID, vm.Job, vm.State, oneLine(vm.User), vm.UID, oneLine(vm.Command), vm.Image, vm.Digest, vm.Created.Format(time.RFC3339))
 	if c := vm.Cloud; c != nil {
 		fmt.Fprintf(t, "of the server\t%s of project %s, wanted %s, ready %v\naddress\t%s %s\n", c.Name, c.Project, c.Wanted, c.Ready, c.Address, c.Hostname)
 		if c.Reason != "" {
-			fmt.Fprintf(t, "reason\t%s\n", c.Reason)
+			t.row("reason", c.Reason)
 		}
 	}
 	if vm.Heard != nil {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -145,7 +144,7 @@ func (a *app) workerList() *cobra.Command {
 			_, err := fmt.Fprintln(a.out, "no workers")
 			return err
 		}
-		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+		t := newColumns(a.out)
 		fmt.Fprintln(t, "NODE\tSTATE\tVM\tADDRESS\tIMAGE\tCPUS\tMEMORY\tAGE")
 		for _, w := range workers {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%d\t%v\t%v\n", w.Name, w.State, w.VM, w.Address, w.Image, w.CPUs, farm.Bytes(w.Memory).Rounded(), age(w.Created))
