@@ -119,7 +119,7 @@ bench-start: ## compare starts of grange exec with raw QEMU, in pairs; ARGS= for
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/benchstart $(ARGS)
 
-chaos: ## kill agent, libvirtd and callers under running jobs; ARGS="-kills 200"; JSON on the last line
+chaos: ## kill agent, libvirtd and callers under running jobs, let libvirt, disk and clock fail; ARGS="-kills 300"; JSON on the last line
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/chaos $(ARGS)
 

@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os/exec"
 	"sync"
+	"time"
 
 	"github.com/grange-project/grange/e2e/lab"
 )
@@ -25,6 +27,7 @@ type stream struct {
 
 	mu      sync.Mutex
 	running map[*exec.Cmd]*caller
+	silent  time.Duration // the longest time in which a caller had nothing to read
 	jobs    int
 	lost    int
 	wrong   int
@@ -71,7 +74,8 @@ func (s *stream) one(r *rand.Rand) {
 	script := fmt.Sprintf("tee /dev/stderr; sleep 0.%d; exit %d", r.IntN(10), status)
 	cmd := s.lab.Exec(context.Background(), "--memory", "256M", "--scratch", "16M", "--", "sh", "-c", script)
 	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &errs
+	gaps := &gapMeter{last: time.Now()}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), gaps.on(&out), gaps.on(&errs)
 	me := &caller{}
 	s.mu.Lock()
 	err := cmd.Start()
@@ -89,6 +93,12 @@ func (s *stream) one(r *rand.Rand) {
 		return
 	}
 	s.jobs++
+	if gap := gaps.mark(); gap > s.silent {
+		s.silent = gap
+		if gap > mostSilent {
+			fmt.Printf("%v without a word; notes of the caller: %q\n", gap.Round(time.Millisecond), notes(errs.Bytes()))
+		}
+	}
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		fmt.Println("caller:", err)
 	}
@@ -124,6 +134,48 @@ func (s *stream) killOne(r *rand.Rand) bool {
 	}
 	return false
 }
+
+// notes are the wrapper's own lines among a job's errors.
+func notes(errs []byte) []string {
+	var out []string
+	for line := range bytes.Lines(errs) {
+		if bytes.HasPrefix(line, []byte("grange: ")) {
+			out = append(out, string(bytes.TrimSpace(line)))
+		}
+	}
+	return out
+}
+
+func (s *stream) silence() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.silent
+}
+
+// gapMeter measures how long a caller had nothing to read, on either output.
+type gapMeter struct {
+	mu      sync.Mutex
+	last    time.Time
+	longest time.Duration
+}
+
+func (m *gapMeter) on(to io.Writer) io.Writer {
+	return writerFunc(func(p []byte) (int, error) { m.mark(); return to.Write(p) })
+}
+
+// mark notes that there was something to read, or the end, and returns the longest pause so far.
+func (m *gapMeter) mark() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	m.longest = max(m.longest, now.Sub(m.last))
+	m.last = now
+	return m.longest
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func (s *stream) tally() (jobs, lost, wrong int) {
 	s.mu.Lock()

@@ -33,10 +33,13 @@ type Lab struct {
 	Config string // path of the agent's configuration
 	// SlurmNodes are the names of slurmds whose jobs are this host's: there may be others' on the machine.
 	SlurmNodes []string
+	Proxy      *libvirttest.Proxy // between the agent and libvirtd; nil: there is none
 
 	root    string // of the source tree
 	network string // of libvirtd; "": ours
 	inside  bool   // the agent, too
+	proxied bool
+	mounted bool // the agent's state is a file system of its own
 	agent   *exec.Cmd
 	ended   chan struct{} // closed when agent has been waited for
 	log     *os.File
@@ -55,6 +58,10 @@ type Options struct {
 	SlurmNodes []string
 	// Programs is a directory with grange and grange-guest; "": they are built.
 	Programs string
+	// Proxy puts one between the agent and libvirtd: Lab.Proxy.
+	Proxy bool
+	// StateSize gives the agent's state a file system of its own, of that size in the words of tmpfs: "600M". "": the host's.
+	StateSize string
 	// Source is the tree whose scripts start libvirtd; "": the one that this program was built from.
 	Source string
 }
@@ -87,13 +94,22 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 		return err
 	}
 	l.Config = filepath.Join(l.Dir, "agent.toml")
+	l.proxied = o.Proxy
 	if err := l.Configure(o.Config); err != nil {
+		return err
+	}
+	if err := l.mountState(o.StateSize); err != nil {
 		return err
 	}
 	if err := l.StartLibvirtd(ctx); err != nil {
 		return err
 	}
 	var err error
+	if o.Proxy {
+		if l.Proxy, err = libvirttest.NewProxy(l.libvirtSocket(), l.path("lv/run/libvirt-sock")); err != nil {
+			return err
+		}
+	}
 	if l.log, err = os.OpenFile(l.path("agent.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err
 	}
@@ -147,8 +163,28 @@ func (l *Lab) Configure(extra string) error {
 		return err
 	}
 	text := fmt.Sprintf("slurm_nodes = %s\nsocket = %q\nstate_dir = %q\nrun_dir = %q\nlibvirt = %q\nlibvirt_logs = %q\naccelerator = %q\n%s\n", nodes, l.Socket, l.path("state"), l.path("run"),
-		l.path("lv/run/libvirt-sock"), l.path("lv/log/qemu"), Accelerator(), extra)
+		l.libvirtSocket(), l.path("lv/log/qemu"), Accelerator(), extra)
 	return os.WriteFile(l.Config, []byte(text), 0o644)
+}
+
+// libvirtSocket is where the agent finds libvirt. libvirt's other files are beside it.
+func (l *Lab) libvirtSocket() string {
+	if l.proxied {
+		return l.path("lv/run/proxy-sock")
+	}
+	return l.path("lv/run/libvirt-sock")
+}
+
+func (l *Lab) mountState(size string) error {
+	if size == "" {
+		return nil
+	}
+	if err := os.Mkdir(l.path("state"), 0o755); err != nil {
+		return err
+	}
+	err := syscall.Mount("tmpfs", l.path("state"), "tmpfs", 0, "mode=755,size="+size)
+	l.mounted = err == nil
+	return err
 }
 
 // StartLibvirtd starts the lab's libvirtd, also after it was killed.
@@ -362,7 +398,13 @@ func (l *Lab) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if l.Proxy != nil {
+		l.Proxy.Close()
+	}
 	err := l.libvirtd(ctx, "down", "--all", l.path("lv"))
+	if l.mounted {
+		err = errors.Join(err, syscall.Unmount(l.path("state"), 0))
+	}
 	if l.log != nil {
 		l.log.Close()
 	}
