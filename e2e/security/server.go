@@ -21,6 +21,7 @@ import (
 // standalone is a server by itself, on the loopback. Its hosts are `grange sim`'s: their certificates and requests are those of real ones.
 type standalone struct {
 	dir, program, address string
+	pid                   int // of the server
 	host                  tls.Certificate // of one host
 	roots                 *x509.CertPool
 	ended                 []func()
@@ -62,7 +63,7 @@ func (s *site) standalone(ctx context.Context) (a *standalone, err error) {
 	if err := errors.Join(os.WriteFile(a.path("server.toml"), []byte(text), 0o600), os.WriteFile(a.path("farm.toml"), []byte(standaloneFarm), 0o600)); err != nil {
 		return a, err
 	}
-	if err := a.background("server.log", "server", "--config", a.path("server.toml")); err != nil {
+	if a.pid, err = a.background("server.log", "server", "--config", a.path("server.toml")); err != nil {
 		return a, err
 	}
 	if err := await(ctx, time.Minute, func() error { _, err := a.grange(ctx, "host", "list"); return err }); err != nil {
@@ -99,23 +100,23 @@ func (a *standalone) grange(ctx context.Context, args ...string) (string, error)
 }
 
 // background starts a command that runs until the attack is over.
-func (a *standalone) background(log string, args ...string) error {
+func (a *standalone) background(log string, args ...string) (pid int, err error) {
 	file, err := os.Create(a.path(log))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer file.Close()
 	cmd := exec.Command(a.program, args...)
 	cmd.Stdout, cmd.Stderr = file, file
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		return err
+		return 0, err
 	}
 	a.ended = append(a.ended, func() {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	return nil
+	return cmd.Process.Pid, nil
 }
 
 func (a *standalone) close() {
@@ -133,7 +134,7 @@ func (a *standalone) join(ctx context.Context, name string) error {
 	if err := errors.Join(os.WriteFile(a.path(name+".token"), []byte(token), 0o600), os.MkdirAll(a.path(name), 0o700)); err != nil {
 		return err
 	}
-	if err := a.background(name+".log", "sim", "--hosts", "1", "--prefix", name+"-", "--dir", a.path(name), "--token-file", a.path(name+".token"), "--server", a.url()); err != nil {
+	if _, err := a.background(name+".log", "sim", "--hosts", "1", "--prefix", name+"-", "--dir", a.path(name), "--token-file", a.path(name+".token"), "--server", a.url()); err != nil {
 		return err
 	}
 	err = await(ctx, 30*time.Second, func() error {

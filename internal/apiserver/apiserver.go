@@ -44,8 +44,9 @@ type API struct {
 	whose     map[string]string // route.whose by pattern of mux
 	origin    *http.CrossOriginProtection
 	refusals  throttle.Buckets // lines of the log about them, by address
-	lot       *lot             // of polls that wait
-	ending    context.Context  // ends when Serve does: long answers end then
+	shares    *shares
+	lot       *lot            // of polls that wait
+	ending    context.Context // ends when Serve does: long answers end then
 	end       context.CancelFunc
 }
 
@@ -58,7 +59,7 @@ func New(o Options) *API {
 	a := &API{server: o.Server, authn: o.Authn, log: o.Log, version: o.Version, keepAlive: o.KeepAlive, mux: http.NewServeMux(),
 		whose: map[string]string{}, origin: http.NewCrossOriginProtection(), ending: ending, end: end,
 		refusals: throttle.Buckets{Size: 1, Leak: time.Minute, Now: time.Now}}
-	a.lot = newLot(a)
+	a.lot, a.shares = newLot(a), newShares()
 	a.huma = humago.New(a.mux, a.config())
 	a.problem = &huma.Response{Description: "A problem, as RFC 9457 has it", Content: map[string]*huma.MediaType{
 		"application/problem+json": {Schema: a.schema(reflect.TypeFor[problem]())}}}

@@ -86,7 +86,7 @@ func (a *API) catalogueRoutes() {
 		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.Image]], error) {
 			same := func(i fleet.Image) fleet.Image { return i }
 			return listOf(ctx, a, in.Paging, same, func(i fleet.Image) string { return i.Name }, func() ([]fleet.Image, error) {
-				hosts, err := a.server.Hosts(ctx, who, server.HostFilter{})
+				hosts, err := a.allHosts(ctx, who)
 				return imagesOf(hosts), err
 			})
 		})

@@ -33,8 +33,8 @@ const (
 	maxHostBody = 16 << 20         // bytes: a report has all VMs and the topology
 	maxAnyBody  = 64 << 10         // bytes, from whom nobody knows: an enrolment has a token and a signing request
 	maxHeader   = 32 << 10         // bytes, with the path
-	hardHeader  = 1 << 20          // bytes; beyond it net/http hangs up, and no problem says why
-	headerTime  = 30 * time.Second // of a request's header, and of the TLS handshake
+	hardHeader  = 2 * maxHeader    // bytes, which anybody may have us read; beyond it net/http hangs up, and no problem says why
+	headerTime  = 10 * time.Second // of a request's header, and of the TLS handshake
 	bodyTime    = 30 * time.Second
 	writeTime   = 30 * time.Second // for each piece of an answer: who takes none for so long has gone
 	idleTime    = 2 * time.Minute
@@ -70,6 +70,9 @@ func (a *API) ServeHTTP(plain http.ResponseWriter, r *http.Request) {
 	}
 	shown := shownBy(r)
 	who, err := a.admit(w, r, a.whose[pattern], shown)
+	if err == nil {
+		err = owned(r.Context(), who)
+	}
 	if err != nil {
 		a.answerRefusal(w, r, err)
 		return
@@ -210,6 +213,9 @@ func (a *API) answerRefusal(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="grange"`)
 	case http.StatusTooManyRequests:
 		w.Header().Set("Retry-After", "10")
+		if own.Code == farm.CodeConnections {
+			w.Header().Set("Connection", "close")
+		}
 	}
 	p.write(w)
 }
@@ -282,8 +288,14 @@ type peerKey struct{}
 
 // withPeer is for http.Server.ConnContext.
 func (a *API) withPeer(ctx context.Context, conn net.Conn) context.Context {
+	if c := boundedOf(conn); c != nil {
+		ctx = context.WithValue(ctx, connKey{}, c)
+	}
 	if _, ok := conn.(*tls.Conn); ok {
 		return context.WithValue(ctx, parkKey{}, true)
+	}
+	if c, ok := conn.(*connection); ok {
+		conn = c.Conn
 	}
 	u, ok := conn.(*net.UnixConn)
 	if !ok {

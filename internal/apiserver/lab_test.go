@@ -40,6 +40,7 @@ type lab struct {
 	socket string
 	url    string
 	people *authority
+	bounds *connections // of the port
 	stop   context.CancelFunc // ends the server
 }
 
@@ -82,14 +83,11 @@ func (l *lab) serve() {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	l.url = "https://" + tcp.Addr().String()
 	own := newAuthority(l.t, "Server's CA")
 	pair := own.issue(&x509.Certificate{Subject: pkix.Name{CommonName: "server"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	own.write(filepath.Join(l.dir, "ca.pem"))
+	tcp := listening(l.t, 1000, 100, time.Second)
+	l.url, l.bounds = "https://"+tcp.Addr().String(), tcp.all
 	secure := tls.NewListener(tcp, TLS(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }))
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel

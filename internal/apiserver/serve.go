@@ -35,7 +35,16 @@ func ListenSocket(path string, mode fs.FileMode) (net.Listener, error) {
 		l.Close()
 		return nil, err
 	}
-	return l, nil
+	return bounded(l, 1), nil
+}
+
+// ListenTLS listens on a port, for people and hosts.
+func ListenTLS(address string, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return tls.NewListener(bounded(l, 3), TLS(certificate)), nil
 }
 
 // TLS is the configuration for people and hosts: certificates of both are asked for, and looked at by package authn, which can say in a

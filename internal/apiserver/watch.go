@@ -29,10 +29,11 @@ type feed struct {
 	ctx    context.Context
 	who    farm.Identity
 	after  int64
-	first  []fleet.Change // told before all else
+	first  func() ([]fleet.Change, error) // the next page of what is told before all else, none at its end; nil: there is nothing
 	filter server.WatchFilter
 	chosen func(server.Watched) bool // of those of the filter; nil: all
 	fresh  bool                      // after was read just now
+	leave  func()                    // ends its share; open sets it
 }
 
 // openTime is how long a watch that goes on waits for a first change before its answer begins.
@@ -40,12 +41,15 @@ const openTime = 200 * time.Millisecond
 
 // open begins to watch: the first wait tells whether the feed reaches back, which must be known before the answer begins.
 func (f *feed) open() (changes []server.Watched, err error) {
-	if f.fresh {
-		return nil, nil
+	if f.leave, err = f.a.shares.watch(f.who); err != nil || f.fresh {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, openTime)
 	defer cancel()
-	return f.wait(ctx)
+	if changes, err = f.wait(ctx); err != nil {
+		f.leave()
+	}
+	return changes, err
 }
 
 // wait returns what changed, and nothing when ctx ended first.
@@ -60,13 +64,14 @@ func (f *feed) wait(ctx context.Context) ([]server.Watched, error) {
 
 // run tells changes until the caller or the server goes away.
 func (f *feed) run(c huma.Context, changes []server.Watched) {
+	defer f.leave()
 	ctx, cancel := f.a.patient(f.ctx)
 	defer cancel()
 	f.ctx = ctx
 	out := newEvents(c)
 	out.comment("watching")
-	for i, change := range f.first {
-		out.event(change, i == len(f.first)-1)
+	if !f.tellFirst(out) {
+		return
 	}
 	for out.err == nil {
 		f.tell(out, changes)
@@ -82,6 +87,28 @@ func (f *feed) run(c huma.Context, changes []server.Watched) {
 			out.comment("alive")
 		}
 	}
+}
+
+// tellFirst writes what there is, page by page, and reports whether all of it could be read. The last one carries the ID: who has not all
+// of them begins anew.
+func (f *feed) tellFirst(out *events) bool {
+	if f.first == nil {
+		return true
+	}
+	var page []fleet.Change
+	for out.err == nil {
+		next, err := f.first()
+		if err != nil {
+			return false
+		}
+		for i, change := range page {
+			out.event(change, len(next) == 0 && i == len(page)-1)
+		}
+		if page = next; len(page) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // tell writes those that were asked for. The last of a revision carries the ID: who comes again after half of them is told all of them.
@@ -202,21 +229,29 @@ func (a *API) watchVMs(ctx context.Context, who farm.Identity, in *listVMs) (*fe
 		return f, nil
 	}
 	f.fresh = true
-	filter := in.filter(Paging{Limit: 1000})
-	for {
-		found, err := a.server.VMs(ctx, who, filter)
-		if err != nil {
-			return nil, err
-		}
-		if f.after == 0 { // the first page's: what changes while the others are read is told again
-			f.after = found.Revision
-		}
-		for _, v := range found.Items {
-			f.first = append(f.first, changeView(server.Watched{Revision: f.after, Kind: "vm", ID: v.ID, VM: &v}))
-		}
-		if found.Next == "" {
-			return f, nil
-		}
-		filter.After = found.Next
+	var err error
+	f.first, err = f.vms(in.filter(Paging{Limit: 1000}))
+	return f, err
+}
+
+// vms reads the VMs of a filter page by page, the first one at once.
+func (f *feed) vms(filter server.VMFilter) (next func() ([]fleet.Change, error), err error) {
+	found, err := f.a.server.VMs(f.ctx, f.who, filter)
+	if err != nil {
+		return nil, err
 	}
+	f.after = found.Revision // what changes while the other pages are read is told again
+	more := true
+	return func() (page []fleet.Change, err error) {
+		for more && err == nil && len(page) == 0 {
+			for _, v := range found.Items {
+				page = append(page, changeView(server.Watched{Revision: f.after, Kind: "vm", ID: v.ID, VM: &v}))
+			}
+			if more = found.Next != ""; more {
+				filter.After = found.Next
+				found, err = f.a.server.VMs(f.ctx, f.who, filter)
+			}
+		}
+		return page, err
+	}, nil
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -198,11 +197,11 @@ func brokerOf(c config.Server, cell farm.Cell) (batch.System, error) {
 // listen opens the socket and the port.
 func listen(c config.Server, shown *certificates) (listeners []net.Listener, err error) {
 	if c.Listen != "" {
-		port, err := net.Listen("tcp", c.Listen)
+		port, err := apiserver.ListenTLS(c.Listen, shown.get)
 		if err != nil {
 			return nil, cannotListen(c.Listen, "listen", err)
 		}
-		listeners = append(listeners, tls.NewListener(port, apiserver.TLS(shown.get)))
+		listeners = append(listeners, port)
 	}
 	if c.Socket != "" {
 		socket, err := apiserver.ListenSocket(c.Socket, c.SocketMode)

@@ -7,6 +7,7 @@ const (
 	CodeUnboundCert  Code = "certificate-not-bound" // a user has a certificate's subject without the authority, of which there are several
 	CodeNotKnown     Code = "not-known"             // the caller has not said who it is, or in a way that the server does not accept
 	CodeTooManyTries Code = "too-many-tries"
+	CodeConnections  Code = "too-many-connections"
 	CodeNoRoute      Code = "no-route"
 	CodeTooLarge     Code = "too-large"
 	CodeChanged      Code = "changed" // another revision than If-Match says

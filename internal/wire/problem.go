@@ -16,7 +16,7 @@ var statusOf = map[farm.Kind]int{
 
 // narrower are codes for which HTTP has a word of its own.
 var narrower = map[farm.Code]int{
-	farm.CodeNotKnown: 401, farm.CodeTooManyTries: 429, farm.CodeTooLarge: 413,
+	farm.CodeNotKnown: 401, farm.CodeTooManyTries: 429, farm.CodeConnections: 429, farm.CodeTooLarge: 413,
 	farm.CodeFeedGone: 410, farm.CodeOtherRequest: 422, farm.CodeNoUpgrade: 426,
 }
 
