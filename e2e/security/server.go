@@ -21,7 +21,7 @@ import (
 // standalone is a server by itself, on the loopback. Its hosts are `grange sim`'s: their certificates and requests are those of real ones.
 type standalone struct {
 	dir, program, address string
-	pid                   int // of the server
+	pid                   int             // of the server
 	host                  tls.Certificate // of one host
 	roots                 *x509.CertPool
 	ended                 []func()
