@@ -40,7 +40,7 @@ type lab struct {
 	socket string
 	url    string
 	people *authority
-	bounds *connections // of the port
+	bounds *connections       // of the port
 	stop   context.CancelFunc // ends the server
 }
 
