@@ -6,10 +6,11 @@ var attacks = []attack{
 	{"H2", "a bind of / does not show the host's processes, kernel and devices", bindOfAll},
 	{"H2", "a bind of root's gets no set-ID files and no devices", rootsBind},
 	{"H4", "a host and a user go on while their address sends wrong tokens and unknown join tokens", floodedHost},
-	{"M6", "what a user calls a job moves no cursor of root's", hostileNames},
+	{"H7", "a farm file that wants VMs kept apart by `vlan` or `closed` is refused, for no host does that", unkeptNetworks},
 	{"M4", "connections that show nobody make room, and a host goes on beside them", idleCrowd},
 	{"M4", "of a header without a caller little is read", longHeader},
 	{"M4", "a user has a bounded number of watches", manyWatches},
+	{"M6", "what a user calls a job moves no cursor of root's", hostileNames},
 }
 
 // roles are what this program does under another account, by name; see account.act.

@@ -10,6 +10,7 @@ const (
 	CodeGroupUsed    Code = "group-in-use"       // VMs name it
 	CodeNoNetwork    Code = "no-network"         // no network of that name that the project may use
 	CodeNameTaken    Code = "name-taken"         // another VM of the project has the name
+	CodeNoIsolation  Code = "no-isolation"       // a network is to keep VMs apart, which no host does
 	CodeNoLease      Code = "no-lease"           // a network has no address, or no host name, left
 	CodeAddressTaken Code = "address-taken"      // a static address is another VM's
 	CodeImage        Code = "image-not-allowed"  // the project may not have the image

@@ -77,7 +77,7 @@ func (c *call) planned(f farm.Farm, o ApplyOrder) (after farm.Farm, out Applied,
 	}
 	after, out.Changes, err = diff(have, f, o.Prune)
 	if err == nil {
-		err = c.s.knowBrokers(f.Cells)
+		err = together([]error{c.s.knowBrokers(f.Cells), noIsolation(have.Networks, f.Networks)})
 	}
 	if err != nil {
 		return after, out, err
@@ -103,6 +103,27 @@ func (s *Server) knowBrokers(cells []farm.FarmCell) error {
 		}
 	}
 	return together(errs)
+}
+
+// noIsolation refuses networks that are to keep VMs apart: no host does that yet, and who wrote it would rely on it. What is stored from
+// earlier releases stays, so that an exported file can be applied.
+func noIsolation(have, want []farm.FleetNetwork) error {
+	stored := byName(have, networkName)
+	var errs []error
+	for _, n := range want {
+		was := stored[n.Name]
+		if n.VLAN != 0 && n.VLAN != was.VLAN {
+			errs = append(errs, notIsolated(n.Name, "vlan", "put the VLAN's interface into a bridge on each host, and name that bridge"))
+		}
+		if n.Closed && !was.Closed {
+			errs = append(errs, notIsolated(n.Name, "closed", "keep the network from others by its bridge and your routers; `networks` of a project says who may use it"))
+		}
+	}
+	return together(errs)
+}
+
+func notIsolated(network, key, hint string) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoIsolation, Message: fmt.Sprintf("network %s: no host carries out `%s`", network, key), Hint: hint}
 }
 
 // planOf stands for changes: the same ones have the same.

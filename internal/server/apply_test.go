@@ -164,6 +164,9 @@ func TestApplyRefuses(t *testing.T) {
 		"a project renamed, and its cell not": {f: farm.Farm{Projects: []farm.Project{{Name: "alice"}, {Name: "ATLAS"}}}, prune: true, code: farm.CodeBadFarm, says: `there are ATLAS, alice`},
 		"a network with leases":               {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner", Bridge: "br1"}}}, prune: true, code: farm.CodeInUse, says: "network lan cannot go away: it has 1 VM"},
 		"another broker under VMs":            {f: cells(farm.Cell{Name: "east", Default: true, Broker: "slurm"}), code: farm.CodeInUse, says: "cannot go from broker grange to slurm: it has 1 VM"},
+		"a VLAN that no host carries out":     {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front", Bridge: "br0", VLAN: 7}}}, code: farm.CodeNoIsolation, says: "network front: no host carries out `vlan`"},
+		"another VLAN of a network":           {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner", Bridge: "br1", VLAN: 7, Closed: true}}}, code: farm.CodeNoIsolation, says: "`vlan`"},
+		"a network that is closed to nobody":  {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front", Bridge: "br0", Closed: true}}}, code: farm.CodeNoIsolation, says: "network front: no host carries out `closed`"},
 		"maxima below nothing":                {f: farm.Farm{Maxima: &farm.Maxima{CPUs: -1}}, code: farm.CodeBadFarm, says: "maxima"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,6 +183,26 @@ func TestApplyRefuses(t *testing.T) {
 				t.Errorf("something was changed:\n%s", d)
 			}
 		})
+	}
+}
+
+// TestStoredNetworksStay: what an earlier release took is exported and applied as it is, and can be given up, but not taken up again.
+func TestStoredNetworksStay(t *testing.T) {
+	l := newFarm(t)
+	l.update(func(tx *store.Tx) error {
+		return tx.PutNetwork(farm.FleetNetwork{Name: "old", Bridge: "br1", VLAN: 7, Closed: true})
+	})
+	f := farm.Farm{Networks: l.export().Networks}
+	if out, err := l.Apply(t.Context(), site, f, ApplyOrder{Prune: true}); err != nil || len(out.Changes) != 0 {
+		t.Errorf("the exported file: %v, %v", out.Changes, err)
+	}
+	f.Networks = []farm.FleetNetwork{{Name: "old", Bridge: "br1", Closed: true, Domain: "example.org"}}
+	if out, err := l.Apply(t.Context(), site, f, ApplyOrder{}); err != nil || len(out.Changes) != 1 {
+		t.Errorf("without the VLAN: %v, %v", out.Changes, err)
+	}
+	f.Networks[0].VLAN = 7
+	if _, err := l.Apply(t.Context(), site, f, ApplyOrder{}); !farm.IsCode(err, farm.CodeNoIsolation) {
+		t.Errorf("with the VLAN again: %v", err)
 	}
 }
 
@@ -289,6 +312,9 @@ func TestApplyRoundTrip(t *testing.T) {
 	}
 	defer st.Close()
 	other := New(Options{Store: st, Log: l.log, Now: l.clock})
+	for i := range all.Networks {
+		all.Networks[i].Closed = false // from an earlier release: another farm does not take it
+	}
 	if _, err := other.Apply(t.Context(), root, all, ApplyOrder{Prune: true}); err != nil {
 		t.Fatal(err)
 	}
