@@ -246,7 +246,7 @@ func (a *Agent) numaRequest(s farm.Shape, allowed farm.CPUSet) numa.Request {
 
 // admit returns the job with this ID, or enters the one that is asked for: into the VM of its batch job, if there is one, or into one of its own.
 func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err error) {
-	asked := r.Image
+	asked, judged := r.Image, digestOf(r) // the site's policy may change the image
 	for {
 		if j := a.byID(r.ID); j != nil {
 			return j, false, nil
@@ -254,11 +254,14 @@ func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err erro
 		v := a.vmOf(c)
 		if v == nil {
 			if j, err = a.begin(r, c); err == nil {
+				j.record.Judged = judged
 				v = newVM(j)
 				v.asked = asked
 			}
 		} else {
-			j, err = a.beginIn(v, r, c)
+			if j, err = a.beginIn(v, r, c); err == nil {
+				j.record.Judged = judged
+			}
 		}
 		if err != nil {
 			return nil, false, err

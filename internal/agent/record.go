@@ -29,6 +29,7 @@ type record struct {
 	Command string // its first words, for lists
 	Caller  Caller
 	Keep    bool
+	Judged  string        // digest of the job's request, which was allowed; "": an earlier release wrote the record
 	OneFS   bool          // the site's policy: binds show nothing that is mounted below them
 	Worker  *workerRecord // nil: the VM is a job's, or
 	Cloud   *cloudRecord  // the server's: it has no job
@@ -66,6 +67,7 @@ type taskRecord struct {
 	Command string
 	Caller  Caller
 	Keep    bool
+	Judged  string
 	OneFS   bool // the site's policy: binds show nothing that is mounted below them
 }
 
@@ -80,7 +82,7 @@ func (j *job) writeFile(m *machine) error {
 		return nil
 	}
 	text, err := json.Marshal(taskRecord{Job: j.id, Port: j.port, User: j.record.User, Command: j.record.Command, Caller: j.caller, Keep: j.record.Keep,
-		OneFS: j.record.OneFS})
+		Judged: j.record.Judged, OneFS: j.record.OneFS})
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 		a.log.Error("tasks of a vm cannot be read; they end", "vm", r.Name, "error", err)
 	}
 	if len(tasks) == 0 {
-		tasks = []taskRecord{{Job: r.Job, User: r.User, Command: r.Command, Caller: r.Caller, Keep: r.Keep, OneFS: r.OneFS}}
+		tasks = []taskRecord{{Job: r.Job, User: r.User, Command: r.Command, Caller: r.Caller, Keep: r.Keep, Judged: r.Judged, OneFS: r.OneFS}}
 	}
 	first := newJob(a, r.Job, r.Caller)
 	first.record = r
@@ -116,7 +116,7 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 		j := newJob(a, t.Job, t.Caller)
 		j.record, j.takenOver = r, true
 		j.record.Job, j.record.User, j.record.Command, j.record.Caller, j.record.Keep = t.Job, t.User, t.Command, t.Caller, t.Keep
-		j.record.OneFS = t.OneFS
+		j.record.Judged, j.record.OneFS = t.Judged, t.OneFS
 		if t.Port < len(v.ports) {
 			v.ports[t.Port], j.port = j, t.Port
 		}

@@ -155,10 +155,20 @@ func (a *Agent) postJob(w http.ResponseWriter, r *http.Request, c Caller) error 
 	return nil
 }
 
-// join lets the caller of a job come again, after this agent or its connection was cut.
+// join lets the caller of a job come again, after this agent or its connection was cut. Its request counts only where this agent has none,
+// and only if it is what was allowed.
 func (j *job) join(r *api.JobRequest, c Caller) error {
 	if c.UID != j.caller.UID {
 		return notYours("job " + j.id)
+	}
+	j.mu.Lock()
+	known := j.request != nil
+	j.mu.Unlock()
+	if known {
+		return nil
+	}
+	if err := j.judge(r, c); err != nil {
+		return err
 	}
 	j.update(func() {
 		if j.request == nil {

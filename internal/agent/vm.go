@@ -335,7 +335,7 @@ func (v *vm) grant(image vmimage.Image) (farm.Plan, error) {
 func (v *vm) recordFor(j *job) record {
 	r := v.recordNow()
 	r.Job, r.User, r.Command, r.Caller, r.Keep = j.id, j.record.User, j.record.Command, j.caller, j.record.Keep
-	r.OneFS = j.record.OneFS
+	r.Judged, r.OneFS = j.record.Judged, j.record.OneFS
 	return r
 }
 

@@ -4,4 +4,5 @@ package farm
 const (
 	CodeNoDirectory Code = "no-directory" // the job's working directory is not in the VM
 	CodeOtherImage  Code = "other-image"  // a task asks for another image than its job's VM has
+	CodeJobDiffers  Code = "job-differs"  // a job that is known is asked for again, with another request
 )
