@@ -2,6 +2,9 @@ package main
 
 // attacks are all attacks, by hole. Each hole's are in a file of its own.
 var attacks = []attack{
+	{"C1", "an account that pretends to be QEMU has no file, directory or socket of root's removed, and is not ended itself", pretenders},
+	{"H1", "who pretends to be the QEMU of an own VM is not taken for it, also by an agent that was restarted", fakeOfOwnVM},
+	{"H1", "who pretends to be the QEMU of another account's VM is not taken for it", fakeOfOthersVM},
 	{"H2", "a bind of /proc does not give a guest the memory of its wrapper", bindOfProc},
 	{"H2", "a bind of / does not show the host's processes, kernel and devices", bindOfAll},
 	{"H2", "a bind of root's gets no set-ID files and no devices", rootsBind},
@@ -11,7 +14,12 @@ var attacks = []attack{
 	{"M4", "of a header without a caller little is read", longHeader},
 	{"M4", "a user has a bounded number of watches", manyWatches},
 	{"M6", "what a user calls a job moves no cursor of root's", hostileNames},
+	{"M1", "libvirtd does not come up where it would run QEMU as root", rootQEMU},
+	{"M11", "a caller who comes again after a restart of the agent gets no more than was allowed", rejoinWithMore},
 }
 
 // roles are what this program does under another account, by name; see account.act.
-var roles = map[string]func(args []string) error{}
+var roles = map[string]func(args []string) error{
+	"pretend-qemu": pretendQEMU,
+	"ask":          askForJob,
+}
