@@ -201,6 +201,7 @@ func (a *Agent) housekeep() {
 		case <-a.ctx.Done():
 			return
 		}
+		a.fenceAgain()
 		if err := a.hyper.Sweep(a.ctx); err != nil && !farm.IsCode(err, hyper.CodeAway) {
 			a.log.Error("sweep", "error", err)
 		}

@@ -217,6 +217,9 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 		return image, err
 	}
 	m.applied = applied
+	if err := a.fence(ctx, applied.PID, spec.Network); err != nil {
+		return image, err
+	}
 	seen, err := a.hyper.Observe(ctx, m.id)
 	if err != nil {
 		return image, err

@@ -198,6 +198,9 @@ func (v *vm) define(m *machine, spec hyper.Machine) error {
 	if err := v.adoptFirst(applied); err != nil {
 		return err
 	}
+	if err := v.agent.fence(v.ctx, applied.PID, spec.Network); err != nil {
+		return err
+	}
 	seen, err := v.agent.hyper.Observe(v.ctx, m.id)
 	if err != nil {
 		return err

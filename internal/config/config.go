@@ -50,12 +50,13 @@ type Agent struct {
 	Hook         string            // a script of the site, run in each VM as root before the job
 	Facts        map[string]string // what the site knows of this host, as HS06 = "357": given to guests
 
-	Batch     Batch
-	Policy    []policy.Rule // in order
-	Worker    Worker
-	Heartbeat Heartbeat
-	Metadata  Metadata
-	Server    Uplink
+	Batch       Batch
+	Policy      []policy.Rule // in order
+	Worker      Worker
+	Heartbeat   Heartbeat
+	UserNetwork UserNetwork
+	Metadata    Metadata
+	Server      Uplink
 }
 
 // file is what the TOML looks like. Its keys are explained in docs/guide/agent.md.
@@ -89,6 +90,7 @@ type file struct {
 	Policy           []ruleFile           `toml:"policy"`
 	Worker           workerFile           `toml:"worker"`
 	Heartbeat        heartbeatFile        `toml:"heartbeat"`
+	UserNetwork      userNetworkFile      `toml:"user_network"`
 	Metadata         metadataFile         `toml:"metadata"`
 	Server           uplinkFile           `toml:"server"`
 }
@@ -181,7 +183,7 @@ func (f file) agent() (Agent, error) {
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts, PrivateVMs: f.PrivateVMs,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [15]error
+	var errs [16]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -204,6 +206,7 @@ func (f file) agent() (Agent, error) {
 	a.Limits, errs[12] = f.Limits.limits()
 	a.Overlay, errs[13] = farm.ParseBytes(f.Overlay)
 	a.Heartbeat, errs[14] = f.Heartbeat.heartbeat()
+	a.UserNetwork, errs[15] = f.UserNetwork.userNetwork()
 	return a, errors.Join(errs[:]...)
 }
 

@@ -1,0 +1,62 @@
+// Package usernet keeps VMs with QEMU's user-mode network from the host that they run on. Such a VM's connections are made by QEMU itself,
+// and 10.0.2.2 is the host's loopback there: without more, the guest reaches whatever listens on 127.0.0.1.
+//
+// The rules are nftables', in a table of our own, and hold for QEMU's user: packets of that user to any address of the host are refused,
+// but for name servers and what the site allows. Answers of servers that run as that user, as of QEMU's own VNC, pass.
+package usernet
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Table is the name of our table, of the family inet.
+const Table = "grange"
+
+// Rules is what nft is to load for a user: all or nothing. Loading it again for another user adds that one. Resolvers are name servers of the
+// host: QEMU asks the first of them for its guest. It is pure.
+func Rules(uid uint32, resolvers []netip.Addr, allow []netip.AddrPort) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("add table inet %s", Table)
+	line("add set inet %s user_network { type uid; }", Table)
+	line("add element inet %s user_network { %d }", Table, uid)
+	line("add chain inet %s to_host", Table)
+	line("add chain inet %s output { type filter hook output priority filter; policy accept; }", Table)
+	line("flush chain inet %s to_host", Table)
+	line("flush chain inet %s output", Table)
+	rule := func(chain, text string) { line("add rule inet %s %s %s", Table, chain, text) }
+	rule("output", `oif "lo" meta skuid @user_network goto to_host`) // whatever the host's address: packets to itself go out there
+	for _, r := range resolvers {
+		rule("to_host", fmt.Sprintf("%s daddr %s meta l4proto { tcp, udp } th dport 53 accept", family(r), r.WithZone("")))
+	}
+	for _, a := range allow {
+		rule("to_host", fmt.Sprintf("%s daddr %s meta l4proto { tcp, udp } th dport %d accept", family(a.Addr()), a.Addr().WithZone(""), a.Port()))
+	}
+	rule("to_host", "tcp flags & (fin | syn | rst | ack) != syn accept") // of a connection that others made
+	rule("to_host", "meta l4proto tcp counter reject with tcp reset")
+	rule("to_host", "counter reject")
+	return b.String()
+}
+
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "ip"
+	}
+	return "ip6"
+}
+
+// Resolvers are the name servers of a resolv.conf.
+func Resolvers(text string) (all []netip.Addr) {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "nameserver" {
+			continue
+		}
+		if a, err := netip.ParseAddr(words[1]); err == nil {
+			all = append(all, a.Unmap())
+		}
+	}
+	return all
+}
