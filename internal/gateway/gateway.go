@@ -24,11 +24,14 @@ const (
 
 // serve answers file requests until stream ends; it returns io.EOF then.
 func serve(stream io.ReadWriter, raw fuse.RawFileSystem) error {
-	s := &server{stream: stream, protocol: fuse.NewProtocolServer(raw, &fuse.MountOptions{
+	return newServer(stream, raw).run()
+}
+
+func newServer(stream io.ReadWriter, raw fuse.RawFileSystem) *server {
+	return &server{stream: stream, protocol: fuse.NewProtocolServer(raw, &fuse.MountOptions{
 		MaxWrite: maxData,
 		Logger:   log.New(io.Discard, "", 0),
 	})}
-	return s.run()
 }
 
 func fileSystem(b *bound) fuse.RawFileSystem {
@@ -52,7 +55,7 @@ func (s *server) run() error {
 	defer s.busy.Wait()
 	free := make(chan *exchange, parallel)
 	for range parallel {
-		free <- &exchange{request: make([]byte, maxMessage), answer: make([]byte, maxMessage)}
+		free <- newExchange()
 	}
 	for {
 		x := <-free
@@ -83,6 +86,10 @@ func (s *server) reply(x *exchange) {
 type exchange struct {
 	request, answer []byte
 	length          int
+}
+
+func newExchange() *exchange {
+	return &exchange{request: make([]byte, maxMessage), answer: make([]byte, maxMessage)}
 }
 
 func (x *exchange) receive(r io.Reader) error {
