@@ -65,7 +65,7 @@ func (s *serverProcess) enrol(ctx context.Context, hosts int) (*os.Root, error) 
 		return nil, err
 	}
 	defer db.Close()
-	ca, err := server.New(server.Options{Store: db, Log: slog.New(slog.DiscardHandler), URL: s.url}).Authority(ctx)
+	ca, err := server.New(server.Options{Store: db, Log: slog.New(slog.DiscardHandler), URL: s.url, CAKeyFile: filepath.Join(s.dir, "ca.key")}).Authority(ctx)
 	if err != nil {
 		return nil, err
 	}

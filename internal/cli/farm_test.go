@@ -37,7 +37,7 @@ func newFarmLab(t *testing.T) *farmLab {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s := server.New(server.Options{Store: st, Log: log, URL: "https://server.example.org:7480", Brokers: brokerNames(config.Server{})})
+	s := server.New(server.Options{Store: st, CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Log: log, URL: "https://server.example.org:7480", Brokers: brokerNames(config.Server{})})
 	api := apiserver.New(apiserver.Options{Server: s, Log: log, Authn: authn.New(authn.Options{Directory: s})})
 	door, err := apiserver.ListenSocket(l.socket, 0o666)
 	if err != nil {

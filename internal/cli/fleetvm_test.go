@@ -51,7 +51,7 @@ func newFleetLab(t *testing.T) *fleetLab {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s := server.New(server.Options{Store: st, Log: log, URL: "https://server.example.org"})
+	s := server.New(server.Options{Store: st, CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Log: log, URL: "https://server.example.org"})
 	api := apiserver.New(apiserver.Options{Server: s, Log: log, Authn: authn.New(authn.Options{Directory: s})})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)

@@ -82,7 +82,7 @@ func (f *serverFlags) read(cmd *cobra.Command) (config.Server, error) {
 func (a *app) runServer(ctx context.Context, c config.Server) error {
 	go server.PaceGarbage(ctx)
 	log := slog.New(slog.NewTextHandler(a.err, nil))
-	for _, path := range []string{c.Socket, c.Store} {
+	for _, path := range []string{c.Socket, c.Store, c.KeyFile()} {
 		if !filepath.IsAbs(path) {
 			continue // a database elsewhere
 		}
@@ -97,6 +97,9 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	defer db.Close()
 	s, err := newServer(c, db, log)
 	if err != nil {
+		return err
+	}
+	if _, err := s.Authority(ctx); err != nil {
 		return err
 	}
 	people, err := newPeople(c, log)
@@ -145,7 +148,7 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store,
 }
 
 func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Server, error) {
-	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: Version(), Silence: c.SilentAfter,
+	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: Version(), Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
 		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c)}
 	if c.CA != "" {
 		var err error

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -220,7 +221,7 @@ func TestTwoServers(t *testing.T) {
 	}
 	args := []string{"--config", os.DevNull, "--store", pg.URL("farm"), "--listen", "127.0.0.1:0"}
 	file := filepath.Join(t.TempDir(), "server.toml")
-	if err := os.WriteFile(file, []byte(`url = "https://localhost:7480"`), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, "url = \"https://localhost:7480\"\nca_key_file = %q\n", filepath.Join(t.TempDir(), "ca.key")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args[1] = file

@@ -134,7 +134,7 @@ func (a *app) serverBackup(f *serverFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "backup FILE", Short: "Copy the database into a new file, while the server runs", Args: cobra.ExactArgs(1),
 		Long: `Copy the database, of either kind, as it is at one moment into a new SQLite file, while the server runs. The file is there when it is whole, and never
-replaces another. It holds hashes of tokens, users' data and the key of the fleet's authority: keep it as you would keep a key.`,
+replaces another. It holds hashes of tokens and users' data, and the key of the fleet's authority, sealed by ca_key_file, of which a copy is kept elsewhere.`,
 		Example: "  sudo -u grange grange server backup /var/lib/grange-server/grange-$(date +%F).db",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.read(cmd)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -28,6 +29,7 @@ type Server struct {
 	// Certificate and Key are files of what the listener shows; "": the fleet's own authority issues it. CA vouches for it, and is what hosts
 	// are given to believe.
 	Certificate, Key, CA string
+	CAKeyFile            string               // seals the key of the fleet's own authority in the store
 	People               map[string]Authority // who vouches for people's certificates, by the name that users' subjects have them under
 	HostCA               string               // file of a site's authority that vouches for hosts beside our own; "": none
 	HostField            string               // where its certificates name the host: dns or cn
@@ -104,6 +106,7 @@ type serverFile struct {
 	Certificate string               `toml:"certificate"`
 	Key         string               `toml:"key"`
 	CA          string               `toml:"ca"`
+	CAKeyFile   string               `toml:"ca_key_file"`
 	PeopleCA    string               `toml:"people_ca"`
 	PeopleCRL   []string             `toml:"people_crl"`
 	People      map[string]Authority `toml:"people"`
@@ -139,7 +142,7 @@ func ParseServer(text []byte, name string) (Server, error) {
 
 func (f serverFile) server() (Server, error) {
 	s := Server{Store: f.Store, Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, Listen: f.Listen, URL: f.URL, Servers: f.Servers,
-		Certificate: f.Certificate, Key: f.Key, CA: f.CA, People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers}
+		Certificate: f.Certificate, Key: f.Key, CA: f.CA, CAKeyFile: f.CAKeyFile, People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers}
 	if f.PeopleCA == "" && len(f.PeopleCRL) > 0 {
 		return s, errors.New("people_crl: there is no people_ca")
 	}
@@ -161,6 +164,20 @@ func (f serverFile) server() (Server, error) {
 		return s, fmt.Errorf("silent_after: %q is no time from 5s to 1h", f.SilentAfter)
 	}
 	return s, s.check()
+}
+
+// stateDir is where a server keeps what is not in its database, when that is elsewhere.
+const stateDir = "/var/lib/grange-server"
+
+// KeyFile is CAKeyFile, or what it is where nothing is said: ca.key beside a SQLite file, and never in the database or a backup of it.
+func (s Server) KeyFile() string {
+	switch {
+	case s.CAKeyFile != "":
+		return s.CAKeyFile
+	case strings.Contains(s.Store, "://"):
+		return filepath.Join(stateDir, "ca.key")
+	}
+	return filepath.Join(filepath.Dir(s.Store), "ca.key")
 }
 
 // Reached is s with a URL, where it has a port and no URL: by the address that it listens on, or else the machine's name.
@@ -194,7 +211,7 @@ func (s Server) check() error {
 			return fmt.Errorf("url, servers: %q is not https://HOST:PORT", text)
 		}
 	}
-	for key, path := range map[string]string{"socket": s.Socket, "certificate": s.Certificate, "key": s.Key, "ca": s.CA, "host_ca": s.HostCA} {
+	for key, path := range map[string]string{"socket": s.Socket, "certificate": s.Certificate, "key": s.Key, "ca": s.CA, "ca_key_file": s.CAKeyFile, "host_ca": s.HostCA} {
 		if path != "" && !filepath.IsAbs(path) {
 			return fmt.Errorf("%s: %q is not an absolute path", key, path)
 		}

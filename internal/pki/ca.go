@@ -67,36 +67,59 @@ func newSerial() *big.Int {
 // Serial is a certificate's serial as it is kept and compared.
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
-// caFile is how an authority is kept.
+// caFile is how an authority is kept. Releases before the seal kept its key as it is.
 type caFile struct {
 	Certificate string `json:"certificate"`
-	Key         string `json:"key"`
+	Key         string `json:"key,omitempty"`    // PEM
+	Sealed      []byte `json:"sealed,omitempty"` // what Seal makes of that
 }
 
-// Marshal writes the authority with its key: a secret.
-func (c *CA) Marshal() ([]byte, error) {
+// Marshal writes the authority, its key sealed.
+func (c *CA) Marshal(seal Seal) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(c.key)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(caFile{string(c.PEM()), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))})
+	f := caFile{Certificate: string(c.PEM())}
+	f.Sealed, err = seal.close(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), c.Certificate.Raw)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(f)
 }
 
-// ParseCA reads what Marshal wrote.
-func ParseCA(text []byte) (*CA, error) {
+// Unsealed reports whether a text has an authority whose key is not sealed.
+func Unsealed(text []byte) bool {
+	var f caFile
+	return json.Unmarshal(text, &f) == nil && f.Key != ""
+}
+
+// ParseCA reads what Marshal wrote, and what releases before the seal did.
+func ParseCA(text []byte, seal Seal) (*CA, error) {
 	var f caFile
 	if err := json.Unmarshal(text, &f); err != nil {
 		return nil, fmt.Errorf("reading the fleet's authority: %w", err)
 	}
-	pair, err := tls.X509KeyPair([]byte(f.Certificate), []byte(f.Key))
+	key := []byte(f.Key)
+	if f.Key == "" {
+		block, _ := pem.Decode([]byte(f.Certificate))
+		if block == nil {
+			return nil, errors.New("reading the fleet's authority: it has no certificate")
+		}
+		var err error
+		if key, err = seal.open(f.Sealed, block.Bytes); err != nil {
+			return nil, err
+		}
+	}
+	pair, err := tls.X509KeyPair([]byte(f.Certificate), key)
 	if err != nil {
 		return nil, fmt.Errorf("reading the fleet's authority: %w", err)
 	}
-	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	own, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
 		return nil, errors.New("reading the fleet's authority: its key is not ECDSA")
 	}
-	return &CA{Certificate: pair.Leaf, key: key}, nil
+	return &CA{Certificate: pair.Leaf, key: own}, nil
 }
 
 // PEM is the authority's certificate.

@@ -62,11 +62,12 @@ func codeOf(err error) farm.Code {
 
 func TestAuthorityIsKept(t *testing.T) {
 	ca := newCA(t)
-	text, err := ca.Marshal()
+	seal := Seal{1, 2, 3}
+	text, err := ca.Marshal(seal)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ParseCA(text)
+	again, err := ParseCA(text, seal)
 	if err != nil || Fingerprint(again.Certificate) != Fingerprint(ca.Certificate) {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestAuthorityIsKept(t *testing.T) {
 		t.Errorf("%+v %v", p, err)
 	}
 	for _, bad := range []string{"", "{}", `{"certificate":"x","key":"y"}`} {
-		if _, err := ParseCA([]byte(bad)); err == nil {
+		if _, err := ParseCA([]byte(bad), seal); err == nil {
 			t.Errorf("%q is an authority", bad)
 		}
 	}

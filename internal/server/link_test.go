@@ -151,7 +151,7 @@ func TestWhoSpeaksForAHost(t *testing.T) {
 	l.pass(time.Second)
 	h.tell(fleet.Report{Instance: "c", Facts: h.facts("c", "boot 2")})
 	// Another server, or this one started anew, knows it from the store.
-	other := &linked{lab: &lab{Server: New(Options{Store: l.store, Log: l.log, Now: l.clock}), t: t, now: l.now}, id: h.id, chain: h.chain}
+	other := &linked{lab: &lab{Server: New(Options{Store: l.store, Log: l.log, Now: l.clock, CAKeyFile: l.caKeyFile}), t: t, now: l.now}, id: h.id, chain: h.chain}
 	other.tell(fleet.Report{Instance: "c"})
 }
 

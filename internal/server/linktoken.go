@@ -10,7 +10,6 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/policy"
-	"github.com/grange-project/grange/internal/store"
 )
 
 // Codes of join tokens and of enrolment; see docs/errors.md.
@@ -22,46 +21,11 @@ const (
 	CodeClockOff    farm.Code = "clock-off"
 )
 
-// authoritySetting is where the fleet's authority is kept, with its key.
-const authoritySetting = "authority"
-
 const (
 	joinValid    = time.Hour
 	joinValidMax = 30 * 24 * time.Hour
 	joinCountMax = 100_000
 )
-
-// Authority is the fleet's own authority. The first server of a fleet makes it at its first start.
-func (s *Server) Authority(ctx context.Context) (*pki.CA, error) {
-	s.links.mu.Lock()
-	defer s.links.mu.Unlock()
-	if s.links.ca != nil {
-		return s.links.ca, nil
-	}
-	var ca *pki.CA
-	_, err := s.store.Update(ctx, func(tx *store.Tx) error {
-		text, err := tx.Setting(authoritySetting)
-		if err == nil {
-			ca, err = pki.ParseCA(text)
-			return err
-		}
-		if !missing(err) {
-			return err
-		}
-		if ca, err = pki.NewCA(s.now()); err != nil {
-			return err
-		}
-		if text, err = ca.Marshal(); err != nil {
-			return err
-		}
-		return tx.PutSetting(authoritySetting, text)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("the fleet's authority: %w", err)
-	}
-	s.links.ca, s.links.authorities = ca, pki.NewAuthorities(ca.Certificate, s.site)
-	return ca, nil
-}
 
 // trust is whom hosts believe about servers: the first is the one that join tokens name.
 func (s *Server) trust(ctx context.Context) ([]*x509.Certificate, error) {

@@ -28,7 +28,9 @@ type Options struct {
 	Servers []string
 	// ListenerCAs vouch for the certificate that this server's listener shows, where the site brought one; none: the fleet's own authority does.
 	ListenerCAs []*x509.Certificate
-	Site        *pki.Site // vouches for hosts too, whose certificates the site issues; nil: nobody but the fleet's own authority
+	// CAKeyFile seals the key of the fleet's authority in the store. It is made where the store has no sealed one; all servers have the same.
+	CAKeyFile string
+	Site      *pki.Site // vouches for hosts too, whose certificates the site issues; nil: nobody but the fleet's own authority
 	// Broker is the batch system of a cell whose broker is not grange.
 	Broker func(farm.Cell) (batch.System, error)
 	// Brokers are what cells can name as their broker besides grange.
@@ -55,6 +57,7 @@ type Server struct {
 	queue       queue
 	servers     []string
 	listenerCAs []*x509.Certificate
+	caKeyFile   string
 	site        *pki.Site
 
 	silence time.Duration
@@ -77,7 +80,7 @@ func New(o Options) *Server {
 		o.Now = time.Now
 	}
 	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, known: append([]string{farm.BrokerGrange}, o.Brokers...), hub: newHub(), streams: newStreams(), booked: map[string]*bookings{}, explaining: make(chan struct{}, 1),
-		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, site: o.Site,
+		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, caKeyFile: o.CAKeyFile, site: o.Site,
 		refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now}}
 	s.mirror = newMirror(o.Store, o.Now, func(host string, seen time.Time) bool {
 		if heard := s.heard(host); heard.After(seen) {

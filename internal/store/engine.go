@@ -11,6 +11,8 @@ type engine interface {
 	prepares() bool
 	// schema makes the text of a migration the engine's own.
 	schema(text string) string
+	// rewrite are the statements of Store.Rewrite, which no transaction is around.
+	rewrite() []string
 	// tables is a query for the names of all tables.
 	tables() string
 	// statements is the context of a transaction's statements, of the one that its caller gave.

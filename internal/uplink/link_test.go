@@ -31,6 +31,7 @@ type site struct {
 	address string
 	url     string
 	clock   time.Duration // of the server, ahead of ours
+	keys    string // its ca_key_file
 	stop    func()
 }
 
@@ -45,7 +46,7 @@ func newSiteWith(t *testing.T, address string, clock time.Duration) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	s := &site{t: t, store: st, address: address, clock: clock}
+	s := &site{t: t, store: st, address: address, clock: clock, keys: filepath.Join(t.TempDir(), "ca.key")}
 	s.update(func(tx *store.Tx) error {
 		return errors.Join(tx.PutCell(farm.Cell{Name: "east", Default: true}.WithDefaults()), tx.PutProject(farm.Project{Name: "alice"}),
 			tx.PutShape(farm.Shape{Name: "small", CPUs: 2, Memory: 2 * farm.GiB, Network: farm.NetworkNone}))
@@ -65,7 +66,7 @@ func (s *site) start() {
 	s.address = l.Addr().String()
 	s.url = "https://" + s.address
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	s.Server = server.New(server.Options{Store: s.store, Log: log, URL: s.url, Now: s.now})
+	s.Server = server.New(server.Options{Store: s.store, Log: log, URL: s.url, Now: s.now, CAKeyFile: s.keys})
 	ca, err := s.Authority(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)

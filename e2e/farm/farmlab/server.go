@@ -36,6 +36,9 @@ func (f *Farm) startServers(ctx context.Context) error {
 		address := fmt.Sprintf("%s:%d", hubAddress, firstPort+i)
 		s := &Server{farm: f, Socket: f.path(fmt.Sprintf("server%d.sock", i)), URL: "https://" + address, Binary: f.Binary, Config: f.path(fmt.Sprintf("server%d.toml", i))}
 		text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n%s", f.Store, s.Socket, address, s.URL, f.options.Server)
+		if f.options.Postgres {
+			text = fmt.Sprintf("ca_key_file = %q\n%s", f.path("ca.key"), text) // all of them have it, and the machine's own stays out of this
+		}
 		if err := os.WriteFile(s.Config, []byte(text), 0o600); err != nil {
 			return err
 		}
