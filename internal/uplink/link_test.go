@@ -31,7 +31,7 @@ type site struct {
 	address string
 	url     string
 	clock   time.Duration // of the server, ahead of ours
-	keys    string // its ca_key_file
+	keys    string        // its ca_key_file
 	stop    func()
 }
 
