@@ -74,11 +74,14 @@ type Applied struct {
 	Warnings    []string // one sentence for each setting that could not be applied, with the reason
 }
 
-// Event tells that a machine ended, for whatever reason.
+// Event tells that a machine ended, for whatever reason; or with NoSpace, that it stands still.
 type Event struct {
 	ID     string
 	End    End
 	Reason string // for people
+	// NoSpace: the host's file system had no room for what the guest wrote, and the hypervisor has stopped the machine's vCPUs. Resume has it write
+	// again: the guest notices nothing where there is room by then, and is stopped again where there is not.
+	NoSpace bool
 }
 
 // End is how a machine ended.
@@ -115,6 +118,7 @@ type Hypervisor interface {
 	Sweep(ctx context.Context) error
 	// Daemon returns at once, whatever the daemon does.
 	Daemon() Daemon
-	// Events tells of ended machines until ctx ends. An event may be lost while the daemon is away: List is the truth.
+	// Events tells of ended machines, and of those that stand still for want of space, until ctx ends. An end may be lost while the daemon is away: List
+	// is the truth. Which machines stand still is told anew whenever a daemon is there again.
 	Events(ctx context.Context) <-chan Event
 }

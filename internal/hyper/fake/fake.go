@@ -41,6 +41,7 @@ type Host struct {
 type machine struct {
 	hyper.Machine
 	state hyper.State
+	still bool               // for want of space
 	stop  context.CancelFunc // nil until the guest runs
 }
 
@@ -95,6 +96,30 @@ func (h *Host) endAs(id string, end hyper.End, reason string) {
 	h.end(id, end, reason)
 }
 
+// NoSpace stops a machine's vCPUs, as when the host has no space for what its guest writes. It is no error when there is none.
+func (h *Host) NoSpace(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if m := h.machines[id]; m != nil {
+		m.state, m.still = hyper.Paused, true
+		for w := range h.watchers {
+			w.add(noSpace(id))
+		}
+	}
+}
+
+func noSpace(id string) hyper.Event {
+	return hyper.Event{ID: id, NoSpace: true, Reason: "no space is left on the host"}
+}
+
+func (w *watcher) add(e hyper.Event) {
+	w.queue = append(w.queue, e)
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
 // Close stops every machine and waits for the guests.
 func (h *Host) Close() {
 	h.mu.Lock()
@@ -115,11 +140,7 @@ func (h *Host) end(id string, end hyper.End, reason string) {
 		m.stop()
 	}
 	for w := range h.watchers {
-		w.queue = append(w.queue, hyper.Event{ID: id, End: end, Reason: reason})
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
+		w.add(hyper.Event{ID: id, End: end, Reason: reason})
 	}
 }
 
@@ -186,7 +207,7 @@ func (v hypervisor) set(ctx context.Context, id string, state hyper.State) error
 		if m == nil {
 			return hyper.NoMachine(id)
 		}
-		m.state = state
+		m.state, m.still = state, m.still && state != hyper.Running
 		if state == hyper.Running && m.stop == nil && h.Guest != nil {
 			var guest context.Context
 			guest, m.stop = context.WithCancel(context.Background())
@@ -273,6 +294,11 @@ func (v hypervisor) Events(ctx context.Context) <-chan hyper.Event {
 	h, w, out := v.host, &watcher{wake: make(chan struct{}, 1)}, make(chan hyper.Event)
 	h.mu.Lock()
 	h.watchers[w] = struct{}{}
+	for id, m := range h.machines {
+		if m.still {
+			w.add(noSpace(id))
+		}
+	}
 	h.mu.Unlock()
 	go func() {
 		defer close(out)

@@ -14,10 +14,13 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	const ends, polite, refused = "ends", "polite", "refused"
+	const ends, polite, refused, fills = "ends", "polite", "refused", "fills"
 	host := fake.NewHost()
 	t.Cleanup(host.Close)
 	host.Guest = func(ctx context.Context, m hyper.Machine) {
+		if m.Boot.Cmdline == fills {
+			host.NoSpace(m.ID)
+		}
 		if m.Boot.Cmdline != ends {
 			<-ctx.Done()
 		}
@@ -47,7 +50,7 @@ func TestContract(t *testing.T) {
 	}
 	hypertest.Run(t, hypertest.Driver{
 		Open:    func(*testing.T) hyper.Hypervisor { return host.Open() },
-		Machine: machine(""), Ending: machine(ends), Polite: machine(polite), Refused: machine(refused),
+		Machine: machine(""), Ending: machine(ends), Polite: machine(polite), Refused: machine(refused), Filling: machine(fills),
 		Kill: func(*testing.T) func() {
 			host.Kill()
 			return host.Restart

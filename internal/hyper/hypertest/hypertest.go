@@ -34,6 +34,8 @@ type Driver struct {
 	Polite func(t *testing.T) hyper.Machine
 	// Refused describes one that passes Check and that the hypervisor cannot start.
 	Refused func(t *testing.T) hyper.Machine
+	// Filling describes one that soon after it is resumed writes to a disk more than its host has space for.
+	Filling func(t *testing.T) hyper.Machine
 	// Kill ends the hypervisor's daemon without warning and returns what brings it back.
 	Kill func(t *testing.T) (restart func())
 	// Stick has the daemon keep a machine that has no process, and refuse to drop it, until release.
@@ -53,6 +55,7 @@ func Run(t *testing.T, d Driver) {
 		"process":           (*suite).process,
 		"group":             (*suite).group,
 		"ends by itself":    (*suite).ends,
+		"no space":          (*suite).noSpace,
 		"stop tells":        (*suite).stopTells,
 		"power button":      (*suite).shutdown,
 		"agent restarted":   (*suite).reopened,
@@ -365,6 +368,33 @@ func (s *suite) shutdown() {
 	s.wantState(deaf, hyper.Running)
 	s.must(s.h.Stop(s.ctx, deaf.ID))
 	s.must(s.h.Stop(s.ctx, polite.ID))
+}
+
+// noSpace: a machine that finds no space on its host stands still, which is told, also to whoever listens later; it is no end.
+func (s *suite) noSpace() {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	m := s.d.Filling(s.T)
+	events := s.h.Events(ctx)
+	s.start(m)
+	s.must(s.h.Resume(s.ctx, m.ID))
+	s.stands(events, m)
+	s.stands(s.d.Open(s.T).Events(ctx), m)
+	s.must(s.h.Stop(s.ctx, m.ID))
+	s.event(events, m.ID, hyper.Failed)
+}
+
+func (s *suite) stands(events <-chan hyper.Event, m hyper.Machine) {
+	s.Helper()
+	select {
+	case e := <-events:
+		if e.ID != m.ID || !e.NoSpace || e.End != "" || e.Reason == "" {
+			s.Errorf("the event is %+v", e)
+		}
+	case <-time.After(patience):
+		s.Fatalf("nobody tells that machine %s stands still", m.ID)
+	}
+	s.wantState(m, hyper.Paused)
 }
 
 func (s *suite) stopTells() {

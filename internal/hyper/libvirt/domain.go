@@ -260,7 +260,9 @@ func diskXML(i int, disk hyper.Disk, vcpus int) libvirtxml.DomainDisk {
 	if disk.ReadOnly || disk.CDROM {
 		x.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
 	} else {
-		x.Driver.Discard = "unmap" // what a job deletes goes back to the host's file system
+		x.Driver.Discard = "unmap"        // what a job deletes goes back to the host's file system
+		x.Driver.ErrorPolicy = "enospace" // the guest waits for space; other errors are the guest's to deal with
+		x.Driver.RErrorPolicy = "report"
 	}
 	return x
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// watcher holds what one reader of Events has not read yet: at most one event for each machine, so a slow reader costs nothing.
+// watcher holds what one reader of Events has not read yet: at most one event for each machine, the newest, so a slow reader costs nothing.
 type watcher struct {
 	order []string
-	ended map[string]hyper.Event
+	news  map[string]hyper.Event
 	wake  chan struct{}
 }
 
@@ -25,6 +25,11 @@ func (l *Libvirt) published(e rpc.DomainEventLifecycleMsg) {
 	id := formatUUID(e.Dom.UUID)
 	event := hyper.Event{ID: id}
 	switch rpc.DomainEventType(e.Event) {
+	case rpc.DomainEventSuspended:
+		if rpc.DomainEventSuspendedDetailType(e.Detail) != rpc.DomainEventSuspendedIoerror {
+			return
+		}
+		event.NoSpace, event.Reason = true, noSpace // domain.go has all other errors of disks go to the guest
 	case rpc.DomainEventStopped:
 		event.End, event.Reason = stopReason(e.Detail)
 	case rpc.DomainEventCrashed:
@@ -32,13 +37,17 @@ func (l *Libvirt) published(e rpc.DomainEventLifecycleMsg) {
 	default:
 		return
 	}
+	l.publish(event)
+}
+
+func (l *Libvirt) publish(event hyper.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for w := range l.watchers {
-		if _, ok := w.ended[id]; !ok {
-			w.order = append(w.order, id)
+		if _, ok := w.news[event.ID]; !ok {
+			w.order = append(w.order, event.ID)
 		}
-		w.ended[id] = event
+		w.news[event.ID] = event
 		select {
 		case w.wake <- struct{}{}:
 		default:
@@ -46,7 +55,34 @@ func (l *Libvirt) published(e rpc.DomainEventLifecycleMsg) {
 	}
 }
 
-const crashed = "the guest crashed"
+const (
+	crashed = "the guest crashed"
+	noSpace = "no space is left on the host for what its guest writes to a disk"
+)
+
+// publishStill tells of machines that stand still for want of space: libvirt tells once, perhaps of a time when nobody listened.
+func (l *Libvirt) publishStill(ctx context.Context) {
+	type reply struct{ state, reason int32 }
+	paused, err := call(ctx, l, func(s *session) ([]rpc.Domain, error) {
+		d, _, err := s.ConnectListAllDomains(1, rpc.ConnectListDomainsPaused)
+		return d, err
+	})
+	if err != nil {
+		return // the next connection tries again
+	}
+	for _, d := range paused {
+		if !strings.HasPrefix(d.Name, namePrefix) {
+			continue
+		}
+		r, err := call(ctx, l, func(s *session) (reply, error) {
+			state, reason, err := s.DomainGetState(d, 0)
+			return reply{state, reason}, err
+		})
+		if err == nil && rpc.DomainState(r.state) == rpc.DomainPaused && rpc.DomainPausedReason(r.reason) == rpc.DomainPausedIoerror {
+			l.publish(hyper.Event{ID: formatUUID(d.UUID), NoSpace: true, Reason: noSpace})
+		}
+	}
+}
 
 func stopReason(detail int32) (hyper.End, string) {
 	switch rpc.DomainEventStoppedDetailType(detail) {
@@ -65,7 +101,7 @@ func stopReason(detail int32) (hyper.End, string) {
 // Events keeps the connection alive, with a growing pause between attempts, for as long as ctx lasts. The channel is closed
 // when ctx ends or the hypervisor is closed.
 func (l *Libvirt) Events(ctx context.Context) <-chan hyper.Event {
-	w := &watcher{ended: map[string]hyper.Event{}, wake: make(chan struct{}, 1)}
+	w := &watcher{news: map[string]hyper.Event{}, wake: make(chan struct{}, 1)}
 	l.mu.Lock()
 	l.watchers[w] = struct{}{}
 	l.mu.Unlock()
@@ -114,9 +150,9 @@ func (l *Libvirt) next(w *watcher) (hyper.Event, bool) {
 		return hyper.Event{}, false
 	}
 	id := w.order[0]
-	e := w.ended[id]
+	e := w.news[id]
 	w.order = w.order[1:]
-	delete(w.ended, id)
+	delete(w.news, id)
 	return e, true
 }
 
@@ -130,6 +166,7 @@ func (l *Libvirt) stayConnected(ctx context.Context) {
 		if err == nil {
 			lost, retired, pause = s.ended, s.retired, first
 			timer.Stop()
+			l.publishStill(ctx)
 		} else if pause *= 2; pause > last {
 			pause = last
 		}

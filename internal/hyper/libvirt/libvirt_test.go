@@ -3,6 +3,7 @@ package libvirt_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,6 +25,7 @@ import (
 // private is a libvirtd of this test's own.
 type private struct {
 	script, dir string
+	small       string // a file system of 4 MiB
 	runs        string // holds the machines' sockets
 	images      string // readable by QEMU's user
 	proxy       *libvirttest.Proxy
@@ -48,8 +50,8 @@ func startLibvirtd(t *testing.T) *private {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &private{script: script, dir: filepath.Join(top, "d"), runs: filepath.Join(top, "run"), images: filepath.Join(top, "img")}
-	for _, dir := range []string{p.runs, p.images} {
+	p := &private{script: script, dir: filepath.Join(top, "d"), runs: filepath.Join(top, "run"), images: filepath.Join(top, "img"), small: filepath.Join(top, "small")}
+	for _, dir := range []string{p.runs, p.images, p.small} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -57,8 +59,14 @@ func startLibvirtd(t *testing.T) *private {
 	if err := os.Chmod(top, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := syscall.Mount("small", p.small, "tmpfs", 0, "size=4m,mode=755"); err != nil { // before libvirtd has a mount namespace of its own
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		p.do(t, "down", "--all", p.dir)
+		if err := syscall.Unmount(p.small, 0); err != nil {
+			t.Error(err)
+		}
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(p.dir, "log/libvirtd.log"))
 			lines := strings.Split(string(log), "\n")
@@ -135,6 +143,10 @@ var (
 	sleeps = []byte{0xfb, 0xf4, 0xeb, 0xfd}
 	// powersOff: mov dx, 0x604 (PM1a control of a pc); mov ax, 0x2000 (sleep, type S5); out dx, ax; then as above
 	powersOff = []byte{0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, 0xfb, 0xf4, 0xeb, 0xfd}
+	// fills: ax and ds = 0; mov si, packet; again: mov ax, 0x4300 (write, INT 13h extensions); int 0x13; add the block number of the packet, 64;
+	// jmp again; packet: 64 blocks of memory at 0x8000 to block 64
+	fills = []byte{0x31, 0xc0, 0x8e, 0xd8, 0xbe, 0x1a, 0x7c, 0xb4, 0x43, 0xb0, 0x00, 0xcd, 0x13, 0x81, 0x06, 0x22, 0x7c, 0x40, 0x00,
+		0x83, 0x16, 0x24, 0x7c, 0x00, 0xeb, 0xed, 0x10, 0x00, 0x40, 0x00, 0x00, 0x80, 0x00, 0x00, 0x40, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00}
 	// heedsButton: cli; mov dx, 0x602 (PM1a enable); mov ax, 0x100 (power button); out dx, ax; mov dx, 0x600 (PM1a status);
 	// again: in ax, dx; test ah, 1; jz again; then powersOff
 	heedsButton = append([]byte{0xfa, 0xba, 0x02, 0x06, 0xb8, 0x00, 0x01, 0xef, 0xba, 0x00, 0x06, 0xed, 0xf6, 0xc4, 0x01, 0x74, 0xfa}, powersOff...)
@@ -170,6 +182,25 @@ func (p *private) machine(t *testing.T, code []byte) hyper.Machine {
 	}
 }
 
+// filling is a machine whose disk is larger than its file system.
+func (p *private) filling(t *testing.T) hyper.Machine {
+	m := p.machine(t, fills)
+	disk := filepath.Join(p.small, m.ID+".raw")
+	sector, err := os.ReadFile(m.Disks[0].Path)
+	if err == nil {
+		err = os.WriteFile(disk, sector[:512], 0o666)
+	}
+	if err == nil {
+		err = errors.Join(os.Chmod(disk, 0o666), os.Truncate(disk, 64<<20))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(disk) })
+	m.Disks[0].Path, m.Disks[0].ReadOnly = disk, false
+	return m
+}
+
 func newID() string {
 	var b [16]byte
 	rand.Read(b[:])
@@ -189,8 +220,9 @@ func TestContract(t *testing.T) {
 			m.Disks[0].Path += ".missing"
 			return m
 		},
-		Kill:  p.kill,
-		Stick: p.stick,
+		Filling: p.filling,
+		Kill:    p.kill,
+		Stick:   p.stick,
 	})
 }
 
