@@ -66,6 +66,9 @@ type Agent struct {
 	metal     []farm.Allotment // jobs that batch systems confine, as the ledger saw them last, under its lock
 	metalSeen time.Time
 
+	full      sync.Mutex // held while a VM ends for want of disk space
+	freeSpace func(dir string) (farm.Bytes, error)
+
 	claiming sync.Mutex // held while files of claims and the ledger change together
 
 	reading  sync.Mutex // held while the host is read
@@ -98,7 +101,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, accelerator: o.Accelerator,
-		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, names: cmp.Or(o.Names, names.Host()), breakers: newBreakers(o.Gate), cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
+		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, names: cmp.Or(o.Names, names.Host()), freeSpace: freeSpace, breakers: newBreakers(o.Gate), cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
 	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), a.reserve(o.Config))
 	a.ledger.running = a.confinedJobs
 	a.ledger.reread = func() { a.readHost(rereadEvery) }

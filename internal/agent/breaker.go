@@ -88,7 +88,7 @@ func (v *vm) guarded() error {
 }
 
 // hostsFault are errors that no image and no request can bring about.
-var hostsFault = []farm.Code{farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeImageStore, farm.CodeBadPins, hyper.CodeAway, hyper.CodeRefused, hyper.CodeWillNotEnd,
+var hostsFault = []farm.Code{farm.CodeDiskFull, farm.CodeVMDiskFull, farm.CodeDiskTool, farm.CodeImageStore, farm.CodeBadPins, hyper.CodeAway, hyper.CodeRefused, hyper.CodeWillNotEnd,
 	hyper.CodeUnreadable}
 
 // blameFor says whose fault a failed start can be.

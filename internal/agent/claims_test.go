@@ -23,7 +23,7 @@ import (
 // claimAgent is an agent that can claim, on a host of two sockets with 32 threads and 64 GiB or so.
 func claimAgent(state string) *Agent {
 	t := topologytest.CERN2650v2()
-	return &Agent{ledger: newLedger(t, numa.Reserve{}), topo: t, cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	return &Agent{freeSpace: freeSpace, ledger: newLedger(t, numa.Reserve{}), topo: t, cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 
 var admin = Caller{UID: uint32(os.Getuid())}

@@ -7,15 +7,18 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// diskLook is between two looks at overlays that may take less than their images' sizes.
+// diskLook is between two looks at overlays that may take less than their images' sizes, and at VMs that wait for space.
 const diskLook = time.Second
 
 // watchDisks ends VMs of jobs whose overlays have outgrown what was promised to them: others were promised the rest. An overlay that may have its
-// image's size cannot outgrow it.
+// image's size cannot outgrow it. VMs of the server that wait for space go on when there is some.
 func (a *Agent) watchDisks() {
 	tick := time.NewTicker(diskLook)
 	defer tick.Stop()
 	for {
+		for _, v := range a.allFleet() {
+			v.goOn()
+		}
 		for _, v := range a.all() {
 			if err := v.outgrown(); err != nil && v.ctx.Err() == nil {
 				a.log.Warn("vm ends: its overlay is too large", "vm", v.recordNow().Name, "error", err)

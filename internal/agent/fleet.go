@@ -167,6 +167,10 @@ func (a *Agent) beginFleet() {
 	ends := a.hyper.Events(a.ctx)
 	a.jobs.Go(func() {
 		for e := range ends {
+			if e.NoSpace {
+				a.jobs.Go(func() { a.noSpace(e.ID) })
+				continue
+			}
 			if v := a.fleetByID(e.ID); v != nil {
 				v.mu.Lock()
 				v.end, v.told = e.End, true

@@ -445,7 +445,7 @@ func (v *fleetVM) leave() (used time.Duration) {
 	v.update(func() {
 		used = v.used
 		v.machine, v.ready, v.used, v.note = nil, false, 0, ""
-		v.silence, v.overdue = nil, false
+		v.silence, v.overdue, v.full = nil, false, false
 	})
 	return used
 }

@@ -52,6 +52,7 @@ type fleetVM struct {
 	note     string          // what is wrong with a machine that runs
 	silence  *farm.Error     // its guest is unresponsive; nil: it is not
 	overdue  bool            // and something is to be done about it
+	full     bool            // it stands still until the host has disk space again
 	used     time.Duration   // by this machine, when that was last looked at
 	ticket   *breaker.Ticket // of a start that nobody knows yet to have worked
 
@@ -338,6 +339,9 @@ func (v *fleetVM) rest(r fleetRecord) {
 		note := v.note
 		if v.silence != nil {
 			note = reasonOf(v.silence)
+		}
+		if v.full {
+			note = reasonOf(v.agent.diskFull("the VM is paused until there is space"))
 		}
 		v.mu.Unlock()
 		v.is(farm.VMRunning, cmp.Or(note, r.Reason))

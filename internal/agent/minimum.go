@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -39,14 +37,9 @@ const minimumPause = time.Second
 // short says what the host has less of than its minimum. What cannot be read is not known to be short.
 func (a *Agent) short() []string {
 	c := a.config()
-	var disk unix.Statfs_t
-	free := farm.Bytes(0)
-	known := unix.Statfs(c.StateDir, &disk) == nil
-	if known {
-		free = farm.Bytes(disk.Bavail) * farm.Bytes(disk.Bsize)
-	}
+	free, err := a.freeSpace(c.StateDir)
 	available, read := availableMemory(os.DirFS("/"))
-	return shortOf([]amount{{"disk space in " + c.StateDir, free, known, c.Minimum.Disk}, {"memory", available, read, c.Minimum.Memory}})
+	return shortOf([]amount{{"disk space in " + c.StateDir, free, err == nil, c.Minimum.Disk}, {"memory", available, read, c.Minimum.Memory}})
 }
 
 // amount is what there is of one resource, if that is known, and what there must be.

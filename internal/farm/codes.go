@@ -24,7 +24,8 @@ const (
 	CodeJobNotStarted Code = "job-not-started" // the guest could not start the job
 	CodeVMLost        Code = "vm-lost"         // a VM ended under its job
 	CodeVMStopped     Code = "vm-stopped"
-	CodeDiskBound     Code = "disk-bound" // a VM's overlay has outgrown what it may take
+	CodeVMDiskFull    Code = "vm-disk-full" // the host had no space for what a VM wrote
+	CodeDiskBound     Code = "disk-bound"   // a VM's overlay has outgrown what it may take
 	CodeNoAgent       Code = "no-agent"
 	CodeUsage         Code = "usage"
 	CodeInternal      Code = "internal"
