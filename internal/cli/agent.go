@@ -41,7 +41,10 @@ disks. It runs as root. HUP makes it read its configuration again; TERM ends it,
 				if err := checkMungeKey(c.Worker.MungeKey); err != nil {
 					return err
 				}
-				return a.printChecked(path)
+				if err := a.printChecked(path); err != nil {
+					return err
+				}
+				return a.printConfinement(cmd.Context(), c)
 			}
 			if cmd.Flags().Changed("socket") {
 				c.Socket = a.socket
@@ -50,7 +53,7 @@ disks. It runs as root. HUP makes it read its configuration again; TERM ends it,
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", DefaultConfig, "configuration `FILE`; a file that is named must exist, without "+DefaultConfig+" all defaults hold")
-	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration")
+	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration, and say what confines QEMU here")
 	return cmd
 }
 

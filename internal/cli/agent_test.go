@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,10 +21,12 @@ func TestAgentCheck(t *testing.T) {
 	if out, err := check(); codeOf(err) != "bad-config" || out != "" {
 		t.Errorf("a file that is not there: %v %q", err, out)
 	}
-	if err := os.WriteFile(file, []byte("attempts = 2\n"), 0o600); err != nil {
+	sound := fmt.Sprintf("attempts = 2\nlibvirt = %q\nsocket = %q\n", file+".libvirt", file+".sock")
+	if err := os.WriteFile(file, []byte(sound), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := check(); err != nil || out != file+" is sound\n" {
+	want := file + " is sound\nQEMU    not known: libvirt does not answer on " + file + ".libvirt\nagent   not known: no agent serves on " + file + ".sock\n"
+	if out, err := check(); err != nil || out != want {
 		t.Errorf("a sound file: %v %q", err, out)
 	}
 	if err := os.WriteFile(file, []byte("nonsense = 2\n"), 0o600); err != nil {
@@ -44,5 +47,16 @@ func TestAgentCheck(t *testing.T) {
 	}
 	if _, err := check(); err != nil {
 		t.Errorf("a key that is there: %v", err)
+	}
+}
+
+// TestReadOnly reads mounts as systemd's ProtectSystem= leaves them.
+func TestReadOnly(t *testing.T) {
+	const root, usr, over = "1 0 8:1 / / rw,relatime - ext4 x rw\n", "2 1 8:1 /usr /usr ro,relatime - ext4 x rw\n", "3 2 8:1 /usr /usr rw - ext4 x rw\n"
+	for text, want := range map[string]bool{root: false, root + usr: true, root + usr + over: false, "": false,
+		"1 0 8:1 / / ro - ext4 x rw\n": true, root + "2 1 8:1 / /usrlocal ro - ext4 x rw\n": false} {
+		if got := readOnly(text, "/usr"); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
 	}
 }

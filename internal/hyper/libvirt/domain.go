@@ -21,10 +21,11 @@ const namespace = "https://grange.dev/xmlns/vm/1"
 // host is what the domain XML depends on besides the machine.
 type host struct {
 	accel    Accelerator
-	whyTCG   string // why KVM is not used; empty when nobody wanted it
-	emulator string // QEMU's program; empty when libvirt does not say
-	label    string // DAC label of QEMU, "+uid:+gid"; empty when libvirt does not say
-	numa     bool   // libvirt knows memory nodes, so memory can be bound
+	whyTCG   string   // why KVM is not used; empty when nobody wanted it
+	emulator string   // QEMU's program; empty when libvirt does not say
+	models   []string // of sVirt: "apparmor", "selinux"
+	label    string   // DAC label of QEMU, "+uid:+gid"; empty when libvirt does not say
+	numa     bool     // libvirt knows memory nodes, so memory can be bound
 	// distance is the host's SLIT by node ID, as far as libvirt knows it.
 	distance map[int]map[int]int
 	hints    bool   // libvirt takes hint-dedicated with any CPU mode

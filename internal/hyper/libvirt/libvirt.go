@@ -493,6 +493,9 @@ func (l *Libvirt) hostOf(text string) (host, [2]int, error) {
 	}
 	owner := [2]int{os.Getuid(), os.Getgid()}
 	for _, m := range caps.Models {
+		if m.Model != "dac" && m.Model != "none" {
+			h.models = append(h.models, m.Model)
+		}
 		if m.Model != "dac" || len(m.Labels) == 0 {
 			continue
 		}

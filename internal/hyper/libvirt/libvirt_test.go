@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -388,5 +389,47 @@ func TestNoRoot(t *testing.T) {
 	}
 	if err == nil {
 		exec.Command(script, "down", own).Run()
+	}
+}
+
+// TestRootRefused has a libvirtd whose QEMU would be root: no machine is started, and the check says so.
+func TestRootRefused(t *testing.T) {
+	p := startLibvirtd(t)
+	m := p.machine(t, sleeps)
+	h := p.open(t)
+	if c, err := h.Confinement(t.Context()); err != nil || c.UID == 0 || c.VMs != 0 {
+		t.Errorf("with a user of its own: %+v, %v", c, err)
+	}
+	if _, err := h.Start(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := h.Confinement(t.Context()); err != nil || c.VMs != 1 || c.Filtered != 1 {
+		t.Errorf("with a machine: %+v, %v", c, err)
+	}
+	if err := h.Stop(t.Context(), m.ID); err != nil {
+		t.Error(err)
+	}
+	p.do(t, "down", p.dir)
+	accounts, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	as := regexp.MustCompile(`(?m)^(libvirt-qemu|qemu):x:\d+:`).ReplaceAll(accounts, []byte("$1:x:0:"))
+	file := filepath.Join(t.TempDir(), "passwd")
+	if err := os.WriteFile(file, as, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc/passwd && exec "$0" up --no-kvm "$2"`, p.script, file, p.dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	h = p.open(t)
+	_, start := h.Start(t.Context(), p.machine(t, sleeps))
+	_, _, owner := h.QEMUOwner(t.Context())
+	_, check := h.Confinement(t.Context())
+	for what, err := range map[string]error{"Start": start, "QEMUOwner": owner, "Confinement": check} {
+		if !farm.IsCode(err, hyper.CodeRootQEMU) {
+			t.Errorf("%s: %v, want %s", what, err, hyper.CodeRootQEMU)
+		}
 	}
 }

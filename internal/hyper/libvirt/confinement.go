@@ -1,0 +1,46 @@
+package libvirt
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Confinement is what stands between a guest that breaks out of its QEMU and the host, as libvirt and the kernel have it.
+type Confinement struct {
+	UID, GID int
+	Models   []string // security drivers that keep VMs from each other: "apparmor", "selinux"
+	VMs      int      // of ours that run,
+	Filtered int      // and how many of them have a filter of system calls
+}
+
+// Confinement reads it. QEMU as root is an error.
+func (l *Libvirt) Confinement(ctx context.Context) (Confinement, error) {
+	s, err := l.session(ctx)
+	if err == nil {
+		err = l.awaitHost(ctx, s)
+	}
+	if err != nil {
+		return Confinement{}, err
+	}
+	if s.owner[0] == 0 {
+		return Confinement{}, rootQEMU()
+	}
+	c := Confinement{UID: s.owner[0], GID: s.owner[1], Models: s.host.models}
+	noted, err := l.allNoted()
+	if err != nil {
+		return c, err
+	}
+	for _, e := range noted {
+		p, err := l.find(e.ID)
+		if err != nil || p == nil {
+			continue
+		}
+		c.VMs++
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid)); err == nil && strings.Contains(string(text), "\nSeccomp:\t2\n") {
+			c.Filtered++
+		}
+	}
+	return c, nil
+}
