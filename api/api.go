@@ -277,12 +277,32 @@ type Host struct {
 	Holders     map[string]string `json:"holders"` // CPU → VM name
 	VMs         int               `json:"vms"`
 	// Unresponsive are those whose guests answered, and do not any more.
-	Unresponsive int       `json:"unresponsive"`
-	Waiting      int       `json:"waiting"`
-	DiskTotal    uint64    `json:"disk_total"`   // bytes that disks of VMs may have
-	DiskFree     uint64    `json:"disk_free"`    // of these, neither taken nor promised
-	AgentMemory  uint64    `json:"agent_memory"` // resident bytes of the agent
-	BackOffs     []BackOff `json:"back_offs,omitempty"`
+	Unresponsive int        `json:"unresponsive"`
+	Waiting      int        `json:"waiting"`
+	DiskTotal    uint64     `json:"disk_total"`   // bytes that disks of VMs may have
+	DiskFree     uint64     `json:"disk_free"`    // of these, neither taken nor promised
+	AgentMemory  uint64     `json:"agent_memory"` // resident bytes of the agent
+	BackOffs     []BackOff  `json:"back_offs,omitempty"`
+	Recovering   string     `json:"recovering,omitempty"` // why it is not known yet which VMs run here; nothing is granted meanwhile
+	Hypervisor   Hypervisor `json:"hypervisor"`
+}
+
+// Hypervisor is how the host's libvirt does.
+type Hypervisor struct {
+	Away               string     `json:"away,omitempty"` // why it does not answer
+	Since              *time.Time `json:"since,omitempty"`
+	AnswerMilliseconds float64    `json:"answer_ms,omitempty"` // of the last request that needs to know what QEMU can do
+	Slow               string     `json:"slow,omitempty"`      // why that is long each time, and what to do
+	Stuck              []StuckVM  `json:"stuck,omitempty"`
+}
+
+// StuckVM is a VM that has ended, and that libvirt does not let go. It holds nothing of the host, and is tried again.
+type StuckVM struct {
+	ID       string    `json:"id"`
+	Name     string    `json:"name"`
+	Reason   string    `json:"reason"`
+	Since    time.Time `json:"since"`
+	Attempts int       `json:"attempts"`
 }
 
 // BackOff is an image, a user or the host whose VMs keep failing to start, so that new ones are refused for a while.

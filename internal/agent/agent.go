@@ -133,23 +133,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.loadClaims(); err != nil {
 		return err
 	}
-	if err := a.recover(ctx); err != nil {
-		return err
+	var broken error // of taking over the host
+	a.jobs.Go(func() {
+		if err := a.takeOverHost(); err != nil && a.ctx.Err() == nil {
+			broken = err
+			cancel(err)
+		}
+	})
+	a.jobs.Go(a.watchDaemon)
+	err = a.listen(ctx)
+	stopJobs(errShutdown)
+	a.jobs.Wait()
+	if a.disks != nil {
+		a.disks.Close()
 	}
-	if a.uid, a.gid, err = a.hyper.QEMUOwner(ctx); err != nil {
-		return err
-	}
-	if a.disks, err = disk.Open(a.disksDir(), disk.Options{UID: a.uid, GID: a.gid}); err != nil {
-		return err
-	}
-	defer a.disks.Close()
-	a.jobs.Go(a.housekeep)
-	a.jobs.Go(a.watchDisks)
-	a.jobs.Go(a.serveAfterMetal)
-	a.jobs.Go(a.heal)
-	a.jobs.Go(a.serveMetadata)
-	a.beginFleet()
-	return a.listen(ctx)
+	return cmp.Or(broken, err)
 }
 
 // lock keeps a second agent off the same state: two ledgers would grant everything twice.
@@ -193,8 +191,7 @@ func (a *Agent) Reload(c config.Agent) {
 	a.log.Info("configuration reloaded")
 }
 
-// housekeep keeps the ledger true to the host, for an administrator may change pools of huge pages or take CPUs offline, and
-// ends what a hypervisor that died left half made.
+// housekeep keeps the ledger true to the host, for an administrator may change pools of huge pages or take CPUs offline.
 func (a *Agent) housekeep() {
 	tick := time.NewTicker(housekeepEvery)
 	defer tick.Stop()
@@ -205,9 +202,6 @@ func (a *Agent) housekeep() {
 			return
 		}
 		a.fenceAgain()
-		if err := a.hyper.Sweep(a.ctx); err != nil && !farm.IsCode(err, hyper.CodeAway) {
-			a.log.Error("sweep", "error", err)
-		}
 		a.removeOldLogs(time.Now())
 		a.dropStaleClaims()
 		a.readHost(0)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,7 +17,11 @@ import (
 // recover takes over what runs on the host, and the server's VMs that do not. Until the hypervisor has answered nothing is known, so nothing is removed and no
 // job is taken.
 func (a *Agent) recover(ctx context.Context) error {
-	found, err := a.list(ctx)
+	var found []hyper.Found
+	err := a.persist(func() (err error) {
+		found, err = a.hyper.List(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -45,22 +48,6 @@ func attemptOf(f hyper.Found) int {
 		return 0
 	}
 	return r.Attempt
-}
-
-// list waits for the hypervisor as long as it takes.
-func (a *Agent) list(ctx context.Context) ([]hyper.Found, error) {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		found, err := a.hyper.List(ctx)
-		if err == nil {
-			return found, nil
-		}
-		a.log.Warn("waiting for the hypervisor", "error", err)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the hypervisor never answered: %w", err)
-		}
-	}
 }
 
 // takeOver goes on with one VM of an earlier agent. A VM that never ran an instruction has no job to lose, and goes.

@@ -27,23 +27,23 @@ func (a *Agent) routes() http.Handler {
 		"POST /v1/jobs/{id}/done":    a.postDone,
 		"POST /v1/jobs/{id}/beats":   a.postBeats,
 		"GET /v1/grant":              a.getGrant,
-		"GET /v1/vms":                a.getVMs,
-		"GET /v1/vms/{vm}":           a.getVM,
-		"DELETE /v1/vms/{vm}":        a.deleteVM,
-		"POST /v1/vms/{vm}/suspend":  a.postSuspend,
-		"POST /v1/vms/{vm}/resume":   a.postResume,
-		"GET /v1/vms/{vm}/console":   a.getConsole,
+		"GET /v1/vms":                a.known(a.getVMs),
+		"GET /v1/vms/{vm}":           a.known(a.getVM),
+		"DELETE /v1/vms/{vm}":        a.known(a.deleteVM),
+		"POST /v1/vms/{vm}/suspend":  a.known(a.postSuspend),
+		"POST /v1/vms/{vm}/resume":   a.known(a.postResume),
+		"GET /v1/vms/{vm}/console":   a.known(a.getConsole),
 		"GET /v1/images":             a.getImages,
 		"POST /v1/images":            a.postImage,
-		"DELETE /v1/images/{name}":   a.deleteImage,
+		"DELETE /v1/images/{name}":   a.known(a.deleteImage),
 		"GET /v1/host":               a.getHost,
-		"GET /v1/claims":             a.getClaims,
-		"POST /v1/claims":            a.postClaim,
-		"DELETE /v1/claims/{key...}": a.deleteClaim,
-		"POST /v1/workers":           a.postWorker,
-		"GET /v1/workers":            a.getWorkers,
-		"DELETE /v1/workers/{name}":  a.deleteWorker,
-		"POST /v1/workers/{name}/up": a.postWorkerUp,
+		"GET /v1/claims":             a.known(a.getClaims),
+		"POST /v1/claims":            a.known(a.postClaim),
+		"DELETE /v1/claims/{key...}": a.known(a.deleteClaim),
+		"POST /v1/workers":           a.known(a.postWorker),
+		"GET /v1/workers":            a.known(a.getWorkers),
+		"DELETE /v1/workers/{name}":  a.known(a.deleteWorker),
+		"POST /v1/workers/{name}/up": a.known(a.postWorkerUp),
 	} {
 		mux.HandleFunc(pattern, a.edge(do))
 	}
@@ -138,14 +138,23 @@ func (a *Agent) postJob(w http.ResponseWriter, r *http.Request, c Caller) error 
 	if err := check(&request); err != nil {
 		return err
 	}
-	j, fresh, err := a.admit(&request, c)
+	waited, err := a.awaitTurn(w, r, &request)
+	var j *job
+	var fresh bool
+	if err == nil {
+		j, fresh, err = a.admit(&request, c)
+	}
+	if err == nil && !fresh {
+		err = j.join(&request, c)
+	}
+	if err != nil && waited {
+		return refuse(w, &request, err)
+	}
 	if err != nil {
 		return err
 	}
 	if fresh {
 		a.jobs.Go(j.run)
-	} else if err := j.join(&request, c); err != nil {
-		return err
 	}
 	if request.Beats {
 		j.vm.power.expect()
@@ -184,6 +193,9 @@ func notYours(what string) error {
 
 // postDone gives the VM back, and answers when it is gone.
 func (a *Agent) postDone(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if err := a.awaitKnown(r.Context(), nil); err != nil {
+		return err
+	}
 	j := a.byID(r.PathValue("id"))
 	if j == nil {
 		return answer(w, api.JobEnd{})

@@ -194,6 +194,10 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 	for _, v := range a.allFleet() {
 		h.Unresponsive += unresponsive(v.current())
 	}
+	h.Hypervisor = daemonView(a.hyper.Daemon())
+	if !a.isKnown() {
+		h.Recovering, h.Free = a.unknown(), ""
+	}
 	for _, s := range a.short() {
 		h.Warnings = append(h.Warnings, "no more VMs: "+s)
 	}

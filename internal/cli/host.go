@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -95,6 +96,9 @@ func (a *app) drawHost(h farm.HostFacts, agent *api.Host) error {
 		if agent.Unresponsive > 0 {
 			fmt.Fprintf(a.out, "note: the guests of %d VMs do not answer any more; `grange vm list` shows which\n", agent.Unresponsive)
 		}
+		for _, note := range hypervisorNotes(*agent) {
+			fmt.Fprintf(a.out, "note: %s\n", note)
+		}
 		for _, b := range agent.BackOffs {
 			fmt.Fprintf(a.out, "note: %s\n", backOff(b))
 		}
@@ -105,6 +109,24 @@ func (a *app) drawHost(h farm.HostFacts, agent *api.Host) error {
 	fmt.Fprintln(a.out)
 	fmt.Fprint(a.out, hostSettings(h))
 	return nil
+}
+
+// hypervisorNotes say what is wrong with the host's libvirt.
+func hypervisorNotes(h api.Host) []string {
+	var notes []string
+	since := func(t time.Time) string { return "since " + t.Local().Format("2006-01-02 15:04:05") }
+	switch d := h.Hypervisor; {
+	case h.Recovering != "":
+		notes = append(notes, h.Recovering+"; nothing is granted until then")
+	case d.Away != "" && d.Since != nil:
+		notes = append(notes, d.Away+", "+since(*d.Since))
+	case d.Slow != "":
+		notes = append(notes, d.Slow)
+	}
+	for _, s := range h.Hypervisor.Stuck {
+		notes = append(notes, fmt.Sprintf("libvirt keeps %s, which has ended, %s: %s; it holds nothing, and was tried %d times", s.Name, since(s.Since), s.Reason, s.Attempts))
+	}
+	return notes
 }
 
 // backOff says what is refused, until when and why.

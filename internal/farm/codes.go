@@ -20,9 +20,10 @@ const (
 	CodeHiddenCaller  Code = "hidden-caller"
 	CodeNotYours      Code = "not-yours"
 	CodeTwoAgents     Code = "two-agents"
-	CodeGuestSilent   Code = "guest-silent"    // a VM's guest did not come up
-	CodeJobNotStarted Code = "job-not-started" // the guest could not start the job
-	CodeVMLost        Code = "vm-lost"         // a VM ended under its job
+	CodeRecovering    Code = "agent-recovering" // the agent does not know yet which VMs run on its host
+	CodeGuestSilent   Code = "guest-silent"     // a VM's guest did not come up
+	CodeJobNotStarted Code = "job-not-started"  // the guest could not start the job
+	CodeVMLost        Code = "vm-lost"          // a VM ended under its job
 	CodeVMStopped     Code = "vm-stopped"
 	CodeVMDiskFull    Code = "vm-disk-full" // the host had no space for what a VM wrote
 	CodeDiskBound     Code = "disk-bound"   // a VM's overlay has outgrown what it may take

@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		log := slog.New(slog.NewTextHandler(&text, nil))
+		var r repeated
+		r.log(log, "look", nil)
+		for range 1800 { // an hour
+			r.log(log, "look", errors.New("no bridge"))
+			time.Sleep(2 * time.Second)
+		}
+		if n := strings.Count(text.String(), "no bridge"); n != 1 {
+			t.Errorf("the same fault was logged %d times in an hour:\n%s", n, text.String())
+		}
+		r.log(log, "look", errors.New("no bridge"))
+		r.log(log, "look", errors.New("other"))
+		r.log(log, "look", nil)
+		r.log(log, "look", nil)
+		if n := strings.Count(text.String(), "\n"); n != 4 || !strings.Contains(text.String(), "times=1801") {
+			t.Errorf("logged:\n%s", text.String())
+		}
+	})
+}
