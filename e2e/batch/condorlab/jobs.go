@@ -92,6 +92,9 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 	if j.Image != "" {
 		say("+VMImage", classad.Quote(j.Image))
 	}
+	if len(j.Mounts) > 0 {
+		say("+VMMounts", classad.Quote(strings.Join(j.Mounts, ",")))
+	}
 	say("queue", "")
 	text := strings.Replace(s.String(), "queue = \n", fmt.Sprintf("queue %d\n", max(j.Array, 1)), 1)
 	if err := os.WriteFile(rec.base+".sub", []byte(text), 0o644); err != nil {

@@ -31,6 +31,7 @@ func Cases() []Case {
 		{Name: "arguments", Holds: "$0 and arguments with blanks, quotes and UTF-8 are as on metal", run: arguments},
 		{Name: "directory", Holds: "working directory, umask and owner of what is written are as on metal", run: directory},
 		{Name: "input file", Holds: "a script works through a real file of the user", run: inputFile},
+		{Name: "kernel files", Holds: "a job that asks for the host's /proc, or for / with it, gets nothing of it", run: kernelFiles},
 		{Name: "output", Holds: "standard output and errors are separate and complete (1 MB)", run: output},
 	}
 	for _, code := range []int{0, 3, 255} {

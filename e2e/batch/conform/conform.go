@@ -5,6 +5,7 @@ package conform
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/grange-project/grange/e2e/lab"
@@ -45,6 +46,9 @@ type System interface {
 // ErrNone is the error for what a batch system does not have; the table of results says so with its text.
 var ErrNone = errors.New("not in this system")
 
+// ErrNoMounts is the error of systems whose users have no option to ask for directories.
+var ErrNoMounts = fmt.Errorf("%w: no option of its own asks for directories", ErrNone)
+
 // Job is what a case submits. The zero value of each field asks for nothing.
 type Job struct {
 	Script string        // a whole script with its first line, as the user wrote it; one of Script and Argv
@@ -55,6 +59,7 @@ type Job struct {
 	Image  string        // "": what the lab has for its users
 	Stdin  string        // the job's input, where the system gives it one
 	Env    []string      // exported by the user
+	Mounts []string      // directories of the host that the user asks for, as `grange exec --bind` takes them
 	Limit  time.Duration // how long it may run, as close as the system can count
 	Memory int           // MiB that the job may use; 0: what the lab gives to everybody
 	CPUs   int           // 0: one

@@ -59,6 +59,9 @@ func (l *Lab) await(ctx context.Context, holds func() bool) error {
 
 // Submit queues a job.
 func (l *Lab) Submit(_ context.Context, wanted conform.Job) (string, error) {
+	if len(wanted.Mounts) > 0 {
+		return "", conform.ErrNoMounts
+	}
 	if wanted.Tasks > 1 {
 		return "", fmt.Errorf("%w: tasks are the business of MPI programs there (TM, blaunch)", conform.ErrNone)
 	}

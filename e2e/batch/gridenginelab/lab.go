@@ -163,6 +163,9 @@ func (l *Lab) asUser(ctx context.Context, dir string, env []string, argv ...stri
 
 // Submit is qsub.
 func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
+	if len(j.Mounts) > 0 {
+		return "", conform.ErrNoMounts
+	}
 	if j.Tasks > 1 {
 		return "", fmt.Errorf("%w: tasks (qrsh -inherit) are started from within the job, which is in its VM", conform.ErrNone)
 	}

@@ -68,6 +68,12 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 		args = append(args, fmt.Sprintf("--array=1-%d", j.Array))
 	}
 	args = append(args, "--output="+rec.out, "--error="+rec.err)
+	if l.o.OCI && len(j.Mounts) > 0 {
+		return "", conform.ErrNoMounts
+	}
+	if len(j.Mounts) > 0 {
+		args = append(args, "--vm-mount="+strings.Join(j.Mounts, ","))
+	}
 	if !l.o.NoPlugin {
 		switch {
 		case l.o.OCI && j.Metal: // what names no bundle
