@@ -10,10 +10,13 @@ var attacks = []attack{
 	{"H2", "a bind of root's gets no set-ID files and no devices", rootsBind},
 	{"H4", "a host and a user go on while their address sends wrong tokens and unknown join tokens", floodedHost},
 	{"H7", "a farm file that wants VMs kept apart by `vlan` or `closed` is refused, for no host does that", unkeptNetworks},
+	{"M2", "a guest with the network user does not reach its host, and reaches others", reachableHost},
+	{"M3", "a guest that says without end that it has come up gets its job a few times", chattyGuest},
 	{"M4", "connections that show nobody make room, and a host goes on beside them", idleCrowd},
 	{"M4", "of a header without a caller little is read", longHeader},
 	{"M4", "a user has a bounded number of watches", manyWatches},
 	{"M6", "what a user calls a job moves no cursor of root's", hostileNames},
+	{"M7", "other accounts of a host do not read what a cloud VM wrote to its console", readConsoles},
 	{"M1", "libvirtd does not come up where it would run QEMU as root", rootQEMU},
 	{"M11", "a caller who comes again after a restart of the agent gets no more than was allowed", rejoinWithMore},
 }
@@ -22,4 +25,5 @@ var attacks = []attack{
 var roles = map[string]func(args []string) error{
 	"pretend-qemu": pretendQEMU,
 	"ask":          askForJob,
+	"serve":        serve,
 }

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// outside is a network with another host: a namespace, a pair of interfaces, and a server that answers there.
+const (
+	outsideName = "gs-outside"
+	outsideHost = "198.18.77.1" // the attacked host's own address in it
+	outsidePeer = "198.18.77.2"
+	outsidePort = "8077"
+	outsideWord = "beyond-the-host"
+)
+
+// reachableHost: a guest with the network user does not reach what listens on its host, on the loopback and on another address, and
+// reaches another host.
+func reachableHost(ctx context.Context, s *site) error {
+	l, err := s.lab(ctx)
+	if err != nil {
+		return err
+	}
+	down, err := s.outside(ctx)
+	if err != nil {
+		return err
+	}
+	defer down()
+	const secret = "of-this-host-alone"
+	ports := []int{}
+	for _, address := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		go http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, secret) }))
+		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+	}
+	script := ""
+	for _, at := range []string{
+		fmt.Sprintf("10.0.2.2 %d", ports[0]), fmt.Sprintf("10.0.2.2 %d", ports[1]), fmt.Sprintf("%s %d", outsideHost, ports[1]), outsidePeer + " " + outsidePort,
+	} {
+		script += fmt.Sprintf("echo %s; printf 'GET / HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 5 %s\n", at, at)
+	}
+	out, err := l.Exec(ctx, "--network", "user", "--", "sh", "-c", script+"true").CombinedOutput()
+	switch text := string(out); {
+	case strings.Contains(text, secret):
+		return breach("the guest reads what its host serves:\n%s", text)
+	case err != nil:
+		return fmt.Errorf("%w: %s", err, text)
+	case !strings.Contains(text, outsideWord):
+		return fmt.Errorf("the guest does not reach another host:\n%s", text)
+	}
+	return nil
+}
+
+// outside brings the other network up; the returned function takes it down.
+func (s *site) outside(ctx context.Context) (down func(), err error) {
+	run := func(ctx context.Context, words string) error {
+		argv := strings.Fields(words)
+		out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%s: %w: %s", words, err, out)
+		}
+		return err
+	}
+	remove := func() { run(context.WithoutCancel(ctx), "ip netns del "+outsideName) } // its interfaces go with it
+	for _, words := range []string{
+		"ip netns add " + outsideName,
+		"ip link add gs-host type veth peer name gs-peer netns " + outsideName,
+		"ip addr add " + outsideHost + "/30 dev gs-host",
+		"ip link set gs-host up",
+		"ip -n " + outsideName + " addr add " + outsidePeer + "/30 dev gs-peer",
+		"ip -n " + outsideName + " link set gs-peer up",
+	} {
+		if err := run(ctx, words); err != nil {
+			remove()
+			return nil, err
+		}
+	}
+	server := exec.Command("ip", "netns", "exec", outsideName, s.path("self"), actFlag, "serve", outsidePeer+":"+outsidePort, outsideWord)
+	server.Stderr = os.Stderr
+	if err := server.Start(); err != nil {
+		remove()
+		return nil, err
+	}
+	return func() { server.Process.Kill(); server.Wait(); remove() }, nil
+}
+
+// serve answers HTTP at an address with a word.
+func serve(args []string) error {
+	if len(args) != 2 {
+		return errors.New("serve ADDRESS WORD")
+	}
+	return http.ListenAndServe(args[0], http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, args[1]) }))
+}
