@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash e2e-upgrade quickstart-slurm down-slurm lint fmt-check bench-fleet bench-start bench-streams chaos clean install test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash e2e-upgrade quickstart-slurm down-slurm lint fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -89,6 +89,9 @@ test-security: ## attack agents and servers as their other users would; ARGS="-o
 lint: fmt-check ## gofmt, go vet, staticcheck
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+
+fuzz: ## run every fuzz target for FUZZTIME (10s) each; ARGS="-only policy" or ARGS=-keep, which adds inputs to testdata/fuzz; JSON on the last line
+	$(GO) run ./e2e/fuzz -time $(or $(FUZZTIME),10s) $(ARGS)
 
 fmt-check:
 	@files=$$("$$($(GO) env GOROOT)/bin/gofmt" -l api cmd e2e internal); test -z "$$files" || { echo "gofmt these:" $$files >&2; exit 1; }

@@ -1,6 +1,10 @@
 package classad
 
-import "testing"
+import (
+	"maps"
+	"strings"
+	"testing"
+)
 
 func TestParse(t *testing.T) {
 	ad, err := Parse("# a comment\nCpus = 2\nMemory = 384.9\nName = \"slot1_1@ex1\"\n\nWantVM = TRUE\nOff=false\nRequirements = (TARGET.Arch == \"X86_64\")\n" +
@@ -54,6 +58,33 @@ func FuzzQuote(f *testing.F) {
 		}
 		if n, _ := ad.Int("Y"); n != 1 {
 			t.Error("it ran over into the next attribute")
+		}
+	})
+}
+
+// FuzzParse: what is read is bounded by what was there, and reading what an ad says by its names gives the same ad.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"", "A = 1\n", "a=b=c", "# no attribute\nX = \"y\"\n", "X.Y = 2147483648", "=", "A = \"\\", "A = true\r\na = FALSE", "1 = 1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		ad, err := Parse(text)
+		if err != nil {
+			return
+		}
+		var again strings.Builder
+		for name, value := range ad.text {
+			if !isName(name) || len(name)+len(value) > len(text) || strings.ContainsAny(value, "\n") {
+				t.Errorf("attribute %q: %q", name, value)
+			}
+			if n, ok := ad.Int(name); ok && ad.String(name) != "" {
+				t.Errorf("%q is the number %d and a string", value, n)
+			}
+			ad.Bool(name)
+			again.WriteString(name + " = " + value + "\n")
+		}
+		if same, err := Parse(again.String()); err != nil || !maps.Equal(same.text, ad.text) {
+			t.Errorf("%v: %v, %v", ad.text, same.text, err)
 		}
 	})
 }
