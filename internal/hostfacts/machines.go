@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hosttree"
@@ -53,7 +54,8 @@ func ReadMachines(fsys fs.FS, domains []farm.Domain, live bool) (Machines, error
 		if d.Ours && err == nil {
 			m.Plans[d.UUID] = r.plan
 		}
-		p := processOf(procs, d)
+		m.dropPretenders(d, r.pid)
+		p := processOf(m.Processes, d)
 		if p == nil {
 			m.unseen(d, r.starting)
 			continue
@@ -62,6 +64,22 @@ func ReadMachines(fsys fs.FS, domains []farm.Domain, live bool) (Machines, error
 		numberVCPUs(p, r.vcpus)
 	}
 	return m, nil
+}
+
+// dropPretenders leaves out processes that say they run a VM which libvirt runs in another one: any account can start QEMU with any name and
+// UUID. pid is what libvirt says; in a namespace of its own its numbers may be others than ours.
+func (m *Machines) dropPretenders(d farm.Domain, pid int) {
+	says := func(p farm.Process) bool { return p.UUID != "" && strings.EqualFold(p.UUID, d.UUID) }
+	if !slices.ContainsFunc(m.Processes, func(p farm.Process) bool { return p.PID == pid && says(p) }) {
+		return
+	}
+	m.Processes = slices.DeleteFunc(slices.Clone(m.Processes), func(p farm.Process) bool {
+		if p.PID == pid || !says(p) {
+			return false
+		}
+		m.Unread = append(m.Unread, fmt.Sprintf("process %d says that it is VM %s, which is process %d", p.PID, d.Name, pid))
+		return true
+	})
 }
 
 // unseen adds a VM that runs, says libvirt, without threads that are to be seen.
@@ -87,6 +105,9 @@ func hiddenDomains(fsys fs.FS, known []farm.Domain, procs []farm.Process) []farm
 		if seen[p.UUID] || strings.Contains(p.Name, "/") || !fs.ValidPath(file) {
 			continue
 		}
+		if !ofRoot(fsys, file) {
+			continue // an account's, in namespaces of its own
+		}
 		text, err := readSome(fsys, file, hosttree.MaxLarge)
 		if err != nil {
 			continue
@@ -100,11 +121,22 @@ func hiddenDomains(fsys fs.FS, known []farm.Domain, procs []farm.Process) []farm
 	return out
 }
 
+// ofRoot reports whether a file of a live host is root's, who in a user namespace is somebody else.
+func ofRoot(fsys fs.FS, name string) bool {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return false
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || s.Uid == 0
+}
+
 // record is what libvirt keeps of a VM beside what farm.Domain has.
 type record struct {
 	plan     farm.Plan
 	vcpus    map[int]int // number of the vCPU, by the ID of its thread
 	starting bool
+	pid      int // of its process; 0: not known
 }
 
 func readRecord(fsys fs.FS, d farm.Domain) (record, error) {
@@ -120,6 +152,7 @@ func readRecord(fsys fs.FS, d farm.Domain) (record, error) {
 	}
 	var x struct {
 		State  string   `xml:"state,attr"`
+		PID    int      `xml:"pid,attr"`
 		Reason string   `xml:"reason,attr"`
 		Own    metadata `xml:"metadata"` // of a plain domain
 		Below  metadata `xml:"domain>metadata"`
@@ -131,7 +164,7 @@ func readRecord(fsys fs.FS, d farm.Domain) (record, error) {
 	if err := xml.Unmarshal(text, &x); err != nil {
 		return record{}, fmt.Errorf("read domain XML: %w", err)
 	}
-	r := record{vcpus: map[int]int{}, starting: x.State == "paused" && x.Reason == "starting up"}
+	r := record{vcpus: map[int]int{}, starting: x.State == "paused" && x.Reason == "starting up", pid: x.PID}
 	for _, v := range x.VCPUs {
 		if v.ID >= 0 && v.ID < farm.MaxCPUs {
 			r.vcpus[v.PID] = v.ID

@@ -2,7 +2,10 @@ package hostfacts
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -190,5 +193,48 @@ func TestHiddenDomains(t *testing.T) {
 	known := []farm.Domain{{UUID: "u"}}
 	if got, err := ReadMachines(files, known, true); err != nil || len(got.Domains) != 1 {
 		t.Errorf("known already: %+v, %v", got.Domains, err)
+	}
+}
+
+// TestPretenders: of two processes that say they are one VM, the one that libvirt started is.
+func TestPretenders(t *testing.T) {
+	domain := strings.Replace(domainOf("web", "u", "", ""), "<domstatus ", "<domstatus pid='8' ", 1)
+	files := fstest.MapFS{"web.xml": &fstest.MapFile{Data: []byte(domain)}}
+	for pid, cpus := range map[string]string{"7": "0", "8": "1", "9": "2"} {
+		files["proc/"+pid+"/cmdline"] = &fstest.MapFile{Data: []byte("qemu-kvm\x00-name\x00web\x00-uuid\x00u")}
+		files["proc/"+pid+"/task/"+pid+"/status"] = &fstest.MapFile{Data: []byte(status("CPU 0/KVM", cpus))}
+	}
+	known := []farm.Domain{{Name: "web", UUID: "u", Running: true, Path: "web.xml"}}
+	got, err := ReadMachines(files, known, false)
+	if err != nil || len(got.Processes) != 1 || got.Processes[0].PID != 8 || len(got.Unread) != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	delete(files, "proc/8/cmdline") // libvirt's numbers are not ours
+	if got, err := ReadMachines(files, known, false); err != nil || len(got.Processes) != 2 {
+		t.Errorf("nobody has libvirt's number: %+v, %v", got, err)
+	}
+}
+
+// TestHiddenDomainOfOthers: what an account shows in a mount namespace of its own is not libvirt's.
+func TestHiddenDomainOfOthers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("skip hidden domains: files of other users take root")
+	}
+	dir := t.TempDir()
+	file := "proc/7/root/run/libvirt/qemu/web.xml"
+	for name, text := range map[string]string{"proc/7/cmdline": "qemu-kvm\x00-name\x00web\x00-uuid\x00u", "proc/7/task/7/status": status("CPU 0/KVM", "0"),
+		file: domainOf("web", "u", "", "")} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for uid, want := range map[int]int{0: 1, 61991: 0} {
+		if err := os.Chown(filepath.Join(dir, file), uid, -1); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ReadMachines(os.DirFS(dir), nil, true); err != nil || len(got.Domains) != want {
+			t.Errorf("of user %d: %+v, %v; want %d", uid, got.Domains, err, want)
+		}
 	}
 }
