@@ -8,6 +8,8 @@ var attacks = []attack{
 	{"H2", "a bind of /proc does not give a guest the memory of its wrapper", bindOfProc},
 	{"H2", "a bind of / does not show the host's processes, kernel and devices", bindOfAll},
 	{"H2", "a bind of root's gets no set-ID files and no devices", rootsBind},
+	{"H3", "an administrator of a cell does not take over a host of another one by a join token", foreignToken},
+	{"H3", "who has a join token for many hosts and the machine-id of one that runs does not take it over", livingHost},
 	{"H4", "a host and a user go on while their address sends wrong tokens and unknown join tokens", floodedHost},
 	{"H7", "a farm file that wants VMs kept apart by `vlan` or `closed` is refused, for no host does that", unkeptNetworks},
 	{"M2", "a guest with the network user does not reach its host, and reaches others", reachableHost},
@@ -15,9 +17,12 @@ var attacks = []attack{
 	{"M4", "connections that show nobody make room, and a host goes on beside them", idleCrowd},
 	{"M4", "of a header without a caller little is read", longHeader},
 	{"M4", "a user has a bounded number of watches", manyWatches},
+	{"M5", "a host that reports another host's VM is sent nothing of it", foreignVM},
 	{"M6", "what a user calls a job moves no cursor of root's", hostileNames},
 	{"M7", "other accounts of a host do not read what a cloud VM wrote to its console", readConsoles},
 	{"M1", "libvirtd does not come up where it would run QEMU as root", rootQEMU},
+	{"M9", "an authority does not make itself another one's user, and a certificate that was revoked is refused", weakAuthority},
+	{"M10", "a backup of the server's database does not make a server of the fleet", stolenBackup},
 	{"M11", "a caller who comes again after a restart of the agent gets no more than was allowed", rejoinWithMore},
 }
 

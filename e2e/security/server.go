@@ -41,8 +41,8 @@ cpus = 1
 memory = "192M"
 `
 
-// standalone starts a server and a host of it. The attack closes it.
-func (s *site) standalone(ctx context.Context) (a *standalone, err error) {
+// standalone starts a server and a host of it; config is added to the server's configuration. The attack closes it.
+func (s *site) standalone(ctx context.Context, config ...string) (a *standalone, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (s *site) standalone(ctx context.Context) (a *standalone, err error) {
 			a = nil
 		}
 	}()
-	text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n", a.path("farm.db"), a.path("server.sock"), a.address, a.url())
+	text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n", a.path("farm.db"), a.path("server.sock"), a.address, a.url()) + strings.Join(config, "")
 	if err := errors.Join(os.WriteFile(a.path("server.toml"), []byte(text), 0o600), os.WriteFile(a.path("farm.toml"), []byte(standaloneFarm), 0o600)); err != nil {
 		return a, err
 	}
