@@ -62,7 +62,7 @@ func (f userFlags) apply(u fleet.User) fleet.User {
 }
 
 func (a *app) userDelete() *cobra.Command {
-	return &cobra.Command{Use: "delete USER...", Short: "Delete users with their roles and tokens; their VMs stay", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeUsers,
+	return &cobra.Command{Use: "delete USER...", Short: "Delete users with their roles and tokens; none that has VMs", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeUsers,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.each(args, "deleted", func(name string) error { return c.DeleteUser(ctx, name) })
 		})}

@@ -2,6 +2,7 @@ package farm
 
 // Errors about who may do what in the fleet, where a project's VMs go, and farm files.
 const (
+	CodeUserHasVMs    Code = "user-has-vms" // a user that has VMs is not deleted
 	CodeNoRole        Code = "no-role"      // no role of the caller allows it
 	CodeNoCell        Code = "no-cell"      // no cell is for the project, and there is no default one
 	CodeCellsClosed   Code = "cells-closed" // all the cells of the project are closed

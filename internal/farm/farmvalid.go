@@ -130,6 +130,9 @@ func (u User) Validate() error {
 	if err := CheckUser(u.Name); err != nil {
 		return err
 	}
+	if u.Name == "root" || u.Name == "grange" { // what the audit log and join tokens call the server's own root, and the server
+		return badFarm("user", u.Name, "the server itself is called so in its log")
+	}
 	for _, s := range u.Subjects {
 		if plain, err := PlainSubject(s); err != nil || unprintable(s) || plain != s {
 			return badFarm("user", u.Name, "%q is no certificate's subject in its plain form, as \"CN=Ann,O=Grid,C=CH\" or \"cern:CN=Ann,O=Grid,C=CH\"", s)

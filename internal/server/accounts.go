@@ -56,7 +56,7 @@ func (s *Server) PutUser(ctx context.Context, who farm.Identity, u farm.User, if
 	return u, err
 }
 
-// DeleteUser deletes a user with its grants and tokens. Its VMs stay.
+// DeleteUser deletes a user with its grants and tokens. One that has VMs is not deleted: a user of the same name would have them.
 func (s *Server) DeleteUser(ctx context.Context, who farm.Identity, name string, ifRevision int64) error {
 	_, err := s.change(ctx, who, policy.WriteUser, func(c *call) error {
 		if err := c.may(policy.Target{Name: "user " + name}); err != nil {
@@ -69,12 +69,37 @@ func (s *Server) DeleteUser(ctx context.Context, who farm.Identity, name string,
 		if err := c.still("user "+name, c.target, u.Revision, ifRevision); err != nil {
 			return err
 		}
-		if err := c.DeleteUser(name); err != nil {
+		if err := c.dropUser(name); err != nil {
 			return err
 		}
 		return c.did("deleted")
 	})
 	return err
+}
+
+// dropUser leaves nothing that is a user's by its name.
+func (c *call) dropUser(name string) error {
+	vms, err := c.Tx.VMs(store.VMFilter{Owner: name, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(vms) > 0 {
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeUserHasVMs, Message: fmt.Sprintf("user %s has VMs, as %s", name, label(vms[0])),
+			Hint: "delete them first, or keep the user from doing anything: `grange user set " + name + " --disable`"}
+	}
+	tokens, err := c.Tx.JoinTokens()
+	if err != nil {
+		return err
+	}
+	for _, k := range tokens {
+		if k.By != name {
+			continue
+		}
+		if err := c.Tx.DeleteJoinToken(k.ID); err != nil {
+			return err
+		}
+	}
+	return c.DeleteUser(name)
 }
 
 func (c *call) user(name string) (farm.User, error) {

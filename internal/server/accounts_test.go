@@ -233,3 +233,30 @@ func TestExplain(t *testing.T) {
 		t.Error(vm)
 	}
 }
+
+// Nothing of a deleted user is another one's who is called the same later.
+func TestNameOfADeletedUser(t *testing.T) {
+	l := newFarm(t)
+	vm := l.running(otto, CreateVM{Project: "atlas", Name: "web", Image: "micro", Shape: "small", NewKey: true}, l.host("h1", "west"))
+	if err := l.DeleteUser(t.Context(), site, "otto", 0); code(err) != farm.CodeUserHasVMs {
+		t.Errorf("with a VM: %v", err)
+	}
+	l.update(func(tx *store.Tx) error {
+		return errors.Join(tx.DeleteVM(vm.ID), tx.PutJoinToken(farm.JoinToken{ID: "j", By: "otto", Cell: "west"}), tx.PutJoinToken(farm.JoinToken{ID: "k", By: "ann", Cell: "west"}))
+	})
+	if err := l.DeleteUser(t.Context(), site, "otto", 0); err != nil {
+		t.Fatal(err)
+	}
+	l.view(func(tx *store.Tx) error {
+		left, err := tx.JoinTokens()
+		if len(left) != 1 || left[0].ID != "k" {
+			t.Errorf("join tokens %v, %v", left, err)
+		}
+		return err
+	})
+	for _, name := range []string{"root", "grange"} {
+		if _, err := l.PutUser(t.Context(), site, farm.User{Name: name}, 0); code(err) == "" {
+			t.Errorf("a user %s", name)
+		}
+	}
+}

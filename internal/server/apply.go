@@ -257,7 +257,7 @@ func (c *call) drop(change FarmChange) error {
 		project, name := groupParts(change.Name)
 		return c.Tx.DeleteGroup(project, name)
 	case kindUser:
-		return c.DeleteUser(change.Name)
+		return c.dropUser(change.Name)
 	case kindGrant:
 		return c.dropGrant(change.Name)
 	}
