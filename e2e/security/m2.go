@@ -32,6 +32,8 @@ func reachableHost(ctx context.Context, s *site) error {
 		return err
 	}
 	defer down()
+	// Rules outlive the agent that made them: those of an earlier run are none of this one's.
+	exec.CommandContext(ctx, "nft", "delete", "table", "inet", "grange").Run()
 	const secret = "of-this-host-alone"
 	ports := []int{}
 	for _, address := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
