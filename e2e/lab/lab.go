@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,7 +40,8 @@ type Lab struct {
 	network string // of libvirtd; "": ours
 	inside  bool   // the agent, too
 	proxied bool
-	mounted bool // the agent's state is a file system of its own
+	mounted bool     // the agent's state is a file system of its own
+	within  []string // what runs the agent
 	agent   *exec.Cmd
 	ended   chan struct{} // closed when agent has been waited for
 	log     *os.File
@@ -54,6 +56,8 @@ type Options struct {
 	Network string
 	// Inside lets the agent run in Network as well, with a machine ID of its own: a host by itself, as far as a server can tell.
 	Inside bool
+	// Within is a command that runs the agent, whose words are put behind its own: unshare, for a host with files of its own.
+	Within []string
 	// SlurmNodes are those of the Lab, for an agent that is to know them from its start.
 	SlurmNodes []string
 	// Programs is a directory with grange and grange-guest; "": they are built.
@@ -82,7 +86,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{Dir: dir, root: cmp.Or(o.Source, Source()), Binary: filepath.Join(dir, "bin", "grange"), Socket: filepath.Join(dir, "agent.sock")}
-	l.Client, l.network, l.inside, l.SlurmNodes = api.NewClient(l.Socket), o.Network, o.Inside, o.SlurmNodes
+	l.Client, l.network, l.inside, l.within, l.SlurmNodes = api.NewClient(l.Socket), o.Network, o.Inside, o.Within, o.SlurmNodes
 	if err := l.start(ctx, o); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -247,6 +251,7 @@ func (l *Lab) StartAgent(ctx context.Context) error {
 
 // enter is argv as it runs where the agent does. Everything on the way is replaced by exec: signals reach the program itself.
 func (l *Lab) enter(argv ...string) ([]string, error) {
+	argv = append(slices.Clone(l.within), argv...)
 	if !l.inside {
 		return argv, nil
 	}

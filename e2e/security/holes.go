@@ -11,7 +11,10 @@ var attacks = []attack{
 	{"H3", "an administrator of a cell does not take over a host of another one by a join token", foreignToken},
 	{"H3", "who has a join token for many hosts and the machine-id of one that runs does not take it over", livingHost},
 	{"H4", "a host and a user go on while their address sends wrong tokens and unknown join tokens", floodedHost},
+	{"H6", "an LSF job with a program for the host beside it is refused at submission", lsfBesideTheJob},
+	{"H6", "checks call a host broken on which the batch system runs users' programs beside their VMs", openHosts},
 	{"H7", "a farm file that wants VMs kept apart by `vlan` or `closed` is refused, for no host does that", unkeptNetworks},
+	{"M1", "libvirtd does not come up where it would run QEMU as root", rootQEMU},
 	{"M2", "a guest with the network user does not reach its host, and reaches others", reachableHost},
 	{"M3", "a guest that says without end that it has come up gets its job a few times", chattyGuest},
 	{"M4", "connections that show nobody make room, and a host goes on beside them", idleCrowd},
@@ -20,10 +23,10 @@ var attacks = []attack{
 	{"M5", "a host that reports another host's VM is sent nothing of it", foreignVM},
 	{"M6", "what a user calls a job moves no cursor of root's", hostileNames},
 	{"M7", "other accounts of a host do not read what a cloud VM wrote to its console", readConsoles},
-	{"M1", "libvirtd does not come up where it would run QEMU as root", rootQEMU},
 	{"M9", "an authority does not make itself another one's user, and a certificate that was revoked is refused", weakAuthority},
 	{"M10", "a backup of the server's database does not make a server of the fleet", stolenBackup},
 	{"M11", "a caller who comes again after a restart of the agent gets no more than was allowed", rejoinWithMore},
+	{"names", "a rule that denies by name holds for users whom only a directory service knows", deniedByName},
 }
 
 // roles are what this program does under another account, by name; see account.act.
