@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestTaskEpilogs: Slurm runs the programs of TaskEpilog and `srun --task-epilog` on the host, as the user. Behind a task in a VM they must
-// not run; behind one on metal they do.
+// TestTaskEpilogs: Slurm runs the programs of TaskEpilog, `srun --task-epilog` and `srun --task-prolog` on the host, as the user. Around a task
+// in a VM they must not run; around one on metal they do.
 func TestTaskEpilogs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -39,12 +39,13 @@ func (l *Lab) taskEpilogs(ctx context.Context, t *testing.T) {
 	}
 	site, siteRan := program("site")
 	users, usersRan := program("users")
+	before, beforeRan := program("before")
 	if err := l.Reconfigure(ctx, "TaskEpilog="+site); err != nil {
 		t.Fatal(err)
 	}
 	ran := func(what string, want bool) {
 		t.Helper()
-		for _, marker := range []string{siteRan, usersRan} {
+		for _, marker := range []string{siteRan, usersRan, beforeRan} {
 			if exists(marker) != want {
 				t.Errorf("%s: %s is there: %v, want %v", what, marker, !want, want)
 			}
@@ -53,7 +54,7 @@ func (l *Lab) taskEpilogs(ctx context.Context, t *testing.T) {
 	}
 	srun := func(code int, args ...string) string {
 		t.Helper()
-		cmd := l.Command(ctx, User, "srun", append([]string{"--task-epilog=" + users}, args...)...)
+		cmd := l.Command(ctx, User, "srun", append([]string{"--task-epilog=" + users, "--task-prolog=" + before}, args...)...)
 		out, _ := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != code {
 			t.Errorf("srun %q ended with %v, want %d:\n%s", args, cmd.ProcessState, code, out)
@@ -66,6 +67,7 @@ func (l *Lab) taskEpilogs(ctx context.Context, t *testing.T) {
 	})
 	os.Remove(siteRan)
 	os.Remove(usersRan)
+	os.Remove(beforeRan)
 	srun(3, "--no-vm", "sh", "-c", "exit 3")
 	ran("on metal", true)
 	srun(4, "--vm=micro", "sh", "-c", "exit 4")

@@ -35,6 +35,7 @@ type Options struct {
 	Agent      string // TOML appended to the agent's configuration
 	CPUs       int    // of a node; 0: those of this machine
 	Unconfined bool   // proctrack/linuxproc and task/none, also where there are control groups
+	Su         string // a program that slurmd finds in the place of su; "": this machine's
 	OCI        bool   // bundles and oci.conf instead of the plug-in
 
 	Nodes   []string // their names; none: one node with a name that no other lab has
@@ -298,7 +299,11 @@ func (l *Lab) startSlurmd(ctx context.Context, node int) error {
 	if node > 0 {
 		name += "-" + l.nodes[node]
 	}
-	return l.launch(name, l.tool(context.WithoutCancel(ctx), "slurmd", "-D", "-N", l.nodes[node]))
+	argv := []string{"slurmd", "-D", "-N", l.nodes[node]}
+	if l.o.Su != "" {
+		argv = append([]string{"unshare", "--mount", "--propagation", "slave", "sh", "-c", `mount --bind "$0" /usr/bin/su && exec "$@"`, l.o.Su}, argv...)
+	}
+	return l.launch(name, l.tool(context.WithoutCancel(ctx), argv[0], argv[1:]...))
 }
 
 // StartSlurmctld starts the controller, also again after it was killed.

@@ -49,7 +49,7 @@ func checkUserEnv(s Site) Finding {
 				continue
 			}
 			f := Finding{Level: Warning, Found: what + " works", Where: "/" + su,
-				Why: "sbatch --export=NONE and --get-user-env make slurmd start a login shell as the user, on the host: the profile in their home runs there, also for a job in a VM",
+				Why: "sbatch --get-user-env, and --export with anything but ALL, make slurmd start a login shell as the user, on the host: the profile in their home runs there, also for a job in a VM",
 				Do:  "grange slurm install writes a drop-in of slurmd.service, [Service] BindReadOnlyPaths=/bin/false:/usr/bin/su; restart slurmd. Or give users a login shell of nologin on this host"}
 			if s.keepsOff() {
 				f.Level = Broken
