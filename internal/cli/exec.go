@@ -17,7 +17,7 @@ type execFlags struct {
 	cpus                                                      int
 	binds, env                                                []string
 	limit, patience                                           time.Duration
-	wait, noWait, tty, keep, verbose                          bool
+	wait, noWait, tty, keep, verbose, quiet                   bool
 	batch                                                     string
 	prologs                                                   []string
 }
@@ -59,7 +59,7 @@ directory are there, and the end is the job's own, death by signal included. 197
 				return exitError{exitUsage}
 			}
 			r := newRunner(a, request, binds)
-			r.limit, r.verbose = f.limit, f.verbose
+			r.limit, r.verbose, r.notes.quiet = f.limit, f.verbose, f.quiet
 			return exitError{r.run().status}
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -125,6 +125,7 @@ func (f *execFlags) groups() []flagGroup {
 	flags.BoolVar(&f.wait, "wait", true, "wait for room on this host")
 	flags.BoolVar(&f.noWait, "no-wait", false, "fail at once when there is no room")
 	flags.BoolVar(&f.keep, "keep", false, "keep the VM when the command has ended, until it is stopped by hand")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not say what is waited for before the command starts, and behind its end")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the phases with their milliseconds, and what the site's policy set")
 	flags = batch.flags
 	flags.StringVar(&f.batch, "batch", "", "run in the place of a job of `SYSTEM`: slurm, gridengine, htcondor, pbs or lsf; what it gave the job is what the VM gets")

@@ -95,7 +95,7 @@ func (b *batchJob) runner(a *app, f *execFlags, args []string) (*runner, error) 
 	}
 	r := newRunner(a, request, binds)
 	r.limit, r.verbose = f.limit, f.verbose
-	r.notes.after = batchNotes
+	r.notes.after, r.notes.pause, r.notes.quiet = batchNotes, seldom, f.quiet
 	if b.patience > 0 {
 		r.patience = b.patience
 	}

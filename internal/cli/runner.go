@@ -67,7 +67,7 @@ type outcome struct {
 
 func newRunner(a *app, r api.JobRequest, binds []bindSource) *runner {
 	return &runner{app: a, request: r, binds: binds, asked: binds, stdin: os.Stdin, client: a.client(), session: guest.NewSession(r.ID), patience: agentPatience,
-		notes: &notes{out: a.err}, result: make(chan outcome, 8), told: make(chan struct{}), stopping: newStopping()}
+		notes: newNotes(a.err), result: make(chan outcome, 8), told: make(chan struct{}), stopping: newStopping()}
 }
 
 // run returns how it went; it has been reported.
@@ -80,6 +80,10 @@ func (r *runner) run() outcome {
 	stopSignals := r.passSignals(ctx)
 	defer stopSignals()
 	restore := r.rawTerminal()
+	r.notes.json = r.app.json
+	over := make(chan struct{})
+	go r.notes.remind(over)
+	defer close(over)
 	go r.ask(ctx)
 
 	var o outcome
@@ -103,6 +107,7 @@ func (r *runner) run() outcome {
 // ask completes the request and asks for the job.
 func (r *runner) ask(ctx context.Context) {
 	if r.prepare != nil {
+		r.notes.wait("the agent on " + r.app.socket + " says what the job was given")
 		if err := r.prepare(ctx); err != nil {
 			r.finish(outcome{status: r.unpreparedStatus(err), err: err})
 			return
@@ -112,6 +117,7 @@ func (r *runner) ask(ctx context.Context) {
 		r.finish(outcome{status: exitUsage, err: err})
 		return
 	}
+	r.notes.wait("the directories to bind are opened")
 	if err := r.openBinds(); err != nil {
 		r.finish(outcome{status: r.unpreparedStatus(err), err: err})
 		return
@@ -165,6 +171,8 @@ func givenUp(cause error) outcome {
 // keepAsking holds the agent to our job, and finds the next agent when this one goes.
 func (r *runner) keepAsking(ctx context.Context) {
 	began, wait, told := time.Now(), 10*time.Millisecond, false
+	agent := "the agent on " + r.app.socket
+	r.notes.wait(agent)
 	for ctx.Err() == nil {
 		asked := time.Now()
 		err := r.client.Job(ctx, r.request, func(e api.JobEvent) error {
@@ -185,7 +193,8 @@ func (r *runner) keepAsking(ctx context.Context) {
 			return
 		}
 		if !told && time.Since(began) > time.Second && !r.running() {
-			r.notes.say("grange: waiting for the agent on %s", r.app.socket)
+			r.notes.wait(agent)
+			r.notes.say("waiting for %s", agent)
 			told = true
 		}
 		select {
@@ -250,6 +259,9 @@ func (r *runner) finish(o outcome) {
 // event follows what the agent tells.
 func (r *runner) event(e api.JobEvent) error {
 	r.takeMore()
+	if doing, known := waitingFor(e); known {
+		r.notes.wait(doing)
+	}
 	r.show(e)
 	switch e.Event {
 	case api.EventEnded, api.EventFailed, api.EventLost:
@@ -305,7 +317,9 @@ func (r *runner) disconnect() {
 
 // start lets bytes flow: the guest is up. From here on the job may run, and never runs again elsewhere.
 func (r *runner) start() {
-	r.notes.close() // not under our lock, which signals need: a note may hang on its way out
+	if r.batch() {
+		r.notes.close() // not under our lock, which signals need: a note may hang on its way out
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.request.Started = true
@@ -391,7 +405,7 @@ func (r *runner) feed() {
 // collect carries one output of the job to ours. When ours breaks, the job's breaks too.
 func (r *runner) collect(id byte, to io.Writer) {
 	stream := r.session.Stream(id)
-	if _, err := io.Copy(to, stream); err != nil && !errors.Is(err, guest.ErrClosed) {
+	if _, err := io.Copy(afterNotes{to, r.notes}, stream); err != nil && !errors.Is(err, guest.ErrClosed) {
 		if !errors.Is(err, syscall.EPIPE) {
 			r.mu.Lock()
 			r.writeErr = err
@@ -400,6 +414,17 @@ func (r *runner) collect(id byte, to io.Writer) {
 		r.send(guest.HostMessage{Broken: id})
 		io.Copy(io.Discard, stream)
 	}
+}
+
+// afterNotes is where a job's output goes: from its first byte on there is nothing left to wait for.
+type afterNotes struct {
+	io.Writer
+	notes *notes
+}
+
+func (w afterNotes) Write(p []byte) (int, error) {
+	w.notes.close()
+	return w.Writer.Write(p)
 }
 
 func (r *runner) send(m guest.HostMessage) {
@@ -434,6 +459,10 @@ func (r *runner) giveBack() []api.Phase {
 	r.mu.Unlock()
 	r.session.Close()
 	r.disconnect() // the next task of our batch job may get this port
+	if !r.batch() {
+		r.notes.open()
+		r.notes.wait("the agent ends the VM")
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	end, err := r.client.Done(ctx, r.request.ID)
@@ -463,7 +492,7 @@ func (r *runner) show(e api.JobEvent) {
 	}
 	switch {
 	case e.Event == api.EventWaiting, e.Event == api.EventRetry:
-		r.notes.say("grange: %s: %s", e.Event, e.Message)
+		r.notes.say("%s: %s", e.Event, e.Message)
 	case !r.verbose:
 	case e.Phase != nil:
 		r.showPhase(*e.Phase)
