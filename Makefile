@@ -1,7 +1,7 @@
 # Everything here is also a plain command that you can read below. GNU make and a POSIX shell.
 
 GO          ?= scripts/go
-STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+TOOL         = $(GO) tool -modfile=tools/go.mod
 PREFIX      ?= /usr/local
 DESTDIR     ?=
 
@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash e2e-upgrade quickstart-slurm down-slurm lint fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -88,7 +88,10 @@ test-security: ## attack agents and servers as their other users would; ARGS="-o
 
 lint: fmt-check ## gofmt, go vet, staticcheck
 	$(GO) vet ./...
-	$(GO) run $(STATICCHECK) ./...
+	$(TOOL) staticcheck ./...
+
+vulncheck: ## known vulnerabilities in what the programs call; says so where the database cannot be reached
+	@GO="$(GO)" scripts/vulncheck
 
 fuzz: ## run every fuzz target for FUZZTIME (10s) each; ARGS="-only policy" or ARGS=-keep, which adds inputs to testdata/fuzz; JSON on the last line
 	$(GO) run ./e2e/fuzz -time $(or $(FUZZTIME),10s) $(ARGS)

@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -20,8 +22,11 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 )
 
-// packages are what is asked with; pinned, so that a run can be repeated.
-var packages = []string{"schemathesis==4.32.5", "openapi-spec-validator==0.9.0"}
+// packages are what is asked with, and all that it needs, pinned by hash: schemathesis and openapi-spec-validator. To change them:
+// uv pip compile --generate-hashes --python-version 3.11 --no-header --no-annotate.
+//
+//go:embed requirements.txt
+var packages []byte
 
 // configuration keeps watches, which do not end, out of what is asked; internal/apiserver tests them.
 const configuration = `
@@ -113,12 +118,16 @@ func run(ctx context.Context, o options) (err error) {
 
 // environment makes a Python environment with the packages, where there is none with these versions.
 func environment(ctx context.Context, venv string) error {
-	mark := filepath.Join(venv, strings.NewReplacer("=", "-").Replace(strings.Join(packages, "+")))
+	mark := filepath.Join(venv, fmt.Sprintf("%x.txt", sha256.Sum256(packages)))
 	if _, err := os.Stat(mark); err == nil {
 		return nil
 	}
-	fmt.Println("installing", strings.Join(packages, ", "), "into", venv)
-	for _, line := range [][]string{{"/usr/bin/env", "python3", "-m", "venv", venv}, append([]string{filepath.Join(venv, "bin", "pip"), "install", "-q"}, packages...)} {
+	fmt.Println("installing schemathesis and openapi-spec-validator into", venv)
+	list := filepath.Join(venv, "requirements.txt")
+	if err := errors.Join(os.MkdirAll(venv, 0o755), os.WriteFile(list, packages, 0o644)); err != nil {
+		return err
+	}
+	for _, line := range [][]string{{"/usr/bin/env", "python3", "-m", "venv", venv}, {filepath.Join(venv, "bin", "pip"), "install", "-q", "--require-hashes", "--only-binary=:all:", "-r", list}} {
 		if out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", strings.Join(line, " "), err, out)
 		}
