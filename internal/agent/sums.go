@@ -108,7 +108,7 @@ func (l *ledger) mostOfOne() held {
 	}
 	out := held{int(l.limits.CPUs.Of(uint64(room.Free.Len()))), farm.Bytes(l.limits.Memory.Of(uint64(memory))), 0}
 	if space, err := l.space(nil); err == nil {
-		out.disks = farm.Bytes(l.limits.Disk.Of(uint64(space.Total)))
+		out.disks = farm.Bytes(l.limits.Disk.Of(uint64(space.Pool)))
 	}
 	return out
 }
@@ -124,7 +124,7 @@ func (l *ledger) space(promised map[string]farm.Bytes) (disk.Space, error) {
 	} else {
 		s.Short, s.Free = s.Short+short-s.Free, 0
 	}
-	s.Total -= min(s.Total, l.keep)
+	s.Total, s.Pool = s.Total-min(s.Total, l.keep), s.Pool-min(s.Pool, l.keep)
 	return s, err
 }
 

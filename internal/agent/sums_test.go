@@ -21,7 +21,7 @@ func sumsLedger(got *map[string]farm.Bytes) *ledger {
 		if *got = maps.Clone(promised); got == nil {
 			return disk.Space{}, nil
 		}
-		s := disk.Space{Total: 110 * farm.GiB, Free: 110 * farm.GiB}
+		s := disk.Space{Total: 110 * farm.GiB, Pool: 110 * farm.GiB, Free: 110 * farm.GiB}
 		for _, n := range promised {
 			s.Short += n - min(n, s.Free)
 			s.Free -= min(n, s.Free)

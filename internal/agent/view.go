@@ -183,7 +183,7 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 		CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3, Distance: v.Distance,
 		Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.fleetRunning(), Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
 	if space, err := a.ledger.diskSpace(); err == nil {
-		h.DiskTotal, h.DiskFree = uint64(space.Total), uint64(space.Free)
+		h.DiskTotal, h.DiskFree = uint64(space.Pool), uint64(space.Free)
 		if space.Short > 0 {
 			h.Warnings = append(h.Warnings, fmt.Sprintf("disks of VMs were promised %v more than there is: something else fills the file system of %s", space.Short.Rounded(), a.config().StateDir))
 		}

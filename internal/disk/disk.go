@@ -152,7 +152,8 @@ func (p *Pool) List() ([]string, error) {
 // Space is what a pool has to give.
 type Space struct {
 	Total farm.Bytes // of the file system
-	Free  farm.Bytes // of it, and promised to nobody
+	Pool  farm.Bytes // of it, what disks have and may have: all but other files
+	Free  farm.Bytes // of that, neither taken nor promised
 	Short farm.Bytes // by which the promises are more than there is; 0: they hold
 }
 
@@ -173,6 +174,7 @@ func (p *Pool) Space(promised map[string]farm.Bytes) (Space, error) {
 	for _, vm := range vms {
 		overlay, _ := p.usage(vm, OverlayFile)
 		scratch, size := p.usage(vm, ScratchFile)
+		out.Pool += overlay + scratch
 		if name := nameOf(vm, promised); name != "" {
 			used[name] += overlay + scratch
 		} else {
@@ -182,6 +184,7 @@ func (p *Pool) Space(promised map[string]farm.Bytes) (Space, error) {
 	for name, size := range promised {
 		owed += size - min(size, used[name])
 	}
+	out.Pool += out.Free
 	if owed > out.Free {
 		out.Short = owed - out.Free
 	}

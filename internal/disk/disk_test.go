@@ -191,6 +191,12 @@ func TestSpace(t *testing.T) {
 	if got, err := p.Space(map[string]farm.Bytes{"vm": 48 * farm.MiB}); err != nil || (got.Free+farm.MiB/2)/farm.MiB != 16 {
 		t.Errorf("what is written is taken twice: %+v, %v", got, err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "other"), make([]byte, 8<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Space(nil); err != nil || (got.Pool+farm.MiB/2)/farm.MiB != 56 {
+		t.Errorf("disks have and may have %v, %v; want all but 8M", got.Pool, err)
+	}
 }
 
 // TestOverlayBound: an overlay that was written from end to end stays within its bound.
