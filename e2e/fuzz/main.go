@@ -145,7 +145,7 @@ func (t target) run(ctx context.Context, program string, o options) (inputs int6
 		return inputs, fmt.Errorf("%w\n%s", err, &out)
 	}
 	if inputs == 0 {
-		return 0, errors.New("no input was tried:\n" + out.String())
+		return 0, errors.New("no input was tried; give it a longer -time:\n" + out.String())
 	}
 	return inputs, nil
 }
