@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/store/storetest/postgres"
 )
@@ -35,7 +36,11 @@ func TestTwoServersOnPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	other := New(Options{Store: st, Log: slog.New(slog.DiscardHandler), Now: l.clock})
+	other := New(Options{Store: st, Log: slog.New(slog.DiscardHandler), Now: l.clock, CAKeyFile: l.caKeyFile})
+	l.clearAuthority()
+	if ca, err := other.Authority(t.Context()); err != nil || pki.Fingerprint(ca.Certificate) != l.joinedFingerprint() {
+		t.Errorf("the authority of before, sealed: %v", err)
+	}
 	follow, end := context.WithCancel(t.Context())
 	var following sync.WaitGroup
 	following.Go(func() { _ = other.follow(follow) })
