@@ -37,11 +37,11 @@ func allDisks(ctx context.Context, s *site) error {
 	}
 	const gib = 1 << 30
 	free := fs.Bavail * uint64(fs.Bsize) / gib
-	if free < 8 {
+	if free < 16 {
 		return fmt.Errorf("%d GiB free is too little to tell", free)
 	}
 	most := []string{"--memory", "192M", "--cpus", "1", "--scratch", fmt.Sprintf("%dG", free-2)} // one GiB is the host's own, in another one files come and go
-	return s.hog(ctx, l, [][]string{most}, "--memory", "192M", "--scratch", "2G", "--cpus", "1")
+	return s.hog(ctx, l, [][]string{most}, "--memory", "192M", "--scratch", "4G", "--cpus", "1")
 }
 
 // hog has one account hold what it is given of requests, and another one start a VM beside it without waiting.
