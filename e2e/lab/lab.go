@@ -280,7 +280,7 @@ func (l *Lab) awaitAgent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for {
-		if _, err := l.Client.VMs(ctx); err == nil {
+		if _, err := l.Client.Host(ctx); err == nil { // what runs on the host may be known later
 			return nil
 		}
 		select {

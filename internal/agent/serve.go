@@ -58,8 +58,8 @@ func (a *Agent) edge(do action) http.HandlerFunc {
 		if err == nil {
 			err = do(w, r, c)
 		}
-		if err == nil {
-			return
+		if err == nil || r.Context().Err() != nil {
+			return // in the second case nobody is there to read it
 		}
 		p := problemOf(err)
 		if p.Status == http.StatusInternalServerError {
