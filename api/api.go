@@ -230,6 +230,7 @@ type Applied struct {
 	Cache       string   `json:"cache,omitempty"`     // cache mode of the disks; empty without disks
 	IO          string   `json:"io,omitempty"`        // "threads" or "native"
 	Purpose     string   `json:"purpose,omitempty"`   // "compute" or "service"
+	Emulated    string   `json:"emulated,omitempty"`  // why the VM is emulated although KVM was wanted
 	Warnings    []string `json:"warnings,omitempty"`
 }
 

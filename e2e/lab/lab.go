@@ -218,7 +218,10 @@ func (l *Lab) libvirtd(ctx context.Context, args ...string) error {
 }
 
 // KillLibvirtd kills the lab's libvirtd as a crash would.
-func (l *Lab) KillLibvirtd() error {
+func (l *Lab) KillLibvirtd() error { return l.SignalLibvirtd(syscall.SIGKILL) }
+
+// SignalLibvirtd sends the lab's libvirtd a signal: SIGSTOP has it hang until SIGCONT.
+func (l *Lab) SignalLibvirtd(s syscall.Signal) error {
 	text, err := os.ReadFile(l.path("lv/libvirtd.pid"))
 	if err != nil {
 		return err
@@ -227,7 +230,7 @@ func (l *Lab) KillLibvirtd() error {
 	if err != nil {
 		return err
 	}
-	return syscall.Kill(pid, syscall.SIGKILL)
+	return syscall.Kill(pid, s)
 }
 
 // StartAgent starts the agent and waits until it answers.

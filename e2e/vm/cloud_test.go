@@ -126,7 +126,7 @@ func startCloudHost(t *testing.T) *cloudHost {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := agent.New(agent.Options{Config: c, Hypervisor: driver, Accelerator: c.Accelerator, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Version: "test"})
+	a, err := agent.New(agent.Options{Config: c, Hypervisor: driver, Accelerator: func() string { return c.Accelerator }, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

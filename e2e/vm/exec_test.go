@@ -172,7 +172,7 @@ func TestExecPurpose(t *testing.T) {
 		t.Errorf("the emulator has no CPU of its own: %+v", p)
 	}
 	text, err := host.Virsh(ctx(t), "dumpxml", vms[0].Name)
-	if err != nil || !strings.Contains(text, "cache='none' io='native'") || !strings.Contains(text, "nosharepages") {
+	if err != nil || !strings.Contains(text, "cache='none'") || !strings.Contains(text, "io='native'") || !strings.Contains(text, "nosharepages") {
 		t.Errorf("%v\n%s", err, text)
 	}
 	if r := run(t, host.Grange(ctx(t), "vm", "show", vms[0].Name), ""); !strings.Contains(r.out, "cache none, I/O by native") || !strings.Contains(r.out, "service") {

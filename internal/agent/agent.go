@@ -36,7 +36,8 @@ type hypervisor interface {
 type Options struct {
 	Config      config.Agent
 	Hypervisor  hypervisor
-	Accelerator string // for people: "kvm", or "tcg" with the reason
+	Accelerator func() string // for people: "kvm", or "tcg" with the reason; nil: nobody knows
+	Ready       func()        // called when the agent serves; nil: nobody wants to know
 	Log         *slog.Logger
 	Version     string
 	Gate        Gate           // of this host in its batch system; nil: there is none
@@ -46,19 +47,20 @@ type Options struct {
 
 // Agent is one host's agent.
 type Agent struct {
-	hyper       hypervisor
-	images      *vmimage.Store
-	disks       *disk.Pool // from Run on, as the next two
-	uid, gid    int        // that QEMU runs as
-	ledger      *ledger
-	log         *slog.Logger
-	version     string
-	accelerator string
-	guestFile   string
-	lookups     lookups
-	names       *names.Service
-	breakers    breakers
-	doors       doors
+	hyper     hypervisor
+	images    *vmimage.Store
+	disks     *disk.Pool // from Run on, as the next two
+	uid, gid  int        // that QEMU runs as
+	ledger    *ledger
+	log       *slog.Logger
+	version   string
+	runsOn    func() string
+	ready     func()
+	guestFile string
+	lookups   lookups
+	names     *names.Service
+	breakers  breakers
+	doors     doors
 
 	ctx  context.Context // of Run; ends with errShutdown
 	jobs sync.WaitGroup
@@ -83,6 +85,8 @@ type Agent struct {
 
 	workers workers
 	fleet   fleetHost
+
+	noBridges, noImages repeated // of the facts for the server
 }
 
 // New makes an agent; Run makes it work.
@@ -100,7 +104,7 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, accelerator: o.Accelerator,
+	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator, ready: o.Ready,
 		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, names: cmp.Or(o.Names, names.Host()), freeSpace: freeSpace, breakers: newBreakers(o.Gate), cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
 	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), a.reserve(o.Config))
 	a.ledger.running = a.confinedJobs
@@ -113,6 +117,14 @@ func New(o Options) (*Agent, error) {
 	a.ledger.setLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.fleet.init()
 	return a, nil
+}
+
+// accelerator is what VMs run on, for people; "": nobody knows.
+func (a *Agent) accelerator() string {
+	if a.runsOn == nil {
+		return ""
+	}
+	return a.runsOn()
 }
 
 // Run takes over what runs on the host, and serves until ctx ends. VMs live on after it.

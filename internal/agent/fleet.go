@@ -128,6 +128,13 @@ func (a *Agent) Observed() (vms []fleet.Observed, changed <-chan struct{}) {
 	return vms, changed
 }
 
+// fleetChanged is closed at the next change of the server's VMs. Whoever looks at that alone is no server.
+func (a *Agent) fleetChanged() <-chan struct{} {
+	a.fleet.mu.Lock()
+	defer a.fleet.mu.Unlock()
+	return a.fleet.changed
+}
+
 // allFleet are the server's VMs on this host, in the order of their IDs.
 func (a *Agent) allFleet() []*fleetVM {
 	a.fleet.mu.Lock()

@@ -22,20 +22,17 @@ func (a *Agent) readFacts() fleet.Facts {
 		}
 	}
 	topology, reserve, taken := a.ledger.others(unlisted)
-	facts := farm.Facts{Version: a.version, Capability: fleet.Capability, Instance: a.fleet.instance, Boot: bootID(), Accelerator: a.accelerator,
+	facts := farm.Facts{Version: a.version, Capability: fleet.Capability, Instance: a.fleet.instance, Boot: bootID(), Accelerator: a.accelerator(),
 		Topology: topology, Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken, Short: a.short(),
 		Kind: hostKind(topology)}
 	var err error
-	if facts.Networks, err = bridges(); err != nil {
-		a.log.Warn("bridges for the server", "error", err)
-	}
+	facts.Networks, err = bridges()
+	a.noBridges.log(a.log, "bridges for the server", err)
 	slices.SortFunc(facts.Taken, func(x, y farm.Plan) int { // maps have no order, and the same facts are to be equal
 		return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))
 	})
 	images, err := a.images.List()
-	if err != nil {
-		a.log.Warn("images for the server", "error", err)
-	}
+	a.noImages.log(a.log, "images for the server", err)
 	for _, i := range images {
 		facts.Images = append(facts.Images, i.Name, i.Digest)
 	}

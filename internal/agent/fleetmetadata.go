@@ -42,7 +42,7 @@ func (a *Agent) serveMetadata() {
 	tick := time.NewTicker(metadataAgain)
 	defer tick.Stop()
 	for {
-		_, changed := a.Observed()
+		changed := a.fleetChanged()
 		a.keepMetadata(services)
 		select {
 		case <-changed:

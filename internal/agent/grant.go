@@ -117,5 +117,5 @@ func (a *Agent) guestMemory(c Caller, limit farm.Bytes, vcpus int) farm.Bytes {
 	if len(c.Batch.Cgroups) == 0 {
 		limit -= min(limit, farm.NeedOfWrapper)
 	}
-	return farm.GuestWithin(limit, vcpus, strings.HasPrefix(a.accelerator, "tcg"))
+	return farm.GuestWithin(limit, vcpus, strings.HasPrefix(a.accelerator(), "tcg"))
 }

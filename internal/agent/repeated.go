@@ -2,14 +2,16 @@ package agent
 
 import (
 	"log/slog"
+	"sync"
 	"time"
 )
 
 // repeatedEvery is how often a fault that does not end is logged again, with how often it was met.
 const repeatedEvery = time.Hour
 
-// repeated logs a fault that is met again and again once, then counts it. It is used by one goroutine.
+// repeated logs a fault that is met again and again once, then counts it.
 type repeated struct {
+	mu    sync.Mutex
 	text  string // of the last fault; "": there is none
 	count int    // since it was logged
 	at    time.Time
@@ -17,15 +19,17 @@ type repeated struct {
 
 // log takes the outcome of one more attempt; nil ends a fault.
 func (r *repeated) log(log *slog.Logger, what string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	now := time.Now()
 	switch {
 	case err == nil && r.text == "":
 	case err == nil:
 		log.Info(what+": works again", "after", r.text, "times", r.count)
-		*r = repeated{}
+		r.text = ""
 	case err.Error() != r.text:
 		log.Error(what, "error", err)
-		*r = repeated{text: err.Error(), count: 1, at: now}
+		r.text, r.count, r.at = err.Error(), 1, now
 	default:
 		r.count++
 		if now.Sub(r.at) >= repeatedEvery {

@@ -101,6 +101,9 @@ func (a *Agent) listen(ctx context.Context) error {
 	stop := context.AfterFunc(a.ctx, func() { server.Close() }) // jobs know by then why
 	defer stop()
 	a.log.Info("agent serves", "socket", c.Socket)
+	if a.ready != nil {
+		a.ready()
+	}
 	if err := server.Serve(door{listener.(*net.UnixListener), a, func(uid uint32) bool { return Caller{UID: uid}.admin() }}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

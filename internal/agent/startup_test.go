@@ -40,7 +40,7 @@ func (f *farmhouse) serve(h hyper.Hypervisor) *api.Client {
 	if err != nil {
 		f.Fatal(err)
 	}
-	a, err := New(Options{Config: c, Hypervisor: fakeHyper{h}, Log: slog.New(slog.DiscardHandler), Version: "test"})
+	a, err := New(Options{Config: c, Hypervisor: fakeHyper{h}, Log: slog.New(slog.DiscardHandler), Version: "test", Ready: f.ready})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -75,13 +75,19 @@ func TestServesBeforeItKnows(t *testing.T) {
 			held := before.until(api.EventRunning)
 			f.close()
 			h, release := hang(f)
-			began := time.Now()
+			began, ready := time.Now(), make(chan struct{})
+			f.ready = func() { close(ready) }
 			client := f.serve(h)
 			var host api.Host
 			f.eventually("the agent answers", func() (err error) {
 				host, err = client.Host(t.Context())
 				return err
 			})
+			select {
+			case <-ready:
+			case <-time.After(10 * time.Second):
+				t.Error("it answers, and does not report that it is ready")
+			}
 			const margin = 10 * time.Second // 2 s on a quiet machine
 			if took := time.Since(began); took > margin {
 				t.Errorf("it served after %v", took)

@@ -98,7 +98,7 @@ func (m *machine) appliedView(s farm.Shape) api.Applied {
 	if m.control.floods.Load() {
 		x.Warnings = append(slices.Clone(x.Warnings), "its guest has sent more to the agent than a guest may, and is read slowly")
 	}
-	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO, Purpose: s.Purpose.String(), Warnings: x.Warnings}
+	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO, Purpose: s.Purpose.String(), Emulated: x.Emulated, Warnings: x.Warnings}
 }
 
 func (v *vm) stateLocked() string {
@@ -179,7 +179,7 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 	room, holders, waiting := a.ledger.view()
 	c := a.config()
 	v := wire.Topology(grantable(room))
-	h := api.Host{Version: a.version, Accelerator: a.accelerator, Reserved: c.ReservedCPUs.String(), Free: room.Free.String(),
+	h := api.Host{Version: a.version, Accelerator: a.accelerator(), Reserved: c.ReservedCPUs.String(), Free: room.Free.String(),
 		CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3, Distance: v.Distance,
 		Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.fleetRunning(), Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
 	if space, err := a.ledger.diskSpace(); err == nil {

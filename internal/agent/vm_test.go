@@ -118,6 +118,7 @@ type farmhouse struct {
 	agent  *Agent
 	stop   context.CancelCauseFunc
 	wrap   func(hyper.Hypervisor) hyper.Hypervisor // nil: the fake as it is
+	ready  func()                                  // of agents that serve
 }
 
 func (f *farmhouse) hypervisor() hyper.Hypervisor {

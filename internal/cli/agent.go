@@ -17,8 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/agent"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/hyper/libvirt"
-	"github.com/grange-project/grange/internal/vmimage"
+	"github.com/grange-project/grange/internal/sdnotify"
 )
 
 // DefaultConfig is where an agent's configuration is looked for.
@@ -101,29 +100,24 @@ func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named b
 	if _, err := os.Stat(c.GuestFile); err != nil {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "grange-guest is not at " + c.GuestFile, Hint: "set guest_file in " + path}
 	}
-	accelerator, why := chooseAccelerator(ctx, c)
-	if why != "" {
-		log.Warn("no KVM: software emulation, ten to twenty times slower", "reason", why)
-	}
-	driver, err := libvirt.New(libvirt.Config{Socket: c.Libvirt, RunDir: c.RunDir, Accelerator: accelerator, WhyTCG: why})
+	driver, err := newDriver(c)
 	if err != nil {
 		return err
 	}
 	defer driver.Close()
-	shown := string(accelerator)
-	if why != "" {
-		shown += " (" + why + ")"
-	}
+	defer probeInBackground(ctx, c, driver, log)()
 	gate, err := gateOf(c.Batch)
 	if err != nil {
 		return err
 	}
-	ag, err := agent.New(agent.Options{Config: c, Gate: gate, Hypervisor: driver, Accelerator: shown, Log: log, Version: Version(), Lookup: lookupJob})
+	ag, err := agent.New(agent.Options{Config: c, Gate: gate, Hypervisor: driver, Accelerator: func() string { return shownAccelerator(driver.Accelerator()) },
+		Ready: func() { notify(log, sdnotify.Ready) }, Log: log, Version: Version(), Lookup: lookupJob})
 	if err != nil {
 		return err
 	}
 	stop := reloadOnHangUp(path, named, ag, log)
 	defer stop()
+	defer context.AfterFunc(ctx, func() { notify(log, sdnotify.Stopping) })()
 	return runLinked(ctx, c, ag, log)
 }
 
@@ -141,32 +135,6 @@ func runLinked(ctx context.Context, c config.Agent, ag *agent.Agent, log *slog.L
 	return ag.Run(ctx)
 }
 
-// chooseAccelerator boots a tiny guest to find out whether KVM works: that /dev/kvm opens proves nothing.
-func chooseAccelerator(ctx context.Context, c config.Agent) (libvirt.Accelerator, string) {
-	if c.Accelerator != "auto" {
-		return libvirt.Accelerator(c.Accelerator), ""
-	}
-	kernel, initrd := probeImage(c)
-	if kernel == "" {
-		return libvirt.TCG, "no micro image to probe KVM with yet; build it and restart the agent"
-	}
-	verdict := libvirt.Probe(ctx, libvirt.ProbeConfig{Kernel: kernel, Initrd: initrd, Timeout: c.ProbeTimeout, CacheFile: filepath.Join(c.StateDir, "kvm-probe.json")})
-	return verdict.Accelerator, verdict.Why
-}
-
-func probeImage(c config.Agent) (kernel, initrd string) {
-	store, err := vmimage.Open(filepath.Join(c.StateDir, "images"))
-	if err != nil {
-		return "", ""
-	}
-	defer store.Close()
-	image, err := store.Get(vmimage.MicroName)
-	if err != nil {
-		return "", ""
-	}
-	return image.Kernel(), image.Initrd()
-}
-
 // reloadOnHangUp reads the configuration again at HUP. A broken one is refused whole, and the old one stays.
 func reloadOnHangUp(path string, named bool, ag *agent.Agent, log *slog.Logger) (stop func()) {
 	hangUps := make(chan os.Signal, 1)
@@ -176,12 +144,13 @@ func reloadOnHangUp(path string, named bool, ag *agent.Agent, log *slog.Logger) 
 		for {
 			select {
 			case <-hangUps:
-				c, err := readConfig(path, named)
-				if err != nil {
+				notify(log, sdnotify.Reloading())
+				if c, err := readConfig(path, named); err != nil {
 					log.Error("configuration not reloaded", "error", err)
-					continue
+				} else {
+					ag.Reload(c)
 				}
-				ag.Reload(c)
+				notify(log, sdnotify.Ready)
 			case <-done:
 				return
 			}

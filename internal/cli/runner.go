@@ -44,6 +44,7 @@ type runner struct {
 	asked    []bindSource // by flags
 	step     *steps.Task  // that we are; nil: we are none
 	stepping sync.Once    // steps of the batch job are served
+	emulated sync.Once    // it was said that the VM is emulated
 	served   sync.WaitGroup
 
 	tellOnce sync.Once
@@ -489,6 +490,9 @@ func (r *runner) show(e api.JobEvent) {
 	if r.app.json {
 		newJSON(r.app.err).Encode(e)
 		return
+	}
+	if e.VM != nil && e.VM.Applied.Emulated != "" {
+		r.emulated.Do(func() { r.notes.say("the VM is emulated, many times slower than under KVM: %s", e.VM.Applied.Emulated) })
 	}
 	switch {
 	case e.Event == api.EventWaiting, e.Event == api.EventRetry:

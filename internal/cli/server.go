@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
 )
@@ -120,6 +121,8 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	defer cancel()
 	worked := make(chan error, 1)
 	go func() { worked <- s.Run(ctx) }()
+	notify(log, sdnotify.Ready)
+	defer context.AfterFunc(ctx, func() { notify(log, sdnotify.Stopping) })()
 	log.Info("server serves", "socket", c.Socket, "listen", c.Listen, "url", c.URL)
 	err = api.Serve(ctx, listeners...)
 	cancel()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/server"
 )
 
@@ -75,11 +76,13 @@ func (c *certificates) readOnHangUp(log *slog.Logger, others func()) (stop func(
 		for {
 			select {
 			case <-hangUps:
+				notify(log, sdnotify.Reloading())
 				c.mu.Lock()
 				c.until = time.Time{}
 				c.mu.Unlock()
 				others()
 				log.Info("certificate is read again")
+				notify(log, sdnotify.Ready)
 			case <-end:
 				return
 			}

@@ -71,6 +71,7 @@ type Applied struct {
 	IO          string   // how QEMU reaches them: "threads", "native"
 	PID         int      // of its QEMU process; 0 where there is none (the fake)
 	Started     uint64   // when that process started, as in Found
+	Emulated    string   // why the machine is emulated although KVM was wanted; empty otherwise
 	Warnings    []string // one sentence for each setting that could not be applied, with the reason
 }
 

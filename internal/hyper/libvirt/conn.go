@@ -225,7 +225,9 @@ func (l *Libvirt) readHost(s *session) {
 		s.host, s.owner, err = l.hostOf(caps)
 		s.host.hints = version >= hintsAnyCPU
 	}
-	s.wrong = err
+	if s.wrong = err; err == nil {
+		l.seesKVM(s)
+	}
 	close(s.read)
 	if err != nil {
 		s.conn.Close() // the next connection tries again

@@ -22,6 +22,7 @@ const namespace = "https://grange.dev/xmlns/vm/1"
 type host struct {
 	accel    Accelerator
 	whyTCG   string   // why KVM is not used; empty when nobody wanted it
+	kvm      bool     // libvirt offers it
 	emulator string   // QEMU's program; empty when libvirt does not say
 	models   []string // of sVirt: "apparmor", "selinux"
 	label    string   // DAC label of QEMU, "+uid:+gid"; empty when libvirt does not say
@@ -50,7 +51,7 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 	if err := m.Check(); err != nil {
 		return "", hyper.Applied{}, err
 	}
-	applied := hyper.Applied{Accelerator: string(h.accel)}
+	applied := hyper.Applied{Accelerator: string(h.accel), Emulated: h.whyTCG}
 	warn := func(format string, args ...any) {
 		applied.Warnings = append(applied.Warnings, fmt.Sprintf(format, args...))
 	}

@@ -41,7 +41,7 @@ type Config struct {
 	// RunDir is an absolute directory of root's alone that holds every console and port socket of this agent's machines, and what the
 	// agent noted of them. It tells our machines from another agent's on the same host: a domain with no socket below it is not ours.
 	RunDir string
-	// Accelerator for new machines. Probe finds it.
+	// Accelerator for new machines; "": starts wait until Use says so. Probe finds it.
 	Accelerator Accelerator
 	// WhyTCG is told with every machine when Accelerator is TCG although KVM was wanted: one line. Empty when TCG was asked for.
 	WhyTCG string
@@ -54,6 +54,8 @@ type Libvirt struct {
 	running  sync.WaitGroup
 	health   health
 	dropping dropping
+
+	accelerator *verdicts
 
 	mu       sync.Mutex
 	current  *session                 // nil: there is none
@@ -78,12 +80,12 @@ func New(cfg Config) (*Libvirt, error) {
 		return nil, errors.New("libvirt: no socket configured")
 	case !strings.HasPrefix(cfg.RunDir, "/"):
 		return nil, fmt.Errorf("libvirt: run directory %q is not an absolute path", cfg.RunDir)
-	case cfg.Accelerator != KVM && cfg.Accelerator != TCG:
+	case cfg.Accelerator != KVM && cfg.Accelerator != TCG && cfg.Accelerator != "":
 		return nil, fmt.Errorf("libvirt: accelerator %q is neither kvm nor tcg", cfg.Accelerator)
 	}
 	cfg.RunDir = strings.TrimRight(cfg.RunDir, "/")
 	return &Libvirt{
-		cfg: cfg, closing: make(chan struct{}), dropping: newDropping(),
+		cfg: cfg, closing: make(chan struct{}), dropping: newDropping(), accelerator: newVerdicts(cfg),
 		known: map[string]*knownMachine{}, starting: map[string]bool{}, watchers: map[*watcher]struct{}{},
 	}, nil
 }
@@ -126,7 +128,13 @@ func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, er
 	if err != nil {
 		return hyper.Applied{}, err
 	}
-	text, applied, err := s.host.domain(m)
+	verdict, err := l.awaitAccelerator(ctx)
+	if err != nil {
+		return hyper.Applied{}, err
+	}
+	h := s.host
+	h.accel, h.whyTCG = verdict.Accelerator, verdict.Why
+	text, applied, err := h.domain(m)
 	if err != nil {
 		return hyper.Applied{}, err
 	}
@@ -465,6 +473,9 @@ func (l *Libvirt) hostOf(text string) (host, [2]int, error) {
 			Arch struct {
 				Name     string `xml:"name,attr"`
 				Emulator string `xml:"emulator"`
+				Domains  []struct {
+					Type string `xml:"type,attr"`
+				} `xml:"domain"`
 			} `xml:"arch"`
 		} `xml:"guest"`
 		Models []struct {
@@ -478,7 +489,7 @@ func (l *Libvirt) hostOf(text string) (host, [2]int, error) {
 	if err := xml.Unmarshal([]byte(text), &caps); err != nil {
 		return host{}, [2]int{}, fmt.Errorf("read libvirt's capabilities: %w", err)
 	}
-	h := host{accel: l.cfg.Accelerator, whyTCG: l.cfg.WhyTCG, numa: len(caps.Cells) > 0, qboot: findQboot(),
+	h := host{numa: len(caps.Cells) > 0, qboot: findQboot(),
 		distance: map[int]map[int]int{}}
 	for _, c := range caps.Cells {
 		h.distance[c.ID] = map[int]int{}
@@ -487,8 +498,12 @@ func (l *Libvirt) hostOf(text string) (host, [2]int, error) {
 		}
 	}
 	for _, g := range caps.Guests {
-		if g.Arch.Name == "x86_64" {
-			h.emulator = g.Arch.Emulator
+		if g.Arch.Name != "x86_64" {
+			continue
+		}
+		h.emulator = g.Arch.Emulator
+		for _, d := range g.Arch.Domains {
+			h.kvm = h.kvm || d.Type == "kvm"
 		}
 	}
 	owner := [2]int{os.Getuid(), os.Getgid()}

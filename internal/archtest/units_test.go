@@ -1,0 +1,26 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestUnits holds systemd's units to what the programs do: they report when they serve, and the agent lists bridges by netlink.
+func TestUnits(t *testing.T) {
+	for unit, lines := range map[string][]string{
+		"grange-agent.service":  {"Type=notify", "NoNewPrivileges=yes", "ProtectSystem=full", "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK"},
+		"grange-server.service": {"Type=notify", "NoNewPrivileges=yes", "ProtectSystem=strict"},
+	} {
+		text, err := os.ReadFile(filepath.Join("../../packaging/systemd", unit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range lines {
+			if !strings.Contains("\n"+string(text), "\n"+line+"\n") {
+				t.Errorf("%s lacks %s", unit, line)
+			}
+		}
+	}
+}
