@@ -37,7 +37,7 @@ func TestBindFiles(t *testing.T) {
 		return string(out)
 	}()
 	dir := t.TempDir()
-	grange(t, "--bind", dir+":/data", "--workdir", "/data", "--", "sh", "-c", fileWalk).want(t, 0, want)
+	grange(t, "--bind", dir+":/data:suid", "--workdir", "/data", "--", "sh", "-c", fileWalk).want(t, 0, want)
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left in %s: %v, %v", filepath.Base(dir), left, err)
 	}
