@@ -73,9 +73,11 @@ func pretendQEMU(args []string) error {
 		bind = how[0]
 	}
 	if bind != "" {
-		if _, err := net.Listen("unix", bind); err != nil {
+		socket, err := net.Listen("unix", bind)
+		if err != nil {
 			return err
 		}
+		defer socket.Close() // until the process is ended
 	}
 	if how := args[4:]; len(how) == 3 && how[0] != "tmpfs" {
 		if err := errors.Join(os.Rename(how[1], how[1]+".away"), os.Symlink(how[2], how[1])); err != nil {
@@ -83,7 +85,9 @@ func pretendQEMU(args []string) error {
 		}
 	}
 	fmt.Println("ready")
-	select {}
+	for { // a main that waits for nothing is a deadlock to the runtime
+		time.Sleep(time.Hour)
+	}
 }
 
 // prey is what of root's a pretender wants removed.
