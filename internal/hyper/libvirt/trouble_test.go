@@ -207,3 +207,20 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Error("events go on")
 	}
 }
+
+// TestSlowDaemon shows how long libvirt takes where that is long each time, not where it was long once.
+func TestSlowDaemon(t *testing.T) {
+	p := startLibvirtd(t)
+	p.proxy.Delay(2500 * time.Millisecond)
+	h := p.open(t)
+	if _, _, err := h.QEMUOwner(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(time.Minute)
+	for h.Daemon().Slow == "" && time.Now().Before(deadline) {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if d := h.Daemon(); !strings.Contains(d.Slow, "for each request") || d.Answer < 2*time.Second {
+		t.Errorf("a libvirt that takes 2.5 s for each answer is shown as %+v", d)
+	}
+}
