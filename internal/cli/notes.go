@@ -32,7 +32,7 @@ type notes struct {
 }
 
 // batchNotes is how long a batch job waits before it says so.
-const batchNotes = 10 * time.Second
+const batchNotes = time.Minute
 
 // often is when somebody at a terminal is told what is waited for: after 3 seconds, and then every 4.
 func often(told int) time.Duration {
@@ -42,7 +42,7 @@ func often(told int) time.Duration {
 	return 4 * time.Second
 }
 
-// seldom is when a batch job's errors say so: after 10 seconds, then each time after twice as long, up to ten minutes.
+// seldom is when a batch job's errors say so: after a minute, for its output is kept and compared, then each time after twice as long, up to ten minutes.
 func seldom(told int) time.Duration { return min(batchNotes<<min(told, 10), 10*time.Minute) }
 
 func newNotes(out io.Writer) *notes {

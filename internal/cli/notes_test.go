@@ -60,8 +60,8 @@ func TestReminders(t *testing.T) {
 		"quiet":          {func(n *notes) { n.quiet = true; at(time.Minute, n, "x") }, ""},
 		"the job runs":   {func(n *notes) { n.wait("x"); n.wait(""); n.close(); time.Sleep(time.Minute) }, ""},
 		"behind the end": {func(n *notes) { n.close(); n.open(); at(4*time.Second, n, "x") }, "grange: waiting: x (3 s)\n"},
-		"a batch job": {func(n *notes) { n.pause = seldom; at(71*time.Second, n, "x") },
-			"grange: waiting: x (10 s)\ngrange: waiting: x (30 s)\ngrange: waiting: x (70 s)\n"},
+		"a batch job": {func(n *notes) { n.pause = seldom; at(421*time.Second, n, "x") },
+			"grange: waiting: x (60 s)\ngrange: waiting: x (180 s)\ngrange: waiting: x (420 s)\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
