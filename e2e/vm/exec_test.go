@@ -51,7 +51,7 @@ func TestExec(t *testing.T) {
 func TestExecPassesEveryByte(t *testing.T) {
 	data := make([]byte, 3<<20)
 	rand.Read(data)
-	cmd := host.Exec(ctx(t), "--", "sh", "-c", "tee /dev/stderr")
+	cmd := host.Exec(ctx(t), "--quiet", "--", "sh", "-c", "tee /dev/stderr")
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(data), &out, &errs
 	if err := cmd.Run(); err != nil {

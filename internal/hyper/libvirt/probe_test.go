@@ -53,7 +53,7 @@ func TestProbeInside(t *testing.T) {
 	var image, cache string
 	var soon, limit, within int
 	if _, err := fmt.Sscan(os.Getenv("PROBE_INSIDE"), &image, &cache, &soon, &limit, &within); err != nil {
-		t.Skip("run by other tests")
+		return // not run by probeLab
 	}
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	ctx, cancel := context.WithTimeout(t.Context(), ms(within))
