@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,7 +91,7 @@ func TestBreaker(t *testing.T) {
 		}
 	}
 	refused, err := l.Exec(ctx, "--", "true").CombinedOutput()
-	if err == nil || !strings.Contains(string(refused), "backed-off") || !strings.Contains(string(refused), "this host") {
+	if err == nil || !strings.Contains(string(refused), "backed-off") {
 		t.Errorf("after three failures with two images: %v\n%s", err, refused)
 	}
 	until("the host is closed", func() bool { closed, _, _ := node(); return closed })
@@ -98,7 +99,8 @@ func TestBreaker(t *testing.T) {
 		t.Errorf("closed by us %t, for %q", ours, reason)
 	}
 	h, err := l.Client.Host(ctx)
-	if err != nil || len(h.BackOffs) != 1 || h.BackOffs[0].Kind != "host" || !h.BackOffs[0].Closed {
+	// One user's failures close no host: those of the agent's own VM, which they had it try, do.
+	if err != nil || !slices.ContainsFunc(h.BackOffs, func(b api.BackOff) bool { return b.Kind == "host" && b.Closed }) {
 		text, _ := json.Marshal(h.BackOffs)
 		t.Errorf("the host shows %s, %v", text, err)
 	}

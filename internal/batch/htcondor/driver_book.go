@@ -138,10 +138,12 @@ func (d *Driver) bookings(ctx context.Context, constraint string) ([]batch.Booke
 		if name == "" {
 			continue
 		}
-		b := batch.Booked{Job: j.id(), Held: j.runs(), Booking: batch.Booking{Name: name, Account: string(j.AcctGroup), Host: cmp.Or(j.host(), string(j.GrangeHost)),
+		// The queue says for a moment that a job runs before it says since when.
+		since := j.JobCurrentStartDate.time()
+		b := batch.Booked{Job: j.id(), Held: j.runs() && !since.IsZero(), Booking: batch.Booking{Name: name, Account: string(j.AcctGroup), Host: cmp.Or(j.host(), string(j.GrangeHost)),
 			CPUs: j.RequestCpus.int(), Memory: farm.Bytes(j.RequestMemory.value) * farm.MiB, Limit: time.Duration(j.GrangeLimit.value) * time.Second}}
 		if b.Held {
-			b.Since = j.JobCurrentStartDate.time()
+			b.Since = since
 		} else {
 			b.Why = cmp.Or(string(j.HoldReason), "it waits for its host to have room")
 		}
