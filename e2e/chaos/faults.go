@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,8 +27,8 @@ type fault struct {
 // kinds of faults, by the name that the figures count them under.
 var kinds = map[string]fault{
 	"libvirtd-stopped": {5 * time.Second, time.Minute, true,
-		func(_ context.Context, f *faults) error { return f.signalLibvirtd(syscall.SIGSTOP) },
-		func(_ context.Context, f *faults) error { return f.signalLibvirtd(syscall.SIGCONT) }},
+		func(_ context.Context, f *faults) error { return f.lab.SignalLibvirtd(syscall.SIGSTOP) },
+		func(_ context.Context, f *faults) error { return f.lab.SignalLibvirtd(syscall.SIGCONT) }},
 	"libvirt-silent": {5 * time.Second, 40 * time.Second, true,
 		func(_ context.Context, f *faults) error { f.lab.Proxy.Stall(); return nil }, flow},
 	"libvirt-slow": {25 * time.Second, 45 * time.Second, true,
@@ -125,18 +124,6 @@ func (f *faults) end(ctx context.Context) error {
 
 // libvirtdSound reports whether libvirtd may be killed, and answers once it is started again.
 func (f *faults) libvirtdSound() bool { return f.active == "" || !kinds[f.active].libvirt }
-
-func (f *faults) signalLibvirtd(s syscall.Signal) error {
-	text, err := os.ReadFile(filepath.Join(f.lab.Dir, "lv/libvirtd.pid"))
-	if err != nil {
-		return err
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return err
-	}
-	return syscall.Kill(pid, s)
-}
 
 // stick has libvirt know a machine of the agent's that has no process, and refuse to drop it after the 30 seconds that libvirt takes
 // to refuse.
