@@ -129,13 +129,21 @@ func build(ctx context.Context, dir, cache string) (string, error) {
 
 // run fuzzes one target, and returns how many inputs it tried.
 func (t target) run(ctx context.Context, program string, o options) (inputs int64, err error) {
-	cmd := exec.CommandContext(ctx, program, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzztime="+o.each.String(),
+	cmd := exec.CommandContext(ctx, program, "-test.run=^$", "-test.fuzz=^"+t.name+"$",
 		"-test.fuzzcachedir="+filepath.Join(o.cache, t.dir))
 	cmd.Dir = t.dir
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	err = cmd.Run()
+	interrupt := func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Cancel = interrupt
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	// Not -test.fuzztime: where that ends while a worker is late, as on a busy machine, the target fails with "context deadline
+	// exceeded" and has found nothing (go.dev/issue/75804). An interrupt is an orderly end.
+	end := time.AfterFunc(o.each, func() { interrupt() })
+	defer end.Stop()
+	err = cmd.Wait()
 	for line := range strings.Lines(out.String()) {
 		if _, after, ok := strings.Cut(line, ", execs: "); ok {
 			fmt.Sscan(after, &inputs)
