@@ -25,6 +25,7 @@ type Machine struct {
 	Console  string // unix socket of the serial console, made by the hypervisor
 	Group    uint32 // QEMU's group, by which a batch system tracks it; 0: as the hypervisor has it
 	Reboots  bool   // a guest that reboots goes on in the same machine; otherwise its machine ends
+	Watchdog bool   // it has a watchdog device, which a guest may start and must reset from then on: see Event
 	Metadata []byte // kept beside the machine, returned by List
 }
 
@@ -75,14 +76,19 @@ type Applied struct {
 	Warnings    []string // one sentence for each setting that could not be applied, with the reason
 }
 
-// Event tells that a machine ended, for whatever reason; or with NoSpace, that it stands still.
+// Event reports that a machine ended, for whatever reason, or what one of the flags says. An event with a flag is no end.
 type Event struct {
 	ID     string
 	End    End
-	Reason string // for people
+	Reason string // for people; of an end, and of NoSpace
 	// NoSpace: the host's file system had no room for what the guest wrote, and the hypervisor has stopped the machine's vCPUs. Resume has it write
 	// again: the guest notices nothing where there is room by then, and is stopped again where there is not.
 	NoSpace bool
+	// Watchdog: the guest started its watchdog and did not reset it in time. The machine runs on, and its watchdog is stopped until the guest starts
+	// it again. Time counts while the machine runs, also while its process is frozen, which the hypervisor does not see.
+	Watchdog bool
+	// Rebooted: the guest begins anew in the same machine, and its watchdog is stopped.
+	Rebooted bool
 }
 
 // End is how a machine ended.
@@ -119,7 +125,7 @@ type Hypervisor interface {
 	Sweep(ctx context.Context) error
 	// Daemon returns at once, whatever the daemon does.
 	Daemon() Daemon
-	// Events tells of ended machines, and of those that stand still for want of space, until ctx ends. An end may be lost while the daemon is away: List
-	// is the truth. Which machines stand still is told anew whenever a daemon is there again.
+	// Events reports what happens to machines until ctx ends. An event may be lost while the daemon is away: List is the truth about ends. Which
+	// machines stand still for want of space is reported anew whenever a daemon is there again.
 	Events(ctx context.Context) <-chan Event
 }

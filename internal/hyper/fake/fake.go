@@ -108,6 +108,25 @@ func (h *Host) NoSpace(id string) {
 	}
 }
 
+// Watchdog has the watchdog of a machine run out, if it has one and runs.
+func (h *Host) Watchdog(id string) { h.report(id, hyper.Event{ID: id, Watchdog: true}) }
+
+// Reboot has the guest of a machine begin anew, if it runs.
+func (h *Host) Reboot(id string) { h.report(id, hyper.Event{ID: id, Rebooted: true}) }
+
+// report publishes what a machine that runs reports.
+func (h *Host) report(id string, e hyper.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.machines[id]
+	if m == nil || m.state != hyper.Running || e.Watchdog && !m.Watchdog || h.away {
+		return
+	}
+	for w := range h.watchers {
+		w.add(e)
+	}
+}
+
 func noSpace(id string) hyper.Event {
 	return hyper.Event{ID: id, NoSpace: true, Reason: "no space is left on the host"}
 }

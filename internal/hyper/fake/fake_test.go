@@ -14,12 +14,18 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	const ends, polite, refused, fills = "ends", "polite", "refused", "fills"
+	const ends, polite, refused, fills, unwatched, reboots = "ends", "polite", "refused", "fills", "unwatched", "reboots"
 	host := fake.NewHost()
 	t.Cleanup(host.Close)
 	host.Guest = func(ctx context.Context, m hyper.Machine) {
 		if m.Boot.Cmdline == fills {
 			host.NoSpace(m.ID)
+		}
+		if m.Boot.Cmdline == unwatched {
+			host.Watchdog(m.ID)
+		}
+		if m.Boot.Cmdline == reboots {
+			host.Reboot(m.ID)
 		}
 		if m.Boot.Cmdline != ends {
 			<-ctx.Done()
@@ -44,13 +50,15 @@ func TestContract(t *testing.T) {
 					Guest:    farm.GuestTopology{Sockets: 1, Cores: 2, Threads: 1},
 					Cells:    []farm.GuestCell{{VCPUs: farm.NewCPUSet(0, 1), Memory: farm.GiB}},
 				},
-				Boot: hyper.Boot{Kernel: "/kernel", Cmdline: cmdline},
+				Boot:    hyper.Boot{Kernel: "/kernel", Cmdline: cmdline},
+				Reboots: cmdline == reboots, Watchdog: cmdline == unwatched,
 			}
 		}
 	}
 	hypertest.Run(t, hypertest.Driver{
 		Open:    func(*testing.T) hyper.Hypervisor { return host.Open() },
 		Machine: machine(""), Ending: machine(ends), Polite: machine(polite), Refused: machine(refused), Filling: machine(fills),
+		Unwatched: machine(unwatched), Rebooting: machine(reboots),
 		Kill: func(*testing.T) func() {
 			host.Kill()
 			return host.Restart

@@ -36,6 +36,10 @@ type Driver struct {
 	Refused func(t *testing.T) hyper.Machine
 	// Filling describes one that soon after it is resumed writes to a disk more than its host has space for.
 	Filling func(t *testing.T) hyper.Machine
+	// Unwatched describes one whose guest starts its watchdog soon after it is resumed, and never resets it.
+	Unwatched func(t *testing.T) hyper.Machine
+	// Rebooting describes one whose guest reboots soon after it is resumed, and goes on in the same machine.
+	Rebooting func(t *testing.T) hyper.Machine
 	// Kill ends the hypervisor's daemon without warning and returns what brings it back.
 	Kill func(t *testing.T) (restart func())
 	// Stick has the daemon keep a machine that has no process, and refuse to drop it, until release.
@@ -56,6 +60,8 @@ func Run(t *testing.T, d Driver) {
 		"group":             (*suite).group,
 		"ends by itself":    (*suite).ends,
 		"no space":          (*suite).noSpace,
+		"watchdog":          (*suite).watchdog,
+		"reboot":            (*suite).reboot,
 		"stop tells":        (*suite).stopTells,
 		"power button":      (*suite).shutdown,
 		"agent restarted":   (*suite).reopened,
@@ -153,7 +159,7 @@ func (s *suite) event(events <-chan hyper.Event, id string, end hyper.End) {
 			if !ok {
 				s.Fatal("events ended early")
 			}
-			if e.ID == id {
+			if e.ID == id && !e.NoSpace && !e.Watchdog && !e.Rebooted {
 				if e.Reason == "" {
 					s.Error("the event gives no reason")
 				}
@@ -395,6 +401,42 @@ func (s *suite) stands(events <-chan hyper.Event, m hyper.Machine) {
 		s.Fatalf("nobody tells that machine %s stands still", m.ID)
 	}
 	s.wantState(m, hyper.Paused)
+}
+
+// watchdog: that a guest does not reset its watchdog is reported, and is no end.
+func (s *suite) watchdog() {
+	m := s.d.Unwatched(s.T)
+	events := s.h.Events(s.ctx)
+	s.start(m)
+	s.must(s.h.Resume(s.ctx, m.ID))
+	s.flagged(events, m, func(e hyper.Event) bool { return e.Watchdog && !e.Rebooted && !e.NoSpace })
+	s.must(s.h.Stop(s.ctx, m.ID))
+	s.event(events, m.ID, hyper.Failed)
+}
+
+// reboot: that a guest begins anew is reported, and is no end.
+func (s *suite) reboot() {
+	m := s.d.Rebooting(s.T)
+	events := s.h.Events(s.ctx)
+	s.start(m)
+	s.must(s.h.Resume(s.ctx, m.ID))
+	s.flagged(events, m, func(e hyper.Event) bool { return e.Rebooted && !e.Watchdog && !e.NoSpace })
+	s.must(s.h.Stop(s.ctx, m.ID))
+	s.event(events, m.ID, hyper.Failed)
+}
+
+// flagged wants the first event to be of a machine that runs on.
+func (s *suite) flagged(events <-chan hyper.Event, m hyper.Machine, want func(hyper.Event) bool) {
+	s.Helper()
+	select {
+	case e := <-events:
+		if e.ID != m.ID || e.End != "" || !want(e) {
+			s.Errorf("the event is %+v", e)
+		}
+	case <-time.After(patience):
+		s.Fatalf("no event of machine %s", m.ID)
+	}
+	s.wantState(m, hyper.Running)
 }
 
 func (s *suite) stopTells() {

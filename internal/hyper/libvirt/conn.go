@@ -186,15 +186,33 @@ func within[T any](l *Libvirt, s *session, limit time.Duration, what string, f f
 func (s *session) subscribe(l *Libvirt) error {
 	// One subscription for the connection's whole life. Ending one earlier can deadlock go-libvirt: an event that comes
 	// between the end of its queue and the deregistration blocks the reader for ever.
-	events, err := within(l, s, openTimeout, "subscribe to libvirt's events", func() (<-chan rpc.DomainEventLifecycleMsg, error) {
-		if err := s.clearEvents(); err != nil {
-			return nil, err
+	type channels struct {
+		lifecycle         <-chan rpc.DomainEventLifecycleMsg
+		watchdog, reboots <-chan any
+	}
+	c, err := within(l, s, openTimeout, "subscribe to libvirt's events", func() (c channels, err error) {
+		if err = s.clearEvents(); err == nil {
+			c.lifecycle, err = s.LifecycleEvents(context.Background())
 		}
-		return s.LifecycleEvents(context.Background())
+		if err == nil {
+			c.watchdog, err = s.SubscribeEvents(context.Background(), rpc.DomainEventIDWatchdog, nil)
+		}
+		if err == nil {
+			c.reboots, err = s.SubscribeEvents(context.Background(), rpc.DomainEventIDReboot, nil)
+		}
+		return c, err
 	})
 	if err != nil {
 		return err
 	}
+	read(l, s, c.lifecycle)
+	read(l, s, c.watchdog)
+	read(l, s, c.reboots)
+	return nil
+}
+
+// read has the events of a channel published until it or the connection ends.
+func read[T any](l *Libvirt, s *session, events <-chan T) {
 	l.running.Go(func() {
 		for {
 			select {
@@ -209,7 +227,6 @@ func (s *session) subscribe(l *Libvirt) error {
 			}
 		}
 	})
-	return nil
 }
 
 // readHost reads what domains depend on. It takes long where libvirt probes QEMU, and calls that need none of it do not wait.

@@ -167,6 +167,10 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: port.Name}},
 		})
 	}
+	if m.Watchdog {
+		// QEMU does nothing but report it when the time is up: what is done about that is our caller's to decide.
+		l.Watchdogs = []libvirtxml.DomainWatchdog{{Model: "i6300esb", Action: "none"}}
+	}
 	placeOnRoot(l)
 	return l
 }
@@ -216,6 +220,9 @@ func placeOnRoot(l *libvirtxml.DomainDeviceList) {
 	}
 	if l.MemBalloon.Model != "none" {
 		l.MemBalloon.Address = next()
+	}
+	for i := range l.Watchdogs {
+		l.Watchdogs[i].Address = next()
 	}
 }
 

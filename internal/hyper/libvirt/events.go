@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,20 +11,52 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// watcher holds what one reader of Events has not read yet: at most one event for each machine, the newest, so a slow reader costs nothing.
+// watcher holds what one reader of Events has not read yet: at most one event of a kind for each machine, the newest, so a slow reader costs
+// nothing.
 type watcher struct {
-	order []string
-	news  map[string]hyper.Event
+	order []hyper.Event // without End and Reason
+	news  map[hyper.Event]hyper.Event
 	wake  chan struct{}
 }
 
-// published takes one event from libvirt. It never blocks, for a slow reader stops the whole connection.
-func (l *Libvirt) published(e rpc.DomainEventLifecycleMsg) {
-	if !strings.HasPrefix(e.Dom.Name, namePrefix) {
-		return
+// add takes an event, and drops an older one of its kind.
+func (w *watcher) add(event hyper.Event) {
+	kind := event
+	kind.End, kind.Reason = "", ""
+	w.order = append(slices.DeleteFunc(w.order, func(k hyper.Event) bool { return k == kind }), kind)
+	w.news[kind] = event
+	select {
+	case w.wake <- struct{}{}:
+	default:
 	}
-	id := formatUUID(e.Dom.UUID)
-	event := hyper.Event{ID: id}
+}
+
+// next returns the event that has waited longest.
+func (w *watcher) next() (hyper.Event, bool) {
+	if len(w.order) == 0 {
+		return hyper.Event{}, false
+	}
+	kind := w.order[0]
+	event := w.news[kind]
+	w.order = w.order[1:]
+	delete(w.news, kind)
+	return event, true
+}
+
+// published takes one event from libvirt. It never blocks, for a slow reader stops the whole connection.
+func (l *Libvirt) published(message any) {
+	switch m := message.(type) {
+	case rpc.DomainEventLifecycleMsg:
+		l.lifecycle(m)
+	case *rpc.DomainEventCallbackWatchdogMsg:
+		l.publish(m.Msg.Dom, hyper.Event{Watchdog: true})
+	case *rpc.DomainEventCallbackRebootMsg:
+		l.publish(m.Msg.Dom, hyper.Event{Rebooted: true})
+	}
+}
+
+func (l *Libvirt) lifecycle(e rpc.DomainEventLifecycleMsg) {
+	var event hyper.Event
 	switch rpc.DomainEventType(e.Event) {
 	case rpc.DomainEventSuspended:
 		if rpc.DomainEventSuspendedDetailType(e.Detail) != rpc.DomainEventSuspendedIoerror {
@@ -37,21 +70,19 @@ func (l *Libvirt) published(e rpc.DomainEventLifecycleMsg) {
 	default:
 		return
 	}
-	l.publish(event)
+	l.publish(e.Dom, event)
 }
 
-func (l *Libvirt) publish(event hyper.Event) {
+// publish passes an event of a domain on, if that is a machine of ours.
+func (l *Libvirt) publish(d rpc.Domain, event hyper.Event) {
+	if !strings.HasPrefix(d.Name, namePrefix) {
+		return
+	}
+	event.ID = formatUUID(d.UUID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for w := range l.watchers {
-		if _, ok := w.news[event.ID]; !ok {
-			w.order = append(w.order, event.ID)
-		}
-		w.news[event.ID] = event
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
+		w.add(event)
 	}
 }
 
@@ -79,7 +110,7 @@ func (l *Libvirt) publishStill(ctx context.Context) {
 			return reply{state, reason}, err
 		})
 		if err == nil && rpc.DomainState(r.state) == rpc.DomainPaused && rpc.DomainPausedReason(r.reason) == rpc.DomainPausedIoerror {
-			l.publish(hyper.Event{ID: formatUUID(d.UUID), NoSpace: true, Reason: noSpace})
+			l.publish(d, hyper.Event{NoSpace: true, Reason: noSpace})
 		}
 	}
 }
@@ -101,7 +132,7 @@ func stopReason(detail int32) (hyper.End, string) {
 // Events keeps the connection alive, with a growing pause between attempts, for as long as ctx lasts. The channel is closed
 // when ctx ends or the hypervisor is closed.
 func (l *Libvirt) Events(ctx context.Context) <-chan hyper.Event {
-	w := &watcher{news: map[string]hyper.Event{}, wake: make(chan struct{}, 1)}
+	w := &watcher{news: map[hyper.Event]hyper.Event{}, wake: make(chan struct{}, 1)}
 	l.mu.Lock()
 	l.watchers[w] = struct{}{}
 	l.mu.Unlock()
@@ -146,14 +177,7 @@ func (l *Libvirt) Events(ctx context.Context) <-chan hyper.Event {
 func (l *Libvirt) next(w *watcher) (hyper.Event, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(w.order) == 0 {
-		return hyper.Event{}, false
-	}
-	id := w.order[0]
-	e := w.news[id]
-	w.order = w.order[1:]
-	delete(w.news, id)
-	return e, true
+	return w.next()
 }
 
 func (l *Libvirt) stayConnected(ctx context.Context) {
