@@ -33,7 +33,7 @@ type job struct {
 	cancel context.CancelCauseFunc
 	over   chan struct{} // closed when everything is cleaned up
 	port   int           // number of its job port; -1: it has none yet. The vm's lock guards it
-	record record        // what its VM would be when the job asks for one; then what its VM is, as the job's guest is told
+	record record        // what its VM would be, as the job asked for it; it does not change once others know the job
 
 	mu        sync.Mutex
 	changed   chan struct{} // closed and made anew at every change
@@ -114,13 +114,20 @@ func (j *job) awaitGuest() (*machine, error) {
 			return nil, failed
 		case up && port >= 0:
 			return m, nil
-		case up && j.request != nil && j.request.NoWait:
+		case up && j.noWait():
 			return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fmt.Sprintf("all %d places in VM %s are taken", len(v.ports), name), Hint: noRoomHint}
 		}
 		if err := j.await(changed); err != nil {
 			return m, err
 		}
 	}
+}
+
+// noWait reports whether the job's request, where it is known, refuses to wait.
+func (j *job) noWait() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.request != nil && j.request.NoWait
 }
 
 func (j *job) imageName() string {
@@ -180,8 +187,7 @@ func (j *job) handOver(m *machine) error {
 	if err := j.awaitDelivery(); err != nil {
 		return err
 	}
-	j.record = j.vm.recordFor(j)
-	description, err := j.agent.guestJob(j, request)
+	description, err := j.agent.guestJob(j, j.vm.recordFor(j), request)
 	if err != nil {
 		return err
 	}

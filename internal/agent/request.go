@@ -246,10 +246,10 @@ func brief(argv []string) string {
 	return farm.Clean(filepath.Base(argv[0]), 40)
 }
 
-// guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's.
-func (a *Agent) guestJob(j *job, r *api.JobRequest) (*guest.Job, error) {
-	if j.record.Worker != nil {
-		return a.guestWorker(j)
+// guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's. vm is what its VM is.
+func (a *Agent) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, error) {
+	if vm.Worker != nil {
+		return a.guestWorker(j, vm)
 	}
 	hook, err := a.readHook()
 	if err != nil {
@@ -259,11 +259,11 @@ func (a *Agent) guestJob(j *job, r *api.JobRequest) (*guest.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	facts := a.facts(j.record)
-	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home), Hostname: j.record.Name, Hook: hook,
-		Network: j.record.Shape.Network == farm.NetworkUser,
+	facts := a.facts(vm)
+	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home), Hostname: vm.Name, Hook: hook,
+		Network: vm.Shape.Network == farm.NetworkUser,
 		Env:     featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
-		Files:   append(a.features(j.record, a.jobEnds(j.caller.Batch), time.Now()), guest.File{Path: factsPath, Content: facts.file()})}
+		Files:   append(a.features(vm, a.jobEnds(j.caller.Batch), time.Now()), guest.File{Path: factsPath, Content: facts.file()})}
 	for i, p := range r.Prologs {
 		path := fmt.Sprintf("/var/lib/grange/%s-prolog-%d", j.id, i) // where programs may be run, in all images
 		g.Files, g.Prologs = append(g.Files, guest.File{Path: path, Content: p.Content, Own: true}), append(g.Prologs, path)
@@ -271,7 +271,7 @@ func (a *Agent) guestJob(j *job, r *api.JobRequest) (*guest.Job, error) {
 	if r.Script != nil {
 		g.Files = append(g.Files, guest.File{Path: r.Script.Path, Content: r.Script.Content, Own: true})
 	}
-	if j.record.Shape.Scratch > 0 {
+	if vm.Shape.Scratch > 0 {
 		g.Scratch = scratchSerial
 	}
 	for _, b := range r.Binds {

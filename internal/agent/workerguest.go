@@ -45,8 +45,8 @@ munged --key-file=/etc/munge/munge.key --socket=/run/munge/munge.socket.2 --pid-
 
 // guestWorker is a worker's daemon as its guest gets it. The cluster's key goes this way alone: it is in no command line, no
 // environment, no log, no record, and in no file of the host but the site's own.
-func (a *Agent) guestWorker(j *job) (*guest.Job, error) {
-	c, r := a.config().Worker, j.record
+func (a *Agent) guestWorker(j *job, r record) (*guest.Job, error) {
+	c := a.config().Worker
 	key, err := os.ReadFile(c.MungeKey)
 	if err != nil {
 		return nil, &farm.Error{Kind: farm.Internal, Code: farm.CodeBadConfig, Message: "the cluster's key cannot be read", Hint: "see [worker] munge_key in the agent's configuration", Err: err}
