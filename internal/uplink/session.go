@@ -121,7 +121,9 @@ func (s *session) report(ctx context.Context, whole bool) error {
 	if err != nil {
 		return fmt.Errorf("reading this host's facts: %w", err)
 	}
-	s.instance = facts.Instance
+	if s.instance == "" { // the first report, before the polls that read it
+		s.instance = facts.Instance
+	}
 	r := fleet.Report{Instance: facts.Instance, Wanted: s.taken.Load(), Whole: whole}
 	now := facts.Now
 	facts.Now = time.Time{}
