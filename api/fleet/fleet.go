@@ -18,8 +18,8 @@ type VM struct {
 	Name     string            `json:"name"`
 	Project  string            `json:"project"`
 	Owner    string            `json:"owner"`
-	State    string            `json:"state"` // farm.VMState's words
-	Reason   string            `json:"reason,omitempty"`
+	State    string            `json:"state"`              // farm.VMState's words
+	Reason   string            `json:"reason,omitempty"`   // lines behind the first quote its console, for those who may read that
 	Notice   string            `json:"notice,omitempty"`   // what its owner should know: why it waits, that its host is being drained
 	StopsAt  *time.Time        `json:"stops_at,omitempty"` // the deadline of that drain
 	Since    *time.Time        `json:"since,omitempty"`    // of State, as its host says

@@ -95,7 +95,7 @@ type ReportAnswer struct {
 type Observed struct {
 	ID      string    `json:"id"`
 	State   string    `json:"state"`
-	Reason  string    `json:"reason,omitempty"`
+	Reason  string    `json:"reason,omitempty"` // what quotes the guest's console stands in lines behind the first
 	Since   time.Time `json:"since"`
 	Boots   int       `json:"boots"`
 	Builds  int       `json:"builds"`

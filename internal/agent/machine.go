@@ -78,21 +78,32 @@ func (m *machine) unwatch() {
 // maxLastWords bounds how much of a console becomes part of a message, in bytes.
 const maxLastWords = 3000
 
-// lastWords is the end of the console, and the kernel's reason to panic if it gave one, ready to follow a sentence.
+// lastWords is the end of the console, and the kernel's reason to panic if it gave one, ready to follow a sentence. What the guest wrote
+// stands in lines of its own: who may not read the console is shown the first line alone.
 func (m *machine) lastWords() string {
 	m.console.awaitEnd(time.Second)
-	const lines = 12
-	words, last := "", m.console.lastLines(lines)
-	for line := range strings.Lines(m.console.lastLines(consoleTail)) {
-		if _, reason, ok := strings.Cut(line, "Kernel panic - "); ok {
-			words = " in a kernel panic (" + farm.Clean(strings.TrimSpace(reason), 200) + ")"
+	return quoted(m.console.lastLines(consoleTail))
+}
+
+// quoted is the end of a console as lastWords puts it.
+func quoted(console string) string {
+	const most = 12
+	lines := strings.Split(strings.TrimRight(console, "\n"), "\n")
+	last := strings.Join(lines[max(0, len(lines)-most):], "\n")
+	words := "; "
+	for _, line := range lines {
+		if strings.Contains(line, "Kernel panic - ") {
+			words = " in a kernel panic; "
+			if !strings.Contains(last, line) {
+				last = farm.Clean(line, 200) + "\n" + last
+			}
 			break
 		}
 	}
 	if last == "" {
-		return words + "; its console is empty"
+		return words + "its console is empty"
 	}
-	return words + "; the end of its console:\n  " + strings.ReplaceAll(farm.CleanLines(last, maxLastWords), "\n", "\n  ")
+	return words + farm.ConsoleFollows + "\n  " + strings.ReplaceAll(farm.CleanLines(last, maxLastWords), "\n", "\n  ")
 }
 
 // vmPrefix starts the name of every VM of ours.

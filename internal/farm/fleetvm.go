@@ -71,7 +71,7 @@ const (
 // Observed is what a host says of a VM.
 type Observed struct {
 	State   VMState
-	Reason  string    // of a failure, for people
+	Reason  string    // of a failure, for people; lines behind the first quote the guest's console
 	Since   time.Time // of State
 	Boots   int       // that were carried out; of a VM that its host would not have, those that it refused
 	Builds  int
@@ -82,6 +82,22 @@ type Observed struct {
 	// Disowned is set by the server: the VM's host was replaced by a machine that did not prove to be the same one, which must not get
 	// anything of it.
 	Disowned bool
+}
+
+// ConsoleFollows ends the first line of a reason whose other lines quote the guest's console.
+const ConsoleFollows = "the end of its console:"
+
+// Brief is the reason for those who may not read the guest's console. Agents of earlier releases quoted the guest in the first
+// line, too.
+func (o Observed) Brief() string {
+	first, _, more := strings.Cut(o.Reason, "\n")
+	if before, _, ok := strings.Cut(first, " in a kernel panic ("); ok {
+		return before + " in a kernel panic"
+	}
+	if more {
+		first = strings.TrimSuffix(first, "; "+ConsoleFollows)
+	}
+	return first
 }
 
 // VMState is how a VM is.

@@ -163,7 +163,7 @@ func (b *bookings) forget(vm string) {
 // sentAway is for a VM that its host would not have, before it ever ran: it is booked on another one. After some hosts it is left to its owner.
 func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
 	p.log.Info("host refused a booked VM", "vm", vm.ID, "host", vm.Host, "reason", vm.Observed.Reason)
-	p.avoidHost(vm.ID, vm.Host, vm.Observed.Reason)
+	p.avoidHost(vm.ID, vm.Host, vm.Observed.Brief())
 	if err := p.letGo(ctx, vm); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
 		if err != nil || now.Host != vm.Host || !turnsAway(now) {
 			return err
 		}
-		now.Host, now.Booking, now.Waiting = "", farm.ToBook, "a host would not have it: "+now.Observed.Reason
+		now.Host, now.Booking, now.Waiting = "", farm.ToBook, "a host would not have it: "+now.Observed.Brief()
 		if err := c.SetVMPlace(now); err != nil {
 			return err
 		}

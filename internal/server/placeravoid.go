@@ -131,7 +131,7 @@ func (p *placer) refusedBy(vm farm.VM, g *group) {
 	}
 	set.Untested(now)
 	if ticket, err := set.Admit(now, breaker.Start{Image: vm.Image, User: vm.Owner}); err == nil {
-		set.Failed(now, ticket, breaker.TheHost, vm.Observed.Reason)
+		set.Failed(now, ticket, breaker.TheHost, vm.Observed.Brief())
 	}
 	p.backOff(vm.Host, now)
 	g.refused = append(g.refused, vm)
@@ -183,7 +183,7 @@ func (p *placer) writeRefused(t *store.Tx, was farm.VM) error {
 	if vm.Host != was.Host || !refusedByHost(vm) {
 		return nil
 	}
-	vm.Waiting = "host " + p.hosts[vm.Host].name + " would not have it: " + vm.Observed.Reason
+	vm.Waiting = "host " + p.hosts[vm.Host].name + " would not have it: " + vm.Observed.Brief()
 	vm.Host, vm.Plan = "", farm.Plan{}
 	if err := t.SetVMPlace(vm); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -67,8 +68,11 @@ func (c *call) in(name string) (farm.Cell, error) {
 	return c.seen.cells[name], nil
 }
 
-// show is a VM as people see it.
+// show is a VM as the caller may see it: what its reason quotes of its console is for those who may read the console.
 func (c *call) show(vm farm.VM) (VMView, error) {
+	if !c.allowed(policy.ConsoleVM, vmTarget(vm)) {
+		vm.Observed.Reason = vm.Observed.Brief()
+	}
 	v := VMView{VM: vm}
 	if vm.Host == "" {
 		v.State, v.Notice = vm.State(false), vm.Waiting
