@@ -87,7 +87,11 @@ func (p *Pool) Overlay(ctx context.Context, vm string, base Base, size farm.Byte
 	size = (size + 511) &^ 511
 	return p.make(ctx, vm, OverlayFile, func(file string) error {
 		// qemu-img needs 10 ms for this; a header written by ourselves would save most of them, of a start of 1.5 s.
-		return run(ctx, "qemu-utils", "/usr/bin/qemu-img", "create", "-q", "-f", "qcow2", "-F", base.Format, "-b", base.Path, file, fmt.Sprint(uint64(size)))
+		// -u: it does not open the base, which a stranger may have made, and which QEMU opens without our rights.
+		if _, err := os.Stat(base.Path); err != nil {
+			return err
+		}
+		return run(ctx, "qemu-utils", "/usr/bin/qemu-img", "create", "-q", "-u", "-f", "qcow2", "-F", base.Format, "-b", base.Path, file, fmt.Sprint(uint64(size)))
 	})
 }
 

@@ -116,6 +116,18 @@ func TestOverlayRefuses(t *testing.T) {
 	wantEmpty(t, p)
 }
 
+// TestBaseIsNotRead: root's qemu-img does not parse an image, which a stranger may have made.
+func TestBaseIsNotRead(t *testing.T) {
+	p := testPool(t, keepOwner)
+	base := filepath.Join(t.TempDir(), "base.qcow2")
+	if err := os.WriteFile(base, []byte("QFI\xfb and nothing that qemu-img would take"), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Overlay(t.Context(), "vm", Base{base, "qcow2", farm.MiB}, 0); err != nil {
+		t.Error("it was read:", err)
+	}
+}
+
 func TestScratch(t *testing.T) {
 	p := testPool(t, keepOwner)
 	for _, size := range []farm.Bytes{16 * farm.MiB, 3*farm.GiB + 17} {
