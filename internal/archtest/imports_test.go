@@ -130,7 +130,7 @@ func TestGuestIsSmall(t *testing.T) {
 }
 
 // runners may start programs of the host. Each does so in one function: absolute path, fixed environment, time limit.
-var runners = []string{"internal/disk", "internal/hosttree", "internal/vmimage", "internal/hyper/libvirt", "internal/batch/program", "internal/tuning/apply", "internal/steps", "internal/store/storetest",
+var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree", "internal/vmimage", "internal/hyper/libvirt", "internal/batch/program", "internal/tuning/apply", "internal/steps", "internal/store/storetest",
 	"internal/usernet", "e2e"}
 
 func TestProgramsAreStartedInFewPlaces(t *testing.T) {

@@ -3,18 +3,23 @@ package vmimage
 import (
 	"archive/tar"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -36,9 +41,55 @@ var (
 	printedURI   = regexp.MustCompile(`^'[^']*' (\S+) \d+ SHA256:([0-9a-f]{64})$`)
 )
 
+// apt is one directory of the store that the host's apt downloads to. apt is a stranger to this host: what arrives there is believed by its digest only.
+type apt struct {
+	store  *Store
+	name   string // of the directory, in the store
+	dir    *os.File
+	unlock func()
+}
+
+// newApt makes an empty directory, which its user removes by close.
+func (s *Store) newApt() (*apt, error) {
+	unlock, err := s.flock("building", syscall.LOCK_SH)
+	if err != nil {
+		return nil, storeError(s.dir, err)
+	}
+	a := &apt{name: path.Join("tmp", "apt-"+rand.Text()), store: s, unlock: unlock}
+	if err := s.root.Mkdir(a.name, 0o700); err != nil {
+		unlock()
+		return nil, writeError(s.dir, err)
+	}
+	if a.dir, err = s.root.Open(a.name); err != nil {
+		a.close()
+		return nil, storeError(s.dir, err)
+	}
+	return a, nil
+}
+
+func (a *apt) close() {
+	a.dir.Close()
+	a.store.root.RemoveAll(a.name)
+	a.unlock()
+}
+
+func (a *apt) run(ctx context.Context, program string, args ...string) ([]byte, error) {
+	return command{path: program, args: args, start: fetcher(a.dir), timeout: aptTimeout, hint: debianHint}.run(ctx)
+}
+
+// show returns what apt knows of packages.
+func (a *apt) show(ctx context.Context, packages ...string) ([]byte, error) {
+	return a.run(ctx, "/usr/bin/apt-cache", append([]string{"show", "--no-all-versions", "--"}, packages...)...)
+}
+
+// download downloads packages, or prints where from.
+func (a *apt) download(ctx context.Context, args ...string) ([]byte, error) {
+	return a.run(ctx, "/usr/bin/apt-get", append([]string{"-q", "download"}, args...)...)
+}
+
 // realKernel resolves a kernel's meta package to the package that has the kernel in it.
-func realKernel(ctx context.Context, meta string) (string, error) {
-	text, err := command{path: "/usr/bin/apt-cache", args: []string{"show", "--no-all-versions", meta}, timeout: aptTimeout, hint: debianHint}.run(ctx)
+func (a *apt) realKernel(ctx context.Context, meta string) (string, error) {
+	text, err := a.show(ctx, meta)
 	if err != nil {
 		return "", buildError("apt knows no package "+meta, "run `apt-get update`, and check that the sources list Debian's main section", err)
 	}
@@ -56,14 +107,14 @@ func realKernel(ctx context.Context, meta string) (string, error) {
 
 // libraryPackages are the packages of libraries that packages depend on, directly or through others of their kind, and that are
 // neither among them nor present. What else they depend on is for an installed system: an image has no package system.
-func libraryPackages(ctx context.Context, packages, present []string) ([]string, error) {
+func (a *apt) libraryPackages(ctx context.Context, packages, present []string) ([]string, error) {
 	seen := map[string]bool{}
 	for _, p := range slices.Concat(packages, present) {
 		seen[p] = true
 	}
 	var libraries []string
 	for ask := packages; len(ask) > 0; {
-		text, err := command{path: "/usr/bin/apt-cache", args: append([]string{"show", "--no-all-versions", "--"}, ask...), timeout: aptTimeout, hint: debianHint}.run(ctx)
+		text, err := a.show(ctx, ask...)
 		if err != nil {
 			return nil, buildError("apt knows not all of "+strings.Join(ask, " "), "run `apt-get update`, and check the names and that the sources list Debian's main section", err)
 		}
@@ -102,15 +153,8 @@ func dependencies(listing string, seen map[string]bool) []string {
 func isLibrary(name string) bool { return strings.HasPrefix(name, "lib") || name == "zlib1g" }
 
 // fetch makes sure that the cache has the packages that apt would install now, and returns them in the order asked.
-func (s *Store) fetch(ctx context.Context, packages []string, progress func(string)) ([]deb, error) {
-	cache := filepath.Join(s.dir, "cache")
-	apt := func(dir string, args ...string) ([]byte, error) {
-		// apt's own sandbox user cannot write below the store; the packages are checked against signed lists all the same.
-		args = append([]string{"-q", "-o", "APT::Sandbox::User=root", "download"}, args...)
-		return command{path: "/usr/bin/apt-get", args: args, dir: dir, timeout: aptTimeout, hint: debianHint}.run(ctx)
-	}
-	// Not in the cache: apt is silent about packages that the current directory has.
-	text, err := apt("/", append([]string{"--print-uris", "--"}, packages...)...)
+func (s *Store) fetch(ctx context.Context, a *apt, packages []string, progress func(string)) ([]deb, error) {
+	text, err := a.download(ctx, append([]string{"--print-uris", "--"}, packages...)...)
 	if err != nil {
 		return nil, aptError(strings.Join(packages, " "), err)
 	}
@@ -122,7 +166,8 @@ func (s *Store) fetch(ctx context.Context, packages []string, progress func(stri
 		}
 	}
 	var debs []deb
-	var missing []string
+	var missing []string // for apt
+	var arriving []deb
 	for _, p := range packages {
 		name, _, _ := strings.Cut(p, ":")
 		i := slices.IndexFunc(offered, func(d deb) bool { return d.name == name })
@@ -131,22 +176,52 @@ func (s *Store) fetch(ctx context.Context, packages []string, progress func(stri
 		}
 		debs = append(debs, offered[i])
 		if s.checkDeb(offered[i]) != nil {
-			missing = append(missing, p)
+			missing, arriving = append(missing, p), append(arriving, offered[i])
 		}
 	}
 	if len(missing) == 0 {
 		return debs, nil
 	}
 	progress(fmt.Sprintf("downloading %d packages", len(missing)))
-	if _, err := apt(cache, append([]string{"--"}, missing...)...); err != nil {
+	if _, err := a.download(ctx, append([]string{"--"}, missing...)...); err != nil {
 		return nil, aptError(strings.Join(missing, " "), err)
 	}
-	for _, d := range debs {
-		if err := s.checkDeb(d); err != nil {
-			return nil, buildError("package "+d.name+" did not arrive whole", "check the disk space of "+cache+" and the network, and try again", err)
+	for _, d := range arriving {
+		if err := s.keepDeb(a, d); full(err) {
+			return nil, writeError(s.dir, err)
+		} else if err != nil {
+			return nil, buildError("package "+d.name+" did not arrive whole", "check the disk space of "+s.dir+" and the network, and try again", err)
 		}
 	}
 	return debs, nil
+}
+
+// keepDeb copies a package that apt downloaded to the cache. The copy is what is checked, and nothing but a file is copied.
+func (s *Store) keepDeb(a *apt, d deb) error {
+	fd, err := unix.Openat(int(a.dir.Fd()), d.file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: d.file, Err: err}
+	}
+	from := os.NewFile(uintptr(fd), d.file)
+	defer from.Close()
+	if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.Join(fmt.Errorf("%s is no file", d.file), err)
+	}
+	// Others may download the same at the same time.
+	part := path.Join("tmp", "deb-"+rand.Text())
+	defer s.root.Remove(part)
+	to, err := s.root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	if err := errors.Join(err, to.Close()); err != nil {
+		return err
+	}
+	if err := s.root.Rename(part, path.Join("cache", d.file)); err != nil {
+		return err
+	}
+	return s.checkDeb(d)
 }
 
 // checkDeb compares a cached package with the signed lists.
@@ -170,8 +245,13 @@ func (s *Store) checkDeb(d deb) error {
 // unpack reads a cached package and adds what want takes to t. Nothing is written to disk. Paths are those of a system with
 // merged /usr: "bin/bash" becomes "usr/bin/bash".
 func (s *Store) unpack(ctx context.Context, d deb, t tree, want func(p string) bool) error {
-	c := command{path: "/usr/bin/dpkg-deb", args: []string{"--fsys-tarfile", filepath.Join(s.dir, "cache", d.file)}, timeout: dpkgTimeout, hint: debianHint}
-	err := c.stream(ctx, func(r io.Reader) error {
+	f, err := s.root.Open(path.Join("cache", d.file))
+	if err != nil {
+		return storeError(s.dir, err)
+	}
+	defer f.Close()
+	c := command{path: "/usr/bin/dpkg-deb", args: []string{"--fsys-tarfile", "-"}, stdin: f, start: reader(nil), timeout: dpkgTimeout, hint: debianHint}
+	err = c.stream(ctx, func(r io.Reader) error {
 		for in := tar.NewReader(r); ; {
 			h, err := in.Next()
 			if errors.Is(err, io.EOF) {

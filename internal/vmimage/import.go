@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/sandbox"
 )
 
 // maxCmdline is COMMAND_LINE_SIZE of Linux on x86-64, less the closing zero byte.
@@ -84,7 +85,7 @@ func (d *draft) importDisk(ctx context.Context, f *os.File, size int64, progress
 		return badImage("the file changed while it was read", "import it when nothing writes to it any more", nil)
 	}
 	if h.format == "qcow2" {
-		if err := checkQcow2(ctx, filepath.Join(d.store.dir, d.name, name)); err != nil {
+		if err := checkQcow2(ctx, own); err != nil {
 			return err
 		}
 	}
@@ -92,20 +93,20 @@ func (d *draft) importDisk(ctx context.Context, f *os.File, size int64, progress
 	return nil
 }
 
-// checkQcow2 lets qemu-img look as well, once we have: it compares every reference count. It is held to 4 GiB of memory and ten
-// minutes, because a hostile file may ask for more. Exit status 3 tells of leaked clusters, which harm nobody.
-func checkQcow2(ctx context.Context, path string) error {
-	args := []string{"--as=4294967296", "--", "/usr/bin/qemu-img", "check", "-q", "-f", "qcow2", path}
-	_, err := command{path: "/usr/bin/prlimit", args: args, timeout: 10 * time.Minute, hint: "install qemu-utils and util-linux"}.run(ctx)
+// checkQcow2 lets qemu-img look as well, once we have: it compares every reference count. Exit status 3 tells of leaked clusters, which harm nobody.
+func checkQcow2(ctx context.Context, f *os.File) error {
+	_, err := command{path: "/usr/bin/qemu-img", args: []string{"check", "-q", "-f", "qcow2", sandbox.InputPath(f)}, start: reader(f), timeout: 10 * time.Minute,
+		hint: "install qemu-utils"}.run(ctx)
 	var exit interface{ ExitCode() int }
 	var known *farm.Error
 	switch {
 	case err == nil, errors.As(err, &exit) && exit.ExitCode() == 3:
 		return nil
-	case errors.As(err, &known), ended(err) && ctx.Err() != nil:
+	case errors.As(err, &known):
+		known.Code = farm.CodeDiskTool // no image is being built
+		return known
+	case ended(err) && ctx.Err() != nil:
 		return err
-	case errors.As(err, &exit) && exit.ExitCode() == 127:
-		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeDiskTool, Message: "/usr/bin/qemu-img cannot be run", Hint: "install qemu-utils", Err: err}
 	}
 	return badImage("qemu-img finds the disk damaged", "copy the file again, or repair it: `qemu-img check -f qcow2 -r all FILE`", err)
 }

@@ -70,15 +70,20 @@ func (s *Store) BuildMicro(ctx context.Context, o BuildOptions) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	kernelPackage, err := realKernel(ctx, microKernel)
+	a, err := s.newApt()
 	if err != nil {
 		return Image{}, err
 	}
-	library, err := libraryPackages(ctx, o.Packages, microPackages)
+	defer a.close()
+	kernelPackage, err := a.realKernel(ctx, microKernel)
 	if err != nil {
 		return Image{}, err
 	}
-	debs, err := s.fetch(ctx, slices.Concat([]string{kernelPackage}, microPackages, library, o.Packages), o.Progress)
+	library, err := a.libraryPackages(ctx, o.Packages, microPackages)
+	if err != nil {
+		return Image{}, err
+	}
+	debs, err := s.fetch(ctx, a, slices.Concat([]string{kernelPackage}, microPackages, library, o.Packages), o.Progress)
 	if err != nil {
 		return Image{}, err
 	}

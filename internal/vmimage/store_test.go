@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -99,6 +100,9 @@ func TestImportQcow2(t *testing.T) {
 	s, dir := testStore(t), t.TempDir()
 	testRaw(t, dir)
 	qemuImg(t, dir, "convert", "-f", "raw", "-O", "qcow2", "base.raw", "good.qcow2")
+	if err := os.Chmod(filepath.Join(dir, "good.qcow2"), 0o600); err != nil { // qemu-img looks at the copy, and not as root
+		t.Fatal(err)
+	}
 	i := mustImport(t, s, "good", filepath.Join(dir, "good.qcow2"))
 	if i.Format != "qcow2" || i.VirtualSize != 4*farm.MiB || filepath.Base(i.Disk()) != "disk.qcow2" {
 		t.Errorf("%+v", i)
@@ -113,6 +117,15 @@ func TestImportQcow2(t *testing.T) {
 	wantCode(t, err, farm.CodeBadImage)
 	if left := entries(t, s, "tmp"); len(left) != 0 {
 		t.Error("left in tmp:", left)
+	}
+}
+
+// TestComplaints: a damaged image may have qemu-img complain for gigabytes.
+func TestComplaints(t *testing.T) {
+	c := command{path: "/bin/sh", args: []string{"-c", "yes damaged | head -c 10000000 >&2; echo the end >&2; exit 1"}, start: reader(nil), timeout: time.Minute}
+	_, err := c.run(t.Context())
+	if err == nil || !strings.HasSuffix(err.Error(), "; the end") || len(err.Error()) > mostComplaint {
+		t.Error(err)
 	}
 }
 
