@@ -79,6 +79,9 @@ func codeOf(reason string) string {
 
 // getConsole shows what a VM of the server writes, or wrote while it ran. root alone may: the VM's owner asks the server.
 func (v *fleetVM) getConsole(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if !v.agent.maySee(c, nobody) {
+		return noVM(r.PathValue("vm"))
+	}
 	if !c.admin() {
 		return notYours("VM " + v.name)
 	}

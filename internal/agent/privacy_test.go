@@ -85,3 +85,69 @@ func TestPrivateVMs(t *testing.T) {
 		t.Errorf("%v; the host's view names the owner: %s", err, host.Body)
 	}
 }
+
+// TestPrivateRoutes asks every route that reads, as two accounts: what is of another account is in no answer where VMs are private, and is in
+// some where they are not.
+func TestPrivateRoutes(t *testing.T) {
+	f := newFarmhouse(t)
+	owner, other := f.caller("7"), f.caller("")
+	owner.UID, other.UID = 4711, 4712
+	job := f.mustAsk(owner, api.JobRequest{})
+	vm := job.until(api.EventRunning)
+	secrets := f.populate()
+	secrets["the job"], secrets["its batch job"] = job.id, `"slurm/7"`
+	for _, private := range []bool{false, true} {
+		c := f.agent.config()
+		c.PrivateVMs = private
+		f.agent.Reload(c)
+		seen := f.readAll(other, vm.ID)
+		for what, secret := range secrets {
+			if strings.Contains(seen, secret) == private {
+				t.Errorf("private_vms %v: another account sees %s: %v", private, what, !private)
+			}
+		}
+		if !strings.Contains(f.readAll(owner, vm.ID), vm.ID) {
+			t.Errorf("private_vms %v: its owner does not see the VM", private)
+		}
+		for what, secret := range secrets {
+			if !strings.Contains(f.readAll(admin, vm.ID), secret) {
+				t.Errorf("private_vms %v: root does not see %s", private, what)
+			}
+		}
+	}
+}
+
+// populate has a claim and a worker on the host. What to look for, by what it is.
+func (f *farmhouse) populate() map[string]string {
+	f.Helper()
+	if err := f.agent.writeClaim(&metalClaim{Claim: api.Claim{Key: "slurm/424242", CPUs: "0"}, Boot: bootID()}); err != nil {
+		f.Fatal(err)
+	}
+	j := newJob(f.agent, api.NewID(), admin)
+	j.record = record{Version: recordVersion, Job: j.id, Name: vmName(j.id), User: "slurm", Command: "worker vwn77", Worker: &workerRecord{Name: "vwn77"}}
+	v := newVM(j)
+	f.agent.mu.Lock()
+	f.agent.vms[v.id] = v
+	f.agent.mu.Unlock()
+	return map[string]string{"the claim": "slurm/424242", "the worker": `"name":"vwn77"`, "the worker's VM": `"user":"slurm"`}
+}
+
+// readAll is what all routes that read answer to a caller who knows the VM's ID.
+func (f *farmhouse) readAll(c Caller, vm string) string {
+	f.Helper()
+	var all strings.Builder
+	for pattern, do := range f.agent.actions() {
+		method, path, _ := strings.Cut(pattern, " ")
+		if method != "GET" || path == "/v1/grant" || strings.HasSuffix(path, "/console") { // the caller's own, and refused to others
+			continue
+		}
+		r := httptest.NewRequest(method, path, nil)
+		r.SetPathValue("vm", vm)
+		w := httptest.NewRecorder()
+		if err := do(w, r, c); err != nil && !farm.IsCode(err, farm.CodeNoVM) {
+			f.Errorf("%s: %v", pattern, err)
+		}
+		all.WriteString(w.Body.String())
+	}
+	return all.String()
+}

@@ -22,7 +22,15 @@ type action func(w http.ResponseWriter, r *http.Request, c Caller) error
 
 func (a *Agent) routes() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, do := range map[string]action{
+	for pattern, do := range a.actions() {
+		mux.HandleFunc(pattern, a.edge(do))
+	}
+	return mux
+}
+
+// actions are all that the socket serves.
+func (a *Agent) actions() map[string]action {
+	return map[string]action{
 		"POST /v1/jobs":              a.postJob,
 		"POST /v1/jobs/{id}/done":    a.postDone,
 		"POST /v1/jobs/{id}/beats":   a.postBeats,
@@ -44,10 +52,7 @@ func (a *Agent) routes() http.Handler {
 		"GET /v1/workers":            a.known(a.getWorkers),
 		"DELETE /v1/workers/{name}":  a.known(a.deleteWorker),
 		"POST /v1/workers/{name}/up": a.known(a.postWorkerUp),
-	} {
-		mux.HandleFunc(pattern, a.edge(do))
 	}
-	return mux
 }
 
 // edge finds out who calls and turns errors into problems.

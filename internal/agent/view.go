@@ -18,7 +18,7 @@ import (
 
 // find looks a VM up by name, or by the start of its ID or of a job's in it, for an action that only its owner may do.
 func (a *Agent) find(ref string, c Caller) (*vm, error) {
-	if v := a.fleetLookUp(ref); v != nil {
+	if v := a.fleetLookUp(ref); v != nil && a.maySee(c, nobody) {
 		return nil, v.serversOwn()
 	}
 	v, err := a.lookUp(ref)

@@ -333,8 +333,17 @@ func (v *vm) workerView() api.Worker {
 	return out
 }
 
-// getWorkers lists workers, and with follow=true goes on telling.
-func (a *Agent) getWorkers(w http.ResponseWriter, r *http.Request, _ Caller) error {
+// getWorkers lists workers, and with follow=true goes on telling. Whoever may have workers sees all; others none where VMs are private, and
+// nothing of their consoles, which the cause of an end quotes.
+func (a *Agent) getWorkers(w http.ResponseWriter, r *http.Request, c Caller) error {
+	denied, follow := a.mayWork(c), r.URL.Query().Get("follow") == "true"
+	switch {
+	case denied == nil || a.maySee(c, nobody):
+	case follow:
+		return denied
+	default:
+		return answer(w, []api.Worker{})
+	}
 	list := func() []api.Worker {
 		found := []api.Worker{}
 		for _, v := range a.all() {
@@ -345,7 +354,7 @@ func (a *Agent) getWorkers(w http.ResponseWriter, r *http.Request, _ Caller) err
 		slices.SortFunc(found, func(x, y api.Worker) int { return strings.Compare(x.Name, y.Name) })
 		return found
 	}
-	if r.URL.Query().Get("follow") != "true" {
+	if !follow {
 		return answer(w, list())
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -374,6 +383,9 @@ func (a *Agent) getWorkers(w http.ResponseWriter, r *http.Request, _ Caller) err
 	for {
 		select {
 		case v := <-f.events:
+			if denied != nil {
+				v.Cause = farm.Observed{Reason: v.Cause}.Brief()
+			}
 			if send(api.WorkerEvent{Worker: &v}) != nil {
 				return nil
 			}
