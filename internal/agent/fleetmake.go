@@ -179,6 +179,7 @@ func (v *fleetVM) start() (err error) {
 	m.made, m.console.log = true, newConsoleLog(filepath.Join(m.disks, consoleFile))
 	v.follow(m)
 	image, err := v.launch(ctx, m)
+	err = disk.NoSpace(err)
 	if err == nil {
 		v.started = time.Now()
 		v.update(func() { v.machine = m })

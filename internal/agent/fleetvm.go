@@ -13,6 +13,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/breaker"
+	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/wire"
@@ -139,7 +140,10 @@ func (v *fleetVM) is(state farm.VMState, reason string) {
 func (v *fleetVM) keep(change func(r *fleetRecord)) error {
 	r := v.recordNow()
 	change(&r)
-	if err := v.agent.writeFleet(r); err != nil {
+	err := disk.NoSpace(v.agent.writeFleet(r))
+	if farm.IsCode(err, farm.CodeDiskFull) {
+		return err
+	} else if err != nil {
 		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool, Message: "the record of VM " + v.name + " cannot be written", Hint: "see state_dir in the agent's configuration", Err: err}
 	}
 	v.update(func() { v.record = r })
@@ -378,7 +382,8 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 	reason := reasonOf(err)
 	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, farm.CodeBelowMinimum}
 	waiting := !final && slices.ContainsFunc(waits, func(c farm.Code) bool { return farm.IsCode(err, c) })
-	if step == stepStop || step == stepDelete || waiting {
+	unwritten := r.Wanted.ID == "" // not even its first record could be written: there is nothing to note a failure in
+	if step == stepStop || step == stepDelete || waiting || unwritten {
 		v.is(state, reason)
 		v.pauses++
 		return min(awayPause<<min(v.pauses, 10), maxAwayPause)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -116,7 +117,7 @@ func (a *Agent) listen(ctx context.Context) error {
 }
 
 // problemOf makes an error fit for people.
-func problemOf(err error) *api.Problem { return wire.Problem(err, "the agent's log") }
+func problemOf(err error) *api.Problem { return wire.Problem(disk.NoSpace(err), "the agent's log") }
 
 func answer(w http.ResponseWriter, v any) error {
 	w.Header().Set("Content-Type", "application/json")

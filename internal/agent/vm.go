@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/vmimage"
@@ -269,7 +270,7 @@ func (v *vm) start() error {
 	var away time.Time // when the first of the attempts began that a missing hypervisor ended
 	for attempt := 1; ; {
 		began := time.Now()
-		err := v.attempt(image, attempt)
+		err := disk.NoSpace(v.attempt(image, attempt))
 		if err == nil {
 			return nil
 		}

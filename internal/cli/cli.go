@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -147,6 +148,7 @@ func usage(hint, format string, args ...any) error {
 
 // printError prints two lines: what, with the code that docs/errors.md explains, and what to try.
 func printError(w io.Writer, err error) {
+	err = disk.NoSpace(err)
 	message, hint := explain(err)
 	first, rest, more := strings.Cut(message, "\n") // the end of a console may follow
 	first = visible(first)

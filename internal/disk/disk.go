@@ -299,10 +299,6 @@ func run(ctx context.Context, pkg, tool string, args ...string) error {
 	return fmt.Errorf("%s: %w: %s", tool, err, strings.ReplaceAll(string(out), "\n", "; "))
 }
 
-func full(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
-
 func diskError(file string, err error) error {
 	var known *farm.Error
 	switch {

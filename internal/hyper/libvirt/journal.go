@@ -39,6 +39,7 @@ func (l *Libvirt) note(e entry) error {
 		return err
 	}
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		os.Remove(path + ".new") // of a full file system it would take a part for ever
 		return err
 	}
 	return os.Rename(path+".new", path)
