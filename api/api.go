@@ -184,7 +184,8 @@ type VM struct {
 
 	OneFilesystem bool       `json:"one_filesystem,omitempty"` // to the job's caller: binds show nothing that is mounted below them
 	Heard         *time.Time `json:"heard,omitempty"`          // its guest answered last; nil: it has not, or is not asked
-	Unresponsive  *time.Time `json:"unresponsive,omitempty"`   // its guest, which answered before, has not since
+	Unresponsive  *time.Time `json:"unresponsive,omitempty"`   // its guest, which answered before, has not since, or its watchdog ran out then
+	Watchdog      *time.Time `json:"watchdog,omitempty"`       // its guest's watchdog ran out
 }
 
 // CloudVM is what a host knows of a VM that the server wants on it.
@@ -277,7 +278,7 @@ type Host struct {
 	Free        string            `json:"free_cpus"`
 	Holders     map[string]string `json:"holders"` // CPU → VM name
 	VMs         int               `json:"vms"`
-	// Unresponsive are those whose guests answered, and do not any more.
+	// Unresponsive are those whose guests answered, and do not any more, or whose watchdog ran out.
 	Unresponsive int        `json:"unresponsive"`
 	Waiting      int        `json:"waiting"`
 	DiskTotal    uint64     `json:"disk_total"`   // bytes that disks of VMs may have

@@ -174,15 +174,20 @@ func (a *Agent) beginFleet() {
 	ends := a.hyper.Events(a.ctx)
 	a.jobs.Go(func() {
 		for e := range ends {
-			if e.NoSpace {
+			switch {
+			case e.NoSpace:
 				a.jobs.Go(func() { a.noSpace(e.ID) })
-				continue
-			}
-			if v := a.fleetByID(e.ID); v != nil {
-				v.mu.Lock()
-				v.end, v.told = e.End, true
-				v.mu.Unlock()
-				v.poke()
+			case e.Watchdog:
+				a.jobs.Go(func() { a.watchdog(e.ID) })
+			case e.Rebooted:
+				a.jobs.Go(func() { a.rebooted(e.ID) })
+			default:
+				if v := a.fleetByID(e.ID); v != nil {
+					v.mu.Lock()
+					v.end, v.told = e.End, true
+					v.mu.Unlock()
+					v.poke()
+				}
 			}
 		}
 	})

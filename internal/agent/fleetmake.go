@@ -259,7 +259,8 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 func (v *fleetVM) spec(m *machine, r fleetRecord, image vmimage.Image) (hyper.Machine, error) {
 	spec := hyper.Machine{ID: v.id, Name: v.name, Plan: r.Plan, Console: m.path("console"), Network: r.Shape.Network, MAC: r.Wanted.MAC, Reboots: true,
 		Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache,
-		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}, {Name: guest.JobPort(0), Path: m.path(guest.JobPort(0))}}}
+		Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
+		Ports:    []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}, {Name: guest.JobPort(0), Path: m.path(guest.JobPort(0))}}}
 	if image.Kind == vmimage.Kernel {
 		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
 	} else {

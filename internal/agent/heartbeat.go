@@ -21,9 +21,15 @@ type heartbeat struct {
 	stopped  func() bool                                    // nobody lets it run: its process is frozen, or we paused it
 	changed  func(unresponsive bool)                        // is called without locks; nil: nobody wants to know
 
-	mu    sync.Mutex
-	heard time.Time // the last answer was; zero: there was none
-	since time.Time // it has been unresponsive; zero: it is not
+	changing sync.Mutex // is held until changed has returned: what it reports comes in order
+
+	mu      sync.Mutex
+	heard   time.Time // the last answer was; zero: there was none
+	since   time.Time // it has not answered; zero: it has
+	pinged  time.Time // the last ping was sent
+	expired time.Time // its watchdog ran out; zero: it did not, or the guest has been responsive since
+	stops   stops
+	expires pace // bounds how often expired is set
 }
 
 // heartbeatTick is between two looks, and between two pings, of a guest with so much time to answer.
@@ -39,16 +45,13 @@ const (
 func (h *heartbeat) run(ctx context.Context) {
 	var p pulse
 	for n := 0; ; n++ {
-		s := h.settings()
-		tick := heartbeatOff
-		if s.Timeout > 0 {
-			tick = heartbeatTick(s.Timeout)
-		}
+		s, tick := h.settings(), h.tick()
 		select {
 		case <-time.After(tick):
 		case <-ctx.Done():
 			return
 		}
+		h.stoppedLately(tick)
 		answered, asked := h.control.pulse()
 		if s.Timeout == 0 || !asked {
 			p = pulse{}
@@ -62,6 +65,9 @@ func (h *heartbeat) run(ctx context.Context) {
 		silent := p.look(readClocks(), tick, answered, can)
 		h.note(answered, silent, silent >= s.Timeout)
 		if can == canAnswer && (silent < s.Timeout || n%pingsRepeated == 0) {
+			h.mu.Lock()
+			h.pinged = time.Now()
+			h.mu.Unlock()
 			h.control.ping()
 		}
 	}
@@ -69,20 +75,32 @@ func (h *heartbeat) run(ctx context.Context) {
 
 // note keeps what people see, and reports a change.
 func (h *heartbeat) note(answered bool, silent time.Duration, unresponsive bool) {
+	h.change(func(now time.Time) {
+		if answered {
+			h.heard = now
+		}
+		if answered && h.pinged.After(h.expired) {
+			h.expired = time.Time{}
+		}
+		switch {
+		case !unresponsive:
+			h.since = time.Time{}
+		case h.since.IsZero():
+			h.since = now.Add(-silent)
+		}
+	})
+}
+
+// change has set change what people see, and reports it if the guest has become unresponsive, or is no longer.
+func (h *heartbeat) change(set func(now time.Time)) {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	was := h.isUnresponsive()
 	h.mu.Lock()
-	was, now := !h.since.IsZero(), time.Now()
-	if answered {
-		h.heard = now
-	}
-	switch {
-	case !unresponsive:
-		h.since = time.Time{}
-	case !was:
-		h.since = now.Add(-silent)
-	}
+	set(time.Now())
 	h.mu.Unlock()
-	if unresponsive != was && h.changed != nil {
-		h.changed(unresponsive)
+	if is := h.isUnresponsive(); is != was && h.changed != nil {
+		h.changed(is)
 	}
 }
 
@@ -93,7 +111,14 @@ func (h *heartbeat) show(out *api.VM) {
 	if heard := h.heard; !heard.IsZero() {
 		out.Heard = &heard
 	}
-	if since := h.since; !since.IsZero() {
+	since := h.since
+	if expired := h.expired; !expired.IsZero() {
+		out.Watchdog = &expired
+		if since.IsZero() {
+			since = expired
+		}
+	}
+	if !since.IsZero() {
 		out.Unresponsive = &since
 	}
 }
@@ -101,7 +126,7 @@ func (h *heartbeat) show(out *api.VM) {
 func (h *heartbeat) isUnresponsive() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.since.IsZero()
+	return !h.since.IsZero() || !h.expired.IsZero()
 }
 
 // ability is whether a guest could have answered.
@@ -145,17 +170,21 @@ type pulse struct {
 	silent time.Duration
 }
 
+// jumped reports whether there was more between two looks than a tick: the host was suspended, or we were stopped.
+func (c clocks) jumped(now clocks, tick time.Duration) bool {
+	elapsed := now.monotonic - c.monotonic
+	return elapsed > tick+late || now.boot-c.boot-elapsed > late
+}
+
 // late is how much later than planned a look may come. One that comes later was made by an agent that was itself stopped, or starved.
 const late = 2 * time.Second
 
 func (p *pulse) look(now clocks, tick time.Duration, answered bool, can ability) time.Duration {
-	elapsed := now.monotonic - p.last.monotonic
-	suspended := now.boot - p.last.boot - elapsed
 	switch {
-	case p.last == clocks{} || answered || can == cannotAnswer || elapsed > tick+late || suspended > late:
+	case p.last == clocks{} || answered || can == cannotAnswer || p.last.jumped(now, tick):
 		p.silent = 0
 	case can == canAnswer:
-		p.silent += elapsed
+		p.silent += now.monotonic - p.last.monotonic
 	}
 	p.last = now
 	return p.silent

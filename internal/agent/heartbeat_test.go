@@ -52,7 +52,7 @@ func TestPulse(t *testing.T) {
 // heartbeat sets the time that guests have, and what is done about those that do not answer.
 func (f *farmhouse) heartbeat(timeout time.Duration, action config.HeartbeatAction) {
 	c := f.agent.config()
-	c.Heartbeat = config.Heartbeat{Timeout: timeout, Action: action}
+	c.Heartbeat.Timeout, c.Heartbeat.Action = timeout, action
 	f.agent.Reload(c)
 }
 

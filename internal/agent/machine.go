@@ -50,7 +50,8 @@ func (a *Agent) newMachine(id, name string) *machine {
 	m.console = newConsole(m.path("console"))
 	m.pulse = &heartbeat{control: m.control, settings: func() config.Heartbeat { return a.config().Heartbeat },
 		state:   func(ctx context.Context) (hyper.State, error) { return a.hyper.State(ctx, id) },
-		stopped: func() bool { return frozen(m.applied.PID) }}
+		stopped: func() bool { return frozen(m.applied.PID) },
+		expires: pace{burst: 5, rate: paceOfGuest}}
 	return m
 }
 
@@ -152,7 +153,8 @@ func (v *vm) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error
 	shape := v.record.Shape
 	spec := hyper.Machine{ID: m.id, Name: m.name, Plan: v.record.Plan, Console: m.path("console"), Network: shape.Network,
 		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, Group: v.record.Caller.Batch.Group,
-		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}}}
+		Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
+		Ports:    []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}}}
 	if w := v.record.Worker; w != nil {
 		spec.MAC = w.MAC
 	}

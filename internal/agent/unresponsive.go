@@ -15,11 +15,16 @@ import (
 // What becomes of a VM whose guest is unresponsive, by [heartbeat] action. Of a VM of jobs none is run again, whatever the action: a job that
 // has not ended ends as lost.
 
-// unresponsive is the error of a guest that has not answered for so long as the site allows.
-func (a *Agent) unresponsive(more string) *farm.Error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestUnresponsive,
-		Message: fmt.Sprintf("the guest has not answered for %v%s", a.config().Heartbeat.Timeout, more),
-		Hint:    "its kernel may hang, or its memory be used up: see its console; [heartbeat] in the agent's configuration says what is done about it"}
+// problem is the error of a guest that is unresponsive.
+func (h *heartbeat) problem(more string) *farm.Error {
+	message := fmt.Sprintf("the guest has not answered for %v", h.settings().Timeout)
+	h.mu.Lock()
+	if h.since.IsZero() && !h.expired.IsZero() {
+		message = "the guest did not reset its watchdog in time"
+	}
+	h.mu.Unlock()
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestUnresponsive, Message: message + more,
+		Hint: "its kernel may hang, or its memory be used up: see its console; [heartbeat] in the agent's configuration says what is done about it"}
 }
 
 // follow has the VM learn whether the guest of its machine answers.
@@ -35,13 +40,13 @@ func (v *vm) guestChanged(m *machine, unresponsive bool) {
 		v.agent.log.Info("guest is no longer unresponsive", "vm", name)
 		return
 	}
-	err := v.agent.unresponsive("")
-	v.agent.log.Warn("guest is unresponsive", "vm", name, "action", string(action))
+	err := m.pulse.problem("")
+	v.agent.log.Warn("guest is unresponsive", "vm", name, "action", string(action), "error", err)
 	if action == config.HeartbeatReport {
 		v.publish(api.JobEvent{Event: api.EventWarning, Message: err.Message})
 		return
 	}
-	err = v.agent.unresponsive(m.lastWords())
+	err = m.pulse.problem(m.lastWords())
 	for _, j := range v.inside() {
 		if !j.isEnded() { // one that is kept after its end is there to be looked at
 			j.cancel(err)
@@ -51,19 +56,19 @@ func (v *vm) guestChanged(m *machine, unresponsive bool) {
 
 // follow has the VM learn whether the guest of its machine answers.
 func (v *fleetVM) follow(m *machine) {
-	m.pulse.changed = v.guestChanged
+	m.pulse.changed = func(unresponsive bool) { v.guestChanged(m, unresponsive) }
 }
 
-func (v *fleetVM) guestChanged(unresponsive bool) {
-	action := v.agent.config().Heartbeat.Action
+func (v *fleetVM) guestChanged(m *machine, unresponsive bool) {
+	action, err := v.agent.config().Heartbeat.Action, m.pulse.problem("")
 	v.update(func() {
 		v.silence, v.overdue = nil, false
 		if unresponsive {
-			v.silence, v.overdue = v.agent.unresponsive(""), action != config.HeartbeatReport
+			v.silence, v.overdue = err, action != config.HeartbeatReport
 		}
 	})
 	if unresponsive {
-		v.agent.log.Warn("guest is unresponsive", "vm", v.name, "action", string(action))
+		v.agent.log.Warn("guest is unresponsive", "vm", v.name, "action", string(action), "error", err)
 	} else {
 		v.agent.log.Info("guest is no longer unresponsive", "vm", v.name)
 	}
@@ -80,7 +85,7 @@ func (v *fleetVM) isOverdue() bool {
 // endSilent ends a machine whose guest is unresponsive. The VM starts anew as one that crashed does, or stays off until the server says
 // something new of it.
 func (v *fleetVM) endSilent(m *machine) error {
-	reason := reasonOf(v.agent.unresponsive(m.lastWords()))
+	reason := reasonOf(m.pulse.problem(m.lastWords()))
 	if err := v.kill(m); err != nil {
 		return err
 	}

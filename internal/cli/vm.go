@@ -185,6 +185,9 @@ func (a *app) showVM(vm api.VM) error {
 	if vm.Unresponsive != nil {
 		fmt.Fprintf(t, "unresponsive\tsince %s\n", vm.Unresponsive.Format(time.RFC3339))
 	}
+	if vm.Watchdog != nil {
+		fmt.Fprintf(t, "watchdog\tran out at %s\n", vm.Watchdog.Format(time.RFC3339))
+	}
 	if vm.Batch != "" {
 		fmt.Fprintf(t, "batch job\t%s\n", batchOf(vm))
 	}

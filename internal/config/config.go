@@ -119,7 +119,7 @@ func defaults() file {
 		ReservedMemory: "1G", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"}, Overlay: "0", Metadata: metadataFile{Serve: true},
-		Heartbeat: heartbeatFile{Timeout: "5m", Action: string(HeartbeatReport)},
+		Heartbeat: heartbeatFile{Timeout: "5m", Watchdog: true, Action: string(HeartbeatReport)},
 		Batch:     batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
 	}
 }

@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// Heartbeat says when a guest that answered once is unresponsive, and what becomes of it then.
+// Heartbeat says when a guest is unresponsive, and what becomes of it then.
 type Heartbeat struct {
-	Timeout time.Duration // 0: guests are not asked
-	Action  HeartbeatAction
+	Timeout  time.Duration // 0: guests are not asked
+	Watchdog bool          // VMs of full images get a watchdog, which their guests may use
+	Action   HeartbeatAction
 }
 
 // HeartbeatAction is what is done about an unresponsive guest.
@@ -23,14 +24,15 @@ const (
 )
 
 type heartbeatFile struct {
-	Timeout string `toml:"timeout"`
-	Action  string `toml:"action"`
+	Timeout  string `toml:"timeout"`
+	Watchdog bool   `toml:"watchdog"`
+	Action   string `toml:"action"`
 }
 
 const leastHeartbeat = time.Second
 
 func (f heartbeatFile) heartbeat() (h Heartbeat, err error) {
-	h.Action = HeartbeatAction(f.Action)
+	h.Action, h.Watchdog = HeartbeatAction(f.Action), f.Watchdog
 	if !slices.Contains([]HeartbeatAction{HeartbeatReport, HeartbeatRestart, HeartbeatEnd}, h.Action) {
 		return h, fmt.Errorf("heartbeat.action: %q is none of report, restart, end", f.Action)
 	}
