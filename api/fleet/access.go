@@ -157,4 +157,5 @@ type Status struct {
 	Hosts    map[string]int `json:"hosts"`              // by state
 	VMs      map[string]int `json:"vms"`                // by state
 	Versions map[string]int `json:"versions,omitempty"` // hosts by their agents' version
+	Warnings []string       `json:"warnings,omitempty"` // of what concerns the whole fleet
 }

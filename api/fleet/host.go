@@ -56,6 +56,7 @@ type Facts struct {
 	Networks       []string   `json:"networks,omitempty"` // bridges
 	ScratchFree    uint64     `json:"scratch_free"`
 	Short          []string   `json:"short,omitempty"`
+	Trusts         []string   `json:"trusts,omitempty"` // fingerprints (SHA-256) of the authorities that the host believes about servers
 }
 
 // Topology is a host's, in the words of api.Host.
@@ -89,6 +90,8 @@ type ReportAnswer struct {
 	Spread float64 `json:"spread_seconds"`
 	// Clock is the host's clock minus the server's, in seconds, where they are so far apart that somebody should know.
 	Clock float64 `json:"clock_seconds,omitempty"`
+	CA    []byte  `json:"ca,omitempty"`    // PEM: whom to believe about servers from now on, where that is not what the host's facts say
+	Renew bool    `json:"renew,omitempty"` // ask for the next certificate now: the present one is of an authority that is replaced
 }
 
 // Observed is what a host says of a VM.

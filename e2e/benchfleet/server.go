@@ -65,7 +65,7 @@ func (s *serverProcess) enrol(ctx context.Context, hosts int) (*os.Root, error) 
 		return nil, err
 	}
 	defer db.Close()
-	ca, err := server.New(server.Options{Store: db, Log: slog.New(slog.DiscardHandler), URL: s.url, CAKeyFile: filepath.Join(s.dir, "ca.key")}).Authority(ctx)
+	cas, err := server.New(server.Options{Store: db, Log: slog.New(slog.DiscardHandler), URL: s.url, CAKeyFile: filepath.Join(s.dir, "ca.key")}).Authorities(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (s *serverProcess) enrol(ctx context.Context, hosts int) (*os.Root, error) 
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	rows, err := s.issue(dir, ca, hosts)
+	rows, err := s.issue(dir, cas.Present, hosts)
 	if err != nil {
 		return nil, err
 	}

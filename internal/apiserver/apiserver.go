@@ -69,6 +69,7 @@ func New(o Options) *API {
 	a.cellRoutes()
 	a.accountRoutes()
 	a.serviceRoutes()
+	a.caRoutes()
 	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's, which plainProblem replaces
 		delete(a.huma.OpenAPI().Components.Schemas.Map(), unused)
 	}

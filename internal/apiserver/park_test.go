@@ -35,13 +35,13 @@ func joined(l *lab, n int) *caller {
 	l.t.Helper()
 	key, err := pki.NewKey()
 	csr, err2 := pki.NewRequest(key)
-	ca, err3 := l.server.Authority(l.t.Context())
+	cas, err3 := l.server.Authorities(l.t.Context())
 	if err := errors.Join(err, err2, err3); err != nil {
 		l.t.Fatal(err)
 	}
 	c := &caller{lab: l, host: farm.Host{ID: api.NewID(), Name: fmt.Sprintf("wn-%d", n), Cell: "east", Enrolled: time.Now()},
 		fake: sim.NewHost(sim.HostOptions{Version: "test", Hardware: sim.Hardware{Sockets: 1, Cores: 2, Memory: 4 * farm.GiB}})}
-	issued, err := ca.IssueHost(c.host.ID, csr, time.Now())
+	issued, err := cas.Present.IssueHost(c.host.ID, csr, time.Now())
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -85,6 +85,10 @@ func (a *API) status(ctx context.Context, who farm.Identity, _ *struct{}) (*one[
 	for state, n := range vms {
 		out.VMs[string(state)] = n
 	}
+	if err != nil {
+		return nil, err
+	}
 	out.Revision = revision
+	out.Warnings, err = a.server.CAWarnings(ctx)
 	return oneOf(out, 0), err
 }

@@ -52,7 +52,7 @@ several servers. It needs no root. HUP makes it read its certificate again; TERM
 	shared.StringVar(&f.store, "store", "", "database in place of the configuration's: a `FILE`, or postgres://USER@HOST/DATABASE")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "`HOST:PORT` for people and hosts in place of the configuration's")
 	cmd.Flags().StringVar(&f.socket, "socket", "", "`PATH` of the server's own socket in place of the configuration's")
-	cmd.AddCommand(a.serverCheck(&f), a.serverStatus(), a.serverBackup(&f), a.serverRestore(&f))
+	cmd.AddCommand(a.serverCheck(&f), a.serverStatus(), a.serverBackup(&f), a.serverRestore(&f), a.serverCA())
 	return cmd
 }
 
@@ -100,14 +100,14 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.Authority(ctx); err != nil {
+	if _, err := s.Authorities(ctx); err != nil {
 		return err
 	}
 	people, err := newPeople(c, log)
 	if err != nil {
 		return err
 	}
-	shown, err := listenerCertificate(ctx, c, s)
+	shown, err := listenerCertificate(c, s)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func brokerOf(c config.Server, cell farm.Cell) (batch.System, error) {
 }
 
 // listen opens the socket and the port.
-func listen(c config.Server, shown *certificates) (listeners []net.Listener, err error) {
+func listen(c config.Server, shown certificates) (listeners []net.Listener, err error) {
 	if c.Listen != "" {
 		port, err := apiserver.ListenTLS(c.Listen, shown.get)
 		if err != nil {

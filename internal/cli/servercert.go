@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -18,45 +17,45 @@ import (
 	"github.com/grange-project/grange/internal/server"
 )
 
-// certificates gives each connection what the listener shows, and makes or reads it anew in time.
+// certificates give each connection what the listener shows.
 type certificates struct {
-	fresh func(time.Time) (tls.Certificate, error)
+	get   func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	again func() // has the next connection have a fresh one
+}
+
+// listenerCertificate is what the listener shows: the site's own, or one of the fleet's authorities.
+func listenerCertificate(c config.Server, s *server.Server) (certificates, error) {
+	if c.Certificate == "" {
+		shown := s.ListenerCertificates(listenerNames(c))
+		return certificates{shown.Get, shown.Again}, nil
+	}
+	site := &siteCertificate{read: func() (tls.Certificate, error) { return tls.LoadX509KeyPair(c.Certificate, c.Key) }}
+	if _, err := site.get(nil); err != nil {
+		return certificates{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "no certificate for the listener", Err: err, Hint: "see `certificate` and `key` of server.toml"}
+	}
+	return certificates{site.get, site.again}, nil
+}
+
+// siteCertificate is one that the site brought, and is read anew in time.
+type siteCertificate struct {
+	read func() (tls.Certificate, error)
 
 	mu    sync.Mutex
 	shown *tls.Certificate
-	until time.Time // when it is made or read anew
+	until time.Time // when it is read anew
 }
 
-// listenerCertificate is what the listener shows: the site's own, or one of the fleet's authority.
-func listenerCertificate(ctx context.Context, c config.Server, s *server.Server) (*certificates, error) {
-	out := &certificates{}
-	if c.Certificate != "" {
-		out.fresh = func(time.Time) (tls.Certificate, error) { return tls.LoadX509KeyPair(c.Certificate, c.Key) }
-	} else {
-		ca, err := s.Authority(ctx)
-		if err != nil {
-			return nil, err
-		}
-		names := listenerNames(c)
-		out.fresh = func(now time.Time) (tls.Certificate, error) { return ca.IssueServer(names, now) }
-	}
-	if _, err := out.get(nil); err != nil {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "no certificate for the listener", Err: err, Hint: "see `certificate` and `key` of server.toml"}
-	}
-	return out, nil
-}
-
-// refresh is how old what is shown may be: a site's own was perhaps renewed, and ours must never end.
+// refresh is how old what is shown may be: the site's own was perhaps renewed.
 const refresh = time.Hour
 
-func (c *certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (c *siteCertificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	if c.shown != nil && now.Before(c.until) {
 		return c.shown, nil
 	}
-	fresh, err := c.fresh(now)
+	fresh, err := c.read()
 	if err != nil && c.shown == nil {
 		return nil, err
 	}
@@ -67,8 +66,14 @@ func (c *certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.shown, nil
 }
 
+func (c *siteCertificate) again() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = time.Time{}
+}
+
 // readOnHangUp makes the next connection have a fresh certificate, after each HUP, and has other files read again.
-func (c *certificates) readOnHangUp(log *slog.Logger, others func()) (stop func()) {
+func (c certificates) readOnHangUp(log *slog.Logger, others func()) (stop func()) {
 	hangUps, end := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangUps, syscall.SIGHUP)
 	var loop sync.WaitGroup
@@ -77,9 +82,7 @@ func (c *certificates) readOnHangUp(log *slog.Logger, others func()) (stop func(
 			select {
 			case <-hangUps:
 				notify(log, sdnotify.Reloading())
-				c.mu.Lock()
-				c.until = time.Time{}
-				c.mu.Unlock()
+				c.again()
 				others()
 				log.Info("certificate is read again")
 				notify(log, sdnotify.Ready)

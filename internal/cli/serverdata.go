@@ -9,12 +9,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -60,12 +62,37 @@ func (a *app) checkServer(ctx context.Context, c config.Server, path string) err
 	if err != nil {
 		return err
 	}
+	warning := ""
+	if found.Todo == 0 { // otherwise the tables are another release's
+		if warning, err = caWarning(ctx, c.Store); err != nil {
+			return err
+		}
+	}
 	if a.json {
 		return a.printJSON(map[string]any{"revision": found.Revision, "vms": found.VMs, "hosts": found.Hosts, "objects": found.Objects, "audit": found.Log,
-			"steps": found.Steps, "todo": found.Todo})
+			"steps": found.Steps, "todo": found.Todo, "warnings": slices.DeleteFunc([]string{warning}, func(w string) bool { return w == "" })})
 	}
 	fmt.Fprintf(a.out, "%s is sound: %s\n", nameOf(c.Store), found)
+	if warning != "" {
+		fmt.Fprintln(a.out, "warning:", warning)
+	}
 	return nil
+}
+
+// caWarning is that the fleet's authority ends soon; "": it does not, or there is none yet.
+func caWarning(ctx context.Context, database string) (string, error) {
+	text, err := store.ReadSetting(ctx, database, server.AuthoritySetting)
+	if farm.IsKind(err, farm.NotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	newest, err := pki.NewestOf(text)
+	if err != nil {
+		return "", err
+	}
+	return pki.EndsSoon(newest, time.Now()), nil
 }
 
 // checkKeyPair looks whether the server could show a certificate.
@@ -112,6 +139,9 @@ func (a *app) serverStatus() *cobra.Command {
 				counts map[string]int
 			}{{"hosts", status.Hosts}, {"VMs", status.VMs}, {"agents", status.Versions}} {
 				fmt.Fprintf(a.out, "%-7s %s\n", line.what, counted(line.counts))
+			}
+			for _, w := range status.Warnings {
+				fmt.Fprintln(a.out, "warning:", w)
 			}
 			return nil
 		},

@@ -67,6 +67,7 @@ type JoinToken struct {
 	Uses    int       // hosts that did
 	Used    time.Time // last; zero: not yet
 	Host    string    // ID of the host that used it last
+	CA      string    // fingerprint of the authority that it names; "": of a release before that was kept
 }
 
 // Identity is who calls, and how that is known.

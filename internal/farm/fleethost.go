@@ -18,6 +18,7 @@ type Host struct {
 	Serial    string    // of its current certificate; "site": one of the site's own authority, which names the host
 	Before    string    // serial of the certificate before, until the current one was seen; "": none
 	Expires   time.Time // of its current certificate, as far as the server issued it
+	Issuer    string    // fingerprint of the fleet's authority that issued it; "": of a release before that was kept, or the site's
 	Enrolled  time.Time
 
 	Facts    Facts // as it reported last
@@ -41,6 +42,7 @@ type Facts struct {
 	ScratchFree Bytes
 	Short       []string // resources below their minimum: the host takes nothing; for people
 	Kind        string   // vendor, model and sockets of the processor
+	Trusts      []string // fingerprints of the authorities that it believes about servers; none: its agent is of a release that does not report them
 }
 
 // Stranger is a VM of the server's that a host has, and that the server does not know any more: its row ended while the host was away, or came

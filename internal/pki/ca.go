@@ -11,10 +11,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
-	"encoding/json"
 	"encoding/pem"
-	"errors"
-	"fmt"
 	"math/big"
 	"net"
 	"net/url"
@@ -22,7 +19,7 @@ import (
 )
 
 const (
-	caLife     = 20 * 365 * 24 * time.Hour
+	caLife     = 5 * 365 * 24 * time.Hour
 	serverLife = 90 * 24 * time.Hour
 	// HostLife is how long a host's certificate lasts. A host renews it at two thirds of that.
 	HostLife = 30 * 24 * time.Hour
@@ -30,7 +27,7 @@ const (
 	backdate = time.Hour
 )
 
-// CA is the fleet's own authority. It vouches for hosts, and for servers where the site does not bring certificates of its own. ECDSA on P-256.
+// CA is an authority of the fleet's own. It vouches for hosts, and for servers where the site does not bring certificates of its own. ECDSA on P-256.
 type CA struct {
 	Certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -56,6 +53,12 @@ func NewCA(now time.Time) (*CA, error) {
 	return &CA{Certificate: cert, key: key}, err
 }
 
+// Made is when NewCA made the authority.
+func (c *CA) Made() time.Time { return c.Certificate.NotBefore.Add(backdate) }
+
+// Fingerprint is that of the authority's certificate.
+func (c *CA) Fingerprint() string { return Fingerprint(c.Certificate) }
+
 // newSerial is 128 random bits: unique without anybody counting, as RFC 5280 allows.
 func newSerial() *big.Int {
 	var b [16]byte
@@ -67,63 +70,16 @@ func newSerial() *big.Int {
 // Serial is a certificate's serial as it is kept and compared.
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
-// caFile is how an authority is kept. Releases before the seal kept its key as it is.
-type caFile struct {
-	Certificate string `json:"certificate"`
-	Key         string `json:"key,omitempty"`    // PEM
-	Sealed      []byte `json:"sealed,omitempty"` // what Seal makes of that
-}
-
-// Marshal writes the authority, its key sealed.
-func (c *CA) Marshal(seal Seal) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(c.key)
-	if err != nil {
-		return nil, err
-	}
-	f := caFile{Certificate: string(c.PEM())}
-	f.Sealed, err = seal.close(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), c.Certificate.Raw)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(f)
-}
-
-// Unsealed reports whether a text has an authority whose key is not sealed.
-func Unsealed(text []byte) bool {
-	var f caFile
-	return json.Unmarshal(text, &f) == nil && f.Key != ""
-}
-
-// ParseCA reads what Marshal wrote, and what releases before the seal did.
-func ParseCA(text []byte, seal Seal) (*CA, error) {
-	var f caFile
-	if err := json.Unmarshal(text, &f); err != nil {
-		return nil, fmt.Errorf("reading the fleet's authority: %w", err)
-	}
-	key := []byte(f.Key)
-	if f.Key == "" {
-		block, _ := pem.Decode([]byte(f.Certificate))
-		if block == nil {
-			return nil, errors.New("reading the fleet's authority: it has no certificate")
-		}
-		var err error
-		if key, err = seal.open(f.Sealed, block.Bytes); err != nil {
-			return nil, err
-		}
-	}
-	pair, err := tls.X509KeyPair([]byte(f.Certificate), key)
-	if err != nil {
-		return nil, fmt.Errorf("reading the fleet's authority: %w", err)
-	}
-	own, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, errors.New("reading the fleet's authority: its key is not ECDSA")
-	}
-	return &CA{Certificate: pair.Leaf, key: own}, nil
-}
-
 // PEM is the authority's certificate.
 func (c *CA) PEM() []byte { return certificatePEM(c.Certificate.Raw) }
+
+// CertificatesPEM are certificates, one after the other.
+func CertificatesPEM(certs []*x509.Certificate) (text []byte) {
+	for _, c := range certs {
+		text = append(text, certificatePEM(c.Raw)...)
+	}
+	return text
+}
 
 func certificatePEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})

@@ -42,10 +42,12 @@ type Authorities struct {
 	site *Site
 }
 
-// NewAuthorities trusts the fleet's own authority and, unless nil, the site's.
-func NewAuthorities(own *x509.Certificate, site *Site) *Authorities {
+// NewAuthorities trusts the fleet's own authorities and, unless nil, the site's.
+func NewAuthorities(own []*x509.Certificate, site *Site) *Authorities {
 	a := &Authorities{own: x509.NewCertPool(), site: site}
-	a.own.AddCert(own)
+	for _, c := range own {
+		a.own.AddCert(c)
+	}
 	return a
 }
 

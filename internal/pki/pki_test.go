@@ -63,19 +63,20 @@ func codeOf(err error) farm.Code {
 func TestAuthorityIsKept(t *testing.T) {
 	ca := newCA(t)
 	seal := Seal{1, 2, 3}
-	text, err := ca.Marshal(seal)
+	text, err := CAs{Present: ca}.Marshal(seal)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ParseCA(text, seal)
-	if err != nil || Fingerprint(again.Certificate) != Fingerprint(ca.Certificate) {
+	kept, err := ParseCAs(text, seal)
+	if err != nil || kept.Next != nil || kept.Present.Fingerprint() != ca.Fingerprint() {
 		t.Fatal(err)
 	}
-	if p, err := NewAuthorities(ca.Certificate, nil).Peer([]*x509.Certificate{issue(t, again, "h")}, now); err != nil || p.ID != "h" {
+	again := kept.Present
+	if p, err := NewAuthorities([]*x509.Certificate{ca.Certificate}, nil).Peer([]*x509.Certificate{issue(t, again, "h")}, now); err != nil || p.ID != "h" {
 		t.Errorf("%+v %v", p, err)
 	}
 	for _, bad := range []string{"", "{}", `{"certificate":"x","key":"y"}`} {
-		if _, err := ParseCA([]byte(bad), seal); err == nil {
+		if _, err := ParseCAs([]byte(bad), seal); err == nil {
 			t.Errorf("%q is an authority", bad)
 		}
 	}
@@ -171,7 +172,7 @@ func TestPeers(t *testing.T) {
 		{"the site's, without that name", &Site{pool, FieldDNS}, []*x509.Certificate{ofSite}, now, Peer{}, CodeUnknownCert},
 		{"ours beside the site's", &Site{pool, FieldCN}, []*x509.Certificate{host}, now, Peer{ID: "h", Serial: Serial(host), Expires: host.NotAfter}, ""},
 	} {
-		got, err := NewAuthorities(ours.Certificate, tt.site).Peer(tt.shown, tt.at)
+		got, err := NewAuthorities([]*x509.Certificate{ours.Certificate}, tt.site).Peer(tt.shown, tt.at)
 		if got != tt.want || err == nil && tt.code != "" || err != nil && codeOf(err) != tt.code {
 			t.Errorf("%s: %+v %v; want %+v %q", tt.name, got, err, tt.want, tt.code)
 		}

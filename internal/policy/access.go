@@ -50,6 +50,9 @@ const (
 	ReadAudit  Action = "audit.read"
 	ReadFarm   Action = "farm.read"  // export, and what an apply would change
 	ApplyFarm  Action = "farm.apply" // cells, projects and quotas, networks, shapes, users, grants, settings
+	ReadCA     Action = "ca.read"    // the fleet's authorities, and which hosts a rotation waits for
+	RotateCA   Action = "ca.rotate"
+	RetireCA   Action = "ca.retire"
 )
 
 // need is what an action takes: the least role, and where it may be held beside everywhere.
@@ -100,6 +103,9 @@ var needs = map[Action]need{
 	ReadAudit:  {least: farm.RoleOperator, project: true, self: true},
 	ReadFarm:   {least: farm.RoleReader},
 	ApplyFarm:  {least: farm.RoleAdmin},
+	ReadCA:     {least: farm.RoleReader},
+	RotateCA:   {least: farm.RoleAdmin},
+	RetireCA:   {least: farm.RoleAdmin},
 }
 
 func ownOr(least farm.Role) need { return need{least: least, project: true, own: farm.RoleMember} }

@@ -11,6 +11,9 @@ import (
 // everything is the key of those who wait for any change.
 const everything = ""
 
+// authorityKey is the key of the fleet's authorities. No host has such an ID.
+const authorityKey = "the fleet's authorities"
+
 // hub wakes those in this process who wait for a change of the store, whoever wrote it. It reads the change feed once for all of them: a
 // waiter costs a channel that it shares with the others of its key, and no reader of the database.
 type hub struct {
@@ -104,7 +107,7 @@ func (h *hub) tell(changes []store.Change, upTo int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range changes {
-		for _, key := range []string{everything, hostOf(c)} {
+		for _, key := range []string{everything, keyOf(c)} {
 			h.keys[key] = max(h.keys[key], c.Revision)
 			h.wake(key)
 		}
@@ -160,10 +163,13 @@ func (h *hub) wake(key string) {
 	delete(h.called, key)
 }
 
-// hostOf is the host whose wanted list a change is part of; everything where there is none.
-func hostOf(c store.Change) string {
-	if c.Kind == store.KindHost {
+// keyOf is the key of a change beside everything: the host whose wanted list it is part of, or authorityKey.
+func keyOf(c store.Change) string {
+	switch {
+	case c.Kind == store.KindHost:
 		return c.ID
+	case c.Kind == store.KindSetting && c.ID == AuthoritySetting:
+		return authorityKey
 	}
 	return c.Host
 }

@@ -426,7 +426,7 @@ func TestUnknownJoinTokensWriteNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := l.Authority(t.Context())
+	cas, err := l.Authorities(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +440,7 @@ func TestUnknownJoinTokensWriteNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 200 {
-		if err := enrol(pki.NewJoinToken(ca.Certificate).String()); codeOf(err) != CodeJoinRefused {
+		if err := enrol(pki.NewJoinToken(cas.Present.Certificate).String()); codeOf(err) != CodeJoinRefused {
 			t.Fatal(err)
 		}
 	}

@@ -1,51 +1,116 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"fmt"
+	"unique"
 
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/store"
 )
 
 const (
-	// authoritySetting is where the fleet's authority is kept, with its key, which is sealed.
-	authoritySetting = "authority"
+	// AuthoritySetting is where the fleet's authorities are kept, with their keys, which are sealed.
+	AuthoritySetting = "authority"
 	// wipeSetting is there while the database may still have a key in it that was not sealed.
 	wipeSetting = "wipe"
 )
 
-// Authority is the fleet's own authority. The first server of a fleet makes it at its first start. One whose key an older release has kept as
-// it is is sealed, and nothing of that key is left in the database.
-func (s *Server) Authority(ctx context.Context) (*pki.CA, error) {
-	s.links.mu.Lock()
-	defer s.links.mu.Unlock()
-	if s.links.ca != nil {
-		return s.links.ca, nil
-	}
-	ca, wipe, err := s.readAuthority(ctx)
-	if err == nil && wipe {
-		err = s.wipe(ctx)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the fleet's authority: %w", err)
-	}
-	s.links.ca, s.links.authorities = ca, pki.NewAuthorities(ca.Certificate, s.site)
-	return ca, nil
+// authorities are those of the fleet as this server read them last.
+type authorities struct {
+	pki.CAs
+	text  []byte           // as they are kept
+	at    int64            // revision of the store at which that was so; 0: to be read again
+	peers *pki.Authorities // who vouches for hosts
+
+	trusted unique.Handle[string] // all of them
+	issuer  unique.Handle[string] // the newest
 }
 
-// readAuthority reads the authority or makes it. wipe: the database may have its key as it is.
-func (s *Server) readAuthority(ctx context.Context) (ca *pki.CA, wipe bool, err error) {
-	_, err = s.store.Update(ctx, func(tx *store.Tx) error {
-		text, err := tx.Setting(authoritySetting)
+// Authorities are the fleet's own, as any of its servers left them. The first server of a fleet makes one at its first start. One whose key an
+// older release has kept as it is is sealed, and nothing of that key is left in the database.
+func (s *Server) Authorities(ctx context.Context) (pki.CAs, error) {
+	a, err := s.authorities(ctx)
+	return a.CAs, err
+}
+
+func (s *Server) authorities(ctx context.Context) (authorities, error) {
+	s.links.mu.Lock()
+	defer s.links.mu.Unlock()
+	a := &s.links.authorities
+	if changed, _ := s.hub.own(authorityKey, a.at); a.at != 0 && !changed {
+		return *a, nil
+	}
+	if err := s.readAuthorities(ctx, a); err != nil {
+		return authorities{}, fmt.Errorf("the fleet's authority: %w", err)
+	}
+	return *a, nil
+}
+
+// rereadAuthorities has them read again at their next use.
+func (s *Server) rereadAuthorities() {
+	s.links.mu.Lock()
+	defer s.links.mu.Unlock()
+	s.links.authorities.at = 0
+}
+
+// readAuthorities reads what there is, unless it is as it was. The links are locked.
+func (s *Server) readAuthorities(ctx context.Context, a *authorities) error {
+	var text []byte
+	var at int64
+	wipe := false
+	err := s.store.View(ctx, func(t *store.Tx) (err error) {
+		at = t.Revision()
+		if text, err = t.Setting(AuthoritySetting); err != nil {
+			return err
+		}
+		_, other := t.Setting(wipeSetting)
+		wipe = other == nil
+		return nil
+	})
+	switch {
+	case missing(err) || err == nil && (wipe || pki.Unsealed(text)):
+		if err := s.makeAuthority(ctx); err != nil {
+			return err
+		}
+		return s.readAuthorities(ctx, a)
+	case err != nil:
+		return err
+	case bytes.Equal(text, a.text):
+		a.at = at
+		return nil
+	}
+	seal, err := pki.ReadSeal(s.caKeyFile)
+	if err != nil {
+		return err
+	}
+	cas, err := pki.ParseCAs(text, seal)
+	if err != nil {
+		return err
+	}
+	*a = authorities{CAs: cas, text: text, at: at, peers: pki.NewAuthorities(cas.Certificates(), s.site), issuer: unique.Make(cas.Newest().Fingerprint())}
+	var all []string
+	for _, ca := range cas.All() {
+		all = append(all, ca.Fingerprint())
+	}
+	a.trusted = trusted(all)
+	clear(s.links.peers) // some were of an authority that is retired
+	return nil
+}
+
+// makeAuthority makes a fleet's first authority, or seals the one that there is.
+func (s *Server) makeAuthority(ctx context.Context) error {
+	wipe := false
+	_, err := s.store.Update(ctx, func(tx *store.Tx) error {
+		text, err := tx.Setting(AuthoritySetting)
 		switch {
 		case missing(err):
-			ca, err = s.newAuthority(tx)
-		case err != nil:
-		case pki.Unsealed(text):
-			ca, err = s.sealAuthority(tx, text)
-		default:
-			ca, err = s.openAuthority(text)
+			err = s.newAuthority(tx)
+		case err == nil && pki.Unsealed(text):
+			err = s.sealAuthority(tx, text)
 		}
 		if err != nil {
 			return err
@@ -56,50 +121,45 @@ func (s *Server) readAuthority(ctx context.Context) (ca *pki.CA, wipe bool, err 
 		}
 		return err
 	})
-	return ca, wipe, err
+	if err == nil && wipe {
+		err = s.wipe(ctx)
+	}
+	return err
 }
 
-func (s *Server) newAuthority(tx *store.Tx) (*pki.CA, error) {
+func (s *Server) newAuthority(tx *store.Tx) error {
 	seal, err := pki.MakeSeal(s.caKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	ca, err := pki.NewCA(s.now())
-	if err != nil {
-		return nil, err
-	}
-	return ca, putAuthority(tx, ca, seal)
-}
-
-func (s *Server) sealAuthority(tx *store.Tx, text []byte) (*pki.CA, error) {
-	seal, err := pki.MakeSeal(s.caKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	ca, err := pki.ParseCA(text, seal)
-	if err != nil {
-		return nil, err
-	}
-	if err := tx.PutSetting(wipeSetting, []byte("true")); err != nil {
-		return nil, err
-	}
-	return ca, putAuthority(tx, ca, seal)
-}
-
-func (s *Server) openAuthority(text []byte) (*pki.CA, error) {
-	seal, err := pki.ReadSeal(s.caKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	return pki.ParseCA(text, seal)
-}
-
-func putAuthority(tx *store.Tx, ca *pki.CA, seal pki.Seal) error {
-	text, err := ca.Marshal(seal)
 	if err != nil {
 		return err
 	}
-	return tx.PutSetting(authoritySetting, text)
+	ca, err := pki.NewCA(s.now())
+	if err != nil {
+		return err
+	}
+	return putAuthorities(tx, pki.CAs{Present: ca}, seal)
+}
+
+func (s *Server) sealAuthority(tx *store.Tx, text []byte) error {
+	seal, err := pki.MakeSeal(s.caKeyFile)
+	if err != nil {
+		return err
+	}
+	cas, err := pki.ParseCAs(text, seal)
+	if err != nil {
+		return err
+	}
+	if err := tx.PutSetting(wipeSetting, []byte("true")); err != nil {
+		return err
+	}
+	return putAuthorities(tx, cas, seal)
+}
+
+func putAuthorities(tx *store.Tx, cas pki.CAs, seal pki.Seal) error {
+	text, err := cas.Marshal(seal)
+	if err != nil {
+		return err
+	}
+	return tx.PutSetting(AuthoritySetting, text)
 }
 
 // wipe leaves nothing in the database of a key that was in it as it is. After a crash the next start does it again.
@@ -113,4 +173,19 @@ func (s *Server) wipe(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// peer reads a host's certificates. One of an authority that is not known may be of one that another server has made just now.
+func (s *Server) peer(ctx context.Context, shown []*x509.Certificate) (pki.Peer, error) {
+	for again := false; ; again = true {
+		a, err := s.authorities(ctx)
+		if err != nil {
+			return pki.Peer{}, err
+		}
+		peer, err := a.peers.Peer(shown, s.now())
+		if again || !farm.IsCode(err, pki.CodeUnknownCert) {
+			return peer, err
+		}
+		s.rereadAuthorities()
+	}
 }

@@ -43,7 +43,7 @@ func (l *lab) clearAuthority() []byte {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.update(func(tx *store.Tx) error { return tx.PutSetting(authoritySetting, text) })
+	l.update(func(tx *store.Tx) error { return tx.PutSetting(AuthoritySetting, text) })
 	return der
 }
 
@@ -97,11 +97,11 @@ func TestAuthoritysKeyIsNotInTheDatabase(t *testing.T) {
 		}
 		return nil
 	})
-	next := func(path string) (*pki.CA, error) {
-		return New(Options{Store: l.store, Log: slog.New(slog.DiscardHandler), Now: l.clock, CAKeyFile: path}).Authority(t.Context())
+	next := func(path string) (pki.CAs, error) {
+		return New(Options{Store: l.store, Log: slog.New(slog.DiscardHandler), Now: l.clock, CAKeyFile: path}).Authorities(t.Context())
 	}
 	again, err := next(l.caKeyFile)
-	if err != nil || pki.Fingerprint(again.Certificate) != before {
+	if err != nil || again.Present.Fingerprint() != before {
 		t.Errorf("another server with the key file: %v", err)
 	}
 	nowhere, other := filepath.Join(t.TempDir(), "ca.key"), filepath.Join(t.TempDir(), "ca.key")
@@ -136,9 +136,13 @@ func TestWipeAfterACrash(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "farm.db")
 	l := newLabOn(t, file)
 	old := l.clearAuthority()
-	if _, wipe, err := l.readAuthority(t.Context()); err != nil || !wipe {
-		t.Fatal(wipe, err)
-	}
+	l.update(func(tx *store.Tx) error {
+		text, err := tx.Setting(AuthoritySetting)
+		if err != nil {
+			return err
+		}
+		return l.sealAuthority(tx, text)
+	})
 	if !shows(t, file, old) {
 		t.Skip("this SQLite leaves nothing of what was replaced")
 	}
@@ -149,9 +153,9 @@ func TestWipeAfterACrash(t *testing.T) {
 
 func (l *lab) joinedFingerprint() string {
 	l.t.Helper()
-	ca, err := l.Authority(l.t.Context())
+	cas, err := l.Authorities(l.t.Context())
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return pki.Fingerprint(ca.Certificate)
+	return cas.Present.Fingerprint()
 }

@@ -1,10 +1,8 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"regexp"
@@ -35,7 +33,7 @@ func validHost(name string) bool { return len(name) <= 253 && hostPattern.MatchS
 type enrolment struct {
 	*store.Tx
 	s     *Server
-	ca    *pki.CA
+	cas   authorities
 	now   time.Time
 	r     fleet.EnrolRequest
 	token pki.JoinToken
@@ -55,11 +53,11 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 	if err != nil {
 		return fleet.EnrolAnswer{}, err
 	}
-	ca, err := s.Authority(ctx)
+	cas, err := s.authorities(ctx)
 	if err != nil {
 		return fleet.EnrolAnswer{}, err
 	}
-	e := &enrolment{s: s, ca: ca, now: s.now().UTC(), r: r, token: token, shown: shown}
+	e := &enrolment{s: s, cas: cas, now: s.now().UTC(), r: r, token: token, shown: shown}
 	// What strangers send ends here, before anything waits or is written. The transaction looks again: the token may be used up by then.
 	err = s.store.View(ctx, func(t *store.Tx) error {
 		e.Tx = t
@@ -71,7 +69,7 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 		return fleet.EnrolAnswer{}, err
 	}
 	if len(r.CSR) == 0 {
-		if e.peer, err = s.links.authorities.Peer(shown, e.now); err != nil {
+		if e.peer, err = cas.peers.Peer(shown, e.now); err != nil {
 			return fleet.EnrolAnswer{}, err
 		}
 	}
@@ -116,10 +114,11 @@ func (e *enrolment) run() error {
 	}
 	e.host = e.made(k, old)
 	if len(e.r.CSR) > 0 {
-		if e.issued, err = e.ca.IssueHost(e.host.ID, e.r.CSR, e.now); err != nil {
+		ca := e.cas.Newest()
+		if e.issued, err = ca.IssueHost(e.host.ID, e.r.CSR, e.now); err != nil {
 			return err
 		}
-		e.host.Serial, e.host.Expires = e.issued.Serial, e.issued.Expires
+		e.host.Serial, e.host.Expires, e.host.Issuer = e.issued.Serial, e.issued.Expires, ca.Fingerprint()
 	}
 	if old.ID == "" {
 		err = e.InsertHost(e.host)
@@ -241,7 +240,7 @@ func (e *enrolment) made(k farm.JoinToken, old farm.Host) farm.Host {
 		h.ID, h.Name = api.NewID(), e.r.Name
 	}
 	h.Cell, h.MachineID, h.Enrolled, h.Before, h.Fenced = k.Cell, e.r.MachineID, e.now, "", time.Time{}
-	h.Serial, h.Expires = pki.SiteSerial, e.peer.Expires
+	h.Serial, h.Expires, h.Issuer = pki.SiteSerial, e.peer.Expires, ""
 	if k.Labels != nil {
 		h.Labels = k.Labels
 	}
@@ -254,25 +253,20 @@ func (s *Server) identity(ctx context.Context, h farm.Host, issued pki.Issued) (
 	if err != nil {
 		return fleet.EnrolAnswer{}, err
 	}
-	var ca bytes.Buffer
-	for _, c := range trust {
-		if err := pem.Encode(&ca, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}); err != nil {
-			return fleet.EnrolAnswer{}, err
-		}
-	}
 	servers := s.servers
 	if len(servers) == 0 && s.url != "" {
 		servers = []string{s.url}
 	}
-	return fleet.EnrolAnswer{Host: h.ID, Name: h.Name, Certificate: issued.PEM, CA: ca.Bytes(), Servers: servers}, nil
+	return fleet.EnrolAnswer{Host: h.ID, Name: h.Name, Certificate: issued.PEM, CA: pki.CertificatesPEM(trust), Servers: servers}, nil
 }
 
 // Renew issues the next certificate of a host. The one that it shows stays good until the next one was seen: the answer may get lost.
 func (s *Server) Renew(ctx context.Context, who farm.Identity, r fleet.RenewRequest) (fleet.EnrolAnswer, error) {
-	ca, err := s.Authority(ctx)
+	cas, err := s.Authorities(ctx)
 	if err != nil {
 		return fleet.EnrolAnswer{}, err
 	}
+	ca := cas.Newest()
 	if who.Source == pki.SiteSerial {
 		return fleet.EnrolAnswer{}, refuseJoin("this host's certificate is of the site's authority, which renews it", "put the new one where the old one was")
 	}
@@ -288,7 +282,7 @@ func (s *Server) Renew(ctx context.Context, who farm.Identity, r fleet.RenewRequ
 		if issued, err = ca.IssueHost(h.ID, r.CSR, s.now()); err != nil {
 			return err
 		}
-		h.Serial, h.Before, h.Expires = issued.Serial, who.Source, issued.Expires
+		h.Serial, h.Before, h.Expires, h.Issuer = issued.Serial, who.Source, issued.Expires, ca.Fingerprint()
 		if err := t.SetHost(h); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"unique"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -17,8 +18,7 @@ import (
 // links is what this server keeps in memory of hosts: nothing that is not in the store too, or comes with the next report.
 type links struct {
 	mu          sync.Mutex
-	ca          *pki.CA
-	authorities *pki.Authorities
+	authorities authorities
 	hosts       map[string]*link               // by ID
 	settings    fleet.Settings                 // of all hosts
 	settingsAt  int64                          // revision at which they were read; 0: never
@@ -31,7 +31,9 @@ type link struct {
 	id, name string
 	serial   string
 	before   string
-	at       int64 // revision of the store at which all this was read
+	issuer   unique.Handle[string] // of serial, as farm.Host's; most hosts have the same
+	trusts   unique.Handle[string] // fingerprints that the agent reported, as trustText has them; the zero value: it did not yet
+	at       int64                 // revision of the store at which all this was read
 
 	instance, boot string
 	superseded     []string // instances that another one took over from, newest last
@@ -65,6 +67,9 @@ func (s *Server) HostAt(ctx context.Context, shown []*x509.Certificate) (farm.Id
 // asks every minute, and there may be thousands.
 func (s *Server) linkOf(ctx context.Context, shown []*x509.Certificate) (*link, string, error) {
 	now := s.now()
+	if _, err := s.authorities(ctx); err != nil { // forgets peers when one is retired
+		return nil, "", err
+	}
 	var sum [sha256.Size]byte
 	if len(shown) > 0 {
 		sum = sha256.Sum256(shown[0].Raw)
@@ -76,10 +81,7 @@ func (s *Server) linkOf(ctx context.Context, shown []*x509.Certificate) (*link, 
 			return l, peer.Serial, s.current(ctx, l, peer.Serial)
 		}
 	}
-	if _, err := s.Authority(ctx); err != nil {
-		return nil, "", err
-	}
-	peer, err := s.links.authorities.Peer(shown, now)
+	peer, err := s.peer(ctx, shown)
 	if err != nil {
 		return nil, "", err
 	}
@@ -126,16 +128,20 @@ func (s *Server) linkOfPeer(ctx context.Context, peer pki.Peer) (*link, error) {
 func (s *Server) current(ctx context.Context, l *link, serial string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := s.refresh(ctx, l); err != nil {
-		return err
+	for again := false; ; again = true {
+		if err := s.refresh(ctx, l); err != nil {
+			return err
+		}
+		switch {
+		case serial == l.serial:
+			return s.renewed(ctx, l)
+		case serial == l.before:
+			return nil
+		case again:
+			return revoked(l.name)
+		}
+		l.at = 0 // another server may have renewed it just now
 	}
-	switch serial {
-	case l.serial:
-		return s.renewed(ctx, l)
-	case l.before:
-		return nil
-	}
-	return revoked(l.name)
 }
 
 func revoked(host string) error {
@@ -184,7 +190,7 @@ func (s *Server) refresh(ctx context.Context, l *link) error {
 			return err
 		}
 		l.at = tx.Revision()
-		l.name, l.serial, l.before = h.Name, h.Serial, h.Before
+		l.name, l.serial, l.before, l.issuer = h.Name, h.Serial, h.Before, unique.Make(h.Issuer)
 		if l.instance == "" { // what another server, or this one before it was started anew, knew
 			l.instance, l.boot, l.heard = h.Facts.Instance, h.Facts.Boot, h.Seen
 		}

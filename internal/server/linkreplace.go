@@ -79,7 +79,7 @@ func (e *enrolment) proves(old farm.Host) bool {
 	if len(e.shown) == 0 {
 		return false
 	}
-	peer, err := e.s.links.authorities.Peer(e.shown, e.now)
+	peer, err := e.cas.peers.Peer(e.shown, e.now)
 	return err == nil && peer.ID == old.ID && (peer.Serial == old.Serial || peer.Serial == old.Before)
 }
 

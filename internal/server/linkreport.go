@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unique"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -83,7 +84,7 @@ func (s *Server) Report(ctx context.Context, who farm.Identity, r fleet.Report) 
 	if l.clock.Abs() >= clockWarning {
 		a.Clock = l.clock.Seconds()
 	}
-	return a, nil
+	return a, s.rotates(ctx, l, who.Source, &a)
 }
 
 // link is what is kept of a host that HostAt let in.
@@ -139,6 +140,9 @@ func (s *Server) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time
 		s.log.Warn("a host's clock is off", "host", l.name, "ahead", clock.Round(time.Second))
 	}
 	l.clock = clock
+	if l.trusts = (unique.Handle[string]{}); len(v.Trusts) > 0 {
+		l.trusts = trusted(v.Trusts)
+	}
 	v.Now = time.Time{}
 	text, err := json.Marshal(v)
 	if err != nil {

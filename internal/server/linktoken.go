@@ -32,11 +32,11 @@ func (s *Server) trust(ctx context.Context) ([]*x509.Certificate, error) {
 	if len(s.listenerCAs) > 0 {
 		return s.listenerCAs, nil
 	}
-	ca, err := s.Authority(ctx)
+	cas, err := s.Authorities(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return []*x509.Certificate{ca.Certificate}, nil
+	return cas.Certificates(), nil
 }
 
 // JoinOrder asks for a join token.
@@ -127,7 +127,8 @@ func (c *call) mayReplace(o JoinOrder) error {
 
 func (c *call) makeJoinToken(token pki.JoinToken, o JoinOrder) ([]string, error) {
 	k := farm.JoinToken{ID: token.ID, Hash: token.Hash(), Cell: o.Cell, Name: o.Name, Labels: o.Labels, By: cmp.Or(c.who.User, rootName),
-		Expires: c.now.Add(cmp.Or(o.Valid, joinValid)), Count: max(o.Count, 1)}
+		Expires: c.now.Add(cmp.Or(o.Valid, joinValid)), Count: max(o.Count, 1),
+		CA: token.Fingerprint}
 	if err := c.PutJoinToken(k); err != nil {
 		return nil, err
 	}

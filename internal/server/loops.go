@@ -55,6 +55,7 @@ func (s *Server) leading() []loop {
 		every("silence", 10*time.Second, s.silences),
 		s.onChange("brokers", 3*time.Second, 15*time.Second, s.brokers),
 		every("pruning", time.Hour, s.prune),
+		every("authorities", time.Hour, s.retireDue),
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/store/storetest/postgres"
 )
@@ -38,7 +37,7 @@ func TestTwoServersOnPostgres(t *testing.T) {
 	defer st.Close()
 	other := New(Options{Store: st, Log: slog.New(slog.DiscardHandler), Now: l.clock, CAKeyFile: l.caKeyFile})
 	l.clearAuthority()
-	if ca, err := other.Authority(t.Context()); err != nil || pki.Fingerprint(ca.Certificate) != l.joinedFingerprint() {
+	if cas, err := other.Authorities(t.Context()); err != nil || cas.Present.Fingerprint() != l.joinedFingerprint() {
 		t.Errorf("the authority of before, sealed: %v", err)
 	}
 	follow, end := context.WithCancel(t.Context())

@@ -54,6 +54,23 @@ func Check(ctx context.Context, url string) (c Checked, err error) {
 	return c, err
 }
 
+// ReadSetting reads one named text of a database, and changes nothing.
+func ReadSetting(ctx context.Context, url, name string) (text []byte, err error) {
+	if err := mustExist(url); err != nil {
+		return nil, err
+	}
+	s, err := connect(ctx, url, Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	err = s.snapshot(ctx, func(t *Tx) error {
+		text, err = t.Setting(name)
+		return err
+	})
+	return text, err
+}
+
 // checkRows reads everything that a server reads.
 func (t *Tx) checkRows(c *Checked) error {
 	if err := t.row("SELECT revision FROM farm WHERE id = 1").Scan(&c.Revision); err != nil {

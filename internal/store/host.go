@@ -19,6 +19,7 @@ type hostWanted struct {
 	Fenced   time.Time
 	Serial   string
 	Before   string
+	Issuer   string `json:",omitempty"`
 	Expires  time.Time
 	Enrolled time.Time
 }
@@ -41,14 +42,14 @@ func scanHost(r scanner) (farm.Host, error) {
 		return farm.Host{}, err
 	}
 	h.Labels, h.Closed, h.Reason, h.Drain, h.Fenced = w.Labels, w.Closed, w.Reason, w.Drain, w.Fenced
-	h.Serial, h.Before, h.Expires, h.Enrolled = w.Serial, w.Before, w.Expires, w.Enrolled
+	h.Serial, h.Before, h.Issuer, h.Expires, h.Enrolled = w.Serial, w.Before, w.Issuer, w.Expires, w.Enrolled
 	h.Kind, h.Seen, h.Clock = h.Facts.Kind, unstamp(seen), time.Duration(clock)
 	return h, nil
 }
 
 func encodeHost(h farm.Host) (string, error) {
 	return encode(hostWanted{Labels: h.Labels, Closed: h.Closed, Reason: h.Reason, Drain: h.Drain, Fenced: h.Fenced, Serial: h.Serial,
-		Before: h.Before, Expires: h.Expires, Enrolled: h.Enrolled})
+		Before: h.Before, Issuer: h.Issuer, Expires: h.Expires, Enrolled: h.Enrolled})
 }
 
 // Host is the one with an ID. Its Kind is that of its Facts.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ type caller struct {
 	mu      sync.Mutex
 	servers []string
 	at      int
+	shook   *tls.ConnectionState // of the last answer; nil: there was none
 }
 
 // newCaller makes a caller. Servers that the configuration names go before those of the identity.
@@ -107,6 +109,9 @@ func (c *caller) call(ctx context.Context, method, route string, body, out any) 
 		return 0, err
 	}
 	defer response.Body.Close()
+	c.mu.Lock()
+	c.shook = response.TLS
+	c.mu.Unlock()
 	if err := problemOf(response); err != nil {
 		if farm.IsKind(err, farm.Unavailable) || farm.IsKind(err, farm.Internal) {
 			c.next(server)
@@ -121,6 +126,13 @@ func (c *caller) call(ctx context.Context, method, route string, body, out any) 
 	}
 	io.Copy(io.Discard, io.LimitReader(response.Body, 1<<10)) // so that the connection can be used again
 	return response.StatusCode, nil
+}
+
+// vouched checks the server that answered last against other authorities than those by which it was believed.
+func (c *caller) vouched(roots *x509.CertPool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return verifyServer(*c.shook, roots, time.Now())
 }
 
 func (c *caller) send(ctx context.Context, method, target string, body any, header http.Header) (*http.Response, error) {

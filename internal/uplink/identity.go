@@ -4,12 +4,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"io/fs"
 	"os"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/pki"
 )
 
 // Codes of a host's side of the link; see docs/errors.md.
@@ -49,6 +51,17 @@ func (id Identity) authorities() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM([]byte(id.CA))
 	return pool
+}
+
+// trusts are the fingerprints of the authorities.
+func (id Identity) trusts() []string {
+	var all []string
+	for block, rest := pem.Decode([]byte(id.CA)); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "CERTIFICATE" {
+			all = append(all, pki.Fingerprint(&x509.Certificate{Raw: block.Bytes}))
+		}
+	}
+	return all
 }
 
 // renewAt is when to ask for the next certificate: at two thirds of the life of the present one. The zero time: the site does that.
@@ -112,5 +125,17 @@ func (k keeper) write(id Identity) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return k.dir.Rename(made, k.file)
+	if err := k.dir.Rename(made, k.file); err != nil {
+		return err
+	}
+	return k.flush()
+}
+
+// flush has the directory itself on the disk: what the host reports of its identity must be true after a crash of the host, too.
+func (k keeper) flush() error {
+	d, err := k.dir.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

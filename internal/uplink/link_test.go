@@ -67,15 +67,7 @@ func (s *site) start() {
 	s.url = "https://" + s.address
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s.Server = server.New(server.Options{Store: s.store, Log: log, URL: s.url, Now: s.now, CAKeyFile: s.keys})
-	ca, err := s.Authority(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	cert, err := ca.IssueServer([]string{"127.0.0.1"}, s.now())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	trust := apiserver.TLS(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &cert, nil })
+	trust := apiserver.TLS(s.ListenerCertificates([]string{"127.0.0.1"}).Get)
 	door := apiserver.New(apiserver.Options{Server: s.Server, Authn: authn.New(authn.Options{Directory: s.Server}), Log: log, Version: "test"})
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -151,9 +143,12 @@ func newHost() *sim.Host {
 	return sim.NewHost(sim.HostOptions{Version: "test", Hardware: sim.Hardware{Sockets: 1, Cores: 8, Memory: 64 * farm.GiB}, Images: []string{"micro"}})
 }
 
-func (s *site) link(h *host) {
+func (s *site) link(h *host) { s.linkTo(h) }
+
+// linkTo is link, by way of other servers first.
+func (s *site) linkTo(h *host, servers ...string) {
 	s.t.Helper()
-	l, err := uplink.New(uplink.Options{Dir: h.dir, Host: h.Host, Log: slog.New(slog.NewTextHandler(s.t.Output(), nil))})
+	l, err := uplink.New(uplink.Options{Dir: h.dir, Host: h.Host, Servers: servers, Log: slog.New(slog.NewTextHandler(s.t.Output(), nil))})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func TestJoinRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := s.Authority(t.Context())
+	own, err := s.Authorities(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestJoinRefused(t *testing.T) {
 		{"nobody there", uplink.JoinOptions{Name: "wn-9", Token: good(), Server: "https://" + closed.Addr().String()}, uplink.CodeServerAway},
 		{"another name of the server", uplink.JoinOptions{Name: "wn-9", Token: good(), Server: strings.Replace(s.url, "127.0.0.1", "localhost", 1)}, uplink.CodeServerName},
 		{"a token of another fleet", uplink.JoinOptions{Name: "wn-9", Token: pki.NewJoinToken(stranger.Certificate).String()}, uplink.CodeServerCA},
-		{"a token that was never made", uplink.JoinOptions{Name: "wn-9", Token: pki.NewJoinToken(own.Certificate).String()}, server.CodeJoinRefused},
+		{"a token that was never made", uplink.JoinOptions{Name: "wn-9", Token: pki.NewJoinToken(own.Present.Certificate).String()}, server.CodeJoinRefused},
 		{"a token that has ended", uplink.JoinOptions{Name: "wn-9", Token: s.token(server.JoinOrder{Valid: time.Nanosecond})}, server.CodeJoinRefused},
 		{"a token that was used", uplink.JoinOptions{Name: "wn-9", Token: spent}, server.CodeJoinRefused},
 		{"a token for another host", uplink.JoinOptions{Name: "wn-9", Token: s.token(server.JoinOrder{Name: "wn-8"})}, server.CodeJoinRefused},

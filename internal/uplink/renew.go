@@ -3,6 +3,7 @@ package uplink
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
@@ -13,7 +14,16 @@ import (
 // out does not count for ever. That the server refuses is an error only when the present certificate has run out, which the server says.
 func (s *session) renew(ctx context.Context) error {
 	id, _ := s.present()
-	if at := id.renewAt(); at.IsZero() || time.Now().Before(at) || time.Now().Before(s.retry()) {
+	if at := id.renewAt(); at.IsZero() || time.Now().Before(at) {
+		return nil
+	}
+	return s.renewNow(ctx)
+}
+
+// renewNow is renew when it is time, and when the server says so. After a refusal it waits.
+func (s *session) renewNow(ctx context.Context) error {
+	id, _ := s.present()
+	if id.CertificateFile != "" || time.Now().Before(s.retry()) {
 		return nil
 	}
 	key, err := pki.NewKey()
@@ -48,6 +58,28 @@ func (s *session) renew(ctx context.Context) error {
 		return err
 	}
 	s.log.Info("certificate renewed", "host", next.Name)
+	return errRenewed
+}
+
+// trust takes over whom to believe about servers, and returns errRenewed when that is news. A set that does not vouch for the server that sent it
+// would be the last thing that this host is sent: it is not taken.
+func (s *session) trust(ca []byte) error {
+	id, _ := s.present()
+	next := id
+	if next.CA = string(ca); len(ca) == 0 || slices.Equal(next.trusts(), id.trusts()) {
+		return nil
+	}
+	if err := s.caller.vouched(next.authorities()); err != nil {
+		s.log.Warn("authorities of the server's not taken over", "reason", err)
+		return nil
+	}
+	if err := s.keep.write(next); err != nil {
+		return err
+	}
+	if err := s.use(next); err != nil {
+		return err
+	}
+	s.log.Info("authorities taken over", "host", next.Name, "authorities", len(next.trusts()))
 	return errRenewed
 }
 

@@ -124,6 +124,8 @@ func (s *session) report(ctx context.Context, whole bool) error {
 	if s.instance == "" { // the first report, before the polls that read it
 		s.instance = facts.Instance
 	}
+	id, _ := s.present()
+	facts.Trusts = id.trusts()
 	r := fleet.Report{Instance: facts.Instance, Wanted: s.taken.Load(), Whole: whole}
 	now := facts.Now
 	facts.Now = time.Time{}
@@ -148,7 +150,12 @@ func (s *session) report(ctx context.Context, whole bool) error {
 	}
 	s.facts, s.known = sum, known
 	s.paced(a)
-	return nil
+	if a.Renew {
+		if err := s.renewNow(ctx); err != nil {
+			return err
+		}
+	}
+	return s.trust(a.CA)
 }
 
 func (s *session) paced(a fleet.ReportAnswer) {

@@ -18,7 +18,7 @@ import (
 func tlsOf(id Identity) *tls.Config {
 	roots := id.authorities()
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(1),
+		MinVersion: tls.VersionTLS12, NextProtos: pki.TrustProtocols(id.trusts()...), ClientSessionCache: tls.NewLRUClientSessionCache(1),
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := id.pair()
 			return &pair, err
@@ -31,7 +31,7 @@ func tlsOf(id Identity) *tls.Config {
 // tlsOfToken believes the authority whose fingerprint the token has, which the server must show.
 func tlsOfToken(token pki.JoinToken, pair *tls.Certificate) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true,
+		MinVersion: tls.VersionTLS12, NextProtos: pki.TrustProtocols(token.Fingerprint), InsecureSkipVerify: true,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if pair == nil {
 				return &tls.Certificate{}, nil

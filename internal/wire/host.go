@@ -12,7 +12,7 @@ import (
 func Facts(f farm.Facts, now time.Time) fleet.Facts {
 	v := fleet.Facts{Version: f.Version, Capability: f.Capability, Instance: f.Instance, Boot: f.Boot, Now: now, Accelerator: f.Accelerator, Kind: f.Kind,
 		Topology: Topology(f.Topology), ReservedCPUs: f.Reserve.CPUs.String(), ReservedMemory: uint64(f.Reserve.Memory),
-		Images: f.Images, Networks: f.Networks, ScratchFree: uint64(f.ScratchFree), Short: f.Short}
+		Images: f.Images, Networks: f.Networks, ScratchFree: uint64(f.ScratchFree), Short: f.Short, Trusts: f.Trusts}
 	for _, p := range f.Taken {
 		v.Taken = append(v.Taken, Plan(p))
 	}
@@ -25,7 +25,8 @@ func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 	f := farm.Facts{Version: word(v.Version), Capability: v.Capability, Instance: word(v.Instance), Boot: word(v.Boot),
 		Accelerator: word(v.Accelerator), Kind: word(v.Kind),
 		Topology: r.topology(v.Topology), Reserve: farm.HostReserve{CPUs: r.cpus("reserved_cpus", v.ReservedCPUs), Memory: farm.Bytes(v.ReservedMemory)},
-		Images: words(v.Images), Networks: words(v.Networks), ScratchFree: farm.Bytes(v.ScratchFree), Short: words(v.Short)}
+		Images: words(v.Images), Networks: words(v.Networks), ScratchFree: farm.Bytes(v.ScratchFree), Short: words(v.Short),
+		Trusts: words(v.Trusts[:min(len(v.Trusts), maxTrusts)])}
 	for _, p := range v.Taken {
 		f.Taken = append(f.Taken, r.plan(p))
 	}
@@ -42,6 +43,7 @@ func Observed(id string, o farm.Observed) fleet.Observed {
 const (
 	maxReason = 4096
 	maxWord   = 512 // of a name, a digest, a model of a processor
+	maxTrusts = 16  // authorities: a fleet has two at most, a site's file some
 )
 
 func word(text string) string { return farm.Clean(text, maxWord) }

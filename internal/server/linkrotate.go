@@ -1,0 +1,338 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unique"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+// theCA is what the authorities are called as a target.
+var theCA = policy.Target{Name: "the fleet's CA"}
+
+// Authority is one of the fleet's authorities, as people see it.
+type Authority struct {
+	*pki.CA
+	Next     bool // it is to replace the other one
+	Hosts    int  // whose certificates it issued
+	Trusting int  // hosts that report that they believe it about servers
+}
+
+// CAView is how the fleet's authorities are.
+type CAView struct {
+	Authorities []Authority // the newest first
+	Site        bool        // the site vouches for the listener: hosts believe that, and not these
+	Waited      []Waited    // who still needs the present one, while it is replaced
+	Ends        time.Time   // of a rotation, if nobody but who is away needs the present authority then; zero: none is under way
+}
+
+// CA returns how the fleet's authorities are.
+func (s *Server) CA(ctx context.Context, who farm.Identity) (v CAView, err error) {
+	err = s.look(ctx, who, policy.ReadCA, func(c *call) error {
+		if err := c.may(theCA); err != nil {
+			return err
+		}
+		cas, err := c.authorities()
+		if err == nil {
+			v, err = c.caView(cas)
+		}
+		return err
+	})
+	return v, err
+}
+
+// authorities are those that are kept, as the transaction sees them.
+func (c *call) authorities() (pki.CAs, error) {
+	text, err := c.Setting(AuthoritySetting)
+	if err != nil {
+		return pki.CAs{}, err
+	}
+	seal, err := pki.ReadSeal(c.s.caKeyFile)
+	if err != nil {
+		return pki.CAs{}, err
+	}
+	return pki.ParseCAs(text, seal)
+}
+
+func (c *call) caView(cas pki.CAs) (CAView, error) {
+	v := CAView{Site: len(c.s.listenerCAs) > 0}
+	present := cas.Present.Fingerprint()
+	r := rotation{present: present, next: cas.Newest().Fingerprint(), made: cas.Newest().Made(), site: v.Site, now: c.now}
+	issued, trusting := map[string]int{}, map[string]int{}
+	err := c.EachHost("", func(h farm.Host) {
+		if h.Serial != pki.SiteSerial && c.now.Before(h.Expires) {
+			issued[issuerOf(h, present)]++
+		}
+		for _, f := range h.Facts.Trusts {
+			trusting[f]++
+		}
+		if w, needs := r.host(h, c.s.seen(h)); needs && cas.Next != nil {
+			v.Waited = append(v.Waited, w)
+		}
+	})
+	if err != nil {
+		return v, err
+	}
+	for _, ca := range cas.All() {
+		f := ca.Fingerprint()
+		v.Authorities = append(v.Authorities, Authority{CA: ca, Next: ca == cas.Next, Hosts: issued[f], Trusting: trusting[f]})
+	}
+	if cas.Next == nil {
+		return v, nil
+	}
+	v.Ends = r.made.Add(retireAfter)
+	tokens, err := c.JoinTokens()
+	for _, k := range tokens {
+		if w, needs := r.token(k); needs {
+			v.Waited = append(v.Waited, w)
+		}
+	}
+	return v, err
+}
+
+// issuerOf is the authority that issued a host's certificate. Releases before did not keep that: they had one, which was there before any other.
+func issuerOf(h farm.Host, present string) string {
+	if h.Issuer == "" {
+		return present
+	}
+	return h.Issuer
+}
+
+// RotateCA makes the authority that is to replace the present one.
+func (s *Server) RotateCA(ctx context.Context, who farm.Identity) (v CAView, err error) {
+	_, err = s.change(ctx, who, policy.RotateCA, func(c *call) error {
+		if err := c.may(theCA); err != nil {
+			return err
+		}
+		cas, err := c.authorities()
+		if err != nil {
+			return err
+		}
+		if cas.Next != nil {
+			return &farm.Error{Kind: farm.Conflict, Code: CodeCARotates, Message: "the fleet's CA is being replaced since " + when(cas.Next.Made()),
+				Hint: "`grange server ca` says what that waits for; `grange server ca retire` ends it"}
+		}
+		if cas.Next, err = pki.NewCA(c.now); err != nil {
+			return err
+		}
+		if err := c.putCAs(cas); err != nil {
+			return err
+		}
+		if v, err = c.caView(cas); err != nil {
+			return err
+		}
+		return c.did("next authority " + cas.Next.Fingerprint())
+	})
+	s.rereadAuthorities()
+	return v, err
+}
+
+func (c *call) putCAs(cas pki.CAs) error {
+	seal, err := pki.ReadSeal(c.s.caKeyFile)
+	if err != nil {
+		return err
+	}
+	return putAuthorities(c.Tx, cas, seal)
+}
+
+// RetireCA ends a rotation: the present authority goes, with its key. Those who still need it must be named, hosts by name and join tokens by ID:
+// they are cut off.
+func (s *Server) RetireCA(ctx context.Context, who farm.Identity, without []string) (v CAView, err error) {
+	_, err = s.change(ctx, who, policy.RetireCA, func(c *call) error {
+		if err := c.may(theCA); err != nil {
+			return err
+		}
+		cas, err := c.authorities()
+		if err != nil {
+			return err
+		}
+		if cas.Next == nil {
+			return &farm.Error{Kind: farm.Conflict, Code: CodeNoRotation, Message: "the fleet has one authority, which nothing replaces", Hint: "`grange server ca rotate` makes the next one"}
+		}
+		before, err := c.caView(cas)
+		if err != nil {
+			return err
+		}
+		if err := mayRetire(before.Waited, without); err != nil {
+			return err
+		}
+		if cas, err = c.retire(cas, before.Waited); err == nil {
+			v, err = c.caView(cas)
+		}
+		return err
+	})
+	s.rereadAuthorities()
+	return v, err
+}
+
+// retire leaves the next authority alone.
+func (c *call) retire(cas pki.CAs, cut []Waited) (pki.CAs, error) {
+	old := cas.Present.Fingerprint()
+	cas = pki.CAs{Present: cas.Next}
+	var names []string
+	for _, w := range cut {
+		names = append(names, w.Name())
+		if w.Host == "" {
+			continue
+		}
+		h, err := c.HostNamed(w.Host)
+		if err == nil && h.Issuer == "" && h.Serial != pki.SiteSerial { // so that nobody takes it for one of the authority that is left
+			h.Issuer = old
+			err = c.SetHost(h)
+		}
+		if err != nil {
+			return cas, err
+		}
+	}
+	reason := "retired authority " + old
+	if len(names) > 0 {
+		reason += ", without " + strings.Join(names, ", ")
+	}
+	if err := c.putCAs(cas); err != nil {
+		return cas, err
+	}
+	c.s.log.Info("an authority of the fleet is retired", "retired", old, "present", cas.Present.Fingerprint(), "cut off", names)
+	return cas, c.did(reason)
+}
+
+// retireDue ends a rotation by itself when it is time and nobody needs the present authority.
+func (s *Server) retireDue(ctx context.Context, epoch int64) error {
+	cas, err := s.Authorities(ctx)
+	if err != nil || cas.Next == nil || s.now().Before(cas.Next.Made().Add(retireAfter)) {
+		return err
+	}
+	err = s.byItself(ctx, epoch, policy.RetireCA, func(c *call) error {
+		c.target = theCA
+		cas, err := c.authorities()
+		if err != nil || cas.Next == nil {
+			return err
+		}
+		v, err := c.caView(cas)
+		if err != nil || !(rotation{made: cas.Next.Made(), now: c.now}).due(v.Waited) {
+			return err
+		}
+		_, err = c.retire(cas, v.Waited)
+		return err
+	})
+	s.rereadAuthorities()
+	return err
+}
+
+// CAWarnings are what people should know of the fleet's authorities.
+func (s *Server) CAWarnings(ctx context.Context) ([]string, error) {
+	cas, err := s.Authorities(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	if w := pki.EndsSoon(cas.Newest().Certificate, s.now()); w != "" {
+		all = append(all, w)
+	}
+	if cas.Next != nil {
+		all = append(all, "the fleet's CA is being replaced since "+when(cas.Next.Made())+": `grange server ca` says what that waits for")
+	}
+	return all, nil
+}
+
+// renewEach is how often a server asks one of its hosts to renew its certificate in a rotation: a signature, a commit and a new TLS connection.
+const renewEach = 50 * time.Millisecond
+
+// trusted is a set of authorities, in a form that is small for thousands of hosts.
+func trusted(fingerprints []string) unique.Handle[string] {
+	return unique.Make(strings.Join(slices.Sorted(slices.Values(fingerprints)), " "))
+}
+
+// rotates puts into the answer to a report what the host is to do about the fleet's authorities. The link is locked.
+func (s *Server) rotates(ctx context.Context, l *link, serial string, answer *fleet.ReportAnswer) error {
+	a, err := s.authorities(ctx)
+	if err != nil {
+		return err
+	}
+	if len(s.listenerCAs) == 0 && l.trusts != (unique.Handle[string]{}) && l.trusts != a.trusted {
+		s.rereadAuthorities() // the host may have it from a server that knows more
+		if a, err = s.authorities(ctx); err != nil {
+			return err
+		}
+		if l.trusts != a.trusted {
+			answer.CA = pki.CertificatesPEM(a.Certificates())
+		}
+	}
+	if a.Next != nil && serial != pki.SiteSerial && (serial != l.serial || l.issuer != a.issuer) {
+		answer.Renew, _ = s.renewals.Add("")
+	}
+	return nil
+}
+
+const (
+	// shownFor is after how long a listener's certificates are made anew: they must never end.
+	shownFor = time.Hour
+	// shakeWait is how long a TLS handshake waits for the database, when the authorities changed.
+	shakeWait = 5 * time.Second
+)
+
+// ListenerCertificates are what a listener shows: of each authority one.
+type ListenerCertificates struct {
+	server *Server
+	names  []string
+
+	mu    sync.Mutex
+	certs []tls.Certificate
+	of    unique.Handle[string] // the authorities
+	until time.Time
+}
+
+// ListenerCertificates are those of a listener that is reached by some names.
+func (s *Server) ListenerCertificates(names []string) *ListenerCertificates {
+	return &ListenerCertificates{server: s, names: names}
+}
+
+// Get is for tls.Config.GetCertificate: a certificate of the newest authority that the client says it believes.
+func (l *ListenerCertificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	certs, err := l.present(hello.Context())
+	if err != nil {
+		return nil, err
+	}
+	return pki.Choose(certs, hello.SupportedProtos), nil
+}
+
+// Again has the next connection have fresh ones.
+func (l *ListenerCertificates) Again() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until = time.Time{}
+}
+
+func (l *ListenerCertificates) present(ctx context.Context) ([]tls.Certificate, error) {
+	ctx, cancel := context.WithTimeout(ctx, shakeWait)
+	defer cancel()
+	a, err := l.server.authorities(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.server.now()
+	switch {
+	case err != nil && len(l.certs) > 0: // the database does not answer: as before
+		return l.certs, nil
+	case err != nil:
+		return nil, err
+	case a.trusted == l.of && now.Before(l.until):
+		return l.certs, nil
+	}
+	var certs []tls.Certificate
+	for _, ca := range a.All() {
+		c, err := ca.IssueServer(l.names, now)
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, c)
+	}
+	l.certs, l.of, l.until = certs, a.trusted, now.Add(shownFor)
+	return certs, nil
+}
