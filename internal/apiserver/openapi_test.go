@@ -66,6 +66,7 @@ func TestEveryChangeIsGuarded(t *testing.T) {
 	neither := map[string]string{
 		"apply-farm": "its plan says what it is meant for", "why": "it changes nothing",
 		"put-grant": "there is one, or there is none", "delete-grant": "the same", "delete-token": "a token never changes", "delete-join-token": "its uses alone change",
+		"rotate-ca": "refused while a rotation is under way", "retire-ca": "refused unless one is, and it names whom it cuts off",
 		"open-hosts": "of several hosts", "close-hosts": "of several hosts", "drain-hosts": "of several hosts", "label-hosts": "of several hosts",
 		"enrol-host": "a host's", "renew-host": "a host's", "report-host": "a host's", "bring-stream": "a host's",
 	}
