@@ -14,7 +14,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -93,6 +93,13 @@ lint: fmt-check ## gofmt, go vet, staticcheck
 vulncheck: ## known vulnerabilities in what the programs call; says so where the database cannot be reached
 	@GO="$(GO)" scripts/vulncheck
 
+sbom: build ## list what bin/grange and bin/grange-guest consist of, as CycloneDX in dist/; the same build gives the same files
+	@mkdir -p dist
+	@for program in grange grange-guest; do \
+		PATH="$$($(GO) env GOROOT)/bin:$$PATH" $(TOOL) cyclonedx-gomod bin -json -noserial -notimestamp -std -output dist/$$program.cdx.json bin/$$program || exit 1; \
+	done
+	@$(GO) run ./e2e/sbom bin dist grange grange-guest
+
 fuzz: ## run every fuzz target for FUZZTIME (10s) each; ARGS="-only policy" or ARGS=-keep, which adds inputs to testdata/fuzz; JSON on the last line
 	$(GO) run ./e2e/fuzz -time $(or $(FUZZTIME),10s) $(ARGS)
 
@@ -133,10 +140,10 @@ streams: ## copy a megabyte through each of many jobs, several at a time; ARGS= 
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/streams $(ARGS)
 
-clean: ## stop what quickstart started, remove its images and state, and bin/
+clean: ## stop what quickstart started, remove its images and state, bin/ and dist/
 	@test ! -e "$${STATE:-/var/lib/grange}/slurm" || scripts/quickstart-slurm clean
 	@scripts/quickstart clean
-	rm -rf bin
+	rm -rf bin dist
 
 install: build ## install programs, completions, systemd unit and example configuration; PREFIX=/usr/local, DESTDIR=
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/grange bin/grange-guest
