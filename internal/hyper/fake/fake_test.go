@@ -14,12 +14,15 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	const ends, polite, refused, fills, unwatched, reboots = "ends", "polite", "refused", "fills", "unwatched", "reboots"
+	const ends, polite, refused, fills, unwatched, reboots, panics = "ends", "polite", "refused", "fills", "unwatched", "reboots", "panics"
 	host := fake.NewHost()
 	t.Cleanup(host.Close)
 	host.Guest = func(ctx context.Context, m hyper.Machine) {
 		if m.Boot.Cmdline == fills {
 			host.NoSpace(m.ID)
+		}
+		if m.Boot.Cmdline == panics {
+			host.End(m.ID, "its kernel panicked")
 		}
 		if m.Boot.Cmdline == unwatched {
 			host.Watchdog(m.ID)
@@ -58,7 +61,7 @@ func TestContract(t *testing.T) {
 	hypertest.Run(t, hypertest.Driver{
 		Open:    func(*testing.T) hyper.Hypervisor { return host.Open() },
 		Machine: machine(""), Ending: machine(ends), Polite: machine(polite), Refused: machine(refused), Filling: machine(fills),
-		Unwatched: machine(unwatched), Rebooting: machine(reboots),
+		Unwatched: machine(unwatched), Rebooting: machine(reboots), Panicking: machine(panics),
 		Kill: func(*testing.T) func() {
 			host.Kill()
 			return host.Restart

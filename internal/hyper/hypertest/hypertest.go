@@ -30,6 +30,8 @@ type Driver struct {
 	Machine func(t *testing.T) hyper.Machine
 	// Ending describes one that ends by itself soon after it is resumed.
 	Ending func(t *testing.T) hyper.Machine
+	// Panicking describes one whose kernel panics soon after it is resumed.
+	Panicking func(t *testing.T) hyper.Machine
 	// Polite describes one that ends when its power button is pressed while it runs; Machine's does not heed it.
 	Polite func(t *testing.T) hyper.Machine
 	// Refused describes one that passes Check and that the hypervisor cannot start.
@@ -59,6 +61,7 @@ func Run(t *testing.T, d Driver) {
 		"process":           (*suite).process,
 		"group":             (*suite).group,
 		"ends by itself":    (*suite).ends,
+		"panics":            (*suite).panics,
 		"no space":          (*suite).noSpace,
 		"watchdog":          (*suite).watchdog,
 		"reboot":            (*suite).reboot,
@@ -354,6 +357,15 @@ func (s *suite) ends() {
 	s.event(events, m.ID, hyper.PoweredOff)
 	s.wantState(m, hyper.Gone)
 	s.must(s.h.Stop(s.ctx, m.ID))
+}
+
+func (s *suite) panics() {
+	events := s.h.Events(s.ctx)
+	m := s.d.Panicking(s.T)
+	s.start(m)
+	s.must(s.h.Resume(s.ctx, m.ID))
+	s.event(events, m.ID, hyper.Failed)
+	s.until("it is gone", func() bool { return s.state(m) == hyper.Gone })
 }
 
 func (s *suite) shutdown() {

@@ -167,6 +167,10 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: port.Name}},
 		})
 	}
+	if m.Boot.Kernel == "" {
+		// A kernel that panics and does not reboot then, as most do by default, would never end. That of a micro image reboots.
+		l.Panics = []libvirtxml.DomainPanic{{Model: "isa"}}
+	}
 	if m.Watchdog {
 		// QEMU does nothing but report it when the time is up: what is done about that is our caller's to decide.
 		l.Watchdogs = []libvirtxml.DomainWatchdog{{Model: "i6300esb", Action: "none"}}
