@@ -1,5 +1,6 @@
-// Command sbom checks the lists of what programs consist of that `make sbom` writes, CycloneDX in JSON, against what Go's linker wrote into the programs:
-// every module, its version, Go's library, and nothing else; and nothing that differs from one run to the next.
+// Command sbom checks the lists of what programs consist of that `make sbom` writes, CycloneDX in JSON, against what
+// Go's linker wrote into the programs: every module, its version, Go's library, and nothing else; and nothing that
+// differs from one run to the next.
 package main
 
 import (

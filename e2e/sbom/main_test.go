@@ -9,10 +9,14 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	info := &buildinfo.BuildInfo{GoVersion: "go1.26.0", Main: debug.Module{Path: "example.org/program"}, Deps: []*debug.Module{
-		{Path: "example.org/a", Version: "v1.0.0"}, {Path: "example.org/b", Version: "v1.0.0", Replace: &debug.Module{Path: "example.org/c", Version: "v2.0.0"}}}}
+	info := &buildinfo.BuildInfo{GoVersion: "go1.26.0", Main: debug.Module{Path: "example.org/program"}}
+	info.Deps = []*debug.Module{
+		{Path: "example.org/a", Version: "v1.0.0"},
+		{Path: "example.org/b", Version: "v1.0.0", Replace: &debug.Module{Path: "example.org/c", Version: "v2.0.0"}},
+	}
 	const whole = `{"bomFormat":"CycloneDX","metadata":{"component":{"name":"example.org/program"}},"components":[
-		{"name":"example.org/a","version":"v1.0.0"},{"name":"example.org/c","version":"v2.0.0"},{"name":"std","version":"go1.26.0"}]}`
+		{"name":"example.org/a","version":"v1.0.0"},{"name":"example.org/c","version":"v2.0.0"},
+		{"name":"std","version":"go1.26.0"}]}`
 	for change, want := range map[string]string{
 		"":              "",
 		`v1.0.0|v1.0.1`: "example.org/a v1.0.1 is not in the program\nexample.org/a v1.0.0 is missing",

@@ -12,7 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// smallDir puts a directory of the agent on a small file system. fill leaves nothing of it, and returns how to undo that.
+// smallDir puts a directory of the agent on a small file system. fill leaves nothing of it, and returns how to undo
+// that.
 func (f *farmhouse) smallDir(name, options string) (fill func() (free func())) {
 	f.Helper()
 	dir := filepath.Join(f.dir, name)
@@ -44,7 +45,8 @@ func (f *farmhouse) smallDir(name, options string) (fill func() (free func())) {
 	}
 }
 
-// TestFullRunDir: VMs that find no space for their sockets and records say where, the host backs off, and goes on when there is space.
+// TestFullRunDir: VMs that find no space for their sockets and records say where, the host backs off, and goes on when
+// there is space.
 func TestFullRunDir(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting a small file system needs root")
@@ -56,13 +58,16 @@ func TestFullRunDir(t *testing.T) {
 			free := fill()
 			w := f.cloud()
 			f.want(w)
-			f.sees("that there is no space", w, func(o fleet.Observed) bool { // no-room: the server may place it elsewhere
+			says := "the file system of " + filepath.Join(f.dir, "r")
+			f.sees("that there is no space", w, func(o fleet.Observed) bool {
 				code, reason, _ := strings.Cut(o.Reason, ": ")
-				return (code == string(farm.CodeDiskFull) || code == string(farm.CodeNoRoom)) && strings.HasPrefix(reason, "the file system of "+filepath.Join(f.dir, "r"))
+				// no-room: the server may place it elsewhere
+				known := code == string(farm.CodeDiskFull) || code == string(farm.CodeNoRoom)
+				return known && strings.HasPrefix(reason, says)
 			})
 			f.want()
 			p := f.mustAsk(f.as(61001), api.JobRequest{}).problem()
-			if p.Type != "grange:"+string(farm.CodeDiskFull) || !strings.Contains(p.Detail, filepath.Join(f.dir, "r")) || p.Hint == "" {
+			if p.Type != "grange:"+string(farm.CodeDiskFull) || !strings.HasPrefix(p.Detail, says) || p.Hint == "" {
 				t.Errorf("%+v", p)
 			}
 			f.mustAsk(f.as(61002), api.JobRequest{}).problem()
@@ -89,7 +94,7 @@ func TestFullStateDir(t *testing.T) {
 	w.Shape.Scratch = 0
 	f.want(w)
 	f.sees("that there is no space", w, func(o fleet.Observed) bool {
-		return strings.HasPrefix(o.Reason, string(farm.CodeDiskFull)+": ") && strings.Contains(o.Reason, filepath.Join(f.dir, "s/vm"))
+		return strings.HasPrefix(o.Reason, "disk-full: the file system of "+filepath.Join(f.dir, "s/vm"))
 	})
 	free()
 	f.seesState(w, farm.VMRunning)

@@ -12,7 +12,9 @@ func TestFullFileSystem(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		var out strings.Builder
 		printError(&out, &fs.PathError{Op: "write", Path: "/run/grange/agent.lock", Err: cause})
-		if got := out.String(); !strings.HasPrefix(got, "grange: the file system of /run/grange is full: ") || !strings.Contains(got, " [disk-full]\n  try: ") {
+		got := out.String()
+		if !strings.HasPrefix(got, "grange: the file system of /run/grange is full: ") ||
+			!strings.Contains(got, " [disk-full]\n  try: ") {
 			t.Errorf("%q", got)
 		}
 	}

@@ -15,15 +15,16 @@ func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// NoSpace returns an error of the system that a file system or a quota is full as one that names the directory, farm.CodeDiskFull. Every other error,
-// and one of ours, stays as it is.
+// NoSpace returns an error of the system that a file system or a quota is full as one that names the directory,
+// farm.CodeDiskFull. Every other error, and one of ours, stays as it is.
 func NoSpace(err error) error {
 	own := new(farm.Error)
 	if !full(err) || errors.As(err, &own) {
 		return err
 	}
-	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull, Message: "the file system of " + fullDir(err) + " is full",
-		Hint: "free space there, or wait until other VMs have ended; `df` and `df -i` show what is short, which may be a quota", Err: err}
+	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull, Err: err,
+		Message: "the file system of " + fullDir(err) + " is full",
+		Hint:    "free space or a quota there (`df`, `df -i`), or wait until other VMs have ended"}
 }
 
 // fullDir is where the file was to be that found no space.

@@ -1,5 +1,6 @@
-// Package sandbox starts programs of the host that parse data of strangers, as images and packages, without the rights of the process that starts
-// them: a hole in such a program is nothing to root. Where the process is not root, the program stays its user's, and only gains nothing by exec.
+// Package sandbox starts programs of the host that parse data of strangers, as images and packages, without the rights
+// of the process that starts them: a hole in such a program is nothing to root. Where the process is not root, the
+// program stays its user's, and only gains nothing by exec.
 package sandbox
 
 import (
@@ -15,11 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstUID begins 2^24 user IDs that nobody has: they are above what directory services and subuid files give out, and below what systemd does.
-// A process adds its ID, so that the programs of two never meet under one. Nothing that is kept belongs to such a user.
+// firstUID begins 2^24 user IDs that nobody has: they are above what directory services and subuid files give out, and
+// below what systemd does. A process adds its ID, so that the programs of two never meet under one. Nothing that is
+// kept belongs to such a user.
 const firstUID = 0x7f000000
 
-// UID returns the user that programs run as, and the group: of this process only, without an account. The process's own where it is not root.
+// UID returns the user that programs run as, and the group: of this process only, without an account. The process's own
+// where it is not root.
 func UID() int {
 	if uid := os.Geteuid(); uid != 0 {
 		return uid
@@ -47,9 +50,9 @@ var readerLimits = []string{"--as=4294967296", "--core=0", "--fsize=0", "--nofil
 // fetcherLimits are for programs that download packages.
 var fetcherLimits = []string{"--as=4294967296", "--core=0", "--fsize=8589934592", "--nofile=1024", "--nproc=128"}
 
-// StartReader starts cmd, whose path is absolute, where there is nothing but the host's programs and libraries, and input, which others must be
-// allowed to read, at InputPath; input may be nil. There is no network, no other process and nothing that can be written. When err is nil, release
-// must be called once cmd.Wait has returned.
+// StartReader starts cmd, whose path is absolute, where there is nothing but the host's programs and libraries, and
+// input, which others must be allowed to read, at InputPath; input may be nil. There is no network, no other process
+// and nothing that can be written. When err is nil, release must be called once cmd.Wait has returned.
 func StartReader(cmd *exec.Cmd, input *os.File) (release func(), err error) {
 	return start(cmd, readerLimits, input, func(attr *syscall.SysProcAttr, m mount) error {
 		if err := readerRoot(m); err != nil {
@@ -62,8 +65,8 @@ func StartReader(cmd *exec.Cmd, input *os.File) (release func(), err error) {
 	})
 }
 
-// StartFetcher starts cmd, whose path is absolute, in the directory dir, which becomes its own to write in. It sees the host's files and network as
-// any account does. When err is nil, release must be called once cmd.Wait has returned.
+// StartFetcher starts cmd, whose path is absolute, in the directory dir, which becomes its own to write in. It sees the
+// host's files and network as any account does. When err is nil, release must be called once cmd.Wait has returned.
 func StartFetcher(cmd *exec.Cmd, dir *os.File) (release func(), err error) {
 	cmd.Dir = dir.Name()
 	return start(cmd, fetcherLimits, dir, func(attr *syscall.SysProcAttr, m mount) error {
@@ -77,15 +80,19 @@ func StartFetcher(cmd *exec.Cmd, dir *os.File) (release func(), err error) {
 	})
 }
 
-// start starts cmd on a thread that has lost what programs inherit. When we are root confine is called there, in a mount namespace of its own, with a
-// mount of f.
-func start(cmd *exec.Cmd, limits []string, f *os.File, confine func(*syscall.SysProcAttr, mount) error) (release func(), err error) {
+// confinement says what a program that is about to be started has, beside what inherit takes from all.
+type confinement func(*syscall.SysProcAttr, mount) error
+
+// start starts cmd on a thread that has lost what programs inherit. When we are root confine is called there, in a
+// mount namespace of its own, with a mount of f.
+func start(cmd *exec.Cmd, limits []string, f *os.File, confine confinement) (release func(), err error) {
 	if _, err := os.Stat(cmd.Path); err != nil {
 		return nil, err
 	}
 	cmd.Args = append(append([]string{"prlimit"}, limits...), append([]string{"--", cmd.Path}, cmd.Args[1:]...)...)
 	cmd.Path = "/usr/bin/prlimit"
-	// It has no terminal, its children are killed with it, and the thread that started it lives on until it is released.
+	// It has no terminal, its children are killed with it, and the thread that started it lives on until it is
+	// released.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	started, released := make(chan error), make(chan struct{})
@@ -104,8 +111,8 @@ func start(cmd *exec.Cmd, limits []string, f *os.File, confine func(*syscall.Sys
 	return func() { close(released) }, <-started
 }
 
-// onThreadOfItsOwn calls f on a thread that ends afterwards: Go does that to threads of goroutines that end without unlocking them, but for the
-// main thread, in whose name others read our files in /proc.
+// onThreadOfItsOwn calls f on a thread that ends afterwards: Go does that to threads of goroutines that end without
+// unlocking them, but for the main thread, in whose name others read our files in /proc.
 func onThreadOfItsOwn(f func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() != unix.Getpid() {
@@ -119,7 +126,7 @@ func onThreadOfItsOwn(f func()) {
 }
 
 // inherit takes from this thread what a program that it starts must not have.
-func inherit(attr *syscall.SysProcAttr, f *os.File, confine func(*syscall.SysProcAttr, mount) error) error {
+func inherit(attr *syscall.SysProcAttr, f *os.File, confine confinement) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
@@ -141,7 +148,8 @@ func inherit(attr *syscall.SysProcAttr, f *os.File, confine func(*syscall.SysPro
 		return err
 	}
 	// Root's keys: who possesses the ring of their session may read them, whoever that is.
-	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err != nil && !errors.Is(err, unix.ENOSYS) {
+	_, err = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
+	if err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("keyring: %w", err)
 	}
 	for c := uintptr(0); ; c++ {
@@ -155,10 +163,11 @@ func inherit(attr *syscall.SysProcAttr, f *os.File, confine func(*syscall.SysPro
 	return nil
 }
 
-// readerRoot puts a file system together at root. There is no /proc, no /dev and no socket of the host in it, and a process that is chrooted makes no user
-// namespaces.
+// readerRoot puts a file system together at root. There is no /proc, no /dev and no socket of the host in it, and a
+// process that is chrooted makes no user namespaces.
 func readerRoot(input mount) error {
-	if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64k,nr_inodes=64"); err != nil {
+	const options = "mode=0755,size=64k,nr_inodes=64"
+	if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount tmpfs: %w", err)
 	}
 	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"} {

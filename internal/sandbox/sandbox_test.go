@@ -80,7 +80,8 @@ func begin(t *testing.T, script string, start func(*exec.Cmd) (func(), error)) *
 		t.Fatal(err)
 	}
 	defer stdin.Close()
-	r.in, r.cmd.Stdin, r.cmd.WaitDelay, r.cmd.Env = in, stdin, time.Second, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	r.in, r.cmd.Stdin, r.cmd.WaitDelay = in, stdin, time.Second
+	r.cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	out, err := r.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +129,8 @@ func (r *running) wantPowerless(t *testing.T) {
 	t.Helper()
 	id := fmt.Sprint(UID())
 	ids, none := strings.Join([]string{id, id, id, id}, " "), "0000000000000000"
-	for key, want := range map[string]string{"Uid": ids, "Gid": ids, "Groups": "", "CapPrm": none, "CapEff": none, "CapBnd": none, "CapAmb": none, "NoNewPrivs": "1"} {
+	for key, want := range map[string]string{"Uid": ids, "Gid": ids, "Groups": "", "NoNewPrivs": "1",
+		"CapPrm": none, "CapEff": none, "CapBnd": none, "CapAmb": none} {
 		if got := r.status(t, key); got != want {
 			t.Errorf("%s: %s, want %q", key, got, want)
 		}
