@@ -1,5 +1,5 @@
 // Command farm brings up a small farm on this machine, and uses it as people would: VMs of two projects in two cells, ssh, a closed cell,
-// a drained host, and nothing left at the end. Its last line is JSON.
+// a CA that is replaced, a drained host, and nothing left at the end. Its last line is JSON.
 package main
 
 import (
@@ -49,6 +49,7 @@ type result struct {
 	Hosts    int     `json:"hosts"`
 	VMs      int     `json:"vms"`
 	SSH      int     `json:"ssh"`
+	Rotated  int     `json:"rotated"`  // hosts whose CA was replaced
 	Create   float64 `json:"create_s"` // from the first request to the last guest that is up
 	Delete   float64 `json:"delete_s"`
 	Left     int     `json:"left"`
@@ -86,10 +87,11 @@ func run(ctx context.Context, r *result, postgres, kill, keep bool) (err error) 
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	d := &demo{f: f, r: r}
-	steps := []func(context.Context) error{d.create, d.enter, d.cells}
+	steps := []func(context.Context) error{d.create, d.enter, d.rotate, d.cells}
 	if kill {
 		steps = append(steps, d.kill)
 	}
+	steps = append(steps, d.rotated)
 	if keep {
 		steps = append(steps, d.wait)
 	}
@@ -109,6 +111,8 @@ type demo struct {
 	f   *farmlab.Farm
 	r   *result
 	vms []fleet.VM
+	// booted is the boot of each VM that nothing restarts, by ID, when the fleet's CA began to be replaced.
+	booted map[string]string
 }
 
 // show runs a command as somebody at a terminal would, and shows both.

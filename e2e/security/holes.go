@@ -29,6 +29,7 @@ var attacks = []attack{
 	{"M8", "one account does not take all disk space of a host", allDisks},
 	{"M9", "an authority does not make itself another one's user, and a certificate that was revoked is refused", weakAuthority},
 	{"M10", "a backup of the server's database does not make a server of the fleet", stolenBackup},
+	{"M10", "after a rotation, who has the old CA's key and a host's old certificate is neither a server nor a host of the fleet", retiredCA},
 	{"M11", "a caller who comes again after a restart of the agent gets no more than was allowed", rejoinWithMore},
 	{"names", "a rule that denies by name holds for users whom only a directory service knows", deniedByName},
 }
