@@ -186,6 +186,8 @@ type VM struct {
 	Heard         *time.Time `json:"heard,omitempty"`          // its guest answered last; nil: it has not, or is not asked
 	Unresponsive  *time.Time `json:"unresponsive,omitempty"`   // its guest, which answered before, has not since, or its watchdog ran out then
 	Watchdog      *time.Time `json:"watchdog,omitempty"`       // its guest's watchdog ran out
+	Flooding      *time.Time `json:"flooding,omitempty"`       // its guest sends more to the agent than is read of it, and goes on; since
+	FloodWaits    int        `json:"flood_waits,omitempty"`    // how often the guest had to wait for that
 }
 
 // CloudVM is what a host knows of a VM that the server wants on it.
@@ -280,6 +282,7 @@ type Host struct {
 	VMs         int               `json:"vms"`
 	// Unresponsive are those whose guests answered, and do not any more, or whose watchdog ran out.
 	Unresponsive int        `json:"unresponsive"`
+	Flooding     int        `json:"flooding,omitempty"` // VMs whose guests go on sending more than is read of them
 	Waiting      int        `json:"waiting"`
 	DiskTotal    uint64     `json:"disk_total"`   // bytes that disks of VMs may have
 	DiskFree     uint64     `json:"disk_free"`    // of these, neither taken nor promised

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,8 +18,8 @@ type control struct {
 	path  string
 	fresh bool // the VM has not run yet: its guest will speak first, and need not be asked
 
-	reading pace        // of what the guest sends; run's alone
-	floods  atomic.Bool // it has sent more than is read at once
+	reading pace  // of what the guest sends; run's alone
+	flood   flood // of what it sends beyond that
 
 	writing sync.Mutex // one line at a time
 	mu      sync.Mutex
@@ -75,7 +74,7 @@ func (c *control) talk(ctx context.Context, conn net.Conn) {
 		return
 	}
 	c.fresh = false
-	lines := slowReader{conn, ctx, &c.reading, func() { c.floods.Store(true) }}
+	lines := slowReader{conn, ctx, &c.reading, func() { c.flood.waited(time.Now()) }}
 	guest.Lines(lines, guest.MaxGuestLine, func(s guest.State) { c.update(func() { c.take(s) }) })
 }
 

@@ -59,8 +59,7 @@ func (v *fleetVM) view(c Caller) *api.VM {
 		out.Cloud.Reason = codeOf(o.Reason)
 	}
 	if v.machine != nil {
-		out.Applied = v.machine.appliedView(r.Shape)
-		v.machine.pulse.show(out)
+		v.machine.show(out, r.Shape)
 		if out.State == string(farm.VMRunning) && out.Unresponsive != nil {
 			out.State = stateUnresponsive
 		}

@@ -27,10 +27,14 @@ func (h *heartbeat) problem(more string) *farm.Error {
 		Hint: "its kernel may hang, or its memory be used up: see its console; [heartbeat] in the agent's configuration says what is done about it"}
 }
 
-// follow has the VM learn whether the guest of its machine answers.
+// follow has the VM learn whether the guest of its machine answers, and whether it floods.
 func (v *vm) follow(m *machine) {
 	m.pulse.stopped = func() bool { return v.power.now() != wanted{} || frozen(m.applied.PID) }
 	m.pulse.changed = func(unresponsive bool) { v.guestChanged(m, unresponsive) }
+	m.control.flood.notice = func() {
+		v.agent.log.Warn(floodNotice, "vm", v.recordNow().Name)
+		v.publish(api.JobEvent{Event: api.EventWarning, Message: floodNotice})
+	}
 }
 
 func (v *vm) guestChanged(m *machine, unresponsive bool) {
@@ -54,9 +58,10 @@ func (v *vm) guestChanged(m *machine, unresponsive bool) {
 	}
 }
 
-// follow has the VM learn whether the guest of its machine answers.
+// follow has the VM learn whether the guest of its machine answers, and whether it floods.
 func (v *fleetVM) follow(m *machine) {
 	m.pulse.changed = func(unresponsive bool) { v.guestChanged(m, unresponsive) }
+	m.control.flood.notice = func() { v.agent.log.Warn(floodNotice, "vm", v.name) }
 }
 
 func (v *fleetVM) guestChanged(m *machine, unresponsive bool) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/breaker"
@@ -87,15 +88,24 @@ func (v *vm) viewLocked(j *job) *api.VM {
 		if j != nil && j.port >= 0 {
 			out.Job, out.JobPort = j.id, m.path(guest.JobPort(j.port))
 		}
-		out.Applied = m.appliedView(r.Shape)
-		m.pulse.show(out)
+		m.show(out, r.Shape)
 	}
 	return out
 }
 
+// show adds to a view of the VM how its machine is.
+func (m *machine) show(out *api.VM, s farm.Shape) {
+	out.Applied = m.appliedView(s)
+	m.pulse.show(out)
+	out.FloodWaits = m.control.flood.count()
+	if since, on := m.control.flood.goesOn(time.Now()); on {
+		out.Flooding = &since
+	}
+}
+
 func (m *machine) appliedView(s farm.Shape) api.Applied {
 	x := m.applied
-	if m.control.floods.Load() {
+	if m.control.flood.count() > 0 {
 		x.Warnings = append(slices.Clone(x.Warnings), "its guest has sent more to the agent than a guest may, and is read slowly")
 	}
 	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO, Purpose: s.Purpose.String(), Emulated: x.Emulated, Warnings: x.Warnings}
@@ -189,10 +199,10 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 		}
 	}
 	for _, v := range a.all() {
-		h.Unresponsive += unresponsive(v.current())
+		countGuest(&h, v.current())
 	}
 	for _, v := range a.allFleet() {
-		h.Unresponsive += unresponsive(v.current())
+		countGuest(&h, v.current())
 	}
 	h.Hypervisor = daemonView(a.hyper.Daemon())
 	if !a.isKnown() {
@@ -213,12 +223,17 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 	return answer(w, h)
 }
 
-// unresponsive is 1 of a machine whose guest is.
-func unresponsive(m *machine) int {
-	if m != nil && m.pulse.isUnresponsive() {
-		return 1
+// countGuest counts a machine whose guest is unresponsive, or floods.
+func countGuest(h *api.Host, m *machine) {
+	if m == nil {
+		return
 	}
-	return 0
+	if m.pulse.isUnresponsive() {
+		h.Unresponsive++
+	}
+	if _, on := m.control.flood.goesOn(time.Now()); on {
+		h.Flooding++
+	}
 }
 
 // grantable is a room's topology with what its nodes can still grant as what is free there.

@@ -96,6 +96,9 @@ func (a *app) drawHost(h farm.HostFacts, agent *api.Host) error {
 		if agent.Unresponsive > 0 {
 			fmt.Fprintf(a.out, "note: the guests of %d VMs do not answer any more; `grange vm list` shows which\n", agent.Unresponsive)
 		}
+		if agent.Flooding > 0 {
+			fmt.Fprintf(a.out, "note: the guests of %d VMs send more to the agent than is read of them; `grange vm show` says since when\n", agent.Flooding)
+		}
 		for _, note := range hypervisorNotes(*agent) {
 			fmt.Fprintf(a.out, "note: %s\n", note)
 		}

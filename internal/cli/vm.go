@@ -188,6 +188,9 @@ func (a *app) showVM(vm api.VM) error {
 	if vm.Watchdog != nil {
 		fmt.Fprintf(t, "watchdog\tran out at %s\n", vm.Watchdog.Format(time.RFC3339))
 	}
+	if vm.Flooding != nil {
+		fmt.Fprintf(t, "floods\tits control port since %s; it had to wait %d times\n", vm.Flooding.Format(time.RFC3339), vm.FloodWaits)
+	}
 	if vm.Batch != "" {
 		fmt.Fprintf(t, "batch job\t%s\n", batchOf(vm))
 	}
