@@ -100,7 +100,7 @@ func (l *lines) await(ctx context.Context) error {
 		l.mu.Lock()
 		text := l.text.String()
 		l.mu.Unlock()
-		for _, word := range []string{"RUNS", "user-limit", "one user may have", "waiting", "[no-room]", "[disk-full]"} {
+		for _, word := range []string{"RUNS", "user-limit", "you may have", "waiting", "[no-room]", "[disk-full]"} {
 			if strings.Contains(text, word) {
 				return nil
 			}

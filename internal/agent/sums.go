@@ -2,11 +2,14 @@ package agent
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -15,7 +18,8 @@ type part struct {
 	disks string     // the name of their directory; a second attempt's begins with it
 	bytes farm.Bytes // that they may take
 	owner uint32
-	sums  bool // the owner's sums count: an ordinary account asked for it outside of batch jobs, which their batch system confines
+	sums  bool       // the owner's sums count: an ordinary account asked for it outside of batch jobs, which their batch system confines
+	who   policy.Who // the owner as exceptions see it
 }
 
 // takes says so, before the VM claims anything.
@@ -71,7 +75,7 @@ func (l *ledger) withinSums(id string, want held) error {
 			has.cpus, has.bytes, has.disks = has.cpus+h.cpus, has.bytes+h.bytes, has.disks+h.disks
 		}
 	}
-	most := l.mostOfOne()
+	most := l.mostOf(mine.who)
 	for _, x := range []struct {
 		what             string
 		has, want, limit uint64
@@ -84,11 +88,11 @@ func (l *ledger) withinSums(id string, want held) error {
 		switch {
 		case x.want == 0:
 		case x.want > x.limit:
-			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUserLimit, Hint: "ask for less; [limits] in the agent's configuration says what one user may have",
-				Message: fmt.Sprintf("one user may have %s %s on this host at once; this VM would take %s", x.text(x.limit), x.what, x.text(x.want))}
+			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUserLimit, Hint: "ask for less; [limits] in the agent's configuration says what a user may have",
+				Message: fmt.Sprintf("you may have %s %s on this host at once; this VM would take %s", x.text(x.limit), x.what, x.text(x.want))}
 		case x.has+x.want > x.limit:
-			return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeUserLimit, Hint: "wait until VMs of yours have ended; [limits] in the agent's configuration says what one user may have",
-				Message: fmt.Sprintf("your VMs here have %s %s, and one user may have %s at once; this VM would take %s", x.text(x.has), x.what, x.text(x.limit), x.text(x.want))}
+			return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeUserLimit, Hint: "wait until VMs of yours have ended; [limits] in the agent's configuration says what a user may have",
+				Message: fmt.Sprintf("your VMs here have %s %s, and you may have %s at once; this VM would take %s", x.text(x.has), x.what, x.text(x.limit), x.text(x.want))}
 		}
 	}
 	return nil
@@ -96,8 +100,9 @@ func (l *ledger) withinSums(id string, want held) error {
 
 func sizeText(n uint64) string { return farm.Bytes(n).Rounded().String() }
 
-// mostOfOne is what one user may hold of this host.
-func (l *ledger) mostOfOne() held {
+// mostOf is what a user may hold of this host.
+func (l *ledger) mostOf(who policy.Who) held {
+	limits := l.limits.Of(who)
 	room := numa.NewRoom(l.topology, l.reserve, nil)
 	var memory farm.Bytes
 	for _, n := range room.Nodes {
@@ -106,9 +111,9 @@ func (l *ledger) mostOfOne() held {
 			memory += size * farm.Bytes(count)
 		}
 	}
-	out := held{int(l.limits.CPUs.Of(uint64(room.Free.Len()))), farm.Bytes(l.limits.Memory.Of(uint64(memory))), 0}
+	out := held{int(limits.CPUs.Of(uint64(room.Free.Len()))), farm.Bytes(limits.Memory.Of(uint64(memory))), 0}
 	if space, err := l.space(nil); err == nil {
-		out.disks = farm.Bytes(l.limits.Disk.Of(uint64(space.Pool)))
+		out.disks = farm.Bytes(limits.Disk.Of(uint64(space.Pool)))
 	}
 	return out
 }
@@ -184,6 +189,17 @@ func (v *vm) partOf(image vmimage.Image) part {
 	r := v.recordNow()
 	ours := v.own || r.Worker != nil || r.Caller.Batch.System != "" || r.Caller.admin()
 	return part{disks: vmName(v.id), bytes: diskNeed(image, r.Shape.Scratch, v.agent.config().Overlay), owner: r.Caller.UID, sums: !ours}
+}
+
+// excepted is a caller as exceptions from [limits] see it. They are for those whom the name service knows: while it is down the limits of all hold.
+func (a *Agent) excepted(c Caller) policy.Who {
+	w := policy.Who{UID: c.UID, GIDs: c.allGroups()}
+	if known, err := a.namesOf(c); err == nil {
+		w.User, w.Groups = known.user.Name, slices.Collect(maps.Values(known.groups))
+	} else {
+		a.log.Warn("no exception from [limits] by name: the name service does not answer", "uid", c.UID, "error", err)
+	}
+	return w
 }
 
 // partOf is what a VM of the server takes. Its sums are its project's quota.

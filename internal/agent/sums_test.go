@@ -1,14 +1,19 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 	"github.com/grange-project/grange/internal/vmimage"
@@ -44,7 +49,7 @@ func TestSumsOfOneUser(t *testing.T) {
 		text   string
 	}{
 		"within":                       {8, farm.GiB, ofUser(1, 0), "", "", ""},
-		"CPUs beside others":           {9, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity, "have 8 CPUs, and one user may have 16 at once"},
+		"CPUs beside others":           {9, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity, "have 8 CPUs, and you may have 16 at once"},
 		"CPUs beyond":                  {17, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.Invalid, "16 CPUs"},
 		"memory beside others":         {1, 17 * farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity, "8G of memory"},
 		"memory beyond":                {1, 25 * farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.Invalid, "24G of memory"},
@@ -136,5 +141,36 @@ func TestDiskNeed(t *testing.T) {
 		if got := diskNeed(c.image, c.scratch, c.overlay); got != c.want {
 			t.Errorf("%v + %v: %v, not %v", c.scratch, c.overlay, got, c.want)
 		}
+	}
+}
+
+// TestExceptedUser may hold more than others by an exception that names it, unless the name service is down.
+func TestExceptedUser(t *testing.T) {
+	down := func(context.Context, program.Call) ([]byte, error) { return nil, errors.New("no answer") }
+	c, err := config.ParseAgent([]byte("[limits]\ncpus = \"16\"\n[[limits.except]]\nusers = [\"dora\"]\ncpus = \"100%\"\n"), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		run  program.Run
+		uid  uint32
+		want farm.Code
+	}{
+		"excepted":     {ldap, 70001, ""},
+		"another":      {ldap, 70002, farm.CodeUserLimit},
+		"nobody knows": {down, 70001, farm.CodeUserLimit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &Agent{ctx: t.Context(), names: names.New(x.run), log: slog.New(slog.DiscardHandler)}
+			var promised map[string]farm.Bytes
+			l := sumsLedger(&promised)
+			l.setLimits(c.Limits, 0)
+			p := ofUser(x.uid, 0)
+			p.who = a.excepted(Caller{UID: x.uid, GID: 7000})
+			l.takes("a", p)
+			if _, err := l.claim(t.Context(), "a", "a", request(20, "0-31"), true, quiet); x.want == "" && err != nil || x.want != "" && !farm.IsCode(err, x.want) {
+				t.Errorf("%v; want %q", err, x.want)
+			}
+		})
 	}
 }

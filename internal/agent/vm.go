@@ -328,7 +328,11 @@ func (v *vm) grant(image vmimage.Image) (farm.Plan, error) {
 		request.Service = request.Service.And(r.Caller.Batch.CPUs)
 	}
 	v.agent.ledger.belongs(v.id, v.key)
-	v.agent.ledger.takes(v.id, v.partOf(image))
+	p := v.partOf(image)
+	if p.sums && len(v.agent.config().Limits.Except) > 0 {
+		p.who = v.agent.excepted(r.Caller)
+	}
+	v.agent.ledger.takes(v.id, p)
 	return v.claim(v.agent.holder(r.Name, r.User, r.Command), request)
 }
 

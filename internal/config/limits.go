@@ -1,15 +1,40 @@
 package config
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/policy"
 )
 
 // Limits are what one user may hold of a host at once, in all VMs that were asked for outside of batch jobs. Root has none.
-type Limits struct{ CPUs, Memory, Disk Share }
+type Limits struct {
+	CPUs, Memory, Disk Share
+	Except             []Exception // in order: for each setting the first one counts that matches and says anything of it
+}
+
+// Exception is what some users may hold instead. A zero Share says nothing.
+type Exception struct {
+	Whom               policy.Rule // its users and groups alone
+	CPUs, Memory, Disk Share
+}
+
+// Of are the limits of one user. Whose names nobody knows, no exception by name is for.
+func (l Limits) Of(who policy.Who) Limits {
+	out := Limits{CPUs: l.CPUs, Memory: l.Memory, Disk: l.Disk}
+	for _, e := range slices.Backward(l.Except) {
+		if !e.Whom.Matches(who) {
+			continue
+		}
+		out.CPUs, out.Memory, out.Disk = cmp.Or(e.CPUs, out.CPUs), cmp.Or(e.Memory, out.Memory), cmp.Or(e.Disk, out.Disk)
+	}
+	return out
+}
 
 // Share is a part of what there is: "75%", or an amount.
 type Share struct {
@@ -26,12 +51,52 @@ func (s Share) Of(all uint64) uint64 {
 }
 
 type limitsFile struct {
-	CPUs   string `toml:"cpus"`
-	Memory string `toml:"memory"`
-	Disk   string `toml:"disk"`
+	CPUs   string          `toml:"cpus"`
+	Memory string          `toml:"memory"`
+	Disk   string          `toml:"disk"`
+	Except []exceptionFile `toml:"except"`
+}
+
+// exceptionFile is one [[limits.except]].
+type exceptionFile struct {
+	Users  []string `toml:"users"`
+	Groups []string `toml:"groups"`
+	CPUs   string   `toml:"cpus"`
+	Memory string   `toml:"memory"`
+	Disk   string   `toml:"disk"`
 }
 
 func (f limitsFile) limits() (l Limits, err error) {
+	if l.CPUs, l.Memory, l.Disk, err = shares(f.CPUs, f.Memory, f.Disk, false); err != nil {
+		return l, fmt.Errorf("limits.%w", err)
+	}
+	for i, x := range f.Except {
+		e, err := x.exception()
+		if err != nil {
+			return l, fmt.Errorf("limits.except, number %d: %w", i+1, err)
+		}
+		l.Except = append(l.Except, e)
+	}
+	return l, nil
+}
+
+func (f exceptionFile) exception() (e Exception, err error) {
+	e.Whom = policy.Rule{Users: f.Users, Groups: f.Groups}
+	switch {
+	case len(f.Users)+len(f.Groups) == 0:
+		return e, errors.New("it names no users and no groups; what is for all stands in [limits] itself")
+	case f.CPUs+f.Memory+f.Disk == "":
+		return e, errors.New("it says nothing of cpus, memory or disk")
+	}
+	if err := e.Whom.Validate(); err != nil {
+		return e, err
+	}
+	e.CPUs, e.Memory, e.Disk, err = shares(f.CPUs, f.Memory, f.Disk, true)
+	return e, err
+}
+
+// shares reads the three settings, which may be left out where they are optional.
+func shares(cpuText, memoryText, diskText string, optional bool) (cpus, memory, disk Share, err error) {
 	count := func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 31) }
 	bytes := func(text string) (uint64, error) {
 		v, err := farm.ParseBytes(text)
@@ -41,12 +106,15 @@ func (f limitsFile) limits() (l Limits, err error) {
 		key, text string
 		parse     func(string) (uint64, error)
 		to        *Share
-	}{{"cpus", f.CPUs, count, &l.CPUs}, {"memory", f.Memory, bytes, &l.Memory}, {"disk", f.Disk, bytes, &l.Disk}} {
+	}{{"cpus", cpuText, count, &cpus}, {"memory", memoryText, bytes, &memory}, {"disk", diskText, bytes, &disk}} {
+		if optional && x.text == "" {
+			continue
+		}
 		if *x.to, err = parseShare(x.text, x.parse); err != nil {
-			return l, fmt.Errorf("limits.%s: %w", x.key, err)
+			return cpus, memory, disk, fmt.Errorf("%s: %w", x.key, err)
 		}
 	}
-	return l, nil
+	return cpus, memory, disk, nil
 }
 
 func parseShare(text string, parse func(string) (uint64, error)) (Share, error) {

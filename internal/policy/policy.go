@@ -98,7 +98,7 @@ func Decide(rules []Rule, who Who, wish Wish) (Decision, error) {
 	d := Decision{Image: wish.Image, Shape: wish.Shape, Network: wish.Network}
 	var mine []Rule
 	for _, r := range rules {
-		if r.matches(who) {
+		if r.Matches(who) {
 			mine = append(mine, r)
 		}
 	}
@@ -257,7 +257,8 @@ func first(rules []Rule, says func(Rule) bool) (Rule, bool) {
 	return Rule{}, false
 }
 
-func (r Rule) matches(w Who) bool {
+// Matches reports whether a rule is for somebody.
+func (r Rule) Matches(w Who) bool {
 	system := string(w.System)
 	if system == "" {
 		system = NoSystem
