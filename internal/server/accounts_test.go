@@ -242,7 +242,8 @@ func TestNameOfADeletedUser(t *testing.T) {
 		t.Errorf("with a VM: %v", err)
 	}
 	l.update(func(tx *store.Tx) error {
-		return errors.Join(tx.DeleteVM(vm.ID), tx.PutJoinToken(farm.JoinToken{ID: "j", By: "otto", Cell: "west"}), tx.PutJoinToken(farm.JoinToken{ID: "k", By: "ann", Cell: "west"}))
+		return errors.Join(tx.DeleteVM(vm.ID), tx.PutJoinToken(farm.JoinToken{ID: "j", By: "otto", Cell: "west"}), tx.PutJoinToken(farm.JoinToken{ID: "k", By: "ann", Cell: "west"}),
+			tx.PutAnswer("otto", "key", []byte("x"), []byte("[]"), l.clock()))
 	})
 	if err := l.DeleteUser(t.Context(), site, "otto", 0); err != nil {
 		t.Fatal(err)
@@ -254,9 +255,32 @@ func TestNameOfADeletedUser(t *testing.T) {
 		}
 		return err
 	})
-	for _, name := range []string{"root", "grange"} {
-		if _, err := l.PutUser(t.Context(), site, farm.User{Name: name}, 0); code(err) == "" {
-			t.Errorf("a user %s", name)
+	l.view(func(tx *store.Tx) error {
+		if _, _, err := tx.Answer("otto", "key"); !missing(err) {
+			t.Errorf("the answer to an earlier request of otto's: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestNamesOfUsers: nobody is called what the server calls itself, and no name is a path, a line or a pattern; by either way to make a user.
+func TestNamesOfUsers(t *testing.T) {
+	l := newFarm(t)
+	for _, name := range []string{"", " ", "root", "grange", ".", "..", "../x", "a/b", "/", "a\\b", "a\nb", "a\x00b", "a\x1b[2J", "a\tb", "a b", "-x", "*", "a:b", "a,b", "ä",
+		"a\u202eb", strings.Repeat("a", 65)} {
+		if _, err := l.PutUser(t.Context(), site, farm.User{Name: name}, 0); !farm.IsKind(err, farm.Invalid) {
+			t.Errorf("%q can be made: %v", name, err)
+		}
+		if _, err := l.Apply(t.Context(), site, farm.Farm{Users: []farm.User{{Name: name}}}, ApplyOrder{}); !farm.IsKind(err, farm.Invalid) {
+			t.Errorf("%q can be applied: %v", name, err)
+		}
+	}
+	for _, name := range []string{"ann", "a.b_c-d@cern.ch", "Roots", "0"} {
+		if _, err := l.PutUser(t.Context(), site, farm.User{Name: name}, 0); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+		if _, err := l.Apply(t.Context(), site, farm.Farm{Users: []farm.User{{Name: name + "2"}}}, ApplyOrder{}); err != nil {
+			t.Errorf("%q, applied: %v", name, err)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (t *Tx) keep(text string, args ...any) (int64, error) {
 	return n, err
 }
 
-// DeleteUser takes a user away, with all grants and tokens.
+// DeleteUser takes a user away, with all grants and tokens, and the answers that are kept for its idempotency keys.
 func (t *Tx) DeleteUser(name string) error {
 	if err := users().drop(t, name); err != nil {
 		return err
@@ -70,7 +70,11 @@ func (t *Tx) DeleteUser(name string) error {
 	if err := grants().dropOf(t, name); err != nil {
 		return err
 	}
-	return tokens().dropOf(t, name)
+	if err := tokens().dropOf(t, name); err != nil {
+		return err
+	}
+	_, err := t.exec("DELETE FROM answers WHERE who = $1", name)
+	return err
 }
 
 func grants() noun[farm.Grant] {
