@@ -26,19 +26,7 @@ func (t *task) failed() string {
 // lost waits for a job that runs to lose its VM.
 func (t *task) lost() *api.Problem {
 	t.f.Helper()
-	for limit := time.After(20 * time.Second); ; {
-		select {
-		case e, ok := <-t.events:
-			if !ok {
-				t.f.Fatal("the job ended without a reason")
-			}
-			if e.Event == api.EventLost {
-				return e.Problem
-			}
-		case <-limit:
-			t.f.Fatal("the job runs for ever")
-		}
-	}
+	return t.endsBy(api.EventLost, api.EventFailed)
 }
 
 // TestImpossibleScratch: requests that this host can never hold say nothing of the host; others are not kept waiting.

@@ -19,20 +19,26 @@ func (f *farmhouse) patience(d time.Duration) {
 // problem waits for the end of a job that gets no VM.
 func (t *task) problem() *api.Problem {
 	t.f.Helper()
+	return t.endsBy(api.EventFailed, api.EventRunning)
+}
+
+// endsBy waits until a job ends by an event, before which another one must not come.
+func (t *task) endsBy(event, not string) *api.Problem {
+	t.f.Helper()
 	for limit := time.After(20 * time.Second); ; {
 		select {
 		case e, ok := <-t.events:
 			if !ok {
 				t.f.Fatal("the job ended without a reason")
 			}
-			if e.Event == api.EventFailed {
+			switch e.Event {
+			case event:
 				return e.Problem
-			}
-			if e.Event == api.EventRunning {
-				t.f.Fatal("the job runs")
+			case not:
+				t.f.Fatalf("%s comes before %s", not, event)
 			}
 		case <-limit:
-			t.f.Fatal("the job waits for ever")
+			t.f.Fatalf("the job never ends by %s", event)
 		}
 	}
 }
