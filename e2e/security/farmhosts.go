@@ -108,6 +108,19 @@ func (a *standalone) ask(ctx context.Context, client *http.Client, method, path 
 	return answer.StatusCode, text, err
 }
 
+// withSecret starts a farm with the VM that secretVM makes.
+func (s *site) withSecret(ctx context.Context) (*standalone, string, error) {
+	a, err := s.standalone(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	vm, err := a.secretVM(ctx)
+	if err != nil {
+		a.close()
+	}
+	return a, vm, err
+}
+
 // secretVM makes a VM on the victim whose user data nobody else shall read, and returns its ID.
 func (a *standalone) secretVM(ctx context.Context) (string, error) {
 	if err := os.WriteFile(a.path("user-data"), []byte("#cloud-config\npassword: "+secretWord+"\n"), 0o600); err != nil {

@@ -9,7 +9,7 @@ import (
 
 // foreignToken: the administrator of another cell makes a token for a host's name, and takes that host over.
 func foreignToken(ctx context.Context, s *site) error {
-	a, err := s.standalone(ctx)
+	a, vm, err := s.withSecret(ctx)
 	if err != nil {
 		return err
 	}
@@ -18,10 +18,6 @@ func foreignToken(ctx context.Context, s *site) error {
 		return err
 	}
 	if _, err := a.grange(ctx, "apply", "-f", a.path("farm.toml")); err != nil {
-		return err
-	}
-	vm, err := a.secretVM(ctx)
-	if err != nil {
 		return err
 	}
 	token, err := a.as(ctx, "cyd", "host", "token", "create", "--cell", "other", "--name", victim)
@@ -42,15 +38,11 @@ func foreignToken(ctx context.Context, s *site) error {
 
 // livingHost: who reads a token for many hosts and the machine-id of a host that runs takes it over.
 func livingHost(ctx context.Context, s *site) error {
-	a, err := s.standalone(ctx)
+	a, vm, err := s.withSecret(ctx)
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	vm, err := a.secretVM(ctx)
-	if err != nil {
-		return err
-	}
 	token, err := a.grange(ctx, "host", "token", "create", "--cell", "general", "--count", "50")
 	if err != nil {
 		return err

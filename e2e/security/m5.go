@@ -8,15 +8,11 @@ import (
 
 // foreignVM: a host that was taken over reports the VM of another host, to be sent what that is made of.
 func foreignVM(ctx context.Context, s *site) error {
-	a, err := s.standalone(ctx)
+	a, vm, err := s.withSecret(ctx)
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	vm, err := a.secretVM(ctx)
-	if err != nil {
-		return err
-	}
 	token, err := a.grange(ctx, "host", "token", "create", "--cell", "general")
 	if err != nil {
 		return err
