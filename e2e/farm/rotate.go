@@ -36,12 +36,14 @@ func (d *demo) boot(ctx context.Context, vm fleet.VM) (string, error) {
 	return d.f.Run(ctx, "ssh", vm.Project+"/"+vm.Name, "--", "cat /proc/sys/kernel/random/boot_id")
 }
 
-// rotated waits until nobody needs the older authority, retires it, and sees that the hosts report on and that no VM was restarted.
+// rotated waits until nobody needs the older authority, retires it, and sees that the hosts report on and that no VM
+// was restarted.
 func (d *demo) rotated(ctx context.Context) error {
-	if err := farmlab.Await(ctx, 3*time.Minute, "all hosts have certificates of the next authority", func() (bool, error) {
+	ready := func() (bool, error) {
 		ca, err := d.ca(ctx)
 		return err == nil && len(ca.Waits) == 0 && ca.Authorities[0].Hosts == len(d.f.Hosts), err
-	}); err != nil {
+	}
+	if err := farmlab.Await(ctx, 3*time.Minute, "all hosts have certificates of the next authority", ready); err != nil {
 		return err
 	}
 	before, err := d.ca(ctx)
@@ -52,7 +54,8 @@ func (d *demo) rotated(ctx context.Context) error {
 		return err
 	}
 	retired := time.Now()
-	if err := farmlab.Await(ctx, 3*time.Minute, "all hosts report, and trust the new authority alone", func() (bool, error) { return d.trustsOne(ctx, before, retired) }); err != nil {
+	trustsOne := func() (bool, error) { return d.trustsOne(ctx, before, retired) }
+	if err := farmlab.Await(ctx, 3*time.Minute, "all hosts report, and trust the new authority alone", trustsOne); err != nil {
 		return err
 	}
 	for _, vm := range d.vms {
@@ -73,7 +76,8 @@ func (d *demo) rotated(ctx context.Context) error {
 	return err
 }
 
-// trustsOne reports whether all hosts have reported since a time, and have written down that they trust the newest authority of before alone.
+// trustsOne reports whether all hosts have reported since a time, and have written down that they trust the newest
+// authority of before alone.
 func (d *demo) trustsOne(ctx context.Context, before fleet.CA, since time.Time) (bool, error) {
 	ca, err := d.ca(ctx)
 	if err != nil {

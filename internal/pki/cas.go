@@ -43,8 +43,8 @@ func (c CAs) Certificates() []*x509.Certificate {
 	return all
 }
 
-// caFile is how authorities are kept. Releases before rotation read the present one and pass over the next; those before the seal kept the key as
-// it is.
+// caFile is how authorities are kept. Releases before rotation read the present one and pass over the next; those
+// before the seal kept the key as it is.
 type caFile struct {
 	Certificate string  `json:"certificate"`
 	Key         string  `json:"key,omitempty"`    // PEM
@@ -119,7 +119,8 @@ func (f *caFile) parse(seal Seal) (*CA, error) {
 
 func badCA(err error) error { return fmt.Errorf("reading the fleet's authority: %w", err) }
 
-// endWarning is how long before its end an authority is warned of: hosts that are switched on once a season still meet its successor.
+// endWarning is how long before its end an authority is warned of: hosts that are switched on once a season still meet
+// its successor.
 const endWarning = 365 * 24 * time.Hour
 
 // EndsSoon is the warning that a fleet's newest authority ends; "": it does not yet. It needs no key.
@@ -128,7 +129,8 @@ func EndsSoon(newest *x509.Certificate, now time.Time) string {
 	case left <= 0:
 		return "the fleet's CA ended at " + stamp(newest.NotAfter) + ": no host has a link any more"
 	case left < endWarning:
-		return fmt.Sprintf("the fleet's CA ends at %s, in %d days: replace it with `grange server ca rotate`", stamp(newest.NotAfter), int(left.Hours()/24))
+		return fmt.Sprintf("the fleet's CA ends at %s, in %d days: replace it with `grange server ca rotate`",
+			stamp(newest.NotAfter), int(left.Hours()/24))
 	}
 	return ""
 }
@@ -149,9 +151,9 @@ func NewestOf(text []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// A server with two authorities has a certificate of each, and shows a client one that it believes. Clients that know of rotation name whom they
-// believe, among the protocols of their greeting (ALPN), of which none is ever chosen but HTTP. TLS has an extension for just that
-// (certificate_authorities), which Go neither sends nor reads.
+// A server with two authorities has a certificate of each, and shows a client one that it believes. Clients that know
+// of rotation name whom they believe, among the protocols of their greeting (ALPN), of which none is ever chosen but
+// HTTP. TLS has an extension for just that (certificate_authorities), which Go neither sends nor reads.
 const (
 	http1     = "http/1.1"
 	trustWord = "grange-trusts-"
@@ -166,8 +168,8 @@ func TrustProtocols(fingerprints ...string) []string {
 	return protocols
 }
 
-// Choose returns the first of certs, which are those of All, whose authority a client of such protocols believes. The last is for all others: it is
-// of the authority that clients have known for longest.
+// Choose returns the first of certs, which are those of All, whose authority a client of such protocols believes. The
+// last is for all others: it is of the authority that clients have known for longest.
 func Choose(certs []tls.Certificate, protocols []string) *tls.Certificate {
 	for i, c := range certs {
 		authority := &x509.Certificate{Raw: c.Certificate[len(c.Certificate)-1]}

@@ -30,8 +30,8 @@ type authorities struct {
 	issuer  unique.Handle[string] // the newest
 }
 
-// Authorities are the fleet's own, as any of its servers left them. The first server of a fleet makes one at its first start. One whose key an
-// older release has kept as it is is sealed, and nothing of that key is left in the database.
+// Authorities are the fleet's own, as any of its servers left them. The first server of a fleet makes one at its first
+// start. One whose key an older release has kept as it is is sealed, and nothing of that key is left in the database.
 func (s *Server) Authorities(ctx context.Context) (pki.CAs, error) {
 	a, err := s.authorities(ctx)
 	return a.CAs, err
@@ -91,12 +91,12 @@ func (s *Server) readAuthorities(ctx context.Context, a *authorities) error {
 	if err != nil {
 		return err
 	}
-	*a = authorities{CAs: cas, text: text, at: at, peers: pki.NewAuthorities(cas.Certificates(), s.site), issuer: unique.Make(cas.Newest().Fingerprint())}
 	var all []string
 	for _, ca := range cas.All() {
 		all = append(all, ca.Fingerprint())
 	}
-	a.trusted = trusted(all)
+	*a = authorities{CAs: cas, text: text, at: at, peers: pki.NewAuthorities(cas.Certificates(), s.site),
+		trusted: trusted(all), issuer: unique.Make(cas.Newest().Fingerprint())}
 	clear(s.links.peers) // some were of an authority that is retired
 	return nil
 }
@@ -175,7 +175,8 @@ func (s *Server) wipe(ctx context.Context) error {
 	return err
 }
 
-// peer reads a host's certificates. One of an authority that is not known may be of one that another server has made just now.
+// peer reads a host's certificates. One of an authority that is not known may be of one that another server has made
+// just now.
 func (s *Server) peer(ctx context.Context, shown []*x509.Certificate) (pki.Peer, error) {
 	for again := false; ; again = true {
 		a, err := s.authorities(ctx)

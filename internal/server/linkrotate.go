@@ -2,10 +2,8 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unique"
 
@@ -31,7 +29,7 @@ type CAView struct {
 	Authorities []Authority // the newest first
 	Site        bool        // the site vouches for the listener: hosts believe that, and not these
 	Waited      []Waited    // who still needs the present one, while it is replaced
-	Ends        time.Time   // of a rotation, if nobody but who is away needs the present authority then; zero: none is under way
+	Ends        time.Time   // of a rotation, if nobody who is not away needs the present one then; zero: none is under way
 }
 
 // CA returns how the fleet's authorities are.
@@ -65,7 +63,7 @@ func (c *call) authorities() (pki.CAs, error) {
 func (c *call) caView(cas pki.CAs) (CAView, error) {
 	v := CAView{Site: len(c.s.listenerCAs) > 0}
 	present := cas.Present.Fingerprint()
-	r := rotation{present: present, next: cas.Newest().Fingerprint(), made: cas.Newest().Made(), site: v.Site, now: c.now}
+	r := rotation{next: cas.Newest().Fingerprint(), made: cas.Newest().Made(), site: v.Site, now: c.now}
 	issued, trusting := map[string]int{}, map[string]int{}
 	err := c.EachHost("", func(h farm.Host) {
 		if h.Serial != pki.SiteSerial && c.now.Before(h.Expires) {
@@ -83,7 +81,8 @@ func (c *call) caView(cas pki.CAs) (CAView, error) {
 	}
 	for _, ca := range cas.All() {
 		f := ca.Fingerprint()
-		v.Authorities = append(v.Authorities, Authority{CA: ca, Next: ca == cas.Next, Hosts: issued[f], Trusting: trusting[f]})
+		one := Authority{CA: ca, Next: ca == cas.Next, Hosts: issued[f], Trusting: trusting[f]}
+		v.Authorities = append(v.Authorities, one)
 	}
 	if cas.Next == nil {
 		return v, nil
@@ -98,7 +97,8 @@ func (c *call) caView(cas pki.CAs) (CAView, error) {
 	return v, err
 }
 
-// issuerOf is the authority that issued a host's certificate. Releases before did not keep that: they had one, which was there before any other.
+// issuerOf is the authority that issued a host's certificate. Releases before did not keep that: they had one, which
+// was there before any other.
 func issuerOf(h farm.Host, present string) string {
 	if h.Issuer == "" {
 		return present
@@ -117,8 +117,9 @@ func (s *Server) RotateCA(ctx context.Context, who farm.Identity) (v CAView, err
 			return err
 		}
 		if cas.Next != nil {
-			return &farm.Error{Kind: farm.Conflict, Code: CodeCARotates, Message: "the fleet's CA is being replaced since " + when(cas.Next.Made()),
-				Hint: "`grange server ca` says what that waits for; `grange server ca retire` ends it"}
+			return &farm.Error{Kind: farm.Conflict, Code: CodeCARotates,
+				Message: "the fleet's CA is being replaced since " + when(cas.Next.Made()),
+				Hint:    "`grange server ca` says what that waits for; `grange server ca retire` ends it"}
 		}
 		if cas.Next, err = pki.NewCA(c.now); err != nil {
 			return err
@@ -143,8 +144,8 @@ func (c *call) putCAs(cas pki.CAs) error {
 	return putAuthorities(c.Tx, cas, seal)
 }
 
-// RetireCA ends a rotation: the present authority goes, with its key. Those who still need it must be named, hosts by name and join tokens by ID:
-// they are cut off.
+// RetireCA ends a rotation: the present authority goes, with its key. Those who still need it must be named, hosts by
+// name and join tokens by ID: they are cut off.
 func (s *Server) RetireCA(ctx context.Context, who farm.Identity, without []string) (v CAView, err error) {
 	_, err = s.change(ctx, who, policy.RetireCA, func(c *call) error {
 		if err := c.may(theCA); err != nil {
@@ -155,7 +156,8 @@ func (s *Server) RetireCA(ctx context.Context, who farm.Identity, without []stri
 			return err
 		}
 		if cas.Next == nil {
-			return &farm.Error{Kind: farm.Conflict, Code: CodeNoRotation, Message: "the fleet has one authority, which nothing replaces", Hint: "`grange server ca rotate` makes the next one"}
+			return &farm.Error{Kind: farm.Conflict, Code: CodeNoRotation,
+				Message: "the fleet has one authority, which nothing replaces", Hint: "`grange server ca rotate` makes the next one"}
 		}
 		before, err := c.caView(cas)
 		if err != nil {
@@ -184,7 +186,7 @@ func (c *call) retire(cas pki.CAs, cut []Waited) (pki.CAs, error) {
 			continue
 		}
 		h, err := c.HostNamed(w.Host)
-		if err == nil && h.Issuer == "" && h.Serial != pki.SiteSerial { // so that nobody takes it for one of the authority that is left
+		if err == nil && h.Issuer == "" && h.Serial != pki.SiteSerial { // it is not of the authority that is left
 			h.Issuer = old
 			err = c.SetHost(h)
 		}
@@ -199,7 +201,7 @@ func (c *call) retire(cas pki.CAs, cut []Waited) (pki.CAs, error) {
 	if err := c.putCAs(cas); err != nil {
 		return cas, err
 	}
-	c.s.log.Info("an authority of the fleet is retired", "retired", old, "present", cas.Present.Fingerprint(), "cut off", names)
+	c.s.log.Info("authority of the fleet retired", "retired", old, "present", cas.Present.Fingerprint(), "without", names)
 	return cas, c.did(reason)
 }
 
@@ -237,12 +239,14 @@ func (s *Server) CAWarnings(ctx context.Context) ([]string, error) {
 		all = append(all, w)
 	}
 	if cas.Next != nil {
-		all = append(all, "the fleet's CA is being replaced since "+when(cas.Next.Made())+": `grange server ca` says what that waits for")
+		all = append(all, "the fleet's CA is being replaced since "+when(cas.Next.Made())+
+			": `grange server ca` says what that waits for")
 	}
 	return all, nil
 }
 
-// renewEach is how often a server asks one of its hosts to renew its certificate in a rotation: a signature, a commit and a new TLS connection.
+// renewEach is how often a server asks one of its hosts to renew its certificate in a rotation: a signature, a commit
+// and a new TLS connection.
 const renewEach = 50 * time.Millisecond
 
 // trusted is a set of authorities, in a form that is small for thousands of hosts.
@@ -269,70 +273,4 @@ func (s *Server) rotates(ctx context.Context, l *link, serial string, answer *fl
 		answer.Renew, _ = s.renewals.Add("")
 	}
 	return nil
-}
-
-const (
-	// shownFor is after how long a listener's certificates are made anew: they must never end.
-	shownFor = time.Hour
-	// shakeWait is how long a TLS handshake waits for the database, when the authorities changed.
-	shakeWait = 5 * time.Second
-)
-
-// ListenerCertificates are what a listener shows: of each authority one.
-type ListenerCertificates struct {
-	server *Server
-	names  []string
-
-	mu    sync.Mutex
-	certs []tls.Certificate
-	of    unique.Handle[string] // the authorities
-	until time.Time
-}
-
-// ListenerCertificates are those of a listener that is reached by some names.
-func (s *Server) ListenerCertificates(names []string) *ListenerCertificates {
-	return &ListenerCertificates{server: s, names: names}
-}
-
-// Get is for tls.Config.GetCertificate: a certificate of the newest authority that the client says it believes.
-func (l *ListenerCertificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	certs, err := l.present(hello.Context())
-	if err != nil {
-		return nil, err
-	}
-	return pki.Choose(certs, hello.SupportedProtos), nil
-}
-
-// Again has the next connection have fresh ones.
-func (l *ListenerCertificates) Again() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.until = time.Time{}
-}
-
-func (l *ListenerCertificates) present(ctx context.Context) ([]tls.Certificate, error) {
-	ctx, cancel := context.WithTimeout(ctx, shakeWait)
-	defer cancel()
-	a, err := l.server.authorities(ctx)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.server.now()
-	switch {
-	case err != nil && len(l.certs) > 0: // the database does not answer: as before
-		return l.certs, nil
-	case err != nil:
-		return nil, err
-	case a.trusted == l.of && now.Before(l.until):
-		return l.certs, nil
-	}
-	var certs []tls.Certificate
-	for _, ca := range a.All() {
-		c, err := ca.IssueServer(l.names, now)
-		if err != nil {
-			return nil, err
-		}
-		certs = append(certs, c)
-	}
-	l.certs, l.of, l.until = certs, a.trusted, now.Add(shownFor)
-	return certs, nil
 }

@@ -249,7 +249,8 @@ func TestRenewalsAreSpread(t *testing.T) {
 	}
 }
 
-// The listener shows each client an authority that it believes, and follows another server's rotation by the change feed.
+// The listener shows each client an authority that it believes, and follows another server's rotation by the change
+// feed.
 func TestListenerCertificates(t *testing.T) {
 	l := newLab(t)
 	old := l.joinedFingerprint()

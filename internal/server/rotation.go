@@ -18,13 +18,15 @@ const (
 	CodeNoRotation farm.Code = "no-ca-rotation"
 )
 
-// A rotation goes so: the next authority is made, and is trusted and believed beside the present one; hosts report, are told both, and renew their
-// certificates, which the next one issues; the present one is retired. Each client of the listener is shown a certificate of the newest authority
-// that it says it believes, so that there is no moment at which the listener changes for all of them.
+// A rotation goes so: the next authority is made, and is trusted and believed beside the present one; hosts report, are
+// told both, and renew their certificates, which the next one issues; the present one is retired. Each client of the
+// listener is shown a certificate of the newest authority that it says it believes, so that there is no moment at which
+// the listener changes for all of them.
 
 const (
-	// retireAfter is when a rotation ends by itself, if nothing needs the authority before: no join token and no certificate of a host that it
-	// issued is valid by then, and people had time to put the new one where their clients read it.
+	// retireAfter is when a rotation ends by itself, if nothing needs the authority before: no join token and no
+	// certificate of a host that it issued is valid by then, and people had time to put the new one where their clients
+	// read it.
 	retireAfter = max(joinValidMax, pki.HostLife)
 	// awayAfter is how long a host was not heard of that a rotation which is due does not wait for.
 	awayAfter = 7 * 24 * time.Hour
@@ -32,10 +34,10 @@ const (
 
 // rotation is what decides when an authority may be retired.
 type rotation struct {
-	present, next string // fingerprints
-	made          time.Time
-	site          bool // the site vouches for the listener: hosts and join tokens believe that, whatever the fleet's authority is
-	now           time.Time
+	next string // fingerprint
+	made time.Time
+	site bool // the site vouches for the listener: hosts and join tokens believe that, and not the fleet's authorities
+	now  time.Time
 }
 
 // Waited is a host or a join token that stops working when the present authority is retired.
@@ -74,13 +76,14 @@ func (r rotation) host(h farm.Host, seen time.Time) (w Waited, needs bool) {
 // token reports whether a join token still needs the present authority.
 func (r rotation) token(k farm.JoinToken) (w Waited, needs bool) {
 	valid := r.now.Before(k.Expires) && k.Uses < max(k.Count, 1)
-	return Waited{Token: k.ID, Why: "it is valid until " + when(k.Expires) + ", and hosts that join by it expect the present authority"},
-		valid && !r.site && k.CA != r.next
+	why := "it is valid until " + when(k.Expires) + ", and hosts that join by it expect the present authority"
+	return Waited{Token: k.ID, Why: why}, valid && !r.site && k.CA != r.next
 }
 
 // due reports whether a rotation ends by itself.
 func (r rotation) due(waited []Waited) bool {
-	return !r.now.Before(r.made.Add(retireAfter)) && !slices.ContainsFunc(waited, func(w Waited) bool { return !w.Away })
+	needed := slices.ContainsFunc(waited, func(w Waited) bool { return !w.Away })
+	return !r.now.Before(r.made.Add(retireAfter)) && !needed
 }
 
 // mayRetire refuses to retire the present authority where that cuts somebody off whom the caller did not name.
@@ -94,8 +97,9 @@ func mayRetire(waited []Waited, without []string) error {
 	if len(unnamed) == 0 {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: CodeCANeeded, Message: "the present authority is still needed by " + listed(unnamed),
-		Hint: "`grange server ca` says what for; `grange server ca retire --now` shows whom it cuts off, and asks"}
+	return &farm.Error{Kind: farm.Conflict, Code: CodeCANeeded,
+		Message: "the present authority is still needed by " + listed(unnamed),
+		Hint:    "`grange server ca` says what for; `grange server ca retire --now` shows whom it cuts off, and asks"}
 }
 
 // listed are the first of some names.

@@ -38,7 +38,7 @@ func TestRotationWaits(t *testing.T) {
 		"below a site's listener":              {host: with(func(h *farm.Host) { h.Facts.Trusts = nil }), site: true},
 		"below a site's listener, the old one": {host: with(func(h *farm.Host) { h.Issuer = "old" }), site: true, why: "of the present authority"},
 	} {
-		w, needs := rotation{present: "old", next: "next", site: c.site, now: now}.host(c.host, now)
+		w, needs := rotation{next: "next", site: c.site, now: now}.host(c.host, now)
 		if needs != (c.why != "") || !strings.Contains(w.Why, c.why) {
 			t.Errorf("%s: %v %q", name, needs, w.Why)
 		}
@@ -56,7 +56,7 @@ func TestRotationWaits(t *testing.T) {
 		"that is half used":     {token: farm.JoinToken{CA: "old", Expires: now.Add(time.Minute), Count: 2, Uses: 1}, needs: true},
 		"below the site's list": {token: farm.JoinToken{CA: "site", Expires: now.Add(time.Minute)}, site: true},
 	} {
-		if _, needs := (rotation{present: "old", next: "next", site: c.site, now: now}).token(c.token); needs != c.needs {
+		if _, needs := (rotation{next: "next", site: c.site, now: now}).token(c.token); needs != c.needs {
 			t.Errorf("a token %s: %v", name, needs)
 		}
 	}

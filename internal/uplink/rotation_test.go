@@ -58,8 +58,8 @@ func (s *site) waits() string {
 	return strings.Join(names, " ")
 }
 
-// oldAgent is a host of a release that knows nothing of rotation, as far as a server can see: it names nobody whom it believes in its greeting,
-// reports no authorities, and passes over what it does not know in answers.
+// oldAgent is a host of a release that knows nothing of rotation, as far as a server can see: it names nobody whom it
+// believes in its greeting, reports no authorities, and passes over what it does not know in answers.
 type oldAgent struct {
 	http *http.Client
 	site *site
@@ -105,8 +105,9 @@ func (o *oldAgent) report() error {
 	return p
 }
 
-// The fleet's authority is replaced while hosts live: two that report, one that is silent, one whose agent is of before, one that joins meanwhile by
-// a token of before. Nobody's link breaks but theirs who are cut off, and no VM ends.
+// The fleet's authority is replaced while hosts live: two that report, one that is silent, one whose agent is of
+// before, one that joins meanwhile by a token of before. Nobody's link breaks but theirs who are cut off, and no VM
+// ends.
 func TestRotation(t *testing.T) {
 	s := newSite(t)
 	hosts := []*host{s.join("wn-1"), s.join("wn-2")}
@@ -179,8 +180,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// A host does not take over authorities that do not vouch for the server which sends them: it would keep the link that it has, and never have
-// another one.
+// A host does not take over authorities that do not vouch for the server which sends them: it would keep the link that
+// it has, and never have another one.
 func TestAuthoritiesOfNobody(t *testing.T) {
 	s := newSite(t)
 	h := s.join("wn-1")
