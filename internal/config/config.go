@@ -29,6 +29,8 @@ type Agent struct {
 	LibvirtLogs string // where libvirt's QEMU driver writes a log for each VM
 	GuestFile   string // the grange-guest program; empty: beside our own
 
+	VMUIDs farm.UIDs // each VM's QEMU runs as one of its own
+
 	Accelerator  string // auto, kvm or tcg
 	ProbeTimeout time.Duration
 	BootTimeout  time.Duration // from the first instruction to grange-guest's first word
@@ -68,6 +70,7 @@ type file struct {
 	Libvirt          string               `toml:"libvirt"`
 	LibvirtLogs      string               `toml:"libvirt_logs"`
 	GuestFile        string               `toml:"guest_file"`
+	VMUIDs           string               `toml:"vm_uids"`
 	Accelerator      string               `toml:"accelerator"`
 	ProbeTimeout     string               `toml:"probe_timeout"`
 	BootTimeout      string               `toml:"boot_timeout"`
@@ -115,7 +118,7 @@ type shapeFile struct {
 func defaults() file {
 	return file{
 		Socket: "/run/grange/agent.sock", SocketMode: 0o666, StateDir: "/var/lib/grange", RunDir: "/run/grange",
-		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", StopTimeout: "1m", Attempts: 3,
+		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", VMUIDs: DefaultVMUIDs, Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", StopTimeout: "1m", Attempts: 3,
 		ReservedMemory: "1G", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"}, Overlay: "0", Metadata: metadataFile{Serve: true},
@@ -123,6 +126,10 @@ func defaults() file {
 		Batch:     batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
 	}
 }
+
+// DefaultVMUIDs are beyond all that systems hand out: useradd up to 600,100,000 with subordinate IDs, systemd's containers up to 1,879,048,191,
+// SSSD and FreeIPA up to 2,000,200,000 by default, systemd again from 2,147,352,576.
+const DefaultVMUIDs = "2113929216-2113994751"
 
 // ReadAgent reads the file at path; a missing one means all defaults.
 func ReadAgent(path string) (Agent, error) {
@@ -183,7 +190,7 @@ func (f file) agent() (Agent, error) {
 		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts, PrivateVMs: f.PrivateVMs,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [16]error
+	var errs [17]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
@@ -207,6 +214,9 @@ func (f file) agent() (Agent, error) {
 	a.Overlay, errs[13] = farm.ParseBytes(f.Overlay)
 	a.Heartbeat, errs[14] = f.Heartbeat.heartbeat()
 	a.UserNetwork, errs[15] = f.UserNetwork.userNetwork()
+	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
+		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
+	}
 	return a, errors.Join(errs[:]...)
 }
 

@@ -6,3 +6,9 @@ const (
 	CodeOtherImage  Code = "other-image"  // a task asks for another image than its job's VM has
 	CodeJobDiffers  Code = "job-differs"  // a job that is known is asked for again, with another request
 )
+
+// Codes of the users that VMs run as.
+const (
+	CodeNoVMUID   Code = "no-vm-uid"     // all user IDs of VMs are in use
+	CodeUIDsTaken Code = "vm-uids-taken" // the user IDs of VMs are others' as well
+)

@@ -74,6 +74,28 @@ func (s *Service) Named(ctx context.Context, name string) (User, error) {
 	return s.user(ctx, name, func(u User) bool { return u.Name == name })
 }
 
+// Users returns those of some users that the name service has. Its error has CodeNoNames.
+func (s *Service) Users(ctx context.Context, uids []uint32) (found []User, err error) {
+	keys := make([]string, 0, len(uids))
+	for _, uid := range uids {
+		keys = append(keys, number(uid))
+	}
+	lines, err := s.ask(ctx, "passwd", keys...)
+	if errors.Is(err, ErrUnknown) {
+		return nil, nil
+	}
+	for _, f := range lines {
+		u, err := userOf(f)
+		if err != nil {
+			return nil, failed("passwd", f[0], err)
+		}
+		if slices.Contains(uids, u.UID) {
+			found = append(found, u)
+		}
+	}
+	return found, err
+}
+
 func (s *Service) user(ctx context.Context, key string, is func(User) bool) (User, error) {
 	lines, err := s.ask(ctx, "passwd", key)
 	if err != nil {
