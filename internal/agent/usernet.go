@@ -13,7 +13,7 @@ func (a *Agent) fence(ctx context.Context, pid int, n farm.Network) error {
 	if n != farm.NetworkUser || pid == 0 {
 		return nil
 	}
-	return usernet.Fence(ctx, pid, a.config().UserNetwork.Allow)
+	return usernet.Fence(ctx, pid, a.config().VMUIDs, a.config().UserNetwork.Allow)
 }
 
 // fenceAgain has the rules for all machines that run: of an earlier agent, or of a host whose rules somebody has flushed. One of the

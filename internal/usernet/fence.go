@@ -46,18 +46,19 @@ func PlaceOf(pid int) (Place, error) {
 	return Place{}, fmt.Errorf("/proc/%d/status names no user", pid)
 }
 
-// Fence has the rules where a VM's QEMU is, and proves that they are there. Errors: farm.CodeNoUserNetwork.
-func Fence(ctx context.Context, pid int, allow []netip.AddrPort) error {
+// Fence has the rules where a VM's QEMU is, and proves that they are there. They hold for all users of VMs when QEMU runs as one of them, and for
+// its own alone otherwise. Errors: farm.CodeNoUserNetwork.
+func Fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
-	if err := fence(ctx, pid, allow); err != nil {
+	if err := fence(ctx, pid, vms, allow); err != nil {
 		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoUserNetwork, Message: "network user is refused: the VM could reach the host's own addresses: " + err.Error(),
 			Hint: "install nftables on the host, and see that nft works there; or ask for --network none"}
 	}
 	return nil
 }
 
-func fence(ctx context.Context, pid int, allow []netip.AddrPort) error {
+func fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort) error {
 	place, err := PlaceOf(pid)
 	if err != nil {
 		return err
@@ -69,11 +70,15 @@ func fence(ctx context.Context, pid int, allow []netip.AddrPort) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if _, err := nft(ctx, pid, Rules(place.UID, Resolvers(string(resolvers)), allow), "-f", "-"); err != nil {
+	users := farm.UIDs{First: place.UID, Last: place.UID}
+	if vms.Has(place.UID) {
+		users = vms
+	}
+	if _, err := nft(ctx, pid, Rules(users, Resolvers(string(resolvers)), allow), "-f", "-"); err != nil {
 		return err
 	}
-	found, err := nft(ctx, pid, "", "get", "element", "inet", Table, "user_network", fmt.Sprintf("{ %d }", place.UID))
-	if err == nil && !bytes.Contains(found, []byte("elements")) {
+	found, err := nft(ctx, pid, "", "--numeric", "list", "chain", "inet", Table, chain(users))
+	if err == nil && !bytes.Contains(found, []byte("skuid "+match(users)+" goto")) {
 		err = errors.New("nft has loaded the rules, and does not list them")
 	}
 	return err

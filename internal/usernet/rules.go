@@ -1,33 +1,35 @@
 // Package usernet keeps VMs with QEMU's user-mode network from the host that they run on. Such a VM's connections are made by QEMU itself,
 // and 10.0.2.2 is the host's loopback there: without more, the guest reaches whatever listens on 127.0.0.1.
 //
-// The rules are nftables', in a table of our own, and hold for QEMU's user: packets of that user to any address of the host are refused,
-// but for name servers and what the site allows. Answers of servers that run as that user, as of QEMU's own VNC, pass.
+// The rules are nftables', in a table of our own, and hold for the users that QEMU runs as: packets of theirs to any address of the host are
+// refused, but for name servers and what the site allows. Answers of servers that run as such a user, as of QEMU's own VNC, pass.
 package usernet
 
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // Table is the name of our table, of the family inet.
 const Table = "grange"
 
-// Rules is what nft is to load for a user: all or nothing. Loading it again for another user adds that one. Resolvers are name servers of the
-// host: QEMU asks the first of them for its guest. It is pure.
-func Rules(uid uint32, resolvers []netip.Addr, allow []netip.AddrPort) string {
+// Rules is what nft is to load for a range of users: all or nothing. Loading it again for another range adds that one. Resolvers are name servers of
+// the host: QEMU asks the first of them for its guest. It is pure.
+func Rules(users farm.UIDs, resolvers []netip.Addr, allow []netip.AddrPort) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("add table inet %s", Table)
-	line("add set inet %s user_network { type uid; }", Table)
-	line("add element inet %s user_network { %d }", Table, uid)
+	own := chain(users)
 	line("add chain inet %s to_host", Table)
-	line("add chain inet %s output { type filter hook output priority filter; policy accept; }", Table)
+	line("add chain inet %s %s { type filter hook output priority filter; policy accept; }", Table, own)
 	line("flush chain inet %s to_host", Table)
-	line("flush chain inet %s output", Table)
+	line("flush chain inet %s %s", Table, own)
 	rule := func(chain, text string) { line("add rule inet %s %s %s", Table, chain, text) }
-	rule("output", `oif "lo" meta skuid @user_network goto to_host`) // whatever the host's address: packets to itself go out there
+	rule(own, fmt.Sprintf(`oif "lo" meta skuid %s goto to_host`, match(users))) // whatever the host's address: packets to itself go out there
 	for _, r := range resolvers {
 		rule("to_host", fmt.Sprintf("%s daddr %s meta l4proto { tcp, udp } th dport 53 accept", family(r), r.WithZone("")))
 	}
@@ -38,6 +40,17 @@ func Rules(uid uint32, resolvers []netip.Addr, allow []netip.AddrPort) string {
 	rule("to_host", "meta l4proto tcp counter reject with tcp reset")
 	rule("to_host", "counter reject")
 	return b.String()
+}
+
+// chain is that of a range of users: another range does not flush it.
+func chain(users farm.UIDs) string { return fmt.Sprintf("users_%d_%d", users.First, users.Last) }
+
+// match is how a rule names them: old releases of nft take no range of one.
+func match(users farm.UIDs) string {
+	if users.First == users.Last {
+		return strconv.FormatUint(uint64(users.First), 10)
+	}
+	return users.String()
 }
 
 func family(a netip.Addr) string {

@@ -16,8 +16,8 @@ import (
 )
 
 func TestRules(t *testing.T) {
-	text := Rules(64055, []netip.Addr{netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("fe80::1%eth0")}, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:3128")})
-	for _, want := range []string{"{ 64055 }", "ip daddr 127.0.0.53 meta l4proto { tcp, udp } th dport 53 accept", "ip6 daddr fe80::1 meta", "ip daddr 192.0.2.1 meta l4proto { tcp, udp } th dport 3128 accept"} {
+	text := Rules(farm.UIDs{First: 64055, Last: 64055}, []netip.Addr{netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("fe80::1%eth0")}, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:3128")})
+	for _, want := range []string{"users_64055_64055 oif \"lo\" meta skuid 64055 goto", "ip daddr 127.0.0.53 meta l4proto { tcp, udp } th dport 53 accept", "ip6 daddr fe80::1 meta", "ip daddr 192.0.2.1 meta l4proto { tcp, udp } th dport 3128 accept"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}
@@ -79,10 +79,10 @@ func TestFence(t *testing.T) {
 	if !reaches(stranger, "tcp", "127.0.0.1", 8001) || !reaches(stranger, "udp", "192.0.2.1", 8002) {
 		t.Fatal("the servers do not answer before there are rules")
 	}
-	if err := Fence(t.Context(), qemu.Process.Pid, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8003")}); err != nil {
+	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{}, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8003")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := Fence(t.Context(), qemu.Process.Pid, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8003")}); err != nil { // as every ten seconds
+	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{}, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8003")}); err != nil { // as every ten seconds
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -102,6 +102,15 @@ func TestFence(t *testing.T) {
 			t.Errorf("user %d reaches %s %s port %d: %v, want %v", c.uid, c.kind, c.address, c.port, got, c.want)
 		}
 	}
+	// Where QEMU runs as one of the users of VMs, all of them are fenced before their first VM is.
+	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{First: stranger - 1, Last: stranger + 1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for uid, want := range map[int]bool{stranger - 1: false, stranger: false, stranger + 1: false, stranger + 2: true} {
+		if got := reaches(uid, "tcp", "127.0.0.1", 8001); got != want {
+			t.Errorf("user %d reaches the loopback: %v, want %v", uid, got, want)
+		}
+	}
 }
 
 // TestNoFence refuses what it cannot fence.
@@ -109,11 +118,11 @@ func TestNoFence(t *testing.T) {
 	root := exec.Command("sleep", "60")
 	start(t, root)
 	if os.Getuid() == 0 {
-		if err := Fence(t.Context(), root.Process.Pid, nil); !farm.IsCode(err, farm.CodeNoUserNetwork) {
+		if err := Fence(t.Context(), root.Process.Pid, farm.UIDs{}, nil); !farm.IsCode(err, farm.CodeNoUserNetwork) {
 			t.Errorf("a QEMU of root: %v", err)
 		}
 	}
-	if err := Fence(t.Context(), 1<<30, nil); !farm.IsCode(err, farm.CodeNoUserNetwork) {
+	if err := Fence(t.Context(), 1<<30, farm.UIDs{}, nil); !farm.IsCode(err, farm.CodeNoUserNetwork) {
 		t.Errorf("a QEMU that has ended: %v", err)
 	}
 }
