@@ -24,7 +24,10 @@ import (
 const (
 	OverlayFile = "root.qcow2"
 	ScratchFile = "scratch.raw"
+	SeedFile    = "seed.iso" // made by package seed
 )
+
+var allFiles = []string{OverlayFile, ScratchFile, SeedFile}
 
 // ScratchLabel is the label of a scratch disk's file system.
 const ScratchLabel = "scratch"
@@ -32,16 +35,11 @@ const ScratchLabel = "scratch"
 // toolTimeout is for qemu-img and mke2fs, which need milliseconds, on a disk that is very busy.
 const toolTimeout = time.Minute
 
-// Options say who owns disks, and how much space stays free.
-type Options struct {
-	UID, GID int // of QEMU; -1 keeps the process's own
-}
-
-// Pool is a directory with one directory for each VM. Methods may be called from several goroutines.
+// Pool is a directory with one directory for each VM. Disks are made as the process's own: Give has a user open them. Methods may be called from
+// several goroutines.
 type Pool struct {
 	dir  string
 	root *os.Root
-	opts Options
 }
 
 // Base is the image that an overlay reads through to.
@@ -52,7 +50,7 @@ type Base struct {
 }
 
 // Open opens the pool below dir and makes it if need be. Error: farm.CodeDiskTool.
-func Open(dir string, opts Options) (*Pool, error) {
+func Open(dir string) (*Pool, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, poolError(dir, err)
@@ -65,7 +63,7 @@ func Open(dir string, opts Options) (*Pool, error) {
 	if err != nil {
 		return nil, poolError(dir, err)
 	}
-	return &Pool{dir: dir, root: root, opts: opts}, nil
+	return &Pool{dir: dir, root: root}, nil
 }
 
 // Close gives back the directory handle. Disks stay.
@@ -136,6 +134,55 @@ func (p *Pool) Remove(vm string) error {
 		return poolError(path.Join(p.dir, vm), err)
 	}
 	return nil
+}
+
+// Give has the disks of a VM, whose machine must be gone, belong to a user, who alone opens them. The directory stays the process's own: those of
+// the group pass through it, and nobody else. A VM without disks is no error.
+func (p *Pool) Give(vm string, uid, gid int) error {
+	if err := checkVM(vm); err != nil {
+		return err
+	}
+	err := p.root.Chown(vm, -1, gid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err, p.root.Chmod(vm, 0o710)}
+	for _, name := range allFiles {
+		if err := p.root.Lchown(path.Join(vm, name), uid, -1); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return poolError(path.Join(p.dir, vm), err)
+	}
+	return nil
+}
+
+// Take has the disks of a VM, whose machine must be gone, belong to the process's own user again.
+func (p *Pool) Take(vm string) error { return p.Give(vm, os.Getuid(), os.Getgid()) }
+
+// Owners are the users whom disks of VMs belong to.
+func (p *Pool) Owners() (map[uint32]bool, error) {
+	vms, err := p.List()
+	if err != nil {
+		return nil, err
+	}
+	found := map[uint32]bool{}
+	for _, vm := range vms {
+		for _, name := range allFiles {
+			info, err := p.root.Lstat(path.Join(vm, name))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, poolError(path.Join(p.dir, vm), err)
+			}
+			if s, ok := info.Sys().(*syscall.Stat_t); ok {
+				found[s.Uid] = true
+			}
+		}
+	}
+	return found, nil
 }
 
 // List returns the VMs that have a directory, by name. One whose machine is gone should be removed.
@@ -244,11 +291,9 @@ func (p *Pool) make(ctx context.Context, vm, name string, fill func(file string)
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	err = p.root.Mkdir(vm, 0o710)
+	err = p.root.Mkdir(vm, 0o700)
 	isNew := err == nil
-	if isNew {
-		err = errors.Join(p.root.Chmod(vm, 0o710), p.root.Chown(vm, -1, p.opts.GID))
-	} else if errors.Is(err, fs.ErrExist) {
+	if errors.Is(err, fs.ErrExist) {
 		err = nil
 	}
 	// O_EXCL: a disk that a VM may be using is never made anew.
@@ -260,9 +305,6 @@ func (p *Pool) make(ctx context.Context, vm, name string, fill func(file string)
 	if err == nil {
 		f.Close()
 		err = fill(filepath.Join(p.dir, made))
-		if err == nil {
-			err = p.root.Chown(made, p.opts.UID, p.opts.GID)
-		}
 		if err != nil {
 			err = errors.Join(err, p.root.Remove(made))
 		}

@@ -15,17 +15,15 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-func testPool(t *testing.T, opts Options) *Pool {
+func testPool(t *testing.T) *Pool {
 	t.Helper()
-	p, err := Open(filepath.Join(t.TempDir(), "disks"), opts)
+	p, err := Open(filepath.Join(t.TempDir(), "disks"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
 	return p
 }
-
-var keepOwner = Options{UID: -1, GID: -1}
 
 func tool(t *testing.T, name string, args ...string) string {
 	t.Helper()
@@ -52,7 +50,7 @@ func wantEmpty(t *testing.T, p *Pool) {
 }
 
 func TestOverlay(t *testing.T) {
-	p := testPool(t, keepOwner)
+	p := testPool(t)
 	raw := filepath.Join(t.TempDir(), "base, with: odd name.raw")
 	content := bytes.Repeat([]byte("grange"), 1<<18)
 	if err := os.WriteFile(raw, content, 0o444); err != nil {
@@ -99,7 +97,7 @@ func TestOverlay(t *testing.T) {
 }
 
 func TestOverlayRefuses(t *testing.T) {
-	p := testPool(t, keepOwner)
+	p := testPool(t)
 	for _, base := range []Base{{"/x", "", 1}, {"/x", "vmdk", 1}, {"x", "raw", 1}, {"/nonexistent", "raw", 1 << 20}} {
 		if _, err := p.Overlay(t.Context(), "vm", base, 0); err == nil {
 			t.Errorf("%+v: no error", base)
@@ -129,7 +127,7 @@ func TestBaseIsNotRead(t *testing.T) {
 }
 
 func TestScratch(t *testing.T) {
-	p := testPool(t, keepOwner)
+	p := testPool(t)
 	for _, size := range []farm.Bytes{16 * farm.MiB, 3*farm.GiB + 17} {
 		file, err := p.Scratch(t.Context(), "vm", size)
 		if err != nil {
@@ -173,7 +171,7 @@ func TestSpace(t *testing.T) {
 		t.Skip(err)
 	}
 	defer syscall.Unmount(dir, 0)
-	p, err := Open(dir, keepOwner)
+	p, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +211,7 @@ func TestSpace(t *testing.T) {
 
 // TestOverlayBound: an overlay that was written from end to end stays within its bound.
 func TestOverlayBound(t *testing.T) {
-	p := testPool(t, keepOwner)
+	p := testPool(t)
 	base := filepath.Join(t.TempDir(), "base")
 	if err := os.WriteFile(base, make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)
@@ -230,23 +228,53 @@ func TestOverlayBound(t *testing.T) {
 	}
 }
 
+// TestOwner gives disks to a user and takes them back: nobody else opens them, and only the user's group passes their directory.
 func TestOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("giving files away needs root")
 	}
-	p := testPool(t, Options{UID: 64055, GID: 107})
+	p := testPool(t)
 	file, err := p.Scratch(t.Context(), "vm", farm.GiB)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]uint32{file: 64055, filepath.Dir(file): 0} {
-		info, err := os.Stat(path)
-		if err != nil {
+	dir := filepath.Dir(file)
+	outside := filepath.Join(t.TempDir(), "victim")
+	record := filepath.Join(dir, "wanted.json")
+	for _, path := range []string{outside, record} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if s := info.Sys().(*syscall.Stat_t); s.Uid != want || s.Gid != 107 {
-			t.Errorf("%s belongs to %d:%d", path, s.Uid, s.Gid)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, SeedFile)); err != nil {
+		t.Fatal(err)
+	}
+	wants := func(owner, group uint32) {
+		t.Helper()
+		for path, want := range map[string][2]uint32{file: {owner, 0}, dir: {0, group}, record: {0, 0}, outside: {0, 0}} {
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := info.Sys().(*syscall.Stat_t)
+			if s.Uid != want[0] || s.Gid != want[1] || s.Mode&0o067 != 0 || s.Mode&0o010 != 0 && path != dir {
+				t.Errorf("%s belongs to %d:%d, mode %o", path, s.Uid, s.Gid, s.Mode)
+			}
 		}
+		if owners, err := p.Owners(); err != nil || !owners[owner] || len(owners) != 1 {
+			t.Errorf("owners are %v, %v", owners, err)
+		}
+	}
+	if err := p.Give("vm", 64055, 107); err != nil {
+		t.Fatal(err)
+	}
+	wants(64055, 107)
+	if err := p.Take("vm"); err != nil {
+		t.Fatal(err)
+	}
+	wants(0, 0)
+	if err := p.Give("none", 64055, 107); err != nil {
+		t.Errorf("a VM without disks: %v", err)
 	}
 }
 
@@ -259,7 +287,7 @@ func TestDiskFull(t *testing.T) {
 		t.Skip(err)
 	}
 	defer syscall.Unmount(dir, 0)
-	p, err := Open(dir, keepOwner)
+	p, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +311,7 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 		t.Skip(err)
 	}
 	defer syscall.Unmount(dir, 0)
-	p, err := Open(dir, keepOwner)
+	p, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +327,7 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
-	p := testPool(t, keepOwner)
+	p := testPool(t)
 	var wg sync.WaitGroup
 	for n := range 8 {
 		wg.Go(func() {

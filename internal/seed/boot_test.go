@@ -68,7 +68,7 @@ func bootSeed(t *testing.T, image string, s Seed, script string, wants ...string
 		t.Fatal(err)
 	}
 	iso := filepath.Join(dir, "seed.iso")
-	if err := s.WriteFile(iso, -1, -1); err != nil {
+	if err := s.WriteFile(iso); err != nil {
 		t.Fatal(err)
 	}
 	overlay := filepath.Join(dir, "root.qcow2")

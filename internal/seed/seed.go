@@ -208,15 +208,15 @@ func (s Seed) WriteTo(w io.Writer) (int64, error) {
 	return counted.n, nil
 }
 
-// WriteFile writes the CD to a new file that belongs to uid and gid (-1 keeps the process's own); nobody else may read it. When
+// WriteFile writes the CD to a new file of the process's own; nobody else may read it. When
 // it fails no file is left. Errors: farm.CodeBadSeed, farm.CodeDiskFull.
-func (s Seed) WriteFile(file string, uid, gid int) error {
+func (s Seed) WriteFile(file string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("writing seed of %s: %w", s.ID, err)
 	}
 	_, err = s.WriteTo(f)
-	err = errors.Join(err, f.Chown(uid, gid), f.Close())
+	err = errors.Join(err, f.Close())
 	if err == nil {
 		return nil
 	}

@@ -66,7 +66,7 @@ func TestSeed(t *testing.T) {
 	nasty := "a: b\n#cloud-config\n\x00\xff\"'{}[]\u2028"
 	s.Files = []File{{"/etc/grange/it's \"here\": {}[] # ü", 0o640, []byte(nasty)}, {"/usr/local/bin/x", 0o755, nil}}
 	file := filepath.Join(t.TempDir(), "seed.iso")
-	if err := s.WriteFile(file, -1, -1); err != nil {
+	if err := s.WriteFile(file); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
@@ -96,7 +96,7 @@ func TestSeed(t *testing.T) {
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
 	}
-	if err := s.WriteFile(file, -1, -1); err == nil {
+	if err := s.WriteFile(file); err == nil {
 		t.Error("wrote over a seed that a VM may be reading")
 	}
 	if _, err := os.Stat(file); err != nil {
@@ -134,7 +134,7 @@ func TestSeedRefuses(t *testing.T) {
 			spoil(&s)
 			file := filepath.Join(t.TempDir(), "seed.iso")
 			var e *farm.Error
-			if err := s.WriteFile(file, -1, -1); !errors.As(err, &e) || e.Code != farm.CodeBadSeed || e.Hint == "" {
+			if err := s.WriteFile(file); !errors.As(err, &e) || e.Code != farm.CodeBadSeed || e.Hint == "" {
 				t.Errorf("error %v", err)
 			}
 			if _, err := os.Stat(file); err == nil {
