@@ -23,7 +23,8 @@ type Machine struct {
 	CPUModel string // farm.Shape's: "host-passthrough", "host-model", "maximum" or a model's name; "": as the purpose says
 	Cache    string // of all disks, farm.Shape's; "": as the purpose says
 	Console  string // unix socket of the serial console, made by the hypervisor
-	Group    uint32 // QEMU's group, by which a batch system tracks it; 0: as the hypervisor has it
+	UID      uint32 // QEMU's user, who has no account; 0: as the hypervisor has it
+	Group    uint32 // QEMU's group: of that user, or by which a batch system tracks it; 0: as the hypervisor has it
 	Reboots  bool   // a guest that reboots goes on in the same machine; otherwise its machine ends
 	Watchdog bool   // it has a watchdog device, which a guest may start and must reset from then on: see Event
 	Metadata []byte // kept beside the machine, returned by List
@@ -71,6 +72,7 @@ type Applied struct {
 	Cache       string   // cache mode of the disks; empty without disks
 	IO          string   // how QEMU reaches them: "threads", "native"
 	PID         int      // of its QEMU process; 0 where there is none (the fake)
+	UID         uint32   // QEMU's user, where that is the machine's own
 	Started     uint64   // when that process started, as in Found
 	Emulated    string   // why the machine is emulated although KVM was wanted; empty otherwise
 	Warnings    []string // one sentence for each setting that could not be applied, with the reason

@@ -196,7 +196,7 @@ func (v hypervisor) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, 
 	if err != nil {
 		return hyper.Applied{}, err
 	}
-	return hyper.Applied{Accelerator: "tcg", CPUMode: "maximum"}, nil
+	return hyper.Applied{Accelerator: "tcg", CPUMode: "maximum", UID: m.UID}, nil
 }
 
 func (v hypervisor) Resume(ctx context.Context, id string) error {

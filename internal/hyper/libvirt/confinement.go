@@ -11,8 +11,10 @@ import (
 type Confinement struct {
 	UID, GID int
 	Models   []string // security drivers that keep VMs from each other: "apparmor", "selinux"
+	Shared   string   // why VMs cannot run as users of their own; "": they can
 	VMs      int      // of ours that run,
-	Filtered int      // and how many of them have a filter of system calls
+	Own      int      // how many of them run as a user of their own,
+	Filtered int      // and how many have a filter of system calls
 }
 
 // Confinement reads it. QEMU as root is an error.
@@ -28,6 +30,9 @@ func (l *Libvirt) Confinement(ctx context.Context) (Confinement, error) {
 		return Confinement{}, rootQEMU()
 	}
 	c := Confinement{UID: s.owner[0], GID: s.owner[1], Models: s.host.models}
+	if _, c.Shared, err = l.ownGroup(s, l.cfg.Accelerator != TCG && s.host.kvm, 0, 0); err != nil {
+		return c, err
+	}
 	noted, err := l.allNoted()
 	if err != nil {
 		return c, err
@@ -38,6 +43,9 @@ func (l *Libvirt) Confinement(ctx context.Context) (Confinement, error) {
 			continue
 		}
 		c.VMs++
+		if e.UID != c.UID {
+			c.Own++
+		}
 		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid)); err == nil && strings.Contains(string(text), "\nSeccomp:\t2\n") {
 			c.Filtered++
 		}

@@ -104,7 +104,7 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 	}
 	tuneCPUs(&d, m.Plan)
 	h.memory(&d, m, warn)
-	if label := h.dacLabel(m.Group); label != "" {
+	if label := h.dacLabel(m.UID, m.Group); label != "" {
 		d.SecLabel = []libvirtxml.DomainSecLabel{{Type: "static", Model: "dac", Relabel: "no", Label: label}}
 	}
 	text, err := d.Marshal()
@@ -114,11 +114,14 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 	return text, applied, nil
 }
 
-// dacLabel says whom QEMU runs as. A group of the machine's own takes the place of its user's primary one, so files made for that
-// user open by their owner alone; supplementary groups, as kvm's, stay. libvirt takes such labels with every security driver, and
-// with none.
-func (h host) dacLabel(group uint32) string {
-	if group == 0 {
+// dacLabel says whom QEMU runs as. A user of the machine's own has no account, so it has no groups but the one that is named. A group without a user
+// takes the place of the primary one of QEMU's user, so files made for that user open by their owner alone; supplementary groups, as kvm's, stay.
+// libvirt takes such labels with every security driver, and with none.
+func (h host) dacLabel(uid, group uint32) string {
+	switch {
+	case uid != 0:
+		return fmt.Sprintf("+%d:+%d", uid, group)
+	case group == 0:
 		return h.label
 	}
 	user, _, ok := strings.Cut(h.label, ":")

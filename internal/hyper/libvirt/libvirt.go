@@ -104,7 +104,8 @@ func (l *Libvirt) Close() {
 	l.running.Wait()
 }
 
-// QEMUOwner is the user and group that QEMU runs as: whoever makes an overlay gives it to them, for libvirt chowns nothing.
+// QEMUOwner is the user and group of libvirt's own that QEMU runs as where a machine has none: whoever makes an overlay gives it to them, for libvirt
+// chowns nothing.
 func (l *Libvirt) QEMUOwner(ctx context.Context) (uid, gid int, err error) {
 	s, err := l.session(ctx)
 	if err == nil {
@@ -158,7 +159,7 @@ func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, er
 	if err == nil {
 		var p *process
 		if p, err = l.made(m.ID); err == nil {
-			applied.PID, applied.Started = p.pid, p.start
+			applied.PID, applied.Started, applied.UID = p.pid, p.start, m.UID
 			return applied, nil
 		}
 		l.killAll(m.ID)
@@ -226,7 +227,11 @@ func (l *Libvirt) claim(m hyper.Machine, s *session) error {
 	if l.starting[m.ID] || k != nil && k.proc.alive() {
 		return &farm.Error{Kind: farm.Conflict, Code: hyper.CodeExists, Message: fmt.Sprintf("machine %s runs already", m.ID)}
 	}
-	e := entry{ID: m.ID, Name: m.Name, UID: s.owner[0], Emulator: s.host.emulator, Sockets: socketsOf(m)}
+	uid := s.owner[0]
+	if m.UID != 0 {
+		uid = int(m.UID)
+	}
+	e := entry{ID: m.ID, Name: m.Name, UID: uid, Emulator: s.host.emulator, Sockets: socketsOf(m)}
 	if err := l.note(e); err != nil {
 		return fmt.Errorf("note machine %s: %w", m.ID, err)
 	}

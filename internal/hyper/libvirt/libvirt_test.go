@@ -157,6 +157,9 @@ var (
 	heedsButton = append([]byte{0xfa, 0xba, 0x02, 0x06, 0xb8, 0x00, 0x01, 0xef, 0xba, 0x00, 0x06, 0xed, 0xf6, 0xc4, 0x01, 0x74, 0xfa}, powersOff...)
 )
 
+// vmUser is the user that machines run as, who has no account: each of an agent's has one of its own.
+const vmUser = 2113929300
+
 func (p *private) machine(t *testing.T, code []byte) hyper.Machine {
 	t.Helper()
 	id := newID()
@@ -180,9 +183,10 @@ func (p *private) machine(t *testing.T, code []byte) hyper.Machine {
 			Guest:    farm.GuestTopology{Sockets: 1, Cores: 2, Threads: 1},
 			Cells:    []farm.GuestCell{{VCPUs: farm.NewCPUSet(0, 1), Memory: 64 * farm.MiB, Node: 0}},
 		},
-		Disks:    []hyper.Disk{{Serial: "root", Path: disk, Format: "raw", ReadOnly: true}},
-		Ports:    []hyper.Port{{Name: "grange.control", Path: filepath.Join(dir, "control")}},
-		Console:  filepath.Join(dir, "console"),
+		Disks:   []hyper.Disk{{Serial: "root", Path: disk, Format: "raw", ReadOnly: true}},
+		Ports:   []hyper.Port{{Name: "grange.control", Path: filepath.Join(dir, "control")}},
+		Console: filepath.Join(dir, "console"),
+		UID:     vmUser, Group: vmUser,
 		Metadata: []byte(`{"vm":"` + id + `"}`),
 	}
 }
