@@ -234,6 +234,7 @@ type Applied struct {
 	IO          string   `json:"io,omitempty"`        // "threads" or "native"
 	Purpose     string   `json:"purpose,omitempty"`   // "compute" or "service"
 	Emulated    string   `json:"emulated,omitempty"`  // why the VM is emulated although KVM was wanted
+	QEMUUID     uint32   `json:"qemu_uid,omitempty"`  // the user that its QEMU runs as, where no other VM's does
 	Warnings    []string `json:"warnings,omitempty"`
 }
 

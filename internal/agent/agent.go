@@ -30,6 +30,9 @@ import (
 type hypervisor interface {
 	hyper.Hypervisor
 	QEMUOwner(ctx context.Context) (uid, gid int, err error)
+	// OwnGroup returns the group with which a machine can run as a user of its own; why says why it cannot. tracked is the machine's group where a
+	// batch system has given it one.
+	OwnGroup(ctx context.Context, uid, tracked uint32) (gid uint32, why string, err error)
 }
 
 // Options is what an agent is made of.
@@ -50,7 +53,8 @@ type Agent struct {
 	hyper     hypervisor
 	images    *vmimage.Store
 	disks     *disk.Pool // from Run on, as the next two
-	uid, gid  int        // that QEMU runs as
+	uid, gid  int        // that QEMU runs as where its VM has no user of its own
+	users     users
 	ledger    *ledger
 	log       *slog.Logger
 	version   string
@@ -109,13 +113,14 @@ func New(o Options) (*Agent, error) {
 	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), a.reserve(o.Config))
 	a.ledger.running = a.confinedJobs
 	a.ledger.reread = func() { a.readHost(rereadEvery) }
-	space, err := disk.Open(a.disksDir(), disk.Options{UID: -1, GID: -1}) // to look at: whom disks belong to, the hypervisor says later
+	space, err := disk.Open(a.disksDir())
 	if err != nil {
 		return nil, err
 	}
 	a.ledger.disks = space.Space
 	a.ledger.setLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.fleet.init()
+	a.users.init()
 	return a, nil
 }
 
@@ -153,6 +158,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	a.jobs.Go(a.watchDaemon)
+	a.jobs.Go(a.checkUsers)
 	err = a.listen(ctx)
 	stopJobs(errShutdown)
 	a.jobs.Wait()
@@ -189,11 +195,11 @@ func (a *Agent) Reload(c config.Agent) {
 		c.GuestFile = old.GuestFile // found at the start
 	}
 	if c.Socket != old.Socket || c.SocketMode != old.SocketMode || c.StateDir != old.StateDir || c.RunDir != old.RunDir ||
-		c.Libvirt != old.Libvirt || c.GuestFile != old.GuestFile || c.Accelerator != old.Accelerator {
-		a.log.Warn("some changes need a restart", "keys", "socket, socket_mode, state_dir, run_dir, libvirt, guest_file, accelerator")
+		c.Libvirt != old.Libvirt || c.VMUIDs != old.VMUIDs || c.GuestFile != old.GuestFile || c.Accelerator != old.Accelerator {
+		a.log.Warn("some changes need a restart", "keys", "socket, socket_mode, state_dir, run_dir, libvirt, vm_uids, guest_file, accelerator")
 	}
 	c.Socket, c.SocketMode, c.StateDir, c.RunDir = old.Socket, old.SocketMode, old.StateDir, old.RunDir
-	c.Libvirt, c.GuestFile, c.Accelerator = old.Libvirt, old.GuestFile, old.Accelerator
+	c.Libvirt, c.VMUIDs, c.GuestFile, c.Accelerator = old.Libvirt, old.VMUIDs, old.GuestFile, old.Accelerator
 	a.mu.Lock()
 	a.cfg = c
 	t := a.topo

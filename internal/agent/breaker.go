@@ -89,7 +89,7 @@ func (v *vm) guarded() error {
 
 // hostsFault are errors that no image and no request can bring about.
 var hostsFault = []farm.Code{farm.CodeDiskFull, farm.CodeVMDiskFull, farm.CodeDiskTool, farm.CodeImageStore, farm.CodeBadPins, hyper.CodeAway, hyper.CodeRefused, hyper.CodeWillNotEnd,
-	hyper.CodeUnreadable}
+	hyper.CodeUnreadable, farm.CodeUIDsTaken}
 
 // blameFor says whose fault a failed start can be.
 func blameFor(err error) breaker.Blame {

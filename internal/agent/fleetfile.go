@@ -59,16 +59,15 @@ func fleetName(id string) string { return vmPrefix + id[:13] }
 
 func (a *Agent) fleetDir(id string) string { return filepath.Join(a.disksDir(), fleetName(id)) }
 
-// writeFleet replaces the record whole, and on the disk. The directory is QEMU's to pass through, the file is ours alone.
+// writeFleet replaces the record whole, and on the disk. The file is ours alone.
 func (a *Agent) writeFleet(r fleetRecord) error {
 	dir := a.fleetDir(r.Wanted.ID)
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o710); err == nil {
-		err = errors.Join(os.Chown(dir, -1, a.gid), syncDir(filepath.Dir(dir)))
-		if err != nil {
+	if err := os.Mkdir(dir, 0o700); err == nil {
+		if err := syncDir(filepath.Dir(dir)); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, fs.ErrExist) {

@@ -208,9 +208,15 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 	if err := os.Mkdir(m.sockets, 0o711); err != nil {
 		return image, fmt.Errorf("directory for sockets: %w", err)
 	}
+	if m.user, err = a.takeUser(ctx, m.name, 0); err != nil {
+		return image, err
+	}
 	r := v.recordNow()
 	spec, err := v.spec(m, r, image)
 	if err != nil {
+		return image, err
+	}
+	if err := a.disks.Give(m.name, m.user.uid, m.user.gid); err != nil {
 		return image, err
 	}
 	applied, err := a.hyper.Start(ctx, spec)
@@ -251,28 +257,28 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 		return image, err
 	}
 	a.log.Info("vm of the server runs", "vm", v.name, "project", r.Wanted.Project, "name", r.Wanted.Name, "boots", r.Wanted.Boots, "builds", r.Builds)
-	return image, os.WriteFile(m.path(appliedFile), text, 0o644)
+	return image, os.WriteFile(m.path(appliedFile), text, 0o600)
 }
 
 // spec is the machine as the hypervisor is to make it. Its ID is the VM's, so there can never be two of them on one host, and its guest sees
 // the same system UUID at every start.
 func (v *fleetVM) spec(m *machine, r fleetRecord, image vmimage.Image) (hyper.Machine, error) {
 	spec := hyper.Machine{ID: v.id, Name: v.name, Plan: r.Plan, Console: m.path("console"), Network: r.Shape.Network, MAC: r.Wanted.MAC, Reboots: true,
-		Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache,
+		Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache, UID: m.user.own, Group: m.user.group,
 		Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
 		Ports:    []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}, {Name: guest.JobPort(0), Path: m.path(guest.JobPort(0))}}}
 	if image.Kind == vmimage.Kernel {
 		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
 	} else {
-		path := filepath.Join(m.disks, seedFile)
-		if err := removeDisks(m.disks, func(name string) bool { return name == seedFile }); err != nil {
+		path := filepath.Join(m.disks, disk.SeedFile)
+		if err := removeDisks(m.disks, func(name string) bool { return name == disk.SeedFile }); err != nil {
 			return spec, err
 		}
 		seed, err := v.agent.fleetSeed(r.Wanted)
 		if err != nil {
 			return spec, err
 		}
-		if err := seed.WriteFile(path, v.agent.uid, v.agent.gid); err != nil {
+		if err := seed.WriteFile(path); err != nil {
 			return spec, err
 		}
 		spec.Disks = []hyper.Disk{{Serial: "root", Path: filepath.Join(m.disks, disk.OverlayFile), Format: "qcow2"},
@@ -285,8 +291,6 @@ func (v *fleetVM) spec(m *machine, r fleetRecord, image vmimage.Image) (hyper.Ma
 	spec.Metadata, err = r.metadata().encode()
 	return spec, err
 }
-
-const seedFile = "seed.iso"
 
 // makeDisks makes the VM's disks, once: what a cut-short attempt left is removed first. On a full image that is an overlay, which keeps all that
 // the guest writes; an image in memory keeps nothing but what is on scratch.
@@ -395,7 +399,7 @@ func (v *fleetVM) pressButton(m *machine) {
 
 const askAgain = 10 * time.Second
 
-// kill ends the machine, whatever it does, and what it had beside its disks.
+// kill ends the machine, whatever it does, and what it had beside its disks, which are nobody's but ours then.
 func (v *fleetVM) kill(m *machine) error {
 	if v.agent.ctx.Err() != nil {
 		return context.Cause(v.agent.ctx) // the agent stops; VMs do not
@@ -406,6 +410,10 @@ func (v *fleetVM) kill(m *machine) error {
 		return err
 	}
 	m.unwatch()
+	if err := v.agent.disks.Take(m.name); err != nil {
+		return err
+	}
+	v.agent.returnUser(m.name)
 	return os.RemoveAll(m.sockets)
 }
 

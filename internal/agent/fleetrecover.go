@@ -104,6 +104,11 @@ func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool
 // missEnd notices, once the agent knows what runs, that the VM's machine ended while no agent saw it: with the host, or by itself.
 func (v *fleetVM) missEnd() {
 	r := v.recordNow()
+	if v.current() == nil {
+		if err := v.agent.disks.Take(v.name); err != nil {
+			v.agent.log.Error("disks of a vm keep their user", "vm", v.name, "error", err)
+		}
+	}
 	switch {
 	case v.current() != nil || r.Boot == "":
 		return

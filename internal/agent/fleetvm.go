@@ -380,7 +380,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		state = farm.VMDeleting
 	}
 	reason := reasonOf(err)
-	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, farm.CodeBelowMinimum}
+	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, farm.CodeBelowMinimum, farm.CodeNoVMUID}
 	waiting := !final && slices.ContainsFunc(waits, func(c farm.Code) bool { return farm.IsCode(err, c) })
 	unwritten := r.Wanted.ID == "" // not even its first record could be written: there is nothing to note a failure in
 	if step == stepStop || step == stepDelete || waiting || unwritten {

@@ -28,6 +28,7 @@ type machine struct {
 	id, name string
 	sockets  string // directory
 	disks    string // directory; there is none without disks
+	user     user
 	applied  hyper.Applied
 	control  *control
 	console  *console
@@ -151,8 +152,12 @@ func (v *vm) attempt(image vmimage.Image, number int) error {
 // prepareDisks makes the VM's directories, disks and seed, and says what machine they belong to.
 func (v *vm) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error) {
 	shape := v.record.Shape
+	var err error
+	if m.user, err = v.agent.takeUser(v.ctx, m.name, v.record.Caller.Batch.Group); err != nil {
+		return hyper.Machine{}, err
+	}
 	spec := hyper.Machine{ID: m.id, Name: m.name, Plan: v.record.Plan, Console: m.path("console"), Network: shape.Network,
-		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, Group: v.record.Caller.Batch.Group,
+		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, UID: m.user.own, Group: m.user.group,
 		Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
 		Ports:    []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}}}
 	if w := v.record.Worker; w != nil {
@@ -162,7 +167,6 @@ func (v *vm) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error
 		name := guest.JobPort(number)
 		spec.Ports = append(spec.Ports, hyper.Port{Name: name, Path: m.path(name)})
 	}
-	var err error
 	if err := os.Mkdir(m.sockets, 0o711); err != nil {
 		return spec, fmt.Errorf("directory for sockets: %w", err)
 	}
@@ -179,6 +183,9 @@ func (v *vm) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error
 		}
 		spec.Disks = append(spec.Disks, hyper.Disk{Serial: scratchSerial, Path: path, Format: "raw"})
 	}
+	if err := v.agent.disks.Give(m.name, m.user.uid, m.user.gid); err != nil {
+		return spec, err
+	}
 	spec.Metadata, err = v.record.encode()
 	return spec, err
 }
@@ -191,8 +198,8 @@ func (v *vm) systemDisks(m *machine, image vmimage.Image) ([]hyper.Disk, error) 
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(filepath.Dir(overlay), "seed.iso")
-	if err := (seed.Seed{ID: m.id, Hostname: m.name, Guest: v.agent.guestFile}).WriteFile(path, v.agent.uid, v.agent.gid); err != nil {
+	path := filepath.Join(filepath.Dir(overlay), disk.SeedFile)
+	if err := (seed.Seed{ID: m.id, Hostname: m.name, Guest: v.agent.guestFile}).WriteFile(path); err != nil {
 		return nil, err
 	}
 	return []hyper.Disk{
@@ -295,7 +302,7 @@ func (v *vm) boot(m *machine) error {
 	if err := v.power.start(v.ctx, m); err != nil {
 		return err
 	}
-	if err := os.WriteFile(m.path(appliedFile), text, 0o644); err != nil {
+	if err := os.WriteFile(m.path(appliedFile), text, 0o600); err != nil {
 		return err
 	}
 	timeout := v.agent.config().BootTimeout
@@ -358,6 +365,7 @@ func (v *vm) detach() {
 }
 
 func (a *Agent) removeFiles(m *machine) {
+	defer a.returnUser(m.name)
 	if !m.made {
 		return
 	}

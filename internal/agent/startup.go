@@ -33,7 +33,7 @@ func (a *Agent) takeOverHost() error {
 	if err != nil {
 		return err
 	}
-	if a.disks, err = disk.Open(a.disksDir(), disk.Options{UID: a.uid, GID: a.gid}); err != nil {
+	if a.disks, err = disk.Open(a.disksDir()); err != nil {
 		return err
 	}
 	a.jobs.Go(a.housekeep)

@@ -108,7 +108,7 @@ func (m *machine) appliedView(s farm.Shape) api.Applied {
 	if m.control.flood.count() > 0 {
 		x.Warnings = append(slices.Clone(x.Warnings), "its guest has sent more to the agent than a guest may, and is read slowly")
 	}
-	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO, Purpose: s.Purpose.String(), Emulated: x.Emulated, Warnings: x.Warnings}
+	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO, Purpose: s.Purpose.String(), Emulated: x.Emulated, QEMUUID: x.UID, Warnings: x.Warnings}
 }
 
 func (v *vm) stateLocked() string {
@@ -210,6 +210,9 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 	}
 	for _, s := range a.short() {
 		h.Warnings = append(h.Warnings, "no more VMs: "+s)
+	}
+	if shared := a.usersWarning(); shared != "" {
+		h.Warnings = append(h.Warnings, shared)
 	}
 	if wrong := a.linkWarning(); wrong != "" {
 		h.Warnings = append(h.Warnings, wrong)

@@ -29,6 +29,14 @@ type fakeHyper struct{ hyper.Hypervisor }
 
 func (fakeHyper) QEMUOwner(context.Context) (int, int, error) { return os.Getuid(), os.Getgid(), nil }
 
+// OwnGroup needs root: disks are given away.
+func (fakeHyper) OwnGroup(_ context.Context, uid, _ uint32) (uint32, string, error) {
+	if os.Getuid() != 0 {
+		return 0, "this test is not root", nil
+	}
+	return uid, "", nil
+}
+
 // fakeGuests are the guests of all VMs of a host: each says that it is ready, runs what it is given, and ends what it is told to end.
 type fakeGuests struct {
 	host      *fake.Host
@@ -174,13 +182,14 @@ func (f *farmhouse) open() {
 	}
 	a.uid, a.gid = os.Getuid(), os.Getgid()
 	a.ctx, f.stop = context.WithCancelCause(context.Background())
-	if a.disks, err = disk.Open(a.disksDir(), disk.Options{UID: os.Getuid(), GID: os.Getgid()}); err != nil {
+	if a.disks, err = disk.Open(a.disksDir()); err != nil {
 		f.Fatal(err)
 	}
 	f.agent = a
 	if err := a.recover(f.Context()); err != nil {
 		f.Fatal(err)
 	}
+	a.jobs.Go(a.checkUsers)
 	a.beginFleet()
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -14,14 +15,19 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/hyper/libvirt"
+	"github.com/grange-project/grange/internal/names"
+	"github.com/grange-project/grange/internal/vmuid"
 )
 
 // printConfinement says what stands between a guest that breaks out of its QEMU and the host. That libvirt does not answer is no fault of the
-// configuration; that it would run QEMU as root is one.
+// configuration; that it would run QEMU as root is one, and so is that accounts have the users of VMs.
 func (a *app) printConfinement(ctx context.Context, c config.Agent) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	driver, err := libvirt.New(libvirt.Config{Socket: c.Libvirt, RunDir: c.RunDir, Accelerator: libvirt.TCG})
+	if err := errors.Join(vmuid.Check(os.DirFS("/"), c.VMUIDs), vmuid.Ask(ctx, names.Host(), c.VMUIDs)); err != nil {
+		return err
+	}
+	driver, err := newDriver(c)
 	if err != nil {
 		return err
 	}
@@ -33,7 +39,7 @@ func (a *app) printConfinement(ctx context.Context, c config.Agent) error {
 	case err != nil:
 		return err
 	default:
-		fmt.Fprintf(a.out, "QEMU    runs as user %d, group %d\n", found.UID, found.GID)
+		fmt.Fprintf(a.out, "QEMU    %s\n", usersOfVMs(found, c.VMUIDs))
 		fmt.Fprintf(a.out, "sVirt   %s\n", svirt(found.Models))
 		fmt.Fprintf(a.out, "seccomp %s\n", filtered(found))
 	}
@@ -41,9 +47,23 @@ func (a *app) printConfinement(ctx context.Context, c config.Agent) error {
 	return err
 }
 
+// usersOfVMs says whom QEMU runs as.
+func usersOfVMs(c libvirt.Confinement, uids farm.UIDs) string {
+	own := fmt.Sprintf("user %d, group %d", c.UID, c.GID)
+	switch {
+	case uids.None():
+		return "runs as " + own + " for all VMs: vm_uids is none"
+	case c.Shared != "":
+		return "runs as " + own + " for all VMs: " + c.Shared
+	case c.Own < c.VMs:
+		return fmt.Sprintf("each VM has a uid of its own (%v), but for %d of %d that run as %s", uids, c.VMs-c.Own, c.VMs, own)
+	}
+	return fmt.Sprintf("each VM has a uid of its own (%v)", uids)
+}
+
 func svirt(models []string) string {
 	if len(models) == 0 {
-		return "none: VMs are kept from each other by nothing but QEMU itself"
+		return "none"
 	}
 	return strings.Join(models, ", ")
 }

@@ -218,6 +218,9 @@ func (a *app) showVM(vm api.VM) error {
 	if x.Cache != "" {
 		fmt.Fprintf(t, "disks\tcache %s, I/O by %s\n", x.Cache, x.IO)
 	}
+	if x.QEMUUID != 0 {
+		fmt.Fprintf(t, "QEMU\truns as user %d, as no other VM's does\n", x.QEMUUID)
+	}
 	if x.Purpose != "" {
 		fmt.Fprintf(t, "tuned for\t%s\n", x.Purpose)
 	}
