@@ -17,6 +17,7 @@ var attacks = []attack{
 	{"H6", "checks call a host broken on which the batch system runs users' programs beside their VMs", openHosts},
 	{"H7", "a farm file that wants VMs kept apart by `vlan` or `closed` is refused, for no host does that", unkeptNetworks},
 	{"M1", "libvirtd does not come up where it would run QEMU as root", rootQEMU},
+	{"M1", "who breaks out of a VM has nothing of another one: no disk, socket, monitor or memory, and nothing of root's", brokenOut},
 	{"M2", "a guest with the network user does not reach its host, and reaches others", reachableHost},
 	{"M3", "a guest that says without end that it has come up gets its job a few times", chattyGuest},
 	{"M4", "connections that show nobody make room, and a host goes on beside them", idleCrowd},
@@ -39,4 +40,5 @@ var roles = map[string]func(args []string) error{
 	"pretend-qemu": pretendQEMU,
 	"ask":          askForJob,
 	"serve":        serve,
+	"reach":        reachFor,
 }
