@@ -116,7 +116,7 @@ func TestOverlayRefuses(t *testing.T) {
 
 // TestBaseIsNotRead: root's qemu-img does not parse an image, which a stranger may have made.
 func TestBaseIsNotRead(t *testing.T) {
-	p := testPool(t, keepOwner)
+	p := testPool(t)
 	base := filepath.Join(t.TempDir(), "base.qcow2")
 	if err := os.WriteFile(base, []byte("QFI\xfb and nothing that qemu-img would take"), 0o444); err != nil {
 		t.Fatal(err)

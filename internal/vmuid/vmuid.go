@@ -21,7 +21,7 @@ var others = []struct {
 }{
 	{60001, 65535, "systemd gives to services and homes, and Debian to packages"},
 	{524288, 1879048191, "systemd gives to containers"},
-	{2147352576, 2147418111, "systemd gives to images of other systems"},
+	{2130706432, 2147483647, "grange's own tools run as, and systemd gives to images of other systems"},
 }
 
 // Check returns an error where a range is not the VMs' alone, by the files of the host at root: an account, a group, a user's subordinate IDs or

@@ -56,6 +56,7 @@ func TestCheck(t *testing.T) {
 		"a site's login.defs":  {map[string]string{"etc/login.defs": "UID_MAX 4000000000\n"}, standard, "new accounts get 1000-4000000000"},
 		"services of systemd":  {nil, farm.UIDs{First: 62000, Last: 65000}, "systemd"},
 		"containers":           {nil, farm.UIDs{First: 1879048191, Last: 1879048200}, "containers"},
+		"the agent's tools":    {nil, farm.UIDs{First: 2130000000, Last: 2130706432}, "grange's own tools"},
 		"a small namespace":    {map[string]string{"proc/self/uid_map": "0 100000 65536\n"}, standard, "user namespace"},
 		"no groups mapped":     {map[string]string{"proc/self/gid_map": "0 0 2113994751\n"}, standard, "gid_map"},
 		"an unreadable map":    {map[string]string{"proc/self/uid_map": "what\n"}, standard, "cannot be checked"},

@@ -111,7 +111,7 @@ try:
     mode = os.stat(path).st_mode
     if stat.S_ISSOCK(mode): socket.socket(socket.AF_UNIX).connect(path)
     elif stat.S_ISDIR(mode): os.listdir(path)
-    else: open(path).read()
+    else: open(path, "rb").read()
     print("open")
 except PermissionError: print("refused")
 `
