@@ -143,7 +143,7 @@ func reachFor(targets []string) error {
 	for _, target := range targets {
 		if err := reachOne(target); err == nil {
 			fmt.Println(target)
-		} else if !errors.Is(err, fs.ErrPermission) {
+		} else if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) { // an older agent has no such file
 			return fmt.Errorf("%s: %w", target, err)
 		}
 	}
