@@ -19,9 +19,12 @@ func (a *Agent) fence(ctx context.Context, pid int, n farm.Network) error {
 // fenceAgain has the rules for all machines that run: of an earlier agent, or of a host whose rules somebody has flushed. One of the
 // machines in each place is enough.
 func (a *Agent) fenceAgain() {
-	fenced := map[usernet.Place]bool{}
+	fenced, vms := map[usernet.Place]bool{}, a.config().VMUIDs
 	for pid, name := range a.userNetworks() {
 		place, err := usernet.PlaceOf(pid)
+		if vms.Has(place.UID) {
+			place.UID = vms.First // fenced with all others of the range
+		}
 		if err != nil || fenced[place] { // it ends just now
 			continue
 		}
