@@ -6,7 +6,9 @@ PREFIX      ?= /usr/local
 DESTDIR     ?=
 
 export CGO_ENABLED = 0
-GOBUILD = $(GO) build -trimpath -ldflags "-s -w"
+# What --version says. Without a Git tree: make COMMIT=HASH.
+COMMIT      ?= $(shell git describe --always --abbrev=12 --dirty=.dirty --exclude='*' 2>/dev/null)
+GOBUILD = $(GO) build -trimpath -ldflags "-s -w$(if $(COMMIT), -X github.com/grange-project/grange/internal/version.commit=$(COMMIT))"
 
 # Tests start virtual machines, which needs root. sudo keeps the path of go and its settings, and nothing else.
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) env GOENV)" CGO_ENABLED=0 GOFLAGS=-buildvcs=false)

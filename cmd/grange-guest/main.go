@@ -1,4 +1,5 @@
-// Command grange-guest runs jobs in a VM that grange made. It has no options. Under the name srun it is that program for the jobs.
+// Command grange-guest runs jobs in a VM that grange made. Its one option is --version. Under the name
+// srun it is that program for the jobs.
 package main
 
 import (
@@ -7,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/grange-project/grange/internal/guest/inside"
+	"github.com/grange-project/grange/internal/version"
 )
 
 func main() {
@@ -15,6 +17,10 @@ func main() {
 	}
 	if filepath.Base(os.Args[0]) == inside.StepName {
 		os.Exit(inside.Srun(os.Args[1:]))
+	}
+	if len(os.Args) == 2 && os.Args[1] == "--version" && os.Getpid() != 1 { // a kernel's words reach process 1 as arguments
+		fmt.Println("grange-guest", version.Long())
+		return
 	}
 	if err := inside.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "grange-guest:", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/sdnotify"
+	"github.com/grange-project/grange/internal/version"
 )
 
 // DefaultConfig is where an agent's configuration is looked for.
@@ -111,7 +112,7 @@ func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named b
 		return err
 	}
 	ag, err := agent.New(agent.Options{Config: c, Gate: gate, Hypervisor: driver, Accelerator: func() string { return shownAccelerator(driver.Accelerator()) },
-		Ready: func() { notify(log, sdnotify.Ready) }, Log: log, Version: Version(), Lookup: lookupJob})
+		Ready: func() { notify(log, sdnotify.Ready) }, Log: log, Version: version.String(), Lookup: lookupJob})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/version"
 )
 
 // Exit statuses of our own. Statuses of jobs pass through `grange exec` as they are.
@@ -83,7 +83,7 @@ func (a *app) root() *cobra.Command {
 		Use:           "grange",
 		Short:         "A fresh, tuned virtual machine for every job",
 		Long:          "grange runs each job in a virtual machine that is made for it, shaped for the host, and gone afterwards.",
-		Version:       Version(),
+		Version:       version.Long(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -128,17 +128,9 @@ func (a *app) root() *cobra.Command {
 		a.serverCommand(),
 		a.storeCommand(),
 	)
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	strict(root)
 	return root
-}
-
-// Version is the module's version, or the commit it was built from.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return strings.Trim(info.Main.Version, "()")
 }
 
 // usage is the error of a command line that makes no sense.

@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/htcondor"
 	"github.com/grange-project/grange/internal/classad"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/version"
 )
 
 func (a *app) htcondorCommand() *cobra.Command {
@@ -211,7 +212,7 @@ GrangeReady is true while the agent answers; jobs match by it, by GrangeImages a
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 20*time.Second)
 			defer cancel()
-			s := htcondor.Host{Metal: site, Version: Version()}
+			s := htcondor.Host{Metal: site, Version: version.String()}
 			images, err := a.client().Images(ctx)
 			for _, i := range images {
 				s.Images = append(s.Images, i.Name)

@@ -23,6 +23,7 @@ import (
 	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/server"
 	"github.com/grange-project/grange/internal/store"
+	"github.com/grange-project/grange/internal/version"
 )
 
 // DefaultServerConfig is where a server's configuration is looked for.
@@ -116,7 +117,7 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	if err != nil {
 		return err
 	}
-	api := apiserver.New(apiserver.Options{Server: s, Authn: authn.New(authn.Options{Directory: s, People: people}), Log: log, Version: Version()})
+	api := apiserver.New(apiserver.Options{Server: s, Authn: authn.New(authn.Options{Directory: s, People: people}), Log: log, Version: version.String()})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	worked := make(chan error, 1)
@@ -151,7 +152,7 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store,
 }
 
 func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Server, error) {
-	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: Version(), Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
+	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: version.String(), Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
 		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c)}
 	if c.CA != "" {
 		var err error

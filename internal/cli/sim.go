@@ -14,6 +14,7 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/sim"
+	"github.com/grange-project/grange/internal/version"
 )
 
 // simFlags are those of `grange sim`.
@@ -80,7 +81,7 @@ func (a *app) runSim(ctx context.Context, f simFlags) error {
 	var lists atomic.Int64
 	f.o.Server, f.o.Log = a.server, slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	f.o.Told = func(int, fleet.WantedList) { lists.Add(1) }
-	f.o.Host.Version, f.o.Host.Images, f.o.Host.Networks = Version(), f.images, f.bridges
+	f.o.Host.Version, f.o.Host.Images, f.o.Host.Networks = version.String(), f.images, f.bridges
 	f.o.Host.Hardware = sim.Hardware{Sockets: f.sockets, Cores: f.cores, Memory: memory}
 	fake := sim.New(f.o)
 	begun := time.Now()

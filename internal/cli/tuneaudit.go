@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
 	"github.com/grange-project/grange/internal/tuning/report"
+	"github.com/grange-project/grange/internal/version"
 )
 
 // Exit statuses of `grange tune audit` where something at or above --fail-on was found: the worst decides. They are none of
@@ -130,7 +131,7 @@ func auditOf(ctx context.Context, f auditFlags) (tuning.Report, report.About, []
 	}
 	defer tree.Close()
 	r, notes, err := f.judge(h)
-	about := report.About{Source: tree.Name, Date: time.Now().UTC().Truncate(time.Second), Version: Version(), Chosen: f.words()}
+	about := report.About{Source: tree.Name, Date: time.Now().UTC().Truncate(time.Second), Version: version.String(), Chosen: f.words()}
 	return r, about, notes, err
 }
 
