@@ -227,6 +227,29 @@ for f in fetched /etc/new /usr/new; do (: >>$f) && echo writes $f; done
 	}
 }
 
+// TestFetcherEnds: what a program that downloads leaves running ends with it, in a session of its own, too.
+func TestFetcherEnds(t *testing.T) {
+	needRoot(t)
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	r := begin(t, "setsid sleep 1000 >/dev/null 2>&1 & true",
+		func(cmd *exec.Cmd) (func(), error) { return StartFetcher(cmd, dir) })
+	r.end(t)
+	eventually(t, "processes are left", func() bool { return !anyRuns() })
+}
+
+// anyRuns reports whether a process runs as UID.
+func anyRuns() bool {
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	return slices.ContainsFunc(all, func(p string) bool {
+		info, err := os.Stat(p)
+		return err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == UID()
+	})
+}
+
 // TestNothingStays: what a program lost, we did not; and when its time is over, its children end with it.
 func TestNothingStays(t *testing.T) {
 	needRoot(t)
@@ -242,13 +265,7 @@ func TestNothingStays(t *testing.T) {
 		t.Error("it ended as if it were done")
 	}
 	release()
-	eventually(t, "processes are left", func() bool {
-		all, _ := filepath.Glob("/proc/[0-9]*")
-		return !slices.ContainsFunc(all, func(p string) bool {
-			info, err := os.Stat(p)
-			return err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == UID()
-		})
-	})
+	eventually(t, "processes are left", func() bool { return !anyRuns() })
 	own, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
 		t.Fatal(err)
