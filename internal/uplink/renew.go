@@ -42,9 +42,7 @@ func (s *session) renewNow(ctx context.Context) error {
 	}
 	next := id
 	next.Key, next.Certificate = string(key), string(a.Certificate)
-	if len(a.CA) > 0 {
-		next.CA = string(a.CA)
-	}
+	next.CA = s.believed(a.CA, id)
 	if len(a.Servers) > 0 {
 		next.Servers = a.Servers
 	}
@@ -61,16 +59,25 @@ func (s *session) renewNow(ctx context.Context) error {
 	return errRenewed
 }
 
-// trust takes over whom to believe about servers, and returns errRenewed when that is news. A set that does not vouch for the server that sent it
-// would be the last thing that this host is sent: it is not taken.
-func (s *session) trust(ca []byte) error {
-	id, _ := s.present()
-	next := id
-	if next.CA = string(ca); len(ca) == 0 || slices.Equal(next.trusts(), id.trusts()) {
-		return nil
+// believed returns whom to believe about servers after an answer that names authorities. A set that does not vouch for
+// the server that sent it would be the last thing that this host is sent: it is not taken.
+func (s *session) believed(ca []byte, id Identity) string {
+	next := Identity{CA: string(ca)}
+	if len(ca) == 0 || slices.Equal(next.trusts(), id.trusts()) {
+		return id.CA
 	}
 	if err := s.caller.vouched(next.authorities()); err != nil {
 		s.log.Warn("authorities of the server's not taken over", "reason", err)
+		return id.CA
+	}
+	return next.CA
+}
+
+// trust takes over whom to believe about servers, and returns errRenewed when that is news.
+func (s *session) trust(ca []byte) error {
+	id, _ := s.present()
+	next := id
+	if next.CA = s.believed(ca, id); next.CA == id.CA {
 		return nil
 	}
 	if err := s.keep.write(next); err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -191,21 +192,31 @@ func TestAuthoritiesOfNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reports := make(chan bool, 100)
+	reports, renewals := make(chan bool, 100), make(chan bool, 100)
 	lying := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != fleet.RouteReport {
+		switch r.URL.Path {
+		case fleet.RouteReport:
+			reports <- true
+			json.NewEncoder(w).Encode(fleet.ReportAnswer{Next: 1, Spread: 1, CA: stranger.PEM(), Renew: len(renewals) == 0})
+		case fleet.RouteRenew:
+			renewals <- true
+			var asked fleet.RenewRequest
+			err := json.NewDecoder(r.Body).Decode(&asked)
+			issued, err2 := stranger.IssueHost(h.id.Host, asked.CSR, time.Now())
+			if err := errors.Join(err, err2); err != nil {
+				t.Error(err)
+			}
+			json.NewEncoder(w).Encode(fleet.EnrolAnswer{Certificate: issued.PEM, CA: stranger.PEM()})
+		default:
 			<-r.Context().Done()
-			return
 		}
-		reports <- true
-		json.NewEncoder(w).Encode(fleet.ReportAnswer{Next: 1, Spread: 1, CA: stranger.PEM()})
 	}))
 	lying.Listener = tls.NewListener(lying.Listener, apiserver.TLS(s.ListenerCertificates([]string{"127.0.0.1"}).Get))
 	lying.Start()
 	defer lying.Close()
-	before := h.identity(t).CA
+	before := h.identity(t)
 	s.linkTo(h, "https://"+lying.Listener.Addr().String())
-	for range 2 {
+	for range 3 { // one with the old certificate, and with the next one
 		select {
 		case <-reports:
 		case <-time.After(20 * time.Second):
@@ -213,7 +224,11 @@ func TestAuthoritiesOfNobody(t *testing.T) {
 		}
 	}
 	h.stop()
-	if h.identity(t).CA != before {
+	after := h.identity(t)
+	if after.CA != before.CA {
 		t.Error("it believes a stranger")
+	}
+	if after.Certificate == before.Certificate {
+		t.Error("it did not renew")
 	}
 }
