@@ -75,10 +75,45 @@ func baseOf(server string) (string, error) {
 func transport(t *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}
 	return &http.Transport{
-		DialContext: dialer.DialContext, TLSClientConfig: t, TLSHandshakeTimeout: shakeTime, DisableCompression: true,
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return shake(ctx, conn, t, address)
+		},
+		DisableCompression:  true,
 		MaxIdleConnsPerHost: 2, IdleConnTimeout: idleTime, ReadBufferSize: 2 << 10, WriteBufferSize: 2 << 10,
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1 alone: streams upgrade a connection
 	}
+}
+
+// shake returns conn once the server at an address has shown a certificate of it.
+func shake(ctx context.Context, conn net.Conn, t *tls.Config, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	t = t.Clone()
+	t.ServerName = host
+	verify := t.VerifyConnection
+	t.VerifyConnection = func(s tls.ConnectionState) error {
+		s.ServerName = host // "" of an IP address, which is no name to TLS: any name would do
+		return verify(s)
+	}
+	shaken := tls.Client(conn, t)
+	err = conn.SetDeadline(time.Now().Add(shakeTime))
+	if err == nil {
+		err = shaken.HandshakeContext(ctx)
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return shaken, nil
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

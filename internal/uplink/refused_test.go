@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
 	"github.com/grange-project/grange/internal/server"
@@ -332,5 +334,21 @@ func TestOnlyHostsMayAsk(t *testing.T) {
 		if answer.StatusCode != http.StatusUnauthorized && answer.StatusCode != http.StatusForbidden {
 			t.Errorf("%s: %s", route, answer.Status)
 		}
+	}
+}
+
+// A server that is reached by its address has a certificate of that address: one that the same authority gave to
+// another name is not enough, as where the authority is the site's, which vouches for everybody there.
+func TestServerOfAnotherAddress(t *testing.T) {
+	s := newSite(t)
+	other := httptest.NewUnstartedServer(http.NotFoundHandler())
+	shown := s.ListenerCertificates([]string{"www.example.org"})
+	other.Listener = tls.NewListener(other.Listener, apiserver.TLS(shown.Get))
+	other.Start()
+	defer other.Close()
+	address := "https://" + other.Listener.Addr().String()
+	o := uplink.JoinOptions{Dir: s.dir(), Server: address, Token: s.token(server.JoinOrder{}), Name: "wn-1"}
+	if _, err := uplink.Join(t.Context(), o); codeOf(err) != uplink.CodeServerName {
+		t.Errorf("it joins by it: %v", err)
 	}
 }
