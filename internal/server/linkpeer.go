@@ -32,7 +32,8 @@ type link struct {
 	serial   string
 	before   string
 	issuer   unique.Handle[string] // of serial, as farm.Host's; most hosts have the same
-	trusts   unique.Handle[string] // fingerprints that the agent reported, as trustText has them; the zero value: it did not yet
+	trusts   unique.Handle[string] // fingerprints that the agent reported, as trusted has them; the zero value: it did not yet
+	asked    time.Time             // to renew its certificate, in a rotation
 	at       int64                 // revision of the store at which all this was read
 
 	instance, boot string

@@ -249,6 +249,10 @@ func (s *Server) CAWarnings(ctx context.Context) ([]string, error) {
 // and a new TLS connection.
 const renewEach = 50 * time.Millisecond
 
+// askRenewal is after how long a host that has not renewed is asked again: one that does not, and reports all the time,
+// takes no other's turn.
+const askRenewal = time.Minute
+
 // trusted is a set of authorities, in a form that is small for thousands of hosts.
 func trusted(fingerprints []string) unique.Handle[string] {
 	return unique.Make(strings.Join(slices.Sorted(slices.Values(fingerprints)), " "))
@@ -269,8 +273,12 @@ func (s *Server) rotates(ctx context.Context, l *link, serial string, answer *fl
 			answer.CA = pki.CertificatesPEM(a.Certificates())
 		}
 	}
-	if a.Next != nil && serial != pki.SiteSerial && (serial != l.serial || l.issuer != a.issuer) {
-		answer.Renew, _ = s.renewals.Add("")
+	renewed := serial == pki.SiteSerial || serial == l.serial && l.issuer == a.issuer
+	if a.Next == nil || renewed || s.now().Sub(l.asked) < askRenewal {
+		return nil
+	}
+	if answer.Renew, _ = s.renewals.Add(""); answer.Renew {
+		l.asked = s.now()
 	}
 	return nil
 }

@@ -294,3 +294,28 @@ func (l *lab) revision() int64 {
 	}
 	return r
 }
+
+// A host that does not renew, however often it reports, does not keep the others from being asked to.
+func TestRenewalsOfOthers(t *testing.T) {
+	l := newLab(t)
+	idle, h := l.joined("wn-1"), l.joined("wn-2")
+	if _, err := l.RotateCA(t.Context(), site); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for range 100 {
+		if idle.reports(l.joinedFingerprint()).Renew {
+			asked++
+		}
+	}
+	if asked == 0 {
+		t.Error("it is not asked to renew")
+	}
+	if !h.reports(l.joinedFingerprint()).Renew {
+		t.Errorf("after %d requests to one host the other one is not asked to renew", asked)
+	}
+	l.now = l.now.Add(askRenewal)
+	if !idle.reports(l.joinedFingerprint()).Renew {
+		t.Error("it is not asked again")
+	}
+}
