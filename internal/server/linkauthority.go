@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"time"
 	"unique"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -17,6 +18,8 @@ const (
 	AuthoritySetting = "authority"
 	// wipeSetting is there while the database may still have a key in it that was not sealed.
 	wipeSetting = "wipe"
+	// doubtEach is how often the authorities are read anew because others show or report some that are not known.
+	doubtEach = 50 * time.Millisecond
 )
 
 // authorities are those of the fleet as this server read them last.
@@ -55,6 +58,16 @@ func (s *Server) rereadAuthorities() {
 	s.links.mu.Lock()
 	defer s.links.mu.Unlock()
 	s.links.authorities.at = 0
+}
+
+// doubtAuthorities is rereadAuthorities on the word of others, who may be strangers: it does nothing, and reports false,
+// when that was often lately. What is known is no older than doubtEach then.
+func (s *Server) doubtAuthorities() bool {
+	room, _ := s.doubts.Add("")
+	if room {
+		s.rereadAuthorities()
+	}
+	return room
 }
 
 // readAuthorities reads what there is, unless it is as it was. The links are locked.
@@ -184,9 +197,8 @@ func (s *Server) peer(ctx context.Context, shown []*x509.Certificate) (pki.Peer,
 			return pki.Peer{}, err
 		}
 		peer, err := a.peers.Peer(shown, s.now())
-		if again || !farm.IsCode(err, pki.CodeUnknownCert) {
+		if again || !farm.IsCode(err, pki.CodeUnknownCert) || !s.doubtAuthorities() {
 			return peer, err
 		}
-		s.rereadAuthorities()
 	}
 }

@@ -265,7 +265,7 @@ func (s *Server) rotates(ctx context.Context, l *link, serial string, answer *fl
 		return err
 	}
 	if len(s.listenerCAs) == 0 && l.trusts != (unique.Handle[string]{}) && l.trusts != a.trusted {
-		s.rereadAuthorities() // the host may have it from a server that knows more
+		s.doubtAuthorities() // the host may have it from a server that knows more
 		if a, err = s.authorities(ctx); err != nil {
 			return err
 		}

@@ -319,3 +319,33 @@ func TestRenewalsOfOthers(t *testing.T) {
 		t.Error("it is not asked again")
 	}
 }
+
+// Who shows certificates of nobody has the store read some times, and not each time.
+func TestStrangersReadLittle(t *testing.T) {
+	l := newLab(t)
+	h := l.joined("wn-1")
+	stranger, err := pki.NewCA(l.clock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := stranger.IssueHost("wn-1", h.request(), l.clock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, reads, last := parsed(t, issued.PEM), 0, int64(0)
+	for range 100 {
+		l.joinToken() // has the store at another revision
+		if _, err := l.peer(t.Context(), chain); code(err) != pki.CodeUnknownCert {
+			t.Fatal(err)
+		}
+		if at := l.links.authorities.at; at != last {
+			reads, last = reads+1, at
+		}
+	}
+	if reads > 30 {
+		t.Errorf("%d requests read the authorities anew", reads)
+	}
+	if _, err := l.HostAt(t.Context(), h.chain); err != nil {
+		t.Errorf("a host: %v", err)
+	}
+}

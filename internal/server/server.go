@@ -55,6 +55,7 @@ type Server struct {
 	links       *links
 	refusals    throttle.Buckets // enrolments that leave an entry in the audit log, by join token
 	renewals    throttle.Buckets // hosts that are asked to renew their certificates
+	doubts      throttle.Buckets // of what this server knows of the fleet's authorities
 	queue       queue
 	servers     []string
 	listenerCAs []*x509.Certificate
@@ -82,7 +83,8 @@ func New(o Options) *Server {
 	}
 	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, known: append([]string{farm.BrokerGrange}, o.Brokers...), hub: newHub(), streams: newStreams(), booked: map[string]*bookings{}, explaining: make(chan struct{}, 1),
 		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, caKeyFile: o.CAKeyFile, site: o.Site,
-		refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now}, renewals: throttle.Buckets{Size: 20, Leak: renewEach, Now: o.Now}}
+		refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now}, renewals: throttle.Buckets{Size: 20, Leak: renewEach, Now: o.Now},
+		doubts: throttle.Buckets{Size: 20, Leak: doubtEach, Now: o.Now}}
 	s.mirror = newMirror(o.Store, o.Now, func(host string, seen time.Time) bool {
 		if heard := s.heard(host); heard.After(seen) {
 			seen = heard // not written yet
