@@ -157,12 +157,15 @@ func NewestOf(text []byte) (*x509.Certificate, error) {
 const (
 	http1     = "http/1.1"
 	trustWord = "grange-trusts-"
+	// maxTrusted bounds the greeting of a client that believes a site's bundle of authorities, which needs no choice. A
+	// fleet's own are two at most.
+	maxTrusted = 16
 )
 
 // TrustProtocols are the protocols of a client that believes some authorities, by their fingerprints.
 func TrustProtocols(fingerprints ...string) []string {
 	protocols := []string{http1}
-	for _, f := range fingerprints {
+	for _, f := range fingerprints[:min(len(fingerprints), maxTrusted)] {
 		protocols = append(protocols, trustWord+f)
 	}
 	return protocols

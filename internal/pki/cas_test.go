@@ -3,6 +3,7 @@ package pki
 import (
 	"crypto/tls"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,5 +96,16 @@ func TestEndsSoon(t *testing.T) {
 	}
 	if life := ca.NotAfter.Sub(ca.NotBefore); life > 6*365*24*time.Hour {
 		t.Errorf("a new authority lasts %v", life)
+	}
+}
+
+// TestManyTrusted: who believes a whole bundle of a site's says so in a greeting that TLS and what is in between take.
+func TestManyTrusted(t *testing.T) {
+	size := 0
+	for _, p := range TrustProtocols(slices.Repeat([]string{strings.Repeat("f", 64)}, 1000)...) {
+		size += 1 + len(p)
+	}
+	if size > 2<<10 {
+		t.Errorf("the protocols take %d bytes", size)
 	}
 }
