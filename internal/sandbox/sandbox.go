@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -131,6 +132,9 @@ func inherit(attr *syscall.SysProcAttr, f *os.File, confine confinement) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
+	if err := keepFiles(); err != nil {
+		return err
+	}
 	if os.Geteuid() != 0 {
 		return nil
 	}
@@ -161,6 +165,21 @@ func inherit(attr *syscall.SysProcAttr, f *os.File, confine confinement) error {
 		}
 	}
 	attr.Credential = &syscall.Credential{Uid: uint32(UID()), Gid: uint32(UID())} // and no further groups
+	return nil
+}
+
+// keepFiles has no program inherit what our own parent left open to us, as a shell does: what we open ourselves no
+// program inherits in any case.
+func keepFiles() error {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, f := range open {
+		if fd, err := strconv.Atoi(f.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
 	return nil
 }
 

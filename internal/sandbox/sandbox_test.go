@@ -250,6 +250,19 @@ func anyRuns() bool {
 	})
 }
 
+// TestInheritedFiles: what our own parent left open to us is nothing to the programs.
+func TestInheritedFiles(t *testing.T) {
+	left, err := syscall.Dup(int(secret(t, 0o400).Fd())) // without close-on-exec, as what is inherited
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(left)
+	r := begin(t, fmt.Sprintf("(: <&%d) 2>&1 && echo open; true", left), reader(nil))
+	if got := r.end(t); strings.HasSuffix(got, "open\n") {
+		t.Errorf("it has a file that is open to us: %q", got)
+	}
+}
+
 // TestNothingStays: what a program lost, we did not; and when its time is over, its children end with it.
 func TestNothingStays(t *testing.T) {
 	needRoot(t)
