@@ -101,8 +101,10 @@ func (c certificates) readOnHangUp(log *slog.Logger, others func()) (stop func()
 // listenerNames are all names by which the listener is reached.
 func listenerNames(c config.Server) []string {
 	names := []string{"localhost", "127.0.0.1", "::1"}
-	if u, err := url.Parse(c.URL); err == nil {
-		names = append(names, u.Hostname())
+	for _, text := range append([]string{c.URL}, c.Servers...) { // one of servers may be an address that several share
+		if u, err := url.Parse(text); err == nil && u.Hostname() != "" {
+			names = append(names, u.Hostname())
+		}
 	}
 	if host, _, err := net.SplitHostPort(c.Listen); err == nil && host != "" {
 		names = append(names, host)
