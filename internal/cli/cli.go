@@ -127,6 +127,7 @@ func (a *app) root() *cobra.Command {
 		a.simCommand(),
 		a.serverCommand(),
 		a.storeCommand(),
+		a.manCommand(),
 	)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	strict(root)
