@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 
 func (a *app) slurmCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "slurm", Short: "Set up Slurm for jobs in virtual machines, and check it"}
-	cmd.AddCommand(a.slurmInstall(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(), a.slurmProlog(), a.slurmOCI())
+	cmd.AddCommand(a.slurmInstall(), a.slurmCompile(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(), a.slurmProlog(), a.slurmOCI())
 	return cmd
 }
 
@@ -25,7 +26,7 @@ func (a *app) slurmPlaces(cmd *cobra.Command, i *slurm.Install) {
 	flags := cmd.Flags()
 	flags.StringVar(&i.Root, "root", "/", "write below `DIR`, for a package or an image of a host")
 	flags.StringVar(&i.ConfDir, "conf-dir", "/etc/slurm", "`DIR` of slurm.conf")
-	flags.StringVar(&i.PluginDir, "plugin-dir", "/usr/local/lib/grange", "`DIR` for the plug-in")
+	flags.StringVar(&i.PluginDir, "plugin-dir", pluginDir(), "`DIR` for the plug-in")
 	flags.BoolVar(&i.Submit, "submit", false, "a host where people submit and no job runs")
 	cmd.MarkFlagDirname("root")
 	cmd.MarkFlagDirname("conf-dir")
@@ -79,6 +80,38 @@ Run it again after each upgrade of Slurm; what is there already stays. With --oc
 	flags.BoolVar(&i.OCI, "oci", false, "bundles for --container instead of the plug-in: write oci.conf, a prolog and an epilog, and compile nothing")
 	flags.BoolVar(&i.Write, "write", false, "change slurm.conf and plugstack.conf too")
 	flags.BoolVar(&dryRun, "dry-run", false, "show what would be done")
+	return cmd
+}
+
+// pluginDir is beside this program's own directory for programs: packages have theirs below /usr.
+func pluginDir() string {
+	if self, err := ownPath(); err == nil && filepath.Dir(self) == "/usr/bin" {
+		return "/usr/lib/grange"
+	}
+	return "/usr/local/lib/grange"
+}
+
+func (a *app) slurmCompile() *cobra.Command {
+	var i slurm.Install
+	cmd := &cobra.Command{
+		Use: "compile", Short: "Compile the plug-in for this host's Slurm, and change nothing else",
+		Long: `Compile the plug-in against the headers of this host's Slurm and put it where plugstack.conf.d/grange.conf names it, or else
+into --plugin-dir. No configuration is written. The package grange-slurm runs it when it is installed and after each upgrade of Slurm.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, err := i.Compile(cmd.Context(), program.Start)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]string{"plugin": file})
+			}
+			_, err = fmt.Fprintln(a.out, "compiled "+file)
+			return err
+		},
+	}
+	a.slurmPlaces(cmd, &i)
+	cmd.Flags().StringVar(&i.Include, "include", "", "`DIR` that holds slurm/spank.h")
 	return cmd
 }
 

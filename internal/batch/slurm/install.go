@@ -261,6 +261,24 @@ func (i Install) Apply(ctx context.Context, run program.Run, p Plan) error {
 	return replaceAll(p.Edits)
 }
 
+// Compile makes the plug-in that this host's configuration names, or else PluginDir's, and returns its path.
+func (i Install) Compile(ctx context.Context, run program.Run) (string, error) {
+	path := i.plugin()
+	text, err := os.ReadFile(i.file(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf")))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(uncomment(line)); len(f) > 1 && filepath.IsAbs(f[1]) && filepath.Base(f[1]) == PluginName {
+			path = f[1]
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(i.file(path)), 0o755); err != nil {
+		return "", err
+	}
+	return path, Compile(ctx, run, i.Root, i.Include, i.file(path))
+}
+
 func replace(path string, text []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".grange-")
 	if err != nil {
