@@ -4,6 +4,8 @@ GO          ?= scripts/go
 TOOL         = $(GO) tool -modfile=tools/go.mod
 PREFIX      ?= /usr/local
 DESTDIR     ?=
+# Below share/zsh; Debian has vendor-completions for packages.
+ZSH_FUNCTIONS ?= site-functions
 
 export CGO_ENABLED = 0
 # What --version says. Without a Git tree: make COMMIT=HASH.
@@ -16,7 +18,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -147,19 +149,34 @@ clean: ## stop what quickstart started, remove its images and state, bin/ and di
 	@scripts/quickstart clean
 	rm -rf bin dist
 
-install: build ## install programs, completions, systemd unit and example configuration; PREFIX=/usr/local, DESTDIR=
+# What lies where: `make packages` fills each package by the target of its name.
+install: install-grange install-grange-server ## install programs, manual, completions, units and example configuration; PREFIX=/usr/local, DESTDIR=
+
+install-grange: build
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/grange bin/grange-guest
 	install -D -m 0755 scripts/private-libvirtd $(DESTDIR)$(PREFIX)/sbin/grange-private-libvirtd
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/man/man1
 	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/grange-agent.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/grange-agent.service
+	install -D -m 0644 packaging/agent.toml $(DESTDIR)$(PREFIX)/share/doc/grange/agent.toml
+	@test -e $(DESTDIR)/etc/grange/agent.toml || install -D -m 0644 packaging/agent.toml $(DESTDIR)/etc/grange/agent.toml
+	env -u GRANGE_SOCKET -u GRANGE_SERVER -u GRANGE_PROJECT bin/grange man --dir $(DESTDIR)$(PREFIX)/share/man/man1
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 packaging/man/*.8
+	bin/grange completion bash | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/bash-completion/completions/grange
+	bin/grange completion zsh | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/zsh/$(ZSH_FUNCTIONS)/_grange
+	bin/grange completion fish | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/grange.fish
+
+install-grange-server:
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/grange-server.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/grange-server.service
 	install -D -m 0644 packaging/systemd/grange-sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/grange.conf
-	install -D -m 0644 packaging/agent.toml $(DESTDIR)$(PREFIX)/share/doc/grange/agent.toml
-	install -D -m 0644 packaging/server.toml $(DESTDIR)$(PREFIX)/share/doc/grange/server.toml
-	@test -e $(DESTDIR)/etc/grange/agent.toml || install -D -m 0644 packaging/agent.toml $(DESTDIR)/etc/grange/agent.toml
-	bin/grange completion bash | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/bash-completion/completions/grange
-	bin/grange completion zsh | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_grange
-	bin/grange completion fish | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/grange.fish
+	install -D -m 0644 packaging/server.toml $(DESTDIR)$(PREFIX)/share/doc/grange-server/server.toml
+
+packages: build sbom ## build deb, rpm and the static tarball of the audit into dist/, with SHA256SUMS; a commit gives the same bytes each time
+	@GO="$(GO)" scripts/packages dist
+
+test-packages: packages ## install, upgrade, remove and purge the packages in Debian 12 and 13 roots, rpm in an empty one; JSON on the last line
+	@scripts/install-packages packages
+	$(ROOT) $(GO) run ./e2e/packages $(ARGS)
 
 completion: build ## write completions for bash, zsh and fish below bin/completion
 	@mkdir -p bin/completion
