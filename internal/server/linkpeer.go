@@ -19,6 +19,7 @@ import (
 type links struct {
 	mu          sync.Mutex
 	authorities authorities
+	due         string                         // what retireDue, which alone uses it, found due last time
 	hosts       map[string]*link               // by ID
 	settings    fleet.Settings                 // of all hosts
 	settingsAt  int64                          // revision at which they were read; 0: never

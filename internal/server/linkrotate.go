@@ -205,14 +205,16 @@ func (c *call) retire(cas pki.CAs, cut []Waited) (pki.CAs, error) {
 	return cas, c.did(reason)
 }
 
-// retireDue ends a rotation by itself when it is time and nobody needs the present authority.
+// retireDue ends a rotation by itself when it is time and nobody needs the present authority, twice in a row: where this
+// server's clock has jumped ahead, hosts that live look away until they have reported again.
 func (s *Server) retireDue(ctx context.Context, epoch int64) error {
 	cas, err := s.Authorities(ctx)
 	if err != nil || cas.Next == nil || s.now().Before(cas.Next.Made().Add(retireAfter)) {
 		return err
 	}
+	due := ""
 	err = s.byItself(ctx, epoch, policy.RetireCA, func(c *call) error {
-		c.target = theCA
+		c.target, due = theCA, ""
 		cas, err := c.authorities()
 		if err != nil || cas.Next == nil {
 			return err
@@ -221,9 +223,13 @@ func (s *Server) retireDue(ctx context.Context, epoch int64) error {
 		if err != nil || !(rotation{made: cas.Next.Made(), now: c.now}).due(v.Waited) {
 			return err
 		}
+		if due = cas.Next.Fingerprint(); due != s.links.due {
+			return nil
+		}
 		_, err = c.retire(cas, v.Waited)
 		return err
 	})
+	s.links.due = due
 	s.rereadAuthorities()
 	return err
 }

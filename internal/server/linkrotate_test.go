@@ -216,6 +216,9 @@ func TestRotationEndsByItself(t *testing.T) {
 	}
 	restart()
 	before.reports(next, old) // updated
+	if due() {
+		t.Error("it ended at the first look")
+	}
 	if !due() {
 		t.Error("it did not end")
 	}
@@ -225,6 +228,28 @@ func TestRotationEndsByItself(t *testing.T) {
 	}
 	if _, err := l.HostAt(t.Context(), silent.chain); err == nil {
 		t.Error("the silent host is let in")
+	}
+}
+
+// TestClockAheadRetiresNothing has a server whose clock jumps ahead by months while a host lives that needs the present authority.
+func TestClockAheadRetiresNothing(t *testing.T) {
+	l := newLab(t)
+	h := l.joined("wn-1")
+	if _, err := l.RotateCA(t.Context(), site); err != nil {
+		t.Fatal(err)
+	}
+	l.pass(25 * 24 * time.Hour)
+	h.renews()
+	h.reports()
+	l.pass(10 * 24 * time.Hour) // the jump: the host was not heard of for so long, by this clock
+	for range 3 {
+		if err := l.retireDue(t.Context(), l.epoch()); err != nil {
+			t.Fatal(err)
+		}
+		h.reports()
+	}
+	if n := len(l.ca().Authorities); n != 2 {
+		t.Errorf("%d authorities are left", n)
 	}
 }
 
