@@ -100,7 +100,7 @@ func (s *site) eventually(what string, is func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(20 * time.Second)
+	late := time.After(90 * time.Second) // a poll that a server which was stopped never answers is found out by the next report, after half a minute
 	for !is() {
 		select {
 		case <-tick.C:
