@@ -41,6 +41,7 @@ type API struct {
 	mux       *http.ServeMux
 	huma      huma.API
 	problem   *huma.Response    // of every operation
+	tooLong   *huma.Response    // what net/http answers in our place, too
 	whose     map[string]string // route.whose by pattern of mux
 	origin    *http.CrossOriginProtection
 	refusals  throttle.Buckets // lines of the log about them, by address
@@ -63,6 +64,11 @@ func New(o Options) *API {
 	a.huma = humago.New(a.mux, a.config())
 	a.problem = &huma.Response{Description: "A problem, as RFC 9457 has it", Content: map[string]*huma.MediaType{
 		"application/problem+json": {Schema: a.schema(reflect.TypeFor[problem]())}}}
+	tooLong := *a.problem
+	tooLong.Description = "The path and the header are too long: a problem up to 64 KiB, beyond that plain text"
+	tooLong.Content = map[string]*huma.MediaType{"application/problem+json": a.problem.Content["application/problem+json"],
+		"text/plain": {Schema: a.schema(reflect.TypeFor[string]())}}
+	a.tooLong = &tooLong
 	a.vmRoutes()
 	a.fleetHostRoutes()
 	a.linkRoutes()
@@ -132,7 +138,7 @@ type route struct {
 func (a *API) operation(r route) huma.Operation {
 	op := huma.Operation{Method: r.method, Path: r.path, OperationID: r.id, Summary: r.summary, Description: r.about, DefaultStatus: r.status,
 		Tags: []string{r.tag}, MaxBodyBytes: -1, BodyReadTimeout: -1, // edge bounds both, also for routes that are not huma's
-		Responses:                    map[string]*huma.Response{"default": a.problem},
+		Responses:                    map[string]*huma.Response{"default": a.problem, "431": a.tooLong},
 		RejectUnknownQueryParameters: r.whose != forHosts} // agents may be of a later release
 	a.whose[r.method+" "+r.path] = r.whose
 	switch r.whose {
