@@ -32,24 +32,13 @@ func fakeQEMU(ctx context.Context, s *site, by int) error {
 	if err != nil {
 		return err
 	}
-	job := owner.command(ctx, filepath.Join(s.programs, "grange"), "exec", "--memory", "256M", "--", "sleep", "600")
-	job.Env = append(job.Env, "GRANGE_SOCKET="+l.Socket)
-	job.Stderr = os.Stderr
-	if err := job.Start(); err != nil {
-		return err
-	}
-	defer job.Wait()
-	defer job.Process.Kill()
-	vm, err := runningOf(ctx, l, owner.uid)
+	job, err := s.sleep(ctx, l, owner, "--memory", "256M")
 	if err != nil {
 		return err
 	}
-	real, err := qemuOf(l, vm.Name)
-	if err != nil {
-		return err
-	}
-	defer l.Virsh(context.WithoutCancel(ctx), "destroy", vm.Name)
-	fake, err := faker.pretend(ctx, vm.Name, vm.ID, nil)
+	defer job.end()
+	defer l.Virsh(context.WithoutCancel(ctx), "destroy", job.vm.Name)
+	fake, err := faker.pretend(ctx, job.vm.Name, job.vm.ID, nil)
 	if err != nil {
 		return err
 	}
@@ -61,7 +50,38 @@ func fakeQEMU(ctx context.Context, s *site, by int) error {
 	if _, err := runningOf(ctx, l, owner.uid); err != nil {
 		return err
 	}
-	return endsAlone(ctx, job, real, fake)
+	return endsAlone(ctx, job.Cmd, job.qemu, fake)
+}
+
+// sleeper is a job that sleeps in a VM.
+type sleeper struct {
+	*exec.Cmd
+	vm   api.VM
+	qemu int // its process
+}
+
+// sleep has an account start a job, and waits until its VM runs.
+func (s *site) sleep(ctx context.Context, l *lab.Lab, a *account, options ...string) (*sleeper, error) {
+	words := append(append([]string{"exec"}, options...), "--", "sleep", "600")
+	j := &sleeper{Cmd: a.command(ctx, filepath.Join(s.programs, "grange"), words...)}
+	j.Env = append(j.Env, "GRANGE_SOCKET="+l.Socket)
+	j.Stderr = os.Stderr
+	err := j.Start()
+	if err != nil {
+		return nil, err
+	}
+	if j.vm, err = runningOf(ctx, l, a.uid); err == nil {
+		j.qemu, err = qemuOf(l, j.vm.Name)
+	}
+	if err != nil {
+		j.end()
+	}
+	return j, err
+}
+
+func (j *sleeper) end() {
+	j.Process.Kill()
+	j.Wait()
 }
 
 // endsAlone ends a job, and looks whose process ends with it.

@@ -28,43 +28,31 @@ func brokenOut(ctx context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
-	var qemus []int
-	var names []string
+	var jobs []*sleeper
 	for n := range 2 {
 		a, err := s.account(3 + n)
 		if err != nil {
 			return err
 		}
-		job := a.command(ctx, filepath.Join(s.programs, "grange"), "exec", "--memory", "192M", "--scratch", "32M", "--", "sleep", "600")
-		job.Env = append(job.Env, "GRANGE_SOCKET="+l.Socket)
-		job.Stderr = os.Stderr
-		if err := job.Start(); err != nil {
-			return err
-		}
-		defer job.Wait()
-		defer job.Process.Kill()
-		vm, err := runningOf(ctx, l, a.uid)
+		job, err := s.sleep(ctx, l, a, "--memory", "192M", "--scratch", "32M")
 		if err != nil {
 			return err
 		}
-		pid, err := qemuOf(l, vm.Name)
-		if err != nil {
-			return err
-		}
-		qemus, names = append(qemus, pid), append(names, vm.Name)
+		defer job.end()
+		jobs = append(jobs, job)
 	}
-	targets, err := targetsOf(l, names[1], qemus[1])
+	targets, err := targetsOf(l, jobs[1].vm.Name, jobs[1].qemu)
 	if err != nil {
 		return err
 	}
-	own, err := s.reach(ctx, qemus[1], targets)
+	own, err := s.reach(ctx, jobs[1].qemu, targets)
 	if err != nil {
 		return err
 	}
 	if !strings.Contains(own, "scratch.raw") {
 		return fmt.Errorf("the attack does not open a VM's disk even as its own QEMU; it opens:\n%s", own)
 	}
-	reached, err := s.reach(ctx, qemus[0], targets)
+	reached, err := s.reach(ctx, jobs[0].qemu, targets)
 	if err != nil {
 		return err
 	}

@@ -84,6 +84,17 @@ func lines(root fs.FS, name string) ([]string, error) {
 	return all, err
 }
 
+// entries are the lines of a file whose fields are separated by colons, those with three fields at least.
+func entries(root fs.FS, name string) (all [][]string, err error) {
+	text, err := lines(root, name)
+	for _, line := range text {
+		if f := strings.Split(line, ":"); len(f) >= 3 {
+			all = append(all, f)
+		}
+	}
+	return all, err
+}
+
 // mapped: in a user namespace the kernel may have fewer.
 func mapped(root fs.FS, u farm.UIDs) (string, error) {
 	for _, name := range []string{"proc/self/uid_map", "proc/self/gid_map"} {
@@ -108,15 +119,11 @@ func mapped(root fs.FS, u farm.UIDs) (string, error) {
 
 func accounts(root fs.FS, u farm.UIDs) (string, error) {
 	for _, name := range []string{"etc/passwd", "etc/group"} {
-		all, err := lines(root, name)
+		all, err := entries(root, name)
 		if err != nil {
 			return "", err
 		}
-		for _, line := range all {
-			f := strings.Split(line, ":")
-			if len(f) < 3 {
-				continue
-			}
+		for _, f := range all {
 			if id, err := strconv.ParseUint(f[2], 10, 32); err == nil && u.Has(uint32(id)) {
 				return fmt.Sprintf("%d is %s in /%s", id, f[0], name), nil
 			}
@@ -127,15 +134,11 @@ func accounts(root fs.FS, u farm.UIDs) (string, error) {
 
 func subordinate(root fs.FS, u farm.UIDs) (string, error) {
 	for _, name := range []string{"etc/subuid", "etc/subgid"} {
-		all, err := lines(root, name)
+		all, err := entries(root, name)
 		if err != nil {
 			return "", err
 		}
-		for _, line := range all {
-			f := strings.Split(line, ":")
-			if len(f) < 3 {
-				continue
-			}
+		for _, f := range all {
 			first, err1 := strconv.ParseUint(f[1], 10, 32)
 			count, err2 := strconv.ParseUint(f[2], 10, 32)
 			if err1 == nil && err2 == nil && count > 0 && u.Overlaps(first, first+count-1) {

@@ -417,29 +417,20 @@ func (s *suite) stands(events <-chan hyper.Event, m hyper.Machine) {
 
 // watchdog: that a guest does not reset its watchdog is reported, and is no end.
 func (s *suite) watchdog() {
-	m := s.d.Unwatched(s.T)
-	events := s.h.Events(s.ctx)
-	s.start(m)
-	s.must(s.h.Resume(s.ctx, m.ID))
-	s.flagged(events, m, func(e hyper.Event) bool { return e.Watchdog && !e.Rebooted && !e.NoSpace })
-	s.must(s.h.Stop(s.ctx, m.ID))
-	s.event(events, m.ID, hyper.Failed)
+	s.flagged(s.d.Unwatched(s.T), func(e hyper.Event) bool { return e.Watchdog && !e.Rebooted && !e.NoSpace })
 }
 
 // reboot: that a guest begins anew is reported, and is no end.
 func (s *suite) reboot() {
-	m := s.d.Rebooting(s.T)
+	s.flagged(s.d.Rebooting(s.T), func(e hyper.Event) bool { return e.Rebooted && !e.Watchdog && !e.NoSpace })
+}
+
+// flagged starts a machine, and wants its first event to be one after which it runs on.
+func (s *suite) flagged(m hyper.Machine, want func(hyper.Event) bool) {
+	s.Helper()
 	events := s.h.Events(s.ctx)
 	s.start(m)
 	s.must(s.h.Resume(s.ctx, m.ID))
-	s.flagged(events, m, func(e hyper.Event) bool { return e.Rebooted && !e.Watchdog && !e.NoSpace })
-	s.must(s.h.Stop(s.ctx, m.ID))
-	s.event(events, m.ID, hyper.Failed)
-}
-
-// flagged wants the first event to be of a machine that runs on.
-func (s *suite) flagged(events <-chan hyper.Event, m hyper.Machine, want func(hyper.Event) bool) {
-	s.Helper()
 	select {
 	case e := <-events:
 		if e.ID != m.ID || e.End != "" || !want(e) {
@@ -449,6 +440,8 @@ func (s *suite) flagged(events <-chan hyper.Event, m hyper.Machine, want func(hy
 		s.Fatalf("no event of machine %s", m.ID)
 	}
 	s.wantState(m, hyper.Running)
+	s.must(s.h.Stop(s.ctx, m.ID))
+	s.event(events, m.ID, hyper.Failed)
 }
 
 func (s *suite) stopTells() {
