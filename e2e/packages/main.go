@@ -1,5 +1,5 @@
-// Command packages installs, upgrades, removes and purges the packages in dist in Debian roots, installs the rpm packages into an
-// empty root, has lintian look at them, and builds them a second time. Its last line is JSON.
+// Command packages installs, upgrades, removes and purges the packages in dist in Debian roots, installs the rpm
+// packages into an empty root, has lintian look at them, and builds them a second time. Its last line is JSON.
 package main
 
 import (

@@ -20,9 +20,9 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 )
 
-// brokenOut starts a VM of each of two accounts, and has a process with the user and groups of the one's QEMU, as a guest that breaks out is, reach for
-// all that the host has of the other: disks, sockets, monitor, memory; and for what is root's alone. What the QEMU of the other VM can open itself
-// shows that the attack looks at the right places.
+// brokenOut starts a VM of each of two accounts, and has a process with the user and groups of the one's QEMU, as a
+// guest that breaks out is, reach for all that the host has of the other: disks, sockets, monitor, memory; and for what
+// is root's alone. What the QEMU of the other VM can open itself shows that the attack looks at the right places.
 func brokenOut(ctx context.Context, s *site) error {
 	l, err := s.lab(ctx)
 	if err != nil {

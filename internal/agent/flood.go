@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// flood knows whether a guest goes on sending more than is read of it. A burst is no flood: a guest may have much to report at once.
+// flood knows whether a guest goes on sending more than is read of it. A burst is no flood: a guest may have much to
+// report at once.
 type flood struct {
 	notice func() // is called when a flood goes on, once for each; nil: nobody wants to know
 

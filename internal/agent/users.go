@@ -11,9 +11,10 @@ import (
 	"github.com/grange-project/grange/internal/vmuid"
 )
 
-// Each VM's QEMU runs as a user that no other VM's does, so that a guest that breaks out of one has nothing of the others. Which are in use is never
-// kept: the host tells, by its processes and the owners of disks, and so an agent that was restarted, or that died between two steps, gives none to
-// a second VM. In memory is only who was given one and has neither yet.
+// Each VM's QEMU runs as a user that no other VM's does, so that a guest that breaks out of one has nothing of the
+// others. Which are in use is never kept: the host tells, by its processes and the owners of disks, and so an agent
+// that was restarted, or that died between two steps, gives none to a second VM. In memory is only who was given one
+// and has neither yet.
 type users struct {
 	checked chan struct{} // closed when it is known whether the IDs are ours
 	wrong   error         // why they are not; read it behind checked
@@ -32,7 +33,8 @@ type user struct {
 
 func (u *users) init() { u.checked, u.given = make(chan struct{}), map[uint32]string{} }
 
-// checkUsers finds out whether the IDs of VMs are theirs alone. VMs wait for it: the name service answers, or is known to be away, within seconds.
+// checkUsers finds out whether the IDs of VMs are theirs alone. VMs wait for it: the name service answers, or is known
+// to be away, within seconds.
 func (a *Agent) checkUsers() {
 	defer close(a.users.checked)
 	uids := a.config().VMUIDs
@@ -47,8 +49,8 @@ func (a *Agent) checkUsers() {
 	}
 }
 
-// takeUser gives a machine its user, until returnUser. Where the host does not let a user without an account run QEMU, that is QEMU's own, whom
-// machines share. Errors: farm.CodeNoVMUID, farm.CodeUIDsTaken.
+// takeUser gives a machine its user, until returnUser. Where the host does not let a user without an account run QEMU,
+// that is QEMU's own, whom machines share. Errors: farm.CodeNoVMUID, farm.CodeUIDsTaken.
 func (a *Agent) takeUser(ctx context.Context, machine string, tracked uint32) (user, error) {
 	u, uids := &a.users, a.config().VMUIDs
 	shared := user{uid: a.uid, gid: a.gid, group: tracked}
@@ -116,7 +118,8 @@ func (a *Agent) noteShared(machine, why string, tracked uint32) {
 	}
 }
 
-// returnUser takes a machine's user back: it has ended, and its files are gone or not the user's any more. What is left of either keeps the ID in use.
+// returnUser takes a machine's user back: it has ended, and its files are gone or not the user's any more. What is left
+// of either keeps the ID in use.
 func (a *Agent) returnUser(machine string) {
 	a.users.mu.Lock()
 	defer a.users.mu.Unlock()

@@ -44,8 +44,8 @@ func (f *farmhouse) scratched() (*task, uint32) {
 	return task, uid
 }
 
-// TestUsersOfVMs: no two VMs run as the same user, jobs' and cloud VMs, also of an agent that was restarted; disks are theirs while they run, and
-// the agent's own afterwards.
+// TestUsersOfVMs: no two VMs run as the same user, jobs' and cloud VMs, also of an agent that was restarted; disks are
+// theirs while they run, and the agent's own afterwards.
 func TestUsersOfVMs(t *testing.T) {
 	needsRoot(t)
 	f := newFarmhouse(t)
@@ -106,7 +106,8 @@ func TestEndedUnseen(t *testing.T) {
 	}
 }
 
-// TestNoUserLeft: a process, a disk and a VM that has neither yet keep a user each. Who comes then is told that the host is full, which is nobody's fault.
+// TestNoUserLeft: a process, a disk and a VM that has neither yet keep a user each. Who comes then is told that the
+// host is full, which is nobody's fault.
 func TestNoUserLeft(t *testing.T) {
 	needsRoot(t)
 	f := newFarmhouse(t)

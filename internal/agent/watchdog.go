@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
-// A guest whose watchdog runs out is unresponsive, as one that does not answer: what is done about it is the same. It is
-// responsive again when it answers, if it ever does, and when it reboots.
+// A guest whose watchdog runs out is unresponsive, as one that does not answer: what is done about it is the same. It
+// is responsive again when it answers, if it ever does, and when it reboots.
 
 // hasWatchdog reports whether a VM gets a watchdog. Kernels of micro images have no driver for it.
 func hasWatchdog(s config.Heartbeat, image vmimage.Image) bool {
@@ -69,8 +69,8 @@ func (h *heartbeat) stoppedLately(tick time.Duration) bool {
 	return h.stops.look(readClocks(), tick, stopped)
 }
 
-// stops remembers when a VM, its host or the agent was last stopped. The clock of a guest whose QEMU was frozen jumps when
-// it goes on: its watchdog runs out at once, through no fault of the guest's. It is pure.
+// stops remembers when a VM, its host or the agent was last stopped. The clock of a guest whose QEMU was frozen jumps
+// when it goes on: its watchdog runs out at once, through no fault of the guest's. It is pure.
 type stops struct {
 	last clocks        // of the last look; zero: there was none
 	seen time.Duration // by the monotonic clock: the last look at which it was or had been stopped; zero: there was none

@@ -156,7 +156,8 @@ func TestWatchdogOfGuestThatAnswers(t *testing.T) {
 	f.shows("an answer", func(vm api.VM) bool { return vm.Heard != nil && vm.Unresponsive == nil && vm.Watchdog == nil })
 }
 
-// TestWatchdogPassedOver has watchdogs run out that no guest is to blame for, or that the site wants nothing to do with.
+// TestWatchdogPassedOver has watchdogs run out that no guest is to blame for, or that the site wants nothing to do
+// with.
 func TestWatchdogPassedOver(t *testing.T) {
 	for name, before := range map[string]func(f *farmhouse, m *machine){
 		"its process was frozen a moment ago": func(_ *farmhouse, m *machine) {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// UIDs are the user IDs that a host keeps for its VMs, from First to Last: each QEMU runs as one of its own. The zero value has none.
+// UIDs are the user IDs that a host keeps for its VMs, from First to Last: each QEMU runs as one of its own. The zero
+// value has none.
 type UIDs struct{ First, Last uint32 }
 
 // ParseUIDs reads "FIRST-LAST", or "none".
@@ -40,8 +41,8 @@ func (u UIDs) Overlaps(first, last uint64) bool {
 	return !u.None() && uint64(u.First) <= last && first <= uint64(u.Last)
 }
 
-// Free returns one that is not used; false where all are. The search begins at an offset from the first, so that who offers random ones
-// gives an ID to a second VM as late as can be.
+// Free returns one that is not used; false where all are. The search begins at an offset from the first, so that who
+// offers random ones gives an ID to a second VM as late as can be.
 func (u UIDs) Free(offset uint32, used func(uint32) bool) (uint32, bool) {
 	if u.None() {
 		return 0, false

@@ -53,7 +53,8 @@ func mustJSON(t *testing.T, text []byte) []byte {
 	return b
 }
 
-// Each client is shown a certificate of an authority that it believes: the newest of those, and the oldest where it names none.
+// Each client is shown a certificate of an authority that it believes: the newest of those, and the oldest where it
+// names none.
 func TestChoose(t *testing.T) {
 	cas := rotating(t)
 	var certs []tls.Certificate

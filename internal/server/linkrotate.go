@@ -205,8 +205,8 @@ func (c *call) retire(cas pki.CAs, cut []Waited) (pki.CAs, error) {
 	return cas, c.did(reason)
 }
 
-// retireDue ends a rotation by itself when it is time and nobody needs the present authority, twice in a row: where this
-// server's clock has jumped ahead, hosts that live look away until they have reported again.
+// retireDue ends a rotation by itself when it is time and nobody needs the present authority, twice in a row: where
+// this server's clock has jumped ahead, hosts that live look away until they have reported again.
 func (s *Server) retireDue(ctx context.Context, epoch int64) error {
 	cas, err := s.Authorities(ctx)
 	if err != nil || cas.Next == nil || s.now().Before(cas.Next.Made().Add(retireAfter)) {

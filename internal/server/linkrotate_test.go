@@ -231,7 +231,8 @@ func TestRotationEndsByItself(t *testing.T) {
 	}
 }
 
-// TestClockAheadRetiresNothing has a server whose clock jumps ahead by months while a host lives that needs the present authority.
+// TestClockAheadRetiresNothing has a server whose clock jumps ahead by months while a host lives that needs the present
+// authority.
 func TestClockAheadRetiresNothing(t *testing.T) {
 	l := newLab(t)
 	h := l.joined("wn-1")

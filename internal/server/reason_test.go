@@ -9,8 +9,9 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// TestReasonQuotesNobodysConsole shows what a reason quotes of a VM's console to those who may read that console, and to others of the project
-// the reason alone; of hosts of earlier releases, too, which quote the guest in the first line.
+// TestReasonQuotesNobodysConsole shows what a reason quotes of a VM's console to those who may read that console, and
+// to others of the project the reason alone; of hosts of earlier releases, too, which quote the guest in the first
+// line.
 func TestReasonQuotesNobodysConsole(t *testing.T) {
 	const secret = "password: hunter2"
 	for name, reason := range map[string]string{

@@ -10,7 +10,8 @@ import (
 //go:embed VERSION
 var release string
 
-// commit is what the Makefile sets, also for builds with -buildvcs=false: -ldflags "-X .../internal/version.commit=HASH".
+// commit is what the Makefile sets, also for builds with -buildvcs=false: -ldflags "-X
+// .../internal/version.commit=HASH".
 var commit string
 
 // Release returns the number of the release that this is, or is on the way to: "0.1.0".

@@ -1,4 +1,5 @@
-// Package vmuid looks whether user IDs are free for VMs: whether the host's accounts leave a range alone, and which of it have processes.
+// Package vmuid looks whether user IDs are free for VMs: whether the host's accounts leave a range alone, and which of
+// it have processes.
 package vmuid
 
 import (
@@ -24,8 +25,9 @@ var others = []struct {
 	{2130706432, 2147483647, "grange's own tools run as, and systemd gives to images of other systems"},
 }
 
-// Check returns an error where a range is not the VMs' alone, by the files of the host at root: an account, a group, a user's subordinate IDs or
-// those that useradd would give next lie in it, or the kernel does not have them here. Error: farm.CodeUIDsTaken.
+// Check returns an error where a range is not the VMs' alone, by the files of the host at root: an account, a group, a
+// user's subordinate IDs or those that useradd would give next lie in it, or the kernel does not have them here. Error:
+// farm.CodeUIDsTaken.
 func Check(root fs.FS, u farm.UIDs) error {
 	if u.None() {
 		return nil
@@ -47,8 +49,8 @@ func Check(root fs.FS, u farm.UIDs) error {
 	return nil
 }
 
-// Ask looks for accounts that only the host's name service knows, as of SSSD, among some of a range: it cannot be asked for all. That the
-// service does not answer is no error: the files are what Check has.
+// Ask looks for accounts that only the host's name service knows, as of SSSD, among some of a range: it cannot be asked
+// for all. That the service does not answer is no error: the files are what Check has.
 func Ask(ctx context.Context, service *names.Service, u farm.UIDs) error {
 	if u.None() {
 		return nil

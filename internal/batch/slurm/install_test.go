@@ -9,7 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
-// TestCompileWhere: the plug-in goes where the host's configuration names it, so that an upgrade of Slurm finds no second one.
+// TestCompileWhere: the plug-in goes where the host's configuration names it, so that an upgrade of Slurm finds no
+// second one.
 func TestCompileWhere(t *testing.T) {
 	for name, c := range map[string]struct{ conf, want string }{
 		"not configured":       {"", "/usr/lib/grange/grange_spank.so"},

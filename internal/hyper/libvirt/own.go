@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// need is what a QEMU has to open, or to pass through, by the rights of its user and group: whoever has no account has no other groups.
+// need is what a QEMU has to open, or to pass through, by the rights of its user and group: whoever has no account has
+// no other groups.
 type need struct {
 	path string
 	gid  uint32
@@ -19,8 +20,9 @@ type need struct {
 	try  string
 }
 
-// OwnGroup returns the group with which a machine can run as a user of its own, who has no account; why says why there is none, and what to try.
-// tracked is the group by which a batch system knows the machine; 0: any will do, and the user's own number is the first choice.
+// OwnGroup returns the group with which a machine can run as a user of its own, who has no account; why says why there
+// is none, and what to try. tracked is the group by which a batch system knows the machine; 0: any will do, and the
+// user's own number is the first choice.
 func (l *Libvirt) OwnGroup(ctx context.Context, uid, tracked uint32) (gid uint32, why string, err error) {
 	s, err := l.session(ctx)
 	if err == nil {
@@ -72,8 +74,8 @@ func (l *Libvirt) libDir() string {
 	return "/var/lib/libvirt/qemu"
 }
 
-// groupFor chooses the group of a user who has no other: its own number where that is enough, for then nobody else is in it; or else the one that has
-// what it needs. It is pure.
+// groupFor chooses the group of a user who has no other: its own number where that is enough, for then nobody else is
+// in it; or else the one that has what it needs. It is pure.
 func groupFor(uid, tracked, qemu uint32, needs []need) (gid uint32, why string) {
 	groups := []uint32{tracked}
 	if tracked == 0 {
@@ -101,7 +103,8 @@ func groupFor(uid, tracked, qemu uint32, needs []need) (gid uint32, why string) 
 	return 0, why
 }
 
-// opens reports whether one who is not the owner, and in that group alone, gets what is needed. The kernel asks the group first.
+// opens reports whether one who is not the owner, and in that group alone, gets what is needed. The kernel asks the
+// group first.
 func (n need) opens(gid uint32) bool {
 	bits := n.mode.Perm()
 	if gid == n.gid && gid != 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// TestOwnUsers runs two machines as users of their own and one as QEMU's, as an agent did before an upgrade. All are known again by another agent,
-// and none of the users opens what is another's.
+// TestOwnUsers runs two machines as users of their own and one as QEMU's, as an agent did before an upgrade. All are
+// known again by another agent, and none of the users opens what is another's.
 func TestOwnUsers(t *testing.T) {
 	p := startLibvirtd(t)
 	h := p.open(t)

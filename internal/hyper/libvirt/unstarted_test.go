@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// TestUnstarted has a libvirtd that was killed between its record of a machine and the start of QEMU. libvirtd itself would list that machine
-// for ever, and let nobody destroy it.
+// TestUnstarted has a libvirtd that was killed between its record of a machine and the start of QEMU. libvirtd itself
+// would list that machine for ever, and let nobody destroy it.
 func TestUnstarted(t *testing.T) {
 	p := startLibvirtd(t)
 	h := p.open(t)

@@ -16,7 +16,8 @@ func (p *private) unwatched(t *testing.T) hyper.Machine {
 	return m
 }
 
-// TestWatchdogOfPaused pauses a machine whose watchdog runs: nothing is reported until it has run again for the rest of the time.
+// TestWatchdogOfPaused pauses a machine whose watchdog runs: nothing is reported until it has run again for the rest of
+// the time.
 func TestWatchdogOfPaused(t *testing.T) {
 	p := startLibvirtd(t)
 	h := p.open(t)

@@ -5,8 +5,8 @@ import "time"
 // WatchdogTime is how long the watchdog of StartsWatchdog runs: two stages of 0xfffff units of 32 cycles at 33 MHz.
 const WatchdogTime = 2040 * time.Millisecond
 
-// StartsWatchdog is a boot sector that starts the machine's i6300esb and does nothing more. The fast one of the device's two clocks makes the
-// longest time that it can have short. A letter on the serial port comes first.
+// StartsWatchdog is a boot sector that starts the machine's i6300esb and does nothing more. The fast one of the
+// device's two clocks makes the longest time that it can have short. A letter on the serial port comes first.
 var StartsWatchdog = []byte{
 	0xfa,             // cli
 	0xba, 0xf8, 0x03, // mov dx, 0x3f8: serial port
