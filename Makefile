@@ -18,7 +18,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH" "GOENV=$$($(GO) 
 GOTEST = $(or $(ROOT),env) GRANGE_TEST_KERNEL="$$($(ROOT) scripts/test-kernel)" $(GO) run ./e2e/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
+.PHONY: help build quickstart down test test-slow test-batch test-elastic test-grid bench-batch chaos-batch demo-farm e2e-farm e2e-move e2e-crash e2e-upgrade quickstart-slurm down-slurm lint vulncheck sbom fuzz fmt-check bench-fleet bench-start bench-streams chaos clean install install-grange install-grange-server packages test-packages test-metal metal metal-down test-security completion test-hwloc test-api test-nova-cases bench-numa bench-place
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -45,9 +45,9 @@ test: fmt-check ## install what the tests need and run them all, in real virtual
 	$(GO) vet ./...
 	$(GOTEST) -timeout 20m ./...
 
-test-slow: ## boot a full Debian image built from packages: some minutes
+test-slow: ## boot a full Debian image built from packages, and test a host by grange selftest: some minutes
 	@scripts/install-packages slow
-	$(or $(ROOT),env) GRANGE_SLOW=1 $(GO) run ./e2e/gotest -timeout 60m -run TestDebianImage ./e2e/vm
+	$(or $(ROOT),env) GRANGE_SLOW=1 $(GO) run ./e2e/gotest -timeout 60m -run 'TestDebianImage|TestSelfTest' ./e2e/vm
 
 test-batch: ## run jobs under every batch system that is packaged here, and print what held; ARGS="-systems slurm -cases exit"
 	@scripts/install-packages batch
@@ -68,6 +68,10 @@ bench-batch: ## jobs on metal with and without the plug-in, the wrapper's own co
 demo-farm: ## a server and three hosts in network namespaces here: VMs of two cells, ssh, a closed cell, a drained host; nothing stays. ARGS=-keep
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/farm $(ARGS)
+
+e2e-move: ## a VM moves between two hosts in network namespaces here while it runs; agents, libvirtds and the server are killed meanwhile; JSON on the last line
+	@scripts/install-packages test
+	$(ROOT) $(GO) run ./e2e/move
 
 e2e-farm: ## the same on SQLite with the server killed, and on PostgreSQL with two servers, one killed half-way
 	@scripts/install-packages test
@@ -97,12 +101,13 @@ lint: fmt-check ## gofmt, go vet, staticcheck
 vulncheck: ## known vulnerabilities in what the programs call; says so where the database cannot be reached
 	@GO="$(GO)" scripts/vulncheck
 
-sbom: build ## list what bin/grange and bin/grange-guest consist of, as CycloneDX in dist/; the same build gives the same files
+sbom: build ## list what bin/grange and bin/grange-guest consist of, as SPDX and CycloneDX in dist/; the same build gives the same files
 	@mkdir -p dist
 	@for program in grange grange-guest; do \
 		PATH="$$($(GO) env GOROOT)/bin:$$PATH" $(TOOL) cyclonedx-gomod bin -json -noserial -notimestamp -std -output dist/$$program.cdx.json bin/$$program || exit 1; \
 	done
-	@$(GO) run ./e2e/sbom bin dist grange grange-guest
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)} \
+		$(GO) run ./e2e/sbom -version "$$(bin/grange --version | cut -d' ' -f2-)" bin dist grange grange-guest
 
 fuzz: ## run every fuzz target for FUZZTIME (10s) each; ARGS="-only policy" or ARGS=-keep, which adds inputs to testdata/fuzz; JSON on the last line
 	$(GO) run ./e2e/fuzz -time $(or $(FUZZTIME),10s) $(ARGS)
@@ -132,8 +137,9 @@ bench-fleet: ## a server with 10,000 hosts on it that are not there: memory, CPU
 bench-place: ## VMs a second that get their host among 100, 1,000 and 10,000, with durable commits, on one core; JSON on the last line
 	$(GO) run ./e2e/benchplace $(ARGS)
 
-bench-start: ## compare starts of grange exec with raw QEMU, in pairs; ARGS= for it; JSON on the last line
+bench-start: ## compare starts of grange exec with raw QEMU, in pairs; ARGS=-metal on an emulated host with KVM; JSON on the last line
 	@scripts/install-packages test
+	@case "$(ARGS)" in *-metal*) scripts/install-packages hosts ;; esac
 	$(ROOT) $(GO) run ./e2e/benchstart $(ARGS)
 
 chaos: ## kill agent, libvirtd and callers under running jobs, let libvirt, disk and clock fail; ARGS="-kills 300"; JSON on the last line
@@ -152,11 +158,14 @@ clean: ## stop what quickstart started, remove its images and state, bin/ and di
 # What lies where: `make packages` fills each package by the target of its name.
 install: install-grange install-grange-server ## install programs, manual, completions, units and example configuration; PREFIX=/usr/local, DESTDIR=
 
+install-units = for unit in $(1); do \
+	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
+
 install-grange: build
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/grange bin/grange-guest
 	install -D -m 0755 scripts/private-libvirtd $(DESTDIR)$(PREFIX)/sbin/grange-private-libvirtd
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/man/man1
-	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/grange-agent.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/grange-agent.service
+	$(call install-units,grange-agent.service grange-tune-audit.service grange-tune-audit.timer grange-worker-watch.service)
 	install -D -m 0644 packaging/agent.toml $(DESTDIR)$(PREFIX)/share/doc/grange/agent.toml
 	@test -e $(DESTDIR)/etc/grange/agent.toml || install -D -m 0644 packaging/agent.toml $(DESTDIR)/etc/grange/agent.toml
 	env -u GRANGE_SOCKET -u GRANGE_SERVER -u GRANGE_PROJECT bin/grange man --dir $(DESTDIR)$(PREFIX)/share/man/man1
@@ -167,7 +176,7 @@ install-grange: build
 
 install-grange-server:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/grange-server.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/grange-server.service
+	$(call install-units,grange-server.service grange-server-backup.service grange-server-backup.timer)
 	install -D -m 0644 packaging/systemd/grange-sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/grange.conf
 	install -D -m 0644 packaging/server.toml $(DESTDIR)$(PREFIX)/share/doc/grange-server/server.toml
 
@@ -177,6 +186,17 @@ packages: build sbom ## build deb, rpm and the static tarball of the audit into 
 test-packages: packages ## install, upgrade, remove and purge the packages in Debian 12 and 13 roots, rpm in an empty one; JSON on the last line
 	@scripts/install-packages packages
 	$(ROOT) $(GO) run ./e2e/packages $(ARGS)
+
+test-metal: ## run the packages on whole emulated hosts with KVM, two nodes, systemd, AppArmor and a boot loader; ARGS=-quick or "-run TUNER"; JSON on the last line
+	@scripts/install-packages hosts
+	$(ROOT) $(GO) run ./e2e/metal test $(ARGS)
+
+metal: ## bring such a host up to work on, with the packages installed; ARGS="-hosts 2 -suite trixie"
+	@scripts/install-packages hosts
+	$(ROOT) $(GO) run ./e2e/metal up $(ARGS)
+
+metal-down: ## end the hosts of make metal
+	$(ROOT) $(GO) run ./e2e/metal down
 
 completion: build ## write completions for bash, zsh and fish below bin/completion
 	@mkdir -p bin/completion

@@ -1,5 +1,5 @@
-// Package api holds the wire types of grange and a Go client for them. It imports the standard library only, so that anyone
-// may use it. Fields are only ever added.
+// Package api holds the wire types of grange and a Go client for them. It imports the standard library only, so that
+// anyone may use it. Fields are only ever added.
 package api
 
 import (
@@ -18,34 +18,42 @@ type JobRequest struct {
 	Scratch  *uint64 `json:"scratch,omitempty"`   // bytes; nil: as the shape says
 	PageSize *uint64 `json:"page_size,omitempty"` // bytes of a huge page, 0 for ordinary ones; nil: as the shape says
 	Network  string  `json:"network,omitempty"`   // "none" or "user"; empty: as the shape says
-	Purpose  string  `json:"purpose,omitempty"`   // "compute" or "service"; this and what follows is as the shape says when empty
-	CPUModel string  `json:"cpu_model,omitempty"` // "host-passthrough", "host-model", "maximum", the name of a model, or "default"
+	// "compute" or "service"; this and what follows is as the shape says when empty
+	Purpose string `json:"purpose,omitempty"`
+	// "host-passthrough", "host-model", "maximum", the name of a model, or "default"
+	CPUModel string `json:"cpu_model,omitempty"`
 	// ThreadPolicy is "prefer", "require" or "isolate", as OpenStack's hw:cpu_thread_policy.
-	ThreadPolicy string   `json:"thread_policy,omitempty"`
-	Emulator     string   `json:"emulator,omitempty"` // "beside", or "isolate": a CPU of their own for QEMU's threads
-	NUMA         string   `json:"numa,omitempty"`     // "auto", "none" or a number of guest cells
-	Pages        string   `json:"pages,omitempty"`    // page sizes that will do, best first, as "1G,2M,0", or "any"; goes before PageSize
-	Cache        string   `json:"cache,omitempty"`    // cache mode of disks, in libvirt's words, or "default"
-	Argv         []string `json:"argv"`
-	Env          []string `json:"env,omitempty"`
-	Dir          string   `json:"dir"` // working directory in the VM
-	Home         string   `json:"home,omitempty"`
-	Binds        []Bind   `json:"binds,omitempty"`
-	Terminal     *Size    `json:"terminal,omitempty"`
-	NoWait       bool     `json:"no_wait,omitempty"` // fail at once when there is no room
-	Keep         bool     `json:"keep,omitempty"`    // leave the VM when the job has ended
+	ThreadPolicy string `json:"thread_policy,omitempty"`
+	Emulator     string `json:"emulator,omitempty"` // "beside", or "isolate": a CPU of their own for QEMU's threads
+	NUMA         string `json:"numa,omitempty"`     // "auto", "none" or a number of guest cells
+	// page sizes that will do, best first, as "1G,2M,0", or "any"; goes before PageSize
+	Pages    string   `json:"pages,omitempty"`
+	Cache    string   `json:"cache,omitempty"` // cache mode of disks, in libvirt's words, or "default"
+	Argv     []string `json:"argv"`
+	Env      []string `json:"env,omitempty"`
+	Dir      string   `json:"dir"` // working directory in the VM
+	Home     string   `json:"home,omitempty"`
+	Binds    []Bind   `json:"binds,omitempty"`
+	Terminal *Size    `json:"terminal,omitempty"`
+	NoWait   bool     `json:"no_wait,omitempty"` // fail at once when there is no room
+	Keep     bool     `json:"keep,omitempty"`    // leave the VM when the job has ended
 	// Paused makes the VM and checks its pins, and lets its first instruction wait for POST /v1/vms/{vm}/resume.
 	Paused bool `json:"paused,omitempty"`
-	// Batch is the batch system whose job the caller says it runs in the place of. The agent refuses when it finds another one, or none.
+	// Batch is the batch system whose job the caller says it runs in the place of. The agent refuses when it finds
+	// another one, or none.
 	Batch string `json:"batch,omitempty"`
-	// Script is written into the VM before the job starts, where the batch system keeps it on the host: a spool file is not bound.
+	// Script is written into the VM before the job starts, where the batch system keeps it on the host: a spool file is
+	// not bound.
 	Script *Script `json:"script,omitempty"`
-	// Prologs are scripts that run in the VM before the job, in this order and as its user, as Slurm's TaskProlog does: lines "export NAME=value",
-	// "unset NAME" and "print text" of their output change the job's environment and go to its output. One that fails ends the job with its status.
+	// Prologs are scripts that run in the VM before the job, in this order and as its user, as Slurm's TaskProlog does:
+	// lines "export NAME=value", "unset NAME" and "print text" of their output change the job's environment and go to
+	// its output. One that fails ends the job with its status.
 	Prologs []Script `json:"prologs,omitempty"`
-	// Beats says that the caller tells by POST /v1/jobs/{id}/beats that it is not stopped; without beats its VM is paused.
+	// Beats says that the caller tells by POST /v1/jobs/{id}/beats that it is not stopped; without beats its VM is
+	// paused.
 	Beats bool `json:"beats,omitempty"`
-	// Started says that this caller was told "ready" before: the job may have run, and must not run again in another VM.
+	// Started says that this caller was told "ready" before: the job may have run, and must not run again in another
+	// VM.
 	Started bool `json:"started,omitempty"`
 }
 
@@ -79,6 +87,7 @@ type Size struct {
 type JobEvent struct {
 	Event   string   `json:"event"`
 	Message string   `json:"message,omitempty"` // waiting, warning, retry
+	Code    string   `json:"code,omitempty"`    // of a warning: CodeGuestDiffers
 	Phase   *Phase   `json:"phase,omitempty"`
 	VM      *VM      `json:"vm,omitempty"`
 	Exit    *Exit    `json:"exit,omitempty"`
@@ -86,10 +95,15 @@ type JobEvent struct {
 	Steps   *Steps   `json:"steps,omitempty"` // ready
 }
 
+// CodeGuestDiffers is the code of the warning that the guest sees other CPUs or memory than were planned: VM.Guest has
+// what it sees.
+const CodeGuestDiffers = "guest-differs"
+
 // Steps says how the caller of a batch job may start steps of it, for the job's script in the VM.
 type Steps struct {
-	Job  string `json:"job"`            // its ID in the batch system
-	Conf string `json:"conf,omitempty"` // path of the batch system's configuration; empty: where its programs look by themselves
+	Job string `json:"job"` // its ID in the batch system
+	// path of the batch system's configuration; empty: where its programs look by themselves
+	Conf string `json:"conf,omitempty"`
 }
 
 // The events of a job, in the order in which they come.
@@ -114,31 +128,37 @@ type Phase struct {
 	Milliseconds float64 `json:"ms"`
 }
 
-// Grant is what the agent would give a job of its caller: what the caller's batch job was given, and the site's policy on top.
+// Grant is what the agent would give a job of its caller: what the caller's batch job was given, and the site's policy
+// on top.
 type Grant struct {
-	Batch    string   `json:"batch,omitempty"`     // the batch system that the caller's process belongs to; empty: none
-	BatchJob string   `json:"batch_job,omitempty"` // its job there
-	CPUs     string   `json:"cpus"`                // host threads that a VM of the caller may be given
-	Slots    int      `json:"slots"`               // vCPUs of a job that asks for none
-	Memory   uint64   `json:"memory"`              // bytes of a guest that asks for none
-	Image    string   `json:"image"`
-	Shape    string   `json:"shape,omitempty"`
-	Binds    []string `json:"binds,omitempty"`   // directories that the site wants in every batch job's VM, as `--bind` takes them
-	Requeues int      `json:"requeues"`          // how often a job whose VM was not started may be queued again
-	Patience uint64   `json:"patience_ms"`       // how long a batch job's wrapper should wait for an agent that has gone
+	Batch    string `json:"batch,omitempty"`     // the batch system that the caller's process belongs to; empty: none
+	BatchJob string `json:"batch_job,omitempty"` // its job there
+	CPUs     string `json:"cpus"`                // host threads that a VM of the caller may be given
+	Slots    int    `json:"slots"`               // vCPUs of a job that asks for none
+	Memory   uint64 `json:"memory"`              // bytes of a guest that asks for none
+	Image    string `json:"image"`
+	Shape    string `json:"shape,omitempty"`
+	// directories that the site wants in every batch job's VM, as `--bind` takes them
+	Binds    []string `json:"binds,omitempty"`
+	Requeues int      `json:"requeues"` // how often a job whose VM was not started may be queued again
+	// how long a batch job's wrapper should wait for an agent that has gone
+	Patience uint64   `json:"patience_ms"`
 	Reasons  []string `json:"reasons,omitempty"` // which rule of the site's policy set what
 }
 
-// Claim sets a part of a host aside for a job that its batch system runs on metal, beside VMs. root makes it when the job starts and
-// releases it when the job ends; the agent releases it when the job's process or control group has gone, or the host has booted anew.
+// Claim sets a part of a host aside for a job that its batch system runs on metal, beside VMs. root makes it when the
+// job starts and releases it when the job ends; the agent releases it when the job's process or control group has gone,
+// or the host has booted anew.
 type Claim struct {
 	Key     string `json:"key"`               // batch system and its job, as "slurm/1234"
 	CPUs    string `json:"cpus,omitempty"`    // host threads that the batch system gave the job
 	Count   int    `json:"count,omitempty"`   // or how many, where it says no more
 	Memory  uint64 `json:"memory,omitempty"`  // bytes
 	Process int    `json:"process,omitempty"` // whose end ends the claim; 0: none is named
-	Cgroup  string `json:"cgroup,omitempty"`  // below /sys/fs/cgroup, whose end ends the claim once it was there; empty: none is named
-	// Conflicts are in the answer: what of it a VM holds already. The claim counts all the same, for the batch system has decided.
+	// below /sys/fs/cgroup, whose end ends the claim once it was there; empty: none is named
+	Cgroup string `json:"cgroup,omitempty"`
+	// Conflicts are in the answer: what of it a VM holds already. The claim counts all the same, for the batch system
+	// has decided.
 	Conflicts []string `json:"conflicts,omitempty"`
 }
 
@@ -160,14 +180,15 @@ type JobEnd struct {
 
 // VM is one virtual machine.
 type VM struct {
-	ID      string    `json:"id"`
-	Name    string    `json:"name"`
-	Job     string    `json:"job"`
-	Batch   string    `json:"batch,omitempty"` // batch system and its job, as "slurm/1234"
-	Tasks   int       `json:"tasks,omitempty"` // tasks of that job in it now
-	Purpose string    `json:"purpose"`         // job, worker or cloud
-	Cloud   *CloudVM  `json:"cloud,omitempty"` // of the server's VMs
-	State   string    `json:"state"`           // starting, running, suspended, kept; of the server's VMs as the server says it
+	ID      string   `json:"id"`
+	Name    string   `json:"name"`
+	Job     string   `json:"job"`
+	Batch   string   `json:"batch,omitempty"` // batch system and its job, as "slurm/1234"
+	Tasks   int      `json:"tasks,omitempty"` // tasks of that job in it now
+	Purpose string   `json:"purpose"`         // job, worker or cloud
+	Cloud   *CloudVM `json:"cloud,omitempty"` // of the server's VMs
+	// starting, running, suspended, kept; of the server's VMs as the server says it
+	State   string    `json:"state"`
 	Image   string    `json:"image"`
 	Digest  string    `json:"digest"`
 	Shape   string    `json:"shape,omitempty"`
@@ -180,14 +201,20 @@ type VM struct {
 	Scratch uint64    `json:"scratch"`
 	Plan    Plan      `json:"plan"`
 	Applied Applied   `json:"applied"`
-	JobPort string    `json:"job_port,omitempty"` // unix socket of the job's streams; only its owner can connect
+	// Guest is what the guest's kernel sees; nil where it has not reported, as an older grange-guest does not.
+	Guest   *GuestView `json:"guest,omitempty"`
+	JobPort string     `json:"job_port,omitempty"` // unix socket of the job's streams; only its owner can connect
 
-	OneFilesystem bool       `json:"one_filesystem,omitempty"` // to the job's caller: binds show nothing that is mounted below them
-	Heard         *time.Time `json:"heard,omitempty"`          // its guest answered last; nil: it has not, or is not asked
-	Unresponsive  *time.Time `json:"unresponsive,omitempty"`   // its guest, which answered before, has not since, or its watchdog ran out then
-	Watchdog      *time.Time `json:"watchdog,omitempty"`       // its guest's watchdog ran out
-	Flooding      *time.Time `json:"flooding,omitempty"`       // its guest sends more to the agent than is read of it, and goes on; since
-	FloodWaits    int        `json:"flood_waits,omitempty"`    // how often the guest had to wait for that
+	// to the job's caller: binds show nothing that is mounted below them
+	OneFilesystem bool `json:"one_filesystem,omitempty"`
+	// its guest answered last; nil: it has not, or is not asked
+	Heard *time.Time `json:"heard,omitempty"`
+	// its guest, which answered before, has not since, or its watchdog ran out then
+	Unresponsive *time.Time `json:"unresponsive,omitempty"`
+	Watchdog     *time.Time `json:"watchdog,omitempty"` // its guest's watchdog ran out
+	// its guest sends more to the agent than is read of it, and goes on; since
+	Flooding   *time.Time `json:"flooding,omitempty"`
+	FloodWaits int        `json:"flood_waits,omitempty"` // how often the guest had to wait for that
 }
 
 // CloudVM is what a host knows of a VM that the server wants on it.
@@ -202,6 +229,24 @@ type CloudVM struct {
 	Wanted   string `json:"wanted"`           // on, off or deleted
 	Ready    bool   `json:"ready"`            // its guest has said that it is up
 	Reason   string `json:"reason,omitempty"` // of a state that nobody wanted
+}
+
+// GuestView is what a guest's kernel says of its machine: it is shown and compared with the plan, and believed in
+// nothing else.
+type GuestView struct {
+	Sockets int         `json:"sockets"` // 0: its kernel does not tell
+	Cores   int         `json:"cores"`   // of a socket
+	Threads int         `json:"threads"` // of a core
+	Nodes   []GuestNode `json:"nodes,omitempty"`
+	Pages   []uint64    `json:"pages,omitempty"`   // bytes of the huge pages that it can use
+	Clock   string      `json:"clock,omitempty"`   // its clocksource: "kvm-clock", "tsc"
+	Differs []string    `json:"differs,omitempty"` // where that is not as planned
+}
+
+// GuestNode is a NUMA node as a guest sees it.
+type GuestNode struct {
+	CPUs   string `json:"cpus"`
+	Memory uint64 `json:"memory"` // without what its kernel keeps from the start
 }
 
 // Plan says where a VM's threads and memory are.
@@ -227,14 +272,16 @@ type Cell struct {
 
 // Applied says what the hypervisor did of what was planned.
 type Applied struct {
-	Accelerator string   `json:"accelerator"`
-	CPUMode     string   `json:"cpu_mode"`
-	CPUModel    string   `json:"cpu_model,omitempty"` // where the mode is "custom"
-	Cache       string   `json:"cache,omitempty"`     // cache mode of the disks; empty without disks
-	IO          string   `json:"io,omitempty"`        // "threads" or "native"
-	Purpose     string   `json:"purpose,omitempty"`   // "compute" or "service"
-	Emulated    string   `json:"emulated,omitempty"`  // why the VM is emulated although KVM was wanted
-	QEMUUID     uint32   `json:"qemu_uid,omitempty"`  // the user that its QEMU runs as, where no other VM's does
+	Accelerator string `json:"accelerator"`
+	CPUMode     string `json:"cpu_mode"`
+	CPUModel    string `json:"cpu_model,omitempty"` // where the mode is "custom"
+	Cache       string `json:"cache,omitempty"`     // cache mode of the disks; empty without disks
+	IO          string `json:"io,omitempty"`        // "threads" or "native"
+	Purpose     string `json:"purpose,omitempty"`   // "compute" or "service"
+	Emulated    string `json:"emulated,omitempty"`  // why the VM is emulated although KVM was wanted
+	QEMUUID     uint32 `json:"qemu_uid,omitempty"`  // the user that its QEMU runs as, where no other VM's does
+	// what confines its QEMU beside its user, for people: "AppArmor, ..."
+	Confinement string   `json:"confinement,omitempty"`
 	Warnings    []string `json:"warnings,omitempty"`
 }
 
@@ -255,7 +302,8 @@ type ImageRequest struct {
 	Path string `json:"path,omitempty"` // file or directory on the host; empty builds the micro image
 	// Packages are further Debian packages of a built image.
 	Packages []string `json:"packages,omitempty"`
-	// Site says that the site vouches for the image: its VMs may hold the site's secrets, as the key of its batch system.
+	// Site says that the site vouches for the image: its VMs may hold the site's secrets, as the key of its batch
+	// system.
 	Site bool `json:"site,omitempty"`
 }
 
@@ -264,6 +312,11 @@ type ImageEvent struct {
 	Message string   `json:"message,omitempty"`
 	Image   *Image   `json:"image,omitempty"`   // last line, when it worked
 	Problem *Problem `json:"problem,omitempty"` // last line, when it did not
+}
+
+// Alive is the answer of an agent that works.
+type Alive struct {
+	Version string `json:"version"`
 }
 
 // Host is what an agent knows of its host.
@@ -282,24 +335,27 @@ type Host struct {
 	Holders     map[string]string `json:"holders"` // CPU → VM name
 	VMs         int               `json:"vms"`
 	// Unresponsive are those whose guests answered, and do not any more, or whose watchdog ran out.
-	Unresponsive int        `json:"unresponsive"`
-	Flooding     int        `json:"flooding,omitempty"` // VMs whose guests go on sending more than is read of them
-	Waiting      int        `json:"waiting"`
-	DiskTotal    uint64     `json:"disk_total"`   // bytes that disks of VMs may have
-	DiskFree     uint64     `json:"disk_free"`    // of these, neither taken nor promised
-	AgentMemory  uint64     `json:"agent_memory"` // resident bytes of the agent
-	BackOffs     []BackOff  `json:"back_offs,omitempty"`
-	Recovering   string     `json:"recovering,omitempty"` // why it is not known yet which VMs run here; nothing is granted meanwhile
-	Hypervisor   Hypervisor `json:"hypervisor"`
+	Unresponsive int       `json:"unresponsive"`
+	Flooding     int       `json:"flooding,omitempty"`  // VMs whose guests go on sending more than is read of them
+	Differing    int       `json:"differing,omitempty"` // VMs whose guests see other CPUs or memory than were planned
+	Waiting      int       `json:"waiting"`
+	DiskTotal    uint64    `json:"disk_total"`   // bytes that disks of VMs may have
+	DiskFree     uint64    `json:"disk_free"`    // of these, neither taken nor promised
+	AgentMemory  uint64    `json:"agent_memory"` // resident bytes of the agent
+	BackOffs     []BackOff `json:"back_offs,omitempty"`
+	// why it is not known yet which VMs run here; nothing is granted meanwhile
+	Recovering string     `json:"recovering,omitempty"`
+	Hypervisor Hypervisor `json:"hypervisor"`
 }
 
 // Hypervisor is how the host's libvirt does.
 type Hypervisor struct {
-	Away               string     `json:"away,omitempty"` // why it does not answer
-	Since              *time.Time `json:"since,omitempty"`
-	AnswerMilliseconds float64    `json:"answer_ms,omitempty"` // of the last request that needs to know what QEMU can do
-	Slow               string     `json:"slow,omitempty"`      // why that is long each time, and what to do
-	Stuck              []StuckVM  `json:"stuck,omitempty"`
+	Away  string     `json:"away,omitempty"` // why it does not answer
+	Since *time.Time `json:"since,omitempty"`
+	// of the last request that needs to know what QEMU can do
+	AnswerMilliseconds float64   `json:"answer_ms,omitempty"`
+	Slow               string    `json:"slow,omitempty"` // why that is long each time, and what to do
+	Stuck              []StuckVM `json:"stuck,omitempty"`
 }
 
 // StuckVM is a VM that has ended, and that libvirt does not let go. It holds nothing of the host, and is tried again.
@@ -309,6 +365,13 @@ type StuckVM struct {
 	Reason   string    `json:"reason"`
 	Since    time.Time `json:"since"`
 	Attempts int       `json:"attempts"`
+}
+
+// Drain keeps new VMs off a host, for a change that no VM may run under. Jobs wait for its end.
+type Drain struct {
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since,omitzero"`
+	Holders []string  `json:"holders,omitempty"` // VMs that still run or start, as the agent answers
 }
 
 // BackOff is an image, a user or the host whose VMs keep failing to start, so that new ones are refused for a while.

@@ -15,7 +15,10 @@ import (
 func TestBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
-		c := &Client{&http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return here, nil }}}}
+		c := &Client{&http.Client{Transport: &http.Transport{DialContext: func(context.Context, string,
+			string) (net.Conn, error) {
+			return here, nil
+		}}}}
 		came := make(chan time.Duration, 100)
 		began := time.Now()
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

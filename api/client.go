@@ -96,8 +96,9 @@ func lines[T any](response *http.Response, each func(T) error) error {
 	}
 }
 
-// Job asks for a job, or joins the one with the same ID, and calls each with its events. The VM is the caller's as long as
-// Job runs. It returns nil when the agent has nothing more to say; an error that is no Problem means that the connection broke.
+// Job asks for a job, or joins the one with the same ID, and calls each with its events. The VM is the caller's as long
+// as Job runs. It returns nil when the agent has nothing more to say; an error that is no Problem means that the
+// connection broke.
 func (c *Client) Job(ctx context.Context, r JobRequest, each func(JobEvent) error) error {
 	response, err := c.do(ctx, "POST", "/v1/jobs", r)
 	if err != nil {
@@ -114,10 +115,11 @@ func (c *Client) Done(ctx context.Context, job string) (JobEnd, error) {
 // BeatEvery is how often a caller that promised beats says that it is not stopped.
 const BeatEvery = time.Second
 
-// Beats tells the agent every second that this process is not stopped, as a job's request has promised; without that its VM is paused. It
-// returns nil when ctx ends, and an error when the connection broke: then call it again.
+// Beats tells the agent every second that this process is not stopped, as a job's request has promised; without that
+// its VM is paused. It returns nil when ctx ends, and an error when the connection broke: then call it again.
 func (c *Client) Beats(ctx context.Context, job string) error {
-	request, err := http.NewRequestWithContext(ctx, "POST", "http://agent/v1/jobs/"+url.PathEscape(job)+"/beats", &beats{ctx: ctx})
+	request, err := http.NewRequestWithContext(ctx, "POST", "http://agent/v1/jobs/"+url.PathEscape(job)+"/beats",
+		&beats{ctx: ctx})
 	if err != nil {
 		return err
 	}
@@ -132,7 +134,8 @@ func (c *Client) Beats(ctx context.Context, job string) error {
 	return err
 }
 
-// beats is a body of one byte a second, the first at once. A process that was stopped goes on where it was: late, and never with what it missed.
+// beats is a body of one byte a second, the first at once. A process that was stopped goes on where it was: late, and
+// never with what it missed.
 type beats struct {
 	ctx  context.Context
 	last time.Time
@@ -169,6 +172,18 @@ func (c *Client) Claim(ctx context.Context, claim Claim) (Claim, error) {
 // Release ends a claim. Releasing what is not claimed is no error.
 func (c *Client) Release(ctx context.Context, key string) error {
 	_, err := call[Claim](ctx, c, "DELETE", "/v1/claims/"+key, nil)
+	return err
+}
+
+// Drain keeps new VMs off the host until EndDrain, also when the agent or the host starts anew. It returns who is still
+// there: draining again asks for the rest.
+func (c *Client) Drain(ctx context.Context, reason string) (Drain, error) {
+	return call[Drain](ctx, c, "POST", "/v1/drain", Drain{Reason: reason})
+}
+
+// EndDrain lets VMs start again. Ending what is not is no error.
+func (c *Client) EndDrain(ctx context.Context) error {
+	_, err := call[Drain](ctx, c, "DELETE", "/v1/drain", nil)
 	return err
 }
 
@@ -253,4 +268,9 @@ func (c *Client) RemoveImage(ctx context.Context, name string) error {
 // Host tells what the agent knows of its host.
 func (c *Client) Host(ctx context.Context) (Host, error) {
 	return call[Host](ctx, c, "GET", "/v1/host", nil)
+}
+
+// Alive returns without an error where the agent works, whatever libvirt does.
+func (c *Client) Alive(ctx context.Context) (Alive, error) {
+	return call[Alive](ctx, c, "GET", "/v1/alive", nil)
 }

@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// WorkerRequest asks an agent for a VM that joins a batch system as a node. Asking again for a young one with the same name
-// gives that one.
+// WorkerRequest asks an agent for a VM that joins a batch system as a node. Asking again for a young one with the same
+// name gives that one.
 type WorkerRequest struct {
 	Name   string `json:"name"` // of the node: the VM's host name
 	Image  string `json:"image,omitempty"`
 	Shape  string `json:"shape,omitempty"`
 	CPUs   int    `json:"cpus,omitempty"`   // vCPUs; 0: as the shape says
 	Memory uint64 `json:"memory,omitempty"` // bytes; 0: as the shape says
-	// Conf is what a dynamic node tells Slurm of itself, as "CPUs=2 RealMemory=1500 Feature=sl9"; empty: slurm.conf knows the node.
+	// Conf is what a dynamic node tells Slurm of itself, as "CPUs=2 RealMemory=1500 Feature=sl9"; empty: slurm.conf
+	// knows the node.
 	Conf string `json:"conf,omitempty"`
 	Warm bool   `json:"warm,omitempty"` // made before anybody asked for it
 	// Patience is how many seconds to wait for room, at most 60.
 	Patience int `json:"patience,omitempty"`
-	// KeepYounger is how many seconds old a VM of the same name may be to be the answer; an older one is what somebody forgot to end, and is
-	// ended first. 0: any is the answer.
+	// KeepYounger is how many seconds old a VM of the same name may be to be the answer; an older one is what somebody
+	// forgot to end, and is ended first. 0: any is the answer.
 	KeepYounger int `json:"keep_younger,omitempty"`
 }
 
@@ -41,7 +42,8 @@ type Worker struct {
 	Cause   string    `json:"cause,omitempty"`   // why it ended, for people
 	Ordered bool      `json:"ordered,omitempty"` // it ended because somebody asked for that
 	Refused bool      `json:"refused,omitempty"` // it never had a VM: its image or its host backs off
-	Unseen  bool      `json:"unseen,omitempty"`  // its VM runs, and nobody has said yet that the batch system has its node
+	// its VM runs, and nobody has said yet that the batch system has its node
+	Unseen bool `json:"unseen,omitempty"`
 }
 
 // States of a worker.
@@ -51,8 +53,8 @@ const (
 	WorkerEnded    = "ended"    // the VM has gone
 )
 
-// WorkerEvent is one line of the answer to a request that follows workers: first each worker there is, then one with no worker, then
-// each change.
+// WorkerEvent is one line of the answer to a request that follows workers: first each worker there is, then one with no
+// worker, then each change.
 type WorkerEvent struct {
 	Worker *Worker `json:"worker,omitempty"` // nil: all there is was told
 }
@@ -62,12 +64,14 @@ func (c *Client) StartWorker(ctx context.Context, r WorkerRequest) (Worker, erro
 	return call[Worker](ctx, c, "POST", "/v1/workers", r)
 }
 
-// StopWorker ends a worker's VM and returns when it is gone. Without such a worker the answer's state is WorkerEnded, too.
+// StopWorker ends a worker's VM and returns when it is gone. Without such a worker the answer's state is WorkerEnded,
+// too.
 func (c *Client) StopWorker(ctx context.Context, name string) (Worker, error) {
 	return call[Worker](ctx, c, "DELETE", "/v1/workers/"+url.PathEscape(name), nil)
 }
 
-// FailWorker is StopWorker for one whose node did not come in time: its image backs off when that happens again and again.
+// FailWorker is StopWorker for one whose node did not come in time: its image backs off when that happens again and
+// again.
 func (c *Client) FailWorker(ctx context.Context, name string) (Worker, error) {
 	return call[Worker](ctx, c, "DELETE", "/v1/workers/"+url.PathEscape(name)+"?late=true", nil)
 }

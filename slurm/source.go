@@ -1,4 +1,5 @@
-// Package slurm holds the source of the SPANK plug-in. It is compiled where it is used: Slurm loads plug-ins of its own release only.
+// Package slurm holds the source of the SPANK plug-in. It is compiled where it is used: Slurm loads plug-ins of its own
+// release only.
 package slurm
 
 import _ "embed"

@@ -36,8 +36,9 @@ type Image struct {
 
 // User is a person, or a program that acts as one.
 type User struct {
-	Name     string   `json:"name"`
-	Subjects []string `json:"subjects,omitempty"` // of client certificates, in RFC 2253's order, with an authority's name and ":" before it or without
+	Name string `json:"name"`
+	// of client certificates, in RFC 2253's order, with an authority's name and ":" before it or without
+	Subjects []string `json:"subjects,omitempty"`
 	Disabled bool     `json:"disabled,omitempty"`
 	Revision int64    `json:"revision,omitempty"`
 }

@@ -7,10 +7,12 @@ import (
 
 // CA is how the fleet's certificate authorities are: one, and a second one while that replaces it.
 type CA struct {
-	Authorities []Authority `json:"authorities"`                // the newest first
-	Site        bool        `json:"listener_by_site,omitempty"` // the site vouches for the listener: hosts believe that, and not these
-	Waits       []CAWait    `json:"waits,omitempty"`            // who still needs the older one
-	RetiresAt   *time.Time  `json:"retires_at,omitempty"`       // when the older one is retired by itself, if nobody needs it then
+	Authorities []Authority `json:"authorities"` // the newest first
+	// the site vouches for the listener: hosts believe that, and not these
+	Site  bool     `json:"listener_by_site,omitempty"`
+	Waits []CAWait `json:"waits,omitempty"` // who still needs the older one
+	// when the older one is retired by itself, if nobody needs it then
+	RetiresAt *time.Time `json:"retires_at,omitempty"`
 }
 
 // Authority is one of them.

@@ -220,13 +220,14 @@ func copyOf(query url.Values) url.Values {
 // ETag is the entity tag of a revision.
 func ETag(revision int64) string { return `"` + strconv.FormatInt(revision, 10) + `"` }
 
-// Gone tells whether an error says that the change feed does not reach back so far: list anew, and watch from there.
+// Gone reports whether an error says that the change feed does not reach back so far: list anew, and watch from there.
 func Gone(err error) bool {
 	p := new(api.Problem)
 	return errors.As(err, &p) && p.Status == http.StatusGone
 }
 
-// Do sends a request that no method of Client is for, to a path of the server; it shows what the client shows. The caller closes the body.
+// Do sends a request that no method of Client is for, to a path of the server; it shows what the client shows. The
+// caller closes the body.
 func (c *Client) Do(request *http.Request) (*http.Response, error) {
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)

@@ -14,7 +14,8 @@ func (c *Client) Users(ctx context.Context) ([]User, error) {
 
 // PutUser makes or changes a user.
 func (c *Client) PutUser(ctx context.Context, u User) (User, error) {
-	return call[User](ctx, c, request{method: "PUT", path: "/v1/users/" + url.PathEscape(u.Name), body: u, revision: u.Revision})
+	return call[User](ctx, c, request{method: "PUT", path: "/v1/users/" + url.PathEscape(u.Name), body: u,
+		revision: u.Revision})
 }
 
 // DeleteUser deletes a user, with its grants and tokens.
@@ -72,13 +73,15 @@ func (c *Client) Whoami(ctx context.Context) (Identity, error) {
 	return call[Identity](ctx, c, request{method: "GET", path: "/v1/auth/whoami"})
 }
 
-// Explain tells why a user may or may not do something. Action is as "vm.create", target as "project:NAME", "cell:NAME" or empty; no user: the caller.
+// Explain tells why a user may or may not do something. Action is as "vm.create", target as "project:NAME", "cell:NAME"
+// or empty; no user: the caller.
 func (c *Client) Explain(ctx context.Context, user, action, target string) (Explanation, error) {
 	return call[Explanation](ctx, c, request{method: "GET", path: "/v1/auth/explain",
 		query: url.Values{"user": {user}, "action": {action}, "target": {target}}})
 }
 
-// Audit lists the newest entries of the audit log: of one project, of one user, before an ID, where these are not zero. Limit bounds them.
+// Audit lists the newest entries of the audit log: of one project, of one user, before an ID, where these are not zero.
+// Limit bounds them.
 func (c *Client) Audit(ctx context.Context, project, who string, before int64, limit int) ([]Entry, error) {
 	query := url.Values{"project": {project}, "who": {who}, "limit": {strconv.Itoa(limit)}}
 	if before != 0 {

@@ -23,7 +23,8 @@ func (c *Client) Host(ctx context.Context, ref string) (Host, error) {
 	return call[Host](ctx, c, request{method: "GET", path: "/v1/hosts/" + url.PathEscape(ref)})
 }
 
-// OpenHosts opens hosts to new VMs, by names, IDs and patterns ("wn-*"); it returns those that were chosen. So do the next three.
+// OpenHosts opens hosts to new VMs, by names, IDs and patterns ("wn-*"); it returns those that were chosen. So do the
+// next three.
 func (c *Client) OpenHosts(ctx context.Context, patterns []string) ([]Host, error) {
 	return c.hostVerb(ctx, "open", patterns, nil)
 }
@@ -45,12 +46,14 @@ func (c *Client) LabelHosts(ctx context.Context, patterns []string, u HostUpdate
 
 // FenceHost says that nothing of a host runs any more: an operator vouches for it.
 func (c *Client) FenceHost(ctx context.Context, ref, reason string) (Host, error) {
-	return call[Host](ctx, c, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/fence", body: Reason{reason}})
+	return call[Host](ctx, c, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/fence",
+		body: Reason{reason}})
 }
 
 // EvictVMs has a host delete VMs that the server does not know; see Host.Strangers.
 func (c *Client) EvictVMs(ctx context.Context, ref string, vms []string) (Host, error) {
-	return call[Host](ctx, c, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/evict", body: Eviction{vms}})
+	return call[Host](ctx, c, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/evict",
+		body: Eviction{vms}})
 }
 
 // ForgetHost takes a host out of the fleet; it must have no VMs.
@@ -60,7 +63,8 @@ func (c *Client) ForgetHost(ctx context.Context, ref string) error {
 }
 
 func (c *Client) hostVerb(ctx context.Context, verb string, patterns []string, body any) ([]Host, error) {
-	page, err := call[Page[Host]](ctx, c, request{method: "POST", path: "/v1/hosts:" + verb, query: url.Values{"host": patterns}, body: body})
+	page, err := call[Page[Host]](ctx, c,
+		request{method: "POST", path: "/v1/hosts:" + verb, query: url.Values{"host": patterns}, body: body})
 	return page.Items, err
 }
 
@@ -107,7 +111,8 @@ func (c *Client) DrainCell(ctx context.Context, name string, r DrainRequest) (Ce
 }
 
 func (c *Client) cellVerb(ctx context.Context, name, verb string, body any) (Cell, error) {
-	return call[Cell](ctx, c, request{method: "POST", path: "/v1/cells/" + url.PathEscape(name) + "/" + verb, body: body})
+	return call[Cell](ctx, c, request{method: "POST", path: "/v1/cells/" + url.PathEscape(name) + "/" + verb,
+		body: body})
 }
 
 // Projects lists the projects that the caller may see.

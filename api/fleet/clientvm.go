@@ -20,8 +20,8 @@ type VMFilter struct {
 // Query is the filter as the API takes it.
 func (f VMFilter) Query() url.Values {
 	q := url.Values{}
-	for name, value := range map[string]string{"project": f.Project, "host": f.Host, "cell": f.Cell, "owner": f.Owner, "group": f.Group,
-		"state": f.State, "name": f.Name} {
+	for name, value := range map[string]string{"project": f.Project, "host": f.Host, "cell": f.Cell, "owner": f.Owner,
+		"group": f.Group, "state": f.State, "name": f.Name} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -35,7 +35,8 @@ func (f VMFilter) Query() url.Values {
 // vmPath is the path of a VM, by its ID or by PROJECT/NAME.
 func vmPath(ref string) string { return "/v1/vms/" + url.PathEscape(ref) }
 
-// CreateVMs makes VMs; with the same key and request again it answers what it answered first, and makes nothing. api.NewID makes keys.
+// CreateVMs makes VMs; with the same key and request again it answers what it answered first, and makes nothing.
+// api.NewID makes keys.
 func (c *Client) CreateVMs(ctx context.Context, key string, r VMRequest) ([]VM, error) {
 	page, err := call[Page[VM]](ctx, c, request{method: "POST", path: "/v1/vms", body: r, key: key})
 	return page.Items, err
@@ -48,7 +49,8 @@ func (c *Client) VMs(ctx context.Context, f VMFilter) ([]VM, int64, error) {
 
 // Revision is the store's, now: a watch from it misses nothing of what is read after it.
 func (c *Client) Revision(ctx context.Context) (int64, error) {
-	behindAll := url.Values{"limit": {"1"}, "after": {"~/~"}} // no name begins so: the page is empty, and no VM is read for it
+	// no name begins so: the page is empty, and no VM is read for it
+	behindAll := url.Values{"limit": {"1"}, "after": {"~/~"}}
 	page, err := call[Page[VM]](ctx, c, request{method: "GET", path: "/v1/vms", query: behindAll})
 	return page.Revision, err
 }
@@ -93,6 +95,22 @@ func (c *Client) RebuildVM(ctx context.Context, ref string, r VMRebuild) (VM, er
 	return c.vmVerb(ctx, ref, "rebuild", r)
 }
 
+// MoveVM has a VM move to another host while it runs. That it is ordered is durable when this returns; VMMove tells
+// what becomes of it.
+func (c *Client) MoveVM(ctx context.Context, ref string, m VMMove) (Move, error) {
+	return call[Move](ctx, c, request{method: "POST", path: vmPath(ref) + "/move", body: m})
+}
+
+// VMMove is the last move of a VM.
+func (c *Client) VMMove(ctx context.Context, ref string) (Move, error) {
+	return call[Move](ctx, c, request{method: "GET", path: vmPath(ref) + "/move"})
+}
+
+// CancelMove takes a VM's move back, unless the VM has gone by then.
+func (c *Client) CancelMove(ctx context.Context, ref string) (Move, error) {
+	return call[Move](ctx, c, request{method: "DELETE", path: vmPath(ref) + "/move"})
+}
+
 func (c *Client) vmVerb(ctx context.Context, ref, verb string, body any) (VM, error) {
 	return call[VM](ctx, c, request{method: "POST", path: vmPath(ref) + "/" + verb, body: body})
 }
@@ -106,7 +124,8 @@ func (c *Client) Stream(ctx context.Context, ref, kind string, port int) (io.Rea
 	if port != 0 {
 		query.Set("port", strconv.Itoa(port))
 	}
-	response, err := c.do(ctx, request{method: "GET", path: vmPath(ref) + "/stream", query: query, upgrade: UpgradeStream})
+	response, err := c.do(ctx, request{method: "GET", path: vmPath(ref) + "/stream", query: query,
+		upgrade: UpgradeStream})
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 package fleet
 
-// Farm is what people decide of the whole fleet, as data: what `grange apply` brings and `grange export` writes. A list that is null or missing is
-// left as it is.
+// Farm is what people decide of the whole fleet, as data: what `grange apply` brings and `grange export` writes. A list
+// that is null or missing is left as it is.
 type Farm struct {
 	Cells    []FarmCell    `json:"cells,omitzero"`
 	Projects []FarmProject `json:"projects,omitzero"`
@@ -57,10 +57,11 @@ type FarmProject struct {
 
 // ApplyRequest brings a farm.
 type ApplyRequest struct {
-	Farm   Farm   `json:"farm"`
-	DryRun bool   `json:"dry_run,omitempty"` // tell what would be done, and do nothing
-	Prune  bool   `json:"prune,omitempty"`   // delete what a list that is there lacks
-	Plan   string `json:"plan,omitempty"`    // Applied.Plan of a dry run: if it would do other things now, nothing is done
+	Farm   Farm `json:"farm"`
+	DryRun bool `json:"dry_run,omitempty"` // tell what would be done, and do nothing
+	Prune  bool `json:"prune,omitempty"`   // delete what a list that is there lacks
+	// Applied.Plan of a dry run: if it would do other things now, nothing is done
+	Plan string `json:"plan,omitempty"`
 }
 
 // Applied is what an apply did, or would do.

@@ -1,5 +1,5 @@
-// Package fleet holds the wire types of the grange server and Go clients for them: for people and their tools, and for hosts. It
-// imports the standard library and package api only. Fields are only ever added.
+// Package fleet holds the wire types of the grange server and Go clients for them: for people and their tools, and for
+// hosts. It imports the standard library and package api only. Fields are only ever added.
 package fleet
 
 import (
@@ -9,18 +9,20 @@ import (
 	"github.com/grange-project/grange/api"
 )
 
-// Quantities: memory and scratch are bytes, times are RFC 3339 in UTC, revisions are the store's counter, and every object's revision is
-// its ETag.
+// Quantities: memory and scratch are bytes, times are RFC 3339 in UTC, revisions are the store's counter, and every
+// object's revision is its ETag.
 
 // VM is one virtual machine of the fleet.
 type VM struct {
-	ID       string            `json:"id"`
-	Name     string            `json:"name"`
-	Project  string            `json:"project"`
-	Owner    string            `json:"owner"`
-	State    string            `json:"state"`              // farm.VMState's words
-	Reason   string            `json:"reason,omitempty"`   // lines behind the first quote its console, for those who may read that
-	Notice   string            `json:"notice,omitempty"`   // what its owner should know: why it waits, that its host is being drained
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Project string `json:"project"`
+	Owner   string `json:"owner"`
+	State   string `json:"state"` // farm.VMState's words
+	// lines behind the first quote its console, for those who may read that
+	Reason string `json:"reason,omitempty"`
+	// what its owner should know: why it waits, that its host is being drained
+	Notice   string            `json:"notice,omitempty"`
 	StopsAt  *time.Time        `json:"stops_at,omitempty"` // the deadline of that drain
 	Since    *time.Time        `json:"since,omitempty"`    // of State, as its host says
 	Ready    bool              `json:"ready"`              // its guest has said that it is up
@@ -111,6 +113,35 @@ type VMResize struct {
 	CPUs   int    `json:"cpus,omitempty"`
 	Memory uint64 `json:"memory,omitempty"`
 }
+
+// VMMove moves a VM to another host while it runs.
+type VMMove struct {
+	To string `json:"to,omitempty"` // a host of the VM's cell, by name or ID; empty: the best one that takes it
+}
+
+// Move is the last move of a VM.
+type Move struct {
+	ID      string     `json:"id"`
+	VM      string     `json:"vm"` // ID
+	From    string     `json:"from"`
+	To      string     `json:"to"` // names of hosts
+	By      string     `json:"by"` // who asked; "grange" by itself, for a drain
+	Phase   string     `json:"phase"`
+	Failure string     `json:"failure,omitempty"` // why the VM stays where it was
+	Total   uint64     `json:"total_bytes"`       // to be copied, as far as is known: the guest goes on writing
+	Done    uint64     `json:"done_bytes"`
+	Since   time.Time  `json:"since"`
+	Ended   *time.Time `json:"ended,omitempty"`
+}
+
+// Phases of a VM's move, as people see it.
+const (
+	PhasePreparing  = "preparing"  // the target makes room, and listens
+	PhaseCopying    = "copying"    // the guest runs at the source
+	PhaseCancelling = "cancelling" // its source has not said yet what became of it
+	PhaseDone       = "done"       // the VM is the target's
+	PhaseFailed     = "failed"     // the VM is where it was
+)
 
 // VMRebuild makes a VM anew from an image, with fresh disks, under its name and address.
 type VMRebuild struct {

@@ -33,8 +33,11 @@ func again[T any](t *testing.T, text string) {
 
 // FuzzHostBodies: whatever a host, or somebody who says so, sends is read as it stands or refused.
 func FuzzHostBodies(f *testing.F) {
-	for _, text := range []string{"", "{}", "null", "[]", `{"token":"grange-join-a-b-c","csr":"AA==","name":"wn-1","now":"2026-11-22T12:00:00Z"}`, `{"instance":"a","vms":[{"id":"x"}]}`,
-		`{"facts":{"images":["a"]},"vms":[null]}`, `{"title":"x","status":400}`, `{"vms":[` + strings.Repeat("{},", 100) + `{}]}`} {
+	for _, text := range []string{"", "{}", "null", "[]",
+		`{"token":"grange-join-a-b-c","csr":"AA==","name":"wn-1","now":"2026-11-22T12:00:00Z"}`,
+		`{"instance":"a","vms":[{"id":"x"}]}`,
+		`{"facts":{"images":["a"]},"vms":[null]}`, `{"title":"x","status":400}`, `{"vms":[` + strings.Repeat("{},",
+			100) + `{}]}`} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -6,19 +6,21 @@ import (
 	"github.com/grange-project/grange/api"
 )
 
-// Capability is what an agent or server of this release understands of the protocol between them. It rises by one with each change, and
-// never for anything else:
+// Capability is what an agent or server of this release understands of the protocol between them. It rises by one with
+// each change, and never for anything else:
 //
 //	1  2026-11-21  enrolment, wanted list, reports, streams
-const Capability = 1
+//	2  2026-11-22  VMs move from host to host
+const Capability = 2
 
 // CapabilityHeader carries the sender's Capability on every request and answer between host and server.
 const CapabilityHeader = "Grange-Capability"
 
 // EnrolRequest trades a join token for a certificate. It is the one request that a host makes without one.
 type EnrolRequest struct {
-	Token     string    `json:"token"`
-	CSR       []byte    `json:"csr,omitempty"` // PKCS #10, DER; its subject is not looked at. None: the connection shows a certificate of the site's
+	Token string `json:"token"`
+	// PKCS #10, DER; its subject is not looked at. None: the connection shows a certificate of the site's
+	CSR       []byte    `json:"csr,omitempty"`
 	Name      string    `json:"name"`
 	MachineID string    `json:"machine_id"`        // hashed
 	Replace   bool      `json:"replace,omitempty"` // of a host of this name that was installed anew
@@ -56,7 +58,8 @@ type Facts struct {
 	Networks       []string   `json:"networks,omitempty"` // bridges
 	ScratchFree    uint64     `json:"scratch_free"`
 	Short          []string   `json:"short,omitempty"`
-	Trusts         []string   `json:"trusts,omitempty"` // fingerprints (SHA-256) of the authorities that the host believes about servers
+	// fingerprints (SHA-256) of the authorities that the host believes about servers
+	Trusts []string `json:"trusts,omitempty"`
 }
 
 // Topology is a host's, in the words of api.Host.
@@ -73,14 +76,16 @@ type Topology struct {
 	SocketsUntold bool `json:"sockets_untold,omitempty"`
 }
 
-// Report tells the server what has changed on the host. Facts come when they have changed, and at each new connection; VMs that have not
-// changed since the last report that was answered may be left out, unless Whole.
+// Report tells the server what has changed on the host. Facts come when they have changed, and at each new connection;
+// VMs that have not changed since the last report that was answered may be left out, unless Whole.
 type Report struct {
-	Instance string     `json:"instance"`
-	Wanted   int64      `json:"wanted_revision,omitempty"` // of the wanted list that the host had taken over when it looked at its VMs
-	Facts    *Facts     `json:"facts,omitempty"`
-	VMs      []Observed `json:"vms,omitempty"`
-	Whole    bool       `json:"whole,omitempty"` // VMs is all there is: what is wanted of this host and not in it is not there
+	Instance string `json:"instance"`
+	// of the wanted list that the host had taken over when it looked at its VMs
+	Wanted int64      `json:"wanted_revision,omitempty"`
+	Facts  *Facts     `json:"facts,omitempty"`
+	VMs    []Observed `json:"vms,omitempty"`
+	// VMs is all there is: what is wanted of this host and not in it is not there
+	Whole bool `json:"whole,omitempty"`
 }
 
 // ReportAnswer paces the host.
@@ -90,8 +95,10 @@ type ReportAnswer struct {
 	Spread float64 `json:"spread_seconds"`
 	// Clock is the host's clock minus the server's, in seconds, where they are so far apart that somebody should know.
 	Clock float64 `json:"clock_seconds,omitempty"`
-	CA    []byte  `json:"ca,omitempty"`    // PEM: whom to believe about servers from now on, where that is not what the host's facts say
-	Renew bool    `json:"renew,omitempty"` // ask for the next certificate now: the present one is of an authority that is replaced
+	// PEM: whom to believe about servers from now on, where that is not what the host's facts say
+	CA []byte `json:"ca,omitempty"`
+	// ask for the next certificate now: the present one is of an authority that is replaced
+	Renew bool `json:"renew,omitempty"`
 }
 
 // Observed is what a host says of a VM.
@@ -106,11 +113,33 @@ type Observed struct {
 	Plan    *api.Plan `json:"plan,omitempty"`
 	CPUTime float64   `json:"cpu_seconds,omitempty"`
 	Digest  string    `json:"digest,omitempty"`
-	Name    string    `json:"name,omitempty"` // "project/name", of one that the wanted list lacks: the server may not know it
+	// "project/name", of one that the wanted list lacks: the server may not know it
+	Name string    `json:"name,omitempty"`
+	Move *MoveSide `json:"move,omitempty"` // of one that goes to another host, or comes from there
 }
 
-// WantedList is all that the server wants of a host: level, not edge. What runs on the host as a VM of the server and is not in it is
-// left alone, and reported: only Power "deleted" deletes.
+// MoveSide is what one of its two hosts reports of a move.
+type MoveSide struct {
+	ID      string `json:"id"`
+	Phase   string `json:"phase"`
+	Reason  string `json:"reason,omitempty"`  // of a failure
+	Host    string `json:"host,omitempty"`    // ID of the other host
+	Address string `json:"address,omitempty"` // where the target waits, as "192.0.2.7:8445"
+	Total   uint64 `json:"total,omitempty"`   // bytes, which grow as the guest writes
+	Done    uint64 `json:"done,omitempty"`
+}
+
+// Phases of a move. The source's last word is MoveGone or MoveFailed, and final: it is on its disk.
+const (
+	MoveWaiting = "waiting" // the target has made room, and waits for the source
+	MoveCopying = "copying" // the source copies; the guest runs there
+	MoveGone    = "gone"    // the source has given the VM away: it runs there never again
+	MoveCome    = "come"    // the target has it
+	MoveFailed  = "failed"  // the VM stays where it was, or this target cannot have it
+)
+
+// WantedList is all that the server wants of a host: level, not edge. What runs on the host as a VM of the server and
+// is not in it is left alone, and reported: only Power "deleted" deletes.
 type WantedList struct {
 	Revision int64         `json:"revision"` // poll again with ?after=
 	VMs      []WantedVM    `json:"vms"`
@@ -121,7 +150,8 @@ type WantedList struct {
 	Closed   bool          `json:"closed,omitempty"` // the host is closed to new VMs: for people who look at the host
 }
 
-// Settings are the part of the agents' configuration that the server keeps for all hosts (W9). Nil: as the host's own file says.
+// Settings are the part of the agents' configuration that the server keeps for all hosts (W9). Nil: as the host's own
+// file says.
 type Settings struct {
 	BootTimeout  *float64          `json:"boot_timeout_seconds,omitempty"`
 	DefaultImage *string           `json:"default_image,omitempty"`
@@ -130,19 +160,20 @@ type Settings struct {
 
 // WantedVM is a VM as the server wants it on this host.
 type WantedVM struct {
-	ID       string            `json:"id"`
-	Name     string            `json:"name"`
-	Project  string            `json:"project"`
-	Owner    string            `json:"owner"`
-	Cell     string            `json:"cell,omitempty"` // where it is: its VM may ask
-	Power    string            `json:"power"`          // on, off, deleted
-	Boots    int               `json:"boots"`
-	Builds   int               `json:"builds"`
-	Fresh    int               `json:"fresh"`
-	Image    string            `json:"image"`
-	Shape    Shape             `json:"shape"`
-	Plan     *api.Plan         `json:"plan,omitempty"` // exactly this, or refuse; nil: the host plans
-	Job      string            `json:"job,omitempty"`  // the job of the host's batch system that holds the VM's place, as slurm/17: the VM goes where that job is
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Project string    `json:"project"`
+	Owner   string    `json:"owner"`
+	Cell    string    `json:"cell,omitempty"` // where it is: its VM may ask
+	Power   string    `json:"power"`          // on, off, deleted
+	Boots   int       `json:"boots"`
+	Builds  int       `json:"builds"`
+	Fresh   int       `json:"fresh"`
+	Image   string    `json:"image"`
+	Shape   Shape     `json:"shape"`
+	Plan    *api.Plan `json:"plan,omitempty"` // exactly this, or refuse; nil: the host plans
+	// the job of the host's batch system that holds the VM's place, as slurm/17: the VM goes where that job is
+	Job      string            `json:"job,omitempty"`
 	Bridge   string            `json:"bridge,omitempty"`
 	VLAN     int               `json:"vlan,omitempty"`
 	Address  string            `json:"address,omitempty"` // with the length of the prefix
@@ -153,6 +184,21 @@ type WantedVM struct {
 	Keys     []string          `json:"keys,omitempty"`
 	UserData []byte            `json:"user_data,omitempty"`
 	Tags     map[string]string `json:"tags,omitempty"`
+	Move     *MoveOrder        `json:"move,omitempty"`
+}
+
+// MoveOrder asks one of two hosts for its part of a live migration. The source alone decides that the VM is the
+// target's: it writes that down, and then tells the target.
+type MoveOrder struct {
+	ID string `json:"id"` // of this attempt
+	// the VM comes here, and is not this host's before the source says so; false: it goes from here
+	Come    bool   `json:"come,omitempty"`
+	Host    string `json:"host"`    // ID of the other host, as its certificate has it
+	Name    string `json:"name"`    // of the other host, for people
+	Address string `json:"address"` // where the target waits; "": it does not yet
+	Digest  string `json:"digest"`  // of the VM's image
+	// it is not wanted any more: the source says MoveFailed, unless the VM has gone
+	Cancel bool `json:"cancel,omitempty"`
 }
 
 // StreamOrder asks the host to open a stream to one of its VMs, and to bring it to the server.
@@ -172,9 +218,10 @@ const (
 
 // The routes between host and server. All but RouteEnrol need the host's certificate.
 const (
-	RouteEnrol  = "/v1/host/enrol"    // POST EnrolRequest → EnrolAnswer
-	RouteRenew  = "/v1/host/renew"    // POST RenewRequest → EnrolAnswer
-	RouteReport = "/v1/host/report"   // POST Report → ReportAnswer
-	RouteWanted = "/v1/host/wanted"   // GET ?after=REVISION&instance=ID → WantedList at once when it is another one; 204 when nothing changed for a while
+	RouteEnrol  = "/v1/host/enrol"  // POST EnrolRequest → EnrolAnswer
+	RouteRenew  = "/v1/host/renew"  // POST RenewRequest → EnrolAnswer
+	RouteReport = "/v1/host/report" // POST Report → ReportAnswer
+	// GET ?after=REVISION&instance=ID → WantedList at once when it is another one; 204 when nothing changed for a while
+	RouteWanted = "/v1/host/wanted"
 	RouteStream = "/v1/host/streams/" // POST + ID, "Upgrade: grange-stream": then bytes both ways
 )

@@ -13,8 +13,8 @@ import (
 // maxEvent is the longest line of an event that is read, in bytes.
 const maxEvent = 4 << 20
 
-// WatchVMs calls each with every change of VMs of the filter that the caller may see, after a revision, until ctx ends, each fails, or the
-// connection breaks: then call it again with the revision of the last change. Gone: list anew.
+// WatchVMs calls each with every change of VMs of the filter that the caller may see, after a revision, until ctx ends,
+// each fails, or the connection breaks: then call it again with the revision of the last change. Gone: list anew.
 func (c *Client) WatchVMs(ctx context.Context, f VMFilter, after int64, each func(Change) error) error {
 	return c.watch(ctx, "/v1/vms", f.Query(), after, each)
 }
@@ -27,7 +27,8 @@ func (c *Client) Watch(ctx context.Context, kinds []string, after int64, each fu
 func (c *Client) watch(ctx context.Context, path string, query url.Values, after int64, each func(Change) error) error {
 	query = copyOf(query)
 	query.Set("watch", "true")
-	response, err := c.do(ctx, request{method: "GET", path: path, query: query, accept: "text/event-stream", last: after})
+	response, err := c.do(ctx, request{method: "GET", path: path, query: query, accept: "text/event-stream",
+		last: after})
 	if err != nil {
 		return err
 	}
@@ -35,7 +36,8 @@ func (c *Client) watch(ctx context.Context, path string, query url.Values, after
 	return events(response.Body, each)
 }
 
-// events reads server-sent events. Comments keep the connection alive and mean nothing; nor does the end of the stream: io.ErrUnexpectedEOF.
+// events reads server-sent events. Comments keep the connection alive and mean nothing; nor does the end of the stream:
+// io.ErrUnexpectedEOF.
 func events(r io.Reader, each func(Change) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxEvent)

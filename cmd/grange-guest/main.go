@@ -1,5 +1,5 @@
 // Command grange-guest runs jobs in a VM that grange made. Its one option is --version. Under the name
-// srun it is that program for the jobs.
+// srun it is that program for the jobs. `grange selftest` runs its probes, in VMs and on the host.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/grange-project/grange/internal/guest/inside"
+	"github.com/grange-project/grange/internal/selftest/probe"
 	"github.com/grange-project/grange/internal/version"
 )
 
@@ -18,9 +19,13 @@ func main() {
 	if filepath.Base(os.Args[0]) == inside.StepName {
 		os.Exit(inside.Srun(os.Args[1:]))
 	}
-	if len(os.Args) == 2 && os.Args[1] == "--version" && os.Getpid() != 1 { // a kernel's words reach process 1 as arguments
+	// a kernel's words reach process 1 as arguments
+	if len(os.Args) == 2 && os.Args[1] == "--version" && os.Getpid() != 1 {
 		fmt.Println("grange-guest", version.Long())
 		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == probe.Name && os.Getpid() != 1 {
+		os.Exit(probe.Main(os.Args[2:]))
 	}
 	if err := inside.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "grange-guest:", err)

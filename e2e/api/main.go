@@ -1,10 +1,10 @@
-// Command api starts a server with a small farm of simulated hosts, and has schemathesis ask it whatever its description allows, and what
-// it does not: no answer may be a server error, or another one than is described. Its last line is JSON.
+// Command api starts a server with a small farm of simulated hosts, and has schemathesis ask it whatever its
+// description allows, and what it does not: no answer may be a server error, or another one than is described. Its last
+// line is JSON.
 package main
 
 import (
 	"context"
-	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -20,10 +20,11 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/e2e/lab"
 )
 
-// packages are what is asked with, and all that it needs, pinned by hash: schemathesis and openapi-spec-validator. To change them:
-// uv pip compile --generate-hashes --python-version 3.11 --no-header --no-annotate.
+// packages are what is asked with, and all that it needs, pinned by hash: schemathesis and openapi-spec-validator. To
+// change them: uv pip compile --generate-hashes --python-version 3.11 --no-header --no-annotate.
 //
 //go:embed requirements.txt
 var packages []byte
@@ -52,8 +53,9 @@ bridge = "br0"
 addresses = ["10.77.1.1-10.77.1.250/16"]
 `
 
-// excluded are checks that say nothing here: what is null is taken as missing, on purpose; a method of another route is an ID of this one; a
-// description cannot say which names there are. Wrong tokens are tried by internal/apiserver: here they would close the door to all that follows.
+// excluded are checks that say nothing here: what is null is taken as missing, on purpose; a method of another route is
+// an ID of this one; a description cannot say which names there are. Wrong tokens are tried by internal/apiserver: here
+// they would close the door to all that follows.
 var excluded = []string{"negative_data_rejection", "unsupported_method", "positive_data_acceptance", "ignored_auth"}
 
 type options struct {
@@ -72,7 +74,8 @@ func main() {
 		cache = os.TempDir()
 	}
 	flag.StringVar(&o.grange, "grange", "bin/grange", "the program")
-	flag.StringVar(&o.venv, "venv", filepath.Join(cache, "grange", "schemathesis"), "Python environment with schemathesis; made when it is not there")
+	flag.StringVar(&o.venv, "venv", filepath.Join(cache, "grange", "schemathesis"),
+		"Python environment with schemathesis; made when it is not there")
 	flag.IntVar(&o.examples, "examples", 20, "the most requests of a route in a phase")
 	flag.StringVar(&o.phases, "phases", "examples,coverage,fuzzing", "phases of schemathesis")
 	flag.IntVar(&o.seed, "seed", 1, "of what is asked")
@@ -89,7 +92,7 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	if err := environment(ctx, o.venv); err != nil {
+	if err := lab.Venv(ctx, o.venv, packages); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "grange-api-")
@@ -116,25 +119,6 @@ func run(ctx context.Context, o options) (err error) {
 	return f.ask(ctx, o, secret)
 }
 
-// environment makes a Python environment with the packages, where there is none with these versions.
-func environment(ctx context.Context, venv string) error {
-	mark := filepath.Join(venv, fmt.Sprintf("%x.txt", sha256.Sum256(packages)))
-	if _, err := os.Stat(mark); err == nil {
-		return nil
-	}
-	fmt.Println("installing schemathesis and openapi-spec-validator into", venv)
-	list := filepath.Join(venv, "requirements.txt")
-	if err := errors.Join(os.MkdirAll(venv, 0o755), os.WriteFile(list, packages, 0o644)); err != nil {
-		return err
-	}
-	for _, line := range [][]string{{"/usr/bin/env", "python3", "-m", "venv", venv}, {filepath.Join(venv, "bin", "pip"), "install", "-q", "--require-hashes", "--only-binary=:all:", "-r", list}} {
-		if out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", strings.Join(line, " "), err, out)
-		}
-	}
-	return os.WriteFile(mark, nil, 0o644)
-}
-
 // farm is a server and its simulated hosts.
 type farm struct {
 	grange, dir string
@@ -150,7 +134,8 @@ func start(ctx context.Context, grange, dir string) (*farm, error) {
 	}
 	f := &farm{grange: grange, dir: dir, url: "https://" + address}
 	socket := filepath.Join(dir, "server.sock")
-	text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n", filepath.Join(dir, "farm.db"), socket, address, f.url)
+	text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n", filepath.Join(dir, "farm.db"), socket,
+		address, f.url)
 	if err := os.WriteFile(filepath.Join(dir, "server.toml"), []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -223,7 +208,8 @@ func (f *farm) fill(ctx context.Context) (secret string, err error) {
 	if err := os.WriteFile(file, []byte(farmFile), 0o600); err != nil {
 		return "", err
 	}
-	if out, err := exec.CommandContext(ctx, f.grange, "--server", socket, "apply", "-f", file).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, f.grange, "--server", socket, "apply", "-f",
+		file).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("apply: %w\n%s", err, out)
 	}
 	join, err := f.client.CreateJoinToken(ctx, fleet.JoinTokenRequest{Cell: "general", Count: 3})
@@ -234,10 +220,12 @@ func (f *farm) fill(ctx context.Context) (secret string, err error) {
 	if err := os.WriteFile(token, []byte(join.Secret), 0o600); err != nil {
 		return "", err
 	}
-	if err := f.begin("sim", "sim", "--server", f.url, "--token-file", token, "--hosts", "3", "--delay", "100ms"); err != nil {
+	if err := f.begin("sim", "sim", "--server", f.url, "--token-file", token, "--hosts", "3", "--delay",
+		"100ms"); err != nil {
 		return "", err
 	}
-	if _, err := f.client.CreateVMs(ctx, "", fleet.VMRequest{Project: "atlas", Name: "web", Count: 3, Image: "micro", Shape: "small"}); err != nil {
+	if _, err := f.client.CreateVMs(ctx, "", fleet.VMRequest{Project: "atlas", Name: "web", Count: 3, Image: "micro",
+		Shape: "small"}); err != nil {
 		return "", err
 	}
 	for _, name := range []string{"tester", "ann"} {
@@ -271,7 +259,8 @@ func (f *farm) describe(ctx context.Context, venv string) error {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, filepath.Join(venv, "bin", "python"), "-m", "openapi_spec_validator", "--schema", "3.1", file).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(venv, "bin", "python"), "-m", "openapi_spec_validator",
+		"--schema", "3.1", file).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("the description is no OpenAPI 3.1: %w\n%s", err, out)
 	}
@@ -289,7 +278,8 @@ type result struct {
 	Seconds  float64 `json:"seconds"`
 }
 
-// ask asks all that people may, and then what hosts may: a wrong join token counts against our address, and would close the door to the rest.
+// ask asks all that people may, and then what hosts may: a wrong join token counts against our address, and would close
+// the door to the rest.
 func (f *farm) ask(ctx context.Context, o options, secret string) error {
 	if err := os.WriteFile(filepath.Join(f.dir, "schemathesis.toml"), []byte(configuration), 0o600); err != nil {
 		return err
@@ -312,10 +302,12 @@ func (f *farm) ask(ctx context.Context, o options, secret string) error {
 
 func (f *farm) askSome(ctx context.Context, o options, secret string, r *result, chosen ...string) error {
 	report := filepath.Join(f.dir, "report.har")
-	args := append([]string{"--config-file", filepath.Join(f.dir, "schemathesis.toml"), "run", filepath.Join(f.dir, "openapi.json"), "--url", f.url,
-		"--tls-verify", "false", "-H", "Authorization: Bearer " + secret, "--phases", o.phases, "--exclude-checks", strings.Join(excluded, ","),
-		"--max-examples", fmt.Sprint(o.examples), "--seed", fmt.Sprint(o.seed), "--request-timeout", "20", "--continue-on-failure", "--warnings", "off",
-		"--no-color", "--report", "har", "--report-har-path", report}, chosen...)
+	args := append([]string{"--config-file", filepath.Join(f.dir, "schemathesis.toml"), "run",
+		filepath.Join(f.dir, "openapi.json"), "--url", f.url, "--tls-verify", "false", "-H",
+		"Authorization: Bearer " + secret, "--phases", o.phases, "--exclude-checks", strings.Join(excluded, ","),
+		"--max-examples", fmt.Sprint(o.examples), "--seed", fmt.Sprint(o.seed), "--request-timeout", "20",
+		"--continue-on-failure", "--warnings", "off", "--no-color", "--report", "har", "--report-har-path", report},
+		chosen...)
 	cmd := exec.CommandContext(ctx, filepath.Join(o.venv, "bin", "st"), args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = f.dir, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), "PYTHONWARNINGS=ignore")

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -28,7 +29,8 @@ func (p *passage) fail(test string, err error) {
 func (p *passage) retold() string {
 	var b strings.Builder
 	for _, f := range p.failures {
-		fmt.Fprintf(&b, "FAIL  %s\n        %s\n", strings.TrimSpace(p.name+"  "+f.test), strings.ReplaceAll(f.text, "\n", "\n        "))
+		fmt.Fprintf(&b, "FAIL  %s\n        %s\n", strings.TrimSpace(p.name+"  "+f.test),
+			strings.ReplaceAll(f.text, "\n", "\n        "))
 	}
 	return b.String()
 }
@@ -45,8 +47,14 @@ func (e *programFailed) Unwrap() error { return e.error }
 // retoldLines are as many of a program's lines as are told again: of each of its tests that failed, or of the program.
 const retoldLines = 25
 
-// blamed are the lines that tell why a program failed: what go's tests print of those that did, or else the last ones, with the very last, which
-// is the program's error, before the others.
+// saidByTest is the first line of what a test prints. With -test.v it comes before the verdict.
+var saidByTest = regexp.MustCompile(`^\w+_test\.go:\d+: `)
+
+// saidLines are as many of those as are told again.
+const saidLines = 6
+
+// blamed are the lines that tell why a program failed: what go's tests print of those that did, or else the last ones,
+// with the very last, which is the program's error, before the others.
 func blamed(lines []string) string {
 	var why []string
 	left := 0
@@ -56,6 +64,8 @@ func blamed(lines []string) string {
 			left = retoldLines
 		case strings.HasPrefix(word, "--- "), word == "FAIL", word == "PASS":
 			left = 0
+		case left == 0 && saidByTest.MatchString(word):
+			left = saidLines
 		}
 		if left > 0 {
 			why = append(why, line)

@@ -20,11 +20,20 @@ func TestBlamed(t *testing.T) {
 		last  string
 		count int
 	}{
-		"a program":     {long, "line 99", "line 98", retoldLines},
-		"a test":        {append(append([]string{"starting"}, "--- FAIL: TestSlurm (3.00s)", "    slurm_test.go:7: never", "FAIL"), long...), "--- FAIL: TestSlurm (3.00s)", "    slurm_test.go:7: never", 2},
-		"a subtest":     {[]string{"--- FAIL: TestX (0.00s)", "    --- FAIL: TestX/y (0.00s)", "        x_test.go:1: no", "--- PASS: TestZ (0.00s)", "    fine"}, "--- FAIL: TestX (0.00s)", "        x_test.go:1: no", 3},
-		"a long one":    {append([]string{"--- FAIL: TestSlurm (3.00s)"}, long...), "--- FAIL: TestSlurm (3.00s)", "line 23", retoldLines},
-		"a panic":       {append(append([]string{}, long...), "panic: nil map", "goroutine 1"), "panic: nil map", "goroutine 1", 2},
+		"a program": {long, "line 99", "line 98", retoldLines},
+		"a test": {append(append([]string{"starting"}, "--- FAIL: TestSlurm (3.00s)",
+			"    slurm_test.go:7: never", "FAIL"), long...), "--- FAIL: TestSlurm (3.00s)",
+			"    slurm_test.go:7: never", 2},
+		"a subtest": {[]string{"--- FAIL: TestX (0.00s)", "    --- FAIL: TestX/y (0.00s)",
+			"        x_test.go:1: no", "--- PASS: TestZ (0.00s)", "    fine"}, "--- FAIL: TestX (0.00s)",
+			"        x_test.go:1: no", 3},
+		"verbose": {append([]string{"=== RUN   TestX", "=== RUN   TestX/y", "    x_test.go:9: left behind: a VM",
+			"--- FAIL: TestX (0.00s)", "    --- PASS: TestX/y (0.00s)", "FAIL"}, long...),
+			"    x_test.go:9: left behind: a VM", "--- FAIL: TestX (0.00s)", 2},
+		"a long one": {append([]string{"--- FAIL: TestSlurm (3.00s)"}, long...), "--- FAIL: TestSlurm (3.00s)",
+			"line 23", retoldLines},
+		"a panic": {append(append([]string{}, long...), "panic: nil map", "goroutine 1"), "panic: nil map",
+			"goroutine 1", 2},
 		"said nothing":  {nil, "", "", 1},
 		"ended at once": {[]string{"elastic: no munged"}, "elastic: no munged", "elastic: no munged", 1},
 	} {
@@ -40,7 +49,8 @@ func TestRetold(t *testing.T) {
 	p.tell(conform.Outcome{Case: "exit-code", Verdict: conform.Pass})
 	p.tell(conform.Outcome{Case: "signal", Verdict: conform.Fail, Err: errors.New("no TERM\nwas seen")})
 	p.fail("", &programFailed{errors.New("elastic: exit status 1"), "left behind: a VM"})
-	want := "FAIL  slurm  signal\n        no TERM\n        was seen\nFAIL  slurm\n        elastic: exit status 1\n        left behind: a VM\n"
+	want := "FAIL  slurm  signal\n        no TERM\n        was seen\nFAIL  slurm\n        elastic: exit status 1\n   " +
+		"     left behind: a VM\n"
 	if got := p.retold(); got != want || p.Failed != 2 || p.Passed != 1 {
 		t.Errorf("%d failed, %d passed, told again:\n%s", p.Failed, p.Passed, got)
 	}

@@ -1,5 +1,5 @@
-// Command batch runs the conformance cases on batch systems of this machine, real ones and fakes, each with a host of its own, and the other
-// tests that need them, and prints what came of them. It needs root.
+// Command batch runs the conformance cases on batch systems of this machine, real ones and fakes, each with a host of
+// its own, and the other tests that need them, and prints what came of them. It needs root.
 package main
 
 import (
@@ -29,31 +29,41 @@ import (
 
 // system is one that the cases can run on.
 type system struct {
-	name    string
-	start   func(context.Context) (conform.System, error)
-	prepare func(context.Context) error // what takes minutes the first time on a machine, and may be done long before start; nil: nothing
-	tests   *tests                      // in the place of the cases
+	name  string
+	start func(context.Context) (conform.System, error)
+	// what takes minutes the first time on a machine, and may be done long before start; nil: nothing
+	prepare func(context.Context) error
+	tests   *tests // in the place of the cases
+	only    bool   // runs where it is named: it is this machine's own
 }
 
-// systems are all of them, in the order in which they run: another Debian is made while the first ones do, and the last ones are those that
-// wait least when all others have ended. Behind them come tests of their own that need batch systems, too.
+// systems are all of them, in the order in which they run: another Debian is made while the first ones do, and the last
+// ones are those that wait least when all others have ended. Behind them come tests of their own that need batch
+// systems, too.
 var systems = []system{
 	{name: "slurm", start: by(slurmlab.Start, slurmlab.Options{Accounting: true})},
 	{name: "slurm-oci", start: by(slurmlab.Start, slurmlab.Options{OCI: true})},
 	{name: "gridengine", start: by(gridenginelab.Start, gridenginelab.Options{})},
-	{name: "slurm24", start: by(slurmlab.StartTrixie, slurmlab.Options{Accounting: true}), prepare: slurmlab.PrepareTrixie},
+	{name: "slurm24", start: by(slurmlab.StartTrixie, slurmlab.Options{Accounting: true}),
+		prepare: slurmlab.PrepareTrixie},
 	{name: "htcondor", start: by(condorlab.Start, condorlab.Options{}), prepare: condorlab.Prepare},
 	{name: "pbs", start: by(fakelab.Start, fakelab.Options{System: farm.PBS})},
 	{name: "lsf", start: by(fakelab.Start, fakelab.Options{System: farm.LSF})},
 	{name: "elastic", tests: &tests{dir: "elastic", build: []string{"build"}}},
-	{name: "trixie", tests: &tests{dir: "slurmlab", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m", "-test.run=^TestTrixie$"}}, prepare: slurmlab.PrepareTrixie},
-	{name: "pool", tests: &tests{dir: "condorlab", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m"}}, prepare: condorlab.Prepare},
-	{name: "cells", tests: &tests{dir: "cells", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m", "-test.v"}}},
-	{name: "drivers", tests: &tests{dir: "drivers", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m"}}},
+	{name: "trixie", tests: &tests{dir: "slurmlab", build: []string{"test", "-c"},
+		args: []string{"-test.timeout=30m", "-test.run=^TestTrixie$"}}, prepare: slurmlab.PrepareTrixie},
+	{name: "pool", tests: &tests{dir: "condorlab", build: []string{"test", "-c"}, args: []string{"-test.timeout=30m"}},
+		prepare: condorlab.Prepare},
+	{name: "cells", tests: &tests{dir: "cells", build: []string{"test", "-c"},
+		args: []string{"-test.timeout=30m", "-test.v"}}},
+	{name: "slurm-installed", start: by(slurmlab.Installed(2), slurmlab.Options{}), only: true},
+	{name: "drivers", tests: &tests{dir: "drivers", build: []string{"test", "-c"},
+		args: []string{"-test.timeout=30m"}}},
 }
 
 // by makes a lab's own Start the one of a system.
-func by[L conform.System, O any](start func(context.Context, O) (L, error), options O) func(context.Context) (conform.System, error) {
+func by[L conform.System, O any](start func(context.Context, O) (L, error),
+	options O) func(context.Context) (conform.System, error) {
 	return func(ctx context.Context) (conform.System, error) {
 		l, err := start(ctx, options)
 		if err != nil {
@@ -73,7 +83,8 @@ func main() {
 	names := flag.String("systems", "", "run these, as `slurm,gridengine` (default: all)")
 	cases := flag.String("cases", "", "run cases whose name matches `REGEXP`")
 	write := flag.Bool("write", false, "write the results to "+pagePath)
-	times := flag.Int("times", 1, "run the cases `N` times, to find those that do not always pass; with -write the last time counts")
+	times := flag.Int("times", 1, "run the cases `N` times, to find those that do not always pass; with -write the "+
+		"last time counts")
 	keep := flag.Bool("keep", false, "leave each system running until INT, to look at it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -122,7 +133,8 @@ func run(ctx context.Context, names, cases string, times int, write, keep bool) 
 		}
 	}()
 	for i, s := range chosen {
-		runs[i] = &passage{system: s, match: match, times: times, keep: keep, started: make(chan struct{}), quiet: make(chan struct{})}
+		runs[i] = &passage{system: s, match: match, times: times, keep: keep, started: make(chan struct{}),
+			quiet: make(chan struct{})}
 		if i > 0 {
 			runs[i].before = runs[i-1]
 		}
@@ -177,7 +189,7 @@ func writePage(results map[string][]conform.Outcome) error {
 
 func choose(names string) ([]system, error) {
 	if names == "" {
-		return slices.Clone(systems), nil
+		return slices.DeleteFunc(slices.Clone(systems), func(s system) bool { return s.only }), nil
 	}
 	var chosen []system
 	for name := range strings.SplitSeq(names, ",") {
@@ -194,8 +206,9 @@ func choose(names string) ([]system, error) {
 	return chosen, nil
 }
 
-// passage is one system from its start to its end. Systems are started one after the other, each while the cases of the one before keep the
-// machine busy. Its own cases begin when that one has only those left that want their system for themselves: those wait, mostly.
+// passage is one system from its start to its end. Systems are started one after the other, each while the cases of the
+// one before keep the machine busy. Its own cases begin when that one has only those left that want their system for
+// themselves: those wait, mostly.
 type passage struct {
 	system
 	counts
@@ -266,7 +279,8 @@ func (p *passage) cases(ctx context.Context, started, quiet func()) (err error) 
 		}
 	}
 	p.Seconds = time.Since(began).Seconds()
-	p.say("%s: %d passed, %d failed, %d not in this system, in %.1f s", sys.Name(), p.Passed, p.Failed, p.None, p.Seconds)
+	p.say("%s: %d passed, %d failed, %d not in this system, in %.1f s", sys.Name(), p.Passed, p.Failed,
+		p.None, p.Seconds)
 	if p.keep {
 		p.say("kept in %s until INT", sys.Lab().Dir)
 		<-ctx.Done()

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// tests are what has to be run on batch systems besides the cases: a program, or a package's tests, in its directory below this one.
+// tests are what has to be run on batch systems besides the cases: a program, or a package's tests, in its directory
+// below this one.
 type tests struct {
 	dir   string
 	build []string // arguments of go; the program's path comes behind

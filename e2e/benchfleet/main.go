@@ -1,6 +1,6 @@
-// Command benchfleet measures a server with many hosts on it: they are not there (package sim), but each has its own certificate and
-// connections, and the server does for it all that it does for a real one. Server and hosts are separate processes on loopback. The last
-// line of its output is JSON.
+// Command benchfleet measures a server with many hosts on it: they are not there (package sim), but each has its own
+// certificate and connections, and the server does for it all that it does for a real one. Server and hosts are
+// separate processes on loopback. The last line of its output is JSON.
 package main
 
 import (
@@ -23,16 +23,20 @@ import (
 
 // result is the JSON line.
 type result struct {
-	Hosts      int     `json:"hosts"`
-	RSS        float64 `json:"rss_mb"`          // of the server, in steady state; 10^6 bytes
-	Peak       float64 `json:"rss_peak_mb"`     // of the server, ever
-	CPU        float64 `json:"cpu_cores"`       // of the server, in steady state
-	Pace       int     `json:"connect_pace"`    // hosts that are switched on in a second
-	ConnectAll float64 `json:"connect_all_s"`   // from the first connection until every host has its wanted list; Hosts/Pace of it is the pace at which they are switched on
-	WakeAll    float64 `json:"wake_all_ms"`     // from an order that concerns all hosts until every host has it
-	Reconnect  float64 `json:"reconnect_all_s"` // from the start of the server, after it was stopped, until every host has its list again; they spread themselves over hosts/(125 a core) seconds, and may do so twice
-	Steady     float64 `json:"steady_s"`        // how long the steady state was watched
-	Polls      int     `json:"lists"`           // wanted lists that were brought in all
+	Hosts int     `json:"hosts"`
+	RSS   float64 `json:"rss_mb"`       // of the server, in steady state; 10^6 bytes
+	Peak  float64 `json:"rss_peak_mb"`  // of the server, ever
+	CPU   float64 `json:"cpu_cores"`    // of the server, in steady state
+	Pace  int     `json:"connect_pace"` // hosts that are switched on in a second
+	// from the first connection until every host has its wanted list; Hosts/Pace of it is the pace at which they are
+	// switched on
+	ConnectAll float64 `json:"connect_all_s"`
+	WakeAll    float64 `json:"wake_all_ms"` // from an order that concerns all hosts until every host has it
+	// from the start of the server, after it was stopped, until every host has its list again; they spread themselves
+	// over hosts/(125 a core) seconds, and may do so twice
+	Reconnect float64 `json:"reconnect_all_s"`
+	Steady    float64 `json:"steady_s"` // how long the steady state was watched
+	Polls     int     `json:"lists"`    // wanted lists that were brought in all
 }
 
 func main() {
@@ -58,7 +62,8 @@ func main() {
 	fmt.Println(string(text))
 }
 
-func run(ctx context.Context, hosts, pace int, steady, limit time.Duration, binary string, keep bool) (r result, err error) {
+func run(ctx context.Context, hosts, pace int, steady, limit time.Duration, binary string, keep bool) (r result,
+	err error) {
 	if err := manyFiles(hosts); err != nil {
 		return r, err
 	}
@@ -84,8 +89,10 @@ func run(ctx context.Context, hosts, pace int, steady, limit time.Duration, bina
 	}
 	defer s.kill()
 	b := &bench{server: s, hosts: newTally(hosts), limit: limit}
-	fake := sim.New(sim.Options{Hosts: hosts, Pace: pace, Server: s.url, Dir: identities, Told: b.hosts.told, Log: slog.New(slog.DiscardHandler),
-		Host: sim.HostOptions{Version: "bench", Hardware: sim.Hardware{Sockets: 2, Cores: 16, Memory: 256 * farm.GiB}, Images: []string{"micro"}, Networks: []string{"br0"}}})
+	fake := sim.New(sim.Options{Hosts: hosts, Pace: pace, Server: s.url, Dir: identities, Told: b.hosts.told,
+		Log: slog.New(slog.DiscardHandler),
+		Host: sim.HostOptions{Version: "bench", Hardware: sim.Hardware{Sockets: 2, Cores: 16, Memory: 256 * farm.GiB},
+			Images: []string{"micro"}, Networks: []string{"br0"}}})
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	defer func() { cancel(); <-ended }()
@@ -121,7 +128,8 @@ func (b *bench) measure(ctx context.Context, r *result, begun time.Time, steady 
 		return fmt.Errorf("connecting: %w", err)
 	}
 	r.ConnectAll = took.Sub(begun).Seconds()
-	say("all connected: %v, of which they were switched on in %v", took.Sub(begun).Round(time.Millisecond), (time.Duration(r.Hosts) * time.Second / time.Duration(r.Pace)).Round(time.Millisecond))
+	say("all connected: %v, of which they were switched on in %v", took.Sub(begun).Round(time.Millisecond),
+		(time.Duration(r.Hosts) * time.Second / time.Duration(r.Pace)).Round(time.Millisecond))
 	if r.CPU, r.RSS, err = b.server.watch(ctx, steady); err != nil {
 		return err
 	}

@@ -65,7 +65,8 @@ func (s *serverProcess) enrol(ctx context.Context, hosts int) (*os.Root, error) 
 		return nil, err
 	}
 	defer db.Close()
-	cas, err := server.New(server.Options{Store: db, Log: slog.New(slog.DiscardHandler), URL: s.url, CAKeyFile: filepath.Join(s.dir, "ca.key")}).Authorities(ctx)
+	cas, err := server.New(server.Options{Store: db, Log: slog.New(slog.DiscardHandler), URL: s.url,
+		CAKeyFile: filepath.Join(s.dir, "ca.key")}).Authorities(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,10 @@ func (s *serverProcess) enrol(ctx context.Context, hosts int) (*os.Root, error) 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := db.Update(ctx, func(t *store.Tx) error { return t.PutCell(farm.Cell{Name: "bench", Default: true}.WithDefaults()) }); err != nil {
+	if _, err := db.Update(ctx, func(t *store.Tx) error {
+		return t.PutCell(farm.Cell{Name: "bench",
+			Default: true}.WithDefaults())
+	}); err != nil {
 		return nil, err
 	}
 	for some := range slices.Chunk(rows, 1000) {
@@ -120,13 +124,15 @@ func (s *serverProcess) identity(dir string, ca *pki.CA, n int) (farm.Host, erro
 	if err != nil {
 		return farm.Host{}, err
 	}
-	h := farm.Host{ID: api.NewID(), Name: hostName(n), Cell: "bench", MachineID: hostName(n), Enrolled: time.Now().UTC()}
+	h := farm.Host{ID: api.NewID(), Name: hostName(n), Cell: "bench", MachineID: hostName(n),
+		Enrolled: time.Now().UTC()}
 	issued, err := ca.IssueHost(h.ID, csr, time.Now())
 	if err != nil {
 		return farm.Host{}, err
 	}
 	h.Serial, h.Expires = issued.Serial, issued.Expires
-	text, err := json.Marshal(uplink.Identity{Host: h.ID, Name: h.Name, Servers: []string{s.url}, CA: string(ca.PEM()), Key: string(key), Certificate: string(issued.PEM)})
+	text, err := json.Marshal(uplink.Identity{Host: h.ID, Name: h.Name, Servers: []string{s.url}, CA: string(ca.PEM()),
+		Key: string(key), Certificate: string(issued.PEM)})
 	if err != nil {
 		return farm.Host{}, err
 	}
@@ -136,7 +142,8 @@ func (s *serverProcess) identity(dir string, ca *pki.CA, n int) (farm.Host, erro
 // start starts the server, and returns when it answers on its socket.
 func (s *serverProcess) start(ctx context.Context) error {
 	var err error
-	if s.log, err = os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+	if s.log, err = os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY,
+		0o600); err != nil {
 		return err
 	}
 	s.cmd = exec.CommandContext(ctx, s.binary, "server", "--config", filepath.Join(s.dir, "server.toml"))

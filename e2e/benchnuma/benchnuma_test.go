@@ -11,8 +11,8 @@ import (
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
-// targets are what the recorded traces must reach: placed at least, and less refused with room and fewer shared cores than Nova's
-// best order.
+// targets are what the recorded traces must reach: placed at least, and less refused with room and fewer shared cores
+// than Nova's best order.
 var targets = map[string]struct {
 	placed       float64
 	room, shared int
@@ -31,14 +31,15 @@ func TestRecordedTraces(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p.Placed < want.placed || p.RefusedWithRoom >= want.room || p.SharedCores >= want.shared || p.Split > 0 {
-				t.Errorf("%+v, want at least %.1f %% placed, fewer than %d refused with room, fewer than %d shared cores, none split", p, want.placed, want.room, want.shared)
+				t.Errorf("%+v, want at least %.1f %% placed, fewer than %d refused with room, fewer than %d shared "+
+					"cores, none split", p, want.placed, want.room, want.shared)
 			}
 		})
 	}
 }
 
-// TestOtherTraces plays traces of the same statistics that nothing was tuned on: on the average they must be packed better than
-// by the order of Nova that places most. One trace says little: placed varies by a point from seed to seed.
+// TestOtherTraces plays traces of the same statistics that nothing was tuned on: on the average they must be packed
+// better than by the order of Nova that places most. One trace says little: placed varies by a point from seed to seed.
 func TestOtherTraces(t *testing.T) {
 	const seeds = 16
 	if testing.Short() {
@@ -58,9 +59,11 @@ func TestOtherTraces(t *testing.T) {
 				}
 				n := replayNova(t, tr, bestFit)
 				ours.Placed, novas.Placed = ours.Placed+p.Placed/seeds, novas.Placed+n.Placed/seeds
-				ours.RefusedWithRoom, novas.RefusedWithRoom = ours.RefusedWithRoom+p.RefusedWithRoom, novas.RefusedWithRoom+n.RefusedWithRoom
+				ours.RefusedWithRoom, novas.RefusedWithRoom =
+					ours.RefusedWithRoom+p.RefusedWithRoom, novas.RefusedWithRoom+n.RefusedWithRoom
 			}
-			t.Logf("placed %.2f %%, Nova's best fit %.2f %%; refused with room %d and %d", ours.Placed, novas.Placed, ours.RefusedWithRoom, novas.RefusedWithRoom)
+			t.Logf("placed %.2f %%, Nova's best fit %.2f %%; refused with room %d and %d", ours.Placed, novas.Placed,
+				ours.RefusedWithRoom, novas.RefusedWithRoom)
 			if ours.Placed < novas.Placed || ours.RefusedWithRoom >= novas.RefusedWithRoom {
 				t.Error("Nova's best fit packs better")
 			}
@@ -68,8 +71,8 @@ func TestOtherTraces(t *testing.T) {
 	}
 }
 
-// TestNovaReplay holds our reading of the traces, and of the hosts' memory, against what was measured: Nova's orders of hosts and
-// cells, played on nothing but free threads and pages, give Nova's figures.
+// TestNovaReplay holds our reading of the traces, and of the hosts' memory, against what was measured: Nova's orders of
+// hosts and cells, played on nothing but free threads and pages, give Nova's figures.
 func TestNovaReplay(t *testing.T) {
 	orders := []func(hosts [][]plainNode) novaChoice{spread, firstFit, bestFit}
 	for _, n := range nova {
@@ -82,7 +85,8 @@ func TestNovaReplay(t *testing.T) {
 		}
 		for i, want := range n.orders {
 			got := replayNova(t, tr, orders[i])
-			if got.VMs != want.vms || math.Abs(got.Placed-want.placed) > 0.0501 || got.Refused != want.refused || got.RefusedWithRoom != want.refusedWithRoom {
+			if got.VMs != want.vms || math.Abs(got.Placed-want.placed) > 0.0501 || got.Refused != want.refused ||
+				got.RefusedWithRoom != want.refusedWithRoom {
 				t.Errorf("%s, %s: %+v, measured %+v", n.trace, want.name, got, want)
 			}
 		}
@@ -204,7 +208,8 @@ func TestFleetFillsHoles(t *testing.T) {
 	host := withHugePages(topologytest.CERN2630v3())
 	empty := numa.NewRoom(host, numa.Reserve{}, nil)
 	used := func(vcpus, cells int) numa.Room {
-		plan, err := numa.Plan(empty, event{VCPUs: vcpus, MemoryMiB: 2048 * vcpus, PageKiB: 2048, Cells: cells}.request(host))
+		plan, err := numa.Plan(empty,
+			event{VCPUs: vcpus, MemoryMiB: 2048 * vcpus, PageKiB: 2048, Cells: cells}.request(host))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +230,8 @@ func TestFleetFillsHoles(t *testing.T) {
 	} {
 		f := newFleet(c.worse, 2)
 		f.rooms[1] = c.better
-		if at, _, ok := f.choose(event{VCPUs: c.vcpus, MemoryMiB: 2048 * c.vcpus, PageKiB: 2048, Cells: 1}.request(host)); !ok || at != 1 {
+		if at, _, ok := f.choose(event{VCPUs: c.vcpus, MemoryMiB: 2048 * c.vcpus, PageKiB: 2048,
+			Cells: 1}.request(host)); !ok || at != 1 {
 			t.Errorf("%s: went to host %d", c.name, at)
 		}
 	}
@@ -263,7 +269,8 @@ func TestFleetForgets(t *testing.T) {
 }
 
 func TestHalfFull(t *testing.T) {
-	for _, q := range append(fitQuestions(withHugePages(topologytest.CERN2630v3())), fitQuestions(withHugePages(topologytest.EPYC256()))...) {
+	for _, q := range append(fitQuestions(withHugePages(topologytest.CERN2630v3())),
+		fitQuestions(withHugePages(topologytest.EPYC256()))...) {
 		host := q.room.Topology
 		lone := 0
 		for _, c := range host.Cores {
@@ -277,7 +284,8 @@ func TestHalfFull(t *testing.T) {
 
 func TestMeasureRefusesWrongQuestions(t *testing.T) {
 	host := withHugePages(topologytest.CERN2630v3())
-	q := []question{{numa.NewRoom(host, numa.Reserve{}, nil), numa.Request{VCPUs: 64, Memory: farm.GiB, Allowed: host.Online}}}
+	q := []question{{numa.NewRoom(host, numa.Reserve{}, nil),
+		numa.Request{VCPUs: 64, Memory: farm.GiB, Allowed: host.Online}}}
 	if _, err := measure(1, q, true); err == nil {
 		t.Error("a VM that does not fit was measured as one that does")
 	}

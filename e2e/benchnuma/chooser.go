@@ -5,8 +5,8 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// fleet is hosts that are all alike, and what each has left. A VM goes to the host that its plan there costs least. What each host
-// offers a request is remembered until the host changes.
+// fleet is hosts that are all alike, and what each has left. A VM goes to the host that its plan there costs least.
+// What each host offers a request is remembered until the host changes.
 type fleet struct {
 	rooms  []numa.Room
 	offers map[shape][]*offer // by host; nil where it is not known

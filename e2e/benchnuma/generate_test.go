@@ -17,14 +17,15 @@ type mix struct {
 
 // mixes have the statistics of the recorded traces.
 var mixes = map[string]mix{
-	"cern32_std":  {"cern32", []int{4, 8, 16, 32}, []int{35, 35, 20, 10}, []int{2048, 3072}, 49152, 16},
-	"cern32_mem":  {"cern32", []int{4, 8, 16, 32}, []int{35, 35, 20, 10}, []int{2048, 3072, 4096, 6144}, 49152, 16},
-	"cern32_odd":  {"cern32", []int{1, 2, 3, 5, 6, 7, 10, 12, 24}, []int{16, 15, 15, 10, 10, 9, 10, 10, 5}, []int{2048, 3072}, 49152, 16},
+	"cern32_std": {"cern32", []int{4, 8, 16, 32}, []int{35, 35, 20, 10}, []int{2048, 3072}, 49152, 16},
+	"cern32_mem": {"cern32", []int{4, 8, 16, 32}, []int{35, 35, 20, 10}, []int{2048, 3072, 4096, 6144}, 49152, 16},
+	"cern32_odd": {"cern32", []int{1, 2, 3, 5, 6, 7, 10, 12, 24}, []int{16, 15, 15, 10, 10, 9, 10, 10, 5},
+		[]int{2048, 3072}, 49152, 16},
 	"epyc256_std": {"epyc256", []int{4, 8, 16, 32}, []int{35, 35, 20, 10}, []int{2048, 3072}, 98304, 32},
 }
 
-// generate makes a trace like the recorded ones: 110 % of all threads are asked for, then in ten rounds a fifth of the VMs leave
-// and as many vCPUs come.
+// generate makes a trace like the recorded ones: 110 % of all threads are asked for, then in ten rounds a fifth of the
+// VMs leave and as many vCPUs come.
 func generate(name string, hosts int, seed uint64) trace {
 	m, r := mixes[name], rand.New(rand.NewPCG(seed, 1))
 	t := trace{Name: name, Kind: m.kind, Hosts: hosts}

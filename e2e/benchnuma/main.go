@@ -1,6 +1,7 @@
-// Command benchnuma measures the planner on one core: how many VMs a second it fits on a half-full host, how long it takes to
-// refuse a VM that is one node short, and how well it packs recorded arrivals and departures. The last line is JSON. Beside each
-// figure stands what was measured with OpenStack Nova 33.0.2, on two cores of the same kind of machine.
+// Command benchnuma measures the planner on one core: how many VMs a second it fits on a half-full host, how long it
+// takes to refuse a VM that is one node short, and how well it packs recorded arrivals and departures. The last line is
+// JSON. Beside each figure stands what was measured with OpenStack Nova 33.0.2, on two cores of the same kind of
+// machine.
 package main
 
 import (
@@ -53,10 +54,14 @@ var nova = []struct {
 	trace  string
 	orders []novaOrder
 }{
-	{"cern32_std", []novaOrder{{"spread", 288, 72.8, 118, 18, 0}, {"first fit", 310, 95.6, 64, 9, 0}, {"best fit", 313, 99.5, 68, 5, 0}}},
-	{"cern32_mem", []novaOrder{{"spread", 279, 68.3, 154, 31, 0}, {"first fit", 295, 84.5, 98, 23, 0}, {"best fit", 300, 87.0, 97, 18, 0}}},
-	{"cern32_odd", []novaOrder{{"spread", 531, 76.0, 191, 86, 104}, {"first fit", 556, 93.1, 134, 80, 178}, {"best fit", 565, 97.2, 120, 71, 177}}},
-	{"epyc256_std", []novaOrder{{"spread", 2497, 86.1, 606, 606, 0}, {"first fit", 2547, 100, 512, 115, 0}, {"best fit", 2510, 100, 608, 46, 0}}},
+	{"cern32_std", []novaOrder{{"spread", 288, 72.8, 118, 18, 0}, {"first fit", 310, 95.6, 64, 9, 0},
+		{"best fit", 313, 99.5, 68, 5, 0}}},
+	{"cern32_mem", []novaOrder{{"spread", 279, 68.3, 154, 31, 0}, {"first fit", 295, 84.5, 98, 23, 0},
+		{"best fit", 300, 87.0, 97, 18, 0}}},
+	{"cern32_odd", []novaOrder{{"spread", 531, 76.0, 191, 86, 104}, {"first fit", 556, 93.1, 134, 80, 178},
+		{"best fit", 565, 97.2, 120, 71, 177}}},
+	{"epyc256_std", []novaOrder{{"spread", 2497, 86.1, 606, 606, 0}, {"first fit", 2547, 100, 512, 115, 0},
+		{"best fit", 2510, 100, 608, 46, 0}}},
 }
 
 func main() {
@@ -75,7 +80,8 @@ func run(rounds int) error {
 		return err
 	}
 	f := figures{
-		Fit32: round(speeds.fit32.perSecond(), 1), Fit256: round(speeds.fit256.perSecond(), 1), Refuse: round(speeds.refuse.median, 100),
+		Fit32: round(speeds.fit32.perSecond(), 1), Fit256: round(speeds.fit256.perSecond(), 1),
+		Refuse:   round(speeds.refuse.median, 100),
 		Allocs32: round(speeds.fit32.allocs, 10), Allocs256: round(speeds.fit256.allocs, 10),
 		Nova32: 7450, Nova256: 6060, NovaUS: 182000, Source: source, Traces: map[string]traceFigures{},
 	}
@@ -90,7 +96,8 @@ func run(rounds int) error {
 		{"fit 8 vCPUs, 256 threads half full", speeds.fit256, "6,060/s"},
 		{"refuse 8 cells on 8 nodes", speeds.refuse, "182,000 µs"},
 	} {
-		fmt.Fprintf(table, "%s\t%.2f µs = %.0f/s\t%.2f-%.2f µs\t%.1f\t%s\n", row.name, row.r.median, row.r.perSecond(), row.r.low, row.r.high, row.r.allocs, row.nova)
+		fmt.Fprintf(table, "%s\t%.2f µs = %.0f/s\t%.2f-%.2f µs\t%.1f\t%s\n", row.name, row.r.median, row.r.perSecond(),
+			row.r.low, row.r.high, row.r.allocs, row.nova)
 	}
 	fmt.Fprintln(table, "\t\t\t\t")
 	fmt.Fprintln(table, "TRACE, 100 HOSTS\tVMS\tPLACED\tREFUSED\tWITH ROOM\tSHARED CORES\tSPLIT")
@@ -100,11 +107,14 @@ func run(rounds int) error {
 			return err
 		}
 		best := n.orders[len(n.orders)-1]
-		f.Traces[n.trace] = traceFigures{Placed: round(p.Placed, 100), RefusedWithRoom: p.RefusedWithRoom, SharedCores: p.SharedCores, Split: p.Split,
-			NovaOrder: best.name, NovaPlaced: best.placed, NovaRoom: best.refusedWithRoom, NovaShared: best.sharedCores, Source: source}
-		fmt.Fprintf(table, "%s\t%d\t%.2f %%\t%d (%d vCPUs)\t%d\t%d\t%d\n", n.trace, p.VMs, p.Placed, p.Refused, p.RefusedVCPUs, p.RefusedWithRoom, p.SharedCores, p.Split)
+		f.Traces[n.trace] = traceFigures{Placed: round(p.Placed, 100), RefusedWithRoom: p.RefusedWithRoom,
+			SharedCores: p.SharedCores, Split: p.Split, NovaOrder: best.name, NovaPlaced: best.placed,
+			NovaRoom: best.refusedWithRoom, NovaShared: best.sharedCores, Source: source}
+		fmt.Fprintf(table, "%s\t%d\t%.2f %%\t%d (%d vCPUs)\t%d\t%d\t%d\n", n.trace, p.VMs, p.Placed, p.Refused,
+			p.RefusedVCPUs, p.RefusedWithRoom, p.SharedCores, p.Split)
 		for _, o := range n.orders {
-			fmt.Fprintf(table, "  Nova, %s\t%d\t%.1f %%\t%d\t%d\t%d\t\n", o.name, o.vms, o.placed, o.refused, o.refusedWithRoom, o.sharedCores)
+			fmt.Fprintf(table, "  Nova, %s\t%d\t%.1f %%\t%d\t%d\t%d\t\n", o.name, o.vms, o.placed, o.refused,
+				o.refusedWithRoom, o.sharedCores)
 		}
 	}
 	if err := table.Flush(); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
-// rate is how much CPU time one call takes, in microseconds, over rounds. CPU time and not the clock's, so that a busy machine does
-// not count; what the garbage collector takes does.
+// rate is how much CPU time one call takes, in microseconds, over rounds. CPU time and not the clock's, so that a busy
+// machine does not count; what the garbage collector takes does.
 type rate struct {
 	median, low, high float64 // quartiles
 	allocs            float64 // a call
@@ -29,8 +29,8 @@ type question struct {
 	req  numa.Request
 }
 
-// variants are the questions of one measurement. They differ in which CPUs are taken and in memory, so that no answer can be
-// remembered.
+// variants are the questions of one measurement. They differ in which CPUs are taken and in memory, so that no answer
+// can be remembered.
 const variants = 64
 
 // measure times planning of the questions in rounds; each must fit, or each must be refused.
@@ -90,8 +90,8 @@ func fitQuestions(host farm.Topology) []question {
 	return out
 }
 
-// halfFull takes half of each node's threads, as VMs of even and odd sizes leave it: mostly whole cores, and a third as lone
-// siblings of cores whose other thread is free.
+// halfFull takes half of each node's threads, as VMs of even and odd sizes leave it: mostly whole cores, and a third as
+// lone siblings of cores whose other thread is free.
 func halfFull(r *rand.Rand, host farm.Topology) numa.Room {
 	var plans []farm.Plan
 	for _, n := range host.Nodes {
@@ -114,14 +114,16 @@ func halfFull(r *rand.Rand, host farm.Topology) numa.Room {
 				cpus = append(cpus, threads[:take-len(cpus)]...)
 			}
 		}
-		plans = append(plans, pinned(n.ID, cpus, n.Pages[0].Size*farm.Bytes(n.Pages[0].Total/4+r.IntN(n.Pages[0].Total/4))))
+		plans = append(plans, pinned(n.ID, cpus,
+			n.Pages[0].Size*farm.Bytes(n.Pages[0].Total/4+r.IntN(n.Pages[0].Total/4))))
 	}
 	return numa.NewRoom(host, numa.Reserve{}, plans)
 }
 
 // pinned is a VM on one node.
 func pinned(node int, cpus []int, memory farm.Bytes) farm.Plan {
-	p := farm.Plan{Cells: []farm.GuestCell{{VCPUs: firstNumbers(len(cpus)), Memory: memory, Node: node, PageSize: 2 * farm.MiB}}}
+	p := farm.Plan{Cells: []farm.GuestCell{{VCPUs: firstNumbers(len(cpus)), Memory: memory, Node: node,
+		PageSize: 2 * farm.MiB}}}
 	for _, cpu := range cpus {
 		p.VCPUs = append(p.VCPUs, farm.NewCPUSet(cpu))
 	}
@@ -146,7 +148,8 @@ func refuseQuestions(host farm.Topology) []question {
 		taken := cpus[:len(cpus)-15+r.IntN(8)] // at most 15 are left, and 16 are asked for
 		room := numa.NewRoom(host, numa.Reserve{}, []farm.Plan{pinned(short.ID, taken, farm.GiB)})
 		out = append(out, question{room, numa.Request{
-			VCPUs: 128, Memory: farm.Bytes(128+8*(i%9)) * farm.GiB, Pages: []farm.Bytes{2 * farm.MiB}, Allowed: host.Online, Cells: 8,
+			VCPUs: 128, Memory: farm.Bytes(128+8*(i%9)) * farm.GiB, Pages: []farm.Bytes{2 * farm.MiB},
+			Allowed: host.Online, Cells: 8,
 		}})
 	}
 	return out

@@ -69,7 +69,8 @@ func withHugePages(host farm.Topology) farm.Topology {
 }
 
 func (e event) request(host farm.Topology) numa.Request {
-	return numa.Request{VCPUs: e.VCPUs, Memory: e.memory(), Pages: []farm.Bytes{e.page()}, Allowed: host.Online, Cells: e.Cells}
+	return numa.Request{VCPUs: e.VCPUs, Memory: e.memory(), Pages: []farm.Bytes{e.page()}, Allowed: host.Online,
+		Cells: e.Cells}
 }
 
 func (e event) memory() farm.Bytes { return farm.Bytes(e.MemoryMiB) * farm.MiB }

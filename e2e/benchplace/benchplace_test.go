@@ -20,7 +20,8 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Rate <= 0 || f.PerCPU <= 0 || f.One.P99 < f.One.P50 || f.All.P50 <= 0 || f.Commits == 0 || f.Placed < f.Commits || f.first <= 0 || f.best <= 0 || f.RSS <= 0 {
+	if f.Rate <= 0 || f.PerCPU <= 0 || f.One.P99 < f.One.P50 || f.All.P50 <= 0 || f.Commits == 0 ||
+		f.Placed < f.Commits || f.first <= 0 || f.best <= 0 || f.RSS <= 0 {
 		t.Errorf("%+v", f)
 	}
 }

@@ -42,7 +42,8 @@ const (
 // kinds of hosts, dual-socket: 32, 32, 64, 128 and 256 threads. Half of the memory of each node is in pages of 2 MiB.
 func kinds() []farm.Topology {
 	middle := topologytest.Grid{Sockets: 2, CoresPerNode: 16, Threads: 2, NodeMemory: 128 * farm.GiB}.Topology()
-	large := topologytest.Grid{Sockets: 2, NodesPerSocket: 2, CoresPerNode: 16, Threads: 2, NodeMemory: 128 * farm.GiB}.Topology()
+	large := topologytest.Grid{Sockets: 2, NodesPerSocket: 2, CoresPerNode: 16, Threads: 2,
+		NodeMemory: 128 * farm.GiB}.Topology()
 	all := []farm.Topology{topologytest.CERN2650v2(), topologytest.CERN2630v3(), middle, large, topologytest.EPYC256()}
 	for i, t := range all {
 		all[i] = topologytest.WithPages(t, 2*farm.MiB, int(t.Nodes[0].Memory/2/(2*farm.MiB)))
@@ -50,7 +51,8 @@ func kinds() []farm.Topology {
 	return all
 }
 
-// draw is one VM of the mix: 1 to 32 vCPUs, most of them 4 or 8, with 1 to 2 GiB each; every third in huge pages, some on cores of their own.
+// draw is one VM of the mix: 1 to 32 vCPUs, most of them 4 or 8, with 1 to 2 GiB each; every third in huge pages, some
+// on cores of their own.
 func (b *bench) draw() farm.Shape {
 	cpus := []int{1, 2, 4, 4, 4, 8, 8, 8, 16, 32}[b.rand.IntN(10)]
 	s := farm.Shape{CPUs: cpus, Memory: farm.Bytes(cpus*(2+b.rand.IntN(3))) * 512 * farm.MiB, Network: farm.NetworkNone}
@@ -69,9 +71,11 @@ func (b *bench) draw() farm.Shape {
 func (b *bench) vm() farm.VM {
 	b.next++
 	name := "vm-" + strconv.Itoa(b.next)
-	return farm.VM{ID: fmt.Sprintf("%08x-aaaa-4aaa-8aaa-%012x", b.next*2654435761&0xffffffff, b.next), Name: name, Project: "p" + strconv.Itoa(b.rand.IntN(projects)), Owner: "ann",
-		Image: "micro", Shape: b.draw(), Created: time.Now().UTC(), Wanted: farm.Wanted{Power: farm.PowerOn},
-		Keys: []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJq3Yh3mGQ6Vb7dM4m3oYl8c0m8hQqg5v1y2m3n4o5p6 ann@example.org"}}
+	return farm.VM{ID: fmt.Sprintf("%08x-aaaa-4aaa-8aaa-%012x", b.next*2654435761&0xffffffff, b.next), Name: name,
+		Project: "p" + strconv.Itoa(b.rand.IntN(projects)), Owner: "ann", Image: "micro", Shape: b.draw(),
+		Created: time.Now().UTC(), Wanted: farm.Wanted{Power: farm.PowerOn},
+		Keys: []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJq3Yh3mGQ6Vb7dM4m3oYl8c0m8hQqg5v1y2m3n4o5p6 " +
+			"ann@example.org"}}
 }
 
 func newBench(path string, seed uint64) *bench {
@@ -93,9 +97,11 @@ func begin(ctx context.Context, dir string, hosts int) (*bench, error) {
 		t := all[i%len(all)]
 		threads += t.Online.Len()
 		name := "h" + strconv.Itoa(i)
-		b.hosts = append(b.hosts, farm.Host{ID: "id-" + name, Name: name, Cell: cellName, Seen: time.Now(), Facts: farm.Facts{Topology: t, Kind: "kind-" + strconv.Itoa(i%len(all)),
-			Accelerator: "kvm", Images: []string{"micro"}, ScratchFree: farm.TiB, Reserve: farm.HostReserve{Memory: farm.GiB}}})
-		fleet.Set(placement.Host{ID: "id-" + name, Name: name, Cell: cellName, Topology: t, Images: []string{"micro"}, Reserve: farm.HostReserve{Memory: farm.GiB}, Scratch: farm.TiB})
+		b.hosts = append(b.hosts, farm.Host{ID: "id-" + name, Name: name, Cell: cellName, Seen: time.Now(),
+			Facts: farm.Facts{Topology: t, Kind: "kind-" + strconv.Itoa(i%len(all)), Accelerator: "kvm",
+				Images: []string{"micro"}, ScratchFree: farm.TiB, Reserve: farm.HostReserve{Memory: farm.GiB}}})
+		fleet.Set(placement.Host{ID: "id-" + name, Name: name, Cell: cellName, Topology: t, Images: []string{"micro"},
+			Reserve: farm.HostReserve{Memory: farm.GiB}, Scratch: farm.TiB})
 	}
 	vms, err := b.fill(fleet, threads/2)
 	if err != nil {
@@ -109,7 +115,8 @@ func begin(ctx context.Context, dir string, hosts int) (*bench, error) {
 func (b *bench) fill(fleet *placement.Fleet, threads int) (vms []farm.VM, err error) {
 	for threads > 0 {
 		vm := b.vm()
-		p, err := fleet.Claim(placement.Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: []string{cellName}, Image: vm.Image})
+		p, err := fleet.Claim(placement.Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape,
+			Cells: []string{cellName}, Image: vm.Image})
 		if err != nil {
 			return nil, err
 		}

@@ -198,7 +198,8 @@ func (l *load) settle(f *loopFigures) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f.Placed, f.Later, f.Commits, f.Refused = f.Placed+l.placed, f.Later+l.later, f.Commits+len(l.commits), f.Refused+len(l.asked)
+	f.Placed, f.Later, f.Commits, f.Refused = f.Placed+l.placed, f.Later+l.later, f.Commits+len(
+		l.commits), f.Refused+len(l.asked)
 	return l.err
 }
 
@@ -219,7 +220,8 @@ const meanSize = (14*1 + 5*3.5 + 10.5) / 20
 // rounds is how many open loops one figure is from.
 const rounds = 7
 
-// open measures latencies in rounds. The figures are the medians of theirs: a disk that is somebody else's, too, stands still now and then.
+// open measures latencies in rounds. The figures are the medians of theirs: a disk that is somebody else's, too, stands
+// still now and then.
 func (b *bench) open(ctx context.Context, s settings, f *loopFigures) (found latency, err error) {
 	all := make([]latency, 0, rounds)
 	for range rounds {

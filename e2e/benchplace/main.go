@@ -1,25 +1,31 @@
-// Command benchplace measures how fast a server gives VMs their hosts, on one core. Fleets of 100, 1,000 and 10,000 hosts of five kinds begin
-// half full, and as many VMs go as come. The last line is JSON.
+// Command benchplace measures how fast a server gives VMs their hosts, on one core. Fleets of 100, 1,000 and 10,000
+// hosts of five kinds begin half full, and as many VMs go as come. The last line is JSON.
 //
-// What is counted is a whole server in a process of its own with GOMAXPROCS=1 on a real database (SQLite, synchronous=FULL): the claim of threads, memory and
-// pages by NUMA node, the commit of VMs with their places in groups, its reading of the change feed, the release of what goes, all its other loops and
-// collections of garbage; and in the same process what people and hosts make it write: the rows of VMs that are asked for, and the ends of others. What a
-// request is held against before (rights, quotas, names) and HTTP are left out.
+// What is counted is a whole server in a process of its own with GOMAXPROCS=1 on a real database (SQLite,
+// synchronous=FULL): the claim of threads, memory and pages by NUMA node, the commit of VMs with their places in
+// groups, its reading of the change feed, the release of what goes, all its other loops and collections of garbage; and
+// in the same process what people and hosts make it write: the rows of VMs that are asked for, and the ends of others.
+// What a request is held against before (rights, quotas, names) and HTTP are left out.
 //
-// The rate is that of a closed loop: up to -window VMs wait at any time, and -refill are asked for in one transaction, with as many ends, when so
-// many are placed. It is given by the clock, and for each second of CPU time of the process with all its threads; cores busy is the ratio of both.
+// The rate is that of a closed loop: up to -window VMs wait at any time, and -refill are asked for in one transaction,
+// with as many ends, when so many are placed. It is given by the clock, and for each second of CPU time of the process
+// with all its threads; cores busy is the ratio of both.
 //
-// The latencies are those of open loops: requests come at random times (exponential gaps) at -share of that rate, each an Update of its own, and with each of
-// them as many VMs end, in another; that costs more than the large ones of the closed loop. Most ask for one VM, a quarter for 2 to 5, one in twenty for 6 to
-// 15. Two times are taken of each VM, both until it is seen with its host in the change feed, behind the durable commit: p50_ms and p99_ms from when the server
-// takes its request up, which is the claims, the rows and the commit, with what others write into that; p50_ms_request and p99_ms_request from when the request
-// comes, its wait for what was there before included. placed_later counts VMs whose place was not in their request's own commit. Each figure is the median of
-// several rounds, for a disk that others share stands still now and then; p99_ms_worst is of the worst round. The first open loops have GOMAXPROCS=1 too. The
-// others have what Go gives a server by itself, a thread for each CPU of the machine, at the same rate: garbage is then collected beside the work, and not
-// instead of it; cores busy tells what it takes in all.
+// The latencies are those of open loops: requests come at random times (exponential gaps) at -share of that rate, each
+// an Update of its own, and with each of them as many VMs end, in another; that costs more than the large ones of the
+// closed loop. Most ask for one VM, a quarter for 2 to 5, one in twenty for 6 to
+// 15. Two times are taken of each VM, both until it is seen with its host in the change feed, behind the durable
+// commit: p50_ms and p99_ms from when the server takes its request up, which is the claims, the rows and the commit,
+// with what others write into that; p50_ms_request and p99_ms_request from when the request comes, its wait for what
+// was there before included. placed_later counts VMs whose place was not in their request's own commit. Each figure is
+// the median of several rounds, for a disk that others share stands still now and then; p99_ms_worst is of the worst
+// round. The first open loops have GOMAXPROCS=1 too. The others have what Go gives a server by itself, a thread for
+// each CPU of the machine, at the same rate: garbage is then collected beside the work, and not instead of it; cores
+// busy tells what it takes in all.
 //
-// The peers are plain scans: numa.Plan on one host after the other, from the same half-full fleet, with nothing committed. First fit takes the
-// first host that has room; best fit looks at all and takes the one where the plan costs least, as the placer does.
+// The peers are plain scans: numa.Plan on one host after the other, from the same half-full fleet, with nothing
+// committed. First fit takes the first host that has room; best fit looks at all and takes the one where the plan costs
+// least, as the placer does.
 package main
 
 import (
@@ -36,7 +42,8 @@ import (
 )
 
 // counted says in the output what the figures are of.
-const counted = "a server process: NUMA claims, durable grouped commits, feed, releases, all its loops; and people's requests and VMs' ends, as rows"
+const counted = "a server process: NUMA claims, durable grouped commits, feed, releases, all its loops; and people's " +
+	"requests and VMs' ends, as rows"
 
 // settings are the flags.
 type settings struct {
@@ -77,13 +84,18 @@ func main() {
 }
 
 func run(ctx context.Context, s settings) error {
-	out := map[string]any{"gomaxprocs": 1, "window": s.window, "refill": s.refill, "counted": counted, "open_loop_share": s.share, "seconds": s.seconds}
+	out := map[string]any{"gomaxprocs": 1, "window": s.window, "refill": s.refill, "counted": counted,
+		"open_loop_share": s.share, "seconds": s.seconds}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "HOSTS\tPLACEMENTS/S\tPER CPU SECOND\tCORES BUSY\tOFFERED/S\tP50, P99\tFROM THE REQUEST\tALL CPUS: P50, P99\tFROM THE REQUEST\tCORES BUSY\tVMS A COMMIT\tREFUSED\tFSYNC P50, P99\tFIRST FIT/S\tBEST FIT/S\tRATIO\tRSS")
+	fmt.Fprintln(table, "HOSTS\tPLACEMENTS/S\tPER CPU SECOND\tCORES BUSY\tOFFERED/S\tP50, P99\tFROM THE REQUEST\tALL "+
+		"CPUS: P50, P99\tFROM THE REQUEST\tCORES BUSY\tVMS A COMMIT\tREFUSED\tFSYNC P50, P99\tFIRST FIT/S\tBEST "+
+		"FIT/S\tRATIO\tRSS")
 	fmt.Println("Counted:", counted+".")
-	fmt.Printf("The rate with up to %d VMs that wait; latencies at %.0f %% of it, requests of 1 to 15 VMs at random times, until their place is durable and seen: from when the server takes them up, and from when they come; medians of %d rounds, on one core and on all CPUs.\n",
-		s.window, 100*s.share, rounds)
-	fmt.Println("First fit and best fit are scans of all hosts that commit nothing; the ratio is to best fit, which chooses as the placer does.")
+	fmt.Printf("The rate with up to %d VMs that wait; latencies at %.0f %% of it, requests of 1 to 15 VMs at random "+
+		"times, until their place is durable and seen: from when the server takes them up, and from when they come; "+
+		"medians of %d rounds, on one core and on all CPUs.\n", s.window, 100*s.share, rounds)
+	fmt.Println("First fit and best fit are scans of all hosts that commit nothing; the ratio is to best fit, which " +
+		"chooses as the placer does.")
 	sizes := strings.Split(s.hosts, ",")
 	for i, text := range sizes {
 		hosts, err := strconv.Atoi(text)
@@ -99,8 +111,11 @@ func run(ctx context.Context, s settings) error {
 			return fmt.Errorf("%d hosts: %w", hosts, err)
 		}
 		f.add(out, text)
-		fmt.Fprintf(table, "%d\t%.0f\t%.0f\t%.2f\t%.0f\t%.2f, %.2f ms\t%.2f, %.2f ms\t%.2f, %.2f ms\t%.2f, %.2f ms\t%.2f\t%.1f\t%d\t%.2f, %.2f ms\t%.0f\t%.0f\t%.1f\t%.0f MB\n", hosts, f.Rate, f.PerCPU, f.Busy, f.Offered,
-			f.One.P50, f.One.P99, f.One.Request50, f.One.Request99, f.All.P50, f.All.P99, f.All.Request50, f.All.Request99, f.All.Busy, f.PerCommit, f.Refused, f.sync50, f.sync99, f.first, f.best, f.Rate/f.best, f.RSS)
+		fmt.Fprintf(table, "%d\t%.0f\t%.0f\t%.2f\t%.0f\t%.2f, %.2f ms\t%.2f, %.2f ms\t%.2f, %.2f ms\t%.2f, %.2f "+
+			"ms\t%.2f\t%.1f\t%d\t%.2f, %.2f ms\t%.0f\t%.0f\t%.1f\t%.0f MB\n", hosts, f.Rate, f.PerCPU, f.Busy,
+			f.Offered, f.One.P50, f.One.P99, f.One.Request50, f.One.Request99, f.All.P50, f.All.P99, f.All.Request50,
+			f.All.Request99, f.All.Busy, f.PerCommit, f.Refused, f.sync50, f.sync99, f.first, f.best,
+			f.Rate/f.best, f.RSS)
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -140,12 +155,17 @@ type latency struct {
 }
 
 func (f figures) add(out map[string]any, hosts string) {
-	for key, value := range map[string]any{"placements_per_s": round(f.Rate), "placements_per_cpu_s": round(f.PerCPU), "cores_busy": round(f.Busy), "p50_ms": round(f.One.P50), "p99_ms": round(f.One.P99), "cores_busy_open": round(f.One.Busy),
-		"p50_ms_request": round(f.One.Request50), "p99_ms_request": round(f.One.Request99), "p50_ms_request_all_cpus": round(f.All.Request50), "p99_ms_request_all_cpus": round(f.All.Request99),
-		"p99_ms_worst": round(f.One.Worst), "p99_ms_worst_all_cpus": round(f.All.Worst),
-		"p50_ms_all_cpus": round(f.All.P50), "p99_ms_all_cpus": round(f.All.P99), "cores_busy_all_cpus": round(f.All.Busy),
-		"offered_per_s": round(f.Offered), "vms_per_commit": round(f.PerCommit), "commits": f.Commits, "placed": f.Placed, "placed_later": f.Later, "refused": f.Refused,
-		"fsync_p50_ms": round(f.sync50), "fsync_p99_ms": round(f.sync99), "first_fit_per_s": round(f.first), "best_fit_per_s": round(f.best), "ratio_to_best_fit": round(f.Rate / f.best)} {
+	for key, value := range map[string]any{"placements_per_s": round(f.Rate), "placements_per_cpu_s": round(f.PerCPU),
+		"cores_busy": round(f.Busy), "p50_ms": round(f.One.P50), "p99_ms": round(f.One.P99),
+		"cores_busy_open": round(f.One.Busy), "p50_ms_request": round(f.One.Request50),
+		"p99_ms_request": round(f.One.Request99), "p50_ms_request_all_cpus": round(f.All.Request50),
+		"p99_ms_request_all_cpus": round(f.All.Request99), "p99_ms_worst": round(f.One.Worst),
+		"p99_ms_worst_all_cpus": round(f.All.Worst), "p50_ms_all_cpus": round(f.All.P50),
+		"p99_ms_all_cpus": round(f.All.P99), "cores_busy_all_cpus": round(f.All.Busy),
+		"offered_per_s": round(f.Offered), "vms_per_commit": round(f.PerCommit), "commits": f.Commits,
+		"placed": f.Placed, "placed_later": f.Later, "refused": f.Refused, "fsync_p50_ms": round(f.sync50),
+		"fsync_p99_ms": round(f.sync99), "first_fit_per_s": round(f.first), "best_fit_per_s": round(f.best),
+		"ratio_to_best_fit": round(f.Rate / f.best)} {
 		out[key+"_"+hosts] = value
 	}
 	out["cpus"] = f.CPUs

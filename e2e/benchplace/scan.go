@@ -8,8 +8,9 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// scan is the peer: numa.Plan on one host after the other. First fit takes the first that has room; best fit asks all of them, and takes the
-// one where the plan costs least, as the placer does. Nothing is committed; when the fleet is full it begins anew, half full.
+// scan is the peer: numa.Plan on one host after the other. First fit takes the first that has room; best fit asks all
+// of them, and takes the one where the plan costs least, as the placer does. Nothing is committed; when the fleet is
+// full it begins anew, half full.
 func (b *bench) scan(span time.Duration, best bool) (perSecond float64, err error) {
 	placed, start, rooms := 0, time.Now(), slices.Clone(b.rooms)
 	for time.Since(start) < span {
@@ -29,7 +30,8 @@ func (b *bench) scan(span time.Duration, best bool) (perSecond float64, err erro
 func choose(rooms []numa.Room, s farm.Shape, best bool) (at int, plan farm.Plan, ok bool) {
 	var least numa.Cost
 	for i, r := range rooms {
-		p, err := numa.Plan(r, numa.Request{VCPUs: s.CPUs, Memory: s.Memory, Pages: s.Pages, Allowed: r.Topology.Online, Threads: s.Threads, Cells: s.Cells})
+		p, err := numa.Plan(r, numa.Request{VCPUs: s.CPUs, Memory: s.Memory, Pages: s.Pages, Allowed: r.Topology.Online,
+			Threads: s.Threads, Cells: s.Cells})
 		if err != nil {
 			continue
 		}

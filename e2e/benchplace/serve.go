@@ -18,7 +18,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// serve is the measured process: a whole server on a database, and in it those who ask it for VMs. It writes its figures to out.
+// serve is the measured process: a whole server on a database, and in it those who ask it for VMs. It writes its
+// figures to out.
 func serve(ctx context.Context, s settings, out io.Writer) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -29,7 +30,9 @@ func serve(ctx context.Context, s settings, out io.Writer) (err error) {
 	}
 	defer func() { err = errors(err, b.store.Close()) }()
 	done := make(chan error, 1)
-	b.farm = server.New(server.Options{Store: b.store, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), URL: "https://bench.example.org", Silence: 24 * time.Hour})
+	b.farm = server.New(server.Options{Store: b.store,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+		URL: "https://bench.example.org", Silence: 24 * time.Hour})
 	go func() { done <- b.farm.Run(ctx) }()
 	defer func() { cancel(); err = errors(err, <-done) }()
 	f, err := b.loops(ctx, s)
@@ -53,14 +56,15 @@ func reopen(ctx context.Context, path string) (*bench, error) {
 	})
 }
 
-// apart runs the loops in a process of their own: its CPU time and memory are the server's, and nothing of what made the database.
+// apart runs the loops in a process of their own: its CPU time and memory are the server's, and nothing of what made
+// the database.
 func apart(ctx context.Context, s settings) (f loopFigures, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return f, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-serve", s.serve, "-profile", s.profile, "-window", fmt.Sprint(s.window), "-refill", fmt.Sprint(s.refill),
-		"-share", fmt.Sprint(s.share), "-seconds", fmt.Sprint(s.seconds))
+	cmd := exec.CommandContext(ctx, self, "-serve", s.serve, "-profile", s.profile, "-window", fmt.Sprint(s.window),
+		"-refill", fmt.Sprint(s.refill), "-share", fmt.Sprint(s.share), "-seconds", fmt.Sprint(s.seconds))
 	cmd.Env, cmd.Stderr = append(os.Environ(), asServer+"=1"), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

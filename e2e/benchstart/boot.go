@@ -10,16 +10,17 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/internal/rawqemu"
 )
 
 // rawBIOS is the raw side's firmware; empty for QEMU's own choice.
 var rawBIOS string
 
-// measureBoot takes turns between raw QEMU and `grange exec true`, in rounds of two pairs: exec, raw, raw, exec. Where every
-// second process is slower, as when memory that one gave back is dear for the next, both sides get their share of it. A first
-// run of each does not count.
+// measureBoot takes turns between raw QEMU and `grange exec true`, in rounds of two pairs: exec, raw, raw, exec. Where
+// every second process is slower, as when memory that one gave back is dear for the next, both sides get their share of
+// it. A first run of each does not count.
 func (f *figures) measureBoot(ctx context.Context, l *lab.Lab, rounds int) error {
-	image, err := l.Image()
+	guest, err := rawGuest(l)
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func (f *figures) measureBoot(ctx context.Context, l *lab.Lab, rounds int) error
 		return took, err
 	}
 	oneRaw := func() (float64, error) {
-		took, err := lab.RawBoot(ctx, image, rawBIOS, cpus)
+		took, err := rawqemu.Boot(ctx, guest, cpus)
 		return milliseconds(took), err
 	}
 	if _, err := inTurn(oneExec, oneRaw); err != nil {
@@ -55,7 +56,8 @@ func (f *figures) measureBoot(ctx context.Context, l *lab.Lab, rounds int) error
 			return err
 		}
 		e, r := (t[0]+t[3])/2, (t[1]+t[2])/2
-		fmt.Printf("round %2d: raw %.0f and %.0f ms, grange exec true %.0f and %.0f ms, ratio %.3f\n", i+1, t[1], t[2], t[0], t[3], e/r)
+		fmt.Printf("round %2d: raw %.0f and %.0f ms, grange exec true %.0f and %.0f ms, ratio %.3f\n", i+1, t[1], t[2],
+			t[0], t[3], e/r)
 		raw, exec, ratios = append(raw, r), append(exec, e), append(ratios, e/r)
 	}
 	f.RawMS, f.ExecMS, f.Ratio = median(raw), median(exec), median(ratios)
@@ -66,6 +68,13 @@ func (f *figures) measureBoot(ctx context.Context, l *lab.Lab, rounds int) error
 		fmt.Printf("%-8s %8.1f ms\n", name, f.Phases[name])
 	}
 	return nil
+}
+
+// rawGuest is what the raw side boots.
+func rawGuest(l *lab.Lab) (rawqemu.Guest, error) {
+	guest, err := l.RawGuest()
+	guest.BIOS = rawBIOS
+	return guest, err
 }
 
 // inTurn measures one thing after the other.

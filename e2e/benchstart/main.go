@@ -1,9 +1,10 @@
 // Command benchstart measures what `grange exec true` costs beyond booting the same guest by hand. The two take turns;
 // the last line is JSON with the medians of both and of their ratios.
 //
-// The raw side is one QEMU process with the same kernel, initramfs, kernel command line, CPU model, memory and kind of devices,
-// on the same CPU and with the firmware that QEMU takes by itself (-raw-bios changes that), timed from its start to the first line of grange-guest on the serial console, where it has done nothing yet. The other side is
-// the whole command: program start, grant, disks, libvirt, boot, job, exit status, clean-up.
+// The raw side is one QEMU process with the same kernel, initramfs, kernel command line, CPU model, memory and kind of
+// devices, on the same CPU and with the firmware that QEMU takes by itself (-raw-bios changes that), timed from its
+// start to the first line of grange-guest on the serial console, where it has done nothing yet. The other side is the
+// whole command: program start, grant, disks, libvirt, boot, job, exit status, clean-up.
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 	"slices"
 
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/e2e/metal/metallab"
 )
 
 // figures is the line at the end.
@@ -38,10 +40,23 @@ func main() {
 	rounds := flag.Int("rounds", 8, "rounds of two pairs each")
 	flag.StringVar(&rawBIOS, "raw-bios", "", "firmware of the raw side, as /usr/share/qemu/qboot.rom")
 	starts := flag.Int("starts", 30, "paused VMs to start on each side")
+	metal := flag.Bool("metal", false,
+		"under KVM, on an emulated host with Debian's libvirt and AppArmor, with the packages of this tree")
+	suite := flag.String("suite", metallab.Suites[0], "`SUITE` of Debian of that host")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *rounds, *starts); err != nil {
+	measure := func() error { return run(ctx, *rounds, *starts) }
+	if *metal {
+		flag.Visit(func(f *flag.Flag) {
+			if f.Name != "metal" && f.Name != "suite" {
+				fmt.Fprintf(os.Stderr, "benchstart: -%s is not for -metal, where the host measures by itself\n", f.Name)
+				os.Exit(2)
+			}
+		})
+		measure = func() error { return measureMetal(ctx, *suite) }
+	}
+	if err := measure(); err != nil {
 		fmt.Fprintln(os.Stderr, "benchstart:", err)
 		os.Exit(1)
 	}

@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"os/exec"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/internal/rawqemu"
 )
 
 // atOnce is how many VMs each side starts at the same time.
@@ -18,11 +18,11 @@ const atOnce = 2
 
 // measureStarts counts VMs made and not yet running: the cost of making them, without any guest's boot.
 func (f *figures) measureStarts(ctx context.Context, l *lab.Lab, n int) error {
-	image, err := l.Image()
+	guest, err := rawGuest(l)
 	if err != nil {
 		return err
 	}
-	if f.RawStartsPerS, err = rate(n, func(int) error { return rawPaused(ctx, image) }); err != nil {
+	if f.RawStartsPerS, err = rate(n, func(int) error { return rawPaused(ctx, guest) }); err != nil {
 		return err
 	}
 	f.StartsPerS, err = rate(n, func(i int) error { return pausedVM(ctx, l, func() error { return nil }) })
@@ -58,10 +58,10 @@ func rate(n int, do func(int) error) (float64, error) {
 }
 
 // rawPaused starts QEMU stopped, waits until it answers, and kills it.
-func rawPaused(ctx context.Context, image lab.Image) error {
+func rawPaused(ctx context.Context, guest rawqemu.Guest) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", append(lab.RawArgs(image, rawBIOS), "-S", "-serial", "null", "-qmp", "stdio")...)
+	cmd := rawqemu.Command(ctx, guest, "-S", "-serial", "null", "-qmp", "stdio")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

@@ -17,8 +17,9 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 )
 
-// clock is the time of day of the programs under test, which can jump while the machine's own clock, which others use, does not. The
-// programs are built with a package time that adds what stands in a shared file to the time of day; the monotonic clock never jumps.
+// clock is the time of day of the programs under test, which can jump while the machine's own clock, which others use,
+// does not. The programs are built with a package time that adds what stands in a shared file to the time of day; the
+// monotonic clock never jumps.
 type clock struct {
 	dir    string
 	offset []byte // mapped

@@ -125,8 +125,8 @@ func (f *faults) end(ctx context.Context) error {
 // libvirtdSound reports whether libvirtd may be killed, and answers once it is started again.
 func (f *faults) libvirtdSound() bool { return f.active == "" || !kinds[f.active].libvirt }
 
-// stick has libvirt know a machine of the agent's that has no process, and refuse to drop it after the 30 seconds that libvirt takes
-// to refuse.
+// stick has libvirt know a machine of the agent's that has no process, and refuse to drop it after the 30 seconds that
+// libvirt takes to refuse.
 func stick(ctx context.Context, f *faults) error {
 	id := api.NewID()
 	f.husk = "grange-" + id[:8]
@@ -134,7 +134,8 @@ func stick(ctx context.Context, f *faults) error {
 <metadata><grange:vm xmlns:grange="https://grange.dev/xmlns/vm/1">%s</grange:vm></metadata>
 <os><type arch="x86_64" machine="pc">hvm</type></os>
 <devices><serial type="unix"><source mode="bind" path="%s"/></serial></devices></domain>`,
-		f.husk, id, base64.StdEncoding.EncodeToString([]byte("{}")), filepath.Join(f.lab.Dir, "run/vm", f.husk, "console"))
+		f.husk, id, base64.StdEncoding.EncodeToString([]byte("{}")),
+		filepath.Join(f.lab.Dir, "run/vm", f.husk, "console"))
 	path := filepath.Join(f.lab.Dir, "husk.xml")
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Command chaos runs jobs while it kills the agent, libvirtd and callers at random moments, and lets hang what can hang: see faults.go. It
-// checks that nothing is lost, that nothing is left, that a new agent serves at once, and that no caller waits in silence. The last line
-// is JSON with what it found; it fails when anything is wrong.
+// Command chaos runs jobs while it kills the agent, libvirtd and callers at random moments, and lets hang what can
+// hang: see faults.go. It checks that nothing is lost, that nothing is left, that a new agent serves at once, and that
+// no caller waits in silence. The last line is JSON with what it found; it fails when anything is wrong.
 package main
 
 import (
@@ -51,7 +51,8 @@ func main() {
 	var o options
 	flag.IntVar(&o.kills, "kills", 200, "how many kills and faults")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the random numbers")
-	flag.StringVar(&o.only, "faults", "", "only these `KINDS` of faults, as in libvirt-silent,disk-full; none: kills only")
+	flag.StringVar(&o.only, "faults", "",
+		"only these `KINDS` of faults, as in libvirt-silent,disk-full; none: kills only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -120,7 +121,8 @@ func (f *figures) judge() error {
 	return nil
 }
 
-// kill kills at random moments, and starts again what it killed, as a supervisor would. Faults come and go meanwhile, one at a time.
+// kill kills at random moments, and starts again what it killed, as a supervisor would. Faults come and go meanwhile,
+// one at a time.
 func (f *figures) kill(ctx context.Context, l *lab.Lab, s *stream, faults *faults, o options) error {
 	r := rand.New(rand.NewPCG(o.seed, 1))
 	for f.Kills < o.kills {

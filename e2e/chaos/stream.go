@@ -18,8 +18,8 @@ import (
 // atOnce is how many callers ask for VMs at the same time: more than a small host has room for, so that some wait.
 const atOnce = 3
 
-// stream is an endless stream of jobs, several at a time. Each copies its input twice, to both outputs, slowly enough to be
-// hit, and ends with a status of its own.
+// stream is an endless stream of jobs, several at a time. Each copies its input twice, to both outputs, slowly enough
+// to be hit, and ends with a status of its own.
 type stream struct {
 	lab     *lab.Lab
 	stop    context.CancelFunc
@@ -111,8 +111,8 @@ func (s *stream) one(r *rand.Rand) {
 		s.wrong++
 	}
 	if !whole || cmd.ProcessState.ExitCode() != status {
-		fmt.Printf("status %d, want %d; %d of %d bytes out, %d errors; last: %.300q\n", cmd.ProcessState.ExitCode(), status, out.Len(), len(input),
-			errs.Len(), errs.Bytes()[max(0, errs.Len()-300):])
+		fmt.Printf("status %d, want %d; %d of %d bytes out, %d errors; last: %.300q\n", cmd.ProcessState.ExitCode(),
+			status, out.Len(), len(input), errs.Len(), errs.Bytes()[max(0, errs.Len()-300):])
 	}
 }
 

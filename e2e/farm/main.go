@@ -1,5 +1,5 @@
-// Command farm brings up a small farm on this machine, and uses it as people would: VMs of two projects in two cells, ssh, a closed cell,
-// a CA that is replaced, a drained host, and nothing left at the end. Its last line is JSON.
+// Command farm brings up a small farm on this machine, and uses it as people would: VMs of two projects in two cells,
+// ssh, a closed cell, a CA that is replaced, a drained host, and nothing left at the end. Its last line is JSON.
 package main
 
 import (
@@ -19,7 +19,8 @@ import (
 	"github.com/grange-project/grange/e2e/farm/farmlab"
 )
 
-// farmFile is what the farm's administrator writes. atlas has a cell of its own; people, and whoever comes later, have the other.
+// farmFile is what the farm's administrator writes. atlas has a cell of its own; people, and whoever comes later, have
+// the other.
 const farmFile = `
 [cells.general]
 broker = "grange"
@@ -81,7 +82,8 @@ func main() {
 }
 
 func run(ctx context.Context, r *result, postgres, kill, keep bool) (err error) {
-	f, err := farmlab.Start(ctx, farmlab.Options{Cells: []string{"general", "general", "atlas"}, Farm: farmFile, Servers: r.Servers, Postgres: postgres, Out: os.Stdout})
+	f, err := farmlab.Start(ctx, farmlab.Options{Cells: []string{"general", "general", "atlas"}, Farm: farmFile,
+		Servers: r.Servers, Postgres: postgres, Out: os.Stdout})
 	if err != nil {
 		return err
 	}
@@ -152,7 +154,8 @@ func (d *demo) create(ctx context.Context) error {
 	began := time.Now()
 	for _, words := range []string{"--project people --name box --count 4", "--project atlas --name sim --count 2"} {
 		args := append([]string{"vm", "create"}, strings.Fields(words)...)
-		if _, err := d.show(ctx, append(args, "--image", farmlab.Image, "--shape", "tiny", "--network", "lan", "--new-key", "--wait")...); err != nil {
+		if _, err := d.show(ctx, append(args, "--image", farmlab.Image, "--shape", "tiny", "--network", "lan",
+			"--new-key", "--wait")...); err != nil {
 			return err
 		}
 	}
@@ -185,7 +188,8 @@ func (d *demo) create(ctx context.Context) error {
 // enter logs in to every VM.
 func (d *demo) enter(ctx context.Context) error {
 	for _, vm := range d.vms {
-		out, err := d.show(ctx, "ssh", vm.Project+"/"+vm.Name, "--", "hostname; wget -qO- http://169.254.169.254/latest/meta-data/instance-id; echo")
+		out, err := d.show(ctx, "ssh", vm.Project+"/"+vm.Name, "--",
+			"hostname; wget -qO- http://169.254.169.254/latest/meta-data/instance-id; echo")
 		if err != nil {
 			return err
 		}
@@ -202,7 +206,8 @@ func (d *demo) cells(ctx context.Context) error {
 	if _, err := d.show(ctx, "cell", "close", "atlas", "--reason", "new cooling"); err != nil {
 		return err
 	}
-	if err := d.refused(ctx, "closed", "vm", "create", "--project", "atlas", "--name", "late", "--image", farmlab.Image, "--shape", "tiny"); err != nil {
+	if err := d.refused(ctx, "closed", "vm", "create", "--project", "atlas", "--name", "late", "--image", farmlab.Image,
+		"--shape", "tiny"); err != nil {
 		return err
 	}
 	if _, err := d.show(ctx, "vm", "restart", "atlas/sim-1", "--wait"); err != nil {
@@ -215,7 +220,8 @@ func (d *demo) cells(ctx context.Context) error {
 	return err
 }
 
-// kill kills the first server. Every VM goes on, and the next commands are answered by another one, or by the same started anew.
+// kill kills the first server. Every VM goes on, and the next commands are answered by another one, or by the same
+// started anew.
 func (d *demo) kill(ctx context.Context) error {
 	fmt.Println("\n# kill -9 of a server")
 	d.f.Servers[0].Kill()
@@ -234,7 +240,8 @@ func (d *demo) kill(ctx context.Context) error {
 }
 
 func (d *demo) wait(ctx context.Context) error {
-	fmt.Printf("\nThe farm runs. In another terminal: export GRANGE_SERVER=%s\nctrl-C ends it.\n", d.f.Servers[0].Address())
+	fmt.Printf("\nThe farm runs. In another terminal: export GRANGE_SERVER=%s\nctrl-C ends it.\n",
+		d.f.Servers[0].Address())
 	<-ctx.Done()
 	return errEnough
 }
@@ -249,7 +256,10 @@ func (d *demo) drain(ctx context.Context) error {
 	}
 	if err := farmlab.Await(ctx, 2*time.Minute, "VMs of node-1 have stopped", func() (bool, error) {
 		vms, err := d.list(ctx)
-		return err == nil && !slices.ContainsFunc(vms, func(v fleet.VM) bool { return v.Host == "node-1" && v.State != "stopped" }), err
+		return err == nil && !slices.ContainsFunc(vms, func(v fleet.VM) bool {
+			return v.Host == "node-1" &&
+				v.State != "stopped"
+		}), err
 	}); err != nil {
 		return err
 	}

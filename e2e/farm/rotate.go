@@ -43,7 +43,8 @@ func (d *demo) rotated(ctx context.Context) error {
 		ca, err := d.ca(ctx)
 		return err == nil && len(ca.Waits) == 0 && ca.Authorities[0].Hosts == len(d.f.Hosts), err
 	}
-	if err := farmlab.Await(ctx, 3*time.Minute, "all hosts have certificates of the next authority", ready); err != nil {
+	if err := farmlab.Await(ctx, 3*time.Minute, "all hosts have certificates of the next authority",
+		ready); err != nil {
 		return err
 	}
 	before, err := d.ca(ctx)
@@ -55,7 +56,8 @@ func (d *demo) rotated(ctx context.Context) error {
 	}
 	retired := time.Now()
 	trustsOne := func() (bool, error) { return d.trustsOne(ctx, before, retired) }
-	if err := farmlab.Await(ctx, 3*time.Minute, "all hosts report, and trust the new authority alone", trustsOne); err != nil {
+	if err := farmlab.Await(ctx, 3*time.Minute, "all hosts report, and trust the new authority alone",
+		trustsOne); err != nil {
 		return err
 	}
 	for _, vm := range d.vms {
@@ -101,7 +103,8 @@ func (d *demo) trustsOne(ctx context.Context, before fleet.CA, since time.Time) 
 	}
 	for i, h := range d.f.Hosts {
 		identity, err := os.ReadFile(filepath.Join(h.Dir, "state", "server", uplink.IdentityFile))
-		if n := strings.Count(string(identity), "BEGIN CERTIFICATE") - 1; err != nil || n != 1 { // one is the host's own
+		// one is the host's own
+		if n := strings.Count(string(identity), "BEGIN CERTIFICATE") - 1; err != nil || n != 1 {
 			return false, fmt.Errorf("host %s trusts %d authorities, %v", farmlab.HostName(i), n, err)
 		}
 	}

@@ -1,6 +1,7 @@
-// Command fuzz runs every fuzz target of the module for some time each. An input that fails is written to testdata/fuzz of its package, by
-// go itself, and is a test case from then on. What was found interesting is kept below bin/fuzz for the next run; with -keep the smallest
-// of it goes to testdata/fuzz, too. The last line is JSON; any target that fails fails the run.
+// Command fuzz runs every fuzz target of the module for some time each. An input that fails is written to testdata/fuzz
+// of its package, by go itself, and is a test case from then on. What was found interesting is kept below bin/fuzz for
+// the next run; with -keep the smallest of it goes to testdata/fuzz, too. The last line is JSON; any target that fails
+// fails the run.
 package main
 
 import (
@@ -107,7 +108,8 @@ func run(ctx context.Context, targets []target, o options) (f figures, err error
 	return f, nil
 }
 
-// heavy takes minutes to compile in the form that counts what an input reaches. Packages that use it are fuzzed without that.
+// heavy takes minutes to compile in the form that counts what an input reaches. Packages that use it are fuzzed without
+// that.
 const heavy = "modernc.org/sqlite"
 
 // build compiles the tests of a package once for all its targets.
@@ -139,8 +141,8 @@ func (t target) run(ctx context.Context, program string, o options) (inputs int6
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	// Not -test.fuzztime: where that ends while a worker is late, as on a busy machine, the target fails with "context deadline
-	// exceeded" and has found nothing (go.dev/issue/75804). An interrupt is an orderly end.
+	// Not -test.fuzztime: where that ends while a worker is late, as on a busy machine, the target fails with "context
+	// deadline exceeded" and has found nothing (go.dev/issue/75804). An interrupt is an orderly end.
 	end := time.AfterFunc(o.each, func() { interrupt() })
 	defer end.Stop()
 	err = cmd.Wait()

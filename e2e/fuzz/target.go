@@ -27,7 +27,8 @@ func find(top, only string) (targets []target, err error) {
 		if err != nil {
 			return err
 		}
-		if name := d.Name(); d.IsDir() && path != top && (name == "testdata" || name == "bin" || strings.HasPrefix(name, ".")) {
+		if name := d.Name(); d.IsDir() && path != top &&
+			(name == "testdata" || name == "bin" || strings.HasPrefix(name, ".")) {
 			return filepath.SkipDir
 		}
 		if d.IsDir() || !strings.HasSuffix(path, "_test.go") {
@@ -44,7 +45,10 @@ func find(top, only string) (targets []target, err error) {
 	if err == nil && len(targets) == 0 {
 		err = errors.New("there is no such target")
 	}
-	slices.SortFunc(targets, func(a, b target) int { return cmp.Or(cmp.Compare(a.dir, b.dir), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(targets, func(a,
+		b target) int {
+		return cmp.Or(cmp.Compare(a.dir, b.dir), cmp.Compare(a.name, b.name))
+	})
 	return targets, err
 }
 

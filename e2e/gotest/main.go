@@ -1,5 +1,5 @@
-// Command gotest runs `go test` and prints what matters: failures with their output, skipped tests, one line a package, and
-// how many there were. It fails when a test fails, and when one is skipped that e2e/skips.txt does not list.
+// Command gotest runs `go test` and prints what matters: failures with their output, skipped tests, one line a package,
+// and how many there were. It fails when a test fails, and when one is skipped that e2e/skips.txt does not list.
 package main
 
 import (
@@ -55,7 +55,8 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// skip is a line of the list: PACKAGE TEST REASON. Both names may be patterns of path.Match.
+// skip is a line of the list: PACKAGE TEST REASON. Both names may be patterns of path.Match; a test is listed with its
+// subtests.
 type skip struct{ pkg, test string }
 
 func readSkips(name string) ([]skip, error) {
@@ -146,9 +147,10 @@ func (r *report) testEnded(e event, text *bytes.Buffer) {
 }
 
 func (r *report) listed(e event) bool {
+	top, _, _ := strings.Cut(e.Test, "/")
 	return slices.ContainsFunc(r.allowed, func(s skip) bool {
 		pkg, _ := path.Match(s.pkg, e.Package)
-		test, _ := path.Match(s.test, e.Test)
+		test, _ := path.Match(s.test, top)
 		return pkg && test
 	})
 }
@@ -157,7 +159,8 @@ func (r *report) listed(e event) bool {
 func reason(text *bytes.Buffer) string {
 	why := "no reason given"
 	for line := range strings.Lines(text.String()) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "---") &&
+			!strings.HasPrefix(line, "===") {
 			why = line
 		}
 	}
@@ -188,7 +191,7 @@ func (r *report) packageEnded(e event, text *bytes.Buffer) {
 	}
 }
 
-// finish prints the sums and tells whether all is well.
+// finish prints the sums and reports whether all is well.
 func (r *report) finish() bool {
 	for _, name := range r.unlisted {
 		fmt.Fprintf(r.out, "skipped, and not in the list of skips: %s\n", name)

@@ -26,7 +26,10 @@ func TestReport(t *testing.T) {
 {"Action":"fail","Package":"p"}`, []string{"undefined: x", "failed: p\n"}, false},
 		"listed skip": {`{"Action":"output","Package":"` + module + `internal/a","Test":"TestListedHere","Output":"    a_test.go:1: no root\n"}
 {"Action":"skip","Package":"` + module + `internal/a","Test":"TestListedHere"}`, []string{"skipped, as listed: internal/a TestListedHere: a_test.go:1: no root", "1 skipped"}, true},
-		"unlisted skip":         {`{"Action":"skip","Package":"p","Test":"TestOne"}`, []string{"SKIPPED, not listed: p TestOne"}, false},
+		"subtest of a listed one": {`{"Action":"skip","Package":"` + module +
+			`internal/a","Test":"TestListedHere/deep/down"}`, []string{"skipped, as listed"}, true},
+		"unlisted skip": {`{"Action":"skip","Package":"p","Test":"TestOne"}`,
+			[]string{"SKIPPED, not listed: p TestOne"}, false},
 		"package without tests": {`{"Action":"skip","Package":"p"}`, []string{"0 passed, 0 failed, 0 skipped"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

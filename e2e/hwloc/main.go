@@ -1,6 +1,6 @@
-// Command hwloc holds what `grange host show --from TREE --json` says of recorded machines against what hwloc reads from the same
-// trees. It runs the program that -grange names, prints a line for each machine and a total, and ends with status 1 when anything
-// differs.
+// Command hwloc holds what `grange host show --from TREE --json` says of recorded machines against what hwloc reads
+// from the same trees. It runs the program that -grange names, prints a line for each machine and a total, and ends
+// with status 1 when anything differs.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// run compares every machine of the manifest. It tells whether all are equal.
+// run compares every machine of the manifest. It reports whether all are equal.
 func run(ctx context.Context, grange, trees string) (bool, error) {
 	text, err := os.ReadFile(filepath.Join(trees, "manifest.json"))
 	if err != nil {

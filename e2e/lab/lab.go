@@ -1,6 +1,6 @@
-// Package lab runs a whole host for tests and measurements: a private libvirtd, an agent and the micro image, in a directory of
-// its own. Several labs can run beside each other and beside a system libvirtd. It needs root and the packages that
-// scripts/install-packages installs.
+// Package lab runs a whole host for tests and measurements: a private libvirtd, an agent and the micro image, in a
+// directory of its own. Several labs can run beside each other and beside a system libvirtd. It needs root and the
+// packages that scripts/install-packages installs.
 package lab
 
 import (
@@ -21,7 +21,9 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper/libvirt/libvirttest"
+	"github.com/grange-project/grange/internal/rawqemu"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -36,15 +38,16 @@ type Lab struct {
 	SlurmNodes []string
 	Proxy      *libvirttest.Proxy // between the agent and libvirtd; nil: there is none
 
-	root    string // of the source tree
-	network string // of libvirtd; "": ours
-	inside  bool   // the agent, too
-	proxied bool
-	mounted bool     // the agent's state is a file system of its own
-	within  []string // what runs the agent
-	agent   *exec.Cmd
-	ended   chan struct{} // closed when agent has been waited for
-	log     *os.File
+	installed bool   // this machine's own: see Installed
+	root      string // of the source tree
+	network   string // of libvirtd; "": ours
+	inside    bool   // the agent, too
+	proxied   bool
+	mounted   bool     // the agent's state is a file system of its own
+	within    []string // what runs the agent
+	agent     *exec.Cmd
+	ended     chan struct{} // closed when agent has been waited for
+	log       *os.File
 }
 
 // Options change a lab.
@@ -52,11 +55,14 @@ type Options struct {
 	Config  string // TOML appended to the agent's configuration
 	NoImage bool   // do not build the micro image
 	Parent  string // where the lab's directory is made, for who cannot use one below /tmp; "": /tmp
-	// Network is the path of a network namespace that libvirtd runs in, as /run/netns/NAME: there its bridges are. "": the host's own.
+	// Network is the path of a network namespace that libvirtd runs in, as /run/netns/NAME: there its bridges are. "":
+	// the host's own.
 	Network string
-	// Inside lets the agent run in Network as well, with a machine ID of its own: a host by itself, as far as a server can tell.
+	// Inside lets the agent run in Network as well, with a machine ID of its own: a host by itself, as far as a server
+	// can tell.
 	Inside bool
-	// Within is a command that runs the agent, whose words are put behind its own: unshare, for a host with files of its own.
+	// Within is a command that runs the agent, whose words are put behind its own: unshare, for a host with files of
+	// its own.
 	Within []string
 	// SlurmNodes are those of the Lab, for an agent that is to know them from its start.
 	SlurmNodes []string
@@ -64,7 +70,8 @@ type Options struct {
 	Programs string
 	// Proxy puts one between the agent and libvirtd: Lab.Proxy.
 	Proxy bool
-	// StateSize gives the agent's state a file system of its own, of that size in the words of tmpfs: "600M". "": the host's.
+	// StateSize gives the agent's state a file system of its own, of that size in the words of tmpfs: "600M". "": the
+	// host's.
 	StateSize string
 	// Source is the tree whose scripts start libvirtd; "": the one that this program was built from.
 	Source string
@@ -85,8 +92,10 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // QEMU does not run as root
 		return nil, err
 	}
-	l := &Lab{Dir: dir, root: cmp.Or(o.Source, Source()), Binary: filepath.Join(dir, "bin", "grange"), Socket: filepath.Join(dir, "agent.sock")}
-	l.Client, l.network, l.inside, l.within, l.SlurmNodes = api.NewClient(l.Socket), o.Network, o.Inside, o.Within, o.SlurmNodes
+	l := &Lab{Dir: dir, root: cmp.Or(o.Source, Source()), Binary: filepath.Join(dir, "bin", "grange"),
+		Socket: filepath.Join(dir, "agent.sock")}
+	l.Client, l.network, l.inside, l.within, l.SlurmNodes = api.NewClient(
+		l.Socket), o.Network, o.Inside, o.Within, o.SlurmNodes
 	if err := l.start(ctx, o); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -160,14 +169,16 @@ func BuildFrom(ctx context.Context, source, dir string, flags ...string) error {
 	return nil
 }
 
-// Configure writes the agent's configuration: the lab's own paths and what extra says. SIGHUP or a restart makes it count.
+// Configure writes the agent's configuration: the lab's own paths and what extra says. SIGHUP or a restart makes it
+// count.
 func (l *Lab) Configure(extra string) error {
 	nodes, err := json.Marshal(append([]string{}, l.SlurmNodes...)) // of strings, TOML's lists are JSON's
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("slurm_nodes = %s\nsocket = %q\nstate_dir = %q\nrun_dir = %q\nlibvirt = %q\nlibvirt_logs = %q\naccelerator = %q\n%s\n", nodes, l.Socket, l.path("state"), l.path("run"),
-		l.libvirtSocket(), l.path("lv/log/qemu"), Accelerator(), extra)
+	text := fmt.Sprintf("slurm_nodes = %s\nsocket = %q\nstate_dir = %q\nrun_dir = %q\nlibvirt = %q\nlibvirt_logs = "+
+		"%q\naccelerator = %q\n%s\n", nodes, l.Socket, l.path("state"), l.path("run"), l.libvirtSocket(),
+		l.path("lv/log/qemu"), Accelerator(), extra)
 	return os.WriteFile(l.Config, []byte(text), 0o644)
 }
 
@@ -193,6 +204,9 @@ func (l *Lab) mountState(size string) error {
 
 // StartLibvirtd starts the lab's libvirtd, also after it was killed.
 func (l *Lab) StartLibvirtd(ctx context.Context) error {
+	if l.installed {
+		return startUnits(ctx, libvirtUnits)
+	}
 	return l.libvirtd(ctx, libvirttest.Up(l.path("lv"))...)
 }
 
@@ -218,7 +232,12 @@ func (l *Lab) libvirtd(ctx context.Context, args ...string) error {
 }
 
 // KillLibvirtd kills the lab's libvirtd as a crash would.
-func (l *Lab) KillLibvirtd() error { return l.SignalLibvirtd(syscall.SIGKILL) }
+func (l *Lab) KillLibvirtd() error {
+	if l.installed {
+		return stopUnits(libvirtUnits)
+	}
+	return l.SignalLibvirtd(syscall.SIGKILL)
+}
 
 // SignalLibvirtd sends the lab's libvirtd a signal: SIGSTOP has it hang until SIGCONT.
 func (l *Lab) SignalLibvirtd(s syscall.Signal) error {
@@ -235,6 +254,9 @@ func (l *Lab) SignalLibvirtd(s syscall.Signal) error {
 
 // StartAgent starts the agent and waits until it answers.
 func (l *Lab) StartAgent(ctx context.Context) error {
+	if l.installed {
+		return startUnits(ctx, agentUnit)
+	}
 	argv, err := l.enter(l.Binary, "agent", "--config", l.Config)
 	if err != nil {
 		return err
@@ -252,7 +274,8 @@ func (l *Lab) StartAgent(ctx context.Context) error {
 	return l.awaitAgent(ctx)
 }
 
-// enter is argv as it runs where the agent does. Everything on the way is replaced by exec: signals reach the program itself.
+// enter is argv as it runs where the agent does. Everything on the way is replaced by exec: signals reach the program
+// itself.
 func (l *Lab) enter(argv ...string) ([]string, error) {
 	argv = append(slices.Clone(l.within), argv...)
 	if !l.inside {
@@ -264,7 +287,8 @@ func (l *Lab) enter(argv ...string) ([]string, error) {
 			return nil, err
 		}
 	}
-	return append([]string{"/usr/bin/nsenter", "--net=" + l.network, "--", "/usr/bin/unshare", "--mount", "--propagation", "slave",
+	return append([]string{"/usr/bin/nsenter", "--net=" + l.network, "--", "/usr/bin/unshare", "--mount",
+		"--propagation", "slave",
 		"/bin/sh", "-c", `mount --bind "$0" /etc/machine-id && exec "$@"`, id}, argv...), nil
 }
 
@@ -297,7 +321,14 @@ func (l *Lab) awaitAgent(ctx context.Context) error {
 }
 
 // KillAgent kills the agent as a crash would, and waits for its end.
-func (l *Lab) KillAgent() { l.SignalAgent(syscall.SIGKILL); <-l.ended }
+func (l *Lab) KillAgent() {
+	if l.installed {
+		stopUnits(agentUnit)
+		return
+	}
+	l.SignalAgent(syscall.SIGKILL)
+	<-l.ended
+}
 
 // StopAgent ends the agent in order, as for an upgrade.
 func (l *Lab) StopAgent() { l.SignalAgent(syscall.SIGTERM); <-l.ended }
@@ -306,10 +337,18 @@ func (l *Lab) StopAgent() { l.SignalAgent(syscall.SIGTERM); <-l.ended }
 func (l *Lab) SignalAgent(s syscall.Signal) { l.agent.Process.Signal(s) }
 
 // AgentPID is the agent's process.
-func (l *Lab) AgentPID() int { return l.agent.Process.Pid }
+func (l *Lab) AgentPID() int {
+	if l.installed {
+		return unitPID(agentUnit)
+	}
+	return l.agent.Process.Pid
+}
 
 // AgentLog is all that agents of this lab logged.
 func (l *Lab) AgentLog() string {
+	if l.installed {
+		return unitLog(agentUnit)
+	}
 	text, _ := os.ReadFile(l.path("agent.log"))
 	return string(text)
 }
@@ -326,8 +365,8 @@ func (l *Lab) Exec(ctx context.Context, args ...string) *exec.Cmd {
 	return l.Grange(ctx, append([]string{"exec"}, args...)...)
 }
 
-// Leaks says what is left on the host although no job runs: processes, domains, files, ledger entries. It gives the agent a
-// moment, for a killed caller's VM ends a little later.
+// Leaks says what is left on the host although no job runs: processes, domains, files, ledger entries. It gives the
+// agent a moment, for a killed caller's VM ends a little later.
 func (l *Lab) Leaks(ctx context.Context) []string {
 	const patience = time.Minute // ends with the last leak
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -343,8 +382,12 @@ func (l *Lab) leaksNow(ctx context.Context) []string {
 	for _, pid := range l.QEMUs() {
 		left = append(left, fmt.Sprintf("process: QEMU %d", pid))
 	}
-	for _, dir := range []string{"run/vm", "state/vm"} {
-		entries, err := os.ReadDir(l.path(dir))
+	dirs := []string{l.path("run/vm"), l.path("state/vm")}
+	if l.installed {
+		dirs = []string{"/run/grange/vm", "/var/lib/grange/vm"}
+	}
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			left = append(left, err.Error())
 		}
@@ -374,7 +417,11 @@ func (l *Lab) leaksNow(ctx context.Context) []string {
 
 // Virsh runs virsh against the lab's libvirtd.
 func (l *Lab) Virsh(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "virsh", append([]string{"-q", "-c", "qemu:///system?socket=" + l.path("lv/run/libvirt-sock")}, args...)...)
+	uri := "qemu:///system"
+	if !l.installed {
+		uri += "?socket=" + l.path("lv/run/libvirt-sock")
+	}
+	cmd := exec.CommandContext(ctx, "virsh", append([]string{"-q", "-c", uri}, args...)...)
 	out, err := cmd.Output()
 	return string(out), err
 }
@@ -416,21 +463,19 @@ func (l *Lab) Close() error {
 	if l.log != nil {
 		l.log.Close()
 	}
-	return errors.Join(err, os.RemoveAll(l.Dir))
+	return errors.Join(err, RemoveAll(l.Dir))
 }
 
-// Image is the micro image, for those who boot it without an agent.
-type Image struct{ Kernel, Initrd, Cmdline string }
-
-// Image finds the lab's micro image.
-func (l *Lab) Image() (Image, error) {
+// RawGuest is the lab's micro image, for those who boot it without an agent.
+func (l *Lab) RawGuest() (rawqemu.Guest, error) {
 	store, err := vmimage.Open(l.path("state/images"))
 	if err != nil {
-		return Image{}, err
+		return rawqemu.Guest{}, err
 	}
 	defer store.Close()
 	i, err := store.Get(vmimage.MicroName)
-	return Image{i.Kernel(), i.Initrd(), i.Cmdline}, err
+	return rawqemu.Guest{Kernel: i.Kernel(), Initrd: i.Initrd(), Cmdline: i.Cmdline, Memory: farm.GiB,
+		KVM: Accelerator() == "kvm"}, err
 }
 
 // Machine is one VM that runs: its QEMU process, and the name of its domain.

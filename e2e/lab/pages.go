@@ -10,8 +10,8 @@ import (
 // pagesLock is held by whoever changes the host's memory settings. /run is the host's own, and empty after a boot.
 const pagesLock = "/run/grange-test-memory.lock"
 
-// HoldMemory keeps tests apart that change huge pages, KSM or transparent huge pages of the host: `go test` runs packages at the
-// same time. It waits for the others, and a kill releases it.
+// HoldMemory keeps tests apart that change huge pages, KSM or transparent huge pages of the host: `go test` runs
+// packages at the same time. It waits for the others, and a kill releases it.
 func HoldMemory() (release func(), err error) {
 	f, err := os.OpenFile(pagesLock, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

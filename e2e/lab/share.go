@@ -27,7 +27,8 @@ func (l *Lab) Share(ctx context.Context, name string, to ...*Lab) error {
 	}
 	defer os.RemoveAll(dir)
 	err = errors.Join(os.Link(image.Kernel(), filepath.Join(dir, filepath.Base(image.Kernel()))),
-		os.Link(image.Initrd(), filepath.Join(dir, "initrd")), os.WriteFile(filepath.Join(dir, "cmdline"), []byte(image.Cmdline+"\n"), 0o644))
+		os.Link(image.Initrd(), filepath.Join(dir, "initrd")),
+		os.WriteFile(filepath.Join(dir, "cmdline"), []byte(image.Cmdline+"\n"), 0o644))
 	if err != nil {
 		return err
 	}

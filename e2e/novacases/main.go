@@ -1,6 +1,6 @@
-// Command novacases judges what `grange host fit --cases FILE --json` says to recorded placement cases: the verdicts by the record,
-// the pins by the rules and never by equality. Cases whose record an independent matching contradicts are counted apart. It runs
-// the program that -grange names.
+// Command novacases judges what `grange host fit --cases FILE --json` says to recorded placement cases: the verdicts by
+// the record, the pins by the rules and never by equality. Cases whose record an independent matching contradicts are
+// counted apart. It runs the program that -grange names.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// run prints what is wrong, and then the numbers. It tells whether nothing is.
+// run prints what is wrong, and then the numbers. It reports whether nothing is.
 func run(ctx context.Context, grange, file string) (bool, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -108,5 +108,6 @@ func (n *tally) count(c flavor.Case, a flavor.Answer, answered bool) (problem st
 }
 
 func (n tally) String() string {
-	return fmt.Sprintf("%d cases: %d right, %d wrong, %d invalid pins, %d missing, %d contested and not judged", n.cases, n.right, n.wrong, n.invalid, n.missing, n.contested)
+	return fmt.Sprintf("%d cases: %d right, %d wrong, %d invalid pins, %d missing, %d contested and not judged",
+		n.cases, n.right, n.wrong, n.invalid, n.missing, n.contested)
 }

@@ -24,6 +24,11 @@ manuals() {
 	done | tee /warnings
 	[ ! -s /warnings ] && [ "$(ls /usr/share/man/man1/grange*.1.gz | wc -l)" -gt 20 ]
 }
+# Each unit of ours, with its manual page and its program; what other packages bring is not here.
+units() {
+	systemd-analyze verify /usr/lib/systemd/system/grange-*.service /usr/lib/systemd/system/grange-*.timer 2>&1 | grep grange | tee /warnings
+	[ ! -s /warnings ] && [ "$(ls /usr/lib/systemd/system/grange-* | wc -l)" -eq 7 ]
+}
 completion() { bash -c '. /usr/share/bash-completion/completions/grange && complete -p grange'; }
 # A package that brings a header of Slurm, as an upgrade of Slurm would.
 slurm_upgrade() {
@@ -54,6 +59,7 @@ check "the agent's configuration is sound" sh -c 'cmp /etc/grange/agent.toml /us
 check "the server's user is there" id grange
 check "the plug-in is compiled" test -s $plugin
 check "manual pages render" manuals
+check "units are sound" units
 check "completion of bash" completion
 
 # A process that has a disk below /var/lib/grange open, as QEMU of a VM has.
@@ -87,6 +93,19 @@ check "purge leaves the state of a VM that runs" test -e /var/lib/grange/vm/disk
 check "purge removes the configuration" missing /etc/grange
 kill $vm
 wait $vm 2>/dev/null
+rm -rf /var/lib/grange
+tuned() { # a host on which changes of grange tune are in such a phase
+	mkdir -p /var/lib/grange/tuning/1 /var/lib/grange/images
+	printf '{"version":1,"plan":{}}\n{"phase":"applying"}\n{"phase":"%s"}\n' "$1" >/var/lib/grange/tuning/1/journal
+	install /packages/grange_*.deb && apt-get -qq -y purge grange
+}
+check "purge of a host that is tuned" tuned applied
+check "purge leaves what takes its changes back" test -s /var/lib/grange/tuning/1/journal -a ! -e /var/lib/grange/images
+check "purge of a host that was tuned" tuned undone
+check "purge leaves nothing of it" missing /var/lib/grange
 check "install anew" install /packages/grange_*.deb /packages/grange-server_*.deb /packages/grange-slurm_*.deb
+mkdir -p /etc/systemd/system/multi-user.target.wants
+ln -s /usr/lib/systemd/system/grange-agent.service /usr/lib/systemd/system/grange-server.service /etc/systemd/system/multi-user.target.wants/
 check "purge" apt-get -qq -y purge grange grange-server grange-slurm
-check "purge leaves nothing" missing /var/lib/grange /var/lib/grange-server /etc/grange /run/grange /usr/lib/grange
+check "purge leaves nothing" missing /etc/systemd/system/multi-user.target.wants/grange-agent.service \
+	/etc/systemd/system/multi-user.target.wants/grange-server.service /var/lib/grange /var/lib/grange-server /etc/grange /run/grange /usr/lib/grange

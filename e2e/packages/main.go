@@ -97,6 +97,12 @@ func (f *figures) run(ctx context.Context, dist string) error {
 		_, err := output(ctx, "lintian", "--allow-root", "--fail-on", "error,warning", deb)
 		f.check("lintian "+filepath.Base(deb), err)
 	}
+	rpms, err := filepath.Glob(filepath.Join(dist, "*.rpm"))
+	if err != nil || len(rpms) != 3 {
+		return fmt.Errorf("%d rpm packages in %s, not 3: make packages", len(rpms), dist)
+	}
+	_, err = output(ctx, "rpmlint", append([]string{"--strict", "--config", "packaging/rpm/rpmlint.toml"}, rpms...)...)
+	f.check("rpmlint", err)
 	f.check("a second build gives the same bytes", again(ctx, dist, filepath.Join(work, "again")))
 	older := filepath.Join(work, "older")
 	for _, deb := range debs {
@@ -104,7 +110,7 @@ func (f *figures) run(ctx context.Context, dist string) error {
 			return err
 		}
 	}
-	slurm := []string{"gcc", "libc6-dev", "libslurm-dev", "slurm-wlm-basic-plugins-dev", "systemd", "man-db"}
+	slurm := []string{"gcc", "libc6-dev", "libslurm-dev", "slurm-wlm-basic-plugins-dev", "systemd", "man-db", "procps"}
 	for _, suite := range []string{"bookworm", "trixie"} {
 		if err := f.inRoot(ctx, suite, slurm, debianScript, dist, older); err != nil {
 			return err
@@ -133,8 +139,8 @@ mount --bind -o ro "$3" /mnt/root/older
 mount -t proc proc /mnt/root/proc
 mount --rbind /dev /mnt/root/dev
 exec chroot /mnt/root sh -c "$4"`
-	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--net", "--ipc", "--fork", "--kill-child", "sh", "-c", enter, "sh",
-		strings.TrimSpace(tree), dist, older, script)
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--net", "--ipc", "--fork", "--kill-child", "sh",
+		"-c", enter, "sh", strings.TrimSpace(tree), dist, older, script)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err = cmd.Run()
@@ -169,7 +175,8 @@ func age(ctx context.Context, deb, to string) error {
 		return err
 	}
 	name, _, _ := strings.Cut(filepath.Base(deb), "_")
-	_, err = output(ctx, "dpkg-deb", "--root-owner-group", "-Znone", "-b", tree, filepath.Join(to, name+"_0.0.1_amd64.deb"))
+	_, err = output(ctx, "dpkg-deb", "--root-owner-group", "-Znone", "-b", tree,
+		filepath.Join(to, name+"_0.0.1_amd64.deb"))
 	return err
 }
 
@@ -178,7 +185,7 @@ func again(ctx context.Context, dist, to string) error {
 	if err := os.Mkdir(to, 0o755); err != nil {
 		return err
 	}
-	lists, err := filepath.Glob(filepath.Join(dist, "*.cdx.json"))
+	lists, err := filepath.Glob(filepath.Join(dist, "*.*.json"))
 	if err != nil {
 		return err
 	}

@@ -1,33 +1,53 @@
-// Command sbom checks the lists of what programs consist of that `make sbom` writes, CycloneDX in JSON, against what
-// Go's linker wrote into the programs: every module, its version, Go's library, and nothing else; and nothing that
-// differs from one run to the next.
+// Command sbom writes the lists of what programs consist of, SPDX 2.3 in JSON, and checks them and those that `make
+// sbom` has written as CycloneDX against what Go's linker wrote into the programs: every module, its version, Go's
+// library, and nothing else; and nothing that differs from one run to the next.
 package main
 
 import (
+	"cmp"
 	"debug/buildinfo"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"time"
 )
 
 func main() {
-	if len(os.Args) < 4 {
-		fmt.Fprintln(os.Stderr, "usage: sbom BIN DIST PROGRAM...")
+	version := flag.String("version", "", "`VERSION` of the programs")
+	flag.Parse()
+	if flag.NArg() < 3 || *version == "" {
+		fmt.Fprintln(os.Stderr, "usage: sbom -version VERSION BIN DIST PROGRAM...")
 		os.Exit(2)
 	}
-	for _, name := range os.Args[3:] {
-		list := filepath.Join(os.Args[2], name+".cdx.json")
-		n, err := checkFile(filepath.Join(os.Args[1], name), list)
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "sbom: %s: %v\n", list, err)
-			os.Exit(1)
-		}
-		fmt.Printf("%s: %d modules, as in %s\n", list, n, name)
+	if err := run(*version, flag.Arg(0), flag.Arg(1), flag.Args()[2:]); err != nil {
+		fmt.Fprintln(os.Stderr, "sbom:", err)
+		os.Exit(1)
 	}
+}
+
+func run(version, bin, dist string, programs []string) error {
+	epoch, err := strconv.ParseInt(cmp.Or(os.Getenv("SOURCE_DATE_EPOCH"), "0"), 10, 64)
+	if err != nil {
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	}
+	for _, name := range programs {
+		program, list := filepath.Join(bin, name), filepath.Join(dist, name)
+		if err := writeSPDX(program, name, version, list+spdxSuffix, time.Unix(epoch, 0)); err != nil {
+			return err
+		}
+		n, err := checkFile(program, list)
+		if err != nil {
+			return fmt.Errorf("%s: %w", list, err)
+		}
+		fmt.Printf("%s.cdx.json, %[1]s%s: %d modules, as in %s\n", list, spdxSuffix, n, name)
+	}
+	return nil
 }
 
 // bom is what we read of a list.
@@ -46,15 +66,24 @@ func checkFile(program, list string) (modules int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	text, err := os.ReadFile(list)
+	content, err := os.ReadFile(program)
 	if err != nil {
 		return 0, err
 	}
 	var b bom
-	if err := json.Unmarshal(text, &b); err != nil {
+	var d spdx
+	if err := errors.Join(readJSON(list+".cdx.json", &b), readJSON(list+spdxSuffix, &d)); err != nil {
 		return 0, err
 	}
-	return len(b.Components), check(info, b)
+	return len(b.Components), errors.Join(check(info, b), checkSPDX(info, content, d))
+}
+
+func readJSON(name string, to any) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, to)
 }
 
 // check compares a list with a program's own.
@@ -68,11 +97,8 @@ func check(info *buildinfo.BuildInfo, b bom) error {
 	case b.SerialNumber != "" || b.Metadata.Timestamp != "":
 		wrong = append(wrong, errors.New("it has a serial number or a time: the same build would give another file"))
 	}
-	want := map[string]string{"std": info.GoVersion}
-	for _, m := range info.Deps {
-		if m.Replace != nil {
-			m = m.Replace
-		}
+	want := map[string]string{}
+	for _, m := range modules(info) {
 		want[m.Path] = m.Version
 	}
 	for _, c := range b.Components {

@@ -20,8 +20,10 @@ func TestCheck(t *testing.T) {
 	for change, want := range map[string]string{
 		"":              "",
 		`v1.0.0|v1.0.1`: "example.org/a v1.0.1 is not in the program\nexample.org/a v1.0.0 is missing",
-		`{"name":"std","version":"go1.26.0"}|{"name":"example.org/c","version":"v2.0.0"}`: "example.org/c v2.0.0 is not in the program\nstd go1.26.0 is missing",
-		`"metadata":{|"metadata":{"timestamp":"2026-01-01T00:00:00Z",`:                    "it has a serial number or a time: the same build would give another file",
+		`{"name":"std","version":"go1.26.0"}|{"name":"example.org/c","version":"v2.0.0"}`: "example.org/c v2.0.0 is " +
+			"not in the program\nstd go1.26.0 is missing",
+		`"metadata":{|"metadata":{"timestamp":"2026-01-01T00:00:00Z",`: "it has a serial number " +
+			"or a time: the same build would give another file",
 		`org/program|org/other`: `it is about "example.org/other", not example.org/program`,
 		`CycloneDX|SPDX`:        `format "SPDX"`,
 	} {

@@ -21,8 +21,8 @@ const sweepTime = 25 * time.Second
 // pretender is an account's process that looks like QEMU.
 type pretender struct{ *exec.Cmd }
 
-// pretend starts this program as an account's QEMU of machine name with the UUID id, and waits until it has done what how says; see
-// pretendQEMU. wrap is a command in front of it.
+// pretend starts this program as an account's QEMU of machine name with the UUID id, and waits until it has done what
+// how says; see pretendQEMU. wrap is a command in front of it.
 func (a *account) pretend(ctx context.Context, name, id string, how []string, wrap ...string) (*pretender, error) {
 	qemu := filepath.Join(a.home, "qemu-system-x86_64") // what the process is called
 	if _, err := os.Stat(qemu); err != nil {            // it may run
@@ -59,8 +59,9 @@ func (p *pretender) end() {
 	p.Wait()
 }
 
-// pretendQEMU is the role. Behind what QEMU is called with come: nothing; or a path to bind a socket at, then a directory to move away and what
-// to link there in its place; or "tmpfs", a directory to mount one on, and the path to bind.
+// pretendQEMU is the role. Behind what QEMU is called with come: nothing; or a path to bind a socket at, then a
+// directory to move away and what to link there in its place; or "tmpfs", a directory to mount one on, and the path to
+// bind.
 func pretendQEMU(args []string) error {
 	var bind string
 	switch how := args[4:]; {
@@ -96,8 +97,9 @@ type prey struct {
 	by         *pretender
 }
 
-// pretenders has an account pretend to be orphaned machines whose sockets lie, says the text that the kernel keeps, below the agent's run
-// directory: really at a file, a directory and a living socket of root's. Root removes nothing, and ends none of them.
+// pretenders has an account pretend to be orphaned machines whose sockets lie, says the text that the kernel keeps,
+// below the agent's run directory: really at a file, a directory and a living socket of root's. Root removes nothing,
+// and ends none of them.
 func pretenders(ctx context.Context, s *site) (err error) {
 	l, err := s.lab(ctx)
 	if err != nil {
@@ -108,7 +110,8 @@ func pretenders(ctx context.Context, s *site) (err error) {
 		return err
 	}
 	run, victims := filepath.Join(l.Dir, "run"), s.path("victims")
-	if err := errors.Join(os.MkdirAll(filepath.Join(victims, "directory"), 0o755), os.WriteFile(filepath.Join(victims, "file"), []byte("root's\n"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(victims, "directory"), 0o755),
+		os.WriteFile(filepath.Join(victims, "file"), []byte("root's\n"), 0o600)); err != nil {
 		return err
 	}
 	var hunted []prey
@@ -137,12 +140,13 @@ func pretenders(ctx context.Context, s *site) (err error) {
 			return err
 		}
 		defer living.Close()
-		by, err := acc.pretend(ctx, "grange-deadbeef", "11111111-1111-4111-8111-111111111119", []string{"tmpfs", run, socket},
-			"unshare", "--user", "--map-root-user", "--mount")
+		by, err := acc.pretend(ctx, "grange-deadbeef", "11111111-1111-4111-8111-111111111119",
+			[]string{"tmpfs", run, socket}, "unshare", "--user", "--map-root-user", "--mount")
 		if err != nil {
 			return err
 		}
-		hunted = append(hunted, prey{"a socket that root listens on, by a pretender in namespaces of its own,", socket, by})
+		hunted = append(hunted, prey{"a socket that root listens on, by a pretender in namespaces of its own,",
+			socket, by})
 	}
 	return watchPrey(ctx, hunted)
 }

@@ -55,7 +55,8 @@ func (a *standalone) as(ctx context.Context, user string, args ...string) (strin
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, a.program, args...)
-	cmd.Env = append(os.Environ(), "GRANGE_SERVER=unix://"+a.path("server.sock"), "GRANGE_TOKEN_FILE="+a.path(user+".secret"))
+	cmd.Env = append(os.Environ(), "GRANGE_SERVER=unix://"+a.path("server.sock"),
+		"GRANGE_TOKEN_FILE="+a.path(user+".secret"))
 	var problem bytes.Buffer
 	cmd.Stderr = &problem
 	out, err := cmd.Output()
@@ -66,7 +67,8 @@ func (a *standalone) as(ctx context.Context, user string, args ...string) (strin
 }
 
 // enrol joins by hand, and returns the identity that it gets.
-func (a *standalone) enrol(ctx context.Context, token, name, machine string, replace bool) (id tls.Certificate, answer string, err error) {
+func (a *standalone) enrol(ctx context.Context, token, name, machine string, replace bool) (id tls.Certificate,
+	answer string, err error) {
 	key, err := pki.NewKey()
 	if err != nil {
 		return id, "", err
@@ -75,7 +77,8 @@ func (a *standalone) enrol(ctx context.Context, token, name, machine string, rep
 	if err != nil {
 		return id, "", err
 	}
-	r := fleet.EnrolRequest{Token: strings.TrimSpace(token), CSR: csr, Name: name, MachineID: machineID(machine), Replace: replace, Now: time.Now()}
+	r := fleet.EnrolRequest{Token: strings.TrimSpace(token), CSR: csr, Name: name, MachineID: machineID(machine),
+		Replace: replace, Now: time.Now()}
 	status, text, err := a.ask(ctx, a.client(), http.MethodPost, fleet.RouteEnrol, r)
 	if err != nil || status != http.StatusOK {
 		return id, string(text), err
@@ -123,10 +126,12 @@ func (s *site) withSecret(ctx context.Context) (*standalone, string, error) {
 
 // secretVM makes a VM on the victim whose user data nobody else shall read, and returns its ID.
 func (a *standalone) secretVM(ctx context.Context) (string, error) {
-	if err := os.WriteFile(a.path("user-data"), []byte("#cloud-config\npassword: "+secretWord+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(a.path("user-data"), []byte("#cloud-config\npassword: "+secretWord+"\n"),
+		0o600); err != nil {
 		return "", err
 	}
-	if _, err := a.grange(ctx, "vm", "create", "--project", "people", "--name", "db", "--image", "micro", "--shape", "tiny", "--cell", "general", "--user-data", a.path("user-data")); err != nil {
+	if _, err := a.grange(ctx, "vm", "create", "--project", "people", "--name", "db", "--image", "micro", "--shape",
+		"tiny", "--cell", "general", "--user-data", a.path("user-data")); err != nil {
 		return "", err
 	}
 	var vm struct{ ID, State string }
@@ -148,9 +153,12 @@ const secretWord = "hunter2"
 // learns speaks as a host that has a VM, and returns what it is sent of it.
 func (a *standalone) learns(ctx context.Context, id tls.Certificate, vm string) (string, error) {
 	client := a.client(id)
-	facts := &fleet.Facts{Capability: fleet.Capability, Instance: "hostile", Boot: "hostile", Now: time.Now(), Topology: fleet.Topology{Online: "0-3"}}
-	r := fleet.Report{Instance: "hostile", Facts: facts, VMs: []fleet.Observed{{ID: vm, State: "running", Since: time.Now()}}}
-	if status, text, err := a.ask(ctx, client, http.MethodPost, fleet.RouteReport, r); err != nil || status != http.StatusOK {
+	facts := &fleet.Facts{Capability: fleet.Capability, Instance: "hostile", Boot: "hostile", Now: time.Now(),
+		Topology: fleet.Topology{Online: "0-3"}}
+	r := fleet.Report{Instance: "hostile", Facts: facts,
+		VMs: []fleet.Observed{{ID: vm, State: "running", Since: time.Now()}}}
+	if status, text, err := a.ask(ctx, client, http.MethodPost, fleet.RouteReport, r); err != nil ||
+		status != http.StatusOK {
 		return "", fmt.Errorf("report: %d %s %w", status, text, err)
 	}
 	status, text, err := a.ask(ctx, client, http.MethodGet, fleet.RouteWanted+"?instance=hostile", nil)

@@ -17,8 +17,9 @@ import (
 func fakeOfOwnVM(ctx context.Context, s *site) error    { return fakeQEMU(ctx, s, 1) }
 func fakeOfOthersVM(ctx context.Context, s *site) error { return fakeQEMU(ctx, s, 2) }
 
-// fakeQEMU has account number by start a process that looks like the QEMU of account 1's VM, with a higher number, and restarts the agent,
-// which has to find out anew which process the VM is. With the job's end the real QEMU ends, and the fake is left alone.
+// fakeQEMU has account number by start a process that looks like the QEMU of account 1's VM, with a higher number, and
+// restarts the agent, which has to find out anew which process the VM is. With the job's end the real QEMU ends, and
+// the fake is left alone.
 func fakeQEMU(ctx context.Context, s *site, by int) error {
 	l, err := s.lab(ctx)
 	if err != nil {
@@ -93,7 +94,8 @@ func endsAlone(ctx context.Context, job *exec.Cmd, real int, fake *pretender) er
 		gone := errors.Is(syscall.Kill(real, 0), syscall.ESRCH)
 		switch {
 		case !fake.alive():
-			return breach("a process of an ordinary account was ended in place of QEMU; QEMU itself has ended: %v", gone)
+			return breach("a process of an ordinary account was ended in place of QEMU; QEMU itself has ended: %v",
+				gone)
 		case gone:
 			return nil
 		case time.Now().After(limit):

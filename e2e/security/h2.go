@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// bindOfProc has a guest write into the memory of the wrapper that answers its file requests, at the address where a static Go program starts.
-// Those four bytes are there already.
+// bindOfProc has a guest write into the memory of the wrapper that answers its file requests, at the address where a
+// static Go program starts. Those four bytes are there already.
 func bindOfProc(ctx context.Context, s *site) error {
 	out, err := s.guestOf(ctx, 1, `
 		p=$(readlink /x/self) || { echo no /x/self; exit 0; }

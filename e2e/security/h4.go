@@ -23,7 +23,8 @@ const (
 	floodRate = 1000
 )
 
-// floodedHost: a host and a user whose address sends bad logins and enrolments go on, another host joins, and nothing is left of it.
+// floodedHost: a host and a user whose address sends bad logins and enrolments go on, another host joins, and nothing
+// is left of it.
 func floodedHost(ctx context.Context, s *site) error {
 	a, err := s.standalone(ctx)
 	if err != nil {
@@ -56,12 +57,14 @@ func floodedHost(ctx context.Context, s *site) error {
 	return nil
 }
 
-// flood shows a wrong token, and an unknown join token, until ctx ends; sent waits for its end, and says how much was answered.
+// flood shows a wrong token, and an unknown join token, until ctx ends; sent waits for its end, and says how much was
+// answered.
 func (a *standalone) flood(ctx context.Context, wrong string) (sent func() int64) {
 	var answered atomic.Int64
 	var all sync.WaitGroup
 	client := a.client()
-	join, _ := json.Marshal(fleet.EnrolRequest{Token: pki.NewJoinToken(&x509.Certificate{}).String(), Name: "third", Now: time.Now(), CSR: []byte("x")})
+	join, _ := json.Marshal(fleet.EnrolRequest{Token: pki.NewJoinToken(&x509.Certificate{}).String(), Name: "third",
+		Now: time.Now(), CSR: []byte("x")})
 	for _, one := range []struct{ method, path, body string }{
 		{"GET", "/v1/auth/whoami", ""}, {"POST", fleet.RouteEnrol, string(join)},
 	} {
@@ -115,7 +118,8 @@ func (a *standalone) goesOn(ctx context.Context, token string) error {
 		}{
 			{"the host", host, "POST", fleet.RouteReport}, {"the user", user, "GET", "/v1/auth/whoami"},
 		} {
-			r, err := http.NewRequestWithContext(context.WithoutCancel(ctx), one.method, a.url()+one.path, strings.NewReader("{}"))
+			r, err := http.NewRequestWithContext(context.WithoutCancel(ctx), one.method, a.url()+one.path,
+				strings.NewReader("{}"))
 			if err != nil {
 				return err
 			}

@@ -18,7 +18,8 @@ func impossibleDisks(ctx context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
-	return s.othersStart(ctx, l, []string{"--scratch", "16T"}, []string{"--scratch", "16T"}, []string{"--scratch", "16T"})
+	return s.othersStart(ctx, l, []string{"--scratch", "16T"}, []string{"--scratch", "16T"},
+		[]string{"--scratch", "16T"})
 }
 
 // silentGuests starts VMs of two images with too little memory for either.

@@ -19,10 +19,12 @@ func (s *site) grange() string { return filepath.Join(s.programs, "grange") }
 // abort is what LSF wants of an esub that refuses a submission.
 const abort = 97
 
-// lsfBesideTheJob submits to a VM queue, as LSF's bsub, bmod and brestart would: the esub of an installation, in the environment that they make.
+// lsfBesideTheJob submits to a VM queue, as LSF's bsub, bmod and brestart would: the esub of an installation, in the
+// environment that they make.
 func lsfBesideTheJob(ctx context.Context, s *site) error {
 	dir := s.path("lsf")
-	if out, err := exec.CommandContext(ctx, s.grange(), "lsf", "install", "--dir", dir, "--grange", s.grange(), "--queue", "vm").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, s.grange(), "lsf", "install", "--dir", dir, "--grange", s.grange(),
+		"--queue", "vm").CombinedOutput(); err != nil {
 		return fmt.Errorf("lsf install: %w\n%s", err, out)
 	}
 	user, err := s.account(40)
@@ -31,11 +33,13 @@ func lsfBesideTheJob(ctx context.Context, s *site) error {
 	}
 	submit := func(lines ...string) (status int, said string) {
 		params := filepath.Join(user.home, "params")
-		if err := os.WriteFile(params, []byte(strings.Join(lines, "\n")+"\nLSB_SUB_COMMAND_LINE=\"true\"\n"), 0o644); err != nil {
+		if err := os.WriteFile(params, []byte(strings.Join(lines, "\n")+"\nLSB_SUB_COMMAND_LINE=\"true\"\n"),
+			0o644); err != nil {
 			return -1, err.Error()
 		}
 		cmd := user.command(ctx, filepath.Join(dir, "esub.grange"))
-		cmd.Env = append(cmd.Env, "LSB_SUB_PARM_FILE="+params, "LSB_SUB_MODIFY_FILE="+params+".modify", "LSB_SUB_MODIFY_ENVFILE="+params+".env", fmt.Sprintf("LSB_SUB_ABORT_VALUE=%d", abort))
+		cmd.Env = append(cmd.Env, "LSB_SUB_PARM_FILE="+params, "LSB_SUB_MODIFY_FILE="+params+".modify",
+			"LSB_SUB_MODIFY_ENVFILE="+params+".env", fmt.Sprintf("LSB_SUB_ABORT_VALUE=%d", abort))
 		out, _ := cmd.CombinedOutput()
 		return cmd.ProcessState.ExitCode(), string(out)
 	}
@@ -83,7 +87,8 @@ func openHosts(ctx context.Context, s *site) error {
 		filepath.Join(slurm, "plugstack.conf"): "required /usr/local/lib/grange/grange_spank.so default=micro\n",
 		filepath.Join(pbs, "pbs.conf"):         "PBS_HOME=" + pbs + "\nPBS_START_MOM=1\nPBS_SCP=/usr/bin/scp\n",
 	} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			return err
 		}
 	}
@@ -93,7 +98,8 @@ func openHosts(ctx context.Context, s *site) error {
 		args    []string
 	}{
 		{"sbatch --get-user-env", "user-env", []string{"slurm", "check", "--conf", filepath.Join(slurm, "slurm.conf")}},
-		{"~/.ssh/config of a PBS job's user", "staging", []string{"pbs", "check", "--conf", filepath.Join(pbs, "pbs.conf")}},
+		{"~/.ssh/config of a PBS job's user", "staging",
+			[]string{"pbs", "check", "--conf", filepath.Join(pbs, "pbs.conf")}},
 		{"lsrun", "lsrun", []string{"lsf", "check", "--root", lsf, "--conf", "/opt/lsf/conf/lsf.conf"}},
 	} {
 		broken, err := s.broken(ctx, look.args)

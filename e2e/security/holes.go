@@ -2,8 +2,10 @@ package main
 
 // attacks are all attacks, by hole. Each hole's are in a file of its own.
 var attacks = []attack{
-	{"C1", "an account that pretends to be QEMU has no file, directory or socket of root's removed, and is not ended itself", pretenders},
-	{"H1", "who pretends to be the QEMU of an own VM is not taken for it, also by an agent that was restarted", fakeOfOwnVM},
+	{"C1", "an account that pretends to be QEMU has no file, directory or socket of root's removed, and is not ended " +
+		"itself", pretenders},
+	{"H1", "who pretends to be the QEMU of an own VM is not taken for it, also by an agent that was restarted",
+		fakeOfOwnVM},
 	{"H1", "who pretends to be the QEMU of another account's VM is not taken for it", fakeOfOthersVM},
 	{"H2", "a bind of /proc does not give a guest the memory of its wrapper", bindOfProc},
 	{"H2", "a bind of / does not show the host's processes, kernel and devices", bindOfAll},
@@ -15,9 +17,11 @@ var attacks = []attack{
 	{"H5", "guests of one account that never come up, of several images, close the host to nobody else", silentGuests},
 	{"H6", "an LSF job with a program for the host beside it is refused at submission", lsfBesideTheJob},
 	{"H6", "checks call a host broken on which the batch system runs users' programs beside their VMs", openHosts},
-	{"H7", "a farm file that wants VMs kept apart by `vlan` or `closed` is refused, for no host does that", unkeptNetworks},
+	{"H7", "a farm file that wants VMs kept apart by `vlan` or `closed` is refused, for no host does that",
+		unkeptNetworks},
 	{"M1", "libvirtd does not come up where it would run QEMU as root", rootQEMU},
-	{"M1", "who breaks out of a VM has nothing of another one: no disk, socket, monitor or memory, and nothing of root's", brokenOut},
+	{"M1", "who breaks out of a VM has nothing of another one: no disk, socket, monitor or memory, and nothing of " +
+		"root's", brokenOut},
 	{"M2", "a guest with the network user does not reach its host, and reaches others", reachableHost},
 	{"M3", "a guest that says without end that it has come up gets its job a few times", chattyGuest},
 	{"M4", "connections that show nobody make room, and a host goes on beside them", idleCrowd},
@@ -28,9 +32,11 @@ var attacks = []attack{
 	{"M7", "other accounts of a host do not read what a cloud VM wrote to its console", readConsoles},
 	{"M8", "one account does not take all CPUs of a host", allCPUs},
 	{"M8", "one account does not take all disk space of a host", allDisks},
-	{"M9", "an authority does not make itself another one's user, and a certificate that was revoked is refused", weakAuthority},
+	{"M9", "an authority does not make itself another one's user, and a certificate that was revoked is refused",
+		weakAuthority},
 	{"M10", "a backup of the server's database does not make a server of the fleet", stolenBackup},
-	{"M10", "after a rotation, who has the old CA's key and a host's old certificate is neither a server nor a host of the fleet", retiredCA},
+	{"M10", "after a rotation, who has the old CA's key and a host's old certificate is neither a server nor a host " +
+		"of the fleet", retiredCA},
 	{"M11", "a caller who comes again after a restart of the agent gets no more than was allowed", rejoinWithMore},
 	{"names", "a rule that denies by name holds for users whom only a directory service knows", deniedByName},
 }

@@ -15,7 +15,8 @@ func rootQEMU(ctx context.Context, s *site) error {
 	if err := os.WriteFile(accounts, []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o644); err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc/passwd && exec "$0" up --no-kvm "$2"`, script, accounts, dir).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c",
+		`mount --bind "$1" /etc/passwd && exec "$0" up --no-kvm "$2"`, script, accounts, dir).CombinedOutput()
 	defer exec.Command(script, "down", dir).Run()
 	// Whether it then comes up depends on the user that this machine's libvirt was built for.
 	conf, _ := os.ReadFile(filepath.Join(dir, "etc/qemu.conf"))

@@ -64,7 +64,8 @@ func (a *standalone) servesBackup(ctx context.Context, thief, stolen string) err
 	if err = believed(ctx, address, a.roots); err == nil {
 		return breach("a server on a backup alone has a certificate of the fleet's authority")
 	}
-	if text := a.log("thief.log"); !bytes.Contains([]byte(text), []byte("ca-key-file-missing")) && !bytes.Contains([]byte(text), []byte("is not there")) {
+	if text := a.log("thief.log"); !bytes.Contains([]byte(text), []byte("ca-key-file-missing")) &&
+		!bytes.Contains([]byte(text), []byte("is not there")) {
 		return errors.Join(errors.New("the thief's server fails for another reason: "+text), err)
 	}
 	return nil
@@ -79,7 +80,8 @@ func (a *standalone) thiefsServer(thief, stolen string) (address string, err err
 	address = l.Addr().String()
 	l.Close()
 	config := filepath.Join(thief, "server.toml")
-	text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n", stolen, filepath.Join(thief, "s.sock"), address, "https://"+address)
+	text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n", stolen, filepath.Join(thief, "s.sock"),
+		address, "https://"+address)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return "", err
 	}
@@ -98,7 +100,8 @@ func believed(ctx context.Context, address string, roots *x509.CertPool) error {
 	})
 }
 
-// retiredCA: the CA's key got out, with the file that seals it, and so did a host's certificate. The administrator replaces the CA while the host lives.
+// retiredCA: the CA's key got out, with the file that seals it, and so did a host's certificate. The administrator
+// replaces the CA while the host lives.
 func retiredCA(ctx context.Context, s *site) error {
 	a, err := s.standalone(ctx)
 	if err != nil {
@@ -120,7 +123,8 @@ func retiredCA(ctx context.Context, s *site) error {
 	if _, err := a.grange(ctx, "server", "ca", "rotate"); err != nil {
 		return breach("the CA cannot be replaced: %v", err)
 	}
-	if err := await(ctx, 2*time.Minute, func() error { _, err := a.grange(ctx, "server", "ca", "retire"); return err }); err != nil {
+	if err := await(ctx, 2*time.Minute,
+		func() error { _, err := a.grange(ctx, "server", "ca", "retire"); return err }); err != nil {
 		return fmt.Errorf("the host is not ready: %w", err)
 	}
 	address, err := a.thiefsServer(thief, stolen)
@@ -128,7 +132,8 @@ func retiredCA(ctx context.Context, s *site) error {
 		return err
 	}
 	if err := believed(ctx, address, oldRoots); err != nil {
-		return fmt.Errorf("this attack does not work at all, the thief's server has no certificate of the old CA: %w", err)
+		return fmt.Errorf("this attack does not work at all, the thief's server has no certificate of the old CA: %w",
+			err)
 	}
 	err = await(ctx, 2*time.Minute, func() error { // the host forgets the old one with its next report
 		if err := a.identity("first"); err != nil {
@@ -150,7 +155,8 @@ func (a *standalone) retiredHost(ctx context.Context, old tls.Certificate) error
 	for _, c := range []struct {
 		shown tls.Certificate
 		want  int
-	}{{a.host, http.StatusBadRequest}, {old, http.StatusForbidden}} { // the body makes no sense: who comes as far as that is let in
+		// the body makes no sense: who comes as far as that is let in
+	}{{a.host, http.StatusBadRequest}, {old, http.StatusForbidden}} {
 		r, err := http.NewRequestWithContext(ctx, "POST", a.url()+fleet.RouteReport, strings.NewReader("?"))
 		if err != nil {
 			return err

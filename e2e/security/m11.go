@@ -19,8 +19,8 @@ import (
 // noMounts is a policy that lets jobs bind at one place.
 const noMounts = "[[policy]]\nname = \"one place\"\nmounts = [\"/allowed\"]\n"
 
-// rejoinWithMore asks for a job, has the agent restarted before its guest is up, and asks again from another process of the same account: with
-// the same ID, and a bind that the site's policy allows to nobody. That request does not count.
+// rejoinWithMore asks for a job, has the agent restarted before its guest is up, and asks again from another process of
+// the same account: with the same ID, and a bind that the site's policy allows to nobody. That request does not count.
 func rejoinWithMore(ctx context.Context, s *site) error {
 	l, err := s.lab(ctx)
 	if err != nil {
@@ -101,9 +101,11 @@ func rejoin(ctx context.Context, l *lab.Lab, acc *account) error {
 // cut is what the role says when its connection has ended.
 const cut = "cut"
 
-// askForJob is the role: it asks for a job with an ID and a bind, prints the events it is told until one decides, and stays.
+// askForJob is the role: it asks for a job with an ID and a bind, prints the events it is told until one decides, and
+// stays.
 func askForJob(args []string) error {
-	r := api.JobRequest{ID: args[1], Memory: 256 << 20, Argv: []string{"sleep", "60"}, Dir: "/", Binds: []api.Bind{{Target: args[2]}}}
+	r := api.JobRequest{ID: args[1], Memory: 256 << 20, Argv: []string{"sleep", "60"}, Dir: "/",
+		Binds: []api.Bind{{Target: args[2]}}}
 	err := api.NewClient(args[0]).Job(context.Background(), r, func(e api.JobEvent) error {
 		fmt.Println(e.Event)
 		if args[2] != "/allowed" && (e.Event == api.EventReady || e.Event == api.EventRunning) {

@@ -68,7 +68,8 @@ func targetsOf(l *lab.Lab, name string, pid int) ([]string, error) {
 	for _, file := range []string{"mem", "environ", "maps", "fd"} {
 		targets = append(targets, fmt.Sprintf("/proc/%d/%s", pid, file))
 	}
-	for _, file := range []string{"lv/run/libvirt-sock", "lv/run/libvirt-admin-sock", "lv/etc/qemu.conf", "lv/log/qemu/" + name + ".log", "run/machines"} {
+	for _, file := range []string{"lv/run/libvirt-sock", "lv/run/libvirt-admin-sock", "lv/etc/qemu.conf",
+		"lv/log/qemu/" + name + ".log", "run/machines"} {
 		targets = append(targets, filepath.Join(l.Dir, file))
 	}
 	n := len(targets)
@@ -131,7 +132,8 @@ func reachFor(targets []string) error {
 	for _, target := range targets {
 		if err := reachOne(target); err == nil {
 			fmt.Println(target)
-		} else if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) { // an older agent has no such file
+			// an older agent has no such file
+		} else if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s: %w", target, err)
 		}
 	}

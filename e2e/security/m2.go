@@ -20,8 +20,8 @@ const (
 	outsideWord = "beyond-the-host"
 )
 
-// reachableHost: a guest with the network user does not reach what listens on its host, on the loopback and on another address, and
-// reaches another host.
+// reachableHost: a guest with the network user does not reach what listens on its host, on the loopback and on another
+// address, and reaches another host.
 func reachableHost(ctx context.Context, s *site) error {
 	l, err := s.lab(ctx)
 	if err != nil {
@@ -42,12 +42,16 @@ func reachableHost(ctx context.Context, s *site) error {
 			return err
 		}
 		defer listener.Close()
-		go http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, secret) }))
+		go http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter,
+			_ *http.Request) {
+			fmt.Fprintln(w, secret)
+		}))
 		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	script := ""
 	for _, at := range []string{
-		fmt.Sprintf("10.0.2.2 %d", ports[0]), fmt.Sprintf("10.0.2.2 %d", ports[1]), fmt.Sprintf("%s %d", outsideHost, ports[1]), outsidePeer + " " + outsidePort,
+		fmt.Sprintf("10.0.2.2 %d", ports[0]), fmt.Sprintf("10.0.2.2 %d", ports[1]),
+		fmt.Sprintf("%s %d", outsideHost, ports[1]), outsidePeer + " " + outsidePort,
 	} {
 		script += fmt.Sprintf("echo %s; printf 'GET / HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 5 %s\n", at, at)
 	}
@@ -87,7 +91,8 @@ func (s *site) outside(ctx context.Context) (down func(), err error) {
 			return nil, err
 		}
 	}
-	server := exec.Command("ip", "netns", "exec", outsideName, s.path("self"), actFlag, "serve", outsidePeer+":"+outsidePort, outsideWord)
+	server := exec.Command("ip", "netns", "exec", outsideName, s.path("self"), actFlag, "serve",
+		outsidePeer+":"+outsidePort, outsideWord)
 	server.Stderr = os.Stderr
 	if err := server.Start(); err != nil {
 		remove()
@@ -101,5 +106,6 @@ func serve(args []string) error {
 	if len(args) != 2 {
 		return errors.New("serve ADDRESS WORD")
 	}
-	return http.ListenAndServe(args[0], http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, args[1]) }))
+	return http.ListenAndServe(args[0],
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, args[1]) }))
 }

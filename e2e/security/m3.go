@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// What a guest writes for so long, and how often it may be given its job meanwhile: some times at once, and then once in ten seconds.
+// What a guest writes for so long, and how often it may be given its job meanwhile: some times at once, and then once
+// in ten seconds.
 const (
 	chatterTime = 8 * time.Second
 	mostJobs    = 8
 )
 
-// chattyGuest: a guest that says again and again that it has come up is given its job, user data and all, a few times. The guest is this
-// program, in the place of the VM's control socket, as the agent finds it at its next start.
+// chattyGuest: a guest that says again and again that it has come up is given its job, user data and all, a few times.
+// The guest is this program, in the place of the VM's control socket, as the agent finds it at its next start.
 func chattyGuest(ctx context.Context, s *site) (err error) {
 	h, m, done, err := s.cloudVM(ctx, "m3", ": a script that is sent each time")
 	if err != nil {

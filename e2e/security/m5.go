@@ -25,6 +25,7 @@ func foreignVM(ctx context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
+	got = strings.ReplaceAll(got, vm, "") // it knew that ID, whose digits may well have "db" in them
 	for _, secret := range []string{secretWord, "people", "db", "micro"} {
 		if strings.Contains(got, secret) {
 			return breach("it learns %q: %s", secret, got)

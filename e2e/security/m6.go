@@ -23,7 +23,8 @@ func hostileNames(ctx context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
-	job := a.command(ctx, filepath.Join(s.programs, "grange"), "--socket", l.Socket, "exec", "--", "/tmp/"+escapedName, "600")
+	job := a.command(ctx, filepath.Join(s.programs, "grange"), "--socket", l.Socket, "exec", "--",
+		"/tmp/"+escapedName, "600")
 	said, err := os.Create(s.path("m6.log"))
 	if err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 )
 
-// cloudVM has a VM of the shared farm, whose user data is a script, until done is called; it returns its host and its machine there.
+// cloudVM has a VM of the shared farm, whose user data is a script, until done is called; it returns its host and its
+// machine there.
 func (s *site) cloudVM(ctx context.Context, name, script string) (h *lab.Lab, m lab.Machine, done func(), err error) {
 	f, err := s.farm(ctx)
 	if err != nil {
@@ -23,7 +24,8 @@ func (s *site) cloudVM(ctx context.Context, name, script string) (h *lab.Lab, m 
 	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+script+"\n"), 0o644); err != nil {
 		return nil, m, nil, err
 	}
-	if _, err := f.Run(ctx, "vm", "create", "--project", "people", "--name", name, "--image", farmlab.Image, "--shape", "tiny", "--user-data", file, "--wait"); err != nil {
+	if _, err := f.Run(ctx, "vm", "create", "--project", "people", "--name", name, "--image", farmlab.Image, "--shape",
+		"tiny", "--user-data", file, "--wait"); err != nil {
 		return nil, m, nil, err
 	}
 	done = func() { f.Run(context.WithoutCancel(ctx), "vm", "delete", "people/"+name, "--wait") }
@@ -36,7 +38,8 @@ func (s *site) cloudVM(ctx context.Context, name, script string) (h *lab.Lab, m 
 	return nil, m, nil, fmt.Errorf("VM people/%s is on none of the farm's hosts", name)
 }
 
-// readConsoles: when a cloud VM ends, other accounts of its host see that it did, and not what it wrote to its console; root sees both.
+// readConsoles: when a cloud VM ends, other accounts of its host see that it did, and not what it wrote to its console;
+// root sees both.
 func readConsoles(ctx context.Context, s *site) error {
 	const secret = "the-password-is-hunter2"
 	h, m, done, err := s.cloudVM(ctx, "m7", "echo "+secret)

@@ -40,7 +40,8 @@ func allDisks(ctx context.Context, s *site) error {
 	if free < 16 {
 		return fmt.Errorf("%d GiB free is too little to tell", free)
 	}
-	most := []string{"--memory", "192M", "--cpus", "1", "--scratch", fmt.Sprintf("%dG", free-2)} // one GiB is the host's own, in another one files come and go
+	// one GiB is the host's own, in another one files come and go
+	most := []string{"--memory", "192M", "--cpus", "1", "--scratch", fmt.Sprintf("%dG", free-2)}
 	return s.hog(ctx, l, [][]string{most}, "--memory", "192M", "--scratch", "4G", "--cpus", "1")
 }
 

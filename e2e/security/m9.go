@@ -33,10 +33,12 @@ func (a gridCA) sign(name pkix.Name, serial int64) (made gridCA, err error) {
 	if made.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return made, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: name, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: name,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 	parent, key := a.cert, a.key
 	if parent == nil {
-		template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign
+		template.IsCA, template.BasicConstraintsValid, template.KeyUsage =
+			true, true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign
 		parent, key = template, made.key
 	} else {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
@@ -59,9 +61,11 @@ func (a gridCA) shown() tls.Certificate {
 
 // revoke writes a revocation list.
 func (a gridCA) revoke(path string, serials ...int64) error {
-	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: time.Now().Add(time.Hour)}
+	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now().Add(-time.Hour),
+		NextUpdate: time.Now().Add(time.Hour)}
 	for _, n := range serials {
-		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: big.NewInt(n), RevocationTime: time.Now()})
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries,
+			x509.RevocationListEntry{SerialNumber: big.NewInt(n), RevocationTime: time.Now()})
 	}
 	text, err := x509.CreateRevocationList(rand.Reader, list, a.cert, a.key)
 	return errors.Join(err, os.WriteFile(path, text, 0o644))
@@ -78,12 +82,14 @@ func weakAuthority(ctx context.Context, s *site) error {
 		err = errors.Join(err, os.WriteFile(s.path(name), text, 0o644))
 		return s.path(name)
 	}
-	one, other, both := file("strong.pem", strong.pem()), file("weak.pem", weak.pem()), file("both.pem", append(strong.pem(), weak.pem()...))
+	one, other, both := file("strong.pem", strong.pem()), file("weak.pem", weak.pem()), file("both.pem",
+		append(strong.pem(), weak.pem()...))
 	if err = errors.Join(err, strong.revoke(s.path("strong.crl"), 66)); err != nil {
 		return err
 	}
 	subject := "strong:CN=Ann,O=Grid"
-	a, err := s.standalone(ctx, fmt.Sprintf("[people.strong]\nca = %q\ncrl = [%q]\n[people.weak]\nca = %q\n", one, s.path("strong.crl"), other))
+	a, err := s.standalone(ctx, fmt.Sprintf("[people.strong]\nca = %q\ncrl = [%q]\n[people.weak]\nca = %q\n", one,
+		s.path("strong.crl"), other))
 	if err != nil { // programs before know a list of authorities alone
 		subject = "CN=Ann,O=Grid"
 		if a, err = s.standalone(ctx, fmt.Sprintf("people_ca = %q\n", both)); err != nil {
@@ -110,7 +116,8 @@ func weakAuthority(ctx context.Context, s *site) error {
 		story  string
 		by     gridCA
 		serial int64
-	}{{"another authority signed ann's subject, and is ann", weak, 5}, {"a certificate that was revoked is taken", strong, 66}} {
+	}{{"another authority signed ann's subject, and is ann", weak, 5}, {"a certificate that was revoked is taken",
+		strong, 66}} {
 		is, err := isAnn(c.by, c.serial)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
-// Command security attacks real agents and servers, as the people of docs/security.md would who want more than they were granted: other
-// accounts of the host, guests, users of a batch system, tenants, hosts that were taken over, administrators of one cell. Each attack
-// names the hole that it tries. The last line is JSON with how many are open; any that is open fails the run.
+// Command security attacks real agents and servers, as the people of docs/security.md would who want more than they
+// were granted: other accounts of the host, guests, users of a batch system, tenants, hosts that were taken over,
+// administrators of one cell. Each attack names the hole that it tries. The last line is JSON with how many are open;
+// any that is open fails the run.
 //
 // With -from another commit's programs are attacked, which shows that an attack finds what it is for.
 package main

@@ -24,8 +24,8 @@ groups = ["interns"]
 deny = "by group"
 `
 
-// ownNames runs a command where the name service has a module more, as a host of LDAP has, and what it knows is in a directory: nsswitch.conf,
-// passwd and group.
+// ownNames runs a command where the name service has a module more, as a host of LDAP has, and what it knows is in a
+// directory: nsswitch.conf, passwd and group.
 func ownNames(dir string) []string {
 	return []string{"/usr/bin/unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c",
 		`mount --bind "$0/nsswitch.conf" /etc/nsswitch.conf && mount --bind "$0" /var/lib/extrausers && exec "$@"`, dir}
@@ -47,7 +47,8 @@ func deniedByName(ctx context.Context, s *site) error {
 		"passwd": line("dora", dora) + line("erik", erik) + line("ivan", ivan),
 		"group":  group("physics", dora) + group("theory", erik) + group("interns", ivan) + group("nameless", nobody),
 	} {
-		if err := errors.Join(os.MkdirAll(names, 0o755), os.WriteFile(filepath.Join(names, name), []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(names, 0o755),
+			os.WriteFile(filepath.Join(names, name), []byte(text), 0o644)); err != nil {
 			return err
 		}
 	}

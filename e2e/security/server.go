@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// standalone is a server by itself, on the loopback. Its hosts are `grange sim`'s: their certificates and requests are those of real ones.
+// standalone is a server by itself, on the loopback. Its hosts are `grange sim`'s: their certificates and requests are
+// those of real ones.
 type standalone struct {
 	dir, program, address string
 	pid                   int             // of the server
@@ -59,14 +60,17 @@ func (s *site) standalone(ctx context.Context, config ...string) (a *standalone,
 			a = nil
 		}
 	}()
-	text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n", a.path("farm.db"), a.path("server.sock"), a.address, a.url()) + strings.Join(config, "")
-	if err := errors.Join(os.WriteFile(a.path("server.toml"), []byte(text), 0o600), os.WriteFile(a.path("farm.toml"), []byte(standaloneFarm), 0o600)); err != nil {
+	text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n", a.path("farm.db"), a.path("server.sock"),
+		a.address, a.url()) + strings.Join(config, "")
+	if err := errors.Join(os.WriteFile(a.path("server.toml"), []byte(text), 0o600),
+		os.WriteFile(a.path("farm.toml"), []byte(standaloneFarm), 0o600)); err != nil {
 		return a, err
 	}
 	if a.pid, err = a.background("server.log", "server", "--config", a.path("server.toml")); err != nil {
 		return a, err
 	}
-	if err := await(ctx, time.Minute, func() error { _, err := a.grange(ctx, "host", "list"); return err }); err != nil {
+	if err := await(ctx, time.Minute,
+		func() error { _, err := a.grange(ctx, "host", "list"); return err }); err != nil {
 		return a, fmt.Errorf("the server does not answer: %w\n%s", err, a.log("server.log"))
 	}
 	if _, err := a.grange(ctx, "apply", "-f", a.path("farm.toml")); err != nil {
@@ -131,10 +135,12 @@ func (a *standalone) join(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.WriteFile(a.path(name+".token"), []byte(token), 0o600), os.MkdirAll(a.path(name), 0o700)); err != nil {
+	if err := errors.Join(os.WriteFile(a.path(name+".token"), []byte(token), 0o600),
+		os.MkdirAll(a.path(name), 0o700)); err != nil {
 		return err
 	}
-	if _, err := a.background(name+".log", "sim", "--hosts", "1", "--prefix", name+"-", "--dir", a.path(name), "--token-file", a.path(name+".token"), "--server", a.url()); err != nil {
+	if _, err := a.background(name+".log", "sim", "--hosts", "1", "--prefix", name+"-", "--dir", a.path(name),
+		"--token-file", a.path(name+".token"), "--server", a.url()); err != nil {
 		return err
 	}
 	err = await(ctx, 30*time.Second, func() error {

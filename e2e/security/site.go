@@ -11,8 +11,8 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 )
 
-// site is what is attacked: programs of one commit, and the hosts and servers that run them. What several attacks can share is
-// started by the first that asks for it.
+// site is what is attacked: programs of one commit, and the hosts and servers that run them. What several attacks can
+// share is started by the first that asks for it.
 type site struct {
 	dir      string
 	commit   string // whose programs they are
@@ -106,7 +106,8 @@ func (s *site) farm(ctx context.Context) (*farmlab.Farm, error) {
 		return s.fleet, nil
 	}
 	fmt.Println("starting a farm")
-	f, err := farmlab.Start(context.WithoutCancel(ctx), farmlab.Options{Cells: []string{"general", "other"}, Farm: farmFile, Programs: s.programs})
+	f, err := farmlab.Start(context.WithoutCancel(ctx),
+		farmlab.Options{Cells: []string{"general", "other"}, Farm: farmFile, Programs: s.programs})
 	if err == nil {
 		s.fleet = f
 	}

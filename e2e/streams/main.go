@@ -1,5 +1,5 @@
-// Command streams runs many jobs that copy a megabyte of input to their output, several at a time, and checks every byte and
-// the agent's memory. The last line is JSON; it fails when a byte is wrong or anything is left.
+// Command streams runs many jobs that copy a megabyte of input to their output, several at a time, and checks every
+// byte and the agent's memory. The last line is JSON; it fails when a byte is wrong or anything is left.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package tune changes this machine's own settings and takes them back: huge pages, KSM and transparent huge pages, also when
-// the program is killed in between. It needs root, and takes eight megabytes of memory for a moment.
+// Package tune changes this machine's own settings and takes them back: huge pages, KSM and transparent huge pages,
+// also when the program is killed in between. It needs root, and takes eight megabytes of memory for a moment.
 package tune
 
 import (
@@ -103,7 +103,8 @@ func worker(t *testing.T, task string) *exec.Cmd {
 func settings(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, dir := range []string{"/sys/kernel/mm", "/sys/devices/system/node", "/etc/tmpfiles.d", "/etc/sysctl.d", "/etc/modprobe.d", "/etc/sysctl.conf"} {
+	for _, dir := range []string{"/sys/kernel/mm", "/sys/devices/system/node", "/etc/tmpfiles.d", "/etc/sysctl.d",
+		"/etc/modprobe.d", "/etc/sysctl.conf"} {
 		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() && d.Name() == "memory_tiering" {
 				return nil // it ended while we looked, or is not there

@@ -10,8 +10,8 @@ import (
 	"github.com/grange-project/grange/internal/tuning/apply"
 )
 
-// TestNobodyListens: ctrl-C at `grange tune apply 2>&1 | tee log` ends tee, too, and a lost connection the terminal. Neither may end
-// the program between two steps.
+// TestNobodyListens: ctrl-C at `grange tune apply 2>&1 | tee log` ends tee, too, and a lost connection the terminal.
+// Neither may end the program between two steps.
 func TestNobodyListens(t *testing.T) {
 	tree, err := hosttree.Open("../../internal/tuning/testdata/hosts/cern-2015-before.txtar")
 	if err != nil {
@@ -30,7 +30,8 @@ func TestNobodyListens(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want apply.Phase
-	}{{[]string{"tune", "apply", "--root", dir, "--rule", "ept-off", "--yes"}, apply.Applied}, {[]string{"tune", "undo", "--root", dir}, apply.Undone}} {
+	}{{[]string{"tune", "apply", "--root", dir, "--rule", "ept-off", "--yes"},
+		apply.Applied}, {[]string{"tune", "undo", "--root", dir}, apply.Undone}} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +63,8 @@ func TestPlanToAReaderThatGoes(t *testing.T) {
 	}
 	r.Close()
 	temporary := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), program, "tune", "plan", "--from", "../../internal/tuning/testdata/hosts/cern-2015-before.txtar")
+	cmd := exec.CommandContext(t.Context(), program, "tune", "plan", "--from",
+		"../../internal/tuning/testdata/hosts/cern-2015-before.txtar")
 	cmd.Stdout, cmd.Env = w, append(os.Environ(), "TMPDIR="+temporary)
 	err = cmd.Run()
 	w.Close()
@@ -91,7 +93,8 @@ func TestNobodySeesThePlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"apply", "--yes"}, {"plan"}, {"history"}, {"drift"}} {
-		cmd := exec.CommandContext(t.Context(), program, append([]string{"tune", args[0], "--root", dir}, args[1:]...)...)
+		cmd := exec.CommandContext(t.Context(), program,
+			append([]string{"tune", args[0], "--root", dir}, args[1:]...)...)
 		cmd.Stdout = full
 		cmd.Run()
 		if status := cmd.ProcessState.ExitCode(); status != 1 {

@@ -47,8 +47,8 @@ func other(t *testing.T, name, a, b string) string {
 	return a
 }
 
-// changes asks for other settings than this machine has: four huge pages more on node 0, others words for transparent huge
-// pages, and a KSM that runs.
+// changes asks for other settings than this machine has: four huge pages more on node 0, others words for transparent
+// huge pages, and a KSM that runs.
 func changes(t *testing.T) []tuning.Finding {
 	t.Helper()
 	node := "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
@@ -117,7 +117,8 @@ func TestApplyAndUndo(t *testing.T) {
 			t.Errorf("/%s is %q after apply, want %q", c.Path, got, c.Value)
 		}
 	}
-	if out := output(t, exec.CommandContext(t.Context(), program, "tune", "drift")); !strings.Contains(out, "as it was set") {
+	if out := output(t, exec.CommandContext(t.Context(), program, "tune", "drift")); !strings.Contains(out,
+		"as it was set") {
 		t.Errorf("drift right after apply: %s", out)
 	}
 	output(t, worker(t, "undo"))
@@ -146,7 +147,8 @@ func TestKilled(t *testing.T) {
 		switch phase := lastPhase(t); phase {
 		case apply.Applying:
 			cut++
-			if out, err := worker(t, task).CombinedOutput(); err == nil || !strings.Contains(string(out), "was cut short") {
+			if out, err := worker(t, task).CombinedOutput(); err == nil ||
+				!strings.Contains(string(out), "was cut short") {
 				t.Fatalf("an apply after one that was killed: %v, %s", err, out)
 			}
 		case apply.Applied:
@@ -199,7 +201,8 @@ func lastPhase(t *testing.T) apply.Phase {
 func thpProfile(t *testing.T, want string) string {
 	t.Helper()
 	profile := t.TempDir() + "/profile.toml"
-	text := fmt.Sprintf("name = \"test\"\ntitle = \"test\"\nrole = \"compute\"\nthp = %q\n[[source]]\nname = \"this test\"\nsays = \"nothing\"\n", want)
+	text := fmt.Sprintf("name = \"test\"\ntitle = \"test\"\nrole = \"compute\"\nthp = %q\n[[source]]\nname = \"this "+
+		"test\"\nsays = \"nothing\"\n", want)
 	if err := os.WriteFile(profile, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +213,8 @@ func thpProfile(t *testing.T, want string) string {
 func TestCommandLineKilled(t *testing.T) {
 	forget(t)
 	before := settings(t)
-	args := []string{"tune", "apply", "--yes", "--rule", "thp-policy", "--profile", thpProfile(t, other(t, thp, "madvise", "always"))}
+	args := []string{"tune", "apply", "--yes", "--rule", "thp-policy", "--profile",
+		thpProfile(t, other(t, thp, "madvise", "always"))}
 	begin := time.Now()
 	output(t, exec.CommandContext(t.Context(), program, args...))
 	whole := time.Since(begin)
@@ -238,7 +242,8 @@ func TestCommandLine(t *testing.T) {
 		t.Fatalf("the plan does not name %s:\n%s", thp, plan)
 	}
 	same(t, before, "after plan")
-	if out, err := exec.CommandContext(t.Context(), program, "tune", "apply", "--profile", profile, "--rule", "thp-policy").CombinedOutput(); err == nil || !bytes.Contains(out, []byte("needs-yes")) {
+	if out, err := exec.CommandContext(t.Context(), program, "tune", "apply", "--profile", profile, "--rule",
+		"thp-policy").CombinedOutput(); err == nil || !bytes.Contains(out, []byte("needs-yes")) {
 		t.Fatalf("apply without a terminal and without --yes: %v\n%s", err, out)
 	}
 	same(t, before, "after an apply that nobody agreed to")
@@ -256,7 +261,8 @@ func TestCommandLine(t *testing.T) {
 	if out, _ := drift.CombinedOutput(); drift.ProcessState.ExitCode() != 4 || !bytes.Contains(out, []byte(thp)) {
 		t.Errorf("drift: status %d\n%s", drift.ProcessState.ExitCode(), out)
 	}
-	if out, err := exec.CommandContext(t.Context(), program, "tune", "undo").CombinedOutput(); err == nil || !bytes.Contains(out, []byte("drifted")) {
+	if out, err := exec.CommandContext(t.Context(), program, "tune", "undo").CombinedOutput(); err == nil ||
+		!bytes.Contains(out, []byte("drifted")) {
 		t.Errorf("an undo over a change of somebody else: %v\n%s", err, out)
 	}
 	run("undo", "--force")

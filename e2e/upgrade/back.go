@@ -15,8 +15,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// refuseLater starts the old release on tables of a later one: on those that this release has made, or, where it changes nothing, on a copy
-// with a step more. It has to end and to say how to go on.
+// refuseLater starts the old release on tables of a later one: on those that this release has made, or, where it
+// changes nothing, on a copy with a step more. It has to end and to say how to go on.
 func (u *upgrade) refuseLater(ctx context.Context) error {
 	s := u.farm.Servers[0]
 	if err := s.Stop(); err != nil {
@@ -30,7 +30,8 @@ func (u *upgrade) refuseLater(ctx context.Context) error {
 	if err := oneStepMore(ctx, u.backup, later, u.figures.SchemaTo+1); err != nil {
 		return err
 	}
-	if _, err := u.check(ctx, u.builds.old, "--store", later); err == nil || !strings.Contains(err.Error(), string(store.CodeLater)) {
+	if _, err := u.check(ctx, u.builds.old, "--store", later); err == nil ||
+		!strings.Contains(err.Error(), string(store.CodeLater)) {
 		return fmt.Errorf("grange server check of the old release says of a later one's tables: %v", err)
 	}
 	right := u.farm.Store + ".right"
@@ -43,7 +44,8 @@ func (u *upgrade) refuseLater(ctx context.Context) error {
 	if err := os.Rename(right, u.farm.Store); err != nil {
 		return err
 	}
-	fmt.Printf("         both releases have %d steps of tables: the old server starts on what the new one left\n", u.figures.SchemaTo)
+	fmt.Printf("         both releases have %d steps of tables: the old server starts on what the new one left\n",
+		u.figures.SchemaTo)
 	since := time.Now()
 	if err := s.Start(ctx); err != nil {
 		return err

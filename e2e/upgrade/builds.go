@@ -70,7 +70,8 @@ func laterProtocol(top, dir string) (string, error) {
 		return "", fmt.Errorf("%s does not declare Capability on a line of its own", file)
 	}
 	changed := filepath.Join(dir, "host.go")
-	if err := os.WriteFile(changed, capability.ReplaceAll(text, []byte("const Capability = "+strconv.Itoa(fleet.Capability+tooFar))), 0o644); err != nil {
+	if err := os.WriteFile(changed, capability.ReplaceAll(text,
+		[]byte("const Capability = "+strconv.Itoa(fleet.Capability+tooFar))), 0o644); err != nil {
 		return "", err
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})

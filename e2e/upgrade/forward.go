@@ -51,7 +51,8 @@ func (u *upgrade) check(ctx context.Context, programs string, args ...string) (c
 
 // server runs a command of a release's server, and returns what it printed.
 func (u *upgrade) server(ctx context.Context, programs string, args ...string) (string, error) {
-	return output(exec.CommandContext(ctx, grange(programs), append([]string{"server", "--config", u.farm.Servers[0].Config}, args...)...))
+	return output(exec.CommandContext(ctx, grange(programs),
+		append([]string{"server", "--config", u.farm.Servers[0].Config}, args...)...))
 }
 
 func output(cmd *exec.Cmd) (string, error) {
@@ -92,7 +93,8 @@ func (u *upgrade) upgradeServer(ctx context.Context) error {
 	return u.look(ctx)
 }
 
-// restartServer puts another release's server in the place of the one that runs, and waits until all hosts have come back to it.
+// restartServer puts another release's server in the place of the one that runs, and waits until all hosts have come
+// back to it.
 func (u *upgrade) restartServer(ctx context.Context, programs string) error {
 	s := u.farm.Servers[0]
 	if err := s.Stop(); err != nil {
@@ -134,7 +136,8 @@ func (u *upgrade) heard(ctx context.Context, since time.Time, numbers ...int) er
 	})
 }
 
-// upgradeAgents goes from host to host. Between the installation of the programs and the agent's restart jobs are run by the new program already.
+// upgradeAgents goes from host to host. Between the installation of the programs and the agent's restart jobs are run
+// by the new program already.
 func (u *upgrade) upgradeAgents(ctx context.Context) error {
 	if err := u.shortJob(ctx, last, u.builds.now); err != nil {
 		return err

@@ -15,7 +15,8 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 )
 
-// job is one that says what it is told, in a VM, as long as the upgrade lasts. Its caller is of the old release all the time.
+// job is one that says what it is told, in a VM, as long as the upgrade lasts. Its caller is of the old release all the
+// time.
 type job struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
@@ -74,7 +75,8 @@ func (j *job) talk(ctx context.Context) error {
 // shortJob is one that a release's program runs on a host whose agent may be of another one.
 func (u *upgrade) shortJob(ctx context.Context, host int, programs string) error {
 	h := u.farm.Hosts[host]
-	cmd := exec.CommandContext(ctx, grange(programs), "exec", "--image", farmlab.Image, "--memory", "192M", "--", "sh", "-c", "echo works; exit 7")
+	cmd := exec.CommandContext(ctx, grange(programs), "exec", "--image", farmlab.Image, "--memory", "192M", "--", "sh",
+		"-c", "echo works; exit 7")
 	cmd.Env = append(os.Environ(), "GRANGE_SOCKET="+h.Socket)
 	out, err := output(cmd)
 	if out != "works\n" || cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 7 {

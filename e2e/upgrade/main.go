@@ -1,6 +1,7 @@
-// Command upgrade takes a farm with VMs of people and a job on it from an older commit's release build to this tree's and back, as a site
-// would: the server first, then agent by agent; back with the backup from before. No VM may be restarted, lost or made twice by that, none
-// may get another name or address, and what is too far apart must be refused in words that say what to upgrade. Its last line is JSON.
+// Command upgrade takes a farm with VMs of people and a job on it from an older commit's release build to this tree's
+// and back, as a site would: the server first, then agent by agent; back with the backup from before. No VM may be
+// restarted, lost or made twice by that, none may get another name or address, and what is too far apart must be
+// refused in words that say what to upgrade. Its last line is JSON.
 package main
 
 import (
@@ -17,7 +18,8 @@ import (
 	"github.com/grange-project/grange/e2e/farm/farmlab"
 )
 
-// farmFile is what the farm's administrator writes. With scratch, a VM in memory has the keys of its SSH server over a stop.
+// farmFile is what the farm's administrator writes. With scratch, a VM in memory has the keys of its SSH server over a
+// stop.
 const farmFile = `
 [cells.general]
 broker = "grange"
@@ -132,17 +134,21 @@ func (u *upgrade) steps() []step {
 		{"old servers, old agents: people have VMs, a job runs", u.settle},
 		{"the new release looks at the database; a backup is made", u.prepare},
 		{"the server is upgraded", u.upgradeServer},
-		{"a VM of an old agent, by the new server: made, entered, stopped, started, deleted", func(ctx context.Context) error { return u.life(ctx, 1) }},
+		{"a VM of an old agent, by the new server: made, entered, stopped, started, deleted",
+			func(ctx context.Context) error { return u.life(ctx, 1) }},
 		{"the agents are upgraded, one after the other", u.upgradeAgents},
-		{"a VM of a new agent: made, entered, stopped, started, deleted", func(ctx context.Context) error { return u.life(ctx, 2) }},
+		{"a VM of a new agent: made, entered, stopped, started, deleted",
+			func(ctx context.Context) error { return u.life(ctx, 2) }},
 		{"a VM that the old agent made is stopped and started by the new one", u.again},
 		{"an agent that is too new is refused, and says so", u.agentTooNew},
 		{"agents that are too old are refused, and say so", u.agentsTooOld},
 		{"the old release refuses tables of a later one", u.refuseLater},
 		{"the old server on the backup from before, new agents", u.serverBack},
-		{"a VM of a new agent, by the old server: made, entered, stopped, started, deleted", func(ctx context.Context) error { return u.life(ctx, 1) }},
+		{"a VM of a new agent, by the old server: made, entered, stopped, started, deleted",
+			func(ctx context.Context) error { return u.life(ctx, 1) }},
 		{"an agent goes back while its VMs run", u.agentBack},
-		{"a VM of the agent that went back: made, entered, stopped, started, deleted", func(ctx context.Context) error { return u.life(ctx, last) }},
+		{"a VM of the agent that went back: made, entered, stopped, started, deleted",
+			func(ctx context.Context) error { return u.life(ctx, last) }},
 		{"the job ends as it should", u.finishJob},
 		{"all is deleted, and nothing is left", u.clear},
 	}

@@ -70,21 +70,25 @@ func (u *upgrade) agentsTooOld(ctx context.Context) error {
 	return u.quiet(ctx)
 }
 
-// saidEverywhere sees that a refusal, with what to do, is where operators look: in the journals of agent and server, and in what both show of
-// the host.
+// saidEverywhere sees that a refusal, with what to do, is where operators look: in the journals of agent and server,
+// and in what both show of the host.
 func (u *upgrade) saidEverywhere(ctx context.Context, number int, code farm.Code, try string) error {
 	h, name := u.farm.Hosts[number], farmlab.HostName(number)
 	places := map[string]func() (string, error){
-		"the agent's journal":                 func() (string, error) { return h.AgentLog(), nil },
-		"the server's journal":                func() (string, error) { return lines(u.farm.Servers[0].Log(), name), nil },
+		"the agent's journal": func() (string, error) { return h.AgentLog(), nil },
+		"the server's journal": func() (string, error) {
+			return lines(u.farm.Servers[0].Log(), name),
+				nil
+		},
 		"grange host show on the host":        func() (string, error) { return output(h.Grange(ctx, "host", "show")) },
 		"grange host show HOST of the server": func() (string, error) { return u.farm.Run(ctx, "host", "show", name) },
 	}
 	for place, read := range places {
-		err := farmlab.Await(ctx, time.Minute, fmt.Sprintf("%s says %s of %s", place, code, name), func() (bool, error) {
-			text, err := read()
-			return err == nil && strings.Contains(text, string(code)) && strings.Contains(text, try), err
-		})
+		err := farmlab.Await(ctx, time.Minute, fmt.Sprintf("%s says %s of %s", place, code, name),
+			func() (bool, error) {
+				text, err := read()
+				return err == nil && strings.Contains(text, string(code)) && strings.Contains(text, try), err
+			})
 		if err != nil {
 			return err
 		}

@@ -95,7 +95,10 @@ func (u *upgrade) look(ctx context.Context) error {
 	if err := farmlab.Await(ctx, time.Minute, "all VMs are said to run", func() (bool, error) {
 		vms, err := u.list(ctx)
 		return err == nil && !slices.ContainsFunc(u.kept, func(r *resident) bool {
-			return !slices.ContainsFunc(vms, func(v fleet.VM) bool { return v.ID == r.vm.ID && v.State == "running" && v.Ready && !v.Pending })
+			return !slices.ContainsFunc(vms, func(v fleet.VM) bool {
+				return v.ID == r.vm.ID && v.State == "running" &&
+					v.Ready && !v.Pending
+			})
 		}), err
 	}); err != nil {
 		u.figures.Lost++
@@ -139,7 +142,8 @@ func (u *upgrade) sameMachine(r *resident, found []machine, boot string) error {
 	}
 	if len(found) == 0 || found[0] != (machine{r.vm.Host, r.pid}) || boot != r.boot {
 		u.figures.Restarted++
-		return fmt.Errorf("VM %s was process %d on %s in boot %s, and is %v in boot %s", r.vm.Name, r.pid, r.vm.Host, r.boot, found, boot)
+		return fmt.Errorf("VM %s was process %d on %s in boot %s, and is %v in boot %s", r.vm.Name, r.pid, r.vm.Host,
+			r.boot, found, boot)
 	}
 	return nil
 }
@@ -150,7 +154,8 @@ func (u *upgrade) life(ctx context.Context, host int) error {
 	if err := u.create(ctx, "guest", host); err != nil {
 		return err
 	}
-	for _, line := range []string{"ssh " + name + " -- true", "vm stop " + name + " --wait", "vm start " + name + " --wait", "ssh " + name + " -- true", "vm delete " + name + " --wait"} {
+	for _, line := range []string{"ssh " + name + " -- true", "vm stop " + name + " --wait",
+		"vm start " + name + " --wait", "ssh " + name + " -- true", "vm delete " + name + " --wait"} {
 		if _, err := u.farm.Run(ctx, strings.Fields(line)...); err != nil {
 			return err
 		}
@@ -160,8 +165,8 @@ func (u *upgrade) life(ctx context.Context, host int) error {
 
 // create makes a VM on a host.
 func (u *upgrade) create(ctx context.Context, name string, host int) error {
-	_, err := u.farm.Run(ctx, "vm", "create", "--project", "people", "--name", name, "--image", farmlab.Image, "--shape", "tiny", "--network", "lan",
-		"--need", "is="+farmlab.HostName(host), "--new-key", "--wait")
+	_, err := u.farm.Run(ctx, "vm", "create", "--project", "people", "--name", name, "--image", farmlab.Image,
+		"--shape", "tiny", "--network", "lan", "--need", "is="+farmlab.HostName(host), "--new-key", "--wait")
 	u.figures.VMs++
 	return err
 }

@@ -22,7 +22,8 @@ const batchLimit = farm.GiB
 // batchJobs numbers the jobs.
 var batchJobs atomic.Int32
 
-// slurmGroups makes control groups as Slurm makes them for a job of our user, and returns the files by which a process enters them.
+// slurmGroups makes control groups as Slurm makes them for a job of our user, and returns the files by which a process
+// enters them.
 func slurmGroups(t *testing.T) []string {
 	t.Helper()
 	node, number := fmt.Sprintf("slurm_grange%d", os.Getpid()), batchJobs.Add(1)
@@ -109,13 +110,18 @@ exit 3
 func TestBatchWrapper(t *testing.T) {
 	script, work := batchDirs(t, batchScript)
 	prolog := filepath.Join(filepath.Dir(script), "prolog")
-	if err := os.WriteFile(prolog, []byte("#!/bin/sh\necho export FROM_PROLOG=$(id -u):$(pwd | wc -l)\necho unset GONE\necho print hello from $SLURM_SCRIPT_CONTEXT\necho noise\n"), 0o755); err != nil {
+	if err := os.WriteFile(prolog, []byte(
+		"#!/bin/sh\necho export FROM_PROLOG=$(id -u):$(pwd | wc -l)\necho unset GONE\necho print hello from "+
+			"$SLURM_SCRIPT_CONTEXT\necho noise\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := inSlurm(t, work, host.Binary, "exec", "-v", "--socket", host.Socket, "--batch", "slurm", "--task-prolog", prolog, "--", script, "a", "b  c")
-	cmd.Env = append(cmd.Env, "TMPDIR=/nowhere", "GONE=here", "BIG="+strings.Repeat("x", 120<<10), "LONG="+strings.Repeat("y", 100000))
+	cmd := inSlurm(t, work, host.Binary, "exec", "-v", "--socket", host.Socket, "--batch", "slurm", "--task-prolog",
+		prolog, "--", script, "a", "b  c")
+	cmd.Env = append(cmd.Env, "TMPDIR=/nowhere", "GONE=here", "BIG="+strings.Repeat("x", 120<<10),
+		"LONG="+strings.Repeat("y", 100000))
 	r := run(t, cmd, "from stdin\n")
-	r.want(t, 3, "hello from prolog_task\n"+script+" 2 b  c\n"+work+"\n12345\n122880 100000 /tmp\nslurm 12345:1 gone\n"+fmt.Sprint(batchCPUs(t))+"\nwithin\nfrom stdin\n")
+	r.want(t, 3, "hello from prolog_task\n"+script+" 2 b  c\n"+work+"\n12345\n122880 100000 /tmp\nslurm 12345:1 "+
+		"gone\n"+fmt.Sprint(batchCPUs(t))+"\nwithin\nfrom stdin\n")
 	if text, err := os.ReadFile(filepath.Join(work, "made")); err != nil || string(text) != "made\n" {
 		t.Errorf("the job's file: %q, %v", text, err)
 	}
@@ -124,7 +130,8 @@ func TestBatchWrapper(t *testing.T) {
 	}
 }
 
-// batchCPUs is how many a job without a cpuset may get: those of its affinity where that confines it, else those of the default shape.
+// batchCPUs is how many a job without a cpuset may get: those of its affinity where that confines it, else those of the
+// default shape.
 func batchCPUs(t *testing.T) int {
 	h, err := host.Client.Host(ctx(t))
 	if err != nil {
@@ -174,7 +181,8 @@ func TestBatchDeath(t *testing.T) {
 
 // TestBatchTrap is how batch systems end jobs: TERM, and the job cleans up. INT twice is no giving up.
 func TestBatchTrap(t *testing.T) {
-	script, work := batchDirs(t, "#!/bin/sh\ntrap 'echo int' INT\ntrap 'echo xcpu' XCPU\ntrap 'echo clean >clean; exit 9' TERM\necho up\nwhile :; do sleep 0.05; done\n")
+	script, work := batchDirs(t, "#!/bin/sh\ntrap 'echo int' INT\ntrap 'echo xcpu' XCPU\ntrap 'echo clean >clean; "+
+		"exit 9' TERM\necho up\nwhile :; do sleep 0.05; done\n")
 	j := launch(t, inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", script))
 	j.expect(t, "up")
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGINT, syscall.SIGXCPU} {
@@ -190,7 +198,8 @@ func TestBatchTrap(t *testing.T) {
 	}
 }
 
-// TestBatchRefused: nothing of the job runs where something is wrong, and the batch system is told whether to try again.
+// TestBatchRefused: nothing of the job runs where something is wrong, and the batch system is told whether to try
+// again.
 func TestBatchRefused(t *testing.T) {
 	script, work := batchDirs(t, "#!/bin/sh\ntouch ran\n")
 	failing := filepath.Join(filepath.Dir(script), "failing")
@@ -202,12 +211,18 @@ func TestBatchRefused(t *testing.T) {
 		code int
 		says string
 	}{
-		"no job at all":      {host.Exec(ctx(t), "--socket", host.Socket, "--batch", "slurm", "--", script), 199, "[wrong-batch]"},
-		"of another system":  {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "pbs", "--", script), 199, "[wrong-batch]"},
-		"no agent":           {inSlurm(t, work, host.Binary, "exec", "--socket", "/nowhere", "--batch", "slurm", "--", script), 199, "[no-agent]"},
-		"no such image":      {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--image", "nosuch", "--", script), 197, "[not-allowed]"},
-		"too much memory":    {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--memory", "1G", "--", script), 197, "[too-big]"},
-		"a prolog that ends": {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--task-prolog", failing, "--", script), 5, "sorry"},
+		"no job at all": {host.Exec(ctx(t), "--socket", host.Socket, "--batch", "slurm", "--", script), 199,
+			"[wrong-batch]"},
+		"of another system": {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "pbs", "--",
+			script), 199, "[wrong-batch]"},
+		"no agent": {inSlurm(t, work, host.Binary, "exec", "--socket", "/nowhere", "--batch", "slurm", "--",
+			script), 199, "[no-agent]"},
+		"no such image": {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm",
+			"--image", "nosuch", "--", script), 197, "[not-allowed]"},
+		"too much memory": {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm",
+			"--memory", "1G", "--", script), 197, "[too-big]"},
+		"a prolog that ends": {inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm",
+			"--task-prolog", failing, "--", script), 5, "sorry"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.cmd.Dir = work
@@ -225,14 +240,16 @@ func TestBatchRefused(t *testing.T) {
 func TestBatchHook(t *testing.T) {
 	script, work := batchDirs(t, "#!/bin/sh\necho \"$@\"\nexit 4\n")
 	hook := filepath.Join(filepath.Dir(script), "starter")
-	if err := os.WriteFile(hook, []byte("#!"+host.Binary+" hook\nexec --batch slurm --socket "+host.Socket+" --\n"), 0o755); err != nil {
+	if err := os.WriteFile(hook, []byte("#!"+host.Binary+" hook\nexec --batch slurm --socket "+host.Socket+" --\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	cmd := inSlurm(t, work, hook, script, "x y", "--z")
 	run(t, cmd, "").want(t, 4, "x y --z\n")
 }
 
-// TestBatchInput feeds a job from what batch systems have for its input: a socket, as slurmstepd and pbs_mom, in either mode.
+// TestBatchInput feeds a job from what batch systems have for its input: a socket, as slurmstepd and pbs_mom, in either
+// mode.
 func TestBatchInput(t *testing.T) {
 	for _, mode := range []int{0, syscall.SOCK_NONBLOCK} {
 		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|mode, 0)
@@ -281,7 +298,8 @@ func TestBatchTerminal(t *testing.T) {
 	}
 }
 
-// TestBatchReload changes the site's policy and its hook under a running job, which stays what it is; the next job gets what is new.
+// TestBatchReload changes the site's policy and its hook under a running job, which stays what it is; the next job gets
+// what is new.
 func TestBatchReload(t *testing.T) {
 	script, work := batchDirs(t, "#!/bin/sh\necho up\ncat >/dev/null\necho end\n")
 	running := inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", script)
@@ -292,19 +310,24 @@ func TestBatchReload(t *testing.T) {
 	j := launch(t, running)
 	j.expect(t, "up")
 	hook := filepath.Join(t.TempDir(), "hook")
-	if err := os.WriteFile(hook, []byte("#!/bin/sh\nid -u >/tmp/hooked\necho $GRANGE_BATCH >>/tmp/hooked\n"), 0o644); err != nil {
+	if err := os.WriteFile(hook, []byte("#!/bin/sh\nid -u >/tmp/hooked\necho $GRANGE_BATCH >>/tmp/hooked\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	defer reload(t, testConfig, "configuration reloaded")
-	reload(t, fmt.Sprintf("hook = %q\n[[policy]]\nname = \"new\"\nusers = [\"%d\"]\nshape = \"tiny\"\n[shapes.tiny]\nmemory = \"128M\"\n", hook, batchUser), "configuration reloaded")
+	reload(t, fmt.Sprintf("hook = %q\n[[policy]]\nname = \"new\"\nusers = [\"%d\"]\nshape = "+
+		"\"tiny\"\n[shapes.tiny]\nmemory = \"128M\"\n", hook, batchUser), "configuration reloaded")
 	next, _ := batchDirs(t, "#!/bin/sh\ncat /tmp/hooked\necho $GRANGE_MEMORY\n")
-	r := run(t, inSlurm(t, work, host.Binary, "exec", "-v", "--socket", host.Socket, "--batch", "slurm", "--", next), "")
+	r := run(t, inSlurm(t, work, host.Binary, "exec", "-v", "--socket", host.Socket, "--batch", "slurm", "--", next),
+		"")
 	r.want(t, 0, "0\nslurm\n128\n")
 	if !strings.Contains(r.errors, `shape tiny: rule "new"`) {
 		t.Errorf("-v does not tell of the new rule: %s", r.errors)
 	}
 	reload(t, "[[policy]]\nname = \"closed\"\nsystems = [\"slurm\"]\ndeny = \"for repair\"\n", "configuration reloaded")
-	if r := run(t, inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", next), ""); r.code != 197 || !strings.Contains(r.errors, `rule "closed" of this host's policy gives this job no VM: for repair`) {
+	if r := run(t, inSlurm(t, work, host.Binary, "exec", "--socket", host.Socket, "--batch", "slurm", "--", next),
+		""); r.code != 197 || !strings.Contains(r.errors,
+		`rule "closed" of this host's policy gives this job no VM: for repair`) {
 		t.Errorf("status %d: %s", r.code, r.errors)
 	}
 	input.Close()

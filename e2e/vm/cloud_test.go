@@ -31,8 +31,8 @@ const (
 	cloudKeyVar    = "GRANGE_TEST_CLOUD_KEY"    // path of an SSH key
 )
 
-// TestCloudVM makes a cloud VM of the micro image on a bridge in a network of the test's own. The agent runs in a process there, without
-// a server: what a server would want is told to it.
+// TestCloudVM makes a cloud VM of the micro image on a bridge in a network of the test's own. The agent runs in a
+// process there, without a server: what a server would want is told to it.
 func TestCloudVM(t *testing.T) {
 	if os.Getenv(cloudConfigVar) != "" {
 		testCloudVM(t)
@@ -67,7 +67,8 @@ func cloudLab(t *testing.T, image ...string) {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	for _, args := range []string{"link set lo up", "link add br0 type bridge", "addr add 10.77.0.1/16 dev br0", "link set br0 up"} {
+	for _, args := range []string{"link set lo up", "link add br0 type bridge", "addr add 10.77.0.1/16 dev br0",
+		"link set br0 up"} {
 		command(t, append([]string{"/usr/sbin/ip", "-n", network}, strings.Fields(args)...)...)
 	}
 	key := filepath.Join(t.TempDir(), "key")
@@ -87,7 +88,8 @@ func cloudLab(t *testing.T, image ...string) {
 	l.KillAgent()                                            // the one inside takes its place
 	all, cancel := context.WithTimeout(t.Context(), 3*limit) // of several starts, each within the limit
 	defer cancel()
-	inside := exec.CommandContext(all, "/usr/bin/nsenter", "--net=/run/netns/"+network, "--", os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
+	inside := exec.CommandContext(all, "/usr/bin/nsenter", "--net=/run/netns/"+network, "--", os.Args[0], "-test.v",
+		"-test.run=^"+t.Name()+"$")
 	inside.Env = append(os.Environ(), cloudConfigVar+"="+l.Config, cloudKeyVar+"="+key)
 	r := run(t, inside, "")
 	if r.code != 0 {
@@ -122,11 +124,14 @@ func startCloudHost(t *testing.T) *cloudHost {
 		t.Fatal(err)
 	}
 	c.GuestFile = filepath.Join(filepath.Dir(os.Getenv(cloudConfigVar)), "bin", "grange-guest")
-	driver, err := libvirt.New(libvirt.Config{Socket: c.Libvirt, RunDir: c.RunDir, Accelerator: libvirt.Accelerator(c.Accelerator)})
+	driver, err := libvirt.New(libvirt.Config{Socket: c.Libvirt, RunDir: c.RunDir,
+		Accelerator: libvirt.Accelerator(c.Accelerator)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := agent.New(agent.Options{Config: c, Hypervisor: driver, Accelerator: func() string { return c.Accelerator }, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Version: "test"})
+	a, err := agent.New(agent.Options{Config: c, Hypervisor: driver,
+		Accelerator: func() string { return c.Accelerator }, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,8 +176,9 @@ func (h *cloudHost) want(t *testing.T, change func(w *fleet.WantedVM), so func(o
 
 func (h *cloudHost) ssh(t *testing.T, program string, args ...string) string {
 	t.Helper()
-	options := []string{"-i", os.Getenv(cloudKeyVar), "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "LogLevel=ERROR",
-		"-o", "StrictHostKeyChecking=accept-new", "-o", "UserKnownHostsFile=" + os.Getenv(cloudKeyVar) + ".known"}
+	options := []string{"-i", os.Getenv(cloudKeyVar), "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o",
+		"LogLevel=ERROR", "-o", "StrictHostKeyChecking=accept-new", "-o",
+		"UserKnownHostsFile=" + os.Getenv(cloudKeyVar) + ".known"}
 	return command(t, slices.Concat([]string{program}, options, args)...)
 }
 
@@ -193,9 +199,10 @@ func startCloudVM(t *testing.T, memory farm.Bytes, userData string) *cloudHost {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.vm = fleet.WantedVM{ID: api.NewID(), Name: "web", Project: "atlas", Owner: "ann", Cell: "b3", Power: "on", Image: "cloud",
-		Shape: fleet.Shape{CPUs: 1, Memory: uint64(memory), Scratch: 64 << 20}, Bridge: "br0", Address: cloudAddress + "/16", MAC: "52:54:0a:4d:01:07",
-		Hostname: "web.example.org", Keys: []string{strings.TrimSpace(string(key))}, UserData: []byte(userData)}
+	h.vm = fleet.WantedVM{ID: api.NewID(), Name: "web", Project: "atlas", Owner: "ann", Cell: "b3", Power: "on",
+		Image: "cloud", Shape: fleet.Shape{CPUs: 1, Memory: uint64(memory), Scratch: 64 << 20}, Bridge: "br0",
+		Address: cloudAddress + "/16", MAC: "52:54:0a:4d:01:07", Hostname: "web.example.org",
+		Keys: []string{strings.TrimSpace(string(key))}, UserData: []byte(userData)}
 	h.want(t, power("on"), isUp)
 	return h
 }
@@ -204,13 +211,16 @@ func testCloudVM(t *testing.T) {
 	h := startCloudVM(t, 256*farm.MiB, "#!/bin/sh\necho start >>/tmp/starts\necho user data of $(hostname)\n")
 	t.Run("port", h.port)
 	t.Run("ssh", func(t *testing.T) {
-		got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "hostname; cd /; wget -qO- http://169.254.169.254/latest/meta-data/instance-id; echo; "+
-			"wget -qO- http://169.254.169.254/latest/meta-data/placement/availability-zone; echo; cat /tmp/starts")
+		got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress,
+			"hostname; cd /; wget -qO- http://169.254.169.254/latest/meta-data/instance-id; echo; "+
+				"wget -qO- http://169.254.169.254/latest/meta-data/placement/availability-zone; echo; cat /tmp/starts")
 		if want := "web.example.org\n" + h.vm.ID + "\nb3\nstart\n"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		got = h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "for p in latest/meta-data/ latest/user-data grange/v1/vm; do wget -qO- http://169.254.169.254/$p; done")
-		for _, want := range []string{"instance-id\ninstance-type\n", string(h.vm.UserData), `"hostname": "web.example.org"`} {
+		got = h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress,
+			"for p in latest/meta-data/ latest/user-data grange/v1/vm; do wget -qO- http://169.254.169.254/$p; done")
+		for _, want := range []string{"instance-id\ninstance-type\n", string(h.vm.UserData),
+			`"hostname": "web.example.org"`} {
 			if !strings.Contains(got, want) {
 				t.Errorf("metadata lacks %q: %q", want, got)
 			}
@@ -222,7 +232,8 @@ func testCloudVM(t *testing.T) {
 	h.want(t, power("on"), isUp)
 	t.Run("second start", func(t *testing.T) { // ssh would refuse another host key
 		h.awaitSSH(t)
-		if got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress, "cat /tmp/starts; ls /tmp/copied"); got != "start\nstart\n/tmp/copied\n" {
+		if got := h.ssh(t, "/usr/bin/ssh", "root@"+cloudAddress,
+			"cat /tmp/starts; ls /tmp/copied"); got != "start\nstart\n/tmp/copied\n" {
 			t.Errorf("after a second start: %q", got)
 		}
 	})
@@ -248,11 +259,14 @@ func testCloudVM(t *testing.T) {
 const askMetadata = `exec 3<>/dev/tcp/169.254.169.254/80; printf 'GET /latest/meta-data/instance-id HTTP/1.0\r\n\r\n' >&3; tail -n 1 <&3`
 
 func testDebianCloud(t *testing.T) {
-	h := startCloudVM(t, farm.GiB, "#cloud-config\nbootcmd: [[sh, -c, 'echo boot >>/var/boots']]\nruncmd: [[sh, -c, 'echo build >>/var/builds']]\n")
+	h := startCloudVM(t, farm.GiB, "#cloud-config\nbootcmd: [[sh, -c, 'echo boot >>/var/boots']]\nruncmd: [[sh, -c, "+
+		"'echo build >>/var/builds']]\n")
 	look := func(t *testing.T, want string) {
 		t.Helper()
 		h.awaitSSH(t)
-		got := h.ssh(t, "/usr/bin/ssh", "debian@"+cloudAddress, "cloud-init status --wait >/dev/null; hostname -f; bash -c \""+askMetadata+"\"; echo; cat /var/boots /var/builds | tr '\\n' ' '")
+		got := h.ssh(t, "/usr/bin/ssh", "debian@"+cloudAddress,
+			"cloud-init status --wait >/dev/null; hostname -f; bash -c \""+askMetadata+"\"; echo; cat /var/boots "+
+				"/var/builds | tr '\\n' ' '")
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -263,7 +277,10 @@ func testDebianCloud(t *testing.T) {
 	h.want(t, power("on"), isUp)
 	look(t, name+h.vm.ID+"\nboot boot build ")
 	// Fresh disks: cloud-init begins anew, and so do the keys of the SSH server.
-	h.want(t, func(w *fleet.WantedVM) { w.Builds, w.Fresh = 1, 1 }, func(o fleet.Observed) bool { return isUp(o) && o.Builds == 1 })
+	h.want(t, func(w *fleet.WantedVM) { w.Builds, w.Fresh = 1, 1 }, func(o fleet.Observed) bool {
+		return isUp(o) &&
+			o.Builds == 1
+	})
 	if err := os.Remove(os.Getenv(cloudKeyVar) + ".known"); err != nil {
 		t.Error(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/api/fleet"
 )
 
-// TestCloudVMWithoutServer has a host keep a VM of a server that is not there: what was wanted last lies beside the VM's disks. Between all
-// that is wanted the agent is killed, and twice in the middle of it.
+// TestCloudVMWithoutServer has a host keep a VM of a server that is not there: what was wanted last lies beside the
+// VM's disks. Between all that is wanted the agent is killed, and twice in the middle of it.
 func TestCloudVMWithoutServer(t *testing.T) {
 	w := newKept(t)
 	w.wants(t, func(v *fleet.WantedVM) {})
@@ -29,7 +29,8 @@ func TestCloudVMWithoutServer(t *testing.T) {
 	if again := host.QEMUs(); len(again) != 1 || again[0] != first[0] {
 		t.Errorf("QEMUs %v, were %v", again, first)
 	}
-	if r := run(t, host.Grange(ctx(t), "vm", "stop", w.Wanted.ID), ""); r.code == 0 || !strings.Contains(r.errors, "is the server's") {
+	if r := run(t, host.Grange(ctx(t), "vm", "stop", w.Wanted.ID), ""); r.code == 0 ||
+		!strings.Contains(r.errors, "is the server's") {
 		t.Errorf("the host's own command: status %d, %s", r.code, r.errors)
 	}
 
@@ -86,7 +87,8 @@ type kept struct {
 
 func newKept(t *testing.T) *kept {
 	t.Helper()
-	k := &kept{Version: 1, Created: time.Now(), Wanted: fleet.WantedVM{ID: api.NewID(), Name: "web", Project: "atlas", Owner: "ann", Hostname: "web", Power: "on", Image: "micro",
+	k := &kept{Version: 1, Created: time.Now(), Wanted: fleet.WantedVM{ID: api.NewID(), Name: "web", Project: "atlas",
+		Owner: "ann", Hostname: "web", Power: "on", Image: "micro",
 		Shape: fleet.Shape{CPUs: 1, Memory: 256 << 20, Scratch: 64 << 20}}}
 	k.dir = filepath.Join(host.Dir, "state/vm", "grange-"+k.Wanted.ID[:13])
 	return k

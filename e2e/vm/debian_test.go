@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestDebianImage runs jobs in a full Debian, built by mmdebstrap and imported as any cloud image is: its own boot loader,
-// systemd and cloud-init, and grange-guest from the seed. It takes minutes under emulation: GRANGE_SLOW=1 asks for it.
+// TestDebianImage runs jobs in a full Debian, built by mmdebstrap and imported as any cloud image is: its own boot
+// loader, systemd and cloud-init, and grange-guest from the seed. It takes minutes under emulation: GRANGE_SLOW=1 asks
+// for it.
 func TestDebianImage(t *testing.T) {
 	if os.Getenv("GRANGE_SLOW") == "" {
 		t.Skip("takes minutes; GRANGE_SLOW=1 runs it")
@@ -35,9 +36,10 @@ func TestDebianImage(t *testing.T) {
 	dir := t.TempDir()
 	openUp(t, dir)
 	os.Chown(dir, 12345, 12346)
-	script := `. /etc/os-release; echo $ID; cat /proc/1/comm; id -u; id -g; pwd; cat > here; stat -f -c %T /tmp; grep -c HOST_CPU_MODEL /etc/grange/host; echo err >&2; exit 9`
-	cmd := host.Exec(t.Context(), "-v", "--image", "debian", "--cpus", fmt.Sprint(min(cpus(t), 2)), "--memory", "1G", "--scratch", "64M",
-		"--bind", dir+":/data", "--workdir", "/data", "--", "sh", "-c", script)
+	script :=
+		`. /etc/os-release; echo $ID; cat /proc/1/comm; id -u; id -g; pwd; cat > here; stat -f -c %T /tmp; grep -c HOST_CPU_MODEL /etc/grange/host; echo err >&2; exit 9`
+	cmd := host.Exec(t.Context(), "-v", "--image", "debian", "--cpus", fmt.Sprint(min(cpus(t), 2)), "--memory", "1G",
+		"--scratch", "64M", "--bind", dir+":/data", "--workdir", "/data", "--", "sh", "-c", script)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12346}}
 	r := run(t, cmd, "input")

@@ -11,25 +11,28 @@ import (
 	"github.com/grange-project/grange/e2e/lab"
 )
 
-// TestDiskFull fills the file system of state_dir under a VM that writes to its scratch disk: its job ends with the reason, a VM beside it goes on, the host
-// takes no further job, and when there is space again all is as before.
+// TestDiskFull fills the file system of state_dir under a VM that writes to its scratch disk: its job ends with the
+// reason, a VM beside it goes on, the host takes no further job, and when there is space again all is as before.
 func TestDiskFull(t *testing.T) {
 	l := smallHost(t)
 	small := filepath.Join(l.Dir, "state")
 	idle, sayIdle := talk(t, l, "--", "sh", "-c", "echo up; read line; echo $line")
-	writer, sayWriter := talk(t, l, "--scratch", "64M", "--", "sh", "-c", "echo up; read line; dd if=/dev/zero of=/tmp/file bs=1M count=48 conv=fsync; echo done")
+	writer, sayWriter := talk(t, l, "--scratch", "64M", "--", "sh", "-c",
+		"echo up; read line; dd if=/dev/zero of=/tmp/file bs=1M count=48 conv=fsync; echo done")
 	fill := filepath.Join(small, "other")
 	if err := fillUp(fill); err != nil {
 		t.Fatal(err)
 	}
 	sayWriter("go")
-	if r := writer.finish(t); r.code != 198 || !strings.Contains(r.errors, "[vm-disk-full]") || !strings.Contains(r.errors, "try:") {
+	if r := writer.finish(t); r.code != 198 || !strings.Contains(r.errors, "[vm-disk-full]") ||
+		!strings.Contains(r.errors, "try:") {
 		t.Errorf("status %d, %q", r.code, r.errors)
 	}
 	if err := fillUp(fill + "2"); err != nil { // what the writer gave back
 		t.Fatal(err)
 	}
-	if r := run(t, l.Exec(ctx(t), "--no-wait", "--", "true"), ""); r.code != 199 || !strings.Contains(r.errors, "[below-minimum]") {
+	if r := run(t, l.Exec(ctx(t), "--no-wait", "--", "true"), ""); r.code != 199 ||
+		!strings.Contains(r.errors, "[below-minimum]") {
 		t.Errorf("a full host takes a job: status %d, %q", r.code, r.errors)
 	}
 	if r := run(t, l.Grange(ctx(t), "host", "show"), ""); !strings.Contains(r.out, "no more VMs: disk space") {

@@ -30,10 +30,13 @@ func TestExec(t *testing.T) {
 		{name: "death by kill", args: []string{"sh", "-c", "kill -KILL $$"}, code: 137},
 		{name: "no such command", args: []string{"nosuch"}, code: 127, errs: "not found"},
 		{name: "not executable", args: []string{"/etc/passwd"}, code: 126, errs: "not executable"},
-		{name: "errors are a stream of their own", args: []string{"sh", "-c", "echo out; echo err >&2"}, out: "out\n", errs: "err\n"},
-		{name: "arguments as they are", args: []string{"printf", "%s|", "a b", "", "$HOME", "'\"`", "ü\n"}, out: "a b||$HOME|'\"`|ü\n|"},
+		{name: "errors are a stream of their own", args: []string{"sh", "-c", "echo out; echo err >&2"}, out: "out\n",
+			errs: "err\n"},
+		{name: "arguments as they are", args: []string{"printf", "%s|", "a b", "", "$HOME", "'\"`", "ü\n"},
+			out: "a b||$HOME|'\"`|ü\n|"},
 		{name: "closed input", args: []string{"sh", "-c", "cat; echo end"}, out: "end\n"},
-		{name: "a child that outlives the command", args: []string{"sh", "-c", "sleep 1000 & echo gone"}, out: "gone\n"},
+		{name: "a child that outlives the command", args: []string{"sh", "-c", "sleep 1000 & echo gone"},
+			out: "gone\n"},
 		{name: "bash and job control", args: []string{"bash", "-c", "set -m; (exit 3) & wait %1; echo $?"}, out: "3\n"},
 	}
 	for _, c := range cases {
@@ -72,11 +75,14 @@ func TestExecIsTheCaller(t *testing.T) {
 	if err := os.Chown(dir, uid, gid); err != nil {
 		t.Fatal(err)
 	}
-	script := `id -u; id -g; id -G; pwd; echo $MINE; echo $HOME; echo text > made; mkdir sub; mv made sub/; ln -s sub/made link; cat link; stat -c %u:%g sub`
-	cmd := host.Exec(ctx(t), "--bind", dir+":/data", "--env", "MINE=a b", "--workdir", "/data", "--", "sh", "-c", script)
+	script :=
+		`id -u; id -g; id -G; pwd; echo $MINE; echo $HOME; echo text > made; mkdir sub; mv made sub/; ln -s sub/made link; cat link; stat -c %u:%g sub`
+	cmd := host.Exec(ctx(t), "--bind", dir+":/data", "--env", "MINE=a b", "--workdir", "/data", "--", "sh",
+		"-c", script)
 	cmd.Dir = "/"
 	cmd.Env = append(cmd.Env, "HOME=/home/somebody")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid, Groups: []uint32{gid, group}}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid,
+		Groups: []uint32{gid, group}}}
 	run(t, cmd, "").want(t, 0, "12345\n12346\n12346 12347\n/data\na b\n/home/somebody\ntext\n12345:12346\n")
 	info, err := os.Stat(filepath.Join(dir, "sub", "made"))
 	if err != nil {
@@ -95,7 +101,8 @@ func TestExecRaisesNobody(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil { // root's
 		t.Fatal(err)
 	}
-	cmd := host.Exec(ctx(t), "--bind", dir, "--workdir", "/", "--", "sh", "-c", "cat "+secret+"; rm "+secret+"; touch "+dir+"/new; echo $?")
+	cmd := host.Exec(ctx(t), "--bind", dir, "--workdir", "/", "--", "sh", "-c",
+		"cat "+secret+"; rm "+secret+"; touch "+dir+"/new; echo $?")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345}}
 	cmd.Dir = "/"
 	run(t, cmd, "").want(t, 0, "1\n")
@@ -106,27 +113,33 @@ func TestExecRaisesNobody(t *testing.T) {
 
 func TestExecBindsReadOnly(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "file"), bytes.Repeat([]byte("0123456789abcdef"), 1<<16), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "file"), bytes.Repeat([]byte("0123456789abcdef"), 1<<16),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := host.Exec(ctx(t), "--bind", ".:ro", "--", "sh", "-c", "pwd; sha256sum < file; (echo x > file) 2>/dev/null || echo refused; rm -f file 2>/dev/null; ls")
+	cmd := host.Exec(ctx(t), "--bind", ".:ro", "--", "sh", "-c",
+		"pwd; sha256sum < file; (echo x > file) 2>/dev/null || echo refused; rm -f file 2>/dev/null; ls")
 	cmd.Dir = dir
 	sum := sha256.Sum256(bytes.Repeat([]byte("0123456789abcdef"), 1<<16))
 	run(t, cmd, "").want(t, 0, fmt.Sprintf("%s\n%x  -\nrefused\nfile\n", dir, sum))
 }
 
 func TestExecFacts(t *testing.T) {
-	r := grange(t, "--memory", "512M", "--", "sh", "-c", "echo $GRANGE_HS06 $GRANGE_CPUS $GRANGE_MEMORY; grep -c HOST_CPU_FLAGS=.*sse2 /etc/grange/host")
+	r := grange(t, "--memory", "512M", "--", "sh", "-c",
+		"echo $GRANGE_HS06 $GRANGE_CPUS $GRANGE_MEMORY; grep -c HOST_CPU_FLAGS=.*sse2 /etc/grange/host")
 	r.want(t, 0, "357 1 512\n1\n")
 }
 
 func TestExecScratch(t *testing.T) {
-	r := grange(t, "--scratch", "64M", "--", "sh", "-c", `grep -q " /tmp ext4 " /proc/mounts && echo mounted; stat -c %a /tmp; dd if=/dev/zero of=/tmp/big bs=1M count=100 2>&1 | grep -c "No space"`)
+	r := grange(t, "--scratch", "64M", "--", "sh", "-c",
+		`grep -q " /tmp ext4 " /proc/mounts && echo mounted; stat -c %a /tmp; dd if=/dev/zero of=/tmp/big bs=1M count=100 2>&1 | grep -c "No space"`)
 	r.want(t, 0, "mounted\n1777\n1\n")
 }
 
 func TestExecNetwork(t *testing.T) {
-	r := grange(t, "--network", "user", "--", "sh", "-c", "basename $(readlink /sys/class/net/eth0/device/driver); ip -4 addr show eth0 | grep -c 10.0.2.15; ip route | grep -c default")
+	r := grange(t, "--network", "user", "--", "sh", "-c",
+		"basename $(readlink /sys/class/net/eth0/device/driver); ip -4 addr show eth0 | grep -c 10.0.2.15; ip route "+
+			"| grep -c default")
 	r.want(t, 0, "virtio_net\n1\n1\n")
 }
 
@@ -140,7 +153,8 @@ func TestExecShape(t *testing.T) {
 	fmt.Fprintln(input, "go")
 	out := j.finish(t).out
 	p := vms[0].Plan
-	for key, want := range map[string]int{"CPU(s)": 2, "Socket(s)": p.Sockets, "Core(s) per socket": p.Cores, "Thread(s) per core": p.Threads, "NUMA node(s)": len(p.Cells)} {
+	for key, want := range map[string]int{"CPU(s)": 2, "Socket(s)": p.Sockets, "Core(s) per socket": p.Cores,
+		"Thread(s) per core": p.Threads, "NUMA node(s)": len(p.Cells)} {
 		if !hasField(out, key, fmt.Sprint(want)) {
 			t.Errorf("lscpu does not say %s: %d\n%s", key, want, out)
 		}
@@ -156,10 +170,12 @@ func hasField(text, key, value string) bool {
 	return false
 }
 
-// TestExecPurpose starts a VM tuned as a service, whose disk goes past the host's page cache, with words on top of its purpose.
+// TestExecPurpose starts a VM tuned as a service, whose disk goes past the host's page cache, with words on top of its
+// purpose.
 func TestExecPurpose(t *testing.T) {
-	start(t, host, "--purpose", "service", "--cpu-model", "Haswell", "--scratch", "64M", "--page-size", "1G,0", "--numa", "none", "--thread-policy", "isolate",
-		"--emulator", "isolate", "--", "sh", "-c", "dd if=/dev/zero of=/tmp/x bs=1M count=4 2>&1 && sync && echo up; sleep 1000")
+	start(t, host, "--purpose", "service", "--cpu-model", "Haswell", "--scratch", "64M", "--page-size", "1G,0",
+		"--numa", "none", "--thread-policy", "isolate", "--emulator", "isolate", "--", "sh", "-c",
+		"dd if=/dev/zero of=/tmp/x bs=1M count=4 2>&1 && sync && echo up; sleep 1000")
 	vms, err := host.Client.VMs(ctx(t))
 	if err != nil || len(vms) != 1 {
 		t.Fatalf("%+v, %v", vms, err)
@@ -172,13 +188,16 @@ func TestExecPurpose(t *testing.T) {
 		t.Errorf("the emulator has no CPU of its own: %+v", p)
 	}
 	text, err := host.Virsh(ctx(t), "dumpxml", vms[0].Name)
-	if err != nil || !strings.Contains(text, "cache='none'") || !strings.Contains(text, "io='native'") || !strings.Contains(text, "nosharepages") {
+	if err != nil || !strings.Contains(text, "cache='none'") || !strings.Contains(text, "io='native'") ||
+		!strings.Contains(text, "nosharepages") {
 		t.Errorf("%v\n%s", err, text)
 	}
-	if r := run(t, host.Grange(ctx(t), "vm", "show", vms[0].Name), ""); !strings.Contains(r.out, "cache none, I/O by native") || !strings.Contains(r.out, "service") {
+	if r := run(t, host.Grange(ctx(t), "vm", "show", vms[0].Name), ""); !strings.Contains(r.out,
+		"cache none, I/O by native") || !strings.Contains(r.out, "service") {
 		t.Errorf("vm show hides what was applied:\n%s%s", r.out, r.errors)
 	}
-	for _, args := range [][]string{{"--purpose", "fun"}, {"--page-size", "3M,2M"}, {"--numa", "many"}, {"--cpu-model", "a b"}, {"--cache", "much"}} {
+	for _, args := range [][]string{{"--purpose", "fun"}, {"--page-size", "3M,2M"}, {"--numa", "many"},
+		{"--cpu-model", "a b"}, {"--cache", "much"}} {
 		if r := grange(t, append(args, "--", "true")...); r.code != 2 || !strings.Contains(r.errors, "try:") {
 			t.Errorf("%v: status %d, want 2: %s", args, r.code, r.errors)
 		}

@@ -9,7 +9,8 @@ import (
 	"github.com/grange-project/grange/api"
 )
 
-// heartbeat is what is done about a guest that has not answered for a few seconds: less than a site would want, for tests.
+// heartbeat is what is done about a guest that has not answered for a few seconds: less than a site would want, for
+// tests.
 const heartbeat = testConfig + "[heartbeat]\ntimeout = \"8s\"\naction = \"end\"\n"
 
 func hasAnswered(vms []api.VM) bool { return len(vms) == 1 && vms[0].Heard != nil }
@@ -18,7 +19,8 @@ func hasAnswered(vms []api.VM) bool { return len(vms) == 1 && vms[0].Heard != ni
 func TestGuestHangs(t *testing.T) {
 	reload(t, heartbeat, "configuration reloaded")
 	defer reload(t, testConfig, "configuration reloaded")
-	const freeze = "mkdir /sys/fs/cgroup/hung && echo 1 >/sys/fs/cgroup/hung/cgroup.procs && echo 1 >/sys/fs/cgroup/hung/cgroup.freeze"
+	const freeze = "mkdir /sys/fs/cgroup/hung && echo 1 >/sys/fs/cgroup/hung/cgroup.procs && echo 1 " +
+		">/sys/fs/cgroup/hung/cgroup.freeze"
 	j, input := startWithInput(t, "--", "sh", "-c", "echo up; read go; "+freeze+"; sleep 600")
 	await(t, host, "an answer of the guest", hasAnswered)
 	input.Write([]byte("go\n"))

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestLibvirtdHangs stops libvirtd and starts the agent anew: it serves, a job says what it waits for and runs when libvirtd goes on, and a job
-// that ran all the time is not touched.
+// TestLibvirtdHangs stops libvirtd and starts the agent anew: it serves, a job says what it waits for and runs when
+// libvirtd goes on, and a job that ran all the time is not touched.
 func TestLibvirtdHangs(t *testing.T) {
 	running, input := startWithInput(t, "--", "sh", "-c", counting)
 	host.KillAgent()

@@ -34,7 +34,7 @@ func (r *lineReader) end() {
 	r.changed.Broadcast()
 }
 
-// await tells whether the line came before the end.
+// await reports whether the line came before the end.
 func (r *lineReader) await(line string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -138,7 +138,8 @@ func (j *job) expect(t *testing.T, line string) {
 	t.Helper()
 	if !j.out.await(line) {
 		<-j.done
-		t.Fatalf("the job ended without printing %q\nstatus: %v\nstdout: %q\nstderr: %s", line, j.ProcessState, j.out.text(), j.errs.String())
+		t.Fatalf("the job ended without printing %q\nstatus: %v\nstdout: %q\nstderr: %s", line, j.ProcessState,
+			j.out.text(), j.errs.String())
 	}
 }
 

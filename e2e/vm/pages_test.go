@@ -38,7 +38,8 @@ func TestHugePages(t *testing.T) {
 			t.Errorf("the VM's memory is not in huge pages: %v\n%s", err, text)
 		}
 	}
-	if r := grange(t, "--no-wait", "--page-size", "2M", "--memory", "256M", "--", "true"); r.code != 199 || !strings.Contains(r.errors, "pages") {
+	if r := grange(t, "--no-wait", "--page-size", "2M", "--memory", "256M", "--", "true"); r.code != 199 ||
+		!strings.Contains(r.errors, "pages") {
 		t.Errorf("status %d, want 199 and a word about pages: %s", r.code, r.errors)
 	}
 	if r := grange(t, "--page-size", "2M", "--memory", "2G", "--", "true"); r.code != 2 {

@@ -33,7 +33,8 @@ func TestRefusals(t *testing.T) {
 		{"unknown flag", []string{"--nosuch", "--", "true"}, 2, []string{"unknown flag"}},
 		{"bind of nothing", []string{"--bind", "/nosuch", "--", "true"}, 2, []string{"/nosuch"}},
 		{"bind over everything", []string{"--bind", "/tmp:/", "--", "true"}, 2, []string{"below /"}},
-		{"workdir that is not there", []string{"--workdir", "/nosuch", "--", "true"}, 199, []string{"/nosuch is not in the VM"}},
+		{"workdir that is not there", []string{"--workdir", "/nosuch", "--", "true"}, 199,
+			[]string{"/nosuch is not in the VM"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -62,7 +63,8 @@ func TestNoRoom(t *testing.T) {
 	var waiting []*job
 	for i := range 3 {
 		script := fmt.Sprintf("echo %d >> order", i)
-		j := launch(t, host.Exec(ctx(t), "--cpus", hostCPUs, "--bind", filepath.Dir(order)+":/w", "--workdir", "/w", "--", "sh", "-c", script))
+		j := launch(t, host.Exec(ctx(t), "--cpus", hostCPUs, "--bind", filepath.Dir(order)+":/w", "--workdir", "/w",
+			"--", "sh", "-c", script))
 		await(t, host, "one more that waits", func(vms []api.VM) bool { return len(vms) == i+2 })
 		waiting = append(waiting, j)
 	}
@@ -154,9 +156,11 @@ func TestMemoryOfCgroup(t *testing.T) {
 		args []string
 		code int
 		out  string
-	}{{[]string{"--", "sh", "-c", "echo $GRANGE_MEMORY"}, 0, "300\n"}, {[]string{"--memory", "512M", "--", "true"}, 2, ""}} {
+	}{{[]string{"--", "sh", "-c", "echo $GRANGE_MEMORY"}, 0, "300\n"}, {[]string{"--memory", "512M", "--", "true"}, 2,
+		""}} {
 		cmd := host.Exec(ctx(t), c.args...)
-		inner := append([]string{"/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, dir, cmd.Path}, cmd.Args[1:]...)
+		inner := append([]string{"/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, dir, cmd.Path},
+			cmd.Args[1:]...)
 		cmd.Path, cmd.Args = "/bin/sh", inner
 		run(t, cmd, "").want(t, c.code, c.out)
 	}
@@ -165,7 +169,8 @@ func TestMemoryOfCgroup(t *testing.T) {
 // cgroup makes a cgroup with a memory limit, in whichever version this host has.
 func cgroup(t *testing.T, limit int) string {
 	t.Helper()
-	for _, c := range []struct{ root, file string }{{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}} {
+	for _, c := range []struct{ root, file string }{{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+		{"/sys/fs/cgroup", "memory.max"}} {
 		dir := filepath.Join(c.root, fmt.Sprintf("grange-test-%d", os.Getpid()))
 		if os.Mkdir(dir, 0o755) != nil {
 			continue

@@ -10,10 +10,12 @@ import (
 
 // TestSignals sends each signal to `grange exec`; the command in the VM gets it and answers.
 func TestSignals(t *testing.T) {
-	for name, s := range map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2} {
+	for name, s := range map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM,
+		"HUP": syscall.SIGHUP, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			j := start(t, host, "--", "sh", "-c", "trap 'echo got "+name+"; exit 9' "+name+"; echo up; while :; do sleep 0.05; done")
+			j := start(t, host, "--", "sh", "-c",
+				"trap 'echo got "+name+"; exit 9' "+name+"; echo up; while :; do sleep 0.05; done")
 			j.Process.Signal(s)
 			j.finish(t).want(t, 9, "up\ngot "+name+"\n")
 		})
@@ -84,7 +86,8 @@ func TestTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inner := "stty rows 33 cols 77; " + host.Binary + " exec --tty -- sh -c 'test -t 0 && test -t 1 && stty size; exit 4'"
+	inner := "stty rows 33 cols 77; " + host.Binary +
+		" exec --tty -- sh -c 'test -t 0 && test -t 1 && stty size; exit 4'"
 	cmd := exec.CommandContext(ctx(t), script, "-qec", inner, "/dev/null")
 	cmd.Env = append(host.Exec(ctx(t)).Env, "TERM=xterm")
 	r := run(t, cmd, "")

@@ -81,15 +81,16 @@ func (b batchJob) task(t *testing.T, step string, args ...string) *exec.Cmd {
 
 const bootID = "cat /proc/sys/kernel/random/boot_id"
 
-// TestTasksShareOneVM: tasks of one batch job run in one VM, each with its own streams, environment, status and view of the same
-// directory; one that ends, or whose caller is killed, takes nothing of the others with it.
+// TestTasksShareOneVM: tasks of one batch job run in one VM, each with its own streams, environment, status and view of
+// the same directory; one that ends, or whose caller is killed, takes nothing of the others with it.
 func TestTasksShareOneVM(t *testing.T) {
 	b, dir := newBatchJob(t, 71), t.TempDir()
 	bind := []string{"--bind", dir + ":/shared", "--workdir", "/shared"}
 	args := func(env, script string) []string {
 		return append(append([]string{}, bind...), "--env", "WHO="+env, "--", "sh", "-c", script)
 	}
-	first := b.task(t, "batch", args("first", "echo up; "+bootID+" > first; sleep 987654 & echo $! > first.pid; echo ready; cat; exit 3")...)
+	first := b.task(t, "batch", args("first",
+		"echo up; "+bootID+" > first; sleep 987654 & echo $! > first.pid; echo ready; cat; exit 3")...)
 	input, err := first.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +107,8 @@ func TestTasksShareOneVM(t *testing.T) {
 	if err != nil || len(vms) != 1 || vms[0].Batch != "slurm/71" || vms[0].Tasks != 1 {
 		t.Errorf("one VM of slurm/71 with one task is wanted: %+v, %v", vms, err)
 	}
-	third := launch(t, b.task(t, "1", args("third", `echo up; trap 'echo term; exit 5' TERM; while :; do sleep 0.1; done`)...))
+	third := launch(t, b.task(t, "1",
+		args("third", `echo up; trap 'echo term; exit 5' TERM; while :; do sleep 0.1; done`)...))
 	third.expect(t, "up")
 	await(t, host, "two tasks", func(vms []api.VM) bool { return len(vms) == 1 && vms[0].Tasks == 2 })
 
@@ -115,7 +117,8 @@ func TestTasksShareOneVM(t *testing.T) {
 	<-j.done
 	input.Close()
 	await(t, host, "one task", func(vms []api.VM) bool { return len(vms) == 1 && vms[0].Tasks == 1 })
-	r = run(t, b.task(t, "2", args("fourth", bootID+`; [ -d /proc/$(cat first.pid) ] && tr "\0" " " < /proc/$(cat first.pid)/cmdline; echo "hello from $WHO" > fourth`)...), "")
+	r = run(t, b.task(t, "2", args("fourth",
+		bootID+`; [ -d /proc/$(cat first.pid) ] && tr "\0" " " < /proc/$(cat first.pid)/cmdline; echo "hello from $WHO" > fourth`)...), "")
 	r.want(t, 0, string(id))
 	if text, _ := os.ReadFile(filepath.Join(dir, "fourth")); string(text) != "hello from fourth\n" {
 		t.Errorf("the bound directory has %q", text)
@@ -154,8 +157,12 @@ func TestTasksOutliveTheAgent(t *testing.T) {
 	if err := host.StartAgent(ctx(t)); err != nil {
 		t.Fatal(err)
 	}
-	await(t, host, "the two that live", func(vms []api.VM) bool { return len(vms) == 1 && vms[0].Tasks == 2 && vms[0].State == "running" })
-	run(t, b.task(t, "9", args("cmp /shared/0 /shared/1 && cmp /shared/1 /proc/sys/kernel/random/boot_id && echo same")...), "").want(t, 0, "same\n")
+	await(t, host, "the two that live", func(vms []api.VM) bool {
+		return len(vms) == 1 && vms[0].Tasks == 2 &&
+			vms[0].State == "running"
+	})
+	run(t, b.task(t, "9", args("cmp /shared/0 /shared/1 && cmp /shared/1 /proc/sys/kernel/random/boot_id && echo "+
+		"same")...), "").want(t, 0, "same\n")
 	for i, j := range tasks[1:] {
 		fmt.Fprintln(inputs[i+1], "go")
 		j.finish(t).want(t, 3, countingOutput())
@@ -171,7 +178,8 @@ func TestMoreTasksThanPlaces(t *testing.T) {
 	const n = 20
 	var tasks []*job
 	for i := range n {
-		cmd := b.task(t, fmt.Sprint(i), "--bind", dir+":/d", "--", "sh", "-c", bootID+"; until [ -e /d/go ]; do sleep 0.1; done; exit "+fmt.Sprint(i))
+		cmd := b.task(t, fmt.Sprint(i), "--bind", dir+":/d", "--", "sh", "-c",
+			bootID+"; until [ -e /d/go ]; do sleep 0.1; done; exit "+fmt.Sprint(i))
 		tasks = append(tasks, launch(t, cmd))
 	}
 	await(t, host, "all of them", func(vms []api.VM) bool { return len(vms) == 1 && vms[0].Tasks == n })
@@ -199,16 +207,19 @@ func TestOtherImageForATask(t *testing.T) {
 	b := newBatchJob(t, 74)
 	j := launch(t, b.task(t, "batch", "--", "sh", "-c", "echo up; sleep 1000"))
 	j.expect(t, "up")
-	if r := run(t, b.task(t, "0", "--image", "other", "--", "echo", "no"), ""); r.code != 199 || r.out != "" || !strings.Contains(r.errors, "slurm/74") {
+	if r := run(t, b.task(t, "0", "--image", "other", "--", "echo", "no"), ""); r.code != 199 || r.out != "" ||
+		!strings.Contains(r.errors, "slurm/74") {
 		t.Errorf("status %d, %q, %q", r.code, r.out, r.errors)
 	}
 	run(t, b.task(t, "1", "--image", "micro", "--", "echo", "yes"), "").want(t, 0, "yes\n")
 }
 
-// TestTasksSeeWhatOthersDid: when a task has ended, the others see at once what it did to a directory that both have, as on one host.
+// TestTasksSeeWhatOthersDid: when a task has ended, the others see at once what it did to a directory that both have,
+// as on one host.
 func TestTasksSeeWhatOthersDid(t *testing.T) {
 	b, dir := newBatchJob(t, 75), t.TempDir()
-	cmd := b.task(t, "batch", "--bind", dir+":/shared", "--workdir", "/shared", "--", "sh", "-c", `while read c; do eval "$c"; done`)
+	cmd := b.task(t, "batch", "--bind", dir+":/shared", "--workdir", "/shared", "--", "sh", "-c",
+		`while read c; do eval "$c"; done`)
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -217,9 +228,11 @@ func TestTasksSeeWhatOthersDid(t *testing.T) {
 	fmt.Fprintln(input, "echo up")
 	j.expect(t, "up")
 	for i := range 5 {
-		fmt.Fprintf(input, "echo a > f%d; exec 3>> f%d; ls -l > /dev/null; stat -c %%s f%d > /dev/null; echo wrote %d\n", i, i, i, i)
+		fmt.Fprintf(input, "echo a > f%d; exec 3>> f%d; ls -l > /dev/null; stat -c %%s f%d > /dev/null; echo wrote "+
+			"%d\n", i, i, i, i)
 		j.expect(t, fmt.Sprintf("wrote %d", i))
-		run(t, b.task(t, fmt.Sprint(i), "--bind", dir+":/shared", "--", "sh", "-c", fmt.Sprintf("echo b >> /shared/f%d", i)), "").want(t, 0, "")
+		run(t, b.task(t, fmt.Sprint(i), "--bind", dir+":/shared", "--", "sh", "-c",
+			fmt.Sprintf("echo b >> /shared/f%d", i)), "").want(t, 0, "")
 		fmt.Fprintf(input, "echo $(stat -c %%s f%d) $(cat f%d); echo read %d\n", i, i, i)
 		j.expect(t, fmt.Sprintf("read %d", i))
 	}

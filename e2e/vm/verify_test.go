@@ -41,7 +41,7 @@ func verify(t *testing.T, name string) (proof, int) {
 	return p, r.code
 }
 
-// about tells whether the proof has a problem of this kind with the VM, and with other where that is not empty.
+// about reports whether the proof has a problem of this kind with the VM, and with other where that is not empty.
 func (p proof) about(kind, vm, other string) bool {
 	for _, x := range p.Problems {
 		all := append(x.Others, x.VM)
@@ -52,19 +52,22 @@ func (p proof) about(kind, vm, other string) bool {
 	return false
 }
 
-// TestVerify proves where a VM of ours runs, moves one of its threads, and puts a stranger on its CPU. The machine may have VMs of
-// other people: what they do is their business.
+// TestVerify proves where a VM of ours runs, moves one of its threads, and puts a stranger on its CPU. The machine may
+// have VMs of other people: what they do is their business.
 func TestVerify(t *testing.T) {
 	start(t, host, "--", "sh", "-c", "echo up; sleep 1000")
 	name := vmName(t)
 	p, _ := verify(t, name)
 	vcpu := p.VMs[0].Threads[0]
-	if vcpu.Thread != "vCPU 0" || vcpu.Planned == "" || vcpu.Planned != vcpu.Libvirt || vcpu.Libvirt != vcpu.Kernel || !p.VMs[0].Ours {
+	if vcpu.Thread != "vCPU 0" || vcpu.Planned == "" || vcpu.Planned != vcpu.Libvirt || vcpu.Libvirt != vcpu.Kernel ||
+		!p.VMs[0].Ours {
 		t.Fatalf("not proven: %+v", p.VMs[0])
 	}
-	for _, kind := range []string{"stray-vcpu", "plan-differs", "emulator-on-vcpu", "offline-cpu", "cpuset", "remote-memory"} {
+	for _, kind := range []string{"stray-vcpu", "plan-differs", "emulator-on-vcpu", "offline-cpu", "cpuset",
+		"remote-memory"} {
 		for _, x := range p.Problems {
-			if x.Kind == kind && x.VM == name && len(x.Others) == 0 { // with others it is those of another test, on our CPUs
+			// with others it is those of another test, on our CPUs
+			if x.Kind == kind && x.VM == name && len(x.Others) == 0 {
 				t.Errorf("a false alarm: %+v", x)
 			}
 		}
@@ -90,7 +93,8 @@ func TestVerify(t *testing.T) {
 	if !p.about("crowded-cpus", name, stranger) || code < 4 {
 		t.Errorf("a stranger's VM on the same CPU is not found: %+v, status %d", p, code)
 	}
-	if r := run(t, host.Grange(ctx(t), "tune", "verify"), ""); r.code < code || !strings.Contains(r.out, stranger) || !strings.Contains(r.out, "crowded-cpus") {
+	if r := run(t, host.Grange(ctx(t), "tune", "verify"), ""); r.code < code || !strings.Contains(r.out, stranger) ||
+		!strings.Contains(r.out, "crowded-cpus") {
 		t.Errorf("status %d, want %d or worse, of a table without the stranger:\n%s%s", r.code, code, r.out, r.errors)
 	}
 }
@@ -98,8 +102,8 @@ func TestVerify(t *testing.T) {
 // startStranger starts a VM that no libvirt knows, paused.
 func startStranger(t *testing.T, name string) int {
 	t.Helper()
-	cmd := exec.Command("/usr/bin/qemu-system-x86_64", "-S", "-name", "guest="+name+",debug-threads=on", "-machine", "q35,accel=tcg", "-m", "64",
-		"-display", "none", "-nodefaults")
+	cmd := exec.Command("/usr/bin/qemu-system-x86_64", "-S", "-name", "guest="+name+",debug-threads=on", "-machine",
+		"q35,accel=tcg", "-m", "64", "-display", "none", "-nodefaults")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

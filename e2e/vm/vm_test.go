@@ -26,7 +26,8 @@ func TestVMCommands(t *testing.T) {
 		}
 		return r.out
 	}
-	eventually(t, "what the guest wrote is on its console", func() bool { return strings.Contains(show("vm", "console", name), "console words") })
+	eventually(t, "what the guest wrote is on its console",
+		func() bool { return strings.Contains(show("vm", "console", name), "console words") })
 	for _, c := range []struct {
 		args []string
 		says []string
@@ -45,7 +46,8 @@ func TestVMCommands(t *testing.T) {
 			}
 		}
 	}
-	for _, args := range [][]string{{"vm", "list"}, {"vm", "show", name}, {"vm", "console", name}, {"host", "show"}, {"image", "list"}} {
+	for _, args := range [][]string{{"vm", "list"}, {"vm", "show", name}, {"vm", "console", name}, {"host", "show"},
+		{"image", "list"}} {
 		if out := show(append(args, "--json")...); !json.Valid([]byte(out)) {
 			t.Errorf("grange %v --json: %s", args, out)
 		}
@@ -55,7 +57,8 @@ func TestVMCommands(t *testing.T) {
 			t.Errorf("vm show hides what was applied:\n%s", out)
 		}
 	}
-	if r := run(t, host.Grange(ctx(t), "image", "rm", "micro"), ""); r.code == 0 || !strings.Contains(r.errors, "used by a VM") {
+	if r := run(t, host.Grange(ctx(t), "image", "rm", "micro"), ""); r.code == 0 ||
+		!strings.Contains(r.errors, "used by a VM") {
 		t.Errorf("an image in use was removed: %s", r.errors)
 	}
 	show("vm", "stop", name)
@@ -68,7 +71,8 @@ func TestVMCommands(t *testing.T) {
 func TestOthersVM(t *testing.T) {
 	start(t, host, "--", "sh", "-c", "echo up; sleep 1000")
 	name := vmName(t)
-	for _, args := range [][]string{{"vm", "stop", name}, {"vm", "console", name}, {"image", "rm", "micro"}, {"image", "build", "micro"}} {
+	for _, args := range [][]string{{"vm", "stop", name}, {"vm", "console", name}, {"image", "rm", "micro"},
+		{"image", "build", "micro"}} {
 		cmd := host.Grange(ctx(t), args...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345}}
 		cmd.Dir = "/"
@@ -111,7 +115,8 @@ func TestJSONEvents(t *testing.T) {
 			seen[e.Phase.Name] = true
 		}
 	}
-	for _, want := range []string{"vm", "ready", "running", "result", "grant", "image", "disk", "define", "boot", "guest", "job"} {
+	for _, want := range []string{"vm", "ready", "running", "result", "grant", "image", "disk", "define", "boot",
+		"guest", "job"} {
 		if !seen[want] {
 			t.Errorf("no %s in %s", want, r.errors)
 		}
@@ -136,7 +141,8 @@ func reload(t *testing.T, config, word string) {
 // TestReload changes the configuration under a running job: a hook, a fact, and an unknown key that is refused.
 func TestReload(t *testing.T) {
 	hook := filepath.Join(t.TempDir(), "hook")
-	if err := os.WriteFile(hook, []byte("#!/bin/sh\nid -u > /tmp/hooked\necho $GRANGE_SITE >> /tmp/hooked\n"), 0o644); err != nil {
+	if err := os.WriteFile(hook, []byte("#!/bin/sh\nid -u > /tmp/hooked\necho $GRANGE_SITE >> /tmp/hooked\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	defer reload(t, testConfig, "configuration reloaded")
@@ -165,7 +171,7 @@ func TestTwoAgents(t *testing.T) {
 
 // TestSilentGuest boots an image whose init never speaks: bounded, tried again, reported with the console's end.
 func TestSilentGuest(t *testing.T) {
-	micro, err := host.Image()
+	micro, err := host.RawGuest()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +188,8 @@ func TestSilentGuest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "cmdline"), []byte("quiet console=ttyS0 panic=-1 cryptomgr.notests no_timer_check"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "cmdline"),
+		[]byte("quiet console=ttyS0 panic=-1 cryptomgr.notests no_timer_check"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if r := run(t, host.Grange(ctx(t), "image", "import", "--name", "silent", dir), ""); r.code != 0 {

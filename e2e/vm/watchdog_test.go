@@ -38,10 +38,11 @@ func testWatchdog(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, client := startCloudHost(t), api.NewClient(c.Socket)
-	h.vm = fleet.WantedVM{ID: api.NewID(), Name: "web", Project: "atlas", Owner: "ann", Power: "on", Image: "hangs", Hostname: "web.example.org",
-		Shape: fleet.Shape{CPUs: 1, Memory: uint64(64 * farm.MiB)}}
+	h.vm = fleet.WantedVM{ID: api.NewID(), Name: "web", Project: "atlas", Owner: "ann", Power: "on", Image: "hangs",
+		Hostname: "web.example.org", Shape: fleet.Shape{CPUs: 1, Memory: uint64(64 * farm.MiB)}}
 	ranOut := func(o fleet.Observed) bool {
-		return strings.HasPrefix(o.Reason, string(farm.CodeGuestUnresponsive)+": ") && strings.Contains(o.Reason, "watchdog")
+		return strings.HasPrefix(o.Reason, string(farm.CodeGuestUnresponsive)+": ") &&
+			strings.Contains(o.Reason, "watchdog")
 	}
 	runs := func(o fleet.Observed) bool { return o.State == string(farm.VMRunning) }
 	h.want(t, power("on"), func(o fleet.Observed) bool { return runs(o) && ranOut(o) })

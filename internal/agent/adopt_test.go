@@ -3,10 +3,12 @@ package agent
 import (
 	"errors"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"golang.org/x/sys/unix"
 
@@ -30,7 +32,8 @@ func TestAdopt(t *testing.T) {
 			"sys/fs/cgroup/memory/slurm/uid_1/cgroup.procs": "",
 		} {
 			path = filepath.Join(root, path)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+				os.WriteFile(path, []byte(text), 0o644)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -50,11 +53,13 @@ func TestAdopt(t *testing.T) {
 	} {
 		root := host(c.member)
 		err := adopt(root, c.groups, pid, started)
-		if e := new(farm.Error); (err != nil) != c.fails || err != nil && (!errors.As(err, &e) || e.Code != farm.CodeNotAdopted) {
+		if e := new(farm.Error); (err != nil) != c.fails ||
+			err != nil && (!errors.As(err, &e) || e.Code != farm.CodeNotAdopted) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if !c.fails && c.groups != nil {
-			if text, _ := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", group, "cgroup.procs")); string(text) != strconv.Itoa(pid) {
+			if text, _ := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", group,
+				"cgroup.procs")); string(text) != strconv.Itoa(pid) {
 				t.Errorf("%s: %q was written", name, text)
 			}
 		}
@@ -68,6 +73,39 @@ func TestAdopt(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", group, "cgroup.procs")); len(text) > 0 {
 		t.Errorf("%q was written for a process that is not QEMU", text)
+	}
+}
+
+// TestLibvirtMoves: what the kernel shows of QEMU's process just before it is QEMU, for each way libvirt may be
+// configured.
+func TestLibvirtMoves(t *testing.T) {
+	const scope = "machine.slice/machine-qemu\\x2d1\\x2dgrange.scope"
+	for name, c := range map[string]struct {
+		member  string            // of the process
+		control map[string]string // of groups
+		want    bool
+	}{
+		"cgroup_controllers = []": {"0::/system.slice/libvirtd.service\n",
+			map[string]string{"system.slice": "cpuset cpu io memory pids\n"}, false},
+		"libvirt's default": {"0::/" + scope + "/libvirt/emulator\n",
+			map[string]string{"machine.slice": "cpuset cpu memory\n", scope: "cpuset cpu io memory\n",
+				scope + "/libvirt": "cpuset cpu io memory\n"}, true},
+		"devices alone": {"0::/" + scope + "\n",
+			map[string]string{"machine.slice": "cpuset cpu memory\n", scope: "memory\n"}, false},
+		"version 1":  {"5:cpuset:/machine/qemu-1\n4:memory:/\n", nil, false},
+		"hybrid":     {"5:cpuset:/machine/qemu-1\n0::/system.slice/libvirtd.service\n", nil, false},
+		"at the top": {"0::/\n", map[string]string{"": "cpuset cpu\n"}, false},
+	} {
+		files := fstest.MapFS{"proc/7/cgroup": {Data: []byte(c.member)}}
+		for group, text := range c.control {
+			files[path.Join("sys/fs/cgroup", group, "cgroup.subtree_control")] = &fstest.MapFile{Data: []byte(text)}
+		}
+		if got := libvirtMoves(files, 7); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if !libvirtMoves(fstest.MapFS{}, 7) {
+		t.Error("a process that is not to be seen is left alone")
 	}
 }
 

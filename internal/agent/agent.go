@@ -22,6 +22,7 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/topology"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -30,8 +31,8 @@ import (
 type hypervisor interface {
 	hyper.Hypervisor
 	QEMUOwner(ctx context.Context) (uid, gid int, err error)
-	// OwnGroup returns the group with which a machine can run as a user of its own; why says why it cannot. tracked is the machine's group where a
-	// batch system has given it one.
+	// OwnGroup returns the group with which a machine can run as a user of its own; why says why it cannot. tracked is
+	// the machine's group where a batch system has given it one.
 	OwnGroup(ctx context.Context, uid, tracked uint32) (gid uint32, why string, err error)
 }
 
@@ -40,26 +41,31 @@ type Options struct {
 	Config      config.Agent
 	Hypervisor  hypervisor
 	Accelerator func() string // for people: "kvm", or "tcg" with the reason; nil: nobody knows
+	ProbeAgain  func()        // has it found out anew, and VMs wait for that; nil: it cannot change
 	Ready       func()        // called when the agent serves; nil: nobody wants to know
 	Log         *slog.Logger
 	Version     string
 	Gate        Gate           // of this host in its batch system; nil: there is none
 	Lookup      Lookup         // what batch systems know of their jobs; nil: there is nobody to ask
 	Names       *names.Service // of users and groups; nil: the host's
+	Peers       Peers          // the fleet's other hosts; nil: there are none
 }
 
 // Agent is one host's agent.
 type Agent struct {
-	hyper     hypervisor
-	images    *vmimage.Store
-	disks     *disk.Pool // from Run on, as the next two
-	uid, gid  int        // that QEMU runs as where its VM has no user of its own
-	users     users
-	ledger    *ledger
-	log       *slog.Logger
-	version   string
-	runsOn    func() string
-	ready     func()
+	hyper    hypervisor
+	images   *vmimage.Store
+	disks    *disk.Pool // from Run on, as the next two
+	uid, gid int        // that QEMU runs as where its VM has no user of its own
+	users    users
+	ledger   *ledger
+	log      *slog.Logger
+	version  string
+	runsOn   func() string
+	ready    func()
+
+	probeAgain func()
+
 	guestFile string
 	lookups   lookups
 	names     *names.Service
@@ -89,8 +95,12 @@ type Agent struct {
 
 	workers workers
 	fleet   fleetHost
+	peers   Peers
+	moves   moveListener
 
 	noBridges, noImages repeated // of the facts for the server
+
+	watching sdnotify.Loop // watchDaemon
 }
 
 // New makes an agent; Run makes it work.
@@ -108,9 +118,11 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator, ready: o.Ready,
-		guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup}, names: cmp.Or(o.Names, names.Host()), freeSpace: freeSpace, breakers: newBreakers(o.Gate), cfg: o.Config, topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
-	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), a.reserve(o.Config))
+	a := &Agent{hyper: o.Hypervisor, images: images, log: o.Log, version: o.Version, runsOn: o.Accelerator,
+		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup},
+		names: cmp.Or(o.Names, names.Host()), freeSpace: freeSpace, breakers: newBreakers(o.Gate), cfg: o.Config,
+		topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
+	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), reserve(o.Config, t))
 	a.ledger.running = a.confinedJobs
 	a.ledger.reread = func() { a.readHost(rereadEvery) }
 	space, err := disk.Open(a.disksDir())
@@ -119,6 +131,8 @@ func New(o Options) (*Agent, error) {
 	}
 	a.ledger.disks = space.Space
 	a.ledger.setLimits(o.Config.Limits, o.Config.Minimum.Disk)
+	a.loadDrain()
+	a.peers = o.Peers
 	a.fleet.init()
 	a.users.init()
 	return a, nil
@@ -177,7 +191,9 @@ func (a *Agent) lock() (func(), error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
-		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeTwoAgents, Message: "another agent runs on " + filepath.Dir(path), Hint: "stop it first, or give this one its own run_dir, state_dir and socket"}
+		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeTwoAgents,
+			Message: "another agent runs on " + filepath.Dir(path),
+			Hint:    "stop it first, or give this one its own run_dir, state_dir and socket"}
 	}
 	return func() { f.Close() }, nil
 }
@@ -194,9 +210,11 @@ func (a *Agent) Reload(c config.Agent) {
 	if c.GuestFile == "" {
 		c.GuestFile = old.GuestFile // found at the start
 	}
-	if c.Socket != old.Socket || c.SocketMode != old.SocketMode || c.StateDir != old.StateDir || c.RunDir != old.RunDir ||
-		c.Libvirt != old.Libvirt || c.VMUIDs != old.VMUIDs || c.GuestFile != old.GuestFile || c.Accelerator != old.Accelerator {
-		a.log.Warn("some changes need a restart", "keys", "socket, socket_mode, state_dir, run_dir, libvirt, vm_uids, guest_file, accelerator")
+	if c.Socket != old.Socket || c.SocketMode != old.SocketMode || c.StateDir != old.StateDir ||
+		c.RunDir != old.RunDir || c.Libvirt != old.Libvirt || c.VMUIDs != old.VMUIDs || c.GuestFile != old.GuestFile ||
+		c.Accelerator != old.Accelerator {
+		a.log.Warn("some changes need a restart", "keys",
+			"socket, socket_mode, state_dir, run_dir, libvirt, vm_uids, guest_file, accelerator")
 	}
 	c.Socket, c.SocketMode, c.StateDir, c.RunDir = old.Socket, old.SocketMode, old.StateDir, old.RunDir
 	c.Libvirt, c.VMUIDs, c.GuestFile, c.Accelerator = old.Libvirt, old.VMUIDs, old.GuestFile, old.Accelerator
@@ -204,12 +222,13 @@ func (a *Agent) Reload(c config.Agent) {
 	a.cfg = c
 	t := a.topo
 	a.mu.Unlock()
-	a.ledger.setReserve(t.Overcommitted(c.MemoryOvercommit), a.reserve(c))
+	a.ledger.setReserve(t.Overcommitted(c.MemoryOvercommit), reserve(c, t))
 	a.ledger.setLimits(c.Limits, c.Minimum.Disk)
 	a.log.Info("configuration reloaded")
 }
 
-// housekeep keeps the ledger true to the host, for an administrator may change pools of huge pages or take CPUs offline.
+// housekeep keeps the ledger true to the host, for an administrator may change pools of huge pages or take CPUs
+// offline.
 func (a *Agent) housekeep() {
 	tick := time.NewTicker(housekeepEvery)
 	defer tick.Stop()
@@ -226,7 +245,8 @@ func (a *Agent) housekeep() {
 	}
 }
 
-// rereadEvery is how often refusals may have the host read anew: whoever asks for the impossible again and again does not.
+// rereadEvery is how often refusals may have the host read anew: whoever asks for the impossible again and again does
+// not.
 const rereadEvery = time.Second
 
 // readHost reads the host anew for the ledger, unless that was done less than the given time ago.
@@ -246,21 +266,26 @@ func (a *Agent) readHost(unless time.Duration) {
 	a.topo = t
 	c := a.cfg
 	a.mu.Unlock()
-	a.ledger.setReserve(t.Overcommitted(c.MemoryOvercommit), a.reserve(c))
+	a.ledger.setReserve(t.Overcommitted(c.MemoryOvercommit), reserve(c, t))
 }
 
 const housekeepEvery = 10 * time.Second
 
-func (a *Agent) reserve(c config.Agent) numa.Reserve {
-	return numa.Reserve{CPUs: c.ReservedCPUs, Memory: c.ReservedMemory}
+func reserve(c config.Agent, host farm.Topology) numa.Reserve {
+	var memory farm.Bytes
+	for _, n := range host.Nodes {
+		memory += n.Memory
+	}
+	return numa.Reserve{CPUs: c.ReservedCPUs, Memory: c.ReservedOf(memory)}
 }
 
 func (a *Agent) numaRequest(s farm.Shape, allowed farm.CPUSet) numa.Request {
-	return numa.Request{VCPUs: s.CPUs, Memory: s.Memory, Pages: s.Pages, Allowed: allowed, Service: a.config().ReservedCPUs, Guest: s.Guest,
-		Threads: s.Threads, Emulator: s.Emulator, Cells: s.Cells}
+	return numa.Request{VCPUs: s.CPUs, Memory: s.Memory, Pages: s.Pages, Allowed: allowed,
+		Service: a.config().ReservedCPUs, Guest: s.Guest, Threads: s.Threads, Emulator: s.Emulator, Cells: s.Cells}
 }
 
-// admit returns the job with this ID, or enters the one that is asked for: into the VM of its batch job, if there is one, or into one of its own.
+// admit returns the job with this ID, or enters the one that is asked for: into the VM of its batch job, if there is
+// one, or into one of its own.
 func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err error) {
 	asked, judged := r.Image, digestOf(r) // the site's policy may change the image
 	for {
@@ -295,8 +320,8 @@ func (a *Agent) admit(r *api.JobRequest, c Caller) (j *job, fresh bool, err erro
 	}
 }
 
-// enter puts a job into a VM, which may be a new one. It tells whether that was possible: the VM may have ended meanwhile, or another
-// connection of the same job, or another task of the same batch job, was quicker.
+// enter puts a job into a VM, which may be a new one. It reports whether that was possible: the VM may have ended
+// meanwhile, or another connection of the same job, or another task of the same batch job, was quicker.
 func (a *Agent) enter(v *vm, j *job) (bool, error) {
 	most := a.mostJobs()
 	a.mu.Lock()
@@ -313,7 +338,8 @@ func (a *Agent) enter(v *vm, j *job) (bool, error) {
 		}
 		for other := range a.vms { // VMs are named after the start of the ID, and the caller chose it
 			if vmName(other) == vmName(v.id) {
-				return false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadRequest, Message: "another job's ID starts like " + v.id, Hint: "choose a random ID"}
+				return false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadRequest,
+					Message: "another job's ID starts like " + v.id, Hint: "choose a random ID"}
 			}
 		}
 		if !v.enter(j) {
@@ -342,10 +368,12 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 		return nil, err
 	}
 	if r.Image != "" && r.Image != v.asked && r.Image != v.image {
-		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherImage, Message: fmt.Sprintf("job %s has a VM of image %s here; a task of it cannot have %s", v.key, v.image, r.Image),
-			Hint: "all tasks of a job on a host share one VM: ask for the same image, or for none"}
+		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherImage,
+			Message: fmt.Sprintf("job %s has a VM of image %s here; a task of it cannot have %s", v.key, v.image,
+				r.Image), Hint: "all tasks of a job on a host share one VM: ask for the same image, or for none"}
 	}
-	// The VM is there, but not the leave to enter it: a task may bind other directories than the first one, or ask for more.
+	// The VM is there, but not the leave to enter it: a task may bind other directories than the first one, or ask for
+	// more.
 	d, err := a.decide(c, r)
 	if err != nil {
 		return nil, err
@@ -359,8 +387,8 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 	}
 	j := newJob(a, r.ID, c)
 	j.request = r
-	j.record = record{Version: recordVersion, Job: r.ID, User: known.guestUser(c, r.Home).Name, Command: brief(r.Argv), Caller: c, Keep: r.Keep,
-		OneFS: d.OneFilesystem}
+	j.record = record{Version: recordVersion, Job: r.ID, User: known.guestUser(c, r.Home).Name, Command: brief(r.Argv),
+		Caller: c, Keep: r.Keep, OneFS: d.OneFilesystem}
 	return j, nil
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/allotment"
 )
 
-// postBeats reads a byte whenever the caller says that it is not stopped. Without beats the VM is paused, with the next one it
-// goes on: batch systems stop jobs by signals that cannot be caught. The body has no end of its own.
+// postBeats reads a byte whenever the caller says that it is not stopped. Without beats the VM is paused, with the next
+// one it goes on: batch systems stop jobs by signals that cannot be caught. The body has no end of its own.
 func (a *Agent) postBeats(w http.ResponseWriter, r *http.Request, c Caller) error {
 	j := a.byID(r.PathValue("id"))
 	if j == nil {
@@ -42,11 +42,11 @@ func (v *vm) followBeats() {
 		}
 	}()
 	v.power.run(ctx, v.attended, func(err error) {
-		v.agent.log.Warn("vm is not paused or resumed as its callers' beats want it", "vm", v.recordNow().Name, "error", err)
+		v.log().Warn("vm is not paused or resumed as its callers' beats want it", "error", err)
 	})
 }
 
-// attended tells whether the guest is up and some caller could beat.
+// attended reports whether the guest is up and some caller could beat.
 func (v *vm) attended() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -64,5 +64,5 @@ func (v *vm) attended() bool {
 	return false
 }
 
-// frozen tells whether a machine's process, if it has one, cannot hear what the hypervisor says to it.
+// frozen reports whether a machine's process, if it has one, cannot hear what the hypervisor says to it.
 func frozen(pid int) bool { return pid != 0 && allotment.Frozen(os.DirFS("/"), pid) }

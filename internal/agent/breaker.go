@@ -18,7 +18,8 @@ import (
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
-// Gate closes and opens this host in its batch system. Closing or opening it twice is no error; what somebody else closed stays closed.
+// Gate closes and opens this host in its batch system. Closing or opening it twice is no error; what somebody else
+// closed stays closed.
 type Gate interface {
 	Close(ctx context.Context, reason string) error
 	Open(ctx context.Context) error
@@ -75,7 +76,7 @@ func (v *vm) guarded() error {
 		b.pending[v.id] = ticket
 	case err == nil:
 		if b.set.Started(time.Now(), ticket) {
-			v.agent.log.Info("host healed", "vm", r.Name)
+			v.log().Info("host healed")
 		}
 	case blame == breaker.Nobody:
 		b.set.Left(ticket)
@@ -88,8 +89,8 @@ func (v *vm) guarded() error {
 }
 
 // hostsFault are errors that no image and no request can bring about.
-var hostsFault = []farm.Code{farm.CodeDiskFull, farm.CodeVMDiskFull, farm.CodeDiskTool, farm.CodeImageStore, farm.CodeBadPins, hyper.CodeAway, hyper.CodeRefused, hyper.CodeWillNotEnd,
-	hyper.CodeUnreadable, farm.CodeUIDsTaken}
+var hostsFault = []farm.Code{farm.CodeDiskFull, farm.CodeVMDiskFull, farm.CodeDiskTool, farm.CodeImageStore,
+	farm.CodeBadPins, hyper.CodeAway, hyper.CodeRefused, hyper.CodeWillNotEnd, hyper.CodeUnreadable, farm.CodeUIDsTaken}
 
 // blameFor says whose fault a failed start can be.
 func blameFor(err error) breaker.Blame {
@@ -97,7 +98,8 @@ func blameFor(err error) breaker.Blame {
 	switch {
 	case !errors.As(err, &e): // the caller left, or it is ours and says nothing of host or image
 		return breaker.Nobody
-	case e.Code == hyper.CodeRefused && e.Kind == farm.Invalid: // what was asked for may be what no hypervisor has, as an unknown model of CPU
+	// what was asked for may be what no hypervisor has, as an unknown model of CPU
+	case e.Code == hyper.CodeRefused && e.Kind == farm.Invalid:
 		return breaker.Unclear
 	case slices.Contains(hostsFault, e.Code):
 		return breaker.TheHost
@@ -116,8 +118,8 @@ func firstLine(err error) string {
 // closedFile remembers over a restart that it was this agent that closed the host.
 func (a *Agent) closedFile() string { return filepath.Join(a.config().StateDir, "host-closed") }
 
-// heal keeps the batch system's view of this host as the breaker has it, and tries a VM of our own when the host may have healed: while it is
-// closed no job comes that could show it.
+// heal keeps the batch system's view of this host as the breaker has it, and tries a VM of our own when the host may
+// have healed: while it is closed no job comes that could show it.
 func (a *Agent) heal() {
 	b := &a.breakers
 	if text, err := os.ReadFile(a.closedFile()); err == nil {
@@ -147,7 +149,8 @@ func (a *Agent) healOnce(now time.Time) {
 		own, can = a.ownImage()
 	}
 	if due && !can && b.set.Untested(now) {
-		a.log.Warn("the host's time to back off is over; there is no micro image to try it with, so jobs show whether VMs start")
+		a.log.Warn("the host's time to back off is over; there is no micro image to try it with, so jobs show " +
+			"whether VMs start")
 	}
 	host, open := b.set.Host()
 	closed := b.closed
@@ -165,7 +168,8 @@ func (a *Agent) healOnce(now time.Time) {
 	}
 }
 
-// ownImage is the micro image that the agent tries its host with: one that was built here, of which no boot depends on anybody's disk.
+// ownImage is the micro image that the agent tries its host with: one that was built here, of which no boot depends on
+// anybody's disk.
 func (a *Agent) ownImage() (name string, ok bool) {
 	for _, name := range []string{"micro", a.config().DefaultImage} {
 		if image, err := a.images.Get(name); err == nil && image.Kind == vmimage.Kernel {
@@ -199,7 +203,8 @@ func (a *Agent) reopen() {
 	defer cancel()
 	if a.breakers.gate != nil {
 		err := a.breakers.gate.Open(ctx)
-		if err != nil && !farm.IsKind(err, farm.Conflict) { // a conflict: somebody else closed it meanwhile, and opens it
+		// a conflict: somebody else closed it meanwhile, and opens it
+		if err != nil && !farm.IsKind(err, farm.Conflict) {
 			a.log.Error("open this host in its batch system", "error", err)
 			return
 		}
@@ -238,7 +243,8 @@ func (a *Agent) tryHost(image string) {
 	r := &api.JobRequest{ID: api.NewID(), Argv: []string{"/bin/true"}, Dir: "/", Image: image, NoWait: true}
 	j := newJob(a, r.ID, c)
 	j.request = r
-	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: ownShape, User: "grange", Name: vmName(r.ID), Command: "does this host work?", Caller: c}
+	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: ownShape, User: "grange",
+		Name: vmName(r.ID), Command: "does this host work?", Caller: c}
 	v := newVM(j)
 	v.own = true
 	if entered, err := a.enter(v, j); err != nil || !entered {
@@ -264,7 +270,8 @@ func (a *Agent) backOffs() []api.BackOff {
 	defer b.mu.Unlock()
 	var all []api.BackOff
 	for _, s := range b.set.Open() {
-		all = append(all, api.BackOff{Kind: string(s.Kind), Name: s.Name, Since: s.Since, Until: s.Until, Trial: s.Trial, Last: s.Last, Closed: s.Kind == breaker.Host && b.closed})
+		all = append(all, api.BackOff{Kind: string(s.Kind), Name: s.Name, Since: s.Since, Until: s.Until,
+			Trial: s.Trial, Last: s.Last, Closed: s.Kind == breaker.Host && b.closed})
 	}
 	return all
 }

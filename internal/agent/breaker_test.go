@@ -34,7 +34,8 @@ func (g *gate) Open(context.Context) error {
 
 func breakerAgent(t *testing.T, g Gate, state string) *Agent {
 	t.Helper()
-	a := &Agent{cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), ctx: t.Context()}
+	a := &Agent{cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		ctx: t.Context()}
 	a.breakers = newBreakers(g)
 	a.breakers.trying = true // no VM can be tried here
 	return a
@@ -56,7 +57,8 @@ func heal(a *Agent) {
 	a.breakers.set.Started(time.Now(), &breaker.Ticket{Start: breaker.Start{Image: "micro", Own: true}})
 }
 
-// TestGate: the host closes itself with the reason, once; while the batch system does not answer it is told again; it opens when the host has healed.
+// TestGate: the host closes itself with the reason, once; while the batch system does not answer it is told again; it
+// opens when the host has healed.
 func TestGate(t *testing.T) {
 	g := &gate{}
 	a := breakerAgent(t, g, t.TempDir())
@@ -67,7 +69,8 @@ func TestGate(t *testing.T) {
 	g.err = nil
 	a.healOnce(time.Now())
 	a.healOnce(time.Now())
-	if off := a.backOffs(); len(off) != 1 || off[0].Kind != "host" || !off[0].Closed || off[0].Last != "the disk is full" {
+	if off := a.backOffs(); len(off) != 1 || off[0].Kind != "host" || !off[0].Closed ||
+		off[0].Last != "the disk is full" {
 		t.Errorf("%+v", off)
 	}
 	heal(a)

@@ -46,8 +46,8 @@ func TestImpossibleScratch(t *testing.T) {
 	f.mustAsk(f.as(61002), api.JobRequest{}).until(api.EventRunning)
 }
 
-// TestOneUserClosesNothing: failures that look like the host's, all of one user's VMs, close the host if a VM of the agent's own fails as well, and only
-// then.
+// TestOneUserClosesNothing: failures that look like the host's, all of one user's VMs, close the host if a VM of the
+// agent's own fails as well, and only then.
 func TestOneUserClosesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		broken bool // the host, for everybody
@@ -77,7 +77,8 @@ func TestOneUserClosesNothing(t *testing.T) {
 				}
 			}
 			for range 3 {
-				if code := f.mustAsk(f.as(61001), api.JobRequest{Image: image}).failed(); code != string(hyper.CodeRefused) {
+				if code := f.mustAsk(f.as(61001),
+					api.JobRequest{Image: image}).failed(); code != string(hyper.CodeRefused) {
 					t.Fatalf("code %s", code)
 				}
 			}

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bridges are the names of the Linux bridges in this process's network, in order. /sys would tell those of the network that it was mounted in.
+// bridges are the names of the Linux bridges in this process's network, in order. /sys would tell those of the network
+// that it was mounted in.
 func bridges() ([]string, error) {
 	answer, err := syscall.NetlinkRIB(unix.RTM_GETLINK, unix.AF_UNSPEC)
 	if err != nil {
@@ -42,7 +43,8 @@ func bridges() ([]string, error) {
 	return names, nil
 }
 
-// linkKind finds IFLA_INFO_KIND among the attributes of an IFLA_LINKINFO: each a length, a type, and a value, filled up to four bytes.
+// linkKind finds IFLA_INFO_KIND among the attributes of an IFLA_LINKINFO: each a length, a type, and a value, filled up
+// to four bytes.
 func linkKind(attributes []byte) string {
 	const head = unix.SizeofRtAttr
 	for len(attributes) >= head {

@@ -44,16 +44,18 @@ func lighten(r *api.JobRequest) *api.JobRequest {
 	return &light
 }
 
-// A guest takes a script as a line of JSON, in memory, and writes it into a file system that is in memory too: four times its size, and all else in
-// the VM has to have room beside it.
+// A guest takes a script as a line of JSON, in memory, and writes it into a file system that is in memory too: four
+// times its size, and all else in the VM has to have room beside it.
 const shareOfScript = 8
 
-// checkScript refuses a script that the VM could not take: it would die of it before the job begins, and again on the next host.
+// checkScript refuses a script that the VM could not take: it would die of it before the job begins, and again on the
+// next host.
 func checkScript(r *api.JobRequest, memory farm.Bytes) error {
 	n := farm.Bytes(scriptBytes(r))
 	if most := memory / shareOfScript; n > most {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeScriptSize, Message: fmt.Sprintf("the job's script has %v; a VM of %v takes %v", n, memory, most),
-			Hint: "ask for more memory; or put it where the VM sees it: the working directory, or a bound one"}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeScriptSize,
+			Message: fmt.Sprintf("the job's script has %v; a VM of %v takes %v", n, memory, most),
+			Hint:    "ask for more memory; or put it where the VM sees it: the working directory, or a bound one"}
 	}
 	return nil
 }

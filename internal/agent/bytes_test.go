@@ -8,8 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// TestBytesOfAUser: what one user's waiting jobs bring is bounded together; what a guest has is not counted, nor what others have; one job alone may
-// be as large as it is.
+// TestBytesOfAUser: what one user's waiting jobs bring is bounded together; what a guest has is not counted, nor what
+// others have; one job alone may be as large as it is.
 func TestBytesOfAUser(t *testing.T) {
 	a := testAgent(t, testShapes)
 	user := Caller{UID: 4711}
@@ -31,17 +31,20 @@ func TestBytesOfAUser(t *testing.T) {
 		}
 		jobs = append(jobs, j)
 	}
-	if _, err := wait(user, &api.JobRequest{Prologs: []api.Script{*script}}); !farm.IsCode(err, farm.CodeTooManyBytes) || !farm.IsKind(err, farm.NoCapacity) {
+	if _, err := wait(user, &api.JobRequest{Prologs: []api.Script{*script}}); !farm.IsCode(err,
+		farm.CodeTooManyBytes) || !farm.IsKind(err, farm.NoCapacity) {
 		t.Errorf("a fifth: %v", err)
 	}
-	if _, err := wait(user, &api.JobRequest{Env: []string{strings.Repeat("x", 20<<20)}}); !farm.IsCode(err, farm.CodeTooManyBytes) {
+	if _, err := wait(user, &api.JobRequest{Env: []string{strings.Repeat("x", 20<<20)}}); !farm.IsCode(err,
+		farm.CodeTooManyBytes) {
 		t.Errorf("an environment of 20 MiB: %v", err)
 	}
 	for _, c := range []struct {
 		who Caller
 		r   *api.JobRequest
 	}{
-		{user, &api.JobRequest{Argv: []string{"true"}}}, {Caller{UID: 4712}, &api.JobRequest{Script: script}}, {Caller{}, &api.JobRequest{Script: script}},
+		{user, &api.JobRequest{Argv: []string{"true"}}}, {Caller{UID: 4712}, &api.JobRequest{Script: script}},
+		{Caller{}, &api.JobRequest{Script: script}},
 	} {
 		if _, err := wait(c.who, c.r); err != nil {
 			t.Errorf("user %d: %v", c.who.UID, err)
@@ -59,9 +62,11 @@ func TestBytesOfAUser(t *testing.T) {
 
 // TestLighten: what is left behind has no bytes worth speaking of, and the request itself stays whole.
 func TestLighten(t *testing.T) {
-	r := &api.JobRequest{Argv: []string{"/bin/true"}, Env: []string{"A=1"}, Script: &api.Script{Content: []byte("x")}, Prologs: []api.Script{{Content: []byte("y")}}, NoWait: true, Batch: "slurm"}
+	r := &api.JobRequest{Argv: []string{"/bin/true"}, Env: []string{"A=1"}, Script: &api.Script{Content: []byte("x")},
+		Prologs: []api.Script{{Content: []byte("y")}}, NoWait: true, Batch: "slurm"}
 	light := lighten(r)
-	if requestBytes(light) != 0 || !light.NoWait || light.Batch != "slurm" || requestBytes(r) < 10 || lighten(nil) != nil || requestBytes(nil) != 0 {
+	if requestBytes(light) != 0 || !light.NoWait || light.Batch != "slurm" || requestBytes(r) < 10 ||
+		lighten(nil) != nil || requestBytes(nil) != 0 {
 		t.Errorf("%+v of %+v", light, r)
 	}
 }
@@ -73,7 +78,8 @@ func TestScriptFits(t *testing.T) {
 		memory farm.Bytes
 		fits   bool
 	}{
-		{0, farm.MinMemory, true}, {8 << 20, 64 * farm.MiB, true}, {8<<20 + 1, 64 * farm.MiB, false}, {64 << 20, 512 * farm.MiB, true}, {64 << 20, 256 * farm.MiB, false},
+		{0, farm.MinMemory, true}, {8 << 20, 64 * farm.MiB, true}, {8<<20 + 1, 64 * farm.MiB, false},
+		{64 << 20, 512 * farm.MiB, true}, {64 << 20, 256 * farm.MiB, false},
 	} {
 		err := checkScript(&api.JobRequest{Script: &api.Script{Content: make([]byte, c.script)}}, c.memory)
 		if c.fits != (err == nil) || err != nil && !farm.IsCode(err, farm.CodeScriptSize) {
@@ -85,7 +91,8 @@ func TestScriptFits(t *testing.T) {
 // TestScriptIsForgotten: a job that runs keeps nothing of what its guest was given.
 func TestScriptIsForgotten(t *testing.T) {
 	f := newFarmhouse(t)
-	j := f.mustAsk(f.caller("7"), api.JobRequest{Script: &api.Script{Path: "/spool/job", Content: []byte("#!/bin/sh\n")}, Env: []string{"A=1"}})
+	j := f.mustAsk(f.caller("7"), api.JobRequest{Script: &api.Script{Path: "/spool/job",
+		Content: []byte("#!/bin/sh\n")}, Env: []string{"A=1"}})
 	j.job.weight.Store(1) // root's are not weighed
 	j.until(api.EventRunning)
 	j.job.mu.Lock()

@@ -53,22 +53,26 @@ func callerOf(conn *connection) (Caller, error) {
 	}
 	c.PID, c.UID, c.GID = int(cred.Pid), cred.Uid, cred.Gid
 	if c.PID <= 0 { // another PID namespace: what the caller may use cannot be known
-		return Caller{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller, Message: "the agent cannot see the calling process", Hint: "call from the agent's own PID namespace, not from inside a container that hides its processes"}
+		return Caller{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller,
+			Message: "the agent cannot see the calling process",
+			Hint:    "call from the agent's own PID namespace, not from inside a container that hides its processes"}
 	}
-	gone := &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller, Message: "the process that made this connection has gone", Hint: "call from the process that is the job"}
+	gone := &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller,
+		Message: "the process that made this connection has gone", Hint: "call from the process that is the job"}
 	if conn.start == 0 || !runsAs(os.DirFS("/"), c.PID, c.UID) {
 		return Caller{}, gone
 	}
 	limited, err := c.withLimits()
-	if c.Start = conn.start; !c.alive() { // what was read, or could not be, may be of a later process of the same user, in a larger job
+	// what was read, or could not be, may be of a later process of the same user, in a larger job
+	if c.Start = conn.start; !c.alive() {
 		return Caller{}, gone
 	}
 	limited.Start = c.Start
 	return limited, err
 }
 
-// runsAs tells whether a process has a user. A connection outlives the process that made it, where another one holds it too; the number
-// may then be a stranger's by now, with a larger job.
+// runsAs reports whether a process has a user. A connection outlives the process that made it, where another one holds
+// it too; the number may then be a stranger's by now, with a larger job.
 func runsAs(files fs.FS, pid int, uid uint32) bool {
 	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/status", pid))
 	if err != nil {
@@ -107,7 +111,7 @@ func (c Caller) withLimits() (Caller, error) {
 	return c, nil
 }
 
-// alive tells whether the very process still runs.
+// alive reports whether the very process still runs.
 func (c Caller) alive() bool {
 	start, err := startOf(c.PID)
 	return err == nil && start == c.Start
@@ -144,7 +148,8 @@ func startOf(pid int) (uint64, error) {
 	return strconv.ParseUint(fields[start], 10, 64)
 }
 
-// memoryLimit is the least limit on the way from the process's cgroup to the root, in version 1 and version 2 hierarchies.
+// memoryLimit is the least limit on the way from the process's cgroup to the root, in version 1 and version 2
+// hierarchies.
 func memoryLimit(files fs.ReadFileFS, pid int) farm.Bytes {
 	text, err := files.ReadFile(fmt.Sprintf("proc/%d/cgroup", pid))
 	if err != nil {
@@ -166,7 +171,8 @@ func memoryLimit(files fs.ReadFileFS, pid int) farm.Bytes {
 		}
 		for _, root := range roots {
 			for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
-				if limit := readLimit(files, filepath.Join(root, dir, file)); limit > 0 && (least == 0 || limit < least) {
+				if limit := readLimit(files, filepath.Join(root, dir, file)); limit > 0 &&
+					(least == 0 || limit < least) {
 					least = limit
 				}
 				if dir == "/" {

@@ -28,14 +28,19 @@ func TestMemoryLimit(t *testing.T) {
 	}{
 		"none":      {files(), 0},
 		"unlimited": {files("proc/7/cgroup", "0::/a\n", "sys/fs/cgroup/a/memory.max", "max\n"), 0},
-		"version 2": {files("proc/7/cgroup", "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max", "2147483648\n"), 2 * farm.GiB},
-		"a parent's is less": {files("proc/7/cgroup", "0::/slurm/job/step\n", "sys/fs/cgroup/slurm/job/step/memory.max", "max\n",
-			"sys/fs/cgroup/slurm/job/memory.max", "1073741824\n", "sys/fs/cgroup/slurm/memory.max", "4294967296\n"), farm.GiB},
-		"version 1":            {files("proc/7/cgroup", "5:cpu,memory:/x\n0::/\n", "sys/fs/cgroup/memory/x/memory.limit_in_bytes", "536870912\n"), 512 * farm.MiB},
-		"version 1, unlimited": {files("proc/7/cgroup", "5:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"), 0},
-		"hybrid": {files("proc/7/cgroup", "5:memory:/x\n0::/y\n", "sys/fs/cgroup/memory/x/memory.limit_in_bytes", "536870912\n",
-			"sys/fs/cgroup/unified/y/memory.max", "268435456\n"), 256 * farm.MiB},
-		"a path that climbs": {files("proc/7/cgroup", "0::/../../a\n", "sys/fs/cgroup/a/memory.max", "1048576\n"), farm.MiB},
+		"version 2": {files("proc/7/cgroup", "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max", "2147483648\n"),
+			2 * farm.GiB},
+		"a parent's is less": {files("proc/7/cgroup", "0::/slurm/job/step\n", "sys/fs/cgroup/slurm/job/step/memory.max",
+			"max\n", "sys/fs/cgroup/slurm/job/memory.max", "1073741824\n", "sys/fs/cgroup/slurm/memory.max",
+			"4294967296\n"), farm.GiB},
+		"version 1": {files("proc/7/cgroup", "5:cpu,memory:/x\n0::/\n",
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes", "536870912\n"), 512 * farm.MiB},
+		"version 1, unlimited": {files("proc/7/cgroup", "5:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes",
+			"9223372036854771712\n"), 0},
+		"hybrid": {files("proc/7/cgroup", "5:memory:/x\n0::/y\n", "sys/fs/cgroup/memory/x/memory.limit_in_bytes",
+			"536870912\n", "sys/fs/cgroup/unified/y/memory.max", "268435456\n"), 256 * farm.MiB},
+		"a path that climbs": {files("proc/7/cgroup", "0::/../../a\n", "sys/fs/cgroup/a/memory.max", "1048576\n"),
+			farm.MiB},
 	} {
 		if got := memoryLimit(c.files, 7); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -66,7 +71,8 @@ func TestCallerOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, other := range []uint64{0, start - 1, start + 1} {
-		if _, err := callerOf(&connection{UnixConn: conn.(*net.UnixConn), start: other}); !farm.IsCode(err, farm.CodeHiddenCaller) {
+		if _, err := callerOf(&connection{UnixConn: conn.(*net.UnixConn), start: other}); !farm.IsCode(err,
+			farm.CodeHiddenCaller) {
 			t.Errorf("another process has the caller's number, and started at %d instead of %d: %v", other, start, err)
 		}
 	}
@@ -74,7 +80,8 @@ func TestCallerOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.PID != os.Getpid() || c.UID != uint32(os.Getuid()) || c.GID != uint32(os.Getgid()) || c.CPUs.Empty() || !c.alive() {
+	if c.PID != os.Getpid() || c.UID != uint32(os.Getuid()) || c.GID != uint32(os.Getgid()) || c.CPUs.Empty() ||
+		!c.alive() {
 		t.Errorf("%+v is not us", c)
 	}
 	groups, _ := os.Getgroups()
@@ -90,7 +97,8 @@ func TestCallerOf(t *testing.T) {
 }
 
 func TestRunsAs(t *testing.T) {
-	files := fstest.MapFS{"proc/7/status": {Data: []byte("Name:\tx\nUid:\t1000\t0\t0\t0\nGid:\t5 5 5 5\n")}, "proc/8/status": {Data: []byte("Name:\tUid: 1000\n")}}
+	files := fstest.MapFS{"proc/7/status": {Data: []byte("Name:\tx\nUid:\t1000\t0\t0\t0\nGid:\t5 5 5 5\n")},
+		"proc/8/status": {Data: []byte("Name:\tUid: 1000\n")}}
 	for _, c := range []struct {
 		pid  int
 		uid  uint32
@@ -102,7 +110,8 @@ func TestRunsAs(t *testing.T) {
 	}
 }
 
-// TestCallerThatWasKilled: a caller of whom only its entry in the process table is left, as behind scancel, is no fault of the agent.
+// TestCallerThatWasKilled: a caller of whom only its entry in the process table is left, as behind scancel, is no fault
+// of the agent.
 func TestCallerThatWasKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if at := os.Getenv("GRANGE_TEST_CALL"); at != "" { // the caller

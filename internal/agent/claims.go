@@ -63,12 +63,14 @@ func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 		return err
 	}
 	k.CPUs = k.Plan.Held().String()
-	a.log.Info("claim on metal", "job", claim.Key, "cpus", k.CPUs, "memory", claim.Memory, "conflicts", strings.Join(k.Conflicts, "; "))
+	a.log.With(jobAttrs(claim.Key, "")...).Info("claim on metal", "cpus", k.CPUs, "memory", claim.Memory, "conflicts",
+		strings.Join(k.Conflicts, "; "))
 	return answer(w, k.Claim)
 }
 
 func claimDenied() error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "only root may claim a part of the host", Hint: "batch systems do so in their prolog and epilog"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "only root may claim a part of the host",
+		Hint: "batch systems do so in their prolog and epilog"}
 }
 
 // checkClaim refuses what makes no sense. What is merely not free is for the ledger.
@@ -208,8 +210,8 @@ func (a *Agent) loadClaims() error {
 	return nil
 }
 
-// dropStaleClaims releases claims whose job has provably ended. A batch system whose epilog did not run would keep CPUs from VMs for
-// ever.
+// dropStaleClaims releases claims whose job has provably ended. A batch system whose epilog did not run would keep CPUs
+// from VMs for ever.
 func (a *Agent) dropStaleClaims() {
 	a.claiming.Lock()
 	defer a.claiming.Unlock()
@@ -224,11 +226,11 @@ func (a *Agent) dropStaleClaims() {
 			err = a.writeClaim(&k)
 		}
 		if reason != "" {
-			a.log.Warn("claim on metal is stale", "job", k.Key, "reason", reason)
+			a.log.With(jobAttrs(k.Key, "")...).Warn("claim on metal is stale", "reason", reason)
 			err = errors.Join(err, a.release(k.Key))
 		}
 		if err != nil {
-			a.log.Error("claim", "job", k.Key, "error", err)
+			a.log.With(jobAttrs(k.Key, "")...).Error("claim", "error", err)
 		}
 	}
 }
@@ -260,8 +262,8 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// hold sets CPUs and memory aside for a job on metal, and says what of them VMs hold. Where the batch system says no CPUs but a number,
-// whole cores from the end of the host are taken: VMs are placed from its beginning.
+// hold sets CPUs and memory aside for a job on metal, and says what of them VMs hold. Where the batch system says no
+// CPUs but a number, whole cores from the end of the host are taken: VMs are placed from its beginning.
 func (l *ledger) hold(key string, cpus farm.CPUSet, count int, memory farm.Bytes) (farm.Plan, []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -297,7 +299,8 @@ func (l *ledger) hold(key string, cpus farm.CPUSet, count int, memory farm.Bytes
 	return plan, conflicts
 }
 
-// spread puts memory on the nodes of the CPUs, in proportion: there the kernel takes it from first. Without CPUs, on all.
+// spread puts memory on the nodes of the CPUs, in proportion: there the kernel takes it from first. Without CPUs, on
+// all.
 func spread(t farm.Topology, cpus farm.CPUSet, memory farm.Bytes) []farm.GuestCell {
 	var cells []farm.GuestCell
 	if memory == 0 {

@@ -23,7 +23,8 @@ import (
 // claimAgent is an agent that can claim, on a host of two sockets with 32 threads and 64 GiB or so.
 func claimAgent(state string) *Agent {
 	t := topologytest.CERN2650v2()
-	return &Agent{freeSpace: freeSpace, ledger: newLedger(t, numa.Reserve{}), topo: t, cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	return &Agent{freeSpace: freeSpace, ledger: newLedger(t, numa.Reserve{}), topo: t,
+		cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 
 var admin = Caller{UID: uint32(os.Getuid())}
@@ -83,10 +84,12 @@ func TestClaimsKeepVMsAway(t *testing.T) {
 	if taken != 8*farm.GiB {
 		t.Errorf("%v of memory are taken", taken)
 	}
-	if _, err := a.ledger.claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-3"), true, quiet); !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/12_3 on metal") {
+	if _, err := a.ledger.claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-3"), true,
+		quiet); !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/12_3 on metal") {
 		t.Errorf("a VM got the CPUs of a job on metal: %v", err)
 	}
-	if got := a.mustClaim(t, api.Claim{Key: "slurm/12_3", CPUs: "4"}); got.CPUs != "4" || !a.free().Equal(before.Minus(farm.NewCPUSet(4))) {
+	if got := a.mustClaim(t, api.Claim{Key: "slurm/12_3", CPUs: "4"}); got.CPUs != "4" ||
+		!a.free().Equal(before.Minus(farm.NewCPUSet(4))) {
 		t.Errorf("claimed anew: %+v, free %v", got, a.free())
 	}
 	r := httptest.NewRequest("DELETE", "/v1/claims/slurm/12_3", nil)
@@ -124,7 +127,8 @@ func TestClaimConflicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := a.mustClaim(t, api.Claim{Key: "slurm/1", CPUs: "1-2", Memory: uint64(farm.TiB)})
-	if len(got.Conflicts) != 2 || !strings.Contains(got.Conflicts[0], "CPUs 1 are held by grange-vm (alice: x)") || !strings.Contains(got.Conflicts[1], "memory") {
+	if len(got.Conflicts) != 2 || !strings.Contains(got.Conflicts[0], "CPUs 1 are held by grange-vm (alice: x)") ||
+		!strings.Contains(got.Conflicts[1], "memory") {
 		t.Errorf("conflicts %q", got.Conflicts)
 	}
 	if both := a.free().And(farm.NewCPUSet(0, 1, 2)); !both.Empty() {
@@ -139,7 +143,8 @@ func TestClaimConflicts(t *testing.T) {
 	}
 }
 
-// TestClaimOfTheVMsOwnJob: a prolog claims for every job; the one that then asks for a VM gets it on what was claimed for it.
+// TestClaimOfTheVMsOwnJob: a prolog claims for every job; the one that then asks for a VM gets it on what was claimed
+// for it.
 func TestClaimOfTheVMsOwnJob(t *testing.T) {
 	a := claimAgent(t.TempDir())
 	empty, _, _ := a.ledger.view()
@@ -157,7 +162,8 @@ func TestClaimOfTheVMsOwnJob(t *testing.T) {
 		t.Errorf("memory %v is taken, CPU 0 is held by %q, free are %v", taken, holders[0], a.free())
 	}
 	a.ledger.release("vm")
-	if _, err := a.ledger.claim(t.Context(), "vm", "x", request(1, "0-1"), true, quiet); !farm.IsKind(err, farm.NoCapacity) {
+	if _, err := a.ledger.claim(t.Context(), "vm", "x", request(1, "0-1"), true, quiet); !farm.IsKind(err,
+		farm.NoCapacity) {
 		t.Errorf("another VM of the same name got it: %v", err)
 	}
 }

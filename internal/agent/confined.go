@@ -11,15 +11,18 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Jobs that a batch system runs on metal ask us for nothing. Where it confines them, the host itself tells what each may use: that is read
-// whenever the ledger plans, and kept from VMs, so that nothing has to be started for a job on metal to say so.
+// Jobs that a batch system runs on metal ask us for nothing. Where it confines them, the host itself tells what each
+// may use: that is read whenever the ledger plans, and kept from VMs, so that nothing has to be started for a job on
+// metal to say so.
 
-// confinedJobs reads them, and again after a moment: with a hundred jobs that takes some ten milliseconds, and a ledger whose queue moves asks
-// often. A job on metal that starts within the moment is no worse off than one that starts right behind it. But the job key, whose VM is to
-// be placed, has to be among them: a list from before its start would have it wait for room that its batch system has given it.
+// confinedJobs reads them, and again after a moment: with a hundred jobs that takes some ten milliseconds, and a ledger
+// whose queue moves asks often. A job on metal that starts within the moment is no worse off than one that starts right
+// behind it. But the job key, whose VM is to be placed, has to be among them: a list from before its start would have
+// it wait for room that its batch system has given it.
 func (a *Agent) confinedJobs(key string) []farm.Allotment {
 	const moment = 300 * time.Millisecond
-	known := !strings.HasPrefix(key, string(farm.Slurm)+"/") || slices.ContainsFunc(a.metal, func(j farm.Allotment) bool { return j.Key() == key })
+	known := !strings.HasPrefix(key, string(farm.Slurm)+"/") ||
+		slices.ContainsFunc(a.metal, func(j farm.Allotment) bool { return j.Key() == key })
 	if known && time.Since(a.metalSeen) < moment {
 		return a.metal
 	}
@@ -28,9 +31,13 @@ func (a *Agent) confinedJobs(key string) []farm.Allotment {
 	return a.metal
 }
 
-// ofThisHost tells whether jobs of a slurmd are this host's.
+// ofThisHost reports whether jobs of a slurmd are this host's.
 func (a *Agent) ofThisHost(node string) bool {
-	return slices.ContainsFunc(a.config().SlurmNodes, func(p string) bool { ok, err := path.Match(p, node); return ok && err == nil })
+	return slices.ContainsFunc(a.config().SlurmNodes, func(p string) bool {
+		ok, err := path.Match(p, node)
+		return ok &&
+			err == nil
+	})
 }
 
 // look brings what batch systems confine up to date. key is the batch job whose VM is to be placed, if any.
@@ -48,9 +55,9 @@ func (l *ledger) look(key string) {
 	}
 }
 
-// besides are the plans of confined jobs that a VM of the batch job key, "" for any other, has to leave alone. A job that its batch system
-// confines itself goes where the batch system puts it: that knows what it has given to its other jobs, and may let two of them, of which
-// one is suspended, share CPUs. Those that are passed over are left out.
+// besides are the plans of confined jobs that a VM of the batch job key, "" for any other, has to leave alone. A job
+// that its batch system confines itself goes where the batch system puts it: that knows what it has given to its other
+// jobs, and may let two of them, of which one is suspended, share CPUs. Those that are passed over are left out.
 func (l *ledger) besides(key string, inVMs, passed map[string]bool) []farm.Plan {
 	own := l.confined[key]
 	var plans []farm.Plan

@@ -27,7 +27,8 @@ func TestConfinedJobsKeepVMsAway(t *testing.T) {
 	jobs := []farm.Allotment{slurmJob("7", "0-29", 8*farm.GiB), slurmJob("8", "", 0)}
 	l := confinedLedger(&jobs)
 	_, err := l.claim(t.Context(), "a", "a", request(4, "0-31"), true, quiet)
-	if !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/7 on metal holds CPUs 0-29 and 8") || strings.Contains(err.Error(), "slurm/8") {
+	if !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/7 on metal holds CPUs 0-29 and 8") ||
+		strings.Contains(err.Error(), "slurm/8") {
 		t.Errorf("%v", err)
 	}
 	plan, err := l.claim(t.Context(), "a", "a", request(2, "0-31"), true, quiet)
@@ -66,7 +67,8 @@ func TestConfinedJobsOfOneSystem(t *testing.T) {
 	// A job that Slurm does not confine must not be put on CPUs of one that it does.
 	jobs = []farm.Allotment{slurmJob("7", "0-31", 0)}
 	l.belongs("loose", "slurm/10")
-	if _, err := l.claim(t.Context(), "loose", "loose", request(1, "0-31"), true, quiet); !farm.IsKind(err, farm.NoCapacity) {
+	if _, err := l.claim(t.Context(), "loose", "loose", request(1, "0-31"), true, quiet); !farm.IsKind(err,
+		farm.NoCapacity) {
 		t.Errorf("%v", err)
 	}
 	// What was claimed for a job as well counts once.
@@ -74,12 +76,14 @@ func TestConfinedJobsOfOneSystem(t *testing.T) {
 	jobs = []farm.Allotment{slurmJob("7", "0-3", 40*farm.GiB)}
 	c.ledger.running = func(string) []farm.Allotment { return jobs }
 	c.ledger.hold("slurm/7", farm.NewCPUSet(0, 1, 2, 3), 0, 40*farm.GiB)
-	if _, err := c.ledger.claim(t.Context(), "vm", "vm", numa.Request{VCPUs: 1, Memory: 15 * farm.GiB, Allowed: farm.NewCPUSet(8, 9)}, true, quiet); err != nil {
+	if _, err := c.ledger.claim(t.Context(), "vm", "vm",
+		numa.Request{VCPUs: 1, Memory: 15 * farm.GiB, Allowed: farm.NewCPUSet(8, 9)}, true, quiet); err != nil {
 		t.Errorf("memory counts twice: %v", err)
 	}
 }
 
-// TestConfinedJobsOwn: a job that started behind the last look at the host is not taken for one that its batch system does not confine.
+// TestConfinedJobsOwn: a job that started behind the last look at the host is not taken for one that its batch system
+// does not confine.
 func TestConfinedJobsOwn(t *testing.T) {
 	a := &Agent{metal: []farm.Allotment{slurmJob("7", "0-31", farm.TiB)}, metalSeen: time.Now()}
 	if jobs := a.confinedJobs("slurm/7"); len(jobs) != 1 {

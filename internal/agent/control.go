@@ -9,17 +9,19 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// control is our end of a VM's control port. QEMU listens on the socket as long as it lives, so a refused connection is the
-// proof that the VM has gone, whatever libvirt says or does not say.
+// control is our end of a VM's control port. QEMU listens on the socket as long as it lives, so a refused connection is
+// the proof that the VM has gone, whatever libvirt says or does not say.
 type control struct {
 	path  string
 	fresh bool // the VM has not run yet: its guest will speak first, and need not be asked
 
-	reading pace  // of what the guest sends; run's alone
-	flood   flood // of what it sends beyond that
+	reading pace                 // of what the guest sends; run's alone
+	flood   flood                // of what it sends beyond that
+	views   func(farm.GuestView) // takes what it reports of its machine; nil: nobody wants to know
 
 	writing sync.Mutex // one line at a time
 	mu      sync.Mutex
@@ -35,7 +37,8 @@ type control struct {
 }
 
 func newControl(path string) *control {
-	return &control{path: path, reading: pace{burst: guestBurst, rate: guestRate}, changed: make(chan struct{}), states: map[string]guest.State{}}
+	return &control{path: path, reading: pace{burst: guestBurst, rate: guestRate}, changed: make(chan struct{}),
+		states: map[string]guest.State{}}
 }
 
 // know makes the guest's word on a job count: of other jobs it may tell what it likes.
@@ -75,7 +78,12 @@ func (c *control) talk(ctx context.Context, conn net.Conn) {
 	}
 	c.fresh = false
 	lines := slowReader{conn, ctx, &c.reading, func() { c.flood.waited(time.Now()) }}
-	guest.Lines(lines, guest.MaxGuestLine, func(s guest.State) { c.update(func() { c.take(s) }) })
+	guest.Lines(lines, guest.MaxGuestLine, func(s guest.State) {
+		if s.View != nil && c.views != nil {
+			c.views(*s.View)
+		}
+		c.update(func() { c.take(s) })
+	})
 }
 
 // take keeps what the guest says, if it makes sense: it may be hostile.
@@ -93,13 +101,14 @@ func (c *control) take(s guest.State) {
 		return
 	}
 	s.Message = s.Message[:min(len(s.Message), maxReason)]
-	if old, ok := c.states[s.Job]; ok && s.Phase != "" && old.Phase != guest.Gone && (s.Phase != guest.Exited || s.Exit != nil) {
+	if old, ok := c.states[s.Job]; ok && s.Phase != "" && old.Phase != guest.Gone &&
+		(s.Phase != guest.Exited || s.Exit != nil) {
 		c.states[s.Job] = s
 	}
 }
 
-// ping has the guest answer, which pulse reports. One that has not answered the last one is sent the same again. A ping never waits: for a
-// job that is being written just now, or for a guest that reads nothing.
+// ping has the guest answer, which pulse reports. One that has not answered the last one is sent the same again. A ping
+// never waits: for a job that is being written just now, or for a guest that reads nothing.
 func (c *control) ping() {
 	c.mu.Lock()
 	if c.ponged || c.pinged == 0 {
@@ -173,7 +182,8 @@ var errNotConnected = errors.New("the VM is not connected")
 // endPatience is how long a guest has to end what is left of a job. A sound one needs milliseconds.
 const endPatience = 10 * time.Second
 
-// end has the guest end what is left of a job, and waits until it has. A guest whose CPUs are stopped does so when they go on.
+// end has the guest end what is left of a job, and waits until it has. A guest whose CPUs are stopped does so when they
+// go on.
 func (c *control) end(ctx context.Context, job string, suspended bool) {
 	ctx, cancel := context.WithTimeout(ctx, endPatience)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// TestPlainExecOfALooseJob: a job that its batch system does not confine, and whose script starts a VM by hand, gets no more than what the job
-// was given; and no VM while nobody tells how much that is.
+// TestPlainExecOfALooseJob: a job that its batch system does not confine, and whose script starts a VM by hand, gets no
+// more than what the job was given; and no VM while nobody tells how much that is.
 func TestPlainExecOfALooseJob(t *testing.T) {
 	f := newFarmhouse(t)
 	var silent error

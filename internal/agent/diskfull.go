@@ -10,9 +10,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// The hypervisor stops a VM's CPUs when the host's file system has no space for what its guest writes. Disks are promised before a VM starts, so
-// something else has filled it. Of jobs' VMs one after the other ends, the first that was stopped first: its disks go, and those behind it may go on.
-// Cloud VMs keep what they wrote, and wait for space.
+// The hypervisor stops a VM's CPUs when the host's file system has no space for what its guest writes. Disks are
+// promised before a VM starts, so something else has filled it. Of jobs' VMs one after the other ends, the first that
+// was stopped first: its disks go, and those behind it may go on. Cloud VMs keep what they wrote, and wait for space.
 
 const (
 	spaceToGoOn = 64 * farm.MiB // with less free, a VM that goes on is stopped again at once
@@ -35,7 +35,8 @@ func (a *Agent) spaceAgain() bool {
 }
 
 func (a *Agent) diskFull(what string) error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMDiskFull, Hint: "free space there; `grange host show` says how much is left, and what was promised to disks of VMs",
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMDiskFull,
+		Hint:    "free space there; `grange host show` says how much is left, and what was promised to disks of VMs",
 		Message: fmt.Sprintf("the file system of %s on the host is full; %s", a.config().StateDir, what)}
 }
 
@@ -59,12 +60,12 @@ func (v *vm) endFull(m *machine) {
 	if v.agent.spaceAgain() {
 		err := v.power.goOn(m)
 		if err == nil {
-			v.agent.log.Info("vm goes on, there is space again", "vm", m.name)
+			v.log().Info("vm goes on, there is space again")
 			return
 		}
-		v.agent.log.Error("vm does not go on", "vm", m.name, "error", err)
+		v.log().Error("vm does not go on", "error", err)
 	}
-	v.agent.log.Error("vm ends, its disks find no space on the host", "vm", m.name)
+	v.log().Error("vm ends, its disks find no space on the host")
 	v.cancel(v.agent.diskFull("the VM could not write to its disks, and was ended"))
 	select {
 	case <-v.over:
@@ -89,9 +90,9 @@ func (p *power) goOn(m *machine) error {
 func (v *fleetVM) standStill(full bool) {
 	v.update(func() { v.full = full })
 	if full {
-		v.agent.log.Error("vm of the server stands still, its disks find no space on the host", "vm", v.name)
+		v.log().Error("vm of the server stands still, its disks find no space on the host")
 	} else {
-		v.agent.log.Info("vm of the server goes on, there is space again", "vm", v.name)
+		v.log().Info("vm of the server goes on, there is space again")
 	}
 	v.poke()
 }
@@ -108,7 +109,7 @@ func (v *fleetVM) goOn() {
 	defer cancel()
 	v.standStill(false) // first: it may be stopped again at once
 	if err := v.agent.hyper.Resume(ctx, m.id); err != nil {
-		v.agent.log.Error("vm of the server does not go on", "vm", v.name, "error", err)
+		v.log().Error("vm of the server does not go on", "error", err)
 		v.standStill(true)
 	}
 }

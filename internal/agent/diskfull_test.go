@@ -21,7 +21,8 @@ func full(t *testing.T) (f *farmhouse, free *atomic.Uint64) {
 	return f, free
 }
 
-// TestNoSpaceForJobs: of two jobs' VMs that find no space the first ends, with the reason; that is space for the second, which goes on.
+// TestNoSpaceForJobs: of two jobs' VMs that find no space the first ends, with the reason; that is space for the
+// second, which goes on.
 func TestNoSpaceForJobs(t *testing.T) {
 	f, free := full(t)
 	first, second := f.mustAsk(f.caller(""), api.JobRequest{}), f.mustAsk(f.caller(""), api.JobRequest{})
@@ -81,7 +82,10 @@ func TestNoSpaceForCloudVM(t *testing.T) {
 		t.Errorf("the VM is %s without space", got)
 	}
 	free.Store(uint64(spaceToGoOn))
-	f.sees("that it runs", w, func(o fleet.Observed) bool { return o.State == string(farm.VMRunning) && o.Reason == "" })
+	f.sees("that it runs", w, func(o fleet.Observed) bool {
+		return o.State == string(farm.VMRunning) &&
+			o.Reason == ""
+	})
 	f.until("it runs", func() bool { return f.state(w.ID) == hyper.Running })
 }
 

@@ -7,11 +7,13 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// diskLook is between two looks at overlays that may take less than their images' sizes, and at VMs that wait for space.
+// diskLook is between two looks at overlays that may take less than their images' sizes, and at VMs that wait for
+// space.
 const diskLook = time.Second
 
-// watchDisks ends VMs of jobs whose overlays have outgrown what was promised to them: others were promised the rest. An overlay that may have its
-// image's size cannot outgrow it. VMs of the server that wait for space go on when there is some.
+// watchDisks ends VMs of jobs whose overlays have outgrown what was promised to them: others were promised the rest. An
+// overlay that may have its image's size cannot outgrow it. VMs of the server that wait for space go on when there is
+// some.
 func (a *Agent) watchDisks() {
 	tick := time.NewTicker(diskLook)
 	defer tick.Stop()
@@ -21,7 +23,7 @@ func (a *Agent) watchDisks() {
 		}
 		for _, v := range a.all() {
 			if err := v.outgrown(); err != nil && v.ctx.Err() == nil {
-				a.log.Warn("vm ends: its overlay is too large", "vm", v.recordNow().Name, "error", err)
+				v.log().Warn("vm ends: its overlay is too large", "error", err)
 				v.cancel(err)
 			}
 		}
@@ -45,6 +47,9 @@ func (v *vm) outgrown() error {
 	if used <= may {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeDiskBound, Hint: "write large files to scratch space or to a bound directory; `overlay` in the agent's configuration is the bound",
-		Message: fmt.Sprintf("the VM was ended: its root disk has taken %v of the host, and may take %v", used.Rounded(), may.Rounded())}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeDiskBound,
+		Hint: "write large files to scratch space or to a bound directory; `overlay` in the agent's configuration is " +
+			"the bound",
+		Message: fmt.Sprintf("the VM was ended: its root disk has taken %v of the host, and may take %v",
+			used.Rounded(), may.Rounded())}
 }

@@ -23,7 +23,8 @@ func TestOutgrown(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, disk.OverlayFile), make([]byte, 1<<20), 0o600); err != nil { // the micro image has none at all
+	// the micro image has none at all
+	if err := os.WriteFile(filepath.Join(dir, disk.OverlayFile), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if p := task.lost(); p.Type != "grange:"+string(farm.CodeDiskBound) || !strings.Contains(p.Detail, "1M") {

@@ -17,8 +17,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// The agent is everybody's, and its connections, memory and file descriptors are few. doors gives each user a share that is more than a host full
-// of their jobs needs, so that nobody shuts others out. The administrator's share is all.
+// The agent is everybody's, and its connections, memory and file descriptors are few. doors gives each user a share
+// that is more than a host full of their jobs needs, so that nobody shuts others out. The administrator's share is all.
 type doors struct {
 	mu    sync.Mutex
 	open  map[uint32]int           // connections by user
@@ -26,7 +26,8 @@ type doors struct {
 	deaf  time.Time                // when a connection could not be taken last
 }
 
-// A job has a connection for its events and one for its beats, and now and then a third. Small hosts have few jobs, and people with many shells.
+// A job has a connection for its events and one for its beats, and now and then a third. Small hosts have few jobs, and
+// people with many shells.
 const (
 	connectionsOfJob = 3
 	leastConnections = 256
@@ -60,8 +61,8 @@ func (c *connection) Close() error {
 	return c.UnixConn.Close()
 }
 
-// Accept takes the next connection of somebody who has not too many. One too many is closed: its caller comes again, as after a restart of
-// the agent, and nothing is spent on an answer.
+// Accept takes the next connection of somebody who has not too many. One too many is closed: its caller comes again, as
+// after a restart of the agent, and nothing is spent on an answer.
 func (d door) Accept() (net.Conn, error) {
 	for {
 		conn, err := d.AcceptUnix()
@@ -84,7 +85,8 @@ func (d door) Accept() (net.Conn, error) {
 			conn.Close()
 			continue
 		}
-		start, _ := startOf(int(cred.Pid)) // now: by the time that the request is here, the number may be another process's
+		// now: by the time that the request is here, the number may be another process's
+		start, _ := startOf(int(cred.Pid))
 		return &connection{conn, start, sync.OnceFunc(func() { d.agent.doors.leave(cred.Uid) })}, nil
 	}
 }
@@ -95,7 +97,10 @@ func peerCred(conn *net.UnixConn) (cred *unix.Ucred, err error) {
 		return nil, err
 	}
 	var inner error
-	if err = raw.Control(func(fd uintptr) { cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err == nil {
+	if err = raw.Control(func(fd uintptr) {
+		cred,
+			inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err == nil {
 		err = inner
 	}
 	return cred, err
@@ -129,7 +134,8 @@ func (d *doors) note(now time.Time) {
 	d.mu.Unlock()
 }
 
-// hears tells whether callers could reach us for as long as they may be silent: an agent without file descriptors must not pause their VMs.
+// hears reports whether callers could reach us for as long as they may be silent: an agent without file descriptors
+// must not pause their VMs.
 func (d *doors) hears() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,7 +162,8 @@ func (d *doors) carry(ctx context.Context, uid uint32) (done func(), err error) 
 	}
 }
 
-const maxRequest = 128 << 20 // a job may bring a script of 64 MiB, which is a third more in JSON, and a large environment
+// a job may bring a script of 64 MiB, which is a third more in JSON, and a large environment
+const maxRequest = 128 << 20
 
 // decode reads the body of a request.
 func (a *Agent) decode(w http.ResponseWriter, r *http.Request, c Caller, into any) error {
@@ -172,19 +179,22 @@ func (a *Agent) decode(w http.ResponseWriter, r *http.Request, c Caller, into an
 	defer control.SetReadDeadline(time.Time{}) // its end is watched for as long as the job lasts
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(into)
 	if err == nil {
-		_, err = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, smallBody)) // net/http watches for the caller's end only behind the body
+		// net/http watches for the caller's end only behind the body
+		_, err = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, smallBody))
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeSlowRequest, Message: fmt.Sprintf("the request did not come within %v", bodyTime), Hint: "try again; a caller that is stopped sends nothing"}
+		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeSlowRequest,
+			Message: fmt.Sprintf("the request did not come within %v", bodyTime),
+			Hint:    "try again; a caller that is stopped sends nothing"}
 	case err != nil:
 		return badRequest("the request is not the JSON we expect: %v", err)
 	}
 	return nil
 }
 
-// mostBytes is what the requests of one user's jobs may take in the agent's memory: a few of the largest scripts, or thousands of usual ones. A job
-// whose guest has it takes none.
+// mostBytes is what the requests of one user's jobs may take in the agent's memory: a few of the largest scripts, or
+// thousands of usual ones. A job whose guest has it takes none.
 const mostBytes = 256 << 20
 
 // roomForLocked refuses a user who has too many jobs already, or too much in them.
@@ -202,11 +212,15 @@ func (a *Agent) roomForLocked(late *job, most int) error {
 	}
 	if bytes > mostBytes && n > 0 {
 		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeTooManyBytes,
-			Message: fmt.Sprintf("your waiting jobs on this host have scripts and environments of %v with this one; %v are kept for one user", farm.Bytes(bytes), farm.Bytes(mostBytes)),
-			Hint:    "wait until some have begun; or put large scripts into a directory that is bound, which sends none"}
+			Message: fmt.Sprintf("your waiting jobs on this host have scripts and environments of %v with this one; "+
+				"%v are kept for one user", farm.Bytes(bytes), farm.Bytes(mostBytes)),
+			Hint: "wait until some have begun; or put large scripts into a directory that is bound, which sends " +
+				"none"}
 	}
 	if n >= most {
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeTooManyJobs, Message: fmt.Sprintf("you have %d jobs on this host already, those that wait included", n), Hint: "wait until some have ended"}
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeTooManyJobs,
+			Message: fmt.Sprintf("you have %d jobs on this host already, those that wait included", n),
+			Hint:    "wait until some have ended"}
 	}
 	return nil
 }

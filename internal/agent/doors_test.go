@@ -127,7 +127,8 @@ func TestJobsOfAUser(t *testing.T) {
 		a.live[j.id] = j
 	}
 	late := newJob(a, api.NewID(), user)
-	if entered, err := a.enter(nil, late); entered || !farm.IsCode(err, farm.CodeTooManyJobs) || !farm.IsKind(err, farm.NoCapacity) {
+	if entered, err := a.enter(nil, late); entered || !farm.IsCode(err, farm.CodeTooManyJobs) ||
+		!farm.IsKind(err, farm.NoCapacity) {
 		t.Errorf("one too many: %v, %v", entered, err)
 	}
 	for _, c := range []Caller{other, {}} { // root has no limit, and the agent's own tests may run as anybody
@@ -164,7 +165,8 @@ func TestBodies(t *testing.T) {
 	began := time.Now()
 	slow := send("Content-Length: 2000000", `"x`)
 	defer slow.Close()
-	if err := <-arrived; !farm.IsCode(err, farm.CodeSlowRequest) || !farm.IsKind(err, farm.Unavailable) || time.Since(began) < bodyTime {
+	if err := <-arrived; !farm.IsCode(err, farm.CodeSlowRequest) || !farm.IsKind(err, farm.Unavailable) ||
+		time.Since(began) < bodyTime {
 		t.Errorf("a body that does not come: %v after %v", err, time.Since(began))
 	}
 

@@ -9,8 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// factsPath is where a guest finds what its host is. Accounting and some experiments need the real processor, whatever model
-// the VM shows.
+// factsPath is where a guest finds what its host is. Accounting and some experiments need the real processor, whatever
+// model the VM shows.
 const factsPath = "/etc/grange/host"
 
 // fact is one line of that file, and one variable GRANGE_KEY of the job.
@@ -75,7 +75,8 @@ func (f facts) file() []byte {
 	return []byte(b.String())
 }
 
-// readHook reads the site's script. A configured script that cannot be read keeps jobs from starting: it may set limits.
+// readHook reads the site's script. A configured script that cannot be read keeps jobs from starting: it may set
+// limits.
 func (a *Agent) readHook() ([]byte, error) {
 	path := a.config().Hook
 	if path == "" {
@@ -83,7 +84,8 @@ func (a *Agent) readHook() ([]byte, error) {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, &farm.Error{Kind: farm.Internal, Code: farm.CodeBadConfig, Message: "the site's hook cannot be read", Hint: "see hook in the agent's configuration", Err: err}
+		return nil, &farm.Error{Kind: farm.Internal, Code: farm.CodeBadConfig,
+			Message: "the site's hook cannot be read", Hint: "see hook in the agent's configuration", Err: err}
 	}
 	return text, nil
 }

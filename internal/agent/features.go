@@ -13,9 +13,9 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// Where a guest finds what its machine and its job are, one value a file, as the technical note HSF-TN-2016-02 of the HEP Software
-// Foundation describes it ("Machine/Job Features"). The variables MACHINEFEATURES and JOBFEATURES name the directories. The machine is
-// the VM: it is all that the job has.
+// Where a guest finds what its machine and its job are, one value a file, as the technical note HSF-TN-2016-02 of the
+// HEP Software Foundation describes it ("Machine/Job Features"). The variables MACHINEFEATURES and JOBFEATURES name the
+// directories. The machine is the VM: it is all that the job has.
 const (
 	machineFeatures = "/etc/grange/machinefeatures"
 	jobFeatures     = "/etc/grange/jobfeatures"
@@ -28,7 +28,8 @@ var benchmarks = []string{"hs06", "hepscore", "hepscore23"}
 func (a *Agent) features(r record, ends, now time.Time) []guest.File {
 	machine := map[string]string{"total_cpu": strconv.Itoa(r.Shape.CPUs), "jobslots": "1"}
 	job := map[string]string{
-		"allocated_cpu": strconv.Itoa(r.Shape.CPUs), "jobstart_secs": strconv.FormatInt(now.Unix(), 10), "job_id": r.Job,
+		"allocated_cpu": strconv.Itoa(r.Shape.CPUs), "jobstart_secs": strconv.FormatInt(now.Unix(), 10),
+		"job_id":        r.Job,
 		"max_rss_bytes": strconv.FormatUint(uint64(r.Plan.Memory()), 10), "max_swap_bytes": "0",
 	}
 	if r.Caller.Batch.Job != "" {
@@ -38,7 +39,8 @@ func (a *Agent) features(r record, ends, now time.Time) []guest.File {
 		job["scratch_limit_bytes"] = strconv.FormatUint(uint64(r.Shape.Scratch), 10)
 	}
 	if ends.After(now) {
-		machine["shutdowntime"], job["shutdowntime_job"] = strconv.FormatInt(ends.Unix(), 10), strconv.FormatInt(ends.Unix(), 10)
+		machine["shutdowntime"], job["shutdowntime_job"] = strconv.FormatInt(ends.Unix(),
+			10), strconv.FormatInt(ends.Unix(), 10)
 		job["wall_limit_secs"] = strconv.FormatInt(int64(ends.Sub(now)/time.Second), 10)
 	}
 	facts := a.config().Facts
@@ -61,7 +63,8 @@ func featureFiles(dir string, values map[string]string) []guest.File {
 	return files
 }
 
-// featureVariables tell the job where its features are. What a batch system said of the host's own directories does not hold in the VM.
+// featureVariables tell the job where its features are. What a batch system said of the host's own directories does not
+// hold in the VM.
 func featureVariables(env []string) []string {
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		return strings.HasPrefix(kv, "MACHINEFEATURES=") || strings.HasPrefix(kv, "JOBFEATURES=")

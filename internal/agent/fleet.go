@@ -16,7 +16,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// fleetHost is the agent's part that belongs to the server's VMs. It needs no server: what the server wanted last is on the disk.
+// fleetHost is the agent's part that belongs to the server's VMs. It needs no server: what the server wanted last is on
+// the disk.
 //
 // Its lock is taken before a fleetVM's, and is not held while anything is done.
 type fleetHost struct {
@@ -42,7 +43,8 @@ const (
 )
 
 func (f *fleetHost) init() {
-	f.instance, f.recovered, f.wake, f.starts = api.NewID(), make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, startsAtOnce)
+	f.instance, f.recovered, f.wake, f.starts = api.NewID(), make(chan struct{}), make(chan struct{},
+		1), make(chan struct{}, startsAtOnce)
 	f.vms, f.changed = map[string]*fleetVM{}, make(chan struct{})
 }
 
@@ -58,7 +60,7 @@ func (f *fleetHost) publishLocked() {
 	f.changed = make(chan struct{})
 }
 
-// forget takes a VM out of which nothing is left and which nobody asks for. It tells whether that is so.
+// forget takes a VM out of which nothing is left and which nobody asks for. It reports whether that is so.
 func (f *fleetHost) forget(v *fleetVM) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,12 +72,13 @@ func (f *fleetHost) forget(v *fleetVM) bool {
 	return true
 }
 
-// Recovered is closed once the agent knows what is on its host. Before that Observed would leave out VMs that are there, so nobody may
-// report it.
+// Recovered is closed once the agent knows what is on its host. Before that Observed would leave out VMs that are
+// there, so nobody may report it.
 func (a *Agent) Recovered() <-chan struct{} { return a.fleet.recovered }
 
-// Want takes over what the server wants of this host. It is level, not edge, and returns at once; the same list twice does nothing. A VM that
-// is here and not in the list is left alone. Once it has returned, Observed has every VM of the list, unless the agent has not Recovered yet.
+// Want takes over what the server wants of this host. It is level, not edge, and returns at once; the same list twice
+// does nothing. A VM that is here and not in the list is left alone. Once it has returned, Observed has every VM of the
+// list, unless the agent has not Recovered yet.
 func (a *Agent) Want(list fleet.WantedList) {
 	a.takeSettings(list.Settings)
 	f := &a.fleet
@@ -113,8 +116,8 @@ func (a *Agent) linkWarning() string {
 	return text
 }
 
-// Observed is how the server's VMs are: all that are here, and those wanted deleted of which nothing is left. changed is closed at the next
-// change of them, or of Facts but for the clock.
+// Observed is how the server's VMs are: all that are here, and those wanted deleted of which nothing is left. changed
+// is closed at the next change of them, or of Facts but for the clock.
 func (a *Agent) Observed() (vms []fleet.Observed, changed <-chan struct{}) {
 	f := &a.fleet
 	f.mu.Lock()
@@ -227,12 +230,14 @@ func (a *Agent) keepFleet() {
 	}
 }
 
-// applyListLocked tells each VM what is wanted of it. What makes no sense is passed over: no VM of a list suffers from another one.
+// applyListLocked tells each VM what is wanted of it. What makes no sense is passed over: no VM of a list suffers from
+// another one.
 func (a *Agent) applyListLocked() {
 	f := &a.fleet
 	wanted := map[string]*fleet.WantedVM{}
 	for i, w := range f.list.VMs {
-		if !farm.IsID(w.ID) || !slices.Contains([]farm.Power{farm.PowerOn, farm.PowerOff, farm.PowerDeleted}, farm.Power(w.Power)) {
+		if !farm.IsID(w.ID) || !slices.Contains([]farm.Power{farm.PowerOn, farm.PowerOff, farm.PowerDeleted},
+			farm.Power(w.Power)) {
 			a.log.Error("the server wants what makes no sense", "vm", w.ID, "power", w.Power)
 			continue
 		}
@@ -245,7 +250,8 @@ func (a *Agent) applyListLocked() {
 	for id, w := range wanted {
 		v := f.vms[id]
 		if other := names[fleetName(id)]; other != "" && other != id {
-			a.log.Error("two VMs of the server have IDs that start alike; the later one is passed over", "vm", id, "other", other)
+			a.log.Error("two VMs of the server have IDs that start alike; the later one is passed over", "vm", id,
+				"other", other)
 			continue
 		}
 		names[fleetName(id)] = id
@@ -280,8 +286,8 @@ func (a *Agent) lookAtFacts() {
 	}
 }
 
-// Facts are what this host says of itself. They are read every few seconds, not at each call. The error is ctx's, while the agent does not
-// know its host yet.
+// Facts are what this host says of itself. They are read every few seconds, not at each call. The error is ctx's, while
+// the agent does not know its host yet.
 func (a *Agent) Facts(ctx context.Context) (fleet.Facts, error) {
 	f := &a.fleet
 	select {

@@ -24,7 +24,8 @@ import (
 // cloud is what the server wants of one VM, as tests change it.
 func (f *farmhouse) cloud() *fleet.WantedVM {
 	id := api.NewID()
-	return &fleet.WantedVM{ID: id, Name: "n" + id[:4], Project: "p", Owner: "alice", Hostname: "n" + id[:4], Power: string(farm.PowerOn), Image: "micro",
+	return &fleet.WantedVM{ID: id, Name: "n" + id[:4], Project: "p", Owner: "alice", Hostname: "n" + id[:4],
+		Power: string(farm.PowerOn), Image: "micro",
 		Shape: fleet.Shape{CPUs: 1, Memory: uint64(128 * farm.MiB), Scratch: uint64(16 * farm.MiB)}}
 }
 
@@ -62,7 +63,8 @@ func (f *farmhouse) sees(what string, w *fleet.WantedVM, want func(o fleet.Obser
 func (f *farmhouse) seesState(w *fleet.WantedVM, state farm.VMState) fleet.Observed {
 	f.Helper()
 	return f.sees(string(state), w, func(o fleet.Observed) bool {
-		return o.State == string(state) && (state != farm.VMRunning || o.Ready && o.Boots == w.Boots && o.Builds == w.Builds)
+		return o.State == string(state) &&
+			(state != farm.VMRunning || o.Ready && o.Boots == w.Boots && o.Builds == w.Builds)
 	})
 }
 
@@ -86,7 +88,7 @@ func (f *farmhouse) nothingLeft(w *fleet.WantedVM) {
 	}
 }
 
-// mark writes into a VM's scratch disk, and marked tells whether it is still there.
+// mark writes into a VM's scratch disk, and marked reports whether it is still there.
 func (f *farmhouse) mark(w *fleet.WantedVM) {
 	f.Helper()
 	if err := os.WriteFile(filepath.Join(f.agent.fleetDir(w.ID), "scratch.raw"), []byte("mark"), 0o600); err != nil {
@@ -110,7 +112,8 @@ func TestCloudLife(t *testing.T) {
 	}
 	f.mark(w)
 	vms := f.agent.allFleet()
-	if view := vms[0].view(admin); view.Purpose != "cloud" || view.Cloud.Project != "p" || view.State != "running" || view.Command != "p/"+w.Name {
+	if view := vms[0].view(admin); view.Purpose != "cloud" || view.Cloud.Project != "p" || view.State != "running" ||
+		view.Command != "p/"+w.Name {
 		t.Errorf("%+v", view)
 	}
 	if _, err := f.agent.find(w.ID, admin); !farm.IsCode(err, farm.CodeServersVM) {
@@ -169,7 +172,8 @@ func TestCloudOutlivesAgentAndHost(t *testing.T) {
 	if f.machines() != 1 {
 		t.Fatalf("%d machines after a restart of the agent", f.machines())
 	}
-	if after := f.agent.allFleet()[0].recordNow(); after.Failures != before.Failures || !after.Plan.CPUs().Equal(before.Plan.CPUs()) {
+	if after := f.agent.allFleet()[0].recordNow(); after.Failures != before.Failures ||
+		!after.Plan.CPUs().Equal(before.Plan.CPUs()) {
 		t.Errorf("%+v, was %+v", after, before)
 	}
 	f.close()
@@ -217,7 +221,8 @@ func (f *farmhouse) booted() {
 	}
 }
 
-// TestCloudEndsByItself: a guest that powers off is left off until somebody wants it on again; what crashes is started again.
+// TestCloudEndsByItself: a guest that powers off is left off until somebody wants it on again; what crashes is started
+// again.
 func TestCloudEndsByItself(t *testing.T) {
 	f := newFarmhouse(t)
 	w := f.cloud()
@@ -249,7 +254,8 @@ func TestCloudEndsByItself(t *testing.T) {
 	}
 }
 
-// TestCloudDeafGuest: one that does not power off is ended when its time is over, and at once where it is to be deleted.
+// TestCloudDeafGuest: one that does not power off is ended when its time is over, and at once where it is to be
+// deleted.
 func TestCloudDeafGuest(t *testing.T) {
 	f := newFarmhouse(t)
 	f.host.Deaf = func(hyper.Machine) bool { return true }
@@ -362,7 +368,8 @@ func TestCloudUnknownDeleted(t *testing.T) {
 	f.seesState(w, farm.VMRunning)
 }
 
-// TestCloudEvicted: a VM that the list lacks runs on and tells its name, and goes when the server, which knows no more of it than its ID, says so.
+// TestCloudEvicted: a VM that the list lacks runs on and tells its name, and goes when the server, which knows no more
+// of it than its ID, says so.
 func TestCloudEvicted(t *testing.T) {
 	f := newFarmhouse(t)
 	w := f.cloud()
@@ -391,8 +398,9 @@ func TestCloudHalfMade(t *testing.T) {
 	if err := f.agent.writeFleet(fleetRecord{Version: 1, Wanted: *w}); err != nil {
 		t.Fatal(err)
 	}
-	for path, text := range map[string]string{dir + "/scratch.raw": "half", dir + "/wanted.json.new": "{", f.agent.fleetDir(api.NewID()) + "/wanted.json.new": "{",
-		f.agent.fleetDir(odd.ID) + "/wanted.json": "{", f.agent.fleetDir(odd.ID) + "/scratch.raw": "dear"} {
+	for path, text := range map[string]string{dir + "/scratch.raw": "half", dir + "/wanted.json.new": "{",
+		f.agent.fleetDir(api.NewID()) + "/wanted.json.new": "{", f.agent.fleetDir(odd.ID) + "/wanted.json": "{",
+		f.agent.fleetDir(odd.ID) + "/scratch.raw": "dear"} {
 		os.Mkdir(filepath.Dir(path), 0o700)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -446,14 +454,19 @@ func TestCloudNext(t *testing.T) {
 		{"to be off", fleetRecord{Plan: claimed, Digest: "x"}, farm.PowerOff, 0, 0, 0, stepNone, stepStop},
 		{"to restart", fleetRecord{Plan: claimed, Digest: "x"}, farm.PowerOn, 1, 0, 0, stepStart, stepStop},
 		{"restarted while off", fleetRecord{Plan: claimed, Digest: "x"}, farm.PowerOff, 1, 0, 0, stepNone, stepStop},
-		{"powered off", fleetRecord{Plan: claimed, Digest: "x", Halt: haltOff}, farm.PowerOn, 0, 0, 0, stepNone, stepNone},
+		{"powered off", fleetRecord{Plan: claimed, Digest: "x", Halt: haltOff}, farm.PowerOn, 0, 0, 0,
+			stepNone, stepNone},
 		{"to resize", fleetRecord{Plan: claimed, Digest: "x"}, farm.PowerOn, 0, 1, 0, stepBuild, stepBuild},
 		{"to rebuild", fleetRecord{Plan: claimed, Digest: "x"}, farm.PowerOn, 0, 1, 1, stepBuild, stepStop},
-		{"resize refused", fleetRecord{Plan: claimed, Digest: "x", Refused: &one}, farm.PowerOn, 0, 1, 0, stepStart, stepNone},
-		{"and asked again", fleetRecord{Plan: claimed, Digest: "x", Refused: &one}, farm.PowerOn, 0, 2, 0, stepBuild, stepBuild},
-		{"without its job", fleetRecord{Plan: claimed, Digest: "x", Job: "slurm/7"}, farm.PowerOff, 0, 0, 0, stepYield, stepStop},
+		{"resize refused", fleetRecord{Plan: claimed, Digest: "x", Refused: &one}, farm.PowerOn, 0, 1, 0,
+			stepStart, stepNone},
+		{"and asked again", fleetRecord{Plan: claimed, Digest: "x", Refused: &one}, farm.PowerOn, 0, 2, 0,
+			stepBuild, stepBuild},
+		{"without its job", fleetRecord{Plan: claimed, Digest: "x", Job: "slurm/7"}, farm.PowerOff, 0, 0, 0,
+			stepYield, stepStop},
 		{"yielded", fleetRecord{Plan: claimed, Digest: "x", Yielded: true}, farm.PowerOff, 0, 0, 0, stepNone, stepStop},
-		{"yielded, and wanted without a job", fleetRecord{Plan: claimed, Digest: "x", Yielded: true}, farm.PowerOn, 0, 0, 0, stepBuild, stepNone},
+		{"yielded, and wanted without a job", fleetRecord{Plan: claimed, Digest: "x", Yielded: true}, farm.PowerOn, 0,
+			0, 0, stepBuild, stepNone},
 	} {
 		c.r.Wanted = fleet.WantedVM{Power: string(c.power), Boots: c.boots, Builds: c.builds, Fresh: c.fresh}
 		if off, on := c.r.next(false), c.r.next(true); off != c.off || on != c.on {
@@ -468,7 +481,8 @@ func TestCloudCrashes(t *testing.T) {
 	var r fleetRecord
 	for n := 1; n <= maxFailures; n++ {
 		v.noteEnd(&r, hyper.Failed, time.Second, "why")
-		if pause := time.Until(v.until); r.Halt != haltNone || r.Failures != n || pause > firstPause<<(n-1) || pause < firstPause<<(n-1)-time.Second {
+		if pause := time.Until(v.until); r.Halt != haltNone || r.Failures != n || pause > firstPause<<(n-1) ||
+			pause < firstPause<<(n-1)-time.Second {
 			t.Fatalf("%d: %+v, pause %v", n, r, pause)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
-// give tells a guest that has just come up, or that has been asked what it knows, what it is. A guest that knows does nothing.
+// give tells a guest that has just come up, or that has been asked what it knows, what it is. A guest that knows does
+// nothing.
 func (v *fleetVM) give(m *machine, kind vmimage.Kind) {
 	w, _ := v.newest()
 	job, err := v.agent.fleetGuest(w, kind != vmimage.Kernel)
@@ -21,7 +22,7 @@ func (v *fleetVM) give(m *machine, kind vmimage.Kind) {
 		err = m.control.give(ctx, job)
 	}
 	if err != nil {
-		v.agent.log.Warn("guest of a vm of the server", "vm", v.name, "error", err)
+		v.log().Warn("guest of a vm of the server", "error", err)
 		v.noteThat(reasonOf(err))
 	}
 }
@@ -46,7 +47,8 @@ func (v *fleetVM) isNews(s guest.State) bool {
 }
 
 func notMadeReady(s guest.State) string {
-	return reasonOf(&farm.Error{Kind: farm.Invalid, Code: farm.CodeJobNotStarted, Message: "the guest was not made ready: " + s.Message})
+	return reasonOf(&farm.Error{Kind: farm.Invalid, Code: farm.CodeJobNotStarted,
+		Message: "the guest was not made ready: " + s.Message})
 }
 
 // hears takes the guest's word on its job, which is news. The first time that it runs, the start has worked.
@@ -74,7 +76,8 @@ func (v *fleetVM) isReady() bool {
 	return v.ready
 }
 
-// tooSilent notes that the guest has not spoken. A full image may do without grange-guest, so only an image of ours is to blame.
+// tooSilent notes that the guest has not spoken. A full image may do without grange-guest, so only an image of ours is
+// to blame.
 func (v *fleetVM) tooSilent(kind vmimage.Kind) {
 	if v.isReady() {
 		return
@@ -112,7 +115,7 @@ func (v *fleetVM) startWorked() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.set.Started(time.Now(), t) {
-		v.agent.log.Info("host healed", "vm", v.name)
+		v.log().Info("host healed")
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// mortal is a hypervisor whose agent is killed at one of its calls: before the call does anything, or right behind it. Nothing that the agent
-// does afterwards reaches the host.
+// mortal is a hypervisor whose agent is killed at one of its calls: before the call does anything, or right behind it.
+// Nothing that the agent does afterwards reaches the host.
 type mortal struct {
 	hyper.Hypervisor
 	kill func()
@@ -71,17 +71,53 @@ func (m *mortal) List(ctx context.Context) (l []hyper.Found, err error) {
 	return l, err
 }
 
-// TestCloudAgentIsKilled kills the agent before and behind each call of the hypervisor on the way from each state of a VM to each other, and has
-// the next agent go on, without a server at first: the VM is there once, as it is wanted, with its disk; and nothing is left in the end.
+func (m *mortal) Describe(ctx context.Context, id string) (text []byte, err error) {
+	err = m.calls(func() error { text, err = m.Hypervisor.Describe(ctx, id); return err })
+	return text, err
+}
+
+func (m *mortal) Fit(ctx context.Context, machine hyper.Machine, description []byte) (fitted []byte, err error) {
+	err = m.calls(func() error { fitted, err = m.Hypervisor.Fit(ctx, machine, description); return err })
+	return fitted, err
+}
+
+func (m *mortal) BeginMove(ctx context.Context, id string, fitted []byte) (cookie []byte, err error) {
+	err = m.calls(func() error { cookie, err = m.Hypervisor.BeginMove(ctx, id, fitted); return err })
+	return cookie, err
+}
+
+func (m *mortal) Await(ctx context.Context, machine hyper.Machine, fitted, cookie []byte,
+	at hyper.MoveSockets) (a hyper.Applied, answer []byte, err error) {
+	err = m.calls(func() error { a, answer, err = m.Hypervisor.Await(ctx, machine, fitted, cookie, at); return err })
+	return a, answer, err
+}
+
+func (m *mortal) Send(ctx context.Context, id string, cookie []byte, at hyper.MoveSockets) (answer []byte, err error) {
+	err = m.calls(func() error { answer, err = m.Hypervisor.Send(ctx, id, cookie, at); return err })
+	return answer, err
+}
+
+func (m *mortal) Arrive(ctx context.Context, machine hyper.Machine, cookie []byte) error {
+	return m.calls(func() error { return m.Hypervisor.Arrive(ctx, machine, cookie) })
+}
+
+func (m *mortal) CancelMove(ctx context.Context, id string) error {
+	return m.calls(func() error { return m.Hypervisor.CancelMove(ctx, id) })
+}
+
+// TestCloudAgentIsKilled kills the agent before and behind each call of the hypervisor on the way from each state of a
+// VM to each other, and has the next agent go on, without a server at first: the VM is there once, as it is wanted,
+// with its disk; and nothing is left in the end.
 func TestCloudAgentIsKilled(t *testing.T) {
 	f := newFarmhouse(t)
 	for name, c := range map[string]struct {
 		from, to func(w *fleet.WantedVM)
 		fresh    bool // the disk is made anew
 	}{
-		"made":      {to: func(*fleet.WantedVM) {}, fresh: true},
-		"stopped":   {to: func(w *fleet.WantedVM) { w.Power = string(farm.PowerOff) }},
-		"started":   {from: func(w *fleet.WantedVM) { w.Power = string(farm.PowerOff) }, to: func(w *fleet.WantedVM) { w.Power = string(farm.PowerOn) }},
+		"made":    {to: func(*fleet.WantedVM) {}, fresh: true},
+		"stopped": {to: func(w *fleet.WantedVM) { w.Power = string(farm.PowerOff) }},
+		"started": {from: func(w *fleet.WantedVM) { w.Power = string(farm.PowerOff) },
+			to: func(w *fleet.WantedVM) { w.Power = string(farm.PowerOn) }},
 		"restarted": {to: func(w *fleet.WantedVM) { w.Boots++ }},
 		"resized":   {to: func(w *fleet.WantedVM) { w.Builds++; w.Shape.Memory += uint64(32 * farm.MiB) }},
 		"rebuilt":   {to: func(w *fleet.WantedVM) { w.Builds++; w.Fresh = w.Builds }, fresh: true},
@@ -103,8 +139,9 @@ func TestCloudAgentIsKilled(t *testing.T) {
 	}
 }
 
-// killedOnTheWay tells whether the way was so long that the agent was killed on it.
-func (f *farmhouse) killedOnTheWay(name string, from, to func(*fleet.WantedVM), fresh bool, call int, behind bool) bool {
+// killedOnTheWay reports whether the way was so long that the agent was killed on it.
+func (f *farmhouse) killedOnTheWay(name string, from, to func(*fleet.WantedVM), fresh bool, call int,
+	behind bool) bool {
 	f.Helper()
 	w := f.cloud()
 	if name != "made" {
@@ -157,16 +194,18 @@ func (f *farmhouse) settled(w *fleet.WantedVM) {
 	f.seesState(w, settledState[farm.Power(w.Power)])
 }
 
-var settledState = map[farm.Power]farm.VMState{farm.PowerOn: farm.VMRunning, farm.PowerOff: farm.VMStopped, farm.PowerDeleted: farm.VMGone}
+var settledState = map[farm.Power]farm.VMState{farm.PowerOn: farm.VMRunning, farm.PowerOff: farm.VMStopped,
+	farm.PowerDeleted: farm.VMGone}
 
-// settledOr is settled, unless the agent dies before; it tells whether that happened.
+// settledOr is settled, unless the agent dies before; it reports whether that happened.
 func (f *farmhouse) settledOr(w *fleet.WantedVM, died <-chan struct{}) bool {
 	f.Helper()
 	state := settledState[farm.Power(w.Power)]
 	for {
 		vms, changed := f.agent.Observed()
 		for _, o := range vms {
-			if o.ID == w.ID && o.State == string(state) && (state != farm.VMRunning || o.Ready && o.Boots == w.Boots && o.Builds == w.Builds) {
+			if o.ID == w.ID && o.State == string(state) &&
+				(state != farm.VMRunning || o.Ready && o.Boots == w.Boots && o.Builds == w.Builds) {
 				return false
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// readFacts reads what this host says of itself. What cannot be read is left out: a host that says less is placed less on, and the others
-// need not know why.
+// readFacts reads what this host says of itself. What cannot be read is left out: a host that says less is placed less
+// on, and the others need not know why.
 func (a *Agent) readFacts() fleet.Facts {
 	unlisted := map[string]bool{}
 	for _, v := range a.allFleet() {
@@ -21,9 +21,13 @@ func (a *Agent) readFacts() fleet.Facts {
 			unlisted[v.id] = true
 		}
 	}
+	for _, id := range a.incomingIDs() {
+		unlisted[id] = true
+	}
 	topology, reserve, taken := a.ledger.others(unlisted)
-	facts := farm.Facts{Version: a.version, Capability: fleet.Capability, Instance: a.fleet.instance, Boot: bootID(), Accelerator: a.accelerator(),
-		Topology: topology, Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken, Short: a.short(),
+	facts := farm.Facts{Version: a.version, Capability: fleet.Capability, Instance: a.fleet.instance, Boot: bootID(),
+		Accelerator: a.accelerator(), Topology: topology,
+		Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken, Short: a.takesNothing(),
 		Kind: hostKind(topology)}
 	var err error
 	facts.Networks, err = bridges()
@@ -48,9 +52,11 @@ func (a *Agent) readFacts() fleet.Facts {
 const scratchStep = farm.GiB
 
 // noKind are words of a processor's name that tell nothing of its kind.
-var noKind = regexp.MustCompile(`(?i)\((r|tm)\)|@.*$|\b(\d+|two|four|six|eight|twelve|sixteen)-core\b|\b(cpu|processor|with radeon.*)\b|\b(genuine|authentic)(intel|amd)\b`)
+var noKind = regexp.MustCompile(
+	`(?i)\((r|tm)\)|@.*$|\b(\d+|two|four|six|eight|twelve|sixteen)-core\b|\b(cpu|processor|with radeon.*)\b|\b(genuine|authentic)(intel|amd)\b`)
 
-// hostKind names what hardware the host is, so that people can ask for it: vendor, model and sockets, as "amd-epyc-7302-2s".
+// hostKind names what hardware the host is, so that people can ask for it: vendor, model and sockets, as
+// "amd-epyc-7302-2s".
 func hostKind(t farm.Topology) string {
 	vendor := map[string]string{"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}[t.CPU.Vendor]
 	if vendor == "" {

@@ -14,8 +14,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// fleetRecord is all that a host must know of a VM of the server, whatever becomes of agent, host and server. It is in a file beside the VM's
-// disks, and written before what it tells of is made. Fields are only ever added. It may hold secrets, for user data may.
+// fleetRecord is all that a host must know of a VM of the server, whatever becomes of agent, host and server. It is in
+// a file beside the VM's disks, and written before what it tells of is made. Fields are only ever added. It may hold
+// secrets, for user data may.
 type fleetRecord struct {
 	Version int
 	Created time.Time
@@ -25,11 +26,12 @@ type fleetRecord struct {
 	Shape         farm.Shape // of the claim and of its machine
 	Image, Digest string     // of its disks
 	Disks         bool       // they are whole
-	Job           string     // of the batch system, which held its place when the claim was made; its CPUs are the claim's
-	Yielded       bool       // no job holds its place any more: Plan is what it had, and nobody's claim
-	Boots, Builds int        // carried out, or refused for good
-	Fresh         int        // carried out: its disks are of that build
-	Refused       *int       // the build that found no room
+	// of the batch system, which held its place when the claim was made; its CPUs are the claim's
+	Job           string
+	Yielded       bool // no job holds its place any more: Plan is what it had, and nobody's claim
+	Boots, Builds int  // carried out, or refused for good
+	Fresh         int  // carried out: its disks are of that build
+	Refused       *int // the build that found no room
 
 	Ran      bool   // it has run here: its disks hold what is nowhere else
 	Boot     string // of the host, in which its machine was started last; "": it was stopped since, by order
@@ -38,6 +40,11 @@ type fleetRecord struct {
 	Since    time.Time
 	Failures int           // ends that nobody wanted, or starts that came to nothing, in a row
 	CPUTime  time.Duration // of its earlier machines
+
+	Out  *moveOut // the last move from here; nil: there was none
+	In   *moveIn  // it comes from another host, and is not this one's yet
+	Came string   // the move by which it came,
+	From string   // and the host that it came from, by ID
 }
 
 // halt is why a VM that is wanted on is left as it is.
@@ -54,7 +61,8 @@ const fleetRecordVersion = 1
 // fleetFile is in the directory of a VM's disks. A directory that has it is never swept away.
 const fleetFile = "wanted.json"
 
-// fleetName is that of the VM's domain and directories: short, for paths of sockets end at 107 bytes, and none that a job's VM can have.
+// fleetName is that of the VM's domain and directories: short, for paths of sockets end at 107 bytes, and none that a
+// job's VM can have.
 func fleetName(id string) string { return vmPrefix + id[:13] }
 
 func (a *Agent) fleetDir(id string) string { return filepath.Join(a.disksDir(), fleetName(id)) }
@@ -111,11 +119,13 @@ func (a *Agent) readFleet() []fleetRecord {
 		if err == nil {
 			err = json.Unmarshal(text, &r)
 		}
-		if err == nil && (r.Version < 1 || !farm.IsID(r.Wanted.ID) || filepath.Base(filepath.Dir(path)) != fleetName(r.Wanted.ID)) {
+		if err == nil && (r.Version < 1 || !farm.IsID(r.Wanted.ID) ||
+			filepath.Base(filepath.Dir(path)) != fleetName(r.Wanted.ID)) {
 			err = fmt.Errorf("it is of version %d and of VM %q", r.Version, r.Wanted.ID)
 		}
 		if err != nil {
-			a.log.Error("the record of a vm of the server cannot be read; its disks are left alone", "path", path, "error", err)
+			a.log.Error("the record of a vm of the server cannot be read; its disks are left alone", "path", path,
+				"error", err)
 			continue
 		}
 		all = append(all, r)
@@ -149,7 +159,7 @@ func removeDisks(dir string, which func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// keptFleet tells whether a directory of disks belongs to a VM of the server. What cannot be told does.
+// keptFleet reports whether a directory of disks belongs to a VM of the server. What cannot be told does.
 func keptFleet(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, fleetFile))
 	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)

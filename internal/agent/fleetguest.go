@@ -20,10 +20,10 @@ const (
 	authorizedKeysPath = "/root/.ssh/authorized_keys"
 )
 
-// cloudScript is what a cloud VM of the micro image runs, as root, until it is powered off: an SSH server, the user's script, and a shell
-// on the console. The image is in memory and starts anew each time, and so does the script; what the VM has of a disk is /tmp, which
-// keeps the SSH server's keys, so that people are not warned of another machine. dropbear's own words go to the kernel's log: there they
-// take no more and no more memory, whoever tries passwords.
+// cloudScript is what a cloud VM of the micro image runs, as root, until it is powered off: an SSH server, the user's
+// script, and a shell on the console. The image is in memory and starts anew each time, and so does the script; what
+// the VM has of a disk is /tmp, which keeps the SSH server's keys, so that people are not warned of another machine.
+// dropbear's own words go to the kernel's log: there they take no more and no more memory, whoever tries passwords.
 const cloudScript = `keys=/etc/dropbear
 if [ -n "$GRANGE_SCRATCH" ]; then keys=/tmp/.grange; fi
 if command -v dropbear >/dev/null; then
@@ -43,20 +43,22 @@ tty=$(sed 's/.* //' /sys/class/tty/console/active)
 while :; do setsid -c /bin/sh -c 'exec /bin/sh -l <>"$0" >&0 2>&1' "/dev/$tty"; sleep 1; done
 `
 
-// fleetGuest is what the guest of a cloud VM is told when it is up: its job, which lives until the VM is powered off. full says that the
-// image is a full system, whose cloud-init has the name, the address, the keys and the user data from the seed: its job does nothing but
-// live. It has the address, too, for images whose cloud-init is told to leave the network alone. The job's ID is the VM's. Errors:
-// farm.CodeBadAddress.
+// fleetGuest is what the guest of a cloud VM is told when it is up: its job, which lives until the VM is powered off.
+// full says that the image is a full system, whose cloud-init has the name, the address, the keys and the user data
+// from the seed: its job does nothing but live. It has the address, too, for images whose cloud-init is told to leave
+// the network alone. The job's ID is the VM's. Errors: farm.CodeBadAddress.
 func (a *Agent) fleetGuest(w fleet.WantedVM, full bool) (*guest.Job, error) {
 	j := &guest.Job{ID: w.ID, Dir: "/", Hostname: w.Hostname, Argv: []string{"/bin/sh", "-c", "exec sleep 2147483647"},
 		User: guest.User{Name: "root", Home: "/root", Shell: "/bin/sh", Groups: []guest.Group{{Name: "root"}}},
-		Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "USER=root", "LOGNAME=root"}}
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "USER=root",
+			"LOGNAME=root"}}
 	n, err := networkOf(w)
 	if err != nil {
 		return nil, err
 	}
 	if n != nil {
-		j.Address = &guest.Address{CIDR: w.Address, Gateway: w.Gateway, DNS: w.DNS, OnLink: []string{metadata.Address.String()}}
+		j.Address = &guest.Address{CIDR: w.Address, Gateway: w.Gateway, DNS: w.DNS,
+			OnLink: []string{metadata.Address.String()}}
 	}
 	if full {
 		return j, nil
@@ -80,7 +82,8 @@ func (a *Agent) fleetGuest(w fleet.WantedVM, full bool) (*guest.Job, error) {
 	case known:
 		j.Files = append(j.Files, guest.File{Path: userDataPath, Content: w.UserData, Own: true})
 	case len(w.UserData) > 0:
-		script = fmt.Sprintf("echo 'grange: user data: this image has no cloud-init, and takes a script that begins with #! only: nothing of %q is carried out'\n", kind) + script
+		script = fmt.Sprintf("echo 'grange: user data: this image has no cloud-init, and takes a script that begins "+
+			"with #! only: nothing of %q is carried out'\n", kind) + script
 	}
 	j.Argv = []string{"/bin/sh", "-c", "exec </dev/null >/dev/console 2>&1\n" + script, userDataPath}
 	return j, nil
@@ -103,7 +106,9 @@ func networkOf(w fleet.WantedVM) (*seed.Network, error) {
 		return nil, nil
 	}
 	bad := func(what, text string) error {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadAddress, Message: fmt.Sprintf("the %s %q of VM %s is no IPv4 address", what, text, w.Name), Hint: "see its network on the server"}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadAddress,
+			Message: fmt.Sprintf("the %s %q of VM %s is no IPv4 address", what, text, w.Name),
+			Hint:    "see its network on the server"}
 	}
 	n := &seed.Network{MAC: w.MAC}
 	var err error
@@ -126,14 +131,15 @@ func networkOf(w fleet.WantedVM) (*seed.Network, error) {
 	return n, nil
 }
 
-// fleetSeed is a full image's first-boot data. cloud-init does anew what it does once, the user's script included, whenever the disks are
-// fresh: after a rebuild, and not after a resize. Errors: farm.CodeBadAddress.
+// fleetSeed is a full image's first-boot data. cloud-init does anew what it does once, the user's script included,
+// whenever the disks are fresh: after a rebuild, and not after a resize. Errors: farm.CodeBadAddress.
 func (a *Agent) fleetSeed(w fleet.WantedVM) (seed.Seed, error) {
 	n, err := networkOf(w)
 	if err != nil {
 		return seed.Seed{}, err
 	}
-	return seed.Seed{ID: fmt.Sprintf("%s-%d", w.ID, w.Fresh), Hostname: w.Hostname, Guest: a.guestFile, Keys: w.Keys, UserData: w.UserData, Network: n}, nil
+	return seed.Seed{ID: fmt.Sprintf("%s-%d", w.ID, w.Fresh), Hostname: w.Hostname, Guest: a.guestFile, Keys: w.Keys,
+		UserData: w.UserData, Network: n}, nil
 }
 
 // powerOff asks the guest to end in order. An error means that it was not told: its ACPI button is what is left.

@@ -16,8 +16,9 @@ import (
 )
 
 func testWanted() fleet.WantedVM {
-	return fleet.WantedVM{ID: "0b6e8a4c-6a55-4f0e-8f7d-0f5ad4b0a9b1", Name: "web", Hostname: "web.example.org", Bridge: "br0", Address: "10.1.0.7/16",
-		MAC: "52:54:0a:01:00:07", Gateway: "10.1.0.1", DNS: []string{"10.1.0.2"}, Keys: []string{"ssh-rsa A", "ssh-rsa B"}, UserData: []byte("#!/bin/sh\ntrue\n")}
+	return fleet.WantedVM{ID: "0b6e8a4c-6a55-4f0e-8f7d-0f5ad4b0a9b1", Name: "web", Hostname: "web.example.org",
+		Bridge: "br0", Address: "10.1.0.7/16", MAC: "52:54:0a:01:00:07", Gateway: "10.1.0.1", DNS: []string{"10.1.0.2"},
+		Keys: []string{"ssh-rsa A", "ssh-rsa B"}, UserData: []byte("#!/bin/sh\ntrue\n")}
 }
 
 func TestFleetGuest(t *testing.T) {
@@ -28,7 +29,8 @@ func TestFleetGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := &guest.Address{CIDR: "10.1.0.7/16", Gateway: "10.1.0.1", DNS: []string{"10.1.0.2"}, OnLink: []string{"169.254.169.254"}}
+	address := &guest.Address{CIDR: "10.1.0.7/16", Gateway: "10.1.0.1", DNS: []string{"10.1.0.2"},
+		OnLink: []string{"169.254.169.254"}}
 	if diff := cmp.Diff(address, j.Address); diff != "" {
 		t.Error(diff)
 	}
@@ -82,7 +84,8 @@ func TestFleetGuestUserData(t *testing.T) {
 			continue
 		}
 		out, err := exec.Command("/bin/sh", "-c", script[1]).Output()
-		if err != nil || !strings.Contains(string(out), says) || strings.Contains(string(out), "uid=") || strings.HasPrefix(string(out), "pwned") {
+		if err != nil || !strings.Contains(string(out), says) || strings.Contains(string(out), "uid=") ||
+			strings.HasPrefix(string(out), "pwned") {
 			t.Errorf("%q: prints %q, %v", data, out, err)
 		}
 	}
@@ -102,9 +105,11 @@ func TestFleetSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := seed.Seed{ID: w.ID + "-2", Hostname: "web.example.org", Guest: "/guest", Keys: w.Keys, UserData: w.UserData,
-		Network: &seed.Network{MAC: w.MAC, Address: netip.MustParsePrefix("10.1.0.7/16"), Gateway: netip.MustParseAddr("10.1.0.1"),
-			DNS: []netip.Addr{netip.MustParseAddr("10.1.0.2")}, Domain: "example.org"}}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		Network: &seed.Network{MAC: w.MAC, Address: netip.MustParsePrefix("10.1.0.7/16"),
+			Gateway: netip.MustParseAddr("10.1.0.1"), DNS: []netip.Addr{netip.MustParseAddr("10.1.0.2")},
+			Domain: "example.org"}}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
 	w.Bridge = ""

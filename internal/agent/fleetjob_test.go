@@ -105,7 +105,8 @@ func TestSettleBesideJobs(t *testing.T) {
 	if _, _, others := l.others(nil); len(others) != 1 || others[0].Extra.Has(0) {
 		t.Errorf("%+v", others)
 	}
-	if _, _, others := l.others(map[string]bool{"a": true}); len(others) != 3 { // the server does not know of it: all that it has is somebody else's
+	// the server does not know of it: all that it has is somebody else's
+	if _, _, others := l.others(map[string]bool{"a": true}); len(others) != 3 {
 		t.Errorf("%+v", others)
 	}
 }

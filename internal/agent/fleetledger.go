@@ -11,12 +11,13 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// choice plans a VM of the server within a room. own are the CPUs of the batch job that holds its place, where that is confined to some.
+// choice plans a VM of the server within a room. own are the CPUs of the batch job that holds its place, where that is
+// confined to some.
 type choice func(room numa.Room, own farm.CPUSet) (farm.Plan, error)
 
-// settle gives a VM of the server its claim, in place of the one that it may have, in one step or not at all. What the batch job key holds is
-// the VM's to take; "": it has none. Nobody waits here: the server has counted, and has other hosts. Error: farm.CodeNoRoom, naming who
-// holds what.
+// settle gives a VM of the server its claim, in place of the one that it may have, in one step or not at all. What the
+// batch job key holds is the VM's to take; "": it has none. Nobody waits here: the server has counted, and has other
+// hosts. Error: farm.CodeNoRoom, naming who holds what.
 func (l *ledger) settle(id, holder, key string, p part, choose choice) (farm.Plan, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +57,8 @@ func (l *ledger) chooseLocked(id, key string, p part, choose choice) (farm.Plan,
 	if farm.IsKind(err, farm.NoCapacity) || farm.IsCode(err, farm.CodeBadPlan) {
 		e := new(farm.Error)
 		errors.As(err, &e)
-		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: e.Message + "; " + l.holders(), Hint: "the server places it elsewhere, if there is room"}
+		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: e.Message + "; " + l.holders(),
+			Hint: "the server places it elsewhere, if there is room"}
 	}
 	return plan, err
 }
@@ -77,15 +79,16 @@ func (l *ledger) enterFleet(id, holder, key string, p part, plan farm.Plan) {
 	}
 }
 
-// sees tells whether a batch system has this job here, where it confines any.
+// sees reports whether a batch system has this job here, where it confines any.
 func (l *ledger) sees(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.running(key), func(a farm.Allotment) bool { return a.Key() == key })
 }
 
-// others are the plans of all that the server did not place, and of its VMs that it does not want here any more, which its own list lacks; with
-// what they are taken from. A batch job that holds the place of a VM of the server's is none of them.
+// others are the plans of all that the server did not place, and of its VMs that it does not want here any more, which
+// its own list lacks; with what they are taken from. A batch job that holds the place of a VM of the server's is none
+// of them.
 func (l *ledger) others(unlisted map[string]bool) (farm.Topology, numa.Reserve, []farm.Plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,7 +114,8 @@ func (a *Agent) chooser(shape farm.Shape, exact *api.Plan) (choice, error) {
 	}
 	if len(plan.VCPUs) != shape.CPUs || plan.Memory() != shape.Memory {
 		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadPlan, Hint: "see the server's log",
-			Message: fmt.Sprintf("the server's plan has %d CPUs and %v, and the VM's shape %d and %v", len(plan.VCPUs), plan.Memory(), shape.CPUs, shape.Memory)}
+			Message: fmt.Sprintf("the server's plan has %d CPUs and %v, and the VM's shape %d and %v", len(plan.VCPUs),
+				plan.Memory(), shape.CPUs, shape.Memory)}
 	}
 	return func(room numa.Room, _ farm.CPUSet) (farm.Plan, error) {
 		_, err := room.Take(plan)

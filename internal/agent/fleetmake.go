@@ -11,19 +11,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/hyper"
-	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/vmimage"
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// The steps of a VM of the server. Each leaves the record true to what is there, or says less than there is: the next one, perhaps of the
-// next agent, finds the rest by its name and makes it again or removes it.
+// The steps of a VM of the server. Each leaves the record true to what is there, or says less than there is: the next
+// one, perhaps of the next agent, finds the rest by its name and makes it again or removes it.
 
 // limits of one step; the hypervisor has its own for each call.
 const (
@@ -32,20 +32,24 @@ const (
 	eventWait = 2 * time.Second // for a hypervisor to say how a machine ended
 )
 
-// build gives the VM its claim, and settles what its disks are. A VM that runs is looked at only: if there is no room for what it is to
-// become, it stays what it is.
+// wantedShape is the shape of a VM that the server wants, on this host's bridge for its network.
+func wantedShape(w fleet.WantedVM) (farm.Shape, error) {
+	shape, err := wire.ParseShape(w.Shape)
+	if err != nil || w.Bridge == "" {
+		return shape, err
+	}
+	shape.Network = farm.NetworkBridge(w.Bridge)
+	return shape, errors.Join(shape.Validate(), hasBridge(w.Bridge))
+}
+
+// build gives the VM its claim, and settles what its disks are. A VM that runs is looked at only: if there is no room
+// for what it is to become, it stays what it is.
 func (v *fleetVM) build() error {
 	r := v.recordNow()
 	w := r.Wanted
-	shape, err := wire.ParseShape(w.Shape)
+	shape, err := wantedShape(w)
 	if err != nil {
 		return err
-	}
-	if w.Bridge != "" {
-		shape.Network = farm.NetworkBridge(w.Bridge)
-		if err := errors.Join(shape.Validate(), hasBridge(w.Bridge)); err != nil {
-			return err
-		}
 	}
 	choose, err := v.agent.chooser(shape, w.Plan)
 	if err != nil {
@@ -64,9 +68,8 @@ func (v *fleetVM) build() error {
 		}
 	}
 	if !r.Ran {
-		if short := v.agent.short(); len(short) > 0 {
-			return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: "the host takes no more VMs: " + strings.Join(short, "; "),
-				Hint: "free what is short, or see [minimum] in the agent's configuration"}
+		if err := v.agent.refusal(); err != nil {
+			return err
 		}
 	}
 	v.is(farm.VMStarting, "")
@@ -89,24 +92,27 @@ func (v *fleetVM) build() error {
 	return err
 }
 
-// yield gives the claim of a VM back whose place its batch system has taken away. Its disks stay, and with them the record of what it had.
+// yield gives the claim of a VM back whose place its batch system has taken away. Its disks stay, and with them the
+// record of what it had.
 func (v *fleetVM) yield() error {
 	v.agent.ledger.release(v.id)
-	v.agent.log.Info("vm of the server has lost its place in the batch system", "vm", v.name, "job", v.recordNow().Job)
+	v.log().Info("vm of the server has lost its place in the batch system")
 	return v.keep(func(r *fleetRecord) { r.Job, r.Yielded = "", true })
 }
 
-// Patience with a batch job that its system has started, and that has not come to this host: a prolog may run before it.
+// Patience with a batch job that its system has started, and that has not come to this host: a prolog may run before
+// it.
 const (
 	jobWait = 30 * time.Second
 	jobLook = 50 * time.Millisecond
 )
 
-// awaitJob waits until the batch job that holds the VM's place can be seen, where the batch system confines its jobs: the VM is to go on the CPUs
-// that the job was given, and others are other jobs'. One that never comes is done without.
+// awaitJob waits until the batch job that holds the VM's place can be seen, where the batch system confines its jobs:
+// the VM is to go on the CPUs that the job was given, and others are other jobs'. One that never comes is done without.
 func (v *fleetVM) awaitJob(key string) {
 	a := v.agent
-	if !strings.HasPrefix(key, string(farm.Slurm)+"/") || a.ledger.running == nil || !allotment.Confines(allotment.Host(), a.ofThisHost) {
+	if !strings.HasPrefix(key, string(farm.Slurm)+"/") || a.ledger.running == nil ||
+		!allotment.Confines(allotment.Host(), a.ofThisHost) {
 		return
 	}
 	limit, look := time.After(jobWait), time.NewTicker(jobLook)
@@ -119,7 +125,7 @@ func (v *fleetVM) awaitJob(key string) {
 		select {
 		case <-look.C:
 		case <-limit:
-			a.log.Warn("the batch job that holds a vm's place is not seen here; the vm goes where there is room", "vm", v.name, "job", key)
+			v.log().Warn("the batch job that holds a vm's place is not seen here; the vm goes where there is room")
 			return
 		case <-a.ctx.Done():
 			return
@@ -137,7 +143,9 @@ func noSuchImage(name string, err error) error {
 	if !farm.IsCode(err, farm.CodeNoImage) {
 		return err
 	}
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage, Message: fmt.Sprintf("image %q is not on this host", name), Hint: "build or import it here, or have the VM placed elsewhere", Err: nil}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage,
+		Message: fmt.Sprintf("image %q is not on this host", name),
+		Hint:    "build or import it here, or have the VM placed elsewhere", Err: nil}
 }
 
 // hasBridge refuses a bridge that is not there before anything is made for it.
@@ -147,7 +155,9 @@ func hasBridge(name string) error {
 		return err
 	}
 	if !slices.Contains(there, name) {
-		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBridge, Message: fmt.Sprintf("this host has no bridge %q", name), Hint: "make it, or let the network say which hosts carry it"}
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBridge,
+			Message: fmt.Sprintf("this host has no bridge %q", name),
+			Hint:    "make it, or let the network say which hosts carry it"}
 	}
 	return nil
 }
@@ -162,8 +172,8 @@ func (v *fleetVM) start() (err error) {
 	case <-a.ctx.Done():
 		return context.Cause(a.ctx)
 	}
-	if short := a.short(); len(short) > 0 {
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeBelowMinimum, Message: "the host starts no VMs: " + strings.Join(short, "; "), Hint: "free what is short, or see [minimum] in the agent's configuration"}
+	if err := a.refusal(); err != nil {
+		return err
 	}
 	r := v.recordNow()
 	ticket, err := a.admitStart(breaker.Start{Image: r.Image, User: r.Wanted.Owner})
@@ -199,24 +209,9 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 		return image, noSuchImage(v.recordNow().Image, err)
 	}
 	defer release() // the record keeps it from here on
-	if err := v.makeDisks(ctx, m, image); err != nil {
-		return image, err
-	}
-	if err := os.RemoveAll(m.sockets); err != nil {
-		return image, err
-	}
-	if err := os.Mkdir(m.sockets, 0o711); err != nil {
-		return image, fmt.Errorf("directory for sockets: %w", err)
-	}
-	if m.user, err = a.takeUser(ctx, m.name, 0); err != nil {
-		return image, err
-	}
 	r := v.recordNow()
-	spec, err := v.spec(m, r, image)
+	spec, err := v.readyMachine(ctx, m, image)
 	if err != nil {
-		return image, err
-	}
-	if err := a.disks.Give(m.name, m.user.uid, m.user.gid); err != nil {
 		return image, err
 	}
 	applied, err := a.hyper.Start(ctx, spec)
@@ -227,13 +222,8 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 	if err := a.fence(ctx, applied.PID, spec.Network); err != nil {
 		return image, err
 	}
-	seen, err := a.hyper.Observe(ctx, m.id)
-	if err != nil {
+	if err := v.proven(ctx, m, spec); err != nil {
 		return image, err
-	}
-	neighbours, holders := a.ledger.neighbours(v.id)
-	if problems := numa.Check(spec.Plan, seen, neighbours); len(problems) > 0 {
-		return image, badPins(problems, holders)
 	}
 	m.checked.Store(true)
 	m.control.fresh = true
@@ -256,17 +246,43 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 	if err != nil {
 		return image, err
 	}
-	a.log.Info("vm of the server runs", "vm", v.name, "project", r.Wanted.Project, "name", r.Wanted.Name, "boots", r.Wanted.Boots, "builds", r.Builds)
+	v.log().Info("vm of the server runs", "project", r.Wanted.Project, "name", r.Wanted.Name, "boots", r.Wanted.Boots,
+		"builds", r.Builds)
 	return image, os.WriteFile(m.path(appliedFile), text, 0o600)
 }
 
-// spec is the machine as the hypervisor is to make it. Its ID is the VM's, so there can never be two of them on one host, and its guest sees
-// the same system UUID at every start.
+// readyMachine makes all that a machine needs beside itself: disks where there are none, a directory for sockets, a
+// user.
+func (v *fleetVM) readyMachine(ctx context.Context, m *machine, image vmimage.Image) (spec hyper.Machine, err error) {
+	if err := v.makeDisks(ctx, m, image); err != nil {
+		return spec, err
+	}
+	if err := os.RemoveAll(m.sockets); err != nil {
+		return spec, err
+	}
+	if err := os.Mkdir(m.sockets, 0o711); err != nil {
+		return spec, fmt.Errorf("directory for sockets: %w", err)
+	}
+	if m.user, err = v.agent.takeUser(ctx, m.name, 0); err != nil {
+		return spec, err
+	}
+	if spec, err = v.spec(m, v.recordNow(), image); err != nil {
+		return spec, err
+	}
+	return spec, v.agent.disks.Give(m.name, m.user.uid, m.user.gid)
+}
+
+// spec is the machine as the hypervisor is to make it. Its ID is the VM's, so there can never be two of them on one
+// host, and its guest sees the same system UUID at every start.
 func (v *fleetVM) spec(m *machine, r fleetRecord, image vmimage.Image) (hyper.Machine, error) {
-	spec := hyper.Machine{ID: v.id, Name: v.name, Plan: r.Plan, Console: m.path("console"), Network: r.Shape.Network, MAC: r.Wanted.MAC, Reboots: true,
-		Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache, UID: m.user.own, Group: m.user.group,
-		Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
-		Ports:    []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}, {Name: guest.JobPort(0), Path: m.path(guest.JobPort(0))}}}
+	spec := hyper.Machine{ID: v.id, Name: v.name, Plan: r.Plan, Console: m.path("console"), Network: r.Shape.Network,
+		MAC: r.Wanted.MAC, Reboots: true, Purpose: r.Shape.Purpose, CPUModel: r.Shape.CPUModel, Cache: r.Shape.Cache,
+		UID: m.user.own, Group: m.user.group, Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
+		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)},
+			{Name: guest.JobPort(0), Path: m.path(guest.JobPort(0))}}}
+	if spec.Purpose == farm.PurposeService {
+		spec.Move = m.moveSockets()
+	}
 	if image.Kind == vmimage.Kernel {
 		spec.Boot = hyper.Boot{Kernel: image.Kernel(), Initrd: image.Initrd(), Cmdline: image.Cmdline}
 	} else {
@@ -281,30 +297,35 @@ func (v *fleetVM) spec(m *machine, r fleetRecord, image vmimage.Image) (hyper.Ma
 		if err := seed.WriteFile(path); err != nil {
 			return spec, err
 		}
-		spec.Disks = []hyper.Disk{{Serial: "root", Path: filepath.Join(m.disks, disk.OverlayFile), Format: "qcow2"},
-			{Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}
+		spec.Disks = []hyper.Disk{{Serial: "root", Path: filepath.Join(m.disks, disk.OverlayFile), Format: "qcow2",
+			Base: image.Disk()}, {Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true}}
 	}
 	if r.Shape.Scratch > 0 {
-		spec.Disks = append(spec.Disks, hyper.Disk{Serial: scratchSerial, Path: filepath.Join(m.disks, disk.ScratchFile), Format: "raw"})
+		spec.Disks = append(spec.Disks,
+			hyper.Disk{Serial: scratchSerial, Path: filepath.Join(m.disks, disk.ScratchFile), Format: "raw"})
 	}
 	var err error
 	spec.Metadata, err = r.metadata().encode()
 	return spec, err
 }
 
-// makeDisks makes the VM's disks, once: what a cut-short attempt left is removed first. On a full image that is an overlay, which keeps all that
-// the guest writes; an image in memory keeps nothing but what is on scratch.
+// makeDisks makes the VM's disks, once: what a cut-short attempt left is removed first. On a full image that is an
+// overlay, which keeps all that the guest writes; an image in memory keeps nothing but what is on scratch.
 func (v *fleetVM) makeDisks(ctx context.Context, m *machine, image vmimage.Image) error {
 	r := v.recordNow()
 	if r.Disks {
 		return nil
 	}
-	if err := removeDisks(m.disks, func(name string) bool { return name == disk.OverlayFile || name == disk.ScratchFile }); err != nil {
+	if err := removeDisks(m.disks, func(name string) bool {
+		return name == disk.OverlayFile ||
+			name == disk.ScratchFile
+	}); err != nil {
 		return err
 	}
 	var made []string
 	if image.Kind != vmimage.Kernel {
-		path, err := v.agent.disks.Overlay(ctx, m.name, disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
+		path, err := v.agent.disks.Overlay(ctx, m.name,
+			disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
 		if err != nil {
 			return err
 		}
@@ -325,7 +346,8 @@ func (v *fleetVM) makeDisks(ctx context.Context, m *machine, image vmimage.Image
 	return v.keep(func(r *fleetRecord) { r.Disks = true })
 }
 
-// stop ends the machine: its guest is asked to power off, and gets its time. A VM whose disks are to go, or that is to be deleted, gets none.
+// stop ends the machine: its guest is asked to power off, and gets its time. A VM whose disks are to go, or that is to
+// be deleted, gets none.
 func (v *fleetVM) stop() error {
 	m, r := v.current(), v.recordNow()
 	v.is(farm.VMStopping, "")
@@ -338,13 +360,13 @@ func (v *fleetVM) stop() error {
 	}
 	v.settleTicket(breaker.Nobody, "")
 	used := v.leave()
-	v.agent.log.Info("vm of the server stopped", "vm", v.name)
+	v.log().Info("vm of the server stopped")
 	return v.keep(func(r *fleetRecord) { r.Boot, r.CPUTime, r.Since = "", r.CPUTime+used, time.Now() })
 }
 
-// askToEnd has the guest power off, and returns when it has, when its time is over, or when the VM is wanted deleted. grange-guest is asked
-// as soon as it is heard of: an agent that has just come up has not yet. The power button is for guests that it does not answer in, and is
-// pressed again, for one that boots hears it late.
+// askToEnd has the guest power off, and returns when it has, when its time is over, or when the VM is wanted deleted.
+// grange-guest is asked as soon as it is heard of: an agent that has just come up has not yet. The power button is for
+// guests that it does not answer in, and is pressed again, for one that boots hears it late.
 func (v *fleetVM) askToEnd(m *machine) {
 	limit := time.After(v.agent.config().StopTimeout)
 	again := time.NewTicker(askAgain)
@@ -371,7 +393,7 @@ func (v *fleetVM) askToEnd(m *machine) {
 		case <-again.C:
 			v.pressButton(m)
 		case <-limit:
-			v.agent.log.Warn("vm does not power off in time, and is ended", "vm", v.name)
+			v.log().Warn("vm does not power off in time, and is ended")
 			return
 		case <-v.agent.ctx.Done():
 			return
@@ -379,7 +401,7 @@ func (v *fleetVM) askToEnd(m *machine) {
 	}
 }
 
-// tellToEnd asks grange-guest to power off. It tells whether there is one that was asked.
+// tellToEnd asks grange-guest to power off. It reports whether there is one that was asked.
 func (v *fleetVM) tellToEnd(m *machine) bool {
 	if m.control.phase() == "" {
 		return false
@@ -393,7 +415,7 @@ func (v *fleetVM) pressButton(m *machine) {
 	ctx, cancel := context.WithTimeout(v.agent.ctx, askAgain)
 	defer cancel()
 	if err := v.agent.hyper.Shutdown(ctx, m.id); err != nil {
-		v.agent.log.Warn("power button", "vm", v.name, "error", err)
+		v.log().Warn("power button", "error", err)
 	}
 }
 
@@ -417,8 +439,8 @@ func (v *fleetVM) kill(m *machine) error {
 	return os.RemoveAll(m.sockets)
 }
 
-// lives tells whether the process of a machine whose control port has gone may still be there. That it does not answer is no proof, and a big
-// one takes its time to go.
+// lives reports whether the process of a machine whose control port has gone may still be there. That it does not
+// answer is no proof, and a big one takes its time to go.
 func (v *fleetVM) lives(m *machine) bool {
 	ctx, cancel := context.WithTimeout(v.agent.ctx, endLimit)
 	defer cancel()
@@ -432,16 +454,17 @@ func (v *fleetVM) ended(m *machine) {
 	if err := v.kill(m); v.agent.ctx.Err() != nil {
 		return
 	} else if err != nil {
-		v.agent.log.Error("vm of the server", "vm", v.name, "error", err)
+		v.log().Error("vm of the server", "error", err)
 	}
 	ran := time.Since(v.started)
 	reason := "its guest powered off"
 	if end != hyper.PoweredOff {
-		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMEnded, Message: "the VM ended, and nobody wanted it to" + m.lastWords()})
+		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMEnded,
+			Message: "the VM ended, and nobody wanted it to" + m.lastWords()})
 		v.settleTicket(breaker.Unclear, firstLine(errors.New(reason)))
 	}
 	v.settleTicket(breaker.Nobody, "")
-	v.agent.log.Warn("vm of the server ended by itself", "vm", v.name, "end", string(end), "ran", ran)
+	v.log().Warn("vm of the server ended by itself", "end", string(end), "ran", ran)
 	used := v.leave()
 	v.kept(func(r *fleetRecord) {
 		r.CPUTime += used
@@ -509,22 +532,23 @@ func (v *fleetVM) remove() error {
 	v.settleTicket(breaker.Nobody, "")
 	v.leave()
 	if err := v.agent.removeFleet(m); err != nil {
-		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool, Message: "files of VM " + v.name + " stay", Hint: "see the agent's log", Err: err}
+		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool, Message: "files of VM " + v.name + " stay",
+			Hint: "see the agent's log", Err: err}
 	}
 	v.agent.ledger.release(v.id)
-	v.agent.log.Info("vm of the server deleted", "vm", v.name)
+	v.log().Info("vm of the server deleted")
 	v.update(func() {
 		w := v.record.Wanted
-		v.record = fleetRecord{Boots: v.record.Boots, Builds: v.record.Builds}
+		v.record = fleetRecord{Boots: v.record.Boots, Builds: v.record.Builds, Out: v.record.Out}
 		v.record.Wanted.ID, v.record.Wanted.Power = w.ID, w.Power
 	})
 	v.is(farm.VMGone, "")
 	return nil
 }
 
-// attend is with a machine while it runs: it gives the guest its job whenever the guest comes up, and learns whether it has. Both cost others:
-// the job brings the user data with it, and news goes to the server and to all who watch. So a guest gets them at a pace, and what it says
-// faster is not queued: the newest counts.
+// attend is with a machine while it runs: it gives the guest its job whenever the guest comes up, and learns whether it
+// has. Both cost others: the job brings the user data with it, and news goes to the server and to all who watch. So a
+// guest gets them at a pace, and what it says faster is not queued: the newest counts.
 func (v *fleetVM) attend(m *machine, kind vmimage.Kind) {
 	c := m.control
 	silent := time.After(v.agent.config().BootTimeout)

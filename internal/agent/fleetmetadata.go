@@ -26,7 +26,7 @@ type bridgeService struct {
 
 func (s *bridgeService) stop() { s.cancel(); <-s.over }
 
-// failedLongAgo tells whether the service ended by itself, and it is time to try again.
+// failedLongAgo reports whether the service ended by itself, and it is time to try again.
 func (s *bridgeService) failedLongAgo() bool {
 	select {
 	case <-s.over:
@@ -113,6 +113,7 @@ func (a *Agent) metadataOf(bridge string, from netip.Addr) (metadata.VM, bool) {
 
 func metadataFor(w fleet.WantedVM, address netip.Prefix, mac net.HardwareAddr) metadata.VM {
 	host, _ := os.Hostname()
-	return metadata.VM{ID: w.ID, Name: w.Name, Project: w.Project, Owner: w.Owner, Hostname: cmp.Or(w.Hostname, w.Name), Cell: w.Cell, Host: host,
-		Image: w.Image, Shape: w.Shape.Name, Address: address, MAC: mac, Keys: w.Keys, UserData: w.UserData, Tags: w.Tags}
+	return metadata.VM{ID: w.ID, Name: w.Name, Project: w.Project, Owner: w.Owner, Hostname: cmp.Or(w.Hostname, w.Name),
+		Cell: w.Cell, Host: host, Image: w.Image, Shape: w.Shape.Name, Address: address, MAC: mac, Keys: w.Keys,
+		UserData: w.UserData, Tags: w.Tags}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
-// cloudRecord is what a machine of a VM of the server carries beside what every machine carries. The file beside its disks has more, and
-// counts: this is for people, and for a host that has lost that file.
+// cloudRecord is what a machine of a VM of the server carries beside what every machine carries. The file beside its
+// disks has more, and counts: this is for people, and for a host that has lost that file.
 type cloudRecord struct {
 	Name, Project, Owner  string
 	Boots, Builds, Fresh  int
@@ -24,18 +24,20 @@ type cloudRecord struct {
 // metadata is what the VM's machine carries. It has no job: an older agent leaves alone what it does not know.
 func (r fleetRecord) metadata() record {
 	w := r.Wanted
-	return record{Version: recordVersion, VM: w.ID, Name: fleetName(w.ID), Created: r.Created, Image: r.Image, Digest: r.Digest, Shape: r.Shape, Plan: r.Plan,
-		User:  w.Owner,
-		Cloud: &cloudRecord{Name: w.Name, Project: w.Project, Owner: w.Owner, Boots: w.Boots, Builds: r.Builds, Fresh: r.Fresh, Bridge: w.Bridge, MAC: w.MAC, Hostname: w.Hostname}}
+	return record{Version: recordVersion, VM: w.ID, Name: fleetName(w.ID), Created: r.Created, Image: r.Image,
+		Digest: r.Digest, Shape: r.Shape, Plan: r.Plan, User: w.Owner,
+		Cloud: &cloudRecord{Name: w.Name, Project: w.Project, Owner: w.Owner, Boots: w.Boots, Builds: r.Builds,
+			Fresh: r.Fresh, Bridge: w.Bridge, MAC: w.MAC, Hostname: w.Hostname}}
 }
 
 // fleetRecordOf makes the best of what a machine carries.
 func fleetRecordOf(r record) fleetRecord {
 	c := r.Cloud
-	return fleetRecord{Version: fleetRecordVersion, Created: r.Created, Plan: r.Plan, Shape: r.Shape, Image: r.Image, Digest: r.Digest, Disks: true,
-		Boots: c.Boots, Builds: c.Builds, Fresh: c.Fresh, Ran: true, Boot: bootID(), Since: time.Now(),
-		Wanted: fleet.WantedVM{ID: r.VM, Name: c.Name, Project: c.Project, Owner: c.Owner, Power: string(farm.PowerOn), Boots: c.Boots, Builds: c.Builds, Fresh: c.Fresh,
-			Image: r.Digest, Bridge: c.Bridge, MAC: c.MAC, Hostname: c.Hostname}}
+	return fleetRecord{Version: fleetRecordVersion, Created: r.Created, Plan: r.Plan, Shape: r.Shape, Image: r.Image,
+		Digest: r.Digest, Disks: true, Boots: c.Boots, Builds: c.Builds, Fresh: c.Fresh, Ran: true, Boot: bootID(),
+		Since: time.Now(), Wanted: fleet.WantedVM{ID: r.VM, Name: c.Name, Project: c.Project, Owner: c.Owner,
+			Power: string(farm.PowerOn), Boots: c.Boots, Builds: c.Builds, Fresh: c.Fresh, Image: r.Digest,
+			Bridge: c.Bridge, MAC: c.MAC, Hostname: c.Hostname}}
 }
 
 // loadFleet takes over the server's VMs from what lies beside their disks. Whether they run is not known yet.
@@ -58,8 +60,8 @@ func (a *Agent) enterFleet(r fleetRecord) *fleetVM {
 	return v
 }
 
-// takeOverFleet goes on with a machine of a VM of the server. One that never ran an instruction has nothing to lose, and goes: an earlier agent
-// was about to start it, and so will this one.
+// takeOverFleet goes on with a machine of a VM of the server. One that never ran an instruction has nothing to lose,
+// and goes: an earlier agent was about to start it, and so will this one.
 func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool {
 	v := a.fleetByID(r.VM)
 	if v == nil {
@@ -101,23 +103,26 @@ func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool
 	return true
 }
 
-// missEnd notices, once the agent knows what runs, that the VM's machine ended while no agent saw it: with the host, or by itself.
+// missEnd notices, once the agent knows what runs, that the VM's machine ended while no agent saw it: with the host, or
+// by itself.
 func (v *fleetVM) missEnd() {
 	r := v.recordNow()
 	if v.current() == nil {
 		if err := v.agent.disks.Take(v.name); err != nil {
-			v.agent.log.Error("disks of a vm keep their user", "vm", v.name, "error", err)
+			v.log().Error("disks of a vm keep their user", "error", err)
 		}
 	}
 	switch {
 	case v.current() != nil || r.Boot == "":
 		return
 	case r.Boot != bootID():
-		v.agent.log.Info("vm of the server ended with its host, and is started again", "vm", v.name)
+		v.log().Info("vm of the server ended with its host, and is started again")
 		r.Boot = ""
 	default:
-		v.agent.log.Warn("vm of the server ended while no agent saw it", "vm", v.name)
-		v.noteEnd(&r, "", time.Since(r.Since), reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMEnded, Message: "the VM ended while nobody saw it"}))
+		v.log().Warn("vm of the server ended while no agent saw it")
+		v.noteEnd(&r, "", time.Since(r.Since),
+			reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMEnded,
+				Message: "the VM ended while nobody saw it"}))
 	}
 	v.mu.Lock()
 	v.record = r

@@ -39,7 +39,8 @@ func TestCloudIsRefused(t *testing.T) {
 			if o := f.seesState(w, farm.VMFailed); !strings.HasPrefix(o.Reason, string(code)+": ") {
 				t.Errorf("%q", o.Reason)
 			}
-			if code == farm.CodeNoImage && !strings.Contains(f.seesState(w, farm.VMFailed).Reason, `image "other" is not on this host`) {
+			if code == farm.CodeNoImage &&
+				!strings.Contains(f.seesState(w, farm.VMFailed).Reason, `image "other" is not on this host`) {
 				t.Error("the reason does not say so")
 			}
 			f.close()
@@ -68,7 +69,8 @@ func TestCloudIsRefused(t *testing.T) {
 	f.seesState(w, farm.VMRunning)
 }
 
-// TestCloudRefusedLate: a VM that finds its room, and then cannot be made, holds nothing, and is told as one that found none.
+// TestCloudRefusedLate: a VM that finds its room, and then cannot be made, holds nothing, and is told as one that found
+// none.
 func TestCloudRefusedLate(t *testing.T) {
 	f := newFarmhouse(t)
 	listen := f.host.Refuse

@@ -17,8 +17,8 @@ import (
 // settingsFile keeps what the server said last, for a host that starts while the server is away.
 const settingsFile = "server-settings.json"
 
-// takeSettings takes over what the server keeps of all agents' configuration. What runs is not touched; the next job and the next start of a
-// VM go by it. Settings that make no sense here are refused whole, and the old ones stay.
+// takeSettings takes over what the server keeps of all agents' configuration. What runs is not touched; the next job
+// and the next start of a VM go by it. Settings that make no sense here are refused whole, and the old ones stay.
 func (a *Agent) takeSettings(s fleet.Settings) {
 	a.mu.Lock()
 	same := reflect.DeepEqual(a.central, s)

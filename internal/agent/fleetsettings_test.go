@@ -15,7 +15,8 @@ import (
 
 func TestSettingsOfTheServer(t *testing.T) {
 	state := t.TempDir()
-	own := config.Agent{StateDir: state, BootTimeout: 3 * time.Minute, DefaultImage: "micro", Facts: map[string]string{"HS06": "200", "ROOM": "513"}}
+	own := config.Agent{StateDir: state, BootTimeout: 3 * time.Minute, DefaultImage: "micro",
+		Facts: map[string]string{"HS06": "200", "ROOM": "513"}}
 	start := func() *Agent {
 		a := claimAgent(state)
 		a.cfg = own
@@ -24,7 +25,8 @@ func TestSettingsOfTheServer(t *testing.T) {
 	}
 	timeout, image := 300.0, "el9"
 	want := own
-	want.BootTimeout, want.DefaultImage, want.Facts = 5*time.Minute, "el9", map[string]string{"HS06": "357", "ROOM": "513"}
+	want.BootTimeout, want.DefaultImage, want.Facts = 5*time.Minute, "el9", map[string]string{"HS06": "357",
+		"ROOM": "513"}
 	a := start()
 	a.takeSettings(fleet.Settings{BootTimeout: &timeout, DefaultImage: &image, Facts: map[string]string{"HS06": "357"}})
 	if d := cmp.Diff(want, a.config(), plainSets); d != "" {

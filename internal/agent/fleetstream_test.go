@@ -50,7 +50,8 @@ func write(t *testing.T, w io.Writer, text string) {
 	}
 }
 
-// TestConsoleStreams: people at a console see the same, from what was kept of it on, and their typing arrives; the log goes on.
+// TestConsoleStreams: people at a console see the same, from what was kept of it on, and their typing arrives; the log
+// goes on.
 func TestConsoleStreams(t *testing.T) {
 	c, vm := testConsole(t)
 	write(t, vm, "booting\n")
@@ -119,8 +120,9 @@ func TestDialVM(t *testing.T) {
 		port int
 		code farm.Code
 	}{
-		"nobody there": {w, port, farm.CodeVMPort}, "no network": {isolated, port, farm.CodeVMPort}, "no bridge": {elsewhere, port, farm.CodeVMPort},
-		"port 0": {w, 0, farm.CodeBadRequest}, "port 65536": {w, 65536, farm.CodeBadRequest},
+		"nobody there": {w, port, farm.CodeVMPort}, "no network": {isolated, port, farm.CodeVMPort},
+		"no bridge": {elsewhere, port, farm.CodeVMPort},
+		"port 0":    {w, 0, farm.CodeBadRequest}, "port 65536": {w, 65536, farm.CodeBadRequest},
 	} {
 		var e *farm.Error
 		if _, err := dialVM(t.Context(), try.w, try.port); !errors.As(err, &e) || e.Code != try.code {
@@ -128,7 +130,8 @@ func TestDialVM(t *testing.T) {
 		}
 	}
 	var e *farm.Error
-	if _, err := (&Agent{}).Stream(t.Context(), fleet.StreamOrder{VM: "nosuch", Kind: fleet.StreamConsole}); !errors.As(err, &e) || e.Code != farm.CodeNoVM {
+	if _, err := (&Agent{}).Stream(t.Context(),
+		fleet.StreamOrder{VM: "nosuch", Kind: fleet.StreamConsole}); !errors.As(err, &e) || e.Code != farm.CodeNoVM {
 		t.Errorf("a VM that is not here: %v", err)
 	}
 }

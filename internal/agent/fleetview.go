@@ -11,8 +11,8 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// fleetLookUp finds a VM of the server by the name of its domain, by PROJECT/NAME, or by the start of its ID; nil when there is none, or more
-// than one.
+// fleetLookUp finds a VM of the server by the name of its domain, by PROJECT/NAME, or by the start of its ID; nil when
+// there is none, or more than one.
 func (a *Agent) fleetLookUp(ref string) *fleetVM {
 	var found []*fleetVM
 	for _, v := range a.allFleet() {
@@ -40,21 +40,24 @@ func (a *Agent) fleetRunning() (n int) {
 // serversOwn refuses what the host's own commands want of a VM of the server: it would be undone at once.
 func (v *fleetVM) serversOwn() error {
 	w, _ := v.newest()
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeServersVM, Message: fmt.Sprintf("VM %s is the server's: %s of project %s", v.name, w.Name, w.Project),
-		Hint: fmt.Sprintf("order it there, as with `grange vm stop %s/%s`; this host goes on with what the server wanted last", w.Project, w.Name)}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeServersVM,
+		Message: fmt.Sprintf("VM %s is the server's: %s of project %s", v.name, w.Name, w.Project),
+		Hint: fmt.Sprintf("order it there, as with `grange vm stop %s/%s`; this host goes on with what the server "+
+			"wanted last", w.Project, w.Name)}
 }
 
-// view is the VM as a caller on its host sees it. Reasons may quote what the guest wrote, to its console or to us, which is root's to read
-// as the console is: others see the reason's code alone.
+// view is the VM as a caller on its host sees it. Reasons may quote what the guest wrote, to its console or to us,
+// which is root's to read as the console is: others see the reason's code alone.
 func (v *fleetVM) view(c Caller) *api.VM {
 	o := v.observed()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r, w := v.record, v.wanted
-	out := &api.VM{ID: v.id, Name: v.name, Purpose: "cloud", State: o.State, Image: r.Image, Digest: r.Digest, Shape: r.Shape.Name, User: w.Owner,
-		Command: w.Project + "/" + w.Name, Created: r.Created, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: wire.Plan(r.Plan),
-		Cloud: &api.CloudVM{Name: w.Name, Project: w.Project, Owner: w.Owner, Hostname: w.Hostname, Address: w.Address, MAC: w.MAC, Bridge: w.Bridge, Wanted: w.Power,
-			Ready: o.Ready, Reason: o.Reason}}
+	out := &api.VM{ID: v.id, Name: v.name, Purpose: "cloud", State: o.State, Image: r.Image, Digest: r.Digest,
+		Shape: r.Shape.Name, User: w.Owner, Command: w.Project + "/" + w.Name, Created: r.Created, CPUs: r.Shape.CPUs,
+		Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: wire.Plan(r.Plan),
+		Cloud: &api.CloudVM{Name: w.Name, Project: w.Project, Owner: w.Owner, Hostname: w.Hostname, Address: w.Address,
+			MAC: w.MAC, Bridge: w.Bridge, Wanted: w.Power, Ready: o.Ready, Reason: o.Reason}}
 	if !c.admin() {
 		out.Cloud.Reason = codeOf(o.Reason)
 	}
@@ -76,7 +79,8 @@ func codeOf(reason string) string {
 	return code
 }
 
-// getConsole shows what a VM of the server writes, or wrote while it ran. root alone may: the VM's owner asks the server.
+// getConsole shows what a VM of the server writes, or wrote while it ran. root alone may: the VM's owner asks the
+// server.
 func (v *fleetVM) getConsole(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !v.agent.maySee(c, nobody) {
 		return noVM(r.PathValue("vm"))

@@ -19,19 +19,22 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// fleetVM is one VM of the server on this host. It has a life of its own: nobody's connection keeps it, and its claim and its disks stay while
-// it is stopped, until the server wants it deleted. One goroutine, run, brings it to what is wanted, one step at a time, and looks again after
-// each; every step may be cut short by a kill of the agent and done again by the next one.
+// fleetVM is one VM of the server on this host. It has a life of its own: nobody's connection keeps it, and its claim
+// and its disks stay while it is stopped, until the server wants it deleted. One goroutine, run, brings it to what is
+// wanted, one step at a time, and looks again after each; every step may be cut short by a kill of the agent and done
+// again by the next one.
 //
 // What becomes of a VM that ends although it is wanted on:
 //
-//   - Its guest powered off: it is stopped, and stays so until the server wants it restarted (farm.Wanted.Boots), or off and on again.
-//   - It crashed, was killed, or nobody saw why it ended: it is started again, after a pause that doubles with each such end. The count starts
-//     anew when it has run for a while. After maxFailures of them it is failed, and stays so until the server says something new.
+//   - Its guest powered off: it is stopped, and stays so until the server wants it restarted (farm.Wanted.Boots), or
+//     off and on again.
+//   - It crashed, was killed, or nobody saw why it ended: it is started again, after a pause that doubles with each
+//     such end. The count starts anew when it has run for a while. After maxFailures of them it is failed, and stays so
+//     until the server says something new.
 //   - The host booted: it is started again.
 //
-// A VM that is refused before it ever ran here (no room, no image) is failed, and never tried again until the server says something new of
-// it: the server may have placed it elsewhere by then.
+// A VM that is refused before it ever ran here (no room, no image) is failed, and never tried again until the server
+// says something new of it: the server may have placed it elsewhere by then.
 type fleetVM struct {
 	agent *Agent
 	id    string
@@ -47,15 +50,20 @@ type fleetVM struct {
 	state    farm.VMState
 	reason   string // of a state that is not what is wanted
 	since    time.Time
-	ready    bool            // its guest has said that it is up
-	end      hyper.End       // how a machine of it ended last, as far as anybody told
-	told     bool            // end is newer than the machine's start
-	note     string          // what is wrong with a machine that runs
-	silence  *farm.Error     // its guest is unresponsive; nil: it is not
-	overdue  bool            // and something is to be done about it
-	full     bool            // it stands still until the host has disk space again
-	used     time.Duration   // by this machine, when that was last looked at
-	ticket   *breaker.Ticket // of a start that nobody knows yet to have worked
+	ready    bool               // its guest has said that it is up
+	end      hyper.End          // how a machine of it ended last, as far as anybody told
+	told     bool               // end is newer than the machine's start
+	note     string             // what is wrong with a machine that runs
+	silence  *farm.Error        // its guest is unresponsive; nil: it is not
+	overdue  bool               // and something is to be done about it
+	full     bool               // it stands still until the host has disk space again
+	used     time.Duration      // by this machine, when that was last looked at
+	ticket   *breaker.Ticket    // of a start that nobody knows yet to have worked
+	progress hyper.MoveProgress // of a move from here
+	waitsAt  string             // where the source of a move to here finds this host; "": nothing waits
+	incoming *machine           // whose sockets take what a move brings; nil: there is none
+
+	controls chan *moveConn // of sources; run takes them
 
 	// These are run's alone.
 	started time.Time // its machine; by the monotonic clock
@@ -73,7 +81,8 @@ const (
 )
 
 func newFleetVM(a *Agent, id string) *fleetVM {
-	return &fleetVM{agent: a, id: id, name: fleetName(id), wake: make(chan struct{}, 1), state: farm.VMStarting, since: time.Now()}
+	return &fleetVM{agent: a, id: id, name: fleetName(id), wake: make(chan struct{}, 1), controls: make(chan *moveConn),
+		state: farm.VMStarting, since: time.Now()}
 }
 
 func (v *fleetVM) poke() {
@@ -83,7 +92,7 @@ func (v *fleetVM) poke() {
 	}
 }
 
-// want takes what the server wants now; nil: it is not in the list. It tells whether it was there, or not, until now.
+// want takes what the server wants now; nil: it is not in the list. It reports whether it was there, or not, until now.
 func (v *fleetVM) want(w *fleet.WantedVM) (moved bool) {
 	v.mu.Lock()
 	moved = v.unlisted != (w == nil)
@@ -144,7 +153,9 @@ func (v *fleetVM) keep(change func(r *fleetRecord)) error {
 	if farm.IsCode(err, farm.CodeDiskFull) {
 		return err
 	} else if err != nil {
-		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool, Message: "the record of VM " + v.name + " cannot be written", Hint: "see state_dir in the agent's configuration", Err: err}
+		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool,
+			Message: "the record of VM " + v.name + " cannot be written",
+			Hint:    "see state_dir in the agent's configuration", Err: err}
 	}
 	v.update(func() { v.record = r })
 	return nil
@@ -215,6 +226,14 @@ func (v *fleetVM) step() (pause time.Duration, over bool) {
 		err = v.stop()
 	case stepYield:
 		err = v.yield()
+	case stepSend:
+		err = v.send()
+	case stepUnmove:
+		err = v.unmove(badMove(nil, "the host's agent was restarted in the middle of it", "order the move again"))
+	case stepLeave:
+		err = v.leaveGone()
+	case stepReceive:
+		err = v.receive()
 	case stepBuild, stepStart:
 		if wait := time.Until(v.until); wait > 0 {
 			return wait, false
@@ -239,8 +258,8 @@ func (v *fleetVM) step() (pause time.Duration, over bool) {
 	return 0, false
 }
 
-// over tells whether nothing of the VM is here, and nobody asks for it: it was deleted and the list lacks it, or it never came to have
-// anything.
+// over reports whether nothing of the VM is here, and nobody asks for it: it was deleted and the list lacks it, or it
+// never came to have anything.
 func (v *fleetVM) over() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -257,17 +276,27 @@ const (
 	stepBuild  fleetStep = "build" // claim its room, and settle what its disks are
 	stepStart  fleetStep = "start"
 	stepYield  fleetStep = "yield" // give its claim back, and keep its disks
+
+	stepSend    fleetStep = "send"    // move it to another host
+	stepUnmove  fleetStep = "unmove"  // have it run on after a move that came to nothing
+	stepLeave   fleetStep = "leave"   // end what is left of it here: it runs elsewhere
+	stepReceive fleetStep = "receive" // have it from another host
 )
 
 // next is what is to be done, from what is wanted and what was done. It is pure.
 func (r fleetRecord) next(running bool) fleetStep {
 	w := r.Wanted
-	build := r.Plan.VCPUs == nil && r.Halt == haltNone || r.Plan.VCPUs != nil && r.Builds < w.Builds && (r.Refused == nil || *r.Refused < w.Builds)
-	elsewhere := r.Yielded || w.Job != "" && w.Job != r.Job // its CPUs are nobody's claim any more, or another job has others
+	move, moves := r.nextMove(running)
+	build := r.Plan.VCPUs == nil && r.Halt == haltNone || r.Plan.VCPUs != nil && r.Builds < w.Builds &&
+		(r.Refused == nil || *r.Refused < w.Builds)
+	// its CPUs are nobody's claim any more, or another job has others
+	elsewhere := r.Yielded || w.Job != "" && w.Job != r.Job
 	moved := r.Plan.VCPUs != nil && elsewhere && farm.Power(w.Power) == farm.PowerOn && r.Halt == haltNone
 	switch {
 	case farm.Power(w.Power) == farm.PowerDeleted:
 		return stepDelete
+	case moves:
+		return move
 	case build && running && !r.fresh():
 		return stepBuild // looks whether there is room before it stops anything
 	case running && (build || farm.Power(w.Power) == farm.PowerOff || r.Boots < w.Boots):
@@ -284,18 +313,18 @@ func (r fleetRecord) next(running bool) fleetStep {
 	return stepNone
 }
 
-// fresh tells whether the next build is to have new disks.
+// fresh reports whether the next build is to have new disks.
 func (r fleetRecord) fresh() bool { return r.Wanted.Fresh > r.Fresh || r.Digest == "" }
 
-// news tells whether the server says something of a VM that ends its halt.
+// news reports whether the server says something of a VM that ends its halt.
 func (r fleetRecord) news(w fleet.WantedVM) bool {
 	old := r.Wanted
 	again := w.Power != old.Power || w.Boots > old.Boots || w.Builds > old.Builds || w.Fresh > old.Fresh
 	return again || r.Halt == haltFailed && (w.Image != old.Image || !reflect.DeepEqual(w.Plan, old.Plan))
 }
 
-// takeWanted has the record say what is wanted before anything is done for it. A deletion, or an order to stop, is carried out although the
-// record cannot be written: a full disk must not keep people from freeing it.
+// takeWanted has the record say what is wanted before anything is done for it. A deletion, or an order to stop, is
+// carried out although the record cannot be written: a full disk must not keep people from freeing it.
 func (v *fleetVM) takeWanted() error {
 	w, _ := v.newest()
 	r := v.recordNow()
@@ -314,7 +343,8 @@ func (v *fleetVM) takeWanted() error {
 		}
 		r.Wanted = w
 	}
-	if r.Version == 0 && farm.Power(w.Power) == farm.PowerDeleted { // it never was here: nothing to write, much to look for
+	// it never was here: nothing to write, much to look for
+	if r.Version == 0 && farm.Power(w.Power) == farm.PowerDeleted {
 		change(&r)
 		v.update(func() { v.record = r })
 		return nil
@@ -327,7 +357,7 @@ func (v *fleetVM) takeWanted() error {
 		v.agent.ledger.belongs(v.id, w.Job) // a job that was booked anew has the same place
 	}
 	if err != nil && r.Version != 0 && farm.Power(w.Power) != farm.PowerOn {
-		v.agent.log.Error("record of a vm", "vm", v.name, "error", err)
+		v.log().Error("record of a vm", "error", err)
 		change(&r)
 		v.update(func() { v.record = r })
 		return nil
@@ -338,6 +368,10 @@ func (v *fleetVM) takeWanted() error {
 // rest says how the VM is when there is nothing to do.
 func (v *fleetVM) rest(r fleetRecord) {
 	switch {
+	case r.gone():
+		v.is(farm.VMStopped, reasonMoved(r.Out.Name))
+	case r.In != nil:
+		v.is(farm.VMFailed, r.In.Reason)
 	case v.current() != nil:
 		v.mu.Lock()
 		note := v.note
@@ -364,15 +398,17 @@ func (v *fleetVM) gone() bool {
 	return v.state == farm.VMGone
 }
 
-// stumble notes that a step came to nothing, and says when to try again. What the VM cannot help is waited for without end, and counts as
-// nothing: a hypervisor that is away, a host below its minimum, a back-off. Every other failure counts, and is tried again a few times.
+// stumble notes that a step came to nothing, and says when to try again. What the VM cannot help is waited for without
+// end, and counts as nothing: a hypervisor that is away, a host below its minimum or drained, a back-off. Every other
+// failure counts, and is tried again a few times.
 func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 	if v.agent.ctx.Err() != nil {
 		return forever
 	}
 	r := v.recordNow()
 	state := farm.VMStarting
-	final := !r.Ran && (!worthAnotherTry(err) || farm.IsKind(err, farm.NotFound) || farm.IsCode(err, farm.CodeBackedOff))
+	final := !r.Ran && (!worthAnotherTry(err) || farm.IsKind(err, farm.NotFound) ||
+		farm.IsCode(err, farm.CodeBackedOff))
 	switch {
 	case v.current() != nil:
 		state = farm.VMRunning
@@ -380,15 +416,17 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		state = farm.VMDeleting
 	}
 	reason := reasonOf(err)
-	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, farm.CodeBelowMinimum, farm.CodeNoVMUID}
+	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, farm.CodeBelowMinimum, farm.CodeHostDrained,
+		farm.CodeNoVMUID}
 	waiting := !final && slices.ContainsFunc(waits, func(c farm.Code) bool { return farm.IsCode(err, c) })
 	unwritten := r.Wanted.ID == "" // not even its first record could be written: there is nothing to note a failure in
-	if step == stepStop || step == stepDelete || waiting || unwritten {
+	moves := step == stepSend || step == stepUnmove || step == stepLeave || step == stepReceive
+	if step == stepStop || step == stepDelete || moves || waiting || unwritten {
 		v.is(state, reason)
 		v.pauses++
 		return min(awayPause<<min(v.pauses, 10), maxAwayPause)
 	}
-	v.agent.log.Warn("vm of the server", "vm", v.name, "failures", r.Failures+1, "error", err)
+	v.log().Warn("vm of the server", "failures", r.Failures+1, "error", err)
 	if state == farm.VMRunning { // a resize that cannot be: it runs as it did
 		builds := r.Wanted.Builds
 		return v.kept(func(r *fleetRecord) { r.Refused, r.Reason = &builds, reason })
@@ -399,10 +437,12 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		v.is(farm.VMStarting, reason)
 	}
 	if !r.Ran && farm.IsKind(err, farm.NoCapacity) && !farm.IsCode(err, farm.CodeTooBig) {
-		reason = reasonOf(&farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: err.Error()}) // of whatever it is
+		// of whatever it is
+		reason = reasonOf(&farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: err.Error()})
 	}
 	if final && r.Ran { // whose disks are here, and only here: no code that the server would take for a refusal
-		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMWontStart, Message: "the VM does not start here again", Err: err})
+		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMWontStart,
+			Message: "the VM does not start here again", Err: err})
 	}
 	pause := v.kept(func(r *fleetRecord) {
 		r.Failures++
@@ -411,7 +451,8 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		}
 		if final && !r.Ran {
 			r.Plan, r.Digest, r.Disks = farm.Plan{}, "", false
-			r.Boots, r.Builds = r.Wanted.Boots, r.Wanted.Builds // answered: nothing tries them any more, and the VM may go elsewhere
+			// answered: nothing tries them any more, and the VM may go elsewhere
+			r.Boots, r.Builds = r.Wanted.Boots, r.Wanted.Builds
 		}
 	})
 	if final && !r.Ran {
@@ -423,7 +464,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 // kept writes the record, and if that is not possible comes again later.
 func (v *fleetVM) kept(change func(*fleetRecord)) time.Duration {
 	if err := v.keep(change); err != nil {
-		v.agent.log.Error("record of a vm", "vm", v.name, "error", err)
+		v.log().Error("record of a vm", "error", err)
 		v.is(farm.VMFailed, reasonOf(err))
 		return maxAwayPause
 	}
@@ -455,16 +496,18 @@ func (v *fleetVM) observed() fleet.Observed {
 	if r.Yielded {
 		plan = farm.Plan{}
 	}
-	o := fleet.Observed{ID: v.id, State: string(v.state), Reason: v.reason, Since: v.since, Boots: r.Boots, Builds: r.Builds, Ready: v.ready && v.machine != nil,
-		Plan: wire.PlanOrNil(plan), CPUTime: (r.CPUTime + v.used).Seconds(), Digest: r.Digest}
+	o := fleet.Observed{ID: v.id, State: string(v.state), Reason: v.reason, Since: v.since, Boots: r.Boots,
+		Builds: r.Builds, Ready: v.ready && v.machine != nil, Plan: wire.PlanOrNil(plan),
+		CPUTime: (r.CPUTime + v.used).Seconds(), Digest: r.Digest}
+	o.Move = v.moveSide()
 	if v.unlisted && r.Wanted.Name != "" {
 		o.Name = r.Wanted.Project + "/" + r.Wanted.Name
 	}
 	return o
 }
 
-// cpuTime is what a process and its threads have used, to the hundredth of a second; 0 for one that is not there. See proc(5): 14 is the time
-// in user space, 15 that in the kernel.
+// cpuTime is what a process and its threads have used, to the hundredth of a second; 0 for one that is not there. See
+// proc(5): 14 is the time in user space, 15 that in the kernel.
 func cpuTime(pid int) time.Duration {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if pid == 0 || err != nil {

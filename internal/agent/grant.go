@@ -30,14 +30,15 @@ func (a *Agent) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error
 	if binds == nil {
 		binds = config.Batch.Binds
 	}
-	return answer(w, api.Grant{Batch: string(c.Batch.System), BatchJob: c.Batch.Job, CPUs: c.allowed().String(), Slots: s.CPUs,
-		Memory: uint64(s.Memory), Image: cmp.Or(d.Image, config.DefaultImage), Shape: d.Shape, Binds: binds, Requeues: config.Batch.Requeues, Patience: uint64(config.Batch.Patience.Milliseconds()),
+	return answer(w, api.Grant{Batch: string(c.Batch.System), BatchJob: c.Batch.Job, CPUs: c.allowed().String(),
+		Slots: s.CPUs, Memory: uint64(s.Memory), Image: cmp.Or(d.Image, config.DefaultImage), Shape: d.Shape,
+		Binds: binds, Requeues: config.Batch.Requeues, Patience: uint64(config.Batch.Patience.Milliseconds()),
 		Reasons: d.Reasons})
 }
 
-// counted asks the batch system how many CPUs and how much memory the caller's job was given, where nothing on the host tells: Slurm counts CPUs
-// that it does not confine jobs to. A job whose batch system has a way to be asked, and does not answer, is not started: its VM would have the
-// size of any job's, and nobody would see why it is slow.
+// counted asks the batch system how many CPUs and how much memory the caller's job was given, where nothing on the host
+// tells: Slurm counts CPUs that it does not confine jobs to. A job whose batch system has a way to be asked, and does
+// not answer, is not started: its VM would have the size of any job's, and nobody would see why it is slow.
 func (a *Agent) counted(c Caller) (Caller, error) {
 	slots := c.Batch.CPUs.Empty() && c.Batch.Slots == 0 && c.CPUs.Len() >= a.hostCPUs()
 	if c.Batch.System == "" || !slots && c.limit() > 0 {
@@ -49,7 +50,9 @@ func (a *Agent) counted(c Caller) (Caller, error) {
 		return c, nil
 	case err != nil:
 		return c, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUnknownSize, Err: err,
-			Message: "the host does not tell what job " + c.Batch.Job + " was given, and its batch system cannot be asked", Hint: "see whether the batch system answers on this host"}
+			Message: "the host does not tell what job " + c.Batch.Job +
+				" was given, and its batch system cannot be asked",
+			Hint: "see whether the batch system answers on this host"}
 	}
 	if slots {
 		c.Batch.Slots = told.Slots
@@ -85,8 +88,8 @@ func (c Caller) limit() farm.Bytes {
 	return min(c.Memory, c.Batch.Memory)
 }
 
-// allotted is the shape of a batch job that asks for none: all the CPUs that it was given, and all the memory but for QEMU's own need.
-// Where the batch system says nothing of either, that of s stays.
+// allotted is the shape of a batch job that asks for none: all the CPUs that it was given, and all the memory but for
+// QEMU's own need. Where the batch system says nothing of either, that of s stays.
 func (a *Agent) allotted(s farm.Shape, c Caller) farm.Shape {
 	if given := c.mostCPUs(); c.Batch.CPUs.Len() > 0 || c.Batch.Slots > 0 || given < a.hostCPUs() {
 		s.CPUs = given
@@ -107,9 +110,9 @@ func (a *Agent) hostCPUs() int {
 	return a.topo.Online.Len()
 }
 
-// guestMemory is the largest guest that the caller may have within limit. The VM of a batch job runs in the job's own control groups, whose
-// limit counts what QEMU needs beside its guest; that of any other caller does not. Where a batch system has no control groups it adds up
-// the job's processes, of which the wrapper is one.
+// guestMemory is the largest guest that the caller may have within limit. The VM of a batch job runs in the job's own
+// control groups, whose limit counts what QEMU needs beside its guest; that of any other caller does not. Where a batch
+// system has no control groups it adds up the job's processes, of which the wrapper is one.
 func (a *Agent) guestMemory(c Caller, limit farm.Bytes, vcpus int) farm.Bytes {
 	if c.Batch.System == "" {
 		return limit / farm.MiB * farm.MiB

@@ -12,14 +12,15 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// heartbeat asks a guest again and again whether it still answers. A guest that does not say that it answers pings, as of an older
-// grange-guest or of an image without one, is not asked.
+// heartbeat asks a guest again and again whether it still answers. A guest that does not say that it answers pings, as
+// of an older grange-guest or of an image without one, is not asked.
 type heartbeat struct {
 	control  *control
 	settings func() config.Heartbeat
 	state    func(ctx context.Context) (hyper.State, error) // as the hypervisor has it
-	stopped  func() bool                                    // nobody lets it run: its process is frozen, or we paused it
-	changed  func(unresponsive bool)                        // is called without locks; nil: nobody wants to know
+	// nobody lets it run: its process is frozen, or we paused it
+	stopped func() bool
+	changed func(unresponsive bool) // is called without locks; nil: nobody wants to know
 
 	changing sync.Mutex // is held until changed has returned: what it reports comes in order
 
@@ -153,7 +154,8 @@ func (h *heartbeat) couldAnswer(ctx context.Context) ability {
 	return cannotAnswer
 }
 
-// clocks are the two that setting the time does not move. One stands still while the host is suspended, the other goes on.
+// clocks are the two that setting the time does not move. One stands still while the host is suspended, the other goes
+// on.
 type clocks struct{ monotonic, boot time.Duration }
 
 func readClocks() clocks {
@@ -163,8 +165,8 @@ func readClocks() clocks {
 	return clocks{time.Duration(monotonic.Nano()), time.Duration(boot.Nano())}
 }
 
-// pulse counts for how long a guest could have answered and did not. What stops the guest, the host or us starts the count anew: a guest
-// that goes on has all its time again. It is pure.
+// pulse counts for how long a guest could have answered and did not. What stops the guest, the host or us starts the
+// count anew: a guest that goes on has all its time again. It is pure.
 type pulse struct {
 	last   clocks // of the last look; zero: there was none
 	silent time.Duration
@@ -176,7 +178,8 @@ func (c clocks) jumped(now clocks, tick time.Duration) bool {
 	return elapsed > tick+late || now.boot-c.boot-elapsed > late
 }
 
-// late is how much later than planned a look may come. One that comes later was made by an agent that was itself stopped, or starved.
+// late is how much later than planned a look may come. One that comes later was made by an agent that was itself
+// stopped, or starved.
 const late = 2 * time.Second
 
 func (p *pulse) look(now clocks, tick time.Duration, answered bool, can ability) time.Duration {

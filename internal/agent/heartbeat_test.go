@@ -10,8 +10,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// TestPulse walks a guest that never answers through what may happen to it, to its host and to the agent. Each look is a tick after the
-// one before, but for what it says.
+// TestPulse walks a guest that never answers through what may happen to it, to its host and to the agent. Each look is
+// a tick after the one before, but for what it says.
 func TestPulse(t *testing.T) {
 	const tick = 5 * time.Second
 	type look struct {
@@ -24,14 +24,15 @@ func TestPulse(t *testing.T) {
 		looks []look
 		want  time.Duration
 	}{
-		"never answers":             {[]look{still, still, still}, 3 * tick},
-		"answers":                   {[]look{still, still, {answered: true, can: canAnswer}, still}, tick},
-		"is paused":                 {[]look{still, still, {can: cannotAnswer}, {can: cannotAnswer}}, 0},
-		"goes on after a pause":     {[]look{still, still, {can: cannotAnswer}, still}, tick},
-		"nobody knows":              {[]look{still, still, {can: unknownAbility}, {can: unknownAbility}}, 2 * tick},
-		"the host was suspended":    {[]look{still, still, {asleep: time.Hour, can: canAnswer}}, 0},
-		"the agent was stopped":     {[]look{still, still, {more: time.Minute, can: canAnswer}}, 0},
-		"the agent is always late":  {[]look{{more: 3 * time.Second, can: canAnswer}, {more: 3 * time.Second, can: canAnswer}}, 0},
+		"never answers":          {[]look{still, still, still}, 3 * tick},
+		"answers":                {[]look{still, still, {answered: true, can: canAnswer}, still}, tick},
+		"is paused":              {[]look{still, still, {can: cannotAnswer}, {can: cannotAnswer}}, 0},
+		"goes on after a pause":  {[]look{still, still, {can: cannotAnswer}, still}, tick},
+		"nobody knows":           {[]look{still, still, {can: unknownAbility}, {can: unknownAbility}}, 2 * tick},
+		"the host was suspended": {[]look{still, still, {asleep: time.Hour, can: canAnswer}}, 0},
+		"the agent was stopped":  {[]look{still, still, {more: time.Minute, can: canAnswer}}, 0},
+		"the agent is always late": {[]look{{more: 3 * time.Second, can: canAnswer},
+			{more: 3 * time.Second, can: canAnswer}}, 0},
 		"the agent is a bit late":   {[]look{{more: time.Second, can: canAnswer}}, tick + time.Second},
 		"suspended, then it is not": {[]look{still, {asleep: time.Hour, can: canAnswer}, still, still}, 2 * tick},
 	} {
@@ -76,9 +77,11 @@ func (f *farmhouse) shows(what string, want func(vm api.VM) bool) {
 
 func unresponsiveVM(vm api.VM) bool { return vm.Unresponsive != nil && vm.State == stateUnresponsive }
 
-// TestUnresponsiveJob has the guest of a job hang: that is shown, and the job is told; with the action end, or restart, the job ends as lost.
+// TestUnresponsiveJob has the guest of a job hang: that is shown, and the job is told; with the action end, or restart,
+// the job ends as lost.
 func TestUnresponsiveJob(t *testing.T) {
-	for _, action := range []config.HeartbeatAction{config.HeartbeatReport, config.HeartbeatRestart, config.HeartbeatEnd} {
+	for _, action := range []config.HeartbeatAction{config.HeartbeatReport, config.HeartbeatRestart,
+		config.HeartbeatEnd} {
 		f := newFarmhouse(t)
 		f.heartbeat(time.Second, action)
 		x := f.mustAsk(f.caller(""), api.JobRequest{})
@@ -134,7 +137,10 @@ func TestUnresponsiveCloudVM(t *testing.T) {
 		f.want(w)
 		f.seesState(w, farm.VMRunning)
 		f.guests.hang(true)
-		f.sees(string(action), w, func(o fleet.Observed) bool { return codeOf(o.Reason) == string(farm.CodeGuestUnresponsive) && want(o) })
+		f.sees(string(action), w, func(
+			o fleet.Observed) bool {
+			return codeOf(o.Reason) == string(farm.CodeGuestUnresponsive) && want(o)
+		})
 		f.guests.hang(false)
 		if action == config.HeartbeatEnd {
 			if n := f.machines(); n != 0 {
@@ -154,7 +160,8 @@ func TestUnresponsiveCloudVM(t *testing.T) {
 	}
 }
 
-// TestNotUnresponsive stops guests in ways that are nobody's fault: none of them ends for it, although the action is to end them.
+// TestNotUnresponsive stops guests in ways that are nobody's fault: none of them ends for it, although the action is to
+// end them.
 func TestNotUnresponsive(t *testing.T) {
 	const timeout = time.Second
 	for name, stop := range map[string]func(f *farmhouse, x *task){

@@ -12,7 +12,8 @@ import (
 )
 
 func imageView(i vmimage.Image) api.Image {
-	return api.Image{Name: i.Name, Kind: string(i.Kind), Digest: i.Digest, Size: uint64(i.Size), Created: i.Created, Note: i.Description, Site: i.Site}
+	return api.Image{Name: i.Name, Kind: string(i.Kind), Digest: i.Digest, Size: uint64(i.Size), Created: i.Created,
+		Note: i.Description, Site: i.Site}
 }
 
 func (a *Agent) getImages(w http.ResponseWriter, _ *http.Request, _ Caller) error {
@@ -48,7 +49,9 @@ func (a *Agent) postImage(w http.ResponseWriter, r *http.Request, c Caller) erro
 	var image vmimage.Image
 	var err error
 	if request.Path == "" {
-		image, err = a.images.BuildMicro(r.Context(), vmimage.BuildOptions{Name: request.Name, GuestBinary: a.guestFile, Packages: request.Packages, Progress: progress})
+		image, err = a.images.BuildMicro(r.Context(),
+			vmimage.BuildOptions{Name: request.Name, GuestBinary: a.guestFile, Packages: request.Packages,
+				Progress: progress})
 	} else {
 		image, err = a.images.Import(r.Context(), request.Name, request.Path, percent(progress))
 	}
@@ -105,5 +108,6 @@ func (a *Agent) imageInUse(digest string) bool {
 }
 
 func onlyAdmin(what string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "only an administrator of this host may " + what, Hint: "ask root"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours,
+		Message: "only an administrator of this host may " + what, Hint: "ask root"}
 }

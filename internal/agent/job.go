@@ -22,8 +22,8 @@ var (
 	errShutdown   = errors.New("the agent stops; VMs go on")
 )
 
-// job is one caller's command. run, or resume after a restart, sees it from its entering a VM to its leaving; everything else only
-// looks or asks.
+// job is one caller's command. run, or resume after a restart, sees it from its entering a VM to its leaving;
+// everything else only looks or asks.
 type job struct {
 	agent  *Agent
 	id     string
@@ -62,8 +62,8 @@ func (j *job) update(change func()) {
 
 func (j *job) publish(e api.JobEvent) { j.update(func() { j.events = append(j.events, e) }) }
 
-// publishWaiting replaces the last event if that told of waiting as well: a queue may move often. What has been told already is not told again,
-// whatever attempts were made in vain meanwhile.
+// publishWaiting replaces the last event if that told of waiting as well: a queue may move often. What has been told
+// already is not told again, whatever attempts were made in vain meanwhile.
 func (j *job) publishWaiting(message string) {
 	e := api.JobEvent{Event: api.EventWaiting, Message: message}
 	j.update(func() {
@@ -85,7 +85,8 @@ func (j *job) publishWaiting(message string) {
 
 func (j *job) phase(name string, since time.Time) time.Time {
 	now := time.Now()
-	j.publish(api.JobEvent{Event: api.EventPhase, Phase: &api.Phase{Name: name, Milliseconds: milliseconds(now.Sub(since))}})
+	j.publish(api.JobEvent{Event: api.EventPhase,
+		Phase: &api.Phase{Name: name, Milliseconds: milliseconds(now.Sub(since))}})
 	return now
 }
 
@@ -115,7 +116,8 @@ func (j *job) awaitGuest() (*machine, error) {
 		case up && port >= 0:
 			return m, nil
 		case up && j.noWait():
-			return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fmt.Sprintf("all %d places in VM %s are taken", len(v.ports), name), Hint: noRoomHint}
+			return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
+				Message: fmt.Sprintf("all %d places in VM %s are taken", len(v.ports), name), Hint: noRoomHint}
 		}
 		if err := j.await(changed); err != nil {
 			return m, err
@@ -161,11 +163,14 @@ func (j *job) serve(m *machine) error {
 	j.update(func() { j.ended = true })
 	switch {
 	case state.Phase == guest.Failed && state.NoDir:
-		j.publish(api.JobEvent{Event: api.EventFailed, Problem: problemOf(&farm.Error{Kind: farm.Invalid, Code: farm.CodeNoDirectory,
-			Message: "the job was not started: " + state.Message, Hint: "bind it with --bind (sbatch --vm-mount), or start elsewhere with --workdir (sbatch --chdir)"})})
+		j.publish(api.JobEvent{Event: api.EventFailed,
+			Problem: problemOf(&farm.Error{Kind: farm.Invalid, Code: farm.CodeNoDirectory,
+				Message: "the job was not started: " + state.Message,
+				Hint:    "bind it with --bind (sbatch --vm-mount), or start elsewhere with --workdir (sbatch --chdir)"})})
 	case state.Phase == guest.Failed:
 		j.publish(api.JobEvent{Event: api.EventFailed, Problem: problemOf(&farm.Error{
-			Kind: farm.Invalid, Code: farm.CodeJobNotStarted, Message: "the job was not started: " + state.Message, Hint: "see what the VM says with -v"})})
+			Kind: farm.Invalid, Code: farm.CodeJobNotStarted, Message: "the job was not started: " + state.Message,
+			Hint: "see what the VM says with -v"})})
 	case state.Exit != nil:
 		j.publish(api.JobEvent{Event: api.EventEnded, Exit: exitOf(state.Exit)})
 	}
@@ -174,7 +179,8 @@ func (j *job) serve(m *machine) error {
 	return j.lost(m, err)
 }
 
-// handOver gives the job to the guest, once the caller has been told: whoever was told "ready" never starts a second VM.
+// handOver gives the job to the guest, once the caller has been told: whoever was told "ready" never starts a second
+// VM.
 func (j *job) handOver(m *machine) error {
 	request, err := j.awaitRequest()
 	if err != nil {
@@ -201,14 +207,15 @@ func (j *job) handOver(m *machine) error {
 	return nil
 }
 
-// given tells whether the guest may know of the job.
+// given reports whether the guest may know of the job.
 func (j *job) given() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.handed || j.takenOver
 }
 
-// awaitRequest waits, after a restart of the agent, for the caller to come again: the VM's record does not hold the job.
+// awaitRequest waits, after a restart of the agent, for the caller to come again: the VM's record does not hold the
+// job.
 func (j *job) awaitRequest() (*api.JobRequest, error) {
 	for {
 		j.mu.Lock()
@@ -256,8 +263,9 @@ func (j *job) lost(m *machine, err error) error {
 	if j.isEnded() {
 		return nil // a kept VM, or one that powered off, after its job
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost, Message: "the VM ended under the job" + m.lastWords(),
-		Hint: "a kernel panic or a kill on the host; the job may have run in part and is not run again"}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost,
+		Message: "the VM ended under the job" + m.lastWords(),
+		Hint:    "a kernel panic or a kill on the host; the job may have run in part and is not run again"}
 }
 
 func (j *job) isEnded() bool {
@@ -276,14 +284,15 @@ func (j *job) finish(err error) {
 		return
 	case err == nil, errors.Is(err, errCallerGone), errors.Is(err, errGivenBack):
 	case errors.Is(err, errStopped):
-		err = &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMStopped, Message: "the VM was stopped by order", Hint: "`grange vm list` shows what runs"}
+		err = &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMStopped, Message: "the VM was stopped by order",
+			Hint: "`grange vm list` shows what runs"}
 		fallthrough
 	default:
 		j.publish(api.JobEvent{Event: j.failureEvent(err), Problem: problemOf(err)})
 	}
 	clean := j.vm.leave(j)
 	j.update(func() { j.clean = clean })
-	j.agent.log.Info("job over", "job", j.id, "vm", j.vm.recordNow().Name, "user", j.record.User, "cause", err)
+	j.log().Log(context.Background(), endLevel(err), "job over", "id", j.id, "cause", err)
 }
 
 // failureEvent tells "was not started" from "may have run".
@@ -347,7 +356,7 @@ func (j *job) callerLeft() {
 	}
 }
 
-// keeps tells whether the VM stays without its caller: it was asked to, and its guest has the job.
+// keeps reports whether the VM stays without its caller: it was asked to, and its guest has the job.
 func (j *job) keeps() bool {
 	m := j.vm.current()
 	if !j.record.Keep || m == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// digestOf is what a record keeps of a request that was allowed: all of it, in a form that no secret can be read from, but for what may
-// change when its caller comes again.
+// digestOf is what a record keeps of a request that was allowed: all of it, in a form that no secret can be read from,
+// but for what may change when its caller comes again.
 func digestOf(r *api.JobRequest) string {
 	same := *r
 	same.Started, same.NoWait, same.Terminal = false, false, nil
@@ -22,15 +22,16 @@ func digestOf(r *api.JobRequest) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// judge holds the request of a caller who comes again, to an agent that has only the job's record, against what was allowed. Records of
-// earlier releases have no digest: of those the request is decided anew.
+// judge holds the request of a caller who comes again, to an agent that has only the job's record, against what was
+// allowed. Records of earlier releases have no digest: of those the request is decided anew.
 func (j *job) judge(r *api.JobRequest, c Caller) error {
 	if j.record.Judged != "" {
 		if digestOf(r) == j.record.Judged {
 			return nil
 		}
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeJobDiffers, Message: "job " + j.id + " is known here with another request",
-			Hint: "a job that was asked for cannot be changed; ask for a new one, with an ID of its own"}
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeJobDiffers,
+			Message: "job " + j.id + " is known here with another request",
+			Hint:    "a job that was asked for cannot be changed; ask for a new one, with an ID of its own"}
 	}
 	if err := c.belongsTo(farm.BatchSystem(r.Batch)); err != nil {
 		return err

@@ -10,26 +10,36 @@ import (
 // TestRejoin has a caller come again to an agent that was restarted: its request counts only if it is what was allowed.
 func TestRejoin(t *testing.T) {
 	script := &api.Script{Path: "/tmp/s", Content: []byte("echo")}
-	base := api.JobRequest{ID: api.NewID(), Argv: []string{"x"}, Dir: "/", Image: "el9", Binds: []api.Bind{{Target: "/home", ReadOnly: true}}, Script: script}
+	base := api.JobRequest{ID: api.NewID(), Argv: []string{"x"}, Dir: "/", Image: "el9",
+		Binds: []api.Bind{{Target: "/home", ReadOnly: true}}, Script: script}
 	for name, c := range map[string]struct {
 		change func(*api.JobRequest)
 		older  bool // the record is of a release that kept no digest
 		want   farm.Code
 	}{
-		"the same":                      {change: func(*api.JobRequest) {}},
-		"was told ready":                {change: func(r *api.JobRequest) { r.Started = true }},
-		"another terminal":              {change: func(r *api.JobRequest) { r.Terminal = &api.Size{Rows: 2} }},
-		"another bind":                  {change: func(r *api.JobRequest) { r.Binds = []api.Bind{{Target: "/secret"}} }, want: farm.CodeJobDiffers},
-		"a bind for writing":            {change: func(r *api.JobRequest) { r.Binds = []api.Bind{{Target: "/home"}} }, want: farm.CodeJobDiffers},
-		"another command":               {change: func(r *api.JobRequest) { r.Argv = []string{"y"} }, want: farm.CodeJobDiffers},
-		"another script":                {change: func(r *api.JobRequest) { r.Script = nil }, want: farm.CodeJobDiffers},
-		"another environment":           {change: func(r *api.JobRequest) { r.Env = []string{"A=b"} }, want: farm.CodeJobDiffers},
-		"kept":                          {change: func(r *api.JobRequest) { r.Keep = true }, want: farm.CodeJobDiffers},
-		"older: the same":               {change: func(*api.JobRequest) {}, older: true},
-		"older: a bind that is allowed": {change: func(r *api.JobRequest) { r.Binds[0].Target = "/home/x" }, older: true},
-		"older: a bind that is not":     {change: func(r *api.JobRequest) { r.Binds = []api.Bind{{Target: "/secret"}} }, older: true, want: farm.CodePolicy},
-		"older: an image that is not":   {change: func(r *api.JobRequest) { r.Image = "mine" }, older: true, want: farm.CodePolicy},
-		"older: another batch system":   {change: func(r *api.JobRequest) { r.Batch = "slurm" }, older: true, want: farm.CodeWrongBatch},
+		"the same":         {change: func(*api.JobRequest) {}},
+		"was told ready":   {change: func(r *api.JobRequest) { r.Started = true }},
+		"another terminal": {change: func(r *api.JobRequest) { r.Terminal = &api.Size{Rows: 2} }},
+		"another bind": {change: func(r *api.JobRequest) { r.Binds = []api.Bind{{Target: "/secret"}} },
+			want: farm.CodeJobDiffers},
+		"a bind for writing": {change: func(r *api.JobRequest) { r.Binds = []api.Bind{{Target: "/home"}} },
+			want: farm.CodeJobDiffers},
+		"another command": {change: func(r *api.JobRequest) { r.Argv = []string{"y"} },
+			want: farm.CodeJobDiffers},
+		"another script": {change: func(r *api.JobRequest) { r.Script = nil },
+			want: farm.CodeJobDiffers},
+		"another environment": {change: func(r *api.JobRequest) { r.Env = []string{"A=b"} },
+			want: farm.CodeJobDiffers},
+		"kept":            {change: func(r *api.JobRequest) { r.Keep = true }, want: farm.CodeJobDiffers},
+		"older: the same": {change: func(*api.JobRequest) {}, older: true},
+		"older: a bind that is allowed": {change: func(r *api.JobRequest) { r.Binds[0].Target = "/home/x" },
+			older: true},
+		"older: a bind that is not": {change: func(r *api.JobRequest) { r.Binds = []api.Bind{{Target: "/secret"}} },
+			older: true, want: farm.CodePolicy},
+		"older: an image that is not": {change: func(r *api.JobRequest) { r.Image = "mine" }, older: true,
+			want: farm.CodePolicy},
+		"older: another batch system": {change: func(r *api.JobRequest) { r.Batch = "slurm" }, older: true,
+			want: farm.CodeWrongBatch},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := testAgent(t, "[[policy]]\nimages = [\"el9\"]\nmounts = [\"/home\", \"/home/*\"]\n")
@@ -43,14 +53,16 @@ func TestRejoin(t *testing.T) {
 			again.Binds = []api.Bind{base.Binds[0]}
 			c.change(&again)
 			err := j.join(&again, c0)
-			if c.want == "" && (err != nil || j.request == nil) || c.want != "" && (!farm.IsCode(err, c.want) || j.request != nil) {
+			if c.want == "" && (err != nil || j.request == nil) || c.want != "" &&
+				(!farm.IsCode(err, c.want) || j.request != nil) {
 				t.Errorf("got %v, want %q; the request counts: %v", err, c.want, j.request != nil)
 			}
 		})
 	}
 }
 
-// TestDigestIsKept has a job's record, and a task's, carry the digest of what was asked for, whatever the site made of it.
+// TestDigestIsKept has a job's record, and a task's, carry the digest of what was asked for, whatever the site made of
+// it.
 func TestDigestIsKept(t *testing.T) {
 	f := newFarmhouse(t)
 	r := api.JobRequest{ID: api.NewID(), Argv: []string{"x"}, Dir: "/"}

@@ -8,14 +8,15 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// ledger is what this host has, has granted, and to whom: to VMs, which it grants threads, memory and pages in one step or not at all;
-// and to jobs on metal, whose batch system has granted them already and says so.
+// ledger is what this host has, has granted, and to whom: to VMs, which it grants threads, memory and pages in one step
+// or not at all; and to jobs on metal, whose batch system has granted them already and says so.
 type ledger struct {
 	mu       sync.Mutex
 	topology farm.Topology
@@ -26,6 +27,7 @@ type ledger struct {
 	fleet    map[string]bool      // IDs of grants that are the server's VMs
 	metal    map[string]farm.Plan // what batch systems have given, by farm.Allotment.Key
 	queue    []*waiter            // in the order of arrival
+	drained  *api.Drain           // nothing is granted to jobs until it ends; nil: there is none
 
 	limits config.Limits                                            // of one user
 	keep   farm.Bytes                                               // of the file system of disks, for the host itself
@@ -33,8 +35,9 @@ type ledger struct {
 
 	reread func() // reads the host anew and calls setReserve; nil: the host does not change
 
-	running  func(key string) []farm.Allotment // jobs that batch systems confine, key surely among them if it is one; nil: nobody tells
-	confined map[string]farm.Plan              // what those hold, by farm.Allotment.Key, at the last look
+	// jobs that batch systems confine, key surely among them if it is one; nil: nobody tells
+	running  func(key string) []farm.Allotment
+	confined map[string]farm.Plan // what those hold, by farm.Allotment.Key, at the last look
 }
 
 // grant is what one job holds.
@@ -52,7 +55,8 @@ type waiter struct {
 }
 
 func newLedger(t farm.Topology, reserve numa.Reserve) *ledger {
-	return &ledger{topology: t, reserve: reserve, grants: map[string]grant{}, keys: map[string]string{}, parts: map[string]part{}, fleet: map[string]bool{}, metal: map[string]farm.Plan{}}
+	return &ledger{topology: t, reserve: reserve, grants: map[string]grant{}, keys: map[string]string{},
+		parts: map[string]part{}, fleet: map[string]bool{}, metal: map[string]farm.Plan{}}
 }
 
 // belongs says that a VM is for a batch job: what the batch system gave that job is the VM's to take.
@@ -64,15 +68,17 @@ func (l *ledger) belongs(id, key string) {
 	}
 }
 
-// claim plans and takes room for a job. Without room it waits its turn, telling why each time that changes, until ctx ends;
-// or, with noWait, fails with farm.NoCapacity naming who holds what.
-func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, noWait bool, told func(string)) (farm.Plan, error) {
+// claim plans and takes room for a job. Without room it waits its turn, telling why each time that changes, until ctx
+// ends; or, with noWait, fails with farm.NoCapacity naming who holds what.
+func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, noWait bool,
+	told func(string)) (farm.Plan, error) {
 	w := &waiter{id: id, holder: holder, request: r, granted: make(chan farm.Plan, 1), told: told}
 	l.mu.Lock()
 	l.look(l.keys[id])
 	plan, err := l.try(w, l.blocked(w, len(l.queue)))
 	if (farm.IsCode(err, farm.CodeTooBig) || farm.IsCode(err, farm.CodeUserLimit)) && l.reread != nil {
-		// A refusal for good is of the host as it is, not as it was some seconds ago: huge pages may just have been made.
+		// A refusal for good is of the host as it is, not as it was some seconds ago: huge pages may just have been
+		// made.
 		l.mu.Unlock()
 		l.reread()
 		l.mu.Lock()
@@ -140,7 +146,8 @@ func (l *ledger) setReserve(t farm.Topology, r numa.Reserve) {
 	l.serve()
 }
 
-// serve grants to waiters in order. One may pass an earlier one only where they want none of the same CPUs, or where blocked says so.
+// serve grants to waiters in order. One may pass an earlier one only where they want none of the same CPUs, or where
+// blocked says so.
 func (l *ledger) serve() {
 	if len(l.queue) > 0 {
 		l.look("")
@@ -158,8 +165,8 @@ func (l *ledger) serve() {
 	}
 }
 
-// blocked is the CPUs that the first n waiters may be given before w. A batch job was in its batch system's queue already: it waits behind
-// other batch jobs, and behind nobody else.
+// blocked is the CPUs that the first n waiters may be given before w. A batch job was in its batch system's queue
+// already: it waits behind other batch jobs, and behind nobody else.
 func (l *ledger) blocked(w *waiter, n int) farm.CPUSet {
 	var cpus farm.CPUSet
 	for _, front := range l.queue[:n] {
@@ -171,12 +178,16 @@ func (l *ledger) blocked(w *waiter, n int) farm.CPUSet {
 }
 
 func (l *ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
+	if l.drained != nil {
+		return farm.Plan{}, hostDrained(*l.drained)
+	}
 	err := l.beside(w.id, held{w.request.VCPUs, w.request.Memory, l.parts[w.id].bytes})
 	if w.aside = err != nil; w.aside {
 		return farm.Plan{}, err
 	}
 	if !w.request.Allowed.And(blocked).Empty() {
-		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: "others wait in front; " + l.holders(), Hint: noRoomHint}
+		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
+			Message: "others wait in front; " + l.holders(), Hint: noRoomHint}
 	}
 	plan, err := numa.Plan(l.room(l.keys[w.id]), w.request)
 	if err == nil { // which may hold CPUs beside those of its vCPUs
@@ -192,19 +203,22 @@ func (l *ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 	}
 	refused := new(farm.Error)
 	if errors.As(err, &refused) && refused.Kind == farm.NoCapacity {
-		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: refused.Code, Message: refused.Message + "; " + l.holders(), Hint: noRoomHint}
+		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: refused.Code,
+			Message: refused.Message + "; " + l.holders(), Hint: noRoomHint}
 	}
 	return farm.Plan{}, err
 }
 
 const noRoomHint = "wait with --wait, or ask for less"
 
-// room is what is left for a VM of the batch job key, "" for any other: what its batch system set aside for that job is its own.
+// room is what is left for a VM of the batch job key, "" for any other: what its batch system set aside for that job is
+// its own.
 func (l *ledger) room(key string) numa.Room {
 	return numa.NewRoom(l.topology, l.reserve, l.plans(key, func(string) bool { return true }))
 }
 
-// plans are what is held, of VMs what those hold that counts says. What batch systems hold for a VM that does not count does not, either.
+// plans are what is held, of VMs what those hold that counts says. What batch systems hold for a VM that does not count
+// does not, either.
 func (l *ledger) plans(key string, counts func(id string) bool) []farm.Plan {
 	plans := make([]farm.Plan, 0, len(l.grants)+len(l.metal))
 	inVMs, passed := map[string]bool{}, map[string]bool{}
@@ -248,7 +262,8 @@ func (l *ledger) holders() string {
 	return strings.Join(lines, ", ")
 }
 
-// neighbours are the plans of all other VMs. Jobs on metal are none: where they run is between them and their batch system.
+// neighbours are the plans of all other VMs. Jobs on metal are none: where they run is between them and their batch
+// system.
 func (l *ledger) neighbours(id string) (plans []farm.Plan, holders []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

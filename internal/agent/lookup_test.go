@@ -12,7 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// TestLookupsDoNotMultiply: whatever becomes of it, a job is asked for once at a time, and a batch system that does not answer is left in peace.
+// TestLookupsDoNotMultiply: whatever becomes of it, a job is asked for once at a time, and a batch system that does not
+// answer is left in peace.
 func TestLookupsDoNotMultiply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

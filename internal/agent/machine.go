@@ -33,6 +33,7 @@ type machine struct {
 	control  *control
 	console  *console
 	pulse    *heartbeat
+	sight    sight
 	made     bool        // the directories are ours, and nobody else's
 	checked  atomic.Bool // pins are as planned: its CPUs may run
 	cancel   context.CancelFunc
@@ -46,8 +47,10 @@ const appliedFile = "applied.json"
 
 func (a *Agent) newMachine(id, name string) *machine {
 	c := a.config()
-	m := &machine{id: id, name: name, sockets: filepath.Join(c.RunDir, "vm", name), disks: filepath.Join(a.disksDir(), name)}
+	m := &machine{id: id, name: name, sockets: filepath.Join(c.RunDir, "vm", name),
+		disks: filepath.Join(a.disksDir(), name)}
 	m.control = newControl(m.path(guest.ControlPort))
+	m.control.views = m.sight.take
 	m.console = newConsole(m.path("console"))
 	m.pulse = &heartbeat{control: m.control, settings: func() config.Heartbeat { return a.config().Heartbeat },
 		state:   func(ctx context.Context) (hyper.State, error) { return a.hyper.State(ctx, id) },
@@ -80,8 +83,8 @@ func (m *machine) unwatch() {
 // maxLastWords bounds how much of a console becomes part of a message, in bytes.
 const maxLastWords = 3000
 
-// lastWords is the end of the console, and the kernel's reason to panic if it gave one, ready to follow a sentence. What the guest wrote
-// stands in lines of its own: who may not read the console is shown the first line alone.
+// lastWords is the end of the console, and the kernel's reason to panic if it gave one, ready to follow a sentence.
+// What the guest wrote stands in lines of its own: who may not read the console is shown the first line alone.
 func (m *machine) lastWords() string {
 	m.console.awaitEnd(time.Second)
 	return quoted(m.console.lastLines(consoleTail))
@@ -156,10 +159,10 @@ func (v *vm) prepareDisks(m *machine, image vmimage.Image) (hyper.Machine, error
 	if m.user, err = v.agent.takeUser(v.ctx, m.name, v.record.Caller.Batch.Group); err != nil {
 		return hyper.Machine{}, err
 	}
-	spec := hyper.Machine{ID: m.id, Name: m.name, Plan: v.record.Plan, Console: m.path("console"), Network: shape.Network,
-		Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, UID: m.user.own, Group: m.user.group,
-		Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
-		Ports:    []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}}}
+	spec := hyper.Machine{ID: m.id, Name: m.name, Plan: v.record.Plan, Console: m.path("console"),
+		Network: shape.Network, Purpose: shape.Purpose, CPUModel: shape.CPUModel, Cache: shape.Cache, UID: m.user.own,
+		Group: m.user.group, Watchdog: hasWatchdog(v.agent.config().Heartbeat, image),
+		Ports: []hyper.Port{{Name: guest.ControlPort, Path: m.path(guest.ControlPort)}}}
 	if w := v.record.Worker; w != nil {
 		spec.MAC = w.MAC
 	}
@@ -194,7 +197,8 @@ const scratchSerial = "scratch"
 
 // systemDisks are a full image's throw-away overlay and the seed that brings grange-guest in.
 func (v *vm) systemDisks(m *machine, image vmimage.Image) ([]hyper.Disk, error) {
-	overlay, err := v.agent.disks.Overlay(v.ctx, m.name, disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
+	overlay, err := v.agent.disks.Overlay(v.ctx, m.name,
+		disk.Base{Path: image.Disk(), Format: image.Format, Size: image.VirtualSize}, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -203,13 +207,17 @@ func (v *vm) systemDisks(m *machine, image vmimage.Image) ([]hyper.Disk, error) 
 		return nil, err
 	}
 	return []hyper.Disk{
-		{Serial: "root", Path: overlay, Format: "qcow2"},
+		{Serial: "root", Path: overlay, Format: "qcow2", Base: image.Disk()},
 		{Serial: "seed", Path: path, Format: "raw", ReadOnly: true, CDROM: true},
 	}, nil
 }
 
 // define makes the VM, stopped, and checks its pins before its first instruction.
 func (v *vm) define(m *machine, spec hyper.Machine) error {
+	if jobs := v.inside(); len(jobs) > 0 {
+		spec.Enter = jobs[0].enters(v.agent.log)
+		spec.Held = func() bool { return frozen(jobs[0].caller.PID) }
+	}
 	applied, err := v.agent.hyper.Start(v.ctx, spec)
 	if err != nil {
 		return err
@@ -270,8 +278,9 @@ func badPins(problems []numa.Problem, holders []string) error {
 		}
 		texts = append(texts, text)
 	}
-	return &farm.Error{Kind: farm.Internal, Code: farm.CodeBadPins, Message: "the VM's pins are not as planned: " + strings.Join(texts, "; "),
-		Hint: "something else on this host moves QEMU's threads; look for numad or cgroup managers"}
+	return &farm.Error{Kind: farm.Internal, Code: farm.CodeBadPins,
+		Message: "the VM's pins are not as planned: " + strings.Join(texts, "; "),
+		Hint:    "something else on this host moves QEMU's threads; look for numad or cgroup managers"}
 }
 
 // awaitResume waits for somebody to resume a VM that was asked for paused.
@@ -316,9 +325,13 @@ func (v *vm) boot(m *machine) error {
 	}
 	switch {
 	case errors.Is(err, errBootTimeout):
-		err = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestSilent, Message: fmt.Sprintf("the guest did not come up within %v%s", timeout, m.lastWords()), Hint: "try the image by hand, or raise boot_timeout"}
+		err = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestSilent,
+			Message: fmt.Sprintf("the guest did not come up within %v%s", timeout, m.lastWords()),
+			Hint:    "try the image by hand, or raise boot_timeout"}
 	case errors.Is(err, errGone):
-		err = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestSilent, Message: "the VM ended before its guest came up" + m.lastWords(), Hint: "a kernel panic, or a memory size too small for the image"}
+		err = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestSilent,
+			Message: "the VM ended before its guest came up" + m.lastWords(),
+			Hint:    "a kernel panic, or a memory size too small for the image"}
 	}
 	return err
 }
@@ -352,7 +365,7 @@ func (v *vm) stopped(m *machine) bool {
 	defer cancel()
 	err := v.agent.hyper.Stop(ctx, m.id)
 	if err != nil {
-		v.agent.log.Error("vm does not end", "vm", m.name, "error", err)
+		v.log().Error("vm does not end", "error", err)
 	}
 	return err == nil
 }

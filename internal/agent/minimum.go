@@ -12,16 +12,18 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// awaitMinimum lets no VM begin while a resource of the host is below its minimum: a full disk breaks the VMs that run, and the next one
-// first. A batch job is refused at once, for its batch system has other hosts; others wait, unless they said that they would not.
+// awaitMinimum lets no VM begin while a resource of the host is below its minimum: a full disk breaks the VMs that run,
+// and the next one first. A batch job is refused at once, for its batch system has other hosts; others wait, unless
+// they said that they would not.
 func (v *vm) awaitMinimum() error {
 	for {
 		short := v.agent.short()
 		if len(short) == 0 {
 			return nil
 		}
-		err := &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeBelowMinimum, Message: "the host takes no more VMs: " + strings.Join(short, "; "),
-			Hint: "free what is short, or see [minimum] in the agent's configuration"}
+		err := &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeBelowMinimum,
+			Message: "the host takes no more VMs: " + strings.Join(short, "; "),
+			Hint:    "free what is short, or see [minimum] in the agent's configuration"}
 		if v.request.NoWait || v.record.Caller.Batch.System != "" {
 			return err
 		}
@@ -39,7 +41,8 @@ func (a *Agent) short() []string {
 	c := a.config()
 	free, err := a.freeSpace(c.StateDir)
 	available, read := availableMemory(os.DirFS("/"))
-	return shortOf([]amount{{"disk space in " + c.StateDir, free, err == nil, c.Minimum.Disk}, {"memory", available, read, c.Minimum.Memory}})
+	return shortOf([]amount{{"disk space in " + c.StateDir, free, err == nil, c.Minimum.Disk},
+		{"memory", available, read, c.Minimum.Memory}})
 }
 
 // amount is what there is of one resource, if that is known, and what there must be.
@@ -53,7 +56,8 @@ type amount struct {
 func shortOf(all []amount) (short []string) {
 	for _, a := range all {
 		if a.known && a.have < a.minimum {
-			short = append(short, fmt.Sprintf("%s is short: %v free, the minimum is %v", a.what, a.have/farm.MiB*farm.MiB, a.minimum))
+			short = append(short, fmt.Sprintf("%s is short: %v free, the minimum is %v", a.what,
+				a.have/farm.MiB*farm.MiB, a.minimum))
 		}
 	}
 	return short

@@ -25,7 +25,8 @@ func TestShort(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	for text, want := range map[string]farm.Bytes{"MemTotal: 5 kB\nMemAvailable:    2048 kB\n": 2 * farm.MiB, "MemTotal: 5 kB\n": 0, "": 0} {
+	for text, want := range map[string]farm.Bytes{"MemTotal: 5 kB\nMemAvailable:    2048 kB\n": 2 * farm.MiB,
+		"MemTotal: 5 kB\n": 0, "": 0} {
 		got, known := availableMemory(fstest.MapFS{"proc/meminfo": {Data: []byte(text)}})
 		if got != want || known != (want != 0) {
 			t.Errorf("%q: %v %v", text, got, known)
@@ -36,14 +37,17 @@ func TestShort(t *testing.T) {
 // TestMinimumRefuses asks a host for more than any has.
 func TestMinimumRefuses(t *testing.T) {
 	a := claimAgent(t.TempDir())
-	v := &vm{agent: a, request: &api.JobRequest{}, record: record{Caller: Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "1"}}}}
+	v := &vm{agent: a, request: &api.JobRequest{},
+		record: record{Caller: Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "1"}}}}
 	if err := v.awaitMinimum(); err != nil {
 		t.Errorf("without a minimum: %v", err)
 	}
 	a.cfg.Minimum.Disk, a.cfg.Minimum.Memory = 1<<62, 1<<62
 	err := v.awaitMinimum()
 	e := new(farm.Error)
-	if !errors.As(err, &e) || e.Kind != farm.NoCapacity || e.Code != farm.CodeBelowMinimum || !strings.Contains(e.Message, "disk space in "+a.cfg.StateDir) || !strings.Contains(e.Message, "; memory is short") {
+	if !errors.As(err, &e) || e.Kind != farm.NoCapacity || e.Code != farm.CodeBelowMinimum ||
+		!strings.Contains(e.Message, "disk space in "+a.cfg.StateDir) ||
+		!strings.Contains(e.Message, "; memory is short") {
 		t.Errorf("%v", err)
 	}
 }

@@ -31,8 +31,9 @@ func (a *Agent) namesOf(c Caller) (callerNames, error) {
 
 func (c Caller) allGroups() []uint32 { return append([]uint32{c.GID}, c.Groups...) }
 
-// satisfy refuses a caller of whom the rules have to know a name that it does not have: a name service that is down looks the same, and
-// the rule might have denied the job. The group by which a batch system tracks a job never has a name.
+// satisfy refuses a caller of whom the rules have to know a name that it does not have: a name service that is down
+// looks the same, and the rule might have denied the job. The group by which a batch system tracks a job never has a
+// name.
 func (n callerNames) satisfy(rules []policy.Rule, c Caller) error {
 	users, groups := policy.NeedsNames(rules)
 	if users && n.user.Name == "" {
@@ -48,8 +49,10 @@ func (n callerNames) satisfy(rules []policy.Rule, c Caller) error {
 
 func nameless(what, database string, id uint32) error {
 	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoNames,
-		Message: fmt.Sprintf("a rule of this host's policy looks at %s by name, and number %d has no name here", what, id),
-		Hint:    fmt.Sprintf("see why `getent %s %d` finds nothing on this host; or write numbers into the rules", database, id)}
+		Message: fmt.Sprintf("a rule of this host's policy looks at %s by name, and number %d has no name here", what,
+			id),
+		Hint: fmt.Sprintf("see why `getent %s %d` finds nothing on this host; or write numbers into the rules",
+			database, id)}
 }
 
 // guestUser is who the job runs as. Without a name it gets one made of its number, and the home that it says it has.

@@ -33,8 +33,9 @@ deny = "see the security team"
 
 // ldap is a name service with users that no file has.
 func ldap(_ context.Context, c program.Call) ([]byte, error) {
-	has := map[string]string{"passwd 70001": "dora:*:70001:7000::/nfs/dora:/bin/sh\n", "passwd 70002": "erik:*:70002:7000::/nfs/erik:/bin/sh\n",
-		"group 7000": "cms:*:7000:\n", "group 7001": "interns:*:7001:\n"}
+	has := map[string]string{"passwd 70001": "dora:*:70001:7000::/nfs/dora:/bin/sh\n",
+		"passwd 70002": "erik:*:70002:7000::/nfs/erik:/bin/sh\n", "group 7000": "cms:*:7000:\n",
+		"group 7001": "interns:*:7001:\n"}
 	out, failed := "", error(nil)
 	for _, key := range c.Args[1:] {
 		line, ok := has[c.Args[0]+" "+key]
@@ -45,13 +46,16 @@ func ldap(_ context.Context, c program.Call) ([]byte, error) {
 	return []byte(out), failed
 }
 
-// TestRulesByName: a rule by name holds for users whom no file of the host has, and whoever cannot be looked up is refused.
+// TestRulesByName: a rule by name holds for users whom no file of the host has, and whoever cannot be looked up is
+// refused.
 func TestRulesByName(t *testing.T) {
-	down := func(context.Context, program.Call) ([]byte, error) { return nil, &program.Failed{Status: 2} } // as with SSSD down
+	// as with SSSD down
+	down := func(context.Context, program.Call) ([]byte, error) { return nil, &program.Failed{Status: 2} }
 	broken := func(context.Context, program.Call) ([]byte, error) { return nil, errors.New("no answer") }
 	dora, erik := Caller{UID: 70001, GID: 7000}, Caller{UID: 70002, GID: 7000}
 	intern := Caller{UID: 70002, GID: 7000, Groups: []uint32{7000, 7001}}
-	tracked := Caller{UID: 70002, GID: 7000, Groups: []uint32{20001}, Batch: farm.Allotment{System: farm.GridEngine, Job: "1", Group: 20001}}
+	tracked := Caller{UID: 70002, GID: 7000, Groups: []uint32{20001},
+		Batch: farm.Allotment{System: farm.GridEngine, Job: "1", Group: 20001}}
 	odd := Caller{UID: 70002, GID: 7000, Groups: []uint32{20001}}
 	for name, c := range map[string]struct {
 		run    program.Run
@@ -90,7 +94,8 @@ func TestGuestUser(t *testing.T) {
 		home             string
 		name, at, groups string
 	}{
-		{Caller{UID: 70001, GID: 7000, Groups: []uint32{7001, 7000, 12}}, "/elsewhere", "dora", "/nfs/dora", "cms interns g12"},
+		{Caller{UID: 70001, GID: 7000, Groups: []uint32{7001, 7000, 12}}, "/elsewhere", "dora", "/nfs/dora",
+			"cms interns g12"},
 		{Caller{UID: 9, GID: 12}, "/home/nine", "u9", "/home/nine", "g12"},
 		{Caller{UID: 9, GID: 12}, "relative", "u9", "/tmp", "g12"},
 		{Caller{UID: 9, GID: 12}, "/a:b", "u9", "/tmp", "g12"},
@@ -104,7 +109,8 @@ func TestGuestUser(t *testing.T) {
 		for _, g := range u.Groups {
 			groups = append(groups, g.Name)
 		}
-		if u.Name != c.name || u.Home != c.at || strings.Join(groups, " ") != c.groups || u.UID != c.caller.UID || u.GID != c.caller.GID {
+		if u.Name != c.name || u.Home != c.at || strings.Join(groups, " ") != c.groups || u.UID != c.caller.UID ||
+			u.GID != c.caller.GID {
 			t.Errorf("%+v", u)
 		}
 	}

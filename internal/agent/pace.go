@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// pace bounds how often something is done, or how much is taken: so much at once, and then so much a second. The zero value lets nothing
-// through. It is not safe for use by several goroutines.
+// pace bounds how often something is done, or how much is taken: so much at once, and then so much a second. The zero
+// value lets nothing through. It is not safe for use by several goroutines.
 type pace struct {
 	burst, rate float64 // rate is a second's
 
@@ -39,8 +39,8 @@ func (p *pace) take(now time.Time, cost float64) {
 	p.left -= cost
 }
 
-// slowReader reads no faster than its pace: what a guest sends beyond that stays in QEMU, and then in the guest, which waits. A line costs
-// as much as some hundred bytes do, for it is work however short it is.
+// slowReader reads no faster than its pace: what a guest sends beyond that stays in QEMU, and then in the guest, which
+// waits. A line costs as much as some hundred bytes do, for it is work however short it is.
 type slowReader struct {
 	io.Reader
 	ctx  context.Context

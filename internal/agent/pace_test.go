@@ -41,7 +41,8 @@ func TestPace(t *testing.T) {
 
 // TestSlowReader reads lines of every length no faster than the pace, and ends with its context while it waits.
 func TestSlowReader(t *testing.T) {
-	for name, text := range map[string]string{"empty lines": "\n", "short lines": "{\"phase\":\"ready\"}\n", "no lines": strings.Repeat("x", 4096)} {
+	for name, text := range map[string]string{"empty lines": "\n", "short lines": "{\"phase\":\"ready\"}\n",
+		"no lines": strings.Repeat("x", 4096)} {
 		ctx, cancel := context.WithCancel(t.Context())
 		late := false
 		p := pace{burst: 64 << 10, rate: 1} // what comes after the burst would take hours
@@ -67,8 +68,8 @@ func (e endless) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// TestHostileGuest has the guest of a cloud VM come up, run and fail as often as it can write lines: it gets its job a few times, and the
-// server sees a few changes.
+// TestHostileGuest has the guest of a cloud VM come up, run and fail as often as it can write lines: it gets its job a
+// few times, and the server sees a few changes.
 func TestHostileGuest(t *testing.T) {
 	f := newFarmhouse(t)
 	var jobs atomic.Int64
@@ -105,7 +106,8 @@ func TestHostileGuest(t *testing.T) {
 			close(sent)
 		}()
 		for i := 0; i < rounds && ctx.Err() == nil; i++ {
-			for _, s := range []guest.State{{Phase: guest.Ready}, {Job: m.ID, Phase: guest.Running}, {Job: m.ID, Phase: guest.Failed, Message: strings.Repeat("x", i%100)},
+			for _, s := range []guest.State{{Phase: guest.Ready}, {Job: m.ID, Phase: guest.Running},
+				{Job: m.ID, Phase: guest.Failed, Message: strings.Repeat("x", i%100)},
 				{Job: m.ID, Phase: guest.Given}} {
 				if guest.WriteLine(conn, s) != nil {
 					return
@@ -131,7 +133,8 @@ func TestHostileGuest(t *testing.T) {
 	if n := jobs.Load(); n == 0 || n > 6+late {
 		t.Errorf("the guest was given its job %d times", n)
 	}
-	if most := 60 + 4*int(late); changes > most { // some at its start, and each of its words is seen in two or three steps
+	// some at its start, and each of its words is seen in two or three steps
+	if most := 60 + 4*int(late); changes > most {
 		t.Errorf("the server has seen %d changes, want at most %d", changes, most)
 	}
 	v := f.agent.fleetByID(w.ID)

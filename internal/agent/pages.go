@@ -8,17 +8,19 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// mounted leaves of several page sizes those that QEMU can have: libvirt finds huge pages by the hugetlbfs that is mounted for their
-// size. One size alone is what somebody insists on, and stays.
+// mounted leaves of several page sizes those that QEMU can have: libvirt finds huge pages by the hugetlbfs that is
+// mounted for their size. One size alone is what somebody insists on, and stays.
 func mounted(sizes, mounts []farm.Bytes) []farm.Bytes {
-	there := slices.DeleteFunc(slices.Clone(sizes), func(s farm.Bytes) bool { return s != 0 && !slices.Contains(mounts, s) })
+	there := slices.DeleteFunc(slices.Clone(sizes),
+		func(s farm.Bytes) bool { return s != 0 && !slices.Contains(mounts, s) })
 	if len(sizes) < 2 || len(there) == 0 {
 		return sizes
 	}
 	return there
 }
 
-// pageMounts are the page sizes that have a hugetlbfs. Kernels before 4.13 do not say the size; it is the default one then.
+// pageMounts are the page sizes that have a hugetlbfs. Kernels before 4.13 do not say the size; it is the default one
+// then.
 func pageMounts(root fs.FS) []farm.Bytes {
 	text, err := fs.ReadFile(root, "proc/self/mounts")
 	if err != nil {

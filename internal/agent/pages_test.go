@@ -14,9 +14,11 @@ func TestPagesThatAreMounted(t *testing.T) {
 		mounts      string
 		sizes, want []farm.Bytes
 	}{
-		"nothing mounted":        {"proc /proc proc rw 0 0\n", any, []farm.Bytes{0}},
-		"2 MiB":                  {"hugetlbfs /dev/hugepages hugetlbfs rw,relatime,pagesize=2M 0 0\n", any, []farm.Bytes{2 * farm.MiB, 0}},
-		"both":                   {"h /a hugetlbfs rw,pagesize=2M 0 0\nh /b hugetlbfs rw,pagesize=1024M 0 0\n", any, any},
+		"nothing mounted": {"proc /proc proc rw 0 0\n", any, []farm.Bytes{0}},
+		"2 MiB": {"hugetlbfs /dev/hugepages hugetlbfs rw,relatime,pagesize=2M 0 0\n", any,
+			[]farm.Bytes{2 * farm.MiB, 0}},
+		"both": {"h /a hugetlbfs rw,pagesize=2M 0 0\nh /b hugetlbfs rw,pagesize=1024M 0 0\n", any,
+			any},
 		"an old kernel":          {"h /a hugetlbfs rw 0 0\n", any, []farm.Bytes{2 * farm.MiB, 0}},
 		"one size stays":         {"", []farm.Bytes{farm.GiB}, []farm.Bytes{farm.GiB}},
 		"none of several stays":  {"", []farm.Bytes{farm.GiB, 2 * farm.MiB}, []farm.Bytes{farm.GiB, 2 * farm.MiB}},

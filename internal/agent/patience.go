@@ -10,8 +10,8 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// A batch system has given the CPUs that a job's wrapper waits on, and has other hosts. So what keeps the VM of a batch job from being made is
-// waited for with patience, not for ever; then the job goes back to its queue.
+// A batch system has given the CPUs that a job's wrapper waits on, and has other hosts. So what keeps the VM of a batch
+// job from being made is waited for with patience, not for ever; then the job goes back to its queue.
 
 // patience is how long that is; false: without end, as for everybody who waits at a terminal.
 func (v *vm) patience() (time.Duration, bool) {
@@ -21,7 +21,7 @@ func (v *vm) patience() (time.Duration, bool) {
 	return v.agent.config().Batch.Patience, true
 }
 
-// outOfPatience tells whether the VM has waited long enough.
+// outOfPatience reports whether the VM has waited long enough.
 func (v *vm) outOfPatience(since time.Time) bool {
 	patience, bounded := v.patience()
 	return bounded && time.Since(since) >= patience
@@ -38,7 +38,8 @@ func (v *vm) tiredOf(err error) error {
 
 var errPatience = errors.New("waited long enough")
 
-// claim takes room from the ledger. A batch job that finds none is an anomaly, for its batch system has counted: the error names who holds what.
+// claim takes room from the ledger. A batch job that finds none is an anomaly, for its batch system has counted: the
+// error names who holds what.
 func (v *vm) claim(holder string, request numa.Request) (farm.Plan, error) {
 	patience, bounded := v.patience()
 	if !bounded {
@@ -53,8 +54,10 @@ func (v *vm) claim(holder string, request numa.Request) (farm.Plan, error) {
 	}
 	plan, err := v.agent.ledger.claim(ctx, v.id, holder, request, v.request.NoWait, told)
 	if errors.Is(err, errPatience) {
-		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fmt.Sprintf("waited %v for room that the batch system has given to this job: %s", patience, why),
-			Hint: "see who else is on this host: `grange vm list`; a job on metal that has ended is released by the batch system's epilog"}
+		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
+			Message: fmt.Sprintf("waited %v for room that the batch system has given to this job: %s", patience, why),
+			Hint: "see who else is on this host: `grange vm list`; a job on metal that has ended is released by the " +
+				"batch system's epilog"}
 	}
 	return plan, err
 }

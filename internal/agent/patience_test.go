@@ -43,7 +43,8 @@ func (t *task) endsBy(event, not string) *api.Problem {
 	}
 }
 
-// TestPatienceWithoutHypervisor: a batch job goes back to its queue, and anybody else waits until the hypervisor is there again.
+// TestPatienceWithoutHypervisor: a batch job goes back to its queue, and anybody else waits until the hypervisor is
+// there again.
 func TestPatienceWithoutHypervisor(t *testing.T) {
 	f := newFarmhouse(t)
 	f.patience(300 * time.Millisecond)
@@ -52,7 +53,8 @@ func TestPatienceWithoutHypervisor(t *testing.T) {
 	hand.until(api.EventWaiting)
 	began := time.Now()
 	p := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"}).problem()
-	if took := time.Since(began); p.Type != "grange:"+string(hyper.CodeAway) || p.Status != 503 || !strings.Contains(p.Detail, "waited 300ms") || took < 300*time.Millisecond {
+	if took := time.Since(began); p.Type != "grange:"+string(hyper.CodeAway) || p.Status != 503 ||
+		!strings.Contains(p.Detail, "waited 300ms") || took < 300*time.Millisecond {
 		t.Errorf("%+v after %v", p, took)
 	}
 	f.host.Restart()
@@ -81,7 +83,9 @@ func TestPatienceWithoutRoom(t *testing.T) {
 	hand := f.mustAsk(f.caller(""), api.JobRequest{})
 	hand.until(api.EventWaiting)
 	p := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"}).problem()
-	if p.Type != "grange:"+string(farm.CodeNoRoom) || p.Status != 429 || !strings.Contains(p.Detail, "slurm/99 on metal holds CPUs "+all.String()) || !strings.Contains(p.Detail, "waited 300ms") {
+	if p.Type != "grange:"+string(farm.CodeNoRoom) || p.Status != 429 ||
+		!strings.Contains(p.Detail, "slurm/99 on metal holds CPUs "+all.String()) ||
+		!strings.Contains(p.Detail, "waited 300ms") {
 		t.Errorf("%+v", p)
 	}
 	f.agent.ledger.drop("slurm/99")

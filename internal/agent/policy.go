@@ -14,9 +14,9 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// Lookup asks a batch system what the kernel does not know of one of its jobs, of which pid is a process: account, queue and end; CPUs and memory
-// where a has none. What stays empty the job does not have. It must not ask anything that the job's user could answer. errors.ErrUnsupported: there
-// is no way to ask.
+// Lookup asks a batch system what the kernel does not know of one of its jobs, of which pid is a process: account,
+// queue and end; CPUs and memory where a has none. What stays empty the job does not have. It must not ask anything
+// that the job's user could answer. errors.ErrUnsupported: there is no way to ask.
 type Lookup func(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error)
 
 // decide applies the site's policy to a caller and what it wishes.
@@ -43,9 +43,11 @@ func wishOf(r *api.JobRequest) policy.Wish {
 	return w
 }
 
-// who is the caller as rules see it. Rules fail closed: where one looks at a name, an account or a queue that nobody knows, the job is not started.
+// who is the caller as rules see it. Rules fail closed: where one looks at a name, an account or a queue that nobody
+// knows, the job is not started.
 func (a *Agent) who(rules []policy.Rule, c Caller) (policy.Who, error) {
-	w := policy.Who{UID: c.UID, GIDs: append([]uint32{c.GID}, c.Groups...), System: c.Batch.System, Account: c.Batch.Account, Queue: c.Batch.Queue}
+	w := policy.Who{UID: c.UID, GIDs: append([]uint32{c.GID}, c.Groups...), System: c.Batch.System,
+		Account: c.Batch.Account, Queue: c.Batch.Queue}
 	known, err := a.namesOf(c)
 	if err == nil {
 		err = known.satisfy(rules, c)
@@ -60,8 +62,8 @@ func (a *Agent) who(rules []policy.Rule, c Caller) (policy.Who, error) {
 	told, err := a.lookups.of(a.ctx, c)
 	if err != nil {
 		return w, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUnknownQueue, Err: err,
-			Message: "a rule of this host's policy looks at account or queue, and those of job " + c.Batch.Job + " cannot be told",
-			Hint:    "see whether the batch system answers on this host"}
+			Message: "a rule of this host's policy looks at account or queue, and those of job " + c.Batch.Job +
+				" cannot be told", Hint: "see whether the batch system answers on this host"}
 	}
 	if w.Account == "" {
 		w.Account = told.Account
@@ -72,9 +74,9 @@ func (a *Agent) who(rules []policy.Rule, c Caller) (policy.Who, error) {
 	return w, nil
 }
 
-// lookups remembers for a moment what batch systems told: all tasks of a job ask at the same time, and one of them asks for all. Of jobs that do not
-// get an answer there may be hundreds, each asking again; so that they are not hundreds of commands for a batch system in trouble, failures are
-// remembered as well, and few ask at a time.
+// lookups remembers for a moment what batch systems told: all tasks of a job ask at the same time, and one of them asks
+// for all. Of jobs that do not get an answer there may be hundreds, each asking again; so that they are not hundreds of
+// commands for a batch system in trouble, failures are remembered as well, and few ask at a time.
 type lookups struct {
 	ask Lookup // nil: nobody to ask
 
@@ -91,7 +93,8 @@ type toldOf struct {
 }
 
 const (
-	lookupTimeout = 10 * time.Second // as Slurm's own MessageTimeout; while it is away its commands try again for longer
+	// as Slurm's own MessageTimeout; while it is away its commands try again for longer
+	lookupTimeout = 10 * time.Second
 	lookupFresh   = time.Minute
 	lookupAgain   = 5 * time.Second // after a failure
 	lookupsAtOnce = 4

@@ -10,9 +10,10 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// power says whether a VM's CPUs run. Two may stop them: somebody by order (`grange vm suspend`, or the caller on SIGTSTP), and the silence
-// of callers who promised beats. They run when neither does. A VM whose process is itself frozen or stopped, by its batch system, is left
-// alone: it runs no instruction, its monitor does not answer, and libvirt would wait for it.
+// power says whether a VM's CPUs run. Two may stop them: somebody by order (`grange vm suspend`, or the caller on
+// SIGTSTP), and the silence of callers who promised beats. They run when neither does. A VM whose process is itself
+// frozen or stopped, by its batch system, is left alone: it runs no instruction, its monitor does not answer, and
+// libvirt would wait for it.
 type power struct {
 	hyper  machines
 	frozen func(pid int) bool
@@ -48,16 +49,16 @@ type machines interface {
 	Resume(ctx context.Context, id string) error
 }
 
-// beatPatience is how long callers may be silent before their VM is paused. They beat every second, and three beats may be late: on a busy
-// host, or in a memory cgroup at its limit, a caller does not run on the second. A VM that pauses without need costs its job the time
-// until the next beat, nothing else.
+// beatPatience is how long callers may be silent before their VM is paused. They beat every second, and three beats may
+// be late: on a busy host, or in a memory cgroup at its limit, a caller does not run on the second. A VM that pauses
+// without need costs its job the time until the next beat, nothing else.
 const beatPatience = 4 * time.Second
 
 // powerTick is between two looks. Less than a beat, so that a stop is noticed within the patience and a little more.
 const powerTick = 500 * time.Millisecond
 
-// powerFile is beside a VM's sockets: a VM that its callers' silence paused must go on with their next beat, and one that was
-// suspended by order must not, whichever agent is there by then.
+// powerFile is beside a VM's sockets: a VM that its callers' silence paused must go on with their next beat, and one
+// that was suspended by order must not, whichever agent is there by then.
 const powerFile = "power.json"
 
 func newPower(h machines, frozen func(pid int) bool, told func()) *power {
@@ -161,8 +162,9 @@ func (p *power) now() wanted {
 	return p.wanted
 }
 
-// run looks for silence until ctx ends. attended tells whether the guest is up, for its boot has a time limit, and has a caller who could
-// beat: a VM that is kept has none. failed is told what the hypervisor said against it; the next look tries again.
+// run looks for silence until ctx ends. attended reports whether the guest is up, for its boot has a time limit, and
+// has a caller who could beat: a VM that is kept has none. failed is told what the hypervisor said against it; the next
+// look tries again.
 func (p *power) run(ctx context.Context, attended func() bool, failed func(error)) {
 	tick := time.NewTicker(powerTick)
 	defer tick.Stop()
@@ -182,8 +184,8 @@ func (p *power) run(ctx context.Context, attended func() bool, failed func(error
 	}
 }
 
-// listen notes whether the callers are silent, and tells whether that is news. The clock is the monotonic one: setting the host's time
-// changes nothing.
+// listen notes whether the callers are silent, and reports whether that is news. The clock is the monotonic one:
+// setting the host's time changes nothing.
 func (p *power) listen(attended func() bool) (news bool) {
 	silent := p.silent() && attended() // which takes locks of its own
 	if silent && p.hears != nil && !p.hears() {

@@ -32,8 +32,10 @@ func newBench(t *testing.T) *bench {
 	b.m = &machine{id: "00000000-0000-4000-8000-000000000001", sockets: t.TempDir()}
 	b.attended.Store(true)
 	v := b.host.Open()
-	_, err := v.Start(t.Context(), hyper.Machine{ID: b.m.id, Name: "grange-x", Boot: hyper.Boot{Kernel: "/k"}, Plan: farm.Plan{VCPUs: []farm.CPUSet{farm.NewCPUSet(0)},
-		Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 1}, Cells: []farm.GuestCell{{VCPUs: farm.NewCPUSet(0), Memory: farm.MiB}}}})
+	_, err := v.Start(t.Context(), hyper.Machine{ID: b.m.id, Name: "grange-x", Boot: hyper.Boot{Kernel: "/k"},
+		Plan: farm.Plan{VCPUs: []farm.CPUSet{farm.NewCPUSet(0)},
+			Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 1},
+			Cells: []farm.GuestCell{{VCPUs: farm.NewCPUSet(0), Memory: farm.MiB}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,8 @@ func (b *bench) want(what string, state hyper.State, w wanted) {
 		b.Fatalf("%v %v", found, err)
 	}
 	if found[0].State != state || b.now() != w {
-		b.Errorf("%s: the machine is %s and %+v is wanted; expected %s and %+v", what, found[0].State, b.now(), state, w)
+		b.Errorf("%s: the machine is %s and %+v is wanted; expected %s and %+v", what, found[0].State,
+			b.now(), state, w)
 	}
 }
 

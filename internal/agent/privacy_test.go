@@ -32,7 +32,8 @@ func TestConsoleIsRoots(t *testing.T) {
 	f.seesState(w, farm.VMRunning)
 	v := f.agent.fleetByID(w.ID)
 	const secret = "password: hunter2"
-	v.noteThat(reasonOf(&farm.Error{Code: farm.CodeVMEnded, Message: "the VM ended in a kernel panic (" + secret + "); the end of its console:\n  " + secret}))
+	v.noteThat(reasonOf(&farm.Error{Code: farm.CodeVMEnded,
+		Message: "the VM ended in a kernel panic (" + secret + "); the end of its console:\n  " + secret}))
 	f.sees("the note", w, func(o fleet.Observed) bool { return strings.Contains(o.Reason, secret) })
 	other := Caller{UID: 4711}
 	seen := f.vmsFor(other)
@@ -50,7 +51,8 @@ func TestConsoleIsRoots(t *testing.T) {
 // TestCodeOf keeps what a guest or a person wrote out of what everybody sees.
 func TestCodeOf(t *testing.T) {
 	for reason, want := range map[string]string{
-		"vm-ended: the VM ended; the end of its console:\n  x: y": "vm-ended", "": "", "its guest powered off": "", "Oops: 0000": "", "vm-ended": "vm-ended",
+		"vm-ended: the VM ended; the end of its console:\n  x: y": "vm-ended", "": "", "its guest powered off": "",
+		"Oops: 0000": "", "vm-ended": "vm-ended",
 	} {
 		if got := codeOf(reason); got != want {
 			t.Errorf("codeOf(%q) = %q, want %q", reason, got, want)
@@ -80,14 +82,14 @@ func TestPrivateVMs(t *testing.T) {
 		t.Errorf("an ordinary account that knows its ID gets %v", err)
 	}
 	host := httptest.NewRecorder()
-	if err := f.agent.getHost(host, httptest.NewRequest("GET", "/v1/host", nil), other); err != nil || strings.Contains(host.Body.String(), w.Owner) ||
-		!strings.Contains(host.Body.String(), fleetName(w.ID)) {
+	if err := f.agent.getHost(host, httptest.NewRequest("GET", "/v1/host", nil), other); err != nil ||
+		strings.Contains(host.Body.String(), w.Owner) || !strings.Contains(host.Body.String(), fleetName(w.ID)) {
 		t.Errorf("%v; the host's view names the owner: %s", err, host.Body)
 	}
 }
 
-// TestPrivateRoutes asks every route that reads, as two accounts: what is of another account is in no answer where VMs are private, and is in
-// some where they are not.
+// TestPrivateRoutes asks every route that reads, as two accounts: what is of another account is in no answer where VMs
+// are private, and is in some where they are not.
 func TestPrivateRoutes(t *testing.T) {
 	f := newFarmhouse(t)
 	owner, other := f.caller("7"), f.caller("")
@@ -120,16 +122,19 @@ func TestPrivateRoutes(t *testing.T) {
 // populate has a claim and a worker on the host. What to look for, by what it is.
 func (f *farmhouse) populate() map[string]string {
 	f.Helper()
-	if err := f.agent.writeClaim(&metalClaim{Claim: api.Claim{Key: "slurm/424242", CPUs: "0"}, Boot: bootID()}); err != nil {
+	if err := f.agent.writeClaim(&metalClaim{Claim: api.Claim{Key: "slurm/424242", CPUs: "0"},
+		Boot: bootID()}); err != nil {
 		f.Fatal(err)
 	}
 	j := newJob(f.agent, api.NewID(), admin)
-	j.record = record{Version: recordVersion, Job: j.id, Name: vmName(j.id), User: "slurm", Command: "worker vwn77", Worker: &workerRecord{Name: "vwn77"}}
+	j.record = record{Version: recordVersion, Job: j.id, Name: vmName(j.id), User: "slurm", Command: "worker vwn77",
+		Worker: &workerRecord{Name: "vwn77"}}
 	v := newVM(j)
 	f.agent.mu.Lock()
 	f.agent.vms[v.id] = v
 	f.agent.mu.Unlock()
-	return map[string]string{"the claim": "slurm/424242", "the worker": `"name":"vwn77"`, "the worker's VM": `"user":"slurm"`}
+	return map[string]string{"the claim": "slurm/424242", "the worker": `"name":"vwn77"`,
+		"the worker's VM": `"user":"slurm"`}
 }
 
 // readAll is what all routes that read answer to a caller who knows the VM's ID.
@@ -138,7 +143,8 @@ func (f *farmhouse) readAll(c Caller, vm string) string {
 	var all strings.Builder
 	for pattern, do := range f.agent.actions() {
 		method, path, _ := strings.Cut(pattern, " ")
-		if method != "GET" || path == "/v1/grant" || strings.HasSuffix(path, "/console") { // the caller's own, and refused to others
+		// the caller's own, and refused to others
+		if method != "GET" || path == "/v1/grant" || strings.HasSuffix(path, "/console") {
 			continue
 		}
 		r := httptest.NewRequest(method, path, nil)

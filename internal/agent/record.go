@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// record is what a VM carries in the hypervisor's metadata: all that a new agent must know of it. It holds no environment
-// and no secret. Fields are only ever added.
+// record is what a VM carries in the hypervisor's metadata: all that a new agent must know of it. It holds no
+// environment and no secret. Fields are only ever added.
 type record struct {
 	Version int
 	VM      string
@@ -58,8 +58,8 @@ func (a *Agent) holder(name, user, command string) string {
 	return fmt.Sprintf("%s (%s: %s)", name, user, command)
 }
 
-// taskRecord is what an agent keeps of one task of a batch job in its VM, over a restart: the VM's own record is that of the task which it
-// was made for. It is written before the caller is told that its job will start.
+// taskRecord is what an agent keeps of one task of a batch job in its VM, over a restart: the VM's own record is that
+// of the task which it was made for. It is written before the caller is told that its job will start.
 type taskRecord struct {
 	Job     string
 	Port    int
@@ -81,8 +81,8 @@ func (j *job) writeFile(m *machine) error {
 	if j.vm.key == "" {
 		return nil
 	}
-	text, err := json.Marshal(taskRecord{Job: j.id, Port: j.port, User: j.record.User, Command: j.record.Command, Caller: j.caller, Keep: j.record.Keep,
-		Judged: j.record.Judged, OneFS: j.record.OneFS})
+	text, err := json.Marshal(taskRecord{Job: j.id, Port: j.port, User: j.record.User, Command: j.record.Command,
+		Caller: j.caller, Keep: j.record.Keep, Judged: j.record.Judged, OneFS: j.record.OneFS})
 	if err != nil {
 		return err
 	}
@@ -98,12 +98,12 @@ func (j *job) writeFile(m *machine) error {
 
 func (j *job) removeFile(m *machine) {
 	if err := os.Remove(j.file(m)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		j.agent.log.Error("file of a task stays", "job", j.id, "error", err)
+		j.log().Error("file of a task stays", "error", err)
 	}
 }
 
-// tasks are those that an earlier agent kept of a machine; none where the machine has one job, or none of its tasks had been told that it
-// will start.
+// tasks are those that an earlier agent kept of a machine; none where the machine has one job, or none of its tasks had
+// been told that it will start.
 func (m *machine) tasks() ([]taskRecord, error) {
 	paths, err := filepath.Glob(filepath.Join(m.sockets, tasksDir, "*.json"))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// recover takes over what runs on the host, and the server's VMs that do not. Until the hypervisor has answered nothing is known, so nothing is removed and no
-// job is taken.
+// recover takes over what runs on the host, and the server's VMs that do not. Until the hypervisor has answered nothing
+// is known, so nothing is removed and no job is taken.
 func (a *Agent) recover(ctx context.Context) error {
 	var found []hyper.Found
 	err := a.persist(func() (err error) {
@@ -87,7 +87,8 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 		a.log.Error("tasks of a vm cannot be read; they end", "vm", r.Name, "error", err)
 	}
 	if len(tasks) == 0 {
-		tasks = []taskRecord{{Job: r.Job, User: r.User, Command: r.Command, Caller: r.Caller, Keep: r.Keep, Judged: r.Judged, OneFS: r.OneFS}}
+		tasks = []taskRecord{{Job: r.Job, User: r.User, Command: r.Command, Caller: r.Caller, Keep: r.Keep,
+			Judged: r.Judged, OneFS: r.OneFS}}
 	}
 	first := newJob(a, r.Job, r.Caller)
 	first.record = r
@@ -102,7 +103,8 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 	for _, t := range tasks {
 		j := newJob(a, t.Job, t.Caller)
 		j.record, j.takenOver = r, true
-		j.record.Job, j.record.User, j.record.Command, j.record.Caller, j.record.Keep = t.Job, t.User, t.Command, t.Caller, t.Keep
+		j.record.Job, j.record.User, j.record.Command, j.record.Caller, j.record.Keep =
+			t.Job, t.User, t.Command, t.Caller, t.Keep
 		j.record.Judged, j.record.OneFS = t.Judged, t.OneFS
 		if t.Port < len(v.ports) {
 			v.ports[t.Port], j.port = j, t.Port
@@ -135,9 +137,10 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 	}
 }
 
-// watchCaller ends a taken-over job whose caller died while no agent was there, or dies before it comes again. A caller that
-// lives is waited for: it may be stopped, or slow. A batch job is watched from its beginning: its connection may have been handed to a
-// process that the batch system does not know, and the VM would go on with CPUs that are another job's by then.
+// watchCaller ends a taken-over job whose caller died while no agent was there, or dies before it comes again. A caller
+// that lives is waited for: it may be stopped, or slow. A batch job is watched from its beginning: its connection may
+// have been handed to a process that the batch system does not know, and the VM would go on with CPUs that are another
+// job's by then.
 func (j *job) watchCaller() {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -159,8 +162,8 @@ func (j *job) watchCaller() {
 // logAge is how long libvirt's log of a VM that has ended stays, for whoever wants to know why.
 const logAge = time.Hour
 
-// removeOldLogs removes libvirt's logs of VMs that ended a while ago. libvirt keeps one for each name it ever saw, and a host
-// makes a new name for every job.
+// removeOldLogs removes libvirt's logs of VMs that ended a while ago. libvirt keeps one for each name it ever saw, and
+// a host makes a new name for every job.
 func (a *Agent) removeOldLogs(now time.Time) {
 	live := map[string]bool{}
 	for _, v := range a.all() {

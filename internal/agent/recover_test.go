@@ -11,7 +11,8 @@ import (
 
 func TestOldLogsGo(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
-	for name, age := range map[string]time.Duration{"grange-old.log": 2 * logAge, "grange-new.log": 0, "grange-live.log": 2 * logAge, "other.log": 2 * logAge} {
+	for name, age := range map[string]time.Duration{"grange-old.log": 2 * logAge, "grange-new.log": 0,
+		"grange-live.log": 2 * logAge, "other.log": 2 * logAge} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -22,7 +23,8 @@ func TestOldLogsGo(t *testing.T) {
 	}
 	a := &Agent{cfg: config.Agent{LibvirtLogs: dir}, vms: map[string]*vm{"j": {record: record{Name: "grange-live"}}}}
 	a.removeOldLogs(now)
-	for name, stays := range map[string]bool{"grange-old.log": false, "grange-new.log": true, "grange-live.log": true, "other.log": true} {
+	for name, stays := range map[string]bool{"grange-old.log": false, "grange-new.log": true, "grange-live.log": true,
+		"other.log": true} {
 		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != stays {
 			t.Errorf("%s: %v, want it to stay: %v", name, err, stays)
 		}

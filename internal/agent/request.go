@@ -24,11 +24,13 @@ func (a *Agent) shapeNamed(name string) (farm.Shape, error) {
 	if s, ok := c.Shapes[name]; ok {
 		return s, nil
 	}
-	return farm.Shape{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoShape, Message: fmt.Sprintf("no shape %q", name), Hint: "shapes are in the agent's configuration, under [shapes]"}
+	return farm.Shape{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoShape,
+		Message: fmt.Sprintf("no shape %q", name), Hint: "shapes are in the agent's configuration, under [shapes]"}
 }
 
-// shape works out what the caller gets: the named shape, or for a batch job all that it was given; the request's own wishes on top; never
-// more than the caller's limits. What nobody asked for is cut to them, what somebody asked for is refused.
+// shape works out what the caller gets: the named shape, or for a batch job all that it was given; the request's own
+// wishes on top; never more than the caller's limits. What nobody asked for is cut to them, what somebody asked for is
+// refused.
 func (a *Agent) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Shape, error) {
 	s, err := a.shapeNamed(d.Shape)
 	if err != nil {
@@ -51,8 +53,8 @@ func (a *Agent) shape(r *api.JobRequest, c Caller, d policy.Decision) (farm.Shap
 	if pages == "" && r.PageSize != nil {
 		pages = strconv.FormatUint(*r.PageSize, 10)
 	}
-	if s, err = s.With(farm.Tuning{Purpose: r.Purpose, CPUModel: r.CPUModel, ThreadPolicy: r.ThreadPolicy, Emulator: r.Emulator, NUMA: r.NUMA,
-		Pages: pages, Cache: r.Cache}); err != nil {
+	if s, err = s.With(farm.Tuning{Purpose: r.Purpose, CPUModel: r.CPUModel, ThreadPolicy: r.ThreadPolicy,
+		Emulator: r.Emulator, NUMA: r.NUMA, Pages: pages, Cache: r.Cache}); err != nil {
 		return s, err
 	}
 	s.Pages = mounted(s.Pages, pageMounts(os.DirFS("/")))
@@ -71,9 +73,11 @@ func (a *Agent) confine(s farm.Shape, r *api.JobRequest, c Caller) (farm.Shape, 
 		most := a.guestMemory(c, limit, s.CPUs)
 		switch {
 		case most < farm.MinMemory:
-			return s, tooBig("%v of memory, the least there is; the caller is limited to %v, which leaves %v for a guest", farm.MinMemory, limit, most)
+			return s, tooBig("%v of memory, the least there is; the caller is limited to %v, which leaves %v for a "+
+				"guest", farm.MinMemory, limit, most)
 		case s.Memory > most && r.Memory != 0:
-			return s, tooBig("%v of memory; the caller is limited to %v, which leaves %v for a guest", s.Memory, limit, most)
+			return s, tooBig("%v of memory; the caller is limited to %v, which leaves %v for a guest", s.Memory,
+				limit, most)
 		}
 		s.Memory = min(s.Memory, most)
 	}
@@ -87,15 +91,17 @@ func (a *Agent) confine(s farm.Shape, r *api.JobRequest, c Caller) (farm.Shape, 
 	return c.shareCPUs(s, r)
 }
 
-// shareCPUs keeps the VM of a job that was given a number of CPUs, not which ones, from taking more: isolation holds CPUs on which no vCPU runs,
-// and nothing but that number says whose they are. The site's default gives way; what the job asked for is refused.
+// shareCPUs keeps the VM of a job that was given a number of CPUs, not which ones, from taking more: isolation holds
+// CPUs on which no vCPU runs, and nothing but that number says whose they are. The site's default gives way; what the
+// job asked for is refused.
 func (c Caller) shareCPUs(s farm.Shape, r *api.JobRequest) (farm.Shape, error) {
 	isolates := s.Threads == farm.IsolateCores || s.Emulator == farm.EmulatorIsolate
 	if !isolates || c.Batch.Slots == 0 || !c.Batch.CPUs.Empty() {
 		return s, nil
 	}
 	if r.ThreadPolicy != "" || r.Emulator != "" || s.Name != "" {
-		return s, tooBig("CPUs of its own that stay empty, or for QEMU; the caller was given %d by its batch system, and not which", c.Batch.Slots)
+		return s, tooBig("CPUs of its own that stay empty, or for QEMU; the caller was given %d by its batch system, "+
+			"and not which", c.Batch.Slots)
 	}
 	if s.Threads == farm.IsolateCores {
 		s.Threads = farm.PreferSiblings
@@ -105,7 +111,9 @@ func (c Caller) shareCPUs(s farm.Shape, r *api.JobRequest) (farm.Shape, error) {
 }
 
 func tooBig(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig, Message: "a VM can not have " + fmt.Sprintf(format, args...), Hint: "ask for less, or for more from the batch system"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
+		Message: "a VM can not have " + fmt.Sprintf(format, args...),
+		Hint:    "ask for less, or for more from the batch system"}
 }
 
 // maxPrologs is far beyond what a batch system has: the site's, and the job's.
@@ -127,7 +135,8 @@ func check(r *api.JobRequest) error {
 	case len(r.Binds) > guest.MaxBinds:
 		return badRequest("%d binds; at most %d", len(r.Binds), guest.MaxBinds)
 	}
-	if s := r.Script; s != nil && (!filepath.IsAbs(s.Path) || filepath.Clean(s.Path) != s.Path || s.Path == "/" || strings.ContainsRune(s.Path, 0)) {
+	if s := r.Script; s != nil && (!filepath.IsAbs(s.Path) || filepath.Clean(s.Path) != s.Path || s.Path == "/" ||
+		strings.ContainsRune(s.Path, 0)) {
 		return badRequest("script %.100q: an absolute path without detours is needed", s.Path)
 	}
 	if len(r.Prologs) > maxPrologs {
@@ -165,7 +174,8 @@ func script(r *api.JobRequest) api.Script {
 }
 
 func badRequest(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: fmt.Sprintf(format, args...), Hint: "see `grange exec --help`"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: fmt.Sprintf(format, args...),
+		Hint: "see `grange exec --help`"}
 }
 
 // begin makes the job of a valid request.
@@ -208,18 +218,21 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 	for _, reason := range d.Reasons {
 		j.events = append(j.events, api.JobEvent{Event: api.EventPolicy, Message: reason})
 	}
-	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s, User: known.guestUser(c, r.Home).Name,
-		Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep, OneFS: d.OneFilesystem}
+	j.record = record{Version: recordVersion, Job: r.ID, Created: time.Now(), Shape: s,
+		User: known.guestUser(c, r.Home).Name, Name: vmName(r.ID), Command: brief(r.Argv), Caller: c, Keep: r.Keep,
+		OneFS: d.OneFilesystem}
 	return j, nil
 }
 
 // lostUnknown is the answer to a caller whose job had begun and is not known any more.
 func lostUnknown() error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost, Message: "the VM was lost while no agent ran; the job may have run in part and is not run again", Hint: "see the agent's log and the host's kernel log"}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost,
+		Message: "the VM was lost while no agent ran; the job may have run in part and is not run again",
+		Hint:    "see the agent's log and the host's kernel log"}
 }
 
-// belongsTo holds what a wrapper says of its job against what the kernel tells. A hook of one batch system that runs the wrapper in another
-// one's job, or in none, would have the job run with other rules than its own.
+// belongsTo holds what a wrapper says of its job against what the kernel tells. A hook of one batch system that runs
+// the wrapper in another one's job, or in none, would have the job run with other rules than its own.
 func (c Caller) belongsTo(said farm.BatchSystem) error {
 	if said == "" || said == c.Batch.System {
 		return nil
@@ -228,8 +241,10 @@ func (c Caller) belongsTo(said farm.BatchSystem) error {
 	if c.Batch.System != "" {
 		found = fmt.Sprintf("job %s of %s", c.Batch.Job, c.Batch.System)
 	}
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeWrongBatch, Message: fmt.Sprintf("the caller says that it is a job of %s, and is %s", said, found),
-		Hint: "see which hook of which batch system runs this; the agent must see the host's processes and control groups"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeWrongBatch,
+		Message: fmt.Sprintf("the caller says that it is a job of %s, and is %s", said, found),
+		Hint: "see which hook of which batch system runs this; the agent must see the host's processes and control " +
+			"groups"}
 }
 
 // mayKeep refuses batch jobs a VM that stays without them: what it holds is their batch system's again when they end.
@@ -237,8 +252,9 @@ func (c Caller) mayKeep(r *api.JobRequest) error {
 	if !r.Keep || c.Batch.System == "" {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeBadRequest, Message: fmt.Sprintf("the VM of job %s of %s cannot be kept: what it holds is given to other jobs when this one ends", c.Batch.Job, c.Batch.System),
-		Hint: "leave --keep out"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeBadRequest,
+		Message: fmt.Sprintf("the VM of job %s of %s cannot be kept: what it holds is given to other jobs when this "+
+			"one ends", c.Batch.Job, c.Batch.System), Hint: "leave --keep out"}
 }
 
 // brief is the first words of a command, for lists. Arguments may hold secrets: they stay out.
@@ -246,7 +262,8 @@ func brief(argv []string) string {
 	return farm.Clean(filepath.Base(argv[0]), 40)
 }
 
-// guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's. vm is what its VM is.
+// guestJob is the job as its guest gets it: who it runs as is the kernel's word, not the caller's. vm is what its VM
+// is.
 func (a *Agent) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, error) {
 	if vm.Worker != nil {
 		return a.guestWorker(j, vm)
@@ -260,13 +277,15 @@ func (a *Agent) guestJob(j *job, vm record, r *api.JobRequest) (*guest.Job, erro
 		return nil, err
 	}
 	facts := a.facts(vm)
-	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home), Hostname: vm.Name, Hook: hook,
-		Network: vm.Shape.Network == farm.NetworkUser,
-		Env:     featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
-		Files:   append(a.features(vm, a.jobEnds(j.caller.Batch), time.Now()), guest.File{Path: factsPath, Content: facts.file()})}
+	g := &guest.Job{ID: j.id, Argv: r.Argv, Dir: r.Dir, User: known.guestUser(j.caller, r.Home), Hostname: vm.Name,
+		Hook: hook, Network: vm.Shape.Network == farm.NetworkUser,
+		Env: featureVariables(append(append([]string{}, r.Env...), facts.environment()...)),
+		Files: append(a.features(vm, a.jobEnds(j.caller.Batch), time.Now()),
+			guest.File{Path: factsPath, Content: facts.file()})}
 	for i, p := range r.Prologs {
 		path := fmt.Sprintf("/var/lib/grange/%s-prolog-%d", j.id, i) // where programs may be run, in all images
-		g.Files, g.Prologs = append(g.Files, guest.File{Path: path, Content: p.Content, Own: true}), append(g.Prologs, path)
+		g.Files, g.Prologs = append(g.Files, guest.File{Path: path, Content: p.Content, Own: true}), append(g.Prologs,
+			path)
 	}
 	if r.Script != nil {
 		g.Files = append(g.Files, guest.File{Path: r.Script.Path, Content: r.Script.Content, Own: true})

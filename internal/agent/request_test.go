@@ -23,7 +23,8 @@ func testAgent(t *testing.T, toml string) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Agent{cfg: c, topo: farm.Topology{Online: farm.CPURange(0, 8)}, ctx: t.Context(), names: names.Host(), live: map[string]*job{}, vms: map[string]*vm{}}
+	return &Agent{cfg: c, topo: farm.Topology{Online: farm.CPURange(0, 8)}, ctx: t.Context(), names: names.Host(),
+		live: map[string]*job{}, vms: map[string]*vm{}}
 }
 
 const testShapes = `
@@ -47,23 +48,44 @@ func TestShape(t *testing.T) {
 		memory  farm.Bytes
 		refused string
 	}{
-		"a login":                        {caller: Caller{CPUs: all}, cpus: 2, memory: 2 * farm.GiB},
-		"a login that asks":              {caller: Caller{CPUs: all}, request: api.JobRequest{CPUs: 8, Memory: 5 << 30}, cpus: 8, memory: 5 * farm.GiB},
-		"a job gets its CPUs and memory": {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: two, Memory: 3 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: 3 * farm.GiB},
-		"a job in a control group":       {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: two, Memory: 3 * farm.GiB, Cgroups: []string{"a"}})}, request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: 3 * farm.GiB},
-		"affinity is all that is known":  {caller: Caller{CPUs: farm.CPURange(0, 3), Batch: slurm(farm.Allotment{})}, request: api.JobRequest{Batch: "slurm"}, cpus: 3, memory: 2 * farm.GiB},
-		"nothing is known":               {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{})}, request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: 2 * farm.GiB},
-		"counted CPUs":                   {caller: Caller{CPUs: all, Batch: farm.Allotment{System: farm.GridEngine, Slots: 3}}, request: api.JobRequest{Batch: "gridengine"}, cpus: 3, memory: 2 * farm.GiB},
-		"more than the count":            {caller: Caller{CPUs: all, Batch: farm.Allotment{System: farm.GridEngine, Slots: 3}}, request: api.JobRequest{CPUs: 4}, refused: "was given 3 by its batch system"},
-		"more than the CPUs":             {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: two})}, request: api.JobRequest{CPUs: 3}, refused: "may use CPUs 3-4 only"},
-		"more than the memory":           {caller: Caller{CPUs: all, Memory: 3 * farm.GiB}, request: api.JobRequest{Memory: 4 << 30}, refused: "limited to 3G"},
-		"no memory at all":               {caller: Caller{CPUs: all, Memory: 30 * farm.MiB}, refused: "limited to 30M"},
-		"the least of both limits":       {caller: Caller{CPUs: all, Memory: farm.GiB, Batch: slurm(farm.Allotment{Memory: 3 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: farm.GiB},
-		"a named shape":                  {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: all, Memory: 16 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"}, policy: policy.Decision{Shape: "wide"}, cpus: 4, memory: 4 * farm.GiB},
-		"a named shape beyond the job":   {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: two})}, request: api.JobRequest{Batch: "slurm"}, policy: policy.Decision{Shape: "wide"}, refused: "4 CPUs"},
-		"the policy cuts":                {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: all, Memory: 16 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"}, policy: policy.Decision{MaxCPUs: 5, MaxMemory: 6 * farm.GiB}, cpus: 5, memory: 6 * farm.GiB},
+		"a login": {caller: Caller{CPUs: all}, cpus: 2, memory: 2 * farm.GiB},
+		"a login that asks": {caller: Caller{CPUs: all}, request: api.JobRequest{CPUs: 8, Memory: 5 << 30},
+			cpus: 8, memory: 5 * farm.GiB},
+		"a job gets its CPUs and memory": {caller: Caller{CPUs: all,
+			Batch: slurm(farm.Allotment{CPUs: two, Memory: 3 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"},
+			cpus: 2, memory: 3 * farm.GiB},
+		"a job in a control group": {caller: Caller{CPUs: all,
+			Batch: slurm(farm.Allotment{CPUs: two, Memory: 3 * farm.GiB, Cgroups: []string{"a"}})},
+			request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: 3 * farm.GiB},
+		"affinity is all that is known": {caller: Caller{CPUs: farm.CPURange(0, 3), Batch: slurm(farm.Allotment{})},
+			request: api.JobRequest{Batch: "slurm"}, cpus: 3, memory: 2 * farm.GiB},
+		"nothing is known": {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{})},
+			request: api.JobRequest{Batch: "slurm"}, cpus: 2, memory: 2 * farm.GiB},
+		"counted CPUs": {caller: Caller{CPUs: all,
+			Batch: farm.Allotment{System: farm.GridEngine, Slots: 3}}, request: api.JobRequest{Batch: "gridengine"},
+			cpus: 3, memory: 2 * farm.GiB},
+		"more than the count": {caller: Caller{CPUs: all,
+			Batch: farm.Allotment{System: farm.GridEngine, Slots: 3}}, request: api.JobRequest{CPUs: 4},
+			refused: "was given 3 by its batch system"},
+		"more than the CPUs": {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: two})},
+			request: api.JobRequest{CPUs: 3}, refused: "may use CPUs 3-4 only"},
+		"more than the memory": {caller: Caller{CPUs: all, Memory: 3 * farm.GiB},
+			request: api.JobRequest{Memory: 4 << 30}, refused: "limited to 3G"},
+		"no memory at all": {caller: Caller{CPUs: all, Memory: 30 * farm.MiB}, refused: "limited to 30M"},
+		"the least of both limits": {caller: Caller{CPUs: all, Memory: farm.GiB,
+			Batch: slurm(farm.Allotment{Memory: 3 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"}, cpus: 2,
+			memory: farm.GiB},
+		"a named shape": {caller: Caller{CPUs: all,
+			Batch: slurm(farm.Allotment{CPUs: all, Memory: 16 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"},
+			policy: policy.Decision{Shape: "wide"}, cpus: 4, memory: 4 * farm.GiB},
+		"a named shape beyond the job": {caller: Caller{CPUs: all, Batch: slurm(farm.Allotment{CPUs: two})},
+			request: api.JobRequest{Batch: "slurm"}, policy: policy.Decision{Shape: "wide"}, refused: "4 CPUs"},
+		"the policy cuts": {caller: Caller{CPUs: all,
+			Batch: slurm(farm.Allotment{CPUs: all, Memory: 16 * farm.GiB})}, request: api.JobRequest{Batch: "slurm"},
+			policy: policy.Decision{MaxCPUs: 5, MaxMemory: 6 * farm.GiB}, cpus: 5, memory: 6 * farm.GiB},
 		"the hook of one job in a login": {caller: Caller{CPUs: two}, cpus: 2, memory: 2 * farm.GiB},
-		"no such shape":                  {caller: Caller{CPUs: all}, policy: policy.Decision{Shape: "huge"}, refused: `no shape "huge"`},
+		"no such shape": {caller: Caller{CPUs: all}, policy: policy.Decision{Shape: "huge"},
+			refused: `no shape "huge"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := testAgent(t, testShapes).shape(&c.request, c.caller, c.policy)
@@ -87,11 +109,13 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// TestCountedJobsTakeNoMore: isolation holds CPUs beside those of the vCPUs, which a job that was given a number has not got.
+// TestCountedJobsTakeNoMore: isolation holds CPUs beside those of the vCPUs, which a job that was given a number has
+// not got.
 func TestCountedJobsTakeNoMore(t *testing.T) {
 	all := farm.CPURange(0, 8)
 	site := testAgent(t, testShapes+"thread_policy = \"isolate\"\nemulator = \"isolate\"\n") // in [shapes.wide]
-	own := testAgent(t, "[default_shape]\ncpus = 2\nmemory = \"2G\"\nthread_policy = \"isolate\"\nemulator = \"isolate\"\n")
+	own := testAgent(t, "[default_shape]\ncpus = 2\nmemory = \"2G\"\nthread_policy = \"isolate\"\nemulator = "+
+		"\"isolate\"\n")
 	counted := farm.Allotment{System: farm.GridEngine, Slots: 4}
 	confined := farm.Allotment{System: farm.GridEngine, Slots: 4, CPUs: farm.CPURange(0, 4)}
 	for name, c := range map[string]struct {
@@ -102,12 +126,15 @@ func TestCountedJobsTakeNoMore(t *testing.T) {
 		refused  bool
 		isolates bool
 	}{
-		"threads":                    {agent: site, batch: counted, request: api.JobRequest{ThreadPolicy: "isolate"}, refused: true},
-		"emulator":                   {agent: site, batch: counted, request: api.JobRequest{Emulator: "isolate"}, refused: true},
-		"a shape by name":            {agent: site, batch: counted, shape: "wide", refused: true},
-		"the site's default":         {agent: own, batch: counted},
-		"siblings":                   {agent: site, batch: counted, request: api.JobRequest{ThreadPolicy: "require"}},
-		"the job's CPUs are known":   {agent: site, batch: confined, request: api.JobRequest{ThreadPolicy: "isolate"}, isolates: true},
+		"threads": {agent: site, batch: counted, request: api.JobRequest{ThreadPolicy: "isolate"},
+			refused: true},
+		"emulator": {agent: site, batch: counted, request: api.JobRequest{Emulator: "isolate"},
+			refused: true},
+		"a shape by name":    {agent: site, batch: counted, shape: "wide", refused: true},
+		"the site's default": {agent: own, batch: counted},
+		"siblings":           {agent: site, batch: counted, request: api.JobRequest{ThreadPolicy: "require"}},
+		"the job's CPUs are known": {agent: site, batch: confined, request: api.JobRequest{ThreadPolicy: "isolate"},
+			isolates: true},
 		"by default, CPUs are known": {agent: own, batch: confined, isolates: true},
 		"outside of batch":           {agent: own, isolates: true},
 	} {
@@ -115,7 +142,8 @@ func TestCountedJobsTakeNoMore(t *testing.T) {
 		if c.refused != farm.IsCode(err, farm.CodeTooBig) || !c.refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if got := s.Threads == farm.IsolateCores; err == nil && (got != c.isolates || got != (s.Emulator == farm.EmulatorIsolate) && name != "the job's CPUs are known") {
+		if got := s.Threads == farm.IsolateCores; err == nil &&
+			(got != c.isolates || got != (s.Emulator == farm.EmulatorIsolate) && name != "the job's CPUs are known") {
 			t.Errorf("%s: %q, %q", name, s.Threads, s.Emulator)
 		}
 	}
@@ -127,9 +155,11 @@ func TestBelongsTo(t *testing.T) {
 		caller Caller
 		said   farm.BatchSystem
 		ok     bool
-	}{{Caller{}, "", true}, {job, "", true}, {job, farm.Slurm, true}, {job, farm.PBS, false}, {Caller{}, farm.Slurm, false}} {
+	}{{Caller{}, "", true}, {job, "", true}, {job, farm.Slurm, true}, {job, farm.PBS, false}, {Caller{},
+		farm.Slurm, false}} {
 		err := c.caller.belongsTo(c.said)
-		if e := new(farm.Error); (err == nil) != c.ok || err != nil && (!errors.As(err, &e) || e.Kind != farm.Denied || e.Code != farm.CodeWrongBatch) {
+		if e := new(farm.Error); (err == nil) != c.ok ||
+			err != nil && (!errors.As(err, &e) || e.Kind != farm.Denied || e.Code != farm.CodeWrongBatch) {
 			t.Errorf("%+v says %q: %v", c.caller.Batch, c.said, err)
 		}
 	}
@@ -145,13 +175,15 @@ name = "all"
 images = ["micro"]
 `
 
-// TestDecideAsksTheBatchSystem: once a job, only where a rule needs it, and a job that it cannot tell of is not started.
+// TestDecideAsksTheBatchSystem: once a job, only where a rule needs it, and a job that it cannot tell of is not
+// started.
 func TestDecideAsksTheBatchSystem(t *testing.T) {
 	a := testAgent(t, testPolicy)
 	c := Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "1"}}
 	wantUnknown := func() {
 		t.Helper()
-		if _, err := a.decide(c, &api.JobRequest{}); !farm.IsCode(err, farm.CodeUnknownQueue) || !farm.IsKind(err, farm.Unavailable) {
+		if _, err := a.decide(c, &api.JobRequest{}); !farm.IsCode(err, farm.CodeUnknownQueue) ||
+			!farm.IsKind(err, farm.Unavailable) {
 			t.Errorf("%v, want %s", err, farm.CodeUnknownQueue)
 		}
 	}
@@ -203,16 +235,24 @@ func TestCounted(t *testing.T) {
 		slots  int
 		memory farm.Bytes
 	}{
-		"nothing is known":      {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, answer: full, asked: true, slots: 3, memory: 5 * farm.GiB},
-		"CPUs are confined":     {caller: Caller{CPUs: all, Batch: given(farm.Allotment{CPUs: two})}, answer: full, asked: true, memory: 5 * farm.GiB},
-		"CPUs by affinity":      {caller: Caller{CPUs: two, Batch: given(farm.Allotment{})}, answer: full, asked: true, memory: 5 * farm.GiB},
-		"CPUs are counted":      {caller: Caller{CPUs: all, Batch: given(farm.Allotment{Slots: 2})}, answer: full, asked: true, slots: 2, memory: 5 * farm.GiB},
-		"memory is limited":     {caller: Caller{CPUs: all, Memory: farm.GiB, Batch: given(farm.Allotment{})}, answer: full, asked: true, slots: 3},
-		"all is known":          {caller: Caller{CPUs: all, Batch: given(farm.Allotment{CPUs: two, Memory: farm.GiB})}, memory: farm.GiB},
-		"no batch job":          {caller: Caller{CPUs: all}},
-		"Slurm does not know":   {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, asked: true},
-		"nobody can be asked":   {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, err: errors.ErrUnsupported, asked: true},
-		"Slurm does not answer": {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, err: errors.New("x"), asked: true},
+		"nothing is known": {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, answer: full, asked: true,
+			slots: 3, memory: 5 * farm.GiB},
+		"CPUs are confined": {caller: Caller{CPUs: all, Batch: given(farm.Allotment{CPUs: two})}, answer: full,
+			asked: true, memory: 5 * farm.GiB},
+		"CPUs by affinity": {caller: Caller{CPUs: two, Batch: given(farm.Allotment{})}, answer: full, asked: true,
+			memory: 5 * farm.GiB},
+		"CPUs are counted": {caller: Caller{CPUs: all, Batch: given(farm.Allotment{Slots: 2})}, answer: full,
+			asked: true, slots: 2, memory: 5 * farm.GiB},
+		"memory is limited": {caller: Caller{CPUs: all, Memory: farm.GiB, Batch: given(farm.Allotment{})},
+			answer: full, asked: true, slots: 3},
+		"all is known": {caller: Caller{CPUs: all, Batch: given(farm.Allotment{CPUs: two, Memory: farm.GiB})},
+			memory: farm.GiB},
+		"no batch job":        {caller: Caller{CPUs: all}},
+		"Slurm does not know": {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, asked: true},
+		"nobody can be asked": {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, err: errors.ErrUnsupported,
+			asked: true},
+		"Slurm does not answer": {caller: Caller{CPUs: all, Batch: given(farm.Allotment{})}, err: errors.New("x"),
+			asked: true},
 	} {
 		a, asked := testAgent(t, testShapes), false
 		a.lookups.ask = func(context.Context, farm.Allotment, int) (farm.Allotment, error) {
@@ -220,7 +260,8 @@ func TestCounted(t *testing.T) {
 			return c.answer, c.err
 		}
 		got, err := a.counted(c.caller)
-		if refused := name == "Slurm does not answer"; refused != farm.IsCode(err, farm.CodeUnknownSize) || !refused && err != nil {
+		if refused := name == "Slurm does not answer"; refused != farm.IsCode(err, farm.CodeUnknownSize) ||
+			!refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if asked != c.asked || got.Batch.Slots != c.slots || got.Batch.Memory != c.memory {
@@ -232,15 +273,18 @@ func TestCounted(t *testing.T) {
 func TestFeatures(t *testing.T) {
 	a := testAgent(t, "[facts]\nHS06 = \"80\"\nhepscore = \"100.5\"\nrack = \"7\"\n")
 	now := time.Unix(1000, 0)
-	r := record{Job: "uuid", Shape: farm.Shape{CPUs: 2, Scratch: farm.GiB}, Caller: Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "42"}}}
+	r := record{Job: "uuid", Shape: farm.Shape{CPUs: 2, Scratch: farm.GiB},
+		Caller: Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "42"}}}
 	got := map[string]string{}
 	for _, f := range a.features(r, time.Unix(4600, 0), now) {
 		got[strings.TrimPrefix(f.Path, "/etc/grange/")] = strings.TrimSpace(string(f.Content))
 	}
-	want := map[string]string{"machinefeatures/total_cpu": "2", "machinefeatures/jobslots": "1", "machinefeatures/hs06": "20.00",
-		"machinefeatures/hepscore": "25.12", "machinefeatures/shutdowntime": "4600", "jobfeatures/allocated_cpu": "2", "jobfeatures/job_id": "42",
-		"jobfeatures/jobstart_secs": "1000", "jobfeatures/wall_limit_secs": "3600", "jobfeatures/shutdowntime_job": "4600", "jobfeatures/hs06_job": "20.00",
-		"jobfeatures/hepscore_job": "25.12", "jobfeatures/max_rss_bytes": "0", "jobfeatures/max_swap_bytes": "0", "jobfeatures/scratch_limit_bytes": "1073741824"}
+	want := map[string]string{"machinefeatures/total_cpu": "2", "machinefeatures/jobslots": "1",
+		"machinefeatures/hs06": "20.00", "machinefeatures/hepscore": "25.12", "machinefeatures/shutdowntime": "4600",
+		"jobfeatures/allocated_cpu": "2", "jobfeatures/job_id": "42", "jobfeatures/jobstart_secs": "1000",
+		"jobfeatures/wall_limit_secs": "3600", "jobfeatures/shutdowntime_job": "4600", "jobfeatures/hs06_job": "20.00",
+		"jobfeatures/hepscore_job": "25.12", "jobfeatures/max_rss_bytes": "0", "jobfeatures/max_swap_bytes": "0",
+		"jobfeatures/scratch_limit_bytes": "1073741824"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -250,7 +294,8 @@ func TestFeatures(t *testing.T) {
 		}
 	}
 	env := featureVariables([]string{"A=b", "JOBFEATURES=/host"})
-	if d := cmp.Diff([]string{"A=b", "MACHINEFEATURES=/etc/grange/machinefeatures", "JOBFEATURES=/etc/grange/jobfeatures"}, env); d != "" {
+	if d := cmp.Diff([]string{"A=b", "MACHINEFEATURES=/etc/grange/machinefeatures",
+		"JOBFEATURES=/etc/grange/jobfeatures"}, env); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

@@ -46,6 +46,9 @@ func (a *Agent) actions() map[string]action {
 		"POST /v1/images":            a.postImage,
 		"DELETE /v1/images/{name}":   a.known(a.deleteImage),
 		"GET /v1/host":               a.getHost,
+		"GET /v1/alive":              a.getAlive,
+		"POST /v1/drain":             a.known(a.postDrain),
+		"DELETE /v1/drain":           a.known(a.deleteDrain),
 		"GET /v1/claims":             a.known(a.getClaims),
 		"POST /v1/claims":            a.known(a.postClaim),
 		"DELETE /v1/claims/{key...}": a.known(a.deleteClaim),
@@ -80,7 +83,8 @@ func (a *Agent) edge(do action) http.HandlerFunc {
 // listen serves until ctx ends.
 func (a *Agent) listen(ctx context.Context) error {
 	c := a.config()
-	// Under another name first: a caller that finds no socket at all soon gives up, and one that finds the old one waits.
+	// Under another name first: a caller that finds no socket at all soon gives up, and one that finds the old one
+	// waits.
 	made := c.Socket + ".new"
 	if err := os.Remove(made); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -110,7 +114,8 @@ func (a *Agent) listen(ctx context.Context) error {
 	if a.ready != nil {
 		a.ready()
 	}
-	if err := server.Serve(door{listener.(*net.UnixListener), a, func(uid uint32) bool { return Caller{UID: uid}.admin() }}); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(door{listener.(*net.UnixListener), a,
+		func(uid uint32) bool { return Caller{UID: uid}.admin() }}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -137,8 +142,8 @@ func lines[T any](w http.ResponseWriter) func(T) error {
 	}
 }
 
-// postJob makes a job, or joins the one with this ID, and tells what happens until the job is over. The open connection is
-// the caller's claim on its VM: when the last one closes, the VM goes.
+// postJob makes a job, or joins the one with this ID, and tells what happens until the job is over. The open connection
+// is the caller's claim on its VM: when the last one closes, the VM goes.
 func (a *Agent) postJob(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var request api.JobRequest
 	if err := a.decode(w, r, c, &request); err != nil {
@@ -173,8 +178,8 @@ func (a *Agent) postJob(w http.ResponseWriter, r *http.Request, c Caller) error 
 	return nil
 }
 
-// join lets the caller of a job come again, after this agent or its connection was cut. Its request counts only where this agent has none,
-// and only if it is what was allowed.
+// join lets the caller of a job come again, after this agent or its connection was cut. Its request counts only where
+// this agent has none, and only if it is what was allowed.
 func (j *job) join(r *api.JobRequest, c Caller) error {
 	if c.UID != j.caller.UID {
 		return notYours("job " + j.id)
@@ -197,7 +202,8 @@ func (j *job) join(r *api.JobRequest, c Caller) error {
 }
 
 func notYours(what string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: what + " belongs to someone else", Hint: "its owner or root may do that"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: what + " belongs to someone else",
+		Hint: "its owner or root may do that"}
 }
 
 // postDone gives the VM back, and answers when it is gone.
@@ -234,7 +240,8 @@ func (a *Agent) getConsole(w http.ResponseWriter, r *http.Request, c Caller) err
 	}
 	m := v.current()
 	if m == nil {
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: v.recordNow().Name + " has no console yet", Hint: "try again in a moment"}
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM,
+			Message: v.recordNow().Name + " has no console yet", Hint: "try again in a moment"}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	control := http.NewResponseController(w)

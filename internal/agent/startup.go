@@ -12,16 +12,17 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// An agent serves at once, and learns behind that what runs on its host: its hypervisor may hang, refuse, or take minutes. Until it is known what
-// runs nothing is granted and nothing is removed, for a VM that was not listed yet holds CPUs, memory and files. Requests that depend on it
-// wait, and say why; all others are answered.
+// An agent serves at once, and learns behind that what runs on its host: its hypervisor may hang, refuse, or take
+// minutes. Until it is known what runs nothing is granted and nothing is removed, for a VM that was not listed yet
+// holds CPUs, memory and files. Requests that depend on it wait, and say why; all others are answered.
 
 const (
 	knownWithin = 5 * time.Second        // that a request waits which cannot say what for
 	knownSoon   = 500 * time.Millisecond // that an agent needs after each start, which is not worth a word
 )
 
-// takeOverHost learns what runs on the host, as long as that takes, and begins what depends on it. An error ends the agent.
+// takeOverHost learns what runs on the host, as long as that takes, and begins what depends on it. An error ends the
+// agent.
 func (a *Agent) takeOverHost() error {
 	if err := a.recover(a.ctx); err != nil {
 		return err
@@ -80,7 +81,8 @@ func (a *Agent) unknown() string {
 	return "it is not known yet which VMs run on this host: " + why
 }
 
-// awaitKnown waits until it is known what runs on the host. It tells why it waits after a moment, and each time that changes.
+// awaitKnown waits until it is known what runs on the host. It tells why it waits after a moment, and each time that
+// changes.
 func (a *Agent) awaitKnown(ctx context.Context, told func(why string)) error {
 	last, tick := "", time.NewTicker(knownSoon)
 	defer tick.Stop()
@@ -114,8 +116,8 @@ func (a *Agent) known(do action) action {
 	}
 }
 
-// awaitTurn has a job wait until it is known what runs on the host, telling its caller why. sent reports whether the answer has begun: then
-// an error is the caller's as an event.
+// awaitTurn has a job wait until it is known what runs on the host, telling its caller why. sent reports whether the
+// answer has begun: then an error is the caller's as an event.
 func (a *Agent) awaitTurn(w http.ResponseWriter, r *http.Request, request *api.JobRequest) (sent bool, err error) {
 	ctx, cancel := r.Context(), func() {}
 	switch {
@@ -169,6 +171,7 @@ func (a *Agent) watchDaemon() {
 	defer tick.Stop()
 	var last hyper.Daemon
 	for {
+		a.watching.Turned(time.Now())
 		now := a.hyper.Daemon()
 		a.logDaemon(last, now)
 		last = now
@@ -199,13 +202,15 @@ func (a *Agent) logDaemon(last, now hyper.Daemon) {
 	}
 	for _, s := range now.Stuck {
 		if !before[s.ID] {
-			a.log.Warn("the hypervisor keeps a machine that has ended; it holds nothing, and is tried again", "vm", s.Name, "error", s.Reason)
+			a.log.Warn("the hypervisor keeps a machine that has ended; it holds nothing, and is tried again", "vm",
+				s.Name, "error", s.Reason)
 		}
 		delete(before, s.ID)
 	}
 	for _, s := range last.Stuck {
 		if before[s.ID] {
-			a.log.Info("the hypervisor has let a machine go that was stuck", "vm", s.Name, "after", fmt.Sprintf("%.0f s", time.Since(s.Since).Seconds()))
+			a.log.Info("the hypervisor has let a machine go that was stuck", "vm", s.Name, "after",
+				fmt.Sprintf("%.0f s", time.Since(s.Since).Seconds()))
 		}
 	}
 }
@@ -217,7 +222,8 @@ func daemonView(d hyper.Daemon) api.Hypervisor {
 		v.Since = &d.Since
 	}
 	for _, s := range d.Stuck {
-		v.Stuck = append(v.Stuck, api.StuckVM{ID: s.ID, Name: s.Name, Reason: s.Reason, Since: s.Since, Attempts: s.Attempts})
+		v.Stuck = append(v.Stuck, api.StuckVM{ID: s.ID, Name: s.Name, Reason: s.Reason, Since: s.Since,
+			Attempts: s.Attempts})
 	}
 	return v
 }

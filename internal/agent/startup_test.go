@@ -35,12 +35,15 @@ func (h hung) List(ctx context.Context) ([]hyper.Found, error) {
 func (f *farmhouse) serve(h hyper.Hypervisor) *api.Client {
 	f.Helper()
 	socket := filepath.Join(f.dir, "sock")
-	c, err := config.ParseAgent(fmt.Appendf(nil, "socket = %q\nslurm_nodes = []\nstate_dir = %q\nrun_dir = %q\ndefault_image = \"micro\"\n[default_shape]\ncpus = 1\nmemory = \"128M\"\n",
-		socket, filepath.Join(f.dir, "s"), filepath.Join(f.dir, "r")), "test")
+	c, err := config.ParseAgent(fmt.Appendf(nil,
+		"socket = %q\nslurm_nodes = []\nstate_dir = %q\nrun_dir = %q\ndefault_image = "+
+			"\"micro\"\n[default_shape]\ncpus = 1\nmemory = \"128M\"\n", socket, filepath.Join(f.dir, "s"),
+		filepath.Join(f.dir, "r")), "test")
 	if err != nil {
 		f.Fatal(err)
 	}
-	a, err := New(Options{Config: c, Hypervisor: fakeHyper{h}, Log: slog.New(slog.DiscardHandler), Version: "test", Ready: f.ready})
+	a, err := New(Options{Config: c, Hypervisor: fakeHyper{h}, Log: slog.New(slog.DiscardHandler), Version: "test",
+		Ready: f.ready})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -56,8 +59,8 @@ func (f *farmhouse) serve(h hyper.Hypervisor) *api.Client {
 	return api.NewClient(socket)
 }
 
-// TestServesBeforeItKnows starts an agent whose hypervisor hangs: it serves, says why jobs wait, grants nothing of what a VM may hold that was
-// not listed, and goes on when the hypervisor answers.
+// TestServesBeforeItKnows starts an agent whose hypervisor hangs: it serves, says why jobs wait, grants nothing of what
+// a VM may hold that was not listed, and goes on when the hypervisor answers.
 func TestServesBeforeItKnows(t *testing.T) {
 	for name, hang := range map[string]func(f *farmhouse) (h hyper.Hypervisor, release func()){
 		"hangs": func(f *farmhouse) (hyper.Hypervisor, func()) {
@@ -96,7 +99,8 @@ func TestServesBeforeItKnows(t *testing.T) {
 				t.Errorf("it says that %q is free, and that it does not know because %q", host.Free, host.Recovering)
 			}
 			problem := new(api.Problem)
-			if _, err := client.VMs(t.Context()); !errors.As(err, &problem) || problem.Type != "grange:"+string(farm.CodeRecovering) {
+			if _, err := client.VMs(t.Context()); !errors.As(err, &problem) ||
+				problem.Type != "grange:"+string(farm.CodeRecovering) {
 				t.Errorf("a list of VMs: %v", err)
 			}
 			if _, err := client.Images(t.Context()); err != nil {
@@ -105,7 +109,8 @@ func TestServesBeforeItKnows(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			events := make(chan api.JobEvent, 100)
-			go client.Job(ctx, api.JobRequest{ID: api.NewID(), Argv: []string{"x"}, Dir: "/"}, func(e api.JobEvent) error { events <- e; return nil })
+			go client.Job(ctx, api.JobRequest{ID: api.NewID(), Argv: []string{"x"}, Dir: "/"},
+				func(e api.JobEvent) error { events <- e; return nil })
 			awaitEvent(t, events, func(e api.JobEvent) bool {
 				return e.Event == api.EventWaiting && strings.Contains(e.Message, "not known yet which VMs run")
 			})
@@ -114,7 +119,8 @@ func TestServesBeforeItKnows(t *testing.T) {
 				if e.Event == api.EventVM && overlaps(t, e.VM.Plan, held.Plan) {
 					t.Errorf("CPUs %v were granted, of which another VM holds %v", e.VM.Plan.VCPUs, held.Plan.VCPUs)
 				}
-				return e.Event == api.EventRunning || e.Event == api.EventWaiting && strings.Contains(e.Message, held.Name)
+				return e.Event == api.EventRunning || e.Event == api.EventWaiting &&
+					strings.Contains(e.Message, held.Name)
 			})
 			leave()
 			f.eventually("both VMs are known", func() error {

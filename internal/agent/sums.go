@@ -18,8 +18,9 @@ type part struct {
 	disks string     // the name of their directory; a second attempt's begins with it
 	bytes farm.Bytes // that they may take
 	owner uint32
-	sums  bool       // the owner's sums count: an ordinary account asked for it outside of batch jobs, which their batch system confines
-	who   policy.Who // the owner as exceptions see it
+	// the owner's sums count: an ordinary account asked for it outside of batch jobs, which their batch system confines
+	sums bool
+	who  policy.Who // the owner as exceptions see it
 }
 
 // takes says so, before the VM claims anything.
@@ -35,7 +36,8 @@ func (l *ledger) partOf(id string) part {
 	return l.parts[id]
 }
 
-// setLimits changes what one user may hold, and what of the file system of disks is not for disks. What is granted stays granted.
+// setLimits changes what one user may hold, and what of the file system of disks is not for disks. What is granted
+// stays granted.
 func (l *ledger) setLimits(c config.Limits, keep farm.Bytes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +56,8 @@ func heldBy(p farm.Plan, disks farm.Bytes) held {
 	return held{max(len(p.VCPUs), p.Held().Len()), p.Memory(), disks}
 }
 
-// beside refuses what concerns nobody but who asks: more than one user may hold, and disks that find no space. Nobody else waits behind it.
+// beside refuses what concerns nobody but who asks: more than one user may hold, and disks that find no space. Nobody
+// else waits behind it.
 func (l *ledger) beside(id string, want held) error {
 	if err := l.withinSums(id, want); err != nil {
 		return err
@@ -81,18 +84,25 @@ func (l *ledger) withinSums(id string, want held) error {
 		has, want, limit uint64
 		text             func(uint64) string
 	}{
-		{"CPUs", uint64(has.cpus), uint64(want.cpus), uint64(most.cpus), func(n uint64) string { return fmt.Sprint(n) }},
+		{"CPUs", uint64(has.cpus), uint64(want.cpus), uint64(most.cpus),
+			func(n uint64) string { return fmt.Sprint(n) }},
 		{"of memory", uint64(has.bytes), uint64(want.bytes), uint64(most.bytes), sizeText},
 		{"of disk space", uint64(has.disks), uint64(want.disks), uint64(most.disks), sizeText},
 	} {
 		switch {
 		case x.want == 0:
 		case x.want > x.limit:
-			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUserLimit, Hint: "ask for less; [limits] in the agent's configuration says what a user may have",
-				Message: fmt.Sprintf("you may have %s %s on this host at once; this VM would take %s", x.text(x.limit), x.what, x.text(x.want))}
+			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUserLimit,
+				Hint: "ask for less; [limits] in the agent's configuration says what a user may have",
+				Message: fmt.Sprintf("you may have %s %s on this host at once; this VM would take %s", x.text(x.limit),
+					x.what, x.text(x.want))}
 		case x.has+x.want > x.limit:
-			return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeUserLimit, Hint: "wait until VMs of yours have ended; [limits] in the agent's configuration says what a user may have",
-				Message: fmt.Sprintf("your VMs here have %s %s, and you may have %s at once; this VM would take %s", x.text(x.has), x.what, x.text(x.limit), x.text(x.want))}
+			return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeUserLimit,
+				Hint: "wait until VMs of yours have ended; [limits] in the agent's configuration says what a user " +
+					"may have", Message: fmt.Sprintf(
+					"your VMs here have %s %s, and you may have %s at once; this VM would take %s",
+					x.text(x.has), x.what,
+					x.text(x.limit), x.text(x.want))}
 		}
 	}
 	return nil
@@ -162,17 +172,21 @@ func (l *ledger) spaceFor(id string) error {
 	case err != nil:
 		return err
 	case want > space.Total:
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig, Hint: "ask for less scratch space, or use an image with a smaller disk",
-			Message: fmt.Sprintf("this host can never hold disks of %v; it has %v for disks", want.Rounded(), space.Total.Rounded())}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
+			Hint: "ask for less scratch space, or use an image with a smaller disk",
+			Message: fmt.Sprintf("this host can never hold disks of %v; it has %v for disks", want.Rounded(),
+				space.Total.Rounded())}
 	case space.Short > 0:
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Hint: "ask for less scratch space, or wait until other VMs have ended",
-			Message: fmt.Sprintf("disks of %v lack %v of space on this host: the rest is taken, or promised to the disks of other VMs", want.Rounded(), space.Short.Rounded())}
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
+			Hint: "ask for less scratch space, or wait until other VMs have ended",
+			Message: fmt.Sprintf("disks of %v lack %v of space on this host: the rest is taken, or promised to the "+
+				"disks of other VMs", want.Rounded(), space.Short.Rounded())}
 	}
 	return nil
 }
 
-// diskNeed is what a VM's disks may take: all of its scratch disk, and of the overlay of a full image as much as the image's size, or what the host
-// lets an overlay have.
+// diskNeed is what a VM's disks may take: all of its scratch disk, and of the overlay of a full image as much as the
+// image's size, or what the host lets an overlay have.
 func diskNeed(image vmimage.Image, scratch, overlay farm.Bytes) farm.Bytes {
 	if image.Kind == vmimage.Kernel {
 		return scratch
@@ -188,10 +202,12 @@ func diskNeed(image vmimage.Image, scratch, overlay farm.Bytes) farm.Bytes {
 func (v *vm) partOf(image vmimage.Image) part {
 	r := v.recordNow()
 	ours := v.own || r.Worker != nil || r.Caller.Batch.System != "" || r.Caller.admin()
-	return part{disks: vmName(v.id), bytes: diskNeed(image, r.Shape.Scratch, v.agent.config().Overlay), owner: r.Caller.UID, sums: !ours}
+	return part{disks: vmName(v.id), bytes: diskNeed(image, r.Shape.Scratch, v.agent.config().Overlay),
+		owner: r.Caller.UID, sums: !ours}
 }
 
-// excepted is a caller as exceptions from [limits] see it. They are for those whom the name service knows: while it is down the limits of all hold.
+// excepted is a caller as exceptions from [limits] see it. They are for those whom the name service knows: while it is
+// down the limits of all hold.
 func (a *Agent) excepted(c Caller) policy.Who {
 	w := policy.Who{UID: c.UID, GIDs: c.allGroups()}
 	if known, err := a.namesOf(c); err == nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
-// sumsLedger is one of 32 CPUs, where one user may have 16 of them, 24 GiB, and half of 100 GiB of disk space. What is promised of it is in got.
+// sumsLedger is one of 32 CPUs, where one user may have 16 of them, 24 GiB, and half of 100 GiB of disk space. What is
+// promised of it is in got.
 func sumsLedger(got *map[string]farm.Bytes) *ledger {
 	l := newLedger(topologytest.CERN2650v2(), numa.Reserve{})
 	l.disks = func(promised map[string]farm.Bytes) (disk.Space, error) {
@@ -33,7 +34,8 @@ func sumsLedger(got *map[string]farm.Bytes) *ledger {
 		}
 		return s, nil
 	}
-	l.setLimits(config.Limits{CPUs: config.Share{Amount: 16}, Memory: config.Share{Amount: uint64(24 * farm.GiB)}, Disk: config.Share{Percent: 50}}, 10*farm.GiB)
+	l.setLimits(config.Limits{CPUs: config.Share{Amount: 16}, Memory: config.Share{Amount: uint64(24 * farm.GiB)},
+		Disk: config.Share{Percent: 50}}, 10*farm.GiB)
 	return l
 }
 
@@ -48,18 +50,26 @@ func TestSumsOfOneUser(t *testing.T) {
 		kind   farm.Kind
 		text   string
 	}{
-		"within":                       {8, farm.GiB, ofUser(1, 0), "", "", ""},
-		"CPUs beside others":           {9, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity, "have 8 CPUs, and you may have 16 at once"},
-		"CPUs beyond":                  {17, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.Invalid, "16 CPUs"},
-		"memory beside others":         {1, 17 * farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity, "8G of memory"},
-		"memory beyond":                {1, 25 * farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.Invalid, "24G of memory"},
-		"disks beside others":          {1, farm.GiB, ofUser(1, 31*farm.GiB), farm.CodeUserLimit, farm.NoCapacity, "20G of disk space"},
-		"disks beyond":                 {1, farm.GiB, ofUser(1, 51*farm.GiB), farm.CodeUserLimit, farm.Invalid, "50G of disk space"},
-		"another user":                 {16, farm.GiB, ofUser(2, 50*farm.GiB), "", "", ""},
-		"a batch job":                  {20, 25 * farm.GiB, part{owner: 1}, "", "", ""},
-		"disks that nobody could have": {1, farm.GiB, part{bytes: 101 * farm.GiB}, farm.CodeTooBig, farm.Invalid, "never"},
-		"disks that find no space":     {1, farm.GiB, part{bytes: 81 * farm.GiB}, farm.CodeNoRoom, farm.NoCapacity, "lack 1G"},
-		"CPUs that stay empty count":   {8, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity, "would take 16"},
+		"within": {8, farm.GiB, ofUser(1, 0), "", "", ""},
+		"CPUs beside others": {9, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity,
+			"have 8 CPUs, and you may have 16 at once"},
+		"CPUs beyond": {17, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.Invalid, "16 CPUs"},
+		"memory beside others": {1, 17 * farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity,
+			"8G of memory"},
+		"memory beyond": {1, 25 * farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.Invalid,
+			"24G of memory"},
+		"disks beside others": {1, farm.GiB, ofUser(1, 31*farm.GiB), farm.CodeUserLimit, farm.NoCapacity,
+			"20G of disk space"},
+		"disks beyond": {1, farm.GiB, ofUser(1, 51*farm.GiB), farm.CodeUserLimit, farm.Invalid,
+			"50G of disk space"},
+		"another user": {16, farm.GiB, ofUser(2, 50*farm.GiB), "", "", ""},
+		"a batch job":  {20, 25 * farm.GiB, part{owner: 1}, "", "", ""},
+		"disks that nobody could have": {1, farm.GiB, part{bytes: 101 * farm.GiB}, farm.CodeTooBig,
+			farm.Invalid, "never"},
+		"disks that find no space": {1, farm.GiB, part{bytes: 81 * farm.GiB}, farm.CodeNoRoom,
+			farm.NoCapacity, "lack 1G"},
+		"CPUs that stay empty count": {8, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity,
+			"would take 16"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var promised map[string]farm.Bytes
@@ -78,7 +88,8 @@ func TestSumsOfOneUser(t *testing.T) {
 				r.Threads = farm.IsolateCores
 			}
 			_, err := l.claim(t.Context(), "b", "b", r, true, quiet)
-			if c.want == "" && err != nil || c.want != "" && (!farm.IsCode(err, c.want) || !farm.IsKind(err, c.kind) || !strings.Contains(err.Error(), c.text)) {
+			if c.want == "" && err != nil || c.want != "" && (!farm.IsCode(err, c.want) || !farm.IsKind(err, c.kind) ||
+				!strings.Contains(err.Error(), c.text)) {
 				t.Errorf("%v; want %s", err, c.want)
 			}
 			want := map[string]farm.Bytes{"grange-a": 20 * farm.GiB}
@@ -97,7 +108,8 @@ func TestSumsOfOneUser(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsBehindSums: who has too much already, or finds no space for disks, is passed by others, and is served when the time has come.
+// TestNobodyWaitsBehindSums: who has too much already, or finds no space for disks, is passed by others, and is served
+// when the time has come.
 func TestNobodyWaitsBehindSums(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var promised map[string]farm.Bytes
@@ -147,7 +159,8 @@ func TestDiskNeed(t *testing.T) {
 // TestExceptedUser may hold more than others by an exception that names it, unless the name service is down.
 func TestExceptedUser(t *testing.T) {
 	down := func(context.Context, program.Call) ([]byte, error) { return nil, errors.New("no answer") }
-	c, err := config.ParseAgent([]byte("[limits]\ncpus = \"16\"\n[[limits.except]]\nusers = [\"dora\"]\ncpus = \"100%\"\n"), "test")
+	c, err := config.ParseAgent([]byte(
+		"[limits]\ncpus = \"16\"\n[[limits.except]]\nusers = [\"dora\"]\ncpus = \"100%\"\n"), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +181,8 @@ func TestExceptedUser(t *testing.T) {
 			p := ofUser(x.uid, 0)
 			p.who = a.excepted(Caller{UID: x.uid, GID: 7000})
 			l.takes("a", p)
-			if _, err := l.claim(t.Context(), "a", "a", request(20, "0-31"), true, quiet); x.want == "" && err != nil || x.want != "" && !farm.IsCode(err, x.want) {
+			if _, err := l.claim(t.Context(), "a", "a", request(20, "0-31"), true, quiet); x.want == "" && err != nil ||
+				x.want != "" && !farm.IsCode(err, x.want) {
 				t.Errorf("%v; want %q", err, x.want)
 			}
 		})

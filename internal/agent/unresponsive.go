@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// What becomes of a VM whose guest is unresponsive, by [heartbeat] action. Of a VM of jobs none is run again, whatever the action: a job that
-// has not ended ends as lost.
+// What becomes of a VM whose guest is unresponsive, by [heartbeat] action. Of a VM of jobs none is run again, whatever
+// the action: a job that has not ended ends as lost.
 
 // problem is the error of a guest that is unresponsive.
 func (h *heartbeat) problem(more string) *farm.Error {
@@ -24,28 +24,33 @@ func (h *heartbeat) problem(more string) *farm.Error {
 	}
 	h.mu.Unlock()
 	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestUnresponsive, Message: message + more,
-		Hint: "its kernel may hang, or its memory be used up: see its console; [heartbeat] in the agent's configuration says what is done about it"}
+		Hint: "its kernel may hang, or its memory be used up: see its console; [heartbeat] in the agent's " +
+			"configuration says what is done about it"}
 }
 
-// follow has the VM learn whether the guest of its machine answers, and whether it floods.
+// follow has the VM learn whether the guest of its machine answers, whether it floods, and what it sees.
 func (v *vm) follow(m *machine) {
 	m.pulse.stopped = func() bool { return v.power.now() != wanted{} || frozen(m.applied.PID) }
 	m.pulse.changed = func(unresponsive bool) { v.guestChanged(m, unresponsive) }
 	m.control.flood.notice = func() {
-		v.agent.log.Warn(floodNotice, "vm", v.recordNow().Name)
+		v.log().Warn(floodNotice)
 		v.publish(api.JobEvent{Event: api.EventWarning, Message: floodNotice})
 	}
+	v.agent.looks(m, func() farm.Plan { return v.recordNow().Plan }, func(text string) {
+		v.log().Warn(text)
+		v.publish(api.JobEvent{Event: api.EventWarning, Code: api.CodeGuestDiffers, Message: text})
+	})
 }
 
 func (v *vm) guestChanged(m *machine, unresponsive bool) {
-	name, action := v.recordNow().Name, v.agent.config().Heartbeat.Action
+	action := v.agent.config().Heartbeat.Action
 	v.update(func() {})
 	if !unresponsive {
-		v.agent.log.Info("guest is no longer unresponsive", "vm", name)
+		v.log().Info("guest is no longer unresponsive")
 		return
 	}
 	err := m.pulse.problem("")
-	v.agent.log.Warn("guest is unresponsive", "vm", name, "action", string(action), "error", err)
+	v.log().Warn("guest is unresponsive", "action", string(action), "error", err)
 	if action == config.HeartbeatReport {
 		v.publish(api.JobEvent{Event: api.EventWarning, Message: err.Message})
 		return
@@ -58,10 +63,12 @@ func (v *vm) guestChanged(m *machine, unresponsive bool) {
 	}
 }
 
-// follow has the VM learn whether the guest of its machine answers, and whether it floods.
+// follow has the VM learn whether the guest of its machine answers, whether it floods, and what it sees.
 func (v *fleetVM) follow(m *machine) {
 	m.pulse.changed = func(unresponsive bool) { v.guestChanged(m, unresponsive) }
-	m.control.flood.notice = func() { v.agent.log.Warn(floodNotice, "vm", v.name) }
+	m.control.flood.notice = func() { v.log().Warn(floodNotice) }
+	plan := func() farm.Plan { return v.recordNow().Plan }
+	v.agent.looks(m, plan, func(text string) { v.log().Warn(text) })
 }
 
 func (v *fleetVM) guestChanged(m *machine, unresponsive bool) {
@@ -73,9 +80,9 @@ func (v *fleetVM) guestChanged(m *machine, unresponsive bool) {
 		}
 	})
 	if unresponsive {
-		v.agent.log.Warn("guest is unresponsive", "vm", v.name, "action", string(action), "error", err)
+		v.log().Warn("guest is unresponsive", "action", string(action), "error", err)
 	} else {
-		v.agent.log.Info("guest is no longer unresponsive", "vm", v.name)
+		v.log().Info("guest is no longer unresponsive")
 	}
 	v.poke()
 }
@@ -87,8 +94,8 @@ func (v *fleetVM) isOverdue() bool {
 	return v.overdue && farm.Power(cmp.Or(v.wanted.Power, v.record.Wanted.Power)) == farm.PowerOn
 }
 
-// endSilent ends a machine whose guest is unresponsive. The VM starts anew as one that crashed does, or stays off until the server says
-// something new of it.
+// endSilent ends a machine whose guest is unresponsive. The VM starts anew as one that crashed does, or stays off until
+// the server says something new of it.
 func (v *fleetVM) endSilent(m *machine) error {
 	reason := reasonOf(m.pulse.problem(m.lastWords()))
 	if err := v.kill(m); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/usernet"
 )
 
-// fence keeps a machine with the network user from the host's own addresses, before its first instruction. The fake has no process, and no
-// network. Errors: farm.CodeNoUserNetwork.
+// fence keeps a machine with the network user from the host's own addresses, before its first instruction. The fake has
+// no process, and no network. Errors: farm.CodeNoUserNetwork.
 func (a *Agent) fence(ctx context.Context, pid int, n farm.Network) error {
 	if n != farm.NetworkUser || pid == 0 {
 		return nil
@@ -16,8 +16,8 @@ func (a *Agent) fence(ctx context.Context, pid int, n farm.Network) error {
 	return usernet.Fence(ctx, pid, a.config().VMUIDs, a.config().UserNetwork.Allow)
 }
 
-// fenceAgain has the rules for all machines that run: of an earlier agent, or of a host whose rules somebody has flushed. One of the
-// machines in each place is enough.
+// fenceAgain has the rules for all machines that run: of an earlier agent, or of a host whose rules somebody has
+// flushed. One of the machines in each place is enough.
 func (a *Agent) fenceAgain() {
 	fenced, vms := map[usernet.Place]bool{}, a.config().VMUIDs
 	for pid, name := range a.userNetworks() {

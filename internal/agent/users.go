@@ -19,10 +19,11 @@ type users struct {
 	checked chan struct{} // closed when it is known whether the IDs are ours
 	wrong   error         // why they are not; read it behind checked
 
-	mu     sync.Mutex
-	given  map[uint32]string // by ID: the name of the machine
-	shared string            // why the last machine for which no batch system has a group runs as QEMU's own user; "": it does not
-	logged string            // the last reason that was logged
+	mu    sync.Mutex
+	given map[uint32]string // by ID: the name of the machine
+	// why the last machine for which no batch system has a group runs as QEMU's own user; "": it does not
+	shared string
+	logged string // the last reason that was logged
 }
 
 // user is whom a machine's QEMU runs as.
@@ -45,7 +46,8 @@ func (a *Agent) checkUsers() {
 	case a.users.wrong != nil:
 		a.log.Error("no vm starts", "error", a.users.wrong)
 	case uids.None():
-		a.log.Warn("all vms run as QEMU's own user, for vm_uids is none: a guest that breaks out has what the others have")
+		a.log.Warn("all vms run as QEMU's own user, for vm_uids is none: a guest that breaks out has what the others " +
+			"have")
 	}
 }
 
@@ -95,10 +97,14 @@ func (a *Agent) freeUser(uids farm.UIDs, machine string) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	uid, ok := uids.Free(rand.Uint32(), func(uid uint32) bool { return running[uid] || owners[uid] || a.users.given[uid] != "" })
+	uid, ok := uids.Free(rand.Uint32(), func(uid uint32) bool {
+		return running[uid] || owners[uid] ||
+			a.users.given[uid] != ""
+	})
 	if !ok {
-		return 0, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoVMUID, Message: fmt.Sprintf("all user IDs of VMs on this host are in use (%v)", uids),
-			Hint: "wait until other VMs have ended, or have a wider range as vm_uids in the agent's configuration"}
+		return 0, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoVMUID,
+			Message: fmt.Sprintf("all user IDs of VMs on this host are in use (%v)", uids),
+			Hint:    "wait until other VMs have ended, or have a wider range as vm_uids in the agent's configuration"}
 	}
 	a.users.given[uid] = machine
 	return uid, nil

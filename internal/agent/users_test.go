@@ -132,7 +132,8 @@ func TestNoUserLeft(t *testing.T) {
 		t.Fatalf("%+v, %v", u, err)
 	}
 	task := f.mustAsk(f.caller(""), api.JobRequest{})
-	if why := task.failed(); !strings.Contains(why, string(farm.CodeNoVMUID)) && !strings.Contains(why, "user IDs of VMs") {
+	if why := task.failed(); !strings.Contains(why, string(farm.CodeNoVMUID)) &&
+		!strings.Contains(why, "user IDs of VMs") {
 		t.Errorf("a job without a user: %s", why)
 	}
 	_, err = f.agent.takeUser(t.Context(), "grange-b", 0)
@@ -152,7 +153,10 @@ func TestUsersOfOthers(t *testing.T) {
 	f.agent.users.wrong = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUIDsTaken, Message: "they are alice's"}
 	w := f.cloud()
 	f.want(w)
-	f.sees("a reason", w, func(o fleet.Observed) bool { return strings.HasPrefix(o.Reason, string(farm.CodeUIDsTaken)) })
+	f.sees("a reason", w, func(o fleet.Observed) bool {
+		return strings.HasPrefix(o.Reason,
+			string(farm.CodeUIDsTaken))
+	})
 	if text := f.agent.usersWarning(); !strings.Contains(text, "alice") {
 		t.Errorf("the host says %q", text)
 	}

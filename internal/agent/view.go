@@ -48,7 +48,8 @@ func (a *Agent) lookUp(ref string) (*vm, error) {
 	case 1:
 		return found[0], nil
 	}
-	return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoVM, Message: strconv.Quote(ref) + " fits several VMs", Hint: "give more of the ID"}
+	return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoVM, Message: strconv.Quote(ref) + " fits several VMs",
+		Hint: "give more of the ID"}
 }
 
 func (v *vm) answersTo(ref string) bool {
@@ -61,7 +62,8 @@ func (v *vm) answersTo(ref string) bool {
 	if len(ref) < 4 {
 		return false
 	}
-	return strings.HasPrefix(r.VM, ref) || strings.HasPrefix(r.Job, ref) || slices.ContainsFunc(v.jobs, func(j *job) bool { return strings.HasPrefix(j.id, ref) })
+	return strings.HasPrefix(r.VM, ref) || strings.HasPrefix(r.Job, ref) ||
+		slices.ContainsFunc(v.jobs, func(j *job) bool { return strings.HasPrefix(j.id, ref) })
 }
 
 // view is the VM as others see it, or as one of its jobs does.
@@ -73,9 +75,10 @@ func (v *vm) view(j *job) *api.VM {
 
 func (v *vm) viewLocked(j *job) *api.VM {
 	r := v.record
-	out := &api.VM{ID: r.VM, Name: r.Name, Job: r.Job, Batch: v.key, Purpose: "job", State: v.stateLocked(), Image: r.Image, Digest: r.Digest,
-		Shape: r.Shape.Name, User: r.User, UID: v.uid, Command: r.Command, Created: r.Created, CPUs: r.Shape.CPUs,
-		Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch), Plan: wire.Plan(r.Plan)}
+	out := &api.VM{ID: r.VM, Name: r.Name, Job: r.Job, Batch: v.key, Purpose: "job", State: v.stateLocked(),
+		Image: r.Image, Digest: r.Digest, Shape: r.Shape.Name, User: r.User, UID: v.uid, Command: r.Command,
+		Created: r.Created, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Scratch: uint64(r.Shape.Scratch),
+		Plan: wire.Plan(r.Plan)}
 	if r.Worker != nil {
 		out.Purpose = "worker"
 	}
@@ -96,6 +99,7 @@ func (v *vm) viewLocked(j *job) *api.VM {
 // show adds to a view of the VM how its machine is.
 func (m *machine) show(out *api.VM, s farm.Shape) {
 	out.Applied = m.appliedView(s)
+	out.Guest = m.sight.view()
 	m.pulse.show(out)
 	out.FloodWaits = m.control.flood.count()
 	if since, on := m.control.flood.goesOn(time.Now()); on {
@@ -106,9 +110,12 @@ func (m *machine) show(out *api.VM, s farm.Shape) {
 func (m *machine) appliedView(s farm.Shape) api.Applied {
 	x := m.applied
 	if m.control.flood.count() > 0 {
-		x.Warnings = append(slices.Clone(x.Warnings), "its guest has sent more to the agent than a guest may, and is read slowly")
+		x.Warnings = append(slices.Clone(x.Warnings),
+			"its guest has sent more to the agent than a guest may, and is read slowly")
 	}
-	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO, Purpose: s.Purpose.String(), Emulated: x.Emulated, QEMUUID: x.UID, Warnings: x.Warnings}
+	return api.Applied{Accelerator: x.Accelerator, CPUMode: x.CPUMode, CPUModel: x.CPUModel, Cache: x.Cache, IO: x.IO,
+		Purpose: s.Purpose.String(), Emulated: x.Emulated, QEMUUID: x.UID, Confinement: x.Confinement,
+		Warnings: x.Warnings}
 }
 
 func (v *vm) stateLocked() string {
@@ -134,7 +141,8 @@ func (v *vm) stateLocked() string {
 const stateUnresponsive = "running (unresponsive)"
 
 func exitOf(e *guest.Exit) *api.Exit {
-	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS, OOMKills: e.OOMKills}
+	return &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS,
+		OOMKills: e.OOMKills}
 }
 
 // getVMs lists the VMs that the caller may see.
@@ -182,20 +190,25 @@ func (a *Agent) maySee(c Caller, owner uint32) bool {
 }
 
 func noVM(ref string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: "no VM " + strconv.Quote(ref) + " on this host", Hint: "`grange vm list` shows them; it may have ended"}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM,
+		Message: "no VM " + strconv.Quote(ref) + " on this host",
+		Hint:    "`grange vm list` shows them; it may have ended"}
 }
 
 func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) error {
 	room, holders, waiting := a.ledger.view()
 	c := a.config()
 	v := wire.Topology(grantable(room))
-	h := api.Host{Version: a.version, Accelerator: a.accelerator(), Reserved: c.ReservedCPUs.String(), Free: room.Free.String(),
-		CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3, Distance: v.Distance,
-		Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.fleetRunning(), Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
+	h := api.Host{Version: a.version, Accelerator: a.accelerator(), Reserved: c.ReservedCPUs.String(),
+		Free: room.Free.String(), CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3,
+		Distance: v.Distance, Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.fleetRunning(),
+		Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
 	if space, err := a.ledger.diskSpace(); err == nil {
 		h.DiskTotal, h.DiskFree = uint64(space.Pool), uint64(space.Free)
 		if space.Short > 0 {
-			h.Warnings = append(h.Warnings, fmt.Sprintf("disks of VMs were promised %v more than there is: something else fills the file system of %s", space.Short.Rounded(), a.config().StateDir))
+			h.Warnings = append(h.Warnings,
+				fmt.Sprintf("disks of VMs were promised %v more than there is: something else fills the file system "+
+					"of %s", space.Short.Rounded(), a.config().StateDir))
 		}
 	}
 	for _, v := range a.all() {
@@ -208,7 +221,7 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 	if !a.isKnown() {
 		h.Recovering, h.Free = a.unknown(), ""
 	}
-	for _, s := range a.short() {
+	for _, s := range a.takesNothing() {
 		h.Warnings = append(h.Warnings, "no more VMs: "+s)
 	}
 	if shared := a.usersWarning(); shared != "" {
@@ -226,7 +239,7 @@ func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) e
 	return answer(w, h)
 }
 
-// countGuest counts a machine whose guest is unresponsive, or floods.
+// countGuest counts a machine whose guest is unresponsive, floods, or sees another machine than was planned.
 func countGuest(h *api.Host, m *machine) {
 	if m == nil {
 		return
@@ -236,6 +249,9 @@ func countGuest(h *api.Host, m *machine) {
 	}
 	if _, on := m.control.flood.goesOn(time.Now()); on {
 		h.Flooding++
+	}
+	if len(m.sight.wrong()) > 0 {
+		h.Differing++
 	}
 }
 

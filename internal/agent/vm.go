@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
-// vm is one virtual machine of this host: what it holds, and the jobs in it. That is one job, or all tasks of one batch job that
-// run on this host. It lives as long as one of them does.
+// vm is one virtual machine of this host: what it holds, and the jobs in it. That is one job, or all tasks of one batch
+// job that run on this host. It lives as long as one of them does.
 //
 // Locks are taken in this order: the agent's, a vm's, a job's.
 type vm struct {
@@ -48,9 +48,10 @@ type vm struct {
 	clean   []api.Phase
 }
 
-// portsFor is how many job ports a VM has: as many jobs can run in it at the same time. Of a batch job that is one for its script, one for
-// a task on each CPU, and one to spare. They are not free: a guest's kernel hands each port's 128 buffers over one by one, and under
-// emulation the boot of 16 ports took 0.8 s longer than that of one (least of 8 boots each, on a busy machine).
+// portsFor is how many job ports a VM has: as many jobs can run in it at the same time. Of a batch job that is one for
+// its script, one for a task on each CPU, and one to spare. They are not free: a guest's kernel hands each port's 128
+// buffers over one by one, and under emulation the boot of 16 ports took 0.8 s longer than that of one (least of 8
+// boots each, on a busy machine).
 func portsFor(key string, cpus int) int {
 	if key == "" {
 		return 1
@@ -61,9 +62,10 @@ func portsFor(key string, cpus int) int {
 
 // newVM makes the VM of its first job; nothing is granted yet.
 func newVM(first *job) *vm {
-	v := &vm{agent: first.agent, id: first.id, key: first.caller.Batch.Key(), uid: first.caller.UID, over: make(chan struct{}),
-		changed: make(chan struct{}), request: lighten(first.request), record: first.record}
-	v.ports = make([]*job, portsFor(v.key, v.record.Shape.CPUs)) // what the record tells, so that the next agent counts as many
+	v := &vm{agent: first.agent, id: first.id, key: first.caller.Batch.Key(), uid: first.caller.UID,
+		over: make(chan struct{}), changed: make(chan struct{}), request: lighten(first.request), record: first.record}
+	// what the record tells, so that the next agent counts as many
+	v.ports = make([]*job, portsFor(v.key, v.record.Shape.CPUs))
 	if v.request != nil {
 		v.image = first.imageName()
 	} else {
@@ -105,11 +107,12 @@ func (v *vm) publishWaiting(message string) {
 
 func (v *vm) phase(name string, since time.Time) time.Time {
 	now := time.Now()
-	v.publish(api.JobEvent{Event: api.EventPhase, Phase: &api.Phase{Name: name, Milliseconds: milliseconds(now.Sub(since))}})
+	v.publish(api.JobEvent{Event: api.EventPhase,
+		Phase: &api.Phase{Name: name, Milliseconds: milliseconds(now.Sub(since))}})
 	return now
 }
 
-// enter takes a job in. It tells whether the VM still takes any.
+// enter takes a job in. It reports whether the VM still takes any.
 func (v *vm) enter(j *job) bool {
 	entered := false
 	v.update(func() {
@@ -125,7 +128,7 @@ func (v *vm) enter(j *job) bool {
 	return entered
 }
 
-// takesMore tells whether jobs may enter.
+// takesMore reports whether jobs may enter.
 func (v *vm) takesMore() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -142,15 +145,16 @@ func (v *vm) giveLocked(j *job) {
 		return
 	}
 	if j.port = slices.Index(v.ports, nil); j.port < 0 {
-		j.publishWaiting(fmt.Sprintf("all %d places in VM %s are taken by other tasks of job %s", len(v.ports), v.record.Name, v.key))
+		j.publishWaiting(fmt.Sprintf("all %d places in VM %s are taken by other tasks of job %s", len(v.ports),
+			v.record.Name, v.key))
 		return
 	}
 	v.ports[j.port] = j
 	v.showLocked(j)
 }
 
-// showLocked tells a job where its port is. While the guest boots only the first one is connected to: QEMU tells a guest of each host
-// that is there in one of 32 buffers, and with all ports at once some of it would be lost.
+// showLocked tells a job where its port is. While the guest boots only the first one is connected to: QEMU tells a
+// guest of each host that is there in one of 32 buffers, and with all ports at once some of it would be lost.
 func (v *vm) showLocked(j *job) {
 	if j.port >= 0 && v.defined && (v.up || j.port == 0) {
 		j.publish(api.JobEvent{Event: api.EventVM, VM: v.viewLocked(j)})
@@ -190,8 +194,8 @@ func (v *vm) leave(j *job) []api.Phase {
 	return []api.Phase{{Name: "clean", Milliseconds: milliseconds(time.Since(began))}}
 }
 
-// moveHome puts QEMU where a job that stays is tracked, when the one that leaves was its home: a batch system ends what it still
-// finds of a task that is over.
+// moveHome puts QEMU where a job that stays is tracked, when the one that leaves was its home: a batch system ends what
+// it still finds of a task that is over.
 func (v *vm) moveHome(leaver *job) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -294,14 +298,16 @@ func (v *vm) start() error {
 		case !worthAnotherTry(err) || attempt >= v.agent.config().Attempts:
 			return err
 		default:
-			v.publish(api.JobEvent{Event: api.EventRetry, Message: fmt.Sprintf("attempt %d came to nothing: %v", attempt, err)})
-			v.agent.log.Warn("vm came to nothing", "job", v.id, "attempt", attempt, "error", err)
+			v.publish(api.JobEvent{Event: api.EventRetry,
+				Message: fmt.Sprintf("attempt %d came to nothing: %v", attempt, err)})
+			v.log().Warn("vm came to nothing", "attempt", attempt, "error", err)
 			attempt, away = attempt+1, time.Time{}
 		}
 	}
 }
 
-// hypervisorPause is between two looks for a hypervisor that is away. Nothing runs meanwhile, so nothing is lost by waiting.
+// hypervisorPause is between two looks for a hypervisor that is away. Nothing runs meanwhile, so nothing is lost by
+// waiting.
 const hypervisorPause = 200 * time.Millisecond
 
 func (v *vm) sleep(d time.Duration) error {
@@ -324,7 +330,8 @@ func (v *vm) grant(image vmimage.Image) (farm.Plan, error) {
 	}
 	r := v.record
 	request := v.agent.numaRequest(r.Shape, r.Caller.allowed())
-	if !r.Caller.Batch.CPUs.Empty() { // QEMU's own threads cannot leave the job's cpuset for the CPUs of the host's services
+	// QEMU's own threads cannot leave the job's cpuset for the CPUs of the host's services
+	if !r.Caller.Batch.CPUs.Empty() {
 		request.Service = request.Service.And(r.Caller.Batch.CPUs)
 	}
 	v.agent.ledger.belongs(v.id, v.key)
@@ -360,7 +367,8 @@ func (v *vm) recordNow() record {
 func (v *vm) pause(ctx context.Context, suspend bool) error {
 	m := v.current()
 	if m == nil || !m.checked.Load() {
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: "the job has no VM at the moment", Hint: "try again when `grange vm list` shows it"}
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: "the job has no VM at the moment",
+			Hint: "try again when `grange vm list` shows it"}
 	}
 	return v.power.order(ctx, suspend)
 }

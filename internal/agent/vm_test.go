@@ -37,12 +37,14 @@ func (fakeHyper) OwnGroup(_ context.Context, uid, _ uint32) (uint32, string, err
 	return uid, "", nil
 }
 
-// fakeGuests are the guests of all VMs of a host: each says that it is ready, runs what it is given, and ends what it is told to end.
+// fakeGuests are the guests of all VMs of a host: each says that it is ready, runs what it is given, and ends what it
+// is told to end.
 type fakeGuests struct {
 	host      *fake.Host
-	deaf      bool // to orders to power off
-	silent    bool // they run, and answer no ping
-	old       bool // they know no pings
+	deaf      bool            // to orders to power off
+	silent    bool            // they run, and answer no ping
+	old       bool            // they know no pings
+	view      *farm.GuestView // what they report of their machine; nil: they do not
 	mu        sync.Mutex
 	listeners map[string]net.Listener           // by VM
 	jobs      map[string][]string               // by VM: IDs that were started, in order
@@ -82,10 +84,17 @@ func (g *fakeGuests) run(ctx context.Context, m hyper.Machine) {
 		}
 		closing := context.AfterFunc(ctx, func() { conn.Close() })
 		guest.WriteLine(conn, guest.State{Phase: guest.Ready, Pings: !g.old})
+		g.look(conn)
 		go func() {
 			defer closing()
 			guest.Lines(conn, guest.MaxJobLine, func(c guest.ControlMessage) { g.handle(m.ID, conn, c) })
 		}()
+	}
+}
+
+func (g *fakeGuests) look(conn net.Conn) {
+	if g.view != nil {
+		guest.WriteLine(conn, guest.State{View: g.view})
 	}
 }
 
@@ -127,6 +136,7 @@ type farmhouse struct {
 	stop   context.CancelCauseFunc
 	wrap   func(hyper.Hypervisor) hyper.Hypervisor // nil: the fake as it is
 	ready  func()                                  // of agents that serve
+	peers  Peers                                   // nil: it has not joined
 }
 
 func (f *farmhouse) hypervisor() hyper.Hypervisor {
@@ -142,8 +152,9 @@ func newFarmhouse(t *testing.T) *farmhouse {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &farmhouse{T: t, host: fake.NewHost(), dir: dir, guests: &fakeGuests{listeners: map[string]net.Listener{}, jobs: map[string][]string{},
-		ended: map[string]bool{}, ports: map[string]int{}, states: map[string]map[string]guest.State{}}}
+	f := &farmhouse{T: t, host: fake.NewHost(), dir: dir,
+		guests: &fakeGuests{listeners: map[string]net.Listener{}, jobs: map[string][]string{}, ended: map[string]bool{},
+			ports: map[string]int{}, states: map[string]map[string]guest.State{}}}
 	f.guests.host, f.host.Refuse, f.host.Guest = f.host, f.guests.listen, f.guests.run
 	image := filepath.Join(dir, "image")
 	if err := os.MkdirAll(image, 0o755); err != nil {
@@ -171,12 +182,15 @@ func newFarmhouse(t *testing.T) *farmhouse {
 // open makes an agent, as at a start, without its socket.
 func (f *farmhouse) open() {
 	f.Helper()
-	c, err := config.ParseAgent(fmt.Appendf(nil, "slurm_nodes = []\nstate_dir = %q\nrun_dir = %q\ndefault_image = \"micro\"\nstop_timeout = \"300ms\"\n[default_shape]\ncpus = 1\nmemory = \"128M\"\n",
-		filepath.Join(f.dir, "s"), filepath.Join(f.dir, "r")), "test")
+	c, err := config.ParseAgent(fmt.Appendf(nil,
+		"slurm_nodes = []\nstate_dir = %q\nrun_dir = %q\ndefault_image = \"micro\"\nstop_timeout = \"300ms\"\nmove = "+
+			"{ listen = \":0\" }\n[default_shape]\ncpus = 1\nmemory = \"128M\"\n", filepath.Join(f.dir, "s"),
+		filepath.Join(f.dir, "r")), "test")
 	if err != nil {
 		f.Fatal(err)
 	}
-	a, err := New(Options{Config: c, Hypervisor: fakeHyper{f.hypervisor()}, Log: slog.New(slog.DiscardHandler), Version: "test"})
+	a, err := New(Options{Config: c, Hypervisor: fakeHyper{f.hypervisor()}, Log: slog.New(slog.DiscardHandler),
+		Version: "test", Peers: f.peers})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -306,7 +320,8 @@ func TestTasksEnterOneVM(t *testing.T) {
 	}
 	stranger := f.caller("7")
 	stranger.UID++
-	for who, c := range map[string]Caller{"another job": f.caller("8"), "no job": f.caller(""), "another user": stranger} {
+	for who, c := range map[string]Caller{"another job": f.caller("8"), "no job": f.caller(""),
+		"another user": stranger} {
 		x := f.mustAsk(c, api.JobRequest{})
 		if x.until(api.EventRunning).ID == a.ID || f.machines() != 2 {
 			t.Errorf("%s is in the VM of job 7", who)
@@ -356,7 +371,8 @@ func TestPlacesRunOut(t *testing.T) {
 	}
 }
 
-// TestTasksAfterARestart: the next agent finds each task again, gives none of their ports away, and starts nothing twice.
+// TestTasksAfterARestart: the next agent finds each task again, gives none of their ports away, and starts nothing
+// twice.
 func TestTasksAfterARestart(t *testing.T) {
 	f := newFarmhouse(t)
 	first, second := f.mustAsk(f.caller("7"), api.JobRequest{}), f.mustAsk(f.caller("7"), api.JobRequest{})
@@ -379,7 +395,8 @@ func TestTasksAfterARestart(t *testing.T) {
 	if got := f.guests.jobs[vm.ID]; len(got) != 4 || len(slices.Compact(slices.Sorted(slices.Values(got)))) != 4 {
 		t.Errorf("started: %v", got)
 	}
-	ports := map[int]bool{f.guests.ports[second.id]: true, f.guests.ports[third.id]: true, f.guests.ports[fourth.id]: true}
+	ports := map[int]bool{f.guests.ports[second.id]: true, f.guests.ports[third.id]: true,
+		f.guests.ports[fourth.id]: true}
 	if len(ports) != 3 {
 		t.Errorf("two tasks have one port: %v", f.guests.ports)
 	}
@@ -434,10 +451,12 @@ func TestPolicyIsAskedForEachTask(t *testing.T) {
 	}
 	rules(policy.Rule{Name: "all", Mounts: []string{"/data"}})
 	vm := f.mustAsk(f.caller("7"), api.JobRequest{}).until(api.EventRunning)
-	if _, err := f.ask(f.caller("7"), api.JobRequest{Binds: []api.Bind{{Target: "/etc"}}}); !farm.IsCode(err, farm.CodePolicy) {
+	if _, err := f.ask(f.caller("7"), api.JobRequest{Binds: []api.Bind{{Target: "/etc"}}}); !farm.IsCode(err,
+		farm.CodePolicy) {
 		t.Errorf("a directory at a place that the policy does not let through: %v", err)
 	}
-	if second := f.mustAsk(f.caller("7"), api.JobRequest{Binds: []api.Bind{{Target: "/data/x"}}}); second.until(api.EventRunning).ID != vm.ID {
+	if second := f.mustAsk(f.caller("7"),
+		api.JobRequest{Binds: []api.Bind{{Target: "/data/x"}}}); second.until(api.EventRunning).ID != vm.ID {
 		t.Error("a task that is allowed is elsewhere")
 	}
 	rules(policy.Rule{Name: "closed", Deny: "for repair"})
@@ -469,7 +488,8 @@ func TestBatchJobDoesNotOutliveItsCaller(t *testing.T) {
 	}
 	f.mustAsk(f.caller("7"), api.JobRequest{}).until(api.EventRunning)
 	for _, batch := range []string{"7", "8"} { // with a VM already, and without
-		if _, err := f.ask(f.caller(batch), api.JobRequest{Keep: true}); !farm.IsCode(err, farm.CodeBadRequest) || !farm.IsKind(err, farm.Denied) {
+		if _, err := f.ask(f.caller(batch), api.JobRequest{Keep: true}); !farm.IsCode(err, farm.CodeBadRequest) ||
+			!farm.IsKind(err, farm.Denied) {
 			t.Errorf("job %s keeps a VM: %v", batch, err)
 		}
 	}

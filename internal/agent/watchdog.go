@@ -72,8 +72,9 @@ func (h *heartbeat) stoppedLately(tick time.Duration) bool {
 // stops remembers when a VM, its host or the agent was last stopped. The clock of a guest whose QEMU was frozen jumps
 // when it goes on: its watchdog runs out at once, through no fault of the guest's. It is pure.
 type stops struct {
-	last clocks        // of the last look; zero: there was none
-	seen time.Duration // by the monotonic clock: the last look at which it was or had been stopped; zero: there was none
+	last clocks // of the last look; zero: there was none
+	// by the monotonic clock: the last look at which it was or had been stopped; zero: there was none
+	seen time.Duration
 }
 
 // look reports whether there was a stop in the last tick.

@@ -90,7 +90,8 @@ func responsive(vm api.VM) bool { return vm.Unresponsive == nil && vm.Watchdog =
 
 // TestWatchdogOfJob has the watchdog of a job's VM run out.
 func TestWatchdogOfJob(t *testing.T) {
-	for _, action := range []config.HeartbeatAction{config.HeartbeatReport, config.HeartbeatRestart, config.HeartbeatEnd} {
+	for _, action := range []config.HeartbeatAction{config.HeartbeatReport, config.HeartbeatRestart,
+		config.HeartbeatEnd} {
 		f := withFullImage(t)
 		f.heartbeat(0, action)
 		x := f.mustAsk(f.caller(""), api.JobRequest{Image: fullImage})
@@ -104,7 +105,8 @@ func TestWatchdogOfJob(t *testing.T) {
 			x.done()
 			continue
 		}
-		if p := x.lost(); p.Type != "grange:"+string(farm.CodeGuestUnresponsive) || !strings.Contains(p.Detail, "watchdog") {
+		if p := x.lost(); p.Type != "grange:"+string(farm.CodeGuestUnresponsive) ||
+			!strings.Contains(p.Detail, "watchdog") {
 			t.Errorf("%s: %+v", action, p)
 		}
 		<-x.job.over
@@ -153,7 +155,10 @@ func TestWatchdogOfGuestThatAnswers(t *testing.T) {
 	f.shows("its watchdog", func(vm api.VM) bool { return unresponsiveVM(vm) && vm.Watchdog != nil })
 	f.heartbeat(time.Second, config.HeartbeatReport)
 	f.guests.hang(false)
-	f.shows("an answer", func(vm api.VM) bool { return vm.Heard != nil && vm.Unresponsive == nil && vm.Watchdog == nil })
+	f.shows("an answer", func(vm api.VM) bool {
+		return vm.Heard != nil && vm.Unresponsive == nil &&
+			vm.Watchdog == nil
+	})
 }
 
 // TestWatchdogPassedOver has watchdogs run out that no guest is to blame for, or that the site wants nothing to do

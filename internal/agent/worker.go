@@ -18,8 +18,8 @@ import (
 	"github.com/grange-project/grange/internal/names"
 )
 
-// workerRecord is what a worker's VM carries beside what every VM carries. An address is leased as long as a record has it: leases
-// survive what VMs survive, and are free when the VM is gone.
+// workerRecord is what a worker's VM carries beside what every VM carries. An address is leased as long as a record has
+// it: leases survive what VMs survive, and are free when the VM is gone.
 type workerRecord struct {
 	Name    string
 	Image   string // as people call it
@@ -37,7 +37,8 @@ type workers struct {
 	addresses addressBook
 }
 
-// workerFollower is one caller that follows workers. One that does not read is cut off: it comes again, and asks for all.
+// workerFollower is one caller that follows workers. One that does not read is cut off: it comes again, and asks for
+// all.
 type workerFollower struct {
 	events chan api.Worker
 	cut    context.CancelFunc
@@ -62,19 +63,26 @@ func (a *Agent) mayWork(c Caller) error {
 	case err != nil && !errors.Is(err, names.ErrUnknown):
 		return err
 	}
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "only root and the users of [worker] may have workers of this host",
-		Hint: "name Slurm's SlurmUser in the agent's configuration: [worker] users"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours,
+		Message: "only root and the users of [worker] may have workers of this host",
+		Hint:    "name Slurm's SlurmUser in the agent's configuration: [worker] users"}
 }
 
-// checkWorker refuses what makes no sense, and finds the image: by digest, so that a name cannot come to mean another one. named is what people call it.
+// checkWorker refuses what makes no sense, and finds the image: by digest, so that a name cannot come to mean another
+// one. named is what people call it.
 func (a *Agent) checkWorker(r *api.WorkerRequest) (named string, err error) {
 	c := a.config().Worker
 	switch {
 	case c.Controller == "":
-		return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoWorkers, Message: "this host is not configured for workers", Hint: "fill [worker] of the agent's configuration; docs/guide/slurm-elastic.md shows how"}
+		return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoWorkers,
+			Message: "this host is not configured for workers",
+			Hint:    "fill [worker] of the agent's configuration; docs/guide/slurm-elastic.md shows how"}
 	case !nodeName.MatchString(r.Name):
 		return "", badRequest("%q cannot name a node: letters, digits and dashes, at most 63", r.Name)
-	case strings.ContainsFunc(r.Conf, func(c rune) bool { return c < ' ' || c > '~' || strings.ContainsRune(`"'\`, c) }):
+	case strings.ContainsFunc(r.Conf, func(c rune) bool {
+		return c < ' ' || c > '~' ||
+			strings.ContainsRune(`"'\`, c)
+	}):
 		return "", badRequest("node configuration %q", r.Conf)
 	case r.Patience < 0 || r.KeepYounger < 0:
 		return "", badRequest("a negative time")
@@ -93,8 +101,9 @@ func (a *Agent) checkWorker(r *api.WorkerRequest) (named string, err error) {
 		return "", err
 	}
 	if !image.Site {
-		return "", &farm.Error{Kind: farm.Denied, Code: farm.CodeNotSite, Message: fmt.Sprintf("image %q is not the site's: a worker holds the cluster's key", r.Image),
-			Hint: "build or import it with --site, if you trust all that is in it"}
+		return "", &farm.Error{Kind: farm.Denied, Code: farm.CodeNotSite,
+			Message: fmt.Sprintf("image %q is not the site's: a worker holds the cluster's key", r.Image),
+			Hint:    "build or import it with --site, if you trust all that is in it"}
 	}
 	r.Image = image.Digest
 	return image.Name, nil
@@ -130,7 +139,8 @@ func (a *Agent) postWorker(w http.ResponseWriter, r *http.Request, c Caller) err
 	if err != nil {
 		return err
 	}
-	a.log.Info("worker asked for", "worker", request.Name, "job", j.id, "address", j.vm.recordNow().Worker.Address.String(), "uid", c.UID)
+	a.log.Info("worker asked for", "worker", request.Name, "job", j.id, "address",
+		j.vm.recordNow().Worker.Address.String(), "uid", c.UID)
 	a.jobs.Go(j.run)
 	a.jobs.Go(j.followWorker)
 	if err := j.awaitRoom(r.Context(), min(time.Duration(request.Patience)*time.Second, maxPatience)); err != nil {
@@ -176,12 +186,17 @@ func (j *job) workerRefused() error {
 	for _, e := range slices.Backward(j.events) {
 		switch {
 		case e.Problem != nil && e.Problem.Type != "grange:"+string(farm.CodeInternal):
-			return &farm.Error{Kind: farm.Kind(e.Problem.Title), Code: farm.Code(strings.TrimPrefix(e.Problem.Type, "grange:")), Message: e.Problem.Detail, Hint: e.Problem.Hint}
+			return &farm.Error{Kind: farm.Kind(e.Problem.Title),
+				Code: farm.Code(strings.TrimPrefix(e.Problem.Type, "grange:")), Message: e.Problem.Detail,
+				Hint: e.Problem.Hint}
 		case e.Event == api.EventWaiting:
-			return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: "no room for the worker: " + e.Message, Hint: "let slurm.conf have no more nodes than the hosts have room for"}
+			return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
+				Message: "no room for the worker: " + e.Message,
+				Hint:    "let slurm.conf have no more nodes than the hosts have room for"}
 		}
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMStopped, Message: "the worker was ended before it began", Hint: "ask again"}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMStopped,
+		Message: "the worker was ended before it began", Hint: "ask again"}
 }
 
 // beginWorker makes the job of a worker: one command in a VM, that belongs to no connection.
@@ -189,7 +204,8 @@ func (a *Agent) beginWorker(r *api.WorkerRequest, image string, c Caller) (*job,
 	a.workers.mu.Lock()
 	defer a.workers.mu.Unlock()
 	if a.worker(r.Name) != nil {
-		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeWorkerExists, Message: "somebody else asks for worker " + r.Name + " at this moment", Hint: "see `grange worker list`"}
+		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeWorkerExists,
+			Message: "somebody else asks for worker " + r.Name + " at this moment", Hint: "see `grange worker list`"}
 	}
 	conf := a.config().Worker
 	// Not the caller's share of the host: a worker is the site's, whoever starts it.
@@ -201,16 +217,19 @@ func (a *Agent) beginWorker(r *api.WorkerRequest, image string, c Caller) (*job,
 	taken := a.leases()
 	address, ok := a.workers.addresses.lease(conf.Addresses, r.Name, taken)
 	if !ok {
-		return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoAddress, Message: fmt.Sprintf("all addresses of [worker] are leased (%d)", len(taken)), Hint: "raise [worker] addresses"}
+		return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoAddress,
+			Message: fmt.Sprintf("all addresses of [worker] are leased (%d)", len(taken)),
+			Hint:    "raise [worker] addresses"}
 	}
 	known, err := a.namesOf(owner)
 	if err != nil {
 		return nil, err
 	}
 	j := newJob(a, api.NewID(), owner)
-	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s, User: known.guestUser(owner, "").Name, Name: vmName(j.id),
-		Command: "worker " + r.Name, Caller: owner, Keep: true, Image: r.Image,
-		Worker: &workerRecord{Name: r.Name, Image: image, Address: address, MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm}}
+	j.record = record{Version: recordVersion, Job: j.id, Created: time.Now(), Shape: s,
+		User: known.guestUser(owner, "").Name, Name: vmName(j.id), Command: "worker " + r.Name, Caller: owner,
+		Keep: true, Image: r.Image, Worker: &workerRecord{Name: r.Name, Image: image, Address: address,
+			MAC: farm.MAC(address.Addr()), Gateway: conf.Gateway, Conf: r.Conf, Warm: r.Warm}}
 	j.request = workerJobRequest(j.record)
 	_, err = a.enter(newVM(j), j)
 	return j, err
@@ -241,7 +260,8 @@ func (a *Agent) allCPUs() farm.CPUSet {
 	return all
 }
 
-// workerJobRequest stands for the request that a job's caller would have sent. It follows from the record: a new agent has it again.
+// workerJobRequest stands for the request that a job's caller would have sent. It follows from the record: a new agent
+// has it again.
 func workerJobRequest(r record) *api.JobRequest {
 	return &api.JobRequest{ID: r.Job, Image: r.Image, Argv: []string{"slurmd"}, Dir: "/", Keep: true}
 }
@@ -324,17 +344,17 @@ func (v *vm) tellWorker(cause string, ordered, refused bool) {
 
 func (v *vm) workerView() api.Worker {
 	state, r := v.view(nil).State, v.recordNow()
-	out := api.Worker{Name: r.Worker.Name, State: api.WorkerStarting, VM: r.Name, Image: r.Image, Digest: r.Digest, Address: r.Worker.Address.String(),
-		MAC: r.Worker.MAC, Conf: r.Worker.Conf, Warm: r.Worker.Warm, CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Created: r.Created,
-		Unseen: v.agent.unseen(v)}
+	out := api.Worker{Name: r.Worker.Name, State: api.WorkerStarting, VM: r.Name, Image: r.Image, Digest: r.Digest,
+		Address: r.Worker.Address.String(), MAC: r.Worker.MAC, Conf: r.Worker.Conf, Warm: r.Worker.Warm,
+		CPUs: r.Shape.CPUs, Memory: uint64(r.Shape.Memory), Created: r.Created, Unseen: v.agent.unseen(v)}
 	if state == "running" || state == "kept" || state == "suspended" || state == stateUnresponsive {
 		out.State = api.WorkerUp
 	}
 	return out
 }
 
-// getWorkers lists workers, and with follow=true goes on telling. Whoever may have workers sees all; others none where VMs are private, and
-// nothing of their consoles, which the cause of an end quotes.
+// getWorkers lists workers, and with follow=true goes on telling. Whoever may have workers sees all; others none where
+// VMs are private, and nothing of their consoles, which the cause of an end quotes.
 func (a *Agent) getWorkers(w http.ResponseWriter, r *http.Request, c Caller) error {
 	denied, follow := a.mayWork(c), r.URL.Query().Get("follow") == "true"
 	switch {

@@ -7,9 +7,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// addressBook remembers which node had which address last. A batch system goes on sending to the address of a node that it has
-// given up: orders to end a job reached the same job where it ran again, when the new node had the old one's address. So a node keeps its
-// address, and another node gets it only where the pool has no other. What an agent forgets at its end is no more than that.
+// addressBook remembers which node had which address last. A batch system goes on sending to the address of a node that
+// it has given up: orders to end a job reached the same job where it ran again, when the new node had the old one's
+// address. So a node keeps its address, and another node gets it only where the pool has no other. What an agent
+// forgets at its end is no more than that.
 type addressBook struct {
 	last []nodeAddress // the latest at the end
 }
@@ -20,7 +21,8 @@ type nodeAddress struct {
 }
 
 // lease finds an address that is not taken; ok is false when all are.
-func (b *addressBook) lease(pool farm.AddressPool, node string, taken map[netip.Addr]bool) (address netip.Prefix, ok bool) {
+func (b *addressBook) lease(pool farm.AddressPool, node string, taken map[netip.Addr]bool) (address netip.Prefix,
+	ok bool) {
 	old := slices.IndexFunc(b.last, func(n nodeAddress) bool { return n.node == node })
 	others := map[netip.Addr]bool{}
 	for i, n := range b.last {

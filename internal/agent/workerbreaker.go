@@ -8,11 +8,13 @@ import (
 	"github.com/grange-project/grange/internal/breaker"
 )
 
-// A worker's VM has started when its node has come: a guest that is up, with a daemon that never registers, is of no use to anybody. So its ticket
-// stays until somebody who sees the batch system says so, or the VM ends. An agent that starts anew knows of no tickets, and blames nobody.
+// A worker's VM has started when its node has come: a guest that is up, with a daemon that never registers, is of no
+// use to anybody. So its ticket stays until somebody who sees the batch system says so, or the VM ends. An agent that
+// starts anew knows of no tickets, and blames nobody.
 
 func newBreakers(g Gate) breakers {
-	return breakers{gate: g, set: breaker.New(breaker.Defaults), pending: map[string]*breaker.Ticket{}, starting: map[string]bool{}}
+	return breakers{gate: g, set: breaker.New(breaker.Defaults), pending: map[string]*breaker.Ticket{},
+		starting: map[string]bool{}}
 }
 
 // tooLate is what the last words of a back-off say of workers that boot for ever.
@@ -31,7 +33,7 @@ func (a *Agent) workerCame(v *vm) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t := b.takeTicket(v.id); t != nil && b.set.Started(time.Now(), t) {
-		a.log.Info("host healed", "vm", v.recordNow().Name)
+		v.log().Info("host healed")
 	}
 }
 
@@ -44,7 +46,8 @@ func (a *Agent) workerWent(v *vm, failed bool, cause string) {
 	case t == nil:
 	case failed:
 		for _, key := range b.set.Failed(time.Now(), t, breaker.Unclear, cause) {
-			a.log.Error("backs off", "what", key.String(), "image", t.Image, "worker", v.recordNow().Worker.Name, "error", cause)
+			a.log.Error("backs off", "what", key.String(), "image", t.Image, "worker", v.recordNow().Worker.Name,
+				"error", cause)
 		}
 	default:
 		b.set.Left(t)
@@ -65,7 +68,7 @@ func (a *Agent) workerLate(v *vm) {
 	}
 }
 
-// unseen tells whether the node of a worker that runs has not been seen yet.
+// unseen reports whether the node of a worker that runs has not been seen yet.
 func (a *Agent) unseen(v *vm) bool {
 	a.breakers.mu.Lock()
 	defer a.breakers.mu.Unlock()

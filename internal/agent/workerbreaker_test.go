@@ -21,8 +21,8 @@ func boots(t *testing.T, a *Agent, id string) (*vm, error) {
 	return v, err
 }
 
-// TestWorkersBackOff: workers whose guests are up and whose nodes never come are failures of their image, which backs off; one whose node came
-// ends that, whatever becomes of its VM later; one that is ended by order says nothing.
+// TestWorkersBackOff: workers whose guests are up and whose nodes never come are failures of their image, which backs
+// off; one whose node came ends that, whatever becomes of its VM later; one that is ended by order says nothing.
 func TestWorkersBackOff(t *testing.T) {
 	a := breakerAgent(t, nil, t.TempDir())
 	end := map[string]func(v *vm){
@@ -35,7 +35,8 @@ func TestWorkersBackOff(t *testing.T) {
 		ends string
 		off  bool
 	}{
-		{"late died ordered", false}, {"came", false}, {"late died came late died", false}, {"came", false}, {"died late late", true},
+		{"late died ordered", false}, {"came", false}, {"late died came late died", false}, {"came", false},
+		{"died late late", true},
 	} {
 		for i, how := range strings.Fields(c.ends) {
 			v, err := boots(t, a, "vwn"+string(rune('1'+i)))

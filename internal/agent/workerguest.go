@@ -14,10 +14,11 @@ const (
 	siteHookPath = "/run/grange-site-hook"
 )
 
-// workerScript runs as root in a worker's VM before its daemon. Nobody else is there yet, so the key is never read by others. munged
-// keeps all it writes below /run: in a full image other directories belong to another user, and munged refuses them. Debian's slurmd
-// gets its usual name from a script of its package, which an image of unpacked packages never ran. Of unified cgroups
-// slurmd asks systemd for a scope, and ends where there is none; the older kind it manages by itself.
+// workerScript runs as root in a worker's VM before its daemon. Nobody else is there yet, so the key is never read by
+// others. munged keeps all it writes below /run: in a full image other directories belong to another user, and munged
+// refuses them. Debian's slurmd gets its usual name from a script of its package, which an image of unpacked packages
+// never ran. Of unified cgroups slurmd asks systemd for a scope, and ends where there is none; the older kind it
+// manages by itself.
 const workerScript = `set -eu
 chmod 0700 /etc/munge
 chmod 0400 /etc/munge/munge.key
@@ -43,13 +44,15 @@ munged --key-file=/etc/munge/munge.key --socket=/run/munge/munge.socket.2 --pid-
 	--log-file=/run/munge/munged.log --seed-file=/run/munge/munged.seed
 `
 
-// guestWorker is a worker's daemon as its guest gets it. The cluster's key goes this way alone: it is in no command line, no
-// environment, no log, no record, and in no file of the host but the site's own.
+// guestWorker is a worker's daemon as its guest gets it. The cluster's key goes this way alone: it is in no command
+// line, no environment, no log, no record, and in no file of the host but the site's own.
 func (a *Agent) guestWorker(j *job, r record) (*guest.Job, error) {
 	c := a.config().Worker
 	key, err := os.ReadFile(c.MungeKey)
 	if err != nil {
-		return nil, &farm.Error{Kind: farm.Internal, Code: farm.CodeBadConfig, Message: "the cluster's key cannot be read", Hint: "see [worker] munge_key in the agent's configuration", Err: err}
+		return nil, &farm.Error{Kind: farm.Internal, Code: farm.CodeBadConfig,
+			Message: "the cluster's key cannot be read", Hint: "see [worker] munge_key in the agent's configuration",
+			Err: err}
 	}
 	hook, err := a.readHook()
 	if err != nil {
@@ -69,7 +72,9 @@ func (a *Agent) guestWorker(j *job, r record) (*guest.Job, error) {
 	for inside, path := range c.Files {
 		content, err := os.ReadFile(path)
 		if err != nil {
-			return nil, &farm.Error{Kind: farm.Internal, Code: farm.CodeBadConfig, Message: "a file for workers cannot be read", Hint: "see [worker] files in the agent's configuration", Err: err}
+			return nil, &farm.Error{Kind: farm.Internal, Code: farm.CodeBadConfig,
+				Message: "a file for workers cannot be read", Hint: "see [worker] files in the agent's configuration",
+				Err: err}
 		}
 		files = append(files, guest.File{Path: inside, Content: content})
 	}
@@ -86,8 +91,9 @@ func (a *Agent) guestWorker(j *job, r record) (*guest.Job, error) {
 	return &guest.Job{ID: j.id, Scratch: scratch, Argv: argv, Dir: "/", Hostname: name,
 		User:    guest.User{Name: "root", Home: "/root", Shell: "/bin/sh", Groups: []guest.Group{{Name: "root"}}},
 		Address: &guest.Address{CIDR: r.Worker.Address.String(), Gateway: r.Worker.Gateway, DNS: c.DNS},
-		Env:     append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}, facts.environment()...),
-		Hook:    bytes.Join([][]byte{[]byte("#!/bin/sh\n"), []byte(workerScript)}, nil), Files: files}, nil
+		Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
+			facts.environment()...), Hook: bytes.Join([][]byte{[]byte("#!/bin/sh\n"), []byte(workerScript)}, nil),
+		Files: files}, nil
 }
 
 // workersOnly refuses a job that would be on the host's network: it has no address there, and could take another's.
@@ -95,5 +101,6 @@ func workersOnly(s farm.Shape) error {
 	if s.Network.Bridge() == "" {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeWorkersOnly, Message: fmt.Sprintf("network %q is for workers only", s.Network), Hint: "jobs have the networks none and user"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeWorkersOnly,
+		Message: fmt.Sprintf("network %q is for workers only", s.Network), Hint: "jobs have the networks none and user"}
 }

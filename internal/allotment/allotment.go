@@ -12,15 +12,15 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// finder recognises the jobs of one batch system. It returns the zero Allotment for a process that is none of its own, and an error
-// only where the process is one of its jobs and what it was given cannot be told: such a job must not run.
+// finder recognises the jobs of one batch system. It returns the zero Allotment for a process that is none of its own,
+// and an error only where the process is one of its jobs and what it was given cannot be told: such a job must not run.
 type finder func(files fs.FS, p process) (farm.Allotment, error)
 
 // finders are asked in turn; the first that knows the process counts.
 var finders = []finder{slurm, gridEngine, htCondor, pbs, lsf}
 
-// Of tells what batch job the process belongs to. files is the host's root directory, so that recorded trees work. A process of
-// no batch job gets the zero Allotment.
+// Of tells what batch job the process belongs to. files is the host's root directory, so that recorded trees work. A
+// process of no batch job gets the zero Allotment.
 func Of(files fs.FS, pid int) (farm.Allotment, error) {
 	p, err := read(files, pid)
 	if err != nil {
@@ -46,11 +46,14 @@ type process struct {
 
 // daemonAt is where among the ancestors the nearest of these programs is that root started; -1 for none. See daemon.
 func (p process) daemonAt(programs ...string) int {
-	return slices.IndexFunc(p.ancestors, func(a ancestor) bool { return a.uid == 0 && !a.setuid && slices.Contains(programs, a.program) })
+	return slices.IndexFunc(p.ancestors, func(a ancestor) bool {
+		return a.uid == 0 && !a.setuid &&
+			slices.Contains(programs, a.program)
+	})
 }
 
-// daemon is the nearest ancestor that is one of these programs, started by root. A user can call a program of his what he likes,
-// but not make root run it; and one that becomes root by its file's mode is found out by that mode.
+// daemon is the nearest ancestor that is one of these programs, started by root. A user can call a program of his what
+// he likes, but not make root run it; and one that becomes root by its file's mode is found out by that mode.
 func (p process) daemon(programs ...string) (ancestor, bool) {
 	for _, a := range p.ancestors {
 		if a.uid == 0 && !a.setuid && slices.Contains(programs, a.program) {

@@ -13,12 +13,16 @@ func TestDaemon(t *testing.T) {
 		between person
 		want    bool
 	}{
-		"the daemon":                 {person{pid: 20, parent: 1, start: 200, program: "/usr/sbin/stepd"}, true},
-		"upgraded meanwhile":         {person{pid: 20, parent: 1, start: 200, program: "/usr/sbin/stepd (deleted)"}, true},
-		"a user's own":               {person{pid: 20, parent: 1, uid: 1000, start: 200, program: "/home/u/stepd"}, false},
-		"a link to sudo by its name": {person{pid: 20, parent: 1, start: 200, program: "/usr/bin/sudo", title: "/home/u/stepd"}, false},
-		"a hard link to sudo":        {person{pid: 20, parent: 1, start: 200, program: "/tmp/stepd", setuid: true}, false},
-		"a number given again":       {person{pid: 20, parent: 1, start: 301, program: "/usr/sbin/stepd"}, false},
+		"the daemon": {person{pid: 20, parent: 1, start: 200, program: "/usr/sbin/stepd"}, true},
+		"upgraded meanwhile": {person{pid: 20, parent: 1, start: 200, program: "/usr/sbin/stepd (deleted)"},
+			true},
+		"a user's own": {person{pid: 20, parent: 1, uid: 1000, start: 200, program: "/home/u/stepd"},
+			false},
+		"a link to sudo by its name": {person{pid: 20, parent: 1, start: 200, program: "/usr/bin/sudo",
+			title: "/home/u/stepd"}, false},
+		"a hard link to sudo": {person{pid: 20, parent: 1, start: 200, program: "/tmp/stepd", setuid: true},
+			false},
+		"a number given again": {person{pid: 20, parent: 1, start: 301, program: "/usr/sbin/stepd"}, false},
 	} {
 		p, err := read(parseTree(t, "").people(init, c.between, job), 30)
 		if err != nil {
@@ -31,8 +35,10 @@ func TestDaemon(t *testing.T) {
 }
 
 func TestReadCuts(t *testing.T) {
-	whole := parseTree(t, "").people(person{pid: 1, program: "/sbin/init"}, person{pid: 30, parent: 1, uid: 1000, start: 3, program: "/bin/sh"})
-	if p, err := read(whole, 30); err != nil || p.uid != 1000 || len(p.ancestors) != 1 || !slices.Equal(p.groups, []uint32{1000}) {
+	whole := parseTree(t, "").people(person{pid: 1, program: "/sbin/init"},
+		person{pid: 30, parent: 1, uid: 1000, start: 3, program: "/bin/sh"})
+	if p, err := read(whole, 30); err != nil || p.uid != 1000 || len(p.ancestors) != 1 ||
+		!slices.Equal(p.groups, []uint32{1000}) {
 		t.Errorf("%+v %v", p, err)
 	}
 	for _, file := range []string{"status", "stat", "cgroup"} {

@@ -23,8 +23,8 @@ func (m membership) unified() bool { return len(m.controllers) == 0 }
 
 func (m membership) has(controller string) bool { return slices.Contains(m.controllers, controller) }
 
-// dir is where the hierarchy's group at that path (the process's own, or one above it) is, below the host's root; "" when it is
-// not to be seen.
+// dir is where the hierarchy's group at that path (the process's own, or one above it) is, below the host's root; ""
+// when it is not to be seen.
 func (m membership) dir(files fs.FS, at string) string {
 	for part := range strings.SplitSeq(at, "/") {
 		if part == ".." {
@@ -67,8 +67,9 @@ func readCgroups(files fs.FS, pid int) ([]membership, error) {
 	return found, nil
 }
 
-// rootsOwn tells whether root alone could have made the directory: it and all above it, up to the hierarchy's own, belong to
-// root, and nobody else may write into them. A user who was handed a subtree can make groups of any name in it.
+// rootsOwn reports whether root alone could have made the directory: it and all above it, up to the hierarchy's own,
+// belong to root, and nobody else may write into them. A user who was handed a subtree can make groups of any name in
+// it.
 func rootsOwn(files fs.FS, dir string) bool {
 	for ; dir != cgroupRoot && strings.HasPrefix(dir, cgroupRoot+"/"); dir = path.Dir(dir) {
 		info, err := fs.Stat(files, dir)
@@ -82,11 +83,12 @@ func rootsOwn(files fs.FS, dir string) bool {
 	return dir == cgroupRoot
 }
 
-// confined is what the job's cgroups allow: the CPUs of the groups that its processes are in, and the least memory limit from
-// there up to the job's own group. top tells, of a path in a hierarchy, the path of the job's own group; "" where it is none of the job's.
-// dirs are the groups themselves, as farm.Allotment.Cgroups has them. It is an error when one of them is not to be seen: a VM that is
-// not put there would have more than its job.
-func (p process) confined(files fs.FS, top func(path string) string) (cpus farm.CPUSet, memory farm.Bytes, dirs []string, err error) {
+// confined is what the job's cgroups allow: the CPUs of the groups that its processes are in, and the least memory
+// limit from there up to the job's own group. top tells, of a path in a hierarchy, the path of the job's own group; ""
+// where it is none of the job's. dirs are the groups themselves, as farm.Allotment.Cgroups has them. It is an error
+// when one of them is not to be seen: a VM that is not put there would have more than its job.
+func (p process) confined(files fs.FS, top func(path string) string) (cpus farm.CPUSet, memory farm.Bytes,
+	dirs []string, err error) {
 	for _, m := range p.cgroups {
 		job := top(m.path)
 		if job == "" {
@@ -119,8 +121,9 @@ func (p process) confined(files fs.FS, top func(path string) string) (cpus farm.
 }
 
 func hidden(group string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCgroup, Message: "the agent does not see the job's control group " + group,
-		Hint: "run the agent in the host's own cgroup namespace, with /sys/fs/cgroup mounted"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCgroup,
+		Message: "the agent does not see the job's control group " + group,
+		Hint:    "run the agent in the host's own cgroup namespace, with /sys/fs/cgroup mounted"}
 }
 
 // readCPUs reads what a group of either version really allows.
@@ -136,8 +139,8 @@ func readCPUs(files fs.FS, dir string) (farm.CPUSet, bool) {
 	return farm.CPUSet{}, false
 }
 
-// readMemory reads the limit of a group of either version; 0 means none. "No limit" is "max" in version 2 and a number near 2^63 in
-// version 1.
+// readMemory reads the limit of a group of either version; 0 means none. "No limit" is "max" in version 2 and a number
+// near 2^63 in version 1.
 func readMemory(files fs.FS, dir string) farm.Bytes {
 	for _, name := range []string{"memory.max", "memory.limit_in_bytes"} {
 		text, err := fs.ReadFile(files, path.Join(dir, name))
@@ -153,7 +156,8 @@ func readMemory(files fs.FS, dir string) farm.Bytes {
 	return 0
 }
 
-// Within tells whether the process is in a control group, or in one below it. dir is below /sys/fs/cgroup, as in farm.Allotment.
+// Within reports whether the process is in a control group, or in one below it. dir is below /sys/fs/cgroup, as in
+// farm.Allotment.
 func Within(files fs.FS, pid int, dir string) (bool, error) {
 	all, err := readCgroups(files, pid)
 	if err != nil {
@@ -168,8 +172,8 @@ func Within(files fs.FS, pid int, dir string) (bool, error) {
 	return false, nil
 }
 
-// Frozen tells whether the process does not run because its control group is frozen or it was stopped by a signal. Nobody should ask
-// such a process for an answer.
+// Frozen reports whether the process does not run because its control group is frozen or it was stopped by a signal.
+// Nobody should ask such a process for an answer.
 func Frozen(files fs.FS, pid int) bool {
 	if stopped(files, pid) {
 		return true

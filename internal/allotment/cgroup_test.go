@@ -4,7 +4,8 @@ import "testing"
 
 func TestWithinAndFrozen(t *testing.T) {
 	const v2, v1 = "0::/system.slice/slurmstepd.scope/job_1/step_0/user/task_0\n", "3:freezer:/slurm/uid_1/job_1/step_0\n"
-	at := map[string]string{v2: "system.slice/slurmstepd.scope/job_1/step_0/user/task_0", v1: "freezer/slurm/uid_1/job_1/step_0"}
+	at := map[string]string{v2: "system.slice/slurmstepd.scope/job_1/step_0/user/task_0",
+		v1: "freezer/slurm/uid_1/job_1/step_0"}
 	for name, c := range map[string]struct {
 		group, state, file, text string
 		want                     bool
@@ -19,7 +20,8 @@ func TestWithinAndFrozen(t *testing.T) {
 		"in no group that says more": {v2, "S", "other", "frozen 1\n", false},
 	} {
 		dir := cgroupRoot + "/" + at[c.group] + "/"
-		files := parseTree(t, "-- "+dir+"cgroup.procs --\n-- "+dir+c.file+" --\n"+c.text).people(person{pid: 7, cgroup: c.group})
+		files := parseTree(t, "-- "+dir+"cgroup.procs --\n-- "+dir+c.file+" --\n"+c.text).people(person{pid: 7,
+			cgroup: c.group})
 		files.MapFS["proc/7/stat"].Data = []byte("7 (a) b) " + c.state + " 1")
 		if got := Frozen(files, 7); got != c.want {
 			t.Errorf("%s: frozen is %v", name, got)

@@ -19,7 +19,8 @@ func fuzzedTrees(t *testing.T) map[farm.BatchSystem]struct {
 	t.Helper()
 	const pbsGroup, lsfGroup = "/pbs_jobs.service/jobid/7[2].head", "/lsf/c1/job.17.400.1700000000"
 	limited := func(group string) string {
-		return "-- sys/fs/cgroup/memory" + group + "/cgroup.procs --\n-- sys/fs/cgroup/memory" + group + "/memory.limit_in_bytes --\n536870912\n"
+		return "-- sys/fs/cgroup/memory" + group + "/cgroup.procs --\n-- sys/fs/cgroup/memory" + group +
+			"/memory.limit_in_bytes --\n536870912\n"
 	}
 	return map[farm.BatchSystem]struct {
 		files tree
@@ -29,8 +30,10 @@ func fuzzedTrees(t *testing.T) map[farm.BatchSystem]struct {
 		farm.PBS:      {pbsTree(t, pbsRecorded+limited(pbsGroup), "5:memory:"+pbsGroup+"\n"), 30},
 		farm.LSF: {parseTree(t, limited(lsfGroup)).people(
 			person{pid: 10, parent: 1, start: 5, program: "/lsf/etc/sbatchd"},
-			person{pid: 15, parent: 10, start: 50, program: "/lsf/etc/res", title: "/lsf/etc/res\x00-d\x00/lsf/conf\x00-m\x00n1\x00/home/u/.lsbatch/1700000000.17"},
-			person{pid: 20, parent: 15, uid: 1000, start: 60, program: "/bin/sh", cgroup: "5:memory:" + lsfGroup + "\n"}), 20},
+			person{pid: 15, parent: 10, start: 50, program: "/lsf/etc/res",
+				title: "/lsf/etc/res\x00-d\x00/lsf/conf\x00-m\x00n1\x00/home/u/.lsbatch/1700000000.17"},
+			person{pid: 20, parent: 15, uid: 1000, start: 60, program: "/bin/sh",
+				cgroup: "5:memory:" + lsfGroup + "\n"}), 20},
 	}
 }
 
@@ -39,7 +42,8 @@ func FuzzOf(f *testing.F) {
 	systems := []farm.BatchSystem{farm.HTCondor, farm.PBS, farm.LSF}
 	for i := range systems {
 		for file := range 10 {
-			for _, text := range []string{"", "-1\n", "0::/../..\n", "{\"cpus\": -1}", "Cpus = 99999999999\n", "9 (a) b) S 9 9\n", "PPid:\t0\nUid:\t0\t0\t0\t0\n"} {
+			for _, text := range []string{"", "-1\n", "0::/../..\n", "{\"cpus\": -1}", "Cpus = 99999999999\n",
+				"9 (a) b) S 9 9\n", "PPid:\t0\nUid:\t0\t0\t0\t0\n"} {
 				f.Add(byte(i), uint16(file), text)
 			}
 		}

@@ -14,9 +14,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// gridEngine recognises jobs by the sge_shepherd above them, or by their group. The shepherd's working directory is the job's active_jobs/JOB.TASK, where sge_execd
-// wrote what the job was given, for the shepherd alone: not even the job's environment has all of it. There are no control groups; Grid
-// Engine finds a job's processes by one more group that it gives each of them, and limits their memory by that.
+// gridEngine recognises jobs by the sge_shepherd above them, or by their group. The shepherd's working directory is the
+// job's active_jobs/JOB.TASK, where sge_execd wrote what the job was given, for the shepherd alone: not even the job's
+// environment has all of it. There are no control groups; Grid Engine finds a job's processes by one more group that it
+// gives each of them, and limits their memory by that.
 func gridEngine(files fs.FS, p process) (farm.Allotment, error) {
 	if shepherd, ok := p.daemon(shepherdProgram); ok {
 		return jobOfShepherd(files, p, shepherd.pid)
@@ -30,9 +31,10 @@ func gridEngine(files fs.FS, p process) (farm.Allotment, error) {
 
 const shepherdProgram = "sge_shepherd"
 
-// shepherdOfGroups finds the job of a process that left its shepherd's tree, as a daemon does, by the group that Grid Engine tracks it by: only root
-// can give a process that group, and only root can take it away. 0: it is in no job's group. Numbers of groups are used again; a process that
-// was left behind by an earlier job must not get what a later one was given.
+// shepherdOfGroups finds the job of a process that left its shepherd's tree, as a daemon does, by the group that Grid
+// Engine tracks it by: only root can give a process that group, and only root can take it away. 0: it is in no job's
+// group. Numbers of groups are used again; a process that was left behind by an earlier job must not get what a later
+// one was given.
 func shepherdOfGroups(files fs.FS, p process) (int, error) {
 	if len(p.groups) == 0 {
 		return 0, nil
@@ -48,7 +50,8 @@ func shepherdOfGroups(files fs.FS, p process) (int, error) {
 			continue
 		}
 		exe := fmt.Sprintf("proc/%d/exe", pid)
-		if link, err := fs.ReadLink(files, exe); err != nil || path.Base(strings.TrimSuffix(link, " (deleted)")) != shepherdProgram {
+		if link, err := fs.ReadLink(files, exe); err != nil ||
+			path.Base(strings.TrimSuffix(link, " (deleted)")) != shepherdProgram {
 			continue
 		}
 		s, err := readStatus(files, pid)
@@ -136,7 +139,8 @@ func jobOfShepherd(files fs.FS, p process, shepherd int) (farm.Allotment, error)
 	} else {
 		a.Job += "." + task
 	}
-	if place := "/active_jobs/" + c["job_id"] + "." + task; c["job_id"] == "" || !strings.HasSuffix("/"+dir, place) && !strings.Contains("/"+dir, place+"/") {
+	if place := "/active_jobs/" + c["job_id"] + "." + task; c["job_id"] == "" || !strings.HasSuffix("/"+dir, place) &&
+		!strings.Contains("/"+dir, place+"/") {
 		return farm.Allotment{}, noShepherd("its configuration, in " + dir + ", is of job " + a.Job)
 	}
 	if task := c["pe_task_id"]; !none(task) {
@@ -149,14 +153,16 @@ func jobOfShepherd(files fs.FS, p process, shepherd int) (farm.Allotment, error)
 		return farm.Allotment{}, noShepherd(err.Error())
 	}
 	for _, key := range []string{"acct_project", "account"} {
-		if v := c[key]; a.Account == "" && !none(v) && v != "sge" { // sge is what stands there when nobody said anything
+		// sge is what stands there when nobody said anything
+		if v := c[key]; a.Account == "" && !none(v) && v != "sge" {
 			a.Account = v
 		}
 	}
 	if text := c["add_grp_id"]; text != "" && text != "0" {
 		group := number(text)
 		if !slices.Contains(p.groups, group) {
-			return farm.Allotment{}, strangeJob(fmt.Sprintf("it is not in group %s, by which Grid Engine tracks job %s", text, a.Job))
+			return farm.Allotment{},
+				strangeJob(fmt.Sprintf("it is not in group %s, by which Grid Engine tracks job %s", text, a.Job))
 		}
 		a.Group = group
 	}
@@ -178,8 +184,8 @@ func notTheUsers(files fs.FS, dir string, user uint32) error {
 	return nil
 }
 
-// readShepherd reads what a shepherd was told: key=value, one a line. Paths and arguments that the user chose stand among the others, with the
-// line ends that he put there: a key that comes twice cannot be believed.
+// readShepherd reads what a shepherd was told: key=value, one a line. Paths and arguments that the user chose stand
+// among the others, with the line ends that he put there: a key that comes twice cannot be believed.
 func readShepherd(files fs.FS, name string) (map[string]string, error) {
 	text, err := fs.ReadFile(files, name)
 	if err != nil {
@@ -198,8 +204,9 @@ func readShepherd(files fs.FS, name string) (map[string]string, error) {
 	return c, nil
 }
 
-// gridEngineMemory is the least of the limits that bound what a job uses: per slot, but for a resource that is booked once per job. 0: none.
-// HeldMemory stands in for h_vmem where `grange gridengine shepherd` took that away from the wrapper.
+// gridEngineMemory is the least of the limits that bound what a job uses: per slot, but for a resource that is booked
+// once per job. 0: none. HeldMemory stands in for h_vmem where `grange gridengine shepherd` took that away from the
+// wrapper.
 func gridEngineMemory(c map[string]string, slots int) (farm.Bytes, error) {
 	var least farm.Bytes
 	for _, key := range []string{"h_vmem", "h_rss", HeldMemory} {
@@ -207,7 +214,8 @@ func gridEngineMemory(c map[string]string, slots int) (farm.Bytes, error) {
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", key, err)
 		}
-		once := c[key+"_is_consumable_job"] == "1" || key == HeldMemory && c["h_vmem_is_consumable_job"] == "1" || key == "h_rss"
+		once := c[key+"_is_consumable_job"] == "1" || key == HeldMemory && c["h_vmem_is_consumable_job"] == "1" ||
+			key == "h_rss"
 		if !once {
 			limit *= farm.Bytes(slots)
 		}
@@ -218,11 +226,12 @@ func gridEngineMemory(c map[string]string, slots int) (farm.Bytes, error) {
 	return least, nil
 }
 
-// HeldMemory is the key under which a shepherd's configuration keeps the job's h_vmem when the process that starts the VM must not
-// be bound by it.
+// HeldMemory is the key under which a shepherd's configuration keeps the job's h_vmem when the process that starts the
+// VM must not be bound by it.
 const HeldMemory = "grange_h_vmem"
 
-// GridEngineSize reads a memory_specifier of sge_types(5): a number with a multiplier, k, m, g and t of 1000, K, M, G and T of
+// GridEngineSize reads a memory_specifier of sge_types(5): a number with a multiplier, k, m, g and t of 1000, K, M, G
+// and T of
 // 1024. 0: no limit.
 func GridEngineSize(text string) (farm.Bytes, error) {
 	if none(text) || strings.EqualFold(text, "infinity") {

@@ -24,7 +24,8 @@ type dirFS interface {
 
 type hostFS struct{ dirFS }
 
-// openPlain opens what may be anything by now: a user whose directory it is in may put a pipe there, and whoever opens that waits for ever.
+// openPlain opens what may be anything by now: a user whose directory it is in may put a pipe there, and whoever opens
+// that waits for ever.
 func (hostFS) openPlain(name string) (fs.File, error) {
 	fd, err := unix.Open("/"+name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -40,8 +41,9 @@ type plainOpener interface {
 
 var errNotPlain = errors.New("it is no ordinary file with one name")
 
-// readForeign reads a file in a directory that a user can write. The file itself must be one that they cannot: by whom it may be made is for the
-// caller to say, of its owner. They can still remove it, or put another of the same owner in its place.
+// readForeign reads a file in a directory that a user can write. The file itself must be one that they cannot: by whom
+// it may be made is for the caller to say, of its owner. They can still remove it, or put another of the same owner in
+// its place.
 func readForeign(files fs.FS, name string, trusted func(owner uint32) bool) ([]byte, fs.FileInfo, error) {
 	var file fs.File
 	var err error

@@ -13,10 +13,11 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// htCondor recognises jobs by the condor_starter above them. What the job was given is in two files that the starter wrote into the job's
-// scratch directory as condor: .machine.ad is the slot, .job.ad the job. The directory is the user's, who can remove them or put others there, but
-// can make none that condor owns. Those that condor made for other jobs of the user, in other slots or at other times, are told by their names of the
-// slot, their times and their claims (HTCondor 23.9: baseStarter writes both before it starts the job).
+// htCondor recognises jobs by the condor_starter above them. What the job was given is in two files that the starter
+// wrote into the job's scratch directory as condor: .machine.ad is the slot, .job.ad the job. The directory is the
+// user's, who can remove them or put others there, but can make none that condor owns. Those that condor made for other
+// jobs of the user, in other slots or at other times, are told by their names of the slot, their times and their claims
+// (HTCondor 23.9: baseStarter writes both before it starts the job).
 func htCondor(files fs.FS, p process) (farm.Allotment, error) {
 	slot, inGroup, err := p.condorGroup(files)
 	if err != nil {
@@ -27,7 +28,8 @@ func htCondor(files fs.FS, p process) (farm.Allotment, error) {
 	case !ok && !inGroup:
 		return farm.Allotment{}, nil
 	case !ok:
-		return farm.Allotment{}, strangeJob("it is in a control group of HTCondor's " + slot + ", and below no condor_starter")
+		return farm.Allotment{}, strangeJob("it is in a control group of HTCondor's " + slot +
+			", and below no condor_starter")
 	}
 	own := starterSlot(starter.argv)
 	if own == "" {
@@ -75,7 +77,8 @@ func starterSlot(argv []string) string {
 
 var condorSlot = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*(_\d+)*$`)
 
-// condorPlace is a slot's control group: BASE_CGROUP/condor_var_lib_condor_execute_slot1_1@host, the first part being the execute directory.
+// condorPlace is a slot's control group: BASE_CGROUP/condor_var_lib_condor_execute_slot1_1@host, the first part being
+// the execute directory.
 type condorPlace struct{ top, slot string }
 
 var condorGroups = regexp.MustCompile(`^((?:/[^/]+)*?/condor_[^/]*_(slot\d+(?:_\d+)*)@[^/]+)(?:/.*)?$`)
@@ -87,8 +90,8 @@ func condorPath(at string) condorPlace {
 	return condorPlace{}
 }
 
-// condorGroup is what the process's control groups say. The job's own group belongs to the job's user, who may make others in it; nobody but root
-// can make one beside it.
+// condorGroup is what the process's control groups say. The job's own group belongs to the job's user, who may make
+// others in it; nobody but root can make one beside it.
 func (p process) condorGroup(files fs.FS) (slot string, found bool, err error) {
 	for _, m := range p.cgroups {
 		at := condorPath(m.path)
@@ -100,7 +103,8 @@ func (p process) condorGroup(files fs.FS) (slot string, found bool, err error) {
 		case dir == "":
 			return "", false, hidden(at.top)
 		case !rootsOwn(files, dir[:strings.LastIndexByte(dir, '/')]):
-			return "", false, strangeJob("control group " + at.top + " is named as one of HTCondor's, and root alone could not have made it")
+			return "", false, strangeJob("control group " + at.top +
+				" is named as one of HTCondor's, and root alone could not have made it")
 		case found && slot != at.slot:
 			return "", false, strangeJob("its control groups are of " + slot + " and " + at.slot)
 		}
@@ -118,9 +122,10 @@ func readCondorAds(files fs.FS, p process, starter ancestor, slot string) (ads c
 	}
 	trusted := condorUsers(files, p, starter)
 	read := func(name string) (classad.Ad, error) {
-		text, info, err := readForeign(files, fmt.Sprintf("proc/%d/cwd/%s", starter.pid, name), func(owner uint32) bool {
-			return owner != p.uid && slices.Contains(trusted, owner)
-		})
+		text, info, err := readForeign(files, fmt.Sprintf("proc/%d/cwd/%s", starter.pid, name),
+			func(owner uint32) bool {
+				return owner != p.uid && slices.Contains(trusted, owner)
+			})
 		if err != nil {
 			return classad.Ad{}, strangeJob(err.Error())
 		}
@@ -141,14 +146,17 @@ func readCondorAds(files fs.FS, p process, starter ancestor, slot string) (ads c
 	if ads.job, err = read(".job.ad"); err != nil {
 		return ads, err
 	}
-	// What is in a job's ad is the user's word, but for what the schedd puts there. One in the place of a slot's is told by the latter.
+	// What is in a job's ad is the user's word, but for what the schedd puts there. One in the place of a slot's is
+	// told by the latter.
 	switch {
 	case ads.machine.Has("Cmd") || ads.machine.Has("JobStatus") || ads.machine.Has("QDate"):
 		return ads, strangeJob(".machine.ad is the ad of a job")
 	case slotOf(ads.machine.String("Name")) != slot:
-		return ads, strangeJob(fmt.Sprintf(".machine.ad is of slot %q, and its condor_starter of %q", ads.machine.String("Name"), slot))
+		return ads, strangeJob(fmt.Sprintf(".machine.ad is of slot %q, and its condor_starter of %q",
+			ads.machine.String("Name"), slot))
 	case ads.job.Has("RemoteHost") && slotOf(ads.job.String("RemoteHost")) != slot:
-		return ads, strangeJob(fmt.Sprintf(".job.ad is of slot %q, and its condor_starter of %q", ads.job.String("RemoteHost"), slot))
+		return ads, strangeJob(fmt.Sprintf(".job.ad is of slot %q, and its condor_starter of %q",
+			ads.job.String("RemoteHost"), slot))
 	case ads.job.Text("PublicClaimId") != ads.machine.Text("PublicClaimId"):
 		return ads, strangeJob(".job.ad and .machine.ad are of different claims")
 	case ads.id() == "":
@@ -216,7 +224,8 @@ func (ads condorAds) id() string {
 
 var condorJob = regexp.MustCompile(`^[A-Za-z0-9@._:-]+#\d+\.\d+$`)
 
-// account is the group whose share the negotiator counts, or else nothing: "physics.alice@site" of user alice@site is physics.
+// account is the group whose share the negotiator counts, or else nothing: "physics.alice@site" of user alice@site is
+// physics.
 func (ads condorAds) account() string {
 	group := slotOf(ads.machine.String("AccountingGroup"))
 	user := slotOf(ads.machine.String("RemoteUser"))

@@ -24,7 +24,8 @@ const (
 )
 
 func condorWant() farm.Allotment {
-	a := farm.Allotment{System: farm.HTCondor, Job: "ex1#7.0", Slots: 2, Memory: 384 * farm.MiB, Account: "group_x", Ends: time.Unix(1795247341+60, 0)}
+	a := farm.Allotment{System: farm.HTCondor, Job: "ex1#7.0", Slots: 2, Memory: 384 * farm.MiB, Account: "group_x",
+		Ends: time.Unix(1795247341+60, 0)}
 	for _, c := range []string{"freezer", "devices", "memory", "cpuacct"} {
 		a.Cgroups = append(a.Cgroups, c+"/htcondor/condor_var_lib_condor_execute_slot1_1@ex1")
 	}
@@ -41,7 +42,8 @@ func TestHTCondor(t *testing.T) {
 	}
 }
 
-// TestHTCondorThreats are what a job's user may do to the files in their own scratch directory, and what else may be odd.
+// TestHTCondorThreats are what a job's user may do to the files in their own scratch directory, and what else may be
+// odd.
 func TestHTCondorThreats(t *testing.T) {
 	const machine, job = condorStarter + "cwd/.machine.ad", condorStarter + "cwd/.job.ad"
 	replace := func(name, old, new string) func(tree) {
@@ -59,35 +61,67 @@ func TestHTCondorThreats(t *testing.T) {
 		want   func(*farm.Allotment) // nil: it is refused
 		refuse string
 	}{
-		"a slot's ad of the user's own":      {do: func(f tree) { f.MapFS[machine].Sys = &syscall.Stat_t{Uid: 65534} }, refuse: "belongs to user 65534"},
-		"one that another user made":         {do: func(f tree) { f.MapFS[machine].Sys = &syscall.Stat_t{Uid: 1001} }, refuse: "belongs to user 1001"},
-		"a second name of another file":      {do: func(f tree) { f.MapFS[machine].Sys = &syscall.Stat_t{Uid: 100, Nlink: 2} }, refuse: "no ordinary file"},
-		"a slot's ad that all can write":     {do: func(f tree) { f.MapFS[machine].Mode = 0o666 }, refuse: "others can write"},
-		"a pipe":                             {do: func(f tree) { f.MapFS[machine].Mode = fs.ModeNamedPipe | 0o644 }, refuse: "no ordinary file"},
-		"no slot's ad":                       {do: func(f tree) { delete(f.MapFS, machine) }, refuse: "not exist"},
-		"the ad of another slot":             {do: replace(machine, `Name = "slot1_1@ex1"`, `Name = "slot1_2@ex1"`), refuse: "slot1_2@ex1"},
-		"an old ad of the same slot":         {do: func(f tree) { f.MapFS[machine].ModTime = f.MapFS[machine].ModTime.Add(-time.Minute) }, refuse: "older"},
-		"an ad of another claim":             {do: replace(machine, "#1795245133#", "#1795245134#"), refuse: "different claims"},
-		"the job's ad as that of a slot":     {do: func(f tree) { f.MapFS[machine] = f.MapFS[job] }, refuse: "ad of a job"},
-		"the ad of another job":              {do: replace(job, `RemoteHost = "slot1_1@ex1"`, `RemoteHost = "slot1_3@ex1"`), refuse: "slot1_3@ex1"},
-		"an ad that is none":                 {do: func(f tree) { f.MapFS[machine].Data = []byte("Cpus\n") }, refuse: "no attribute"},
-		"a slot without CPUs":                {do: replace(machine, "\nCpus = 2\n", "\nCpus = 0\n"), refuse: "0 CPUs"},
-		"a slot of any memory":               {do: replace(machine, "\nMemory = 384\n", "\nMemory = undefined\n"), refuse: "undefined"},
-		"a starter without a slot":           {do: replace(condorStarter+"cmdline", "slot1_1", "../x"), refuse: "names no slot"},
-		"a starter of another slot":          {do: replace(condorStarter+"cmdline", "slot1_1", "slot1_4"), refuse: "its control group is of slot1_1"},
-		"a user's own starter":               {do: replace(condorStarter+"status", "Uid:\t0", "Uid:\t65534"), refuse: "below no condor_starter"},
-		"a job that left its parents":        {do: replace("proc/30258/status", "PPid:\t30064", "PPid:\t1"), refuse: "below no condor_starter"},
-		"groups that a user was handed":      {do: func(f tree) { f.MapFS[condorGroup[:strings.LastIndex(condorGroup, "/")]] = &handed }, refuse: "root alone"},
-		"a starter of root's, files as well": {do: func(f tree) { f.MapFS[machine].Sys = &syscall.Stat_t{}; f.MapFS[job].Sys = &syscall.Stat_t{} }, want: func(*farm.Allotment) {}},
+		"a slot's ad of the user's own": {do: func(f tree) { f.MapFS[machine].Sys = &syscall.Stat_t{Uid: 65534} },
+			refuse: "belongs to user 65534"},
+		"one that another user made": {do: func(f tree) { f.MapFS[machine].Sys = &syscall.Stat_t{Uid: 1001} },
+			refuse: "belongs to user 1001"},
+		"a second name of another file": {do: func(f tree) {
+			f.MapFS[machine].Sys = &syscall.Stat_t{Uid: 100,
+				Nlink: 2}
+		}, refuse: "no ordinary file"},
+		"a slot's ad that all can write": {do: func(f tree) { f.MapFS[machine].Mode = 0o666 },
+			refuse: "others can write"},
+		"a pipe": {do: func(f tree) { f.MapFS[machine].Mode = fs.ModeNamedPipe | 0o644 },
+			refuse: "no ordinary file"},
+		"no slot's ad": {do: func(f tree) { delete(f.MapFS, machine) }, refuse: "not exist"},
+		"the ad of another slot": {do: replace(machine, `Name = "slot1_1@ex1"`, `Name = "slot1_2@ex1"`),
+			refuse: "slot1_2@ex1"},
+		"an old ad of the same slot": {do: func(
+			f tree) {
+			f.MapFS[machine].ModTime = f.MapFS[machine].ModTime.Add(-time.Minute)
+		}, refuse: "older"},
+		"an ad of another claim": {do: replace(machine, "#1795245133#", "#1795245134#"),
+			refuse: "different claims"},
+		"the job's ad as that of a slot": {do: func(f tree) { f.MapFS[machine] = f.MapFS[job] },
+			refuse: "ad of a job"},
+		"the ad of another job": {do: replace(job, `RemoteHost = "slot1_1@ex1"`,
+			`RemoteHost = "slot1_3@ex1"`), refuse: "slot1_3@ex1"},
+		"an ad that is none": {do: func(f tree) { f.MapFS[machine].Data = []byte("Cpus\n") },
+			refuse: "no attribute"},
+		"a slot without CPUs": {do: replace(machine, "\nCpus = 2\n", "\nCpus = 0\n"), refuse: "0 CPUs"},
+		"a slot of any memory": {do: replace(machine, "\nMemory = 384\n", "\nMemory = undefined\n"),
+			refuse: "undefined"},
+		"a starter without a slot": {do: replace(condorStarter+"cmdline", "slot1_1", "../x"),
+			refuse: "names no slot"},
+		"a starter of another slot": {do: replace(condorStarter+"cmdline", "slot1_1", "slot1_4"),
+			refuse: "its control group is of slot1_1"},
+		"a user's own starter": {do: replace(condorStarter+"status", "Uid:\t0", "Uid:\t65534"),
+			refuse: "below no condor_starter"},
+		"a job that left its parents": {do: replace("proc/30258/status", "PPid:\t30064", "PPid:\t1"),
+			refuse: "below no condor_starter"},
+		"groups that a user was handed": {do: func(
+			f tree) {
+			f.MapFS[condorGroup[:strings.LastIndex(condorGroup, "/")]] = &handed
+		}, refuse: "root alone"},
+		"a starter of root's, files as well": {do: func(
+			f tree) {
+			f.MapFS[machine].Sys = &syscall.Stat_t{}
+			f.MapFS[job].Sys = &syscall.Stat_t{}
+		},
+			want: func(*farm.Allotment) {}},
 		"CONDOR_IDS": {do: func(f tree) {
 			f.MapFS[machine].Sys, f.MapFS[job].Sys = &syscall.Stat_t{Uid: 777}, &syscall.Stat_t{Uid: 777}
 			replace("proc/32183/status", "Uid:\t0\t100", "Uid:\t0\t777")(f)
 		}, want: func(*farm.Allotment) {}},
-		"a user without a group": {do: replace(machine, `AccountingGroup = "group_x.nobody@lab.test"`, `AccountingGroup = "nobody@lab.test"`),
+		"a user without a group": {do: replace(machine, `AccountingGroup = "group_x.nobody@lab.test"`,
+			`AccountingGroup = "nobody@lab.test"`),
 			want: func(a *farm.Allotment) { a.Account = "" }},
-		"a limit of the group alone": {do: func(f tree) { f.MapFS[condorGroup+"/memory.limit_in_bytes"].Data = []byte("209715200\n") },
-			want: func(a *farm.Allotment) { a.Memory = 200 * farm.MiB }},
-		"no time limit": {do: replace(job, "AllowedExecuteDuration = 60\n", ""), want: func(a *farm.Allotment) { a.Ends = time.Time{} }},
+		"a limit of the group alone": {do: func(f tree) {
+			f.MapFS[condorGroup+"/memory.limit_in_bytes"].Data = []byte(
+				"209715200\n")
+		}, want: func(a *farm.Allotment) { a.Memory = 200 * farm.MiB }},
+		"no time limit": {do: replace(job, "AllowedExecuteDuration = 60\n", ""),
+			want: func(a *farm.Allotment) { a.Ends = time.Time{} }},
 		"a startd that ends": {do: replace(machine, "TimeToLive = 2147483647", "TimeToLive = 30"),
 			want: func(a *farm.Allotment) { a.Ends = time.Unix(1795247341+30, 0) }},
 	} {
@@ -103,7 +137,8 @@ func TestHTCondorThreats(t *testing.T) {
 				}
 				return
 			}
-			if e := new(farm.Error); !errors.As(err, &e) || e.Code != farm.CodeStrangeJob || !strings.Contains(e.Message, c.refuse) {
+			if e := new(farm.Error); !errors.As(err, &e) || e.Code != farm.CodeStrangeJob ||
+				!strings.Contains(e.Message, c.refuse) {
 				t.Errorf("%+v, %v; wanted a refusal that says %q", got, err, c.refuse)
 			}
 		})
@@ -120,7 +155,8 @@ func TestHTCondorWithoutGroups(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.Comparer(farm.CPUSet.Equal)); diff != "" || err != nil {
 		t.Errorf("%v\n(-want +got):\n%s", err, diff)
 	}
-	f.MapFS["proc/30258/status"].Data = []byte(strings.ReplaceAll(string(f.MapFS["proc/30258/status"].Data), "PPid:\t30064", "PPid:\t1"))
+	f.MapFS["proc/30258/status"].Data = []byte(strings.ReplaceAll(string(f.MapFS["proc/30258/status"].Data),
+		"PPid:\t30064", "PPid:\t1"))
 	if got, err := Of(f, condorJobPID); err != nil || got.System != "" {
 		t.Errorf("a process that left its starter: %+v, %v", got, err)
 	}
@@ -145,7 +181,8 @@ func TestPipeDoesNotHold(t *testing.T) {
 	if err := os.WriteFile(path, []byte("text"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if text, _, err := readForeign(Host(), path[1:], func(uint32) bool { return true }); err != nil || string(text) != "text" {
+	if text, _, err := readForeign(Host(), path[1:], func(uint32) bool { return true }); err != nil ||
+		string(text) != "text" {
 		t.Errorf("%q, %v", text, err)
 	}
 }

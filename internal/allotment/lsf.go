@@ -9,12 +9,15 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// lsf recognises jobs by the res above them, which sbatchd starts as root for each job, and whose last argument is the job's file:
-// HOME/.lsbatch/TIME.JOB, or TIME.JOB.ELEMENT of an array. Where LSF makes control groups (LSF_LINUX_CGROUP_ACCT,
-// LSB_RESOURCE_ENFORCE), those limit and account.
+// lsf recognises jobs by the res above them, which sbatchd starts as root for each job, and whose last argument is the
+// job's file: HOME/.lsbatch/TIME.JOB, or TIME.JOB.ELEMENT of an array. Where LSF makes control groups
+// (LSF_LINUX_CGROUP_ACCT, LSB_RESOURCE_ENFORCE), those limit and account.
 func lsf(files fs.FS, p process) (farm.Allotment, error) {
 	i := p.daemonAt("res")
-	if i < 0 || !slices.ContainsFunc(p.ancestors[i:], func(a ancestor) bool { return a.program == "sbatchd" && a.uid == 0 && !a.setuid }) {
+	if i < 0 || !slices.ContainsFunc(p.ancestors[i:], func(a ancestor) bool {
+		return a.program == "sbatchd" &&
+			a.uid == 0 && !a.setuid
+	}) {
 		return farm.Allotment{}, nil // a res of its own serves lsrun: no batch job
 	}
 	argv := p.ancestors[i].argv
@@ -27,7 +30,8 @@ func lsf(files fs.FS, p process) (farm.Allotment, error) {
 		a.Job += "[" + at[2] + "]"
 	}
 	p.cgroups = slices.DeleteFunc(slices.Clone(p.cgroups), func(m membership) bool {
-		// By the freezer LSF finds whom to send signals to: QEMU would end of the TERM that gives its job time to clean up.
+		// By the freezer LSF finds whom to send signals to: QEMU would end of the TERM that gives its job time to clean
+		// up.
 		return slices.Equal(m.controllers, []string{"freezer"})
 	})
 	for _, m := range p.cgroups {
@@ -40,9 +44,12 @@ func lsf(files fs.FS, p process) (farm.Allotment, error) {
 		case dir == "":
 			return farm.Allotment{}, hidden(group[1])
 		case !rootsOwn(files, dir):
-			return farm.Allotment{}, strangeJob("control group " + group[1] + " is named as one of LSF's, and root alone could not have made it")
+			return farm.Allotment{},
+				strangeJob("control group " + group[1] +
+					" is named as one of LSF's, and root alone could not have made it")
 		case group[2] != at[1]:
-			return farm.Allotment{}, strangeJob("its control groups are of job " + group[2] + " and its res of job " + at[1])
+			return farm.Allotment{},
+				strangeJob("its control groups are of job " + group[2] + " and its res of job " + at[1])
 		}
 	}
 	var err error

@@ -13,9 +13,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// pbs recognises jobs by the pbs_mom above them. Which job it is, only grange's hook tells: it runs as root in the process that becomes the
-// job, and writes a record named by that process's ID, which all processes of the job descend from. Control groups are there where
-// the site uses PBS's own cgroup hook.
+// pbs recognises jobs by the pbs_mom above them. Which job it is, only grange's hook tells: it runs as root in the
+// process that becomes the job, and writes a record named by that process's ID, which all processes of the job descend
+// from. Control groups are there where the site uses PBS's own cgroup hook.
 func pbs(files fs.FS, p process) (farm.Allotment, error) {
 	i := p.daemonAt("pbs_mom")
 	if i < 0 {
@@ -43,9 +43,12 @@ func pbs(files fs.FS, p process) (farm.Allotment, error) {
 		case dir == "":
 			return farm.Allotment{}, hidden(at[1])
 		case !rootsOwn(files, dir):
-			return farm.Allotment{}, strangeJob("control group " + at[1] + " is named as one of PBS's, and root alone could not have made it")
+			return farm.Allotment{},
+				strangeJob("control group " + at[1] +
+					" is named as one of PBS's, and root alone could not have made it")
 		case at[2] != r.Job:
-			return farm.Allotment{}, strangeJob("its control groups are of job " + at[2] + " and the hook's record of job " + r.Job)
+			return farm.Allotment{},
+				strangeJob("its control groups are of job " + at[2] + " and the hook's record of job " + r.Job)
 		}
 	}
 	a.CPUs, a.Memory, a.Cgroups, err = p.confined(files, func(at string) string {
@@ -67,7 +70,8 @@ func pbs(files fs.FS, p process) (farm.Allotment, error) {
 	return a, err
 }
 
-// pbsPath is a group of PBS's cgroup hook: PREFIX.service/jobid/JOB, or in older ones PREFIX/JOB; pbs_jobs is the prefix that it comes with.
+// pbsPath is a group of PBS's cgroup hook: PREFIX.service/jobid/JOB, or in older ones PREFIX/JOB; pbs_jobs is the
+// prefix that it comes with.
 var pbsPath = regexp.MustCompile(`^(/(?:pbs_jobs|pbspro)(?:\.service/jobid|\.slice)?/([^/]+))(?:/.*)?$`)
 
 // pbsRecords is where the hook writes. Root's alone.
@@ -114,8 +118,9 @@ func readPBS(files fs.FS, top int) (pbsRecord, error) {
 }
 
 func noHook(what string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeStrangeJob, Message: "a process below pbs_mom, and no telling of which job: " + what,
-		Hint: "is grange's hook enabled for execjob_launch? qmgr -c 'list hook grange'"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeStrangeJob,
+		Message: "a process below pbs_mom, and no telling of which job: " + what,
+		Hint:    "is grange's hook enabled for execjob_launch? qmgr -c 'list hook grange'"}
 }
 
 // startTime is when a process began that started so many clock ticks after boot.

@@ -9,9 +9,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// slurm recognises jobs by their control groups where Slurm makes them (proctrack/cgroup, task/cgroup, jobacct_gather/cgroup), and
-// by the title of the slurmstepd above them, which is there always. A process that left its parents is known by its groups alone; where
-// there are none (proctrack/linuxproc) Slurm itself does not know it any more, and neither do we.
+// slurm recognises jobs by their control groups where Slurm makes them (proctrack/cgroup, task/cgroup,
+// jobacct_gather/cgroup), and by the title of the slurmstepd above them, which is there always. A process that left its
+// parents is known by its groups alone; where there are none (proctrack/linuxproc) Slurm itself does not know it any
+// more, and neither do we.
 func slurm(files fs.FS, p process) (farm.Allotment, error) {
 	byGroup, err := p.slurmGroup(files)
 	if err != nil {
@@ -25,7 +26,8 @@ func slurm(files fs.FS, p process) (farm.Allotment, error) {
 	case byGroup.job == "":
 		a.Job, a.Step = byTitle.job, byTitle.step
 	case byTitle.job != "" && byTitle.job != byGroup.job:
-		return farm.Allotment{}, strangeJob("its control groups are of job " + byGroup.job + " and its slurmstepd of job " + byTitle.job)
+		return farm.Allotment{}, strangeJob("its control groups are of job " + byGroup.job +
+			" and its slurmstepd of job " + byTitle.job)
 	default:
 		a.Job, a.Step = byGroup.job, byGroup.step
 	}
@@ -41,9 +43,9 @@ func slurm(files fs.FS, p process) (farm.Allotment, error) {
 // slurmPlace is a job and a step in it; top is the path of the job's own control group.
 type slurmPlace struct{ job, step, top string }
 
-// slurmPath takes the path of a control group apart: /slurm/uid_U/job_J/step_S/task_T in version 1 (with several slurmds on a host,
-// /slurm_NODE), system.slice/slurmstepd.scope/job_J/step_S/user/task_T in version 2 (NODE_slurmstepd.scope), as the cgroup plug-ins of
-// Slurm 22.05 to 24.11 write them.
+// slurmPath takes the path of a control group apart: /slurm/uid_U/job_J/step_S/task_T in version 1 (with several
+// slurmds on a host, /slurm_NODE), system.slice/slurmstepd.scope/job_J/step_S/user/task_T in version 2
+// (NODE_slurmstepd.scope), as the cgroup plug-ins of Slurm 22.05 to 24.11 write them.
 var slurmPaths = []*regexp.Regexp{
 	regexp.MustCompile(`^(/slurm(?:_[^/]+)?/uid_\d+/job_(\d+))(?:/step_(\w+))?(?:/.*)?$`),
 	regexp.MustCompile(`^((?:/[^/]+)*?/(?:[^/]+_)?slurmstepd\.scope/job_(\d+))(?:/step_(\w+))?(?:/.*)?$`),
@@ -61,8 +63,8 @@ func slurmPath(at string) slurmPlace {
 	return slurmPlace{}
 }
 
-// slurmGroup is what the process's control groups say. A group of such a name that a user could have made is none of Slurm's: who
-// was handed a subtree (a user's systemd, a rootless container) may call what he makes in it job_1.
+// slurmGroup is what the process's control groups say. A group of such a name that a user could have made is none of
+// Slurm's: who was handed a subtree (a user's systemd, a rootless container) may call what he makes in it job_1.
 func (p process) slurmGroup(files fs.FS) (found slurmPlace, err error) {
 	for _, m := range p.cgroups {
 		inside := m.path
@@ -81,7 +83,8 @@ func (p process) slurmGroup(files fs.FS) (found slurmPlace, err error) {
 		case dir == "":
 			return slurmPlace{}, hidden(at.top)
 		case !rootsOwn(files, dir):
-			return slurmPlace{}, strangeJob("control group " + at.top + " is named as one of Slurm's, and root alone could not have made it")
+			return slurmPlace{}, strangeJob("control group " + at.top +
+				" is named as one of Slurm's, and root alone could not have made it")
 		case found.job != "" && found.job != at.job:
 			return slurmPlace{}, strangeJob("its control groups are of jobs " + found.job + " and " + at.job)
 		case found.step != "" && at.step != "" && found.step != at.step:
@@ -94,8 +97,9 @@ func (p process) slurmGroup(files fs.FS) (found slurmPlace, err error) {
 }
 
 func strangeJob(what string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeStrangeJob, Message: "the batch job of the calling process contradicts itself: " + what,
-		Hint: "see /proc/PID/cgroup of the job's processes"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeStrangeJob,
+		Message: "the batch job of the calling process contradicts itself: " + what,
+		Hint:    "see /proc/PID/cgroup of the job's processes"}
 }
 
 // slurmstepd are the names of the program; Debian keeps the real one behind a link of alternatives.

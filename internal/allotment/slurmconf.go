@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// SlurmConf is the path of slurm.conf that the daemon above a process of a Slurm job was started with; "" when that says nothing, which is
-// where Slurm's programs look by themselves. The job's own environment may name a file of the user's: a plug-in from there would run.
+// SlurmConf is the path of slurm.conf that the daemon above a process of a Slurm job was started with; "" when that
+// says nothing, which is where Slurm's programs look by themselves. The job's own environment may name a file of the
+// user's: a plug-in from there would run.
 func SlurmConf(files fs.FS, pid int) string {
 	p, err := read(files, pid)
 	if err != nil {

@@ -11,10 +11,11 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Running are the jobs that batch systems confine on this host now: for each its CPUs and memory, as far as they are limited. These are jobs on
-// metal and those whose task is a VM's wrapper alike. Only Slurm tells so much of jobs whose processes never ask us: by their
-// control groups, which are there from a job's first process to its last. counts tells of a slurmd's node name, "" where the groups do not
-// name it, whether its jobs are wanted: there may be several on a host.
+// Running are the jobs that batch systems confine on this host now: for each its CPUs and memory, as far as they are
+// limited. These are jobs on metal and those whose task is a VM's wrapper alike. Only Slurm tells so much of jobs whose
+// processes never ask us: by their control groups, which are there from a job's first process to its last. counts tells
+// of a slurmd's node name, "" where the groups do not name it, whether its jobs are wanted: there may be several on a
+// host.
 func Running(files fs.FS, counts func(node string) bool) []farm.Allotment {
 	found := map[string]farm.Allotment{}
 	for _, root := range slurmRoots(files) {
@@ -27,7 +28,8 @@ func Running(files fs.FS, counts func(node string) bool) []farm.Allotment {
 			if at.job == "" || !known && !populated(files, dir) {
 				continue
 			}
-			a := farm.Allotment{System: farm.Slurm, Job: at.job, CPUs: ownCPUs(files, dir), Memory: readMemory(files, dir)}
+			a := farm.Allotment{System: farm.Slurm, Job: at.job, CPUs: ownCPUs(files, dir),
+				Memory: readMemory(files, dir)}
 			if known { // version 1 keeps CPUs and memory in trees of their own
 				a.CPUs, a.Memory = a.CPUs.Or(old.CPUs), cmp.Or(a.Memory, old.Memory)
 			}
@@ -42,16 +44,19 @@ func Running(files fs.FS, counts func(node string) bool) []farm.Allotment {
 	return all
 }
 
-// Confines tells whether a batch system confines jobs on this host, so that Running has all of its jobs.
+// Confines reports whether a batch system confines jobs on this host, so that Running has all of its jobs.
 func Confines(files fs.FS, counts func(node string) bool) bool {
-	return slices.ContainsFunc(slurmRoots(files), func(r slurmRoot) bool { return counts(r.node) && rootsOwn(files, r.dir) })
+	return slices.ContainsFunc(slurmRoots(files), func(r slurmRoot) bool {
+		return counts(r.node) &&
+			rootsOwn(files, r.dir)
+	})
 }
 
 // slurmRoot is a directory that Slurm keeps jobs in, and the hierarchy that it is in.
 type slurmRoot struct{ mount, dir, node string }
 
-// slurmRoots looks at the places where slurmd makes its groups: /slurm or /slurm_NODE of a hierarchy of version 1, slurmstepd.scope or
-// NODE_slurmstepd.scope of version 2, in the slice that systemd keeps services in.
+// slurmRoots looks at the places where slurmd makes its groups: /slurm or /slurm_NODE of a hierarchy of version 1,
+// slurmstepd.scope or NODE_slurmstepd.scope of version 2, in the slice that systemd keeps services in.
 func slurmRoots(files fs.FS) []slurmRoot {
 	var roots []slurmRoot
 	add := func(mount, parent string, form *regexp.Regexp) {
@@ -99,7 +104,8 @@ func jobDirs(files fs.FS, root slurmRoot) []string {
 	return dirs
 }
 
-// populated tells whether any process is in the group or below it: a slurmstepd that was killed leaves empty ones behind for ever.
+// populated reports whether any process is in the group or below it: a slurmstepd that was killed leaves empty ones
+// behind for ever.
 func populated(files fs.FS, dir string) bool {
 	if events, err := fs.ReadFile(files, path.Join(dir, "cgroup.events")); err == nil {
 		return slices.Contains(strings.Split(string(events), "\n"), "populated 1")
@@ -110,7 +116,8 @@ func populated(files fs.FS, dir string) bool {
 			return nil
 		}
 		procs, err := fs.ReadFile(files, path.Join(at, "cgroup.procs"))
-		const most = 500 // the job's user owns its steps' groups in version 1, and may make as many as they like in them
+		// the job's user owns its steps' groups in version 1, and may make as many as they like in them
+		const most = 500
 		if seen++; err == nil && len(procs) > 0 || seen > most {
 			some = true
 			return fs.SkipAll
@@ -120,8 +127,8 @@ func populated(files fs.FS, dir string) bool {
 	return some
 }
 
-// ownCPUs are those that the group itself is limited to. What it is limited to by those above it is not the job's: a job that Slurm does not
-// confine may use all CPUs, and holds none.
+// ownCPUs are those that the group itself is limited to. What it is limited to by those above it is not the job's: a
+// job that Slurm does not confine may use all CPUs, and holds none.
 func ownCPUs(files fs.FS, dir string) farm.CPUSet {
 	text, err := fs.ReadFile(files, path.Join(dir, "cpuset.cpus"))
 	if err != nil {

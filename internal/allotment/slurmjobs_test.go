@@ -46,7 +46,8 @@ func TestRunningVersion1(t *testing.T) {
 	wantRunning(t, files, anyNode)
 	// The job's user owns the step's groups, and may fill them with more than anybody should walk.
 	for i := range 600 {
-		files.MapFS[fmt.Sprintf("sys/fs/cgroup/memory/slurm_bn1/uid_65534/job_1/step_batch/task_0/x%d/cgroup.procs", i)] = &fstest.MapFile{Mode: 0o644}
+		files.MapFS[fmt.Sprintf("sys/fs/cgroup/memory/slurm_bn1/uid_65534/job_1/step_batch/task_0/x%d/cgroup.procs",
+			i)] = &fstest.MapFile{Mode: 0o644}
 	}
 	wantRunning(t, files, anyNode, "1  629145600")
 }

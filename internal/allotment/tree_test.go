@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// tree is a recorded host. Its file holds entries that begin with a line "-- PATH --"; behind the path may follow, in this
-// order, "-> TARGET" for a link, "uid=N" for an owner that is not root, "mode=OCTAL", "mtime=SECONDS". A path that ends in "/" is a directory.
-// Directories above entries are there by themselves, and root's.
+// tree is a recorded host. Its file holds entries that begin with a line "-- PATH --"; behind the path may follow, in
+// this order, "-> TARGET" for a link, "uid=N" for an owner that is not root, "mode=OCTAL", "mtime=SECONDS". A path that
+// ends in "/" is a directory. Directories above entries are there by themselves, and root's.
 type tree struct {
 	fstest.MapFS
 	links map[string]string
@@ -112,7 +112,8 @@ func (t tree) people(all ...person) tree {
 	for _, p := range all {
 		dir := fmt.Sprintf("proc/%d/", p.pid)
 		put := func(name, text string) { t.MapFS[dir+name] = &fstest.MapFile{Data: []byte(text), Mode: 0o644} }
-		put("status", fmt.Sprintf("Name:\t%.15s\nPPid:\t%d\nUid:\t%d\t%[3]d\t%[3]d\t%[3]d\nGroups:\t%[3]d \n", p.program, p.parent, p.uid))
+		put("status", fmt.Sprintf("Name:\t%.15s\nPPid:\t%d\nUid:\t%d\t%[3]d\t%[3]d\t%[3]d\nGroups:\t%[3]d \n",
+			p.program, p.parent, p.uid))
 		put("stat", fmt.Sprintf("%d (a) b) S %d"+strings.Repeat(" 0", 17)+" %d 0 0\n", p.pid, p.parent, p.start))
 		put("cmdline", p.title+"\x00")
 		put("cgroup", p.cgroup)

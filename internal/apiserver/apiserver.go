@@ -1,5 +1,5 @@
-// Package apiserver is the server's REST API: it finds out who calls, hands requests to package server, and writes what that answers as
-// JSON, as problems (RFC 9457), or as events. It describes itself in OpenAPI 3.1. It decides nothing.
+// Package apiserver is the server's REST API: it finds out who calls, hands requests to package server, and writes what
+// that answers as JSON, as problems (RFC 9457), or as events. It describes itself in OpenAPI 3.1. It decides nothing.
 package apiserver
 
 import (
@@ -57,17 +57,18 @@ func New(o Options) *API {
 		o.KeepAlive = 15 * time.Second
 	}
 	ending, end := context.WithCancel(context.Background())
-	a := &API{server: o.Server, authn: o.Authn, log: o.Log, version: o.Version, keepAlive: o.KeepAlive, mux: http.NewServeMux(),
-		whose: map[string]string{}, origin: http.NewCrossOriginProtection(), ending: ending, end: end,
-		refusals: throttle.Buckets{Size: 1, Leak: time.Minute, Now: time.Now}}
+	a := &API{server: o.Server, authn: o.Authn, log: o.Log, version: o.Version, keepAlive: o.KeepAlive,
+		mux: http.NewServeMux(), whose: map[string]string{}, origin: http.NewCrossOriginProtection(), ending: ending,
+		end: end, refusals: throttle.Buckets{Size: 1, Leak: time.Minute, Now: time.Now}}
 	a.lot, a.shares = newLot(a), newShares()
 	a.huma = humago.New(a.mux, a.config())
 	a.problem = &huma.Response{Description: "A problem, as RFC 9457 has it", Content: map[string]*huma.MediaType{
 		"application/problem+json": {Schema: a.schema(reflect.TypeFor[problem]())}}}
 	tooLong := *a.problem
 	tooLong.Description = "The path and the header are too long: a problem up to 64 KiB, beyond that plain text"
-	tooLong.Content = map[string]*huma.MediaType{"application/problem+json": a.problem.Content["application/problem+json"],
-		"text/plain": {Schema: a.schema(reflect.TypeFor[string]())}}
+	tooLong.Content =
+		map[string]*huma.MediaType{"application/problem+json": a.problem.Content["application/problem+json"],
+			"text/plain": {Schema: a.schema(reflect.TypeFor[string]())}}
 	a.tooLong = &tooLong
 	a.vmRoutes()
 	a.fleetHostRoutes()
@@ -82,20 +83,23 @@ func New(o Options) *API {
 	return a
 }
 
-// config describes the API, and takes from huma all that is not wanted: documentation pages that load scripts from elsewhere, links to
-// schemas in each answer, other formats than JSON.
+// config describes the API, and takes from huma all that is not wanted: documentation pages that load scripts from
+// elsewhere, links to schemas in each answer, other formats than JSON.
 func (a *API) config() huma.Config {
 	c := huma.DefaultConfig("grange", "1")
-	c.Info.Description = "The API of a grange server. Every verb of the command line is one of these routes. Quantities are bytes and seconds, times are RFC 3339 in UTC; " +
-		"an object's revision is its ETag. Errors are problems of RFC 9457, whose type is \"grange:\" and a code that docs/errors.md explains."
+	c.Info.Description = "The API of a grange server. Every verb of the command line is one of these routes. " +
+		"Quantities are bytes and seconds, times are RFC 3339 in UTC; " +
+		"an object's revision is its ETag. Errors are problems of RFC 9457, whose type is \"grange:\" and a code " +
+		"that docs/errors.md explains."
 	c.Info.License = nil
 	c.DocsPath, c.SchemasPath, c.OpenAPIPath = "", "", ""
 	c.CreateHooks, c.Transformers = nil, []huma.Transformer{plainProblem}
 	c.NoFormatFallback = false
 	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"token":       {Type: "http", Scheme: "bearer", Description: "a token of `grange token create`"},
-		"certificate": {Type: "mutualTLS", Description: "a client certificate whose subject is a user's; of a host, the certificate of its enrolment"},
+		"token": {Type: "http", Scheme: "bearer", Description: "a token of `grange token create`"},
+		"certificate": {Type: "mutualTLS",
+			Description: "a client certificate whose subject is a user's; of a host, the certificate of its enrolment"},
 	}
 	c.Security = []map[string][]string{{"token": {}}, {"certificate": {}}, {}}
 	return c
@@ -136,8 +140,10 @@ type route struct {
 }
 
 func (a *API) operation(r route) huma.Operation {
-	op := huma.Operation{Method: r.method, Path: r.path, OperationID: r.id, Summary: r.summary, Description: r.about, DefaultStatus: r.status,
-		Tags: []string{r.tag}, MaxBodyBytes: -1, BodyReadTimeout: -1, // edge bounds both, also for routes that are not huma's
+	op := huma.Operation{Method: r.method, Path: r.path, OperationID: r.id, Summary: r.summary, Description: r.about,
+		DefaultStatus: r.status,
+		// edge bounds both, also for routes that are not huma's
+		Tags: []string{r.tag}, MaxBodyBytes: -1, BodyReadTimeout: -1,
 		Responses:                    map[string]*huma.Response{"default": a.problem, "431": a.tooLong},
 		RejectUnknownQueryParameters: r.whose != forHosts} // agents may be of a later release
 	a.whose[r.method+" "+r.path] = r.whose
@@ -150,20 +156,25 @@ func (a *API) operation(r route) huma.Operation {
 	return op
 }
 
-// handle registers a route. The caller's identity is an argument of do; at this edge it travels in the context, which ends here.
+// handle registers a route. The caller's identity is an argument of do; at this edge it travels in the context, which
+// ends here.
 func handle[I, O any](a *API, r route, do func(ctx context.Context, who farm.Identity, in *I) (*O, error)) {
 	register(a, r, a.operation(r), do)
 }
 
 // handleEvents registers a route that answers with a list, or with its changes.
-func handleEvents[I any](a *API, r route, list reflect.Type, do func(ctx context.Context, who farm.Identity, in *I) (*huma.StreamResponse, error)) {
+func handleEvents[I any](a *API, r route, list reflect.Type,
+	do func(ctx context.Context, who farm.Identity, in *I) (*huma.StreamResponse, error)) {
 	op := a.operation(r)
-	op.Responses["200"] = &huma.Response{Description: "The list; with watch, changes as server-sent events: their data is a Change, their id its revision",
-		Content: map[string]*huma.MediaType{"application/json": {Schema: a.schema(list)}, "text/event-stream": {Schema: a.schema(reflect.TypeFor[fleet.Change]())}}}
+	op.Responses["200"] = &huma.Response{Description: "The list; with watch, changes as server-sent events: their " +
+		"data is a Change, their id its revision",
+		Content: map[string]*huma.MediaType{"application/json": {Schema: a.schema(list)},
+			"text/event-stream": {Schema: a.schema(reflect.TypeFor[fleet.Change]())}}}
 	register(a, r, op, do)
 }
 
-func register[I, O any](a *API, r route, op huma.Operation, do func(ctx context.Context, who farm.Identity, in *I) (*O, error)) {
+func register[I, O any](a *API, r route, op huma.Operation,
+	do func(ctx context.Context, who farm.Identity, in *I) (*O, error)) {
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		who := callerOf(ctx)
 		var err error
@@ -184,7 +195,8 @@ func register[I, O any](a *API, r route, op huma.Operation, do func(ctx context.
 // refuse makes an error a problem, and logs what is our fault.
 func (a *API) refuse(r route, who farm.Identity, err error) error {
 	if ended := errors.Is(err, context.Canceled); ended {
-		return newProblem(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeInternal, Message: "the request ended before its answer"})
+		return newProblem(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeInternal,
+			Message: "the request ended before its answer"})
 	}
 	p := newProblem(err)
 	if p.Status == http.StatusInternalServerError {

@@ -26,10 +26,11 @@ func (a *API) caRoutes() {
 		})
 	handle(a, route{method: "POST", path: "/v1/ca/retire", id: "retire-ca", tag: "service",
 		summary: "Retire the authority that is replaced",
-		about:   "Refused where a host or a join token still needs it that is not named: those that are named are cut off."},
-		func(ctx context.Context, who farm.Identity, in *struct{ Body fleet.RetireRequest }) (*one[fleet.CA], error) {
-			return answerCA(a.server.RetireCA(ctx, who, in.Body.Without))
-		})
+		about: "Refused where a host or a join token still needs it that is not named: those that are named are " +
+			"cut off."}, func(ctx context.Context, who farm.Identity,
+		in *struct{ Body fleet.RetireRequest }) (*one[fleet.CA], error) {
+		return answerCA(a.server.RetireCA(ctx, who, in.Body.Without))
+	})
 }
 
 func answerCA(v server.CAView, err error) (*one[fleet.CA], error) {
@@ -38,8 +39,10 @@ func answerCA(v server.CAView, err error) (*one[fleet.CA], error) {
 	}
 	out := fleet.CA{Authorities: []fleet.Authority{}, Site: v.Site, RetiresAt: timeOrNil(v.Ends)}
 	for i, ca := range v.Authorities {
-		out.Authorities = append(out.Authorities, fleet.Authority{Fingerprint: ca.Fingerprint(),
-			Certificate: string(ca.PEM()), Since: ca.Made().UTC(), Until: ca.Certificate.NotAfter.UTC(), Next: ca.Next, Signs: i == 0, Hosts: ca.Hosts, Trusting: ca.Trusting})
+		out.Authorities = append(out.Authorities,
+			fleet.Authority{Fingerprint: ca.Fingerprint(), Certificate: string(ca.PEM()), Since: ca.Made().UTC(),
+				Until: ca.Certificate.NotAfter.UTC(), Next: ca.Next, Signs: i == 0, Hosts: ca.Hosts,
+				Trusting: ca.Trusting})
 	}
 	for _, w := range v.Waited {
 		wait := fleet.CAWait{Host: w.Host, Token: w.Token, Why: w.Why, Seen: timeOrNil(w.Seen), Away: w.Away}

@@ -17,14 +17,15 @@ import (
 	"github.com/grange-project/grange/internal/throttle"
 )
 
-// Bounds of connections. Until its first request shows who calls, a connection is its address's: one of a lot of them makes room for
-// others of that address, so that no flood keeps out whoever is quick, and thousands of hosts can be behind one address. From then on it
-// is its caller's.
+// Bounds of connections. Until its first request shows who calls, a connection is its address's: one of a lot of them
+// makes room for others of that address, so that no flood keeps out whoever is quick, and thousands of hosts can be
+// behind one address. From then on it is its caller's.
 const (
 	maxUnknown  = 2048            // whose caller is not known yet; a TLS handshake may hold a quarter of a MiB
 	unknownTime = 2 * time.Second // that one has at least to show who calls
-	maxOfOne    = 640             // of one host or user: the streams of a server (512), and what polls and asks beside them
-	spareFiles  = 512             // for the database, logs and batch systems
+	// of one host or user: the streams of a server (512), and what polls and asks beside them
+	maxOfOne   = 640
+	spareFiles = 512 // for the database, logs and batch systems
 )
 
 // connections are those of one listener.
@@ -70,8 +71,9 @@ func bounded(l net.Listener, quarters int) net.Listener {
 }
 
 func newBounded(l net.Listener, most, mostUnknown int, graceful time.Duration) *boundedListener {
-	b := &boundedListener{Listener: l, ended: make(chan struct{}), all: &connections{most: most, mostUnknown: mostUnknown, graceful: graceful,
-		unknown: map[string][]*connection{}, of: map[string]int{}, freed: make(chan struct{}, 1)}}
+	b := &boundedListener{Listener: l, ended: make(chan struct{}),
+		all: &connections{most: most, mostUnknown: mostUnknown, graceful: graceful, unknown: map[string][]*connection{},
+			of: map[string]int{}, freed: make(chan struct{}, 1)}}
 	b.end = sync.OnceFunc(func() { close(b.ended) })
 	return b
 }
@@ -223,8 +225,9 @@ func (c *connection) Close() error {
 }
 
 func tooMany(what string) error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeConnections, Message: what + ", which is as many as one may have",
-		Hint: "close some, or share them: one watch can tell about all VMs"}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeConnections,
+		Message: what + ", which is as many as one may have",
+		Hint:    "close some, or share them: one watch can tell about all VMs"}
 }
 
 // connKey is where withPeer puts the connection of a request.

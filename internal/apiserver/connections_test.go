@@ -83,11 +83,13 @@ func TestTheBusiestAddressMakesRoom(t *testing.T) {
 	a := listening(t, 100, 3, 0).all
 	long := time.Now().Add(-time.Hour)
 	for i, party := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.2"} {
-		if wait, oldest := a.enter(&connection{all: a, party: party, accepted: long.Add(time.Duration(i))}); wait != 0 || oldest != nil {
+		if wait, oldest := a.enter(&connection{all: a, party: party,
+			accepted: long.Add(time.Duration(i))}); wait != 0 || oldest != nil {
 			t.Fatalf("%d: %v, %v", i, wait, oldest)
 		}
 	}
-	if _, oldest := a.enter(&connection{all: a, party: "192.0.2.3"}); oldest == nil || oldest.party != "192.0.2.2" || oldest.accepted != long.Add(1) {
+	if _, oldest := a.enter(&connection{all: a, party: "192.0.2.3"}); oldest == nil || oldest.party != "192.0.2.2" ||
+		oldest.accepted != long.Add(1) {
 		t.Errorf("to be closed: %+v", oldest)
 	}
 	a.graceful = 2 * time.Hour

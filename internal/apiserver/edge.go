@@ -28,16 +28,17 @@ const CodeLongHeader farm.Code = "header-too-large"
 
 // Bounds of a request.
 const (
-	maxBody     = 1 << 20          // bytes, from people
-	maxFarmBody = 16 << 20         // bytes: a site of ten thousand users has some
-	maxHostBody = 16 << 20         // bytes: a report has all VMs and the topology
-	maxAnyBody  = 64 << 10         // bytes, from whom nobody knows: an enrolment has a token and a signing request
-	maxHeader   = 32 << 10         // bytes, with the path
-	hardHeader  = 2 * maxHeader    // bytes, which anybody may have us read; beyond it net/http hangs up, and no problem says why
-	headerTime  = 10 * time.Second // of a request's header, and of the TLS handshake
-	bodyTime    = 30 * time.Second
-	writeTime   = 30 * time.Second // for each piece of an answer: who takes none for so long has gone
-	idleTime    = 2 * time.Minute
+	maxBody     = 1 << 20  // bytes, from people
+	maxFarmBody = 16 << 20 // bytes: a site of ten thousand users has some
+	maxHostBody = 16 << 20 // bytes: a report has all VMs and the topology
+	maxAnyBody  = 64 << 10 // bytes, from whom nobody knows: an enrolment has a token and a signing request
+	maxHeader   = 32 << 10 // bytes, with the path
+	// bytes, which anybody may have us read; beyond it net/http hangs up, and no problem says why
+	hardHeader = 2 * maxHeader
+	headerTime = 10 * time.Second // of a request's header, and of the TLS handshake
+	bodyTime   = 30 * time.Second
+	writeTime  = 30 * time.Second // for each piece of an answer: who takes none for so long has gone
+	idleTime   = 2 * time.Minute
 )
 
 // callerKey is where edge puts who calls, and shownKey what that was known by; callerOf and shownOf take them out.
@@ -90,7 +91,8 @@ func setCommon(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 }
 
-// clean is the path as the mux has it; it would send callers to it, and they would lose their bodies and tokens on the way.
+// clean is the path as the mux has it; it would send callers to it, and they would lose their bodies and tokens on the
+// way.
 func clean(p string) string {
 	c := path.Clean("/" + p)
 	if strings.HasSuffix(p, "/") && c != "/" {
@@ -101,12 +103,16 @@ func clean(p string) string {
 
 // admit finds out who calls, and reads the body within its bounds.
 func (a *API) admit(w *writer, r *http.Request, whose string, shown authn.Shown) (farm.Identity, error) {
-	if err := a.origin.Check(r); err != nil { // a page of another site makes a browser call, which shows its certificate to us
-		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "a page of another site may not call here", Err: err, Hint: "call from the same site, or from a program"}
+	// a page of another site makes a browser call, which shows its certificate to us
+	if err := a.origin.Check(r); err != nil {
+		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours,
+			Message: "a page of another site may not call here", Err: err,
+			Hint: "call from the same site, or from a program"}
 	}
 	if headerSize(r) > maxHeader {
-		return farm.Identity{}, &farm.Error{Kind: farm.Invalid, Code: CodeLongHeader, Message: fmt.Sprintf("the path and the header have more than %v", farm.Bytes(maxHeader)),
-			Hint: "name fewer things at once"}
+		return farm.Identity{}, &farm.Error{Kind: farm.Invalid, Code: CodeLongHeader,
+			Message: fmt.Sprintf("the path and the header have more than %v", farm.Bytes(maxHeader)),
+			Hint:    "name fewer things at once"}
 	}
 	var who farm.Identity
 	var err error
@@ -169,13 +175,16 @@ func shownBy(r *http.Request) authn.Shown {
 	return s
 }
 
-// readBody reads the whole body, so that no handler waits for a slow caller, and no read deadline is left that would end a long answer.
+// readBody reads the whole body, so that no handler waits for a slow caller, and no read deadline is left that would
+// end a long answer.
 func readBody(w *writer, r *http.Request, limit int64) error {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return nil
 	}
-	tooLarge := &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooLarge, Message: fmt.Sprintf("the body has more than %v", farm.Bytes(limit)), Hint: "send less at once"}
-	if r.ContentLength > limit && r.Header.Get("Expect") != "" { // it waits for our word before it sends; any other is read as far as it may be long
+	tooLarge := &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooLarge,
+		Message: fmt.Sprintf("the body has more than %v", farm.Bytes(limit)), Hint: "send less at once"}
+	// it waits for our word before it sends; any other is read as far as it may be long
+	if r.ContentLength > limit && r.Header.Get("Expect") != "" {
 		return tooLarge
 	}
 	w.control.SetReadDeadline(time.Now().Add(bodyTime)) // what cannot have one is a test's
@@ -194,9 +203,11 @@ func readBody(w *writer, r *http.Request, limit int64) error {
 // answerRefusal writes why a request came to no route.
 func (a *API) answerRefusal(w http.ResponseWriter, r *http.Request, err error) {
 	own := new(farm.Error)
-	if errors.As(err, &own) && own.Err != nil && own.Kind == farm.Denied { // whoever tries keys is not told which part of one was right
+	// whoever tries keys is not told which part of one was right
+	if errors.As(err, &own) && own.Err != nil && own.Kind == farm.Denied {
 		if room, more := a.refusals.Add("certificate " + throttle.Party(shownBy(r).Address)); room {
-			a.log.Info("request refused", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr, "error", err, "more", more)
+			a.log.Info("request refused", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr, "error", err,
+				"more", more)
 		}
 		bare := *own
 		bare.Err = nil
@@ -237,7 +248,8 @@ func noRoute(w http.ResponseWriter, r *http.Request, missing http.Handler, ask b
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	e := &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoRoute, Message: "there is nothing at " + r.URL.Path, Hint: "docs/reference/openapi.json lists what there is"}
+	e := &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoRoute, Message: "there is nothing at " + r.URL.Path,
+		Hint: "docs/reference/openapi.json lists what there is"}
 	if allow != "" {
 		e.Message, e.Hint = r.Method+" is no method of "+r.URL.Path, "there are "+allow
 	}
@@ -265,7 +277,8 @@ func (a *API) recover(w http.ResponseWriter, r *http.Request) {
 	if what == http.ErrAbortHandler {
 		panic(what)
 	}
-	a.log.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(what), "stack", string(debug.Stack()))
+	a.log.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(what), "stack",
+		string(debug.Stack()))
 	newProblem(errors.New("panic")).write(w)
 }
 

@@ -28,17 +28,25 @@ func TestProblems(t *testing.T) {
 		{"a limit beyond its bounds", "GET", "/v1/vms?limit=1001", "", nil, 422, "bad-request", "query.limit"},
 		{"no JSON", "POST", "/v1/vms", "{", nil, 400, "bad-request", "body"},
 		{"no body", "POST", "/v1/vms", "", nil, 400, "bad-request", "body"},
-		{"an unknown field", "POST", "/v1/vms", `{"project":"atlas","name":"a","colour":"red"}`, nil, 422, "bad-request", "body.colour"},
-		{"a field of another type", "POST", "/v1/vms", `{"project":"atlas","name":"a","keys":[1]}`, nil, 422, "bad-request", "body.keys[0]"},
+		{"an unknown field", "POST", "/v1/vms", `{"project":"atlas","name":"a","colour":"red"}`, nil, 422,
+			"bad-request", "body.colour"},
+		{"a field of another type", "POST", "/v1/vms", `{"project":"atlas","name":"a","keys":[1]}`, nil, 422,
+			"bad-request", "body.keys[0]"},
 		{"a missing field", "POST", "/v1/vms", `{"project":"atlas"}`, nil, 422, "bad-request", "name"},
-		{"another type of body", "POST", "/v1/vms", `name=a`, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, "bad-request", ""},
+		{"another type of body", "POST", "/v1/vms", `name=a`,
+			[]string{"Content-Type", "application/x-www-form-urlencoded"}, 415, "bad-request", ""},
 		{"too large a body", "POST", "/v1/vms", strings.Repeat(" ", maxBody+1), nil, 413, "too-large", ""},
-		{"too long a path", "GET", "/v1/vms?name=" + strings.Repeat("a", maxHeader), "", nil, 431, "header-too-large", ""},
-		{"too long a header", "GET", "/v1/vms", "", []string{"X-More", strings.Repeat("a", maxHeader)}, 431, "header-too-large", ""},
-		{"a page of another site", "POST", "/v1/vms", "{}", []string{"Sec-Fetch-Site", "cross-site"}, 403, "not-yours", ""},
+		{"too long a path", "GET", "/v1/vms?name=" + strings.Repeat("a", maxHeader), "", nil, 431,
+			"header-too-large", ""},
+		{"too long a header", "GET", "/v1/vms", "", []string{"X-More", strings.Repeat("a", maxHeader)}, 431,
+			"header-too-large", ""},
+		{"a page of another site", "POST", "/v1/vms", "{}", []string{"Sec-Fetch-Site", "cross-site"}, 403,
+			"not-yours", ""},
 		{"no such VM", "GET", "/v1/vms/atlas%2Fnothing", "", nil, 404, "no-vm", "nothing"},
-		{"no such project", "POST", "/v1/vms", `{"project":"other","name":"a","shape":"small","image":"i"}`, nil, 404, "no-project", "other"},
-		{"If-Match of no revision", "POST", "/v1/vms/atlas%2Fa/stop", "", []string{"If-Match", `"x"`}, 400, "bad-request", "If-Match"},
+		{"no such project", "POST", "/v1/vms", `{"project":"other","name":"a","shape":"small","image":"i"}`, nil, 404,
+			"no-project", "other"},
+		{"If-Match of no revision", "POST", "/v1/vms/atlas%2Fa/stop", "", []string{"If-Match", `"x"`}, 400,
+			"bad-request", "If-Match"},
 		{"no upgrade", "GET", "/v1/vms/atlas%2Fa/stream", "", nil, 426, "not-a-stream", ""},
 		{"a host's route", "GET", fleet.RouteWanted, "", nil, 401, "", "certificate"},
 	} {
@@ -48,8 +56,10 @@ func TestProblems(t *testing.T) {
 			if err := json.Unmarshal([]byte(body), &p); err != nil {
 				t.Fatalf("%v: %s", err, body)
 			}
-			if answer.StatusCode != c.status || p.Status != c.status || c.code != "" && p.Type != "grange:"+c.code || !strings.Contains(p.Detail+answer.Header.Get("If-Match"), c.says) ||
-				answer.Header.Get("Content-Type") != "application/problem+json" || p.Hint == "" || answer.Header.Get(fleet.CapabilityHeader) == "" {
+			if answer.StatusCode != c.status || p.Status != c.status || c.code != "" && p.Type != "grange:"+c.code ||
+				!strings.Contains(p.Detail+answer.Header.Get("If-Match"), c.says) ||
+				answer.Header.Get("Content-Type") != "application/problem+json" || p.Hint == "" ||
+				answer.Header.Get(fleet.CapabilityHeader) == "" {
 				t.Errorf("%d %v %s", answer.StatusCode, answer.Header, body)
 			}
 		})
@@ -58,11 +68,13 @@ func TestProblems(t *testing.T) {
 
 func TestHeadAndOptions(t *testing.T) {
 	l := newLab(t)
-	if answer, body := l.ask("HEAD", "/v1/cells/east", ""); answer.StatusCode != 200 || body != "" || answer.Header.Get("ETag") == "" {
+	if answer, body := l.ask("HEAD", "/v1/cells/east", ""); answer.StatusCode != 200 || body != "" ||
+		answer.Header.Get("ETag") == "" {
 		t.Errorf("HEAD: %d %v %q", answer.StatusCode, answer.Header, body)
 	}
 	answer, body := l.ask("OPTIONS", "/v1/vms", "")
-	if allow := answer.Header.Get("Allow"); answer.StatusCode != 204 || body != "" || !strings.Contains(allow, "POST") || !strings.Contains(allow, "GET") {
+	if allow := answer.Header.Get("Allow"); answer.StatusCode != 204 || body != "" ||
+		!strings.Contains(allow, "POST") || !strings.Contains(allow, "GET") {
 		t.Errorf("OPTIONS: %d %v %q", answer.StatusCode, answer.Header, body)
 	}
 	if answer, _ := l.ask("OPTIONS", "/nothing", ""); answer.StatusCode != http.StatusNotFound {

@@ -69,17 +69,22 @@ func (a *API) fleetHostRoutes() {
 			Name  string `query:"name" maxLength:"100" doc:"a pattern, as wn-*"`
 			State string `query:"state" enum:"open,closed,draining,silent,fenced"`
 		}) (*hostList, error) {
-			f := server.HostFilter{Cell: in.Cell, State: server.HostState(in.State), After: in.After, Limit: in.Limit + 1} // one more tells that there is a next page
+			// one more tells that there is a next page
+			f := server.HostFilter{Cell: in.Cell, State: server.HostState(in.State), After: in.After,
+				Limit: in.Limit + 1}
 			if in.Name != "" {
 				f.Patterns = []string{in.Name}
 			}
-			return listOf(ctx, a, in.Paging, hostView, func(h fleet.Host) string { return h.Name }, func() ([]server.HostView, error) { return a.server.Hosts(ctx, who, f) })
+			return listOf(ctx, a, in.Paging, hostView, func(h fleet.Host) string { return h.Name },
+				func() ([]server.HostView, error) { return a.server.Hosts(ctx, who, f) })
 		})
 	handle(a, route{method: "GET", path: "/v1/hosts/{host}", id: "get-host", tag: "hosts", summary: "One host"},
 		func(ctx context.Context, who farm.Identity, in *struct{ HostRef }) (*one[fleet.Host], error) {
 			return answerHost(a.server.Host(ctx, who, in.Host))
 		})
-	handle(a, route{method: "PATCH", path: "/v1/hosts/{host}", id: "update-host", tag: "hosts", summary: "Change labels of a host", about: "A label whose value is empty is taken away; labels that are not named stay."},
+	handle(a, route{method: "PATCH", path: "/v1/hosts/{host}", id: "update-host", tag: "hosts",
+		summary: "Change labels of a host",
+		about:   "A label whose value is empty is taken away; labels that are not named stay."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			HostRef
 			Seen
@@ -89,39 +94,47 @@ func (a *API) fleetHostRoutes() {
 			order.IfRevision = in.seen
 			return answerHost(a.server.LabelHost(ctx, who, in.Host, order))
 		})
-	handle(a, route{method: "POST", path: "/v1/hosts:label", id: "label-hosts", tag: "hosts", summary: "Change labels of hosts", about: "As update-host."},
+	handle(a, route{method: "POST", path: "/v1/hosts:label", id: "label-hosts", tag: "hosts",
+		summary: "Change labels of hosts", about: "As update-host."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			HostChoice
 			Body fleet.HostUpdate
 		}) (*hostList, error) {
 			return answerHosts(a.server.LabelHosts(ctx, who, in.Host, labelOrder(in.Body)))
 		})
-	handle(a, route{method: "POST", path: "/v1/hosts:open", id: "open-hosts", tag: "hosts", summary: "Open hosts to new virtual machines, and end their drains", about: "It answers with the hosts that were chosen."},
+	handle(a, route{method: "POST", path: "/v1/hosts:open", id: "open-hosts", tag: "hosts",
+		summary: "Open hosts to new virtual machines, and end their drains",
+		about:   "It answers with the hosts that were chosen."},
 		func(ctx context.Context, who farm.Identity, in *struct{ HostChoice }) (*hostList, error) {
 			return answerHosts(a.server.OpenHosts(ctx, who, in.Host))
 		})
-	handle(a, route{method: "POST", path: "/v1/hosts:close", id: "close-hosts", tag: "hosts", summary: "Close hosts to new virtual machines"},
+	handle(a, route{method: "POST", path: "/v1/hosts:close", id: "close-hosts", tag: "hosts",
+		summary: "Close hosts to new virtual machines"},
 		func(ctx context.Context, who farm.Identity, in *hostsWithReason) (*hostList, error) {
 			return answerHosts(a.server.CloseHosts(ctx, who, in.Host, reasonOf(in.Body)))
 		})
-	handle(a, route{method: "POST", path: "/v1/hosts:drain", id: "drain-hosts", tag: "hosts", summary: "Empty hosts: no new virtual machines, and those that run at the deadline are stopped"},
+	handle(a, route{method: "POST", path: "/v1/hosts:drain", id: "drain-hosts", tag: "hosts",
+		summary: "Empty hosts: no new virtual machines, and those that run at the deadline are stopped"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			HostChoice
 			Body *fleet.DrainRequest
 		}) (*hostList, error) {
 			return answerHosts(a.server.DrainHosts(ctx, who, in.Host, drainOrder(in.Body)))
 		})
-	handle(a, route{method: "POST", path: "/v1/hosts/{host}/fence", id: "fence-host", tag: "hosts", summary: "Vouch that nothing of a host runs any more",
-		about: "Its virtual machines are lost then, and may be made elsewhere. Whoever says so of a host that runs makes them run twice."},
-		func(ctx context.Context, who farm.Identity, in *struct {
-			HostRef
-			Seen
-			Body *fleet.Reason
-		}) (*one[fleet.Host], error) {
-			return answerHost(a.server.FenceHost(ctx, who, in.Host, in.seen, reasonOf(in.Body)))
-		})
-	handle(a, route{method: "POST", path: "/v1/hosts/{host}/evict", id: "evict-vms", tag: "hosts", summary: "Delete virtual machines of a host that the server does not know",
-		about: "Those that get-host lists as strangers: their rows ended while the host was away. They are named by ID or name, and gone with all that their disks hold when the host has deleted them."},
+	handle(a, route{method: "POST", path: "/v1/hosts/{host}/fence", id: "fence-host", tag: "hosts",
+		summary: "Vouch that nothing of a host runs any more",
+		about: "Its virtual machines are lost then, and may be made elsewhere. Whoever says so of a host that runs " +
+			"makes them run twice."}, func(ctx context.Context, who farm.Identity, in *struct {
+		HostRef
+		Seen
+		Body *fleet.Reason
+	}) (*one[fleet.Host], error) {
+		return answerHost(a.server.FenceHost(ctx, who, in.Host, in.seen, reasonOf(in.Body)))
+	})
+	handle(a, route{method: "POST", path: "/v1/hosts/{host}/evict", id: "evict-vms", tag: "hosts",
+		summary: "Delete virtual machines of a host that the server does not know",
+		about: "Those that get-host lists as strangers: their rows ended while the host was away. They are named by " +
+			"ID or name, and gone with all that their disks hold when the host has deleted them."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			HostRef
 			Seen
@@ -129,7 +142,8 @@ func (a *API) fleetHostRoutes() {
 		}) (*one[fleet.Host], error) {
 			return answerHost(a.server.EvictVMs(ctx, who, in.Host, in.seen, in.Body.VMs))
 		})
-	handle(a, route{method: "DELETE", path: "/v1/hosts/{host}", id: "forget-host", tag: "hosts", status: http.StatusNoContent, summary: "Take a host that has no virtual machines out of the fleet"},
+	handle(a, route{method: "DELETE", path: "/v1/hosts/{host}", id: "forget-host", tag: "hosts",
+		status: http.StatusNoContent, summary: "Take a host that has no virtual machines out of the fleet"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			HostRef
 			Seen
@@ -152,21 +166,28 @@ func labelOrder(u fleet.HostUpdate) server.LabelOrder {
 }
 
 func (a *API) joinTokenRoutes() {
-	handle(a, route{method: "GET", path: "/v1/join-tokens", id: "list-join-tokens", tag: "hosts", summary: "List join tokens, without their secrets"},
+	handle(a, route{method: "GET", path: "/v1/join-tokens", id: "list-join-tokens", tag: "hosts",
+		summary: "List join tokens, without their secrets"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Paging }) (*one[fleet.Page[fleet.JoinToken]], error) {
-			return listOf(ctx, a, in.Paging, joinTokenView, func(t fleet.JoinToken) string { return t.ID }, func() ([]farm.JoinToken, error) { return a.server.JoinTokens(ctx, who) })
+			return listOf(ctx, a, in.Paging, joinTokenView, func(t fleet.JoinToken) string { return t.ID },
+				func() ([]farm.JoinToken, error) { return a.server.JoinTokens(ctx, who) })
 		})
-	handle(a, route{method: "POST", path: "/v1/join-tokens", id: "create-join-token", tag: "hosts", status: http.StatusCreated, summary: "Make a token by which hosts enrol", about: "Its secret is in this answer, and nowhere else ever after."},
+	handle(a, route{method: "POST", path: "/v1/join-tokens", id: "create-join-token", tag: "hosts",
+		status: http.StatusCreated, summary: "Make a token by which hosts enrol",
+		about: "Its secret is in this answer, and nowhere else ever after."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			Once
 			Body fleet.JoinTokenRequest
 		}) (*one[fleet.JoinToken], error) {
 			b := in.Body
 			if b.Valid < 0 || b.Valid > maxValid.Seconds() {
-				return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "body.valid_seconds: a join token is valid for a second to 30 days", Hint: "leave it out for an hour"}
+				return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,
+					Message: "body.valid_seconds: a join token is valid for a second to 30 days",
+					Hint:    "leave it out for an hour"}
 			}
-			token, text, err := a.server.CreateJoinToken(ctx, who, server.JoinOrder{Cell: b.Cell, Name: b.Name, Labels: b.Labels,
-				Valid: time.Duration(b.Valid * float64(time.Second)), Count: cmp.Or(b.Count, 1), Once: in.Key})
+			token, text, err := a.server.CreateJoinToken(ctx, who,
+				server.JoinOrder{Cell: b.Cell, Name: b.Name, Labels: b.Labels,
+					Valid: time.Duration(b.Valid * float64(time.Second)), Count: cmp.Or(b.Count, 1), Once: in.Key})
 			if err != nil {
 				return nil, err
 			}
@@ -174,7 +195,8 @@ func (a *API) joinTokenRoutes() {
 			out.Secret = text
 			return oneOf(out, 0), nil
 		})
-	handle(a, route{method: "DELETE", path: "/v1/join-tokens/{token}", id: "delete-join-token", tag: "hosts", status: http.StatusNoContent, summary: "Take a join token back",
+	handle(a, route{method: "DELETE", path: "/v1/join-tokens/{token}", id: "delete-join-token", tag: "hosts",
+		status: http.StatusNoContent, summary: "Take a join token back",
 		about: "No more hosts enrol with it. Those that did stay."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			Token string `path:"token" maxLength:"100" doc:"its ID"`
@@ -187,5 +209,6 @@ func (a *API) joinTokenRoutes() {
 const maxValid = 30 * 24 * time.Hour
 
 func joinTokenView(t farm.JoinToken) fleet.JoinToken {
-	return fleet.JoinToken{ID: t.ID, Cell: t.Cell, Name: t.Name, Labels: t.Labels, By: t.By, Expires: t.Expires.UTC(), Count: cmp.Or(t.Count, 1), Uses: t.Uses, Used: timeOrNil(t.Used), Host: t.Host}
+	return fleet.JoinToken{ID: t.ID, Cell: t.Cell, Name: t.Name, Labels: t.Labels, By: t.By, Expires: t.Expires.UTC(),
+		Count: cmp.Or(t.Count, 1), Uses: t.Uses, Used: timeOrNil(t.Used), Host: t.Host}
 }

@@ -26,14 +26,16 @@ func (l *lab) hosts(query url.Values) fleet.Page[fleet.Host] {
 	return page
 }
 
-// Pages of hosts are the list cut into pieces: each but the last is full, and names the one behind which the next begins.
+// Pages of hosts are the list cut into pieces: each but the last is full, and names the one behind which the next
+// begins.
 func TestPagesOfHosts(t *testing.T) {
 	l := newLab(t)
 	l.update(func(tx *store.Tx) error {
 		err := tx.PutCell(farm.Cell{Name: "west"}.WithDefaults())
 		for n := range 12 {
 			name := fmt.Sprintf("wn-%02d", 11-n)
-			h := farm.Host{ID: "id-" + name, Name: name, Cell: []string{"east", "west"}[n%2], Enrolled: time.Now(), Seen: time.Now(), Closed: n%3 == 0}
+			h := farm.Host{ID: "id-" + name, Name: name, Cell: []string{"east", "west"}[n%2], Enrolled: time.Now(),
+				Seen: time.Now(), Closed: n%3 == 0}
 			if err == nil {
 				err = tx.InsertHost(h)
 			}
@@ -43,8 +45,11 @@ func TestPagesOfHosts(t *testing.T) {
 	for _, c := range []struct {
 		query url.Values
 		want  int
-	}{{url.Values{}, 12}, {url.Values{"cell": {"west"}}, 6}, {url.Values{"state": {"closed"}}, 4}, {url.Values{"name": {"wn-0*"}}, 10},
-		{url.Values{"name": {"id-wn-03"}}, 1}, {url.Values{"cell": {"east"}, "state": {"open"}, "name": {"wn-?[13579]"}}, 4}, {url.Values{"state": {"fenced"}}, 0}} {
+	}{{url.Values{}, 12}, {url.Values{"cell": {"west"}}, 6}, {url.Values{"state": {"closed"}}, 4},
+		{url.Values{"name": {"wn-0*"}}, 10},
+		{url.Values{"name": {"id-wn-03"}}, 1},
+		{url.Values{"cell": {"east"}, "state": {"open"}, "name": {"wn-?[13579]"}}, 4},
+		{url.Values{"state": {"fenced"}}, 0}} {
 		all := l.hosts(c.query)
 		if len(all.Items) != c.want || all.Next != "" || all.Revision == 0 {
 			t.Errorf("%v: %d hosts, next %q, revision %d", c.query, len(all.Items), all.Next, all.Revision)

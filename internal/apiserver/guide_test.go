@@ -15,7 +15,8 @@ import (
 
 var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
-// TestGuide runs the lines of docs/guide/api.md as they stand, but for where the server is, against a server with a host that does what it is told.
+// TestGuide runs the lines of docs/guide/api.md as they stand, but for where the server is, against a server with a
+// host that does what it is told.
 func TestGuide(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("no curl")
@@ -34,14 +35,16 @@ func TestGuide(t *testing.T) {
 	for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
 		script.WriteString(block[1])
 	}
-	lines := strings.NewReplacer("/run/grange-server/server.sock", l.socket, "https://grange.example.org:7480", l.url, "/etc/grange/ca.pem", filepath.Join(l.dir, "ca.pem")).Replace(script.String())
+	lines := strings.NewReplacer("/run/grange-server/server.sock", l.socket, "https://grange.example.org:7480", l.url,
+		"/etc/grange/ca.pem", filepath.Join(l.dir, "ca.pem")).Replace(script.String())
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", lines)
 	cmd.Dir, cmd.WaitDelay = t.TempDir(), time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, said := range []string{`"user":"ann"`, `"state":"running"`, `"power":"off"`, `"tier":"back"`, `"deleted":true`} {
+	for _, said := range []string{`"user":"ann"`, `"state":"running"`, `"power":"off"`, `"tier":"back"`,
+		`"deleted":true`} {
 		if !strings.Contains(string(out), said) {
 			t.Errorf("nothing said %s:\n%s", said, out)
 		}

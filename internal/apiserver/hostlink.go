@@ -17,36 +17,44 @@ import (
 	"github.com/grange-project/grange/internal/throttle"
 )
 
-// What hosts ask is answered without huma: thousands of them poll every half minute, agents of later releases send fields that this one
-// does not know, and each poll that waits should hold little.
+// What hosts ask is answered without huma: thousands of them poll every half minute, agents of later releases send
+// fields that this one does not know, and each poll that waits should hold little.
 
 // linkRoutes are those between hosts and server.
 func (a *API) linkRoutes() {
 	tag := "Link to hosts"
-	hostRoute(a, route{method: "POST", path: fleet.RouteEnrol, id: "enrol-host", whose: forAll, tag: tag, summary: "Trade a join token for a host's certificate",
-		about: "Wrong tokens are counted by address."}, reflect.TypeFor[fleet.EnrolRequest](), reflect.TypeFor[fleet.EnrolAnswer](), a.enrol)
-	hostRoute(a, route{method: "POST", path: fleet.RouteRenew, id: "renew-host", whose: forHosts, tag: tag, summary: "Get a host's next certificate"},
-		reflect.TypeFor[fleet.RenewRequest](), reflect.TypeFor[fleet.EnrolAnswer](), a.renew)
-	hostRoute(a, route{method: "POST", path: fleet.RouteReport, id: "report-host", whose: forHosts, tag: tag, summary: "Tell what a host is and how its VMs are"},
-		reflect.TypeFor[fleet.Report](), reflect.TypeFor[fleet.ReportAnswer](), a.report)
-	hostRoute(a, route{method: "GET", path: fleet.RouteWanted, id: "poll-wanted", whose: forHosts, tag: tag, summary: "Wait for what is wanted of a host",
-		about: "Answers at once when the list is another one than that of the revision `after`, and with 204 when nothing changed for a while. `instance` is the agent's, as it reported."},
+	hostRoute(a, route{method: "POST", path: fleet.RouteEnrol, id: "enrol-host", whose: forAll, tag: tag,
+		summary: "Trade a join token for a host's certificate", about: "Wrong tokens are counted by address."},
+		reflect.TypeFor[fleet.EnrolRequest](), reflect.TypeFor[fleet.EnrolAnswer](), a.enrol)
+	hostRoute(a, route{method: "POST", path: fleet.RouteRenew, id: "renew-host", whose: forHosts, tag: tag,
+		summary: "Get a host's next certificate"}, reflect.TypeFor[fleet.RenewRequest](),
+		reflect.TypeFor[fleet.EnrolAnswer](), a.renew)
+	hostRoute(a, route{method: "POST", path: fleet.RouteReport, id: "report-host", whose: forHosts, tag: tag,
+		summary: "Tell what a host is and how its VMs are"}, reflect.TypeFor[fleet.Report](),
+		reflect.TypeFor[fleet.ReportAnswer](), a.report)
+	hostRoute(a, route{method: "GET", path: fleet.RouteWanted, id: "poll-wanted", whose: forHosts, tag: tag,
+		summary: "Wait for what is wanted of a host",
+		about: "Answers at once when the list is another one than that of the revision `after`, and with 204 when " +
+			"nothing changed for a while. `instance` is the agent's, as it reported."},
 		nil, reflect.TypeFor[fleet.WantedList](), a.wanted)
-	hostRoute(a, route{method: "POST", path: fleet.RouteStream + "{id}", id: "bring-stream", whose: forHosts, tag: tag, summary: "Bring a stream that was ordered, or say why not",
-		about: "The connection is upgraded to grange-stream: bytes both ways. Without an upgrade the body is the problem for which there is no stream."},
-		reflect.TypeFor[api.Problem](), nil, a.bring)
+	hostRoute(a, route{method: "POST", path: fleet.RouteStream + "{id}", id: "bring-stream", whose: forHosts, tag: tag,
+		summary: "Bring a stream that was ordered, or say why not",
+		about: "The connection is upgraded to grange-stream: bytes both ways. Without an upgrade the body is the " +
+			"problem for which there is no stream."}, reflect.TypeFor[api.Problem](), nil, a.bring)
 }
 
 // hostRoute registers a route, and describes it.
 func hostRoute(a *API, r route, in, out reflect.Type, do http.HandlerFunc) {
 	op := a.operation(r)
 	if in != nil {
-		op.RequestBody = &huma.RequestBody{Required: r.path != fleet.RouteStream+"{id}", Content: map[string]*huma.MediaType{"application/json": {Schema: a.schema(in)}}}
+		op.RequestBody = &huma.RequestBody{Required: r.path != fleet.RouteStream+"{id}",
+			Content: map[string]*huma.MediaType{"application/json": {Schema: a.schema(in)}}}
 	}
 	status := "204"
 	if out != nil {
 		status = "200"
-		op.Responses[status] = &huma.Response{Description: "Done", Content: map[string]*huma.MediaType{"application/json": {Schema: a.schema(out)}}}
+		op.Responses[status] = &huma.Response{Description: "Done",
+			Content: map[string]*huma.MediaType{"application/json": {Schema: a.schema(out)}}}
 	} else {
 		op.Responses[status] = &huma.Response{Description: "Taken note of"}
 	}
@@ -54,7 +62,8 @@ func hostRoute(a *API, r route, in, out reflect.Type, do http.HandlerFunc) {
 	case fleet.RouteWanted:
 		op.Responses["204"] = &huma.Response{Description: "Nothing changed"}
 		op.Parameters = []*huma.Param{
-			{Name: "after", In: "query", Description: "revision of the list that the host has; 0 or nothing: none", Schema: &huma.Schema{Type: "integer"}},
+			{Name: "after", In: "query", Description: "revision of the list that the host has; 0 or nothing: none",
+				Schema: &huma.Schema{Type: "integer"}},
 			{Name: "instance", In: "query", Required: true, Schema: &huma.Schema{Type: "string"}}}
 	case fleet.RouteStream + "{id}":
 		op.Responses["101"] = &huma.Response{Description: "Bytes both ways"}
@@ -83,7 +92,8 @@ func (a *API) understood(r *http.Request) error {
 }
 
 func badHostRequest(err error) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "the request cannot be read", Err: err, Hint: "docs/reference/openapi.json says what this route takes"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "the request cannot be read", Err: err,
+		Hint: "docs/reference/openapi.json says what this route takes"}
 }
 
 // read reads the body of a host's request, which the edge has bounded. Unknown fields are passed over.
@@ -173,7 +183,9 @@ func (a *API) bring(w http.ResponseWriter, r *http.Request) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), fleet.UpgradeStream) {
 		in, err := read[api.Problem](r)
 		if err == nil {
-			err = a.server.RefuseStream(host, id, &farm.Error{Kind: farm.Kind(in.Title), Code: farm.Code(strings.TrimPrefix(in.Type, "grange:")), Message: in.Detail, Hint: in.Hint})
+			err = a.server.RefuseStream(host, id,
+				&farm.Error{Kind: farm.Kind(in.Title), Code: farm.Code(strings.TrimPrefix(in.Type, "grange:")),
+					Message: in.Detail, Hint: in.Hint})
 		}
 		if err != nil {
 			a.answerHost(w, r, nil, err)

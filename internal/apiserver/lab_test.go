@@ -29,8 +29,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// lab is a server that answers on a unix socket and by TLS, with a cell, a host, a project and some people: ann (member of atlas, by certificate),
-// root (by the socket).
+// lab is a server that answers on a unix socket and by TLS, with a cell, a host, a project and some people: ann (member
+// of atlas, by certificate), root (by the socket).
 type lab struct {
 	t      *testing.T
 	store  *store.Store
@@ -52,9 +52,11 @@ func newLab(t *testing.T) *lab {
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	l := &lab{t: t, store: st, dir: t.TempDir(), people: newAuthority(t, "People's CA")}
-	l.server = server.New(server.Options{Store: st, Log: log, URL: "https://server.example.org:7480", Version: "test", CAKeyFile: filepath.Join(t.TempDir(), "ca.key")})
+	l.server = server.New(server.Options{Store: st, Log: log, URL: "https://server.example.org:7480", Version: "test",
+		CAKeyFile: filepath.Join(t.TempDir(), "ca.key")})
 	l.api = New(Options{Server: l.server, Log: log, Version: "test", KeepAlive: 50 * time.Millisecond,
-		Authn: authn.New(authn.Options{Directory: l.server, People: authn.NewPeople(authn.Authority{Name: "grid", Roots: []*x509.Certificate{l.people.cert}})})})
+		Authn: authn.New(authn.Options{Directory: l.server,
+			People: authn.NewPeople(authn.Authority{Name: "grid", Roots: []*x509.Certificate{l.people.cert}})})})
 	l.update(func(tx *store.Tx) error {
 		return errors.Join(
 			tx.PutCell(farm.Cell{Name: "east", Default: true}.WithDefaults()),
@@ -84,7 +86,8 @@ func (l *lab) serve() {
 		l.t.Fatal(err)
 	}
 	own := newAuthority(l.t, "Server's CA")
-	pair := own.issue(&x509.Certificate{Subject: pkix.Name{CommonName: "server"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	pair := own.issue(&x509.Certificate{Subject: pkix.Name{CommonName: "server"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	own.write(filepath.Join(l.dir, "ca.pem"))
 	tcp := listening(l.t, 1000, 100, time.Second)
 	l.url, l.bounds = "https://"+tcp.Addr().String(), tcp.all
@@ -124,7 +127,8 @@ func (l *lab) root() *fleet.Client { return l.client(fleet.Config{Server: "unix:
 // person is a client with a certificate.
 func (l *lab) person(subject pkix.Name, from *authority) *fleet.Client {
 	l.t.Helper()
-	cert, key := from.files(l.dir, &x509.Certificate{Subject: subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	cert, key := from.files(l.dir, &x509.Certificate{Subject: subject,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return l.client(fleet.Config{Server: l.url, Certificate: cert, Key: key})
 }
 
@@ -135,9 +139,10 @@ func (l *lab) ann() *fleet.Client {
 // ask sends one request over the socket, as root, and returns the answer with its body.
 func (l *lab) ask(method, path, body string, headers ...string) (*http.Response, string) {
 	l.t.Helper()
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", l.socket)
-	}}
+	transport := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", l.socket)
+		}}
 	r, err := http.NewRequestWithContext(l.t.Context(), method, "http://server"+path, strings.NewReader(body))
 	if err != nil {
 		l.t.Fatal(err)
@@ -162,9 +167,10 @@ func (l *lab) ask(method, path, body string, headers ...string) (*http.Response,
 
 // host does at once what is wanted of it, until ctx ends. The server's own placer gives it VMs.
 func (l *lab) host(ctx context.Context) {
-	h := farm.Host{ID: "11111111-1111-4111-8111-111111111111", Name: "wn-1", Cell: "east", Enrolled: time.Now(), Seen: time.Now(),
-		Facts: farm.Facts{Topology: sim.Hardware{Sockets: 1, Cores: 8, Memory: 64 * farm.GiB}.Topology(), Capability: fleet.Capability, Accelerator: "kvm",
-			ScratchFree: farm.TiB, Images: []string{"micro"}}}
+	h := farm.Host{ID: "11111111-1111-4111-8111-111111111111", Name: "wn-1", Cell: "east", Enrolled: time.Now(),
+		Seen: time.Now(), Facts: farm.Facts{Topology: sim.Hardware{Sockets: 1, Cores: 8,
+			Memory: 64 * farm.GiB}.Topology(), Capability: fleet.Capability, Accelerator: "kvm", ScratchFree: farm.TiB,
+			Images: []string{"micro"}}}
 	l.update(func(tx *store.Tx) error { return tx.InsertHost(h) })
 	var revision int64
 	for ctx.Err() == nil {
@@ -182,7 +188,8 @@ func (l *lab) host(ctx context.Context) {
 func carryOut(tx *store.Tx) error {
 	vms, err := tx.VMs(store.VMFilter{})
 	for _, v := range vms {
-		now := farm.Observed{State: farm.VMRunning, Since: time.Now(), Boots: v.Wanted.Boots, Builds: v.Wanted.Builds, Ready: true}
+		now := farm.Observed{State: farm.VMRunning, Since: time.Now(), Boots: v.Wanted.Boots, Builds: v.Wanted.Builds,
+			Ready: true}
 		switch v.Wanted.Power {
 		case farm.PowerDeleted:
 			err = errors.Join(err, tx.DeleteVM(v.ID))
@@ -190,7 +197,8 @@ func carryOut(tx *store.Tx) error {
 		case farm.PowerOff:
 			now.State, now.Ready = farm.VMStopped, false
 		}
-		if v.Host != "" && (v.Observed.State != now.State || v.Observed.Boots != now.Boots || v.Observed.Builds != now.Builds) {
+		if v.Host != "" && (v.Observed.State != now.State || v.Observed.Boots != now.Boots ||
+			v.Observed.Builds != now.Builds) {
 			err = errors.Join(err, tx.SetVMObserved(v.ID, now))
 		}
 	}
@@ -208,8 +216,9 @@ func newAuthority(t *testing.T, name string) *authority {
 	t.Helper()
 	a := &authority{t: t}
 	a.key = newKey(t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +249,8 @@ func (a *authority) issue(template *x509.Certificate) tls.Certificate {
 }
 
 func (a *authority) write(file string) {
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600); err != nil {
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}),
+		0o600); err != nil {
 		a.t.Fatal(err)
 	}
 }
@@ -253,7 +263,8 @@ func (a *authority) files(dir string, template *x509.Certificate) (cert, key str
 		a.t.Fatal(err)
 	}
 	cert, key = filepath.Join(dir, "cert-"+rand.Text()+".pem"), filepath.Join(dir, "key-"+rand.Text()+".pem")
-	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, key: {Type: "EC PRIVATE KEY", Bytes: der}} {
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
+		key: {Type: "EC PRIVATE KEY", Bytes: der}} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
 			a.t.Fatal(err)
 		}

@@ -16,8 +16,10 @@ type Paging struct {
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"the most items"`
 }
 
-// listOf answers with one page of what get returns, in the order of its keys. The revision is read before, so that a watch from it misses nothing.
-func listOf[V, T any](ctx context.Context, a *API, p Paging, view func(V) T, key func(T) string, get func() ([]V, error)) (*one[fleet.Page[T]], error) {
+// listOf answers with one page of what get returns, in the order of its keys. The revision is read before, so that a
+// watch from it misses nothing.
+func listOf[V, T any](ctx context.Context, a *API, p Paging, view func(V) T, key func(T) string,
+	get func() ([]V, error)) (*one[fleet.Page[T]], error) {
 	revision, err := a.server.Revision(ctx)
 	if err != nil {
 		return nil, err
@@ -86,7 +88,9 @@ func (m *Seen) read() error {
 	}
 	n, err := strconv.ParseInt(strings.Trim(text, `"`), 10, 64)
 	if err != nil || n <= 0 {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "If-Match: " + strconv.Quote(m.IfMatch) + " is no revision", Hint: `write it as ETag told it: If-Match: "17"`}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,
+			Message: "If-Match: " + strconv.Quote(m.IfMatch) + " is no revision",
+			Hint:    `write it as ETag told it: If-Match: "17"`}
 	}
 	m.seen = n
 	return nil

@@ -23,7 +23,8 @@ var update = flag.Bool("update", false, "write golden files anew")
 func bare(t *testing.T) *API {
 	t.Helper()
 	s := &server.Server{}
-	return New(Options{Server: s, Authn: authn.New(authn.Options{Directory: s}), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test"})
+	return New(Options{Server: s, Authn: authn.New(authn.Options{Directory: s}),
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test"})
 }
 
 // TestOpenAPI holds docs/reference/openapi.json equal to the routes.
@@ -48,7 +49,8 @@ func TestOpenAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(want, b.Bytes()) {
-		t.Errorf("docs/reference/openapi.json is not what the routes say; `go test ./internal/apiserver -update` writes it anew\n%s", cmp.Diff(strings.Split(string(want), "\n"), strings.Split(b.String(), "\n")))
+		t.Errorf("docs/reference/openapi.json is not what the routes say; `go test ./internal/apiserver -update` "+
+			"writes it anew\n%s", cmp.Diff(strings.Split(string(want), "\n"), strings.Split(b.String(), "\n")))
 	}
 }
 
@@ -61,14 +63,18 @@ type described struct {
 	}
 }
 
-// TestEveryChangeIsGuarded: what makes something takes an idempotency key, and what changes one thing takes the revision that it is meant for.
+// TestEveryChangeIsGuarded: what makes something takes an idempotency key, and what changes one thing takes the
+// revision that it is meant for.
 func TestEveryChangeIsGuarded(t *testing.T) {
 	neither := map[string]string{
 		"apply-farm": "its plan says what it is meant for", "why": "it changes nothing",
-		"put-grant": "there is one, or there is none", "delete-grant": "the same", "delete-token": "a token never changes", "delete-join-token": "its uses alone change",
-		"rotate-ca": "refused while a rotation is under way", "retire-ca": "refused unless one is, and it names whom it cuts off",
-		"open-hosts": "of several hosts", "close-hosts": "of several hosts", "drain-hosts": "of several hosts", "label-hosts": "of several hosts",
-		"enrol-host": "a host's", "renew-host": "a host's", "report-host": "a host's", "bring-stream": "a host's",
+		"put-grant": "there is one, or there is none", "delete-grant": "the same",
+		"delete-token": "a token never changes", "delete-join-token": "its uses alone change",
+		"rotate-ca":  "refused while a rotation is under way",
+		"retire-ca":  "refused unless one is, and it names whom it cuts off",
+		"open-hosts": "of several hosts", "close-hosts": "of several hosts", "drain-hosts": "of several hosts",
+		"label-hosts": "of several hosts",
+		"enrol-host":  "a host's", "renew-host": "a host's", "report-host": "a host's", "bring-stream": "a host's",
 	}
 	text, err := bare(t).OpenAPI()
 	if err != nil {
@@ -88,7 +94,10 @@ func TestEveryChangeIsGuarded(t *testing.T) {
 			if method == "post" && !strings.Contains(path, "{") {
 				want = "Idempotency-Key"
 			}
-			if !slices.ContainsFunc(op.Parameters, func(p struct{ Name, In string }) bool { return p.Name == want && p.In == "header" }) {
+			if !slices.ContainsFunc(op.Parameters, func(p struct{ Name, In string }) bool {
+				return p.Name == want &&
+					p.In == "header"
+			}) {
 				t.Errorf("%s %s takes no %s", method, path, want)
 			}
 		}

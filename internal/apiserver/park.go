@@ -16,10 +16,10 @@ import (
 // answersAtOnce bounds the goroutines that answer polls, when one change concerns all hosts.
 const answersAtOnce = 32
 
-// lot is where polls wait that have nothing to be told yet. Each is a connection taken from net/http, whose goroutines, stacks and buffers
-// are given back: they are most of what a waiting host takes. When there is an answer it is written here, and net/http gets the
-// connection back as if it were a new one; to it the lot is a listener. That a host has gone is seen when it is answered, and a poll is
-// short.
+// lot is where polls wait that have nothing to be told yet. Each is a connection taken from net/http, whose goroutines,
+// stacks and buffers are given back: they are most of what a waiting host takes. When there is an answer it is written
+// here, and net/http gets the connection back as if it were a new one; to it the lot is a listener. That a host has
+// gone is seen when it is answered, and a poll is short.
 type lot struct {
 	api  *API
 	back chan net.Conn
@@ -50,7 +50,7 @@ func newLot(a *API) *lot {
 // parkKey marks connections that Serve can take back.
 type parkKey struct{}
 
-// parkable tells whether a request's connection can be taken from net/http and given back after the answer.
+// parkable reports whether a request's connection can be taken from net/http and given back after the answer.
 func parkable(r *http.Request) bool {
 	can, _ := r.Context().Value(parkKey{}).(bool)
 	return can && r.TLS != nil && r.ProtoMajor == 1 && r.ProtoMinor == 1 && !r.Close
@@ -76,7 +76,8 @@ func (l *lot) poll(w http.ResponseWriter, r *http.Request, instance string, afte
 		return
 	}
 	secure, ok := conn.(*tls.Conn)
-	if !ok || buffered.Reader.Buffered() > 0 { // who asks more before this is answered cannot be given back: what was read would be lost
+	// who asks more before this is answered cannot be given back: what was read would be lost
+	if !ok || buffered.Reader.Buffered() > 0 {
 		a := newAnswer()
 		a.header.Set("Connection", "close")
 		a.WriteHeader(http.StatusNoContent)
@@ -250,7 +251,8 @@ func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
 
 // send writes the answer as HTTP/1.1, at once: a record of TLS for each piece would cost more than the copy.
 func (a *answer) send(conn net.Conn) error {
-	r := http.Response{StatusCode: a.status, ProtoMajor: 1, ProtoMinor: 1, Header: a.header, ContentLength: int64(a.body.Len()), Body: io.NopCloser(&a.body)}
+	r := http.Response{StatusCode: a.status, ProtoMajor: 1, ProtoMinor: 1, Header: a.header,
+		ContentLength: int64(a.body.Len()), Body: io.NopCloser(&a.body)}
 	var text bytes.Buffer
 	if err := r.Write(&text); err != nil {
 		return err

@@ -39,8 +39,9 @@ func joined(l *lab, n int) *caller {
 	if err := errors.Join(err, err2, err3); err != nil {
 		l.t.Fatal(err)
 	}
-	c := &caller{lab: l, host: farm.Host{ID: api.NewID(), Name: fmt.Sprintf("wn-%d", n), Cell: "east", Enrolled: time.Now()},
-		fake: sim.NewHost(sim.HostOptions{Version: "test", Hardware: sim.Hardware{Sockets: 1, Cores: 2, Memory: 4 * farm.GiB}})}
+	c := &caller{lab: l, host: farm.Host{ID: api.NewID(), Name: fmt.Sprintf("wn-%d", n), Cell: "east",
+		Enrolled: time.Now()}, fake: sim.NewHost(sim.HostOptions{Version: "test",
+		Hardware: sim.Hardware{Sockets: 1, Cores: 2, Memory: 4 * farm.GiB}})}
 	issued, err := cas.Present.IssueHost(c.host.ID, csr, time.Now())
 	if err != nil {
 		l.t.Fatal(err)
@@ -51,7 +52,8 @@ func joined(l *lab, n int) *caller {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	c.conn, err = tls.Dial("tcp", strings.TrimPrefix(l.url, "https://"), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
+	c.conn, err = tls.Dial("tcp", strings.TrimPrefix(l.url, "https://"),
+		&tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -62,7 +64,8 @@ func joined(l *lab, n int) *caller {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	c.send(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: s\r\nContent-Length: %d\r\n\r\n%s", fleet.RouteReport, len(text), text))
+	c.send(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: s\r\nContent-Length: %d\r\n\r\n%s", fleet.RouteReport,
+		len(text), text))
 	if status, body := c.answer(); status != http.StatusOK {
 		l.t.Fatalf("report: %d %s", status, body)
 	}
@@ -79,7 +82,8 @@ func (c *caller) send(text string) {
 // poll asks for another list than that of a revision.
 func (c *caller) poll(after int64) string {
 	facts, _ := c.fake.Facts(c.lab.t.Context())
-	return fmt.Sprintf("GET %s?after=%d&instance=%s HTTP/1.1\r\nHost: s\r\n\r\n", fleet.RouteWanted, after, facts.Instance)
+	return fmt.Sprintf("GET %s?after=%d&instance=%s HTTP/1.1\r\nHost: s\r\n\r\n", fleet.RouteWanted, after,
+		facts.Instance)
 }
 
 func (c *caller) answer() (int, string) {
@@ -165,7 +169,8 @@ func (c *caller) close(closed bool) {
 	})
 }
 
-// TestParkedPoll: a poll that waits is answered when the list changes, and its connection goes on as before, again and again.
+// TestParkedPoll: a poll that waits is answered when the list changes, and its connection goes on as before, again and
+// again.
 func TestParkedPoll(t *testing.T) {
 	l := newLab(t)
 	c := joined(l, 1)
@@ -177,14 +182,16 @@ func TestParkedPoll(t *testing.T) {
 		}
 	}
 	c.park()
-	c.lab.update(func(tx *store.Tx) error { // another machine joined as this one: the connection is of the certificate before
+	// another machine joined as this one: the connection is of the certificate before
+	c.lab.update(func(tx *store.Tx) error {
 		h, err := tx.Host(c.host.ID)
 		h.Serial, h.Closed = "another", false
 		return errors.Join(err, tx.SetHost(h))
 	})
 	c.told()
 	c.send(c.poll(0))
-	if status, body := c.answer(); status != http.StatusForbidden || !strings.Contains(body, string(farm.CodeRevokedCert)) {
+	if status, body := c.answer(); status != http.StatusForbidden ||
+		!strings.Contains(body, string(farm.CodeRevokedCert)) {
 		t.Errorf("on a connection that was given back: %d %s", status, body)
 	}
 }

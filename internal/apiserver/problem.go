@@ -34,10 +34,12 @@ func (p *problem) Error() string             { return p.Detail }
 func (p *problem) GetStatus() int            { return p.Status }
 func (p *problem) ContentType(string) string { return "application/problem+json" }
 
-// newProblem makes an error fit for people far away: what is not a farm.Error says nothing of our inside. Whoever calls logs it.
+// newProblem makes an error fit for people far away: what is not a farm.Error says nothing of our inside. Whoever calls
+// logs it.
 func newProblem(err error) *problem {
 	if !errors.As(err, new(*farm.Error)) {
-		err = &farm.Error{Kind: farm.Internal, Code: farm.CodeInternal, Message: "internal error", Hint: "the server's log says more"}
+		err = &farm.Error{Kind: farm.Internal, Code: farm.CodeInternal, Message: "internal error",
+			Hint: "the server's log says more"}
 	}
 	return fromAPI(wire.Problem(err, "the server's log"))
 }
@@ -46,16 +48,18 @@ func fromAPI(p *api.Problem) *problem {
 	return &problem{Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail, Hint: p.Hint}
 }
 
-// plainProblem puts what huma refuses into our form: the first wrong place is in the sentence, all are in the list. Values are left out:
-// they may be secrets.
+// plainProblem puts what huma refuses into our form: the first wrong place is in the sentence, all are in the list.
+// Values are left out: they may be secrets.
 func plainProblem(_ huma.Context, _ string, v any) (any, error) {
 	m, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
 	}
-	e := &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: m.Detail, Hint: "docs/reference/openapi.json says what this route takes"}
+	e := &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: m.Detail,
+		Hint: "docs/reference/openapi.json says what this route takes"}
 	if m.Status >= http.StatusInternalServerError {
-		e = &farm.Error{Kind: farm.Internal, Code: farm.CodeInternal, Message: "internal error", Hint: "the server's log says more"}
+		e = &farm.Error{Kind: farm.Internal, Code: farm.CodeInternal, Message: "internal error",
+			Hint: "the server's log says more"}
 	}
 	p := newProblem(e)
 	p.Status = m.Status

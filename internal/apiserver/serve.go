@@ -47,10 +47,11 @@ func ListenTLS(address string, certificate func(*tls.ClientHelloInfo) (*tls.Cert
 	return tls.NewListener(bounded(l, 3), TLS(certificate)), nil
 }
 
-// TLS is the configuration for people and hosts: certificates of both are asked for, and looked at by package authn, which can say in a
-// problem what is wrong with one. HTTP/2 is left out: streams upgrade a connection.
+// TLS is the configuration for people and hosts: certificates of both are asked for, and looked at by package authn,
+// which can say in a problem what is wrong with one. HTTP/2 is left out: streams upgrade a connection.
 func TLS(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, GetCertificate: certificate, NextProtos: []string{"http/1.1"}}
+	return &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, GetCertificate: certificate,
+		NextProtos: []string{"http/1.1"}}
 }
 
 // Serve answers on all the listeners until ctx ends, and closes them.
@@ -87,7 +88,8 @@ func (a *API) Serve(ctx context.Context, listeners ...net.Listener) error {
 	return err
 }
 
-// patient is the context of a long answer: it ends with the request, and with the server. It costs no goroutine: thousands of hosts wait.
+// patient is the context of a long answer: it ends with the request, and with the server. It costs no goroutine:
+// thousands of hosts wait.
 func (a *API) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(a.ending, cancel)
@@ -102,7 +104,10 @@ func peerOf(conn *net.UnixConn) (uint32, error) {
 	}
 	var cred *unix.Ucred
 	var inner error
-	if err := raw.Control(func(fd uintptr) { cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		cred,
+			inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
 		return 0, err
 	}
 	if inner != nil {

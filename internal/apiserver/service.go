@@ -19,21 +19,23 @@ type changesInput struct {
 }
 
 func (a *API) serviceRoutes() {
-	handle(a, route{method: "GET", path: "/v1/version", id: "version", tag: "service", whose: forAll, summary: "Which server this is"},
-		func(context.Context, farm.Identity, *struct{}) (*one[fleet.Version], error) {
-			return oneOf(a.versionNow(), 0), nil
-		})
-	handle(a, route{method: "GET", path: "/v1/status", id: "status", tag: "service", summary: "How the fleet is, in numbers: of what the caller may see"}, a.status)
-	handle(a, route{method: "GET", path: "/v1/openapi.json", id: "openapi", tag: "service", whose: forAll, summary: "This description"},
-		func(context.Context, farm.Identity, *struct{}) (*huma.StreamResponse, error) {
-			text, err := a.OpenAPI()
-			return &huma.StreamResponse{Body: func(c huma.Context) {
-				c.SetHeader("Content-Type", "application/json")
-				c.BodyWriter().Write(text)
-			}}, err
-		})
-	r := route{method: "GET", path: "/v1/changes", id: "watch-changes", tag: "service", summary: "Watch everything that the caller may see",
-		about: "Changes as server-sent events: their data is a Change, their id its revision."}
+	handle(a, route{method: "GET", path: "/v1/version", id: "version", tag: "service", whose: forAll,
+		summary: "Which server this is"}, func(context.Context, farm.Identity, *struct{}) (*one[fleet.Version], error) {
+		return oneOf(a.versionNow(), 0), nil
+	})
+	handle(a, route{method: "GET", path: "/v1/status", id: "status", tag: "service",
+		summary: "How the fleet is, in numbers: of what the caller may see"}, a.status)
+	handle(a, route{method: "GET", path: "/v1/openapi.json", id: "openapi", tag: "service", whose: forAll,
+		summary: "This description"}, func(context.Context, farm.Identity, *struct{}) (*huma.StreamResponse, error) {
+		text, err := a.OpenAPI()
+		return &huma.StreamResponse{Body: func(c huma.Context) {
+			c.SetHeader("Content-Type", "application/json")
+			c.BodyWriter().Write(text)
+		}}, err
+	})
+	r := route{method: "GET", path: "/v1/changes", id: "watch-changes", tag: "service",
+		summary: "Watch everything that the caller may see",
+		about:   "Changes as server-sent events: their data is a Change, their id its revision."}
 	op := a.operation(r)
 	op.Responses["200"] = &huma.Response{Description: "Events, until either side has enough",
 		Content: map[string]*huma.MediaType{"text/event-stream": {Schema: a.schema(reflect.TypeFor[fleet.Change]())}}}
@@ -72,7 +74,8 @@ func (a *API) allHosts(ctx context.Context, who farm.Identity) ([]server.HostVie
 
 // status counts what the caller may see.
 func (a *API) status(ctx context.Context, who farm.Identity, _ *struct{}) (*one[fleet.Status], error) {
-	out := fleet.Status{Version: a.versionNow(), Leader: a.server.Leads(), Hosts: map[string]int{}, VMs: map[string]int{}, Versions: map[string]int{}}
+	out := fleet.Status{Version: a.versionNow(), Leader: a.server.Leads(), Hosts: map[string]int{},
+		VMs: map[string]int{}, Versions: map[string]int{}}
 	hosts, err := a.allHosts(ctx, who)
 	if err != nil {
 		return nil, err

@@ -25,7 +25,8 @@ type shares struct {
 }
 
 func newShares() *shares {
-	return &shares{all: make(chan struct{}, maxWalks), watches: map[string]int{}, walks: map[string]chan struct{}{}, waiting: map[string]int{}}
+	return &shares{all: make(chan struct{}, maxWalks), watches: map[string]int{}, walks: map[string]chan struct{}{},
+		waiting: map[string]int{}}
 }
 
 // watch counts a watch until leave is called.

@@ -27,17 +27,22 @@ type streamInput struct {
 
 // streamRoute opens streams to VMs: consoles, and ports for SSH.
 func (a *API) streamRoute() {
-	r := route{method: "GET", path: "/v1/vms/{vm}/stream", id: "stream-vm", tag: "VMs", summary: "Open a stream to a virtual machine: its console, or a port",
-		about: "The connection is upgraded to grange-stream: bytes both ways. HTTP/1.1 only."}
+	r := route{method: "GET", path: "/v1/vms/{vm}/stream", id: "stream-vm", tag: "VMs",
+		summary: "Open a stream to a virtual machine: its console, or a port",
+		about:   "The connection is upgraded to grange-stream: bytes both ways. HTTP/1.1 only."}
 	op := a.operation(r)
 	op.Responses["101"] = &huma.Response{Description: "Bytes both ways"}
 	register(a, r, op, func(ctx context.Context, who farm.Identity, in *streamInput) (*huma.StreamResponse, error) {
-		if !strings.EqualFold(in.Upgrade, fleet.UpgradeStream) || !strings.Contains(strings.ToLower(in.Connection), "upgrade") {
-			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoUpgrade, Message: "a stream needs an upgrade of the connection",
-				Hint: "send Connection: Upgrade and Upgrade: " + fleet.UpgradeStream + " over HTTP/1.1; `grange vm console` and `grange ssh` do"}
+		if !strings.EqualFold(in.Upgrade, fleet.UpgradeStream) ||
+			!strings.Contains(strings.ToLower(in.Connection), "upgrade") {
+			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoUpgrade,
+				Message: "a stream needs an upgrade of the connection",
+				Hint: "send Connection: Upgrade and Upgrade: " + fleet.UpgradeStream +
+					" over HTTP/1.1; `grange vm console` and `grange ssh` do"}
 		}
 		if in.Kind == fleet.StreamTCP && in.Port == 0 {
-			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest, Message: "query.port: a stream of kind tcp needs a port", Hint: "add port=22"}
+			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,
+				Message: "query.port: a stream of kind tcp needs a port", Hint: "add port=22"}
 		}
 		stream, err := a.server.OpenStream(ctx, who, in.VM, in.Kind, in.Port)
 		if err != nil {
@@ -64,7 +69,8 @@ func Upgrade(w http.ResponseWriter) (io.ReadWriteCloser, error) {
 		return nil, err
 	}
 	conn.SetDeadline(time.Time{})
-	if _, err := conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + fleet.UpgradeStream + "\r\n\r\n")); err != nil {
+	if _, err := conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " +
+		fleet.UpgradeStream + "\r\n\r\n")); err != nil {
 		conn.Close()
 		return nil, err
 	}

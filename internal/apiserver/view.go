@@ -31,18 +31,20 @@ func vmView(v server.VMView) fleet.VM {
 	if plan.VCPUs == nil { // its host planned
 		plan = v.Observed.Plan
 	}
-	out := fleet.VM{ID: v.ID, Name: v.Name, Project: v.Project, Owner: v.Owner, State: string(v.State), Reason: v.Observed.Reason, Notice: v.Notice,
-		StopsAt: timeOrNil(v.StopsAt), Since: timeOrNil(v.Observed.Since), Ready: v.Observed.Ready && v.State == farm.VMRunning, Power: string(v.Wanted.Power),
-		Pending: pending(v), Image: v.Image, Digest: v.Observed.Digest, Shape: wire.Shape(v.Shape), Cell: v.Cell, Host: v.HostName, Job: v.Job(), Network: v.Network,
-		MAC: v.Lease.MAC, Hostname: v.Lease.Hostname, Group: v.Group, Needs: v.Needs, Tags: v.Tags, Keys: v.Keys, Created: v.Created.UTC(),
-		Expires: timeOrNil(v.Expires), Plan: wire.PlanOrNil(plan), CPUTime: v.Observed.CPUTime.Seconds(), Revision: v.Revision}
+	out := fleet.VM{ID: v.ID, Name: v.Name, Project: v.Project, Owner: v.Owner, State: string(v.State),
+		Reason: v.Observed.Reason, Notice: v.Notice, StopsAt: timeOrNil(v.StopsAt), Since: timeOrNil(v.Observed.Since),
+		Ready: v.Observed.Ready && v.State == farm.VMRunning, Power: string(v.Wanted.Power), Pending: pending(v),
+		Image: v.Image, Digest: v.Observed.Digest, Shape: wire.Shape(v.Shape), Cell: v.Cell, Host: v.HostName,
+		Job: v.Job(), Network: v.Network, MAC: v.Lease.MAC, Hostname: v.Lease.Hostname, Group: v.Group, Needs: v.Needs,
+		Tags: v.Tags, Keys: v.Keys, Created: v.Created.UTC(), Expires: timeOrNil(v.Expires), Plan: wire.PlanOrNil(plan),
+		CPUTime: v.Observed.CPUTime.Seconds(), Revision: v.Revision}
 	if v.Lease.Address.IsValid() {
 		out.Address = v.Lease.Address.String()
 	}
 	return out
 }
 
-// pending tells whether the host has still to do something that was asked for.
+// pending reports whether the host has still to do something that was asked for.
 func pending(v server.VMView) bool {
 	if v.Resize != nil {
 		return true
@@ -60,16 +62,20 @@ func drainView(d farm.Drain, vms, jobs int) *fleet.Drain {
 	if !d.Active() {
 		return nil
 	}
-	return &fleet.Drain{Since: d.Since.UTC(), Deadline: timeOrNil(d.Deadline), Reason: d.Reason, By: d.By, VMs: vms, Jobs: jobs}
+	return &fleet.Drain{Since: d.Since.UTC(), Deadline: timeOrNil(d.Deadline), Reason: d.Reason, By: d.By,
+		VMs: vms, Jobs: jobs}
 }
 
 func hostView(v server.HostView) fleet.Host {
-	out := fleet.Host{ID: v.ID, Name: v.Name, Cell: v.Cell, State: string(v.State), Reason: v.Reason, Warnings: v.Warnings, Kind: v.Kind, Labels: v.Labels,
-		Drain: drainView(v.Drain, v.VMs, v.Jobs), Seen: timeOrNil(v.Seen), Version: v.Facts.Version, Capability: v.Facts.Capability,
-		Accelerator: v.Facts.Accelerator, CPUs: v.CPUs, FreeCPUs: v.FreeCPUs, Memory: uint64(v.Memory), FreeMemory: uint64(v.FreeMemory), VMs: v.VMs,
-		Images: v.Facts.Images, Networks: v.Facts.Networks, Enrolled: v.Enrolled.UTC(), CertExpires: timeOrNil(v.Expires), Revision: v.Revision}
+	out := fleet.Host{ID: v.ID, Name: v.Name, Cell: v.Cell, State: string(v.State), Reason: v.Reason,
+		Warnings: v.Warnings, Kind: v.Kind, Labels: v.Labels, Drain: drainView(v.Drain, v.VMs, v.Jobs),
+		Seen: timeOrNil(v.Seen), Version: v.Facts.Version, Capability: v.Facts.Capability,
+		Accelerator: v.Facts.Accelerator, CPUs: v.CPUs, FreeCPUs: v.FreeCPUs, Memory: uint64(v.Memory),
+		FreeMemory: uint64(v.FreeMemory), VMs: v.VMs, Images: v.Facts.Images, Networks: v.Facts.Networks,
+		Enrolled: v.Enrolled.UTC(), CertExpires: timeOrNil(v.Expires), Revision: v.Revision}
 	for _, s := range v.Strangers {
-		out.Strangers = append(out.Strangers, fleet.Stranger{ID: s.VM, Name: s.Name, State: string(s.State), Evicted: s.Evicted})
+		out.Strangers = append(out.Strangers,
+			fleet.Stranger{ID: s.VM, Name: s.Name, State: string(s.State), Evicted: s.Evicted})
 	}
 	return out
 }
@@ -79,9 +85,10 @@ func quotaView(q farm.Quota) fleet.Quota {
 }
 
 func cellView(v server.CellView) fleet.Cell {
-	return fleet.Cell{Name: v.Name, Broker: v.Broker, Open: !v.Closed, Reason: v.Reason, Default: v.Default, Projects: v.Projects, Packing: string(v.Packing),
-		KeepWhole: v.KeepWhole, Overcommit: v.Overcommit, Limits: quotaView(v.Limits), PerHost: v.PerHost, Services: v.Services, Batch: v.Batch,
-		Labels: v.Labels, Drain: drainView(v.Drain, v.VMs, 0), Hosts: v.Hosts, VMs: v.VMs, Revision: v.Revision}
+	return fleet.Cell{Name: v.Name, Broker: v.Broker, Open: !v.Closed, Reason: v.Reason, Default: v.Default,
+		Projects: v.Projects, Packing: string(v.Packing), KeepWhole: v.KeepWhole, Overcommit: v.Overcommit,
+		Limits: quotaView(v.Limits), PerHost: v.PerHost, Services: v.Services, Batch: v.Batch, Labels: v.Labels,
+		Drain: drainView(v.Drain, v.VMs, 0), Hosts: v.Hosts, VMs: v.VMs, Revision: v.Revision}
 }
 
 func grantView(g farm.Grant) fleet.Grant {
@@ -93,7 +100,8 @@ func userView(u farm.User) fleet.User {
 }
 
 func tokenView(t farm.Token) fleet.Token {
-	return fleet.Token{ID: t.ID, User: t.User, Note: t.Note, Role: string(t.Role), Projects: t.Projects, Created: t.Created.UTC(), Expires: timeOrNil(t.Expires)}
+	return fleet.Token{ID: t.ID, User: t.User, Note: t.Note, Role: string(t.Role), Projects: t.Projects,
+		Created: t.Created.UTC(), Expires: timeOrNil(t.Expires)}
 }
 
 func groupView(g server.GroupView) fleet.Group {
@@ -101,11 +109,12 @@ func groupView(g server.GroupView) fleet.Group {
 }
 
 func projectView(p server.ProjectView) fleet.Project {
-	return fleet.Project{Name: p.Name, Account: p.Account, Quota: quotaView(p.Quota), Used: quotaView(p.Used), Networks: p.Networks, Shapes: p.Shapes,
-		Images: p.Images, MaxAge: p.MaxAge.Seconds(), Purpose: string(p.Purpose), Cells: p.Cells, Nowhere: p.Nowhere, Revision: p.Revision}
+	return fleet.Project{Name: p.Name, Account: p.Account, Quota: quotaView(p.Quota), Used: quotaView(p.Used),
+		Networks: p.Networks, Shapes: p.Shapes, Images: p.Images, MaxAge: p.MaxAge.Seconds(),
+		Purpose: string(p.Purpose), Cells: p.Cells, Nowhere: p.Nowhere, Revision: p.Revision}
 }
 
 func entryView(e farm.Entry) fleet.Entry {
-	return fleet.Entry{ID: e.ID, Time: e.Time.UTC(), Who: e.Who, Means: e.Means, Source: e.Source, Action: e.Action, Target: e.Target, Project: e.Project,
-		Outcome: e.Outcome, Reason: e.Reason}
+	return fleet.Entry{ID: e.ID, Time: e.Time.UTC(), Who: e.Who, Means: e.Means, Source: e.Source, Action: e.Action,
+		Target: e.Target, Project: e.Project, Outcome: e.Outcome, Reason: e.Reason}
 }

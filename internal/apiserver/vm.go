@@ -49,8 +49,8 @@ type VMChoice struct {
 
 // filter is for package server.
 func (f VMChoice) filter(p Paging) server.VMFilter {
-	out := server.VMFilter{Project: f.Project, Cell: f.Cell, Host: f.Host, Owner: f.Owner, Group: f.Group, State: farm.VMState(f.State), Name: f.Name,
-		After: p.After, Limit: p.Limit}
+	out := server.VMFilter{Project: f.Project, Cell: f.Cell, Host: f.Host, Owner: f.Owner, Group: f.Group,
+		State: farm.VMState(f.State), Name: f.Name, After: p.After, Limit: p.Limit}
 	for _, tag := range f.Tag {
 		if out.Tags == nil {
 			out.Tags = map[string]string{}
@@ -68,34 +68,41 @@ type listVMs struct {
 }
 
 func (a *API) vmRoutes() {
-	handle(a, route{method: "POST", path: "/v1/vms", id: "create-vms", tag: "VMs", status: http.StatusCreated, summary: "Make virtual machines, all or none",
-		about: "Those that no host had room for at once have none when this answers; watch them. A private key that was asked for is in the first VM of the answer, once."}, a.createVMs)
+	handle(a, route{method: "POST", path: "/v1/vms", id: "create-vms", tag: "VMs", status: http.StatusCreated,
+		summary: "Make virtual machines, all or none",
+		about: "Those that no host had room for at once have none when this answers; watch them. A private key that " +
+			"was asked for is in the first VM of the answer, once."}, a.createVMs)
 	a.listVMsRoute()
 	handle(a, route{method: "GET", path: "/v1/vms/{vm}", id: "get-vm", tag: "VMs", summary: "One virtual machine"},
 		func(ctx context.Context, who farm.Identity, in *struct{ VMRef }) (*vmAnswer, error) {
 			return answerVM(a.server.VM(ctx, who, in.VM))
 		})
-	handle(a, route{method: "PATCH", path: "/v1/vms/{vm}", id: "update-vm", tag: "VMs", summary: "Change a virtual machine's tags or date of expiry"},
+	handle(a, route{method: "PATCH", path: "/v1/vms/{vm}", id: "update-vm", tag: "VMs",
+		summary: "Change a virtual machine's tags or date of expiry"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			VMRef
 			Seen
 			Body fleet.VMUpdate
 		}) (*vmAnswer, error) {
-			return answerVM(a.server.UpdateVM(ctx, who, in.VM, in.seen, server.UpdateVM{Expires: in.Body.Expires, Tags: in.Body.Tags}))
+			return answerVM(a.server.UpdateVM(ctx, who, in.VM, in.seen,
+				server.UpdateVM{Expires: in.Body.Expires, Tags: in.Body.Tags}))
 		})
 	a.vmVerb("DELETE", "", "delete-vm", "Delete a virtual machine, its disks and its lease", a.server.DeleteVM)
 	a.vmVerb("POST", "/start", "start-vm", "Start a virtual machine that is stopped", a.server.StartVM)
 	a.vmVerb("POST", "/stop", "stop-vm", "Stop a virtual machine; its disks and its place stay", a.server.StopVM)
 	a.vmVerb("POST", "/restart", "restart-vm", "Restart a virtual machine", a.server.RestartVM)
-	handle(a, route{method: "POST", path: "/v1/vms/{vm}/resize", id: "resize-vm", tag: "VMs", summary: "Give a virtual machine another size, on its own host"},
+	handle(a, route{method: "POST", path: "/v1/vms/{vm}/resize", id: "resize-vm", tag: "VMs",
+		summary: "Give a virtual machine another size, on its own host"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			VMRef
 			Seen
 			Body fleet.VMResize
 		}) (*vmAnswer, error) {
-			return answerVM(a.server.ResizeVM(ctx, who, in.VM, in.seen, server.ResizeVM{Shape: in.Body.Shape, CPUs: in.Body.CPUs, Memory: farm.Bytes(in.Body.Memory)}))
+			return answerVM(a.server.ResizeVM(ctx, who, in.VM, in.seen,
+				server.ResizeVM{Shape: in.Body.Shape, CPUs: in.Body.CPUs, Memory: farm.Bytes(in.Body.Memory)}))
 		})
-	handle(a, route{method: "POST", path: "/v1/vms/{vm}/rebuild", id: "rebuild-vm", tag: "VMs", summary: "Make a virtual machine anew, with fresh disks, under its name and address"},
+	handle(a, route{method: "POST", path: "/v1/vms/{vm}/rebuild", id: "rebuild-vm", tag: "VMs",
+		summary: "Make a virtual machine anew, with fresh disks, under its name and address"},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			VMRef
 			Seen
@@ -107,12 +114,14 @@ func (a *API) vmRoutes() {
 			}
 			return answerVM(a.server.RebuildVM(ctx, who, in.VM, in.seen, image))
 		})
+	a.moveRoutes()
 	a.whyRoutes()
 	a.streamRoute()
 }
 
 // vmVerb is a route without a body that wants something else of a VM.
-func (a *API) vmVerb(method, verb, id, summary string, do func(context.Context, farm.Identity, string, int64) (server.VMView, error)) {
+func (a *API) vmVerb(method, verb, id, summary string,
+	do func(context.Context, farm.Identity, string, int64) (server.VMView, error)) {
 	handle(a, route{method: method, path: "/v1/vms/{vm}" + verb, id: id, tag: "VMs", summary: summary},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			VMRef
@@ -145,9 +154,11 @@ func (a *API) createVMs(ctx context.Context, who farm.Identity, in *createVM) (*
 
 // orderOf reads what is asked for.
 func orderOf(r fleet.VMRequest) (server.CreateVM, error) {
-	o := server.CreateVM{Project: r.Project, Name: r.Name, Count: cmp.Or(r.Count, 1), Image: r.Image, Shape: r.Shape, CPUs: r.CPUs, Memory: farm.Bytes(r.Memory),
-		CPUModel: r.CPUModel, Guest: farm.GuestTopology{Sockets: r.Sockets, Cores: r.Cores, Threads: r.Threads}, Cell: r.Cell, Network: r.Network,
-		Group: r.Group, Needs: r.Needs, Tags: r.Tags, Keys: r.Keys, NewKey: r.NewKey, UserData: r.UserData}
+	o := server.CreateVM{Project: r.Project, Name: r.Name, Count: cmp.Or(r.Count, 1), Image: r.Image, Shape: r.Shape,
+		CPUs: r.CPUs, Memory: farm.Bytes(r.Memory), CPUModel: r.CPUModel,
+		Guest: farm.GuestTopology{Sockets: r.Sockets, Cores: r.Cores, Threads: r.Threads}, Cell: r.Cell,
+		Network: r.Network, Group: r.Group, Needs: r.Needs, Tags: r.Tags, Keys: r.Keys, NewKey: r.NewKey,
+		UserData: r.UserData}
 	if r.Scratch != nil {
 		scratch := farm.Bytes(*r.Scratch)
 		o.Scratch = &scratch
@@ -158,7 +169,8 @@ func orderOf(r fleet.VMRequest) (server.CreateVM, error) {
 	if r.Address != "" {
 		address, err := netip.ParseAddr(r.Address)
 		if err != nil {
-			return o, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadAddress, Message: "body.address: " + r.Address + " is no address", Hint: "write it as 192.0.2.7"}
+			return o, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadAddress,
+				Message: "body.address: " + r.Address + " is no address", Hint: "write it as 192.0.2.7"}
 		}
 		o.Address = address
 	}
@@ -181,6 +193,6 @@ func (f VMChoice) chooses(w server.Watched) bool {
 			return false
 		}
 	}
-	return is(f.Project, v.Project) && is(f.Cell, v.Cell) && is(f.Host, v.Host, v.HostName) && is(f.Owner, v.Owner) && is(f.Group, v.Group) &&
-		is(f.State, string(v.State))
+	return is(f.Project, v.Project) && is(f.Cell, v.Cell) && is(f.Host, v.Host, v.HostName) && is(f.Owner, v.Owner) &&
+		is(f.Group, v.Group) && is(f.State, string(v.State))
 }

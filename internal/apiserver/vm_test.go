@@ -36,12 +36,14 @@ func TestLifeOfAVM(t *testing.T) {
 	go func() { defer close(host); l.host(ctx) }()
 	defer func() { cancel(); <-host }()
 	c := l.ann()
-	request := fleet.VMRequest{Project: "atlas", Name: "web", Count: 2, Image: "micro", Shape: "small", Tags: map[string]string{"tier": "front"}, NewKey: true}
+	request := fleet.VMRequest{Project: "atlas", Name: "web", Count: 2, Image: "micro", Shape: "small",
+		Tags: map[string]string{"tier": "front"}, NewKey: true}
 	made, err := c.CreateVMs(ctx, "key-1", request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(made) != 2 || made[0].Name != "web-1" || made[0].Owner != "ann" || !strings.Contains(made[0].PrivateKey, "PRIVATE KEY") || made[1].PrivateKey != "" {
+	if len(made) != 2 || made[0].Name != "web-1" || made[0].Owner != "ann" ||
+		!strings.Contains(made[0].PrivateKey, "PRIVATE KEY") || made[1].PrivateKey != "" {
 		t.Fatalf("%+v", made)
 	}
 	again, err := c.CreateVMs(ctx, "key-1", request)
@@ -56,10 +58,12 @@ func TestLifeOfAVM(t *testing.T) {
 	if running.Host != "wn-1" || !running.Ready || running.Cell != "east" {
 		t.Errorf("%+v", running)
 	}
-	if _, err := c.UpdateVM(ctx, running.ID, fleet.VMUpdate{Tags: &map[string]string{"tier": "back"}}, running.Revision); err != nil {
+	if _, err := c.UpdateVM(ctx, running.ID, fleet.VMUpdate{Tags: &map[string]string{"tier": "back"}},
+		running.Revision); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.UpdateVM(ctx, running.ID, fleet.VMUpdate{Tags: &map[string]string{}}, made[0].Revision); status(err) != http.StatusConflict || !strings.Contains(err.Error(), "vm.update") {
+	if _, err := c.UpdateVM(ctx, running.ID, fleet.VMUpdate{Tags: &map[string]string{}},
+		made[0].Revision); status(err) != http.StatusConflict || !strings.Contains(err.Error(), "vm.update") {
 		t.Errorf("an update of what was changed meanwhile: %v", err)
 	}
 	for _, do := range []struct {
@@ -125,7 +129,8 @@ func (l *lab) until(c *fleet.Client, id string, done func(fleet.VM) bool) (last 
 func TestPages(t *testing.T) {
 	l := newLab(t)
 	c := l.root()
-	if _, err := c.CreateVMs(t.Context(), "", fleet.VMRequest{Project: "atlas", Name: "n", Count: 5, Image: "micro", Shape: "small"}); err != nil {
+	if _, err := c.CreateVMs(t.Context(), "", fleet.VMRequest{Project: "atlas", Name: "n", Count: 5, Image: "micro",
+		Shape: "small"}); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
@@ -170,12 +175,14 @@ func TestCut(t *testing.T) {
 // TestWhoSees: nobody is told of VMs that they may not see, neither in lists nor in a watch.
 func TestWhoSees(t *testing.T) {
 	l := newLab(t)
-	if _, err := l.root().CreateVMs(t.Context(), "", fleet.VMRequest{Project: "atlas", Name: "secret", Image: "micro", Shape: "small"}); err != nil {
+	if _, err := l.root().CreateVMs(t.Context(), "",
+		fleet.VMRequest{Project: "atlas", Name: "secret", Image: "micro", Shape: "small"}); err != nil {
 		t.Fatal(err)
 	}
 	for name, client := range map[string]*fleet.Client{
-		"nobody":              l.client(fleet.Config{Server: l.url}),
-		"another authority":   l.person(pkix.Name{CommonName: "Ann", Organization: []string{"Grid"}}, newAuthority(t, "Somebody's CA")),
+		"nobody": l.client(fleet.Config{Server: l.url}),
+		"another authority": l.person(pkix.Name{CommonName: "Ann", Organization: []string{"Grid"}},
+			newAuthority(t, "Somebody's CA")),
 		"nobody's subject":    l.person(pkix.Name{CommonName: "Eve", Organization: []string{"Grid"}}, l.people),
 		"a disabled user":     l.person(pkix.Name{CommonName: "Gone", Organization: []string{"Grid"}}, l.people),
 		"no such token":       l.client(fleet.Config{Server: l.url, Token: "grt_aaaa_bbbb"}),
@@ -206,12 +213,14 @@ func TestTooManyTries(t *testing.T) {
 	}
 }
 
-// TestWatch: first what there is, then each change; who comes again with the last ID misses nothing; a feed that does not reach back says 410.
+// TestWatch: first what there is, then each change; who comes again with the last ID misses nothing; a feed that does
+// not reach back says 410.
 func TestWatch(t *testing.T) {
 	l := newLab(t)
 	c := l.root()
 	make1 := func(name string) fleet.VM {
-		made, err := c.CreateVMs(t.Context(), "", fleet.VMRequest{Project: "atlas", Name: name, Image: "micro", Shape: "small"})
+		made, err := c.CreateVMs(t.Context(), "",
+			fleet.VMRequest{Project: "atlas", Name: name, Image: "micro", Shape: "small"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +274,8 @@ func TestStatus(t *testing.T) {
 			if revision != before {
 				continue
 			}
-			if d := cmp.Diff(map[string]int{"placing": len(vms)}, told.VMs); d != "" || told.Revision != revision || len(vms) == 0 {
+			if d := cmp.Diff(map[string]int{"placing": len(vms)}, told.VMs); d != "" || told.Revision != revision ||
+				len(vms) == 0 {
 				t.Errorf("%s, at %d and %d (-want +got):\n%s", who, revision, told.Revision, d)
 			}
 			break

@@ -25,11 +25,12 @@ type Watching struct {
 
 // feed is one watch.
 type feed struct {
-	a      *API
-	ctx    context.Context
-	who    farm.Identity
-	after  int64
-	first  func() ([]fleet.Change, error) // the next page of what is told before all else, none at its end; nil: there is nothing
+	a     *API
+	ctx   context.Context
+	who   farm.Identity
+	after int64
+	// the next page of what is told before all else, none at its end; nil: there is nothing
+	first  func() ([]fleet.Change, error)
 	filter server.WatchFilter
 	chosen func(server.Watched) bool // of those of the filter; nil: all
 	fresh  bool                      // after was read just now
@@ -39,7 +40,8 @@ type feed struct {
 // openTime is how long a watch that goes on waits for a first change before its answer begins.
 const openTime = 200 * time.Millisecond
 
-// open begins to watch: the first wait tells whether the feed reaches back, which must be known before the answer begins.
+// open begins to watch: the first wait reports whether the feed reaches back, which must be known before the answer
+// begins.
 func (f *feed) open() (changes []server.Watched, err error) {
 	if f.leave, err = f.a.shares.watch(f.who); err != nil || f.fresh {
 		return nil, err
@@ -89,8 +91,8 @@ func (f *feed) run(c huma.Context, changes []server.Watched) {
 	}
 }
 
-// tellFirst writes what there is, page by page, and reports whether all of it could be read. The last one carries the ID: who has not all
-// of them begins anew.
+// tellFirst writes what there is, page by page, and reports whether all of it could be read. The last one carries the
+// ID: who has not all of them begins anew.
 func (f *feed) tellFirst(out *events) bool {
 	if f.first == nil {
 		return true
@@ -111,7 +113,8 @@ func (f *feed) tellFirst(out *events) bool {
 	return false
 }
 
-// tell writes those that were asked for. The last of a revision carries the ID: who comes again after half of them is told all of them.
+// tell writes those that were asked for. The last of a revision carries the ID: who comes again after half of them is
+// told all of them.
 func (f *feed) tell(out *events, changes []server.Watched) {
 	changes = slices.DeleteFunc(changes, func(w server.Watched) bool { return f.chosen != nil && !f.chosen(w) })
 	for i, w := range changes {
@@ -180,7 +183,8 @@ func (e *events) flush() {
 }
 
 // listOrWatch answers with a list, or with its changes. start is the watch, with what there is.
-func listOrWatch[T any](list func() (*one[fleet.Page[T]], error), start func() (*feed, error), watching bool) (*huma.StreamResponse, error) {
+func listOrWatch[T any](list func() (*one[fleet.Page[T]], error), start func() (*feed, error),
+	watching bool) (*huma.StreamResponse, error) {
 	if !watching {
 		out, err := list()
 		if err != nil {
@@ -205,20 +209,22 @@ func listOrWatch[T any](list func() (*one[fleet.Page[T]], error), start func() (
 // listVMsRoute lists or watches VMs.
 func (a *API) listVMsRoute() {
 	r := route{method: "GET", path: "/v1/vms", id: "list-vms", tag: "VMs", summary: "List or watch virtual machines",
-		about: "In the order of project and name. Those that the caller may see; an empty list may mean that there are none of these."}
-	handleEvents(a, r, reflect.TypeFor[fleet.Page[fleet.VM]](), func(ctx context.Context, who farm.Identity, in *listVMs) (*huma.StreamResponse, error) {
-		return listOrWatch(func() (*one[fleet.Page[fleet.VM]], error) {
-			found, err := a.server.VMs(ctx, who, in.filter(in.Paging))
-			if err != nil {
-				return nil, err
-			}
-			out := fleet.Page[fleet.VM]{Items: []fleet.VM{}, Next: found.Next, Revision: found.Revision}
-			for _, v := range found.Items {
-				out.Items = append(out.Items, vmView(v))
-			}
-			return oneOf(out, 0), nil
-		}, func() (*feed, error) { return a.watchVMs(ctx, who, in) }, in.Watch)
-	})
+		about: "In the order of project and name. Those that the caller may see; an empty list may mean that there " +
+			"are none of these."}
+	handleEvents(a, r, reflect.TypeFor[fleet.Page[fleet.VM]](),
+		func(ctx context.Context, who farm.Identity, in *listVMs) (*huma.StreamResponse, error) {
+			return listOrWatch(func() (*one[fleet.Page[fleet.VM]], error) {
+				found, err := a.server.VMs(ctx, who, in.filter(in.Paging))
+				if err != nil {
+					return nil, err
+				}
+				out := fleet.Page[fleet.VM]{Items: []fleet.VM{}, Next: found.Next, Revision: found.Revision}
+				for _, v := range found.Items {
+					out.Items = append(out.Items, vmView(v))
+				}
+				return oneOf(out, 0), nil
+			}, func() (*feed, error) { return a.watchVMs(ctx, who, in) }, in.Watch)
+		})
 }
 
 // watchVMs begins to watch VMs of a filter. One that is deleted is told to all who could have seen it.

@@ -9,11 +9,13 @@ import (
 )
 
 func (a *API) whyRoutes() {
-	handle(a, route{method: "GET", path: "/v1/vms/{vm}/why", id: "why-vm", tag: "VMs", summary: "Where a virtual machine could be, and what keeps it from each other host"},
+	handle(a, route{method: "GET", path: "/v1/vms/{vm}/why", id: "why-vm", tag: "VMs",
+		summary: "Where a virtual machine could be, and what keeps it from each other host"},
 		func(ctx context.Context, who farm.Identity, in *struct{ VMRef }) (*one[fleet.Why], error) {
 			return answerWhy(a.server.WhyOf(ctx, who, in.VM))
 		})
-	handle(a, route{method: "POST", path: "/v1/why", id: "why", tag: "VMs", summary: "Where such a virtual machine could be, without making one"},
+	handle(a, route{method: "POST", path: "/v1/why", id: "why", tag: "VMs",
+		summary: "Where such a virtual machine could be, without making one"},
 		func(ctx context.Context, who farm.Identity, in *struct{ Body fleet.VMRequest }) (*one[fleet.Why], error) {
 			order, err := orderOf(in.Body)
 			if err != nil {
@@ -38,7 +40,8 @@ func answerWhy(e placement.Explanation, err error) (*one[fleet.Why], error) {
 		out.Changes = append(out.Changes, c.Text)
 	}
 	for _, h := range e.Each {
-		out.Each = append(out.Each, fleet.WhyHost{Host: h.Name, Cell: h.Cell, Fits: h.Fits, Constraint: string(h.Constraint), Message: h.Message, Score: h.Score})
+		out.Each = append(out.Each, fleet.WhyHost{Host: h.Name, Cell: h.Cell, Fits: h.Fits,
+			Constraint: string(h.Constraint), Message: h.Message, Score: h.Score})
 	}
 	return oneOf(out, 0), nil
 }

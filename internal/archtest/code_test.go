@@ -20,7 +20,8 @@ func TestFilesAreShort(t *testing.T) {
 }
 
 // noNames say nothing about what is inside.
-var noNames = []string{"util", "utils", "common", "helper", "helpers", "base", "types", "model", "models", "manager", "misc", "shared"}
+var noNames = []string{"util", "utils", "common", "helper", "helpers", "base", "types", "model", "models", "manager",
+	"misc", "shared"}
 
 func TestPackageNames(t *testing.T) {
 	for _, s := range sources(t) {

@@ -144,7 +144,8 @@ func keys(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	for _, s := range sources(t) {
-		if s.pkg != "internal/config" || s.test || slices.ContainsFunc(notAgents, func(n string) bool { return strings.HasPrefix(filepath.Base(s.path), n) }) {
+		if s.pkg != "internal/config" || s.test ||
+			slices.ContainsFunc(notAgents, func(n string) bool { return strings.HasPrefix(filepath.Base(s.path), n) }) {
 			continue
 		}
 		ast.Inspect(s.ast, func(n ast.Node) bool {
@@ -232,7 +233,9 @@ func TestExampleConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.Shapes, got.Hook, got.Facts, got.Policy, got.Worker, got.Server = nil, "", nil, nil, config.Worker{}, config.Uplink{} // examples of what has no default
+	// examples of what has no default
+	got.Shapes, got.Hook, got.Facts, got.Policy, got.Worker, got.Server =
+		nil, "", nil, nil, config.Worker{}, config.Uplink{}
 	got.Limits.Except = nil
 	want := defaultConfig(t)
 	want.Shapes = nil

@@ -7,8 +7,8 @@ import (
 )
 
 // outside are packages by which a pure package could look at the machine or change it.
-var outside = []string{"os", "os/exec", "os/signal", "os/user", "net", "net/http", "syscall", "io/fs", "io/ioutil", "path/filepath", "log",
-	"log/slog", "database/sql", "golang.org/x/sys/unix"}
+var outside = []string{"os", "os/exec", "os/signal", "os/user", "net", "net/http", "syscall", "io/fs", "io/ioutil",
+	"path/filepath", "log", "log/slog", "database/sql", "golang.org/x/sys/unix"}
 
 // rules are about what a package, and those below it, may import outside of tests.
 var rules = []struct {
@@ -24,19 +24,28 @@ var rules = []struct {
 	{"internal/scaling", pure, outside, "decisions are simulated before they are trusted"},
 	{"internal/policy", pure, outside, "who may do what must not depend on the machine that asks"},
 	{"internal/wire", nil, outside, "what is on the wire follows from what is said"},
-	{"internal/breaker", pure, outside, "when something is tried again follows from what was told, and from the time that is brought"},
+	{"internal/breaker", pure, outside,
+		"when something is tried again follows from what was told, and from the time that is brought"},
 	{"internal/chart", pure, outside, "a picture follows from its arguments"},
 	{"internal/tuning/report", nil, outside, "a report is made from findings, and looks at nothing"},
-	{"internal/agent", nil, []string{"internal/store", "internal/server", "internal/apiserver", "internal/web", "internal/cli"},
-		"everything that happens on a host works with the server down"},
-	{"internal/server", nil, []string{"internal/hyper", "internal/agent"}, "the server knows hosts by their agents only"},
-	{"internal/guest", nil, []string{"internal/agent", "internal/hyper", "internal/gateway", "os/exec"}, "the protocol runs in the VM too"},
-	{"internal/hyper", nil, []string{"internal/agent", "internal/vmimage", "internal/guest", "api"}, "a hypervisor is handed paths and pins, and knows no jobs"},
+	{"internal/agent", nil, []string{"internal/store", "internal/server", "internal/apiserver", "internal/web",
+		"internal/cli"}, "everything that happens on a host works with the server down"},
+	{"internal/server", nil, []string{"internal/hyper", "internal/agent"},
+		"the server knows hosts by their agents only"},
+	{"internal/guest", nil, []string{"internal/agent", "internal/hyper", "internal/gateway", "os/exec"},
+		"the protocol runs in the VM too"},
+	{"internal/hyper", nil, []string{"internal/agent", "internal/vmimage", "internal/guest", "api"},
+		"a hypervisor is handed paths and pins, and knows no jobs"},
 	{"internal/gateway", nil, []string{"internal/agent", "internal/guest", "internal/hyper"}, "it serves any stream"},
-	{"internal/vmimage", nil, []string{"internal/agent", "internal/hyper", "internal/guest"}, "images are built without a hypervisor"},
+	{"internal/vmimage", nil, []string{"internal/agent", "internal/hyper", "internal/guest"},
+		"images are built without a hypervisor"},
 	{"internal/tuning/verify", nil, outside, "a proof that reads nothing can be tried on every host there is"},
-	{"internal", nil, []string{"os/user"}, "a static program reads /etc/passwd alone by it: internal/names asks the host's name service"},
-	{"internal/topology", nil, []string{"os", "os/exec"}, "it reads the fs.FS it is given, so that recorded trees work"},
+	{"internal/selftest/verdict", nil, outside, "a verdict follows from what was measured, on any host"},
+	{"internal/selftest/report", nil, outside, "a report is made from findings, and looks at nothing"},
+	{"internal", nil, []string{"os/user"},
+		"a static program reads /etc/passwd alone by it: internal/names asks the host's name service"},
+	{"internal/topology", nil, []string{"os", "os/exec"},
+		"it reads the fs.FS it is given, so that recorded trees work"},
 }
 
 // pure lets the standard library and the words of the farm through.
@@ -58,7 +67,11 @@ func TestImports(t *testing.T) {
 				continue
 			}
 			for _, path := range s.imports {
-				if rule.only != nil && !rule.only(path) || slices.ContainsFunc(rule.never, func(n string) bool { return path == n || own(n) && below(path, n) }) {
+				if rule.only != nil && !rule.only(path) ||
+					slices.ContainsFunc(rule.never, func(n string) bool {
+						return path == n ||
+							own(n) && below(path, n)
+					}) {
 					t.Errorf("%s imports %s: %s", s.path, path, rule.because)
 				}
 			}
@@ -73,7 +86,8 @@ var importers = []struct {
 	because string
 }{
 	{"internal/cli", []string{"cmd"}, "cli wires the others; nobody wires cli"},
-	{"internal/guest/inside", []string{"cmd/grange-guest"}, "it mounts, loads modules and reaps whatever ends: in a VM only"},
+	{"internal/guest/inside", []string{"cmd/grange-guest"},
+		"it mounts, loads modules and reaps whatever ends: in a VM only"},
 	{"internal/hyper/libvirt", []string{"internal/cli", "e2e"}, "only the list of drivers names a driver"},
 	{"internal/hyper/fake", []string{"internal/cli"}, "only the list of drivers, and tests, name a driver"},
 	{"internal/agent", []string{"internal/cli", "e2e"}, "others talk to an agent through api"},
@@ -97,11 +111,14 @@ func TestImporters(t *testing.T) {
 	}
 }
 
-// isTestPackage tells packages that hold tests or what tests need: hypertest, vmimagetest.
-func isTestPackage(pkg string) bool { return own(pkg) && strings.HasSuffix(pkg, "test") }
+// isTestPackage tells packages that hold tests or what tests need: hypertest, vmimagetest. What tests hosts is of the
+// product.
+func isTestPackage(pkg string) bool {
+	return own(pkg) && strings.HasSuffix(pkg, "test") && pkg != "internal/selftest"
+}
 
-// guestModules are all modules that grange-guest may consist of beside the standard library. It is part of every image, and
-// its size is a part of every start.
+// guestModules are all modules that grange-guest may consist of beside the standard library. It is part of every image,
+// and its size is a part of every start.
 var guestModules = []string{"golang.org/x/sys"}
 
 func TestGuestIsSmall(t *testing.T) {
@@ -130,8 +147,9 @@ func TestGuestIsSmall(t *testing.T) {
 }
 
 // runners may start programs of the host. Each does so in one function: absolute path, fixed environment, time limit.
-var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree", "internal/vmimage", "internal/hyper/libvirt", "internal/batch/program", "internal/tuning/apply", "internal/steps", "internal/store/storetest",
-	"internal/usernet", "e2e"}
+var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree", "internal/vmimage",
+	"internal/hyper/libvirt", "internal/batch/program", "internal/tuning/apply", "internal/steps",
+	"internal/store/storetest", "internal/usernet", "internal/rawqemu", "internal/selftest", "e2e"}
 
 func TestProgramsAreStartedInFewPlaces(t *testing.T) {
 	for _, s := range sources(t) {

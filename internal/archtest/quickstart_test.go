@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestQuickstartReadsAccounting runs what scripts/quickstart-slurm reads of sacct on records as Slurm has them, also of a job that was queued again.
+// TestQuickstartReadsAccounting runs what scripts/quickstart-slurm reads of sacct on records as Slurm has them, also of
+// a job that was queued again.
 func TestQuickstartReadsAccounting(t *testing.T) {
 	body := regexp.MustCompile(`(?ms)^batch_memory\(\) \{.*?^\}`).FindString(read(t, "scripts/quickstart-slurm"))
 	if body == "" {

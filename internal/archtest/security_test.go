@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestSecurityNamesTests: each line of docs/security.md rests on tests that there are, and each attack is behind a line.
+// TestSecurityNamesTests: each line of docs/security.md rests on tests that there are, and each attack is behind a
+// line.
 func TestSecurityNamesTests(t *testing.T) {
 	page := readText(t, "../../docs/security.md")
 	named := regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(page, -1)
@@ -17,7 +18,8 @@ func TestSecurityNamesTests(t *testing.T) {
 	there := map[string]bool{}
 	for _, s := range sources(t) {
 		if s.test {
-			for _, m := range regexp.MustCompile(`func (Test[A-Za-z0-9]+)\(`).FindAllStringSubmatch(readText(t, "../../"+s.path), -1) {
+			for _, m := range regexp.MustCompile(`func (Test[A-Za-z0-9]+)\(`).FindAllStringSubmatch(readText(t,
+				"../../"+s.path), -1) {
 				there[m[1]] = true
 			}
 		}

@@ -28,13 +28,13 @@ type source struct {
 	ast     *ast.File
 }
 
-// own tells whether an import, as source.imports has it, is of this module.
+// own reports whether an import, as source.imports has it, is of this module.
 func own(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return first == "api" || first == "cmd" || first == "e2e" || first == "internal"
 }
 
-// standard tells whether it is of the standard library: no other path begins without a dot.
+// standard reports whether it is of the standard library: no other path begins without a dot.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !own(path) && !strings.Contains(first, ".")
@@ -50,8 +50,8 @@ func sources(t *testing.T) []source {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := source{path: path, pkg: filepath.Dir(path), name: file.Name.Name, test: strings.HasSuffix(path, "_test.go"),
-			lines: strings.Count(string(text), "\n"), ast: file}
+		s := source{path: path, pkg: filepath.Dir(path), name: file.Name.Name,
+			test: strings.HasSuffix(path, "_test.go"), lines: strings.Count(string(text), "\n"), ast: file}
 		for _, i := range file.Imports {
 			name, err := strconv.Unquote(i.Path.Value)
 			if err != nil {
@@ -103,5 +103,5 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// below tells whether pkg is dir or lies in it.
+// below reports whether pkg is dir or lies in it.
 func below(pkg, dir string) bool { return pkg == dir || strings.HasPrefix(pkg, dir+"/") }

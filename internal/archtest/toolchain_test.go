@@ -30,7 +30,8 @@ func TestToolchainIsNewEnough(t *testing.T) {
 	}
 }
 
-// oldGo is a go of version $HAVE whose module proxy answers with the sum $SUM and a toolchain that prints its arguments.
+// oldGo is a go of version $HAVE whose module proxy answers with the sum $SUM and a toolchain that prints its
+// arguments.
 const oldGo = `#!/bin/sh
 case "$1 $2" in
 "env GOVERSION") echo "go$HAVE" ;;
@@ -102,7 +103,8 @@ func TestOldGoDownloadsANewerOne(t *testing.T) {
 		t.Errorf("%d downloads, not one", n)
 	}
 	tree := filepath.Join(g.dir, "bin/toolchain", tag)
-	if info, err := os.Stat(filepath.Join(tree, "pkg/tool/linux_amd64/compile")); err != nil || info.Mode()&0o111 != 0o111 {
+	if info, err := os.Stat(filepath.Join(tree, "pkg/tool/linux_amd64/compile")); err != nil ||
+		info.Mode()&0o111 != 0o111 {
 		t.Errorf("a tool cannot be executed: %v, %v", info, err)
 	}
 	if _, err := os.Stat(filepath.Join(tree, "src/go.mod")); err != nil {
@@ -117,7 +119,8 @@ func TestToolchainWithAnotherSumIsRefused(t *testing.T) {
 	_, tag, _ := pinned(t)
 	g := newGoScript(t, "1.19.8", "h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
 	out, err := g.run("version")
-	if err == nil || !strings.Contains(out, "is not what scripts/toolchain.sum records") || strings.Contains(out, "runs:") {
+	if err == nil || !strings.Contains(out, "is not what scripts/toolchain.sum records") ||
+		strings.Contains(out, "runs:") {
 		t.Errorf("%v, %s", err, out)
 	}
 	if _, err := os.Stat(filepath.Join(g.dir, "bin/toolchain", tag)); err == nil {

@@ -7,11 +7,17 @@ import (
 	"testing"
 )
 
-// TestUnits holds systemd's units to what the programs do: they report when they serve, and the agent lists bridges by netlink.
+// TestUnits holds systemd's units to what the programs do: they report when they serve, and the agent lists bridges by
+// netlink.
 func TestUnits(t *testing.T) {
 	for unit, lines := range map[string][]string{
-		"grange-agent.service":  {"Type=notify", "NoNewPrivileges=yes", "ProtectSystem=full", "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK"},
-		"grange-server.service": {"Type=notify", "NoNewPrivileges=yes", "ProtectSystem=strict"},
+		"grange-agent.service": {"Type=notify", "WatchdogSec=1min", "NoNewPrivileges=yes", "ProtectSystem=full",
+			"RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK"},
+		"grange-server-backup.service": {"Type=oneshot", "NoNewPrivileges=yes", "ProtectSystem=strict", "User=grange"},
+		"grange-tune-audit.service":    {"Type=oneshot", "NoNewPrivileges=yes", "ProtectSystem=strict"},
+		"grange-worker-watch.service":  {"NoNewPrivileges=yes", "ProtectSystem=full", "User=slurm"},
+		"grange-server.service": {"Type=notify", "WatchdogSec=2min", "NoNewPrivileges=yes",
+			"ProtectSystem=strict"},
 	} {
 		text, err := os.ReadFile(filepath.Join("../../packaging/systemd", unit))
 		if err != nil {

@@ -1,5 +1,5 @@
-// Package authn finds out who calls the server, by what the caller shows: the kernel's word about a socket, a client certificate, or a
-// token. It never says what the caller may do: that is policy.
+// Package authn finds out who calls the server, by what the caller shows: the kernel's word about a socket, a client
+// certificate, or a token. It never says what the caller may do: that is policy.
 package authn
 
 import (
@@ -25,7 +25,8 @@ const (
 type Shown struct {
 	Socket bool
 	UID    uint32 // of the process at the other end of a unix socket
-	// Chain is what TLS brought, the caller's certificate first. TLS has proven that the caller has its key; who signed it, nobody has looked at.
+	// Chain is what TLS brought, the caller's certificate first. TLS has proven that the caller has its key; who signed
+	// it, nobody has looked at.
 	Chain   []*x509.Certificate
 	Token   string
 	Address netip.Addr // the zero value on a socket
@@ -34,15 +35,16 @@ type Shown struct {
 // Directory knows people and hosts. Of what it does not know, its errors have farm.CodeNotKnown. It is *server.Server.
 type Directory interface {
 	IdentifyToken(ctx context.Context, text string) (farm.Identity, error)
-	// IdentifySubject knows who has a certificate of an authority with a subject. One that users have without an authority counts if
-	// there is only one.
+	// IdentifySubject knows who has a certificate of an authority with a subject. One that users have without an
+	// authority counts if there is only one.
 	IdentifySubject(ctx context.Context, authority, subject string, only bool) (farm.Identity, error)
 	IdentifyUser(ctx context.Context, name string) (farm.Identity, error)
 	HostAt(ctx context.Context, shown []*x509.Certificate) (farm.Identity, error)
 }
 
-// Means is one way to know a caller. It is not asked about what was not shown: mine is false then, and the next one is asked. With mine
-// and an error the caller has shown something that does not hold, and no other means is asked: a wrong token is not healed by a socket.
+// Means is one way to know a caller. It is not asked about what was not shown: mine is false then, and the next one is
+// asked. With mine and an error the caller has shown something that does not hold, and no other means is asked: a wrong
+// token is not healed by a socket.
 type Means func(ctx context.Context, s Shown) (who farm.Identity, mine bool, err error)
 
 // Options is what an Authenticator is made of.
@@ -66,31 +68,37 @@ func New(o Options) *Authenticator {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Authenticator{directory: o.Directory, people: []Means{byToken(o.Directory), byCertificate(o.Directory, o.People, o.Now), bySocket(o.Directory, cmp.Or(o.Names, names.Host()))},
+	return &Authenticator{directory: o.Directory,
+		people: []Means{byToken(o.Directory), byCertificate(o.Directory, o.People, o.Now),
+			bySocket(o.Directory, cmp.Or(o.Names, names.Host()))},
 		tries: throttle.Buckets{Size: maxTries, Leak: tryBack, Now: o.Now}}
 }
 
-// Identify says which person calls. The error is a *farm.Error: CodeNotKnown, CodeTooManyTries, or one of the directory. What is shown is
-// looked at whatever else came from its address: others may share that, or pretend to it.
+// Identify says which person calls. The error is a *farm.Error: CodeNotKnown, CodeTooManyTries, or one of the
+// directory. What is shown is looked at whatever else came from its address: others may share that, or pretend to it.
 func (a *Authenticator) Identify(ctx context.Context, s Shown) (farm.Identity, error) {
 	for _, m := range a.people {
 		if who, mine, err := m(ctx, s); mine {
 			return who, a.counted(s, err)
 		}
 	}
-	return farm.Identity{}, notKnown("the server does not know who calls", "show a token, `Authorization: Bearer …`, or a client certificate; `grange auth whoami` tells what the server sees")
+	return farm.Identity{}, notKnown("the server does not know who calls",
+		"show a token, `Authorization: Bearer …`, or a client certificate; `grange auth whoami` tells what the "+
+			"server sees")
 }
 
 // IdentifyHost says which host calls, by its certificate. The error is as that of Identify.
 func (a *Authenticator) IdentifyHost(ctx context.Context, s Shown) (farm.Identity, error) {
 	if len(s.Chain) == 0 {
-		return farm.Identity{}, notKnown("a host shows the certificate of its enrolment, and this caller shows none", "see `grange host join --help`")
+		return farm.Identity{}, notKnown("a host shows the certificate of its enrolment, and this caller shows none",
+			"see `grange host join --help`")
 	}
 	who, err := a.directory.HostAt(ctx, s.Chain)
 	return who, a.counted(s, err)
 }
 
-// counted is the answer to what was shown: an address with too many failures is not told what was wrong with the next one.
+// counted is the answer to what was shown: an address with too many failures is not told what was wrong with the next
+// one.
 func (a *Authenticator) counted(s Shown, err error) error {
 	if farm.IsCode(err, farm.CodeNotKnown) {
 		return a.Failed(s, err)
@@ -98,8 +106,9 @@ func (a *Authenticator) counted(s Shown, err error) error {
 	return err
 }
 
-// Failed counts a failure of an address, also one that others found: a wrong join token. It returns err, or CodeTooManyTries in its place.
-// Secrets are too long to be guessed; this has a program with an old token come less often, and keeps it from filling the log.
+// Failed counts a failure of an address, also one that others found: a wrong join token. It returns err, or
+// CodeTooManyTries in its place. Secrets are too long to be guessed; this has a program with an old token come less
+// often, and keeps it from filling the log.
 func (a *Authenticator) Failed(s Shown, err error) error {
 	if !s.Address.IsValid() {
 		return err
@@ -107,8 +116,10 @@ func (a *Authenticator) Failed(s Shown, err error) error {
 	if room, _ := a.tries.Add(throttle.Party(s.Address)); room {
 		return err
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeTooManyTries, Message: fmt.Sprintf("too many failed tries from %v", s.Address),
-		Hint: fmt.Sprintf("stop the program that shows an old token or certificate; after %v the answer says again what is wrong", maxTries*tryBack)}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeTooManyTries,
+		Message: fmt.Sprintf("too many failed tries from %v", s.Address),
+		Hint: fmt.Sprintf("stop the program that shows an old token or certificate; after %v the answer says again "+
+			"what is wrong", maxTries*tryBack)}
 }
 
 func notKnown(message, hint string) *farm.Error {

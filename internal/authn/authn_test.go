@@ -47,7 +47,8 @@ func (p people) HostAt(_ context.Context, chain []*x509.Certificate) (farm.Ident
 }
 
 // certificate is one of an authority, or of itself.
-func certificate(t *testing.T, subject pkix.RDNSequence, parent *x509.Certificate, key *ecdsa.PrivateKey, usage x509.ExtKeyUsage, ca bool, until time.Time) (*x509.Certificate, *ecdsa.PrivateKey) {
+func certificate(t *testing.T, subject pkix.RDNSequence, parent *x509.Certificate, key *ecdsa.PrivateKey,
+	usage x509.ExtKeyUsage, ca bool, until time.Time) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -57,7 +58,8 @@ func certificate(t *testing.T, subject pkix.RDNSequence, parent *x509.Certificat
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), RawSubject: raw, NotBefore: until.Add(-time.Hour), NotAfter: until, IsCA: ca, BasicConstraintsValid: ca}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), RawSubject: raw, NotBefore: until.Add(-time.Hour),
+		NotAfter: until, IsCA: ca, BasicConstraintsValid: ca}
 	if !ca {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{usage}
 	}
@@ -130,12 +132,14 @@ func TestIdentify(t *testing.T) {
 	now := time.Now()
 	ca, key := certificate(t, dn(cn("CA")), nil, nil, 0, true, now.Add(time.Hour))
 	other, otherKey := certificate(t, dn(cn("CA")), nil, nil, 0, true, now.Add(time.Hour))
-	person := func(ca *x509.Certificate, key *ecdsa.PrivateKey, usage x509.ExtKeyUsage, until time.Time) []*x509.Certificate {
+	person := func(ca *x509.Certificate, key *ecdsa.PrivateKey, usage x509.ExtKeyUsage,
+		until time.Time) []*x509.Certificate {
 		c, _ := certificate(t, dn(cn("Ann")), ca, key, usage, false, until)
 		return []*x509.Certificate{c}
 	}
 	good := person(ca, key, x509.ExtKeyUsageClientAuth, now.Add(time.Minute))
-	a := New(Options{Directory: people{"secret": "bob", "CN=Ann": "ann"}, People: NewPeople(Authority{Name: "grid", Roots: []*x509.Certificate{ca}})})
+	a := New(Options{Directory: people{"secret": "bob", "CN=Ann": "ann"},
+		People: NewPeople(Authority{Name: "grid", Roots: []*x509.Certificate{ca}})})
 	for _, c := range []struct {
 		name  string
 		shown Shown
@@ -147,9 +151,11 @@ func TestIdentify(t *testing.T) {
 		{"a certificate", Shown{Chain: good}, "ann"},
 		{"a token beside a certificate", Shown{Token: "secret", Chain: good}, "bob"},
 		{"a wrong token beside a certificate", Shown{Token: "x", Chain: good}, ""},
-		{"another authority of the same name", Shown{Chain: person(other, otherKey, x509.ExtKeyUsageClientAuth, now.Add(time.Minute))}, ""},
+		{"another authority of the same name",
+			Shown{Chain: person(other, otherKey, x509.ExtKeyUsageClientAuth, now.Add(time.Minute))}, ""},
 		{"a server's certificate", Shown{Chain: person(ca, key, x509.ExtKeyUsageServerAuth, now.Add(time.Minute))}, ""},
-		{"yesterday's certificate", Shown{Chain: person(ca, key, x509.ExtKeyUsageClientAuth, now.Add(-24*time.Hour))}, ""},
+		{"yesterday's certificate", Shown{Chain: person(ca, key, x509.ExtKeyUsageClientAuth, now.Add(-24*time.Hour))},
+			""},
 		{"root's socket", Shown{Socket: true, UID: 0}, "root"},
 		{"the server's own account", Shown{Socket: true, UID: uint32(os.Getuid())}, "root"},
 		{"a uid without an account", Shown{Socket: true, UID: 3999999999}, ""},
@@ -158,7 +164,8 @@ func TestIdentify(t *testing.T) {
 	} {
 		who, err := a.Identify(t.Context(), c.shown)
 		own := new(farm.Error)
-		if who.User != c.want || c.want == "" && (!errors.As(err, &own) || own.Code != farm.CodeNotKnown) || c.want != "" && err != nil {
+		if who.User != c.want || c.want == "" && (!errors.As(err, &own) || own.Code != farm.CodeNotKnown) ||
+			c.want != "" && err != nil {
 			t.Errorf("%s: %+v, %v", c.name, who, err)
 		}
 		if who.Root != (who.User == "root") {
@@ -167,7 +174,8 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// TestTries: an address that fails too often gets another answer, until a moment after its last failure; whoever is known never does.
+// TestTries: an address that fails too often gets another answer, until a moment after its last failure; whoever is
+// known never does.
 func TestTries(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	a := New(Options{Directory: people{"secret": "bob", "wn1": "wn1"}, Now: func() time.Time { return now }})
@@ -190,7 +198,8 @@ func TestTries(t *testing.T) {
 		if code := from("192.0.2.1", "secret"); code != "" {
 			t.Fatalf("a valid token after %d wrong ones: %q", i, code)
 		}
-		if _, err := a.IdentifyHost(t.Context(), Shown{Address: netip.MustParseAddr("192.0.2.1"), Chain: []*x509.Certificate{host}}); err != nil {
+		if _, err := a.IdentifyHost(t.Context(),
+			Shown{Address: netip.MustParseAddr("192.0.2.1"), Chain: []*x509.Certificate{host}}); err != nil {
 			t.Fatalf("a host after %d wrong tokens: %v", i, err)
 		}
 	}
@@ -209,7 +218,8 @@ func TestTries(t *testing.T) {
 	}
 }
 
-// TestNamesOfTheSocket: whom only a directory service knows is known by the name there, and nobody is when it does not answer.
+// TestNamesOfTheSocket: whom only a directory service knows is known by the name there, and nobody is when it does not
+// answer.
 func TestNamesOfTheSocket(t *testing.T) {
 	for name, c := range map[string]struct {
 		out  string

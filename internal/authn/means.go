@@ -44,7 +44,8 @@ func byCertificate(d Directory, people *People, now func() time.Time) Means {
 // overflow is how the kernel shows users of other user namespaces: it may be anybody.
 const overflow = 65534
 
-// bySocket takes the kernel's word. Root, and whoever runs the server, could write into its database as well. Others are users of the same name.
+// bySocket takes the kernel's word. Root, and whoever runs the server, could write into its database as well. Others
+// are users of the same name.
 func bySocket(d Directory, service *names.Service) Means {
 	return func(ctx context.Context, s Shown) (farm.Identity, bool, error) {
 		if !s.Socket {
@@ -59,7 +60,9 @@ func bySocket(d Directory, service *names.Service) Means {
 			return farm.Identity{}, true, err
 		}
 		if err != nil || s.UID == overflow {
-			return farm.Identity{}, true, notKnown(source+" of this machine is no user of the server", "an administrator adds a user of the same name; or use a token")
+			return farm.Identity{}, true,
+				notKnown(source+" of this machine is no user of the server",
+					"an administrator adds a user of the same name; or use a token")
 		}
 		who, err := d.IdentifyUser(ctx, account.Name)
 		who.Source = source

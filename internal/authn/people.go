@@ -59,7 +59,8 @@ func (p *People) verify(shown []*x509.Certificate, subject farm.Subject, now tim
 		between.AddCert(c)
 	}
 	for i, a := range p.authorities {
-		chains, failed := shown[0].Verify(x509.VerifyOptions{Roots: p.roots[i], Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		chains, failed := shown[0].Verify(x509.VerifyOptions{Roots: p.roots[i], Intermediates: between,
+			CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		if failed == nil {
 			failed = a.takes(chains, subject, now)
 		} else {
@@ -93,7 +94,8 @@ func (a Authority) takes(chains [][]*x509.Certificate, subject farm.Subject, now
 }
 
 func doesNotHold(err error) error {
-	refusal := notKnown("the client certificate does not hold", "see its dates and its authority: `openssl x509 -noout -subject -issuer -dates`")
+	refusal := notKnown("the client certificate does not hold",
+		"see its dates and its authority: `openssl x509 -noout -subject -issuer -dates`")
 	refusal.Err = err
 	return refusal
 }

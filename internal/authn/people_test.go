@@ -34,7 +34,8 @@ func (a *issuer) issue(name string, serial int64) *issuer {
 		a.t.Fatal(err)
 	}
 	ca := name[len(name)-2:] == "CA"
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name, Organization: []string{"Grid"}}, IsCA: ca, BasicConstraintsValid: true,
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial),
+		Subject: pkix.Name{CommonName: name, Organization: []string{"Grid"}}, IsCA: ca, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 	if ca {
 		template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
@@ -61,9 +62,11 @@ func newIssuer(t *testing.T, name string) *issuer { return (&issuer{t: t}).issue
 // crl writes a revocation list, valid until a time from now.
 func (a *issuer) crl(path string, until time.Duration, asPEM bool, serials ...int64) {
 	a.t.Helper()
-	list := &x509.RevocationList{Number: big.NewInt(time.Now().UnixNano()), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: time.Now().Add(until)}
+	list := &x509.RevocationList{Number: big.NewInt(time.Now().UnixNano()), ThisUpdate: time.Now().Add(-time.Hour),
+		NextUpdate: time.Now().Add(until)}
 	for _, s := range serials {
-		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: big.NewInt(s), RevocationTime: time.Now()})
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries,
+			x509.RevocationListEntry{SerialNumber: big.NewInt(s), RevocationTime: time.Now()})
 	}
 	text, err := x509.CreateRevocationList(rand.Reader, list, a.cert, a.key)
 	if err == nil && asPEM {
@@ -108,10 +111,15 @@ func TestAuthorities(t *testing.T) {
 		return []farm.Subject{s}
 	}
 	users := people{"strong:CN=Ann,O=Grid": "ann", "weak:CN=Bob,O=Grid": "bob", "CN=Cy,O=Grid": "cy"}
-	both := New(Options{Directory: users, People: NewPeople(Authority{Name: "strong", Roots: chain(strong)}, Authority{Name: "weak", Roots: chain(weak)})})
+	both := New(Options{Directory: users,
+		People: NewPeople(Authority{Name: "strong", Roots: chain(strong)},
+			Authority{Name: "weak", Roots: chain(weak)})})
 	only := New(Options{Directory: users, People: NewPeople(Authority{Name: "strong", Roots: chain(strong)})})
-	kept := New(Options{Directory: users, People: NewPeople(Authority{Name: "weak", Roots: chain(weak), Subjects: grid("O=Weak")})})
-	own := New(Options{Directory: people{"CN=Bob,O=Grid": "bob"}, People: NewPeople(Authority{Name: "weak", Roots: chain(weak), Subjects: append(grid("O=Weak"), grid("O=Grid")...)})})
+	kept := New(Options{Directory: users,
+		People: NewPeople(Authority{Name: "weak", Roots: chain(weak), Subjects: grid("O=Weak")})})
+	own := New(Options{Directory: people{"CN=Bob,O=Grid": "bob"},
+		People: NewPeople(Authority{Name: "weak", Roots: chain(weak),
+			Subjects: append(grid("O=Weak"), grid("O=Grid")...)})})
 	for _, c := range []struct {
 		name  string
 		by    *Authenticator

@@ -9,30 +9,32 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// System is one batch system. Its methods may be called by several goroutines. Errors are farm.Error: Unavailable when the system does
-// not answer, NotFound, Conflict, Denied, Invalid as their words say.
+// System is one batch system. Its methods may be called by several goroutines. Errors are farm.Error: Unavailable when
+// the system does not answer, NotFound, Conflict, Denied, Invalid as their words say.
 type System interface {
 	// Name says which system this is.
 	Name() farm.BatchSystem
-	// Demand is what pending jobs ask for that only more hosts or time will give them. Held jobs, and jobs that wait for
-	// others, ask for nothing now. Jobs of the same request are one line.
+	// Demand is what pending jobs ask for that only more hosts or time will give them. Held jobs, and jobs that wait
+	// for others, ask for nothing now. Jobs of the same request are one line.
 	Demand(ctx context.Context) ([]Demand, error)
 	// Nodes are the hosts that the system knows, in the order of their names.
 	Nodes(ctx context.Context) ([]Node, error)
-	// Ended are jobs that have ended, oldest first, each once, and the cursor behind the last of them. The zero Cursor stands before
-	// the oldest that the system remembers. A cursor is good for any later process. Fewer than limit: there are no more now.
+	// Ended are jobs that have ended, oldest first, each once, and the cursor behind the last of them. The zero Cursor
+	// stands before the oldest that the system remembers. A cursor is good for any later process. Fewer than limit:
+	// there are no more now.
 	Ended(ctx context.Context, after Cursor, limit int) ([]Ended, Cursor, error)
-	// Close keeps new jobs off a host; those on it go on. Closing a host that we closed changes the reason; one that somebody else
-	// closed stays as it is, theirs.
+	// Close keeps new jobs off a host; those on it go on. Closing a host that we closed changes the reason; one that
+	// somebody else closed stays as it is, theirs.
 	Close(ctx context.Context, host, reason string) error
-	// Open lets jobs onto a host again. A host that somebody else closed stays closed: that is a Conflict. Opening an open host is
-	// no error.
+	// Open lets jobs onto a host again. A host that somebody else closed stays closed: that is a Conflict. Opening an
+	// open host is no error.
 	Open(ctx context.Context, host string) error
 	// Drain closes a host, also one that is closed, and returns the jobs that still run there.
 	Drain(ctx context.Context, host, reason string) ([]Running, error)
-	// Book takes capacity on one host away from jobs, for a cloud VM, under a project's account. A placeholder job holds it; the VM
-	// is no node of the system. The booking is known by its name from the moment Book was called: calling again with this
-	// name returns the same booking, never a second one. A host without room makes a booking that is not Held yet.
+	// Book takes capacity on one host away from jobs, for a cloud VM, under a project's account. A placeholder job
+	// holds it; the VM is no node of the system. The booking is known by its name from the moment Book was called:
+	// calling again with this name returns the same booking, never a second one. A host without room makes a booking
+	// that is not Held yet.
 	Book(ctx context.Context, b Booking) (Booked, error)
 	// Booked returns the booking of this name; NotFound when there is none any more.
 	Booked(ctx context.Context, name string) (Booked, error)
@@ -40,15 +42,16 @@ type System interface {
 	Bookings(ctx context.Context) ([]Booked, error)
 	// Release gives the capacity back. Nil means that it is given back, or was before: a second call does nothing.
 	Release(ctx context.Context, name string) error
-	// Lookup adds what the system knows of a job on a host, and the kernel does not tell: its account, queue and end, and its CPUs and
-	// memory where a has none. NotFound: no such job runs.
+	// Lookup adds what the system knows of a job on a host, and the kernel does not tell: its account, queue and end,
+	// and its CPUs and memory where a has none. NotFound: no such job runs.
 	Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, error)
 }
 
-// Witness is a System that can tell how a job ended, so that a booking which an administrator ended is told from one that was lost with its
-// host.
+// Witness is a System that can tell how a job ended, so that a booking which an administrator ended is told from one
+// that was lost with its host.
 type Witness interface {
-	// Fate is how the job ended that held a booking, with no outcome while it is ending; NotFound when the system does not know it any more.
+	// Fate is how the job ended that held a booking, with no outcome while it is ending; NotFound when the system does
+	// not know it any more.
 	Fate(ctx context.Context, booking, job string) (Ended, error)
 }
 
@@ -158,7 +161,8 @@ type Booked struct {
 // Mark begins every reason that grange gives a batch system: it tells our closing of a host from an administrator's.
 const Mark = "grange: "
 
-// OurReason splits a reason as a batch system keeps it. Slurm appends "[user@time]" to what it shows; drivers cut that first.
+// OurReason splits a reason as a batch system keeps it. Slurm appends "[user@time]" to what it shows; drivers cut that
+// first.
 func OurReason(text string) (reason string, ours bool) { return strings.CutPrefix(text, Mark) }
 
 // Reason is text as a batch system can keep it: marked, of one line, without the characters that its commands split at.
@@ -210,7 +214,8 @@ func (b Booking) Validate() error {
 }
 
 func bad(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking, Message: fmt.Sprintf(format, args...), Hint: "docs/guide/batch.md says what a booking is"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking, Message: fmt.Sprintf(format, args...),
+		Hint: "docs/guide/batch.md says what a booking is"}
 }
 
 func plain(s string) bool {

@@ -7,14 +7,16 @@ func Away(system farm.BatchSystem, err error) error {
 	if farm.IsCode(err, farm.CodeBatchAway) {
 		return err
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBatchAway, Message: string(system) + " does not answer", Err: err,
-		Hint: "see whether its daemons run; what was asked for is tried again"}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBatchAway, Message: string(system) + " does not answer",
+		Err: err, Hint: "see whether its daemons run; what was asked for is tried again"}
 }
 
 // Garbled is the error for an answer that makes no sense.
 func Garbled(system farm.BatchSystem, what string, err error) error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBatchGarbled, Message: string(system) + ": " + what + " cannot be read", Err: err,
-		Hint: "a version of the batch system that this version of grange does not know? docs/guide/batch.md lists those that are tested"}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBatchGarbled,
+		Message: string(system) + ": " + what + " cannot be read", Err: err,
+		Hint: "a version of the batch system that this version of grange does not know? docs/guide/batch.md lists " +
+			"those that are tested"}
 }
 
 // NoNode is the error for a host that the batch system does not know.
@@ -25,22 +27,25 @@ func NoNode(system farm.BatchSystem, host string) error {
 
 // NotOurs is the error for opening a host that somebody else closed.
 func NotOurs(host, reason string) error {
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNotOurs, Message: "host " + host + " was not closed by grange: " + reason,
-		Hint: "whoever closed it opens it"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNotOurs,
+		Message: "host " + host + " was not closed by grange: " + reason, Hint: "whoever closed it opens it"}
 }
 
 // NoBooking is the error for a booking that is not there, or not any more.
 func NoBooking(name string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBooking, Message: "no booking " + name, Hint: "it was released, or its time was over"}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBooking, Message: "no booking " + name,
+		Hint: "it was released, or its time was over"}
 }
 
 // NoJob is the error for a job that does not run.
 func NoJob(system farm.BatchSystem, job string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBatchJob, Message: string(system) + " runs no job " + job, Hint: "it may have ended just now"}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBatchJob, Message: string(system) + " runs no job " + job,
+		Hint: "it may have ended just now"}
 }
 
 // Refused is the error when the system says no to a booking for good: a host, account or queue that it does not have.
 func Refused(system farm.BatchSystem, said string) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking, Message: string(system) + " refuses the booking: " + said,
-		Hint: "see that account, queue and host exist and fit"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking,
+		Message: string(system) + " refuses the booking: " + said,
+		Hint:    "see that account, queue and host exist and fit"}
 }

@@ -103,7 +103,8 @@ func CheckWrapper(root fs.FS, name string) Finding {
 	}
 	file, err := root.Open(inside(name))
 	if err != nil {
-		return Finding{Level: Broken, Found: err.Error(), Where: name, Why: "no job starts", Do: "install grange there on every host"}
+		return Finding{Level: Broken, Found: err.Error(), Where: name, Why: "no job starts",
+			Do: "install grange there on every host"}
 	}
 	defer file.Close()
 	var program *elf.File
@@ -112,10 +113,12 @@ func CheckWrapper(root fs.FS, name string) Finding {
 	}
 	switch {
 	case program == nil:
-		return Finding{Level: Broken, Found: fmt.Sprintf("no program: %v", err), Where: name, Why: "a script is started by an interpreter, which reads the job's environment on the host",
-			Do: "name the program grange itself"}
+		return Finding{Level: Broken, Found: fmt.Sprintf("no program: %v", err), Where: name,
+			Why: "a script is started by an interpreter, which reads the job's environment on the host",
+			Do:  "name the program grange itself"}
 	case slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }):
-		return Finding{Level: Broken, Found: "dynamically linked", Where: name, Why: "the job's LD_PRELOAD would run its owner's code on the host", Do: "build it with CGO_ENABLED=0"}
+		return Finding{Level: Broken, Found: "dynamically linked", Where: name,
+			Why: "the job's LD_PRELOAD would run its owner's code on the host", Do: "build it with CGO_ENABLED=0"}
 	}
 	return Finding{Level: Good, Found: "static", Where: name}
 }

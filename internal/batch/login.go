@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// CheckLogin looks at who may log in to this host by ssh: what runs there runs on the host, beside all VMs, and no batch system is asked.
+// CheckLogin looks at who may log in to this host by ssh: what runs there runs on the host, beside all VMs, and no
+// batch system is asked.
 func CheckLogin(root fs.FS) Finding {
 	const config, pam = "etc/ssh/sshd_config", "etc/pam.d/sshd"
 	text, err := fs.ReadFile(root, config)
@@ -22,12 +23,14 @@ func CheckLogin(root fs.FS) Finding {
 		}
 	}
 	for _, line := range lines(files...) {
-		if w := strings.Fields(line); len(w) > 1 && (strings.EqualFold(w[0], "AllowUsers") || strings.EqualFold(w[0], "AllowGroups")) {
+		if w := strings.Fields(line); len(w) > 1 &&
+			(strings.EqualFold(w[0], "AllowUsers") || strings.EqualFold(w[0], "AllowGroups")) {
 			return Finding{Level: Good, Found: strings.Join(w, " "), Where: "/" + config}
 		}
 	}
-	f := Finding{Level: Warning, Found: "sshd lets in everybody who has an account here", Where: "/" + config, Why: "a login is on the host itself, outside of every VM",
-		Do: "AllowGroups with the administrators' groups, in sshd_config; or pam_access in /etc/pam.d/sshd"}
+	f := Finding{Level: Warning, Found: "sshd lets in everybody who has an account here", Where: "/" + config,
+		Why: "a login is on the host itself, outside of every VM",
+		Do:  "AllowGroups with the administrators' groups, in sshd_config; or pam_access in /etc/pam.d/sshd"}
 	account, err := fs.ReadFile(root, pam)
 	if err != nil {
 		return f

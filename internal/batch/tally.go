@@ -36,19 +36,22 @@ func (t *Tally) Demand() []Demand {
 		all = append(all, *line)
 	}
 	slices.SortFunc(all, func(a, b Demand) int {
-		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.Image, b.Image), cmp.Compare(a.Shape, b.Shape), cmp.Compare(a.CPUs, b.CPUs),
-			cmp.Compare(a.Memory, b.Memory), cmp.Compare(a.Account, b.Account), cmp.Compare(a.Queue, b.Queue))
+		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.Image, b.Image), cmp.Compare(a.Shape, b.Shape),
+			cmp.Compare(a.CPUs, b.CPUs), cmp.Compare(a.Memory, b.Memory), cmp.Compare(a.Account, b.Account),
+			cmp.Compare(a.Queue, b.Queue))
 	})
 	return all
 }
 
-// NoCursor is the error for a cursor that no driver of this system made. It is never taken for the start: jobs would count twice.
+// NoCursor is the error for a cursor that no driver of this system made. It is never taken for the start: jobs would
+// count twice.
 func NoCursor(system farm.BatchSystem, c Cursor) error {
 	const most = 40
 	text := string(c)
 	if len(text) > most {
 		text = text[:most] + "…"
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadCursor, Message: string(system) + ": " + text + " is no place among ended jobs",
-		Hint: "keep cursors as they are given; an empty one begins with the oldest job"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadCursor,
+		Message: string(system) + ": " + text + " is no place among ended jobs",
+		Hint:    "keep cursors as they are given; an empty one begins with the oldest job"}
 }

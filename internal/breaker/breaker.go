@@ -1,5 +1,5 @@
-// Package breaker decides when an image, a user or a host whose VMs keep failing to start backs off, for how long, and when it is tried again.
-// It is pure: whoever asks brings the time, and tells what became of each VM.
+// Package breaker decides when an image, a user or a host whose VMs keep failing to start backs off, for how long, and
+// when it is tried again. It is pure: whoever asks brings the time, and tells what became of each VM.
 package breaker
 
 import (
@@ -43,12 +43,12 @@ type Settings struct {
 	Most     time.Duration // at most
 }
 
-// Defaults hold off what fails all the time and leave alone what fails now and then: three in a row are one in a thousand where
-// one in ten fails.
+// Defaults hold off what fails all the time and leave alone what fails now and then: three in a row are one in a
+// thousand where one in ten fails.
 var Defaults = Settings{Failures: 3, Window: 15 * time.Minute, First: time.Minute, Most: time.Hour}
 
-// Start is an attempt to start a VM. One of the site itself, as a batch system's node, has no user. One of the agent's own is for nobody: it shows
-// whether the host is sound, and no user can bring it about.
+// Start is an attempt to start a VM. One of the site itself, as a batch system's node, has no user. One of the agent's
+// own is for nobody: it shows whether the host is sound, and no user can bring it about.
 type Start struct {
 	Image, User string
 	Own         bool
@@ -112,8 +112,8 @@ func (s Start) keys() []Key {
 	return keys
 }
 
-// Admit lets a start through, or refuses it with Unavailable: until when, and why. The first one after that time is the trial; the host's trial is
-// a VM of the agent's own, for a user who has VMs fail would be the first to try again.
+// Admit lets a start through, or refuses it with Unavailable: until when, and why. The first one after that time is the
+// trial; the host's trial is a VM of the agent's own, for a user who has VMs fail would be the first to try again.
 func (s *Set) Admit(now time.Time, start Start) (*Ticket, error) {
 	t := &Ticket{Start: start}
 	for _, key := range start.keys() {
@@ -137,12 +137,13 @@ func (s *Set) Admit(now time.Time, start Start) (*Ticket, error) {
 }
 
 func refused(key Key, b *breaker, when string) error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBackedOff, Message: fmt.Sprintf("%s backs off %s: its VMs failed to start; the last one: %s", key, when, b.last),
-		Hint: "mend what the last one says; `grange host show` lists what backs off"}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBackedOff,
+		Message: fmt.Sprintf("%s backs off %s: its VMs failed to start; the last one: %s", key, when, b.last),
+		Hint:    "mend what the last one says; `grange host show` lists what backs off"}
 }
 
-// Started closes what the VM proves sound: its image, its user, and if it is the agent's own, the host. It reports whether the host was open until
-// now.
+// Started closes what the VM proves sound: its image, its user, and if it is the agent's own, the host. It reports
+// whether the host was open until now.
 func (s *Set) Started(now time.Time, t *Ticket) (healed bool) {
 	s.worked = now
 	if t.Own {
@@ -151,12 +152,15 @@ func (s *Set) Started(now time.Time, t *Ticket) (healed bool) {
 	}
 	delete(s.breakers, Key{Image, t.Image})
 	delete(s.breakers, Key{User, t.User})
-	s.failures = slices.DeleteFunc(s.failures, func(f failure) bool { return f.host || f.Image == t.Image || f.User == t.User && t.User != "" })
+	s.failures = slices.DeleteFunc(s.failures, func(f failure) bool {
+		return f.host || f.Image == t.Image ||
+			f.User == t.User && t.User != ""
+	})
 	return healed
 }
 
-// Untested is for a host that has nothing of its own to try: it closes when its time is over, and users' VMs show how it is. It reports whether the
-// host was open until now.
+// Untested is for a host that has nothing of its own to try: it closes when its time is over, and users' VMs show how
+// it is. It reports whether the host was open until now.
 func (s *Set) Untested(now time.Time) (closed bool) {
 	s.suspect = failure{}
 	if b := s.breakers[host]; b == nil || now.Before(b.until) {
@@ -233,9 +237,10 @@ func (s *Set) open(key Key, now time.Time, text string) {
 	})
 }
 
-// culprit is what fails: the host where several images do, or where it surely is the host, and several users saw it; an image where it does for
-// several users; a user where nobody else is seen to fail with that image. The site itself is nobody to blame. suspected: it would be the host, were
-// there more than one user to say so, for one alone may bring failures about.
+// culprit is what fails: the host where several images do, or where it surely is the host, and several users saw it; an
+// image where it does for several users; a user where nobody else is seen to fail with that image. The site itself is
+// nobody to blame. suspected: it would be the host, were there more than one user to say so, for one alone may bring
+// failures about.
 func (s *Set) culprit(start Start) (key Key, ok, suspected bool) {
 	images, users, witnesses, sure := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	var hosts, all, image, user int
@@ -299,7 +304,8 @@ func (s *Set) Open() []State {
 	return all
 }
 
-// TrialDue reports whether a VM of the agent's own should be tried now: the host's time is over, or the host is suspected.
+// TrialDue reports whether a VM of the agent's own should be tried now: the host's time is over, or the host is
+// suspected.
 func (s *Set) TrialDue(now time.Time) bool {
 	if b := s.breakers[host]; b != nil {
 		return !now.Before(b.until) && !b.trial

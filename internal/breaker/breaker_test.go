@@ -13,8 +13,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// play starts VMs: "i1 u1 fail", "i1 u1 host" (surely the host's fault), "i1 u1 ok", "i1 u1 bad" (a bad request), "i1 u1 left", or "wait 5m". What
-// opens, and what is refused, is written down. The user "-" is the site itself, "own" the agent's own VM; "due" writes down whether that is due.
+// play starts VMs: "i1 u1 fail", "i1 u1 host" (surely the host's fault), "i1 u1 ok", "i1 u1 bad" (a bad request), "i1
+// u1 left", or "wait 5m". What opens, and what is refused, is written down. The user "-" is the site itself, "own" the
+// agent's own VM; "due" writes down whether that is due.
 func play(t *testing.T, script string) (s *Set, heard []string) {
 	t.Helper()
 	s = New(Settings{Failures: 3, Window: 10 * time.Minute, First: time.Minute, Most: 10 * time.Minute})
@@ -74,32 +75,58 @@ func TestBreakers(t *testing.T) {
 		script string
 		want   []string
 	}{
-		"two in a row":                            {"i1 u1 fail\ni1 u1 fail\ni1 u1 ok\ni1 u1 fail\ni1 u1 fail", nil},
-		"a user with one image":                   {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\ni1 u1 ok\ni1 u2 ok\ni2 u1 ok", []string{"open user u1", "refused user u1", "refused user u1"}},
-		"an image for several users":              {"i1 u1 fail\ni1 u2 fail\ni1 u1 fail\ni1 u3 ok\ni2 u1 ok", []string{"open image i1", "refused image i1"}},
-		"an image of the site itself":             {"w - fail\nw - fail\nw - fail\nw - ok\nv - ok\ni1 u1 ok", []string{"open image w", "refused image w"}},
+		"two in a row": {"i1 u1 fail\ni1 u1 fail\ni1 u1 ok\ni1 u1 fail\ni1 u1 fail", nil},
+		"a user with one image": {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\ni1 u1 ok\ni1 u2 ok\ni2 u1 ok",
+			[]string{"open user u1", "refused user u1", "refused user u1"}},
+		"an image for several users": {"i1 u1 fail\ni1 u2 fail\ni1 u1 fail\ni1 u3 ok\ni2 u1 ok",
+			[]string{"open image i1", "refused image i1"}},
+		"an image of the site itself": {"w - fail\nw - fail\nw - fail\nw - ok\nv - ok\ni1 u1 ok",
+			[]string{"open image w", "refused image w"}},
 		"a sound image of the site proves itself": {"w - fail\nw - fail\nv - ok\nw - fail", []string{"open image w"}},
-		"several images: the host":                {"i1 u1 fail\ni2 u2 fail\ni1 u3 fail\ni3 u4 ok", []string{"open this host", "refused this host"}},
-		"several images, others between":          {"i1 u1 fail\ni3 u3 ok\ni2 u2 fail\ni3 u3 ok\ni1 u4 fail", nil},
-		"surely the host":                         {"i1 u1 host\ni1 u2 host\ni1 u1 host\ni2 u2 ok", []string{"open this host", "refused this host"}},
-		"surely the host, says one user":          {"i1 u1 host\ni1 u1 host\ni1 u1 host\ni1 u2 ok\ni1 u1 ok", []string{"open user u1", "refused user u1"}},
-		"several images of one user":              {"i1 u1 fail\ni2 u1 fail\ni1 u1 fail\ni1 u2 ok\ni1 u1 ok", []string{"open user u1", "refused user u1"}},
-		"one user has the agent look":             {"due\ni1 u1 host\ni1 u1 host\ni1 u1 host\ndue\nm own fail\ni1 u2 ok", []string{"due false", "open user u1", "due true", "open this host", "refused this host"}},
-		"one user, and the agent's own VM starts": {"i1 u1 host\ni1 u1 host\ni1 u1 host\nm own ok\ndue\ni1 u2 ok\ni1 u1 ok", []string{"open user u1", "due false", "refused user u1"}},
-		"the agent's own VM has no room":          {"i1 u1 host\ni1 u1 host\ni1 u1 host\nm own left\ndue\ni1 u2 ok", []string{"open user u1", "due true"}},
-		"nothing of its own to try":               {"i1 u1 host\ni1 u1 host\ni1 u1 host\nuntested\ndue\ni1 u2 ok", []string{"open user u1", "untested false", "due false"}},
-		"old suspicions":                          {"i1 u1 host\ni1 u1 host\ni1 u1 host\nwait 11m\ndue", []string{"open user u1", "due false"}},
-		"the site itself and a user":              {"w - host\ni1 u1 host\nw - host", []string{"open this host"}},
-		"bad requests count for nobody":           {"i1 u1 bad\ni1 u1 bad\ni1 u1 bad\ni1 u1 bad\ni1 u2 bad\ni2 u2 bad", nil},
-		"too far apart":                           {"i1 u1 fail\nwait 6m\ni1 u1 fail\nwait 6m\ni1 u1 fail", nil},
-		"a trial that works":                      {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 ok\ni1 u1 ok", []string{"open user u1"}},
-		"a trial that fails doubles the time":     {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 fail\nwait 90s\ni1 u1 ok\nwait 30s\ni1 u1 ok", []string{"open user u1", "open user u1", "refused user u1"}},
-		"a trial whose caller leaves":             {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 left\ni1 u1 ok", []string{"open user u1"}},
-		"the host heals":                          {"i1 u1 host\ni1 u2 host\ni1 u1 host\ndue\nwait 1m\ndue\ni1 u1 fail\nm own ok\ni1 u1 ok", []string{"open this host", "due false", "due true", "refused this host", "healed"}},
-		"the host's trial fails":                  {"i1 u1 host\ni1 u2 host\ni1 u1 host\nwait 1m\nm own fail\nwait 90s\nm own ok\nwait 30s\nm own ok", []string{"open this host", "open this host", "refused this host", "healed"}},
-		"after the host nobody else is to blame":  {"i1 u1 fail\ni2 u2 fail\ni1 u1 fail\nwait 1m\nm own ok\ni1 u1 fail\ni1 u1 fail", []string{"open this host", "healed"}},
-		"healed in vain: twice as long":           {"i1 u1 host\ni1 u2 host\ni1 u1 host\nwait 1m\nm own ok\ni1 u1 host\ni1 u2 host\ni1 u1 host\nwait 90s\nm own ok\nwait 30s\nm own ok", []string{"open this host", "healed", "open this host", "refused this host", "healed"}},
-		"untested: users try, twice as long next": {"i1 u1 host\ni1 u2 host\ni1 u1 host\nuntested\nwait 1m\nuntested\ni1 u1 host\ni1 u2 host\ni1 u1 host\nwait 90s\nuntested\nwait 30s\nuntested\ni1 u2 ok", []string{"open this host", "untested false", "untested true", "open this host", "untested false", "untested true"}},
+		"several images: the host": {"i1 u1 fail\ni2 u2 fail\ni1 u3 fail\ni3 u4 ok",
+			[]string{"open this host", "refused this host"}},
+		"several images, others between": {"i1 u1 fail\ni3 u3 ok\ni2 u2 fail\ni3 u3 ok\ni1 u4 fail", nil},
+		"surely the host": {"i1 u1 host\ni1 u2 host\ni1 u1 host\ni2 u2 ok",
+			[]string{"open this host", "refused this host"}},
+		"surely the host, says one user": {"i1 u1 host\ni1 u1 host\ni1 u1 host\ni1 u2 ok\ni1 u1 ok",
+			[]string{"open user u1", "refused user u1"}},
+		"several images of one user": {"i1 u1 fail\ni2 u1 fail\ni1 u1 fail\ni1 u2 ok\ni1 u1 ok",
+			[]string{"open user u1", "refused user u1"}},
+		"one user has the agent look": {"due\ni1 u1 host\ni1 u1 host\ni1 u1 host\ndue\nm own fail\ni1 " +
+			"u2 ok", []string{"due false", "open user u1", "due true", "open this host", "refused this host"}},
+		"one user, and the agent's own VM starts": {"i1 u1 host\ni1 u1 host\ni1 u1 host\nm own ok\ndue\ni1 u2 ok\ni1 " +
+			"u1 ok", []string{"open user u1", "due false", "refused user u1"}},
+		"the agent's own VM has no room": {"i1 u1 host\ni1 u1 host\ni1 u1 host\nm own left\ndue\ni1 u2 ok",
+			[]string{"open user u1", "due true"}},
+		"nothing of its own to try": {"i1 u1 host\ni1 u1 host\ni1 u1 host\nuntested\ndue\ni1 u2 ok",
+			[]string{"open user u1", "untested false", "due false"}},
+		"old suspicions": {"i1 u1 host\ni1 u1 host\ni1 u1 host\nwait 11m\ndue",
+			[]string{"open user u1", "due false"}},
+		"the site itself and a user": {"w - host\ni1 u1 host\nw - host", []string{"open this host"}},
+		"bad requests count for nobody": {"i1 u1 bad\ni1 u1 bad\ni1 u1 bad\ni1 u1 bad\ni1 u2 bad\ni2 u2 bad",
+			nil},
+		"too far apart": {"i1 u1 fail\nwait 6m\ni1 u1 fail\nwait 6m\ni1 u1 fail", nil},
+		"a trial that works": {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 ok\ni1 u1 ok",
+			[]string{"open user u1"}},
+		"a trial that fails doubles the time": {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 fail\nwait " +
+			"90s\ni1 u1 ok\nwait 30s\ni1 u1 ok", []string{"open user u1", "open user u1", "refused user u1"}},
+		"a trial whose caller leaves": {"i1 u1 fail\ni1 u1 fail\ni1 u1 fail\nwait 1m\ni1 u1 left\ni1 u1 ok",
+			[]string{"open user u1"}},
+		"the host heals": {"i1 u1 host\ni1 u2 host\ni1 u1 host\ndue\nwait 1m\ndue\ni1 u1 " +
+			"fail\nm own ok\ni1 u1 ok",
+			[]string{"open this host", "due false", "due true", "refused this host", "healed"}},
+		"the host's trial fails": {"i1 u1 host\ni1 u2 host\ni1 u1 host\nwait 1m\nm own fail\nwait " +
+			"90s\nm own ok\nwait 30s\nm own ok",
+			[]string{"open this host", "open this host", "refused this host", "healed"}},
+		"after the host nobody else is to blame": {"i1 u1 fail\ni2 u2 fail\ni1 u1 fail\nwait 1m\nm own ok\ni1 u1 " +
+			"fail\ni1 u1 fail", []string{"open this host", "healed"}},
+		"healed in vain: twice as long": {"i1 u1 host\ni1 u2 host\ni1 u1 host\nwait 1m\nm own ok\ni1 u1 " +
+			"host\ni1 u2 host\ni1 u1 host\nwait 90s\nm own ok\nwait 30s\nm own ok",
+			[]string{"open this host", "healed", "open this host", "refused this host", "healed"}},
+		"untested: users try, twice as long next": {"i1 u1 host\ni1 u2 host\ni1 u1 host\nuntested\nwait " +
+			"1m\nuntested\ni1 u1 host\ni1 u2 host\ni1 u1 host\nwait 90s\nuntested\nwait 30s\nuntested\ni1 u2 ok",
+			[]string{"open this host", "untested false", "untested true", "open this host", "untested false",
+				"untested true"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, got := play(t, c.script); !reflect.DeepEqual(got, c.want) {
@@ -120,7 +147,8 @@ func TestOneTrial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Admit(later, Start{Image: "j", User: "u"}); err == nil || !strings.Contains(err.Error(), "one VM is tried") {
+	if _, err := s.Admit(later, Start{Image: "j", User: "u"}); err == nil ||
+		!strings.Contains(err.Error(), "one VM is tried") {
 		t.Errorf("a second trial: %v", err)
 	}
 	if open := s.Open(); len(open) != 1 || !open[0].Trial || open[0].Last != "x" {
@@ -132,7 +160,8 @@ func TestOneTrial(t *testing.T) {
 	}
 }
 
-// TestBounds: whatever happens, a breaker is open no longer than it may be, what is sound is never refused for ever, and nothing grows.
+// TestBounds: whatever happens, a breaker is open no longer than it may be, what is sound is never refused for ever,
+// and nothing grows.
 func TestBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	settings := Settings{Failures: 3, Window: 10 * time.Minute, First: time.Minute, Most: 8 * time.Minute}
@@ -140,7 +169,8 @@ func TestBounds(t *testing.T) {
 	var open []*Ticket
 	for range 20_000 {
 		now = now.Add(time.Duration(r.IntN(20)) * time.Second)
-		if ticket, err := s.Admit(now, Start{Image: fmt.Sprint("i", r.IntN(4)), User: fmt.Sprint("u", r.IntN(4)), Own: r.IntN(5) == 0}); err == nil {
+		if ticket, err := s.Admit(now, Start{Image: fmt.Sprint("i", r.IntN(4)), User: fmt.Sprint("u", r.IntN(4)),
+			Own: r.IntN(5) == 0}); err == nil {
 			open = append(open, ticket)
 		}
 		for len(open) > 5 || len(open) > 0 && r.IntN(2) == 0 {

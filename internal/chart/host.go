@@ -50,8 +50,8 @@ const (
 	nameLength = 24
 )
 
-// Host draws sockets, memory nodes, last-level caches, cores and threads, with the memory and huge pages of each node. Where VMs
-// are known, each thread has the colour of the VM that may run on it. The text of VMs and marks is escaped.
+// Host draws sockets, memory nodes, last-level caches, cores and threads, with the memory and huge pages of each node.
+// Where VMs are known, each thread has the colour of the VM that may run on it. The text of VMs and marks is escaped.
 func Host(h farm.HostFacts, marks []Mark) string {
 	d := &drawing{host: h, marks: marks, holders: holders(h)}
 	return d.picture()
@@ -113,13 +113,15 @@ func (d *drawing) picture() string {
 	width := abreast*card + (abreast-1)*cardGap
 	y = d.loneNodes(blocks, y)
 	y = d.legend(y, width)
-	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" class="host-chart" viewBox="-1 -1 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+"\n",
+	head := fmt.Sprintf(
+		`<svg xmlns="http://www.w3.org/2000/svg" class="host-chart" viewBox="-1 -1 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+"\n",
 		width+2, y+2, width+2, y+2, escape(label(t)))
 	return head + style + d.out.String() + "</svg>\n"
 }
 
 func label(t farm.Topology) string {
-	return fmt.Sprintf("%d sockets, %d memory nodes, %d cores and %d threads", len(t.Sockets), len(t.Nodes), len(t.Cores), t.Online.Len())
+	return fmt.Sprintf("%d sockets, %d memory nodes, %d cores and %d threads", len(t.Sockets), len(t.Nodes),
+		len(t.Cores), t.Online.Len())
 }
 
 func (d *drawing) blockHeight(b block) int {
@@ -142,7 +144,8 @@ func (d *drawing) socketHeight(id int, blocks []block) int {
 }
 
 func (d *drawing) socket(s farm.Socket, blocks []block, x, y, height int) {
-	d.add(`<g transform="translate(%d %d)"><rect class="card" width="%d" height="%d" rx="8"/>`, x, y, d.inner+2*cardPad, height)
+	d.add(`<g transform="translate(%d %d)"><rect class="card" width="%d" height="%d" rx="8"/>`, x, y,
+		d.inner+2*cardPad, height)
 	d.text(cardPad, cardPad+10, "head", fmt.Sprintf("socket %d", s.ID))
 	at := cardPad + lineHeight + 4
 	for _, b := range blocks {
@@ -168,7 +171,8 @@ func (d *drawing) group(g group, x, y int) {
 	if !g.shared {
 		class, title = "nocache", "no last-level cache is known"
 	}
-	d.add(`<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="5"><title>%s</title></rect>`, class, x, y, w, h, title)
+	d.add(`<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="5"><title>%s</title></rect>`, class, x, y,
+		w, h, title)
 	cy := y + groupPad
 	for _, row := range g.rows {
 		for i, c := range row {
@@ -176,7 +180,8 @@ func (d *drawing) group(g group, x, y int) {
 			for j, cpu := range c.Threads.List() {
 				d.thread(cpu, cx, cy+j*cellHeight)
 			}
-			d.add(`<rect class="core" x="%d" y="%d" width="%d" height="%d" rx="3"/>`, cx, cy, d.cell, c.Threads.Len()*cellHeight)
+			d.add(`<rect class="core" x="%d" y="%d" width="%d" height="%d" rx="3"/>`, cx, cy, d.cell,
+				c.Threads.Len()*cellHeight)
 		}
 		cy += mostThreads(row)*cellHeight + rowGap
 	}
@@ -186,7 +191,8 @@ func (d *drawing) group(g group, x, y int) {
 // thread draws one CPU with the colours of its holders side by side.
 func (d *drawing) thread(cpu, x, y int) {
 	vms := d.holders[cpu]
-	d.add(`<g><title>%s</title><rect class="cpu" x="%d" y="%d" width="%d" height="%d"/>`, escape(d.told(cpu, vms)), x, y, d.cell, cellHeight)
+	d.add(`<g><title>%s</title><rect class="cpu" x="%d" y="%d" width="%d" height="%d"/>`, escape(d.told(cpu, vms)), x,
+		y, d.cell, cellHeight)
 	for i, vm := range vms {
 		left, right := i*d.cell/len(vms), (i+1)*d.cell/len(vms)
 		d.add(`<rect fill="%s" x="%d" y="%d" width="%d" height="%d"/>`, hue(vm), x+left, y, right-left, cellHeight)
@@ -200,7 +206,8 @@ func (d *drawing) thread(cpu, x, y int) {
 		d.add(`<rect class="isolated" x="%d" y="%d" width="%d" height="%d"/>`, x+1, y+1, d.cell-2, cellHeight-2)
 	}
 	if level, _ := d.marked(func(m Mark) bool { return d.drawn(m) && m.CPUs.Has(cpu) }); level > 0 {
-		d.add(`<rect class="mark %s" x="%d" y="%d" width="%d" height="%d"/>`, level.class(), x+1, y+1, d.cell-2, cellHeight-2)
+		d.add(`<rect class="mark %s" x="%d" y="%d" width="%d" height="%d"/>`, level.class(), x+1, y+1, d.cell-2,
+			cellHeight-2)
 	}
 	d.add("</g>")
 }
@@ -219,7 +226,7 @@ func (d *drawing) told(cpu int, vms []int) string {
 	return text
 }
 
-// drawn tells whether a mark points at a part of the host. One at all CPUs would frame everything, and say nothing.
+// drawn reports whether a mark points at a part of the host. One at all CPUs would frame everything, and say nothing.
 func (d *drawing) drawn(m Mark) bool {
 	return m.Node != nil || m.VM != "" || !m.CPUs.Empty() && !d.host.Topology.Online.Minus(m.CPUs).Empty()
 }
@@ -246,7 +253,8 @@ func (d *drawing) loneNodes(blocks []block, y int) int {
 			continue
 		}
 		height := d.memoryHeight(n) + cardPad
-		d.add(`<g transform="translate(0 %d)"><rect class="card" width="%d" height="%d" rx="8"/>`, y, d.inner+2*cardPad, height)
+		d.add(`<g transform="translate(0 %d)"><rect class="card" width="%d" height="%d" rx="8"/>`, y,
+			d.inner+2*cardPad, height)
 		d.memory(n, cardPad, cardPad)
 		d.add("</g>\n")
 		y += height + cardGap

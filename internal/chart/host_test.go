@@ -18,7 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write golden files anew")
 
-// machine makes a host: sockets of nodes of caches of cores, with two threads a core that are numbered as Linux numbers them.
+// machine makes a host: sockets of nodes of caches of cores, with two threads a core that are numbered as Linux numbers
+// them.
 func machine(sockets, nodes, caches, cores int) farm.HostFacts {
 	var t farm.Topology
 	total := sockets * nodes * caches * cores
@@ -60,14 +61,16 @@ func pinned(name string, cpus ...int) farm.Domain {
 func pictures() map[string]string {
 	one := 1
 	small := machine(2, 1, 1, 8)
-	small.Domains = []farm.Domain{pinned("worker1", 0, 16, 1, 17), pinned("worker2", 1, 17), pinned("off", 8, 24), {Name: "floating", Running: true, VCPUs: 32}}
+	small.Domains = []farm.Domain{pinned("worker1", 0, 16, 1, 17), pinned("worker2", 1, 17), pinned("off", 8, 24),
+		{Name: "floating", Running: true, VCPUs: 32}}
 	small.Domains[2].Running = false
 	small.Isolated = farm.NewCPUSet(15, 31)
-	marks := []Mark{{Level: Fault, Text: "two VMs on one CPU", CPUs: farm.NewCPUSet(1, 17)}, {Level: Warning, Text: "pages are uneven", Node: &one},
-		{Level: Advice, Text: "no guest NUMA", VM: "floating"}}
+	marks := []Mark{{Level: Fault, Text: "two VMs on one CPU", CPUs: farm.NewCPUSet(1, 17)},
+		{Level: Warning, Text: "pages are uneven", Node: &one}, {Level: Advice, Text: "no guest NUMA", VM: "floating"}}
 	odd := machine(1, 1, 1, 2)
 	odd.Topology.L3 = nil
-	odd.Topology.Nodes = append(odd.Topology.Nodes, farm.Node{ID: 2, Memory: 512 * farm.GiB, Free: 300 * farm.GiB}, farm.Node{ID: 3})
+	odd.Topology.Nodes = append(odd.Topology.Nodes, farm.Node{ID: 2, Memory: 512 * farm.GiB, Free: 300 * farm.GiB},
+		farm.Node{ID: 3})
 	odd.Domains = []farm.Domain{pinned(`</title><script>alert("1")</script>`+"\x1b[31m", 0)}
 	hybrid := machine(1, 1, 1, 6)
 	for cpu := 12; cpu < 20; cpu++ {
@@ -121,7 +124,8 @@ func wellFormed(t *testing.T, svg string) {
 		if !ok {
 			continue
 		}
-		if name := start.Name.Local; name == "script" || name == "b" || name == "image" || name == "use" || name == "a" {
+		if name := start.Name.Local; name == "script" || name == "b" || name == "image" || name == "use" ||
+			name == "a" {
 			t.Errorf("the picture has a <%s>", name)
 		}
 		for _, a := range start.Attr {
@@ -134,7 +138,8 @@ func wellFormed(t *testing.T, svg string) {
 
 // Every thread is drawn once, at a place of its own, within the picture.
 func TestEveryThreadHasItsPlace(t *testing.T) {
-	for _, h := range []farm.HostFacts{machine(1, 1, 1, 1), machine(2, 1, 1, 8), machine(2, 4, 2, 8), machine(4, 2, 1, 28), machine(8, 1, 4, 8)} {
+	for _, h := range []farm.HostFacts{machine(1, 1, 1, 1), machine(2, 1, 1, 8), machine(2, 4, 2, 8),
+		machine(4, 2, 1, 28), machine(8, 1, 4, 8)} {
 		svg := Host(h, nil)
 		for _, cpu := range h.Topology.Online.List() {
 			if n := strings.Count(svg, fmt.Sprintf("<title>CPU %d</title>", cpu)); n != 1 {
@@ -142,7 +147,8 @@ func TestEveryThreadHasItsPlace(t *testing.T) {
 			}
 		}
 		var width, height int
-		if _, err := fmt.Sscanf(svg[strings.Index(svg, "viewBox"):], `viewBox="-1 -1 %d %d"`, &width, &height); err != nil {
+		if _, err := fmt.Sscanf(svg[strings.Index(svg, "viewBox"):], `viewBox="-1 -1 %d %d"`, &width,
+			&height); err != nil {
 			t.Fatal(err)
 		}
 		if width > 1100 || height > 60+h.Topology.Online.Len()*30+300 {
@@ -162,8 +168,9 @@ func TestPinsOfAFloatingVM(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	for b, want := range map[farm.Bytes]string{0: "0 bytes", 1023: "1023 bytes", 2 * farm.MiB: "2 MiB", farm.GiB: "1 GiB", 64 * farm.GiB: "64 GiB",
-		farm.GiB + farm.GiB/2: "1.5 GiB", 33030144 * farm.KiB: "32 GiB", 5 * farm.TiB: "5 TiB"} {
+	for b, want := range map[farm.Bytes]string{0: "0 bytes", 1023: "1023 bytes", 2 * farm.MiB: "2 MiB",
+		farm.GiB: "1 GiB", 64 * farm.GiB: "64 GiB", farm.GiB + farm.GiB/2: "1.5 GiB", 33030144 * farm.KiB: "32 GiB",
+		5 * farm.TiB: "5 TiB"} {
 		if got := size(b); got != want {
 			t.Errorf("%d: %s, want %s", b, got, want)
 		}

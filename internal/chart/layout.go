@@ -24,7 +24,10 @@ func blocksOf(t farm.Topology) []block {
 	var out []block
 	for _, s := range t.Sockets {
 		for _, n := range t.Nodes {
-			cores := slices.DeleteFunc(slices.Clone(t.Cores), func(c farm.Core) bool { return c.Socket != s.ID || c.Node != n.ID })
+			cores := slices.DeleteFunc(slices.Clone(t.Cores), func(c farm.Core) bool {
+				return c.Socket != s.ID ||
+					c.Node != n.ID
+			})
 			if len(cores) > 0 {
 				out = append(out, block{s.ID, n, groupsOf(cores, t.L3)})
 			}

@@ -53,7 +53,8 @@ func (d *drawing) legend(y, width int) int {
 
 // parts are the classes of the picture that need words, and the words.
 func (d *drawing) parts() [][2]string {
-	out := [][2]string{{"heldpages", "huge pages in use"}, {"freepages", "free huge pages"}, {"other", "other memory in use"}}
+	out := [][2]string{{"heldpages", "huge pages in use"}, {"freepages", "free huge pages"},
+		{"other", "other memory in use"}}
 	if !d.host.Isolated.Empty() {
 		out = append(out, [2]string{"isolated", "isolated CPU"})
 	}
@@ -127,7 +128,8 @@ func escape(s string) string {
 	}, s))
 }
 
-// style is part of every picture, so that one saved by itself looks the same. Colours follow the reader's, and paper is light.
+// style is part of every picture, so that one saved by itself looks the same. Colours follow the reader's, and paper is
+// light.
 const style = `<style>
 .host-chart{--ink:#1b2733;--soft:#5b6b7a;--line:#c6d0da;--card:#f6f8fa;--cell:#fff;--group:#e9eef3;--held:#2f6fa8;--idle:#9cc4e4;--used:#b4bec8;--fault:#c62828;--warning:#c77700;--advice:#7a4fa3;font-family:system-ui,sans-serif;max-width:100%;height:auto}
 @media screen and (prefers-color-scheme:dark){.host-chart{--ink:#e4eaf0;--soft:#9aa9b8;--line:#3b4958;--card:#1b242d;--cell:#10171e;--group:#26323e;--held:#5aa2df;--idle:#2d567a;--used:#566473;--fault:#ff6b6b;--warning:#ffb74d;--advice:#b797dd}}

@@ -70,7 +70,8 @@ func (d *drawing) bar(n farm.Node, x, y int) {
 	for _, part := range []struct {
 		class, title string
 		bytes        farm.Bytes
-	}{{"heldpages", "huge pages in use", held}, {"freepages", "free huge pages", idle}, {"other", "other memory in use", other}} {
+	}{{"heldpages", "huge pages in use", held}, {"freepages", "free huge pages", idle}, {"other",
+		"other memory in use", other}} {
 		width := min(float64(part.bytes)/float64(n.Memory), 1-at)
 		if width > 0 {
 			d.add(`<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d"><title>%s: %s</title></rect>`, part.class,

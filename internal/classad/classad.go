@@ -1,5 +1,5 @@
-// Package classad reads HTCondor's ClassAds as its files have them: a line an attribute. It keeps expressions as text and
-// evaluates none.
+// Package classad reads HTCondor's ClassAds as its files have them: a line an attribute. It keeps expressions as text
+// and evaluates none.
 package classad
 
 import (
@@ -16,8 +16,8 @@ type Ad struct {
 // maxAd bounds what is read as one ad: those of jobs have some 10 kB, and users write into them.
 const maxAd = 4 << 20
 
-// Parse reads an ad in the form of condor_q -long: "Name = expression", one a line. Empty lines, and comments behind # at the beginning of
-// a line, are passed over. Of an attribute that is there twice the last counts, as in HTCondor.
+// Parse reads an ad in the form of condor_q -long: "Name = expression", one a line. Empty lines, and comments behind #
+// at the beginning of a line, are passed over. Of an attribute that is there twice the last counts, as in HTCondor.
 func Parse(text string) (Ad, error) {
 	if len(text) > maxAd {
 		return Ad{}, fmt.Errorf("a ClassAd of %d bytes", len(text))
@@ -47,7 +47,7 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// Has tells whether the attribute is there, also as an expression.
+// Has reports whether the attribute is there, also as an expression.
 func (a Ad) Has(name string) bool { _, ok := a.text[strings.ToLower(name)]; return ok }
 
 // Text is an attribute's expression as it is written; "" where it is not there.

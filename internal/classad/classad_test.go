@@ -7,7 +7,8 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	ad, err := Parse("# a comment\nCpus = 2\nMemory = 384.9\nName = \"slot1_1@ex1\"\n\nWantVM = TRUE\nOff=false\nRequirements = (TARGET.Arch == \"X86_64\")\n" +
+	ad, err := Parse("# a comment\nCpus = 2\nMemory = 384.9\nName = \"slot1_1@ex1\"\n\nWantVM = " +
+		"TRUE\nOff=false\nRequirements = (TARGET.Arch == \"X86_64\")\n" +
 		"Cmd = \"a \\\"b\\\" \\\\ \\101\\n\"\nTwo = \"a\" == \"b\"\ncpus = 3\nNaN = nan\nHuge = 1e300\nDelayed.x = 1\n")
 	if err != nil {
 		t.Fatal(err)
@@ -18,7 +19,8 @@ func TestParse(t *testing.T) {
 	if n, ok := ad.Int("Memory"); n != 384 || !ok {
 		t.Errorf("Memory %d", n)
 	}
-	for name, want := range map[string]string{"name": "slot1_1@ex1", "Cmd": "a \"b\" \\ A\n", "Two": "", "Cpus": "", "none": ""} {
+	for name, want := range map[string]string{"name": "slot1_1@ex1", "Cmd": "a \"b\" \\ A\n", "Two": "", "Cpus": "",
+		"none": ""} {
 		if got := ad.String(name); got != want {
 			t.Errorf("%s: %q, not %q", name, got, want)
 		}
@@ -64,7 +66,8 @@ func FuzzQuote(f *testing.F) {
 
 // FuzzParse: what is read is bounded by what was there, and reading what an ad says by its names gives the same ad.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"", "A = 1\n", "a=b=c", "# no attribute\nX = \"y\"\n", "X.Y = 2147483648", "=", "A = \"\\", "A = true\r\na = FALSE", "1 = 1"} {
+	for _, s := range []string{"", "A = 1\n", "a=b=c", "# no attribute\nX = \"y\"\n", "X.Y = 2147483648", "=",
+		"A = \"\\", "A = true\r\na = FALSE", "1 = 1"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

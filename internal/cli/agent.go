@@ -14,10 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/agent"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/sdnotify"
+	"github.com/grange-project/grange/internal/uplink"
 	"github.com/grange-project/grange/internal/version"
 )
 
@@ -52,17 +54,19 @@ disks. It runs as root. HUP makes it read its configuration again; TERM ends it,
 			return a.runAgent(cmd.Context(), c, path, named)
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", DefaultConfig, "configuration `FILE`; a file that is named must exist, without "+DefaultConfig+" all defaults hold")
+	cmd.Flags().StringVar(&path, "config", DefaultConfig,
+		"configuration `FILE`; a file that is named must exist, without "+DefaultConfig+" all defaults hold")
 	cmd.Flags().BoolVar(&check, "check", false, "only check the configuration, and say what confines QEMU here")
 	return cmd
 }
 
-// readConfig reads the configuration. A file that somebody named must be there: a mistyped name must not mean all defaults.
+// readConfig reads the configuration. A file that somebody named must be there: a mistyped name must not mean all
+// defaults.
 func readConfig(path string, named bool) (config.Agent, error) {
 	if named {
 		if _, err := os.Stat(path); err != nil {
-			return config.Agent{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "no configuration", Err: err,
-				Hint: "name a file that exists, or leave --config out"}
+			return config.Agent{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
+				Message: "no configuration", Err: err, Hint: "name a file that exists, or leave --config out"}
 		}
 	}
 	return config.ReadAgent(path)
@@ -74,7 +78,9 @@ func checkMungeKey(path string) error {
 		return nil
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "worker.munge_key: there is no " + path, Hint: "copy the cluster's munge.key to this host, root's alone"}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
+			Message: "worker.munge_key: there is no " + path,
+			Hint:    "copy the cluster's munge.key to this host, root's alone"}
 	}
 	return nil
 }
@@ -90,7 +96,7 @@ func (a *app) printChecked(path string) error {
 }
 
 func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named bool) error {
-	log := slog.New(slog.NewTextHandler(a.err, nil))
+	log := a.serviceLog("grange-agent")
 	if c.GuestFile == "" {
 		own, err := ownPath()
 		if err != nil {
@@ -99,19 +105,27 @@ func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named b
 		c.GuestFile = filepath.Join(filepath.Dir(own), "grange-guest")
 	}
 	if _, err := os.Stat(c.GuestFile); err != nil {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "grange-guest is not at " + c.GuestFile, Hint: "set guest_file in " + path}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
+			Message: "grange-guest is not at " + c.GuestFile, Hint: "set guest_file in " + path}
 	}
 	driver, err := newDriver(c)
 	if err != nil {
 		return err
 	}
 	defer driver.Close()
-	defer probeInBackground(ctx, c, driver, log)()
+	probeAgain, stopProbe := probeInBackground(ctx, c, driver, log)
+	defer stopProbe()
 	gate, err := gateOf(c.Batch)
 	if err != nil {
 		return err
 	}
-	ag, err := agent.New(agent.Options{Config: c, Gate: gate, Hypervisor: driver, Accelerator: func() string { return shownAccelerator(driver.Accelerator()) },
+	identity, err := openIdentityDir(c)
+	if err != nil {
+		return err
+	}
+	defer identity.Close()
+	ag, err := agent.New(agent.Options{Config: c, Peers: uplink.NewPeers(identity), Gate: gate, Hypervisor: driver,
+		Accelerator: func() string { return shownAccelerator(driver.Accelerator()) }, ProbeAgain: probeAgain,
 		Ready: func() { notify(log, sdnotify.Ready) }, Log: log, Version: version.String(), Lookup: lookupJob})
 	if err != nil {
 		return err
@@ -119,10 +133,13 @@ func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named b
 	stop := reloadOnHangUp(path, named, ag, log)
 	defer stop()
 	defer context.AfterFunc(ctx, func() { notify(log, sdnotify.Stopping) })()
+	client := api.NewClient(c.Socket)
+	keepAlive(ctx, log, func(ctx context.Context) error { _, err := client.Alive(ctx); return err })
 	return runLinked(ctx, c, ag, log)
 }
 
-// runLinked runs the agent and its link to the server. The link ends with the agent, and its errors end nothing: the agent works alone.
+// runLinked runs the agent and its link to the server. The link ends with the agent, and its errors end nothing: the
+// agent works alone.
 func runLinked(ctx context.Context, c config.Agent, ag *agent.Agent, log *slog.Logger) error {
 	linked, end := context.WithCancel(ctx)
 	var link sync.WaitGroup

@@ -25,7 +25,8 @@ func TestAgentCheck(t *testing.T) {
 	if err := os.WriteFile(file, []byte(sound), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := file + " is sound\nQEMU    not known: libvirt does not answer on " + file + ".libvirt\nagent   not known: no agent serves on " + file + ".sock\n"
+	want := file + " is sound\nQEMU    not known: libvirt does not answer on " + file +
+		".libvirt\nagent   not known: no agent serves on " + file + ".sock\n"
 	if out, err := check(); err != nil || out != want {
 		t.Errorf("a sound file: %v %q", err, out)
 	}
@@ -35,7 +36,8 @@ func TestAgentCheck(t *testing.T) {
 	if _, err := check(); codeOf(err) != "bad-config" || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("an unknown key: %v", err)
 	}
-	worker := "[worker]\ncontroller = \"a:6817\"\nmunge_key = \"" + file + ".key\"\nbridge = \"b0\"\naddresses = \"10.0.0.2-10.0.0.9/24\"\n"
+	worker := "[worker]\ncontroller = \"a:6817\"\nmunge_key = \"" + file +
+		".key\"\nbridge = \"b0\"\naddresses = \"10.0.0.2-10.0.0.9/24\"\n"
 	if err := os.WriteFile(file, []byte(worker), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +54,8 @@ func TestAgentCheck(t *testing.T) {
 
 // TestReadOnly reads mounts as systemd's ProtectSystem= leaves them.
 func TestReadOnly(t *testing.T) {
-	const root, usr, over = "1 0 8:1 / / rw,relatime - ext4 x rw\n", "2 1 8:1 /usr /usr ro,relatime - ext4 x rw\n", "3 2 8:1 /usr /usr rw - ext4 x rw\n"
+	const root, usr, over = "1 0 8:1 / / rw,relatime - ext4 x rw\n", "2 1 8:1 /usr /usr ro,relatime - ext4 x rw\n", "3 2 8:1 /usr /usr " +
+		"rw - ext4 x rw\n"
 	for text, want := range map[string]bool{root: false, root + usr: true, root + usr + over: false, "": false,
 		"1 0 8:1 / / ro - ext4 x rw\n": true, root + "2 1 8:1 / /usrlocal ro - ext4 x rw\n": false} {
 		if got := readOnly(text, "/usr"); got != want {

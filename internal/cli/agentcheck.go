@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,9 @@ import (
 	"github.com/grange-project/grange/internal/vmuid"
 )
 
-// printConfinement says what stands between a guest that breaks out of its QEMU and the host. That libvirt does not answer is no fault of the
-// configuration; that it would run QEMU as root is one, and so is that accounts have the users of VMs.
+// printConfinement says what stands between a guest that breaks out of its QEMU and the host. That libvirt does not
+// answer is no fault of the configuration; that it would run QEMU as root is one, and so is that accounts have the
+// users of VMs.
 func (a *app) printConfinement(ctx context.Context, c config.Agent) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -40,7 +42,7 @@ func (a *app) printConfinement(ctx context.Context, c config.Agent) error {
 		return err
 	default:
 		fmt.Fprintf(a.out, "QEMU    %s\n", usersOfVMs(found, c.VMUIDs))
-		fmt.Fprintf(a.out, "sVirt   %s\n", svirt(found.Models))
+		fmt.Fprintf(a.out, "sVirt   %s\n", svirt(found))
 		fmt.Fprintf(a.out, "seccomp %s\n", filtered(found))
 	}
 	_, err = fmt.Fprintf(a.out, "agent   %s\n", agentConfinement(c.Socket))
@@ -56,16 +58,31 @@ func usersOfVMs(c libvirt.Confinement, uids farm.UIDs) string {
 	case c.Shared != "":
 		return "runs as " + own + " for all VMs: " + c.Shared
 	case c.Own < c.VMs:
-		return fmt.Sprintf("each VM has a uid of its own (%v), but for %d of %d that run as %s", uids, c.VMs-c.Own, c.VMs, own)
+		return fmt.Sprintf("each VM has a uid of its own (%v), but for %d of %d that run as %s", uids,
+			c.VMs-c.Own, c.VMs, own)
 	}
 	return fmt.Sprintf("each VM has a uid of its own (%v)", uids)
 }
 
-func svirt(models []string) string {
-	if len(models) == 0 {
-		return "none"
+// svirt says what keeps VMs from each other's files beside their users.
+func svirt(c libvirt.Confinement) string {
+	if len(c.Models) == 0 {
+		return "none: libvirt has no security driver; try: a kernel with AppArmor or SELinux, and security_driver in " +
+			"libvirt's qemu.conf left alone"
 	}
-	return strings.Join(models, ", ")
+	text := strings.Join(c.Models, ", ")
+	if !slices.Contains(c.Models, "apparmor") {
+		return text
+	}
+	if c.Profile != "" {
+		text += ", profiles by libvirt: " + c.Profile
+	} else {
+		text += ", profiles by grange"
+	}
+	if c.VMs > 0 {
+		text += fmt.Sprintf("; enforced for %d of %d VMs", c.Enforced, c.VMs)
+	}
+	return text
 }
 
 func filtered(c libvirt.Confinement) string {
@@ -114,8 +131,8 @@ func either(is bool, yes, no string) string {
 	return no
 }
 
-// readOnly reports whether a directory is below a mount point that is read-only, as ProtectSystem= makes it. See proc(5): field 5 is the mount
-// point, field 6 its options; later lines lie over earlier ones.
+// readOnly reports whether a directory is below a mount point that is read-only, as ProtectSystem= makes it. See
+// proc(5): field 5 is the mount point, field 6 its options; later lines lie over earlier ones.
 func readOnly(mountinfo, dir string) bool {
 	var longest string
 	is := false

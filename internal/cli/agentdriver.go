@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/grange-project/grange/internal/agent"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/hyper/libvirt"
-	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -24,26 +24,40 @@ func newDriver(c config.Agent) (*libvirt.Libvirt, error) {
 	return libvirt.New(libvirt.Config{Socket: c.Libvirt, RunDir: c.RunDir, Accelerator: accelerator})
 }
 
-// probeInBackground finds out whether KVM works, as long as that takes: the agent serves meanwhile, and its first VMs wait for the first
-// verdict. stop waits for the probe's end.
-func probeInBackground(ctx context.Context, c config.Agent, driver *libvirt.Libvirt, log *slog.Logger) (stop func()) {
+// probeInBackground finds out whether KVM works, as long as that takes: the agent serves meanwhile, and its first VMs
+// wait for the first verdict. again has it found out anew, and VMs wait for that; it is nil where the configuration
+// says what they run on. stop waits for the probe's end.
+func probeInBackground(ctx context.Context, c config.Agent, driver *libvirt.Libvirt, log *slog.Logger) (again,
+	stop func()) {
 	if c.Accelerator != probing {
-		return func() {}
+		return nil, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	asked := make(chan struct{}, 1)
+	again = func() {
+		driver.Forget()
+		select {
+		case asked <- struct{}{}:
+		default: // one that was not read yet will do
+		}
+	}
 	var probe sync.WaitGroup
 	probe.Go(func() {
-		libvirt.Probe(ctx, libvirt.ProbeConfig{Image: func() (string, string) { return probeImage(c) }, Timeout: c.ProbeTimeout,
-			CacheFile: filepath.Join(c.StateDir, "kvm-probe.json")}, func(v libvirt.Verdict) {
-			if v.Why != "" {
-				log.Warn("no KVM: software emulation, ten to twenty times slower", "reason", v.Why)
-			} else {
-				log.Info("KVM works")
-			}
-			driver.Use(v)
-		})
+		libvirt.Probe(ctx, libvirt.ProbeConfig{Image: func() (string, string) { return probeImage(c) },
+			Timeout: c.ProbeTimeout, Again: asked, CacheFile: filepath.Join(c.StateDir, "kvm-probe.json"),
+			Held: func() bool { return agent.Drained(c.StateDir) }},
+			func(v libvirt.Verdict) {
+				if kernel, _ := probeImage(c); v.Why != "" && kernel == "" {
+					log.Info("KVM is tried as soon as there is an image for it", "reason", v.Why)
+				} else if v.Why != "" {
+					log.Warn("no KVM: software emulation, ten to twenty times slower", "reason", v.Why)
+				} else {
+					log.Info("KVM works")
+				}
+				driver.Use(v)
+			})
 	})
-	return func() { cancel(); probe.Wait() }
+	return again, func() { cancel(); probe.Wait() }
 }
 
 func probeImage(c config.Agent) (kernel, initrd string) {
@@ -68,11 +82,4 @@ func shownAccelerator(v libvirt.Verdict) string {
 		return string(v.Accelerator) + " (" + v.Why + ")"
 	}
 	return string(v.Accelerator)
-}
-
-// notify reports to systemd.
-func notify(log *slog.Logger, state string) {
-	if err := sdnotify.Send(state); err != nil {
-		log.Warn("systemd cannot be told how the service does", "error", err)
-	}
 }

@@ -33,7 +33,8 @@ func openIdentityDir(c config.Agent) (*os.Root, error) {
 // joinedEvery is how often a host that has not joined looks whether it has.
 const joinedEvery = 5 * time.Second
 
-// keepLink links the agent to its server until ctx ends, from when both are there: the agent knows its host, and the host has joined.
+// keepLink links the agent to its server until ctx ends, from when both are there: the agent knows its host, and the
+// host has joined.
 func keepLink(ctx context.Context, c config.Agent, ag *agent.Agent, log *slog.Logger) error {
 	select {
 	case <-ctx.Done():
@@ -52,7 +53,8 @@ func keepLink(ctx context.Context, c config.Agent, ag *agent.Agent, log *slog.Lo
 			return l.Run(ctx)
 		}
 		own := new(farm.Error)
-		if notJoined := errors.As(err, &own) && own.Kind == farm.NotFound; !said && (!notJoined || len(c.Server.URLs) > 0) {
+		if notJoined := errors.As(err, &own) && own.Kind == farm.NotFound; !said &&
+			(!notJoined || len(c.Server.URLs) > 0) {
 			log.Warn("no link to the server", "reason", err)
 			said = true
 		}

@@ -13,8 +13,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// lookupJob asks a batch system, as root, what the kernel does not know of a job on this host. Slurm is asked with the slurm.conf of the daemon
-// that started the job, or else with the agent's own SLURM_CONF: on both root has the word. A host without the commands has no way to ask.
+// lookupJob asks a batch system, as root, what the kernel does not know of a job on this host. Slurm is asked with the
+// slurm.conf of the daemon that started the job, or else with the agent's own SLURM_CONF: on both root has the word. A
+// host without the commands has no way to ask.
 func lookupJob(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error) {
 	told, err := askJob(ctx, a, pid)
 	if program.Missing(err) {
@@ -43,7 +44,8 @@ func askJob(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, err
 	return slurm.NewDriver(slurm.DriverOptions{Env: env}, program.Start).Lookup(ctx, a)
 }
 
-// hasSlurmConf tells whether Slurm's commands find a cluster by themselves: by the file of the packages, or by what a slurmd without one was sent.
+// hasSlurmConf reports whether Slurm's commands find a cluster by themselves: by the file of the packages, or by what a
+// slurmd without one was sent.
 func hasSlurmConf() bool {
 	for _, path := range []string{"/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"} {
 		if _, err := os.Stat(path); err == nil {

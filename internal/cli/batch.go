@@ -14,7 +14,8 @@ import (
 )
 
 func (a *app) batchCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "batch", Short: "Look at what a batch system's master can carry, and at what a batch job gets here"}
+	cmd := &cobra.Command{Use: "batch",
+		Short: "Look at what a batch system's master can carry, and at what a batch job gets here"}
 	cmd.AddCommand(a.batchCheckCommand(), a.batchExplainCommand(), a.batchClaimCommand(), a.batchReleaseCommand())
 	return cmd
 }
@@ -35,7 +36,8 @@ type batchCheckFlags struct {
 func (a *app) batchCheckCommand() *cobra.Command {
 	var f batchCheckFlags
 	cmd := &cobra.Command{
-		Use: "check", Short: "Compare the limits of a batch system's master with the size of a fleet", Args: cobra.NoArgs,
+		Use: "check", Short: "Compare the limits of a batch system's master with the size of a fleet",
+		Args: cobra.NoArgs,
 		Long: `Looks at the master's process, at the kernel's settings and at the scheduler's own, and says which are too small for a fleet of so many hosts,
 VMs that join as nodes, and jobs. Each check has its formula and where that comes from. Nothing is changed.
 
@@ -47,9 +49,12 @@ Exit status 0: all that was found is enough. 1: the master will be slow. 3: it w
 		RunE:              func(*cobra.Command, []string) error { return a.batchCheck(f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.system, "system", "", "slurm, gridengine, htcondor, pbs or lsf (default: whose master runs here)")
+	flags.StringVar(&f.system, "system", "",
+		"slurm, gridengine, htcondor, pbs or lsf (default: whose master runs here)")
 	flags.StringVar(&f.root, "root", "/", "look at the host in this `DIR`, live or recorded")
-	flags.StringArrayVar(&f.conf, "conf", nil, "`FILE` of the scheduler's configuration, or of what its command prints (repeatable; default: where it usually is)")
+	flags.StringArrayVar(&f.conf, "conf", nil,
+		"`FILE` of the scheduler's configuration, or of what its command prints (repeatable; default: where it "+
+			"usually is)")
 	flags.IntVar(&f.fleet.Hosts, "hosts", 100, "machines that are nodes")
 	flags.IntVar(&f.fleet.VMs, "vms", 0, "VMs that join as nodes at the same time")
 	flags.IntVar(&f.fleet.Jobs, "jobs", 10000, "jobs that run and wait")
@@ -75,7 +80,8 @@ func (a *app) batchCheck(f batchCheckFlags) error {
 	for _, name := range f.conf {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeBatchLimits, Message: err.Error(), Hint: "--conf names a file of this machine, also with --root"}
+			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeBatchLimits, Message: err.Error(),
+				Hint: "--conf names a file of this machine, also with --root"}
 		}
 		conf = append(conf, string(text))
 	}
@@ -122,19 +128,22 @@ func (a *app) printLimits(m limits.Master, f batchCheckFlags, results []limits.R
 	if a.json {
 		checks := []limitJSON{}
 		for _, r := range results {
-			j := limitJSON{ID: r.ID, What: r.What, Verdict: verdictOf(r), Found: r.Found, Needed: r.Needed, Formula: r.Formula, Source: r.Source}
+			j := limitJSON{ID: r.ID, What: r.What, Verdict: verdictOf(r), Found: r.Found, Needed: r.Needed,
+				Formula: r.Formula, Source: r.Source}
 			if !r.OK {
 				j.Fix = r.Fix
 			}
 			checks = append(checks, j)
 		}
-		return a.printJSON(map[string]any{"system": m.System, "process": m.Process, "hosts": f.fleet.Hosts, "vms": f.fleet.VMs, "jobs": f.fleet.Jobs, "checks": checks})
+		return a.printJSON(map[string]any{"system": m.System, "process": m.Process, "hosts": f.fleet.Hosts,
+			"vms": f.fleet.VMs, "jobs": f.fleet.Jobs, "checks": checks})
 	}
 	looked := m.Process
 	if looked == "" {
 		looked = "no process of it runs here"
 	}
-	fmt.Fprintf(a.out, "%s for %d hosts, %d VMs as nodes, %d jobs: %s\n", m.System, f.fleet.Hosts, f.fleet.VMs, f.fleet.Jobs, looked)
+	fmt.Fprintf(a.out, "%s for %d hosts, %d VMs as nodes, %d jobs: %s\n", m.System, f.fleet.Hosts, f.fleet.VMs,
+		f.fleet.Jobs, looked)
 	w := newColumns(a.out)
 	enough, unknown := 0, 0
 	fmt.Fprintln(w, "VERDICT\tCHECK\tFOUND\tNEEDED\tWHAT")
@@ -178,7 +187,8 @@ by its ancestors and control groups; the reasons are the rules of the site's pol
 			if g.Batch != "" {
 				job = g.Batch + " job " + g.BatchJob
 			}
-			fmt.Fprintf(a.out, "caller   %s\nimage    %s\nshape    %s\nCPUs     %d of %s\nmemory   %v\nbinds    %s\n", job, orNone(g.Image), orNone(g.Shape), g.Slots, orNone(g.CPUs), farm.Bytes(g.Memory).Rounded(),
+			fmt.Fprintf(a.out, "caller   %s\nimage    %s\nshape    %s\nCPUs     %d of %s\nmemory   %v\nbinds    %s\n",
+				job, orNone(g.Image), orNone(g.Shape), g.Slots, orNone(g.CPUs), farm.Bytes(g.Memory).Rounded(),
 				orNone(strings.Join(g.Binds, " ")))
 			for _, r := range g.Reasons {
 				fmt.Fprintf(a.out, "because  %s\n", r)

@@ -20,8 +20,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// batchDriver is the driver of a batch system, as it is configured; nil where there is no such driver. Its commands get the environment of the
-// configuration, or else what of our own, from whoever started us, is the system's.
+// batchDriver is the driver of a batch system, as it is configured; nil where there is no such driver. Its commands get
+// the environment of the configuration, or else what of our own, from whoever started us, is the system's.
 func batchDriver(b config.Broker) (batch.System, error) {
 	environ := os.Environ()
 	env := func(keys ...string) []string { return those(environ, keys...) }
@@ -40,11 +40,13 @@ func batchDriver(b config.Broker) (batch.System, error) {
 	case farm.Slurm:
 		return slurm.NewDriver(slurm.DriverOptions{Env: env("SLURM_CONF"), Hold: b.Hold}, program.Start), nil
 	case farm.GridEngine:
-		return gridengine.NewDriver(gridengine.FromEnvironment(environ), gridengine.DriverOptions{Projects: b.Projects, Parallel: b.Parallel, Hold: b.Hold}), nil
+		return gridengine.NewDriver(gridengine.FromEnvironment(environ),
+			gridengine.DriverOptions{Projects: b.Projects, Parallel: b.Parallel, Hold: b.Hold}), nil
 	case farm.HTCondor:
 		return htcondor.NewDriver(htcondor.DriverOptions{Env: env("CONDOR_CONFIG")}, program.Start), nil
 	case farm.PBS:
-		return pbs.NewDriver(pbs.DriverOptions{Conf: valueOf(environ, "PBS_CONF_FILE"), Hold: queue}, program.Start), nil
+		return pbs.NewDriver(pbs.DriverOptions{Conf: valueOf(environ, "PBS_CONF_FILE"), Hold: queue}, program.Start),
+			nil
 	case farm.LSF:
 		o := lsfOptions(environ)
 		if o.Hold = queue; len(b.Environment) > 0 {
@@ -59,7 +61,8 @@ func batchDriver(b config.Broker) (batch.System, error) {
 
 // lsfOptions say where LSF is: its installation has no usual place.
 func lsfOptions(environ []string) lsf.DriverOptions {
-	return lsf.DriverOptions{Bin: valueOf(environ, "LSF_BINDIR"), Env: those(environ, "LSF_ENVDIR", "LSF_SERVERDIR", "LSF_LIBDIR")}
+	return lsf.DriverOptions{Bin: valueOf(environ, "LSF_BINDIR"),
+		Env: those(environ, "LSF_ENVDIR", "LSF_SERVERDIR", "LSF_LIBDIR")}
 }
 
 // those are the variables of these names that are set.

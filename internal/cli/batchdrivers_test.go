@@ -21,7 +21,8 @@ func TestEveryDriverIsWired(t *testing.T) {
 		if d == farm.ExecDriver {
 			b.Program = program
 		}
-		for _, environment := range []map[string]string{nil, {"SGE_ROOT": "/opt/sge", "SLURM_CONF": "/etc/slurm-west/slurm.conf"}} {
+		for _, environment := range []map[string]string{nil,
+			{"SGE_ROOT": "/opt/sge", "SLURM_CONF": "/etc/slurm-west/slurm.conf"}} {
 			b.Environment = environment
 			if system, err := batchDriver(b); err != nil || system == nil || system.Name() != d {
 				t.Errorf("%s: %v, %v", d, system, err)
@@ -41,7 +42,8 @@ func TestEveryDriverIsWired(t *testing.T) {
 
 func TestBrokerOfACell(t *testing.T) {
 	c := config.Server{Brokers: map[string]config.Broker{"west": {System: "gridengine"}, "slurm": {System: "lsf"}}}
-	for broker, want := range map[string]farm.BatchSystem{"west": farm.GridEngine, "slurm": farm.LSF, "pbs": farm.PBS, "exec": "", "east": ""} {
+	for broker, want := range map[string]farm.BatchSystem{"west": farm.GridEngine, "slurm": farm.LSF, "pbs": farm.PBS,
+		"exec": "", "east": ""} {
 		system, err := brokerOf(c, farm.Cell{Name: "farm", Broker: broker})
 		if want == "" {
 			if err == nil {
@@ -51,7 +53,8 @@ func TestBrokerOfACell(t *testing.T) {
 			t.Errorf("%s: %v, %v", broker, system, err)
 		}
 	}
-	if names := brokerNames(c); !slices.Contains(names, "west") || len(slices.Compact(names)) != len(farm.BatchDrivers) {
+	if names := brokerNames(c); !slices.Contains(names, "west") ||
+		len(slices.Compact(names)) != len(farm.BatchDrivers) {
 		t.Errorf("%v", names)
 	}
 }

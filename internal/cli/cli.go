@@ -1,4 +1,5 @@
-// Package cli is the command line: one file a noun. It wires packages together and prints; it decides nothing about VMs.
+// Package cli is the command line: one file a noun. It wires packages together and prints; it decides nothing about
+// VMs.
 package cli
 
 import (
@@ -80,9 +81,10 @@ func Main(args []string) int {
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "grange",
-		Short:         "A fresh, tuned virtual machine for every job",
-		Long:          "grange runs each job in a virtual machine that is made for it, shaped for the host, and gone afterwards.",
+		Use:   "grange",
+		Short: "A fresh, tuned virtual machine for every job",
+		Long: "grange runs each job in a virtual machine that is made for it, shaped for the host, and gone " +
+			"afterwards.",
 		Version:       version.Long(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -92,7 +94,8 @@ func (a *app) root() *cobra.Command {
 		socket = DefaultSocket
 	}
 	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "socket of the agent, or $GRANGE_SOCKET")
-	root.PersistentFlags().StringVar(&a.server, "server", os.Getenv("GRANGE_SERVER"), "`URL` or socket of the server, or $GRANGE_SERVER")
+	root.PersistentFlags().StringVar(&a.server, "server", os.Getenv("GRANGE_SERVER"),
+		"`URL` or socket of the server, or $GRANGE_SERVER")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(
 		a.execCommand(),
@@ -104,6 +107,7 @@ func (a *app) root() *cobra.Command {
 		a.imageCommand(),
 		a.hostCommand(),
 		a.tuneCommand(),
+		a.selftestCommand(),
 		a.workerCommand(),
 		a.slurmCommand(),
 		a.gridEngineCommand(),
@@ -150,7 +154,8 @@ func printError(w io.Writer, err error) {
 	}
 	fmt.Fprintf(w, "grange: %s\n", first)
 	if more {
-		fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(visible(rest), "\n", "\n    ")) // a path with a line break is no line of ours
+		// a path with a line break is no line of ours
+		fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(visible(rest), "\n", "\n    "))
 	}
 	if hint != "" {
 		fmt.Fprintf(w, "  try: %s\n", visible(hint))
@@ -180,8 +185,9 @@ func agentError(err error) *farm.Error {
 	if !errors.As(err, &request) || errors.Is(err, context.Canceled) {
 		return nil
 	}
-	own := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoAgent, Message: "the agent did not answer: " + request.Err.Error(),
-		Hint: "see whether it runs, and its log: journalctl -u grange-agent", Err: err}
+	own := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoAgent,
+		Message: "the agent did not answer: " + request.Err.Error(),
+		Hint:    "see whether it runs, and its log: journalctl -u grange-agent", Err: err}
 	if !errors.Is(err, api.ErrNoAgent) {
 		return own
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// strict makes a tree of commands refuse, as usage, whatever cobra would answer with help and status 0 or with an error of its own:
-// words that are no command, a wrong number of arguments, flags that exclude each other.
+// strict makes a tree of commands refuse, as usage, whatever cobra would answer with help and status 0 or with an error
+// of its own: words that are no command, a wrong number of arguments, flags that exclude each other.
 func strict(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -34,7 +34,8 @@ func strict(root *cobra.Command) {
 		return nil
 	}
 	// Commands that only hold others can be run now, to refuse what is none of them. Their help need not show that.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
+		"{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 }
 
 func strictArguments(c *cobra.Command) {

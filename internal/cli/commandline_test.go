@@ -50,7 +50,8 @@ func TestSenselessCommandLines(t *testing.T) {
 func TestCommandsThatHoldOthersShowHelp(t *testing.T) {
 	a := &app{}
 	for _, c := range append(a.root().Commands(), a.root()) {
-		if !c.HasSubCommands() || c.Name() == "help" || c.Name() == "server" { // which is a command itself: it would serve
+		// which is a command itself: it would serve
+		if !c.HasSubCommands() || c.Name() == "help" || c.Name() == "server" {
 			continue
 		}
 		path := strings.Fields(c.CommandPath())[1:]
@@ -58,7 +59,8 @@ func TestCommandsThatHoldOthersShowHelp(t *testing.T) {
 		if again, _ := runCommand(t, append(path, "help")...); again != text {
 			t.Errorf("%s help: %s", c.CommandPath(), again)
 		}
-		if err != nil || !strings.Contains(text, c.CommandPath()+" [command]") || strings.Contains(text, c.CommandPath()+" [flags]") {
+		if err != nil || !strings.Contains(text, c.CommandPath()+" [command]") ||
+			strings.Contains(text, c.CommandPath()+" [flags]") {
 			t.Errorf("%s: %v\n%s", c.CommandPath(), err, text)
 		}
 	}
@@ -83,7 +85,9 @@ func TestNoAgent(t *testing.T) {
 	_, err := runCommand(t, "vm", "list", "--socket", socket)
 	var b bytes.Buffer
 	printError(&b, err)
-	want := "grange: no agent answers on " + socket + ": no such file or directory [no-agent]\n  try: start it with `grange agent`, or name its socket with --socket\n"
+	want := "grange: no agent answers on " + socket +
+		": no such file or directory [no-agent]\n  try: start it with `grange agent`, or name its socket with " +
+		"--socket\n"
 	if b.String() != want || statusOf(err) != exitFailed {
 		t.Errorf("%q\nwant %q", b.String(), want)
 	}
@@ -94,11 +98,15 @@ func TestErrorsMoveNoCursor(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&fs.PathError{Op: "open", Path: "a\x1b[2Jb", Err: fs.ErrNotExist}, "grange: open a\\x1b[2Jb: file does not exist\n"},
-		{&fs.PathError{Op: "open", Path: "a\xffb\u202ec", Err: fs.ErrNotExist}, "grange: open a\\xffb\\u202ec: file does not exist\n"},
-		{&fs.PathError{Op: "open", Path: "a\ngrange: fine", Err: fs.ErrNotExist}, "grange: open a\n    grange: fine: file does not exist\n"},
+		{&fs.PathError{Op: "open", Path: "a\x1b[2Jb", Err: fs.ErrNotExist},
+			"grange: open a\\x1b[2Jb: file does not exist\n"},
+		{&fs.PathError{Op: "open", Path: "a\xffb\u202ec", Err: fs.ErrNotExist},
+			"grange: open a\\xffb\\u202ec: file does not exist\n"},
+		{&fs.PathError{Op: "open", Path: "a\ngrange: fine", Err: fs.ErrNotExist},
+			"grange: open a\n    grange: fine: file does not exist\n"},
 		{usage("write \x07", "größer 中\x00"), "grange: größer 中\\x00 [usage]\n  try: write \\a\n"},
-		{&url.Error{Op: "Get", URL: "http://agent/v1/vms", Err: errors.New("EOF")}, "grange: the agent did not answer: EOF [no-agent]\n"},
+		{&url.Error{Op: "Get", URL: "http://agent/v1/vms", Err: errors.New("EOF")},
+			"grange: the agent did not answer: EOF [no-agent]\n"},
 	} {
 		var b bytes.Buffer
 		if printError(&b, c.err); !strings.HasPrefix(b.String(), c.want) {

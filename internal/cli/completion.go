@@ -15,13 +15,14 @@ func complete(cmd *cobra.Command, flag string, words func() []string) {
 		directive = cobra.ShellCompDirectiveDefault
 	}
 	list := cmd.Flags().Lookup(flag).Value.Type() == "stringSlice"
-	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		before := ""
-		if list {
-			before = typed[:strings.LastIndex(typed, ",")+1]
-		}
-		return beginning(typed, before, words()), directive
-	})
+	err := cmd.RegisterFlagCompletionFunc(flag,
+		func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			before := ""
+			if list {
+				before = typed[:strings.LastIndex(typed, ",")+1]
+			}
+			return beginning(typed, before, words()), directive
+		})
 	if err != nil {
 		panic(err) // a flag that has its words already
 	}
@@ -37,7 +38,8 @@ func completeFirst(words func() []string) cobra.CompletionFunc {
 	}
 }
 
-// beginning are the words that go on as typed, with what stands before them in a list. A word of the list is not offered twice.
+// beginning are the words that go on as typed, with what stands before them in a list. A word of the list is not
+// offered twice.
 func beginning(typed, before string, words []string) []string {
 	var out []string
 	for _, word := range words {

@@ -73,10 +73,13 @@ directory are there, and the end is the job's own, death by signal included. 197
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	cmd.RegisterFlagCompletionFunc("image", a.completeImages)
 	for flag, words := range map[string][]string{
-		"network": {"none", "user"}, "purpose": {"compute", "service"}, "cpu-model": {"host-passthrough", "host-model", "maximum"},
-		"thread-policy": {"prefer", "require", "isolate"}, "emulator": {"beside", "isolate"}, "numa": {"auto", "none", "2"},
-		"cache": {"writeback", "none", "writethrough", "directsync", "unsafe"}, "page-size": {"any", "2M", "1G", "1G,2M", "0"},
-		"batch": batchWords(),
+		"network": {"none", "user"}, "purpose": {"compute", "service"},
+		"cpu-model":     {"host-passthrough", "host-model", "maximum"},
+		"thread-policy": {"prefer", "require", "isolate"}, "emulator": {"beside", "isolate"},
+		"numa":      {"auto", "none", "2"},
+		"cache":     {"writeback", "none", "writethrough", "directsync", "unsafe"},
+		"page-size": {"any", "2M", "1G", "1G,2M", "0"},
+		"batch":     batchWords(),
 	} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -99,7 +102,8 @@ type flagGroup struct {
 
 func (f *execFlags) groups() []flagGroup {
 	group := func(title string) flagGroup { return flagGroup{title, pflag.NewFlagSet(title, pflag.ContinueOnError)} }
-	size, tuning, files, run, batch := group("Image and size"), group("Tuning"), group("What the command sees"), group("How it runs"), group("In the place of a batch job")
+	size, tuning, files, run, batch := group("Image and size"), group("Tuning"), group("What the command sees"), group(
+		"How it runs"), group("In the place of a batch job")
 	flags := size.flags
 	flags.StringVar(&f.image, "image", "", "image to start from (default: as the agent is configured)")
 	flags.StringVar(&f.shape, "shape", "", "named shape of the agent's configuration")
@@ -108,13 +112,19 @@ func (f *execFlags) groups() []flagGroup {
 	flags.StringVar(&f.scratch, "scratch", "", "disk for /tmp, as 20G (default: /tmp is in memory)")
 	flags.StringVar(&f.network, "network", "", "none, or user: outgoing connections only")
 	flags = tuning.flags
-	flags.StringVar(&f.pageSize, "page-size", "", "pages for the VM's memory: 2M, 1G, 0 for ordinary ones, a list as 1G,2M with the best first, or any")
-	flags.StringVar(&f.purpose, "purpose", "", "what the VM is tuned for: compute (thrown away) or service (fit to be migrated)")
-	flags.StringVar(&f.cpuModel, "cpu-model", "", "host-passthrough, host-model, maximum, or the name of a model (default: as the purpose says)")
-	flags.StringVar(&f.threadPolicy, "thread-policy", "", "SMT siblings: prefer whole cores, require them, or isolate one vCPU a core")
-	flags.StringVar(&f.emulator, "emulator", "", "QEMU's own threads: beside the vCPUs or on reserved CPUs, or isolate on one more CPU")
+	flags.StringVar(&f.pageSize, "page-size", "",
+		"pages for the VM's memory: 2M, 1G, 0 for ordinary ones, a list as 1G,2M with the best first, or any")
+	flags.StringVar(&f.purpose, "purpose", "",
+		"what the VM is tuned for: compute (thrown away) or service (fit to be migrated)")
+	flags.StringVar(&f.cpuModel, "cpu-model", "",
+		"host-passthrough, host-model, maximum, or the name of a model (default: as the purpose says)")
+	flags.StringVar(&f.threadPolicy, "thread-policy", "",
+		"SMT siblings: prefer whole cores, require them, or isolate one vCPU a core")
+	flags.StringVar(&f.emulator, "emulator", "",
+		"QEMU's own threads: beside the vCPUs or on reserved CPUs, or isolate on one more CPU")
 	flags.StringVar(&f.numa, "numa", "", "guest NUMA: auto, none, or a number of cells")
-	flags.StringVar(&f.cache, "cache", "", "cache mode of disks: writeback, none, writethrough, directsync or unsafe (default: as the purpose says)")
+	flags.StringVar(&f.cache, "cache", "",
+		"cache mode of disks: writeback, none, writethrough, directsync or unsafe (default: as the purpose says)")
 	flags = files.flags
 	flags.StringArrayVar(&f.binds, "bind", nil, "show a directory in the VM: `"+farm.BindSyntax+"` (repeatable)")
 	flags.StringArrayVar(&f.env, "env", nil, "set a variable: `K=V` (repeatable)")
@@ -125,12 +135,19 @@ func (f *execFlags) groups() []flagGroup {
 	flags.BoolVar(&f.wait, "wait", true, "wait for room on this host")
 	flags.BoolVar(&f.noWait, "no-wait", false, "fail at once when there is no room")
 	flags.BoolVar(&f.keep, "keep", false, "keep the VM when the command has ended, until it is stopped by hand")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not say what is waited for before the command starts, and behind its end")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the phases with their milliseconds, and what the site's policy set")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false,
+		"do not say what is waited for before the command starts, and behind its end")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false,
+		"print the phases with their milliseconds, and what the site's policy set")
 	flags = batch.flags
-	flags.StringVar(&f.batch, "batch", "", "run in the place of a job of `SYSTEM`: slurm, gridengine, htcondor, pbs or lsf; what it gave the job is what the VM gets")
-	flags.DurationVar(&f.patience, "patience", 0, "wait so long for an agent that is away, then let the batch system try again (default: 10s, or as an agent said that has gone)")
-	flags.StringArrayVar(&f.prologs, "task-prolog", nil, "`SCRIPT` to run in the VM before the job, as Slurm runs a TaskProlog (repeatable)")
+	flags.StringVar(&f.batch, "batch", "",
+		"run in the place of a job of `SYSTEM`: slurm, gridengine, htcondor, pbs or lsf; what it gave the job is "+
+			"what the VM gets")
+	flags.DurationVar(&f.patience, "patience", 0,
+		"wait so long for an agent that is away, then let the batch system try again (default: 10s, or as an agent "+
+			"said that has gone)")
+	flags.StringArrayVar(&f.prologs, "task-prolog", nil,
+		"`SCRIPT` to run in the VM before the job, as Slurm runs a TaskProlog (repeatable)")
 	return []flagGroup{size, tuning, files, run, batch}
 }
 

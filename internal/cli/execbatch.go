@@ -20,8 +20,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// batchJob is `grange exec` in the place of a batch system's job: what comes from the job and from the site instead of from flags, and how it
-// ends so that the batch system does the right thing.
+// batchJob is `grange exec` in the place of a batch system's job: what comes from the job and from the site instead of
+// from flags, and how it ends so that the batch system does the right thing.
 type batchJob struct {
 	system   farm.BatchSystem
 	given    []bindSource  // by flags
@@ -30,13 +30,14 @@ type batchJob struct {
 	patience time.Duration // by flag; 0: as the agent says
 }
 
-// inPlaceOfJob tells whether a command line, as far as it makes sense, is that of a wrapper.
+// inPlaceOfJob reports whether a command line, as far as it makes sense, is that of a wrapper.
 func inPlaceOfJob(cmd *cobra.Command) bool {
 	return cmd != nil && cmd.Name() == "exec" && cmd.Flags().Changed("batch")
 }
 
-// siteSocket leaves $GRANGE_SOCKET out of account: in the place of a batch job the environment is its user's, who could name an agent of their own
-// there, in a VM of their own even, and have a queue's jobs run outside of the site's policy. A flag is the word of whoever wrote the hook.
+// siteSocket leaves $GRANGE_SOCKET out of account: in the place of a batch job the environment is its user's, who could
+// name an agent of their own there, in a VM of their own even, and have a queue's jobs run outside of the site's
+// policy. A flag is the word of whoever wrote the hook.
 func (a *app) siteSocket(cmd *cobra.Command) {
 	if !cmd.Flags().Changed("socket") {
 		a.socket = DefaultSocket
@@ -45,7 +46,8 @@ func (a *app) siteSocket(cmd *cobra.Command) {
 
 // runBatch is `grange exec --batch`.
 func (a *app) runBatch(f *execFlags, args []string) error {
-	b := &batchJob{system: farm.BatchSystem(f.batch), workdir: f.workdir, requeues: config.DefaultRequeues, patience: f.patience}
+	b := &batchJob{system: farm.BatchSystem(f.batch), workdir: f.workdir, requeues: config.DefaultRequeues,
+		patience: f.patience}
 	if !slices.Contains(farm.BatchSystems, b.system) {
 		return usage("--batch "+strings.Join(batchWords(), "|"), "no batch system %q", f.batch)
 	}
@@ -89,7 +91,9 @@ func (b *batchJob) runner(a *app, f *execFlags, args []string) (*runner, error) 
 	for _, path := range f.prologs {
 		script, err := readScript(path)
 		if err != nil {
-			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeJobNotStarted, Message: "the job's prolog cannot be read", Err: err, Hint: "see TaskProlog in slurm.conf, and --task-prolog of the job"}
+			return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeJobNotStarted,
+				Message: "the job's prolog cannot be read", Err: err,
+				Hint: "see TaskProlog in slurm.conf, and --task-prolog of the job"}
 		}
 		request.Prologs = append(request.Prologs, *script)
 	}
@@ -106,7 +110,8 @@ func (b *batchJob) runner(a *app, f *execFlags, args []string) (*runner, error) 
 	return r, nil
 }
 
-// onTerminal tells a job that somebody sits before, as with srun --pty and qsub -I: it has our terminal as it would have it on metal.
+// onTerminal tells a job that somebody sits before, as with srun --pty and qsub -I: it has our terminal as it would
+// have it on metal.
 func (b *batchJob) onTerminal() bool {
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		if !term.IsTerminal(int(f.Fd())) {
@@ -124,8 +129,8 @@ func (b *batchJob) command(args []string) []string {
 	return args
 }
 
-// scriptLine reads what PBS gives a batch job's login shell to read: one line, the path of the job's script. The shell in the VM reads it
-// again. It reads no byte beyond that line, for those that follow are the shell's too.
+// scriptLine reads what PBS gives a batch job's login shell to read: one line, the path of the job's script. The shell
+// in the VM reads it again. It reads no byte beyond that line, for those that follow are the shell's too.
 func (b *batchJob) scriptLine(args []string) (string, error) {
 	if b.system != farm.PBS || len(args) != 1 || term.IsTerminal(int(os.Stdin.Fd())) {
 		return "", nil
@@ -220,8 +225,9 @@ func readScript(path string) (*api.Script, error) {
 		return nil, fmt.Errorf("%s: %w", path, errNoScript)
 	}
 	if info.Size() > maxScript {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeScriptSize, Message: fmt.Sprintf("%s has %v; at most %v are sent into a VM", path, farm.Bytes(info.Size()), farm.Bytes(maxScript)),
-			Hint: "put it where the VM sees it: the working directory, or a bound one"}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeScriptSize,
+			Message: fmt.Sprintf("%s has %v; at most %v are sent into a VM", path, farm.Bytes(info.Size()),
+				farm.Bytes(maxScript)), Hint: "put it where the VM sees it: the working directory, or a bound one"}
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -233,14 +239,15 @@ func readScript(path string) (*api.Script, error) {
 // shells are programs that take a script as their first argument.
 var shells = []string{"sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh"}
 
-// scriptOf is the absolute path of the file that the command is, or that it is told to run: on the shell's input, or as its first
-// argument; "" for a command that is looked for in PATH.
+// scriptOf is the absolute path of the file that the command is, or that it is told to run: on the shell's input, or as
+// its first argument; "" for a command that is looked for in PATH.
 func scriptOf(argv []string, line, here string) string {
 	path := argv[0]
 	switch {
 	case line != "":
 		path = line
-	case len(argv) > 1 && slices.Contains(shells, filepath.Base(path)) && strings.Contains(argv[1], "/") && !strings.HasPrefix(argv[1], "-"):
+	case len(argv) > 1 && slices.Contains(shells, filepath.Base(path)) && strings.Contains(argv[1], "/") &&
+		!strings.HasPrefix(argv[1], "-"):
 		path = argv[1]
 	}
 	if !strings.Contains(path, "/") {
@@ -252,8 +259,8 @@ func scriptOf(argv []string, line, here string) string {
 	return filepath.Clean(path)
 }
 
-// batchEnvironment is the job's. Where the batch system made a directory for temporary files on this host, the VM has a /tmp that is the job's
-// alone, and as short-lived.
+// batchEnvironment is the job's. Where the batch system made a directory for temporary files on this host, the VM has a
+// /tmp that is the job's alone, and as short-lived.
 func batchEnvironment(env []string, getenv func(string) string) []string {
 	host := getenv("TMPDIR")
 	if host == "" {

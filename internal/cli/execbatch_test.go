@@ -64,9 +64,11 @@ func startFakeAgent(t *testing.T, grant, job any) *fakeAgent {
 			answer(w, f.job)
 			return
 		}
-		answer(w, api.JobEvent{Event: api.EventFailed, Problem: &api.Problem{Type: "grange:guest-silent", Status: 503, Detail: "the guest did not come up"}})
+		answer(w, api.JobEvent{Event: api.EventFailed,
+			Problem: &api.Problem{Type: "grange:guest-silent", Status: 503, Detail: "the guest did not come up"}})
 	})
-	mux.HandleFunc("POST /v1/jobs/{id}/{what}", func(w http.ResponseWriter, r *http.Request) { answer(w, api.JobEnd{}) })
+	mux.HandleFunc("POST /v1/jobs/{id}/{what}",
+		func(w http.ResponseWriter, r *http.Request) { answer(w, api.JobEnd{}) })
 	listener, err := net.Listen("unix", f.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +91,8 @@ func (f *fakeAgent) wrap(t *testing.T, flags execFlags, argv ...string) (status 
 	return exit.status, b.String()
 }
 
-// TestBatchNotStarted: each system gets what makes it try again, until the bound; what makes no sense is not tried again.
+// TestBatchNotStarted: each system gets what makes it try again, until the bound; what makes no sense is not tried
+// again.
 func TestBatchNotStarted(t *testing.T) {
 	problem := func(status int, code string) *api.Problem {
 		return &api.Problem{Type: "grange:" + code, Status: status, Detail: "no: " + code}
@@ -109,22 +112,25 @@ func TestBatchNotStarted(t *testing.T) {
 		want   int
 		says   string
 	}{
-		"slurm":                     {system: "slurm", want: 199, says: "[guest-silent]"},
-		"slurm, third time":         {system: "slurm", env: map[string]string{"SLURM_RESTART_COUNT": "1"}, want: 199},
-		"slurm, once too often":     {system: "slurm", env: map[string]string{"SLURM_RESTART_COUNT": "2"}, want: 197, says: "[vm-never-starts]"},
-		"grid engine":               {system: "gridengine", env: map[string]string{"RESTARTED": "0"}, want: 99},
-		"grid engine again":         {system: "gridengine", env: map[string]string{"RESTARTED": "1"}, want: 197},
-		"condor":                    {system: "htcondor", before: starts("1"), want: 199},
-		"condor again":              {system: "htcondor", before: starts("2"), want: 199},
-		"condor, once too often":    {system: "htcondor", before: starts("3"), want: 197},
-		"pbs":                       {system: "pbs", env: map[string]string{"SLURM_RESTART_COUNT": "9"}, want: 199},
-		"lsf":                       {system: "lsf", want: 199},
-		"no requeues":               {system: "slurm", grant: api.Grant{}, want: 197, says: "[vm-never-starts]"},
-		"the wrong system":          {system: "slurm", job: problem(403, "wrong-batch"), want: 199, says: "[wrong-batch]"},
-		"no room":                   {system: "slurm", job: problem(429, "no-room"), want: 199},
-		"no such image":             {system: "slurm", job: problem(404, "no-image"), want: 197},
-		"never fits":                {system: "lsf", job: problem(400, "too-big"), want: 197},
-		"not allowed":               {system: "slurm", job: problem(403, "not-allowed"), want: 197, says: "[not-allowed]"},
+		"slurm":             {system: "slurm", want: 199, says: "[guest-silent]"},
+		"slurm, third time": {system: "slurm", env: map[string]string{"SLURM_RESTART_COUNT": "1"}, want: 199},
+		"slurm, once too often": {system: "slurm", env: map[string]string{"SLURM_RESTART_COUNT": "2"}, want: 197,
+			says: "[vm-never-starts]"},
+		"grid engine":            {system: "gridengine", env: map[string]string{"RESTARTED": "0"}, want: 99},
+		"grid engine again":      {system: "gridengine", env: map[string]string{"RESTARTED": "1"}, want: 197},
+		"condor":                 {system: "htcondor", before: starts("1"), want: 199},
+		"condor again":           {system: "htcondor", before: starts("2"), want: 199},
+		"condor, once too often": {system: "htcondor", before: starts("3"), want: 197},
+		"pbs":                    {system: "pbs", env: map[string]string{"SLURM_RESTART_COUNT": "9"}, want: 199},
+		"lsf":                    {system: "lsf", want: 199},
+		"no requeues":            {system: "slurm", grant: api.Grant{}, want: 197, says: "[vm-never-starts]"},
+		"the wrong system": {system: "slurm", job: problem(403, "wrong-batch"), want: 199,
+			says: "[wrong-batch]"},
+		"no room":       {system: "slurm", job: problem(429, "no-room"), want: 199},
+		"no such image": {system: "slurm", job: problem(404, "no-image"), want: 197},
+		"never fits":    {system: "lsf", job: problem(400, "too-big"), want: 197},
+		"not allowed": {system: "slurm", job: problem(403, "not-allowed"), want: 197,
+			says: "[not-allowed]"},
 		"not allowed, told earlier": {system: "gridengine", grant: problem(403, "not-allowed"), want: 197},
 		"an agent in trouble":       {system: "gridengine", grant: problem(500, "internal"), want: 99},
 	} {
@@ -150,11 +156,12 @@ func TestBatchNotStarted(t *testing.T) {
 	}
 }
 
-// TestBatchAgentGoes: an agent that goes while it makes the VM is waited for as long as it had said, for nothing of the job has run.
-// A wrapper that is told nonsense, by a plug-in of another version perhaps, ends as one that runs no job.
+// TestBatchAgentGoes: an agent that goes while it makes the VM is waited for as long as it had said, for nothing of the
+// job has run. A wrapper that is told nonsense, by a plug-in of another version perhaps, ends as one that runs no job.
 func TestBatchNonsense(t *testing.T) {
 	for _, args := range [][]string{
-		{"exec", "--batch", "slurm", "--of-tomorrow", "--", "true"}, {"exec", "--batch", "slurm"}, {"exec", "--batch", "tomorrows", "--", "true"},
+		{"exec", "--batch", "slurm", "--of-tomorrow", "--", "true"}, {"exec", "--batch", "slurm"},
+		{"exec", "--batch", "tomorrows", "--", "true"},
 		{"exec", "--batch", "slurm", "--wait", "--no-wait", "--", "true"},
 	} {
 		if got := Main(args); got != exitNever {
@@ -169,13 +176,15 @@ func TestBatchNonsense(t *testing.T) {
 func TestBatchAgentGoes(t *testing.T) {
 	var f *fakeAgent
 	f = startFakeAgent(t, api.Grant{Requeues: 1, Patience: 300}, func(w http.ResponseWriter) {
-		json.NewEncoder(w).Encode(api.JobEvent{Event: api.EventVM, VM: &api.VM{ID: "1", Name: "grange-1", JobPort: f.socket}})
+		json.NewEncoder(w).Encode(api.JobEvent{Event: api.EventVM,
+			VM: &api.VM{ID: "1", Name: "grange-1", JobPort: f.socket}})
 		http.NewResponseController(w).Flush()
 	})
 	f.goes = true
 	began := time.Now()
 	status, errs := f.wrap(t, execFlags{batch: "slurm", wait: true}, "true")
-	if took := time.Since(began); status != 199 || !strings.Contains(errs, "[no-agent]") || took < 300*time.Millisecond || took > agentPatience {
+	if took := time.Since(began); status != 199 || !strings.Contains(errs, "[no-agent]") ||
+		took < 300*time.Millisecond || took > agentPatience {
 		t.Errorf("status %d after %v, %q", status, took, errs)
 	}
 }
@@ -183,7 +192,8 @@ func TestBatchAgentGoes(t *testing.T) {
 // TestBatchWithoutAgent must not start anything, and has the job tried again.
 func TestBatchWithoutAgent(t *testing.T) {
 	f := &fakeAgent{socket: filepath.Join(t.TempDir(), "none")}
-	if status, errs := f.wrap(t, execFlags{batch: "slurm", wait: true, patience: 50 * time.Millisecond}, "true"); status != 199 || !strings.Contains(errs, "[no-agent]") {
+	if status, errs := f.wrap(t, execFlags{batch: "slurm", wait: true, patience: 50 * time.Millisecond},
+		"true"); status != 199 || !strings.Contains(errs, "[no-agent]") {
 		t.Errorf("status %d, %q", status, errs)
 	}
 	if status, errs := f.wrap(t, execFlags{batch: "slurm", memory: "lots", wait: true}, "true"); status != 197 {
@@ -191,7 +201,8 @@ func TestBatchWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestBatchRequest is what the agent is asked for: the script, the site's directories and the job's own, the environment.
+// TestBatchRequest is what the agent is asked for: the script, the site's directories and the job's own, the
+// environment.
 func TestBatchRequest(t *testing.T) {
 	top := t.TempDir()
 	dir := func(name string) string {
@@ -214,16 +225,20 @@ func TestBatchRequest(t *testing.T) {
 	t.Setenv("TMP", "/tmp/job.7")
 	t.Setenv("TEMP", "/elsewhere")
 	t.Setenv("BIG", strings.Repeat("x", 127<<10))
-	f := startFakeAgent(t, api.Grant{Batch: "slurm", Binds: []string{home, top + "/none", home + ":/also:ro"}, Requeues: 3}, nil)
-	f.wrap(t, execFlags{batch: "slurm", wait: true, binds: []string{mine + ":/mine"}, prologs: []string{prolog}, image: "el9"}, script, "a", "b c")
+	f := startFakeAgent(t, api.Grant{Batch: "slurm", Binds: []string{home, top + "/none", home + ":/also:ro"},
+		Requeues: 3}, nil)
+	f.wrap(t, execFlags{batch: "slurm", wait: true, binds: []string{mine + ":/mine"}, prologs: []string{prolog},
+		image: "el9"}, script, "a", "b c")
 	got := f.request
 	if got == nil {
 		t.Fatal("never asked")
 	}
-	if got.Image != "el9" || got.Batch != "slurm" || !got.Beats || got.Dir != work || got.CPUs != 0 || got.Memory != 0 || !slices.Equal(got.Argv, []string{script, "a", "b c"}) {
+	if got.Image != "el9" || got.Batch != "slurm" || !got.Beats || got.Dir != work || got.CPUs != 0 ||
+		got.Memory != 0 || !slices.Equal(got.Argv, []string{script, "a", "b c"}) {
 		t.Errorf("%+v", got)
 	}
-	if got.Script == nil || got.Script.Path != script || !strings.Contains(string(got.Script.Content), "echo slurm_script") {
+	if got.Script == nil || got.Script.Path != script ||
+		!strings.Contains(string(got.Script.Content), "echo slurm_script") {
 		t.Errorf("script: %+v", got.Script)
 	}
 	if len(got.Prologs) != 1 || got.Prologs[0].Path != prolog {
@@ -246,18 +261,21 @@ func TestBatchRequest(t *testing.T) {
 	if f.request.Script != nil {
 		t.Errorf("sent a program that is the image's: %s", f.request.Script.Path)
 	}
-	if status, errs := f.wrap(t, execFlags{batch: "slurm", wait: true, prologs: []string{top + "/nosuch"}}, "true"); status != 197 || !strings.Contains(errs, "prolog") {
+	if status, errs := f.wrap(t, execFlags{batch: "slurm", wait: true, prologs: []string{top + "/nosuch"}},
+		"true"); status != 197 || !strings.Contains(errs, "prolog") {
 		t.Errorf("a prolog that is not there: status %d, %q", status, errs)
 	}
 	if err := os.Truncate(script, maxScript+1); err != nil {
 		t.Fatal(err)
 	}
-	if status, errs := f.wrap(t, execFlags{batch: "slurm", wait: true}, script); status != 197 || !strings.Contains(errs, "[script-too-big]") {
+	if status, errs := f.wrap(t, execFlags{batch: "slurm", wait: true}, script); status != 197 ||
+		!strings.Contains(errs, "[script-too-big]") {
 		t.Errorf("a script of 64M: status %d, %q", status, errs)
 	}
 }
 
-// TestPBSScript: the shell's input is a line with the script's path; the script is sent, and the shell reads the line again.
+// TestPBSScript: the shell's input is a line with the script's path; the script is sent, and the shell reads the line
+// again.
 func TestPBSScript(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "7.SC")
 	if err := os.WriteFile(script, []byte("exit 3\n"), 0o700); err != nil {
@@ -278,7 +296,8 @@ func TestPBSScript(t *testing.T) {
 	if status, errs := f.wrap(t, execFlags{batch: "pbs", wait: true}, "/bin/bash"); status != 199 {
 		t.Fatalf("status %d: %s", status, errs)
 	}
-	if got := f.request; got.Script == nil || got.Script.Path != script || string(got.Script.Content) != "exit 3\n" || !slices.Equal(got.Argv, []string{"/bin/bash"}) {
+	if got := f.request; got.Script == nil || got.Script.Path != script || string(got.Script.Content) != "exit 3\n" ||
+		!slices.Equal(got.Argv, []string{"/bin/bash"}) {
 		t.Errorf("%+v", got)
 	}
 	if rest, _ := io.ReadAll(r); string(rest) != "more" {
@@ -324,8 +343,10 @@ func TestBatchCommand(t *testing.T) {
 // TestHostsOwn: an image has its own system; a job's directory is bound wherever its batch system keeps it.
 func TestHostsOwn(t *testing.T) {
 	for dir, want := range map[string]bool{
-		"/": true, "/usr/bin": true, "/etc": true, "/tmp": true, "/var/lib": true, "/run/user/1": true, "/opt": true, "/usrlocal": false,
-		"/home/ann": false, "/var/lib/condor/execute/dir_17": false, "/tmp/run7": false, "/data": false, "/opt/site/run": false, "/root": false,
+		"/": true, "/usr/bin": true, "/etc": true, "/tmp": true, "/var/lib": true, "/run/user/1": true, "/opt": true,
+		"/usrlocal": false,
+		"/home/ann": false, "/var/lib/condor/execute/dir_17": false, "/tmp/run7": false, "/data": false,
+		"/opt/site/run": false, "/root": false,
 	} {
 		if got := hostsOwn(dir); got != want {
 			t.Errorf("%s: %v", dir, got)
@@ -334,8 +355,8 @@ func TestHostsOwn(t *testing.T) {
 }
 
 func TestImagesOwn(t *testing.T) {
-	for path, want := range map[string]bool{"/usr/bin/env": true, "/opt/site/bin/x": true, "/tmp/x": false, "/var/spool/slurmd/job5/slurm_script": false, "/home/x": false,
-		"/tmp/d/x": false} {
+	for path, want := range map[string]bool{"/usr/bin/env": true, "/opt/site/bin/x": true, "/tmp/x": false,
+		"/var/spool/slurmd/job5/slurm_script": false, "/home/x": false, "/tmp/d/x": false} {
 		if got := imagesOwn(path); got != want {
 			t.Errorf("%s: %v", path, got)
 		}
@@ -343,9 +364,11 @@ func TestImagesOwn(t *testing.T) {
 }
 
 func TestJobPlaces(t *testing.T) {
-	env := map[string]string{"_CONDOR_SCRATCH_DIR": "/var/lib/condor/execute/dir_1", "SGE_JOB_SPOOL_DIR": "/spool/7.1", "PBS_NODEFILE": "/var/spool/pbs/aux/7"}
+	env := map[string]string{"_CONDOR_SCRATCH_DIR": "/var/lib/condor/execute/dir_1", "SGE_JOB_SPOOL_DIR": "/spool/7.1",
+		"PBS_NODEFILE": "/var/spool/pbs/aux/7"}
 	get := func(k string) string { return env[k] }
-	for s, want := range map[farm.BatchSystem]string{farm.HTCondor: "/var/lib/condor/execute/dir_1", farm.GridEngine: "/spool/7.1", farm.PBS: "/var/spool/pbs/aux"} {
+	for s, want := range map[farm.BatchSystem]string{farm.HTCondor: "/var/lib/condor/execute/dir_1",
+		farm.GridEngine: "/spool/7.1", farm.PBS: "/var/spool/pbs/aux"} {
 		if got := jobPlaces(s, get); len(got) != 1 || got[0].dir != want || got[0].ReadOnly == (s == farm.HTCondor) {
 			t.Errorf("%s: %+v", s, got)
 		}
@@ -378,8 +401,9 @@ func TestEndings(t *testing.T) {
 		"197 of its own":      {farm.HTCondor, exit(197, 0), 198, 0, farm.CodeStatusTaken},
 		"197 means nothing":   {farm.Slurm, exit(197, 0), 197, 0, ""},
 		"99 asks to be again": {farm.GridEngine, exit(99, 0), 99, 0, ""},
-		"given up by TERM":    {farm.Slurm, outcome{status: 143, err: signalled{syscall.SIGTERM}}, 143, syscall.SIGTERM, ""},
-		"the VM was lost":     {farm.Slurm, outcome{status: 198, err: errors.New("x")}, 198, 0, ""},
+		"given up by TERM": {farm.Slurm, outcome{status: 143, err: signalled{syscall.SIGTERM}}, 143,
+			syscall.SIGTERM, ""},
+		"the VM was lost": {farm.Slurm, outcome{status: 198, err: errors.New("x")}, 198, 0, ""},
 	} {
 		e := (&batchJob{system: c.system, requeues: 3}).end(c.o, func(string) string { return "" }, os.ReadFile)
 		if e.status != c.status || e.signal != c.signal || codeOf(e.say) != string(c.says) {

@@ -34,9 +34,10 @@ func (b bindSource) text() string {
 
 // request turns the flags into what the agent is asked for.
 func (f *execFlags) request(args []string) (api.JobRequest, []bindSource, error) {
-	r := api.JobRequest{ID: api.NewID(), Image: f.image, Shape: f.shape, CPUs: f.cpus, Network: f.network, Purpose: f.purpose,
-		CPUModel: f.cpuModel, ThreadPolicy: f.threadPolicy, Emulator: f.emulator, NUMA: f.numa, Cache: f.cache, Argv: args,
-		Env: environment(f.env), Home: os.Getenv("HOME"), NoWait: f.noWait || !f.wait, Keep: f.keep, Batch: f.batch}
+	r := api.JobRequest{ID: api.NewID(), Image: f.image, Shape: f.shape, CPUs: f.cpus, Network: f.network,
+		Purpose: f.purpose, CPUModel: f.cpuModel, ThreadPolicy: f.threadPolicy, Emulator: f.emulator, NUMA: f.numa,
+		Cache: f.cache, Argv: args, Env: environment(f.env), Home: os.Getenv("HOME"), NoWait: f.noWait ||
+			!f.wait, Keep: f.keep, Batch: f.batch}
 	if f.cpus < 0 {
 		return r, nil, usage("", "%d CPUs", f.cpus)
 	}
@@ -129,7 +130,8 @@ func parseBind(text string) (bindSource, error) {
 	if b.Place() == "/" {
 		return bindSource{}, usage("--bind /:/host", "--bind %s: the place in the VM is an absolute path below /", text)
 	}
-	return bindSource{dir: b.Source, Bind: api.Bind{Target: b.Place(), ReadOnly: b.ReadOnly}, setID: b.SetID, devices: b.Devices}, nil
+	return bindSource{dir: b.Source, Bind: api.Bind{Target: b.Place(), ReadOnly: b.ReadOnly}, setID: b.SetID,
+		devices: b.Devices}, nil
 }
 
 // workdir is our own directory as the VM sees it, or /tmp where it does not.

@@ -10,8 +10,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// view is what a batch job's VM sees of its host: what the site binds, what the job asked for, and places of the job's own where neither
-// covers them. docs/adr/0011 says why it is these.
+// view is what a batch job's VM sees of its host: what the site binds, what the job asked for, and places of the job's
+// own where neither covers them. docs/adr/0011 says why it is these.
 type view struct {
 	site   []bindSource
 	own    []bindSource
@@ -22,7 +22,8 @@ type view struct {
 func (v view) binds() []bindSource {
 	var all []bindSource
 	for _, b := range v.site {
-		if info, err := os.Stat(b.dir); err == nil && info.IsDir() && !slices.ContainsFunc(v.own, func(o bindSource) bool { return o.Target == b.Target }) {
+		if info, err := os.Stat(b.dir); err == nil && info.IsDir() &&
+			!slices.ContainsFunc(v.own, func(o bindSource) bool { return o.Target == b.Target }) {
 			all = append(all, b) // what the user could not see on metal either is left out
 		}
 	}
@@ -38,7 +39,7 @@ func (v view) binds() []bindSource {
 	return all
 }
 
-// covered tells whether the path is the same file in the VM as here.
+// covered reports whether the path is the same file in the VM as here.
 func covered(binds []bindSource, path string) bool {
 	return slices.ContainsFunc(binds, func(b bindSource) bool { return b.dir == b.Target && below(path, b.dir) })
 }
@@ -48,11 +49,13 @@ func below(path, dir string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
-// An image has its own of these. Directories of the first kind stay the image's with all below them; those of the second are the image's,
-// and a job's own directory may lie in them, as HTCondor's below /var/lib do.
+// An image has its own of these. Directories of the first kind stay the image's with all below them; those of the
+// second are the image's, and a job's own directory may lie in them, as HTCondor's below /var/lib do.
 var (
-	systemTrees = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/run"}
-	systemDirs  = []string{"/", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var", "/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp"}
+	systemTrees = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run",
+		"/sbin", "/sys", "/usr", "/var/run"}
+	systemDirs = []string{"/", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var", "/var/cache", "/var/lib", "/var/log",
+		"/var/spool", "/var/tmp"}
 )
 
 // hostsOwn tells directories of a system, which the VM has its own of, from those of its users.
@@ -62,11 +65,12 @@ func inSystemTree(path string) bool {
 	return slices.ContainsFunc(systemTrees, func(tree string) bool { return below(path, tree) })
 }
 
-// imagesOwn tells programs of a system from files of its users. /opt counts as a whole: what lies there belongs to libraries beside it.
+// imagesOwn tells programs of a system from files of its users. /opt counts as a whole: what lies there belongs to
+// libraries beside it.
 func imagesOwn(path string) bool { return inSystemTree(path) || below(path, "/opt") }
 
-// jobPlaces are directories that a batch system makes for one job, and tells it of in variables that scripts use. The variables are the job's
-// own word, and so is what they show: a directory is served with the rights of the job's user.
+// jobPlaces are directories that a batch system makes for one job, and tells it of in variables that scripts use. The
+// variables are the job's own word, and so is what they show: a directory is served with the rights of the job's user.
 func jobPlaces(s farm.BatchSystem, getenv func(string) string) []bindSource {
 	var places []bindSource
 	add := func(dir string, readOnly bool) {

@@ -37,7 +37,8 @@ func newFarmLab(t *testing.T) *farmLab {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s := server.New(server.Options{Store: st, CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Log: log, URL: "https://server.example.org:7480", Brokers: brokerNames(config.Server{})})
+	s := server.New(server.Options{Store: st, CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Log: log,
+		URL: "https://server.example.org:7480", Brokers: brokerNames(config.Server{})})
 	api := apiserver.New(apiserver.Options{Server: s, Log: log, Authn: authn.New(authn.Options{Directory: s})})
 	door, err := apiserver.ListenSocket(l.socket, 0o666)
 	if err != nil {
@@ -94,17 +95,20 @@ func TestFarmFromFileToFile(t *testing.T) {
 		t.Error(out)
 	}
 	example := filepath.Join("..", "..", "packaging", "cells.toml")
-	if out := l.must("diff", "-f", example); !strings.Contains(out, "+ cell atlas-io\n") || !strings.Contains(out, "  project staff: new VMs would go to [geneva-1 geneva-2]\n") {
+	if out := l.must("diff", "-f", example); !strings.Contains(out, "+ cell atlas-io\n") ||
+		!strings.Contains(out, "  project staff: new VMs would go to [geneva-1 geneva-2]\n") {
 		t.Error(out)
 	}
 	if out := l.must("apply", "-f", example); !strings.HasSuffix(out, "\n17 made, 1 changed, 0 deleted\n") {
 		t.Error(out)
 	}
 	exported := l.must("export")
-	if out := l.must("diff", "-f", l.file("again.toml", exported), "--prune", "--exit-code"); out != "no changes: the farm is as the file says\n" {
+	if out := l.must("diff", "-f", l.file("again.toml", exported), "--prune",
+		"--exit-code"); out != "no changes: the farm is as the file says\n" {
 		t.Errorf("an export differs from what was exported:\n%s\n%s", out, exported)
 	}
-	closed := l.file("closed.toml", strings.Replace(exported, "[cells.atlas-io]\n", "[cells.atlas-io]\nopen = false\nreason = 'disks'\n", 1))
+	closed := l.file("closed.toml", strings.Replace(exported, "[cells.atlas-io]\n",
+		"[cells.atlas-io]\nopen = false\nreason = 'disks'\n", 1))
 	out, err := l.run("", "diff", "-f", closed, "--exit-code")
 	const want = `~ cell atlas-io
     closed: - → true
@@ -124,13 +128,15 @@ For whom:
 		t.Errorf("another plan than was shown: %v", err)
 	}
 	l.must("apply", "-f", closed)
-	if out := l.must("project", "show", "atlas"); !strings.Contains(out, "nowhere") || !strings.Contains(out, "atlas-io is closed (disks)") {
+	if out := l.must("project", "show", "atlas"); !strings.Contains(out, "nowhere") ||
+		!strings.Contains(out, "atlas-io is closed (disks)") {
 		t.Error(out)
 	}
 	if out := l.must("cell", "open", "atlas-io"); !strings.Contains(out, "new VMs            open") {
 		t.Error(out)
 	}
-	if _, err := l.run("[cells.x]\nopne = true\n", "diff", "-f", "-"); codeOf(err) != "bad-farm" || !strings.Contains(err.Error(), "standard input: line 2: unknown key") {
+	if _, err := l.run("[cells.x]\nopne = true\n", "diff", "-f", "-"); codeOf(err) != "bad-farm" ||
+		!strings.Contains(err.Error(), "standard input: line 2: unknown key") {
 		t.Error(err)
 	}
 }
@@ -146,13 +152,16 @@ func TestTokensAndRolesOnTheCommandLine(t *testing.T) {
 	}
 	file := l.file("token", secret+"\n")
 	t.Setenv("GRANGE_TOKEN_FILE", file)
-	if out := l.must("auth", "whoami"); !strings.Contains(out, "user     ann\n") || !strings.Contains(out, "only in  atlas\n") {
+	if out := l.must("auth", "whoami"); !strings.Contains(out, "user     ann\n") ||
+		!strings.Contains(out, "only in  atlas\n") {
 		t.Error(out)
 	}
-	if _, err := l.run("", "cell", "close", "atlas-io"); codeOf(err) != "no-role" { // an operator of the cell, by a token for a project alone
+	// an operator of the cell, by a token for a project alone
+	if _, err := l.run("", "cell", "close", "atlas-io"); codeOf(err) != "no-role" {
 		t.Error(err)
 	}
-	if out := l.must("auth", "explain", "cell.close", "cell:atlas-io"); !strings.HasPrefix(out, "ann may not cell.close on cell:atlas-io\n") || !strings.Contains(out, "the token is for project atlas only") {
+	if out := l.must("auth", "explain", "cell.close", "cell:atlas-io"); !strings.HasPrefix(out,
+		"ann may not cell.close on cell:atlas-io\n") || !strings.Contains(out, "the token is for project atlas only") {
 		t.Error(out)
 	}
 	if out := l.must("audit", "list", "--project", "atlas", "--who", "ann"); !strings.Contains(out, "no entries") {
@@ -178,7 +187,8 @@ func TestTokensAndRolesOnTheCommandLine(t *testing.T) {
 		t.Errorf("a token that was taken back: %v", err)
 	}
 	t.Setenv("GRANGE_TOKEN_FILE", "")
-	if out := l.must("audit", "list", "--who", "ann"); !strings.Contains(out, "cell.close") || !strings.Contains(out, "denied") {
+	if out := l.must("audit", "list", "--who", "ann"); !strings.Contains(out, "cell.close") ||
+		!strings.Contains(out, "denied") {
 		t.Error(out)
 	}
 }
@@ -186,7 +196,8 @@ func TestTokensAndRolesOnTheCommandLine(t *testing.T) {
 func TestJoinTokensAreTakenBack(t *testing.T) {
 	l := newFarmLab(t)
 	l.must("apply", "-f", filepath.Join("..", "..", "packaging", "cells.toml"))
-	id, _, _ := strings.Cut(strings.TrimPrefix(l.must("host", "token", "create", "--cell", "atlas-io", "--count", "40"), "grange-join-"), "-")
+	id, _, _ := strings.Cut(strings.TrimPrefix(l.must("host", "token", "create", "--cell", "atlas-io", "--count", "40"),
+		"grange-join-"), "-")
 	if out := l.must("host", "token", "list"); !strings.Contains(out, id) || !strings.Contains(out, "0 of 40") {
 		t.Error(out)
 	}
@@ -243,7 +254,8 @@ func TestUsersGroupsAndCatalogueOnTheCommandLine(t *testing.T) {
 func TestWatchOnTheCommandLine(t *testing.T) {
 	l := newFarmLab(t)
 	l.must("apply", "-f", filepath.Join("..", "..", "packaging", "cells.toml"))
-	for _, c := range []struct{ args, want string }{{"watch --kind cell", `  cell atlas-io `}, {"watch --kind cell --json", `"kind":"cell","id":"atlas-io","object":{`}} {
+	for _, c := range []struct{ args, want string }{{"watch --kind cell", `  cell atlas-io `},
+		{"watch --kind cell --json", `"kind":"cell","id":"atlas-io","object":{`}} {
 		ctx, cancel := context.WithCancel(t.Context())
 		r, w := io.Pipe()
 		a := &app{out: w, err: w}
@@ -259,7 +271,8 @@ func TestWatchOnTheCommandLine(t *testing.T) {
 			io.Copy(io.Discard, r)
 		}()
 		line := ""
-		for verb := "close"; line == ""; verb = map[string]string{"close": "open", "open": "close"}[verb] { // until the watch has begun
+		// until the watch has begun
+		for verb := "close"; line == ""; verb = map[string]string{"close": "open", "open": "close"}[verb] {
 			l.must("cell", verb, "atlas-io")
 			select {
 			case line = <-heard:
@@ -321,7 +334,8 @@ func TestCellImport(t *testing.T) {
 	if out := l.must("cell", "list"); !strings.Contains(out, "cellD  closed") {
 		t.Error(out)
 	}
-	for _, args := range [][]string{{"cell", "import"}, {"cell", "import", "--nova", nova, "--cells-default", "a"}, {"cell", "import", "--nova", "/nonexistent"}} {
+	for _, args := range [][]string{{"cell", "import"}, {"cell", "import", "--nova", nova, "--cells-default", "a"},
+		{"cell", "import", "--nova", "/nonexistent"}} {
 		if _, err := l.run("", args...); codeOf(err) != "usage" {
 			t.Errorf("%v: %v", args, err)
 		}

@@ -23,7 +23,8 @@ type farmFlags struct {
 }
 
 func (f *farmFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.file, "file", "f", "", "farm `FILE`, as docs/guide/cells.md explains it; - is standard input")
+	cmd.Flags().StringVarP(&f.file, "file", "f", "",
+		"farm `FILE`, as docs/guide/cells.md explains it; - is standard input")
 	cmd.Flags().BoolVar(&f.prune, "prune", false, "delete what the file lacks, of the kinds that are in it")
 	if err := cmd.MarkFlagRequired("file"); err != nil {
 		panic(err)
@@ -33,9 +34,12 @@ func (f *farmFlags) register(cmd *cobra.Command) {
 func (a *app) diffCommand() *cobra.Command {
 	var f farmFlags
 	var status bool
-	cmd := &cobra.Command{Use: "diff -f FILE", Short: "Show what a farm file would change, and for whom", Args: cobra.NoArgs,
-		Long: "Show what `grange apply` would change: cells, projects, shapes, networks, groups, users, grants and settings, key by key, and whose new VMs would go " +
-			"elsewhere or nowhere. Nothing is changed. The last line applies exactly this, and nothing else that may come in between.",
+	cmd := &cobra.Command{Use: "diff -f FILE", Short: "Show what a farm file would change, and for whom",
+		Args: cobra.NoArgs,
+		Long: "Show what `grange apply` would change: cells, projects, shapes, networks, groups, users, grants and " +
+			"settings, key by key, and whose new VMs would go " +
+			"elsewhere or nowhere. Nothing is changed. The last line applies exactly this, and nothing else that may " +
+			"come in between.",
 		Example: "grange diff -f cells.toml\ngrange diff -f cells.toml --prune",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			done, err := a.bring(cmd, f, true)
@@ -64,10 +68,11 @@ func (a *app) applyCommand() *cobra.Command {
 	var f farmFlags
 	var dry bool
 	cmd := &cobra.Command{Use: "apply -f FILE", Short: "Make the farm as a farm file says", Args: cobra.NoArgs,
-		Long: "Make cells, projects, shapes, networks, groups, users, grants and settings as a file says, all of them or none. What the file does not mention stays. " +
+		Long: "Make cells, projects, shapes, networks, groups, users, grants and settings as a file says, all of " +
+			"them or none. What the file does not mention stays. " +
 			"What VMs or hosts still need is not deleted, and VMs that run go on where they are.",
-		Example: "grange apply -f cells.toml --dry-run\ngrange apply -f cells.toml --plan 6c1f0e0c9e0a7d21\ngrange export | sed 's/geneva-1/geneva-a/' | grange diff -f -",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Example: "grange apply -f cells.toml --dry-run\ngrange apply -f cells.toml --plan 6c1f0e0c9e0a7d21\ngrange " +
+			"export | sed 's/geneva-1/geneva-a/' | grange diff -f -", RunE: func(cmd *cobra.Command, _ []string) error {
 			done, err := a.bring(cmd, f, dry)
 			if err != nil {
 				return err
@@ -80,7 +85,8 @@ func (a *app) applyCommand() *cobra.Command {
 		}}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "change nothing; show what would be changed, as `grange diff` does")
-	cmd.Flags().StringVar(&f.plan, "plan", "", "the `PLAN` that `grange diff` printed: if other things would be changed by now, change nothing")
+	cmd.Flags().StringVar(&f.plan, "plan", "",
+		"the `PLAN` that `grange diff` printed: if other things would be changed by now, change nothing")
 	return cmd
 }
 
@@ -105,7 +111,8 @@ func readFarm(cmd *cobra.Command, file string) (farm.Farm, error) {
 	if file != "-" {
 		opened, err := os.Open(file)
 		if err != nil {
-			return farm.Farm{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: err.Error(), Hint: "name a farm file with -f; `grange export` writes one"}
+			return farm.Farm{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: err.Error(),
+				Hint: "name a farm file with -f; `grange export` writes one"}
 		}
 		defer opened.Close()
 		in, name = opened, file
@@ -142,7 +149,8 @@ func (a *app) printApplied(done fleet.Applied, f farmFlags) {
 		if f.prune {
 			again += " --prune"
 		}
-		fmt.Fprintf(a.out, "\n%d to make, %d to change, %d to delete. Exactly this: %s --plan %s\n", count["create"], count["change"], count["delete"], again, done.Plan)
+		fmt.Fprintf(a.out, "\n%d to make, %d to change, %d to delete. Exactly this: %s --plan %s\n", count["create"],
+			count["change"], count["delete"], again, done.Plan)
 	default:
 		fmt.Fprintf(a.out, "%d made, %d changed, %d deleted\n", count["create"], count["change"], count["delete"])
 	}
@@ -150,7 +158,8 @@ func (a *app) printApplied(done fleet.Applied, f farmFlags) {
 
 func (a *app) exportCommand() *cobra.Command {
 	return &cobra.Command{Use: "export", Short: "Write the farm as it is as a farm file", Args: cobra.NoArgs,
-		Long:    "Write cells, projects, shapes, networks, groups, users, grants and settings as they are, as a file for `grange apply`. Hosts, VMs and tokens are not part of it.",
+		Long: "Write cells, projects, shapes, networks, groups, users, grants and settings as they are, as a file " +
+			"for `grange apply`. Hosts, VMs and tokens are not part of it.",
 		Example: "grange export > cells.toml",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			all, err := c.Export(ctx)
@@ -182,11 +191,14 @@ type cellImportFlags struct {
 
 func (a *app) cellImport() *cobra.Command {
 	var f cellImportFlags
-	cmd := &cobra.Command{Use: "import", Short: "Write a farm file from cells_default and cells_projects of nova.conf", Args: cobra.NoArgs,
-		Long: "Write a farm file that sends each project to the cells where OpenStack sends it with CERN's cell filter (target_cell_project). Nothing is changed: look at the file, and bring it with `grange apply`. " +
+	cmd := &cobra.Command{Use: "import", Short: "Write a farm file from cells_default and cells_projects of nova.conf",
+		Args: cobra.NoArgs,
+		Long: "Write a farm file that sends each project to the cells where OpenStack sends it with CERN's cell " +
+			"filter (target_cell_project). Nothing is changed: look at the file, and bring it with `grange apply`. " +
 			"What is odd about the two options is told on standard error.",
 		Example: "grange cell import --nova /etc/nova/nova.conf > cells.toml\n" +
-			"grange cell import --cells-default=cellA,cellB --cells-projects='cellE:UUID1;UUID2,cellF:UUID3' --cells cellA,cellB,cellE,cellF,cellG",
+			"grange cell import --cells-default=cellA,cellB --cells-projects='cellE:UUID1;UUID2,cellF:UUID3' --cells " +
+			"cellA,cellB,cellE,cellF,cellG",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, warnings, err := f.read()
 			if err != nil {
@@ -212,8 +224,10 @@ func (a *app) cellImport() *cobra.Command {
 		}}
 	cmd.Flags().StringVar(&f.nova, "nova", "", "`FILE` with the two options, as /etc/nova/nova.conf")
 	cmd.Flags().StringVar(&f.usual, "cells-default", "", "cells of projects that have none of their own: `CELL,CELL`")
-	cmd.Flags().StringVar(&f.projects, "cells-projects", "", "cells that are for projects: `CELL:PROJECT;PROJECT,CELL:PROJECT`")
-	cmd.Flags().StringSliceVar(&f.all, "cells", nil, "all `CELLS` that there are; those that neither option names are disabled, and are written as closed")
+	cmd.Flags().StringVar(&f.projects, "cells-projects", "",
+		"cells that are for projects: `CELL:PROJECT;PROJECT,CELL:PROJECT`")
+	cmd.Flags().StringSliceVar(&f.all, "cells", nil,
+		"all `CELLS` that there are; those that neither option names are disabled, and are written as closed")
 	cmd.Flags().StringToStringVar(&f.rename, "rename", nil, "write projects or cells under other names: `UUID=NAME`")
 	return cmd
 }
@@ -221,12 +235,14 @@ func (a *app) cellImport() *cobra.Command {
 func (f cellImportFlags) read() (config.CellMap, []string, error) {
 	if f.nova == "" {
 		if f.usual == "" && f.projects == "" {
-			return config.CellMap{}, nil, usage("--nova /etc/nova/nova.conf, or --cells-default and --cells-projects", "there is nothing to import")
+			return config.CellMap{}, nil, usage("--nova /etc/nova/nova.conf, or --cells-default and --cells-projects",
+				"there is nothing to import")
 		}
 		return config.CellMap{Default: f.usual, Projects: f.projects}, nil, nil
 	}
 	if f.usual != "" || f.projects != "" {
-		return config.CellMap{}, nil, usage("leave --cells-default and --cells-projects out", "--nova says both already")
+		return config.CellMap{}, nil,
+			usage("leave --cells-default and --cells-projects out", "--nova says both already")
 	}
 	text, err := os.ReadFile(f.nova)
 	if err != nil {

@@ -20,38 +20,41 @@ func (a *app) authCommand() *cobra.Command {
 }
 
 func (a *app) authWhoami() *cobra.Command {
-	return &cobra.Command{Use: "whoami", Short: "Tell who the server takes you for, and your roles", Args: cobra.NoArgs, RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
-		who, err := c.Whoami(ctx)
-		if err != nil {
-			return err
-		}
-		if a.json {
-			return a.printJSON(who)
-		}
-		t := newColumns(a.out)
-		fmt.Fprintf(t, "user\t%s\nby\t%s %s\n", who.User, who.Means, farm.Printable(who.Source))
-		if who.Root {
-			fmt.Fprintf(t, "roles\tall: root on the server's own socket\n")
+	return &cobra.Command{Use: "whoami", Short: "Tell who the server takes you for, and your roles", Args: cobra.NoArgs,
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+			who, err := c.Whoami(ctx)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(who)
+			}
+			t := newColumns(a.out)
+			fmt.Fprintf(t, "user\t%s\nby\t%s %s\n", who.User, who.Means, farm.Printable(who.Source))
+			if who.Root {
+				fmt.Fprintf(t, "roles\tall: root on the server's own socket\n")
+				return t.Flush()
+			}
+			fmt.Fprintf(t, "roles\t%s\n", grantsText(who.Grants))
+			if who.Role != "" {
+				fmt.Fprintf(t, "at most\t%s\n", who.Role)
+			}
+			if len(who.Projects) > 0 {
+				fmt.Fprintf(t, "only in\t%s\n", strings.Join(who.Projects, " "))
+			}
 			return t.Flush()
-		}
-		fmt.Fprintf(t, "roles\t%s\n", grantsText(who.Grants))
-		if who.Role != "" {
-			fmt.Fprintf(t, "at most\t%s\n", who.Role)
-		}
-		if len(who.Projects) > 0 {
-			fmt.Fprintf(t, "only in\t%s\n", strings.Join(who.Projects, " "))
-		}
-		return t.Flush()
-	})}
+		})}
 }
 
 func (a *app) authExplain() *cobra.Command {
 	var user string
-	cmd := &cobra.Command{Use: "explain ACTION [TARGET]", Short: "Tell why somebody may do something, or may not", Args: cobra.RangeArgs(1, 2),
-		Long: "Tell every rule that the server looks at, and the outcome. ACTION is as the audit log names it: vm.create, host.drain, farm.apply. " +
-			"TARGET is project:NAME, cell:NAME, host:NAME, vm:PROJECT/NAME or user:NAME; the whole farm where it is left out.",
-		Example: "grange auth explain vm.create project:atlas\ngrange auth explain vm.delete vm:atlas/web-1 --user bob",
-		ValidArgsFunction: completeFirst(func() []string {
+	cmd := &cobra.Command{Use: "explain ACTION [TARGET]", Short: "Tell why somebody may do something, or may not",
+		Args: cobra.RangeArgs(1, 2),
+		Long: "Tell every rule that the server looks at, and the outcome. ACTION is as the audit log names it: " +
+			"vm.create, host.drain, farm.apply. " +
+			"TARGET is project:NAME, cell:NAME, host:NAME, vm:PROJECT/NAME or user:NAME; the whole farm where it is left " +
+			"out.", Example: "grange auth explain vm.create project:atlas\ngrange auth explain vm.delete vm:atlas/web-1 " +
+			"--user bob", ValidArgsFunction: completeFirst(func() []string {
 			var words []string
 			for _, action := range policy.Actions() {
 				words = append(words, string(action))
@@ -101,11 +104,14 @@ func (a *app) auditList() *cobra.Command {
 	var project, who string
 	var before int64
 	var limit int
-	entries := table[fleet.Entry]{"no entries", "ID\tTIME\tWHO\tACTION\tTARGET\tOUTCOME\tREASON", func(e fleet.Entry) []any {
-		return []any{e.ID, e.Time.Local().Format(time.DateTime), farm.Printable(e.Who), e.Action, farm.Printable(e.Target), e.Outcome, farm.Printable(e.Reason)}
-	}}
+	entries := table[fleet.Entry]{"no entries", "ID\tTIME\tWHO\tACTION\tTARGET\tOUTCOME\tREASON",
+		func(e fleet.Entry) []any {
+			return []any{e.ID, e.Time.Local().Format(time.DateTime), farm.Printable(e.Who), e.Action,
+				farm.Printable(e.Target), e.Outcome, farm.Printable(e.Reason)}
+		}}
 	cmd := &cobra.Command{Use: "list", Short: "List the audit log, newest first", Args: cobra.NoArgs,
-		Long:    "List what was done, refused or failed, newest first, with the reason of each refusal. Operators see their projects' entries, and everybody their own with --who.",
+		Long: "List what was done, refused or failed, newest first, with the reason of each refusal. Operators " +
+			"see their projects' entries, and everybody their own with --who.",
 		Example: "grange audit list --project atlas\ngrange audit list --who ann --limit 20",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			all, err := c.Audit(ctx, project, who, before, limit)

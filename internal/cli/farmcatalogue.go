@@ -12,28 +12,35 @@ import (
 )
 
 func (a *app) shapeCommand() *cobra.Command {
-	shape := &cobra.Command{Use: "shape", Short: "Shapes: sizes and tunings of VMs of the fleet", Long: "Shapes are what VMs of the fleet are cut to. `grange apply` makes them."}
-	t := table[fleet.Shape]{"no shapes; `grange apply` makes them", "SHAPE\tCPUS\tMEMORY\tSCRATCH\tPAGES\tNUMA\tPURPOSE\tCPU MODEL", func(s fleet.Shape) []any {
-		return []any{s.Name, s.CPUs, farm.Bytes(s.Memory), farm.Bytes(s.Scratch), dash(s.Pages), dash(s.NUMA), dash(s.Purpose), dash(s.CPUModel)}
-	}}
-	shape.AddCommand(t.command(a, "List the shapes", func(ctx context.Context, c *fleet.Client) ([]fleet.Shape, error) { return c.Shapes(ctx) }))
+	shape := &cobra.Command{Use: "shape", Short: "Shapes: sizes and tunings of VMs of the fleet",
+		Long: "Shapes are what VMs of the fleet are cut to. `grange apply` makes them."}
+	t := table[fleet.Shape]{"no shapes; `grange apply` makes them",
+		"SHAPE\tCPUS\tMEMORY\tSCRATCH\tPAGES\tNUMA\tPURPOSE\tCPU MODEL", func(s fleet.Shape) []any {
+			return []any{s.Name, s.CPUs, farm.Bytes(s.Memory), farm.Bytes(s.Scratch), dash(s.Pages), dash(s.NUMA),
+				dash(s.Purpose), dash(s.CPUModel)}
+		}}
+	shape.AddCommand(t.command(a, "List the shapes",
+		func(ctx context.Context, c *fleet.Client) ([]fleet.Shape, error) { return c.Shapes(ctx) }))
 	return shape
 }
 
 func (a *app) networkCommand() *cobra.Command {
-	network := &cobra.Command{Use: "network", Short: "Networks of the fleet", Long: "Networks are where VMs of the fleet get addresses and names. `grange apply` makes them."}
-	t := table[fleet.Network]{"no networks; `grange apply` makes them", "NETWORK\tBRIDGE\tVLAN\tADDRESSES\tDOMAIN\tHOSTS", func(n fleet.Network) []any {
-		vlan := "-"
-		if n.VLAN != 0 {
-			vlan = fmt.Sprint(n.VLAN)
-		}
-		hosts := strings.Join(n.Hosts, " ")
-		if hosts == "" {
-			hosts = "all with the bridge"
-		}
-		return []any{n.Name, dash(n.Bridge), vlan, dash(strings.Join(n.Addresses, " ")), dash(n.Domain), hosts}
-	}}
-	network.AddCommand(t.command(a, "List the networks", func(ctx context.Context, c *fleet.Client) ([]fleet.Network, error) { return c.Networks(ctx) }))
+	network := &cobra.Command{Use: "network", Short: "Networks of the fleet",
+		Long: "Networks are where VMs of the fleet get addresses and names. `grange apply` makes them."}
+	t := table[fleet.Network]{"no networks; `grange apply` makes them",
+		"NETWORK\tBRIDGE\tVLAN\tADDRESSES\tDOMAIN\tHOSTS", func(n fleet.Network) []any {
+			vlan := "-"
+			if n.VLAN != 0 {
+				vlan = fmt.Sprint(n.VLAN)
+			}
+			hosts := strings.Join(n.Hosts, " ")
+			if hosts == "" {
+				hosts = "all with the bridge"
+			}
+			return []any{n.Name, dash(n.Bridge), vlan, dash(strings.Join(n.Addresses, " ")), dash(n.Domain), hosts}
+		}}
+	network.AddCommand(t.command(a, "List the networks",
+		func(ctx context.Context, c *fleet.Client) ([]fleet.Network, error) { return c.Networks(ctx) }))
 	return network
 }
 
@@ -43,5 +50,6 @@ func (a *app) fleetImages(ctx context.Context, c *fleet.Client, _ []string) erro
 	if err != nil {
 		return err
 	}
-	return table[fleet.Image]{"no host has an image", "IMAGE\tHOSTS", func(i fleet.Image) []any { return []any{visible(i.Name), i.Hosts} }}.print(a, images)
+	return table[fleet.Image]{"no host has an image", "IMAGE\tHOSTS",
+		func(i fleet.Image) []any { return []any{visible(i.Name), i.Hosts} }}.print(a, images)
 }

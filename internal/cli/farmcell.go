@@ -15,15 +15,17 @@ import (
 
 func (a *app) cellCommand() *cobra.Command {
 	cell := &cobra.Command{Use: "cell", Short: "Cells: which there are, for whom, open or closed",
-		Long: "Cells are hosts with one broker. `grange apply` makes them; these commands show, open, close and drain them."}
+		Long: "Cells are hosts with one broker. `grange apply` makes them; these commands show, open, close and " +
+			"drain them."}
 	cell.AddCommand(a.cellList(), a.cellShow(), a.cellOpen(), a.cellClose(), a.cellDrain(), a.cellImport())
 	return cell
 }
 
 func (a *app) cellList() *cobra.Command {
-	t := table[fleet.Cell]{"no cells; `grange apply` makes them", "CELL\tNEW VMS\tFOR\tBROKER\tHOSTS\tVMS\tWHY", func(v fleet.Cell) []any {
-		return []any{v.Name, cellState(v), cellFor(v), v.Broker, v.Hosts, v.VMs, farm.Printable(cellReason(v))}
-	}}
+	t := table[fleet.Cell]{"no cells; `grange apply` makes them", "CELL\tNEW VMS\tFOR\tBROKER\tHOSTS\tVMS\tWHY",
+		func(v fleet.Cell) []any {
+			return []any{v.Name, cellState(v), cellFor(v), v.Broker, v.Hosts, v.VMs, farm.Printable(cellReason(v))}
+		}}
 	return t.command(a, "List the cells", func(ctx context.Context, c *fleet.Client) ([]fleet.Cell, error) {
 		cells, _, err := c.Cells(ctx)
 		return cells, err
@@ -64,21 +66,26 @@ func cellFor(v fleet.Cell) string {
 }
 
 // oneCell is a command on one cell, with completion of its name.
-func (a *app) oneCell(use, short string, run func(context.Context, *fleet.Client, string) (fleet.Cell, error)) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells, RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-		v, err := run(ctx, c, args[0])
-		if err != nil {
-			return err
-		}
-		if a.json {
-			return a.printJSON(v)
-		}
-		return a.showCell(v)
-	})}
+func (a *app) oneCell(use, short string,
+	run func(context.Context, *fleet.Client, string) (fleet.Cell, error)) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeCells,
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			v, err := run(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(v)
+			}
+			return a.showCell(v)
+		})}
 }
 
 func (a *app) cellShow() *cobra.Command {
-	return a.oneCell("show CELL", "Show a cell", func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) { return c.Cell(ctx, name) })
+	return a.oneCell("show CELL", "Show a cell", func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell,
+		error) {
+		return c.Cell(ctx, name)
+	})
 }
 
 func (a *app) cellOpen() *cobra.Command {
@@ -94,8 +101,9 @@ func (a *app) cellClose() *cobra.Command {
 		func(ctx context.Context, c *fleet.Client, name string) (fleet.Cell, error) {
 			return c.CloseCell(ctx, name, reason)
 		})
-	cmd.Long = "Keep new VMs off a cell. VMs that are there go on, and can be stopped, started, restarted, resized, rebuilt and deleted. " +
-		"A project that has no other cell gets no new VM: it never falls back to the default cells."
+	cmd.Long = "Keep new VMs off a cell. VMs that are there go on, and can be stopped, started, restarted, resized, " +
+		"rebuilt and deleted. " + "A project that has no other cell gets no new VM: it never falls back to the " +
+		"default cells."
 	cmd.Flags().StringVarP(&reason, "reason", "r", "", "told to whoever finds the cell closed: `TEXT`")
 	return cmd
 }
@@ -110,9 +118,11 @@ func (a *app) cellDrain() *cobra.Command {
 			}
 			return c.DrainCell(ctx, name, fleet.DrainRequest{Deadline: at, Reason: reason})
 		})
-	cmd.Long = "Empty a cell. It takes no new VMs; owners of those that are there see the drain and its deadline, when what is left is stopped. `grange cell open` ends it."
+	cmd.Long = "Empty a cell. It takes no new VMs; owners of those that are there see the drain and its deadline, " +
+		"when what is left is stopped. `grange cell open` ends it."
 	cmd.Flags().StringVarP(&reason, "reason", "r", "", "told to owners of VMs there: `TEXT`")
-	cmd.Flags().StringVarP(&deadline, "deadline", "d", "", "stop what runs then: `TIME`, as 12h, 3d or 2027-01-31T18:00:00Z; none: never")
+	cmd.Flags().StringVarP(&deadline, "deadline", "d", "",
+		"stop what runs then: `TIME`, as 12h, 3d or 2027-01-31T18:00:00Z; none: never")
 	return cmd
 }
 
@@ -126,8 +136,10 @@ func (a *app) completeCells(cmd *cobra.Command, args []string, typed string) ([]
 	})
 }
 
-// completeNames offers names that the server knows for the first argument. A server that is slow is none: the shell waits.
-func (a *app) completeNames(cmd *cobra.Command, args []string, typed string, list func(context.Context, *fleet.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+// completeNames offers names that the server knows for the first argument. A server that is slow is none: the shell
+// waits.
+func (a *app) completeNames(cmd *cobra.Command, args []string, typed string,
+	list func(context.Context, *fleet.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	c, err := a.fleet()
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

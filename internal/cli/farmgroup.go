@@ -13,7 +13,8 @@ import (
 
 func (a *app) groupCommand() *cobra.Command {
 	group := &cobra.Command{Use: "group", Short: "Server groups: VMs of a project that lie together or apart",
-		Long: "VMs that are made with `--group` lie to each other as their group says: affinity, all on one host; anti-affinity, no two on one host; soft-affinity and soft-anti-affinity, where possible."}
+		Long: "VMs that are made with `--group` lie to each other as their group says: affinity, all on one host; " +
+			"anti-affinity, no two on one host; soft-affinity and soft-anti-affinity, where possible."}
 	group.AddCommand(a.groupList(), a.groupCreate(), a.groupDelete())
 	return group
 }
@@ -25,13 +26,15 @@ func (a *app) groupTable() table[fleet.Group] {
 }
 
 func (a *app) groupList() *cobra.Command {
-	return a.groupTable().command(a, "List server groups and their VMs", func(ctx context.Context, c *fleet.Client) ([]fleet.Group, error) { return c.Groups(ctx) })
+	return a.groupTable().command(a, "List server groups and their VMs",
+		func(ctx context.Context, c *fleet.Client) ([]fleet.Group, error) { return c.Groups(ctx) })
 }
 
 func (a *app) groupCreate() *cobra.Command {
 	var affinity string
-	cmd := &cobra.Command{Use: "create PROJECT/NAME --affinity RULE", Short: "Make a server group, or change its rule", Args: cobra.ExactArgs(1),
-		Example: "  grange group create atlas/db --affinity anti-affinity\n  grange vm create -p atlas -i sl9 -s medium --name db --count 3 --group db",
+	cmd := &cobra.Command{Use: "create PROJECT/NAME --affinity RULE", Short: "Make a server group, or change its rule",
+		Args: cobra.ExactArgs(1), Example: "  grange group create atlas/db --affinity anti-affinity\n  grange vm " +
+			"create -p atlas -i sl9 -s medium --name db --count 3 --group db",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			g, err := groupNamed(args[0])
 			if err != nil {
@@ -46,7 +49,8 @@ func (a *app) groupCreate() *cobra.Command {
 			}
 			return a.groupTable().print(a, []fleet.Group{g})
 		})}
-	cmd.Flags().StringVar(&affinity, "affinity", "", "`RULE`: affinity, anti-affinity, soft-affinity, soft-anti-affinity")
+	cmd.Flags().StringVar(&affinity, "affinity", "",
+		"`RULE`: affinity, anti-affinity, soft-affinity, soft-anti-affinity")
 	cmd.MarkFlagRequired("affinity")
 	complete(cmd, "affinity", func() []string {
 		return []string{string(farm.Together), string(farm.Apart), string(farm.SoftTogether), string(farm.SoftApart)}
@@ -64,8 +68,8 @@ func groupNamed(text string) (fleet.Group, error) {
 }
 
 func (a *app) groupDelete() *cobra.Command {
-	return &cobra.Command{Use: "delete PROJECT/NAME...", Short: "Delete server groups that have no VMs", Args: cobra.MinimumNArgs(1),
-		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+	return &cobra.Command{Use: "delete PROJECT/NAME...", Short: "Delete server groups that have no VMs",
+		Args: cobra.MinimumNArgs(1), RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.each(args, "deleted", func(name string) error {
 				g, err := groupNamed(name)
 				if err != nil {

@@ -13,17 +13,21 @@ import (
 )
 
 func (a *app) projectCommand() *cobra.Command {
-	project := &cobra.Command{Use: "project", Short: "Projects: quotas, what is used, where their VMs go", Long: "Projects are people, a quota and an account. `grange apply` makes them."}
+	project := &cobra.Command{Use: "project", Short: "Projects: quotas, what is used, where their VMs go",
+		Long: "Projects are people, a quota and an account. `grange apply` makes them."}
 	project.AddCommand(a.projectList(), a.projectShow())
 	return project
 }
 
 func (a *app) projectList() *cobra.Command {
-	t := table[fleet.Project]{"no projects that you may see", "PROJECT\tVMS\tCPUS\tMEMORY\tSCRATCH\tNEW VMS GO TO", func(p fleet.Project) []any {
-		return []any{p.Name, ofQuota(p.Used.VMs, p.Quota.VMs), ofQuota(p.Used.CPUs, p.Quota.CPUs), ofQuota(farm.Bytes(p.Used.Memory), farm.Bytes(p.Quota.Memory)),
-			ofQuota(farm.Bytes(p.Used.Scratch), farm.Bytes(p.Quota.Scratch)), projectCells(p)}
-	}}
-	return t.command(a, "List the projects that you may see", func(ctx context.Context, c *fleet.Client) ([]fleet.Project, error) { return c.Projects(ctx) })
+	t := table[fleet.Project]{"no projects that you may see", "PROJECT\tVMS\tCPUS\tMEMORY\tSCRATCH\tNEW VMS GO TO",
+		func(p fleet.Project) []any {
+			return []any{p.Name, ofQuota(p.Used.VMs, p.Quota.VMs), ofQuota(p.Used.CPUs, p.Quota.CPUs),
+				ofQuota(farm.Bytes(p.Used.Memory), farm.Bytes(p.Quota.Memory)),
+				ofQuota(farm.Bytes(p.Used.Scratch), farm.Bytes(p.Quota.Scratch)), projectCells(p)}
+		}}
+	return t.command(a, "List the projects that you may see",
+		func(ctx context.Context, c *fleet.Client) ([]fleet.Project, error) { return c.Projects(ctx) })
 }
 
 // ofQuota is what is used of what there may be.
@@ -42,16 +46,18 @@ func projectCells(p fleet.Project) string {
 }
 
 func (a *app) projectShow() *cobra.Command {
-	return &cobra.Command{Use: "show PROJECT", Short: "Show a project", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeProjects, RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-		p, err := c.Project(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		if a.json {
-			return a.printJSON(p)
-		}
-		return a.showProject(p)
-	})}
+	return &cobra.Command{Use: "show PROJECT", Short: "Show a project", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeProjects,
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			p, err := c.Project(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(p)
+			}
+			return a.showProject(p)
+		})}
 }
 
 func (a *app) completeProjects(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -76,8 +82,9 @@ func (a *app) showProject(p fleet.Project) error {
 	if p.Nowhere != "" {
 		fmt.Fprintf(t, "\t%s\n", farm.Printable(p.Nowhere))
 	}
-	fmt.Fprintf(t, "VMs\t%s\nCPUs\t%s\nmemory\t%s\nscratch\t%s\n", ofQuota(p.Used.VMs, p.Quota.VMs), ofQuota(p.Used.CPUs, p.Quota.CPUs),
-		ofQuota(farm.Bytes(p.Used.Memory), farm.Bytes(p.Quota.Memory)), ofQuota(farm.Bytes(p.Used.Scratch), farm.Bytes(p.Quota.Scratch)))
+	fmt.Fprintf(t, "VMs\t%s\nCPUs\t%s\nmemory\t%s\nscratch\t%s\n", ofQuota(p.Used.VMs, p.Quota.VMs),
+		ofQuota(p.Used.CPUs, p.Quota.CPUs), ofQuota(farm.Bytes(p.Used.Memory), farm.Bytes(p.Quota.Memory)),
+		ofQuota(farm.Bytes(p.Used.Scratch), farm.Bytes(p.Quota.Scratch)))
 	fmt.Fprintf(t, "shapes\t%s\nimages\t%s\nnetworks\t%s\n", any(p.Shapes), any(p.Images), any(p.Networks))
 	if p.Account != "" {
 		fmt.Fprintf(t, "batch account\t%s\n", p.Account)

@@ -15,7 +15,9 @@ import (
 )
 
 func (a *app) userCommand() *cobra.Command {
-	user := &cobra.Command{Use: "user", Short: "Users of the server", Long: "Users are people, and programs that act as one. These commands make them and give them roles, and so does `grange apply`."}
+	user := &cobra.Command{Use: "user", Short: "Users of the server",
+		Long: "Users are people, and programs that act as one. These commands make them and give them roles, and so " +
+			"does `grange apply`."}
 	user.AddCommand(a.userList(), a.userSet(), a.userDelete(), a.userGrant(), a.userRevoke())
 	return user
 }
@@ -71,7 +73,8 @@ func grantsText(grants []fleet.Grant) string {
 
 func (a *app) tokenCommand() *cobra.Command {
 	token := &cobra.Command{Use: "token", Short: "Tokens, by which programs and people call the server",
-		Long: "A token is a secret that stands for a user. Keep it in a file that nobody else can read, and name the file in $GRANGE_TOKEN_FILE or in client.toml."}
+		Long: "A token is a secret that stands for a user. Keep it in a file that nobody else can read, and name the " +
+			"file in $GRANGE_TOKEN_FILE or in client.toml."}
 	token.AddCommand(a.tokenCreate(), a.tokenList(), a.tokenRevoke())
 	return token
 }
@@ -80,9 +83,10 @@ func (a *app) tokenCreate() *cobra.Command {
 	var r fleet.TokenRequest
 	var expires string
 	cmd := &cobra.Command{Use: "create", Short: "Make a token, and print it once", Args: cobra.NoArgs,
-		Long:    "Make a token and print its text, which is kept nowhere. It can do what its user can, or less: a role at most, some projects only, until it expires.",
-		Example: "(umask 077; grange token create --note laptop --expires 90d > ~/.config/grange/token)\ngrange token create --user robot --role reader --expires 1d",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Long: "Make a token and print its text, which is kept nowhere. It can do what its user can, or less: a " +
+			"role at most, some projects only, until it expires.",
+		Example: "(umask 077; grange token create --note laptop --expires 90d > ~/.config/grange/token)\ngrange " +
+			"token create --user robot --role reader --expires 1d", RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if r.Expires, err = parseExpiry(expires, time.Now()); err != nil {
 				return err
@@ -98,15 +102,18 @@ func (a *app) tokenCreate() *cobra.Command {
 			if a.json {
 				return a.printJSON(k)
 			}
-			fmt.Fprintf(a.err, "grange: note: token %s of user %s, %s; this is the only time that it is shown\n", k.ID, k.User, tokenEnd(k))
+			fmt.Fprintf(a.err, "grange: note: token %s of user %s, %s; this is the only time that it is shown\n", k.ID,
+				k.User, tokenEnd(k))
 			fmt.Fprintln(a.out, k.Secret)
 			return nil
 		}}
 	cmd.Flags().StringVar(&r.User, "user", "", "make it for this `USER`; yourself where it is left out")
 	cmd.Flags().StringVar(&r.Note, "note", "", "`TEXT` that reminds you where it is used")
-	cmd.Flags().StringVar(&r.Role, "role", "", "`ROLE` at most: reader, member, operator, admin; the user's own where it is left out")
+	cmd.Flags().StringVar(&r.Role, "role", "",
+		"`ROLE` at most: reader, member, operator, admin; the user's own where it is left out")
 	cmd.Flags().StringSliceVar(&r.Projects, "project", nil, "for these `PROJECTS` only")
-	cmd.Flags().StringVar(&expires, "expires", "", "`TIME`, as 12h, 90d or 2027-01-31T18:00:00Z; never where it is left out")
+	cmd.Flags().StringVar(&expires, "expires", "",
+		"`TIME`, as 12h, 90d or 2027-01-31T18:00:00Z; never where it is left out")
 	complete(cmd, "role", roleWords)
 	return cmd
 }
@@ -128,20 +135,24 @@ func tokenEnd(k fleet.Token) string {
 
 func (a *app) tokenList() *cobra.Command {
 	var user string
-	t := table[fleet.Token]{"no tokens", "ID\tUSER\tAT MOST\tPROJECTS\tCREATED\tEXPIRES\tNOTE", func(k fleet.Token) []any {
-		expires := "never"
-		if k.Expires != nil {
-			expires = k.Expires.Format(time.DateOnly)
-		}
-		return []any{k.ID, k.User, dash(k.Role), cmp.Or(strings.Join(k.Projects, " "), "all"), k.Created.Format(time.DateOnly), expires, farm.Printable(k.Note)}
-	}}
-	cmd := t.command(a, "List tokens, without their secrets", func(ctx context.Context, c *fleet.Client) ([]fleet.Token, error) { return c.Tokens(ctx, user) })
+	t := table[fleet.Token]{"no tokens", "ID\tUSER\tAT MOST\tPROJECTS\tCREATED\tEXPIRES\tNOTE",
+		func(k fleet.Token) []any {
+			expires := "never"
+			if k.Expires != nil {
+				expires = k.Expires.Format(time.DateOnly)
+			}
+			return []any{k.ID, k.User, dash(k.Role), cmp.Or(strings.Join(k.Projects, " "), "all"),
+				k.Created.Format(time.DateOnly), expires, farm.Printable(k.Note)}
+		}}
+	cmd := t.command(a, "List tokens, without their secrets",
+		func(ctx context.Context, c *fleet.Client) ([]fleet.Token, error) { return c.Tokens(ctx, user) })
 	cmd.Flags().StringVar(&user, "user", "", "those of this `USER`; your own where it is left out")
 	return cmd
 }
 
 func (a *app) tokenRevoke() *cobra.Command {
-	return &cobra.Command{Use: "revoke ID...", Short: "Take tokens back", Args: cobra.MinimumNArgs(1), RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
-		return a.each(args, "revoked", func(id string) error { return c.DeleteToken(ctx, id) })
-	})}
+	return &cobra.Command{Use: "revoke ID...", Short: "Take tokens back", Args: cobra.MinimumNArgs(1),
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
+			return a.each(args, "revoked", func(id string) error { return c.DeleteToken(ctx, id) })
+		})}
 }

@@ -20,8 +20,10 @@ type userFlags struct {
 
 func (a *app) userSet() *cobra.Command {
 	var f userFlags
-	cmd := &cobra.Command{Use: "set USER", Short: "Make a user, or change one", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeUsers,
-		Long:    "Makes the user where there is none of this name. What no flag says stays as it is. A user has no role before `grange user grant` gives one.",
+	cmd := &cobra.Command{Use: "set USER", Short: "Make a user, or change one", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeUsers,
+		Long: "Makes the user where there is none of this name. What no flag says stays as it is. A user has no " +
+			"role before `grange user grant` gives one.",
 		Example: "  grange user set ann --subject 'CN=Ann Smith,O=Grid,C=CH'\n  grange user set ann --disable",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			users, err := c.Users(ctx)
@@ -45,8 +47,11 @@ func (a *app) userSet() *cobra.Command {
 			_, err = fmt.Fprintf(a.out, "user %s: %s%s\n", u.Name, farm.Count(len(u.Subjects), "certificate"), state)
 			return err
 		})}
-	cmd.Flags().StringArrayVar(&f.add, "subject", nil, "`SUBJECT` of a client certificate that is this user's, or NAME:SUBJECT of one of the authority of that name; several times for several")
-	cmd.Flags().StringArrayVar(&f.remove, "without-subject", nil, "`SUBJECT`, as `grange user list` writes it, that is the user's no more")
+	cmd.Flags().StringArrayVar(&f.add, "subject", nil,
+		"`SUBJECT` of a client certificate that is this user's, or NAME:SUBJECT of one of the authority of that "+
+			"name; several times for several")
+	cmd.Flags().StringArrayVar(&f.remove, "without-subject", nil,
+		"`SUBJECT`, as `grange user list` writes it, that is the user's no more")
 	cmd.Flags().BoolVar(&f.disable, "disable", false, "keep it from doing anything; its VMs and roles stay")
 	cmd.Flags().BoolVar(&f.enable, "enable", false, "end that")
 	cmd.MarkFlagsMutuallyExclusive("disable", "enable")
@@ -54,7 +59,8 @@ func (a *app) userSet() *cobra.Command {
 }
 
 func (f userFlags) apply(u fleet.User) fleet.User {
-	u.Subjects = slices.DeleteFunc(slices.Concat(u.Subjects, f.add), func(s string) bool { return slices.Contains(f.remove, s) })
+	u.Subjects = slices.DeleteFunc(slices.Concat(u.Subjects, f.add),
+		func(s string) bool { return slices.Contains(f.remove, s) })
 	if f.disable || f.enable {
 		u.Disabled = f.disable
 	}
@@ -62,25 +68,32 @@ func (f userFlags) apply(u fleet.User) fleet.User {
 }
 
 func (a *app) userDelete() *cobra.Command {
-	return &cobra.Command{Use: "delete USER...", Short: "Delete users with their roles and tokens; none that has VMs", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeUsers,
+	return &cobra.Command{Use: "delete USER...", Short: "Delete users with their roles and tokens; none that has VMs",
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeUsers,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.each(args, "deleted", func(name string) error { return c.DeleteUser(ctx, name) })
 		})}
 }
 
 func (a *app) userGrant() *cobra.Command {
-	return a.grantVerb("grant", "Give a user a role", "  grange user grant ann member --project atlas\n  grange user grant otto operator --cell general", (*fleet.Client).PutGrant)
+	return a.grantVerb("grant", "Give a user a role",
+		"  grange user grant ann member --project atlas\n  grange user grant otto operator --cell general",
+		(*fleet.Client).PutGrant)
 }
 
 func (a *app) userRevoke() *cobra.Command {
-	return a.grantVerb("revoke", "Take a role from a user", "  grange user revoke ann member --project atlas", (*fleet.Client).DeleteGrant)
+	return a.grantVerb("revoke", "Take a role from a user", "  grange user revoke ann member --project atlas",
+		(*fleet.Client).DeleteGrant)
 }
 
 // grantVerb is a command on one role of one user; it ends with the roles that are left.
-func (a *app) grantVerb(name, short, example string, do func(*fleet.Client, context.Context, fleet.Grant) error) *cobra.Command {
+func (a *app) grantVerb(name, short, example string,
+	do func(*fleet.Client, context.Context, fleet.Grant) error) *cobra.Command {
 	var g fleet.Grant
-	cmd := &cobra.Command{Use: name + " USER ROLE [--project PROJECT | --cell CELL]", Short: short, Args: cobra.ExactArgs(2), Example: example,
-		Long: short + ": " + strings.Join(roleWords(), ", ") + ". A role is held in one project, in one cell, or, without either, everywhere.",
+	cmd := &cobra.Command{Use: name + " USER ROLE [--project PROJECT | --cell CELL]", Short: short,
+		Args: cobra.ExactArgs(2), Example: example,
+		Long: short + ": " + strings.Join(roleWords(), ", ") +
+			". A role is held in one project, in one cell, or, without either, everywhere.",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 1 {
 				return beginning(typed, "", roleWords()), cobra.ShellCompDirectiveNoFileComp

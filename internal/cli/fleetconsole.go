@@ -68,7 +68,8 @@ func (u *untilEscape) Read(p []byte) (int, error) {
 // errLeft ends a console that its user has left.
 var errLeft = fmt.Errorf("the user left")
 
-// bothWays copies both ways until the stream is over, or its user has left. The end of the input alone ends nothing: what was asked may be answered yet.
+// bothWays copies both ways until the stream is over, or its user has left. The end of the input alone ends nothing:
+// what was asked may be answered yet.
 func bothWays(ctx context.Context, stream io.ReadWriteCloser, in io.Reader, out io.Writer) error {
 	left := make(chan error, 1)
 	go func() {
@@ -96,7 +97,8 @@ func (a *app) vmConnect() *cobra.Command {
 	var project string
 	var patience time.Duration
 	cmd := &cobra.Command{
-		Use: "connect VM PORT", Short: "Connect standard input and output with a port of a virtual machine", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeFleetVMs,
+		Use: "connect VM PORT", Short: "Connect standard input and output with a port of a virtual machine",
+		Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeFleetVMs,
 		Long: `Connect standard input and output with a port of a virtual machine, through the server and the VM's host: the VM needs no address that can be reached.
 It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
 		Example: "  scp -o ProxyCommand='grange vm connect %h %p' file root@atlas/web-1:",
@@ -131,7 +133,8 @@ It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
 }
 
 // awaitPort opens a stream to a port that perhaps nobody listens on yet.
-func (a *app) awaitPort(ctx context.Context, c *fleet.Client, vm string, port int, patience time.Duration) (io.ReadWriteCloser, error) {
+func (a *app) awaitPort(ctx context.Context, c *fleet.Client, vm string, port int,
+	patience time.Duration) (io.ReadWriteCloser, error) {
 	const pause = time.Second
 	for told, end := false, time.Now().Add(patience); ; {
 		stream, err := c.Stream(ctx, vm, fleet.StreamTCP, port)

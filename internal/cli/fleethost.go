@@ -16,16 +16,21 @@ import (
 
 // fleetHostCommands are about hosts as the server knows them.
 func (a *app) fleetHostCommands() []*cobra.Command {
-	return []*cobra.Command{a.hostList(), a.hostOpen(), a.hostClose(), a.hostDrain(), a.hostLabel(), a.hostFence(), a.hostEvict(), a.hostForget(), a.hostToken(), a.hostJoinCommand()}
+	return []*cobra.Command{a.hostList(), a.hostOpen(), a.hostClose(), a.hostDrain(), a.hostLabel(), a.hostFence(),
+		a.hostEvict(), a.hostForget(), a.hostToken(), a.hostJoinCommand()}
 }
 
 const whichHosts = "Hosts are named by name, ID, a pattern as 'wn-*', or cell:NAME."
 
 func (a *app) hostList() *cobra.Command {
 	var cell string
-	cmd := &cobra.Command{Use: "list [PATTERN...]", Short: "List the hosts of the fleet", ValidArgsFunction: a.completeHosts,
-		Long: "Lists the hosts of the fleet: state, what is free, VMs, and what an operator should look at.",
-		RunE: func(cmd *cobra.Command, args []string) error { return a.listHosts(cmd.Context(), cell, args) }}
+	cmd := &cobra.Command{Use: "list [PATTERN...]", Short: "List the hosts of the fleet",
+		ValidArgsFunction: a.completeHosts,
+		Long: "Lists the hosts of the fleet: state, what is free, VMs, and what an operator should look " +
+			"at.", RunE: func(cmd *cobra.Command,
+			args []string) error {
+			return a.listHosts(cmd.Context(), cell, args)
+		}}
 	cmd.Flags().StringVar(&cell, "cell", "", "only those of this `CELL`")
 	return cmd
 }
@@ -52,16 +57,18 @@ func (a *app) listHosts(ctx context.Context, cell string, patterns []string) err
 	return a.printHosts(hosts)
 }
 
-// isHost tells whether a word names a host.
+// isHost reports whether a word names a host.
 func isHost(h fleet.Host, word string) bool {
 	named, _ := path.Match(word, h.Name)
 	return named || word == h.ID || word == "cell:"+h.Cell
 }
 
 func (a *app) printHosts(hosts []fleet.Host) error {
-	return table[fleet.Host]{"no hosts", "NAME\tCELL\tSTATE\tVMS\tCPUS\tFREE\tMEMORY\tFREE\tKIND\tSEEN\tNOTE", func(h fleet.Host) []any {
-		return []any{h.Name, h.Cell, h.State, h.VMs, h.CPUs, h.FreeCPUs, farm.Bytes(h.Memory).Rounded(), farm.Bytes(h.FreeMemory).Rounded(), dash(h.Kind), seenText(h), dash(hostNote(h))}
-	}}.print(a, hosts)
+	return table[fleet.Host]{"no hosts", "NAME\tCELL\tSTATE\tVMS\tCPUS\tFREE\tMEMORY\tFREE\tKIND\tSEEN\tNOTE",
+		func(h fleet.Host) []any {
+			return []any{h.Name, h.Cell, h.State, h.VMs, h.CPUs, h.FreeCPUs, farm.Bytes(h.Memory).Rounded(),
+				farm.Bytes(h.FreeMemory).Rounded(), dash(h.Kind), seenText(h), dash(hostNote(h))}
+		}}.print(a, hosts)
 }
 
 func seenText(h fleet.Host) string {

@@ -30,7 +30,8 @@ func (a *app) hostJoinCommand() *cobra.Command {
 		Long: `Gives this host an identity by which its agent speaks to a server, in exchange for a join token that ` + "`grange host token create`" + ` made there.
 The token is shown only to a server that has the certificate which the token names. A running agent links itself within seconds.`,
 		Example: "  grange host join --server https://server.example.org:7480 --token-file /root/join\n" +
-			"  ssh server grange host token create --cell main | grange host join --server https://server.example.org:7480 --token-file -",
+			"  ssh server grange host token create --cell main | grange host join --server " +
+			"https://server.example.org:7480 --token-file -",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readConfig(f.config, cmd.Flags().Changed("config"))
 			if err != nil {
@@ -45,7 +46,8 @@ The token is shown only to a server that has the certificate which the token nam
 	flags.StringVar(&f.name, "name", "", "the host's `NAME` in the fleet; its host name when not given")
 	flags.BoolVar(&f.replace, "replace", false, "take the place of this host as it was before it was installed anew")
 	flags.StringVar(&f.machineID, "machine-id", "/etc/machine-id", "`FILE` with the ID of this machine")
-	flags.StringVar(&f.certificate, "certificate", "", "`FILE` with a certificate of the site's authority, where that vouches for hosts")
+	flags.StringVar(&f.certificate, "certificate", "",
+		"`FILE` with a certificate of the site's authority, where that vouches for hosts")
 	flags.StringVar(&f.key, "key", "", "`FILE` with the key of --certificate")
 	cmd.MarkFlagsRequiredTogether("certificate", "key")
 	return cmd
@@ -57,7 +59,8 @@ func (a *app) joinHost(ctx context.Context, c config.Agent, f joinFlags) error {
 		server = c.Server.URLs[0]
 	}
 	if server == "" || f.tokenFile == "" {
-		return usage("grange host join --server https://HOST:PORT --token-file FILE", "a server and a join token are needed")
+		return usage("grange host join --server https://HOST:PORT --token-file FILE",
+			"a server and a join token are needed")
 	}
 	token, err := joinToken(f.tokenFile)
 	if err != nil {
@@ -73,21 +76,24 @@ func (a *app) joinHost(ctx context.Context, c config.Agent, f joinFlags) error {
 	}
 	dir, err := openIdentityDir(c)
 	if errors.Is(err, fs.ErrPermission) {
-		return &farm.Error{Kind: farm.Denied, Code: farm.CodeUsage, Message: "only root can join this host", Err: err, Hint: "run it as root"}
+		return &farm.Error{Kind: farm.Denied, Code: farm.CodeUsage, Message: "only root can join this host", Err: err,
+			Hint: "run it as root"}
 	}
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	id, err := uplink.Join(ctx, uplink.JoinOptions{Dir: dir, Server: server, Token: token, Name: strings.ToLower(cmp.Or(f.name, own)), Replace: f.replace,
-		MachineID: string(machine), CertificateFile: f.certificate, KeyFile: f.key})
+	id, err := uplink.Join(ctx, uplink.JoinOptions{Dir: dir, Server: server, Token: token,
+		Name: strings.ToLower(cmp.Or(f.name, own)), Replace: f.replace, MachineID: string(machine),
+		CertificateFile: f.certificate, KeyFile: f.key})
 	if err != nil {
 		return err
 	}
 	if a.json {
 		return a.printJSON(map[string]any{"host": id.Host, "name": id.Name, "servers": id.Servers})
 	}
-	fmt.Fprintf(a.out, "joined as %s (%s); the agent links itself to %s\n", id.Name, id.Host, strings.Join(id.Servers, ", "))
+	fmt.Fprintf(a.out, "joined as %s (%s); the agent links itself to %s\n", id.Name, id.Host,
+		strings.Join(id.Servers, ", "))
 	return nil
 }
 
@@ -99,7 +105,8 @@ func joinToken(path string) (string, error) {
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "no join token", Err: err, Hint: "name a file that has one, or - for standard input"}
+			return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "no join token", Err: err,
+				Hint: "name a file that has one, or - for standard input"}
 		}
 		defer f.Close()
 		from = f

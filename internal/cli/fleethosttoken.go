@@ -25,7 +25,8 @@ func (a *app) hostTokenCreate() *cobra.Command {
 	cmd := &cobra.Command{Use: "create --cell CELL", Short: "Make a token by which a host joins", Args: cobra.NoArgs,
 		Long: `Makes a token by which one host joins a cell, once, and prints it alone on a line. It is told once: whoever has it before it ends can
 join a host, and hosts are given users' VMs.`,
-		Example: "  grange host token create --cell main\n  grange host token create --cell main --name wn-17   # for a host installed anew: join --replace",
+		Example: "  grange host token create --cell main\n  grange host token create --cell main --name wn-17   # " +
+			"for a host installed anew: join --replace",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if r.Labels, err = parseTags(labels); err != nil {
@@ -61,19 +62,26 @@ func (a *app) createJoinToken(ctx context.Context, r fleet.JoinTokenRequest) err
 }
 
 func (a *app) hostTokenList() *cobra.Command {
-	t := table[fleet.JoinToken]{"no join tokens", "ID\tCELL\tNAME\tUSED\tVALID UNTIL\tBY", func(k fleet.JoinToken) []any {
-		return []any{k.ID, k.Cell, dash(k.Name), fmt.Sprintf("%d of %d", k.Uses, max(k.Count, 1)), k.Expires.Local().Format(time.DateTime), k.By}
-	}}
-	return t.command(a, "List join tokens, without their secrets", func(ctx context.Context, c *fleet.Client) ([]fleet.JoinToken, error) {
-		tokens, err := c.JoinTokens(ctx)
-		slices.SortFunc(tokens, func(x, y fleet.JoinToken) int { return cmp.Or(x.Expires.Compare(y.Expires), cmp.Compare(x.ID, y.ID)) })
-		return tokens, err
-	})
+	t := table[fleet.JoinToken]{"no join tokens", "ID\tCELL\tNAME\tUSED\tVALID UNTIL\tBY",
+		func(k fleet.JoinToken) []any {
+			return []any{k.ID, k.Cell, dash(k.Name), fmt.Sprintf("%d of %d", k.Uses, max(k.Count, 1)),
+				k.Expires.Local().Format(time.DateTime), k.By}
+		}}
+	return t.command(a, "List join tokens, without their secrets",
+		func(ctx context.Context, c *fleet.Client) ([]fleet.JoinToken, error) {
+			tokens, err := c.JoinTokens(ctx)
+			slices.SortFunc(tokens, func(x, y fleet.JoinToken) int {
+				return cmp.Or(x.Expires.Compare(y.Expires),
+					cmp.Compare(x.ID, y.ID))
+			})
+			return tokens, err
+		})
 }
 
 func (a *app) hostTokenRevoke() *cobra.Command {
 	return &cobra.Command{Use: "revoke ID...", Short: "Take join tokens back", Args: cobra.MinimumNArgs(1),
-		Long: "Takes join tokens back: no more hosts join by them. Hosts that did stay; `grange host forget` takes one out.",
+		Long: "Takes join tokens back: no more hosts join by them. Hosts that did stay; `grange host forget` takes " +
+			"one out.",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.each(args, "revoked", func(id string) error { return c.DeleteJoinToken(ctx, id) })
 		})}

@@ -12,8 +12,10 @@ import (
 )
 
 // hostVerb is a command on any number of hosts, which the server does all at once.
-func (a *app) hostVerb(name, short, long string, do func(context.Context, *fleet.Client, []string) ([]fleet.Host, error)) *cobra.Command {
-	return &cobra.Command{Use: name + " HOST...", Short: short, Long: long + " " + whichHosts, Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
+func (a *app) hostVerb(name, short, long string,
+	do func(context.Context, *fleet.Client, []string) ([]fleet.Host, error)) *cobra.Command {
+	return &cobra.Command{Use: name + " HOST...", Short: short, Long: long + " " + whichHosts,
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			hosts, err := do(ctx, c, args)
 			if err != nil {
@@ -24,7 +26,8 @@ func (a *app) hostVerb(name, short, long string, do func(context.Context, *fleet
 }
 
 func (a *app) hostOpen() *cobra.Command {
-	return a.hostVerb("open", "Open hosts to new VMs, and end their drains", "Opens hosts to new VMs and ends their drains, in their batch system too where they have one.",
+	return a.hostVerb("open", "Open hosts to new VMs, and end their drains",
+		"Opens hosts to new VMs and ends their drains, in their batch system too where they have one.",
 		func(ctx context.Context, c *fleet.Client, hosts []string) ([]fleet.Host, error) {
 			return c.OpenHosts(ctx, hosts)
 		})
@@ -32,7 +35,8 @@ func (a *app) hostOpen() *cobra.Command {
 
 func (a *app) hostClose() *cobra.Command {
 	var reason string
-	cmd := a.hostVerb("close", "Close hosts to new VMs", "Closes hosts to new VMs, and to jobs of their batch system where they have one. What runs there runs on.",
+	cmd := a.hostVerb("close", "Close hosts to new VMs",
+		"Closes hosts to new VMs, and to jobs of their batch system where they have one. What runs there runs on.",
 		func(ctx context.Context, c *fleet.Client, hosts []string) ([]fleet.Host, error) {
 			return c.CloseHosts(ctx, hosts, reason)
 		})
@@ -42,7 +46,9 @@ func (a *app) hostClose() *cobra.Command {
 
 func (a *app) hostDrain() *cobra.Command {
 	var reason, deadline string
-	cmd := a.hostVerb("drain", "Empty hosts", "Closes hosts and tells the owners of what runs there. At the deadline VMs that still run are stopped; without one they end when they end. `grange host list` shows what is left.",
+	cmd := a.hostVerb("drain", "Empty hosts",
+		"Closes hosts and tells the owners of what runs there. At the deadline VMs that still run are stopped; "+
+			"without one they end when they end. `grange host list` shows what is left.",
 		func(ctx context.Context, c *fleet.Client, hosts []string) ([]fleet.Host, error) {
 			r, err := drainRequest(deadline, reason, time.Now())
 			if err != nil {
@@ -68,7 +74,8 @@ func reasonFlag(cmd *cobra.Command, reason *string) {
 
 func (a *app) hostLabel() *cobra.Command {
 	var set []string
-	cmd := a.hostVerb("label", "Label hosts", "Changes labels, by which VMs choose hosts. An empty value takes a label away.",
+	cmd := a.hostVerb("label", "Label hosts",
+		"Changes labels, by which VMs choose hosts. An empty value takes a label away.",
 		func(ctx context.Context, c *fleet.Client, hosts []string) ([]fleet.Host, error) {
 			labels, err := parseTags(set)
 			if err != nil || len(labels) == 0 {
@@ -82,7 +89,8 @@ func (a *app) hostLabel() *cobra.Command {
 
 func (a *app) hostFence() *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{Use: "fence HOST", Short: "Vouch that nothing of a host runs any more", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeHosts,
+	cmd := &cobra.Command{Use: "fence HOST", Short: "Vouch that nothing of a host runs any more",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeHosts,
 		Long: `Takes your word that nothing of a host runs any more: it is off, or cut from disks and networks. Its VMs are lost then, and made anew elsewhere
 where their cell says so. Of a host that does run this makes VMs run twice.`,
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
@@ -98,13 +106,16 @@ where their cell says so. Of a host that does run this makes VMs run twice.`,
 
 func (a *app) hostEvict() *cobra.Command {
 	var all bool
-	cmd := &cobra.Command{Use: "evict HOST {VM... | --all}", Short: "Delete VMs of a host that the server does not know", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeStrangers,
+	cmd := &cobra.Command{Use: "evict HOST {VM... | --all}",
+		Short: "Delete VMs of a host that the server does not know", Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeStrangers,
 		Long: `Has a host delete VMs that the server does not know any more, with their disks: such as were deleted, or made anew elsewhere, while the host was away,
 or were made after the backup that the server was restored from. ` + "`grange host show HOST`" + ` lists them as strangers; until you say so nothing happens to them.`,
 		Example: "  grange host evict wn-17 atlas/web-1\n  grange host evict wn-17 --all",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all == (len(args) > 1) {
-				return usage("grange host evict HOST VM..., or grange host evict HOST --all", "which VMs is not said, or twice")
+				return usage("grange host evict HOST VM..., or grange host evict HOST --all",
+					"which VMs is not said, or twice")
 			}
 			c, err := a.fleet()
 			if err != nil {
@@ -165,7 +176,8 @@ func (a *app) completeStrangers(cmd *cobra.Command, args []string, typed string)
 }
 
 func (a *app) hostForget() *cobra.Command {
-	return &cobra.Command{Use: "forget HOST...", Short: "Take hosts without VMs out of the fleet", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
+	return &cobra.Command{Use: "forget HOST...", Short: "Take hosts without VMs out of the fleet",
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeHosts,
 		Long: "Takes hosts that have no VMs of the server out of the fleet. Their certificates count no more.",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, args []string) error {
 			return a.each(args, "forgotten", func(host string) error { return c.ForgetHost(ctx, host) })

@@ -20,8 +20,9 @@ const (
 	siteClient = "/etc/grange/client.toml"
 )
 
-// findServer finds the server: --server, $GRANGE_SERVER, the user's client.toml, the site's, a socket on this machine. The zero value: there is
-// none. A token is never taken from the command line, where everybody on the machine can read it.
+// findServer finds the server: --server, $GRANGE_SERVER, the user's client.toml, the site's, a socket on this machine.
+// The zero value: there is none. A token is never taken from the command line, where everybody on the machine can read
+// it.
 func (a *app) findServer() (fleet.Config, error) {
 	c, err := config.ReadClient(userClient(), siteClient)
 	if err != nil {
@@ -64,17 +65,19 @@ func userClient() string {
 func readToken(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
-		return "", &farm.Error{Kind: farm.Denied, Code: farm.CodeBadToken, Message: path + " can be read by others", Hint: "chmod 600 " + path + ", and have a new token made"}
+		return "", &farm.Error{Kind: farm.Denied, Code: farm.CodeBadToken, Message: path + " can be read by others",
+			Hint: "chmod 600 " + path + ", and have a new token made"}
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadToken, Message: "no token", Err: err, Hint: "name a file with a token in GRANGE_TOKEN_FILE or in client.toml's token_file"}
+		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadToken, Message: "no token", Err: err,
+			Hint: "name a file with a token in GRANGE_TOKEN_FILE or in client.toml's token_file"}
 	}
 	return strings.TrimSpace(string(text)), nil
 }
 
-// hasServer tells whether commands that the agent has too go to a server: not when somebody named an agent's socket and no server. A broken
-// configuration counts: its error is then told.
+// hasServer reports whether commands that the agent has too go to a server: not when somebody named an agent's socket
+// and no server. A broken configuration counts: its error is then told.
 func (a *app) hasServer() bool {
 	if a.server == "" && a.socket != DefaultSocket {
 		return false
@@ -90,11 +93,13 @@ func (a *app) fleet() (*fleet.Client, error) {
 		return nil, err
 	}
 	if c.Server == "" {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoServer, Message: "no server is named", Hint: "--server URL, GRANGE_SERVER, or `server = \"https://…\"` in " + userClient()}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoServer, Message: "no server is named",
+			Hint: "--server URL, GRANGE_SERVER, or `server = \"https://…\"` in " + userClient()}
 	}
 	client, err := fleet.NewClient(c)
 	if err != nil {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoServer, Message: "no way to the server", Err: err, Hint: "see `server`, `ca`, `certificate` and `key` of client.toml"}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoServer, Message: "no way to the server", Err: err,
+			Hint: "see `server`, `ca`, `certificate` and `key` of client.toml"}
 	}
 	return client, nil
 }

@@ -22,7 +22,8 @@ var sshPrograms = []string{"/usr/bin/ssh", "/usr/local/bin/ssh", "/bin/ssh"}
 func (a *app) sshCommand() *cobra.Command {
 	var project, login string
 	cmd := &cobra.Command{
-		Use: "ssh [USER@]VM [-- COMMAND...]", Short: "Log in to a virtual machine of the fleet", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeSSH,
+		Use: "ssh [USER@]VM [-- COMMAND...]", Short: "Log in to a virtual machine of the fleet",
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeSSH,
 		Long: `Log in to a virtual machine of the fleet with OpenSSH, through the server and the VM's host: the VM needs no address that can be reached. The VM's host key
 is remembered by the VM's ID, so that another VM of the same name is not taken for it. A key that was made for the VM is used by itself.`,
 		Example: "  grange ssh atlas/web-1\n  grange ssh debian@web-1 -- uptime",
@@ -40,7 +41,9 @@ is remembered by the VM's ID, so that another VM of the same name is not taken f
 				return err
 			}
 			if v.State != "running" {
-				return &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMState, Message: fullName(v) + " is " + v.State + reasonText(v), Hint: "`grange vm start` it, or wait: `grange vm show` tells how it is"}
+				return &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMState,
+					Message: fullName(v) + " is " + v.State + reasonText(v),
+					Hint:    "`grange vm start` it, or wait: `grange vm show` tells how it is"}
 			}
 			own, err := ownPath()
 			if err != nil {
@@ -64,7 +67,8 @@ func findSSH() (string, error) {
 			return program, nil
 		}
 	}
-	return "", &farm.Error{Kind: farm.NotFound, Code: CodeNoSSH, Message: "no ssh is installed on this machine", Hint: "install OpenSSH's client: apt install openssh-client, dnf install openssh-clients"}
+	return "", &farm.Error{Kind: farm.NotFound, Code: CodeNoSSH, Message: "no ssh is installed on this machine",
+		Hint: "install OpenSSH's client: apt install openssh-client, dnf install openssh-clients"}
 }
 
 // knownHosts is the file of a VM's host keys.
@@ -73,8 +77,9 @@ func knownHosts(vm string) string { return filepath.Join(dataDir(), "known_hosts
 // sshArguments are those of ssh before a command. It finds the VM by our own program, whose path ssh hands to a shell.
 func sshArguments(own string, v fleet.VM, login string) []string {
 	proxy := strings.ReplaceAll(farm.ShellWords(own), "%", "%%") + " vm connect --wait 2m " + v.ID + " 22"
-	args := []string{"-o", "ProxyCommand=" + proxy, "-o", "HostKeyAlias=" + v.ID, "-o", "UserKnownHostsFile=" + escaped(knownHosts(v.ID)),
-		"-o", "GlobalKnownHostsFile=/dev/null", "-o", "StrictHostKeyChecking=accept-new", "-o", "CheckHostIP=no", "-l", login}
+	args := []string{"-o", "ProxyCommand=" + proxy, "-o", "HostKeyAlias=" + v.ID, "-o",
+		"UserKnownHostsFile=" + escaped(knownHosts(v.ID)), "-o", "GlobalKnownHostsFile=/dev/null", "-o",
+		"StrictHostKeyChecking=accept-new", "-o", "CheckHostIP=no", "-l", login}
 	if key := keyFile(v.ID); isFile(key) {
 		args = append(args, "-i", key, "-o", "IdentitiesOnly=yes")
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// here tells whether a command that the agent has too is for the agent of this host: there is no server, or the agent's socket was named, or --local.
+// here reports whether a command that the agent has too is for the agent of this host: there is no server, or the
+// agent's socket was named, or --local.
 func (a *app) here(cmd *cobra.Command) bool {
 	if local, err := cmd.Flags().GetBool("local"); err == nil && local {
 		return true
@@ -37,20 +38,23 @@ func localFlag(cmd *cobra.Command) *cobra.Command {
 
 // projectFlag is for commands that name VMs of the fleet.
 func projectFlag(cmd *cobra.Command, project *string) {
-	cmd.Flags().StringVarP(project, "project", "p", os.Getenv("GRANGE_PROJECT"), "`PROJECT` of VMs that are named without one, or $GRANGE_PROJECT")
+	cmd.Flags().StringVarP(project, "project", "p", os.Getenv("GRANGE_PROJECT"),
+		"`PROJECT` of VMs that are named without one, or $GRANGE_PROJECT")
 }
 
 // fullName is how people name a VM of the fleet.
 func fullName(v fleet.VM) string { return v.Project + "/" + v.Name }
 
-// findVM finds the one VM that a reference names: an ID, PROJECT/NAME, or a NAME that is only once among those that the caller sees.
+// findVM finds the one VM that a reference names: an ID, PROJECT/NAME, or a NAME that is only once among those that the
+// caller sees.
 func findVM(ctx context.Context, c *fleet.Client, ref, project string) (fleet.VM, error) {
 	vms, err := findVMs(ctx, c, []string{ref}, project)
 	if err != nil {
 		return fleet.VM{}, err
 	}
 	if len(vms) > 1 {
-		return fleet.VM{}, usage("name it "+fullName(vms[0])+", or give --project", "%d VMs are called %q", len(vms), ref)
+		return fleet.VM{}, usage("name it "+fullName(vms[0])+", or give --project", "%d VMs are called %q",
+			len(vms), ref)
 	}
 	return vms[0], nil
 }
@@ -109,7 +113,8 @@ func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.
 		return project != "" && !named
 	})
 	if len(vms) == 0 {
-		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("no VM is called %q", ref), Hint: "`grange vm list` shows those that there are"}
+		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM,
+			Message: fmt.Sprintf("no VM is called %q", ref), Hint: "`grange vm list` shows those that there are"}
 	}
 	return vms, nil
 }
@@ -146,7 +151,8 @@ func (f *listFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.filter.Host, "host", "", "only those on this `HOST`")
 	cmd.Flags().StringVar(&f.filter.Cell, "cell", "", "only those in this `CELL`")
 	cmd.Flags().StringVar(&f.filter.Owner, "owner", "", "only those of this `USER`")
-	cmd.Flags().StringVar(&f.filter.State, "state", "", "only those in this `STATE`: placing, running, stopped, failed, unknown, ...")
+	cmd.Flags().StringVar(&f.filter.State, "state", "",
+		"only those in this `STATE`: placing, running, stopped, failed, unknown, ...")
 	cmd.Flags().StringVar(&f.filter.Name, "name", "", "only those whose name matches this `PATTERN`")
 	cmd.Flags().StringSliceVar(&f.tags, "tag", nil, "only those with this tag, `KEY[=VALUE]`")
 }
@@ -169,9 +175,11 @@ func (a *app) listFleetVMs(ctx context.Context, f listFlags) error {
 }
 
 func (a *app) printFleetVMs(vms []fleet.VM) error {
-	return table[fleet.VM]{"no virtual machines", "NAME\tSTATE\tOWNER\tIMAGE\tCPUS\tMEMORY\tCELL\tHOST\tADDRESS\tAGE", func(v fleet.VM) []any {
-		return []any{fullName(v), stateOf(v), v.Owner, v.Image, v.Shape.CPUs, farm.Bytes(v.Shape.Memory), dash(v.Cell), dash(v.Host), dash(v.Address), age(v.Created)}
-	}}.print(a, vms)
+	return table[fleet.VM]{"no virtual machines", "NAME\tSTATE\tOWNER\tIMAGE\tCPUS\tMEMORY\tCELL\tHOST\tADDRESS\tAGE",
+		func(v fleet.VM) []any {
+			return []any{fullName(v), stateOf(v), v.Owner, v.Image, v.Shape.CPUs, farm.Bytes(v.Shape.Memory),
+				dash(v.Cell), dash(v.Host), dash(v.Address), age(v.Created)}
+		}}.print(a, vms)
 }
 
 func dash(text string) string {
@@ -212,7 +220,8 @@ func (a *app) showFleetVM(ctx context.Context, ref, project string) error {
 	line("owner", v.Owner)
 	line("image", v.Image)
 	line("digest", v.Digest)
-	line("shape", strings.TrimSpace(fmt.Sprintf("%s %d CPUs, %v of memory, %v of scratch", v.Shape.Name, v.Shape.CPUs, farm.Bytes(v.Shape.Memory), farm.Bytes(v.Shape.Scratch))))
+	line("shape", strings.TrimSpace(fmt.Sprintf("%s %d CPUs, %v of memory, %v of scratch", v.Shape.Name, v.Shape.CPUs,
+		farm.Bytes(v.Shape.Memory), farm.Bytes(v.Shape.Scratch))))
 	line("cell", v.Cell)
 	line("host", v.Host)
 	line("job", v.Job)
@@ -244,7 +253,7 @@ func tagText(tags map[string]string) string {
 	return strings.Join(words, ", ")
 }
 
-// isStatus tells whether an error is a problem with this HTTP status.
+// isStatus reports whether an error is a problem with this HTTP status.
 func isStatus(err error, status int) bool {
 	p := new(api.Problem)
 	return errors.As(err, &p) && p.Status == status

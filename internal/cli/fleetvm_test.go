@@ -31,7 +31,8 @@ type fleetLab struct {
 func newFleetLab(t *testing.T) *fleetLab {
 	t.Helper()
 	home := t.TempDir()
-	for name, value := range map[string]string{"HOME": home, "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": "", "GRANGE_SERVER": "", "GRANGE_PROJECT": "", "GRANGE_SOCKET": "", "GRANGE_TOKEN_FILE": ""} {
+	for name, value := range map[string]string{"HOME": home, "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": "",
+		"GRANGE_SERVER": "", "GRANGE_PROJECT": "", "GRANGE_SOCKET": "", "GRANGE_TOKEN_FILE": ""} {
 		t.Setenv(name, value)
 	}
 	st, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "farm.db"))
@@ -39,7 +40,8 @@ func newFleetLab(t *testing.T) *fleetLab {
 		t.Fatal(err)
 	}
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
-		return errors.Join(tx.PutCell(farm.Cell{Name: "east", Default: true}.WithDefaults()), tx.PutProject(farm.Project{Name: "atlas"}), tx.PutProject(farm.Project{Name: "cms"}),
+		return errors.Join(tx.PutCell(farm.Cell{Name: "east", Default: true}.WithDefaults()),
+			tx.PutProject(farm.Project{Name: "atlas"}), tx.PutProject(farm.Project{Name: "cms"}),
 			tx.PutShape(farm.Shape{Name: "small", CPUs: 1, Memory: 512 * farm.MiB, Network: farm.NetworkNone}))
 	})
 	if err != nil {
@@ -51,7 +53,8 @@ func newFleetLab(t *testing.T) *fleetLab {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s := server.New(server.Options{Store: st, CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Log: log, URL: "https://server.example.org"})
+	s := server.New(server.Options{Store: st, CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Log: log,
+		URL: "https://server.example.org"})
 	api := apiserver.New(apiserver.Options{Server: s, Log: log, Authn: authn.New(authn.Options{Directory: s})})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
@@ -97,7 +100,8 @@ func (l *fleetLab) names(args ...string) (names []string) {
 func TestFleetVMs(t *testing.T) {
 	l := newFleetLab(t)
 	create := func(project, name string, more ...string) string {
-		out, code := l.run(append([]string{"vm", "create", "-p", project, "-n", name, "-i", "micro", "-s", "small"}, more...)...)
+		out, code := l.run(append([]string{"vm", "create", "-p", project, "-n", name, "-i", "micro", "-s", "small"},
+			more...)...)
 		if code != "" {
 			t.Fatalf("create %s: %s", name, code)
 		}
@@ -176,14 +180,17 @@ func TestFindServer(t *testing.T) {
 	dir := filepath.Join(home, ".config", "grange")
 	write := func(name, text string, mode os.FileMode) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text), mode), os.Chmod(filepath.Join(dir, name), mode)); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text), mode),
+			os.Chmod(filepath.Join(dir, name), mode)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("client.toml", "server = \"https://grange.example.org\"\ntoken_file = \"token\"\nca = \"/etc/ca.pem\"\n", 0o644)
+	write("client.toml", "server = \"https://grange.example.org\"\ntoken_file = \"token\"\nca = \"/etc/ca.pem\"\n",
+		0o644)
 	write("token", "grt_a_b\n", 0o600)
 	got, err := (&app{}).findServer()
-	if d := cmp.Diff(fleet.Config{Server: "https://grange.example.org", Token: "grt_a_b", CA: "/etc/ca.pem"}, got); d != "" || err != nil {
+	if d := cmp.Diff(fleet.Config{Server: "https://grange.example.org", Token: "grt_a_b", CA: "/etc/ca.pem"},
+		got); d != "" || err != nil {
 		t.Error(err, d)
 	}
 	got, err = (&app{server: "https://other.example.org"}).findServer()
@@ -203,8 +210,9 @@ func TestFindServer(t *testing.T) {
 func TestParseExpiry(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]string{
-		"12h": "2026-11-22T00:00:00Z", "30d": "2026-12-21T12:00:00Z", "1d12h": "2026-11-23T00:00:00Z", "2027-01-31T18:00:00Z": "2027-01-31T18:00:00Z",
-		"": "", "d": "error", "0d": "error", "-1h": "error", "1x": "error", "tomorrow": "error",
+		"12h": "2026-11-22T00:00:00Z", "30d": "2026-12-21T12:00:00Z", "1d12h": "2026-11-23T00:00:00Z",
+		"2027-01-31T18:00:00Z": "2027-01-31T18:00:00Z",
+		"":                     "", "d": "error", "0d": "error", "-1h": "error", "1x": "error", "tomorrow": "error",
 	} {
 		at, err := parseExpiry(text, now)
 		got := ""
@@ -223,8 +231,11 @@ func TestParseExpiry(t *testing.T) {
 func TestSSHArguments(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", "/home/a b/100%")
 	got := sshArguments("/opt/it's/grange", fleet.VM{ID: "5ea23910-1e13-49a1-abe9-e035da911c62", Name: "web-1"}, "root")
-	want := []string{"-o", `ProxyCommand='/opt/it'\''s/grange' vm connect --wait 2m 5ea23910-1e13-49a1-abe9-e035da911c62 22`, "-o", "HostKeyAlias=5ea23910-1e13-49a1-abe9-e035da911c62",
-		"-o", `UserKnownHostsFile="/home/a b/100%%/grange/known_hosts/5ea23910-1e13-49a1-abe9-e035da911c62"`, "-o", "GlobalKnownHostsFile=/dev/null",
+	want := []string{"-o",
+		`ProxyCommand='/opt/it'\''s/grange' vm connect --wait 2m 5ea23910-1e13-49a1-abe9-e035da911c62 22`, "-o",
+		"HostKeyAlias=5ea23910-1e13-49a1-abe9-e035da911c62",
+		"-o", `UserKnownHostsFile="/home/a b/100%%/grange/known_hosts/5ea23910-1e13-49a1-abe9-e035da911c62"`, "-o",
+		"GlobalKnownHostsFile=/dev/null",
 		"-o", "StrictHostKeyChecking=accept-new", "-o", "CheckHostIP=no", "-l", "root", "--", "web-1"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

@@ -32,18 +32,22 @@ type createFlags struct {
 // registerSize are the flags of what a VM is to be; `grange why` has them too.
 func (f *createFlags) registerSize(cmd *cobra.Command) {
 	r := &f.request
-	cmd.Flags().StringVarP(&r.Project, "project", "p", os.Getenv("GRANGE_PROJECT"), "`PROJECT` whose it is, or $GRANGE_PROJECT")
+	cmd.Flags().StringVarP(&r.Project, "project", "p", os.Getenv("GRANGE_PROJECT"),
+		"`PROJECT` whose it is, or $GRANGE_PROJECT")
 	cmd.Flags().StringVarP(&r.Image, "image", "i", "", "`IMAGE`, by name or digest")
 	cmd.Flags().StringVarP(&r.Shape, "shape", "s", "", "`SHAPE`, by name")
 	cmd.Flags().IntVar(&r.Count, "count", 1, "how many; their names are NAME-1 and so on, and all are made or none")
 	cmd.Flags().IntVarP(&r.CPUs, "cpus", "c", 0, "vCPUs, instead of what the shape says")
 	cmd.Flags().StringVarP(&f.memory, "memory", "m", "", "memory, instead of what the shape says: `SIZE` as 4G")
-	cmd.Flags().StringVar(&f.scratch, "scratch", "", "scratch disk, instead of what the shape says: `SIZE` as 20G, or 0")
-	cmd.Flags().StringVar(&r.CPUModel, "cpu-model", "", "CPU `MODEL`: host-passthrough, host-model, maximum, or the name of one")
+	cmd.Flags().StringVar(&f.scratch, "scratch", "",
+		"scratch disk, instead of what the shape says: `SIZE` as 20G, or 0")
+	cmd.Flags().StringVar(&r.CPUModel, "cpu-model", "",
+		"CPU `MODEL`: host-passthrough, host-model, maximum, or the name of one")
 	cmd.Flags().StringVar(&r.Cell, "cell", "", "`CELL`, of those that the project may use")
 	cmd.Flags().StringVar(&r.Network, "network", "", "`NETWORK` of the fleet")
 	cmd.Flags().StringVar(&r.Group, "group", "", "server `GROUP` of the project: to lie together or apart")
-	cmd.Flags().StringSliceVar(&r.Needs, "need", nil, "`LABEL` that the host must have: gpu, kind=amd-7302, rack!=b3; give it several times")
+	cmd.Flags().StringSliceVar(&r.Needs, "need", nil,
+		"`LABEL` that the host must have: gpu, kind=amd-7302, rack!=b3; give it several times")
 }
 
 // size reads the sizes that are written with units.
@@ -72,7 +76,8 @@ func (f *createFlags) size() error {
 func (a *app) vmCreate() *cobra.Command {
 	f := &createFlags{}
 	cmd := &cobra.Command{
-		Use: "create --project PROJECT --name NAME [flags]", Short: "Make virtual machines, somewhere in the fleet", Args: cobra.NoArgs,
+		Use: "create --project PROJECT --name NAME [flags]", Short: "Make virtual machines, somewhere in the fleet",
+		Args: cobra.NoArgs,
 		Long: `Make virtual machines of a project: the server finds hosts for them. Without --key and --new-key your own public SSH key goes in, from ~/.ssh; where there
 is none a key is made, whose private half is kept on this machine alone, for ` + "`grange ssh`" + `.`,
 		Example: "  grange vm create -p atlas -i sl9 -s medium --name web --count 3 --wait",
@@ -85,7 +90,8 @@ is none a key is made, whose private half is kept on this machine alone, for ` +
 	}
 	f.registerSize(cmd)
 	r := &f.request
-	cmd.Flags().StringVarP(&r.Name, "name", "n", "", "`NAME`, once in its project, and its host name where the network has no list of names")
+	cmd.Flags().StringVarP(&r.Name, "name", "n", "",
+		"`NAME`, once in its project, and its host name where the network has no list of names")
 	cmd.Flags().StringVar(&r.Address, "address", "", "static `ADDRESS` of the network; without it one is leased")
 	cmd.Flags().StringArrayVarP(&f.keys, "key", "k", nil, "`FILE` with public SSH keys; give it several times")
 	cmd.Flags().BoolVar(&r.NewKey, "new-key", false, "make an SSH key, and keep its private half for `grange ssh`")

@@ -26,9 +26,13 @@ type verb struct {
 func (a *app) manyVMs(v verb) *cobra.Command {
 	var project string
 	var w waitFlags
-	cmd := &cobra.Command{Use: v.name + " VM...", Short: v.short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeFleetVMs,
-		Long: v.short + ". VMs are named PROJECT/NAME, NAME, by ID, or by a pattern as 'web-*'.",
-		RunE: func(cmd *cobra.Command, args []string) error { return a.doVMs(cmd.Context(), v, args, project, w) }}
+	cmd := &cobra.Command{Use: v.name + " VM...", Short: v.short, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeFleetVMs,
+		Long:              v.short + ". VMs are named PROJECT/NAME, NAME, by ID, or by a pattern as 'web-*'.",
+		RunE: func(cmd *cobra.Command,
+			args []string) error {
+			return a.doVMs(cmd.Context(), v, args, project, w)
+		}}
 	projectFlag(cmd, &project)
 	if v.until != "" {
 		w.register(cmd, v.until)
@@ -89,8 +93,8 @@ func (a *app) vmRestart() *cobra.Command {
 }
 
 func (a *app) vmDelete() *cobra.Command {
-	return a.manyVMs(verb{"delete", "Delete virtual machines, their disks and their leases", "is to be deleted", "nothing of them is left",
-		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
+	return a.manyVMs(verb{"delete", "Delete virtual machines, their disks and their leases", "is to be deleted",
+		"nothing of them is left", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			v, err := c.DeleteVM(ctx, v.ID)
 			if err == nil {
 				forget(v.ID)
@@ -105,18 +109,22 @@ func forget(vm string) {
 	os.Remove(knownHosts(vm))
 }
 
-// resized tells whether a VM has the size that was asked for. Its host may have had no room: the VM then goes on as it was.
+// resized reports whether a VM has the size that was asked for. Its host may have had no room: the VM then goes on as
+// it was.
 func resized(v fleet.VM, r fleet.VMResize) error {
-	if (r.Shape == "" || v.Shape.Name == r.Shape) && (r.CPUs == 0 || v.Shape.CPUs == r.CPUs) && (r.Memory == 0 || v.Shape.Memory == r.Memory) {
+	if (r.Shape == "" || v.Shape.Name == r.Shape) && (r.CPUs == 0 || v.Shape.CPUs == r.CPUs) &&
+		(r.Memory == 0 || v.Shape.Memory == r.Memory) {
 		return nil
 	}
-	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fullName(v) + ": " + v.Notice, Hint: "it goes on as it was; end another VM of its host, or make a new one of that size"}
+	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fullName(v) + ": " + v.Notice,
+		Hint: "it goes on as it was; end another VM of its host, or make a new one of that size"}
 }
 
 func (a *app) vmResize() *cobra.Command {
 	var r fleet.VMResize
 	var memory string
-	v := verb{"resize", "Give virtual machines another size, on their own hosts; they are stopped and started for that", "is to be resized", "they run with it",
+	v := verb{"resize", "Give virtual machines another size, on their own hosts; they are stopped and started for that",
+		"is to be resized", "they run with it",
 		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			return c.ResizeVM(ctx, v.ID, r)
 		}, func(v fleet.VM) error { return resized(v, r) }}
@@ -146,17 +154,18 @@ func (a *app) vmUpdate() *cobra.Command {
 	var expires string
 	var set map[string]string
 	var until *time.Time
-	cmd := a.manyVMs(verb{"update", "Change tags of virtual machines, or when they expire", "is updated", "", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
-		u := fleet.VMUpdate{Expires: until}
-		if len(set) > 0 {
-			all := map[string]string{}
-			maps.Copy(all, v.Tags)
-			maps.Copy(all, set)
-			maps.DeleteFunc(all, func(key, value string) bool { told, said := set[key]; return said && told == "" })
-			u.Tags = &all
-		}
-		return c.UpdateVM(ctx, v.ID, u, v.Revision)
-	}, nil})
+	cmd := a.manyVMs(verb{"update", "Change tags of virtual machines, or when they expire", "is updated", "",
+		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
+			u := fleet.VMUpdate{Expires: until}
+			if len(set) > 0 {
+				all := map[string]string{}
+				maps.Copy(all, v.Tags)
+				maps.Copy(all, set)
+				maps.DeleteFunc(all, func(key, value string) bool { told, said := set[key]; return said && told == "" })
+				u.Tags = &all
+			}
+			return c.UpdateVM(ctx, v.ID, u, v.Revision)
+		}, nil})
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if set, err = parseTags(tags); err != nil {
@@ -172,21 +181,24 @@ func (a *app) vmUpdate() *cobra.Command {
 		}
 		return run(cmd, args)
 	}
-	cmd.Flags().StringSliceVar(&tags, "tag", nil, "`KEY=VALUE` of your own; an empty value takes the tag away; give it several times")
-	cmd.Flags().StringVar(&expires, "expires", "", "delete it at this `TIME`: 12h, 30d, 2027-01-31T18:00:00Z, or never, where the project lets VMs live so long")
+	cmd.Flags().StringSliceVar(&tags, "tag", nil,
+		"`KEY=VALUE` of your own; an empty value takes the tag away; give it several times")
+	cmd.Flags().StringVar(&expires, "expires", "",
+		"delete it at this `TIME`: 12h, 30d, 2027-01-31T18:00:00Z, or never, where the project lets VMs live so long")
 	return cmd
 }
 
 func (a *app) vmRebuild() *cobra.Command {
 	var r fleet.VMRebuild
-	cmd := a.manyVMs(verb{"rebuild", "Make virtual machines anew, with fresh disks, under their names and addresses", "is to be rebuilt", "they run again",
-		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
+	cmd := a.manyVMs(verb{"rebuild", "Make virtual machines anew, with fresh disks, under their names and addresses",
+		"is to be rebuilt", "they run again", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) {
 			v, err := c.RebuildVM(ctx, v.ID, r)
 			if err == nil {
 				os.Remove(knownHosts(v.ID)) // its host key will be another one
 			}
 			return v, err
 		}, nil})
-	cmd.Flags().StringVarP(&r.Image, "image", "i", "", "`IMAGE`; without it the one that each has, as its name means now")
+	cmd.Flags().StringVarP(&r.Image, "image", "i", "",
+		"`IMAGE`; without it the one that each has, as its name means now")
 	return cmd
 }

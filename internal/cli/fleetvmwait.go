@@ -39,7 +39,8 @@ type waiting struct {
 	doubt map[string]time.Time // VMs that failed a moment ago, and when that was seen
 }
 
-// doubtful is how long a VM may be failed before that is taken for its end: one that a host would not have is placed elsewhere.
+// doubtful is how long a VM may be failed before that is taken for its end: one that a host would not have is placed
+// elsewhere.
 const doubtful = 2 * time.Second
 
 // until waits for VMs to be as they are wanted, and returns them as they are then. Those that are deleted are gone.
@@ -49,7 +50,8 @@ func (f waitFlags) until(ctx context.Context, a *app, c *fleet.Client, vms []fle
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	w := &waiting{a: a, c: c, now: map[string]fleet.VM{}, said: map[string]string{}, left: map[string]bool{}, doubt: map[string]time.Time{}}
+	w := &waiting{a: a, c: c, now: map[string]fleet.VM{}, said: map[string]string{}, left: map[string]bool{},
+		doubt: map[string]time.Time{}}
 	for _, v := range vms {
 		w.now[v.ID], w.left[v.ID] = v, true
 	}
@@ -145,7 +147,8 @@ func (w *waiting) gone(id string) error {
 	w.say(v)
 	delete(w.left, id)
 	if v.Power != "deleted" {
-		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fullName(v) + " was deleted meanwhile", Hint: "`grange audit list` tells by whom"}
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fullName(v) + " was deleted meanwhile",
+			Hint: "`grange audit list` tells by whom"}
 	}
 	return nil
 }
@@ -160,7 +163,9 @@ func (w *waiting) see(v fleet.VM) error {
 		w.doubt[v.ID] = time.Now()
 	case failed && time.Since(since) < doubtful:
 	case failed, v.State == "lost":
-		return &farm.Error{Kind: farm.Conflict, Code: CodeVMFailed, Message: fullName(v) + ": " + v.State + reasonText(v), Hint: "`grange vm console` shows what it said, `grange vm show` the rest"}
+		return &farm.Error{Kind: farm.Conflict, Code: CodeVMFailed,
+			Message: fullName(v) + ": " + v.State + reasonText(v),
+			Hint:    "`grange vm console` shows what it said, `grange vm show` the rest"}
 	case !v.Pending:
 		delete(w.left, v.ID)
 	}
@@ -195,8 +200,10 @@ func (w *waiting) say(v fleet.VM) {
 func (w *waiting) tooLate(cause error) error {
 	for id := range w.left {
 		v := w.now[id]
-		return &farm.Error{Kind: farm.Unavailable, Code: CodeNotInTime, Message: fmt.Sprintf("%s is still %s%s", fullName(v), v.State, reasonText(v)), Err: cause,
-			Hint: "nothing is taken back: look at it with `grange vm show`, ask `grange why`, or wait longer with --timeout"}
+		return &farm.Error{Kind: farm.Unavailable, Code: CodeNotInTime,
+			Message: fmt.Sprintf("%s is still %s%s", fullName(v), v.State, reasonText(v)), Err: cause,
+			Hint: "nothing is taken back: look at it with `grange vm show`, ask `grange why`, or wait longer with " +
+				"--timeout"}
 	}
 	return nil
 }

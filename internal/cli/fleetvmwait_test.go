@@ -13,7 +13,8 @@ import (
 // A VM that a host would not have is failed until the server has placed it elsewhere. One that stays so has failed.
 func TestWaitDoubtsFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &waiting{a: &app{err: io.Discard}, now: map[string]fleet.VM{}, said: map[string]string{}, left: map[string]bool{"v": true}, doubt: map[string]time.Time{}}
+		w := &waiting{a: &app{err: io.Discard}, now: map[string]fleet.VM{}, said: map[string]string{},
+			left: map[string]bool{"v": true}, doubt: map[string]time.Time{}}
 		vm := func(state string) fleet.VM { return fleet.VM{ID: "v", State: state, Power: "on", Pending: true} }
 		for i, state := range []string{"placing", "failed", "placing", "failed", "failed"} {
 			if err := w.see(vm(state)); err != nil {
@@ -30,7 +31,8 @@ func TestWaitDoubtsFailures(t *testing.T) {
 
 // A watch for VMs of one project is for that project; of several it is for all.
 func TestWaitNamesItsProject(t *testing.T) {
-	w := &waiting{now: map[string]fleet.VM{"a": {Project: "atlas"}, "b": {Project: "atlas"}, "c": {Project: "cms"}}, left: map[string]bool{}}
+	w := &waiting{now: map[string]fleet.VM{"a": {Project: "atlas"}, "b": {Project: "atlas"}, "c": {Project: "cms"}},
+		left: map[string]bool{}}
 	for _, c := range []struct{ also, want string }{{"a", "atlas"}, {"b", "atlas"}, {"c", ""}} {
 		w.left[c.also] = true
 		if got := w.project(); got != c.want {

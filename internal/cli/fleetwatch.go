@@ -24,7 +24,8 @@ is a change as the API tells it. A server that goes away is waited for, and noth
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			for _, kind := range kinds {
 				if !slices.Contains(watchedKinds(), kind) {
-					return usage("there are "+strings.Join(watchedKinds(), ", "), "%q is no kind of thing that can be watched", kind)
+					return usage("there are "+strings.Join(watchedKinds(), ", "),
+						"%q is no kind of thing that can be watched", kind)
 				}
 			}
 			after, err := c.Revision(ctx)

@@ -13,7 +13,8 @@ func (a *app) whyCommand() *cobra.Command {
 	f := &createFlags{}
 	var each bool
 	cmd := &cobra.Command{
-		Use: "why [VM]", Short: "Explain host by host why a virtual machine is not, or would not be, somewhere", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeFleetVMs,
+		Use: "why [VM]", Short: "Explain host by host why a virtual machine is not, or would not be, somewhere",
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeFleetVMs,
 		Long: `Explain where a virtual machine of the fleet could be, and which constraint keeps it from where it cannot: of one that there is, or of one as the
 flags say. Nothing is made. The last lines are changes each of which would let one in.`,
 		Example: "  grange why atlas/web-1\n  grange why -p atlas --shape large --need gpu",
@@ -30,7 +31,8 @@ flags say. Nothing is made. The last lines are changes each of which would let o
 				return a.printWhy(why, each)
 			}
 			if f.request.Project == "" {
-				return usage("grange why VM, or --project PROJECT and what it should be", "neither a VM nor a project is named")
+				return usage("grange why VM, or --project PROJECT and what it should be",
+					"neither a VM nor a project is named")
 			}
 			if err := f.size(); err != nil {
 				return err

@@ -22,8 +22,9 @@ func (a *app) gridEngineCommand() *cobra.Command {
 	host := &cobra.Command{Use: "host", Short: "Let execution hosts join and leave a cell"}
 	host.AddCommand(a.gridEngineHost("add", "Make a host an execution host of a queue", (*gridengine.Cell).AddHost),
 		a.gridEngineHost("remove", "Take a host out of a queue and out of the cell", (*gridengine.Cell).RemoveHost))
-	cmd.AddCommand(a.gridEngineInstall(), a.gridEngineCheck(), a.gridEngineSensor(), a.gridEngineTerminate(), a.gridEngineShepherd(),
-		a.gridEngineSignal("suspend", "Pause a job's VM", gridengine.Suspend), a.gridEngineSignal("resume", "Let a job's VM go on", gridengine.Resume), host)
+	cmd.AddCommand(a.gridEngineInstall(), a.gridEngineCheck(), a.gridEngineSensor(), a.gridEngineTerminate(),
+		a.gridEngineShepherd(), a.gridEngineSignal("suspend", "Pause a job's VM", gridengine.Suspend),
+		a.gridEngineSignal("resume", "Let a job's VM go on", gridengine.Resume), host)
 	return cmd
 }
 
@@ -37,12 +38,16 @@ func setupFlags(cmd *cobra.Command) *gridengine.Setup {
 		self = "/usr/local/bin/grange"
 	}
 	cmd.Flags().StringVar(&s.Queue, "queue", "", "cluster queue whose jobs run in VMs")
-	cmd.Flags().StringVar(&s.Host, "host", "", "execution host whose own configuration is meant, as Grid Engine calls it")
-	cmd.Flags().StringVar(&s.Links, "links", "/usr/local/libexec/grange", "directory of the links that Grid Engine starts; the same path on every host")
+	cmd.Flags().StringVar(&s.Host, "host", "",
+		"execution host whose own configuration is meant, as Grid Engine calls it")
+	cmd.Flags().StringVar(&s.Links, "links", "/usr/local/libexec/grange",
+		"directory of the links that Grid Engine starts; the same path on every host")
 	cmd.Flags().StringVar(&s.Program, "program", self, "the grange program on the hosts")
 	cmd.Flags().Lookup("program").DefValue = ""
-	cmd.Flags().BoolVar(&s.Shepherd, "small-jobs", false, "also for jobs with less than 1.5G of h_vmem: root runs a link to grange before each job")
-	cmd.Flags().BoolVar(&s.Logins, "logins", false, "leave qlogin and qrsh without a command as they are: they run on the host")
+	cmd.Flags().BoolVar(&s.Shepherd, "small-jobs", false,
+		"also for jobs with less than 1.5G of h_vmem: root runs a link to grange before each job")
+	cmd.Flags().BoolVar(&s.Logins, "logins", false,
+		"leave qlogin and qrsh without a command as they are: they run on the host")
 	cmd.MarkFlagRequired("queue")
 	cmd.Args, cmd.ValidArgsFunction = cobra.NoArgs, cobra.NoFileCompletions
 	return s
@@ -50,11 +55,13 @@ func setupFlags(cmd *cobra.Command) *gridengine.Setup {
 
 func (a *app) gridEngineInstall() *cobra.Command {
 	var dryRun bool
-	cmd := &cobra.Command{Use: "install --queue QUEUE [--host HOST]", Short: "Have a queue's jobs run in virtual machines",
+	cmd := &cobra.Command{Use: "install --queue QUEUE [--host HOST]",
+		Short: "Have a queue's jobs run in virtual machines",
 		Long: `Have the jobs of a queue run in virtual machines: makes the links that Grid Engine starts, and sets the queue's starter, suspend and
 terminate methods, the complexes vmslots and vmimages, and the host's load sensor. Prints each change. What is set already stays; a
 second call changes nothing. It needs to be run by a manager of the cell, on an administrative host, and as root for the links.`,
-		Example: "  grange gridengine install --queue vm.q --host node17\n  grange gridengine install --queue vm.q --dry-run"}
+		Example: "  grange gridengine install --queue vm.q --host node17\n  grange gridengine install --queue vm.q " +
+			"--dry-run"}
 	s := setupFlags(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be changed, and change nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -91,8 +98,10 @@ second call changes nothing. It needs to be run by a manager of the cell, on an 
 }
 
 func (a *app) gridEngineCheck() *cobra.Command {
-	cmd := &cobra.Command{Use: "check --queue QUEUE [--host HOST]", Short: "Say what is wrong with a queue whose jobs are to run in virtual machines",
-		Long: "Say what is wrong with a queue whose jobs are to run in virtual machines, why, and what to do. The exit status is 1 when jobs could\nrun where they must not, or not at all."}
+	cmd := &cobra.Command{Use: "check --queue QUEUE [--host HOST]",
+		Short: "Say what is wrong with a queue whose jobs are to run in virtual machines",
+		Long: "Say what is wrong with a queue whose jobs are to run in virtual machines, why, and what to do. The " +
+			"exit status is 1 when jobs could\nrun where they must not, or not at all."}
 	s := setupFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		found, err := gridEngineCell().Check(cmd.Context(), *s)
@@ -132,8 +141,8 @@ func (a *app) gridEngineCheck() *cobra.Command {
 
 func (a *app) gridEngineSensor() *cobra.Command {
 	var host string
-	cmd := &cobra.Command{Use: "load-sensor", Short: "Tell Grid Engine of this host's free VMs and images", Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	cmd := &cobra.Command{Use: "load-sensor", Short: "Tell Grid Engine of this host's free VMs and images",
+		Hidden: true, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			if host == "" {
 				name, err := os.Hostname()
 				if err != nil {
@@ -141,7 +150,8 @@ func (a *app) gridEngineSensor() *cobra.Command {
 				}
 				host = name
 			}
-			return gridengine.Sensor(os.Stdin, a.out, host, func() (gridengine.Load, error) { return a.gridEngineLoad(cmd.Context()) })
+			return gridengine.Sensor(os.Stdin, a.out, host,
+				func() (gridengine.Load, error) { return a.gridEngineLoad(cmd.Context()) })
 		}}
 	cmd.Flags().StringVar(&host, "host", "", "the host as Grid Engine calls it")
 	return cmd
@@ -174,19 +184,20 @@ func (a *app) gridEngineLoad(ctx context.Context) (gridengine.Load, error) {
 }
 
 func (a *app) gridEngineSignal(use, short string, do func(pid int) error) *cobra.Command {
-	return &cobra.Command{Use: use + " PID", Short: short, Hidden: true, Args: cobra.ExactArgs(1), RunE: func(_ *cobra.Command, args []string) error {
-		pid, err := strconv.Atoi(args[0])
-		if err != nil {
-			return usage("grange gridengine "+use+" $job_pid", "%q is no process", args[0])
-		}
-		return do(pid)
-	}}
+	return &cobra.Command{Use: use + " PID", Short: short, Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			pid, err := strconv.Atoi(args[0])
+			if err != nil {
+				return usage("grange gridengine "+use+" $job_pid", "%q is no process", args[0])
+			}
+			return do(pid)
+		}}
 }
 
 func (a *app) gridEngineTerminate() *cobra.Command {
 	var grace time.Duration
-	cmd := &cobra.Command{Use: "terminate PID", Short: "End a job: TERM, time to clean up, KILL", Hidden: true, Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+	cmd := &cobra.Command{Use: "terminate PID", Short: "End a job: TERM, time to clean up, KILL", Hidden: true,
+		Args: cobra.ExactArgs(1), RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := strconv.Atoi(args[0])
 			if err != nil {
 				return usage("grange gridengine terminate $job_pid", "%q is no process", args[0])
@@ -198,12 +209,13 @@ func (a *app) gridEngineTerminate() *cobra.Command {
 }
 
 func (a *app) gridEngineShepherd() *cobra.Command {
-	return &cobra.Command{Use: "shepherd -- NAME [ARGUMENT...]", Short: "Start sge_shepherd without the limit that keeps the wrapper from starting", Hidden: true,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+	return &cobra.Command{Use: "shepherd -- NAME [ARGUMENT...]",
+		Short: "Start sge_shepherd without the limit that keeps the wrapper from starting", Hidden: true,
+		Args: cobra.MinimumNArgs(1), RunE: func(_ *cobra.Command, args []string) error {
 			program := filepath.Join(gridEngineCell().Dir, "sge_shepherd")
 			if !filepath.IsAbs(program) {
-				return &farm.Error{Kind: farm.NotFound, Code: farm.CodeQconf, Message: "SGE_ROOT names no sge_shepherd", Hint: "start sge_execd with SGE_ROOT set, as its start script does"}
+				return &farm.Error{Kind: farm.NotFound, Code: farm.CodeQconf, Message: "SGE_ROOT names no sge_shepherd",
+					Hint: "start sge_execd with SGE_ROOT set, as its start script does"}
 			}
 			if err := gridengine.PrepareShepherd("."); err != nil {
 				return err // the job goes into an error state: it must not run with limits that nobody read
@@ -212,10 +224,11 @@ func (a *app) gridEngineShepherd() *cobra.Command {
 		}}
 }
 
-func (a *app) gridEngineHost(use, short string, do func(*gridengine.Cell, context.Context, gridengine.NewHost) error) *cobra.Command {
+func (a *app) gridEngineHost(use, short string,
+	do func(*gridengine.Cell, context.Context, gridengine.NewHost) error) *cobra.Command {
 	var h gridengine.NewHost
-	cmd := &cobra.Command{Use: use + " HOST --queue QUEUE", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
+	cmd := &cobra.Command{Use: use + " HOST --queue QUEUE", Short: short, Args: cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions, RunE: func(cmd *cobra.Command, args []string) error {
 			h.Name = args[0]
 			return do(gridEngineCell(), cmd.Context(), h)
 		}}

@@ -12,7 +12,8 @@ import (
 	"github.com/grange-project/grange/api"
 )
 
-// TestBatchSocketIsTheSites: a job's user cannot name an agent of their own, in whatever way a batch system starts the wrapper.
+// TestBatchSocketIsTheSites: a job's user cannot name an agent of their own, in whatever way a batch system starts the
+// wrapper.
 func TestBatchSocketIsTheSites(t *testing.T) {
 	f := startFakeAgent(t, api.Grant{}, nil)
 	t.Setenv("GRANGE_SOCKET", f.socket)
@@ -21,7 +22,8 @@ func TestBatchSocketIsTheSites(t *testing.T) {
 	t.Chdir("/")
 	for _, args := range [][]string{
 		{"exec", "--batch", "slurm", "--patience", "10ms", "--", "/bin/true"},
-		append([]string{"exec", "--patience", "10ms"}, Called("grange-exec-slurm", []string{"/bin/true"}, os.Getenv)[1:]...),
+		append([]string{"exec", "--patience", "10ms"},
+			Called("grange-exec-slurm", []string{"/bin/true"}, os.Getenv)[1:]...),
 	} {
 		var errs bytes.Buffer
 		root := (&app{out: io.Discard, err: &errs}).root()
@@ -32,13 +34,16 @@ func TestBatchSocketIsTheSites(t *testing.T) {
 	}
 }
 
-// TestHook runs the wrapper as a batch system does that takes a path only. The socket in the file goes before the user's variable.
+// TestHook runs the wrapper as a batch system does that takes a path only. The socket in the file goes before the
+// user's variable.
 func TestHook(t *testing.T) {
 	f := startFakeAgent(t, api.Grant{Requeues: 3}, nil)
 	t.Setenv("GRANGE_SOCKET", "/nonexistent")
 	t.Chdir("/")
 	path := filepath.Join(t.TempDir(), "starter")
-	if err := os.WriteFile(path, []byte("#!/usr/bin/grange hook\n# of all queues\nexec --batch gridengine\n  --socket "+f.socket+" --\n"), 0o755); err != nil {
+	if err := os.WriteFile(path, []byte(
+		"#!/usr/bin/grange hook\n# of all queues\nexec --batch gridengine\n  --socket "+f.socket+" --\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	var errs bytes.Buffer
@@ -51,7 +56,8 @@ func TestHook(t *testing.T) {
 	if exit, ok := err.(exitError); !ok || exit.status != 99 {
 		t.Errorf("%v: %s", err, errs.String())
 	}
-	if f.request == nil || !slices.Equal(f.request.Argv, []string{"/usr/bin/env", "--socket", "x y"}) || f.request.Batch != "gridengine" {
+	if f.request == nil || !slices.Equal(f.request.Argv, []string{"/usr/bin/env", "--socket", "x y"}) ||
+		f.request.Batch != "gridengine" {
 		t.Errorf("%+v", f.request)
 	}
 	for _, text := range []string{"", "#!/x hook\n", "hook me\n"} {

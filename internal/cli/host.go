@@ -31,8 +31,10 @@ runs, the host is read as it is, and nobody is named. With a name it is a host o
 func (a *app) hostShowCommand() *cobra.Command {
 	var from string
 	cmd := &cobra.Command{
-		Use: "show [HOST]", Short: "Draw the host, who is on each thread, and how it is tuned", Long: hostShowLong, Args: cobra.MaximumNArgs(1),
-		Example:           "  grange host show\n  grange host show --from host.tar.gz\n  ssh node17 grange host record -o - | grange host show --from - --json",
+		Use: "show [HOST]", Short: "Draw the host, who is on each thread, and how it is tuned", Long: hostShowLong,
+		Args: cobra.MaximumNArgs(1),
+		Example: "  grange host show\n  grange host show --from host.tar.gz\n  ssh node17 grange host " +
+			"record -o - | grange host show --from - --json",
 		ValidArgsFunction: a.completeHosts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -88,16 +90,24 @@ func (a *app) drawHost(h farm.HostFacts, agent *api.Host) error {
 	}
 	fmt.Fprint(a.out, hostPicture(t, holders, width))
 	if agent != nil {
-		fmt.Fprintf(a.out, "free CPUs %s, reserved %s; %d VMs, %d waiting; accelerator %s\n", orNone(agent.Free), orNone(agent.Reserved), agent.VMs,
-			agent.Waiting, agent.Accelerator)
+		fmt.Fprintf(a.out, "free CPUs %s, reserved %s; %d VMs, %d waiting; accelerator %s\n", orNone(agent.Free),
+			orNone(agent.Reserved), agent.VMs, agent.Waiting, agent.Accelerator)
 		if agent.DiskTotal > 0 {
-			fmt.Fprintf(a.out, "disks of VMs: %v of %v neither taken nor promised\n", farm.Bytes(agent.DiskFree).Rounded(), farm.Bytes(agent.DiskTotal).Rounded())
+			fmt.Fprintf(a.out, "disks of VMs: %v of %v neither taken nor promised\n",
+				farm.Bytes(agent.DiskFree).Rounded(), farm.Bytes(agent.DiskTotal).Rounded())
 		}
 		if agent.Unresponsive > 0 {
-			fmt.Fprintf(a.out, "note: the guests of %d VMs do not answer any more; `grange vm list` shows which\n", agent.Unresponsive)
+			fmt.Fprintf(a.out, "note: the guests of %d VMs do not answer any more; `grange vm list` shows which\n",
+				agent.Unresponsive)
+		}
+		if agent.Differing > 0 {
+			fmt.Fprintf(a.out, "note: the guests of %d VMs see other CPUs or memory than were planned; `grange vm "+
+				"show` says which\n",
+				agent.Differing)
 		}
 		if agent.Flooding > 0 {
-			fmt.Fprintf(a.out, "note: the guests of %d VMs send more to the agent than is read of them; `grange vm show` says since when\n", agent.Flooding)
+			fmt.Fprintf(a.out, "note: the guests of %d VMs send more to the agent than is read of them; `grange vm "+
+				"show` says since when\n", agent.Flooding)
 		}
 		for _, note := range hypervisorNotes(*agent) {
 			fmt.Fprintf(a.out, "note: %s\n", note)
@@ -127,7 +137,9 @@ func hypervisorNotes(h api.Host) []string {
 		notes = append(notes, d.Slow)
 	}
 	for _, s := range h.Hypervisor.Stuck {
-		notes = append(notes, fmt.Sprintf("libvirt keeps %s, which has ended, %s: %s; it holds nothing, and was tried %d times", s.Name, since(s.Since), s.Reason, s.Attempts))
+		notes = append(notes, fmt.Sprintf(
+			"libvirt keeps %s, which has ended, %s: %s; it holds nothing, and was tried %d times", s.Name,
+			since(s.Since), s.Reason, s.Attempts))
 	}
 	return notes
 }

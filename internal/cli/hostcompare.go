@@ -19,8 +19,9 @@ Exit status 4 when VMs with CPU mode host-model could not move.`
 func (a *app) hostCompareCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "compare FROM [TO]", Short: "Tell what keeps VMs of one host from moving to another", Long: compareLong,
-		Example: "  grange host compare old.tar new.tar\n  grange host compare old.tar          # with this host\n  grange host compare host.tar guest.tar  # flags the guest lacks",
-		Args:    cobra.RangeArgs(1, 2),
+		Example: "  grange host compare old.tar new.tar\n  grange host compare old.tar          # with this host\n  " +
+			"grange host compare host.tar guest.tar  # flags the guest lacks",
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hosts := [2]farm.HostFacts{}
 			for i, from := range append(args, "")[:2] {
@@ -59,7 +60,8 @@ func (a *app) printComparison(c tuning.Comparison) {
 		if len(d.Stops) > 0 {
 			effect = "stops VMs with CPU mode " + strings.Join(d.Stops, ", ")
 		}
-		fmt.Fprintf(a.out, "%s: %s → %s\n    %s: %s\n", d.What, farm.Printable(orNone(d.From)), farm.Printable(orNone(d.To)), effect, d.Why)
+		fmt.Fprintf(a.out, "%s: %s → %s\n    %s: %s\n", d.What, farm.Printable(orNone(d.From)),
+			farm.Printable(orNone(d.To)), effect, d.Why)
 	}
 	for _, m := range c.VMs {
 		fmt.Fprintf(a.out, "VM %s, CPU mode %s\n", farm.Printable(m.VM), farm.Printable(orNone(m.CPUMode)))

@@ -28,7 +28,8 @@ type fitFlags struct {
 }
 
 // senseless are the errors of a VM or a reserve that makes no sense on any host.
-var senseless = []farm.Code{farm.CodeUsage, farm.CodeBadSize, farm.CodeBadCPUList, farm.CodeBadShape, farm.CodeBadProperty, farm.CodePropertyConflict}
+var senseless = []farm.Code{farm.CodeUsage, farm.CodeBadSize, farm.CodeBadCPUList, farm.CodeBadShape,
+	farm.CodeBadProperty, farm.CodePropertyConflict}
 
 // worded are the flags that a property says as well.
 var worded = []string{"pages", "threads", "numa", "emulator"}
@@ -88,12 +89,16 @@ makes no sense is answered with "error"; the others are answered all the same, a
 	cmd.Flags().Float64Var(&f.overcommit, "overcommit", 1, "vCPUs that share a CPU of --shared")
 	cmd.Flags().IntVar(&f.cpus, "cpus", 0, "vCPUs")
 	cmd.Flags().StringVar(&f.memory, "memory", "", "memory, for example 32G")
-	cmd.Flags().StringVar(&f.pages, "pages", "", "page `sizes` that will do, best first, for example 1G,2M; \"any\" ends in ordinary pages")
+	cmd.Flags().StringVar(&f.pages, "pages", "",
+		"page `sizes` that will do, best first, for example 1G,2M; \"any\" ends in ordinary pages")
 	cmd.Flags().StringVar(&f.threads, "threads", "prefer", "how vCPUs use siblings: prefer, require or isolate")
 	cmd.Flags().StringVar(&f.nodes, "numa", "auto", "guest NUMA: auto, none or a number of cells")
-	cmd.Flags().StringVar(&f.emulator, "emulator", "beside", "where QEMU's own threads run: beside the vCPUs, or isolate")
-	cmd.Flags().StringArrayVar(&f.properties, "property", nil, "a `property` of an OpenStack flavor or image, name=value; may be repeated")
-	cmd.Flags().StringArrayVar(&f.beside, "beside", nil, "a VM that is there already, as `CPUSxMEMORY`; with - at its end it has left again; may be repeated")
+	cmd.Flags().StringVar(&f.emulator, "emulator", "beside",
+		"where QEMU's own threads run: beside the vCPUs, or isolate")
+	cmd.Flags().StringArrayVar(&f.properties, "property", nil,
+		"a `property` of an OpenStack flavor or image, name=value; may be repeated")
+	cmd.Flags().StringArrayVar(&f.beside, "beside", nil,
+		"a VM that is there already, as `CPUSxMEMORY`; with - at its end it has left again; may be repeated")
 	cmd.Flags().BoolVar(&f.repack, "repack", false, "move VMs within the host where that makes room")
 	cmd.Flags().IntVar(&f.count, "count", 1, "how many such VMs, one after the other")
 	for flag, words := range map[string][]string{
@@ -123,7 +128,8 @@ func (a *app) fitVMs(ctx context.Context, f fitFlags) error {
 		return usage(fmt.Sprintf("take 1 to %d", maxFits), "--count is %d", f.count)
 	}
 	if f.shared == "" && floats(req) {
-		return usage("name CPUs with --shared, or say --property hw:cpu_policy=dedicated", "the VM shares CPUs, and the host has none for that")
+		return usage("name CPUs with --shared, or say --property hw:cpu_policy=dedicated",
+			"the VM shares CPUs, and the host has none for that")
 	}
 	tree, err := hostTree(ctx, f.from)
 	if err != nil {
@@ -168,7 +174,7 @@ func (a *app) fitVMs(ctx context.Context, f fitFlags) error {
 	return nil
 }
 
-// floats tells whether some vCPU shares CPUs.
+// floats reports whether some vCPU shares CPUs.
 func floats(req numa.Request) bool {
 	return req.CPU == farm.Shared && len(req.Each) == 0 ||
 		slices.ContainsFunc(req.Each, func(c numa.CellRequest) bool { return !c.Floating.Empty() })
@@ -194,7 +200,8 @@ func (f fitFlags) room(host farm.Topology) (numa.Room, error) {
 		reserve.Shared = map[int]numa.SharedRoom{}
 		for _, n := range host.Nodes {
 			pool := n.CPUs.And(shared)
-			reserve.Shared[n.ID] = numa.SharedRoom{CPUs: pool, VCPUs: int(float64(pool.Len()) * f.overcommit), Memory: n.Memory}
+			reserve.Shared[n.ID] = numa.SharedRoom{CPUs: pool, VCPUs: int(float64(pool.Len()) * f.overcommit),
+				Memory: n.Memory}
 		}
 	}
 	return numa.NewRoom(host, reserve, nil), nil
@@ -203,7 +210,8 @@ func (f fitFlags) room(host farm.Topology) (numa.Room, error) {
 // request is the VM that the flags describe.
 func (f fitFlags) request() (numa.Request, error) {
 	if f.cpus < 1 || f.memory == "" {
-		return numa.Request{}, usage("for example: grange host fit --cpus 16 --memory 32G", "say how large the VM is, with --cpus and --memory")
+		return numa.Request{}, usage("for example: grange host fit --cpus 16 --memory 32G",
+			"say how large the VM is, with --cpus and --memory")
 	}
 	memory, err := farm.ParseBytes(f.memory)
 	if err != nil {
@@ -236,7 +244,8 @@ func (f fitFlags) request() (numa.Request, error) {
 	case f.nodes != "auto" && (err != nil || cells < 1):
 		return req, usage("write auto, none or a number of cells", "--numa %q is not known", f.nodes)
 	case cells > f.cpus:
-		return req, usage("ask for no more cells than vCPUs", "%s cannot be in %d cells", farm.Count(f.cpus, "vCPU"), cells)
+		return req, usage("ask for no more cells than vCPUs", "%s cannot be in %d cells",
+			farm.Count(f.cpus, "vCPU"), cells)
 	default:
 		req.Cells = cells
 	}
@@ -253,7 +262,8 @@ func enough(memory farm.Bytes) error {
 	if memory%farm.KiB != 0 || memory == 0 {
 		said = farm.Count(int(memory), "byte")
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadShape, Hint: fmt.Sprintf("ask for at least %v", farm.MinMemory),
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadShape,
+		Hint:    fmt.Sprintf("ask for at least %v", farm.MinMemory),
 		Message: fmt.Sprintf("%s of memory is less than any VM starts with", said)}
 }
 
@@ -281,7 +291,8 @@ func (f fitFlags) fromProperties(memory farm.Bytes) (numa.Request, error) {
 	for _, p := range f.properties {
 		name, value, ok := strings.Cut(p, "=")
 		if !ok || name == "" {
-			return numa.Request{}, usage("write for example hw:cpu_policy=dedicated", "--property %q is not name=value", p)
+			return numa.Request{}, usage("write for example hw:cpu_policy=dedicated",
+				"--property %q is not name=value", p)
 		}
 		to := vm.Flavor
 		if strings.HasPrefix(name, "hw_") || name == "traits_required" {

@@ -45,8 +45,10 @@ func TestHostFit(t *testing.T) {
 	if err != nil || len(r.VMs[0].Cells) != 4 {
 		t.Errorf("4 cells: %v %+v", err, r)
 	}
-	r, err = fitJSON(t, "--cpus", "4", "--memory", "1G", "--property", "hw:cpu_policy=dedicated", "--property", "hw:cpu_thread_policy=isolate", "--property", "hw:emulator_threads_policy=isolate")
-	if err != nil || r.VMs[0].Emulator == "" || slices.Contains(r.VMs[0].VCPUs, r.VMs[0].Emulator) || r.VMs[0].Extra == "" {
+	r, err = fitJSON(t, "--cpus", "4", "--memory", "1G", "--property", "hw:cpu_policy=dedicated", "--property",
+		"hw:cpu_thread_policy=isolate", "--property", "hw:emulator_threads_policy=isolate")
+	if err != nil || r.VMs[0].Emulator == "" || slices.Contains(r.VMs[0].VCPUs, r.VMs[0].Emulator) ||
+		r.VMs[0].Extra == "" {
 		t.Errorf("isolate: %v %+v", err, r)
 	}
 	r, err = fitJSON(t, "--cpus", "2", "--memory", "1G", "--property", "hw:numa_nodes=1", "--shared", "0-1")
@@ -57,11 +59,13 @@ func TestHostFit(t *testing.T) {
 
 func TestHostFitRefuses(t *testing.T) {
 	r, err := fitJSON(t, "--cpus", "128", "--memory", "8G")
-	if (err != exitError{exitFailed}) || r.VMs[0].Fits || r.VMs[0].Reason == "" || r.Instead == nil || r.Instead.CPUs != 64 || r.Instead.Memory != "4G" {
+	if (err != exitError{exitFailed}) || r.VMs[0].Fits || r.VMs[0].Reason == "" || r.Instead == nil ||
+		r.Instead.CPUs != 64 || r.Instead.Memory != "4G" {
 		t.Errorf("%v %+v", err, r)
 	}
 	r, err = fitJSON(t, "--cpus", "48", "--memory", "2G", "--count", "5")
-	if (err != exitError{exitFailed}) || len(r.VMs) != 3 || !r.VMs[1].Fits || r.VMs[2].Fits || r.Instead != nil || r.Free != "" {
+	if (err != exitError{exitFailed}) || len(r.VMs) != 3 || !r.VMs[1].Fits || r.VMs[2].Fits || r.Instead != nil ||
+		r.Free != "" {
 		t.Errorf("third of 48 vCPUs on 96: %v %+v", err, r)
 	}
 	for _, args := range [][]string{
@@ -93,16 +97,19 @@ func TestHostFitRefuses(t *testing.T) {
 // Nonsense is no refusal: scripts tell "does not fit" from "was not asked" by the exit status.
 func TestHostFitNonsense(t *testing.T) {
 	for _, args := range [][]string{
-		{"--memory", "4X"}, {"--reserve", "5-2"}, {"--cpus", "3000"}, {"--property", "hw:x=1"}, {"--memory", "1"}, {"--memory", "63M"},
+		{"--memory", "4X"}, {"--reserve", "5-2"}, {"--cpus", "3000"}, {"--property", "hw:x=1"}, {"--memory", "1"},
+		{"--memory", "63M"},
 		{"--beside", "1x1M"}, {"--numa", "2"},
 	} {
 		var stdout, stderr bytes.Buffer
 		root := (&app{out: &stdout, err: &stderr}).root()
 		root.SetArgs(append([]string{"host", "fit", "--cpus", "1", "--memory", "1G", "--from", epyc}, args...))
-		if err := root.ExecuteContext(t.Context()); err != (exitError{exitUsage}) || !strings.Contains(stderr.String(), "try: ") || strings.Contains(stderr.String(), "1 vCPUs") {
+		if err := root.ExecuteContext(t.Context()); err != (exitError{exitUsage}) ||
+			!strings.Contains(stderr.String(), "try: ") || strings.Contains(stderr.String(), "1 vCPUs") {
 			t.Errorf("%v: %v\n%s", args, err, stderr.String())
 		}
-		if strings.Join(args, " ") == "--memory 1" && !strings.Contains(stderr.String(), "1 byte of memory is less than any VM starts with [bad-shape]") {
+		if strings.Join(args, " ") == "--memory 1" &&
+			!strings.Contains(stderr.String(), "1 byte of memory is less than any VM starts with [bad-shape]") {
 			t.Errorf("one byte: %s", stderr.String())
 		}
 	}
@@ -112,14 +119,16 @@ func TestHostFitNonsense(t *testing.T) {
 	}
 }
 
-// TestHostFitRepack fills every node with two VMs, of which one leaves: a VM of a whole node has no room until another moves.
+// TestHostFitRepack fills every node with two VMs, of which one leaves: a VM of a whole node has no room until another
+// moves.
 func TestHostFitRepack(t *testing.T) {
 	args := []string{"--cpus", "12", "--memory", "1G", "--numa", "none"}
 	for range 8 {
 		args = append(args, "--beside", "6x1G-", "--beside", "6x1G")
 	}
 	r, err := fitJSON(t, args...)
-	if (err != exitError{exitFailed}) || r.VMs[0].Fits || r.Instead == nil || r.Instead.CPUs != 6 || r.Instead.Memory != "512M" {
+	if (err != exitError{exitFailed}) || r.VMs[0].Fits || r.Instead == nil || r.Instead.CPUs != 6 ||
+		r.Instead.Memory != "512M" {
 		t.Fatalf("without moves: %v %+v", err, r)
 	}
 	r, err = fitJSON(t, append(args, "--repack")...)
@@ -151,14 +160,16 @@ func TestHostFitCases(t *testing.T) {
 	if lines[0] != `{"id":"a","fits":true,"cells":[{"host_cell":3,"pagesize_kb":4,"pin":{"7":4},"reserved_cpus":[5]}],"reason":""}` {
 		t.Error(lines[0])
 	}
-	if !strings.HasPrefix(lines[1], `{"id":"b","fits":false,"cells":[],"reason":"`) || strings.HasSuffix(lines[1], `"reason":""}`) {
+	if !strings.HasPrefix(lines[1], `{"id":"b","fits":false,"cells":[],"reason":"`) ||
+		strings.HasSuffix(lines[1], `"reason":""}`) {
 		t.Error(lines[1])
 	}
 	if !strings.HasPrefix(lines[2], `{"id":"c","error":"`) {
 		t.Error(lines[2])
 	}
 	out, err = fit(t, "--cases", file)
-	if (err != exitError{exitFailed}) || !strings.Contains(out, "node 3 CPUs 4 and 5") || !strings.Contains(out, "does not fit") || !strings.Contains(out, "makes no sense") {
+	if (err != exitError{exitFailed}) || !strings.Contains(out, "node 3 CPUs 4 and 5") ||
+		!strings.Contains(out, "does not fit") || !strings.Contains(out, "makes no sense") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -40,7 +40,8 @@ func (h *fitHost) putBeside(text string, req numa.Request) error {
 		return err
 	}
 	if !vm.Fits {
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fmt.Sprintf("--beside %s does not fit: %s", text, vm.Reason), Hint: vm.Hint}
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
+			Message: fmt.Sprintf("--beside %s does not fit: %s", text, vm.Reason), Hint: vm.Hint}
 	}
 	if leaves {
 		h.leaving = append(h.leaving, len(h.running)-1)
@@ -106,8 +107,8 @@ func (h *fitHost) move(moves []numa.Move) error {
 	return nil
 }
 
-// smaller is the largest VM of the same kind that fits, found by halving; nil when none does. Cells that were said one by one
-// are not halved.
+// smaller is the largest VM of the same kind that fits, found by halving; nil when none does. Cells that were said one
+// by one are not halved.
 func smaller(room numa.Room, req numa.Request) *fitSize {
 	if len(req.Each) > 1 {
 		return nil

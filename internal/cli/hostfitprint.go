@@ -46,7 +46,8 @@ type fitMove struct {
 func movesOf(moves []numa.Move) []fitMove {
 	var out []fitMove
 	for _, m := range moves {
-		out = append(out, fitMove{VM: m.Name, VCPUs: len(m.To.VCPUs), From: m.From.CPUs().String(), To: m.To.CPUs().String(), Memory: m.Memory})
+		out = append(out, fitMove{VM: m.Name, VCPUs: len(m.To.VCPUs), From: m.From.CPUs().String(),
+			To: m.To.CPUs().String(), Memory: m.Memory})
 	}
 	return out
 }
@@ -80,7 +81,8 @@ func fitOf(p farm.Plan, err error) fitVM {
 		for _, v := range c.VCPUs.List() {
 			cpus = cpus.Or(p.VCPUs[v])
 		}
-		vm.Cells = append(vm.Cells, fitCell{Node: c.Node, Memory: c.Memory, Pages: c.PageSize, VCPUs: c.VCPUs.String(), CPUs: cpus.String()})
+		vm.Cells = append(vm.Cells, fitCell{Node: c.Node, Memory: c.Memory, Pages: c.PageSize, VCPUs: c.VCPUs.String(),
+			CPUs: cpus.String()})
 	}
 	return vm
 }
@@ -93,7 +95,8 @@ func (a *app) printFit(r fitReport, room numa.Room) error {
 		if !vm.Fits {
 			fmt.Fprintf(a.out, "VM %d does not fit %s: %s\n", i+1, r.Host, vm.Reason)
 			if r.Instead != nil {
-				fmt.Fprintf(a.out, "  would fit instead: %s and %s\n", farm.Count(r.Instead.CPUs, "vCPU"), r.Instead.Memory)
+				fmt.Fprintf(a.out, "  would fit instead: %s and %s\n", farm.Count(r.Instead.CPUs, "vCPU"),
+					r.Instead.Memory)
 			}
 			if vm.Hint != "" {
 				fmt.Fprintf(a.out, "  try: %s\n", vm.Hint)
@@ -101,7 +104,8 @@ func (a *app) printFit(r fitReport, room numa.Room) error {
 			continue
 		}
 		for _, m := range vm.Moves {
-			fmt.Fprintf(a.out, "move %s, %s, from CPUs %s to %s; %v of memory change node\n", m.VM, farm.Count(m.VCPUs, "vCPU"), m.From, m.To, m.Memory)
+			fmt.Fprintf(a.out, "move %s, %s, from CPUs %s to %s; %v of memory change node\n", m.VM,
+				farm.Count(m.VCPUs, "vCPU"), m.From, m.To, m.Memory)
 		}
 		if err := a.printFitVM(i+1, r.Host, vm); err != nil {
 			return err
@@ -112,7 +116,8 @@ func (a *app) printFit(r fitReport, room numa.Room) error {
 }
 
 func (a *app) printFitVM(n int, host string, vm fitVM) error {
-	fmt.Fprintf(a.out, "VM %d fits %s; the guest sees %d × %d × %d (sockets × cores × threads)\n", n, host, vm.Guest.Sockets, vm.Guest.Cores, vm.Guest.Threads)
+	fmt.Fprintf(a.out, "VM %d fits %s; the guest sees %d × %d × %d (sockets × cores × threads)\n", n, host,
+		vm.Guest.Sockets, vm.Guest.Cores, vm.Guest.Threads)
 	t := newColumns(a.out)
 	fmt.Fprintln(t, "  CELL\tVCPUS\tHOST CPUS\tNODE\tMEMORY\tPAGES")
 	for i, c := range vm.Cells {

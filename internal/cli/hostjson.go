@@ -143,15 +143,17 @@ type vmJSON struct {
 
 func hostToJSON(h farm.HostFacts, source string, agent *api.Host) hostJSON {
 	cpu, t := h.Topology.CPU, h.Topology
-	out := hostJSON{Source: source, Name: h.Name, Virtual: h.Virtual, OS: h.OS.Name, QEMU: h.Versions.QEMU, Libvirt: h.Versions.Libvirt,
-		Kernel: kernelJSON{h.Kernel.Release, h.Kernel.Command, h.Kernel.NextBoot, h.Kernel.BootFile, h.Kernel.Clock},
-		CPU:    api.CPU{Vendor: cpu.Vendor, Model: cpu.Name, MaxMHz: cpu.MaxMHz, Flags: cpu.Flags},
-		Online: numbers(t.Online), Packages: [][]int{}, Cores: [][]int{}, NUMA: []nodeJSON{}, L3: [][]int{}, Distance: t.Distance,
-		Isolated: numbers(h.Isolated), NoHzFull: numbers(h.NoHzFull), Partitions: []partitionJSON{}, SMT: h.SMT, Mitigations: h.Vulnerabilities,
-		Governors: []governorJSON{}, Idle: []idleJSON{}, KVM: h.KVM.Params, THP: thpJSON(h.THP), HugePages: []poolJSON{}, Swaps: []swapJSON{},
-		Memory: memoryJSON{kib(h.Memory.Total), kib(h.Memory.Available), kib(h.Memory.Committed), kib(h.Memory.SwapTotal), kib(h.Memory.SwapFree)},
-		Sysctl: h.Sysctl, Pressure: map[string]psiJSON{}, Services: map[string]unitJSON{}, TunedProfile: h.TunedProfile, VMs: []vmJSON{},
-		Unread: orEmpty(h.Unread), Agent: agent}
+	out := hostJSON{Source: source, Name: h.Name, Virtual: h.Virtual, OS: h.OS.Name, QEMU: h.Versions.QEMU,
+		Libvirt: h.Versions.Libvirt, Kernel: kernelJSON{h.Kernel.Release, h.Kernel.Command, h.Kernel.NextBoot,
+			h.Kernel.BootFile, h.Kernel.Clock}, CPU: api.CPU{Vendor: cpu.Vendor, Model: cpu.Name, MaxMHz: cpu.MaxMHz,
+			Flags: cpu.Flags}, Online: numbers(t.Online), Packages: [][]int{}, Cores: [][]int{}, NUMA: []nodeJSON{},
+		L3: [][]int{}, Distance: t.Distance, Isolated: numbers(h.Isolated), NoHzFull: numbers(h.NoHzFull),
+		Partitions: []partitionJSON{}, SMT: h.SMT, Mitigations: h.Vulnerabilities, Governors: []governorJSON{},
+		Idle: []idleJSON{}, KVM: h.KVM.Params, THP: thpJSON(h.THP), HugePages: []poolJSON{}, Swaps: []swapJSON{},
+		Memory: memoryJSON{kib(h.Memory.Total), kib(h.Memory.Available), kib(h.Memory.Committed),
+			kib(h.Memory.SwapTotal), kib(h.Memory.SwapFree)}, Sysctl: h.Sysctl, Pressure: map[string]psiJSON{},
+		Services: map[string]unitJSON{}, TunedProfile: h.TunedProfile, VMs: []vmJSON{}, Unread: orEmpty(h.Unread),
+		Agent: agent}
 	topologyToJSON(t, &out)
 	for _, p := range h.Partitions {
 		out.Partitions = append(out.Partitions, partitionJSON{p.Path, p.Kind, numbers(p.CPUs)})
@@ -166,7 +168,8 @@ func hostToJSON(h farm.HostFacts, source string, agent *api.Host) hostJSON {
 		out.KSM = &ksmJSON{k.Run, k.Shared, k.Sharing, k.Unshared, string(k.MergeAcrossNodes)}
 	}
 	for _, p := range h.Pages {
-		out.HugePages = append(out.HugePages, poolJSON{nodePoolJSON{kib(p.Size), p.Total, p.Free, p.Surplus}, p.Reserved, p.Overcommit})
+		out.HugePages = append(out.HugePages,
+			poolJSON{nodePoolJSON{kib(p.Size), p.Total, p.Free, p.Surplus}, p.Reserved, p.Overcommit})
 	}
 	for _, s := range h.Swaps {
 		out.Swaps = append(out.Swaps, swapJSON{s.Path, kib(s.Size), kib(s.Used)})
@@ -204,7 +207,8 @@ func topologyToJSON(t farm.Topology, out *hostJSON) {
 		}
 	}
 	for _, n := range t.Nodes {
-		node := nodeJSON{ID: n.ID, CPUs: numbers(n.CPUs), Memory: kib(n.Memory), Free: kib(n.Free), Pages: []nodePoolJSON{}}
+		node := nodeJSON{ID: n.ID, CPUs: numbers(n.CPUs), Memory: kib(n.Memory), Free: kib(n.Free),
+			Pages: []nodePoolJSON{}}
 		for _, p := range n.Pages {
 			node.Pages = append(node.Pages, nodePoolJSON{kib(p.Size), p.Total, p.Free, p.Surplus})
 		}

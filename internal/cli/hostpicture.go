@@ -16,8 +16,9 @@ const (
 	pictureText    = 30 // characters that a socket's box leaves for words
 )
 
-// hostPicture draws the sockets, nodes, cores and threads of a host in at most width columns, where that can be, with the holder
-// of each thread by CPU number; "." is a free one. Each column of a grid is one core. Sockets stand side by side where they fit.
+// hostPicture draws the sockets, nodes, cores and threads of a host in at most width columns, where that can be, with
+// the holder of each thread by CPU number; "." is a free one. Each column of a grid is one core. Sockets stand side by
+// side where they fit.
 func hostPicture(t farm.Topology, holders map[int]string, width int) string {
 	if width <= 0 {
 		width = pictureWidth
@@ -72,8 +73,8 @@ func newPicture(t farm.Topology, holders map[int]string, width int) *picture {
 	return p
 }
 
-// fit chooses how many sockets stand side by side and how many cores a row has. A core takes a separator, its number, a blank
-// and its holder; a socket adds its own two edges and two blanks, and the last separator.
+// fit chooses how many sockets stand side by side and how many cores a row has. A core takes a separator, its number, a
+// blank and its holder; a socket adds its own two edges and two blanks, and the last separator.
 func (p *picture) fit(width int) {
 	core, most := p.digits+p.names+2, 1
 	for _, c := range p.blocks() {
@@ -121,8 +122,9 @@ func (p *picture) head() string {
 			held++
 		}
 	}
-	s := fmt.Sprintf("%s, %s, %s: %d held, %d free", farm.Count(len(p.host.Sockets), "socket"), farm.Count(len(p.host.Cores), "core"),
-		farm.Count(p.host.Online.Len(), "thread"), held, p.host.Online.Len()-held)
+	s := fmt.Sprintf("%s, %s, %s: %d held, %d free", farm.Count(len(p.host.Sockets), "socket"),
+		farm.Count(len(p.host.Cores), "core"), farm.Count(p.host.Online.Len(), "thread"), held,
+		p.host.Online.Len()-held)
 	if p.host.CPU.Name != "" {
 		s += "; " + farm.Printable(p.host.CPU.Name)
 	}
@@ -277,8 +279,8 @@ func padTo(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
 }
 
-// knowsFree tells whether free memory is known: a recording of the hardware alone has none to tell, and a host that is full has
-// somebody on it.
+// knowsFree reports whether free memory is known: a recording of the hardware alone has none to tell, and a host that
+// is full has somebody on it.
 func (p *picture) knowsFree() bool {
 	if slices.ContainsFunc(p.host.Nodes, func(n farm.Node) bool { return n.Free > 0 }) {
 		return true

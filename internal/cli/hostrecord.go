@@ -27,19 +27,22 @@ func (a *app) hostRecordCommand() *cobra.Command {
 	var from, file string
 	var anonymous bool
 	cmd := &cobra.Command{
-		Use: "record [-o FILE]", Short: "Write down what a host is, for --from elsewhere", Long: hostRecordLong, Args: cobra.NoArgs,
+		Use: "record [-o FILE]", Short: "Write down what a host is, for --from elsewhere", Long: hostRecordLong,
+		Args: cobra.NoArgs,
 		Example: "  grange host record -o host.tar.gz\n  ssh node17 grange host record >node17.tar\n" +
 			"  grange host record --from old-recording.txtar --anonymous -o report.tar",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" && term.IsTerminal(int(os.Stdout.Fd())) {
-				return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "an archive is not for a terminal", Hint: "name a file: grange host record -o host.tar.gz"}
+				return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+					Message: "an archive is not for a terminal", Hint: "name a file: grange host record -o host.tar.gz"}
 			}
 			return a.recordHost(cmd.Context(), from, file, anonymous)
 		},
 	}
 	fromFlag(cmd, &from)
-	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write; compressed where its name ends in .gz; - or nothing is standard output")
+	cmd.Flags().StringVarP(&file, "output", "o", "",
+		"file to write; compressed where its name ends in .gz; - or nothing is standard output")
 	cmd.Flags().BoolVar(&anonymous, "anonymous", false, "make up the names of the host, of VMs and of their disks")
 	return cmd
 }

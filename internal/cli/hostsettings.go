@@ -10,7 +10,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// hostSettings tells in a block of lines how a host is set up for virtual machines. What the host does not tell is left out.
+// hostSettings tells in a block of lines how a host is set up for virtual machines. What the host does not tell is left
+// out.
 func hostSettings(h farm.HostFacts) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -19,25 +20,30 @@ func hostSettings(h farm.HostFacts) string {
 			fmt.Fprintf(w, "%s\t%s\n", name, text)
 		}
 	}
-	line("system", farm.Printable(h.OS.Name), with("kernel ", h.Kernel.Release), with("QEMU ", h.Versions.QEMU), with("libvirt ", h.Versions.Libvirt), virtual(h))
+	line("system", farm.Printable(h.OS.Name), with("kernel ", h.Kernel.Release), with("QEMU ", h.Versions.QEMU),
+		with("libvirt ", h.Versions.Libvirt), virtual(h))
 	for _, n := range h.Topology.Nodes {
 		for _, p := range n.Pages {
 			if p.Total > 0 {
-				line("huge pages", fmt.Sprintf("node %d: %d of %v, %d free", n.ID, p.Total, p.Size, p.Free), some("%d surplus", p.Surplus))
+				line("huge pages", fmt.Sprintf("node %d: %d of %v, %d free", n.ID, p.Total, p.Size, p.Free),
+					some("%d surplus", p.Surplus))
 			}
 		}
 	}
-	if pages := h.Pages; len(pages) > 0 && !slices.ContainsFunc(pages, func(p farm.PagePool) bool { return p.Total > 0 }) {
+	if pages := h.Pages; len(pages) > 0 &&
+		!slices.ContainsFunc(pages, func(p farm.PagePool) bool { return p.Total > 0 }) {
 		line("huge pages", "none")
 	}
 	line("transparent", with("", h.THP.Enabled), with("defrag ", h.THP.Defrag), with("shmem ", h.THP.Shmem))
 	line("page merging", merging(h.KSM))
-	line("KVM", paging(h.KVM, h.Kernel.Release != ""), with("nested ", string(nested(h.KVM))), with("halt polling ", h.KVM.Params["kvm.halt_poll_ns"]))
+	line("KVM", paging(h.KVM, h.Kernel.Release != ""), with("nested ", string(nested(h.KVM))),
+		with("halt polling ", h.KVM.Params["kvm.halt_poll_ns"]))
 	for _, g := range h.Clocks {
 		line("frequency", fmt.Sprintf("CPUs %v: %s", g.CPUs, g.Name), g.Driver, with("preference ", g.Preference))
 	}
 	if h.Memory.SwapTotal > 0 {
-		line("swap", fmt.Sprintf("%v, %v used", h.Memory.SwapTotal.Rounded(), (h.Memory.SwapTotal-min(h.Memory.SwapFree, h.Memory.SwapTotal)).Rounded()),
+		line("swap", fmt.Sprintf("%v, %v used", h.Memory.SwapTotal.Rounded(),
+			(h.Memory.SwapTotal-min(h.Memory.SwapFree, h.Memory.SwapTotal)).Rounded()),
 			with("swappiness ", h.Sysctl["vm.swappiness"]))
 	} else if h.Memory.Total > 0 {
 		line("swap", "none")
@@ -95,7 +101,8 @@ func merging(k farm.KSM) string {
 	return "off"
 }
 
-// paging is told where the host says at least which kernel it runs: a recording of the hardware alone says nothing of modules.
+// paging is told where the host says at least which kernel it runs: a recording of the hardware alone says nothing of
+// modules.
 func paging(k farm.KVM, told bool) string {
 	value, name := k.Paging()
 	switch {

@@ -19,8 +19,8 @@ func hostTree(ctx context.Context, from string) (*hosttree.Tree, error) {
 	return hosttree.Open(from)
 }
 
-// hostFacts reads the facts of this host, or of the recorded one that from names. The tree is for what else a command reads of the
-// host; the caller closes it.
+// hostFacts reads the facts of this host, or of the recorded one that from names. The tree is for what else a command
+// reads of the host; the caller closes it.
 func hostFacts(ctx context.Context, from string) (farm.HostFacts, *hosttree.Tree, error) {
 	tree, err := hostTree(ctx, from)
 	if err != nil {
@@ -40,8 +40,8 @@ func fromFlag(cmd *cobra.Command, from *string) {
 		"a recorded host instead of this one: a directory, an archive, or - for standard input")
 }
 
-// nonEmpty is the value of a flag that names a host. An empty one is a variable that was not set in somebody's script, and never
-// means this host.
+// nonEmpty is the value of a flag that names a host. An empty one is a variable that was not set in somebody's script,
+// and never means this host.
 type nonEmpty struct {
 	value *string
 	hint  string

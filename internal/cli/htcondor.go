@@ -24,14 +24,16 @@ import (
 
 func (a *app) htcondorCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "htcondor", Short: "Set up HTCondor for jobs in virtual machines, and check it"}
-	cmd.AddCommand(a.condorInstallCommand(), a.condorCheckCommand(), a.condorWrapperCommand(), a.condorPrepareCommand(), a.condorCronCommand())
+	cmd.AddCommand(a.condorInstallCommand(), a.condorCheckCommand(), a.condorWrapperCommand(), a.condorPrepareCommand(),
+		a.condorCronCommand())
 	return cmd
 }
 
 // metalFlag is the one flag that all hooks share.
 func metalFlag(cmd *cobra.Command, to *string) {
 	words := []string{string(htcondor.MetalNever), string(htcondor.MetalAsked), string(htcondor.MetalDefault)}
-	cmd.Flags().StringVar(to, "metal", string(htcondor.MetalAsked), "`WHICH` jobs run on the host itself: never, asked (WantVM = False) or default (all but WantVM = True)")
+	cmd.Flags().StringVar(to, "metal", string(htcondor.MetalAsked),
+		"`WHICH` jobs run on the host itself: never, asked (WantVM = False) or default (all but WantVM = True)")
 	cmd.RegisterFlagCompletionFunc("metal", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -93,7 +95,8 @@ func shellStatus(err error) int {
 	return 126
 }
 
-// condorWish is what the job's own ad asks for, and where that lets it run. The two variables are the starter's: it sets them after the job's own.
+// condorWish is what the job's own ad asks for, and where that lets it run. The two variables are the starter's: it
+// sets them after the job's own.
 func condorWish(site htcondor.Metal) (htcondor.Wish, bool, error) {
 	ad, err := htcondor.ReadJobAd(os.Getenv("_CONDOR_JOB_AD"), os.Getenv("_CONDOR_SLOT"), os.Getppid())
 	if err != nil {
@@ -191,7 +194,8 @@ func (a *app) condorReady(ctx context.Context, site htcondor.Metal, ad classad.A
 		return err
 	}
 	if !slices.ContainsFunc(images, func(i api.Image) bool { return i.Name == image }) {
-		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage, Message: "this host has no image " + image, Hint: "grange image list"}
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage, Message: "this host has no image " + image,
+			Hint: "grange image list"}
 	}
 	return nil
 }
@@ -254,7 +258,8 @@ Files are written whole, over those of an earlier installation; nothing else is 
 				return err
 			}
 			if !execute && !access {
-				return usage("grange htcondor install --execute --access", "what is this host? one of --execute and --access")
+				return usage("grange htcondor install --execute --access",
+					"what is this host? one of --execute and --access")
 			}
 			site.Socket = a.socket
 			if site.Grange, err = a.programOnHosts(site.Grange, root); err != nil {
@@ -282,7 +287,8 @@ Files are written whole, over those of an earlier installation; nothing else is 
 				for _, f := range files {
 					written = append(written, filepath.Join(root, f.Path))
 				}
-				return a.printJSON(map[string]any{"files": written, "next": "condor_reconfig, then grange htcondor check"})
+				return a.printJSON(map[string]any{"files": written,
+					"next": "condor_reconfig, then grange htcondor check"})
 			}
 			_, err = io.WriteString(a.out, htcondor.Explain(files))
 			return err
@@ -293,7 +299,8 @@ Files are written whole, over those of an earlier installation; nothing else is 
 	flags.BoolVar(&access, "access", false, "jobs are submitted on this host")
 	flags.StringVar(&root, "root", "/", "write below `DIR`, the root of an image")
 	flags.StringVar(&conf, "config-dir", "/etc/condor/config.d", "`DIR` where HTCondor reads its configuration")
-	flags.StringVar(&site.Dir, "hooks", site.Dir, "`DIR` for wrapper and hooks; not below /tmp, which jobs have their own of")
+	flags.StringVar(&site.Dir, "hooks", site.Dir,
+		"`DIR` for wrapper and hooks; not below /tmp, which jobs have their own of")
 	flags.BoolVar(&site.Prepare, "prepare", false, "a prepare hook too: with it HTCondor 23.9 uses no control groups")
 	flags.StringVar(&site.Grange, "grange", "", "`PATH` of grange on that host (default: this program)")
 	metalFlag(cmd, &metal)
@@ -360,7 +367,8 @@ and at the agent. It changes nothing. Exit status 1: something is wrong.`,
 			for _, f := range findings {
 				fmt.Fprintf(a.out, "%s\n  try: %s\n", f.What, f.Try)
 			}
-			if f := batch.CheckLogin(os.DirFS("/")); look.Execute && dump == "" && f.Level != batch.Good { // not HTCondor's: for people to know
+			// not HTCondor's: for people to know
+			if f := batch.CheckLogin(os.DirFS("/")); look.Execute && dump == "" && f.Level != batch.Good {
 				fmt.Fprintf(a.out, "note: %s: %s\n  try: %s\n", f.Found, f.Why, f.Do)
 			}
 			if len(findings) > 0 {
@@ -374,14 +382,18 @@ and at the agent. It changes nothing. Exit status 1: something is wrong.`,
 			}
 			slices.Sort(roles)
 			if len(roles) == 0 {
-				return &farm.Error{Kind: farm.Invalid, Code: farm.CodeCondorConfig, Message: "HTCondor on this host neither runs nor takes jobs", Hint: "see DAEMON_LIST; or say --execute or --access"}
+				return &farm.Error{Kind: farm.Invalid, Code: farm.CodeCondorConfig,
+					Message: "HTCondor on this host neither runs nor takes jobs",
+					Hint:    "see DAEMON_LIST; or say --execute or --access"}
 			}
-			fmt.Fprintf(a.out, "HTCondor on this host %s, and is ready for jobs in virtual machines\n", strings.Join(roles, " and "))
+			fmt.Fprintf(a.out, "HTCondor on this host %s, and is ready for jobs in virtual machines\n",
+				strings.Join(roles, " and "))
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&execute, "execute", false, "this host runs jobs (default: as DAEMON_LIST says)")
 	cmd.Flags().BoolVar(&access, "access", false, "jobs are submitted on this host (default: as DAEMON_LIST says)")
-	cmd.Flags().StringVar(&dump, "from", "", "check `FILE`, what condor_config_val -dump printed on another host, and leave its agent out")
+	cmd.Flags().StringVar(&dump, "from", "",
+		"check `FILE`, what condor_config_val -dump printed on another host, and leave its agent out")
 	return cmd
 }

@@ -12,8 +12,10 @@ import (
 )
 
 func TestCondorExec(t *testing.T) {
-	got := condorExec("/run/x.sock", htcondor.Wish{Image: "sl9", Shape: "large", Mounts: []string{"/data:ro", "/sw"}}, []string{"/bin/job", "--image", "own"})
-	want := []string{"exec", "--batch", "htcondor", "--socket", "/run/x.sock", "--image", "sl9", "--shape", "large", "--bind", "/data:ro", "--bind", "/sw", "--", "/bin/job", "--image", "own"}
+	got := condorExec("/run/x.sock", htcondor.Wish{Image: "sl9", Shape: "large", Mounts: []string{"/data:ro", "/sw"}},
+		[]string{"/bin/job", "--image", "own"})
+	want := []string{"exec", "--batch", "htcondor", "--socket", "/run/x.sock", "--image", "sl9", "--shape", "large",
+		"--bind", "/data:ro", "--bind", "/sw", "--", "/bin/job", "--image", "own"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
@@ -67,7 +69,8 @@ func TestCondorWrapper(t *testing.T) {
 func TestCondorHooksWithoutAgent(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	out, err := runCondor(t, "", "cron", "--socket", none)
-	if err != nil || !strings.Contains(out, "GrangeReady = false\n") || !strings.Contains(out, "GrangeProblem = \"no agent answers") || !strings.HasSuffix(out, "\n-\n") {
+	if err != nil || !strings.Contains(out, "GrangeReady = false\n") ||
+		!strings.Contains(out, "GrangeProblem = \"no agent answers") || !strings.HasSuffix(out, "\n-\n") {
 		t.Errorf("%v: %s", err, out)
 	}
 	for ad, want := range map[string]string{
@@ -85,7 +88,8 @@ func TestCondorHooksWithoutAgent(t *testing.T) {
 
 func TestCondorInstall(t *testing.T) {
 	root := t.TempDir()
-	out, err := runCondor(t, "", "install", "--execute", "--access", "--root", root, "--metal", "never", "--socket", "/run/g.sock")
+	out, err := runCondor(t, "", "install", "--execute", "--access", "--root", root, "--metal", "never", "--socket",
+		"/run/g.sock")
 	if err != nil || !strings.Contains(out, "next: condor_reconfig") {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -111,14 +115,16 @@ func TestCondorInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(root + "/usr/libexec/grange/condor-wrapper"); err != nil || !strings.HasPrefix(string(text), "#!"+self+" hook\n") {
+	if text, err := os.ReadFile(root + "/usr/libexec/grange/condor-wrapper"); err != nil ||
+		!strings.HasPrefix(string(text), "#!"+self+" hook\n") {
 		t.Errorf("not this program: %v: %s", err, text)
 	}
 	left, _ := filepath.Glob(root + "/*/*/*/.grange-*")
 	if len(left) > 0 {
 		t.Error(left)
 	}
-	for _, bad := range [][]string{{"install"}, {"install", "--execute", "--hooks", "here"}, {"install", "--execute", "--metal", "x"}, {"install", "--execute", "--socket", "/a b"}} {
+	for _, bad := range [][]string{{"install"}, {"install", "--execute", "--hooks", "here"},
+		{"install", "--execute", "--metal", "x"}, {"install", "--execute", "--socket", "/a b"}} {
 		if out, err := runCondor(t, "", bad...); err == nil {
 			t.Errorf("%q: %s", bad, out)
 		}
@@ -131,7 +137,9 @@ func TestCondorCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := runCondor(t, "", "check", "--from", path)
-	if exit, ok := err.(exitError); !ok || exit.status != exitFailed || !strings.Contains(out, "USER_JOB_WRAPPER is not set: every job runs on the host itself\n  try: ") || !strings.Contains(out, "no job transform") {
+	if exit, ok := err.(exitError); !ok || exit.status != exitFailed ||
+		!strings.Contains(out, "USER_JOB_WRAPPER is not set: every job runs on the host itself\n  try: ") ||
+		!strings.Contains(out, "no job transform") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if err := os.WriteFile(path, []byte("DAEMON_LIST = MASTER COLLECTOR\n"), 0o600); err != nil {

@@ -13,42 +13,46 @@ import (
 )
 
 func (a *app) imageCommand() *cobra.Command {
-	image := &cobra.Command{Use: "image", Short: "Build, import, list and remove the images that virtual machines start from"}
+	image := &cobra.Command{Use: "image",
+		Short: "Build, import, list and remove the images that virtual machines start from"}
 	image.AddCommand(a.imageList(), a.imageBuild(), a.imageImport(), a.imageRemove())
 	return image
 }
 
 func (a *app) imageList() *cobra.Command {
 	var fleet bool
-	cmd := &cobra.Command{Use: "list", Short: "List the images of this host, or of the fleet", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, args []string) error {
-		if fleet {
-			return a.onServer(a.fleetImages)(cmd, args)
-		}
-		images, err := a.client().Images(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if a.json {
-			return a.printJSON(images)
-		}
-		t := newColumns(a.out)
-		fmt.Fprintln(t, "NAME\tKIND\tSIZE\tCREATED\tDIGEST\tSITE")
-		for _, i := range images {
-			site := "-"
-			if i.Site {
-				site = "yes"
+	cmd := &cobra.Command{Use: "list", Short: "List the images of this host, or of the fleet", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if fleet {
+				return a.onServer(a.fleetImages)(cmd, args)
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%s\n", i.Name, i.Kind, mebibytes(i.Size), i.Created.Format(time.DateTime), i.Digest, site)
-		}
-		return t.Flush()
-	}}
+			images, err := a.client().Images(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(images)
+			}
+			t := newColumns(a.out)
+			fmt.Fprintln(t, "NAME\tKIND\tSIZE\tCREATED\tDIGEST\tSITE")
+			for _, i := range images {
+				site := "-"
+				if i.Site {
+					site = "yes"
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%s\n", i.Name, i.Kind, mebibytes(i.Size),
+					i.Created.Format(time.DateTime), i.Digest, site)
+			}
+			return t.Flush()
+		}}
 	cmd.Flags().BoolVar(&fleet, "fleet", false, "ask the server what hosts have")
 	return cmd
 }
 
 func mebibytes(n uint64) string { return fmt.Sprintf("%.1fM", float64(n)/float64(farm.MiB)) }
 
-// workerPackages make the micro image a node of Slurm. slurmd finds the plug-ins of the cluster's configuration in them.
+// workerPackages make the micro image a node of Slurm. slurmd finds the plug-ins of the cluster's configuration in
+// them.
 var workerPackages = []string{"slurmd", "slurm-wlm-basic-plugins", "munge"}
 
 // cloudPackages give the micro image an SSH server, for VMs that people log into and copy files to.
@@ -59,7 +63,8 @@ const siteUsage = "the site vouches for the image: workers made of it hold the k
 func (a *app) imageBuild() *cobra.Command {
 	r := api.ImageRequest{}
 	cmd := &cobra.Command{
-		Use: "build micro|worker|cloud [NAME]", Short: "Build an image from Debian packages: micro for jobs, worker for nodes of Slurm, cloud for people",
+		Use:   "build micro|worker|cloud [NAME]",
+		Short: "Build an image from Debian packages: micro for jobs, worker for nodes of Slurm, cloud for people",
 		Long: `Build an image, a kernel and an initramfs, from packages of this host's own Debian sources. Nothing is installed. "micro" has a shell and
 what a job needs; "worker" has slurmd and munge beside them; "cloud" has an SSH server. Give it another name with a second argument, and further
 packages with --package.`,

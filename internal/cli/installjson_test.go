@@ -29,8 +29,10 @@ func TestInstallJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	qconf := fmt.Sprintf("#!/bin/sh\ncase $1 in -sq) cat %[1]s/queue.txt;; -sc) cat %[1]s/complexes.txt;; -sconf) cat %[1]s/global.txt;; *) echo denied >&2; exit 1;; esac\n", recorded)
-	for path, text := range map[string]string{filepath.Join(conf, "slurm.conf"): "ClusterName=x\n", filepath.Join(cell, "qconf"): qconf} {
+	qconf := fmt.Sprintf("#!/bin/sh\ncase $1 in -sq) cat %[1]s/queue.txt;; -sc) cat %[1]s/complexes.txt;; -sconf) "+
+		"cat %[1]s/global.txt;; *) echo denied >&2; exit 1;; esac\n", recorded)
+	for path, text := range map[string]string{filepath.Join(conf, "slurm.conf"): "ClusterName=x\n",
+		filepath.Join(cell, "qconf"): qconf} {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +49,8 @@ func TestInstallJSON(t *testing.T) {
 		{"slurm install --dry-run --default micro --root " + root, "files", false},
 		{"slurm uninstall --root " + root, "removed", false},
 		{"gridengine install --dry-run --queue vm.q --links " + dir + "/links --program /bin/true", "changes", false},
-		{"gridengine install --queue vm.q --links " + dir + "/links --program /bin/true", "changes", true}, // the links are made; qconf refuses the rest
+		// the links are made; qconf refuses the rest
+		{"gridengine install --queue vm.q --links " + dir + "/links --program /bin/true", "changes", true},
 	} {
 		var printed bytes.Buffer
 		root := (&app{out: &printed, err: io.Discard}).root()
@@ -73,16 +76,19 @@ func TestInstallJSON(t *testing.T) {
 	}
 }
 
-// TestCheckStatus: what is broken ends with status 1, in JSON too; a host without the system is no finding but an error.
+// TestCheckStatus: what is broken ends with status 1, in JSON too; a host without the system is no finding but an
+// error.
 func TestCheckStatus(t *testing.T) {
-	check := []string{"lsf", "check", "--root", "../batch/lsf/testdata/site", "--conf", "/opt/lsf/conf/lsf.conf"} // a recorded one without grange's own files
+	// a recorded one without grange's own files
+	check := []string{"lsf", "check", "--root", "../batch/lsf/testdata/site", "--conf", "/opt/lsf/conf/lsf.conf"}
 	for _, more := range []string{"--json", ""} {
 		out, err := runCommand(t, strings.Fields(strings.Join(append(check, more), " "))...)
 		if status := (exitError{}); !errors.As(err, &status) || status.status != exitFailed {
 			t.Errorf("%v", err)
 		}
 		var found []batch.Finding
-		if err := json.Unmarshal([]byte(out), &found); more != "" && (err != nil || batch.Worst(found) != batch.Broken) {
+		if err := json.Unmarshal([]byte(out), &found); more != "" &&
+			(err != nil || batch.Worst(found) != batch.Broken) {
 			t.Errorf("%v: %s", err, out)
 		}
 		if !strings.Contains(out, "esub") || !strings.Contains(out, "missing") {

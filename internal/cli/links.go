@@ -7,9 +7,10 @@ import (
 	"github.com/grange-project/grange/internal/batch/gridengine"
 )
 
-// Called is the command line of a program that was started as name: batch systems that take a path without arguments are given a link to
-// grange. `grange-exec-SYSTEM COMMAND...` is `grange exec --batch SYSTEM -- COMMAND...`; the job's own variables GRANGE_VM_IMAGE and
-// GRANGE_VM_SHAPE stand in for the flags that its user cannot give there. The site's policy decides about both.
+// Called is the command line of a program that was started as name: batch systems that take a path without arguments
+// are given a link to grange. `grange-exec-SYSTEM COMMAND...` is `grange exec --batch SYSTEM -- COMMAND...`; the job's
+// own variables GRANGE_VM_IMAGE and GRANGE_VM_SHAPE stand in for the flags that its user cannot give there. The site's
+// policy decides about both.
 func Called(name string, args []string, getenv func(string) string) []string {
 	name = strings.TrimPrefix(filepath.Base(name), "-") // Grid Engine has its starter look like a login shell
 	if system, ok := strings.CutPrefix(name, "grange-exec-"); ok {
@@ -24,7 +25,8 @@ func Called(name string, args []string, getenv func(string) string) []string {
 	switch {
 	case name == gridengine.SensorLink:
 		return append([]string{"gridengine", "load-sensor"}, args...)
-	case name == gridengine.ShepherdLink, strings.HasPrefix(name, "sge_shepherd-"): // with the job's number, whatever the link is called
+	// with the job's number, whatever the link is called
+	case name == gridengine.ShepherdLink, strings.HasPrefix(name, "sge_shepherd-"):
 		return append([]string{"gridengine", "shepherd", "--", name}, args...)
 	}
 	return args

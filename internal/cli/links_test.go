@@ -13,7 +13,8 @@ func TestCalled(t *testing.T) {
 		want []string
 	}{
 		{"/usr/bin/grange", []string{"vm", "list"}, []string{"vm", "list"}},
-		{"-grange-exec-gridengine", []string{"/spool/7", "--help"}, []string{"exec", "--batch", "gridengine", "--image=sl9", "--", "/spool/7", "--help"}},
+		{"-grange-exec-gridengine", []string{"/spool/7", "--help"},
+			[]string{"exec", "--batch", "gridengine", "--image=sl9", "--", "/spool/7", "--help"}},
 		{"/l/grange-gridengine-load-sensor", nil, []string{"gridengine", "load-sensor"}},
 		{"sge_shepherd-11", []string{"-bg"}, []string{"gridengine", "shepherd", "--", "sge_shepherd-11", "-bg"}},
 	} {

@@ -24,7 +24,8 @@ func (a *app) lsfInstall() *cobra.Command {
 	var s lsf.Setup
 	var dir string
 	cmd := &cobra.Command{
-		Use: "install --dir DIR", Short: "Write esub, elim and the lines for lsb.queues, lsf.conf and lsf.shared", Args: cobra.NoArgs,
+		Use: "install --dir DIR", Short: "Write esub, elim and the lines for lsb.queues, lsf.conf and lsf.shared",
+		Args: cobra.NoArgs,
 		Long: `Writes files into DIR: esub.grange and elim.grange, for $LSF_SERVERDIR; and lsb.queues, lsf.conf, lsf.shared and lsf.cluster with the lines to
 put into the site's own. Nothing of LSF is changed by this.`,
 		Example: "  grange lsf install --dir /root/grange-lsf --queue vm",
@@ -40,8 +41,11 @@ put into the site's own. Nothing of LSF is changed by this.`,
 			if s.Grange, err = a.programOnHosts(s.Grange, "/"); err != nil {
 				return err
 			}
-			return a.writeSetup(abs, s.Files(), "docs/guide/lsf.md says where each belongs; then `lsadmin reconfig` and `badmin mbdrestart`, and grange lsf check.\n"+
-				"The quotes around a job's command line are made by esub, on the submission host, as the user: no boundary against who submits past it")
+			return a.writeSetup(abs, s.Files(),
+				"docs/guide/lsf.md says where each belongs; then `lsadmin reconfig` and `badmin mbdrestart`, and "+
+					"grange lsf check.\n"+
+					"The quotes around a job's command line are made by esub, on the submission host, as the user: no "+
+					"boundary against who submits past it")
 		},
 	}
 	queueSetupFlags(cmd, &dir, &s.Grange, &s.Queues, &s.Requeues)
@@ -57,14 +61,16 @@ the queues is written so that the job starter takes all of it into the VM; IMAGE
 		RunE: func(_ *cobra.Command, args []string) error {
 			params, err := os.Open(os.Getenv("LSB_SUB_PARM_FILE"))
 			if err != nil {
-				return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "no submission: " + err.Error(), Hint: "LSF calls this; it names the file in $LSB_SUB_PARM_FILE"}
+				return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "no submission: " + err.Error(),
+					Hint: "LSF calls this; it names the file in $LSB_SUB_PARM_FILE"}
 			}
 			defer params.Close()
 			s, err := lsf.Esub(params, args, queues)
 			if err != nil {
 				return err
 			}
-			for name, lines := range map[string][]string{"LSB_SUB_MODIFY_FILE": s.Modify, "LSB_SUB_MODIFY_ENVFILE": s.Env} {
+			for name, lines := range map[string][]string{"LSB_SUB_MODIFY_FILE": s.Modify,
+				"LSB_SUB_MODIFY_ENVFILE": s.Env} {
 				if len(lines) == 0 {
 					continue
 				}
@@ -94,8 +100,10 @@ func appendLines(path string, lines []string) error {
 func (a *app) lsfElim() *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
-		Use: "elim", Short: "What elim.grange calls: report free slots and images of this host to LSF", Args: cobra.NoArgs,
-		Long: "Prints one line every now and then, as LSF's lim reads them: the number of indices, then the name and value of each. Without an agent there are no slots.",
+		Use: "elim", Short: "What elim.grange calls: report free slots and images of this host to LSF",
+		Args: cobra.NoArgs,
+		Long: "Prints one line every now and then, as LSF's lim reads them: the number of indices, then the name and " +
+			"value of each. Without an agent there are no slots.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return lsf.Elim(cmd.Context(), a.out, every, a.load)
 		},

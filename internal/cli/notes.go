@@ -10,9 +10,9 @@ import (
 	"github.com/grange-project/grange/api"
 )
 
-// notes tell why a job has not started yet. Whoever waits is told after a moment what for, and again every few seconds. In the place of a batch
-// job our errors are the job's, which are kept, compared and parsed: there a note must have been true for a while before it is told, it is
-// told again ever more rarely, and none follows the job's start.
+// notes tell why a job has not started yet. Whoever waits is told after a moment what for, and again every few seconds.
+// In the place of a batch job our errors are the job's, which are kept, compared and parsed: there a note must have
+// been true for a while before it is told, it is told again ever more rarely, and none follows the job's start.
 type notes struct {
 	out   io.Writer
 	after time.Duration // that a note is held back; 0: told at once
@@ -42,7 +42,8 @@ func often(told int) time.Duration {
 	return 4 * time.Second
 }
 
-// seldom is when a batch job's errors say so: after a minute, for its output is kept and compared, then each time after twice as long, up to ten minutes.
+// seldom is when a batch job's errors say so: after a minute, for its output is kept and compared, then each time after
+// twice as long, up to ten minutes.
 func seldom(told int) time.Duration { return min(batchNotes<<min(told, 10), 10*time.Minute) }
 
 func newNotes(out io.Writer) *notes {

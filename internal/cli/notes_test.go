@@ -15,12 +15,20 @@ func TestNotes(t *testing.T) {
 		do    func(*notes)
 		want  string
 	}{
-		"at once":            {0, func(n *notes) { n.say("waiting: %d", 1); n.say("waiting: %d", 2) }, "grange: waiting: 1\ngrange: waiting: 2\n"},
-		"a moment":           {10 * time.Second, func(n *notes) { n.say("waiting"); time.Sleep(9 * time.Second); n.close() }, ""},
-		"longer":             {10 * time.Second, func(n *notes) { n.say("waiting"); time.Sleep(11 * time.Second); n.close() }, "grange: waiting\n"},
-		"the newest":         {10 * time.Second, func(n *notes) { n.say("a"); time.Sleep(6 * time.Second); n.say("b"); time.Sleep(6 * time.Second) }, "grange: b\n"},
-		"none after a start": {10 * time.Second, func(n *notes) { n.close(); n.say("retry"); time.Sleep(time.Minute) }, ""},
-		"again":              {time.Second, func(n *notes) { n.say("a"); time.Sleep(2 * time.Second); n.say("b"); time.Sleep(2 * time.Second) }, "grange: a\ngrange: b\n"},
+		"at once": {0, func(n *notes) { n.say("waiting: %d", 1); n.say("waiting: %d", 2) },
+			"grange: waiting: 1\ngrange: waiting: 2\n"},
+		"a moment": {10 * time.Second,
+			func(n *notes) { n.say("waiting"); time.Sleep(9 * time.Second); n.close() }, ""},
+		"longer": {10 * time.Second,
+			func(n *notes) { n.say("waiting"); time.Sleep(11 * time.Second); n.close() }, "grange: waiting\n"},
+		"the newest": {10 * time.Second,
+			func(n *notes) { n.say("a"); time.Sleep(6 * time.Second); n.say("b"); time.Sleep(6 * time.Second) },
+			"grange: b\n"},
+		"none after a start": {10 * time.Second, func(n *notes) { n.close(); n.say("retry"); time.Sleep(time.Minute) },
+			""},
+		"again": {time.Second,
+			func(n *notes) { n.say("a"); time.Sleep(2 * time.Second); n.say("b"); time.Sleep(2 * time.Second) },
+			"grange: a\ngrange: b\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -47,19 +55,22 @@ func TestReminders(t *testing.T) {
 		do   func(*notes)
 		want string
 	}{
-		"a moment":   {func(n *notes) { at(2900*time.Millisecond, n, "x"); n.close() }, ""},
-		"every 4 s":  {func(n *notes) { at(12*time.Second, n, "x") }, "grange: waiting: x (3 s)\ngrange: waiting: x (7 s)\ngrange: waiting: x (11 s)\n"},
-		"each phase": {func(n *notes) { at(2*time.Second, n, "x"); at(2*time.Second, n, "y") }, "grange: waiting: y (1 s)\n"},
+		"a moment": {func(n *notes) { at(2900*time.Millisecond, n, "x"); n.close() }, ""},
+		"every 4 s": {func(n *notes) { at(12*time.Second, n, "x") },
+			"grange: waiting: x (3 s)\ngrange: waiting: x (7 s)\ngrange: waiting: x (11 s)\n"},
+		"each phase": {func(n *notes) { at(2*time.Second, n, "x"); at(2*time.Second, n, "y") },
+			"grange: waiting: y (1 s)\n"},
 		"behind a note": {func(n *notes) {
 			n.wait("x")
 			time.Sleep(2 * time.Second)
 			n.say("z")
 			time.Sleep(3500 * time.Millisecond)
 		}, "grange: z\ngrange: waiting: x (5 s)\n"},
-		"nothing":        {func(n *notes) { at(time.Minute, n, "") }, ""},
-		"quiet":          {func(n *notes) { n.quiet = true; at(time.Minute, n, "x") }, ""},
-		"the job runs":   {func(n *notes) { n.wait("x"); n.wait(""); n.close(); time.Sleep(time.Minute) }, ""},
-		"behind the end": {func(n *notes) { n.close(); n.open(); at(4*time.Second, n, "x") }, "grange: waiting: x (3 s)\n"},
+		"nothing":      {func(n *notes) { at(time.Minute, n, "") }, ""},
+		"quiet":        {func(n *notes) { n.quiet = true; at(time.Minute, n, "x") }, ""},
+		"the job runs": {func(n *notes) { n.wait("x"); n.wait(""); n.close(); time.Sleep(time.Minute) }, ""},
+		"behind the end": {func(n *notes) { n.close(); n.open(); at(4*time.Second, n, "x") },
+			"grange: waiting: x (3 s)\n"},
 		"a batch job": {func(n *notes) { n.pause = seldom; at(421*time.Second, n, "x") },
 			"grange: waiting: x (60 s)\ngrange: waiting: x (180 s)\ngrange: waiting: x (420 s)\n"},
 	} {
@@ -82,7 +93,8 @@ func TestReminders(t *testing.T) {
 // TestWaitingFor has no phase behind which nobody knows what is waited for.
 func TestWaitingFor(t *testing.T) {
 	for _, name := range []string{"grant", "image", "disk", "define", "boot"} {
-		if doing, known := waitingFor(api.JobEvent{Event: api.EventPhase, Phase: &api.Phase{Name: name}}); doing == "" || !known {
+		if doing, known := waitingFor(api.JobEvent{Event: api.EventPhase,
+			Phase: &api.Phase{Name: name}}); doing == "" || !known {
 			t.Errorf("behind %s nobody knows what is waited for", name)
 		}
 	}

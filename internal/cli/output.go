@@ -17,8 +17,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// output is standard output that remembers what went wrong: a command that could not say what it found has not done its work, and
-// few look at each line they print.
+// output is standard output that remembers what went wrong: a command that could not say what it found has not done its
+// work, and few look at each line they print.
 type output struct {
 	to  io.Writer
 	mu  sync.Mutex
@@ -48,7 +48,8 @@ func unsaid(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeLostOutput, Message: what, Hint: "send the output to a place that takes it", Err: err}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeLostOutput, Message: what,
+		Hint: "send the output to a place that takes it", Err: err}
 }
 
 // fileOf is the file that output goes to, where it goes to one: it may be a terminal.
@@ -61,8 +62,8 @@ func fileOf(w io.Writer) (*os.File, bool) {
 	return f, ok
 }
 
-// text is where text for people goes: whatever it is made of, nothing in it moves the cursor, starts a terminal's command or reorders what is read.
-// What is raw by nature (JSON, recordings, a console) goes to rawOf it.
+// text is where text for people goes: whatever it is made of, nothing in it moves the cursor, starts a terminal's
+// command or reorders what is read. What is raw by nature (JSON, recordings, a console) goes to rawOf it.
 type text struct{ to io.Writer }
 
 // Write writes p with all that is not printed as Go writes it in a string.
@@ -108,7 +109,8 @@ func oneLine(s string) string {
 	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(visible(s))
 }
 
-// newJSON writes values as JSON to where text goes. Characters that are not printed are escaped, which is the same JSON.
+// newJSON writes values as JSON to where text goes. Characters that are not printed are escaped, which is the same
+// JSON.
 func newJSON(w io.Writer) *json.Encoder { return json.NewEncoder(printedJSON{rawOf(w)}) }
 
 // printedJSON takes whole JSON values: there, all beyond ASCII is within strings.
@@ -141,7 +143,8 @@ type columns struct{ *tabwriter.Writer }
 
 func newColumns(w io.Writer) columns { return columns{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
 
-// Write writes cells and lines: tabs and line breaks in them are the table's. (Other characters mean something to tabwriter, too.)
+// Write writes cells and lines: tabs and line breaks in them are the table's. (Other characters mean something to
+// tabwriter, too.)
 func (c columns) Write(p []byte) (int, error) { return text{c.Writer}.Write(p) }
 
 // row writes a line of the table, of cells that may hold anything.

@@ -23,7 +23,8 @@ func (a *app) pbsCommand() *cobra.Command {
 func (a *app) pbsInstall() *cobra.Command {
 	var s pbs.Setup
 	cmd := &cobra.Command{
-		Use: "install --dir DIR", Short: "Write the hook, its configuration and the commands that put them into the server", Args: cobra.NoArgs,
+		Use: "install --dir DIR", Short: "Write the hook, its configuration and the commands that put them into the " +
+			"server", Args: cobra.NoArgs,
 		Long: `Writes four files into DIR: launch.py, the hook; grange.json, its configuration; install.sh, the commands for qmgr; scp, for PBS_SCP in pbs.conf,
 which reads no configuration of users. Nothing of PBS is
 changed until somebody runs install.sh as root on the server's host. Jobs of the named queues start in virtual machines then, on hosts whose
@@ -45,7 +46,8 @@ hook has said that grange is there; jobs of other queues stay as they are.`,
 			if err != nil {
 				return err
 			}
-			return a.writeSetup(s.Dir, map[string]string{"launch.py": string(pbs.Hook), "grange.json": string(conf), "install.sh": s.Script(), pbs.StagingName: pbs.Staging},
+			return a.writeSetup(s.Dir, map[string]string{"launch.py": string(pbs.Hook), "grange.json": string(conf),
+				"install.sh": s.Script(), pbs.StagingName: pbs.Staging},
 				"run "+filepath.Join(s.Dir, "install.sh")+" on the server's host, as root")
 		},
 	}
@@ -53,7 +55,8 @@ hook has said that grange is there; jobs of other queues stay as they are.`,
 	return cmd
 }
 
-// programOnHosts is the path that hooks start grange by: where this one lies, if nobody says otherwise. Below root it may be another host's.
+// programOnHosts is the path that hooks start grange by: where this one lies, if nobody says otherwise. Below root it
+// may be another host's.
 func (a *app) programOnHosts(path, root string) (string, error) {
 	if path == "" {
 		self, err := ownPath()
@@ -64,7 +67,8 @@ func (a *app) programOnHosts(path, root string) (string, error) {
 	}
 	here := filepath.Join(root, path)
 	if info, err := os.Stat(here); err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		fmt.Fprintf(a.err, "grange: warning: %s is no program here; every job would fail on a host where it is none. Install grange there, or name it with --grange\n", here)
+		fmt.Fprintf(a.err, "grange: warning: %s is no program here; every job would fail on a host where it is none. "+
+			"Install grange there, or name it with --grange\n", here)
 	}
 	return path, nil
 }
@@ -75,7 +79,8 @@ func queueSetupFlags(cmd *cobra.Command, dir, grange *string, queues *[]string, 
 	flags.StringVar(dir, "dir", "", "write the files into `DIR`")
 	flags.StringVar(grange, "grange", "", "`PATH` of grange on the hosts (default: this program)")
 	flags.StringArrayVar(queues, "queue", nil, "jobs of this `QUEUE` run in VMs (repeatable)")
-	flags.IntVar(requeues, "requeues", config.DefaultRequeues, "how often a job is queued again whose VM was not started")
+	flags.IntVar(requeues, "requeues", config.DefaultRequeues,
+		"how often a job is queued again whose VM was not started")
 	cmd.MarkFlagRequired("dir")
 }
 
@@ -88,7 +93,11 @@ func (a *app) writeSetup(dir string, files map[string]string, next string) error
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		path, text := filepath.Join(dir, name), files[name]
 		written = append(written, path)
-		if err := writeFile(path, func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
+		if err := writeFile(path, func(w io.Writer) error {
+			_,
+				err := io.WriteString(w, text)
+			return err
+		}); err != nil {
 			return err
 		}
 		if len(text) > 2 && text[:2] == "#!" {

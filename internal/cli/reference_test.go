@@ -21,7 +21,8 @@ func TestReference(t *testing.T) {
 	root := (&app{out: io.Discard, err: io.Discard}).root()
 	root.InitDefaultHelpFlag()
 	var b strings.Builder
-	b.WriteString("# Command line\n\nMade from the commands themselves: `go test ./internal/cli -run Reference -update`.\n\n")
+	b.WriteString("# Command line\n\nMade from the commands themselves: `go test ./internal/cli -run Reference " +
+		"-update`.\n\n")
 	b.WriteString("Every command takes these:\n\n")
 	writeFlags(&b, root.PersistentFlags())
 	writeCommand(t, &b, root)

@@ -20,8 +20,8 @@ import (
 	"github.com/grange-project/grange/internal/steps"
 )
 
-// runner is one `grange exec`: it asks the agent for a VM, joins our standard files with the job's, and passes signals on.
-// The agent may be killed and restarted at any time; the streams go past it and do not notice.
+// runner is one `grange exec`: it asks the agent for a VM, joins our standard files with the job's, and passes signals
+// on. The agent may be killed and restarted at any time; the streams go past it and do not notice.
 type runner struct {
 	app      *app
 	request  api.JobRequest
@@ -67,8 +67,9 @@ type outcome struct {
 }
 
 func newRunner(a *app, r api.JobRequest, binds []bindSource) *runner {
-	return &runner{app: a, request: r, binds: binds, asked: binds, stdin: os.Stdin, client: a.client(), session: guest.NewSession(r.ID), patience: agentPatience,
-		notes: newNotes(a.err), result: make(chan outcome, 8), told: make(chan struct{}), stopping: newStopping()}
+	return &runner{app: a, request: r, binds: binds, asked: binds, stdin: os.Stdin, client: a.client(),
+		session: guest.NewSession(r.ID), patience: agentPatience, notes: newNotes(a.err), result: make(chan outcome, 8),
+		told: make(chan struct{}), stopping: newStopping()}
 }
 
 // run returns how it went; it has been reported.
@@ -129,7 +130,8 @@ func (r *runner) ask(ctx context.Context) {
 	r.keepAsking(ctx)
 }
 
-// beat tells the agent that we are not stopped, as our request promised. A stop that cannot be caught stops this too, and the VM with it.
+// beat tells the agent that we are not stopped, as our request promised. A stop that cannot be caught stops this too,
+// and the VM with it.
 func (r *runner) beat(ctx context.Context) {
 	for wait := 10 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, api.BeatEvery) {
 		began := time.Now()
@@ -206,7 +208,7 @@ func (r *runner) keepAsking(ctx context.Context) {
 	}
 }
 
-// running tells whether the job has our streams: then it needs no agent, and its errors are no place for our notes.
+// running reports whether the job has our streams: then it needs no agent, and its errors are no place for our notes.
 func (r *runner) running() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,8 +218,8 @@ func (r *runner) running() bool {
 // agentPatience is how long to look for an agent that has said nothing else: one that is restarted answers in seconds.
 const agentPatience = 10 * time.Second
 
-// tooLong tells when to stop looking for an agent. Once a job may run we never do. Somebody at a terminal waits for a VM that is there; a batch
-// job whose VM has not been given its job goes back to its queue, for nothing of it has run.
+// tooLong tells when to stop looking for an agent. Once a job may run we never do. Somebody at a terminal waits for a
+// VM that is there; a batch job whose VM has not been given its job goes back to its queue, for nothing of it has run.
 func (r *runner) tooLong(err error, since time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -340,7 +342,8 @@ func (r *runner) start() {
 	one := r.oneFS
 	for i, b := range r.binds {
 		go func() {
-			if err := b.opened.Serve(r.session.Stream(guest.StreamBind+byte(i)), b.options(one)); err != nil && !errors.Is(err, guest.ErrClosed) {
+			if err := b.opened.Serve(r.session.Stream(guest.StreamBind+byte(i)), b.options(one)); err != nil &&
+				!errors.Is(err, guest.ErrClosed) {
 				fmt.Fprintf(r.app.err, "grange: bind %s: %v\n", b.dir, err)
 			}
 		}()
@@ -382,7 +385,8 @@ func (r *runner) attach(link net.Conn, path string) {
 }
 
 func (r *runner) exited(e *guest.Exit) outcome {
-	o := outcome{status: e.Code, exit: &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System, MaxRSS: e.MaxRSS, OOMKills: e.OOMKills}}
+	o := outcome{status: e.Code, exit: &api.Exit{Code: e.Code, Signal: e.Signal, User: e.User, System: e.System,
+		MaxRSS: e.MaxRSS, OOMKills: e.OOMKills}}
 	if e.OOMKills > 0 {
 		r.outOfMemory(e.OOMKills)
 	}
@@ -453,7 +457,8 @@ func (r *runner) hasLeft() bool {
 	return r.left
 }
 
-// giveBack returns the VM, or our place in it, and waits a little for the agent to clean up: it does so in any case when we are gone.
+// giveBack returns the VM, or our place in it, and waits a little for the agent to clean up: it does so in any case
+// when we are gone.
 func (r *runner) giveBack() []api.Phase {
 	r.mu.Lock()
 	r.left = true
@@ -485,18 +490,24 @@ func (r *runner) rawTerminal() (restore func()) {
 	return func() { term.Restore(int(os.Stdin.Fd()), old) }
 }
 
-// show prints an event where someone wants to see it: waiting and trouble always, phases with -v, everything with --json.
+// show prints an event where someone wants to see it: waiting and trouble always, phases with -v, everything with
+// --json.
 func (r *runner) show(e api.JobEvent) {
 	if r.app.json {
 		newJSON(r.app.err).Encode(e)
 		return
 	}
 	if e.VM != nil && e.VM.Applied.Emulated != "" {
-		r.emulated.Do(func() { r.notes.say("the VM is emulated, many times slower than under KVM: %s", e.VM.Applied.Emulated) })
+		r.emulated.Do(func() {
+			r.notes.say("the VM is emulated, many times slower than under KVM: %s",
+				e.VM.Applied.Emulated)
+		})
 	}
 	switch {
 	case e.Event == api.EventWaiting, e.Event == api.EventRetry:
 		r.notes.say("%s: %s", e.Event, e.Message)
+	case e.Event == api.EventWarning && e.Code == api.CodeGuestDiffers:
+		r.notes.say("note: %s", e.Message)
 	case !r.verbose:
 	case e.Phase != nil:
 		r.showPhase(*e.Phase)
@@ -517,12 +528,13 @@ func (r *runner) showPhase(p api.Phase) {
 func (r *runner) report(o outcome, clean []api.Phase, took time.Duration) {
 	total := api.Phase{Name: "total", Milliseconds: float64(took.Microseconds()) / 1000}
 	if r.app.json {
-		message, hint := "", ""
+		message, hint, code := "", "", ""
 		if o.err != nil {
 			message, hint = explain(o.err)
+			code = codeOf(o.err)
 		}
-		newJSON(r.app.err).Encode(map[string]any{"event": "result", "status": o.status, "exit": o.exit, "error": message,
-			"hint": hint, "phases": append(clean, total)})
+		newJSON(r.app.err).Encode(map[string]any{"event": "result", "status": o.status, "exit": o.exit,
+			"error": message, "hint": hint, "code": code, "phases": append(clean, total)})
 		return
 	}
 	if r.verbose {
@@ -535,7 +547,8 @@ func (r *runner) report(o outcome, clean []api.Phase, took time.Duration) {
 	}
 }
 
-// awaitEnd gives the agent a moment to tell of an end that the guest told us of: given back before, the VM goes, and the job's phase is never told.
+// awaitEnd gives the agent a moment to tell of an end that the guest told us of: given back before, the VM goes, and
+// the job's phase is never told.
 func (r *runner) awaitEnd(o outcome) {
 	if o.exit == nil {
 		return

@@ -8,7 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
-// ownPath is where this program lies. The kernel knows; without /proc, as in the chroot of a host's image, how it was called does.
+// ownPath is where this program lies. The kernel knows; without /proc, as in the chroot of a host's image, how it was
+// called does.
 func ownPath() (string, error) {
 	self, err := os.Executable()
 	if err == nil {

@@ -49,8 +49,10 @@ several servers. It needs no root. HUP makes it read its certificate again; TERM
 		},
 	}
 	shared := cmd.PersistentFlags()
-	shared.StringVar(&f.config, "config", DefaultServerConfig, "configuration `FILE`; a file that is named must exist, without "+DefaultServerConfig+" all defaults hold")
-	shared.StringVar(&f.store, "store", "", "database in place of the configuration's: a `FILE`, or postgres://USER@HOST/DATABASE")
+	shared.StringVar(&f.config, "config", DefaultServerConfig,
+		"configuration `FILE`; a file that is named must exist, without "+DefaultServerConfig+" all defaults hold")
+	shared.StringVar(&f.store, "store", "",
+		"database in place of the configuration's: a `FILE`, or postgres://USER@HOST/DATABASE")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "`HOST:PORT` for people and hosts in place of the configuration's")
 	cmd.Flags().StringVar(&f.socket, "socket", "", "`PATH` of the server's own socket in place of the configuration's")
 	cmd.AddCommand(a.serverCheck(&f), a.serverStatus(), a.serverBackup(&f), a.serverRestore(&f), a.serverCA())
@@ -61,8 +63,8 @@ several servers. It needs no root. HUP makes it read its certificate again; TERM
 func (f *serverFlags) read(cmd *cobra.Command) (config.Server, error) {
 	if cmd.Flags().Changed("config") {
 		if _, err := os.Stat(f.config); err != nil {
-			return config.Server{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "no configuration", Err: err,
-				Hint: "name a file that exists, or leave --config out"}
+			return config.Server{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
+				Message: "no configuration", Err: err, Hint: "name a file that exists, or leave --config out"}
 		}
 	}
 	c, err := config.ReadServer(f.config)
@@ -83,7 +85,7 @@ func (f *serverFlags) read(cmd *cobra.Command) (config.Server, error) {
 // runServer works until ctx ends.
 func (a *app) runServer(ctx context.Context, c config.Server) error {
 	go server.PaceGarbage(ctx)
-	log := slog.New(slog.NewTextHandler(a.err, nil))
+	log := a.serviceLog("grange-server")
 	for _, path := range []string{c.Socket, c.Store, c.KeyFile()} {
 		if !filepath.IsAbs(path) {
 			continue // a database elsewhere
@@ -117,13 +119,17 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	if err != nil {
 		return err
 	}
-	api := apiserver.New(apiserver.Options{Server: s, Authn: authn.New(authn.Options{Directory: s, People: people}), Log: log, Version: version.String()})
+	api := apiserver.New(apiserver.Options{Server: s, Authn: authn.New(authn.Options{Directory: s, People: people}),
+		Log: log, Version: version.String()})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	worked := make(chan error, 1)
 	go func() { worked <- s.Run(ctx) }()
 	notify(log, sdnotify.Ready)
 	defer context.AfterFunc(ctx, func() { notify(log, sdnotify.Stopping) })()
+	if err := keepServerAlive(ctx, c, s, log); err != nil {
+		return err
+	}
 	log.Info("server serves", "socket", c.Socket, "listen", c.Listen, "url", c.URL)
 	err = api.Serve(ctx, listeners...)
 	cancel()
@@ -133,8 +139,8 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 // storePatience is how long a server waits at its start for a database that starts at the same time.
 const storePatience = time.Minute
 
-// openStore waits for a database that does not answer yet; then the error says why, and whoever started the server tries again. A file is
-// there, or it is not.
+// openStore waits for a database that does not answer yet; then the error says why, and whoever started the server
+// tries again. A file is there, or it is not.
 func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store, error) {
 	deadline := time.Now().Add(storePatience)
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
@@ -152,7 +158,8 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store,
 }
 
 func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Server, error) {
-	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: version.String(), Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
+	o := server.Options{Store: db, Log: log, URL: c.URL, Servers: c.Servers, Version: version.String(),
+		Silence: c.SilentAfter, CAKeyFile: c.KeyFile(),
 		Broker: func(cell farm.Cell) (batch.System, error) { return brokerOf(c, cell) }, Brokers: brokerNames(c)}
 	if c.CA != "" {
 		var err error
@@ -195,8 +202,9 @@ func brokerOf(c config.Server, cell farm.Cell) (batch.System, error) {
 	}
 	system, err := batchDriver(b)
 	if err == nil && system == nil {
-		err = &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: fmt.Sprintf("cell %s: there is no broker %q", cell.Name, cell.Broker),
-			Hint: "docs/guide/server.md says which there are, and how to declare one in [brokers] of server.toml"}
+		err = &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
+			Message: fmt.Sprintf("cell %s: there is no broker %q", cell.Name, cell.Broker),
+			Hint:    "docs/guide/server.md says which there are, and how to declare one in [brokers] of server.toml"}
 	}
 	return system, err
 }

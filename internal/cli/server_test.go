@@ -38,7 +38,7 @@ func (s *serverLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// has tells whether the log has a text, and gives what closes when it has grown.
+// has reports whether the log has a text, and gives what closes when it has grown.
 func (s *serverLog) has(text string) (bool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +118,10 @@ func must(t *testing.T, want string, args ...string) {
 
 func TestServerData(t *testing.T) {
 	dir := t.TempDir()
-	config, db, backup := filepath.Join(dir, "server.toml"), filepath.Join(dir, "farm.db"), filepath.Join(dir, "backup.db")
-	if err := os.WriteFile(config, []byte("store = \""+db+"\"\nlisten = \"127.0.0.1:0\"\nurl = \"https://localhost:7480\"\n"), 0o600); err != nil {
+	config, db, backup := filepath.Join(dir, "server.toml"), filepath.Join(dir, "farm.db"), filepath.Join(dir,
+		"backup.db")
+	if err := os.WriteFile(config, []byte(
+		"store = \""+db+"\"\nlisten = \"127.0.0.1:0\"\nurl = \"https://localhost:7480\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ask(t, "server", "check", "--config", config); codeOf(err) != "no-store" {
@@ -129,7 +131,8 @@ func TestServerData(t *testing.T) {
 	must(t, "hosts   none", "server", "status", "--server", r.socket)
 	must(t, "is sound", "server", "check", "--config", config)
 	out, err := ask(t, "server", "check", "--json", "--config", config)
-	if found := map[string]any{}; err != nil || json.Unmarshal([]byte(out), &found) != nil || found["steps"] == nil || found["todo"] != float64(0) {
+	if found := map[string]any{}; err != nil || json.Unmarshal([]byte(out), &found) != nil || found["steps"] == nil ||
+		found["todo"] != float64(0) {
 		t.Errorf("as JSON: %v\n%s", err, out)
 	}
 	must(t, "copied to "+backup, "server", "backup", "--config", config, backup)
@@ -221,7 +224,8 @@ func TestTwoServers(t *testing.T) {
 	}
 	args := []string{"--config", os.DevNull, "--store", pg.URL("farm"), "--listen", "127.0.0.1:0"}
 	file := filepath.Join(t.TempDir(), "server.toml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "url = \"https://localhost:7480\"\nca_key_file = %q\n", filepath.Join(t.TempDir(), "ca.key")), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, "url = \"https://localhost:7480\"\nca_key_file = %q\n",
+		filepath.Join(t.TempDir(), "ca.key")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args[1] = file

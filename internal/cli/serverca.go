@@ -72,7 +72,8 @@ func (a *app) serverCARetire() *cobra.Command {
 		Use: "retire", Short: "Retire the authority that is replaced", Args: cobra.NoArgs,
 		Long: `Retire the older of two authorities. It is refused while a host or a join token needs it. With --now they are shown,
 and cut off after a yes: such a host joins again, by a token that is made for it, as one that was installed anew, and its VMs count as lost.`,
-		Example: "  grange server ca retire\n  grange server ca retire --now\n  grange server ca retire --without wn-7,wn-8",
+		Example: "  grange server ca retire\n  grange server ca retire --now\n  grange server ca retire --without " +
+			"wn-7,wn-8",
 		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
 			if now {
 				var err error
@@ -87,8 +88,10 @@ and cut off after a yes: such a host joins again, by a token that is made for it
 			return a.printCA(ca)
 		}),
 	}
-	cmd.Flags().BoolVar(&now, "now", false, "cut off those who still need it, after they were shown and you answered yes")
-	cmd.Flags().StringSliceVar(&without, "without", nil, "cut these off, and nobody else: `NAMES` of hosts, IDs of join tokens")
+	cmd.Flags().BoolVar(&now, "now", false,
+		"cut off those who still need it, after they were shown and you answered yes")
+	cmd.Flags().StringSliceVar(&without, "without", nil,
+		"cut these off, and nobody else: `NAMES` of hosts, IDs of join tokens")
 	cmd.MarkFlagsMutuallyExclusive("now", "without")
 	return cmd
 }
@@ -140,7 +143,8 @@ func (a *app) printCA(ca fleet.CA) error {
 	}
 	when := ca.RetiresAt.Local().Format(time.DateTime)
 	if len(ca.Waits) == 0 {
-		_, err := fmt.Fprintln(a.out, "nobody needs the older one any more: `grange server ca retire`, or it is retired at", when)
+		_, err := fmt.Fprintln(a.out,
+			"nobody needs the older one any more: `grange server ca retire`, or it is retired at", when)
 		return err
 	}
 	fmt.Fprintf(a.out, "the older one is retired at %s at the earliest; these still need it:\n", when)

@@ -18,7 +18,8 @@ import (
 func TestServerCA(t *testing.T) {
 	dir := t.TempDir()
 	config, db := filepath.Join(dir, "server.toml"), filepath.Join(dir, "farm.db")
-	if err := os.WriteFile(config, []byte("store = \""+db+"\"\nlisten = \"127.0.0.1:0\"\nurl = \"https://localhost:7480\"\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(
+		"store = \""+db+"\"\nlisten = \"127.0.0.1:0\"\nurl = \"https://localhost:7480\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	old := agedCA(t, db, filepath.Join(dir, "ca.key"), 9*365*24*time.Hour/2)
@@ -37,10 +38,12 @@ func TestServerCA(t *testing.T) {
 	}
 	out, err := ask(t, "server", "ca", "show", "--json", "--server", r.socket)
 	var ca fleet.CA
-	if err != nil || json.Unmarshal([]byte(out), &ca) != nil || len(ca.Authorities) != 2 || ca.Authorities[1].Fingerprint != old || ca.RetiresAt == nil {
+	if err != nil || json.Unmarshal([]byte(out), &ca) != nil || len(ca.Authorities) != 2 ||
+		ca.Authorities[1].Fingerprint != old || ca.RetiresAt == nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if out, err = ask(t, "server", "ca", "show", "--pem", "--server", r.socket); err != nil || out != ca.Authorities[0].Certificate+ca.Authorities[1].Certificate {
+	if out, err = ask(t, "server", "ca", "show", "--pem", "--server", r.socket); err != nil ||
+		out != ca.Authorities[0].Certificate+ca.Authorities[1].Certificate {
 		t.Errorf("as PEM: %v\n%s", err, out)
 	}
 	must(t, ca.Authorities[0].Fingerprint[:16], "server", "ca", "retire", "--now", "--server", r.socket)
@@ -67,7 +70,8 @@ func agedCA(t *testing.T, db, keyFile string, age time.Duration) string {
 	}
 	text, err := pki.CAs{Present: ca}.Marshal(seal)
 	if err == nil {
-		_, err = st.Update(t.Context(), func(tx *store.Tx) error { return tx.PutSetting(server.AuthoritySetting, text) })
+		_, err = st.Update(t.Context(),
+			func(tx *store.Tx) error { return tx.PutSetting(server.AuthoritySetting, text) })
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,8 @@ func listenerCertificate(c config.Server, s *server.Server) (certificates, error
 	}
 	site := &siteCertificate{read: func() (tls.Certificate, error) { return tls.LoadX509KeyPair(c.Certificate, c.Key) }}
 	if _, err := site.get(nil); err != nil {
-		return certificates{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "no certificate for the listener", Err: err, Hint: "see `certificate` and `key` of server.toml"}
+		return certificates{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
+			Message: "no certificate for the listener", Err: err, Hint: "see `certificate` and `key` of server.toml"}
 	}
 	return certificates{site.get, site.again}, nil
 }

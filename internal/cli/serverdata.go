@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -69,8 +70,9 @@ func (a *app) checkServer(ctx context.Context, c config.Server, path string) err
 		}
 	}
 	if a.json {
-		return a.printJSON(map[string]any{"revision": found.Revision, "vms": found.VMs, "hosts": found.Hosts, "objects": found.Objects, "audit": found.Log,
-			"steps": found.Steps, "todo": found.Todo, "warnings": slices.DeleteFunc([]string{warning}, func(w string) bool { return w == "" })})
+		return a.printJSON(map[string]any{"revision": found.Revision, "vms": found.VMs, "hosts": found.Hosts,
+			"objects": found.Objects, "audit": found.Log, "steps": found.Steps, "todo": found.Todo,
+			"warnings": slices.DeleteFunc([]string{warning}, func(w string) bool { return w == "" })})
 	}
 	fmt.Fprintf(a.out, "%s is sound: %s\n", nameOf(c.Store), found)
 	if warning != "" {
@@ -101,8 +103,9 @@ func checkKeyPair(certificate, key string) error {
 		return nil
 	}
 	if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "certificate: " + certificate, Err: err,
-			Hint: "both files are PEM: the server's certificate first, then its chain; and the key of that certificate"}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "certificate: " + certificate,
+			Err: err, Hint: "both files are PEM: the server's certificate first, then its chain; and the key of that " +
+				"certificate"}
 	}
 	return nil
 }
@@ -153,7 +156,8 @@ func counted(counts map[string]int) string {
 	if len(counts) == 0 {
 		return "none"
 	}
-	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
+	names := slices.SortedFunc(maps.Keys(counts),
+		func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
 	for i, name := range names {
 		names[i] = fmt.Sprintf("%d %s", counts[name], cmp.Or(name, "unknown"))
 	}
@@ -161,20 +165,57 @@ func counted(counts map[string]int) string {
 }
 
 func (a *app) serverBackup(f *serverFlags) *cobra.Command {
-	return &cobra.Command{
-		Use: "backup FILE", Short: "Copy the database into a new file, while the server runs", Args: cobra.ExactArgs(1),
+	var dir string
+	var keep int
+	cmd := &cobra.Command{
+		Use: "backup {FILE | --dir DIR}", Short: "Copy the database into a new file, while the server runs",
+		Args: cobra.MaximumNArgs(1),
 		Long: `Copy the database, of either kind, as it is at one moment into a new SQLite file, while the server runs. The file is there when it is whole, and never
-replaces another. It holds hashes of tokens and users' data, and the key of the fleet's authority, sealed by ca_key_file, of which a copy is kept elsewhere.`,
-		Example: "  sudo -u grange grange server backup /var/lib/grange-server/grange-$(date +%F).db",
+replaces another. It holds hashes of tokens and users' data, and the key of the fleet's authority, sealed by ca_key_file, of which a copy is kept elsewhere.
+
+With --dir the file is named by the time, and the oldest ones of these are deleted from the directory.`,
+		Example: "  sudo -u grange grange server backup /var/lib/grange-server/grange-$(date +%F).db\n  systemctl " +
+			"enable --now grange-server-backup.timer",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if (len(args) == 1) == (dir != "") {
+				return usage("name a FILE, or a directory with --dir", "one place for the backup is needed")
+			}
+			if keep < 1 || dir == "" && cmd.Flags().Changed("keep") {
+				return usage("--dir DIR --keep 14",
+					"--keep is a number from 1, of the backups in the directory of --dir")
+			}
 			c, err := f.read(cmd)
 			if err != nil {
 				return err
+			}
+			if dir != "" {
+				return a.rotateBackups(cmd.Context(), c.Store, dir, keep)
 			}
 			copied, err := store.Backup(cmd.Context(), c.Store, args[0])
 			return a.printCopied(copied, err, args[0])
 		},
 	}
+	cmd.Flags().StringVar(&dir, "dir", "", "`DIR` of backups, in place of FILE")
+	cmd.Flags().IntVar(&keep, "keep", 14, "how many `BACKUPS` are kept in the directory")
+	return cmd
+}
+
+func (a *app) rotateBackups(ctx context.Context, from, dir string, keep int) error {
+	file, copied, deleted, err := store.Rotate(ctx, from, dir, keep, time.Now())
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"file": file, "rows": copied.Rows, "revision": copied.Revision,
+			"deleted": slices.Concat([]string{}, deleted)})
+	}
+	if err := a.printCopied(copied, nil, file); err != nil {
+		return err
+	}
+	for _, name := range deleted {
+		fmt.Fprintf(a.out, "%s deleted\n", filepath.Join(dir, name))
+	}
+	return nil
 }
 
 func (a *app) serverRestore(f *serverFlags) *cobra.Command {
@@ -182,7 +223,8 @@ func (a *app) serverRestore(f *serverFlags) *cobra.Command {
 		Use: "restore FILE", Short: "Bring a backup into an empty database", Args: cobra.ExactArgs(1),
 		Long: `Bring a backup into the database of the configuration, or of --store, which must be empty. Stop all servers before. What was done after the backup is not
 known to the restored server: VMs that were made since run on, are reported by their hosts, and are left alone.`,
-		Example: "  systemctl stop grange-server\n  mkdir broken && mv server.db* broken/\n  grange server restore grange-2026-11-21.db\n  systemctl start grange-server",
+		Example: "  systemctl stop grange-server\n  mkdir broken && mv server.db* broken/\n  grange server restore " +
+			"grange-2026-11-21.db\n  systemctl start grange-server",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.read(cmd)
 			if err != nil {
@@ -208,7 +250,8 @@ write meanwhile is not in the copy.`,
 		},
 	}
 	move.Flags().StringVar(&from, "from", "", "database to copy: a `FILE`, or postgres://USER@HOST/DATABASE")
-	move.Flags().StringVar(&to, "to", "", "empty database: a `FILE` that is not there yet, or postgres://USER@HOST/DATABASE")
+	move.Flags().StringVar(&to, "to", "",
+		"empty database: a `FILE` that is not there yet, or postgres://USER@HOST/DATABASE")
 	for _, name := range []string{"from", "to"} {
 		if err := move.MarkFlagRequired(name); err != nil {
 			panic(err) // the flag is declared above
@@ -225,6 +268,7 @@ func (a *app) printCopied(copied store.Copied, err error, to string) error {
 	if a.json {
 		return a.printJSON(map[string]any{"rows": copied.Rows, "revision": copied.Revision})
 	}
-	_, err = fmt.Fprintf(a.out, "%s copied to %s, up to revision %d\n", farm.Count(copied.Rows, "row"), to, copied.Revision)
+	_, err = fmt.Fprintf(a.out, "%s copied to %s, up to revision %d\n", farm.Count(copied.Rows, "row"), to,
+		copied.Revision)
 	return err
 }

@@ -33,8 +33,10 @@ func readAuthority(name string, c config.Authority, log *slog.Logger) (a authn.A
 		return a, err
 	}
 	if other := another(a.Roots); other != nil {
-		return a, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: fmt.Sprintf("%s has certificates of several authorities, as %q and %q", c.CA, a.Roots[0].Subject, other.Subject),
-			Hint: "give each a [people.NAME] of its own in server.toml, and users' subjects that name: any authority could sign any subject"}
+		return a, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
+			Message: fmt.Sprintf("%s has certificates of several authorities, as %q and %q", c.CA, a.Roots[0].Subject,
+				other.Subject), Hint: "give each a [people.NAME] of its own in server.toml, and users' subjects that " +
+				"name: any authority could sign any subject"}
 	}
 	for _, text := range c.Subjects {
 		s, err := farm.ParseSubject(text)
@@ -49,12 +51,13 @@ func readAuthority(name string, c config.Authority, log *slog.Logger) (a authn.A
 	return a, err
 }
 
-// another is one of some certificates that is of another authority than the first; nil: there is none. Below an authority are others, and it
-// may have an older and a newer key.
+// another is one of some certificates that is of another authority than the first; nil: there is none. Below an
+// authority are others, and it may have an older and a newer key.
 func another(certs []*x509.Certificate) *x509.Certificate {
 	top := func(c *x509.Certificate) []byte {
 		for range certs {
-			above := slices.IndexFunc(certs, func(o *x509.Certificate) bool { return bytes.Equal(o.RawSubject, c.RawIssuer) })
+			above := slices.IndexFunc(certs,
+				func(o *x509.Certificate) bool { return bytes.Equal(o.RawSubject, c.RawIssuer) })
 			if above < 0 {
 				break
 			}

@@ -38,7 +38,8 @@ func TestOneAuthorityAFile(t *testing.T) {
 		path string
 		good bool
 	}{"one": {file(certs[0]), true}, "one twice": {file(certs[0], certs[0]), true}, "two": {file(certs...), false}} {
-		_, err := newPeople(config.Server{People: map[string]config.Authority{"grid": {CA: c.path}}}, slog.New(slog.DiscardHandler))
+		_, err := newPeople(config.Server{People: map[string]config.Authority{"grid": {CA: c.path}}},
+			slog.New(slog.DiscardHandler))
 		if (err == nil) != c.good {
 			t.Errorf("%s: %v", name, err)
 		}

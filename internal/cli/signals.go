@@ -17,12 +17,12 @@ import (
 // giveUpWithin is how soon a second ctrl-C must follow the first to give up.
 const giveUpWithin = 3 * time.Second
 
-// passSignals hands signals to the job until ctx ends or stop is called. Those that come later are dropped: the process ends, and to give each of
-// them its own action again takes longer than the rest of that.
+// passSignals hands signals to the job until ctx ends or stop is called. Those that come later are dropped: the process
+// ends, and to give each of them its own action again takes longer than the rest of that.
 func (r *runner) passSignals(ctx context.Context) (stop func()) {
 	got := make(chan os.Signal, 16)
-	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
-		syscall.SIGTSTP, syscall.SIGCONT)
+	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT)
 	if r.batch() {
 		signal.Notify(got, batchSignals...)
 	}
@@ -40,7 +40,8 @@ func (r *runner) passSignals(ctx context.Context) (stop func()) {
 			select {
 			case s := <-got:
 				now := time.Now()
-				if s == syscall.SIGINT && now.Sub(lastInterrupt) < giveUpWithin && !r.batch() { // nobody sits there and is impatient
+				// nobody sits there and is impatient
+				if s == syscall.SIGINT && now.Sub(lastInterrupt) < giveUpWithin && !r.batch() {
 					r.leave(signalled{syscall.SIGINT})
 					return
 				}
@@ -61,9 +62,10 @@ func (r *runner) passSignals(ctx context.Context) (stop func()) {
 
 func (r *runner) batch() bool { return r.request.Batch != "" }
 
-// batchSignals are those that batch systems can be told to send to jobs, beside those that every command gets and realTimeSignals. Not among
-// them: what the kernel sends for a fault of the program, and what cannot be caught.
-var batchSignals = []os.Signal{syscall.SIGQUIT, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGIO, syscall.SIGPWR}
+// batchSignals are those that batch systems can be told to send to jobs, beside those that every command gets and
+// realTimeSignals. Not among them: what the kernel sends for a fault of the program, and what cannot be caught.
+var batchSignals = []os.Signal{syscall.SIGQUIT, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGXFSZ,
+	syscall.SIGIO, syscall.SIGPWR}
 
 func realTimeSignals() []os.Signal {
 	var all []os.Signal
@@ -73,8 +75,9 @@ func realTimeSignals() []os.Signal {
 	return all
 }
 
-// early tells the signals that wait for a batch job's command to run: by default they would end it, and they are sent at a time of their own, so
-// a VM that takes long to start must not be the reason. Those by which a job is ended end the wait.
+// early tells the signals that wait for a batch job's command to run: by default they would end it, and they are sent
+// at a time of their own, so a VM that takes long to start must not be the reason. Those by which a job is ended end
+// the wait.
 func early(s syscall.Signal) bool {
 	return s != syscall.SIGINT && s != syscall.SIGTERM && s != syscall.SIGHUP && s != syscall.SIGQUIT
 }
@@ -96,7 +99,8 @@ func (r *runner) signal(s syscall.Signal) {
 	}
 }
 
-// stopping is what TSTP and CONT want of us. Signals set it, and followStops makes it so: a CONT must not wait behind a stop that asks the agent.
+// stopping is what TSTP and CONT want of us. Signals set it, and followStops makes it so: a CONT must not wait behind a
+// stop that asks the agent.
 type stopping struct {
 	wanted    bool
 	continued time.Time       // when the last CONT was seen
@@ -110,8 +114,9 @@ func newStopping() (s stopping) {
 	return s
 }
 
-// justBehind a CONT a TSTP does not count. Of signals that wait together, as those of a process that was stopped, os/signal hands out the lower
-// number first, which is CONT's: the TSTP may have come before. One stop too few is seen by whoever wanted it, one too many lasts for ever.
+// justBehind a CONT a TSTP does not count. Of signals that wait together, as those of a process that was stopped,
+// os/signal hands out the lower number first, which is CONT's: the TSTP may have come before. One stop too few is seen
+// by whoever wanted it, one too many lasts for ever.
 const justBehind = 100 * time.Millisecond
 
 // wantStopped notes a signal. What is wanted already changes nothing: of two TSTP in a row, one CONT lets us go on.

@@ -40,7 +40,8 @@ func startStoppable(t *testing.T) *stoppable {
 			http.NewResponseController(w).Flush()
 		}
 	})
-	mux.HandleFunc("POST /v1/jobs/{id}/done", func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(api.JobEnd{}) })
+	mux.HandleFunc("POST /v1/jobs/{id}/done",
+		func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(api.JobEnd{}) })
 	mux.HandleFunc("POST /v1/vms/{vm}/{what}", func(w http.ResponseWriter, r *http.Request) {
 		s.calls <- r.PathValue("what")
 		if r.PathValue("what") == "suspend" {
@@ -83,7 +84,8 @@ func startStoppable(t *testing.T) *stoppable {
 // vm tells the wrapper of its VM, and returns when it knows.
 func (s *stoppable) vm() {
 	s.Helper()
-	s.events <- api.JobEvent{Event: api.EventVM, VM: &api.VM{ID: "1", Name: "grange-1", JobPort: s.port.Addr().String()}}
+	s.events <- api.JobEvent{Event: api.EventVM,
+		VM: &api.VM{ID: "1", Name: "grange-1", JobPort: s.port.Addr().String()}}
 	if _, err := s.port.Accept(); err != nil {
 		s.Fatal(err)
 	}
@@ -139,7 +141,8 @@ func (s *stoppable) becomes(want string) {
 // end ends the job. A wrapper that is stopped, or stops now, does not end.
 func (s *stoppable) end() {
 	s.Helper()
-	s.events <- api.JobEvent{Event: api.EventFailed, Problem: &api.Problem{Type: "grange:x", Status: 503, Detail: "the end"}}
+	s.events <- api.JobEvent{Event: api.EventFailed,
+		Problem: &api.Problem{Type: "grange:x", Status: 503, Detail: "the end"}}
 	close(s.events)
 	s.becomes("exited")
 	if len(s.calls) > 0 && !s.loose {
@@ -150,7 +153,8 @@ func (s *stoppable) end() {
 // TestStops: whatever comes after TSTP, the last CONT lets wrapper and VM go on.
 func TestStops(t *testing.T) {
 	if socket := os.Getenv("GRANGE_TEST_STOPS"); socket != "" {
-		r := newRunner(&app{socket: socket, out: os.Stdout, err: os.Stderr}, api.JobRequest{ID: api.NewID(), Argv: []string{"x"}, Dir: "/"}, nil)
+		r := newRunner(&app{socket: socket, out: os.Stdout, err: os.Stderr},
+			api.JobRequest{ID: api.NewID(), Argv: []string{"x"}, Dir: "/"}, nil)
 		r.stdin = strings.NewReader("")
 		os.Exit(r.run().status)
 	}

@@ -29,17 +29,20 @@ type simFlags struct {
 func (a *app) simCommand() *cobra.Command {
 	var f simFlags
 	cmd := &cobra.Command{
-		Use: "sim --server URL --token-file FILE", Short: "Run hosts that are not there, to size a server", Args: cobra.NoArgs,
+		Use: "sim --server URL --token-file FILE", Short: "Run hosts that are not there, to size a server",
+		Args: cobra.NoArgs,
 		Long: `Runs many hosts in one process that are not there. Each joins with a token (` + "`grange host token create --count N`" + `), has a certificate and
 connections of its own, and carries out what is wanted of it by saying so. The server does for them all that it does for real ones: give them a
 cell that no user's VMs go to. It runs until it is stopped; with --dir the same hosts come back another time.`,
-		Example: "  grange host token create --cell trial --count 1000 >token\n  grange sim --hosts 1000 --server https://server.example.org:7480 --token-file token --churn 2",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runSim(cmd.Context(), f) },
+		Example: "  grange host token create --cell trial --count 1000 >token\n  grange sim --hosts 1000 --server " +
+			"https://server.example.org:7480 --token-file token --churn 2",
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runSim(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&f.o.Hosts, "hosts", 100, "how many")
 	flags.StringVar(&f.o.Prefix, "prefix", "sim-", "what their names begin with")
-	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with a join token for as many hosts; - reads it from standard input")
+	flags.StringVar(&f.tokenFile, "token-file", "",
+		"`FILE` with a join token for as many hosts; - reads it from standard input")
 	flags.StringVar(&f.dir, "dir", "", "`DIRECTORY` that keeps their identities; a temporary one when not given")
 	flags.DurationVar(&f.o.Host.Delay, "delay", time.Second, "how long each step of a VM takes")
 	flags.Float64Var(&f.o.Host.Failing, "failing", 0, "share of starts of VMs that fail, 0 to 1")
@@ -54,7 +57,8 @@ cell that no user's VMs go to. It runs until it is stopped; with --dir the same 
 
 func (a *app) runSim(ctx context.Context, f simFlags) error {
 	if a.server == "" || f.o.Hosts < 1 || f.o.Hosts > 100_000 || f.sockets < 1 || f.cores < 1 {
-		return usage("grange sim --hosts 100 --server https://HOST:PORT --token-file FILE", "a server, and 1 to 100000 hosts of some cores, are needed")
+		return usage("grange sim --hosts 100 --server https://HOST:PORT --token-file FILE",
+			"a server, and 1 to 100000 hosts of some cores, are needed")
 	}
 	memory, err := farm.ParseBytes(f.memory)
 	if err != nil {
@@ -88,7 +92,8 @@ func (a *app) runSim(ctx context.Context, f simFlags) error {
 	if err := fake.Join(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "%s joined in %v\n", farm.Count(fake.Joined(), "host"), time.Since(begun).Round(time.Millisecond))
+	fmt.Fprintf(a.out, "%s joined in %v\n", farm.Count(fake.Joined(), "host"),
+		time.Since(begun).Round(time.Millisecond))
 	go a.tellLists(ctx, &lists)
 	return fake.Run(ctx)
 }

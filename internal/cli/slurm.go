@@ -17,7 +17,8 @@ import (
 
 func (a *app) slurmCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "slurm", Short: "Set up Slurm for jobs in virtual machines, and check it"}
-	cmd.AddCommand(a.slurmInstall(), a.slurmCompile(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(), a.slurmProlog(), a.slurmOCI())
+	cmd.AddCommand(a.slurmInstall(), a.slurmCompile(), a.slurmUninstall(), a.slurmCheck(), a.slurmCatalogue(),
+		a.slurmProlog(), a.slurmOCI())
 	return cmd
 }
 
@@ -72,12 +73,15 @@ Run it again after each upgrade of Slurm; what is there already stays. With --oc
 	flags.StringVar(&i.Include, "include", "", "`DIR` that holds slurm/spank.h")
 	flags.StringVar(&i.Wrapper, "wrapper", "", "grange as it lies on hosts (default: this program)")
 	flags.StringVar(&i.Checked, "checked", slurm.Checked, "`DIR` where the prolog notes what it has looked at")
-	flags.StringVar(&i.Catalogue, "catalogue", "", "`FILE` with the images and shapes that sbatch accepts; see grange slurm catalogue")
-	flags.StringVar(&i.Default, "default", "", "`IMAGE[:SHAPE]` for jobs that name none: no job runs on the host itself then")
+	flags.StringVar(&i.Catalogue, "catalogue", "",
+		"`FILE` with the images and shapes that sbatch accepts; see grange slurm catalogue")
+	flags.StringVar(&i.Default, "default", "",
+		"`IMAGE[:SHAPE]` for jobs that name none: no job runs on the host itself then")
 	flags.Uint32Var(&i.MinUID, "min-uid", 1000, "users below it get no default")
 	flags.BoolVar(&i.Metal, "allow-metal", false, "let --no-vm run a job on the host itself")
 	flags.StringVar(&i.Words, "words", slurm.Words, "with --oci: `DIR` where the prolog leaves word for jobs")
-	flags.BoolVar(&i.OCI, "oci", false, "bundles for --container instead of the plug-in: write oci.conf, a prolog and an epilog, and compile nothing")
+	flags.BoolVar(&i.OCI, "oci", false,
+		"bundles for --container instead of the plug-in: write oci.conf, a prolog and an epilog, and compile nothing")
 	flags.BoolVar(&i.Write, "write", false, "change slurm.conf and plugstack.conf too")
 	flags.BoolVar(&dryRun, "dry-run", false, "show what would be done")
 	return cmd
@@ -145,7 +149,8 @@ func (a *app) slurmCheck() *cobra.Command {
 		conf = env
 	}
 	cmd := &cobra.Command{
-		Use: "check", Short: "Say what in this host's configuration of Slurm keeps jobs in VMs from working as on metal",
+		Use: "check", Short: "Say what in this host's configuration of Slurm keeps jobs in VMs from working as on " +
+			"metal",
 		Long: `Read slurm.conf, plugstack.conf, cgroup.conf and oci.conf of this host, look at the plug-in and the wrapper, and say what is wrong, why it
 matters, and what to do. Nothing is changed. Exit status 1: something is broken, so that no job starts, or one could run outside of a VM.`,
 		Args: cobra.NoArgs,

@@ -15,7 +15,8 @@ import (
 )
 
 func (a *app) slurmOCI() *cobra.Command {
-	cmd := &cobra.Command{Use: "oci", Short: "Jobs of Slurm in virtual machines without a compiled plug-in: bundles for --container",
+	cmd := &cobra.Command{Use: "oci",
+		Short: "Jobs of Slurm in virtual machines without a compiled plug-in: bundles for --container",
 		Long: `Slurm starts jobs with --container=BUNDLE through the programs that oci.conf names. ` + "`grange slurm install --oci`" + ` has that name grange, and a bundle
 that ` + "`grange slurm oci bundle`" + ` wrote stands for an image: sbatch --container=/srv/vm/el9 job.sh runs the job in a VM of it.`}
 	cmd.AddCommand(a.ociBundle(), a.ociRun(), a.ociProlog(),
@@ -58,12 +59,12 @@ agent's policy. Anybody can write such a bundle; it gives nobody more than the a
 	return cmd
 }
 
-// ociRun is what Slurm starts in a task's place, as the job's user, in its control groups and limits. In its environment there is nothing of
-// the user's: that is in the bundle, as Slurm wrote it anew.
+// ociRun is what Slurm starts in a task's place, as the job's user, in its control groups and limits. In its
+// environment there is nothing of the user's: that is in the bundle, as Slurm wrote it anew.
 func (a *app) ociRun() *cobra.Command {
 	var words string
-	cmd := &cobra.Command{Use: "run BUNDLE JOB TASK", Short: "Run a task of Slurm's in its virtual machine", Args: cobra.ExactArgs(3), Hidden: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
+	cmd := &cobra.Command{Use: "run BUNDLE JOB TASK", Short: "Run a task of Slurm's in its virtual machine",
+		Args: cobra.ExactArgs(3), Hidden: true, RunE: func(cmd *cobra.Command, args []string) error {
 			a.siteSocket(cmd)
 			f, command, err := ociJob(words, args[0], args[1], args[2])
 			if err != nil {
@@ -79,7 +80,8 @@ func (a *app) ociRun() *cobra.Command {
 // ociJob makes this process what it would be had Slurm started it as a task on metal, and says what is to run.
 func ociJob(words, bundle, job, task string) (*execFlags, []string, error) {
 	if os.Getuid() == 0 {
-		return nil, nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeBadBundle, Message: "root's jobs get no virtual machine", Hint: "submit as the user whose job it is"}
+		return nil, nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeBadBundle,
+			Message: "root's jobs get no virtual machine", Hint: "submit as the user whose job it is"}
 	}
 	c, err := slurm.ReadContainer(bundle)
 	if err != nil {
@@ -109,21 +111,23 @@ func ociJob(words, bundle, job, task string) (*execFlags, []string, error) {
 // ociProlog is where the prolog goes that does not let a job pass.
 func (a *app) ociProlog() *cobra.Command {
 	p := slurm.Prolog{Getenv: os.Getenv, Run: program.Start}
-	cmd := &cobra.Command{Use: "prolog", Short: "Refuse a job on a host where Slurm would run --container on the host itself", Args: cobra.NoArgs, Hidden: true,
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.CheckOCI(cmd.Context()) }}
+	cmd := &cobra.Command{Use: "prolog",
+		Short: "Refuse a job on a host where Slurm would run --container on the host itself", Args: cobra.NoArgs,
+		Hidden: true, RunE: func(cmd *cobra.Command, _ []string) error { return p.CheckOCI(cmd.Context()) }}
 	cmd.Flags().StringVar(&p.Conf, "conf", "/etc/slurm/"+slurm.OCIName, "oci.conf as the prolog looked for it")
 	return cmd
 }
 
-// ociCommand is one that Slurm runs as root when a step has ended. The container of a task is the task's own process, and the agent ends the VM
-// with it: so all has ended by then.
+// ociCommand is one that Slurm runs as root when a step has ended. The container of a task is the task's own process,
+// and the agent ends the VM with it: so all has ended by then.
 func ociCommand(use, short string, run func(id string) error) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), Hidden: true, RunE: func(_ *cobra.Command, args []string) error {
-		if run == nil {
-			return nil
-		}
-		return run(args[0])
-	}}
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), Hidden: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if run == nil {
+				return nil
+			}
+			return run(args[0])
+		}}
 }
 
 // ociState prints a state of the OCI's runtime specification: Slurm wants to read "stopped" there.

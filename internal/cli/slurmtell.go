@@ -34,7 +34,8 @@ func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error
 		for _, f := range p.Files {
 			files = append(files, file{f.Path, f.Has})
 		}
-		return a.printJSON(map[string]any{"dry_run": dryRun, "files": files, "line": p.Line, "edits": siteEdits(p.Edits, made), "missing_conf": p.NoConf, "restart_slurmd": p.Restart})
+		return a.printJSON(map[string]any{"dry_run": dryRun, "files": files, "line": p.Line,
+			"edits": siteEdits(p.Edits, made), "missing_conf": p.NoConf, "restart_slurmd": p.Restart})
 	}
 	for _, f := range p.Files {
 		what := map[string]string{"new": "wrote", "changed": "changed", "same": "has"}[f.Has]
@@ -47,7 +48,8 @@ func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error
 		fmt.Fprintf(a.out, "\n%s:\n%s\n", map[bool]string{false: "the plug-in's line", true: "oci.conf"}[i.OCI], p.Line)
 	}
 	if p.NoConf != "" {
-		fmt.Fprintf(a.out, "\nthere is no %s: nothing has the prolog started yet; where it lies elsewhere, --conf-dir\n", p.NoConf)
+		fmt.Fprintf(a.out, "\nthere is no %s: nothing has the prolog started yet; where it lies elsewhere, "+
+			"--conf-dir\n", p.NoConf)
 	}
 	for _, e := range p.Edits {
 		if made {
@@ -69,7 +71,8 @@ func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error
 func (a *app) tellSlurmRemoval(i slurm.Install, r slurm.Removal) error {
 	if a.json {
 		list := func(words []string) []string { return append([]string{}, words...) }
-		return a.printJSON(map[string]any{"removed": list(r.Remove), "emptied": list(r.Hollow), "edits": siteEdits(r.Edits, i.Write), "named": list(r.Named)})
+		return a.printJSON(map[string]any{"removed": list(r.Remove), "emptied": list(r.Hollow),
+			"edits": siteEdits(r.Edits, i.Write), "named": list(r.Named)})
 	}
 	for _, path := range r.Remove {
 		fmt.Fprintln(a.out, "removed", path)
@@ -89,7 +92,8 @@ func (a *app) tellSlurmRemoval(i slurm.Install, r slurm.Removal) error {
 		if i.Write {
 			first = ""
 		}
-		fmt.Fprintf(a.out, "\nthen: %sscontrol reconfigure, and grange slurm uninstall again for what is emptied\n", first)
+		fmt.Fprintf(a.out, "\nthen: %sscontrol reconfigure, and grange slurm uninstall again for what is emptied\n",
+			first)
 	}
 	return nil
 }

@@ -37,8 +37,8 @@ func (r *runner) serveSteps(ctx context.Context, s *api.Steps) {
 	steps.NewServer(j, func() (string, error) { return program.Find("srun") }).Serve(ctx, r.session)
 }
 
-// becomeStep makes the request that of a step's task, where it is one: its command and environment come from the VM that asked for it. What of
-// the host it sees does not.
+// becomeStep makes the request that of a step's task, where it is one: its command and environment come from the VM
+// that asked for it. What of the host it sees does not.
 func (r *runner) becomeStep() error {
 	if r.request.Batch == "" {
 		return nil
@@ -52,8 +52,9 @@ func (r *runner) becomeStep() error {
 	return nil
 }
 
-// openBinds opens what the VM is to see, once and for all: from here on no name on the host counts. A step's task sees what its job's script
-// sees, in the very same places, and nothing else: where a name leads to on the way to it, the VM may have decided.
+// openBinds opens what the VM is to see, once and for all: from here on no name on the host counts. A step's task sees
+// what its job's script sees, in the very same places, and nothing else: where a name leads to on the way to it, the VM
+// may have decided.
 func (r *runner) openBinds() error {
 	var kept []bindSource
 	for _, b := range r.binds {
@@ -69,7 +70,9 @@ func (r *runner) openBinds() error {
 			given, ok := r.step.Places[b.Target]
 			if !ok || given.Path != b.place.Path {
 				d.Close()
-				fmt.Fprintf(r.app.err, "grange: the VM does not get %s: it is none of the places that the job's script has, or no longer the same\n", b.dir)
+				fmt.Fprintf(r.app.err,
+					"grange: the VM does not get %s: it is none of the places that the job's script has, or no "+
+						"longer the same\n", b.dir)
 				continue
 			}
 			b.ReadOnly = b.ReadOnly || given.ReadOnly

@@ -13,8 +13,8 @@ import (
 	"github.com/grange-project/grange/internal/steps"
 )
 
-// TestStepSeesWhatItsScriptSees: a VM that sees a directory can put links in the place of those below it, and names directories as it likes. A
-// step's task gives it nothing by that.
+// TestStepSeesWhatItsScriptSees: a VM that sees a directory can put links in the place of those below it, and names
+// directories as it likes. A step's task gives it nothing by that.
 func TestStepSeesWhatItsScriptSees(t *testing.T) {
 	type place = steps.Place
 	for name, c := range map[string]struct {
@@ -23,10 +23,16 @@ func TestStepSeesWhatItsScriptSees(t *testing.T) {
 		want   []api.Bind
 		says   string
 	}{
-		"honest":                       {places: map[string]place{"work": {Path: "work"}, "data": {Path: "data", ReadOnly: true}, "link": {Path: "data"}}, want: []api.Bind{{Target: "data", ReadOnly: true}, {Target: "link"}, {Target: "work"}}},
-		"a link for the directory":     {places: map[string]place{"work": {Path: "work"}, "data": {Path: "data"}, "link": {Path: "data"}}, change: swap("work"), want: []api.Bind{{Target: "data"}, {Target: "link"}}, says: "/work"},
-		"a link for a bind":            {places: map[string]place{"work": {Path: "work"}, "data": {Path: "data"}, "link": {Path: "data"}}, change: swap("data"), want: []api.Bind{{Target: "work"}}, says: "/link"},
-		"what the script has not":      {places: map[string]place{"data": {Path: "data"}}, want: []api.Bind{{Target: "data"}}, says: "/work"},
+		"honest": {places: map[string]place{"work": {Path: "work"},
+			"data": {Path: "data", ReadOnly: true}, "link": {Path: "data"}},
+			want: []api.Bind{{Target: "data", ReadOnly: true}, {Target: "link"}, {Target: "work"}}},
+		"a link for the directory": {places: map[string]place{"work": {Path: "work"}, "data": {Path: "data"},
+			"link": {Path: "data"}}, change: swap("work"), want: []api.Bind{{Target: "data"}, {Target: "link"}},
+			says: "/work"},
+		"a link for a bind": {places: map[string]place{"work": {Path: "work"}, "data": {Path: "data"},
+			"link": {Path: "data"}}, change: swap("data"), want: []api.Bind{{Target: "work"}}, says: "/link"},
+		"what the script has not": {places: map[string]place{"data": {Path: "data"}},
+			want: []api.Bind{{Target: "data"}}, says: "/work"},
 		"a wrapper of another version": {says: "/work"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,7 +48,8 @@ func TestStepSeesWhatItsScriptSees(t *testing.T) {
 			if err := os.Symlink("data", filepath.Join(top, "link")); err != nil {
 				t.Fatal(err)
 			}
-			task := steps.Task{Step: guest.Step{Argv: []string{"./step"}, Dir: filepath.Join(top, "secret")}, Places: map[string]place{}}
+			task := steps.Task{Step: guest.Step{Argv: []string{"./step"}, Dir: filepath.Join(top, "secret")},
+				Places: map[string]place{}}
 			for name, p := range c.places {
 				p.Path = filepath.Join(top, p.Path)
 				task.Places[filepath.Join(top, name)] = p
@@ -60,7 +67,8 @@ func TestStepSeesWhatItsScriptSees(t *testing.T) {
 			}
 			t.Chdir(filepath.Join(top, "work")) // as slurmstepd goes there
 			f := startFakeAgent(t, api.Grant{Batch: "slurm", Requeues: 3}, nil)
-			_, errs := f.wrap(t, execFlags{batch: "slurm", wait: true, binds: []string{filepath.Join(top, "data"), filepath.Join(top, "link")}}, steps.Placeholder)
+			_, errs := f.wrap(t, execFlags{batch: "slurm", wait: true,
+				binds: []string{filepath.Join(top, "data"), filepath.Join(top, "link")}}, steps.Placeholder)
 			if f.request == nil {
 				t.Fatal("never asked: ", errs)
 			}
@@ -68,7 +76,8 @@ func TestStepSeesWhatItsScriptSees(t *testing.T) {
 			for i := range got {
 				got[i].Target = strings.TrimPrefix(got[i].Target, top+"/")
 			}
-			if d := cmp.Diff(c.want, got); d != "" || f.request.Dir != task.Dir || f.request.Argv[0] != "./step" || !strings.Contains(errs, top+c.says) && c.says != "" {
+			if d := cmp.Diff(c.want, got); d != "" || f.request.Dir != task.Dir || f.request.Argv[0] != "./step" ||
+				!strings.Contains(errs, top+c.says) && c.says != "" {
 				t.Errorf("%+v, %s\n%s", f.request, errs, d)
 			}
 		})

@@ -35,13 +35,14 @@ func (t table[T]) print(a *app, all []T) error {
 
 // command lists what the server has.
 func (t table[T]) command(a *app, short string, get func(context.Context, *fleet.Client) ([]T, error)) *cobra.Command {
-	return &cobra.Command{Use: "list", Short: short, Args: cobra.NoArgs, RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
-		all, err := get(ctx, c)
-		if err != nil {
-			return err
-		}
-		return t.print(a, all)
-	})}
+	return &cobra.Command{Use: "list", Short: short, Args: cobra.NoArgs,
+		RunE: a.onServer(func(ctx context.Context, c *fleet.Client, _ []string) error {
+			all, err := get(ctx, c)
+			if err != nil {
+				return err
+			}
+			return t.print(a, all)
+		})}
 }
 
 // onServer is what a command does that asks the server.

@@ -38,15 +38,17 @@ func TestCellsStayCells(t *testing.T) {
 	w.row(hostileName+"\nroot\trunning", 1)
 	w.row("other", 2)
 	w.Flush()
-	if lines := strings.Split(b.String(), "\n"); len(lines) != 4 || strings.ContainsFunc(b.String(), unprinted) || !strings.HasPrefix(lines[2], "other  ") {
+	if lines := strings.Split(b.String(), "\n"); len(lines) != 4 || strings.ContainsFunc(b.String(), unprinted) ||
+		!strings.HasPrefix(lines[2], "other  ") {
 		t.Errorf("%q", b.String())
 	}
 }
 
 // TestVMListOfHostileNames: root lists what others called their jobs.
 func TestVMListOfHostileNames(t *testing.T) {
-	vm := api.VM{Name: "grange-1", User: hostileName, Command: hostileName + "\ngrange-2  running  root", Image: hostileName, Batch: hostileName,
-		Created: time.Now(), Cloud: &api.CloudVM{Reason: "it ended:\n  " + hostileName}}
+	vm := api.VM{Name: "grange-1", User: hostileName, Command: hostileName + "\ngrange-2  running  root",
+		Image: hostileName, Batch: hostileName, Created: time.Now(),
+		Cloud: &api.CloudVM{Reason: "it ended:\n  " + hostileName}}
 	var b bytes.Buffer
 	a := &app{out: text{&b}}
 	if err := printVMs(a.out, []api.VM{vm}); err != nil {

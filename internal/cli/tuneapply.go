@@ -29,8 +29,8 @@ const exitDrift = 4
 // applyFlags are what plan and apply are asked.
 type applyFlags struct {
 	choice
-	root      string
-	yes, wait bool
+	root             string
+	yes, wait, drain bool
 }
 
 func (a *app) tuneApplyCommands() []*cobra.Command {
@@ -47,10 +47,11 @@ func (a *app) tunePlan() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show exactly what apply would change, as a diff", Args: cobra.NoArgs,
-		Long: "Audit a host and show what would mend the findings: every value, file, service, module and word of the kernel's command line, " +
-			"with what is there now. Nothing is changed.",
-		Example: "  grange tune plan\n  grange tune plan --rule ksm-on-compute\n  grange tune plan --from node17.tar --json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return inTree(f.root, a.plan(cmd.Context(), f)) },
+		Long: "Audit a host and show what would mend the findings: every value, file, service, module and word of " +
+			"the kernel's command line, " + "with what is there now. Nothing is changed.",
+		Example: "  grange tune plan\n  grange tune plan --rule ksm-on-compute\n  grange tune plan --from node17.tar " +
+			"--json",
+		RunE: func(cmd *cobra.Command, _ []string) error { return inTree(f.root, a.plan(cmd.Context(), f)) },
 	}
 	f.choice.flags(cmd, mendOnly, mendNot)
 	rootFlag(cmd, &f.root)
@@ -62,11 +63,19 @@ func (a *app) tunePlan() *cobra.Command {
 func (a *app) tuneApply() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
-		Use: "apply", Short: "Make the changes of a plan: recorded, verified, undone when one fails", Args: cobra.NoArgs,
-		Long: "Audit this host, show the plan, and make it after a yes. What was there is on disk before anything changes; each step is read back; " +
-			"when one fails, or on ctrl-C, all are taken back. `grange tune undo` takes back what was applied, also after a kill.\n\n" +
-			"Modules are loaded anew, and memory is taken for huge pages, only while no VM runs: --wait waits for the last one. Close the host to new VMs before.",
-		Example: "  grange tune apply\n  grange tune apply --rule thp-policy --yes\n  grange tune apply --wait\n  grange tune apply --root ./node17 --yes",
+		Use: "apply", Short: "Make the changes of a plan: recorded, verified, undone when one fails",
+		Args: cobra.NoArgs,
+		Long: "Audit this host, show the plan, and make it after a yes. What was there is on disk before anything " +
+			"changes; each step is read back; " +
+			"when one fails, or on ctrl-C, all are taken back. `grange tune undo` takes back what was applied, also " +
+			"after a kill.\n\n" +
+			"Modules are loaded anew, and memory is taken for huge pages, only while no VM runs. --drain has this " +
+			"host's agent start no VM, waits for " +
+			"the last one, makes the changes and lets VMs in again, with KVM probed anew; where it was killed, the " +
+			"same command takes back what was left and " +
+			"goes on. --wait only waits: then keep new VMs away yourself.",
+		Example: "  grange tune apply\n  grange tune apply --rule thp-policy --yes\n  grange tune apply --drain " +
+			"--rule ept-off\n  grange tune apply --root ./node17 --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := unheard(cmd.Context())
 			defer stop()
@@ -77,24 +86,35 @@ func (a *app) tuneApply() *cobra.Command {
 	rootFlag(cmd, &f.root)
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "where the plan needs it, wait until no VM runs")
+	cmd.Flags().BoolVar(&f.drain, "drain", false,
+		"where the plan needs it, let no VM start, wait until none runs, and let them in again after")
+	cmd.MarkFlagsMutuallyExclusive("drain", "wait")
+	cmd.MarkFlagsMutuallyExclusive("drain", "root")
 	return cmd
 }
 
 func (a *app) tuneUndo() *cobra.Command {
 	var root string
-	var force bool
+	var force, drain bool
 	cmd := &cobra.Command{
 		Use: "undo [ID]", Short: "Take back the last apply, or the one named", Args: cobra.MaximumNArgs(1),
-		Long: "Put back what an apply found: values, files with their modes, files that were not there, services, modules. An apply or undo that was " +
-			"killed is taken back from where it stopped. What somebody changed since is listed and left, unless --force says to overwrite it.",
+		Long: "Put back what an apply found: values, files with their modes, files that were not there, services, " +
+			"modules. An apply or undo that was " +
+			"killed is taken back from where it stopped. What somebody changed since is listed and left, unless --force " +
+			"says to overwrite it.",
 		Example: "  grange tune undo\n  grange tune undo 20260921T101500Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := unheard(cmd.Context())
 			defer stop()
+			if drain {
+				return inTree(root, a.undoDrained(ctx, strings.Join(args, ""), force))
+			}
 			return inTree(root, a.undo(ctx, root, strings.Join(args, ""), force))
 		},
 	}
 	rootFlag(cmd, &root)
+	cmd.Flags().BoolVar(&drain, "drain", false, "let no VM start, wait until none runs, and let them in again after")
+	cmd.MarkFlagsMutuallyExclusive("drain", "root")
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite what was changed since")
 	return cmd
 }
@@ -113,15 +133,16 @@ func (a *app) tuneDrift() *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use: "drift", Short: "List what is no longer as apply set it", Args: cobra.NoArgs,
-		Long: "Compare this host with what was applied and not undone.\n\nExit status: 0 when all is as it was set, 4 when something is not.",
+		Long: "Compare this host with what was applied and not undone.\n\nExit status: 0 when all is as it was set, " +
+			"4 when something is not.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return inTree(root, a.drift(cmd.Context(), root)) },
 	}
 	rootFlag(cmd, &root)
 	return cmd
 }
 
-// unheard is for what must not end between two steps when nobody listens any more: a pipe's reader may go first at ctrl-C, and a lost
-// terminal is as good as ctrl-C.
+// unheard is for what must not end between two steps when nobody listens any more: a pipe's reader may go first at
+// ctrl-C, and a lost terminal is as good as ctrl-C.
 func unheard(ctx context.Context) (_ context.Context, stop func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	hangUps := func() {}
@@ -212,13 +233,21 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 		return err
 	}
 	defer system.Root().Close()
+	if f.drain {
+		return a.applyDrained(ctx, system, f)
+	}
 	if err := apply.Startable(system); err != nil {
 		return err
 	}
-	p, err := a.agreedPlan(ctx, system, f)
+	p, err := a.agreedPlan(ctx, system, f, "")
 	if err != nil {
 		return err
 	}
+	return a.make(ctx, system, p, f)
+}
+
+// make makes a plan that was agreed to, audits again, and prints what became of it.
+func (a *app) make(ctx context.Context, system apply.System, p apply.Plan, f applyFlags) error {
 	result := appliedJSON{Remaining: []remainingJSON{}}
 	if len(p.Steps) > 0 {
 		run, err := apply.Do(ctx, system, p, a.applyOptions())
@@ -245,7 +274,8 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 	return unsaid("what the audit still finds could not be printed", err)
 }
 
-// appliedText says what became of a plan. What a person has to do was in the plan; it is said again only after something was done.
+// appliedText says what became of a plan. What a person has to do was in the plan; it is said again only after
+// something was done.
 func (a *app) appliedText(p apply.Plan, result appliedJSON, root string) string {
 	var b strings.Builder
 	if result.ID != "" {
@@ -263,7 +293,8 @@ func (a *app) appliedText(p apply.Plan, result appliedJSON, root string) string 
 	}
 	b.WriteString("the audit still finds:\n")
 	for _, r := range result.Remaining {
-		b.WriteString(a.fold("  ", fmt.Sprintf("%s, %s, %s: wanted %s, found %s", r.Rule, r.Severity, r.Where, r.Wanted, r.Got)))
+		b.WriteString(a.fold("  ", fmt.Sprintf("%s, %s, %s: wanted %s, found %s", r.Rule, r.Severity, r.Where,
+			r.Wanted, r.Got)))
 		if r.Manual != "" {
 			b.WriteString(a.fold("    by hand: ", r.Manual))
 		}
@@ -271,30 +302,13 @@ func (a *app) appliedText(p apply.Plan, result appliedJSON, root string) string 
 	return b.String()
 }
 
-// agreedPlan shows the plan and gets a yes for it. Where it has to wait for VMs, the plan is made anew after, and when that is
-// another one it is shown again.
-func (a *app) agreedPlan(ctx context.Context, system apply.System, f applyFlags) (apply.Plan, error) {
-	agreed := ""
+// agreedPlan shows the plan and gets a yes for it, unless it is the one that was agreed to. Where it has to wait for
+// VMs, the plan is made anew after, and when that is another one it is shown again.
+func (a *app) agreedPlan(ctx context.Context, system apply.System, f applyFlags, agreed string) (p apply.Plan,
+	err error) {
 	for {
-		p, err := planAt(ctx, system, f)
-		if err != nil {
+		if p, agreed, err = a.agree(ctx, system, f, agreed); err != nil {
 			return p, err
-		}
-		if text := p.Text(tuning.Rules(), a.style().Width); text != agreed {
-			if !a.json {
-				if _, err := fmt.Fprintln(a.out, text); err != nil {
-					return p, unsaid("nothing was changed: the plan could not be shown", err)
-				}
-			}
-			agreed = text
-			if err := a.ready(p, system, f); err != nil && system.Live() {
-				return p, err
-			} else if err != nil {
-				fmt.Fprintf(a.err, "on the host itself this would not begin now: %v\n", err)
-			}
-			if err := a.ask(ctx, p, f); err != nil {
-				return p, err
-			}
 		}
 		if !system.Live() {
 			return p, nil
@@ -309,10 +323,33 @@ func (a *app) agreedPlan(ctx context.Context, system apply.System, f applyFlags)
 	}
 }
 
-// ready is what stands in the way of a plan but for VMs that --wait waits for.
+// agree makes a plan, and where it is not the one that was agreed to shows it and gets a yes. text is what was agreed
+// to then.
+func (a *app) agree(ctx context.Context, system apply.System, f applyFlags, agreed string) (p apply.Plan, text string,
+	err error) {
+	if p, err = planAt(ctx, system, f); err != nil {
+		return p, "", err
+	}
+	if text = p.Text(tuning.Rules(), a.style().Width); text == agreed {
+		return p, text, nil
+	}
+	if !a.json {
+		if _, err := fmt.Fprintln(a.out, text); err != nil {
+			return p, text, unsaid("nothing was changed: the plan could not be shown", err)
+		}
+	}
+	if err := a.ready(p, system, f); err != nil && system.Live() {
+		return p, text, err
+	} else if err != nil {
+		fmt.Fprintf(a.err, "on the host itself this would not begin now: %v\n", err)
+	}
+	return p, text, a.ask(ctx, p, f)
+}
+
+// ready is what stands in the way of a plan but for VMs that --wait and --drain wait for.
 func (a *app) ready(p apply.Plan, system apply.System, f applyFlags) error {
 	err := p.Ready(system)
-	if own := new(farm.Error); f.wait && errors.As(err, &own) && own.Code == farm.CodeVMsRunning {
+	if own := new(farm.Error); (f.wait || f.drain) && errors.As(err, &own) && own.Code == farm.CodeVMsRunning {
 		return nil
 	}
 	return err
@@ -332,7 +369,8 @@ func (a *app) ask(ctx context.Context, p apply.Plan, f applyFlags) error {
 		return nil
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes, Message: "nothing was changed: there is no terminal to ask on", Hint: "look at the plan, then say --yes"}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes,
+			Message: "nothing was changed: there is no terminal to ask on", Hint: "look at the plan, then say --yes"}
 	}
 	fmt.Fprintf(a.err, "make these changes? [y/N] ")
 	if saidYes(ctx, os.Stdin) {
@@ -341,7 +379,8 @@ func (a *app) ask(ctx context.Context, p apply.Plan, f applyFlags) error {
 	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes, Message: "nothing was changed"}
 }
 
-// saidYes reads an answer. Nothing ends a read of a terminal, so after ctrl-C it stays behind; it ends with the program, which is next.
+// saidYes reads an answer. Nothing ends a read of a terminal, so after ctrl-C it stays behind; it ends with the
+// program, which is next.
 func saidYes(ctx context.Context, in io.Reader) bool {
 	answer := make(chan string, 1)
 	go func() {
@@ -376,10 +415,14 @@ func (a *app) undo(ctx context.Context, dir, id string, force bool) error {
 	if err != nil {
 		return err
 	}
+	return a.printUndone(run)
+}
+
+func (a *app) printUndone(run *apply.Run) error {
 	if a.json {
 		return unsaid(run.ID+" is undone, and that could not be printed", a.printJSON(runJSON(run)))
 	}
-	_, err = fmt.Fprintf(a.out, "%s is undone: everything is as it was found\n", run.ID)
+	_, err := fmt.Fprintf(a.out, "%s is undone: everything is as it was found\n", run.ID)
 	return unsaid(run.ID+" is undone, and that could not be printed", err)
 }
 
@@ -409,7 +452,8 @@ func (a *app) history(dir string) error {
 		if len(r.Plan.Steps) == 1 {
 			noun = "step"
 		}
-		fmt.Fprintf(&b, "%-19s  %-8s  %3d %-5s  %s  %s\n", r.ID, r.Phase, len(r.Plan.Steps), noun, r.Who, strings.Join(r.Plan.Rules(), ", "))
+		fmt.Fprintf(&b, "%-19s  %-8s  %3d %-5s  %s  %s\n", r.ID, r.Phase, len(r.Plan.Steps), noun, r.Who,
+			strings.Join(r.Plan.Rules(), ", "))
 		if r.Error != "" {
 			fmt.Fprintf(&b, "    %s\n", r.Error)
 		}

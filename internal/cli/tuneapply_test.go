@@ -46,7 +46,8 @@ func TestTunePlanOfARecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"+options kvm_intel ept=1", "module kvm_intel: load anew with ept: N → 1  [no VMs]", "not now: running on this host: 1 VM: qemu-kvm (PID 2200)"} {
+	for _, want := range []string{"+options kvm_intel ept=1", "module kvm_intel: load anew with ept: N → 1  [no VMs]",
+		"not now: running on this host: 1 VM: qemu-kvm (PID 2200)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, text)
 		}
@@ -59,7 +60,8 @@ func TestTunePlanOfARecording(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &plan); err != nil {
 		t.Fatal(err)
 	}
-	if len(plan.Findings) != 1 || len(plan.Steps) != 3 || len(plan.Findings[0].Steps) != 3 || plan.Steps[2].New != "ept=1" || plan.Blocked == "" || plan.Findings[0].Danger == "" {
+	if len(plan.Findings) != 1 || len(plan.Steps) != 3 || len(plan.Findings[0].Steps) != 3 ||
+		plan.Steps[2].New != "ept=1" || plan.Blocked == "" || plan.Findings[0].Danger == "" {
 		t.Errorf("plan: %+v", plan)
 	}
 }
@@ -93,7 +95,8 @@ func TestTuneApplyToATree(t *testing.T) {
 	}
 	text, err = tune(t, "drift", "--root", dir, "--json")
 	var drifted []driftJSON
-	if json.Unmarshal([]byte(text), &drifted) != nil || len(drifted) != 1 || drifted[0].Set != "0" || drifted[0].Now != "1" {
+	if json.Unmarshal([]byte(text), &drifted) != nil || len(drifted) != 1 || drifted[0].Set != "0" ||
+		drifted[0].Now != "1" {
 		t.Errorf("drift: %s", text)
 	}
 	if err != (exitError{exitDrift}) {
@@ -103,7 +106,8 @@ func TestTuneApplyToATree(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err = tune(t, "history", "--root", dir)
-	if err != nil || !strings.Contains(text, applied.ID) || !strings.Contains(text, "undone") || !strings.Contains(text, "ept-off") {
+	if err != nil || !strings.Contains(text, applied.ID) || !strings.Contains(text, "undone") ||
+		!strings.Contains(text, "ept-off") {
 		t.Errorf("history: %v\n%s", err, text)
 	}
 	if _, err := tune(t, "undo", "--root", dir, applied.ID); codeOf(err) != "no-such-apply" {
@@ -120,7 +124,8 @@ func TestTuneRootIsAHost(t *testing.T) {
 }
 
 func TestSaidYes(t *testing.T) {
-	for text, want := range map[string]bool{"y\n": true, "Yes\n": true, "yes": true, "n\n": false, "\n": false, "": false, "yesterday\n": false} {
+	for text, want := range map[string]bool{"y\n": true, "Yes\n": true, "yes": true, "n\n": false, "\n": false,
+		"": false, "yesterday\n": false} {
 		if saidYes(t.Context(), strings.NewReader(text)) != want {
 			t.Errorf("%q is not %v", text, want)
 		}

@@ -73,7 +73,8 @@ type (
 func planJSON(p apply.Plan, blocked error) planOut {
 	out := planOut{Findings: []wantJSON{}, Steps: stepsJSON(p.Steps)}
 	for _, w := range p.Wants {
-		j := wantJSON{Rule: w.Rule, Severity: w.Severity.String(), Where: w.Where, Wanted: w.Wanted, Got: w.Got, Steps: []int{}, Manual: w.Manual}
+		j := wantJSON{Rule: w.Rule, Severity: w.Severity.String(), Where: w.Where, Wanted: w.Wanted, Got: w.Got,
+			Steps: []int{}, Manual: w.Manual}
 		if rule, err := tuning.RuleByID(w.Rule); err == nil && len(w.Steps) > 0 {
 			j.Danger = rule.Danger
 		}
@@ -91,7 +92,8 @@ func planJSON(p apply.Plan, blocked error) planOut {
 func stepsJSON(steps []apply.Step) []stepJSON {
 	out := []stepJSON{}
 	for i, s := range steps {
-		out = append(out, stepJSON{i + 1, string(s.Kind), s.Target(), s.Rules, s.String(), s.Show(s.Old), s.Show(s.New), s.Diff(), s.NoVMs, s.Reboot})
+		out = append(out, stepJSON{i + 1, string(s.Kind), s.Target(), s.Rules, s.String(), s.Show(s.Old), s.Show(s.New),
+			s.Diff(), s.NoVMs, s.Reboot})
 	}
 	return out
 }
@@ -101,7 +103,8 @@ func remainingOf(f tuning.Finding) remainingJSON {
 }
 
 func runJSON(r *apply.Run) historyJSON {
-	return historyJSON{r.ID, r.At, r.Who.UID, r.Who.Login, string(r.Phase), r.Error, r.Plan.Rules(), stepsJSON(r.Plan.Steps)}
+	return historyJSON{r.ID, r.At, r.Who.UID, r.Who.Login, string(r.Phase), r.Error, r.Plan.Rules(),
+		stepsJSON(r.Plan.Steps)}
 }
 
 func driftedJSON(d apply.Drifted) driftJSON {

@@ -20,7 +20,9 @@ import (
 )
 
 func rootFlag(cmd *cobra.Command, root *string) {
-	cmd.Flags().Var(&nonEmpty{root, "name a directory; without --root it is this host"}, "root", "a `DIR` that holds a host's files, instead of this host; programs are not run, their effects are written into it")
+	cmd.Flags().Var(&nonEmpty{root, "name a directory; without --root it is this host"}, "root",
+		"a `DIR` that holds a host's files, instead of this host; programs are not run, their effects are written "+
+			"into it")
 }
 
 // systemAt is this host, or the tree in dir.
@@ -58,9 +60,10 @@ func holdsHost(root *os.Root) bool {
 	return false
 }
 
-// recordedAt audits a recorded host, and is what a plan for it is made from: the directory itself, or a copy of the few files that
-// count where it is an archive. Free closes the one and removes the other.
-func recordedAt(ctx context.Context, f applyFlags) (system apply.System, findings []tuning.Finding, free func(), err error) {
+// recordedAt audits a recorded host, and is what a plan for it is made from: the directory itself, or a copy of the few
+// files that count where it is an archive. Free closes the one and removes the other.
+func recordedAt(ctx context.Context, f applyFlags) (system apply.System, findings []tuning.Finding, free func(),
+	err error) {
 	tree, err := hosttree.Open(f.from)
 	if err != nil {
 		return nil, nil, nil, err
@@ -90,8 +93,8 @@ func recordedAt(ctx context.Context, f applyFlags) (system apply.System, finding
 	return nil, nil, nil, fmt.Errorf("copy %s: %w", f.from, err)
 }
 
-// inTree puts an error of a tree into a person's words: hints name the commands as they have to be given for this tree, and what the
-// file system says has a code.
+// inTree puts an error of a tree into a person's words: hints name the commands as they have to be given for this tree,
+// and what the file system says has a code.
 func inTree(dir string, err error) error {
 	if err == nil || errors.As(err, new(exitError)) {
 		return err
@@ -101,7 +104,8 @@ func inTree(dir string, err error) error {
 			own.Message = strings.TrimSuffix(dir, "/") + own.Message // which begins with the file's path
 		}
 		if strings.Contains(own.Hint, "grange tune ") {
-			own.Hint = tuneCommandLine.ReplaceAllStringFunc(own.Hint, func(command string) string { return withRoot(command, dir) })
+			own.Hint = tuneCommandLine.ReplaceAllStringFunc(own.Hint,
+				func(command string) string { return withRoot(command, dir) })
 		}
 		return err
 	}
@@ -112,7 +116,8 @@ func inTree(dir string, err error) error {
 	own := &farm.Error{Message: where, Err: err}
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		own.Kind, own.Code, own.Hint = farm.NoCapacity, farm.CodeDiskFull, "make room there; nothing begins without a place for its record"
+		own.Kind, own.Code, own.Hint = farm.NoCapacity, farm.CodeDiskFull, "make room there; nothing begins without "+
+			"a place for its record"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		own.Kind, own.Code, own.Hint = farm.Denied, farm.CodeNeedsRoot, "use sudo, or a copy of the tree that is yours"
 	default:

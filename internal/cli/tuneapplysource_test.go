@@ -41,7 +41,8 @@ func TestTuneHintsNameTheTree(t *testing.T) {
 	if err != nil || !strings.Contains(text, "`grange tune undo "+quoted+"` takes it back") {
 		t.Errorf("apply: %v\n%s", err, text)
 	}
-	if _, err := tune(t, "undo", "--root", dir, "20000101T000000Z"); !strings.Contains(hintOf(err), "`grange tune history "+quoted+"`") {
+	if _, err := tune(t, "undo", "--root", dir, "20000101T000000Z"); !strings.Contains(hintOf(err),
+		"`grange tune history "+quoted+"`") {
 		t.Errorf("undo of what is not there: %q", hintOf(err))
 	}
 	text, err = tune(t, "plan", "--root", recorded(t), "--rule", "ept-off")
@@ -92,7 +93,8 @@ func TestTuneLostOutput(t *testing.T) {
 		root.SetArgs(append([]string{"tune"}, args...))
 		return root.ExecuteContext(t.Context())
 	}
-	for _, args := range [][]string{{"plan", "--root", dir}, {"plan", "--from", before2015}, {"apply", "--root", dir, "--yes"}, {"history", "--root", dir}, {"drift", "--root", dir}} {
+	for _, args := range [][]string{{"plan", "--root", dir}, {"plan", "--from", before2015},
+		{"apply", "--root", dir, "--yes"}, {"history", "--root", dir}, {"drift", "--root", dir}} {
 		if err := run(args...); !errors.Is(err, syscall.ENOSPC) || codeOf(err) != "lost-output" {
 			t.Errorf("%v: %v", args, err)
 		}
@@ -103,7 +105,8 @@ func TestTuneLostOutput(t *testing.T) {
 }
 
 func TestTreeErrorsHaveCodes(t *testing.T) {
-	for cause, want := range map[syscall.Errno]farm.Code{syscall.ENOSPC: farm.CodeDiskFull, syscall.EACCES: farm.CodeNeedsRoot, syscall.EROFS: farm.CodeNeedsRoot} {
+	for cause, want := range map[syscall.Errno]farm.Code{syscall.ENOSPC: farm.CodeDiskFull,
+		syscall.EACCES: farm.CodeNeedsRoot, syscall.EROFS: farm.CodeNeedsRoot} {
 		err := inTree("/tmp/node17", &os.PathError{Op: "open", Path: "lock", Err: cause})
 		if codeOf(err) != string(want) || hintOf(err) == "" || !strings.Contains(err.Error(), "/tmp/node17") {
 			t.Errorf("%v: %v", cause, err)

@@ -20,8 +20,8 @@ import (
 	"github.com/grange-project/grange/internal/version"
 )
 
-// Exit statuses of `grange tune audit` where something at or above --fail-on was found: the worst decides. They are none of
-// exitFailed and exitUsage, so that a script can tell a badly tuned host from an audit that did not happen.
+// Exit statuses of `grange tune audit` where something at or above --fail-on was found: the worst decides. They are
+// none of exitFailed and exitUsage, so that a script can tell a badly tuned host from an audit that did not happen.
 const (
 	exitAdvice  = 3
 	exitWarning = 4
@@ -38,17 +38,19 @@ type auditFlags struct {
 
 var (
 	failOns = []string{"fault", "warning", "advice", "never"}
-	formats = []string{"table", "json", "sarif", "html"}
+	formats = []string{"table", "json", "sarif", "html", "journal"}
 )
 
 func (a *app) tuneAudit() *cobra.Command {
 	var f auditFlags
 	cmd := &cobra.Command{
-		Use: "audit", Short: "Judge how a host is set up for virtual machines, with the evidence for each finding", Args: cobra.NoArgs,
-		Long: "Judge how this host, or a recorded one, is set up for virtual machines. Nothing is changed. Every finding names what is, what is " +
+		Use: "audit", Short: "Judge how a host is set up for virtual machines, with the evidence for each finding",
+		Args: cobra.NoArgs,
+		Long: "Judge how this host, or a recorded one, is set up for virtual machines. Nothing is changed. Every " +
+			"finding names what is, what is " +
 			"wanted, what it costs and who measured that. Costs are not additive and no sum is given.\n\n" +
-			"Exit status: 0 when nothing at or above --fail-on was found; otherwise by the worst finding 3 (advice), 4 (warning) or 5 (fault). " +
-			"1 and 2 mean that there was no audit.",
+			"Exit status: 0 when nothing at or above --fail-on was found; otherwise by the worst finding 3 (advice), 4 " +
+			"(warning) or 5 (fault). " + "1 and 2 mean that there was no audit.",
 		Example: "  grange tune audit\n  grange tune audit --from node17.tar --profile generic-service\n" +
 			"  grange tune audit -o node17.html --fail-on never",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,8 +63,11 @@ func (a *app) tuneAudit() *cobra.Command {
 	flags := cmd.Flags()
 	fromFlag(cmd, &f.from)
 	f.choice.flags(cmd, "ask only this `RULE`", "do not ask this `RULE`")
-	flags.StringVar(&f.failOn, "fail-on", "warning", "lowest severity that makes the exit status other than 0: fault, warning, advice or never")
-	flags.StringVar(&f.format, "format", "", "table, json, sarif or html (default: by the ending of the file of -o, else table)")
+	flags.StringVar(&f.failOn, "fail-on", "warning",
+		"lowest severity that makes the exit status other than 0: fault, warning, advice or never")
+	flags.StringVar(&f.format, "format", "",
+		"table, json, sarif, html, or journal: a line a finding, with its priority for systemd (default: by the "+
+			"ending of the file of -o, else table)")
 	flags.StringVarP(&f.output, "output", "o", "", "write to `FILE`, and only the summary here")
 	complete(cmd, "fail-on", func() []string { return failOns })
 	complete(cmd, "format", func() []string { return formats })
@@ -131,7 +136,8 @@ func auditOf(ctx context.Context, f auditFlags) (tuning.Report, report.About, []
 	}
 	defer tree.Close()
 	r, notes, err := f.judge(h)
-	about := report.About{Source: tree.Name, Date: time.Now().UTC().Truncate(time.Second), Version: version.String(), Chosen: f.words()}
+	about := report.About{Source: tree.Name, Date: time.Now().UTC().Truncate(time.Second), Version: version.String(),
+		Chosen: f.words()}
 	return r, about, notes, err
 }
 
@@ -146,8 +152,9 @@ func profileOf(name string) (tuning.Profile, error) {
 	}
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return tuning.Profile{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProfile, Message: fmt.Sprintf("there is no file %s", name),
-			Hint: "`grange tune profiles` lists the built-in ones", Err: err}
+		return tuning.Profile{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProfile,
+			Message: fmt.Sprintf("there is no file %s", name),
+			Hint:    "`grange tune profiles` lists the built-in ones", Err: err}
 	}
 	if err != nil {
 		return tuning.Profile{}, fmt.Errorf("read profile: %w", err)
@@ -158,8 +165,9 @@ func profileOf(name string) (tuning.Profile, error) {
 		return tuning.Profile{}, fmt.Errorf("read profile: %w", err)
 	}
 	if len(text) > maxProfile {
-		return tuning.Profile{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadProfile, Message: name + " is larger than a profile can be",
-			Hint: "`grange tune profiles NAME` prints one to start from"}
+		return tuning.Profile{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadProfile,
+			Message: name + " is larger than a profile can be",
+			Hint:    "`grange tune profiles NAME` prints one to start from"}
 	}
 	return tuning.ParseProfile(text, name)
 }
@@ -187,11 +195,14 @@ func auditTo(w io.Writer, format string, r tuning.Report, about report.About, st
 		return report.SARIF(w, r, about)
 	case "html":
 		return report.HTML(w, r, about)
+	case "journal":
+		return report.Lines(w, r)
 	}
 	return report.Table(w, r, about, style)
 }
 
-// style is what standard output can show: colours on a terminal only, and never where the reader said not to (no-color.org).
+// style is what standard output can show: colours on a terminal only, and never where the reader said not to
+// (no-color.org).
 func (a *app) style() report.Style {
 	out, ok := fileOf(a.out)
 	if !ok || !term.IsTerminal(int(out.Fd())) {

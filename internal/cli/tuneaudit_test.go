@@ -70,7 +70,8 @@ func TestAuditStatusesAreTheirOwn(t *testing.T) {
 }
 
 func TestAuditFormats(t *testing.T) {
-	for format, want := range map[string]string{"table": "FAULT  ept-off", "json": `"rule": "ept-off"`, "sarif": `"ruleId": "ept-off"`, "html": `id="ept-off"`} {
+	for format, want := range map[string]string{"table": "FAULT  ept-off", "json": `"rule": "ept-off"`,
+		"sarif": `"ruleId": "ept-off"`, "html": `id="ept-off"`} {
 		text, _ := runCommand(t, "tune", "audit", "--from", host2015, "--format", format)
 		if !strings.Contains(text, want) {
 			t.Errorf("%s lacks %s:\n%.400s", format, want, text)
@@ -81,7 +82,8 @@ func TestAuditFormats(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "report")
 		text, _ = runCommand(t, "tune", "audit", "--from", host2015, "--format", format, "-o", file)
 		written, err := os.ReadFile(file)
-		if err != nil || !bytes.Contains(written, []byte(want)) || !strings.HasPrefix(text, file+": 1 fault, ") || strings.Count(text, "\n") != 1 {
+		if err != nil || !bytes.Contains(written, []byte(want)) || !strings.HasPrefix(text, file+": 1 fault, ") ||
+			strings.Count(text, "\n") != 1 {
 			t.Errorf("%s -o: %v, printed %q", format, err, text)
 		}
 	}
@@ -93,7 +95,8 @@ func TestAuditJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		t.Fatal(err)
 	}
-	if a.Host.Threads != 32 || a.Role != "compute" || a.Profile != "cern-e5-2650v2-compute" || a.Counts.Fault != 1 || a.Source != host2015 {
+	if a.Host.Threads != 32 || a.Role != "compute" || a.Profile != "cern-e5-2650v2-compute" || a.Counts.Fault != 1 ||
+		a.Source != host2015 {
 		t.Errorf("%+v", a)
 	}
 	if n := a.Asked + len(a.Skipped); n != len(tuning.Rules()) {
@@ -110,7 +113,8 @@ func TestAuditProfiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "site.toml")
-	if err := os.WriteFile(file, []byte(strings.Replace(text, `name = "generic-service"`, `name = "our-service"`, 1)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Replace(text, `name = "generic-service"`, `name = "our-service"`, 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ args, profile, role string }{
@@ -120,7 +124,8 @@ func TestAuditProfiles(t *testing.T) {
 		{"--role service", "generic-service", "service"},
 		{"--role guest", "generic-guest", "guest"},
 	} {
-		text, _ := runCommand(t, append([]string{"tune", "audit", "--json", "--from", wellMade}, strings.Fields(c.args)...)...)
+		text, _ := runCommand(t, append([]string{"tune", "audit", "--json", "--from", wellMade},
+			strings.Fields(c.args)...)...)
 		var a report.Audit
 		if err := json.Unmarshal([]byte(text), &a); err != nil {
 			t.Errorf("%s: %v\n%.300s", c.args, err, text)
@@ -192,8 +197,10 @@ func TestRulesAndExplain(t *testing.T) {
 
 func TestTuneCompletion(t *testing.T) {
 	for args, want := range map[string]string{
-		"tune explain ep": "ept-off\t", "tune audit --rule ept": "ept-off\t", "tune audit --profile gen": "generic-compute\t",
-		"tune audit --format s": "sarif", "tune audit --role g": "guest", "tune audit --fail-on n": "never", "tune profiles amd": "amd-epyc-compute\t",
+		"tune explain ep": "ept-off\t", "tune audit --rule ept": "ept-off\t",
+		"tune audit --profile gen": "generic-compute\t",
+		"tune audit --format s":    "sarif", "tune audit --role g": "guest", "tune audit --fail-on n": "never",
+		"tune profiles amd": "amd-epyc-compute\t",
 	} {
 		text, err := runCommand(t, append([]string{"__complete"}, strings.Fields(args)...)...)
 		if err != nil || !strings.Contains(text, want) {

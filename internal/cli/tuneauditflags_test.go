@@ -13,11 +13,13 @@ import (
 
 func TestAuditFormatByName(t *testing.T) {
 	dir := t.TempDir()
-	for name, want := range map[string]string{"a.html": "<!DOCTYPE html>", "a.json": `"rules_asked"`, "a.sarif": `"ruleId"`,
+	for name, want := range map[string]string{"a.html": "<!DOCTYPE html>", "a.json": `"rules_asked"`,
+		"a.sarif":      `"ruleId"`,
 		"b.SARIF.json": `"ruleId"`, "b.txt": "FAULT  ept-off", "b": "FAULT  ept-off"} {
 		file := filepath.Join(dir, name)
 		runCommand(t, "tune", "audit", "--from", host2015, "-o", file)
-		if text, err := os.ReadFile(file); err != nil || !strings.Contains(strings.ToLower(string(text)), strings.ToLower(want)) {
+		if text, err := os.ReadFile(file); err != nil ||
+			!strings.Contains(strings.ToLower(string(text)), strings.ToLower(want)) {
 			t.Errorf("%s: %v, %.80s", name, err, text)
 		}
 	}
@@ -72,8 +74,10 @@ func TestAuditNextCommands(t *testing.T) {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, _ := runCommand(t, "tune", "audit", "--from", file, "--role", "compute", "--skip", "ksm-on-compute", "--profile", "generic-compute")
-	want := "\n  grange tune plan --from '" + strings.ReplaceAll(file, "'", `'\''`) + "' --profile generic-compute --role compute --skip ksm-on-compute\n"
+	out, _ := runCommand(t, "tune", "audit", "--from", file, "--role", "compute", "--skip", "ksm-on-compute",
+		"--profile", "generic-compute")
+	want := "\n  grange tune plan --from '" + strings.ReplaceAll(file, "'", `'\''`) +
+		"' --profile generic-compute --role compute --skip ksm-on-compute\n"
 	if !strings.Contains(out, want) || !strings.Contains(out, "\n  grange tune explain ept-off\n") {
 		t.Errorf("no %s in\n%s", want, out)
 	}
@@ -83,11 +87,13 @@ func TestAuditNextCommands(t *testing.T) {
 func TestAuditWithoutARule(t *testing.T) {
 	_, err := runCommand(t, "tune", "audit", "--from", wellMade, "--role", "compute", "--rule", "guest-thp")
 	own := new(farm.Error)
-	if !errors.As(err, &own) || own.Code != farm.CodeUsage || !strings.Contains(own.Message, "guest-thp: does not hold for a host of role compute") {
+	if !errors.As(err, &own) || own.Code != farm.CodeUsage ||
+		!strings.Contains(own.Message, "guest-thp: does not hold for a host of role compute") {
 		t.Errorf("%v", err)
 	}
 	text, err := runCommand(t, "tune", "audit", "--from", wellMade, "--role", "compute", "--rule", "guest-thp,ept-off")
-	if err != nil || !strings.Contains(text, "not asked: guest-thp: does not hold for a host of role compute\n") || !strings.Contains(text, "by 1 rule\n") {
+	if err != nil || !strings.Contains(text, "not asked: guest-thp: does not hold for a host of role compute\n") ||
+		!strings.Contains(text, "by 1 rule\n") {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
@@ -109,7 +115,8 @@ func TestAuditOfAFragment(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _ := runCommand(t, "tune", "audit", "--from", file)
-	if lines := strings.Split(text, "\n"); len(lines) < 4 || !slices.ContainsFunc(lines[:4], func(l string) bool { return strings.HasPrefix(l, "NOTE  ") }) {
+	if lines := strings.Split(text, "\n"); len(lines) < 4 ||
+		!slices.ContainsFunc(lines[:4], func(l string) bool { return strings.HasPrefix(l, "NOTE  ") }) {
 		t.Errorf("the head does not tell:\n%.400s", text)
 	}
 	text, _ = runCommand(t, "tune", "audit", "--from", file, "-o", filepath.Join(dir, "x"))
@@ -129,7 +136,8 @@ func TestCompletionOfLists(t *testing.T) {
 		text, err := runCommand(t, append([]string{"__complete"}, strings.Fields(args)...)...)
 		var got []string
 		for line := range strings.Lines(text) {
-			if name, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); !strings.HasPrefix(name, ":") && !strings.HasPrefix(name, "Completion ended") {
+			if name, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); !strings.HasPrefix(name, ":") &&
+				!strings.HasPrefix(name, "Completion ended") {
 				got = append(got, name)
 			}
 		}

@@ -12,7 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/tuning"
 )
 
-// choice says which host is judged, by what wishes and which rules. Audit, plan and apply share it: what one finds, the next mends.
+// choice says which host is judged, by what wishes and which rules. Audit, plan and apply share it: what one finds, the
+// next mends.
 type choice struct {
 	from, profile, role string
 	only, skip          []string
@@ -23,8 +24,11 @@ var roles = []string{string(tuning.Compute), string(tuning.Service), string(tuni
 // flags gives a command the flags of a choice but --from. The texts say what happens to a rule's findings.
 func (c *choice) flags(cmd *cobra.Command, only, skip string) {
 	flags := cmd.Flags()
-	flags.StringVar(&c.profile, "profile", "", "what is wanted: `NAME` of a built-in profile or a TOML file (default: the one that fits the processor)")
-	flags.StringVar(&c.role, "role", "", "what the host is for: compute, service or guest (default: the profile's; guest in a VM that runs none itself, else compute)")
+	flags.StringVar(&c.profile, "profile", "",
+		"what is wanted: `NAME` of a built-in profile or a TOML file (default: the one that fits the processor)")
+	flags.StringVar(&c.role, "role", "",
+		"what the host is for: compute, service or guest (default: the profile's; guest in a VM that runs none "+
+			"itself, else compute)")
 	flags.StringSliceVar(&c.only, "rule", nil, only+"; may be repeated, or a list: a,b")
 	flags.StringSliceVar(&c.skip, "skip", nil, skip+"; may be repeated, or a list: a,b")
 	complete(cmd, "rule", ruleIDs)
@@ -33,8 +37,8 @@ func (c *choice) flags(cmd *cobra.Command, only, skip string) {
 	complete(cmd, "role", func() []string { return roles })
 }
 
-// judge asks the rules about a host. notes tell which rules named by --rule were not asked; that nothing was found by no rule is no
-// good news, and an error.
+// judge asks the rules about a host. notes tell which rules named by --rule were not asked; that nothing was found by
+// no rule is no good news, and an error.
 func (c choice) judge(h farm.HostFacts) (r tuning.Report, notes []string, err error) {
 	if c.role != "" && !slices.Contains(roles, c.role) {
 		return r, nil, unknownWord("role", c.role, roles)
@@ -52,7 +56,8 @@ func (c choice) judge(h farm.HostFacts) (r tuning.Report, notes []string, err er
 		}
 	}
 	if r.Applied == 0 {
-		return r, nil, usage("`grange tune explain RULE` tells for which roles a rule holds", "no rule is left to ask; %s", strings.Join(notes, "; "))
+		return r, nil, usage("`grange tune explain RULE` tells for which roles a rule holds",
+			"no rule is left to ask; %s", strings.Join(notes, "; "))
 	}
 	return r, notes, nil
 }

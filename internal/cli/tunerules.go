@@ -12,7 +12,8 @@ import (
 func (a *app) tuneRules() *cobra.Command {
 	return &cobra.Command{
 		Use: "rules", Short: "List the rules of the audit", Args: cobra.NoArgs,
-		Long: "List the rules of the audit. The severity of a rule is the worst that it can find: a finding may be less severe.",
+		Long: "List the rules of the audit. The severity of a rule is the worst that it can find: a finding may be " +
+			"less severe.",
 		RunE: func(*cobra.Command, []string) error {
 			if !a.json {
 				return report.Rules(rawOf(a.out), tuning.Rules(), a.style())
@@ -28,7 +29,8 @@ func (a *app) tuneRules() *cobra.Command {
 
 func (a *app) tuneExplain() *cobra.Command {
 	return &cobra.Command{
-		Use: "explain RULE", Short: "Explain a rule: why, what it costs and who measured that, the fix and its danger, the way back",
+		Use: "explain RULE", Short: "Explain a rule: why, what it costs and who measured that, the fix and its " +
+			"danger, the way back",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeFirst(ruleIDs),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -46,9 +48,12 @@ func (a *app) tuneExplain() *cobra.Command {
 
 func (a *app) tuneProfiles() *cobra.Command {
 	return &cobra.Command{
-		Use: "profiles [NAME]", Short: "List the built-in profiles, or print one as TOML to edit", Args: cobra.MaximumNArgs(1),
-		Long:              "List the built-in profiles, or print one as TOML. Edited and saved to a file, it is given to --profile.",
-		Example:           "  grange tune profiles generic-compute >site.toml\n  grange tune audit --profile ./site.toml",
+		Use: "profiles [NAME]", Short: "List the built-in profiles, or print one as TOML to edit",
+		Args: cobra.MaximumNArgs(1),
+		Long: "List the built-in profiles, or print one as TOML. Edited and saved to a file, it is " +
+			"given to --profile.",
+		Example: "  grange tune profiles generic-compute >site.toml\n  grange tune audit --profile " +
+			"./site.toml",
 		ValidArgsFunction: completeFirst(profileNames),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {

@@ -87,12 +87,13 @@ func verifyTree(tree *hosttree.Tree) (verify.Report, []string, error) {
 	notes := machines.Unread
 	unread := 0
 	for _, p := range machines.Processes {
-		if p.Resident == nil && len(host.Topology.Nodes) > 1 {
+		if p.Memory.Resident == nil && len(host.Topology.Nodes) > 1 {
 			unread++
 		}
 	}
 	if unread > 0 {
-		notes = append(notes, fmt.Sprintf("where the memory of %d VMs lies is not known: numa_maps of their processes takes root", unread))
+		notes = append(notes, fmt.Sprintf(
+			"where the memory of %d VMs lies is not known: numa_maps of their processes takes root", unread))
 	}
 	for _, u := range host.Unread {
 		if strings.Contains(u, "libvirt") {
@@ -102,7 +103,8 @@ func verifyTree(tree *hosttree.Tree) (verify.Report, []string, error) {
 	return verify.Verify(host, slices.Concat(machines.Processes, machines.Unseen), machines.Plans), notes, nil
 }
 
-// only keeps the VMs with these names, and the problems that are about them; all without names. The host is called where.
+// only keeps the VMs with these names, and the problems that are about them; all without names. The host is called
+// where.
 func only(r verify.Report, names []string, where string) (verify.Report, error) {
 	if len(names) == 0 {
 		return r, nil
@@ -111,13 +113,15 @@ func only(r verify.Report, names []string, where string) (verify.Report, error) 
 	for _, name := range names {
 		before := len(out.VMs)
 		for _, v := range r.VMs {
-			if v.Name == name || v.UUID == name || strings.HasPrefix(v.Name, name+" (process ") { // one of several with the name
+			// one of several with the name
+			if v.Name == name || v.UUID == name || strings.HasPrefix(v.Name, name+" (process ") {
 				out.VMs = append(out.VMs, v)
 			}
 		}
 		if len(out.VMs) == before {
-			return out, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("no VM %q runs on %s", name, where),
-				Hint: "`grange tune verify` without a name shows all"}
+			return out, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM,
+				Message: fmt.Sprintf("no VM %q runs on %s", name, where),
+				Hint:    "`grange tune verify` without a name shows all"}
 		}
 	}
 	for _, p := range r.Problems {
@@ -138,7 +142,9 @@ func (a *app) printProof(r verify.Report, notes []string) error {
 	}
 	for _, p := range r.Problems {
 		about := append([]string{p.VM}, p.Others...)
-		fmt.Fprintf(a.out, "\n%s: %s: %s [%s]\n  try: %s\n  why: %s (%s)\n", p.Severity, farm.Printable(strings.Join(about, ", ")), farm.Printable(p.Message), p.Kind, p.Fix, p.Source.Says, p.Source.Name)
+		fmt.Fprintf(a.out, "\n%s: %s: %s [%s]\n  try: %s\n  why: %s (%s)\n", p.Severity,
+			farm.Printable(strings.Join(about, ", ")), farm.Printable(p.Message), p.Kind, p.Fix, p.Source.Says,
+			p.Source.Name)
 	}
 	for _, n := range notes {
 		fmt.Fprintf(a.out, "note: %s\n", farm.Printable(n))
@@ -155,9 +161,10 @@ func proofTable(w io.Writer, r verify.Report) error {
 	t := newColumns(w)
 	fmt.Fprintln(t, "VM\tTHREAD\tPLANNED\tLIBVIRT\tKERNEL\tMEMORY\tVERDICT")
 	for _, vm := range r.VMs {
-		name, memory, verdict := farm.Printable(vm.Name), nodeMemory(vm.Resident), string(vm.Verdict)
+		name, memory, verdict := farm.Printable(vm.Name), nodeMemory(guestMemory(vm)), string(vm.Verdict)
 		for _, l := range alike(vm.Lines) {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, l.Thread, orDash(l.Planned), orDash(l.Libvirt), orDash(l.Kernel), memory, verdict)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, l.Thread, orDash(l.Planned), orDash(l.Libvirt),
+				orDash(l.Kernel), memory, verdict)
 			name, memory, verdict = "", "", ""
 		}
 	}
@@ -190,11 +197,12 @@ func orDash(s farm.CPUSet) string {
 	return s.String()
 }
 
-func nodeMemory(resident map[int]farm.Bytes) string {
+// nodeMemory is where memory lies, in words.
+func nodeMemory(memory map[int]farm.Bytes) string {
 	var parts []string
-	for _, node := range slices.Sorted(maps.Keys(resident)) {
-		if resident[node] > 0 {
-			parts = append(parts, fmt.Sprintf("node %d: %.1fM", node, float64(resident[node])/float64(farm.MiB)))
+	for _, node := range slices.Sorted(maps.Keys(memory)) {
+		if memory[node] > 0 {
+			parts = append(parts, fmt.Sprintf("node %d: %.1fM", node, float64(memory[node])/float64(farm.MiB)))
 		}
 	}
 	if len(parts) == 0 {
@@ -211,13 +219,15 @@ type (
 		Notes    []string        `json:"notes,omitempty"`
 	}
 	verifyVM struct {
-		Name    string            `json:"name"`
-		UUID    string            `json:"uuid,omitempty"`
-		PID     int               `json:"pid"` // 0 when its process is not to be seen
-		Ours    bool              `json:"ours"`
-		Verdict string            `json:"verdict"`
-		Threads []verifyThread    `json:"threads"`
-		Memory  map[string]uint64 `json:"memory,omitempty"`
+		Name    string         `json:"name"`
+		UUID    string         `json:"uuid,omitempty"`
+		PID     int            `json:"pid"` // 0 when its process is not to be seen
+		Ours    bool           `json:"ours"`
+		Verdict string         `json:"verdict"`
+		Threads []verifyThread `json:"threads"`
+		// the guest's; with QEMU's where that cannot be told apart
+		Memory map[string]uint64 `json:"memory,omitempty"`
+		Own    map[string]uint64 `json:"own_memory,omitempty"` // QEMU's
 	}
 	verifyThread struct {
 		Thread  string `json:"thread"`
@@ -243,28 +253,48 @@ type (
 	}
 )
 
+// guestMemory is the guest's memory by node, or with QEMU's own what cannot be told from it.
+func guestMemory(vm verify.VM) map[int]farm.Bytes {
+	if guest := vm.Memory.Guest(); guest != nil {
+		return guest
+	}
+	return vm.Memory.Resident
+}
+
+// byNode is nil where nothing is known.
+func byNode(memory map[int]farm.Bytes) map[string]uint64 {
+	if memory == nil {
+		return nil
+	}
+	out := map[string]uint64{}
+	for node, size := range memory {
+		if size > 0 {
+			out[strconv.Itoa(node)] = uint64(size)
+		}
+	}
+	return out
+}
+
 func proofJSON(r verify.Report, notes []string) verifyJSON {
 	out := verifyJSON{VMs: []verifyVM{}, Problems: []verifyProblem{}, Notes: notes}
 	for _, vm := range r.VMs {
-		v := verifyVM{Name: vm.Name, UUID: vm.UUID, PID: vm.PID, Ours: vm.Ours, Verdict: string(vm.Verdict), Threads: []verifyThread{}}
+		v := verifyVM{Name: vm.Name, UUID: vm.UUID, PID: vm.PID, Ours: vm.Ours, Verdict: string(vm.Verdict),
+			Threads: []verifyThread{}}
 		for _, l := range vm.Lines {
-			t := verifyThread{Thread: l.Thread, Planned: l.Planned.String(), Libvirt: l.Libvirt.String(), Kernel: l.Kernel.String()}
+			t := verifyThread{Thread: l.Thread, Planned: l.Planned.String(), Libvirt: l.Libvirt.String(),
+				Kernel: l.Kernel.String()}
 			if l.LastCPU >= 0 {
 				t.LastCPU = &l.LastCPU
 			}
 			v.Threads = append(v.Threads, t)
 		}
-		for node, size := range vm.Resident {
-			if v.Memory == nil {
-				v.Memory = map[string]uint64{}
-			}
-			v.Memory[strconv.Itoa(node)] = uint64(size)
-		}
+		v.Memory, v.Own = byNode(guestMemory(vm)), byNode(vm.Memory.Own())
 		out.VMs = append(out.VMs, v)
 	}
 	for _, p := range r.Problems {
-		out.Problems = append(out.Problems, verifyProblem{Kind: string(p.Kind), Severity: p.Severity.String(), VM: p.VM, Others: p.Others,
-			CPUs: p.CPUs.String(), Message: p.Message, Fix: p.Fix, Source: verifySource{p.Source.Name, p.Source.URL, p.Source.Says}})
+		out.Problems = append(out.Problems, verifyProblem{Kind: string(p.Kind), Severity: p.Severity.String(), VM: p.VM,
+			Others: p.Others, CPUs: p.CPUs.String(), Message: p.Message, Fix: p.Fix,
+			Source: verifySource{p.Source.Name, p.Source.URL, p.Source.Says}})
 	}
 	return out
 }

@@ -62,7 +62,8 @@ func TestTuneVerify(t *testing.T) {
 		{"two-on-one-cpu", nil, 5, []string{"fault: tier0-a, tier0-b: ", "Tier-0 Resources"}},
 		{"two-on-one-cpu", []string{"tier0-b"}, 5, []string{"crowded-cpus"}},
 		{"isolated", []string{"lone"}, 0, []string{"advice: lone: "}},
-		{"unseen", nil, 4, []string{"vCPUs 0-1  -        2-3      -       -       unproven", "warning: tier0-a: ", "process 300"}},
+		{"unseen", nil, 4, []string{"vCPUs 0-1  -        2-3      -       -       unproven", "warning: tier0-a: ",
+			"process 300"}},
 		{"healthy", []string{"nobody"}, 1, []string{`no VM "nobody"`, "try:"}},
 	} {
 		out, status := verifyCase(t, c.name, c.args...)
@@ -86,10 +87,12 @@ func TestTuneVerifyJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 5 {
 		t.Fatalf("status %d, %v:\n%s", status, err, out)
 	}
-	if len(got.VMs) != 2 || len(got.VMs[0].Threads) != 5 || got.VMs[0].Threads[0] != (verifyThread{Thread: "vCPU 0", Libvirt: "0-1,4-5", Kernel: "0-1,4-5"}) {
+	if len(got.VMs) != 2 || len(got.VMs[0].Threads) != 5 ||
+		got.VMs[0].Threads[0] != (verifyThread{Thread: "vCPU 0", Libvirt: "0-1,4-5", Kernel: "0-1,4-5"}) {
 		t.Errorf("VMs %+v", got.VMs)
 	}
-	if len(got.Problems) != 1 || got.Problems[0].Kind != "crowded-cpus" || got.Problems[0].Severity != "fault" || got.Problems[0].CPUs != "0-1,4-5" {
+	if len(got.Problems) != 1 || got.Problems[0].Kind != "crowded-cpus" || got.Problems[0].Severity != "fault" ||
+		got.Problems[0].CPUs != "0-1,4-5" {
 		t.Errorf("problems %+v", got.Problems)
 	}
 }

@@ -22,21 +22,23 @@ and otherwise, or with --local, or when the agent's --socket is named, those of 
 	vm.AddCommand(
 		a.vmCreate(),
 		a.vmList(),
-		a.oneVM("show VM", "Show a virtual machine: what was wanted or planned, and what is", &show, func(cmd *cobra.Command, ref string) error {
-			if !a.here(cmd) {
-				return a.showFleetVM(cmd.Context(), ref, show)
-			}
-			vm, err := a.client().VM(cmd.Context(), ref)
-			if err != nil {
-				return err
-			}
-			return a.showVM(vm)
-		}),
+		a.oneVM("show VM", "Show a virtual machine: what was wanted or planned, and what is", &show,
+			func(cmd *cobra.Command, ref string) error {
+				if !a.here(cmd) {
+					return a.showFleetVM(cmd.Context(), ref, show)
+				}
+				vm, err := a.client().VM(cmd.Context(), ref)
+				if err != nil {
+					return err
+				}
+				return a.showVM(vm)
+			}),
 		a.vmStart(),
 		a.vmStop(),
 		a.vmRestart(),
 		a.vmResize(),
 		a.vmRebuild(),
+		a.vmMove(),
 		a.vmUpdate(),
 		a.vmDelete(),
 		a.consoleCommand(),
@@ -47,27 +49,31 @@ and otherwise, or with --local, or when the agent's --socket is named, those of 
 
 func (a *app) vmList() *cobra.Command {
 	var f listFlags
-	cmd := localFlag(&cobra.Command{Use: "list", Short: "List virtual machines, of the fleet or of this host", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		if !a.here(cmd) {
-			return a.listFleetVMs(cmd.Context(), f)
-		}
-		vms, err := a.client().VMs(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if a.json {
-			return a.printJSON(vms)
-		}
-		return printVMs(a.out, vms)
-	}})
+	cmd := localFlag(&cobra.Command{Use: "list", Short: "List virtual machines, of the fleet or of this host",
+		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			if !a.here(cmd) {
+				return a.listFleetVMs(cmd.Context(), f)
+			}
+			vms, err := a.client().VMs(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(vms)
+			}
+			return printVMs(a.out, vms)
+		}})
 	f.register(cmd)
 	return cmd
 }
 
 // vmStop stops VMs of the fleet, whose disks stay, or ends the one of this host, of which nothing stays.
 func (a *app) vmStop() *cobra.Command {
-	cmd := a.manyVMs(verb{"stop", "Stop virtual machines; their disks and their places stay", "is to stop", "they have stopped",
-		func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM, error) { return c.StopVM(ctx, v.ID) }, nil})
+	cmd := a.manyVMs(verb{"stop", "Stop virtual machines; their disks and their places stay", "is to stop",
+		"they have stopped", func(ctx context.Context, c *fleet.Client, v fleet.VM) (fleet.VM,
+			error) {
+			return c.StopVM(ctx, v.ID)
+		}, nil})
 	fleets := cmd.RunE
 	cmd.Short = "Stop virtual machines of the fleet, or end one of this host with its job"
 	cmd.Long = cmd.Short + `. VMs of the fleet are named PROJECT/NAME, NAME, by ID, or by a pattern as 'web-*'; their disks and places stay. Of one of this host, which
@@ -106,7 +112,8 @@ func (a *app) oneVM(use, short string, project *string, run func(*cobra.Command,
 func (a *app) consoleCommand() *cobra.Command {
 	var follow bool
 	var project string
-	cmd := a.oneVM("console VM", "Use the serial console of a virtual machine of the fleet, or print that of one of this host", &project, func(cmd *cobra.Command, ref string) error {
+	cmd := a.oneVM("console VM", "Use the serial console of a virtual machine of the fleet, or print that of one of "+
+		"this host", &project, func(cmd *cobra.Command, ref string) error {
 		if !a.here(cmd) {
 			return a.fleetConsole(cmd.Context(), ref, project)
 		}
@@ -171,10 +178,12 @@ func (a *app) showVM(vm api.VM) error {
 	}
 	t := newColumns(a.out)
 	p := vm.Plan
-	fmt.Fprintf(t, "name\t%s\nid\t%s\njob\t%s\nstate\t%s\nuser\t%s (%d)\ncommand\t%s\nimage\t%s\ndigest\t%s\ncreated\t%s\n",
-		vm.Name, vm.ID, vm.Job, vm.State, oneLine(vm.User), vm.UID, oneLine(vm.Command), vm.Image, vm.Digest, vm.Created.Format(time.RFC3339))
+	fmt.Fprintf(t, "name\t%s\nid\t%s\njob\t%s\nstate\t%s\nuser\t%s "+
+		"(%d)\ncommand\t%s\nimage\t%s\ndigest\t%s\ncreated\t%s\n", vm.Name, vm.ID, vm.Job, vm.State, oneLine(vm.User),
+		vm.UID, oneLine(vm.Command), vm.Image, vm.Digest, vm.Created.Format(time.RFC3339))
 	if c := vm.Cloud; c != nil {
-		fmt.Fprintf(t, "of the server\t%s of project %s, wanted %s, ready %v\naddress\t%s %s\n", c.Name, c.Project, c.Wanted, c.Ready, c.Address, c.Hostname)
+		fmt.Fprintf(t, "of the server\t%s of project %s, wanted %s, ready %v\naddress\t%s %s\n", c.Name, c.Project,
+			c.Wanted, c.Ready, c.Address, c.Hostname)
 		if c.Reason != "" {
 			t.row("reason", c.Reason)
 		}
@@ -189,13 +198,14 @@ func (a *app) showVM(vm api.VM) error {
 		fmt.Fprintf(t, "watchdog\tran out at %s\n", vm.Watchdog.Format(time.RFC3339))
 	}
 	if vm.Flooding != nil {
-		fmt.Fprintf(t, "floods\tits control port since %s; it had to wait %d times\n", vm.Flooding.Format(time.RFC3339), vm.FloodWaits)
+		fmt.Fprintf(t, "floods\tits control port since %s; it had to wait %d times\n", vm.Flooding.Format(time.RFC3339),
+			vm.FloodWaits)
 	}
 	if vm.Batch != "" {
 		fmt.Fprintf(t, "batch job\t%s\n", batchOf(vm))
 	}
-	fmt.Fprintf(t, "cpus\t%d: %d sockets × %d cores × %d threads\nmemory\t%v\nscratch\t%v\n", vm.CPUs, p.Sockets, p.Cores, p.Threads,
-		farm.Bytes(vm.Memory).Rounded(), farm.Bytes(vm.Scratch).Rounded())
+	fmt.Fprintf(t, "cpus\t%d: %d sockets × %d cores × %d threads\nmemory\t%v\nscratch\t%v\n", vm.CPUs, p.Sockets,
+		p.Cores, p.Threads, farm.Bytes(vm.Memory).Rounded(), farm.Bytes(vm.Scratch).Rounded())
 	for i, pin := range p.VCPUs {
 		fmt.Fprintf(t, "vCPU %d\ton CPU %s\n", i, pin)
 	}
@@ -205,7 +215,8 @@ func (a *app) showVM(vm api.VM) error {
 		if c.PageSize > 0 {
 			pages = fmt.Sprintf("pages of %v", farm.Bytes(c.PageSize))
 		}
-		fmt.Fprintf(t, "cell %d\tvCPUs %s, %v on node %d, %s\n", i, c.VCPUs, farm.Bytes(c.Memory).Rounded(), c.Node, pages)
+		fmt.Fprintf(t, "cell %d\tvCPUs %s, %v on node %d, %s\n", i, c.VCPUs, farm.Bytes(c.Memory).Rounded(),
+			c.Node, pages)
 	}
 	if p.Floating != "" {
 		fmt.Fprintf(t, "floating\tvCPUs %s share their CPUs with other VMs\n", p.Floating)
@@ -213,6 +224,7 @@ func (a *app) showVM(vm api.VM) error {
 	if p.Extra != "" {
 		fmt.Fprintf(t, "held\tCPUs %s beside those of the vCPUs\n", p.Extra)
 	}
+	showGuest(t, vm.Guest)
 	x := vm.Applied
 	fmt.Fprintf(t, "accelerator\t%s, CPU model %s\n", x.Accelerator, strings.TrimSpace(x.CPUMode+" "+x.CPUModel))
 	if x.Cache != "" {
@@ -221,6 +233,9 @@ func (a *app) showVM(vm api.VM) error {
 	if x.QEMUUID != 0 {
 		fmt.Fprintf(t, "QEMU\truns as user %d, as no other VM's does\n", x.QEMUUID)
 	}
+	if x.Confinement != "" {
+		fmt.Fprintf(t, "confined by\t%s\n", x.Confinement)
+	}
 	if x.Purpose != "" {
 		fmt.Fprintf(t, "tuned for\t%s\n", x.Purpose)
 	}
@@ -228,4 +243,22 @@ func (a *app) showVM(vm api.VM) error {
 		fmt.Fprintf(t, "not applied\t%s\n", w)
 	}
 	return t.Flush()
+}
+
+// showGuest writes what the guest sees of its machine.
+func showGuest(t io.Writer, g *api.GuestView) {
+	if g == nil {
+		return
+	}
+	sees := fmt.Sprintf("%d NUMA nodes", len(g.Nodes))
+	if g.Sockets > 0 {
+		sees = fmt.Sprintf("%d sockets × %d cores × %d threads, %s", g.Sockets, g.Cores, g.Threads, sees)
+	}
+	if g.Clock != "" {
+		sees += ", clock " + g.Clock
+	}
+	fmt.Fprintf(t, "guest sees\t%s\n", sees)
+	for _, text := range g.Differs {
+		fmt.Fprintf(t, "not as planned\t%s\n", text)
+	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"log/syslog"
 	"os"
@@ -28,32 +27,42 @@ configuration needs for that. watch runs beside slurmctld and mends what was los
 	var path string
 	cmd.PersistentFlags().StringVar(&path, "config", DefaultWorkers, "configuration `FILE`")
 	nodes := func(use, short string, run func(*worker.Pool, context.Context, string) error) *cobra.Command {
-		return &cobra.Command{Use: use + " HOSTLIST", Short: short, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withPool(path, func(p *worker.Pool) error { return run(p, cmd.Context(), args[0]) })
-		}}
+		return &cobra.Command{Use: use + " HOSTLIST", Short: short, Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return a.withPool(path, func(p *worker.Pool) error { return run(p, cmd.Context(), args[0]) })
+			}}
 	}
-	job := func(use, short string, run func(p *worker.Pool, ctx context.Context, job, nodes string) error) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			list := os.Getenv("SLURM_JOB_NODELIST")
-			if list == "" {
-				return usage("let slurmctld call it", "SLURM_JOB_NODELIST is not set")
-			}
-			return a.withPool(path, func(p *worker.Pool) error { return run(p, cmd.Context(), os.Getenv("SLURM_JOB_ID"), list) })
-		}}
+	job := func(use, short string, run func(p *worker.Pool, ctx context.Context, job,
+		nodes string) error) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				list := os.Getenv("SLURM_JOB_NODELIST")
+				if list == "" {
+					return usage("let slurmctld call it", "SLURM_JOB_NODELIST is not set")
+				}
+				return a.withPool(path, func(p *worker.Pool) error {
+					return run(p, cmd.Context(),
+						os.Getenv("SLURM_JOB_ID"), list)
+				})
+			}}
 	}
 	cmd.AddCommand(
-		nodes("resume", "Slurm's ResumeProgram: make a VM for each node", func(p *worker.Pool, ctx context.Context, list string) error {
-			return p.Resume(ctx, list, os.Getenv("SLURM_RESUME_FILE"))
-		}),
+		nodes("resume", "Slurm's ResumeProgram: make a VM for each node",
+			func(p *worker.Pool, ctx context.Context, list string) error {
+				return p.Resume(ctx, list, os.Getenv("SLURM_RESUME_FILE"))
+			}),
 		nodes("suspend", "Slurm's SuspendProgram: end the VMs of nodes", (*worker.Pool).Suspend),
 		nodes("fail", "Slurm's ResumeFailProgram: end VMs that came too late", (*worker.Pool).Fail),
-		job("prolog", "Slurm's PrologSlurmctld: wait until the job's nodes have come", func(p *worker.Pool, ctx context.Context, job, list string) error {
-			return p.Prolog(ctx, job, list, p.BootTimeout)
-		}),
-		job("epilog", "Slurm's EpilogSlurmctld: a fresh VM for the next job", func(p *worker.Pool, ctx context.Context, _, list string) error { return p.Epilog(ctx, list) }),
-		&cobra.Command{Use: "watch", Short: "Keep nodes and VMs in step; runs beside slurmctld", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withPool(path, func(p *worker.Pool) error { return p.Watch(cmd.Context()) })
-		}},
+		job("prolog", "Slurm's PrologSlurmctld: wait until the job's nodes have come",
+			func(p *worker.Pool, ctx context.Context, job, list string) error {
+				return p.Prolog(ctx, job, list, p.BootTimeout)
+			}),
+		job("epilog", "Slurm's EpilogSlurmctld: a fresh VM for the next job",
+			func(p *worker.Pool, ctx context.Context, _, list string) error { return p.Epilog(ctx, list) }),
+		&cobra.Command{Use: "watch", Short: "Keep nodes and VMs in step; runs beside slurmctld", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return a.withPool(path, func(p *worker.Pool) error { return p.Watch(cmd.Context()) })
+			}},
 		a.workerList(), a.workerStart(), a.workerStop(&path), a.workerConfig(&path),
 	)
 	return cmd
@@ -65,29 +74,43 @@ func (a *app) withPool(path string, run func(*worker.Pool) error) error {
 	if err != nil {
 		return err
 	}
-	to := []io.Writer{a.err}
-	if s, err := syslog.New(syslog.LOG_DAEMON|syslog.LOG_INFO, "grange-worker"); err == nil {
-		defer s.Close()
-		to = append(to, s)
-	}
-	if c.Log != "" {
-		f, err := os.OpenFile(c.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		to = append(to, f)
-	}
 	p, err := pool(c)
 	if err != nil {
 		return err
 	}
-	p.Log = slog.New(slog.NewTextHandler(io.MultiWriter(to...), nil))
+	log, end, err := a.workerLog(c.Log)
+	if err != nil {
+		return err
+	}
+	defer end()
+	p.Log = log
 	return run(p)
 }
 
+// workerLog is the journal for the unit of `worker watch`, else standard error and syslog; and the file, where one is
+// named.
+func (a *app) workerLog(file string) (log *slog.Logger, end func(), err error) {
+	handlers, end := []slog.Handler{a.serviceLog("grange-worker").Handler()}, func() {}
+	if !a.inJournal() {
+		if s, err := syslog.New(syslog.LOG_DAEMON|syslog.LOG_INFO, "grange-worker"); err == nil {
+			handlers, end = append(handlers, slog.NewTextHandler(s, nil)), func() { s.Close() }
+		}
+	}
+	if file != "" {
+		f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		before := end
+		handlers, end = append(handlers, slog.NewTextHandler(f, nil)), func() { before(); f.Close() }
+	}
+	return slog.New(slog.NewMultiHandler(handlers...)), end, nil
+}
+
 func pool(c worker.Config) (*worker.Pool, error) {
-	p := &worker.Pool{Slurm: worker.Scontrol{Path: c.Scontrol, Conf: c.SlurmConf}, Warm: c.Warm, Patience: c.Patience, BootTimeout: c.BootTimeout, Restarts: c.Restarts}
+	p := &worker.Pool{Slurm: worker.Scontrol{Path: c.Scontrol, Conf: c.SlurmConf}, Warm: c.Warm, Patience: c.Patience,
+		BootTimeout: c.BootTimeout, Restarts: c.Restarts}
 	for _, h := range c.Hosts {
 		nodes, err := nodeNames(h.Nodes)
 		if err != nil {
@@ -100,7 +123,8 @@ func pool(c worker.Config) (*worker.Pool, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.Images = append(p.Images, worker.Image{Feature: i.Feature, Partition: i.Partition, Nodes: nodes, Image: i.Image, Shape: i.Shape})
+		p.Images = append(p.Images, worker.Image{Feature: i.Feature, Partition: i.Partition, Nodes: nodes,
+			Image: i.Image, Shape: i.Shape})
 	}
 	return p, nil
 }
@@ -123,41 +147,45 @@ func nodeNames(list string) ([]string, error) {
 }
 
 func (a *app) workerList() *cobra.Command {
-	return &cobra.Command{Use: "list", Short: "List the workers of this host, and what backs off", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		workers, err := a.client().Workers(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if a.json {
-			return a.printJSON(workers)
-		}
-		host, err := a.client().Host(cmd.Context())
-		if err != nil {
-			return err
-		}
-		for _, b := range host.BackOffs {
-			if b.Kind != "user" {
-				fmt.Fprintf(a.out, "%s backs off until %s, and then one VM is tried: %s\n", strings.TrimSpace(b.Kind+" "+b.Name), b.Until.Local().Format("15:04:05"), b.Last)
+	return &cobra.Command{Use: "list", Short: "List the workers of this host, and what backs off", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			workers, err := a.client().Workers(cmd.Context())
+			if err != nil {
+				return err
 			}
-		}
-		if len(workers) == 0 {
-			_, err := fmt.Fprintln(a.out, "no workers")
-			return err
-		}
-		t := newColumns(a.out)
-		fmt.Fprintln(t, "NODE\tSTATE\tVM\tADDRESS\tIMAGE\tCPUS\tMEMORY\tAGE")
-		for _, w := range workers {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%d\t%v\t%v\n", w.Name, w.State, w.VM, w.Address, w.Image, w.CPUs, farm.Bytes(w.Memory).Rounded(), age(w.Created))
-		}
-		return t.Flush()
-	}}
+			if a.json {
+				return a.printJSON(workers)
+			}
+			host, err := a.client().Host(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for _, b := range host.BackOffs {
+				if b.Kind != "user" {
+					fmt.Fprintf(a.out, "%s backs off until %s, and then one VM is tried: %s\n",
+						strings.TrimSpace(b.Kind+" "+b.Name), b.Until.Local().Format("15:04:05"), b.Last)
+				}
+			}
+			if len(workers) == 0 {
+				_, err := fmt.Fprintln(a.out, "no workers")
+				return err
+			}
+			t := newColumns(a.out)
+			fmt.Fprintln(t, "NODE\tSTATE\tVM\tADDRESS\tIMAGE\tCPUS\tMEMORY\tAGE")
+			for _, w := range workers {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.19s\t%d\t%v\t%v\n", w.Name, w.State, w.VM, w.Address, w.Image, w.CPUs,
+					farm.Bytes(w.Memory).Rounded(), age(w.Created))
+			}
+			return t.Flush()
+		}}
 }
 
 func (a *app) workerStart() *cobra.Command {
 	var r api.WorkerRequest
 	var dynamic bool
 	var features, memory string
-	cmd := &cobra.Command{Use: "start NODE...", Short: "Make workers on this host, also of nodes that slurm.conf does not know", Args: cobra.MinimumNArgs(1),
+	cmd := &cobra.Command{Use: "start NODE...",
+		Short: "Make workers on this host, also of nodes that slurm.conf does not know", Args: cobra.MinimumNArgs(1),
 		Long: `Make workers on this host. A CLOUD node that is powered down becomes idle when its VM has come. With --dynamic the node needs no line
 in slurm.conf: it tells Slurm itself what it is.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -210,8 +238,9 @@ in slurm.conf: it tells Slurm itself what it is.`,
 }
 
 func (a *app) workerStop(path *string) *cobra.Command {
-	return &cobra.Command{Use: "stop NODE...", Short: "End workers: their jobs go elsewhere, and Slurm forgets nodes that are dynamic", Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{Use: "stop NODE...",
+		Short: "End workers: their jobs go elsewhere, and Slurm forgets nodes that are dynamic",
+		Args:  cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withPool(*path, func(p *worker.Pool) error {
 				for _, name := range args {
 					if err := p.Remove(cmd.Context(), name); err != nil {
@@ -228,7 +257,8 @@ func (a *app) workerConfig(path *string) *cobra.Command {
 	f := worker.Fragment{Programs: "/usr/libexec/grange/slurm"}
 	var memory string
 	var write bool
-	cmd := &cobra.Command{Use: "config", Short: "Print what slurm.conf needs for workers, and write the programs that it names", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "config",
+		Short: "Print what slurm.conf needs for workers, and write the programs that it names", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if f.Memory, err = farm.ParseBytes(memory); err != nil {
@@ -271,7 +301,8 @@ func (a *app) workerConfig(path *string) *cobra.Command {
 	flags.StringVar(&f.Features, "feature", "", "features of the nodes")
 	flags.StringVar(&f.Partition, "partition", "vm", "partition of the nodes")
 	flags.StringVar(&f.Dynamic, "dynamic", "", "feature and partition of dynamic nodes")
-	flags.DurationVar(&f.BootTimeout, "boot-timeout", 5*time.Minute, "Slurm's ResumeTimeout; boot_timeout of worker.toml shall be the same")
+	flags.DurationVar(&f.BootTimeout, "boot-timeout", 5*time.Minute,
+		"Slurm's ResumeTimeout; boot_timeout of worker.toml shall be the same")
 	flags.DurationVar(&f.IdleTime, "idle", 5*time.Minute, "how long a node may be idle")
 	return cmd
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// writeFile writes a file that is there complete or not at all: what stood there before stays until then. Links are followed. Devices
-// and pipes are written into. The file gets the rights of the one before it, or those of the umask.
+// writeFile writes a file that is there complete or not at all: what stood there before stays until then. Links are
+// followed. Devices and pipes are written into. The file gets the rights of the one before it, or those of the umask.
 func writeFile(name string, write func(io.Writer) error) error {
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		name = target
@@ -40,8 +40,8 @@ func writeFile(name string, write func(io.Writer) error) error {
 		mode = old.Mode().Perm()
 	}
 	b := bufio.NewWriter(f)
-	for _, step := range []func() error{func() error { return write(b) }, b.Flush, func() error { return f.Chmod(mode) }, f.Sync,
-		func() error { return os.Rename(f.Name(), name) }} {
+	for _, step := range []func() error{func() error { return write(b) }, b.Flush,
+		func() error { return f.Chmod(mode) }, f.Sync, func() error { return os.Rename(f.Name(), name) }} {
 		if err := step(); err != nil {
 			return cannotWrite(name, err)
 		}
@@ -73,6 +73,6 @@ func cannotWrite(name string, err error) error {
 	if own := new(farm.Error); errors.As(err, &own) {
 		return err
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeLostOutput, Message: fmt.Sprintf("%s could not be written", name),
-		Hint: "make room there, or name another file", Err: err}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeLostOutput,
+		Message: fmt.Sprintf("%s could not be written", name), Hint: "make room there, or name another file", Err: err}
 }

@@ -14,7 +14,8 @@ import (
 
 // Batch is what holds for jobs of batch systems.
 type Batch struct {
-	Binds    []string      // directories that every batch job's VM gets where no rule of the policy says otherwise: SRC[:DST[:ro]]
+	// directories that every batch job's VM gets where no rule of the policy says otherwise: SRC[:DST[:ro]]
+	Binds    []string
 	Requeues int           // how often a job whose VM was not started may be queued again
 	Patience time.Duration // how long a job's VM waits for room, or for a hypervisor that is away
 	System   string        // the batch system that this host belongs to, which is told when the host is sick; "": none
@@ -25,8 +26,8 @@ type Batch struct {
 // DefaultRequeues bounds how often a job whose VM does not start goes around, where nobody said otherwise.
 const DefaultRequeues = 3
 
-// defaultPatience: libvirtd restarts, and the VM of the job before is cleaned up, within seconds also on a busy host. What takes longer needs
-// somebody, and holds CPUs meanwhile that the batch system could use elsewhere.
+// defaultPatience: libvirtd restarts, and the VM of the job before is cleaned up, within seconds also on a busy host.
+// What takes longer needs somebody, and holds CPUs meanwhile that the batch system could use elsewhere.
 const defaultPatience = "30s"
 
 type batchFile struct {
@@ -61,7 +62,8 @@ func (f batchFile) batch() (Batch, error) {
 	case f.System == string(farm.ExecDriver) && !filepath.IsAbs(f.Program):
 		return Batch{}, fmt.Errorf("batch.program: %q is not an absolute path", f.Program)
 	}
-	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues, Patience: patience, System: f.System, Node: f.Node, Program: f.Program}, nil
+	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues, Patience: patience, System: f.System,
+		Node: f.Node, Program: f.Program}, nil
 }
 
 func checkBind(text string) error {
@@ -117,9 +119,10 @@ func rules(files []ruleFile, shapes map[string]farm.Shape) ([]policy.Rule, error
 }
 
 func (f ruleFile) rule(shapes map[string]farm.Shape) (policy.Rule, error) {
-	r := policy.Rule{Name: f.Name, Users: f.Users, Groups: f.Groups, Accounts: f.Accounts, Queues: f.Queues, Systems: f.Systems, Image: f.Image,
-		Images: f.Images, Shape: f.Shape, Shapes: f.Shapes, Network: f.Network, Networks: f.Networks, Binds: f.Binds, Mounts: f.Mounts,
-		OneFilesystem: f.OneFS, MaxCPUs: f.MaxCPUs, Deny: f.Deny}
+	r := policy.Rule{Name: f.Name, Users: f.Users, Groups: f.Groups, Accounts: f.Accounts, Queues: f.Queues,
+		Systems: f.Systems, Image: f.Image, Images: f.Images, Shape: f.Shape, Shapes: f.Shapes, Network: f.Network,
+		Networks: f.Networks, Binds: f.Binds, Mounts: f.Mounts, OneFilesystem: f.OneFS, MaxCPUs: f.MaxCPUs,
+		Deny: f.Deny}
 	for _, b := range f.Binds {
 		if err := checkBind(b); err != nil {
 			return r, fmt.Errorf("binds: %w", err)
@@ -128,7 +131,8 @@ func (f ruleFile) rule(shapes map[string]farm.Shape) (policy.Rule, error) {
 	if _, ok := shapes[f.Shape]; f.Shape != "" && !ok {
 		return r, fmt.Errorf("shape %q is not below [shapes]", f.Shape)
 	}
-	if err := (farm.Shape{CPUs: 1, Memory: farm.MinMemory, Network: farm.Network(cmp.Or(f.Network, string(farm.NetworkNone)))}).Validate(); err != nil {
+	if err := (farm.Shape{CPUs: 1, Memory: farm.MinMemory,
+		Network: farm.Network(cmp.Or(f.Network, string(farm.NetworkNone)))}).Validate(); err != nil {
 		return r, err
 	}
 	if f.MaxMemory != "" {

@@ -46,19 +46,22 @@ deny = "closed"
 	}
 	zero, yes := farm.Bytes(0), true
 	want := []policy.Rule{
-		{Name: "atlas", Users: []string{"atl*"}, Groups: []string{"atlas"}, Accounts: []string{"atlasprd"}, Queues: []string{"long"},
-			Systems: []string{"slurm", "none"}, Image: "atlas-el9", Images: []string{"atlas-*"}, Shape: "wide", Shapes: []string{"*"},
-			Network: "user", Networks: []string{"*"}, Binds: []string{"/cvmfs:ro"}, Mounts: []string{"/home"}, MaxCPUs: 16,
-			MaxMemory: 64 * farm.GiB, MaxScratch: &zero, OneFilesystem: &yes},
+		{Name: "atlas", Users: []string{"atl*"}, Groups: []string{"atlas"}, Accounts: []string{"atlasprd"},
+			Queues: []string{"long"}, Systems: []string{"slurm", "none"}, Image: "atlas-el9",
+			Images: []string{"atlas-*"}, Shape: "wide", Shapes: []string{"*"}, Network: "user", Networks: []string{"*"},
+			Binds: []string{"/cvmfs:ro"}, Mounts: []string{"/home"}, MaxCPUs: 16, MaxMemory: 64 * farm.GiB,
+			MaxScratch: &zero, OneFilesystem: &yes},
 		{Name: "policy 2", Deny: "closed"},
 	}
 	if d := cmp.Diff(want, a.Policy); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if d := cmp.Diff(Batch{Binds: []string{"/home", "/cvmfs:ro", "/srv/in:/in:ro"}, Requeues: 5, Patience: 2 * time.Minute}, a.Batch); d != "" {
+	if d := cmp.Diff(Batch{Binds: []string{"/home", "/cvmfs:ro", "/srv/in:/in:ro"}, Requeues: 5,
+		Patience: 2 * time.Minute}, a.Batch); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if a, err := ParseAgent(nil, ""); err != nil || a.Batch.Requeues != 3 || a.Batch.Patience != 30*time.Second || a.Policy != nil {
+	if a, err := ParseAgent(nil, ""); err != nil || a.Batch.Requeues != 3 || a.Batch.Patience != 30*time.Second ||
+		a.Policy != nil {
 		t.Errorf("defaults: %+v, %v", a.Batch, err)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// CellMap is how OpenStack sites with CERN's cell filter say which projects go to which cells: two options of nova.conf.
+// CellMap is how OpenStack sites with CERN's cell filter say which projects go to which cells: two options of
+// nova.conf.
 //
 //	cells_default=cellA,cellB
 //	cells_projects=cellE:project1;project2,cellF:project3
@@ -21,8 +22,9 @@ type CellMap struct {
 	Rename   map[string]string // UUIDs of projects, or names of cells, by what they shall be called
 }
 
-// Farm is the farm that sends each project where the filter of nova sends it, and what an administrator should know of it. What nova itself would not
-// start with is an error, farm.CodeBadCells, but for empty items, as behind a last comma. Names are compared letter by letter, as in nova.
+// Farm is the farm that sends each project where the filter of nova sends it, and what an administrator should know of
+// it. What nova itself would not start with is an error, farm.CodeBadCells, but for empty items, as behind a last
+// comma. Names are compared letter by letter, as in nova.
 func (m CellMap) Farm() (f farm.Farm, warnings []string, err error) {
 	in := &importing{cells: map[string]*farm.Cell{}, rename: m.Rename}
 	in.defaults(m.Default)
@@ -94,7 +96,8 @@ func (in *importing) cell(name string) *farm.Cell {
 	return c
 }
 
-// defaults reads cells_default: nova's option is a list with commas, of which it drops white space and commas at the end.
+// defaults reads cells_default: nova's option is a list with commas, of which it drops white space and commas at the
+// end.
 func (in *importing) defaults(text string) {
 	for item := range strings.SplitSeq(text, ",") {
 		name := strings.TrimSpace(item)
@@ -112,7 +115,8 @@ func (in *importing) defaults(text string) {
 	}
 }
 
-// projects reads cells_projects: nova's option is a dictionary with commas and colons, and the filter parts each value at semicolons.
+// projects reads cells_projects: nova's option is a dictionary with commas and colons, and the filter parts each value
+// at semicolons.
 func (in *importing) projects(text string) error {
 	seen := map[string]bool{}
 	for item := range strings.SplitSeq(text, ",") {
@@ -130,7 +134,8 @@ func (in *importing) projects(text string) error {
 		case name == "":
 			return badCells("%q names no cell", strings.TrimSpace(item))
 		case seen[name]:
-			in.warn("cells_projects has cell %s twice, which nova does not start with; the projects of both are taken", name)
+			in.warn("cells_projects has cell %s twice, which nova does not start with; the projects of both are taken",
+				name)
 		}
 		seen[name] = true
 		in.mapped(name, list)
@@ -171,7 +176,8 @@ func (in *importing) neither(all []string) {
 	for _, name := range in.order {
 		known := slices.ContainsFunc(all, func(n string) bool { return in.called(strings.TrimSpace(n)) == name })
 		if len(all) > 0 && !known {
-			in.warn("no cell is called %s: nova passes it over, and projects that it alone is for get no VM; it is left in, for you to look at", name)
+			in.warn("no cell is called %s: nova passes it over, and projects that it alone is for get no VM; it is "+
+				"left in, for you to look at", name)
 		}
 	}
 }
@@ -183,7 +189,8 @@ func (in *importing) odd() {
 		c := in.cells[name]
 		usual = usual || c.Default
 		if c.Default && len(c.Projects) > 0 {
-			in.warn("cell %s is in both lists: it takes VMs of projects without cells of their own too, and is not kept for %s", name, strings.Join(c.Projects, ", "))
+			in.warn("cell %s is in both lists: it takes VMs of projects without cells of their own too, and is not "+
+				"kept for %s", name, strings.Join(c.Projects, ", "))
 		}
 		if len(c.Projects) == 0 && !c.Default && !c.Closed {
 			c.Closed, c.Reason = true, "no project goes there"
@@ -200,12 +207,14 @@ func (in *importing) odd() {
 }
 
 func badCells(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadCells, Message: "cells_projects: " + fmt.Sprintf(format, args...),
-		Hint: "write cells_projects=CELL:PROJECT;PROJECT,CELL:PROJECT"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadCells,
+		Message: "cells_projects: " + fmt.Sprintf(format, args...),
+		Hint:    "write cells_projects=CELL:PROJECT;PROJECT,CELL:PROJECT"}
 }
 
-// ReadNova finds the two options in the text of a nova.conf, as oslo.config reads it: the last of several counts, lines that begin with white space go
-// on, and a value may be in quotes. The filter reads them from [cells]; there those of other sections do not count.
+// ReadNova finds the two options in the text of a nova.conf, as oslo.config reads it: the last of several counts, lines
+// that begin with white space go on, and a value may be in quotes. The filter reads them from [cells]; there those of
+// other sections do not count.
 func ReadNova(text []byte) (m CellMap, warnings []string, err error) {
 	options := map[string]string{} // by section and key
 	section, last := "DEFAULT", ""
@@ -244,7 +253,8 @@ func ReadNova(text []byte) (m CellMap, warnings []string, err error) {
 				warnings = append(warnings, key+" refers to another option with $, which is not followed")
 			}
 			if section != "cells" {
-				warnings = append(warnings, key+" is outside of [cells], where the filter of nova does not look; it is taken all the same")
+				warnings = append(warnings,
+					key+" is outside of [cells], where the filter of nova does not look; it is taken all the same")
 			}
 			break
 		}

@@ -38,27 +38,42 @@ func TestCellMap(t *testing.T) {
 		want  []string // their routes
 		warns []string // parts
 	}{
-		"as in the announcement": {m: CellMap{Default: "cellA,cellB,cellC,cellD", Projects: "cellE:u1;u2,cellF:u3"}, of: []string{"u1", "u2", "u3", "u4"},
+		"as in the announcement": {m: CellMap{Default: "cellA,cellB,cellC,cellD", Projects: "cellE:u1;u2,cellF:u3"},
+			of:   []string{"u1", "u2", "u3", "u4"},
 			want: []string{"u1: cellE", "u2: cellE", "u3: cellF", "u4: cellA cellB cellC cellD"}},
-		"white space around everything": {m: CellMap{Default: " cellA ,\tcellB\n", Projects: "  cellE : u1 ; u2 , cellF:\tu3 "}, of: []string{"u1", "u2", "u3", "u4"},
+		"white space around everything": {m: CellMap{Default: " cellA ,\tcellB\n",
+			Projects: "  cellE : u1 ; u2 , cellF:\tu3 "}, of: []string{"u1", "u2", "u3", "u4"},
 			want: []string{"u1: cellE", "u2: cellE", "u3: cellF", "u4: cellA cellB"}},
-		"empty items and last commas": {m: CellMap{Default: "cellA,,cellB,", Projects: "cellE:u1;;u2;,,cellF:u3,"}, of: []string{"u1", "u2", "u3", "u4", ""},
-			want: []string{"u1: cellE", "u2: cellE", "u3: cellF", "u4: cellA cellB", ": cellA cellB"}, warns: []string{"cells_default has an empty item", "cells_projects has an empty item"}},
-		"a project in several cells": {m: CellMap{Default: "cellA", Projects: "cellE:u1,cellF:u1;u2"}, of: []string{"u1", "u2"}, want: []string{"u1: cellE cellF", "u2: cellF"}},
-		"a cell in both lists": {m: CellMap{Default: "cellA,cellE", Projects: "cellE:u1"}, of: []string{"u1", "u2"}, want: []string{"u1: cellE", "u2: cellA cellE"},
-			warns: []string{"cell cellE is in both lists: it takes VMs of projects without cells of their own too, and is not kept for u1"}},
-		"in neither list": {m: CellMap{Default: "cellA", Projects: "cellE:u1", All: []string{"cellA", " cellB ", "cellE", ""}}, of: []string{"u1", "u2"}, want: []string{"u1: cellE", "u2: cellA"}},
-		"a cell that is not there": {m: CellMap{Default: "cellA", Projects: "cellX:u1", All: []string{"cellA"}}, of: []string{"u1"}, want: []string{"u1: cellX"},
-			warns: []string{"no cell is called cellX"}},
-		"case": {m: CellMap{Default: "cellA", Projects: "cella:U1"}, of: []string{"u1", "U1"}, want: []string{"u1: cellA", "U1: cella"},
-			warns: []string{"cells cellA and cella differ in case alone"}},
-		"twice": {m: CellMap{Default: "cellA,cellA", Projects: "cellE:u1;u1,cellE:u2"}, of: []string{"u1", "u2"}, want: []string{"u1: cellE", "u2: cellE"},
-			warns: []string{"cell cellA twice", "project u1 twice for cell cellE", "cell cellE twice, which nova does not start with"}},
-		"a cell without projects": {m: CellMap{Default: "cellA", Projects: "cellE:"}, of: []string{"u1", ""}, want: []string{"u1: cellA", ": cellA"}, warns: []string{"cell cellE without a project"}},
-		"no default":              {m: CellMap{Projects: "cellE:u1"}, of: []string{"u1", "u2"}, want: []string{"u1: cellE", "u2: no-cell"}, warns: []string{"there is no default cell"}},
-		"nothing":                 {m: CellMap{}, of: []string{"u1"}, want: []string{"u1: no-cell"}, warns: []string{"there is no default cell"}},
-		"renamed, everywhere": {m: CellMap{Default: "cellA", Projects: "cellE:u1;u2,cellF:u1", Rename: map[string]string{"u1": "atlas", "cellE": "geneva-5"}},
-			of: []string{"u1", "atlas", "u2"}, want: []string{"u1: cellA", "atlas: cellF geneva-5", "u2: geneva-5"}},
+		"empty items and last commas": {m: CellMap{Default: "cellA,,cellB,", Projects: "cellE:u1;;u2;,,cellF:u3,"},
+			of:    []string{"u1", "u2", "u3", "u4", ""},
+			want:  []string{"u1: cellE", "u2: cellE", "u3: cellF", "u4: cellA cellB", ": cellA cellB"},
+			warns: []string{"cells_default has an empty item", "cells_projects has an empty item"}},
+		"a project in several cells": {m: CellMap{Default: "cellA", Projects: "cellE:u1,cellF:u1;u2"},
+			of: []string{"u1", "u2"}, want: []string{"u1: cellE cellF", "u2: cellF"}},
+		"a cell in both lists": {m: CellMap{Default: "cellA,cellE", Projects: "cellE:u1"}, of: []string{"u1", "u2"},
+			want: []string{"u1: cellE", "u2: cellA cellE"},
+			warns: []string{"cell cellE is in both lists: it takes VMs of projects without cells of their own too, " +
+				"and is not kept for u1"}},
+		"in neither list": {m: CellMap{Default: "cellA", Projects: "cellE:u1",
+			All: []string{"cellA", " cellB ", "cellE", ""}}, of: []string{"u1", "u2"},
+			want: []string{"u1: cellE", "u2: cellA"}},
+		"a cell that is not there": {m: CellMap{Default: "cellA", Projects: "cellX:u1", All: []string{"cellA"}},
+			of: []string{"u1"}, want: []string{"u1: cellX"}, warns: []string{"no cell is called cellX"}},
+		"case": {m: CellMap{Default: "cellA", Projects: "cella:U1"}, of: []string{"u1", "U1"},
+			want: []string{"u1: cellA", "U1: cella"}, warns: []string{"cells cellA and cella differ in case alone"}},
+		"twice": {m: CellMap{Default: "cellA,cellA", Projects: "cellE:u1;u1,cellE:u2"}, of: []string{"u1", "u2"},
+			want: []string{"u1: cellE", "u2: cellE"},
+			warns: []string{"cell cellA twice", "project u1 twice for cell cellE",
+				"cell cellE twice, which nova does not start with"}},
+		"a cell without projects": {m: CellMap{Default: "cellA", Projects: "cellE:"}, of: []string{"u1", ""},
+			want: []string{"u1: cellA", ": cellA"}, warns: []string{"cell cellE without a project"}},
+		"no default": {m: CellMap{Projects: "cellE:u1"}, of: []string{"u1", "u2"},
+			want: []string{"u1: cellE", "u2: no-cell"}, warns: []string{"there is no default cell"}},
+		"nothing": {m: CellMap{}, of: []string{"u1"}, want: []string{"u1: no-cell"},
+			warns: []string{"there is no default cell"}},
+		"renamed, everywhere": {m: CellMap{Default: "cellA", Projects: "cellE:u1;u2,cellF:u1",
+			Rename: map[string]string{"u1": "atlas", "cellE": "geneva-5"}}, of: []string{"u1", "atlas", "u2"},
+			want: []string{"u1: cellA", "atlas: cellF geneva-5", "u2: geneva-5"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, warnings, err := c.m.Farm()
@@ -116,7 +131,8 @@ func TestCellMapThatNovaRefuses(t *testing.T) {
 func novaFilter(defaults []string, projects map[string]string, all []string, project string) (chosen []string) {
 	var mapped []string
 	for name, list := range projects {
-		if words := strings.Split(list, ";"); slices.ContainsFunc(words, func(w string) bool { return strings.TrimSpace(w) == project }) {
+		if words := strings.Split(list, ";"); slices.ContainsFunc(words,
+			func(w string) bool { return strings.TrimSpace(w) == project }) {
 			mapped = append(mapped, name)
 		}
 	}
@@ -153,7 +169,8 @@ func TestCellMapIsNovas(t *testing.T) {
 		for _, c := range slices.Sorted(maps.Keys(projects)) {
 			list = append(list, space()+c+space()+":"+projects[c])
 		}
-		m := CellMap{Default: strings.Join(defaults, space()+","+space()), Projects: strings.Join(list, ","), All: names}
+		m := CellMap{Default: strings.Join(defaults, space()+","+space()),
+			Projects: strings.Join(list, ","), All: names}
 		f, _, err := m.Farm()
 		if err != nil {
 			t.Fatalf("%+v: %v", m, err)
@@ -172,7 +189,8 @@ func TestCellMapIsNovas(t *testing.T) {
 }
 
 func TestReadNova(t *testing.T) {
-	const text = "# cells\n[DEFAULT]\nverbose = true\ncells_default = wrong\n[cells]\r\nenable=True\ncells_default = cellA,\n    cellB\n\n    lost = 1\n" +
+	const text = "# cells\n[DEFAULT]\nverbose = true\ncells_default = wrong\n[cells]\r\nenable=True\ncells_default = " +
+		"cellA,\n    cellB\n\n    lost = 1\n" +
 		"cells_projects = wrong:x\ncells_projects = 'cellE:u1;u2'\n;cells_projects=no:no\n"
 	m, warnings, err := ReadNova([]byte(text))
 	if err != nil || len(warnings) > 0 {

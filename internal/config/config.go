@@ -1,5 +1,5 @@
-// Package config reads the agent's configuration: TOML, in which an unknown key is an error. It checks what can be checked
-// without looking at the host, and never reads anything else.
+// Package config reads the agent's configuration: TOML, in which an unknown key is an error. It checks what can be
+// checked without looking at the host, and never reads anything else.
 package config
 
 import (
@@ -37,9 +37,10 @@ type Agent struct {
 	StopTimeout  time.Duration // for a VM of the server to power off, before it is ended
 	Attempts     int           // VMs tried for one job before it fails
 
-	ReservedCPUs     farm.CPUSet
-	ReservedMemory   farm.Bytes
-	SlurmNodes       []string // names, or patterns, of the slurmds on this host whose jobs on metal keep VMs off their CPUs and memory
+	ReservedCPUs   farm.CPUSet
+	ReservedMemory farm.Bytes // AutoReserve: see ReservedOf
+	// names, or patterns, of the slurmds on this host whose jobs on metal keep VMs off their CPUs and memory
+	SlurmNodes       []string
 	Minimum          Minimum
 	Limits           Limits
 	Overlay          farm.Bytes // that the overlay of a job's VM may take; 0: as much as its image's size
@@ -58,6 +59,7 @@ type Agent struct {
 	Heartbeat   Heartbeat
 	UserNetwork UserNetwork
 	Metadata    Metadata
+	Move        Move
 	Server      Uplink
 }
 
@@ -95,6 +97,7 @@ type file struct {
 	Heartbeat        heartbeatFile        `toml:"heartbeat"`
 	UserNetwork      userNetworkFile      `toml:"user_network"`
 	Metadata         metadataFile         `toml:"metadata"`
+	Move             moveFile             `toml:"move"`
 	Server           uplinkFile           `toml:"server"`
 }
 
@@ -118,17 +121,19 @@ type shapeFile struct {
 func defaults() file {
 	return file{
 		Socket: "/run/grange/agent.sock", SocketMode: 0o666, StateDir: "/var/lib/grange", RunDir: "/run/grange",
-		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", VMUIDs: DefaultVMUIDs, Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", StopTimeout: "1m", Attempts: 3,
-		ReservedMemory: "1G", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
+		Libvirt: "/run/libvirt/libvirt-sock", LibvirtLogs: "/var/log/libvirt/qemu", VMUIDs: DefaultVMUIDs,
+		Accelerator: "auto", ProbeTimeout: "20s", BootTimeout: "3m", StopTimeout: "1m", Attempts: 3,
+		ReservedMemory: "auto", MemoryOvercommit: 1, SlurmNodes: []string{"*"}, DefaultImage: "micro",
 		Default: shapeFile{CPUs: 1, Memory: "1G", PageSize: "any", Network: string(farm.NetworkNone)},
-		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"}, Overlay: "0", Metadata: metadataFile{Serve: true},
+		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"},
+		Overlay: "0", Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
 		Heartbeat: heartbeatFile{Timeout: "5m", Watchdog: true, Action: string(HeartbeatReport)},
 		Batch:     batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
 	}
 }
 
-// DefaultVMUIDs are beyond all that systems hand out: useradd up to 600,100,000 with subordinate IDs, systemd's containers up to 1,879,048,191,
-// SSSD and FreeIPA up to 2,000,200,000 by default, systemd again from 2,147,352,576.
+// DefaultVMUIDs are beyond all that systems hand out: useradd up to 600,100,000 with subordinate IDs, systemd's
+// containers up to 1,879,048,191, SSSD and FreeIPA up to 2,000,200,000 by default, systemd again from 2,147,352,576.
 const DefaultVMUIDs = "2113929216-2113994751"
 
 // ReadAgent reads the file at path; a missing one means all defaults.
@@ -156,7 +161,8 @@ func ParseAgent(text []byte, name string) (Agent, error) {
 }
 
 func bad(name, what string) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: name + ": " + what, Hint: "docs/guide/agent.md explains every key"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: name + ": " + what,
+		Hint: "docs/guide/agent.md explains every key"}
 }
 
 // describe says where a TOML error is, in one line.
@@ -186,15 +192,17 @@ func joined(key toml.Key) string {
 func (f file) agent() (Agent, error) {
 	a := Agent{
 		Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, StateDir: f.StateDir, RunDir: f.RunDir,
-		Libvirt: f.Libvirt, LibvirtLogs: f.LibvirtLogs, GuestFile: f.GuestFile, Accelerator: f.Accelerator, Attempts: f.Attempts,
-		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook, Facts: f.Facts, PrivateVMs: f.PrivateVMs,
+		Libvirt: f.Libvirt, LibvirtLogs: f.LibvirtLogs, GuestFile: f.GuestFile, Accelerator: f.Accelerator,
+		Attempts:   f.Attempts,
+		SlurmNodes: f.SlurmNodes, MemoryOvercommit: f.MemoryOvercommit, DefaultImage: f.DefaultImage, Hook: f.Hook,
+		Facts: f.Facts, PrivateVMs: f.PrivateVMs,
 		Shapes: map[string]farm.Shape{}, Metadata: Metadata(f.Metadata),
 	}
-	var errs [17]error
+	var errs [18]error
 	a.ProbeTimeout, errs[0] = time.ParseDuration(f.ProbeTimeout)
 	a.BootTimeout, errs[1] = time.ParseDuration(f.BootTimeout)
 	a.ReservedCPUs, errs[2] = farm.ParseCPUSet(f.ReservedCPUs)
-	a.ReservedMemory, errs[3] = farm.ParseBytes(f.ReservedMemory)
+	a.ReservedMemory, errs[3] = reservedMemory(f.ReservedMemory)
 	a.DefaultShape, errs[4] = f.Default.shape("", farm.Shape{})
 	errs[5] = f.check()
 	for name, s := range f.Shapes {
@@ -214,6 +222,7 @@ func (f file) agent() (Agent, error) {
 	a.Overlay, errs[13] = farm.ParseBytes(f.Overlay)
 	a.Heartbeat, errs[14] = f.Heartbeat.heartbeat()
 	a.UserNetwork, errs[15] = f.UserNetwork.userNetwork()
+	a.Move, errs[17] = f.Move.parse()
 	if a.VMUIDs, errs[16] = farm.ParseUIDs(f.VMUIDs); errs[16] != nil {
 		errs[16] = fmt.Errorf("vm_uids: %w", errs[16])
 	}
@@ -221,7 +230,8 @@ func (f file) agent() (Agent, error) {
 }
 
 func (f file) check() error {
-	for key, path := range map[string]string{"socket": f.Socket, "state_dir": f.StateDir, "run_dir": f.RunDir, "libvirt": f.Libvirt, "libvirt_logs": f.LibvirtLogs} {
+	for key, path := range map[string]string{"socket": f.Socket, "state_dir": f.StateDir, "run_dir": f.RunDir,
+		"libvirt": f.Libvirt, "libvirt_logs": f.LibvirtLogs} {
 		if !filepath.IsAbs(path) {
 			return fmt.Errorf("%s: %q is not an absolute path", key, path)
 		}
@@ -268,8 +278,8 @@ func (s shapeFile) shape(name string, base farm.Shape) (farm.Shape, error) {
 		}
 		*size.to = v
 	}
-	out, err := out.With(farm.Tuning{Purpose: s.Purpose, CPUModel: s.CPUModel, ThreadPolicy: s.ThreadPolicy, Emulator: s.Emulator,
-		NUMA: s.NUMA, Pages: s.PageSize, Cache: s.Cache})
+	out, err := out.With(farm.Tuning{Purpose: s.Purpose, CPUModel: s.CPUModel, ThreadPolicy: s.ThreadPolicy,
+		Emulator: s.Emulator, NUMA: s.NUMA, Pages: s.PageSize, Cache: s.Cache})
 	if err != nil {
 		return farm.Shape{}, err
 	}

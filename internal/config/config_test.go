@@ -47,13 +47,16 @@ hs06 = "357"
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.ReservedCPUs.String() != "0,16" || a.ReservedMemory != 4*farm.GiB || a.BootTimeout != 90*time.Second || a.Socket == "" {
+	if a.ReservedCPUs.String() != "0,16" || a.ReservedMemory != 4*farm.GiB || a.BootTimeout != 90*time.Second ||
+		a.Socket == "" {
 		t.Errorf("%+v", a)
 	}
 	want := map[string]farm.Shape{
-		"big": {Name: "big", CPUs: 8, Memory: 4 * farm.GiB, Scratch: 100 * farm.GiB, Pages: []farm.Bytes{farm.GiB, 2 * farm.MiB}, Network: farm.NetworkNone,
+		"big": {Name: "big", CPUs: 8, Memory: 4 * farm.GiB, Scratch: 100 * farm.GiB,
+			Pages: []farm.Bytes{farm.GiB, 2 * farm.MiB}, Network: farm.NetworkNone,
 			Guest: farm.GuestTopology{Sockets: 1, Cores: 4, Threads: 2}, Threads: farm.IsolateCores, Cells: 2},
-		"web": {Name: "web", CPUs: 2, Memory: 4 * farm.GiB, Pages: []farm.Bytes{farm.GiB, 2 * farm.MiB, 0}, Network: farm.NetworkNone, Purpose: farm.PurposeService, CPUModel: "Haswell-noTSX",
+		"web": {Name: "web", CPUs: 2, Memory: 4 * farm.GiB, Pages: []farm.Bytes{farm.GiB, 2 * farm.MiB, 0},
+			Network: farm.NetworkNone, Purpose: farm.PurposeService, CPUModel: "Haswell-noTSX",
 			Emulator: farm.EmulatorIsolate, Cells: 1, Cache: "writethrough"},
 		"plain": {Name: "plain", CPUs: 2, Memory: 4 * farm.GiB, Network: farm.NetworkNone},
 	}
@@ -88,7 +91,8 @@ func TestParseAgentRefuses(t *testing.T) {
 		"[shapes.x]\ncache = \"much\"":                 "cache mode",
 		"[default_shape]\nnetwork = \"warp\"":          "warp",
 	} {
-		if _, err := ParseAgent([]byte(text), "agent.toml"); err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "agent.toml: ") {
+		if _, err := ParseAgent([]byte(text), "agent.toml"); err == nil || !strings.Contains(err.Error(), says) ||
+			!strings.HasPrefix(err.Error(), "agent.toml: ") {
 			t.Errorf("%q: %v, want an error that says %q", text, err, says)
 		}
 	}

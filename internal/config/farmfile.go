@@ -128,8 +128,8 @@ type grantFile struct {
 // maxFarmFile bounds a farm file: a site of hundreds of cells and ten thousand users has less.
 const maxFarmFile = 8 << 20
 
-// ParseFarm reads a farm file; name stands for it in errors. A kind of which the file has no table is nil: the file says nothing of it. What names
-// what is not looked at, for it may be on the server alone.
+// ParseFarm reads a farm file; name stands for it in errors. A kind of which the file has no table is nil: the file
+// says nothing of it. What names what is not looked at, for it may be on the server alone.
 func ParseFarm(text []byte, name string) (farm.Farm, error) {
 	if len(text) > maxFarmFile {
 		return farm.Farm{}, badFarmFile(name, fmt.Sprintf("longer than %v", farm.Bytes(maxFarmFile)))
@@ -162,7 +162,8 @@ func ParseFarm(text []byte, name string) (farm.Farm, error) {
 	return farm.Farm{}, bad
 }
 
-// mentioned makes tables that are there and empty differ from those that are not: with --prune they say that there is nothing of a kind.
+// mentioned makes tables that are there and empty differ from those that are not: with --prune they say that there is
+// nothing of a kind.
 func (f *farmFile) mentioned(text []byte) error {
 	var top map[string]any
 	if err := toml.Unmarshal(text, &top); err != nil {
@@ -193,7 +194,8 @@ func empty[T any](top map[string]any, key string, table *map[string]T) {
 }
 
 func badFarmFile(name, what string) *farm.Error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadFarm, Message: name + ": " + what, Hint: "docs/guide/cells.md explains every key"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadFarm, Message: name + ": " + what,
+		Hint: "docs/guide/cells.md explains every key"}
 }
 
 // place is a table of the file: its kind, its name, and, of grants, which one it is.
@@ -278,7 +280,8 @@ func (f farmFile) farm() (out farm.Farm, at place, err error) {
 }
 
 // eachNamed converts tables in the order of their names; no table at all is nil.
-func eachNamed[F, T any](kind string, files map[string]F, convert func(F, string) (T, error)) (list []T, at place, err error) {
+func eachNamed[F, T any](kind string, files map[string]F, convert func(F, string) (T, error)) (list []T, at place,
+	err error) {
 	if files == nil {
 		return nil, place{}, nil
 	}
@@ -324,7 +327,8 @@ func (f settingsFile) settings() (farm.Settings, error) {
 
 func (f maximaFile) maxima() (farm.Maxima, error) {
 	q, err := (&quotaFile{CPUs: f.CPUs, Memory: f.Memory, Scratch: f.Scratch}).quota()
-	m := farm.Maxima{CPUs: q.CPUs, Memory: q.Memory, Scratch: q.Scratch, Guest: farm.GuestTopology{Sockets: f.Sockets, Cores: f.Cores, Threads: f.Threads}, CPUModels: f.CPUModels}
+	m := farm.Maxima{CPUs: q.CPUs, Memory: q.Memory, Scratch: q.Scratch,
+		Guest: farm.GuestTopology{Sockets: f.Sockets, Cores: f.Cores, Threads: f.Threads}, CPUModels: f.CPUModels}
 	if err != nil {
 		return m, fmt.Errorf("maxima: %w", err)
 	}
@@ -346,12 +350,14 @@ func (f *quotaFile) quota() (q farm.Quota, err error) {
 }
 
 func (f cellFile) cell(name string) (farm.FarmCell, error) {
-	c := farm.Cell{Name: name, Broker: f.Broker, Batch: f.Batch, Default: f.Default, Projects: f.Projects, Packing: farm.Packing(f.Packing), KeepWhole: f.KeepWhole,
-		Overcommit: f.Overcommit, PerHost: f.PerHost, Services: f.Services, Labels: f.Labels}
+	c := farm.Cell{Name: name, Broker: f.Broker, Batch: f.Batch, Default: f.Default, Projects: f.Projects,
+		Packing: farm.Packing(f.Packing), KeepWhole: f.KeepWhole, Overcommit: f.Overcommit, PerHost: f.PerHost,
+		Services: f.Services, Labels: f.Labels}
 	if f.Open != nil && !*f.Open {
 		c.Closed, c.Reason = true, f.Reason
 	} else if f.Reason != "" {
-		return farm.FarmCell{}, fmt.Errorf("cell %s: reason says why a cell is closed, and goes with open = false", name)
+		return farm.FarmCell{}, fmt.Errorf("cell %s: reason says why a cell is closed, and goes with open = false",
+			name)
 	}
 	var err error
 	if c.Limits, err = f.Limits.quota(); err != nil {
@@ -362,7 +368,8 @@ func (f cellFile) cell(name string) (farm.FarmCell, error) {
 }
 
 func (f projectFile) project(name string) (farm.Project, error) {
-	p := farm.Project{Name: name, Account: f.Account, Networks: f.Networks, Shapes: f.Shapes, Images: f.Images, Purpose: farm.Purpose(f.Purpose)}
+	p := farm.Project{Name: name, Account: f.Account, Networks: f.Networks, Shapes: f.Shapes, Images: f.Images,
+		Purpose: farm.Purpose(f.Purpose)}
 	if f.Purpose == farm.PurposeCompute.String() {
 		p.Purpose = farm.PurposeCompute
 	}
@@ -392,7 +399,8 @@ func parseAge(text string) (time.Duration, error) {
 }
 
 func (f networkFile) network(name string) (farm.FleetNetwork, error) {
-	n := farm.FleetNetwork{Name: name, Bridge: f.Bridge, VLAN: f.VLAN, Gateway: f.Gateway, DNS: f.DNS, Domain: f.Domain, Names: f.Names, Closed: f.Closed, Hosts: f.Hosts}
+	n := farm.FleetNetwork{Name: name, Bridge: f.Bridge, VLAN: f.VLAN, Gateway: f.Gateway, DNS: f.DNS, Domain: f.Domain,
+		Names: f.Names, Closed: f.Closed, Hosts: f.Hosts}
 	for _, text := range f.Addresses {
 		pool, err := farm.ParseAddressPool(text)
 		if err != nil {

@@ -93,27 +93,39 @@ cell = "batch"
 func TestParseFarm(t *testing.T) {
 	shut := false
 	want := farm.Farm{
-		Settings: &farm.Settings{BootTimeout: 4 * time.Minute, DefaultImage: "el9", Facts: map[string]string{"HS06": "357"}},
-		Maxima:   &farm.Maxima{CPUs: 64, Memory: 512 * farm.GiB, Guest: farm.GuestTopology{Threads: 2}, CPUModels: []string{"EPYC*"}},
+		Settings: &farm.Settings{BootTimeout: 4 * time.Minute, DefaultImage: "el9",
+			Facts: map[string]string{"HS06": "357"}},
+		Maxima: &farm.Maxima{CPUs: 64, Memory: 512 * farm.GiB, Guest: farm.GuestTopology{Threads: 2},
+			CPUModels: []string{"EPYC*"}},
 		Cells: []farm.FarmCell{
-			{Cell: farm.Cell{Name: "batch", Broker: "slurm", Batch: "partition=vm", Projects: []string{"atlas"}, Packing: farm.Pack, Overcommit: 1, Services: true, Labels: map[string]string{"room": "513"}}},
-			{Cell: farm.Cell{Name: "geneva-1", Broker: farm.BrokerGrange, Default: true, Closed: true, Reason: "upgrade", Packing: farm.Spread, KeepWhole: 2, Overcommit: 1.5,
+			{Cell: farm.Cell{Name: "batch", Broker: "slurm", Batch: "partition=vm", Projects: []string{"atlas"},
+				Packing: farm.Pack, Overcommit: 1, Services: true, Labels: map[string]string{"room": "513"}}},
+			{Cell: farm.Cell{Name: "geneva-1", Broker: farm.BrokerGrange, Default: true, Closed: true,
+				Reason: "upgrade", Packing: farm.Spread, KeepWhole: 2, Overcommit: 1.5,
 				Limits: farm.Quota{VMs: 400, Memory: 4 * farm.TiB}, PerHost: 40}, Open: &shut},
 		},
 		Projects: []farm.Project{
-			{Name: "atlas", Account: "atlasprd", Quota: farm.Quota{VMs: 100, CPUs: 400, Memory: 800 * farm.GiB, Scratch: 10 * farm.TiB}, Shapes: []string{"small"}, Networks: []string{"lan"}, Images: []string{"el9*"}, MaxAge: 720 * time.Hour},
+			{Name: "atlas", Account: "atlasprd",
+				Quota:  farm.Quota{VMs: 100, CPUs: 400, Memory: 800 * farm.GiB, Scratch: 10 * farm.TiB},
+				Shapes: []string{"small"}, Networks: []string{"lan"}, Images: []string{"el9*"},
+				MaxAge: 720 * time.Hour},
 			{Name: "cms"},
 		},
 		Shapes: []farm.Shape{
-			{Name: "small", CPUs: 2, Memory: 4 * farm.GiB, Network: farm.NetworkNone, MaxGuest: farm.GuestTopology{Sockets: 1}},
-			{Name: "wide", CPUs: 16, Memory: 64 * farm.GiB, Scratch: 100 * farm.GiB, Network: farm.NetworkNone, Threads: farm.IsolateCores, Cells: 2, Pages: []farm.Bytes{farm.GiB, 2 * farm.MiB},
+			{Name: "small", CPUs: 2, Memory: 4 * farm.GiB, Network: farm.NetworkNone,
+				MaxGuest: farm.GuestTopology{Sockets: 1}},
+			{Name: "wide", CPUs: 16, Memory: 64 * farm.GiB, Scratch: 100 * farm.GiB, Network: farm.NetworkNone,
+				Threads: farm.IsolateCores, Cells: 2, Pages: []farm.Bytes{farm.GiB, 2 * farm.MiB},
 				Guest: farm.GuestTopology{Sockets: 1, Cores: 16, Threads: 1}, MaxGuest: farm.GuestTopology{Sockets: 2}},
 		},
-		Networks: []farm.FleetNetwork{{Name: "lan", Bridge: "br0", VLAN: 12, Addresses: []farm.AddressPool{{First: netip.MustParseAddr("10.0.0.20"), Last: netip.MustParseAddr("10.0.0.80"), Bits: 24}},
-			Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"}, Domain: "example.org", Names: []string{"vm-1", "vm-2"}}},
+		Networks: []farm.FleetNetwork{{Name: "lan", Bridge: "br0", VLAN: 12,
+			Addresses: []farm.AddressPool{{First: netip.MustParseAddr("10.0.0.20"),
+				Last: netip.MustParseAddr("10.0.0.80"), Bits: 24}}, Gateway: "10.0.0.1", DNS: []string{"10.0.0.2"},
+			Domain: "example.org", Names: []string{"vm-1", "vm-2"}}},
 		Groups: []farm.ServerGroup{{Project: "atlas", Name: "replicas", Affinity: farm.Apart}},
 		Users:  []farm.User{{Name: "ann", Subjects: []string{"CN=Ann,O=Grid,C=CH"}}},
-		Grants: []farm.Grant{{User: "ann", Role: farm.RoleMember, Project: "atlas"}, {User: "ann", Role: farm.RoleOperator, Cell: "batch"}},
+		Grants: []farm.Grant{{User: "ann", Role: farm.RoleMember, Project: "atlas"},
+			{User: "ann", Role: farm.RoleOperator, Cell: "batch"}},
 	}
 	got, err := ParseFarm([]byte(farmText), "farm.toml")
 	if err != nil {
@@ -160,15 +172,19 @@ func TestParseFarmRefuses(t *testing.T) {
 		"[networks.n]\nbridge = \"br0\"\naddresses = [\"10.0.0.2-10.0.0.9/24\", \"10.0.0.9-10.0.0.12/24\"]": "overlap",
 		"[networks.n]\nbridge = \"br0\"\naddresses = [\"10.0.0.2-10.0.0.9/24\"]\ngateway = \"10.0.1.1\"":    "is not in 10.0.0.0/24",
 		"[networks.n]\nbridge = \"br0\"\naddresses = [\"10.0.0.2-10.0.0.9/24\"]\ngateway = \"10.0.0.5\"":    "among the addresses",
-		"[groups.p.g]\naffinity = \"near\"":                                                     `line 1: group p/g: no rule is called "near"`,
-		"[users.ann]\nsubjects = [\"Ann\"]":                                                     "user ann: no subject of a certificate",
+		"[groups.p.g]\naffinity = \"near\"": `line 1: group p/g: no rule is called "near"`,
+		"[users.ann]\nsubjects = [\"Ann\"]": "user ann: no " +
+			"subject of a certificate",
 		"[[grants]]\nuser = \"a\"\nrole = \"admin\"\n[[grants]]\nuser = \"a\"\nrole = \"boss\"": `line 4: grant of a: no role is called "boss"`,
-		"[[grants]]\nuser = \"a\"\nrole = \"member\"\ncell = \"c\"":                             "members are of projects",
-		"[[grants]]\nuser = \"a\"\nrole = \"admin\"\ncell = \"c\"\nproject = \"p\"":             "not in both",
-		"[settings]\nboot_timeout = \"2h\"":                                                     "line 1: settings: boot_timeout of 2h",
+		"[[grants]]\nuser = \"a\"\nrole = \"member\"\ncell = \"c\"": "members are of " +
+			"projects",
+		"[[grants]]\nuser = \"a\"\nrole = \"admin\"\ncell = \"c\"\nproject = \"p\"": "not in both",
+		"[settings]\nboot_timeout = \"2h\"": "line 1: settings: " +
+			"boot_timeout of 2h",
 	} {
 		_, err := ParseFarm([]byte(text), "farm.toml")
-		if e := new(farm.Error); !errors.As(err, &e) || e.Kind != farm.Invalid || !strings.HasPrefix(e.Message, "farm.toml: ") || !strings.Contains(e.Message, says) || e.Hint == "" {
+		if e := new(farm.Error); !errors.As(err, &e) || e.Kind != farm.Invalid ||
+			!strings.HasPrefix(e.Message, "farm.toml: ") || !strings.Contains(e.Message, says) || e.Hint == "" {
 			t.Errorf("%s\n%v, want %q", text, err, says)
 		}
 	}
@@ -187,7 +203,8 @@ func TestExampleFarm(t *testing.T) {
 	again(t, f)
 }
 
-// TestEveryFarmKeyIsExplained holds docs/guide/cells.md to have every key of a farm file in one of its tables, and no other.
+// TestEveryFarmKeyIsExplained holds docs/guide/cells.md to have every key of a farm file in one of its tables, and no
+// other.
 func TestEveryFarmKeyIsExplained(t *testing.T) {
 	text, err := os.ReadFile("../../docs/guide/cells.md")
 	if err != nil {
@@ -202,7 +219,8 @@ func TestEveryFarmKeyIsExplained(t *testing.T) {
 		}
 	}
 	keys := map[string]bool{}
-	for _, table := range []any{settingsFile{}, maximaFile{}, cellFile{}, projectFile{}, farmShapeFile{}, networkFile{}, groupFile{}, userFile{}, grantFile{}} {
+	for _, table := range []any{settingsFile{}, maximaFile{}, cellFile{}, projectFile{}, farmShapeFile{}, networkFile{},
+		groupFile{}, userFile{}, grantFile{}} {
 		for f := range fieldsOf(table) {
 			keys[f] = true
 		}

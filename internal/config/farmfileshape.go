@@ -24,8 +24,9 @@ func (f farmShapeFile) farmShape(name string) (farm.Shape, error) {
 	if err != nil {
 		return s, fmt.Errorf("shape %s: %w", name, err)
 	}
-	s, err = shapeFile{Scratch: f.Scratch, PageSize: f.PageSize, Sockets: f.Sockets, Cores: f.Cores, Threads: f.Threads, Purpose: f.Purpose, CPUModel: f.CPUModel,
-		ThreadPolicy: f.ThreadPolicy, Emulator: f.Emulator, NUMA: f.NUMA, Cache: f.Cache}.shape(name, s)
+	s, err = shapeFile{Scratch: f.Scratch, PageSize: f.PageSize, Sockets: f.Sockets, Cores: f.Cores, Threads: f.Threads,
+		Purpose: f.Purpose, CPUModel: f.CPUModel, ThreadPolicy: f.ThreadPolicy, Emulator: f.Emulator, NUMA: f.NUMA,
+		Cache: f.Cache}.shape(name, s)
 	if err != nil {
 		return s, fmt.Errorf("shape %s: %w", name, err)
 	}
@@ -33,7 +34,8 @@ func (f farmShapeFile) farmShape(name string) (farm.Shape, error) {
 		key   string
 		value int
 		to    *int
-	}{{"max_sockets", f.MaxSockets, &s.MaxGuest.Sockets}, {"max_cores", f.MaxCores, &s.MaxGuest.Cores}, {"max_threads", f.MaxThreads, &s.MaxGuest.Threads}} {
+	}{{"max_sockets", f.MaxSockets, &s.MaxGuest.Sockets}, {"max_cores", f.MaxCores, &s.MaxGuest.Cores}, {"max_threads",
+		f.MaxThreads, &s.MaxGuest.Threads}} {
 		if m.value < 0 || m.value > farm.MaxCPUs {
 			return s, fmt.Errorf("shape %s: %s: %d", name, m.key, m.value)
 		}
@@ -52,8 +54,8 @@ const (
 	cpuMax    = "hw:cpu_max_"
 )
 
-// withProperties reads the properties of an OpenStack flavor. VMs of the fleet have CPUs of their own, so that is what is meant where nothing is said
-// of it.
+// withProperties reads the properties of an OpenStack flavor. VMs of the fleet have CPUs of their own, so that is what
+// is meant where nothing is said of it.
 func withProperties(s farm.Shape, properties map[string]string) (farm.Shape, error) {
 	properties = maps.Clone(properties)
 	for key := range properties {
@@ -84,7 +86,8 @@ func withProperties(s farm.Shape, properties map[string]string) (farm.Shape, err
 		s.Pages = nil // ordinary pages, as where nothing is said
 	}
 	s.Threads, s.Emulator, s.Guest = r.Threads, r.Emulator, r.Guest
-	for key, to := range map[string]*int{"sockets": &s.MaxGuest.Sockets, "cores": &s.MaxGuest.Cores, "threads": &s.MaxGuest.Threads} {
+	for key, to := range map[string]*int{"sockets": &s.MaxGuest.Sockets, "cores": &s.MaxGuest.Cores,
+		"threads": &s.MaxGuest.Threads} {
 		if text := properties[cpuMax+key]; text != "" {
 			*to, _ = strconv.Atoi(text) // the request above has read it
 		}

@@ -15,20 +15,22 @@ import (
 func FarmText(f farm.Farm) ([]byte, error) {
 	file := farmFile{}
 	if f.Settings != nil {
-		file.Settings = &settingsFile{DefaultImage: f.Settings.DefaultImage, Facts: f.Settings.Facts, BootTimeout: age(f.Settings.BootTimeout)}
+		file.Settings = &settingsFile{DefaultImage: f.Settings.DefaultImage, Facts: f.Settings.Facts,
+			BootTimeout: age(f.Settings.BootTimeout)}
 	}
 	if m := f.Maxima; m != nil {
-		file.Maxima = &maximaFile{CPUs: m.CPUs, Memory: size(m.Memory), Scratch: size(m.Scratch), Sockets: m.Guest.Sockets, Cores: m.Guest.Cores, Threads: m.Guest.Threads,
-			CPUModels: m.CPUModels}
+		file.Maxima = &maximaFile{CPUs: m.CPUs, Memory: size(m.Memory), Scratch: size(m.Scratch),
+			Sockets: m.Guest.Sockets, Cores: m.Guest.Cores, Threads: m.Guest.Threads, CPUModels: m.CPUModels}
 	}
 	file.Cells = byName(f.Cells, func(c farm.FarmCell) (string, cellFile) { return c.Name, cellText(c) })
 	file.Projects = byName(f.Projects, func(p farm.Project) (string, projectFile) {
-		return p.Name, projectFile{Account: p.Account, Quota: quotaText(p.Quota), Networks: p.Networks, Shapes: p.Shapes, Images: p.Images, MaxAge: age(p.MaxAge),
-			Purpose: string(p.Purpose)}
+		return p.Name, projectFile{Account: p.Account, Quota: quotaText(p.Quota), Networks: p.Networks,
+			Shapes: p.Shapes, Images: p.Images, MaxAge: age(p.MaxAge), Purpose: string(p.Purpose)}
 	})
 	file.Shapes = byName(f.Shapes, func(s farm.Shape) (string, farmShapeFile) { return s.Name, shapeText(s) })
 	file.Networks = byName(f.Networks, func(n farm.FleetNetwork) (string, networkFile) {
-		out := networkFile{Bridge: n.Bridge, VLAN: n.VLAN, Gateway: n.Gateway, DNS: n.DNS, Domain: n.Domain, Names: n.Names, Closed: n.Closed, Hosts: n.Hosts}
+		out := networkFile{Bridge: n.Bridge, VLAN: n.VLAN, Gateway: n.Gateway, DNS: n.DNS, Domain: n.Domain,
+			Names: n.Names, Closed: n.Closed, Hosts: n.Hosts}
 		for _, p := range n.Addresses {
 			out.Addresses = append(out.Addresses, p.String())
 		}
@@ -47,7 +49,8 @@ func FarmText(f farm.Farm) ([]byte, error) {
 		file.Groups[g.Project][g.Name] = groupFile{Affinity: string(g.Affinity)}
 	}
 	for _, g := range f.Grants {
-		file.Grants = append(file.Grants, grantFile{User: g.User, Role: string(g.Role), Project: g.Project, Cell: g.Cell})
+		file.Grants = append(file.Grants,
+			grantFile{User: g.User, Role: string(g.Role), Project: g.Project, Cell: g.Cell})
 	}
 	var b bytes.Buffer
 	encoder := toml.NewEncoder(&b)
@@ -88,8 +91,9 @@ func byName[T, F any](list []T, convert func(T) (string, F)) map[string]F {
 }
 
 func cellText(c farm.FarmCell) cellFile {
-	out := cellFile{Broker: c.Broker, Batch: c.Batch, Default: c.Default, Projects: c.Projects, Open: c.Open, KeepWhole: c.KeepWhole, Limits: quotaText(c.Limits),
-		PerHost: c.PerHost, Services: c.Services, Labels: c.Labels, Reason: c.Reason}
+	out := cellFile{Broker: c.Broker, Batch: c.Batch, Default: c.Default, Projects: c.Projects, Open: c.Open,
+		KeepWhole: c.KeepWhole, Limits: quotaText(c.Limits), PerHost: c.PerHost, Services: c.Services, Labels: c.Labels,
+		Reason: c.Reason}
 	if c.Broker == farm.BrokerGrange {
 		out.Broker = ""
 	}
@@ -103,8 +107,9 @@ func cellText(c farm.FarmCell) cellFile {
 }
 
 func shapeText(s farm.Shape) farmShapeFile {
-	out := farmShapeFile{CPUs: s.CPUs, Memory: s.Memory.String(), Scratch: size(s.Scratch), Sockets: s.Guest.Sockets, Cores: s.Guest.Cores, Threads: s.Guest.Threads,
-		MaxSockets: s.MaxGuest.Sockets, MaxCores: s.MaxGuest.Cores, MaxThreads: s.MaxGuest.Threads, Purpose: string(s.Purpose), CPUModel: s.CPUModel,
+	out := farmShapeFile{CPUs: s.CPUs, Memory: s.Memory.String(), Scratch: size(s.Scratch), Sockets: s.Guest.Sockets,
+		Cores: s.Guest.Cores, Threads: s.Guest.Threads, MaxSockets: s.MaxGuest.Sockets, MaxCores: s.MaxGuest.Cores,
+		MaxThreads: s.MaxGuest.Threads, Purpose: string(s.Purpose), CPUModel: s.CPUModel,
 		ThreadPolicy: string(s.Threads), Emulator: string(s.Emulator), Cache: s.Cache}
 	switch s.Cells {
 	case 0:

@@ -17,7 +17,8 @@ func TestHeartbeat(t *testing.T) {
 			t.Errorf("%q: %+v, %v; want %+v", text, a.Heartbeat, err, want)
 		}
 	}
-	for _, text := range []string{"timeout = '1'", "timeout = '999ms'", "timeout = '-1s'", "action = 'reset'", "watchdog = 'reset'"} {
+	for _, text := range []string{"timeout = '1'", "timeout = '999ms'", "timeout = '-1s'", "action = 'reset'",
+		"watchdog = 'reset'"} {
 		if _, err := ParseAgent([]byte("[heartbeat]\n"+text), "test"); err == nil {
 			t.Errorf("%q was taken", text)
 		}

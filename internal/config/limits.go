@@ -12,10 +12,12 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// Limits are what one user may hold of a host at once, in all VMs that were asked for outside of batch jobs. Root has none.
+// Limits are what one user may hold of a host at once, in all VMs that were asked for outside of batch jobs. Root has
+// none.
 type Limits struct {
 	CPUs, Memory, Disk Share
-	Except             []Exception // in order: for each setting the first one counts that matches and says anything of it
+	// in order: for each setting the first one counts that matches and says anything of it
+	Except []Exception
 }
 
 // Exception is what some users may hold instead. A zero Share says nothing.
@@ -31,7 +33,8 @@ func (l Limits) Of(who policy.Who) Limits {
 		if !e.Whom.Matches(who) {
 			continue
 		}
-		out.CPUs, out.Memory, out.Disk = cmp.Or(e.CPUs, out.CPUs), cmp.Or(e.Memory, out.Memory), cmp.Or(e.Disk, out.Disk)
+		out.CPUs, out.Memory, out.Disk = cmp.Or(e.CPUs, out.CPUs), cmp.Or(e.Memory,
+			out.Memory), cmp.Or(e.Disk, out.Disk)
 	}
 	return out
 }

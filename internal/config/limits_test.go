@@ -20,17 +20,20 @@ func TestLimits(t *testing.T) {
 		t.Errorf("%+v", a.Limits)
 	}
 	a, err = ParseAgent([]byte("[limits]\ncpus = \"3\"\nmemory = \"2G\"\ndisk = \"100%\"\n"), "x")
-	if err != nil || a.Limits.CPUs.Of(64) != 3 || a.Limits.Memory.Of(1) != 2<<30 || a.Limits.Disk.Of(1<<62+77) != 1<<62+77 {
+	if err != nil || a.Limits.CPUs.Of(64) != 3 || a.Limits.Memory.Of(1) != 2<<30 ||
+		a.Limits.Disk.Of(1<<62+77) != 1<<62+77 {
 		t.Errorf("%+v, %v", a.Limits, err)
 	}
-	for _, text := range []string{`cpus = "0"`, `cpus = "0%"`, `cpus = "101%"`, `cpus = "2G"`, `memory = ""`, `disk = "x%"`, `disk = 3`, `gpus = "1"`} {
+	for _, text := range []string{`cpus = "0"`, `cpus = "0%"`, `cpus = "101%"`, `cpus = "2G"`, `memory = ""`,
+		`disk = "x%"`, `disk = 3`, `gpus = "1"`} {
 		if _, err := ParseAgent([]byte("[limits]\n"+text), "x"); err == nil {
 			t.Errorf("%s: no error", text)
 		}
 	}
 }
 
-// TestExceptions: for each setting the first exception counts that is for the user and says anything of it; what none says stays.
+// TestExceptions: for each setting the first exception counts that is for the user and says anything of it; what none
+// says stays.
 func TestExceptions(t *testing.T) {
 	a, err := ParseAgent([]byte(`
 [limits]
@@ -66,7 +69,8 @@ memory = "1G"
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	for _, text := range []string{`cpus = "4"`, `users = ["x"]`, "users = [\"[\"]\ncpus = \"4\"", "users = [\"\"]\ncpus = \"4\"", "users = [\"x\"]\ncpus = \"0\"",
+	for _, text := range []string{`cpus = "4"`, `users = ["x"]`, "users = [\"[\"]\ncpus = \"4\"",
+		"users = [\"\"]\ncpus = \"4\"", "users = [\"x\"]\ncpus = \"0\"",
 		"accounts = [\"x\"]\ncpus = \"4\""} {
 		if _, err := ParseAgent([]byte("[[limits.except]]\n"+text), "x"); err == nil {
 			t.Errorf("%s: no error", text)

@@ -17,7 +17,8 @@ func TestMinimum(t *testing.T) {
 			t.Errorf("%q: %+v %v", text, a.Minimum, err)
 		}
 	}
-	if _, err := ParseAgent([]byte("[minimum]\nmemory = \"much\""), "x"); err == nil || !strings.Contains(err.Error(), "minimum.memory") {
+	if _, err := ParseAgent([]byte("[minimum]\nmemory = \"much\""), "x"); err == nil ||
+		!strings.Contains(err.Error(), "minimum.memory") {
 		t.Errorf("%v", err)
 	}
 }

@@ -26,15 +26,17 @@ type Server struct {
 	Listen     string   // HOST:PORT for TLS; "": none
 	URL        string   // by which hosts and other servers reach this one; "" without Listen
 	Servers    []string // URLs of all servers of the fleet; none: URL
-	// Certificate and Key are files of what the listener shows; "": the fleet's own authority issues it. CA vouches for it, and is what hosts
-	// are given to believe.
+	// Certificate and Key are files of what the listener shows; "": the fleet's own authority issues it. CA vouches for
+	// it, and is what hosts are given to believe.
 	Certificate, Key, CA string
-	CAKeyFile            string               // seals the key of the fleet's own authority in the store
-	People               map[string]Authority // who vouches for people's certificates, by the name that users' subjects have them under
-	HostCA               string               // file of a site's authority that vouches for hosts beside our own; "": none
-	HostField            string               // where its certificates name the host: dns or cn
-	SilentAfter          time.Duration
-	Brokers              map[string]Broker // by the word that cells name them by
+	CAKeyFile            string // seals the key of the fleet's own authority in the store
+	// who vouches for people's certificates, by the name that users' subjects have them under
+	People map[string]Authority
+	// file of a site's authority that vouches for hosts beside our own; "": none
+	HostCA      string
+	HostField   string // where its certificates name the host: dns or cn
+	SilentAfter time.Duration
+	Brokers     map[string]Broker // by the word that cells name them by
 }
 
 // Authority vouches for people's certificates.
@@ -69,9 +71,11 @@ type Broker struct {
 	System      string            `toml:"system"`      // one of farm.BatchDrivers
 	Program     string            `toml:"program"`     // of exec
 	Environment map[string]string `toml:"environment"` // of the system's commands, as SLURM_CONF
-	Hold        []string          `toml:"hold"`        // what keeps placeholders out of VMs: options of sbatch or qsub, or one queue of PBS or LSF
-	Parallel    string            `toml:"parallel"`    // of Grid Engine: the parallel environment for placeholders of several CPUs
-	Projects    bool              `toml:"projects"`    // of Grid Engine: accounts are its projects
+	// what keeps placeholders out of VMs: options of sbatch or qsub, or one queue of PBS or LSF
+	Hold []string `toml:"hold"`
+	// of Grid Engine: the parallel environment for placeholders of several CPUs
+	Parallel string `toml:"parallel"`
+	Projects bool   `toml:"projects"` // of Grid Engine: accounts are its projects
 }
 
 func (b Broker) check(name string) error {
@@ -88,7 +92,8 @@ func (b Broker) check(name string) error {
 	case (b.Parallel != "" || b.Projects) && system != farm.GridEngine:
 		return fmt.Errorf("brokers.%s: parallel and projects are Grid Engine's", name)
 	case len(b.Hold) > 0 && (system == farm.HTCondor || system == farm.ExecDriver):
-		return fmt.Errorf("brokers.%s.hold: nothing has to be said to %s to keep a placeholder out of VMs", name, system)
+		return fmt.Errorf("brokers.%s.hold: nothing has to be said to %s to keep a placeholder out of VMs",
+			name, system)
 	case len(b.Hold) > 1 && (system == farm.PBS || system == farm.LSF):
 		return fmt.Errorf("brokers.%s.hold: of %s this is one queue", name, system)
 	}
@@ -127,7 +132,8 @@ func ReadServer(path string) (Server, error) {
 
 // ParseServer reads TOML text; name stands for it in errors.
 func ParseServer(text []byte, name string) (Server, error) {
-	f := serverFile{Store: "/var/lib/grange-server/server.db", Socket: "/run/grange-server/server.sock", SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s"}
+	f := serverFile{Store: "/var/lib/grange-server/server.db", Socket: "/run/grange-server/server.sock",
+		SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s"}
 	decoder := toml.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&f); err != nil {
@@ -141,8 +147,9 @@ func ParseServer(text []byte, name string) (Server, error) {
 }
 
 func (f serverFile) server() (Server, error) {
-	s := Server{Store: f.Store, Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, Listen: f.Listen, URL: f.URL, Servers: f.Servers,
-		Certificate: f.Certificate, Key: f.Key, CA: f.CA, CAKeyFile: f.CAKeyFile, People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers}
+	s := Server{Store: f.Store, Socket: f.Socket, SocketMode: fs.FileMode(f.SocketMode) & fs.ModePerm, Listen: f.Listen,
+		URL: f.URL, Servers: f.Servers, Certificate: f.Certificate, Key: f.Key, CA: f.CA, CAKeyFile: f.CAKeyFile,
+		People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers}
 	if f.PeopleCA == "" && len(f.PeopleCRL) > 0 {
 		return s, errors.New("people_crl: there is no people_ca")
 	}
@@ -160,7 +167,8 @@ func (f serverFile) server() (Server, error) {
 	}
 	// Hosts poll three times in that time: less would be a load, and what takes longer is no news any more.
 	var err error
-	if s.SilentAfter, err = time.ParseDuration(f.SilentAfter); err != nil || s.SilentAfter < 5*time.Second || s.SilentAfter > time.Hour {
+	if s.SilentAfter, err = time.ParseDuration(f.SilentAfter); err != nil || s.SilentAfter < 5*time.Second ||
+		s.SilentAfter > time.Hour {
 		return s, fmt.Errorf("silent_after: %q is no time from 5s to 1h", f.SilentAfter)
 	}
 	return s, s.check()
@@ -169,7 +177,8 @@ func (f serverFile) server() (Server, error) {
 // stateDir is where a server keeps what is not in its database, when that is elsewhere.
 const stateDir = "/var/lib/grange-server"
 
-// KeyFile is CAKeyFile, or what it is where nothing is said: ca.key beside a SQLite file, and never in the database or a backup of it.
+// KeyFile is CAKeyFile, or what it is where nothing is said: ca.key beside a SQLite file, and never in the database or
+// a backup of it.
 func (s Server) KeyFile() string {
 	switch {
 	case s.CAKeyFile != "":
@@ -180,7 +189,8 @@ func (s Server) KeyFile() string {
 	return filepath.Join(filepath.Dir(s.Store), "ca.key")
 }
 
-// Reached is s with a URL, where it has a port and no URL: by the address that it listens on, or else the machine's name.
+// Reached is s with a URL, where it has a port and no URL: by the address that it listens on, or else the machine's
+// name.
 func (s Server) Reached() (Server, error) {
 	if s.URL != "" || s.Listen == "" {
 		return s, nil
@@ -211,7 +221,8 @@ func (s Server) check() error {
 			return fmt.Errorf("url, servers: %q is not https://HOST:PORT", text)
 		}
 	}
-	for key, path := range map[string]string{"socket": s.Socket, "certificate": s.Certificate, "key": s.Key, "ca": s.CA, "ca_key_file": s.CAKeyFile, "host_ca": s.HostCA} {
+	for key, path := range map[string]string{"socket": s.Socket, "certificate": s.Certificate, "key": s.Key, "ca": s.CA,
+		"ca_key_file": s.CAKeyFile, "host_ca": s.HostCA} {
 		if path != "" && !filepath.IsAbs(path) {
 			return fmt.Errorf("%s: %q is not an absolute path", key, path)
 		}
@@ -242,5 +253,6 @@ func (s Server) check() error {
 }
 
 func badServer(name, what string) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: name + ": " + what, Hint: "docs/guide/server.md explains every key"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: name + ": " + what,
+		Hint: "docs/guide/server.md explains every key"}
 }

@@ -75,8 +75,10 @@ func TestServerReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ listen, url, want string }{
-		{":7480", "", "https://" + machine + ":7480"}, {"0.0.0.0:1", "", "https://" + machine + ":1"}, {"[::]:1", "", "https://" + machine + ":1"},
-		{"192.0.2.1:7480", "", "https://192.0.2.1:7480"}, {"[2001:db8::1]:2", "", "https://[2001:db8::1]:2"}, {":1", "https://x:9", "https://x:9"}, {"", "", ""},
+		{":7480", "", "https://" + machine + ":7480"}, {"0.0.0.0:1", "", "https://" + machine + ":1"},
+		{"[::]:1", "", "https://" + machine + ":1"},
+		{"192.0.2.1:7480", "", "https://192.0.2.1:7480"}, {"[2001:db8::1]:2", "", "https://[2001:db8::1]:2"},
+		{":1", "https://x:9", "https://x:9"}, {"", "", ""},
 	} {
 		if got, err := (Server{Listen: c.listen, URL: c.url}).Reached(); err != nil || got.URL != c.want {
 			t.Errorf("listen %q, url %q: %q, %v", c.listen, c.url, got.URL, err)

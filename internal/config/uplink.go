@@ -5,7 +5,8 @@ import (
 	"net/url"
 )
 
-// Uplink is how the host reaches its server. What it is to that server is no configuration: `grange host join` makes it.
+// Uplink is how the host reaches its server. What it is to that server is no configuration: `grange host join` makes
+// it.
 type Uplink struct {
 	URLs []string // tried before those that the server named; none: only those
 }

@@ -39,8 +39,8 @@ type workerFile struct {
 
 // worker checks the table [worker]; an empty one is right, and means that the host has no workers.
 func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
-	w := Worker{Controller: f.Controller, MungeKey: f.MungeKey, Bridge: f.Bridge, Gateway: f.Gateway, DNS: f.DNS, Users: f.Users, Image: f.Image,
-		Shape: f.Shape, Files: f.Files}
+	w := Worker{Controller: f.Controller, MungeKey: f.MungeKey, Bridge: f.Bridge, Gateway: f.Gateway, DNS: f.DNS,
+		Users: f.Users, Image: f.Image, Shape: f.Shape, Files: f.Files}
 	if f.Controller == "" {
 		if f.MungeKey+f.Bridge+f.Addresses != "" {
 			return w, fmt.Errorf("worker.controller: HOST:PORT of slurmctld is missing")
@@ -53,7 +53,8 @@ func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
 	if !filepath.IsAbs(f.MungeKey) {
 		return w, fmt.Errorf("worker.munge_key: %q is not an absolute path", f.MungeKey)
 	}
-	if shape := (farm.Shape{CPUs: 1, Memory: farm.MinMemory, Network: farm.NetworkBridge(f.Bridge)}); shape.Validate() != nil {
+	if shape := (farm.Shape{CPUs: 1, Memory: farm.MinMemory,
+		Network: farm.NetworkBridge(f.Bridge)}); shape.Validate() != nil {
 		return w, fmt.Errorf("worker.bridge: %q is not the name of a bridge", f.Bridge)
 	}
 	var err error

@@ -26,7 +26,8 @@ func TestWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w := a.Worker; w.Bridge != "br0" || w.Addresses.First.String() != "10.102.0.20" || w.Addresses.Bits != 24 || w.Files["/etc/passwd"] != "/etc/grange/passwd" {
+	if w := a.Worker; w.Bridge != "br0" || w.Addresses.First.String() != "10.102.0.20" || w.Addresses.Bits != 24 ||
+		w.Files["/etc/passwd"] != "/etc/grange/passwd" {
 		t.Errorf("%+v", w)
 	}
 	if a, err := ParseAgent(nil, "agent.toml"); err != nil || a.Worker.Controller != "" {
@@ -45,7 +46,8 @@ func TestWorker(t *testing.T) {
 		{`shape = "node"`, `shape = "none"`},
 		{`"/etc/grange/passwd"`, `"passwd"`},
 	} {
-		if _, err := ParseAgent([]byte(strings.Replace(soundWorker, change[0], change[1], 1)), "agent.toml"); err == nil {
+		if _, err := ParseAgent([]byte(strings.Replace(soundWorker, change[0], change[1], 1)),
+			"agent.toml"); err == nil {
 			t.Errorf("taken: %s", change[1])
 		}
 	}

@@ -1,5 +1,5 @@
-// Package disk makes the throw-away disks of VMs: an overlay over an image, and an empty scratch disk. It never writes to an
-// image, never lets qemu-img guess a format, and never keeps a disk that could not be made whole.
+// Package disk makes the throw-away disks of VMs: an overlay over an image, and an empty scratch disk. It never writes
+// to an image, never lets qemu-img guess a format, and never keeps a disk that could not be made whole.
 package disk
 
 import (
@@ -35,8 +35,8 @@ const ScratchLabel = "scratch"
 // toolTimeout is for qemu-img and mke2fs, which need milliseconds, on a disk that is very busy.
 const toolTimeout = time.Minute
 
-// Pool is a directory with one directory for each VM. Disks are made as the process's own: Give has a user open them. Methods may be called from
-// several goroutines.
+// Pool is a directory with one directory for each VM. Disks are made as the process's own: Give has a user open them.
+// Methods may be called from several goroutines.
 type Pool struct {
 	dir  string
 	root *os.Root
@@ -69,18 +69,21 @@ func Open(dir string) (*Pool, error) {
 // Close gives back the directory handle. Disks stay.
 func (p *Pool) Close() error { return p.root.Close() }
 
-// Overlay makes the VM's root disk, a qcow2 that keeps what the guest changes, and returns its path. The guest sees size
-// bytes, at least the base's; 0 means as many. It never takes more than OverlayBound of that. Errors: farm.CodeDiskFull, farm.CodeDiskTool,
-// farm.CodeTooBig when size is less than the base's.
+// Overlay makes the VM's root disk, a qcow2 that keeps what the guest changes, and returns its path. The guest sees
+// size bytes, at least the base's; 0 means as many. It never takes more than OverlayBound of that. Errors:
+// farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeTooBig when size is less than the base's.
 func (p *Pool) Overlay(ctx context.Context, vm string, base Base, size farm.Bytes) (string, error) {
 	if size == 0 {
 		size = base.Size
 	}
 	switch {
 	case base.Format != "raw" && base.Format != "qcow2" || !filepath.IsAbs(base.Path):
-		return "", toolError(fmt.Sprintf("%q cannot be the base of a disk", base.Path), "", fmt.Errorf("format %q", base.Format))
+		return "", toolError(fmt.Sprintf("%q cannot be the base of a disk", base.Path), "",
+			fmt.Errorf("format %q", base.Format))
 	case size < base.Size:
-		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig, Message: fmt.Sprintf("the image needs a root disk of %v, and %v was asked for", base.Size, size), Hint: "ask for a larger root disk, or choose a smaller image"}
+		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
+			Message: fmt.Sprintf("the image needs a root disk of %v, and %v was asked for", base.Size, size),
+			Hint:    "ask for a larger root disk, or choose a smaller image"}
 	}
 	size = (size + 511) &^ 511
 	return p.make(ctx, vm, OverlayFile, func(file string) error {
@@ -89,23 +92,25 @@ func (p *Pool) Overlay(ctx context.Context, vm string, base Base, size farm.Byte
 		if _, err := os.Stat(base.Path); err != nil {
 			return err
 		}
-		return run(ctx, "qemu-utils", "/usr/bin/qemu-img", "create", "-q", "-u", "-f", "qcow2", "-F", base.Format, "-b", base.Path, file, fmt.Sprint(uint64(size)))
+		return run(ctx, "qemu-utils", "/usr/bin/qemu-img", "create", "-q", "-u", "-f", "qcow2", "-F", base.Format, "-b",
+			base.Path, file, fmt.Sprint(uint64(size)))
 	})
 }
 
-// OverlayBound is the most that an overlay can ever take, of which the guest sees size bytes: QEMU keeps 8 bytes of where a cluster is and 2 of how
-// often it is used for every 64 KiB of it, and a guest makes no snapshots.
+// OverlayBound is the most that an overlay can ever take, of which the guest sees size bytes: QEMU keeps 8 bytes of
+// where a cluster is and 2 of how often it is used for every 64 KiB of it, and a guest makes no snapshots.
 func OverlayBound(size farm.Bytes) farm.Bytes { return size + size/4096 + farm.MiB }
 
-// scratchFeatures are known to every kernel since 2.6.28, whatever the host's mke2fs would choose. There is no journal and no
-// metadata checksum, for nobody ever repairs a scratch disk.
+// scratchFeatures are known to every kernel since 2.6.28, whatever the host's mke2fs would choose. There is no journal
+// and no metadata checksum, for nobody ever repairs a scratch disk.
 const scratchFeatures = "none,ext_attr,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,64bit,uninit_bg"
 
-// Scratch makes the VM's scratch disk, a sparse raw file of size bytes with an empty ext4 labelled ScratchLabel, and returns
-// its path. Errors: farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeTooBig, farm.CodeBadSize.
+// Scratch makes the VM's scratch disk, a sparse raw file of size bytes with an empty ext4 labelled ScratchLabel, and
+// returns its path. Errors: farm.CodeDiskFull, farm.CodeDiskTool, farm.CodeTooBig, farm.CodeBadSize.
 func (p *Pool) Scratch(ctx context.Context, vm string, size farm.Bytes) (string, error) {
 	if size < 16*farm.MiB || size > 16*farm.TiB {
-		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSize, Message: fmt.Sprintf("a scratch disk of %v cannot be made", size), Hint: "ask for 16M to 16T"}
+		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSize,
+			Message: fmt.Sprintf("a scratch disk of %v cannot be made", size), Hint: "ask for 16M to 16T"}
 	}
 	size &^= 4095
 	return p.make(ctx, vm, ScratchFile, func(file string) error {
@@ -113,11 +118,12 @@ func (p *Pool) Scratch(ctx context.Context, vm string, size farm.Bytes) (string,
 			return err
 		}
 		mke2fs := func(extended string) error {
-			return run(ctx, "e2fsprogs", "/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i", "16384", "-m", "0", "-L", ScratchLabel,
-				"-O", scratchFeatures, "-E", extended+",nodiscard,root_owner=0:0", file)
+			return run(ctx, "e2fsprogs", "/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i",
+				"16384", "-m", "0", "-L", ScratchLabel, "-O", scratchFeatures, "-E",
+				extended+",nodiscard,root_owner=0:0", file)
 		}
-		// A new sparse file is all zeros. Only e2fsprogs 1.47 and later can be told; after an older one the guest's kernel
-		// zeroes 1.6 % of the disk in the background, unless it mounts with noinit_itable.
+		// A new sparse file is all zeros. Only e2fsprogs 1.47 and later can be told; after an older one the guest's
+		// kernel zeroes 1.6 % of the disk in the background, unless it mounts with noinit_itable.
 		if err := mke2fs("assume_storage_prezeroed=1"); err == nil || full(err) || ctx.Err() != nil {
 			return err
 		}
@@ -136,8 +142,8 @@ func (p *Pool) Remove(vm string) error {
 	return nil
 }
 
-// Give has the disks of a VM, whose machine must be gone, belong to a user, who alone opens them. The directory stays the process's own: those of
-// the group pass through it, and nobody else. A VM without disks is no error.
+// Give has the disks of a VM, whose machine must be gone, belong to a user, who alone opens them. The directory stays
+// the process's own: those of the group pass through it, and nobody else. A VM without disks is no error.
 func (p *Pool) Give(vm string, uid, gid int) error {
 	if err := checkVM(vm); err != nil {
 		return err
@@ -208,8 +214,8 @@ type Space struct {
 	Short farm.Bytes // by which the promises are more than there is; 0: they hold
 }
 
-// Space reads it. promised is what the disks of VMs may take in all, by the name of the VM; those of its second attempt, NAME-2, are its own. A scratch
-// disk that was promised to nobody counts with its size.
+// Space reads it. promised is what the disks of VMs may take in all, by the name of the VM; those of its second
+// attempt, NAME-2, are its own. A scratch disk that was promised to nobody counts with its size.
 func (p *Pool) Space(promised map[string]farm.Bytes) (Space, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(p.dir, &s); err != nil {
@@ -347,15 +353,20 @@ func diskError(file string, err error) error {
 	case errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, syscall.EFBIG):
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig, Message: "the file system of " + file + " holds no file of that size", Hint: "ask for less scratch space", Err: err}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
+			Message: "the file system of " + file + " holds no file of that size",
+			Hint:    "ask for less scratch space", Err: err}
 	case full(err):
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull, Message: "the file system of " + file + " is full", Hint: "free space there, or wait until other VMs have ended", Err: err}
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull,
+			Message: "the file system of " + file + " is full",
+			Hint:    "free space there, or wait until other VMs have ended", Err: err}
 	}
 	return toolError("disk "+file+" cannot be made", "see the agent's log", err)
 }
 
 func poolError(what string, err error) error {
-	return toolError("the disks in "+what+" cannot be used", "check that the directory exists and belongs to the agent", err)
+	return toolError("the disks in "+what+" cannot be used", "check that the directory exists and belongs to the agent",
+		err)
 }
 
 func toolError(message, hint string, err error) error {

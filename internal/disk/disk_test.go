@@ -58,14 +58,16 @@ func TestOverlay(t *testing.T) {
 	}
 	qcow := filepath.Join(filepath.Dir(raw), "base.qcow2")
 	tool(t, "/usr/bin/qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, qcow)
-	for vm, base := range map[string]Base{"vm-1": {raw, "raw", farm.Bytes(len(content))}, "vm-2": {qcow, "qcow2", farm.Bytes(len(content))}} {
+	for vm, base := range map[string]Base{"vm-1": {raw, "raw", farm.Bytes(len(content))},
+		"vm-2": {qcow, "qcow2", farm.Bytes(len(content))}} {
 		file, err := p.Overlay(t.Context(), vm, base, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tool(t, "/usr/bin/qemu-img", "check", "-q", "-f", "qcow2", file)
 		info := tool(t, "/usr/bin/qemu-img", "info", "-f", "qcow2", "--output=json", file)
-		if !strings.Contains(info, `"backing-filename-format": "`+base.Format) || !strings.Contains(info, "full-backing-filename") {
+		if !strings.Contains(info, `"backing-filename-format": "`+base.Format) ||
+			!strings.Contains(info, "full-backing-filename") {
 			t.Error(info)
 		}
 		copied := filepath.Join(t.TempDir(), "copy")
@@ -191,14 +193,16 @@ func TestSpace(t *testing.T) {
 		{map[string]farm.Bytes{"other": 48 * farm.MiB}, 0, 16},
 	} {
 		got, err := p.Space(c.promised)
-		if err != nil || got.Total != 64*farm.MiB || (got.Free+farm.MiB/2)/farm.MiB != c.free || (got.Short+farm.MiB/2)/farm.MiB != c.short {
+		if err != nil || got.Total != 64*farm.MiB || (got.Free+farm.MiB/2)/farm.MiB != c.free ||
+			(got.Short+farm.MiB/2)/farm.MiB != c.short {
 			t.Errorf("%v: %+v, %v; want %d MiB free, %d short", c.promised, got, err, c.free, c.short)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "vm-2", OverlayFile), make([]byte, 8<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := p.Space(map[string]farm.Bytes{"vm": 48 * farm.MiB}); err != nil || (got.Free+farm.MiB/2)/farm.MiB != 16 {
+	if got, err := p.Space(map[string]farm.Bytes{"vm": 48 * farm.MiB}); err != nil ||
+		(got.Free+farm.MiB/2)/farm.MiB != 16 {
 		t.Errorf("what is written is taken twice: %+v, %v", got, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "other"), make([]byte, 8<<20), 0o600); err != nil {
@@ -228,7 +232,8 @@ func TestOverlayBound(t *testing.T) {
 	}
 }
 
-// TestOwner gives disks to a user and takes them back: nobody else opens them, and only the user's group passes their directory.
+// TestOwner gives disks to a user and takes them back: nobody else opens them, and only the user's group passes their
+// directory.
 func TestOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("giving files away needs root")
@@ -251,7 +256,8 @@ func TestOwner(t *testing.T) {
 	}
 	wants := func(owner, group uint32) {
 		t.Helper()
-		for path, want := range map[string][2]uint32{file: {owner, 0}, dir: {0, group}, record: {0, 0}, outside: {0, 0}} {
+		for path, want := range map[string][2]uint32{file: {owner, 0}, dir: {0, group}, record: {0, 0},
+			outside: {0, 0}} {
 			info, err := os.Stat(path)
 			if err != nil {
 				t.Fatal(err)

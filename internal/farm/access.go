@@ -7,8 +7,9 @@ import (
 
 // User is a person, or a program that acts as one.
 type User struct {
-	Name     string
-	Subjects []string // subjects of client certificates that are this user's, in RFC 2253's order, as "CN=Ann,O=Grid,C=CH"
+	Name string
+	// subjects of client certificates that are this user's, in RFC 2253's order, as "CN=Ann,O=Grid,C=CH"
+	Subjects []string
 	Disabled bool
 	Revision int64
 }
@@ -27,10 +28,10 @@ const (
 // Roles are all that there are, least first.
 var Roles = []Role{RoleReader, RoleMember, RoleOperator, RoleAdmin}
 
-// Valid tells whether there is such a role.
+// Valid reports whether there is such a role.
 func (r Role) Valid() bool { return slices.Contains(Roles, r) }
 
-// Above tells whether r may do more than o. No role, and one that is none, is below all.
+// Above reports whether r may do more than o. No role, and one that is none, is below all.
 func (r Role) Above(o Role) bool { return slices.Index(Roles, r) > slices.Index(Roles, o) }
 
 // Grant gives a user a role: in one project, in one cell, or, with neither, everywhere.

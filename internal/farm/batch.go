@@ -24,7 +24,8 @@ var BatchSystems = []BatchSystem{Slurm, GridEngine, HTCondor, PBS, LSF}
 // ExecDriver is the driver for all other batch systems: a site's own program.
 const ExecDriver BatchSystem = "exec"
 
-// BatchDrivers are the drivers that there are: what a host's agent can be told to close itself in, and a cell can be booked in.
+// BatchDrivers are the drivers that there are: what a host's agent can be told to close itself in, and a cell can be
+// booked in.
 var BatchDrivers = append(slices.Clip(BatchSystems), ExecDriver)
 
 // BatchDriverNames are BatchDrivers as people read them.
@@ -36,8 +37,8 @@ func BatchDriverNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Allotment is what a batch system has given to the job that a process belongs to, as the kernel and the batch system's own
-// files tell. Nothing in it comes from the process's environment, which is its user's.
+// Allotment is what a batch system has given to the job that a process belongs to, as the kernel and the batch system's
+// own files tell. Nothing in it comes from the process's environment, which is its user's.
 type Allotment struct {
 	System  BatchSystem // "": the process belongs to no batch job
 	Job     string      // the batch system's own ID of the job on this host
@@ -48,8 +49,9 @@ type Allotment struct {
 	Ends    time.Time   // when the batch system will end the job; zero: not known
 	Account string      // whom the batch system charges; "": not known
 	Queue   string      // queue or partition; "": not known
-	Cgroups []string    // directories below /sys/fs/cgroup that the VM's processes have to join: they limit, account, freeze and kill
-	Group   uint32      // the group by which the batch system tracks the job's processes; 0: none
+	// directories below /sys/fs/cgroup that the VM's processes have to join: they limit, account, freeze and kill
+	Cgroups []string
+	Group   uint32 // the group by which the batch system tracks the job's processes; 0: none
 }
 
 // Key is what all processes of one job on this host have in common; "" outside of batch jobs.

@@ -20,11 +20,13 @@ func TestParseBind(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
-		if again, err := ParseBind(got.Source + ":" + "/x" + got.Options()); err != nil || again.Options() != got.Options() {
+		if again, err := ParseBind(got.Source + ":" + "/x" + got.Options()); err != nil ||
+			again.Options() != got.Options() {
 			t.Errorf("%s: %q is read as %+v, %v", text, got.Options(), again, err)
 		}
 	}
-	for _, text := range []string{"", ":/in", "/data:in", "/data:/", "/data:/..", "/data:/in:/more", "/data:", "/data:/in:", "/data:RO", "/data:ro,suid"} {
+	for _, text := range []string{"", ":/in", "/data:in", "/data:/", "/data:/..", "/data:/in:/more", "/data:",
+		"/data:/in:", "/data:RO", "/data:ro,suid"} {
 		if b, err := ParseBind(text); err == nil {
 			t.Errorf("%q: %+v", text, b)
 		}

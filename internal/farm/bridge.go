@@ -21,15 +21,18 @@ func (n Network) Bridge() string {
 	return name
 }
 
-// valid tells whether there is such a network. Names of interfaces have at most 15 characters (IFNAMSIZ of <linux/if.h>).
+// valid reports whether there is such a network. Names of interfaces have at most 15 characters (IFNAMSIZ of
+// <linux/if.h>).
 func (n Network) valid() bool {
 	if n == NetworkNone || n == NetworkUser {
 		return true
 	}
 	name := n.Bridge()
-	return name != "" && len(name) <= 15 && name != "." && name != ".." && !strings.ContainsFunc(name, func(c rune) bool {
-		return c != '-' && c != '_' && c != '.' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
-	})
+	return name != "" && len(name) <= 15 && name != "." && name != ".." &&
+		!strings.ContainsFunc(name, func(c rune) bool {
+			return c != '-' && c != '_' && c != '.' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') &&
+				(c < 'a' || c > 'z')
+		})
 }
 
 // AddressPool is a range of IPv4 addresses in one network.
@@ -43,7 +46,8 @@ const MaxAddresses = 1 << 16
 
 // ParseAddressPool reads "10.0.0.20-10.0.0.80/24". The error is a *Error of kind Invalid.
 func ParseAddressPool(text string) (AddressPool, error) {
-	bad := &Error{Kind: Invalid, Code: CodeBadAddress, Message: "addresses " + `"` + text + `"`, Hint: "write FIRST-LAST/BITS, as 10.0.0.20-10.0.0.80/24"}
+	bad := &Error{Kind: Invalid, Code: CodeBadAddress, Message: "addresses " + `"` + text + `"`,
+		Hint: "write FIRST-LAST/BITS, as 10.0.0.20-10.0.0.80/24"}
 	first, rest, ok := strings.Cut(text, "-")
 	if !ok {
 		return AddressPool{}, bad
@@ -69,7 +73,7 @@ func ParseAddressPool(text string) (AddressPool, error) {
 	return AddressPool{}, bad
 }
 
-// Equal tells whether both are the same range.
+// Equal reports whether both are the same range.
 func (p AddressPool) Equal(o AddressPool) bool { return p == o }
 
 func number(a netip.Addr) uint32 {
@@ -91,7 +95,8 @@ func (p AddressPool) At(place int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), p.Bits)
 }
 
-// Lease is the lowest address that is not taken; ok is false when all are. taken is asked for addresses with the prefix's length.
+// Lease is the lowest address that is not taken; ok is false when all are. taken is asked for addresses with the
+// prefix's length.
 func (p AddressPool) Lease(taken func(netip.Prefix) bool) (lease netip.Prefix, ok bool) {
 	for place := range p.Size() {
 		if lease := p.At(place); !taken(lease) {
@@ -101,8 +106,8 @@ func (p AddressPool) Lease(taken func(netip.Prefix) bool) (lease netip.Prefix, o
 	return netip.Prefix{}, false
 }
 
-// MAC is the hardware address that belongs to an IPv4 address: unique wherever the address is. Its first byte says that it is
-// locally administered and of one card.
+// MAC is the hardware address that belongs to an IPv4 address: unique wherever the address is. Its first byte says that
+// it is locally administered and of one card.
 func MAC(a netip.Addr) string {
 	const digits = "0123456789abcdef"
 	text := []byte("52:54")

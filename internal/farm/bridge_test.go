@@ -11,8 +11,9 @@ func TestNetworkBridge(t *testing.T) {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
-	for text, want := range map[string]bool{"none": true, "user": true, "": false, "bridge:br0": true, "bridge:": false, "bridge:..": false,
-		"bridge:0123456789abcdef": false, "bridge:0123456789abcde": true, "bridge:a/b": false, "bridge:a'b": false} {
+	for text, want := range map[string]bool{"none": true, "user": true, "": false, "bridge:br0": true, "bridge:": false,
+		"bridge:..": false, "bridge:0123456789abcdef": false, "bridge:0123456789abcde": true, "bridge:a/b": false,
+		"bridge:a'b": false} {
 		if got := Network(text).valid(); got != want {
 			t.Errorf("%s: valid is %v", text, got)
 		}
@@ -20,7 +21,8 @@ func TestNetworkBridge(t *testing.T) {
 }
 
 func TestAddressPool(t *testing.T) {
-	for _, bad := range []string{"", "10.0.0.1", "10.0.0.1-10.0.0.9", "10.0.0.9-10.0.0.1/24", "10.0.0.1-10.0.1.1/24", "::1-::9/64", "10.0.0.0-10.255.0.0/8", "x-10.0.0.1/24"} {
+	for _, bad := range []string{"", "10.0.0.1", "10.0.0.1-10.0.0.9", "10.0.0.9-10.0.0.1/24", "10.0.0.1-10.0.1.1/24",
+		"::1-::9/64", "10.0.0.0-10.255.0.0/8", "x-10.0.0.1/24"} {
 		if p, err := ParseAddressPool(bad); err == nil {
 			t.Errorf("%q is %v", bad, p)
 		}

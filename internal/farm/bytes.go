@@ -36,7 +36,8 @@ func ParseBytes(s string) (Bytes, error) {
 	n, err := strconv.ParseFloat(text, 64)
 	v := n * float64(unit)
 	if err != nil || math.IsNaN(v) || v < 0 || v >= 1<<62 {
-		return 0, &Error{Kind: Invalid, Code: CodeBadSize, Message: fmt.Sprintf("%q is not a size", s), Hint: "write for example 512M, 2G or 1.5T (binary units)"}
+		return 0, &Error{Kind: Invalid, Code: CodeBadSize, Message: fmt.Sprintf("%q is not a size", s),
+			Hint: "write for example 512M, 2G or 1.5T (binary units)"}
 	}
 	return Bytes(v), nil
 }

@@ -8,13 +8,16 @@ type Cell struct {
 	Broker string // BrokerGrange, or the name of a batch driver
 	Closed bool   // to new VMs; those there can still be stopped, started, restarted, resized, deleted
 	Reason string // why it is closed
-	// Default cells take VMs of projects that no cell names. A project that any cell names goes to those cells alone, open or not.
+	// Default cells take VMs of projects that no cell names. A project that any cell names goes to those cells alone,
+	// open or not.
 	Default  bool
 	Projects []string // names of projects, in order
 	Packing  Packing
-	// KeepWhole is how many hosts of the cell are kept without any VM as long as others have room: for VMs that need a whole host.
+	// KeepWhole is how many hosts of the cell are kept without any VM as long as others have room: for VMs that need a
+	// whole host.
 	KeepWhole int
-	// Overcommit is grantable ordinary memory as a multiple of what there is; 1: never more. It is a policy of the cell, not of a host.
+	// Overcommit is grantable ordinary memory as a multiple of what there is; 1: never more. It is a policy of the
+	// cell, not of a host.
 	Overcommit float64
 	Limits     Quota  // of the whole cell; zero values bound nothing
 	PerHost    int    // most VMs on one host; 0: as many as fit
@@ -46,7 +49,7 @@ type Drain struct {
 	By       string // who asked
 }
 
-// Active tells whether there is a drain.
+// Active reports whether there is a drain.
 func (d Drain) Active() bool { return !d.Since.IsZero() }
 
 // Project is people, a quota and an account. A virtual organisation is a project.

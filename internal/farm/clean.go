@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Clean is text of another machine or of another user as one line that a terminal shows as it is: what moves the cursor, ends the line or reorders
-// text becomes a question mark, a tab or a line's end a space, and no more than most bytes stay.
+// Clean is text of another machine or of another user as one line that a terminal shows as it is: what moves the
+// cursor, ends the line or reorders text becomes a question mark, a tab or a line's end a space, and no more than most
+// bytes stay.
 func Clean(text string, most int) string { return clean(text, most, false) }
 
 // CleanLines is Clean for text of several lines.

@@ -13,5 +13,6 @@ const (
 	CodeBadProgram   Code = "bad-batch-program" // a site's own batch program breaks the protocol
 	CodeBackedOff    Code = "backed-off"        // VMs of an image, a user or the host keep failing to start
 	CodeBatchLimits  Code = "batch-limits"      // `grange batch check` cannot read what it is to check
-	CodeBatchConf    Code = "batch-conf"        // a batch system's configuration is not where `check` looks, or makes no sense
+	// a batch system's configuration is not where `check` looks, or makes no sense
+	CodeBatchConf Code = "batch-conf"
 )

@@ -7,3 +7,10 @@ const (
 	CodeVMWontStart Code = "vm-wont-start"     // a VM that has run on its host does not start there any more
 	CodeServersVM   Code = "belongs-to-server" // the host's own commands do not change it
 )
+
+// Codes of moves.
+const (
+	CodeMoveFailed    Code = "move-failed"    // a move has failed; its VM runs on where it was
+	CodeNoMove        Code = "no-move"        // a VM is not moved, and was not
+	CodeMoveCancelled Code = "move-cancelled" // a move was not wanted any more
+)

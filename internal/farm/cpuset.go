@@ -13,7 +13,8 @@ import (
 // Linux's own limit (CONFIG_NR_CPUS) is 8192.
 const maxCPU = 8191
 
-// CPUSet is a set of CPU numbers that Linux can have, 0 to 8191. The zero value is the empty set. Never changed in place.
+// CPUSet is a set of CPU numbers that Linux can have, 0 to 8191. The zero value is the empty set. Never changed in
+// place.
 type CPUSet struct {
 	words []uint64 // bit i of word w is CPU 64*w+i; the last word is never 0, so that equal sets have equal words
 }
@@ -53,7 +54,8 @@ func CPURange(first, end int) CPUSet {
 	return CPUSet{words}
 }
 
-// EachCPU makes a set of each CPU alone, in the given order, as the pins of many vCPUs are; the empty set for what is no CPU.
+// EachCPU makes a set of each CPU alone, in the given order, as the pins of many vCPUs are; the empty set for what is
+// no CPU.
 func EachCPU(cpus []int) []CPUSet {
 	sets, size := make([]CPUSet, len(cpus)), 0
 	for _, cpu := range cpus {
@@ -101,7 +103,8 @@ func ParseCPUSet(s string) (CPUSet, error) {
 			last, err = strconv.Atoi(strings.TrimSpace(hi))
 		}
 		if err != nil || first < 0 || last < first || last > maxCPU {
-			return CPUSet{}, &Error{Kind: Invalid, Code: CodeBadCPUList, Message: fmt.Sprintf("%q is not a CPU list", s), Hint: "write for example 0-3,8"}
+			return CPUSet{}, &Error{Kind: Invalid, Code: CodeBadCPUList,
+				Message: fmt.Sprintf("%q is not a CPU list", s), Hint: "write for example 0-3,8"}
 		}
 		for id := first; id <= last; id++ {
 			ids = append(ids, id)
@@ -184,15 +187,15 @@ func (s CPUSet) Len() int {
 	return n
 }
 
-// Empty tells whether there are none.
+// Empty reports whether there are none.
 func (s CPUSet) Empty() bool { return len(s.words) == 0 }
 
-// Has tells whether cpu is in s.
+// Has reports whether cpu is in s.
 func (s CPUSet) Has(cpu int) bool {
 	return cpu >= 0 && cpu/64 < len(s.words) && s.words[cpu/64]>>(cpu%64)&1 != 0
 }
 
-// Equal tells whether both hold the same CPUs.
+// Equal reports whether both hold the same CPUs.
 func (s CPUSet) Equal(o CPUSet) bool { return slices.Equal(s.words, o.words) }
 
 // Common is how many CPUs both hold: the length of And, without making the set.

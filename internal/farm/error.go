@@ -40,13 +40,13 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// IsKind tells whether an error is an *Error of this kind, also a wrapped one.
+// IsKind reports whether an error is an *Error of this kind, also a wrapped one.
 func IsKind(err error, k Kind) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Kind == k
 }
 
-// IsCode tells whether an error is the *Error of this code, also a wrapped one.
+// IsCode reports whether an error is the *Error of this code, also a wrapped one.
 func IsCode(err error, c Code) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == c

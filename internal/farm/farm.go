@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Farm is what people decide of the whole fleet, as data: what a farm file says and `grange apply` brings. A nil list says nothing of its kind.
-// Revisions mean nothing here.
+// Farm is what people decide of the whole fleet, as data: what a farm file says and `grange apply` brings. A nil list
+// says nothing of its kind. Revisions mean nothing here.
 type Farm struct {
 	Cells    []FarmCell
 	Projects []Project
@@ -21,33 +21,34 @@ type Farm struct {
 	Maxima   *Maxima
 }
 
-// FarmCell is a cell as a farm file has it. A cell is opened and closed by operators too, who must not be overruled by a file that does not
-// mention it.
+// FarmCell is a cell as a farm file has it. A cell is opened and closed by operators too, who must not be overruled by
+// a file that does not mention it.
 type FarmCell struct {
 	Cell
 	Open *bool // nil: as it is, and a new cell is open; Cell.Closed and Cell.Reason count with false alone
 }
 
-// Settings are the part of the agents' configuration that the server keeps for all hosts. Zero values leave it to each host's own file.
+// Settings are the part of the agents' configuration that the server keeps for all hosts. Zero values leave it to each
+// host's own file.
 type Settings struct {
 	BootTimeout  time.Duration
 	DefaultImage string
 	Facts        map[string]string // told to every VM, as HS06 = "357"
 }
 
-// Equal tells whether both say the same.
+// Equal reports whether both say the same.
 func (s Settings) Equal(o Settings) bool {
 	return s.BootTimeout == o.BootTimeout && s.DefaultImage == o.DefaultImage && maps.Equal(s.Facts, o.Facts)
 }
 
-// IsZero tells whether nothing is set.
+// IsZero reports whether nothing is set.
 func (s Settings) IsZero() bool { return s.Equal(Settings{}) }
 
 // maxName bounds names: they are parts of paths, host names and queues' names.
 const maxName = 64
 
-// CheckName refuses names that no cell, project, shape, network or group can have. What it is stands in the message. The error is a *Error of kind
-// Invalid.
+// CheckName refuses names that no cell, project, shape, network or group can have. What it is stands in the message.
+// The error is a *Error of kind Invalid.
 func CheckName(what, name string) error { return checkName(what, name, "._-") }
 
 // CheckUser refuses names that no user can have.
@@ -71,8 +72,10 @@ func checkName(what, name, more string) error {
 	default:
 		return nil
 	}
-	return &Error{Kind: Invalid, Code: CodeBadName, Message: fmt.Sprintf("no %s can be called %q: the name %s", what, name, wrong),
-		Hint: "write letters, digits, " + strings.Join(strings.Split(more, ""), " ") + ", and a letter or digit first"}
+	return &Error{Kind: Invalid, Code: CodeBadName,
+		Message: fmt.Sprintf("no %s can be called %q: the name %s", what, name, wrong),
+		Hint: "write letters, digits, " + strings.Join(strings.Split(more, ""), " ") +
+			", and a letter or digit first"}
 }
 
 // WithDefaults is the cell with what nobody said: grange as its broker, the fullest host first, no overcommitment.

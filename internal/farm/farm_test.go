@@ -8,8 +8,10 @@ import (
 )
 
 func TestIsID(t *testing.T) {
-	for text, want := range map[string]bool{"0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d": true, "": false, "0A1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d": false, "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4": false,
-		"0a1b2c3d4e5f-4a6b-8c7d-9e0f1a2b3c4d-": false, "../../../../../../../../../etc/passw": false, "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d\n": false, "------------------------------------": false,
+	for text, want := range map[string]bool{"0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d": true, "": false,
+		"0A1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d": false, "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4": false,
+		"0a1b2c3d4e5f-4a6b-8c7d-9e0f1a2b3c4d-": false, "../../../../../../../../../etc/passw": false,
+		"0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d\n": false, "------------------------------------": false,
 		"0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3cg0": false, "-a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d": false} {
 		if IsID(text) != want {
 			t.Errorf("%q: %v", text, !want)
@@ -18,7 +20,8 @@ func TestIsID(t *testing.T) {
 }
 
 func TestRounded(t *testing.T) {
-	for b, want := range map[Bytes]string{0: "0", 1000: "1000", 24684096 * KiB: "24G", 9*GiB + 700*KiB: "9217M", 10*GiB + 1: "10G", 2 * GiB: "2G", 1536 * MiB: "1536M", 12*TiB + 600*GiB: "13T"} {
+	for b, want := range map[Bytes]string{0: "0", 1000: "1000", 24684096 * KiB: "24G", 9*GiB + 700*KiB: "9217M",
+		10*GiB + 1: "10G", 2 * GiB: "2G", 1536 * MiB: "1536M", 12*TiB + 600*GiB: "13T"} {
 		if got := b.Rounded().String(); got != want {
 			t.Errorf("%d: %s, not %s", uint64(b), got, want)
 		}
@@ -26,7 +29,8 @@ func TestRounded(t *testing.T) {
 }
 
 func TestParseBytes(t *testing.T) {
-	for text, want := range map[string]Bytes{"0": 0, "1000": 1000, "512M": 512 * MiB, "2G": 2 * GiB, "2GiB": 2 * GiB, "2gb": 2 * GiB, "1.5T": 1536 * GiB, " 4K ": 4 * KiB} {
+	for text, want := range map[string]Bytes{"0": 0, "1000": 1000, "512M": 512 * MiB, "2G": 2 * GiB, "2GiB": 2 * GiB,
+		"2gb": 2 * GiB, "1.5T": 1536 * GiB, " 4K ": 4 * KiB} {
 		if got, err := ParseBytes(text); err != nil || got != want {
 			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
 		}
@@ -76,7 +80,8 @@ func FuzzParseCPUSet(f *testing.F) {
 func TestCPUSet(t *testing.T) {
 	a, b := NewCPUSet(3, 1, 2, 2, 8), NewCPUSet(2, 3, 9)
 	for name, c := range map[string]struct{ got, want CPUSet }{
-		"or": {a.Or(b), NewCPUSet(1, 2, 3, 8, 9)}, "and": {a.And(b), NewCPUSet(2, 3)}, "minus": {a.Minus(b), NewCPUSet(1, 8)},
+		"or": {a.Or(b), NewCPUSet(1, 2, 3, 8, 9)}, "and": {a.And(b), NewCPUSet(2, 3)},
+		"minus": {a.Minus(b), NewCPUSet(1, 8)},
 	} {
 		if !c.got.Equal(c.want) {
 			t.Errorf("%s: %v, want %v", name, c.got, c.want)
@@ -93,7 +98,8 @@ func TestCPUSet(t *testing.T) {
 			t.Errorf("set %d is %q, want %q", i, s, want)
 		}
 	}
-	if !NewCPUSet(1, 100).Minus(NewCPUSet(100)).Equal(NewCPUSet(1)) || !NewCPUSet(100).And(NewCPUSet(1)).Empty() || !Union(a, b, CPUSet{}).Equal(a.Or(b)) {
+	if !NewCPUSet(1, 100).Minus(NewCPUSet(100)).Equal(NewCPUSet(1)) || !NewCPUSet(100).And(NewCPUSet(1)).Empty() ||
+		!Union(a, b, CPUSet{}).Equal(a.Or(b)) {
 		t.Error("sets with the same CPUs differ")
 	}
 	if a.String() != "1-3,8" || !a.Has(8) || a.Has(4) || a.Len() != 4 {
@@ -123,11 +129,13 @@ func TestCPUSetLaws(t *testing.T) {
 				both++
 			}
 		}
-		if s.Common(o) != both || and.Len() != both || len(or.List()) != or.Len() || !slices.IsSorted(or.List()) || !minus.Or(and).Equal(s) {
+		if s.Common(o) != both || and.Len() != both || len(or.List()) != or.Len() || !slices.IsSorted(or.List()) ||
+			!minus.Or(and).Equal(s) {
 			t.Fatalf("seed %d: %v and %v", seed, s, o)
 		}
 	}
-	if got := CPURange(3, 70).String() + " " + CPURange(5, 5).String() + CPURange(-2, 1).String() + " " + CPURange(8190, 1<<40).String(); got != "3-69 0 8190-8191" {
+	if got := CPURange(3, 70).String() + " " + CPURange(5, 5).String() + CPURange(-2, 1).String() + " " + CPURange(8190,
+		1<<40).String(); got != "3-69 0 8190-8191" {
 		t.Errorf("ranges are %s", got)
 	}
 }

@@ -10,11 +10,13 @@ import (
 	"unicode"
 )
 
-// What is here refuses objects of a farm that make no sense on their own; what they name is not looked at. Errors are *Error of kind Invalid.
+// What is here refuses objects of a farm that make no sense on their own; what they name is not looked at. Errors are
+// *Error of kind Invalid.
 
 func badFarm(kind, name, format string, args ...any) error {
-	return &Error{Kind: Invalid, Code: CodeBadFarm, Message: strings.TrimSpace(kind+" "+name) + ": " + fmt.Sprintf(format, args...),
-		Hint: "docs/guide/cells.md explains every key"}
+	return &Error{Kind: Invalid, Code: CodeBadFarm,
+		Message: strings.TrimSpace(kind+" "+name) + ": " + fmt.Sprintf(format, args...),
+		Hint:    "docs/guide/cells.md explains every key"}
 }
 
 // Validate refuses a cell that cannot be.
@@ -42,7 +44,8 @@ func (c Cell) Validate() error {
 	case !c.Limits.valid():
 		return badFarm("cell", c.Name, "limits below 0")
 	case unprintable(c.Reason) || unprintable(c.Batch):
-		return badFarm("cell", c.Name, "a reason or batch configuration that cannot be printed, or is longer than %d bytes", maxText)
+		return badFarm("cell", c.Name,
+			"a reason or batch configuration that cannot be printed, or is longer than %d bytes", maxText)
 	}
 	return nil
 }
@@ -130,12 +133,15 @@ func (u User) Validate() error {
 	if err := CheckUser(u.Name); err != nil {
 		return err
 	}
-	if u.Name == "root" || u.Name == "grange" { // what the audit log and join tokens call the server's own root, and the server
+	// what the audit log and join tokens call the server's own root, and the server
+	if u.Name == "root" || u.Name == "grange" {
 		return badFarm("user", u.Name, "the server itself is called so in its log")
 	}
 	for _, s := range u.Subjects {
 		if plain, err := PlainSubject(s); err != nil || unprintable(s) || plain != s {
-			return badFarm("user", u.Name, "%q is no certificate's subject in its plain form, as \"CN=Ann,O=Grid,C=CH\" or \"cern:CN=Ann,O=Grid,C=CH\"", s)
+			return badFarm("user", u.Name,
+				"%q is no certificate's subject in its plain form, as \"CN=Ann,O=Grid,C=CH\" or "+
+					"\"cern:CN=Ann,O=Grid,C=CH\"", s)
 		}
 	}
 	if s := twice(u.Subjects); s != "" {
@@ -236,7 +242,8 @@ func hostname(name string, dots bool) bool {
 		odd := func(r rune) bool {
 			return r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 		}
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' || strings.ContainsFunc(label, odd) {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' ||
+			strings.ContainsFunc(label, odd) {
 			return false
 		}
 	}

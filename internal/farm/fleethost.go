@@ -18,8 +18,9 @@ type Host struct {
 	Serial    string    // of its current certificate; "site": one of the site's own authority, which names the host
 	Before    string    // serial of the certificate before, until the current one was seen; "": none
 	Expires   time.Time // of its current certificate, as far as the server issued it
-	Issuer    string    // fingerprint of the fleet's authority that issued it; "": of a release before that was kept, or the site's
-	Enrolled  time.Time
+	// fingerprint of the fleet's authority that issued it; "": of a release before that was kept, or the site's
+	Issuer   string
+	Enrolled time.Time
 
 	Facts    Facts // as it reported last
 	Seen     time.Time
@@ -40,13 +41,16 @@ type Facts struct {
 	Images      []string // names and digests of images that are there
 	Networks    []string // names of bridges
 	ScratchFree Bytes
-	Short       []string // resources below their minimum: the host takes nothing; for people
+	Short       []string // why the host takes nothing: resources below their minimum, a drain of its own; for people
 	Kind        string   // vendor, model and sockets of the processor
-	Trusts      []string // fingerprints of the authorities that it believes about servers; none: its agent is of a release that does not report them
+	// fingerprints of the authorities that it believes about servers; none: its agent is of a release that does not
+	// report them
+	Trusts []string
 }
 
-// Stranger is a VM of the server's that a host has, and that the server does not know any more: its row ended while the host was away, or came
-// after the backup that the database was restored from. It is left alone until people have it evicted.
+// Stranger is a VM of the server's that a host has, and that the server does not know any more: its row ended while the
+// host was away, or came after the backup that the database was restored from. It is left alone until people have it
+// evicted.
 type Stranger struct {
 	Host    string // ID
 	VM      string // ID

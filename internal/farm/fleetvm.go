@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// VM is one virtual machine of the fleet, as the server knows it. What people want of it and what its host says of it are written by
-// different parties.
+// VM is one virtual machine of the fleet, as the server knows it. What people want of it and what its host says of it
+// are written by different parties.
 type VM struct {
-	ID       string // UUID
-	Name     string // unique in its project
-	Project  string
-	Owner    string   // who made it
-	Key      string   // SSH key that was generated for it: the public half; the private half was told once and is kept nowhere
+	ID      string // UUID
+	Name    string // unique in its project
+	Project string
+	Owner   string // who made it
+	// SSH key that was generated for it: the public half; the private half was told once and is kept nowhere
+	Key      string
 	Keys     []string // public SSH keys for its first user
 	Image    string   // by name or digest, as asked
 	Shape    Shape    // resolved
@@ -27,15 +28,18 @@ type VM struct {
 	Created  time.Time
 	Expires  time.Time // zero: never
 
-	Wanted   Wanted
-	Host     string // Host.ID; "": no host has it yet
-	Plan     Plan   // the claim; the zero value where the cell's broker or the host itself plans
-	Booking  string // of a batch cell: the job that holds its place there, as "slurm/17", or ToBook; "": it is of no batch cell
-	Waiting  string // why it has no host yet, or why it was not resized, for people
-	Resize   *Shape // asked for in place of Shape; the placer claims it on the same host, or drops it and says why in Waiting
+	Wanted Wanted
+	Host   string // Host.ID; "": no host has it yet
+	Plan   Plan   // the claim; the zero value where the cell's broker or the host itself plans
+	// of a batch cell: the job that holds its place there, as "slurm/17", or ToBook; "": it is of no batch cell
+	Booking string
+	Waiting string // why it has no host yet, or why it was not resized, for people
+	// asked for in place of Shape; the placer claims it on the same host, or drops it and says why in Waiting
+	Resize   *Shape
 	Observed Observed
 	Revision int64
-	// Changed is the revision at which people last wanted something else of it: what a host reports meanwhile is no conflict.
+	// Changed is the revision at which people last wanted something else of it: what a host reports meanwhile is no
+	// conflict.
 	Changed int64
 }
 
@@ -79,16 +83,16 @@ type Observed struct {
 	Plan    Plan // where it really is
 	CPUTime time.Duration
 	Digest  string // of its image
-	// Disowned is set by the server: the VM's host was replaced by a machine that did not prove to be the same one, which must not get
-	// anything of it.
+	// Disowned is set by the server: the VM's host was replaced by a machine that did not prove to be the same one,
+	// which must not get anything of it.
 	Disowned bool
 }
 
 // ConsoleFollows ends the first line of a reason whose other lines quote the guest's console.
 const ConsoleFollows = "the end of its console:"
 
-// Brief is the reason for those who may not read the guest's console. Agents of earlier releases quoted the guest in the first
-// line, too.
+// Brief is the reason for those who may not read the guest's console. Agents of earlier releases quoted the guest in
+// the first line, too.
 func (o Observed) Brief() string {
 	first, _, more := strings.Cut(o.Reason, "\n")
 	if before, _, ok := strings.Cut(first, " in a kernel panic ("); ok {
@@ -125,8 +129,8 @@ type Lease struct {
 	Hostname string
 }
 
-// Done tells whether its host has carried out all restarts, rebuilds and resizes. A host may have done more than the server knows of, whose
-// database was restored from a backup.
+// Done reports whether its host has carried out all restarts, rebuilds and resizes. A host may have done more than the
+// server knows of, whose database was restored from a backup.
 func (v VM) Done() bool {
 	return v.Observed.Boots >= v.Wanted.Boots && v.Observed.Builds >= v.Wanted.Builds
 }
@@ -154,7 +158,8 @@ func (v VM) State(silent bool) VMState {
 		return VMStarting
 	case v.Wanted.Power == PowerOff && v.Observed.State == VMRunning:
 		return VMStopping
-	case v.Wanted.Power == PowerOn && v.Observed.State == VMStopped && v.Observed.Reason == "": // with a reason, as that its guest powered off, it stays so
+	// with a reason, as that its guest powered off, it stays so
+	case v.Wanted.Power == PowerOn && v.Observed.State == VMStopped && v.Observed.Reason == "":
 		return VMStarting
 	}
 	return v.Observed.State

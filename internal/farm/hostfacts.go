@@ -1,7 +1,7 @@
 package farm
 
-// HostFacts are all that an audit may know of a host, live or recorded. What the host does not tell is the zero value; where zero
-// would be an answer, the type says whether it is known. Paths are from the root, without a leading slash.
+// HostFacts are all that an audit may know of a host, live or recorded. What the host does not tell is the zero value;
+// where zero would be an answer, the type says whether it is known. Paths are from the root, without a leading slash.
 type HostFacts struct {
 	Name     string
 	Virtual  bool // the host is a virtual machine itself (the processor's hypervisor flag)
@@ -30,6 +30,7 @@ type HostFacts struct {
 	Partitions      []Partition // cgroup cpuset partitions
 	Services        map[string]Service
 	TunedProfile    string // of the tuned daemon
+	Tuned           []TunedSetting
 	Disks           []BlockDevice
 	Devices         []HostDevice // network cards and NVMe controllers
 	Shapes          []ShapePages // of the agent's configuration
@@ -42,11 +43,19 @@ type HostFacts struct {
 // Switch is a setting with two states as the kernel writes it: Y, N, 1, 0; "" when it is not told.
 type Switch string
 
-// On tells whether it is known to be on.
+// On reports whether it is known to be on.
 func (s Switch) On() bool { return s == "Y" || s == "y" || s == "1" }
 
-// Off tells whether it is known to be off.
+// Off reports whether it is known to be off.
 func (s Switch) Off() bool { return s == "N" || s == "n" || s == "0" }
+
+// TunedSetting is what tuned's active profile writes to the kernel each time the daemon starts.
+type TunedSetting struct {
+	Path, Value  string // Path may be a pattern of path.Match
+	File         string // where a site changes it: the profile of its own, which may not be there yet
+	Unit, Option string // section and name there
+	Plain        bool   // the section holds for all devices, and says nothing else of itself
+}
 
 // OSRelease is of /etc/os-release.
 type OSRelease struct{ ID, Version, Name string }
@@ -74,8 +83,8 @@ type KVM struct {
 // ModuleOption is one option of a module in a file of modprobe.d.
 type ModuleOption struct{ Path, Module, Name, Value string }
 
-// Paging is whether guests get hardware page tables (EPT on Intel, NPT on AMD), and the parameter that says so: "kvm_intel.ept",
-// "kvm_intel.enable_ept" on old kernels, or "kvm_amd.npt".
+// Paging is whether guests get hardware page tables (EPT on Intel, NPT on AMD), and the parameter that says so:
+// "kvm_intel.ept", "kvm_intel.enable_ept" on old kernels, or "kvm_amd.npt".
 func (k KVM) Paging() (Switch, string) {
 	for _, name := range []string{"kvm_intel.ept", "kvm_intel.enable_ept", "kvm_amd.npt"} {
 		if v, ok := k.Params[name]; ok {
@@ -159,7 +168,8 @@ type HostDevice struct {
 	Node   int    // NUMA node of its slot; -1 where it is not known
 }
 
-// ShapePages are the pages that VMs of one of the agent's shapes get: "1G,2M", "any", "0"; "" where the shape does not say.
+// ShapePages are the pages that VMs of one of the agent's shapes get: "1G,2M", "any", "0"; "" where the shape does not
+// say.
 type ShapePages struct{ Name, Pages string }
 
 // Mount is a mounted file system. Size and Free are 0 where they are not known.

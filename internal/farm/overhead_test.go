@@ -12,7 +12,8 @@ func TestGuestWithin(t *testing.T) {
 		limit, vcpus, emulated := Bytes(r.Uint64N(uint64(8*TiB)>>r.IntN(20))), 1+r.IntN(256), r.IntN(2) == 0
 		guest := GuestWithin(limit, vcpus, emulated)
 		if guest%MiB != 0 || guest > 0 && guest+Need(guest, vcpus, emulated) > limit {
-			t.Fatalf("limit %v, %d vCPUs: guest %v with %v of its own", limit, vcpus, guest, Need(guest, vcpus, emulated))
+			t.Fatalf("limit %v, %d vCPUs: guest %v with %v of its own", limit, vcpus, guest,
+				Need(guest, vcpus, emulated))
 		}
 		if more := guest + MiB; more+Need(more, vcpus, emulated) <= limit {
 			t.Fatalf("limit %v, %d vCPUs: guest %v, and %v would fit", limit, vcpus, guest, more)

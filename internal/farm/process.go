@@ -12,9 +12,59 @@ type Process struct {
 	Named    bool   // its command line asks QEMU to name its threads
 	Starting bool   // libvirt is not done with it: threads are not all there, nor pinned
 	Threads  []Thread
-	Bound    CPUSet        // memory nodes that its strictly bound memory is bound to
-	Resident map[int]Bytes // the guest's memory and QEMU's own, by the node it lies on; without programs and libraries
-	Cpuset   CPUSet        // CPUs that the cgroup of the whole VM allows; empty when that is not known
+	Memory   NodeMemory
+	Cpuset   CPUSet // CPUs that the cgroup of the whole VM allows; empty when that is not known
+}
+
+// NodeMemory is where the memory of a process lies, without programs and libraries.
+type NodeMemory struct {
+	Bound []BoundMemory // what is strictly bound, as QEMU binds a guest's memory and nothing of its own; by nodes
+	// Resident is all of it by node, QEMU's own heap and buffers with it; nil when it is not known.
+	Resident map[int]Bytes
+}
+
+// BoundMemory is memory that is strictly bound to the same nodes.
+type BoundMemory struct {
+	Nodes    CPUSet
+	Resident map[int]Bytes // by the node that it lies on
+}
+
+// Nodes is all nodes that memory is bound to.
+func (m NodeMemory) Nodes() CPUSet {
+	var all CPUSet
+	for _, b := range m.Bound {
+		all = all.Or(b.Nodes)
+	}
+	return all
+}
+
+// Guest is the guest's memory by node; nil when it is not bound, and so cannot be told from QEMU's own.
+func (m NodeMemory) Guest() map[int]Bytes {
+	if len(m.Bound) == 0 {
+		return nil
+	}
+	all := map[int]Bytes{}
+	for _, b := range m.Bound {
+		for node, size := range b.Resident {
+			all[node] += size
+		}
+	}
+	return all
+}
+
+// Own is QEMU's own memory by node; nil when it cannot be told from the guest's.
+func (m NodeMemory) Own() map[int]Bytes {
+	guest := m.Guest()
+	if guest == nil {
+		return nil
+	}
+	own := map[int]Bytes{}
+	for node, size := range m.Resident {
+		if size > guest[node] {
+			own[node] = size - guest[node]
+		}
+	}
+	return own
 }
 
 // NoVCPU is the VCPU of threads that are none.

@@ -77,20 +77,22 @@ func (s Shape) Validate() error {
 	return s.validateTuning()
 }
 
-// WithGuest is the shape with a guest topology that somebody chose, within what the shape allows. The error is a *Error of kind Invalid or Denied.
+// WithGuest is the shape with a guest topology that somebody chose, within what the shape allows. The error is a *Error
+// of kind Invalid or Denied.
 func (s Shape) WithGuest(g GuestTopology) (Shape, error) {
 	if g == (GuestTopology{}) {
 		return s, nil
 	}
 	g = GuestTopology{max(g.Sockets, 1), max(g.Cores, 1), max(g.Threads, 1)}
 	if g.Sockets*g.Cores*g.Threads != s.CPUs {
-		return s, badShape("%d sockets × %d cores × %d threads: that is not %s", g.Sockets, g.Cores, g.Threads, Count(s.CPUs, "CPU"))
+		return s, badShape("%d sockets × %d cores × %d threads: that is not %s", g.Sockets, g.Cores, g.Threads,
+			Count(s.CPUs, "CPU"))
 	}
 	over := func(n, most int) bool { return most > 0 && n > most }
 	if m := s.MaxGuest; over(g.Sockets, m.Sockets) || over(g.Cores, m.Cores) || over(g.Threads, m.Threads) {
 		return s, &Error{Kind: Denied, Code: CodePolicy, Hint: "take less of it, or another shape",
-			Message: fmt.Sprintf("shape %s does not allow %d sockets × %d cores × %d threads: its maxima are %s, %s and %s", s.Name, g.Sockets, g.Cores, g.Threads,
-				most(m.Sockets), most(m.Cores), most(m.Threads))}
+			Message: fmt.Sprintf("shape %s does not allow %d sockets × %d cores × %d threads: its maxima are %s, %s "+
+				"and %s", s.Name, g.Sockets, g.Cores, g.Threads, most(m.Sockets), most(m.Cores), most(m.Threads))}
 	}
 	s.Guest = g
 	return s, nil
@@ -104,7 +106,8 @@ func most(n int) string {
 }
 
 func badShape(format string, args ...any) error {
-	return &Error{Kind: Invalid, Code: CodeBadShape, Message: "no VM can have " + fmt.Sprintf(format, args...), Hint: "see `grange exec --help` for sizes, `grange host show` for what this host has"}
+	return &Error{Kind: Invalid, Code: CodeBadShape, Message: "no VM can have " + fmt.Sprintf(format, args...),
+		Hint: "see `grange exec --help` for sizes, `grange host show` for what this host has"}
 }
 
 // Tuning is the tuning of a shape as people write it. An empty word leaves what the shape has.
@@ -118,7 +121,8 @@ type Tuning struct {
 	Cache        string // as Shape.Cache; "default": as the purpose says
 }
 
-// With is the shape with the words of t in place of its own. The error is a *Error of kind Invalid; Validate checks the rest.
+// With is the shape with the words of t in place of its own. The error is a *Error of kind Invalid; Validate checks the
+// rest.
 func (s Shape) With(t Tuning) (Shape, error) {
 	if t.Purpose != "" {
 		s.Purpose = Purpose(unless(t.Purpose, "compute"))

@@ -16,9 +16,11 @@ type Attribute struct{ Type, Value string }
 type Subject []Attribute
 
 // subjectTypes are the ways in which programs write one and the same type.
-var subjectTypes = map[string]string{"E": "emailAddress", "EMAIL": "emailAddress", "EMAILADDRESS": "emailAddress", "S": "ST", "USERID": "UID"}
+var subjectTypes = map[string]string{"E": "emailAddress", "EMAIL": "emailAddress", "EMAILADDRESS": "emailAddress",
+	"S": "ST", "USERID": "UID"}
 
-// ParseSubject reads both forms in use: RFC 2253's "CN=Ann,O=Grid,C=CH", and the grid's "/C=CH/O=Grid/CN=Ann". The error is a *Error of kind Invalid.
+// ParseSubject reads both forms in use: RFC 2253's "CN=Ann,O=Grid,C=CH", and the grid's "/C=CH/O=Grid/CN=Ann". The
+// error is a *Error of kind Invalid.
 func ParseSubject(text string) (Subject, error) {
 	text = strings.TrimSpace(text)
 	var parts []string
@@ -35,7 +37,10 @@ func ParseSubject(text string) (Subject, error) {
 			a.Value = unescape(spaceless(value))
 		}
 		if !ok || a.Type == "" || strings.ContainsFunc(a.Type, notInType) || a.Value == "" {
-			return nil, &Error{Kind: Invalid, Code: CodeBadSubject, Message: "no subject of a certificate: " + `"` + text + `"`, Hint: "write it as CN=Ann,O=Grid,C=CH or as /C=CH/O=Grid/CN=Ann; `openssl x509 -noout -subject -nameopt RFC2253` shows it"}
+			return nil, &Error{Kind: Invalid, Code: CodeBadSubject,
+				Message: "no subject of a certificate: " + `"` + text + `"`,
+				Hint: "write it as CN=Ann,O=Grid,C=CH or as /C=CH/O=Grid/CN=Ann; `openssl x509 -noout -subject " +
+					"-nameopt RFC2253` shows it"}
 		}
 		s = append(s, a)
 	}
@@ -54,7 +59,8 @@ func NewAttribute(kind, value string) Attribute {
 	return Attribute{kind, value}
 }
 
-// slashParts splits the grid's form. A slash within a value, as in CN=host/wn1.example.org, is one that no "TYPE=" follows.
+// slashParts splits the grid's form. A slash within a value, as in CN=host/wn1.example.org, is one that no "TYPE="
+// follows.
 func slashParts(text string) []string {
 	var parts []string
 	for piece := range strings.SplitSeq(text[1:], "/") {
@@ -138,8 +144,8 @@ func (s Subject) Below(namespace Subject) bool {
 	return len(s) >= len(namespace) && slices.Equal(s[len(s)-len(namespace):], namespace)
 }
 
-// BindSubject is a user's certificate, as Users have it: its subject, and before that the name of the authority whose certificates alone count,
-// as "cern:CN=Ann,O=Grid". Without a name it is the only authority that there is.
+// BindSubject is a user's certificate, as Users have it: its subject, and before that the name of the authority whose
+// certificates alone count, as "cern:CN=Ann,O=Grid". Without a name it is the only authority that there is.
 func BindSubject(authority, subject string) string {
 	if authority == "" {
 		return subject

@@ -1,6 +1,7 @@
 package farm
 
-// Topology is what the planner may know of a host: threads, cores, sockets, caches and memory nodes, as Linux numbers them.
+// Topology is what the planner may know of a host: threads, cores, sockets, caches and memory nodes, as Linux numbers
+// them.
 type Topology struct {
 	Online   CPUSet
 	Cores    []Core   // in rising order of their first thread; only online threads
@@ -9,7 +10,8 @@ type Topology struct {
 	L3       []CPUSet // threads that share a last-level cache, in rising order
 	CPU      CPUModel
 	Distance [][]int // ACPI SLIT, by index into Nodes; nil when the host does not say
-	// Overlapping are nodes that share CPUs with one of Nodes, which no hardware has: they are left out of Nodes, with their memory.
+	// Overlapping are nodes that share CPUs with one of Nodes, which no hardware has: they are left out of Nodes, with
+	// their memory.
 	Overlapping []Node
 	// What the kernel does not tell is taken to be plain: each thread is a core of its own, all are on one socket.
 	CoresUntold, SocketsUntold bool
@@ -49,8 +51,9 @@ type Node struct {
 
 // HugePages is a node's pool of huge pages of one size.
 type HugePages struct {
-	Size                 Bytes // of one page
-	Total, Free, Surplus int   // pages; Total includes surplus ones, which the kernel took beyond the pool and gives back
+	Size Bytes // of one page
+	// pages; Total includes surplus ones, which the kernel took beyond the pool and gives back
+	Total, Free, Surplus int
 }
 
 // CPUModel is what accounting and users want to know of the processor.
@@ -61,7 +64,8 @@ type CPUModel struct {
 	MaxMHz                  int // 0 when unknown
 }
 
-// Overcommitted is the host with as much ordinary memory as may be granted, a multiple of what there is. Huge pages exist or do not exist.
+// Overcommitted is the host with as much ordinary memory as may be granted, a multiple of what there is. Huge pages
+// exist or do not exist.
 func (t Topology) Overcommitted(factor float64) Topology {
 	nodes := make([]Node, len(t.Nodes))
 	for i, n := range t.Nodes {

@@ -15,7 +15,8 @@ func ParseUIDs(text string) (UIDs, error) {
 	if text == "none" {
 		return UIDs{}, nil
 	}
-	const system, invalid, short = 1000, 1<<32 - 1, 1<<16 - 1 // the last two are -1 of 32 and of 16 bits, which chown and old programs take for "none"
+	// the last two are -1 of 32 and of 16 bits, which chown and old programs take for "none"
+	const system, invalid, short = 1000, 1<<32 - 1, 1<<16 - 1
 	first, last, ok := strings.Cut(text, "-")
 	from, err1 := strconv.ParseUint(first, 10, 32)
 	to, err2 := strconv.ParseUint(last, 10, 32)

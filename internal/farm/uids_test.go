@@ -3,13 +3,15 @@ package farm
 import "testing"
 
 func TestParseUIDs(t *testing.T) {
-	for text, want := range map[string]UIDs{"none": {}, "1000-1000": {1000, 1000}, "2113929216-2113994751": {2113929216, 2113994751}, "65536-4294967294": {65536, 4294967294}} {
+	for text, want := range map[string]UIDs{"none": {}, "1000-1000": {1000, 1000},
+		"2113929216-2113994751": {2113929216, 2113994751}, "65536-4294967294": {65536, 4294967294}} {
 		got, err := ParseUIDs(text)
 		if err != nil || got != want || got.String() != text {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "0-10", "999-2000", "2000", "3000-2000", "a-b", "-5", "5000-", "1000-65535", "1000-65534", "65535-70000", "70000-4294967295", "1000-5000000000"} {
+	for _, text := range []string{"", "0-10", "999-2000", "2000", "3000-2000", "a-b", "-5", "5000-", "1000-65535",
+		"1000-65534", "65535-70000", "70000-4294967295", "1000-5000000000"} {
 		if got, err := ParseUIDs(text); err == nil {
 			t.Errorf("%q is taken for %v", text, got)
 		}
@@ -33,7 +35,8 @@ func TestFreeUID(t *testing.T) {
 			}
 		}
 	}
-	if uid, ok := (UIDs{}).Free(3, func(uint32) bool { return false }); ok || (UIDs{}).Has(0) || (UIDs{}).Overlaps(0, 10) {
+	if uid, ok := (UIDs{}).Free(3, func(uint32) bool { return false }); ok || (UIDs{}).Has(0) ||
+		(UIDs{}).Overlaps(0, 10) {
 		t.Errorf("none has %d", uid)
 	}
 }

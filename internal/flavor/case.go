@@ -117,8 +117,8 @@ func (p *PageSize) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Read gives the cases of a file: the whole document with its "cases", a list of cases, or one case. Each is still to be
-// parsed, so that one that is malformed does not hide the others.
+// Read gives the cases of a file: the whole document with its "cases", a list of cases, or one case. Each is still to
+// be parsed, so that one that is malformed does not hide the others.
 func Read(r io.Reader) ([]json.RawMessage, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
@@ -169,7 +169,8 @@ func ID(text []byte) string {
 	return named.ID
 }
 
-// Parse reads one case. Keys that it does not know are let pass, for recorded cases carry notes; what it does know must make sense.
+// Parse reads one case. Keys that it does not know are let pass, for recorded cases carry notes; what it does know must
+// make sense.
 func Parse(text []byte) (Case, error) {
 	var raw struct {
 		ID      string `json:"id"`
@@ -269,7 +270,8 @@ func (h HostCell) check() error {
 	}
 	sizes := map[int64]bool{}
 	for _, p := range h.Pages {
-		if p.SizeKiB < 1 || p.SizeKiB > maxPageKiB || p.Total < 0 || p.Used < 0 || p.Reserved < 0 || p.Total > maxMemoryMiB<<10/p.SizeKiB || sizes[p.SizeKiB] {
+		if p.SizeKiB < 1 || p.SizeKiB > maxPageKiB || p.Total < 0 || p.Used < 0 || p.Reserved < 0 ||
+			p.Total > maxMemoryMiB<<10/p.SizeKiB || sizes[p.SizeKiB] {
 			return fmt.Errorf("pages of %d KiB do not make sense", p.SizeKiB)
 		}
 		sizes[p.SizeKiB] = true

@@ -44,10 +44,11 @@ func Fit(c Case) Answer {
 	return Answer{ID: c.ID, Fits: true, Cells: q.cells(plan)}
 }
 
-// fitReserved is for more than one reserved CPU. The planner knows of one; the others come from what it leaves of the host cell. Nova
-// asks this of guests of one cell only.
+// fitReserved is for more than one reserved CPU. The planner knows of one; the others come from what it leaves of the
+// host cell. Nova asks this of guests of one cell only.
 func (q *question) fitReserved(room numa.Room) Answer {
-	refused := Answer{ID: q.c.ID, Cells: []AnswerCell{}, Reason: fmt.Sprintf("no host cell has the CPUs and memory of the guest and %d more CPUs", q.c.Reserved)}
+	refused := Answer{ID: q.c.ID, Cells: []AnswerCell{},
+		Reason: fmt.Sprintf("no host cell has the CPUs and memory of the guest and %d more CPUs", q.c.Reserved)}
 	if len(q.c.Guest) > 1 {
 		refused.Reason = "more than one reserved CPU is for guests of one cell"
 		return refused

@@ -10,8 +10,9 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// VM is what OpenStack knows of a VM's shape: the size of its flavor, and the properties of flavor and image. The flavor is the
-// administrator's, the image the user's: an image may ask for less than its flavor allows, never for more.
+// VM is what OpenStack knows of a VM's shape: the size of its flavor, and the properties of flavor and image. The
+// flavor is the administrator's, the image the user's: an image may ask for less than its flavor allows, never for
+// more.
 type VM struct {
 	VCPUs  int
 	Memory farm.Bytes
@@ -19,11 +20,12 @@ type VM struct {
 	Image  map[string]string // "hw_cpu_policy", "traits_required" (with commas)
 }
 
-// Request is the VM as the planner is asked for it. Errors are *farm.Error: farm.CodeBadProperty for properties that make no
-// sense, farm.CodePropertyConflict where the image asks for what the flavor forbids.
+// Request is the VM as the planner is asked for it. Errors are *farm.Error: farm.CodeBadProperty for properties that
+// make no sense, farm.CodePropertyConflict where the image asks for what the flavor forbids.
 //
-// Without a word on NUMA, pages or CPUs of its own, a VM shares CPUs and has no cells, as in OpenStack. What does not change where
-// a VM goes (hw:watchdog_action, hw_disk_bus) is let pass; a hw: property that nobody knows is an error, for it is a typing error.
+// Without a word on NUMA, pages or CPUs of its own, a VM shares CPUs and has no cells, as in OpenStack. What does not
+// change where a VM goes (hw:watchdog_action, hw_disk_bus) is let pass; a hw: property that nobody knows is an error,
+// for it is a typing error.
 func (v VM) Request() (numa.Request, error) {
 	if v.VCPUs < 1 || v.VCPUs > numa.MaxVCPUs {
 		return numa.Request{}, badProperty("ask for some vCPUs", "a VM cannot have %d vCPUs", v.VCPUs)
@@ -49,7 +51,8 @@ func (v VM) Request() (numa.Request, error) {
 }
 
 func badProperty(hint, format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadProperty, Message: fmt.Sprintf(format, args...), Hint: hint}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadProperty,
+		Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
 func conflict(format string, args ...any) error {
@@ -63,14 +66,17 @@ func (v VM) both(name string) (flavor, image string) {
 }
 
 // placed are the hw: properties that say where a VM goes, and which this package reads.
-var placed = []string{"cpu_policy", "cpu_thread_policy", "cpu_dedicated_mask", "cpu_realtime", "cpu_realtime_mask", "emulator_threads_policy",
-	"numa_nodes", "mem_page_size", "cpu_sockets", "cpu_cores", "cpu_threads", "cpu_max_sockets", "cpu_max_cores", "cpu_max_threads"}
+var placed = []string{"cpu_policy", "cpu_thread_policy", "cpu_dedicated_mask", "cpu_realtime", "cpu_realtime_mask",
+	"emulator_threads_policy", "numa_nodes", "mem_page_size", "cpu_sockets", "cpu_cores", "cpu_threads",
+	"cpu_max_sockets", "cpu_max_cores", "cpu_max_threads"}
 
 // elsewhere are hw: properties that do not change where a VM goes.
-var elsewhere = []string{"boot_menu", "ephemeral_encryption", "ephemeral_encryption_format", "ephemeral_encryption_secret_uuid", "hide_hypervisor_id",
-	"locked_memory", "maxphysaddr_bits", "maxphysaddr_mode", "mem_encryption", "mem_encryption_model", "pci_numa_affinity_policy", "pmem", "pmu",
-	"serial_port_count", "sound_model", "tpm_model", "tpm_secret_security", "tpm_version", "usb_model", "vif_multiqueue_enabled", "viommu_model",
-	"video_ram", "virtio_packed_ring", "virtio_packed_queues", "watchdog_action", "redirected_usb_ports"}
+var elsewhere = []string{"boot_menu", "ephemeral_encryption", "ephemeral_encryption_format",
+	"ephemeral_encryption_secret_uuid", "hide_hypervisor_id", "locked_memory", "maxphysaddr_bits", "maxphysaddr_mode",
+	"mem_encryption", "mem_encryption_model", "pci_numa_affinity_policy", "pmem", "pmu", "serial_port_count",
+	"sound_model", "tpm_model", "tpm_secret_security", "tpm_version", "usb_model", "vif_multiqueue_enabled",
+	"viommu_model", "video_ram", "virtio_packed_ring", "virtio_packed_queues", "watchdog_action",
+	"redirected_usb_ports"}
 
 // known refuses hw: properties of the flavor that nobody knows. Images carry properties of many programs.
 func (v VM) known() error {
@@ -80,17 +86,18 @@ func (v VM) known() error {
 			continue
 		}
 		base, cell, numbered := strings.Cut(name, ".")
-		if _, err := strconv.ParseUint(cell, 10, 16); numbered && err == nil && (base == "numa_cpus" || base == "numa_mem") {
+		if _, err := strconv.ParseUint(cell, 10, 16); numbered && err == nil &&
+			(base == "numa_cpus" || base == "numa_mem") {
 			continue
 		}
-		return badProperty("the ones that say where a VM goes are hw:"+strings.Join(placed, ", hw:")+", hw:numa_cpus.N and hw:numa_mem.N",
-			"no property is called %s", key)
+		return badProperty("the ones that say where a VM goes are hw:"+strings.Join(placed,
+			", hw:")+", hw:numa_cpus.N and hw:numa_mem.N", "no property is called %s", key)
 	}
 	return nil
 }
 
-// cells are the guest's NUMA cells as flavor or image say them: one by one, in equal parts, or a single one where pages or CPUs
-// of its own need a home. None where nothing of that is said.
+// cells are the guest's NUMA cells as flavor or image say them: one by one, in equal parts, or a single one where pages
+// or CPUs of its own need a home. None where nothing of that is said.
 func (v VM) cells(cpu cpuWish) ([]numa.CellRequest, error) {
 	nodes, err := v.nodes()
 	if err != nil {
@@ -110,8 +117,9 @@ func (v VM) cells(cpu cpuWish) ([]numa.CellRequest, error) {
 	}
 	if cpus == nil {
 		if v.VCPUs%nodes != 0 || v.Memory%(farm.Bytes(nodes)*farm.MiB) != 0 {
-			return nil, badProperty("say the cells one by one with hw:numa_cpus.N and hw:numa_mem.N, or take a number that divides both",
-				"%s and %v of memory do not part into %d equal NUMA cells", vcpus(v.VCPUs), v.Memory, nodes)
+			return nil, badProperty("say the cells one by one with hw:numa_cpus.N and hw:numa_mem.N, or take a "+
+				"number that divides both", "%s and %v of memory do not part into %d equal NUMA cells", vcpus(v.VCPUs),
+				v.Memory, nodes)
 		}
 		for n := range nodes {
 			cpus = append(cpus, span(n*v.VCPUs/nodes, v.VCPUs/nodes))
@@ -123,7 +131,8 @@ func (v VM) cells(cpu cpuWish) ([]numa.CellRequest, error) {
 	}
 	cells := make([]numa.CellRequest, nodes)
 	for i := range cells {
-		cells[i] = numa.CellRequest{VCPUs: cpus[i], Floating: cpus[i].Minus(cpu.dedicated), Memory: mems[i], Pages: pages, Threads: cpu.threads}
+		cells[i] = numa.CellRequest{VCPUs: cpus[i], Floating: cpus[i].Minus(cpu.dedicated), Memory: mems[i],
+			Pages: pages, Threads: cpu.threads}
 	}
 	return cells, nil
 }
@@ -139,7 +148,8 @@ func (v VM) nodes() (int, error) {
 	}
 	n, err := strconv.Atoi(flavor + image)
 	if err != nil || n < 1 || n > v.VCPUs {
-		return 0, badProperty("ask for 1 cell, or for more, up to one for each vCPU", "%q is not a number of NUMA cells for %s", flavor+image, vcpus(v.VCPUs))
+		return 0, badProperty("ask for 1 cell, or for more, up to one for each vCPU",
+			"%q is not a number of NUMA cells for %s", flavor+image, vcpus(v.VCPUs))
 	}
 	return n, nil
 }
@@ -196,7 +206,8 @@ func (v VM) complete(cpus []farm.CPUSet, mems []farm.Bytes) error {
 	for i, set := range cpus {
 		for _, cpu := range set.List() {
 			if cpu >= v.VCPUs {
-				return badProperty(fmt.Sprintf("vCPUs are numbered 0 to %d", v.VCPUs-1), "NUMA cell %d has vCPU %d, which the VM does not", i, cpu)
+				return badProperty(fmt.Sprintf("vCPUs are numbered 0 to %d", v.VCPUs-1),
+					"NUMA cell %d has vCPU %d, which the VM does not", i, cpu)
 			}
 			if other, ok := cellOf[cpu]; ok {
 				return badProperty("put each vCPU into one cell", "vCPU %d is in NUMA cells %d and %d", cpu, other, i)
@@ -212,7 +223,8 @@ func (v VM) complete(cpus []farm.CPUSet, mems []farm.Bytes) error {
 		return badProperty("put each vCPU into one cell", "no NUMA cell has %s of the VM", vcpus(v.VCPUs-len(cellOf)))
 	}
 	if memory != v.Memory {
-		return badProperty("let hw:numa_mem.N add up to the VM's memory", "the NUMA cells have %v of memory together, the VM %v", memory, v.Memory)
+		return badProperty("let hw:numa_mem.N add up to the VM's memory",
+			"the NUMA cells have %v of memory together, the VM %v", memory, v.Memory)
 	}
 	return nil
 }
@@ -225,11 +237,13 @@ func (v VM) pages() ([]farm.Bytes, error) {
 	case flavor == "" && image == "":
 		return nil, nil
 	case flavor == "":
-		return nil, conflict("the image asks for memory pages (hw_mem_page_size), and the flavor allows no choice of them")
+		return nil, conflict("the image asks for memory pages (hw_mem_page_size), and the flavor allows no choice of " +
+			"them")
 	case image != "" && (flavor == "any" || flavor == "large"):
 		word = image
 	case image != "":
-		return nil, conflict("the flavor has decided on memory pages (hw:mem_page_size=%s), so the image must not", flavor)
+		return nil, conflict("the flavor has decided on memory pages (hw:mem_page_size=%s), so the image must not",
+			flavor)
 	}
 	if _, err := pageSizes(flavor); err != nil {
 		return nil, err
@@ -251,7 +265,8 @@ func pageSizes(word string) ([]farm.Bytes, error) {
 		size, err = farm.Bytes(n)*farm.KiB, nil
 	}
 	if err != nil || size < 4*farm.KiB || size&(size-1) != 0 {
-		return nil, badProperty("write small, large, any, a number of KiB, or a size such as 2MB or 1GB", "%q is not a page size", word)
+		return nil, badProperty("write small, large, any, a number of KiB, or a size such as 2MB or 1GB",
+			"%q is not a page size", word)
 	}
 	if size == 4*farm.KiB {
 		size = 0

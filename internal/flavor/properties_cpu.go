@@ -56,14 +56,16 @@ func (v VM) cpu() (cpuWish, error) {
 // dedicate decides which vCPUs get a host CPU each.
 func (w cpuWish) dedicate(v VM, threads string, realtime, mask farm.CPUSet) (cpuWish, error) {
 	if w.policy != "mixed" && !mask.Empty() {
-		return w, badProperty("set hw:cpu_policy to mixed, or leave the mask out", "hw:cpu_dedicated_mask is for the policy mixed only")
+		return w, badProperty("set hw:cpu_policy to mixed, or leave the mask out",
+			"hw:cpu_dedicated_mask is for the policy mixed only")
 	}
 	switch w.policy {
 	case "dedicated":
 		w.dedicated = span(0, v.VCPUs)
 	case "mixed":
 		if mask.Empty() == realtime.Empty() {
-			return w, badProperty("set either hw:cpu_dedicated_mask or hw:cpu_realtime_mask", "the policy mixed needs one mask that says which vCPUs are dedicated")
+			return w, badProperty("set either hw:cpu_dedicated_mask or hw:cpu_realtime_mask",
+				"the policy mixed needs one mask that says which vCPUs are dedicated")
 		}
 		w.dedicated = mask.Or(realtime)
 	default:
@@ -114,8 +116,8 @@ func (v VM) threads() (string, error) {
 	return flavor, nil
 }
 
-// realtime are the vCPUs that want real-time scheduling; empty when none does. It says which vCPUs of a mixed VM are dedicated,
-// and nothing else here: the planner gives every dedicated vCPU a CPU to itself anyway.
+// realtime are the vCPUs that want real-time scheduling; empty when none does. It says which vCPUs of a mixed VM are
+// dedicated, and nothing else here: the planner gives every dedicated vCPU a CPU to itself anyway.
 func (v VM) realtime(emulator string) (farm.CPUSet, error) {
 	if !slices.Contains([]string{"1", "t", "true", "on", "y", "yes"}, strings.ToLower(v.Flavor["hw:cpu_realtime"])) {
 		return farm.CPUSet{}, nil
@@ -133,8 +135,10 @@ func (v VM) realtime(emulator string) (farm.CPUSet, error) {
 		}
 	}
 	if cpus.Empty() || !cpus.Minus(all).Empty() || cpus.Equal(all) && emulator == "" {
-		return farm.CPUSet{}, badProperty("name some of the VM's vCPUs in hw:cpu_realtime_mask, or give the emulator threads a place with hw:emulator_threads_policy",
-			"real-time vCPUs %q leave no vCPU for the rest, or are not of %d vCPUs", mask, v.VCPUs)
+		return farm.CPUSet{}, badProperty(
+			"name some of the VM's vCPUs in hw:cpu_realtime_mask, or give the emulator threads a place with "+
+				"hw:emulator_threads_policy", "real-time vCPUs %q leave no vCPU for the rest, or are not of %d vCPUs",
+			mask, v.VCPUs)
 	}
 	return cpus, nil
 }
@@ -150,7 +154,8 @@ func (v VM) dedicatedMask() (farm.CPUSet, error) {
 	}
 	all := span(0, v.VCPUs)
 	if cpus.Empty() || cpus.Equal(all) || !cpus.Minus(all).Empty() {
-		return farm.CPUSet{}, badProperty("name some of the VM's vCPUs, and not all: with all of them the policy is dedicated",
+		return farm.CPUSet{}, badProperty(
+			"name some of the VM's vCPUs, and not all: with all of them the policy is dedicated",
 			"hw:cpu_dedicated_mask %q is not a part of %d vCPUs", text, v.VCPUs)
 	}
 	return cpus, nil
@@ -199,11 +204,13 @@ func (v VM) resources(policy *string, emulator string) error {
 	case dedicated == 0 && shared == 0:
 		return nil
 	case *policy != "":
-		return badProperty("leave one of them out", "hw:cpu_policy and resources:PCPU or resources:VCPU say the same thing twice")
+		return badProperty("leave one of them out",
+			"hw:cpu_policy and resources:PCPU or resources:VCPU say the same thing twice")
 	case dedicated > 0 && shared > 0:
 		return badProperty("leave one of them out", "resources:PCPU and resources:VCPU cannot be asked for together")
 	case dedicated > 0 && dedicated != want:
-		return badProperty(fmt.Sprintf("set resources:PCPU to %d", want), "resources:PCPU is %d, and the VM takes %d dedicated CPUs", dedicated, want)
+		return badProperty(fmt.Sprintf("set resources:PCPU to %d", want),
+			"resources:PCPU is %d, and the VM takes %d dedicated CPUs", dedicated, want)
 	case dedicated > 0:
 		*policy = "dedicated"
 	default:
@@ -237,7 +244,8 @@ func (v VM) hyperthreading(threads string) (string, error) {
 	case trait == "":
 		return threads, nil
 	case threads != "":
-		return "", badProperty("leave one of them out", "the trait HW_CPU_HYPERTHREADING and a thread policy say the same thing twice")
+		return "", badProperty("leave one of them out",
+			"the trait HW_CPU_HYPERTHREADING and a thread policy say the same thing twice")
 	case trait == "forbidden":
 		return "isolate", nil
 	case trait == "required":

@@ -6,11 +6,12 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// guest is the topology that lscpu shows in the guest; zero when nothing is said, which lets the planner follow the pins.
+// guest is the topology that lscpu shows in the guest; zero when nothing is said, which lets the planner follow the
+// pins.
 //
-// The flavor's hw:cpu_max_* bound what an image may ask for, maximum or not. What the image prefers wins over what the flavor
-// prefers. Of the shapes that are left, the one that meets most of what is preferred is taken; of several, the one with fewest
-// sockets, and then fewest threads, for licences and schedulers of guests count sockets.
+// The flavor's hw:cpu_max_* bound what an image may ask for, maximum or not. What the image prefers wins over what the
+// flavor prefers. Of the shapes that are left, the one that meets most of what is preferred is taken; of several, the
+// one with fewest sockets, and then fewest threads, for licences and schedulers of guests count sockets.
 func (v VM) guest() (farm.GuestTopology, error) {
 	flavorMax, imageMax, err := v.shapes("cpu_max_")
 	if err != nil {
@@ -25,7 +26,9 @@ func (v VM) guest() (farm.GuestTopology, error) {
 	}
 	limit := or(imageMax, flavorMax)
 	if exceeds(image, limit) {
-		return farm.GuestTopology{}, conflict("the image asks for %d sockets × %d cores × %d threads, more than hw:cpu_max_* allow", image[0], image[1], image[2])
+		return farm.GuestTopology{},
+			conflict("the image asks for %d sockets × %d cores × %d threads, more than hw:cpu_max_* allow", image[0],
+				image[1], image[2])
 	}
 	want := image
 	if want == (shape{}) && !exceeds(flavor, limit) {
@@ -36,7 +39,9 @@ func (v VM) guest() (farm.GuestTopology, error) {
 	}
 	best, found := v.best(want, limit)
 	if !found {
-		return farm.GuestTopology{}, badProperty("allow a larger maximum, or another number of vCPUs", "no sockets × cores × threads within hw:cpu_max_* make %d vCPUs", v.VCPUs)
+		return farm.GuestTopology{},
+			badProperty("allow a larger maximum, or another number of vCPUs",
+				"no sockets × cores × threads within hw:cpu_max_* make %d vCPUs", v.VCPUs)
 	}
 	return farm.GuestTopology{Sockets: best[0], Cores: best[1], Threads: best[2]}, nil
 }
@@ -66,7 +71,7 @@ func (v VM) shapes(prefix string) (flavor, image shape, err error) {
 	return flavor, image, nil
 }
 
-// exceeds tells whether s is larger than a limit that is said.
+// exceeds reports whether s is larger than a limit that is said.
 func exceeds(s, limit shape) bool {
 	for i := range s {
 		if limit[i] > 0 && s[i] > limit[i] {

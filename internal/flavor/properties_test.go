@@ -37,7 +37,8 @@ var classes = map[string]string{
 	"RequiredMixedOrRealtimeCPUMask":      "the policy mixed needs one mask",
 }
 
-// TestRecordedProperties plays the recorded flavors and images with the topology, or the error, that Nova 33.0.2 makes of them.
+// TestRecordedProperties plays the recorded flavors and images with the topology, or the error, that Nova 33.0.2 makes
+// of them.
 func TestRecordedProperties(t *testing.T) {
 	var document struct {
 		Cases []struct {
@@ -56,16 +57,19 @@ func TestRecordedProperties(t *testing.T) {
 		t.Fatalf("%d cases, want 29: %v", len(document.Cases), err)
 	}
 	for _, c := range document.Cases {
-		vm := flavor.VM{VCPUs: c.VCPUs, Memory: farm.Bytes(c.Memory) * farm.MiB, Flavor: words(c.Flavor), Image: words(c.Image)}
+		vm := flavor.VM{VCPUs: c.VCPUs, Memory: farm.Bytes(c.Memory) * farm.MiB, Flavor: words(c.Flavor),
+			Image: words(c.Image)}
 		name := fmt.Sprintf("%d vCPUs, %v, image %v", c.VCPUs, c.Flavor, c.Image)
 		var want struct{ Error string }
 		_ = json.Unmarshal(c.Expect, &want)
 		req, err := vm.Request()
 		if want.Error != "" {
 			own := new(farm.Error)
-			if !errors.As(err, &own) || own.Hint == "" || !slices.ContainsFunc(strings.Split(classes[want.Error], "|"), func(s string) bool { return s != "" && strings.Contains(own.Message, s) }) {
+			if !errors.As(err, &own) || own.Hint == "" ||
+				!slices.ContainsFunc(strings.Split(classes[want.Error], "|"),
+					func(s string) bool { return s != "" && strings.Contains(own.Message, s) }) {
 				t.Errorf("%s: got %v, want %s", name, err, want.Error)
-			} else if isConflict := strings.HasSuffix(want.Error, "Forbidden"); isConflict != (own.Code == farm.CodePropertyConflict) {
+			} else if strings.HasSuffix(want.Error, "Forbidden") != (own.Code == farm.CodePropertyConflict) {
 				t.Errorf("%s: %s has code %s", name, want.Error, own.Code)
 			}
 			continue
@@ -124,8 +128,9 @@ func topologyOf(t *testing.T, req numa.Request) []byte {
 	}
 	var cells []any
 	for i, c := range req.Each {
-		cell := map[string]any{"id": i, "vcpus_shared": append([]int{}, c.Floating.List()...), "vcpus_dedicated": append([]int{}, c.VCPUs.Minus(c.Floating).List()...),
-			"memory_mb": c.Memory / farm.MiB, "pagesize_kb": nil, "cpu_policy": orNull(policy), "thread_policy": orNull(string(c.Threads))}
+		cell := map[string]any{"id": i, "vcpus_shared": append([]int{}, c.Floating.List()...),
+			"vcpus_dedicated": append([]int{}, c.VCPUs.Minus(c.Floating).List()...), "memory_mb": c.Memory / farm.MiB,
+			"pagesize_kb": nil, "cpu_policy": orNull(policy), "thread_policy": orNull(string(c.Threads))}
 		if len(c.Pages) == 1 {
 			cell["pagesize_kb"] = c.Pages[0] / farm.KiB
 		}
@@ -139,7 +144,8 @@ func topologyOf(t *testing.T, req numa.Request) []byte {
 }
 
 func vm(vcpus int, properties ...string) flavor.VM {
-	v := flavor.VM{VCPUs: vcpus, Memory: farm.Bytes(vcpus) * farm.GiB, Flavor: map[string]string{}, Image: map[string]string{}}
+	v := flavor.VM{VCPUs: vcpus, Memory: farm.Bytes(vcpus) * farm.GiB, Flavor: map[string]string{},
+		Image: map[string]string{}}
 	for _, p := range properties {
 		key, value, _ := strings.Cut(p, "=")
 		if strings.HasPrefix(key, "hw_") || key == "traits_required" {
@@ -163,16 +169,23 @@ func TestProperties(t *testing.T) {
 		{vm(4, "hw:mem_page_size=2MB"), pagesAre(2 * farm.MiB)},
 		{vm(4, "hw:mem_page_size=any"), pagesAre(farm.GiB, 2*farm.MiB, 0)},
 		{vm(4, "hw:mem_page_size=4"), pagesAre(0)},
-		{vm(4, "trait:HW_CPU_HYPERTHREADING=forbidden", "resources:PCPU=4"), func(r numa.Request) bool { return r.Each[0].Threads == farm.IsolateCores && r.CPU == farm.Pinned }},
-		{vm(4, "hw:cpu_policy=dedicated", "traits_required=HW_CPU_HYPERTHREADING"), func(r numa.Request) bool { return r.Threads == farm.RequireSiblings }},
-		{vm(4, "hw:emulator_threads_policy=isolate", "resources:PCPU=5"), func(r numa.Request) bool { return r.Emulator == farm.EmulatorIsolate }},
+		{vm(4, "trait:HW_CPU_HYPERTHREADING=forbidden", "resources:PCPU=4"),
+			func(r numa.Request) bool { return r.Each[0].Threads == farm.IsolateCores && r.CPU == farm.Pinned }},
+		{vm(4, "hw:cpu_policy=dedicated", "traits_required=HW_CPU_HYPERTHREADING"),
+			func(r numa.Request) bool { return r.Threads == farm.RequireSiblings }},
+		{vm(4, "hw:emulator_threads_policy=isolate", "resources:PCPU=5"),
+			func(r numa.Request) bool { return r.Emulator == farm.EmulatorIsolate }},
 		{vm(4, "resources:VCPU=4"), func(r numa.Request) bool { return r.CPU == farm.Shared }},
-		{vm(4, "hw:cpu_policy=mixed", "hw:cpu_dedicated_mask=^0"), func(r numa.Request) bool { return r.Each[0].Floating.String() == "0" }},
-		{vm(4, "hw:cpu_policy=mixed", "hw_cpu_policy=shared", "hw:cpu_dedicated_mask=0"), func(r numa.Request) bool { return r.Each[0].Floating.String() == "1-3" }},
+		{vm(4, "hw:cpu_policy=mixed", "hw:cpu_dedicated_mask=^0"),
+			func(r numa.Request) bool { return r.Each[0].Floating.String() == "0" }},
+		{vm(4, "hw:cpu_policy=mixed", "hw_cpu_policy=shared", "hw:cpu_dedicated_mask=0"),
+			func(r numa.Request) bool { return r.Each[0].Floating.String() == "1-3" }},
 		{vm(8, "hw:numa_nodes=2"), func(r numa.Request) bool {
-			return len(r.Each) == 2 && r.Each[1].VCPUs.String() == "4-7" && r.Each[1].Memory == 4*farm.GiB && r.CPU == farm.Shared
+			return len(r.Each) == 2 && r.Each[1].VCPUs.String() == "4-7" && r.Each[1].Memory == 4*farm.GiB &&
+				r.CPU == farm.Shared
 		}},
-		{vm(8, "hw:watchdog_action=reset", "hw_disk_bus=virtio", "quota:cpu_shares=3"), func(r numa.Request) bool { return r.Each == nil }},
+		{vm(8, "hw:watchdog_action=reset", "hw_disk_bus=virtio", "quota:cpu_shares=3"),
+			func(r numa.Request) bool { return r.Each == nil }},
 		{vm(8, "hw:cpu_sockets=2"), guestIs(2, 4, 1)},
 		{vm(8, "hw:cpu_threads=2"), guestIs(1, 4, 2)},
 		{vm(8, "hw:cpu_max_cores=2"), guestIs(1, 2, 4)},
@@ -215,22 +228,31 @@ func TestPropertiesRefused(t *testing.T) {
 		{vm(8, "hw:mem_page_size=small", "hw_mem_page_size=2048"), farm.CodePropertyConflict, "small"},
 		{vm(8, "hw:mem_page_size=3000"), farm.CodeBadProperty, "not a page size"},
 		{vm(8, "hw:mem_page_size=0"), farm.CodeBadProperty, "not a page size"},
-		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-3", "hw:numa_cpus.1=4-8", "hw:numa_mem.0=4096", "hw:numa_mem.1=4096"), farm.CodeBadProperty, "vCPU 8"},
-		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-3", "hw:numa_cpus.1=4-6", "hw:numa_mem.0=4096", "hw:numa_mem.1=4096"), farm.CodeBadProperty, "no NUMA cell has 1 vCPU of the VM"},
-		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-7", "hw:numa_cpus.1=", "hw:numa_mem.0=4096", "hw:numa_mem.1=4096"), farm.CodeBadProperty, "has no vCPU"},
-		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-3", "hw:numa_cpus.1=4-7", "hw:numa_mem.0=4096", "hw:numa_mem.1=much"), farm.CodeBadProperty, "much"},
-		{vm(8, "hw:numa_nodes=1", "hw:numa_cpus.0=0-7", "hw:numa_mem.0=8192", "hw_numa_mem.0=8192"), farm.CodePropertyConflict, "one by one"},
+		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-3", "hw:numa_cpus.1=4-8", "hw:numa_mem.0=4096",
+			"hw:numa_mem.1=4096"), farm.CodeBadProperty, "vCPU 8"},
+		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-3", "hw:numa_cpus.1=4-6", "hw:numa_mem.0=4096",
+			"hw:numa_mem.1=4096"), farm.CodeBadProperty, "no NUMA cell has 1 vCPU of the VM"},
+		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-7", "hw:numa_cpus.1=", "hw:numa_mem.0=4096", "hw:numa_mem.1=4096"),
+			farm.CodeBadProperty, "has no vCPU"},
+		{vm(8, "hw:numa_nodes=2", "hw:numa_cpus.0=0-3", "hw:numa_cpus.1=4-7", "hw:numa_mem.0=4096",
+			"hw:numa_mem.1=much"), farm.CodeBadProperty, "much"},
+		{vm(8, "hw:numa_nodes=1", "hw:numa_cpus.0=0-7", "hw:numa_mem.0=8192", "hw_numa_mem.0=8192"),
+			farm.CodePropertyConflict, "one by one"},
 		{vm(8, "hw:emulator_threads_policy=isolate"), farm.CodeBadProperty, "emulator threads"},
-		{vm(8, "hw:cpu_policy=dedicated", "hw:cpu_realtime=yes", "hw:cpu_realtime_mask=0-7"), farm.CodeBadProperty, "real-time"},
-		{vm(8, "hw:cpu_policy=mixed", "hw_cpu_policy=dedicated", "hw:cpu_dedicated_mask=0"), farm.CodePropertyConflict, "mixed"},
+		{vm(8, "hw:cpu_policy=dedicated", "hw:cpu_realtime=yes", "hw:cpu_realtime_mask=0-7"), farm.CodeBadProperty,
+			"real-time"},
+		{vm(8, "hw:cpu_policy=mixed", "hw_cpu_policy=dedicated", "hw:cpu_dedicated_mask=0"),
+			farm.CodePropertyConflict, "mixed"},
 		{vm(8, "resources:PCPU=4", "resources:VCPU=4"), farm.CodeBadProperty, "together"},
 		{vm(8, "hw:cpu_policy=dedicated", "hw:cpu_thread_policy=avoid"), farm.CodeBadProperty, "avoid"},
 		{vm(8, "resources:PCPU=8", "trait:HW_CPU_HYPERTHREADING=maybe"), farm.CodeBadProperty, "maybe"},
 		{vm(8, "hw:cpu_policy=mixed", "hw:cpu_dedicated_mask=9-"), farm.CodeBadCPUList, "9-"},
 	} {
 		_, err := c.vm.Request()
-		if own := new(farm.Error); !errors.As(err, &own) || own.Code != c.code || !strings.Contains(own.Message, c.says) || own.Hint == "" {
-			t.Errorf("%v image %v: %#v, want %s with %q", slices.Sorted(maps.Keys(c.vm.Flavor)), c.vm.Image, err, c.code, c.says)
+		if own := new(farm.Error); !errors.As(err, &own) || own.Code != c.code ||
+			!strings.Contains(own.Message, c.says) || own.Hint == "" {
+			t.Errorf("%v image %v: %#v, want %s with %q", slices.Sorted(maps.Keys(c.vm.Flavor)), c.vm.Image, err,
+				c.code, c.says)
 		}
 	}
 }

@@ -11,11 +11,12 @@ import (
 
 // question is a case in the planner's words.
 //
-// The room is the host as this guest may use it. Each guest cell has a host cell to itself, so what one cell may take of a host
-// cell can be counted out beforehand:
+// The room is the host as this guest may use it. Each guest cell has a host cell to itself, so what one cell may take
+// of a host cell can be counted out beforehand:
 //
-//   - The smallest pages of a host cell are its ordinary memory, with their size as its unit. They are huge pages as well where
-//     the guest names their size, for the same size may be the smallest on one host cell and not on the next.
+//   - The smallest pages of a host cell are its ordinary memory, with their size as its unit. They are huge pages as
+//     well where the guest names their size, for the same size may be the smallest on one host cell and not on the
+//     next.
 //   - A node never borrows its neighbour's memory.
 //   - Overcommit ends at the limits, and at the host cell's own size: no guest overcommits against itself.
 type question struct {
@@ -49,7 +50,7 @@ func newQuestion(c Case) *question {
 	return q
 }
 
-// pinned tells whether the cell has CPUs of its own.
+// pinned reports whether the cell has CPUs of its own.
 func (g GuestCell) pinned() bool {
 	return g.CPUPolicy == "dedicated" || g.CPUPolicy == "mixed" || len(g.Dedicated) > 0
 }
@@ -66,7 +67,8 @@ func (q *question) room() numa.Room {
 		room.Topology.Nodes = append(room.Topology.Nodes, node(h, cpus))
 		room.Nodes[h.ID] = q.nodeRoom(h)
 	}
-	slices.SortFunc(room.Topology.Cores, func(a, b farm.Core) int { return cmp.Compare(a.Threads.List()[0], b.Threads.List()[0]) })
+	slices.SortFunc(room.Topology.Cores,
+		func(a, b farm.Core) int { return cmp.Compare(a.Threads.List()[0], b.Threads.List()[0]) })
 	slices.SortFunc(room.Topology.Nodes, func(a, b farm.Node) int { return cmp.Compare(a.ID, b.ID) })
 	room.Topology.Sockets = sockets(room.Topology.Cores)
 	room.Topology.Online = farm.NewCPUSet(online...)
@@ -93,11 +95,12 @@ func (h HostCell) socket() int {
 	return h.ID
 }
 
-// cores are the cell's sets of siblings; where it names none, each CPU is a core. Threads outside of every set cannot be pinned.
+// cores are the cell's sets of siblings; where it names none, each CPU is a core. Threads outside of every set cannot
+// be pinned.
 //
-// A core that may not be had whole gets a sibling that the host does not have, which is never free. Those are cores with fewer
-// threads than the cell's others (a sibling is offline), and, where a host sets aside some CPUs for sharing, all cores with
-// siblings: there Nova lets no VM hold a core's other thread idle.
+// A core that may not be had whole gets a sibling that the host does not have, which is never free. Those are cores
+// with fewer threads than the cell's others (a sibling is offline), and, where a host sets aside some CPUs for sharing,
+// all cores with siblings: there Nova lets no VM hold a core's other thread idle.
 func (q *question) cores(h HostCell) []farm.Core {
 	sets := h.Siblings
 	if len(sets) == 0 {
@@ -138,11 +141,13 @@ func sockets(cores []farm.Core) []farm.Socket {
 	return out
 }
 
-// node is the cell's size. It always has a little memory, for the planner lets the CPUs of a node without any use the nearest.
+// node is the cell's size. It always has a little memory, for the planner lets the CPUs of a node without any use the
+// nearest.
 func node(h HostCell, cpus farm.CPUSet) farm.Node {
 	n := farm.Node{ID: h.ID, CPUs: cpus, Memory: max(farm.Bytes(h.MemoryMiB), 1) * farm.MiB}
 	for _, p := range h.Pages {
-		n.Pages = append(n.Pages, farm.HugePages{Size: farm.Bytes(p.SizeKiB) * farm.KiB, Total: int(p.Total), Free: int(p.Free())})
+		n.Pages = append(n.Pages, farm.HugePages{Size: farm.Bytes(p.SizeKiB) * farm.KiB, Total: int(p.Total),
+			Free: int(p.Free())})
 	}
 	return n
 }
@@ -183,8 +188,8 @@ func (h HostCell) leastPage() int64 {
 	return least
 }
 
-// memoryLimit is what one guest cell may have of the host cell's memory, whatever its pages. A VM with CPUs of its own has its
-// memory for itself; others may overcommit the host cell, but never by themselves alone.
+// memoryLimit is what one guest cell may have of the host cell's memory, whatever its pages. A VM with CPUs of its own
+// has its memory for itself; others may overcommit the host cell, but never by themselves alone.
 func (q *question) memoryLimit(h HostCell) farm.Bytes {
 	left := int64(maxMemoryMiB)
 	if len(h.Pages) == 0 {
@@ -212,12 +217,14 @@ func (q *question) pool(h HostCell) (cpus farm.CPUSet, vcpus int) {
 	return cpus, min(vcpus, cpus.Len())
 }
 
-// reserves tells whether CPUs are held beside the first guest cell. A cell that shares its CPUs has none to hold them with.
+// reserves reports whether CPUs are held beside the first guest cell. A cell that shares its CPUs has none to hold them
+// with.
 func (c Case) reserves() bool {
 	return c.Guest[0].pinned() && (c.Emulator == "isolate" || c.Reserved > 0)
 }
 
-// ratio is n × by, rounded down; a hair more than the product counts as the next number, for ratios are written in decimals.
+// ratio is n × by, rounded down; a hair more than the product counts as the next number, for ratios are written in
+// decimals.
 func ratio(n int64, by float64) int64 {
 	if n == 0 {
 		return 0
@@ -251,8 +258,8 @@ func (q *question) request(room numa.Room) numa.Request {
 	return req
 }
 
-// span is count numbers from first on. A case numbers vCPUs as it likes; to the planner those of a cell are adjacent, its
-// dedicated ones first.
+// span is count numbers from first on. A case numbers vCPUs as it likes; to the planner those of a cell are adjacent,
+// its dedicated ones first.
 func span(first, count int) farm.CPUSet {
 	ids := make([]int, count)
 	for i := range ids {

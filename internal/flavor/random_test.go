@@ -80,22 +80,26 @@ func (f family) pages(r *rand.Rand, h *flavor.HostCell) {
 	h.Pages = []flavor.Pages{small, {SizeKiB: 2048, Total: huge, Used: used}}
 	h.MemoryUsage = used * 2
 	if f.name == "gigantic" {
-		h.Pages = []flavor.Pages{small, {SizeKiB: 2048, Total: 8192, Used: used / 4}, {SizeKiB: 1 << 20, Total: 16, Used: int64(r.IntN(17)), Reserved: int64(r.IntN(3))}}
+		h.Pages = []flavor.Pages{small, {SizeKiB: 2048, Total: 8192, Used: used / 4},
+			{SizeKiB: 1 << 20, Total: 16, Used: int64(r.IntN(17)), Reserved: int64(r.IntN(3))}}
 		h.MemoryUsage = used/4*2 + h.Pages[2].Used<<10
 		if r.IntN(4) == 0 {
 			h.Pages = h.Pages[1:] // a host with huge pages only
 		}
 	}
 	if f.name == "small" {
-		h.Pages = pick(r, nil, h.Pages, []flavor.Pages{{SizeKiB: 16, Total: 4096 * 64 / 4, Reserved: 512}, {SizeKiB: 2048, Total: 1024}})
+		h.Pages = pick(r, nil, h.Pages,
+			[]flavor.Pages{{SizeKiB: 16, Total: 4096 * 64 / 4, Reserved: 512}, {SizeKiB: 2048, Total: 1024}})
 	}
 }
 
-var pageWishes = []flavor.PageSize{{}, {}, {Word: "small"}, {Word: "large"}, {Word: "any"}, {KiB: 2048}, {KiB: 2048}, {KiB: 4}, {KiB: 1 << 20}, {KiB: 16}}
+var pageWishes = []flavor.PageSize{{}, {}, {Word: "small"}, {Word: "large"}, {Word: "any"}, {KiB: 2048}, {KiB: 2048},
+	{KiB: 4}, {KiB: 1 << 20}, {KiB: 16}}
 
 // guest wants cells of one policy, as flavors do, of equal or different sizes.
 func (f family) guest(r *rand.Rand) []flavor.GuestCell {
-	want := flavor.GuestCell{CPUPolicy: "dedicated", Threads: pick(r, "", "prefer", "isolate", "require"), PageSize: pick(r, pageWishes...)}
+	want := flavor.GuestCell{CPUPolicy: "dedicated", Threads: pick(r, "", "prefer", "isolate", "require"),
+		PageSize: pick(r, pageWishes...)}
 	count, next := 1, 0
 	if r.IntN(2) == 0 {
 		count += r.IntN(min(f.nodes, 4))
@@ -183,7 +187,8 @@ func TestRandomCases(t *testing.T) {
 				if a.Fits == want && err == nil {
 					continue
 				}
-				text, _ := json.Marshal(map[string]any{"host": c.Host, "guest": c.Guest, "emulator": c.Emulator, "reserved": c.Reserved, "limits": c.Limits})
+				text, _ := json.Marshal(map[string]any{"host": c.Host, "guest": c.Guest, "emulator": c.Emulator,
+					"reserved": c.Reserved, "limits": c.Limits})
 				t.Fatalf("%s: fits %v, want %v; %v; answer %+v\n%s", c.ID, a.Fits, want, err, a, text)
 			}
 			if fits < rounds/8 || fits > rounds*7/8 {

@@ -127,7 +127,8 @@ func (b *bound) truncate(fd int, size uint64) error {
 	return unix.Ftruncate(file, int64(size))
 }
 
-// regular refuses what is no file with content. A guest's kernel opens pipes, sockets and devices itself and never asks for them.
+// regular refuses what is no file with content. A guest's kernel opens pipes, sockets and devices itself and never asks
+// for them.
 func regular(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -144,7 +145,8 @@ func regular(fd int) error {
 	return unix.ENXIO
 }
 
-// xattr does something to a file's extended attributes. Those of a link are its own: procPath leads to the link, and ends there.
+// xattr does something to a file's extended attributes. Those of a link are its own: procPath leads to the link, and
+// ends there.
 func (n *node) xattr(do func(path string) (int, error)) (uint32, syscall.Errno) {
 	p, errno := n.itself()
 	if errno != 0 {

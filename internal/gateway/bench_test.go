@@ -9,8 +9,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// BenchmarkSmallFiles makes, looks at, reads and removes a small file two directories down: what the host has to do for it, without the way
-// to a VM and back.
+// BenchmarkSmallFiles makes, looks at, reads and removes a small file two directories down: what the host has to do for
+// it, without the way to a VM and back.
 func BenchmarkSmallFiles(b *testing.B) {
 	dir := b.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755); err != nil {
@@ -33,7 +33,8 @@ func BenchmarkSmallFiles(b *testing.B) {
 	b.Run("create", func(b *testing.B) {
 		for b.Loop() {
 			var out fuse.CreateOut
-			check(k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(parent), Flags: syscall.O_RDWR, Mode: 0o644}, "f", &out))
+			check(k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(parent), Flags: syscall.O_RDWR, Mode: 0o644}, "f",
+				&out))
 			_, s := k.raw.Write(nil, &fuse.WriteIn{InHeader: k.head(out.NodeId), Fh: out.Fh, Size: 4096}, buf)
 			check(s)
 			k.raw.Release(nil, &fuse.ReleaseIn{InHeader: k.head(out.NodeId), Fh: out.Fh})

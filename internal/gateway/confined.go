@@ -7,8 +7,9 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// confined lets only names of one path element through: the kernel of an honest guest sends no others, and those of the nodes are all that
-// paths on the host are made of. It lets no ioctl through: they are made for pointers and descriptors of a process, which is ours.
+// confined lets only names of one path element through: the kernel of an honest guest sends no others, and those of the
+// nodes are all that paths on the host are made of. It lets no ioctl through: they are made for pointers and
+// descriptors of a process, which is ours.
 type confined struct{ fuse.RawFileSystem }
 
 const errName = fuse.Status(syscall.EINVAL)
@@ -72,7 +73,8 @@ func (c confined) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, out
 	return c.RawFileSystem.Link(cancel, in, name, out)
 }
 
-func (c confined) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+func (c confined) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string,
+	out *fuse.EntryOut) fuse.Status {
 	if !plain(name) {
 		return errName
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// TestConfinedRefusesPaths calls every request that carries a name with one that climbs. A request that a later go-fuse adds
-// fails here until confined.go refuses it.
+// TestConfinedRefusesPaths calls every request that carries a name with one that climbs. A request that a later go-fuse
+// adds fails here until confined.go refuses it.
 func TestConfinedRefusesPaths(t *testing.T) {
 	guard := confined{fuse.NewDefaultRawFileSystem()}
 	for m := range reflect.TypeFor[fuse.RawFileSystem]().Methods() {

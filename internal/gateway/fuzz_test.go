@@ -52,8 +52,9 @@ func zeros(n int) []byte { return make([]byte, n) }
 
 // writes opens the file of the bind, writes to it and reads it.
 func writes() []byte {
-	return bytes.Join([][]byte{packed(opInit, 0, words(7, 36, 1<<20, ^uint32(0)), zeros(48)), packed(opLookup, 1, []byte("f\x00")), packed(opGetattr, 2, zeros(16)),
-		packed(opOpen, 2, words(2, 0)), packed(opWrite, 2, words(1, 0, 0, 0, 4, 0), zeros(16), []byte("text")),
+	return bytes.Join([][]byte{packed(opInit, 0, words(7, 36, 1<<20, ^uint32(0)), zeros(48)),
+		packed(opLookup, 1, []byte("f\x00")), packed(opGetattr, 2, zeros(16)), packed(opOpen, 2, words(2, 0)),
+		packed(opWrite, 2, words(1, 0, 0, 0, 4, 0), zeros(16), []byte("text")),
 		packed(opRead, 2, words(1, 0, 0, 0, 100, 0), zeros(16))}, nil)
 }
 
@@ -72,12 +73,15 @@ func TestRequestsAreUnderstood(t *testing.T) {
 func FuzzRequests(f *testing.F) {
 	init, name := words(7, 36, 1<<20, ^uint32(0)), []byte("f\x00")
 	f.Add(append(writes(), packed(opSetattr, 2, words(1|8|1<<6), zeros(84))...))
-	f.Add(bytes.Join([][]byte{packed(opInit, 0, init), packed(opOpendir, 1, zeros(8)), packed(opReaddir, 1, words(1, 0, 0, 0, 4096, 0), zeros(16)),
-		packed(opSymlink, 1, []byte("l\x00../secret\x00")), packed(opLookup, 1, []byte("l\x00")), packed(opReadlink, 2), packed(opOpen, 2, zeros(8)),
+	f.Add(bytes.Join([][]byte{packed(opInit, 0, init), packed(opOpendir, 1, zeros(8)),
+		packed(opReaddir, 1, words(1, 0, 0, 0, 4096, 0), zeros(16)), packed(opSymlink, 1, []byte("l\x00../secret\x00")),
+		packed(opLookup, 1, []byte("l\x00")), packed(opReadlink, 2), packed(opOpen, 2, zeros(8)),
 		packed(opLookup, 1, []byte("../secret\x00")), packed(opGetxattr, 2, words(100, 0), []byte("user.x\x00"))}, nil))
-	f.Add(bytes.Join([][]byte{packed(opCreate, 1, words(2, 0o104755, 0, 0), []byte("new\x00")), packed(opMknod, 1, words(0o20666, 0x103, 0, 0), []byte("dev\x00")),
-		packed(opMkdir, 1, words(0o755, 0), []byte("d\x00")), packed(opRename, 1, words(2, 0), []byte("f\x00g\x00")), packed(opLink, 1, words(2, 0), []byte("h\x00")),
-		packed(opUnlink, 1, name), packed(opSetxattr, 2, words(1, 0), []byte("user.x\x00v"))}, nil))
+	f.Add(bytes.Join([][]byte{packed(opCreate, 1, words(2, 0o104755, 0, 0), []byte("new\x00")),
+		packed(opMknod, 1, words(0o20666, 0x103, 0, 0), []byte("dev\x00")),
+		packed(opMkdir, 1, words(0o755, 0), []byte("d\x00")), packed(opRename, 1, words(2, 0), []byte("f\x00g\x00")),
+		packed(opLink, 1, words(2, 0), []byte("h\x00")), packed(opUnlink, 1, name),
+		packed(opSetxattr, 2, words(1, 0), []byte("user.x\x00v"))}, nil))
 	signal.Ignore(syscall.SIGXFSZ) // see smallFiles
 	top := f.TempDir()
 	f.Fuzz(func(t *testing.T, script []byte) { fuzzed(t, top, script) })

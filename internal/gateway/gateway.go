@@ -1,6 +1,6 @@
-// Package gateway brings directories of the host into VMs. It answers a guest kernel's file requests (the FUSE protocol)
-// over any byte stream, in the process and with the rights of whoever opens the directory: for a job that is `grange exec`, so a VM
-// can do to the host's files what its caller could do, and nothing else.
+// Package gateway brings directories of the host into VMs. It answers a guest kernel's file requests (the FUSE
+// protocol) over any byte stream, in the process and with the rights of whoever opens the directory: for a job that is
+// `grange exec`, so a VM can do to the host's files what its caller could do, and nothing else.
 package gateway
 
 import (

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handle is an open file. Whatever uses its descriptor holds it: a guest that closes and reads at once must not read what has the descriptor's
-// number next.
+// handle is an open file. Whatever uses its descriptor holds it: a guest that closes and reads at once must not read
+// what has the descriptor's number next.
 type handle struct {
 	*fs.LoopbackFile
 	file *os.File
@@ -49,7 +49,8 @@ func (h *handle) Read(_ context.Context, buf []byte, off int64) (fuse.ReadResult
 }
 
 // CopyFileRange copies between two files of the bind.
-func (n *node) CopyFileRange(_ context.Context, in fs.FileHandle, offIn uint64, _ *fs.Inode, out fs.FileHandle, offOut, size, flags uint64) (count uint32, errno syscall.Errno) {
+func (n *node) CopyFileRange(_ context.Context, in fs.FileHandle, offIn uint64, _ *fs.Inode, out fs.FileHandle, offOut,
+	size, flags uint64) (count uint32, errno syscall.Errno) {
 	from, ok := in.(*handle)
 	to, ok2 := out.(*handle)
 	if !ok || !ok2 {
@@ -66,8 +67,8 @@ func (n *node) CopyFileRange(_ context.Context, in fs.FileHandle, offIn uint64, 
 	return count, errno
 }
 
-// passed are the flags of an open that mean something here. Where to append to, the guest's kernel knows; direct access wants buffers that are
-// aligned; all others would do to the host's names what a guest has requests of its own for.
+// passed are the flags of an open that mean something here. Where to append to, the guest's kernel knows; direct access
+// wants buffers that are aligned; all others would do to the host's names what a guest has requests of its own for.
 const passed = syscall.O_ACCMODE | syscall.O_TRUNC | syscall.O_SYNC | syscall.O_DSYNC | syscall.O_NOATIME
 
 // Open opens regular files: see regular.
@@ -91,7 +92,8 @@ func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 	return n.dir.newHandle(fd), 0, 0
 }
 
-// openFile opens the regular file that fd stands for, O_PATH: a pipe or a device in its place would wait, or do who knows what, when it is opened.
+// openFile opens the regular file that fd stands for, O_PATH: a pipe or a device in its place would wait, or do who
+// knows what, when it is opened.
 func (b *bound) openFile(fd, flags int) (int, error) {
 	if err := regular(fd); err != nil {
 		return -1, err
@@ -110,7 +112,8 @@ func orClose(fd int, err error) error {
 	return err
 }
 
-func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode,
+	fs.FileHandle, uint32, syscall.Errno) {
 	at, errno := n.directory()
 	if errno != 0 {
 		return nil, nil, 0, errno
@@ -126,7 +129,8 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 // createFile makes a file, or opens the one that is there as any other.
 func (b *bound) createFile(at int, name string, flags int, mode uint32) (int, error) {
 	for tries := 0; ; tries++ {
-		fd, err := openat(at, name, flags&passed|syscall.O_CREAT|syscall.O_EXCL|syscall.O_NOFOLLOW|syscall.O_NOCTTY|syscall.O_CLOEXEC, mode)
+		fd, err := openat(at, name,
+			flags&passed|syscall.O_CREAT|syscall.O_EXCL|syscall.O_NOFOLLOW|syscall.O_NOCTTY|syscall.O_CLOEXEC, mode)
 		if err != unix.EEXIST || flags&syscall.O_EXCL != 0 {
 			return fd, err
 		}
@@ -143,13 +147,15 @@ func (b *bound) createFile(at int, name string, flags int, mode uint32) (int, er
 }
 
 // Tmpfile makes a file without a name.
-func (n *node) Tmpfile(ctx context.Context, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+func (n *node) Tmpfile(ctx context.Context, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32,
+	syscall.Errno) {
 	at, errno := n.directory()
 	if errno != 0 {
 		return nil, nil, 0, errno
 	}
 	defer at.close()
-	fd, err := openat(at.fd, ".", int(flags)&(passed&^syscall.O_TRUNC|syscall.O_EXCL)|unix.O_TMPFILE|unix.O_CLOEXEC, n.dir.mode(mode&0o7777))
+	fd, err := openat(at.fd, ".", int(flags)&(passed&^syscall.O_TRUNC|syscall.O_EXCL)|unix.O_TMPFILE|unix.O_CLOEXEC,
+		n.dir.mode(mode&0o7777))
 	if err != nil {
 		return nil, nil, 0, fs.ToErrno(err)
 	}
@@ -157,7 +163,8 @@ func (n *node) Tmpfile(ctx context.Context, flags, mode uint32, out *fuse.EntryO
 }
 
 // opened is the answer with a new file.
-func (n *node) opened(ctx context.Context, fd int, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+func (n *node) opened(ctx context.Context, fd int, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32,
+	syscall.Errno) {
 	if owner := ownerOfNew(ctx); owner != nil {
 		unix.Fchown(fd, int(owner.Uid), int(owner.Gid))
 	}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hidden stands in a directory for what a guest is not shown: an empty directory where it is one, and otherwise an empty file that cannot be
-// opened. So programs that walk a tree (find, du, tar) walk past it without an error.
+// hidden stands in a directory for what a guest is not shown: an empty directory where it is one, and otherwise an
+// empty file that cannot be opened. So programs that walk a tree (find, du, tar) walk past it without an error.
 type hidden struct{ fs.Inode }
 
 var _ interface {
@@ -19,7 +19,8 @@ var _ interface {
 	fs.NodeOpener
 } = (*hidden)(nil)
 
-// hiddenGen makes hidden files others than all that are not: the same one may be seen at another place, where a guest may have it.
+// hiddenGen makes hidden files others than all that are not: the same one may be seen at another place, where a guest
+// may have it.
 const hiddenGen = 1 << 63
 
 func (n *node) hide(ctx context.Context, st *unix.Statx_t, out *fuse.Attr) *fs.Inode {

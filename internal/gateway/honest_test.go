@@ -58,11 +58,13 @@ func honest(t *testing.T, dir string, stepwise bool) {
 		t.Error("the directory is not sticky")
 	}
 	var made fuse.CreateOut
-	ok(k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(b), Flags: syscall.O_RDWR | syscall.O_APPEND | syscall.O_EXCL, Mode: 0o640}, "f", &made))
+	ok(k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(b), Flags: syscall.O_RDWR | syscall.O_APPEND | syscall.O_EXCL,
+		Mode: 0o640}, "f", &made))
 	f := made.NodeId
 	write := func(at uint64, text string) {
 		t.Helper()
-		n, s := k.raw.Write(nil, &fuse.WriteIn{InHeader: k.head(f), Fh: made.Fh, Offset: at, Size: uint32(len(text))}, []byte(text))
+		n, s := k.raw.Write(nil, &fuse.WriteIn{InHeader: k.head(f), Fh: made.Fh, Offset: at, Size: uint32(len(text))},
+			[]byte(text))
 		if ok(s); int(n) != len(text) {
 			t.Fatal(n)
 		}
@@ -83,14 +85,18 @@ func honest(t *testing.T, dir string, stepwise bool) {
 	}
 
 	// Attributes, by name and by handle.
-	if out := setattr(f, fuse.FATTR_SIZE, func(in *fuse.SetAttrIn) { in.Size = 6 }); out.Size != 6 || on("a/b/f").Size != 6 {
+	if out := setattr(f, fuse.FATTR_SIZE, func(in *fuse.SetAttrIn) { in.Size = 6 }); out.Size != 6 ||
+		on("a/b/f").Size != 6 {
 		t.Errorf("%+v", out)
 	}
-	if out := setattr(f, fuse.FATTR_SIZE|fuse.FATTR_FH, func(in *fuse.SetAttrIn) { in.Size, in.Fh = 5, made.Fh }); out.Size != 5 || text() != "0123x" {
+	if out := setattr(f, fuse.FATTR_SIZE|fuse.FATTR_FH,
+		func(in *fuse.SetAttrIn) { in.Size, in.Fh = 5, made.Fh }); out.Size != 5 || text() != "0123x" {
 		t.Errorf("%+v, %q", out, text())
 	}
-	out := setattr(f, fuse.FATTR_MODE|fuse.FATTR_MTIME, func(in *fuse.SetAttrIn) { in.Mode, in.Mtime, in.Mtimensec = 0o755, 1e9, 7 })
-	if s := on("a/b/f"); s.Mode&0o7777 != 0o755 || s.Mtim.Sec != 1e9 || s.Mtim.Nsec != 7 || out.Mode != s.Mode || out.Mtime != 1e9 || out.Mtimensec != 7 {
+	out := setattr(f, fuse.FATTR_MODE|fuse.FATTR_MTIME,
+		func(in *fuse.SetAttrIn) { in.Mode, in.Mtime, in.Mtimensec = 0o755, 1e9, 7 })
+	if s := on("a/b/f"); s.Mode&0o7777 != 0o755 || s.Mtim.Sec != 1e9 || s.Mtim.Nsec != 7 || out.Mode != s.Mode ||
+		out.Mtime != 1e9 || out.Mtimensec != 7 {
 		t.Errorf("%+v, %+v", s, out)
 	}
 	ok(k.raw.SetXAttr(nil, &fuse.SetXAttrIn{InHeader: k.head(f)}, "user.colour", []byte("blue")))
@@ -115,7 +121,8 @@ func honest(t *testing.T, dir string, stepwise bool) {
 	if target, s := k.raw.Readlink(nil, &h); !s.Ok() || string(target) != "a/b/f" {
 		t.Errorf("%q, %v", target, s)
 	}
-	setattr(link, fuse.FATTR_MTIME|fuse.FATTR_UID, func(in *fuse.SetAttrIn) { in.Mtime, in.Owner.Uid = 2e9, uint32(os.Getuid()) })
+	setattr(link, fuse.FATTR_MTIME|fuse.FATTR_UID,
+		func(in *fuse.SetAttrIn) { in.Mtime, in.Owner.Uid = 2e9, uint32(os.Getuid()) })
 	if on("l").Mtim.Sec != 2e9 || on("a/b/f").Mtim.Sec != 1e9 {
 		t.Error("the times of a link are not its own")
 	}
@@ -150,7 +157,8 @@ func honest(t *testing.T, dir string, stepwise bool) {
 	ok(k.raw.Mknod(nil, &fuse.MknodIn{InHeader: k.head(1), Mode: syscall.S_IFREG | 0o600}, "x", &entry))
 	ok(k.raw.Rename(nil, &fuse.RenameIn{InHeader: k.head(1), Newdir: b, Flags: unix.RENAME_NOREPLACE}, "x", "y"))
 	ok(k.raw.Mknod(nil, &fuse.MknodIn{InHeader: k.head(1), Mode: syscall.S_IFREG | 0o600}, "x", &entry))
-	if s := k.raw.Rename(nil, &fuse.RenameIn{InHeader: k.head(1), Newdir: b, Flags: unix.RENAME_NOREPLACE}, "x", "y"); s != fuse.Status(syscall.EEXIST) {
+	if s := k.raw.Rename(nil, &fuse.RenameIn{InHeader: k.head(1), Newdir: b, Flags: unix.RENAME_NOREPLACE}, "x",
+		"y"); s != fuse.Status(syscall.EEXIST) {
 		t.Errorf("over a file: %v", s)
 	}
 	ok(k.raw.Rename(nil, &fuse.RenameIn{InHeader: k.head(1), Newdir: 1, Flags: unix.RENAME_EXCHANGE}, "x", "moved"))
@@ -160,12 +168,15 @@ func honest(t *testing.T, dir string, stepwise bool) {
 
 	// A file without a name gets one by no request; pipes are made, and are not the host's to open.
 	var tmp fuse.CreateOut
-	if s := k.raw.Tmpfile(nil, &fuse.CreateIn{InHeader: k.head(b), Flags: syscall.O_RDWR, Mode: 0o600}, &tmp); s != fuse.Status(syscall.EOPNOTSUPP) { // not everywhere
+	// not everywhere
+	if s := k.raw.Tmpfile(nil, &fuse.CreateIn{InHeader: k.head(b), Flags: syscall.O_RDWR, Mode: 0o600},
+		&tmp); s != fuse.Status(syscall.EOPNOTSUPP) {
 		ok(s)
 		ok(k.raw.GetAttr(nil, &fuse.GetAttrIn{InHeader: k.head(tmp.NodeId)}, &attr))
 	}
 	ok(k.raw.Mknod(nil, &fuse.MknodIn{InHeader: k.head(b), Mode: syscall.S_IFIFO | 0o600}, "pipe", &entry))
-	if s := k.raw.Open(nil, &fuse.OpenIn{InHeader: k.head(entry.NodeId)}, &fuse.OpenOut{}); s != fuse.Status(syscall.ENXIO) {
+	if s := k.raw.Open(nil, &fuse.OpenIn{InHeader: k.head(entry.NodeId)},
+		&fuse.OpenOut{}); s != fuse.Status(syscall.ENXIO) {
 		t.Errorf("a pipe is opened on the host: %v", s)
 	}
 	if s := k.setattr(entry.NodeId, fuse.FATTR_SIZE); s != fuse.Status(syscall.ENXIO) {
@@ -205,7 +216,8 @@ func TestReadOnlyMakesNothing(t *testing.T) {
 	}
 }
 
-// TestNoIoctl: an ioctl that reads as much as an honest one says, and makes the kernel write as much as its content says.
+// TestNoIoctl: an ioctl that reads as much as an honest one says, and makes the kernel write as much as its content
+// says.
 func TestNoIoctl(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "f"), make([]byte, 1<<20), 0o644); err != nil {
@@ -219,12 +231,14 @@ func TestNoIoctl(t *testing.T) {
 	}
 	const fsIocGetflags = 0x80086601
 	flags := make([]byte, 8)
-	if s := k.raw.Ioctl(nil, &fuse.IoctlIn{InHeader: k.head(f), Fh: out.Fh, Cmd: fsIocGetflags}, nil, &fuse.IoctlOut{}, flags); s != fuse.Status(syscall.ENOTTY) {
+	if s := k.raw.Ioctl(nil, &fuse.IoctlIn{InHeader: k.head(f), Fh: out.Fh, Cmd: fsIocGetflags}, nil, &fuse.IoctlOut{},
+		flags); s != fuse.Status(syscall.ENOTTY) {
 		t.Errorf("%v", s)
 	}
 }
 
-// TestRacingTasks sends requests while a directory on their way becomes a link to somewhere else and back, as fast as the host can.
+// TestRacingTasks sends requests while a directory on their way becomes a link to somewhere else and back, as fast as
+// the host can.
 func TestRacingTasks(t *testing.T) {
 	for _, stepwise := range []bool{false, true} {
 		bound, secret := t.TempDir(), outside(t)
@@ -252,7 +266,8 @@ func TestRacingTasks(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					unix.Renameat2(unix.AT_FDCWD, filepath.Join(bound, "a", "in"), unix.AT_FDCWD, filepath.Join(bound, "a", "other"), unix.RENAME_EXCHANGE)
+					unix.Renameat2(unix.AT_FDCWD, filepath.Join(bound, "a", "in"), unix.AT_FDCWD,
+						filepath.Join(bound, "a", "other"), unix.RENAME_EXCHANGE)
 				}
 			}
 		}()

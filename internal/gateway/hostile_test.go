@@ -87,7 +87,8 @@ func picture(t *testing.T, dir string) []string {
 		}
 		names := make([]byte, 1024)
 		n, _ := unix.Llistxattr(path, names)
-		all = append(all, fmt.Sprintf("%s %o %d:%d %d links, %d bytes, %v %q", path, s.Mode, s.Uid, s.Gid, s.Nlink, s.Size, s.Mtim, names[:max(n, 0)]))
+		all = append(all, fmt.Sprintf("%s %o %d:%d %d links, %d bytes, %v %q", path, s.Mode, s.Uid, s.Gid, s.Nlink,
+			s.Size, s.Mtim, names[:max(n, 0)]))
 		return nil
 	})
 	if err != nil {
@@ -120,7 +121,8 @@ var requests = []request{
 		return out.Statx.Size
 	}},
 	{"MKNOD", func(k kernel, dir, _ uint64) any {
-		return k.raw.Mknod(nil, &fuse.MknodIn{InHeader: k.head(dir), Mode: syscall.S_IFREG | 0o644}, "new", &fuse.EntryOut{})
+		return k.raw.Mknod(nil, &fuse.MknodIn{InHeader: k.head(dir), Mode: syscall.S_IFREG | 0o644}, "new",
+			&fuse.EntryOut{})
 	}},
 	{"MKDIR", func(k kernel, dir, _ uint64) any {
 		return k.raw.Mkdir(nil, &fuse.MkdirIn{InHeader: k.head(dir), Mode: 0o755}, "new", &fuse.EntryOut{})
@@ -130,16 +132,20 @@ var requests = []request{
 		return k.raw.Symlink(nil, &h, "anything", "new", &fuse.EntryOut{})
 	}},
 	{"CREATE", func(k kernel, dir, _ uint64) any {
-		return k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(dir), Flags: syscall.O_WRONLY, Mode: 0o644}, "new", &fuse.CreateOut{})
+		return k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(dir), Flags: syscall.O_WRONLY, Mode: 0o644}, "new",
+			&fuse.CreateOut{})
 	}},
 	{"CREATE over a file", func(k kernel, dir, _ uint64) any {
-		return k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(dir), Flags: syscall.O_WRONLY | syscall.O_TRUNC, Mode: 0o644}, "file", &fuse.CreateOut{})
+		return k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(dir), Flags: syscall.O_WRONLY | syscall.O_TRUNC,
+			Mode: 0o644}, "file", &fuse.CreateOut{})
 	}},
 	{"CREATE over a link", func(k kernel, _, _ uint64) any {
-		return k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(1), Flags: syscall.O_WRONLY | syscall.O_TRUNC, Mode: 0o644}, "tofile", &fuse.CreateOut{})
+		return k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(1), Flags: syscall.O_WRONLY | syscall.O_TRUNC,
+			Mode: 0o644}, "tofile", &fuse.CreateOut{})
 	}},
 	{"TMPFILE", func(k kernel, dir, _ uint64) any {
-		return k.raw.Tmpfile(nil, &fuse.CreateIn{InHeader: k.head(dir), Flags: syscall.O_RDWR, Mode: 0o644}, &fuse.CreateOut{})
+		return k.raw.Tmpfile(nil, &fuse.CreateIn{InHeader: k.head(dir), Flags: syscall.O_RDWR, Mode: 0o644},
+			&fuse.CreateOut{})
 	}},
 	{"UNLINK", func(k kernel, dir, _ uint64) any {
 		h := k.head(dir)
@@ -156,7 +162,8 @@ var requests = []request{
 		return k.raw.Rename(nil, &fuse.RenameIn{InHeader: k.head(1), Newdir: dir}, "mine", "file")
 	}},
 	{"RENAME exchange", func(k kernel, dir, _ uint64) any {
-		return k.raw.Rename(nil, &fuse.RenameIn{InHeader: k.head(1), Newdir: dir, Flags: unix.RENAME_EXCHANGE}, "mine", "file")
+		return k.raw.Rename(nil, &fuse.RenameIn{InHeader: k.head(1), Newdir: dir, Flags: unix.RENAME_EXCHANGE},
+			"mine", "file")
 	}},
 	{"LINK in", func(k kernel, dir, _ uint64) any {
 		mine := k.lookup(1, "mine")
@@ -174,7 +181,10 @@ var requests = []request{
 	{"SETATTR mode", func(k kernel, _, file uint64) any { return k.setattr(file, fuse.FATTR_MODE) }},
 	{"SETATTR owner", func(k kernel, _, file uint64) any { return k.setattr(file, fuse.FATTR_UID|fuse.FATTR_GID) }},
 	{"SETATTR times", func(k kernel, _, file uint64) any { return k.setattr(file, fuse.FATTR_MTIME|fuse.FATTR_ATIME) }},
-	{"SETATTR of a directory", func(k kernel, dir, _ uint64) any { return k.setattr(dir, fuse.FATTR_MODE|fuse.FATTR_MTIME) }},
+	{"SETATTR of a directory", func(k kernel, dir,
+		_ uint64) any {
+		return k.setattr(dir, fuse.FATTR_MODE|fuse.FATTR_MTIME)
+	}},
 	{"SETXATTR", func(k kernel, _, file uint64) any {
 		return k.raw.SetXAttr(nil, &fuse.SetXAttrIn{InHeader: k.head(file)}, "user.new", []byte("x"))
 	}},
@@ -214,10 +224,12 @@ var requests = []request{
 		return uint64(len(text))
 	}},
 	{"OPEN to cut short", func(k kernel, _, file uint64) any {
-		return k.raw.Open(nil, &fuse.OpenIn{InHeader: k.head(file), Flags: syscall.O_RDWR | syscall.O_TRUNC}, &fuse.OpenOut{})
+		return k.raw.Open(nil, &fuse.OpenIn{InHeader: k.head(file), Flags: syscall.O_RDWR | syscall.O_TRUNC},
+			&fuse.OpenOut{})
 	}},
 	{"OPEN to make", func(k kernel, _, file uint64) any {
-		return k.raw.Open(nil, &fuse.OpenIn{InHeader: k.head(file), Flags: syscall.O_RDONLY | syscall.O_CREAT}, &fuse.OpenOut{})
+		return k.raw.Open(nil, &fuse.OpenIn{InHeader: k.head(file), Flags: syscall.O_RDONLY | syscall.O_CREAT},
+			&fuse.OpenOut{})
 	}},
 	{"OPENDIR", func(k kernel, dir, _ uint64) any {
 		var out fuse.OpenOut
@@ -244,7 +256,7 @@ func (k kernel) setattr(node uint64, what uint32) fuse.Status {
 	return k.raw.SetAttr(nil, in, &fuse.AttrOut{})
 }
 
-// leaked tells whether an answer has something of outside.
+// leaked reports whether an answer has something of outside.
 func leaked(answer any) bool {
 	switch a := answer.(type) {
 	case uint64:
@@ -255,28 +267,30 @@ func leaked(answer any) bool {
 	return false
 }
 
-// TestHostileGuest sends every request about what lies behind a symbolic link of the guest's own: named in a request for what it is, or put
-// in the place of a directory and a file that the guest knows already, as another task of the same user can do at any moment.
+// TestHostileGuest sends every request about what lies behind a symbolic link of the guest's own: named in a request
+// for what it is, or put in the place of a directory and a file that the guest knows already, as another task of the
+// same user can do at any moment.
 func TestHostileGuest(t *testing.T) {
 	for _, how := range []string{"links", "swapped", "swapped above"} {
 		for _, readOnly := range []bool{false, true} {
 			for _, stepwise := range []bool{false, true} {
 				for _, r := range requests {
-					t.Run(fmt.Sprintf("%s/readonly=%v/stepwise=%v/%s", how, readOnly, stepwise, r.name), func(t *testing.T) {
-						bound, secret := t.TempDir(), outside(t)
-						k, dir, file := hostile(t, how, bound, secret, readOnly, stepwise)
-						before, own := picture(t, secret), picture(t, bound)
-						answer := r.send(k, dir, file)
-						if leaked(answer) {
-							t.Errorf("it tells the guest %v", answer)
-						}
-						if d := cmp.Diff(before, picture(t, secret)); d != "" {
-							t.Errorf("it changes what is not bound:\n%s", d)
-						}
-						if d := cmp.Diff(own, picture(t, bound)); readOnly && d != "" {
-							t.Errorf("it changes a read-only bind:\n%s", d)
-						}
-					})
+					t.Run(fmt.Sprintf("%s/readonly=%v/stepwise=%v/%s", how, readOnly, stepwise, r.name),
+						func(t *testing.T) {
+							bound, secret := t.TempDir(), outside(t)
+							k, dir, file := hostile(t, how, bound, secret, readOnly, stepwise)
+							before, own := picture(t, secret), picture(t, bound)
+							answer := r.send(k, dir, file)
+							if leaked(answer) {
+								t.Errorf("it tells the guest %v", answer)
+							}
+							if d := cmp.Diff(before, picture(t, secret)); d != "" {
+								t.Errorf("it changes what is not bound:\n%s", d)
+							}
+							if d := cmp.Diff(own, picture(t, bound)); readOnly && d != "" {
+								t.Errorf("it changes a read-only bind:\n%s", d)
+							}
+						})
 				}
 			}
 		}

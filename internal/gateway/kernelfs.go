@@ -11,8 +11,8 @@ import (
 
 // kernelFS are the file systems that hold no data: their files look at the kernel, its processes and its devices, or
 // change them. A write to /proc/self/mem is code in the process that answers the guest; a write to a control group's
-// cgroup.procs moves processes of the host. The list is of types (statfs(2)), for a path says nothing: they can be mounted
-// anywhere. A type that is not listed holds data: sites have file systems of their own.
+// cgroup.procs moves processes of the host. The list is of types (statfs(2)), for a path says nothing: they can be
+// mounted anywhere. A type that is not listed holds data: sites have file systems of their own.
 var kernelFS = map[uint32]string{
 	unix.PROC_SUPER_MAGIC:      "proc",
 	unix.SYSFS_MAGIC:           "sysfs",
@@ -65,8 +65,8 @@ const (
 // sharedMemory is where processes of one user share memory: by names directly in it.
 const sharedMemory = "/dev/shm"
 
-// devices are the file systems of device nodes and of memory that processes share. To statfs(2) they are like any other in memory, so
-// they are known by number, where nothing else that may be bound has the same.
+// devices are the file systems of device nodes and of memory that processes share. To statfs(2) they are like any other
+// in memory, so they are known by number, where nothing else that may be bound has the same.
 func devices() map[uint64]string {
 	found := map[uint64]string{}
 	for dir, name := range map[string]string{"/dev": "devtmpfs", sharedMemory: "the host's shared memory"} {
@@ -82,7 +82,8 @@ func devices() map[uint64]string {
 	return found
 }
 
-// deviceOf returns the numbers of the file system that a directory is on and of the directory, where it is no link to one.
+// deviceOf returns the numbers of the file system that a directory is on and of the directory, where it is no link to
+// one.
 func deviceOf(dir string) (dev, ino uint64, ok bool) {
 	var st unix.Stat_t
 	err := unix.Lstat(dir, &st)
@@ -90,8 +91,8 @@ func deviceOf(dir string) (dev, ino uint64, ok bool) {
 }
 
 // dataTime is how long a file system of another number than the bind's own is believed to hold data: statfs(2) asks the
-// server of a network's file system each time. The number can only come to mean another one when root on the host unmounts
-// the one and mounts the other.
+// server of a network's file system each time. The number can only come to mean another one when root on the host
+// unmounts the one and mounts the other.
 const dataTime = 2 * time.Second
 
 // kinds tells file systems that hold data from those that do not.
@@ -137,8 +138,8 @@ func (k *kinds) knownData(dev uint64) bool {
 	return ok && time.Since(at) < dataTime
 }
 
-// admit refuses what is open as fd where no guest may have it: after it was opened, so that no name can have come to mean something
-// else. The bind's own file system was looked at by Open, and stays as long as we hold it.
+// admit refuses what is open as fd where no guest may have it: after it was opened, so that no name can have come to
+// mean something else. The bind's own file system was looked at by Open, and stays as long as we hold it.
 func (b *bound) admit(fd int) error {
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
@@ -160,8 +161,8 @@ func (b *bound) admit(fd int) error {
 
 func number(st *unix.Statx_t) uint64 { return unix.Mkdev(st.Dev_major, st.Dev_minor) }
 
-// refused returns why a directory that was opened, of this inode number, cannot be bound. One below /dev/shm can: batch systems make those of their
-// jobs there.
+// refused returns why a directory that was opened, of this inode number, cannot be bound. One below /dev/shm can: batch
+// systems make those of their jobs there.
 func (d *Directory) refused(ino uint64) error {
 	if dev, top, ok := deviceOf(sharedMemory); ok && dev == d.dev && ino != top && !d.onDev() {
 		return nil

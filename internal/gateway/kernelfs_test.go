@@ -23,7 +23,8 @@ func (k kernel) list(node uint64) ([]string, fuse.Status) {
 		return nil, s
 	}
 	buf := make([]byte, 1<<16)
-	k.raw.ReadDir(nil, &fuse.ReadIn{InHeader: k.head(node), Fh: out.Fh, Size: uint32(len(buf))}, fuse.NewDirEntryList(buf, 0))
+	k.raw.ReadDir(nil, &fuse.ReadIn{InHeader: k.head(node), Fh: out.Fh, Size: uint32(len(buf))},
+		fuse.NewDirEntryList(buf, 0))
 	var names []string
 	for len(buf) > 24 {
 		n := int(binary.NativeEndian.Uint32(buf[16:]))
@@ -123,13 +124,15 @@ func checkHidden(t *testing.T, k kernel, at uint64) {
 		t.Errorf("it has %v, %v", names, s)
 	}
 	var attr fuse.AttrOut
-	if s := k.raw.GetAttr(nil, &fuse.GetAttrIn{InHeader: k.head(at)}, &attr); !s.Ok() || attr.Mode != syscall.S_IFDIR|0o555 {
+	if s := k.raw.GetAttr(nil, &fuse.GetAttrIn{InHeader: k.head(at)}, &attr); !s.Ok() ||
+		attr.Mode != syscall.S_IFDIR|0o555 {
 		t.Errorf("%v, mode %o", s, attr.Mode)
 	}
 	for _, s := range []fuse.Status{
 		k.setattr(at, fuse.FATTR_MODE),
 		k.raw.Mkdir(nil, &fuse.MkdirIn{InHeader: k.head(at), Mode: 0o755}, "new", &fuse.EntryOut{}),
-		k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(at), Flags: syscall.O_WRONLY, Mode: 0o644}, "new", &fuse.CreateOut{}),
+		k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(at), Flags: syscall.O_WRONLY, Mode: 0o644}, "new",
+			&fuse.CreateOut{}),
 	} {
 		if s.Ok() {
 			t.Error("it was changed")
@@ -137,7 +140,8 @@ func checkHidden(t *testing.T, k kernel, at uint64) {
 	}
 }
 
-// TestMountsBelow is about what is mounted below a bind, before or after the guest has seen the place. It needs a mount namespace of its own.
+// TestMountsBelow is about what is mounted below a bind, before or after the guest has seen the place. It needs a mount
+// namespace of its own.
 func TestMountsBelow(t *testing.T) {
 	const mark = "GATEWAY_TEST_MOUNTS"
 	if dir := os.Getenv(mark); dir != "" {
@@ -148,8 +152,9 @@ func TestMountsBelow(t *testing.T) {
 	cmd.Env = append(os.Environ(), mark+"="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	if os.Getuid() != 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
-			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER |
+			syscall.CLONE_NEWPID, UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
 	}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, os.ErrPermission) {
@@ -209,8 +214,8 @@ func mountsBelow(t *testing.T, dir string) {
 	}
 }
 
-// checkMounts looks at what is mounted: a file of the kernel, a file system with data, and one of the bind's own directories a second time (which
-// the kernel only tells apart with openat2).
+// checkMounts looks at what is mounted: a file of the kernel, a file system with data, and one of the bind's own
+// directories a second time (which the kernel only tells apart with openat2).
 func checkMounts(t *testing.T, k kernel, one, same bool) {
 	t.Helper()
 	status := k.lookup(1, "status")
@@ -221,7 +226,8 @@ func checkMounts(t *testing.T, k kernel, one, same bool) {
 		t.Errorf("a file of the kernel is read: %q", text)
 	}
 	var made fuse.CreateOut
-	if s := k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(1), Flags: syscall.O_RDWR | syscall.O_TRUNC, Mode: 0o644}, "status", &made); s.Ok() {
+	if s := k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(1), Flags: syscall.O_RDWR | syscall.O_TRUNC, Mode: 0o644},
+		"status", &made); s.Ok() {
 		t.Error("a file of the kernel is opened by making it")
 	}
 	if got := k.lookup(1, "memory", "file") == 0; got != one {

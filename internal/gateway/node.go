@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node is a file that the guest's kernel knows. It is found again by the names that led to it when a request comes, so that a guest that knows
-// a million files costs no descriptors. Names are followed through directories only; see Directory.open.
+// node is a file that the guest's kernel knows. It is found again by the names that led to it when a request comes, so
+// that a guest that knows a million files costs no descriptors. Names are followed through directories only; see
+// Directory.open.
 type node struct {
 	fs.Inode
 	dir *bound
@@ -108,7 +109,8 @@ func born(st *unix.Statx_t) uint64 {
 	return max(1, uint64(st.Btime.Sec)*1e9+uint64(st.Btime.Nsec)) &^ hiddenGen
 }
 
-// fileID is the number of a file. In a bind of several file systems, that of the device tells files of the same number apart.
+// fileID is the number of a file. In a bind of several file systems, that of the device tells files of the same number
+// apart.
 func (n *node) fileID(st *unix.Statx_t) uint64 {
 	dev := number(st) ^ n.dir.dev
 	return st.Ino ^ (dev<<32 | dev>>32)
@@ -134,7 +136,8 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs
 }
 
 // create makes something in the directory, gives it to whom it is made for, and looks it up.
-func (n *node) create(ctx context.Context, name string, out *fuse.EntryOut, do func(at int) error) (*fs.Inode, syscall.Errno) {
+func (n *node) create(ctx context.Context, name string, out *fuse.EntryOut, do func(at int) error) (*fs.Inode,
+	syscall.Errno) {
 	at, errno := n.directory()
 	if errno != 0 {
 		return nil, errno
@@ -158,7 +161,8 @@ func ownerOfNew(ctx context.Context) *fuse.Owner {
 	return &caller.Owner
 }
 
-func (n *node) Mknod(ctx context.Context, name string, mode, rdev uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+func (n *node) Mknod(ctx context.Context, name string, mode, rdev uint32, out *fuse.EntryOut) (*fs.Inode,
+	syscall.Errno) {
 	if device(mode) && rdev != 0 && !n.dir.Devices { // 0:0 is no device: overlayfs marks what was deleted with it
 		return nil, syscall.EPERM
 	}
@@ -175,7 +179,8 @@ func (n *node) Symlink(ctx context.Context, target, name string, out *fuse.Entry
 }
 
 // Link names the file once more. One that has no name at all has no path to link it from.
-func (n *node) Link(ctx context.Context, target fs.InodeEmbedder, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+func (n *node) Link(ctx context.Context, target fs.InodeEmbedder, name string, out *fuse.EntryOut) (*fs.Inode,
+	syscall.Errno) {
 	file, ok := target.(*node)
 	if !ok || file.dir != n.dir {
 		return nil, syscall.EXDEV
@@ -215,7 +220,8 @@ func (n *node) remove(name string, flags int) syscall.Errno {
 	return fs.ToErrno(unix.Unlinkat(at.fd, name, flags))
 }
 
-func (n *node) Rename(_ context.Context, name string, newParent fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+func (n *node) Rename(_ context.Context, name string, newParent fs.InodeEmbedder, newName string,
+	flags uint32) syscall.Errno {
 	to, ok := newParent.(*node)
 	if !ok || to.dir != n.dir {
 		return syscall.EXDEV

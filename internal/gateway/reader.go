@@ -6,7 +6,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// reader lets nothing through that changes a file. The guest mounts read-only as well; this one does not trust the guest.
+// reader lets nothing through that changes a file. The guest mounts read-only as well; this one does not trust the
+// guest.
 type reader struct{ fuse.RawFileSystem }
 
 const errReadOnly = fuse.Status(syscall.EROFS)

@@ -11,7 +11,8 @@ import (
 // harmless are the file requests that change nothing. A request that a later go-fuse adds fails this test until someone
 // says here that it is harmless, or refuses it in reader.go.
 var harmless = []string{
-	"String", "SetDebug", "Init", "OnUnmount", "Lookup", "Forget", "GetAttr", "Readlink", "Access", "GetXAttr", "ListXAttr",
+	"String", "SetDebug", "Init", "OnUnmount", "Lookup", "Forget", "GetAttr", "Readlink", "Access", "GetXAttr",
+	"ListXAttr",
 	"Read", "Lseek", "GetLk", "SetLk", "SetLkw", "Release", "Flush", "Fsync", "OpenDir", "ReadDir", "ReadDirPlus",
 	"ReleaseDir", "FsyncDir", "StatFs", "Statx",
 }

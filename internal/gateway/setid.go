@@ -11,12 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A guest's files stay on the host, where others can run them: unless the bind says so, none of them runs there with the rights of its owner, and
-// none is a device. POSIX lets a system ignore set-ID bits of a file's mode; a guest sees that they are not there.
+// A guest's files stay on the host, where others can run them: unless the bind says so, none of them runs there with
+// the rights of its owner, and none is a device. POSIX lets a system ignore set-ID bits of a file's mode; a guest sees
+// that they are not there.
 
 const setID = unix.S_ISUID | unix.S_ISGID
 
-// mode is the mode of a new file that is no directory. (A directory's set-group-ID bit gives nobody rights: it says whose new files are.)
+// mode is the mode of a new file that is no directory. (A directory's set-group-ID bit gives nobody rights: it says
+// whose new files are.)
 func (b *bound) mode(mode uint32) uint32 {
 	if b.SetID {
 		return mode
@@ -50,7 +52,8 @@ func (b *bound) mayGive(fd int) error {
 	return unix.EPERM
 }
 
-// disarm takes the set-ID bits from a file that is open for writing, which the kernel does by itself at the first write of anybody but root.
+// disarm takes the set-ID bits from a file that is open for writing, which the kernel does by itself at the first write
+// of anybody but root.
 func (b *bound) disarm(fd int) error {
 	if b.SetID || os.Geteuid() != 0 {
 		return nil
@@ -69,7 +72,8 @@ func (b *bound) disarm(fd int) error {
 	return err
 }
 
-// privileged reports whether an attribute of a file is one by which the host's kernel gives rights: capabilities, labels.
+// privileged reports whether an attribute of a file is one by which the host's kernel gives rights: capabilities,
+// labels.
 func (b *bound) privileged(attr string) bool {
 	return !b.SetID && (strings.HasPrefix(attr, "security.") || strings.HasPrefix(attr, "trusted."))
 }

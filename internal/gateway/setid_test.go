@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSetID: no way to make a file leaves one on the host that runs there with its owner's rights, unless the bind allows it.
+// TestSetID: no way to make a file leaves one on the host that runs there with its owner's rights, unless the bind
+// allows it.
 func TestSetID(t *testing.T) {
 	const mode = 0o6755
 	ways := map[string]func(k kernel){
@@ -18,10 +19,17 @@ func TestSetID(t *testing.T) {
 			k.raw.Mknod(nil, &fuse.MknodIn{InHeader: k.head(1), Mode: syscall.S_IFREG | mode}, "f", &fuse.EntryOut{})
 		},
 		"CREATE": func(k kernel) {
-			k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(1), Flags: syscall.O_WRONLY, Mode: mode}, "f", &fuse.CreateOut{})
+			k.raw.Create(nil, &fuse.CreateIn{InHeader: k.head(1), Flags: syscall.O_WRONLY, Mode: mode}, "f",
+				&fuse.CreateOut{})
 		},
-		"SETATTR":                               func(k kernel) { k.chmod(k.create("f").NodeId, syscall.S_IFREG|mode, 0) },
-		"SETATTR that calls a file a directory": func(k kernel) { k.chmod(k.create("f").NodeId, syscall.S_IFDIR|mode, 0) },
+		"SETATTR": func(k kernel) {
+			k.chmod(k.create("f").NodeId,
+				syscall.S_IFREG|mode, 0)
+		},
+		"SETATTR that calls a file a directory": func(k kernel) {
+			k.chmod(k.create("f").NodeId,
+				syscall.S_IFDIR|mode, 0)
+		},
 		"SETATTR of an open file": func(k kernel) {
 			made := k.create("f")
 			k.chmod(made.NodeId, syscall.S_IFREG|mode, made.Fh)
@@ -35,7 +43,8 @@ func TestSetID(t *testing.T) {
 			if err := unix.Stat(filepath.Join(dir, "f"), &st); err != nil {
 				t.Fatal(name, err)
 			}
-			given := os.Getuid() == 0 && (name == "MKNOD" || name == "CREATE") // to the guest's user, which takes the bits
+			// to the guest's user, which takes the bits
+			given := os.Getuid() == 0 && (name == "MKNOD" || name == "CREATE")
 			if got := st.Mode&setID != 0; got != (allowed && !given) {
 				t.Errorf("%s, allowed %v: mode %o", name, allowed, st.Mode)
 			}
@@ -89,7 +98,8 @@ func TestPrivilegedAttributes(t *testing.T) {
 		return
 	}
 	k = kernel{testFSWith(t, dir, Options{SetID: true}, false), me()}
-	if s := k.raw.SetXAttr(nil, &fuse.SetXAttrIn{InHeader: k.head(k.lookup(1, "f"))}, "security.capability", none); !s.Ok() {
+	if s := k.raw.SetXAttr(nil, &fuse.SetXAttrIn{InHeader: k.head(k.lookup(1, "f"))}, "security.capability",
+		none); !s.Ok() {
 		t.Errorf("where it is allowed: %v", s)
 	}
 }
@@ -109,7 +119,8 @@ func TestRootsBind(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := kernel{testFSWith(t, dir, Options{SetID: allowed, Devices: allowed}, false), me()}
-		if s := k.raw.Open(nil, &fuse.OpenIn{InHeader: k.head(k.lookup(1, "armed")), Flags: syscall.O_WRONLY}, &fuse.OpenOut{}); !s.Ok() {
+		if s := k.raw.Open(nil, &fuse.OpenIn{InHeader: k.head(k.lookup(1, "armed")), Flags: syscall.O_WRONLY},
+			&fuse.OpenOut{}); !s.Ok() {
 			t.Fatal(s)
 		}
 		if info, err := os.Stat(armed); err != nil || (info.Mode()&os.ModeSetuid != 0) != allowed {
@@ -117,7 +128,8 @@ func TestRootsBind(t *testing.T) {
 		}
 		null := uint32(unix.Mkdev(1, 3))
 		for _, kind := range []uint32{syscall.S_IFCHR, syscall.S_IFBLK} {
-			s := k.raw.Mknod(nil, &fuse.MknodIn{InHeader: k.head(1), Mode: kind | 0o666, Rdev: null}, "device", &fuse.EntryOut{})
+			s := k.raw.Mknod(nil, &fuse.MknodIn{InHeader: k.head(1), Mode: kind | 0o666, Rdev: null}, "device",
+				&fuse.EntryOut{})
 			if s.Ok() != allowed {
 				t.Errorf("allowed %v: a device: %v", allowed, s)
 			}

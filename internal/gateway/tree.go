@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Directory is one that a guest may see: an open descriptor, and never again a path of the host. Whatever a guest, another task of its user or
-// a process of the host does to names in it meanwhile, no request reaches anything outside.
+// Directory is one that a guest may see: an open descriptor, and never again a path of the host. Whatever a guest,
+// another task of its user or a process of the host does to names in it meanwhile, no request reaches anything outside.
 type Directory struct {
 	root     *os.File // O_PATH
 	fd       int
@@ -35,8 +35,8 @@ type bound struct {
 	Options
 }
 
-// Open opens a directory. Symbolic links in dir are the caller's own, and are followed here for the last time. A directory on a file system of
-// the kernel's own is refused with a RefusedError.
+// Open opens a directory. Symbolic links in dir are the caller's own, and are followed here for the last time. A
+// directory on a file system of the kernel's own is refused with a RefusedError.
 func Open(dir string) (*Directory, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -75,9 +75,9 @@ func (d *Directory) Serve(stream io.ReadWriter, o Options) error {
 	return serve(stream, fileSystem(&bound{d, o}))
 }
 
-// open finds what lies at a path of names in the directory, follows no symbolic link on the way there and none at its end, and never leaves
-// the directory. "" is the directory itself. The descriptor is O_PATH: nothing has been opened, waited for or cut short by it. flags may be
-// O_DIRECTORY.
+// open finds what lies at a path of names in the directory, follows no symbolic link on the way there and none at its
+// end, and never leaves the directory. "" is the directory itself. The descriptor is O_PATH: nothing has been opened,
+// waited for or cut short by it. flags may be O_DIRECTORY.
 func (b *bound) open(path string, flags int) (int, error) {
 	if path == "" {
 		path = "."
@@ -119,7 +119,8 @@ func reopen(fd, flags int) (int, error) {
 const pathOnly = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
 func openat2(at int, path string, flags int, scope uint64) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags | pathOnly), Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | scope}
+	how := unix.OpenHow{Flags: uint64(flags | pathOnly),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | scope}
 	for {
 		fd, err := unix.Openat2(at, path, &how)
 		if err != unix.EINTR {
@@ -168,7 +169,8 @@ func openat(at int, name string, flags int, mode uint32) (int, error) {
 	}
 }
 
-// procPath names what a descriptor stands for, to calls that take only paths: a link that leads to that file, whatever names it has by now.
+// procPath names what a descriptor stands for, to calls that take only paths: a link that leads to that file, whatever
+// names it has by now.
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 const statMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"time"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // Phase is how far grange-guest has come with one job.
@@ -19,21 +21,25 @@ const (
 	Exited  Phase = "exited"  // the job has ended
 	Gone    Phase = "gone"    // nothing of the job is left, and its port is free
 
-	// Leaving, without a job, is of grange-guest itself: it was asked to end, as at a reboot, and answers no ping until the next Ready.
+	// Leaving, without a job, is of grange-guest itself: it was asked to end, as at a reboot, and answers no ping until
+	// the next Ready.
 	Leaving Phase = "leaving"
 )
 
-// State is what grange-guest tells the agent at every change: how one job is doing. Asked by a hello it tells of each job it was ever
-// given, and then, by a Ready without a job, that these are all.
+// State is what grange-guest tells the agent at every change: how one job is doing. Asked by a hello it tells of each
+// job it was ever given, and then, by a Ready without a job, that these are all.
 type State struct {
-	Job     string        `json:"job,omitempty"` // its ID
-	Phase   Phase         `json:"phase"`
-	Message string        `json:"message,omitempty"`
-	NoDir   bool          `json:"no_dir,omitempty"` // failed, for the job's working directory is not in the VM: no other VM of the image has it
-	Boot    time.Duration `json:"boot,omitempty"`   // from the kernel's first instruction to grange-guest's
-	Exit    *Exit         `json:"exit,omitempty"`
-	Pings   bool          `json:"pings,omitempty"` // with a Ready without a job: this grange-guest answers pings
-	Pong    uint64        `json:"pong,omitempty"`  // alone: the ping with this number is answered
+	Job     string `json:"job,omitempty"` // its ID
+	Phase   Phase  `json:"phase"`
+	Message string `json:"message,omitempty"`
+	// failed, for the job's working directory is not in the VM: no other VM of the image has it
+	NoDir bool          `json:"no_dir,omitempty"`
+	Boot  time.Duration `json:"boot,omitempty"` // from the kernel's first instruction to grange-guest's
+	Exit  *Exit         `json:"exit,omitempty"`
+	Pings bool          `json:"pings,omitempty"` // with a Ready without a job: this grange-guest answers pings
+	Pong  uint64        `json:"pong,omitempty"`  // alone: the ping with this number is answered
+	// View, alone, is what its kernel sees of the machine. An older grange-guest sends none.
+	View *farm.GuestView `json:"view,omitempty"`
 }
 
 // Exit is how a job ended, with what it used.
@@ -65,8 +71,8 @@ type Job struct {
 	// Prologs are paths of scripts, of Files, that run before the job as its user: see inside.runProlog.
 	Prologs []string `json:"prologs,omitempty"`
 	Port    int      `json:"port,omitempty"` // number of the job port that its session uses
-	// Shared says that other jobs may run in this VM before, beside and after this one: it gets its own view of the mounts, only its
-	// own processes end with it, and the site's script has run if it did for an earlier one.
+	// Shared says that other jobs may run in this VM before, beside and after this one: it gets its own view of the
+	// mounts, only its own processes end with it, and the site's script has run if it did for an earlier one.
 	Shared bool `json:"shared,omitempty"`
 	// Steps puts an srun into the job's PATH, behind the image's own, that asks the host's: the job's caller answers.
 	Steps bool `json:"steps,omitempty"`
@@ -106,7 +112,8 @@ type Address struct {
 type File struct {
 	Path    string `json:"path"`
 	Content []byte `json:"content"`
-	// Own makes it the job's own: readable, writable and executable for the job's user alone. It never replaces a file of the image.
+	// Own makes it the job's own: readable, writable and executable for the job's user alone. It never replaces a file
+	// of the image.
 	Own bool `json:"own,omitempty"`
 }
 
@@ -116,9 +123,9 @@ type Size struct {
 	Cols uint16 `json:"cols"`
 }
 
-// ControlMessage is one line from the agent: a hello asks for all States, a job starts it, an end kills what is left of one and
-// frees its port. A job that is known, or was, is not started again. A power-off lets the VM end in order, as its power button would: what
-// runs in it is asked to end, and disks are written. It is not answered; the VM goes.
+// ControlMessage is one line from the agent: a hello asks for all States, a job starts it, an end kills what is left of
+// one and frees its port. A job that is known, or was, is not started again. A power-off lets the VM end in order, as
+// its power button would: what runs in it is asked to end, and disks are written. It is not answered; the VM goes.
 type ControlMessage struct {
 	Hello    bool   `json:"hello,omitempty"`
 	Job      *Job   `json:"job,omitempty"`
@@ -140,8 +147,8 @@ type GuestMessage struct {
 	Failed string `json:"failed,omitempty"` // the job was not started
 }
 
-// The longest lines that are read. A job brings its environment and its script; what comes from a guest is a few words, and a hostile one
-// shall not fill its host's memory.
+// The longest lines that are read. A job brings its environment and its script; what comes from a guest is a few words,
+// and a hostile one shall not fill its host's memory.
 const (
 	MaxJobLine   = 128 << 20
 	MaxGuestLine = 64 << 10
@@ -157,8 +164,8 @@ func WriteLine(w io.Writer, v any) error {
 	return err
 }
 
-// Lines calls each with every line of r that is a T, and skips what is none, until r ends or a line is longer than limit
-// bytes; it returns why.
+// Lines calls each with every line of r that is a T, and skips what is none, until r ends or a line is longer than
+// limit bytes; it returns why.
 func Lines[T any](r io.Reader, limit int, each func(T)) error {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, limit)

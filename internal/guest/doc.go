@@ -1,14 +1,16 @@
-// Package guest is the protocol between a host and grange-guest, both ends. It never starts a process and never touches a
-// machine; inside/ does that in the VM.
+// Package guest is the protocol between a host and grange-guest, both ends. It never starts a process and never touches
+// a machine; inside/ does that in the VM.
 //
 // Virtio-serial ports lead into a VM:
 //
 //   - the control port, between agent and grange-guest: JSON lines that hand jobs over (control.go);
-//   - a job port for each job that runs, between `grange exec` and grange-guest: the job's streams, signals, exit and bound
-//     directories, as numbered streams of one Session (session.go). The agent opens it to the caller and never reads it.
+//   - a job port for each job that runs, between `grange exec` and grange-guest: the job's streams, signals, exit and
+//     bound directories, as numbered streams of one Session (session.go). The agent opens it to the caller and never
+//     reads it.
 //
-// Any port's host side may vanish at any byte. A Session keeps what the other side has not taken, and a new host side carries on
-// where the old one stopped. A job port serves one job after the other: a session begins with the name of its job.
+// Any port's host side may vanish at any byte. A Session keeps what the other side has not taken, and a new host side
+// carries on where the old one stopped. A job port serves one job after the other: a session begins with the name of
+// its job.
 package guest
 
 import "strconv"

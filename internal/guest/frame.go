@@ -12,8 +12,8 @@ import (
 //
 //	magic[4] type[1] stream[1] zero[2] length[4] offset[8] | payload[length] | crc32(head)[4]
 //
-// The tail repeats the head's checksum: a payload that was cut off and filled up with bytes of a later connection shows by
-// its tail. The channel loses bytes only where a connection ends, so the payload itself needs no checksum.
+// The tail repeats the head's checksum: a payload that was cut off and filled up with bytes of a later connection shows
+// by its tail. The channel loses bytes only where a connection ends, so the payload itself needs no checksum.
 const (
 	headSize   = 20
 	tailSize   = 4
@@ -53,7 +53,8 @@ func appendFrame(buf []byte, f frame) []byte {
 	return binary.LittleEndian.AppendUint32(buf, sum)
 }
 
-// parseFrame reads one frame at the start of buf. It returns the bytes used; 0 means more are needed, -1 that none starts here.
+// parseFrame reads one frame at the start of buf. It returns the bytes used; 0 means more are needed, -1 that none
+// starts here.
 func parseFrame(buf []byte) (frame, int) {
 	if n := min(len(buf), len(frameMagic)); !bytes.Equal(buf[:n], frameMagic[:n]) {
 		return frame{}, -1

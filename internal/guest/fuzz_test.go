@@ -11,17 +11,18 @@ import (
 	"unicode"
 )
 
-// FuzzHostilePeer opens a session as a guest does, and then sends whatever frames it likes: the host's end keeps no more of each stream than
-// it does for an honest guest, and ends with its channel.
+// FuzzHostilePeer opens a session as a guest does, and then sends whatever frames it likes: the host's end keeps no
+// more of each stream than it does for an honest guest, and ends with its channel.
 func FuzzHostilePeer(f *testing.F) {
 	op := func(kind frameType, stream byte, offset uint64, payload string) []byte {
 		b := binary.LittleEndian.AppendUint64([]byte{byte(kind), stream}, offset)
 		return append(append(b, byte(len(payload))), payload...)
 	}
 	f.Add(op(frameData, 1, 0, "hello"), []byte{1, 0, 0, 0, 0, 0, 0, 0, 0})
-	f.Add(bytes.Join([][]byte{op(frameData, 1, 0, "a"), op(frameData, 1, 1<<63, "b"), op(frameData, 1, ^uint64(0), "overflow"), op(frameAck, 0, 3, ""),
-		op(frameAck, 0, ^uint64(0), ""), op(frameFin, 1, 1, ""), op(frameData, 1, 1, "after the end"), op(frameSyncAck, 0, 0, ""), op(frameMarks, 9, 1, "x")}, nil),
-		bytes.Repeat([]byte{0xff}, 20))
+	f.Add(bytes.Join([][]byte{op(frameData, 1, 0, "a"), op(frameData, 1, 1<<63, "b"),
+		op(frameData, 1, ^uint64(0), "overflow"), op(frameAck, 0, 3, ""), op(frameAck, 0, ^uint64(0), ""),
+		op(frameFin, 1, 1, ""), op(frameData, 1, 1, "after the end"), op(frameSyncAck, 0, 0, ""),
+		op(frameMarks, 9, 1, "x")}, nil), bytes.Repeat([]byte{0xff}, 20))
 	f.Fuzz(func(t *testing.T, script, marks []byte) {
 		host, guest := net.Pipe()
 		s := NewSession("job")
@@ -36,19 +37,25 @@ func FuzzHostilePeer(f *testing.F) {
 			t.Fatal(sync.kind, err)
 		}
 		go io.Copy(io.Discard, guest)
-		guest.Write(appendFrame(nil, frame{kind: frameSyncAck, payload: append(append([]byte{}, sync.payload...), marks[:min(len(marks), 1000)]...)}))
+		guest.Write(appendFrame(nil,
+			frame{kind: frameSyncAck,
+				payload: append(append([]byte{}, sync.payload...), marks[:min(len(marks), 1000)]...)}))
 		for len(script) >= 11 {
 			payload := script[11:]
 			payload = payload[:min(len(payload), int(script[10]))]
-			guest.Write(appendFrame(nil, frame{kind: frameType(script[0]), stream: script[1] % 4, offset: binary.LittleEndian.Uint64(script[2:]), payload: payload}))
+			guest.Write(appendFrame(nil,
+				frame{kind: frameType(script[0]), stream: script[1] % 4, offset: binary.LittleEndian.Uint64(script[2:]),
+					payload: payload}))
 			script = script[11+len(payload):]
 		}
 		guest.Close()
 		<-ended
 		s.mu.Lock()
 		for id, st := range s.streams {
-			if len(st.in) > 2*Window || uint64(len(st.in)) > st.received || len(st.out) > Window || st.sent < st.acked || st.sent > st.acked+uint64(len(st.out)) {
-				t.Errorf("stream %d: in %d of %d, out %d, acked %d, sent %d", id, len(st.in), st.received, len(st.out), st.acked, st.sent)
+			if len(st.in) > 2*Window || uint64(len(st.in)) > st.received || len(st.out) > Window ||
+				st.sent < st.acked || st.sent > st.acked+uint64(len(st.out)) {
+				t.Errorf("stream %d: in %d of %d, out %d, acked %d, sent %d", id, len(st.in), st.received, len(st.out),
+					st.acked, st.sent)
 			}
 		}
 		s.mu.Unlock()
@@ -56,10 +63,12 @@ func FuzzHostilePeer(f *testing.F) {
 	})
 }
 
-// FuzzStateLines reads what a guest says on its control port: lines that make no sense are skipped, and those that do hold words.
+// FuzzStateLines reads what a guest says on its control port: lines that make no sense are skipped, and those that do
+// hold words.
 func FuzzStateLines(f *testing.F) {
 	var b bytes.Buffer
-	for _, s := range []State{{Phase: Ready}, {Job: "j", Phase: Failed, Message: "a\x1b[2J\u202e\nb", Exit: &Exit{Code: 1}}} {
+	for _, s := range []State{{Phase: Ready},
+		{Job: "j", Phase: Failed, Message: "a\x1b[2J\u202e\nb", Exit: &Exit{Code: 1}}} {
 		if err := WriteLine(&b, s); err != nil {
 			f.Fatal(err)
 		}
@@ -69,7 +78,8 @@ func FuzzStateLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		err := Lines(bytes.NewReader(text), 4096, func(s State) {
 			for _, word := range []string{s.Job, string(s.Phase), s.Message} {
-				if len(word) > maxMessage || strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' }) {
+				if len(word) > maxMessage ||
+					strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' }) {
 					t.Errorf("%q", word)
 				}
 			}

@@ -23,7 +23,8 @@ func TestPortServesOneJobAfterTheOther(t *testing.T) {
 		go io.Copy(first.Stream(StreamStdin), strings.NewReader(strings.Repeat("secret", 50_000)))
 		io.ReadFull(first.Stream(StreamStdout), make([]byte, 1000+r.IntN(100_000)))
 
-		// The job ends; its host leaves a whole conversation behind, cut anywhere, and the port is given to the next job.
+		// The job ends; its host leaves a whole conversation behind, cut anywhere, and the port is given to the next
+		// job.
 		inFirst.Close()
 		opened.Close()
 		p.mu.Lock()

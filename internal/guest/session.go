@@ -11,15 +11,16 @@ import (
 	"time"
 )
 
-// Window is how many bytes of one stream may be under way: sent, and not yet taken by the reader at the other end. It bounds
-// the memory of both ends and is what slows a job down whose output nobody reads.
+// Window is how many bytes of one stream may be under way: sent, and not yet taken by the reader at the other end. It
+// bounds the memory of both ends and is what slows a job down whose output nobody reads.
 const Window = 512 << 10
 
 // ErrClosed is returned by streams of a closed Session.
 var ErrClosed = errors.New("session closed")
 
-// Session carries numbered two-way byte streams over a channel that may be cut at any byte and be given again. What one end
-// writes, the other reads once, in order and whole, across any number of cuts. Both ends call Attach for each new channel.
+// Session carries numbered two-way byte streams over a channel that may be cut at any byte and be given again. What one
+// end writes, the other reads once, in order and whole, across any number of cuts. Both ends call Attach for each new
+// channel.
 type Session struct {
 	mu      sync.Mutex
 	changed sync.Cond // anything below changed
@@ -37,8 +38,8 @@ type Session struct {
 // nameSize is that of a session's name in the handshake; nonceSize that of the random number before it.
 const nameSize, nonceSize = 16, 16
 
-// NewSession makes the session of a job, without a channel. A channel may have carried another job's session before: an end
-// answers only an end of the same job, and takes nothing that came before that answer.
+// NewSession makes the session of a job, without a channel. A channel may have carried another job's session before: an
+// end answers only an end of the same job, and takes nothing that came before that answer.
 func NewSession(job string) *Session {
 	s := &Session{streams: map[byte]*Stream{}}
 	sum := sha256.Sum256([]byte(job))
@@ -92,8 +93,8 @@ func (s *Session) AttachHost(channel io.ReadWriter) error {
 	return s.drive(link, channel, func(f frame) bool { return s.hostHandshake(link, nonce, f) })
 }
 
-// AttachGuest drives the session over channel as the guest side, until the channel breaks; it returns why. The channel may
-// be one device that stays open while hosts come and go.
+// AttachGuest drives the session over channel as the guest side, until the channel breaks; it returns why. The channel
+// may be one device that stays open while hosts come and go.
 func (s *Session) AttachGuest(channel io.ReadWriter) error {
 	link := s.begin(nil)
 	return s.drive(link, channel, func(f frame) bool { return s.guestHandshake(link, f) })
@@ -109,8 +110,8 @@ func (s *Session) begin(first []byte) int {
 	return s.link
 }
 
-// unanswered is how often the host's end asks before it gives a channel up. QEMU tells a guest of a new host in one of 32 buffers that all
-// ports share, and does not tell it when none is free: then only another connection helps.
+// unanswered is how often the host's end asks before it gives a channel up. QEMU tells a guest of a new host in one of
+// 32 buffers that all ports share, and does not tell it when none is free: then only another connection helps.
 const unanswered = 20
 
 // repeatSync asks again when the guest does not answer: an earlier host may not have been in this process.
@@ -180,7 +181,7 @@ func (s *Session) read(link int, channel io.Reader, handshake func(frame) bool) 
 	}
 }
 
-// hostHandshake handles the frames that open a link; it tells whether f was one, or came before the link was open.
+// hostHandshake handles the frames that open a link; it reports whether f was one, or came before the link was open.
 func (s *Session) hostHandshake(link int, nonce []byte, f frame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,10 +203,12 @@ func (s *Session) guestHandshake(link int, f frame) bool {
 	switch {
 	case s.link != link:
 		return false
-	case f.kind == frameSync && !bytes.HasSuffix(f.payload, s.name[:]): // of a job that had this channel before, or will have it
+	// of a job that had this channel before, or will have it
+	case f.kind == frameSync && !bytes.HasSuffix(f.payload, s.name[:]):
 	case f.kind == frameSync:
 		s.open, s.asked = false, true
-		s.first = appendFrame(nil, frame{kind: frameSyncAck, payload: append(append([]byte{}, f.payload...), s.marks()...)})
+		s.first = appendFrame(nil, frame{kind: frameSyncAck,
+			payload: append(append([]byte{}, f.payload...), s.marks()...)})
 		s.changed.Broadcast()
 	case f.kind == frameMarks && s.asked:
 		s.resume(f.payload)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// port stands for a virtio-serial port: the guest's end stays open while hosts come and go. A host that goes takes with it
-// whatever was under way in the middle of a frame.
+// port stands for a virtio-serial port: the guest's end stays open while hosts come and go. A host that goes takes with
+// it whatever was under way in the middle of a frame.
 type port struct {
 	mu      sync.Mutex
 	changed *sync.Cond

@@ -6,16 +6,17 @@ import (
 	"io"
 )
 
-// Streams of steps: where a job's batch system starts parallel parts of a job from the job's script (srun), the script in the VM asks
-// its `grange exec` for them. Each of MaxSteps slots has four streams, and serves one step after the other.
+// Streams of steps: where a job's batch system starts parallel parts of a job from the job's script (srun), the script
+// in the VM asks its `grange exec` for them. Each of MaxSteps slots has four streams, and serves one step after the
+// other.
 const (
 	StreamStep  = 64 // messages of the first slot, then its stdin, stdout and stderr; the next slot has 68, and so on
 	StepStreams = 4
 	MaxSteps    = 16
 )
 
-// MaxStepLine is the longest line of a guest on a slot: far beyond what a kernel lets a command and its environment have (ARG_MAX is 2 MiB by
-// default), and MaxSteps times as much does its host no harm.
+// MaxStepLine is the longest line of a guest on a slot: far beyond what a kernel lets a command and its environment
+// have (ARG_MAX is 2 MiB by default), and MaxSteps times as much does its host no harm.
 const MaxStepLine = 8 << 20
 
 // StepRequest is one line from the guest on a slot's first stream.
@@ -37,7 +38,8 @@ type StepAnswer struct {
 	Refused string `json:"refused,omitempty"` // why it was not started
 }
 
-// A slot's streams never end, so what one step reads or writes goes in chunks: a length of four bytes, the bytes. An empty one is the end.
+// A slot's streams never end, so what one step reads or writes goes in chunks: a length of four bytes, the bytes. An
+// empty one is the end.
 const maxChunk = 32 << 10
 
 // WriteChunks carries all of r, and its end.
@@ -58,7 +60,8 @@ func WriteChunks(w io.Writer, r io.Reader) error {
 	}
 }
 
-// ReadChunks carries what one WriteChunks sent to w, and reads it to its end though w fails. It returns an error only where r does.
+// ReadChunks carries what one WriteChunks sent to w, and reads it to its end though w fails. It returns an error only
+// where r does.
 func ReadChunks(w io.Writer, r io.Reader) error {
 	buf := make([]byte, maxChunk)
 	for broken := false; ; {

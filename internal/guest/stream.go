@@ -22,7 +22,8 @@ type Stream struct {
 	ackDue   bool
 }
 
-// Write blocks while a Window of bytes waits for the reader at the other end. It returns when p is kept, not when it has arrived.
+// Write blocks while a Window of bytes waits for the reader at the other end. It returns when p is kept, not when it
+// has arrived.
 func (st *Stream) Write(p []byte) (int, error) {
 	s := st.session
 	s.mu.Lock()

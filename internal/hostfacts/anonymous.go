@@ -12,13 +12,14 @@ import (
 
 var macAddress = regexp.MustCompile(`\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b`)
 
-// anonymize gives the host, its VMs and their disks made-up names, in paths and in contents. The same name always becomes the same
-// one, so that what belongs together still does.
+// anonymize gives the host, its VMs and their disks made-up names, in paths and in contents. The same name always
+// becomes the same one, so that what belongs together still does.
 func anonymize(entries []hosttree.Recorded, h farm.HostFacts) []hosttree.Recorded {
 	names := aliases(h)
 	out := slices.Clone(entries)
 	for i, e := range out {
-		named := strings.Contains(e.Path, "libvirt/qemu/") || strings.HasPrefix(e.Path, "proc/") || strings.HasPrefix(e.Path, "sys/fs/cgroup/")
+		named := strings.Contains(e.Path, "libvirt/qemu/") || strings.HasPrefix(e.Path, "proc/") ||
+			strings.HasPrefix(e.Path, "sys/fs/cgroup/")
 		for _, a := range names {
 			e.Path = a.replace(e.Path)
 			if named || a.long {
@@ -81,7 +82,8 @@ func aliases(h farm.HostFacts) []alias {
 	const short = 6 // letters; shorter names may be words
 	out := make([]alias, 0, len(names))
 	for _, name := range names {
-		out = append(out, alias{regexp.MustCompile(`(^|[^A-Za-z0-9])` + regexp.QuoteMeta(name) + `($|[^A-Za-z0-9])`), to[name], len(name) >= short})
+		out = append(out, alias{regexp.MustCompile(`(^|[^A-Za-z0-9])` + regexp.QuoteMeta(name) + `($|[^A-Za-z0-9])`),
+			to[name], len(name) >= short})
 	}
 	return out
 }

@@ -18,14 +18,16 @@ const removed = "removed"
 
 var (
 	// settingSecret is a setting whose name says that its value is nobody's business: "rd.luks.key=…".
-	settingSecret = regexp.MustCompile(`(?i)([\w.-]*(?:(?:passw|passphrase|secret|token)[\w.-]*|[._-]key))=("[^"\n]*"|[^\s"']+)`)
+	settingSecret = regexp.MustCompile(
+		`(?i)([\w.-]*(?:(?:passw|passphrase|secret|token)[\w.-]*|[._-]key))=("[^"\n]*"|[^\s"']+)`)
 	// attrSecret is an attribute such as passwd='…' of a graphics element.
 	attrSecret = regexp.MustCompile(`(?i)(passw[a-z]*|secret|key)\s*=\s*("[^"]*"|'[^']*')`)
 )
 
-// keptOptions are the options of QEMU's command line that tell of pins, memory and processors. All others go: they may hold
-// passwords, keys and paths.
-var keptOptions = []string{"-name", "-uuid", "-smp", "-numa", "-m", "-accel", "-enable-kvm", "-machine", "-M", "-cpu", "-S"}
+// keptOptions are the options of QEMU's command line that tell of pins, memory and processors. All others go: they may
+// hold passwords, keys and paths.
+var keptOptions = []string{"-name", "-uuid", "-smp", "-numa", "-m", "-accel", "-enable-kvm", "-machine", "-M",
+	"-cpu", "-S"}
 
 // cleanCommand keeps the program and the options that matter, separated by zero bytes.
 func cleanCommand(cmdline []byte) []byte {
@@ -45,10 +47,11 @@ func cleanCommand(cmdline []byte) []byte {
 }
 
 // droppedElements are left out of domain XML with all that is in them.
-var droppedElements = []string{"secret", "auth", "commandline", "launchSecurity", "sysinfo", "description", "title", "cmdline", "cookies", "encryption"}
+var droppedElements = []string{"secret", "auth", "commandline", "launchSecurity", "sysinfo", "description", "title",
+	"cmdline", "cookies", "encryption"}
 
-// cleanDomain takes secrets out of libvirt's XML of a VM: elements and attributes that hold passwords, arguments handed to QEMU as they
-// are, and metadata of others. Of our own metadata the plan stays. What is left keeps its bytes.
+// cleanDomain takes secrets out of libvirt's XML of a VM: elements and attributes that hold passwords, arguments handed
+// to QEMU as they are, and metadata of others. Of our own metadata the plan stays. What is left keeps its bytes.
 func cleanDomain(text []byte) ([]byte, error) {
 	if err := checkXML(text); err != nil {
 		return nil, err
@@ -110,7 +113,7 @@ func (c *domainCleaner) next() error {
 	return nil
 }
 
-// drops tells whether an element is left out. Of foreign metadata only the guest's kind of system stays.
+// drops reports whether an element is left out. Of foreign metadata only the guest's kind of system stays.
 func (c *domainCleaner) drops(name xml.Name) bool {
 	if slices.Contains(droppedElements, name.Local) {
 		return true

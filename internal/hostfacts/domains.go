@@ -22,8 +22,8 @@ const (
 // domainDirs are where libvirt keeps the XML of VMs: those that it has started, then those that are defined.
 var domainDirs = []string{"run/libvirt/qemu", "etc/libvirt/qemu"}
 
-// domains reads every VM that libvirt knows, in order of names. What runs goes before what is defined under the same UUID. XML
-// that cannot be read is noted and left out: libvirt leaves it out, too.
+// domains reads every VM that libvirt knows, in order of names. What runs goes before what is defined under the same
+// UUID. XML that cannot be read is noted and left out: libvirt leaves it out, too.
 func (r *reader) domains() []farm.Domain {
 	var out []farm.Domain
 	seen := map[string]bool{}

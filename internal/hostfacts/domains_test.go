@@ -54,14 +54,21 @@ func qcow2() string {
 func TestReadDomain(t *testing.T) {
 	h := read(t, tree(whole, "etc/libvirt/qemu/atlas.xml", fullDomain, "var/disks/a.qcow2", qcow2()))
 	set := farm.NewCPUSet
-	want := []farm.Domain{{Name: "atlas", UUID: "aaaa-1", Path: "etc/libvirt/qemu/atlas.xml", Ours: true, Type: "kvm", Machine: "pc-q35-7.2",
-		OSInfo: "http://centos.org/centos/7.0", VCPUs: 4, Memory: 4 * farm.GiB, CPUMode: "host-passthrough", Migratable: "off",
-		Guest: farm.GuestTopology{Sockets: 1, Cores: 2, Threads: 2}, Cells: []farm.DomainCell{{VCPUs: set(0, 1, 2, 3), Memory: 4 * farm.GiB}},
+	want := []farm.Domain{{Name: "atlas", UUID: "aaaa-1", Path: "etc/libvirt/qemu/atlas.xml", Ours: true, Type: "kvm",
+		Machine: "pc-q35-7.2",
+		OSInfo:  "http://centos.org/centos/7.0", VCPUs: 4, Memory: 4 * farm.GiB, CPUMode: "host-passthrough",
+		Migratable:  "off",
+		Guest:       farm.GuestTopology{Sockets: 1, Cores: 2, Threads: 2},
+		Cells:       []farm.DomainCell{{VCPUs: set(0, 1, 2, 3), Memory: 4 * farm.GiB}},
 		VCPUPins:    map[int]farm.CPUSet{0: set(2), 1: set(0, 2, 3), 2: set(0, 2, 3), 3: set(0, 2, 3)},
-		EmulatorPin: set(3), IOThreadPins: map[int]farm.CPUSet{1: set(0)}, IOThreads: 1, MemoryMode: "strict", MemoryNodes: set(0, 1),
-		Pages: []farm.DomainPages{{Size: 2 * farm.MiB, Cells: set(0)}}, HugePages: true, NoShare: true, Locked: true, Balloon: "none",
-		Disks: []farm.DomainDisk{{Target: "vda", Bus: "virtio", Format: "qcow2", Cache: "none", IO: "native", Discard: "unmap", Path: "/var/disks/a.qcow2",
-			Device: "disk", Queues: 4, IOThread: 1, Size: 10 * farm.GiB, Cluster: 64 * farm.KiB, ExtendedL2: true, Backing: true},
+		EmulatorPin: set(3), IOThreadPins: map[int]farm.CPUSet{1: set(0)}, IOThreads: 1, MemoryMode: "strict",
+		MemoryNodes: set(0, 1),
+		Pages:       []farm.DomainPages{{Size: 2 * farm.MiB, Cells: set(0)}}, HugePages: true, NoShare: true,
+		Locked:  true,
+		Balloon: "none",
+		Disks: []farm.DomainDisk{{Target: "vda", Bus: "virtio", Format: "qcow2", Cache: "none", IO: "native",
+			Discard: "unmap", Path: "/var/disks/a.qcow2", Device: "disk", Queues: 4, IOThread: 1, Size: 10 * farm.GiB,
+			Cluster: 64 * farm.KiB, ExtendedL2: true, Backing: true},
 			{Target: "vdb", Bus: "scsi", Format: "raw", Path: "p/v", Device: "disk", ReadOnly: true}},
 		NICs: []farm.DomainNIC{{Model: "virtio", Kind: "network", Queues: 4}}, Timers: map[string]string{"hpet": "no"},
 		PVSpinlock: "off", PollControl: "on", HintDedicated: "on"}}
@@ -72,9 +79,11 @@ func TestReadDomain(t *testing.T) {
 
 // TestRunningDomainGoesFirst: what libvirt has started may differ from what it has defined.
 func TestRunningDomainGoesFirst(t *testing.T) {
-	status := "<domstatus state='running' reason='booted' pid='7'>" + strings.Replace(fullDomain, "<memory unit='GiB'>4", "<memory unit='GiB'>8", 1) + "</domstatus>"
+	status := "<domstatus state='running' reason='booted' pid='7'>" + strings.Replace(fullDomain,
+		"<memory unit='GiB'>4", "<memory unit='GiB'>8", 1) + "</domstatus>"
 	h := read(t, tree(whole, "etc/libvirt/qemu/atlas.xml", fullDomain, "run/libvirt/qemu/atlas.xml", status))
-	if len(h.Domains) != 1 || !h.Domains[0].Running || h.Domains[0].Memory != 8*farm.GiB || h.Domains[0].Path != "run/libvirt/qemu/atlas.xml" {
+	if len(h.Domains) != 1 || !h.Domains[0].Running || h.Domains[0].Memory != 8*farm.GiB ||
+		h.Domains[0].Path != "run/libvirt/qemu/atlas.xml" {
 		t.Errorf("%+v", h.Domains)
 	}
 }

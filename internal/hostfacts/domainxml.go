@@ -161,16 +161,18 @@ type converter struct{ err error }
 
 func (x *domainXML) domain() (farm.Domain, error) {
 	var c converter
-	d := farm.Domain{Name: x.Name, UUID: strings.ToLower(strings.TrimSpace(x.UUID)), Ours: x.Metadata.Ours != nil, Type: x.Type,
-		Machine: x.OS.Type.Machine, OSInfo: x.Metadata.OSInfo.OS.ID, VCPUs: c.number(x.VCPU.Count), Memory: c.amount(x.Memory.Value, x.Memory.Unit),
-		CPUMode: x.CPU.Mode, CPUModel: strings.TrimSpace(x.CPU.Model), Migratable: x.CPU.Migratable,
-		NoShare: x.Backing.NoShare != nil, Locked: x.Backing.Locked != nil, Balloon: x.Devices.Balloon.Model,
-		PVSpinlock: x.Features.PVSpinlock.State, PollControl: x.Features.KVM.Poll.State, HintDedicated: x.Features.KVM.Hint.State}
+	d := farm.Domain{Name: x.Name, UUID: strings.ToLower(strings.TrimSpace(x.UUID)), Ours: x.Metadata.Ours != nil,
+		Type: x.Type, Machine: x.OS.Type.Machine, OSInfo: x.Metadata.OSInfo.OS.ID, VCPUs: c.number(x.VCPU.Count),
+		Memory: c.amount(x.Memory.Value, x.Memory.Unit), CPUMode: x.CPU.Mode, CPUModel: strings.TrimSpace(x.CPU.Model),
+		Migratable: x.CPU.Migratable, NoShare: x.Backing.NoShare != nil, Locked: x.Backing.Locked != nil,
+		Balloon: x.Devices.Balloon.Model, PVSpinlock: x.Features.PVSpinlock.State,
+		PollControl: x.Features.KVM.Poll.State, HintDedicated: x.Features.KVM.Hint.State}
 	if d.Name == "" || d.VCPUs == 0 {
 		return farm.Domain{}, fmt.Errorf("a domain without a name or without vCPUs")
 	}
 	if t := x.CPU.Topology; t != nil {
-		d.Guest = farm.GuestTopology{Sockets: c.number(t.Sockets), Cores: max(c.number(t.Dies), 1) * c.number(t.Cores), Threads: c.number(t.Threads)}
+		d.Guest = farm.GuestTopology{Sockets: c.number(t.Sockets), Cores: max(c.number(t.Dies), 1) * c.number(t.Cores),
+			Threads: c.number(t.Threads)}
 	}
 	for _, cell := range x.CPU.Cells {
 		d.Cells = append(d.Cells, farm.DomainCell{VCPUs: c.set(cell.CPUs), Memory: c.amount(cell.Memory, cell.Unit)})
@@ -239,9 +241,10 @@ func (x *domainXML) memory(d *farm.Domain, c *converter) {
 
 func (x *domainXML) devices(d *farm.Domain, c *converter) {
 	for _, v := range x.Devices.Disks {
-		disk := farm.DomainDisk{Target: v.Target.Dev, Bus: v.Target.Bus, Format: v.Driver.Type, Cache: v.Driver.Cache, IO: v.Driver.IO,
-			Discard: v.Driver.Discard, Path: v.Source.File, Device: v.Device, ReadOnly: v.ReadOnly != nil, Queues: c.number(v.Driver.Queues),
-			IOThread: c.number(v.Driver.IOThread), Backing: v.Backing != nil && v.Backing.Type != ""}
+		disk := farm.DomainDisk{Target: v.Target.Dev, Bus: v.Target.Bus, Format: v.Driver.Type, Cache: v.Driver.Cache,
+			IO: v.Driver.IO, Discard: v.Driver.Discard, Path: v.Source.File, Device: v.Device,
+			ReadOnly: v.ReadOnly != nil, Queues: c.number(v.Driver.Queues), IOThread: c.number(v.Driver.IOThread),
+			Backing: v.Backing != nil && v.Backing.Type != ""}
 		switch {
 		case disk.Path != "":
 		case v.Source.Dev != "":
@@ -257,7 +260,8 @@ func (x *domainXML) devices(d *farm.Domain, c *converter) {
 		d.Disks = append(d.Disks, disk)
 	}
 	for _, n := range x.Devices.Interfaces {
-		d.NICs = append(d.NICs, farm.DomainNIC{Model: n.Model.Type, Kind: n.Type, Source: cmp.Or(n.Source.Bridge, n.Source.Dev), Queues: c.number(n.Driver.Queues)})
+		d.NICs = append(d.NICs, farm.DomainNIC{Model: n.Model.Type, Kind: n.Type,
+			Source: cmp.Or(n.Source.Bridge, n.Source.Dev), Queues: c.number(n.Driver.Queues)})
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package hostfacts reads what an audit needs to know of a host. It takes any file system rooted like "/", so a recorded host
-// reads as well as the live one. It never writes and never runs a program.
+// Package hostfacts reads what an audit needs to know of a host. It takes any file system rooted like "/", so a
+// recorded host reads as well as the live one. It never writes and never runs a program.
 package hostfacts
 
 import (
@@ -13,8 +13,9 @@ import (
 	"github.com/grange-project/grange/internal/topology"
 )
 
-// Read reads a host. What a kernel does not tell is left empty. A file that says something impossible is a *farm.Error with
-// farm.CodeBadTree: a wrong fact would be worse than none. What is there and closed to the caller is named in Host.Unread.
+// Read reads a host. What a kernel does not tell is left empty. A file that says something impossible is a *farm.Error
+// with farm.CodeBadTree: a wrong fact would be worse than none. What is there and closed to the caller is named in
+// Host.Unread.
 func Read(fsys fs.FS) (farm.HostFacts, error) {
 	t, err := topology.Read(fsys)
 	if err != nil {
@@ -36,6 +37,7 @@ func Read(fsys fs.FS) (farm.HostFacts, error) {
 	h.Partitions = r.partitions()
 	h.Services = r.services()
 	h.TunedProfile = r.word("etc/tuned/active_profile")
+	h.Tuned = r.tuned()
 	h.Disks = r.disks()
 	h.Devices = r.devices()
 	h.Shapes = r.shapes()

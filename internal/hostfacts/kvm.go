@@ -7,8 +7,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// modprobeDirs are where options of modules are, the one that wins first: a file hides those of the same name in later ones.
-var modprobeDirs = []string{"etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"}
+// modprobeDirs are where options of modules are, the one that wins first: a file hides those of the same name in later
+// ones.
+var modprobeDirs = []string{"etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d",
+	"lib/modprobe.d"}
 
 func (r *reader) kvm() farm.KVM {
 	k := farm.KVM{Params: map[string]string{}}
@@ -72,7 +74,8 @@ func (r *reader) optionsIn(path string) []farm.ModuleOption {
 				break
 			}
 			name, value, _ := strings.Cut(option, "=")
-			out = append(out, farm.ModuleOption{Path: path, Module: module, Name: name, Value: strings.Trim(value, `"`)})
+			out = append(out, farm.ModuleOption{Path: path, Module: module, Name: name,
+				Value: strings.Trim(value, `"`)})
 		}
 	}
 	return out

@@ -18,10 +18,11 @@ import (
 // Machines is every VM that runs on a host, from three sides.
 type Machines struct {
 	Processes []farm.Process
-	Unseen    []farm.Process       // VMs that run, as libvirt or a recorded command line says, whose threads are not to be seen: they have none here
-	Domains   []farm.Domain        // those of the host, and what a live host hides
-	Plans     map[string]farm.Plan // of VMs of ours, by UUID
-	Unread    []string             // what could not be read, and why
+	// VMs that run, as libvirt or a recorded command line says, whose threads are not to be seen: they have none here
+	Unseen  []farm.Process
+	Domains []farm.Domain        // those of the host, and what a live host hides
+	Plans   map[string]farm.Plan // of VMs of ours, by UUID
+	Unread  []string             // what could not be read, and why
 }
 
 // ReadMachines reads the processes, domains and plans of a host's VMs; domains are those that Read found.
@@ -66,8 +67,8 @@ func ReadMachines(fsys fs.FS, domains []farm.Domain, live bool) (Machines, error
 	return m, nil
 }
 
-// dropPretenders leaves out processes that say they run a VM which libvirt runs in another one: any account can start QEMU with any name and
-// UUID. pid is what libvirt says; in a namespace of its own its numbers may be others than ours.
+// dropPretenders leaves out processes that say they run a VM which libvirt runs in another one: any account can start
+// QEMU with any name and UUID. pid is what libvirt says; in a namespace of its own its numbers may be others than ours.
 func (m *Machines) dropPretenders(d farm.Domain, pid int) {
 	says := func(p farm.Process) bool { return p.UUID != "" && strings.EqualFold(p.UUID, d.UUID) }
 	if !slices.ContainsFunc(m.Processes, func(p farm.Process) bool { return p.PID == pid && says(p) }) {
@@ -77,7 +78,8 @@ func (m *Machines) dropPretenders(d farm.Domain, pid int) {
 		if p.PID == pid || !says(p) {
 			return false
 		}
-		m.Unread = append(m.Unread, fmt.Sprintf("process %d says that it is VM %s, which is process %d", p.PID, d.Name, pid))
+		m.Unread = append(m.Unread, fmt.Sprintf("process %d says that it is VM %s, which is process %d", p.PID,
+			d.Name, pid))
 		return true
 	})
 }
@@ -92,8 +94,8 @@ func (m *Machines) unseen(d farm.Domain, starting bool) {
 	p.CPUs, p.Starting = min(d.VCPUs, farm.MaxCPUs), starting
 }
 
-// hiddenDomains finds the domains of processes that no known domain names, where each process itself sees them: a libvirt in a mount
-// namespace of its own keeps its files away from the host's.
+// hiddenDomains finds the domains of processes that no known domain names, where each process itself sees them: a
+// libvirt in a mount namespace of its own keeps its files away from the host's.
 func hiddenDomains(fsys fs.FS, known []farm.Domain, procs []farm.Process) []farm.Domain {
 	seen := map[string]bool{"": true}
 	for _, d := range known {
@@ -176,7 +178,8 @@ func readRecord(fsys fs.FS, d farm.Domain) (record, error) {
 	return r, err
 }
 
-// parsePlan reads the plan in our metadata. See internal/hyper/libvirt for its form, and internal/agent for the record in it.
+// parsePlan reads the plan in our metadata. See internal/hyper/libvirt for its form, and internal/agent for the record
+// in it.
 func parsePlan(text string) (farm.Plan, error) {
 	data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil {
@@ -206,7 +209,8 @@ func processOf(procs []farm.Process, d farm.Domain) *farm.Process {
 	return &procs[i]
 }
 
-// numberVCPUs numbers the vCPU threads of a QEMU that does not name them, as those before 2015 did not: libvirt asked it.
+// numberVCPUs numbers the vCPU threads of a QEMU that does not name them, as those before 2015 did not: libvirt asked
+// it.
 func numberVCPUs(p *farm.Process, vcpus map[int]int) {
 	if len(p.VCPUs()) > 0 {
 		return

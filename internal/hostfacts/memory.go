@@ -27,18 +27,20 @@ func (r *reader) memory() (farm.MemoryFacts, []farm.PagePool) {
 			continue
 		}
 		n, err := strconv.ParseUint(fields[0], 10, 64)
-		if err != nil || n > maxKiB && !strings.HasPrefix(name, "Vmalloc") { // the address space of some machines is larger
+		// the address space of some machines is larger
+		if err != nil || n > maxKiB && !strings.HasPrefix(name, "Vmalloc") {
 			r.Fail("proc/meminfo", "%q is not an amount of memory", hosttree.Cut(line))
 			return farm.MemoryFacts{}, nil
 		}
 		info[name] = n
 	}
 	bytes := func(name string) farm.Bytes { return farm.Bytes(info[name]) * farm.KiB }
-	m := farm.MemoryFacts{Total: bytes("MemTotal"), Free: bytes("MemFree"), Available: bytes("MemAvailable"), AnonHuge: bytes("AnonHugePages"),
-		Committed: bytes("Committed_AS"), CommitLimit: bytes("CommitLimit"), SwapTotal: bytes("SwapTotal"), SwapFree: bytes("SwapFree"),
-		PageTables: bytes("PageTables")}
+	m := farm.MemoryFacts{Total: bytes("MemTotal"), Free: bytes("MemFree"), Available: bytes("MemAvailable"),
+		AnonHuge: bytes("AnonHugePages"), Committed: bytes("Committed_AS"), CommitLimit: bytes("CommitLimit"),
+		SwapTotal: bytes("SwapTotal"), SwapFree: bytes("SwapFree"), PageTables: bytes("PageTables")}
 	pools := r.pools()
-	if size := bytes("Hugepagesize"); len(pools) == 0 && size > 0 { // kernels before 2.6.30 know one size and tell it here only
+	// kernels before 2.6.30 know one size and tell it here only
+	if size := bytes("Hugepagesize"); len(pools) == 0 && size > 0 {
 		pools = []farm.PagePool{{Size: size, Total: int(info["HugePages_Total"]), Free: int(info["HugePages_Free"]),
 			Reserved: int(info["HugePages_Rsvd"]), Surplus: int(info["HugePages_Surp"])}}
 	}
@@ -56,8 +58,9 @@ func (r *reader) pools() []farm.PagePool {
 			continue
 		}
 		count := func(file string) int { return r.count(pageDir+"/"+name+"/"+file, maxKiB) }
-		out = append(out, farm.PagePool{Size: farm.Bytes(kib) * farm.KiB, Total: count("nr_hugepages"), Free: count("free_hugepages"),
-			Reserved: count("resv_hugepages"), Surplus: count("surplus_hugepages"), Overcommit: count("nr_overcommit_hugepages")})
+		out = append(out, farm.PagePool{Size: farm.Bytes(kib) * farm.KiB, Total: count("nr_hugepages"),
+			Free: count("free_hugepages"), Reserved: count("resv_hugepages"), Surplus: count("surplus_hugepages"),
+			Overcommit: count("nr_overcommit_hugepages")})
 	}
 	slices.SortFunc(out, func(a, b farm.PagePool) int { return cmp.Compare(a.Size, b.Size) })
 	return out
@@ -77,7 +80,8 @@ func (r *reader) swaps() []farm.Swap {
 			r.Fail("proc/swaps", "%q is not a swap device", hosttree.Cut(line))
 			return nil
 		}
-		out = append(out, farm.Swap{Path: hosttree.Unescape(fields[0]), Size: farm.Bytes(size) * farm.KiB, Used: farm.Bytes(used) * farm.KiB})
+		out = append(out, farm.Swap{Path: hosttree.Unescape(fields[0]), Size: farm.Bytes(size) * farm.KiB,
+			Used: farm.Bytes(used) * farm.KiB})
 	}
 	return out
 }
@@ -85,8 +89,10 @@ func (r *reader) swaps() []farm.Swap {
 // sysctls are the kernel's settings that matter to VMs. kernel.sched_* come on top.
 var sysctls = []string{
 	"vm.swappiness", "vm.overcommit_memory", "vm.overcommit_ratio", "vm.zone_reclaim_mode", "vm.nr_hugepages",
-	"vm.nr_overcommit_hugepages", "vm.min_free_kbytes", "vm.dirty_ratio", "vm.dirty_background_ratio", "vm.compaction_proactiveness",
-	"kernel.numa_balancing", "kernel.core_pattern", "kernel.nmi_watchdog", "kernel.watchdog", "kernel.randomize_va_space",
+	"vm.nr_overcommit_hugepages", "vm.min_free_kbytes", "vm.dirty_ratio", "vm.dirty_background_ratio",
+	"vm.compaction_proactiveness",
+	"kernel.numa_balancing", "kernel.core_pattern", "kernel.nmi_watchdog", "kernel.watchdog",
+	"kernel.randomize_va_space",
 }
 
 func (r *reader) sysctl() map[string]string {
@@ -134,7 +140,8 @@ func (r *reader) pressure() map[string]farm.Pressure {
 		var p farm.Pressure
 		for _, line := range lines {
 			fields := strings.Fields(line)
-			into := map[string][]*float64{"some": {&p.Some10, &p.Some60, &p.Some300}, "full": {&p.Full10, &p.Full60, &p.Full300}}[fields[0]]
+			into := map[string][]*float64{"some": {&p.Some10, &p.Some60, &p.Some300},
+				"full": {&p.Full10, &p.Full60, &p.Full300}}[fields[0]]
 			for i, v := range into {
 				if i+1 < len(fields) {
 					*v = r.percent("proc/pressure/"+what, fields[i+1])

@@ -29,8 +29,8 @@ const (
 // ourPrefix begins the name of every VM of every agent.
 const ourPrefix = "grange-"
 
-// Processes finds the QEMU processes of a host: ours, libvirt's, and those that somebody started by hand. One that ends while it
-// is read is left out. Memory is not known where we may not look at it, which takes root.
+// Processes finds the QEMU processes of a host: ours, libvirt's, and those that somebody started by hand. One that ends
+// while it is read is left out. Memory is not known where we may not look at it, which takes root.
 func Processes(fsys fs.FS) ([]farm.Process, error) {
 	found, _, err := processes(fsys)
 	return found, err
@@ -89,11 +89,11 @@ func readProcess(fsys fs.FS, groups cgroups, pid int) (farm.Process, error) {
 	if err != nil {
 		return p, err
 	}
-	bound, resident, err := NodeMemory(fsys, pid)
+	memory, err := NodeMemory(fsys, pid)
 	if err != nil && !errors.Is(err, fs.ErrPermission) {
 		return p, err
 	}
-	p.Threads, p.Bound, p.Resident = threads, bound, resident
+	p.Threads, p.Memory = threads, memory
 	p.Cpuset = groups.ofMachine(path.Join(dir, "cgroup"))
 	for i, t := range p.Threads {
 		task := path.Join(dir, "task", strconv.Itoa(t.ID))
@@ -104,10 +104,11 @@ func readProcess(fsys fs.FS, groups cgroups, pid int) (farm.Process, error) {
 }
 
 // qemuTools are programs of QEMU that run no VM and have options like those that do.
-var qemuTools = []string{"qemu-img", "qemu-io", "qemu-nbd", "qemu-ga", "qemu-storage-daemon", "qemu-pr-helper", "qemu-bridge-helper"}
+var qemuTools = []string{"qemu-img", "qemu-io", "qemu-nbd", "qemu-ga", "qemu-storage-daemon", "qemu-pr-helper",
+	"qemu-bridge-helper"}
 
-// parseCommand reads the name, UUID and vCPUs of the VM that a command line starts; ok is false when it starts none: other
-// programs, and QEMU's tools, which have no machine.
+// parseCommand reads the name, UUID and vCPUs of the VM that a command line starts; ok is false when it starts none:
+// other programs, and QEMU's tools, which have no machine.
 func parseCommand(cmdline []byte) (p farm.Process, ok bool) {
 	args := arguments(cmdline)
 	if base := path.Base(args[0]); !strings.Contains(base, "qemu") || slices.Contains(qemuTools, base) {
@@ -168,7 +169,8 @@ func guestName(value string) string {
 	return ""
 }
 
-// Threads reads the threads of a process, in the order of their IDs: names, where they may run, and which vCPU they run.
+// Threads reads the threads of a process, in the order of their IDs: names, where they may run, and which vCPU they
+// run.
 func Threads(fsys fs.FS, pid int) ([]farm.Thread, error) {
 	dir := path.Join("proc", strconv.Itoa(pid), "task")
 	entries, err := fs.ReadDir(fsys, dir)
@@ -223,7 +225,8 @@ func readThread(fsys fs.FS, name string) (farm.Thread, error) {
 	return t, nil
 }
 
-// vcpuNumber reads QEMU's names of vCPU threads: "CPU 3/KVM", "CPU 3/TCG"; and "ALL CPUs/TCG", one thread for all, as the first.
+// vcpuNumber reads QEMU's names of vCPU threads: "CPU 3/KVM", "CPU 3/TCG"; and "ALL CPUs/TCG", one thread for all, as
+// the first.
 func vcpuNumber(name string) int {
 	if name == "ALL CPUs/TCG" {
 		return 0
@@ -243,7 +246,8 @@ func lastCPU(fsys fs.FS, name string) int {
 	if err != nil {
 		return -1
 	}
-	// The name may hold blanks and brackets; the fields after the last bracket are plain, and the first of them is field 3.
+	// The name may hold blanks and brackets; the fields after the last bracket are plain, and the first of them is
+	// field 3.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 37 {
 		return -1
@@ -255,49 +259,64 @@ func lastCPU(fsys fs.FS, name string) int {
 	return n
 }
 
-// NodeMemory reads on which nodes the memory of a process lies, and the nodes that strictly bound memory is bound to: "bind:0-1"
-// is what QEMU's memory backends ask for; a preferred or default policy binds nothing. Programs and libraries, which processes
-// share, do not count. Both are empty on a kernel without NUMA. Reading walks the page tables of the process.
-func NodeMemory(fsys fs.FS, pid int) (bound farm.CPUSet, resident map[int]farm.Bytes, err error) {
+// NodeMemory reads on which nodes the memory of a process lies, and which nodes strictly bound memory is bound to:
+// "bind:0-1" is what QEMU's memory backends ask for; a preferred or default policy binds nothing. Programs and
+// libraries, which processes share, do not count. It is empty on a kernel without NUMA. Reading walks the page tables
+// of the process.
+func NodeMemory(fsys fs.FS, pid int) (out farm.NodeMemory, err error) {
 	name := path.Join("proc", strconv.Itoa(pid), "numa_maps")
 	info, err := fs.Stat(fsys, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return bound, nil, nil
+		return out, nil
 	}
 	if err != nil {
-		return bound, nil, err
+		return out, err
 	}
 	if !info.Mode().IsRegular() {
-		return bound, nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("is no regular file")} // a pipe could wait for ever
+		// a pipe could wait for ever
+		return out, &fs.PathError{Op: "read", Path: name, Err: errors.New("is no regular file")}
 	}
 	f, err := fsys.Open(name)
 	if err != nil {
-		return bound, nil, err
+		return out, err
 	}
 	defer f.Close()
-	resident = map[int]farm.Bytes{}
+	out.Resident = map[int]farm.Bytes{}
 	lines := bufio.NewScanner(f)
 	lines.Buffer(make([]byte, 0, 4096), maxMapping)
 	n := 0
 	for ; lines.Scan() && n < maxMappings; n++ {
 		m, err := parseMapping(lines.Text())
 		if err != nil {
-			return farm.CPUSet{}, nil, fmt.Errorf("read %s: %w", name, err)
+			return farm.NodeMemory{}, fmt.Errorf("read %s: %w", name, err)
 		}
-		if !m.bound.Empty() && !m.bound.Equal(bound) {
-			bound = bound.Or(m.bound)
-		}
-		for node, size := range m.resident {
-			resident[node] += size
-		}
+		add(&out, m)
 	}
 	if n == maxMappings {
-		return farm.CPUSet{}, nil, fmt.Errorf("read %s: more than %d mappings", name, maxMappings)
+		return farm.NodeMemory{}, fmt.Errorf("read %s: more than %d mappings", name, maxMappings)
 	}
 	if err := lines.Err(); err != nil {
-		return farm.CPUSet{}, nil, fmt.Errorf("read %s: %w", name, err)
+		return farm.NodeMemory{}, fmt.Errorf("read %s: %w", name, err)
 	}
-	return bound, resident, nil
+	return out, nil
+}
+
+// add counts a mapping in. Those that are bound to the same nodes are one.
+func add(out *farm.NodeMemory, m mapping) {
+	for node, size := range m.resident {
+		out.Resident[node] += size
+	}
+	if m.bound.Empty() {
+		return
+	}
+	i := slices.IndexFunc(out.Bound, func(b farm.BoundMemory) bool { return b.Nodes.Equal(m.bound) })
+	if i < 0 {
+		i = len(out.Bound)
+		out.Bound = append(out.Bound, farm.BoundMemory{Nodes: m.bound, Resident: map[int]farm.Bytes{}})
+	}
+	for node, size := range m.resident {
+		out.Bound[i].Resident[node] += size
+	}
 }
 
 // mapping is one line of numa_maps.
@@ -306,8 +325,8 @@ type mapping struct {
 	resident map[int]farm.Bytes // nil where the mapping does not count
 }
 
-// parseMapping reads a line as "7f… bind:0 file=/memfd:x huge anon=3 N0=3 kernelpagesize_kB=2048". Pages are of that size; those of
-// transparent huge pages are counted in small ones. See numa(7).
+// parseMapping reads a line as "7f… bind:0 file=/memfd:x huge anon=3 N0=3 kernelpagesize_kB=2048". Pages are of that
+// size; those of transparent huge pages are counted in small ones. See numa(7).
 func parseMapping(line string) (mapping, error) {
 	fields := strings.Fields(line)
 	if len(fields) < 2 {

@@ -30,18 +30,21 @@ func status(name, cpus string) string {
 
 func TestParseCommand(t *testing.T) {
 	for line, want := range map[string]farm.Process{
-		"/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on -uuid AB -smp 4,sockets=2": {Name: "web", UUID: "ab", CPUs: 4, Named: true},
-		"/usr/libexec/qemu-kvm -name web,process=x -smp cpus=8,maxcpus=16":                       {Name: "web", CPUs: 8},
-		"qemu-system-x86_64 --name a,,b --machine none":                                          {Name: "a,b"},
-		"qemu-system-aarch64 -M virt -smp sockets=2,cores=2":                                     {},
-		"qemu-system-x86_64 -S -name":                                                            {},
+		"/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on -uuid AB -smp 4,sockets=2": {Name: "web",
+			UUID: "ab", CPUs: 4, Named: true},
+		"/usr/libexec/qemu-kvm -name web,process=x -smp cpus=8,maxcpus=16": {Name: "web",
+			CPUs: 8},
+		"qemu-system-x86_64 --name a,,b --machine none":      {Name: "a,b"},
+		"qemu-system-aarch64 -M virt -smp sockets=2,cores=2": {},
+		"qemu-system-x86_64 -S -name":                        {},
 	} {
 		got, ok := parseCommand([]byte(strings.ReplaceAll(line, " ", "\x00") + "\x00"))
 		if diff := cmp.Diff(want, got, sameSets); diff != "" || !ok {
 			t.Errorf("%s: %v\n%s", line, ok, diff)
 		}
 	}
-	for _, line := range []string{"", "/bin/sh -name x", "qemu-img convert -m 4 a b", "/usr/bin/qemu-ga -m virtio-serial", "qemu-system-x86_64 --version"} {
+	for _, line := range []string{"", "/bin/sh -name x", "qemu-img convert -m 4 a b",
+		"/usr/bin/qemu-ga -m virtio-serial", "qemu-system-x86_64 --version"} {
 		if p, ok := parseCommand([]byte(strings.ReplaceAll(line, " ", "\x00"))); ok {
 			t.Errorf("%q runs a VM: %+v", line, p)
 		}
@@ -51,8 +54,8 @@ func TestParseCommand(t *testing.T) {
 var sameSets = cmp.Comparer(func(a, b farm.CPUSet) bool { return a.Equal(b) })
 
 func TestVCPUNumber(t *testing.T) {
-	for name, want := range map[string]int{"CPU 0/TCG": 0, "CPU 31/KVM": 31, "ALL CPUs/TCG": 0, "CPU x/KVM": -1, "IO iothread1": -1, "worker": -1,
-		"CPU 3": -1, "CPU -1/KVM": -1, "CPU 99999999/KV": -1} {
+	for name, want := range map[string]int{"CPU 0/TCG": 0, "CPU 31/KVM": 31, "ALL CPUs/TCG": 0, "CPU x/KVM": -1,
+		"IO iothread1": -1, "worker": -1, "CPU 3": -1, "CPU -1/KVM": -1, "CPU 99999999/KV": -1} {
 		if got := vcpuNumber(name); got != want {
 			t.Errorf("%q: %d, want %d", name, got, want)
 		}
@@ -64,23 +67,36 @@ func TestProcesses(t *testing.T) {
 	stat := "12 (CPU 0/KVM) S" + strings.Repeat(" 0", 35) + " 7 0 0"
 	got, err := Processes(tree(map[string]string{
 		"proc/1/cmdline": "/sbin/init\x00", "proc/self/cmdline": "grange\x00", "proc/cpuinfo": "",
-		"proc/10/cmdline":        "/usr/bin/qemu-system-x86_64\x00-name\x00guest=grange-1a,debug-threads=on\x00-uuid\x00u1\x00-smp\x001\x00",
-		"proc/10/numa_maps":      "7f bind:0-1 anon=3 N0=2 N1=1 kernelpagesize_kB=4\n55 default file=/usr/bin/qemu mapped=9 N0=9 kernelpagesize_kB=4\n7e prefer:1 file=/dev/hugepages/a huge dirty=3 N1=3 kernelpagesize_kB=2048\n",
+		"proc/10/cmdline": "/usr/bin/qemu-system-x86_64\x00-name\x00guest=grange-1a,debug-threads=on\x00-uuid\x00u1\x00-smp\x001\x00",
+		"proc/10/numa_maps": "7f bind:0-1 anon=3 N0=2 N1=1 kernelpagesize_kB=4\n" +
+			"7c bind=static:2 anon=1 N2=1 kernelpagesize_kB=4\n7b bind:0-1 anon=1 N0=1 kernelpagesize_kB=4\n7a default " +
+			"anon=1 N0=1 kernelpagesize_kB=4\n55 default file=/usr/bin/qemu mapped=9 N0=9 kernelpagesize_kB=4\n7e " +
+			"prefer:1 file=/dev/hugepages/a huge dirty=3 N1=3 kernelpagesize_kB=2048\n",
 		"proc/10/cgroup":         "0::/machine.slice/machine-qemu\\x2d1.scope/libvirt/emulator\n",
-		"proc/10/task/10/status": status("qemu-system-x86", "0"), "proc/10/task/10/cgroup": "0::/machine.slice/machine-qemu\\x2d1.scope/libvirt/emulator\n",
-		"proc/10/task/12/status": status("CPU 0/KVM", "4"), "proc/10/task/12/cgroup": "0::/machine.slice/machine-qemu\\x2d1.scope/libvirt/vcpu0\n",
-		"proc/10/task/12/stat": stat,
+		"proc/10/task/10/status": status("qemu-system-x86", "0"),
+		"proc/10/task/10/cgroup": "0::/machine.slice/machine-qemu\\x2d1.scope/libvirt/emulator\n",
+		"proc/10/task/12/status": status("CPU 0/KVM", "4"),
+		"proc/10/task/12/cgroup": "0::/machine.slice/machine-qemu\\x2d1.scope/libvirt/vcpu0\n",
+		"proc/10/task/12/stat":   stat,
 		"sys/fs/cgroup/machine.slice/machine-qemu\\x2d1.scope/libvirt/vcpu0/cpuset.cpus.effective": "4\n",
 		"sys/fs/cgroup/machine.slice/cpuset.cpus.effective":                                        "2-7\n",
-		"proc/20/cmdline": "qemu-kvm\x00-S\x00", "proc/20/task/20/status": status("qemu-kvm", "0-3"), "proc/20/cgroup": "5:cpu,cpuset:/vm/emulator\n",
+		"proc/20/cmdline": "qemu-kvm\x00-S\x00", "proc/20/task/20/status": status("qemu-kvm", "0-3"),
+		"proc/20/cgroup": "5:cpu,cpuset:/vm/emulator\n",
 		"sys/fs/cgroup/cpu,cpuset/vm/cpuset.cpus": "0-3\n",
 		"proc/30/cmdline":                         "qemu-kvm\x00-S\x00", // has ended meanwhile: it has no threads
 	}))
 	want := []farm.Process{
-		{PID: 10, Name: "grange-1a", UUID: "u1", Ours: true, CPUs: 1, Named: true, Bound: farm.NewCPUSet(0, 1), Cpuset: farm.NewCPUSet(2, 3, 4, 5, 6, 7),
-			Resident: map[int]farm.Bytes{0: 8 * farm.KiB, 1: 4*farm.KiB + 6*farm.MiB}, Threads: []farm.Thread{
-				{ID: 10, Name: "qemu-system-x86", VCPU: -1, Allowed: farm.NewCPUSet(0), LastCPU: -1, State: "S", Cpuset: farm.NewCPUSet(2, 3, 4, 5, 6, 7)},
-				{ID: 12, Name: "CPU 0/KVM", Allowed: farm.NewCPUSet(4), LastCPU: 7, State: "S", Cpuset: farm.NewCPUSet(4)},
+		{PID: 10, Name: "grange-1a", UUID: "u1", Ours: true, CPUs: 1, Named: true,
+			Cpuset: farm.NewCPUSet(2, 3, 4, 5, 6, 7),
+			Memory: farm.NodeMemory{Resident: map[int]farm.Bytes{0: 16 * farm.KiB, 1: 4*farm.KiB + 6*farm.MiB,
+				2: 4 * farm.KiB}, Bound: []farm.BoundMemory{
+				{Nodes: farm.NewCPUSet(0, 1), Resident: map[int]farm.Bytes{0: 12 * farm.KiB, 1: 4 * farm.KiB}},
+				{Nodes: farm.NewCPUSet(2), Resident: map[int]farm.Bytes{2: 4 * farm.KiB}},
+			}}, Threads: []farm.Thread{
+				{ID: 10, Name: "qemu-system-x86", VCPU: -1, Allowed: farm.NewCPUSet(0), LastCPU: -1, State: "S",
+					Cpuset: farm.NewCPUSet(2, 3, 4, 5, 6, 7)},
+				{ID: 12, Name: "CPU 0/KVM", Allowed: farm.NewCPUSet(4), LastCPU: 7, State: "S",
+					Cpuset: farm.NewCPUSet(4)},
 			}},
 		{PID: 20, Cpuset: farm.NewCPUSet(0, 1, 2, 3), Threads: []farm.Thread{
 			{ID: 20, Name: "qemu-kvm", VCPU: -1, Allowed: farm.NewCPUSet(0, 1, 2, 3), LastCPU: -1, State: "S"},
@@ -130,30 +146,42 @@ func FuzzMapping(f *testing.F) {
 }
 
 func domainOf(name, uuid, metadata, more string) string {
-	return fmt.Sprintf("<domstatus state='running'>%s<domain type='kvm'><name>%s</name><uuid>%s</uuid>%s<vcpu>1</vcpu></domain></domstatus>", more, name, uuid, metadata)
+	return fmt.Sprintf("<domstatus state='running'>%s<domain "+
+		"type='kvm'><name>%s</name><uuid>%s</uuid>%s<vcpu>1</vcpu></domain></domstatus>", more, name, uuid, metadata)
 }
 
 func TestReadMachines(t *testing.T) {
 	record := func(text string) string {
-		return "<metadata><a:vm xmlns:a='https://grange.dev/xmlns/vm/1'>" + base64.StdEncoding.EncodeToString([]byte(text)) + "</a:vm></metadata>"
+		return "<metadata><a:vm xmlns:a='https://grange.dev/xmlns/vm/1'>" +
+			base64.StdEncoding.EncodeToString([]byte(text)) + "</a:vm></metadata>"
 	}
 	files := tree(map[string]string{
-		"good.xml": domainOf("good", "g", record(`{"Version":1,"Plan":{"VCPUs":["4","5"],"Emulator":"0","Cells":[{"VCPUs":"0-1","Memory":1024,"Node":1}]}}`), ""),
-		"bad.xml":  domainOf("bad", "b", record(`{"Plan":{"VCPUs":["x"]}}`), ""), "none.xml": domainOf("none", "n", record(`{}`), ""), "text.xml": "no XML",
-		"old.xml":                domainOf("old", "o", "", "<vcpus><vcpu id='0' pid='73'/><vcpu id='1' pid='74'/><vcpu id='99999' pid='71'/></vcpus>"),
+		"good.xml": domainOf("good", "g",
+			record(
+				`{"Version":1,"Plan":{"VCPUs":["4","5"],"Emulator":"0","Cells":[{"VCPUs":"0-1","Memory":1024,"Node":1}]}}`),
+			""),
+		"bad.xml":  domainOf("bad", "b", record(`{"Plan":{"VCPUs":["x"]}}`), ""),
+		"none.xml": domainOf("none", "n", record(`{}`), ""), "text.xml": "no XML",
+		"old.xml": domainOf("old", "o", "",
+			"<vcpus><vcpu id='0' pid='73'/><vcpu id='1' pid='74'/><vcpu id='99999' pid='71'/></vcpus>"),
 		"proc/71/cmdline":        "/usr/libexec/qemu-kvm\x00-name\x00old\x00-uuid\x00o\x00-smp\x002\x00",
-		"proc/71/task/71/status": status("qemu-kvm", "0-7"), "proc/71/task/73/status": status("qemu-kvm", "1"), "proc/71/task/74/status": status("qemu-kvm", "2"),
+		"proc/71/task/71/status": status("qemu-kvm", "0-7"), "proc/71/task/73/status": status("qemu-kvm", "1"),
+		"proc/71/task/74/status": status("qemu-kvm", "2"),
 	})
 	got, err := ReadMachines(files, []farm.Domain{
-		{Name: "good", UUID: "g", Running: true, Ours: true, Path: "good.xml"}, {Name: "bad", UUID: "b", Running: true, Ours: true, Path: "bad.xml"},
-		{Name: "none", UUID: "n", Running: true, Ours: true, Path: "none.xml"}, {Name: "text", UUID: "t", Running: true, Ours: true, Path: "text.xml"},
-		{Name: "gone", UUID: "x", Running: true, Ours: true, Path: "gone.xml"}, {Name: "off", UUID: "f", Ours: true, Path: "good.xml"},
+		{Name: "good", UUID: "g", Running: true, Ours: true, Path: "good.xml"},
+		{Name: "bad", UUID: "b", Running: true, Ours: true, Path: "bad.xml"},
+		{Name: "none", UUID: "n", Running: true, Ours: true, Path: "none.xml"},
+		{Name: "text", UUID: "t", Running: true, Ours: true, Path: "text.xml"},
+		{Name: "gone", UUID: "x", Running: true, Ours: true, Path: "gone.xml"},
+		{Name: "off", UUID: "f", Ours: true, Path: "good.xml"},
 		{Name: "old", UUID: "o", Running: true, Path: "old.xml"},
 	}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := got.Plans["g"]; len(got.Plans) != 1 || p.CPUs().String() != "4-5" || p.Cells[0].Node != 1 || p.Emulator.String() != "0" {
+	if p := got.Plans["g"]; len(got.Plans) != 1 || p.CPUs().String() != "4-5" || p.Cells[0].Node != 1 ||
+		p.Emulator.String() != "0" {
 		t.Errorf("plans %+v", got.Plans)
 	}
 	if len(got.Unread) != 5 || !strings.Contains(got.Unread[0], "takes root") {
@@ -175,10 +203,13 @@ func TestReadMachines(t *testing.T) {
 func TestHiddenDomains(t *testing.T) {
 	files := fstest.MapFS{}
 	for _, pid := range []string{"7", "8"} {
-		files["proc/"+pid+"/root/run/libvirt/qemu/web.xml"] = &fstest.MapFile{Data: []byte(domainOf("web", "u", "", ""))}
+		files["proc/"+pid+"/root/run/libvirt/qemu/web.xml"] = &fstest.MapFile{Data: []byte(domainOf("web",
+			"u", "", ""))}
 	}
-	for pid, args := range map[string]string{"7": "-name web -uuid u", "8": "-name web -uuid other", "9": "-name ../x -uuid v"} {
-		files["proc/"+pid+"/cmdline"] = &fstest.MapFile{Data: []byte("qemu-kvm\x00" + strings.ReplaceAll(args, " ", "\x00"))}
+	for pid, args := range map[string]string{"7": "-name web -uuid u", "8": "-name web -uuid other",
+		"9": "-name ../x -uuid v"} {
+		files["proc/"+pid+"/cmdline"] = &fstest.MapFile{Data: []byte("qemu-kvm\x00" + strings.ReplaceAll(args,
+			" ", "\x00"))}
 		files["proc/"+pid+"/task/"+pid+"/status"] = &fstest.MapFile{Data: []byte(status("qemu-kvm", "0"))}
 	}
 	for _, live := range []bool{true, false} {
@@ -186,7 +217,9 @@ func TestHiddenDomains(t *testing.T) {
 		if err != nil || len(got.Processes) != 3 {
 			t.Fatalf("%+v, %v", got.Processes, err)
 		}
-		if n := len(got.Domains); live && (n != 1 || got.Domains[0].UUID != "u" || got.Domains[0].Path != "proc/7/root/run/libvirt/qemu/web.xml") || !live && n != 0 {
+		if n := len(got.Domains); live &&
+			(n != 1 || got.Domains[0].UUID != "u" || got.Domains[0].Path != "proc/7/root/run/libvirt/qemu/web.xml") ||
+			!live && n != 0 {
 			t.Errorf("live %v: %+v", live, got.Domains)
 		}
 	}
@@ -222,10 +255,11 @@ func TestHiddenDomainOfOthers(t *testing.T) {
 	}
 	dir := t.TempDir()
 	file := "proc/7/root/run/libvirt/qemu/web.xml"
-	for name, text := range map[string]string{"proc/7/cmdline": "qemu-kvm\x00-name\x00web\x00-uuid\x00u", "proc/7/task/7/status": status("CPU 0/KVM", "0"),
-		file: domainOf("web", "u", "", "")} {
+	for name, text := range map[string]string{"proc/7/cmdline": "qemu-kvm\x00-name\x00web\x00-uuid\x00u",
+		"proc/7/task/7/status": status("CPU 0/KVM", "0"), file: domainOf("web", "u", "", "")} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,7 +21,8 @@ func (c cgroups) of(file string) farm.CPUSet {
 	return c.cpus(c.directories(file))
 }
 
-// ofMachine is the CPUs of the group that holds a whole VM: libvirt gives vCPUs, I/O threads and the rest groups of their own below.
+// ofMachine is the CPUs of the group that holds a whole VM: libvirt gives vCPUs, I/O threads and the rest groups of
+// their own below.
 func (c cgroups) ofMachine(file string) farm.CPUSet {
 	tops, group := c.directories(file)
 	for partOfMachine.MatchString(path.Base(group)) {
@@ -32,7 +33,8 @@ func (c cgroups) ofMachine(file string) farm.CPUSet {
 
 var partOfMachine = regexp.MustCompile(`^(emulator|libvirt|vcpu[0-9]+|iothread[0-9]+)$`)
 
-// directories reads where the group of the cpuset controller is: the places its version is mounted at, and the group below.
+// directories reads where the group of the cpuset controller is: the places its version is mounted at, and the group
+// below.
 func (c cgroups) directories(file string) (tops []string, group string) {
 	text, err := readSome(c.fsys, file, maxStatus)
 	if err != nil {

@@ -32,14 +32,16 @@ func (r *reader) processors(h *farm.HostFacts) {
 	if h.Isolated, told = r.List(cpuDir + "/isolated"); !told {
 		h.Isolated = fromCommand(h.Kernel.Command, "isolcpus")
 	}
-	if text, ok := r.Text(cpuDir + "/nohz_full"); ok && strings.Trim(text, "()") != "null" { // "(null)" where the option is not given
+	// "(null)" where the option is not given
+	if text, ok := r.Text(cpuDir + "/nohz_full"); ok && strings.Trim(text, "()") != "null" {
 		h.NoHzFull, _ = r.List(cpuDir + "/nohz_full")
 	} else if !ok {
 		h.NoHzFull = fromCommand(h.Kernel.Command, "nohz_full")
 	}
 }
 
-// fromCommand reads a CPU list from the kernel's command line. isolcpus may begin with words: "managed_irq,domain,2-31".
+// fromCommand reads a CPU list from the kernel's command line. isolcpus may begin with words:
+// "managed_irq,domain,2-31".
 func fromCommand(command, option string) farm.CPUSet {
 	for _, field := range strings.Fields(command) {
 		list, ok := strings.CutPrefix(field, option+"=")
@@ -62,7 +64,8 @@ func (r *reader) governors(online farm.CPUSet) []farm.Governor {
 	var out []farm.Governor
 	cpus := [][]int{}
 	for _, cpu := range online.List() {
-		g := farm.Governor{Name: r.word(cpuFile(cpu, "cpufreq/scaling_governor")), Driver: r.word(cpuFile(cpu, "cpufreq/scaling_driver")),
+		g := farm.Governor{Name: r.word(cpuFile(cpu, "cpufreq/scaling_governor")),
+			Driver:     r.word(cpuFile(cpu, "cpufreq/scaling_driver")),
 			Preference: r.word(cpuFile(cpu, "cpufreq/energy_performance_preference"))}
 		if g.Name == "" {
 			continue
@@ -82,7 +85,8 @@ func (r *reader) governors(online farm.CPUSet) []farm.Governor {
 	return out
 }
 
-// idle lists the C-states, by name and latency: fast and slow cores of one processor have different ones under one name.
+// idle lists the C-states, by name and latency: fast and slow cores of one processor have different ones under one
+// name.
 func (r *reader) idle(online farm.CPUSet) []farm.IdleState {
 	var out []farm.IdleState
 	enabled := [][]int{}
@@ -94,7 +98,10 @@ func (r *reader) idle(online farm.CPUSet) []farm.IdleState {
 				break
 			}
 			latency := r.count(dir+"/latency", math.MaxInt32)
-			i := slices.IndexFunc(out, func(s farm.IdleState) bool { return s.Name == name && s.LatencyMicros == latency })
+			i := slices.IndexFunc(out, func(s farm.IdleState) bool {
+				return s.Name == name &&
+					s.LatencyMicros == latency
+			})
 			if i < 0 {
 				if i = len(out); i == maxIdleNames {
 					r.Fail(dir, "is one of more than %d idle states", maxIdleNames)
@@ -131,5 +138,6 @@ func (r *reader) cpuTime() farm.CPUTime {
 		v[i] = n
 	}
 	// user nice system idle iowait irq softirq steal guest guest_nice
-	return farm.CPUTime{User: v[0], Nice: v[1], System: v[2] + v[5] + v[6], Idle: v[3], IOWait: v[4], Steal: v[7], Guest: v[8] + v[9]}
+	return farm.CPUTime{User: v[0], Nice: v[1], System: v[2] + v[5] + v[6], Idle: v[3], IOWait: v[4], Steal: v[7],
+		Guest: v[8] + v[9]}
 }

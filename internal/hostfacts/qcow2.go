@@ -9,8 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/hosttree"
 )
 
-// image reads what the header of a qcow2 image says. One that is not there, or not ours to read, leaves the disk as it is: it may
-// be on storage that only QEMU reaches. See docs/interop/qcow2.txt of QEMU.
+// image reads what the header of a qcow2 image says. One that is not there, or not ours to read, leaves the disk as it
+// is: it may be on storage that only QEMU reaches. See docs/interop/qcow2.txt of QEMU.
 func (r *reader) image(d *farm.DomainDisk) {
 	if d.Format != "qcow2" || !strings.HasPrefix(d.Path, "/") {
 		return

@@ -21,9 +21,9 @@ type Recording struct {
 	Unread []string // what was closed to the caller, and so is missing
 }
 
-// Record writes a tar archive from which Read and ReadMachines give what they give for this host. It holds the files that they
-// read and no others, without secrets: see clean. With anonymous, names of the host, of VMs and of their disks are made up, the
-// same each time.
+// Record writes a tar archive from which Read and ReadMachines give what they give for this host. It holds the files
+// that they read and no others, without secrets: see clean. With anonymous, names of the host, of VMs and of their
+// disks are made up, the same each time.
 func Record(fsys fs.FS, live, anonymous bool, w io.Writer, now time.Time) (Recording, error) {
 	trace := hosttree.NewTrace(fsys)
 	h, err := Read(trace)
@@ -50,7 +50,8 @@ func Record(fsys fs.FS, live, anonymous bool, w io.Writer, now time.Time) (Recor
 	return done, hosttree.WriteTar(w, entries, now)
 }
 
-// cleanAll takes out what nobody else must know, and puts a libvirt's files that only its processes see where others are.
+// cleanAll takes out what nobody else must know, and puts a libvirt's files that only its processes see where others
+// are.
 func cleanAll(entries []hosttree.Recorded, procs []farm.Process) []hosttree.Recorded {
 	qemu := map[string]bool{}
 	for _, p := range procs {
@@ -69,8 +70,8 @@ func cleanAll(entries []hosttree.Recorded, procs []farm.Process) []hosttree.Reco
 	return slices.CompactFunc(out, func(a, b hosttree.Recorded) bool { return a.Path == b.Path })
 }
 
-// clean takes secrets out of one file, or leaves the file out. Programs other than QEMU keep their command lines for themselves,
-// and their names unless they matter to VMs.
+// clean takes secrets out of one file, or leaves the file out. Programs other than QEMU keep their command lines for
+// themselves, and their names unless they matter to VMs.
 func clean(e hosttree.Recorded, qemu map[string]bool) (hosttree.Recorded, bool) {
 	dir, name := path.Split(e.Path)
 	switch dir = strings.TrimSuffix(dir, "/"); {
@@ -78,7 +79,8 @@ func clean(e hosttree.Recorded, qemu map[string]bool) (hosttree.Recorded, bool) 
 		e.Data = cleanCommand(e.Data)
 		return e, qemu[dir]
 	case isPIDDir(dir) && name == "comm":
-		return e, qemu[dir] || strings.HasPrefix(string(e.Data), "qemu-") || isWatched(strings.TrimSpace(string(e.Data)))
+		return e, qemu[dir] || strings.HasPrefix(string(e.Data), "qemu-") ||
+			isWatched(strings.TrimSpace(string(e.Data)))
 	case strings.HasSuffix(name, ".xml") && slices.Contains(domainDirs, dir):
 		data, err := cleanDomain(e.Data)
 		e.Data = data

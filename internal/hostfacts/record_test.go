@@ -120,24 +120,29 @@ func TestRecordingOfThisHost(t *testing.T) {
 	defer tree.Close()
 	got, _ := facts(t, record(t, tree, false))
 	want, _ := facts(t, tree)
-	if d := cmp.Diff(want.Topology.Cores, got.Topology.Cores); d != "" || got.Versions != want.Versions || got.Kernel.Release != want.Kernel.Release {
-		t.Errorf("%s\nversions %v, want %v; kernel %v, want %v", d, got.Versions, want.Versions, got.Kernel.Release, want.Kernel.Release)
+	if d := cmp.Diff(want.Topology.Cores, got.Topology.Cores); d != "" || got.Versions != want.Versions ||
+		got.Kernel.Release != want.Kernel.Release {
+		t.Errorf("%s\nversions %v, want %v; kernel %v, want %v", d, got.Versions, want.Versions, got.Kernel.Release,
+			want.Kernel.Release)
 	}
 }
 
 // A QEMU whose threads are not to be seen stays in the recording of a recording, without secrets.
 func TestRecordingKeepsUnseen(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
-	tree := &hosttree.Tree{Name: "unseen", FS: over(t, open(t, "../tuning/testdata/hosts/cern-2015-before.txtar").FS, fstest.MapFS{
-		"proc/77/cmdline": file("/usr/bin/qemu-system-x86_64\x00-name\x00guest=web\x00-vnc\x00s3cret\x00"),
-		"proc/77/comm":    file("qemu-system-x86\n"),
-	})}
+	tree := &hosttree.Tree{Name: "unseen", FS: over(t, open(t, "../tuning/testdata/hosts/cern-2015-before.txtar").FS,
+		fstest.MapFS{
+			"proc/77/cmdline": file("/usr/bin/qemu-system-x86_64\x00-name\x00guest=web\x00-vnc\x00s3cret\x00"),
+			"proc/77/comm":    file("qemu-system-x86\n"),
+		})}
 	copied := record(t, tree, false)
 	_, m := facts(t, copied)
-	if len(m.Unseen) != 2 || m.Unseen[0].Name != "web" || m.Unseen[0].PID != 77 || m.Unseen[1].Name != "instance-0001e240" {
+	if len(m.Unseen) != 2 || m.Unseen[0].Name != "web" || m.Unseen[0].PID != 77 ||
+		m.Unseen[1].Name != "instance-0001e240" {
 		t.Errorf("unseen: %+v", m.Unseen)
 	}
-	for name, want := range map[string]string{"proc/77/cmdline": "/usr/bin/qemu-system-x86_64\x00-name\x00guest=web\x00", "proc/77/comm": "qemu-system-x86\n"} {
+	for name, want := range map[string]string{"proc/77/cmdline": "/usr/bin/qemu-system-x86_64\x00-name\x00guest=web\x00",
+		"proc/77/comm": "qemu-system-x86\n"} {
 		if got, err := fs.ReadFile(copied.FS, name); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
@@ -177,17 +182,19 @@ const domainWithSecrets = `<domstatus state='running' pid='77'>
 func secretive(t *testing.T) *hosttree.Tree {
 	t.Helper()
 	tree := open(t, "../tuning/testdata/hosts/cern-2015-before.txtar")
-	plan := base64.StdEncoding.EncodeToString([]byte(`{"User":"s3cret","Command":"s3cret --x","Plan":{"VCPUs":["0","1"],"Emulator":"2"}}`))
+	plan := base64.StdEncoding.EncodeToString(
+		[]byte(`{"User":"s3cret","Command":"s3cret --x","Plan":{"VCPUs":["0","1"],"Emulator":"2"}}`))
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	return &hosttree.Tree{Name: "secretive", FS: over(t, tree.FS, fstest.MapFS{
 		"run/libvirt/qemu/payroll.xml": file(strings.Replace(domainWithSecrets, "RECORD", plan, 1)),
-		"proc/77/cmdline":              file("/usr/bin/qemu-system-x86_64\x00-name\x00guest=payroll,debug-threads=on\x00-object\x00secret,id=x,data=s3cret\x00-uuid\x0011111111-2222-4333-8444-555555555555\x00-vnc\x00s3cret\x00"),
-		"proc/77/comm":                 file("qemu-system-x86\n"),
-		"proc/77/task/77/status":       file("Name:\tqemu-system-x86\nState:\tS (sleeping)\nCpus_allowed_list:\t2\n"),
-		"proc/88/cmdline":              file("mysql\x00--password=s3cret\x00"),
-		"proc/88/comm":                 file("s3cret-daemon\n"),
-		"proc/cmdline":                 file("ro quiet rd.luks.key=s3cret db_password=s3cret\n"),
-		"etc/modprobe.d/x.conf":        file("options wifi token=s3cret\n"),
+		"proc/77/cmdline": file(
+			"/usr/bin/qemu-system-x86_64\x00-name\x00guest=payroll,debug-threads=on\x00-object\x00secret,id=x,data=s3cret\x00-uuid\x0011111111-2222-4333-8444-555555555555\x00-vnc\x00s3cret\x00"),
+		"proc/77/comm":           file("qemu-system-x86\n"),
+		"proc/77/task/77/status": file("Name:\tqemu-system-x86\nState:\tS (sleeping)\nCpus_allowed_list:\t2\n"),
+		"proc/88/cmdline":        file("mysql\x00--password=s3cret\x00"),
+		"proc/88/comm":           file("s3cret-daemon\n"),
+		"proc/cmdline":           file("ro quiet rd.luks.key=s3cret db_password=s3cret\n"),
+		"etc/modprobe.d/x.conf":  file("options wifi token=s3cret\n"),
 	})}
 }
 
@@ -218,7 +225,8 @@ func TestRecordingHasNoSecrets(t *testing.T) {
 	}
 	h, m := facts(t, record(t, secretive(t), false))
 	d := h.Domains[len(h.Domains)-1]
-	if d.Name != "payroll" || !d.Ours || d.OSInfo != "http://debian.org/debian/12" || len(d.NICs) != 1 || d.NICs[0].Model != "e1000" || d.Disks[0].Cache != "none" {
+	if d.Name != "payroll" || !d.Ours || d.OSInfo != "http://debian.org/debian/12" || len(d.NICs) != 1 ||
+		d.NICs[0].Model != "e1000" || d.Disks[0].Cache != "none" {
 		t.Errorf("the recorded VM is %+v", d)
 	}
 	if plan := m.Plans[d.UUID]; len(plan.VCPUs) != 2 || plan.Emulator.String() != "2" {
@@ -244,7 +252,8 @@ func TestAnonymousRecording(t *testing.T) {
 	}
 	h, m := facts(t, record(t, secretive(t), true))
 	last := h.Domains[len(h.Domains)-1]
-	if h.Name != "host" || len(h.Domains) != 2 || len(m.Processes) != 1 || m.Processes[0].Name != last.Name || m.Processes[0].UUID != last.UUID {
+	if h.Name != "host" || len(h.Domains) != 2 || len(m.Processes) != 1 || m.Processes[0].Name != last.Name ||
+		m.Processes[0].UUID != last.UUID {
 		t.Errorf("host %s, domains %+v, processes %+v", h.Name, h.Domains, m.Processes)
 	}
 }

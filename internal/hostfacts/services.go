@@ -12,7 +12,8 @@ const maxComm = 15
 
 // watched are the daemons that matter to VMs, with the units that start them where those are called otherwise.
 var watched = map[string][]string{
-	"numad": nil, "ksmtuned": nil, "ksm": nil, "tuned": nil, "irqbalance": nil, "abrtd": nil, "systemd-oomd": nil, "earlyoom": nil,
+	"numad": nil, "ksmtuned": nil, "ksm": nil, "tuned": nil, "irqbalance": nil, "abrtd": nil, "systemd-oomd": nil,
+	"earlyoom":              nil,
 	"power-profiles-daemon": nil,
 	"libvirtd":              nil,
 	"virtqemud":             nil,
@@ -51,7 +52,8 @@ func (r *reader) running() map[string]bool {
 
 const unitDir = "etc/systemd/system"
 
-// enabled lists what is started at boot: systemd's services and sockets without their ending, and links of System V init.
+// enabled lists what is started at boot: systemd's services and sockets without their ending, and links of System V
+// init.
 func (r *reader) enabled() map[string]bool {
 	out := map[string]bool{}
 	for _, dir := range r.Names(unitDir) {
@@ -76,7 +78,7 @@ func (r *reader) enabled() map[string]bool {
 	return out
 }
 
-// masked tells whether a unit is linked to /dev/null: it then starts for nobody.
+// masked reports whether a unit is linked to /dev/null: it then starts for nobody.
 func (r *reader) masked(unit string) bool {
 	target, err := r.Link(unitDir + "/" + unit)
 	return err == nil && target == "/dev/null"

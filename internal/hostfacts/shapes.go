@@ -24,8 +24,8 @@ type agentFile struct {
 	Shapes       map[string]shapeFile `toml:"shapes"`
 }
 
-// shapes reads which pages the agent's VMs get: the default shape first, which has no name. There are none where no agent is
-// configured. A file that the agent itself would refuse is no fact of the host's.
+// shapes reads which pages the agent's VMs get: the default shape first, which has no name. There are none where no
+// agent is configured. A file that the agent itself would refuse is no fact of the host's.
 func (r *reader) shapes() []farm.ShapePages {
 	text, ok := r.Large(agentPath)
 	if !ok {

@@ -5,8 +5,8 @@ import "strings"
 // maxValue bounds a variable: each may repeat another, so that a few lines could double it many times.
 const maxValue = 64 << 10
 
-// assignments reads the NAME=value lines of a shell file into set, with quotes, escapes and variables that set has. Anything
-// else in the file is passed over; nothing is run.
+// assignments reads the NAME=value lines of a shell file into set, with quotes, escapes and variables that set has.
+// Anything else in the file is passed over; nothing is run.
 func assignments(text string, set map[string]string) {
 	for text != "" {
 		text = strings.TrimLeft(text, " \t\n;")

@@ -22,7 +22,8 @@ func (r *reader) disks() []farm.BlockDevice {
 			continue
 		}
 		queue := "sys/block/" + name + "/queue"
-		d := farm.BlockDevice{Name: name, Rotational: r.word(queue+"/rotational") == "1", Scheduler: r.chosen(queue + "/scheduler"),
+		d := farm.BlockDevice{Name: name, Rotational: r.word(queue+"/rotational") == "1",
+			Scheduler:  r.chosen(queue + "/scheduler"),
 			Schedulers: strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(r.word(queue + "/scheduler")))}
 		if d.Scheduler == "" {
 			d.Scheduler = r.word(queue + "/scheduler") // "none" stands without brackets where nothing else is offered
@@ -51,7 +52,8 @@ func (r *reader) mounts() []farm.Mount {
 			r.Fail(path, "has more than %d mounts", maxMounts)
 			return nil
 		}
-		m := farm.Mount{Source: hosttree.Unescape(fields[0]), Path: hosttree.Unescape(fields[1]), Type: fields[2], Options: strings.Split(fields[3], ",")}
+		m := farm.Mount{Source: hosttree.Unescape(fields[0]), Path: hosttree.Unescape(fields[1]), Type: fields[2],
+			Options: strings.Split(fields[3], ",")}
 		size := sizes[m.Path]
 		m.Size, m.Free = farm.Bytes(size.Size), farm.Bytes(min(size.Free, size.Size))
 		out = append(out, m)
@@ -80,7 +82,8 @@ func (r *reader) json(path string, into any) {
 	}
 }
 
-// coreLimit is the soft limit on core files of new sessions: that of PAM, else that of systemd, else that of the first process.
+// coreLimit is the soft limit on core files of new sessions: that of PAM, else that of systemd, else that of the first
+// process.
 func (r *reader) coreLimit() string {
 	limit := ""
 	for _, file := range append([]string{"limits.conf"}, r.confFiles("etc/security/limits.d")...) {

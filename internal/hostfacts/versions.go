@@ -32,11 +32,13 @@ func (r *reader) os() farm.OSRelease {
 			return farm.OSRelease{ID: set["ID"], Version: set["VERSION_ID"], Name: set["PRETTY_NAME"]}
 		}
 	}
-	for _, path := range []string{"etc/redhat-release", "etc/system-release"} { // "Scientific Linux CERN SLC release 6.7 (Carbon)"
+	// "Scientific Linux CERN SLC release 6.7 (Carbon)"
+	for _, path := range []string{"etc/redhat-release", "etc/system-release"} {
 		name := r.word(path)
 		if before, after, ok := strings.Cut(name, " release "); ok {
 			id := "rhel"
-			for word, known := range map[string]string{"CentOS": "centos", "Scientific": "scientific", "Fedora": "fedora"} {
+			for word, known := range map[string]string{"CentOS": "centos", "Scientific": "scientific",
+				"Fedora": "fedora"} {
 				if strings.Contains(before, word) {
 					id = known
 				}

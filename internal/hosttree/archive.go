@@ -27,7 +27,8 @@ const (
 
 // openArchive reads an archive into memory.
 func openArchive(name string, from io.Reader) (*Tree, error) {
-	const hint = "an archive of `grange host record` may have been cut short; the formats are tar, tar.gz, tar.bz2, tar.zst and txtar"
+	const hint = "an archive of `grange host record` may have been cut short; the formats are tar, tar.gz, tar.bz2, " +
+		"tar.zst and txtar"
 	plain, err := decompress(bufio.NewReader(from))
 	if err != nil {
 		return nil, bad(name, err, hint, "cannot be read")
@@ -111,7 +112,8 @@ func (m *memory) readTar(r *tar.Reader) error {
 	}
 }
 
-// lastBlock remembers the last block that was read: a whole archive ends in zeros, and package tar lets the lack of it pass.
+// lastBlock remembers the last block that was read: a whole archive ends in zeros, and package tar lets the lack of it
+// pass.
 type lastBlock struct {
 	r    io.Reader
 	last []byte

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Files that no kernel has, in every Tree of a live host and in its recordings: what only a program or a system call can tell.
+// Files that no kernel has, in every Tree of a live host and in its recordings: what only a program or a system call
+// can tell.
 const (
 	VersionsPath    = "grange/versions.json"    // Versions
 	FileSystemsPath = "grange/filesystems.json" // a list of FileSystem

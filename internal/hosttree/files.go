@@ -20,8 +20,8 @@ const (
 	maxDir   = 64 << 10 // entries of any one directory
 )
 
-// Files reads the small files of /proc and /sys. It remembers its first error, and after it every answer is empty: a caller
-// reads all it wants and asks Err once. What is not there, or what the kernel does not let us read, is no error.
+// Files reads the small files of /proc and /sys. It remembers its first error, and after it every answer is empty: a
+// caller reads all it wants and asks Err once. What is not there, or what the kernel does not let us read, is no error.
 type Files struct {
 	fsys fs.FS
 	err  error
@@ -36,26 +36,27 @@ func (r *Files) Err() error { return r.err }
 // Fail says that a file is damaged.
 func (r *Files) Fail(path, format string, args ...any) {
 	if r.err == nil {
-		r.err = &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadTree, Message: "/" + path + ": " + fmt.Sprintf(format, args...),
-			Hint: "compare with that file on the host itself; a recorded tree may be damaged"}
+		r.err = &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadTree,
+			Message: "/" + path + ": " + fmt.Sprintf(format, args...),
+			Hint:    "compare with that file on the host itself; a recorded tree may be damaged"}
 	}
 }
 
-// Exists tells whether a file or directory is there.
+// Exists reports whether a file or directory is there.
 func (r *Files) Exists(path string) bool {
 	_, err := fs.Stat(r.fsys, path)
 	return err == nil
 }
 
-// Head reads the first MaxText bytes of a file. It tells false for a file that is not there or that the kernel refuses to read,
-// as it does for parts of /sys of an offline CPU.
+// Head reads the first MaxText bytes of a file. It tells false for a file that is not there or that the kernel refuses
+// to read, as it does for parts of /sys of an offline CPU.
 func (r *Files) Head(path string) (string, bool) {
 	b, err := r.First(path, MaxText)
 	return string(b), err == nil
 }
 
-// First reads the first n bytes of a regular file, or fewer where it is shorter. Reading from a pipe could wait for ever, and
-// from a device could do anything.
+// First reads the first n bytes of a regular file, or fewer where it is shorter. Reading from a pipe could wait for
+// ever, and from a device could do anything.
 func (r *Files) First(path string, n int64) ([]byte, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -136,7 +137,7 @@ func (r *Files) List(path string) (farm.CPUSet, bool) {
 	return set, ok
 }
 
-// ParseList reads "0-3,8", and tells whether it is one, of at most MaxCPUs numbers below MaxCPUs.
+// ParseList reads "0-3,8", and reports whether it is one, of at most MaxCPUs numbers below MaxCPUs.
 func ParseList(s string) (farm.CPUSet, bool) {
 	var ids []int
 	for part := range strings.SplitSeq(strings.TrimSpace(s), ",") {

@@ -1,5 +1,5 @@
-// Package hosttree gives a host as a tree of files rooted like "/": the live one, a directory, or a recorded archive; and it
-// reads the small files in it. It also makes the recording. It never writes to the host.
+// Package hosttree gives a host as a tree of files rooted like "/": the live one, a directory, or a recorded archive;
+// and it reads the small files in it. It also makes the recording. It never writes to the host.
 package hosttree
 
 import (
@@ -37,14 +37,15 @@ func (t *Tree) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(t.FS, n
 // ReadLink is where a link leads.
 func (t *Tree) ReadLink(name string) (string, error) { return fs.ReadLink(t.FS, name) }
 
-// Live is this host. The programs that only VersionsPath needs are asked when that is read, once, and not after ctx has ended.
+// Live is this host. The programs that only VersionsPath needs are asked when that is read, once, and not after ctx has
+// ended.
 func Live(ctx context.Context) (*Tree, error) {
 	return &Tree{FS: liveFS(ctx, os.DirFS("/")), Name: "this host", Live: true}, nil
 }
 
-// Open reads a recorded host: a directory, a tar archive (plain, or compressed by gzip, bzip2 or zstd), a .txtar file, or "-" for
-// an archive on standard input. The host may be up to three directories down in it. An archive that is damaged, too large, or
-// holds no host, is a *farm.Error with farm.CodeBadRecording.
+// Open reads a recorded host: a directory, a tar archive (plain, or compressed by gzip, bzip2 or zstd), a .txtar file,
+// or "-" for an archive on standard input. The host may be up to three directories down in it. An archive that is
+// damaged, too large, or holds no host, is a *farm.Error with farm.CodeBadRecording.
 func Open(name string) (*Tree, error) {
 	if name == "-" {
 		return openArchive("standard input", os.Stdin)
@@ -114,7 +115,8 @@ func findHost(name string, fsys fs.FS) (string, error) {
 		case 1:
 			return hosts[0], nil
 		default:
-			return "", bad(name, nil, fmt.Sprintf("name one of them, for example %s", path.Join(name, hosts[0])), "holds %d hosts", len(hosts))
+			return "", bad(name, nil, fmt.Sprintf("name one of them, for example %s", path.Join(name, hosts[0])),
+				"holds %d hosts", len(hosts))
 		}
 	}
 	return "", bad(name, nil, "record a host with `grange host record`", "holds no host: it has neither proc nor sys")
@@ -126,5 +128,6 @@ func isDir(fsys fs.FS, name string) bool {
 }
 
 func bad(name string, err error, hint, format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRecording, Message: name + " " + fmt.Sprintf(format, args...), Hint: hint, Err: err}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRecording,
+		Message: name + " " + fmt.Sprintf(format, args...), Hint: hint, Err: err}
 }

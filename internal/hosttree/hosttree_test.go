@@ -74,7 +74,8 @@ var host = []entry{
 
 func checkHost(t *testing.T, tree *hosttree.Tree) {
 	t.Helper()
-	for name, want := range map[string]string{"proc/version": "Linux", "sys/block/sda/size": "1", "sys/abs": "Linux", "sys/hard": "Linux"} {
+	for name, want := range map[string]string{"proc/version": "Linux", "sys/block/sda/size": "1", "sys/abs": "Linux",
+		"sys/hard": "Linux"} {
 		if got, err := fs.ReadFile(tree, name); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
 		}
@@ -101,7 +102,8 @@ func TestOpenArchives(t *testing.T) {
 	}
 	p.Write(plain)
 	p.Close()
-	for name, data := range map[string][]byte{"a.tar": plain, "a.tar.gz": zipped.Bytes(), "a.tar.zst": packed.Bytes(), "no-ending": zipped.Bytes()} {
+	for name, data := range map[string][]byte{"a.tar": plain, "a.tar.gz": zipped.Bytes(), "a.tar.zst": packed.Bytes(),
+		"no-ending": zipped.Bytes()} {
 		t.Run(name, func(t *testing.T) {
 			tree, err := hosttree.Open(save(t, name, data))
 			if err != nil {
@@ -124,7 +126,8 @@ func TestArchiveIsAFileSystem(t *testing.T) {
 }
 
 func TestOpenText(t *testing.T) {
-	tree, err := hosttree.Open(save(t, "a.txtar", []byte("a comment\n-- proc/version --\nLinux\n-- sys/empty --\n-- etc/two --\n-- \nlast")))
+	tree, err := hosttree.Open(save(t, "a.txtar",
+		[]byte("a comment\n-- proc/version --\nLinux\n-- sys/empty --\n-- etc/two --\n-- \nlast")))
 	if err != nil {
 		t.Fatal(err)
 	}

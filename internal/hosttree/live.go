@@ -21,7 +21,8 @@ type overlay struct {
 	made map[string]func() []byte
 }
 
-// liveFS lays over the host's own files what only programs and system calls tell. Each is asked once, when its file is read.
+// liveFS lays over the host's own files what only programs and system calls tell. Each is asked once, when its file is
+// read.
 func liveFS(ctx context.Context, host fs.FS) fs.FS {
 	return overlay{host, map[string]func() []byte{
 		VersionsPath:    sync.OnceValue(func() []byte { return encode(askVersions(ctx)) }),
@@ -78,8 +79,9 @@ func askVersions(ctx context.Context) Versions {
 	return Versions{QEMU: askVersion(ctx, qemuPaths, qemuSays), Libvirt: askVersion(ctx, libvirtPaths, libvirtSays)}
 }
 
-// askTime is long for a program that prints a line.
-const askTime = 5 * time.Second
+// askTime is long for a program that prints a line, also on a host that is busy: one without an answer counts as not
+// there, and rules about hosts with VMs find nothing then.
+const askTime = 20 * time.Second
 
 // askVersion asks the first of these programs that answers.
 func askVersion(ctx context.Context, programs []string, says *regexp.Regexp) string {
@@ -97,7 +99,8 @@ func askVersion(ctx context.Context, programs []string, says *regexp.Regexp) str
 }
 
 // localTypes are file systems that answer at once: a dead file server would keep us waiting for ever.
-var localTypes = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "vfat", "tmpfs", "overlay", "hugetlbfs"}
+var localTypes = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "vfat", "tmpfs", "overlay",
+	"hugetlbfs"}
 
 // measure asks for the size of each local file system. Where several are mounted over each other, the last counts.
 func measure(host fs.FS) []FileSystem {

@@ -19,7 +19,8 @@ const maxNodes = 500_000
 // maxLinks is how many links one path may go through, as in Linux.
 const maxLinks = 40
 
-// memory is a tree of files in memory. Links are followed within it, as after chroot: the parent of the root is the root.
+// memory is a tree of files in memory. Links are followed within it, as after chroot: the parent of the root is the
+// root.
 type memory struct {
 	root  *node
 	nodes int

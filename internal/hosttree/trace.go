@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Trace hands on the files of a host and remembers what was read of each. Whatever reads a host through a Trace thereby says what
-// a recording of it must hold, and nothing else gets in.
+// Trace hands on the files of a host and remembers what was read of each. Whatever reads a host through a Trace thereby
+// says what a recording of it must hold, and nothing else gets in.
 type Trace struct {
 	fsys  fs.FS
 	mu    sync.Mutex
@@ -109,8 +109,8 @@ type tracedDir struct {
 	name  string
 }
 
-// ReadDir remembers what is in a directory where the name alone says something: a unit that is wanted, a disk. In /proc it would be
-// the number of a process that is nobody's business.
+// ReadDir remembers what is in a directory where the name alone says something: a unit that is wanted, a disk. In /proc
+// it would be the number of a process that is nobody's business.
 func (d *tracedDir) ReadDir(n int) ([]fs.DirEntry, error) {
 	entries, err := d.ReadDirFile.ReadDir(n)
 	if strings.HasPrefix(d.name, "etc/") || strings.HasPrefix(d.name, "sys/") {
@@ -143,7 +143,8 @@ type Recorded struct {
 	Dir  bool
 }
 
-// Entries are all that was read, in order of their paths. What lies below a link is a file by its own path; such a link is left out.
+// Entries are all that was read, in order of their paths. What lies below a link is a file by its own path; such a link
+// is left out.
 func (t *Trace) Entries() []Recorded {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,7 +176,8 @@ func (t *Trace) Entries() []Recorded {
 func WriteTar(w io.Writer, entries []Recorded, now time.Time) error {
 	archive := tar.NewWriter(w)
 	for _, e := range entries {
-		h := &tar.Header{Name: e.Path, Mode: 0o444, ModTime: now.Truncate(time.Second), Format: tar.FormatPAX, Typeflag: tar.TypeReg, Size: int64(len(e.Data))}
+		h := &tar.Header{Name: e.Path, Mode: 0o444, ModTime: now.Truncate(time.Second), Format: tar.FormatPAX,
+			Typeflag: tar.TypeReg, Size: int64(len(e.Data))}
 		switch {
 		case e.Dir:
 			h.Typeflag, h.Mode, h.Name, h.Size = tar.TypeDir, 0o755, e.Path+"/", 0

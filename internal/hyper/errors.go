@@ -16,17 +16,20 @@ const (
 	CodeWillNotEnd farm.Code = "machine-wont-end"   // its process was killed and is still there
 	CodeRootQEMU   farm.Code = "root-qemu"          // the hypervisor would run QEMU as root
 	CodeUnreadable farm.Code = "process-unreadable" // /proc does not say where a machine's threads run
+	CodeCPUModel   farm.Code = "cpu-model"          // the host's CPU lacks what the model has that was asked for
 )
 
 // NoMachine is the error for a machine that is not, or no longer, there.
 func NoMachine(id string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: CodeNoMachine, Message: fmt.Sprintf("no machine %s runs on this host", id)}
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoMachine,
+		Message: fmt.Sprintf("no machine %s runs on this host", id)}
 }
 
 // Check tells what is wrong with a machine before any hypervisor sees it: nil, or a farm.Error of kind Invalid.
 func (m Machine) Check() error {
 	bad := func(format string, args ...any) error {
-		return &farm.Error{Kind: farm.Invalid, Code: CodeBadMachine, Message: fmt.Sprintf("machine %s: ", m.Name) + fmt.Sprintf(format, args...)}
+		return &farm.Error{Kind: farm.Invalid, Code: CodeBadMachine,
+			Message: fmt.Sprintf("machine %s: ", m.Name) + fmt.Sprintf(format, args...)}
 	}
 	g := m.Plan.Guest
 	switch n := len(m.Plan.VCPUs); {

@@ -1,5 +1,5 @@
-// Package hyper is what the agent needs of a hypervisor. It knows nothing of images, jobs or callers: it is handed paths, pins
-// and sockets, and keeps our opaque metadata beside each machine.
+// Package hyper is what the agent needs of a hypervisor. It knows nothing of images, jobs or callers: it is handed
+// paths, pins and sockets, and keeps our opaque metadata beside each machine.
 package hyper
 
 import (
@@ -11,23 +11,32 @@ import (
 
 // Machine is all a hypervisor needs to know to start one VM.
 type Machine struct {
-	ID       string // UUID in text form
-	Name     string // unique on the host; "grange-" and the first characters of ID
-	Plan     farm.Plan
-	Boot     Boot
-	Disks    []Disk
-	Ports    []Port
-	Network  farm.Network
-	MAC      string // of the network card, as "52:54:0a:66:00:14"; "": the hypervisor chooses
-	Purpose  farm.Purpose
-	CPUModel string // farm.Shape's: "host-passthrough", "host-model", "maximum" or a model's name; "": as the purpose says
-	Cache    string // of all disks, farm.Shape's; "": as the purpose says
-	Console  string // unix socket of the serial console, made by the hypervisor
-	UID      uint32 // QEMU's user, who has no account; 0: as the hypervisor has it
-	Group    uint32 // QEMU's group: of that user, or by which a batch system tracks it; 0: as the hypervisor has it
+	ID      string // UUID in text form
+	Name    string // unique on the host; "grange-" and the first characters of ID
+	Plan    farm.Plan
+	Boot    Boot
+	Disks   []Disk
+	Ports   []Port
+	Network farm.Network
+	MAC     string // of the network card, as "52:54:0a:66:00:14"; "": the hypervisor chooses
+	Purpose farm.Purpose
+	// farm.Shape's: "host-passthrough", "host-model", "maximum" or a model's name; "": as the purpose says
+	CPUModel string
+	Cache    string      // of all disks, farm.Shape's; "": as the purpose says
+	Move     MoveSockets // by which it comes, or may go to another host; the zero value: it does neither
+	Console  string      // unix socket of the serial console, made by the hypervisor
+	UID      uint32      // QEMU's user, who has no account; 0: as the hypervisor has it
+	// QEMU's group: of that user, or by which a batch system tracks it; 0: as the hypervisor has it
+	Group    uint32
 	Reboots  bool   // a guest that reboots goes on in the same machine; otherwise its machine ends
 	Watchdog bool   // it has a watchdog device, which a guest may start and must reset from then on: see Event
 	Metadata []byte // kept beside the machine, returned by List
+	// Enter is called with the process that is about to become QEMU, before it takes any memory, where the host lets a
+	// driver hold it there; elsewhere it is not called. It must return soon. nil: nobody wants that.
+	Enter func(pid int)
+	// Held reports whether what Enter did keeps the process from running for now, as in control groups that are frozen:
+	// Start waits as long, and counts that time for nothing. nil: never.
+	Held func() bool
 }
 
 // Boot is a kernel that the hypervisor loads itself. The zero value boots from the first disk.
@@ -38,6 +47,7 @@ type Disk struct {
 	Serial   string
 	Path     string
 	Format   string // "raw" or "qcow2"; always told, never probed
+	Base     string // of an overlay: the file that it lies over, which QEMU reads, too
 	ReadOnly bool
 	CDROM    bool // a seed ISO
 }
@@ -66,28 +76,33 @@ type Found struct {
 
 // Applied says what the hypervisor could and could not do of what the plan asked.
 type Applied struct {
-	Accelerator string   // "kvm" or "tcg"
-	CPUMode     string   // "host-passthrough", "host-model", "custom", "maximum"
-	CPUModel    string   // of the mode "custom"
-	Cache       string   // cache mode of the disks; empty without disks
-	IO          string   // how QEMU reaches them: "threads", "native"
-	PID         int      // of its QEMU process; 0 where there is none (the fake)
-	UID         uint32   // QEMU's user, where that is the machine's own
-	Started     uint64   // when that process started, as in Found
+	Accelerator string // "kvm" or "tcg"
+	CPUMode     string // "host-passthrough", "host-model", "custom", "maximum"
+	CPUModel    string // of the mode "custom"
+	Cache       string // cache mode of the disks; empty without disks
+	IO          string // how QEMU reaches them: "threads", "native"
+	PID         int    // of its QEMU process; 0 where there is none (the fake)
+	UID         uint32 // QEMU's user, where that is the machine's own
+	Started     uint64 // when that process started, as in Found
+	// what confines QEMU, as the kernel has it, for people: "AppArmor, a profile of grange"; empty: only its user
+	Confinement string
 	Emulated    string   // why the machine is emulated although KVM was wanted; empty otherwise
 	Warnings    []string // one sentence for each setting that could not be applied, with the reason
 }
 
-// Event reports that a machine ended, for whatever reason, or what one of the flags says. An event with a flag is no end.
+// Event reports that a machine ended, for whatever reason, or what one of the flags says. An event with a flag is no
+// end.
 type Event struct {
 	ID     string
 	End    End
 	Reason string // for people; of an end, and of NoSpace
-	// NoSpace: the host's file system had no room for what the guest wrote, and the hypervisor has stopped the machine's vCPUs. Resume has it write
-	// again: the guest notices nothing where there is room by then, and is stopped again where there is not.
+	// NoSpace: the host's file system had no room for what the guest wrote, and the hypervisor has stopped the
+	// machine's vCPUs. Resume has it write again: the guest notices nothing where there is room by then, and is stopped
+	// again where there is not.
 	NoSpace bool
-	// Watchdog: the guest started its watchdog and did not reset it in time. The machine runs on, and its watchdog is stopped until the guest starts
-	// it again. Time counts while the machine runs, also while its process is frozen, which the hypervisor does not see.
+	// Watchdog: the guest started its watchdog and did not reset it in time. The machine runs on, and its watchdog is
+	// stopped until the guest starts it again. Time counts while the machine runs, also while its process is frozen,
+	// which the hypervisor does not see.
 	Watchdog bool
 	// Rebooted: the guest begins anew in the same machine, and its watchdog is stopped.
 	Rebooted bool
@@ -104,30 +119,35 @@ const (
 
 // Hypervisor is implemented by libvirt/ and fake/; hypertest/ holds both to this contract.
 //
-// Every call that takes a context has bounded time, and may fail with farm.Unavailable while the hypervisor's daemon is away; calls succeed again once it is back,
-// without a new Hypervisor. Machines live on meanwhile.
+// Every call that takes a context has bounded time, and may fail with farm.Unavailable while the hypervisor's daemon is
+// away; calls succeed again once it is back, without a new Hypervisor. Machines live on meanwhile.
 type Hypervisor interface {
 	// Start makes the machine with its vCPUs stopped, so that pins can be checked before the first instruction.
 	// When it fails nothing is left, except when the daemon died half-way: then List or Sweep finds the rest.
 	Start(ctx context.Context, m Machine) (Applied, error)
 	Resume(ctx context.Context, id string) error
 	Suspend(ctx context.Context, id string) error
-	// Shutdown presses the machine's power button and returns at once. A guest may take its time, or not heed it at all.
+	// Shutdown presses the machine's power button and returns at once. A guest may take its time, or not heed it at
+	// all.
 	Shutdown(ctx context.Context, id string) error
-	// Stop ends the machine now, daemon or no daemon, and returns when its process is gone. A machine that is gone already is no error.
+	// Stop ends the machine now, daemon or no daemon, and returns when its process is gone. A machine that is gone
+	// already is no error.
 	Stop(ctx context.Context, id string) error
 	// List returns our machines only.
 	List(ctx context.Context) ([]Found, error)
-	// State reports what one machine does now: Paused whoever paused it, Gone when there is none. It does not wait for the machine itself.
+	// State reports what one machine does now: Paused whoever paused it, Gone when there is none. It does not wait for
+	// the machine itself.
 	State(ctx context.Context, id string) (State, error)
 	// Observe reads where the machine's threads may really run, from the kernel and not from the daemon's memory.
 	Observe(ctx context.Context, id string) (numa.Observed, error)
-	// Sweep ends processes and removes files of ours that no machine in List owns. What the daemon keeps of a machine that has ended is
-	// dropped behind its back, again and again where the daemon refuses: see Daemon.Stuck.
+	// Sweep ends processes and removes files of ours that no machine in List owns. What the daemon keeps of a machine
+	// that has ended is dropped behind its back, again and again where the daemon refuses: see Daemon.Stuck.
 	Sweep(ctx context.Context) error
 	// Daemon returns at once, whatever the daemon does.
 	Daemon() Daemon
-	// Events reports what happens to machines until ctx ends. An event may be lost while the daemon is away: List is the truth about ends. Which
-	// machines stand still for want of space is reported anew whenever a daemon is there again.
+	// Events reports what happens to machines until ctx ends. An event may be lost while the daemon is away: List is
+	// the truth about ends. Which machines stand still for want of space is reported anew whenever a daemon is there
+	// again.
 	Events(ctx context.Context) <-chan Event
+	Mover
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addAddress gives a device an address for this link only: the host sends nothing from it elsewhere. remove takes it away again; it does
-// nothing where the device had the address before.
+// addAddress gives a device an address for this link only: the host sends nothing from it elsewhere. remove takes it
+// away again; it does nothing where the device had the address before.
 func addAddress(device string, address netip.Addr) (remove func(), err error) {
 	i, err := net.InterfaceByName(device)
 	if err != nil {
@@ -38,7 +38,8 @@ func changeAddress(kind uint16, flags uint16, index int, address netip.Addr) err
 	if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 		return err
 	}
-	if err := unix.Sendto(s, addressMessage(kind, flags, index, address), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(s, addressMessage(kind, flags, index, address), 0,
+		&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	answer := make([]byte, 4096)
@@ -55,7 +56,8 @@ func changeAddress(kind uint16, flags uint16, index int, address netip.Addr) err
 	return nil
 }
 
-// addressMessage is a struct nlmsghdr, a struct ifaddrmsg, and the address twice: as its own, and as that of a peer which is none.
+// addressMessage is a struct nlmsghdr, a struct ifaddrmsg, and the address twice: as its own, and as that of a peer
+// which is none.
 func addressMessage(kind, flags uint16, index int, address netip.Addr) []byte {
 	ip := address.As4()
 	b := make([]byte, unix.SizeofNlMsghdr, 64)

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// The most connections that there are at a time: of one address, which is a VM's, and in all. More are closed at once: a VM that opens
-// thousands shall not keep its neighbours from asking, nor take the descriptors of the host's agent.
+// The most connections that there are at a time: of one address, which is a VM's, and in all. More are closed at once:
+// a VM that opens thousands shall not keep its neighbours from asking, nor take the descriptors of the host's agent.
 const (
 	maxOfOne = 16
 	maxOfAll = 512

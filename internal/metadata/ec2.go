@@ -59,7 +59,8 @@ func shapeName(vm VM) string {
 	return vm.Shape
 }
 
-// lookup is the text at a path, or the names below it, one a line; a name that has more below it ends in a slash. A path may end in one.
+// lookup is the text at a path, or the names below it, one a line; a name that has more below it ends in a slash. A
+// path may end in one.
 func lookup(leaves []leaf, path string) (string, bool) {
 	path = strings.TrimSuffix(path, "/")
 	var names []string

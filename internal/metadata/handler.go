@@ -93,7 +93,8 @@ func (h *handler) stranger(from netip.Addr) {
 	}
 	h.mu.Unlock()
 	if !known {
-		h.Log.Warn("metadata asked for by no VM of this bridge, or not from its card", "bridge", h.Bridge, "address", from.String())
+		h.Log.Warn("metadata asked for by no VM of this bridge, or not from its card", "bridge", h.Bridge, "address",
+			from.String())
 	}
 }
 
@@ -122,8 +123,9 @@ func answer(vm VM, path string) (content []byte, kind string, ok bool) {
 	case "/":
 		return []byte(strings.Join(append([]string{"grange"}, versions...), "\n")), text, true
 	case "/grange/v1/vm":
-		content, err := json.MarshalIndent(fleet.Self{ID: vm.ID, Name: vm.Name, Project: vm.Project, Owner: vm.Owner, Hostname: vm.Hostname, Cell: vm.Cell,
-			Host: vm.Host, Image: vm.Image, Shape: vm.Shape, Address: vm.Address.String(), MAC: vm.MAC.String(), Keys: vm.Keys, Tags: vm.Tags}, "", " ")
+		content, err := json.MarshalIndent(fleet.Self{ID: vm.ID, Name: vm.Name, Project: vm.Project, Owner: vm.Owner,
+			Hostname: vm.Hostname, Cell: vm.Cell, Host: vm.Host, Image: vm.Image, Shape: vm.Shape,
+			Address: vm.Address.String(), MAC: vm.MAC.String(), Keys: vm.Keys, Tags: vm.Tags}, "", " ")
 		return append(content, '\n'), "application/json", err == nil
 	}
 	version, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")

@@ -1,5 +1,5 @@
-// Package metadata tells VMs what they are: EC2's metadata service at 169.254.169.254, on each bridge that has VMs, and the same as one
-// JSON object. It tells a VM of itself alone, and nobody else anything.
+// Package metadata tells VMs what they are: EC2's metadata service at 169.254.169.254, on each bridge that has VMs, and
+// the same as one JSON object. It tells a VM of itself alone, and nobody else anything.
 package metadata
 
 import (
@@ -34,9 +34,10 @@ type VM struct {
 
 // Options are what one bridge's service is made of.
 type Options struct {
-	Bridge       string                              // by name; VMs of no other can ask
-	Find         func(address netip.Addr) (VM, bool) // which VM on this bridge has leased the address
-	RequireToken bool                                // refuse what comes without a session token (EC2 calls that IMDSv2)
+	Bridge string                              // by name; VMs of no other can ask
+	Find   func(address netip.Addr) (VM, bool) // which VM on this bridge has leased the address
+	// refuse what comes without a session token (EC2 calls that IMDSv2)
+	RequireToken bool
 	Log          *slog.Logger
 }
 
@@ -46,8 +47,9 @@ const (
 	idleTime    = 30 * time.Second
 )
 
-// Serve gives the bridge the address, and answers there until ctx ends; then it takes the address away, if it was not there before. It
-// needs root. An error tells that the bridge is not there, or that somebody else answers at the address.
+// Serve gives the bridge the address, and answers there until ctx ends; then it takes the address away, if it was not
+// there before. It needs root. An error tells that the bridge is not there, or that somebody else answers at the
+// address.
 func Serve(ctx context.Context, o Options) error {
 	remove, err := addAddress(o.Bridge, Address)
 	if err != nil {
@@ -66,8 +68,9 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("metadata service of bridge %s: %w", o.Bridge, err)
 	}
-	server := &http.Server{Handler: newHandler(o, neighbours{"/proc/net/arp", o.Bridge}), ReadTimeout: requestTime, WriteTimeout: requestTime,
-		IdleTimeout: idleTime, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+	server := &http.Server{Handler: newHandler(o, neighbours{"/proc/net/arp", o.Bridge}), ReadTimeout: requestTime,
+		WriteTimeout: requestTime, IdleTimeout: idleTime, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(newFewConnections(l)); !errors.Is(err, http.ErrServerClosed) {

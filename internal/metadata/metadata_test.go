@@ -21,16 +21,19 @@ import (
 )
 
 func testVM() VM {
-	return VM{ID: "0b6e8a4c-6a55-4f0e-8f7d-0f5ad4b0a9b1", Name: "web", Project: "atlas", Owner: "ann", Hostname: "web.example.org", Cell: "b3", Host: "h1",
-		Image: "cloud", Shape: "small", Address: netip.MustParsePrefix("10.1.0.7/16"), MAC: net.HardwareAddr{0x52, 0x54, 10, 1, 0, 7},
-		Keys: []string{"ssh-ed25519 AAAA ann", "ssh-rsa BBBB bob"}, UserData: []byte("#!/bin/sh\necho \x00\xff\n"), Tags: map[string]string{"role": "web", "a/b": "hidden"}}
+	return VM{ID: "0b6e8a4c-6a55-4f0e-8f7d-0f5ad4b0a9b1", Name: "web", Project: "atlas", Owner: "ann",
+		Hostname: "web.example.org", Cell: "b3", Host: "h1", Image: "cloud", Shape: "small",
+		Address: netip.MustParsePrefix("10.1.0.7/16"), MAC: net.HardwareAddr{0x52, 0x54, 10, 1, 0, 7},
+		Keys: []string{"ssh-ed25519 AAAA ann", "ssh-rsa BBBB bob"}, UserData: []byte("#!/bin/sh\necho \x00\xff\n"),
+		Tags: map[string]string{"role": "web", "a/b": "hidden"}}
 }
 
 // testHandler knows testVM, with what the kernel's table says of its address.
 func testHandler(t *testing.T, requireToken bool, arp string) (*handler, *bytes.Buffer) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "arp")
-	if err := os.WriteFile(file, []byte("IP address       HW type     Flags       HW address            Mask     Device\n"+arp), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(
+		"IP address       HW type     Flags       HW address            Mask     Device\n"+arp), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
@@ -38,7 +41,8 @@ func testHandler(t *testing.T, requireToken bool, arp string) (*handler, *bytes.
 		vm := testVM()
 		return vm, a == vm.Address.Addr()
 	}
-	return newHandler(Options{Bridge: "br0", Find: find, RequireToken: requireToken, Log: slog.New(slog.NewTextHandler(&log, nil))}, neighbours{file, "br0"}), &log
+	return newHandler(Options{Bridge: "br0", Find: find, RequireToken: requireToken,
+		Log: slog.New(slog.NewTextHandler(&log, nil))}, neighbours{file, "br0"}), &log
 }
 
 const rightARP = "10.1.0.7         0x1         0x2         52:54:0a:01:00:07     *        br0\n"
@@ -83,15 +87,15 @@ func TestPaths(t *testing.T) {
 		"/latest/meta-data/public-keys/1/openssh-key":       "ssh-rsa BBBB bob",
 		"/latest/meta-data/placement/availability-zone":     "b3",
 		"/2021-03-23/meta-data/placement/availability-zone": "b3",
-		"/latest/meta-data/": "ami-id\nami-launch-index\nhostname\ninstance-action\ninstance-id\ninstance-type\nlocal-hostname\nlocal-ipv4\nmac\n" +
-			"network/\nplacement/\npublic-keys/\nreservation-id\ntags/",
+		"/latest/meta-data/":                                "ami-id\nami-launch-index\nhostname\ninstance-action\ninstance-id\ninstance-type\nlocal-hostname\nlocal-ipv4\nmac\n" + "network/\nplacement/\npublic-keys/\nreservation-id\ntags/",
 	} {
 		w := ask(h, "GET", path, "10.1.0.7")
 		if w.Code != 200 || w.Body.String() != want {
 			t.Errorf("%s: status %d, %q; want %q", path, w.Code, w.Body, want)
 		}
 	}
-	for _, path := range []string{"/latest/nosuch", "/1999-01-01/meta-data/", "/latest/meta-data/public-keys/2", "/latest/meta-data/inst", "/latest/meta-data/tags/instance/a/b", "/grange", "/x"} {
+	for _, path := range []string{"/latest/nosuch", "/1999-01-01/meta-data/", "/latest/meta-data/public-keys/2",
+		"/latest/meta-data/inst", "/latest/meta-data/tags/instance/a/b", "/grange", "/x"} {
 		if w := ask(h, "GET", path, "10.1.0.7"); w.Code != 404 {
 			t.Errorf("%s: status %d, %q", path, w.Code, w.Body)
 		}
@@ -101,8 +105,9 @@ func TestPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	vm := testVM()
-	if diff := cmp.Diff(fleet.Self{ID: vm.ID, Name: "web", Project: "atlas", Owner: "ann", Hostname: "web.example.org", Cell: "b3", Host: "h1", Image: "cloud",
-		Shape: "small", Address: "10.1.0.7/16", MAC: "52:54:0a:01:00:07", Keys: vm.Keys, Tags: vm.Tags}, self); diff != "" {
+	if diff := cmp.Diff(fleet.Self{ID: vm.ID, Name: "web", Project: "atlas", Owner: "ann", Hostname: "web.example.org",
+		Cell: "b3", Host: "h1", Image: "cloud", Shape: "small", Address: "10.1.0.7/16", MAC: "52:54:0a:01:00:07",
+		Keys: vm.Keys, Tags: vm.Tags}, self); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -117,7 +122,8 @@ func TestStrangers(t *testing.T) {
 		"an unanswered call": {strings.ReplaceAll(rightARP, "0x2 ", "0x0 "), "10.1.0.7"},
 	} {
 		h, log := testHandler(t, false, c.arp)
-		for _, path := range []string{"/", "/latest/meta-data/instance-id", "/latest/user-data", "/grange/v1/vm", "/latest/api/token"} {
+		for _, path := range []string{"/", "/latest/meta-data/instance-id", "/latest/user-data", "/grange/v1/vm",
+			"/latest/api/token"} {
 			for _, method := range []string{"GET", "PUT"} {
 				if w := ask(h, method, path, c.from, lifeHeader, "60"); w.Code != 404 {
 					t.Errorf("%s: %s %s: status %d, %q", name, method, path, w.Code, w.Body)
@@ -192,7 +198,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// sameBits tells whether two texts differ only in the bits that base64 does not use at its end.
+// sameBits reports whether two texts differ only in the bits that base64 does not use at its end.
 func sameBits(a, b string) bool {
 	return a[:len(a)-2] == b[:len(b)-2] && len(strings.TrimRight(a, "=")) != len(a)
 }

@@ -84,7 +84,8 @@ func newGuest(t *testing.T, bridge, address, mac string) testGuest {
 	port := "tap" + g.pid
 	ip(t, "link", "add", port, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", g.pid)
 	ip(t, "link", "set", port, "master", bridge, "up")
-	for _, args := range [][]string{{"addr", "add", address + "/16", "dev", "eth0"}, {"link", "set", "eth0", "up"}, {"route", "add", Address.String(), "dev", "eth0"}} {
+	for _, args := range [][]string{{"addr", "add", address + "/16", "dev", "eth0"}, {"link", "set", "eth0", "up"},
+		{"route", "add", Address.String(), "dev", "eth0"}} {
 		if out, err := g.command("/usr/sbin/ip", args...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %v in a guest: %v\n%s", args, err, out)
 		}
@@ -120,7 +121,8 @@ func testServe(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := VM{ID: "vm of " + bridge, Address: netip.PrefixFrom(netip.MustParseAddr(address), 16), MAC: hardware}
-		return Options{Bridge: bridge, Log: slog.New(slog.DiscardHandler), Find: func(a netip.Addr) (VM, bool) { return v, a == v.Address.Addr() }}
+		return Options{Bridge: bridge, Log: slog.New(slog.DiscardHandler),
+			Find: func(a netip.Addr) (VM, bool) { return v, a == v.Address.Addr() }}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -137,9 +139,11 @@ func testServe(t *testing.T) {
 	for name, c := range map[string]struct {
 		guest testGuest
 		want  string
-	}{"first": {a, "vm of br0"}, "second": {b, "vm of br1"}, "third": {third, "vm of br2"}, "liar": {liar, ""}, "stranger": {stranger, ""}} {
+	}{"first": {a, "vm of br0"}, "second": {b, "vm of br1"}, "third": {third, "vm of br2"}, "liar": {liar,
+		""}, "stranger": {stranger, ""}} {
 		got := c.guest.get(path)
-		for try := 0; got == "" && c.want != "" && try < 20; try++ { // the service may have begun behind us; wget itself waits
+		// the service may have begun behind us; wget itself waits
+		for try := 0; got == "" && c.want != "" && try < 20; try++ {
 			c.guest.command("/usr/bin/sleep", "0.1").Run()
 			got = c.guest.get(path)
 		}
@@ -160,7 +164,8 @@ func testServe(t *testing.T) {
 		}
 	}
 	out, err := exec.Command("/usr/sbin/ip", "-o", "-4", "addr", "show").Output()
-	if err != nil || strings.Contains(string(out), "br0    inet 169.254") || !strings.Contains(string(out), "br1    inet 169.254") {
+	if err != nil || strings.Contains(string(out), "br0    inet 169.254") ||
+		!strings.Contains(string(out), "br1    inet 169.254") {
 		t.Errorf("addresses at the end, %v:\n%s", err, out)
 	}
 }

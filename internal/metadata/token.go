@@ -12,8 +12,8 @@ import (
 // maxTokenLife is EC2's.
 const maxTokenLife = 6 * time.Hour
 
-// tokens makes and checks session tokens. A token holds its end and is sealed for one VM, so there is nothing to keep; a new agent knows
-// none of the old one's, and SDKs ask for another.
+// tokens makes and checks session tokens. A token holds its end and is sealed for one VM, so there is nothing to keep;
+// a new agent knows none of the old one's, and SDKs ask for another.
 type tokens struct{ key []byte }
 
 func newTokens() tokens {
@@ -35,7 +35,7 @@ func (t tokens) make(vm string, end time.Time) string {
 	return base64.URLEncoding.EncodeToString(append(text, t.seal(vm, text)...))
 }
 
-// good tells whether the token was made for the VM and has not ended.
+// good reports whether the token was made for the VM and has not ended.
 func (t tokens) good(token, vm string, now time.Time) bool {
 	text, err := base64.URLEncoding.Strict().DecodeString(token) // one text for one token
 	if err != nil || len(text) != 8+sha256.Size || !hmac.Equal(text[8:], t.seal(vm, text[:8])) {

@@ -1,6 +1,6 @@
-// Package names looks up users and groups in this host's name service: files, SSSD, LDAP, whatever nsswitch.conf lists. A static program
-// that asks package os/user reads /etc/passwd and /etc/group alone, and a rule by name would pass over everybody else; so getent(1) is run,
-// which every libc has.
+// Package names looks up users and groups in this host's name service: files, SSSD, LDAP, whatever nsswitch.conf lists.
+// A static program that asks package os/user reads /etc/passwd and /etc/group alone, and a rule by name would pass over
+// everybody else; so getent(1) is run, which every libc has.
 package names
 
 import (
@@ -24,8 +24,8 @@ type User struct {
 	UID, GID   uint32
 }
 
-// ErrUnknown is the error for what the name service does not have. It is no proof that nobody has it: getent ends in the same way when
-// SSSD is down. So it must never let through what a name would have refused.
+// ErrUnknown is the error for what the name service does not have. It is no proof that nobody has it: getent ends in
+// the same way when SSSD is down. So it must never let through what a name would have refused.
 var ErrUnknown = errors.New("the host's name service does not have it")
 
 const (
@@ -36,8 +36,8 @@ const (
 	missing = 2               // getent's status when a key was not found
 )
 
-// Service is a name service. What it answered it knows for a minute, and a failure for some seconds, so that a hundred tasks of one job are
-// one question.
+// Service is a name service. What it answered it knows for a minute, and a failure for some seconds, so that a hundred
+// tasks of one job are one question.
 type Service struct {
 	run    program.Run
 	asking chan struct{} // as many as ask
@@ -68,7 +68,8 @@ func (s *Service) User(ctx context.Context, uid uint32) (User, error) {
 
 // Named returns the user of a name. Its errors are those of User.
 func (s *Service) Named(ctx context.Context, name string) (User, error) {
-	if _, err := strconv.ParseUint(name, 10, 64); err == nil || name == "" || name[0] == '-' { // getent would take it for a number, or for an option
+	// getent would take it for a number, or for an option
+	if _, err := strconv.ParseUint(name, 10, 64); err == nil || name == "" || name[0] == '-' {
 		return User{}, ErrUnknown
 	}
 	return s.user(ctx, name, func(u User) bool { return u.Name == name })
@@ -121,7 +122,8 @@ func userOf(f []string) (User, error) {
 	return User{Name: f[0], UID: uint32(uid), GID: uint32(gid), Home: f[5]}, errors.Join(err, err2)
 }
 
-// Groups returns the names of groups. Those that the name service does not have are left out. Its error has CodeNoNames.
+// Groups returns the names of groups. Those that the name service does not have are left out. Its error has
+// CodeNoNames.
 func (s *Service) Groups(ctx context.Context, gids []uint32) (map[uint32]string, error) {
 	keys := make([]string, 0, len(gids))
 	for _, gid := range gids {
@@ -179,7 +181,8 @@ func (s *Service) ask(ctx context.Context, database string, keys ...string) ([][
 	}
 }
 
-// fetch runs getent. Waiting for others is part of the time it may take, and whoever asked first is not the only one who waits.
+// fetch runs getent. Waiting for others is part of the time it may take, and whoever asked first is not the only one
+// who waits.
 func (s *Service) fetch(r *reply, database string, keys []string) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
@@ -222,7 +225,8 @@ func (s *Service) dropLocked(now time.Time) {
 func failed(database, key string, err error) error {
 	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoNames, Err: err,
 		Message: fmt.Sprintf("the host's name service does not say who %s %s is", what[database], key),
-		Hint:    fmt.Sprintf("`getent %s %s` on this host must answer: see /etc/nsswitch.conf, and SSSD where it is named there", database, key)}
+		Hint: fmt.Sprintf("`getent %s %s` on this host must answer: see /etc/nsswitch.conf, and SSSD where it is "+
+			"named there", database, key)}
 }
 
 var what = map[string]string{"passwd": "user", "group": "group"}

@@ -106,8 +106,8 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestHangs: a name service that never answers is waited for as long as the limit says, by a few programs for any number of callers, and is asked
-// again some seconds later.
+// TestHangs: a name service that never answers is waited for as long as the limit says, by a few programs for any
+// number of callers, and is asked again some seconds later.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, most, asked atomic.Int32

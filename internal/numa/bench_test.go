@@ -8,9 +8,9 @@ import (
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
-// Nova 33 makes 7,450 and 6,060 one-host fits of 8 pinned vCPUs per CPU-second on machines of this kind, with 32 and 256
-// threads, 2,550 and 2,180 of 32 vCPUs in two cells, and takes 182 ms to refuse an 8-cell guest on eight nodes of which one is
-// too full.
+// Nova 33 makes 7,450 and 6,060 one-host fits of 8 pinned vCPUs per CPU-second on machines of this kind, with 32 and
+// 256 threads, 2,550 and 2,180 of 32 vCPUs in two cells, and takes 182 ms to refuse an 8-cell guest on eight nodes of
+// which one is too full.
 func BenchmarkPlan(b *testing.B) {
 	cern, epyc := topologytest.CERN2650v2(), topologytest.EPYC256()
 	for _, c := range []struct {
@@ -26,7 +26,8 @@ func BenchmarkPlan(b *testing.B) {
 		{"256threads/64", epyc, half(epyc), numa.Request{VCPUs: 64}, true},
 		{"256threads/8isolated", epyc, half(epyc), numa.Request{VCPUs: 8, Threads: farm.IsolateCores}, true},
 		{"256threads/8cells", epyc, half(epyc), numa.Request{VCPUs: 128, Cells: 8}, true},
-		{"256threads/8cellsRefused", epyc, farm.CPURange(0, 16).Or(farm.NewCPUSet(128)), numa.Request{VCPUs: 128, Cells: 8}, false},
+		{"256threads/8cellsRefused", epyc, farm.CPURange(0, 16).Or(farm.NewCPUSet(128)),
+			numa.Request{VCPUs: 128, Cells: 8}, false},
 		{"256threads/refused", epyc, farm.NewCPUSet(0), numa.Request{VCPUs: 256}, false},
 	} {
 		b.Run(c.name, func(b *testing.B) {

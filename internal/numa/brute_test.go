@@ -7,14 +7,15 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// brute decides by trying everything, on hosts of few nodes and CPUs, whether a request fits. It shares no code with the planner
-// and reasons as little as it can.
+// brute decides by trying everything, on hosts of few nodes and CPUs, whether a request fits. It shares no code with
+// the planner and reasons as little as it can.
 type brute struct {
 	room numa.Room
 	req  numa.Request
 }
 
-// fits tells whether the request fits in at most so many cells; 0 means any number. A request that fixes its cells has those.
+// fits reports whether the request fits in at most so many cells; 0 means any number. A request that fixes its cells
+// has those.
 func (b brute) fits(most int) bool {
 	nodes := len(b.room.Topology.Nodes)
 	emulator := b.req.Emulator == farm.EmulatorIsolate
@@ -22,7 +23,8 @@ func (b brute) fits(most int) bool {
 	case len(b.req.Each) > 0:
 		cells := make([]bruteCell, len(b.req.Each))
 		for i, c := range b.req.Each {
-			cells[i] = bruteCell{pinned: c.VCPUs.Minus(c.Floating).Len(), floating: c.Floating.Len(), memory: c.Memory, pages: c.Pages, threads: c.Threads, pieces: 1}
+			cells[i] = bruteCell{pinned: c.VCPUs.Minus(c.Floating).Len(), floating: c.Floating.Len(), memory: c.Memory,
+				pages: c.Pages, threads: c.Threads, pieces: 1}
 			if b.req.Contiguous {
 				cells[i].pieces = pieces(c.VCPUs)
 			}
@@ -30,7 +32,8 @@ func (b brute) fits(most int) bool {
 		cells[0].emulator = emulator
 		return b.place(cells, make([]bool, nodes), map[bruteAccount]int{})
 	case b.req.Cells > 0:
-		cells := slices.Repeat([]bruteCell{b.part(b.req.VCPUs/b.req.Cells, b.req.Memory/farm.Bytes(b.req.Cells))}, b.req.Cells)
+		cells := slices.Repeat([]bruteCell{b.part(b.req.VCPUs/b.req.Cells, b.req.Memory/farm.Bytes(b.req.Cells))},
+			b.req.Cells)
 		cells[0].emulator = emulator
 		return b.place(cells, make([]bool, nodes), map[bruteAccount]int{})
 	}
@@ -48,7 +51,7 @@ func (b brute) fits(most int) bool {
 	return false
 }
 
-// shares tells whether no vCPU is pinned.
+// shares reports whether no vCPU is pinned.
 func (b brute) shares() bool {
 	shares := len(b.req.Each) > 0 || b.req.CPU == farm.Shared
 	for _, c := range b.req.Each {
@@ -101,7 +104,8 @@ func (b brute) place(cells []bruteCell, used []bool, taken map[bruteAccount]int)
 		}
 		for _, size := range orOrdinary(c.pages) {
 			for _, m := range b.memory(n, size, fine) {
-				if c.memory%m.unit != 0 || int(c.memory/m.unit) < c.pieces || taken[m.account]+int(c.memory/m.unit) > m.have {
+				if c.memory%m.unit != 0 || int(c.memory/m.unit) < c.pieces ||
+					taken[m.account]+int(c.memory/m.unit) > m.have {
 					continue
 				}
 				used[n] = true
@@ -118,7 +122,7 @@ func (b brute) place(cells []bruteCell, used []bool, taken map[bruteAccount]int)
 	return false
 }
 
-// splits tells whether the VM can be cut so that every node of the set has some of it.
+// splits reports whether the VM can be cut so that every node of the set has some of it.
 func (b brute) splits(in []int) bool {
 	carriers := []int{-1}
 	if b.req.Emulator == farm.EmulatorIsolate {
@@ -239,7 +243,8 @@ func (b brute) cpus(n int, c bruteCell) bool {
 	if c.threads != farm.RequireSiblings || c.pinned == 0 {
 		return b.spread(c, free, all, make([]int, len(free)), 0, c.pinned)
 	}
-	for depth := 2; depth <= slices.Max(append(all, 1)); depth++ { // Nova's rule: cores with that many free, filled one after the other
+	// Nova's rule: cores with that many free, filled one after the other
+	for depth := 2; depth <= slices.Max(append(all, 1)); depth++ {
 		cores, left := 0, -c.pinned
 		for _, f := range free {
 			if f >= depth {

@@ -25,15 +25,17 @@ type Problem struct {
 	Neighbour int    // index of the neighbour that an Overlap is with; -1 when it is with none
 }
 
-// Check compares where a VM's threads and memory really may be with its plan, and both with the plans of the VMs beside it.
-// No problems means that every pinned vCPU has a host thread to itself. A pinned vCPU that may run anywhere else as well is a
-// problem. vCPUs that float share their CPUs with other VMs' vCPUs that float, and with no others.
+// Check compares where a VM's threads and memory really may be with its plan, and both with the plans of the VMs beside
+// it. No problems means that every pinned vCPU has a host thread to itself. A pinned vCPU that may run anywhere else as
+// well is a problem. vCPUs that float share their CPUs with other VMs' vCPUs that float, and with no others.
 func Check(plan farm.Plan, seen Observed, neighbours []farm.Plan) []Problem {
 	out := checkVCPUs(plan, seen)
 	if extra := seen.Emulator.Minus(plan.Emulator); !extra.Empty() {
-		out = append(out, problem(WrongEmulator, "emulator threads may run on CPUs %v, planned on %v", extra, plan.Emulator))
+		out = append(out, problem(WrongEmulator, "emulator threads may run on CPUs %v, planned on %v", extra,
+			plan.Emulator))
 	} else if seen.Emulator.Empty() {
-		out = append(out, problem(WrongEmulator, "nothing is known of the emulator threads, planned on CPUs %v", plan.Emulator))
+		out = append(out, problem(WrongEmulator, "nothing is known of the emulator threads, planned on CPUs %v",
+			plan.Emulator))
 	}
 	out = append(out, checkMemory(plan, seen)...)
 	for i, n := range neighbours {
@@ -52,7 +54,8 @@ func problem(kind ProblemKind, format string, args ...any) Problem {
 func checkVCPUs(plan farm.Plan, seen Observed) []Problem {
 	var out []Problem
 	if len(seen.VCPUs) != len(plan.VCPUs) {
-		out = append(out, problem(WrongVCPU, "the VM has %d vCPU threads, planned are %d", len(seen.VCPUs), len(plan.VCPUs)))
+		out = append(out, problem(WrongVCPU, "the VM has %d vCPU threads, planned are %d", len(seen.VCPUs),
+			len(plan.VCPUs)))
 	}
 	holder := map[int]int{}
 	for i, want := range plan.VCPUs {
@@ -60,7 +63,8 @@ func checkVCPUs(plan farm.Plan, seen Observed) []Problem {
 			out = append(out, problem(WrongVCPU, "vCPU %d may run on CPUs %q, planned on %v", i, seen.VCPUs[i], want))
 		}
 		for cpu := range want.All() {
-			if other, ok := holder[cpu]; ok && (want.Len() == 1 || plan.Floating.Has(i)) && !(plan.Floating.Has(i) && plan.Floating.Has(other)) {
+			if other, ok := holder[cpu]; ok && (want.Len() == 1 || plan.Floating.Has(i)) &&
+				!(plan.Floating.Has(i) && plan.Floating.Has(other)) {
 				out = append(out, problem(Overlap, "vCPU %d and vCPU %d are both planned on CPU %d", other, i, cpu))
 			}
 			holder[cpu] = i
@@ -82,20 +86,22 @@ func checkMemory(plan farm.Plan, seen Observed) []Problem {
 	case len(got) == 0 && len(want) > 0:
 		return []Problem{problem(WrongMemory, "memory is not bound, planned on nodes %v", farm.NewCPUSet(want...))}
 	case !slices.Equal(got, want):
-		return []Problem{problem(WrongMemory, "memory is bound to nodes %v, planned on %v", farm.NewCPUSet(got...), farm.NewCPUSet(want...))}
+		return []Problem{problem(WrongMemory, "memory is bound to nodes %v, planned on %v", farm.NewCPUSet(got...),
+			farm.NewCPUSet(want...))}
 	}
 	return nil
 }
 
-// overlaps finds the CPUs that both VMs may use, by plan or in fact, or that one may use and the other holds. A neighbour's vCPU
-// that is not pinned counts with all it may use.
+// overlaps finds the CPUs that both VMs may use, by plan or in fact, or that one may use and the other holds. A
+// neighbour's vCPU that is not pinned counts with all it may use.
 func overlaps(plan farm.Plan, seen Observed, neighbour farm.Plan, index int) []Problem {
 	theirs := holders(neighbour)
 	var out []Problem
 	report := func(who string, set farm.CPUSet, floats bool) {
 		for cpu := range set.All() {
 			if h, ok := theirs[cpu]; ok && !(floats && h.floats) {
-				out = append(out, problem(Overlap, "%s may run on CPU %d, which %s of neighbour %d holds", who, cpu, h.name, index))
+				out = append(out, problem(Overlap, "%s may run on CPU %d, which %s of neighbour %d holds", who, cpu,
+					h.name, index))
 			}
 		}
 	}
@@ -112,7 +118,8 @@ func overlaps(plan farm.Plan, seen Observed, neighbour farm.Plan, index int) []P
 	report("an emulator thread", plan.Emulator.Or(seen.Emulator), true)
 	for cpu := range plan.Extra.All() {
 		if h, ok := theirs[cpu]; ok {
-			out = append(out, problem(Overlap, "CPU %d is held idle or for the emulator, and %s of neighbour %d holds it too", cpu, h.name, index))
+			out = append(out, problem(Overlap,
+				"CPU %d is held idle or for the emulator, and %s of neighbour %d holds it too", cpu, h.name, index))
 		}
 	}
 	return out

@@ -12,7 +12,8 @@ import (
 func TestCheck(t *testing.T) {
 	set := farm.NewCPUSet
 	good := farm.Plan{
-		VCPUs: []farm.CPUSet{set(2), set(18)}, Emulator: set(0), IOThread: set(0), Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 2},
+		VCPUs: []farm.CPUSet{set(2), set(18)}, Emulator: set(0), IOThread: set(0),
+		Guest: farm.GuestTopology{Sockets: 1, Cores: 1, Threads: 2},
 		Cells: []farm.GuestCell{{VCPUs: set(0, 1), Memory: farm.GiB, Node: 1}},
 	}
 	beside := farm.Plan{VCPUs: []farm.CPUSet{set(3), set(19)}, Emulator: set(0)}
@@ -37,8 +38,13 @@ func TestCheck(t *testing.T) {
 		"other node": {func(p *farm.Plan, o *numa.Observed) { o.Nodes = []int{1, 0} },
 			[]string{"memory: memory is bound to nodes 0-1, planned on 1"}},
 		"on the neighbour, in fact": {func(p *farm.Plan, o *numa.Observed) { o.VCPUs[0] = set(3) },
-			[]string{`vcpu: vCPU 0 may run on CPUs "3", planned on 2`, "overlap: vCPU 0 may run on CPU 3, which vCPU 0 of neighbour 0 holds"}},
-		"on the neighbour, by plan": {func(p *farm.Plan, o *numa.Observed) { p.VCPUs[1] = set(19); o.VCPUs[1] = set(19) },
+			[]string{`vcpu: vCPU 0 may run on CPUs "3", planned on 2`,
+				"overlap: vCPU 0 may run on CPU 3, which vCPU 0 of neighbour 0 holds"}},
+		"on the neighbour, by plan": {func(p *farm.Plan,
+			o *numa.Observed) {
+			p.VCPUs[1] = set(19)
+			o.VCPUs[1] = set(19)
+		},
 			[]string{"overlap: vCPU 1 may run on CPU 19, which vCPU 1 of neighbour 0 holds"}},
 		"emulator on the neighbour": {func(p *farm.Plan, o *numa.Observed) { p.Emulator = set(0, 3) },
 			[]string{"overlap: an emulator thread may run on CPU 3, which vCPU 0 of neighbour 0 holds"}},
@@ -65,9 +71,12 @@ func TestCheck(t *testing.T) {
 func TestCheckSharing(t *testing.T) {
 	set := farm.NewCPUSet
 	pool := set(0, 1, 16, 17)
-	floats := farm.Plan{VCPUs: []farm.CPUSet{pool, pool}, Floating: set(0, 1), Emulator: pool, Cells: []farm.GuestCell{{VCPUs: set(0, 1), Memory: farm.GiB}}}
-	mixed := farm.Plan{VCPUs: []farm.CPUSet{set(4), pool}, Floating: set(1), Emulator: pool, Cells: []farm.GuestCell{{VCPUs: set(0, 1), Memory: farm.GiB}}}
-	isolated := farm.Plan{VCPUs: []farm.CPUSet{set(5)}, Emulator: set(6), Extra: set(6, 21, 22), Cells: []farm.GuestCell{{VCPUs: set(0), Memory: farm.GiB}}}
+	floats := farm.Plan{VCPUs: []farm.CPUSet{pool, pool}, Floating: set(0, 1), Emulator: pool,
+		Cells: []farm.GuestCell{{VCPUs: set(0, 1), Memory: farm.GiB}}}
+	mixed := farm.Plan{VCPUs: []farm.CPUSet{set(4), pool}, Floating: set(1), Emulator: pool,
+		Cells: []farm.GuestCell{{VCPUs: set(0, 1), Memory: farm.GiB}}}
+	isolated := farm.Plan{VCPUs: []farm.CPUSet{set(5)}, Emulator: set(6), Extra: set(6, 21, 22),
+		Cells: []farm.GuestCell{{VCPUs: set(0), Memory: farm.GiB}}}
 	with := func(p farm.Plan, change func(p *farm.Plan)) farm.Plan {
 		p.VCPUs = slices.Clone(p.VCPUs)
 		change(&p)
@@ -87,10 +96,14 @@ func TestCheckSharing(t *testing.T) {
 			"overlap: vCPU 1 may run on CPU 4, which vCPU 0 of neighbour 0 holds"}},
 		"pinned on an idle sibling": {with(mixed, func(p *farm.Plan) { p.VCPUs[0] = set(21) }), isolated, []string{
 			"overlap: vCPU 0 may run on CPU 21, which the emulator or an idle sibling of neighbour 0 holds"}},
-		"idle siblings of two": {with(isolated, func(p *farm.Plan) { p.VCPUs[0], p.Emulator, p.Extra = set(20), set(23), set(4, 23) }), mixed, []string{
+		"idle siblings of two": {with(isolated, func(p *farm.Plan) {
+			p.VCPUs[0], p.Emulator, p.Extra = set(20), set(23),
+				set(4, 23)
+		}), mixed, []string{
 			"overlap: CPU 4 is held idle or for the emulator, and vCPU 0 of neighbour 0 holds it too"}},
 		"emulator on an idle sibling": {with(floats, func(p *farm.Plan) { p.Emulator = set(22) }), isolated, []string{
-			"overlap: an emulator thread may run on CPU 22, which the emulator or an idle sibling of neighbour 0 holds"}},
+			"overlap: an emulator thread may run on CPU 22, which the emulator or an idle sibling of neighbour 0 " +
+				"holds"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

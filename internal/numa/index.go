@@ -7,7 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// index is what planning wants to know of a topology. It is worked out once, never changed, and shared by all rooms of a host.
+// index is what planning wants to know of a topology. It is worked out once, never changed, and shared by all rooms of
+// a host.
 type index struct {
 	topology farm.Topology
 	nodes    []nodeIndex // as Topology.Nodes; positions everywhere in this package are into it
@@ -60,7 +61,8 @@ func newIndex(t farm.Topology) *index {
 	return ix
 }
 
-// addCores lists the cores of all nodes in order. A core knows its node best: emulated hosts list a CPU in several nodes, or in none.
+// addCores lists the cores of all nodes in order. A core knows its node best: emulated hosts list a CPU in several
+// nodes, or in none.
 func (ix *index) addCores(positions map[int]int) {
 	caches := cacheOf(ix.topology)
 	for _, c := range ix.topology.Cores {
@@ -100,19 +102,22 @@ func (n *nodeIndex) addCores(cores []coreIndex) {
 	}
 }
 
-// is tells whether the index was made of t, or of a host with the same processors. Rooms are copied and their topologies never changed in
-// place, so it is enough that the parts are the same ones. How much memory nodes have is not in the index.
+// is reports whether the index was made of t, or of a host with the same processors. Rooms are copied and their
+// topologies never changed in place, so it is enough that the parts are the same ones. How much memory nodes have is
+// not in the index.
 func (ix *index) is(t farm.Topology) bool {
 	return slices.EqualFunc(ix.topology.Nodes, t.Nodes, func(a, b farm.Node) bool { return a.ID == b.ID }) &&
 		same(ix.topology.Cores, t.Cores) && same(ix.topology.L3, t.L3) && same(ix.topology.Distance, t.Distance)
 }
 
-// alike tells whether one index does for both hosts.
+// alike reports whether one index does for both hosts.
 func alike(a, b farm.Topology) bool {
-	return slices.EqualFunc(a.Nodes, b.Nodes, func(a, b farm.Node) bool { return a.ID == b.ID && a.CPUs.Equal(b.CPUs) }) &&
-		slices.EqualFunc(a.Cores, b.Cores, func(a, b farm.Core) bool {
-			return a.Socket == b.Socket && a.Node == b.Node && a.Kind == b.Kind && a.Threads.Equal(b.Threads)
-		}) &&
+	return slices.EqualFunc(a.Nodes, b.Nodes, func(a, b farm.Node) bool {
+		return a.ID == b.ID &&
+			a.CPUs.Equal(b.CPUs)
+	}) && slices.EqualFunc(a.Cores, b.Cores, func(a, b farm.Core) bool {
+		return a.Socket == b.Socket && a.Node == b.Node && a.Kind == b.Kind && a.Threads.Equal(b.Threads)
+	}) &&
 		slices.EqualFunc(a.L3, b.L3, farm.CPUSet.Equal) && slices.EqualFunc(a.Distance, b.Distance, slices.Equal[[]int])
 }
 
@@ -137,7 +142,8 @@ func cacheOf(t farm.Topology) map[int]int {
 	return of
 }
 
-// distances is the SLIT's row of node i, or Linux's defaults (LOCAL_DISTANCE 10, REMOTE_DISTANCE 20) where the host does not say.
+// distances is the SLIT's row of node i, or Linux's defaults (LOCAL_DISTANCE 10, REMOTE_DISTANCE 20) where the host
+// does not say.
 func distances(t farm.Topology, i int) []int {
 	row := make([]int, len(t.Nodes))
 	for j := range row {

@@ -7,7 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// layout is a plan before it is written out: one entry for each wanted cell, in their order where the request gives them.
+// layout is a plan before it is written out: one entry for each wanted cell, in their order where the request gives
+// them.
 type layout []cell
 
 type cell struct {
@@ -30,8 +31,8 @@ func (v *view) layout() (layout, bool) {
 
 func (v *view) isolatesEmulator() bool { return v.req.Emulator == farm.EmulatorIsolate }
 
-// single places the VM on one node: in the best page size that has room, where it disturbs the fewest cores and caches, and then
-// where least is left on the node, on its socket, and of its memory.
+// single places the VM on one node: in the best page size that has room, where it disturbs the fewest cores and caches,
+// and then where least is left on the node, on its socket, and of its memory.
 func (v *view) single() (layout, bool) {
 	w, emulator := &v.wants[0], v.isolatesEmulator()
 	var best cell
@@ -44,8 +45,10 @@ func (v *view) single() (layout, bool) {
 				continue // the pick could be no better
 			}
 			v.picker.pick(v, n, w)
-			if s := v.picker.score; !found || cmp.Or(s.compare(bestScore), cmp.Compare(v.state[n].threads, v.state[best.node].threads),
-				cmp.Compare(v.socketThreads(n), v.socketThreads(best.node)), cmp.Compare(from.free, best.from.free)) < 0 {
+			if s := v.picker.score; !found ||
+				cmp.Or(s.compare(bestScore), cmp.Compare(v.state[n].threads, v.state[best.node].threads),
+					cmp.Compare(v.socketThreads(n), v.socketThreads(best.node)),
+					cmp.Compare(from.free, best.from.free)) < 0 {
 				found, bestScore = true, s
 				best = cell{want: *w, node: n, from: from, emulator: emulator}
 			}
@@ -57,8 +60,8 @@ func (v *view) single() (layout, bool) {
 	return nil, false
 }
 
-// matched places the cells of a request that says how many it wants, each on a node of its own: in one page size for all where
-// that can be, else in the best that each finds.
+// matched places the cells of a request that says how many it wants, each on a node of its own: in one page size for
+// all where that can be, else in the best that each finds.
 func (v *view) matched() (layout, bool) {
 	lists := make([][]farm.Bytes, len(v.wants))
 	for _, size := range v.allSizes() {
@@ -91,7 +94,7 @@ func (v *view) matched() (layout, bool) {
 	return nil, false
 }
 
-// alike tells whether all cells have the same best page size, so that it was tried already.
+// alike reports whether all cells have the same best page size, so that it was tried already.
 func (v *view) alike() bool {
 	for _, w := range v.wants {
 		if w.sizes[0] != v.wants[0].sizes[0] {
@@ -114,14 +117,15 @@ func (v *view) allSizes() []farm.Bytes {
 	return sizes
 }
 
-// ordered puts cells in the order in which the guest will number them: as asked for, or by socket and node behind the one with
-// the emulator.
+// ordered puts cells in the order in which the guest will number them: as asked for, or by socket and node behind the
+// one with the emulator.
 func (v *view) ordered(l layout) layout {
 	if len(v.req.Each) > 0 {
 		return l
 	}
 	slices.SortStableFunc(l, func(a, b cell) int {
-		return cmp.Or(number(b.emulator)-number(a.emulator), cmp.Compare(v.socket(a.node), v.socket(b.node)), cmp.Compare(a.node, b.node))
+		return cmp.Or(number(b.emulator)-number(a.emulator), cmp.Compare(v.socket(a.node), v.socket(b.node)),
+			cmp.Compare(a.node, b.node))
 	})
 	return l
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// maxSteps bounds the search on hosts where nodes share a neighbour's memory, so that a choice for one cell changes what another
-// can have. Beyond it a layout may be missed.
+// maxSteps bounds the search on hosts where nodes share a neighbour's memory, so that a choice for one cell changes
+// what another can have. Beyond it a layout may be missed.
 const maxSteps = 100_000
 
 // matcher puts cells on nodes, each on one of its own.
@@ -24,8 +24,8 @@ type matcher struct {
 	steps int
 }
 
-// match puts each cell on a node of its own, on nodes near each other; the first cell has the emulator's CPU beside it where the
-// request isolates it. lists are the page sizes that each may take.
+// match puts each cell on a node of its own, on nodes near each other; the first cell has the emulator's CPU beside it
+// where the request isolates it. lists are the page sizes that each may take.
 func (v *view) match(wants []want, lists [][]farm.Bytes) (layout, bool) {
 	if len(wants) > len(v.nodes) {
 		return nil, false
@@ -43,8 +43,8 @@ func (v *view) match(wants []want, lists [][]farm.Bytes) (layout, bool) {
 	for _, seed := range able {
 		slices.SortStableFunc(able, func(a, b int) int {
 			d := v.nodes[seed].distance
-			return cmp.Or(number(b == seed)-number(a == seed), cmp.Compare(d[a], d[b]), cmp.Compare(v.state[a].threads, v.state[b].threads),
-				cmp.Compare(a, b))
+			return cmp.Or(number(b == seed)-number(a == seed), cmp.Compare(d[a], d[b]),
+				cmp.Compare(v.state[a].threads, v.state[b].threads), cmp.Compare(a, b))
 		})
 		if !m.place(able) || m.cell[seed] < 0 {
 			continue
@@ -70,7 +70,7 @@ func (v *view) newMatcher(wants []want, lists [][]farm.Bytes) *matcher {
 	return m
 }
 
-// emulator tells whether cell c has the emulator's CPU beside it.
+// emulator reports whether cell c has the emulator's CPU beside it.
 func (m *matcher) emulator(c int) bool { return c == 0 && m.view.isolatesEmulator() }
 
 // able lists the nodes that could have a cell, by position.
@@ -108,8 +108,8 @@ func (m *matcher) clear() {
 
 // augment is place where no two nodes have their memory from one.
 func (m *matcher) augment(order []int) bool {
-	// A node that was given a cell keeps one for good, though not always the same: nodes that can be matched are a matroid, so
-	// taking each that can be added, best first, ends with the best set (Edmonds and Fulkerson, 1965).
+	// A node that was given a cell keeps one for good, though not always the same: nodes that can be matched are a
+	// matroid, so taking each that can be added, best first, ends with the best set (Edmonds and Fulkerson, 1965).
 	placed := 0
 	for _, n := range order {
 		for i := range m.seen {
@@ -155,8 +155,8 @@ type account struct {
 
 func (s source) account() account { return account{s.node, s.size, s.shared} }
 
-// search places cell c and those behind it, each on the first node of order for which all go well; taken is what those before it
-// took of each account's memory.
+// search places cell c and those behind it, each on the first node of order for which all go well; taken is what those
+// before it took of each account's memory.
 func (m *matcher) search(c int, order []int, taken map[account]int) bool {
 	if c == len(m.wants) {
 		return true
@@ -184,8 +184,8 @@ func (m *matcher) search(c int, order []int, taken map[account]int) bool {
 	return false
 }
 
-// shortfall gives cells that together can have fewer nodes than they are, and those nodes (Hall's theorem); nil when there are
-// none.
+// shortfall gives cells that together can have fewer nodes than they are, and those nodes (Hall's theorem); nil when
+// there are none.
 func (m *matcher) shortfall() (cells, nodes []int) {
 	m.clear()
 	m.augment(m.able())
@@ -222,7 +222,8 @@ type rating struct {
 }
 
 func (r rating) compare(o rating) int {
-	return cmp.Or(cmp.Compare(r.distance, o.distance), cmp.Compare(r.spread, o.spread), cmp.Compare(r.left, o.left), cmp.Compare(r.nodes, o.nodes))
+	return cmp.Or(cmp.Compare(r.distance, o.distance), cmp.Compare(r.spread, o.spread), cmp.Compare(r.left, o.left),
+		cmp.Compare(r.nodes, o.nodes))
 }
 
 func (v *view) rate(l layout) rating {

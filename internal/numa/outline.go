@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Outline is a room in a few numbers: enough to tell fast that a request surely has no place there, or else about what it would cost. It is
-// for who chooses among many hosts.
+// Outline is a room in a few numbers: enough to tell fast that a request surely has no place there, or else about what
+// it would cost. It is for who chooses among many hosts.
 type Outline struct {
 	nodes   []outlineNode
 	threads int     // of the host
@@ -112,7 +112,8 @@ func (o *Outline) Read(r Room) {
 func (n *outlineNode) readPages(was []farm.HugePages, left map[farm.Bytes]int) {
 	n.pages = n.pages[:0]
 	for _, p := range was {
-		n.pages = append(n.pages, outlineMemory{size: p.Size, free: farm.Bytes(max(left[p.Size], 0)) * p.Size, total: farm.Bytes(max(p.Total, 0)) * p.Size})
+		n.pages = append(n.pages, outlineMemory{size: p.Size, free: farm.Bytes(max(left[p.Size], 0)) * p.Size,
+			total: farm.Bytes(max(p.Total, 0)) * p.Size})
 	}
 	if len(left) <= len(was) {
 		return
@@ -143,8 +144,8 @@ func (o *Outline) Memory(size farm.Bytes) farm.Bytes {
 	return sum
 }
 
-// Estimate tells what the room is surely short of. Where Plan finds a place, that is nothing. Without a shortage the cost is about Waste of
-// what Plan would give, and Plan may refuse all the same.
+// Estimate tells what the room is surely short of. Where Plan finds a place, that is nothing. Without a shortage the
+// cost is about Waste of what Plan would give, and Plan may refuse all the same.
 func (o *Outline) Estimate(d *Demand) (Cost, Shortage) {
 	if d.vcpus == 0 {
 		return 0, ShortOfNothing // it floats over shared pools, of which an outline knows nothing
@@ -165,7 +166,8 @@ func (o *Outline) Estimate(d *Demand) (Cost, Shortage) {
 	return cost, short
 }
 
-// inReach is the memory that the demand could have: of nodes with free threads, unless nodes lend or vCPUs float over others.
+// inReach is the memory that the demand could have: of nodes with free threads, unless nodes lend or vCPUs float over
+// others.
 func (o *Outline) inReach(d *Demand) farm.Bytes {
 	var sum farm.Bytes
 	for i := range o.nodes {

@@ -60,7 +60,8 @@ func TestEstimateIsAboutTheWaste(t *testing.T) {
 	var o numa.Outline
 	for range 60 {
 		cpus := []int{2, 4, 8, 16, 32, 64}[r.IntN(6)]
-		req := numa.Request{VCPUs: cpus, Memory: farm.Bytes(cpus*(1+r.IntN(3))) * farm.GiB, Allowed: host.Online, Pages: []farm.Bytes{2 * farm.MiB, 0}}
+		req := numa.Request{VCPUs: cpus, Memory: farm.Bytes(cpus*(1+r.IntN(3))) * farm.GiB, Allowed: host.Online,
+			Pages: []farm.Bytes{2 * farm.MiB, 0}}
 		plan, err := numa.Plan(room, req)
 		if err != nil {
 			continue
@@ -83,7 +84,8 @@ func TestEstimateIsAboutTheWaste(t *testing.T) {
 func TestNewRoomLike(t *testing.T) {
 	cern, epyc := topologytest.CERN2650v2(), topologytest.EPYC256()
 	like := numa.NewRoom(cern, numa.Reserve{}, nil)
-	for name, host := range map[string]farm.Topology{"the same": topologytest.CERN2650v2(), "more memory": topologytest.CERN2630v3(), "another": epyc} {
+	for name, host := range map[string]farm.Topology{"the same": topologytest.CERN2650v2(),
+		"more memory": topologytest.CERN2630v3(), "another": epyc} {
 		reserve := numa.Reserve{CPUs: farm.NewCPUSet(0), Memory: farm.GiB}
 		if a, b := numa.NewRoom(host, reserve, nil), numa.NewRoomLike(like, host, reserve, nil); !a.Equal(b) {
 			t.Errorf("%s: %+v is not %+v", name, b.Nodes, a.Nodes)

@@ -91,8 +91,8 @@ func (p *picker) gives(core, need int) int {
 	return 0
 }
 
-// deepest is the largest number of vCPUs a core, at least two, with which all fit; one that leaves a vCPU alone on the last core
-// only where no other does.
+// deepest is the largest number of vCPUs a core, at least two, with which all fit; one that leaves a vCPU alone on the
+// last core only where no other does.
 func (p *picker) deepest() int {
 	alone := 2
 	for t := p.node.smt; t >= 2; t-- {
@@ -163,8 +163,8 @@ func (p *picker) otherSocket(group int) bool {
 
 func (p *picker) socket(group int) int { return p.node.cores[p.node.groups[group].first].socket }
 
-// takeLoose takes threads that do not make a whole core: from one core that can hold all that is still needed, in a group used
-// already, and a core that is part taken before a whole one.
+// takeLoose takes threads that do not make a whole core: from one core that can hold all that is still needed, in a
+// group used already, and a core that is part taken before a whole one.
 func (p *picker) takeLoose() bool {
 	group, core := p.loose(func(int) bool { return true })
 	if core < 0 {
@@ -174,7 +174,8 @@ func (p *picker) takeLoose() bool {
 	return true
 }
 
-// loose finds the core whose threads are best taken in part, among those that may be used; core is -1 when there is none.
+// loose finds the core whose threads are best taken in part, among those that may be used; core is -1 when there is
+// none.
 func (p *picker) loose(may func(core int) bool) (group, core int) {
 	type offer struct{ gives, partial, elsewhere, far, breaks, left int }
 	var best offer
@@ -232,7 +233,8 @@ func (p *picker) cpus() []int {
 		}
 	}
 	slices.SortFunc(uses, func(a, b use) int {
-		return cmp.Or(cmp.Compare(p.node.cores[a.core].socket, p.node.cores[b.core].socket), cmp.Compare(a.threads[0], b.threads[0]))
+		return cmp.Or(cmp.Compare(p.node.cores[a.core].socket, p.node.cores[b.core].socket),
+			cmp.Compare(a.threads[0], b.threads[0]))
 	})
 	out := make([]int, 0, p.pinned)
 	for _, u := range uses {
@@ -266,8 +268,9 @@ func (p *picker) idle() farm.CPUSet {
 	return farm.NewCPUSet(ids...)
 }
 
-// emulator takes one more thread for QEMU itself, after pick: a sibling that the VM's own vCPUs leave idle if there is one.
-// Beside isolated vCPUs it takes a core they are not on, whole if there is one; all threads of it that are free are held.
+// emulator takes one more thread for QEMU itself, after pick: a sibling that the VM's own vCPUs leave idle if there is
+// one. Beside isolated vCPUs it takes a core they are not on, whole if there is one; all threads of it that are free
+// are held.
 func (p *picker) emulator(policy farm.ThreadPolicy) (cpu int, held farm.CPUSet) {
 	p.need = 1
 	if policy != farm.IsolateCores {

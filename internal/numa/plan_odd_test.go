@@ -19,24 +19,30 @@ func TestPlanRefusesNonsense(t *testing.T) {
 		req  numa.Request
 		code farm.Code
 	}{
-		"no vCPUs":               {numa.Request{Memory: farm.GiB}, farm.CodeBadShape},
-		"negative vCPUs":         {numa.Request{VCPUs: -1, Memory: farm.GiB}, farm.CodeBadShape},
-		"absurd vCPUs":           {numa.Request{VCPUs: 1 << 40, Memory: farm.GiB}, farm.CodeBadShape},
-		"no memory":              {numa.Request{VCPUs: 1}, farm.CodeBadShape},
-		"absurd memory":          {numa.Request{VCPUs: 1, Memory: 1 << 63}, farm.CodeBadShape},
-		"crooked memory":         {numa.Request{VCPUs: 1, Memory: farm.GiB + 1}, farm.CodeBadShape},
-		"half a page":            {numa.Request{VCPUs: 1, Memory: farm.GiB / 2, Pages: []farm.Bytes{farm.GiB}}, farm.CodeBadShape},
-		"page and a half":        {numa.Request{VCPUs: 1, Memory: farm.GiB * 3 / 2, Pages: []farm.Bytes{farm.GiB}}, farm.CodeBadShape},
-		"crooked page":           {numa.Request{VCPUs: 1, Memory: 3 * farm.GiB, Pages: []farm.Bytes{3 * farm.MiB}}, farm.CodeBadShape},
-		"guest of other size":    {numa.Request{VCPUs: 4, Memory: farm.GiB, Guest: g(1, 3, 1)}, farm.CodeBadShape},
-		"negative guest":         {numa.Request{VCPUs: 4, Memory: farm.GiB, Guest: g(-2, -2, 1)}, farm.CodeBadShape},
-		"overflowing guest":      {numa.Request{VCPUs: 4, Memory: farm.GiB, Guest: g(1<<32, 1<<32, 1)}, farm.CodeBadShape},
-		"half a guest":           {numa.Request{VCPUs: 4, Memory: farm.GiB, Guest: g(0, 4, 1)}, farm.CodeBadShape},
-		"more CPUs than host":    {numa.Request{VCPUs: 33, Memory: 64 * farm.MiB}, farm.CodeTooBig},
-		"more memory than host":  {numa.Request{VCPUs: 2, Memory: 65 * farm.GiB}, farm.CodeTooBig},
-		"the host's own memory":  {numa.Request{VCPUs: 2, Memory: 43 * farm.GiB}, farm.CodeTooBig},
-		"pages the host has not": {numa.Request{VCPUs: 2, Memory: farm.GiB, Pages: []farm.Bytes{2 * farm.MiB}}, farm.CodeTooBig},
-		"more pages than host":   {numa.Request{VCPUs: 2, Memory: 21 * farm.GiB, Pages: []farm.Bytes{farm.GiB}}, farm.CodeTooBig},
+		"no vCPUs":       {numa.Request{Memory: farm.GiB}, farm.CodeBadShape},
+		"negative vCPUs": {numa.Request{VCPUs: -1, Memory: farm.GiB}, farm.CodeBadShape},
+		"absurd vCPUs":   {numa.Request{VCPUs: 1 << 40, Memory: farm.GiB}, farm.CodeBadShape},
+		"no memory":      {numa.Request{VCPUs: 1}, farm.CodeBadShape},
+		"absurd memory":  {numa.Request{VCPUs: 1, Memory: 1 << 63}, farm.CodeBadShape},
+		"crooked memory": {numa.Request{VCPUs: 1, Memory: farm.GiB + 1}, farm.CodeBadShape},
+		"half a page": {numa.Request{VCPUs: 1, Memory: farm.GiB / 2, Pages: []farm.Bytes{farm.GiB}},
+			farm.CodeBadShape},
+		"page and a half": {numa.Request{VCPUs: 1, Memory: farm.GiB * 3 / 2, Pages: []farm.Bytes{farm.GiB}},
+			farm.CodeBadShape},
+		"crooked page": {numa.Request{VCPUs: 1, Memory: 3 * farm.GiB, Pages: []farm.Bytes{3 * farm.MiB}},
+			farm.CodeBadShape},
+		"guest of other size": {numa.Request{VCPUs: 4, Memory: farm.GiB, Guest: g(1, 3, 1)}, farm.CodeBadShape},
+		"negative guest":      {numa.Request{VCPUs: 4, Memory: farm.GiB, Guest: g(-2, -2, 1)}, farm.CodeBadShape},
+		"overflowing guest": {numa.Request{VCPUs: 4, Memory: farm.GiB, Guest: g(1<<32, 1<<32, 1)},
+			farm.CodeBadShape},
+		"half a guest":          {numa.Request{VCPUs: 4, Memory: farm.GiB, Guest: g(0, 4, 1)}, farm.CodeBadShape},
+		"more CPUs than host":   {numa.Request{VCPUs: 33, Memory: 64 * farm.MiB}, farm.CodeTooBig},
+		"more memory than host": {numa.Request{VCPUs: 2, Memory: 65 * farm.GiB}, farm.CodeTooBig},
+		"the host's own memory": {numa.Request{VCPUs: 2, Memory: 43 * farm.GiB}, farm.CodeTooBig},
+		"pages the host has not": {numa.Request{VCPUs: 2, Memory: farm.GiB, Pages: []farm.Bytes{2 * farm.MiB}},
+			farm.CodeTooBig},
+		"more pages than host": {numa.Request{VCPUs: 2, Memory: 21 * farm.GiB, Pages: []farm.Bytes{farm.GiB}},
+			farm.CodeTooBig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.req.Allowed = host.Online
@@ -63,9 +69,11 @@ func TestRefusalNamesWhatIsShort(t *testing.T) {
 	room := numa.NewRoom(host, numa.Reserve{}, nil)
 	room.Free = room.Free.Minus(cpus(t, "0-6,16-23"))
 	room.Nodes[1].Pages[farm.GiB] = 3
-	_, err := numa.Plan(room, numa.Request{VCPUs: 8, Memory: 16 * farm.GiB, Pages: []farm.Bytes{farm.GiB}, Allowed: host.Online})
+	_, err := numa.Plan(room, numa.Request{VCPUs: 8, Memory: 16 * farm.GiB, Pages: []farm.Bytes{farm.GiB},
+		Allowed: host.Online})
 	wantError(t, err, farm.NoCapacity, farm.CodeNoRoom)
-	for _, want := range []string{"node 0 lacks 7 CPUs and 6 pages of 1G", "node 1 lacks 13 pages of 1G", "all nodes together lack 3 pages of 1G"} {
+	for _, want := range []string{"node 0 lacks 7 CPUs and 6 pages of 1G", "node 1 lacks 13 pages of 1G",
+		"all nodes together lack 3 pages of 1G"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %q", want, err)
 		}
@@ -102,7 +110,8 @@ func TestPlanTakesLopsidedGrant(t *testing.T) {
 		"    0 16 1 17 2 18 3 19 4 20",
 		"  cell 1: vCPUs 10-11, 2G of node 1",
 		"    8 24")
-	want(t, plan(t, room, numa.Request{VCPUs: 4, Memory: 4 * farm.GiB, Allowed: cpus(t, "0-3")}), // one thread of each core
+	// one thread of each core
+	want(t, plan(t, room, numa.Request{VCPUs: 4, Memory: 4 * farm.GiB, Allowed: cpus(t, "0-3")}),
 		"  guest 1 sockets × 4 cores × 1 threads, emulator on 0-3",
 		"  cell 0: vCPUs 0-3, 4G of node 0",
 		"    0 1 2 3")
@@ -110,7 +119,8 @@ func TestPlanTakesLopsidedGrant(t *testing.T) {
 
 func TestPlanKeepsWholeCores(t *testing.T) {
 	room := numa.NewRoom(topologytest.CERN2650v2(), numa.Reserve{}, nil)
-	room.Free = room.Free.Minus(cpus(t, "0-3,7,8-15")) // node 0: three whole cores and five lone siblings; node 1: eight lone siblings
+	// node 0: three whole cores and five lone siblings; node 1: eight lone siblings
+	room.Free = room.Free.Minus(cpus(t, "0-3,7,8-15"))
 	want(t, plan(t, room, numa.Request{VCPUs: 6, Memory: farm.GiB}),
 		"  guest 1 sockets × 3 cores × 2 threads, emulator on 4-6,20-22",
 		"  cell 0: vCPUs 0-5, 1G of node 0",
@@ -119,10 +129,9 @@ func TestPlanKeepsWholeCores(t *testing.T) {
 		"  guest 1 sockets × 1 cores × 1 threads, emulator on 24",
 		"  cell 0: vCPUs 0, 1G of node 1",
 		"    24")
-	want(t, plan(t, room, numa.Request{VCPUs: 2, Memory: farm.GiB, Guest: farm.GuestTopology{Sockets: 2, Cores: 1, Threads: 1}, Service: cpus(t, "0")}),
-		"  guest 2 sockets × 1 cores × 1 threads, emulator on 0",
-		"  cell 0: vCPUs 0-1, 1G of node 0",
-		"    4 20")
+	want(t, plan(t, room, numa.Request{VCPUs: 2, Memory: farm.GiB,
+		Guest: farm.GuestTopology{Sockets: 2, Cores: 1, Threads: 1}, Service: cpus(t, "0")}),
+		"  guest 2 sockets × 1 cores × 1 threads, emulator on 0", "  cell 0: vCPUs 0-1, 1G of node 0", "    4 20")
 }
 
 // Sixteen threads a cache: 24 vCPUs need two of them, 8 stay in one, and the fuller one is taken first.
@@ -185,10 +194,12 @@ func TestNewRoom(t *testing.T) {
 	host := topologytest.WithPages(topologytest.CERN2650v2(), farm.GiB, 20)
 	host.Nodes[1].Memory = 44 * farm.GiB // 12 and 24 GiB of ordinary memory
 	room := numa.NewRoom(host, numa.Reserve{CPUs: cpus(t, "0,16"), Memory: 3 * farm.GiB}, nil)
-	if room.Nodes[0].Memory != 11*farm.GiB || room.Nodes[1].Memory != 22*farm.GiB || room.Free.Len() != 30 || room.Nodes[1].Pages[farm.GiB] != 20 {
+	if room.Nodes[0].Memory != 11*farm.GiB || room.Nodes[1].Memory != 22*farm.GiB || room.Free.Len() != 30 ||
+		room.Nodes[1].Pages[farm.GiB] != 20 {
 		t.Errorf("%+v", room)
 	}
-	over := farm.Plan{VCPUs: []farm.CPUSet{cpus(t, "0")}, Cells: []farm.GuestCell{{VCPUs: cpus(t, "0"), Memory: 64 * farm.GiB, Node: 0}}}
+	over := farm.Plan{VCPUs: []farm.CPUSet{cpus(t, "0")},
+		Cells: []farm.GuestCell{{VCPUs: cpus(t, "0"), Memory: 64 * farm.GiB, Node: 0}}}
 	if got := numa.NewRoom(host, numa.Reserve{}, []farm.Plan{over}).Nodes[0].Memory; got != 0 {
 		t.Errorf("an overcommitted node has %v left", got)
 	}
@@ -209,7 +220,8 @@ func TestPlanLeavesNobodyAlone(t *testing.T) {
 	for _, c := range host.Cores {
 		room.Free = room.Free.Minus(farm.NewCPUSet(c.Threads.List()[0]))
 	}
-	p, err := numa.Plan(room, numa.Request{VCPUs: 4, Memory: farm.GiB, Allowed: host.Online, Threads: farm.RequireSiblings})
+	p, err := numa.Plan(room, numa.Request{VCPUs: 4, Memory: farm.GiB, Allowed: host.Online,
+		Threads: farm.RequireSiblings})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,5 +229,29 @@ func TestPlanLeavesNobodyAlone(t *testing.T) {
 		if n := p.CPUs().And(c.Threads).Len(); n == 1 {
 			t.Errorf("one vCPU is alone on core %v: %v", c.Threads, p.CPUs())
 		}
+	}
+}
+
+// TestSmallNodes: a VM of one vCPU lies on one node, and a refusal names how many vCPUs reach the memory that it wants.
+func TestSmallNodes(t *testing.T) {
+	host := topologytest.Grid{Sockets: 2, CoresPerNode: 2, Threads: 2, NodeMemory: 1450 * farm.MiB}.Topology()
+	ask := func(reserve farm.Bytes, vcpus int, memory farm.Bytes) error {
+		_, err := numa.Plan(numa.NewRoom(host, numa.Reserve{Memory: reserve}, nil),
+			numa.Request{VCPUs: vcpus, Memory: memory, Allowed: host.Online})
+		return err
+	}
+	if err := ask(362*farm.MiB, 1, farm.GiB); err != nil {
+		t.Errorf("the default shape, with an eighth of the memory kept: %v", err)
+	}
+	e := new(farm.Error)
+	if err := ask(farm.GiB, 1, farm.GiB); !errors.As(err, &e) || e.Code != farm.CodeTooBig ||
+		!strings.Contains(e.Hint, "at least 2 vCPUs") {
+		t.Errorf("with 1G kept: %+v", err)
+	}
+	if err := ask(farm.GiB, 2, farm.GiB); err != nil {
+		t.Errorf("as the hint says: %v", err)
+	}
+	if err := ask(farm.GiB, 1, 8*farm.GiB); !errors.As(err, &e) || strings.Contains(e.Hint, "vCPUs") {
+		t.Errorf("more than the whole host has: %+v", err)
 	}
 }

@@ -23,8 +23,8 @@ var hosts = map[string]func() farm.Topology{
 	"epyc-256":    topologytest.EPYC256,
 }
 
-// TestGolden reads each testdata/*.txt: a head of lines, then "---", then the plans. A new file is a new case: write the head, run
-// with -update, and read what came. The head has
+// TestGolden reads each testdata/*.txt: a head of lines, then "---", then the plans. A new file is a new case: write
+// the head, run with -update, and read what came. The head has
 //
 //	host NAME                         one of hosts
 //	reserve CPUS MEMORY               kept for the host
@@ -34,8 +34,8 @@ var hosts = map[string]func() farm.Topology{
 //	vm COUNT VCPUS MEMORY [PAGES] [WORD=VALUE ...]
 //	end N                             the N-th VM that was placed ends, from 1
 //
-// PAGES are sizes with commas, best first, 0 for ordinary ones. The words of vm are cpu, threads, emulator, cells, contiguous and
-// cell=VCPUS:MEMORY[:FLOATING] once for each cell, with VCPUS and MEMORY before them 0.
+// PAGES are sizes with commas, best first, 0 for ordinary ones. The words of vm are cpu, threads, emulator, cells,
+// contiguous and cell=VCPUS:MEMORY[:FLOATING] once for each cell, with VCPUS and MEMORY before them 0.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -93,9 +93,11 @@ func (g *golden) line(f []string) {
 			return
 		}
 		n := &g.host.Nodes[count(g.T, f[3])]
-		n.Pages = append(n.Pages, farm.HugePages{Size: size(g.T, f[1]), Total: count(g.T, f[2]), Free: count(g.T, f[2])})
+		n.Pages = append(n.Pages, farm.HugePages{Size: size(g.T, f[1]), Total: count(g.T, f[2]),
+			Free: count(g.T, f[2])})
 	case "shared":
-		g.reserve.Shared[count(g.T, f[1])] = numa.SharedRoom{CPUs: cpus(g.T, f[2]), VCPUs: count(g.T, f[3]), Memory: size(g.T, f[4])}
+		g.reserve.Shared[count(g.T, f[1])] = numa.SharedRoom{CPUs: cpus(g.T, f[2]), VCPUs: count(g.T, f[3]),
+			Memory: size(g.T, f[4])}
 	case "held":
 		g.now().Free = g.now().Free.Minus(cpus(g.T, f[1]))
 	case "vm":
@@ -118,7 +120,8 @@ func (g *golden) now() *numa.Room {
 }
 
 func (g *golden) request(f []string) numa.Request {
-	req := numa.Request{VCPUs: count(g.T, f[0]), Memory: size(g.T, f[1]), Allowed: g.host.Online, Service: g.reserve.CPUs}
+	req := numa.Request{VCPUs: count(g.T, f[0]), Memory: size(g.T, f[1]), Allowed: g.host.Online,
+		Service: g.reserve.CPUs}
 	for _, word := range f[2:] {
 		name, value, ok := strings.Cut(word, "=")
 		switch {
@@ -138,7 +141,8 @@ func (g *golden) request(f []string) numa.Request {
 			req.Contiguous = value == "yes"
 		case name == "cell":
 			parts := append(strings.Split(value, ":"), "")
-			req.Each = append(req.Each, numa.CellRequest{VCPUs: cpus(g.T, parts[0]), Memory: size(g.T, parts[1]), Floating: cpus(g.T, parts[2])})
+			req.Each = append(req.Each, numa.CellRequest{VCPUs: cpus(g.T, parts[0]), Memory: size(g.T, parts[1]),
+				Floating: cpus(g.T, parts[2])})
 		default:
 			g.Fatalf("unknown word %q", word)
 		}
@@ -176,7 +180,8 @@ func writeError(b *strings.Builder, err error) {
 }
 
 func writePlan(b *strings.Builder, p farm.Plan) {
-	fmt.Fprintf(b, "  guest %d sockets × %d cores × %d threads, emulator on %v\n", p.Guest.Sockets, p.Guest.Cores, p.Guest.Threads, p.Emulator)
+	fmt.Fprintf(b, "  guest %d sockets × %d cores × %d threads, emulator on %v\n", p.Guest.Sockets, p.Guest.Cores,
+		p.Guest.Threads, p.Emulator)
 	for i, c := range p.Cells {
 		fmt.Fprintf(b, "  cell %d: vCPUs %v, %v of node %d", i, c.VCPUs, c.Memory, c.Node)
 		if c.PageSize != 0 {

@@ -30,7 +30,8 @@ func (g *game) checkPlan(t *testing.T, what string, req numa.Request, p farm.Pla
 	if len(req.Pages) > 1 && len(req.Each) == 0 && p.Cells[0].PageSize != req.Pages[0] {
 		best := req
 		best.Pages = req.Pages[:1]
-		if req.Memory%farm.Bytes(max(req.Cells, 1))/max(pageSize(best.Pages[0]), 1) == 0 && divides(req, best.Pages[0]) && (brute{g.room, best}).fits(len(p.Cells)) {
+		if req.Memory%farm.Bytes(max(req.Cells, 1))/max(pageSize(best.Pages[0]), 1) == 0 &&
+			divides(req, best.Pages[0]) && (brute{g.room, best}).fits(len(p.Cells)) {
 			bad("the best page size would do")
 		}
 	}
@@ -63,7 +64,8 @@ func (g *game) checkCPUs(bad func(string, ...any), req numa.Request, p farm.Plan
 			bad("vCPU %d is pinned to %v", id, set)
 		}
 	}
-	if vcpus := wantedVCPUs(req); len(p.VCPUs) != vcpus || p.Held().Minus(p.Extra).Len() != pinned && p.Held().Len() != pinned+p.Extra.Len() {
+	if vcpus := wantedVCPUs(req); len(p.VCPUs) != vcpus || p.Held().Minus(p.Extra).Len() != pinned &&
+		p.Held().Len() != pinned+p.Extra.Len() {
 		bad("wanted %d vCPUs, got %d, of them %d pinned to %v", vcpus, len(p.VCPUs), pinned, p.Held())
 	}
 	for i, c := range wantedCells(req, p) {

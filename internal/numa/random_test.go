@@ -43,7 +43,8 @@ func TestRandom(t *testing.T) {
 				g.take(t, what, plan)
 			}
 			if t.Failed() {
-				t.Fatalf("%s: request %+v, plan %+v, error %v, host %+v, room %+v", what, req, plan, err, g.room.Topology, g.room.Nodes)
+				t.Fatalf("%s: request %+v, plan %+v, error %v, host %+v, room %+v", what, req, plan, err,
+					g.room.Topology, g.room.Nodes)
 			}
 		}
 	}
@@ -91,21 +92,23 @@ func (g *game) fresh(t farm.Topology, plans []farm.Plan) numa.Room {
 
 func newGame(r *rand.Rand) *game {
 	t := randomHost(r)
-	g := &game{r: r, reserve: numa.Reserve{Memory: farm.Bytes(r.IntN(20)) * farm.MiB, CPUs: some(r, t.Online, 8), Shared: map[int]numa.SharedRoom{}}, bases: map[int]farm.Bytes{}}
+	g := &game{r: r, reserve: numa.Reserve{Memory: farm.Bytes(r.IntN(20)) * farm.MiB, CPUs: some(r, t.Online, 8),
+		Shared: map[int]numa.SharedRoom{}}, bases: map[int]farm.Bytes{}}
 	for _, n := range t.Nodes {
 		if r.IntN(6) == 0 {
 			g.bases[n.ID] = []farm.Bytes{64 * farm.KiB, 4 * farm.MiB}[r.IntN(2)]
 		}
 		if pool := some(r, n.CPUs.Minus(g.reserve.CPUs), 2); !pool.Empty() {
-			g.reserve.Shared[n.ID] = numa.SharedRoom{CPUs: pool, VCPUs: r.IntN(4 * pool.Len()), Memory: farm.Bytes(r.IntN(20)) * 2 * farm.MiB}
+			g.reserve.Shared[n.ID] = numa.SharedRoom{CPUs: pool, VCPUs: r.IntN(4 * pool.Len()),
+				Memory: farm.Bytes(r.IntN(20)) * 2 * farm.MiB}
 		}
 	}
 	g.room = g.fresh(t, nil)
 	return g
 }
 
-// randomHost has few of everything: cores with one, two or four threads or both kinds, nodes without memory or without CPUs, one
-// cache or several on a node.
+// randomHost has few of everything: cores with one, two or four threads or both kinds, nodes without memory or without
+// CPUs, one cache or several on a node.
 func randomHost(r *rand.Rand) farm.Topology {
 	var t farm.Topology
 	cpu, perSocket, smt, hybrid := 0, 1+r.IntN(2), []int{1, 2, 2, 4}[r.IntN(4)], r.IntN(4) == 0
@@ -126,7 +129,8 @@ func randomHost(r *rand.Rand) farm.Topology {
 				threads = append(threads, cpu)
 				cpu++
 			}
-			t.Cores = append(t.Cores, farm.Core{Socket: id / perSocket, Node: n.ID, Threads: farm.NewCPUSet(threads...)})
+			t.Cores = append(t.Cores,
+				farm.Core{Socket: id / perSocket, Node: n.ID, Threads: farm.NewCPUSet(threads...)})
 			inNode, shared = append(inNode, threads...), append(shared, threads...)
 			if r.IntN(3) == 0 {
 				t.L3, shared = append(t.L3, farm.NewCPUSet(shared...)), nil
@@ -168,14 +172,17 @@ func some(r *rand.Rand, of farm.CPUSet, n int) farm.CPUSet {
 	return farm.NewCPUSet(ids...)
 }
 
-var pageLists = [][]farm.Bytes{nil, nil, {0}, {2 * farm.MiB}, {8 * farm.MiB, 2 * farm.MiB}, {8 * farm.MiB, 0}, {2 * farm.MiB, 8 * farm.MiB, 0}}
+var pageLists = [][]farm.Bytes{nil, nil, {0}, {2 * farm.MiB}, {8 * farm.MiB, 2 * farm.MiB}, {8 * farm.MiB, 0},
+	{2 * farm.MiB, 8 * farm.MiB, 0}}
 
 func (g *game) request() numa.Request {
 	t := g.room.Topology
-	req := numa.Request{VCPUs: 1 + g.r.IntN(6), Memory: farm.Bytes(1+g.r.IntN(12)) * 2 * farm.MiB, Allowed: t.Online, Service: g.reserve.CPUs}
+	req := numa.Request{VCPUs: 1 + g.r.IntN(6), Memory: farm.Bytes(1+g.r.IntN(12)) * 2 * farm.MiB, Allowed: t.Online,
+		Service: g.reserve.CPUs}
 	pages := func() []farm.Bytes { return pageLists[g.r.IntN(len(pageLists))] }
 	threads := func() farm.ThreadPolicy {
-		return []farm.ThreadPolicy{farm.PreferSiblings, farm.PreferSiblings, farm.RequireSiblings, farm.IsolateCores}[g.r.IntN(4)]
+		return []farm.ThreadPolicy{farm.PreferSiblings, farm.PreferSiblings, farm.RequireSiblings,
+			farm.IsolateCores}[g.r.IntN(4)]
 	}
 	req.Pages = pages()
 	if g.r.IntN(3) == 0 {
@@ -194,9 +201,11 @@ func (g *game) request() numa.Request {
 		req.Cells = 1
 	case 1:
 		req.Cells = 2 + g.r.IntN(2)
-		req.VCPUs, req.Memory = req.VCPUs/2*req.Cells+req.Cells, req.Memory/4*farm.Bytes(req.Cells)+2*farm.MiB*farm.Bytes(req.Cells)
+		req.VCPUs, req.Memory = req.VCPUs/2*req.Cells+req.Cells, req.Memory/4*farm.Bytes(
+			req.Cells)+2*farm.MiB*farm.Bytes(req.Cells)
 	case 2:
-		req.VCPUs, req.Memory, req.CPU, req.Threads, req.Contiguous = 0, 0, farm.Pinned, farm.PreferSiblings, g.r.IntN(2) == 0
+		req.VCPUs, req.Memory, req.CPU, req.Threads, req.Contiguous = 0, 0, farm.Pinned, farm.PreferSiblings, g.r.IntN(
+			2) == 0
 		req.Each = make([]numa.CellRequest, 1+g.r.IntN(3))
 		ids := g.r.Perm(len(req.Each) + g.r.IntN(5))
 		for i := range req.Each {
@@ -206,7 +215,8 @@ func (g *game) request() numa.Request {
 					own = append(own, id)
 				}
 			}
-			c := numa.CellRequest{VCPUs: farm.NewCPUSet(own...), Memory: farm.Bytes(1+g.r.IntN(8)) * 2 * farm.MiB, Pages: pages(), Threads: threads()}
+			c := numa.CellRequest{VCPUs: farm.NewCPUSet(own...), Memory: farm.Bytes(1+g.r.IntN(8)) * 2 * farm.MiB,
+				Pages: pages(), Threads: threads()}
 			if g.r.IntN(3) == 0 {
 				c.Floating = some(g.r, c.VCPUs, 2)
 			}
@@ -306,7 +316,9 @@ func TestManyNodes(t *testing.T) {
 		req, vcpus := numa.Request{Allowed: host.Online}, 0
 		for range 3 + r.IntN(6) {
 			n := 1 + r.IntN(20)
-			req.Each = append(req.Each, numa.CellRequest{VCPUs: farm.CPURange(vcpus, vcpus+n), Memory: farm.Bytes(1+r.IntN(700)) * size, Pages: []farm.Bytes{size}})
+			req.Each = append(req.Each,
+				numa.CellRequest{VCPUs: farm.CPURange(vcpus, vcpus+n), Memory: farm.Bytes(1+r.IntN(700)) * size,
+					Pages: []farm.Bytes{size}})
 			vcpus += n
 		}
 		plan, err := numa.Plan(g.room, req)
@@ -337,7 +349,8 @@ func fits(room numa.Room, req numa.Request) bool {
 		}
 		want := req.Each[c]
 		for i, n := range room.Topology.Nodes {
-			if used[i] || n.CPUs.Common(room.Free) < want.VCPUs.Len() || farm.Bytes(room.Nodes[n.ID].Pages[want.Pages[0]])*want.Pages[0] < want.Memory {
+			if used[i] || n.CPUs.Common(room.Free) < want.VCPUs.Len() ||
+				farm.Bytes(room.Nodes[n.ID].Pages[want.Pages[0]])*want.Pages[0] < want.Memory {
 				continue
 			}
 			used[i] = true
@@ -355,7 +368,8 @@ func fits(room numa.Room, req numa.Request) bool {
 // A room may be given another topology by hand; what was worked out of the old one must not be used.
 func TestRoomWithAnotherTopology(t *testing.T) {
 	room := numa.NewRoom(topologytest.CERN2650v2(), numa.Reserve{}, nil)
-	other := topologytest.Grid{Sockets: 2, CoresPerNode: 16, NodeMemory: 32 * farm.GiB}.Topology() // the same CPUs, other cores
+	// the same CPUs, other cores
+	other := topologytest.Grid{Sockets: 2, CoresPerNode: 16, NodeMemory: 32 * farm.GiB}.Topology()
 	room.Topology = other
 	got, err := numa.Plan(room, numa.Request{VCPUs: 4, Memory: farm.GiB, Allowed: other.Online})
 	if err != nil || got.CPUs().String() != "0-3" || got.Guest.Threads != 1 {

@@ -18,16 +18,16 @@ func (v *view) refuse(room Room) error {
 	empty := newView(all, v.req, v.wants)
 	if _, ok := empty.layout(); !ok {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
-			Message: "this host can never hold " + empty.wanted() + ": " + empty.shortages() + " (even when the host is empty)",
-			Hint:    empty.tooBigHint(all)}
+			Message: "this host can never hold " + empty.wanted() + ": " + empty.shortages() +
+				" (even when the host is empty)", Hint: empty.tooBigHint(all)}
 	}
 	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
 		Message: "no room for " + v.wanted() + ": " + v.shortages() + " (now)",
 		Hint:    v.noRoomHint()}
 }
 
-// emptied is the room of the same host without any VM. A room that was made by hand may have more than its topology tells, and
-// what it has counts; how much its shared pools had nobody knows.
+// emptied is the room of the same host without any VM. A room that was made by hand may have more than its topology
+// tells, and what it has counts; how much its shared pools had nobody knows.
 func (r Room) emptied() Room {
 	out := emptyRoom(r.Topology, r.Reserve, r.indexed())
 	out.Free = out.Free.Or(r.Free)
@@ -84,6 +84,9 @@ func (v *view) tooBigHint(room Room) string {
 		return "leave the number of cells to the plan, so that it may use several nodes"
 	case room.Free.Common(v.req.Allowed) < v.req.VCPUs && v.req.Allowed.Len() < room.Topology.Online.Len():
 		return "ask the batch system for more CPUs, or for a smaller VM"
+	case v.nodesFor(v.req.Memory) > v.req.VCPUs:
+		return fmt.Sprintf("a VM's memory lies on the nodes of its vCPUs: ask for at least %s, or for less memory",
+			plural(v.nodesFor(v.req.Memory), "vCPU"))
 	case v.shortOfPages():
 		return "set up more huge pages on the host, or ask for ordinary pages"
 	}
@@ -95,6 +98,28 @@ func (v *view) noRoomHint() string {
 		return "leave the number of cells to the plan, so that it may use several nodes, or wait until a VM ends here"
 	}
 	return "wait until a VM ends here, ask for less, or try another host"
+}
+
+// nodesFor is how many of the roomiest nodes hold so much memory together; 0 where all do not, or where the cells are
+// given.
+func (v *view) nodesFor(memory farm.Bytes) int {
+	if len(v.req.Each) > 0 || v.req.Cells > 0 {
+		return 0
+	}
+	var have []farm.Bytes
+	for n := range v.nodes {
+		if v.state[n].home {
+			have = append(have, v.mostMemory(n, v.req.pagesOf(0)))
+		}
+	}
+	slices.Sort(have)
+	for i, size := range slices.Backward(have) {
+		if memory <= size {
+			return len(have) - i
+		}
+		memory -= size
+	}
+	return 0
 }
 
 // shortOfPages tells that huge pages are wanted and nothing else will do, and that all nodes together have too few.

@@ -9,7 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Repack looks at every choice of up to maxMoved VMs, but at no more than maxChoices of them: all, on a host with 28 VMs.
+// Repack looks at every choice of up to maxMoved VMs, but at no more than maxChoices of them: all, on a host with 28
+// VMs.
 const (
 	maxMoved   = 3
 	maxChoices = 4000
@@ -30,9 +31,10 @@ type Move struct {
 	Memory   farm.Bytes // that changes its node
 }
 
-// Repack proposes the moves that make room for want on a host that has it only in pieces: those with the least memory to copy, and
-// of these the fewest. room is what the running VMs leave. The moves are to be made in the given order; each takes only what is free
-// by then, or the VM's own. There are none when want fits already. It is a bounded search: of up to 3 VMs, among 4000 choices.
+// Repack proposes the moves that make room for want on a host that has it only in pieces: those with the least memory
+// to copy, and of these the fewest. room is what the running VMs leave. The moves are to be made in the given order;
+// each takes only what is free by then, or the VM's own. There are none when want fits already. It is a bounded search:
+// of up to 3 VMs, among 4000 choices.
 //
 // Errors are Plan's; farm.CodeNoRoom where no such moves help.
 func Repack(room Room, running []Running, want Request) ([]Move, error) {
@@ -55,8 +57,8 @@ func Repack(room Room, running []Running, want Request) ([]Move, error) {
 	}
 	if s.best == nil {
 		return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
-			Message: fmt.Sprintf("%v; and moving up to %s within the host does not make room", err, plural(maxMoved, "VM")),
-			Hint:    "wait until a VM ends here, ask for less, or try another host"}
+			Message: fmt.Sprintf("%v; and moving up to %s within the host does not make room", err,
+				plural(maxMoved, "VM")), Hint: "wait until a VM ends here, ask for less, or try another host"}
 	}
 	return s.best, nil
 }
@@ -83,7 +85,8 @@ func (s *repacker) choose(chosen []Running, first, n int) {
 	}
 }
 
-// try plans want and the chosen VMs on the room that is there without them: want first or last, and the VMs in either order.
+// try plans want and the chosen VMs on the room that is there without them: want first or last, and the VMs in either
+// order.
 func (s *repacker) try(chosen []Running) {
 	without := s.room
 	for _, r := range chosen {
@@ -152,7 +155,8 @@ func (s *repacker) consider(moves []Move) {
 	}
 }
 
-// inOrder finds an order in which each move has room when its turn comes, and gives the room after them; nil when there is none.
+// inOrder finds an order in which each move has room when its turn comes, and gives the room after them; nil when there
+// is none.
 func inOrder(room Room, moves []Move) ([]Move, Room) {
 	if len(moves) == 0 {
 		return []Move{}, room
@@ -192,7 +196,8 @@ func (r Running) move(room Room) (Move, bool) {
 	return Move{}, false
 }
 
-// stillTrue tells whether what the guest was told of siblings and sockets holds on pins that would make another guest.
+// stillTrue reports whether what the guest was told of siblings and sockets holds on pins that would make another
+// guest.
 func stillTrue(told, now farm.GuestTopology) bool {
 	return (told.Threads == 1 || told.Threads == now.Threads) && (told.Sockets == 1 || told.Sockets == now.Sockets)
 }
@@ -203,7 +208,8 @@ func (r Running) same() Request {
 	req.Cells, req.VCPUs, req.Memory, req.Pages = 0, 0, 0, nil
 	if len(req.Each) == 0 {
 		for _, c := range r.Plan.Cells {
-			req.Each = append(req.Each, CellRequest{VCPUs: c.VCPUs, Floating: c.VCPUs.And(r.Plan.Floating), Memory: c.Memory, Threads: req.Threads})
+			req.Each = append(req.Each, CellRequest{VCPUs: c.VCPUs, Floating: c.VCPUs.And(r.Plan.Floating),
+				Memory: c.Memory, Threads: req.Threads})
 		}
 	}
 	req.Each = slices.Clone(req.Each)

@@ -45,13 +45,19 @@ func TestRepack(t *testing.T) {
 		want  numa.Request
 		moves string // or what the error has to say
 	}{
-		"fits already":   {[]string{"8 8 " + node0}, 0, numa.Request{VCPUs: 16, Memory: 8 * farm.GiB, Cells: 1}, ""},
-		"a small one":    {[]string{"4 4 " + node0, "2 2 " + node1}, 0, numa.Request{VCPUs: 16, Memory: 8 * farm.GiB, Cells: 1}, "vm1 2G"},
-		"not the fixed":  {[]string{"2 2 " + node1, "4 4 " + node0}, 1, numa.Request{VCPUs: 16, Memory: 8 * farm.GiB, Cells: 1}, "vm1 4G"},
-		"two":            {[]string{"8 8 " + node0, "2 2 " + node1, "4 1 " + node1}, 0, numa.Request{VCPUs: 16, Memory: 8 * farm.GiB, Cells: 1}, "vm1 2G, vm2 1G"},
-		"threads only":   {[]string{"4 4 0-3", "16 16 " + node1}, 0, numa.Request{VCPUs: 6, Memory: farm.GiB, Threads: farm.IsolateCores, Cells: 1}, "vm0 0"},
-		"nothing helps":  {[]string{"8 30 " + node0, "8 30 " + node1}, 0, numa.Request{VCPUs: 8, Memory: 4 * farm.GiB, Cells: 1}, "moving up to 3 VMs"},
-		"all are fixed":  {[]string{"4 4 " + node0, "2 2 " + node1}, 2, numa.Request{VCPUs: 16, Memory: 8 * farm.GiB, Cells: 1}, "moving up to 3 VMs"},
+		"fits already": {[]string{"8 8 " + node0}, 0, numa.Request{VCPUs: 16, Memory: 8 * farm.GiB, Cells: 1}, ""},
+		"a small one": {[]string{"4 4 " + node0, "2 2 " + node1}, 0,
+			numa.Request{VCPUs: 16, Memory: 8 * farm.GiB, Cells: 1}, "vm1 2G"},
+		"not the fixed": {[]string{"2 2 " + node1, "4 4 " + node0}, 1,
+			numa.Request{VCPUs: 16, Memory: 8 * farm.GiB, Cells: 1}, "vm1 4G"},
+		"two": {[]string{"8 8 " + node0, "2 2 " + node1, "4 1 " + node1}, 0,
+			numa.Request{VCPUs: 16, Memory: 8 * farm.GiB, Cells: 1}, "vm1 2G, vm2 1G"},
+		"threads only": {[]string{"4 4 0-3", "16 16 " + node1}, 0,
+			numa.Request{VCPUs: 6, Memory: farm.GiB, Threads: farm.IsolateCores, Cells: 1}, "vm0 0"},
+		"nothing helps": {[]string{"8 30 " + node0, "8 30 " + node1}, 0,
+			numa.Request{VCPUs: 8, Memory: 4 * farm.GiB, Cells: 1}, "moving up to 3 VMs"},
+		"all are fixed": {[]string{"4 4 " + node0, "2 2 " + node1}, 2,
+			numa.Request{VCPUs: 16, Memory: 8 * farm.GiB, Cells: 1}, "moving up to 3 VMs"},
 		"never":          {nil, 0, numa.Request{VCPUs: 33, Memory: farm.GiB}, "can never hold"},
 		"makes no sense": {nil, 0, numa.Request{Memory: farm.GiB}, "cannot have 0 vCPUs"},
 	} {
@@ -115,7 +121,8 @@ func TestRepackRandom(t *testing.T) {
 				if g.room, err = g.room.Take(p); err != nil {
 					t.Fatal(err)
 				}
-				running = append(running, numa.Running{Name: fmt.Sprint(i), Plan: p, Request: req, Fixed: r.IntN(5) == 0})
+				running = append(running,
+					numa.Running{Name: fmt.Sprint(i), Plan: p, Request: req, Fixed: r.IntN(5) == 0})
 			}
 		}
 		for len(running) > 1 && r.IntN(3) > 0 {

@@ -14,8 +14,8 @@ const MaxVCPUs = 1024
 // maxPages bounds the list of page sizes that will do. No processor has more sizes.
 const maxPages = 8
 
-// libvirt rounds every guest cell up to 1 MiB, so a finer size would take more than was claimed; cells are cut at 2 MiB where
-// that divides the size, for the guest's transparent huge pages.
+// libvirt rounds every guest cell up to 1 MiB, so a finer size would take more than was claimed; cells are cut at 2 MiB
+// where that divides the size, for the guest's transparent huge pages.
 const (
 	fineUnit  = farm.MiB
 	roundUnit = 2 * farm.MiB
@@ -32,8 +32,8 @@ type want struct {
 
 func (w want) vcpus() int { return w.pinned + w.floating }
 
-// normal fills in the sums of the request's cells, and gives the cells to place: one for all of it where the plan decides on
-// them. The error is of farm.CodeBadShape.
+// normal fills in the sums of the request's cells, and gives the cells to place: one for all of it where the plan
+// decides on them. The error is of farm.CodeBadShape.
 func (r *Request) normal() ([]want, error) {
 	if len(r.Each) > 0 {
 		if err := r.sumCells(); err != nil {
@@ -64,7 +64,8 @@ func (r *Request) sumCells() error {
 			return bad("ask for fewer cells", "a VM cannot have %d cells", len(r.Each))
 		}
 		if c.VCPUs.Empty() || !c.Floating.Minus(c.VCPUs).Empty() {
-			return bad("give every cell the vCPUs that it has", "cell %d has vCPUs %q, of which %q float", i, c.VCPUs, c.Floating)
+			return bad("give every cell the vCPUs that it has", "cell %d has vCPUs %q, of which %q float", i,
+				c.VCPUs, c.Floating)
 		}
 		if c.Memory > maxMemory {
 			return tooMuch(c.Memory)
@@ -72,10 +73,13 @@ func (r *Request) sumCells() error {
 		vcpus, memory, seen = vcpus+c.VCPUs.Len(), min(memory+c.Memory, maxMemory+1), append(seen, c.VCPUs)
 	}
 	if all := farm.Union(seen...); !all.Equal(farm.CPURange(0, vcpus)) {
-		return bad("number the vCPUs of all cells from 0 on, each once", "the cells have vCPUs %q, in all %d", all, vcpus)
+		return bad("number the vCPUs of all cells from 0 on, each once", "the cells have vCPUs %q, in all %d", all,
+			vcpus)
 	}
-	if r.VCPUs != 0 && r.VCPUs != vcpus || r.Memory != 0 && r.Memory != memory || r.Cells != 0 && r.Cells != len(r.Each) {
-		return bad("leave the sums out", "the %d cells have %d vCPUs and %v, not %d and %v in %d", len(r.Each), vcpus, memory, r.VCPUs, r.Memory, r.Cells)
+	if r.VCPUs != 0 && r.VCPUs != vcpus || r.Memory != 0 && r.Memory != memory || r.Cells != 0 &&
+		r.Cells != len(r.Each) {
+		return bad("leave the sums out", "the %d cells have %d vCPUs and %v, not %d and %v in %d", len(r.Each), vcpus,
+			memory, r.VCPUs, r.Memory, r.Cells)
 	}
 	r.VCPUs, r.Memory = vcpus, memory
 	return nil
@@ -100,13 +104,16 @@ func (r *Request) validate() error {
 	case r.Emulator != farm.EmulatorBeside && r.Emulator != farm.EmulatorIsolate:
 		return bad("leave it out, or isolate the emulator", "%q is not an emulator policy", r.Emulator)
 	case r.CPU == farm.Shared && len(r.Each) == 0 && r.Threads != farm.PreferSiblings:
-		return bad("pin the vCPUs, or leave the thread policy out", "vCPUs that share host CPUs cannot %s siblings", r.Threads)
+		return bad("pin the vCPUs, or leave the thread policy out", "vCPUs that share host CPUs cannot %s siblings",
+			r.Threads)
 	case r.Cells < 0 || r.Cells > r.VCPUs:
 		return bad("ask for no more cells than vCPUs", "%d vCPUs cannot be in %d cells", r.VCPUs, r.Cells)
 	case len(r.Each) == 0 && r.Cells > 1 && r.VCPUs%r.Cells != 0:
-		return bad("take a number of cells that divides the vCPUs, or give the cells one by one", "%d vCPUs do not divide into %d equal cells", r.VCPUs, r.Cells)
+		return bad("take a number of cells that divides the vCPUs, or give the cells one by one",
+			"%d vCPUs do not divide into %d equal cells", r.VCPUs, r.Cells)
 	case len(r.Each) == 0 && r.Cells > 1 && r.Memory%farm.Bytes(r.Cells) != 0:
-		return bad("take a number of cells that divides the memory, or give the cells one by one", "%v of memory does not divide into %d equal cells", r.Memory, r.Cells)
+		return bad("take a number of cells that divides the memory, or give the cells one by one",
+			"%v of memory does not divide into %d equal cells", r.Memory, r.Cells)
 	}
 	return nil
 }
@@ -135,9 +142,11 @@ func (w want) validate(pages []farm.Bytes) error {
 	case len(w.sizes) > 0 && w.memory >= smallest*farm.Bytes(w.pieces):
 		return nil
 	case w.memory < smallest*farm.Bytes(w.pieces):
-		return bad(fmt.Sprintf("ask for at least %v", smallest*farm.Bytes(w.pieces)), "%v of memory is less than one page of %v", w.memory, smallest)
+		return bad(fmt.Sprintf("ask for at least %v", smallest*farm.Bytes(w.pieces)),
+			"%v of memory is less than one page of %v", w.memory, smallest)
 	}
-	return bad(fmt.Sprintf("ask for %v", (w.memory/smallest+1)*smallest), "%v of memory is not a multiple of %v", w.memory, smallest)
+	return bad(fmt.Sprintf("ask for %v", (w.memory/smallest+1)*smallest), "%v of memory is not a multiple of %v",
+		w.memory, smallest)
 }
 
 // pageUnit is what memory in pages of size must be a multiple of.
@@ -156,11 +165,13 @@ func (r *Request) validateGuest() error {
 	const hint = "make sockets × cores × threads equal to the number of vCPUs, or leave all three out"
 	for _, n := range []int{g.Sockets, g.Cores, g.Threads} {
 		if n < 1 || n > r.VCPUs {
-			return bad(hint, "a guest of %d sockets × %d cores × %d threads does not have %d vCPUs", g.Sockets, g.Cores, g.Threads, r.VCPUs)
+			return bad(hint, "a guest of %d sockets × %d cores × %d threads does not have %d vCPUs", g.Sockets, g.Cores,
+				g.Threads, r.VCPUs)
 		}
 	}
 	if g.Sockets*g.Cores*g.Threads != r.VCPUs {
-		return bad(hint, "a guest of %d sockets × %d cores × %d threads does not have %d vCPUs", g.Sockets, g.Cores, g.Threads, r.VCPUs)
+		return bad(hint, "a guest of %d sockets × %d cores × %d threads does not have %d vCPUs", g.Sockets, g.Cores,
+			g.Threads, r.VCPUs)
 	}
 	return nil
 }

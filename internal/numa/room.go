@@ -10,21 +10,22 @@ import (
 
 // Reserve is what a host keeps for itself, and for VMs that share.
 type Reserve struct {
-	CPUs   farm.CPUSet        // never given to a vCPU
-	Memory farm.Bytes         // ordinary memory of the whole host; each node keeps its part, in proportion to its size
-	Shared map[int]SharedRoom // by farm.Node.ID: what VMs share when there are none yet; no CPU of it is given to one VM alone
+	CPUs   farm.CPUSet // never given to a vCPU
+	Memory farm.Bytes  // ordinary memory of the whole host; each node keeps its part, in proportion to its size
+	// by farm.Node.ID: what VMs share when there are none yet; no CPU of it is given to one VM alone
+	Shared map[int]SharedRoom
 }
 
-// NewRoom is what t has left beside reserve and the plans that run on it. It counts from the nodes' totals, for free memory as
-// the kernel reports it is full of page cache. Where plans take more than there is, as after a change of reserve, nothing is
-// left, and that is no error. Memory of VMs that share is counted in Reserve.Shared alone: set aside with Reserve.Memory what is
-// real of it.
+// NewRoom is what t has left beside reserve and the plans that run on it. It counts from the nodes' totals, for free
+// memory as the kernel reports it is full of page cache. Where plans take more than there is, as after a change of
+// reserve, nothing is left, and that is no error. Memory of VMs that share is counted in Reserve.Shared alone: set
+// aside with Reserve.Memory what is real of it.
 func NewRoom(t farm.Topology, reserve Reserve, plans []farm.Plan) Room {
 	return newRoom(t, reserve, plans, newIndex(t))
 }
 
-// NewRoomLike is NewRoom where another host's room is at hand. If the two have the same processors, what is known of those is kept once:
-// it is most of what a room takes in memory.
+// NewRoomLike is NewRoom where another host's room is at hand. If the two have the same processors, what is known of
+// those is kept once: it is most of what a room takes in memory.
 func NewRoomLike(like Room, t farm.Topology, reserve Reserve, plans []farm.Plan) Room {
 	if !alike(like.Topology, t) {
 		return NewRoom(t, reserve, plans)
@@ -45,7 +46,8 @@ func newRoom(t farm.Topology, reserve Reserve, plans []farm.Plan, ix *index) Roo
 }
 
 func emptyRoom(t farm.Topology, reserve Reserve, ix *index) Room {
-	r := Room{Topology: t, Reserve: reserve, Free: t.Online.Minus(reserve.CPUs), Nodes: make(map[int]NodeRoom, len(t.Nodes)), index: ix}
+	r := Room{Topology: t, Reserve: reserve, Free: t.Online.Minus(reserve.CPUs),
+		Nodes: make(map[int]NodeRoom, len(t.Nodes)), index: ix}
 	for _, s := range reserve.Shared {
 		r.Free = r.Free.Minus(s.CPUs)
 	}
@@ -54,7 +56,8 @@ func emptyRoom(t farm.Topology, reserve Reserve, ix *index) Room {
 		all += ordinary(n)
 	}
 	for _, n := range t.Nodes {
-		room := NodeRoom{Memory: ordinary(n), Pages: make(map[farm.Bytes]int, len(n.Pages)), Shared: reserve.Shared[n.ID]}
+		room := NodeRoom{Memory: ordinary(n), Pages: make(map[farm.Bytes]int, len(n.Pages)),
+			Shared: reserve.Shared[n.ID]}
 		for _, p := range n.Pages {
 			room.Pages[p.Size] = p.Total
 		}
@@ -72,14 +75,14 @@ func (r Room) indexed() *index {
 	return newIndex(r.Topology)
 }
 
-// Shares tells whether what is known of the processors is kept once for both rooms.
+// Shares reports whether what is known of the processors is kept once for both rooms.
 func (r Room) Shares(o Room) bool { return r.index != nil && r.index == o.index }
 
-// Equal tells whether two rooms of one host have the same left.
+// Equal reports whether two rooms of one host have the same left.
 func (r Room) Equal(o Room) bool {
 	return r.Free.Equal(o.Free) && maps.EqualFunc(r.Nodes, o.Nodes, func(a, b NodeRoom) bool {
-		return a.Memory == b.Memory && a.Base == b.Base && maps.Equal(a.Pages, b.Pages) && a.Shared.CPUs.Equal(b.Shared.CPUs) &&
-			a.Shared.VCPUs == b.Shared.VCPUs && a.Shared.Memory == b.Shared.Memory
+		return a.Memory == b.Memory && a.Base == b.Base && maps.Equal(a.Pages, b.Pages) &&
+			a.Shared.CPUs.Equal(b.Shared.CPUs) && a.Shared.VCPUs == b.Shared.VCPUs && a.Shared.Memory == b.Shared.Memory
 	})
 }
 
@@ -112,9 +115,9 @@ func less(a, b farm.Bytes) farm.Bytes {
 	return a - b
 }
 
-// Take is the room that is left when p is placed. It fails, with farm.CodeNoRoom, where a CPU is held already or memory, pages or
-// the shared pool are short, and with farm.CodeBadPlan for a node or CPU that the host does not have. The receiver stays as it
-// was.
+// Take is the room that is left when p is placed. It fails, with farm.CodeNoRoom, where a CPU is held already or
+// memory, pages or the shared pool are short, and with farm.CodeBadPlan for a node or CPU that the host does not have.
+// The receiver stays as it was.
 func (r Room) Take(p farm.Plan) (Room, error) {
 	held := p.Held()
 	if other := held.Minus(r.Free); !other.Empty() {
@@ -148,11 +151,13 @@ func (r Room) Take(p farm.Plan) (Room, error) {
 }
 
 func noRoom(format string, args ...any) error {
-	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fmt.Sprintf(format, args...), Hint: "plan again with the room there is now"}
+	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: fmt.Sprintf(format, args...),
+		Hint: "plan again with the room there is now"}
 }
 
 func badPlan(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadPlan, Message: fmt.Sprintf(format, args...), Hint: "plan again: the plan is not for this host, or the host has changed"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadPlan, Message: fmt.Sprintf(format, args...),
+		Hint: "plan again: the plan is not for this host, or the host has changed"}
 }
 
 // Give is the room when a plan that was taken has ended. The receiver stays as it was.

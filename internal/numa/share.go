@@ -23,8 +23,8 @@ func shareCores(total, smt int, weights, caps []int) []int {
 	return parts
 }
 
-// share cuts total into parts of at least one and at most caps, in proportion to weights as far as caps allow. It gives nil
-// where that cannot be.
+// share cuts total into parts of at least one and at most caps, in proportion to weights as far as caps allow. It gives
+// nil where that cannot be.
 func share(total int, weights, caps []int) []int {
 	parts := make([]int, len(caps))
 	rest := total
@@ -65,16 +65,17 @@ func share(total int, weights, caps []int) []int {
 	return parts
 }
 
-// shareMemory cuts total into a part for each source, in proportion to vcpus as far as the sources allow, or gives nil where that
-// cannot be. Sources may be of one account, and then have its memory together.
+// shareMemory cuts total into a part for each source, in proportion to vcpus as far as the sources allow, or gives nil
+// where that cannot be. Sources may be of one account, and then have its memory together.
 func shareMemory(total farm.Bytes, vcpus []int, from []source) []farm.Bytes {
 	order := make([]int, len(from)) // those of one unit together, the largest unit first
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(from[b].unit, from[a].unit), cmp.Compare(number(from[a].shared), number(from[b].shared)),
-			cmp.Compare(from[a].size, from[b].size), cmp.Compare(from[a].node, from[b].node))
+		return cmp.Or(cmp.Compare(from[b].unit, from[a].unit),
+			cmp.Compare(number(from[a].shared), number(from[b].shared)), cmp.Compare(from[a].size, from[b].size),
+			cmp.Compare(from[a].node, from[b].node))
 	})
 	parts := make([]farm.Bytes, len(from))
 	rest := total
@@ -84,7 +85,8 @@ func shareMemory(total farm.Bytes, vcpus []int, from []source) []farm.Bytes {
 		}
 		rest -= f.unit
 	}
-	// Units are powers of two: what larger ones can make of the rest, smaller ones need not. So each unit in turn takes all it can.
+	// Units are powers of two: what larger ones can make of the rest, smaller ones need not. So each unit in turn takes
+	// all it can.
 	for first := 0; first < len(order); {
 		end := first
 		for end < len(order) && from[order[end]].unit == from[order[first]].unit {
@@ -103,8 +105,8 @@ func shareMemory(total farm.Bytes, vcpus []int, from []source) []farm.Bytes {
 	return parts
 }
 
-// shareUnits gives the sources in group, all of one unit, one unit each and then as much of rest as they have. It tells how much
-// of rest that was.
+// shareUnits gives the sources in group, all of one unit, one unit each and then as much of rest as they have. It tells
+// how much of rest that was.
 func shareUnits(rest farm.Bytes, vcpus []int, from []source, group []int, parts []farm.Bytes) (farm.Bytes, bool) {
 	unit := from[group[0]].unit
 	var accounts [][]int // members of group with one account
@@ -183,8 +185,8 @@ func power(n, k int) int {
 	return p
 }
 
-// eachMix tries the ways to give each node of set one of its options, the first ones first, up to a bound. What try gets is
-// changed for the next.
+// eachMix tries the ways to give each node of set one of its options, the first ones first, up to a bound. What try
+// gets is changed for the next.
 func eachMix(set []int, options [][]source, bound int, try func(from []source)) {
 	at, from := make([]int, len(set)), make([]source, len(set))
 	for range bound {

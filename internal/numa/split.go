@@ -10,7 +10,8 @@ import (
 // Beyond it only the likeliest sets are tried, and a split may be missed.
 const maxSets = 4000
 
-// split spreads the VM over as few nodes as will do: evenly in whole cores, or evenly in vCPUs, or as evenly as the room allows.
+// split spreads the VM over as few nodes as will do: evenly in whole cores, or evenly in vCPUs, or as evenly as the
+// room allows.
 func (v *view) split() (layout, bool) {
 	w := &v.wants[0]
 	pages := v.pages()
@@ -86,7 +87,7 @@ func (v *view) mostMemory(node int, pages []farm.Bytes) farm.Bytes {
 	return most
 }
 
-// enough tells whether the k roomiest nodes could do. It spares the search in most refusals.
+// enough reports whether the k roomiest nodes could do. It spares the search in most refusals.
 func (v *view) enough(k int, pages []farm.Bytes) bool {
 	threads, memory := make([]int, len(v.nodes)), make([]int, len(v.nodes))
 	for n := range v.nodes {
@@ -106,8 +107,8 @@ func largest(of []int, k int) int {
 	return sum
 }
 
-// even splits over k nodes so that vCPUs differ by step at most, and memory by one unit. The smallest cell comes first, for it
-// may have the emulator's CPU beside it.
+// even splits over k nodes so that vCPUs differ by step at most, and memory by one unit. The smallest cell comes first,
+// for it may have the emulator's CPU beside it.
 func (v *view) even(k, step int, size farm.Bytes) (layout, bool) {
 	w := v.wants[0]
 	amount := size
@@ -121,7 +122,8 @@ func (v *view) even(k, step int, size farm.Bytes) (layout, bool) {
 	list := []farm.Bytes{size}
 	for i := range wants {
 		vcpus := (w.vcpus()/step + i) / k * step
-		wants[i] = want{pinned: vcpus, memory: farm.Bytes((units(w.memory, amount)+i)/k) * amount, threads: w.threads, pieces: 1}
+		wants[i] = want{pinned: vcpus, memory: farm.Bytes((units(w.memory, amount)+i)/k) * amount,
+			threads: w.threads, pieces: 1}
 		if w.pinned == 0 {
 			wants[i].pinned, wants[i].floating = 0, vcpus
 		}
@@ -143,7 +145,7 @@ func (v *view) ordinaryUnit() farm.Bytes {
 	return u
 }
 
-// wholeCores tells whether all vCPUs get cores of their own.
+// wholeCores reports whether all vCPUs get cores of their own.
 func (v *view) wholeCores(l layout) bool {
 	for i := range l {
 		if v.picker.pick(v, l[i].node, &l[i].want); v.picker.score.loose > 0 {
@@ -153,8 +155,8 @@ func (v *view) wholeCores(l layout) bool {
 	return true
 }
 
-// uneven splits over k nodes as evenly as their room allows. It is what a caller gets whose batch system granted ten CPUs of one
-// node and six of the other. Each cell takes whichever of pages makes it fit.
+// uneven splits over k nodes as evenly as their room allows. It is what a caller gets whose batch system granted ten
+// CPUs of one node and six of the other. Each cell takes whichever of pages makes it fit.
 func (v *view) uneven(k int, pages []farm.Bytes) (layout, bool) {
 	var best layout
 	var bestRating rating
@@ -241,7 +243,8 @@ func (v *view) sets(k, cost int) [][]int {
 	return out
 }
 
-// likelySets is the nodes with most threads, those with most memory, those with most of both, and each node with its nearest.
+// likelySets is the nodes with most threads, those with most memory, those with most of both, and each node with its
+// nearest.
 func (v *view) likelySets(k int) [][]int {
 	pages, w := v.pages(), &v.wants[0]
 	threads, memory := make([]int, len(v.nodes)), make([]int, len(v.nodes))

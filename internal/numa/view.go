@@ -92,8 +92,8 @@ func (v *view) count(n *nodeIndex) coreCount {
 	return c
 }
 
-// pinnable is how many vCPUs with this thread policy the node can take, beside the emulator's own CPU where it goes there too;
-// below 0 where not even that has room.
+// pinnable is how many vCPUs with this thread policy the node can take, beside the emulator's own CPU where it goes
+// there too; below 0 where not even that has room.
 func (v *view) pinnable(node int, policy farm.ThreadPolicy, emulator bool) int {
 	s := &v.state[node]
 	left := s.threads - number(emulator)
@@ -147,8 +147,8 @@ func (v *view) fits(w *want, node int, sizes []farm.Bytes, emulator bool) (sourc
 	return v.memoryFor(w, node, sizes)
 }
 
-// memoryFor finds memory for a cell on a node, in the first of sizes that has room; where several nodes could give it, from the
-// one with most.
+// memoryFor finds memory for a cell on a node, in the first of sizes that has room; where several nodes could give it,
+// from the one with most.
 func (v *view) memoryFor(w *want, node int, sizes []farm.Bytes) (best source, found bool) {
 	for _, size := range sizes {
 		for _, giver := range v.state[node].givers {
@@ -178,7 +178,7 @@ func (v *view) sources(node int, sizes []farm.Bytes) []source {
 
 func (s source) bytes() farm.Bytes { return farm.Bytes(s.free) * s.unit }
 
-// holds tells whether the cell's memory is there, beside units that are taken already.
+// holds reports whether the cell's memory is there, beside units that are taken already.
 func (s source) holds(w *want, taken int) bool {
 	if s.unit == 0 || w.memory%s.unit != 0 {
 		return false

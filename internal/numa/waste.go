@@ -2,15 +2,15 @@ package numa
 
 import "github.com/grange-project/grange/internal/farm"
 
-// Cost is how much harder a placement makes later big VMs, in threads more or less. Costs compare across hosts, of different kinds
-// too; lower is better.
+// Cost is how much harder a placement makes later big VMs, in threads more or less. Costs compare across hosts, of
+// different kinds too; lower is better.
 type Cost float64
 
-// Less tells whether c is the better placement.
+// Less reports whether c is the better placement.
 func (c Cost) Less(o Cost) bool { return c < o }
 
-// The weights were searched for on traces of arrivals and departures on 100 hosts: these placed most, and refused least while a
-// host had the room in pieces. Half or twice any of them changes little.
+// The weights were searched for on traces of arrivals and departures on 100 hosts: these placed most, and refused least
+// while a host had the room in pieces. Half or twice any of them changes little.
 const (
 	bothWeight   = 0.8  // of threads and memory that are free together; the rest is of threads alone
 	threadsAlone = 1    // what free threads cost that have no memory left
@@ -19,8 +19,9 @@ const (
 	sharedCore   = 0.08 // what it costs to share a core with another VM, in threads
 )
 
-// Waste tells what the plan costs the host that the room is of. A free node is worth more than two halves, so VMs go where they fill
-// a hole; and free threads are worth most with free memory, so what is short of one is for VMs that want little of it.
+// Waste tells what the plan costs the host that the room is of. A free node is worth more than two halves, so VMs go
+// where they fill a hole; and free threads are worth most with free memory, so what is short of one is for VMs that
+// want little of it.
 func Waste(room Room, plan farm.Plan) Cost {
 	ix := room.indexed()
 	held, claims := plan.Held(), room.claims(plan)
@@ -69,7 +70,8 @@ func (h hole) worth() float64 {
 
 func cube(x float64) float64 { return x * x * x }
 
-// memoryShares is how much of the memory that a claim is on is free before and after it: was and is where it is on none.
+// memoryShares is how much of the memory that a claim is on is free before and after it: was and is where it is on
+// none.
 func (r Room) memoryShares(node int, c claim, was, is float64) (before, after float64) {
 	n, left := r.Topology.Nodes[node], r.Nodes[c.node]
 	var total, free, take farm.Bytes

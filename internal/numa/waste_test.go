@@ -44,9 +44,10 @@ func TestWaste(t *testing.T) {
 		better, worse numa.Room
 		req           numa.Request
 	}{
-		"an empty host stays empty":               {with(small, ask(4, 8)), small, ask(4, 8)},
-		"a hole that fits":                        {with(small, ask(12, 12)), with(small, ask(8, 8)), ask(4, 8)},
-		"an empty node stays empty":               {with(small, ask(8, 8), ask(16, 16)), with(small, ask(16, 16)), ask(8, 8)},
+		"an empty host stays empty": {with(small, ask(4, 8)), small, ask(4, 8)},
+		"a hole that fits":          {with(small, ask(12, 12)), with(small, ask(8, 8)), ask(4, 8)},
+		"an empty node stays empty": {with(small, ask(8, 8), ask(16, 16)),
+			with(small, ask(16, 16)), ask(8, 8)},
 		"much memory where threads are short":     {with(small, ask(12, 1)), with(small, ask(4, 20)), ask(2, 10)},
 		"little memory where memory is short":     {with(small, ask(4, 20)), with(small, ask(12, 1)), ask(4, 1)},
 		"no core shared":                          {left(small, "0,16"), left(small, "0,1"), ask(2, 2)},

@@ -82,10 +82,12 @@ func (v *view) pin(w *written, c *cell, given CellRequest) {
 	}
 }
 
-// addCells enters the cell, or one for each run of its vCPUs where the hypervisor wants that; node is the one with its memory.
+// addCells enters the cell, or one for each run of its vCPUs where the hypervisor wants that; node is the one with its
+// memory.
 func (w *written) addCells(c *cell, vcpus farm.CPUSet, node int) {
 	if c.want.pieces == 1 {
-		w.Cells = append(w.Cells, farm.GuestCell{VCPUs: vcpus, Memory: c.want.memory, Node: node, PageSize: c.from.size})
+		w.Cells = append(w.Cells, farm.GuestCell{VCPUs: vcpus, Memory: c.want.memory, Node: node,
+			PageSize: c.from.size})
 		return
 	}
 	parts := runs(vcpus)
@@ -98,12 +100,13 @@ func (w *written) addCells(c *cell, vcpus farm.CPUSet, node int) {
 		weights[i], caps[i] = p.Len(), units(c.want.memory, step)
 	}
 	for i, n := range share(units(c.want.memory, step), weights, caps) {
-		w.Cells = append(w.Cells, farm.GuestCell{VCPUs: parts[i], Memory: farm.Bytes(n) * step, Node: node, PageSize: c.from.size})
+		w.Cells = append(w.Cells, farm.GuestCell{VCPUs: parts[i], Memory: farm.Bytes(n) * step, Node: node,
+			PageSize: c.from.size})
 	}
 }
 
-// guest is the wanted topology, or the one that the pins make true: SMT only when every core is the VM's alone and all are
-// alike, several sockets only when each holds as many vCPUs in one run of numbers.
+// guest is the wanted topology, or the one that the pins make true: SMT only when every core is the VM's alone and all
+// are alike, several sockets only when each holds as many vCPUs in one run of numbers.
 func (v *view) guest(cpus []int) farm.GuestTopology {
 	if v.req.Guest != (farm.GuestTopology{}) {
 		return v.req.Guest

@@ -1,5 +1,5 @@
-// Package pki is the certificates between hosts and servers: a small authority of the fleet's own, what it issues, what a host's
-// certificate says, and the tokens by which a host joins. It keeps nothing: its caller does.
+// Package pki is the certificates between hosts and servers: a small authority of the fleet's own, what it issues, what
+// a host's certificate says, and the tokens by which a host joins. It keeps nothing: its caller does.
 package pki
 
 import (
@@ -27,7 +27,8 @@ const (
 	backdate = time.Hour
 )
 
-// CA is an authority of the fleet's own. It vouches for hosts, and for servers where the site does not bring certificates of its own. ECDSA on P-256.
+// CA is an authority of the fleet's own. It vouches for hosts, and for servers where the site does not bring
+// certificates of its own. ECDSA on P-256.
 type CA struct {
 	Certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -42,7 +43,8 @@ func NewCA(now time.Time) (*CA, error) {
 	serial := newSerial()
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "grange fleet " + hex.EncodeToString(serial.Bytes()[:4])},
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(caLife), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(caLife),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -101,8 +103,8 @@ type Issued struct {
 // hostURI is how a host's certificate names it.
 const hostURI = "urn:grange:host:"
 
-// IssueHost issues a host's certificate for the key of a request. Of the request nothing counts but the key, and that whoever made the
-// request has it: the names are ours.
+// IssueHost issues a host's certificate for the key of a request. Of the request nothing counts but the key, and that
+// whoever made the request has it: the names are ours.
 func (c *CA) IssueHost(id string, csr []byte, now time.Time) (Issued, error) {
 	request, err := readRequest(csr)
 	if err != nil {
@@ -110,8 +112,10 @@ func (c *CA) IssueHost(id string, csr []byte, now time.Time) (Issued, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: newSerial(), Subject: pkix.Name{CommonName: id, OrganizationalUnit: []string{"host"}},
-		URIs: []*url.URL{{Scheme: "urn", Opaque: hostURI[len("urn:"):] + id}}, NotBefore: now.Add(-backdate), NotAfter: now.Add(HostLife),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true,
+		URIs: []*url.URL{{Scheme: "urn", Opaque: hostURI[len("urn:"):] + id}}, NotBefore: now.Add(-backdate),
+		NotAfter: now.Add(HostLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, c.Certificate, request.PublicKey, c.key)
 	if err != nil {
@@ -120,16 +124,18 @@ func (c *CA) IssueHost(id string, csr []byte, now time.Time) (Issued, error) {
 	return Issued{PEM: certificatePEM(der), Serial: template.SerialNumber.Text(16), Expires: template.NotAfter}, nil
 }
 
-// IssueServer makes a key and a certificate for a listener that is reached by the given host names and addresses, with the authority
-// behind it in the chain: a host that joins finds it there by its fingerprint. It lasts 90 days.
+// IssueServer makes a key and a certificate for a listener that is reached by the given host names and addresses, with
+// the authority behind it in the chain: a host that joins finds it there by its fingerprint. It lasts 90 days.
 func (c *CA) IssueServer(names []string, now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: newSerial(), Subject: pkix.Name{CommonName: "grange server"}, NotBefore: now.Add(-backdate), NotAfter: now.Add(serverLife),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+		SerialNumber: newSerial(), Subject: pkix.Name{CommonName: "grange server"}, NotBefore: now.Add(-backdate),
+		NotAfter: now.Add(serverLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
 	}
 	for _, name := range names {
 		if ip := net.ParseIP(name); ip != nil {

@@ -18,7 +18,8 @@ func TestTwoAuthoritiesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := ParseCAs(text, seal)
-	if err != nil || again.Next == nil || again.Present.Fingerprint() != cas.Present.Fingerprint() || again.Newest().Fingerprint() != cas.Next.Fingerprint() {
+	if err != nil || again.Next == nil || again.Present.Fingerprint() != cas.Present.Fingerprint() ||
+		again.Newest().Fingerprint() != cas.Next.Fingerprint() {
 		t.Fatal(err)
 	}
 	newest, err := NewestOf(text)
@@ -33,7 +34,8 @@ func TestTwoAuthoritiesAreKept(t *testing.T) {
 		Certificate string
 		Sealed      []byte
 	}
-	if err := json.Unmarshal(text, &before); err != nil || before.Certificate != string(cas.Present.PEM()) || len(before.Sealed) == 0 {
+	if err := json.Unmarshal(text, &before); err != nil || before.Certificate != string(cas.Present.PEM()) ||
+		len(before.Sealed) == 0 {
 		t.Errorf("%+v, %v", before, err)
 	}
 	// The sealed keys cannot change places.
@@ -90,8 +92,10 @@ func TestEndsSoon(t *testing.T) {
 	for _, c := range []struct {
 		left time.Duration
 		want string
-	}{{endWarning + time.Hour, ""}, {endWarning - time.Hour, "in 364 days"}, {time.Hour, "grange server ca rotate"}, {-time.Hour, "ended at"}} {
-		if got := EndsSoon(ca, ca.NotAfter.Add(-c.left)); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+	}{{endWarning + time.Hour, ""}, {endWarning - time.Hour, "in 364 days"}, {time.Hour,
+		"grange server ca rotate"}, {-time.Hour, "ended at"}} {
+		if got := EndsSoon(ca, ca.NotAfter.Add(-c.left)); !strings.Contains(got, c.want) ||
+			(got == "") != (c.want == "") {
 			t.Errorf("%v before its end: %q", c.left, got)
 		}
 	}

@@ -25,7 +25,8 @@ const (
 // lookAgain is how often files of revocation lists are looked at, when somebody is held against them.
 const lookAgain = 5 * time.Second
 
-// Revocations are the certificate revocation lists of an authority, in files that others write again and again. It is safe for concurrent use.
+// Revocations are the certificate revocation lists of an authority, in files that others write again and again. It is
+// safe for concurrent use.
 type Revocations struct {
 	paths []string
 	log   *slog.Logger
@@ -123,7 +124,8 @@ func (r *Revocations) now() []crlFile {
 	for i, old := range r.files {
 		files[i] = old
 		info, err := os.Stat(r.paths[i])
-		if err == nil && old.info != nil && os.SameFile(info, old.info) && info.ModTime().Equal(old.info.ModTime()) && info.Size() == old.info.Size() {
+		if err == nil && old.info != nil && os.SameFile(info, old.info) && info.ModTime().Equal(old.info.ModTime()) &&
+			info.Size() == old.info.Size() {
 			continue
 		}
 		fresh, err := readCRLs(r.paths[i])
@@ -137,8 +139,9 @@ func (r *Revocations) now() []crlFile {
 	return files
 }
 
-// Check refuses a chain with a certificate in it that its issuer has revoked, the person's first and the root last. The issuer of the person's must have a list that has not
-// ended; those of others count where there are any. The error is a *farm.Error.
+// Check refuses a chain with a certificate in it that its issuer has revoked, the person's first and the root last. The
+// issuer of the person's must have a list that has not ended; those of others count where there are any. The error is a
+// *farm.Error.
 func (r *Revocations) Check(chain []*x509.Certificate, now time.Time) error {
 	files := r.now()
 	for i := range len(chain) - 1 {
@@ -146,11 +149,16 @@ func (r *Revocations) Check(chain []*x509.Certificate, now time.Time) error {
 		switch {
 		case list == nil && i > 0:
 		case list == nil:
-			return denied(CodeCRLOld, fmt.Sprintf("there is no revocation list of %q", chain[1].Subject), "an administrator of the server gets one, see `crl` in its configuration", nil)
+			return denied(CodeCRLOld, fmt.Sprintf("there is no revocation list of %q", chain[1].Subject),
+				"an administrator of the server gets one, see `crl` in its configuration", nil)
 		case now.After(list.NextUpdate):
-			return denied(CodeCRLOld, fmt.Sprintf("the revocation list of %q ended at %s", chain[i+1].Subject, stamp(list.NextUpdate)), "an administrator of the server gets a newer one, see `crl` in its configuration", nil)
+			return denied(CodeCRLOld, fmt.Sprintf("the revocation list of %q ended at %s", chain[i+1].Subject,
+				stamp(list.NextUpdate)),
+				"an administrator of the server gets a newer one, see `crl` in its configuration", nil)
 		case list.revoked[serialText(chain[i].SerialNumber)]:
-			return denied(CodeRevoked, fmt.Sprintf("the certificate of %q was revoked by its authority", chain[i].Subject), "get a new one from the authority", nil)
+			return denied(CodeRevoked,
+				fmt.Sprintf("the certificate of %q was revoked by its authority", chain[i].Subject),
+				"get a new one from the authority", nil)
 		}
 	}
 	return nil

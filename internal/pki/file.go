@@ -53,5 +53,6 @@ func ReadRoots(path string) (*x509.CertPool, error) {
 }
 
 func badFile(path string, err error) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "no certificates from " + path, Hint: "name a file in PEM that the server can read", Err: err}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "no certificates from " + path,
+		Hint: "name a file in PEM that the server can read", Err: err}
 }

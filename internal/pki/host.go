@@ -51,11 +51,12 @@ func NewAuthorities(own []*x509.Certificate, site *Site) *Authorities {
 	return a
 }
 
-// Peer reads the certificates that a connection showed, the host's first. Errors are farm.Error: Denied, with a code for each reason. It
-// does not say whether the certificate was revoked.
+// Peer reads the certificates that a connection showed, the host's first. Errors are farm.Error: Denied, with a code
+// for each reason. It does not say whether the certificate was revoked.
 func (a *Authorities) Peer(shown []*x509.Certificate, now time.Time) (Peer, error) {
 	if len(shown) == 0 {
-		return Peer{}, denied(CodeNoHostCert, "only hosts may ask this, by their certificate", "join first: `grange host join`", nil)
+		return Peer{}, denied(CodeNoHostCert, "only hosts may ask this, by their certificate",
+			"join first: `grange host join`", nil)
 	}
 	leaf := shown[0]
 	ours := true
@@ -85,8 +86,8 @@ func (s *Site) peer(leaf *x509.Certificate) (Peer, error) {
 		}
 	}
 	if p.Name == "" {
-		return Peer{}, denied(CodeUnknownCert, fmt.Sprintf("the site's certificate %q names no host in its field %q", leaf.Subject, s.Field),
-			"see what the server's configuration says of hosts' certificates", nil)
+		return Peer{}, denied(CodeUnknownCert, fmt.Sprintf("the site's certificate %q names no host in its field %q",
+			leaf.Subject, s.Field), "see what the server's configuration says of hosts' certificates", nil)
 	}
 	return p, nil
 }
@@ -106,7 +107,8 @@ func verify(shown []*x509.Certificate, roots *x509.CertPool, now time.Time) erro
 	for _, c := range shown[1:] {
 		between.AddCert(c)
 	}
-	_, err := shown[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err := shown[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return err
 }
 
@@ -117,14 +119,19 @@ func outOfTime(err error) bool {
 
 func certTime(leaf *x509.Certificate, now time.Time, err error) error {
 	if now.Before(leaf.NotBefore) {
-		return denied(CodeCertTime, fmt.Sprintf("the host's certificate is valid from %s on; the server's clock says %s", stamp(leaf.NotBefore), stamp(now)), "set the clocks of both right", err)
+		return denied(CodeCertTime, fmt.Sprintf(
+			"the host's certificate is valid from %s on; the server's clock says %s", stamp(leaf.NotBefore),
+			stamp(now)), "set the clocks of both right", err)
 	}
-	return denied(CodeCertTime, fmt.Sprintf("the host's certificate was valid until %s; the server's clock says %s", stamp(leaf.NotAfter), stamp(now)),
-		"if that is true, the host was away for too long: join anew with `grange host join --replace`; otherwise set the server's clock right", err)
+	return denied(CodeCertTime, fmt.Sprintf("the host's certificate was valid until %s; the server's clock says %s",
+		stamp(leaf.NotAfter), stamp(now)),
+		"if that is true, the host was away for too long: join anew with `grange host join --replace`; otherwise set "+
+			"the server's clock right", err)
 }
 
 func unknown(leaf *x509.Certificate) error {
-	return denied(CodeUnknownCert, fmt.Sprintf("the certificate of %q is of no authority that this server knows", leaf.Subject), "join this server's fleet: `grange host join --replace`", nil)
+	return denied(CodeUnknownCert, fmt.Sprintf("the certificate of %q is of no authority that this server knows",
+		leaf.Subject), "join this server's fleet: `grange host join --replace`", nil)
 }
 
 func denied(code farm.Code, message, hint string, err error) error {

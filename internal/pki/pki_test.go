@@ -49,7 +49,8 @@ func issue(t *testing.T, ca *CA, id string) *x509.Certificate {
 		t.Fatal(err)
 	}
 	if issued.Serial != Serial(pair.Leaf) || !issued.Expires.Equal(pair.Leaf.NotAfter) {
-		t.Errorf("told %s until %v, is %s until %v", issued.Serial, issued.Expires, Serial(pair.Leaf), pair.Leaf.NotAfter)
+		t.Errorf("told %s until %v, is %s until %v", issued.Serial, issued.Expires, Serial(pair.Leaf),
+			pair.Leaf.NotAfter)
 	}
 	return pair.Leaf
 }
@@ -72,7 +73,8 @@ func TestAuthorityIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := kept.Present
-	if p, err := NewAuthorities([]*x509.Certificate{ca.Certificate}, nil).Peer([]*x509.Certificate{issue(t, again, "h")}, now); err != nil || p.ID != "h" {
+	if p, err := NewAuthorities([]*x509.Certificate{ca.Certificate},
+		nil).Peer([]*x509.Certificate{issue(t, again, "h")}, now); err != nil || p.ID != "h" {
 		t.Errorf("%+v %v", p, err)
 	}
 	for _, bad := range []string{"", "{}", `{"certificate":"x","key":"y"}`} {
@@ -89,7 +91,9 @@ func TestNamesAreOurs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "admin"}, DNSNames: []string{"server.example.org"}}, key)
+	csr, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "admin"}, DNSNames: []string{"server.example.org"}},
+		key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +106,8 @@ func TestNamesAreOurs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Subject.CommonName != "the-id" || len(c.DNSNames) > 0 || c.IsCA || len(c.ExtKeyUsage) != 1 || c.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
+	if c.Subject.CommonName != "the-id" || len(c.DNSNames) > 0 || c.IsCA || len(c.ExtKeyUsage) != 1 ||
+		c.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
 		t.Errorf("it says %v %v, authority %v, usage %v", c.Subject, c.DNSNames, c.IsCA, c.ExtKeyUsage)
 	}
 	if got := c.NotAfter.Sub(c.NotBefore); got != HostLife+backdate {
@@ -131,7 +136,8 @@ func TestRequestsRefused(t *testing.T) {
 	if err != nil {
 		t.Skip("this Go makes no short RSA keys: ", err)
 	}
-	for name, csr := range map[string][]byte{"nothing": nil, "garbage": []byte("x"), "a weak curve": good, "another's signature": broken, "short RSA": request(short)} {
+	for name, csr := range map[string][]byte{"nothing": nil, "garbage": []byte("x"), "a weak curve": good,
+		"another's signature": broken, "short RSA": request(short)} {
 		if _, err := ca.IssueHost("h", csr, now); codeOf(err) != CodeBadRequest {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -160,7 +166,8 @@ func TestPeers(t *testing.T) {
 		code  farm.Code
 	}{
 		{"ours", nil, []*x509.Certificate{host}, now, Peer{ID: "h", Serial: Serial(host), Expires: host.NotAfter}, ""},
-		{"an hour back", nil, []*x509.Certificate{host}, now.Add(-59 * time.Minute), Peer{ID: "h", Serial: Serial(host), Expires: host.NotAfter}, ""},
+		{"an hour back", nil, []*x509.Certificate{host}, now.Add(-59 * time.Minute),
+			Peer{ID: "h", Serial: Serial(host), Expires: host.NotAfter}, ""},
 		{"nothing shown", nil, nil, now, Peer{}, CodeNoHostCert},
 		{"not yet", nil, []*x509.Certificate{host}, now.Add(-25 * time.Hour), Peer{}, CodeCertTime},
 		{"no more", nil, []*x509.Certificate{host}, now.Add(HostLife + time.Second), Peer{}, CodeCertTime},
@@ -168,9 +175,12 @@ func TestPeers(t *testing.T) {
 		{"a server is no host", nil, []*x509.Certificate{server.Leaf}, now, Peer{}, CodeUnknownCert},
 		{"the authority itself", nil, []*x509.Certificate{ours.Certificate}, now, Peer{}, CodeUnknownCert},
 		{"the site's, not configured", nil, []*x509.Certificate{ofSite}, now, Peer{}, CodeUnknownCert},
-		{"the site's, by common name", &Site{pool, FieldCN}, []*x509.Certificate{ofSite}, now, Peer{Name: "wn-1.example.org", Serial: SiteSerial, Expires: ofSite.NotAfter}, ""},
-		{"the site's, without that name", &Site{pool, FieldDNS}, []*x509.Certificate{ofSite}, now, Peer{}, CodeUnknownCert},
-		{"ours beside the site's", &Site{pool, FieldCN}, []*x509.Certificate{host}, now, Peer{ID: "h", Serial: Serial(host), Expires: host.NotAfter}, ""},
+		{"the site's, by common name", &Site{pool, FieldCN}, []*x509.Certificate{ofSite}, now,
+			Peer{Name: "wn-1.example.org", Serial: SiteSerial, Expires: ofSite.NotAfter}, ""},
+		{"the site's, without that name", &Site{pool, FieldDNS}, []*x509.Certificate{ofSite}, now, Peer{},
+			CodeUnknownCert},
+		{"ours beside the site's", &Site{pool, FieldCN}, []*x509.Certificate{host}, now,
+			Peer{ID: "h", Serial: Serial(host), Expires: host.NotAfter}, ""},
 	} {
 		got, err := NewAuthorities([]*x509.Certificate{ours.Certificate}, tt.site).Peer(tt.shown, tt.at)
 		if got != tt.want || err == nil && tt.code != "" || err != nil && codeOf(err) != tt.code {
@@ -208,8 +218,10 @@ func TestJoinTokens(t *testing.T) {
 	if !got.Is(token.Hash()) || got.Is(NewJoinToken(ca.Certificate).Hash()) || got.Is(nil) {
 		t.Error("a hash is taken for another's")
 	}
-	for _, bad := range []string{"", "grange-join-", "grange-join-a-b-c", token.String()[:80], token.String() + "-x", strings.Replace(token.String(), joinPrefix, "", 1)} {
-		if _, err := ParseJoinToken(bad); codeOf(err) != CodeBadJoin || bad != "" && len(bad) > 20 && strings.Contains(err.Error(), token.Secret) {
+	for _, bad := range []string{"", "grange-join-", "grange-join-a-b-c", token.String()[:80], token.String() + "-x",
+		strings.Replace(token.String(), joinPrefix, "", 1)} {
+		if _, err := ParseJoinToken(bad); codeOf(err) != CodeBadJoin || bad != "" && len(bad) > 20 &&
+			strings.Contains(err.Error(), token.Secret) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

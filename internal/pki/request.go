@@ -45,7 +45,8 @@ func NewRequest(keyPEM []byte) ([]byte, error) {
 	if err != nil {
 		return nil, badRequest("the key cannot be read", err)
 	}
-	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "grange host"}}, key)
+	return x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "grange host"}}, key)
 }
 
 // readRequest reads a request whose maker has shown that it has the key, and whose key is good enough.
@@ -73,5 +74,6 @@ func readRequest(csr []byte) (*x509.CertificateRequest, error) {
 }
 
 func badRequest(message string, err error) error {
-	return &farm.Error{Kind: farm.Invalid, Code: CodeBadRequest, Message: message, Err: err, Hint: "use `grange host join`, which makes a good one"}
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadRequest, Message: message, Err: err,
+		Hint: "use `grange host join`, which makes a good one"}
 }

@@ -36,22 +36,28 @@ func ReadSeal(path string) (Seal, error) {
 		return s, noSeal(path, err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return s, &farm.Error{Kind: farm.Invalid, Code: CodeBadSeal, Message: fmt.Sprintf("others may read %s, mode %#o", path, info.Mode().Perm()), Hint: "chmod 600 " + path}
+		return s, &farm.Error{Kind: farm.Invalid, Code: CodeBadSeal,
+			Message: fmt.Sprintf("others may read %s, mode %#o", path, info.Mode().Perm()), Hint: "chmod 600 " + path}
 	}
 	text := make([]byte, 2*len(s)+2) // and a line break, and what is too much
 	n, _ := f.Read(text)
 	if n, err := hex.Decode(s[:], bytes.TrimSpace(text[:min(n, 2*len(s)+1)])); err != nil || n != len(s) {
-		return s, &farm.Error{Kind: farm.Invalid, Code: CodeBadSeal, Message: path + " has no key", Err: err, Hint: "bring the file back from where you keep a copy of it: 64 hexadecimal digits"}
+		return s, &farm.Error{Kind: farm.Invalid, Code: CodeBadSeal, Message: path + " has no key", Err: err,
+			Hint: "bring the file back from where you keep a copy of it: 64 hexadecimal digits"}
 	}
 	return s, nil
 }
 
 func noSeal(path string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
-		return &farm.Error{Kind: farm.Unavailable, Code: CodeNoSeal, Message: "the key file of the fleet's authority cannot be read", Err: err, Hint: "see `ca_key_file` of server.toml"}
+		return &farm.Error{Kind: farm.Unavailable, Code: CodeNoSeal,
+			Message: "the key file of the fleet's authority cannot be read", Err: err,
+			Hint: "see `ca_key_file` of server.toml"}
 	}
-	return &farm.Error{Kind: farm.NotFound, Code: CodeNoSeal, Message: "the key of the fleet's authority is sealed, and the key file " + path + " is not there",
-		Hint: "copy it from another server of the fleet, or from where you keep a copy of it; see `ca_key_file` of server.toml"}
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoSeal,
+		Message: "the key of the fleet's authority is sealed, and the key file " + path + " is not there",
+		Hint: "copy it from another server of the fleet, or from where you keep a copy of it; see `ca_key_file` of " +
+			"server.toml"}
 }
 
 // MakeSeal reads a key file, and makes it where there is none.
@@ -63,7 +69,9 @@ func MakeSeal(path string) (Seal, error) {
 		return ReadSeal(path)
 	}
 	if err != nil {
-		return s, &farm.Error{Kind: farm.Unavailable, Code: CodeNoSeal, Message: "the key file of the fleet's authority cannot be made", Err: err, Hint: "see `ca_key_file` of server.toml"}
+		return s, &farm.Error{Kind: farm.Unavailable, Code: CodeNoSeal,
+			Message: "the key file of the fleet's authority cannot be made", Err: err,
+			Hint: "see `ca_key_file` of server.toml"}
 	}
 	_, err = f.WriteString(hex.EncodeToString(s[:]) + "\n")
 	if err == nil {
@@ -99,8 +107,10 @@ func (s Seal) open(sealed, beside []byte) ([]byte, error) {
 	}
 	secret, err := g.Open(nil, nil, sealed, beside)
 	if err != nil {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeBadSeal, Message: "the key of the fleet's authority is sealed by another key file than this server has",
-			Hint: "copy the file from another server of the fleet, or from where you keep a copy of it; see `ca_key_file` of server.toml"}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeBadSeal,
+			Message: "the key of the fleet's authority is sealed by another key file than this server has",
+			Hint: "copy the file from another server of the fleet, or from where you keep a copy of it; see " +
+				"`ca_key_file` of server.toml"}
 	}
 	return secret, nil
 }

@@ -29,7 +29,8 @@ func NewJoinToken(authority *x509.Certificate) JoinToken {
 	var secret [20]byte
 	rand.Read(id[:])
 	rand.Read(secret[:])
-	return JoinToken{ID: strings.ToLower(joinText.EncodeToString(id[:])), Secret: strings.ToLower(joinText.EncodeToString(secret[:])), Fingerprint: Fingerprint(authority)}
+	return JoinToken{ID: strings.ToLower(joinText.EncodeToString(id[:])),
+		Secret: strings.ToLower(joinText.EncodeToString(secret[:])), Fingerprint: Fingerprint(authority)}
 }
 
 // String is the token as people carry it: a secret.

@@ -9,7 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
-// half is a fleet that is half full, of hosts with 32 and 256 threads, and its VMs. Every second host has a second image.
+// half is a fleet that is half full, of hosts with 32 and 256 threads, and its VMs. Every second host has a second
+// image.
 func half(b *testing.B, hosts int) (f *Fleet, vms []string, draw func(vm string) Request) {
 	r := rand.New(rand.NewPCG(9, uint64(hosts)))
 	f = NewFleet()
@@ -21,11 +22,14 @@ func half(b *testing.B, hosts int) (f *Fleet, vms []string, draw func(vm string)
 			t = topologytest.EPYC256()
 		}
 		threads += t.Online.Len()
-		f.Set(Host{ID: fmt.Sprint(i), Name: fmt.Sprint("h", i), Cell: "c", Topology: t, Images: []string{"i0", "i1"}[:1+i/3%2], Networks: []string{"n0"}})
+		f.Set(Host{ID: fmt.Sprint(i), Name: fmt.Sprint("h", i), Cell: "c", Topology: t,
+			Images: []string{"i0", "i1"}[:1+i/3%2], Networks: []string{"n0"}})
 	}
 	draw = func(vm string) Request {
 		cpus := one(r, 1, 2, 4, 4, 8, 8, 16, 32)
-		return Request{VM: vm, Project: "p", Cells: []string{"c"}, Image: []string{"i0", "i1"}[cpus/4%2], Network: "n0", Shape: farm.Shape{CPUs: cpus, Memory: farm.Bytes(cpus*one(r, 1, 2, 3)) * farm.GiB, Network: farm.NetworkNone}}
+		return Request{VM: vm, Project: "p", Cells: []string{"c"}, Image: []string{"i0", "i1"}[cpus/4%2], Network: "n0",
+			Shape: farm.Shape{CPUs: cpus, Memory: farm.Bytes(cpus*one(r, 1, 2, 3)) * farm.GiB,
+				Network: farm.NetworkNone}}
 	}
 	for threads /= 2; threads > 0; {
 		q := draw(fmt.Sprint("v", len(vms)))
@@ -65,7 +69,8 @@ func BenchmarkNewClass(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		p, err := f.Claim(Request{VM: "v", Project: "p", Cells: []string{"c"}, Shape: farm.Shape{CPUs: 3, Memory: farm.Bytes(1024+i%4096) * farm.MiB, Network: farm.NetworkNone}})
+		p, err := f.Claim(Request{VM: "v", Project: "p", Cells: []string{"c"},
+			Shape: farm.Shape{CPUs: 3, Memory: farm.Bytes(1024+i%4096) * farm.MiB, Network: farm.NetworkNone}})
 		if err != nil {
 			b.Fatal(err, p)
 		}
@@ -76,7 +81,8 @@ func BenchmarkNewClass(b *testing.B) {
 func BenchmarkWhy(b *testing.B) {
 	f, _, _ := half(b, 10000)
 	for b.Loop() {
-		e, err := f.Why(Request{VM: "v", Project: "p", Cells: []string{"c"}, Shape: farm.Shape{CPUs: 300, Memory: 300 * farm.GiB, Network: farm.NetworkNone}})
+		e, err := f.Why(Request{VM: "v", Project: "p", Cells: []string{"c"},
+			Shape: farm.Shape{CPUs: 300, Memory: 300 * farm.GiB, Network: farm.NetworkNone}})
 		if err != nil || e.Fits > 0 {
 			b.Fatal(err, e.Fits)
 		}

@@ -69,7 +69,8 @@ type change struct {
 }
 
 func newCell(name string) *cell {
-	return &cell{Cell: farm.Cell{Name: name}, members: map[string]map[int32]int{}, images: owners{}, networks: owners{}, classes: map[classKey]*class{}}
+	return &cell{Cell: farm.Cell{Name: name}, members: map[string]map[int32]int{}, images: owners{}, networks: owners{},
+		classes: map[classKey]*class{}}
 }
 
 // factor is how much of its memory a host may grant.
@@ -204,7 +205,8 @@ func over(limit, used, more farm.Quota) string {
 	return ""
 }
 
-// changed enters a change of a host for the cell's classes. Those that were not asked for long look at every host again.
+// changed enters a change of a host for the cell's classes. Those that were not asked for long look at every host
+// again.
 func (c *cell) changed(slot int32, grew bool) {
 	c.journal = append(c.journal, change{slot, grew})
 	if keep := 2*len(c.slots) + 256; len(c.journal) > 2*keep {

@@ -17,8 +17,8 @@ const (
 	maxEnds     = 5000 // VMs whose end is tried
 )
 
-// changes finds what would admit a request that no host takes. Each is tried on the fleet before it is said. Order: ChangeKind, then what
-// gives up the least of what was asked for.
+// changes finds what would admit a request that no host takes. Each is tried on the fleet before it is said. Order:
+// ChangeKind, then what gives up the least of what was asked for.
 func (f *Fleet) changes(r Request) []Change {
 	var out []Change
 	say := func(kind ChangeKind, format string, args ...any) {
@@ -41,7 +41,7 @@ func (f *Fleet) changes(r Request) []Change {
 
 type sayer func(kind ChangeKind, format string, args ...any)
 
-// admits tells whether some host would take the request.
+// admits reports whether some host would take the request.
 func (f *Fleet) admits(r Request) bool { return f.hostFor(r) != nil }
 
 // hostFor is the host on which the choice would fall; nil when there is none.
@@ -146,8 +146,8 @@ func (f *Fleet) ungrouped(r Request, say sayer) {
 	}
 }
 
-// smaller tries fewer CPUs, less memory, less scratch: each alone, and CPUs with their memory where none of them does. What loses the
-// smallest share comes first.
+// smaller tries fewer CPUs, less memory, less scratch: each alone, and CPUs with their memory where none of them does.
+// What loses the smallest share comes first.
 func (f *Fleet) smaller(r Request, say sayer) {
 	type offer struct {
 		text string
@@ -160,16 +160,19 @@ func (f *Fleet) smaller(r Request, say sayer) {
 	}
 	step := memoryStep(s)
 	if n := f.most(r, int(s.Memory/step), 1, withMemory(step)); n > 0 {
-		offers = append(offers, offer{fmt.Sprintf("%v of memory instead of %v", farm.Bytes(n)*step, s.Memory), 1 - float64(farm.Bytes(n)*step)/float64(s.Memory)})
+		offers = append(offers, offer{fmt.Sprintf("%v of memory instead of %v", farm.Bytes(n)*step, s.Memory),
+			1 - float64(farm.Bytes(n)*step)/float64(s.Memory)})
 	}
 	if unit := max(s.Scratch/64/farm.MiB*farm.MiB, 16*farm.MiB); s.Scratch > 0 {
 		if n := f.most(r, int(s.Scratch/unit), 1, withScratch(unit)); n >= 0 {
-			offers = append(offers, offer{fmt.Sprintf("%v of scratch instead of %v", farm.Bytes(n)*unit, s.Scratch), 1 - float64(farm.Bytes(n)*unit)/float64(s.Scratch)})
+			offers = append(offers, offer{fmt.Sprintf("%v of scratch instead of %v", farm.Bytes(n)*unit, s.Scratch),
+				1 - float64(farm.Bytes(n)*unit)/float64(s.Scratch)})
 		}
 	}
 	if each := s.Memory / farm.Bytes(s.CPUs) / step * step; len(offers) == 0 && each > 0 {
 		if n := f.most(r, s.CPUs, max(s.Cells, 1), withBoth(each)); n > 0 {
-			offers = append(offers, offer{fmt.Sprintf("%d CPUs and %v instead of %d and %v", n, farm.Bytes(n)*each, s.CPUs, s.Memory), 1})
+			offers = append(offers, offer{fmt.Sprintf("%d CPUs and %v instead of %d and %v", n, farm.Bytes(n)*each,
+				s.CPUs, s.Memory), 1})
 		}
 	}
 	slices.SortStableFunc(offers, func(a, b offer) int { return cmp.Compare(a.lost, b.lost) })
@@ -204,8 +207,8 @@ func withBoth(each farm.Bytes) func(*Request, int) {
 	}
 }
 
-// most is the largest number below now, a multiple of step, with which the request is admitted; -1 when there is none. What fits with more
-// is taken to fit with less.
+// most is the largest number below now, a multiple of step, with which the request is admitted; -1 when there is none.
+// What fits with more is taken to fit with less.
 func (f *Fleet) most(r Request, now, step int, with func(*Request, int)) int {
 	found := -1
 	low, high := 0, (now-1)/step
@@ -271,7 +274,8 @@ func (f *Fleet) opened(r Request, say sayer) {
 
 // elsewhere looks at cells that are closed, at their limits, or not the request's.
 func (f *Fleet) elsewhere(r Request, say sayer) {
-	others := slices.DeleteFunc(slices.Sorted(maps.Keys(f.cells)), func(name string) bool { return slices.Contains(r.Cells, name) })
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(f.cells)),
+		func(name string) bool { return slices.Contains(r.Cells, name) })
 	for _, name := range slices.Concat(r.Cells, others) {
 		c := f.cells[name]
 		if c == nil || !c.known || slices.Contains(r.Cells, name) && c.open(r) {
@@ -309,7 +313,8 @@ func (f *Fleet) ended(r Request) *held {
 		}
 	}
 	slices.SortFunc(vms, func(a, b *held) int {
-		return cmp.Or(cmp.Compare(a.size.CPUs, b.size.CPUs), cmp.Compare(a.size.Memory, b.size.Memory), strings.Compare(a.vm, b.vm))
+		return cmp.Or(cmp.Compare(a.size.CPUs, b.size.CPUs), cmp.Compare(a.size.Memory, b.size.Memory),
+			strings.Compare(a.vm, b.vm))
 	})
 	d, err := requestOf(r.Shape).Demand()
 	if err != nil {
@@ -337,7 +342,7 @@ func (f *Fleet) ended(r Request) *held {
 	return nil
 }
 
-// admitsWithout tells whether a host would take the request if one of its VMs ended and left room.
+// admitsWithout reports whether a host would take the request if one of its VMs ended and left room.
 func (f *Fleet) admitsWithout(r Request, h *host, v *held, room numa.Room) bool {
 	without := *h
 	without.room, without.scratch, without.vms = room, h.scratch-v.size.Scratch, maps.Clone(h.vms)

@@ -11,7 +11,8 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// Bounds of one choice. More would find a better place by little: scores are good guesses, and what is learned of a host is kept.
+// Bounds of one choice. More would find a better place by little: scores are good guesses, and what is learned of a
+// host is kept.
 const (
 	maxCandidates = 12 // hosts that are compared by their scores
 	maxPlans      = 4  // of them planned, as long as one fits
@@ -19,10 +20,11 @@ const (
 
 // Claim finds the best host and takes the room there in one step; farm.NoCapacity when there is none.
 //
-// The cells are tried in order. In a cell the first of these that has a place: hosts with VMs of a group that is to be together; hosts with
-// VMs of the project, where the cell groups by that; any host that leaves the cell its whole ones, and does not bring VMs of a group
-// together that are to be apart where possible; any. Among those, the least cost (numa.Waste) comes first, or the emptiest host where the
-// cell spreads. A place is a whole plan: threads, memory and pages are claimed at once.
+// The cells are tried in order. In a cell the first of these that has a place: hosts with VMs of a group that is to be
+// together; hosts with VMs of the project, where the cell groups by that; any host that leaves the cell its whole ones,
+// and does not bring VMs of a group together that are to be apart where possible; any. Among those, the least cost
+// (numa.Waste) comes first, or the emptiest host where the cell spreads. A place is a whole plan: threads, memory and
+// pages are claimed at once.
 func (f *Fleet) Claim(r Request) (Placed, error) {
 	size := sizeOf(r.Shape)
 	for _, name := range r.Cells {
@@ -62,11 +64,13 @@ func (f *Fleet) claim(r Request, size farm.Quota, h *host, plan farm.Plan) (Plac
 	return p, nil
 }
 
-// Resize claims another size for a VM on its own host, in one step: what it has counts as free. Without room there it keeps what it has.
+// Resize claims another size for a VM on its own host, in one step: what it has counts as free. Without room there it
+// keeps what it has.
 func (f *Fleet) Resize(vm string, s farm.Shape) (Placed, error) {
 	v := f.vms[vm]
 	if v == nil || f.hosts[v.host] == nil {
-		return Placed{}, &farm.Error{Kind: farm.Conflict, Code: CodeNoPlace, Message: "the VM has no host that could be asked", Hint: "wait until it has one"}
+		return Placed{}, &farm.Error{Kind: farm.Conflict, Code: CodeNoPlace,
+			Message: "the VM has no host that could be asked", Hint: "wait until it has one"}
 	}
 	h, was := f.hosts[v.host], v.placed()
 	f.Release(vm)
@@ -79,16 +83,19 @@ func (f *Fleet) Resize(vm string, s farm.Shape) (Placed, error) {
 	return f.claim(r, sizeOf(s), h, plan)
 }
 
-// resized plans for a VM on a host that it is on already: neither cell nor host being closed keeps it from another size.
+// resized plans for a VM on a host that it is on already: neither cell nor host being closed keeps it from another
+// size.
 func (f *Fleet) resized(r Request, h *host) (farm.Plan, error) {
 	if what := over(h.cell.Limits, h.cell.used, sizeOf(r.Shape)); what != "" {
-		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace, Message: "cell " + h.cell.Name + " has as much as it may: " + what,
-			Hint: "ask for less, or ask the cell's operators for more"}
+		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace,
+			Message: "cell " + h.cell.Name + " has as much as it may: " + what,
+			Hint:    "ask for less, or ask the cell's operators for more"}
 	}
 	plan, err := numa.Plan(h.room, h.request(requestOf(r.Shape)))
 	if refused, message := lacking(r, h, err); refused != "" && refused != HostFull {
-		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace, Message: "host " + h.Name + " has no room for it: " + message,
-			Hint: "ask for less, or make another VM and delete this one"}
+		return farm.Plan{}, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace,
+			Message: "host " + h.Name + " has no room for it: " + message,
+			Hint:    "ask for less, or make another VM and delete this one"}
 	}
 	return plan, err
 }
@@ -174,7 +181,8 @@ func (ch *chooser) inSlots(slots func(yield func(int32) bool)) (*host, farm.Plan
 	return ch.best(found)
 }
 
-// leastTogether is for a group that is to be apart, and cannot be any more: the hosts with the fewest of its VMs come first.
+// leastTogether is for a group that is to be apart, and cannot be any more: the hosts with the fewest of its VMs come
+// first.
 func (ch *chooser) leastTogether() (*host, farm.Plan, bool) {
 	by := map[int][]string{}
 	for id, n := range ch.group {
@@ -188,8 +196,8 @@ func (ch *chooser) leastTogether() (*host, farm.Plan, bool) {
 	return nil, farm.Plan{}, false
 }
 
-// best plans on slots in order of their score, and takes the one whose plan costs least. A host that refuses leaves the class until it
-// has more room. Where VMs are spread, the first plan is the best.
+// best plans on slots in order of their score, and takes the one whose plan costs least. A host that refuses leaves the
+// class until it has more room. Where VMs are spread, the first plan is the best.
 func (ch *chooser) best(slots []int32) (at *host, plan farm.Plan, ok bool) {
 	k := ch.class
 	least, plans := 0.0, 0
@@ -216,8 +224,8 @@ func (ch *chooser) best(slots []int32) (at *host, plan farm.Plan, ok bool) {
 	return at, plan, ok
 }
 
-// refusal says why no host took the request. It names what refuses most hosts first, without numbers: a text that changes with every host
-// would have to be written again and again. Why has the numbers.
+// refusal says why no host took the request. It names what refuses most hosts first, without numbers: a text that
+// changes with every host would have to be written again and again. Why has the numbers.
 func (f *Fleet) refusal(r Request, size farm.Quota) error {
 	counts, lacking := map[Constraint]int{}, map[Constraint][]string{} // hosts, and cells of which no host has it
 	for _, name := range r.Cells {
@@ -252,8 +260,9 @@ func (f *Fleet) refusal(r Request, size farm.Quota) error {
 	if len(said) == 0 {
 		said = []string{"there is no host"}
 	}
-	return &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace, Message: "no host takes the VM now: " + strings.Join(said, "; "),
-		Hint: "`grange why` tells host by host, and what would change it"}
+	return &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace,
+		Message: "no host takes the VM now: " + strings.Join(said, "; "),
+		Hint:    "`grange why` tells host by host, and what would change it"}
 }
 
 // countIn adds how many hosts of a cell each constraint refuses.
@@ -280,7 +289,8 @@ func nobody(c Constraint, cells []string, r Request) string {
 	if c == NoNetwork {
 		return fmt.Sprintf("no host of %s carries network %s", cellsText(cells), r.Network)
 	}
-	return fmt.Sprintf("no host of %s has image %s: `grange image import` on a host brings it", cellsText(cells), r.Image)
+	return fmt.Sprintf("no host of %s has image %s: `grange image import` on a host brings it",
+		cellsText(cells), r.Image)
 }
 
 func cellsText(names []string) string {
@@ -292,8 +302,13 @@ func cellsText(names []string) string {
 
 // phrases say what refused, of several hosts.
 var phrases = map[Constraint]string{
-	OfABatch: "a batch system places a cell's VMs", CellClosed: "a cell is closed", CellLimit: "a cell has as much as it may", HostRefuses: "hosts are closed, draining, silent or short of something",
-	WrongLabels: "hosts have other labels", NoNetwork: "hosts do not carry the network", NoImage: "hosts do not have the image", TooBig: "hosts are too small", HostFull: "hosts have as many VMs as they may",
-	NoCPUs: "too few free CPUs", NoMemory: "too little free memory", NoPages: "too few free huge pages", NoScratch: "too little disk",
-	InPieces: "enough is free, and not side by side", GroupRule: "the rule of its server group", Refused: "hosts refused it lately",
+	OfABatch: "a batch system places a cell's VMs", CellClosed: "a cell is closed",
+	CellLimit: "a cell has as much as it may", HostRefuses: "hosts are closed, draining, silent or short of something",
+	WrongLabels: "hosts have other labels", NoNetwork: "hosts do not carry the network",
+	NoImage: "hosts do not have the image", TooBig: "hosts are too small",
+	HostFull: "hosts have as many VMs as they may",
+	NoCPUs:   "too few free CPUs", NoMemory: "too little free memory", NoPages: "too few free huge pages",
+	NoScratch: "too little disk",
+	InPieces:  "enough is free, and not side by side", GroupRule: "the rule of its server group",
+	Refused: "hosts refused it lately",
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// class is requests of one cell that any host answers alike, and what each host answers: about how good a place it has, or what it lacks. It
-// follows the cell's journal, so that a choice looks at the hosts that changed, and then at the best few.
+// class is requests of one cell that any host answers alike, and what each host answers: about how good a place it has,
+// or what it lacks. It follows the cell's journal, so that a choice looks at the hosts that changed, and then at the
+// best few.
 type class struct {
 	key     classKey
 	cell    *cell
@@ -45,8 +46,8 @@ const maxSizes = 4
 
 func keyOf(r Request) classKey {
 	s := r.Shape
-	k := classKey{cpus: s.CPUs, cells: s.Cells, memory: s.Memory, scratch: s.Scratch, sizes: len(s.Pages), guest: s.Guest, threads: s.Threads,
-		emulator: s.Emulator, network: r.Network, image: r.Image}
+	k := classKey{cpus: s.CPUs, cells: s.Cells, memory: s.Memory, scratch: s.Scratch, sizes: len(s.Pages),
+		guest: s.Guest, threads: s.Threads, emulator: s.Emulator, network: r.Network, image: r.Image}
 	copy(k.pages[:], s.Pages)
 	switch len(r.Needs) {
 	case 0:
@@ -67,7 +68,8 @@ type Class struct {
 
 // ClassOf is the request's class.
 func ClassOf(r Request) Class {
-	return Class{key: keyOf(r), cells: strings.Join(r.Cells, "\n"), group: r.Group, affinity: r.Affinity, avoided: strings.Join(slices.Sorted(slices.Values(r.Avoid)), "\n")}
+	return Class{key: keyOf(r), cells: strings.Join(r.Cells, "\n"), group: r.Group, affinity: r.Affinity,
+		avoided: strings.Join(slices.Sorted(slices.Values(r.Avoid)), "\n")}
 }
 
 // answer is what one host answers to a class.
@@ -97,16 +99,18 @@ const (
 	verdicts // how many there are
 )
 
-var constraintOf = [verdicts]Constraint{refuses: HostRefuses, mislabelled: WrongLabels, unconnected: NoNetwork, imageless: NoImage, full: HostFull, fewCPUs: NoCPUs,
-	littleMemory: NoMemory, fewPages: NoPages, littleScratch: NoScratch, inPieces: InPieces}
+var constraintOf = [verdicts]Constraint{refuses: HostRefuses, mislabelled: WrongLabels, unconnected: NoNetwork,
+	imageless: NoImage, full: HostFull, fewCPUs: NoCPUs, littleMemory: NoMemory, fewPages: NoPages,
+	littleScratch: NoScratch, inPieces: InPieces}
 
-var verdictOf = map[numa.Shortage]verdict{numa.ShortOfNothing: fits, numa.ShortOfCPUs: fewCPUs, numa.ShortOfMemory: littleMemory,
-	numa.ShortOfPages: fewPages, numa.ShortOfTogether: inPieces}
+var verdictOf = map[numa.Shortage]verdict{numa.ShortOfNothing: fits, numa.ShortOfCPUs: fewCPUs,
+	numa.ShortOfMemory: littleMemory, numa.ShortOfPages: fewPages, numa.ShortOfTogether: inPieces}
 
 // maxSlots bounds the answers that all classes keep together: about 24 bytes each.
 const maxSlots = 3 << 20
 
-// class finds the request's class, or makes it: then each host of the cell is looked at once. The error is of farm.CodeBadShape.
+// class finds the request's class, or makes it: then each host of the cell is looked at once. The error is of
+// farm.CodeBadShape.
 func (f *Fleet) class(c *cell, r Request) (*class, error) {
 	key := keyOf(r)
 	k := c.classes[key]
@@ -128,7 +132,8 @@ func (f *Fleet) class(c *cell, r Request) (*class, error) {
 
 // newClass is a class that knows no answer yet.
 func newClass(c *cell, r Request) (*class, error) {
-	k := &class{key: keyOf(r), cell: c, shape: r.Shape, request: requestOf(r.Shape), needs: slices.Clone(r.Needs), seen: -1}
+	k := &class{key: keyOf(r), cell: c, shape: r.Shape, request: requestOf(r.Shape),
+		needs: slices.Clone(r.Needs), seen: -1}
 	var err error
 	k.demand, err = k.request.Demand()
 	return k, err
@@ -164,7 +169,8 @@ func (f *Fleet) forget(c *cell) {
 // follow brings the answers up to date.
 func (k *class) follow() {
 	c := k.cell
-	k.carries, k.has = c.networks[k.key.network], c.images[k.key.image] // a set that becomes empty is dropped, and made anew
+	// a set that becomes empty is dropped, and made anew
+	k.carries, k.has = c.networks[k.key.network], c.images[k.key.image]
 	if k.seen < c.dropped {
 		k.answers, k.heap, k.counts = make([]answer, len(c.slots)), k.heap[:0], [verdicts]int{}
 		k.counts[absent] = len(c.slots)
@@ -321,7 +327,8 @@ func (k *class) first(n int, accept func(h *host) bool, into []int32) []int32 {
 		}
 		for child := 2*place + 1; child <= 2*place+2 && int(child) < len(k.heap); child++ {
 			frontier = append(frontier, child)
-			for i := len(frontier) - 1; i > 0 && k.less(k.heap[frontier[i]], k.heap[frontier[(i-1)/2]]); i = (i - 1) / 2 {
+			for i := len(frontier) - 1; i > 0 &&
+				k.less(k.heap[frontier[i]], k.heap[frontier[(i-1)/2]]); i = (i - 1) / 2 {
 				frontier[i], frontier[(i-1)/2] = frontier[(i-1)/2], frontier[i]
 			}
 		}

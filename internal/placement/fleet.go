@@ -9,8 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// Fleet is all hosts with what they hold. It is kept by what follows, each in time that hardly grows with the number of hosts, and is not
-// safe for several goroutines.
+// Fleet is all hosts with what they hold. It is kept by what follows, each in time that hardly grows with the number of
+// hosts, and is not safe for several goroutines.
 type Fleet struct {
 	cells  map[string]*cell
 	hosts  map[string]*host            // by ID
@@ -25,8 +25,8 @@ type Fleet struct {
 
 // NewFleet is a fleet of nothing.
 func NewFleet() *Fleet {
-	return &Fleet{cells: map[string]*cell{}, hosts: map[string]*host{}, vms: map[string]*held{}, at: map[string]map[string]*held{},
-		groups: map[string]map[string]int{}, kinds: map[kind][]numa.Room{}}
+	return &Fleet{cells: map[string]*cell{}, hosts: map[string]*host{}, vms: map[string]*held{},
+		at: map[string]map[string]*held{}, groups: map[string]map[string]int{}, kinds: map[kind][]numa.Room{}}
 }
 
 // held is what a VM holds.
@@ -45,7 +45,8 @@ type nodeMemory struct {
 
 func hold(p Placed) *held {
 	// One text for each name, however many VMs have it: a farm has hundreds of thousands.
-	h := &held{vm: p.VM, project: interned(p.Project), host: interned(p.Host), cell: interned(p.Cell), group: interned(p.Group), size: p.Size}
+	h := &held{vm: p.VM, project: interned(p.Project), host: interned(p.Host), cell: interned(p.Cell),
+		group: interned(p.Group), size: p.Size}
 	h.size.VMs = 1
 	if len(p.Plan.VCPUs) == 0 && len(p.Plan.Cells) == 0 {
 		return h
@@ -75,7 +76,8 @@ func (h *held) plan() farm.Plan {
 }
 
 func (h *held) placed() Placed {
-	return Placed{VM: h.vm, Project: h.project, Host: h.host, Cell: h.cell, Group: h.group, Size: h.size, Plan: h.plan()}
+	return Placed{VM: h.vm, Project: h.project, Host: h.host, Cell: h.cell, Group: h.group, Size: h.size,
+		Plan: h.plan()}
 }
 
 // SetCell tells of a cell, or of its change: packing, limits, overcommit.
@@ -172,12 +174,14 @@ func (f *Fleet) build(h *host) {
 		topology = topology.Overcommitted(factor)
 	}
 	h.empty = f.emptyRoom(topology, numa.Reserve{CPUs: h.Reserve.CPUs, Memory: h.Reserve.Memory}, h.Taken)
-	h.Topology.Cores, h.Topology.L3, h.Topology.Distance, h.Topology.Sockets = h.empty.Topology.Cores, h.empty.Topology.L3, h.empty.Topology.Distance, nil
+	h.Topology.Cores, h.Topology.L3, h.Topology.Distance, h.Topology.Sockets =
+		h.empty.Topology.Cores, h.empty.Topology.L3, h.empty.Topology.Distance, nil
 	h.empty.Topology.Sockets = nil
 	h.fill()
 }
 
-// emptyRoom is the room of a host without VMs of the fleet. Most of it is kept once for all hosts with the same processors.
+// emptyRoom is the room of a host without VMs of the fleet. Most of it is kept once for all hosts with the same
+// processors.
 func (f *Fleet) emptyRoom(t farm.Topology, reserve numa.Reserve, taken []farm.Plan) numa.Room {
 	of := kindOf(t)
 	for _, like := range f.kinds[of] {

@@ -15,8 +15,8 @@ type host struct {
 	empty   numa.Room        // without VMs of the fleet
 	room    numa.Room
 	outline numa.Outline // of room
-	// crowded tells that the plans of its VMs do not fit beside each other, as after a change of its reserve. Room is then not counted on
-	// and back, but made anew.
+	// crowded tells that the plans of its VMs do not fit beside each other, as after a change of its reserve. Room is
+	// then not counted on and back, but made anew.
 	crowded bool
 }
 
@@ -97,5 +97,6 @@ func (h *host) request(r numa.Request) numa.Request {
 
 // requestOf is the part of a shape that is planned on one host.
 func requestOf(s farm.Shape) numa.Request {
-	return numa.Request{VCPUs: s.CPUs, Memory: s.Memory, Pages: s.Pages, Guest: s.Guest, Threads: s.Threads, Emulator: s.Emulator, Cells: s.Cells}
+	return numa.Request{VCPUs: s.CPUs, Memory: s.Memory, Pages: s.Pages, Guest: s.Guest, Threads: s.Threads,
+		Emulator: s.Emulator, Cells: s.Cells}
 }

@@ -1,5 +1,5 @@
-// Package placement chooses the host of a VM among thousands, claims threads, memory and pages there, and explains every refusal. It is
-// pure: it reads nothing, and knows no clock.
+// Package placement chooses the host of a VM among thousands, claims threads, memory and pages there, and explains
+// every refusal. It is pure: it reads nothing, and knows no clock.
 package placement
 
 import (
@@ -10,14 +10,15 @@ import (
 type Host struct {
 	ID, Name, Cell string
 	Labels         map[string]string // of people and of its cell, with "kind", "cell", "host" and "accelerator" added
-	Refuses        string            // why it takes no new VM at all (closed, draining, silent, short of something); "": it does
-	Closed         bool              // it refuses because people closed it or drain it: opening it would do
-	Topology       farm.Topology     // as it is: Fleet does the cell's overcommit
-	Reserve        farm.HostReserve
-	Taken          []farm.Plan // that are not VMs of the fleet
-	Images         []string    // names and digests
-	Networks       []string    // names of farm.FleetNetwork that it can carry
-	Scratch        farm.Bytes  // for all VMs of the fleet together
+	// why it takes no new VM at all (closed, draining, silent, short of something); "": it does
+	Refuses  string
+	Closed   bool          // it refuses because people closed it or drain it: opening it would do
+	Topology farm.Topology // as it is: Fleet does the cell's overcommit
+	Reserve  farm.HostReserve
+	Taken    []farm.Plan // that are not VMs of the fleet
+	Images   []string    // names and digests
+	Networks []string    // names of farm.FleetNetwork that it can carry
+	Scratch  farm.Bytes  // for all VMs of the fleet together
 }
 
 // Request is one VM to place.
@@ -100,7 +101,8 @@ type Change struct {
 // ChangeKind says who gives what up. The order of the constants is the order of cost.
 type ChangeKind int
 
-// The kinds, the cheapest first: tuning costs the VM's owner some speed, a size costs work, what others must do comes last.
+// The kinds, the cheapest first: tuning costs the VM's owner some speed, a size costs work, what others must do comes
+// last.
 const (
 	ChangeTuning  ChangeKind = iota // page sizes, thread and emulator policy, cells
 	ChangeLabels                    // a selector less

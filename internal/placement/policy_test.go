@@ -33,7 +33,8 @@ func town(hosts int, c farm.Cell, with ...func(i int, h *Host)) *Fleet {
 
 // ask is a request for a VM of project p in cell c.
 func ask(vm string, cpus int, with ...func(*Request)) Request {
-	r := Request{VM: vm, Project: "p", Cells: []string{"c"}, Shape: farm.Shape{CPUs: cpus, Memory: farm.Bytes(cpus) * farm.GiB, Network: farm.NetworkNone}}
+	r := Request{VM: vm, Project: "p", Cells: []string{"c"},
+		Shape: farm.Shape{CPUs: cpus, Memory: farm.Bytes(cpus) * farm.GiB, Network: farm.NetworkNone}}
 	for _, do := range with {
 		do(&r)
 	}
@@ -59,30 +60,63 @@ func TestPolicies(t *testing.T) {
 		ask   []Request
 		want  string // hosts, "-" where none takes it
 	}{
-		"pack":                          {town(3, farm.Cell{}), []Request{ask("a", 2), ask("b", 2), ask("c", 4)}, "h0 h0 h0"},
-		"pack leaves whole nodes":       {town(2, farm.Cell{}), []Request{ask("a", 2), ask("b", 8), ask("c", 2), ask("d", 4)}, "h0 h1 h0 h0"},
-		"spread":                        {town(3, farm.Cell{Packing: farm.Spread}), []Request{ask("a", 2), ask("b", 2), ask("c", 2), ask("d", 1)}, "h0 h1 h2 h0"},
-		"by project":                    {town(3, farm.Cell{Packing: farm.Group}), []Request{ask("a", 6), ask("b", 4, ofProject("q")), ask("c", 1, ofProject("q")), ask("d", 2), ask("e", 4)}, "h0 h1 h1 h0 h2"},
-		"keeps a whole host":            {town(2, farm.Cell{KeepWhole: 1, Packing: farm.Spread}), []Request{ask("a", 2), ask("b", 2), ask("c", 8), ask("d", 2)}, "h0 h0 h1 h0"},
-		"keeps none that was never":     {town(1, farm.Cell{KeepWhole: 2}), []Request{ask("a", 2)}, "h0"},
-		"at most so many on a host":     {town(2, farm.Cell{PerHost: 1}), []Request{ask("a", 1), ask("b", 1), ask("c", 1)}, "h0 h1 -"},
-		"the cell's limits":             {town(2, farm.Cell{Limits: farm.Quota{CPUs: 6}}), []Request{ask("a", 4), ask("b", 4), ask("c", 2)}, "h0 - h0"},
-		"together":                      {town(2, farm.Cell{Packing: farm.Spread}), []Request{ask("a", 4, inGroup("g", farm.Together)), ask("b", 4, inGroup("g", farm.Together)), ask("c", 1, inGroup("g", farm.Together))}, "h0 h0 -"},
-		"together where possible":       {town(2, farm.Cell{Packing: farm.Spread}), []Request{ask("a", 4, inGroup("g", farm.SoftTogether)), ask("b", 4, inGroup("g", farm.SoftTogether)), ask("c", 1, inGroup("g", farm.SoftTogether))}, "h0 h0 h1"},
-		"apart":                         {town(2, farm.Cell{}), []Request{ask("a", 1, inGroup("g", farm.Apart)), ask("b", 1, inGroup("g", farm.Apart)), ask("c", 1, inGroup("g", farm.Apart)), ask("d", 1)}, "h0 h1 - h0"},
-		"apart where possible":          {town(2, farm.Cell{}), []Request{ask("a", 1, inGroup("g", farm.SoftApart)), ask("b", 1, inGroup("g", farm.SoftApart)), ask("c", 1, inGroup("g", farm.SoftApart)), ask("d", 1, inGroup("g", farm.SoftApart))}, "h0 h1 h0 h1"},
-		"an image that is there":        {town(3, farm.Cell{}, image), []Request{ask("a", 1, of("debian")), ask("b", 8, of("debian")), ask("c", 1, of("other"))}, "h2 - -"},
-		"any image":                     {town(3, farm.Cell{}, image), []Request{ask("a", 1), ask("b", 8)}, "h0 h1"},
-		"the image or the network":      {town(2, farm.Cell{}, func(i int, h *Host) { h.Networks, h.Images = []string{"n"}[i:], []string{"debian"}[:i] }), []Request{ask("a", 1, of("debian"), func(r *Request) { r.Network = "n" })}, "-"},
-		"hosts that refused it":         {town(2, farm.Cell{}), []Request{ask("a", 1, func(r *Request) { r.Avoid = []string{"h0"} }), ask("b", 1, func(r *Request) { r.Avoid = []string{"h0", "h1"} })}, "h1 -"},
-		"a host that refuses":           {town(2, farm.Cell{}, func(i int, h *Host) { h.Refuses = []string{"closed", ""}[i] }), []Request{ask("a", 1), ask("b", 8)}, "h1 -"},
-		"a network":                     {town(2, farm.Cell{}, func(i int, h *Host) { h.Networks = []string{fmt.Sprint("n", i)} }), []Request{ask("a", 1, func(r *Request) { r.Network = "n1" }), ask("b", 1, func(r *Request) { r.Network = "n2" })}, "h1 -"},
-		"scratch":                       {town(2, farm.Cell{}), []Request{ask("a", 1, scratch(60)), ask("b", 1, scratch(60)), ask("c", 1, scratch(60)), ask("d", 1, scratch(40))}, "h0 h1 - h0"},
-		"memory overcommitted":          {town(1, farm.Cell{Overcommit: 2}), []Request{ask("a", 1, memory(24)), ask("b", 1, memory(24)), ask("c", 1, memory(24))}, "h0 h0 -"},
-		"no cell that it knows":         {town(1, farm.Cell{}), []Request{ask("a", 1, func(r *Request) { r.Cells = []string{"d"} }), ask("b", 1, func(r *Request) { r.Cells = []string{"d", "c"} })}, "- h0"},
-		"a closed cell":                 {town(1, farm.Cell{Closed: true}), []Request{ask("a", 1)}, "-"},
-		"a batch system's cell":         {town(1, farm.Cell{Broker: "slurm"}), []Request{ask("a", 1)}, "-"},
-		"labels":                        {town(3, farm.Cell{}), []Request{ask("a", 1, needs("host=h1")), ask("b", 1, needs("host!=h0", "host!=h1")), ask("c", 1, needs("gpu")), ask("d", 1, needs("!gpu"))}, "h1 h2 - h1"},
+		"pack": {town(3, farm.Cell{}), []Request{ask("a", 2), ask("b", 2), ask("c", 4)},
+			"h0 h0 h0"},
+		"pack leaves whole nodes": {town(2, farm.Cell{}),
+			[]Request{ask("a", 2), ask("b", 8), ask("c", 2), ask("d", 4)}, "h0 h1 h0 h0"},
+		"spread": {town(3, farm.Cell{Packing: farm.Spread}),
+			[]Request{ask("a", 2), ask("b", 2), ask("c", 2), ask("d", 1)}, "h0 h1 h2 h0"},
+		"by project": {town(3, farm.Cell{Packing: farm.Group}),
+			[]Request{ask("a", 6), ask("b", 4, ofProject("q")), ask("c", 1, ofProject("q")), ask("d", 2), ask("e", 4)},
+			"h0 h1 h1 h0 h2"},
+		"keeps a whole host": {town(2, farm.Cell{KeepWhole: 1, Packing: farm.Spread}),
+			[]Request{ask("a", 2), ask("b", 2), ask("c", 8), ask("d", 2)}, "h0 h0 h1 h0"},
+		"keeps none that was never": {town(1, farm.Cell{KeepWhole: 2}), []Request{ask("a", 2)}, "h0"},
+		"at most so many on a host": {town(2, farm.Cell{PerHost: 1}),
+			[]Request{ask("a", 1), ask("b", 1), ask("c", 1)}, "h0 h1 -"},
+		"the cell's limits": {town(2, farm.Cell{Limits: farm.Quota{CPUs: 6}}),
+			[]Request{ask("a", 4), ask("b", 4), ask("c", 2)}, "h0 - h0"},
+		"together": {town(2, farm.Cell{Packing: farm.Spread}),
+			[]Request{ask("a", 4, inGroup("g", farm.Together)), ask("b", 4, inGroup("g", farm.Together)),
+				ask("c", 1, inGroup("g", farm.Together))}, "h0 h0 -"},
+		"together where possible": {town(2, farm.Cell{Packing: farm.Spread}),
+			[]Request{ask("a", 4, inGroup("g", farm.SoftTogether)), ask("b", 4, inGroup("g", farm.SoftTogether)),
+				ask("c", 1, inGroup("g", farm.SoftTogether))}, "h0 h0 h1"},
+		"apart": {town(2, farm.Cell{}),
+			[]Request{ask("a", 1, inGroup("g", farm.Apart)), ask("b", 1, inGroup("g", farm.Apart)),
+				ask("c", 1, inGroup("g", farm.Apart)), ask("d", 1)}, "h0 h1 - h0"},
+		"apart where possible": {town(2, farm.Cell{}),
+			[]Request{ask("a", 1, inGroup("g", farm.SoftApart)), ask("b", 1, inGroup("g", farm.SoftApart)),
+				ask("c", 1, inGroup("g", farm.SoftApart)), ask("d", 1, inGroup("g", farm.SoftApart))}, "h0 h1 h0 h1"},
+		"an image that is there": {town(3, farm.Cell{}, image),
+			[]Request{ask("a", 1, of("debian")), ask("b", 8, of("debian")), ask("c", 1, of("other"))}, "h2 - -"},
+		"any image": {town(3, farm.Cell{}, image), []Request{ask("a", 1), ask("b", 8)}, "h0 h1"},
+		"the image or the network": {town(2, farm.Cell{},
+			func(i int, h *Host) { h.Networks, h.Images = []string{"n"}[i:], []string{"debian"}[:i] }),
+			[]Request{ask("a", 1, of("debian"), func(r *Request) { r.Network = "n" })}, "-"},
+		"hosts that refused it": {town(2, farm.Cell{}),
+			[]Request{ask("a", 1, func(r *Request) { r.Avoid = []string{"h0"} }),
+				ask("b", 1, func(r *Request) { r.Avoid = []string{"h0", "h1"} })}, "h1 -"},
+		"a host that refuses": {town(2, farm.Cell{},
+			func(i int, h *Host) { h.Refuses = []string{"closed", ""}[i] }),
+			[]Request{ask("a", 1), ask("b", 8)}, "h1 -"},
+		"a network": {town(2, farm.Cell{},
+			func(i int, h *Host) { h.Networks = []string{fmt.Sprint("n", i)} }),
+			[]Request{ask("a", 1, func(r *Request) { r.Network = "n1" }),
+				ask("b", 1, func(r *Request) { r.Network = "n2" })}, "h1 -"},
+		"scratch": {town(2, farm.Cell{}),
+			[]Request{ask("a", 1, scratch(60)), ask("b", 1, scratch(60)), ask("c", 1, scratch(60)),
+				ask("d", 1, scratch(40))}, "h0 h1 - h0"},
+		"memory overcommitted": {town(1, farm.Cell{Overcommit: 2}),
+			[]Request{ask("a", 1, memory(24)), ask("b", 1, memory(24)), ask("c", 1, memory(24))}, "h0 h0 -"},
+		"no cell that it knows": {town(1, farm.Cell{}),
+			[]Request{ask("a", 1, func(r *Request) { r.Cells = []string{"d"} }),
+				ask("b", 1, func(r *Request) { r.Cells = []string{"d", "c"} })}, "- h0"},
+		"a closed cell":         {town(1, farm.Cell{Closed: true}), []Request{ask("a", 1)}, "-"},
+		"a batch system's cell": {town(1, farm.Cell{Broker: "slurm"}), []Request{ask("a", 1)}, "-"},
+		"labels": {town(3, farm.Cell{}),
+			[]Request{ask("a", 1, needs("host=h1")), ask("b", 1, needs("host!=h0", "host!=h1")),
+				ask("c", 1, needs("gpu")), ask("d", 1, needs("!gpu"))}, "h1 h2 - h1"},
 		"a shape that no host can hold": {town(1, farm.Cell{}), []Request{ask("a", 9), ask("b", 8)}, "- h0"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,11 +150,13 @@ func needs(selectors ...string) func(*Request) {
 // Pools of huge pages of 29 and 31 pages hold two VMs of 15 each that a plan over even pools would not have put there.
 func TestUnevenPools(t *testing.T) {
 	f := town(1, farm.Cell{}, func(_ int, h *Host) {
-		h.Topology = topologytest.WithPages(topologytest.Grid{Sockets: 2, CoresPerNode: 4, NodeMemory: 40 * farm.GiB}.Topology(), farm.GiB, 31)
+		h.Topology = topologytest.WithPages(topologytest.Grid{Sockets: 2, CoresPerNode: 4,
+			NodeMemory: 40 * farm.GiB}.Topology(), farm.GiB, 31)
 		h.Topology.Nodes[0].Pages[0].Total = 29
 	})
 	for i, want := range []string{"h0", "h0", "h0", "-"} { // 15, 15, 15 of 29 + 31: one crosses no node
-		p, err := f.Claim(ask(fmt.Sprint(i), 2, memory(15), func(r *Request) { r.Shape.Pages, r.Shape.Cells = []farm.Bytes{farm.GiB}, 1 }))
+		p, err := f.Claim(ask(fmt.Sprint(i), 2, memory(15),
+			func(r *Request) { r.Shape.Pages, r.Shape.Cells = []farm.Bytes{farm.GiB}, 1 }))
 		if err != nil {
 			p.Host = "-"
 		}
@@ -134,11 +170,13 @@ func TestRefusalsSayWhatMatters(t *testing.T) {
 	f := town(2, farm.Cell{}, func(i int, h *Host) { h.Refuses = []string{"closed", ""}[i] })
 	_, err := f.Claim(ask("a", 9))
 	var e *farm.Error
-	if !errors.As(err, &e) || e.Kind != farm.NoCapacity || e.Code != CodeNoPlace || !strings.Contains(e.Message, "too few free CPUs") || !strings.Contains(e.Message, "closed") {
+	if !errors.As(err, &e) || e.Kind != farm.NoCapacity || e.Code != CodeNoPlace ||
+		!strings.Contains(e.Message, "too few free CPUs") || !strings.Contains(e.Message, "closed") {
 		t.Errorf("%#v", err)
 	}
 	_, err = f.Claim(ask("a", 2, of("debian")))
-	if want := "no host of cell c has image debian: `grange image import` on a host brings it"; !errors.As(err, &e) || !strings.HasSuffix(e.Message, want) {
+	if want := "no host of cell c has image debian: `grange image import` on a host brings it"; !errors.As(err, &e) ||
+		!strings.HasSuffix(e.Message, want) {
 		t.Errorf("%#v", err)
 	}
 	f.SetCell(farm.Cell{Name: "d"})
@@ -147,10 +185,12 @@ func TestRefusalsSayWhatMatters(t *testing.T) {
 	if !errors.As(err, &e) || !strings.HasSuffix(e.Message, "no host of cells d, c carries network outer") {
 		t.Errorf("%#v", err)
 	}
-	if _, err := NewFleet().Claim(ask("a", 2, of("debian"))); err == nil || !strings.Contains(err.Error(), "a cell is closed") {
+	if _, err := NewFleet().Claim(ask("a", 2, of("debian"))); err == nil ||
+		!strings.Contains(err.Error(), "a cell is closed") {
 		t.Errorf("%v", err)
 	}
-	if _, err := town(0, farm.Cell{}).Claim(ask("a", 2, of("debian"))); err == nil || !strings.HasSuffix(err.Error(), "there is no host") {
+	if _, err := town(0, farm.Cell{}).Claim(ask("a", 2, of("debian"))); err == nil ||
+		!strings.HasSuffix(err.Error(), "there is no host") {
 		t.Errorf("%v", err)
 	}
 	if _, err := f.Claim(ask("a", 2, memory(0))); !errors.As(err, &e) || e.Code != farm.CodeBadShape {
@@ -200,26 +240,44 @@ func TestWhy(t *testing.T) {
 		sums  string
 		first string // change; others may follow
 	}{
-		"CPUs":         {fullHouse(farm.Cell{}), ask("a", 5), "cpus 2", "2 fewer CPUs"},
-		"too big":      {fullHouse(farm.Cell{}), ask("a", 9), "too big 2", "6 fewer CPUs"},
-		"memory":       {fullHouse(farm.Cell{}), ask("a", 2, memory(30)), "memory 2", "27G of memory instead of 30G"},
-		"pages":        {town(1, farm.Cell{}, pages), ask("a", 2, memory(5), func(r *Request) { r.Shape.Pages = []farm.Bytes{2 * farm.MiB} }), "too big 1", "ordinary pages instead of pages 2M"},
-		"page size":    {town(1, farm.Cell{}, pages), ask("a", 1, memory(2), func(r *Request) { r.Shape.Pages = []farm.Bytes{farm.GiB} }), "too big 1", "pages 2M instead of pages 1G"},
-		"nowhere":      {town(1, farm.Cell{}, func(_ int, h *Host) { h.Refuses = "it is silent" }), ask("a", 1, of("debian")), "host refuses 1", ""},
-		"one label":    {town(1, farm.Cell{}), ask("a", 1, needs("gpu", "host=h0")), "labels 1", "without the label selector gpu"},
-		"two labels":   {town(1, farm.Cell{}), ask("a", 1, needs("gpu", "host=h7")), "labels 1", "without the label selectors gpu, host=h7"},
-		"network":      {town(1, farm.Cell{}, func(_ int, h *Host) { h.Networks = []string{"inner"} }), ask("a", 1, func(r *Request) { r.Network = "outer" }), "network 1", "network inner instead of outer"},
-		"image":        {town(2, farm.Cell{}), ask("a", 1, of("debian")), "image 2", "image debian on host h0: `grange image import` there"},
-		"image, full":  {fullHouse(farm.Cell{}, func(i int, h *Host) { h.Images = []string{"debian"}[i:] }), ask("a", 3, of("debian")), "cpus 1, image 1", "1 fewer CPUs"},
-		"closed host":  {town(1, farm.Cell{}, func(_ int, h *Host) { h.Refuses, h.Closed = "it is closed: repair", true }), ask("a", 1), "host refuses 1", "open host h0 (it is closed: repair)"},
-		"silent host":  {town(1, farm.Cell{}, func(_ int, h *Host) { h.Refuses = "it is silent" }), ask("a", 1), "host refuses 1", ""},
-		"closed cell":  {town(2, farm.Cell{Closed: true}), ask("a", 1), "cell closed 2", "open cell c"},
-		"batch":        {town(2, farm.Cell{Broker: "slurm"}), ask("a", 1), "broker 2", ""},
-		"limits":       {town(1, farm.Cell{Limits: farm.Quota{CPUs: 1}}), ask("a", 2), "cell limit 1", "1 fewer CPUs"},
-		"other cell":   {town(1, farm.Cell{}), ask("a", 1, func(r *Request) { r.Cells = []string{"d"} }), "cell 1", "let project p use cell c"},
-		"host is full": {fullHouse(farm.Cell{PerHost: 1}), ask("a", 1), "full 2", "end a VM of 5 CPUs and 5G on host h1"},
-		"scratch":      {town(1, farm.Cell{}), ask("a", 1, scratch(200)), "too big 1", "100G of scratch instead of 200G"},
-		"thread policy": {fullHouse(farm.Cell{}), ask("a", 2, func(r *Request) { r.Shape.Threads = farm.RequireSiblings }), "too big 2",
+		"CPUs":    {fullHouse(farm.Cell{}), ask("a", 5), "cpus 2", "2 fewer CPUs"},
+		"too big": {fullHouse(farm.Cell{}), ask("a", 9), "too big 2", "6 fewer CPUs"},
+		"memory":  {fullHouse(farm.Cell{}), ask("a", 2, memory(30)), "memory 2", "27G of memory instead of 30G"},
+		"pages": {town(1, farm.Cell{}, pages),
+			ask("a", 2, memory(5), func(r *Request) { r.Shape.Pages = []farm.Bytes{2 * farm.MiB} }), "too big 1",
+			"ordinary pages instead of pages 2M"},
+		"page size": {town(1, farm.Cell{}, pages),
+			ask("a", 1, memory(2), func(r *Request) { r.Shape.Pages = []farm.Bytes{farm.GiB} }), "too big 1",
+			"pages 2M instead of pages 1G"},
+		"nowhere": {town(1, farm.Cell{}, func(_ int, h *Host) { h.Refuses = "it is silent" }),
+			ask("a", 1, of("debian")), "host refuses 1", ""},
+		"one label": {town(1, farm.Cell{}), ask("a", 1, needs("gpu", "host=h0")), "labels 1",
+			"without the label selector gpu"},
+		"two labels": {town(1, farm.Cell{}), ask("a", 1, needs("gpu", "host=h7")), "labels 1",
+			"without the label selectors gpu, host=h7"},
+		"network": {town(1, farm.Cell{}, func(_ int, h *Host) { h.Networks = []string{"inner"} }),
+			ask("a", 1, func(r *Request) { r.Network = "outer" }), "network 1", "network inner instead of outer"},
+		"image": {town(2, farm.Cell{}), ask("a", 1, of("debian")), "image 2",
+			"image debian on host h0: `grange image import` there"},
+		"image, full": {fullHouse(farm.Cell{}, func(i int, h *Host) { h.Images = []string{"debian"}[i:] }),
+			ask("a", 3, of("debian")), "cpus 1, image 1", "1 fewer CPUs"},
+		"closed host": {town(1, farm.Cell{}, func(_ int, h *Host) {
+			h.Refuses, h.Closed = "it is closed: repair",
+				true
+		}), ask("a", 1), "host refuses 1", "open host h0 (it is closed: repair)"},
+		"silent host": {town(1, farm.Cell{}, func(_ int, h *Host) { h.Refuses = "it is silent" }), ask("a", 1),
+			"host refuses 1", ""},
+		"closed cell": {town(2, farm.Cell{Closed: true}), ask("a", 1), "cell closed 2", "open cell c"},
+		"batch":       {town(2, farm.Cell{Broker: "slurm"}), ask("a", 1), "broker 2", ""},
+		"limits":      {town(1, farm.Cell{Limits: farm.Quota{CPUs: 1}}), ask("a", 2), "cell limit 1", "1 fewer CPUs"},
+		"other cell": {town(1, farm.Cell{}), ask("a", 1, func(r *Request) { r.Cells = []string{"d"} }), "cell 1",
+			"let project p use cell c"},
+		"host is full": {fullHouse(farm.Cell{PerHost: 1}), ask("a", 1), "full 2",
+			"end a VM of 5 CPUs and 5G on host h1"},
+		"scratch": {town(1, farm.Cell{}), ask("a", 1, scratch(200)), "too big 1",
+			"100G of scratch instead of 200G"},
+		"thread policy": {fullHouse(farm.Cell{}),
+			ask("a", 2, func(r *Request) { r.Shape.Threads = farm.RequireSiblings }), "too big 2",
 			"thread policy prefer instead of require"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -283,13 +341,16 @@ func TestWhyIsBriefOfMany(t *testing.T) {
 
 // TestWith: who knows more of some hosts answers for them, and the sums are of what is said then.
 func TestWith(t *testing.T) {
-	e := Explanation{Each: []Answer{{Host: "a", Name: "a", Constraint: OfABatch, Message: "by slurm"}, {Host: "b", Name: "b", Constraint: NoCPUs, Message: "full"}},
-		Changes: []Change{{Text: "ask for less"}}}
-	got := e.With([]Answer{{Host: "a", Name: "a", Constraint: NoCPUs, Message: "jobs"}, {Host: "c", Name: "c", Fits: true}})
-	if len(got.Each) != 2 || got.Hosts != 2 || got.Fits != 0 || len(got.Sums) != 1 || got.Sums[0] != (Sum{NoCPUs, 2, "a: jobs"}) || len(got.Changes) != 1 {
+	e := Explanation{Each: []Answer{{Host: "a", Name: "a", Constraint: OfABatch, Message: "by slurm"},
+		{Host: "b", Name: "b", Constraint: NoCPUs, Message: "full"}}, Changes: []Change{{Text: "ask for less"}}}
+	got := e.With([]Answer{{Host: "a", Name: "a", Constraint: NoCPUs, Message: "jobs"},
+		{Host: "c", Name: "c", Fits: true}})
+	if len(got.Each) != 2 || got.Hosts != 2 || got.Fits != 0 || len(got.Sums) != 1 ||
+		got.Sums[0] != (Sum{NoCPUs, 2, "a: jobs"}) || len(got.Changes) != 1 {
 		t.Errorf("%+v", got)
 	}
-	if got = got.With([]Answer{{Host: "b", Name: "b", Fits: true}}); got.Fits != 1 || len(got.Sums) != 1 || got.Sums[0].Hosts != 1 || len(got.Changes) != 0 {
+	if got = got.With([]Answer{{Host: "b", Name: "b", Fits: true}}); got.Fits != 1 || len(got.Sums) != 1 ||
+		got.Sums[0].Hosts != 1 || len(got.Changes) != 0 {
 		t.Errorf("%+v", got)
 	}
 	if e.Each[0].Message != "by slurm" {

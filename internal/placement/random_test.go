@@ -63,7 +63,8 @@ type game struct {
 }
 
 func newGame(r *rand.Rand) *game {
-	g := &game{r: r, fleet: NewFleet(), hosts: map[string]Host{}, cells: map[string]farm.Cell{}, vms: map[string]Placed{}}
+	g := &game{r: r, fleet: NewFleet(), hosts: map[string]Host{}, cells: map[string]farm.Cell{},
+		vms: map[string]Placed{}}
 	for i := range 2 {
 		c := g.cell(fmt.Sprintf("c%d", i))
 		g.cells[c.Name] = c
@@ -80,8 +81,9 @@ func newGame(r *rand.Rand) *game {
 func one[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
 func (g *game) cell(name string) farm.Cell {
-	c := farm.Cell{Name: name, Broker: farm.BrokerGrange, Packing: one(g.r, farm.Pack, farm.Spread, farm.Group), KeepWhole: one(g.r, 0, 0, 1, 2),
-		Overcommit: one(g.r, 0, 1, 1, 1.5), PerHost: one(g.r, 0, 0, 3), Closed: g.r.IntN(12) == 0}
+	c := farm.Cell{Name: name, Broker: farm.BrokerGrange, Packing: one(g.r, farm.Pack, farm.Spread, farm.Group),
+		KeepWhole: one(g.r, 0, 0, 1, 2), Overcommit: one(g.r, 0, 1, 1, 1.5), PerHost: one(g.r, 0, 0, 3),
+		Closed: g.r.IntN(12) == 0}
 	if g.r.IntN(5) == 0 {
 		c.Limits = farm.Quota{VMs: 8, CPUs: 40}
 	}
@@ -89,7 +91,8 @@ func (g *game) cell(name string) farm.Cell {
 }
 
 func (g *game) host(id string) Host {
-	grid := topologytest.Grid{Sockets: 1 + g.r.IntN(2), NodesPerSocket: 1 + g.r.IntN(2), CoresPerNode: 2 + g.r.IntN(5), Threads: 1 + g.r.IntN(2), NodeMemory: 8 * farm.GiB}
+	grid := topologytest.Grid{Sockets: 1 + g.r.IntN(2), NodesPerSocket: 1 + g.r.IntN(2), CoresPerNode: 2 + g.r.IntN(5),
+		Threads: 1 + g.r.IntN(2), NodeMemory: 8 * farm.GiB}
 	t := grid.Topology()
 	if g.r.IntN(2) == 0 {
 		t = topologytest.WithPages(t, 2*farm.MiB, g.r.IntN(2500))
@@ -98,8 +101,10 @@ func (g *game) host(id string) Host {
 		t = topologytest.WithPages(t, farm.GiB, 2)
 		t.Nodes[0].Pages[len(t.Nodes[0].Pages)-1].Total = 1
 	}
-	h := Host{ID: id, Name: "name-" + id, Cell: one(g.r, "c0", "c1"), Topology: t, Scratch: farm.Bytes(g.r.IntN(5)) * 10 * farm.GiB,
-		Labels: map[string]string{"kind": one(g.r, "a", "b")}, Networks: one(g.r, nil, []string{"n1"}, []string{"n1", "n2"}), Images: one(g.r, nil, []string{"i1"}, []string{"i1", "i2"})}
+	h := Host{ID: id, Name: "name-" + id, Cell: one(g.r, "c0", "c1"), Topology: t,
+		Scratch: farm.Bytes(g.r.IntN(5)) * 10 * farm.GiB, Labels: map[string]string{"kind": one(g.r, "a", "b")},
+		Networks: one(g.r, nil, []string{"n1"}, []string{"n1", "n2"}),
+		Images:   one(g.r, nil, []string{"i1"}, []string{"i1", "i2"})}
 	if g.r.IntN(3) == 0 {
 		h.Labels["gpu"] = ""
 	}
@@ -116,13 +121,15 @@ func (g *game) request() Request {
 	g.next++
 	cpus := one(g.r, 1, 2, 2, 4, 4, 6, 8, 12)
 	s := farm.Shape{CPUs: cpus, Memory: farm.Bytes(cpus*one(g.r, 1, 1, 2)) * 512 * farm.MiB, Network: farm.NetworkNone,
-		Pages: one(g.r, nil, nil, []farm.Bytes{2 * farm.MiB}, []farm.Bytes{farm.GiB, 2 * farm.MiB, 0}), Threads: one(g.r, "", "", farm.IsolateCores, farm.RequireSiblings),
+		Pages:    one(g.r, nil, nil, []farm.Bytes{2 * farm.MiB}, []farm.Bytes{farm.GiB, 2 * farm.MiB, 0}),
+		Threads:  one(g.r, "", "", farm.IsolateCores, farm.RequireSiblings),
 		Emulator: one(g.r, "", "", farm.EmulatorIsolate), Scratch: one(g.r, 0, 0, 5*farm.GiB)}
 	if cpus%2 == 0 && s.Memory%(2*farm.GiB) == 0 {
 		s.Cells = one(g.r, 0, 0, 1, 2)
 	}
-	r := Request{VM: fmt.Sprintf("v%d", g.next), Project: one(g.r, "p1", "p2", "p3"), Shape: s, Cells: one(g.r, []string{"c0"}, []string{"c1"}, []string{"c1", "c0"}),
-		Image: one(g.r, "", "i1", "i2"), Network: one(g.r, "", "", "", "n1", "n2")}
+	r := Request{VM: fmt.Sprintf("v%d", g.next), Project: one(g.r, "p1", "p2", "p3"), Shape: s,
+		Cells: one(g.r, []string{"c0"}, []string{"c1"}, []string{"c1", "c0"}), Image: one(g.r, "", "i1", "i2"),
+		Network: one(g.r, "", "", "", "n1", "n2")}
 	r.Needs = one(g.r, nil, nil, nil, nil, []string{"gpu"}, []string{"kind=a"}, []string{"kind!=a", "!gpu"})
 	if g.r.IntN(3) == 0 {
 		r.Affinity = one(g.r, farm.Together, farm.Apart, farm.SoftTogether, farm.SoftApart)
@@ -158,7 +165,8 @@ func (g *game) claim(t *testing.T, what string) bool {
 	return true
 }
 
-// disjoint holds that no thread belongs to two VMs. Only claims that changes of their host made old may be beside others.
+// disjoint holds that no thread belongs to two VMs. Only claims that changes of their host made old may be beside
+// others.
 func (g *game) disjoint(t *testing.T, what string) {
 	owner := map[string]string{}
 	for vm, p := range g.vms {
@@ -278,7 +286,8 @@ func count(in []bool) (n int) {
 	return n
 }
 
-// compareClass holds a class to answer what it would if it were new. It may know more: which hosts refused, and what plans cost.
+// compareClass holds a class to answer what it would if it were new. It may know more: which hosts refused, and what
+// plans cost.
 func (g *game) compareClass(t *testing.T, what string, k *class) {
 	t.Helper()
 	k.follow()

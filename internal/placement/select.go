@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// matches tells whether labels are as a selector wants: "gpu" and "!gpu" look at whether the label is there, "kind=x" and "kind!=x" at
-// its value; a host without the label has another value than x.
+// matches reports whether labels are as a selector wants: "gpu" and "!gpu" look at whether the label is there, "kind=x"
+// and "kind!=x" at its value; a host without the label has another value than x.
 func matches(labels map[string]string, selector string) bool {
 	if name, value, ok := strings.Cut(selector, "!="); ok {
 		return labels[strings.TrimSpace(name)] != strings.TrimSpace(value)

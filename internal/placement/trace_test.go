@@ -12,7 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
-// trace is arrivals and departures on hosts that are all alike; e2e/benchnuma/testdata/README.md says where they are from.
+// trace is arrivals and departures on hosts that are all alike; e2e/benchnuma/testdata/README.md says where they are
+// from.
 type trace struct {
 	Kind   string
 	Hosts  int
@@ -42,8 +43,8 @@ func readTrace(t testing.TB, name string) (out trace) {
 	return out
 }
 
-// Traces of 100 hosts at 110 % are packed as well as Nova 33 does in the best of its orders, or better, with a plan or two for each VM. One
-// VM of 32 is a percent of the smaller traces: half of that is luck.
+// Traces of 100 hosts at 110 % are packed as well as Nova 33 does in the best of its orders, or better, with a plan or
+// two for each VM. One VM of 32 is a percent of the smaller traces: half of that is luck.
 func TestTracesArePackedWell(t *testing.T) {
 	for _, c := range []struct {
 		trace    string
@@ -55,7 +56,8 @@ func TestTracesArePackedWell(t *testing.T) {
 			placed, withRoom := tr.play(t, farm.Pack)
 			t.Logf("placed %.2f %%, refused with room %d", placed, withRoom)
 			if placed < c.placed-0.5 || withRoom > c.withRoom {
-				t.Errorf("placed %.2f %%, refused with room %d; Nova placed %.1f and refused %d", placed, withRoom, c.placed, c.withRoom)
+				t.Errorf("placed %.2f %%, refused with room %d; Nova placed %.1f and refused %d", placed, withRoom,
+					c.placed, c.withRoom)
 			}
 		})
 	}
@@ -84,7 +86,8 @@ func (tr trace) play(t *testing.T, packing farm.Packing) (percent float64, withR
 			delete(running, e.ID)
 			continue
 		}
-		shape := farm.Shape{CPUs: e.VCPUs, Memory: farm.Bytes(e.MemoryMiB) * farm.MiB, Pages: []farm.Bytes{farm.Bytes(e.PageKiB) * farm.KiB}, Cells: e.Cells}
+		shape := farm.Shape{CPUs: e.VCPUs, Memory: farm.Bytes(e.MemoryMiB) * farm.MiB,
+			Pages: []farm.Bytes{farm.Bytes(e.PageKiB) * farm.KiB}, Cells: e.Cells}
 		start := time.Now()
 		_, err := f.Claim(Request{VM: vm, Project: "p", Shape: shape, Cells: []string{"c"}})
 		spent, calls = spent+time.Since(start), calls+1

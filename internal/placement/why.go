@@ -12,12 +12,12 @@ import (
 	"github.com/grange-project/grange/internal/numa"
 )
 
-// maxDetailed is of how many hosts Why says node by node what they lack. Of the others it says it of the whole host, which takes a tenth of
-// the time.
+// maxDetailed is of how many hosts Why says node by node what they lack. Of the others it says it of the whole host,
+// which takes a tenth of the time.
 const maxDetailed = 500
 
-// Why explains host by host without claiming, and looks for changes that would admit the request: in a tenth of a second or two for ten
-// thousand hosts. The error is of farm.CodeBadShape: no host at all could hold such a VM.
+// Why explains host by host without claiming, and looks for changes that would admit the request: in a tenth of a
+// second or two for ten thousand hosts. The error is of farm.CodeBadShape: no host at all could hold such a VM.
 func (f *Fleet) Why(r Request) (Explanation, error) {
 	d, err := requestOf(r.Shape).Demand()
 	if err != nil {
@@ -83,7 +83,8 @@ func (f *Fleet) inOrder(cells []string) []*host {
 		rank[name] = i - len(cells)
 	}
 	return slices.SortedFunc(maps.Values(f.hosts), func(a, b *host) int {
-		return cmp.Or(cmp.Compare(rank[a.cell.Name], rank[b.cell.Name]), strings.Compare(a.cell.Name, b.cell.Name), strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(rank[a.cell.Name], rank[b.cell.Name]), strings.Compare(a.cell.Name, b.cell.Name),
+			strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
 	})
 }
 
@@ -179,7 +180,8 @@ func lacking(r Request, h *host, err error) (Constraint, string) {
 	case scratch > h.Scratch:
 		return TooBig, fmt.Sprintf("it has %v of disk for VMs, and %v are asked for", h.Scratch, scratch)
 	case perHost > 0 && len(h.vms) >= perHost:
-		return HostFull, fmt.Sprintf("it has %d VMs, and hosts of cell %s may have %d", len(h.vms), h.cell.Name, perHost)
+		return HostFull, fmt.Sprintf("it has %d VMs, and hosts of cell %s may have %d", len(h.vms),
+			h.cell.Name, perHost)
 	case err != nil:
 		if d, bad := requestOf(r.Shape).Demand(); bad == nil {
 			_, short := h.outline.Estimate(&d)

@@ -22,6 +22,7 @@ const (
 	ResizeVM  Action = "vm.resize"
 	RebuildVM Action = "vm.rebuild"
 	DeleteVM  Action = "vm.delete"
+	MoveVM    Action = "vm.move" // to another host, while it runs
 	ConsoleVM Action = "vm.console"
 	ConnectVM Action = "vm.connect" // a stream to one of its ports, as for SSH
 
@@ -75,6 +76,7 @@ var needs = map[Action]need{
 	ResizeVM:  ownOr(farm.RoleOperator),
 	RebuildVM: ownOr(farm.RoleOperator),
 	DeleteVM:  ownOr(farm.RoleOperator),
+	MoveVM:    {least: farm.RoleOperator, cell: true}, // its owner has no word in where it is
 	ConsoleVM: ownOr(farm.RoleOperator),
 	ConnectVM: ownOr(farm.RoleOperator),
 
@@ -120,7 +122,7 @@ func Actions() []Action {
 	return all
 }
 
-// Changes tells whether an action changes anything, or lets its caller into a VM.
+// Changes reports whether an action changes anything, or lets its caller into a VM.
 func (a Action) Changes() bool { return !strings.HasSuffix(string(a), ".read") }
 
 // Target is what an action is done to. What is empty it has none of.
@@ -145,7 +147,8 @@ func (t Target) String() string {
 	return "the whole farm"
 }
 
-// Access is whether somebody may do something, and each rule that was looked at, with what it said. The last line is the outcome.
+// Access is whether somebody may do something, and each rule that was looked at, with what it said. The last line is
+// the outcome.
 type Access struct {
 	Allowed bool
 	Why     []string
@@ -176,7 +179,8 @@ func Allow(who farm.Identity, grants []farm.Grant, action Action, target Target)
 		if !action.Changes() || !bounded(who) {
 			return d.end(true, "it is %s's own", who.User)
 		}
-		d.say("it is %s's own, and the %s has less than its user's rights: it could give itself more", who.User, who.Means)
+		d.say("it is %s's own, and the %s has less than its user's rights: it could give itself more",
+			who.User, who.Means)
 	}
 	least := n.least
 	if n.own != "" && target.Owner == who.User {
@@ -313,6 +317,7 @@ func (d Access) Err() error {
 	if d.Allowed {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoRole, Message: fmt.Sprintf("%s may not %s on %s: %s", d.who, d.action, d.target, d.Reason()),
-		Hint: fmt.Sprintf("ask an administrator for a role; `grange auth explain %s` shows every rule", d.action)}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoRole,
+		Message: fmt.Sprintf("%s may not %s on %s: %s", d.who, d.action, d.target, d.Reason()),
+		Hint:    fmt.Sprintf("ask an administrator for a role; `grange auth explain %s` shows every rule", d.action)}
 }

@@ -8,16 +8,19 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// CellsFor is where new VMs of a project may go, in the order of cells. A project that any cell names goes to those cells alone; the others go
-// to the default cells. A cell that names projects and is a default one as well takes both. Closed cells, and those that are drained, take no
-// new VM, and nothing takes their place: a project whose cells are all closed gets farm.CodeCellsClosed, which names them, and never falls
-// back to the defaults. farm.CodeNoCell: no cell names the project, and there is no default one. Names are compared letter by letter.
+// CellsFor is where new VMs of a project may go, in the order of cells. A project that any cell names goes to those
+// cells alone; the others go to the default cells. A cell that names projects and is a default one as well takes both.
+// Closed cells, and those that are drained, take no new VM, and nothing takes their place: a project whose cells are
+// all closed gets farm.CodeCellsClosed, which names them, and never falls back to the defaults. farm.CodeNoCell: no
+// cell names the project, and there is no default one. Names are compared letter by letter.
 func CellsFor(project string, cells []farm.Cell) (names []string, err error) {
 	mine, mapped := cellsOf(project, cells)
 	if len(mine) == 0 {
 		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoCell,
-			Message: fmt.Sprintf("new VMs of project %q have nowhere to go: no cell is for this project, and there is no default cell", project),
-			Hint:    "an administrator can name the project in a cell, or make a cell a default one, with `grange apply`"}
+			Message: fmt.Sprintf("new VMs of project %q have nowhere to go: no cell is for this project, and there "+
+				"is no default cell", project),
+			Hint: "an administrator can name the project in a cell, or make a cell a default one, with `grange " +
+				"apply`"}
 	}
 	var closed []string
 	for _, c := range mine {
@@ -47,13 +50,15 @@ func ChooseCell(project, asked string, cells []farm.Cell) (names []string, err e
 	}
 	switch {
 	case i < 0:
-		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSuchCell, Message: fmt.Sprintf("there is no cell %q", asked), Hint: hint}
+		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSuchCell,
+			Message: fmt.Sprintf("there is no cell %q", asked), Hint: hint}
 	case !isMine && mapped:
 		return nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeForeignCell, Hint: hint,
 			Message: fmt.Sprintf("project %q may not use cell %s: it has cells of its own", project, asked)}
 	case !isMine:
 		return nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeForeignCell, Hint: hint,
-			Message: fmt.Sprintf("project %q may not use cell %s: it is no default cell, and does not name the project", project, asked)}
+			Message: fmt.Sprintf("project %q may not use cell %s: it is no default cell, and does not name the project",
+				project, asked)}
 	}
 	if why := closedBy(cells[i]); why != "" {
 		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeCellsClosed, Hint: hint,

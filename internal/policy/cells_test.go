@@ -36,7 +36,8 @@ func drained(reason string) func(*farm.Cell) {
 }
 
 func TestCellsFor(t *testing.T) {
-	blog := []farm.Cell{cell("cellA", usual), cell("cellB", usual), cell("cellC", usual), cell("cellD", usual), cell("cellE", of("p1", "p2")), cell("cellF", of("p3"))}
+	blog := []farm.Cell{cell("cellA", usual), cell("cellB", usual), cell("cellC", usual), cell("cellD", usual),
+		cell("cellE", of("p1", "p2")), cell("cellF", of("p3"))}
 	for name, c := range map[string]struct {
 		project string
 		cells   []farm.Cell
@@ -50,26 +51,43 @@ func TestCellsFor(t *testing.T) {
 		"another case is another": {project: "P2", cells: blog, want: []string{"cellA", "cellB", "cellC", "cellD"}},
 		"white space is no name":  {project: " p2", cells: blog, want: []string{"cellA", "cellB", "cellC", "cellD"}},
 		"a part of a name":        {project: "p", cells: blog, want: []string{"cellA", "cellB", "cellC", "cellD"}},
-		"in several cells":        {project: "p", cells: []farm.Cell{cell("a", usual), cell("b", of("p")), cell("c", of("q", "p"))}, want: []string{"b", "c"}},
-		"in both lists, mapped":   {project: "p", cells: []farm.Cell{cell("a", usual), cell("b", usual, of("p"))}, want: []string{"b"}},
-		"in both lists, others":   {project: "q", cells: []farm.Cell{cell("a", usual), cell("b", usual, of("p"))}, want: []string{"a", "b"}},
-		"one of its cells closed": {project: "p", cells: []farm.Cell{cell("a", of("p"), shut("")), cell("b", of("p"))}, want: []string{"b"}},
-		"one default cell closed": {project: "p", cells: []farm.Cell{cell("a", usual, shut("")), cell("b", usual)}, want: []string{"b"}},
-		"never back to defaults": {project: "p", cells: []farm.Cell{cell("a", usual), cell("b", of("p"), shut("upgrade"))}, code: farm.CodeCellsClosed,
+		"in several cells": {project: "p",
+			cells: []farm.Cell{cell("a", usual), cell("b", of("p")), cell("c", of("q", "p"))},
+			want:  []string{"b", "c"}},
+		"in both lists, mapped": {project: "p", cells: []farm.Cell{cell("a", usual), cell("b", usual, of("p"))},
+			want: []string{"b"}},
+		"in both lists, others": {project: "q", cells: []farm.Cell{cell("a", usual), cell("b", usual, of("p"))},
+			want: []string{"a", "b"}},
+		"one of its cells closed": {project: "p", cells: []farm.Cell{cell("a", of("p"), shut("")), cell("b", of("p"))},
+			want: []string{"b"}},
+		"one default cell closed": {project: "p", cells: []farm.Cell{cell("a", usual, shut("")), cell("b", usual)},
+			want: []string{"b"}},
+		"never back to defaults": {project: "p",
+			cells: []farm.Cell{cell("a", usual), cell("b", of("p"), shut("upgrade"))}, code: farm.CodeCellsClosed,
 			says: `new VMs of project "p" have nowhere to go: the one cell that is for it takes none: b is closed (upgrade)`},
-		"all of several closed": {project: "p", cells: []farm.Cell{cell("a", usual), cell("b", of("p"), shut("")), cell("c", of("p"), drained("disks"))}, code: farm.CodeCellsClosed,
-			says: `all the cells that are for it take none: b is closed, c is being drained (disks)`},
-		"drained counts as closed": {project: "p", cells: []farm.Cell{cell("a", usual, drained(""))}, code: farm.CodeCellsClosed, says: "the one default cell takes none: a is being drained"},
-		"all defaults closed":      {project: "p", cells: []farm.Cell{cell("a", usual, shut("x")), cell("b", usual, shut("y")), cell("c", of("q"))}, code: farm.CodeCellsClosed, says: "all default cells take none: a is closed (x), b is closed (y)"},
-		"no default":               {project: "p", cells: []farm.Cell{cell("a", of("q"))}, code: farm.CodeNoCell, says: "no cell is for this project, and there is no default cell"},
-		"no cell":                  {project: "p", code: farm.CodeNoCell, says: "no default cell"},
-		"neither default nor mapped takes nobody": {project: "p", cells: []farm.Cell{cell("a"), cell("b", usual)}, want: []string{"b"}},
-		"renamed in one place only":               {project: "new", cells: []farm.Cell{cell("a", usual), cell("b", of("old"))}, want: []string{"a"}}, // so farm files refuse names of projects that are not there
+		"all of several closed": {project: "p",
+			cells: []farm.Cell{cell("a", usual), cell("b", of("p"), shut("")), cell("c", of("p"), drained("disks"))},
+			code:  farm.CodeCellsClosed,
+			says:  `all the cells that are for it take none: b is closed, c is being drained (disks)`},
+		"drained counts as closed": {project: "p", cells: []farm.Cell{cell("a", usual, drained(""))},
+			code: farm.CodeCellsClosed, says: "the one default cell takes none: a is being drained"},
+		"all defaults closed": {project: "p",
+			cells: []farm.Cell{cell("a", usual, shut("x")), cell("b", usual, shut("y")), cell("c", of("q"))},
+			code:  farm.CodeCellsClosed, says: "all default cells take none: a is closed (x), b is closed (y)"},
+		"no default": {project: "p", cells: []farm.Cell{cell("a", of("q"))}, code: farm.CodeNoCell,
+			says: "no cell is for this project, and there is no default cell"},
+		"no cell": {project: "p", code: farm.CodeNoCell, says: "no default cell"},
+		"neither default nor mapped takes nobody": {project: "p", cells: []farm.Cell{cell("a"), cell("b", usual)},
+			want: []string{"b"}},
+		// so farm files refuse names of projects that are not there
+		"renamed in one place only": {project: "new",
+			cells: []farm.Cell{cell("a", usual), cell("b", of("old"))}, want: []string{"a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := CellsFor(c.project, c.cells)
 			e := new(farm.Error)
-			if c.code != "" && (!errors.As(err, &e) || e.Code != c.code || e.Kind != farm.Conflict || !strings.Contains(e.Message, c.says) || e.Hint == "") {
+			if c.code != "" && (!errors.As(err, &e) || e.Code != c.code || e.Kind != farm.Conflict ||
+				!strings.Contains(e.Message, c.says) || e.Hint == "") {
 				t.Errorf("%v, want %s that says %q", err, c.code, c.says)
 			}
 			if c.code == "" && err != nil {
@@ -83,7 +101,8 @@ func TestCellsFor(t *testing.T) {
 }
 
 func TestChooseCell(t *testing.T) {
-	cells := []farm.Cell{cell("a", usual), cell("b", usual, shut("upgrade")), cell("c", of("p", "q")), cell("d", of("q")), cell("e")}
+	cells := []farm.Cell{cell("a", usual), cell("b", usual, shut("upgrade")), cell("c", of("p", "q")),
+		cell("d", of("q")), cell("e")}
 	for name, c := range map[string]struct {
 		project, asked string
 		want           []string
@@ -112,7 +131,8 @@ func TestChooseCell(t *testing.T) {
 	}
 }
 
-// Whatever cells there are: no closed cell is ever chosen, a project that a cell names goes to no other, and there is either a cell or an error.
+// Whatever cells there are: no closed cell is ever chosen, a project that a cell names goes to no other, and there is
+// either a cell or an error.
 func TestCellsForProperties(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {
@@ -156,18 +176,26 @@ func TestCheckQuota(t *testing.T) {
 		says              []string
 	}{
 		"nothing bounds": {used: farm.Quota{VMs: 1000}, more: farm.Quota{VMs: 1, CPUs: 99}},
-		"room":           {limit: limit, used: farm.Quota{VMs: 9, CPUs: 28}, more: farm.Quota{VMs: 1, CPUs: 4, Memory: 64 * farm.GiB}},
-		"one too many":   {limit: limit, used: farm.Quota{VMs: 10}, more: farm.Quota{VMs: 1}, says: []string{"10 of 10 VMs are in use, and 1 more are asked for"}},
-		"each that is over": {limit: limit, used: farm.Quota{CPUs: 30, Memory: 60 * farm.GiB}, more: farm.Quota{VMs: 1, CPUs: 4, Memory: 8 * farm.GiB},
+		"room": {limit: limit, used: farm.Quota{VMs: 9, CPUs: 28},
+			more: farm.Quota{VMs: 1, CPUs: 4, Memory: 64 * farm.GiB}},
+		"one too many": {limit: limit, used: farm.Quota{VMs: 10}, more: farm.Quota{VMs: 1},
+			says: []string{"10 of 10 VMs are in use, and 1 more are asked for"}},
+		"each that is over": {limit: limit, used: farm.Quota{CPUs: 30, Memory: 60 * farm.GiB},
+			more: farm.Quota{VMs: 1, CPUs: 4, Memory: 8 * farm.GiB},
 			says: []string{"30 of 32 CPUs are in use, and 4 more", "60G of 64G of memory are in use, and 8G more"}},
-		"lowered, and not asked for": {limit: limit, used: farm.Quota{Scratch: 2 * farm.TiB, CPUs: 40}, more: farm.Quota{VMs: 1}},
-		"scratch":                    {limit: limit, used: farm.Quota{Scratch: farm.TiB}, more: farm.Quota{Scratch: farm.GiB}, says: []string{"1T of 1T of scratch"}},
-		"beyond any number":          {limit: limit, used: farm.Quota{Memory: 1}, more: farm.Quota{Memory: ^farm.Bytes(0)}, says: []string{"memory"}},
+		"lowered, and not asked for": {limit: limit, used: farm.Quota{Scratch: 2 * farm.TiB, CPUs: 40},
+			more: farm.Quota{VMs: 1}},
+		"scratch": {limit: limit, used: farm.Quota{Scratch: farm.TiB},
+			more: farm.Quota{Scratch: farm.GiB}, says: []string{"1T of 1T of scratch"}},
+		"beyond any number": {limit: limit, used: farm.Quota{Memory: 1},
+			more: farm.Quota{Memory: ^farm.Bytes(0)}, says: []string{"memory"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := CheckQuota("project atlas", c.limit, c.used, c.more)
 			e := new(farm.Error)
-			if (len(c.says) > 0) != (err != nil) || err != nil && (!errors.As(err, &e) || e.Code != farm.CodeQuota || !strings.Contains(e.Message, "project atlas")) {
+			if (len(c.says) > 0) != (err != nil) ||
+				err != nil && (!errors.As(err, &e) || e.Code != farm.CodeQuota ||
+					!strings.Contains(e.Message, "project atlas")) {
 				t.Fatal(err)
 			}
 			for _, s := range c.says {

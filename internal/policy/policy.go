@@ -1,5 +1,6 @@
-// Package policy decides what a job may have on this host: which image, shape and network, how much, and what the site adds. It
-// is pure: rules, who asks and what for go in; a decision and the reasons for it come out. It starts nothing and looks nothing up.
+// Package policy decides what a job may have on this host: which image, shape and network, how much, and what the site
+// adds. It is pure: rules, who asks and what for go in; a decision and the reasons for it come out. It starts nothing
+// and looks nothing up.
 package policy
 
 import (
@@ -12,13 +13,14 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Rule is one entry of a site's policy: whom it is for, and what it says of them. Rules are asked in order, and for each setting the
-// first one counts that matches and says anything of it; so narrow rules come first, and one for everybody last.
+// Rule is one entry of a site's policy: whom it is for, and what it says of them. Rules are asked in order, and for
+// each setting the first one counts that matches and says anything of it; so narrow rules come first, and one for
+// everybody last.
 type Rule struct {
 	Name string // for people; never empty
 
-	// Whom the rule is for: all of these that are not empty must match. All but Systems are patterns as path.Match has them, and users
-	// and groups match by name or by number.
+	// Whom the rule is for: all of these that are not empty must match. All but Systems are patterns as path.Match has
+	// them, and users and groups match by name or by number.
 	Users, Groups, Accounts, Queues []string
 	Systems                         []string // batch systems; "none": outside of batch jobs
 
@@ -76,12 +78,12 @@ type Decision struct {
 	memoryRule, cpuRule, scratchRule string
 }
 
-// NeedsQueue tells whether any rule looks at what only the batch system knows of its jobs.
+// NeedsQueue reports whether any rule looks at what only the batch system knows of its jobs.
 func NeedsQueue(rules []Rule) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool { return len(r.Accounts)+len(r.Queues) > 0 })
 }
 
-// NeedsNames tells whether any rule looks at users, or at groups, in another way than by number.
+// NeedsNames reports whether any rule looks at users, or at groups, in another way than by number.
 func NeedsNames(rules []Rule) (users, groups bool) {
 	named := func(pattern string) bool {
 		return strings.ContainsFunc(pattern, func(r rune) bool { return r < '0' || r > '9' })
@@ -138,8 +140,10 @@ func Decide(rules []Rule, who Who, wish Wish) (Decision, error) {
 	return d, d.within(wish)
 }
 
-// choose is the job's own word where the rules let it, and the site's where it said nothing. What the site itself gives needs no leave.
-func (d *Decision) choose(mine []Rule, what, wish string, usual func(Rule) string, allowed func(Rule) []string) (string, error) {
+// choose is the job's own word where the rules let it, and the site's where it said nothing. What the site itself gives
+// needs no leave.
+func (d *Decision) choose(mine []Rule, what, wish string, usual func(Rule) string,
+	allowed func(Rule) []string) (string, error) {
 	giver, given := first(mine, func(r Rule) bool { return usual(r) != "" })
 	if wish == "" {
 		if !given {
@@ -150,7 +154,8 @@ func (d *Decision) choose(mine []Rule, what, wish string, usual func(Rule) strin
 	}
 	guard, guarded := first(mine, func(r Rule) bool { return len(allowed(r)) > 0 })
 	if guarded && !matchesAny(allowed(guard), wish) && !(given && usual(giver) == wish) {
-		return "", denied(guard, "%s %q; there %s %s", what, wish, are(allowed(guard)), strings.Join(allowed(guard), ", "))
+		return "", denied(guard, "%s %q; there %s %s", what, wish, are(allowed(guard)),
+			strings.Join(allowed(guard), ", "))
 	}
 	d.Reasons = append(d.Reasons, what+" "+wish+": the job's own wish")
 	return wish, nil
@@ -214,7 +219,8 @@ func (d *Decision) limit(mine []Rule) {
 	}
 }
 
-// within refuses wishes beyond the limits. What nobody asked for is cut by whoever fills it in; Cut does so for a shape.
+// within refuses wishes beyond the limits. What nobody asked for is cut by whoever fills it in; Cut does so for a
+// shape.
 func (d *Decision) within(w Wish) error {
 	switch {
 	case d.MaxCPUs > 0 && w.CPUs > d.MaxCPUs:
@@ -246,8 +252,9 @@ func (d *Decision) because(what string, r Rule) {
 }
 
 func denied(r Rule, format string, args ...any) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodePolicy, Message: fmt.Sprintf("rule %q of this host's policy does not allow ", r.Name) + fmt.Sprintf(format, args...),
-		Hint: "ask for something else, or ask the site"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodePolicy,
+		Message: fmt.Sprintf("rule %q of this host's policy does not allow ", r.Name) + fmt.Sprintf(format, args...),
+		Hint:    "ask for something else, or ask the site"}
 }
 
 func first(rules []Rule, says func(Rule) bool) (Rule, bool) {
@@ -270,12 +277,14 @@ func (r Rule) Matches(w Who) bool {
 	for _, gid := range w.GIDs {
 		groups = append(groups, number(gid))
 	}
-	return holds(r.Users, w.User, number(w.UID)) && holds(r.Groups, groups...) && holds(r.Accounts, w.Account) && holds(r.Queues, w.Queue)
+	return holds(r.Users, w.User, number(w.UID)) && holds(r.Groups, groups...) && holds(r.Accounts, w.Account) &&
+		holds(r.Queues, w.Queue)
 }
 
 func number(id uint32) string { return strconv.FormatUint(uint64(id), 10) }
 
-// holds tells whether one of the words matches one of the patterns. No pattern is no condition, and nothing is not a word.
+// holds reports whether one of the words matches one of the patterns. No pattern is no condition, and nothing is not a
+// word.
 func holds(patterns []string, words ...string) bool {
 	if len(patterns) == 0 {
 		return true
@@ -284,7 +293,11 @@ func holds(patterns []string, words ...string) bool {
 }
 
 func matchesAny(patterns []string, word string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { ok, err := path.Match(p, word); return ok && err == nil })
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, err := path.Match(p, word)
+		return ok &&
+			err == nil
+	})
 }
 
 // Validate refuses a rule that makes no sense on its own.

@@ -22,8 +22,8 @@ type networkConfig struct {
 	Ethernets map[string]card `json:"ethernets"`
 }
 
-// card has a name of its own because renderers that know no matching write the name into a file, and gateway4, which netplan would like to
-// see as a route, because every renderer of every release knows it.
+// card has a name of its own because renderers that know no matching write the name into a file, and gateway4, which
+// netplan would like to see as a route, because every renderer of every release knows it.
 type card struct {
 	Match       match        `json:"match"`
 	Name        string       `json:"set-name"`

@@ -1,5 +1,5 @@
-// Package seed writes the first-boot data of full images: a CD that cloud-init's NoCloud source reads, with grange-guest on
-// it. It never puts a job on it: the job comes over the guest's ports.
+// Package seed writes the first-boot data of full images: a CD that cloud-init's NoCloud source reads, with
+// grange-guest on it. It never puts a job on it: the job comes over the guest's ports.
 package seed
 
 import (
@@ -66,8 +66,8 @@ var (
 //go:embed start.sh
 var start string
 
-// cloudConfig is the part of cloud-config that we need. cloud-init reads YAML, and JSON is YAML; nothing that a user chose can
-// break out of a JSON string.
+// cloudConfig is the part of cloud-config that we need. cloud-init reads YAML, and JSON is YAML; nothing that a user
+// chose can break out of a JSON string.
 type cloudConfig struct {
 	Bootcmd    [][]string  `json:"bootcmd"`
 	WriteFiles []writeFile `json:"write_files,omitempty"`
@@ -94,9 +94,10 @@ type document struct {
 
 // documents checks s and returns what cloud-init is to read.
 //
-// Without data of the user's, ours is the user data. With it, the user's is handed on as it is, to the byte: cloud-init knows more kinds of
-// it than we do, in more releases, and `cloud-init query userdata` shows what was written. Ours is vendor data then, as a boothook: of two
-// cloud-configs with a bootcmd cloud-init would take the user's alone, and a boothook has no such rival.
+// Without data of the user's, ours is the user data. With it, the user's is handed on as it is, to the byte: cloud-init
+// knows more kinds of it than we do, in more releases, and `cloud-init query userdata` shows what was written. Ours is
+// vendor data then, as a boothook: of two cloud-configs with a bootcmd cloud-init would take the user's alone, and a
+// boothook has no such rival.
 func (s Seed) documents() ([]document, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -107,7 +108,8 @@ func (s Seed) documents() ([]document, error) {
 	}
 	documents := []document{{"meta-data", append(meta, '\n')}}
 	if len(s.UserData) > 0 {
-		documents = append(documents, document{"user-data", s.UserData}, document{"vendor-data", []byte("#cloud-boothook\n#!/bin/sh\n" + start)})
+		documents = append(documents, document{"user-data", s.UserData},
+			document{"vendor-data", []byte("#cloud-boothook\n#!/bin/sh\n" + start)})
 	} else {
 		config, err := s.cloudConfig()
 		if err != nil {
@@ -164,14 +166,16 @@ func printable(text string) bool {
 }
 
 func bad(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSeed, Message: fmt.Sprintf(format, args...), Hint: "change it and try again"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSeed, Message: fmt.Sprintf(format, args...),
+		Hint: "change it and try again"}
 }
 
 // cloudConfig is ours, as user data.
 func (s Seed) cloudConfig() ([]byte, error) {
 	c := cloudConfig{Bootcmd: [][]string{{"/bin/sh", "-c", start}}}
 	for _, f := range s.Files {
-		c.WriteFiles = append(c.WriteFiles, writeFile{f.Path, fmt.Sprintf("%04o", f.Mode.Perm()), "b64", base64.StdEncoding.EncodeToString(f.Content)})
+		c.WriteFiles = append(c.WriteFiles,
+			writeFile{f.Path, fmt.Sprintf("%04o", f.Mode.Perm()), "b64", base64.StdEncoding.EncodeToString(f.Content)})
 	}
 	text, err := json.MarshalIndent(c, "", " ")
 	return append([]byte("#cloud-config\n"), append(text, '\n')...), err
@@ -185,7 +189,9 @@ func (s Seed) WriteTo(w io.Writer) (int64, error) {
 	}
 	guest, err := os.Open(s.Guest)
 	if err != nil {
-		return 0, &farm.Error{Kind: farm.Internal, Code: farm.CodeBadSeed, Message: fmt.Sprintf("grange-guest %q cannot be read", s.Guest), Hint: "install grange-guest, or name it in the agent's configuration", Err: err}
+		return 0, &farm.Error{Kind: farm.Internal, Code: farm.CodeBadSeed,
+			Message: fmt.Sprintf("grange-guest %q cannot be read", s.Guest),
+			Hint:    "install grange-guest, or name it in the agent's configuration", Err: err}
 	}
 	defer guest.Close()
 	iso, err := iso9660.NewWriter()
@@ -222,7 +228,9 @@ func (s Seed) WriteFile(file string) error {
 	}
 	os.Remove(file)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull, Message: "the file system of " + filepath.Dir(file) + " is full", Hint: "free space there, or wait until other VMs have ended", Err: err}
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull,
+			Message: "the file system of " + filepath.Dir(file) + " is full",
+			Hint:    "free space there, or wait until other VMs have ended", Err: err}
 	}
 	return err
 }

@@ -92,7 +92,8 @@ func TestSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := cloudConfig{[][]string{{"/bin/sh", "-c", start}}, []writeFile{
-		{s.Files[0].Path, "0640", "b64", base64.StdEncoding.EncodeToString([]byte(nasty))}, {"/usr/local/bin/x", "0755", "b64", ""}}}
+		{s.Files[0].Path, "0640", "b64", base64.StdEncoding.EncodeToString([]byte(nasty))},
+		{"/usr/local/bin/x", "0755", "b64", ""}}}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
 	}
@@ -125,7 +126,8 @@ func TestSeedRefuses(t *testing.T) {
 		"no MAC":         func(s *Seed) { s.Network = &Network{Address: netip.MustParsePrefix("10.1.0.7/16")} },
 		"no address":     func(s *Seed) { s.Network = &Network{MAC: "52:54:0a:01:00:07"} },
 		"far gateway": func(s *Seed) {
-			s.Network = &Network{MAC: "52:54:0a:01:00:07", Address: netip.MustParsePrefix("10.1.0.7/16"), Gateway: netip.MustParseAddr("10.2.0.1")}
+			s.Network = &Network{MAC: "52:54:0a:01:00:07", Address: netip.MustParsePrefix("10.1.0.7/16"),
+				Gateway: netip.MustParseAddr("10.2.0.1")}
 		},
 		"no guest": func(s *Seed) { s.Guest = "/nonexistent" },
 	} {
@@ -148,14 +150,17 @@ var update = flag.Bool("update", false, "write the golden files")
 
 // TestDocuments compares all that cloud-init reads with golden files.
 func TestDocuments(t *testing.T) {
-	network := Network{MAC: "52:54:0A:01:00:07", Address: netip.MustParsePrefix("10.1.0.7/16"), Gateway: netip.MustParseAddr("10.1.0.1"),
-		DNS: []netip.Addr{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("2001:db8::53")}, Domain: "example.org"}
+	network := Network{MAC: "52:54:0A:01:00:07", Address: netip.MustParsePrefix("10.1.0.7/16"),
+		Gateway: netip.MustParseAddr("10.1.0.1"),
+		DNS:     []netip.Addr{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("2001:db8::53")},
+		Domain:  "example.org"}
 	for name, s := range map[string]Seed{
 		"plain":   {},
 		"keys":    {Keys: []string{"ssh-ed25519 AAAA ann@\"home\"", "ssh-rsa BBBB bob"}},
 		"network": {Network: &network},
 		"alone":   {Network: &Network{MAC: network.MAC, Address: network.Address}},
-		"user":    {Keys: []string{"ssh-ed25519 AAAA ann"}, Network: &network, UserData: []byte("Content-Type: multipart/mixed; boundary=\"b\"\r\n\x00\xff\n")},
+		"user": {Keys: []string{"ssh-ed25519 AAAA ann"}, Network: &network,
+			UserData: []byte("Content-Type: multipart/mixed; boundary=\"b\"\r\n\x00\xff\n")},
 	} {
 		s.ID, s.Hostname = "0b6e8a4c-6a55-4f0e-8f7d-0f5ad4b0a9b1-2", "web.example.org"
 		documents, err := s.documents()

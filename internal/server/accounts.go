@@ -56,7 +56,8 @@ func (s *Server) PutUser(ctx context.Context, who farm.Identity, u farm.User, if
 	return u, err
 }
 
-// DeleteUser deletes a user with its grants and tokens. One that has VMs is not deleted: a user of the same name would have them.
+// DeleteUser deletes a user with its grants and tokens. One that has VMs is not deleted: a user of the same name would
+// have them.
 func (s *Server) DeleteUser(ctx context.Context, who farm.Identity, name string, ifRevision int64) error {
 	_, err := s.change(ctx, who, policy.WriteUser, func(c *call) error {
 		if err := c.may(policy.Target{Name: "user " + name}); err != nil {
@@ -84,8 +85,10 @@ func (c *call) dropUser(name string) error {
 		return err
 	}
 	if len(vms) > 0 {
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeUserHasVMs, Message: fmt.Sprintf("user %s has VMs, as %s", name, label(vms[0])),
-			Hint: "delete them first, or keep the user from doing anything: `grange user set " + name + " --disable`"}
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeUserHasVMs,
+			Message: fmt.Sprintf("user %s has VMs, as %s", name, label(vms[0])),
+			Hint: "delete them first, or keep the user from doing anything: `grange user set " + name +
+				" --disable`"}
 	}
 	tokens, err := c.Tx.JoinTokens()
 	if err != nil {
@@ -105,7 +108,8 @@ func (c *call) dropUser(name string) error {
 func (c *call) user(name string) (farm.User, error) {
 	u, err := c.User(name)
 	if missing(err) {
-		err = &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoUser, Message: fmt.Sprintf("there is no user %q", name), Hint: "`grange user list` shows those that there are"}
+		err = &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoUser, Message: fmt.Sprintf("there is no user %q", name),
+			Hint: "`grange user list` shows those that there are"}
 	}
 	return u, err
 }
@@ -170,11 +174,14 @@ func (c *call) names(g farm.Grant) error {
 }
 
 func noProject(name string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProject, Message: fmt.Sprintf("there is no project %.80q", name), Hint: "`grange project list` shows those that you may see"}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProject,
+		Message: fmt.Sprintf("there is no project %.80q", name),
+		Hint:    "`grange project list` shows those that you may see"}
 }
 
 func noCell(name string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSuchCell, Message: fmt.Sprintf("there is no cell %.80q", name), Hint: "`grange cell list` shows those that there are"}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSuchCell,
+		Message: fmt.Sprintf("there is no cell %.80q", name), Hint: "`grange cell list` shows those that there are"}
 }
 
 // DeleteGrant takes a role away.
@@ -184,7 +191,8 @@ func (s *Server) DeleteGrant(ctx context.Context, who farm.Identity, g farm.Gran
 			return err
 		}
 		if err := c.Tx.DeleteGrant(g); missing(err) {
-			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoGrant, Message: fmt.Sprintf("there is no grant %q", g), Hint: "`grange user list` shows roles"}
+			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoGrant,
+				Message: fmt.Sprintf("there is no grant %q", g), Hint: "`grange user list` shows roles"}
 		} else if err != nil {
 			return err
 		}
@@ -193,8 +201,9 @@ func (s *Server) DeleteGrant(ctx context.Context, who farm.Identity, g farm.Gran
 	return err
 }
 
-// IdentifySubject is who calls with a client certificate that an authority has signed for a subject, in RFC 2253's order. Where it is not the
-// only one, users must have it with the authority's name: any of the authorities could sign any subject. farm.CodeNotKnown: it is nobody's.
+// IdentifySubject is who calls with a client certificate that an authority has signed for a subject, in RFC 2253's
+// order. Where it is not the only one, users must have it with the authority's name: any of the authorities could sign
+// any subject. farm.CodeNotKnown: it is nobody's.
 func (s *Server) IdentifySubject(ctx context.Context, authority, subject string, only bool) (farm.Identity, error) {
 	var u farm.User
 	unbound := false
@@ -211,8 +220,11 @@ func (s *Server) IdentifySubject(ctx context.Context, authority, subject string,
 	case missing(err):
 		return farm.Identity{}, notKnown("the certificate of %q, of authority %s, is no user's", subject, authority)
 	case err == nil && unbound:
-		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeUnboundCert, Message: fmt.Sprintf("the certificate of %q is a user's of no certain authority, and this server has several", subject),
-			Hint: fmt.Sprintf("if the user's is of this authority, an administrator says so: `grange user set USER --subject '%s'`", farm.BindSubject(authority, subject))}
+		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeUnboundCert,
+			Message: fmt.Sprintf("the certificate of %q is a user's of no certain authority, and this server has "+
+				"several", subject),
+			Hint: fmt.Sprintf("if the user's is of this authority, an administrator says so: `grange user set USER "+
+				"--subject '%s'`", farm.BindSubject(authority, subject))}
 	case err == nil && u.Disabled:
 		return farm.Identity{}, notKnown("user %s is disabled", u.Name)
 	}
@@ -220,7 +232,8 @@ func (s *Server) IdentifySubject(ctx context.Context, authority, subject string,
 }
 
 func notKnown(format string, args ...any) *farm.Error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotKnown, Message: fmt.Sprintf(format, args...), Hint: "ask an administrator; `grange auth whoami` shows who you are to the server"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotKnown, Message: fmt.Sprintf(format, args...),
+		Hint: "ask an administrator; `grange auth whoami` shows who you are to the server"}
 }
 
 // Whoami are the caller's roles.

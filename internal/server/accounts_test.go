@@ -20,7 +20,9 @@ var inPerson = farm.Identity{User: "ann", Means: "certificate", Source: "CN=Ann,
 
 func TestTokenFromMakingToRevoking(t *testing.T) {
 	l := newFarm(t)
-	k, text, err := l.CreateToken(t.Context(), inPerson, TokenOrder{Note: "laptop", Role: farm.RoleMember, Projects: []string{"alice"}, Expires: l.clock().Add(time.Hour)})
+	k, text, err := l.CreateToken(t.Context(), inPerson,
+		TokenOrder{Note: "laptop", Role: farm.RoleMember, Projects: []string{"alice"},
+			Expires: l.clock().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,8 @@ func TestTokenFromMakingToRevoking(t *testing.T) {
 		t.Errorf("%q of %+v", text, k)
 	}
 	who, err := l.IdentifyToken(t.Context(), text)
-	if d := cmp.Diff(farm.Identity{User: "ann", Means: "token", Source: k.ID, Role: farm.RoleMember, Projects: []string{"alice"}}, who); err != nil || d != "" {
+	if d := cmp.Diff(farm.Identity{User: "ann", Means: "token", Source: k.ID, Role: farm.RoleMember,
+		Projects: []string{"alice"}}, who); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
 	l.view(func(tx *store.Tx) error { // nothing that was kept lets anybody in
@@ -42,13 +45,15 @@ func TestTokenFromMakingToRevoking(t *testing.T) {
 		}
 		return errors.Join(err, err2)
 	})
-	for _, wrong := range []string{"", "grt_", text[:len(text)-1], text + "0", "x" + text, strings.ToUpper(text), "grt_" + k.ID + "_" + strings.Repeat("0", 64), "grt_0000000000000000_" + strings.Repeat("0", 64)} {
+	for _, wrong := range []string{"", "grt_", text[:len(text)-1], text + "0", "x" + text, strings.ToUpper(text),
+		"grt_" + k.ID + "_" + strings.Repeat("0", 64), "grt_0000000000000000_" + strings.Repeat("0", 64)} {
 		if _, err := l.IdentifyToken(t.Context(), wrong); code(err) != farm.CodeNotKnown {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
 	l.pass(time.Hour)
-	if _, err := l.IdentifyToken(t.Context(), text); code(err) != farm.CodeNotKnown || !strings.Contains(err.Error(), "has expired") {
+	if _, err := l.IdentifyToken(t.Context(), text); code(err) != farm.CodeNotKnown ||
+		!strings.Contains(err.Error(), "has expired") {
 		t.Errorf("after its end: %v", err)
 	}
 	if err := l.DeleteToken(t.Context(), otto, k.ID); code(err) != farm.CodeNoToken {
@@ -57,7 +62,8 @@ func TestTokenFromMakingToRevoking(t *testing.T) {
 	if err := l.DeleteToken(t.Context(), ann, k.ID); err != nil {
 		t.Error(err)
 	}
-	if _, err := l.IdentifyToken(t.Context(), text); code(err) != farm.CodeNotKnown || !strings.Contains(err.Error(), "does not know this token") {
+	if _, err := l.IdentifyToken(t.Context(), text); code(err) != farm.CodeNotKnown ||
+		!strings.Contains(err.Error(), "does not know this token") {
 		t.Errorf("taken back: %v", err)
 	}
 }
@@ -68,13 +74,16 @@ func TestTokensOfDisabledUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "ann", Subjects: []string{"/O=Grid/CN=Ann"}, Disabled: true}, 0); err != nil {
+	if _, err := l.PutUser(t.Context(), site,
+		farm.User{Name: "ann", Subjects: []string{"/O=Grid/CN=Ann"}, Disabled: true}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.IdentifyToken(t.Context(), text); code(err) != farm.CodeNotKnown || !strings.Contains(err.Error(), "disabled") {
+	if _, err := l.IdentifyToken(t.Context(), text); code(err) != farm.CodeNotKnown ||
+		!strings.Contains(err.Error(), "disabled") {
 		t.Error(err)
 	}
-	if _, err := l.IdentifySubject(t.Context(), "grid", "CN=Ann,O=Grid", true); code(err) != farm.CodeNotKnown || !strings.Contains(err.Error(), "disabled") {
+	if _, err := l.IdentifySubject(t.Context(), "grid", "CN=Ann,O=Grid", true); code(err) != farm.CodeNotKnown ||
+		!strings.Contains(err.Error(), "disabled") {
 		t.Error(err)
 	}
 }
@@ -122,7 +131,8 @@ func TestGrants(t *testing.T) {
 	l := newFarm(t)
 	fay := farm.Identity{User: "fay", Means: "certificate"}
 	l.update(func(tx *store.Tx) error {
-		return errors.Join(tx.PutUser(farm.User{Name: "fay"}), tx.PutGrant(farm.Grant{User: "fay", Role: farm.RoleAdmin, Project: "alice"}))
+		return errors.Join(tx.PutUser(farm.User{Name: "fay"}),
+			tx.PutGrant(farm.Grant{User: "fay", Role: farm.RoleAdmin, Project: "alice"}))
 	})
 	in := func(project string) farm.Grant {
 		return farm.Grant{User: "otto", Role: farm.RoleMember, Project: project}
@@ -132,9 +142,11 @@ func TestGrants(t *testing.T) {
 		g    farm.Grant
 		code farm.Code
 	}{
-		{fay, in("alice"), ""}, {fay, in("atlas"), farm.CodeNoRole}, {fay, in(""), farm.CodeNoRole}, {ann, in("alice"), farm.CodeNoRole},
+		{fay, in("alice"), ""}, {fay, in("atlas"), farm.CodeNoRole}, {fay, in(""), farm.CodeNoRole},
+		{ann, in("alice"), farm.CodeNoRole},
 		{site, in("cms"), farm.CodeNoProject}, {site, farm.Grant{User: "zoe", Role: farm.RoleReader}, farm.CodeNoUser},
-		{site, farm.Grant{User: "ann", Role: farm.RoleReader, Cell: "north"}, farm.CodeNoSuchCell}, {site, farm.Grant{User: "ann", Role: "boss"}, farm.CodeBadFarm},
+		{site, farm.Grant{User: "ann", Role: farm.RoleReader, Cell: "north"}, farm.CodeNoSuchCell},
+		{site, farm.Grant{User: "ann", Role: "boss"}, farm.CodeBadFarm},
 	} {
 		if err := l.PutGrant(t.Context(), c.who, c.g); code(err) != c.code {
 			t.Errorf("%s gives %v: %v, want %q", c.who.User, c.g, err, c.code)
@@ -154,7 +166,8 @@ func TestGrants(t *testing.T) {
 
 func TestUsers(t *testing.T) {
 	l := newFarm(t)
-	u, err := l.PutUser(t.Context(), site, farm.User{Name: "gus@cern.ch", Subjects: []string{"/DC=ch/DC=cern/CN=Gus", "CN=Gus,DC=cern,DC=ch"}}, 0)
+	u, err := l.PutUser(t.Context(), site,
+		farm.User{Name: "gus@cern.ch", Subjects: []string{"/DC=ch/DC=cern/CN=Gus", "CN=Gus,DC=cern,DC=ch"}}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +175,8 @@ func TestUsers(t *testing.T) {
 	if err != nil || who.User != "gus@cern.ch" || len(u.Subjects) != 1 {
 		t.Errorf("%+v, %+v, %v", who, u, err)
 	}
-	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "gus@cern.ch"}, u.Revision-1); code(err) != farm.CodeChanged {
+	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "gus@cern.ch"},
+		u.Revision-1); code(err) != farm.CodeChanged {
 		t.Error(err)
 	}
 	if _, err := l.PutUser(t.Context(), ann, farm.User{Name: "ann"}, 0); code(err) != farm.CodeNoRole {
@@ -178,7 +192,8 @@ func TestUsers(t *testing.T) {
 	if _, err := l.IdentifySubject(t.Context(), "weak", "CN=Ann,O=Grid", false); code(err) != farm.CodeUnboundCert {
 		t.Error(err)
 	}
-	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "ann", Subjects: []string{"grid:/O=Grid/CN=Ann"}}, 0); err != nil {
+	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "ann", Subjects: []string{"grid:/O=Grid/CN=Ann"}},
+		0); err != nil {
 		t.Fatal(err)
 	}
 	if who, err := l.IdentifySubject(t.Context(), "grid", "CN=Ann,O=Grid", false); err != nil || who.User != "ann" {
@@ -202,7 +217,8 @@ func TestUsers(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	l := newFarm(t)
-	vm := l.running(otto, CreateVM{Project: "atlas", Name: "web", Image: "micro", Shape: "small", NewKey: true}, l.host("h1", "west"))
+	vm := l.running(otto, CreateVM{Project: "atlas", Name: "web", Image: "micro", Shape: "small", NewKey: true},
+		l.host("h1", "west"))
 	for _, c := range []struct {
 		who     farm.Identity
 		user    string
@@ -212,11 +228,14 @@ func TestExplain(t *testing.T) {
 		says    string
 		code    farm.Code
 	}{
-		{who: otto, action: policy.DeleteVM, target: "vm:atlas/web", allowed: true, says: "role operator in project atlas"},
+		{who: otto, action: policy.DeleteVM, target: "vm:atlas/web", allowed: true,
+			says: "role operator in project atlas"},
 		{who: ann, action: policy.DeleteVM, target: "vm:atlas/web", says: "ann has none there"},
-		{who: site, user: "ann", action: policy.CreateVM, target: "project:alice", allowed: true, says: "role member in project alice"},
+		{who: site, user: "ann", action: policy.CreateVM, target: "project:alice", allowed: true,
+			says: "role member in project alice"},
 		{who: site, user: "ann", action: policy.DrainHost, target: "host:h1", says: "in cell west or everywhere"},
-		{who: ann, action: policy.DrainHost, target: "host:h1", says: "needs role operator everywhere"}, // nothing is told of the host
+		// nothing is told of the host
+		{who: ann, action: policy.DrainHost, target: "host:h1", says: "needs role operator everywhere"},
 		{who: ann, action: policy.MakeToken, target: "user:ann", allowed: true, says: "own"},
 		{who: root, action: policy.ApplyFarm, allowed: true, says: "root"},
 		{who: ann, user: "otto", action: policy.CreateVM, target: "project:atlas", code: farm.CodeNoRole},
@@ -237,12 +256,14 @@ func TestExplain(t *testing.T) {
 // Nothing of a deleted user is another one's who is called the same later.
 func TestNameOfADeletedUser(t *testing.T) {
 	l := newFarm(t)
-	vm := l.running(otto, CreateVM{Project: "atlas", Name: "web", Image: "micro", Shape: "small", NewKey: true}, l.host("h1", "west"))
+	vm := l.running(otto, CreateVM{Project: "atlas", Name: "web", Image: "micro", Shape: "small", NewKey: true},
+		l.host("h1", "west"))
 	if err := l.DeleteUser(t.Context(), site, "otto", 0); code(err) != farm.CodeUserHasVMs {
 		t.Errorf("with a VM: %v", err)
 	}
 	l.update(func(tx *store.Tx) error {
-		return errors.Join(tx.DeleteVM(vm.ID), tx.PutJoinToken(farm.JoinToken{ID: "j", By: "otto", Cell: "west"}), tx.PutJoinToken(farm.JoinToken{ID: "k", By: "ann", Cell: "west"}),
+		return errors.Join(tx.DeleteVM(vm.ID), tx.PutJoinToken(farm.JoinToken{ID: "j", By: "otto", Cell: "west"}),
+			tx.PutJoinToken(farm.JoinToken{ID: "k", By: "ann", Cell: "west"}),
 			tx.PutAnswer("otto", "key", []byte("x"), []byte("[]"), l.clock()))
 	})
 	if err := l.DeleteUser(t.Context(), site, "otto", 0); err != nil {
@@ -263,15 +284,17 @@ func TestNameOfADeletedUser(t *testing.T) {
 	})
 }
 
-// TestNamesOfUsers: nobody is called what the server calls itself, and no name is a path, a line or a pattern; by either way to make a user.
+// TestNamesOfUsers: nobody is called what the server calls itself, and no name is a path, a line or a pattern; by
+// either way to make a user.
 func TestNamesOfUsers(t *testing.T) {
 	l := newFarm(t)
-	for _, name := range []string{"", " ", "root", "grange", ".", "..", "../x", "a/b", "/", "a\\b", "a\nb", "a\x00b", "a\x1b[2J", "a\tb", "a b", "-x", "*", "a:b", "a,b", "ä",
-		"a\u202eb", strings.Repeat("a", 65)} {
+	for _, name := range []string{"", " ", "root", "grange", ".", "..", "../x", "a/b", "/", "a\\b", "a\nb", "a\x00b",
+		"a\x1b[2J", "a\tb", "a b", "-x", "*", "a:b", "a,b", "ä", "a\u202eb", strings.Repeat("a", 65)} {
 		if _, err := l.PutUser(t.Context(), site, farm.User{Name: name}, 0); !farm.IsKind(err, farm.Invalid) {
 			t.Errorf("%q can be made: %v", name, err)
 		}
-		if _, err := l.Apply(t.Context(), site, farm.Farm{Users: []farm.User{{Name: name}}}, ApplyOrder{}); !farm.IsKind(err, farm.Invalid) {
+		if _, err := l.Apply(t.Context(), site, farm.Farm{Users: []farm.User{{Name: name}}},
+			ApplyOrder{}); !farm.IsKind(err, farm.Invalid) {
 			t.Errorf("%q can be applied: %v", name, err)
 		}
 	}
@@ -279,7 +302,8 @@ func TestNamesOfUsers(t *testing.T) {
 		if _, err := l.PutUser(t.Context(), site, farm.User{Name: name}, 0); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
-		if _, err := l.Apply(t.Context(), site, farm.Farm{Users: []farm.User{{Name: name + "2"}}}, ApplyOrder{}); err != nil {
+		if _, err := l.Apply(t.Context(), site, farm.Farm{Users: []farm.User{{Name: name + "2"}}},
+			ApplyOrder{}); err != nil {
 			t.Errorf("%q, applied: %v", name, err)
 		}
 	}

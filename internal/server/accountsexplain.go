@@ -10,11 +10,13 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// Explain tells why a user ("": the caller) may or may not do something. The target is "project:NAME", "cell:NAME", "host:NAME", "vm:PROJECT/NAME",
-// "user:NAME" or "". What the caller may not see is explained by its name alone.
-func (s *Server) Explain(ctx context.Context, who farm.Identity, user string, action policy.Action, target string) (access policy.Access, err error) {
+// Explain tells why a user ("": the caller) may or may not do something. The target is "project:NAME", "cell:NAME",
+// "host:NAME", "vm:PROJECT/NAME", "user:NAME" or "". What the caller may not see is explained by its name alone.
+func (s *Server) Explain(ctx context.Context, who farm.Identity, user string, action policy.Action,
+	target string) (access policy.Access, err error) {
 	if !slices.Contains(policy.Actions(), action) {
-		return access, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoAction, Message: fmt.Sprintf("there is no action %.80q", action), Hint: "there are " + actionWords()}
+		return access, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoAction,
+			Message: fmt.Sprintf("there is no action %.80q", action), Hint: "there are " + actionWords()}
 	}
 	err = s.look(ctx, who, policy.ReadUser, func(c *call) error {
 		t, err := c.explained(target)
@@ -76,8 +78,9 @@ func (c *call) explained(text string) (policy.Target, error) {
 		}
 		return hostTarget(h), err
 	}
-	return policy.Target{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("%.80q is no target", text),
-		Hint: "write project:NAME, cell:NAME, host:NAME, vm:PROJECT/NAME or user:NAME, or leave it out"}
+	return policy.Target{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+		Message: fmt.Sprintf("%.80q is no target", text),
+		Hint:    "write project:NAME, cell:NAME, host:NAME, vm:PROJECT/NAME or user:NAME, or leave it out"}
 }
 
 func (c *call) explainedVM(ref string) (policy.Target, error) {

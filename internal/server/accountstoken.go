@@ -40,7 +40,8 @@ type TokenOrder struct {
 
 func (o TokenOrder) check(now time.Time) error {
 	bad := func(format string, args ...any) error {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadTokenOrder, Message: fmt.Sprintf(format, args...), Hint: "see `grange token create --help`"}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadTokenOrder, Message: fmt.Sprintf(format, args...),
+			Hint: "see `grange token create --help`"}
 	}
 	switch {
 	case len(o.Note) > maxNote || o.Note != farm.Printable(o.Note):
@@ -55,8 +56,10 @@ func (o TokenOrder) check(now time.Time) error {
 	return nil
 }
 
-// CreateToken makes a token. Its text, as "grt_ID_SECRET", is told here and kept nowhere: a request that is repeated is answered without it.
-func (s *Server) CreateToken(ctx context.Context, who farm.Identity, o TokenOrder) (token farm.Token, text string, err error) {
+// CreateToken makes a token. Its text, as "grt_ID_SECRET", is told here and kept nowhere: a request that is repeated is
+// answered without it.
+func (s *Server) CreateToken(ctx context.Context, who farm.Identity, o TokenOrder) (token farm.Token, text string,
+	err error) {
 	key, secret := o.Once, random(tokenSecret)
 	o.Once = ""
 	_, err = s.change(ctx, who, policy.MakeToken, func(c *call) error {
@@ -92,14 +95,16 @@ func (c *call) makeToken(user, secret string, o TokenOrder) ([]string, error) {
 		return nil, err
 	}
 	id := random(tokenID)
-	err := c.PutToken(farm.Token{ID: id, User: user, Note: o.Note, Hash: hashOf(secret), Role: o.Role, Projects: o.Projects, Created: c.now, Expires: o.Expires.UTC()})
+	err := c.PutToken(farm.Token{ID: id, User: user, Note: o.Note, Hash: hashOf(secret), Role: o.Role,
+		Projects: o.Projects, Created: c.now, Expires: o.Expires.UTC()})
 	if err != nil {
 		return nil, err
 	}
 	return []string{id}, c.did("token " + id)
 }
 
-// mayHold refuses tokens of users that are not there, of projects that are not there, and such as would outlive the token that makes them.
+// mayHold refuses tokens of users that are not there, of projects that are not there, and such as would outlive the
+// token that makes them.
 func (c *call) mayHold(user string, o TokenOrder) error {
 	if _, err := c.user(user); err != nil {
 		return err
@@ -116,7 +121,9 @@ func (c *call) mayHold(user string, o TokenOrder) error {
 		return err
 	}
 	if len(held) >= maxTokens {
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadTokenOrder, Message: fmt.Sprintf("user %s has %d tokens", user, len(held)), Hint: "revoke those that nobody needs: `grange token list`"}
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadTokenOrder,
+			Message: fmt.Sprintf("user %s has %d tokens", user, len(held)),
+			Hint:    "revoke those that nobody needs: `grange token list`"}
 	}
 	if c.who.Means != meansToken {
 		return nil
@@ -129,7 +136,9 @@ func (c *call) mayHold(user string, o TokenOrder) error {
 		return err
 	}
 	if !own.Expires.IsZero() && (o.Expires.IsZero() || o.Expires.After(own.Expires)) {
-		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoRole, Message: fmt.Sprintf("a token cannot make one that outlives it, beyond %s", own.Expires.UTC().Format(time.RFC3339)),
+		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoRole,
+			Message: fmt.Sprintf("a token cannot make one that outlives it, beyond %s",
+				own.Expires.UTC().Format(time.RFC3339)),
 			Hint: "let it expire sooner, or come with a certificate or by the server's own socket"}
 	}
 	return nil
@@ -189,11 +198,12 @@ func (s *Server) DeleteToken(ctx context.Context, who farm.Identity, id string) 
 }
 
 func noToken(id string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoToken, Message: fmt.Sprintf("you have no token %.80q", id), Hint: "`grange token list` shows yours; name one by its ID"}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoToken, Message: fmt.Sprintf("you have no token %.80q", id),
+		Hint: "`grange token list` shows yours; name one by its ID"}
 }
 
-// IdentifyToken is who calls with the text of a token. farm.CodeNotKnown: it is none, has expired, was taken back, or its user is disabled. Only who
-// has the whole secret hears which of them.
+// IdentifyToken is who calls with the text of a token. farm.CodeNotKnown: it is none, has expired, was taken back, or
+// its user is disabled. Only who has the whole secret hears which of them.
 func (s *Server) IdentifyToken(ctx context.Context, text string) (farm.Identity, error) {
 	id, secret, ok := splitToken(text)
 	if !ok {

@@ -15,9 +15,11 @@ import (
 
 // ApplyOrder says how a farm file is brought.
 type ApplyOrder struct {
-	DryRun bool   // tell what would be done, and do nothing
-	Prune  bool   // delete what the file lacks, of the kinds that it has
-	Plan   string // Applied.Plan of a dry run that somebody looked at: anything else is refused with farm.CodeOtherPlan; "": no comparison
+	DryRun bool // tell what would be done, and do nothing
+	Prune  bool // delete what the file lacks, of the kinds that it has
+	// Applied.Plan of a dry run that somebody looked at: anything else is refused with farm.CodeOtherPlan; "": no
+	// comparison
+	Plan string
 }
 
 // Applied is what an apply did, or would do.
@@ -45,8 +47,8 @@ const (
 
 func (c FarmChange) String() string { return c.Kind + " " + c.Name }
 
-// Apply makes the farm as f says, in one transaction, or tells what that would change. An object that something else needs is not deleted:
-// farm.CodeInUse.
+// Apply makes the farm as f says, in one transaction, or tells what that would change. An object that something else
+// needs is not deleted: farm.CodeInUse.
 func (s *Server) Apply(ctx context.Context, who farm.Identity, f farm.Farm, o ApplyOrder) (out Applied, err error) {
 	if o.DryRun {
 		err = s.look(ctx, who, policy.ReadFarm, func(c *call) error {
@@ -84,8 +86,10 @@ func (c *call) planned(f farm.Farm, o ApplyOrder) (after farm.Farm, out Applied,
 	}
 	out.Plan = planOf(out.Changes)
 	if o.Plan != "" && o.Plan != out.Plan {
-		return after, out, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherPlan, Hint: "look at `grange diff` again",
-			Message: fmt.Sprintf("this would make %s now, and not what was shown", farm.Count(len(out.Changes), "change"))}
+		return after, out, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherPlan,
+			Hint: "look at `grange diff` again",
+			Message: fmt.Sprintf("this would make %s now, and not what was shown",
+				farm.Count(len(out.Changes), "change"))}
 	}
 	if err := c.expendable(have, after, out.Changes); err != nil {
 		return after, out, err
@@ -99,31 +103,36 @@ func (s *Server) knowBrokers(cells []farm.FarmCell) error {
 	var errs []error
 	for _, c := range cells {
 		if broker := c.WithDefaults().Broker; !slices.Contains(s.known, broker) {
-			errs = append(errs, badFarm("cell %s: no broker is called %q; there are %s", c.Name, broker, strings.Join(s.known, ", ")))
+			errs = append(errs, badFarm("cell %s: no broker is called %q; there are %s", c.Name, broker,
+				strings.Join(s.known, ", ")))
 		}
 	}
 	return together(errs)
 }
 
-// noIsolation refuses networks that are to keep VMs apart: no host does that yet, and who wrote it would rely on it. What is stored from
-// earlier releases stays, so that an exported file can be applied.
+// noIsolation refuses networks that are to keep VMs apart: no host does that yet, and who wrote it would rely on it.
+// What is stored from earlier releases stays, so that an exported file can be applied.
 func noIsolation(have, want []farm.FleetNetwork) error {
 	stored := byName(have, networkName)
 	var errs []error
 	for _, n := range want {
 		was := stored[n.Name]
 		if n.VLAN != 0 && n.VLAN != was.VLAN {
-			errs = append(errs, notIsolated(n.Name, "vlan", "put the VLAN's interface into a bridge on each host, and name that bridge"))
+			errs = append(errs, notIsolated(n.Name, "vlan",
+				"put the VLAN's interface into a bridge on each host, and name that bridge"))
 		}
 		if n.Closed && !was.Closed {
-			errs = append(errs, notIsolated(n.Name, "closed", "keep the network from others by its bridge and your routers; `networks` of a project says who may use it"))
+			errs = append(errs, notIsolated(n.Name, "closed",
+				"keep the network from others by its bridge and your routers; `networks` of a project says who may "+
+					"use it"))
 		}
 	}
 	return together(errs)
 }
 
 func notIsolated(network, key, hint string) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoIsolation, Message: fmt.Sprintf("network %s: no host carries out `%s`", network, key), Hint: hint}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoIsolation,
+		Message: fmt.Sprintf("network %s: no host carries out `%s`", network, key), Hint: hint}
 }
 
 // planOf stands for changes: the same ones have the same.
@@ -215,8 +224,10 @@ type byNames struct {
 }
 
 func findable(f farm.Farm) byNames {
-	return byNames{Farm: f, cells: byName(f.Cells, cellName), projects: byName(f.Projects, projectName), shapes: byName(f.Shapes, shapeName),
-		networks: byName(f.Networks, networkName), groups: byName(f.Groups, groupName), users: byName(f.Users, userName), grants: byName(f.Grants, farm.Grant.String)}
+	return byNames{Farm: f, cells: byName(f.Cells, cellName), projects: byName(f.Projects, projectName),
+		shapes: byName(f.Shapes, shapeName), networks: byName(f.Networks, networkName),
+		groups: byName(f.Groups, groupName), users: byName(f.Users, userName),
+		grants: byName(f.Grants, farm.Grant.String)}
 }
 
 func (c *call) put(after byNames, change FarmChange) error {

@@ -20,7 +20,8 @@ func newFarm(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t)
 	l.update(func(tx *store.Tx) error {
-		return errors.Join(tx.PutUser(farm.User{Name: "ann", Subjects: []string{"CN=Ann,O=Grid"}}), tx.PutUser(farm.User{Name: "otto"}), tx.PutUser(farm.User{Name: "site"}))
+		return errors.Join(tx.PutUser(farm.User{Name: "ann", Subjects: []string{"CN=Ann,O=Grid"}}),
+			tx.PutUser(farm.User{Name: "otto"}), tx.PutUser(farm.User{Name: "site"}))
 	})
 	return l
 }
@@ -57,13 +58,16 @@ var anything = ApplyOrder{}
 func TestApplyShowsAndDoesTheSame(t *testing.T) {
 	l := newFarm(t)
 	shut := false
-	f := cells(farm.Cell{Name: "east", Default: true, Packing: farm.Spread}, farm.Cell{Name: "north", Default: true, Limits: farm.Quota{VMs: 3}})
-	f.Cells = append(f.Cells, farm.FarmCell{Cell: farm.Cell{Name: "west", Projects: []string{"atlas"}, Services: true, Reason: "upgrade"}, Open: &shut})
+	f := cells(farm.Cell{Name: "east", Default: true, Packing: farm.Spread},
+		farm.Cell{Name: "north", Default: true, Limits: farm.Quota{VMs: 3}})
+	f.Cells = append(f.Cells, farm.FarmCell{Cell: farm.Cell{Name: "west", Projects: []string{"atlas"}, Services: true,
+		Reason: "upgrade"}, Open: &shut})
 	f.Projects = []farm.Project{{Name: "cms", Account: "cmsprd"}}
 	want := []FarmChange{
 		{Op: opCreate, Kind: kindProject, Name: "cms", Details: []string{"account: cmsprd"}},
 		{Op: opChange, Kind: kindCell, Name: "east", Details: []string{"packing: pack → spread"}},
-		{Op: opCreate, Kind: kindCell, Name: "north", Details: []string{"broker: grange", "default: true", "packing: pack", "overcommit: 1", "limits.vms: 3"}},
+		{Op: opCreate, Kind: kindCell, Name: "north",
+			Details: []string{"broker: grange", "default: true", "packing: pack", "overcommit: 1", "limits.vms: 3"}},
 		{Op: opChange, Kind: kindCell, Name: "west", Details: []string{"closed: - → true", "reason: - → upgrade"}},
 	}
 	for _, dry := range []bool{true, true, false} {
@@ -72,7 +76,8 @@ func TestApplyShowsAndDoesTheSame(t *testing.T) {
 			t.Errorf("dry %v (-want +got):\n%s", dry, d)
 		}
 		effects := []string{"project alice: new VMs go to [east] today, would go to [east north]",
-			"project atlas could make no VMs any more: the one cell that is for it takes none: west is closed (upgrade)", "project cms: new VMs would go to [east north]"}
+			"project atlas could make no VMs any more: the one cell that is for it takes none: west is closed " +
+				"(upgrade)", "project cms: new VMs would go to [east north]"}
 		if d := cmp.Diff(effects, done.Effects); d != "" {
 			t.Errorf("effects, dry %v (-want +got):\n%s", dry, d)
 		}
@@ -92,9 +97,11 @@ func TestApplyShowsAndDoesTheSame(t *testing.T) {
 	for _, e := range entries[1:6] { // behind the refusal
 		lines = append(lines, e.Action+" "+e.Target+": "+e.Reason)
 	}
-	if d := cmp.Diff([]string{"farm.apply the whole farm: 4 changes", "farm.apply cell west: change closed: - → true, reason: - → upgrade",
+	if d := cmp.Diff([]string{"farm.apply the whole farm: 4 changes",
+		"farm.apply cell west: change closed: - → true, reason: - → upgrade",
 		"farm.apply cell north: create broker: grange, default: true, packing: pack, overcommit: 1, limits.vms: 3",
-		"farm.apply cell east: change packing: pack → spread", "farm.apply project cms: create account: cmsprd"}, lines); d != "" {
+		"farm.apply cell east: change packing: pack → spread", "farm.apply project cms: create account: cmsprd"},
+		lines); d != "" {
 		t.Errorf("audit log (-want +got):\n%s", d)
 	}
 }
@@ -109,7 +116,8 @@ func TestApplyLeavesCellsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := true
-	f := cells(farm.Cell{Name: "east", Default: true, PerHost: 3}, farm.Cell{Name: "west", Projects: []string{"atlas"}, Services: true})
+	f := cells(farm.Cell{Name: "east", Default: true, PerHost: 3},
+		farm.Cell{Name: "west", Projects: []string{"atlas"}, Services: true})
 	l.apply(f, anything)
 	now := func(name string) CellView {
 		v, err := l.Cell(t.Context(), site, name)
@@ -149,29 +157,51 @@ func TestApplyRefuses(t *testing.T) {
 		code  farm.Code
 		says  string
 	}{
-		"a project that is not there":         {f: cells(farm.Cell{Name: "a", Projects: []string{"Atlas"}}), code: farm.CodeBadFarm, says: `cell a names project "Atlas", which is not there; there are atlas, alice`},
-		"all of several at once":              {f: cells(farm.Cell{Name: "a", Projects: []string{"x"}}, farm.Cell{Name: "b", Projects: []string{"y"}}), code: farm.CodeBadFarm, says: `"x", which is not there; there are alice, atlas; cell b names project "y"`},
-		"a name of nothing":                   {f: cells(farm.Cell{Name: "a b"}), code: farm.CodeBadName},
-		"twice":                               {f: cells(farm.Cell{Name: "a"}, farm.Cell{Name: "a"}), code: farm.CodeBadFarm, says: "cell a is there twice"},
-		"a broker that is none":               {f: cells(farm.Cell{Name: "a", Broker: "nova"}), code: farm.CodeBadFarm, says: "no broker"},
-		"a shape that is not there":           {f: farm.Farm{Projects: []farm.Project{{Name: "p", Shapes: []string{"huge"}}}}, code: farm.CodeBadFarm, says: `project p names shape "huge", which is not there; there are large, small`},
-		"a grant to nobody":                   {f: farm.Farm{Grants: []farm.Grant{{User: "zoe", Role: farm.RoleReader}}}, code: farm.CodeBadFarm, says: `names user "zoe"`},
-		"a subject of two":                    {f: farm.Farm{Users: []farm.User{{Name: "zoe", Subjects: []string{"CN=Ann,O=Grid"}}}}, code: farm.CodeBadFarm, says: "a certificate stands for one user"},
-		"a group of nobody":                   {f: farm.Farm{Groups: []farm.ServerGroup{{Project: "p", Name: "g", Affinity: farm.Apart}}}, code: farm.CodeBadFarm, says: `names project "p"`},
-		"a cell with VMs and hosts":           {f: cells(farm.Cell{Name: "west", Projects: []string{"atlas"}}), prune: true, code: farm.CodeInUse, says: "cell east cannot go away: it has 1 host and 1 VM"},
-		"a project with VMs":                  {f: farm.Farm{Projects: []farm.Project{{Name: "atlas"}}}, prune: true, code: farm.CodeInUse, says: "project alice cannot go away: it has 1 VM"},
-		"a project that a cell names":         {f: farm.Farm{Projects: []farm.Project{{Name: "alice"}}}, prune: true, code: farm.CodeBadFarm, says: `cell west names project "atlas", which is not there`},
-		"a project renamed, and its cell not": {f: farm.Farm{Projects: []farm.Project{{Name: "alice"}, {Name: "ATLAS"}}}, prune: true, code: farm.CodeBadFarm, says: `there are ATLAS, alice`},
-		"a network with leases":               {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner", Bridge: "br1"}}}, prune: true, code: farm.CodeInUse, says: "network lan cannot go away: it has 1 VM"},
-		"another broker under VMs":            {f: cells(farm.Cell{Name: "east", Default: true, Broker: "slurm"}), code: farm.CodeInUse, says: "cannot go from broker grange to slurm: it has 1 VM"},
-		"a VLAN that no host carries out":     {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front", Bridge: "br0", VLAN: 7}}}, code: farm.CodeNoIsolation, says: "network front: no host carries out `vlan`"},
-		"another VLAN of a network":           {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner", Bridge: "br1", VLAN: 7, Closed: true}}}, code: farm.CodeNoIsolation, says: "`vlan`"},
-		"a network that is closed to nobody":  {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front", Bridge: "br0", Closed: true}}}, code: farm.CodeNoIsolation, says: "network front: no host carries out `closed`"},
-		"maxima below nothing":                {f: farm.Farm{Maxima: &farm.Maxima{CPUs: -1}}, code: farm.CodeBadFarm, says: "maxima"},
+		"a project that is not there": {f: cells(farm.Cell{Name: "a", Projects: []string{"Atlas"}}),
+			code: farm.CodeBadFarm, says: `cell a names project "Atlas", which is not there; there are atlas, alice`},
+		"all of several at once": {f: cells(farm.Cell{Name: "a", Projects: []string{"x"}},
+			farm.Cell{Name: "b", Projects: []string{"y"}}), code: farm.CodeBadFarm,
+			says: `"x", which is not there; there are alice, atlas; cell b names project "y"`},
+		"a name of nothing": {f: cells(farm.Cell{Name: "a b"}), code: farm.CodeBadName},
+		"twice": {f: cells(farm.Cell{Name: "a"}, farm.Cell{Name: "a"}),
+			code: farm.CodeBadFarm, says: "cell a is there twice"},
+		"a broker that is none": {f: cells(farm.Cell{Name: "a", Broker: "nova"}), code: farm.CodeBadFarm,
+			says: "no broker"},
+		"a shape that is not there": {f: farm.Farm{Projects: []farm.Project{{Name: "p",
+			Shapes: []string{"huge"}}}}, code: farm.CodeBadFarm,
+			says: `project p names shape "huge", which is not there; there are large, small`},
+		"a grant to nobody": {f: farm.Farm{Grants: []farm.Grant{{User: "zoe",
+			Role: farm.RoleReader}}}, code: farm.CodeBadFarm, says: `names user "zoe"`},
+		"a subject of two": {f: farm.Farm{Users: []farm.User{{Name: "zoe",
+			Subjects: []string{"CN=Ann,O=Grid"}}}}, code: farm.CodeBadFarm, says: "a certificate stands for one user"},
+		"a group of nobody": {f: farm.Farm{Groups: []farm.ServerGroup{{Project: "p", Name: "g",
+			Affinity: farm.Apart}}}, code: farm.CodeBadFarm, says: `names project "p"`},
+		"a cell with VMs and hosts": {f: cells(farm.Cell{Name: "west", Projects: []string{"atlas"}}),
+			prune: true, code: farm.CodeInUse, says: "cell east cannot go away: it has 1 host and 1 VM"},
+		"a project with VMs": {f: farm.Farm{Projects: []farm.Project{{Name: "atlas"}}}, prune: true,
+			code: farm.CodeInUse, says: "project alice cannot go away: it has 1 VM"},
+		"a project that a cell names": {f: farm.Farm{Projects: []farm.Project{{Name: "alice"}}}, prune: true,
+			code: farm.CodeBadFarm, says: `cell west names project "atlas", which is not there`},
+		"a project renamed, and its cell not": {f: farm.Farm{Projects: []farm.Project{{Name: "alice"},
+			{Name: "ATLAS"}}}, prune: true, code: farm.CodeBadFarm, says: `there are ATLAS, alice`},
+		"a network with leases": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner",
+			Bridge: "br1"}}}, prune: true, code: farm.CodeInUse, says: "network lan cannot go away: it has 1 VM"},
+		"another broker under VMs": {f: cells(farm.Cell{Name: "east", Default: true, Broker: "slurm"}),
+			code: farm.CodeInUse, says: "cannot go from broker grange to slurm: it has 1 VM"},
+		"a VLAN that no host carries out": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front",
+			Bridge: "br0", VLAN: 7}}}, code: farm.CodeNoIsolation, says: "network front: no host carries out `vlan`"},
+		"another VLAN of a network": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner",
+			Bridge: "br1", VLAN: 7, Closed: true}}}, code: farm.CodeNoIsolation, says: "`vlan`"},
+		"a network that is closed to nobody": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front",
+			Bridge: "br0", Closed: true}}}, code: farm.CodeNoIsolation,
+			says: "network front: no host carries out `closed`"},
+		"maxima below nothing": {f: farm.Farm{Maxima: &farm.Maxima{CPUs: -1}}, code: farm.CodeBadFarm,
+			says: "maxima"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newFarm(t)
-			l.running(ann, CreateVM{Project: "alice", Name: "web", Image: "micro", Shape: "small", Network: "lan", NewKey: true}, l.host("h1", "east"))
+			l.running(ann, CreateVM{Project: "alice", Name: "web", Image: "micro", Shape: "small", Network: "lan",
+				NewKey: true}, l.host("h1", "east"))
 			before := l.export()
 			for _, dry := range []bool{true, false} {
 				_, err := l.Apply(t.Context(), site, c.f, ApplyOrder{DryRun: dry, Prune: c.prune})
@@ -186,7 +216,8 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestStoredNetworksStay: what an earlier release took is exported and applied as it is, and can be given up, but not taken up again.
+// TestStoredNetworksStay: what an earlier release took is exported and applied as it is, and can be given up, but not
+// taken up again.
 func TestStoredNetworksStay(t *testing.T) {
 	l := newFarm(t)
 	l.update(func(tx *store.Tx) error {
@@ -216,7 +247,8 @@ func TestApplyKeepsACellThatHostsMayJoin(t *testing.T) {
 	for uses := range 3 {
 		k.Uses, k.Used = uses, l.clock()
 		l.update(func(tx *store.Tx) error { return tx.PutJoinToken(k) })
-		if _, err := l.Apply(t.Context(), site, east, ApplyOrder{Prune: true}); code(err) != farm.CodeInUse || !strings.Contains(err.Error(), "cell west cannot go away: it has 1 join token") {
+		if _, err := l.Apply(t.Context(), site, east, ApplyOrder{Prune: true}); code(err) != farm.CodeInUse ||
+			!strings.Contains(err.Error(), "cell west cannot go away: it has 1 join token") {
 			t.Errorf("after %d of 3: %v", uses, err)
 		}
 	}
@@ -241,7 +273,8 @@ func TestApplyNeedsAnAdmin(t *testing.T) {
 		t.Error(err)
 	}
 	entries, err := l.Entries(t.Context(), site, EntryFilter{Who: "otto"})
-	if err != nil || len(entries) != 1 || entries[0].Outcome != outcomeDenied || !strings.Contains(entries[0].Reason, "farm.apply needs role admin everywhere") {
+	if err != nil || len(entries) != 1 || entries[0].Outcome != outcomeDenied ||
+		!strings.Contains(entries[0].Reason, "farm.apply needs role admin everywhere") {
 		t.Errorf("%+v, %v", entries, err)
 	}
 }
@@ -249,7 +282,8 @@ func TestApplyNeedsAnAdmin(t *testing.T) {
 func TestApplyTellsOfPeople(t *testing.T) {
 	l := newFarm(t)
 	for i := range 2 {
-		l.running(ann, CreateVM{Project: "alice", Name: fmt.Sprintf("web-%d", i), Image: "micro", Shape: "small", Network: "lan", NewKey: true}, l.host(fmt.Sprintf("h%d", i), "east"))
+		l.running(ann, CreateVM{Project: "alice", Name: fmt.Sprintf("web-%d", i), Image: "micro", Shape: "small",
+			Network: "lan", NewKey: true}, l.host(fmt.Sprintf("h%d", i), "east"))
 	}
 	f := cells(farm.Cell{Name: "east"}, farm.Cell{Name: "north", Default: true})
 	f.Projects = []farm.Project{{Name: "alice", Quota: farm.Quota{VMs: 1, CPUs: 4}}}
@@ -257,16 +291,20 @@ func TestApplyTellsOfPeople(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Networks = []farm.FleetNetwork{{Name: "lan", Bridge: "br0", Addresses: []farm.AddressPool{pool}, Domain: "example.org"}}
+	f.Networks = []farm.FleetNetwork{{Name: "lan", Bridge: "br0", Addresses: []farm.AddressPool{pool},
+		Domain: "example.org"}}
 	f.Grants = []farm.Grant{}
 	done := l.apply(f, ApplyOrder{DryRun: true, Prune: false})
-	want := []string{"project alice: new VMs go to [east] today, would go to [north]", "project alice: 2 VMs in cell east would stay there, as long as people want them",
-		"project alice has more than its new quota: 2 VMs of 1; it could make no more of that", "network lan: addresses of 1 VM lie outside of its new pools, and would stay as they are"}
+	want := []string{"project alice: new VMs go to [east] today, would go to [north]",
+		"project alice: 2 VMs in cell east would stay there, as long as people want them",
+		"project alice has more than its new quota: 2 VMs of 1; it could make no more of that",
+		"network lan: addresses of 1 VM lie outside of its new pools, and would stay as they are"}
 	if d := cmp.Diff(want, done.Effects); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	done = l.apply(farm.Farm{Grants: []farm.Grant{}}, ApplyOrder{DryRun: true, Prune: true})
-	if d := cmp.Diff([]string{"nobody would be admin everywhere but root on the server's own socket"}, done.Effects); d != "" {
+	if d := cmp.Diff([]string{"nobody would be admin everywhere but root on the server's own socket"},
+		done.Effects); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -275,17 +313,20 @@ func TestApplyTellsOfPeople(t *testing.T) {
 func TestApplyPrunes(t *testing.T) {
 	l := newFarm(t)
 	l.update(func(tx *store.Tx) error {
-		return errors.Join(tx.PutGroup(farm.ServerGroup{Project: "atlas", Name: "g", Affinity: farm.Apart}), tx.PutToken(farm.Token{ID: "t", User: "otto"}),
+		return errors.Join(tx.PutGroup(farm.ServerGroup{Project: "atlas", Name: "g", Affinity: farm.Apart}),
+			tx.PutToken(farm.Token{ID: "t", User: "otto"}),
 			tx.PutGrant(farm.Grant{User: "ann", Role: farm.RoleReader, Cell: "west"}))
 	})
 	f := cells(farm.Cell{Name: "east", Default: true})
-	f.Projects, f.Users = []farm.Project{{Name: "alice", Quota: farm.Quota{VMs: 5, CPUs: 20}}}, []farm.User{{Name: "ann"}, {Name: "site"}}
+	f.Projects, f.Users = []farm.Project{{Name: "alice",
+		Quota: farm.Quota{VMs: 5, CPUs: 20}}}, []farm.User{{Name: "ann"}, {Name: "site"}}
 	done := l.apply(f, ApplyOrder{Prune: true})
 	var said []string
 	for _, c := range done.Changes {
 		said = append(said, c.Op+" "+c.String())
 	}
-	want := []string{"delete grant ann reader cell:west", "delete grant otto operator project:atlas", "delete user otto", "delete group atlas/g", "delete cell west", "delete project atlas", "change user ann"}
+	want := []string{"delete grant ann reader cell:west", "delete grant otto operator project:atlas",
+		"delete user otto", "delete group atlas/g", "delete cell west", "delete project atlas", "change user ann"}
 	if d := cmp.Diff(want, said); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -295,10 +336,12 @@ func TestApplyPrunes(t *testing.T) {
 	}
 }
 
-// TestApplyRoundTrip: what was exported, applied to the farm it is of, changes nothing, and applied to an empty one makes the same.
+// TestApplyRoundTrip: what was exported, applied to the farm it is of, changes nothing, and applied to an empty one
+// makes the same.
 func TestApplyRoundTrip(t *testing.T) {
 	l := newFarm(t)
-	l.apply(farm.Farm{Settings: &farm.Settings{BootTimeout: 4 * time.Minute, Facts: map[string]string{"HS06": "357"}}, Maxima: &farm.Maxima{CPUs: 64}}, anything)
+	l.apply(farm.Farm{Settings: &farm.Settings{BootTimeout: 4 * time.Minute, Facts: map[string]string{"HS06": "357"}},
+		Maxima: &farm.Maxima{CPUs: 64}}, anything)
 	if _, err := l.CloseCell(t.Context(), site, "west", 0, "disks"); err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +370,8 @@ func TestApplyRoundTrip(t *testing.T) {
 	}
 }
 
-// Whatever two farms say: after the second was applied it changes nothing, and where diff sends new VMs is never to a closed cell.
+// Whatever two farms say: after the second was applied it changes nothing, and where diff sends new VMs is never to a
+// closed cell.
 func TestDiffProperties(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	have, _, err := diff(randomFarm(random, true), farm.Farm{}, false)
@@ -406,7 +450,8 @@ func randomFarm(r *rand.Rand, whole bool) farm.Farm {
 		}
 	}
 	if whole {
-		f.Shapes, f.Networks, f.Groups, f.Grants = []farm.Shape{}, []farm.FleetNetwork{}, []farm.ServerGroup{}, []farm.Grant{}
+		f.Shapes, f.Networks, f.Groups, f.Grants =
+			[]farm.Shape{}, []farm.FleetNetwork{}, []farm.ServerGroup{}, []farm.Grant{}
 		return f
 	}
 	if r.IntN(4) == 0 {

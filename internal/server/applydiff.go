@@ -57,8 +57,9 @@ func hasName[T any](list []T, name string, of func(T) string) bool {
 	return slices.ContainsFunc(list, func(t T) bool { return of(t) == name })
 }
 
-// diff is the farm as want leaves it, and what changes on the way there, in an order in which it can be done. It reads and writes nothing. have has
-// all lists; those that want lacks stay, and with prune those that it has lose what they lack. The error is a *farm.Error of farm.CodeBadFarm.
+// diff is the farm as want leaves it, and what changes on the way there, in an order in which it can be done. It reads
+// and writes nothing. have has all lists; those that want lacks stay, and with prune those that it has lose what they
+// lack. The error is a *farm.Error of farm.CodeBadFarm.
 func diff(have, want farm.Farm, prune bool) (after farm.Farm, changes []FarmChange, err error) {
 	if err := once(want); err != nil {
 		return after, nil, err
@@ -79,8 +80,10 @@ func diff(have, want farm.Farm, prune bool) (after farm.Farm, changes []FarmChan
 	}
 	made, gone := []FarmChange{}, []FarmChange{}
 	add := func(m, g []FarmChange) { made, gone = append(made, m...), append(g, gone...) }
-	add(changed(kindSettings, []farm.Settings{*have.Settings}, []farm.Settings{*after.Settings}, func(farm.Settings) string { return "" }, settingsFields))
-	add(changed(kindMaxima, []farm.Maxima{*have.Maxima}, []farm.Maxima{*after.Maxima}, func(farm.Maxima) string { return "" }, maximaFields))
+	add(changed(kindSettings, []farm.Settings{*have.Settings}, []farm.Settings{*after.Settings},
+		func(farm.Settings) string { return "" }, settingsFields))
+	add(changed(kindMaxima, []farm.Maxima{*have.Maxima}, []farm.Maxima{*after.Maxima},
+		func(farm.Maxima) string { return "" }, maximaFields))
 	add(changed(kindProject, have.Projects, after.Projects, projectName, projectFields))
 	add(changed(kindCell, have.Cells, after.Cells, cellName, cellFields))
 	add(changed(kindShape, have.Shapes, after.Shapes, shapeName, shapeFields))
@@ -106,7 +109,8 @@ func wantedOf[T any](have, want []T, name func(T) string, prune bool) []T {
 	return after
 }
 
-// cellsAsTheyAre gives wanted cells what a file does not say of them: their drains, and whether they are open where it does not mention it.
+// cellsAsTheyAre gives wanted cells what a file does not say of them: their drains, and whether they are open where it
+// does not mention it.
 func cellsAsTheyAre(have, want []farm.FarmCell) []farm.FarmCell {
 	if want == nil {
 		return nil
@@ -130,10 +134,11 @@ func cellsAsTheyAre(have, want []farm.FarmCell) []farm.FarmCell {
 	return out
 }
 
-// goWith takes away what has no meaning without something that goes away: grants in it or of it, and a project's groups. What the file itself
-// mentions stays, to be refused.
+// goWith takes away what has no meaning without something that goes away: grants in it or of it, and a project's
+// groups. What the file itself mentions stays, to be refused.
 func goWith(after *farm.Farm, have, want farm.Farm) {
-	project, cell, user := lost(have.Projects, after.Projects, projectName), lost(have.Cells, after.Cells, cellName), lost(have.Users, after.Users, userName)
+	project, cell, user := lost(have.Projects, after.Projects, projectName), lost(have.Cells, after.Cells,
+		cellName), lost(have.Users, after.Users, userName)
 	grants, groups := byName(want.Grants, farm.Grant.String), byName(want.Groups, groupName)
 	after.Grants = slices.DeleteFunc(slices.Clone(after.Grants), func(g farm.Grant) bool {
 		_, wanted := grants[g.String()]
@@ -158,8 +163,9 @@ func lost[T any](have, after []T, name func(T) string) map[string]bool {
 
 // once refuses two objects of one name.
 func once(f farm.Farm) error {
-	return errors.Join(eachOnce(kindCell, f.Cells, cellName), eachOnce(kindProject, f.Projects, projectName), eachOnce(kindShape, f.Shapes, shapeName),
-		eachOnce(kindNetwork, f.Networks, networkName), eachOnce(kindGroup, f.Groups, groupName), eachOnce(kindUser, f.Users, userName))
+	return errors.Join(eachOnce(kindCell, f.Cells, cellName), eachOnce(kindProject, f.Projects, projectName),
+		eachOnce(kindShape, f.Shapes, shapeName), eachOnce(kindNetwork, f.Networks, networkName),
+		eachOnce(kindGroup, f.Groups, groupName), eachOnce(kindUser, f.Users, userName))
 }
 
 func eachOnce[T any](kind string, list []T, name func(T) string) error {
@@ -174,20 +180,22 @@ func eachOnce[T any](kind string, list []T, name func(T) string) error {
 }
 
 func badFarm(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadFarm, Message: fmt.Sprintf(format, args...), Hint: "docs/guide/cells.md explains every key; nothing was changed"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadFarm, Message: fmt.Sprintf(format, args...),
+		Hint: "docs/guide/cells.md explains every key; nothing was changed"}
 }
 
 // sound holds each object to make sense, and to name what is there.
 func sound(f farm.Farm) error {
-	r := references{projects: names(f.Projects, projectName), cells: names(f.Cells, cellName), shapes: names(f.Shapes, shapeName),
-		networks: names(f.Networks, networkName), users: names(f.Users, userName)}
+	r := references{projects: names(f.Projects, projectName), cells: names(f.Cells, cellName),
+		shapes: names(f.Shapes, shapeName), networks: names(f.Networks, networkName), users: names(f.Users, userName)}
 	var errs []error
 	errs = append(errs, f.Settings.Validate(), f.Maxima.Validate())
 	for _, c := range f.Cells {
 		errs = append(errs, c.Validate(), r.need("cell "+c.Name, kindProject, r.projects, c.Projects...))
 	}
 	for _, p := range f.Projects {
-		errs = append(errs, p.Validate(), r.need("project "+p.Name, kindShape, r.shapes, p.Shapes...), r.need("project "+p.Name, kindNetwork, r.networks, p.Networks...))
+		errs = append(errs, p.Validate(), r.need("project "+p.Name, kindShape, r.shapes, p.Shapes...),
+			r.need("project "+p.Name, kindNetwork, r.networks, p.Networks...))
 	}
 	for _, s := range f.Shapes {
 		errs = append(errs, farm.CheckName("shape", s.Name), s.Validate())
@@ -203,19 +211,22 @@ func sound(f farm.Farm) error {
 		errs = append(errs, u.Validate())
 		for _, s := range u.Subjects {
 			if other, ok := subjects[s]; ok {
-				errs = append(errs, badFarm("subject %q is user %s's and user %s's: a certificate stands for one user", s, other, u.Name))
+				errs = append(errs, badFarm("subject %q is user %s's and user %s's: a certificate stands for one user",
+					s, other, u.Name))
 			}
 			subjects[s] = u.Name
 		}
 	}
 	for _, g := range f.Grants {
 		what := "grant " + g.String()
-		errs = append(errs, g.Validate(), r.need(what, kindUser, r.users, g.User), r.need(what, kindProject, r.projects, g.Project), r.need(what, kindCell, r.cells, g.Cell))
+		errs = append(errs, g.Validate(), r.need(what, kindUser, r.users, g.User),
+			r.need(what, kindProject, r.projects, g.Project), r.need(what, kindCell, r.cells, g.Cell))
 	}
 	return together(errs)
 }
 
-// together is one error of several, with the first one's code. A farm may be wrong in hundreds of ways; a few are enough at a time.
+// together is one error of several, with the first one's code. A farm may be wrong in hundreds of ways; a few are
+// enough at a time.
 func together(errs []error) error {
 	const most = 5
 	var first *farm.Error
@@ -278,7 +289,8 @@ func nearest(there map[string]bool, wanted string) []string {
 		}
 		return 1
 	}
-	return slices.SortedFunc(maps.Keys(there), func(a, b string) int { return cmp.Or(cmp.Compare(far(a), far(b)), cmp.Compare(a, b)) })
+	return slices.SortedFunc(maps.Keys(there),
+		func(a, b string) int { return cmp.Or(cmp.Compare(far(a), far(b)), cmp.Compare(a, b)) })
 }
 
 // someOf is a list for people.

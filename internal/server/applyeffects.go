@@ -37,14 +37,17 @@ func (c *call) expendable(have, after farm.Farm, changes []FarmChange) error {
 			return err
 		}
 		if n > 0 {
-			errs = append(errs, inUse("cell %s cannot go from broker %s to %s: it has %s, which that one has not placed", cell.Name, old.Broker, cell.Broker, farm.Count(n, "VM")))
+			errs = append(errs, inUse(
+				"cell %s cannot go from broker %s to %s: it has %s, which that one has not placed", cell.Name,
+				old.Broker, cell.Broker, farm.Count(n, "VM")))
 		}
 	}
 	return together(errs)
 }
 
 func inUse(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeInUse, Message: fmt.Sprintf(format, args...), Hint: "delete or move that first; nothing was changed"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeInUse, Message: fmt.Sprintf(format, args...),
+		Hint: "delete or move that first; nothing was changed"}
 }
 
 // needed is what would be left behind, for people; "": nothing.
@@ -215,7 +218,9 @@ func (c *call) staying(moves []move) (said []string, err error) {
 				return nil, err
 			}
 			if n > 0 {
-				said = append(said, fmt.Sprintf("project %s: %s in cell %s would stay there, as long as people want them", m.project, farm.Count(n, "VM"), cell))
+				said = append(said, fmt.Sprintf(
+					"project %s: %s in cell %s would stay there, as long as people want them", m.project,
+					farm.Count(n, "VM"), cell))
 			}
 		}
 	}
@@ -239,7 +244,8 @@ func (c *call) overQuota(have, after farm.Farm) (said []string, err error) {
 			what     string
 			has, may farm.Bytes
 			count    bool
-		}{{"VMs", farm.Bytes(used.VMs), farm.Bytes(q.VMs), true}, {"CPUs", farm.Bytes(used.CPUs), farm.Bytes(q.CPUs), true}, {"of memory", used.Memory, q.Memory, false},
+		}{{"VMs", farm.Bytes(used.VMs), farm.Bytes(q.VMs), true},
+			{"CPUs", farm.Bytes(used.CPUs), farm.Bytes(q.CPUs), true}, {"of memory", used.Memory, q.Memory, false},
 			{"of scratch", used.Scratch, q.Scratch, false}} {
 			switch {
 			case x.may == 0 || x.has <= x.may:
@@ -250,7 +256,8 @@ func (c *call) overQuota(have, after farm.Farm) (said []string, err error) {
 			}
 		}
 		if len(over) > 0 {
-			said = append(said, fmt.Sprintf("project %s has more than its new quota: %s; it could make no more of that", p.Name, strings.Join(over, ", ")))
+			said = append(said, fmt.Sprintf("project %s has more than its new quota: %s; it could make no more of that",
+				p.Name, strings.Join(over, ", ")))
 		}
 	}
 	return said, nil
@@ -274,7 +281,9 @@ func (c *call) outside(have, after farm.Farm) (said []string, err error) {
 			}
 		}
 		if lost > 0 {
-			said = append(said, fmt.Sprintf("network %s: addresses of %s lie outside of its new pools, and would stay as they are", n.Name, farm.Count(lost, "VM")))
+			said = append(said, fmt.Sprintf(
+				"network %s: addresses of %s lie outside of its new pools, and would stay as they are", n.Name,
+				farm.Count(lost, "VM")))
 		}
 	}
 	return said, nil

@@ -15,11 +15,13 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// A VM of a batch cell is booked: a placeholder job holds its capacity, and the VM runs beside it. Its row says so before the batch system is
-// asked, and until the capacity is given back; the booking is called as the VM's ID, and the row names the job. So a server that dies at any point leaves nothing that
-// the next one does not find, and nothing is booked twice.
+// A VM of a batch cell is booked: a placeholder job holds its capacity, and the VM runs beside it. Its row says so
+// before the batch system is asked, and until the capacity is given back; the booking is called as the VM's ID, and the
+// row names the job. So a server that dies at any point leaves nothing that the next one does not find, and nothing is
+// booked twice.
 
-// How long a booking that is not held yet waits for one host, and how long a VM keeps off a host that would not have it.
+// How long a booking that is not held yet waits for one host, and how long a VM keeps off a host that would not have
+// it.
 const (
 	bookedWait  = 5 * time.Minute
 	bookedAvoid = 5 * time.Minute
@@ -34,11 +36,12 @@ type bookings struct {
 }
 
 func newBookings() *bookings {
-	return &bookings{waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{}, refusal: map[string]string{}, closed: map[string]closing{}}
+	return &bookings{waiting: map[string]time.Time{}, avoid: map[string]map[string]time.Time{},
+		refusal: map[string]string{}, closed: map[string]closing{}}
 }
 
-// book is how the placer hands a VM over to a cell of a batch system: its row says that it is to be booked there, and the loop does the rest. It
-// may be told again.
+// book is how the placer hands a VM over to a cell of a batch system: its row says that it is to be booked there, and
+// the loop does the rest. It may be told again.
 func (s *Server) book(ctx context.Context, epoch int64, vm farm.VM, cell string) error {
 	return s.byItself(ctx, epoch, policy.CreateVM, func(c *call) error {
 		now, err := c.Tx.VM(vm.ID)
@@ -160,7 +163,8 @@ func (b *bookings) forget(vm string) {
 	delete(b.refusal, vm)
 }
 
-// sentAway is for a VM that its host would not have, before it ever ran: it is booked on another one. After some hosts it is left to its owner.
+// sentAway is for a VM that its host would not have, before it ever ran: it is booked on another one. After some hosts
+// it is left to its owner.
 func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
 	p.log.Info("host refused a booked VM", "vm", vm.ID, "host", vm.Host, "reason", vm.Observed.Reason)
 	p.avoidHost(vm.ID, vm.Host, vm.Observed.Brief())
@@ -217,7 +221,8 @@ func (p *bookPass) give(ctx context.Context, vm farm.VM, booked batch.Booked) er
 	})
 }
 
-// waits is for a booking that the batch system does not hold yet: it is left in peace for a while, for others may go before it there.
+// waits is for a booking that the batch system does not hold yet: it is left in peace for a while, for others may go
+// before it there.
 func (p *bookPass) waits(ctx context.Context, vm farm.VM, booked batch.Booked) error {
 	since, known := p.memory.waiting[vm.ID]
 	if !known {
@@ -235,7 +240,8 @@ func (p *bookPass) waits(ctx context.Context, vm farm.VM, booked batch.Booked) e
 
 // pending says what a booking waits for.
 func (p *bookPass) pending(booked batch.Booked) string {
-	return fmt.Sprintf("job %s of %s is to hold its place on %s, and waits: %s", booked.Job, p.cell.Broker, booked.Host, booked.Why)
+	return fmt.Sprintf("job %s of %s is to hold its place on %s, and waits: %s", booked.Job, p.cell.Broker,
+		booked.Host, booked.Why)
 }
 
 // held is what the row of a VM says of the job that holds its place.
@@ -335,7 +341,8 @@ func (p *bookPass) booking(vm farm.VM, n batch.Node) batch.Booking {
 
 // request is what placement is asked for a VM.
 func (p *bookPass) request(vm farm.VM) placement.Request {
-	r := placement.Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: []string{p.cell.Name}, Image: vm.Image, Network: vm.Network, Needs: vm.Needs}
+	r := placement.Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: []string{p.cell.Name},
+		Image: vm.Image, Network: vm.Network, Needs: vm.Needs}
 	r.Group = groupOf(vm)
 	r.Affinity = p.groups[r.Group]
 	for host := range p.memory.avoid[vm.ID] {
@@ -374,12 +381,14 @@ func (p *bookPass) fill(ctx context.Context) error {
 	cell.Broker = farm.BrokerGrange // the host is chosen here; the batch system books it
 	p.fleet.SetCell(cell)
 	for _, h := range hosts {
-		p.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, p.cell), Refuses: p.refuses(h), Topology: h.Facts.Topology,
-			Reserve: h.Facts.Reserve, Taken: h.Facts.Taken, Images: h.Facts.Images, Networks: carried(h, networks), Scratch: h.Facts.ScratchFree})
+		p.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, p.cell),
+			Refuses: p.refuses(h), Topology: h.Facts.Topology, Reserve: h.Facts.Reserve, Taken: h.Facts.Taken,
+			Images: h.Facts.Images, Networks: carried(h, networks), Scratch: h.Facts.ScratchFree})
 	}
 	for _, vm := range p.vms {
 		if vm.Host != "" {
-			p.fleet.Restore(placement.Placed{VM: vm.ID, Project: vm.Project, Host: vm.Host, Cell: vm.Cell, Group: groupOf(vm), Size: sizeOf(vm.Shape), Plan: vm.Observed.Plan})
+			p.fleet.Restore(placement.Placed{VM: vm.ID, Project: vm.Project, Host: vm.Host, Cell: vm.Cell,
+				Group: groupOf(vm), Size: sizeOf(vm.Shape), Plan: vm.Observed.Plan})
 		}
 	}
 	return nil

@@ -11,13 +11,13 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// A VM that has its host keeps its place there while it is stopped, too, for its disks are nowhere else. What becomes of it when the job that holds the
-// place is gone:
+// A VM that has its host keeps its place there while it is stopped, too, for its disks are nowhere else. What becomes
+// of it when the job that holds the place is gone:
 //
-//   - Somebody, or a limit, ended the job: the batch system wants the room back, and may have given it to others already. The VM is stopped, and
-//     says why. Its disks stay; when people start it, its place is booked again first.
-//   - The batch system took the host for dead, or does not know how the job ended: nobody asked for the room. The place is booked again, and the VM
-//     goes on meanwhile.
+//   - Somebody, or a limit, ended the job: the batch system wants the room back, and may have given it to others
+//     already. The VM is stopped, and says why. Its disks stay; when people start it, its place is booked again first.
+//   - The batch system took the host for dead, or does not know how the job ended: nobody asked for the room. The place
+//     is booked again, and the VM goes on meanwhile.
 
 // keepPlace looks after the place of a VM that has its host.
 func (p *bookPass) keepPlace(ctx context.Context, vm farm.VM, booked batch.Booked, is bool) error {
@@ -59,7 +59,9 @@ func (p *bookPass) bereaved(ctx context.Context, vm farm.VM) error {
 	case err != nil || end.Outcome == "":
 		return err
 	}
-	return p.stop(ctx, vm, fmt.Sprintf("job %s of %s, which held its place, %s; start the VM to have its place booked again", id, p.cell.Broker, endOf(end)))
+	return p.stop(ctx, vm, fmt.Sprintf(
+		"job %s of %s, which held its place, %s; start the VM to have its place booked again", id, p.cell.Broker,
+		endOf(end)))
 }
 
 // endOf says how a job ended that would have gone on for ever.
@@ -106,13 +108,15 @@ func (p *bookPass) stop(ctx context.Context, vm farm.VM, why string) error {
 func (p *bookPass) bookAgain(ctx context.Context, vm farm.VM) error {
 	n, known := p.nodes[vm.Host]
 	if !known {
-		return p.tell(ctx, vm, fmt.Sprintf("%s does not know its host any more, and holds no place for it", p.cell.Broker))
+		return p.tell(ctx, vm, fmt.Sprintf("%s does not know its host any more, and holds no place for it",
+			p.cell.Broker))
 	}
 	booked, err := p.system.Book(ctx, p.booking(vm, n))
 	if err != nil {
 		return err
 	}
-	p.log.Info("VM is booked again", "vm", vm.ID, "cell", p.cell.Name, "host", n.Name, "before", vm.Booking, "job", booked.Job)
+	p.log.Info("VM is booked again", "vm", vm.ID, "cell", p.cell.Name, "host", n.Name, "before", vm.Booking,
+		"job", booked.Job)
 	p.there[vm.ID] = booked
 	return p.keepPlace(ctx, vm, booked, true)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// explainBatch puts answers of batch systems in the place of "its VMs are placed by a batch system". It asks them; one that is away says so.
+// explainBatch puts answers of batch systems in the place of "its VMs are placed by a batch system". It asks them; one
+// that is away says so.
 func (s *Server) explainBatch(ctx context.Context, vm farm.VM, e placement.Explanation) (placement.Explanation, error) {
 	ofBatch := map[string][]placement.Answer{}
 	for _, a := range e.Each {
@@ -37,7 +38,8 @@ func (s *Server) explainBatch(ctx context.Context, vm farm.VM, e placement.Expla
 	return e, nil
 }
 
-// askBatch explains where in a cell of a batch system a VM could be. One is asked at a time: each takes several commands.
+// askBatch explains where in a cell of a batch system a VM could be. One is asked at a time: each takes several
+// commands.
 func (s *Server) askBatch(ctx context.Context, vm farm.VM, name string) (e placement.Explanation, err error) {
 	select {
 	case s.explaining <- struct{}{}:
@@ -96,10 +98,12 @@ func (p *bookPass) explain(r placement.Request) (placement.Explanation, error) {
 		return e, err
 	}
 	for i, a := range e.Each {
-		lacks := a.Fits || a.Constraint == placement.NoCPUs || a.Constraint == placement.InPieces // of CPUs the batch system has the word
+		// of CPUs the batch system has the word
+		lacks := a.Fits || a.Constraint == placement.NoCPUs || a.Constraint == placement.InPieces
 		if free := p.free[a.Host]; lacks && free < r.Shape.CPUs {
 			e.Each[i].Fits, e.Each[i].Constraint = false, placement.NoCPUs
-			e.Each[i].Message = fmt.Sprintf("%d of its %d CPUs are free in %s", free, p.nodes[a.Host].CPUs, p.cell.Broker)
+			e.Each[i].Message = fmt.Sprintf("%d of its %d CPUs are free in %s", free, p.nodes[a.Host].CPUs,
+				p.cell.Broker)
 		}
 	}
 	return e.With(nil), nil
@@ -132,5 +136,6 @@ func (p *bookPass) noRoom(r placement.Request) string {
 	if len(said) > most {
 		why = append(why, "others have other reasons, see `grange why`")
 	}
-	return fmt.Sprintf("no host of cell %s has room that %s can book: %s", p.cell.Name, p.cell.Broker, strings.Join(why, "; "))
+	return fmt.Sprintf("no host of cell %s has room that %s can book: %s", p.cell.Name, p.cell.Broker,
+		strings.Join(why, "; "))
 }

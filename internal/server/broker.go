@@ -18,7 +18,8 @@ import (
 // brokerTimeout bounds what one batch system may take for one pass.
 const brokerTimeout = time.Minute
 
-// settingBroker begins the names under which the store keeps what the loop saw of a cell's batch system, for all servers to show.
+// settingBroker begins the names under which the store keeps what the loop saw of a cell's batch system, for all
+// servers to show.
 const settingBroker = "broker:"
 
 // brokerNote is what the loop saw last of a cell's batch system.
@@ -34,8 +35,8 @@ type hostAnswer struct {
 	Error  string // why it is not as wanted; it is tried again
 }
 
-// brokers keeps hosts of batch systems open and closed as people want, and VMs of their cells booked. A batch system that is away holds up
-// nobody but itself.
+// brokers keeps hosts of batch systems open and closed as people want, and VMs of their cells booked. A batch system
+// that is away holds up nobody but itself.
 func (s *Server) brokers(ctx context.Context, epoch int64) error {
 	var cells []farm.Cell
 	err := s.store.View(ctx, func(t *store.Tx) (err error) {
@@ -80,7 +81,8 @@ func (s *Server) broke(ctx context.Context, epoch int64, cell farm.Cell, memory 
 	return s.noteBroker(ctx, epoch, cell, was, note)
 }
 
-func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings, was brokerNote, note *brokerNote) error {
+func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings, was brokerNote,
+	note *brokerNote) error {
 	here, err := s.brokedNow(ctx, epoch, cell)
 	if err != nil {
 		return err
@@ -93,7 +95,8 @@ func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, mem
 // brokedNow asks a cell's batch system for its nodes, and the store for the cell's hosts.
 func (s *Server) brokedNow(ctx context.Context, epoch int64, cell farm.Cell) (*broked, error) {
 	if s.broker == nil {
-		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBadConfig, Message: "this server has no drivers of batch systems", Hint: "docs/guide/server.md says how it gets them"}
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBadConfig,
+			Message: "this server has no drivers of batch systems", Hint: "docs/guide/server.md says how it gets them"}
 	}
 	system, err := s.broker(cell)
 	if err != nil {
@@ -122,7 +125,8 @@ type broked struct {
 	memory *bookings
 }
 
-func newBroked(s *Server, epoch int64, cell farm.Cell, system batch.System, hosts []farm.Host, nodes []batch.Node) *broked {
+func newBroked(s *Server, epoch int64, cell farm.Cell, system batch.System, hosts []farm.Host,
+	nodes []batch.Node) *broked {
 	b := &broked{Server: s, epoch: epoch, cell: cell, system: system, hosts: hosts, nodes: map[string]batch.Node{}}
 	byName := map[string]batch.Node{}
 	for _, n := range nodes {
@@ -152,7 +156,8 @@ func (s *Server) noteBroker(ctx context.Context, epoch int64, cell farm.Cell, wa
 	if note.Error != was.Error {
 		s.log.Warn("batch system of a cell", "cell", cell.Name, "broker", cell.Broker, "err", note.Error)
 	}
-	return s.byItself(context.WithoutCancel(ctx), epoch, policy.CloseHost, func(c *call) error { return c.PutSetting(settingBroker+cell.Name, text) })
+	return s.byItself(context.WithoutCancel(ctx), epoch, policy.CloseHost,
+		func(c *call) error { return c.PutSetting(settingBroker+cell.Name, text) })
 }
 
 func (s *Server) brokerNote(ctx context.Context, cell string) (note brokerNote, err error) {
@@ -174,8 +179,8 @@ func readBrokerNote(t *store.Tx, cell string) (note brokerNote, err error) {
 	return note, err
 }
 
-// brokerNote is what the loop saw last of a cell's batch system, decoded once for all VMs and hosts that one call shows: it has a line for each
-// closed host.
+// brokerNote is what the loop saw last of a cell's batch system, decoded once for all VMs and hosts that one call
+// shows: it has a line for each closed host.
 func (c *call) brokerNote(cell string) (brokerNote, error) {
 	if note, ok := c.seen.brokers[cell]; ok {
 		return note, nil

@@ -30,7 +30,8 @@ func newBatchLab(t *testing.T) *batchLab {
 	l := &batchLab{lab: newLab(t), slurm: fake.New(farm.Slurm, 16, 64, "n1", "n2"), hosts: map[string]farm.Host{}}
 	l.brokers["farm"] = l.slurm
 	l.update(func(tx *store.Tx) error {
-		return errors.Join(tx.PutCell(farm.Cell{Name: "farm", Broker: "slurm", Projects: []string{"alice"}}.WithDefaults()),
+		return errors.Join(tx.PutCell(farm.Cell{Name: "farm", Broker: "slurm",
+			Projects: []string{"alice"}}.WithDefaults()),
 			tx.PutProject(farm.Project{Name: "alice", Account: "alicegrp"}))
 	})
 	for _, name := range []string{"n1", "n2"} {
@@ -83,7 +84,8 @@ func TestBatchCell(t *testing.T) {
 	for _, v := range made {
 		got := l.get(v.ID)
 		hosts[got.HostName]++
-		if got.Cell != "farm" || !strings.HasPrefix(got.Job(), "slurm/") || got.State != farm.VMStarting || len(got.Plan.VCPUs) > 0 {
+		if got.Cell != "farm" || !strings.HasPrefix(got.Job(), "slurm/") || got.State != farm.VMStarting ||
+			len(got.Plan.VCPUs) > 0 {
 			t.Errorf("%+v", got)
 		}
 		l.says(v.ID, farm.VMRunning)
@@ -127,7 +129,8 @@ func TestBatchCellIsFull(t *testing.T) {
 	}
 	v := l.create(ann, web("web"))[0]
 	l.loop()
-	if got := l.get(v.ID); got.State != farm.VMPlacing || !strings.Contains(got.Notice, "no host of cell farm has room") {
+	if got := l.get(v.ID); got.State != farm.VMPlacing ||
+		!strings.Contains(got.Notice, "no host of cell farm has room") {
 		t.Errorf("%+v", got)
 	}
 	l.slurm.End(jobs[0], batch.OutcomeDone, 0)
@@ -149,7 +152,8 @@ func TestBookingsSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It was booked, and the server died before it wrote so.
-	if _, err := l.slurm.Book(t.Context(), batch.Booking{Name: v.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
+	if _, err := l.slurm.Book(t.Context(),
+		batch.Booking{Name: v.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
 		t.Fatal(err)
 	}
 	l.booked = map[string]*bookings{}
@@ -163,7 +167,8 @@ func TestBookingsSurvive(t *testing.T) {
 	if err := l.book(t.Context(), l.lease, vm, "farm"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.slurm.Book(t.Context(), batch.Booking{Name: w.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
+	if _, err := l.slurm.Book(t.Context(),
+		batch.Booking{Name: w.ID, Account: "alicegrp", Host: "n2", CPUs: 2}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.DeleteVM(t.Context(), ann, w.ID, 0); err != nil {
@@ -191,8 +196,8 @@ func (l *batchLab) told(v VMView) (power, job string) {
 	return w.Power, w.Job
 }
 
-// A placeholder job that somebody ends takes its VM along: others may have the room by then. Its disks stay where they are, and so does the VM
-// when people start it again; but not before its place is booked.
+// A placeholder job that somebody ends takes its VM along: others may have the room by then. Its disks stay where they
+// are, and so does the VM when people start it again; but not before its place is booked.
 func TestBookingIsEnded(t *testing.T) {
 	l := newBatchLab(t)
 	v := l.create(ann, web("web"))[0]
@@ -208,7 +213,8 @@ func TestBookingIsEnded(t *testing.T) {
 	l.slurm.End(before.Job, batch.OutcomeCancelled, 0)
 	l.loop()
 	l.loop() // nothing more comes of it
-	if got := l.get(v.ID); got.State != farm.VMStopping || got.Wanted.Power != farm.PowerOff || !strings.Contains(got.Notice, "job "+before.Job+" of slurm, which held its place, was cancelled there at ") {
+	if got := l.get(v.ID); got.State != farm.VMStopping || got.Wanted.Power != farm.PowerOff ||
+		!strings.Contains(got.Notice, "job "+before.Job+" of slurm, which held its place, was cancelled there at ") {
 		t.Errorf("%+v", got)
 	}
 	if power, job := l.told(v); power != "off" || job != "" || len(l.bookings()) != 0 {
@@ -225,7 +231,8 @@ func TestBookingIsEnded(t *testing.T) {
 	}
 	l.loop()
 	l.loop()
-	if got := l.get(v.ID); got.State != farm.VMStarting || got.HostName == "" || !strings.Contains(got.Notice, "is to hold its place on "+before.Host+", and waits: ") {
+	if got := l.get(v.ID); got.State != farm.VMStarting || got.HostName == "" ||
+		!strings.Contains(got.Notice, "is to hold its place on "+before.Host+", and waits: ") {
 		t.Errorf("%+v", got)
 	}
 	if power, _ := l.told(v); power != "off" {
@@ -242,7 +249,8 @@ func TestBookingIsEnded(t *testing.T) {
 	}
 }
 
-// A booking that nobody ended, but that is lost with the batch system's idea of the host, or of everything, is made again. The VM goes on.
+// A booking that nobody ended, but that is lost with the batch system's idea of the host, or of everything, is made
+// again. The VM goes on.
 func TestBookingIsLost(t *testing.T) {
 	l := newBatchLab(t)
 	v := l.create(ann, web("web"))[0]
@@ -328,11 +336,13 @@ func TestWhyInABatchCell(t *testing.T) {
 	for _, a := range e.Each {
 		each[a.Name] = string(a.Constraint) + ": " + a.Message
 	}
-	want := map[string]string{"n1.example.org": "cpus: 1 of its 16 CPUs are free in slurm", "n2.example.org": "host refuses: in slurm it is closed: bad fan"}
+	want := map[string]string{"n1.example.org": "cpus: 1 of its 16 CPUs are free in slurm",
+		"n2.example.org": "host refuses: in slurm it is closed: bad fan"}
 	if d := cmp.Diff(want, each); d != "" || e.Fits != 0 || e.Hosts != 2 || len(e.Sums) != 2 {
 		t.Errorf("%s%+v", d, e)
 	}
-	if got := l.get(v.ID).Notice; !strings.Contains(got, want["n1.example.org"][6:]) || !strings.Contains(got, "bad fan") {
+	if got := l.get(v.ID).Notice; !strings.Contains(got, want["n1.example.org"][6:]) ||
+		!strings.Contains(got, "bad fan") {
 		t.Error(got)
 	}
 	l.slurm.AdminOpen("n2")
@@ -340,7 +350,8 @@ func TestWhyInABatchCell(t *testing.T) {
 		t.Errorf("%+v %v", e, err)
 	}
 	l.slurm.Fail(errors.New("slurmctld is down"))
-	if e, err := l.WhyOf(t.Context(), ann, v.ID); err != nil || e.Fits != 0 || !strings.Contains(e.Sums[0].Example, "slurm does not answer") {
+	if e, err := l.WhyOf(t.Context(), ann, v.ID); err != nil || e.Fits != 0 ||
+		!strings.Contains(e.Sums[0].Example, "slurm does not answer") {
 		t.Errorf("%+v %v", e, err)
 	}
 }
@@ -352,7 +363,8 @@ func TestBookedHostRefuses(t *testing.T) {
 	l.loop()
 	first := l.get(v.ID)
 	l.update(func(tx *store.Tx) error {
-		return tx.SetVMObserved(v.ID, farm.Observed{State: farm.VMFailed, Reason: string(farm.CodeNoRoom) + ": a job has it", Since: l.clock()})
+		return tx.SetVMObserved(v.ID,
+			farm.Observed{State: farm.VMFailed, Reason: string(farm.CodeNoRoom) + ": a job has it", Since: l.clock()})
 	})
 	l.loop()
 	l.loop()
@@ -422,7 +434,8 @@ func TestLostBooking(t *testing.T) {
 	}
 	l.loop()
 	l.loop()
-	if second := l.get(v.ID); second.HostName == "" || second.Host == first.Host || l.bookings()[v.ID] == "" || l.bookings()[v.ID] == strings.TrimSuffix(first.HostName, ".example.org") {
+	if second := l.get(v.ID); second.HostName == "" || second.Host == first.Host || l.bookings()[v.ID] == "" ||
+		l.bookings()[v.ID] == strings.TrimSuffix(first.HostName, ".example.org") {
 		t.Errorf("%+v %v", second, l.bookings())
 	}
 }
@@ -501,7 +514,8 @@ func TestClosingInTheBatchSystem(t *testing.T) {
 func TestCellLimitsInBatch(t *testing.T) {
 	l := newBatchLab(t)
 	l.update(func(tx *store.Tx) error {
-		return tx.PutCell(farm.Cell{Name: "farm", Broker: "slurm", Projects: []string{"alice"}, Limits: farm.Quota{VMs: 1}}.WithDefaults())
+		return tx.PutCell(farm.Cell{Name: "farm", Broker: "slurm", Projects: []string{"alice"},
+			Limits: farm.Quota{VMs: 1}}.WithDefaults())
 	})
 	r := web("web")
 	r.Count = 2

@@ -11,14 +11,16 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Asking a batch system about one host takes it some hundredths of a second, and thousands may be closed at once: it is asked about those that it
-// has to do something for, and then about those that have jobs, as far as the time goes. The others have their turn at the next passes.
+// Asking a batch system about one host takes it some hundredths of a second, and thousands may be closed at once: it is
+// asked about those that it has to do something for, and then about those that have jobs, as far as the time goes. The
+// others have their turn at the next passes.
 
-// closeTimeout is for how long a pass asks about hosts, and what one answer may take: bookings come after it, whatever is left to close.
+// closeTimeout is for how long a pass asks about hosts, and what one answer may take: bookings come after it, whatever
+// is left to close.
 const closeTimeout = brokerTimeout / 3
 
-// countAgain is when a host that was closed and empty is asked about again. It takes no new jobs; but somebody may have opened it, and closed it
-// again, between two passes.
+// countAgain is when a host that was closed and empty is asked about again. It takes no new jobs; but somebody may have
+// opened it, and closed it again, between two passes.
 const countAgain = 5 * time.Minute
 
 // closing is what was done last about a host.
@@ -35,8 +37,8 @@ type turn struct {
 	why  string // it is to be closed; "": it is to be opened
 }
 
-// close has hosts that people closed, drain or fenced be closed in the batch system, and those that are open, opened, if it was us who closed
-// them. What fails is tried again at the next pass.
+// close has hosts that people closed, drain or fenced be closed in the batch system, and those that are open, opened,
+// if it was us who closed them. What fails is tried again at the next pass.
 func (b *broked) close(ctx context.Context, was brokerNote, note *brokerNote) {
 	soon, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
@@ -80,7 +82,8 @@ func (b *broked) turns(was brokerNote, note *brokerNote) []turn {
 		}
 	}
 	for _, turns := range [][]turn{first, then} { // of those, whoever was asked about longest ago
-		slices.SortStableFunc(turns, func(x, y turn) int { return before[x.host.ID].asked.Compare(before[y.host.ID].asked) })
+		slices.SortStableFunc(turns,
+			func(x, y turn) int { return before[x.host.ID].asked.Compare(before[y.host.ID].asked) })
 	}
 	return append(first, then...)
 }
@@ -110,7 +113,8 @@ func (b *broked) take(ctx context.Context, t turn, note *brokerNote) {
 	} else {
 		done.why = t.why
 		if (t.why != "") != t.node.Closed {
-			b.log.Info("host in its batch system", "host", t.host.Name, "cell", b.cell.Name, "closed", t.why != "", "why", t.why)
+			b.log.Info("host in its batch system", "host", t.host.Name, "cell", b.cell.Name, "closed", t.why != "",
+				"why", t.why)
 		}
 	}
 	done.answer = a

@@ -70,14 +70,15 @@ func (l *batchLab) passes(s *tired) (drains int, open []string) {
 	return int(s.drains.Load()), open
 }
 
-// However many hosts are closed, VMs of the cell are booked at the next pass and given back; hosts that are closed already, and empty, are left in
-// peace, and one that somebody opens is closed again.
+// However many hosts are closed, VMs of the cell are booked at the next pass and given back; hosts that are closed
+// already, and empty, are left in peace, and one that somebody opens is closed again.
 func TestManyAreClosedInTheBatchSystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 1500 // of which a pass closes fewer than half
 		l, system := newTiredLab(t, many)
 		busy := system.Submit(fake.Job{User: "eva", Host: "h1400", CPUs: 1})
-		if _, err := l.DrainHosts(t.Context(), site, []string{"h0*", "h14*"}, DrainOrder{Reason: "new disks"}); err != nil {
+		if _, err := l.DrainHosts(t.Context(), site, []string{"h0*", "h14*"},
+			DrainOrder{Reason: "new disks"}); err != nil {
 			t.Fatal(err)
 		}
 		v := l.create(ann, web("web"))[0]
@@ -89,7 +90,8 @@ func TestManyAreClosedInTheBatchSystem(t *testing.T) {
 		if got := l.get(v.ID); got.HostName < "h1000" || got.HostName >= "h14" {
 			t.Errorf("%+v", got)
 		}
-		if h, err := l.Host(t.Context(), site, "h1400"); err != nil || len(h.Warnings) != 1 || h.Warnings[0] != "not closed in slurm yet" {
+		if h, err := l.Host(t.Context(), site, "h1400"); err != nil || len(h.Warnings) != 1 ||
+			h.Warnings[0] != "not closed in slurm yet" {
 			t.Errorf("%v %v", h.Warnings, err)
 		}
 		l.passes(system)
@@ -123,7 +125,8 @@ func TestManyAreClosedInTheBatchSystem(t *testing.T) {
 	})
 }
 
-// What is known of closed hosts is not lost while the batch system is away, and a new leader's first pass does not pretend to know.
+// What is known of closed hosts is not lost while the batch system is away, and a new leader's first pass does not
+// pretend to know.
 func TestClosedHostsAreKnown(t *testing.T) {
 	l, system := newTiredLab(t, 2)
 	system.takes = 0
@@ -150,7 +153,8 @@ func TestClosedHostsAreKnown(t *testing.T) {
 	if drains, _ := l.passes(system); drains != 1 || jobs() != 1 {
 		t.Errorf("asked about %d, jobs: %d", drains, jobs())
 	}
-	if _, err := l.CloseHosts(t.Context(), site, []string{"h0000"}, "other tests"); err != nil { // its reason there follows
+	// its reason there follows
+	if _, err := l.CloseHosts(t.Context(), site, []string{"h0000"}, "other tests"); err != nil {
 		t.Fatal(err)
 	}
 	if drains, _ := l.passes(system); drains != 2 {

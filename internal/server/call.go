@@ -30,9 +30,10 @@ const (
 	outcomeFailed = "failed"
 )
 
-// change runs an action that writes. All that do writes is there together, with its entry in the audit log, or not at all; what is refused
-// leaves an entry of its own. do may run twice.
-func (s *Server) change(ctx context.Context, who farm.Identity, action policy.Action, do func(*call) error) (revision int64, err error) {
+// change runs an action that writes. All that do writes is there together, with its entry in the audit log, or not at
+// all; what is refused leaves an entry of its own. do may run twice.
+func (s *Server) change(ctx context.Context, who farm.Identity, action policy.Action,
+	do func(*call) error) (revision int64, err error) {
 	var c *call
 	revision, err = s.store.Update(ctx, func(t *store.Tx) error {
 		if c, err = s.begin(t, who, action); err != nil {
@@ -73,7 +74,7 @@ func (c *call) may(target policy.Target) error {
 	return policy.Allow(c.who, c.grants, c.action, target).Err()
 }
 
-// sees tells whether the caller may read a VM.
+// sees reports whether the caller may read a VM.
 func (c *call) sees(vm farm.VM) bool {
 	return policy.Allow(c.who, c.grants, policy.ReadVM, vmTarget(vm)).Allowed
 }
@@ -95,19 +96,22 @@ func (s *Server) refused(ctx context.Context, c *call, err error) {
 	}
 	line := entry(c.who, c.now, c.action, c.target, outcome, string(e.Code)+": "+e.Message)
 	if _, err := s.store.Update(ctx, func(t *store.Tx) error { return t.Audit(line) }); err != nil {
-		s.log.Error("a refusal could not be recorded", "action", c.action, "target", c.target.String(), "who", line.Who, "err", err)
+		s.log.Error("a refusal could not be recorded", "action", c.action, "target", c.target.String(), "who",
+			line.Who, "err", err)
 	}
 }
 
 // maxReason bounds what one entry says.
 const maxReason = 1000
 
-func entry(who farm.Identity, now time.Time, action policy.Action, target policy.Target, outcome, reason string) farm.Entry {
+func entry(who farm.Identity, now time.Time, action policy.Action, target policy.Target, outcome,
+	reason string) farm.Entry {
 	if len(reason) > maxReason {
 		reason = reason[:maxReason]
 	}
-	return farm.Entry{Time: now, Who: cmp.Or(who.User, who.Host, "root"), Means: who.Means, Source: who.Source, Action: string(action), Target: target.String(),
-		Project: target.Project, Outcome: outcome, Reason: farm.Printable(reason)}
+	return farm.Entry{Time: now, Who: cmp.Or(who.User, who.Host, "root"), Means: who.Means, Source: who.Source,
+		Action: string(action), Target: target.String(), Project: target.Project, Outcome: outcome,
+		Reason: farm.Printable(reason)}
 }
 
 // itself is the server as the one who acts: by a date that came, a drain, an operator's fence.

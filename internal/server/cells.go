@@ -62,7 +62,8 @@ func (c *call) showCells(cells []farm.Cell) (views []CellView, err error) {
 }
 
 // CloseCell keeps new VMs off a cell. All else goes on.
-func (s *Server) CloseCell(ctx context.Context, who farm.Identity, name string, ifRevision int64, reason string) (CellView, error) {
+func (s *Server) CloseCell(ctx context.Context, who farm.Identity, name string, ifRevision int64,
+	reason string) (CellView, error) {
 	return s.alterCell(ctx, who, policy.CloseCell, name, ifRevision, func(_ *call, cell *farm.Cell) (string, error) {
 		cell.Closed, cell.Reason = true, reason
 		return reason, checkReason(reason)
@@ -78,7 +79,8 @@ func (s *Server) OpenCell(ctx context.Context, who farm.Identity, name string, i
 }
 
 // DrainCell keeps new VMs off a cell and, at the deadline, stops those that are left.
-func (s *Server) DrainCell(ctx context.Context, who farm.Identity, name string, ifRevision int64, d DrainOrder) (CellView, error) {
+func (s *Server) DrainCell(ctx context.Context, who farm.Identity, name string, ifRevision int64,
+	d DrainOrder) (CellView, error) {
 	return s.alterCell(ctx, who, policy.DrainCell, name, ifRevision, func(c *call, cell *farm.Cell) (string, error) {
 		var err error
 		cell.Drain, err = c.drain(cell.Drain, d)
@@ -86,7 +88,8 @@ func (s *Server) DrainCell(ctx context.Context, who farm.Identity, name string, 
 	})
 }
 
-func (s *Server) alterCell(ctx context.Context, who farm.Identity, a policy.Action, name string, ifRevision int64, do func(*call, *farm.Cell) (string, error)) (view CellView, err error) {
+func (s *Server) alterCell(ctx context.Context, who farm.Identity, a policy.Action, name string, ifRevision int64,
+	do func(*call, *farm.Cell) (string, error)) (view CellView, err error) {
 	var cell farm.Cell
 	revision, err := s.change(ctx, who, a, func(c *call) (err error) {
 		if cell, err = c.cell(name); err != nil {

@@ -42,7 +42,8 @@ var (
 )
 
 func badVM(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadVM, Message: fmt.Sprintf(format, args...), Hint: "change the request; `grange vm create --help` says what there is"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadVM, Message: fmt.Sprintf(format, args...),
+		Hint: "change the request; `grange vm create --help` says what there is"}
 }
 
 // check refuses what makes no sense whatever the fleet has, and brings keys into their plain form.
@@ -99,14 +100,16 @@ func (r *CreateVM) names() []string {
 
 func checkName(name string) error {
 	if len(name) > maxName || !validLabel.MatchString(name) {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadName, Message: fmt.Sprintf("%.80q is no name of a VM", name),
-			Hint: fmt.Sprintf("a VM is named like a host: 1 to %d of a-z, 0-9 and dash, no dash at either end", maxName)}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadName,
+			Message: fmt.Sprintf("%.80q is no name of a VM", name),
+			Hint: fmt.Sprintf("a VM is named like a host: 1 to %d of a-z, 0-9 and dash, no dash at either end",
+				maxName)}
 	}
 	return nil
 }
 
-// checkImage refuses what names no image of any host. Hosts know a digest by its first digits too; in a fleet they could mean another image on
-// each host.
+// checkImage refuses what names no image of any host. Hosts know a digest by its first digits too; in a fleet they
+// could mean another image on each host.
 func checkImage(ref string) error {
 	switch {
 	case ref == "":
@@ -141,8 +144,8 @@ func checkExpiry(expires, now time.Time) error {
 	return nil
 }
 
-// plainKeys reads public SSH keys as authorized_keys has them, and writes them in one form: kind, key, comment. Options are refused: what a
-// key may do in a VM is the VM's business.
+// plainKeys reads public SSH keys as authorized_keys has them, and writes them in one form: kind, key, comment. Options
+// are refused: what a key may do in a VM is the VM's business.
 func plainKeys(texts []string) ([]string, error) {
 	if len(texts) > maxKeys {
 		return nil, badKey("%d keys; at most %d", len(texts), maxKeys)
@@ -165,7 +168,8 @@ func plainKey(text string) (string, error) {
 		return "", fmt.Errorf("%d bytes; at most %d", len(text), maxKey)
 	}
 	if strings.Contains(text, "PRIVATE KEY") {
-		return "", fmt.Errorf("this is a private key: keep it, give the .pub file, and make a new pair, for this one has been sent")
+		return "", fmt.Errorf("this is a private key: keep it, give the .pub file, and make a new pair, for this one " +
+			"has been sent")
 	}
 	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(text))
 	switch {
@@ -203,7 +207,8 @@ func strong(key ssh.PublicKey) error {
 }
 
 func badKey(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadKey, Message: fmt.Sprintf(format, args...), Hint: "give what a .pub file of ssh-keygen holds, or have a key made with --new-key"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadKey, Message: fmt.Sprintf(format, args...),
+		Hint: "give what a .pub file of ssh-keygen holds, or have a key made with --new-key"}
 }
 
 // newKey makes an SSH key. The private half is for the caller's eyes alone.
@@ -220,5 +225,6 @@ func newKey(comment string) (public, private string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) + " " + comment, string(pem.EncodeToMemory(block)), nil
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) + " " + comment,
+		string(pem.EncodeToMemory(block)), nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// queue commits small writes of many callers in one transaction: a commit waits for the disk, and thousands of hosts may have
-// something to write at once. Whoever comes while a commit is under way goes with the next one.
+// queue commits small writes of many callers in one transaction: a commit waits for the disk, and thousands of hosts
+// may have something to write at once. Whoever comes while a commit is under way goes with the next one.
 type queue struct {
 	mu      sync.Mutex
 	waiting []*write
@@ -29,8 +29,8 @@ const (
 	commitTime = time.Minute
 )
 
-// commit runs do in a transaction, with those of others. do may be run several times. Its error is do's own: what fails takes nobody else's
-// writes with it.
+// commit runs do in a transaction, with those of others. do may be run several times. Its error is do's own: what fails
+// takes nobody else's writes with it.
 func (s *Server) commit(ctx context.Context, do func(*store.Tx) error) error {
 	w := &write{do: do, done: make(chan error, 1)}
 	t := &s.queue
@@ -76,7 +76,8 @@ func (t *queue) next() []*write {
 	return some
 }
 
-// commitAll tells all of them how it went, unless one of several failed: then nothing is written, and each is to be tried alone.
+// commitAll tells all of them how it went, unless one of several failed: then nothing is written, and each is to be
+// tried alone.
 func (s *Server) commitAll(ctx context.Context, some []*write) error {
 	ctx, cancel := context.WithTimeout(ctx, commitTime)
 	defer cancel()

@@ -14,8 +14,9 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// CreateVMs makes VMs, all or none: names, addresses and quota are taken in one transaction. On the server that leads they have their hosts, too, where some
-// have room (docs/adr/0024-places-with-the-request.md); the others have none yet, and the server that leads finds one.
+// CreateVMs makes VMs, all or none: names, addresses and quota are taken in one transaction. On the server that leads
+// they have their hosts, too, where some have room (docs/adr/0024-places-with-the-request.md); the others have none
+// yet, and the server that leads finds one.
 func (s *Server) CreateVMs(ctx context.Context, who farm.Identity, r CreateVM) (Created, error) {
 	if r.Count == 0 {
 		r.Count = 1
@@ -73,15 +74,18 @@ func (c *call) repeat(ids []string, out *Created) error {
 	return nil
 }
 
-// once does what makes things once for each idempotency key of a caller, "": each time. do returns their IDs; they come back when the request is
-// repeated under its key, and nothing is made then. The request is compared whole, as JSON, without its key.
+// once does what makes things once for each idempotency key of a caller, "": each time. do returns their IDs; they come
+// back when the request is repeated under its key, and nothing is made then. The request is compared whole, as JSON,
+// without its key.
 func (c *call) once(key string, request any, do func() ([]string, error)) (ids []string, again bool, err error) {
 	switch {
 	case key == "":
 		ids, err = do()
 		return ids, false, err
 	case len(key) > maxTag:
-		return nil, false, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("an idempotency key of %d bytes; at most %d", len(key), maxTag), Hint: "a random UUID is enough"}
+		return nil, false, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+			Message: fmt.Sprintf("an idempotency key of %d bytes; at most %d", len(key), maxTag),
+			Hint:    "a random UUID is enough"}
 	}
 	text, err := json.Marshal(request)
 	if err != nil {
@@ -101,7 +105,9 @@ func (c *call) once(key string, request any, do func() ([]string, error)) (ids [
 	case err != nil:
 		return nil, false, err
 	case !bytes.Equal(was, digest[:]):
-		return nil, false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherRequest, Message: "this idempotency key came with another request before", Hint: "make a new key for each request, and use it again only to repeat that request"}
+		return nil, false, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherRequest,
+			Message: "this idempotency key came with another request before",
+			Hint:    "make a new key for each request, and use it again only to repeat that request"}
 	}
 	if err := json.Unmarshal(answer, &ids); err != nil {
 		return nil, false, fmt.Errorf("read a kept answer: %w", err)
@@ -151,8 +157,9 @@ func (c *call) create(r CreateVM, out *Created) (ids []string, err error) {
 
 // draft is what all VMs of the request have in common, held against all that bounds it.
 func (c *call) draft(r CreateVM) (farm.VM, error) {
-	vm := farm.VM{Project: r.Project, Owner: c.caller(), Keys: r.Keys, Image: r.Image, Cell: r.Cell, Network: r.Network, Group: r.Group, Needs: r.Needs, Tags: r.Tags,
-		UserData: r.UserData, Created: c.now, Wanted: farm.Wanted{Power: farm.PowerOn}}
+	vm := farm.VM{Project: r.Project, Owner: c.caller(), Keys: r.Keys, Image: r.Image, Cell: r.Cell, Network: r.Network,
+		Group: r.Group, Needs: r.Needs, Tags: r.Tags, UserData: r.UserData, Created: c.now,
+		Wanted: farm.Wanted{Power: farm.PowerOn}}
 	p, err := c.project(r.Project)
 	if err != nil {
 		return vm, err
@@ -209,7 +216,9 @@ func (c *call) groupOf(project, name string) error {
 }
 
 func noGroup(project, name string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoGroup, Message: fmt.Sprintf("project %s has no server group %.80q", project, name), Hint: "`grange group create` makes one"}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoGroup,
+		Message: fmt.Sprintf("project %s has no server group %.80q", project, name),
+		Hint:    "`grange group create` makes one"}
 }
 
 // expiry is when the VM ends: as asked, or as old as the project's VMs may become, which nobody's may exceed.
@@ -222,8 +231,9 @@ func expiry(p farm.Project, asked, now time.Time) (time.Time, error) {
 	case asked.IsZero():
 		return most, nil
 	case asked.After(most):
-		return asked, &farm.Error{Kind: farm.Denied, Code: farm.CodeBeyondMaxima, Message: fmt.Sprintf("VMs of project %s live at most %v, until %s", p.Name, p.MaxAge, most.UTC().Format(time.RFC3339)),
-			Hint: "name an earlier date, or none; it can be moved later"}
+		return asked, &farm.Error{Kind: farm.Denied, Code: farm.CodeBeyondMaxima,
+			Message: fmt.Sprintf("VMs of project %s live at most %v, until %s", p.Name, p.MaxAge,
+				most.UTC().Format(time.RFC3339)), Hint: "name an earlier date, or none; it can be moved later"}
 	}
 	return asked, nil
 }
@@ -245,7 +255,8 @@ func sizeOf(s farm.Shape) farm.Quota {
 }
 
 func times(q farm.Quota, n int) farm.Quota {
-	return farm.Quota{VMs: q.VMs * n, CPUs: q.CPUs * n, Memory: q.Memory * farm.Bytes(n), Scratch: q.Scratch * farm.Bytes(n)}
+	return farm.Quota{VMs: q.VMs * n, CPUs: q.CPUs * n, Memory: q.Memory * farm.Bytes(n),
+		Scratch: q.Scratch * farm.Bytes(n)}
 }
 
 // leasing is how VMs of the request get their leases; without a network they get none.
@@ -271,18 +282,22 @@ func (c *call) leasing(r CreateVM) (give func(farm.VM) (farm.Lease, error), err 
 }
 
 // networkFor is a network that the project may have, and all others of the farm.
-func (c *call) networkFor(p farm.Project, name string) (network farm.FleetNetwork, others []farm.FleetNetwork, err error) {
+func (c *call) networkFor(p farm.Project, name string) (network farm.FleetNetwork, others []farm.FleetNetwork,
+	err error) {
 	all, err := c.Networks()
 	if err != nil {
 		return network, nil, err
 	}
 	i := slices.IndexFunc(all, func(n farm.FleetNetwork) bool { return n.Name == name })
 	if i < 0 {
-		return network, nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoNetwork, Message: fmt.Sprintf("there is no network %.80q", name), Hint: "name another, or none"}
+		return network, nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoNetwork,
+			Message: fmt.Sprintf("there is no network %.80q", name), Hint: "name another, or none"}
 	}
 	network = all[i]
 	if len(p.Networks) > 0 && !slices.Contains(p.Networks, name) || len(p.Networks) == 0 && network.Closed {
-		return network, nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeNoNetwork, Message: fmt.Sprintf("project %s may not have network %s", p.Name, name), Hint: "name another, or ask an administrator"}
+		return network, nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeNoNetwork,
+			Message: fmt.Sprintf("project %s may not have network %s", p.Name, name),
+			Hint:    "name another, or ask an administrator"}
 	}
 	return network, slices.Delete(all, i, i+1), nil
 }
@@ -299,12 +314,13 @@ func (c *call) free(network, address string, asked bool) error {
 	if err != nil {
 		return err
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAddressTaken, Message: fmt.Sprintf("address %s of network %s is leased to VM %s", address, network, label(holder)),
-		Hint: "name another address, or none"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAddressTaken,
+		Message: fmt.Sprintf("address %s of network %s is leased to VM %s", address, network, label(holder)),
+		Hint:    "name another address, or none"}
 }
 
-// insert makes the row, with a place where there is one at once, and names the holder where the VM's name is taken. It returns the name of the VM's host; "":
-// it has none yet.
+// insert makes the row, with a place where there is one at once, and names the holder where the VM's name is taken. It
+// returns the name of the VM's host; "": it has none yet.
 func (c *call) insert(vm *farm.VM) (host string, err error) {
 	holder, err := c.VMNamed(vm.Project, vm.Name)
 	switch {
@@ -318,5 +334,6 @@ func (c *call) insert(vm *farm.VM) (host string, err error) {
 	if holder.Wanted.Power == farm.PowerDeleted {
 		what = "which is being deleted"
 	}
-	return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeNameTaken, Message: fmt.Sprintf("there is a VM %s already, %s", label(*vm), what), Hint: "take another name"}
+	return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeNameTaken,
+		Message: fmt.Sprintf("there is a VM %s already, %s", label(*vm), what), Hint: "take another name"}
 }

@@ -24,8 +24,10 @@ func web(name string) CreateVM {
 
 func TestCreate(t *testing.T) {
 	l := newLab(t)
-	made, err := l.CreateVMs(t.Context(), ann, CreateVM{Project: "alice", Name: "web", Count: 2, Image: "micro", Shape: "small", Network: "lan", NewKey: true,
-		Tags: map[string]string{"role": "web"}, Needs: []string{"gpu", "kind!=old"}, UserData: []byte("#cloud-config\n")})
+	made, err := l.CreateVMs(t.Context(), ann,
+		CreateVM{Project: "alice", Name: "web", Count: 2, Image: "micro", Shape: "small", Network: "lan", NewKey: true,
+			Tags: map[string]string{"role": "web"}, Needs: []string{"gpu", "kind!=old"},
+			UserData: []byte("#cloud-config\n")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,12 +41,13 @@ func TestCreate(t *testing.T) {
 		if d := cmp.Diff(v.VM, kept, comparers...); d != "" {
 			t.Errorf("told and kept (-told +kept):\n%s", d)
 		}
-		want := farm.Lease{Network: "lan", Address: netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/24", 10+i)), MAC: fmt.Sprintf("52:54:0a:00:00:%02x", 10+i),
-			Hostname: fmt.Sprintf("web-%d.example.org", i+1)}
+		want := farm.Lease{Network: "lan", Address: netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/24", 10+i)),
+			MAC: fmt.Sprintf("52:54:0a:00:00:%02x", 10+i), Hostname: fmt.Sprintf("web-%d.example.org", i+1)}
 		if d := cmp.Diff(want, v.Lease, comparers...); d != "" {
 			t.Error(d)
 		}
-		if v.State != farm.VMPlacing || v.Owner != "ann" || v.Name != fmt.Sprintf("web-%d", i+1) || !strings.HasPrefix(v.Keys[0], public) || v.Key != v.Keys[0] {
+		if v.State != farm.VMPlacing || v.Owner != "ann" || v.Name != fmt.Sprintf("web-%d", i+1) ||
+			!strings.HasPrefix(v.Keys[0], public) || v.Key != v.Keys[0] {
 			t.Errorf("%+v", v)
 		}
 	}
@@ -56,7 +59,8 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-var comparers = cmp.Options{cmp.Comparer(func(a, b farm.CPUSet) bool { return a.Equal(b) }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
+var comparers = cmp.Options{cmp.Comparer(func(a, b farm.CPUSet) bool { return a.Equal(b) }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
 
 // entries are those of the audit log with this action and outcome, newest first.
 func (l *lab) entries(action, outcome string) (found []farm.Entry) {
@@ -75,7 +79,8 @@ func (l *lab) entries(action, outcome string) (found []farm.Entry) {
 
 func TestCreateRefuses(t *testing.T) {
 	l := newLab(t)
-	l.create(ann, CreateVM{Project: "alice", Name: "taken", Image: "micro", Shape: "small", Network: "lan", Address: netip.MustParseAddr("10.0.0.11")})
+	l.create(ann, CreateVM{Project: "alice", Name: "taken", Image: "micro", Shape: "small", Network: "lan",
+		Address: netip.MustParseAddr("10.0.0.11")})
 	if err := l.putMaximaNow(farm.Maxima{CPUs: 12, CPUModels: []string{"host-*", "EPYC-Rome"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -86,52 +91,84 @@ func TestCreateRefuses(t *testing.T) {
 		want   farm.Code
 		says   string
 	}{
-		"nobody":                   {eve, func(*CreateVM) {}, farm.CodeNoRole, "eve may not vm.create on alice/web"},
-		"another's project":        {ann, func(r *CreateVM) { r.Project = "atlas" }, farm.CodeNoRole, ""},
-		"a host":                   {farm.Identity{Host: "h1"}, func(*CreateVM) {}, farm.CodeNoRole, ""},
-		"no project":               {ann, func(r *CreateVM) { r.Project = "" }, farm.CodeNoRole, ""},
-		"a project not there":      {site, func(r *CreateVM) { r.Project = "cms" }, farm.CodeNoProject, `"cms"`},
-		"no name":                  {ann, func(r *CreateVM) { r.Name = "" }, farm.CodeBadName, ""},
-		"name of odd letters":      {ann, func(r *CreateVM) { r.Name = "Web_1" }, farm.CodeBadName, "Web_1"},
-		"name with dash":           {ann, func(r *CreateVM) { r.Name = "web-" }, farm.CodeBadName, ""},
-		"name too long":            {ann, func(r *CreateVM) { r.Name, r.Count = strings.Repeat("a", 62), 2 }, farm.CodeBadName, ""},
-		"name taken":               {ann, func(r *CreateVM) { r.Name = "taken" }, farm.CodeNameTaken, "alice/taken already, made by ann"},
-		"half a digest":            {ann, func(r *CreateVM) { r.Image = "sha256:0123abcd" }, farm.CodeBadVM, "no whole digest"},
-		"no VMs":                   {ann, func(r *CreateVM) { r.Count = -1 }, farm.CodeBadVM, ""},
-		"too many VMs":             {ann, func(r *CreateVM) { r.Count = 101 }, farm.CodeBadVM, "1 to 100"},
-		"more than the quota":      {ann, func(r *CreateVM) { r.Count = 5 }, farm.CodeQuota, "1 of 5 VMs are in use, and 5 more"},
-		"CPUs beyond the quota":    {ann, func(r *CreateVM) { r.Count, r.Shape, r.CPUs = 4, "small", 5 }, farm.CodeQuota, "2 of 20 CPUs"},
-		"no image":                 {ann, func(r *CreateVM) { r.Image = "" }, farm.CodeBadVM, "no image"},
-		"image not allowed":        {otto, func(r *CreateVM) { r.Project, r.Image = "atlas", "cms-el9" }, farm.CodeImage, "there are atlas-*, micro"},
-		"no such shape":            {ann, func(r *CreateVM) { r.Shape = "huge" }, farm.CodeNoShape, ""},
-		"shape not allowed":        {otto, func(r *CreateVM) { r.Project, r.Shape = "atlas", "large" }, farm.CodeShape, "there are small"},
-		"more than the shape":      {otto, func(r *CreateVM) { r.Project, r.CPUs = "atlas", 3 }, farm.CodeShape, ""},
-		"shape by numbers":         {otto, func(r *CreateVM) { r.Project, r.Shape, r.CPUs, r.Memory = "atlas", "", 1, farm.GiB }, farm.CodeShape, ""},
-		"neither shape nor size":   {ann, func(r *CreateVM) { r.Shape = "" }, farm.CodeBadVM, ""},
-		"beyond the site's maxima": {ann, func(r *CreateVM) { r.CPUs = 13 }, farm.CodeBeyondMaxima, "13 CPUs (at most 12)"},
-		"CPU model":                {ann, func(r *CreateVM) { r.CPUModel = "Skylake" }, farm.CodeBeyondMaxima, "there are host-*, EPYC-Rome"},
-		"guest of other CPUs":      {ann, func(r *CreateVM) { r.Guest = farm.GuestTopology{Sockets: 2, Cores: 2, Threads: 1} }, farm.CodeBadShape, ""},
-		"guest beyond maxima":      {ann, func(r *CreateVM) { r.Shape, r.Guest = "large", farm.GuestTopology{Sockets: 4, Cores: 2, Threads: 1} }, farm.CodePolicy, ""},
-		"odd scratch":              {ann, func(r *CreateVM) { r.Scratch = &scratch }, farm.CodeBadShape, ""},
-		"another's cell":           {ann, func(r *CreateVM) { r.Cell = "west" }, farm.CodeForeignCell, ""},
-		"no such cell":             {ann, func(r *CreateVM) { r.Cell = "north" }, farm.CodeNoSuchCell, ""},
-		"no such network":          {ann, func(r *CreateVM) { r.Network = "wan" }, farm.CodeNoNetwork, ""},
-		"network not allowed":      {otto, func(r *CreateVM) { r.Project, r.Network = "atlas", "lan" }, farm.CodeNoNetwork, ""},
-		"closed network":           {ann, func(r *CreateVM) { r.Network = "inner" }, farm.CodeNoNetwork, ""},
-		"address taken":            {ann, func(r *CreateVM) { r.Network, r.Address = "lan", netip.MustParseAddr("10.0.0.11") }, farm.CodeAddressTaken, "leased to VM alice/taken"},
-		"address of nobody":        {ann, func(r *CreateVM) { r.Network, r.Address = "lan", netip.MustParseAddr("10.9.0.11") }, farm.CodeAddressTaken, ""},
-		"address for several":      {ann, func(r *CreateVM) { r.Count, r.Network, r.Address = 2, "lan", netip.MustParseAddr("10.0.0.10") }, farm.CodeBadVM, ""},
-		"address of no network":    {ann, func(r *CreateVM) { r.Address = netip.MustParseAddr("10.0.0.10") }, farm.CodeBadVM, ""},
-		"too few addresses":        {ann, func(r *CreateVM) { r.Count, r.Network = 3, "lan" }, farm.CodeNoLease, "no address left"},
-		"too few names":            {otto, func(r *CreateVM) { r.Project, r.Count, r.Network = "atlas", 3, "inner" }, farm.CodeNoLease, "no host name left"},
-		"no such group":            {ann, func(r *CreateVM) { r.Group = "apart" }, farm.CodeNoGroup, ""},
-		"odd selector":             {ann, func(r *CreateVM) { r.Needs = []string{"a b"} }, farm.CodeBadVM, ""},
-		"odd tag":                  {ann, func(r *CreateVM) { r.Tags = map[string]string{"a b": ""} }, farm.CodeBadVM, ""},
-		"odd tag's value":          {ann, func(r *CreateVM) { r.Tags = map[string]string{"a": "x\x1b"} }, farm.CodeBadVM, ""},
-		"user data":                {ann, func(r *CreateVM) { r.UserData = make([]byte, 64<<10+1) }, farm.CodeBadVM, "64K"},
-		"expired":                  {ann, func(r *CreateVM) { r.Expires = l.clock() }, farm.CodeBadVM, "past"},
-		"lives too long":           {otto, func(r *CreateVM) { r.Project, r.Expires = "atlas", l.clock().Add(300*time.Hour) }, farm.CodeBeyondMaxima, "240h"},
-		"no key":                   {ann, func(r *CreateVM) { r.Keys = []string{"hello"} }, farm.CodeBadKey, "SSH key 1"},
+		"nobody":              {eve, func(*CreateVM) {}, farm.CodeNoRole, "eve may not vm.create on alice/web"},
+		"another's project":   {ann, func(r *CreateVM) { r.Project = "atlas" }, farm.CodeNoRole, ""},
+		"a host":              {farm.Identity{Host: "h1"}, func(*CreateVM) {}, farm.CodeNoRole, ""},
+		"no project":          {ann, func(r *CreateVM) { r.Project = "" }, farm.CodeNoRole, ""},
+		"a project not there": {site, func(r *CreateVM) { r.Project = "cms" }, farm.CodeNoProject, `"cms"`},
+		"no name":             {ann, func(r *CreateVM) { r.Name = "" }, farm.CodeBadName, ""},
+		"name of odd letters": {ann, func(r *CreateVM) { r.Name = "Web_1" }, farm.CodeBadName, "Web_1"},
+		"name with dash":      {ann, func(r *CreateVM) { r.Name = "web-" }, farm.CodeBadName, ""},
+		"name too long": {ann, func(r *CreateVM) { r.Name, r.Count = strings.Repeat("a", 62), 2 },
+			farm.CodeBadName, ""},
+		"name taken": {ann, func(r *CreateVM) { r.Name = "taken" }, farm.CodeNameTaken,
+			"alice/taken already, made by ann"},
+		"half a digest": {ann, func(r *CreateVM) { r.Image = "sha256:0123abcd" }, farm.CodeBadVM,
+			"no whole digest"},
+		"no VMs":       {ann, func(r *CreateVM) { r.Count = -1 }, farm.CodeBadVM, ""},
+		"too many VMs": {ann, func(r *CreateVM) { r.Count = 101 }, farm.CodeBadVM, "1 to 100"},
+		"more than the quota": {ann, func(r *CreateVM) { r.Count = 5 }, farm.CodeQuota,
+			"1 of 5 VMs are in use, and 5 more"},
+		"CPUs beyond the quota": {ann, func(r *CreateVM) { r.Count, r.Shape, r.CPUs = 4, "small", 5 },
+			farm.CodeQuota, "2 of 20 CPUs"},
+		"no image": {ann, func(r *CreateVM) { r.Image = "" }, farm.CodeBadVM, "no image"},
+		"image not allowed": {otto, func(r *CreateVM) { r.Project, r.Image = "atlas", "cms-el9" },
+			farm.CodeImage, "there are atlas-*, micro"},
+		"no such shape": {ann, func(r *CreateVM) { r.Shape = "huge" }, farm.CodeNoShape, ""},
+		"shape not allowed": {otto, func(r *CreateVM) { r.Project, r.Shape = "atlas", "large" }, farm.CodeShape,
+			"there are small"},
+		"more than the shape": {otto, func(r *CreateVM) { r.Project, r.CPUs = "atlas", 3 }, farm.CodeShape, ""},
+		"shape by numbers": {otto, func(r *CreateVM) {
+			r.Project, r.Shape, r.CPUs, r.Memory = "atlas", "", 1,
+				farm.GiB
+		}, farm.CodeShape, ""},
+		"neither shape nor size": {ann, func(r *CreateVM) { r.Shape = "" }, farm.CodeBadVM, ""},
+		"beyond the site's maxima": {ann, func(r *CreateVM) { r.CPUs = 13 }, farm.CodeBeyondMaxima,
+			"13 CPUs (at most 12)"},
+		"CPU model": {ann, func(r *CreateVM) { r.CPUModel = "Skylake" }, farm.CodeBeyondMaxima,
+			"there are host-*, EPYC-Rome"},
+		"guest of other CPUs": {ann,
+			func(r *CreateVM) { r.Guest = farm.GuestTopology{Sockets: 2, Cores: 2, Threads: 1} },
+			farm.CodeBadShape, ""},
+		"guest beyond maxima": {ann,
+			func(r *CreateVM) { r.Shape, r.Guest = "large", farm.GuestTopology{Sockets: 4, Cores: 2, Threads: 1} },
+			farm.CodePolicy, ""},
+		"odd scratch":     {ann, func(r *CreateVM) { r.Scratch = &scratch }, farm.CodeBadShape, ""},
+		"another's cell":  {ann, func(r *CreateVM) { r.Cell = "west" }, farm.CodeForeignCell, ""},
+		"no such cell":    {ann, func(r *CreateVM) { r.Cell = "north" }, farm.CodeNoSuchCell, ""},
+		"no such network": {ann, func(r *CreateVM) { r.Network = "wan" }, farm.CodeNoNetwork, ""},
+		"network not allowed": {otto, func(r *CreateVM) { r.Project, r.Network = "atlas", "lan" },
+			farm.CodeNoNetwork, ""},
+		"closed network": {ann, func(r *CreateVM) { r.Network = "inner" }, farm.CodeNoNetwork, ""},
+		"address taken": {ann,
+			func(r *CreateVM) { r.Network, r.Address = "lan", netip.MustParseAddr("10.0.0.11") }, farm.CodeAddressTaken,
+			"leased to VM alice/taken"},
+		"address of nobody": {ann,
+			func(r *CreateVM) { r.Network, r.Address = "lan", netip.MustParseAddr("10.9.0.11") },
+			farm.CodeAddressTaken, ""},
+		"address for several": {ann,
+			func(r *CreateVM) { r.Count, r.Network, r.Address = 2, "lan", netip.MustParseAddr("10.0.0.10") },
+			farm.CodeBadVM, ""},
+		"address of no network": {ann, func(r *CreateVM) { r.Address = netip.MustParseAddr("10.0.0.10") },
+			farm.CodeBadVM, ""},
+		"too few addresses": {ann, func(r *CreateVM) { r.Count, r.Network = 3, "lan" }, farm.CodeNoLease,
+			"no address left"},
+		"too few names": {otto, func(r *CreateVM) { r.Project, r.Count, r.Network = "atlas", 3, "inner" },
+			farm.CodeNoLease, "no host name left"},
+		"no such group": {ann, func(r *CreateVM) { r.Group = "apart" }, farm.CodeNoGroup, ""},
+		"odd selector":  {ann, func(r *CreateVM) { r.Needs = []string{"a b"} }, farm.CodeBadVM, ""},
+		"odd tag": {ann, func(r *CreateVM) { r.Tags = map[string]string{"a b": ""} },
+			farm.CodeBadVM, ""},
+		"odd tag's value": {ann, func(r *CreateVM) { r.Tags = map[string]string{"a": "x\x1b"} },
+			farm.CodeBadVM, ""},
+		"user data": {ann, func(r *CreateVM) { r.UserData = make([]byte, 64<<10+1) },
+			farm.CodeBadVM, "64K"},
+		"expired": {ann, func(r *CreateVM) { r.Expires = l.clock() }, farm.CodeBadVM, "past"},
+		"lives too long": {otto,
+			func(r *CreateVM) { r.Project, r.Expires = "atlas", l.clock().Add(300*time.Hour) },
+			farm.CodeBeyondMaxima, "240h"},
+		"no key": {ann, func(r *CreateVM) { r.Keys = []string{"hello"} }, farm.CodeBadKey,
+			"SSH key 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := l.count("alice") + l.count("atlas")
@@ -181,7 +218,8 @@ func createsAtOnce(t *testing.T, l *lab) {
 		})
 	}
 	all.Wait()
-	if outcomes[""] != 5 || outcomes[""]+outcomes[farm.CodeQuota]+outcomes[farm.CodeNameTaken] != 16 || l.count("alice") != 5 {
+	if outcomes[""] != 5 || outcomes[""]+outcomes[farm.CodeQuota]+outcomes[farm.CodeNameTaken] != 16 ||
+		l.count("alice") != 5 {
 		t.Errorf("%v, %d VMs", outcomes, l.count("alice"))
 	}
 }
@@ -220,7 +258,8 @@ func TestCreateOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := l.CreateVMs(t.Context(), ann, r)
-	if err != nil || !again.Again || again.PrivateKey != "" || len(again.VMs) != 1 || again.VMs[0].ID != first.VMs[0].ID {
+	if err != nil || !again.Again || again.PrivateKey != "" || len(again.VMs) != 1 ||
+		again.VMs[0].ID != first.VMs[0].ID {
 		t.Errorf("%+v, %v", again, err)
 	}
 	r.Name = "other"

@@ -10,16 +10,18 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// onLoss is the tag of a VM, and the label of a cell, that says what becomes of a VM whose host is lost; a VM's own word goes first. Without
-// it a VM stays lost: what it had in its disks is gone, and only its owner knows whether an empty one helps.
+// onLoss is the tag of a VM, and the label of a cell, that says what becomes of a VM whose host is lost; a VM's own
+// word goes first. Without it a VM stays lost: what it had in its disks is gone, and only its owner knows whether an
+// empty one helps.
 const (
 	onLoss  = "on-loss"
 	replant = "replace" // it is made anew elsewhere, with fresh disks, under its name and address
 )
 
-// FenceHost takes the caller's word that nothing of a silent host runs any more: its VMs are lost, and those that ask for it are placed anew.
-// This is the only way in which a VM whose host is silent is made elsewhere.
-func (s *Server) FenceHost(ctx context.Context, who farm.Identity, ref string, ifRevision int64, reason string) (view HostView, err error) {
+// FenceHost takes the caller's word that nothing of a silent host runs any more: its VMs are lost, and those that ask
+// for it are placed anew. This is the only way in which a VM whose host is silent is made elsewhere.
+func (s *Server) FenceHost(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+	reason string) (view HostView, err error) {
 	revision, err := s.change(ctx, who, policy.FenceHost, func(c *call) error {
 		h, err := c.host(ref)
 		if err != nil {
@@ -29,12 +31,15 @@ func (s *Server) FenceHost(ctx context.Context, who farm.Identity, ref string, i
 			return err
 		}
 		if !s.silent(h) && c.now.Sub(s.seen(h)) > s.silence {
-			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers, Message: fmt.Sprintf("this server has just come up, and waits for host %s, which was heard of at %s", h.Name, when(h.Seen)),
-				Hint: fmt.Sprintf("wait until %s", when(s.since.Add(s.silence)))}
+			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers,
+				Message: fmt.Sprintf("this server has just come up, and waits for host %s, which was heard of at %s",
+					h.Name, when(h.Seen)), Hint: fmt.Sprintf("wait until %s", when(s.since.Add(s.silence)))}
 		}
 		if !s.silent(h) {
-			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers, Message: fmt.Sprintf("host %s has reported at %s: its VMs run", h.Name, when(h.Seen)),
-				Hint: fmt.Sprintf("switch it off and see that it stays off; it is silent %v after its last report", s.silence)}
+			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostAnswers,
+				Message: fmt.Sprintf("host %s has reported at %s: its VMs run", h.Name, when(h.Seen)),
+				Hint: fmt.Sprintf("switch it off and see that it stays off; it is silent %v after its last report",
+					s.silence)}
 		}
 		h.Fenced, h.Reason = c.now, reason
 		if err := c.SetHost(h); err != nil {
@@ -78,6 +83,9 @@ func (c *call) lose(h farm.Host) (lost, placed int, err error) {
 // loseVM ends a VM that was to be deleted, places one anew that asks for it, and else notes that it is lost.
 func (c *call) loseVM(vm farm.VM, h farm.Host, cell farm.Cell) (placed bool, err error) {
 	why := "its host " + h.Name + " was fenced"
+	if err := c.loseMove(vm, why); err != nil {
+		return false, err
+	}
 	if vm.Wanted.Power == farm.PowerDeleted {
 		return false, c.s.endVM(c.Tx, vm, why)
 	}
@@ -100,6 +108,21 @@ func (c *call) loseVM(vm farm.VM, h farm.Host, cell farm.Cell) (placed bool, err
 	}
 	vm.Wanted.Power = off
 	return true, c.SetVM(vm)
+}
+
+// loseMove ends a move whose source can say nothing of it any more. Its target is told to drop what has come: that may
+// be whole, and then the source may have given it away; but nobody can know, and the operator has said that the VM is
+// lost.
+func (c *call) loseMove(vm farm.VM, why string) error {
+	m, err := c.Tx.Move(vm.ID)
+	if missing(err) || err == nil && !m.Active() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	m.Ended, m.Failure = c.now, why
+	return c.PutMove(m)
 }
 
 // lostVM is what the audit log calls a VM's loss.

@@ -13,8 +13,8 @@ import (
 // missing tells the error of a lookup that found nothing.
 func missing(err error) bool { return farm.IsKind(err, farm.NotFound) }
 
-// vm looks a VM up by its ID or as "project/name", if the caller may do the action to it. Of a VM that is not there people of its
-// project hear that, and others that they may not.
+// vm looks a VM up by its ID or as "project/name", if the caller may do the action to it. Of a VM that is not there
+// people of its project hear that, and others that they may not.
 func (c *call) vm(ref string) (farm.VM, error) {
 	project, name, named := strings.Cut(ref, "/")
 	if !named {
@@ -42,7 +42,8 @@ func (c *call) vm(ref string) (farm.VM, error) {
 }
 
 func noVM(ref string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("there is no VM %q", ref), Hint: "`grange vm list` shows those that there are; name it PROJECT/NAME, or by its ID"}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("there is no VM %q", ref),
+		Hint: "`grange vm list` shows those that there are; name it PROJECT/NAME, or by its ID"}
 }
 
 // host looks a host up by its name or ID, if the caller may do the action to it.
@@ -64,7 +65,8 @@ func (c *call) host(ref string) (farm.Host, error) {
 }
 
 func noHost(ref string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoHost, Message: fmt.Sprintf("there is no host %q", ref), Hint: "`grange host list` shows those that there are"}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoHost, Message: fmt.Sprintf("there is no host %q", ref),
+		Hint: "`grange host list` shows those that there are"}
 }
 
 // cell looks a cell up, if the caller may do the action to it.
@@ -79,8 +81,8 @@ func (c *call) cell(name string) (farm.Cell, error) {
 	return cell, err
 }
 
-// unchanged holds the revision that a caller has seen of a VM against the last one at which people wanted something else of it. What its host
-// reported meanwhile is no conflict.
+// unchanged holds the revision that a caller has seen of a VM against the last one at which people wanted something
+// else of it. What its host reported meanwhile is no conflict.
 func (c *call) unchanged(vm farm.VM, seen int64) error {
 	return c.still("VM "+label(vm), vmTarget(vm), vm.Changed, seen)
 }
@@ -95,11 +97,13 @@ func (c *call) still(what string, target policy.Target, has, seen int64) error {
 }
 
 func changedSince(what string, seen int64, said string) error {
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeChanged, Message: fmt.Sprintf("%s was changed since revision %d%s", what, seen, said), Hint: "look at it again, and decide"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeChanged,
+		Message: fmt.Sprintf("%s was changed since revision %d%s", what, seen, said),
+		Hint:    "look at it again, and decide"}
 }
 
-// stillHost is still for a host. Its row changes with each report that has something new, which is no conflict: what people did to it is in the
-// audit log. Where that is too long to be searched, they may have.
+// stillHost is still for a host. Its row changes with each report that has something new, which is no conflict: what
+// people did to it is in the audit log. Where that is too long to be searched, they may have.
 func (c *call) stillHost(h farm.Host, seen int64) error {
 	if seen == 0 || h.Revision <= seen {
 		return nil
@@ -108,10 +112,12 @@ func (c *call) stillHost(h farm.Host, seen int64) error {
 	if said == "" && all {
 		return nil
 	}
-	return changedSince("host "+h.Name, seen, cmp.Or(said, ", or may have been: too much was done in the fleet since to tell"))
+	return changedSince("host "+h.Name, seen,
+		cmp.Or(said, ", or may have been: too much was done in the fleet since to tell"))
 }
 
-// lookBack is how many entries of a project, or of the farm, are searched at a time for what changed, and maxLookBacks how often.
+// lookBack is how many entries of a project, or of the farm, are searched at a time for what changed, and maxLookBacks
+// how often.
 const (
 	lookBack     = 200
 	maxLookBacks = 10
@@ -120,7 +126,8 @@ const (
 // nobodys are what the audit log has of a host that nobody did.
 var nobodys = []policy.Action{silentHost, backHost, renewHost}
 
-// meanwhile says who changed what after a revision, by the audit log: "; at 17: ann, vm.stop". all is false when the log was not searched so far back.
+// meanwhile says who changed what after a revision, by the audit log: "; at 17: ann, vm.stop". all is false when the
+// log was not searched so far back.
 func (c *call) meanwhile(target policy.Target, after int64) (text string, all bool) {
 	var said []string
 	var last int64
@@ -133,8 +140,10 @@ func (c *call) meanwhile(target policy.Target, after int64) (text string, all bo
 			if e.Revision <= after {
 				return strings.Join(said, ""), true
 			}
-			if last = e.ID; e.Target == target.String() && e.Outcome == outcomeDone && !slices.Contains(nobodys, policy.Action(e.Action)) {
-				said = append(said, strings.TrimSuffix(fmt.Sprintf("; at %d: %s, %s, %s", e.Revision, e.Who, e.Action, e.Reason), ", "))
+			if last = e.ID; e.Target == target.String() && e.Outcome == outcomeDone &&
+				!slices.Contains(nobodys, policy.Action(e.Action)) {
+				said = append(said, strings.TrimSuffix(fmt.Sprintf("; at %d: %s, %s, %s", e.Revision, e.Who, e.Action,
+					e.Reason), ", "))
 			}
 		}
 		if len(entries) < lookBack {

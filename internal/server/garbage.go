@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A collection of garbage takes a small server's only core for up to 10 ms at a time, and VMs wait for their places meanwhile: it should come seldom. Go's own
-// percentage makes room for as much garbage as is alive: little with few hosts, and with ten thousand, whose connections live for weeks, hundreds of
-// megabytes for nothing.
+// A collection of garbage takes a small server's only core for up to 10 ms at a time, and VMs wait for their places
+// meanwhile: it should come seldom. Go's own percentage makes room for as much garbage as is alive: little with few
+// hosts, and with ten thousand, whose connections live for weeks, hundreds of megabytes for nothing.
 const (
 	heapSize     = 256 << 20 // bytes that may be used, alive or not, about
 	leastPercent = 30
@@ -19,7 +19,8 @@ const (
 
 const garbageLook = time.Second
 
-// PaceGarbage keeps this process's heap at heapSize, with bounds, until ctx ends. A GOGC in the environment goes before.
+// PaceGarbage keeps this process's heap at heapSize, with bounds, until ctx ends. A GOGC in the environment goes
+// before.
 func PaceGarbage(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return

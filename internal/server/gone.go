@@ -9,8 +9,9 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// endVM enters that nothing of a VM is left on any host: as its host said, or because it never had one, or was lost. Its name, address and
-// quota are free from then on. Where a batch system still holds capacity for it the row stays until that is given back.
+// endVM enters that nothing of a VM is left on any host: as its host said, or because it never had one, or was lost.
+// Its name, address and quota are free from then on. Where a batch system still holds capacity for it the row stays
+// until that is given back.
 func (s *Server) endVM(t *store.Tx, vm farm.VM, why string) error {
 	if vm.Booking != "" {
 		o := vm.Observed
@@ -25,7 +26,8 @@ func (s *Server) endVM(t *store.Tx, vm farm.VM, why string) error {
 
 // essentials is what stays of a VM when its row is gone: the audit log keeps it.
 func essentials(vm farm.VM) string {
-	text := fmt.Sprintf("ID %s, of %s, made %s, image %s, %s, %v of memory", vm.ID, vm.Owner, when(vm.Created), vm.Image, farm.Count(vm.Shape.CPUs, "CPU"), vm.Shape.Memory)
+	text := fmt.Sprintf("ID %s, of %s, made %s, image %s, %s, %v of memory", vm.ID, vm.Owner, when(vm.Created),
+		vm.Image, farm.Count(vm.Shape.CPUs, "CPU"), vm.Shape.Memory)
 	if vm.Observed.CPUTime > 0 {
 		text += fmt.Sprintf(", %v of CPU time", vm.Observed.CPUTime.Round(time.Second))
 	}
@@ -45,8 +47,9 @@ func (c *call) end(vm farm.VM, why string) error {
 	return c.s.endVM(c.Tx, vm, why)
 }
 
-// displace takes a lost VM's place away, so that it is placed anew with fresh disks. What its old host may still have of it is deleted there
-// when that host is heard of again: the list of that host says so, for the VM is another host's by then.
+// displace takes a lost VM's place away, so that it is placed anew with fresh disks. What its old host may still have
+// of it is deleted there when that host is heard of again: the list of that host says so, for the VM is another host's
+// by then.
 func (c *call) displace(vm *farm.VM) error {
 	vm.WantBuild()
 	vm.Wanted.Fresh = vm.Wanted.Builds

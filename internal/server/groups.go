@@ -10,7 +10,8 @@ import (
 )
 
 // PutGroup makes a server group. One that VMs name keeps its rule.
-func (s *Server) PutGroup(ctx context.Context, who farm.Identity, g farm.ServerGroup, ifRevision int64) (view GroupView, err error) {
+func (s *Server) PutGroup(ctx context.Context, who farm.Identity, g farm.ServerGroup, ifRevision int64) (view GroupView,
+	err error) {
 	revision, err := s.change(ctx, who, policy.WriteGroup, func(c *call) error {
 		view = GroupView{ServerGroup: g}
 		if err := c.may(groupTarget(g.Project, g.Name)); err != nil {
@@ -59,7 +60,8 @@ func checkGroup(g farm.ServerGroup) error {
 	case farm.Together, farm.Apart, farm.SoftTogether, farm.SoftApart:
 		return nil
 	}
-	return badVM("%.80q is no rule of a server group; there are %s, %s, %s and %s", g.Affinity, farm.Together, farm.Apart, farm.SoftTogether, farm.SoftApart)
+	return badVM("%.80q is no rule of a server group; there are %s, %s, %s and %s", g.Affinity, farm.Together,
+		farm.Apart, farm.SoftTogether, farm.SoftApart)
 }
 
 func groupTarget(project, name string) policy.Target {
@@ -82,8 +84,9 @@ func (c *call) unused(project, name string) error {
 	if err != nil || len(vms) == 0 {
 		return err
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeGroupUsed, Message: fmt.Sprintf("%s of project %s names server group %s: %s", farm.Count(len(vms), "VM"), project, name, vms[0]),
-		Hint: "delete them first, or make another group"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeGroupUsed,
+		Message: fmt.Sprintf("%s of project %s names server group %s: %s", farm.Count(len(vms), "VM"), project, name,
+			vms[0]), Hint: "delete them first, or make another group"}
 }
 
 // Groups are the server groups of a project; "": of all that the caller may see.

@@ -23,7 +23,8 @@ func hostNames(views []HostView) (names []string) {
 	return names
 }
 
-// mixed is a farm of hosts in all states: every third in west, every fourth closed, every fifth draining, every seventh silent. One has the name of another's ID.
+// mixed is a farm of hosts in all states: every third in west, every fourth closed, every fifth draining, every seventh
+// silent. One has the name of another's ID.
 func mixed(t *testing.T) *lab {
 	l := newLab(t)
 	for n := range 40 {
@@ -92,7 +93,9 @@ func TestHostsByPage(t *testing.T) {
 		if d := cmp.Diff(alone, v, cmpopts.EquateEmpty()); d != "" || err != nil {
 			t.Error(d, err)
 		}
-		if silent, err := l.Hosts(t.Context(), site, HostFilter{State: v.State, Patterns: []string{v.ID}}); err != nil || !slices.Contains(hostNames(silent), v.Name) {
+		if silent, err := l.Hosts(t.Context(), site,
+			HostFilter{State: v.State, Patterns: []string{v.ID}}); err != nil ||
+			!slices.Contains(hostNames(silent), v.Name) {
 			t.Error(v.Name, v.State, hostNames(silent), err)
 		}
 	}
@@ -117,8 +120,10 @@ func (l *lab) pages(who farm.Identity, f HostFilter) (all []HostView) {
 func TestHostsAreChosen(t *testing.T) {
 	l := mixed(t)
 	for _, patterns := range [][]string{
-		{"node-01"}, {"id-node-07"}, {"node-07", "id-node-07"}, {"node-03", "node-01", "node-03", "none"}, {"id-node-02", "node-02"}, {"none"}, nil,
-		{"node-0?"}, {"node-01", "node-1[0-3]"}, {"cell:west"}, {"cell:w*", "id-node-01"}, {"cell:node-01"}, {`node-\01`}, {"*"},
+		{"node-01"}, {"id-node-07"}, {"node-07", "id-node-07"}, {"node-03", "node-01", "node-03", "none"},
+		{"id-node-02", "node-02"}, {"none"}, nil,
+		{"node-0?"}, {"node-01", "node-1[0-3]"}, {"cell:west"}, {"cell:w*", "id-node-01"}, {"cell:node-01"},
+		{`node-\01`}, {"*"},
 	} {
 		err := l.store.View(t.Context(), func(tx *store.Tx) error {
 			c, err := l.begin(tx, site, policy.CloseHost)
@@ -142,7 +147,8 @@ func TestHostsAreChosen(t *testing.T) {
 	}
 }
 
-// The answer to an order says of each host what is said of it when it is asked for, and one that is refused for one host changes none.
+// The answer to an order says of each host what is said of it when it is asked for, and one that is refused for one
+// host changes none.
 func TestHostsAreAnswered(t *testing.T) {
 	l := mixed(t)
 	h, err := l.Host(t.Context(), site, "node-02")
@@ -157,7 +163,8 @@ func TestHostsAreAnswered(t *testing.T) {
 		}
 		for _, v := range views {
 			now, err := l.Host(t.Context(), site, v.Name)
-			if d := cmp.Diff(now, v, cmpopts.EquateEmpty()); d != "" || err != nil || v.Drain.Reason != "kernel" || v.CPUs != 16 {
+			if d := cmp.Diff(now, v, cmpopts.EquateEmpty()); d != "" || err != nil || v.Drain.Reason != "kernel" ||
+				v.CPUs != 16 {
 				t.Errorf("%s: %v %s", v.Name, err, d)
 			}
 		}
@@ -166,7 +173,8 @@ func TestHostsAreAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.CloseHosts(t.Context(), farm.Identity{User: "wes"}, []string{"node-0?"}, "x"); code(err) != farm.CodeNoRole {
+	if _, err := l.CloseHosts(t.Context(), farm.Identity{User: "wes"}, []string{"node-0?"},
+		"x"); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
 	after, err := l.Hosts(t.Context(), site, HostFilter{})

@@ -32,8 +32,8 @@ func (s *Server) Hosts(ctx context.Context, who farm.Identity, f HostFilter) (vi
 	return views, err
 }
 
-// listed are the hosts of a list, without their facts: no filter asks for those, and so a page costs what is on it. Where few of those that are
-// read are chosen, ever more are read at a time.
+// listed are the hosts of a list, without their facts: no filter asks for those, and so a page costs what is on it.
+// Where few of those that are read are chosen, ever more are read at a time.
 func (c *call) listed(f HostFilter) (hosts []farm.Host, err error) {
 	size := mostPage
 	if f.Limit > 0 {
@@ -63,7 +63,7 @@ func (c *call) listed(f HostFilter) (hosts []farm.Host, err error) {
 	}
 }
 
-// lists tells whether a host is in a list.
+// lists reports whether a host is in a list.
 func (c *call) lists(f HostFilter, h farm.Host) (bool, error) {
 	if len(f.Patterns) > 0 && !matches(f.Patterns, h) || c.may(hostTarget(h)) != nil {
 		return false, nil
@@ -75,8 +75,8 @@ func (c *call) lists(f HostFilter, h farm.Host) (bool, error) {
 	return c.s.stateOf(h, cell) == f.State, err
 }
 
-// showHosts are hosts that were read without their facts as people see them. They are in the state by which they were chosen, unless that is "":
-// it might be another by now.
+// showHosts are hosts that were read without their facts as people see them. They are in the state by which they were
+// chosen, unless that is "": it might be another by now.
 func (c *call) showHosts(hosts []farm.Host, state HostState) (views []HostView, err error) {
 	if err := c.seeHosts(hosts); err != nil {
 		return nil, err
@@ -189,10 +189,11 @@ func (c *call) warnings(h HostView) []string {
 		w = append(w, "its clock is "+ahead(h.Clock)+" the server's")
 	}
 	if n := len(h.Strangers); n > 0 {
-		w = append(w, fmt.Sprintf("it has %s that the server does not know, as %s", farm.Count(n, "VM"), cmp.Or(h.Strangers[0].Name, h.Strangers[0].VM)))
+		w = append(w, fmt.Sprintf("it has %s that the server does not know, as %s", farm.Count(n, "VM"),
+			cmp.Or(h.Strangers[0].Name, h.Strangers[0].VM)))
 	}
 	for _, short := range h.Facts.Short {
-		w = append(w, "short of "+short)
+		w = append(w, "no more VMs: "+short)
 	}
 	if c.s.silent(h.Host) && !h.Seen.IsZero() {
 		w = append(w, "silent since "+when(h.Seen))
@@ -203,13 +204,15 @@ func (c *call) warnings(h HostView) []string {
 func checkPatterns(patterns []string) error {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil || p == "" {
-			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("%.80q is no pattern of hosts", p), Hint: "write a name, an ID, a pattern as node-*, or cell:NAME"}
+			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+				Message: fmt.Sprintf("%.80q is no pattern of hosts", p),
+				Hint:    "write a name, an ID, a pattern as node-*, or cell:NAME"}
 		}
 	}
 	return nil
 }
 
-// matches tells whether a host is one of those that the patterns name: by name, by ID, or by "cell:NAME".
+// matches reports whether a host is one of those that the patterns name: by name, by ID, or by "cell:NAME".
 func matches(patterns []string, h farm.Host) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		if cell, ok := strings.CutPrefix(p, "cell:"); ok {
@@ -222,7 +225,8 @@ func matches(patterns []string, h farm.Host) bool {
 }
 
 // CloseHosts keeps new VMs off hosts.
-func (s *Server) CloseHosts(ctx context.Context, who farm.Identity, patterns []string, reason string) ([]HostView, error) {
+func (s *Server) CloseHosts(ctx context.Context, who farm.Identity, patterns []string,
+	reason string) ([]HostView, error) {
 	return s.alterHosts(ctx, who, policy.CloseHost, patterns, func(_ *call, h *farm.Host) (string, error) {
 		h.Closed, h.Reason = true, reason
 		return reason, checkReason(reason)
@@ -237,8 +241,10 @@ func (s *Server) OpenHosts(ctx context.Context, who farm.Identity, patterns []st
 	})
 }
 
-// DrainHosts keeps new VMs off hosts and, at the deadline, stops those that are left. Draining again changes deadline and reason.
-func (s *Server) DrainHosts(ctx context.Context, who farm.Identity, patterns []string, d DrainOrder) ([]HostView, error) {
+// DrainHosts keeps new VMs off hosts and, at the deadline, stops those that are left. Draining again changes deadline
+// and reason.
+func (s *Server) DrainHosts(ctx context.Context, who farm.Identity, patterns []string,
+	d DrainOrder) ([]HostView, error) {
 	return s.alterHosts(ctx, who, policy.DrainHost, patterns, func(c *call, h *farm.Host) (string, error) {
 		var err error
 		h.Drain, err = c.drain(h.Drain, d)
@@ -264,13 +270,15 @@ const mostReason = 200
 
 func checkReason(reason string) error {
 	if len(reason) > mostReason || reason != farm.Printable(reason) {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "the reason is no line of text", Hint: fmt.Sprintf("write up to %d printable bytes", mostReason)}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "the reason is no line of text",
+			Hint: fmt.Sprintf("write up to %d printable bytes", mostReason)}
 	}
 	return nil
 }
 
 // LabelHosts changes labels.
-func (s *Server) LabelHosts(ctx context.Context, who farm.Identity, patterns []string, l LabelOrder) ([]HostView, error) {
+func (s *Server) LabelHosts(ctx context.Context, who farm.Identity, patterns []string,
+	l LabelOrder) ([]HostView, error) {
 	return s.alterHosts(ctx, who, policy.LabelHost, patterns, l.apply)
 }
 
@@ -302,13 +310,16 @@ func (l LabelOrder) apply(c *call, h *farm.Host) (string, error) {
 	return said, checkTags(labels)
 }
 
-// alterHosts runs an action that changes hosts, all that the patterns name or none. do changes the row and says what changed.
-func (s *Server) alterHosts(ctx context.Context, who farm.Identity, a policy.Action, patterns []string, do func(*call, *farm.Host) (string, error)) (views []HostView, err error) {
+// alterHosts runs an action that changes hosts, all that the patterns name or none. do changes the row and says what
+// changed.
+func (s *Server) alterHosts(ctx context.Context, who farm.Identity, a policy.Action, patterns []string,
+	do func(*call, *farm.Host) (string, error)) (views []HostView, err error) {
 	return s.alterChosen(ctx, who, a, func(c *call) ([]farm.Host, error) { return c.hostsOf(patterns) }, do)
 }
 
 // alterChosen is alterHosts for hosts that are chosen otherwise.
-func (s *Server) alterChosen(ctx context.Context, who farm.Identity, a policy.Action, choose func(*call) ([]farm.Host, error), do func(*call, *farm.Host) (string, error)) ([]HostView, error) {
+func (s *Server) alterChosen(ctx context.Context, who farm.Identity, a policy.Action,
+	choose func(*call) ([]farm.Host, error), do func(*call, *farm.Host) (string, error)) ([]HostView, error) {
 	var hosts []farm.Host
 	revision, err := s.change(ctx, who, a, func(c *call) (err error) {
 		if hosts, err = choose(c); err != nil {
@@ -342,8 +353,10 @@ func (c *call) alter(h *farm.Host, do func(*call, *farm.Host) (string, error)) e
 	return c.SetHost(*h)
 }
 
-// altered are hosts as a write left them, for its answer. All else of them is looked up after it: others may write meanwhile.
-func (s *Server) altered(ctx context.Context, who farm.Identity, a policy.Action, hosts []farm.Host, revision int64) (views []HostView, err error) {
+// altered are hosts as a write left them, for its answer. All else of them is looked up after it: others may write
+// meanwhile.
+func (s *Server) altered(ctx context.Context, who farm.Identity, a policy.Action, hosts []farm.Host,
+	revision int64) (views []HostView, err error) {
 	err = s.look(ctx, who, a, func(c *call) error {
 		views = nil
 		if err := c.seeHosts(hosts); err != nil {
@@ -395,7 +408,7 @@ func (c *call) chosen(patterns []string) ([]farm.Host, error) {
 	return slices.DeleteFunc(all, func(h farm.Host) bool { return !matches(patterns, h) }), err
 }
 
-// isPattern tells whether matches takes a text for more than a name or an ID.
+// isPattern reports whether matches takes a text for more than a name or an ID.
 func isPattern(text string) bool {
 	return strings.HasPrefix(text, "cell:") || strings.ContainsAny(text, `*?[\`)
 }
@@ -415,8 +428,20 @@ func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string, 
 			return err
 		}
 		if len(vms) > 0 {
-			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostHasVMs, Message: fmt.Sprintf("host %s has VMs, as %s", h.Name, label(vms[0])),
-				Hint: "drain it and delete them, or fence it when it is gone for good"}
+			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostHasVMs,
+				Message: fmt.Sprintf("host %s has VMs, as %s", h.Name, label(vms[0])),
+				Hint:    "drain it and delete them, or fence it when it is gone for good"}
+		}
+		moves, err := c.ActiveMoves()
+		if err != nil {
+			return err
+		}
+		for _, m := range moves {
+			if m.To == h.ID {
+				return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostHasVMs,
+					Message: fmt.Sprintf("a VM is on its way to host %s", h.Name),
+					Hint:    "cancel that: `grange vm move --cancel`"}
+			}
 		}
 		strangers, err := c.Strangers(h.ID)
 		if err != nil {

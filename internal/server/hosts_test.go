@@ -48,26 +48,29 @@ func TestHosts(t *testing.T) {
 		f    HostFilter
 		want map[string]HostState
 	}{
-		"all":        {site, HostFilter{}, all},
-		"of a cell":  {site, HostFilter{Cell: "west"}, map[string]HostState{"gpu-1": HostDraining}},
-		"by pattern": {site, HostFilter{Patterns: []string{"node-?", "x*"}}, map[string]HostState{"node-1": HostClosed, "node-2": HostSilent}},
-		"by ID":      {site, HostFilter{Patterns: []string{b.ID}}, map[string]HostState{"node-2": HostSilent}},
-		"by state":   {site, HostFilter{State: HostSilent}, map[string]HostState{"node-2": HostSilent}},
-		"nobody's":   {ann, HostFilter{}, map[string]HostState{}},
+		"all":       {site, HostFilter{}, all},
+		"of a cell": {site, HostFilter{Cell: "west"}, map[string]HostState{"gpu-1": HostDraining}},
+		"by pattern": {site, HostFilter{Patterns: []string{"node-?", "x*"}},
+			map[string]HostState{"node-1": HostClosed, "node-2": HostSilent}},
+		"by ID":    {site, HostFilter{Patterns: []string{b.ID}}, map[string]HostState{"node-2": HostSilent}},
+		"by state": {site, HostFilter{State: HostSilent}, map[string]HostState{"node-2": HostSilent}},
+		"nobody's": {ann, HostFilter{}, map[string]HostState{}},
 	} {
 		if d := cmp.Diff(c.want, l.states(c.who, c.f)); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
 	}
 	v, err := l.Host(ctx, site, "node-1")
-	if err != nil || v.VMs != 1 || v.CPUs != 16 || v.FreeCPUs != 14 || v.Memory != 64*farm.GiB || v.FreeMemory != 62*farm.GiB {
+	if err != nil || v.VMs != 1 || v.CPUs != 16 || v.FreeCPUs != 14 || v.Memory != 64*farm.GiB ||
+		v.FreeMemory != 62*farm.GiB {
 		t.Errorf("%+v %v", v, err)
 	}
 	if _, err := l.OpenHosts(ctx, site, []string{"*"}); err != nil {
 		t.Fatal(err)
 	}
 	l.seen(b)
-	if d := cmp.Diff(map[string]HostState{"node-1": HostOpen, "node-2": HostOpen, "gpu-1": HostOpen}, l.states(site, HostFilter{})); d != "" {
+	if d := cmp.Diff(map[string]HostState{"node-1": HostOpen, "node-2": HostOpen, "gpu-1": HostOpen},
+		l.states(site, HostFilter{})); d != "" {
 		t.Error(d)
 	}
 	for name, c := range map[string]struct {
@@ -91,7 +94,8 @@ func TestHosts(t *testing.T) {
 	if _, err := l.CloseHosts(ctx, farm.Identity{User: "wes"}, []string{"*"}, ""); code(err) != farm.CodeNoRole {
 		t.Error("an operator of one cell closes all or none:", err)
 	}
-	if d := cmp.Diff(map[string]HostState{"gpu-1": HostOpen}, l.states(farm.Identity{User: "wes"}, HostFilter{})); d != "" {
+	if d := cmp.Diff(map[string]HostState{"gpu-1": HostOpen},
+		l.states(farm.Identity{User: "wes"}, HostFilter{})); d != "" {
 		t.Error(d)
 	}
 }
@@ -99,13 +103,15 @@ func TestHosts(t *testing.T) {
 func TestLabels(t *testing.T) {
 	l := newLab(t)
 	l.host("h1", "east")
-	for _, o := range []LabelOrder{{Set: map[string]string{"gpu": "a100", "rack": "b3"}}, {Set: map[string]string{"rack": "b4"}, Remove: []string{"gpu", "none"}}} {
+	for _, o := range []LabelOrder{{Set: map[string]string{"gpu": "a100", "rack": "b3"}},
+		{Set: map[string]string{"rack": "b4"}, Remove: []string{"gpu", "none"}}} {
 		if _, err := l.LabelHosts(t.Context(), site, []string{"h1"}, o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, ref := range []string{"*", "h[1]", "cell:east", "h2"} {
-		if _, err := l.LabelHost(t.Context(), site, ref, LabelOrder{Set: map[string]string{"rack": "b5"}}); codeOf(err) != farm.CodeNoHost {
+		if _, err := l.LabelHost(t.Context(), site, ref,
+			LabelOrder{Set: map[string]string{"rack": "b5"}}); codeOf(err) != farm.CodeNoHost {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}
@@ -115,19 +121,21 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// A change that is meant for one revision of a host is refused after what people did to it since, however much they did elsewhere meanwhile; what the host
-// itself says is no conflict.
+// A change that is meant for one revision of a host is refused after what people did to it since, however much they did
+// elsewhere meanwhile; what the host itself says is no conflict.
 func TestHostsSeenAtARevision(t *testing.T) {
 	l := newLab(t)
 	h := l.host("h1", "east")
 	old := func(seen int64) error {
-		_, err := l.LabelHost(t.Context(), site, "h1", LabelOrder{Set: map[string]string{"rack": fmt.Sprint("b", seen)}, IfRevision: seen})
+		_, err := l.LabelHost(t.Context(), site, "h1",
+			LabelOrder{Set: map[string]string{"rack": fmt.Sprint("b", seen)}, IfRevision: seen})
 		return err
 	}
 	elsewhere := func(n int) {
 		l.update(func(tx *store.Tx) error {
 			for range n {
-				if err := tx.Audit(farm.Entry{Who: "ann", Action: "vm.create", Target: "alice/web", Project: "alice", Outcome: outcomeDone}); err != nil {
+				if err := tx.Audit(farm.Entry{Who: "ann", Action: "vm.create", Target: "alice/web", Project: "alice",
+					Outcome: outcomeDone}); err != nil {
 					return err
 				}
 			}
@@ -154,7 +162,8 @@ func TestHostsSeenAtARevision(t *testing.T) {
 		t.Error("the host has spoken:", err)
 	}
 	elsewhere(2 * lookBack)
-	if err := old(first.Revision); codeOf(err) != farm.CodeChanged || !strings.Contains(err.Error(), "site, host.label") {
+	if err := old(first.Revision); codeOf(err) != farm.CodeChanged ||
+		!strings.Contains(err.Error(), "site, host.label") {
 		t.Error("people have changed it:", err)
 	}
 	elsewhere(lookBack * maxLookBacks)
@@ -202,7 +211,8 @@ func TestDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 		notice := what + " is being drained (new firmware): what runs there is stopped at 2026-11-21T13:00:00Z"
-		if got := l.get(v.ID); got.Notice != notice || !got.StopsAt.Equal(order.Deadline) || got.State != farm.VMRunning {
+		if got := l.get(v.ID); got.Notice != notice || !got.StopsAt.Equal(order.Deadline) ||
+			got.State != farm.VMRunning {
 			t.Errorf("%+v", got)
 		}
 		if whole {
@@ -268,7 +278,8 @@ func TestSilenceAndFence(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	for _, v := range []VMView{stays, again} {
-		if got := l.get(v.ID); got.State != farm.VMUnknown || got.Host != h.ID || !strings.Contains(got.Notice, "it may run") {
+		if got := l.get(v.ID); got.State != farm.VMUnknown || got.Host != h.ID ||
+			!strings.Contains(got.Notice, "it may run") {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -282,7 +293,8 @@ func TestSilenceAndFence(t *testing.T) {
 	if got := l.get(stays.ID); got.State != farm.VMLost || got.Host != h.ID {
 		t.Errorf("%+v", got)
 	}
-	if got := l.get(again.ID); got.State != farm.VMPlacing || got.Wanted != (farm.Wanted{Power: farm.PowerOn, Builds: 1, Fresh: 1}) {
+	if got := l.get(again.ID); got.State != farm.VMPlacing ||
+		got.Wanted != (farm.Wanted{Power: farm.PowerOn, Builds: 1, Fresh: 1}) {
 		t.Errorf("%+v", got)
 	}
 	if _, there := l.row(ends.ID); there {
@@ -304,7 +316,8 @@ func TestDeleteLost(t *testing.T) {
 	l := newLab(t)
 	h := l.host("h1", "east")
 	l.update(func(tx *store.Tx) error {
-		return tx.PutCell(farm.Cell{Name: "east", Default: true, Labels: map[string]string{"on-loss": "replace"}}.WithDefaults())
+		return tx.PutCell(farm.Cell{Name: "east", Default: true,
+			Labels: map[string]string{"on-loss": "replace"}}.WithDefaults())
 	})
 	r := web("web")
 	r.Tags = map[string]string{"on-loss": "keep"}
@@ -356,7 +369,8 @@ func TestClosedCellKeepsWorking(t *testing.T) {
 	if _, err := l.CloseCell(t.Context(), site, "east", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range []policy.Action{policy.StopVM, policy.StartVM, policy.RestartVM, policy.ResizeVM, policy.RebuildVM, policy.UpdateVM, policy.DeleteVM} {
+	for _, a := range []policy.Action{policy.StopVM, policy.StartVM, policy.RestartVM, policy.ResizeVM,
+		policy.RebuildVM, policy.UpdateVM, policy.DeleteVM} {
 		if _, err := l.act(a, ann, v.ID); err != nil {
 			t.Errorf("%s: %v", a, err)
 		}
@@ -376,13 +390,15 @@ func TestEntries(t *testing.T) {
 		who farm.Identity
 		f   EntryFilter
 	}{{site, EntryFilter{}}, {ann, EntryFilter{Who: "ann"}}} {
-		if e, err := l.Entries(t.Context(), c.who, c.f); err != nil || len(e) != 1 || e[0].Target != "alice/web" || e[0].Source != "t1" {
+		if e, err := l.Entries(t.Context(), c.who, c.f); err != nil || len(e) != 1 || e[0].Target != "alice/web" ||
+			e[0].Source != "t1" {
 			t.Errorf("%+v %v", e, err)
 		}
 	}
 }
 
-// A server that comes up waits for hosts that were there when the last one went, and not for those that were silent already.
+// A server that comes up waits for hosts that were there when the last one went, and not for those that were silent
+// already.
 func TestSilenceAfterAStart(t *testing.T) {
 	l := newLab(t)
 	dead := l.host("dead", "east")
@@ -396,7 +412,8 @@ func TestSilenceAfterAStart(t *testing.T) {
 	if !next.silent(dead) || next.silent(alive) {
 		t.Errorf("dead is silent: %v, alive is silent: %v", next.silent(dead), next.silent(alive))
 	}
-	if _, err := next.FenceHost(t.Context(), site, "alive", 0, ""); code(err) != farm.CodeHostAnswers || !strings.Contains(err.Error(), "just come up") {
+	if _, err := next.FenceHost(t.Context(), site, "alive", 0, ""); code(err) != farm.CodeHostAnswers ||
+		!strings.Contains(err.Error(), "just come up") {
 		t.Error(err)
 	}
 	l.pass(next.silence + time.Second)

@@ -14,8 +14,8 @@ const everything = ""
 // authorityKey is the key of the fleet's authorities. No host has such an ID.
 const authorityKey = "the fleet's authorities"
 
-// hub wakes those in this process who wait for a change of the store, whoever wrote it. It reads the change feed once for all of them: a
-// waiter costs a channel that it shares with the others of its key, and no reader of the database.
+// hub wakes those in this process who wait for a change of the store, whoever wrote it. It reads the change feed once
+// for all of them: a waiter costs a channel that it shares with the others of its key, and no reader of the database.
 type hub struct {
 	mu     sync.Mutex
 	since  int64 // everybody is to look who has seen no more than this
@@ -40,8 +40,8 @@ func (h *hub) revision() int64 {
 	return h.upTo
 }
 
-// wait returns when key changed after a revision, or ctx ended; the caller looks at what it wants to know again, and may find it as it
-// was. Keys are IDs of hosts, whose wanted list changed, and everything.
+// wait returns when key changed after a revision, or ctx ended; the caller looks at what it wants to know again, and
+// may find it as it was. Keys are IDs of hosts, whose wanted list changed, and everything.
 func (h *hub) wait(ctx context.Context, key string, after int64) error {
 	for {
 		wake, changed := h.look(key, after)
@@ -56,7 +56,7 @@ func (h *hub) wait(ctx context.Context, key string, after int64) error {
 	}
 }
 
-// look tells whether key changed after a revision, and otherwise what closes when it may have.
+// look reports whether key changed after a revision, and otherwise what closes when it may have.
 func (h *hub) look(key string, after int64) (wake <-chan struct{}, changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,7 +71,7 @@ func (h *hub) look(key string, after int64) (wake <-chan struct{}, changed bool)
 	return c, false
 }
 
-// changed tells whether key changed after a revision.
+// changed reports whether key changed after a revision.
 func (h *hub) changed(key string, after int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,7 +81,8 @@ func (h *hub) changed(key string, after int64) bool {
 // moved is changed, of a hub that is locked.
 func (h *hub) moved(key string, after int64) bool { return after < h.since || h.keys[key] > after }
 
-// enter has w called once when key changes, with the hub locked. It tells false, and does nothing, if key changed after the revision.
+// enter has w called once when key changes, with the hub locked. It tells false, and does nothing, if key changed after
+// the revision.
 func (h *hub) enter(key string, after int64, w *waiter) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,8 +127,8 @@ func (h *hub) miss(upTo int64) {
 	h.all(upTo)
 }
 
-// own tells whether key itself may have changed after a revision, and not only what concerns all; upTo is the revision up to which that
-// is known.
+// own reports whether key itself may have changed after a revision, and not only what concerns all; upTo is the
+// revision up to which that is known.
 func (h *hub) own(key string, after int64) (changed bool, upTo int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,7 +175,8 @@ func keyOf(c store.Change) string {
 	return c.Host
 }
 
-// ofAllHosts tells changes that every host's wanted list has parts of: networks by their gateways, the settings of hosts.
+// ofAllHosts tells changes that every host's wanted list has parts of: networks by their gateways, the settings of
+// hosts.
 func ofAllHosts(c store.Change) bool {
 	return c.Kind == store.KindNetwork || c.Kind == store.KindSetting && c.ID == settingHosts
 }

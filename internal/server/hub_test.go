@@ -16,7 +16,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// Each change wakes those who wait for its key, and nobody else; nobody sleeps through a change that came before it asked.
+// Each change wakes those who wait for its key, and nobody else; nobody sleeps through a change that came before it
+// asked.
 func TestHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHub()
@@ -54,7 +55,8 @@ func TestHub(t *testing.T) {
 		waits("h1", 10)
 		waits("h1", 11)
 		expect("what came before", map[string]int{"h1": 1})
-		h.tell([]store.Change{{Revision: 12, Kind: store.KindHost, ID: "h2"}, {Revision: 12, Kind: store.KindUser, ID: "u"}}, 12)
+		h.tell([]store.Change{{Revision: 12, Kind: store.KindHost, ID: "h2"},
+			{Revision: 12, Kind: store.KindUser, ID: "u"}}, 12)
 		expect("host h2", map[string]int{"h2": 1})
 		waits("h2", 12)
 		h.tell([]store.Change{{Revision: 13, Kind: store.KindNetwork, ID: "lan"}}, 13)
@@ -93,7 +95,8 @@ func TestWatch(t *testing.T) {
 	l.create(otto, CreateVM{Project: "atlas", Name: "wn", Image: "micro", Shape: "small"}) // ann does not see it
 	v := l.create(ann, web("web"))[0]
 	got := <-first
-	if got.err != nil || len(got.changes) != 1 || got.changes[0].VM == nil || got.changes[0].VM.ID != v.ID || got.upTo < v.Revision {
+	if got.err != nil || len(got.changes) != 1 || got.changes[0].VM == nil || got.changes[0].VM.ID != v.ID ||
+		got.upTo < v.Revision {
 		t.Fatalf("%+v", got)
 	}
 	second := watch(got.upTo)

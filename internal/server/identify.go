@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// IdentifyUser is who calls on the server's own socket, by the name of an account of this machine. farm.CodeNotKnown: it is nobody's, or the
-// user is disabled.
+// IdentifyUser is who calls on the server's own socket, by the name of an account of this machine. farm.CodeNotKnown:
+// it is nobody's, or the user is disabled.
 func (s *Server) IdentifyUser(ctx context.Context, name string) (farm.Identity, error) {
 	var u farm.User
 	err := s.store.View(ctx, func(t *store.Tx) (err error) {
@@ -16,8 +16,9 @@ func (s *Server) IdentifyUser(ctx context.Context, name string) (farm.Identity, 
 		return err
 	})
 	if missing(err) || err == nil && u.Disabled {
-		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeNotKnown, Message: "the account " + name + " of this machine is no user of the server",
-			Hint: "an administrator adds a user of the same name; or use a token"}
+		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeNotKnown,
+			Message: "the account " + name + " of this machine is no user of the server",
+			Hint:    "an administrator adds a user of the same name; or use a token"}
 	}
 	return farm.Identity{User: u.Name, Means: "socket"}, err
 }

@@ -17,8 +17,9 @@ import (
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
-// lab is a server on a database of its own, with a small farm: cells east (default) and west (of project atlas), projects alice and atlas,
-// users ann (member of alice), otto (operator of atlas), site (admin everywhere) and eve (nobody).
+// lab is a server on a database of its own, with a small farm: cells east (default) and west (of project atlas),
+// projects alice and atlas, users ann (member of alice), otto (operator of atlas), site (admin everywhere) and eve
+// (nobody).
 type lab struct {
 	*Server
 	t       *testing.T
@@ -50,18 +51,25 @@ func newLabOn(t *testing.T, url string) *lab {
 		}
 	})
 	l := &lab{t: t, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), brokers: map[string]batch.System{}}
-	l.Server = New(Options{Store: st, Log: slog.New(slog.DiscardHandler), Now: l.clock, URL: "https://server.example.org", CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Broker: l.broker, Brokers: []string{"slurm"}})
+	l.Server = New(Options{Store: st, Log: slog.New(slog.DiscardHandler), Now: l.clock,
+		URL: "https://server.example.org", CAKeyFile: filepath.Join(t.TempDir(), "ca.key"), Broker: l.broker,
+		Brokers: []string{"slurm"}})
 	l.update(func(tx *store.Tx) error {
-		pool := farm.AddressPool{First: netip.MustParseAddr("10.0.0.10"), Last: netip.MustParseAddr("10.0.0.12"), Bits: 24}
+		pool := farm.AddressPool{First: netip.MustParseAddr("10.0.0.10"),
+			Last: netip.MustParseAddr("10.0.0.12"), Bits: 24}
 		return errors.Join(
 			tx.PutCell(farm.Cell{Name: "east", Default: true}.WithDefaults()),
 			tx.PutCell(farm.Cell{Name: "west", Projects: []string{"atlas"}, Services: true}.WithDefaults()),
 			tx.PutProject(farm.Project{Name: "alice", Quota: farm.Quota{VMs: 5, CPUs: 20}}),
-			tx.PutProject(farm.Project{Name: "atlas", Images: []string{"atlas-*", "micro"}, Shapes: []string{"small"}, Networks: []string{"inner"}, MaxAge: 240 * time.Hour}),
+			tx.PutProject(farm.Project{Name: "atlas", Images: []string{"atlas-*", "micro"}, Shapes: []string{"small"},
+				Networks: []string{"inner"}, MaxAge: 240 * time.Hour}),
 			tx.PutShape(farm.Shape{Name: "small", CPUs: 2, Memory: 2 * farm.GiB, Network: farm.NetworkNone}),
-			tx.PutShape(farm.Shape{Name: "large", CPUs: 8, Memory: 16 * farm.GiB, Scratch: 10 * farm.GiB, Network: farm.NetworkNone, MaxGuest: farm.GuestTopology{Sockets: 2}}),
-			tx.PutNetwork(farm.FleetNetwork{Name: "lan", Bridge: "br0", Addresses: []farm.AddressPool{pool}, Domain: "example.org"}),
-			tx.PutNetwork(farm.FleetNetwork{Name: "inner", Bridge: "br1", Closed: true, Names: []string{"wn-1", "wn-2"}}),
+			tx.PutShape(farm.Shape{Name: "large", CPUs: 8, Memory: 16 * farm.GiB, Scratch: 10 * farm.GiB,
+				Network: farm.NetworkNone, MaxGuest: farm.GuestTopology{Sockets: 2}}),
+			tx.PutNetwork(farm.FleetNetwork{Name: "lan", Bridge: "br0", Addresses: []farm.AddressPool{pool},
+				Domain: "example.org"}),
+			tx.PutNetwork(farm.FleetNetwork{Name: "inner", Bridge: "br1", Closed: true,
+				Names: []string{"wn-1", "wn-2"}}),
 			tx.PutUser(farm.User{Name: "site"}),
 			tx.PutGrant(farm.Grant{User: "ann", Role: farm.RoleMember, Project: "alice"}),
 			tx.PutGrant(farm.Grant{User: "otto", Role: farm.RoleOperator, Project: "atlas"}),
@@ -108,7 +116,8 @@ func (l *lab) view(do func(*store.Tx) error) {
 func (l *lab) host(name, cell string) farm.Host {
 	l.t.Helper()
 	h := farm.Host{ID: "id-" + name, Name: name, Cell: cell, Enrolled: l.clock(), Seen: l.clock(),
-		Facts: farm.Facts{Topology: topologytest.Grid{Sockets: 2, CoresPerNode: 8, NodeMemory: 32 * farm.GiB}.Topology(), Images: []string{"micro"}, ScratchFree: farm.TiB}}
+		Facts: farm.Facts{Topology: topologytest.Grid{Sockets: 2, CoresPerNode: 8,
+			NodeMemory: 32 * farm.GiB}.Topology(), Images: []string{"micro"}, ScratchFree: farm.TiB}}
 	l.update(func(tx *store.Tx) error { return tx.InsertHost(h) })
 	return h
 }
@@ -139,7 +148,8 @@ func (l *lab) says(id string, state farm.VMState) {
 		if err != nil {
 			return err
 		}
-		return tx.SetVMObserved(id, farm.Observed{State: state, Since: l.clock(), Boots: vm.Wanted.Boots, Builds: vm.Wanted.Builds})
+		return tx.SetVMObserved(id, farm.Observed{State: state, Since: l.clock(), Boots: vm.Wanted.Boots,
+			Builds: vm.Wanted.Builds})
 	})
 }
 

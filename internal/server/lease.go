@@ -20,7 +20,8 @@ type leases struct {
 	addresses, names book
 }
 
-// book knows what is taken of one list. The database is asked for each; all that are taken are read only where many are, one behind the other.
+// book knows what is taken of one list. The database is asked for each; all that are taken are read only where many
+// are, one behind the other.
 type book struct {
 	list
 	is    func(network, value string) (bool, error)
@@ -60,8 +61,8 @@ func (b *book) read() error {
 	return err
 }
 
-// cursors remember behind which address and which name of each network this server gave the last: the next search begins there, as DHCP servers do, for what is
-// before it is mostly taken. It comes round before anything is refused.
+// cursors remember behind which address and which name of each network this server gave the last: the next search
+// begins there, as DHCP servers do, for what is before it is mostly taken. It comes round before anything is refused.
 type cursors struct {
 	mu sync.Mutex
 	at map[list]int
@@ -107,8 +108,9 @@ func (l *leases) search(b *book, size int, value func(place int) string) (int, e
 			return place, nil
 		}
 	}
-	return 0, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoLease, Message: fmt.Sprintf("network %s has no %s left", l.network.Name, b.what),
-		Hint: "delete VMs that are not needed, or ask an administrator for more"}
+	return 0, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoLease,
+		Message: fmt.Sprintf("network %s has no %s left", l.network.Name, b.what),
+		Hint:    "delete VMs that are not needed, or ask an administrator for more"}
 }
 
 // give is a lease for a VM. A valid address is asked for; whether another VM has it is the caller's to find out.
@@ -127,15 +129,16 @@ func (l *leases) give(vm farm.VM, asked netip.Addr) (farm.Lease, error) {
 	return lease, nil
 }
 
-// addressFor is the address that was asked for, with the length of its pool's prefix, or the next that is free. A network without pools
-// leases none: its VMs ask the network itself.
+// addressFor is the address that was asked for, with the length of its pool's prefix, or the next that is free. A
+// network without pools leases none: its VMs ask the network itself.
 func (l *leases) addressFor(asked netip.Addr) (netip.Prefix, error) {
 	pools, size := l.network.Addresses, 0
 	if asked.IsValid() {
 		i := slices.IndexFunc(pools, func(p farm.AddressPool) bool { return has(p, asked) })
 		if i < 0 {
-			return netip.Prefix{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeAddressTaken, Message: fmt.Sprintf("network %s leases no address %s", l.network.Name, asked),
-				Hint: "name an address of the network's pools, or none"}
+			return netip.Prefix{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeAddressTaken,
+				Message: fmt.Sprintf("network %s leases no address %s", l.network.Name, asked),
+				Hint:    "name an address of the network's pools, or none"}
 		}
 		return netip.PrefixFrom(asked, pools[i].Bits), nil
 	}
@@ -145,7 +148,8 @@ func (l *leases) addressFor(asked netip.Addr) (netip.Prefix, error) {
 	if len(pools) == 0 {
 		return netip.Prefix{}, nil
 	}
-	place, err := l.search(&l.addresses, size, func(place int) string { return addressAt(pools, place).Addr().String() })
+	place, err := l.search(&l.addresses, size,
+		func(place int) string { return addressAt(pools, place).Addr().String() })
 	if err != nil {
 		return netip.Prefix{}, err
 	}
@@ -165,8 +169,8 @@ func has(p farm.AddressPool, a netip.Addr) bool {
 	return p.First.IsValid() && a.Is4() && !a.Less(p.First) && !p.Last.Less(a)
 }
 
-// name is the next free name of the network's list, or the VM's own. Two projects may have VMs of one name on one network: the second is
-// called NAME-PROJECT there.
+// name is the next free name of the network's list, or the VM's own. Two projects may have VMs of one name on one
+// network: the second is called NAME-PROJECT there.
 func (l *leases) name(vm farm.VM) (string, error) {
 	if names := l.network.Names; len(names) > 0 {
 		place, err := l.search(&l.names, len(names), func(place int) string { return l.full(names[place]) })
@@ -181,7 +185,9 @@ func (l *leases) name(vm farm.VM) (string, error) {
 			return full, err
 		}
 	}
-	return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeAddressTaken, Message: fmt.Sprintf("another VM on network %s is called %s", l.network.Name, l.full(vm.Name)), Hint: "take another name"}
+	return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeAddressTaken,
+		Message: fmt.Sprintf("another VM on network %s is called %s", l.network.Name, l.full(vm.Name)),
+		Hint:    "take another name"}
 }
 
 // hostLabel is a project's name as a part of a host name.
@@ -201,8 +207,8 @@ func (l *leases) full(name string) string {
 	return name + "." + l.network.Domain
 }
 
-// mac is the one that belongs to the address, so that a VM which gets an address again is the same card to the network. Where there is no
-// address, or another network leases the same, it is made of the VM's ID.
+// mac is the one that belongs to the address, so that a VM which gets an address again is the same card to the network.
+// Where there is no address, or another network leases the same, it is made of the VM's ID.
 func (l *leases) mac(id string, address netip.Prefix) string {
 	shared := func(n farm.FleetNetwork) bool {
 		return slices.ContainsFunc(n.Addresses, func(p farm.AddressPool) bool { return has(p, address.Addr()) })

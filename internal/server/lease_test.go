@@ -15,7 +15,8 @@ func (l *lab) wide(taken func(place int) bool) farm.FleetNetwork {
 	l.t.Helper()
 	net := farm.FleetNetwork{Name: "wide", Bridge: "br0"}
 	for n := range 2 {
-		net.Addresses = append(net.Addresses, farm.AddressPool{First: netip.AddrFrom4([4]byte{10, 1, byte(n), 1}), Last: netip.AddrFrom4([4]byte{10, 1, byte(n), 100}), Bits: 16})
+		net.Addresses = append(net.Addresses, farm.AddressPool{First: netip.AddrFrom4([4]byte{10, 1, byte(n), 1}),
+			Last: netip.AddrFrom4([4]byte{10, 1, byte(n), 100}), Bits: 16})
 	}
 	l.update(func(tx *store.Tx) error {
 		err := errors.Join(tx.PutNetwork(net), tx.PutProject(farm.Project{Name: "alice"}))
@@ -33,7 +34,8 @@ func (l *lab) wide(taken func(place int) bool) farm.FleetNetwork {
 func (l *lab) lease(tx *store.Tx, net farm.FleetNetwork, place int) error {
 	name := fmt.Sprintf("old-%03d", place)
 	a := addressAt(net.Addresses, place)
-	return tx.InsertVM(farm.VM{ID: name, Name: name, Project: "alice", Network: net.Name, Lease: farm.Lease{Network: net.Name, Address: a, Hostname: name, MAC: farm.MAC(a.Addr())}})
+	return tx.InsertVM(farm.VM{ID: name, Name: name, Project: "alice", Network: net.Name,
+		Lease: farm.Lease{Network: net.Name, Address: a, Hostname: name, MAC: farm.MAC(a.Addr())}})
 }
 
 // leased creates VMs on the wide network, and returns their addresses.
@@ -85,7 +87,8 @@ func TestLeasesGoOnBehindTheLast(t *testing.T) {
 	}
 }
 
-// TestLeasesWithinARequest: what was given to one VM of a request is not given to the next, whether all that are taken were read or not.
+// TestLeasesWithinARequest: what was given to one VM of a request is not given to the next, whether all that are taken
+// were read or not.
 func TestLeasesWithinARequest(t *testing.T) {
 	l := newLab(t)
 	l.wide(func(place int) bool { return place < 70 })

@@ -35,7 +35,8 @@ func (l *lab) joined(name string) *linked {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	a, err := l.Enrol(l.t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: h.request(), Name: name, MachineID: name, Now: l.clock()})
+	a, err := l.Enrol(l.t.Context(), nil,
+		fleet.EnrolRequest{Token: token, CSR: h.request(), Name: name, MachineID: name, Now: l.clock()})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -76,7 +77,8 @@ func (h *linked) who() farm.Identity {
 }
 
 func (h *linked) facts(instance, boot string) *fleet.Facts {
-	return &fleet.Facts{Capability: fleet.Capability, Instance: instance, Boot: boot, Now: h.clock(), Topology: fleet.Topology{Online: "0-15"}}
+	return &fleet.Facts{Capability: fleet.Capability, Instance: instance, Boot: boot, Now: h.clock(),
+		Topology: fleet.Topology{Online: "0-15"}}
 }
 
 // tell reports, and fails the test when that is refused.
@@ -151,7 +153,8 @@ func TestWhoSpeaksForAHost(t *testing.T) {
 	l.pass(time.Second)
 	h.tell(fleet.Report{Instance: "c", Facts: h.facts("c", "boot 2")})
 	// Another server, or this one started anew, knows it from the store.
-	other := &linked{lab: &lab{Server: New(Options{Store: l.store, Log: l.log, Now: l.clock, CAKeyFile: l.caKeyFile}), t: t, now: l.now}, id: h.id, chain: h.chain}
+	other := &linked{lab: &lab{Server: New(Options{Store: l.store, Log: l.log, Now: l.clock, CAKeyFile: l.caKeyFile}),
+		t: t, now: l.now}, id: h.id, chain: h.chain}
 	other.tell(fleet.Report{Instance: "c"})
 }
 
@@ -180,7 +183,8 @@ func TestWholeReport(t *testing.T) {
 	h.tell(fleet.Report{Instance: "a", Facts: h.facts("a", "b")})
 	row := func(h *linked) farm.Host { return farm.Host{ID: h.id, Cell: "east"} }
 	vm := func(name string, at *linked, state farm.VMState, power farm.Power) farm.VM {
-		made, err := l.CreateVMs(t.Context(), root, CreateVM{Project: "alice", Name: name, Image: "micro", Shape: "small"})
+		made, err := l.CreateVMs(t.Context(), root,
+			CreateVM{Project: "alice", Name: name, Image: "micro", Shape: "small"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +209,8 @@ func TestWholeReport(t *testing.T) {
 	if err != nil || !changed || len(list.VMs) != 4 {
 		t.Fatalf("%d VMs, %v", len(list.VMs), err)
 	}
-	says := []fleet.Observed{{ID: runs.ID, State: "running", Since: l.clock()}, {ID: moved.ID, State: "running", Since: l.clock()}, {ID: "unknown", State: "running", Since: l.clock()}}
+	says := []fleet.Observed{{ID: runs.ID, State: "running", Since: l.clock()},
+		{ID: moved.ID, State: "running", Since: l.clock()}, {ID: "unknown", State: "running", Since: l.clock()}}
 	h.tell(fleet.Report{Instance: "a", Whole: true, Wanted: list.Revision - 1, VMs: says}) // looked before it was told
 	states := func() map[string]farm.VMState {
 		got := map[string]farm.VMState{}
@@ -223,7 +228,8 @@ func TestWholeReport(t *testing.T) {
 		return got
 	}
 	h.tell(fleet.Report{Instance: "a", Whole: true, Wanted: list.Revision, VMs: says})
-	want := map[string]farm.VMState{"runs": farm.VMRunning, "lost": farm.VMLost, "news": "", "ends": "no row", "moved": farm.VMRunning}
+	want := map[string]farm.VMState{"runs": farm.VMRunning, "lost": farm.VMLost, "news": "", "ends": "no row",
+		"moved": farm.VMRunning}
 	if d := cmp.Diff(want, states()); d != "" {
 		t.Error(d)
 	}
@@ -237,13 +243,14 @@ func TestWholeReport(t *testing.T) {
 	if d := cmp.Diff(map[string]string{runs.ID: "on", news.ID: "on", moved.ID: "deleted"}, powers); d != "" {
 		t.Errorf("wanted then:\n%s", d)
 	}
-	if host, err := l.Host(t.Context(), site, h.id); err != nil || len(host.Strangers) != 1 || host.Strangers[0].VM != "unknown" {
+	if host, err := l.Host(t.Context(), site, h.id); err != nil || len(host.Strangers) != 1 ||
+		host.Strangers[0].VM != "unknown" {
 		t.Errorf("%+v, %v", host.Strangers, err)
 	}
 }
 
-// A VM that the server does not know is left alone, told of, and deleted when people say so: whichever server they ask, and whichever the
-// host talks to.
+// A VM that the server does not know is left alone, told of, and deleted when people say so: whichever server they ask,
+// and whichever the host talks to.
 func TestStrangers(t *testing.T) {
 	l := newLab(t)
 	h := l.joined("wn-1")
@@ -272,17 +279,22 @@ func TestStrangers(t *testing.T) {
 		if d := cmp.Diff(want, host.Strangers); d != "" {
 			t.Error(d)
 		}
-		if warned := strings.Contains(strings.Join(host.Warnings, "; "), "that the server does not know"); warned != (len(want) > 0) {
+		if warned := strings.Contains(strings.Join(host.Warnings, "; "),
+			"that the server does not know"); warned != (len(want) > 0) {
 			t.Errorf("warnings %q", host.Warnings)
 		}
 	}
-	web, db, twin := farm.Stranger{Host: h.id, VM: "v1", State: farm.VMRunning}, farm.Stranger{Host: h.id, VM: "v2", Name: "p/db", State: farm.VMStopped}, farm.Stranger{Host: h.id, VM: "v3", Name: "p/db", State: farm.VMRunning}
-	says(true, fleet.Observed{ID: "v1", State: "running"}, fleet.Observed{ID: "v2", State: "stopped", Name: "p/db"}, fleet.Observed{ID: "v3", State: "running", Name: "p/db"})
+	web, db, twin := farm.Stranger{Host: h.id, VM: "v1", State: farm.VMRunning}, farm.Stranger{Host: h.id, VM: "v2",
+		Name: "p/db", State: farm.VMStopped}, farm.Stranger{Host: h.id, VM: "v3", Name: "p/db", State: farm.VMRunning}
+	says(true, fleet.Observed{ID: "v1", State: "running"}, fleet.Observed{ID: "v2", State: "stopped", Name: "p/db"},
+		fleet.Observed{ID: "v3", State: "running", Name: "p/db"})
 	strangers(web, db, twin)
 	says(false, fleet.Observed{ID: "v1", State: "running", Name: "p/web"})
 	web.Name = "p/web"
 	strangers(web, db, twin)
-	says(true, fleet.Observed{ID: "v1", State: "running"}, fleet.Observed{ID: "v2", State: "stopped"}, fleet.Observed{ID: "v3", State: "running"}) // an agent that does not tell names
+	// an agent that does not tell names
+	says(true, fleet.Observed{ID: "v1", State: "running"}, fleet.Observed{ID: "v2", State: "stopped"},
+		fleet.Observed{ID: "v3", State: "running"})
 	strangers(web, db, twin)
 	if d := cmp.Diff(map[string]string{}, wanted()); d != "" {
 		t.Errorf("before people said so:\n%s", d)
@@ -314,7 +326,8 @@ func TestStrangers(t *testing.T) {
 	says(false, fleet.Observed{ID: "v1", State: "gone"})
 	strangers(db, twin)
 	l.update(func(tx *store.Tx) error { // a backup of the time when it was there
-		return tx.InsertVM(farm.VM{ID: "v2", Project: "p", Name: "db", Shape: farm.Shape{CPUs: 1, Memory: farm.GiB}, Wanted: farm.Wanted{Power: farm.PowerOn}})
+		return tx.InsertVM(farm.VM{ID: "v2", Project: "p", Name: "db", Shape: farm.Shape{CPUs: 1, Memory: farm.GiB},
+			Wanted: farm.Wanted{Power: farm.PowerOn}})
 	})
 	if d := cmp.Diff(map[string]string{}, wanted()); d != "" {
 		t.Errorf("known again:\n%s", d)
@@ -347,9 +360,11 @@ func TestManyStrangers(t *testing.T) {
 	says("a", 5)
 	has(maxStrangers, "a0000")
 	says(strings.Repeat("x", 1<<10), 1)
-	h.tell(fleet.Report{Instance: "a", Wanted: 1, VMs: []fleet.Observed{{ID: "b0000", State: "gone"}, {ID: "a0001", State: "stopped"}}})
+	h.tell(fleet.Report{Instance: "a", Wanted: 1,
+		VMs: []fleet.Observed{{ID: "b0000", State: "gone"}, {ID: "a0001", State: "stopped"}}})
 	has(maxStrangers, "a0000")
-	h.tell(fleet.Report{Instance: "a", Wanted: 1, Whole: true, VMs: []fleet.Observed{{ID: strings.Repeat("x", 1<<10), State: "running"}, {ID: "c", State: "running"}}})
+	h.tell(fleet.Report{Instance: "a", Wanted: 1, Whole: true,
+		VMs: []fleet.Observed{{ID: strings.Repeat("x", 1<<10), State: "running"}, {ID: "c", State: "running"}}})
 	has(1, "c")
 }
 
@@ -375,7 +390,8 @@ func TestSiteCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Enrol(t.Context(), h.chain, fleet.EnrolRequest{Token: token, Name: "wn-2", Now: l.clock()}); codeOf(err) != CodeJoinRefused {
+	if _, err := l.Enrol(t.Context(), h.chain,
+		fleet.EnrolRequest{Token: token, Name: "wn-2", Now: l.clock()}); codeOf(err) != CodeJoinRefused {
 		t.Errorf("under another name: %v", err)
 	}
 	a, err := l.Enrol(t.Context(), h.chain, fleet.EnrolRequest{Token: token, Name: "wn-1.example.org", Now: l.clock()})
@@ -404,7 +420,9 @@ func TestRefusedEnrolmentsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &linked{lab: l}
-	if _, err := l.Enrol(t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: h.request(), Name: "wn-1", Now: l.clock()}); codeOf(err) != CodeHostExists {
+	if _, err := l.Enrol(t.Context(), nil,
+		fleet.EnrolRequest{Token: token, CSR: h.request(), Name: "wn-1",
+			Now: l.clock()}); codeOf(err) != CodeHostExists {
 		t.Fatal(err)
 	}
 	entries, err := l.Entries(t.Context(), site, EntryFilter{})
@@ -419,7 +437,8 @@ func TestRefusedEnrolmentsAreRecorded(t *testing.T) {
 	}
 }
 
-// TestUnknownJoinTokensWriteNothing: neither they nor the repeated refusals of a real one grow anything, and a valid one is taken after them.
+// TestUnknownJoinTokensWriteNothing: neither they nor the repeated refusals of a real one grow anything, and a valid
+// one is taken after them.
 func TestUnknownJoinTokensWriteNothing(t *testing.T) {
 	l := newLab(t)
 	_, token, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east"})
@@ -432,7 +451,8 @@ func TestUnknownJoinTokensWriteNothing(t *testing.T) {
 	}
 	request := (&linked{lab: l}).request()
 	enrol := func(token string) error {
-		_, err := l.Enrol(t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: request, Name: "wn-1", Now: l.clock()})
+		_, err := l.Enrol(t.Context(), nil,
+			fleet.EnrolRequest{Token: token, CSR: request, Name: "wn-1", Now: l.clock()})
 		return err
 	}
 	before, err := l.Revision(t.Context())
@@ -459,7 +479,8 @@ func TestUnknownJoinTokensWriteNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if refused := len(slices.DeleteFunc(entries, func(e farm.Entry) bool { return e.Outcome != outcomeDenied })); refused != 3 {
+	if refused := len(slices.DeleteFunc(entries,
+		func(e farm.Entry) bool { return e.Outcome != outcomeDenied })); refused != 3 {
 		t.Errorf("200 refusals of a token that is used up left %d entries", refused)
 	}
 }
@@ -471,7 +492,9 @@ func TestATokenTakenBackLetsNobodyJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	enrol := func(name string) error {
-		_, err := l.Enrol(t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: (&linked{lab: l}).request(), Name: name, MachineID: name, Now: l.clock()})
+		_, err := l.Enrol(t.Context(), nil,
+			fleet.EnrolRequest{Token: token, CSR: (&linked{lab: l}).request(), Name: name, MachineID: name,
+				Now: l.clock()})
 		return err
 	}
 	if err := enrol("wn-1"); err != nil {
@@ -489,7 +512,8 @@ func TestATokenTakenBackLetsNobodyJoin(t *testing.T) {
 	if _, err := l.Host(t.Context(), site, "wn-1"); err != nil {
 		t.Errorf("the host that had joined: %v", err)
 	}
-	if _, _, err := l.CreateJoinToken(t.Context(), site, JoinOrder{Cell: "east", Count: 3, Once: "rack"}); codeOf(err) != farm.CodeNoToken {
+	if _, _, err := l.CreateJoinToken(t.Context(), site,
+		JoinOrder{Cell: "east", Count: 3, Once: "rack"}); codeOf(err) != farm.CodeNoToken {
 		t.Errorf("the request that made it, again: %v", err)
 	}
 }

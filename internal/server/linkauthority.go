@@ -60,8 +60,8 @@ func (s *Server) rereadAuthorities() {
 	s.links.authorities.at = 0
 }
 
-// doubtAuthorities is rereadAuthorities on the word of others, who may be strangers: it does nothing, and reports false,
-// when that was often lately. What is known is no older than doubtEach then.
+// doubtAuthorities is rereadAuthorities on the word of others, who may be strangers: it does nothing, and reports
+// false, when that was often lately. What is known is no older than doubtEach then.
 func (s *Server) doubtAuthorities() bool {
 	room, _ := s.doubts.Add("")
 	if room {
@@ -177,7 +177,8 @@ func putAuthorities(tx *store.Tx, cas pki.CAs, seal pki.Seal) error {
 
 // wipe leaves nothing in the database of a key that was in it as it is. After a crash the next start does it again.
 func (s *Server) wipe(ctx context.Context) error {
-	s.log.Info("the key of the fleet's authority is sealed from now on: writing the database anew", "key file", s.caKeyFile)
+	s.log.Info("the key of the fleet's authority is sealed from now on: writing the database anew", "key file",
+		s.caKeyFile)
 	if err := s.store.Rewrite(ctx); err != nil {
 		return err
 	}

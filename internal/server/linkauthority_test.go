@@ -28,8 +28,9 @@ func (l *lab) clearAuthority() []byte {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "grange fleet"}, NotBefore: l.clock(), NotAfter: l.clock().AddDate(20, 0, 0),
-		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "grange fleet"},
+		NotBefore: l.clock(), NotAfter: l.clock().AddDate(20, 0, 0), KeyUsage: x509.KeyUsageCertSign,
+		BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		l.t.Fatal(err)
@@ -38,8 +39,8 @@ func (l *lab) clearAuthority() []byte {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	text, err := json.Marshal(map[string]string{"certificate": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})),
-		"key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))})
+	text, err := json.Marshal(map[string]string{"certificate": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: cert})), "key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -47,7 +48,8 @@ func (l *lab) clearAuthority() []byte {
 	return der
 }
 
-// shows reports whether a key is in what is left of a database: as it is, in base64 at any place of a line, or by the word for it.
+// shows reports whether a key is in what is left of a database: as it is, in base64 at any place of a line, or by the
+// word for it.
 func shows(t *testing.T, file string, key []byte) bool {
 	t.Helper()
 	found, err := filepath.Glob(file + "*")
@@ -98,7 +100,8 @@ func TestAuthoritysKeyIsNotInTheDatabase(t *testing.T) {
 		return nil
 	})
 	next := func(path string) (pki.CAs, error) {
-		return New(Options{Store: l.store, Log: slog.New(slog.DiscardHandler), Now: l.clock, CAKeyFile: path}).Authorities(t.Context())
+		return New(Options{Store: l.store, Log: slog.New(slog.DiscardHandler), Now: l.clock,
+			CAKeyFile: path}).Authorities(t.Context())
 	}
 	again, err := next(l.caKeyFile)
 	if err != nil || again.Present.Fingerprint() != before {

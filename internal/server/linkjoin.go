@@ -46,9 +46,11 @@ type enrolment struct {
 	issued pki.Issued
 }
 
-// Enrol trades a join token for a host's identity. shown are the certificates of the connection: of hosts that have one of the site's, and
-// of those that replace their own identity. What is refused leaves an entry in the audit log when its token was a real one.
-func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.EnrolRequest) (fleet.EnrolAnswer, error) {
+// Enrol trades a join token for a host's identity. shown are the certificates of the connection: of hosts that have one
+// of the site's, and of those that replace their own identity. What is refused leaves an entry in the audit log when
+// its token was a real one.
+func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.EnrolRequest) (fleet.EnrolAnswer,
+	error) {
 	token, err := pki.ParseJoinToken(r.Token)
 	if err != nil {
 		return fleet.EnrolAnswer{}, err
@@ -58,7 +60,8 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 		return fleet.EnrolAnswer{}, err
 	}
 	e := &enrolment{s: s, cas: cas, now: s.now().UTC(), r: r, token: token, shown: shown}
-	// What strangers send ends here, before anything waits or is written. The transaction looks again: the token may be used up by then.
+	// What strangers send ends here, before anything waits or is written. The transaction looks again: the token may be
+	// used up by then.
 	err = s.store.View(ctx, func(t *store.Tx) error {
 		e.Tx = t
 		_, err := e.useToken()
@@ -82,7 +85,8 @@ func (s *Server) Enrol(ctx context.Context, shown []*x509.Certificate, r fleet.E
 		return fleet.EnrolAnswer{}, err
 	}
 	s.forgetLink(e.host.ID)
-	s.log.Info("host enrolled", "host", e.host.Name, "id", e.host.ID, "cell", e.host.Cell, "replaced", r.Replace, "proven", e.proven)
+	s.log.Info("host enrolled", "host", e.host.Name, "id", e.host.ID, "cell", e.host.Cell, "replaced", r.Replace,
+		"proven", e.proven)
 	return s.identity(ctx, e.host, e.issued)
 }
 
@@ -136,7 +140,8 @@ func (e *enrolment) run() error {
 	return e.Audit(entry(who, e.now, enrolHost, hostTarget(e.host), outcomeDone, ""))
 }
 
-// refused records why a host that had a token was not let in, a few times for each token. Of others nothing is recorded: anybody can ask.
+// refused records why a host that had a token was not let in, a few times for each token. Of others nothing is
+// recorded: anybody can ask.
 func (e *enrolment) refused(ctx context.Context, err error) {
 	own, ok := errors.AsType[*farm.Error](err)
 	if !ok || !e.real {
@@ -147,7 +152,8 @@ func (e *enrolment) refused(ctx context.Context, err error) {
 		return
 	}
 	who := farm.Identity{Host: farm.Printable(e.r.Name), Means: "join token", Source: e.token.ID}
-	line := entry(who, e.now, enrolHost, policy.Target{Name: who.Host}, outcomeDenied, string(own.Code)+": "+own.Message)
+	line := entry(who, e.now, enrolHost, policy.Target{Name: who.Host}, outcomeDenied,
+		string(own.Code)+": "+own.Message)
 	if more > 0 {
 		line.Reason += fmt.Sprintf("; and %d refusals before, which are not recorded", more)
 	}
@@ -156,7 +162,8 @@ func (e *enrolment) refused(ctx context.Context, err error) {
 	}
 }
 
-// useToken finds the token and refuses one that is over. Whoever guesses learns nothing: an unknown token and a wrong secret are one answer.
+// useToken finds the token and refuses one that is over. Whoever guesses learns nothing: an unknown token and a wrong
+// secret are one answer.
 func (e *enrolment) useToken() (farm.JoinToken, error) {
 	k, err := e.JoinToken(e.token.ID)
 	if err != nil && !missing(err) {
@@ -170,9 +177,11 @@ func (e *enrolment) useToken() (farm.JoinToken, error) {
 	case !e.now.Before(k.Expires):
 		return k, refuseJoin("the join token ended at "+k.Expires.UTC().Format(time.RFC3339), again)
 	case k.Uses >= max(k.Count, 1):
-		return k, refuseJoin("the join token is used up", "if it was not this host that used it, look who joined (`grange host list`); "+again)
+		return k, refuseJoin("the join token is used up",
+			"if it was not this host that used it, look who joined (`grange host list`); "+again)
 	case k.Name != "" && k.Name != e.r.Name:
-		return k, refuseJoin(fmt.Sprintf("the join token is for host %s, not for %.80q", k.Name, e.r.Name), "give `--name "+k.Name+"`, or "+again)
+		return k, refuseJoin(fmt.Sprintf("the join token is for host %s, not for %.80q", k.Name, e.r.Name),
+			"give `--name "+k.Name+"`, or "+again)
 	}
 	return k, nil
 }
@@ -187,7 +196,8 @@ func (e *enrolment) check(k farm.JoinToken) error {
 		return err
 	}
 	if e.peer.ID != "" || e.peer.Name != "" && e.peer.Name != e.r.Name {
-		return refuseJoin(fmt.Sprintf("the certificate is of host %s, not of %.80q", e.peer.Name, e.r.Name), "give `--name "+e.peer.Name+"`")
+		return refuseJoin(fmt.Sprintf("the certificate is of host %s, not of %.80q", e.peer.Name, e.r.Name),
+			"give `--name "+e.peer.Name+"`")
 	}
 	if !validHost(e.r.Name) {
 		return badJoin("%.80q cannot be a host's name", e.r.Name)
@@ -200,8 +210,9 @@ func (e *enrolment) check(k farm.JoinToken) error {
 }
 
 func clockOff(off time.Duration) error {
-	return &farm.Error{Kind: farm.Conflict, Code: CodeClockOff, Message: "this host's clock is " + ahead(off) + " the server's",
-		Hint: "set both right, best by NTP or chrony, and try again"}
+	return &farm.Error{Kind: farm.Conflict, Code: CodeClockOff,
+		Message: "this host's clock is " + ahead(off) + " the server's",
+		Hint:    "set both right, best by NTP or chrony, and try again"}
 }
 
 // ahead says how far one clock is from another: "23h59m12s behind".
@@ -229,8 +240,10 @@ func (e *enrolment) identify(k farm.JoinToken, old farm.Host) error {
 	if err != nil {
 		return err
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: CodeClonedHost, Message: "host " + twin.Name + " has the same /etc/machine-id as this one",
-		Hint: "if this one is a clone: `rm /etc/machine-id && systemd-machine-id-setup`; if it was renamed: `grange host forget " + twin.Name + "` first"}
+	return &farm.Error{Kind: farm.Conflict, Code: CodeClonedHost,
+		Message: "host " + twin.Name + " has the same /etc/machine-id as this one",
+		Hint: "if this one is a clone: `rm /etc/machine-id && systemd-machine-id-setup`; if it was renamed: `grange " +
+			"host forget " + twin.Name + "` first"}
 }
 
 // made is the host's row. A host that takes its own place again keeps its ID, what people said of it, and no more.
@@ -257,10 +270,12 @@ func (s *Server) identity(ctx context.Context, h farm.Host, issued pki.Issued) (
 	if len(servers) == 0 && s.url != "" {
 		servers = []string{s.url}
 	}
-	return fleet.EnrolAnswer{Host: h.ID, Name: h.Name, Certificate: issued.PEM, CA: pki.CertificatesPEM(trust), Servers: servers}, nil
+	return fleet.EnrolAnswer{Host: h.ID, Name: h.Name, Certificate: issued.PEM, CA: pki.CertificatesPEM(trust),
+		Servers: servers}, nil
 }
 
-// Renew issues the next certificate of a host. The one that it shows stays good until the next one was seen: the answer may get lost.
+// Renew issues the next certificate of a host. The one that it shows stays good until the next one was seen: the answer
+// may get lost.
 func (s *Server) Renew(ctx context.Context, who farm.Identity, r fleet.RenewRequest) (fleet.EnrolAnswer, error) {
 	cas, err := s.Authorities(ctx)
 	if err != nil {
@@ -268,7 +283,8 @@ func (s *Server) Renew(ctx context.Context, who farm.Identity, r fleet.RenewRequ
 	}
 	ca := cas.Newest()
 	if who.Source == pki.SiteSerial {
-		return fleet.EnrolAnswer{}, refuseJoin("this host's certificate is of the site's authority, which renews it", "put the new one where the old one was")
+		return fleet.EnrolAnswer{}, refuseJoin("this host's certificate is of the site's authority, which renews it",
+			"put the new one where the old one was")
 	}
 	var h farm.Host
 	var issued pki.Issued

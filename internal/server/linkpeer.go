@@ -15,7 +15,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// links is what this server keeps in memory of hosts: nothing that is not in the store too, or comes with the next report.
+// links is what this server keeps in memory of hosts: nothing that is not in the store too, or comes with the next
+// report.
 type links struct {
 	mu          sync.Mutex
 	authorities authorities
@@ -33,9 +34,10 @@ type link struct {
 	serial   string
 	before   string
 	issuer   unique.Handle[string] // of serial, as farm.Host's; most hosts have the same
-	trusts   unique.Handle[string] // fingerprints that the agent reported, as trusted has them; the zero value: it did not yet
-	asked    time.Time             // to renew its certificate, in a rotation
-	at       int64                 // revision of the store at which all this was read
+	// fingerprints that the agent reported, as trusted has them; the zero value: it did not yet
+	trusts unique.Handle[string]
+	asked  time.Time // to renew its certificate, in a rotation
+	at     int64     // revision of the store at which all this was read
 
 	instance, boot string
 	superseded     []string // instances that another one took over from, newest last
@@ -43,10 +45,11 @@ type link struct {
 	clock          time.Duration
 	unsaved        bool // heard is newer than in the store
 
-	facts     [sha256.Size]byte // of the last facts, without what changes by itself
-	sent      int64             // revision of the wanted list that was sent last
-	checked   int64             // revision at which it was still the same
-	empty     bool              // it has no VMs and no streams, and the host is open: only what concerns all can change it without its own key
+	facts   [sha256.Size]byte // of the last facts, without what changes by itself
+	sent    int64             // revision of the wanted list that was sent last
+	checked int64             // revision at which it was still the same
+	// it has no VMs and no streams, and the host is open: only what concerns all can change it without its own key
+	empty     bool
 	list      [sha256.Size]byte // of what was sent
 	elsewhere []string          // VMs that it has, and that the store has on another host
 	refused   *farm.Error       // why its agent is not listened to; nil: it is
@@ -56,7 +59,8 @@ func newLinks() *links {
 	return &links{hosts: map[string]*link{}, peers: map[[sha256.Size]byte]pki.Peer{}}
 }
 
-// HostAt is which host a connection speaks for, by the certificates it showed, the host's first. Nobody else may ask what a host asks.
+// HostAt is which host a connection speaks for, by the certificates it showed, the host's first. Nobody else may ask
+// what a host asks.
 func (s *Server) HostAt(ctx context.Context, shown []*x509.Certificate) (farm.Identity, error) {
 	l, serial, err := s.linkOf(ctx, shown)
 	if err != nil {
@@ -65,8 +69,8 @@ func (s *Server) HostAt(ctx context.Context, shown []*x509.Certificate) (farm.Id
 	return farm.Identity{Host: l.id, Means: "certificate", Source: serial}, nil
 }
 
-// linkOf verifies certificates and finds the host that they are of. What was verified once is not verified again while it lasts: a host
-// asks every minute, and there may be thousands.
+// linkOf verifies certificates and finds the host that they are of. What was verified once is not verified again while
+// it lasts: a host asks every minute, and there may be thousands.
 func (s *Server) linkOf(ctx context.Context, shown []*x509.Certificate) (*link, string, error) {
 	now := s.now()
 	if _, err := s.authorities(ctx); err != nil { // forgets peers when one is retired
@@ -125,8 +129,8 @@ func (s *Server) linkOfPeer(ctx context.Context, peer pki.Peer) (*link, error) {
 	return l, nil
 }
 
-// current refuses a certificate that the host's row does not have any more. The row is read again when the change feed says that it
-// changed.
+// current refuses a certificate that the host's row does not have any more. The row is read again when the change feed
+// says that it changed.
 func (s *Server) current(ctx context.Context, l *link, serial string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,8 +151,10 @@ func (s *Server) current(ctx context.Context, l *link, serial string) error {
 }
 
 func revoked(host string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeRevokedCert, Message: fmt.Sprintf("this certificate of host %s was replaced by another one", host),
-		Hint: "another machine, or this one installed anew, joined as " + host + "; if this is the right one: `grange host join --replace`"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeRevokedCert,
+		Message: fmt.Sprintf("this certificate of host %s was replaced by another one", host),
+		Hint: "another machine, or this one installed anew, joined as " + host +
+			"; if this is the right one: `grange host join --replace`"}
 }
 
 // forgetLink has the host's row read again at its next request.
@@ -208,6 +214,7 @@ func (s *Server) refresh(ctx context.Context, l *link) error {
 }
 
 func forgotten(host string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeRevokedCert, Message: "no host " + host + " is enrolled here any more",
-		Hint: "it was forgotten, or joined another fleet: `grange host join` with a new token"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeRevokedCert,
+		Message: "no host " + host + " is enrolled here any more",
+		Hint:    "it was forgotten, or joined another fleet: `grange host join` with a new token"}
 }

@@ -23,7 +23,8 @@ func newCells(t *testing.T) *lab {
 	l := newLab(t)
 	l.update(func(tx *store.Tx) error {
 		return errors.Join(tx.PutUser(farm.User{Name: "ada"}), tx.PutUser(farm.User{Name: "wes"}),
-			tx.PutGrant(farm.Grant{User: "ada", Role: farm.RoleAdmin, Cell: "east"}), tx.PutGrant(farm.Grant{User: "wes", Role: farm.RoleAdmin, Cell: "west"}))
+			tx.PutGrant(farm.Grant{User: "ada", Role: farm.RoleAdmin, Cell: "east"}),
+			tx.PutGrant(farm.Grant{User: "wes", Role: farm.RoleAdmin, Cell: "west"}))
 	})
 	return l
 }
@@ -32,7 +33,9 @@ func newCells(t *testing.T) *lab {
 func (l *lab) enrols(token string, shown []*x509.Certificate, name, machine string) (fleet.EnrolAnswer, error) {
 	l.t.Helper()
 	h := &linked{lab: l}
-	return l.Enrol(l.t.Context(), shown, fleet.EnrolRequest{Token: token, CSR: h.request(), Name: name, MachineID: machine, Replace: true, Now: l.clock()})
+	return l.Enrol(l.t.Context(), shown,
+		fleet.EnrolRequest{Token: token, CSR: h.request(), Name: name, MachineID: machine, Replace: true,
+			Now: l.clock()})
 }
 
 // Who takes the place of host wn-1 of cell east, whose machine-id is "wn-1".
@@ -55,20 +58,24 @@ func TestWhoReplacesAHost(t *testing.T) {
 	var tries []try
 	for _, machine := range []string{"wn-1", "not-wn-1", ""} {
 		for _, o := range []order{named, {site, "west", "wn-1", 0}} {
-			tries = append(tries, try{o, silent, machine, false, ""}, try{o, fenced, machine, false, ""}, try{o, living, machine, false, farm.CodeHostAnswers},
-				try{o, living, machine, true, ""}, try{o, silent, machine, true, ""})
+			tries = append(tries, try{o, silent, machine, false, ""}, try{o, fenced, machine, false, ""},
+				try{o, living, machine, false, farm.CodeHostAnswers}, try{o, living, machine, true, ""},
+				try{o, silent, machine, true, ""})
 		}
 		for _, o := range []order{unnamed, many, {site, "west", "", 50}} {
 			proven := farm.Code("")
 			if machine == "not-wn-1" {
 				proven = CodeJoinRefused // a clone
 			}
-			tries = append(tries, try{o, silent, machine, false, CodeJoinRefused}, try{o, living, machine, false, CodeJoinRefused}, try{o, fenced, machine, false, CodeJoinRefused},
+			tries = append(tries, try{o, silent, machine, false, CodeJoinRefused},
+				try{o, living, machine, false, CodeJoinRefused}, try{o, fenced, machine, false, CodeJoinRefused},
 				try{o, living, machine, true, proven}, try{o, silent, machine, true, proven})
 		}
-		for _, o := range []order{{wes, "west", "", 0}, {wes, "west", "", 50}} { // of one who has no say where the host is
+		// of one who has no say where the host is
+		for _, o := range []order{{wes, "west", "", 0}, {wes, "west", "", 50}} {
 			for _, host := range []string{silent, living, fenced} {
-				tries = append(tries, try{o, host, machine, false, CodeJoinRefused}, try{o, host, machine, true, CodeJoinRefused})
+				tries = append(tries, try{o, host, machine, false, CodeJoinRefused},
+					try{o, host, machine, true, CodeJoinRefused})
 			}
 		}
 	}
@@ -87,7 +94,8 @@ func TestWhoReplacesAHost(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, token, err := l.CreateJoinToken(t.Context(), tt.order.who, JoinOrder{Cell: tt.order.cell, Name: at(tt.order.name), Count: tt.order.many})
+		_, token, err := l.CreateJoinToken(t.Context(), tt.order.who,
+			JoinOrder{Cell: tt.order.cell, Name: at(tt.order.name), Count: tt.order.many})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +117,8 @@ func TestWhoReplacesAHost(t *testing.T) {
 func TestRightsOfAJoinTokensMaker(t *testing.T) {
 	l := newCells(t)
 	h := l.joined("wn-1")
-	if _, _, err := l.CreateJoinToken(t.Context(), wes, JoinOrder{Cell: "west", Name: "wn-1"}); codeOf(err) != farm.CodeNoRole {
+	if _, _, err := l.CreateJoinToken(t.Context(), wes,
+		JoinOrder{Cell: "west", Name: "wn-1"}); codeOf(err) != farm.CodeNoRole {
 		t.Errorf("a token for a host of another cell: %v", err)
 	}
 	token := func(who farm.Identity, o JoinOrder) string {
@@ -149,7 +158,8 @@ func TestRightsOfAJoinTokensMaker(t *testing.T) {
 		t.Errorf("by a maker without the role: %v", err)
 	}
 	l.update(func(tx *store.Tx) error { return tx.PutUser(farm.User{Name: "ada", Disabled: true}) })
-	if _, err := l.enrols(gone, nil, "wn-4", ""); codeOf(err) != CodeJoinRefused || !strings.Contains(err.Error(), "disabled") {
+	if _, err := l.enrols(gone, nil, "wn-4", ""); codeOf(err) != CodeJoinRefused ||
+		!strings.Contains(err.Error(), "disabled") {
 		t.Errorf("by a maker who is disabled: %v", err)
 	}
 	if _, err := l.enrols(token(root, JoinOrder{Cell: "east"}), nil, "wn-4", ""); err != nil {
@@ -160,8 +170,10 @@ func TestRightsOfAJoinTokensMaker(t *testing.T) {
 // secrets makes a VM with all that its host is sent of it.
 func (l *lab) secretVM(name string, at farm.Host) farm.VM {
 	l.t.Helper()
-	made, err := l.CreateVMs(l.t.Context(), root, CreateVM{Project: "alice", Name: name, Image: "micro", Shape: "small", Network: "lan",
-		Keys: []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDw7yRrpd3SBiDiRcBm9jyy8yiUXfXzzdRcYYjHNDeQp ann"}, UserData: []byte("#cloud-config\npassword: hunter2"), Tags: map[string]string{"tier": "db"}})
+	made, err := l.CreateVMs(l.t.Context(), root, CreateVM{Project: "alice", Name: name, Image: "micro", Shape: "small",
+		Network: "lan", Keys: []string{"ssh-ed25519 " +
+			"AAAAC3NzaC1lZDI1NTE5AAAAIDw7yRrpd3SBiDiRcBm9jyy8yiUXfXzzdRcYYjHNDeQp ann"},
+		UserData: []byte("#cloud-config\npassword: hunter2"), Tags: map[string]string{"tier": "db"}})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -182,13 +194,14 @@ func (h *linked) wanted(instance string) []fleet.WantedVM {
 	return list.VMs
 }
 
-// A machine that took a host's place without its key gets nothing of the VMs of before, whatever it reports of them; one that has the key
-// goes on with them.
+// A machine that took a host's place without its key gets nothing of the VMs of before, whatever it reports of them;
+// one that has the key goes on with them.
 func TestReplacedHostsVMs(t *testing.T) {
 	l := newCells(t)
 	h := l.joined("wn-1")
 	h.tell(fleet.Report{Instance: "a", Facts: h.facts("a", "boot")})
-	vm, ends := l.secretVM("db", farm.Host{ID: h.id, Cell: "east"}), l.secretVM("old", farm.Host{ID: h.id, Cell: "east"})
+	vm, ends := l.secretVM("db", farm.Host{ID: h.id, Cell: "east"}), l.secretVM("old",
+		farm.Host{ID: h.id, Cell: "east"})
 	l.update(func(tx *store.Tx) error {
 		row, err := tx.VM(ends.ID)
 		row.Wanted.Power = farm.PowerDeleted
@@ -201,7 +214,8 @@ func TestReplacedHostsVMs(t *testing.T) {
 			t.Fatal(err)
 		}
 		csr := h.request()
-		a, err := l.Enrol(t.Context(), shown, fleet.EnrolRequest{Token: token, CSR: csr, Name: "wn-1", MachineID: "wn-1", Replace: true, Now: l.clock()})
+		a, err := l.Enrol(t.Context(), shown,
+			fleet.EnrolRequest{Token: token, CSR: csr, Name: "wn-1", MachineID: "wn-1", Replace: true, Now: l.clock()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,13 +226,16 @@ func TestReplacedHostsVMs(t *testing.T) {
 		t.Fatalf("with its own key: %+v", got)
 	}
 	l.update(func(tx *store.Tx) error {
-		return tx.PutStream(store.Stream{ID: "s1", Host: h.id, VM: vm.ID, Kind: "console", Server: "https://server.example.org", Created: l.clock()})
+		return tx.PutStream(store.Stream{ID: "s1", Host: h.id, VM: vm.ID, Kind: "console",
+			Server: "https://server.example.org", Created: l.clock()})
 	})
 	l.pass(2 * silence)
 	rejoin(JoinOrder{Cell: "east", Name: "wn-1"}, nil)
 	gone := fleet.WantedVM{ID: ends.ID, Power: "deleted"}
 	h.tell(fleet.Report{Instance: "b", Facts: h.facts("b", "boot 2")})
-	for _, says := range [][]fleet.Observed{nil, {{ID: vm.ID, State: "running", Since: l.clock()}, {ID: ends.ID, State: "running", Since: l.clock()}}, {{ID: vm.ID, State: "gone"}}} {
+	for _, says := range [][]fleet.Observed{nil,
+		{{ID: vm.ID, State: "running", Since: l.clock()}, {ID: ends.ID, State: "running", Since: l.clock()}},
+		{{ID: vm.ID, State: "gone"}}} {
 		for _, whole := range []bool{false, true} {
 			if whole && says == nil {
 				continue // below: it is the end of what was to be deleted
@@ -256,7 +273,9 @@ func TestReportOfForeignVMs(t *testing.T) {
 	vm := l.secretVM("db", farm.Host{ID: b.id, Cell: "east"})
 	for _, state := range []string{"starting", "running", "stopping", "stopped", "deleting", "gone", "failed"} {
 		for _, whole := range []bool{true, false} {
-			a.tell(fleet.Report{Instance: "a", Whole: whole, Wanted: 1 << 40, VMs: []fleet.Observed{{ID: vm.ID, State: state, Since: l.clock()}, {ID: strings.ToUpper(vm.ID), State: state}}})
+			a.tell(fleet.Report{Instance: "a", Whole: whole, Wanted: 1 << 40,
+				VMs: []fleet.Observed{{ID: vm.ID, State: state, Since: l.clock()},
+					{ID: strings.ToUpper(vm.ID), State: state}}})
 			got := a.wanted("a")
 			want := []fleet.WantedVM{{ID: vm.ID, Power: "deleted"}}
 			if state == "gone" {

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// otherBoot is how long after an agent was heard of another one, after another boot of what says it is the same host, is refused.
+	// otherBoot is how long after an agent was heard of another one, after another boot of what says it is the same
+	// host, is refused.
 	otherBoot = time.Minute
 	// maxSuperseded bounds what is kept of agents that others took over from.
 	maxSuperseded = 8
@@ -31,21 +32,24 @@ const (
 	cpuTimeStep = time.Minute
 )
 
-// CheckCapability refuses an agent that this release does not understand, or that would not understand it: two behind or ahead work. 0 is
-// one that does not say.
+// CheckCapability refuses an agent that this release does not understand, or that would not understand it: two behind
+// or ahead work. 0 is one that does not say.
 func CheckCapability(capability int) error {
 	switch {
 	case capability < max(fleet.Capability-2, 1):
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAgentOld, Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability, fleet.Capability),
-			Hint: "update grange on the host; its VMs go on meanwhile"}
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAgentOld,
+			Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability,
+				fleet.Capability), Hint: "update grange on the host; its VMs go on meanwhile"}
 	case capability > fleet.Capability+2:
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAgentNew, Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability, fleet.Capability),
-			Hint: "update the server first: servers before hosts; the host's VMs go on meanwhile"}
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAgentNew,
+			Message: fmt.Sprintf("the agent's capability is %d, and this server's %d: more than two apart", capability,
+				fleet.Capability), Hint: "update the server first: servers before hosts; the host's VMs go on meanwhile"}
 	}
 	return nil
 }
 
-// Admit is CheckCapability for an agent that speaks for a host. What it refuses people are told with the host, and in the log once.
+// Admit is CheckCapability for an agent that speaks for a host. What it refuses people are told with the host, and in
+// the log once.
 func (s *Server) Admit(host string, capability int) error {
 	err := CheckCapability(capability)
 	if refused, ok := errors.AsType[*farm.Error](err); ok {
@@ -53,7 +57,8 @@ func (s *Server) Admit(host string, capability int) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.refused == nil || l.refused.Message != refused.Message {
-			s.log.Warn("agent refused", "host", l.name, "code", refused.Code, "reason", refused.Message, "try", refused.Hint)
+			s.log.Warn("agent refused", "host", l.name, "code", refused.Code, "reason", refused.Message, "try",
+				refused.Hint)
 		}
 		l.refused = refused
 	}
@@ -99,9 +104,9 @@ func (s *Server) link(id string) *link {
 	return l
 }
 
-// speaks decides whether this agent is the one that speaks for the host. A newer agent of the same boot takes over at once, as after a
-// restart; one of another boot only when the first was not heard of for a while: the host may have been cloned with its certificate. The
-// link is locked.
+// speaks decides whether this agent is the one that speaks for the host. A newer agent of the same boot takes over at
+// once, as after a restart; one of another boot only when the first was not heard of for a while: the host may have
+// been cloned with its certificate. The link is locked.
 func (s *Server) speaks(l *link, r fleet.Report, now time.Time) error {
 	switch {
 	case r.Instance == l.instance && l.instance != "":
@@ -111,10 +116,12 @@ func (s *Server) speaks(l *link, r fleet.Report, now time.Time) error {
 	case r.Facts == nil:
 		return reportFirst()
 	case l.instance != "" && r.Facts.Boot != l.boot && now.Sub(l.heard) < otherBoot:
-		return anotherAgent(l, fmt.Sprintf("another agent, of another boot, spoke for it %v ago", now.Sub(l.heard).Round(time.Second)))
+		return anotherAgent(l, fmt.Sprintf("another agent, of another boot, spoke for it %v ago",
+			now.Sub(l.heard).Round(time.Second)))
 	}
 	if l.instance != "" {
-		s.log.Info("agent takes over", "host", l.name, "instance", r.Instance, "before", l.instance, "boot", r.Facts.Boot)
+		s.log.Info("agent takes over", "host", l.name, "instance", r.Instance, "before", l.instance, "boot",
+			r.Facts.Boot)
 		l.superseded = append(l.superseded[max(0, len(l.superseded)-maxSuperseded+1):], l.instance)
 	}
 	l.instance, l.boot, l.sent, l.elsewhere = r.Instance, r.Facts.Boot, 0, nil
@@ -122,12 +129,15 @@ func (s *Server) speaks(l *link, r fleet.Report, now time.Time) error {
 }
 
 func anotherAgent(l *link, why string) error {
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherAgent, Message: "this agent may not speak for host " + l.name + ": " + why,
-		Hint: "run one agent on a host; if this machine is a clone of it, remove its identity and let it join under its own name"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherAgent,
+		Message: "this agent may not speak for host " + l.name + ": " + why,
+		Hint: "run one agent on a host; if this machine is a clone of it, remove its identity and let it join under " +
+			"its own name"}
 }
 
 func reportFirst() error {
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeReportFirst, Message: "this server has not heard of this agent yet", Hint: "agents report first; this one will"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeReportFirst,
+		Message: "this server has not heard of this agent yet", Hint: "agents report first; this one will"}
 }
 
 // takeFacts writes what a host says of itself, where that is new. The link is locked.
@@ -165,7 +175,7 @@ func (s *Server) takeFacts(ctx context.Context, l *link, v fleet.Facts, now time
 	return nil
 }
 
-// sameFacts tells whether the store has these facts already, as after a start of this server.
+// sameFacts reports whether the store has these facts already, as after a start of this server.
 func (s *Server) sameFacts(ctx context.Context, id string, text []byte) bool {
 	var h farm.Host
 	err := s.store.View(ctx, func(t *store.Tx) (err error) {
@@ -179,11 +189,13 @@ func (s *Server) sameFacts(ctx context.Context, id string, text []byte) bool {
 	return err == nil && bytes.Equal(kept, text)
 }
 
-// takeVMs writes what changed of a host's VMs. Most reports say nothing new: the store is only written to when they do. The link is locked.
+// takeVMs writes what changed of a host's VMs. Most reports say nothing new: the store is only written to when they do.
+// The link is locked.
 func (s *Server) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
 	if len(r.VMs) > maxReported {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeReportLong, Message: fmt.Sprintf("a report of %d VMs; a host has %d at most", len(r.VMs), maxReported),
-			Hint: "look what the host's agent takes for its VMs: `grange vm list` there"}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeReportLong,
+			Message: fmt.Sprintf("a report of %d VMs; a host has %d at most", len(r.VMs), maxReported),
+			Hint:    "look what the host's agent takes for its VMs: `grange vm list` there"}
 	}
 	seen := make(map[string]farm.Observed, len(r.VMs))
 	for _, v := range r.VMs {
@@ -233,10 +245,12 @@ type news struct {
 	elsewhere []string  // IDs of VMs that have their place on another host
 	strangers []farm.Stranger
 	left      []farm.Stranger // that it has no more, or that are none any more
+	moves     []farm.Move     // as they are now
+	arrived   []arrival       // VMs that have gone to other hosts
 }
 
 func (n news) any() bool {
-	return len(n.changed)+len(n.gone)+len(n.strangers)+len(n.left) > 0
+	return len(n.changed)+len(n.gone)+len(n.strangers)+len(n.left)+len(n.moves)+len(n.arrived) > 0
 }
 
 func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed, r fleet.Report) (news, error) {
@@ -244,6 +258,16 @@ func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed,
 	here, err := t.VMs(store.VMFilter{Host: host})
 	if err != nil {
 		return n, err
+	}
+	moves, err := activeMoves(t)
+	if err != nil {
+		return n, err
+	}
+	sides := make(map[string]*farm.MoveSide)
+	for _, v := range r.VMs {
+		if v.Move != nil {
+			sides[v.ID] = wire.ParseMoveSide(v.Move)
+		}
 	}
 	known := make(map[string]bool, len(here))
 	for _, vm := range here {
@@ -254,6 +278,14 @@ func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed,
 				continue
 			}
 			o = absent(vm, s.now().UTC())
+		}
+		side := sides[vm.ID]
+		if side != nil && side.Phase == fleet.MoveGone {
+			n.arrived = append(n.arrived, arrival{vm, *side})
+			continue
+		}
+		if m := takeMove(moves[vm.ID], host, o, side, s.now().UTC()); m != nil {
+			n.moves = append(n.moves, *m)
 		}
 		switch {
 		case o.State == farm.VMGone && vm.Wanted.Power == farm.PowerDeleted:
@@ -266,6 +298,12 @@ func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed,
 	}
 	var others, strange []string
 	for id, o := range seen {
+		if m := moves[id]; m.To == host && !known[id] {
+			if m := takeMove(m, host, o, sides[id], s.now().UTC()); m != nil {
+				n.moves = append(n.moves, *m)
+			}
+			continue
+		}
 		if !known[id] && o.State != farm.VMGone {
 			others = append(others, id)
 		}
@@ -278,6 +316,8 @@ func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed,
 		switch place, is := places[id]; {
 		case !is:
 			strange = append(strange, id)
+		case sides[id] != nil && sides[id].Phase == fleet.MoveCome && sides[id].Host == place && place != "":
+			// It came from where the store has it: the store is older than that move, and its source will say so.
 		case place != "":
 			n.elsewhere = append(n.elsewhere, id)
 		}
@@ -286,8 +326,25 @@ func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed,
 	return n, n.meet(t, host, strange, r)
 }
 
-// absent is what it means that a host which has the list with a VM in it says that it has nothing of that VM. One that it had reported
-// is lost: the host proves it by its own word, as after it was installed anew. The zero value says nothing yet.
+// arrival is a VM that has gone to another host, as its source reports.
+type arrival struct {
+	vm   farm.VM
+	side farm.MoveSide
+}
+
+// activeMoves are the moves under way, by VM.
+func activeMoves(t *store.Tx) (map[string]farm.Move, error) {
+	all, err := t.ActiveMoves()
+	by := make(map[string]farm.Move, len(all))
+	for _, m := range all {
+		by[m.VM] = m
+	}
+	return by, err
+}
+
+// absent is what it means that a host which has the list with a VM in it says that it has nothing of that VM. One that
+// it had reported is lost: the host proves it by its own word, as after it was installed anew. The zero value says
+// nothing yet.
 func absent(vm farm.VM, now time.Time) farm.Observed {
 	o := vm.Observed
 	switch {
@@ -300,13 +357,15 @@ func absent(vm farm.VM, now time.Time) farm.Observed {
 	return o
 }
 
-// tells whether an observation is worth a change of the feed. CPU time alone is, in the regular reports, once in a while.
+// reports whether an observation is worth a change of the feed. CPU time alone is, in the regular reports, once in a
+// while.
 func tells(old, now farm.Observed, whole bool) bool {
 	if whole && now.CPUTime-old.CPUTime >= cpuTimeStep {
 		return true
 	}
-	return old.State != now.State || old.Reason != now.Reason || old.Boots != now.Boots || old.Builds != now.Builds || old.Ready != now.Ready ||
-		old.Digest != now.Digest || !old.Since.Equal(now.Since) || cmp.Compare(len(old.Plan.VCPUs), len(now.Plan.VCPUs)) != 0 || !samePlan(old.Plan, now.Plan)
+	return old.State != now.State || old.Reason != now.Reason || old.Boots != now.Boots || old.Builds != now.Builds ||
+		old.Ready != now.Ready || old.Digest != now.Digest || !old.Since.Equal(now.Since) ||
+		cmp.Compare(len(old.Plan.VCPUs), len(now.Plan.VCPUs)) != 0 || !samePlan(old.Plan, now.Plan)
 }
 
 func samePlan(a, b farm.Plan) bool {
@@ -318,6 +377,16 @@ func samePlan(a, b farm.Plan) bool {
 func (s *Server) write(t *store.Tx, l *link, n news) error {
 	for id, o := range n.changed {
 		if err := t.SetVMObserved(id, o); err != nil {
+			return err
+		}
+	}
+	for _, m := range n.moves {
+		if err := s.putMove(t, m); err != nil {
+			return err
+		}
+	}
+	for _, a := range n.arrived {
+		if err := s.arrived(t, a.vm, a.side); err != nil {
 			return err
 		}
 	}

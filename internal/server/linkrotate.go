@@ -29,7 +29,8 @@ type CAView struct {
 	Authorities []Authority // the newest first
 	Site        bool        // the site vouches for the listener: hosts believe that, and not these
 	Waited      []Waited    // who still needs the present one, while it is replaced
-	Ends        time.Time   // of a rotation, if nobody who is not away needs the present one then; zero: none is under way
+	// of a rotation, if nobody who is not away needs the present one then; zero: none is under way
+	Ends time.Time
 }
 
 // CA returns how the fleet's authorities are.
@@ -157,7 +158,8 @@ func (s *Server) RetireCA(ctx context.Context, who farm.Identity, without []stri
 		}
 		if cas.Next == nil {
 			return &farm.Error{Kind: farm.Conflict, Code: CodeNoRotation,
-				Message: "the fleet has one authority, which nothing replaces", Hint: "`grange server ca rotate` makes the next one"}
+				Message: "the fleet has one authority, which nothing replaces",
+				Hint:    "`grange server ca rotate` makes the next one"}
 		}
 		before, err := c.caView(cas)
 		if err != nil {
@@ -201,7 +203,8 @@ func (c *call) retire(cas pki.CAs, cut []Waited) (pki.CAs, error) {
 	if err := c.putCAs(cas); err != nil {
 		return cas, err
 	}
-	c.s.log.Info("authority of the fleet retired", "retired", old, "present", cas.Present.Fingerprint(), "without", names)
+	c.s.log.Info("authority of the fleet retired", "retired", old, "present", cas.Present.Fingerprint(),
+		"without", names)
 	return cas, c.did(reason)
 }
 

@@ -111,7 +111,8 @@ func TestRotation(t *testing.T) {
 	}
 	// A host joins by the token of before; then nobody but the silent one needs the old authority.
 	third := &linked{lab: l, name: "wn-3"}
-	answer, err := l.Enrol(t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: third.request(), Name: "wn-3", MachineID: "wn-3", Now: l.clock()})
+	answer, err := l.Enrol(t.Context(), nil, fleet.EnrolRequest{Token: token, CSR: third.request(), Name: "wn-3",
+		MachineID: "wn-3", Now: l.clock()})
 	if err != nil || strings.Count(string(answer.CA), "BEGIN") != 2 {
 		t.Fatal(err)
 	}
@@ -120,10 +121,12 @@ func TestRotation(t *testing.T) {
 	if got := l.ca().waits(); got != "wn-2" {
 		t.Errorf("waits for %q", got)
 	}
-	if _, err := l.RetireCA(t.Context(), site, nil); code(err) != CodeCANeeded || !strings.Contains(err.Error(), "wn-2") {
+	if _, err := l.RetireCA(t.Context(), site, nil); code(err) != CodeCANeeded ||
+		!strings.Contains(err.Error(), "wn-2") {
 		t.Errorf("the silent host is cut off unasked: %v", err)
 	}
-	if v, err = l.RetireCA(t.Context(), site, []string{"wn-2"}); err != nil || len(v.Authorities) != 1 || v.Authorities[0].Fingerprint() != next || v.Authorities[0].Hosts != 2 {
+	if v, err = l.RetireCA(t.Context(), site, []string{"wn-2"}); err != nil || len(v.Authorities) != 1 ||
+		v.Authorities[0].Fingerprint() != next || v.Authorities[0].Hosts != 2 {
 		t.Fatal(v, err)
 	}
 	for name, s := range map[string]*lab{"the server": l, "another server": other} {
@@ -153,7 +156,8 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	slices.Reverse(lines)
-	if got := strings.Join(lines, ", "); got != "ca.retire failed, ca.rotate denied, ca.rotate done, ca.rotate failed, ca.retire failed, ca.retire done" {
+	if got := strings.Join(lines, ", "); got != "ca.retire failed, ca.rotate denied, ca.rotate done, ca.rotate "+
+		"failed, ca.retire failed, ca.retire done" {
 		t.Error(got)
 	}
 }
@@ -285,7 +289,8 @@ func TestListenerCertificates(t *testing.T) {
 		t.Helper()
 		near, far := net.Pipe()
 		defer near.Close()
-		go tls.Server(far, &tls.Config{GetCertificate: shown.Get, NextProtos: []string{"http/1.1"}}).HandshakeContext(t.Context())
+		go tls.Server(far, &tls.Config{GetCertificate: shown.Get, NextProtos: []string{"http/1.1"}}).HandshakeContext(
+			t.Context())
 		c := tls.Client(near, &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
 		if err := c.HandshakeContext(t.Context()); err != nil {
 			t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// saveSeen is how often the times at which hosts were heard of are written to the store: all in a few transactions, with no change of
-	// the feed.
+	// saveSeen is how often the times at which hosts were heard of are written to the store: all in a few transactions,
+	// with no change of the feed.
 	saveSeen = 10 * time.Second
 	// seenBatch bounds one such transaction, for writers wait for each other.
 	seenBatch = 1000

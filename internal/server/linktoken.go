@@ -65,11 +65,13 @@ func (o JoinOrder) check() error {
 }
 
 func badJoin(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: CodeJoinOrder, Message: fmt.Sprintf(format, args...), Hint: "see `grange host token create --help`"}
+	return &farm.Error{Kind: farm.Invalid, Code: CodeJoinOrder, Message: fmt.Sprintf(format, args...),
+		Hint: "see `grange host token create --help`"}
 }
 
 // CreateJoinToken makes a join token. The text is told once: a request that is repeated is answered without it.
-func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinOrder) (k farm.JoinToken, text string, err error) {
+func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinOrder) (k farm.JoinToken, text string,
+	err error) {
 	if err := o.check(); err != nil {
 		return farm.JoinToken{}, "", err
 	}
@@ -104,8 +106,8 @@ func (s *Server) CreateJoinToken(ctx context.Context, who farm.Identity, o JoinO
 	return k, text, nil
 }
 
-// mayReplace refuses a token for a host that is in another cell, where the caller may not let hosts join. It is held against that once more
-// when it is used.
+// mayReplace refuses a token for a host that is in another cell, where the caller may not let hosts join. It is held
+// against that once more when it is used.
 func (c *call) mayReplace(o JoinOrder) error {
 	if o.Name == "" {
 		return nil
@@ -126,8 +128,8 @@ func (c *call) mayReplace(o JoinOrder) error {
 }
 
 func (c *call) makeJoinToken(token pki.JoinToken, o JoinOrder) ([]string, error) {
-	k := farm.JoinToken{ID: token.ID, Hash: token.Hash(), Cell: o.Cell, Name: o.Name, Labels: o.Labels, By: cmp.Or(c.who.User, rootName),
-		Expires: c.now.Add(cmp.Or(o.Valid, joinValid)), Count: max(o.Count, 1),
+	k := farm.JoinToken{ID: token.ID, Hash: token.Hash(), Cell: o.Cell, Name: o.Name, Labels: o.Labels,
+		By: cmp.Or(c.who.User, rootName), Expires: c.now.Add(cmp.Or(o.Valid, joinValid)), Count: max(o.Count, 1),
 		CA: token.Fingerprint}
 	if err := c.PutJoinToken(k); err != nil {
 		return nil, err
@@ -155,7 +157,9 @@ func (s *Server) DeleteJoinToken(ctx context.Context, who farm.Identity, id stri
 }
 
 func noJoinToken(id string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoToken, Message: fmt.Sprintf("there is no join token %.80q that you could have made", id), Hint: "`grange host token list` shows those; name one by its ID"}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoToken,
+		Message: fmt.Sprintf("there is no join token %.80q that you could have made", id),
+		Hint:    "`grange host token list` shows those; name one by its ID"}
 }
 
 // JoinTokens are those that were made, and that the caller could have made.

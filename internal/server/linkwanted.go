@@ -17,9 +17,10 @@ import (
 // settingHosts is the setting that all hosts are told: fleet.Settings.
 const settingHosts = "hosts"
 
-// Wanted waits until a host's wanted list is another one than it has, by its revision and the instance that asks. changed is false when
-// nothing changed for as long as a request may last.
-func (s *Server) Wanted(ctx context.Context, who farm.Identity, instance string, after int64) (list fleet.WantedList, changed bool, err error) {
+// Wanted waits until a host's wanted list is another one than it has, by its revision and the instance that asks.
+// changed is false when nothing changed for as long as a request may last.
+func (s *Server) Wanted(ctx context.Context, who farm.Identity, instance string, after int64) (list fleet.WantedList,
+	changed bool, err error) {
 	p, err := s.Poll(who, instance, after)
 	if err != nil {
 		return fleet.WantedList{}, false, err
@@ -40,8 +41,8 @@ func (s *Server) Wanted(ctx context.Context, who farm.Identity, instance string,
 	return list, true, nil
 }
 
-// Poll is a host's question for its wanted list, for those who wait for many hosts at once and want no goroutine for each. It is not safe
-// for concurrent use.
+// Poll is a host's question for its wanted list, for those who wait for many hosts at once and want no goroutine for
+// each. It is not safe for concurrent use.
 type Poll struct {
 	server      *Server
 	link        *link
@@ -63,11 +64,11 @@ func (s *Server) Poll(who farm.Identity, instance string, after int64) (*Poll, e
 // Lasts is how long a host waits for an answer when nothing changes.
 func (p *Poll) Lasts() time.Duration { return p.server.pollTime() }
 
-// Due tells whether there may be another list than the host has, so that Look is worth its while.
+// Due reports whether there may be another list than the host has, so that Look is worth its while.
 func (p *Poll) Due() bool { return p.from == 0 || p.server.hub.changed(p.link.id, p.from) }
 
-// Await has wake called once, when there may be another list; at once if there may be now. wake must return at once, and call nothing of
-// the server. Leave ends the waiting.
+// Await has wake called once, when there may be another list; at once if there may be now. wake must return at once,
+// and call nothing of the server. Leave ends the waiting.
 func (p *Poll) Await(wake func()) {
 	p.waiting.wake = wake
 	if p.from == 0 || !p.server.hub.enter(p.link.id, p.from, &p.waiting) {
@@ -106,8 +107,8 @@ func nonTimeout(err error) error {
 	return err
 }
 
-// polls lets the agent that speaks for the host ask, and says from which revision on it is to wait; 0: what it has is not what it was sent
-// last, and it is told at once.
+// polls lets the agent that speaks for the host ask, and says from which revision on it is to wait; 0: what it has is
+// not what it was sent last, and it is told at once.
 func (s *Server) polls(l *link, instance string, after int64) (from int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,9 +131,11 @@ func (s *Server) hears(l *link, instance string) {
 	}
 }
 
-// list is all that is wanted of a host, of one snapshot, and its sum without what changes by itself. A host without VMs whose own part of
-// the store did not change after a revision is not looked up: when something concerns all hosts, all of them ask at once.
-func (s *Server) list(ctx context.Context, l *link, after int64) (list fleet.WantedList, sum [sha256.Size]byte, err error) {
+// list is all that is wanted of a host, of one snapshot, and its sum without what changes by itself. A host without VMs
+// whose own part of the store did not change after a revision is not looked up: when something concerns all hosts, all
+// of them ask at once.
+func (s *Server) list(ctx context.Context, l *link, after int64) (list fleet.WantedList, sum [sha256.Size]byte,
+	err error) {
 	l.mu.Lock()
 	elsewhere, empty := l.elsewhere, l.empty && after != 0
 	l.mu.Unlock()
@@ -170,26 +173,34 @@ func (s *Server) readList(t *store.Tx, host string, elsewhere []string, list *fl
 	}
 	streams, err := t.Streams(host)
 	for _, o := range streams {
-		list.Streams = append(list.Streams, fleet.StreamOrder{ID: o.ID, VM: o.VM, Kind: o.Kind, Port: o.Port, Server: o.Server})
+		list.Streams = append(list.Streams,
+			fleet.StreamOrder{ID: o.ID, VM: o.VM, Kind: o.Kind, Port: o.Port, Server: o.Server})
 	}
 	return err
 }
 
-// wantedVMs are those that have their place on the host, and those that the host still has though they have their place elsewhere by now:
-// they are to go. A lost one is not wanted anywhere.
+// wantedVMs are those that have their place on the host, and those that the host still has though they have their place
+// elsewhere by now: they are to go. A lost one is not wanted anywhere.
 func wantedVMs(t *store.Tx, host string, elsewhere []string, list *fleet.WantedList) error {
 	here, err := t.VMs(store.VMFilter{Host: host})
 	if err != nil {
 		return err
 	}
 	networks := map[string]farm.FleetNetwork{}
-	for _, vm := range here {
-		n, ok := networks[vm.Network]
-		if !ok && vm.Network != "" {
-			if n, err = t.Network(vm.Network); err != nil && !missing(err) {
-				return err
+	network := func(name string) (farm.FleetNetwork, error) {
+		n, ok := networks[name]
+		if !ok && name != "" {
+			if n, err = t.Network(name); err != nil && !missing(err) {
+				return n, err
 			}
-			networks[vm.Network] = n
+			networks[name] = n
+		}
+		return n, nil
+	}
+	for _, vm := range here {
+		n, err := network(vm.Network)
+		if err != nil {
+			return err
 		}
 		switch {
 		case vm.Observed.Disowned && vm.Wanted.Power == farm.PowerDeleted:
@@ -207,7 +218,7 @@ func wantedVMs(t *store.Tx, host string, elsewhere []string, list *fleet.WantedL
 			list.VMs = append(list.VMs, unwanted(id))
 		}
 	}
-	return nil
+	return moveOrders(t, host, list, network)
 }
 
 // unwanted is a VM that is to go from a host, which learns nothing of it: the host may know no more than its ID.
@@ -245,18 +256,20 @@ func hostSettings(t *store.Tx) (v fleet.Settings, err error) {
 	return v, json.Unmarshal(text, &v)
 }
 
-// The pace of hosts. A host that is heard of twice in the time after which it counts as silent is never silent for one lost answer.
+// The pace of hosts. A host that is heard of twice in the time after which it counts as silent is never silent for one
+// lost answer.
 
 // pollTime is how long a poll may wait: less than otherBoot, for a host is heard of when it begins one.
 func (s *Server) pollTime() time.Duration { return min(s.silence/3, otherBoot-10*time.Second) }
 
-// pace is when a host with nothing new reports again: with many hosts later, so that reports cost a few per cent of a core.
+// pace is when a host with nothing new reports again: with many hosts later, so that reports cost a few per cent of a
+// core.
 func (s *Server) pace() time.Duration {
 	return min(max(30*time.Second, s.hostCount()*time.Second/50), 10*time.Minute)
 }
 
-// shakesPerCore is how many TLS handshakes a second each core of a server is asked for, so that half of it is left for all else: when more
-// come at once all of them are slow, hosts give up and try again, and none gets through.
+// shakesPerCore is how many TLS handshakes a second each core of a server is asked for, so that half of it is left for
+// all else: when more come at once all of them are slow, hosts give up and try again, and none gets through.
 const shakesPerCore = 125
 
 // spread is over how long hosts come back when all of them lost their connection.

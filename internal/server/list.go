@@ -97,7 +97,8 @@ func (c *call) list(f VMFilter, list *VMList) error {
 		q := store.VMFilter{Project: p, Host: host, Cell: cell, Owner: f.Owner, Group: f.Group}
 		switch p {
 		case "":
-			q.After = cmp.Or(f.After, "/") // behind nothing: the database then begins at the first name, and does not sort all that the filter chooses
+			// behind nothing: the database then begins at the first name, and does not sort all that the filter chooses
+			q.After = cmp.Or(f.After, "/")
 		case after:
 			q.After = f.After
 		}
@@ -108,8 +109,8 @@ func (c *call) list(f VMFilter, list *VMList) error {
 	return nil
 }
 
-// fill reads the store's pages until the list has its size. One more that is there makes Next. The first page has as many as are missing, for mostly all of
-// them are chosen; each further one is larger.
+// fill reads the store's pages until the list has its size. One more that is there makes Next. The first page has as
+// many as are missing, for mostly all of them are chosen; each further one is larger.
 func (c *call) fill(f VMFilter, q store.VMFilter, size int, list *VMList) error {
 	seesAll := c.allowed(policy.ReadVM, policy.Target{Project: q.Project, Cell: q.Cell})
 	for q.Limit = size + 1 - len(list.Items); ; q.Limit = min(2*q.Limit, mostPage+1) {
@@ -150,7 +151,7 @@ func (c *call) take(vms []farm.VM, state farm.VMState, size int, list *VMList) e
 	return nil
 }
 
-// names tells whether a VM has the name and the tags of the filter.
+// names reports whether a VM has the name and the tags of the filter.
 func (f VMFilter) names(vm farm.VM) bool {
 	if ok, err := path.Match(f.Name, vm.Name); f.Name != "" && (err != nil || !ok) {
 		return false
@@ -163,7 +164,8 @@ func (f VMFilter) names(vm farm.VM) bool {
 	return true
 }
 
-// projects are those whose VMs the caller may see, or "" for all: whoever is a reader in few projects does not have the whole farm read.
+// projects are those whose VMs the caller may see, or "" for all: whoever is a reader in few projects does not have the
+// whole farm read.
 func (c *call) projects(asked string) ([]string, error) {
 	if asked != "" {
 		return []string{asked}, nil
@@ -185,7 +187,8 @@ func (c *call) projects(asked string) ([]string, error) {
 	return slices.Compact(mine), nil
 }
 
-// onlyCell is the cell that all of the caller's roles are for, so that it may see no VM of another one; "": they are not for one cell.
+// onlyCell is the cell that all of the caller's roles are for, so that it may see no VM of another one; "": they are
+// not for one cell.
 func (c *call) onlyCell() string {
 	if c.who.Root || len(c.grants) == 0 {
 		return ""
@@ -197,8 +200,8 @@ func (c *call) onlyCell() string {
 	return cell
 }
 
-// maySee tells whether there may be anything of a project, or of none, whatever its cell, that the caller may do an action to. Where there is not, nothing
-// of it need be read.
+// maySee reports whether there may be anything of a project, or of none, whatever its cell, that the caller may do an
+// action to. Where there is not, nothing of it need be read.
 func (c *call) maySee(a policy.Action, project string) bool {
 	t := policy.Target{Project: project, Owner: c.who.User}
 	return c.allowed(a, t) || slices.ContainsFunc(c.grants, func(g farm.Grant) bool {

@@ -15,8 +15,10 @@ import (
 
 // lookers are callers of every kind, by what they are.
 var lookers = map[string]farm.Identity{
-	"root": root, "everywhere": site, "one project": ann, "two projects": {User: "duo"}, "a cell": {User: "cel"}, "a cell and a project": {User: "mix"},
-	"a project on a cell": {User: "nar"}, "two cells": {User: "two"}, "a cell twice": {User: "dup"}, "nobody": eve, "not known": {}, "a host": {Host: "id-h1"},
+	"root": root, "everywhere": site, "one project": ann, "two projects": {User: "duo"}, "a cell": {User: "cel"},
+	"a cell and a project": {User: "mix"},
+	"a project on a cell":  {User: "nar"}, "two cells": {User: "two"}, "a cell twice": {User: "dup"}, "nobody": eve,
+	"not known": {}, "a host": {Host: "id-h1"},
 	"a token for a project":            {User: "site", Means: "token", Projects: []string{"atlas"}},
 	"a cell's token for a project":     {User: "cel", Means: "token", Projects: []string{"zeta"}},
 	"a project, and another on a cell": {User: "par"}, "no such role": {User: "odd"},
@@ -31,12 +33,15 @@ func crowd(t *testing.T, r *rand.Rand) *lab {
 	l.pass(time.Hour)
 	young := l.host("h1", "east")
 	l.update(func(tx *store.Tx) error {
-		for _, g := range []farm.Grant{{User: "duo", Role: farm.RoleMember, Project: "alice"}, {User: "duo", Role: farm.RoleReader, Project: "zeta"},
-			{User: "cel", Role: farm.RoleReader, Cell: "west"},
-			{User: "mix", Role: farm.RoleOperator, Cell: "west"}, {User: "mix", Role: farm.RoleMember, Project: "zeta"}, {User: "nar", Role: farm.RoleReader, Project: "atlas", Cell: "west"},
+		for _, g := range []farm.Grant{{User: "duo", Role: farm.RoleMember, Project: "alice"},
+			{User: "duo", Role: farm.RoleReader, Project: "zeta"}, {User: "cel", Role: farm.RoleReader, Cell: "west"},
+			{User: "mix", Role: farm.RoleOperator, Cell: "west"}, {User: "mix", Role: farm.RoleMember, Project: "zeta"},
+			{User: "nar", Role: farm.RoleReader, Project: "atlas", Cell: "west"},
 			{User: "two", Role: farm.RoleReader, Cell: "west"}, {User: "two", Role: farm.RoleReader, Cell: "east"},
-			{User: "dup", Role: farm.RoleReader, Cell: "east"}, {User: "dup", Role: farm.RoleReader, Project: "alice", Cell: "east"}, {User: "odd", Role: "boss", Cell: "west"},
-			{User: "par", Role: farm.RoleReader, Project: "alice"}, {User: "par", Role: farm.RoleReader, Project: "atlas", Cell: "west"}} {
+			{User: "dup", Role: farm.RoleReader, Cell: "east"},
+			{User: "dup", Role: farm.RoleReader, Project: "alice", Cell: "east"},
+			{User: "odd", Role: "boss", Cell: "west"}, {User: "par", Role: farm.RoleReader, Project: "alice"},
+			{User: "par", Role: farm.RoleReader, Project: "atlas", Cell: "west"}} {
 			if err := tx.PutGrant(g); err != nil {
 				return err
 			}
@@ -53,13 +58,16 @@ func crowd(t *testing.T, r *rand.Rand) *lab {
 
 func anyVM(r *rand.Rand, n int, hosts []string) farm.VM {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
-	vm := farm.VM{ID: fmt.Sprint("id-", n), Name: fmt.Sprint("vm-", n), Project: pick("alice", "atlas", "zeta"), Owner: pick("ann", "otto"), Group: pick("", "ha"),
-		Cell: pick("", "east", "west"), Host: pick(hosts...), Image: "micro", Tags: map[string]string{"n": pick("0", "1")}, Created: time.Unix(0, 0).UTC()}
+	vm := farm.VM{ID: fmt.Sprint("id-", n), Name: fmt.Sprint("vm-", n), Project: pick("alice", "atlas", "zeta"),
+		Owner: pick("ann", "otto"), Group: pick("", "ha"), Cell: pick("", "east", "west"), Host: pick(hosts...),
+		Image: "micro", Tags: map[string]string{"n": pick("0", "1")}, Created: time.Unix(0, 0).UTC()}
 	if r.IntN(4) == 0 {
 		vm.Tags["odd"] = `","Wanted":{"Power":"off"},"State":"lost`
 	}
-	vm.Wanted.Power = farm.Power(pick("", string(farm.PowerOn), string(farm.PowerOn), string(farm.PowerOff), string(farm.PowerDeleted)))
-	states := []farm.VMState{"", farm.VMStarting, farm.VMRunning, farm.VMStopping, farm.VMStopped, farm.VMStopped, farm.VMFailed, farm.VMLost, farm.VMGone}
+	vm.Wanted.Power = farm.Power(pick("", string(farm.PowerOn), string(farm.PowerOn), string(farm.PowerOff),
+		string(farm.PowerDeleted)))
+	states := []farm.VMState{"", farm.VMStarting, farm.VMRunning, farm.VMStopping, farm.VMStopped, farm.VMStopped,
+		farm.VMFailed, farm.VMLost, farm.VMGone}
 	vm.Observed = farm.Observed{State: states[r.IntN(len(states))], Reason: pick("", `its guest powered "off"`)}
 	return vm
 }
@@ -72,7 +80,8 @@ func (l *lab) slowly(who farm.Identity, f VMFilter) (all []string, states map[fa
 		vms, err := c.Tx.VMs(store.VMFilter{})
 		for _, vm := range vms {
 			is := func(wanted, has string) bool { return wanted == "" || wanted == has }
-			if !c.sees(vm) || !f.names(vm) || !is(f.Project, vm.Project) || !is(f.Cell, vm.Cell) || !is(f.Host, vm.Host) || !is(f.Owner, vm.Owner) || !is(f.Group, vm.Group) {
+			if !c.sees(vm) || !f.names(vm) || !is(f.Project, vm.Project) || !is(f.Cell, vm.Cell) ||
+				!is(f.Host, vm.Host) || !is(f.Owner, vm.Owner) || !is(f.Group, vm.Group) {
 				continue
 			}
 			view, err := c.show(vm)
@@ -112,12 +121,15 @@ func (l *lab) paged(who farm.Identity, f VMFilter) (all []string) {
 	}
 }
 
-// Pages of every size are together the whole list, for callers of every kind and whatever is asked for; so are the counts.
+// Pages of every size are together the whole list, for callers of every kind and whatever is asked for; so are the
+// counts.
 func TestPages(t *testing.T) {
 	l := crowd(t, rand.New(rand.NewPCG(1, 2)))
 	for name, who := range lookers {
-		for _, f := range []VMFilter{{}, {Project: "atlas"}, {Project: "alice", Cell: "east"}, {Cell: "west"}, {Cell: "east"}, {Owner: "otto"}, {Group: "ha"}, {Host: "id-h1"},
-			{Host: "id-h2", Project: "zeta"}, {State: farm.VMRunning}, {State: farm.VMUnknown, Cell: "west"}, {Name: "vm-1*"}, {Name: "no"}, {Tags: map[string]string{"n": "1"}}} {
+		for _, f := range []VMFilter{{}, {Project: "atlas"}, {Project: "alice", Cell: "east"}, {Cell: "west"},
+			{Cell: "east"}, {Owner: "otto"}, {Group: "ha"}, {Host: "id-h1"}, {Host: "id-h2", Project: "zeta"},
+			{State: farm.VMRunning}, {State: farm.VMUnknown, Cell: "west"}, {Name: "vm-1*"}, {Name: "no"},
+			{Tags: map[string]string{"n": "1"}}} {
 			want, _ := l.slowly(who, f)
 			for _, f.Limit = range []int{7, 59, crowded - 1, crowded, 1000} {
 				if d := cmp.Diff(want, l.paged(who, f)); d != "" {
@@ -134,7 +146,8 @@ func TestPages(t *testing.T) {
 	if want, _ := l.slowly(site, VMFilter{}); cmp.Diff(want, l.paged(site, VMFilter{Limit: 1})) != "" {
 		t.Error("one by one it is another list")
 	}
-	if got, err := l.VMs(t.Context(), root, VMFilter{After: "~/~", Limit: 1}); err != nil || len(got.Items) > 0 || got.Revision == 0 {
+	if got, err := l.VMs(t.Context(), root, VMFilter{After: "~/~", Limit: 1}); err != nil || len(got.Items) > 0 ||
+		got.Revision == 0 {
 		t.Errorf("behind all: %+v, %v", got, err)
 	}
 }

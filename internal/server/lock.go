@@ -11,7 +11,7 @@ func (l lock) Lock() { l <- struct{}{} }
 
 func (l lock) Unlock() { <-l }
 
-// LockWithin tells whether it was locked in time.
+// LockWithin reports whether it was locked in time.
 func (l lock) LockWithin(d time.Duration) bool {
 	select {
 	case l <- struct{}{}:

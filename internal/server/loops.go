@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"sync"
@@ -22,14 +23,15 @@ const (
 	mostBackOff  = time.Minute
 )
 
-// loop is one thing that is kept as wanted. run goes on until ctx ends or something fails; then it is begun anew, later each time. epoch is
-// the lease's, which every commit of a loop that leads is fenced by.
+// loop is one thing that is kept as wanted. run goes on until ctx ends or something fails; then it is begun anew, later
+// each time. epoch is the lease's, which every commit of a loop that leads is fenced by.
 type loop struct {
 	name string
 	run  func(ctx context.Context, epoch int64) error
 }
 
-// Run works until ctx ends: it follows the change feed and hosts' reports, and, while it leads, runs the loops that decide.
+// Run works until ctx ends: it follows the change feed and hosts' reports, and, while it leads, runs the loops that
+// decide.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.recall(ctx); err != nil {
 		s.log.Warn("it is not known which hosts were silent before: all of them are waited for", "err", err)
@@ -52,6 +54,7 @@ func (s *Server) leading() []loop {
 		{"placer", s.place},
 		every("expiry", 10*time.Second, s.expire),
 		every("drains", 5*time.Second, s.drains),
+		every("moves", 5*time.Second, s.moves),
 		every("silence", 10*time.Second, s.silences),
 		s.onChange("brokers", 3*time.Second, 15*time.Second, s.brokers),
 		every("pruning", time.Hour, s.prune),
@@ -73,8 +76,10 @@ func every(name string, pause time.Duration, pass func(ctx context.Context, epoc
 	}}
 }
 
-// onChange is a loop that does a pass when anything changed, and not more often than least, and at the latest after most.
-func (s *Server) onChange(name string, least, most time.Duration, pass func(ctx context.Context, epoch int64) error) loop {
+// onChange is a loop that does a pass when anything changed, and not more often than least, and at the latest after
+// most.
+func (s *Server) onChange(name string, least, most time.Duration,
+	pass func(ctx context.Context, epoch int64) error) loop {
 	return loop{name, func(ctx context.Context, epoch int64) error {
 		for {
 			seen := s.hub.revision()
@@ -143,8 +148,8 @@ func logChange(log *slog.Logger, last string, err error) string {
 	return now
 }
 
-// lead takes the lease when it can and runs the loops that decide while it has it. A server that was killed takes its own lease back at once:
-// its URL and its machine tell it from the others.
+// lead takes the lease when it can and runs the loops that decide while it has it. A server that was killed takes its
+// own lease back at once: its URL and its machine tell it from the others.
 func (s *Server) lead(ctx context.Context) {
 	machine, _ := os.Hostname() // without one the URL must do
 	holder := s.url + " " + machine
@@ -166,9 +171,22 @@ func (s *Server) lead(ctx context.Context) {
 
 // takeLease takes or keeps the lease; a database that hangs is one that does not answer.
 func (s *Server) takeLease(ctx context.Context, holder string) (epoch int64, ok bool, err error) {
+	s.leasing.Turned(time.Now())
 	soon, cancel := context.WithTimeout(ctx, leaseKeep)
 	defer cancel()
 	return s.store.Lead(soon, holder, leaseTTL)
+}
+
+// hungAfter is how long the loop that keeps the lease may stand still: longer than the others take to end when the
+// lease is lost.
+const hungAfter = 4 * leaseTTL
+
+// Works returns an error where the server should be started again. A database that does not answer is none.
+func (s *Server) Works() error {
+	if s.leasing.Hangs(time.Now(), hungAfter) {
+		return errors.New("the loop of the lease stands still")
+	}
+	return nil
 }
 
 // reign runs the loops until the lease is another's, or cannot be kept in time, or ctx ends; then it is given back.

@@ -14,7 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// One of two servers leads; when it ends the other takes over at once, and when it is cut off from the store, after the lease.
+// One of two servers leads; when it ends the other takes over at once, and when it is cut off from the store, after the
+// lease.
 func TestLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "farm.db")
@@ -70,7 +71,8 @@ func TestBackOff(t *testing.T) {
 		for _, c := range []struct {
 			after time.Duration
 			want  int32
-		}{{500 * time.Millisecond, 1}, {time.Second, 2}, {2 * time.Second, 3}, {4 * time.Second, 4}, {5 * time.Minute, 10}, {time.Hour, 11}, {3 * time.Second, 12}} {
+		}{{500 * time.Millisecond, 1}, {time.Second, 2}, {2 * time.Second, 3}, {4 * time.Second, 4}, {5 * time.Minute,
+			10}, {time.Hour, 11}, {3 * time.Second, 12}} {
 			time.Sleep(c.after)
 			if got := runs.Load(); got < c.want {
 				t.Errorf("%d runs after %v, want %d", got, c.after, c.want)

@@ -12,8 +12,9 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// placer gives VMs their hosts, on the server that leads. It decides in memory, where a claim takes some microseconds, and commits many claims in
-// one transaction: a group is what has come in while the one before it was committed. What is not committed was never claimed.
+// placer gives VMs their hosts, on the server that leads. It decides in memory, where a claim takes some microseconds,
+// and commits many claims in one transaction: a group is what has come in while the one before it was committed. What
+// is not committed was never claimed.
 type placer struct {
 	*mirror
 	log   *slog.Logger
@@ -72,7 +73,8 @@ func (m *mirror) seen() int64 {
 	return m.revision
 }
 
-// run works until ctx ends. A commit that failed is tried again, with everything read anew: what has become of it is not always known.
+// run works until ctx ends. A commit that failed is tried again, with everything read anew: what has become of it is
+// not always known.
 func (p *placer) run(ctx context.Context) error {
 	pause := firstPause
 	for ctx.Err() == nil {

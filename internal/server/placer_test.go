@@ -22,8 +22,9 @@ import (
 // machine enrols a host of 32 threads on two nodes of 32 GiB, with 100 GiB of disk.
 func (l *lab) machine(name, cell string) farm.Host {
 	l.t.Helper()
-	h := farm.Host{ID: "id-" + name, Name: name, Cell: cell, Enrolled: l.clock(), Seen: l.clock(), Facts: farm.Facts{Topology: topologytest.CERN2650v2(),
-		Kind: "cern", Accelerator: "kvm", Networks: []string{"br1"}, Images: []string{"micro"}, ScratchFree: 100 * farm.GiB}}
+	h := farm.Host{ID: "id-" + name, Name: name, Cell: cell, Enrolled: l.clock(), Seen: l.clock(),
+		Facts: farm.Facts{Topology: topologytest.CERN2650v2(), Kind: "cern", Accelerator: "kvm",
+			Networks: []string{"br1"}, Images: []string{"micro"}, ScratchFree: 100 * farm.GiB}}
 	l.update(func(tx *store.Tx) error { return tx.InsertHost(h) })
 	return h
 }
@@ -68,7 +69,8 @@ func TestPlacerGivesHosts(t *testing.T) {
 	other := l.create(otto, CreateVM{Project: "atlas", Name: "b", Image: "micro", Shape: "small"})
 	l.settle(p)
 	for _, v := range mine {
-		if got := l.must(v.ID); got.Host != east.ID || got.Cell != "east" || len(got.Plan.VCPUs) != 8 || got.Waiting != "" {
+		if got := l.must(v.ID); got.Host != east.ID || got.Cell != "east" || len(got.Plan.VCPUs) != 8 ||
+			got.Waiting != "" {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -88,7 +90,8 @@ func TestPlacerWaitsForRoom(t *testing.T) {
 	p := l.placing()
 	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice"}) })
 	var ids []string
-	for _, v := range l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 5, Image: "micro", CPUs: 8, Memory: 4 * farm.GiB}) {
+	for _, v := range l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 5, Image: "micro", CPUs: 8,
+		Memory: 4 * farm.GiB}) {
 		ids = append(ids, v.ID)
 	}
 	l.settle(p)
@@ -118,10 +121,12 @@ func TestPlacerWaitsForTheImage(t *testing.T) {
 	p := l.placing()
 	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "el9", Shape: "small"})[0]
 	l.settle(p)
-	if got := l.must(v.ID); got.Host != "" || !strings.Contains(got.Waiting, "no host of cell east has image el9: `grange image import`") {
+	if got := l.must(v.ID); got.Host != "" ||
+		!strings.Contains(got.Waiting, "no host of cell east has image el9: `grange image import`") {
 		t.Errorf("%+v", got)
 	}
-	if e, err := l.WhyOf(t.Context(), ann, v.ID); err != nil || e.Changes[0].Text != "image el9 on host e1: `grange image import` there" {
+	if e, err := l.WhyOf(t.Context(), ann, v.ID); err != nil ||
+		e.Changes[0].Text != "image el9 on host e1: `grange image import` there" {
 		t.Errorf("%+v, %v", e, err)
 	}
 	h.Facts.Images = append(h.Facts.Images, "el9")
@@ -226,7 +231,8 @@ func TestPlacerReadsWhatCameBetween(t *testing.T) {
 		for i := range others {
 			l.update(func(tx *store.Tx) error { return tx.PutSetting("other", []byte{'0' + byte(i)}) })
 		}
-		if _, err := l.UpdateVM(t.Context(), ann, vm.ID, 0, UpdateVM{Tags: &map[string]string{"tier": "front"}}); err != nil {
+		if _, err := l.UpdateVM(t.Context(), ann, vm.ID, 0,
+			UpdateVM{Tags: &map[string]string{"tier": "front"}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.commit(t.Context(), g); err != nil {
@@ -266,16 +272,20 @@ func TestPlacerResizes(t *testing.T) {
 		l.settle(p)
 		return l.must(v.ID)
 	}
-	if got := resize(32); got.Resize != nil || got.Shape.CPUs != 32 || len(got.Plan.VCPUs) != 32 || got.Wanted.Builds != 1 || got.Waiting != "" {
+	if got := resize(32); got.Resize != nil || got.Shape.CPUs != 32 || len(got.Plan.VCPUs) != 32 ||
+		got.Wanted.Builds != 1 || got.Waiting != "" {
 		t.Errorf("%+v", got)
 	}
-	if got := resize(33); got.Resize != nil || got.Shape.CPUs != 32 || len(got.Plan.VCPUs) != 32 || got.Wanted.Builds != 1 || !strings.HasPrefix(got.Waiting, "not resized to 33 CPUs and 8G: host e1 ") {
+	if got := resize(33); got.Resize != nil || got.Shape.CPUs != 32 || len(got.Plan.VCPUs) != 32 ||
+		got.Wanted.Builds != 1 || !strings.HasPrefix(got.Waiting, "not resized to 33 CPUs and 8G: host e1 ") {
 		t.Errorf("%+v", got)
 	}
-	if got, err := l.UpdateVM(t.Context(), ann, v.ID, 0, UpdateVM{Tags: &map[string]string{"a": "b"}}); err != nil || got.Notice == "" {
+	if got, err := l.UpdateVM(t.Context(), ann, v.ID, 0, UpdateVM{Tags: &map[string]string{"a": "b"}}); err != nil ||
+		got.Notice == "" {
 		t.Errorf("the notice went with a tag: %+v, %v", got, err)
 	}
-	if got, err := l.RestartVM(t.Context(), ann, v.ID, 0); err != nil || got.Notice != "" || l.must(v.ID).Waiting != "" {
+	if got, err := l.RestartVM(t.Context(), ann, v.ID, 0); err != nil || got.Notice != "" ||
+		l.must(v.ID).Waiting != "" {
 		t.Errorf("the notice is old: %+v, %v", got, err)
 	}
 	if got := resize(4); got.Shape.CPUs != 4 || got.Wanted.Builds != 2 {
@@ -286,23 +296,27 @@ func TestPlacerResizes(t *testing.T) {
 	}
 }
 
-// A VM that a host would not have goes to another one; a host that refuses those of several owners backs off, and is tried again.
+// A VM that a host would not have goes to another one; a host that refuses those of several owners backs off, and is
+// tried again.
 func TestPlacerHeedsRefusals(t *testing.T) {
 	l := newLab(t)
 	l.update(func(tx *store.Tx) error {
-		return errors.Join(tx.PutProject(farm.Project{Name: "alice"}), tx.PutCell(farm.Cell{Name: "east", Default: true, Packing: farm.Spread}.WithDefaults()))
+		return errors.Join(tx.PutProject(farm.Project{Name: "alice"}),
+			tx.PutCell(farm.Cell{Name: "east", Default: true, Packing: farm.Spread}.WithDefaults()))
 	})
 	l.machine("e1", "east")
 	l.machine("e2", "east")
 	p := l.placing()
 	refuse := func(id string) {
 		l.update(func(tx *store.Tx) error {
-			return tx.SetVMObserved(id, farm.Observed{State: farm.VMFailed, Reason: string(farm.CodeNoRoom) + ": CPUs 0-3 are held by a job"})
+			return tx.SetVMObserved(id,
+				farm.Observed{State: farm.VMFailed, Reason: string(farm.CodeNoRoom) + ": CPUs 0-3 are held by a job"})
 		})
 	}
 	var bad string
 	for i := range 3 {
-		v := l.create([]farm.Identity{ann, root}[i%2], CreateVM{Project: "alice", Name: fmt.Sprint("a", i), Image: "micro", CPUs: 2, Memory: farm.GiB})[0]
+		v := l.create([]farm.Identity{ann, root}[i%2],
+			CreateVM{Project: "alice", Name: fmt.Sprint("a", i), Image: "micro", CPUs: 2, Memory: farm.GiB})[0]
 		l.settle(p)
 		host := l.must(v.ID).Host
 		if bad == "" {
@@ -338,7 +352,8 @@ func TestPlacerHeedsRefusals(t *testing.T) {
 	}
 }
 
-// A host that refused an order may be carrying out the next one: only a refusal of the newest has the VM placed elsewhere.
+// A host that refused an order may be carrying out the next one: only a refusal of the newest has the VM placed
+// elsewhere.
 func TestPlacerHeedsRefusalsOfTheNewestOrder(t *testing.T) {
 	l := newLab(t)
 	l.machine("e1", "east")
@@ -411,7 +426,8 @@ func TestPlacerGivesUpOnBadVMs(t *testing.T) {
 		}
 		seen[got.Host] = true
 		l.update(func(tx *store.Tx) error {
-			return tx.SetVMObserved(v.ID, farm.Observed{State: farm.VMFailed, Reason: string(farm.CodeNoImage) + ": no image"})
+			return tx.SetVMObserved(v.ID,
+				farm.Observed{State: farm.VMFailed, Reason: string(farm.CodeNoImage) + ": no image"})
 		})
 		l.settle(p)
 	}
@@ -446,7 +462,8 @@ func TestPlacerLeavesLostVMsAlone(t *testing.T) {
 	}
 }
 
-// TestPlacerRuns lets VMs come and go while the placer runs by itself, and holds its memory against the store at the end.
+// TestPlacerRuns lets VMs come and go while the placer runs by itself, and holds its memory against the store at the
+// end.
 func TestPlacerRuns(t *testing.T) {
 	l := newLab(t)
 	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice"}) })
@@ -462,7 +479,8 @@ func TestPlacerRuns(t *testing.T) {
 	})
 	var ids []string
 	for i := range 40 {
-		v := l.create(ann, CreateVM{Project: "alice", Name: fmt.Sprint("a", i), Image: "micro", CPUs: 1 + i%8, Memory: 2 * farm.GiB})[0]
+		v := l.create(ann, CreateVM{Project: "alice", Name: fmt.Sprint("a", i), Image: "micro", CPUs: 1 + i%8,
+			Memory: 2 * farm.GiB})[0]
 		if ids = append(ids, v.ID); i%3 == 2 {
 			l.update(func(tx *store.Tx) error { return tx.DeleteVM(ids[i/2]) })
 			ids = slices.Delete(ids, i/2, i/2+1)

@@ -10,12 +10,14 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// A host has the last word on what it takes: it knows of jobs on metal, of its disk and its images what the server does not know yet. A VM
-// that a host would not have, before it ever ran, goes elsewhere, and does not come back to that host for a while. After some hosts it is
-// left to its owner: it is the VM then. A host that refuses VMs of several owners, one after the other, backs off.
+// A host has the last word on what it takes: it knows of jobs on metal, of its disk and its images what the server does
+// not know yet. A VM that a host would not have, before it ever ran, goes elsewhere, and does not come back to that
+// host for a while. After some hosts it is left to its owner: it is the VM then. A host that refuses VMs of several
+// owners, one after the other, backs off.
 
 // turnedAway are codes with which a host's reason begins when it would not have a VM that it never ran.
-var turnedAway = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage, farm.CodeNoBridge}
+var turnedAway = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage,
+	farm.CodeNoBridge}
 
 // Bounds of avoiding.
 const (
@@ -49,7 +51,7 @@ func newAvoidance() *avoidance {
 	return &avoidance{until: map[string]map[string]time.Time{}, hosts: map[string]*breaker.Set{}}
 }
 
-// add keeps a VM off a host, and tells whether it has been refused too often.
+// add keeps a VM off a host, and reports whether it has been refused too often.
 func (a *avoidance) add(vm, host string, now time.Time) (tooOften bool) {
 	hosts := a.until[vm]
 	if hosts == nil {
@@ -120,7 +122,8 @@ func (a *avoidance) due(now time.Time) (next time.Time, ok bool) {
 func (p *placer) refusedBy(vm farm.VM, g *group) {
 	now := p.now()
 	if p.avoid.add(vm.ID, vm.Host, now) {
-		p.log.Warn("VM is refused by one host after the other", "vm", vm.ID, "host", vm.Host, "reason", vm.Observed.Reason)
+		p.log.Warn("VM is refused by one host after the other", "vm", vm.ID, "host", vm.Host, "reason",
+			vm.Observed.Reason)
 		return
 	}
 	p.log.Info("host refused a VM; it is placed elsewhere", "vm", vm.ID, "host", vm.Host, "reason", vm.Observed.Reason)

@@ -9,8 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// Of a host, its labels follow from its cell's, and what it can carry from the fleet's networks. Both are made anew from what the mirror keeps of it: all
-// hosts with their facts take seconds to read, in which no VM is placed.
+// Of a host, its labels follow from its cell's, and what it can carry from the fleet's networks. Both are made anew
+// from what the mirror keeps of it: all hosts with their facts take seconds to read, in which no VM is placed.
 
 // readCells reads cells, and tells placement of those that changed.
 func (m *mirror) readCells(t *store.Tx) error {

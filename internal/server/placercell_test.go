@@ -53,7 +53,8 @@ func somethingElse(tx *store.Tx, r *rand.Rand) error {
 		if err != nil {
 			return err
 		}
-		h.Cell, h.Closed, h.Labels = cellNames[r.IntN(3)], r.IntN(4) == 0, map[string]string{"tier": fmt.Sprint(r.IntN(2))}
+		h.Cell, h.Closed, h.Labels = cellNames[r.IntN(3)], r.IntN(
+			4) == 0, map[string]string{"tier": fmt.Sprint(r.IntN(2))}
 		return tx.SetHost(h)
 	}
 	h, err := tx.HostNamed(fmt.Sprint("h", r.IntN(6)))
@@ -68,14 +69,15 @@ func somethingElse(tx *store.Tx, r *rand.Rand) error {
 func asks() (all []placement.Request) {
 	for _, network := range []string{"", "lan", "inner"} {
 		for _, needs := range [][]string{nil, {"rack=1"}, {"!gpu"}, {"tier=0", "kind=cern"}, {"cell=west"}} {
-			all = append(all, placement.Request{VM: "asked", Project: "alice", Shape: farm.Shape{CPUs: 4, Memory: 28 * farm.GiB}, Cells: cellNames,
-				Network: network, Needs: needs})
+			all = append(all, placement.Request{VM: "asked", Project: "alice",
+				Shape: farm.Shape{CPUs: 4, Memory: 28 * farm.GiB}, Cells: cellNames, Network: network, Needs: needs})
 		}
 	}
 	return all
 }
 
-// A mirror that follows changes of cells and networks, without reading hosts, knows what one knows that reads everything.
+// A mirror that follows changes of cells and networks, without reading hosts, knows what one knows that reads
+// everything.
 func TestMirrorFollowsCells(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -86,7 +88,8 @@ func TestMirrorFollowsCells(t *testing.T) {
 				hosts = append(hosts, l.machine(fmt.Sprint("h", i), cellNames[i%3]))
 			}
 			for i := range 3 {
-				v := l.create(ann, CreateVM{Project: "alice", Name: fmt.Sprint("v", i), Image: "micro", CPUs: 2, Memory: 20 * farm.GiB})[0]
+				v := l.create(ann, CreateVM{Project: "alice", Name: fmt.Sprint("v", i), Image: "micro", CPUs: 2,
+					Memory: 20 * farm.GiB})[0]
 				l.put(v.VM, hosts[i])
 			}
 			m, claimed := l.mirror, 0
@@ -113,7 +116,8 @@ func TestMirrorFollowsCells(t *testing.T) {
 // alike holds two mirrors against each other: what hosts answer, and how many places are claimed.
 func alike(t *testing.T, m, fresh *mirror) (claimed int) {
 	t.Helper()
-	if !slices.EqualFunc(m.cells, fresh.cells, func(a, b farm.Cell) bool { return cmp.Equal(a, b) }) || m.revision != fresh.revision {
+	if !slices.EqualFunc(m.cells, fresh.cells, func(a, b farm.Cell) bool { return cmp.Equal(a, b) }) ||
+		m.revision != fresh.revision {
 		t.Fatalf("%+v\n%+v", m.cells, fresh.cells)
 	}
 	for _, r := range asks() {
@@ -153,7 +157,8 @@ func TestCellIsClosedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.update(func(tx *store.Tx) error {
-		return tx.PutNetwork(farm.FleetNetwork{Name: "inner", Bridge: "br1", Closed: true, Names: []string{"wn-1", "wn-2", "wn-3"}})
+		return tx.PutNetwork(farm.FleetNetwork{Name: "inner", Bridge: "br1", Closed: true,
+			Names: []string{"wn-1", "wn-2", "wn-3"}})
 	})
 	l.settle(p)
 	if _, err := p.fleet.Claim(asks()[0]); err == nil {

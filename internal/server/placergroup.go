@@ -57,8 +57,8 @@ func (g *group) wait(c *candidate, why error) {
 	}
 }
 
-// commit writes a group, in one transaction that fails when another server leads. Claims for VMs that people have changed or deleted since are
-// given back; when the commit fails, run reads everything anew.
+// commit writes a group, in one transaction that fails when another server leads. Claims for VMs that people have
+// changed or deleted since are given back; when the commit fails, run reads everything anew.
 func (p *placer) commit(ctx context.Context, g *group) error {
 	if g.empty() {
 		return nil
@@ -135,7 +135,8 @@ func (p *placer) resize(vm farm.VM, g *group) {
 	g.resized = append(g.resized, r)
 }
 
-// writeResized gives a VM its new size with the place that was claimed for it, and has its machine made anew; or drops the wish and says why.
+// writeResized gives a VM its new size with the place that was claimed for it, and has its machine made anew; or drops
+// the wish and says why.
 func writeResized(t *store.Tx, r resized) error {
 	vm, err := t.VM(r.vm.ID)
 	if missing(err) {
@@ -150,7 +151,8 @@ func writeResized(t *store.Tx, r resized) error {
 	shape := *vm.Resize
 	vm.Resize = nil
 	if r.refused != nil {
-		vm.Waiting = fmt.Sprintf("%s to %s and %v: %v", notResized, farm.Count(shape.CPUs, "CPU"), shape.Memory, r.refused)
+		vm.Waiting = fmt.Sprintf("%s to %s and %v: %v", notResized, farm.Count(shape.CPUs, "CPU"),
+			shape.Memory, r.refused)
 	} else {
 		vm.Shape, vm.Plan, vm.Waiting = shape, r.now.Plan, ""
 		vm.WantBuild()

@@ -29,7 +29,8 @@ type hostNote struct {
 
 // host is as much of the host as labelsOf and carried look at.
 func (n hostNote) host() farm.Host {
-	return farm.Host{Name: n.name, Cell: n.cell, Labels: n.labels, Facts: farm.Facts{Kind: n.kind, Accelerator: n.accelerator, Networks: n.bridges}}
+	return farm.Host{Name: n.name, Cell: n.cell, Labels: n.labels,
+		Facts: farm.Facts{Kind: n.kind, Accelerator: n.accelerator, Networks: n.bridges}}
 }
 
 // why says why the host takes no new VM; "": it does.
@@ -42,16 +43,16 @@ func (n hostNote) why() string {
 
 // setHost enters a host as the store has it.
 func (m *mirror) setHost(h farm.Host) {
-	n := hostNote{name: h.Name, cell: h.Cell, backsOff: m.hosts[h.ID].backsOff, labels: h.Labels, kind: h.Facts.Kind, accelerator: h.Facts.Accelerator,
-		bridges: h.Facts.Networks}
+	n := hostNote{name: h.Name, cell: h.Cell, backsOff: m.hosts[h.ID].backsOff, labels: h.Labels, kind: h.Facts.Kind,
+		accelerator: h.Facts.Accelerator, bridges: h.Facts.Networks}
 	cell, _ := cellNamed(m.cells, h.Cell)
 	n.refuses, n.closed = refusalOf(h)
 	n.drains = h.Drain.Active()
 	n.silent = m.silent(h.ID, h.Seen)
 	m.hosts[h.ID] = n
-	m.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, cell), Refuses: n.why(), Closed: n.closed,
-		Topology: h.Facts.Topology, Reserve: h.Facts.Reserve, Taken: h.Facts.Taken, Images: h.Facts.Images,
-		Networks: carried(h, m.networks), Scratch: m.scratchOf(h)})
+	m.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, cell), Refuses: n.why(),
+		Closed: n.closed, Topology: h.Facts.Topology, Reserve: h.Facts.Reserve, Taken: h.Facts.Taken,
+		Images: h.Facts.Images, Networks: carried(h, m.networks), Scratch: m.scratchOf(h)})
 	m.roomier(h.ID)
 }
 
@@ -63,7 +64,7 @@ func refusalOf(h farm.Host) (why string, closed bool) {
 	case len(h.Facts.Topology.Nodes) == 0:
 		return "it has not said yet what it has", false
 	case len(h.Facts.Short) > 0:
-		return "it is short: " + strings.Join(h.Facts.Short, ", "), false
+		return "it takes no more VMs: " + strings.Join(h.Facts.Short, ", "), false
 	case h.Drain.Active():
 		return withReason("it is being drained", h.Drain.Reason), true
 	case h.Closed:
@@ -86,7 +87,8 @@ func labelsOf(h farm.Host, cell farm.Cell) map[string]string {
 		labels = map[string]string{}
 	}
 	maps.Copy(labels, h.Labels)
-	labels["kind"], labels["cell"], labels["host"], labels["accelerator"] = h.Facts.Kind, h.Cell, h.Name, h.Facts.Accelerator
+	labels["kind"], labels["cell"], labels["host"], labels["accelerator"] =
+		h.Facts.Kind, h.Cell, h.Name, h.Facts.Accelerator
 	return labels
 }
 
@@ -105,7 +107,8 @@ func carried(h farm.Host, networks []farm.FleetNetwork) []string {
 	return names
 }
 
-// scratchOf is how much disk a host has for all VMs of the fleet: what is free, and what the disks of those that are there may come to.
+// scratchOf is how much disk a host has for all VMs of the fleet: what is free, and what the disks of those that are
+// there may come to.
 func (m *mirror) scratchOf(h farm.Host) farm.Bytes {
 	sum := h.Facts.ScratchFree
 	for _, id := range m.fleet.On(h.ID) {
@@ -116,11 +119,12 @@ func (m *mirror) scratchOf(h farm.Host) farm.Bytes {
 	return sum
 }
 
-// draining tells whether any host or cell may be draining. Only the placer's mirror knows that none is.
+// draining reports whether any host or cell may be draining. Only the placer's mirror knows that none is.
 func (m *mirror) draining() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.leading || m.revision == 0 || slices.ContainsFunc(m.cells, func(c farm.Cell) bool { return c.Drain.Active() }) {
+	if !m.leading || m.revision == 0 ||
+		slices.ContainsFunc(m.cells, func(c farm.Cell) bool { return c.Drain.Active() }) {
 		return true
 	}
 	for _, n := range m.hosts {

@@ -9,8 +9,9 @@ import (
 	"github.com/grange-project/grange/internal/placement"
 )
 
-// line is the VMs that have no host yet: those that were not tried, a queue for each project, and those that no host took, a bench for each
-// class. All of one class are taken or none is, so that one that is refused speaks for those behind it.
+// line is the VMs that have no host yet: those that were not tried, a queue for each project, and those that no host
+// took, a bench for each class. All of one class are taken or none is, so that one that is refused speaks for those
+// behind it.
 type line struct {
 	projects map[string][]*candidate // oldest first
 	turns    []string                // projects with a queue; the first one is next
@@ -36,7 +37,8 @@ type bench struct {
 }
 
 func newLine() *line {
-	return &line{projects: map[string][]*candidate{}, benches: map[placement.Class]*bench{}, at: map[string]*candidate{}}
+	return &line{projects: map[string][]*candidate{}, benches: map[placement.Class]*bench{},
+		at: map[string]*candidate{}}
 }
 
 // add puts a VM at the end of its project's queue, instead of wherever it was.

@@ -13,12 +13,12 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// mirror is what placement knows of the farm: read from the store once, and kept by its change feed. On the server that leads it runs ahead of
-// the store by what the placer has claimed and not yet committed.
+// mirror is what placement knows of the farm: read from the store once, and kept by its change feed. On the server that
+// leads it runs ahead of the store by what the placer has claimed and not yet committed.
 type mirror struct {
 	store *store.Store
 	now   func() time.Time
-	// silent tells whether a host is silent now that was heard of at a time, by the store.
+	// silent reports whether a host is silent now that was heard of at a time, by the store.
 	silent func(host string, seen time.Time) bool
 
 	asking sync.Mutex // for an explanation
@@ -32,6 +32,7 @@ type mirror struct {
 	groups   map[string]farm.Affinity // by "project/name"
 	hosts    map[string]hostNote      // by ID
 	there    map[string]there         // by VM: those that their host has
+	unmoved  map[string]time.Time     // by VM: when a drain found no host for it
 	revision int64                    // up to which it has read; 0: nothing yet
 	looked   time.Time                // when hosts were last looked at for silence
 	lookedAt string                   // the host behind which that goes on; "": all were looked at
@@ -42,6 +43,32 @@ type mirror struct {
 	claims sync.Mutex
 	held   map[string]placement.Placed // by VM: claimed for transactions that are not over
 }
+
+// notMoved notes that a drain found no host for a VM.
+func (m *mirror) notMoved(vm string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unmoved == nil {
+		m.unmoved = map[string]time.Time{}
+	}
+	for id, at := range m.unmoved {
+		if now.Sub(at) > lookForRoom {
+			delete(m.unmoved, id)
+		}
+	}
+	m.unmoved[vm] = now
+}
+
+// wasNotMoved reports whether that is so short ago that it is not tried again.
+func (m *mirror) wasNotMoved(vm string, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, ok := m.unmoved[vm]
+	return ok && now.Sub(at) <= lookForRoom
+}
+
+// lookForRoom is how often a drain looks for a host of a VM that none takes.
+const lookForRoom = time.Minute
 
 // there is a VM that its host says it has.
 type there struct {
@@ -109,8 +136,8 @@ func (m *mirror) follow(ctx context.Context) error {
 	return m.load(ctx)
 }
 
-// followRecent follows where that takes no question to the database: new VMs that came by this server, VMs that are gone, and what the placer wrote. ok is
-// false when there is anything else, and nothing was done.
+// followRecent follows where that takes no question to the database: new VMs that came by this server, VMs that are
+// gone, and what the placer wrote. ok is false when there is anything else, and nothing was done.
 func (m *mirror) followRecent() (ok bool) {
 	changes, upTo, ok := m.store.Recent(m.revision, changesAtOnce)
 	if !ok || m.revision == 0 {
@@ -154,7 +181,8 @@ func (m *mirror) load(ctx context.Context) error {
 	held := m.holds() // before the snapshot: whoever settles meanwhile is in one of the two
 	return m.store.View(ctx, func(t *store.Tx) error {
 		m.revision, m.cells, m.networks = 0, nil, nil
-		m.fleet, m.groups, m.hosts, m.there = placement.NewFleet(), map[string]farm.Affinity{}, map[string]hostNote{}, map[string]there{}
+		m.fleet, m.groups, m.hosts, m.there =
+			placement.NewFleet(), map[string]farm.Affinity{}, map[string]hostNote{}, map[string]there{}
 		m.own, m.news = map[int64]bool{}, tidings{roomier: map[string]bool{}, all: true}
 		if err := m.readCells(t); err != nil {
 			return err
@@ -168,7 +196,8 @@ func (m *mirror) load(ctx context.Context) error {
 		if err := t.EachVM(store.VMFilter{}, func(vm farm.VM) { m.setVM(&vm) }); err != nil {
 			return err
 		}
-		slices.SortStableFunc(m.news.unplaced, func(a, b *farm.VM) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
+		slices.SortStableFunc(m.news.unplaced,
+			func(a, b *farm.VM) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
 		for id, placed := range held {
 			if _, there := m.fleet.Place(id); !there {
 				m.fleet.Restore(placed)
@@ -217,10 +246,11 @@ func (m *mirror) finals(changes []store.Change) (kinds map[store.Kind]bool, ids 
 	return kinds, ids
 }
 
-// read reads what changed as it is now; that may be newer than the change. Cells, networks and groups are few: any change of one has all of its kind read.
-// Hosts are many, and what follows for them is not read.
+// read reads what changed as it is now; that may be newer than the change. Cells, networks and groups are few: any
+// change of one has all of its kind read. Hosts are many, and what follows for them is not read.
 func (m *mirror) read(t *store.Tx, kinds map[store.Kind]bool, changed []store.Change) error {
-	for kind, read := range map[store.Kind]func(*store.Tx) error{store.KindCell: m.readCells, store.KindNetwork: m.readNetworks, store.KindGroup: m.readGroups} {
+	for kind, read := range map[store.Kind]func(*store.Tx) error{store.KindCell: m.readCells,
+		store.KindNetwork: m.readNetworks, store.KindGroup: m.readGroups} {
 		if kinds[kind] {
 			if err := read(t); err != nil {
 				return err
@@ -335,13 +365,14 @@ func placedOf(vm farm.VM) placement.Placed {
 	if len(plan.VCPUs) == 0 {
 		plan = vm.Observed.Plan
 	}
-	return placement.Placed{VM: vm.ID, Project: vm.Project, Host: vm.Host, Cell: vm.Cell, Group: groupOf(vm), Size: sizeOf(vm.Shape), Plan: plan}
+	return placement.Placed{VM: vm.ID, Project: vm.Project, Host: vm.Host, Cell: vm.Cell, Group: groupOf(vm),
+		Size: sizeOf(vm.Shape), Plan: plan}
 }
 
 // request is what placement is asked for a VM, in cells that are placed by grange.
 func (m *mirror) request(vm farm.VM, cells []string) placement.Request {
-	return placement.Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: vm.Image, Network: vm.Network, Needs: vm.Needs,
-		Group: groupOf(vm), Affinity: m.groups[groupOf(vm)]}
+	return placement.Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: vm.Image,
+		Network: vm.Network, Needs: vm.Needs, Group: groupOf(vm), Affinity: m.groups[groupOf(vm)]}
 }
 
 // broker is the broker of a cell; "" when there is no such cell.

@@ -10,11 +10,13 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// maxLook is how long a new VM waits for the placer, whose looks at the feed take less; not what it takes to read the whole farm.
+// maxLook is how long a new VM waits for the placer, whose looks at the feed take less; not what it takes to read the
+// whole farm.
 const maxLook = time.Millisecond
 
-// PlaceNew gives a VM that t is about to insert its place, on the server that leads, where that takes no question to the database and no other VM comes
-// before it; it returns the name of that host. All others are inserted without one (""), and the placer finds their rows in the change feed.
+// PlaceNew gives a VM that t is about to insert its place, on the server that leads, where that takes no question to
+// the database and no other VM comes before it; it returns the name of that host. All others are inserted without one
+// (""), and the placer finds their rows in the change feed.
 func (s *Server) PlaceNew(t *store.Tx, vm *farm.VM) (host string) {
 	if p := s.placer.Load(); p != nil {
 		return p.placeNew(t, vm)

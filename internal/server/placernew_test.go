@@ -28,7 +28,8 @@ func (l *lab) disjoint() {
 		for i, a := range vms {
 			for _, b := range vms[:i] {
 				if a.Host != "" && a.Host == b.Host && a.Plan.Held().Common(b.Plan.Held()) != 0 {
-					l.t.Fatalf("VMs %s and %s have threads %v and %v of %s", a.Name, b.Name, a.Plan.Held(), b.Plan.Held(), a.Host)
+					l.t.Fatalf("VMs %s and %s have threads %v and %v of %s", a.Name, b.Name, a.Plan.Held(),
+						b.Plan.Held(), a.Host)
 				}
 			}
 		}
@@ -44,7 +45,8 @@ func TestNewVMsAreAnsweredWithTheirPlaces(t *testing.T) {
 	before := p.revision
 	made := l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 2, Image: "micro", Shape: "large"})
 	for _, v := range made {
-		if v.HostName != "e1" || v.State != farm.VMStarting || v.Host != host.ID || v.Cell != "east" || len(v.Plan.VCPUs) != 8 {
+		if v.HostName != "e1" || v.State != farm.VMStarting || v.Host != host.ID || v.Cell != "east" ||
+			len(v.Plan.VCPUs) != 8 {
 			t.Errorf("%+v", v)
 		}
 		if d := cmp.Diff(v.VM, l.must(v.ID), comparers...); d != "" {
@@ -68,7 +70,8 @@ func TestPlacesOfAFailedRequestAreGivenBack(t *testing.T) {
 	host := l.machine("e1", "east")
 	p := l.placingNew()
 	l.create(ann, web("a-2"))
-	_, err := l.CreateVMs(t.Context(), ann, CreateVM{Project: "alice", Name: "a", Count: 3, Image: "micro", Shape: "small"})
+	_, err := l.CreateVMs(t.Context(), ann,
+		CreateVM{Project: "alice", Name: "a", Count: 3, Image: "micro", Shape: "small"})
 	if code(err) != farm.CodeNameTaken {
 		t.Fatal(err)
 	}
@@ -100,7 +103,8 @@ func TestNewVMsDoNotOvertake(t *testing.T) {
 	p := l.placingNew()
 	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice"}) })
 	l.settle(p)
-	first := l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 5, Image: "micro", CPUs: 8, Memory: 4 * farm.GiB})
+	first := l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 5, Image: "micro", CPUs: 8,
+		Memory: 4 * farm.GiB})
 	l.settle(p)
 	if l.must(first[3].ID).Host == "" || l.must(first[4].ID).Host != "" {
 		t.Fatal("not four of five have a place")
@@ -124,7 +128,8 @@ func TestClaimsOfOpenTransactions(t *testing.T) {
 	l := newLab(t)
 	host := l.machine("e1", "east")
 	p := l.placingNew()
-	vm := farm.VM{ID: "v", Project: "alice", Name: "v", Image: "micro", Shape: farm.Shape{CPUs: 2, Memory: farm.GiB}, Wanted: farm.Wanted{Power: farm.PowerOn}}
+	vm := farm.VM{ID: "v", Project: "alice", Name: "v", Image: "micro", Shape: farm.Shape{CPUs: 2, Memory: farm.GiB},
+		Wanted: farm.Wanted{Power: farm.PowerOn}}
 	errEnough := errors.New("enough")
 	_, err := l.store.Update(t.Context(), func(tx *store.Tx) error {
 		l.PlaceNew(tx, &vm)

@@ -51,7 +51,8 @@ func (h *fakeHost) poll() {
 	}
 	h.list = list
 	for id, o := range h.has { // what it refused holds nothing: it is forgotten when nobody asks for it any more
-		if o.State == string(farm.VMFailed) && !slices.ContainsFunc(list.VMs, func(w fleet.WantedVM) bool { return w.ID == id }) {
+		if o.State == string(farm.VMFailed) &&
+			!slices.ContainsFunc(list.VMs, func(w fleet.WantedVM) bool { return w.ID == id }) {
 			delete(h.has, id)
 		}
 	}
@@ -65,7 +66,8 @@ func (h *fakeHost) work(r *rand.Rand) {
 	w := h.list.VMs[r.IntN(len(h.list.VMs))]
 	o, has := h.has[w.ID]
 	now := fleet.Observed{ID: w.ID, Since: h.l.clock(), Boots: w.Boots, Builds: w.Builds}
-	if has && o.State == string(farm.VMFailed) && o.Boots == w.Boots && o.Builds == w.Builds && w.Power == string(farm.PowerOn) {
+	if has && o.State == string(farm.VMFailed) && o.Boots == w.Boots && o.Builds == w.Builds &&
+		w.Power == string(farm.PowerOn) {
 		return // what it refused it does not try again, unless somebody asks for something new
 	}
 	switch {
@@ -84,8 +86,8 @@ func (h *fakeHost) work(r *rand.Rand) {
 	h.has[w.ID] = now
 }
 
-// Whatever people ask, in whatever order hosts do it, fail or fall silent: no VM is on two hosts, none is forgotten, no address and no name is
-// given twice, no quota is passed; and when all is deleted nothing is left.
+// Whatever people ask, in whatever order hosts do it, fail or fall silent: no VM is on two hosts, none is forgotten, no
+// address and no name is given twice, no quota is passed; and when all is deleted nothing is left.
 func TestNothingTwice(t *testing.T) {
 	steps := 300
 	if testing.Short() {
@@ -100,7 +102,8 @@ func TestNothingTwice(t *testing.T) {
 			})
 			var hosts []*fakeHost
 			for i := range 3 {
-				h := &fakeHost{l: l, host: l.machine(fmt.Sprintf("h%d", i), "east"), instance: fmt.Sprintf("agent-%d", i), has: map[string]fleet.Observed{}}
+				h := &fakeHost{l: l, host: l.machine(fmt.Sprintf("h%d", i), "east"),
+					instance: fmt.Sprintf("agent-%d", i), has: map[string]fleet.Observed{}}
 				h.host.Facts.Networks = []string{"br0", "br1"}
 				h.report()
 				h.poll()
@@ -119,7 +122,8 @@ func TestNothingTwice(t *testing.T) {
 				}
 				l.sound(hosts)
 			}
-			for _, action := range []string{"vm.create", "vm.gone", "vm.lost", "vm.resize", "vm.rebuild", "host.fence"} {
+			for _, action := range []string{"vm.create", "vm.gone", "vm.lost", "vm.resize", "vm.rebuild",
+				"host.fence"} {
 				if len(l.entries(action, outcomeDone)) == 0 && !testing.Short() {
 					t.Errorf("nothing like %s has happened: the test proves little", action)
 				}
@@ -138,7 +142,8 @@ func (l *lab) somebody(r *rand.Rand) {
 		l.t.Fatal(err)
 	}
 	if len(page.Items) == 0 || r.IntN(4) == 0 {
-		v := CreateVM{Project: "alice", Name: fmt.Sprintf("v%d", r.IntN(20)), Image: "micro", CPUs: 1 + r.IntN(12), Memory: farm.Bytes(1+r.IntN(8)) * farm.GiB, Once: fmt.Sprint(r.IntN(50))}
+		v := CreateVM{Project: "alice", Name: fmt.Sprintf("v%d", r.IntN(20)), Image: "micro", CPUs: 1 + r.IntN(12),
+			Memory: farm.Bytes(1+r.IntN(8)) * farm.GiB, Once: fmt.Sprint(r.IntN(50))}
 		if r.IntN(3) == 0 {
 			v.Network = "lan"
 		}
@@ -155,7 +160,8 @@ func (l *lab) somebody(r *rand.Rand) {
 			_, err = l.act(a, ann, v.ID)
 		}
 	}
-	if c := code(err); c != "" && !slices.Contains([]farm.Code{farm.CodeQuota, farm.CodeNameTaken, farm.CodeNoLease, farm.CodeVMState, farm.CodeOtherRequest, farm.CodeBadVM, farm.CodeNoVM}, c) {
+	if c := code(err); c != "" && !slices.Contains([]farm.Code{farm.CodeQuota, farm.CodeNameTaken, farm.CodeNoLease,
+		farm.CodeVMState, farm.CodeOtherRequest, farm.CodeBadVM, farm.CodeNoVM}, c) {
 		l.t.Fatal(err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 func TestReasonQuotesNobodysConsole(t *testing.T) {
 	const secret = "password: hunter2"
 	for name, reason := range map[string]string{
-		"now":     "vm-ended: the VM ended in a kernel panic; " + farm.ConsoleFollows + "\n  Kernel panic - " + secret + "\n  " + secret,
+		"now": "vm-ended: the VM ended in a kernel panic; " + farm.ConsoleFollows + "\n  Kernel panic - " + secret +
+			"\n  " + secret,
 		"earlier": "vm-ended: the VM ended in a kernel panic (" + secret + "); the end of its console:\n  " + secret,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -26,7 +27,8 @@ func TestReasonQuotesNobodysConsole(t *testing.T) {
 			l.update(func(tx *store.Tx) error {
 				return tx.PutGrant(farm.Grant{User: "mia", Role: farm.RoleMember, Project: "alice"})
 			})
-			vm := l.running(ann, CreateVM{Project: "alice", Image: "micro", Shape: "small", Name: "a"}, l.host("h1", "east"))
+			vm := l.running(ann, CreateVM{Project: "alice", Image: "micro", Shape: "small", Name: "a"},
+				l.host("h1", "east"))
 			l.update(func(tx *store.Tx) error {
 				return tx.SetVMObserved(vm.ID, farm.Observed{State: farm.VMFailed, Reason: reason, Since: l.clock()})
 			})
@@ -39,7 +41,8 @@ func TestReasonQuotesNobodysConsole(t *testing.T) {
 			}
 			for _, user := range []string{"rita", "mia"} {
 				for way, text := range l.shownTo(farm.Identity{User: user, Means: "token"}, vm) {
-					if strings.Contains(text, "hunter2") || !strings.Contains(text, "vm-ended: the VM ended in a kernel panic\"") {
+					if strings.Contains(text, "hunter2") ||
+						!strings.Contains(text, "vm-ended: the VM ended in a kernel panic\"") {
 						t.Errorf("%s sees by %s: %s", user, way, text)
 					}
 				}
@@ -77,7 +80,8 @@ func TestRefusalQuotesNoConsole(t *testing.T) {
 	for reason, want := range map[string]string{
 		"guest-silent: the VM ended before its guest came up in a kernel panic (x); the end of its console:\n  x": "guest-silent: the VM ended before its guest came up in a kernel panic",
 		"vm-ended: it ended; its console is empty":                                                                "vm-ended: it ended; its console is empty",
-		"vm-ended: it ended; " + farm.ConsoleFollows + "\n  x":                                                    "vm-ended: it ended",
+		"vm-ended: it ended; " + farm.ConsoleFollows +
+			"\n  x": "vm-ended: it ended",
 		"no-room: it lacks room": "no-room: it lacks room", "": "", "\nx": "",
 	} {
 		if got := (farm.Observed{Reason: reason}).Brief(); got != want {

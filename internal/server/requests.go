@@ -98,8 +98,8 @@ type WatchFilter struct {
 	Project string   // of VMs; those that are gone are told whatever their project was
 }
 
-// Watched is one thing that changed, as the caller may see it. At most one of VM, Host and Cell is there; none with Deleted, and none
-// for kinds whose content is asked for by their own actions.
+// Watched is one thing that changed, as the caller may see it. At most one of VM, Host and Cell is there; none with
+// Deleted, and none for kinds whose content is asked for by their own actions.
 type Watched struct {
 	Revision int64
 	Kind     string // store.Kind

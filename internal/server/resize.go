@@ -9,9 +9,11 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// ResizeVM gives it another size, on its own host. The row says what is wanted; the placer claims it there, and the host makes the machine anew
-// with its disks. Where the host has no room the VM stays as it is, and its notice says why. A VM without a host just asks for another size.
-func (s *Server) ResizeVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64, r ResizeVM) (VMView, error) {
+// ResizeVM gives it another size, on its own host. The row says what is wanted; the placer claims it there, and the
+// host makes the machine anew with its disks. Where the host has no room the VM stays as it is, and its notice says
+// why. A VM without a host just asks for another size.
+func (s *Server) ResizeVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+	r ResizeVM) (VMView, error) {
 	return s.alter(ctx, who, policy.ResizeVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
 		p, err := c.project(vm.Project)
 		if err != nil {
@@ -54,8 +56,9 @@ func (c *call) keepsSize(vm farm.VM) error {
 	if vm.Booking == "" {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoResize, Message: fmt.Sprintf("VM %s has the size that cell %s has booked for it", label(vm), vm.Cell),
-		Hint: "make another VM of the new size"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoResize,
+		Message: fmt.Sprintf("VM %s has the size that cell %s has booked for it", label(vm), vm.Cell),
+		Hint:    "make another VM of the new size"}
 }
 
 // resized is the shape that the VM would have. Its disks stay, so scratch does.

@@ -9,7 +9,7 @@ import (
 // URL is by which hosts and other servers reach this one.
 func (s *Server) URL() string { return s.url }
 
-// Leads tells whether this one of the servers runs the loops now.
+// Leads reports whether this one of the servers runs the loops now.
 func (s *Server) Leads() bool {
 	s.mirror.mu.Lock()
 	defer s.mirror.mu.Unlock()

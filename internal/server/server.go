@@ -1,5 +1,5 @@
-// Package server is every action on the fleet, and the loops that keep it as wanted. It decides by policy and placement, acts on the
-// store, and knows hosts by what they report. It never speaks HTTP.
+// Package server is every action on the fleet, and the loops that keep it as wanted. It decides by policy and
+// placement, acts on the store, and knows hosts by what they report. It never speaks HTTP.
 package server
 
 import (
@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/throttle"
 )
@@ -26,11 +27,14 @@ type Options struct {
 	Silence time.Duration // after which a host that does not report is silent; 0: 90 s
 	// Servers are the URLs of all servers of the fleet, as hosts are told; none: URL.
 	Servers []string
-	// ListenerCAs vouch for the certificate that this server's listener shows, where the site brought one; none: the fleet's own authority does.
+	// ListenerCAs vouch for the certificate that this server's listener shows, where the site brought one; none: the
+	// fleet's own authority does.
 	ListenerCAs []*x509.Certificate
-	// CAKeyFile seals the key of the fleet's authority in the store. It is made where the store has no sealed one; all servers have the same.
+	// CAKeyFile seals the key of the fleet's authority in the store. It is made where the store has no sealed one; all
+	// servers have the same.
 	CAKeyFile string
-	Site      *pki.Site // vouches for hosts too, whose certificates the site issues; nil: nobody but the fleet's own authority
+	// vouches for hosts too, whose certificates the site issues; nil: nobody but the fleet's own authority
+	Site *pki.Site
 	// Broker is the batch system of a cell whose broker is not grange.
 	Broker func(farm.Cell) (batch.System, error)
 	// Brokers are what cells can name as their broker besides grange.
@@ -65,8 +69,10 @@ type Server struct {
 	silence time.Duration
 	since   time.Time // this server is up
 	leads   atomic.Bool
+	leasing sdnotify.Loop // lead
 
-	lastHeard atomic.Int64 // when any host was last heard of before this server came up, in nanoseconds since 1970; 0: not known
+	// when any host was last heard of before this server came up, in nanoseconds since 1970; 0: not known
+	lastHeard atomic.Int64
 
 	booked      map[string]*bookings // by cell; of the loop of brokers
 	explaining  chan struct{}        // has a token while a batch system is asked for somebody's explanation
@@ -81,10 +87,13 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker, known: append([]string{farm.BrokerGrange}, o.Brokers...), hub: newHub(), streams: newStreams(), booked: map[string]*bookings{}, explaining: make(chan struct{}, 1),
-		silence: cmp.Or(o.Silence, silence), since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, caKeyFile: o.CAKeyFile, site: o.Site,
-		refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now}, renewals: throttle.Buckets{Size: 20, Leak: renewEach, Now: o.Now},
-		doubts: throttle.Buckets{Size: 20, Leak: doubtEach, Now: o.Now}}
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, url: o.URL, broker: o.Broker,
+		known: append([]string{farm.BrokerGrange}, o.Brokers...), hub: newHub(), streams: newStreams(),
+		booked: map[string]*bookings{}, explaining: make(chan struct{}, 1), silence: cmp.Or(o.Silence, silence),
+		since: o.Now(), links: newLinks(), servers: o.Servers, listenerCAs: o.ListenerCAs, caKeyFile: o.CAKeyFile,
+		site: o.Site, refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now},
+		renewals: throttle.Buckets{Size: 20, Leak: renewEach, Now: o.Now},
+		doubts:   throttle.Buckets{Size: 20, Leak: doubtEach, Now: o.Now}}
 	s.mirror = newMirror(o.Store, o.Now, func(host string, seen time.Time) bool {
 		if heard := s.heard(host); heard.After(seen) {
 			seen = heard // not written yet

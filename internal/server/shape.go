@@ -15,11 +15,13 @@ func allowImage(p farm.Project, image string) error {
 	if len(p.Images) == 0 || slices.ContainsFunc(p.Images, match) {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeImage, Message: fmt.Sprintf("project %s may not have image %.80q; there are %s", p.Name, image, strings.Join(p.Images, ", ")),
-		Hint: "name another image, or ask an administrator"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeImage,
+		Message: fmt.Sprintf("project %s may not have image %.80q; there are %s", p.Name, image,
+			strings.Join(p.Images, ", ")), Hint: "name another image, or ask an administrator"}
 }
 
-// shape is what the VMs of a request get: the shape it names, with what the request says instead, within what project and site allow.
+// shape is what the VMs of a request get: the shape it names, with what the request says instead, within what project
+// and site allow.
 func (c *call) shape(p farm.Project, r CreateVM, cells []farm.Cell) (farm.Shape, error) {
 	named, err := c.named(p, r.Shape)
 	if err != nil {
@@ -55,7 +57,8 @@ func (c *call) named(p farm.Project, name string) (farm.Shape, error) {
 	}
 	s, err := c.Shape(name)
 	if missing(err) {
-		return s, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoShape, Message: fmt.Sprintf("there is no shape %.80q", name), Hint: "name another, or say --cpus and --memory"}
+		return s, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoShape,
+			Message: fmt.Sprintf("there is no shape %.80q", name), Hint: "name another, or say --cpus and --memory"}
 	}
 	if err == nil && len(p.Shapes) > 0 && !slices.Contains(p.Shapes, name) {
 		err = notShape(p, "shape "+name)
@@ -64,12 +67,13 @@ func (c *call) named(p farm.Project, name string) (farm.Shape, error) {
 }
 
 func notShape(p farm.Project, what string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeShape, Message: fmt.Sprintf("project %s may not have %s; there are %s", p.Name, what, strings.Join(p.Shapes, ", ")),
-		Hint: "name one of them"}
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeShape,
+		Message: fmt.Sprintf("project %s may not have %s; there are %s", p.Name, what, strings.Join(p.Shapes, ", ")),
+		Hint:    "name one of them"}
 }
 
-// fits holds a shape against what any VM can have, what the site lets VMs have, and what the shape's name stands for where a project is
-// bound to names.
+// fits holds a shape against what any VM can have, what the site lets VMs have, and what the shape's name stands for
+// where a project is bound to names.
 func (c *call) fits(p farm.Project, named, s farm.Shape) error {
 	if s.CPUs == 0 || s.Memory == 0 {
 		return badVM("neither a shape, nor both CPUs and memory are said")
@@ -90,7 +94,8 @@ func (c *call) fits(p farm.Project, named, s farm.Shape) error {
 	return site.Check(s)
 }
 
-// purpose is what the VM is tuned for: what the shape or the project says, or that of services where it can only go to cells of services.
+// purpose is what the VM is tuned for: what the shape or the project says, or that of services where it can only go to
+// cells of services.
 func purpose(own farm.Purpose, p farm.Project, cells []farm.Cell) farm.Purpose {
 	services := len(cells) > 0 && !slices.ContainsFunc(cells, func(c farm.Cell) bool { return !c.Services })
 	switch {

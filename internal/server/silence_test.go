@@ -38,7 +38,8 @@ func TestAllFallSilent(t *testing.T) {
 	l.update(func(tx *store.Tx) (err error) {
 		for n := range many {
 			name := fmt.Sprintf("node-%03d", n)
-			err = errors.Join(err, tx.InsertHost(farm.Host{ID: "id-" + name, Name: name, Cell: "east", Seen: l.clock()}))
+			err = errors.Join(err, tx.InsertHost(farm.Host{ID: "id-" + name, Name: name, Cell: "east",
+				Seen: l.clock()}))
 		}
 		return err
 	})

@@ -19,22 +19,24 @@ const (
 	remove          // there is no host to ask: the row goes
 )
 
-// legal is what people may do to a VM in which state. What is not here is refused. An unknown VM's host hears of it when it answers again,
-// for it is told what is wanted, and not what to do.
+// legal is what people may do to a VM in which state. What is not here is refused. An unknown VM's host hears of it
+// when it answers again, for it is told what is wanted, and not what to do.
 var legal = map[farm.VMState]map[policy.Action]verdict{
-	farm.VMPlacing: {policy.StartVM: already, policy.UpdateVM: perform, policy.ResizeVM: perform, policy.RebuildVM: perform, policy.DeleteVM: remove},
-	farm.VMStarting: {policy.StartVM: already, policy.StopVM: perform, policy.RestartVM: perform, policy.UpdateVM: perform, policy.ResizeVM: perform,
-		policy.RebuildVM: perform, policy.DeleteVM: perform},
-	farm.VMRunning: {policy.StartVM: already, policy.StopVM: perform, policy.RestartVM: perform, policy.UpdateVM: perform, policy.ResizeVM: perform,
-		policy.RebuildVM: perform, policy.DeleteVM: perform, policy.ConsoleVM: perform, policy.ConnectVM: perform},
-	farm.VMStopping: {policy.StartVM: perform, policy.StopVM: already, policy.UpdateVM: perform, policy.ResizeVM: perform, policy.RebuildVM: perform,
-		policy.DeleteVM: perform, policy.ConsoleVM: perform},
-	farm.VMStopped: {policy.StartVM: perform, policy.StopVM: already, policy.UpdateVM: perform, policy.ResizeVM: perform, policy.RebuildVM: perform,
-		policy.DeleteVM: perform},
-	farm.VMFailed: {policy.StartVM: retry, policy.StopVM: perform, policy.RestartVM: perform, policy.UpdateVM: perform, policy.ResizeVM: perform,
-		policy.RebuildVM: perform, policy.DeleteVM: perform, policy.ConsoleVM: perform},
-	farm.VMUnknown: {policy.StartVM: perform, policy.StopVM: perform, policy.RestartVM: perform, policy.UpdateVM: perform, policy.RebuildVM: perform,
-		policy.DeleteVM: perform},
+	farm.VMPlacing: {policy.StartVM: already, policy.UpdateVM: perform, policy.ResizeVM: perform,
+		policy.RebuildVM: perform, policy.DeleteVM: remove},
+	farm.VMStarting: {policy.StartVM: already, policy.StopVM: perform, policy.RestartVM: perform,
+		policy.UpdateVM: perform, policy.ResizeVM: perform, policy.RebuildVM: perform, policy.DeleteVM: perform},
+	farm.VMRunning: {policy.StartVM: already, policy.StopVM: perform, policy.RestartVM: perform,
+		policy.UpdateVM: perform, policy.ResizeVM: perform, policy.RebuildVM: perform, policy.DeleteVM: perform,
+		policy.ConsoleVM: perform, policy.ConnectVM: perform},
+	farm.VMStopping: {policy.StartVM: perform, policy.StopVM: already, policy.UpdateVM: perform,
+		policy.ResizeVM: perform, policy.RebuildVM: perform, policy.DeleteVM: perform, policy.ConsoleVM: perform},
+	farm.VMStopped: {policy.StartVM: perform, policy.StopVM: already, policy.UpdateVM: perform,
+		policy.ResizeVM: perform, policy.RebuildVM: perform, policy.DeleteVM: perform},
+	farm.VMFailed: {policy.StartVM: retry, policy.StopVM: perform, policy.RestartVM: perform, policy.UpdateVM: perform,
+		policy.ResizeVM: perform, policy.RebuildVM: perform, policy.DeleteVM: perform, policy.ConsoleVM: perform},
+	farm.VMUnknown: {policy.StartVM: perform, policy.StopVM: perform, policy.RestartVM: perform,
+		policy.UpdateVM: perform, policy.RebuildVM: perform, policy.DeleteVM: perform},
 	farm.VMLost:     {policy.UpdateVM: perform, policy.RebuildVM: replace, policy.DeleteVM: remove},
 	farm.VMDeleting: {policy.DeleteVM: already},
 	farm.VMGone:     {policy.DeleteVM: already},
@@ -68,14 +70,16 @@ func judge(vm farm.VM, state farm.VMState, a policy.Action) (verdict, error) {
 	if v != refuse {
 		return v, nil
 	}
-	return refuse, &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMState, Message: fmt.Sprintf("VM %s is %s: it cannot be %s now", label(vm), state, done[a]),
-		Hint: instead[state]}
+	return refuse, &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMState,
+		Message: fmt.Sprintf("VM %s is %s: it cannot be %s now", label(vm), state, done[a]), Hint: instead[state]}
 }
 
 // done is how an action is told once it has happened.
 var done = map[policy.Action]string{
-	policy.CreateVM: "created", policy.UpdateVM: "changed", policy.StartVM: "started", policy.StopVM: "stopped", policy.RestartVM: "restarted",
-	policy.ResizeVM: "resized", policy.RebuildVM: "rebuilt", policy.DeleteVM: "deleted", policy.ConsoleVM: "watched", policy.ConnectVM: "connected to",
+	policy.CreateVM: "created", policy.UpdateVM: "changed", policy.StartVM: "started", policy.StopVM: "stopped",
+	policy.RestartVM: "restarted",
+	policy.ResizeVM:  "resized", policy.RebuildVM: "rebuilt", policy.DeleteVM: "deleted", policy.ConsoleVM: "watched",
+	policy.ConnectVM: "connected to",
 }
 
 // label is how people call a VM.

@@ -19,8 +19,8 @@ const (
 	maxCalled    = 128 // bytes of a name, or of an ID
 )
 
-// meet finds what is new of a host's strangers, whose IDs it gets. What was ordered of one that is still there stays ordered. Those beyond the bounds
-// are met when others have left.
+// meet finds what is new of a host's strangers, whose IDs it gets. What was ordered of one that is still there stays
+// ordered. Those beyond the bounds are met when others have left.
 func (n *news) meet(t *store.Tx, host string, strange []string, r fleet.Report) error {
 	known, err := t.Strangers(host)
 	if err != nil {
@@ -50,7 +50,9 @@ func (n *news) meet(t *store.Tx, host string, strange []string, r fleet.Report) 
 		if !met {
 			room--
 		}
-		now := farm.Stranger{Host: host, VM: id, Name: cmp.Or(farm.Printable(o.Name[:min(len(o.Name), maxCalled)]), was.Name), State: farm.VMState(o.State), Evicted: was.Evicted}
+		now := farm.Stranger{Host: host, VM: id,
+			Name: cmp.Or(farm.Printable(o.Name[:min(len(o.Name), maxCalled)]), was.Name), State: farm.VMState(o.State),
+			Evicted: was.Evicted}
 		if now != was {
 			n.strangers = append(n.strangers, now)
 		}
@@ -76,9 +78,10 @@ func (c *call) seeStrangers(hosts []farm.Host) error {
 	return err
 }
 
-// EvictVMs has a host delete VMs that the server does not know, by ID or by the name that the host gives them: all, or none. It takes people's
-// word: what such a VM has in its disks is nowhere else.
-func (s *Server) EvictVMs(ctx context.Context, who farm.Identity, ref string, ifRevision int64, vms []string) (view HostView, err error) {
+// EvictVMs has a host delete VMs that the server does not know, by ID or by the name that the host gives them: all, or
+// none. It takes people's word: what such a VM has in its disks is nowhere else.
+func (s *Server) EvictVMs(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+	vms []string) (view HostView, err error) {
 	revision, err := s.change(ctx, who, policy.EvictHost, func(c *call) error {
 		h, err := c.host(ref)
 		if err != nil {
@@ -119,8 +122,9 @@ func pick(strangers []farm.Stranger, h farm.Host, vm string) (found *farm.Strang
 		case v.VM == vm:
 			return &strangers[i], nil
 		case v.Name == vm && found != nil:
-			return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM, Message: fmt.Sprintf("host %s has several VMs %s that the server does not know", h.Name, vm),
-				Hint: "name one by its ID, as `grange host show " + h.Name + "` lists them"}
+			return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM,
+				Message: fmt.Sprintf("host %s has several VMs %s that the server does not know", h.Name, vm),
+				Hint:    "name one by its ID, as `grange host show " + h.Name + "` lists them"}
 		case v.Name == vm:
 			found = &strangers[i]
 		}
@@ -128,8 +132,10 @@ func pick(strangers []farm.Stranger, h farm.Host, vm string) (found *farm.Strang
 	if found != nil {
 		return found, nil
 	}
-	return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("host %s has no VM %.80q that the server does not know", h.Name, vm),
-		Hint: "`grange host show " + h.Name + "` lists those that there are; one that the server knows ends by `grange vm delete`"}
+	return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM,
+		Message: fmt.Sprintf("host %s has no VM %.80q that the server does not know", h.Name, vm),
+		Hint: "`grange host show " + h.Name +
+			"` lists those that there are; one that the server knows ends by `grange vm delete`"}
 }
 
 // evictedVMs are to go from the host. A VM that the server knows again, as after a restore, is none of them.

@@ -44,8 +44,9 @@ func (s *streams) enter(caller string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all >= mostStreams || s.open[caller] >= mostStreamsOf {
-		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeStreams, Message: fmt.Sprintf("this server carries %d streams, %d of them yours", s.all, s.open[caller]),
-			Hint: fmt.Sprintf("close one; there may be %d, and %d of one user", mostStreams, mostStreamsOf)}
+		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeStreams,
+			Message: fmt.Sprintf("this server carries %d streams, %d of them yours", s.all, s.open[caller]),
+			Hint:    fmt.Sprintf("close one; there may be %d, and %d of one user", mostStreams, mostStreamsOf)}
 	}
 	s.all++
 	s.open[caller]++
@@ -97,16 +98,19 @@ func (s *streams) hand(host, id string, give func(*bringing)) error {
 	defer s.mu.Unlock()
 	b := s.waiting[id]
 	if b == nil || b.host != host {
-		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoStream, Message: "nobody waits here for this stream of this host", Hint: "whoever asked for it went away, or waits no longer"}
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoStream,
+			Message: "nobody waits here for this stream of this host",
+			Hint:    "whoever asked for it went away, or waits no longer"}
 	}
 	delete(s.waiting, id)
 	give(b)
 	return nil
 }
 
-// OpenStream connects to a VM: fleet.StreamConsole, or fleet.StreamTCP with a port. The order is a row that the host's wanted list has; the host
-// brings the stream to this server. The caller closes it.
-func (s *Server) OpenStream(ctx context.Context, who farm.Identity, ref, kind string, port int) (io.ReadWriteCloser, error) {
+// OpenStream connects to a VM: fleet.StreamConsole, or fleet.StreamTCP with a port. The order is a row that the host's
+// wanted list has; the host brings the stream to this server. The caller closes it.
+func (s *Server) OpenStream(ctx context.Context, who farm.Identity, ref, kind string,
+	port int) (io.ReadWriteCloser, error) {
 	action, err := streamAction(kind, port)
 	if err != nil {
 		return nil, err
@@ -115,7 +119,8 @@ func (s *Server) OpenStream(ctx context.Context, who farm.Identity, ref, kind st
 	if err := s.streams.enter(caller); err != nil {
 		return nil, err
 	}
-	conn, err := s.openStream(ctx, who, action, ref, store.Stream{ID: api.NewID(), Kind: kind, Port: port, Server: s.url, Created: s.now().UTC()})
+	conn, err := s.openStream(ctx, who, action, ref,
+		store.Stream{ID: api.NewID(), Kind: kind, Port: port, Server: s.url, Created: s.now().UTC()})
 	if err != nil {
 		s.streams.leave(caller)
 		return nil, err
@@ -130,10 +135,12 @@ func streamAction(kind string, port int) (policy.Action, error) {
 	case kind == fleet.StreamTCP && port > 0 && port < 1<<16:
 		return policy.ConnectVM, nil
 	}
-	return "", badVM("no stream is %.20q to port %d; there are %s, and %s with a port", kind, port, fleet.StreamConsole, fleet.StreamTCP)
+	return "", badVM("no stream is %.20q to port %d; there are %s, and %s with a port", kind, port, fleet.StreamConsole,
+		fleet.StreamTCP)
 }
 
-func (s *Server) openStream(ctx context.Context, who farm.Identity, action policy.Action, ref string, order store.Stream) (io.ReadWriteCloser, error) {
+func (s *Server) openStream(ctx context.Context, who farm.Identity, action policy.Action, ref string,
+	order store.Stream) (io.ReadWriteCloser, error) {
 	var wait *bringing
 	forget := func() {}
 	var host string
@@ -172,8 +179,9 @@ func (s *Server) openStream(ctx context.Context, who farm.Identity, action polic
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-timeout.C:
-		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoStream, Message: fmt.Sprintf("host %s did not bring the stream in %v", host, bringTimeout),
-			Hint: "try again; `grange host show` tells when the host was last heard of"}
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoStream,
+			Message: fmt.Sprintf("host %s did not bring the stream in %v", host, bringTimeout),
+			Hint:    "try again; `grange host show` tells when the host was last heard of"}
 	}
 }
 
@@ -181,13 +189,14 @@ func (s *Server) openStream(ctx context.Context, who farm.Identity, action polic
 func (s *Server) takeBack(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), bringTimeout)
 	defer cancel()
-	if _, err := s.store.Update(ctx, func(t *store.Tx) error { return t.DeleteStream(id) }); err != nil && !missing(err) {
+	if _, err := s.store.Update(ctx, func(t *store.Tx) error { return t.DeleteStream(id) }); err != nil &&
+		!missing(err) {
 		s.log.Warn("the order of a stream stays until it is pruned", "stream", id, "err", err)
 	}
 }
 
-// BringStream hands over a host's end of a stream that OpenStream waits for on this server, and returns when the stream is over. The host
-// must be the one that was asked.
+// BringStream hands over a host's end of a stream that OpenStream waits for on this server, and returns when the stream
+// is over. The host must be the one that was asked.
 func (s *Server) BringStream(host, id string, conn io.ReadWriteCloser) error {
 	end := &stream{ReadWriteCloser: conn, over: make(chan struct{})}
 	end.end = sync.OnceFunc(func() { close(end.over) })

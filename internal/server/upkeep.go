@@ -122,10 +122,26 @@ func (s *Server) drains(ctx context.Context, epoch int64) error {
 type dueDrain struct{ ID, why string }
 
 // drained are the hosts whose drain is past its deadline, and that have VMs which are wanted on.
-func (s *Server) drained(ctx context.Context) (due []dueDrain, err error) {
+func (s *Server) drained(ctx context.Context) ([]dueDrain, error) {
+	return ofHosts(ctx, s, policy.StopVM, func(c *call, h farm.Host, cell farm.Cell) ([]dueDrain, error) {
+		d, what := drainOf(h, cell)
+		if !d.Active() || d.Deadline.IsZero() || c.now.Before(d.Deadline) {
+			return nil, nil
+		}
+		vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID})
+		if !slices.ContainsFunc(vms, func(vm farm.VM) bool { return vm.Wanted.Power == farm.PowerOn }) {
+			return nil, err
+		}
+		return []dueDrain{{h.ID, drainNotice(d, what)}}, nil
+	})
+}
+
+// ofHosts collects what a loop of the server's own, which does act, finds on each host, in one snapshot.
+func ofHosts[T any](ctx context.Context, s *Server, act policy.Action,
+	find func(*call, farm.Host, farm.Cell) ([]T, error)) (all []T, err error) {
 	err = s.store.View(ctx, func(t *store.Tx) error {
-		due = nil
-		c, err := s.begin(t, itself, policy.StopVM)
+		all = nil
+		c, err := s.begin(t, itself, act)
 		if err != nil {
 			return err
 		}
@@ -138,21 +154,15 @@ func (s *Server) drained(ctx context.Context) (due []dueDrain, err error) {
 			if err != nil {
 				return err
 			}
-			d, what := drainOf(h, cell)
-			if !d.Active() || d.Deadline.IsZero() || c.now.Before(d.Deadline) {
-				continue
-			}
-			vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID})
+			some, err := find(c, h, cell)
 			if err != nil {
 				return err
 			}
-			if slices.ContainsFunc(vms, func(vm farm.VM) bool { return vm.Wanted.Power == farm.PowerOn }) {
-				due = append(due, dueDrain{h.ID, drainNotice(d, what)})
-			}
+			all = append(all, some...)
 		}
 		return nil
 	})
-	return due, err
+	return all, err
 }
 
 // What the audit log calls a host that is not heard of, and one that is again.
@@ -161,8 +171,8 @@ const (
 	backHost   policy.Action = "host.back"
 )
 
-// silences notes which hosts are not heard of any more, and which are again, and tells watchers of them. Nothing is done to their VMs: lost is
-// not gone.
+// silences notes which hosts are not heard of any more, and which are again, and tells watchers of them. Nothing is
+// done to their VMs: lost is not gone.
 func (s *Server) silences(ctx context.Context, epoch int64) error {
 	var news []farm.Host
 	now := map[string]bool{}
@@ -188,8 +198,10 @@ func (s *Server) silences(ctx context.Context, epoch int64) error {
 	return nil
 }
 
-// newSilences enters in now which hosts of a page are silent, and returns those of which that is news; last is "" when there is no other page.
-func (s *Server) newSilences(ctx context.Context, after string, now map[string]bool) (news []farm.Host, last string, err error) {
+// newSilences enters in now which hosts of a page are silent, and returns those of which that is news; last is "" when
+// there is no other page.
+func (s *Server) newSilences(ctx context.Context, after string, now map[string]bool) (news []farm.Host, last string,
+	err error) {
 	err = s.store.View(ctx, func(t *store.Tx) error {
 		news, last = nil, ""
 		all, err := t.HostsSeenAfter(after, silencePage)
@@ -214,8 +226,8 @@ func (s *Server) newSilences(ctx context.Context, after string, now map[string]b
 	return news, last, err
 }
 
-// tellSilence tells of all that is news, some at a time: when a switch fails all hosts fall silent at once. Those that were told of are noted, so that
-// what fails is tried again without them.
+// tellSilence tells of all that is news, some at a time: when a switch fails all hosts fall silent at once. Those that
+// were told of are noted, so that what fails is tried again without them.
 func (s *Server) tellSilence(ctx context.Context, epoch int64, news []farm.Host, silent map[string]bool) error {
 	for some := range slices.Chunk(news, upkeepBatch) {
 		err := s.byItself(ctx, epoch, silentHost, func(c *call) error {
@@ -252,7 +264,8 @@ func (c *call) tellSilent(h farm.Host, silent bool) error {
 	return nil // it was forgotten meanwhile
 }
 
-// prune drops what nobody asks for any more: old answers to requests, old lines of the audit log, orders of streams whose server is gone.
+// prune drops what nobody asks for any more: old answers to requests, old lines of the audit log, orders of streams
+// whose server is gone.
 func (s *Server) prune(ctx context.Context, epoch int64) error {
 	err := s.byItself(ctx, epoch, policy.StopVM, func(c *call) error {
 		streams, err := c.Streams("")

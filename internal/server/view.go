@@ -94,7 +94,8 @@ func (c *call) show(vm farm.VM) (VMView, error) {
 	if d, what := drainOf(h, cell); d.Active() {
 		v.StopsAt, v.Notice = d.Deadline, drainNotice(d, what)
 	} else if silent && v.State == farm.VMUnknown {
-		v.Notice = fmt.Sprintf("its host %s is silent since %s: it may run; what is asked for now is done when the host answers", h.Name, h.Seen.UTC().Format(time.RFC3339))
+		v.Notice = fmt.Sprintf("its host %s is silent since %s: it may run; what is asked for now is done when the "+
+			"host answers", h.Name, h.Seen.UTC().Format(time.RFC3339))
 	} else {
 		v.Notice = vm.Waiting
 	}
@@ -113,7 +114,8 @@ func (c *call) brokerAway(v *VMView) error {
 	return err
 }
 
-// drainOf is the drain that counts for a host, its own before its cell's, and what is drained. Of two the earlier deadline counts.
+// drainOf is the drain that counts for a host, its own before its cell's, and what is drained. Of two the earlier
+// deadline counts.
 func drainOf(h farm.Host, cell farm.Cell) (d farm.Drain, what string) {
 	d, what = h.Drain, "its host "+h.Name
 	if own := d.Active(); cell.Drain.Active() && (!own || earlier(cell.Drain.Deadline, d.Deadline)) {
@@ -136,8 +138,8 @@ func drainNotice(d farm.Drain, what string) string {
 	return text + ": what runs there is stopped at " + d.Deadline.UTC().Format(time.RFC3339)
 }
 
-// silent tells whether a host has not been heard of for too long. A server that has just come up has heard of nobody, and waits; but a host that
-// was silent already when hosts were last heard of at all is silent still.
+// silent reports whether a host has not been heard of for too long. A server that has just come up has heard of nobody,
+// and waits; but a host that was silent already when hosts were last heard of at all is silent still.
 func (s *Server) silent(h farm.Host) bool {
 	now, seen := s.now(), s.seen(h)
 	if now.Sub(seen) <= s.silence {

@@ -53,8 +53,9 @@ func (c *call) mayRun(vm farm.VM) error {
 	if !d.Active() || d.Deadline.IsZero() || c.now.Before(d.Deadline) {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeDraining, Message: fmt.Sprintf("VM %s cannot be started: %s", label(vm), drainNotice(d, what)),
-		Hint: "wait until it is open again, or delete the VM and make it anew"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeDraining,
+		Message: fmt.Sprintf("VM %s cannot be started: %s", label(vm), drainNotice(d, what)),
+		Hint:    "wait until it is open again, or delete the VM and make it anew"}
 }
 
 // StopVM wants it off. Its disks and its place stay.
@@ -73,9 +74,10 @@ func (s *Server) RestartVM(ctx context.Context, who farm.Identity, ref string, i
 	})
 }
 
-// RebuildVM makes it anew from an image, with fresh disks, under its name and address; "": from the image that it has. One that is lost gets a
-// new place.
-func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64, image string) (VMView, error) {
+// RebuildVM makes it anew from an image, with fresh disks, under its name and address; "": from the image that it has.
+// One that is lost gets a new place.
+func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+	image string) (VMView, error) {
 	return s.alter(ctx, who, policy.RebuildVM, ref, ifRevision, func(c *call, vm *farm.VM, v verdict) (string, error) {
 		p, err := c.project(vm.Project)
 		if err != nil {
@@ -110,7 +112,8 @@ func (s *Server) RebuildVM(ctx context.Context, who farm.Identity, ref string, i
 	})
 }
 
-// hasImage refuses to have a VM made anew from an image that its host does not have: the VM would be gone, and no other one made.
+// hasImage refuses to have a VM made anew from an image that its host does not have: the VM would be gone, and no other
+// one made.
 func (c *call) hasImage(vm farm.VM) error {
 	h, err := c.Tx.Host(vm.Host)
 	if missing(err) {
@@ -119,8 +122,9 @@ func (c *call) hasImage(vm farm.VM) error {
 	if err != nil || slices.Contains(h.Facts.Images, vm.Image) {
 		return err
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoImage, Message: fmt.Sprintf("host %s of VM %s has no image %s", h.Name, label(vm), vm.Image),
-		Hint: "`grange image import` on that host brings it; or delete the VM and make it anew"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoImage,
+		Message: fmt.Sprintf("host %s of VM %s has no image %s", h.Name, label(vm), vm.Image),
+		Hint:    "`grange image import` on that host brings it; or delete the VM and make it anew"}
 }
 
 // DeleteVM wants nothing of it to stay. It is gone when its host has said so; without a host it is gone at once.
@@ -132,7 +136,8 @@ func (s *Server) DeleteVM(ctx context.Context, who farm.Identity, ref string, if
 }
 
 // UpdateVM changes what needs no host.
-func (s *Server) UpdateVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64, u UpdateVM) (VMView, error) {
+func (s *Server) UpdateVM(ctx context.Context, who farm.Identity, ref string, ifRevision int64,
+	u UpdateVM) (VMView, error) {
 	return s.alter(ctx, who, policy.UpdateVM, ref, ifRevision, func(c *call, vm *farm.VM, _ verdict) (string, error) {
 		var said []string
 		if u.Tags != nil {
@@ -169,9 +174,10 @@ func when(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// alter runs an action that changes one VM, where the table of states and the caller's revision let it. do changes the row and says what
-// changed, for the audit log.
-func (s *Server) alter(ctx context.Context, who farm.Identity, a policy.Action, ref string, ifRevision int64, do func(*call, *farm.VM, verdict) (string, error)) (view VMView, err error) {
+// alter runs an action that changes one VM, where the table of states and the caller's revision let it. do changes the
+// row and says what changed, for the audit log.
+func (s *Server) alter(ctx context.Context, who farm.Identity, a policy.Action, ref string, ifRevision int64,
+	do func(*call, *farm.VM, verdict) (string, error)) (view VMView, err error) {
 	wrote := false
 	revision, err := s.change(ctx, who, a, func(c *call) error {
 		wrote = false
@@ -195,6 +201,9 @@ func (s *Server) alter(ctx context.Context, who farm.Identity, a policy.Action, 
 			return err
 		}
 		if a != policy.UpdateVM {
+			if err := c.stopMove(vm.ID); err != nil {
+				return err
+			}
 			if err := c.acted(&vm); err != nil {
 				return err
 			}

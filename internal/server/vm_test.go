@@ -14,7 +14,8 @@ import (
 )
 
 // actions are those of people on one VM, in the order of the table below.
-var actions = []policy.Action{policy.StartVM, policy.StopVM, policy.RestartVM, policy.ResizeVM, policy.RebuildVM, policy.UpdateVM, policy.DeleteVM, policy.ConsoleVM}
+var actions = []policy.Action{policy.StartVM, policy.StopVM, policy.RestartVM, policy.ResizeVM, policy.RebuildVM,
+	policy.UpdateVM, policy.DeleteVM, policy.ConsoleVM}
 
 // Every state with every action: y it is done, - nothing to do, t tried again, r made anew, x the row goes, n refused.
 func TestStates(t *testing.T) {
@@ -39,7 +40,8 @@ func TestStates(t *testing.T) {
 		for _, a := range actions {
 			v, err := judge(vm, state, a)
 			got += string("ny-trx"[v])
-			if (v == refuse) != (code(err) == farm.CodeVMState) || err != nil && !strings.Contains(err.Error(), "p/v is "+string(state)) {
+			if (v == refuse) != (code(err) == farm.CodeVMState) ||
+				err != nil && !strings.Contains(err.Error(), "p/v is "+string(state)) {
 				t.Errorf("%s %s: %v", state, a, err)
 			}
 		}
@@ -50,7 +52,8 @@ func TestStates(t *testing.T) {
 }
 
 func TestStartOfWhatPoweredOffByItself(t *testing.T) {
-	vm := farm.VM{Host: "h", Wanted: farm.Wanted{Power: farm.PowerOn}, Observed: farm.Observed{State: farm.VMStopped, Reason: "its guest powered off"}}
+	vm := farm.VM{Host: "h", Wanted: farm.Wanted{Power: farm.PowerOn},
+		Observed: farm.Observed{State: farm.VMStopped, Reason: "its guest powered off"}}
 	if state := vm.State(false); state != farm.VMStopped {
 		t.Errorf("it is shown as %s", state)
 	}
@@ -141,7 +144,8 @@ func TestLife(t *testing.T) {
 		{policy.StartVM, "", farm.Wanted{Power: farm.PowerOn, Boots: 1}, farm.VMStarting},
 		{policy.StartVM, farm.VMFailed, farm.Wanted{Power: farm.PowerOn, Boots: 1}, farm.VMFailed},
 		{policy.StartVM, farm.VMRunning, farm.Wanted{Power: farm.PowerOn, Boots: 2}, farm.VMRunning},
-		{policy.RebuildVM, farm.VMRunning, farm.Wanted{Power: farm.PowerOn, Boots: 2, Builds: 1, Fresh: 1}, farm.VMRunning},
+		{policy.RebuildVM, farm.VMRunning, farm.Wanted{Power: farm.PowerOn, Boots: 2, Builds: 1, Fresh: 1},
+			farm.VMRunning},
 		{policy.DeleteVM, "", farm.Wanted{Power: farm.PowerDeleted, Boots: 2, Builds: 1, Fresh: 1}, farm.VMDeleting},
 		{policy.DeleteVM, "", farm.Wanted{Power: farm.PowerDeleted, Boots: 2, Builds: 1, Fresh: 1}, farm.VMDeleting},
 	} {
@@ -203,7 +207,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
-// An update that was decided on an older view is refused, and says who changed what. What the host reports is no conflict.
+// An update that was decided on an older view is refused, and says who changed what. What the host reports is no
+// conflict.
 func TestConflicts(t *testing.T) {
 	l := newLab(t)
 	v := l.running(ann, web("web"), l.host("h1", "east"))
@@ -214,7 +219,8 @@ func TestConflicts(t *testing.T) {
 	}
 	l.says(v.ID, farm.VMStopped)
 	_, err = l.DeleteVM(t.Context(), ann, v.ID, v.Revision)
-	if code(err) != farm.CodeChanged || !strings.Contains(err.Error(), fmt.Sprintf("at %d: site, vm.stop", stopped.Revision)) {
+	if code(err) != farm.CodeChanged ||
+		!strings.Contains(err.Error(), fmt.Sprintf("at %d: site, vm.stop", stopped.Revision)) {
 		t.Error(err)
 	}
 	if _, err := l.StartVM(t.Context(), ann, v.ID, stopped.Revision); err != nil {
@@ -222,7 +228,8 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// A change that is meant for an older revision is refused, and says who changed what; one that is meant for the newest is made.
+// A change that is meant for an older revision is refused, and says who changed what; one that is meant for the newest
+// is made.
 func TestConflictsOfOtherThings(t *testing.T) {
 	l := newLab(t)
 	h := l.host("h1", "east")
@@ -244,7 +251,11 @@ func TestConflictsOfOtherThings(t *testing.T) {
 			v, err := l.CloseCell(ctx, site, "east", 0, "")
 			return revision(v.Revision, err)
 		},
-			func(r int64) error { _, err := l.DrainCell(ctx, site, "east", r, DrainOrder{}); return err }, "site, cell.close"},
+			func(r int64) error {
+				_,
+					err := l.DrainCell(ctx, site, "east", r, DrainOrder{})
+				return err
+			}, "site, cell.close"},
 		"group": {func() (int64, error) { v, err := l.PutGroup(ctx, ann, group, 0); return revision(v.Revision, err) },
 			func(r int64) error { return l.DeleteGroup(ctx, ann, "alice", "g", r) }, "ann, group.write, anti-affinity"},
 		"user": {func() (int64, error) { v, err := l.PutUser(ctx, site, user, 0); return revision(v.Revision, err) },
@@ -259,7 +270,8 @@ func TestConflictsOfOtherThings(t *testing.T) {
 		if err != nil || newest < 2 {
 			t.Fatalf("%s: %d, %v", name, newest, err)
 		}
-		if err := c.do(newest - 1); code(err) != farm.CodeChanged || !strings.Contains(err.Error(), fmt.Sprintf("; at %d: %s", newest, c.says)) {
+		if err := c.do(newest - 1); code(err) != farm.CodeChanged ||
+			!strings.Contains(err.Error(), fmt.Sprintf("; at %d: %s", newest, c.says)) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if name == "host" { // what it reports is no conflict
@@ -283,7 +295,8 @@ func TestConflictsOfOtherThings(t *testing.T) {
 func TestUpdate(t *testing.T) {
 	l := newLab(t)
 	v := l.create(otto, CreateVM{Project: "atlas", Name: "wn", Image: "micro", Shape: "small"})[0]
-	never, later, past, long := time.Time{}, l.clock().Add(time.Hour), l.clock().Add(-time.Hour), l.clock().Add(1000*time.Hour)
+	never, later, past, long := time.Time{}, l.clock().Add(time.Hour), l.clock().Add(-time.Hour), l.clock().Add(
+		1000*time.Hour)
 	for name, c := range map[string]struct {
 		u    UpdateVM
 		want farm.Code
@@ -322,7 +335,8 @@ func TestResize(t *testing.T) {
 	other := l.running(ann, web("other"), l.host("h2", "east"))
 	waits := l.create(ann, web("waits"))[0]
 	big, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: 12})
-	if err != nil || big.Resize == nil || big.Resize.CPUs != 12 || big.Shape.CPUs != 2 || big.Resize.Memory != v.Shape.Memory {
+	if err != nil || big.Resize == nil || big.Resize.CPUs != 12 || big.Shape.CPUs != 2 ||
+		big.Resize.Memory != v.Shape.Memory {
 		t.Fatalf("%+v %v", big, err)
 	}
 	// What is wanted counts, before any host has it: 16 of 20 are in use.
@@ -335,13 +349,15 @@ func TestResize(t *testing.T) {
 	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: 13}); code(err) != farm.CodeQuota {
 		t.Error("once more:", err)
 	}
-	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{Memory: 3*farm.GiB + 1}); code(err) != farm.CodeBadShape {
+	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0,
+		ResizeVM{Memory: 3*farm.GiB + 1}); code(err) != farm.CodeBadShape {
 		t.Error(err)
 	}
 	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{}); code(err) != farm.CodeBadVM {
 		t.Error(err)
 	}
-	if got, err := l.ResizeVM(t.Context(), ann, waits.ID, 0, ResizeVM{CPUs: 1}); err != nil || (got.Resize != nil || got.Shape.CPUs != 1) {
+	if got, err := l.ResizeVM(t.Context(), ann, waits.ID, 0, ResizeVM{CPUs: 1}); err != nil ||
+		(got.Resize != nil || got.Shape.CPUs != 1) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -379,11 +395,12 @@ func TestList(t *testing.T) {
 		f    VMFilter
 		want string
 	}{
-		"all":             {site, VMFilter{}, "alice/w0 alice/w1 alice/w2 alice/w3 atlas/wn-1 atlas/wn-2"},
-		"page by page":    {site, VMFilter{Limit: 1}, "alice/w0 alice/w1 alice/w2 alice/w3 atlas/wn-1 atlas/wn-2"},
-		"mine":            {ann, VMFilter{Limit: 3}, "alice/w0 alice/w1 alice/w2 alice/w3"},
-		"another's":       {ann, VMFilter{Project: "atlas"}, ""},
-		"of a token":      {farm.Identity{User: "site", Projects: []string{"atlas"}}, VMFilter{}, "atlas/wn-1 atlas/wn-2"},
+		"all":          {site, VMFilter{}, "alice/w0 alice/w1 alice/w2 alice/w3 atlas/wn-1 atlas/wn-2"},
+		"page by page": {site, VMFilter{Limit: 1}, "alice/w0 alice/w1 alice/w2 alice/w3 atlas/wn-1 atlas/wn-2"},
+		"mine":         {ann, VMFilter{Limit: 3}, "alice/w0 alice/w1 alice/w2 alice/w3"},
+		"another's":    {ann, VMFilter{Project: "atlas"}, ""},
+		"of a token": {farm.Identity{User: "site", Projects: []string{"atlas"}}, VMFilter{},
+			"atlas/wn-1 atlas/wn-2"},
 		"nobody's":        {eve, VMFilter{}, ""},
 		"running":         {ann, VMFilter{State: farm.VMRunning, Limit: 1}, "alice/w0 alice/w2"},
 		"on a host":       {ann, VMFilter{Host: "h1"}, "alice/w0 alice/w2"},
@@ -507,7 +524,8 @@ func TestExpiry(t *testing.T) {
 	if _, there := l.row(waits.ID); there {
 		t.Error("it has no host, and is there")
 	}
-	if e := l.entries("vm.delete", "done"); len(e) != 2 || e[0].Who != "grange" || !strings.HasPrefix(e[0].Reason, "expired at 2026-11-21T13:00:00Z") {
+	if e := l.entries("vm.delete", "done"); len(e) != 2 || e[0].Who != "grange" ||
+		!strings.HasPrefix(e[0].Reason, "expired at 2026-11-21T13:00:00Z") {
 		t.Errorf("%+v", e)
 	}
 	if err := l.expire(t.Context(), epoch-1); err != nil {
@@ -525,7 +543,8 @@ func TestExpiry(t *testing.T) {
 func TestNothingTakesADeletionBack(t *testing.T) {
 	deleted := farm.VM{Project: "alice", Name: "v", Host: "h", Wanted: farm.Wanted{Power: farm.PowerDeleted}}
 	for state := range legal {
-		for _, a := range []policy.Action{policy.StartVM, policy.StopVM, policy.RestartVM, policy.ResizeVM, policy.RebuildVM, policy.UpdateVM} {
+		for _, a := range []policy.Action{policy.StartVM, policy.StopVM, policy.RestartVM, policy.ResizeVM,
+			policy.RebuildVM, policy.UpdateVM} {
 			if v, err := judge(deleted, state, a); err == nil {
 				t.Errorf("%s of a deleted VM that is %s: verdict %d", a, state, v)
 			}

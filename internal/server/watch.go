@@ -13,9 +13,10 @@ import (
 // feedPage is how many changes are read at once.
 const feedPage = 1000
 
-// Watch waits until something of the filter changed after a revision that the caller may see, or ctx ends. Watch again from upTo. It fails with
-// store.CodeFeedGone when the feed does not reach back so far.
-func (s *Server) Watch(ctx context.Context, who farm.Identity, f WatchFilter, after int64) (changes []Watched, upTo int64, err error) {
+// Watch waits until something of the filter changed after a revision that the caller may see, or ctx ends. Watch again
+// from upTo. It fails with store.CodeFeedGone when the feed does not reach back so far.
+func (s *Server) Watch(ctx context.Context, who farm.Identity, f WatchFilter, after int64) (changes []Watched,
+	upTo int64, err error) {
 	for upTo = after; ; {
 		feed, to, err := s.store.Changes(ctx, upTo, feedPage)
 		if err != nil {
@@ -88,8 +89,8 @@ func (s *Server) seenOf(ctx context.Context, who farm.Identity, feed []store.Cha
 	return changes, err
 }
 
-// watched is one change as the caller may see it; ok is false when it may not. What has gone is gone for those who may see its project, or the
-// whole farm: whose it was nobody knows any more.
+// watched is one change as the caller may see it; ok is false when it may not. What has gone is gone for those who may
+// see its project, or the whole farm: whose it was nobody knows any more.
 func (c *call) watched(ch store.Change) (w Watched, ok bool, err error) {
 	w = Watched{Revision: ch.Revision, Kind: string(ch.Kind), ID: ch.ID, Deleted: ch.Deleted}
 	switch ch.Kind {
@@ -98,7 +99,8 @@ func (c *call) watched(ch store.Change) (w Watched, ok bool, err error) {
 			return w, false, nil
 		}
 		err = c.watchedVM(ch, &w)
-		return w, w.VM != nil || w.Deleted && c.allowed(policy.ReadVM, policy.Target{Project: ch.Project, Owner: c.who.User}), err
+		return w, w.VM != nil || w.Deleted &&
+			c.allowed(policy.ReadVM, policy.Target{Project: ch.Project, Owner: c.who.User}), err
 	case store.KindHost:
 		if !c.maySee(policy.ReadHost, "") {
 			return w, false, nil

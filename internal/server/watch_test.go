@@ -14,7 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// What a filter of a watch chooses, and what the caller may not see, is left out before it is read: it is told what is told when all is read first.
+// What a filter of a watch chooses, and what the caller may not see, is left out before it is read: it is told what is
+// told when all is read first.
 func TestWatchFilters(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	l := crowd(t, r)
@@ -28,14 +29,15 @@ func TestWatchFilters(t *testing.T) {
 	}
 	told := 0
 	for name, who := range lookers {
-		for _, f := range []WatchFilter{{}, {Kinds: []string{"vm"}}, {Kinds: []string{"host", "group"}}, {Kinds: []string{"user"}}, {Project: "zeta"},
-			{Kinds: []string{"vm"}, Project: "alice"}} {
+		for _, f := range []WatchFilter{{}, {Kinds: []string{"vm"}}, {Kinds: []string{"host", "group"}},
+			{Kinds: []string{"user"}}, {Project: "zeta"}, {Kinds: []string{"vm"}, Project: "alice"}} {
 			got, err := l.seenOf(t.Context(), who, f.of(feed))
 			if err != nil {
 				t.Fatal(err)
 			}
 			want := slices.DeleteFunc(l.readFirst(who, feed), func(w Watched) bool {
-				return len(f.Kinds) > 0 && !slices.Contains(f.Kinds, w.Kind) || f.Project != "" && w.VM != nil && w.VM.Project != f.Project
+				return len(f.Kinds) > 0 && !slices.Contains(f.Kinds, w.Kind) || f.Project != "" && w.VM != nil &&
+					w.VM.Project != f.Project
 			})
 			if d := cmp.Diff(lines(want), lines(got)); d != "" {
 				t.Errorf("%s, %+v (-want +got):\n%s", name, f, d)
@@ -63,7 +65,8 @@ func anyChange(tx *store.Tx, r *rand.Rand) error {
 	case 2:
 		return tx.SetHostFacts("id-h1", farm.Facts{ScratchFree: farm.Bytes(r.Int32())})
 	case 3:
-		return tx.PutGroup(farm.ServerGroup{Project: vm.Project, Name: fmt.Sprint("g", r.IntN(3)), Affinity: farm.Apart})
+		return tx.PutGroup(farm.ServerGroup{Project: vm.Project, Name: fmt.Sprint("g", r.IntN(3)),
+			Affinity: farm.Apart})
 	}
 	return tx.SetVMObserved(vm.ID, farm.Observed{State: farm.VMRunning, Since: time.Unix(r.Int64N(1e9), 0).UTC()})
 }
@@ -73,14 +76,19 @@ func (l *lab) readFirst(who farm.Identity, feed []store.Change) (all []Watched) 
 	l.t.Helper()
 	err := l.look(l.t.Context(), who, policy.ReadVM, func(c *call) error {
 		for i, ch := range feed {
-			if slices.ContainsFunc(feed[i+1:], func(later store.Change) bool { return later.Kind == ch.Kind && later.ID == ch.ID }) {
+			if slices.ContainsFunc(feed[i+1:], func(later store.Change) bool {
+				return later.Kind == ch.Kind &&
+					later.ID == ch.ID
+			}) {
 				continue
 			}
-			w, ok, err := Watched{Revision: ch.Revision, Kind: string(ch.Kind), ID: ch.ID, Deleted: ch.Deleted}, false, error(nil)
+			w, ok, err := Watched{Revision: ch.Revision, Kind: string(ch.Kind), ID: ch.ID,
+				Deleted: ch.Deleted}, false, error(nil)
 			switch ch.Kind {
 			case store.KindVM:
 				err = c.watchedVM(ch, &w)
-				ok = w.VM != nil || w.Deleted && c.allowed(policy.ReadVM, policy.Target{Project: ch.Project, Owner: c.who.User})
+				ok = w.VM != nil || w.Deleted &&
+					c.allowed(policy.ReadVM, policy.Target{Project: ch.Project, Owner: c.who.User})
 			case store.KindHost:
 				err = c.watchedHost(ch, &w)
 				ok = w.Host != nil || w.Deleted && c.allowed(policy.ReadHost, policy.Target{})

@@ -10,8 +10,8 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// WhyOf explains host by host where a VM could be, and what would admit it where it has no place. Of one that has a place it tells where else
-// there is room. Any server answers.
+// WhyOf explains host by host where a VM could be, and what would admit it where it has no place. Of one that has a
+// place it tells where else there is room. Any server answers.
 func (s *Server) WhyOf(ctx context.Context, who farm.Identity, ref string) (placement.Explanation, error) {
 	var vm farm.VM
 	err := s.look(ctx, who, policy.ReadVM, func(c *call) (err error) {
@@ -24,8 +24,8 @@ func (s *Server) WhyOf(ctx context.Context, who farm.Identity, ref string) (plac
 	return s.explain(ctx, who, vm)
 }
 
-// Why explains where a VM could go that nobody has made: the request is checked as CreateVMs does, but needs no image, and quotas are not
-// looked at.
+// Why explains where a VM could go that nobody has made: the request is checked as CreateVMs does, but needs no image,
+// and quotas are not looked at.
 func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placement.Explanation, error) {
 	if r.Name == "" {
 		r.Name = "why"
@@ -40,7 +40,8 @@ func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placem
 	}
 	vm := farm.VM{Project: r.Project, Image: r.Image, Cell: r.Cell, Network: r.Network, Group: r.Group, Needs: r.Needs}
 	err := s.look(ctx, who, policy.CreateVM, func(c *call) error {
-		if err := c.may(policy.Target{Project: r.Project, Owner: c.caller(), Name: r.Project + "/" + r.Name}); err != nil {
+		if err := c.may(policy.Target{Project: r.Project, Owner: c.caller(),
+			Name: r.Project + "/" + r.Name}); err != nil {
 			return err
 		}
 		p, err := c.project(r.Project)

@@ -14,9 +14,11 @@ import (
 func TestWhyOnAServerThatDoesNotLead(t *testing.T) {
 	l := newLab(t)
 	l.machine("e1", "east")
-	waits := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", CPUs: 8, Memory: 8 * farm.GiB, Needs: []string{"gpu"}})[0]
+	waits := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", CPUs: 8, Memory: 8 * farm.GiB,
+		Needs: []string{"gpu"}})[0]
 	e, err := l.WhyOf(t.Context(), ann, "alice/a")
-	if err != nil || e.Hosts != 1 || e.Fits != 0 || e.Sums[0].Constraint != placement.WrongLabels || e.Changes[0].Text != "without the label selector gpu" {
+	if err != nil || e.Hosts != 1 || e.Fits != 0 || e.Sums[0].Constraint != placement.WrongLabels ||
+		e.Changes[0].Text != "without the label selector gpu" {
 		t.Errorf("%+v, %v", e, err)
 	}
 	l.update(func(tx *store.Tx) error {
@@ -59,8 +61,10 @@ func TestWhyOfARequest(t *testing.T) {
 func TestWhyNamesVMsToThoseWhoMaySee(t *testing.T) {
 	l := newLab(t)
 	l.update(func(tx *store.Tx) error {
-		return errors.Join(tx.PutProject(farm.Project{Name: "alice"}), tx.PutCell(farm.Cell{Name: "east", Default: true, PerHost: 1}.WithDefaults()),
-			tx.PutProject(farm.Project{Name: "other"}), tx.PutGrant(farm.Grant{User: "eve", Role: farm.RoleMember, Project: "other"}))
+		return errors.Join(tx.PutProject(farm.Project{Name: "alice"}),
+			tx.PutCell(farm.Cell{Name: "east", Default: true, PerHost: 1}.WithDefaults()),
+			tx.PutProject(farm.Project{Name: "other"}),
+			tx.PutGrant(farm.Grant{User: "eve", Role: farm.RoleMember, Project: "other"}))
 	})
 	l.machine("e1", "east")
 	p := l.placing()
@@ -75,7 +79,8 @@ func TestWhyNamesVMsToThoseWhoMaySee(t *testing.T) {
 		if err != nil || len(e.Changes) == 0 {
 			t.Fatal(err, e)
 		}
-		if text := e.Changes[0].Text; !strings.Contains(text, "end a VM of 2 CPUs") || strings.Contains(text, "alice/a") != c.named {
+		if text := e.Changes[0].Text; !strings.Contains(text, "end a VM of 2 CPUs") ||
+			strings.Contains(text, "alice/a") != c.named {
 			t.Errorf("%s hears %q", c.who.User, text)
 		}
 	}

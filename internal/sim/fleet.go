@@ -39,7 +39,8 @@ type Fleet struct {
 	joins atomic.Int64
 }
 
-// DefaultPace is how many hosts are switched on in a second: what a server of two cores stands that shares them with the hosts.
+// DefaultPace is how many hosts are switched on in a second: what a server of two cores stands that shares them with
+// the hosts.
 const DefaultPace = 250
 
 // joinsAtOnce bounds how many hosts enrol at a time.
@@ -93,7 +94,8 @@ func (f *Fleet) Join(ctx context.Context) error {
 }
 
 func (f *Fleet) join(ctx context.Context, n int) error {
-	_, err := uplink.Join(ctx, uplink.JoinOptions{Dir: f.o.Dir, File: f.file(n), Server: f.o.Server, Token: f.o.Token, Name: f.name(n), MachineID: f.name(n)})
+	_, err := uplink.Join(ctx, uplink.JoinOptions{Dir: f.o.Dir, File: f.file(n), Server: f.o.Server, Token: f.o.Token,
+		Name: f.name(n), MachineID: f.name(n)})
 	if own := new(farm.Error); errors.As(err, &own) && own.Code == uplink.CodeJoined {
 		err = nil
 	}
@@ -130,7 +132,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 }
 
 func (f *Fleet) link(n int) (*uplink.Link, error) {
-	return uplink.New(uplink.Options{Dir: f.o.Dir, File: f.file(n), Host: f.hosts[n], Log: f.o.Log.With("host", f.name(n)), Servers: []string{f.o.Server}})
+	return uplink.New(uplink.Options{Dir: f.o.Dir, File: f.file(n), Host: f.hosts[n],
+		Log: f.o.Log.With("host", f.name(n)), Servers: []string{f.o.Server}})
 }
 
 // keep links one host, and does so anew each time that its agent is started anew.

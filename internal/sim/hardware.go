@@ -6,8 +6,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Hardware is what a host pretends to be made of: one NUMA node a socket, two threads a core, siblings half of the threads apart, as Linux
-// numbers them on x86.
+// Hardware is what a host pretends to be made of: one NUMA node a socket, two threads a core, siblings half of the
+// threads apart, as Linux numbers them on x86.
 type Hardware struct {
 	Sockets int
 	Cores   int        // of each socket
@@ -17,7 +17,8 @@ type Hardware struct {
 // Topology is that hardware in full.
 func (w Hardware) Topology() farm.Topology {
 	cores := w.Sockets * w.Cores
-	t := farm.Topology{Online: farm.CPURange(0, 2*cores), CPU: farm.CPUModel{Vendor: "AuthenticAMD", Name: "AMD EPYC 7302 16-Core Processor", MaxMHz: 3300}}
+	t := farm.Topology{Online: farm.CPURange(0, 2*cores),
+		CPU: farm.CPUModel{Vendor: "AuthenticAMD", Name: "AMD EPYC 7302 16-Core Processor", MaxMHz: 3300}}
 	for s := range w.Sockets {
 		first := s * w.Cores
 		own := farm.CPURange(first, first+w.Cores).Or(farm.CPURange(cores+first, cores+first+w.Cores))

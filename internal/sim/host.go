@@ -1,5 +1,5 @@
-// Package sim is hosts that are not there: each speaks to a server as a real one does, and carries out what is wanted of it by saying so.
-// Tests and sites that size a server use it.
+// Package sim is hosts that are not there: each speaks to a server as a real one does, and carries out what is wanted
+// of it by saying so. Tests and sites that size a server use it.
 package sim
 
 import (
@@ -49,8 +49,9 @@ type vm struct {
 // NewHost makes a host. Its agent is a new one each time.
 func NewHost(o HostOptions) *Host {
 	h := &Host{o: o, vms: map[string]*vm{}, changed: make(chan struct{})}
-	h.facts = fleet.Facts{Version: o.Version, Capability: fleet.Capability, Instance: api.NewID(), Boot: api.NewID(), Accelerator: "kvm", Kind: o.Hardware.kind(),
-		Topology: wire.Topology(o.Hardware.Topology()), ReservedMemory: uint64(2 * farm.GiB), Images: o.Images, Networks: o.Networks, ScratchFree: uint64(farm.TiB)}
+	h.facts = fleet.Facts{Version: o.Version, Capability: fleet.Capability, Instance: api.NewID(), Boot: api.NewID(),
+		Accelerator: "kvm", Kind: o.Hardware.kind(), Topology: wire.Topology(o.Hardware.Topology()),
+		ReservedMemory: uint64(2 * farm.GiB), Images: o.Images, Networks: o.Networks, ScratchFree: uint64(farm.TiB)}
 	return h
 }
 
@@ -116,7 +117,8 @@ func (h *Host) Want(list fleet.WantedList) {
 
 // made is a VM that the host did not have. One wanted deleted is gone as it comes.
 func (h *Host) made(w fleet.WantedVM) *vm {
-	v := &vm{is: fleet.Observed{ID: w.ID, State: string(farm.VMStopped), Since: time.Now().UTC(), Boots: w.Boots, Builds: w.Builds, Plan: w.Plan}}
+	v := &vm{is: fleet.Observed{ID: w.ID, State: string(farm.VMStopped), Since: time.Now().UTC(), Boots: w.Boots,
+		Builds: w.Builds, Plan: w.Plan}}
 	h.vms[w.ID] = v
 	return v
 }
@@ -132,7 +134,8 @@ func (h *Host) step(v *vm) {
 		h.then(v, farm.VMDeleting, func() { h.set(v, farm.VMGone, "") })
 	case w.Power == string(farm.PowerOff) && is.State == string(farm.VMRunning):
 		h.then(v, farm.VMStopping, func() { h.set(v, farm.VMStopped, "") })
-	case w.Power == string(farm.PowerOn) && (is.State == string(farm.VMStopped) || is.State == string(farm.VMRunning) && (is.Boots < w.Boots || is.Builds < w.Builds)):
+	case w.Power == string(farm.PowerOn) && (is.State == string(farm.VMStopped) || is.State == string(farm.VMRunning) &&
+		(is.Boots < w.Boots || is.Builds < w.Builds)):
 		h.then(v, farm.VMStarting, func() { h.start(v) })
 	}
 }
@@ -178,7 +181,8 @@ func (h *Host) Stream(_ context.Context, o fleet.StreamOrder) (io.ReadWriteClose
 	_, ok := h.vms[o.VM]
 	h.mu.Unlock()
 	if !ok {
-		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("VM %s does not run on this host", o.VM), Hint: "start it, and try again"}
+		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM,
+			Message: fmt.Sprintf("VM %s does not run on this host", o.VM), Hint: "start it, and try again"}
 	}
 	here, there := net.Pipe()
 	go func() {

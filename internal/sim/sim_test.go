@@ -49,7 +49,8 @@ func TestWhatIsWantedComesToBe(t *testing.T) {
 		step(fleet.WantedVM{ID: "1", Power: "off", Boots: 1}, "stopping", "stopped")
 		step(fleet.WantedVM{ID: "1", Power: "on", Boots: 1, Builds: 1}, "starting", "running")
 		vms, _ := h.Observed()
-		if d := cmp.Diff(fleet.Observed{ID: "1", State: "running", Boots: 1, Builds: 1, Ready: true}, vms[0], cmpopts.IgnoreFields(fleet.Observed{}, "Since")); d != "" {
+		if d := cmp.Diff(fleet.Observed{ID: "1", State: "running", Boots: 1, Builds: 1, Ready: true}, vms[0],
+			cmpopts.IgnoreFields(fleet.Observed{}, "Since")); d != "" {
 			t.Error(d)
 		}
 		h.Want(want()) // left alone
@@ -84,7 +85,8 @@ func TestHardware(t *testing.T) {
 	if d := cmp.Diff(topology, back); d != "" {
 		t.Error(d)
 	}
-	if n := topology.Online.Len(); n != 16 || len(topology.Cores) != 8 || topology.Nodes[1].CPUs.String() != "4-7,12-15" {
+	if n := topology.Online.Len(); n != 16 || len(topology.Cores) != 8 ||
+		topology.Nodes[1].CPUs.String() != "4-7,12-15" {
 		t.Errorf("%d threads, %d cores, node 1 has %v", n, len(topology.Cores), topology.Nodes[1].CPUs)
 	}
 }

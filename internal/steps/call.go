@@ -11,14 +11,15 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// Placeholder is the command that Slurm is told of. `grange exec` takes its place, and runs the step's own command in the VM. Should
-// anything ever start the task without it, this is what runs.
+// Placeholder is the command that Slurm is told of. `grange exec` takes its place, and runs the step's own command in
+// the VM. Should anything ever start the task without it, this is what runs.
 const Placeholder = "/bin/false"
 
 // variable holds the step, in parts: a single one may not be longer than 128 KiB (MAX_ARG_STRLEN).
 const variable, partSize, maxParts = "GRANGE_STEP_", 96 << 10, 16
 
-// Task is a step as its tasks get it: what the VM asked for, which is data, and the host's word on what a task may see of the host.
+// Task is a step as its tasks get it: what the VM asked for, which is data, and the host's word on what a task may see
+// of the host.
 type Task struct {
 	guest.Step
 	Places map[string]Place `json:"places"` // by where they are in the VM
@@ -43,8 +44,8 @@ func (s Task) Pack() ([]string, error) {
 	return env, nil
 }
 
-// Unpack finds in a task's command and environment what step it belongs to; ok is false where it belongs to none. The step's environment
-// comes back with what Slurm has set for this task.
+// Unpack finds in a task's command and environment what step it belongs to; ok is false where it belongs to none. The
+// step's environment comes back with what Slurm has set for this task.
 func Unpack(argv, env []string) (s Task, ok bool, err error) {
 	if len(argv) != 1 || argv[0] != Placeholder {
 		return s, false, nil
@@ -56,7 +57,8 @@ func Unpack(argv, env []string) (s Task, ok bool, err error) {
 		switch {
 		case strings.HasPrefix(name, variable):
 			parts[name] = value
-		case strings.HasPrefix(name, "SLURM_") && !strings.HasPrefix(name, "SLURM_SPANK_"), strings.HasPrefix(name, "SLURMD_"), strings.HasPrefix(name, "PMI_"), name == "CUDA_VISIBLE_DEVICES":
+		case strings.HasPrefix(name, "SLURM_") && !strings.HasPrefix(name, "SLURM_SPANK_"),
+			strings.HasPrefix(name, "SLURMD_"), strings.HasPrefix(name, "PMI_"), name == "CUDA_VISIBLE_DEVICES":
 			own = append(own, kv)
 		}
 	}

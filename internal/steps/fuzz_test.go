@@ -11,7 +11,8 @@ import (
 
 // FuzzUnpack reads what a step's task finds in its environment, of which a VM decided parts.
 func FuzzUnpack(f *testing.F) {
-	whole := Task{guest.Step{Argv: []string{"a"}, Dir: "/w", Env: []string{"SLURM_PROCID=9", "A=1"}}, map[string]Place{"/w": {Path: "/export", ReadOnly: true}}}
+	whole := Task{guest.Step{Argv: []string{"a"}, Dir: "/w", Env: []string{"SLURM_PROCID=9", "A=1"}},
+		map[string]Place{"/w": {Path: "/export", ReadOnly: true}}}
 	packed, err := whole.Pack()
 	if err != nil {
 		f.Fatal(err)

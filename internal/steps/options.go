@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// option is one that a VM may give srun. What could run a program, read or write a file, or reach another job is none of these.
+// option is one that a VM may give srun. What could run a program, read or write a file, or reach another job is none
+// of these.
 type option struct {
 	name  string
 	short byte           // 0: none
@@ -61,8 +62,8 @@ var options = []option{
 	{"preserve-env", 'E', nil, false},
 }
 
-// split takes a command line of srun apart: options that it may have, each in one word, and the command. Like srun it stops at the first
-// word that is no option, and knows no abbreviations.
+// split takes a command line of srun apart: options that it may have, each in one word, and the command. Like srun it
+// stops at the first word that is no option, and knows no abbreviations.
 func split(args []string) (allowed, command []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
@@ -124,10 +125,13 @@ func take(arg string) (o option, value string, given bool, rest string, err erro
 	return o, "", false, "", fmt.Errorf("-%c is not possible from inside a VM", arg[1])
 }
 
-// variables are those that sbatch sets as defaults of srun; others of the VM's environment do not reach the host's srun.
+// variables are those that sbatch sets as defaults of srun; others of the VM's environment do not reach the host's
+// srun.
 var variables = map[string]*regexp.Regexp{
-	"SLURM_NTASKS": count, "SLURM_NPROCS": count, "SLURM_CPUS_PER_TASK": count, "SRUN_CPUS_PER_TASK": count, "SLURM_NNODES": counts,
-	"SLURM_JOB_NUM_NODES": counts, "SLURM_NTASKS_PER_NODE": count, "SLURM_MEM_PER_CPU": memory, "SLURM_MEM_PER_NODE": memory,
+	"SLURM_NTASKS": count, "SLURM_NPROCS": count, "SLURM_CPUS_PER_TASK": count, "SRUN_CPUS_PER_TASK": count,
+	"SLURM_NNODES":        counts,
+	"SLURM_JOB_NUM_NODES": counts, "SLURM_NTASKS_PER_NODE": count, "SLURM_MEM_PER_CPU": memory,
+	"SLURM_MEM_PER_NODE":     memory,
 	"SLURM_THREADS_PER_CORE": count,
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// Job is the job whose steps are started, as the agent tells: nothing of it comes from the VM, or from the job's environment.
+// Job is the job whose steps are started, as the agent tells: nothing of it comes from the VM, or from the job's
+// environment.
 type Job struct {
 	ID     string
 	Conf   string   // of slurm.conf; "": where this host's srun looks
@@ -23,8 +24,8 @@ type Job struct {
 	Dir    string // the name of our own working directory, as the job knows it
 }
 
-// Place is a directory of the host that a VM sees. A guest that sees the one above as well can put a symbolic link in its place: so a step's
-// task looks where it really is.
+// Place is a directory of the host that a VM sees. A guest that sees the one above as well can put a symbolic link in
+// its place: so a step's task looks where it really is.
 type Place struct {
 	Path     string `json:"path"` // without symbolic links
 	ReadOnly bool   `json:"ro,omitempty"`
@@ -80,11 +81,12 @@ func (s *Server) serveSlot(ctx context.Context, session *guest.Session, first by
 }
 
 // passed are the signals that srun's own users send it.
-var passed = map[syscall.Signal]bool{syscall.SIGINT: true, syscall.SIGTERM: true, syscall.SIGHUP: true, syscall.SIGQUIT: true,
-	syscall.SIGUSR1: true, syscall.SIGUSR2: true, syscall.SIGCONT: true, syscall.SIGALRM: true}
+var passed = map[syscall.Signal]bool{syscall.SIGINT: true, syscall.SIGTERM: true, syscall.SIGHUP: true,
+	syscall.SIGQUIT: true, syscall.SIGUSR1: true, syscall.SIGUSR2: true, syscall.SIGCONT: true, syscall.SIGALRM: true}
 
 // run runs one step, and carries its outputs to their ends; its input ends when the guest has heard how the step ended.
-func (s *Server) run(ctx context.Context, step guest.Step, signals <-chan syscall.Signal, input *sync.WaitGroup, session *guest.Session, first byte) guest.StepAnswer {
+func (s *Server) run(ctx context.Context, step guest.Step, signals <-chan syscall.Signal, input *sync.WaitGroup,
+	session *guest.Session, first byte) guest.StepAnswer {
 	stdin, stdout, stderr := session.Stream(first+1), session.Stream(first+2), session.Stream(first+3)
 	cmd, err := s.command(ctx, step)
 	var in io.WriteCloser
@@ -146,7 +148,8 @@ func (s *Server) command(ctx context.Context, step guest.Step) (*exec.Cmd, error
 	if err != nil {
 		return nil, err
 	}
-	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "SLURM_JOB_ID=" + s.Job.ID, "SLURM_JOBID=" + s.Job.ID}
+	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "SLURM_JOB_ID=" + s.Job.ID,
+		"SLURM_JOBID=" + s.Job.ID}
 	if s.Job.Dir != "" {
 		env = append(env, "PWD="+s.Job.Dir)
 	}
@@ -156,8 +159,8 @@ func (s *Server) command(ctx context.Context, step guest.Step) (*exec.Cmd, error
 	args := append(append(append([]string{}, s.Job.Wishes...), allowed...), "--", Placeholder)
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(append(env, defaults(step.Env)...), packed...)
-	// srun starts where we are, and Slurm has its tasks start there too. Where the step is to run in the VM is no more to the host than its
-	// command is: a directory of that name here would be one that the guest chose.
+	// srun starts where we are, and Slurm has its tasks start there too. Where the step is to run in the VM is no more
+	// to the host than its command is: a directory of that name here would be one that the guest chose.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signals are ours to pass on
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = endPatience

@@ -26,9 +26,11 @@ func TestOptions(t *testing.T) {
 		refused string
 	}{
 		{line: "./step a -n 5", command: "./step a -n 5"},
-		{line: "-n 4 -N1 --cpus-per-task=2 -lu ./step", allowed: "--ntasks=4 --nodes=1 --cpus-per-task=2 --label --unbuffered", command: "./step"},
+		{line: "-n 4 -N1 --cpus-per-task=2 -lu ./step",
+			allowed: "--ntasks=4 --nodes=1 --cpus-per-task=2 --label --unbuffered", command: "./step"},
 		{line: "--ntasks 4 --exact --overlap -- -odd", allowed: "--ntasks=4 --exact --overlap", command: "-odd"},
-		{line: "-K -o none -t 1-02:00:00 -J my.step --mem=2G true", allowed: "--kill-on-bad-exit --output=none --time=1-02:00:00 --job-name=my.step --mem=2G", command: "true"},
+		{line: "-K -o none -t 1-02:00:00 -J my.step --mem=2G true",
+			allowed: "--kill-on-bad-exit --output=none --time=1-02:00:00 --job-name=my.step --mem=2G", command: "true"},
 		{line: "-lun2 true", allowed: "--label --unbuffered --ntasks=2", command: "true"},
 
 		{line: "--prolog=/tmp/x true", refused: "--prolog is not possible"},
@@ -83,7 +85,8 @@ func FuzzOptions(f *testing.F) {
 		for _, word := range allowed {
 			name, value, given := strings.Cut(strings.TrimPrefix(word, "--"), "=")
 			i := slices.IndexFunc(options, func(o option) bool { return o.name == name })
-			if err == nil && (!strings.HasPrefix(word, "--") || i < 0 || given && !options[i].value.MatchString(value)) {
+			if err == nil && (!strings.HasPrefix(word, "--") || i < 0 ||
+				given && !options[i].value.MatchString(value)) {
 				t.Errorf("%q lets %q through", line, word)
 			}
 		}
@@ -91,8 +94,10 @@ func FuzzOptions(f *testing.F) {
 }
 
 func TestPackedStep(t *testing.T) {
-	want := Task{guest.Step{Argv: []string{"./step", "a b"}, Dir: "/w", Env: []string{"A=1", "SLURM_PROCID=7", "BIG=" + strings.Repeat("x", 300<<10)}},
-		map[string]Place{"/w": {Path: "/export/w", SetID: true}, "/data": {Path: "/data", ReadOnly: true, Devices: true}}}
+	want := Task{guest.Step{Argv: []string{"./step", "a b"}, Dir: "/w",
+		Env: []string{"A=1", "SLURM_PROCID=7", "BIG=" + strings.Repeat("x", 300<<10)}},
+		map[string]Place{"/w": {Path: "/export/w", SetID: true},
+			"/data": {Path: "/data", ReadOnly: true, Devices: true}}}
 	packed, err := want.Pack()
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +107,8 @@ func TestPackedStep(t *testing.T) {
 			t.Errorf("a variable of %d bytes", len(kv))
 		}
 	}
-	got, ok, err := Unpack([]string{Placeholder}, append(packed, "PATH=/bin", "SLURM_PROCID=3", "LD_PRELOAD=/x", "SLURM_SPANK_X=1"))
+	got, ok, err := Unpack([]string{Placeholder},
+		append(packed, "PATH=/bin", "SLURM_PROCID=3", "LD_PRELOAD=/x", "SLURM_SPANK_X=1"))
 	want.Env = []string{want.Env[0], want.Env[2], "SLURM_PROCID=3"}
 	if d := cmp.Diff(want, got); d != "" || !ok || err != nil {
 		t.Errorf("%v, %v, %s", ok, err, d)
@@ -159,7 +165,8 @@ func TestServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
-		NewServer(Job{ID: "42", Conf: "/etc/s.conf", Wishes: []string{"--vm=micro"}, Dir: called}, func() (string, error) { return srun, nil }).Serve(ctx, host)
+		NewServer(Job{ID: "42", Conf: "/etc/s.conf", Wishes: []string{"--vm=micro"}, Dir: called},
+			func() (string, error) { return srun, nil }).Serve(ctx, host)
 		close(done)
 	}()
 	stream := func(n byte) *guest.Stream { return inside.Stream(guest.StreamStep + n) }
@@ -177,10 +184,14 @@ func TestServer(t *testing.T) {
 		}
 		return out.String(), errs.String(), <-answers
 	}
-	env := []string{"LD_PRELOAD=/tmp/evil.so", "SLURM_CONF=/tmp/evil.conf", "SLURM_PROLOG=/tmp/evil", "SLURM_NTASKS=2", "SLURM_CPUS_PER_TASK=$(id)", "PATH=/tmp"}
+	env := []string{"LD_PRELOAD=/tmp/evil.so", "SLURM_CONF=/tmp/evil.conf", "SLURM_PROLOG=/tmp/evil", "SLURM_NTASKS=2",
+		"SLURM_CPUS_PER_TASK=$(id)", "PATH=/tmp"}
 	for range 2 { // a slot serves one after the other
-		out, errs, answer := call(guest.Step{Argv: []string{"-l", "./step", "--prolog=x"}, Env: env, Dir: chosen}, "input\n") // of the host, and none of its business
-		want := "args: --vm=micro --label -- /bin/false\nin " + own + ", called " + called + "\nGRANGE_STEP_0\nLC_ALL=C.UTF-8\nPATH=/usr/local/bin:/usr/bin:/bin\nSLURM_CONF=/etc/s.conf\n" +
+		// of the host, and none of its business
+		out, errs, answer := call(guest.Step{Argv: []string{"-l", "./step", "--prolog=x"}, Env: env, Dir: chosen},
+			"input\n")
+		want := "args: --vm=micro --label -- /bin/false\nin " + own + ", called " + called +
+			"\nGRANGE_STEP_0\nLC_ALL=C.UTF-8\nPATH=/usr/local/bin:/usr/bin:/bin\nSLURM_CONF=/etc/s.conf\n" +
 			"SLURM_JOBID=42\nSLURM_JOB_ID=42\nSLURM_NTASKS=2\ninput\n"
 		if d := cmp.Diff(want, out); d != "" || errs != "complaint\n" || answer != (guest.StepAnswer{Status: 3}) {
 			t.Errorf("%s, %q, %+v", d, errs, answer)
@@ -221,7 +232,8 @@ func TestLongLine(t *testing.T) {
 	host, inside := connected(t)
 	done := make(chan struct{})
 	go func() {
-		NewServer(Job{}, func() (string, error) { return "", errors.New("never asked") }).serveSlot(t.Context(), host, guest.StreamStep)
+		NewServer(Job{}, func() (string, error) { return "", errors.New("never asked") }).serveSlot(t.Context(), host,
+			guest.StreamStep)
 		close(done)
 	}()
 	go inside.Stream(guest.StreamStep).Write(bytes.Repeat([]byte("x"), guest.MaxStepLine+1))

@@ -8,7 +8,8 @@ import (
 )
 
 func users() noun[farm.User] {
-	return noun[farm.User]{kind: KindUser, what: "user", name: func(u farm.User) string { return u.Name }, revise: func(u *farm.User, r int64) { u.Revision = r }}
+	return noun[farm.User]{kind: KindUser, what: "user", name: func(u farm.User) string { return u.Name },
+		revise: func(u *farm.User, r int64) { u.Revision = r }}
 }
 
 // User is the one with a name.
@@ -32,7 +33,8 @@ func (t *Tx) PutUser(u farm.User) error {
 		return err
 	}
 	for _, subject := range u.Subjects {
-		if _, err := t.keep("INSERT INTO subjects (subject, person) VALUES ($1, $2) ON CONFLICT DO NOTHING", subject, u.Name); err != nil {
+		if _, err := t.keep("INSERT INTO subjects (subject, person) VALUES ($1, $2) ON CONFLICT DO NOTHING", subject,
+			u.Name); err != nil {
 			return err
 		}
 		var person string
@@ -40,7 +42,8 @@ func (t *Tx) PutUser(u farm.User) error {
 			return err
 		}
 		if person != u.Name {
-			return taken(fmt.Sprintf("the certificate %q is user %s's", subject, person), "a certificate stands for one user: take it from that one first")
+			return taken(fmt.Sprintf("the certificate %q is user %s's", subject, person),
+				"a certificate stands for one user: take it from that one first")
 		}
 	}
 	return users().put(t, u)
@@ -78,13 +81,16 @@ func (t *Tx) DeleteUser(name string) error {
 }
 
 func grants() noun[farm.Grant] {
-	return noun[farm.Grant]{kind: KindGrant, what: "role", name: grantName, owner: func(g farm.Grant) string { return g.User },
+	return noun[farm.Grant]{kind: KindGrant, what: "role", name: grantName,
+		owner:  func(g farm.Grant) string { return g.User },
 		change: func(g farm.Grant, c *Change) { c.Project = g.Project }}
 }
 
-// grantName is all of a grant. Neither names of users nor those of projects and cells have a line break, and if they had, the parts are quoted.
+// grantName is all of a grant. Neither names of users nor those of projects and cells have a line break, and if they
+// had, the parts are quoted.
 func grantName(g farm.Grant) string {
-	return strings.Join([]string{fmt.Sprintf("%q", g.User), string(g.Role), fmt.Sprintf("%q", g.Project), fmt.Sprintf("%q", g.Cell)}, " ")
+	return strings.Join([]string{fmt.Sprintf("%q", g.User), string(g.Role), fmt.Sprintf("%q", g.Project),
+		fmt.Sprintf("%q", g.Cell)}, " ")
 }
 
 // Grants are those of a user; "": of all.
@@ -97,8 +103,8 @@ func (t *Tx) PutGrant(g farm.Grant) error { return grants().put(t, g) }
 func (t *Tx) DeleteGrant(g farm.Grant) error { return grants().drop(t, grantName(g)) }
 
 func tokens() noun[farm.Token] {
-	return noun[farm.Token]{kind: KindToken, what: "token", name: func(k farm.Token) string { return k.ID }, owner: func(k farm.Token) string { return k.User },
-		revise: func(k *farm.Token, r int64) { k.Revision = r }}
+	return noun[farm.Token]{kind: KindToken, what: "token", name: func(k farm.Token) string { return k.ID },
+		owner: func(k farm.Token) string { return k.User }, revise: func(k *farm.Token, r int64) { k.Revision = r }}
 }
 
 // Token is the one with an ID.
@@ -114,7 +120,8 @@ func (t *Tx) PutToken(k farm.Token) error { return tokens().put(t, k) }
 func (t *Tx) DeleteToken(id string) error { return tokens().drop(t, id) }
 
 func joinTokens() noun[farm.JoinToken] {
-	return noun[farm.JoinToken]{kind: KindJoinToken, what: "join token", name: func(k farm.JoinToken) string { return k.ID }}
+	return noun[farm.JoinToken]{kind: KindJoinToken, what: "join token",
+		name: func(k farm.JoinToken) string { return k.ID }}
 }
 
 // JoinToken is the one with an ID.

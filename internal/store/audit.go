@@ -16,12 +16,13 @@ func (t *Tx) Audit(e farm.Entry) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.exec("INSERT INTO entries (id, at, project, who, body) SELECT COALESCE(MAX(id), 0) + 1, CAST($1 AS BIGINT), $2, $3, $4 FROM entries",
-		stamp(e.Time), e.Project, e.Who, body)
+	_, err = t.exec("INSERT INTO entries (id, at, project, who, body) SELECT COALESCE(MAX(id), 0) + 1, CAST($1 AS "+
+		"BIGINT), $2, $3, $4 FROM entries", stamp(e.Time), e.Project, e.Who, body)
 	return err
 }
 
-// Entries are the audit log, the newest first: of a project, of somebody, "": of all; older than the one with the ID before, when that is not 0.
+// Entries are the audit log, the newest first: of a project, of somebody, "": of all; older than the one with the ID
+// before, when that is not 0.
 func (t *Tx) Entries(project, who string, before int64, limit int) (entries []farm.Entry, err error) {
 	var conditions []string
 	var args []any
@@ -47,14 +48,17 @@ func (t *Tx) Entries(project, who string, before int64, limit int) (entries []fa
 		e.ID = id
 		entries = append(entries, e)
 		return err
-	}, fmt.Sprintf("SELECT id, body FROM entries%s ORDER BY id DESC LIMIT $%d", whereAll(conditions), len(args)), args...)
+	}, fmt.Sprintf("SELECT id, body FROM entries%s ORDER BY id DESC LIMIT $%d", whereAll(conditions), len(args)),
+		args...)
 	return entries, err
 }
 
-// Answer is the kept answer to a create with this idempotency key; NotFound: there is none. The digest tells another request under the same key.
+// Answer is the kept answer to a create with this idempotency key; NotFound: there is none. The digest tells another
+// request under the same key.
 func (t *Tx) Answer(who, key string) (digest, answer []byte, err error) {
 	var d, a string
-	if err := t.row("SELECT digest, answer FROM answers WHERE who = $1 AND key = $2", who, key).Scan(&d, &a); err != nil {
+	if err := t.row("SELECT digest, answer FROM answers WHERE who = $1 AND key = $2", who, key).Scan(&d,
+		&a); err != nil {
 		return nil, nil, found(err, "answer to the key", key)
 	}
 	digest, err = base64.StdEncoding.DecodeString(d)
@@ -64,8 +68,9 @@ func (t *Tx) Answer(who, key string) (digest, answer []byte, err error) {
 
 // PutAnswer keeps an answer. CodeTaken: there is one.
 func (t *Tx) PutAnswer(who, key string, digest, answer []byte, at time.Time) error {
-	n, err := t.exec("INSERT INTO answers (who, key, at, digest, answer) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
-		who, key, stamp(at), base64.StdEncoding.EncodeToString(digest), base64.StdEncoding.EncodeToString(answer))
+	n, err := t.exec("INSERT INTO answers (who, key, at, digest, answer) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO "+
+		"NOTHING", who, key, stamp(at), base64.StdEncoding.EncodeToString(digest),
+		base64.StdEncoding.EncodeToString(answer))
 	if err == nil && n == 0 {
 		return taken("the idempotency key "+key+" was used", "take a new key for each request")
 	}
@@ -76,12 +81,14 @@ func (t *Tx) PutAnswer(who, key string, digest, answer []byte, at time.Time) err
 const pruneAtOnce = 2000
 
 const (
-	pruneAnswers = "DELETE FROM answers WHERE (who, key) IN (SELECT who, key FROM answers WHERE at < $1 ORDER BY at LIMIT $2)"
-	pruneEntries = "DELETE FROM entries WHERE id IN (SELECT id FROM entries WHERE at < $1 AND id < (SELECT MAX(id) FROM entries) ORDER BY at LIMIT $2)"
+	pruneAnswers = "DELETE FROM answers WHERE (who, key) IN (SELECT who, key FROM answers WHERE at < $1 ORDER BY at " +
+		"LIMIT $2)"
+	pruneEntries = "DELETE FROM entries WHERE id IN (SELECT id FROM entries WHERE at < $1 AND id < (SELECT MAX(id) " +
+		"FROM entries) ORDER BY at LIMIT $2)"
 )
 
-// Prune drops answers and audit entries that are older, some of them at a time, the oldest first; again: there may be more. The newest entry stays,
-// for its ID must not be used again.
+// Prune drops answers and audit entries that are older, some of them at a time, the oldest first; again: there may be
+// more. The newest entry stays, for its ID must not be used again.
 func (t *Tx) Prune(answers, entries time.Time) (again bool, err error) {
 	n, err := t.exec(pruneAnswers, stamp(answers), pruneAtOnce)
 	if err != nil {

@@ -48,7 +48,8 @@ func BenchmarkPlace(b *testing.B) {
 }
 
 func placed(i int, host string) farm.VM {
-	v := farm.VM{ID: fmt.Sprint("vm-", i), Project: "p", Name: fmt.Sprint(i), Host: host, Shape: farm.Shape{CPUs: 8, Memory: 16 * farm.GiB}}
+	v := farm.VM{ID: fmt.Sprint("vm-", i), Project: "p", Name: fmt.Sprint(i), Host: host,
+		Shape: farm.Shape{CPUs: 8, Memory: 16 * farm.GiB}}
 	for c := range 8 {
 		v.Plan.VCPUs = append(v.Plan.VCPUs, farm.NewCPUSet(c, c+64))
 	}

@@ -17,14 +17,17 @@ type Checked struct {
 }
 
 func (c Checked) String() string {
-	text := fmt.Sprintf("revision %d, %s, %s, %s", c.Revision, farm.Count(c.VMs, "VM"), farm.Count(c.Hosts, "host"), farm.Count(c.Log, "line")+" of the audit log")
+	text := fmt.Sprintf("revision %d, %s, %s, %s", c.Revision, farm.Count(c.VMs, "VM"), farm.Count(c.Hosts, "host"),
+		farm.Count(c.Log, "line")+" of the audit log")
 	if c.Todo > 0 {
-		text += fmt.Sprintf("; the next start of this release changes its tables (%d steps), make a backup before", c.Todo)
+		text += fmt.Sprintf("; the next start of this release changes its tables (%d steps), make a backup before",
+			c.Todo)
 	}
 	return text
 }
 
-// Check reads a whole database as a server would, and changes nothing. A server may run meanwhile. The first thing that is wrong is the error.
+// Check reads a whole database as a server would, and changes nothing. A server may run meanwhile. The first thing that
+// is wrong is the error.
 func Check(ctx context.Context, url string) (c Checked, err error) {
 	if err := mustExist(url); err != nil {
 		return Checked{}, err
@@ -79,10 +82,12 @@ func (t *Tx) checkRows(c *Checked) error {
 	count := func(n *int, read func(scanner) error, text string) error {
 		return t.each(func(r scanner) error { *n++; return read(r) }, text)
 	}
-	if err := count(&c.VMs, func(r scanner) error { _, err := scanVM(r); return err }, "SELECT "+vmColumns+" FROM vms"); err != nil {
+	if err := count(&c.VMs, func(r scanner) error { _, err := scanVM(r); return err },
+		"SELECT "+vmColumns+" FROM vms"); err != nil {
 		return err
 	}
-	if err := count(&c.Hosts, func(r scanner) error { _, err := scanHost(r); return err }, "SELECT "+hostColumns+" FROM hosts"); err != nil {
+	if err := count(&c.Hosts, func(r scanner) error { _, err := scanHost(r); return err },
+		"SELECT "+hostColumns+" FROM hosts"); err != nil {
 		return err
 	}
 	body := func(r scanner) error {
@@ -138,8 +143,9 @@ func checkValues(r scanner, table string, columns []string) error {
 	}
 	for i, v := range values {
 		if s, ok := v.(string); ok && (!utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0) {
-			return &farm.Error{Kind: farm.Invalid, Code: CodeBadText, Message: fmt.Sprintf("table %s, column %s: %.40q is not text in UTF-8", table, columns[i], s),
-				Hint: "somebody wrote it past the server; correct it with sqlite3, or take it out"}
+			return &farm.Error{Kind: farm.Invalid, Code: CodeBadText,
+				Message: fmt.Sprintf("table %s, column %s: %.40q is not text in UTF-8", table, columns[i], s),
+				Hint:    "somebody wrote it past the server; correct it with sqlite3, or take it out"}
 		}
 	}
 	return nil

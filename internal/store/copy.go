@@ -20,13 +20,13 @@ type Copied struct {
 	Revision int64 // of the farm, as it is in the copy
 }
 
-// restoredRevisions is how far a restore raises the revision. Servers may have given out revisions after the backup, to people as ETags and to
-// watchers: none of them may ever mean another state of the farm.
+// restoredRevisions is how far a restore raises the revision. Servers may have given out revisions after the backup, to
+// people as ETags and to watchers: none of them may ever mean another state of the farm.
 const restoredRevisions = 1 << 20
 
-// Copy brings one snapshot of a farm into an empty database of either engine: every row, and the revision. Servers may run on from; what they
-// write meanwhile is not in the copy. The tables stay those of the release that wrote them, and become newer when a server opens them.
-// CodeNotEmpty: there is a farm in to already.
+// Copy brings one snapshot of a farm into an empty database of either engine: every row, and the revision. Servers may
+// run on from; what they write meanwhile is not in the copy. The tables stay those of the release that wrote them, and
+// become newer when a server opens them. CodeNotEmpty: there is a farm in to already.
 func Copy(ctx context.Context, from, to string) (Copied, error) {
 	return transfer(ctx, from, to, func(*Tx) error { return nil })
 }
@@ -36,9 +36,10 @@ func Backup(ctx context.Context, from, file string) (Copied, error) {
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 		return Copied{}, notEmpty(file)
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(file), ".grange-backup-") // SQLite makes files beside its own
+	dir, err := os.MkdirTemp(filepath.Dir(file), unfinished) // SQLite makes files beside its own
 	if err != nil {
-		return Copied{}, &farm.Error{Kind: farm.Unavailable, Code: CodeNoStore, Message: "write a backup to " + file, Err: err, Hint: "its directory must be there, and be writable"}
+		return Copied{}, &farm.Error{Kind: farm.Unavailable, Code: CodeNoStore, Message: "write a backup to " + file,
+			Err: err, Hint: "its directory must be there, and be writable"}
 	}
 	defer os.RemoveAll(dir)
 	whole := filepath.Join(dir, "farm.db")
@@ -47,7 +48,8 @@ func Backup(ctx context.Context, from, file string) (Copied, error) {
 		return Copied{}, err
 	}
 	if err := publish(whole, file); err != nil {
-		return Copied{}, &farm.Error{Kind: farm.Unavailable, Code: CodeNoStore, Message: "write a backup to " + file, Err: err}
+		return Copied{}, &farm.Error{Kind: farm.Unavailable, Code: CodeNoStore,
+			Message: "write a backup to " + file, Err: err}
 	}
 	return copied, nil
 }
@@ -68,10 +70,12 @@ func publish(whole, file string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Restore brings a backup into an empty database. The revision is raised far beyond what it was, and watchers list anew.
+// Restore brings a backup into an empty database. The revision is raised far beyond what it was, and watchers list
+// anew.
 func Restore(ctx context.Context, file, to string) (Copied, error) {
 	return transfer(ctx, file, to, func(t *Tx) error {
-		if _, err := t.exec("UPDATE farm SET revision = revision + $1, feed_from = revision + $2 WHERE id = 1", restoredRevisions, restoredRevisions); err != nil {
+		if _, err := t.exec("UPDATE farm SET revision = revision + $1, feed_from = revision + $2 WHERE id = 1",
+			restoredRevisions, restoredRevisions); err != nil {
 			return err
 		}
 		if _, err := t.exec("UPDATE lease SET holder = ''"); err != nil {
@@ -83,7 +87,8 @@ func Restore(ctx context.Context, file, to string) (Copied, error) {
 }
 
 func notEmpty(where string) error {
-	return &farm.Error{Kind: farm.Conflict, Code: CodeNotEmpty, Message: where + " is there already, and not empty", Hint: "name a new file, or an empty database"}
+	return &farm.Error{Kind: farm.Conflict, Code: CodeNotEmpty, Message: where + " is there already, and not empty",
+		Hint: "name a new file, or an empty database"}
 }
 
 // transfer copies, and lets after change the copy before anybody sees it.
@@ -115,7 +120,8 @@ func mustExist(url string) error {
 	}
 	path := strings.TrimPrefix(url, "sqlite:")
 	if _, err := os.Stat(path); err != nil {
-		return &farm.Error{Kind: farm.NotFound, Code: CodeNoStore, Message: "there is no database " + path, Err: err, Hint: "look for its name in the server's configuration: store"}
+		return &farm.Error{Kind: farm.NotFound, Code: CodeNoStore, Message: "there is no database " + path, Err: err,
+			Hint: "look for its name in the server's configuration: store"}
 	}
 	return nil
 }
@@ -184,7 +190,7 @@ func (s *Store) fillIn(in, out *Tx, done []migration, name string) (copied Copie
 	return copied, nil
 }
 
-// inUse tells whether anybody has written to the farm ever.
+// inUse reports whether anybody has written to the farm ever.
 func (t *Tx) inUse() (used bool, err error) {
 	err = t.row("SELECT revision <> 0 FROM farm WHERE id = 1").Scan(&used)
 	return used, err
@@ -204,7 +210,9 @@ func (t *Tx) tables() ([]string, error) {
 	}
 	i := slices.Index(names, "migrations")
 	if i < 0 {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeNotAFarm, Message: "the database is empty: there is no farm in it", Hint: "look for its name in the server's configuration: store"}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeNotAFarm,
+			Message: "the database is empty: there is no farm in it",
+			Hint:    "look for its name in the server's configuration: store"}
 	}
 	return slices.Delete(names, i, i+1), nil
 }
@@ -253,6 +261,7 @@ func copyRow(row *sql.Rows, out *Tx, table string, columns []string) error {
 	if err := row.Scan(to...); err != nil {
 		return err
 	}
-	_, err := out.exec("INSERT INTO "+table+" ("+strings.Join(columns, ", ")+") VALUES ("+strings.Join(marks, ", ")+")", values...)
+	_, err := out.exec("INSERT INTO "+table+" ("+strings.Join(columns, ", ")+") VALUES ("+strings.Join(marks, ", ")+")",
+		values...)
 	return err
 }

@@ -7,7 +7,8 @@ import (
 
 // engine is what differs between SQLite and PostgreSQL, beside how they are opened.
 type engine interface {
-	// prepares tells whether a text that is used several times in a transaction should be prepared: pgx does so itself.
+	// prepares reports whether a text that is used several times in a transaction should be prepared: pgx does so
+	// itself.
 	prepares() bool
 	// schema makes the text of a migration the engine's own.
 	schema(text string) string
@@ -17,7 +18,8 @@ type engine interface {
 	tables() string
 	// statements is the context of a transaction's statements, of the one that its caller gave.
 	statements(ctx context.Context) context.Context
-	// groups tells whether Updates are committed together. It needs no context in the statements: what ends one of a group must not end the others.
+	// groups reports whether Updates are committed together. It needs no context in the statements: what ends one of a
+	// group must not end the others.
 	groups() bool
 	// snapshot is how a transaction that only reads begins.
 	snapshot() *sql.TxOptions
@@ -25,11 +27,13 @@ type engine interface {
 	lock(t *Tx) error
 	// announce tells other processes of this transaction's commit.
 	announce(t *Tx) error
-	// listen calls each at commits of other processes, until ctx ends or the connection breaks. An engine that cannot tell returns at once.
+	// listen calls each at commits of other processes, until ctx ends or the connection breaks. An engine that cannot
+	// tell returns at once.
 	listen(ctx context.Context, each func()) error
 	// tidy is called now and then between two groups of Updates, when nobody writes.
 	tidy(ctx context.Context, db *sql.DB)
-	// refused tells errors after which nothing was done, and which a second try may not meet; lost those of the connection.
+	// refused tells errors after which nothing was done, and which a second try may not meet; lost those of the
+	// connection.
 	refused(err error) bool
 	lost(err error) bool
 	// occupied tells errors of a begin that another process's transaction was in the way of, after some milliseconds.

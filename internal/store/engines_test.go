@@ -69,7 +69,8 @@ func TestSQLiteFilesThatAreRefused(t *testing.T) {
 		}, store.CodeNotAFarm},
 		{"in UTF-16", func(t *testing.T) string {
 			p := path(t)
-			byHand(t, p, "PRAGMA encoding = 'UTF-16'; PRAGMA application_id = 1735552615; CREATE TABLE migrations (number BIGINT)")
+			byHand(t, p, "PRAGMA encoding = 'UTF-16'; PRAGMA application_id = 1735552615; CREATE TABLE migrations "+
+				"(number BIGINT)")
 			return p
 		}, store.CodeBadEncoding},
 		{"of a later release", func(t *testing.T) string {
@@ -216,7 +217,9 @@ func TestPostgresEndsSessions(t *testing.T) {
 
 func endSessions(t *testing.T, pg *postgres.Server) {
 	t.Helper()
-	if err := pg.Do(context.WithoutCancel(t.Context()), "farm", "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'grange' AND state LIKE 'idle in%'"); err != nil {
+	if err := pg.Do(context.WithoutCancel(t.Context()), "farm",
+		"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'grange' AND state "+
+			"LIKE 'idle in%'"); err != nil {
 		t.Error(err)
 	}
 }
@@ -224,7 +227,8 @@ func endSessions(t *testing.T, pg *postgres.Server) {
 // TestTwoServersStart: both make the tables, and one of them is first.
 func TestTwoServersStart(t *testing.T) {
 	pg := startPostgres(t)
-	for name, url := range map[string]string{"SQLite": filepath.Join(t.TempDir(), "farm.db"), "PostgreSQL": newDatabase(t, pg, "farm", "")} {
+	for name, url := range map[string]string{"SQLite": filepath.Join(t.TempDir(), "farm.db"),
+		"PostgreSQL": newDatabase(t, pg, "farm", "")} {
 		t.Run(name, func(t *testing.T) {
 			failed := make(chan error)
 			for range 4 {
@@ -280,7 +284,8 @@ func TestCheck(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "farm.db")
 		newFarm(t, path)
-		if found, err := store.Check(t.Context(), path); err != nil || found.Revision != 1 || found.Objects != 1 || found.Todo != 0 {
+		if found, err := store.Check(t.Context(), path); err != nil || found.Revision != 1 || found.Objects != 1 ||
+			found.Todo != 0 {
 			t.Errorf("a sound one: %+v, %v", found, err)
 		}
 		byHand(t, path, statement)

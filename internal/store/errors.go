@@ -40,20 +40,21 @@ func (s *Store) explain(ctx context.Context, err error) error {
 		return e
 	}
 	if _, maybe := errors.AsType[unsure](err); maybe && !s.engine.refused(err) {
-		return &farm.Error{Kind: farm.Unavailable, Code: CodeUnsure, Message: "the database did not answer to a commit: it was done, or not", Err: err,
+		return &farm.Error{Kind: farm.Unavailable, Code: CodeUnsure,
+			Message: "the database did not answer to a commit: it was done, or not", Err: err,
 			Hint: "look before you try again; requests with an idempotency key may be repeated"}
 	}
 	if s.engine.lost(err) {
 		return &farm.Error{Kind: farm.Unavailable, Code: CodeNoStore, Message: "the database does not answer", Err: err,
 			Hint: "see whether it runs; what runs on the hosts goes on without it"}
 	}
-	return &farm.Error{Kind: farm.Internal, Code: CodeStoreFailed, Message: "the database refused a statement", Err: err,
-		Hint: "see the server's log; grange server check looks at the database"}
+	return &farm.Error{Kind: farm.Internal, Code: CodeStoreFailed, Message: "the database refused a statement",
+		Err: err, Hint: "see the server's log; grange server check looks at the database"}
 }
 
 func full(err error) error {
-	return &farm.Error{Kind: farm.NoCapacity, Code: CodeStoreFull, Message: "the disk of the database is full", Err: err,
-		Hint: "make room there; nothing of this request was done"}
+	return &farm.Error{Kind: farm.NoCapacity, Code: CodeStoreFull, Message: "the disk of the database is full",
+		Err: err, Hint: "make room there; nothing of this request was done"}
 }
 
 func taken(message, hint string) error {

@@ -18,8 +18,9 @@ type Change struct {
 	Kind     Kind
 	ID       string // name, where the kind has no ID; "project/name" of a group
 	Project  string // of a VM; "": none
-	Host     string // of a VM, a stream or a stranger: whose wanted list it changes. A VM that leaves a host is two changes
-	Deleted  bool
+	// of a VM, a stream or a stranger: whose wanted list it changes. A VM that leaves a host is two changes
+	Host    string
+	Deleted bool
 }
 
 // Kind is a kind of object.
@@ -40,6 +41,7 @@ const (
 	KindJoinToken Kind = "join-token"
 	KindStream    Kind = "stream"
 	KindStranger  Kind = "stranger"
+	KindMove      Kind = "move" // of no change: those of a move are of its VM
 	KindSetting   Kind = "setting"
 )
 
@@ -57,8 +59,8 @@ func (t *Tx) changed(c Change) {
 func (t *Tx) writeFeed() error {
 	t.changes = finals(t.changes)
 	for _, c := range t.changes {
-		if _, err := t.exec("INSERT INTO changes (revision, kind, id, project, host, deleted) VALUES ($1, $2, $3, $4, $5, $6)",
-			t.revision, string(c.Kind), c.ID, c.Project, c.Host, number(c.Deleted)); err != nil {
+		if _, err := t.exec("INSERT INTO changes (revision, kind, id, project, host, deleted) VALUES ($1, $2, $3, "+
+			"$4, $5, $6)", t.revision, string(c.Kind), c.ID, c.Project, c.Host, number(c.Deleted)); err != nil {
 			return err
 		}
 	}
@@ -82,7 +84,8 @@ func finals(changes []Change) []Change {
 	return out
 }
 
-// prune keeps the feed a little longer than keep revisions. It drops a few at a time, for writers behind it wait as long as that takes.
+// prune keeps the feed a little longer than keep revisions. It drops a few at a time, for writers behind it wait as
+// long as that takes.
 func (t *Tx) prune() error {
 	keep := t.store.keep
 	if t.revision%max(keep/1000, 1) != 0 || t.revision <= keep {
@@ -95,8 +98,9 @@ func (t *Tx) prune() error {
 	return err
 }
 
-// Changes are what changed after a revision, oldest first, and the revision up to which that is all. They are whole revisions: more than
-// limit when the first one alone is. farm.CodeFeedGone: the feed does not reach back so far, or the revision is of another farm; list anew.
+// Changes are what changed after a revision, oldest first, and the revision up to which that is all. They are whole
+// revisions: more than limit when the first one alone is. farm.CodeFeedGone: the feed does not reach back so far, or
+// the revision is of another farm; list anew.
 func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []Change, upTo int64, err error) {
 	if changes, upTo, ok := s.recent.since(after, math.MaxInt64, limit); ok {
 		return changes, upTo, nil
@@ -119,7 +123,8 @@ func (t *Tx) Changes(after int64, limit int) (changes []Change, upTo int64, err 
 	}
 	if after < from || after > t.revision {
 		return nil, 0, &farm.Error{Kind: farm.Conflict, Code: farm.CodeFeedGone,
-			Message: fmt.Sprintf("the changes after revision %d are not kept any more", after), Hint: "list anew, and watch from the revision of that list"}
+			Message: fmt.Sprintf("the changes after revision %d are not kept any more", after),
+			Hint:    "list anew, and watch from the revision of that list"}
 	}
 	return t.changesAfter(after, limit)
 }
@@ -130,7 +135,8 @@ func (t *Tx) changesAfter(after int64, limit int) ([]Change, int64, error) {
 		return changes, t.revision, err
 	}
 	cut := changes[limit].Revision // this one may not be whole
-	whole, _ := slices.BinarySearchFunc(changes, cut, func(c Change, revision int64) int { return cmp.Compare(c.Revision, revision) })
+	whole, _ := slices.BinarySearchFunc(changes, cut,
+		func(c Change, revision int64) int { return cmp.Compare(c.Revision, revision) })
 	if whole > 0 {
 		return changes[:whole], cut - 1, nil
 	}
@@ -206,8 +212,8 @@ func (f *feed) awaited() bool {
 	return f.waiting > 0
 }
 
-// Wait returns when the store's revision is above after, whoever wrote, or ctx ends; it returns the revision. A write of this process is
-// seen at once, one of another by PostgreSQL's notification, or within half a second.
+// Wait returns when the store's revision is above after, whoever wrote, or ctx ends; it returns the revision. A write
+// of this process is seen at once, one of another by PostgreSQL's notification, or within half a second.
 func (s *Store) Wait(ctx context.Context, after int64) (int64, error) {
 	for {
 		latest, moved, leave := s.feed.wait(after)
@@ -249,8 +255,8 @@ func (s *Store) look(ctx context.Context) {
 	}
 }
 
-// listen looks whenever another process says that it has written, where the engine can tell. Until it listens again after a broken
-// connection, watch alone is there.
+// listen looks whenever another process says that it has written, where the engine can tell. Until it listens again
+// after a broken connection, watch alone is there.
 func (s *Store) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.engine.listen(ctx, func() { s.look(ctx) }); err == nil {

@@ -21,7 +21,8 @@ func TestDiskFull(t *testing.T) {
 	if e, ok := errors.AsType[*farm.Error](err); !ok || e.Code != CodeStoreFull || e.Kind != farm.NoCapacity {
 		t.Errorf("a full disk: %v", err)
 	}
-	if revision, err := s.Update(t.Context(), func(tx *Tx) error { return tx.PutCell(farm.Cell{Name: "small"}) }); err != nil || revision != 1 {
+	if revision, err := s.Update(t.Context(),
+		func(tx *Tx) error { return tx.PutCell(farm.Cell{Name: "small"}) }); err != nil || revision != 1 {
 		t.Errorf("what fits: revision %d, %v", revision, err)
 	}
 }

@@ -48,8 +48,8 @@ func scanHost(r scanner) (farm.Host, error) {
 }
 
 func encodeHost(h farm.Host) (string, error) {
-	return encode(hostWanted{Labels: h.Labels, Closed: h.Closed, Reason: h.Reason, Drain: h.Drain, Fenced: h.Fenced, Serial: h.Serial,
-		Before: h.Before, Issuer: h.Issuer, Expires: h.Expires, Enrolled: h.Enrolled})
+	return encode(hostWanted{Labels: h.Labels, Closed: h.Closed, Reason: h.Reason, Drain: h.Drain, Fenced: h.Fenced,
+		Serial: h.Serial, Before: h.Before, Issuer: h.Issuer, Expires: h.Expires, Enrolled: h.Enrolled})
 }
 
 // Host is the one with an ID. Its Kind is that of its Facts.
@@ -72,7 +72,8 @@ func (t *Tx) HostNamed(name string) (farm.Host, error) {
 
 // HostOfMachine is the one that enrolled with a machine ID; the one enrolled last, when machines were cloned.
 func (t *Tx) HostOfMachine(machine string) (farm.Host, error) {
-	h, err := scanHost(t.row("SELECT "+hostColumns+" FROM hosts WHERE machine = $1 ORDER BY revision DESC LIMIT 1", machine))
+	h, err := scanHost(t.row("SELECT "+hostColumns+" FROM hosts WHERE machine = $1 ORDER BY revision DESC LIMIT 1",
+		machine))
 	return h, found(err, "host of machine", machine)
 }
 
@@ -165,7 +166,8 @@ func (t *Tx) InsertHost(h farm.Host) error {
 }
 
 func hostTaken(name string) error {
-	return taken("there is another host "+name, "take another name, or forget that host first: grange host forget "+name)
+	return taken("there is another host "+name,
+		"take another name, or forget that host first: grange host forget "+name)
 }
 
 // SetHost writes what people want of a host: all but Facts, Kind, Seen and Clock. CodeTaken: the name is another's.
@@ -213,7 +215,8 @@ func (t *Tx) SetHostFacts(id string, f farm.Facts) error {
 	if err != nil {
 		return err
 	}
-	n, err := t.exec("UPDATE hosts SET revision = $1, facts = $2 WHERE id = $3 AND facts <> $4", t.revision, facts, id, facts)
+	n, err := t.exec("UPDATE hosts SET revision = $1, facts = $2 WHERE id = $3 AND facts <> $4", t.revision,
+		facts, id, facts)
 	if err != nil {
 		return err
 	}
@@ -225,7 +228,8 @@ func (t *Tx) SetHostFacts(id string, f farm.Facts) error {
 	return nil
 }
 
-// SetHostSeen notes that a host reported. The feed does not tell: it would be a change a second for each host. Many at once: Store.Saw.
+// SetHostSeen notes that a host reported. The feed does not tell: it would be a change a second for each host. Many at
+// once: Store.Saw.
 func (t *Tx) SetHostSeen(id string, seen time.Time, clock time.Duration) error {
 	n, err := t.exec("UPDATE hosts SET seen = $1, clock = $2 WHERE id = $3", stamp(seen), int64(clock), id)
 	return must(n, err, "host", id)
@@ -241,12 +245,14 @@ func (t *Tx) DeleteHost(id string) error {
 	return nil
 }
 
-// Saw notes that many hosts reported, in one transaction that has no revision and wakes nobody. Hosts that are gone are passed over.
+// Saw notes that many hosts reported, in one transaction that has no revision and wakes nobody. Hosts that are gone are
+// passed over.
 func (s *Store) Saw(ctx context.Context, all []Seen) error {
 	sorted := slices.SortedFunc(slices.Values(all), func(a, b Seen) int { return strings.Compare(a.ID, b.ID) })
 	return s.locked(ctx, func(t *Tx) error {
 		for _, h := range sorted {
-			if _, err := t.exec("UPDATE hosts SET seen = $1, clock = $2 WHERE id = $3", stamp(h.At), int64(h.Ahead), h.ID); err != nil {
+			if _, err := t.exec("UPDATE hosts SET seen = $1, clock = $2 WHERE id = $3", stamp(h.At), int64(h.Ahead),
+				h.ID); err != nil {
 				return err
 			}
 		}

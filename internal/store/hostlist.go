@@ -21,7 +21,8 @@ func (t *Tx) HostsBriefAfter(cell, name string, limit int) (hosts []farm.Host, e
 // HostsCalled are those of HostsBrief whose name or ID is one of refs, each once.
 func (t *Tx) HostsCalled(refs []string) (hosts []farm.Host, err error) {
 	for _, column := range []string{"name", "id"} {
-		if err := t.eachOf(refs, addTo(&hosts), "SELECT "+hostBrief+" FROM hosts WHERE "+column+" IN (%s)"); err != nil {
+		if err := t.eachOf(refs, addTo(&hosts),
+			"SELECT "+hostBrief+" FROM hosts WHERE "+column+" IN (%s)"); err != nil {
 			return nil, err
 		}
 	}
@@ -75,7 +76,8 @@ func hostIDs(hosts []farm.Host) []string {
 // atOnce is how many values one query of eachOf looks for.
 const atOnce = 100
 
-// marks are the places of so many values. A query for fewer repeats one of them: its text is the same for all, and need not be read anew.
+// marks are the places of so many values. A query for fewer repeats one of them: its text is the same for all, and need
+// not be read anew.
 var marks = func() string {
 	var all []string
 	for n := range atOnce {

@@ -14,7 +14,8 @@ func inside(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.queue.rhythm = rhythm{time.Hour, time.Hour, time.Hour} // groups are as large as the test has them, however slow the machine is
+	// groups are as large as the test has them, however slow the machine is
+	s.queue.rhythm = rhythm{time.Hour, time.Hour, time.Hour}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)

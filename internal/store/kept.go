@@ -5,21 +5,24 @@ import (
 	"sync"
 )
 
-// kept is all small things of a kind, as they were decoded last: a network has as many names as a site has machines, and is asked for with each new VM and each
-// list of a host.
+// kept is all small things of a kind, as they were decoded last: a network has as many names as a site has machines,
+// and is asked for with each new VM and each list of a host.
 type kept[T any] struct {
 	mu             sync.Mutex
 	rows, revision int64 // of what is kept: how many there were, and the last that was written
 	all            []T
 }
 
-// list is all as the transaction sees them. The slice is the caller's, and what is in its elements is everybody's: nobody changes it.
+// list is all as the transaction sees them. The slice is the caller's, and what is in its elements is everybody's:
+// nobody changes it.
 //
-// The number and the highest revision tell one committed state from all others: whatever is written gets a higher revision than all that is there, and what is
-// only deleted makes them fewer. What is not committed is not kept, for its revision may be given again.
+// The number and the highest revision tell one committed state from all others: whatever is written gets a higher
+// revision than all that is there, and what is only deleted makes them fewer. What is not committed is not kept, for
+// its revision may be given again.
 func (k *kept[T]) list(t *Tx, of noun[T]) ([]T, error) {
 	var rows, revision int64
-	if err := t.row("SELECT COUNT(*), COALESCE(MAX(revision), 0) FROM objects WHERE kind = $1", string(of.kind)).Scan(&rows, &revision); err != nil {
+	if err := t.row("SELECT COUNT(*), COALESCE(MAX(revision), 0) FROM objects WHERE kind = $1",
+		string(of.kind)).Scan(&rows, &revision); err != nil {
 		return nil, err
 	}
 	if all, ok := k.get(rows, revision); ok {

@@ -11,7 +11,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// TestKeptNetworks: what is kept is what a transaction would read, also of what is not committed and may be undone, and whose revision is given again.
+// TestKeptNetworks: what is kept is what a transaction would read, also of what is not committed and may be undone, and
+// whose revision is given again.
 func TestKeptNetworks(t *testing.T) {
 	s := inside(t)
 	undo := errors.New("undo")

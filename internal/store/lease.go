@@ -9,10 +9,11 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// The lease knows no time of day, so that no clock that jumps can make two leaders. The leader raises a counter, the beat, whenever it
-// keeps the lease. Another takes it over only after it has seen one and the same beat for a whole ttl of its own monotonic clock, and then
-// raises the epoch. A leader that was merely slow finds the other epoch: when it keeps the lease, and, by Fence, in each of its commits.
-// Both look at the row under the lock that all writers hold, so that no commit of the old epoch follows the first of the new one.
+// The lease knows no time of day, so that no clock that jumps can make two leaders. The leader raises a counter, the
+// beat, whenever it keeps the lease. Another takes it over only after it has seen one and the same beat for a whole ttl
+// of its own monotonic clock, and then raises the epoch. A leader that was merely slow finds the other epoch: when it
+// keeps the lease, and, by Fence, in each of its commits. Both look at the row under the lock that all writers hold, so
+// that no commit of the old epoch follows the first of the new one.
 
 // rival is what this process saw of the lease that another has.
 type rival struct {
@@ -22,9 +23,10 @@ type rival struct {
 	since       time.Time // by this process's monotonic clock; zero: nothing was seen yet
 }
 
-// Lead takes or keeps the lease of the loops for holder, for ttl. Epoch rises with each new holder; Tx.Fence checks it. A caller that
-// leads must count ttl from before the call: it leads no longer than that without another call. The same holder takes its own lease back
-// at once, with a new epoch: the name must be this server's alone. All servers must call with the same ttl, and more often than that.
+// Lead takes or keeps the lease of the loops for holder, for ttl. Epoch rises with each new holder; Tx.Fence checks it.
+// A caller that leads must count ttl from before the call: it leads no longer than that without another call. The same
+// holder takes its own lease back at once, with a new epoch: the name must be this server's alone. All servers must
+// call with the same ttl, and more often than that.
 func (s *Store) Lead(ctx context.Context, holder string, ttl time.Duration) (epoch int64, ok bool, err error) {
 	err = s.locked(ctx, func(t *Tx) error {
 		epoch, ok, err = s.leadIn(t, holder, ttl)
@@ -58,7 +60,7 @@ func (s *Store) leadIn(t *Tx, holder string, ttl time.Duration) (int64, bool, er
 	return epoch, err == nil, err
 }
 
-// took tells whether this process took the lease in an epoch; take notes that, when it is committed.
+// took reports whether this process took the lease in an epoch; take notes that, when it is committed.
 func (r *rival) took(epoch int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +73,7 @@ func (r *rival) take(epoch int64) {
 	r.mine = epoch
 }
 
-// stale tells whether nobody has kept the lease for ttl, as far as this process has seen.
+// stale reports whether nobody has kept the lease for ttl, as far as this process has seen.
 func (r *rival) stale(epoch, beat int64, now time.Time, ttl time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,8 +102,9 @@ func (t *Tx) Fence(epoch int64) error {
 		t.shared.epoch = now
 	}
 	if now != epoch {
-		return &farm.Error{Kind: farm.Conflict, Code: CodeNotLeader, Message: fmt.Sprintf("another server leads: epoch %d, not %d", now, epoch),
-			Hint: "nothing was done; the other one goes on"}
+		return &farm.Error{Kind: farm.Conflict, Code: CodeNotLeader,
+			Message: fmt.Sprintf("another server leads: epoch %d, not %d", now, epoch),
+			Hint:    "nothing was done; the other one goes on"}
 	}
 	return nil
 }
@@ -124,7 +127,8 @@ func (s *Store) lockedOnce(ctx context.Context, do func(*Tx) error) error {
 	}
 	defer tx.Rollback()
 	t := &Tx{ctx: ctx, asked: ctx, store: s, tx: tx, shared: &shared{}}
-	if err := t.row("UPDATE farm SET revision = revision WHERE id = 1 RETURNING revision").Scan(&t.revision); err != nil {
+	if err := t.row("UPDATE farm SET revision = revision WHERE id = 1 RETURNING revision").Scan(
+		&t.revision); err != nil {
 		return err
 	}
 	if err := do(t); err != nil {

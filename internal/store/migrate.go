@@ -10,7 +10,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// migrations are numbered texts, each applied once and never changed after a release. There is no way back: restore a backup.
+// migrations are numbered texts, each applied once and never changed after a release. There is no way back: restore a
+// backup.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
@@ -64,7 +65,8 @@ func (s *Store) migrateIn(t *Tx, all []migration) error {
 	if err := s.engine.lock(t); err != nil {
 		return err
 	}
-	if _, err := t.tx.ExecContext(t.ctx, "CREATE TABLE IF NOT EXISTS migrations (number BIGINT NOT NULL PRIMARY KEY)"); err != nil {
+	if _, err := t.tx.ExecContext(t.ctx,
+		"CREATE TABLE IF NOT EXISTS migrations (number BIGINT NOT NULL PRIMARY KEY)"); err != nil {
 		return err
 	}
 	var done int64
@@ -92,6 +94,6 @@ func (s *Store) apply(t *Tx, m migration) error {
 
 func later(done, known int64) error {
 	return &farm.Error{Kind: farm.Conflict, Code: CodeLater,
-		Message: fmt.Sprintf("the database has tables of a later release: %d steps, and this release knows %d", done, known),
-		Hint:    "start that release or a later one; to go back, restore a backup from before the upgrade"}
+		Message: fmt.Sprintf("the database has tables of a later release: %d steps, and this release knows %d", done,
+			known), Hint: "start that release or a later one; to go back, restore a backup from before the upgrade"}
 }

@@ -45,7 +45,8 @@ func (n noun[T]) list(t *Tx, owner string) (all []T, err error) {
 		return err
 	}
 	if owner != "" {
-		err = t.each(read, "SELECT revision, body FROM objects WHERE kind = $1 AND owner = $2 ORDER BY name", string(n.kind), owner)
+		err = t.each(read, "SELECT revision, body FROM objects WHERE kind = $1 AND owner = $2 ORDER BY name",
+			string(n.kind), owner)
 		return all, err
 	}
 	err = t.each(read, "SELECT revision, body FROM objects WHERE kind = $1 ORDER BY name", string(n.kind))
@@ -118,7 +119,8 @@ func (n noun[T]) dropOf(t *Tx, owner string) error {
 }
 
 func cells() noun[farm.Cell] {
-	return noun[farm.Cell]{kind: KindCell, what: "cell", name: func(c farm.Cell) string { return c.Name }, revise: func(c *farm.Cell, r int64) { c.Revision = r }}
+	return noun[farm.Cell]{kind: KindCell, what: "cell", name: func(c farm.Cell) string { return c.Name },
+		revise: func(c *farm.Cell, r int64) { c.Revision = r }}
 }
 
 // Cell is the one with a name.
@@ -135,7 +137,8 @@ func (t *Tx) DeleteCell(name string) error { return cells().drop(t, name) }
 
 func projects() noun[farm.Project] {
 	return noun[farm.Project]{kind: KindProject, what: "project", name: func(p farm.Project) string { return p.Name },
-		revise: func(p *farm.Project, r int64) { p.Revision = r }, change: func(p farm.Project, c *Change) { c.Project = p.Name }}
+		revise: func(p *farm.Project, r int64) { p.Revision = r },
+		change: func(p farm.Project, c *Change) { c.Project = p.Name }}
 }
 
 // Project is the one with a name.
@@ -167,7 +170,8 @@ func (t *Tx) PutShape(s farm.Shape) error { return shapes().put(t, s) }
 func (t *Tx) DeleteShape(name string) error { return shapes().drop(t, name) }
 
 func networks() noun[farm.FleetNetwork] {
-	return noun[farm.FleetNetwork]{kind: KindNetwork, what: "network", name: func(n farm.FleetNetwork) string { return n.Name },
+	return noun[farm.FleetNetwork]{kind: KindNetwork, what: "network",
+		name:   func(n farm.FleetNetwork) string { return n.Name },
 		revise: func(n *farm.FleetNetwork, r int64) { n.Revision = r }}
 }
 
@@ -194,8 +198,10 @@ func (t *Tx) PutNetwork(n farm.FleetNetwork) error { return networks().put(t, n)
 func (t *Tx) DeleteNetwork(name string) error { return networks().drop(t, name) }
 
 func groups() noun[farm.ServerGroup] {
-	return noun[farm.ServerGroup]{kind: KindGroup, what: "server group", name: func(g farm.ServerGroup) string { return g.Project + "/" + g.Name },
-		revise: func(g *farm.ServerGroup, r int64) { g.Revision = r }, change: func(g farm.ServerGroup, c *Change) { c.Project = g.Project }}
+	return noun[farm.ServerGroup]{kind: KindGroup, what: "server group",
+		name:   func(g farm.ServerGroup) string { return g.Project + "/" + g.Name },
+		revise: func(g *farm.ServerGroup, r int64) { g.Revision = r },
+		change: func(g farm.ServerGroup, c *Change) { c.Project = g.Project }}
 }
 
 // Group is the one with a name in a project.

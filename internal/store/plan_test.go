@@ -8,24 +8,46 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// TestPlans: SQLite finds what is asked for often by an index that fits, and not by reading all. Where two fit it takes the one that gives the order.
+// TestPlans: SQLite finds what is asked for often by an index that fits, and not by reading all. Where two fit it takes
+// the one that gives the order.
 func TestPlans(t *testing.T) {
 	s, some := inside(t), []farm.Host{{ID: "a"}}
 	for name, c := range map[string]struct {
 		ask  func(*Tx) error
 		want string
 	}{
-		"grants of a user":       {func(tx *Tx) error { _, err := tx.Grants("ann"); return err }, "INDEX objects_owner (kind=? AND owner=?)"},
-		"strangers of a host":    {func(tx *Tx) error { _, err := tx.Strangers("h"); return err }, "INDEX objects_owner (kind=? AND owner=?)"},
-		"streams of a host":      {func(tx *Tx) error { _, err := tx.Streams("h"); return err }, "INDEX objects_owner (kind=? AND owner=?)"},
-		"an address":             {func(tx *Tx) error { _, err := tx.AddressLeased("n", "a"); return err }, "COVERING INDEX vms_address (network=? AND address=?)"},
-		"a host name":            {func(tx *Tx) error { _, err := tx.NameLeased("n", "a"); return err }, "COVERING INDEX vms_hostname (network=? AND hostname=?)"},
-		"addresses of a network": {func(tx *Tx) error { _, err := tx.LeasedAddresses("n"); return err }, "COVERING INDEX vms_address (network=?"},
-		"names of a network":     {func(tx *Tx) error { _, err := tx.LeasedNames("n"); return err }, "COVERING INDEX vms_hostname (network=?"},
-		"what a project holds":   {func(tx *Tx) error { _, err := tx.Used("p"); return err }, "(project=?)"},
-		"VMs of a group":         {func(tx *Tx) error { _, err := tx.VMs(VMFilter{Project: "p", Group: "g"}); return err }, "INDEX vms_group (project=? AND grp=?)"},
-		"a page of a project":    {func(tx *Tx) error { _, err := tx.VMs(VMFilter{Project: "p", After: "p/n", Limit: 3}); return err }, "INDEX vms_name (project=? AND name>?)"},
-		"a page of a cell":       {func(tx *Tx) error { _, err := tx.VMs(VMFilter{Cell: "c", After: "/", Limit: 3}); return err }, "INDEX vms_name ((project,name)>(?,?))"},
+		"grants of a user": {func(tx *Tx) error { _, err := tx.Grants("ann"); return err },
+			"INDEX objects_owner (kind=? AND owner=?)"},
+		"strangers of a host": {func(tx *Tx) error { _, err := tx.Strangers("h"); return err },
+			"INDEX objects_owner (kind=? AND owner=?)"},
+		"streams of a host": {func(tx *Tx) error { _, err := tx.Streams("h"); return err },
+			"INDEX objects_owner (kind=? AND owner=?)"},
+		"an address": {func(tx *Tx) error { _, err := tx.AddressLeased("n", "a"); return err },
+			"COVERING INDEX vms_address (network=? AND address=?)"},
+		"a host name": {func(tx *Tx) error { _, err := tx.NameLeased("n", "a"); return err },
+			"COVERING INDEX vms_hostname (network=? AND hostname=?)"},
+		"addresses of a network": {func(tx *Tx) error { _, err := tx.LeasedAddresses("n"); return err },
+			"COVERING INDEX vms_address (network=?"},
+		"names of a network": {func(tx *Tx) error { _, err := tx.LeasedNames("n"); return err },
+			"COVERING INDEX vms_hostname (network=?"},
+		"what a project holds": {func(tx *Tx) error { _, err := tx.Used("p"); return err }, "(project=?)"},
+		"VMs of a group": {func(tx *Tx) error {
+			_,
+				err := tx.VMs(VMFilter{Project: "p", Group: "g"})
+			return err
+		}, "INDEX vms_group (project=? AND grp=?)"},
+		"a page of a project": {func(tx *Tx) error {
+			_,
+				err := tx.VMs(VMFilter{Project: "p", After: "p/n", Limit: 3})
+			return err
+		},
+			"INDEX vms_name (project=? AND name>?)"},
+		"a page of a cell": {func(tx *Tx) error {
+			_,
+				err := tx.VMs(VMFilter{Cell: "c", After: "/", Limit: 3})
+			return err
+		},
+			"INDEX vms_name ((project,name)>(?,?))"},
 		"a page of a group": {func(tx *Tx) error {
 			_, err := tx.VMs(VMFilter{Project: "p", Group: "g", After: "p/n", Limit: 3})
 			return err
@@ -34,16 +56,21 @@ func TestPlans(t *testing.T) {
 			_, err := tx.VMs(VMFilter{Project: "p", Host: "h", After: "p/n", Limit: 3})
 			return err
 		}, "INDEX"},
-		"a VM by its name":    {func(tx *Tx) error { _, err := tx.VMNamed("p", "n"); return ignoreAbsent(err) }, "INDEX vms_name (project=? AND name=?)"},
-		"strangers of hosts":  {func(tx *Tx) error { _, err := tx.StrangersOf(some); return err }, "INDEX objects_owner (kind=? AND owner=?)"},
-		"what hosts have":     {func(tx *Tx) error { _, err := tx.UsedHosts(some); return err }, "INDEX vms_host (host=?)"},
-		"facts of hosts":      {func(tx *Tx) error { return tx.AddFacts(some) }, "(id=?)"},
-		"hosts of VMs":        {func(tx *Tx) error { _, err := tx.HostsBriefOf([]string{"a"}); return err }, "(id=?)"},
-		"a page of hosts":     {func(tx *Tx) error { _, err := tx.HostsBriefAfter("", "a", 3); return err }, "INDEX hosts_name (name>?)"},
+		"a VM by its name": {func(tx *Tx) error { _, err := tx.VMNamed("p", "n"); return ignoreAbsent(err) },
+			"INDEX vms_name (project=? AND name=?)"},
+		"strangers of hosts": {func(tx *Tx) error { _, err := tx.StrangersOf(some); return err },
+			"INDEX objects_owner (kind=? AND owner=?)"},
+		"what hosts have": {func(tx *Tx) error { _, err := tx.UsedHosts(some); return err },
+			"INDEX vms_host (host=?)"},
+		"facts of hosts": {func(tx *Tx) error { return tx.AddFacts(some) }, "(id=?)"},
+		"hosts of VMs":   {func(tx *Tx) error { _, err := tx.HostsBriefOf([]string{"a"}); return err }, "(id=?)"},
+		"a page of hosts": {func(tx *Tx) error { _, err := tx.HostsBriefAfter("", "a", 3); return err },
+			"INDEX hosts_name (name>?)"},
 		"hosts by name or ID": {func(tx *Tx) error { _, err := tx.HostsCalled([]string{"a"}); return err }, "=?)"},
 	} {
 		for _, text := range asked(t, s, c.ask) {
-			if plan := s.plan(t, text); !strings.Contains(plan, c.want) || strings.Contains(plan, "B-TREE") || strings.Contains(plan, "SCAN") {
+			if plan := s.plan(t, text); !strings.Contains(plan, c.want) || strings.Contains(plan, "B-TREE") ||
+				strings.Contains(plan, "SCAN") {
 				t.Errorf("%s: %s\n  %s, not %s", name, text, plan, c.want)
 			}
 		}

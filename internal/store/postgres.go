@@ -18,7 +18,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Limits of connections of one server. Writers wait for each other in the database, so that more than a few gain nothing.
+// Limits of connections of one server. Writers wait for each other in the database, so that more than a few gain
+// nothing.
 const (
 	writers        = 4
 	snapshots      = 12
@@ -45,8 +46,10 @@ func (s *Store) openPostgres(ctx context.Context, url string) error {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		// The text of the error may hold the password.
-		return &farm.Error{Kind: farm.Invalid, Code: CodeNoStore, Message: "the URL of the database cannot be understood",
-			Hint: "write postgres://USER@HOST/DATABASE; percent-encode what is special in a password, or leave it to ~/.pgpass"}
+		return &farm.Error{Kind: farm.Invalid, Code: CodeNoStore,
+			Message: "the URL of the database cannot be understood",
+			Hint: "write postgres://USER@HOST/DATABASE; percent-encode what is special in a password, or leave it to " +
+				"~/.pgpass"}
 	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
@@ -85,13 +88,15 @@ func (e postgresEngine) check(ctx context.Context, db *sql.DB) error {
 	case err != nil:
 		return err
 	case version < oldestPostgres:
-		return &farm.Error{Kind: farm.Invalid, Code: CodeNoStore, Message: fmt.Sprintf("PostgreSQL %d is too old", version/10000),
-			Hint: fmt.Sprintf("PostgreSQL %d is the oldest that is tested", oldestPostgres/10000)}
+		return &farm.Error{Kind: farm.Invalid, Code: CodeNoStore,
+			Message: fmt.Sprintf("PostgreSQL %d is too old", version/10000),
+			Hint:    fmt.Sprintf("PostgreSQL %d is the oldest that is tested", oldestPostgres/10000)}
 	case encoding != "UTF8":
 		return badEncoding(e.config.Database, encoding)
 	case others:
-		return &farm.Error{Kind: farm.Invalid, Code: CodeNotAFarm, Message: "the database " + e.config.Database + " has tables of something else",
-			Hint: "make one for the farm: createdb -E UTF8 -T template0 grange"}
+		return &farm.Error{Kind: farm.Invalid, Code: CodeNotAFarm,
+			Message: "the database " + e.config.Database + " has tables of something else",
+			Hint:    "make one for the farm: createdb -E UTF8 -T template0 grange"}
 	}
 	return nil
 }
@@ -112,8 +117,9 @@ func (postgresEngine) statements(ctx context.Context) context.Context { return c
 // groups: a statement that is broken off ends its session, and would end the others' of its group.
 func (postgresEngine) groups() bool { return false }
 
-// snapshot: every statement of the transaction sees the same commits. A transaction that writes has READ COMMITTED instead, for it must see all
-// that was written before it got the lock of the farm's row; with that lock nobody else writes.
+// snapshot: every statement of the transaction sees the same commits. A transaction that writes has READ COMMITTED
+// instead, for it must see all that was written before it got the lock of the farm's row; with that lock nobody else
+// writes.
 func (postgresEngine) snapshot() *sql.TxOptions {
 	return &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 }
@@ -153,7 +159,8 @@ func (postgresEngine) lost(err error) bool {
 	if _, unreached := errors.AsType[*pgconn.ConnectError](err); unreached {
 		return true
 	}
-	return pgconn.SafeToRetry(err) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return pgconn.SafeToRetry(err) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // occupied: PostgreSQL's transactions wait for a row, and not to begin.
@@ -175,15 +182,19 @@ func (e postgresEngine) explain(err error) error {
 	case cause.Code == "53100":
 		return full(err)
 	case class == "28":
-		return unavailable("PostgreSQL refuses the user "+e.config.User, "look at pg_hba.conf, and at the password in ~/.pgpass")
+		return unavailable("PostgreSQL refuses the user "+e.config.User,
+			"look at pg_hba.conf, and at the password in ~/.pgpass")
 	case class == "3D":
-		return unavailable("PostgreSQL has no database "+e.config.Database, "make it: createdb -E UTF8 -T template0 "+e.config.Database)
+		return unavailable("PostgreSQL has no database "+e.config.Database,
+			"make it: createdb -E UTF8 -T template0 "+e.config.Database)
 	case cause.Code == "42501", class == "3F":
-		return unavailable("PostgreSQL lets the user "+e.config.User+" not use the tables", "the user must own the database, or its schema")
+		return unavailable("PostgreSQL lets the user "+e.config.User+" not use the tables",
+			"the user must own the database, or its schema")
 	case class == "08", class == "53", class == "57", class == "58":
 		return unavailable("PostgreSQL does not serve now", "see its log; what runs on the hosts goes on without it")
 	case class == "40":
-		return &farm.Error{Kind: farm.Unavailable, Code: CodeStoreBusy, Message: "the database is busy", Hint: "try again", Err: err}
+		return &farm.Error{Kind: farm.Unavailable, Code: CodeStoreBusy, Message: "the database is busy",
+			Hint: "try again", Err: err}
 	case class == "XX":
 		return damaged(e.config.Database, err)
 	}

@@ -44,7 +44,8 @@ func TestPrunedBitByBit(t *testing.T) {
 			return err
 		})
 		var entries, answers int
-		if err := s.write.QueryRow("SELECT (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM answers)").Scan(&entries, &answers); err != nil {
+		if err := s.write.QueryRow("SELECT (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM answers)").Scan(
+			&entries, &answers); err != nil {
 			t.Fatal(err)
 		}
 		if entries != left.entries || answers != left.answers {

@@ -15,7 +15,8 @@ func TestRecentIsSmall(t *testing.T) {
 		vm   farm.VM
 		kept bool
 	}{
-		"usual":     {farm.VM{Keys: []string{"ssh-ed25519 AAAA"}, UserData: []byte("#cloud-config"), Tags: map[string]string{"tier": "front"}}, true},
+		"usual": {farm.VM{Keys: []string{"ssh-ed25519 AAAA"}, UserData: []byte("#cloud-config"),
+			Tags: map[string]string{"tier": "front"}}, true},
 		"user data": {farm.VM{UserData: []byte(long)}, false},
 		"keys":      {farm.VM{Keys: []string{long[:len(long)/2], long[:len(long)/2]}}, false},
 		"tags":      {farm.VM{Tags: map[string]string{"tier": long}}, false},

@@ -2,8 +2,8 @@ package store
 
 import "context"
 
-// Rewrite writes the tables anew that had a secret, so that nothing of it is left in what was free in them. It takes a database's time: other
-// writers wait.
+// Rewrite writes the tables anew that had a secret, so that nothing of it is left in what was free in them. It takes a
+// database's time: other writers wait.
 func (s *Store) Rewrite(ctx context.Context) error {
 	for _, text := range s.engine.rewrite() {
 		if _, err := s.write.ExecContext(ctx, text); err != nil {

@@ -22,14 +22,15 @@ import (
 // readers is how many snapshots of a SQLite file are open at a time.
 const readers = 4
 
-// writeCache is how much of the file the writer keeps at hand, in KiB. The kernel has the rest; SQLite looks through all of its own after each commit that has
-// balanced a tree.
+// writeCache is how much of the file the writer keeps at hand, in KiB. The kernel has the rest; SQLite looks through
+// all of its own after each commit that has balanced a tree.
 const writeCache = 2 << 10
 
 // applicationID marks a SQLite file as a farm's: "grng".
 const applicationID = 0x67726e67
 
-// longLog is how many pages of 4 KiB the log of a SQLite file has at most before a commit itself writes it back: readers may have kept tidy from it.
+// longLog is how many pages of 4 KiB the log of a SQLite file has at most before a commit itself writes it back:
+// readers may have kept tidy from it.
 const longLog = 16000
 
 // sqliteEngine is SQLite: one server, one file.
@@ -41,7 +42,8 @@ func (s *Store) openSQLite(ctx context.Context, path string) error {
 	if err := engine.prepareFile(); err != nil {
 		return err
 	}
-	s.write = sql.OpenDB(&sqliteConnector{engine.dsn("_txlock=immediate", "_pragma=cache_size(-"+strconv.Itoa(writeCache)+")",
+	s.write = sql.OpenDB(&sqliteConnector{engine.dsn("_txlock=immediate",
+		"_pragma=cache_size(-"+strconv.Itoa(writeCache)+")",
 		"_pragma=temp_store(memory)", // where savepoints keep what they may take back
 		"_pragma=wal_autocheckpoint("+strconv.Itoa(longLog)+")")})
 	s.write.SetMaxOpenConns(1)
@@ -53,14 +55,16 @@ func (s *Store) openSQLite(ctx context.Context, path string) error {
 	if err := engine.checkPatiently(ctx, s.write); err != nil {
 		return s.explain(ctx, err)
 	}
-	_, err := s.write.ExecContext(ctx, "PRAGMA busy_timeout = 3") // beginWrite asks again: SQLite's own pauses grow to a tenth of a second
+	// beginWrite asks again: SQLite's own pauses grow to a tenth of a second
+	_, err := s.write.ExecContext(ctx, "PRAGMA busy_timeout = 3")
 	return s.explain(ctx, err)
 }
 
 // prepareFile makes an absent file, which nobody else may read: it holds hashes of secrets and users' data.
 func (e sqliteEngine) prepareFile() error {
 	if e.path == "" {
-		return &farm.Error{Kind: farm.Invalid, Code: CodeNoStore, Message: "no database is named", Hint: "name a file, or a postgres:// URL"}
+		return &farm.Error{Kind: farm.Invalid, Code: CodeNoStore, Message: "no database is named",
+			Hint: "name a file, or a postgres:// URL"}
 	}
 	f, err := os.OpenFile(e.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -70,19 +74,20 @@ func (e sqliteEngine) prepareFile() error {
 	return f.Close()
 }
 
-// dsn names the file with what every connection needs: writes that outlive a power cut, readers that do not wait for the writer.
+// dsn names the file with what every connection needs: writes that outlive a power cut, readers that do not wait for
+// the writer.
 func (e sqliteEngine) dsn(more ...string) string {
 	path, err := filepath.Abs(e.path)
 	if err != nil {
 		path = e.path
 	}
-	options := append([]string{"_pragma=busy_timeout(5000)", "_pragma=journal_mode(WAL)", "_pragma=synchronous(FULL)", "_pragma=foreign_keys(1)",
-		"_pragma=trusted_schema(0)"}, more...)
+	options := append([]string{"_pragma=busy_timeout(5000)", "_pragma=journal_mode(WAL)", "_pragma=synchronous(FULL)",
+		"_pragma=foreign_keys(1)", "_pragma=trusted_schema(0)"}, more...)
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + strings.Join(options, "&")
 }
 
-// checkPatiently is check, which opens the first connection, too. To make the log of a new file, or to begin with one that another process is just leaving,
-// SQLite needs the file for itself, and does not wait for it.
+// checkPatiently is check, which opens the first connection, too. To make the log of a new file, or to begin with one
+// that another process is just leaving, SQLite needs the file for itself, and does not wait for it.
 func (e sqliteEngine) checkPatiently(ctx context.Context, db *sql.DB) error {
 	for begun := time.Now(); ; {
 		err := e.check(ctx, db)
@@ -108,7 +113,8 @@ func (e sqliteEngine) check(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	if id != applicationID && tables > 0 {
-		return &farm.Error{Kind: farm.Invalid, Code: CodeNotAFarm, Message: e.path + " is a database of something else", Hint: "name another file, or none that is there"}
+		return &farm.Error{Kind: farm.Invalid, Code: CodeNotAFarm, Message: e.path + " is a database of something else",
+			Hint: "name another file, or none that is there"}
 	}
 	if err := db.QueryRowContext(ctx, "PRAGMA encoding").Scan(&encoding); err != nil {
 		return err
@@ -138,13 +144,14 @@ func (e sqliteEngine) checkKeys(ctx context.Context, db *sql.DB) error {
 }
 
 func badEncoding(where, encoding string) error {
-	return &farm.Error{Kind: farm.Invalid, Code: CodeBadEncoding, Message: fmt.Sprintf("the database %s is in %s, not in UTF-8", where, encoding),
-		Hint: "make one with the encoding UTF-8, and bring the farm there with grange store copy"}
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadEncoding,
+		Message: fmt.Sprintf("the database %s is in %s, not in UTF-8", where, encoding),
+		Hint:    "make one with the encoding UTF-8, and bring the farm there with grange store copy"}
 }
 
 func damaged(where string, err error) error {
-	return &farm.Error{Kind: farm.Internal, Code: CodeDamaged, Message: "the database " + where + " is damaged", Err: err,
-		Hint: "keep the file, and restore the last backup into a new one with grange server restore"}
+	return &farm.Error{Kind: farm.Internal, Code: CodeDamaged, Message: "the database " + where + " is damaged",
+		Err: err, Hint: "keep the file, and restore the last backup into a new one with grange server restore"}
 }
 
 func (sqliteEngine) prepares() bool { return true }
@@ -152,8 +159,9 @@ func (sqliteEngine) tables() string {
 	return "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
 }
 
-// statements: one that can be broken off has a goroutine beside it, which costs as much as the statement. They are short, Tx looks at its context between
-// them and between rows, and a transaction that nobody waits for any more is not committed.
+// statements: one that can be broken off has a goroutine beside it, which costs as much as the statement. They are
+// short, Tx looks at its context between them and between rows, and a transaction that nobody waits for any more is not
+// committed.
 func (sqliteEngine) statements(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
@@ -162,7 +170,8 @@ func (sqliteEngine) groups() bool             { return true }
 func (sqliteEngine) snapshot() *sql.TxOptions { return nil }
 func (sqliteEngine) announce(*Tx) error       { return nil }
 
-// tidy writes back what of the log no reader looks at, and waits for none; then the log begins anew. What it cannot now, the next one does.
+// tidy writes back what of the log no reader looks at, and waits for none; then the log begins anew. What it cannot
+// now, the next one does.
 func (sqliteEngine) tidy(ctx context.Context, db *sql.DB) {
 	_, _ = db.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
 }
@@ -198,7 +207,8 @@ func (e sqliteEngine) explain(err error) error {
 	case sqlite3.SQLITE_FULL:
 		return full(err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return &farm.Error{Kind: farm.Unavailable, Code: CodeStoreBusy, Message: "the database " + e.path + " is locked", Err: err,
+		return &farm.Error{Kind: farm.Unavailable, Code: CodeStoreBusy,
+			Message: "the database " + e.path + " is locked", Err: err,
 			Hint: "another program writes to it; one server at a time may have a SQLite file"}
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return damaged(e.path, err)

@@ -8,7 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// TestLogBeginsAnew: the log of a SQLite file does not grow with all that is ever written, though its writer never pauses.
+// TestLogBeginsAnew: the log of a SQLite file does not grow with all that is ever written, though its writer never
+// pauses.
 func TestLogBeginsAnew(t *testing.T) {
 	s := inside(t)
 	log := s.engine.(sqliteEngine).path + "-wal"

@@ -6,11 +6,13 @@ import (
 	"sync"
 )
 
-// maxStatements bounds how many texts are kept ready; there are fewer, unless filters are put together in ever new ways.
+// maxStatements bounds how many texts are kept ready; there are fewer, unless filters are put together in ever new
+// ways.
 const maxStatements = 256
 
-// statements are texts that SQLite need not read again for each transaction: reading them is a fifth of a short one. A text becomes one in the
-// transaction after its first, for no connection but the transaction's own may be free while that lasts.
+// statements are texts that SQLite need not read again for each transaction: reading them is a fifth of a short one. A
+// text becomes one in the transaction after its first, for no connection but the transaction's own may be free while
+// that lasts.
 type statements struct {
 	mu     sync.Mutex
 	ready  map[string]*sql.Stmt

@@ -1,5 +1,5 @@
-// Package store keeps the farm in SQL: one text for SQLite and PostgreSQL. An exported method of Store is a transaction, a method of Tx is
-// one statement in it, or a few. It decides nothing.
+// Package store keeps the farm in SQL: one text for SQLite and PostgreSQL. An exported method of Store is a
+// transaction, a method of Tx is one statement in it, or a few. It decides nothing.
 package store
 
 import (
@@ -49,8 +49,8 @@ const (
 	patience      = 5 * time.Second
 )
 
-// Open opens the database at a path (SQLite) or a postgres:// URL, and brings its tables to this release's. A database of a later release
-// is refused, and one that is damaged or has another encoding than UTF-8.
+// Open opens the database at a path (SQLite) or a postgres:// URL, and brings its tables to this release's. A database
+// of a later release is refused, and one that is damaged or has another encoding than UTF-8.
 func Open(ctx context.Context, url string) (*Store, error) {
 	return OpenWith(ctx, url, Options{})
 }
@@ -123,9 +123,10 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Update runs one write transaction. Writers run one after the other on both engines, so that what do reads stays true until the commit. do
-// may be run again, when the database asks for that: it must have no effect but on the Tx. The revision is that of all that was written;
-// when do writes nothing, it is that of the last write of anybody. When the answer to the commit is lost the error's code is CodeUnsure.
+// Update runs one write transaction. Writers run one after the other on both engines, so that what do reads stays true
+// until the commit. do may be run again, when the database asks for that: it must have no effect but on the Tx. The
+// revision is that of all that was written; when do writes nothing, it is that of the last write of anybody. When the
+// answer to the commit is lost the error's code is CodeUnsure.
 func (s *Store) Update(ctx context.Context, do func(*Tx) error) (revision int64, err error) {
 	return s.update(ctx, false, do)
 }
@@ -164,7 +165,8 @@ type unsure struct{ error }
 
 func (u unsure) Unwrap() error { return u.error }
 
-// again tells whether a transaction that ended with err has surely changed nothing, and may succeed when it is run again.
+// again reports whether a transaction that ended with err has surely changed nothing, and may succeed when it is run
+// again.
 func (s *Store) again(err error) bool {
 	if _, own := errors.AsType[*farm.Error](err); own {
 		return false
@@ -249,7 +251,8 @@ func (s *Store) committed(t *Tx) {
 	s.queue.untidied.Add(int64(len(t.changes)))
 }
 
-// beginWrite begins a transaction that writes. While another process writes to the same file it asks again, for some seconds.
+// beginWrite begins a transaction that writes. While another process writes to the same file it asks again, for some
+// seconds.
 func (s *Store) beginWrite(ctx context.Context) (*sql.Tx, error) {
 	for begun := time.Now(); ; {
 		tx, err := s.write.BeginTx(s.engine.statements(ctx), nil)

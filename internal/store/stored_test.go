@@ -18,8 +18,9 @@ import (
 
 var update = flag.Bool("update", false, "write what is stored to testdata")
 
-// TestStoredForm: databases keep domain types as JSON, by the names of their fields. A field that is renamed or gets another type is lost from
-// every database that there is: it needs a migration that changes the JSON too. New fields are fine.
+// TestStoredForm: databases keep domain types as JSON, by the names of their fields. A field that is renamed or gets
+// another type is lost from every database that there is: it needs a migration that changes the JSON too. New fields
+// are fine.
 func TestStoredForm(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "farm.db")
 	s, err := store.Open(t.Context(), path)
@@ -44,7 +45,8 @@ func TestStoredForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("another form than in %s; with a migration, or when fields were only added: go test ./internal/store -run StoredForm -update\n%s", file, d)
+		t.Errorf("another form than in %s; with a migration, or when fields were only added: go test "+
+			"./internal/store -run StoredForm -update\n%s", file, d)
 	}
 }
 

@@ -18,8 +18,8 @@ type Stream struct {
 }
 
 func streams() noun[Stream] {
-	return noun[Stream]{kind: KindStream, what: "stream", name: func(s Stream) string { return s.ID }, owner: func(s Stream) string { return s.Host },
-		change: func(s Stream, c *Change) { c.Host = s.Host }}
+	return noun[Stream]{kind: KindStream, what: "stream", name: func(s Stream) string { return s.ID },
+		owner: func(s Stream) string { return s.Host }, change: func(s Stream, c *Change) { c.Host = s.Host }}
 }
 
 // Stream is the one with an ID.
@@ -35,8 +35,10 @@ func (t *Tx) PutStream(s Stream) error { return streams().put(t, s) }
 func (t *Tx) DeleteStream(id string) error { return streams().drop(t, id) }
 
 func strangers() noun[farm.Stranger] {
-	return noun[farm.Stranger]{kind: KindStranger, what: "stranger", name: func(v farm.Stranger) string { return v.Host + "/" + v.VM },
-		owner: func(v farm.Stranger) string { return v.Host }, change: func(v farm.Stranger, c *Change) { c.Host = v.Host }}
+	return noun[farm.Stranger]{kind: KindStranger, what: "stranger",
+		name:   func(v farm.Stranger) string { return v.Host + "/" + v.VM },
+		owner:  func(v farm.Stranger) string { return v.Host },
+		change: func(v farm.Stranger, c *Change) { c.Host = v.Host }}
 }
 
 // Strangers are those of a host; "": those of all hosts.
@@ -49,7 +51,8 @@ func (t *Tx) StrangersOf(hosts []farm.Host) (all []farm.Stranger, err error) {
 		v, err := n.scan(r)
 		all = append(all, v)
 		return err
-	}, "SELECT revision, body FROM objects WHERE kind = '"+string(n.kind)+"' AND owner IN (%s)") // in no order: for that SQLite would read all of the kind
+		// in no order: for that SQLite would read all of the kind
+	}, "SELECT revision, body FROM objects WHERE kind = '"+string(n.kind)+"' AND owner IN (%s)")
 	slices.SortFunc(all, func(a, b farm.Stranger) int { return strings.Compare(n.name(a), n.name(b)) })
 	return all, err
 }
@@ -59,6 +62,37 @@ func (t *Tx) PutStranger(v farm.Stranger) error { return strangers().put(t, v) }
 
 // DeleteStranger takes one away.
 func (t *Tx) DeleteStranger(host, vm string) error { return strangers().drop(t, host+"/"+vm) }
+
+// moves are kept by VM: the last one of each.
+func moves() noun[farm.Move] {
+	return noun[farm.Move]{kind: KindMove, what: "move", name: func(m farm.Move) string { return m.VM },
+		owner: func(m farm.Move) string {
+			if m.Active() {
+				return activeMove
+			}
+			return ""
+		}, change: func(m farm.Move, c *Change) { // whoever looks at the VM, or has it, looks anew
+			c.Kind, c.ID, c.Project, c.Host, c.Deleted = KindVM, m.VM, m.Project, m.From, false
+		}}
+}
+
+// activeMove owns the moves that are under way, for they are few and looked for often.
+const activeMove = "active"
+
+// Move is the last move of a VM.
+func (t *Tx) Move(vm string) (farm.Move, error) { return moves().get(t, vm) }
+
+// ActiveMoves are those under way.
+func (t *Tx) ActiveMoves() ([]farm.Move, error) { return moves().list(t, activeMove) }
+
+// PutMove writes a VM's last move. Both hosts have their lists read anew.
+func (t *Tx) PutMove(m farm.Move) error {
+	if err := moves().put(t, m); err != nil {
+		return err
+	}
+	t.changed(Change{Kind: KindVM, ID: m.VM, Project: m.Project, Host: m.To})
+	return nil
+}
 
 // setting is a named JSON text.
 type setting struct {

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// queue is the Updates that wait while others are written. What has come together is committed together, where the engine can do that: the disk is
-// asked once for all of them, and the more there are the less each costs. To each it is a transaction of its own.
+// queue is the Updates that wait while others are written. What has come together is committed together, where the
+// engine can do that: the disk is asked once for all of them, and the more there are the less each costs. To each it is
+// a transaction of its own.
 type queue struct {
 	mu      sync.Mutex
 	ahead   []*update // these first
@@ -37,8 +38,8 @@ type update struct {
 // maxTogether bounds a group: how long its first waits for its last, and the next one for its turn.
 const maxTogether = 64
 
-// rhythm is how long a group's statements may take: about as long as commits do. A slow disk is then asked for many at once, and behind a fast one nobody waits
-// long for others' statements.
+// rhythm is how long a group's statements may take: about as long as commits do. A slow disk is then asked for many at
+// once, and behind a fast one nobody waits long for others' statements.
 type rhythm struct{ least, most, now time.Duration }
 
 var startRhythm = rhythm{least: 500 * time.Microsecond, most: 2 * time.Millisecond, now: time.Millisecond}
@@ -47,8 +48,8 @@ func (r *rhythm) committed(took time.Duration) {
 	r.now += (min(max(took, r.least), r.most) - r.now) / 8
 }
 
-// tidyAfter is how many changes are committed between two calls of the engine's tidy, for which all who come wait: some 20 ms with 10,000 hosts on a common disk.
-// A third of it was no better: each takes less, and there are more.
+// tidyAfter is how many changes are committed between two calls of the engine's tidy, for which all who come wait: some
+// 20 ms with 10,000 hosts on a common disk. A third of it was no better: each takes less, and there are more.
 const tidyAfter = 300
 
 // errBroken is what an update gets whose group ended in the middle: do has ended its goroutine.
@@ -151,8 +152,9 @@ func (s *Store) writeQueue() {
 	broken = false
 }
 
-// letOthersRun lets those go on that were told of the last commit, before the next takes their core for milliseconds; and who is ready to write comes along,
-// instead of after a commit of its own. Go's scheduler comes back too soon each 61st time that it chooses, so that once is not enough.
+// letOthersRun lets those go on that were told of the last commit, before the next takes their core for milliseconds;
+// and who is ready to write comes along, instead of after a commit of its own. Go's scheduler comes back too soon each
+// 61st time that it chooses, so that once is not enough.
 func letOthersRun() {
 	for range 3 {
 		runtime.Gosched()
@@ -188,8 +190,9 @@ func (u *update) guarded(t *Tx) (err error) {
 	return u.do(t)
 }
 
-// commitGroup writes the first of a group and those that come to it in one transaction, with a savepoint for each. It returns false when none of it was done
-// and each should be tried alone: the database has ended the transaction for what one of them did.
+// commitGroup writes the first of a group and those that come to it in one transaction, with a savepoint for each. It
+// returns false when none of it was done and each should be tried alone: the database has ended the transaction for
+// what one of them did.
 func (s *Store) commitGroup(group *[]*update) bool {
 	ctx := context.Background()
 	s.writing.prepare(ctx, s.write)
@@ -248,7 +251,8 @@ func (s *Store) commitGroup(group *[]*update) bool {
 	return true
 }
 
-// writeRevision writes the last revision: only the first Tx of a group did, its own. It returns false when the transaction is gone.
+// writeRevision writes the last revision: only the first Tx of a group did, its own. It returns false when the
+// transaction is gone.
 func (c *shared) writeRevision() bool {
 	if len(c.written) < 2 {
 		return true

@@ -19,7 +19,8 @@ func TestCommitFailsTogether(t *testing.T) {
 	var seen []farm.Cell
 	group := writeTogether(t, s,
 		func(tx *Tx) error {
-			for _, text := range []string{"CREATE TABLE child (parent TEXT REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)", "CREATE TABLE parent (id TEXT PRIMARY KEY)",
+			for _, text := range []string{"CREATE TABLE child (parent TEXT REFERENCES parent (id) DEFERRABLE " +
+				"INITIALLY DEFERRED)", "CREATE TABLE parent (id TEXT PRIMARY KEY)",
 				"INSERT INTO child VALUES ('none')"} { // the commit finds that there is none
 				if _, err := tx.exec(text); err != nil {
 					return err
@@ -110,7 +111,8 @@ func TestOnlyVMsSince(t *testing.T) {
 		}
 		return err
 	}
-	for _, group := range [][]func(*Tx) error{{vm("1", true), failed, vm("2", true), own, vm("3", false)}, {vm("4", false)}} {
+	for _, group := range [][]func(*Tx) error{{vm("1", true), failed, vm("2", true), own, vm("3", false)},
+		{vm("4", false)}} {
 		writeTogether(t, s, group...)
 	}
 	if _, err := s.Update(t.Context(), vm("5", false)); err != nil {
@@ -144,7 +146,8 @@ func TestEndIsTold(t *testing.T) {
 		t.Errorf("(-want +told):\n%s", d)
 	}
 	var revision int64
-	if err := s.View(t.Context(), func(tx *Tx) error { revision = tx.Revision(); return nil }); err != nil || revision != 3 {
+	if err := s.View(t.Context(), func(tx *Tx) error { revision = tx.Revision(); return nil }); err != nil ||
+		revision != 3 {
 		t.Errorf("revision %d after three updates, %v", revision, err)
 	}
 }
@@ -152,7 +155,8 @@ func TestEndIsTold(t *testing.T) {
 // TestRhythm: groups take about as long as commits do, within bounds, and one commit alone says little.
 func TestRhythm(t *testing.T) {
 	const ms = time.Millisecond
-	for _, c := range []struct{ commit, want time.Duration }{{0, startRhythm.least}, {ms, ms}, {time.Hour, startRhythm.most}} {
+	for _, c := range []struct{ commit, want time.Duration }{{0, startRhythm.least}, {ms, ms},
+		{time.Hour, startRhythm.most}} {
 		r := startRhythm
 		for range 100 {
 			r.committed(c.commit)

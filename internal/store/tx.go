@@ -15,8 +15,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Tx is a transaction. Lookups that find nothing fail with farm.NotFound. Lists are in the order of their names or IDs, byte by byte.
-// It is not safe for several goroutines, and is dead when the function that was given it returns.
+// Tx is a transaction. Lookups that find nothing fail with farm.NotFound. Lists are in the order of their names or IDs,
+// byte by byte. It is not safe for several goroutines, and is dead when the function that was given it returns.
 type Tx struct {
 	ctx      context.Context // of its statements
 	asked    context.Context // of who wants it: nothing is begun for one who has gone
@@ -43,8 +43,9 @@ type shared struct {
 // Revision is the one that this Update writes, or the one that this View sees: watch from there.
 func (t *Tx) Revision() int64 { return t.revision }
 
-// OnEnd has f called when it is known what has become of an Update's transaction: with nil when it is committed, before the next one begins on SQLite; with an
-// error otherwise, of CodeUnsure when that is not known. f must be quick, and begin no transaction.
+// OnEnd has f called when it is known what has become of an Update's transaction: with nil when it is committed, before
+// the next one begins on SQLite; with an error otherwise, of CodeUnsure when that is not known. f must be quick, and
+// begin no transaction.
 func (t *Tx) OnEnd(f func(error)) { t.onEnd = append(t.onEnd, f) }
 
 // ended tells of the end those who have not been told.
@@ -55,10 +56,12 @@ func (t *Tx) ended(err error) {
 	t.onEnd = nil
 }
 
-// OnlyVMsSince tells that since a revision surely nothing but VMs was changed of what this Update sees, without asking the database.
+// OnlyVMsSince tells that since a revision surely nothing but VMs was changed of what this Update sees, without asking
+// the database.
 func (t *Tx) OnlyVMsSince(revision int64) bool {
 	base := t.revision - 1 - int64(len(t.shared.written))
-	return onlyVMs(t.changes) && !slices.ContainsFunc(t.shared.written, func(o *Tx) bool { return !onlyVMs(o.changes) }) && t.store.recent.onlyVMs(revision, base)
+	return onlyVMs(t.changes) && !slices.ContainsFunc(t.shared.written,
+		func(o *Tx) bool { return !onlyVMs(o.changes) }) && t.store.recent.onlyVMs(revision, base)
 }
 
 func onlyVMs(changes []Change) bool {
@@ -203,7 +206,9 @@ func (t *Tx) may(args []any) error {
 func checkText(args []any) error {
 	for _, a := range args {
 		if s, ok := a.(string); ok && (!utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0) {
-			return &farm.Error{Kind: farm.Invalid, Code: CodeBadText, Message: fmt.Sprintf("%.40q is not text in UTF-8", s), Hint: "names and notes are UTF-8 without zero bytes"}
+			return &farm.Error{Kind: farm.Invalid, Code: CodeBadText,
+				Message: fmt.Sprintf("%.40q is not text in UTF-8", s),
+				Hint:    "names and notes are UTF-8 without zero bytes"}
 		}
 	}
 	return nil
@@ -230,7 +235,8 @@ func must(n int64, err error, what, name string) error {
 	return err
 }
 
-// encode is v as JSON; one that says nothing is short, for a VM begins with two of them and every byte of a row is written many times.
+// encode is v as JSON; one that says nothing is short, for a VM begins with two of them and every byte of a row is
+// written many times.
 func encode(v any) (string, error) {
 	if r := reflect.ValueOf(v); r.Kind() == reflect.Struct && r.IsZero() {
 		return "{}", nil

@@ -22,14 +22,16 @@ func holds(v farm.VM) farm.Quota {
 }
 
 func plus(a, b farm.Quota) farm.Quota {
-	return farm.Quota{VMs: a.VMs + b.VMs, CPUs: a.CPUs + b.CPUs, Memory: a.Memory + b.Memory, Scratch: a.Scratch + b.Scratch}
+	return farm.Quota{VMs: a.VMs + b.VMs, CPUs: a.CPUs + b.CPUs, Memory: a.Memory + b.Memory,
+		Scratch: a.Scratch + b.Scratch}
 }
 
 func minus(a, b farm.Quota) farm.Quota {
 	return plus(a, farm.Quota{VMs: -b.VMs, CPUs: -b.CPUs, Memory: -b.Memory, Scratch: -b.Scratch})
 }
 
-// uses notes that the VMs of a project hold more than before, or less. It is written when the transaction ends, once for all that is committed together.
+// uses notes that the VMs of a project hold more than before, or less. It is written when the transaction ends, once
+// for all that is committed together.
 func (t *Tx) uses(project string, more farm.Quota) {
 	if t.used == nil {
 		t.used = map[string]farm.Quota{}
@@ -62,7 +64,8 @@ func writeUsed(txs []*Tx) error {
 
 // Used is what VMs of a project hold that are not to be deleted.
 func (t *Tx) Used(project string) (q farm.Quota, err error) {
-	err = t.row("SELECT vms, cpus, memory, scratch FROM used WHERE project = $1", project).Scan(&q.VMs, &q.CPUs, &q.Memory, &q.Scratch)
+	err = t.row("SELECT vms, cpus, memory, scratch FROM used WHERE project = $1", project).Scan(&q.VMs, &q.CPUs,
+		&q.Memory, &q.Scratch)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return q, err
 	}
@@ -91,7 +94,9 @@ func (t *Tx) UsedCells() (map[string]farm.Quota, error) {
 // UsedHosts is what VMs hold on each of some hosts, by the host's ID, those to be deleted too.
 func (t *Tx) UsedHosts(hosts []farm.Host) (map[string]farm.Quota, error) {
 	used := usedBy{}
-	err := t.eachOf(hostIDs(hosts), used.read, "SELECT host, "+sums+" FROM vms WHERE host <> '' AND host IN (%s) GROUP BY host") // its index wants to hear that it is not ''
+	// its index wants to hear that it is not ''
+	err := t.eachOf(hostIDs(hosts), used.read,
+		"SELECT host, "+sums+" FROM vms WHERE host <> '' AND host IN (%s) GROUP BY host")
 	return used, err
 }
 

@@ -44,8 +44,9 @@ func scanVM(r scanner) (farm.VM, error) {
 	var w vmWanted
 	var address, wanted, plan, observed string
 	var bits, expires int64
-	err := r.Scan(&v.ID, &v.Revision, &v.Changed, &v.Project, &v.Name, &v.Owner, &v.Group, &v.Lease.Network, &address, &bits, &v.Lease.MAC, &v.Lease.Hostname,
-		&expires, &wanted, &v.Cell, &v.Host, &v.Booking, &v.Waiting, &plan, &observed)
+	err := r.Scan(&v.ID, &v.Revision, &v.Changed, &v.Project, &v.Name, &v.Owner, &v.Group, &v.Lease.Network, &address,
+		&bits, &v.Lease.MAC, &v.Lease.Hostname, &expires, &wanted, &v.Cell, &v.Host, &v.Booking, &v.Waiting,
+		&plan, &observed)
 	if err == nil {
 		err = errors.Join(decode(wanted, &w), decode(plan, &v.Plan), decode(observed, &v.Observed))
 	}
@@ -53,7 +54,8 @@ func scanVM(r scanner) (farm.VM, error) {
 		return farm.VM{}, err
 	}
 	v.Lease.Address, err = parseAddress(address, bits)
-	v.Key, v.Keys, v.Image, v.Shape, v.Network, v.Needs, v.Tags, v.UserData = w.Key, w.Keys, w.Image, w.Shape, w.Network, w.Needs, w.Tags, w.UserData
+	v.Key, v.Keys, v.Image, v.Shape, v.Network, v.Needs, v.Tags, v.UserData =
+		w.Key, w.Keys, w.Image, w.Shape, w.Network, w.Needs, w.Tags, w.UserData
 	v.Created, v.Expires, v.Wanted, v.Resize = w.Created, unstamp(expires), w.Wanted, w.Resize
 	return v, err
 }
@@ -78,11 +80,12 @@ func address(p netip.Prefix) (string, int64) {
 }
 
 func encodeWanted(v farm.VM) (string, error) {
-	return encode(vmWanted{Key: v.Key, Keys: v.Keys, Image: v.Image, Shape: v.Shape, Network: v.Network, Needs: v.Needs, Tags: v.Tags,
-		UserData: v.UserData, Created: v.Created, Wanted: v.Wanted, Resize: v.Resize})
+	return encode(vmWanted{Key: v.Key, Keys: v.Keys, Image: v.Image, Shape: v.Shape, Network: v.Network, Needs: v.Needs,
+		Tags: v.Tags, UserData: v.UserData, Created: v.Created, Wanted: v.Wanted, Resize: v.Resize})
 }
 
-// cpus and memory are what a VM counts for in sums: while it is resized, the larger of what it has and what it is to have.
+// cpus and memory are what a VM counts for in sums: while it is resized, the larger of what it has and what it is to
+// have.
 func cpus(v farm.VM) int64 {
 	if v.Resize != nil {
 		return int64(max(v.Shape.CPUs, v.Resize.CPUs))
@@ -114,7 +117,8 @@ func (t *Tx) VMHosts(ids []string) (map[string]string, error) {
 	}, "SELECT id, host FROM vms WHERE id IN (%s)")
 }
 
-// ChangedVM is the VM that a change of the feed is of: as it is now, or as Inserted has it, which takes no query. Nobody may write to what it points to.
+// ChangedVM is the VM that a change of the feed is of: as it is now, or as Inserted has it, which takes no query.
+// Nobody may write to what it points to.
 func (t *Tx) ChangedVM(c Change) (*farm.VM, error) {
 	if v := t.store.Inserted(c); v != nil {
 		return v, nil
@@ -147,8 +151,8 @@ func (t *Tx) EachVM(f VMFilter, do func(farm.VM)) error {
 	}, "SELECT "+vmColumns+" FROM vms"+where, args...)
 }
 
-// EachVMState is EachVM, in any order, for those who count: a VM has only what its State and who may see it depend on, such as the
-// reason of one that is stopped. After and Limit are passed over.
+// EachVMState is EachVM, in any order, for those who count: a VM has only what its State and who may see it depend on,
+// such as the reason of one that is stopped. After and Limit are passed over.
 func (t *Tx) EachVMState(f VMFilter, do func(farm.VM)) error {
 	conditions, args := f.conditions()
 	return t.each(func(r scanner) error {
@@ -163,7 +167,8 @@ func (t *Tx) EachVMState(f VMFilter, do func(farm.VM)) error {
 		v.Wanted.Power, v.Observed.Reason = w.Wanted.Power, o.Reason
 		do(v)
 		return err
-	}, `SELECT project, owner, cell, host, wanted, state, CASE WHEN state = 'stopped' THEN observed ELSE '{}' END FROM vms`+whereAll(conditions), args...)
+	},
+		`SELECT project, owner, cell, host, wanted, state, CASE WHEN state = 'stopped' THEN observed ELSE '{}' END FROM vms`+whereAll(conditions), args...)
 }
 
 // CountVMs is how many a filter chooses; After and Limit are passed over.
@@ -193,7 +198,8 @@ func (f VMFilter) where() (text string, args []any) {
 }
 
 func (f VMFilter) conditions() (conditions []string, args []any) {
-	for _, c := range []struct{ column, value string }{{"project", f.Project}, {"host", f.Host}, {"cell", f.Cell}, {"owner", f.Owner}, {"grp", f.Group}} {
+	for _, c := range []struct{ column, value string }{{"project", f.Project}, {"host", f.Host}, {"cell", f.Cell},
+		{"owner", f.Owner}, {"grp", f.Group}} {
 		if c.value != "" {
 			args = append(args, c.value)
 			conditions = append(conditions, fmt.Sprintf("%s = $%d", c.column, len(args)))
@@ -228,7 +234,8 @@ func whereAll(conditions []string) string {
 	return " WHERE " + strings.Join(conditions, " AND ")
 }
 
-// InsertVM adds a VM. CodeTaken: the name, address, MAC or host name is another's; the message says which. Its Revision and Changed are not looked at.
+// InsertVM adds a VM. CodeTaken: the name, address, MAC or host name is another's; the message says which. Its Revision
+// and Changed are not looked at.
 func (t *Tx) InsertVM(v farm.VM) error {
 	wanted, err := encodeWanted(v)
 	if err != nil {
@@ -246,8 +253,10 @@ func (t *Tx) InsertVM(v farm.VM) error {
 	n, err := t.exec(`INSERT INTO vms (id, revision, changed, project, name, owner, grp, network, address, bits, mac, hostname, cpus, memory, scratch,
 		expires, deleting, wanted, cell, host, booking, waiting, plan, state, observed)
 		VALUES ($1, $2, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24) ON CONFLICT DO NOTHING`,
-		v.ID, t.revision, v.Project, v.Name, v.Owner, v.Group, v.Lease.Network, addr, bits, v.Lease.MAC, v.Lease.Hostname,
-		cpus(v), memory(v), int64(v.Shape.Scratch), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted,
+		v.ID, t.revision, v.Project, v.Name, v.Owner, v.Group, v.Lease.Network, addr, bits, v.Lease.MAC,
+		v.Lease.Hostname,
+		cpus(v), memory(v), int64(v.Shape.Scratch), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted),
+		wanted,
 		v.Cell, v.Host, v.Booking, v.Waiting, plan, string(v.Observed.State), observed)
 	if err != nil {
 		return err
@@ -261,7 +270,8 @@ func (t *Tx) InsertVM(v farm.VM) error {
 	return nil
 }
 
-// maxEntered bounds the texts of VMs that are remembered: a cloud-init text may be many times as large as all else, and so may keys.
+// maxEntered bounds the texts of VMs that are remembered: a cloud-init text may be many times as large as all else, and
+// so may keys.
 const maxEntered = 4096
 
 // enter remembers a VM as it was inserted, for those who follow the feed. wanted is what its column has.
@@ -286,9 +296,12 @@ func (t *Tx) vmTaken(v farm.VM) error {
 		hint        string
 	}{
 		{"ID", v.ID, "id = $1", []any{v.ID}, "make another one"},
-		{"name", v.Project + "/" + v.Name, "project = $1 AND name = $2", []any{v.Project, v.Name}, "take another name, or delete that VM"},
-		{"address", addr, "network = $1 AND address = $2", []any{v.Lease.Network, addr}, "take another address, or none to have a free one leased"},
-		{"host name", v.Lease.Hostname, "network = $1 AND hostname = $2", []any{v.Lease.Network, v.Lease.Hostname}, "take another name"},
+		{"name", v.Project + "/" + v.Name, "project = $1 AND name = $2", []any{v.Project, v.Name},
+			"take another name, or delete that VM"},
+		{"address", addr, "network = $1 AND address = $2", []any{v.Lease.Network, addr},
+			"take another address, or none to have a free one leased"},
+		{"host name", v.Lease.Hostname, "network = $1 AND hostname = $2", []any{v.Lease.Network, v.Lease.Hostname},
+			"take another name"},
 		{"MAC address", v.Lease.MAC, "mac = $1", []any{v.Lease.MAC}, "take another MAC address"},
 	} {
 		var project, name string
@@ -303,8 +316,8 @@ func (t *Tx) vmTaken(v farm.VM) error {
 	return taken("the VM is taken", "")
 }
 
-// SetVM writes what people want of a VM: all but its project, name and lease, which are for good, and what the next two write. Its Changed
-// becomes this revision.
+// SetVM writes what people want of a VM: all but its project, name and lease, which are for good, and what the next two
+// write. Its Changed becomes this revision.
 func (t *Tx) SetVM(v farm.VM) error {
 	wanted, err := encodeWanted(v)
 	if err != nil {
@@ -312,7 +325,8 @@ func (t *Tx) SetVM(v farm.VM) error {
 	}
 	var project, host string
 	var held farm.Quota
-	if err := t.row("SELECT project, host, "+heldBy+" FROM vms WHERE id = $1", v.ID).Scan(&project, &host, &held.VMs, &held.CPUs, &held.Memory, &held.Scratch); err != nil {
+	if err := t.row("SELECT project, host, "+heldBy+" FROM vms WHERE id = $1", v.ID).Scan(&project, &host, &held.VMs,
+		&held.CPUs, &held.Memory, &held.Scratch); err != nil {
 		return found(err, "VM", v.ID)
 	}
 	if _, err := t.exec(`UPDATE vms SET revision = $1, changed = $1, owner = $2, grp = $3, cpus = $4, memory = $5, scratch = $6, expires = $7, deleting = $8, wanted = $9
@@ -334,8 +348,8 @@ func (t *Tx) SetVMPlace(v farm.VM) error {
 	if err := t.row("SELECT project, host FROM vms WHERE id = $1", v.ID).Scan(&project, &was); err != nil {
 		return found(err, "VM", v.ID)
 	}
-	if _, err := t.exec("UPDATE vms SET revision = $1, cell = $2, host = $3, booking = $4, waiting = $5, plan = $6 WHERE id = $7",
-		t.revision, v.Cell, v.Host, v.Booking, v.Waiting, plan, v.ID); err != nil {
+	if _, err := t.exec("UPDATE vms SET revision = $1, cell = $2, host = $3, booking = $4, waiting = $5, plan = $6 "+
+		"WHERE id = $7", t.revision, v.Cell, v.Host, v.Booking, v.Waiting, plan, v.ID); err != nil {
 		return err
 	}
 	if was != "" && was != v.Host {
@@ -345,8 +359,9 @@ func (t *Tx) SetVMPlace(v farm.VM) error {
 	return nil
 }
 
-// PlaceVM gives a VM without a host its place: Cell, Host, Plan, and nothing that it waits for. ok is false when it is not as it was read any
-// more: it is gone or to be deleted, has a host, or people want something else of it since revision changed.
+// PlaceVM gives a VM without a host its place: Cell, Host, Plan, and nothing that it waits for. ok is false when it is
+// not as it was read any more: it is gone or to be deleted, has a host, or people want something else of it since
+// revision changed.
 func (t *Tx) PlaceVM(v farm.VM) (ok bool, err error) {
 	plan, err := encode(v.Plan)
 	if err != nil {
@@ -361,11 +376,12 @@ func (t *Tx) PlaceVM(v farm.VM) (ok bool, err error) {
 	return true, nil
 }
 
-// SetVMWaiting says why a VM has no host yet. The same once more writes nothing, and neither does one for a VM that has a host by now.
+// SetVMWaiting says why a VM has no host yet. The same once more writes nothing, and neither does one for a VM that has
+// a host by now.
 func (t *Tx) SetVMWaiting(id, waiting string) error {
 	var project string
-	err := t.row("UPDATE vms SET revision = $1, waiting = $2 WHERE id = $3 AND host = '' AND waiting <> $4 RETURNING project",
-		t.revision, waiting, id, waiting).Scan(&project)
+	err := t.row("UPDATE vms SET revision = $1, waiting = $2 WHERE id = $3 AND host = '' AND waiting <> $4 RETURNING "+
+		"project", t.revision, waiting, id, waiting).Scan(&project)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
@@ -383,8 +399,8 @@ func (t *Tx) SetVMObserved(id string, o farm.Observed) error {
 		return err
 	}
 	var project, host string
-	err = t.row("UPDATE vms SET revision = $1, state = $2, observed = $3 WHERE id = $4 AND observed <> $5 RETURNING project, host",
-		t.revision, string(o.State), observed, id, observed).Scan(&project, &host)
+	err = t.row("UPDATE vms SET revision = $1, state = $2, observed = $3 WHERE id = $4 AND observed <> $5 RETURNING "+
+		"project, host", t.revision, string(o.State), observed, id, observed).Scan(&project, &host)
 	if errors.Is(err, sql.ErrNoRows) {
 		return found(t.row("SELECT project FROM vms WHERE id = $1", id).Scan(&project), "VM", id)
 	}
@@ -399,8 +415,12 @@ func (t *Tx) SetVMObserved(id string, o farm.Observed) error {
 func (t *Tx) DeleteVM(id string) error {
 	var project, host string
 	var held farm.Quota
-	if err := t.row("DELETE FROM vms WHERE id = $1 RETURNING project, host, "+heldBy, id).Scan(&project, &host, &held.VMs, &held.CPUs, &held.Memory, &held.Scratch); err != nil {
+	if err := t.row("DELETE FROM vms WHERE id = $1 RETURNING project, host, "+heldBy, id).Scan(&project, &host,
+		&held.VMs, &held.CPUs, &held.Memory, &held.Scratch); err != nil {
 		return found(err, "VM", id)
+	}
+	if _, err := t.exec("DELETE FROM objects WHERE kind = $1 AND name = $2", string(KindMove), id); err != nil {
+		return err
 	}
 	t.uses(project, minus(farm.Quota{}, held))
 	t.changed(Change{Kind: KindVM, ID: id, Project: project, Host: host, Deleted: true})
@@ -414,14 +434,15 @@ func (t *Tx) VMLeased(network, address, hostname string) (farm.VM, error) {
 	return v, found(err, "lease of", strings.TrimSpace(address+" "+hostname))
 }
 
-// AddressLeased tells whether a VM holds an address, as "192.0.2.7", in a network.
+// AddressLeased reports whether a VM holds an address, as "192.0.2.7", in a network.
 func (t *Tx) AddressLeased(network, address string) (bool, error) {
 	return t.is("SELECT COUNT(*) > 0 FROM vms WHERE network = $1 AND address <> '' AND address = $2", network, address)
 }
 
-// NameLeased tells whether a VM holds a host name in a network.
+// NameLeased reports whether a VM holds a host name in a network.
 func (t *Tx) NameLeased(network, hostname string) (bool, error) {
-	return t.is("SELECT COUNT(*) > 0 FROM vms WHERE network = $1 AND hostname <> '' AND hostname = $2", network, hostname)
+	return t.is("SELECT COUNT(*) > 0 FROM vms WHERE network = $1 AND hostname <> '' AND hostname = $2",
+		network, hostname)
 }
 
 // LeasedAddresses are those that VMs hold in a network.
@@ -449,7 +470,8 @@ func (t *Tx) is(text string, args ...any) (is bool, err error) {
 	return is, err
 }
 
-// Leases are those of a network, in the order of their host names. A lease is free when its VM's row is gone, and no sooner.
+// Leases are those of a network, in the order of their host names. A lease is free when its VM's row is gone, and no
+// sooner.
 func (t *Tx) Leases(network string) (leases []farm.Lease, err error) {
 	err = t.each(func(r scanner) error {
 		l := farm.Lease{Network: network}

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// FuzzBuckets: in whatever order events come, and time goes, no bucket takes more than its size and what leaked, and none is lost count of.
+// FuzzBuckets: in whatever order events come, and time goes, no bucket takes more than its size and what leaked, and
+// none is lost count of.
 func FuzzBuckets(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 200, 0, 0}, byte(2))
 	f.Add([]byte{1, 2, 3, 255, 1, 255, 255, 1}, byte(1))
@@ -33,7 +34,8 @@ func FuzzBuckets(f *testing.F) {
 				t.Fatalf("%d events of %d in %v", taken[key], most, now.Sub(began))
 			}
 			if asked[key] != taken[key]+reported[key]+pending[key] {
-				t.Fatalf("%d events, %d of them taken, %d reported as dropped, %d pending", asked[key], taken[key], reported[key], pending[key])
+				t.Fatalf("%d events, %d of them taken, %d reported as dropped, %d pending", asked[key], taken[key],
+					reported[key], pending[key])
 			}
 		}
 	})

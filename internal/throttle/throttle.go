@@ -1,4 +1,5 @@
-// Package throttle bounds how often something happens, by whom: failed authentications of an address, equal lines of a log.
+// Package throttle bounds how often something happens, by whom: failed authentications of an address, equal lines of a
+// log.
 package throttle
 
 import (
@@ -10,8 +11,8 @@ import (
 // maxKeys are remembered at once, some megabyte at most.
 const maxKeys = 10_000
 
-// Buckets counts events by key, each in a bucket that leaks. A full bucket takes no more: whatever was poured over it, it is empty
-// after Size times Leak. Its memory is bounded.
+// Buckets counts events by key, each in a bucket that leaks. A full bucket takes no more: whatever was poured over it,
+// it is empty after Size times Leak. Its memory is bounded.
 type Buckets struct {
 	Size int           // events that a bucket holds
 	Leak time.Duration // after which there is room for one more
@@ -49,8 +50,8 @@ func (b *Buckets) Add(key string) (room bool, dropped int) {
 	return true, dropped
 }
 
-// makeRoom forgets empty buckets when there are too many. Where most are not empty all are forgotten: to grow, or to search at each
-// event, would be worse.
+// makeRoom forgets empty buckets when there are too many. Where most are not empty all are forgotten: to grow, or to
+// search at each event, would be worse.
 func (b *Buckets) makeRoom(now time.Time) {
 	if b.buckets == nil {
 		b.buckets = map[string]bucket{}

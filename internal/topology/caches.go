@@ -6,8 +6,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// caches lists the groups of CPUs that share a level 3 cache, in order of their first CPU. A cache that cuts through another is
-// left out: such tables of broken firmware say nothing.
+// caches lists the groups of CPUs that share a level 3 cache, in order of their first CPU. A cache that cuts through
+// another is left out: such tables of broken firmware say nothing.
 func (r reader) caches(t farm.Topology) []farm.CPUSet {
 	var out []farm.CPUSet
 	taken, some := farm.CPUSet{}, false
@@ -61,9 +61,9 @@ func knightsLanding(m farm.CPUModel) bool {
 	return m.Vendor == "GenuineIntel" && m.Family == 6 && (m.Model == 87 || m.Model == 133)
 }
 
-// mcdram is the fast memory of Knights Landing, as far as it is a cache: one in front of the memory of each group of CPUs. /sys does
-// not know it. What is not a cache is a memory node without CPUs; there are 16 GiB in all. hwloc-dump-hwdata writes at boot what the
-// firmware says.
+// mcdram is the fast memory of Knights Landing, as far as it is a cache: one in front of the memory of each group of
+// CPUs. /sys does not know it. What is not a cache is a memory node without CPUs; there are 16 GiB in all.
+// hwloc-dump-hwdata writes at boot what the firmware says.
 func (r reader) mcdram(nodes []farm.Node) []farm.CPUSet {
 	const file = "var/run/hwloc/knl_memoryside_cache"
 	text, told := r.Text(file)

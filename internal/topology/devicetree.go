@@ -30,7 +30,8 @@ func (r reader) treeCaches(online farm.CPUSet) []farm.CPUSet {
 		if kind != "cpu" && kind != "cache" {
 			continue
 		}
-		n := treeNode{handle: r.cell(dir, "phandle", "ibm,phandle", "linux,phandle"), next: r.cell(dir, "l2-cache", "next-level-cache")}
+		n := treeNode{handle: r.cell(dir, "phandle", "ibm,phandle", "linux,phandle"),
+			next: r.cell(dir, "l2-cache", "next-level-cache")}
 		if kind == "cpu" {
 			n.cpus = r.treeThreads(dir)
 		}
@@ -85,8 +86,8 @@ func (r reader) cell(dir string, names ...string) uint32 {
 	return 0
 }
 
-// cpuinfo lists the processors of /proc/cpuinfo: "processor : 3", or "processor 3: version = FF" on s390. A machine that numbers
-// none has one.
+// cpuinfo lists the processors of /proc/cpuinfo: "processor : 3", or "processor 3: version = FF" on s390. A machine
+// that numbers none has one.
 func (r reader) cpuinfo() farm.CPUSet {
 	text, _ := r.Large("proc/cpuinfo")
 	var list []string

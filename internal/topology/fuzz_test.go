@@ -15,18 +15,21 @@ import (
 // small is a sound host of four CPUs, two cores, two nodes.
 func small() fstest.MapFS {
 	files := map[string]string{
-		"proc/cpuinfo": "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 62\nmodel name : X\nstepping : 4\nflags : fpu vmx\n\nprocessor : 1\nmodel name : Y\n",
+		"proc/cpuinfo": "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 62\nmodel name : " +
+			"X\nstepping : 4\nflags : fpu vmx\n\nprocessor : 1\nmodel name : Y\n",
 		"proc/meminfo": "MemTotal: 8388608 kB\nMemFree: 4194304 kB\n",
 
-		"sys/devices/system/cpu/online":                                           "0-3\n",
-		"sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq":                    "3400000\n",
-		"sys/devices/system/node/online":                                          "0-1\n",
-		"sys/devices/system/node/node0/cpulist":                                   "0,2\n",
-		"sys/devices/system/node/node1/cpumap":                                    "0000000a\n",
-		"sys/devices/system/node/node0/distance":                                  "10 20\n",
-		"sys/devices/system/node/node1/distance":                                  "20 10\n",
-		"sys/devices/system/node/node0/meminfo":                                   "Node 0 MemTotal: 4194304 kB\nNode 0 MemFree: 2097152 kB\n",
-		"sys/devices/system/node/node1/meminfo":                                   "Node 1 MemTotal: 4194304 kB\nNode 1 MemFree: 2097152 kB\n",
+		"sys/devices/system/cpu/online":                        "0-3\n",
+		"sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "3400000\n",
+		"sys/devices/system/node/online":                       "0-1\n",
+		"sys/devices/system/node/node0/cpulist":                "0,2\n",
+		"sys/devices/system/node/node1/cpumap":                 "0000000a\n",
+		"sys/devices/system/node/node0/distance":               "10 20\n",
+		"sys/devices/system/node/node1/distance":               "20 10\n",
+		"sys/devices/system/node/node0/meminfo": "Node 0 MemTotal: 4194304 " +
+			"kB\nNode 0 MemFree: 2097152 kB\n",
+		"sys/devices/system/node/node1/meminfo": "Node 1 MemTotal: 4194304 " +
+			"kB\nNode 1 MemFree: 2097152 kB\n",
 		"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages":   "512\n",
 		"sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages": "500\n",
 	}
@@ -56,11 +59,13 @@ func TestReadSmall(t *testing.T) {
 		Cores:   []farm.Core{{Socket: 0, Node: 0, Threads: set(0, 2)}, {Socket: 1, Node: 1, Threads: set(1, 3)}},
 		Sockets: []farm.Socket{{ID: 0, CPUs: set(0, 2)}, {ID: 1, CPUs: set(1, 3)}},
 		Nodes: []farm.Node{
-			{ID: 0, CPUs: set(0, 2), Memory: 4 * farm.GiB, Free: 2 * farm.GiB, Pages: []farm.HugePages{{Size: 2 * farm.MiB, Total: 512, Free: 500}}},
+			{ID: 0, CPUs: set(0, 2), Memory: 4 * farm.GiB, Free: 2 * farm.GiB,
+				Pages: []farm.HugePages{{Size: 2 * farm.MiB, Total: 512, Free: 500}}},
 			{ID: 1, CPUs: set(1, 3), Memory: 4 * farm.GiB, Free: 2 * farm.GiB},
 		},
-		L3:       []farm.CPUSet{set(0, 2), set(1, 3)},
-		CPU:      farm.CPUModel{Vendor: "GenuineIntel", Name: "X", Family: 6, Model: 62, Stepping: 4, Flags: []string{"fpu", "vmx"}, MaxMHz: 3400},
+		L3: []farm.CPUSet{set(0, 2), set(1, 3)},
+		CPU: farm.CPUModel{Vendor: "GenuineIntel", Name: "X", Family: 6, Model: 62, Stepping: 4,
+			Flags: []string{"fpu", "vmx"}, MaxMHz: 3400},
 		Distance: [][]int{{10, 20}, {20, 10}},
 	}
 	compare(t, "topology", want, got)
@@ -81,13 +86,14 @@ func TestReadRefuses(t *testing.T) {
 		"absurd memory":       {"sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 99999999999999999999 kB\n"},
 		"negative memory":     {"sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: -1 kB\n"},
 		"memory without unit": {"sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 1\n"},
-		"pages beyond memory": {"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "70368744177664"},
-		"negative pages":      {"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "-1"},
-		"no page size":        {"sys/devices/system/node/node0/hugepages/hugepages-3kB/nr_hugepages", "1"},
-		"zero page size":      {"sys/devices/system/node/node0/hugepages/hugepages-0kB/nr_hugepages", "1"},
-		"absurd node":         {"sys/devices/system/node/node99999999/cpulist", "0"},
-		"absurd socket":       {"sys/devices/system/cpu/cpu0/topology/physical_package_id", "99999999999"},
-		"absurd distance":     {"sys/devices/system/node/node0/distance", "10 100000"},
+		"pages beyond memory": {"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages",
+			"70368744177664"},
+		"negative pages":  {"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "-1"},
+		"no page size":    {"sys/devices/system/node/node0/hugepages/hugepages-3kB/nr_hugepages", "1"},
+		"zero page size":  {"sys/devices/system/node/node0/hugepages/hugepages-0kB/nr_hugepages", "1"},
+		"absurd node":     {"sys/devices/system/node/node99999999/cpulist", "0"},
+		"absurd socket":   {"sys/devices/system/cpu/cpu0/topology/physical_package_id", "99999999999"},
+		"absurd distance": {"sys/devices/system/node/node0/distance", "10 100000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fsys := small()
@@ -104,11 +110,13 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// FuzzRead puts hostile text into two files of a sound tree: the answer is a topology that keeps its promises, or an error.
+// FuzzRead puts hostile text into two files of a sound tree: the answer is a topology that keeps its promises, or an
+// error.
 func FuzzRead(f *testing.F) {
 	paths := slices.Sorted(maps.Keys(small()))
-	paths = append(paths, "sys/devices/system/cpu/cpu0/online", "sys/devices/system/cpu/cpu9000/online", "sys/devices/system/cpu/cpu1/topology/core_cpus",
-		"sys/devices/system/node/node7/meminfo", "sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages")
+	paths = append(paths, "sys/devices/system/cpu/cpu0/online", "sys/devices/system/cpu/cpu9000/online",
+		"sys/devices/system/cpu/cpu1/topology/core_cpus", "sys/devices/system/node/node7/meminfo",
+		"sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages")
 	f.Add(uint8(0), "0-3,8\n", uint8(3), "00000000,ffffffff")
 	f.Add(uint8(4), "-1", uint8(7), "Node 0 MemTotal: 18446744073709551615 kB")
 	f.Add(uint8(5), "0-8191", uint8(9), "99999999999999999999999")

@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// model reads the first processor of /proc/cpuinfo, and its highest clock. Processors that are not x86 have other words there,
-// and keep what they lack empty.
+// model reads the first processor of /proc/cpuinfo, and its highest clock. Processors that are not x86 have other words
+// there, and keep what they lack empty.
 func (r reader) model(online farm.CPUSet) farm.CPUModel {
 	var m farm.CPUModel
 	text, _ := r.Head("proc/cpuinfo")

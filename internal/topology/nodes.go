@@ -8,7 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// nodes reads the memory nodes, those that are left out because they overlap another, and the distances between the others.
+// nodes reads the memory nodes, those that are left out because they overlap another, and the distances between the
+// others.
 func (r reader) nodes(online farm.CPUSet) (nodes, overlapping []farm.Node, distances [][]int) {
 	ids := r.Numbered(nodeDir, "node", maxNodes)
 	if listed, ok := r.List(nodeDir + "/online"); ok {
@@ -23,7 +24,8 @@ func (r reader) nodes(online farm.CPUSet) (nodes, overlapping []farm.Node, dista
 		dir := nodeDir + "/node" + digits(id)
 		info := r.meminfo(dir+"/meminfo", "Node "+digits(id)+" ")
 		cpus, _ := r.ListOrMask(dir+"/cpulist", dir+"/cpumap")
-		n := farm.Node{ID: id, CPUs: cpus.And(online), Memory: info["MemTotal"], Free: min(info["MemFree"], info["MemTotal"])}
+		n := farm.Node{ID: id, CPUs: cpus.And(online), Memory: info["MemTotal"],
+			Free: min(info["MemFree"], info["MemTotal"])}
 		n.Pages = r.pages(dir+"/hugepages", n.Memory)
 		nodes = append(nodes, n)
 	}
@@ -35,9 +37,9 @@ func (r reader) nodes(online farm.CPUSet) (nodes, overlapping []farm.Node, dista
 	return nodes, overlapping, r.distances(ids, all)
 }
 
-// disjoint takes nodes whose CPUs overlap for one, as firmware that lies makes them: some machines show several nodes with the
-// same CPUs. The first of them gets the CPUs of all and keeps its own memory, for memory can be bound to that node and no
-// other. A node within another is a real one: of groups of CPUs within a socket, say.
+// disjoint takes nodes whose CPUs overlap for one, as firmware that lies makes them: some machines show several nodes
+// with the same CPUs. The first of them gets the CPUs of all and keeps its own memory, for memory can be bound to that
+// node and no other. A node within another is a real one: of groups of CPUs within a socket, say.
 func disjoint(nodes []farm.Node) (kept, overlapping []farm.Node) {
 	for _, n := range nodes {
 		i := slices.IndexFunc(kept, func(k farm.Node) bool { return crosses(k.CPUs, n.CPUs) })
@@ -86,7 +88,8 @@ func (r reader) gpuNodes() map[int]bool {
 	return out
 }
 
-// distances reads the SLIT between these nodes, or gives nil when a row is missing or has not one entry for each of all nodes.
+// distances reads the SLIT between these nodes, or gives nil when a row is missing or has not one entry for each of all
+// nodes.
 func (r reader) distances(ids, all []int) [][]int {
 	rows := make([][]int, 0, len(ids))
 	for _, id := range ids {
@@ -112,8 +115,8 @@ func (r reader) distances(ids, all []int) [][]int {
 	return rows
 }
 
-// pages reads the pools of huge pages below dir, in rising order of page size. Sizes of which the pool could hold more than
-// memory does are an error: every sum after this one may trust them.
+// pages reads the pools of huge pages below dir, in rising order of page size. Sizes of which the pool could hold more
+// than memory does are an error: every sum after this one may trust them.
 func (r reader) pages(dir string, memory farm.Bytes) []farm.HugePages {
 	var out []farm.HugePages
 	left := memory

@@ -122,13 +122,19 @@ func TestReadOdd(t *testing.T) {
 			each(f, 2, "topology/thread_siblings_list", "%d")
 			each(f, 2, "cpu_capacity", "1024")
 		}, "online 0-1; socket 0 0-1; core 0; core 1", false, true},
-		"/proc/cpuinfo alone": {func(f map[string]string) { f["proc/cpuinfo"] = "processor\t: 0\ncpu\t\t: Cell\n\nprocessor\t: 1\n" },
+		"/proc/cpuinfo alone": {func(
+			f map[string]string) {
+			f["proc/cpuinfo"] = "processor\t: 0\ncpu\t\t: Cell\n\nprocessor\t: 1\n"
+		},
 			"online 0-1; socket 0 0-1; core 0; core 1", true, true},
 		"/proc/cpuinfo of s390": {func(f map[string]string) {
 			f["proc/cpuinfo"] = "vendor_id : IBM/S390\nprocessor 0: version = FF\nprocessor 1: version = FF\n"
 		},
 			"online 0-1; socket 0 0-1; core 0; core 1", true, true},
-		"/proc/cpuinfo that numbers none": {func(f map[string]string) { f["proc/cpuinfo"] = "cpu : Alpha\ncpu model : EV56\n" },
+		"/proc/cpuinfo that numbers none": {func(
+			f map[string]string) {
+			f["proc/cpuinfo"] = "cpu : Alpha\ncpu model : EV56\n"
+		},
 			"online 0; socket 0 0; core 0", true, true},
 		"caches of a device tree": {func(f map[string]string) {
 			each(f, 4, "topology/thread_siblings_list", "%d")
@@ -176,14 +182,16 @@ func TestReadKnightsLanding(t *testing.T) {
 		"untold: all is a node":           {"", 16*farm.GiB - 20*farm.MiB, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files := map[string]string{"proc/cpuinfo": "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 87\nmodel name : Phi\n",
-				nodes + "node0/cpumap": "3", nodes + "node0/meminfo": "Node 0 MemTotal: 99999 kB\n"}
+			files := map[string]string{"proc/cpuinfo": "processor : 0\nvendor_id : GenuineIntel\ncpu family : " +
+				"6\nmodel : 87\nmodel name : Phi\n", nodes + "node0/cpumap": "3",
+				nodes + "node0/meminfo": "Node 0 MemTotal: 99999 kB\n"}
 			each(files, 2, "topology/thread_siblings", "3")
 			if c.dump != "" {
 				files[dump] = c.dump
 			}
 			if c.flat > 0 {
-				files[nodes+"node1/cpumap"], files[nodes+"node1/meminfo"] = "0", fmt.Sprintf("Node 1 MemTotal: %d kB\n", c.flat/farm.KiB)
+				files[nodes+"node1/cpumap"], files[nodes+"node1/meminfo"] = "0", fmt.Sprintf("Node 1 MemTotal: %d kB\n",
+					c.flat/farm.KiB)
 			}
 			got, err := topology.Read(odd(files))
 			if err != nil {
@@ -196,7 +204,8 @@ func TestReadKnightsLanding(t *testing.T) {
 
 // TestReadLeavesOutGPUs: memory of a GPU is a node on POWER9, and nobody's but the GPU's.
 func TestReadLeavesOutGPUs(t *testing.T) {
-	files := map[string]string{nodes + "online": "0,8,255", "proc/driver/nvidia/gpus/0004:04:00.0/numa_status": "Node: 255\nStatus: online\n"}
+	files := map[string]string{nodes + "online": "0,8,255",
+		"proc/driver/nvidia/gpus/0004:04:00.0/numa_status": "Node: 255\nStatus: online\n"}
 	each(files, 2, "topology/thread_siblings_list", "%d")
 	for i, id := range []int{0, 8, 255} {
 		dir := fmt.Sprintf("%snode%d/", nodes, id)
@@ -244,7 +253,8 @@ func TestOverlappingNodes(t *testing.T) {
 			for i, list := range c.lists {
 				files[fmt.Sprintf("%snode%d/cpulist", nodes, i)] = list + "\n"
 				files[fmt.Sprintf("%snode%d/meminfo", nodes, i)] = fmt.Sprintf("Node %d MemTotal: 1024 kB\n", i)
-				files[fmt.Sprintf("%snode%d/distance", nodes, i)] = strings.TrimSpace(strings.Repeat("10 ", len(c.lists)))
+				files[fmt.Sprintf("%snode%d/distance", nodes, i)] = strings.TrimSpace(strings.Repeat("10 ",
+					len(c.lists)))
 			}
 			got, err := topology.Read(odd(files))
 			if err != nil {

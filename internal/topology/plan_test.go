@@ -8,7 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/topology"
 )
 
-// TestPlanOnRecordedTrees holds that what is read can be planned on: every recorded host takes VMs of every size, up to itself.
+// TestPlanOnRecordedTrees holds that what is read can be planned on: every recorded host takes VMs of every size, up to
+// itself.
 func TestPlanOnRecordedTrees(t *testing.T) {
 	for _, f := range facts(t) {
 		host, err := topology.Read(tree(t, f))
@@ -27,7 +28,8 @@ func TestPlanOnRecordedTrees(t *testing.T) {
 			for _, c := range plan.Cells {
 				seen.Nodes = append(seen.Nodes, c.Node)
 			}
-			if p := numa.Check(plan, seen, nil); len(p) > 0 || plan.CPUs().Len() != vcpus || plan.Memory() != req.Memory {
+			if p := numa.Check(plan, seen, nil); len(p) > 0 || plan.CPUs().Len() != vcpus ||
+				plan.Memory() != req.Memory {
 				t.Errorf("%s: %d vCPUs: %+v %v", f.Name, vcpus, plan, p)
 			}
 		}

@@ -1,5 +1,5 @@
-// Package topology reads what Linux says of a host's CPUs, memory nodes and huge pages. It takes any file system rooted like
-// "/", so a recorded tree reads as well as the live machine. It never writes and never runs a program.
+// Package topology reads what Linux says of a host's CPUs, memory nodes and huge pages. It takes any file system rooted
+// like "/", so a recorded tree reads as well as the live machine. It never writes and never runs a program.
 package topology
 
 import (
@@ -20,9 +20,9 @@ const (
 // maxNodes is Linux's own limit (CONFIG_NODES_SHIFT is 10 at most).
 const maxNodes = 1024
 
-// Read reads a host. Offline CPUs are left out of everything. A host without NUMA in its kernel has one node, 0, that holds all.
-// What an old kernel does not tell (caches, distances, the CPU model, memory) stays empty; what it tells wrongly is a *farm.Error with
-// farm.CodeBadTree that names the file.
+// Read reads a host. Offline CPUs are left out of everything. A host without NUMA in its kernel has one node, 0, that
+// holds all. What an old kernel does not tell (caches, distances, the CPU model, memory) stays empty; what it tells
+// wrongly is a *farm.Error with farm.CodeBadTree that names the file.
 func Read(fsys fs.FS) (farm.Topology, error) {
 	r := reader{hosttree.NewFiles(fsys)}
 	var t farm.Topology
@@ -45,9 +45,9 @@ func Read(fsys fs.FS) (farm.Topology, error) {
 	return t, nil
 }
 
-// online lists the CPUs that run: those of the kernel's list, or of the directories where an old kernel has none, without those
-// whose own file says 0. Old kernels show an offline CPU without its topology. A tree without any CPU in /sys has those of
-// /proc/cpuinfo.
+// online lists the CPUs that run: those of the kernel's list, or of the directories where an old kernel has none,
+// without those whose own file says 0. Old kernels show an offline CPU without its topology. A tree without any CPU in
+// /sys has those of /proc/cpuinfo.
 func (r reader) online() farm.CPUSet {
 	listed, ok := r.List(cpuDir + "/online")
 	there := farm.NewCPUSet(r.Numbered(cpuDir, "cpu", hosttree.MaxCPUs)...)
@@ -73,8 +73,9 @@ func (r reader) online() farm.CPUSet {
 	return r.cpuinfo()
 }
 
-// sockets groups CPUs by the package whose CPUs each names. A CPU that names none, as of some virtual machines and boards, goes by
-// the number of its package; where that is -1 or missing, it is 0. It tells whether the kernel said anything.
+// sockets groups CPUs by the package whose CPUs each names. A CPU that names none, as of some virtual machines and
+// boards, goes by the number of its package; where that is -1 or missing, it is 0. It reports whether the kernel said
+// anything.
 func (r reader) sockets(online farm.CPUSet) (sockets []farm.Socket, told bool) {
 	done, used := map[int]bool{}, map[int]bool{}
 	add := func(id int, cpus []int) {
@@ -137,8 +138,9 @@ func (r reader) first(cpu int, names ...string) (farm.CPUSet, bool) {
 	return farm.CPUSet{}, false
 }
 
-// cores groups CPUs by SMT siblings, and tells whether the kernel said anything of them. A sibling that claims another core, socket
-// or node than the first of its core is a core of its own: a plan that trusted such a table would share a core without knowing.
+// cores groups CPUs by SMT siblings, and reports whether the kernel said anything of them. A sibling that claims
+// another core, socket or node than the first of its core is a core of its own: a plan that trusted such a table would
+// share a core without knowing.
 func (r reader) cores(t farm.Topology, modules bool) (cores []farm.Core, told bool) {
 	socket, node := map[int]int{}, map[int]int{}
 	for _, s := range t.Sockets {
@@ -163,7 +165,8 @@ func (r reader) cores(t farm.Topology, modules bool) (cores []farm.Core, told bo
 				done[s] = true
 			}
 		}
-		cores = append(cores, farm.Core{Socket: socket[cpu], Node: node[cpu], Threads: farm.NewCPUSet(threads...), Kind: kinds[cpu]})
+		cores = append(cores, farm.Core{Socket: socket[cpu], Node: node[cpu], Threads: farm.NewCPUSet(threads...),
+			Kind: kinds[cpu]})
 	}
 	return cores, told
 }
@@ -173,8 +176,8 @@ func (r reader) coreID(cpu int) int {
 	return id
 }
 
-// twinModules tells processors of AMD's families 15h and 16h, which Linux shows as one core with two threads: each thread has a
-// core of its own, that shares its caches with the other.
+// twinModules tells processors of AMD's families 15h and 16h, which Linux shows as one core with two threads: each
+// thread has a core of its own, that shares its caches with the other.
 func twinModules(m farm.CPUModel) bool {
 	return m.Vendor == "AuthenticAMD" && (m.Family == 21 || m.Family == 22)
 }
@@ -216,8 +219,8 @@ func (r reader) listOf(path string) []int {
 	return set.List()
 }
 
-// nodeOf is the node with the fewest CPUs that lists cpu; only emulated trees have it in several. A CPU that no node lists is in
-// the first, for every thread must be somewhere.
+// nodeOf is the node with the fewest CPUs that lists cpu; only emulated trees have it in several. A CPU that no node
+// lists is in the first, for every thread must be somewhere.
 func nodeOf(cpu int, nodes []farm.Node) int {
 	var best *farm.Node
 	for i, n := range nodes {

@@ -32,7 +32,8 @@ func pageName(size farm.Bytes) string {
 	return fmt.Sprintf("%d bytes", size)
 }
 
-// versionOf reads the first two numbers of a version such as "3.10.0-229.el7.x86_64"; ok is false where it does not begin so.
+// versionOf reads the first two numbers of a version such as "3.10.0-229.el7.x86_64"; ok is false where it does not
+// begin so.
 func versionOf(s string) (major, minor int, ok bool) {
 	first, rest, _ := strings.Cut(s, ".")
 	end := 0
@@ -44,13 +45,13 @@ func versionOf(s string) (major, minor int, ok bool) {
 	return major, minor, err == nil && err2 == nil
 }
 
-// since tells whether a version is known and not before major.minor.
+// since reports whether a version is known and not before major.minor.
 func since(version string, major, minor int) bool {
 	a, b, ok := versionOf(version)
 	return ok && (a > major || a == major && b >= minor)
 }
 
-// before tells whether a version is known and before major.minor.
+// before reports whether a version is known and before major.minor.
 func before(version string, major, minor int) bool {
 	_, _, ok := versionOf(version)
 	return ok && !since(version, major, minor)

@@ -9,8 +9,9 @@ import (
 )
 
 // NotAdditive is why a report has no total.
-const NotAdditive = "Costs are of single settings, each measured on its own load. They do not add up: CERN says so of its own figures " +
-	"(Tuning hypervisors for High Throughput Computing, 5 August 2015), and no sum is given here."
+const NotAdditive = "Costs are of single settings, each measured on its own load. They do not add up: CERN says so " +
+	"of its own figures " + "(Tuning hypervisors for High Throughput Computing, 5 August 2015), and no sum is given " +
+	"here."
 
 // Report is what an audit found on one host.
 type Report struct {
@@ -41,8 +42,8 @@ type Options struct {
 	Skip []string
 }
 
-// Audit asks every rule that holds for the role and has something to look at. Rules without a source are left out: what has no
-// evidence is no advice.
+// Audit asks every rule that holds for the role and has something to look at. Rules without a source are left out: what
+// has no evidence is no advice.
 func Audit(h farm.HostFacts, p Profile, role Role, o Options) (Report, error) {
 	return audit(hostRules(), vmRules(), h, p, role, o)
 }
@@ -130,8 +131,8 @@ func (r Report) Worst() Severity {
 	return worst
 }
 
-// Sparse tells whether the host tells next to nothing beside its topology, as old recordings do: that nothing was found means little
-// then.
+// Sparse reports whether the host tells next to nothing beside its topology, as old recordings do: that nothing was
+// found means little then.
 func (r Report) Sparse() bool {
 	h := r.Host
 	return !h.KSM.Known && h.THP.Enabled == "" && len(h.Sysctl) == 0 && len(h.KVM.Params) == 0 && len(h.Counters) == 0
@@ -170,7 +171,8 @@ func ruleIn(rules []Rule, id string) (Rule, error) {
 	if best <= max(2, len(id)/2) {
 		hint = fmt.Sprintf("did you mean %s? `grange tune rules` lists them all", nearest)
 	}
-	return Rule{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoRule, Message: fmt.Sprintf("there is no rule %q", id), Hint: hint}
+	return Rule{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoRule,
+		Message: fmt.Sprintf("there is no rule %q", id), Hint: hint}
 }
 
 // distance is Levenshtein's, of short texts; longer ones count as far.

@@ -23,7 +23,7 @@ func bootParams(line string) []bootParam {
 	return out
 }
 
-// sameParam tells whether two names are one to the kernel, which takes dashes for underscores.
+// sameParam reports whether two names are one to the kernel, which takes dashes for underscores.
 func sameParam(a, b string) bool {
 	return strings.ReplaceAll(a, "-", "_") == strings.ReplaceAll(b, "-", "_")
 }
@@ -117,8 +117,8 @@ func pageParams(line string) string {
 	return b.String()
 }
 
-// pagesChangeAtBoot tells whether the next boot will reserve other huge pages than this one did. A file that says nothing of
-// huge pages plans nothing: what the running kernel was given may come from elsewhere.
+// pagesChangeAtBoot reports whether the next boot will reserve other huge pages than this one did. A file that says
+// nothing of huge pages plans nothing: what the running kernel was given may come from elsewhere.
 func pagesChangeAtBoot(k farm.Kernel) bool {
 	return k.BootFile != "" && pageParams(k.NextBoot) != "" && pageParams(k.NextBoot) != pageParams(k.Command)
 }

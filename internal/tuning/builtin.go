@@ -48,12 +48,13 @@ func ProfileByName(name string) (Profile, string, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return Profile{}, "", &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProfile, Message: fmt.Sprintf("there is no profile %q", name),
-		Hint: "one of " + strings.Join(names, ", ") + ", or a file of your own"}
+	return Profile{}, "", &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProfile,
+		Message: fmt.Sprintf("there is no profile %q", name),
+		Hint:    "one of " + strings.Join(names, ", ") + ", or a file of your own"}
 }
 
-// Choose is the built-in profile for a host in a role: the one that describes its processor most closely, or the generic one of
-// the role. For a role that is none it is an empty profile, which wants nothing.
+// Choose is the built-in profile for a host in a role: the one that describes its processor most closely, or the
+// generic one of the role. For a role that is none it is an empty profile, which wants nothing.
 func Choose(h farm.HostFacts, role Role) Profile {
 	best, closest := Profile{Role: role, Swappiness: -1}, -1
 	for _, p := range Profiles() {

@@ -11,8 +11,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// The changes that a finding offers must mend it, alone and together with those of all other findings on the same host. Changes
-// are made here on the tree's files, as a kernel would show them afterwards; internal/tuning/apply makes them for real.
+// The changes that a finding offers must mend it, alone and together with those of all other findings on the same host.
+// Changes are made here on the tree's files, as a kernel would show them afterwards; internal/tuning/apply makes them
+// for real.
 
 func TestChangesMend(t *testing.T) {
 	for _, r := range Rules() {
@@ -150,6 +151,11 @@ func change(t *testing.T, files map[string]string, c Change) {
 				delete(files, name)
 			}
 		}
+	case SetTuned:
+		if files[c.Path] == "" {
+			files[c.Path] = "[main]\ninclude=" + filepath.Base(filepath.Dir(c.Path)) + "\n"
+		}
+		files[c.Path] += "[" + c.Unit + "]\n" + c.Name + "=" + c.Value + "\n"
 	case Unmerge:
 		const dir = "sys/kernel/mm/ksm/"
 		files[dir+"run"], files[dir+"pages_shared"], files[dir+"pages_sharing"] = "0\n", "0\n", "0\n"
@@ -181,7 +187,8 @@ func setBoot(files map[string]string, c Change) {
 		words := strings.Fields(strings.TrimSuffix(value, `"`))
 		words = slices.DeleteFunc(words, func(w string) bool {
 			name, _, _ := strings.Cut(w, "=")
-			return sameParam(name, c.Name) || c.Name == "default_hugepagesz" && (name == "hugepagesz" || name == "hugepages")
+			return sameParam(name, c.Name) || c.Name == "default_hugepagesz" &&
+				(name == "hugepagesz" || name == "hugepages")
 		})
 		if !c.Remove {
 			words = append(words, strings.TrimSuffix(c.Name+"="+c.Value, "="))

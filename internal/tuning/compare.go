@@ -11,7 +11,8 @@ import (
 type Difference struct {
 	What     string // "processor", "QEMU"
 	From, To string
-	// Stops names the CPU modes of VMs that cannot move because of it: "host-passthrough", "host-model". Empty is a remark.
+	// Stops names the CPU modes of VMs that cannot move because of it: "host-passthrough", "host-model". Empty is a
+	// remark.
 	Stops []string
 	Why   string
 }
@@ -31,15 +32,15 @@ type Move struct {
 	Obstacle []string // why it cannot; empty when nothing is known against it
 }
 
-// CPU modes that a difference of processors may stop. CERN's cloud uses the first for compute hosts and does without migration, the
-// second for services ("CPU Model Selection for High Throughput Computing", August 2015).
+// CPU modes that a difference of processors may stop. CERN's cloud uses the first for compute hosts and does without
+// migration, the second for services ("CPU Model Selection for High Throughput Computing", August 2015).
 const (
 	passthrough = "host-passthrough"
 	hostModel   = "host-model"
 )
 
-// Compare tells what stands between the VMs of one host and another host. It judges what both hosts tell of themselves, never that a
-// migration will work: networks, storage and firmware are not looked at.
+// Compare tells what stands between the VMs of one host and another host. It judges what both hosts tell of themselves,
+// never that a migration will work: networks, storage and firmware are not looked at.
 func Compare(from, to farm.HostFacts) Comparison {
 	c := Comparison{
 		Missing:    without(from.Topology.CPU.Flags, to.Topology.CPU.Flags),
@@ -53,7 +54,7 @@ func Compare(from, to farm.HostFacts) Comparison {
 	return c
 }
 
-// Stopped tells whether VMs of a CPU mode cannot move.
+// Stopped reports whether VMs of a CPU mode cannot move.
 func (c Comparison) Stopped(mode string) bool {
 	return slices.ContainsFunc(c.Differences, func(d Difference) bool { return slices.Contains(d.Stops, mode) })
 }
@@ -73,16 +74,19 @@ func (c *Comparison) add(d Difference) { c.Differences = append(c.Differences, d
 
 func (c *Comparison) processors(a, b farm.CPUModel) {
 	if a.Vendor != b.Vendor {
-		c.add(Difference{"vendor", a.Vendor, b.Vendor, []string{passthrough, hostModel}, "no VM moves between vendors while it runs"})
+		c.add(Difference{"vendor", a.Vendor, b.Vendor, []string{passthrough, hostModel},
+			"no VM moves between vendors while it runs"})
 	}
 	same := func(m farm.CPUModel) string {
 		return fmt.Sprintf("%s, family %d model %d stepping %d", m.Name, m.Family, m.Model, m.Stepping)
 	}
 	if same(a) != same(b) {
-		c.add(Difference{"processor", same(a), same(b), []string{passthrough}, "a guest that saw the processor itself must find the same one"})
+		c.add(Difference{"processor", same(a), same(b), []string{passthrough},
+			"a guest that saw the processor itself must find the same one"})
 	}
 	if len(c.Missing) > 0 {
-		c.add(Difference{"processor flags", fmt.Sprintf("%d that the second lacks", len(c.Missing)), "without them", []string{passthrough, hostModel},
+		c.add(Difference{"processor flags", fmt.Sprintf("%d that the second lacks", len(c.Missing)), "without them",
+			[]string{passthrough, hostModel},
 			"a guest may use what it was shown; a custom CPU model that both hosts have would do"})
 	}
 }
@@ -102,7 +106,8 @@ func (c *Comparison) programs(from, to farm.HostFacts) {
 	pa, _ := from.KVM.Paging()
 	pb, _ := to.KVM.Paging()
 	if pa.On() && pb.Off() {
-		c.add(Difference{What: "hardware page tables", From: "on", To: "off", Why: "some loads become several times slower there; see `grange tune explain ept-off`"})
+		c.add(Difference{What: "hardware page tables", From: "on", To: "off",
+			Why: "some loads become several times slower there; see `grange tune explain ept-off`"})
 	}
 }
 
@@ -116,11 +121,14 @@ func (c *Comparison) move(d farm.Domain, to farm.HostFacts) Move {
 		m.Obstacle = append(m.Obstacle, "its CPU is declared not migratable")
 	}
 	if d.VCPUs > to.Topology.Online.Len() {
-		m.Obstacle = append(m.Obstacle, fmt.Sprintf("%d vCPUs, and %d threads there", d.VCPUs, to.Topology.Online.Len()))
+		m.Obstacle = append(m.Obstacle,
+			fmt.Sprintf("%d vCPUs, and %d threads there", d.VCPUs, to.Topology.Online.Len()))
 	}
 	for _, disk := range d.Disks {
-		if !disk.ReadOnly && (disk.Cache == "writeback" || disk.Cache == "unsafe" || disk.Cache == "") && disk.Path != "" {
-			m.Obstacle = append(m.Obstacle, fmt.Sprintf("disk %s is cached by the host (%s)", disk.Target, orDefault(disk.Cache)))
+		if !disk.ReadOnly && (disk.Cache == "writeback" || disk.Cache == "unsafe" || disk.Cache == "") &&
+			disk.Path != "" {
+			m.Obstacle = append(m.Obstacle,
+				fmt.Sprintf("disk %s is cached by the host (%s)", disk.Target, orDefault(disk.Cache)))
 		}
 	}
 	for _, p := range d.Pages {
@@ -142,7 +150,7 @@ func hasPages(h farm.HostFacts, size farm.Bytes) bool {
 	return slices.ContainsFunc(h.Pages, func(p farm.PagePool) bool { return p.Size == size && p.Total > 0 })
 }
 
-// older tells whether version a is before b, number by number.
+// older reports whether version a is before b, number by number.
 func older(a, b string) bool {
 	return slices.Compare(numbers(a), numbers(b)) < 0
 }

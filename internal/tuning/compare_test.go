@@ -13,14 +13,17 @@ func TestCompare(t *testing.T) {
 	vm := func(name, mode string, disks ...farm.DomainDisk) farm.Domain {
 		return farm.Domain{Name: name, CPUMode: mode, VCPUs: 4, Disks: disks}
 	}
-	old := farm.HostFacts{Topology: topologytest.CERN2650v2(), Versions: farm.Versions{QEMU: "7.2.19"}, Domains: []farm.Domain{
-		vm("through", "host-passthrough"), vm("model", "host-model"), vm("custom", "custom"),
-		vm("cached", "custom", farm.DomainDisk{Target: "vda", Path: "/a", Cache: "writeback"}),
-		vm("direct", "custom", farm.DomainDisk{Target: "vda", Path: "/a", Cache: "none"}),
-	}}
-	old.Topology.CPU = farm.CPUModel{Vendor: "GenuineIntel", Name: "Xeon E5-2650 v2", Family: 6, Model: 62, Stepping: 4, Flags: []string{"fpu", "avx"}}
+	old := farm.HostFacts{Topology: topologytest.CERN2650v2(), Versions: farm.Versions{QEMU: "7.2.19"},
+		Domains: []farm.Domain{
+			vm("through", "host-passthrough"), vm("model", "host-model"), vm("custom", "custom"),
+			vm("cached", "custom", farm.DomainDisk{Target: "vda", Path: "/a", Cache: "writeback"}),
+			vm("direct", "custom", farm.DomainDisk{Target: "vda", Path: "/a", Cache: "none"}),
+		}}
+	old.Topology.CPU = farm.CPUModel{Vendor: "GenuineIntel", Name: "Xeon E5-2650 v2", Family: 6, Model: 62, Stepping: 4,
+		Flags: []string{"fpu", "avx"}}
 	newer := old
-	newer.Topology.CPU.Name, newer.Topology.CPU.Model, newer.Topology.CPU.Flags = "Xeon E5-2630 v3", 63, []string{"avx", "avx2", "fpu"}
+	newer.Topology.CPU.Name, newer.Topology.CPU.Model, newer.Topology.CPU.Flags = "Xeon E5-2630 v3", 63, []string{"avx",
+		"avx2", "fpu"}
 	downgraded := old
 	downgraded.Versions.QEMU = "6.10.0"
 	poorer := newer

@@ -20,8 +20,8 @@ func TextWidth(columns int) int {
 	return min(max(columns, narrowest), widest)
 }
 
-// Wrap breaks text at blanks into a first line of at most first characters and others of at most rest; a longer word has a line of its
-// own. It keeps leading blanks.
+// Wrap breaks text at blanks into a first line of at most first characters and others of at most rest; a longer word
+// has a line of its own. It keeps leading blanks.
 func Wrap(text string, first, rest int) []string {
 	const least = 10
 	var lines []string
@@ -42,9 +42,11 @@ func Wrap(text string, first, rest int) []string {
 	return append(lines, line)
 }
 
-// Fold wraps a text so that it stands beside its label, or below where there is none. Columns are those of the terminal.
+// Fold wraps a text so that it stands beside its label, or below where there is none. Columns are those of the
+// terminal.
 func Fold(label, text string, columns int) string {
 	width, n := TextWidth(columns), utf8.RuneCountInString(label)
 	indent := max(2, n)
-	return label + strings.Join(Wrap(strings.TrimLeft(text, " "), width-n, width-indent), "\n"+strings.Repeat(" ", indent)) + "\n"
+	return label + strings.Join(Wrap(strings.TrimLeft(text, " "), width-n, width-indent),
+		"\n"+strings.Repeat(" ", indent)) + "\n"
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// unmergeMargin is what has to stay free of the host's memory when merged pages are taken apart. CERN saw hosts swap that kept
-// 2 GiB for themselves.
+// unmergeMargin is what has to stay free of the host's memory when merged pages are taken apart. CERN saw hosts swap
+// that kept 2 GiB for themselves.
 const unmergeMargin = 2 * farm.GiB
 
 const smallPage = 4 * farm.KiB
@@ -15,7 +15,8 @@ const smallPage = 4 * farm.KiB
 // merged is the memory that KSM saves, and that un-merging takes back.
 func merged(h farm.HostFacts) farm.Bytes { return farm.Bytes(max(h.KSM.Sharing, 0)) * smallPage }
 
-// available is the memory that can be had without swapping. Kernels before 3.14 do not say: there only what is free counts.
+// available is the memory that can be had without swapping. Kernels before 3.14 do not say: there only what is free
+// counts.
 func available(h farm.HostFacts) farm.Bytes {
 	if h.Memory.Available > 0 {
 		return h.Memory.Available
@@ -23,8 +24,8 @@ func available(h farm.HostFacts) farm.Bytes {
 	return h.Memory.Free
 }
 
-// unmergeNeeds is the memory that has to be available before all merged pages are taken apart: for them, for what is in swap and
-// has to come back first, and the margin.
+// unmergeNeeds is the memory that has to be available before all merged pages are taken apart: for them, for what is in
+// swap and has to come back first, and the margin.
 func unmergeNeeds(h farm.HostFacts) farm.Bytes {
 	needs := merged(h) + unmergeMargin
 	if swapsMuch(h) {
@@ -33,7 +34,7 @@ func unmergeNeeds(h farm.HostFacts) farm.Bytes {
 	return needs
 }
 
-// canUnmerge tells whether there is memory to take all merged pages apart.
+// canUnmerge reports whether there is memory to take all merged pages apart.
 func canUnmerge(h farm.HostFacts) bool { return h.KSM.Sharing == 0 || available(h) >= unmergeNeeds(h) }
 
 // ksmState says in words what KSM does and holds.
@@ -68,14 +69,14 @@ func swapUsed(h farm.HostFacts) farm.Bytes {
 	return h.Memory.SwapTotal - h.Memory.SwapFree
 }
 
-// swapsMuch tells whether more is in swap than the idle pages that any kernel puts there in time: a fiftieth of memory, and
-// 256 MiB at least. The bounds are ours.
+// swapsMuch reports whether more is in swap than the idle pages that any kernel puts there in time: a fiftieth of
+// memory, and 256 MiB at least. The bounds are ours.
 func swapsMuch(h farm.HostFacts) bool {
 	return swapUsed(h) >= max(256*farm.MiB, h.Memory.Total/50)
 }
 
-// ownNeed is the memory that has to stay out of pools of huge pages for the host's own programs: what the profile keeps for them, or
-// what they use now and half of the profile's amount on top, when that is more.
+// ownNeed is the memory that has to stay out of pools of huge pages for the host's own programs: what the profile keeps
+// for them, or what they use now and half of the profile's amount on top, when that is more.
 func ownNeed(h farm.HostFacts, p Profile) farm.Bytes {
 	if h.Memory.Available == 0 || h.Memory.Available > h.Memory.Total {
 		return p.Reserved // what is in use and what is cache cannot be told apart

@@ -51,8 +51,9 @@ func TestRecordedHosts(t *testing.T) {
 // What the documents make certain must be found, whatever the golden files come to say.
 func TestTheLessonsOf2015(t *testing.T) {
 	for host, rules := range map[string][]string{
-		"cern-2015-before": {"ept-off", "ksm-on-compute", "ksmtuned-running", "hugepages-none", "vm-cpu-model", "vm-not-pinned", "vm-no-guest-numa", "vm-topology-sockets"},
-		"cern-2015-pages":  {"hugepages-uneven", "tuned-1189868", "vm-not-pinned"},
+		"cern-2015-before": {"ept-off", "ksm-on-compute", "ksmtuned-running", "hugepages-none", "vm-cpu-model",
+			"vm-not-pinned", "vm-no-guest-numa", "vm-topology-sockets"},
+		"cern-2015-pages": {"hugepages-uneven", "tuned-1189868", "vm-not-pinned"},
 	} {
 		h := hostOf(t, readArchive(t, "testdata/hosts/"+host+".txtar").files)
 		r, err := Audit(h, Choose(h, Compute), Compute, Options{})
@@ -78,7 +79,8 @@ func TestTheLessonsOf2015(t *testing.T) {
 }
 
 // pagingOff is advice to turn hardware page tables off, in the words in which it was once given.
-var pagingOff = regexp.MustCompile(`(?i)\b(ept|enable_ept|npt) ?= ?(0|n|off)\b|\b(turn|switch|set) (ept|npt|hardware page tables) off|\b(turn|switch) off (ept|npt)|\bdisable (ept|npt|hardware page tables)`)
+var pagingOff = regexp.MustCompile(
+	`(?i)\b(ept|enable_ept|npt) ?= ?(0|n|off)\b|\b(turn|switch|set) (ept|npt|hardware page tables) off|\b(turn|switch) off (ept|npt)|\bdisable (ept|npt|hardware page tables)`)
 
 // The advice turned round in September 2015: off made some jobs several times slower. It must not come back by any way.
 func TestNothingAdvisesPagingOff(t *testing.T) {

@@ -13,10 +13,14 @@ type nodePages struct{ node, count int }
 
 // guestNodes are the nodes that VMs can live on: with CPUs and memory.
 func guestNodes(h farm.HostFacts) []farm.Node {
-	return slices.DeleteFunc(slices.Clone(h.Topology.Nodes), func(n farm.Node) bool { return n.CPUs.Empty() || n.Memory == 0 })
+	return slices.DeleteFunc(slices.Clone(h.Topology.Nodes), func(n farm.Node) bool {
+		return n.CPUs.Empty() ||
+			n.Memory == 0
+	})
 }
 
-// alikeNodes tells whether nodes have the same memory, but for the tenth that firmware and kernel take from some of them.
+// alikeNodes reports whether nodes have the same memory, but for the tenth that firmware and kernel take from some of
+// them.
 func alikeNodes(nodes []farm.Node) bool {
 	if len(nodes) == 0 {
 		return true
@@ -28,11 +32,12 @@ func alikeNodes(nodes []farm.Node) bool {
 	return most-least <= most/10
 }
 
-// perNode tells whether the kernel takes huge pages for each node on its command line, "hugepages=0:24,1:24": since 5.16.
+// perNode reports whether the kernel takes huge pages for each node on its command line, "hugepages=0:24,1:24": since
+// 5.16.
 func perNode(h farm.HostFacts) bool { return since(h.Kernel.Release, 5, 16) }
 
-// pageSize is the best of the profile's page sizes that this host can give evenly. Pages of 1 GiB are found while the kernel
-// boots or hardly ever, and on several nodes only a kernel that is told the number for each gives them evenly.
+// pageSize is the best of the profile's page sizes that this host can give evenly. Pages of 1 GiB are found while the
+// kernel boots or hardly ever, and on several nodes only a kernel that is told the number for each gives them evenly.
 func pageSize(h farm.HostFacts, p Profile) (farm.Bytes, bool) {
 	for i, size := range p.PageSizes {
 		last := i == len(p.PageSizes)-1
@@ -47,13 +52,13 @@ func pageSize(h farm.HostFacts, p Profile) (farm.Bytes, bool) {
 	return 0, false
 }
 
-// poolKnown tells whether the kernel has pages of a size.
+// poolKnown reports whether the kernel has pages of a size.
 func poolKnown(h farm.HostFacts, size farm.Bytes) bool {
 	return slices.ContainsFunc(h.Pages, func(p farm.PagePool) bool { return p.Size == size })
 }
 
-// wantedPages is how many pages of a size each node should have: the profile's share of its memory, less what the host needs
-// itself; the same number on all nodes where they are alike.
+// wantedPages is how many pages of a size each node should have: the profile's share of its memory, less what the host
+// needs itself; the same number on all nodes where they are alike.
 func wantedPages(h farm.HostFacts, p Profile, size farm.Bytes) []nodePages {
 	nodes := guestNodes(h)
 	if p.PageShare <= 0 || size == 0 || len(nodes) == 0 {
@@ -84,7 +89,8 @@ func wantedPages(h farm.HostFacts, p Profile, size farm.Bytes) []nodePages {
 	return out
 }
 
-// staticPages is the number of reserved pages of a size: the sum over nodes where they tell, for the host's own count may lag.
+// staticPages is the number of reserved pages of a size: the sum over nodes where they tell, for the host's own count
+// may lag.
 func staticPages(h farm.HostFacts, size farm.Bytes) int {
 	sum, told := 0, false
 	for _, n := range h.Topology.Nodes {
@@ -159,12 +165,13 @@ func bootCount(h farm.HostFacts, pages []nodePages) string {
 	return fmt.Sprint(sum)
 }
 
-// livePageChanges set the pools of a running host, node by node. They wait for the last VM: memory that VMs hold cannot become
-// pages, and pages that VMs hold cannot go.
+// livePageChanges set the pools of a running host, node by node. They wait for the last VM: memory that VMs hold cannot
+// become pages, and pages that VMs hold cannot go.
 func livePageChanges(h farm.HostFacts, size farm.Bytes, pages []nodePages) []Change {
 	var out []Change
 	for _, n := range pages {
-		path := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", n.node, size/farm.KiB)
+		path := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", n.node,
+			size/farm.KiB)
 		if len(pages) == 1 && !nodeTells(h, n.node, size) {
 			path = fmt.Sprintf("sys/kernel/mm/hugepages/hugepages-%dkB/nr_hugepages", size/farm.KiB)
 		}

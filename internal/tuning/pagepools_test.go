@@ -9,7 +9,8 @@ import (
 
 // pagesHost has nodes of this much memory, one CPU each, and pages of both sizes.
 func pagesHost(release, bootFile string, memory ...farm.Bytes) farm.HostFacts {
-	h := farm.HostFacts{Kernel: farm.Kernel{Release: release, BootFile: bootFile}, Pages: []farm.PagePool{{Size: 2 * farm.MiB}, {Size: farm.GiB}}}
+	h := farm.HostFacts{Kernel: farm.Kernel{Release: release, BootFile: bootFile},
+		Pages: []farm.PagePool{{Size: 2 * farm.MiB}, {Size: farm.GiB}}}
 	h.Topology.CPU.Flags = []string{"pdpe1gb"}
 	for i, m := range memory {
 		n := farm.Node{ID: i, Memory: m, CPUs: farm.NewCPUSet(i)}
@@ -31,8 +32,9 @@ func TestPageSizeIsOneTheHostGivesEvenly(t *testing.T) {
 		"one number for two nodes":            {pagesHost("3.10.0", "etc/default/grub", two...), both, 2 * farm.MiB},
 		"one node needs no number of its own": {pagesHost("3.10.0", "etc/default/grub", two[0]), both, farm.GiB},
 		"no command line to write to":         {pagesHost("6.1.0", "", two...), both, 2 * farm.MiB},
-		"nothing smaller is wanted":           {pagesHost("3.10.0", "etc/default/grub", two...), Profile{PageSizes: both.PageSizes[:1]}, farm.GiB},
-		"no pages are wanted":                 {pagesHost("6.1.0", "etc/default/grub", two...), Profile{}, 0},
+		"nothing smaller is wanted": {pagesHost("3.10.0", "etc/default/grub", two...),
+			Profile{PageSizes: both.PageSizes[:1]}, farm.GiB},
+		"no pages are wanted": {pagesHost("6.1.0", "etc/default/grub", two...), Profile{}, 0},
 	} {
 		if got, ok := pageSize(c.host, c.p); got != c.want || ok != (c.want > 0) {
 			t.Errorf("%s: %s (%v), not %s", name, got, ok, c.want)
@@ -51,10 +53,13 @@ func TestWantedPages(t *testing.T) {
 		memory []farm.Bytes
 		want   []nodePages
 	}{
-		"the share":                        {[]farm.Bytes{100 * farm.GiB, 100 * farm.GiB}, []nodePages{{0, 90}, {1, 90}}},
-		"what the host needs comes first":  {[]farm.Bytes{32 * farm.GiB, 32 * farm.GiB}, []nodePages{{0, 28}, {1, 28}}},
-		"alike nodes get the same":         {[]farm.Bytes{100 * farm.GiB, 97 * farm.GiB}, []nodePages{{0, 87}, {1, 87}}},
-		"unequal nodes get their own":      {[]farm.Bytes{100 * farm.GiB, 50 * farm.GiB}, []nodePages{{0, 90}, {1, 45}}},
+		"the share": {[]farm.Bytes{100 * farm.GiB, 100 * farm.GiB},
+			[]nodePages{{0, 90}, {1, 90}}},
+		"what the host needs comes first": {[]farm.Bytes{32 * farm.GiB, 32 * farm.GiB}, []nodePages{{0, 28}, {1, 28}}},
+		"alike nodes get the same": {[]farm.Bytes{100 * farm.GiB, 97 * farm.GiB},
+			[]nodePages{{0, 87}, {1, 87}}},
+		"unequal nodes get their own": {[]farm.Bytes{100 * farm.GiB, 50 * farm.GiB},
+			[]nodePages{{0, 90}, {1, 45}}},
 		"a node without room ends it":      {[]farm.Bytes{100 * farm.GiB, 4 * farm.GiB}, nil},
 		"a node without memory is no node": {[]farm.Bytes{100 * farm.GiB, 0}, []nodePages{{0, 90}}},
 	} {
@@ -67,7 +72,8 @@ func TestWantedPages(t *testing.T) {
 func TestUnmergeOnlyWithHeadRoom(t *testing.T) {
 	host := func(mergedPages int64, available, swapped farm.Bytes) farm.HostFacts {
 		return farm.HostFacts{KSM: farm.KSM{Known: true, Run: 1, Sharing: mergedPages},
-			Memory: farm.MemoryFacts{Total: 64 * farm.GiB, Available: available, SwapTotal: 8 * farm.GiB, SwapFree: 8*farm.GiB - swapped}}
+			Memory: farm.MemoryFacts{Total: 64 * farm.GiB, Available: available, SwapTotal: 8 * farm.GiB,
+				SwapFree: 8*farm.GiB - swapped}}
 	}
 	const gib = int64(farm.GiB / smallPage) // pages in one
 	for name, c := range map[string]struct {
@@ -103,9 +109,12 @@ func TestPoolsLeaveWhatTheHostUses(t *testing.T) {
 		{0, 4 * farm.GiB, nil}, // not told
 		{30 * farm.GiB, 4 * farm.GiB, nil},
 		{20 * farm.GiB, 14 * farm.GiB, nil}, // 12 in use, 2 to spare
-		{20 * farm.GiB, 4 * farm.GiB, []farm.Domain{{Running: true, Memory: 10 * farm.GiB}}},             // a VM's memory is no need of the host
-		{20 * farm.GiB, 14 * farm.GiB, []farm.Domain{{Memory: 10 * farm.GiB}}},                           // it does not run
-		{20 * farm.GiB, 14 * farm.GiB, []farm.Domain{{Running: true, HugePages: true, Memory: 1 << 33}}}, // its pages are counted as a pool
+		// a VM's memory is no need of the host
+		{20 * farm.GiB, 4 * farm.GiB, []farm.Domain{{Running: true, Memory: 10 * farm.GiB}}},
+		// it does not run
+		{20 * farm.GiB, 14 * farm.GiB, []farm.Domain{{Memory: 10 * farm.GiB}}},
+		// its pages are counted as a pool
+		{20 * farm.GiB, 14 * farm.GiB, []farm.Domain{{Running: true, HugePages: true, Memory: 1 << 33}}},
 	} {
 		h.Memory.Available, h.Domains = c.available, c.vms
 		if got := ownNeed(h, p); got != c.want {

@@ -10,10 +10,11 @@ type Profile struct {
 	Match   Match
 	Sources []Basis
 
-	// PageSizes are the huge page sizes that VMs should get, best first; empty means ordinary pages. A host without 1 GiB pages,
-	// or whose nodes could not give them evenly, takes the next.
+	// PageSizes are the huge page sizes that VMs should get, best first; empty means ordinary pages. A host without 1
+	// GiB pages, or whose nodes could not give them evenly, takes the next.
 	PageSizes []farm.Bytes
-	PageShare float64    // part of each node's memory for huge pages, 0 to 1; what Reserved needs is kept free in any case
+	// part of each node's memory for huge pages, 0 to 1; what Reserved needs is kept free in any case
+	PageShare float64
 	Reserved  farm.Bytes // memory of the whole host that its own programs need
 
 	THP            string     // "always", "madvise", "never"
@@ -32,7 +33,8 @@ type Profile struct {
 	SwapPerCPU     farm.Bytes // in guests: swap that jobs need for each CPU; 0 does not care
 	ScratchPerCPU  farm.Bytes // in guests: space for jobs' files
 
-	// Overheads are what was measured against bare metal. They are of single settings and single sizes: never add them up.
+	// Overheads are what was measured against bare metal. They are of single settings and single sizes: never add them
+	// up.
 	Overheads []Overhead
 }
 

@@ -38,7 +38,8 @@ func TestBuiltInProfilesHaveSources(t *testing.T) {
 
 func TestChoose(t *testing.T) {
 	cpu := func(vendor, name string, family, model int) farm.HostFacts {
-		return farm.HostFacts{Topology: farm.Topology{CPU: farm.CPUModel{Vendor: vendor, Name: name, Family: family, Model: model}}}
+		return farm.HostFacts{Topology: farm.Topology{CPU: farm.CPUModel{Vendor: vendor, Name: name, Family: family,
+			Model: model}}}
 	}
 	for _, c := range []struct {
 		host farm.HostFacts
@@ -65,13 +66,15 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// The trap of the documents: the untuned and tuned figures belong to the hardware they were measured on, and to EPT off.
+// The trap of the documents: the untuned and tuned figures belong to the hardware they were measured on, and to EPT
+// off.
 func TestMeasuredOverheads(t *testing.T) {
 	p, _, err := ProfileByName("cern-e5-2650v2-compute")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[[3]int]float64{{4, 8, 0}: 7.8, {2, 16, 0}: 16, {1, 32, 0}: 20.4, {4, 8, 1}: 2.5, {2, 16, 1}: 8.4, {1, 32, 1}: 12.9}
+	want := map[[3]int]float64{{4, 8, 0}: 7.8, {2, 16, 0}: 16, {1, 32, 0}: 20.4, {4, 8, 1}: 2.5, {2, 16, 1}: 8.4,
+		{1, 32, 1}: 12.9}
 	for _, o := range p.Overheads {
 		tuned := 0
 		if o.Tuned {
@@ -116,8 +119,10 @@ func TestBadProfilesAreErrors(t *testing.T) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
 		}
 	}
-	p, err := ParseProfile([]byte(head+"reserved = \"64G\"\npage_sizes = [\"1G\", \"2M\"]\nswappiness = 0\n"), "mine.toml")
-	if err != nil || p.Reserved != 64*farm.GiB || !slices.Equal(p.PageSizes, []farm.Bytes{farm.GiB, 2 * farm.MiB}) || p.Swappiness != 0 {
+	p, err := ParseProfile([]byte(head+"reserved = \"64G\"\npage_sizes = [\"1G\", \"2M\"]\nswappiness = 0\n"),
+		"mine.toml")
+	if err != nil || p.Reserved != 64*farm.GiB || !slices.Equal(p.PageSizes, []farm.Bytes{farm.GiB, 2 * farm.MiB}) ||
+		p.Swappiness != 0 {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if p, err := ParseProfile([]byte(head), "mine.toml"); err != nil || p.Swappiness != -1 {
@@ -133,7 +138,8 @@ func TestGuideExplainsProfiles(t *testing.T) {
 	}
 	for _, key := range profileKeys() {
 		text := string(guide)
-		if !strings.Contains(text, "`"+key+"`") && !strings.Contains(text, "`["+key+"]`") && !strings.Contains(text, "`[["+key+"]]`") {
+		if !strings.Contains(text, "`"+key+"`") && !strings.Contains(text, "`["+key+"]`") &&
+			!strings.Contains(text, "`[["+key+"]]`") {
 			t.Errorf("docs/guide/tuning.md does not explain %s", key)
 		}
 	}

@@ -67,8 +67,8 @@ type overheadFile struct {
 	Source  string  `toml:"source"`
 }
 
-// ParseProfile reads a profile as TOML; name stands for the text in errors, which are *farm.Error with farm.CodeBadProfile. An
-// unknown key is an error: a misspelt wish would be no wish at all.
+// ParseProfile reads a profile as TOML; name stands for the text in errors, which are *farm.Error with
+// farm.CodeBadProfile. An unknown key is an error: a misspelt wish would be no wish at all.
 func ParseProfile(text []byte, name string) (Profile, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return Profile{}, badProfile(name, "it is empty")
@@ -119,8 +119,10 @@ var words = []struct {
 	{"smt", func(f profileFile) string { return f.SMT }, onOff},
 	{"nested", func(f profileFile) string { return f.Nested }, onOff},
 	{"core_files", func(f profileFile) string { return f.CoreFiles }, onOff},
-	{"cpu_mode", func(f profileFile) string { return f.CPUMode }, []string{"host-passthrough", "host-model", "custom", "maximum"}},
-	{"disk_cache", func(f profileFile) string { return f.DiskCache }, []string{"none", "writeback", "writethrough", "directsync", "unsafe"}},
+	{"cpu_mode", func(f profileFile) string { return f.CPUMode },
+		[]string{"host-passthrough", "host-model", "custom", "maximum"}},
+	{"disk_cache", func(f profileFile) string { return f.DiskCache },
+		[]string{"none", "writeback", "writethrough", "directsync", "unsafe"}},
 }
 
 var onOff = []string{"on", "off"}
@@ -190,8 +192,10 @@ func (f profileFile) profile() (Profile, error) {
 	}
 	p := Profile{
 		Name: f.Name, Title: f.Title, Role: Role(f.Role), Match: Match(f.Match), PageShare: f.PageShare,
-		THP: f.THP, KSM: f.KSM, NUMABalancing: f.NUMABalancing, Governor: f.Governor, MaxIdleLatency: f.MaxIdleLatency, SMT: f.SMT,
-		Swappiness: -1, Overcommit: f.Overcommit, Nested: f.Nested, CPUMode: f.CPUMode, DiskCache: f.DiskCache, Pinned: f.Pinned,
+		THP: f.THP, KSM: f.KSM, NUMABalancing: f.NUMABalancing, Governor: f.Governor,
+		MaxIdleLatency: f.MaxIdleLatency, SMT: f.SMT,
+		Swappiness: -1, Overcommit: f.Overcommit, Nested: f.Nested, CPUMode: f.CPUMode, DiskCache: f.DiskCache,
+		Pinned:    f.Pinned,
 		CoreFiles: f.CoreFiles,
 	}
 	if f.Swappiness != nil {
@@ -200,7 +204,8 @@ func (f profileFile) profile() (Profile, error) {
 	for _, size := range []struct {
 		key, text string
 		to        *farm.Bytes
-	}{{"reserved", f.Reserved, &p.Reserved}, {"swap_per_cpu", f.SwapPerCPU, &p.SwapPerCPU}, {"scratch_per_cpu", f.ScratchPerCPU, &p.ScratchPerCPU}} {
+	}{{"reserved", f.Reserved, &p.Reserved}, {"swap_per_cpu", f.SwapPerCPU, &p.SwapPerCPU}, {"scratch_per_cpu",
+		f.ScratchPerCPU, &p.ScratchPerCPU}} {
 		if size.text == "" {
 			continue
 		}

@@ -14,13 +14,20 @@ func bootLineConflict() Rule {
 		Title:    "parameters on the kernel's command line contradict each other",
 		Severity: Warning,
 		Holds:    "The command line of the next boot where it is known, else that of the running kernel.",
-		Cost:     "The kernel drops a part of what was asked for, with a line in its log at most: fewer huge pages than VMs need, or none of a size.",
+		Cost: "The kernel drops a part of what was asked for, with a line in its log at most: fewer huge pages " +
+			"than VMs need, or none of a size.",
 		Sources: []Source{
-			kernelDoc("admin-guide/mm/hugetlbpage", "hugepages belongs to the hugepagesz before it; a first hugepages without a size is for the default size and cannot be overwritten by a later pair; each size, and default_hugepagesz, may be given once; a number after an invalid size is ignored"),
+			kernelDoc("admin-guide/mm/hugetlbpage",
+				"hugepages belongs to the hugepagesz before it; a first hugepages without a size is for the default "+
+					"size and cannot be overwritten by a later pair; each size, and default_hugepagesz, may be given "+
+					"once; a number after an invalid size is ignored"),
 			kernelDoc("admin-guide/mm/transhuge", "transparent_hugepage takes always, madvise or never"),
 		},
-		Why: "The parameters of huge pages are read from left to right, and the order is their meaning. hugepages=55 hugepagesz=1G reserves 55 pages of the default size and none of 1 GiB. Command lines grow over years, by installers, " +
-			"configuration management and hands, until a pair is there twice and the kernel ignores one. The pool that results is smaller than the file says, or of another size, and VMs do not start.",
+		Why: "The parameters of huge pages are read from left to right, and the order is their meaning. hugepages=55 " +
+			"hugepagesz=1G reserves 55 pages of the default size and none of 1 GiB. Command lines grow over years, " +
+			"by installers, " + "configuration management and hands, until a pair is there twice and the kernel " +
+			"ignores one. The pool that results is smaller than the file says, or of another size, and VMs do not " +
+			"start.",
 		Fix:   "Write each size once, directly before its number: default_hugepagesz=1G hugepagesz=1G hugepages=N.",
 		Undo:  "Put the old line back.",
 		Check: checkBootLineConflict,
@@ -30,7 +37,8 @@ func bootLineConflict() Rule {
 func checkBootLineConflict(h farm.HostFacts, _ Profile) []Finding {
 	var out []Finding
 	add := func(wanted, got string) {
-		out = append(out, Finding{Severity: Warning, Where: bootPlace(h.Kernel), Wanted: wanted, Got: got, Manual: "edit the command line: " + wanted})
+		out = append(out, Finding{Severity: Warning, Where: bootPlace(h.Kernel), Wanted: wanted, Got: got,
+			Manual: "edit the command line: " + wanted})
 	}
 	seen := map[string]bool{}
 	var words []string // of transparent_hugepage
@@ -53,7 +61,8 @@ func checkBootLineConflict(h farm.HostFacts, _ Profile) []Finding {
 	}
 	numbersWithoutSize(nextLine(h.Kernel), add)
 	if len(slices.Compact(words)) > 1 {
-		add("transparent_hugepage= once", "transparent_hugepage= is "+strings.Join(words, ", then ")+": the last one counts")
+		add("transparent_hugepage= once",
+			"transparent_hugepage= is "+strings.Join(words, ", then ")+": the last one counts")
 	}
 	return out
 }
@@ -82,9 +91,13 @@ func numbersWithoutSize(line string, add func(wanted, got string)) {
 		switch {
 		case first == "" || err != nil:
 		case !numbers[text]:
-			add("hugepagesz="+text+" before its number", fmt.Sprintf("hugepages=%s comes first, so it is for pages of %s, and none of %s are asked for", first, pageName(base), pageName(got)))
+			add("hugepagesz="+text+" before its number",
+				fmt.Sprintf("hugepages=%s comes first, so it is for pages of %s, and none of %s are asked for", first,
+					pageName(base), pageName(got)))
 		case got == base:
-			add("one number for pages of "+pageName(base), fmt.Sprintf("hugepages=%s without a size is for them too, and the kernel drops the later number", first))
+			add("one number for pages of "+pageName(base),
+				fmt.Sprintf("hugepages=%s without a size is for them too, and the kernel drops the later number",
+					first))
 		}
 	}
 }
@@ -96,11 +109,12 @@ func bootPlace(k farm.Kernel) string {
 	return "command line"
 }
 
-// validPage tells whether an x86 processor has pages of a size, as far as its flags tell; others are not judged.
+// validPage reports whether an x86 processor has pages of a size, as far as its flags tell; others are not judged.
 func validPage(h farm.HostFacts, size farm.Bytes) bool {
 	flags := h.Topology.CPU.Flags
 	if len(flags) == 0 || poolKnown(h, size) {
 		return true
 	}
-	return size == defaultHugePage || size == farm.GiB && slices.Contains(flags, "pdpe1gb") || !slices.Contains(flags, "lm")
+	return size == defaultHugePage || size == farm.GiB && slices.Contains(flags, "pdpe1gb") ||
+		!slices.Contains(flags, "lm")
 }

@@ -10,13 +10,17 @@ func cpusOffline() Rule {
 		Title:    "CPUs are offline though SMT is on",
 		Severity: Warning,
 		Holds:    "Hosts on metal with CPUs that are present and not online, where SMT was not turned off.",
-		Cost:     "The throughput of these CPUs. Where it is the second thread of each core: CERN gained 20 % with SMT.",
+		Cost: "The throughput of these CPUs. Where it is the second thread of each core: CERN gained 20 % with " +
+			"SMT.",
 		Sources: []Source{
-			kernelDoc("core-api/cpu_hotplug", "CPUs are taken offline by writing 0 to their online file; maxcpus= brings up fewer at boot"),
+			kernelDoc("core-api/cpu_hotplug",
+				"CPUs are taken offline by writing 0 to their online file; maxcpus= brings up fewer at boot"),
 			cernTopology("SMT leads to 20 % more total throughput"),
 		},
-		Why: "Somebody or something has taken CPUs out: by hand to try SMT off, by a script against a vulnerability, by maxcpus= on the command line, or the kernel's machine-check handling after errors. " +
-			"Batch systems and inventories count them still or no more, as they please, and VMs that were pinned to them have moved to others without a word.",
+		Why: "Somebody or something has taken CPUs out: by hand to try SMT off, by a script against a vulnerability, " +
+			"by maxcpus= on the command line, or the kernel's machine-check handling after errors. " +
+			"Batch systems and inventories count them still or no more, as they please, and VMs that were pinned to them " +
+			"have moved to others without a word.",
 		Fix:    "Find out who did it (the kernel log tells of errors), then write 1 to each CPU's online file.",
 		Danger: "A CPU that was taken out after hardware errors must stay out.",
 		Undo:   "Write 0 to the online file.",
@@ -36,5 +40,6 @@ func checkCPUsOffline(h farm.HostFacts, _ Profile) []Finding {
 		return nil
 	}
 	return []Finding{{Severity: Warning, Where: cpusInWords(gone), Wanted: "online", Got: "offline",
-		Manual: "look for machine-check errors in the kernel log; when there are none, write 1 to /sys/devices/system/cpu/cpuN/online of each"}}
+		Manual: "look for machine-check errors in the kernel log; when there are none, write 1 to " +
+			"/sys/devices/system/cpu/cpuN/online of each"}}
 }

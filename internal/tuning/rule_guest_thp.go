@@ -9,17 +9,24 @@ func guestTHP() Rule {
 		Severity: Advice,
 		Roles:    []Role{Guest},
 		Holds:    "Linux guests with transparent huge pages; programs that use much memory.",
-		Cost:     "Not measured by the sources for guests alone. On the host, CERN found large pages to be what makes EPT cheap (2015).",
+		Cost: "Not measured by the sources for guests alone. On the host, CERN found large pages to be what " +
+			"makes EPT cheap (2015).",
 		Sources: []Source{
-			kernelDoc("admin-guide/mm/transhuge", "TLB misses run faster, in virtual machines most of all where both host and guest use huge pages"),
-			cernHugePages("transparent huge pages do a useful job in normal circumstances, but are opportunistic and at most 2 MiB"),
+			kernelDoc("admin-guide/mm/transhuge",
+				"TLB misses run faster, in virtual machines most of all where both host and guest use huge pages"),
+			cernHugePages("transparent huge pages do a useful job in normal circumstances, but are opportunistic and " +
+				"at most 2 MiB"),
 		},
-		Why: "The processor's TLB holds an entry of 2 MiB only if both levels agree: the guest maps 2 MiB, and the host does. Huge pages on the host help the walk alone; with huge pages in the guest too, the TLB itself reaches 512 times as far. " +
-			"Never was once set against pauses while the kernel looked for free pieces; the setting of defrag decides about those, not that of enabled.",
-		Fix:    "Set the mode that the profile names.",
-		Danger: "Programs that touch little of much memory use more of it. With madvise only those that ask get huge pages.",
-		Undo:   "Write the old word into enabled.",
-		Check:  checkGuestTHP,
+		Why: "The processor's TLB holds an entry of 2 MiB only if both levels agree: the guest maps 2 MiB, and the " +
+			"host does. Huge pages on the host help the walk alone; with huge pages in the guest too, the TLB itself " +
+			"reaches 512 times as far. " +
+			"Never was once set against pauses while the kernel looked for free pieces; the setting of defrag decides " +
+			"about those, not that of enabled.",
+		Fix: "Set the mode that the profile names.",
+		Danger: "Programs that touch little of much memory use more of it. With madvise only those that ask get huge " +
+			"pages.",
+		Undo:  "Write the old word into enabled.",
+		Check: checkGuestTHP,
 	}
 }
 

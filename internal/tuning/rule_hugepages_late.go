@@ -13,13 +13,19 @@ func hugepagesLate() Rule {
 		Title:    "huge pages were reserved on the running system and are not on the kernel's command line",
 		Severity: Warning,
 		Holds:    "Hosts with static huge pages; most of all with pages of 1 GiB.",
-		Cost:     "Nothing while they are there. After a reboot the pool may be smaller or uneven: a node that has lost one contiguous gibibyte gives one page less. Not measured.",
+		Cost: "Nothing while they are there. After a reboot the pool may be smaller or uneven: a node that has " +
+			"lost one contiguous gibibyte gives one page less. Not measured.",
 		Sources: []Source{
-			kernelDoc("admin-guide/mm/hugetlbpage", "boot is the most reliable moment to reserve pages, as memory is not yet fragmented; later, success depends on contiguous memory"),
-			cernHugePages("even at boot pages of 1 GiB came unevenly, 29 and 31, because something had used memory before"),
+			kernelDoc("admin-guide/mm/hugetlbpage",
+				"boot is the most reliable moment to reserve pages, as memory is not yet fragmented; later, success "+
+					"depends on contiguous memory"),
+			cernHugePages("even at boot pages of 1 GiB came unevenly, 29 and 31, because something had used memory " +
+				"before"),
 		},
-		Why: "A huge page needs contiguous memory of its size. At power-on nearly all memory is contiguous; each program that starts breaks some of it for good. A pool that is filled by sysctl, a script or an administrator " +
-			"gets what is left: today perhaps everything, after the next reboot, with another order of services, less. VMs that fitted yesterday then do not start.",
+		Why: "A huge page needs contiguous memory of its size. At power-on nearly all memory is contiguous; each " +
+			"program that starts breaks some of it for good. A pool that is filled by sysctl, a script or an " +
+			"administrator " + "gets what is left: today perhaps everything, after the next reboot, with another " +
+			"order of services, less. VMs that fitted yesterday then do not start.",
 		Fix:   "Write the pool on the kernel's command line.",
 		Undo:  "Take the parameters off the command line.",
 		Check: checkHugepagesLate,
@@ -39,15 +45,17 @@ func checkHugepagesLate(h farm.HostFacts, p Profile) []Finding {
 		if size < farm.GiB && h.Kernel.BootFile == "" {
 			continue // small pages can be had at run time, and there is no better place
 		}
-		f := Finding{Severity: Advice, Where: "pages of " + pageName(size), Wanted: "reserved on the kernel's command line",
-			Got: fmt.Sprintf("%d pages, none of them on the command line", staticPages(h, size))}
+		f := Finding{Severity: Advice, Where: "pages of " + pageName(size),
+			Wanted: "reserved on the kernel's command line",
+			Got:    fmt.Sprintf("%d pages, none of them on the command line", staticPages(h, size))}
 		if size >= farm.GiB {
 			f.Severity = Warning
 		}
 		if counts := heldPages(h, size); len(sizesInUse(h)) == 1 && h.Kernel.BootFile != "" && len(asked) == 0 {
 			f.Changes = bootPageChanges(h, size, counts)
 		} else {
-			f.Manual = fmt.Sprintf("put hugepagesz=%s hugepages=%s on the kernel's command line", bootSize(size), bootCount(h, counts))
+			f.Manual = fmt.Sprintf("put hugepagesz=%s hugepages=%s on the kernel's command line", bootSize(size),
+				bootCount(h, counts))
 		}
 		out = append(out, f)
 	}
@@ -68,7 +76,7 @@ func heldPages(h farm.HostFacts, size farm.Bytes) []nodePages {
 	return out
 }
 
-// wrongPool tells whether the host has other numbers of huge pages than it should have.
+// wrongPool reports whether the host has other numbers of huge pages than it should have.
 func wrongPool(h farm.HostFacts, p Profile) bool {
 	return len(checkHugepagesUneven(h, p)) > 0 || len(checkHugepagesTooMany(h, p)) > 0
 }

@@ -12,13 +12,19 @@ func hugepagesTooMany() Rule {
 		Title:    "huge pages leave the host too little memory for its own programs",
 		Severity: Warning,
 		Holds:    "Hosts with static huge pages and a profile that says what the host needs itself.",
-		Cost:     "Not measured as such. QEMU's own memory, page cache and daemons must share the rest; when it is gone the host swaps, or the OOM killer ends VMs.",
+		Cost: "Not measured as such. QEMU's own memory, page cache and daemons must share the rest; when it is " +
+			"gone the host swaps, or the OOM killer ends VMs.",
 		Sources: []Source{
-			kernelDoc("admin-guide/mm/hugetlbpage", "pages in the pool are used for nothing else and cannot be swapped out under memory pressure"),
-			{"Moreira et al. (CERN), \"CPU optimizations in the CERN Cloud\", OpenStack Ops Midcycle, Manchester 2016", "https://es.slideshare.net/moreirabelmiro/cpu-optimizations-in-the-cern-cloud",
+			kernelDoc("admin-guide/mm/hugetlbpage",
+				"pages in the pool are used for nothing else and cannot be swapped out under memory pressure"),
+			{"Moreira et al. (CERN), \"CPU optimizations in the CERN Cloud\", OpenStack Ops Midcycle, Manchester 2016",
+				"https://es.slideshare.net/moreirabelmiro/cpu-optimizations-in-the-cern-cloud",
 				"compute nodes began to swap even with 2 GB left for the system"},
 		},
-		Why:    "Free memory in a pool of huge pages is no free memory to the kernel: it cannot lend it out, even when nobody uses it. What remains must hold the kernel, QEMU's own memory for each VM, the file cache of write-back disks, the agent and monitoring. A host with too much in the pool looks half empty in its statistics and swaps all the same.",
+		Why: "Free memory in a pool of huge pages is no free memory to the kernel: it cannot lend it out, even " +
+			"when nobody uses it. What remains must hold the kernel, QEMU's own memory for each VM, the file cache " +
+			"of write-back disks, the agent and monitoring. A host with too much in the pool looks half empty in its " +
+			"statistics and swaps all the same.",
 		Fix:    "Make the pool smaller, to the profile's share of each node.",
 		Danger: "Fewer VMs fit. Pages that VMs hold stay until these end.",
 		Undo:   "Put the old number back.",
@@ -35,8 +41,9 @@ func checkHugepagesTooMany(h farm.HostFacts, p Profile) []Finding {
 	if pool < h.Memory.Total {
 		left = h.Memory.Total - pool
 	}
-	f := Finding{Severity: Warning, Where: "host", Wanted: fmt.Sprintf("%s left for the host's own programs", roughly(p.Reserved)),
-		Got: fmt.Sprintf("%s in huge pages, %s left", roughly(pool), roughly(left))}
+	f := Finding{Severity: Warning, Where: "host",
+		Wanted: fmt.Sprintf("%s left for the host's own programs", roughly(p.Reserved)),
+		Got:    fmt.Sprintf("%s in huge pages, %s left", roughly(pool), roughly(left))}
 	sizes := sizesInUse(h)
 	if uneven := checkHugepagesUneven(h, p); len(uneven) > 0 {
 		f.Changes, f.Manual = uneven[0].Changes, uneven[0].Manual // one change of the pools mends both

@@ -10,11 +10,16 @@ func isolcpusUnused() Rule {
 		Holds:    "Hosts with isolcpus= or isolated cpuset partitions and running VMs.",
 		Cost:     "The throughput of these CPUs: nothing runs there.",
 		Sources: []Source{
-			kernelDoc("admin-guide/kernel-parameters", "isolcpus takes CPUs out of the general balancing of the scheduler; programs come there only by setting their affinity"),
-			kernelDoc("admin-guide/cgroup-v2", "an isolated partition's CPUs are not balanced; programs in it should be placed one by one"),
+			kernelDoc("admin-guide/kernel-parameters",
+				"isolcpus takes CPUs out of the general balancing of the scheduler; programs come there only by "+
+					"setting their affinity"),
+			kernelDoc("admin-guide/cgroup-v2",
+				"an isolated partition's CPUs are not balanced; programs in it should be placed one by one"),
 		},
-		Why: "Isolated CPUs are given to nobody who does not ask for them by number. That is meant for pinned VMs. When the VMs are not pinned, or to other CPUs, the isolated ones stay idle while the rest is overloaded. " +
-			"The host's load average and the batch system's slots look normal, and only a list of busy CPUs shows it.",
+		Why: "Isolated CPUs are given to nobody who does not ask for them by number. That is meant for pinned VMs. " +
+			"When the VMs are not pinned, or to other CPUs, the isolated ones stay idle while the rest is " +
+			"overloaded. " + "The host's load average and the batch system's slots look normal, and only a list of " +
+			"busy CPUs shows it.",
 		Fix:    "Pin VMs to the isolated CPUs, or take isolcpus= off the command line.",
 		Danger: "VMs that are pinned share their CPUs with the host's programs once isolation is gone.",
 		Undo:   "Put isolcpus= back.",
@@ -40,7 +45,9 @@ func checkIsolcpusUnused(h farm.HostFacts, _ Profile) []Finding {
 	if !running || idle.Empty() || idle.Len() < isolated(h).Len() {
 		return nil // where a part is in use, the others wait for more VMs
 	}
-	return []Finding{{Severity: Warning, Where: cpusInWords(idle), Wanted: "VMs pinned to isolated CPUs, or no isolation", Got: "isolated, and no running VM is pinned to any of them",
+	return []Finding{{Severity: Warning, Where: cpusInWords(idle),
+		Wanted: "VMs pinned to isolated CPUs, or no isolation",
+		Got:    "isolated, and no running VM is pinned to any of them",
 		Manual: "pin VMs to these CPUs, or take isolcpus= off the command line and reboot"}}
 }
 

@@ -13,12 +13,15 @@ func shapesMissPools() Rule {
 		Title:    "the agent's shapes ask for other pages than the host has",
 		Severity: Warning,
 		Holds:    "Hosts whose agent is configured in /etc/grange/agent.toml. Half of the memory as the bound is ours.",
-		Cost:     "Room: memory in a pool of huge pages is given to nobody who asks for ordinary pages, and the other way round.",
+		Cost: "Room: memory in a pool of huge pages is given to nobody who asks for ordinary pages, and the " +
+			"other way round.",
 		Sources: []Source{
 			kernelDoc("admin-guide/mm/hugetlbpage", "pages in the pool cannot be used for other purposes"),
 			cernHugePages("VMs get huge pages only where their definition says so"),
 		},
-		Why: "Memory that was set aside as huge pages serves VMs whose shape asks for them, and nothing else. With most of the memory in a pool and a shape of ordinary pages, VMs share the small rest: jobs wait on a host that is nearly empty. " +
+		Why: "Memory that was set aside as huge pages serves VMs whose shape asks for them, and nothing else. With " +
+			"most of the memory in a pool and a shape of ordinary pages, VMs share the small rest: jobs wait on a " +
+			"host that is nearly empty. " +
 			"A shape that wants only huge pages of a size that the host does not have can never start.",
 		Fix:   `Set page_size = "any" in the shape: the best pages that the host has free, ordinary ones where there are none.`,
 		Undo:  "Put the old page_size back.",
@@ -51,7 +54,8 @@ func checkShapesMissPools(h farm.HostFacts, _ Profile) []Finding {
 	return out
 }
 
-// shapeMisses says how a shape and the pools do not fit each other; "" where they do. A shape that does not say takes any pages.
+// shapeMisses says how a shape and the pools do not fit each other; "" where they do. A shape that does not say takes
+// any pages.
 func shapeMisses(s farm.ShapePages, pools map[string]bool, pooled, memory farm.Bytes) string {
 	if s.Pages == "" || s.Pages == "any" {
 		return ""

@@ -7,15 +7,27 @@ func thpPolicy() Rule {
 		ID:       "thp-policy",
 		Title:    "transparent huge pages are not set as the profile wants",
 		Severity: Warning,
-		Holds:    "Kernels with transparent huge pages (Linux 2.6.38 and later, RHEL 6). QEMU asks for them, so madvise and always are the same to VMs in ordinary memory, and a profile need not choose; never takes them away.",
-		Cost:     "Between madvise and always nothing for VMs, because QEMU asks; with madvise other programs of the host get small pages. never on a host without static pages leaves VMs with small pages; with EPT those cost 6 % of HS06 at CERN in 2015.",
+		Holds: "Kernels with transparent huge pages (Linux 2.6.38 and later, RHEL 6). QEMU asks for them, so " +
+			"madvise and always are the same to VMs in ordinary memory, and a profile need not choose; never takes " +
+			"them away.",
+		Cost: "Between madvise and always nothing for VMs, because QEMU asks; with madvise other programs of the " +
+			"host get small pages. never on a host without static pages leaves VMs with small pages; with EPT those " +
+			"cost 6 % of HS06 at CERN in 2015.",
 		Sources: []Source{
-			kernelDoc("admin-guide/mm/transhuge", "a guest gains from huge pages even where only one of guest and host uses them; always, madvise and never are the choices; a change holds for memory that is allocated afterwards"),
-			cernHugePages("transparent huge pages do a useful job under normal circumstances, but are opportunistic and end at 2 MiB; with static pages CERN booted with transparent_hugepage=never"),
+			kernelDoc("admin-guide/mm/transhuge",
+				"a guest gains from huge pages even where only one of guest and host uses them; always, madvise and "+
+					"never are the choices; a change holds for memory that is allocated afterwards"),
+			cernHugePages("transparent huge pages do a useful job under normal circumstances, but are opportunistic " +
+				"and end at 2 MiB; with static pages CERN booted with transparent_hugepage=never"),
 		},
-		Why: "Transparent huge pages are what a VM gets that has no static ones: the kernel hands out 2 MiB at a time where it can, and collapses small pages later. With static pages for all VMs they matter to the host's own programs only, " +
-			"where some sites prefer them off; what the command line says then counts as the site's choice. Off without static pages is the worst choice: every TLB miss of every guest then walks both page tables down to 4 KiB.",
-		Fix:    "Write the profile's word to /sys/kernel/mm/transparent_hugepage/enabled. Where the word is never and static pages come with the next boot, put transparent_hugepage=never on that command line instead.",
+		Why: "Transparent huge pages are what a VM gets that has no static ones: the kernel hands out 2 MiB at a " +
+			"time where it can, and collapses small pages later. With static pages for all VMs they matter to the " +
+			"host's own programs only, " +
+			"where some sites prefer them off; what the command line says then counts as the site's choice. Off without " +
+			"static pages is the worst choice: every TLB miss of every guest then walks both page tables down to 4 " +
+			"KiB.",
+		Fix: "Write the profile's word to /sys/kernel/mm/transparent_hugepage/enabled. Where the word is never " +
+			"and static pages come with the next boot, put transparent_hugepage=never on that command line instead.",
 		Danger: "With never, VMs in ordinary memory get small pages from their next start on.",
 		Undo:   "Write the old word back.",
 		Check:  checkTHPPolicy,
@@ -27,8 +39,9 @@ func checkTHPPolicy(h farm.HostFacts, p Profile) []Finding {
 	if wanted == "" || got == "" || got == wanted {
 		return nil
 	}
-	f := Finding{Severity: Advice, Where: "host", Wanted: "transparent_hugepage/enabled is " + wanted, Got: "it is " + got,
-		Changes: []Change{{Kind: SetValue, Path: "sys/kernel/mm/transparent_hugepage/enabled", Value: wanted}}}
+	f := Finding{Severity: Advice, Where: "host", Wanted: "transparent_hugepage/enabled is " + wanted,
+		Got: "it is " + got, Changes: []Change{{Kind: SetValue, Path: "sys/kernel/mm/transparent_hugepage/enabled",
+			Value: wanted}}}
 	static := len(sizesInUse(h)) > 0
 	if got == "never" && !static {
 		f.Severity = Warning
@@ -43,8 +56,8 @@ func checkTHPPolicy(h farm.HostFacts, p Profile) []Finding {
 	return []Finding{f}
 }
 
-// wantedTHP is the profile's word, or, beside static pages for VMs, that of the command line: there it is the site's choice. Without
-// static pages a profile that has no word still wants them for programs that ask.
+// wantedTHP is the profile's word, or, beside static pages for VMs, that of the command line: there it is the site's
+// choice. Without static pages a profile that has no word still wants them for programs that ask.
 func wantedTHP(h farm.HostFacts, p Profile) string {
 	static := len(sizesInUse(h)) > 0
 	if p.THP == "" && !static && h.THP.Enabled == "never" {

@@ -12,13 +12,18 @@ func vmPagesCells() Rule {
 		Title:    "huge pages are for guest cells that are not there, or leave some out",
 		Severity: Fault,
 		Holds:    "VMs whose <page> elements have a nodeset. Its numbers are guest cells, not nodes of the host.",
-		Cost:     "A VM that names a cell which it has not does not start; a cell that is left out is in ordinary pages.",
+		Cost: "A VM that names a cell which it has not does not start; a cell that is left out is in ordinary " +
+			"pages.",
 		Sources: []Source{
-			libvirtXML("memory-backing", "nodeset of <page> names the guest's NUMA nodes to which this page size applies"),
+			libvirtXML("memory-backing",
+				"nodeset of <page> names the guest's NUMA nodes to which this page size applies"),
 			cernHugePages("an example that is copied: XML written by hand with one <page> of 1 GiB and nodeset 0-1"),
 		},
-		Why: "The nodeset of <numatune> means nodes of the host, the nodeset of <page> means cells of the guest: the same word, two meanings, a few lines apart. Copied from an example with two cells, nodeset='0-1' makes a VM without cells fail at its start. " +
-			"A nodeset that leaves a cell out works, and puts that cell's memory into small pages: half of the VM is then slower than the other, by cell.",
+		Why: "The nodeset of <numatune> means nodes of the host, the nodeset of <page> means cells of the guest: the " +
+			"same word, two meanings, a few lines apart. Copied from an example with two cells, nodeset='0-1' makes " +
+			"a VM without cells fail at its start. " +
+			"A nodeset that leaves a cell out works, and puts that cell's memory into small pages: half of the VM is " +
+			"then slower than the other, by cell.",
 		Fix:    "Let the nodesets of <page> name each guest cell once, or leave nodeset out: then the size is for all.",
 		Danger: "",
 		Undo:   "Put the old <memoryBacking> back.",

@@ -14,10 +14,15 @@ func vmPagesMissing() Rule {
 		Holds:    "VMs that are defined and do not run. The size of the pages must be in the definition.",
 		Cost:     "The VM does not start.",
 		Sources: []Source{
-			cernHugePages("1 GiB pages taken at boot came out as 29 on one node and 31 on the other; the suspicion was that the boot had used some memory before"),
-			kernelDoc("admin-guide/mm/hugetlbpage", "huge pages are reserved at boot or while memory is not yet fragmented; the kernel reserves as many as it can"),
+			cernHugePages("1 GiB pages taken at boot came out as 29 on one node and 31 on the other; the suspicion " +
+				"was that the boot had used some memory before"),
+			kernelDoc("admin-guide/mm/hugetlbpage",
+				"huge pages are reserved at boot or while memory is not yet fragmented; the kernel reserves as many "+
+					"as it can"),
 		},
-		Why: "A request for huge pages at boot is a wish: the kernel takes what it finds in one piece and says nothing when it is less. A VM that is bound to a node and needs more pages than that node ever got cannot start, however empty the host is. " +
+		Why: "A request for huge pages at boot is a wish: the kernel takes what it finds in one piece and says " +
+			"nothing when it is less. A VM that is bound to a node and needs more pages than that node ever got " +
+			"cannot start, however empty the host is. " +
 			"The error from libvirt speaks of memory that cannot be allocated, and top shows plenty free.",
 		Fix:    "Reserve enough pages on the node, make the VM smaller, or let it use another page size.",
 		Danger: "More huge pages leave less ordinary memory for the host and for VMs without them.",
@@ -42,8 +47,11 @@ func checkVMPagesMissing(h farm.HostFacts, _ Profile) []Finding {
 		if !d.MemoryNodes.Empty() {
 			where = "node " + d.MemoryNodes.String()
 		}
-		out = append(out, Finding{Severity: Fault, Where: vmName(d), Wanted: fmt.Sprintf("%d pages of %s on %s", need, pageName(size), where), Got: fmt.Sprintf("%d in all, free or not", have),
-			Manual: fmt.Sprintf("reserve %d pages of %s on %s, or virsh edit %s to make <memory> smaller", need, pageName(size), where, ShellWord(d.Name))})
+		out = append(out, Finding{Severity: Fault, Where: vmName(d),
+			Wanted: fmt.Sprintf("%d pages of %s on %s", need, pageName(size), where),
+			Got:    fmt.Sprintf("%d in all, free or not", have),
+			Manual: fmt.Sprintf("reserve %d pages of %s on %s, or virsh edit %s to make <memory> smaller", need,
+				pageName(size), where, ShellWord(d.Name))})
 	}
 	return out
 }

@@ -11,14 +11,22 @@ func vmPinsCrossNode() Rule {
 		ID:       "vm-pins-cross-node",
 		Title:    "what a guest takes for one node is pinned to CPUs of several",
 		Severity: Warning,
-		Holds:    "Hosts with several NUMA nodes; guest cells whose vCPUs are restricted to CPUs, and pinned VMs without cells that would fit into one node.",
-		Cost:     "Not measured by itself. The opposite, cells that follow the nodes, gave one VM of 32 vCPUs about 9 % of HS06 (CERN 2015).",
+		Holds: "Hosts with several NUMA nodes; guest cells whose vCPUs are restricted to CPUs, and pinned VMs " +
+			"without cells that would fit into one node.",
+		Cost: "Not measured by itself. The opposite, cells that follow the nodes, gave one VM of 32 vCPUs about " +
+			"9 % of HS06 (CERN 2015).",
 		Sources: []Source{
-			cernPinning("memory access is faster on the processor that the memory hangs on; a guest must know the nodes to use that, which gave the large VM 9 %"),
-			redHatTuning("vCPU pinning and NUMA", "sect-virtualization_tuning_optimization_guide-numa-numa_and_libvirt-domain_vcpu_threads", "CPUs, memory and nodes of guest and host belong one to one"),
+			cernPinning("memory access is faster on the processor that the memory hangs on; a guest must know the " +
+				"nodes to use that, which gave the large VM 9 %"),
+			redHatTuning("vCPU pinning and NUMA",
+				"sect-virtualization_tuning_optimization_guide-numa-numa_and_libvirt-domain_vcpu_threads",
+				"CPUs, memory and nodes of guest and host belong one to one"),
 		},
-		Why: "A guest keeps a program and its memory together within what it believes to be a node. When the vCPUs behind that node run on two processors of the host, half of the accesses go over the link between them, and the guest cannot see it, let alone mend it. " +
-			"CPU numbers are not in order of nodes on many machines: 0-7,16-23 and 8-15,24-31 on CERN's, even and odd numbers on others. Pins 0 to 15 look tidy and cross.",
+		Why: "A guest keeps a program and its memory together within what it believes to be a node. When the vCPUs " +
+			"behind that node run on two processors of the host, half of the accesses go over the link between them, " +
+			"and the guest cannot see it, let alone mend it. " +
+			"CPU numbers are not in order of nodes on many machines: 0-7,16-23 and 8-15,24-31 on CERN's, even and odd " +
+			"numbers on others. Pins 0 to 15 look tidy and cross.",
 		Fix:    "Pin the vCPUs of each guest cell to CPUs of one node, and bind the cell's memory to the same node.",
 		Danger: "The node must have the CPUs and the memory to spare.",
 		Undo:   "Put the old <cputune> back.",
@@ -52,7 +60,8 @@ func appendCrossing(out []Finding, h farm.HostFacts, d farm.Domain, what string,
 	if nodes.Len() < 2 {
 		return out
 	}
-	return append(out, Finding{Severity: Warning, Where: vmName(d), Wanted: what + " on CPUs of one node", Got: fmt.Sprintf("%s: CPUs %s of nodes %s", what, cpus, nodes),
+	return append(out, Finding{Severity: Warning, Where: vmName(d), Wanted: what + " on CPUs of one node",
+		Got:    fmt.Sprintf("%s: CPUs %s of nodes %s", what, cpus, nodes),
 		Manual: replan(d, "choose in <cputune> CPUs of one node for them ("+nodeCPUs(h.Topology)+")")})
 }
 

@@ -11,16 +11,22 @@ func vmRoamsDedicated() Rule {
 		ID:       "vm-roams-dedicated",
 		Title:    "a VM without pins may run on the CPUs that another VM has to itself",
 		Severity: Warning,
-		Holds:    "Hosts with both pinned VMs and VMs that may run anywhere. Isolated CPUs (isolcpus, cpuset partitions) are left out: the scheduler brings nobody there.",
-		Cost:     "Not measured by itself. Two busy vCPUs on one CPU get half of it each; VMs of 16 vCPUs that shared CPUs by mistake had between 60 and 155 HS06 (CERN's Tier-0, 2015).",
+		Holds: "Hosts with both pinned VMs and VMs that may run anywhere. Isolated CPUs (isolcpus, cpuset " +
+			"partitions) are left out: the scheduler brings nobody there.",
+		Cost: "Not measured by itself. Two busy vCPUs on one CPU get half of it each; VMs of 16 vCPUs that " +
+			"shared CPUs by mistake had between 60 and 155 HS06 (CERN's Tier-0, 2015).",
 		Sources: []Source{
 			cernTier0("VMs that shared CPUs by mistake performed between 60 and 155 HS06"),
 			{"OpenStack Nova, CPU topologies", "https://docs.openstack.org/nova/latest/admin/cpu-topologies.html",
-				"pinned instances must be separated from unpinned ones, on other hosts or on other CPUs of the host: the latter do not respect the requirements of the former"},
+				"pinned instances must be separated from unpinned ones, on other hosts or on other CPUs of the host: " +
+					"the latter do not respect the requirements of the former"},
 		},
-		Why: "A pin keeps a vCPU on its CPU; it keeps nobody else away. The kernel's scheduler balances all threads that may move over all CPUs, so the vCPUs of an unpinned VM come to the pinned ones' CPUs, and those cannot step aside. " +
-			"The pinned VM, which was pinned for steady performance, then has the least steady one of all, and shows steal time inside.",
-		Fix:    "Restrict the unpinned VM to the CPUs that no pinned VM has, or keep pinned and unpinned VMs on different hosts.",
+		Why: "A pin keeps a vCPU on its CPU; it keeps nobody else away. The kernel's scheduler balances all threads " +
+			"that may move over all CPUs, so the vCPUs of an unpinned VM come to the pinned ones' CPUs, and those " +
+			"cannot step aside. " + "The pinned VM, which was pinned for steady performance, then has the least " +
+			"steady one of all, and shows steal time inside.",
+		Fix: "Restrict the unpinned VM to the CPUs that no pinned VM has, or keep pinned and unpinned VMs on " +
+			"different hosts.",
 		Danger: "The VM then has fewer CPUs to float over: leave at least as many as it has vCPUs.",
 		Undo:   "Take the cpuset out again.",
 		Check:  checkVMRoamsDedicated,
@@ -47,7 +53,9 @@ func checkVMRoamsDedicated(h farm.HostFacts, _ Profile) []Finding {
 		if _, confined := confinedCPUs(h, d); confined {
 			continue // vm-pin-overlap looks at those
 		}
-		f := Finding{Severity: Warning, Where: vmName(d), Wanted: "none of the CPUs " + dedicated.String() + ", which pinned VMs have", Got: "its vCPUs may run on all CPUs",
+		f := Finding{Severity: Warning, Where: vmName(d),
+			Wanted: "none of the CPUs " + dedicated.String() + ", which pinned VMs have",
+			Got:    "its vCPUs may run on all CPUs",
 			Manual: "every CPU has a pinned VM: move " + d.Name + " to another host, or take the pins off"}
 		if !free.Empty() {
 			f.Manual = replan(d, fmt.Sprintf("write <vcpu placement='static' cpuset='%s'>%d</vcpu>", free, d.VCPUs))

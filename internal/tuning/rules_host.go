@@ -8,28 +8,32 @@ func hostRules() []Rule {
 }
 
 func kvmRules() []Rule {
-	return []Rule{eptOff(), eptOffNextLoad(), kvmNotLoaded(), kvmMissing(), nestedOn(), nxHugePages(), haltPollLong(), hostIsVM(), qemuOld()}
+	return []Rule{eptOff(), eptOffNextLoad(), kvmNotLoaded(), kvmMissing(), nestedOn(), nxHugePages(), haltPollLong(),
+		hostIsVM(), qemuOld()}
 }
 
 func ksmRules() []Rule {
-	return []Rule{ksmOnCompute(), ksmOffNoHeadroom(), ksmOffMergedRemnants(), ksmtunedRunning(), ksmAcrossNodes(), hostSwapWithKSM()}
+	return []Rule{ksmOnCompute(), ksmOffNoHeadroom(), ksmOffMergedRemnants(), ksmtunedRunning(), ksmAcrossNodes(),
+		hostSwapWithKSM()}
 }
 
 func pageRules() []Rule {
-	return []Rule{hugepagesNone(), hugepagesUneven(), hugepagesLate(), hugepages1GMissing(), hugepagesTooMany(), hugepagesSurplus(),
-		hugepagesUnused(), shapesMissPools(), hugetlbUnaccounted(), hugetlbfsUnmounted(), thpPolicy(), thpDefragOff(), bootLineConflict(), tuned1189868()}
+	return []Rule{hugepagesNone(), hugepagesUneven(), hugepagesShort(), hugepagesLate(), hugepages1GMissing(),
+		hugepagesTooMany(), hugepagesSurplus(), hugepagesUnused(), shapesMissPools(), hugetlbUnaccounted(),
+		hugetlbfsUnmounted(), thpPolicy(), thpDefragOff(), bootLineConflict(), tuned1189868()}
 }
 
 func memoryRules() []Rule {
-	return []Rule{hostSwapInUse(), swappinessHigh(), memoryOvercommit(), overcommitStrict(), memoryPressure(), psiOff(), iowaitHigh(), numadWithGuestNUMA(),
-		numaBalancingWithPinning(), zoneReclaim(), unequalNodeMemory(), memorylessNode(), numaNodesOverlap()}
+	return []Rule{hostSwapInUse(), swappinessHigh(), memoryOvercommit(), overcommitStrict(), memoryPressure(), psiOff(),
+		iowaitHigh(), numadWithGuestNUMA(), numaBalancingWithPinning(), zoneReclaim(), unequalNodeMemory(),
+		memorylessNode(), numaNodesOverlap()}
 }
 
 func processorRules() []Rule {
-	return []Rule{cpuOvercommit(), governorSlow(), cstatesDeep(), smtOff(), smtSharedByVMs(), mitigationsOff(), microcodeOld(), cpusOffline(),
-		isolcpusUnused(), clocksourceNotTSC()}
+	return []Rule{cpuOvercommit(), governorSlow(), cstatesDeep(), smtOff(), smtSharedByVMs(), mitigationsOff(),
+		microcodeOld(), cpusOffline(), isolcpusUnused(), clocksourceNotTSC()}
 }
 
 func daemonRules() []Rule {
-	return []Rule{powerDaemonsConflict(), hostOOMDaemon(), coreFilesOn(), ioScheduler()}
+	return []Rule{powerDaemonsConflict(), tunedOverrides(), hostOOMDaemon(), coreFilesOn(), ioScheduler()}
 }

@@ -34,7 +34,8 @@ var update = flag.Bool("update", false, "write golden files anew")
 //	fires/profile.toml, quiet/profile.toml    a profile, instead of the one that fits
 //	fires/want                                the findings, a line each: "severity where: got"; -update writes it
 //
-// A file that consists of the line "-" takes that file, or all below that directory, out of the base. No rule fires on the base.
+// A file that consists of the line "-" takes that file, or all below that directory, out of the base. No rule fires on
+// the base.
 
 var ruleID = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 
@@ -81,17 +82,20 @@ func TestRulesSayWhatTheyMean(t *testing.T) {
 
 func checkTexts(t *testing.T, r Rule) {
 	t.Helper()
-	for name, text := range map[string]string{"Title": r.Title, "Holds": r.Holds, "Cost": r.Cost, "Why": r.Why, "Fix": r.Fix, "Undo": r.Undo} {
+	for name, text := range map[string]string{"Title": r.Title, "Holds": r.Holds, "Cost": r.Cost, "Why": r.Why,
+		"Fix": r.Fix, "Undo": r.Undo} {
 		if strings.TrimSpace(text) == "" {
 			t.Errorf("%s is empty", name)
 		}
 	}
-	for name, text := range map[string]string{"Title": r.Title, "Holds": r.Holds, "Cost": r.Cost, "Why": r.Why, "Fix": r.Fix, "Undo": r.Undo, "Danger": r.Danger} {
+	for name, text := range map[string]string{"Title": r.Title, "Holds": r.Holds, "Cost": r.Cost, "Why": r.Why,
+		"Fix": r.Fix, "Undo": r.Undo, "Danger": r.Danger} {
 		if text != strings.TrimSpace(text) || strings.Contains(text, "  ") || strings.ContainsAny(text, "\t\n") {
 			t.Errorf("%s is not one line of text with single blanks: %q", name, text)
 		}
 	}
-	if first := []rune(r.Title + " "); first[0] >= 'A' && first[0] <= 'Z' && !(first[1] >= 'A' && first[1] <= 'Z' || first[1] >= '0' && first[1] <= '9') {
+	if first := []rune(r.Title + " "); first[0] >= 'A' && first[0] <= 'Z' &&
+		!(first[1] >= 'A' && first[1] <= 'Z' || first[1] >= '0' && first[1] <= '9') {
 		t.Errorf("Title %q begins with a capital: it is a line in a list", r.Title)
 	}
 	if strings.HasSuffix(r.Title, ".") {
@@ -225,7 +229,8 @@ func checkChange(t *testing.T, id string, c Change) {
 	ok := false
 	switch c.Kind {
 	case SetValue:
-		ok = fs.ValidPath(c.Path) && (strings.HasPrefix(c.Path, "sys/") || strings.HasPrefix(c.Path, "proc/sys/")) && c.Value != ""
+		ok = fs.ValidPath(c.Path) && (strings.HasPrefix(c.Path, "sys/") || strings.HasPrefix(c.Path, "proc/sys/")) &&
+			c.Value != ""
 	case SetBoot:
 		ok = c.Name != "" && c.Reboot
 	case SetModule:
@@ -236,6 +241,8 @@ func checkChange(t *testing.T, id string, c Change) {
 		}
 	case SetService:
 		ok = c.Unit != "" && (c.Value == "on" || c.Value == "off")
+	case SetTuned:
+		ok = strings.HasPrefix(c.Path, "etc/tuned/") && c.Unit != "" && c.Name != "" && c.Value != ""
 	case Unmerge:
 		ok = true
 	}
@@ -269,7 +276,8 @@ func TestMissingFactsAreNoFinding(t *testing.T) {
 	for _, r := range Rules() {
 		for _, p := range wanted {
 			if found := r.Check(farm.HostFacts{}, p); len(found) > 0 {
-				t.Errorf("%s finds something on a host of which nothing is known, with profile %q:\n%s", r.ID, p.Name, lines(found))
+				t.Errorf("%s finds something on a host of which nothing is known, with profile %q:\n%s", r.ID, p.Name,
+					lines(found))
 			}
 		}
 	}

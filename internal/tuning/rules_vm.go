@@ -13,23 +13,27 @@ import (
 func vmRules() []Rule {
 	return []Rule{
 		// What the guest's processor looks like.
-		vmTypeQEMU(), vmCPUModel(), vmPassthroughOnService(), vmTopologySockets(), vmLargerThanHost(), eptOffCentOS7Guest(),
+		vmTypeQEMU(), vmCPUModel(), vmPassthroughOnService(), vmTopologySockets(), vmLargerThanHost(),
+		eptOffCentOS7Guest(),
 		vmPVSpinlocks(), vmKVMClockOff(), vmHPET(), vmMachineOld(),
 		// Where its CPUs run and where its memory is.
 		vmPinOverlap(), vmRoamsDedicated(), vmPinOffline(), vmFloatsOnIsolated(), vmNotPinned(), vmPinSplitsSiblings(),
-		vmPinsCrossNode(), vmCrossesL3(), vmDeviceOtherNode(), vmEmulatorOnVCPUs(), vmNoGuestNUMA(), vmCellsGapsOldQEMU(), vmMemoryUnbound(), vmMemoryOtherNode(),
+		vmPinsCrossNode(), vmCrossesL3(), vmDeviceOtherNode(), vmEmulatorOnVCPUs(), vmNoGuestNUMA(),
+		vmCellsGapsOldQEMU(), vmMemoryUnbound(), vmMemoryOtherNode(),
 		vmNoHugePages(), vmPagesMissing(), vmPagesCells(), vmBalloonHugePages(),
 		// Its disks and networks.
-		vmNICModel(), vmDiskBus(), vmDiskCacheCompute(), vmDiskCacheService(), vmDiskIONative(), vmNoIOThread(), vmQueues(),
+		vmNICModel(), vmDiskBus(), vmDiskCacheCompute(), vmDiskCacheService(), vmDiskIONative(),
+		vmNoIOThread(), vmQueues(),
 		vmQcow2Cache(), vmQcow2Copies(),
 		// Seen from inside.
-		guestOneCPU(), guestCPUGeneric(), guestTopologySockets(), guestOneNode(), guestClockSource(), guestSteal(), guestBootParameters(),
+		guestOneCPU(), guestCPUGeneric(), guestTopologySockets(), guestOneNode(), guestClockSource(), guestSteal(),
+		guestBootParameters(),
 		guestSwapSmall(), guestSwapping(), guestScratchSmall(), guestTHP(), guestIOScheduler(),
 	}
 }
 
-// foreign are the VMs that people define. The agent's own are left out where only their XML could be changed: it is written anew
-// for each VM, from its shape and its plan.
+// foreign are the VMs that people define. The agent's own are left out where only their XML could be changed: it is
+// written anew for each VM, from its shape and its plan.
 func foreign(h farm.HostFacts) []farm.Domain {
 	return slices.DeleteFunc(slices.Clone(h.Domains), func(d farm.Domain) bool { return d.Ours })
 }
@@ -38,18 +42,20 @@ func vmName(d farm.Domain) string { return "VM " + d.Name }
 
 // edit says how a person changes a VM. A reboot inside the guest is not a new start of QEMU.
 func edit(d farm.Domain, what string) string {
-	return fmt.Sprintf("virsh edit %s: %s. It takes effect when the VM is shut down and started again, not at a reboot inside it.", ShellWord(d.Name), what)
+	return fmt.Sprintf("virsh edit %s: %s. It takes effect when the VM is shut down and started again, not at a "+
+		"reboot inside it.", ShellWord(d.Name), what)
 }
 
 // replan is for findings that the agent's own VMs may have, too.
 func replan(d farm.Domain, what string) string {
 	if d.Ours {
-		return fmt.Sprintf("%s is one of grange's: its CPUs and memory are planned when it starts. Let its job end, or end the VM; grange tune verify shows what the kernel has of it.", d.Name)
+		return fmt.Sprintf("%s is one of grange's: its CPUs and memory are planned when it starts. Let its job end, "+
+			"or end the VM; grange tune verify shows what the kernel has of it.", d.Name)
 	}
 	return edit(d, what)
 }
 
-// pinned tells whether each vCPU has one host CPU of its own.
+// pinned reports whether each vCPU has one host CPU of its own.
 func pinned(d farm.Domain) bool {
 	for vcpu := range d.VCPUs {
 		if d.VCPUPins[vcpu].Len() != 1 {
@@ -111,7 +117,7 @@ func largestNode(t farm.Topology) (cpus int, memory farm.Bytes) {
 	return cpus, memory
 }
 
-// fitsNode tells whether a VM is no larger than a node of the host, as far as the host tells.
+// fitsNode reports whether a VM is no larger than a node of the host, as far as the host tells.
 func fitsNode(t farm.Topology, d farm.Domain) bool {
 	cpus, memory := largestNode(t)
 	return d.VCPUs <= cpus && (memory == 0 || d.Memory <= memory)
@@ -119,10 +125,14 @@ func fitsNode(t farm.Topology, d farm.Domain) bool {
 
 // dataDisks are the disks that a guest writes to.
 func dataDisks(d farm.Domain) []farm.DomainDisk {
-	return slices.DeleteFunc(slices.Clone(d.Disks), func(k farm.DomainDisk) bool { return k.Device != "disk" || k.ReadOnly })
+	return slices.DeleteFunc(slices.Clone(d.Disks), func(k farm.DomainDisk) bool {
+		return k.Device != "disk" ||
+			k.ReadOnly
+	})
 }
 
-// machineVersion reads the version of QEMU that a machine type is of: "pc-q35-7.2". Those of distributions count on their own.
+// machineVersion reads the version of QEMU that a machine type is of: "pc-q35-7.2". Those of distributions count on
+// their own.
 func machineVersion(machine string) (major, minor int, ok bool) {
 	for _, prefix := range []string{"pc-q35-", "pc-i440fx-", "pc-"} {
 		if rest, found := strings.CutPrefix(machine, prefix); found {
@@ -132,7 +142,8 @@ func machineVersion(machine string) (major, minor int, ok bool) {
 	return 0, 0, false
 }
 
-// cellsXML are n guest cells of equal size, as far as that goes: contiguous vCPUs, and memory that 2 MiB pages can hold.
+// cellsXML are n guest cells of equal size, as far as that goes: contiguous vCPUs, and memory that 2 MiB pages can
+// hold.
 func cellsXML(vcpus int, memory farm.Bytes, n int) string {
 	var b strings.Builder
 	b.WriteString("<numa>")

@@ -55,15 +55,26 @@ func TestPinOverlap(t *testing.T) {
 		want    string // of the first finding: severity and VM
 		count   int
 	}{
-		{"two VMs on one socket, the other idle", []farm.Domain{domain(t, "a", 4, "0-1,4-5"), domain(t, "b", 4, "0-1,4-5")}, "fault VM a", 1},
+		{"two VMs on one socket, the other idle",
+			[]farm.Domain{domain(t, "a", 4, "0-1,4-5"), domain(t, "b", 4, "0-1,4-5")}, "fault VM a", 1},
 		{"only one of them runs", []farm.Domain{domain(t, "a", 4, "0-1,4-5"), stopped}, "", 0},
-		{"two small VMs in a group of CPUs that holds both", []farm.Domain{domain(t, "a", 2, "0-1,4-5"), domain(t, "b", 2, "0-1,4-5")}, "", 0},
-		{"one CPU for two pinned VMs", []farm.Domain{domain(t, "a", 2, "0", "4"), domain(t, "b", 2, "4", "5")}, "fault VM a", 1},
-		{"the same, with all CPUs taken", []farm.Domain{domain(t, "a", 4, "0", "1", "2", "3"), domain(t, "b", 5, "3", "4", "5", "6", "7")}, "warning VM a", 1},
-		{"a shared pool, full, and no room elsewhere", []farm.Domain{domain(t, "a", 4, "0-3"), domain(t, "b", 4, "0-3"), domain(t, "c", 4, "4", "5", "6", "7")}, "", 0},
-		{"a shared pool beside pinned VMs and free CPUs", []farm.Domain{domain(t, "a", 4, "0-3"), domain(t, "b", 4, "0-3"), domain(t, "c", 1, "4")}, "warning VM a", 1},
-		{"a VM that may run anywhere takes the idle CPUs", []farm.Domain{domain(t, "a", 4, "0-3"), domain(t, "b", 4, "0-3"), domain(t, "c", 4)}, "", 0},
-		{"three on the same CPUs", []farm.Domain{domain(t, "a", 1, "0"), domain(t, "b", 1, "0"), domain(t, "c", 1, "0")}, "fault VM a", 2},
+		{"two small VMs in a group of CPUs that holds both",
+			[]farm.Domain{domain(t, "a", 2, "0-1,4-5"), domain(t, "b", 2, "0-1,4-5")}, "", 0},
+		{"one CPU for two pinned VMs", []farm.Domain{domain(t, "a", 2, "0", "4"), domain(t, "b", 2, "4", "5")},
+			"fault VM a", 1},
+		{"the same, with all CPUs taken",
+			[]farm.Domain{domain(t, "a", 4, "0", "1", "2", "3"), domain(t, "b", 5, "3", "4", "5", "6", "7")},
+			"warning VM a", 1},
+		{"a shared pool, full, and no room elsewhere",
+			[]farm.Domain{domain(t, "a", 4, "0-3"), domain(t, "b", 4, "0-3"), domain(t, "c", 4, "4", "5", "6", "7")},
+			"", 0},
+		{"a shared pool beside pinned VMs and free CPUs",
+			[]farm.Domain{domain(t, "a", 4, "0-3"), domain(t, "b", 4, "0-3"), domain(t, "c", 1, "4")},
+			"warning VM a", 1},
+		{"a VM that may run anywhere takes the idle CPUs",
+			[]farm.Domain{domain(t, "a", 4, "0-3"), domain(t, "b", 4, "0-3"), domain(t, "c", 4)}, "", 0},
+		{"three on the same CPUs", []farm.Domain{domain(t, "a", 1, "0"), domain(t, "b", 1, "0"),
+			domain(t, "c", 1, "0")}, "fault VM a", 2},
 	} {
 		base.Domains = c.domains
 		found := checkVMPinOverlap(base, Profile{})
@@ -95,7 +106,8 @@ func TestAdviceIsQuiet(t *testing.T) {
 	if len(found) != 1 {
 		t.Fatalf("found\n%s", lines(found))
 	}
-	want := "<numa><cell id='0' cpus='0-3' memory='8912896' unit='KiB'/><cell id='1' cpus='4-7' memory='8914944' unit='KiB'/></numa>"
+	want := "<numa><cell id='0' cpus='0-3' memory='8912896' unit='KiB'/><cell id='1' cpus='4-7' memory='8914944' " +
+		"unit='KiB'/></numa>"
 	if !strings.Contains(found[0].Manual, want) {
 		t.Errorf("%s\nlacks\n%s", found[0].Manual, want)
 	}
@@ -117,15 +129,19 @@ func TestAdviceIsQuiet(t *testing.T) {
 }
 
 func TestReleases(t *testing.T) {
-	for id, want := range map[string]bool{"http://centos.org/centos/7.0": true, "http://redhat.com/rhel/7.9": true, "http://centos.org/centos/7": true,
-		"http://centos.org/centos/6.6": false, "http://centos.org/centos-stream/9": false, "http://redhat.com/rhel/77": false, "": false} {
+	for id, want := range map[string]bool{"http://centos.org/centos/7.0": true, "http://redhat.com/rhel/7.9": true,
+		"http://centos.org/centos/7":   true,
+		"http://centos.org/centos/6.6": false, "http://centos.org/centos-stream/9": false,
+		"http://redhat.com/rhel/77": false, "": false} {
 		if got := ofRelease7(id); got != want {
 			t.Errorf("%q: %v", id, got)
 		}
 	}
-	for machine, want := range map[string]string{"pc-q35-7.2": "7.2 true", "pc-i440fx-2.12": "2.12 true", "pc-1.3": "1.3 true", "pc-i440fx-rhel7.6.0": "0.0 false", "q35": "0.0 false", "": "0.0 false"} {
+	for machine, want := range map[string]string{"pc-q35-7.2": "7.2 true", "pc-i440fx-2.12": "2.12 true",
+		"pc-1.3": "1.3 true", "pc-i440fx-rhel7.6.0": "0.0 false", "q35": "0.0 false", "": "0.0 false"} {
 		major, minor, ok := machineVersion(machine)
-		if got := fmt.Sprintf("%d.%d %v", major, minor, ok); ok && got != want || !ok && !strings.HasSuffix(want, "false") {
+		if got := fmt.Sprintf("%d.%d %v", major, minor, ok); ok && got != want ||
+			!ok && !strings.HasSuffix(want, "false") {
 			t.Errorf("%q: %s, want %s", machine, got, want)
 		}
 	}

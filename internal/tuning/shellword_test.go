@@ -9,7 +9,8 @@ import (
 
 func TestShellWord(t *testing.T) {
 	for text, want := range map[string]string{
-		"web3": "web3", "/srv/a-b_c.tar": "/srv/a-b_c.tar", "": "''", "a b": "'a b'", "x; reboot": "'x; reboot'", "it's": `'it'\''s'`,
+		"web3": "web3", "/srv/a-b_c.tar": "/srv/a-b_c.tar", "": "''", "a b": "'a b'", "x; reboot": "'x; reboot'",
+		"it's":  `'it'\''s'`,
 		"$(id)": "'$(id)'", "~root": "'~root'", "größe": "'größe'", "a\nb": "'a\nb'",
 	} {
 		if got := ShellWord(text); got != want {
@@ -19,7 +20,8 @@ func TestShellWord(t *testing.T) {
 }
 
 func TestEditQuotesNames(t *testing.T) {
-	if text := edit(farm.Domain{Name: "a b; reboot"}, "do this"); !strings.HasPrefix(text, "virsh edit 'a b; reboot': do this.") {
+	if text := edit(farm.Domain{Name: "a b; reboot"}, "do this"); !strings.HasPrefix(text,
+		"virsh edit 'a b; reboot': do this.") {
 		t.Error(text)
 	}
 }

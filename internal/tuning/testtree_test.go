@@ -10,8 +10,8 @@ import (
 	"testing/fstest"
 )
 
-// archive is a txtar file: a comment, and files by name. The format is that of golang.org/x/tools/txtar: each file begins with a
-// line "-- name --".
+// archive is a txtar file: a comment, and files by name. The format is that of golang.org/x/tools/txtar: each file
+// begins with a line "-- name --".
 type archive struct {
 	comment string
 	files   map[string]string

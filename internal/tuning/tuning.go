@@ -1,5 +1,5 @@
-// Package tuning judges how a host is set up for virtual machines: rules, each with the evidence it rests on, and profiles that
-// say what is wanted of a kind of hardware. It is pure: it is handed a host's facts and returns findings.
+// Package tuning judges how a host is set up for virtual machines: rules, each with the evidence it rests on, and
+// profiles that say what is wanted of a kind of hardware. It is pure: it is handed a host's facts and returns findings.
 package tuning
 
 import (
@@ -65,7 +65,7 @@ type Rule struct {
 	Check func(h farm.HostFacts, p Profile) []Finding
 }
 
-// For tells whether the rule holds for hosts of a role.
+// For reports whether the rule holds for hosts of a role.
 func (r Rule) For(role Role) bool {
 	if len(r.Roles) == 0 {
 		return role == Compute || role == Service
@@ -89,19 +89,22 @@ type ChangeKind string
 
 // Kinds of change.
 const (
-	SetValue   ChangeKind = "value"   // write Value to a file of /sys or /proc/sys, now and at each boot
-	SetBoot    ChangeKind = "boot"    // put Name=Value (or Name alone) on the kernel's next command line; Remove takes it off
+	SetValue ChangeKind = "value" // write Value to a file of /sys or /proc/sys, now and at each boot
+	// put Name=Value (or Name alone) on the kernel's next command line; Remove takes it off
+	SetBoot    ChangeKind = "boot"
 	SetModule  ChangeKind = "module"  // option Name=Value of kernel module Unit, now (by reloading it) and at each load
 	SetService ChangeKind = "service" // Unit: Value is "off" (stopped and disabled) or "on"
-	Unmerge    ChangeKind = "unmerge" // take KSM's merged pages apart, in steps, while memory lasts; then stop KSM
+	// option Name=Value in section Unit of the tuned profile Path, which is made where it is not there
+	SetTuned ChangeKind = "tuned"
+	Unmerge  ChangeKind = "unmerge" // take KSM's merged pages apart, in steps, while memory lasts; then stop KSM
 )
 
 // Change is one thing to do to a host.
 type Change struct {
 	Kind   ChangeKind
-	Path   string // of a value, from the root, without a leading slash: "sys/kernel/mm/ksm/run"
-	Unit   string // service or module
-	Name   string // boot parameter or module option
+	Path   string // of a value or profile, from the root, without a leading slash: "sys/kernel/mm/ksm/run"
+	Unit   string // service, module or section
+	Name   string // boot parameter or option
 	Value  string
 	Remove bool
 	NoVMs  bool // only while no VM runs

@@ -24,12 +24,14 @@ import (
 )
 
 const (
-	dialTime   = 10 * time.Second
-	shakeTime  = 30 * time.Second // of a TLS handshake: a server that thousands come back to at once is slow, and giving up makes it slower
+	dialTime = 10 * time.Second
+	// of a TLS handshake: a server that thousands come back to at once is slow, and giving up makes it slower
+	shakeTime  = 30 * time.Second
 	answerTime = 30 * time.Second
 	pollTime   = 2 * time.Minute // the server answers much earlier, if it can
 	maxAnswer  = 64 << 20        // bytes of a wanted list: thousands of VMs with user data
-	idleTime   = 3 * time.Second // of the connection for reports: the server has thousands of them, and most have nothing to say for minutes
+	// of the connection for reports: the server has thousands of them, and most have nothing to say for minutes
+	idleTime = 3 * time.Second
 )
 
 // caller sends a host's requests to one of its servers: the one that answered last, or else the next.
@@ -57,7 +59,8 @@ func newCaller(id Identity, servers []string) (*caller, error) {
 		}
 	}
 	if len(c.servers) == 0 {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeBadServer, Message: "no server is named", Hint: "set `urls` below [server] in the agent's configuration"}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeBadServer, Message: "no server is named",
+			Hint: "set `urls` below [server] in the agent's configuration"}
 	}
 	return c, nil
 }
@@ -66,7 +69,8 @@ func newCaller(id Identity, servers []string) (*caller, error) {
 func baseOf(server string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-		return "", &farm.Error{Kind: farm.Invalid, Code: CodeBadServer, Message: fmt.Sprintf("%q is no server", server), Hint: "write https://HOST:PORT"}
+		return "", &farm.Error{Kind: farm.Invalid, Code: CodeBadServer, Message: fmt.Sprintf("%q is no server", server),
+			Hint: "write https://HOST:PORT"}
 	}
 	return "https://" + u.Host, nil
 }
@@ -84,7 +88,8 @@ func transport(t *tls.Config) *http.Transport {
 		},
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 2, IdleConnTimeout: idleTime, ReadBufferSize: 2 << 10, WriteBufferSize: 2 << 10,
-		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1 alone: streams upgrade a connection
+		// HTTP/1.1 alone: streams upgrade a connection
+		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}
 }
 
@@ -135,7 +140,8 @@ func (c *caller) next(failed string) {
 	}
 }
 
-// call sends a request with a body, unless nil, and reads the answer into out. The status is 200 or 204; anything else is an error.
+// call sends a request with a body, unless nil, and reads the answer into out. The status is 200 or 204; anything else
+// is an error.
 func (c *caller) call(ctx context.Context, method, route string, body, out any) (status int, err error) {
 	server := c.server()
 	response, err := c.send(ctx, method, server+route, body, nil)
@@ -170,7 +176,8 @@ func (c *caller) vouched(roots *x509.CertPool) error {
 	return verifyServer(*c.shook, roots, time.Now())
 }
 
-func (c *caller) send(ctx context.Context, method, target string, body any, header http.Header) (*http.Response, error) {
+func (c *caller) send(ctx context.Context, method, target string, body any,
+	header http.Header) (*http.Response, error) {
 	var reader io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -208,11 +215,14 @@ func away(target string, err error) error {
 	if errors.As(err, &inner) {
 		err = inner.Err
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: CodeServerAway, Message: "the server does not answer on " + u.Host, Err: err, Hint: "see whether it runs, and whether this host reaches it"}
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeServerAway, Message: "the server does not answer on " + u.Host,
+		Err: err, Hint: "see whether it runs, and whether this host reaches it"}
 }
 
 func garbled(server string, err error) error {
-	return &farm.Error{Kind: farm.Unavailable, Code: CodeServerAnswer, Message: "the answer of " + server + " makes no sense", Err: err, Hint: "see whether there is a grange server, and which release it is"}
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeServerAnswer,
+		Message: "the answer of " + server + " makes no sense", Err: err,
+		Hint: "see whether there is a grange server, and which release it is"}
 }
 
 // problemOf reads a refusal.
@@ -224,5 +234,6 @@ func problemOf(response *http.Response) error {
 	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(&p); err != nil || p.Detail == "" {
 		return garbled(response.Request.URL.Host, errors.New(response.Status))
 	}
-	return &farm.Error{Kind: farm.Kind(p.Title), Code: farm.Code(strings.TrimPrefix(p.Type, "grange:")), Message: p.Detail, Hint: p.Hint}
+	return &farm.Error{Kind: farm.Kind(p.Title), Code: farm.Code(strings.TrimPrefix(p.Type, "grange:")),
+		Message: p.Detail, Hint: p.Hint}
 }

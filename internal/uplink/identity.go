@@ -32,7 +32,8 @@ type Identity struct {
 	Name    string   `json:"name"`
 	Servers []string `json:"servers"`
 	CA      string   `json:"ca"` // PEM: who vouches for servers
-	// Key and Certificate are PEM, or, of a host whose certificate the site issues, empty: KeyFile and CertificateFile then name the site's files.
+	// Key and Certificate are PEM, or, of a host whose certificate the site issues, empty: KeyFile and CertificateFile
+	// then name the site's files.
 	Key             string `json:"key,omitempty"`
 	Certificate     string `json:"certificate,omitempty"`
 	KeyFile         string `json:"key_file,omitempty"`
@@ -64,7 +65,8 @@ func (id Identity) trusts() []string {
 	return all
 }
 
-// renewAt is when to ask for the next certificate: at two thirds of the life of the present one. The zero time: the site does that.
+// renewAt is when to ask for the next certificate: at two thirds of the life of the present one. The zero time: the
+// site does that.
 func (id Identity) renewAt() time.Time {
 	if id.CertificateFile != "" {
 		return time.Time{}
@@ -80,8 +82,8 @@ func (id Identity) renewAt() time.Time {
 // IdentityFile is where the identity of a host is, in its directory.
 const IdentityFile = "identity.json"
 
-// keeper keeps an identity in a directory that only root can look into. One file holds all of it, so that a crash leaves the old one or
-// the new one.
+// keeper keeps an identity in a directory that only root can look into. One file holds all of it, so that a crash
+// leaves the old one or the new one.
 type keeper struct {
 	dir  *os.Root
 	file string
@@ -91,7 +93,8 @@ func (k keeper) read() (Identity, error) {
 	var id Identity
 	text, err := k.dir.ReadFile(k.file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return id, &farm.Error{Kind: farm.NotFound, Code: CodeNoIdentity, Message: "this host has not joined a server's fleet", Hint: "`grange host join --help`"}
+		return id, &farm.Error{Kind: farm.NotFound, Code: CodeNoIdentity,
+			Message: "this host has not joined a server's fleet", Hint: "`grange host join --help`"}
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &id)
@@ -100,7 +103,8 @@ func (k keeper) read() (Identity, error) {
 		_, err = id.pair()
 	}
 	if err != nil {
-		return id, &farm.Error{Kind: farm.Internal, Code: CodeNoIdentity, Message: "this host's identity cannot be read", Err: err, Hint: "join again: `grange host join --replace`"}
+		return id, &farm.Error{Kind: farm.Internal, Code: CodeNoIdentity,
+			Message: "this host's identity cannot be read", Err: err, Hint: "join again: `grange host join --replace`"}
 	}
 	return id, nil
 }
@@ -131,7 +135,8 @@ func (k keeper) write(id Identity) error {
 	return k.flush()
 }
 
-// flush has the directory itself on the disk: what the host reports of its identity must be true after a crash of the host, too.
+// flush has the directory itself on the disk: what the host reports of its identity must be true after a crash of the
+// host, too.
 func (k keeper) flush() error {
 	d, err := k.dir.Open(".")
 	if err != nil {

@@ -26,12 +26,13 @@ type JoinOptions struct {
 	Name      string // of the host
 	Replace   bool   // of an identity that is there, and of a host of this name that the server has
 	MachineID string // as /etc/machine-id has it; "": not known
-	// CertificateFile and KeyFile are the site's, where the site's authority vouches for hosts; "": the fleet's own makes a certificate.
+	// CertificateFile and KeyFile are the site's, where the site's authority vouches for hosts; "": the fleet's own
+	// makes a certificate.
 	CertificateFile, KeyFile string
 }
 
-// Join trades a join token for an identity, and keeps it. The secret of the token goes only to a server that shows the certificate
-// whose fingerprint the token has. Errors are farm.Error.
+// Join trades a join token for an identity, and keeps it. The secret of the token goes only to a server that shows the
+// certificate whose fingerprint the token has. Errors are farm.Error.
 func Join(ctx context.Context, o JoinOptions) (Identity, error) {
 	token, err := pki.ParseJoinToken(o.Token)
 	if err != nil {
@@ -43,15 +44,19 @@ func Join(ctx context.Context, o JoinOptions) (Identity, error) {
 	}
 	k := keeper{o.Dir, cmp.Or(o.File, IdentityFile)}
 	if old, err := k.read(); err == nil && !o.Replace {
-		return Identity{}, &farm.Error{Kind: farm.Conflict, Code: CodeJoined, Message: "this host has joined already, as " + old.Name, Hint: "`--replace` takes its place anew"}
+		return Identity{}, &farm.Error{Kind: farm.Conflict, Code: CodeJoined,
+			Message: "this host has joined already, as " + old.Name, Hint: "`--replace` takes its place anew"}
 	}
 	id := Identity{KeyFile: o.KeyFile, CertificateFile: o.CertificateFile}
-	r := fleet.EnrolRequest{Token: token.String(), Name: o.Name, MachineID: hashed(o.MachineID), Replace: o.Replace, Now: time.Now().UTC()}
+	r := fleet.EnrolRequest{Token: token.String(), Name: o.Name, MachineID: hashed(o.MachineID), Replace: o.Replace,
+		Now: time.Now().UTC()}
 	var shown *tls.Certificate
 	if id.CertificateFile != "" {
 		pair, err := id.pair()
 		if err != nil {
-			return Identity{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: "the site's certificate cannot be used", Err: err, Hint: "give a PEM certificate with its chain, and its key"}
+			return Identity{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
+				Message: "the site's certificate cannot be used", Err: err,
+				Hint: "give a PEM certificate with its chain, and its key"}
 		}
 		shown = &pair
 	} else if r.CSR, err = id.newKey(); err != nil {
@@ -63,7 +68,8 @@ func Join(ctx context.Context, o JoinOptions) (Identity, error) {
 		}
 	}
 	trust := tlsOfToken(token, shown)
-	c := &caller{http: &http.Client{Transport: transport(trust), CheckRedirect: noRedirect}, trust: trust, servers: []string{base}}
+	c := &caller{http: &http.Client{Transport: transport(trust), CheckRedirect: noRedirect}, trust: trust,
+		servers: []string{base}}
 	defer c.close()
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()

@@ -48,7 +48,8 @@ func newSiteWith(t *testing.T, address string, clock time.Duration) *site {
 	t.Cleanup(func() { st.Close() })
 	s := &site{t: t, store: st, address: address, clock: clock, keys: filepath.Join(t.TempDir(), "ca.key")}
 	s.update(func(tx *store.Tx) error {
-		return errors.Join(tx.PutCell(farm.Cell{Name: "east", Default: true}.WithDefaults()), tx.PutProject(farm.Project{Name: "alice"}),
+		return errors.Join(tx.PutCell(farm.Cell{Name: "east", Default: true}.WithDefaults()),
+			tx.PutProject(farm.Project{Name: "alice"}),
 			tx.PutShape(farm.Shape{Name: "small", CPUs: 2, Memory: 2 * farm.GiB, Network: farm.NetworkNone}))
 	})
 	s.start()
@@ -68,7 +69,8 @@ func (s *site) start() {
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s.Server = server.New(server.Options{Store: s.store, Log: log, URL: s.url, Now: s.now, CAKeyFile: s.keys})
 	trust := apiserver.TLS(s.ListenerCertificates([]string{"127.0.0.1"}).Get)
-	door := apiserver.New(apiserver.Options{Server: s.Server, Authn: authn.New(authn.Options{Directory: s.Server}), Log: log, Version: "test"})
+	door := apiserver.New(apiserver.Options{Server: s.Server, Authn: authn.New(authn.Options{Directory: s.Server}),
+		Log: log, Version: "test"})
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() { door.Serve(ctx, tls.NewListener(l, trust)) })
@@ -100,7 +102,8 @@ func (s *site) eventually(what string, is func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(90 * time.Second) // a poll that a server which was stopped never answers is found out by the next report, after half a minute
+	// a poll that a server which was stopped never answers is found out by the next report, after half a minute
+	late := time.After(90 * time.Second)
 	for !is() {
 		select {
 		case <-tick.C:
@@ -130,7 +133,8 @@ func (s *site) dir() *os.Root {
 func (s *site) join(name string) *host {
 	s.t.Helper()
 	h := &host{Host: newHost(), dir: s.dir()}
-	id, err := uplink.Join(s.t.Context(), uplink.JoinOptions{Dir: h.dir, Server: s.url, Token: s.token(server.JoinOrder{}), Name: name, MachineID: name})
+	id, err := uplink.Join(s.t.Context(),
+		uplink.JoinOptions{Dir: h.dir, Server: s.url, Token: s.token(server.JoinOrder{}), Name: name, MachineID: name})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -140,7 +144,8 @@ func (s *site) join(name string) *host {
 }
 
 func newHost() *sim.Host {
-	return sim.NewHost(sim.HostOptions{Version: "test", Hardware: sim.Hardware{Sockets: 1, Cores: 8, Memory: 64 * farm.GiB}, Images: []string{"micro"}})
+	return sim.NewHost(sim.HostOptions{Version: "test",
+		Hardware: sim.Hardware{Sockets: 1, Cores: 8, Memory: 64 * farm.GiB}, Images: []string{"micro"}})
 }
 
 func (s *site) link(h *host) { s.linkTo(h) }
@@ -148,7 +153,8 @@ func (s *site) link(h *host) { s.linkTo(h) }
 // linkTo is link, by way of other servers first.
 func (s *site) linkTo(h *host, servers ...string) {
 	s.t.Helper()
-	l, err := uplink.New(uplink.Options{Dir: h.dir, Host: h.Host, Servers: servers, Log: slog.New(slog.NewTextHandler(s.t.Output(), nil))})
+	l, err := uplink.New(uplink.Options{Dir: h.dir, Host: h.Host, Servers: servers,
+		Log: slog.New(slog.NewTextHandler(s.t.Output(), nil))})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -162,7 +168,8 @@ func (s *site) linkTo(h *host, servers ...string) {
 // row is a host as the store has it.
 func (s *site) row(id string) (h farm.Host) {
 	s.t.Helper()
-	if err := s.store.View(context.Background(), func(tx *store.Tx) (err error) { h, err = tx.Host(id); return err }); err != nil {
+	if err := s.store.View(context.Background(),
+		func(tx *store.Tx) (err error) { h, err = tx.Host(id); return err }); err != nil {
 		s.t.Fatal(err)
 	}
 	return h
@@ -171,7 +178,8 @@ func (s *site) row(id string) (h farm.Host) {
 // vm makes a VM and gives it a place, as the placer does.
 func (s *site) vm(name string, h *host) farm.VM {
 	s.t.Helper()
-	made, err := s.CreateVMs(context.Background(), root, server.CreateVM{Project: "alice", Name: name, Image: "micro", Shape: "small"})
+	made, err := s.CreateVMs(context.Background(), root,
+		server.CreateVM{Project: "alice", Name: name, Image: "micro", Shape: "small"})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -39,7 +39,8 @@ func TestJoinRefused(t *testing.T) {
 	s.eventually("it reports", func() bool { return s.row(host.id.Host).Facts.Instance != "" })
 	spent := s.token(server.JoinOrder{})
 	joined := s.dir()
-	if _, err := uplink.Join(t.Context(), uplink.JoinOptions{Dir: joined, Server: s.url, Token: spent, Name: "wn-2"}); err != nil {
+	if _, err := uplink.Join(t.Context(),
+		uplink.JoinOptions{Dir: joined, Server: s.url, Token: spent, Name: "wn-2"}); err != nil {
 		t.Fatal(err)
 	}
 	stranger, err := pki.NewCA(time.Now())
@@ -63,22 +64,38 @@ func TestJoinRefused(t *testing.T) {
 	}{
 		{"no token", uplink.JoinOptions{Name: "wn-9", Token: "grange-join-x"}, pki.CodeBadJoin},
 		{"no URL", uplink.JoinOptions{Name: "wn-9", Token: good(), Server: "server"}, uplink.CodeBadServer},
-		{"nobody there", uplink.JoinOptions{Name: "wn-9", Token: good(), Server: "https://" + closed.Addr().String()}, uplink.CodeServerAway},
-		{"another name of the server", uplink.JoinOptions{Name: "wn-9", Token: good(), Server: strings.Replace(s.url, "127.0.0.1", "localhost", 1)}, uplink.CodeServerName},
-		{"a token of another fleet", uplink.JoinOptions{Name: "wn-9", Token: pki.NewJoinToken(stranger.Certificate).String()}, uplink.CodeServerCA},
-		{"a token that was never made", uplink.JoinOptions{Name: "wn-9", Token: pki.NewJoinToken(own.Present.Certificate).String()}, server.CodeJoinRefused},
-		{"a token that has ended", uplink.JoinOptions{Name: "wn-9", Token: s.token(server.JoinOrder{Valid: time.Nanosecond})}, server.CodeJoinRefused},
+		{"nobody there", uplink.JoinOptions{Name: "wn-9", Token: good(), Server: "https://" + closed.Addr().String()},
+			uplink.CodeServerAway},
+		{"another name of the server",
+			uplink.JoinOptions{Name: "wn-9", Token: good(),
+				Server: strings.Replace(s.url, "127.0.0.1", "localhost", 1)}, uplink.CodeServerName},
+		{"a token of another fleet",
+			uplink.JoinOptions{Name: "wn-9", Token: pki.NewJoinToken(stranger.Certificate).String()},
+			uplink.CodeServerCA},
+		{"a token that was never made",
+			uplink.JoinOptions{Name: "wn-9", Token: pki.NewJoinToken(own.Present.Certificate).String()},
+			server.CodeJoinRefused},
+		{"a token that has ended", uplink.JoinOptions{Name: "wn-9",
+			Token: s.token(server.JoinOrder{Valid: time.Nanosecond})}, server.CodeJoinRefused},
 		{"a token that was used", uplink.JoinOptions{Name: "wn-9", Token: spent}, server.CodeJoinRefused},
-		{"a token for another host", uplink.JoinOptions{Name: "wn-9", Token: s.token(server.JoinOrder{Name: "wn-8"})}, server.CodeJoinRefused},
+		{"a token for another host", uplink.JoinOptions{Name: "wn-9", Token: s.token(server.JoinOrder{Name: "wn-8"})},
+			server.CodeJoinRefused},
 		{"no name", uplink.JoinOptions{Name: "WN 9", Token: good()}, server.CodeJoinOrder},
 		{"joined already", uplink.JoinOptions{Dir: joined, Name: "wn-9", Token: good()}, uplink.CodeJoined},
 		{"the name is another's", uplink.JoinOptions{Name: "wn-1", Token: good()}, server.CodeHostExists},
-		{"the name is another machine's", uplink.JoinOptions{Name: "wn-1", Token: good(), Replace: true, MachineID: "other"}, server.CodeJoinRefused},
+		{"the name is another machine's",
+			uplink.JoinOptions{Name: "wn-1", Token: good(), Replace: true, MachineID: "other"}, server.CodeJoinRefused},
 		{"a clone", uplink.JoinOptions{Name: "wn-9", Token: good(), MachineID: "wn-1"}, server.CodeClonedHost},
-		{"the machine-id of a host that runs", uplink.JoinOptions{Name: "wn-1", Token: good(), Replace: true, MachineID: "wn-1"}, server.CodeJoinRefused},
-		{"in the place of a host that runs", uplink.JoinOptions{Name: "wn-1", Token: s.token(server.JoinOrder{Name: "wn-1"}), Replace: true, MachineID: "other"}, farm.CodeHostAnswers},
-		{"in its own place", uplink.JoinOptions{Dir: host.dir, Name: "wn-1", Token: good(), Replace: true, MachineID: "wn-1"}, ""},
-		{"in its own place, as that was kept", uplink.JoinOptions{Dir: host.dir, Name: "wn-1", Token: s.token(server.JoinOrder{Name: "wn-1"}), Replace: true, MachineID: "other"}, ""},
+		{"the machine-id of a host that runs",
+			uplink.JoinOptions{Name: "wn-1", Token: good(), Replace: true, MachineID: "wn-1"}, server.CodeJoinRefused},
+		{"in the place of a host that runs",
+			uplink.JoinOptions{Name: "wn-1", Token: s.token(server.JoinOrder{Name: "wn-1"}), Replace: true,
+				MachineID: "other"}, farm.CodeHostAnswers},
+		{"in its own place", uplink.JoinOptions{Dir: host.dir, Name: "wn-1", Token: good(), Replace: true,
+			MachineID: "wn-1"}, ""},
+		{"in its own place, as that was kept",
+			uplink.JoinOptions{Dir: host.dir, Name: "wn-1", Token: s.token(server.JoinOrder{Name: "wn-1"}),
+				Replace: true, MachineID: "other"}, ""},
 	} {
 		if tt.o.Server == "" {
 			tt.o.Server = s.url
@@ -90,13 +107,15 @@ func TestJoinRefused(t *testing.T) {
 		if got := codeOf(err); got != tt.want || err != nil && got == "" {
 			t.Errorf("%s: %q, want %q: %v", tt.name, got, tt.want, err)
 		}
-		if token, ok := strings.CutPrefix(tt.o.Token, "grange-join-"); ok && err != nil && len(token) > 50 && strings.Contains(err.Error(), token[9:41]) {
+		if token, ok := strings.CutPrefix(tt.o.Token, "grange-join-"); ok && err != nil && len(token) > 50 &&
+			strings.Contains(err.Error(), token[9:41]) {
 			t.Errorf("%s: the secret is in %v", tt.name, err)
 		}
 	}
 }
 
-// The clocks are said to be apart, and by how much: by the server when certificates still hold, else by the host, which asks.
+// The clocks are said to be apart, and by how much: by the server when certificates still hold, else by the host, which
+// asks.
 func TestClocksApart(t *testing.T) {
 	for _, tt := range []struct {
 		server time.Duration
@@ -108,7 +127,8 @@ func TestClocksApart(t *testing.T) {
 		{24 * time.Hour, uplink.CodeServerTime, "valid from"},
 	} {
 		s := newSiteAt(t, tt.server)
-		_, err := uplink.Join(t.Context(), uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(server.JoinOrder{}), Name: "wn-1"})
+		_, err := uplink.Join(t.Context(),
+			uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(server.JoinOrder{}), Name: "wn-1"})
 		if codeOf(err) != tt.want || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%v: %v", tt.server, err)
 		}
@@ -195,7 +215,9 @@ func TestRevoked(t *testing.T) {
 	h.stop()
 	old := *h
 	s.fence("wn-1")
-	if _, err := uplink.Join(t.Context(), uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(server.JoinOrder{Name: "wn-1"}), Name: "wn-1", Replace: true, MachineID: "other"}); err != nil {
+	if _, err := uplink.Join(t.Context(),
+		uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(server.JoinOrder{Name: "wn-1"}), Name: "wn-1",
+			Replace: true, MachineID: "other"}); err != nil {
 		t.Fatal(err)
 	}
 	heard := s.second(&old, h.Host)
@@ -241,9 +263,11 @@ func TestCapability(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(h.id.CA))
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots,
+		Certificates: []tls.Certificate{pair}}}}
 	defer client.CloseIdleConnections()
-	for capability, want := range map[int]int{0: http.StatusConflict, fleet.Capability: http.StatusBadRequest, fleet.Capability + 2: http.StatusBadRequest, fleet.Capability + 3: http.StatusConflict} {
+	for capability, want := range map[int]int{0: http.StatusConflict, fleet.Capability: http.StatusBadRequest,
+		fleet.Capability + 2: http.StatusBadRequest, fleet.Capability + 3: http.StatusConflict} {
 		r, err := http.NewRequest(http.MethodPost, s.url+fleet.RouteReport, strings.NewReader("no JSON"))
 		if err != nil {
 			t.Fatal(err)
@@ -258,7 +282,8 @@ func TestCapability(t *testing.T) {
 			t.Errorf("capability %d: %s", capability, answer.Status)
 		}
 	}
-	if v, err := s.Host(t.Context(), root, "wn-1"); err != nil || len(v.Warnings) == 0 || !strings.Contains(v.Warnings[0], "refused") {
+	if v, err := s.Host(t.Context(), root, "wn-1"); err != nil || len(v.Warnings) == 0 ||
+		!strings.Contains(v.Warnings[0], "refused") {
 		t.Errorf("nothing is shown of the refusals: %v %v", v.Warnings, err)
 	}
 }
@@ -300,7 +325,8 @@ func TestLinkTells(t *testing.T) {
 	h.stop()
 	s.stop()
 	told := make(chan error, 10)
-	l, err := uplink.New(uplink.Options{Dir: h.dir, Host: h.Host, Log: slog.New(slog.DiscardHandler), Tell: func(wrong error) { told <- wrong }})
+	l, err := uplink.New(uplink.Options{Dir: h.dir, Host: h.Host, Log: slog.New(slog.DiscardHandler),
+		Tell: func(wrong error) { told <- wrong }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/grange-project/grange/internal/pki"
 )
 
-// renew asks for the next certificate when it is time, and returns errRenewed when there is one: with a key of its own, so that a key that got
-// out does not count for ever. That the server refuses is an error only when the present certificate has run out, which the server says.
+// renew asks for the next certificate when it is time, and returns errRenewed when there is one: with a key of its own,
+// so that a key that got out does not count for ever. That the server refuses is an error only when the present
+// certificate has run out, which the server says.
 func (s *session) renew(ctx context.Context) error {
 	id, _ := s.present()
 	if at := id.renewAt(); at.IsZero() || time.Now().Before(at) {
@@ -35,7 +36,8 @@ func (s *session) renewNow(ctx context.Context) error {
 		return err
 	}
 	var a fleet.EnrolAnswer
-	if _, err := s.ask(ctx, answerTime, http.MethodPost, fleet.RouteRenew, fleet.RenewRequest{CSR: csr}, &a); err != nil {
+	if _, err := s.ask(ctx, answerTime, http.MethodPost, fleet.RouteRenew, fleet.RenewRequest{CSR: csr},
+		&a); err != nil {
 		s.log.Warn("certificate not renewed", "reason", err)
 		s.tryAgain(time.Now().Add(renewAgain))
 		return nil

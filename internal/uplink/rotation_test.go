@@ -68,7 +68,9 @@ type oldAgent struct {
 
 func (s *site) joinOld(name string) *oldAgent {
 	s.t.Helper()
-	id, err := uplink.Join(s.t.Context(), uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(server.JoinOrder{}), Name: name, MachineID: name})
+	id, err := uplink.Join(s.t.Context(),
+		uplink.JoinOptions{Dir: s.dir(), Server: s.url, Token: s.token(server.JoinOrder{}), Name: name,
+			MachineID: name})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -78,11 +80,14 @@ func (s *site) joinOld(name string) *oldAgent {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(id.CA))
-	return &oldAgent{&http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}}}, s}
+	return &oldAgent{&http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}}}, s}
 }
 
 func (o *oldAgent) report() error {
-	text, err := json.Marshal(fleet.Report{Instance: "old", Facts: &fleet.Facts{Capability: fleet.Capability, Instance: "old", Boot: "b", Now: time.Now(), Topology: fleet.Topology{Online: "0"}}})
+	text, err := json.Marshal(fleet.Report{Instance: "old",
+		Facts: &fleet.Facts{Capability: fleet.Capability, Instance: "old", Boot: "b", Now: time.Now(),
+			Topology: fleet.Topology{Online: "0"}}})
 	if err != nil {
 		return err
 	}
@@ -141,12 +146,14 @@ func TestRotation(t *testing.T) {
 	}
 	fifth := &host{Host: newHost(), dir: s.dir()}
 	var err error
-	if fifth.id, err = uplink.Join(t.Context(), uplink.JoinOptions{Dir: fifth.dir, Server: s.url, Token: token, Name: "wn-5", MachineID: "wn-5"}); err != nil {
+	if fifth.id, err = uplink.Join(t.Context(),
+		uplink.JoinOptions{Dir: fifth.dir, Server: s.url, Token: token, Name: "wn-5", MachineID: "wn-5"}); err != nil {
 		t.Fatal(err)
 	}
 	s.link(fifth)
 	hosts = append(hosts, fifth)
-	s.eventually("the silent host and the old agent alone are waited for", func() bool { return s.waits() == "wn-3 wn-4" })
+	s.eventually("the silent host and the old agent alone are waited for",
+		func() bool { return s.waits() == "wn-3 wn-4" })
 	hosts[1].stop() // its agent is started anew, with what it has written down
 	s.link(hosts[1])
 	s.stop()
@@ -163,7 +170,8 @@ func TestRotation(t *testing.T) {
 	s.stop() // before any host has heard of that
 	s.start()
 	for _, h := range hosts {
-		s.eventually("believes the next one alone", func() bool { return h.believes(t) == 1 && slices.Equal(s.row(h.id.Host).Facts.Trusts, []string{next}) })
+		s.eventually("believes the next one alone",
+			func() bool { return h.believes(t) == 1 && slices.Equal(s.row(h.id.Host).Facts.Trusts, []string{next}) })
 	}
 	if err := old.report(); err == nil {
 		t.Error("a host with a certificate of the retired authority is let in")
@@ -176,7 +184,9 @@ func TestRotation(t *testing.T) {
 	}
 	// The one that was cut off joins again.
 	again := s.dir()
-	if _, err := uplink.Join(t.Context(), uplink.JoinOptions{Dir: again, Server: s.url, Token: s.token(server.JoinOrder{Name: "wn-4"}), Name: "wn-4", MachineID: "wn-4", Replace: true}); err == nil || !farm.IsCode(err, farm.CodeHostAnswers) {
+	if _, err := uplink.Join(t.Context(),
+		uplink.JoinOptions{Dir: again, Server: s.url, Token: s.token(server.JoinOrder{Name: "wn-4"}), Name: "wn-4",
+			MachineID: "wn-4", Replace: true}); err == nil || !farm.IsCode(err, farm.CodeHostAnswers) {
 		t.Errorf("it reported a moment ago: %v", err)
 	}
 }
@@ -197,7 +207,8 @@ func TestAuthoritiesOfNobody(t *testing.T) {
 		switch r.URL.Path {
 		case fleet.RouteReport:
 			reports <- true
-			json.NewEncoder(w).Encode(fleet.ReportAnswer{Next: 1, Spread: 1, CA: stranger.PEM(), Renew: len(renewals) == 0})
+			json.NewEncoder(w).Encode(fleet.ReportAnswer{Next: 1, Spread: 1, CA: stranger.PEM(),
+				Renew: len(renewals) == 0})
 		case fleet.RouteRenew:
 			renewals <- true
 			var asked fleet.RenewRequest

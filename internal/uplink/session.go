@@ -32,7 +32,7 @@ type session struct {
 // debounce gathers changes that come together, as the states of a VM that starts, into one report.
 const debounce = 100 * time.Millisecond
 
-// session returns when the link is lost; worked tells whether it was there at all.
+// session returns when the link is lost; worked reports whether it was there at all.
 func (l *Link) session(ctx context.Context) (worked bool, err error) {
 	_, c := l.present()
 	s := &session{Link: l, caller: c, next: time.Minute}
@@ -63,8 +63,8 @@ func (l *Link) session(ctx context.Context) (worked bool, err error) {
 	return true, err
 }
 
-// polls brings the wanted list to the host each time that it is another one. What the host has from before counts as nothing: the first
-// poll of a session brings the list. Streams live as long as life.
+// polls brings the wanted list to the host each time that it is another one. What the host has from before counts as
+// nothing: the first poll of a session brings the list. Streams live as long as life.
 func (s *session) polls(ctx, life context.Context) error {
 	after := int64(0)
 	for {
@@ -188,7 +188,7 @@ func (s *session) ask(ctx context.Context, bound time.Duration, method, route st
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// sumOf tells whether something is as it was: far smaller than what it is of.
+// sumOf reports whether something is as it was: far smaller than what it is of.
 func sumOf(v any) [sha256.Size]byte {
 	text, err := json.Marshal(v)
 	if err != nil { // plain data

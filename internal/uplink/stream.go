@@ -15,7 +15,8 @@ import (
 // maxStreams bounds what one host carries at once.
 const maxStreams = 64
 
-// streams are those that the server ordered. An order stays in the wanted list until its stream was brought: each is opened once.
+// streams are those that the server ordered. An order stays in the wanted list until its stream was brought: each is
+// opened once.
 type streams struct {
 	mu      sync.Mutex
 	ordered map[string]bool // orders of the last list
@@ -48,8 +49,8 @@ func (s *streams) ended() {
 	s.running--
 }
 
-// bring opens a stream to a VM and carries its bytes to the server that waits for it, until one end is over. It lives on when the link is
-// made anew, and ends with the agent.
+// bring opens a stream to a VM and carries its bytes to the server that waits for it, until one end is over. It lives
+// on when the link is made anew, and ends with the agent.
 func (l *Link) bring(ctx context.Context, o fleet.StreamOrder) {
 	_, c := l.present()
 	target, err := baseOf(o.Server)
@@ -64,7 +65,8 @@ func (l *Link) bring(ctx context.Context, o fleet.StreamOrder) {
 		return
 	}
 	defer end.Close()
-	response, err := c.send(ctx, http.MethodPost, target, nil, http.Header{"Connection": {"Upgrade"}, "Upgrade": {fleet.UpgradeStream}})
+	response, err := c.send(ctx, http.MethodPost, target, nil,
+		http.Header{"Connection": {"Upgrade"}, "Upgrade": {fleet.UpgradeStream}})
 	if err != nil {
 		l.log.Warn("stream not brought", "vm", o.VM, "reason", err)
 		return
@@ -94,7 +96,8 @@ func (l *Link) refuse(ctx context.Context, c *caller, target string, o fleet.Str
 func problemOfHost(err error) api.Problem {
 	own := new(farm.Error)
 	if !errors.As(err, &own) {
-		own = &farm.Error{Kind: farm.Internal, Code: farm.CodeInternal, Message: "the host could not open the stream", Hint: "the agent's log says more"}
+		own = &farm.Error{Kind: farm.Internal, Code: farm.CodeInternal, Message: "the host could not open the stream",
+			Hint: "the agent's log says more"}
 	}
 	return api.Problem{Type: "grange:" + string(own.Code), Title: string(own.Kind), Detail: own.Message, Hint: own.Hint}
 }

@@ -18,7 +18,8 @@ import (
 func tlsOf(id Identity) *tls.Config {
 	roots := id.authorities()
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: pki.TrustProtocols(id.trusts()...), ClientSessionCache: tls.NewLRUClientSessionCache(1),
+		MinVersion: tls.VersionTLS12, NextProtos: pki.TrustProtocols(id.trusts()...),
+		ClientSessionCache: tls.NewLRUClientSessionCache(1),
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := id.pair()
 			return &pair, err
@@ -46,7 +47,9 @@ func tlsOfToken(token pki.JoinToken, pair *tls.Certificate) *tls.Config {
 					return verifyServer(s, roots, time.Now())
 				}
 			}
-			return &farm.Error{Kind: farm.Denied, Code: CodeServerCA, Message: "the server " + s.ServerName + " is not the one that made the join token: no certificate that it shows has the token's fingerprint",
+			return &farm.Error{Kind: farm.Denied, Code: CodeServerCA,
+				Message: "the server " + s.ServerName +
+					" is not the one that made the join token: no certificate that it shows has the token's fingerprint",
 				Hint: "see that the URL is right and nobody is in between; nothing secret was sent"}
 		},
 	}
@@ -58,7 +61,8 @@ func verifyServer(s tls.ConnectionState, roots *x509.CertPool, now time.Time) er
 	for _, c := range s.PeerCertificates[1:] {
 		between.AddCert(c)
 	}
-	_, err := leaf.Verify(x509.VerifyOptions{DNSName: s.ServerName, Roots: roots, Intermediates: between, CurrentTime: now})
+	_, err := leaf.Verify(x509.VerifyOptions{DNSName: s.ServerName, Roots: roots, Intermediates: between,
+		CurrentTime: now})
 	invalid, wrongName := x509.CertificateInvalidError{}, x509.HostnameError{}
 	switch {
 	case err == nil:
@@ -66,11 +70,15 @@ func verifyServer(s tls.ConnectionState, roots *x509.CertPool, now time.Time) er
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return &outOfTime{leaf: leaf, now: now}
 	case errors.As(err, &wrongName):
-		return &farm.Error{Kind: farm.Denied, Code: CodeServerName, Message: fmt.Sprintf("the server's certificate is not for %s but for %s", s.ServerName, namesOf(leaf)),
-			Hint: "reach it by one of its names, or have the server told all its names"}
+		return &farm.Error{Kind: farm.Denied, Code: CodeServerName,
+			Message: fmt.Sprintf("the server's certificate is not for %s but for %s", s.ServerName, namesOf(leaf)),
+			Hint:    "reach it by one of its names, or have the server told all its names"}
 	}
-	return &farm.Error{Kind: farm.Denied, Code: CodeServerCA, Message: "the server " + s.ServerName + " shows a certificate of an authority that this host does not know", Err: err,
-		Hint: "if the fleet's authority was changed, join again: `grange host join --replace`; otherwise somebody is in between"}
+	return &farm.Error{Kind: farm.Denied, Code: CodeServerCA,
+		Message: "the server " + s.ServerName + " shows a certificate of an authority that this host does not know",
+		Err:     err,
+		Hint: "if the fleet's authority was changed, join again: `grange host join --replace`; otherwise somebody is " +
+			"in between"}
 }
 
 func namesOf(c *x509.Certificate) string {
@@ -88,20 +96,25 @@ type outOfTime struct {
 }
 
 func (o *outOfTime) Error() string {
-	return fmt.Sprintf("the server's certificate is valid from %s to %s, and this host's clock says %s", o.leaf.NotBefore.UTC().Format(time.RFC3339),
-		o.leaf.NotAfter.UTC().Format(time.RFC3339), o.now.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the server's certificate is valid from %s to %s, and this host's clock says %s",
+		o.leaf.NotBefore.UTC().Format(time.RFC3339), o.leaf.NotAfter.UTC().Format(time.RFC3339),
+		o.now.UTC().Format(time.RFC3339))
 }
 
-// explain makes an outOfTime a farm.Error. It asks the server what time it has, over a connection that is good but for the time, and
-// tells it nothing.
+// explain makes an outOfTime a farm.Error. It asks the server what time it has, over a connection that is good but for
+// the time, and tells it nothing.
 func explain(ctx context.Context, err error, server string, trust *tls.Config) error {
 	o := new(outOfTime)
 	if !errors.As(err, &o) {
 		return err
 	}
-	e := &farm.Error{Kind: farm.Unavailable, Code: CodeServerTime, Message: o.Error(), Hint: "set the clocks of both right, best by NTP or chrony"}
+	e := &farm.Error{Kind: farm.Unavailable, Code: CodeServerTime, Message: o.Error(),
+		Hint: "set the clocks of both right, best by NTP or chrony"}
 	t := trust.Clone()
-	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate,
+		error) {
+		return &tls.Certificate{}, nil
+	}
 	t.VerifyConnection = func(s tls.ConnectionState) error {
 		if pki.Fingerprint(s.PeerCertificates[0]) == pki.Fingerprint(o.leaf) {
 			return nil

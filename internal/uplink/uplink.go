@@ -1,5 +1,5 @@
-// Package uplink is a host's side of the link to the server: it joins, keeps its certificate young, brings the wanted list, reports, and
-// opens streams. It knows the host through an interface, and decides nothing about VMs.
+// Package uplink is a host's side of the link to the server: it joins, keeps its certificate young, brings the wanted
+// list, reports, and opens streams. It knows the host through an interface, and decides nothing about VMs.
 package uplink
 
 import (
@@ -21,11 +21,11 @@ import (
 type Host interface {
 	// Facts are what the host says of itself.
 	Facts(ctx context.Context) (fleet.Facts, error)
-	// Want takes over what the server wants. Level, not edge: it returns at once, and the same list twice does nothing. When it has
-	// returned, Observed has every VM of the list that the host will do anything about.
+	// Want takes over what the server wants. Level, not edge: it returns at once, and the same list twice does nothing.
+	// When it has returned, Observed has every VM of the list that the host will do anything about.
 	Want(list fleet.WantedList)
-	// Observed is every VM of the server that is here, and those wanted deleted that are gone; changed is closed at the next change of
-	// these or of Facts.
+	// Observed is every VM of the server that is here, and those wanted deleted that are gone; changed is closed at the
+	// next change of these or of Facts.
 	Observed() (vms []fleet.Observed, changed <-chan struct{})
 	// Stream opens a stream to a VM. The caller closes it.
 	Stream(ctx context.Context, o fleet.StreamOrder) (io.ReadWriteCloser, error)
@@ -39,7 +39,8 @@ type Options struct {
 	Log  *slog.Logger
 	// Servers are tried before those that the server named; none: only those.
 	Servers []string
-	// Tell is told what is wrong whenever that becomes another thing, and nil when the link works again. Nil: nobody wants to know.
+	// Tell is told what is wrong whenever that becomes another thing, and nil when the link works again. Nil: nobody
+	// wants to know.
 	Tell func(wrong error)
 }
 
@@ -67,7 +68,8 @@ type Link struct {
 // The times of a link. What the server says goes before them.
 const (
 	firstSpread = 2 * time.Second
-	shortBack   = 5 * time.Second // most, while the server may just be started anew: who finds nobody costs nobody anything
+	// most, while the server may just be started anew: who finds nobody costs nobody anything
+	shortBack   = 5 * time.Second
 	shortTries  = 12
 	maxBackOff  = 30 * time.Second
 	slowBackOff = 5 * time.Minute // when the server refuses for good: somebody may put that right
@@ -77,7 +79,8 @@ const (
 
 // New makes a link from the identity that Join left. The error is a *farm.Error of kind NotFound where there is none.
 func New(o Options) (*Link, error) {
-	l := &Link{host: o.Host, log: o.Log, keep: keeper{o.Dir, cmp.Or(o.File, IdentityFile)}, servers: o.Servers, tell: o.Tell, spread: firstSpread}
+	l := &Link{host: o.Host, log: o.Log, keep: keeper{o.Dir, cmp.Or(o.File, IdentityFile)}, servers: o.Servers,
+		tell: o.Tell, spread: firstSpread}
 	if l.tell == nil {
 		l.tell = func(error) {}
 	}
@@ -109,7 +112,8 @@ func (l *Link) present() (Identity, *caller) {
 	return l.identity, l.caller
 }
 
-// Run keeps the link until ctx ends. What goes wrong is said once, and again when it is another thing; it is never given up.
+// Run keeps the link until ctx ends. What goes wrong is said once, and again when it is another thing; it is never
+// given up.
 func (l *Link) Run(ctx context.Context) error {
 	defer l.streams.all.Wait()
 	defer func() { _, c := l.present(); c.close() }()
@@ -179,7 +183,8 @@ func (l *Link) backOff(err error, failures int) time.Duration {
 	switch {
 	case errors.As(err, &own) && own.Code == farm.CodeOtherAgent:
 		return jitter(otherAgent)
-	case errors.As(err, &own) && own.Kind != farm.Unavailable && own.Kind != farm.Internal && own.Code != farm.CodeReportFirst:
+	case errors.As(err, &own) && own.Kind != farm.Unavailable && own.Kind != farm.Internal &&
+		own.Code != farm.CodeReportFirst:
 		return jitter(slowBackOff)
 	case failures == 1: // all hosts come back at once when a server is started anew: each at its own time
 		return rand.N(l.spread)

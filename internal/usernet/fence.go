@@ -46,14 +46,15 @@ func PlaceOf(pid int) (Place, error) {
 	return Place{}, fmt.Errorf("/proc/%d/status names no user", pid)
 }
 
-// Fence has the rules where a VM's QEMU is, and proves that they are there. They hold for all users of VMs when QEMU runs as one of them, and for
-// its own alone otherwise. Errors: farm.CodeNoUserNetwork.
+// Fence has the rules where a VM's QEMU is, and proves that they are there. They hold for all users of VMs when QEMU
+// runs as one of them, and for its own alone otherwise. Errors: farm.CodeNoUserNetwork.
 func Fence(ctx context.Context, pid int, vms farm.UIDs, allow []netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
 	if err := fence(ctx, pid, vms, allow); err != nil {
-		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoUserNetwork, Message: "network user is refused: the VM could reach the host's own addresses: " + err.Error(),
-			Hint: "install nftables on the host, and see that nft works there; or ask for --network none"}
+		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNoUserNetwork,
+			Message: "network user is refused: the VM could reach the host's own addresses: " + err.Error(),
+			Hint:    "install nftables on the host, and see that nft works there; or ask for --network none"}
 	}
 	return nil
 }

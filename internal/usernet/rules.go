@@ -1,8 +1,10 @@
-// Package usernet keeps VMs with QEMU's user-mode network from the host that they run on. Such a VM's connections are made by QEMU itself,
-// and 10.0.2.2 is the host's loopback there: without more, the guest reaches whatever listens on 127.0.0.1.
+// Package usernet keeps VMs with QEMU's user-mode network from the host that they run on. Such a VM's connections are
+// made by QEMU itself, and 10.0.2.2 is the host's loopback there: without more, the guest reaches whatever listens on
+// 127.0.0.1.
 //
-// The rules are nftables', in a table of our own, and hold for the users that QEMU runs as: packets of theirs to any address of the host are
-// refused, but for name servers and what the site allows. Answers of servers that run as such a user, as of QEMU's own VNC, pass.
+// The rules are nftables', in a table of our own, and hold for the users that QEMU runs as: packets of theirs to any
+// address of the host are refused, but for name servers and what the site allows. Answers of servers that run as such a
+// user, as of QEMU's own VNC, pass.
 package usernet
 
 import (
@@ -17,8 +19,8 @@ import (
 // Table is the name of our table, of the family inet.
 const Table = "grange"
 
-// Rules is what nft is to load for a range of users: all or nothing. Loading it again for another range adds that one. Resolvers are name servers of
-// the host: QEMU asks the first of them for its guest. It is pure.
+// Rules is what nft is to load for a range of users: all or nothing. Loading it again for another range adds that one.
+// Resolvers are name servers of the host: QEMU asks the first of them for its guest. It is pure.
 func Rules(users farm.UIDs, resolvers []netip.Addr, allow []netip.AddrPort) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -29,12 +31,15 @@ func Rules(users farm.UIDs, resolvers []netip.Addr, allow []netip.AddrPort) stri
 	line("flush chain inet %s to_host", Table)
 	line("flush chain inet %s %s", Table, own)
 	rule := func(chain, text string) { line("add rule inet %s %s %s", Table, chain, text) }
-	rule(own, fmt.Sprintf(`oif "lo" meta skuid %s goto to_host`, match(users))) // whatever the host's address: packets to itself go out there
+	// whatever the host's address: packets to itself go out there
+	rule(own, fmt.Sprintf(`oif "lo" meta skuid %s goto to_host`, match(users)))
 	for _, r := range resolvers {
-		rule("to_host", fmt.Sprintf("%s daddr %s meta l4proto { tcp, udp } th dport 53 accept", family(r), r.WithZone("")))
+		rule("to_host", fmt.Sprintf("%s daddr %s meta l4proto { tcp, udp } th dport 53 accept", family(r),
+			r.WithZone("")))
 	}
 	for _, a := range allow {
-		rule("to_host", fmt.Sprintf("%s daddr %s meta l4proto { tcp, udp } th dport %d accept", family(a.Addr()), a.Addr().WithZone(""), a.Port()))
+		rule("to_host", fmt.Sprintf("%s daddr %s meta l4proto { tcp, udp } th dport %d accept", family(a.Addr()),
+			a.Addr().WithZone(""), a.Port()))
 	}
 	rule("to_host", "tcp flags & (fin | syn | rst | ack) != syn accept") // of a connection that others made
 	rule("to_host", "meta l4proto tcp counter reject with tcp reset")

@@ -16,8 +16,12 @@ import (
 )
 
 func TestRules(t *testing.T) {
-	text := Rules(farm.UIDs{First: 64055, Last: 64055}, []netip.Addr{netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("fe80::1%eth0")}, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:3128")})
-	for _, want := range []string{"users_64055_64055 oif \"lo\" meta skuid 64055 goto", "ip daddr 127.0.0.53 meta l4proto { tcp, udp } th dport 53 accept", "ip6 daddr fe80::1 meta", "ip daddr 192.0.2.1 meta l4proto { tcp, udp } th dport 3128 accept"} {
+	text := Rules(farm.UIDs{First: 64055, Last: 64055},
+		[]netip.Addr{netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("fe80::1%eth0")},
+		[]netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:3128")})
+	for _, want := range []string{"users_64055_64055 oif \"lo\" meta skuid 64055 goto",
+		"ip daddr 127.0.0.53 meta l4proto { tcp, udp } th dport 53 accept", "ip6 daddr fe80::1 meta",
+		"ip daddr 192.0.2.1 meta l4proto { tcp, udp } th dport 3128 accept"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}
@@ -25,8 +29,10 @@ func TestRules(t *testing.T) {
 }
 
 func TestResolvers(t *testing.T) {
-	got := Resolvers("# none\nsearch a b\nnameserver 127.0.0.53\n  nameserver\tfe80::1%eth0 # x\nnameserver\nnameserver ten\nnameserver ::ffff:10.0.0.1\n")
-	want := []netip.Addr{netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("10.0.0.1")}
+	got := Resolvers("# none\nsearch a b\nnameserver 127.0.0.53\n  nameserver\tfe80::1%eth0 # " +
+		"x\nnameserver\nnameserver ten\nnameserver ::ffff:10.0.0.1\n")
+	want := []netip.Addr{netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("fe80::1%eth0"),
+		netip.MustParseAddr("10.0.0.1")}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -64,14 +70,17 @@ func TestFence(t *testing.T) {
 	if _, err := ready.Read(make([]byte, 16)); err != nil {
 		t.Fatal(err)
 	}
-	qemu := inside("setpriv", "--reuid", fmt.Sprint(stranger), "--regid", fmt.Sprint(stranger), "--clear-groups", "sleep", "600")
+	qemu := inside("setpriv", "--reuid", fmt.Sprint(stranger), "--regid", fmt.Sprint(stranger), "--clear-groups",
+		"sleep", "600")
 	start(t, qemu)
 	until(t, func() bool { p, err := PlaceOf(qemu.Process.Pid); return err == nil && p.UID == stranger })
 
 	reaches := func(uid int, kind, address string, port int) bool {
-		cmd := inside("setpriv", "--reuid", fmt.Sprint(uid), "--regid", fmt.Sprint(uid), "--clear-groups", "/usr/bin/python3", "-c", client, kind, address, fmt.Sprint(port))
+		cmd := inside("setpriv", "--reuid", fmt.Sprint(uid), "--regid", fmt.Sprint(uid), "--clear-groups",
+			"/usr/bin/python3", "-c", client, kind, address, fmt.Sprint(port))
 		out, err := cmd.CombinedOutput()
-		if err != nil && !strings.Contains(string(out), "Connection refused") && !strings.Contains(string(out), "Operation not permitted") {
+		if err != nil && !strings.Contains(string(out), "Connection refused") &&
+			!strings.Contains(string(out), "Operation not permitted") {
 			t.Fatalf("%v: %s", err, out)
 		}
 		return err == nil
@@ -79,10 +88,13 @@ func TestFence(t *testing.T) {
 	if !reaches(stranger, "tcp", "127.0.0.1", 8001) || !reaches(stranger, "udp", "192.0.2.1", 8002) {
 		t.Fatal("the servers do not answer before there are rules")
 	}
-	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{}, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8003")}); err != nil {
+	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{},
+		[]netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8003")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{}, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8003")}); err != nil { // as every ten seconds
+	// as every ten seconds
+	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{},
+		[]netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:8003")}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -92,7 +104,8 @@ func TestFence(t *testing.T) {
 		port    int
 		want    bool
 	}{
-		{stranger, "tcp", "127.0.0.1", 8001, false}, {stranger, "tcp", "192.0.2.1", 8001, false}, {stranger, "tcp", "::1", 8001, false},
+		{stranger, "tcp", "127.0.0.1", 8001, false}, {stranger, "tcp", "192.0.2.1", 8001, false},
+		{stranger, "tcp", "::1", 8001, false},
 		{stranger, "udp", "127.0.0.1", 8002, false}, {stranger, "udp", "192.0.2.1", 8002, false},
 		{stranger, "tcp", "192.0.2.1", 8003, true}, {stranger, "tcp", "127.0.0.1", 8003, false},
 		{stranger + 1, "tcp", "127.0.0.1", 8001, true}, {0, "udp", "192.0.2.1", 8002, true},
@@ -103,7 +116,8 @@ func TestFence(t *testing.T) {
 		}
 	}
 	// Where QEMU runs as one of the users of VMs, all of them are fenced before their first VM is.
-	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{First: stranger - 1, Last: stranger + 1}, nil); err != nil {
+	if err := Fence(t.Context(), qemu.Process.Pid, farm.UIDs{First: stranger - 1, Last: stranger + 1},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	for uid, want := range map[int]bool{stranger - 1: false, stranger: false, stranger + 1: false, stranger + 2: true} {

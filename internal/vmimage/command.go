@@ -16,7 +16,8 @@ import (
 	"github.com/grange-project/grange/internal/sandbox"
 )
 
-// command is one program of the host that reads what others made: it runs in a sandbox. Its environment is fixed; no shell is involved.
+// command is one program of the host that reads what others made: it runs in a sandbox. Its environment is fixed; no
+// shell is involved.
 type command struct {
 	path    string // absolute
 	args    []string
@@ -81,9 +82,11 @@ func (c command) stream(ctx context.Context, read func(io.Reader) error) error {
 func startError(c command, err error) error {
 	hint := c.hint
 	if !errors.Is(err, fs.ErrNotExist) {
-		hint = "as root this needs namespaces, mounts and user IDs, which a container may not have: run it on the host, or not as root"
+		hint = "as root this needs namespaces, mounts and user IDs, which a container may not have: run it on the " +
+			"host, or not as root"
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeImageBuild, Message: c.path + " cannot be run", Hint: hint, Err: err}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeImageBuild, Message: c.path + " cannot be run",
+		Hint: hint, Err: err}
 }
 
 // tail keeps the end of what is written to it: a program may complain of a damaged image for gigabytes.
@@ -105,7 +108,7 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "; ")
 }
 
-// ended tells whether err is the end of the caller's context, which is nobody's fault.
+// ended reports whether err is the end of the caller's context, which is nobody's fault.
 func ended(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

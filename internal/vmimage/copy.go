@@ -21,9 +21,9 @@ const (
 	zeroBlock = 64 << 10 // holes are made in multiples of this
 )
 
-// copySparse copies from to to (empty) and returns the digest of all bytes, holes included. Where the file system can, blocks
-// are shared; where it cannot, holes stay holes and blocks of zeros become holes. progress may be nil; it is told the bytes
-// read so far.
+// copySparse copies from to to (empty) and returns the digest of all bytes, holes included. Where the file system can,
+// blocks are shared; where it cannot, holes stay holes and blocks of zeros become holes. progress may be nil; it is
+// told the bytes read so far.
 func copySparse(ctx context.Context, to, from *os.File, size int64, progress func(done int64)) (sum []byte, err error) {
 	if progress == nil {
 		progress = func(int64) {}
@@ -73,7 +73,8 @@ func copySparse(ctx context.Context, to, from *os.File, size int64, progress fun
 			n, err := from.ReadAt(block[:min(end-at, copyBlock)], at)
 			if n == 0 {
 				if errors.Is(err, io.EOF) {
-					err = badImage("the file became shorter while it was read", "import it when nothing writes to it any more", nil)
+					err = badImage("the file became shorter while it was read",
+						"import it when nothing writes to it any more", nil)
 				}
 				return nil, err
 			}

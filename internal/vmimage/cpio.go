@@ -29,8 +29,8 @@ func (t tree) file(p string, mode fs.FileMode, data []byte) { t[p] = node{mode: 
 // link adds a symbolic link.
 func (t tree) link(p, target string) { t[p] = node{mode: fs.ModeSymlink | 0o777, data: []byte(target)} }
 
-// writeCPIO writes t as a "newc" archive, as the kernel's Documentation/driver-api/early-userspace/buffer-format.rst defines.
-// The same tree gives the same bytes: entries are sorted, owners, times and inode numbers fixed.
+// writeCPIO writes t as a "newc" archive, as the kernel's Documentation/driver-api/early-userspace/buffer-format.rst
+// defines. The same tree gives the same bytes: entries are sorted, owners, times and inode numbers fixed.
 func (t tree) writeCPIO(w io.Writer) error {
 	for p := range maps.Clone(t) { // the kernel makes no missing parents, it silently drops the file
 		for d := path.Dir(p); d != "."; d = path.Dir(d) {
@@ -62,7 +62,8 @@ func cpioEntry(w io.Writer, inode, links int, name string, mode uint32, data []b
 	}
 	var b strings.Builder
 	// magic ino mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check
-	fmt.Fprintf(&b, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%s\x00", inode, mode, 0, 0, links, 0, len(data), 0, 0, 0, 0, len(name)+1, 0, name)
+	fmt.Fprintf(&b, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%s\x00", inode, mode, 0, 0, links, 0,
+		len(data), 0, 0, 0, 0, len(name)+1, 0, name)
 	b.WriteString(pad4(b.Len()))
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err

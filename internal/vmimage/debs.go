@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -27,21 +28,23 @@ import (
 const (
 	aptTimeout  = 10 * time.Minute // a kernel package over a slow line
 	dpkgTimeout = 2 * time.Minute
-	debianHint  = "images are built on Debian or Ubuntu with apt and dpkg; elsewhere import one with `grange image import`"
+	debianHint  = "images are built on Debian or Ubuntu with apt and dpkg; elsewhere import one with `grange image " +
+		"import`"
 )
 
 // deb is one package that apt can fetch, of the version it would install.
 type deb struct {
 	name, file string // Debian's package name; file name below the cache
-	sha256     string // hex; from the signed package lists
+	digest     string // hex, of SHA-256 or SHA-512: what apt holds for the stronger one of the package lists'
 }
 
 var (
 	validPackage = regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+(:[a-z0-9]+)?$`)
-	printedURI   = regexp.MustCompile(`^'[^']*' (\S+) \d+ SHA256:([0-9a-f]{64})$`)
+	printedURI   = regexp.MustCompile(`^'[^']*' (\S+) \d+ (?:SHA256:([0-9a-f]{64})|SHA512:([0-9a-f]{128}))$`)
 )
 
-// apt is one directory of the store that the host's apt downloads to. apt is a stranger to this host: what arrives there is believed by its digest only.
+// apt is one directory of the store that the host's apt downloads to. apt is a stranger to this host: what arrives
+// there is believed by its digest only.
 type apt struct {
 	store  *Store
 	name   string // of the directory, in the store
@@ -91,7 +94,8 @@ func (a *apt) download(ctx context.Context, args ...string) ([]byte, error) {
 func (a *apt) realKernel(ctx context.Context, meta string) (string, error) {
 	text, err := a.show(ctx, meta)
 	if err != nil {
-		return "", buildError("apt knows no package "+meta, "run `apt-get update`, and check that the sources list Debian's main section", err)
+		return "", buildError("apt knows no package "+meta,
+			"run `apt-get update`, and check that the sources list Debian's main section", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		depends, ok := strings.CutPrefix(line, "Depends:")
@@ -105,8 +109,9 @@ func (a *apt) realKernel(ctx context.Context, meta string) (string, error) {
 	return "", buildError("package "+meta+" depends on no kernel", "run `apt-get update`", nil)
 }
 
-// libraryPackages are the packages of libraries that packages depend on, directly or through others of their kind, and that are
-// neither among them nor present. What else they depend on is for an installed system: an image has no package system.
+// libraryPackages are the packages of libraries that packages depend on, directly or through others of their kind, and
+// that are neither among them nor present. What else they depend on is for an installed system: an image has no package
+// system.
 func (a *apt) libraryPackages(ctx context.Context, packages, present []string) ([]string, error) {
 	seen := map[string]bool{}
 	for _, p := range slices.Concat(packages, present) {
@@ -116,7 +121,8 @@ func (a *apt) libraryPackages(ctx context.Context, packages, present []string) (
 	for ask := packages; len(ask) > 0; {
 		text, err := a.show(ctx, ask...)
 		if err != nil {
-			return nil, buildError("apt knows not all of "+strings.Join(ask, " "), "run `apt-get update`, and check the names and that the sources list Debian's main section", err)
+			return nil, buildError("apt knows not all of "+strings.Join(ask, " "),
+				"run `apt-get update`, and check the names and that the sources list Debian's main section", err)
 		}
 		ask = dependencies(string(text), seen)
 		libraries = append(libraries, ask...)
@@ -124,8 +130,8 @@ func (a *apt) libraryPackages(ctx context.Context, packages, present []string) (
 	return libraries, nil
 }
 
-// dependencies are the packages of libraries that a listing of apt-cache depends on and that were not seen before. Of alternatives
-// the first is taken, as apt does where none is installed.
+// dependencies are the packages of libraries that a listing of apt-cache depends on and that were not seen before. Of
+// alternatives the first is taken, as apt does where none is installed.
 func dependencies(listing string, seen map[string]bool) []string {
 	var found []string
 	for line := range strings.Lines(listing) {
@@ -149,7 +155,8 @@ func dependencies(listing string, seen map[string]bool) []string {
 	return found
 }
 
-// isLibrary knows packages of libraries by their names: Debian's policy calls them after their sonames, and one is older than the policy.
+// isLibrary knows packages of libraries by their names: Debian's policy calls them after their sonames, and one is
+// older than the policy.
 func isLibrary(name string) bool { return strings.HasPrefix(name, "lib") || name == "zlib1g" }
 
 // fetch makes sure that the cache has the packages that apt would install now, and returns them in the order asked.
@@ -162,7 +169,7 @@ func (s *Store) fetch(ctx context.Context, a *apt, packages []string, progress f
 	for line := range strings.Lines(string(text)) {
 		if m := printedURI.FindStringSubmatch(strings.TrimSpace(line)); m != nil && m[1] == path.Base(m[1]) {
 			name, _, _ := strings.Cut(m[1], "_")
-			offered = append(offered, deb{name, m[1], m[2]})
+			offered = append(offered, deb{name, m[1], m[2] + m[3]})
 		}
 	}
 	var debs []deb
@@ -190,13 +197,15 @@ func (s *Store) fetch(ctx context.Context, a *apt, packages []string, progress f
 		if err := s.keepDeb(a, d); full(err) {
 			return nil, writeError(s.dir, err)
 		} else if err != nil {
-			return nil, buildError("package "+d.name+" did not arrive whole", "check the disk space of "+s.dir+" and the network, and try again", err)
+			return nil, buildError("package "+d.name+" did not arrive whole",
+				"check the disk space of "+s.dir+" and the network, and try again", err)
 		}
 	}
 	return debs, nil
 }
 
-// keepDeb copies a package that apt downloaded to the cache. The copy is what is checked, and nothing but a file is copied.
+// keepDeb copies a package that apt downloaded to the cache. The copy is what is checked, and nothing but a file is
+// copied.
 func (s *Store) keepDeb(a *apt, d deb) error {
 	fd, err := unix.Openat(int(a.dir.Fd()), d.file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -232,25 +241,29 @@ func (s *Store) checkDeb(d deb) error {
 	}
 	defer f.Close()
 	h := sha256.New()
+	if len(d.digest) == hex.EncodedLen(sha512.Size) {
+		h = sha512.New()
+	}
 	if _, err := io.Copy(h, f); err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != d.sha256 {
+	if got := hex.EncodeToString(h.Sum(nil)); got != d.digest {
 		s.root.Remove(path.Join("cache", d.file))
-		return fmt.Errorf("%s has sha256 %s, want %s", d.file, got, d.sha256)
+		return fmt.Errorf("%s has the digest %s, want %s", d.file, got, d.digest)
 	}
 	return nil
 }
 
-// unpack reads a cached package and adds what want takes to t. Nothing is written to disk. Paths are those of a system with
-// merged /usr: "bin/bash" becomes "usr/bin/bash".
+// unpack reads a cached package and adds what want takes to t. Nothing is written to disk. Paths are those of a system
+// with merged /usr: "bin/bash" becomes "usr/bin/bash".
 func (s *Store) unpack(ctx context.Context, d deb, t tree, want func(p string) bool) error {
 	f, err := s.root.Open(path.Join("cache", d.file))
 	if err != nil {
 		return storeError(s.dir, err)
 	}
 	defer f.Close()
-	c := command{path: "/usr/bin/dpkg-deb", args: []string{"--fsys-tarfile", "-"}, stdin: f, start: reader(nil), timeout: dpkgTimeout, hint: debianHint}
+	c := command{path: "/usr/bin/dpkg-deb", args: []string{"--fsys-tarfile", "-"}, stdin: f, start: reader(nil),
+		timeout: dpkgTimeout, hint: debianHint}
 	err = c.stream(ctx, func(r io.Reader) error {
 		for in := tar.NewReader(r); ; {
 			h, err := in.Next()
@@ -278,7 +291,8 @@ func (s *Store) unpack(ctx context.Context, d deb, t tree, want func(p string) b
 		}
 	})
 	if err != nil && !ended(err) {
-		return buildError("package "+d.name+" cannot be read", "delete "+filepath.Join(s.dir, "cache")+" and try again", err)
+		return buildError("package "+d.name+" cannot be read", "delete "+filepath.Join(s.dir, "cache")+" and try again",
+			err)
 	}
 	return err
 }
@@ -306,8 +320,10 @@ func aptError(what string, err error) error {
 	hint := "check the network, then `apt-get update`, and try again"
 	switch {
 	case strings.Contains(text, "No space left"):
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull, Message: "no space left to download packages", Hint: "free space and try again", Err: err}
-	case strings.Contains(text, "Unable to locate"), strings.Contains(text, "Can't find a source"), strings.Contains(text, "404"):
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull,
+			Message: "no space left to download packages", Hint: "free space and try again", Err: err}
+	case strings.Contains(text, "Unable to locate"), strings.Contains(text, "Can't find a source"),
+		strings.Contains(text, "404"):
 		hint = "run `apt-get update`, and check that the sources list Debian's main section"
 	}
 	return buildError("apt cannot fetch "+what, hint, err)

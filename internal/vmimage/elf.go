@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// libraries copies from all to t what the program at p needs to run: its interpreter and its shared libraries, as the dynamic
-// loader would find them. Only names in the ELF headers count; what a program loads with dlopen is not seen.
+// libraries copies from all to t what the program at p needs to run: its interpreter and its shared libraries, as the
+// dynamic loader would find them. Only names in the ELF headers count; what a program loads with dlopen is not seen.
 func libraries(t, all tree, p string) error {
 	n := t[p]
 	if n.mode.IsDir() || n.mode&fs.ModeSymlink != 0 || !bytes.HasPrefix(n.data, []byte(elf.ELFMAG)) {
@@ -70,7 +70,8 @@ func library(t, all tree, dirs []string, name, by string) error {
 	}
 	i := slices.IndexFunc(candidates, func(c string) bool { _, ok := all[c]; return ok })
 	if i < 0 {
-		return buildError(fmt.Sprintf("no package has %s, which %s needs", name, by), "name the package that has it beside the others", nil)
+		return buildError(fmt.Sprintf("no package has %s, which %s needs", name, by),
+			"name the package that has it beside the others", nil)
 	}
 	p := candidates[i]
 	for range 8 { // a chain of links, as libx.so.1 → libx.so.1.2
@@ -79,7 +80,8 @@ func library(t, all tree, dirs []string, name, by string) error {
 		}
 		n, ok := all[p]
 		if !ok {
-			return buildError(fmt.Sprintf("no package has /%s, which %s needs", p, by), "name the package that has it beside the others", nil)
+			return buildError(fmt.Sprintf("no package has /%s, which %s needs", p, by),
+				"name the package that has it beside the others", nil)
 		}
 		t[p] = n
 		if n.mode&fs.ModeSymlink == 0 {

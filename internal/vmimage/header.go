@@ -16,7 +16,8 @@ const maxVirtual = 64 * farm.TiB
 
 const (
 	convertHint = "convert it: `qemu-img convert -f %s -O qcow2 FILE NEW.qcow2`"
-	rawHint     = "grange takes qcow2, and raw disks with a partition table or a file system; for others see `qemu-img convert`"
+	rawHint     = "grange takes qcow2, and raw disks with a partition table or a file system; for others see " +
+		"`qemu-img convert`"
 )
 
 // knownMagic are the formats that people have, and that grange does not take.
@@ -47,7 +48,8 @@ var knownMagic = []struct {
 	{0, "7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "unpack it first"},
 	{0, "PK\x03\x04", "a ZIP archive", "unpack it first"},
 	{257, "ustar", "a tar archive (an OVA?)", "unpack it, and convert the disk in it with `qemu-img convert -O qcow2`"},
-	{0, "\x7fELF", "a program or a kernel", "import the directory that has the kernel as vmlinux or vmlinuz, and its initrd"},
+	{0, "\x7fELF", "a program or a kernel",
+		"import the directory that has the kernel as vmlinux or vmlinuz, and its initrd"},
 }
 
 // diskMagic are signs of something that a guest can use as a disk.
@@ -73,7 +75,8 @@ type header struct {
 }
 
 // readHeader reads what the file says of itself and refuses what could hurt the host or can never run: references to
-// other files above all. It looks at every table that QEMU would follow. The error is a *farm.Error of farm.CodeBadImage.
+// other files above all. It looks at every table that QEMU would follow. The error is a *farm.Error of
+// farm.CodeBadImage.
 func readHeader(r io.ReaderAt, size int64) (header, error) {
 	has := func(at int64, magic string) bool {
 		if at < 0 {
@@ -99,7 +102,8 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 	case size == 0:
 		return header{}, badImage("the file is empty", rawHint, nil)
 	case size%512 != 0:
-		return header{}, badImage(fmt.Sprintf("the file is no disk: its %d bytes are no multiple of 512", size), rawHint, nil)
+		return header{}, badImage(fmt.Sprintf("the file is no disk: its %d bytes are no multiple of 512", size),
+			rawHint, nil)
 	case farm.Bytes(size) > maxVirtual:
 		return header{}, badImage("the disk is larger than "+maxVirtual.String(), rawHint, nil)
 	}
@@ -170,23 +174,28 @@ func readQcow2(r io.ReaderAt, size int64) (virtual farm.Bytes, err error) {
 		h.Incompatible, h.RefcountOrder, h.HeaderLength = 0, 4, v2Length
 	case 3:
 	default:
-		return 0, badImage(fmt.Sprintf("the file is a qcow of version %d", h.Version), fmt.Sprintf(convertHint, "qcow"), nil)
+		return 0, badImage(fmt.Sprintf("the file is a qcow of version %d", h.Version),
+			fmt.Sprintf(convertHint, "qcow"), nil)
 	}
 	// What could make QEMU open other files of the host comes first, and is refused whatever else is wrong.
 	if h.BackingOffset != 0 || h.BackingSize != 0 {
-		return 0, badImage("the disk builds on another file (it has a backing file)", "make it whole where that file is: `qemu-img convert -O qcow2 FILE NEW.qcow2`", nil)
+		return 0, badImage("the disk builds on another file (it has a backing file)",
+			"make it whole where that file is: `qemu-img convert -O qcow2 FILE NEW.qcow2`", nil)
 	}
 	if h.Incompatible&featureDataFile != 0 {
-		return 0, badImage("the disk keeps its data in another file", "make it whole where that file is: `qemu-img convert -O qcow2 FILE NEW.qcow2`", nil)
+		return 0, badImage("the disk keeps its data in another file",
+			"make it whole where that file is: `qemu-img convert -O qcow2 FILE NEW.qcow2`", nil)
 	}
 	if h.Crypt != 0 {
 		return 0, badImage("the disk is encrypted", "decrypt it: `qemu-img convert` with its secret", nil)
 	}
 	if h.Incompatible&(featureDirty|featureCorrupt) != 0 {
-		return 0, badImage("the disk was not closed cleanly, or is marked as corrupt", "repair it: `qemu-img check -f qcow2 -r all FILE`, then check that it still boots", nil)
+		return 0, badImage("the disk was not closed cleanly, or is marked as corrupt",
+			"repair it: `qemu-img check -f qcow2 -r all FILE`, then check that it still boots", nil)
 	}
 	if h.Incompatible&^featuresKnown != 0 {
-		return 0, badImage(fmt.Sprintf("the disk needs features that grange does not know (%#x)", h.Incompatible&^featuresKnown), fmt.Sprintf(convertHint, "qcow2"), nil)
+		return 0, badImage(fmt.Sprintf("the disk needs features that grange does not know (%#x)",
+			h.Incompatible&^featuresKnown), fmt.Sprintf(convertHint, "qcow2"), nil)
 	}
 	if h.ClusterBits < 9 || h.ClusterBits > 21 {
 		return 0, damaged(fmt.Sprintf("clusters of 2^%d bytes", h.ClusterBits), nil)
@@ -200,7 +209,8 @@ func readQcow2(r io.ReaderAt, size int64) (virtual farm.Bytes, err error) {
 	switch {
 	case h.Size == 0 || h.Size%512 != 0 || farm.Bytes(h.Size) > maxVirtual:
 		return 0, damaged(fmt.Sprintf("a disk of %d bytes", h.Size), nil)
-	case h.HeaderLength < v2Length || h.Version == 3 && h.HeaderLength < v3Length || h.HeaderLength%8 != 0 || int64(h.HeaderLength) > f.cluster:
+	case h.HeaderLength < v2Length || h.Version == 3 && h.HeaderLength < v3Length || h.HeaderLength%8 != 0 ||
+		int64(h.HeaderLength) > f.cluster:
 		return 0, damaged(fmt.Sprintf("a header of %d bytes", h.HeaderLength), nil)
 	case h.RefcountOrder > 6:
 		return 0, damaged(fmt.Sprintf("reference counts of 2^%d bits", h.RefcountOrder), nil)
@@ -234,7 +244,7 @@ type qcow2File struct {
 	cluster int64
 }
 
-// holds tells whether a table of n bytes fits the file at a cluster boundary.
+// holds reports whether a table of n bytes fits the file at a cluster boundary.
 func (f qcow2File) holds(at uint64, n int64) bool {
 	return at%uint64(f.cluster) == 0 && f.inside(at, n)
 }
@@ -268,7 +278,8 @@ func (f qcow2File) extensions(at int64) error {
 		case 0:
 			return nil
 		case 0x44415441: // "DATA"
-			return badImage("the disk names a file that keeps its data", "make it whole where that file is: `qemu-img convert -O qcow2 FILE NEW.qcow2`", nil)
+			return badImage("the disk names a file that keeps its data",
+				"make it whole where that file is: `qemu-img convert -O qcow2 FILE NEW.qcow2`", nil)
 		case 0x0537be77:
 			return badImage("the disk is encrypted", "decrypt it: `qemu-img convert` with its secret", nil)
 		}
@@ -313,7 +324,8 @@ func (f qcow2File) snapshots(h qcow2) error {
 			return damaged("its table of snapshots cannot be read", err)
 		}
 		l1, l1Size := binary.BigEndian.Uint64(b[0:]), binary.BigEndian.Uint32(b[8:])
-		id, name, extra := binary.BigEndian.Uint16(b[12:]), binary.BigEndian.Uint16(b[14:]), binary.BigEndian.Uint32(b[36:])
+		id, name, extra := binary.BigEndian.Uint16(b[12:]), binary.BigEndian.Uint16(
+			b[14:]), binary.BigEndian.Uint32(b[36:])
 		if extra > 1024 || uint64(l1Size)*8 > maxL1Bytes || l1Size != 0 && !f.holds(l1, int64(l1Size)*8) {
 			return damaged("a snapshot", nil)
 		}
@@ -328,8 +340,8 @@ func (f qcow2File) snapshots(h qcow2) error {
 
 const offsetMask = 0x00fffffffffffe00 // bits 9 to 55 of a table entry
 
-// mapping follows both levels of tables and checks that the data they lead to is in the file. It reads at most the file once:
-// a second-level table that is used twice is refused.
+// mapping follows both levels of tables and checks that the data they lead to is in the file. It reads at most the file
+// once: a second-level table that is used twice is refused.
 func (f qcow2File) mapping(h qcow2, entry int64) error {
 	l1, err := f.table(h.L1Offset, int64(h.L1Size))
 	if err != nil {
@@ -375,10 +387,12 @@ func badImage(message, hint string, err error) error {
 
 // damaged is a qcow2 that no program should have written.
 func damaged(what string, err error) error {
-	return badImage("the qcow2 header is damaged: "+what, "copy the file again, or look with `qemu-img check -f qcow2 FILE`", err)
+	return badImage("the qcow2 header is damaged: "+what,
+		"copy the file again, or look with `qemu-img check -f qcow2 FILE`", err)
 }
 
 // cutShort is a qcow2 that speaks of what is not in the file.
 func cutShort(what string) error {
-	return badImage("the qcow2 file is cut short or damaged: "+what+" is not in it", "copy the file again, and compare its size and checksum", nil)
+	return badImage("the qcow2 file is cut short or damaged: "+what+" is not in it",
+		"copy the file again, and compare its size and checksum", nil)
 }

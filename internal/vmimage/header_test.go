@@ -137,14 +137,20 @@ func TestReadHeaderOfHostileQcow2(t *testing.T) {
 	l1 := binary.BigEndian.Uint64(good[40:])
 	l2 := binary.BigEndian.Uint64(good[l1:]) & offsetMask
 	for name, spoil := range map[string]func(b []byte) []byte{
-		"only the magic":          func(b []byte) []byte { return b[:4] },
-		"half a header":           func(b []byte) []byte { return b[:60] },
-		"only a header":           func(b []byte) []byte { return b[:104] },
-		"cut in half":             func(b []byte) []byte { return b[:len(b)/2] },
-		"last cluster gone":       func(b []byte) []byte { return b[:len(b)-65536] },
-		"version 1":               func(b []byte) []byte { u32(b[4:], 1); return b },
-		"version 4":               func(b []byte) []byte { u32(b[4:], 4); return b },
-		"backing file":            func(b []byte) []byte { u64(b[8:], 512); u32(b[16:], 11); copy(b[512:], "/etc/shadow"); return b },
+		"only the magic":    func(b []byte) []byte { return b[:4] },
+		"half a header":     func(b []byte) []byte { return b[:60] },
+		"only a header":     func(b []byte) []byte { return b[:104] },
+		"cut in half":       func(b []byte) []byte { return b[:len(b)/2] },
+		"last cluster gone": func(b []byte) []byte { return b[:len(b)-65536] },
+		"version 1":         func(b []byte) []byte { u32(b[4:], 1); return b },
+		"version 4":         func(b []byte) []byte { u32(b[4:], 4); return b },
+		"backing file": func(b []byte) []byte {
+			u64(b[8:], 512)
+			u32(b[16:], 11)
+			copy(b[512:],
+				"/etc/shadow")
+			return b
+		},
 		"backing size only":       func(b []byte) []byte { u32(b[16:], 11); return b },
 		"clusters of one byte":    func(b []byte) []byte { u32(b[20:], 0); return b },
 		"clusters of 2^63":        func(b []byte) []byte { u32(b[20:], 63); return b },
@@ -178,8 +184,18 @@ func TestReadHeaderOfHostileQcow2(t *testing.T) {
 			u32(b[h+4:], 1<<32-1)
 			return b
 		},
-		"data file extension":      func(b []byte) []byte { h := binary.BigEndian.Uint32(b[100:]); u32(b[h:], 0x44415441); return b },
-		"LUKS extension":           func(b []byte) []byte { h := binary.BigEndian.Uint32(b[100:]); u32(b[h:], 0x0537be77); return b },
+		"data file extension": func(b []byte) []byte {
+			h := binary.BigEndian.Uint32(b[100:])
+			u32(b[h:],
+				0x44415441)
+			return b
+		},
+		"LUKS extension": func(b []byte) []byte {
+			h := binary.BigEndian.Uint32(b[100:])
+			u32(b[h:],
+				0x0537be77)
+			return b
+		},
 		"second table outside":     func(b []byte) []byte { u64(b[l1:], 1<<63|1<<50); return b },
 		"second table not aligned": func(b []byte) []byte { u64(b[l1:], 1<<63|(l2+512)); return b },
 		"data outside":             func(b []byte) []byte { u64(b[l2:], 1<<63|1<<50); return b },
@@ -208,7 +224,8 @@ func TestReadHeaderOfRaw(t *testing.T) {
 		return b
 	}
 	for name, b := range map[string][]byte{
-		"MBR": disk(510, "\x55\xaa"), "GPT": disk(512, "EFI PART"), "ext4": disk(1080, "\x53\xef"), "XFS": disk(0, "XFSB"),
+		"MBR": disk(510, "\x55\xaa"), "GPT": disk(512, "EFI PART"), "ext4": disk(1080, "\x53\xef"),
+		"XFS": disk(0, "XFSB"),
 	} {
 		if h, err := readHeader(bytes.NewReader(b), int64(len(b))); err != nil || h != (header{"raw", farm.MiB}) {
 			t.Errorf("%s: %+v, %v", name, h, err)
@@ -216,7 +233,8 @@ func TestReadHeaderOfRaw(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"empty": nil, "zeros": disk(0, ""), "text": []byte("hello\n"), "odd": append(disk(510, "\x55\xaa"), 1),
-		"ISO": disk(0x8001, "CD001"), "gzip": disk(0, "\x1f\x8b\x08"), "tar": disk(257, "ustar"), "LUKS": disk(0, "LUKS\xba\xbe"),
+		"ISO": disk(0x8001, "CD001"), "gzip": disk(0, "\x1f\x8b\x08"), "tar": disk(257, "ustar"),
+		"LUKS": disk(0, "LUKS\xba\xbe"),
 	} {
 		_, err := readHeader(bytes.NewReader(b), int64(len(b)))
 		if e := (*farm.Error)(nil); !errors.As(err, &e) || e.Code != farm.CodeBadImage || e.Hint == "" {

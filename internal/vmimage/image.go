@@ -1,6 +1,7 @@
 // Package vmimage keeps the images that VMs start from: it builds, imports, verifies, lists and removes them.
 // An image never changes once it is in a store; a name may come to mean another image. The package never writes to an
-// image that a VM may read, never lets QEMU see a header it has not read itself, and never installs anything on the host.
+// image that a VM may read, never lets QEMU see a header it has not read itself, and never installs anything on the
+// host.
 package vmimage
 
 import (
@@ -107,7 +108,8 @@ func unmarshal(text []byte) (Image, error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return Image{}, err
 	}
-	i := Image{Kind: r.Kind, Digest: r.Digest, Format: r.Format, VirtualSize: r.VirtualSize, Created: r.Created, Cmdline: r.Cmdline, Description: r.Description}
+	i := Image{Kind: r.Kind, Digest: r.Digest, Format: r.Format, VirtualSize: r.VirtualSize, Created: r.Created,
+		Cmdline: r.Cmdline, Description: r.Description}
 	for _, f := range r.Files {
 		if !validName.MatchString(f.Name) {
 			return Image{}, fmt.Errorf("file name %q", f.Name)
@@ -127,11 +129,13 @@ var (
 	validPrefix = regexp.MustCompile(`^sha256:[0-9a-f]{4,64}$`)
 )
 
-// CheckName tells whether name may name an image: 1 to 63 of a-z, 0-9, dot, underscore and dash, a letter or digit first.
+// CheckName reports whether name may name an image: 1 to 63 of a-z, 0-9, dot, underscore and dash, a letter or digit
+// first.
 func CheckName(name string) error {
 	if validName.MatchString(name) {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadImageName, Message: fmt.Sprintf("%q cannot name an image", name),
-		Hint: "use up to 63 of a-z, 0-9, dot, underscore and dash, a letter or digit first"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadImageName,
+		Message: fmt.Sprintf("%q cannot name an image", name),
+		Hint:    "use up to 63 of a-z, 0-9, dot, underscore and dash, a letter or digit first"}
 }

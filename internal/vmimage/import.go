@@ -20,11 +20,11 @@ import (
 // maxCmdline is COMMAND_LINE_SIZE of Linux on x86-64, less the closing zero byte.
 const maxCmdline = 2047
 
-// Import copies an image into the store and names it. path is a disk (qcow2 or raw), or a directory with a kernel (vmlinux or
-// vmlinuz), its initrd, and if wanted a file cmdline. What the file says of itself is checked before anything else sees it;
-// a disk that refers to other files is refused. progress is told bytes and may be nil. The caller must be allowed to read path:
-// Import runs with the process's own rights. Errors: farm.CodeBadImage, farm.CodeBadImageName, farm.CodeDiskFull,
-// farm.CodeImageStore.
+// Import copies an image into the store and names it. path is a disk (qcow2 or raw), or a directory with a kernel
+// (vmlinux or vmlinuz), its initrd, and if wanted a file cmdline. What the file says of itself is checked before
+// anything else sees it; a disk that refers to other files is refused. progress is told bytes and may be nil. The
+// caller must be allowed to read path: Import runs with the process's own rights. Errors: farm.CodeBadImage,
+// farm.CodeBadImageName, farm.CodeDiskFull, farm.CodeImageStore.
 func (s *Store) Import(ctx context.Context, name, path string, progress func(done, total farm.Bytes)) (Image, error) {
 	if err := CheckName(name); err != nil {
 		return Image{}, err
@@ -53,7 +53,8 @@ func (s *Store) Import(ctx context.Context, name, path string, progress func(don
 	case info.Mode().IsRegular():
 		err = d.importDisk(ctx, f, info.Size(), progress)
 	default:
-		err = badImage(path+" is neither a file nor a directory", "give a disk image, or a directory with a kernel and its initrd", nil)
+		err = badImage(path+" is neither a file nor a directory",
+			"give a disk image, or a directory with a kernel and its initrd", nil)
 	}
 	if err != nil {
 		return Image{}, err
@@ -68,7 +69,8 @@ func (d *draft) importDisk(ctx context.Context, f *os.File, size int64, progress
 		return err
 	}
 	name := "disk." + h.format
-	if err := d.copyFile(ctx, name, f, size, func(done int64) { progress(farm.Bytes(done), farm.Bytes(size)) }); err != nil {
+	if err := d.copyFile(ctx, name, f, size,
+		func(done int64) { progress(farm.Bytes(done), farm.Bytes(size)) }); err != nil {
 		return err
 	}
 	// The copy is what VMs get, and the source may have changed since: only what the copy says counts.
@@ -93,10 +95,11 @@ func (d *draft) importDisk(ctx context.Context, f *os.File, size int64, progress
 	return nil
 }
 
-// checkQcow2 lets qemu-img look as well, once we have: it compares every reference count. Exit status 3 tells of leaked clusters, which harm nobody.
+// checkQcow2 lets qemu-img look as well, once we have: it compares every reference count. Exit status 3 tells of leaked
+// clusters, which harm nobody.
 func checkQcow2(ctx context.Context, f *os.File) error {
-	_, err := command{path: "/usr/bin/qemu-img", args: []string{"check", "-q", "-f", "qcow2", sandbox.InputPath(f)}, start: reader(f), timeout: 10 * time.Minute,
-		hint: "install qemu-utils"}.run(ctx)
+	_, err := command{path: "/usr/bin/qemu-img", args: []string{"check", "-q", "-f", "qcow2", sandbox.InputPath(f)},
+		start: reader(f), timeout: 10 * time.Minute, hint: "install qemu-utils"}.run(ctx)
 	var exit interface{ ExitCode() int }
 	var known *farm.Error
 	switch {
@@ -108,7 +111,8 @@ func checkQcow2(ctx context.Context, f *os.File) error {
 	case ended(err) && ctx.Err() != nil:
 		return err
 	}
-	return badImage("qemu-img finds the disk damaged", "copy the file again, or repair it: `qemu-img check -f qcow2 -r all FILE`", err)
+	return badImage("qemu-img finds the disk damaged",
+		"copy the file again, or repair it: `qemu-img check -f qcow2 -r all FILE`", err)
 }
 
 func (d *draft) importKernel(ctx context.Context, dir string, progress func(done, total farm.Bytes)) error {
@@ -125,7 +129,8 @@ func (d *draft) importKernel(ctx context.Context, dir string, progress func(done
 		}
 	}
 	if kernel == "" {
-		return badImage("directory "+dir+" has neither vmlinux nor vmlinuz", "name the kernel vmlinuz, and its initramfs initrd", nil)
+		return badImage("directory "+dir+" has neither vmlinux nor vmlinuz",
+			"name the kernel vmlinuz, and its initramfs initrd", nil)
 	}
 	for _, name := range []string{kernel, initrdFile} {
 		f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -152,13 +157,15 @@ func (d *draft) importKernel(ctx context.Context, dir string, progress func(done
 	}
 	line := strings.TrimSpace(string(text))
 	if len(line) > maxCmdline || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return badImage("the cmdline is no single line of up to 2047 ASCII characters", "write kernel parameters on one line", nil)
+		return badImage("the cmdline is no single line of up to 2047 ASCII characters",
+			"write kernel parameters on one line", nil)
 	}
 	d.image.Cmdline = line
 	return nil
 }
 
-func (d *draft) importPart(ctx context.Context, name string, f *os.File, kernel bool, progress func(done, total farm.Bytes)) error {
+func (d *draft) importPart(ctx context.Context, name string, f *os.File, kernel bool,
+	progress func(done, total farm.Bytes)) error {
 	info, err := f.Stat()
 	if err != nil {
 		return unreadable(name, err)
@@ -171,10 +178,11 @@ func (d *draft) importPart(ctx context.Context, name string, f *os.File, kernel 
 			return err
 		}
 	}
-	return d.copyFile(ctx, name, f, info.Size(), func(done int64) { progress(farm.Bytes(done), farm.Bytes(info.Size())) })
+	return d.copyFile(ctx, name, f, info.Size(),
+		func(done int64) { progress(farm.Bytes(done), farm.Bytes(info.Size())) })
 }
 
-// checkKernel tells whether QEMU can load the file itself: an x86-64 ELF, or a bzImage.
+// checkKernel reports whether QEMU can load the file itself: an x86-64 ELF, or a bzImage.
 func checkKernel(r io.ReaderAt, name string) error {
 	hint := "give a bzImage (vmlinuz), or an uncompressed x86-64 vmlinux that can start by PVH"
 	var magic [4]byte
@@ -199,5 +207,6 @@ func unreadable(path string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		kind = farm.Denied
 	}
-	return &farm.Error{Kind: kind, Code: farm.CodeBadImage, Message: path + " cannot be read", Hint: "check the path and its permissions", Err: err}
+	return &farm.Error{Kind: kind, Code: farm.CodeBadImage, Message: path + " cannot be read",
+		Hint: "check the path and its permissions", Err: err}
 }

@@ -3,6 +3,7 @@ package vmimage
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ulikunitz/xz"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -27,8 +30,8 @@ func testGuest(t *testing.T) string {
 	return out
 }
 
-// TestBuildMicro builds the image twice from real packages and boots it. Packages come from apt's sources once and are kept
-// below /var/tmp; GRANGE_TEST_IMAGES names another place.
+// TestBuildMicro builds the image twice from real packages and boots it. Packages come from apt's sources once and are
+// kept below /var/tmp; GRANGE_TEST_IMAGES names another place.
 func TestBuildMicro(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and boots an image: 10 seconds")
@@ -42,7 +45,8 @@ func TestBuildMicro(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	o := BuildOptions{Name: fmt.Sprintf("vmimage-test-%d", os.Getpid()), GuestBinary: testGuest(t), Progress: func(text string) { t.Log(text) }}
+	o := BuildOptions{Name: fmt.Sprintf("vmimage-test-%d", os.Getpid()), GuestBinary: testGuest(t),
+		Progress: func(text string) { t.Log(text) }}
 	first, err := s.BuildMicro(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +57,8 @@ func TestBuildMicro(t *testing.T) {
 	if err != nil || again.Digest != first.Digest {
 		t.Fatalf("built again: %v, %v; want %v", again.Digest, err, first.Digest)
 	}
-	t.Logf("built in %v: kernel %d, initrd %d bytes, cmdline %q", time.Since(start).Round(time.Millisecond), first.Files[0].Size, first.Files[1].Size, first.Cmdline)
+	t.Logf("built in %v: kernel %d, initrd %d bytes, cmdline %q", time.Since(start).Round(time.Millisecond),
+		first.Files[0].Size, first.Files[1].Size, first.Cmdline)
 	if filepath.Base(first.Kernel()) != "vmlinux" {
 		t.Errorf("kernel %s was not extracted", first.Kernel())
 	}
@@ -62,13 +67,15 @@ func TestBuildMicro(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "/usr/bin/qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-m", "512", "-smp", "2", "-nodefaults",
-		"-nographic", "-serial", "stdio", "-no-reboot", "-kernel", first.Kernel(), "-initrd", first.Initrd(), "-append", first.Cmdline,
-		"-device", "virtio-serial", "-chardev", "null,id=a", "-device", "virtserialport,chardev=a,name=org.grange.control").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "/usr/bin/qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi",
+		"-m", "512", "-smp", "2", "-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot", "-kernel",
+		first.Kernel(), "-initrd", first.Initrd(), "-append", first.Cmdline, "-device", "virtio-serial", "-chardev",
+		"null,id=a", "-device", "virtserialport,chardev=a,name=org.grange.control").CombinedOutput()
 	if err != nil {
 		t.Errorf("qemu: %v", err)
 	}
-	for _, want := range []string{"CHECKS-DONE", "SCRIPT <nil>", "hello", "CPU(s): ", "iso9660", "overlay", "virtiofs", "vport0p1", "LENGTH 2"} {
+	for _, want := range []string{"CHECKS-DONE", "SCRIPT <nil>", "hello", "CPU(s): ", "iso9660", "overlay", "virtiofs",
+		"vport0p1", "LENGTH 2"} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("the guest did not print %q", want)
 		}
@@ -139,11 +146,22 @@ func TestWriteCPIO(t *testing.T) {
 
 func TestLoadOrder(t *testing.T) {
 	have := map[string]module{
-		"a": {"lib/a.ko", nil, []string{"b", "c"}}, "b": {"lib/b.ko", nil, []string{"c"}}, "c": {"lib/c.ko", nil, nil}, "d": {"lib/d.ko", nil, []string{"c", "e"}},
-		"e": {"lib/e.ko", nil, nil}, "x": {"lib/x.ko", nil, []string{"y"}}, "y": {"lib/y.ko", nil, []string{"x"}}, "z": {"lib/z.ko", nil, []string{"gone"}},
+		"a": {"lib/a.ko", nil, []string{"b", "c"}}, "b": {"lib/b.ko", nil, []string{"c"}}, "c": {"lib/c.ko", nil, nil},
+		"d": {"lib/d.ko", nil, []string{"c", "e"}},
+		"e": {"lib/e.ko", nil, nil}, "x": {"lib/x.ko", nil, []string{"y"}}, "y": {"lib/y.ko", nil, []string{"x"}},
+		"z": {"lib/z.ko", nil, []string{"gone"}},
+	}
+	read := func(name string) (module, error) {
+		m, ok := have[name]
+		if !ok {
+			return m, errors.New("no such module")
+		}
+		return m, nil
 	}
 	tr := tree{}
-	lines, err := loadOrder(tr, have, []moduleGroup{{"boot", []string{"b"}}, {"disk", []string{"a"}}, {"net", []string{"d"}}, {"fuse", []string{"e"}}})
+	lines, err := loadOrder(tr, read,
+		[]moduleGroup{{"boot", []string{"b"}}, {"disk", []string{"a"}}, {"net", []string{"d"}},
+			{"fuse", []string{"e"}}})
 	want := "boot /lib/c.ko\nboot /lib/b.ko\ndisk /lib/a.ko\nnet /lib/e.ko\nnet /lib/d.ko\nfuse /lib/e.ko\n"
 	if err != nil || string(lines) != want {
 		t.Errorf("%v\n%s", err, lines)
@@ -152,7 +170,7 @@ func TestLoadOrder(t *testing.T) {
 		t.Error("files:", tr)
 	}
 	for _, name := range []string{"x", "z", "gone"} {
-		if _, err := loadOrder(tree{}, have, []moduleGroup{{"boot", []string{name}}}); err == nil {
+		if _, err := loadOrder(tree{}, read, []moduleGroup{{"boot", []string{name}}}); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -186,4 +204,38 @@ func FuzzExtractKernel(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		extractKernel(b)
 	})
+}
+
+// TestModuleFiles reads modules that are compressed, as all of Debian 13 are, that are built in, and a damaged one.
+func TestModuleFiles(t *testing.T) {
+	program, err := os.ReadFile("/bin/true") // as modules are, of ELF
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	w, err := xz.NewWriter(&packed)
+	if err == nil {
+		_, err = w.Write(program)
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	k := kernelModules{}
+	k.add("usr/lib/modules/6.12/virtio-rng.ko.xz", packed.Bytes())
+	k.add("usr/lib/modules/6.12/cut.ko.xz", packed.Bytes()[:packed.Len()/2])
+	if _, err := k.read("virtio_rng"); err == nil || !strings.Contains(err.Error(), "no .modinfo") {
+		t.Errorf("a program: %v", err)
+	}
+	k.add("usr/lib/modules/6.12/modules.builtin",
+		[]byte("kernel/drivers/virtio/virtio-pci.ko\nkernel/fs/ext4/ext4.ko\n"))
+	tr := tree{}
+	if lines, err := loadOrder(tr, k.read, []moduleGroup{{"boot", []string{"virtio_pci"}}}); err != nil ||
+		len(lines)+len(tr) != 0 {
+		t.Errorf("built in: %v, %q, %d files", err, lines, len(tr))
+	}
+	for _, name := range []string{"cut", "gone"} {
+		if _, err := k.read(name); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
 }

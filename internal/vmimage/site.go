@@ -6,12 +6,13 @@ import (
 	"path"
 )
 
-// siteDir has an empty file for each image that the site vouches for. The mark belongs to the bytes and not to a name: a name may
-// come to mean another image, and an image that somebody copies to another host is not vouched for there.
+// siteDir has an empty file for each image that the site vouches for. The mark belongs to the bytes and not to a name:
+// a name may come to mean another image, and an image that somebody copies to another host is not vouched for there.
 const siteDir = "site"
 
-// Vouch marks the image as the site's own: VMs of it may hold secrets of the site, as the key of its batch system. Whoever may
-// write into such an image is root wherever those secrets are good for. Errors: farm.CodeNoImage, farm.CodeImageStore.
+// Vouch marks the image as the site's own: VMs of it may hold secrets of the site, as the key of its batch system.
+// Whoever may write into such an image is root wherever those secrets are good for. Errors: farm.CodeNoImage,
+// farm.CodeImageStore.
 func (s *Store) Vouch(ref string) (Image, error) {
 	unlock, err := s.lock()
 	if err != nil {

@@ -127,7 +127,8 @@ func (s *Store) Get(ref string) (Image, error) {
 		return Image{}, noImage(ref, nil)
 	case 1:
 	default:
-		return Image{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeManyImages, Message: fmt.Sprintf("%q fits %d images", ref, len(found)), Hint: "give more digits of the digest"}
+		return Image{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeManyImages,
+			Message: fmt.Sprintf("%q fits %d images", ref, len(found)), Hint: "give more digits of the digest"}
 	}
 	i, err := s.read(found[0])
 	if err != nil {
@@ -162,8 +163,8 @@ func (s *Store) Acquire(ref string) (i Image, release func(), err error) {
 	}), nil
 }
 
-// Remove takes the name away, and with the last name the files. inUse tells whether a VM uses the image with this digest
-// ("sha256:…"); nil means none does. Errors: farm.CodeNoImage, farm.CodeImageInUse, farm.CodeImageStore.
+// Remove takes the name away, and with the last name the files. inUse reports whether a VM uses the image with this
+// digest ("sha256:…"); nil means none does. Errors: farm.CodeNoImage, farm.CodeImageInUse, farm.CodeImageStore.
 func (s *Store) Remove(name string, inUse func(digest string) bool) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -183,7 +184,9 @@ func (s *Store) Remove(name string, inUse func(digest string) bool) error {
 	blob := path.Base(target)
 	digest := strings.Replace(blob, "-", ":", 1)
 	if s.used(digest, inUse) {
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeImageInUse, Message: fmt.Sprintf("image %q is used by a VM", name), Hint: "end the VMs that use it, or try again when they have ended"}
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeImageInUse,
+			Message: fmt.Sprintf("image %q is used by a VM", name),
+			Hint:    "end the VMs that use it, or try again when they have ended"}
 	}
 	if err := s.root.Remove(path.Join("images", name)); err != nil {
 		return storeError(s.dir, err)
@@ -245,7 +248,9 @@ func (s *Store) Verify(ctx context.Context, ref string) error {
 		i.Files[n] = File{f.Name, farm.Bytes(size), hex.EncodeToString(h.Sum(nil))}
 	}
 	if digest := i.digest(); digest != i.Digest {
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadImage, Message: fmt.Sprintf("image %q has changed since it was stored: %s is now %s", ref, i.Digest, digest), Hint: "remove it and import or build it again"}
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadImage,
+			Message: fmt.Sprintf("image %q has changed since it was stored: %s is now %s", ref, i.Digest, digest),
+			Hint:    "remove it and import or build it again"}
 	}
 	return nil
 }
@@ -320,7 +325,8 @@ func (s *Store) read(blob string) (Image, error) {
 	return i, nil
 }
 
-// unlink turns "not exist" into another error: a name that leads nowhere is damage, and must not read as "no such image".
+// unlink turns "not exist" into another error: a name that leads nowhere is damage, and must not read as "no such
+// image".
 func unlink(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return errors.New(err.Error())
@@ -336,7 +342,8 @@ func (i Image) digest() string {
 	}
 	h := sha256.New()
 	fmt.Fprintf(h, "grange image 1\nkind %s\ncmdline %s\n", i.Kind, i.Cmdline)
-	for _, f := range slices.SortedFunc(slices.Values(i.Files), func(a, b File) int { return cmp.Compare(a.Name, b.Name) }) {
+	for _, f := range slices.SortedFunc(slices.Values(i.Files),
+		func(a, b File) int { return cmp.Compare(a.Name, b.Name) }) {
 		fmt.Fprintf(h, "file %s %s\n", f.Name, f.SHA256)
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
@@ -521,11 +528,14 @@ func (r readerWithContext) Read(p []byte) (int, error) {
 }
 
 func noImage(ref string, err error) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage, Message: fmt.Sprintf("there is no image %q", ref), Hint: "see `grange image list`", Err: err}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage, Message: fmt.Sprintf("there is no image %q", ref),
+		Hint: "see `grange image list`", Err: err}
 }
 
 func storeError(dir string, err error) error {
-	return &farm.Error{Kind: farm.Internal, Code: farm.CodeImageStore, Message: "image store " + dir + " cannot be used", Hint: "check that the directory exists, belongs to the agent and is not damaged", Err: err}
+	return &farm.Error{Kind: farm.Internal, Code: farm.CodeImageStore,
+		Message: "image store " + dir + " cannot be used",
+		Hint:    "check that the directory exists, belongs to the agent and is not damaged", Err: err}
 }
 
 // writeError tells a full disk from other trouble; an error that says enough already is handed on.
@@ -535,7 +545,9 @@ func writeError(dir string, err error) error {
 	case errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case full(err):
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull, Message: "the file system of " + dir + " is full", Hint: "free space there, remove unused images, or move the store", Err: err}
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeDiskFull,
+			Message: "the file system of " + dir + " is full",
+			Hint:    "free space there, remove unused images, or move the store", Err: err}
 	}
 	return storeError(dir, err)
 }

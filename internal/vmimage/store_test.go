@@ -70,7 +70,8 @@ func TestImportRaw(t *testing.T) {
 	if err != nil || i.Digest != "sha256:"+strings.Fields(string(out))[0] {
 		t.Errorf("digest %s, sha256sum says %s, %v", i.Digest, out, err)
 	}
-	if i.Kind != Disk || i.Format != "raw" || i.VirtualSize != farm.MiB || i.Name != "debian-12" || last != farm.MiB || total != farm.MiB {
+	if i.Kind != Disk || i.Format != "raw" || i.VirtualSize != farm.MiB || i.Name != "debian-12" || last != farm.MiB ||
+		total != farm.MiB {
 		t.Errorf("%+v, progress %v of %v", i, last, total)
 	}
 	if !bytes.Equal(readFile(t, i.Disk()), readFile(t, path)) {
@@ -100,7 +101,8 @@ func TestImportQcow2(t *testing.T) {
 	s, dir := testStore(t), t.TempDir()
 	testRaw(t, dir)
 	qemuImg(t, dir, "convert", "-f", "raw", "-O", "qcow2", "base.raw", "good.qcow2")
-	if err := os.Chmod(filepath.Join(dir, "good.qcow2"), 0o600); err != nil { // qemu-img looks at the copy, and not as root
+	// qemu-img looks at the copy, and not as root
+	if err := os.Chmod(filepath.Join(dir, "good.qcow2"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	i := mustImport(t, s, "good", filepath.Join(dir, "good.qcow2"))
@@ -122,7 +124,8 @@ func TestImportQcow2(t *testing.T) {
 
 // TestComplaints: a damaged image may have qemu-img complain for gigabytes.
 func TestComplaints(t *testing.T) {
-	c := command{path: "/bin/sh", args: []string{"-c", "yes damaged | head -c 10000000 >&2; echo the end >&2; exit 1"}, start: reader(nil), timeout: time.Minute}
+	c := command{path: "/bin/sh", args: []string{"-c", "yes damaged | head -c 10000000 >&2; echo the end >&2; exit 1"},
+		start: reader(nil), timeout: time.Minute}
 	_, err := c.run(t.Context())
 	if err == nil || !strings.HasSuffix(err.Error(), "; the end") || len(err.Error()) > mostComplaint {
 		t.Error(err)
@@ -140,13 +143,15 @@ func TestImportKernel(t *testing.T) {
 	plain := mustImport(t, s, "k", dir)
 	writeFile(t, filepath.Join(dir, "cmdline"), []byte("console=ttyS0 quiet\n"))
 	i := mustImport(t, s, "k", dir)
-	if i.Kind != Kernel || i.Cmdline != "console=ttyS0 quiet" || i.Digest == plain.Digest || filepath.Base(i.Kernel()) != "vmlinuz" || filepath.Base(i.Initrd()) != "initrd" || i.Disk() != "" {
+	if i.Kind != Kernel || i.Cmdline != "console=ttyS0 quiet" || i.Digest == plain.Digest ||
+		filepath.Base(i.Kernel()) != "vmlinuz" || filepath.Base(i.Initrd()) != "initrd" || i.Disk() != "" {
 		t.Errorf("%+v", i)
 	}
 	if err := s.Verify(t.Context(), "k"); err != nil {
 		t.Error(err)
 	}
-	for name, text := range map[string]string{"two lines": "a\nb", "long": strings.Repeat("x", 2048), "bytes": "\x00\xff"} {
+	for name, text := range map[string]string{"two lines": "a\nb", "long": strings.Repeat("x", 2048),
+		"bytes": "\x00\xff"} {
 		writeFile(t, filepath.Join(dir, "cmdline"), []byte(text))
 		if _, err := s.Import(t.Context(), "k", dir, nil); err == nil {
 			t.Errorf("took a cmdline of %s", name)
@@ -183,7 +188,8 @@ func TestImportRefuses(t *testing.T) {
 	if _, err := s.Import(ctx, "x", rawDisk(t, "x"), nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if left := append(entries(t, s, "tmp"), append(entries(t, s, "blobs"), entries(t, s, "images")...)...); len(left) != 0 {
+	if left := append(entries(t, s, "tmp"),
+		append(entries(t, s, "blobs"), entries(t, s, "images")...)...); len(left) != 0 {
 		t.Error("left:", left)
 	}
 }
@@ -197,7 +203,8 @@ func TestGet(t *testing.T) {
 			t.Errorf("%s: %+v, %v", ref, i, err)
 		}
 	}
-	for _, ref := range []string{"three", "", "sha256:", "sha256:0", "../images/one", "sha256:" + strings.Repeat("0", 64)} {
+	for _, ref := range []string{"three", "", "sha256:", "sha256:0", "../images/one",
+		"sha256:" + strings.Repeat("0", 64)} {
 		_, err := s.Get(ref)
 		wantCode(t, err, farm.CodeNoImage)
 	}

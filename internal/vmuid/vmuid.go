@@ -66,8 +66,9 @@ func Ask(ctx context.Context, service *names.Service, u farm.UIDs) error {
 }
 
 func taken(u farm.UIDs, why string) error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUIDsTaken, Message: fmt.Sprintf("vm_uids: %v is not the VMs' alone: %s", u, why),
-		Hint: "choose a range that nobody uses as vm_uids in the agent's configuration, or none"}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUIDsTaken,
+		Message: fmt.Sprintf("vm_uids: %v is not the VMs' alone: %s", u, why),
+		Hint:    "choose a range that nobody uses as vm_uids in the agent's configuration, or none"}
 }
 
 // lines are those of a file, without comments; a file that is not there has none.

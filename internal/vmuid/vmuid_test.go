@@ -47,23 +47,31 @@ func TestCheck(t *testing.T) {
 		u     farm.UIDs
 		want  string
 	}{
-		"an account":           {map[string]string{"etc/passwd": "x:x:2113929999:1::/:/bin/sh\n"}, standard, "2113929999 is x in /etc/passwd"},
-		"a group":              {map[string]string{"etc/group": "g:x:2113994751:\n"}, standard, "2113994751 is g in /etc/group"},
-		"subordinate IDs":      {map[string]string{"etc/subuid": "bob:2113900000:65536\n"}, standard, "of user bob in /etc/subuid"},
-		"subordinate groups":   {map[string]string{"etc/subgid": "bob:2113994751:1\n"}, standard, "of user bob in /etc/subgid"},
-		"new accounts":         {nil, farm.UIDs{First: 59999, Last: 60000}, "new accounts get 1000-60000"},
-		"new subordinate IDs":  {nil, farm.UIDs{First: 300000, Last: 300010}, "SUB_UID_MIN"},
-		"a site's login.defs":  {map[string]string{"etc/login.defs": "UID_MAX 4000000000\n"}, standard, "new accounts get 1000-4000000000"},
-		"services of systemd":  {nil, farm.UIDs{First: 62000, Last: 65000}, "systemd"},
-		"containers":           {nil, farm.UIDs{First: 1879048191, Last: 1879048200}, "containers"},
-		"the agent's tools":    {nil, farm.UIDs{First: 2130000000, Last: 2130706432}, "grange's own tools"},
-		"a small namespace":    {map[string]string{"proc/self/uid_map": "0 100000 65536\n"}, standard, "user namespace"},
-		"no groups mapped":     {map[string]string{"proc/self/gid_map": "0 0 2113994751\n"}, standard, "gid_map"},
-		"an unreadable map":    {map[string]string{"proc/self/uid_map": "what\n"}, standard, "cannot be checked"},
-		"no user namespaces":   {map[string]string{"proc/self/uid_map": ""}, standard, "user namespace"},
-		"the first is another": {map[string]string{"etc/passwd": "x:x:70000:1::/:/bin/sh\n"}, farm.UIDs{First: 70000, Last: 70010}, "70000 is x"},
+		"an account": {map[string]string{"etc/passwd": "x:x:2113929999:1::/:/bin/sh\n"}, standard,
+			"2113929999 is x in /etc/passwd"},
+		"a group": {map[string]string{"etc/group": "g:x:2113994751:\n"}, standard,
+			"2113994751 is g in /etc/group"},
+		"subordinate IDs": {map[string]string{"etc/subuid": "bob:2113900000:65536\n"}, standard,
+			"of user bob in /etc/subuid"},
+		"subordinate groups": {map[string]string{"etc/subgid": "bob:2113994751:1\n"}, standard,
+			"of user bob in /etc/subgid"},
+		"new accounts":        {nil, farm.UIDs{First: 59999, Last: 60000}, "new accounts get 1000-60000"},
+		"new subordinate IDs": {nil, farm.UIDs{First: 300000, Last: 300010}, "SUB_UID_MIN"},
+		"a site's login.defs": {map[string]string{"etc/login.defs": "UID_MAX 4000000000\n"}, standard,
+			"new accounts get 1000-4000000000"},
+		"services of systemd": {nil, farm.UIDs{First: 62000, Last: 65000}, "systemd"},
+		"containers":          {nil, farm.UIDs{First: 1879048191, Last: 1879048200}, "containers"},
+		"the agent's tools":   {nil, farm.UIDs{First: 2130000000, Last: 2130706432}, "grange's own tools"},
+		"a small namespace": {map[string]string{"proc/self/uid_map": "0 100000 65536\n"}, standard,
+			"user namespace"},
+		"no groups mapped":   {map[string]string{"proc/self/gid_map": "0 0 2113994751\n"}, standard, "gid_map"},
+		"an unreadable map":  {map[string]string{"proc/self/uid_map": "what\n"}, standard, "cannot be checked"},
+		"no user namespaces": {map[string]string{"proc/self/uid_map": ""}, standard, "user namespace"},
+		"the first is another": {map[string]string{"etc/passwd": "x:x:70000:1::/:/bin/sh\n"},
+			farm.UIDs{First: 70000, Last: 70010}, "70000 is x"},
 	} {
-		if err := Check(host(c.files), c.u); !farm.IsCode(err, farm.CodeUIDsTaken) || !strings.Contains(err.Error(), c.want) {
+		if err := Check(host(c.files), c.u); !farm.IsCode(err, farm.CodeUIDsTaken) ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -90,7 +98,8 @@ func TestAsk(t *testing.T) {
 			}
 			return []byte(c.out), c.err
 		})
-		if err := Ask(t.Context(), service, u); farm.IsCode(err, farm.CodeUIDsTaken) != c.taken || err != nil && !c.taken {
+		if err := Ask(t.Context(), service, u); farm.IsCode(err, farm.CodeUIDsTaken) != c.taken ||
+			err != nil && !c.taken {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -112,7 +121,8 @@ func TestRunning(t *testing.T) {
 	if err != nil || len(got) != 1 || !got[61205] {
 		t.Errorf("%v, %v", got, err)
 	}
-	got, err = Running(fstest.MapFS{"1/status": {Data: []byte("Name:\ta\nUid:\t0\t0\t61201\t0\nGid:\t0\n")}, "self/status": {Data: []byte("\nUid:\t61202\n")}, "7": {}}, u)
+	got, err = Running(fstest.MapFS{"1/status": {Data: []byte("Name:\ta\nUid:\t0\t0\t61201\t0\nGid:\t0\n")},
+		"self/status": {Data: []byte("\nUid:\t61202\n")}, "7": {}}, u)
 	if err != nil || len(got) != 1 || !got[61201] {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -10,22 +10,24 @@ import (
 
 // Farm is the farm as data on the wire. Lists that say nothing stay nil.
 func Farm(f farm.Farm) fleet.Farm {
-	out := fleet.Farm{Cells: each(f.Cells, FarmCell), Projects: each(f.Projects, FarmProject), Shapes: each(f.Shapes, Shape), Networks: each(f.Networks, Network),
-		Groups: each(f.Groups, Group), Users: each(f.Users, User), Grants: each(f.Grants, Grant)}
+	out := fleet.Farm{Cells: each(f.Cells, FarmCell), Projects: each(f.Projects, FarmProject),
+		Shapes: each(f.Shapes, Shape), Networks: each(f.Networks, Network), Groups: each(f.Groups, Group),
+		Users: each(f.Users, User), Grants: each(f.Grants, Grant)}
 	if f.Settings != nil {
 		s := Settings(*f.Settings)
 		out.Settings = &s
 	}
 	if m := f.Maxima; m != nil {
-		out.Maxima = &fleet.Maxima{CPUs: m.CPUs, Memory: uint64(m.Memory), Scratch: uint64(m.Scratch), Sockets: m.Guest.Sockets, Cores: m.Guest.Cores,
-			Threads: m.Guest.Threads, CPUModels: m.CPUModels}
+		out.Maxima = &fleet.Maxima{CPUs: m.CPUs, Memory: uint64(m.Memory), Scratch: uint64(m.Scratch),
+			Sockets: m.Guest.Sockets, Cores: m.Guest.Cores, Threads: m.Guest.Threads, CPUModels: m.CPUModels}
 	}
 	return out
 }
 
 // ParseFarm reads a farm. The error is a *farm.Error of kind Invalid. What names what is not looked at.
 func ParseFarm(v fleet.Farm) (farm.Farm, error) {
-	f := farm.Farm{Cells: each(v.Cells, parseFarmCell), Groups: each(v.Groups, ParseGroup), Users: each(v.Users, ParseUser), Grants: each(v.Grants, ParseGrant),
+	f := farm.Farm{Cells: each(v.Cells, parseFarmCell), Groups: each(v.Groups, ParseGroup),
+		Users: each(v.Users, ParseUser), Grants: each(v.Grants, ParseGrant),
 		Projects: each(v.Projects, parseFarmProject)}
 	var err error
 	if f.Shapes, err = tryEach(v.Shapes, ParseShape); err != nil {
@@ -39,8 +41,8 @@ func ParseFarm(v fleet.Farm) (farm.Farm, error) {
 		f.Settings = &s
 	}
 	if m := v.Maxima; m != nil {
-		f.Maxima = &farm.Maxima{CPUs: m.CPUs, Memory: farm.Bytes(m.Memory), Scratch: farm.Bytes(m.Scratch), CPUModels: m.CPUModels,
-			Guest: farm.GuestTopology{Sockets: m.Sockets, Cores: m.Cores, Threads: m.Threads}}
+		f.Maxima = &farm.Maxima{CPUs: m.CPUs, Memory: farm.Bytes(m.Memory), Scratch: farm.Bytes(m.Scratch),
+			CPUModels: m.CPUModels, Guest: farm.GuestTopology{Sockets: m.Sockets, Cores: m.Cores, Threads: m.Threads}}
 	}
 	return f, nil
 }
@@ -74,13 +76,16 @@ func tryEach[A, B any](list []A, convert func(A) (B, error)) ([]B, error) {
 
 // FarmCell is a cell as people decide of it.
 func FarmCell(c farm.FarmCell) fleet.FarmCell {
-	return fleet.FarmCell{Name: c.Name, Broker: c.Broker, Open: c.Open, Reason: c.Reason, Default: c.Default, Projects: c.Projects, Packing: string(c.Packing),
-		KeepWhole: c.KeepWhole, Overcommit: c.Overcommit, Limits: Quota(c.Limits), PerHost: c.PerHost, Services: c.Services, Batch: c.Batch, Labels: c.Labels}
+	return fleet.FarmCell{Name: c.Name, Broker: c.Broker, Open: c.Open, Reason: c.Reason, Default: c.Default,
+		Projects: c.Projects, Packing: string(c.Packing), KeepWhole: c.KeepWhole, Overcommit: c.Overcommit,
+		Limits: Quota(c.Limits), PerHost: c.PerHost, Services: c.Services, Batch: c.Batch, Labels: c.Labels}
 }
 
 func parseFarmCell(v fleet.FarmCell) farm.FarmCell {
-	c := farm.Cell{Name: v.Name, Broker: v.Broker, Default: v.Default, Projects: v.Projects, Packing: farm.Packing(v.Packing), KeepWhole: v.KeepWhole,
-		Overcommit: v.Overcommit, Limits: ParseQuota(v.Limits), PerHost: v.PerHost, Services: v.Services, Batch: v.Batch, Labels: v.Labels, Reason: v.Reason}
+	c := farm.Cell{Name: v.Name, Broker: v.Broker, Default: v.Default, Projects: v.Projects,
+		Packing: farm.Packing(v.Packing), KeepWhole: v.KeepWhole, Overcommit: v.Overcommit,
+		Limits: ParseQuota(v.Limits), PerHost: v.PerHost, Services: v.Services, Batch: v.Batch, Labels: v.Labels,
+		Reason: v.Reason}
 	c.Closed = v.Open != nil && !*v.Open
 	return farm.FarmCell{Cell: c.WithDefaults(), Open: v.Open}
 }
@@ -97,31 +102,33 @@ func ParseQuota(v fleet.Quota) farm.Quota {
 
 // FarmProject is a project as people decide of it.
 func FarmProject(p farm.Project) fleet.FarmProject {
-	return fleet.FarmProject{Name: p.Name, Account: p.Account, Quota: Quota(p.Quota), Networks: p.Networks, Shapes: p.Shapes, Images: p.Images,
-		MaxAge: p.MaxAge.Seconds(), Purpose: string(p.Purpose)}
+	return fleet.FarmProject{Name: p.Name, Account: p.Account, Quota: Quota(p.Quota), Networks: p.Networks,
+		Shapes: p.Shapes, Images: p.Images, MaxAge: p.MaxAge.Seconds(), Purpose: string(p.Purpose)}
 }
 
 func parseFarmProject(v fleet.FarmProject) farm.Project {
-	return farm.Project{Name: v.Name, Account: v.Account, Quota: ParseQuota(v.Quota), Networks: v.Networks, Shapes: v.Shapes, Images: v.Images,
-		MaxAge: seconds(v.MaxAge), Purpose: farm.Purpose(v.Purpose)}
+	return farm.Project{Name: v.Name, Account: v.Account, Quota: ParseQuota(v.Quota), Networks: v.Networks,
+		Shapes: v.Shapes, Images: v.Images, MaxAge: seconds(v.MaxAge), Purpose: farm.Purpose(v.Purpose)}
 }
 
-// seconds is exact: float64 has more digits than a nanosecond in a century needs to be told from its neighbours after rounding to milliseconds.
+// seconds is exact: float64 has more digits than a nanosecond in a century needs to be told from its neighbours after
+// rounding to milliseconds.
 func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond)
 }
 
 // Network is a network on the wire.
 func Network(n farm.FleetNetwork) fleet.Network {
-	return fleet.Network{Name: n.Name, Bridge: n.Bridge, VLAN: n.VLAN, Addresses: each(n.Addresses, farm.AddressPool.String), Gateway: n.Gateway, DNS: n.DNS,
-		Domain: n.Domain, Names: n.Names, Closed: n.Closed, Hosts: n.Hosts, Revision: n.Revision}
+	return fleet.Network{Name: n.Name, Bridge: n.Bridge, VLAN: n.VLAN,
+		Addresses: each(n.Addresses, farm.AddressPool.String), Gateway: n.Gateway, DNS: n.DNS, Domain: n.Domain,
+		Names: n.Names, Closed: n.Closed, Hosts: n.Hosts, Revision: n.Revision}
 }
 
 // ParseNetwork reads one. The error is a *farm.Error of kind Invalid.
 func ParseNetwork(v fleet.Network) (farm.FleetNetwork, error) {
 	pools, err := tryEach(v.Addresses, farm.ParseAddressPool)
-	return farm.FleetNetwork{Name: v.Name, Bridge: v.Bridge, VLAN: v.VLAN, Addresses: pools, Gateway: v.Gateway, DNS: v.DNS, Domain: v.Domain, Names: v.Names,
-		Closed: v.Closed, Hosts: v.Hosts, Revision: v.Revision}, err
+	return farm.FleetNetwork{Name: v.Name, Bridge: v.Bridge, VLAN: v.VLAN, Addresses: pools, Gateway: v.Gateway,
+		DNS: v.DNS, Domain: v.Domain, Names: v.Names, Closed: v.Closed, Hosts: v.Hosts, Revision: v.Revision}, err
 }
 
 // Group is a server group on the wire.

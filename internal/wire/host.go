@@ -10,9 +10,10 @@ import (
 
 // Facts are what a host says of itself, on the wire. The clock is whoever's sends them.
 func Facts(f farm.Facts, now time.Time) fleet.Facts {
-	v := fleet.Facts{Version: f.Version, Capability: f.Capability, Instance: f.Instance, Boot: f.Boot, Now: now, Accelerator: f.Accelerator, Kind: f.Kind,
-		Topology: Topology(f.Topology), ReservedCPUs: f.Reserve.CPUs.String(), ReservedMemory: uint64(f.Reserve.Memory),
-		Images: f.Images, Networks: f.Networks, ScratchFree: uint64(f.ScratchFree), Short: f.Short, Trusts: f.Trusts}
+	v := fleet.Facts{Version: f.Version, Capability: f.Capability, Instance: f.Instance, Boot: f.Boot, Now: now,
+		Accelerator: f.Accelerator, Kind: f.Kind, Topology: Topology(f.Topology), ReservedCPUs: f.Reserve.CPUs.String(),
+		ReservedMemory: uint64(f.Reserve.Memory), Images: f.Images, Networks: f.Networks,
+		ScratchFree: uint64(f.ScratchFree), Short: f.Short, Trusts: f.Trusts}
 	for _, p := range f.Taken {
 		v.Taken = append(v.Taken, Plan(p))
 	}
@@ -23,10 +24,10 @@ func Facts(f farm.Facts, now time.Time) fleet.Facts {
 func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 	var r reader
 	f := farm.Facts{Version: word(v.Version), Capability: v.Capability, Instance: word(v.Instance), Boot: word(v.Boot),
-		Accelerator: word(v.Accelerator), Kind: word(v.Kind),
-		Topology: r.topology(v.Topology), Reserve: farm.HostReserve{CPUs: r.cpus("reserved_cpus", v.ReservedCPUs), Memory: farm.Bytes(v.ReservedMemory)},
-		Images: words(v.Images), Networks: words(v.Networks), ScratchFree: farm.Bytes(v.ScratchFree), Short: words(v.Short),
-		Trusts: words(v.Trusts[:min(len(v.Trusts), maxTrusts)])}
+		Accelerator: word(v.Accelerator), Kind: word(v.Kind), Topology: r.topology(v.Topology),
+		Reserve: farm.HostReserve{CPUs: r.cpus("reserved_cpus", v.ReservedCPUs), Memory: farm.Bytes(v.ReservedMemory)},
+		Images:  words(v.Images), Networks: words(v.Networks), ScratchFree: farm.Bytes(v.ScratchFree),
+		Short: words(v.Short), Trusts: words(v.Trusts[:min(len(v.Trusts), maxTrusts)])}
 	for _, p := range v.Taken {
 		f.Taken = append(f.Taken, r.plan(p))
 	}
@@ -35,11 +36,12 @@ func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 
 // Observed is what a host says of a VM, on the wire.
 func Observed(id string, o farm.Observed) fleet.Observed {
-	return fleet.Observed{ID: id, State: string(o.State), Reason: o.Reason, Since: o.Since, Boots: o.Boots, Builds: o.Builds, Ready: o.Ready,
-		Plan: PlanOrNil(o.Plan), CPUTime: o.CPUTime.Seconds(), Digest: o.Digest}
+	return fleet.Observed{ID: id, State: string(o.State), Reason: o.Reason, Since: o.Since, Boots: o.Boots,
+		Builds: o.Builds, Ready: o.Ready, Plan: PlanOrNil(o.Plan), CPUTime: o.CPUTime.Seconds(), Digest: o.Digest}
 }
 
-// What a host says of itself and of its VMs is shown to other people, some of whom may do more than it. Bounds are in bytes.
+// What a host says of itself and of its VMs is shown to other people, some of whom may do more than it. Bounds are in
+// bytes.
 const (
 	maxReason = 4096
 	maxWord   = 512 // of a name, a digest, a model of a processor
@@ -68,11 +70,12 @@ func cpuTime(v float64) time.Duration {
 	return time.Duration(min(v, most) * float64(time.Second))
 }
 
-// ParseObserved reads what a host says of a VM: one of the states that a host may report. The error is a *farm.Error of kind Invalid.
+// ParseObserved reads what a host says of a VM: one of the states that a host may report. The error is a *farm.Error of
+// kind Invalid.
 func ParseObserved(v fleet.Observed) (farm.Observed, error) {
 	var r reader
-	o := farm.Observed{State: farm.VMState(v.State), Reason: farm.CleanLines(v.Reason, maxReason), Since: v.Since, Boots: v.Boots, Builds: v.Builds,
-		Ready: v.Ready, CPUTime: cpuTime(v.CPUTime), Digest: word(v.Digest)}
+	o := farm.Observed{State: farm.VMState(v.State), Reason: farm.CleanLines(v.Reason, maxReason), Since: v.Since,
+		Boots: v.Boots, Builds: v.Builds, Ready: v.Ready, CPUTime: cpuTime(v.CPUTime), Digest: word(v.Digest)}
 	switch o.State {
 	case farm.VMStarting, farm.VMRunning, farm.VMStopping, farm.VMStopped, farm.VMDeleting, farm.VMGone, farm.VMFailed:
 	default:
@@ -84,11 +87,22 @@ func ParseObserved(v fleet.Observed) (farm.Observed, error) {
 	return o, r.err
 }
 
-// WantedVM is a VM as its host is to have it: what people want, the claim, and the part of its network that the host needs.
+// ParseMoveSide reads what a host says of a VM's move; nil: nothing.
+func ParseMoveSide(m *fleet.MoveSide) *farm.MoveSide {
+	if m == nil {
+		return nil
+	}
+	return &farm.MoveSide{ID: word(m.ID), Phase: word(m.Phase), Reason: farm.CleanLines(m.Reason, maxReason),
+		Host: word(m.Host), Address: word(m.Address), Total: farm.Bytes(m.Total), Done: farm.Bytes(m.Done)}
+}
+
+// WantedVM is a VM as its host is to have it: what people want, the claim, and the part of its network that the host
+// needs.
 func WantedVM(v farm.VM, n farm.FleetNetwork) fleet.WantedVM {
-	w := fleet.WantedVM{ID: v.ID, Name: v.Name, Project: v.Project, Owner: v.Owner, Power: string(v.Wanted.Power), Boots: v.Wanted.Boots,
-		Builds: v.Wanted.Builds, Fresh: v.Wanted.Fresh, Image: v.Image, Cell: v.Cell, Shape: Shape(v.Shape), Plan: PlanOrNil(v.Plan),
-		Bridge: n.Bridge, VLAN: n.VLAN, MAC: v.Lease.MAC, Gateway: n.Gateway, DNS: n.DNS, Hostname: v.Lease.Hostname, Keys: v.Keys, UserData: v.UserData, Tags: v.Tags}
+	w := fleet.WantedVM{ID: v.ID, Name: v.Name, Project: v.Project, Owner: v.Owner, Power: string(v.Wanted.Power),
+		Boots: v.Wanted.Boots, Builds: v.Wanted.Builds, Fresh: v.Wanted.Fresh, Image: v.Image, Cell: v.Cell,
+		Shape: Shape(v.Shape), Plan: PlanOrNil(v.Plan), Bridge: n.Bridge, VLAN: n.VLAN, MAC: v.Lease.MAC,
+		Gateway: n.Gateway, DNS: n.DNS, Hostname: v.Lease.Hostname, Keys: v.Keys, UserData: v.UserData, Tags: v.Tags}
 	if w.Job = v.Job(); v.Booking == farm.ToBook && v.Wanted.Power == farm.PowerOn {
 		w.Power = string(farm.PowerOff) // as long as no job holds its place
 	}

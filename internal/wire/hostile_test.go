@@ -18,13 +18,15 @@ const escapes = "a\x1b[2J\u202e\xff\nb"
 
 // TestWordsOfHosts: what a host says of itself and its VMs moves nobody's cursor.
 func TestWordsOfHosts(t *testing.T) {
-	f, err := ParseFacts(fleet.Facts{Version: escapes, Instance: escapes, Boot: escapes, Accelerator: escapes, Kind: escapes, Images: []string{escapes},
-		Networks: []string{escapes}, Short: []string{escapes}, Topology: fleet.Topology{CPU: api.CPU{Vendor: escapes, Model: escapes, Flags: []string{escapes}}}})
+	f, err := ParseFacts(fleet.Facts{Version: escapes, Instance: escapes, Boot: escapes, Accelerator: escapes,
+		Kind: escapes, Images: []string{escapes}, Networks: []string{escapes}, Short: []string{escapes},
+		Topology: fleet.Topology{CPU: api.CPU{Vendor: escapes, Model: escapes, Flags: []string{escapes}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkWords(t, f, false)
-	o, err := ParseObserved(fleet.Observed{State: string(farm.VMFailed), Reason: escapes + strings.Repeat("ß", maxReason), Digest: escapes, CPUTime: math.NaN()})
+	o, err := ParseObserved(fleet.Observed{State: string(farm.VMFailed),
+		Reason: escapes + strings.Repeat("ß", maxReason), Digest: escapes, CPUTime: math.NaN()})
 	if err != nil || o.CPUTime != 0 {
 		t.Fatal(o.CPUTime, err)
 	}
@@ -66,10 +68,13 @@ func checkWords(t *testing.T, v any, lines bool) {
 // FuzzReport reads what a host may send: it is refused or it is something that can be kept and shown.
 func FuzzReport(f *testing.F) {
 	for _, r := range []fleet.Report{
-		{Instance: "i", Whole: true, Facts: &fleet.Facts{Version: "1", ReservedCPUs: "0-1", Topology: fleet.Topology{Online: "0-3", Cores: []api.Core{{Threads: "0,2"}},
-			Nodes: []api.Node{{CPUs: "0-3", Memory: 1 << 30}}, L3: []string{"0-3"}}, Taken: []api.Plan{{VCPUs: []string{"0"}, Emulator: "0-3"}}}},
-		{VMs: []fleet.Observed{{ID: "x", State: "running", Reason: escapes, Since: time.Unix(1e9, 0), CPUTime: 1e300, Plan: &api.Plan{VCPUs: []string{"1"},
-			Cells: []api.Cell{{VCPUs: "0", Memory: 1 << 30}}}}}},
+		{Instance: "i", Whole: true,
+			Facts: &fleet.Facts{Version: "1", ReservedCPUs: "0-1",
+				Topology: fleet.Topology{Online: "0-3", Cores: []api.Core{{Threads: "0,2"}},
+					Nodes: []api.Node{{CPUs: "0-3", Memory: 1 << 30}}, L3: []string{"0-3"}},
+				Taken: []api.Plan{{VCPUs: []string{"0"}, Emulator: "0-3"}}}},
+		{VMs: []fleet.Observed{{ID: "x", State: "running", Reason: escapes, Since: time.Unix(1e9, 0), CPUTime: 1e300,
+			Plan: &api.Plan{VCPUs: []string{"1"}, Cells: []api.Cell{{VCPUs: "0", Memory: 1 << 30}}}}}},
 	} {
 		text, err := json.Marshal(r)
 		if err != nil {

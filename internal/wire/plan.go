@@ -1,5 +1,5 @@
-// Package wire turns the words of package farm into the wire types of api and api/fleet, and back. It decides nothing, and it refuses
-// what is no such thing: what is read comes from other machines.
+// Package wire turns the words of package farm into the wire types of api and api/fleet, and back. It decides nothing,
+// and it refuses what is no such thing: what is read comes from other machines.
 package wire
 
 import (
@@ -25,20 +25,21 @@ func (r *reader) cpus(field, text string) farm.CPUSet {
 
 func (r *reader) refuse(field string, err error) {
 	if r.err == nil {
-		r.err = &farm.Error{Kind: farm.Invalid, Code: CodeBadWire, Message: "what was sent makes no sense: " + field, Err: err,
-			Hint: "both sides are to be of releases that know each other; see docs/guide/hosts.md"}
+		r.err = &farm.Error{Kind: farm.Invalid, Code: CodeBadWire, Message: "what was sent makes no sense: " + field,
+			Err: err, Hint: "both sides are to be of releases that know each other; see docs/guide/hosts.md"}
 	}
 }
 
 // Plan is a plan on the wire.
 func Plan(p farm.Plan) api.Plan {
-	v := api.Plan{Emulator: p.Emulator.String(), IOThread: p.IOThread.String(), Sockets: p.Guest.Sockets, Cores: p.Guest.Cores, Threads: p.Guest.Threads,
-		Floating: p.Floating.String(), Extra: p.Extra.String()}
+	v := api.Plan{Emulator: p.Emulator.String(), IOThread: p.IOThread.String(), Sockets: p.Guest.Sockets,
+		Cores: p.Guest.Cores, Threads: p.Guest.Threads, Floating: p.Floating.String(), Extra: p.Extra.String()}
 	for _, pin := range p.VCPUs {
 		v.VCPUs = append(v.VCPUs, pin.String())
 	}
 	for _, c := range p.Cells {
-		v.Cells = append(v.Cells, api.Cell{VCPUs: c.VCPUs.String(), Memory: uint64(c.Memory), Node: c.Node, PageSize: uint64(c.PageSize)})
+		v.Cells = append(v.Cells, api.Cell{VCPUs: c.VCPUs.String(), Memory: uint64(c.Memory), Node: c.Node,
+			PageSize: uint64(c.PageSize)})
 	}
 	return v
 }
@@ -71,7 +72,8 @@ func (r *reader) plan(v api.Plan) farm.Plan {
 		p.VCPUs = append(p.VCPUs, r.cpus("vcpus", text))
 	}
 	for _, c := range v.Cells {
-		p.Cells = append(p.Cells, farm.GuestCell{VCPUs: r.cpus("cells", c.VCPUs), Memory: farm.Bytes(c.Memory), Node: c.Node, PageSize: farm.Bytes(c.PageSize)})
+		p.Cells = append(p.Cells, farm.GuestCell{VCPUs: r.cpus("cells", c.VCPUs), Memory: farm.Bytes(c.Memory),
+			Node: c.Node, PageSize: farm.Bytes(c.PageSize)})
 	}
 	return p
 }

@@ -20,15 +20,18 @@ var narrower = map[farm.Code]int{
 	farm.CodeFeedGone: 410, farm.CodeOtherRequest: 422, farm.CodeNoUpgrade: 426,
 }
 
-// Problem makes an error fit for people and for RFC 9457. What is not a farm.Error is our fault, and its text is for the log, whose name the hint takes.
+// Problem makes an error fit for people and for RFC 9457. What is not a farm.Error is our fault, and its text is for
+// the log, whose name the hint takes.
 func Problem(err error, log string) *api.Problem {
 	e := new(farm.Error)
 	if !errors.As(err, &e) {
-		e = &farm.Error{Kind: farm.Internal, Code: farm.CodeInternal, Message: "internal error: " + err.Error(), Hint: "see " + log}
+		e = &farm.Error{Kind: farm.Internal, Code: farm.CodeInternal, Message: "internal error: " + err.Error(),
+			Hint: "see " + log}
 	}
 	status, ok := narrower[e.Code]
 	if !ok {
 		status = statusOf[e.Kind]
 	}
-	return &api.Problem{Type: "grange:" + string(e.Code), Title: string(e.Kind), Status: status, Detail: e.Error(), Hint: e.Hint}
+	return &api.Problem{Type: "grange:" + string(e.Code), Title: string(e.Kind), Status: status, Detail: e.Error(),
+		Hint: e.Hint}
 }

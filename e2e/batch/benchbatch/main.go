@@ -1,6 +1,6 @@
-// Command benchbatch measures what grange costs a Slurm: jobs on metal with the plug-in against jobs without it, in pairs; the wrapper's own share of
-// a VM job; and the time from sbatch to a job's first line against a raw boot of the same guest. It needs root and an idle machine. The
-// last line is JSON.
+// Command benchbatch measures what grange costs a Slurm: jobs on metal with the plug-in against jobs without it, in
+// pairs; the wrapper's own share of a VM job; and the time from sbatch to a job's first line against a raw boot of the
+// same guest. It needs root and an idle machine. The last line is JSON.
 package main
 
 import (
@@ -20,12 +20,13 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/batch/conform"
 	"github.com/grange-project/grange/e2e/batch/slurmlab"
-	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/internal/rawqemu"
 )
 
 // figures is the line at the end. Ratios are medians over pairs.
 type figures struct {
-	MetalRateRatio float64   `json:"metal_rate_ratio"` // jobs per second on metal, with grange by the same slurm.conf without it
+	// jobs per second on metal, with grange by the same slurm.conf without it
+	MetalRateRatio float64   `json:"metal_rate_ratio"`
 	RatioQuartiles []float64 `json:"metal_rate_ratio_quartiles"`
 	NoPrologRatio  float64   `json:"metal_rate_ratio_no_prolog"` // with grange by a Slurm that has no prolog at all
 	MetalRate      float64   `json:"metal_per_s"`
@@ -57,9 +58,9 @@ func main() {
 	fmt.Println(string(text))
 }
 
-// A site has a prolog and an epilog of its own, and so has each side: Slurm 22.05 without an epilog starts the next job only when its scheduler
-// looks again, several times slower, and nothing else would show. After each prolog, whatever that does, it sleeps 10 ms, so the site's ends
-// with grange's instead of standing beside it.
+// A site has a prolog and an epilog of its own, and so has each side: Slurm 22.05 without an epilog starts the next job
+// only when its scheduler looks again, several times slower, and nothing else would show. After each prolog, whatever
+// that does, it sleeps 10 ms, so the site's ends with grange's instead of standing beside it.
 const (
 	epilog   = "Epilog=/bin/true"
 	sitesOwn = "#!/bin/sh\n:\n"
@@ -112,7 +113,8 @@ const atRest = 2500 * time.Millisecond
 func (f *figures) metal(ctx context.Context, with, bare, none *slurmlab.Lab) error {
 	rates := map[*slurmlab.Lab][]float64{}
 	var ratios, noProlog []float64
-	orders := [][]*slurmlab.Lab{{with, bare, none}, {bare, with, none}, {none, with, bare}, {none, bare, with}, {with, none, bare}, {bare, none, with}}
+	orders := [][]*slurmlab.Lab{{with, bare, none}, {bare, with, none}, {none, with, bare}, {none, bare, with},
+		{with, none, bare}, {bare, none, with}}
 	for i := range f.Pairs + 1 {
 		rate := map[*slurmlab.Lab]float64{}
 		for _, side := range orders[i%len(orders)] {
@@ -125,7 +127,8 @@ func (f *figures) metal(ctx context.Context, with, bare, none *slurmlab.Lab) err
 		if i == 0 {
 			continue // caches are cold
 		}
-		fmt.Printf("round %d: with grange %.1f jobs/s, without %.1f, without any prolog %.1f\n", i, rate[with], rate[bare], rate[none])
+		fmt.Printf("round %d: with grange %.1f jobs/s, without %.1f, without any prolog %.1f\n", i, rate[with],
+			rate[bare], rate[none])
 		ratios, noProlog = append(ratios, rate[with]/rate[bare]), append(noProlog, rate[with]/rate[none])
 		for side, r := range rate {
 			rates[side] = append(rates[side], r)
@@ -133,12 +136,14 @@ func (f *figures) metal(ctx context.Context, with, bare, none *slurmlab.Lab) err
 	}
 	f.MetalRateRatio, f.NoPrologRatio = quantile(ratios, 0.5), quantile(noProlog, 0.5)
 	f.RatioQuartiles = []float64{quantile(ratios, 0.25), quantile(ratios, 0.75)}
-	f.MetalRate, f.MetalRateBare, f.NoPrologRate = quantile(rates[with], 0.5), quantile(rates[bare], 0.5), quantile(rates[none], 0.5)
+	f.MetalRate, f.MetalRateBare, f.NoPrologRate = quantile(rates[with], 0.5), quantile(rates[bare],
+		0.5), quantile(rates[none], 0.5)
 	return nil
 }
 
-// batch submits jobs that do nothing, and returns how many ended in a second, by slurmctld's own clock: whoever asks Slurm meanwhile slows it
-// down. They are held until all are in the queue: what is measured is Slurm's starting and ending of jobs, not how fast a shell calls sbatch.
+// batch submits jobs that do nothing, and returns how many ended in a second, by slurmctld's own clock: whoever asks
+// Slurm meanwhile slows it down. They are held until all are in the queue: what is measured is Slurm's starting and
+// ending of jobs, not how fast a shell calls sbatch.
 func batch(ctx context.Context, l *slurmlab.Lab, plugin bool, n int) (float64, error) {
 	args := []string{"--hold", "--parsable", fmt.Sprintf("--array=1-%d", n), "--output=/dev/null", "--wrap", "true"}
 	if plugin {
@@ -181,9 +186,11 @@ for i in $(seq %d); do
 done
 `
 
-// wrapper measures the wrapper in its place, in a job's control groups: called by a script on metal, many times in one job.
+// wrapper measures the wrapper in its place, in a job's control groups: called by a script on metal, many times in one
+// job.
 func (f *figures) wrapper(ctx context.Context, l *slurmlab.Lab, n int) error {
-	id, err := l.Submit(ctx, conform.Job{Metal: true, Script: fmt.Sprintf(share, n+1, l.Lab().Binary, l.Lab().Socket, l.Home(), l.Home())})
+	id, err := l.Submit(ctx, conform.Job{Metal: true,
+		Script: fmt.Sprintf(share, n+1, l.Lab().Binary, l.Lab().Socket, l.Home(), l.Home())})
 	if err != nil {
 		return err
 	}
@@ -220,8 +227,8 @@ func (f *figures) wrapper(ctx context.Context, l *slurmlab.Lab, n int) error {
 	return nil
 }
 
-// machineTime is what QEMU and the guest took of a job, in milliseconds: to make the machine, boot it, prepare and run the command; and to end
-// it. 0: not all of it was told.
+// machineTime is what QEMU and the guest took of a job, in milliseconds: to make the machine, boot it, prepare and run
+// the command; and to end it. 0: not all of it was told.
 func machineTime(path string) (machine, end float64, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -257,7 +264,7 @@ func machineTime(path string) (machine, end float64, err error) {
 
 // firstLine takes turns between a VM job, a job on metal, and a raw boot.
 func (f *figures) firstLine(ctx context.Context, l *slurmlab.Lab, n int) error {
-	image, err := l.Lab().Image()
+	guest, err := l.Lab().RawGuest()
 	if err != nil {
 		return err
 	}
@@ -267,7 +274,7 @@ func (f *figures) firstLine(ctx context.Context, l *slurmlab.Lab, n int) error {
 		if err != nil {
 			return err
 		}
-		boot, err := lab.RawBoot(ctx, image, "", "0-1")
+		boot, err := rawqemu.Boot(ctx, guest, "0-1")
 		if err != nil {
 			return err
 		}
@@ -285,8 +292,8 @@ func (f *figures) firstLine(ctx context.Context, l *slurmlab.Lab, n int) error {
 	return nil
 }
 
-// line is the time from sbatch to the job's first line in a file of the host. An idle Slurm looks at its queue once a second, and is asked at
-// any time of that second.
+// line is the time from sbatch to the job's first line in a file of the host. An idle Slurm looks at its queue once a
+// second, and is asked at any time of that second.
 func line(ctx context.Context, l *slurmlab.Lab, metal bool) (time.Duration, error) {
 	time.Sleep(rand.N(time.Second))
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

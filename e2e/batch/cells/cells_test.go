@@ -47,14 +47,16 @@ func TestSlurmCell(t *testing.T) {
 	}
 }
 
-// life: a VM runs where Slurm holds its place, and on those CPUs. The place stays while it is stopped, and goes with it.
+// life: a VM runs where Slurm holds its place, and on those CPUs. The place stays while it is stopped, and goes with
+// it.
 func (s *site) life(t *testing.T) {
 	s.create(t, "box", "")
 	s.create(t, "other", "")
 	vm, other := s.until(t, "box", "runs", running), s.until(t, "other", "runs", running)
 	s.enter(t, vm)
 	place := s.placeOf(t, vm)
-	if place.state != "RUNNING" || place.node != vm.Host || place.account != "peoplegrp" || place.cpus != "1" || vm.Job != "slurm/"+place.id || s.machines(t, vm) != 1 {
+	if place.state != "RUNNING" || place.node != vm.Host || place.account != "peoplegrp" || place.cpus != "1" ||
+		vm.Job != "slurm/"+place.id || s.machines(t, vm) != 1 {
 		t.Errorf("%+v holds the place of %+v", place, vm)
 	}
 	for _, v := range []fleet.VM{vm, other} {
@@ -81,22 +83,26 @@ func (s *site) onItsCPUs(t *testing.T, vm fleet.VM) {
 		t.Log("Slurm has no control groups here: its jobs are on no CPUs in particular")
 		return
 	}
-	cpus, err := os.ReadFile(fmt.Sprintf("/sys/fs/cgroup/cpuset/slurm_%s/uid_0/job_%s/cpuset.cpus", vm.Host, strings.TrimPrefix(vm.Job, "slurm/")))
+	cpus, err := os.ReadFile(fmt.Sprintf("/sys/fs/cgroup/cpuset/slurm_%s/uid_0/job_%s/cpuset.cpus", vm.Host,
+		strings.TrimPrefix(vm.Job, "slurm/")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if vm.Plan == nil || strings.Join(vm.Plan.VCPUs, ",") != strings.TrimSpace(string(cpus)) { // what the host checked in the kernel
+	// what the host checked in the kernel
+	if vm.Plan == nil || strings.Join(vm.Plan.VCPUs, ",") != strings.TrimSpace(string(cpus)) {
 		t.Errorf("VM %s is on %+v, and its job on CPUs %s", vm.Name, vm.Plan, cpus)
 	}
 }
 
-// cancelled: Slurm's administrator wants the room back. The VM ends, says why, and does not come back by itself; its owner may have it booked again.
+// cancelled: Slurm's administrator wants the room back. The VM ends, says why, and does not come back by itself; its
+// owner may have it booked again.
 func (s *site) cancelled(t *testing.T) {
 	vm := s.create(t, "box", "--wait")
 	before := s.placeOf(t, vm)
 	s.root(t, "scancel", before.id)
 	s.until(t, "box", "is stopped, and says why", func(v fleet.VM) bool {
-		return v.State == string(farm.VMStopped) && v.Job == "" && strings.Contains(v.Notice, "job "+before.id+" of west") && strings.Contains(v.Notice, "was cancelled there")
+		return v.State == string(farm.VMStopped) && v.Job == "" &&
+			strings.Contains(v.Notice, "job "+before.id+" of west") && strings.Contains(v.Notice, "was cancelled there")
 	})
 	s.await(t, "nothing of it is left but its disks", func() error { // libvirt hears of an end a moment after its host
 		if jobs, n := s.jobs(t), s.machines(t, vm); len(jobs) > 0 || n > 0 {
@@ -135,7 +141,8 @@ func (s *site) noRoom(t *testing.T) {
 	s.until(t, "two", "waits for memory", func(v fleet.VM) bool {
 		return strings.Contains(v.Notice, "other jobs have the CPUs or the memory (Resources)")
 	})
-	if why := s.grange(t, "why people/two"); !strings.Contains(why, "job "+s.placeOf(t, two).id+" of west") || !strings.Contains(why, "other jobs have") {
+	if why := s.grange(t, "why people/two"); !strings.Contains(why, "job "+s.placeOf(t, two).id+" of west") ||
+		!strings.Contains(why, "other jobs have") {
 		t.Errorf("why says %s", why)
 	}
 	s.root(t, "scancel", memory)
@@ -143,7 +150,8 @@ func (s *site) noRoom(t *testing.T) {
 	s.delete(t, "two")
 }
 
-// drained: a host that people close is closed in Slurm too, with their reason, and opened again; what Slurm's administrator closed is theirs.
+// drained: a host that people close is closed in Slurm too, with their reason, and opened again; what Slurm's
+// administrator closed is theirs.
 func (s *site) drained(t *testing.T) {
 	mine, theirs := farmlab.HostName(0), farmlab.HostName(1)
 	s.root(t, "scontrol", "update", "nodename="+theirs, "state=drain", "reason=bad fan")
@@ -151,7 +159,8 @@ func (s *site) drained(t *testing.T) {
 	s.node(t, mine, "DRAIN", "Reason=grange: new-disks")
 	s.create(t, "box", "")
 	s.until(t, "box", "waits for a host", func(v fleet.VM) bool {
-		return strings.Contains(v.Notice, "in west it is closed: bad fan") && strings.Contains(v.Notice, "it is being drained: new-disks")
+		return strings.Contains(v.Notice, "in west it is closed: bad fan") &&
+			strings.Contains(v.Notice, "it is being drained: new-disks")
 	})
 	s.grange(t, "host open "+mine+" "+theirs)
 	s.node(t, mine, "IDLE", "")
@@ -169,7 +178,8 @@ func (s *site) node(t *testing.T, name, state, reason string) {
 	s.await(t, name+" is "+state, func() error {
 		text := s.root(t, "scontrol", "show", "node", name)
 		line, _, _ := strings.Cut(text[strings.Index(text, "State="):], " ")
-		if !strings.Contains(line, state) || state != "DRAIN" && strings.Contains(line, "DRAIN") || !strings.Contains(text, reason) {
+		if !strings.Contains(line, state) || state != "DRAIN" && strings.Contains(line, "DRAIN") ||
+			!strings.Contains(text, reason) {
 			return fmt.Errorf("%s; reason %q", line, text[max(0, strings.Index(text, "Reason=")):])
 		}
 		return nil
@@ -187,7 +197,8 @@ func (s *site) away(t *testing.T) {
 	}
 	s.create(t, "new", "")
 	says := func(v fleet.VM) bool { return strings.Contains(v.Notice, "slurm does not answer") }
-	s.until(t, "new", "says that Slurm is away", func(v fleet.VM) bool { return v.State == string(farm.VMPlacing) && says(v) })
+	s.until(t, "new", "says that Slurm is away",
+		func(v fleet.VM) bool { return v.State == string(farm.VMPlacing) && says(v) })
 	if why := s.grange(t, "why people/new"); !strings.Contains(why, "slurm does not answer") {
 		t.Errorf("why says %s", why)
 	}
@@ -218,7 +229,8 @@ func (s *site) away(t *testing.T) {
 	s.delete(t, "box", "new")
 }
 
-// killed: the server dies after Slurm has taken a booking and before it wrote that down. The next one finds it, and makes no second.
+// killed: the server dies after Slurm has taken a booking and before it wrote that down. The next one finds it, and
+// makes no second.
 func (s *site) killed(t *testing.T) {
 	server, before := s.farm.Servers[0], s.submissions(t)
 	vm := s.create(t, "box", "")
@@ -234,8 +246,10 @@ func (s *site) killed(t *testing.T) {
 		t.Fatal(err)
 	}
 	vm = s.until(t, "box", "runs", running)
-	if place := s.placeOf(t, vm); vm.Job != "slurm/"+place.id || place.node != vm.Host || s.machines(t, vm) != 1 || s.submissions(t) != before+1 {
-		t.Errorf("%+v holds the place of %+v, which has %d machines; %d jobs were submitted", place, vm, s.machines(t, vm), s.submissions(t)-before)
+	if place := s.placeOf(t, vm); vm.Job != "slurm/"+place.id || place.node != vm.Host || s.machines(t, vm) != 1 ||
+		s.submissions(t) != before+1 {
+		t.Errorf("%+v holds the place of %+v, which has %d machines; %d jobs were submitted", place, vm,
+			s.machines(t, vm), s.submissions(t)-before)
 	}
 	s.delete(t, "box")
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// farmFile is what the site writes: one cell, of a Slurm that the server knows by a name of the site's, and one project that is charged to an account of
-// another name.
+// farmFile is what the site writes: one cell, of a Slurm that the server knows by a name of the site's, and one project
+// that is charged to an account of another name.
 const farmFile = `
 [cells.batch]
 broker = "west"
@@ -52,8 +52,9 @@ func start(t *testing.T, ctx context.Context) *site {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	conf := filepath.Join(dir, "slurm.conf") // its own place is known later than the server's configuration is read
-	f, err := farmlab.Start(ctx, farmlab.Options{Cells: []string{"batch", "batch"}, Farm: farmFile, Slurm: true, Out: t.Output(),
-		Server: fmt.Sprintf("[brokers.west]\nsystem = \"slurm\"\nenvironment = { SLURM_CONF = %q }\n", conf)})
+	f, err := farmlab.Start(ctx, farmlab.Options{Cells: []string{"batch", "batch"}, Farm: farmFile, Slurm: true,
+		Out: t.Output(), Server: fmt.Sprintf("[brokers.west]\nsystem = \"slurm\"\nenvironment = { SLURM_CONF = %q }\n",
+			conf)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,9 @@ func start(t *testing.T, ctx context.Context) *site {
 			t.Error(err)
 		}
 	})
-	s.slurm, err = slurmlab.Start(ctx, slurmlab.Options{NoPlugin: true, Nodes: []string{farmlab.HostName(0), farmlab.HostName(1)}, CPUs: 2, Network: f.Network()})
+	s.slurm, err = slurmlab.Start(ctx,
+		slurmlab.Options{NoPlugin: true, Nodes: []string{farmlab.HostName(0), farmlab.HostName(1)}, CPUs: 2,
+			Network: f.Network()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +105,8 @@ func (s *site) refused(t *testing.T, why, words string) {
 // create makes a VM of the one project.
 func (s *site) create(t *testing.T, name, more string) fleet.VM {
 	t.Helper()
-	s.grange(t, "vm create --project people --image "+farmlab.Image+" --shape tiny --network lan --new-key --name "+name+" "+more)
+	s.grange(t,
+		"vm create --project people --image "+farmlab.Image+" --shape tiny --network lan --new-key --name "+name+" "+more)
 	return s.vm(t, name)
 }
 
@@ -129,7 +133,8 @@ func (s *site) until(t *testing.T, name, what string, so func(fleet.VM) bool) (v
 // await tries until there is no error.
 func (s *site) await(t *testing.T, what string, try func() error) {
 	t.Helper()
-	if err := farmlab.Await(s.ctx, time.Minute, what, func() (bool, error) { err := try(); return err == nil, err }); err != nil {
+	if err := farmlab.Await(s.ctx, time.Minute, what,
+		func() (bool, error) { err := try(); return err == nil, err }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -139,7 +144,8 @@ func running(vm fleet.VM) bool { return vm.State == string(farm.VMRunning) && vm
 // enter logs in to a VM, and holds it to be the right one: it keeps its host key on its scratch disk.
 func (s *site) enter(t *testing.T, vm fleet.VM) {
 	t.Helper()
-	if out := s.grange(t, "ssh people/"+vm.Name+" -- hostname; wget -qO- http://169.254.169.254/latest/meta-data/instance-id"); strings.TrimSpace(out) != vm.Name+"\n"+vm.ID {
+	if out := s.grange(t, "ssh people/"+vm.Name+" -- hostname; wget -qO- "+
+		"http://169.254.169.254/latest/meta-data/instance-id"); strings.TrimSpace(out) != vm.Name+"\n"+vm.ID {
 		t.Errorf("ssh to %s answered %q", vm.Name, out)
 	}
 }
@@ -175,7 +181,8 @@ func (s *site) jobs(t *testing.T) (all []job) {
 }
 
 func (s *site) squeue() (all []job, err error) {
-	out, err := s.slurm.Slurm(s.ctx, "root", "squeue", "--noheader", "--states=PENDING,CONFIGURING,RUNNING", "--format=%A|%j|%u|%T|%N|%a|%C|%r")
+	out, err := s.slurm.Slurm(s.ctx, "root", "squeue", "--noheader", "--states=PENDING,CONFIGURING,RUNNING",
+		"--format=%A|%j|%u|%T|%N|%a|%C|%r")
 	for line := range strings.Lines(out) {
 		f := strings.Split(strings.TrimSpace(line), "|")
 		if len(f) != 8 {
@@ -204,13 +211,15 @@ func (s *site) placeOf(t *testing.T, vm fleet.VM) job {
 // occupy submits a job of a user's, which takes what there is until it is cancelled, and returns its ID once it runs.
 func (s *site) occupy(t *testing.T, options ...string) string {
 	t.Helper()
-	out, err := s.slurm.Slurm(s.ctx, slurmlab.User, "sbatch", append(append([]string{"--parsable", "--output=/dev/null"}, options...), "--wrap=sleep 600")...)
+	out, err := s.slurm.Slurm(s.ctx, slurmlab.User, "sbatch",
+		append(append([]string{"--parsable", "--output=/dev/null"}, options...), "--wrap=sleep 600")...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := strings.TrimSpace(out)
 	s.await(t, "job "+id+" runs", func() error {
-		if jobs := s.jobs(t); !slices.ContainsFunc(jobs, func(j job) bool { return j.id == id && j.state == "RUNNING" }) {
+		if jobs := s.jobs(t); !slices.ContainsFunc(jobs,
+			func(j job) bool { return j.id == id && j.state == "RUNNING" }) {
 			return fmt.Errorf("%v", jobs)
 		}
 		return nil

@@ -1,5 +1,6 @@
-// Command chaosbatch runs VM jobs under a real Slurm while it kills the agent, slurmd and slurmctld at random moments, and checks that every job
-// ran once, ended once, and with the right state; that no node is down and nothing is left. The last line is JSON with what it found.
+// Command chaosbatch runs VM jobs under a real Slurm while it kills the agent, slurmd and slurmctld at random moments,
+// and checks that every job ran once, ended once, and with the right state; that no node is down and nothing is left.
+// The last line is JSON with what it found.
 package main
 
 import (
@@ -78,7 +79,8 @@ type submitted struct {
 
 func run(ctx context.Context, n int, pause time.Duration, seed uint64) error {
 	fmt.Println("building, starting libvirtd, the agent and Slurm, building the micro image")
-	slurm, err := slurmlab.Start(ctx, slurmlab.Options{Extra: "MinJobAge=7200"}) // a job is asked for when its turn comes
+	// a job is asked for when its turn comes
+	slurm, err := slurmlab.Start(ctx, slurmlab.Options{Extra: "MinJobAge=7200"})
 	if err != nil {
 		return err
 	}
@@ -127,8 +129,10 @@ func submit(ctx context.Context, slurm *slurmlab.Lab, n int, r *rand.Rand) ([]su
 	return jobs, nil
 }
 
-// kill kills at random moments, and starts again what it killed, as a supervisor would, until done tells that all jobs have ended.
-func (f *figures) kill(ctx context.Context, slurm *slurmlab.Lab, r *rand.Rand, pause time.Duration, done <-chan error) error {
+// kill kills at random moments, and starts again what it killed, as a supervisor would, until done tells that all jobs
+// have ended.
+func (f *figures) kill(ctx context.Context, slurm *slurmlab.Lab, r *rand.Rand, pause time.Duration,
+	done <-chan error) error {
 	for {
 		select {
 		case err := <-done:
@@ -164,10 +168,12 @@ func (f *figures) kill(ctx context.Context, slurm *slurmlab.Lab, r *rand.Rand, p
 	}
 }
 
-// settled waits for a moment at which slurmctld has saved what it knows. It saves within 5 s (SAVE_MAX_WAIT in its state_save.c); killed
-// before, it forgets that a job ended and runs it again, one on metal too, and no word of ours could keep it from that.
+// settled waits for a moment at which slurmctld has saved what it knows. It saves within 5 s (SAVE_MAX_WAIT in its
+// state_save.c); killed before, it forgets that a job ended and runs it again, one on metal too, and no word of ours
+// could keep it from that.
 func settled(ctx context.Context, slurm *slurmlab.Lab) bool {
-	const patience, margin = 20 * time.Second, time.Second // Slurm hears of a job's end a moment before or after its VM goes
+	// Slurm hears of a job's end a moment before or after its VM goes
+	const patience, margin = 20 * time.Second, time.Second
 	running, changed := "", time.Now()
 	for began := time.Now(); time.Since(began) < patience && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		vms, err := slurm.Lab().Client.VMs(ctx)
@@ -219,7 +225,8 @@ func (f *figures) judge(j submitted, result conform.Result, host string) {
 	}
 	if result.State != j.kind.state || result.Code != j.kind.code || result.Signal != j.kind.signal {
 		f.WrongState++
-		fmt.Printf("job %s: %s, %d:%d (%s), wanted %s, %d:%d\n%s\n", j.id, result.State, result.Code, result.Signal, result.Reason, j.kind.state, j.kind.code, j.kind.signal, result.Stderr)
+		fmt.Printf("job %s: %s, %d:%d (%s), wanted %s, %d:%d\n%s\n", j.id, result.State, result.Code, result.Signal,
+			result.Reason, j.kind.state, j.kind.code, j.kind.signal, result.Stderr)
 	}
 	text, _ := os.ReadFile(j.mark)
 	kernels := strings.Fields(string(text))

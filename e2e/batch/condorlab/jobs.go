@@ -40,7 +40,8 @@ func (l *Lab) Slots() int { return l.o.CPUs }
 // Submit queues a job with condor_submit.
 func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 	if j.Tasks > 0 {
-		return "", fmt.Errorf("%w: a job is one process; those of the parallel universe are on slots of their own", conform.ErrNone)
+		return "", fmt.Errorf("%w: a job is one process; those of the parallel universe are on slots of their own",
+			conform.ErrNone)
 	}
 	l.mu.Lock()
 	l.count++
@@ -83,7 +84,8 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 		say("request_memory", strconv.Itoa(j.Memory))
 	}
 	if j.Limit > 0 {
-		// Not allowed_execute_duration: HTCondor 23.9 forgets it when a job starts in the second in which its shadow was born.
+		// Not allowed_execute_duration: HTCondor 23.9 forgets it when a job starts in the second in which its shadow
+		// was born.
 		say("allowed_job_duration", strconv.Itoa(int(j.Limit.Seconds())))
 	}
 	if j.Metal {
@@ -185,7 +187,8 @@ func (l *Lab) ads(ctx context.Context, program, id string) ([]ad, error) {
 	return all, nil
 }
 
-// Wait returns when no element of the job will run any more. A held job has ended: its user has to do something. It is removed.
+// Wait returns when no element of the job will run any more. A held job has ended: its user has to do something. It is
+// removed.
 func (l *Lab) Wait(ctx context.Context, id string) (conform.Result, error) {
 	l.mu.Lock()
 	rec := l.jobs[id]
@@ -268,7 +271,7 @@ func (l *Lab) gone(ctx context.Context, id string) error {
 	}
 }
 
-// starters tells whether a starter still has the job, or one of its elements.
+// starters reports whether a starter still has the job, or one of its elements.
 func (l *Lab) starters(id string) bool {
 	ours, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", l.root.pid))
 	if err != nil {
@@ -287,7 +290,8 @@ func (l *Lab) starters(id string) bool {
 		if err != nil {
 			continue
 		}
-		if ad, err := classad.Parse(string(text)); err == nil && (strings.HasPrefix(ad.String("GlobalJobId"), id+"#") || strings.HasPrefix(ad.String("GlobalJobId"), id+".")) {
+		if ad, err := classad.Parse(string(text)); err == nil && (strings.HasPrefix(ad.String("GlobalJobId"), id+"#") ||
+			strings.HasPrefix(ad.String("GlobalJobId"), id+".")) {
 			return true
 		}
 	}
@@ -295,7 +299,8 @@ func (l *Lab) starters(id string) bool {
 }
 
 func result(a ad) conform.Result {
-	r := conform.Result{Runs: a.NumShadowStarts, CPU: time.Duration((a.RemoteUserCpu + a.RemoteSysCpu) * float64(time.Second)), Reason: a.HoldReason}
+	r := conform.Result{Runs: a.NumShadowStarts,
+		CPU: time.Duration((a.RemoteUserCpu + a.RemoteSysCpu) * float64(time.Second)), Reason: a.HoldReason}
 	const kib, mib = 1 << 10, 1 << 20
 	if v, ok := a.ResidentSetSize.(float64); ok {
 		r.MaxRSS = int64(v) * kib
@@ -418,7 +423,8 @@ func (l *Lab) mending(ctx context.Context, mend func()) func() {
 // idle waits until no job runs.
 func (l *Lab) idle(ctx context.Context) {
 	for ctx.Err() == nil {
-		if out, err := l.Condor(ctx, "root", "condor_q", "-af", "ClusterId"); err == nil && strings.TrimSpace(out) == "" {
+		if out, err := l.Condor(ctx, "root", "condor_q", "-af", "ClusterId"); err == nil &&
+			strings.TrimSpace(out) == "" {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -1,6 +1,6 @@
-// Package condorlab runs a whole HTCondor pool on this machine for tests: Debian 13's packages in a tree of their own, one machine that is
-// central manager, access point and execution point, in namespaces of its own; with an agent of this machine and grange's hooks. It needs
-// root and what scripts/install-packages batch installs.
+// Package condorlab runs a whole HTCondor pool on this machine for tests: Debian 13's packages in a tree of their own,
+// one machine that is central manager, access point and execution point, in namespaces of its own; with an agent of
+// this machine and grange's hooks. It needs root and what scripts/install-packages batch installs.
 package condorlab
 
 import (
@@ -116,7 +116,8 @@ const (
 
 // AddSecond makes another machine that runs jobs.
 func (l *Lab) AddSecond(ctx context.Context) error {
-	config := strings.NewReplacer("use ROLE: CentralManager\nuse ROLE: Submit\n", "", "NETWORK_INTERFACE = "+address, "NETWORK_INTERFACE = "+address2).Replace(l.pool())
+	config := strings.NewReplacer("use ROLE: CentralManager\nuse ROLE: Submit\n", "", "NETWORK_INTERFACE = "+address,
+		"NETWORK_INTERFACE = "+address2).Replace(l.pool())
 	if err := l.writeFiles(Second, config); err != nil {
 		return err
 	}
@@ -141,7 +142,8 @@ func (l *Lab) AddSecond(ctx context.Context) error {
 
 // configureAgent adds the site's bind, whose path is known only now.
 func (l *Lab) configureAgent(ctx context.Context) error {
-	if err := l.host.Configure(l.o.Agent + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n", l.Home())); err != nil {
+	if err := l.host.Configure(l.o.Agent + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n",
+		l.Home())); err != nil {
 		return err
 	}
 	l.host.KillAgent()
@@ -180,7 +182,8 @@ func (l *Lab) writeFiles(machine, pool string) error {
 	l.site.Metal = cmp.Or(l.o.Metal, l.site.Metal)
 	l.site.Socket, l.site.Period, l.site.Requeues = l.host.Socket, 2*time.Second, 2
 	files := []htcondor.File{
-		{Path: "/etc/hosts", Text: "127.0.0.1 localhost\n" + address + " " + First + "\n" + address2 + " " + Second + "\n"},
+		{Path: "/etc/hosts", Text: "127.0.0.1 localhost\n" + address + " " + First + "\n" + address2 + " " +
+			Second + "\n"},
 		{Path: "/etc/condor/passwords.d/POOL", Text: string(l.key[:])},
 		{Path: confDir + "/00-minicondor", Text: "# This pool is configured by what follows.\n"},
 		{Path: confDir + "/40-lab.conf", Text: pool},
@@ -264,7 +267,8 @@ BASE_CGROUP = %[4]s
 // cgroup is the one below which all of this pool's jobs are, named so that two pools have two.
 func (l *Lab) cgroup() string { return "grange-" + filepath.Base(l.host.Dir) }
 
-// Condor runs one of HTCondor's programs in the pool and returns what it printed. They hang when a daemon does; this does not.
+// Condor runs one of HTCondor's programs in the pool and returns what it printed. They hang when a daemon does; this
+// does not.
 func (l *Lab) Condor(ctx context.Context, user, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
@@ -273,7 +277,8 @@ func (l *Lab) Condor(ctx context.Context, user, program string, args ...string) 
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("%s %s: %w: %s%s", program, strings.Join(args, " "), err, out, strings.TrimSpace(errs.String()))
+		return string(out), fmt.Errorf("%s %s: %w: %s%s", program, strings.Join(args, " "), err, out,
+			strings.TrimSpace(errs.String()))
 	}
 	return string(out), nil
 }
@@ -282,7 +287,8 @@ func (l *Lab) Condor(ctx context.Context, user, program string, args ...string) 
 func (l *Lab) Run() program.Run {
 	return func(ctx context.Context, c program.Call) ([]byte, error) {
 		ns := fmt.Sprintf("/proc/%d/", l.root.pid)
-		c.Args = append([]string{"--target", strconv.Itoa(l.root.pid), "--net", "--uts", "--pid", "--mount", "--root=" + ns + "root", "--wdns=/", "/usr/bin/env", c.Path}, c.Args...)
+		c.Args = append([]string{"--target", strconv.Itoa(l.root.pid), "--net", "--uts", "--pid", "--mount",
+			"--root=" + ns + "root", "--wdns=/", "/usr/bin/env", c.Path}, c.Args...)
 		c.Path = "/usr/bin/nsenter"
 		return program.Start(ctx, c)
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/grange-project/grange/e2e/batch/conform"
 )
 
-// TestPool is what HTCondor alone has: files that it sends, attributes of submit files, ads in a directory of the user's.
+// TestPool is what HTCondor alone has: files that it sends, attributes of submit files, ads in a directory of the
+// user's.
 func TestPool(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("needs a Debian tree with HTCondor: `make test-batch` makes one and runs this")
@@ -39,7 +40,8 @@ func TestPool(t *testing.T) {
 	get := func(name string) string { text, _ := os.ReadFile(filepath.Join(l.Home(), name)); return string(text) }
 	submit := func(name string, lines ...string) string {
 		t.Helper()
-		path := put(name+".sub", strings.Join(append([]string{"initialdir = " + l.Home(), "output = " + name + ".out", "error = " + name + ".err"}, lines...), "\n")+"\nqueue\n")
+		path := put(name+".sub", strings.Join(append([]string{"initialdir = " + l.Home(), "output = " + name + ".out",
+			"error = " + name + ".err"}, lines...), "\n")+"\nqueue\n")
 		out, err := l.Condor(ctx, "nobody", "condor_submit", "-terse", path)
 		if err != nil {
 			t.Fatal(err)
@@ -63,13 +65,16 @@ func TestPool(t *testing.T) {
 
 	t.Run("files are sent to the scratch directory and back", func(t *testing.T) {
 		put("in.txt", "from the access point\n")
-		put("files.sh", "#!/bin/sh\npwd; cat in.txt; cat /proc/sys/kernel/random/boot_id >where.txt; echo \"$_CONDOR_SCRATCH_DIR\"\n[ -f \"$_CONDOR_JOB_AD\" ] && echo ad\n")
-		id := submit("files", "executable = files.sh", "should_transfer_files = YES", "when_to_transfer_output = ON_EXIT", "transfer_input_files = in.txt", `+VMImage = "micro"`)
+		put("files.sh", "#!/bin/sh\npwd; cat in.txt; cat /proc/sys/kernel/random/boot_id >where.txt; echo "+
+			"\"$_CONDOR_SCRATCH_DIR\"\n[ -f \"$_CONDOR_JOB_AD\" ] && echo ad\n")
+		id := submit("files", "executable = files.sh", "should_transfer_files = YES",
+			"when_to_transfer_output = ON_EXIT", "transfer_input_files = in.txt", `+VMImage = "micro"`)
 		if status := wait(id); status != "4 0" {
 			t.Fatalf("%s: %s%s", status, get("files.out"), get("files.err"))
 		}
 		out, where := strings.Split(get("files.out"), "\n"), strings.TrimSpace(get("where.txt"))
-		if len(out) < 4 || out[0] != out[2] || !strings.HasPrefix(out[0], "/var/lib/condor/execute/dir_") || out[1] != "from the access point" || out[3] != "ad" {
+		if len(out) < 4 || out[0] != out[2] || !strings.HasPrefix(out[0], "/var/lib/condor/execute/dir_") ||
+			out[1] != "from the access point" || out[3] != "ad" {
 			t.Errorf("%q", out)
 		}
 		if len(where) != len(hostID) || where == hostID {
@@ -89,12 +94,15 @@ grange exec --batch htcondor --socket `+l.Lab().Socket+` -- echo swapped; echo "
 rm .machine.ad; mkfifo .machine.ad
 timeout 20 grange exec --batch htcondor --socket `+l.Lab().Socket+` -- echo pipe; echo "status $?"
 `)
-		id := submit("forge", "executable = forge.sh", "should_transfer_files = YES", "when_to_transfer_output = ON_EXIT", `transfer_output_files = ""`, "+WantVM = False", "request_memory = 700")
+		id := submit("forge", "executable = forge.sh", "should_transfer_files = YES",
+			"when_to_transfer_output = ON_EXIT", `transfer_output_files = ""`, "+WantVM = False",
+			"request_memory = 700")
 		if status := wait(id); status != "4 0" {
 			t.Fatalf("%s: %s%s", status, get("forge.out"), get("forge.err"))
 		}
 		out, errs := get("forge.out"), get("forge.err")
-		if !strings.HasPrefix(out, "true: 1\n") || strings.Count(out, "status 19") != 3 || strings.Contains(out, "forged") || strings.Contains(out, "swapped") || strings.Contains(out, "pipe") {
+		if !strings.HasPrefix(out, "true: 1\n") || strings.Count(out, "status 19") != 3 ||
+			strings.Contains(out, "forged") || strings.Contains(out, "swapped") || strings.Contains(out, "pipe") {
 			t.Errorf("%s\n%s", out, errs)
 		}
 		if strings.Count(errs, "[strange-job]") != 3 {
@@ -110,12 +118,15 @@ timeout 20 grange exec --batch htcondor --socket `+l.Lab().Socket+` -- echo pipe
 		program := `"` + put("beside.sh", "#!/bin/sh\ntouch "+marker+"\n") + `"`
 		ids := map[string]string{}
 		for name, value := range map[string]string{
-			"PreCmd": program, "PostCmd": program, "ToolDaemonCmd": program, "TransferPlugins": program, "WantDocker": "True", "WantContainer": "True",
-			"WantSIF": "True", "DockerImage": `"x"`, "ContainerImage": `"x"`, "HookKeyword": `"X"`, "RequestedChroot": `"/x"`, "InteractiveJob": "True",
+			"PreCmd": program, "PostCmd": program, "ToolDaemonCmd": program, "TransferPlugins": program,
+			"WantDocker": "True", "WantContainer": "True",
+			"WantSIF": "True", "DockerImage": `"x"`, "ContainerImage": `"x"`, "HookKeyword": `"X"`,
+			"RequestedChroot": `"/x"`, "InteractiveJob": "True",
 			// Nothing where it is matched, and a program for the starter.
 			"precmd": `ifThenElse(TARGET.Machine isnt undefined, undefined, ` + program + `)`,
 		} {
-			ids[name] = submit("beside-"+name, "executable = /bin/true", "transfer_executable = False", "should_transfer_files = NO", "+"+name+" = "+value)
+			ids[name] = submit("beside-"+name, "executable = /bin/true", "transfer_executable = False",
+				"should_transfer_files = NO", "+"+name+" = "+value)
 		}
 		// A job that is submitted later, and runs, shows that these were looked at.
 		if r, err := l.Submit(ctx, conform.Job{Argv: []string{"/bin/true"}}); err != nil {
@@ -139,9 +150,11 @@ timeout 20 grange exec --batch htcondor --socket `+l.Lab().Socket+` -- echo pipe
 		shell := func(name string, lines ...string) string {
 			t.Helper()
 			put("sleep.sh", "#!/bin/sh\necho up; sleep 300\n")
-			id := submit(name, append([]string{"executable = sleep.sh", "transfer_executable = False", "should_transfer_files = NO", "stream_output = True"}, lines...)...)
+			id := submit(name, append([]string{"executable = sleep.sh", "transfer_executable = False",
+				"should_transfer_files = NO", "stream_output = True"}, lines...)...)
 			defer l.Condor(ctx, "root", "condor_rm", id)
-			for deadline := time.Now().Add(4 * time.Minute); !strings.Contains(get(name+".out"), "up"); time.Sleep(100 * time.Millisecond) {
+			for deadline := time.Now().Add(4 * time.Minute); !strings.Contains(get(name+".out"),
+				"up"); time.Sleep(100 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("job %s does not run: %s\n%s", id, get(name+".err"), l.Logs())
 				}
@@ -173,16 +186,19 @@ timeout 20 grange exec --batch htcondor --socket `+l.Lab().Socket+` -- echo pipe
 				t.Fatalf("status %q, %v", said, err)
 			}
 		}
-		if _, err := os.Stat(filepath.Join(l.Home(), "local-ran")); err == nil || !strings.Contains(get("local.err"), "[no-job-ad]") {
+		if _, err := os.Stat(filepath.Join(l.Home(), "local-ran")); err == nil ||
+			!strings.Contains(get("local.err"), "[no-job-ad]") {
 			t.Errorf("it ran: %v; %s", err == nil, get("local.err"))
 		}
 		l.Condor(ctx, "root", "condor_rm", id)
 	})
 
 	t.Run("a wish that makes no sense is held, with the reason", func(t *testing.T) {
-		id := submit("bad", "executable = /bin/true", "transfer_executable = False", "should_transfer_files = NO", `+WantVM = "maybe"`)
+		id := submit("bad", "executable = /bin/true", "transfer_executable = False", "should_transfer_files = NO",
+			`+WantVM = "maybe"`)
 		var said string
-		for deadline := time.Now().Add(4 * time.Minute); !strings.HasPrefix(said, "5 197 grange: no virtual machine"); time.Sleep(200 * time.Millisecond) {
+		for deadline := time.Now().Add(4 * time.Minute); !strings.HasPrefix(said,
+			"5 197 grange: no virtual machine"); time.Sleep(200 * time.Millisecond) {
 			said, _ = l.Condor(ctx, "root", "condor_q", id, "-af", "JobStatus", "HoldReasonSubCode", "HoldReason")
 			if time.Now().After(deadline) {
 				t.Fatalf("%q; %s", said, get("bad.err"))

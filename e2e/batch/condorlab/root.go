@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// root is a machine of its own: another Debian's tree below an overlay, in network, host name, process and mount namespaces. It ends with us,
-// whatever ends us: what holds it reads our pipe.
+// root is a machine of its own: another Debian's tree below an overlay, in network, host name, process and mount
+// namespaces. It ends with us, whatever ends us: what holds it reads our pipe.
 type root struct {
 	holder *exec.Cmd
 	stdin  *os.File
@@ -37,12 +37,12 @@ func tree(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// inside makes the machine and starts condor_master. $1 the tree, $2 the lab's directory, $3 the host's name and $4 its address. The
-// lab's directory is seen at its own path. NAME.files/ of it are copied over the tree. $5 is empty for the first machine, which has a bridge;
-// another waits until it is plugged into that.
+// inside makes the machine and starts condor_master. $1 the tree, $2 the lab's directory, $3 the host's name and $4 its
+// address. The lab's directory is seen at its own path. NAME.files/ of it are copied over the tree. $5 is empty for the
+// first machine, which has a bridge; another waits until it is plugged into that.
 //
-// HTCondor 23.9 knows version 1 of control groups as systemd mounts it, cpu and cpuacct together. Where they are apart it gets cpuacct in the place of both:
-// it complains that it can not set shares, and counts.
+// HTCondor 23.9 knows version 1 of control groups as systemd mounts it, cpu and cpuacct together. Where they are apart
+// it gets cpuacct in the place of both: it complains that it can not set shares, and counts.
 const inside = `set -e
 tree=$1 lab=$2 name=$3 address=$4 beside=$5
 work=$lab/$name.machine
@@ -91,8 +91,8 @@ func enter(ctx context.Context, tree, lab, name, address string, beside *root) (
 	}
 	// The outer shell keeps our pipe; unshare dies with it, and the first process of the namespace with unshare.
 	const outer = `"$@" </dev/null & u=$!; cat >/dev/null; kill -KILL $u; wait $u 2>/dev/null; exit 0`
-	cmd := exec.Command("/bin/sh", "-c", outer, "holder", "/usr/bin/unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--kill-child=KILL",
-		"/bin/sh", "-c", inside, "inside", tree, lab, name, address, join)
+	cmd := exec.Command("/bin/sh", "-c", outer, "holder", "/usr/bin/unshare", "--net", "--uts", "--pid", "--mount",
+		"--fork", "--kill-child=KILL", "/bin/sh", "-c", inside, "inside", tree, lab, name, address, join)
 	cmd.Env = environ("root", "/root")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, out, err := os.Pipe()
@@ -128,7 +128,8 @@ func enter(ctx context.Context, tree, lab, name, address string, beside *root) (
 	}
 	// A cable from the first one's bridge.
 	net := fmt.Sprintf("--net=/proc/%d/ns/net", beside.pid)
-	for _, words := range [][]string{{"link", "add", "to-" + name, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(r.pid)}, {"link", "set", "to-" + name, "master", "br0", "up"}} {
+	for _, words := range [][]string{{"link", "add", "to-" + name, "type", "veth", "peer", "name", "eth0", "netns",
+		strconv.Itoa(r.pid)}, {"link", "set", "to-" + name, "master", "br0", "up"}} {
 		cmd := exec.CommandContext(ctx, "/usr/bin/nsenter", append([]string{net, "ip"}, words...)...)
 		cmd.Env = environ("root", "/root")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -139,7 +140,8 @@ func enter(ctx context.Context, tree, lab, name, address string, beside *root) (
 }
 
 func environ(user, home string) []string {
-	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "HOME=" + home, "USER=" + user, "LOGNAME=" + user, "SHELL=/bin/sh"}
+	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "HOME=" + home, "USER=" + user,
+		"LOGNAME=" + user, "SHELL=/bin/sh"}
 }
 
 // command is a program of that machine, of root or of nobody.

@@ -13,13 +13,17 @@ import (
 	"time"
 )
 
-// Cases are all of them. Those that need long come first: the others run beside them. One that only waits is among those that are alone: its
-// slot would be missed.
+// Cases are all of them. Those that need long come first: the others run beside them. One that only waits is among
+// those that are alone: its slot would be missed.
 func Cases() []Case {
 	cases := []Case{
-		{Name: "suspend and resume", Holds: "the VM is really paused by the batch system's suspend, and the job goes on after resume", run: suspend},
-		{Name: "accounting", Holds: "CPU time and peak memory in the batch system's records are the VM's", run: accounting},
-		{Name: "out of memory", Holds: "a job beyond its memory ends as on metal, and the host is unharmed", run: outOfMemory},
+		{Name: "suspend and resume",
+			Holds: "the VM is really paused by the batch system's suspend, and the job goes on after resume",
+			run:   suspend},
+		{Name: "accounting", Holds: "CPU time and peak memory in the batch system's records are the VM's",
+			run: accounting},
+		{Name: "out of memory", Holds: "a job beyond its memory ends as on metal, and the host is unharmed",
+			run: outOfMemory},
 		{Name: "array", Holds: "each element has a VM and an output of its own", run: array},
 		{Name: "tasks", Holds: "all tasks of one job enter one VM", run: tasks},
 		{Name: "TERM trap", Holds: "cancelling lets the job clean up in its VM, as on metal", run: trap},
@@ -27,27 +31,38 @@ func Cases() []Case {
 		{Name: "mixed", Holds: "a job on metal runs beside a job in a VM", run: mixed},
 		{Name: "own VM", Holds: "the job runs in a virtual machine and not on the host", run: ownVM},
 		{Name: "standard input", Holds: "the job reads what it would on metal", run: stdin},
-		{Name: "environment", Holds: "100 kB in one variable, blanks, quotes and UTF-8 arrive unchanged", run: environment},
+		{Name: "environment", Holds: "100 kB in one variable, blanks, quotes and UTF-8 arrive unchanged",
+			run: environment},
 		{Name: "arguments", Holds: "$0 and arguments with blanks, quotes and UTF-8 are as on metal", run: arguments},
-		{Name: "directory", Holds: "working directory, umask and owner of what is written are as on metal", run: directory},
+		{Name: "directory", Holds: "working directory, umask and owner of what is written are as on metal",
+			run: directory},
 		{Name: "input file", Holds: "a script works through a real file of the user", run: inputFile},
-		{Name: "kernel files", Holds: "a job that asks for the host's /proc, or for / with it, gets nothing of it", run: kernelFiles},
+		{Name: "kernel files", Holds: "a job that asks for the host's /proc, or for / with it, gets nothing of it",
+			run: kernelFiles},
 		{Name: "output", Holds: "standard output and errors are separate and complete (1 MB)", run: output},
 	}
 	for _, code := range []int{0, 3, 255} {
-		cases = append(cases, Case{Name: fmt.Sprintf("exit %d", code), Holds: "the exit status is as on metal", run: endOf(fmt.Sprintf("exit %d", code))})
+		cases = append(cases, Case{Name: fmt.Sprintf("exit %d", code), Holds: "the exit status is as on metal",
+			run: endOf(fmt.Sprintf("exit %d", code))})
 	}
 	for _, signal := range []string{"SEGV", "ABRT", "TERM", "KILL"} {
 		// ulimit: nobody needs a core of this.
-		cases = append(cases, Case{Name: "death by " + signal, Holds: "the signal that ended the job is reported as on metal",
-			run: endOf("ulimit -c 0; kill -" + signal + " $$; sleep 1; echo survived")})
+		cases = append(cases, Case{Name: "death by " + signal,
+			Holds: "the signal that ended the job is reported as on metal",
+			run:   endOf("ulimit -c 0; kill -" + signal + " $$; sleep 1; echo survived")})
 	}
-	cases = append(cases, Case{Name: "time limit", Holds: "the job is told (TERM) and then ended, as a timeout", alone: true, limit: 8 * time.Minute, run: timeLimit})
-	cases = append(cases, Case{Name: "requeue", Holds: "a job whose VM can not be started is queued again, and not for ever", alone: true, limit: 8 * time.Minute, run: requeue})
+	cases = append(cases, Case{Name: "time limit", Holds: "the job is told (TERM) and then ended, as a timeout",
+		alone: true, limit: 8 * time.Minute, run: timeLimit})
+	cases = append(cases, Case{Name: "requeue",
+		Holds: "a job whose VM can not be started is queued again, and not for ever", alone: true,
+		limit: 8 * time.Minute, run: requeue})
 	for _, f := range Faults {
-		cases = append(cases, Case{Name: "fail closed: " + string(f), Holds: "the job leaves no trace on the host", alone: true, run: failClosed(f)})
+		cases = append(cases, Case{Name: "fail closed: " + string(f), Holds: "the job leaves no trace on the host",
+			alone: true, run: failClosed(f)})
 	}
-	return append(cases, Case{Name: "afterwards", Holds: "the system works, and nothing is left: process, domain, file, ledger entry", alone: true, run: afterwards})
+	return append(cases, Case{Name: "afterwards",
+		Holds: "the system works, and nothing is left: process, domain, file, ledger entry", alone: true,
+		run: afterwards})
 }
 
 const shebang = "#!/bin/sh\n"
@@ -117,7 +132,8 @@ func trap(ctx context.Context, t *try) error {
 }
 
 func kill(ctx context.Context, t *try) error {
-	id, err := t.submit(ctx, Job{Script: shebang + "trap 'echo clean' TERM\necho up\nwhile :; do sleep 1 & wait $!; done\n"})
+	id, err := t.submit(ctx, Job{Script: shebang +
+		"trap 'echo clean' TERM\necho up\nwhile :; do sleep 1 & wait $!; done\n"})
 	if err != nil {
 		return err
 	}
@@ -148,7 +164,8 @@ func kill(ctx context.Context, t *try) error {
 	})
 }
 
-// suspend: the job works all the time, also while nobody reads what it writes, so that a VM that is not paused is seen to use the CPU.
+// suspend: the job works all the time, also while nobody reads what it writes, so that a VM that is not paused is seen
+// to use the CPU.
 func suspend(ctx context.Context, t *try) error {
 	const frozen = 50 * time.Millisecond // CPU time in a second that a paused QEMU may use for its monitor
 	id, err := t.submit(ctx, Job{Script: shebang + `while [ ! -e ` + t.file("stop") + ` ]; do
@@ -181,7 +198,8 @@ exit 7
 		return err
 	}
 	if by := t.pausedBy(ctx, vm.Name, pid); running <= frozen || by != "" {
-		return fmt.Errorf("the VM of a busy job used %v of CPU time in a second, paused by %q: nothing can be told from that", running, by)
+		return fmt.Errorf("the VM of a busy job used %v of CPU time in a second, paused by %q: nothing can be told "+
+			"from that", running, by)
 	}
 	if err := t.Suspend(ctx, id); err != nil {
 		return err
@@ -221,14 +239,15 @@ exit 7
 	return nil
 }
 
-// timeLimit: boot and all count. A job that did not come as far as its trap within its limit tells nothing, and is tried with a longer one.
-// timeLimit tries a short limit first: on a machine that has much to do a VM may take longer than that to start, or its job to hear and say so
-// before it is killed. With the long one there is time for both.
+// timeLimit: boot and all count. A job that did not come as far as its trap within its limit tells nothing, and is
+// tried with a longer one. timeLimit tries a short limit first: on a machine that has much to do a VM may take longer
+// than that to start, or its job to hear and say so before it is killed. With the long one there is time for both.
 func timeLimit(ctx context.Context, t *try) error {
 	const short, long = 20 * time.Second, 119 * time.Second // some systems count minutes only
 	for _, limit := range []time.Duration{short, long} {
 		began := time.Now()
-		id, err := t.submit(ctx, Job{Limit: limit, Notify: true, Script: shebang + "trap 'echo told' TERM USR1\necho up\nwhile :; do sleep 1 & wait $!; done\n"})
+		id, err := t.submit(ctx, Job{Limit: limit, Notify: true,
+			Script: shebang + "trap 'echo told' TERM USR1\necho up\nwhile :; do sleep 1 & wait $!; done\n"})
 		if err != nil {
 			return err
 		}
@@ -241,17 +260,20 @@ func timeLimit(ctx context.Context, t *try) error {
 			return nil
 		}
 		if r.State != Timeout || limit == long {
-			return fmt.Errorf("a job beyond its time of %v ended after %v as %v", limit, time.Since(began).Round(time.Second), r)
+			return fmt.Errorf("a job beyond its time of %v ended after %v as %v", limit,
+				time.Since(began).Round(time.Second), r)
 		}
 	}
 	return nil
 }
 
-// outOfMemory grows in small steps: a large one would be refused, not killed. On a system that limits no memory it ends by itself.
+// outOfMemory grows in small steps: a large one would be refused, not killed. On a system that limits no memory it ends
+// by itself.
 func outOfMemory(ctx context.Context, t *try) error {
 	before := t.Lab().AgentPID()
 	vm, metal, err := t.both(ctx, Job{Memory: 400, Script: shebang + "echo up\n" +
-		`awk 'BEGIN { for (i = 0; i < 150000; i++) a[i] = sprintf("%8000s", i) }' && echo survived && exit 0` + "\nexit $?\n"})
+		`awk 'BEGIN { for (i = 0; i < 150000; i++) a[i] = sprintf("%8000s", i) }' && echo survived && exit 0` +
+		"\nexit $?\n"})
 	if err != nil {
 		return err
 	}
@@ -265,7 +287,8 @@ func outOfMemory(ctx context.Context, t *try) error {
 	case strings.Contains(metal.Stdout, "survived"):
 		t.note = "no limit on metal; in a VM: " + string(vm.State)
 	case sameEnd(vm, metal) != nil:
-		t.note = fmt.Sprintf("in a VM %s, status %d; on metal %s, status %d", vm.State, vm.Code, metal.State, metal.Code)
+		t.note = fmt.Sprintf("in a VM %s, status %d; on metal %s, status %d", vm.State, vm.Code,
+			metal.State, metal.Code)
 	}
 	if t.Lab().AgentPID() != before {
 		return errors.New("the agent was restarted meanwhile")
@@ -299,7 +322,8 @@ func array(ctx context.Context, t *try) error {
 
 func tasks(ctx context.Context, t *try) error {
 	const together = 2
-	r, err := t.job(ctx, Job{Tasks: together, CPUs: 1, Argv: []string{"/bin/sh", "-c", `echo "$(cat /proc/sys/kernel/random/boot_id) $(hostname)"; sleep 3`}})
+	r, err := t.job(ctx, Job{Tasks: together, CPUs: 1,
+		Argv: []string{"/bin/sh", "-c", `echo "$(cat /proc/sys/kernel/random/boot_id) $(hostname)"; sleep 3`}})
 	if err != nil {
 		return err
 	}
@@ -316,14 +340,16 @@ func tasks(ctx context.Context, t *try) error {
 }
 
 func mixed(ctx context.Context, t *try) error {
-	id, err := t.submit(ctx, Job{Script: shebang + "echo up\nwhile [ ! -e " + t.file("stop") + " ]; do sleep 0.2; done\ncat /proc/sys/kernel/random/boot_id\n"})
+	id, err := t.submit(ctx, Job{Script: shebang + "echo up\nwhile [ ! -e " + t.file("stop") +
+		" ]; do sleep 0.2; done\ncat /proc/sys/kernel/random/boot_id\n"})
 	if err != nil {
 		return err
 	}
 	if err := t.says(ctx, id, "up"); err != nil {
 		return err
 	}
-	metal, err := t.job(ctx, Job{Metal: true, Script: shebang + "cat /proc/sys/kernel/random/boot_id\ntouch " + t.file("stop") + "\n"})
+	metal, err := t.job(ctx, Job{Metal: true, Script: shebang + "cat /proc/sys/kernel/random/boot_id\ntouch " +
+		t.file("stop") + "\n"})
 	if err != nil {
 		return err
 	}
@@ -335,7 +361,8 @@ func mixed(ctx context.Context, t *try) error {
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(metal.Stdout) != host || strings.Contains(vm.Stdout, host) || metal.State != Done || vm.State != Done {
+	if strings.TrimSpace(metal.Stdout) != host || strings.Contains(vm.Stdout, host) || metal.State != Done ||
+		vm.State != Done {
 		return fmt.Errorf("host %s:\n vm    %v\n metal %v", host, vm, metal)
 	}
 	return nil
@@ -356,7 +383,8 @@ func stdin(ctx context.Context, t *try) error {
 func environment(ctx context.Context, t *try) error {
 	big := strings.Repeat("0123456789", 10_000)
 	odd := "a b  c 'd' \"e\" $HOME `f` ü€ * \\n;|&="
-	vm, metal, err := t.both(ctx, Job{Env: []string{"GRANGE_CASE_BIG=" + big, "GRANGE_CASE_ODD=" + odd, "GRANGE_CASE_EMPTY="},
+	vm, metal, err := t.both(ctx, Job{Env: []string{"GRANGE_CASE_BIG=" + big, "GRANGE_CASE_ODD=" + odd,
+		"GRANGE_CASE_EMPTY="},
 		Script: shebang + `printf '%s' "$GRANGE_CASE_BIG" | md5sum | cut -c1-32
 printf '%s\n' "$GRANGE_CASE_ODD"
 echo "empty: ${GRANGE_CASE_EMPTY-unset}"
@@ -379,12 +407,14 @@ var number = regexp.MustCompile(`[0-9]+`)
 
 func arguments(ctx context.Context, t *try) error {
 	args := []string{"plain", "two words", "it's", `"quoted"`, "ü €", "$HOME", "*", `back\slash`, "-n"}
-	vm, metal, err := t.both(ctx, Job{Args: args, Script: shebang + "echo \"$0\"\necho $#\nfor a in \"$@\"; do printf '<%s>\\n' \"$a\"; done\n"})
+	vm, metal, err := t.both(ctx, Job{Args: args,
+		Script: shebang + "echo \"$0\"\necho $#\nfor a in \"$@\"; do printf '<%s>\\n' \"$a\"; done\n"})
 	if err != nil {
 		return err
 	}
 	// The path of a script holds the job's number in most systems.
-	if a, b := number.ReplaceAllString(vm.Stdout, "N"), number.ReplaceAllString(metal.Stdout, "N"); a != b || vm.State != Done {
+	if a, b := number.ReplaceAllString(vm.Stdout, "N"), number.ReplaceAllString(metal.Stdout, "N"); a != b ||
+		vm.State != Done {
 		return fmt.Errorf("$0 or arguments are not as on metal:\n vm    %v\n metal %v", vm, metal)
 	}
 	if !strings.Contains(metal.Stdout, "<two words>\n<it's>\n<\"quoted\">\n<ü €>\n<$HOME>\n<*>\n") {
@@ -394,11 +424,14 @@ func arguments(ctx context.Context, t *try) error {
 }
 
 func directory(ctx context.Context, t *try) error {
-	vm, metal, err := t.both(ctx, Job{Script: shebang + "pwd\numask\nid -u\nid -g\necho \"in $(cat /proc/sys/kernel/random/boot_id)\" >\"wrote.$1.$$\"\nls -n \"wrote.$1.$$\" | cut -c1-10\n"})
+	vm, metal, err := t.both(ctx, Job{Script: shebang +
+		"pwd\numask\nid -u\nid -g\necho \"in $(cat /proc/sys/kernel/random/boot_id)\" >\"wrote.$1.$$\"\nls -n " +
+		"\"wrote.$1.$$\" | cut -c1-10\n"})
 	if err != nil {
 		return err
 	}
-	if a, b := number.ReplaceAllString(vm.Stdout, "N"), number.ReplaceAllString(metal.Stdout, "N"); a != b || vm.State != Done {
+	if a, b := number.ReplaceAllString(vm.Stdout, "N"), number.ReplaceAllString(metal.Stdout, "N"); a != b ||
+		vm.State != Done {
 		return fmt.Errorf("not as on metal:\n vm    %v\n metal %v", vm, metal)
 	}
 	host, err := bootID()
@@ -443,7 +476,9 @@ func inputFile(ctx context.Context, t *try) error {
 	if err := os.WriteFile(t.file("events.txt"), text.Bytes(), 0o644); err != nil {
 		return err
 	}
-	r, err := t.job(ctx, Job{Args: []string{t.file("events.txt")}, Script: shebang + "awk '{ s += $3 } END { print NR, s }' \"$1\" >" + t.file("sum.txt") + " && cat " + t.file("sum.txt") + "\n"})
+	r, err := t.job(ctx, Job{Args: []string{t.file("events.txt")},
+		Script: shebang + "awk '{ s += $3 } END { print NR, s }' \"$1\" >" + t.file("sum.txt") + " && cat " +
+			t.file("sum.txt") + "\n"})
 	if err != nil {
 		return err
 	}
@@ -455,7 +490,8 @@ func inputFile(ctx context.Context, t *try) error {
 }
 
 func output(ctx context.Context, t *try) error {
-	r, err := t.job(ctx, Job{Script: shebang + `awk 'BEGIN { for (i = 0; i < 32768; i++) printf "%031d\n", i }'` + "\n" + `awk 'BEGIN { for (i = 0; i < 1000; i++) printf "error %d\n", i }' >&2` + "\n"})
+	r, err := t.job(ctx, Job{Script: shebang + `awk 'BEGIN { for (i = 0; i < 32768; i++) printf "%031d\n", i }'` +
+		"\n" + `awk 'BEGIN { for (i = 0; i < 1000; i++) printf "error %d\n", i }' >&2` + "\n"})
 	if err != nil {
 		return err
 	}
@@ -472,10 +508,13 @@ func output(ctx context.Context, t *try) error {
 	return nil
 }
 
-// accounting: the wrapper alone uses some hundredths of a second and some megabytes, so that neither figure can be its own.
+// accounting: the wrapper alone uses some hundredths of a second and some megabytes, so that neither figure can be its
+// own.
 func accounting(ctx context.Context, t *try) error {
 	began := time.Now()
-	r, err := t.job(ctx, Job{Script: shebang + `awk 'BEGIN { for (i = 0; i < 12000; i++) a[i] = sprintf("%8000s", i); while (n < 1000000) n++ }'` + "\nsleep 2\n"})
+	r, err := t.job(ctx, Job{Script: shebang +
+		`awk 'BEGIN { for (i = 0; i < 12000; i++) a[i] = sprintf("%8000s", i); while (n < 1000000) n++ }'` +
+		"\nsleep 2\n"})
 	if err != nil {
 		return err
 	}
@@ -486,7 +525,8 @@ func accounting(ctx context.Context, t *try) error {
 	case r.State != Done:
 		return fmt.Errorf("ended as %v", r)
 	case r.CPU < 1500*time.Millisecond || r.CPU > 4*wall:
-		return fmt.Errorf("CPU time in the records is %v, for a VM that worked for seconds, in %v: %v", r.CPU, wall.Round(time.Second), r)
+		return fmt.Errorf("CPU time in the records is %v, for a VM that worked for seconds, in %v: %v", r.CPU,
+			wall.Round(time.Second), r)
 	case r.MaxRSS < 120*mb || r.MaxRSS > 4096*mb:
 		return fmt.Errorf("peak memory in the records is %d MiB, for a VM whose job used 96 MiB: %v", r.MaxRSS/mb, r)
 	}

@@ -1,5 +1,6 @@
-// Package conform holds what a job must find under every batch system: one list of cases, run against a real system, or one that
-// speaks as it does, with grange in it. A system's package implements System; it decides nothing about what is right.
+// Package conform holds what a job must find under every batch system: one list of cases, run against a real system, or
+// one that speaks as it does, with grange in it. A system's package implements System; it decides nothing about what is
+// right.
 package conform
 
 import (
@@ -17,8 +18,8 @@ type System interface {
 	Name() string
 	// Lab is the host's agent and libvirtd.
 	Lab() *lab.Lab
-	// Home is a directory of the host, with the same path on it, in every VM (a bind of the site) and for jobs on metal; the jobs'
-	// user, nobody, may write below it.
+	// Home is a directory of the host, with the same path on it, in every VM (a bind of the site) and for jobs on
+	// metal; the jobs' user, nobody, may write below it.
 	Home() string
 	// Slots is how many jobs of one CPU run at the same time; more wait in the queue.
 	Slots() int
@@ -32,13 +33,15 @@ type System interface {
 	Cancel(ctx context.Context, id string) error
 	// Kill ends the job at once, without a chance to clean up.
 	Kill(ctx context.Context, id string) error
-	// Suspend and Resume stop the job and let it go on, as its administrator would. Both may return before it has happened.
+	// Suspend and Resume stop the job and let it go on, as its administrator would. Both may return before it has
+	// happened.
 	Suspend(ctx context.Context, id string) error
 	Resume(ctx context.Context, id string) error
-	// Break makes one thing go wrong on the host until mend is called; nothing else runs meanwhile. ErrNone: the system has no such
-	// thing. mend leaves the host as it was, its queues open and working.
+	// Break makes one thing go wrong on the host until mend is called; nothing else runs meanwhile. ErrNone: the system
+	// has no such thing. mend leaves the host as it was, its queues open and working.
 	Break(ctx context.Context, f Fault) (mend func(), err error)
-	// Sound says what is wrong with the system although nothing should run: nodes that are down or drained, jobs that stay. Empty: nothing.
+	// Sound says what is wrong with the system although nothing should run: nodes that are down or drained, jobs that
+	// stay. Empty: nothing.
 	Sound(ctx context.Context) []string
 	Close() error
 }

@@ -19,8 +19,8 @@ const mostRuns = 10
 // unknownImage is one that no lab has.
 const unknownImage = "no-such-image"
 
-// failClosed breaks something and submits a job, which must leave no trace wherever the marker's directory is seen: not on the host,
-// and in a VM only if the fault does not keep the VM from starting, which every fault here does.
+// failClosed breaks something and submits a job, which must leave no trace wherever the marker's directory is seen: not
+// on the host, and in a VM only if the fault does not keep the VM from starting, which every fault here does.
 func failClosed(f Fault) func(context.Context, *try) error {
 	return func(ctx context.Context, t *try) (err error) {
 		const long = 20 * time.Second // more than a wrapper waits for an agent

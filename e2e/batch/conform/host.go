@@ -15,7 +15,8 @@ import (
 	"github.com/grange-project/grange/internal/allotment"
 )
 
-// BreakHost makes those faults that have nothing to do with a batch system. ok is false for the others, which are the system's own.
+// BreakHost makes those faults that have nothing to do with a batch system. ok is false for the others, which are the
+// system's own.
 func BreakHost(ctx context.Context, l *lab.Lab, f Fault) (mend func(), ok bool, err error) {
 	switch f {
 	case NoAgent:
@@ -59,7 +60,7 @@ func (t *try) machine(ctx context.Context, id string) (api.VM, error) {
 	return found, err
 }
 
-// hasVM tells whether the agent has a VM for a job, or is making one.
+// hasVM reports whether the agent has a VM for a job, or is making one.
 func (t *try) hasVM(ctx context.Context, id string) bool {
 	vms, err := t.Lab().Client.VMs(ctx)
 	return err == nil && slices.ContainsFunc(vms, func(vm api.VM) bool {
@@ -79,8 +80,8 @@ func (t *try) qemu(name string) (int, error) {
 	return 0, fmt.Errorf("no QEMU runs for VM %s", name)
 }
 
-// pausedBy says what keeps a VM from running a single instruction: libvirt, on the agent's word, or the batch system, which froze or stopped its
-// QEMU; "" if nothing does.
+// pausedBy says what keeps a VM from running a single instruction: libvirt, on the agent's word, or the batch system,
+// which froze or stopped its QEMU; "" if nothing does.
 func (t *try) pausedBy(ctx context.Context, name string, pid int) string {
 	if allotment.Frozen(os.DirFS("/"), pid) {
 		return "its process is stopped"

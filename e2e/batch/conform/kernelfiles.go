@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// kernelFiles: a job asks for the host's /proc in its VM, by itself and below /. With it a guest could write into the memory of its wrapper, which runs
-// on the host as the job's user.
+// kernelFiles: a job asks for the host's /proc in its VM, by itself and below /. With it a guest could write into the
+// memory of its wrapper, which runs on the host as the job's user.
 func kernelFiles(ctx context.Context, t *try) error {
 	refused, err := t.job(ctx, Job{Mounts: []string{"/proc:/x"}, Script: shebang + `echo began
 p=$(readlink /x/self)

@@ -40,16 +40,18 @@ type Case struct {
 	run   func(ctx context.Context, t *try) error
 }
 
-// Everything here is awaited, not timed: on a machine with much to do each step takes many times as long. The limits end what hangs.
+// Everything here is awaited, not timed: on a machine with much to do each step takes many times as long. The limits
+// end what hangs.
 const (
 	caseLimit = 6 * time.Minute // for a case that says nothing else: its jobs wait in the queue behind other cases'
 	patience  = 90 * time.Second
 	nobody    = 65534
 )
 
-// Run tries all cases whose names match on a system, those that can beside each other, and tells of each as it ends. What is left
-// of a failed case is ended, so that the next one finds the system as it should be. quiet is called when only those are left that want the
-// system for themselves: they wait, mostly, and another system may be busy on the machine meanwhile.
+// Run tries all cases whose names match on a system, those that can beside each other, and tells of each as it ends.
+// What is left of a failed case is ended, so that the next one finds the system as it should be. quiet is called when
+// only those are left that want the system for themselves: they wait, mostly, and another system may be busy on the
+// machine meanwhile.
 func Run(ctx context.Context, sys System, match *regexp.Regexp, tell func(Outcome), quiet func()) []Outcome {
 	var together, alone []Case
 	for _, c := range Cases() {
@@ -97,7 +99,7 @@ func Run(ctx context.Context, sys System, match *regexp.Regexp, tell func(Outcom
 	return outcomes
 }
 
-// tries tells whether a system wants a case: one that is another's with another way in tries only what that changes.
+// tries reports whether a system wants a case: one that is another's with another way in tries only what that changes.
 func tries(sys System, name string) bool {
 	chooser, ok := sys.(interface{ Tries(name string) bool })
 	return !ok || chooser.Tries(name)
@@ -148,7 +150,8 @@ type try struct {
 	jobs map[string]*running
 }
 
-// running is a job that somebody waits for from the moment of its submission, so that nobody waits for what an ended job can not do any more.
+// running is a job that somebody waits for from the moment of its submission, so that nobody waits for what an ended
+// job can not do any more.
 type running struct {
 	ended  chan struct{}
 	result Result // when ended is closed
@@ -281,7 +284,8 @@ func (t *try) logs() string {
 	return all.String()
 }
 
-// says waits until a job has written a text to its output: as long as the case lasts while it is in the queue, and then not long.
+// says waits until a job has written a text to its output: as long as the case lasts while it is in the queue, and then
+// not long.
 func (t *try) says(ctx context.Context, id, text string) error {
 	j, ended := t.running(id), false
 	if err := t.starts(ctx, id); err != nil {
@@ -336,7 +340,8 @@ func all(parts ...func() error) error {
 }
 
 func (r Result) String() string {
-	text := fmt.Sprintf("%s, status %d, signal %d, runs %d, CPU %v, MaxRSS %d", r.State, r.Code, r.Signal, r.Runs, r.CPU, r.MaxRSS)
+	text := fmt.Sprintf("%s, status %d, signal %d, runs %d, CPU %v, MaxRSS %d", r.State, r.Code, r.Signal, r.Runs,
+		r.CPU, r.MaxRSS)
 	if r.Reason != "" {
 		text += ", reason: " + r.Reason
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Table is the results of several systems, by case. It is kept as Markdown, so that a run on one machine need not have every system:
-// the others' columns stay as they were.
+// Table is the results of several systems, by case. It is kept as Markdown, so that a run on one machine need not have
+// every system: the others' columns stay as they were.
 type Table struct {
 	systems []string                      // names with versions
 	cells   map[string]map[string]Outcome // by system and case
@@ -53,8 +53,8 @@ func (t *Table) set(system string, o Outcome) {
 	t.cells[system][o.Case] = o
 }
 
-// Add puts in what a system of this name gave. Results of other versions of the system go, unless they are of another release line
-// that is tested beside it: `Slurm 22.05.8` and `Slurm 24.11.5` have both their columns.
+// Add puts in what a system of this name gave. Results of other versions of the system go, unless they are of another
+// release line that is tested beside it: `Slurm 22.05.8` and `Slurm 24.11.5` have both their columns.
 func (t *Table) Add(system string, outcomes []Outcome) {
 	t.systems = slices.DeleteFunc(t.systems, func(old string) bool {
 		if old != system && line(old) == line(system) {
@@ -80,7 +80,8 @@ func line(system string) string {
 func (t *Table) Markdown() string {
 	systems := slices.SortedFunc(slices.Values(t.systems), cmp.Compare[string])
 	var b strings.Builder
-	fmt.Fprintf(&b, "| case | what must hold | %s |\n|---|---|%s\n", strings.Join(systems, " | "), strings.Repeat("---|", len(systems)))
+	fmt.Fprintf(&b, "| case | what must hold | %s |\n|---|---|%s\n", strings.Join(systems, " | "),
+		strings.Repeat("---|", len(systems)))
 	for _, name := range t.known {
 		fmt.Fprintf(&b, "| %s | %s |", name, t.holds[name])
 		for _, s := range systems {

@@ -7,7 +7,8 @@ import (
 
 func TestTableKeepsOtherSystems(t *testing.T) {
 	table := NewTable("")
-	table.Add("Slurm 22.05.8", []Outcome{{Case: "exit 3", Verdict: Pass}, {Case: "KILL", Verdict: Fail, Note: "late | very"}})
+	table.Add("Slurm 22.05.8", []Outcome{{Case: "exit 3", Verdict: Pass},
+		{Case: "KILL", Verdict: Fail, Note: "late | very"}})
 	table.Add("Grid Engine 8.1.9", []Outcome{{Case: "exit 3", Verdict: Absent, Note: "why: so"}})
 	first := table.Markdown()
 
@@ -18,7 +19,8 @@ func TestTableKeepsOtherSystems(t *testing.T) {
 	again.Add("Slurm 22.05.9", []Outcome{{Case: "exit 3", Verdict: Pass}})
 	again.Add("Slurm 24.11.5", []Outcome{{Case: "exit 3", Verdict: Pass}})
 	got := again.Markdown()
-	for text, want := range map[string]bool{"Slurm 22.05.8": false, "| Slurm 22.05.9 | Slurm 24.11.5 |": true, "| exit 3 | the exit status is as on metal | none: why: so | pass | pass |": true, "late": false} {
+	for text, want := range map[string]bool{"Slurm 22.05.8": false, "| Slurm 22.05.9 | Slurm 24.11.5 |": true,
+		"| exit 3 | the exit status is as on metal | none: why: so | pass | pass |": true, "late": false} {
 		if strings.Contains(got, text) != want {
 			t.Errorf("%q in the table: %t\n%s", text, !want, got)
 		}

@@ -17,7 +17,8 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
-// TestBreaker: a host on which no VM comes up, whatever the image, closes itself in its batch system with the reason, and heals.
+// TestBreaker: a host on which no VM comes up, whatever the image, closes itself in its batch system with the reason,
+// and heals.
 func TestBreaker(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("takes minutes: `make test-batch` runs it")
@@ -45,11 +46,13 @@ func TestBreaker(t *testing.T) {
 	if err := os.WriteFile(site+".py", text, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(site, []byte(fmt.Sprintf("#!/bin/sh\nSTATE=%s.json exec /usr/bin/python3 %[1]s.py\n", site)), 0o755); err != nil {
+	if err := os.WriteFile(site, []byte(fmt.Sprintf("#!/bin/sh\nSTATE=%s.json exec /usr/bin/python3 %[1]s.py\n", site)),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	// The node as the batch system has it.
-	out, err := program.Start(ctx, program.Call{Path: site, Input: []byte(`{"protocol": 1, "verb": "test_set", "host": "n1"}`)})
+	out, err := program.Start(ctx, program.Call{Path: site,
+		Input: []byte(`{"protocol": 1, "verb": "test_set", "host": "n1"}`)})
 	if err != nil {
 		t.Fatal(err, string(out))
 	}
@@ -59,7 +62,9 @@ func TestBreaker(t *testing.T) {
 	}
 	configure := func(boot string) {
 		t.Helper()
-		if err := l.Configure(fmt.Sprintf("boot_timeout = %q\nattempts = 1\n[batch]\nsystem = \"exec\"\nprogram = %q\nnode = \"n1\"\n", boot, site)); err != nil {
+		if err := l.Configure(fmt.Sprintf(
+			"boot_timeout = %q\nattempts = 1\n[batch]\nsystem = \"exec\"\nprogram = %q\nnode = \"n1\"\n", boot,
+			site)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,7 +105,10 @@ func TestBreaker(t *testing.T) {
 	}
 	h, err := l.Client.Host(ctx)
 	// One user's failures close no host: those of the agent's own VM, which they had it try, do.
-	if err != nil || !slices.ContainsFunc(h.BackOffs, func(b api.BackOff) bool { return b.Kind == "host" && b.Closed }) {
+	if err != nil || !slices.ContainsFunc(h.BackOffs, func(b api.BackOff) bool {
+		return b.Kind == "host" &&
+			b.Closed
+	}) {
 		text, _ := json.Marshal(h.BackOffs)
 		t.Errorf("the host shows %s, %v", text, err)
 	}
@@ -111,7 +119,8 @@ func TestBreaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("the host heals", func() bool { closed, _, _ := node(); return !closed })
-	if out, err := l.Exec(ctx, "--", "echo", "works").CombinedOutput(); err != nil || !strings.Contains(string(out), "works") {
+	if out, err := l.Exec(ctx, "--", "echo", "works").CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "works") {
 		t.Errorf("a healed host: %v\n%s", err, out)
 	}
 	if left := l.Leaks(ctx); len(left) > 0 {

@@ -43,7 +43,8 @@ func TestGridEngine(t *testing.T) {
 	}
 	c := &gridCell{l: l, ctx: ctx}
 	c.prepare(t)
-	options := gridengine.DriverOptions{Accounting: l.Accounting(), Projects: true, Parallel: "smp", Wishes: map[string]batch.Demand{feature: {Image: "sl9", Shape: "big"}}}
+	options := gridengine.DriverOptions{Accounting: l.Accounting(), Projects: true, Parallel: "smp",
+		Wishes: map[string]batch.Demand{feature: {Image: "sl9", Shape: "big"}}}
 	cell := &gridengine.Cell{Run: l.Run(program.Start)}
 	batchtest.Run(t, batchtest.Lab{
 		Open:  func(*testing.T) batch.System { return gridengine.NewDriver(cell, options) },
@@ -58,7 +59,8 @@ func TestGridEngine(t *testing.T) {
 // daemon: a process of a job that left its shepherd's tree is of the job still.
 func (c *gridCell) daemon(t *testing.T) {
 	path := filepath.Join(c.l.Home(), "daemon")
-	id := c.submitScript(t, "setsid -f sh -c 'echo $$ >"+path+".new; mv "+path+".new "+path+"; exec sleep 300'; sleep 300\n", "-l", "h_vmem=700M", "-pe", "smp", "2")
+	id := c.submitScript(t, "setsid -f sh -c 'echo $$ >"+path+".new; mv "+path+".new "+path+"; exec sleep 300'; "+
+		"sleep 300\n", "-l", "h_vmem=700M", "-pe", "smp", "2")
 	var pid int
 	c.until(t, "the daemon runs", func() bool {
 		text, err := os.ReadFile(path)
@@ -66,7 +68,8 @@ func (c *gridCell) daemon(t *testing.T) {
 		return err == nil
 	})
 	got, err := allotment.Of(allotment.Host(), pid)
-	if err != nil || got.Job != id || got.System != farm.GridEngine || got.Slots != 2 || got.Memory != 1400*farm.MiB || got.Account != "physics" || got.Queue != gridenginelab.Queue || got.Group == 0 {
+	if err != nil || got.Job != id || got.System != farm.GridEngine || got.Slots != 2 || got.Memory != 1400*farm.MiB ||
+		got.Account != "physics" || got.Queue != gridenginelab.Queue || got.Group == 0 {
 		t.Errorf("it is taken for %+v, %v", got, err)
 	}
 	c.cancel(t, id)
@@ -87,7 +90,8 @@ func (c *gridCell) do(t *testing.T, name string, args ...string) string {
 	return out
 }
 
-// prepare has the cell be as sites are: one limit of slots a host over all its queues, a project, and a complex for images.
+// prepare has the cell be as sites are: one limit of slots a host over all its queues, a project, and a complex for
+// images.
 func (c *gridCell) prepare(t *testing.T) {
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "object")
@@ -121,7 +125,8 @@ func (c *gridCell) submit(t *testing.T, j batchtest.Job, more ...string) string 
 	if j.Image != "" {
 		args = append(args, "-l", "vmimages=*"+feature+"*")
 	}
-	return c.submitScript(t, "while [ ! -e end.$JOB_ID ]; do sleep 0.1; done; exit $(cat end.$JOB_ID)\n", append(args, more...)...)
+	return c.submitScript(t, "while [ ! -e end.$JOB_ID ]; do sleep 0.1; done; exit $(cat end.$JOB_ID)\n",
+		append(args, more...)...)
 }
 
 func (c *gridCell) submitScript(t *testing.T, text string, options ...string) string {
@@ -130,7 +135,8 @@ func (c *gridCell) submitScript(t *testing.T, text string, options ...string) st
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-terse", "-wd", c.l.Home(), "-o", "/dev/null", "-j", "y", "-q", gridenginelab.Queue, "-P", "physics"}
+	args := []string{"-terse", "-wd", c.l.Home(), "-o", "/dev/null", "-j", "y", "-q", gridenginelab.Queue,
+		"-P", "physics"}
 	out, err := c.l.AsUser(c.ctx, "qsub", append(append(args, options...), script)...)
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,8 @@ func TestHTCondor(t *testing.T) {
 		AdminClose: func(t *testing.T, host, reason string) {
 			p.do(t, "condor_drain", "-reason", reason, p.address(t, host))
 			p.until(t, host+" is drained", func() bool {
-				return p.do(t, "condor_status", "-af", "DrainReason", "-constraint", fmt.Sprintf("Machine == %q", host)) == reason
+				return p.do(t, "condor_status", "-af", "DrainReason", "-constraint",
+					fmt.Sprintf("Machine == %q", host)) == reason
 			})
 		},
 		AdminOpen: func(t *testing.T, host string) {
@@ -55,7 +56,8 @@ func TestHTCondor(t *testing.T) {
 			p.do(t, "condor_config_val", "-startd", "-address", p.address(t, host), "-set", `GrangeClosed = ""`)
 			p.do(t, "condor_reconfig", "-addr", p.address(t, host))
 			p.until(t, host+" is open", func() bool {
-				out, _ := l.Condor(ctx, "root", "condor_status", "-af", "State", "GrangeClosed", "-constraint", fmt.Sprintf("Machine == %q", host))
+				out, _ := l.Condor(ctx, "root", "condor_status", "-af", "State", "GrangeClosed", "-constraint",
+					fmt.Sprintf("Machine == %q", host))
 				return strings.TrimSpace(out) == "Unclaimed"
 			})
 		},
@@ -81,7 +83,8 @@ func (p *pool) do(t *testing.T, name string, args ...string) string {
 // address is that of a host's startd: HTCondor asks the resolver for names, which knows none here.
 func (p *pool) address(t *testing.T, host string) string {
 	t.Helper()
-	address, _, _ := strings.Cut(p.do(t, "condor_status", "-af", "MyAddress", "-constraint", fmt.Sprintf("Machine == %q", host)), "\n")
+	address, _, _ := strings.Cut(p.do(t, "condor_status", "-af", "MyAddress", "-constraint",
+		fmt.Sprintf("Machine == %q", host)), "\n")
 	return address
 }
 
@@ -89,8 +92,10 @@ func (p *pool) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			slots, _ := p.l.Condor(p.ctx, "root", "condor_status", "-af", "Name", "SlotType", "State", "Activity", "JobId", "Cpus", "TotalSlotCpus", "GrangeClosed", "DrainReason")
-			queue, _ := p.l.Condor(p.ctx, "root", "condor_q", "-allusers", "-af", "ClusterId", "JobStatus", "RemoteHost")
+			slots, _ := p.l.Condor(p.ctx, "root", "condor_status", "-af", "Name", "SlotType", "State", "Activity",
+				"JobId", "Cpus", "TotalSlotCpus", "GrangeClosed", "DrainReason")
+			queue, _ := p.l.Condor(p.ctx, "root", "condor_q", "-allusers", "-af", "ClusterId", "JobStatus",
+				"RemoteHost")
 			t.Fatalf("never: %s\n%s\n%s", what, slots, queue)
 		}
 	}
@@ -101,8 +106,9 @@ func (p *pool) submit(t *testing.T, j batchtest.Job, requirements string) string
 	t.Helper()
 	p.n++
 	base := filepath.Join(p.l.Home(), fmt.Sprintf("contract-%d", p.n))
-	lines := []string{"executable = " + base + ".sh", "transfer_executable = False", "should_transfer_files = NO", "initialdir = " + p.l.Home(),
-		"accounting_group = physics", "arguments = $(Cluster)", fmt.Sprintf("request_cpus = %d", max(j.CPUs, 1)), "request_memory = 100", "requirements = " + requirements}
+	lines := []string{"executable = " + base + ".sh", "transfer_executable = False", "should_transfer_files = NO",
+		"initialdir = " + p.l.Home(), "accounting_group = physics", "arguments = $(Cluster)",
+		fmt.Sprintf("request_cpus = %d", max(j.CPUs, 1)), "request_memory = 100", "requirements = " + requirements}
 	if j.Memory > 0 {
 		lines = append(lines, fmt.Sprintf("request_memory = %d", j.Memory>>20))
 	}
@@ -113,7 +119,8 @@ func (p *pool) submit(t *testing.T, j batchtest.Job, requirements string) string
 		lines = append(lines, fmt.Sprintf("+VMImage = %q\n+VMShape = %q", j.Image, j.Shape))
 	}
 	script := "#!/bin/sh\nwhile [ ! -e end.$1 ]; do sleep 0.1; done; exit $(cat end.$1)\n"
-	for name, text := range map[string]string{base + ".sh": script, base + ".sub": strings.Join(lines, "\n") + "\nqueue\n"} {
+	for name, text := range map[string]string{base + ".sh": script,
+		base + ".sub": strings.Join(lines, "\n") + "\nqueue\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -165,12 +172,14 @@ func (p *pool) cancel(t *testing.T, id string) {
 	p.gone(t, id)
 }
 
-// gone waits until the job has left the queue and the ads of its host: those lag by seconds, and a slot stays claimed for a while.
+// gone waits until the job has left the queue and the ads of its host: those lag by seconds, and a slot stays claimed
+// for a while.
 func (p *pool) gone(t *testing.T, id string) {
 	p.until(t, "job "+id+" is over", func() bool { return p.status(id) == "" })
 	p.until(t, "the slot of job "+id+" is free", func() bool {
 		given := map[string]int{} // CPUs by host: all, less what is left and what jobs have
-		for line := range strings.Lines(p.do(t, "condor_status", "-af", "Machine", "Cpus", "TotalSlotCpus", "-constraint", "PartitionableSlot")) {
+		for line := range strings.Lines(p.do(t, "condor_status", "-af", "Machine", "Cpus", "TotalSlotCpus",
+			"-constraint", "PartitionableSlot")) {
 			var host string
 			var cpus, total int
 			if n, _ := fmt.Sscan(line, &host, &cpus, &total); n != 3 {

@@ -43,7 +43,8 @@ func TestSlurm(t *testing.T) {
 	}
 	t.Cleanup(func() { l.Close() })
 	// A node more: slurmctld takes one in when it starts.
-	l.Reconfigure(ctx, fmt.Sprintf("NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=4 RealMemory=6000 Feature=%s State=UNKNOWN\n"+
+	l.Reconfigure(ctx, fmt.Sprintf("NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=4 RealMemory=6000 "+
+		"Feature=%s State=UNKNOWN\n"+
 		"PartitionName=two Nodes=ALL MaxTime=INFINITE State=UP OverSubscribe=NO", other, host, port, feature))
 	if err := l.KillDaemon("slurmctld"); err != nil {
 		t.Fatal(err)
@@ -62,7 +63,8 @@ func TestSlurm(t *testing.T) {
 	}
 	t.Cleanup(func() { daemon.Process.Kill(); daemon.Wait() })
 	s := &cluster{l: l, ctx: ctx}
-	options := slurm.DriverOptions{Env: []string{"SLURM_CONF=" + l.Conf()}, Wishes: map[string]batch.Demand{feature: {Image: "sl9", Shape: "big"}}}
+	options := slurm.DriverOptions{Env: []string{"SLURM_CONF=" + l.Conf()},
+		Wishes: map[string]batch.Demand{feature: {Image: "sl9", Shape: "big"}}}
 	run := program.Run(program.Start)
 	if dir := os.Getenv("GRANGE_RECORD"); dir != "" {
 		run = record(dir)
@@ -130,7 +132,9 @@ func (c *cluster) submit(t *testing.T, j batchtest.Job, more ...string) string {
 	if j.Limit > 0 {
 		minutes = fmt.Sprint(int(j.Limit / time.Minute))
 	}
-	args := []string{"--parsable", "--account=physics", "--partition=two", "--ntasks=1", fmt.Sprintf("--cpus-per-task=%d", max(j.CPUs, 1)), "--time=" + minutes, "--output=/dev/null", "--chdir=" + c.l.Home()}
+	args := []string{"--parsable", "--account=physics", "--partition=two", "--ntasks=1",
+		fmt.Sprintf("--cpus-per-task=%d", max(j.CPUs, 1)), "--time=" + minutes, "--output=/dev/null",
+		"--chdir=" + c.l.Home()}
 	if j.Image != "" {
 		args = append(args, "--constraint="+feature)
 	}
@@ -139,7 +143,9 @@ func (c *cluster) submit(t *testing.T, j batchtest.Job, more ...string) string {
 	} else {
 		args = append(args, "--mem=100M")
 	}
-	out, err := c.l.Slurm(c.ctx, slurmlab.User, "sbatch", append(append(args, more...), "--wrap=while [ ! -e end.$SLURM_JOB_ID ]; do sleep 0.1; done; exit $(cat end.$SLURM_JOB_ID)")...)
+	out, err := c.l.Slurm(c.ctx, slurmlab.User, "sbatch",
+		append(append(args, more...),
+			"--wrap=while [ ! -e end.$SLURM_JOB_ID ]; do sleep 0.1; done; exit $(cat end.$SLURM_JOB_ID)")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,14 +209,16 @@ func (c *cluster) cancel(t *testing.T, id string) {
 	}
 }
 
-// record writes down what Slurm's commands print, for the tests of the parsers: each command's last answer to each kind of question.
+// record writes down what Slurm's commands print, for the tests of the parsers: each command's last answer to each kind
+// of question.
 func record(dir string) program.Run {
 	return func(ctx context.Context, call program.Call) ([]byte, error) {
 		out, err := program.Start(ctx, call)
 		if len(out) > 0 {
 			kind := ""
 			for _, a := range call.Args {
-				if strings.Contains(a, "PENDING") || a == "--me" || strings.HasPrefix(a, "--nodelist") || strings.HasPrefix(a, "--jobs") {
+				if strings.Contains(a, "PENDING") || a == "--me" || strings.HasPrefix(a, "--nodelist") ||
+					strings.HasPrefix(a, "--jobs") {
 					kind += strings.Trim(strings.ReplaceAll(strings.Split(a, "=")[0], "--", "-"), " ")
 				}
 			}

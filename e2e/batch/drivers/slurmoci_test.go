@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/batch/slurm"
 )
 
-// TestSlurmOCI is what the conformance cases do not know of bundles: srun, salloc, what a site's own lines make of jobs that name none, and that
-// check finds the holes that are there. The lines are those of the guide.
+// TestSlurmOCI is what the conformance cases do not know of bundles: srun, salloc, what a site's own lines make of jobs
+// that name none, and that check finds the holes that are there. The lines are those of the guide.
 func TestSlurmOCI(t *testing.T) {
 	if os.Getenv("GRANGE_BATCH") == "" {
 		t.Skip("takes a minute: `make test-batch` runs this")
@@ -70,7 +70,8 @@ func TestSlurmOCI(t *testing.T) {
 	}
 	t.Run("srun", func(t *testing.T) {
 		// A preloaded library would be seen in what the host's shell says of it.
-		out, err := run(t, []string{"LD_PRELOAD=/nowhere/x.so", "ODD=a b"}, "srun", "--container="+bundle, "--chdir=/tmp", "/bin/sh", "-c", where)
+		out, err := run(t, []string{"LD_PRELOAD=/nowhere/x.so", "ODD=a b"}, "srun", "--container="+bundle,
+			"--chdir=/tmp", "/bin/sh", "-c", where)
 		must(t, out, err)
 		if !strings.Contains(out, "\n/tmp\n0 0 1 "+l.Node()+" a b\n") {
 			t.Errorf("%q", out)
@@ -83,7 +84,9 @@ func TestSlurmOCI(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"ociVersion":"1.0.0","root":{"path":"rootfs"},"process":{"args":["sh"],"cwd":"/"}}`), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "config.json"),
+			[]byte(`{"ociVersion":"1.0.0","root":{"path":"rootfs"},"process":{"args":["sh"],"cwd":"/"}}`),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 		refuses(t, "bad-bundle", "srun", "--container="+dir)

@@ -34,7 +34,8 @@ type figures struct {
 	DynamicNode     float64 `json:"dynamic_node_s"`  // from `grange worker start` to idle in Slurm
 	DynamicRun      float64 `json:"dynamic_run_s"`   // from sbatch to running there
 	DynamicCrashRun float64 `json:"dynamic_crash_s"` // from the kill to running on another dynamic node that is up
-	Left            int     `json:"left"`            // nodes down or drained, VMs, taps, addresses, processes at the end
+	// nodes down or drained, VMs, taps, addresses, processes at the end
+	Left int `json:"left"`
 }
 
 // patience is for each thing that is awaited. On a machine with much to do a boot takes many times as long as alone.
@@ -45,7 +46,8 @@ var cases = []struct {
 	name string
 	run  func(context.Context, *elastic, *figures) error
 }{
-	{"refused", refused}, {"queue", queue}, {"crash", crash}, {"agent", agentDies}, {"elsewhere", elsewhere}, {"warm", warm}, {"dynamic", dynamic}, {"hollow", hollow},
+	{"refused", refused}, {"queue", queue}, {"crash", crash}, {"agent", agentDies}, {"elsewhere", elsewhere},
+	{"warm", warm}, {"dynamic", dynamic}, {"hollow", hollow},
 }
 
 // onRequest are those that -only has to name.
@@ -109,8 +111,8 @@ func (s *seen) vms() int {
 
 // submit hands a script to sbatch, as nobody, and returns the job's ID.
 func (e *elastic) submit(ctx context.Context, partition, script string, more ...string) (string, error) {
-	argv := []string{"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", "/usr/bin/sbatch", "--parsable", "-p", partition,
-		"-D", "/tmp", "-o", "/dev/null", "--requeue"}
+	argv := []string{"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", "/usr/bin/sbatch",
+		"--parsable", "-p", partition, "-D", "/tmp", "-o", "/dev/null", "--requeue"}
 	cmd := e.inside(ctx, append(append(argv, more...), "--wrap", script)...)
 	cmd.Dir = "/"
 	out, err := cmd.CombinedOutput()
@@ -121,7 +123,8 @@ func (e *elastic) submit(ctx context.Context, partition, script string, more ...
 }
 
 // awaitJob waits until a job is in one of some states; another final one is an error.
-func (e *elastic) awaitJob(ctx context.Context, id string, patience time.Duration, want func(worker.Job) bool) (time.Time, error) {
+func (e *elastic) awaitJob(ctx context.Context, id string, patience time.Duration,
+	want func(worker.Job) bool) (time.Time, error) {
 	var at time.Time
 	err := e.await(ctx, patience, "job "+id, func() (bool, error) {
 		j, err := e.slurm.ShowJob(ctx, id)
@@ -154,7 +157,8 @@ func (e *elastic) awaitLaunch(ctx context.Context, job, node string) error {
 	return e.await(ctx, patience, "launch of job "+job, func() (bool, error) {
 		for _, h := range e.hosts {
 			var console strings.Builder
-			if h.Client.Console(ctx, node, false, &console) == nil && strings.Contains(console.String(), "Launching batch job "+job+" ") {
+			if h.Client.Console(ctx, node, false, &console) == nil &&
+				strings.Contains(console.String(), "Launching batch job "+job+" ") {
 				return true, nil
 			}
 		}
@@ -237,7 +241,8 @@ func refused(ctx context.Context, e *elastic, _ *figures) error {
 	if code(err) != "grange:not-site-image" {
 		return fmt.Errorf("a worker of an image that is not the site's: %s", code(err))
 	}
-	cmd := exec.CommandContext(ctx, "/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", e.hosts[0].Binary, "--socket", e.hosts[0].Socket, "worker", "start", "vwn1")
+	cmd := exec.CommandContext(ctx, "/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--",
+		e.hosts[0].Binary, "--socket", e.hosts[0].Socket, "worker", "start", "vwn1")
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "[not-yours]") {
 		return fmt.Errorf("nobody asked for a worker: %v: %s", err, out)
 	}
@@ -327,7 +332,8 @@ func crashOnce(ctx context.Context, e *elastic, f *figures) error {
 	if node, err = e.nodeOf(ctx, id); err != nil {
 		return err
 	}
-	if err := e.await(ctx, patience, "a new VM to be seen", func() (bool, error) { return s.boot(node, killed) > 0, nil }); err != nil {
+	if err := e.await(ctx, patience, "a new VM to be seen",
+		func() (bool, error) { return s.boot(node, killed) > 0, nil }); err != nil {
 		return err
 	}
 	f.CrashRun, f.CrashBoot = at.Sub(killed).Seconds(), s.boot(node, killed)
@@ -366,20 +372,25 @@ func agentDies(ctx context.Context, e *elastic, _ *figures) error {
 			return fmt.Errorf("worker %s before the restart %+v, behind it %+v", name, w, a)
 		}
 	}
-	if _, err := e.awaitJob(ctx, id, patience, func(j worker.Job) bool { return completed(j) && j.Restarts == 0 }); err != nil {
+	if _, err := e.awaitJob(ctx, id, patience, func(j worker.Job) bool {
+		return completed(j) &&
+			j.Restarts == 0
+	}); err != nil {
 		return err
 	}
 	return e.settle(ctx)
 }
 
-// elsewhere: the host of the node that a job has to take first does not answer; the job runs on another node. The other nodes are excluded until then:
-// which one Slurm takes by itself depends on what it still does behind a VM that was killed before.
+// elsewhere: the host of the node that a job has to take first does not answer; the job runs on another node. The other
+// nodes are excluded until then: which one Slurm takes by itself depends on what it still does behind a VM that was
+// killed before.
 func elsewhere(ctx context.Context, e *elastic, f *figures) error {
 	sound, err := os.ReadFile(e.path("worker.toml"))
 	if err != nil {
 		return err
 	}
-	broken := strings.Replace(string(sound), "[[host]]", "[[host]]\nnodes = \"vwn1\"\nsocket = \"/nonexistent/agent.sock\"\n[[host]]", 1)
+	broken := strings.Replace(string(sound), "[[host]]",
+		"[[host]]\nnodes = \"vwn1\"\nsocket = \"/nonexistent/agent.sock\"\n[[host]]", 1)
 	if err := os.WriteFile(e.path("worker.toml"), []byte(broken), 0o644); err != nil {
 		return err
 	}
@@ -464,7 +475,8 @@ func warm(ctx context.Context, e *elastic, f *figures) error {
 // dynamic: nodes that slurm.conf does not know come, take a job, are lost under one, and are forgotten.
 func dynamic(ctx context.Context, e *elastic, f *figures) error {
 	start := func(name string) error {
-		out, err := e.hosts[0].Grange(ctx, "worker", "start", name, "--dynamic", "--feature", "dyn", "--cpus", "1", "--memory", nodeMemory).CombinedOutput()
+		out, err := e.hosts[0].Grange(ctx, "worker", "start", name, "--dynamic", "--feature", "dyn", "--cpus", "1",
+			"--memory", nodeMemory).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("worker start: %w: %s", err, out)
 		}
@@ -498,7 +510,10 @@ func dynamic(ctx context.Context, e *elastic, f *figures) error {
 	if err != nil {
 		return err
 	}
-	if at, err = e.awaitJob(ctx, id, patience, func(j worker.Job) bool { return running(j) && j.Restarts == 1 }); err != nil {
+	if at, err = e.awaitJob(ctx, id, patience, func(j worker.Job) bool {
+		return running(j) &&
+			j.Restarts == 1
+	}); err != nil {
 		return err
 	}
 	f.DynamicCrashRun = at.Sub(killed).Seconds()
@@ -508,14 +523,16 @@ func dynamic(ctx context.Context, e *elastic, f *figures) error {
 	if err := start("dyn3"); err != nil {
 		return err
 	}
-	if out, err := e.inside(ctx, e.hosts[0].Binary, "worker", "--config", e.path("worker.toml"), "stop", "dyn3").CombinedOutput(); err != nil {
+	if out, err := e.inside(ctx, e.hosts[0].Binary, "worker", "--config", e.path("worker.toml"), "stop",
+		"dyn3").CombinedOutput(); err != nil {
 		return fmt.Errorf("worker stop: %w: %s", err, out)
 	}
 	return e.settle(ctx) // no dynamic node is left: one would not be powered down
 }
 
 func print(f figures) error {
-	for _, v := range []*float64{&f.Queue, &f.FirstRun, &f.Boot, &f.CrashRun, &f.CrashBoot, &f.CrashExtra, &f.ElsewhereRun, &f.WarmRun, &f.DynamicNode, &f.DynamicRun, &f.DynamicCrashRun} {
+	for _, v := range []*float64{&f.Queue, &f.FirstRun, &f.Boot, &f.CrashRun, &f.CrashBoot, &f.CrashExtra,
+		&f.ElsewhereRun, &f.WarmRun, &f.DynamicNode, &f.DynamicRun, &f.DynamicCrashRun} {
 		*v = float64(int(*v*100+0.5)) / 100
 	}
 	return json.NewEncoder(os.Stdout).Encode(f)

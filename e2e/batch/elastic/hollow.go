@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// hollow: a node is made of an image that boots, and whose slurmd never comes. After a few VMs the node is held, with a reason that names the image.
-// Somebody mends that; when the back-off is over the node is powered up again, and its job runs. It takes more than the minute of a first back-off, so it
-// runs when it is asked for.
+// hollow: a node is made of an image that boots, and whose slurmd never comes. After a few VMs the node is held, with a
+// reason that names the image. Somebody mends that; when the back-off is over the node is powered up again, and its job
+// runs. It takes more than the minute of a first back-off, so it runs when it is asked for.
 func hollow(ctx context.Context, e *elastic, _ *figures) error {
 	h := e.hosts[0]
 	if out, err := h.Grange(ctx, "image", "build", "micro", "hollow", "--site").CombinedOutput(); err != nil {
@@ -35,7 +35,8 @@ func hollow(ctx context.Context, e *elastic, _ *figures) error {
 		if err != nil {
 			return false, nil
 		}
-		return nodes[0].State == "DOWN" && strings.HasPrefix(nodes[0].Reason, "grange: held: image hollow backs off"), nil
+		return nodes[0].State == "DOWN" && strings.HasPrefix(nodes[0].Reason, "grange: held: image hollow backs off"),
+			nil
 	}); err != nil {
 		return err
 	}

@@ -30,8 +30,8 @@ const (
 	bootTimeout    = 3 * time.Minute
 )
 
-// elastic is a Slurm of its own on a bridge in a network namespace, with hosts whose VMs are its nodes. Each host has a namespace
-// and a bridge, too, and a cable to the controller's.
+// elastic is a Slurm of its own on a bridge in a network namespace, with hosts whose VMs are its nodes. Each host has a
+// namespace and a bridge, too, and a cable to the controller's.
 type elastic struct {
 	hosts  []*lab.Lab
 	dir    string
@@ -63,7 +63,8 @@ func startElastic(ctx context.Context) (e *elastic, err error) {
 		return e, err
 	}
 	for n := range hostCount {
-		h, err := lab.Start(ctx, lab.Options{NoImage: true, Network: "/run/netns/" + e.hostNS(n), Config: e.agentConfig(n)})
+		h, err := lab.Start(ctx, lab.Options{NoImage: true, Network: "/run/netns/" + e.hostNS(n),
+			Config: e.agentConfig(n)})
 		if err != nil {
 			return e, err
 		}
@@ -88,8 +89,8 @@ func (e *elastic) hostNS(n int) string { return fmt.Sprintf("%s-%d", e.ns, n) }
 
 func (e *elastic) path(name string) string { return filepath.Join(e.dir, name) }
 
-// inside runs a program in the lab's network, where /run/munge is the lab's own: guests get slurm.conf from there, and their
-// munged listens where Slurm looks for it by default.
+// inside runs a program in the lab's network, where /run/munge is the lab's own: guests get slurm.conf from there, and
+// their munged listens where Slurm looks for it by default.
 func (e *elastic) inside(ctx context.Context, argv ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/usr/bin/nsenter", append(e.enter(), argv...)...)
 	cmd.Env = append(os.Environ(), "SLURM_CONF="+e.path("slurm.conf"))
@@ -106,8 +107,10 @@ func (e *elastic) hold(ctx context.Context) error {
 	if err := os.MkdirAll("/run/munge", 0o755); err != nil { // to mount over
 		return err
 	}
-	if err := e.start("holder", exec.Command("/usr/bin/nsenter", "--net=/run/netns/"+e.ns, "--", "/usr/bin/unshare", "--mount", "--propagation", "slave",
-		"/bin/sh", "-c", `mount --bind "$0/munge" /run/munge && touch "$0/held" && exec sleep infinity`, e.dir)); err != nil {
+	if err := e.start("holder", exec.Command("/usr/bin/nsenter", "--net=/run/netns/"+e.ns, "--", "/usr/bin/unshare",
+		"--mount", "--propagation", "slave",
+		"/bin/sh", "-c", `mount --bind "$0/munge" /run/munge && touch "$0/held" && exec sleep infinity`,
+		e.dir)); err != nil {
 		return err
 	}
 	return e.await(ctx, patience, "namespaces", func() (bool, error) {
@@ -117,11 +120,14 @@ func (e *elastic) hold(ctx context.Context) error {
 }
 
 func (e *elastic) network(ctx context.Context) error {
-	steps := []string{"ip netns add NS", "ip -n NS link set lo up", "ip -n NS link add br0 type bridge", "ip -n NS addr add " + controllerIP + "/24 dev br0", "ip -n NS link set br0 up"}
+	steps := []string{"ip netns add NS", "ip -n NS link set lo up", "ip -n NS link add br0 type bridge",
+		"ip -n NS addr add " + controllerIP + "/24 dev br0", "ip -n NS link set br0 up"}
 	for n := range hostCount {
 		host, cable := e.hostNS(n), fmt.Sprintf("host%d", n)
-		for _, words := range []string{"ip netns add HOST", "ip -n HOST link set lo up", "ip -n HOST link add br0 type bridge", "ip -n HOST link set br0 up",
-			"ip -n NS link add CABLE type veth peer name up0 netns HOST", "ip -n NS link set CABLE master br0 up", "ip -n HOST link set up0 master br0 up"} {
+		for _, words := range []string{"ip netns add HOST", "ip -n HOST link set lo up",
+			"ip -n HOST link add br0 type bridge", "ip -n HOST link set br0 up",
+			"ip -n NS link add CABLE type veth peer name up0 netns HOST", "ip -n NS link set CABLE master br0 up",
+			"ip -n HOST link set up0 master br0 up"} {
 			steps = append(steps, strings.NewReplacer("HOST", host, "CABLE", cable).Replace(words))
 		}
 	}
@@ -144,8 +150,9 @@ func (e *elastic) munge() error {
 	if err := os.WriteFile(e.path("munge/key"), key, 0o400); err != nil {
 		return err
 	}
-	return e.start("munged", exec.Command("/usr/sbin/munged", "--foreground", "--key-file="+e.path("munge/key"), "--socket="+e.path("munge/munge.socket.2"),
-		"--pid-file="+e.path("munge/pid"), "--log-file="+e.path("munge/log"), "--seed-file="+e.path("munge/seed")))
+	return e.start("munged", exec.Command("/usr/sbin/munged", "--foreground", "--key-file="+e.path("munge/key"),
+		"--socket="+e.path("munge/munge.socket.2"), "--pid-file="+e.path("munge/pid"),
+		"--log-file="+e.path("munge/log"), "--seed-file="+e.path("munge/seed")))
 }
 
 func (e *elastic) agentConfig(n int) string {
@@ -197,8 +204,9 @@ func (e *elastic) cluster(ctx context.Context) error {
 	if err := e.workerConfig(0); err != nil {
 		return err
 	}
-	fragment, err := e.hosts[0].Grange(ctx, "worker", "--config", e.path("worker.toml"), "config", "--write", "--programs", e.path("programs"), "--nodes", fmt.Sprintf("vwn[1-%d]", nodeCount),
-		"--cpus", "1", "--memory", nodeMemory, "--dynamic", "dyn", "--boot-timeout", bootTimeout.String(), "--idle", "1h").Output()
+	fragment, err := e.hosts[0].Grange(ctx, "worker", "--config", e.path("worker.toml"), "config", "--write",
+		"--programs", e.path("programs"), "--nodes", fmt.Sprintf("vwn[1-%d]", nodeCount), "--cpus", "1", "--memory",
+		nodeMemory, "--dynamic", "dyn", "--boot-timeout", bootTimeout.String(), "--idle", "1h").Output()
 	if err != nil {
 		return fmt.Errorf("worker config: %w", err)
 	}
@@ -240,12 +248,14 @@ DebugFlags=Power
 	}
 	e.slurm = worker.Scontrol{Path: e.path("scontrol"), Conf: e.path("slurm.conf")}
 	for _, name := range []string{"scontrol", "squeue"} { // that our own calls, too, are in the namespace
-		text := fmt.Sprintf("#!/bin/sh\nexec /usr/bin/nsenter %s /usr/bin/%s \"$@\"\n", strings.Join(e.enter(), " "), name)
+		text := fmt.Sprintf("#!/bin/sh\nexec /usr/bin/nsenter %s /usr/bin/%s \"$@\"\n",
+			strings.Join(e.enter(), " "), name)
 		if err := os.WriteFile(e.path(name), []byte(text), 0o755); err != nil {
 			return err
 		}
 	}
-	if err := e.start("slurmctld", e.inside(context.Background(), "/usr/sbin/slurmctld", "-D", "-f", e.path("slurm.conf"))); err != nil {
+	if err := e.start("slurmctld", e.inside(context.Background(), "/usr/sbin/slurmctld", "-D", "-f",
+		e.path("slurm.conf"))); err != nil {
 		return err
 	}
 	if err := e.await(ctx, patience, "slurmctld", func() (bool, error) {
@@ -258,14 +268,17 @@ DebugFlags=Power
 }
 
 func (e *elastic) watch() error {
-	return e.start("watch", e.inside(context.Background(), e.hosts[0].Binary, "worker", "--config", e.path("worker.toml"), "watch"))
+	return e.start("watch", e.inside(context.Background(), e.hosts[0].Binary, "worker", "--config",
+		e.path("worker.toml"), "watch"))
 }
 
 func (e *elastic) workerConfig(warm int) error {
-	text := fmt.Appendf(nil, "slurm_conf = %q\nlog = %q\nboot_timeout = %q\nwarm = %d\n", e.path("slurm.conf"), e.path("worker.log"), bootTimeout, warm)
+	text := fmt.Appendf(nil, "slurm_conf = %q\nlog = %q\nboot_timeout = %q\nwarm = %d\n", e.path("slurm.conf"),
+		e.path("worker.log"), bootTimeout, warm)
 	dynamic := ",dyn*" // on the first
 	for n, h := range e.hosts {
-		text = fmt.Appendf(text, "[[host]]\nnodes = \"vwn[%d-%d]%s\"\nsocket = %q\n", n*nodesOfHost+1, (n+1)*nodesOfHost, dynamic, h.Socket)
+		text = fmt.Appendf(text, "[[host]]\nnodes = \"vwn[%d-%d]%s\"\nsocket = %q\n", n*nodesOfHost+1,
+			(n+1)*nodesOfHost, dynamic, h.Socket)
 		dynamic = ""
 	}
 	return os.WriteFile(e.path("worker.toml"), text, 0o644)

@@ -1,6 +1,7 @@
-// Command elastic shows that VMs join Slurm as nodes, and what it costs: a real slurmctld, real VMs with a real slurmd in them, CLOUD nodes
-// and dynamic ones, and a VM that is killed under its job. It prints one line of JSON, and ends with 1 when something is not as it
-// should be or is left behind. It needs root and the packages of `scripts/install-packages batch`.
+// Command elastic shows that VMs join Slurm as nodes, and what it costs: a real slurmctld, real VMs with a real slurmd
+// in them, CLOUD nodes and dynamic ones, and a VM that is killed under its job. It prints one line of JSON, and ends
+// with 1 when something is not as it should be or is left behind. It needs root and the packages of
+// `scripts/install-packages batch`.
 package main
 
 import (

@@ -19,7 +19,8 @@ type groups struct {
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// makeGroups makes the job's groups below parent (as pbs_jobs.service/jobid), with a memory limit and CPUs where these are given.
+// makeGroups makes the job's groups below parent (as pbs_jobs.service/jobid), with a memory limit and CPUs where these
+// are given.
 func makeGroups(parent, job string, memory int64, cpus string) (groups, error) {
 	var g groups
 	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
@@ -105,7 +106,7 @@ func (g groups) used() (cpu time.Duration, memory int64) {
 	return cpu, memory
 }
 
-// killed tells whether the kernel ended a process of the job for its memory.
+// killed reports whether the kernel ended a process of the job for its memory.
 func (g groups) killed() bool {
 	for _, dir := range g.dirs {
 		for _, file := range []string{"/memory.oom_control", "/memory.events"} {
@@ -129,7 +130,8 @@ func readNumber(path string) int64 {
 	return n
 }
 
-// remove kills what is left in the groups, as PBS's cgroup hook and sbatchd do, and removes them. The agent's QEMU of the job has had its time.
+// remove kills what is left in the groups, as PBS's cgroup hook and sbatchd do, and removes them. The agent's QEMU of
+// the job has had its time.
 func (g groups) remove() error {
 	var last error
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {

@@ -1,7 +1,8 @@
-// Package fakelab runs a batch system that cannot be installed here, as far as a job can see it: OpenPBS and IBM Spectrum LSF. A daemon called as
-// theirs, run by root, starts jobs with the argv, environment, input, process tree, sessions and control groups that
-// theirs has, and sends the signals that theirs sends; grange's generated hooks are in it, an agent with its VMs beside it. The queue is in
-// memory and only as clever as the cases need. Each behaviour names the document or source that it follows.
+// Package fakelab runs a batch system that cannot be installed here, as far as a job can see it: OpenPBS and IBM
+// Spectrum LSF. A daemon called as theirs, run by root, starts jobs with the argv, environment, input, process tree,
+// sessions and control groups that theirs has, and sends the signals that theirs sends; grange's generated hooks are in
+// it, an agent with its VMs beside it. The queue is in memory and only as clever as the cases need. Each behaviour
+// names the document or source that it follows.
 package fakelab
 
 import (
@@ -60,7 +61,7 @@ type flavor interface {
 	install(l *Lab) error
 	// accept looks at a submission, as the submitting program and its hooks do; an error refuses it.
 	accept(l *Lab, j *job) error
-	// may tells whether the node takes the job now.
+	// may reports whether the node takes the job now.
 	may(l *Lab, j *job) bool
 	// start describes the job's process.
 	start(l *Lab, j *job, cpu int) (start, error)
@@ -85,7 +86,8 @@ var momPython []byte
 
 // Start brings the system up.
 func Start(ctx context.Context, o Options) (*Lab, error) {
-	l := &Lab{kind: o.System, slots: runtime.NumCPU(), changed: make(chan struct{}), jobs: map[string]*job{}, busy: map[int]*job{}, next: 1}
+	l := &Lab{kind: o.System, slots: runtime.NumCPU(), changed: make(chan struct{}), jobs: map[string]*job{},
+		busy: map[int]*job{}, next: 1}
 	switch o.System {
 	case farm.PBS:
 		l.flavor = &pbs{}
@@ -123,7 +125,8 @@ func (l *Lab) begin(ctx context.Context) error {
 		}
 	}
 	// The site's bind has to be there before the agent hears of it, and its path is known only now.
-	if err := l.host.Configure(fmt.Sprintf("[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n", l.Home())); err != nil {
+	if err := l.host.Configure(fmt.Sprintf("[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n",
+		l.Home())); err != nil {
 		return err
 	}
 	l.host.SignalAgent(syscall.SIGHUP)
@@ -272,8 +275,8 @@ func (l *Lab) removeParents() error {
 	return nil
 }
 
-// parent is above the control groups of jobs. PBS: cgroup_prefix "pbs_jobs" of its cgroup hook, pbs_cgroups.CF; LSF: /lsf/CLUSTER, as in IBM's page
-// on LSF_LINUX_CGROUP_ACCT.
+// parent is above the control groups of jobs. PBS: cgroup_prefix "pbs_jobs" of its cgroup hook, pbs_cgroups.CF; LSF:
+// /lsf/CLUSTER, as in IBM's page on LSF_LINUX_CGROUP_ACCT.
 func (l *Lab) parent() string {
 	if l.kind == farm.PBS {
 		return "pbs_jobs.service/jobid"

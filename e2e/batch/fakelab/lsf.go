@@ -45,8 +45,10 @@ func (s *lsf) list(l *Lab) error {
 	records := []map[string]string{}
 	for _, j := range l.order {
 		if j.cpu >= 0 && !j.done {
-			records = append(records, map[string]string{"JOBID": strconv.Itoa(j.number), "JOBINDEX": strconv.Itoa(j.element), "STAT": "RUN", "USER": "nobody", "QUEUE": mainQueue, "PROJ_NAME": "default",
-				"SLOTS": "1", "MEMLIMIT": strconv.Itoa(j.wanted.Memory) + " M"})
+			records = append(records,
+				map[string]string{"JOBID": strconv.Itoa(j.number), "JOBINDEX": strconv.Itoa(j.element), "STAT": "RUN",
+					"USER": "nobody", "QUEUE": mainQueue, "PROJ_NAME": "default", "SLOTS": "1",
+					"MEMLIMIT": strconv.Itoa(j.wanted.Memory) + " M"})
 		}
 	}
 	text, err := json.Marshal(map[string]any{"COMMAND": "bjobs", "JOBS": len(records), "RECORDS": records})
@@ -69,7 +71,8 @@ func (s *lsf) setup(l *Lab) generated.Setup {
 func (s *lsf) install(l *Lab) error {
 	s.starter = s.setup(l).Starter()
 	// The agent asks for the slots of a job, which nothing on the host tells.
-	if err := os.WriteFile(filepath.Join(s.bin, "bjobs"), fmt.Appendf(nil, "#!/bin/sh\nexec cat %s\n", l.path("spool/bjobs.json")), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(s.bin, "bjobs"),
+		fmt.Appendf(nil, "#!/bin/sh\nexec cat %s\n", l.path("spool/bjobs.json")), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(l.esub(), []byte(s.setup(l).EsubScript()), 0o755)
@@ -80,8 +83,8 @@ func (l *Lab) esub() string { return l.path("hooks/esub.grange") }
 // abort is LSB_SUB_ABORT_VALUE, as lsf.sub.c has it.
 const abort = 97
 
-// accept is bsub: it runs the mandatory esub as the submitting user, with the submission in a file that a shell can read, and takes over what
-// that wrote ("Use an esub to ..., Files that it uses", LSF 10.1 administrator's guide).
+// accept is bsub: it runs the mandatory esub as the submitting user, with the submission in a file that a shell can
+// read, and takes over what that wrote ("Use an esub to ..., Files that it uses", LSF 10.1 administrator's guide).
 func (s *lsf) accept(l *Lab, j *job) error {
 	line, err := s.commandLine(l, j)
 	if err != nil {
@@ -91,7 +94,8 @@ func (s *lsf) accept(l *Lab, j *job) error {
 	if j.wanted.Metal {
 		queue = metalQueue
 	}
-	params, modify, env := l.path("spool/parm."+strconv.Itoa(j.number)), l.path("spool/modify."+strconv.Itoa(j.number)), l.path("spool/env."+strconv.Itoa(j.number))
+	params, modify, env := l.path("spool/parm."+strconv.Itoa(j.number)), l.path(
+		"spool/modify."+strconv.Itoa(j.number)), l.path("spool/env."+strconv.Itoa(j.number))
 	text := fmt.Sprintf("LSB_SUB_QUEUE=\"%s\"\nLSB_SUB_COMMAND_LINE=\"%s\"\n", queue, escape(line))
 	for path, content := range map[string]string{params: text, modify: "", env: ""} {
 		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
@@ -111,7 +115,8 @@ func (s *lsf) accept(l *Lab, j *job) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, l.esub(), args...)
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "LSB_SUB_ABORT_VALUE=" + strconv.Itoa(abort), "LSB_SUB_PARM_FILE=" + params, "LSB_SUB_MODIFY_FILE=" + modify, "LSB_SUB_MODIFY_ENVFILE=" + env}
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "LSB_SUB_ABORT_VALUE=" + strconv.Itoa(abort),
+		"LSB_SUB_PARM_FILE=" + params, "LSB_SUB_MODIFY_FILE=" + modify, "LSB_SUB_MODIFY_ENVFILE=" + env}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -130,8 +135,8 @@ func (s *lsf) accept(l *Lab, j *job) error {
 	return nil
 }
 
-// commandLine is what the user typed behind bsub. A script without arguments is given on bsub's input: LSF keeps it in a file beside the job's,
-// and that is the command.
+// commandLine is what the user typed behind bsub. A script without arguments is given on bsub's input: LSF keeps it in
+// a file beside the job's, and that is the command.
 func (s *lsf) commandLine(l *Lab, j *job) (string, error) {
 	if j.wanted.Script == "" {
 		return farm.ShellWords(j.wanted.Argv...), nil
@@ -192,15 +197,17 @@ const epoch = 1700000000
 
 func (*lsf) may(*Lab, *job) bool { return true }
 
-// start is sbatchd's: it writes the job's file (the shell does not die of the signals that its command gets: LSB_TRAPSIGS), and starts res, as root, which
-// starts the shell as the user. The text around the command is that of lsb.sub.c and sbd.job.c of the published Lava, from which LSF descends.
+// start is sbatchd's: it writes the job's file (the shell does not die of the signals that its command gets:
+// LSB_TRAPSIGS), and starts res, as root, which starts the shell as the user. The text around the command is that of
+// lsb.sub.c and sbd.job.c of the published Lava, from which LSF descends.
 func (s *lsf) start(l *Lab, j *job, _ int) (start, error) {
 	if err := s.list(l); err != nil {
 		return start{}, err
 	}
 	memory := int64(j.wanted.Memory) << 20
 	var err error
-	if j.groups, err = makeGroups(l.parent(), fmt.Sprintf("job.%d.%d.%d", j.number, 1000+j.element, epoch), memory, ""); err != nil {
+	if j.groups, err = makeGroups(l.parent(), fmt.Sprintf("job.%d.%d.%d", j.number, 1000+j.element, epoch), memory,
+		""); err != nil {
 		return start{}, err
 	}
 	command, queue := j.command, metalQueue
@@ -228,11 +235,14 @@ func (s *lsf) start(l *Lab, j *job, _ int) (start, error) {
 		}
 	}
 	env := append(append([]string{}, j.wanted.Env...), j.env...)
-	env = append(env, "PATH=/usr/bin:/bin", "LANG=C.UTF-8", "HOME="+l.Home(), "USER=nobody", "LOGNAME=nobody", "SHELL=/bin/sh", "LSB_JOBID="+strconv.Itoa(j.number),
-		"LSB_JOBINDEX="+strconv.Itoa(j.element), "LSB_JOBNAME=job", "LSB_QUEUE="+queue, "LSB_HOSTS="+l.name, "LSB_MCPU_HOSTS="+l.name+" 1", "LSB_JOBFILENAME="+file,
-		"LSB_CHKFILENAME="+file, "LS_SUBCWD="+j.wanted.Dir, "LSB_EXIT_REQUEUE=199", "LSB_TRAPSIGS=trap # 15 10 12 2 1", "LSF_ENVDIR=/etc/lsf/conf")
+	env = append(env, "PATH=/usr/bin:/bin", "LANG=C.UTF-8", "HOME="+l.Home(), "USER=nobody", "LOGNAME=nobody",
+		"SHELL=/bin/sh", "LSB_JOBID="+strconv.Itoa(j.number), "LSB_JOBINDEX="+strconv.Itoa(j.element),
+		"LSB_JOBNAME=job", "LSB_QUEUE="+queue, "LSB_HOSTS="+l.name, "LSB_MCPU_HOSTS="+l.name+" 1",
+		"LSB_JOBFILENAME="+file, "LSB_CHKFILENAME="+file, "LS_SUBCWD="+j.wanted.Dir, "LSB_EXIT_REQUEUE=199",
+		"LSB_TRAPSIGS=trap # 15 10 12 2 1", "LSF_ENVDIR=/etc/lsf/conf")
 	// The shell ends by itself with the status of the command: exec in the starter makes it the command.
-	return start{Program: "/bin/sh", Argv: []string{"/bin/sh", file}, Env: env, Dir: j.wanted.Dir, Stdin: in, Res: l.path("bin/res"), File: file}, nil
+	return start{Program: "/bin/sh", Argv: []string{"/bin/sh", file}, Env: env, Dir: j.wanted.Dir, Stdin: in,
+		Res: l.path("bin/res"), File: file}, nil
 }
 
 func (s *lsf) over(_ *Lab, j *job, status syscall.WaitStatus) (conform.Result, bool) {
@@ -260,7 +270,8 @@ func (s *lsf) over(_ *Lab, j *job, status syscall.WaitStatus) (conform.Result, b
 // terminateInterval is JOB_TERMINATE_INTERVAL of lsb.params; 10 s by default.
 const terminateInterval = 10 * time.Second
 
-// cancel is bkill: INT, TERM and KILL. A script that traps TERM alone dies of INT first, on metal too: its user says bkill -s TERM.
+// cancel is bkill: INT, TERM and KILL. A script that traps TERM alone dies of INT first, on metal too: its user says
+// bkill -s TERM.
 func (*lsf) cancel(l *Lab, j *job) {
 	if j.wanted.Notify {
 		l.signal(j, syscall.SIGTERM)
@@ -269,7 +280,8 @@ func (*lsf) cancel(l *Lab, j *job) {
 	l.escalate(j, terminateInterval, syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL)
 }
 
-// limit is -W: with -wa TERM the job is told, then USR2, and some time later INT, TERM, KILL (bsub -W, bsub -wa). Ten minutes are ten seconds here.
+// limit is -W: with -wa TERM the job is told, then USR2, and some time later INT, TERM, KILL (bsub -W, bsub -wa). Ten
+// minutes are ten seconds here.
 func (*lsf) limit(l *Lab, j *job) {
 	l.mark(j, func() { j.late = true })
 	if j.wanted.Notify {

@@ -36,7 +36,8 @@ func (p *pbs) install(l *Lab) error {
 	if err := os.WriteFile(l.path("hooks/launch.py"), generated.Hook, 0o644); err != nil {
 		return err
 	}
-	config, err := generated.Setup{Grange: l.wrapper(), Socket: l.host.Socket, Queues: []string{mainQueue}, Requeues: 2}.Config()
+	config, err := generated.Setup{Grange: l.wrapper(), Socket: l.host.Socket, Queues: []string{mainQueue},
+		Requeues: 2}.Config()
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,8 @@ type answer struct {
 }
 
 func (p *pbs) event(l *Lab, kind string, more map[string]any) map[string]any {
-	e := map[string]any{"type": kind, "node": l.name, "hook": l.path("hooks/launch.py"), "config": l.path("hooks/grange.json")}
+	e := map[string]any{"type": kind, "node": l.name, "hook": l.path("hooks/launch.py"),
+		"config": l.path("hooks/grange.json")}
 	for k, v := range more {
 		e[k] = v
 	}
@@ -90,13 +92,15 @@ func (p *pbs) hook(l *Lab, e map[string]any) (answer, error) {
 	return a, json.Unmarshal(out, &a)
 }
 
-// accept is qsub: PBS gives a batch job no input of its user's. What is behind "qsub --" is a program with arguments, and no script.
+// accept is qsub: PBS gives a batch job no input of its user's. What is behind "qsub --" is a program with arguments,
+// and no script.
 func (*pbs) accept(l *Lab, j *job) error {
 	if j.wanted.Stdin != "" {
 		return fmt.Errorf("%w: PBS gives a batch job no input", conform.ErrNone)
 	}
 	if j.wanted.Script != "" && len(j.wanted.Args) > 0 {
-		j.wanted.Argv = append([]string{filepath.Join(j.wanted.Dir, "job"+strconv.Itoa(j.number)+".sh")}, j.wanted.Args...)
+		j.wanted.Argv = append([]string{filepath.Join(j.wanted.Dir, "job"+strconv.Itoa(j.number)+".sh")},
+			j.wanted.Args...)
 		return writeAs(j.wanted.Argv[0], j.wanted.Script, 0o755)
 	}
 	if j.wanted.Script == "" {
@@ -108,8 +112,9 @@ func (*pbs) accept(l *Lab, j *job) error {
 // may: default_chunk.grange of the queue asks for a host that has it.
 func (p *pbs) may(_ *Lab, j *job) bool { return j.wanted.Metal || p.ready }
 
-// start is src/resmom/start_exec.c, finish_exec: the login shell without arguments, named with a dash, reads the script's path from its input; it
-// begins in the user's home directory, in a session of its own, and in the job's control groups, which the cgroup hook's execjob_launch enters (pbs_cgroups.PY).
+// start is src/resmom/start_exec.c, finish_exec: the login shell without arguments, named with a dash, reads the
+// script's path from its input; it begins in the user's home directory, in a session of its own, and in the job's
+// control groups, which the cgroup hook's execjob_launch enters (pbs_cgroups.PY).
 func (p *pbs) start(l *Lab, j *job, cpu int) (start, error) {
 	memory := int64(j.wanted.Memory) << 20
 	var err error
@@ -120,22 +125,27 @@ func (p *pbs) start(l *Lab, j *job, cpu int) (start, error) {
 	if j.wanted.Metal {
 		queue = metalQueue
 	}
-	// The account's home is the directory that the case submits from: PBS starts jobs at home, and scripts change to $PBS_O_WORKDIR.
+	// The account's home is the directory that the case submits from: PBS starts jobs at home, and scripts change to
+	// $PBS_O_WORKDIR.
 	env := append([]string{}, j.wanted.Env...)
-	env = append(env, "PATH=/usr/bin:/bin", "LANG=C.UTF-8", "HOME="+j.wanted.Dir, "LOGNAME=nobody", "USER=nobody", "SHELL=/bin/bash", "PBS_JOBNAME=job", "PBS_JOBID="+j.id,
-		"PBS_QUEUE="+queue, "PBS_JOBCOOKIE=0123456789ABCDEF", "PBS_NODENUM=0", "PBS_TASKNUM=1", "PBS_MOMPORT=15003", "PBS_O_WORKDIR="+j.wanted.Dir,
-		"PBS_O_HOST="+l.name, "PBS_O_QUEUE="+queue, "PBS_JOBDIR="+j.wanted.Dir, "OMP_NUM_THREADS=1", "NCPUS=1", "PBS_ENVIRONMENT=PBS_BATCH", "ENVIRONMENT=BATCH")
+	env = append(env, "PATH=/usr/bin:/bin", "LANG=C.UTF-8", "HOME="+j.wanted.Dir, "LOGNAME=nobody", "USER=nobody",
+		"SHELL=/bin/bash", "PBS_JOBNAME=job", "PBS_JOBID="+j.id, "PBS_QUEUE="+queue, "PBS_JOBCOOKIE=0123456789ABCDEF",
+		"PBS_NODENUM=0", "PBS_TASKNUM=1", "PBS_MOMPORT=15003", "PBS_O_WORKDIR="+j.wanted.Dir, "PBS_O_HOST="+l.name,
+		"PBS_O_QUEUE="+queue, "PBS_JOBDIR="+j.wanted.Dir, "OMP_NUM_THREADS=1", "NCPUS=1", "PBS_ENVIRONMENT=PBS_BATCH",
+		"ENVIRONMENT=BATCH")
 	if j.element > 0 {
 		env = append(env, "PBS_ARRAY_INDEX="+strconv.Itoa(j.element))
 	}
-	s := start{Program: "/bin/bash", Argv: []string{"-bash"}, Env: env, Dir: j.wanted.Dir, Line: l.path("spool/"+j.id+".SC") + "\n"}
+	s := start{Program: "/bin/bash", Argv: []string{"-bash"}, Env: env, Dir: j.wanted.Dir,
+		Line: l.path("spool/"+j.id+".SC") + "\n"}
 	if argv := j.wanted.Argv; len(argv) > 0 {
 		s.Program, s.Argv, s.Line, s.Stdin = argv[0], argv, "", "/dev/null"
 	}
 	if _, err := os.Stat(l.path("hooks/launch.py")); err != nil {
 		return s, nil // a mom without the hook
 	}
-	if a, err := p.hook(l, p.event(l, "EXECJOB_BEGIN", nil)); err != nil || !a.Accept { // PBS tries again, and holds the job after 20 times
+	// PBS tries again, and holds the job after 20 times
+	if a, err := p.hook(l, p.event(l, "EXECJOB_BEGIN", nil)); err != nil || !a.Accept {
 		return s, fmt.Errorf("%w: %s", errRejected, a.Message)
 	}
 	resources := map[string]any{}
@@ -145,8 +155,10 @@ func (p *pbs) start(l *Lab, j *job, cpu int) (start, error) {
 	if j.wanted.Limit > 0 {
 		resources["walltime"] = int(j.wanted.Limit.Seconds())
 	}
-	text, err := json.Marshal(p.event(l, "EXECJOB_LAUNCH", map[string]any{"progname": s.Program, "argv": s.Argv, "job": map[string]any{
-		"id": j.id, "queue": queue, "exec_vnode": fmt.Sprintf("(%s:ncpus=1:mem=%dkb)", l.name, memory>>10), "resources": resources}}))
+	text, err := json.Marshal(p.event(l, "EXECJOB_LAUNCH",
+		map[string]any{"progname": s.Program, "argv": s.Argv, "job": map[string]any{
+			"id": j.id, "queue": queue, "exec_vnode": fmt.Sprintf("(%s:ncpus=1:mem=%dkb)", l.name, memory>>10),
+			"resources": resources}}))
 	s.Hook, s.Event = []string{python, "-I", l.path("hooks/mom.py")}, string(text)
 	return s, err
 }
@@ -195,14 +207,15 @@ func (p *pbs) over(l *Lab, j *job, status syscall.WaitStatus) (conform.Result, b
 	return conform.Result{State: conform.Done, Reason: reason}, false
 }
 
-// killDelay is the queue's kill_delay. Its default is 10 s (PBS Reference Guide, queue attributes), which a job in an emulated VM may need to hear TERM
-// and answer when several systems share two cores.
+// killDelay is the queue's kill_delay. Its default is 10 s (PBS Reference Guide, queue attributes), which a job in an
+// emulated VM may need to hear TERM and answer when several systems share two cores.
 const killDelay = 30 * time.Second
 
 // cancel is qdel: TERM to the session, KILL kill_delay later (src/server/req_delete.c; src/resmom/requests.c).
 func (*pbs) cancel(l *Lab, j *job) { l.escalate(j, killDelay, syscall.SIGTERM, syscall.SIGKILL) }
 
-// limit is mom's own look at the time that was used (src/resmom/mom_main.c, job_over_limit): TERM, and KILL a little later.
+// limit is mom's own look at the time that was used (src/resmom/mom_main.c, job_over_limit): TERM, and KILL a little
+// later.
 func (*pbs) limit(l *Lab, j *job) {
 	l.mark(j, func() { j.late = true })
 	l.escalate(j, killDelay, syscall.SIGTERM, syscall.SIGKILL)

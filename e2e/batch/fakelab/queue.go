@@ -162,8 +162,9 @@ func (l *Lab) heard(e event) {
 	go l.bury(j, syscall.WaitStatus(e.Status))
 }
 
-// bury cleans up after the job's first process: the rest of its session, its control groups, and the accounting. mom notices the end at a turn of
-// its main loop and kills what is left then (src/resmom/catch_child.c, scan_for_exiting); sbatchd does the same.
+// bury cleans up after the job's first process: the rest of its session, its control groups, and the accounting. mom
+// notices the end at a turn of its main loop and kills what is left then (src/resmom/catch_child.c, scan_for_exiting);
+// sbatchd does the same.
 func (l *Lab) bury(j *job, status syscall.WaitStatus) {
 	time.Sleep(mainLoop)
 	l.signal(j, syscall.SIGKILL)
@@ -235,7 +236,10 @@ func (l *Lab) Wait(ctx context.Context, id string) (conform.Result, error) {
 	if err != nil {
 		return conform.Result{}, err
 	}
-	if err := l.await(ctx, func() bool { return !slices.ContainsFunc(all, func(j *job) bool { return !j.done }) }); err != nil {
+	if err := l.await(ctx, func() bool {
+		return !slices.ContainsFunc(all,
+			func(j *job) bool { return !j.done })
+	}); err != nil {
 		return conform.Result{}, err
 	}
 	r := all[0].result
@@ -305,7 +309,8 @@ func (l *Lab) mark(j *job, change func()) {
 	change()
 }
 
-// Suspend and Resume are STOP and CONT to every process: `qsig -s suspend` (src/resmom/requests.c, req_signaljob) and bstop.
+// Suspend and Resume are STOP and CONT to every process: `qsig -s suspend` (src/resmom/requests.c, req_signaljob) and
+// bstop.
 func (l *Lab) Suspend(_ context.Context, id string) error {
 	return l.running(id, false, func(j *job) { l.signal(j, syscall.SIGSTOP) })
 }

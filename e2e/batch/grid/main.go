@@ -1,6 +1,6 @@
-// Command grid sends jobs through a grid's computing element, ARC CE, into virtual machines: with a VOMS proxy and with a token. It shows that
-// exit status and output come back, that the virtual organisation's queue gives the image, and whom the batch system charges. It needs
-// root. JSON on the last line.
+// Command grid sends jobs through a grid's computing element, ARC CE, into virtual machines: with a VOMS proxy and with
+// a token. It shows that exit status and output come back, that the virtual organisation's queue gives the image, and
+// whom the batch system charges. It needs root. JSON on the last line.
 package main
 
 import (
@@ -62,8 +62,8 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer slurm.Close()
-	grid, err := gridlab.Start(ctx, gridlab.Options{Dir: slurm.Home(), SlurmConf: slurm.Conf(), User: slurmlab.User, Queues: map[string]string{"main": "--vm=micro"},
-		Runtime: map[string]string{noImage: "--vm=none-such"}})
+	grid, err := gridlab.Start(ctx, gridlab.Options{Dir: slurm.Home(), SlurmConf: slurm.Conf(), User: slurmlab.User,
+		Queues: map[string]string{"main": "--vm=micro"}, Runtime: map[string]string{noImage: "--vm=none-such"}})
 	if err != nil {
 		return err
 	}
@@ -96,8 +96,10 @@ func run(ctx context.Context) error {
 		f.Passed++
 		fmt.Println("OK     a forged token is refused")
 	}
-	// Which image a runtime environment names comes as far as Slurm's own check: this one is refused before it is queued.
-	if o, err := grid.RunToken(ctx, token, job(0, noImage)); o.State == "FAILED" && o.Stdout == "" && strings.Contains(grid.SubmitLog(o.ID), "none-such") {
+	// Which image a runtime environment names comes as far as Slurm's own check: this one is refused before it is
+	// queued.
+	if o, err := grid.RunToken(ctx, token, job(0, noImage)); o.State == "FAILED" && o.Stdout == "" &&
+		strings.Contains(grid.SubmitLog(o.ID), "none-such") {
 		f.Passed++
 		fmt.Println("OK     the image of a runtime environment reaches sbatch, and an unknown one is refused there")
 	} else {
@@ -126,7 +128,8 @@ func run(ctx context.Context) error {
 // count judges one job.
 func (f *figures) count(what string, o gridlab.Outcome, err error, code string) {
 	want := "user " + slurmlab.User + "\nargs a b c\n"
-	if err == nil && o.Code == code && strings.HasSuffix(o.Stdout, want) && strings.Contains(o.Stderr, "complaint\n") && inMachine(o) {
+	if err == nil && o.Code == code && strings.HasSuffix(o.Stdout, want) && strings.Contains(o.Stderr, "complaint\n") &&
+		inMachine(o) {
 		f.Passed++
 		fmt.Printf("OK     %s: exit status %s, output and errors are back, in a virtual machine\n", what, code)
 		return
@@ -135,7 +138,7 @@ func (f *figures) count(what string, o gridlab.Outcome, err error, code string) 
 	fmt.Printf("WRONG  %s: %+v, %v\n", what, o, err)
 }
 
-// inMachine tells whether the job saw another kernel than this one.
+// inMachine reports whether the job saw another kernel than this one.
 func inMachine(o gridlab.Outcome) bool {
 	here, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	seen, ok := strings.CutPrefix(strings.SplitN(o.Stdout, "\n", 2)[0], "boot ")

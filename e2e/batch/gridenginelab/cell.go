@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Grid Engine wants hosts with names, and addresses that are not the loopback's: each host of a cell is a network, mount and UTS
-// namespace of its own, so that cells do not see each other or the machine's network.
+// Grid Engine wants hosts with names, and addresses that are not the loopback's: each host of a cell is a network,
+// mount and UTS namespace of its own, so that cells do not see each other or the machine's network.
 const (
 	master      = "sgem"
 	subnet      = "10.103.0."
@@ -49,7 +49,8 @@ func (c *cell) addHost(ctx context.Context, name string, number int) error {
 	// The agent is where it is on any host.
 	script := `hostname "$1" && mount --bind "$2" /etc/hosts && mount -t tmpfs none /run && mkdir /run/grange && ln -s "$3" /run/grange/agent.sock &&
 ip link set lo up && echo ready && exec sleep infinity`
-	h := &host{name: name, holder: exec.Command("/usr/bin/unshare", "--net", "--mount", "--uts", "/bin/sh", "-c", script, "sh", name, c.path("hosts"), c.socket)}
+	h := &host{name: name, holder: exec.Command("/usr/bin/unshare", "--net", "--mount", "--uts", "/bin/sh", "-c",
+		script, "sh", name, c.path("hosts"), c.socket)}
 	h.holder.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	out, err := h.holder.StdoutPipe()
 	if err != nil {
@@ -71,10 +72,13 @@ ip link set lo up && echo ready && exec sleep infinity`
 	}
 	address := subnet + strconv.Itoa(number) + "/24"
 	if name == master {
-		return c.script(ctx, name, `ip link add br0 type bridge && ip addr add "$1" dev br0 && ip link set br0 up`, address)
+		return c.script(ctx, name, `ip link add br0 type bridge && ip addr add "$1" dev br0 && ip link set br0 up`,
+			address)
 	}
 	pid := strconv.Itoa(h.holder.Process.Pid)
-	if err := c.script(ctx, master, `ip link add "v$2" type veth peer name eth0 netns "$1" && ip link set "v$2" master br0 up`, pid, strconv.Itoa(number)); err != nil {
+	if err := c.script(ctx, master,
+		`ip link add "v$2" type veth peer name eth0 netns "$1" && ip link set "v$2" master br0 up`, pid,
+		strconv.Itoa(number)); err != nil {
 		return err
 	}
 	return c.script(ctx, name, `ip addr add "$1" dev eth0 && ip link set eth0 up`, address)
@@ -87,8 +91,9 @@ func (c *cell) script(ctx context.Context, host, text string, args ...string) er
 
 // env is what every program of the cell is told.
 func (c *cell) env() []string {
-	return []string{"SGE_ROOT=" + c.path("root"), "SGE_CELL=default", fmt.Sprintf("SGE_QMASTER_PORT=%d", masterPort), fmt.Sprintf("SGE_EXECD_PORT=%d", execPort),
-		"PATH=" + programs + ":/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=/"}
+	return []string{"SGE_ROOT=" + c.path("root"), "SGE_CELL=default", fmt.Sprintf("SGE_QMASTER_PORT=%d", masterPort),
+		fmt.Sprintf("SGE_EXECD_PORT=%d", execPort), "PATH=" + programs + ":/usr/sbin:/usr/bin:/sbin:/bin",
+		"LANG=C.UTF-8", "HOME=/"}
 }
 
 // command is a program on one of the cell's hosts.
@@ -97,7 +102,8 @@ func (c *cell) command(ctx context.Context, host string, argv ...string) *exec.C
 	h := c.hosts[host]
 	c.mu.Unlock()
 	ns := fmt.Sprintf("/proc/%d/ns/", h.holder.Process.Pid)
-	cmd := exec.CommandContext(ctx, "/usr/bin/nsenter", append([]string{"--net=" + ns + "net", "--mount=" + ns + "mnt", "--uts=" + ns + "uts", "--"}, argv...)...)
+	cmd := exec.CommandContext(ctx, "/usr/bin/nsenter",
+		append([]string{"--net=" + ns + "net", "--mount=" + ns + "mnt", "--uts=" + ns + "uts", "--"}, argv...)...)
 	cmd.Env = c.env()
 	cmd.Dir = "/"
 	cmd.WaitDelay = time.Second // daemons keep a pipe open
@@ -117,7 +123,8 @@ func (c *cell) runWith(ctx context.Context, host string, env []string, argv ...s
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return out.String(), fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(errOut.String()+" "+out.String()))
+		return out.String(), fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err,
+			strings.TrimSpace(errOut.String()+" "+out.String()))
 	}
 	return out.String(), nil
 }
@@ -140,7 +147,8 @@ $U/spooldefaults usersets ` + shared + `/util/resources/usersets
 $U/spooldefaults managers ` + admin + ` root
 `
 	// One call names all managers: another one would replace them.
-	if _, err := c.run(ctx, master, "/usr/bin/setpriv", "--reuid", admin, "--regid", admin, "--clear-groups", "/bin/sh", "-ec", init, "sh", c.spooling(), c.path("global")); err != nil {
+	if _, err := c.run(ctx, master, "/usr/bin/setpriv", "--reuid", admin, "--regid", admin, "--clear-groups", "/bin/sh",
+		"-ec", init, "sh", c.spooling(), c.path("global")); err != nil {
 		return err
 	}
 	if _, err := c.run(ctx, master, programs+"/sge_qmaster"); err != nil {
@@ -208,7 +216,8 @@ func (c *cell) files() error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{"root/default/common", "root/bin", "root/lib", "root/utilbin", "spool/qmaster/job_scripts", "spool/execd"} {
+	for _, dir := range []string{"root/default/common", "root/bin", "root/lib", "root/utilbin",
+		"spool/qmaster/job_scripts", "spool/execd"} {
 		if err := os.MkdirAll(c.path(dir), 0o755); err != nil {
 			return err
 		}
@@ -240,10 +249,12 @@ scheduler_threads       1
 	}
 	settings := map[string]string{
 		"execd_spool_dir": c.path("spool/execd"), "load_report_time": "00:00:02", "max_unheard": "00:03:00",
-		"min_uid": "0", "min_gid": "0", "execd_params": "ENABLE_ADDGRP_KILL=true,NOTIFY_KILL=TERM,PDC_INTERVAL=1", "shell_start_mode": "unix_behavior",
+		"min_uid": "0", "min_gid": "0", "execd_params": "ENABLE_ADDGRP_KILL=true,NOTIFY_KILL=TERM,PDC_INTERVAL=1",
+		"shell_start_mode": "unix_behavior",
 		// Without the last word qacct knows of a job's end 15 s late.
-		"reporting_params": "accounting=true reporting=false flush_time=00:00:01 joblog=false sharelog=00:00:00 accounting_flush_time=00:00:00",
-		"loglevel":         "log_info", "mailer": "/bin/true",
+		"reporting_params": "accounting=true reporting=false flush_time=00:00:01 joblog=false sharelog=00:00:00 " +
+			"accounting_flush_time=00:00:00",
+		"loglevel": "log_info", "mailer": "/bin/true",
 	}
 	if err := errors.Join(os.WriteFile(c.path("root/default/common/bootstrap"), []byte(bootstrap), 0o644),
 		os.WriteFile(c.path("root/default/common/act_qmaster"), []byte(master+"\n"), 0o644),
@@ -266,7 +277,8 @@ func change(text string, values map[string]string) string {
 	return b.String()
 }
 
-// queues makes two queues on all hosts, one for jobs in VMs and one for jobs on metal, as a site has them before grange comes.
+// queues makes two queues on all hosts, one for jobs in VMs and one for jobs on metal, as a site has them before grange
+// comes.
 func (c *cell) queues(ctx context.Context) error {
 	if _, err := c.qconf(ctx, "-as", master); err != nil {
 		return err
@@ -278,7 +290,8 @@ func (c *cell) queues(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	node, err := write("exechost", "hostname "+master+"\nload_scaling NONE\ncomplex_values NONE\nuser_lists NONE\nxuser_lists NONE\nprojects NONE\nxprojects NONE\nusage_scaling NONE\nreport_variables NONE\n")
+	node, err := write("exechost", "hostname "+master+"\nload_scaling NONE\ncomplex_values NONE\nuser_lists "+
+		"NONE\nxuser_lists NONE\nprojects NONE\nxprojects NONE\nusage_scaling NONE\nreport_variables NONE\n")
 	if err != nil {
 		return err
 	}
@@ -288,7 +301,9 @@ func (c *cell) queues(ctx context.Context) error {
 	if _, err := c.qconf(ctx, "-Ahgrp", group); err != nil {
 		return err
 	}
-	pe, err := write("smp", "pe_name smp\nslots 999\nuser_lists NONE\nxuser_lists NONE\nstart_proc_args NONE\nstop_proc_args NONE\nallocation_rule $pe_slots\ncontrol_slaves FALSE\njob_is_first_task TRUE\nurgency_slots min\naccounting_summary FALSE\nqsort_args NONE\n")
+	pe, err := write("smp", "pe_name smp\nslots 999\nuser_lists NONE\nxuser_lists NONE\nstart_proc_args "+
+		"NONE\nstop_proc_args NONE\nallocation_rule $pe_slots\ncontrol_slaves FALSE\njob_is_first_task "+
+		"TRUE\nurgency_slots min\naccounting_summary FALSE\nqsort_args NONE\n")
 	if err != nil {
 		return err
 	}
@@ -308,7 +323,8 @@ func (c *cell) queues(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	file, err := write("scheduler", change(scheduler, map[string]string{"schedule_interval": "0:0:1", "flush_submit_sec": "1", "flush_finish_sec": "1"}))
+	file, err := write("scheduler", change(scheduler,
+		map[string]string{"schedule_interval": "0:0:1", "flush_submit_sec": "1", "flush_finish_sec": "1"}))
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,8 @@ func (l *Lab) AddSecond(ctx context.Context) error {
 		return err
 	}
 	cell := &gridengine.Cell{Run: l.Run(program.Start), Dir: programs}
-	if err := cell.AddHost(ctx, gridengine.NewHost{Name: Second, Queue: vmQueue, Group: "@allhosts", Slots: slots}); err != nil {
+	if err := cell.AddHost(ctx, gridengine.NewHost{Name: Second, Queue: vmQueue, Group: "@allhosts",
+		Slots: slots}); err != nil {
 		return err
 	}
 	return l.cell.startExecd(ctx, Second)
@@ -40,7 +41,8 @@ func (l *Lab) Run(start program.Run) program.Run {
 		if !filepath.IsAbs(c.Path) {
 			c.Path = filepath.Join(programs, c.Path)
 		}
-		c.Args = append([]string{"--net=" + ns + "net", "--mount=" + ns + "mnt", "--uts=" + ns + "uts", "--", c.Path}, c.Args...)
+		c.Args = append([]string{"--net=" + ns + "net", "--mount=" + ns + "mnt", "--uts=" + ns + "uts", "--", c.Path},
+			c.Args...)
 		c.Path = "/usr/bin/nsenter"
 		c.Env = append(slices.Clone(c.Env), l.cell.env()...)
 		return start(ctx, c)

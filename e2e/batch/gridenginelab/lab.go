@@ -1,5 +1,5 @@
-// Package gridenginelab runs a private Grid Engine cell of Debian's packages in namespaces of its own, with an agent and grange's hooks.
-// Its administrator set it up with `grange gridengine install`.
+// Package gridenginelab runs a private Grid Engine cell of Debian's packages in namespaces of its own, with an agent
+// and grange's hooks. Its administrator set it up with `grange gridengine install`.
 package gridenginelab
 
 import (
@@ -89,7 +89,8 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 		return l.startCell(ctx)
 	}
 	var err error
-	config := fmt.Sprintf("reserved_memory = \"256M\"\n%s\n[default_shape]\nmemory = \"384M\"\n[batch]\npatience = \"3s\"\nbinds = [%q]\n", o.Config, l.Home())
+	config := fmt.Sprintf("reserved_memory = \"256M\"\n%s\n[default_shape]\nmemory = \"384M\"\n[batch]\npatience = "+
+		"\"3s\"\nbinds = [%q]\n", o.Config, l.Home())
 	if l.lab, err = lab.Start(ctx, lab.Options{Config: config}); err != nil {
 		return err
 	}
@@ -127,13 +128,16 @@ func (l *Lab) path(name string) string { return filepath.Join(l.dir, name) }
 // install does what the guide tells the administrator to do, and lets qdel end jobs on metal as gently.
 func (l *Lab) install(ctx context.Context) error {
 	args := []string{"--queue", vmQueue, "--host", master, "--links", l.path("links")}
-	if _, err := l.cell.run(ctx, master, append([]string{l.lab.Binary, "gridengine", "install", "--small-jobs"}, args...)...); err != nil {
+	if _, err := l.cell.run(ctx, master, append([]string{l.lab.Binary, "gridengine", "install", "--small-jobs"},
+		args...)...); err != nil {
 		return err
 	}
-	if _, err := l.cell.run(ctx, master, append([]string{l.lab.Binary, "gridengine", "check"}, args...)...); err != nil {
+	if _, err := l.cell.run(ctx, master,
+		append([]string{l.lab.Binary, "gridengine", "check"}, args...)...); err != nil {
 		return err
 	}
-	if _, err := l.cell.qconf(ctx, "-mattr", "queue", "terminate_method", l.lab.Binary+" gridengine terminate $job_pid", metalQueue); err != nil {
+	if _, err := l.cell.qconf(ctx, "-mattr", "queue", "terminate_method", l.lab.Binary+" gridengine terminate $job_pid",
+		metalQueue); err != nil {
 		return err
 	}
 	// execd learns of its configuration with the next report: what our load sensor says is the first sign of it.
@@ -157,7 +161,8 @@ func (l *Lab) Slots() int { return slots }
 
 // asUser is a program on the cell's first host, run by the jobs' user.
 func (l *Lab) asUser(ctx context.Context, dir string, env []string, argv ...string) (string, error) {
-	argv = append([]string{"/usr/bin/env", "--chdir=" + dir, "/usr/bin/setpriv", "--reuid", strconv.Itoa(nobody), "--regid", strconv.Itoa(nobody), "--clear-groups"}, argv...)
+	argv = append([]string{"/usr/bin/env", "--chdir=" + dir, "/usr/bin/setpriv", "--reuid", strconv.Itoa(nobody),
+		"--regid", strconv.Itoa(nobody), "--clear-groups"}, argv...)
 	return l.cell.runWith(ctx, master, env, argv...)
 }
 
@@ -167,13 +172,15 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 		return "", conform.ErrNoMounts
 	}
 	if j.Tasks > 1 {
-		return "", fmt.Errorf("%w: tasks (qrsh -inherit) are started from within the job, which is in its VM", conform.ErrNone)
+		return "", fmt.Errorf("%w: tasks (qrsh -inherit) are started from within the job, which is in its VM",
+			conform.ErrNone)
 	}
 	if j.Dir == "" {
 		j.Dir = l.Home()
 	}
 	kept := &job{Job: j, file: l.path(fmt.Sprintf("out/job%d", l.number.Add(1)))}
-	args := []string{programs + "/qsub", "-terse", "-wd", j.Dir, "-o", kept.file + ".$TASK_ID.out", "-e", kept.file + ".$TASK_ID.err", "-r", "y"}
+	args := []string{programs + "/qsub", "-terse", "-wd", j.Dir, "-o", kept.file + ".$TASK_ID.out", "-e",
+		kept.file + ".$TASK_ID.err", "-r", "y"}
 	queue := vmQueue
 	if j.Metal {
 		queue = metalQueue
@@ -260,7 +267,8 @@ func (l *Lab) setEnded(id string) {
 	l.jobs[id].ended = true
 }
 
-// Kill kills the job's process, and lets Grid Engine forget a job that waits. qdel alone gives a job time: terminate_method.
+// Kill kills the job's process, and lets Grid Engine forget a job that waits. qdel alone gives a job time:
+// terminate_method.
 func (l *Lab) Kill(ctx context.Context, id string) error {
 	l.setEnded(id)
 	paths, _ := filepath.Glob(l.cell.path("spool/execd/*/active_jobs/" + id + ".*/job_pid"))
@@ -270,7 +278,8 @@ func (l *Lab) Kill(ctx context.Context, id string) error {
 			syscall.Kill(-pid, syscall.SIGKILL)
 		}
 	}
-	if _, err := l.asUser(ctx, "/", nil, programs+"/qdel", id); err != nil && !strings.Contains(err.Error(), "does not exist") {
+	if _, err := l.asUser(ctx, "/", nil, programs+"/qdel", id); err != nil &&
+		!strings.Contains(err.Error(), "does not exist") {
 		return err
 	}
 	return nil

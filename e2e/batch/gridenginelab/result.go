@@ -100,7 +100,8 @@ func (l *Lab) result(ctx context.Context, id string) (conform.Result, error) {
 // record is one of qacct's: the end of one run of a job.
 type record map[string]string
 
-// records waits for the accounting, which comes a little after the end. A job that was deleted while it waited has none.
+// records waits for the accounting, which comes a little after the end. A job that was deleted while it waited has
+// none.
 func (l *Lab) records(ctx context.Context, id string, j *job) ([]record, error) {
 	deadline := time.Now().Add(time.Minute)
 	if j.ended && !j.ran {
@@ -131,7 +132,8 @@ func (l *Lab) records(ctx context.Context, id string, j *job) ([]record, error) 
 func (r record) result(j *job) conform.Result {
 	failed, why, _ := strings.Cut(r["failed"], ":")
 	code, _ := strconv.Atoi(strings.TrimSpace(strings.Fields(r["exit_status"] + " ")[0]))
-	out := conform.Result{State: conform.Failed, Code: code, Reason: strings.TrimSpace("failed " + strings.TrimSpace(failed) + " " + why)}
+	out := conform.Result{State: conform.Failed, Code: code,
+		Reason: strings.TrimSpace("failed " + strings.TrimSpace(failed) + " " + why)}
 	if code > 128 && code < 192 {
 		out.Signal = code - 128
 	}

@@ -36,11 +36,13 @@ const (
 func subject(cn string) pkix.Name {
 	dc := asn1.ObjectIdentifier{0, 9, 2342, 19200300, 100, 1, 25}
 	raw := func(oid asn1.ObjectIdentifier, tag int, text string) pkix.AttributeTypeAndValue {
-		return pkix.AttributeTypeAndValue{Type: oid, Value: asn1.RawValue{Class: asn1.ClassUniversal, Tag: tag, Bytes: []byte(text)}}
+		return pkix.AttributeTypeAndValue{Type: oid,
+			Value: asn1.RawValue{Class: asn1.ClassUniversal, Tag: tag, Bytes: []byte(text)}}
 	}
 	return pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
 		raw(dc, asn1.TagIA5String, "org"), raw(dc, asn1.TagIA5String, "example"),
-		raw(asn1.ObjectIdentifier{2, 5, 4, 10}, asn1.TagPrintableString, "Grid"), raw(asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.TagPrintableString, cn)}}
+		raw(asn1.ObjectIdentifier{2, 5, 4, 10}, asn1.TagPrintableString, "Grid"),
+		raw(asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.TagPrintableString, cn)}}
 }
 
 func newAuthority() (*authority, error) {
@@ -48,8 +50,9 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: subject(caName), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: subject(caName),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(48 * time.Hour), IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil, err
@@ -58,16 +61,20 @@ func newAuthority() (*authority, error) {
 	return &authority{cert, key, 1}, err
 }
 
-// issue writes NAME.pem and NAME.key into dir. A host's certificate is good for a server and a client, a person's for a client.
+// issue writes NAME.pem and NAME.key into dir. A host's certificate is good for a server and a client, a person's for a
+// client.
 func (a *authority) issue(dir, name, cn string, host bool) error {
 	a.serial++
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(a.serial), Subject: subject(cn), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	id := sha1.Sum(x509.MarshalPKCS1PublicKey(&key.PublicKey)) // as RFC 5280, 4.2.1.2 has it; readers of VOMS attributes take no other
+	template := &x509.Certificate{SerialNumber: big.NewInt(a.serial), Subject: subject(cn),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	// as RFC 5280, 4.2.1.2 has it; readers of VOMS attributes take no other
+	id := sha1.Sum(x509.MarshalPKCS1PublicKey(&key.PublicKey))
 	template.SubjectKeyId = id[:]
 	if host {
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
@@ -83,9 +90,11 @@ func (a *authority) issue(dir, name, cn string, host bool) error {
 	return writePEM(filepath.Join(dir, name+".key"), "RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(key), 0o400)
 }
 
-// trust fills a directory of trusted authorities, as OpenSSL and Globus look there: by the hash of the name, old and new.
+// trust fills a directory of trusted authorities, as OpenSSL and Globus look there: by the hash of the name, old and
+// new.
 func (a *authority) trust(dir string, hashes []string) error {
-	policy := fmt.Sprintf("access_id_CA  X509   '%s/CN=%s'\npos_rights    globus CA:sign\ncond_subjects globus '\"%s/*\"'\n", realm, caName, realm)
+	policy := fmt.Sprintf("access_id_CA  X509   '%s/CN=%s'\npos_rights    globus CA:sign\ncond_subjects globus "+
+		"'\"%s/*\"'\n", realm, caName, realm)
 	for _, h := range hashes {
 		if err := writePEM(filepath.Join(dir, h+".0"), "CERTIFICATE", a.cert.Raw, 0o644); err != nil {
 			return err

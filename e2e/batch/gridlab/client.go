@@ -13,8 +13,9 @@ import (
 // Proxy makes a VOMS proxy of the lab's user, as voms-proxy-init would with a VOMS server's answer.
 func (l *Lab) Proxy(ctx context.Context, fqans ...string) (path string, err error) {
 	path = l.path("proxy")
-	args := []string{"-quiet", "-cert", l.path("user.pem"), "-key", l.path("user.key"), "-certdir", "/etc/grid-security/certificates", "-hostcert", l.path("voms.pem"),
-		"-hostkey", l.path("voms.key"), "-voms", "atlas", "-uri", vomsName + ":15001", "-rfc", "-bits", "2048", "-hours", "12", "-vomslife", "12", "-out", path}
+	args := []string{"-quiet", "-cert", l.path("user.pem"), "-key", l.path("user.key"), "-certdir",
+		"/etc/grid-security/certificates", "-hostcert", l.path("voms.pem"), "-hostkey", l.path("voms.key"), "-voms",
+		"atlas", "-uri", vomsName + ":15001", "-rfc", "-bits", "2048", "-hours", "12", "-vomslife", "12", "-out", path}
 	for _, f := range fqans {
 		args = append(args, "-fqan", f)
 	}
@@ -30,7 +31,8 @@ func (l *Lab) Token() (string, error) {
 }
 
 func (l *Lab) client(ctx context.Context, proxy, name string, args ...string) (string, error) {
-	return l.run(ctx, []string{"X509_CERT_DIR=/etc/grid-security/certificates", "X509_USER_PROXY=" + proxy}, "/usr/bin/"+name, args...)
+	return l.run(ctx, []string{"X509_CERT_DIR=/etc/grid-security/certificates", "X509_USER_PROXY=" + proxy},
+		"/usr/bin/"+name, args...)
 }
 
 // Outcome is what came back to the one who submitted.
@@ -62,7 +64,8 @@ func (l *Lab) RunProxy(ctx context.Context, proxy string, j Job) (Outcome, error
 		return Outcome{}, err
 	}
 	list := filepath.Join(dir, "jobs.dat")
-	out, err := l.client(ctx, proxy, "arcsub", "--joblist", list, "--submission-endpoint-type", "arcrest", "--computing-element", l.URL, "--info-endpoint-type", "NONE", filepath.Join(dir, "job.xrsl"))
+	out, err := l.client(ctx, proxy, "arcsub", "--joblist", list, "--submission-endpoint-type", "arcrest",
+		"--computing-element", l.URL, "--info-endpoint-type", "NONE", filepath.Join(dir, "job.xrsl"))
 	if err != nil {
 		return Outcome{}, fmt.Errorf("arcsub: %w: %s", err, out)
 	}
@@ -123,7 +126,8 @@ func (l *Lab) await(ctx context.Context, proxy string, list string, o *Outcome) 
 
 // publish refreshes what the computing element tells of its jobs, as it does itself once a minute.
 func (l *Lab) publish(ctx context.Context) error {
-	if out, err := l.run(ctx, nil, "/usr/share/arc/CEinfo.pl", "--splitjobs", "--config", l.path("run/arex.cfg")); err != nil {
+	if out, err := l.run(ctx, nil, "/usr/share/arc/CEinfo.pl", "--splitjobs", "--config",
+		l.path("run/arex.cfg")); err != nil {
 		return fmt.Errorf("information provider: %w: %s", err, out)
 	}
 	return nil

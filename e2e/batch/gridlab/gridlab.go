@@ -1,5 +1,6 @@
-// Package gridlab puts a grid's computing element, ARC CE, in front of a lab's Slurm: with its own certificate authority, a virtual
-// organisation, and a token issuer. Everything lives in a directory and a mount namespace of its own; the system's /etc stays as it is.
+// Package gridlab puts a grid's computing element, ARC CE, in front of a lab's Slurm: with its own certificate
+// authority, a virtual organisation, and a token issuer. Everything lives in a directory and a mount namespace of its
+// own; the system's /etc stays as it is.
 package gridlab
 
 import (
@@ -18,11 +19,12 @@ import (
 
 // Options are what a computing element is made of.
 type Options struct {
-	Dir       string            // the lab's directory; jobs' session directories lie below it
-	SlurmConf string            // of the cluster
-	User      string            // local user that members of the organisation become
-	Queues    map[string]string // partition → further options of sbatch, as "--vm=atlas9": an image for each organisation
-	Runtime   map[string]string // runtime environment → further options of sbatch
+	Dir       string // the lab's directory; jobs' session directories lie below it
+	SlurmConf string // of the cluster
+	User      string // local user that members of the organisation become
+	// partition → further options of sbatch, as "--vm=atlas9": an image for each organisation
+	Queues  map[string]string
+	Runtime map[string]string // runtime environment → further options of sbatch
 }
 
 // Lab is a running computing element.
@@ -106,8 +108,10 @@ func (l *Lab) inside(path string) string {
 
 // command runs a program in the namespace.
 func (l *Lab) command(ctx context.Context, env []string, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "/usr/bin/nsenter", append([]string{fmt.Sprintf("--mount=/proc/%d/ns/mnt", l.space.Process.Pid), "--", name}, args...)...)
-	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=" + l.path("home"), "TMPDIR=" + l.path("tmp"), "ARC_CONFIG=" + l.path("arc.conf")}, env...)
+	cmd := exec.CommandContext(ctx, "/usr/bin/nsenter",
+		append([]string{fmt.Sprintf("--mount=/proc/%d/ns/mnt", l.space.Process.Pid), "--", name}, args...)...)
+	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=" + l.path("home"),
+		"TMPDIR=" + l.path("tmp"), "ARC_CONFIG=" + l.path("arc.conf")}, env...)
 	cmd.Dir = l.path("home")
 	cmd.WaitDelay = time.Second // daemons keep what they inherit open
 	return cmd
@@ -159,8 +163,10 @@ func (l *Lab) security(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(vo, vomsName+".lsc"), []byte(lsc), 0o644); err != nil {
 		return err
 	}
-	// Without them the computing element searches primes of its own, on all processors, for many minutes. These are RFC 7919's.
-	if out, err := l.run(ctx, nil, "/usr/bin/openssl", "genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt", "group:ffdhe2048", "-out", l.path("control/dhparam.pem")); err != nil {
+	// Without them the computing element searches primes of its own, on all processors, for many minutes. These are RFC
+	// 7919's.
+	if out, err := l.run(ctx, nil, "/usr/bin/openssl", "genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt",
+		"group:ffdhe2048", "-out", l.path("control/dhparam.pem")); err != nil {
 		return fmt.Errorf("openssl: %w: %s", err, out)
 	}
 	l.issuer, err = startIssuer(l.path("site.pem"), l.path("site.key"))
@@ -257,7 +263,8 @@ func (l *Lab) runtimes(ctx context.Context, options map[string]string) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, []byte(fmt.Sprintf("case $1 in\n0) joboption_nodeproperty_0=%q ;;\nesac\n", option)), 0o755); err != nil {
+		if err := os.WriteFile(path,
+			[]byte(fmt.Sprintf("case $1 in\n0) joboption_nodeproperty_0=%q ;;\nesac\n", option)), 0o755); err != nil {
 			return err
 		}
 		if out, err := l.run(ctx, nil, "/usr/sbin/arcctl", "rte", "enable", name); err != nil {
@@ -350,7 +357,7 @@ func endDaemon(file string) error {
 	return fmt.Errorf("process %d of %s does not end", pid, file)
 }
 
-// ended tells whether a process has gone, or only waits to be reaped by one that is slow to.
+// ended reports whether a process has gone, or only waits to be reaped by one that is slow to.
 func ended(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

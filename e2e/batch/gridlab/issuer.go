@@ -33,10 +33,12 @@ func startIssuer(certFile, keyFile string) (*issuer, error) {
 	i := &issuer{url: fmt.Sprintf("https://localhost:%d/", listener.Addr().(*net.TCPAddr).Port), key: key}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, map[string]any{"issuer": i.url, "jwks_uri": i.url + "jwks", "id_token_signing_alg_values_supported": []string{"RS256"}})
+		reply(w, map[string]any{"issuer": i.url, "jwks_uri": i.url + "jwks",
+			"id_token_signing_alg_values_supported": []string{"RS256"}})
 	})
 	mux.HandleFunc("GET /jwks", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, map[string]any{"keys": []any{map[string]string{"kty": "RSA", "use": "sig", "alg": "RS256", "kid": keyID, "n": text(key.N.Bytes()), "e": text(big.NewInt(int64(key.E)).Bytes())}}})
+		reply(w, map[string]any{"keys": []any{map[string]string{"kty": "RSA", "use": "sig", "alg": "RS256",
+			"kid": keyID, "n": text(key.N.Bytes()), "e": text(big.NewInt(int64(key.E)).Bytes())}}})
 	})
 	i.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go i.server.ServeTLS(listener, certFile, keyFile)
@@ -52,8 +54,9 @@ func (i *issuer) token(who, audience string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	body, err := json.Marshal(map[string]any{"wlcg.ver": "1.0", "iss": i.url, "sub": who, "aud": audience, "iat": now.Unix(), "nbf": now.Add(-time.Minute).Unix(),
-		"exp": now.Add(time.Hour).Unix(), "jti": fmt.Sprint(now.UnixNano()), "wlcg.groups": []string{"/atlas"},
+	body, err := json.Marshal(map[string]any{"wlcg.ver": "1.0", "iss": i.url, "sub": who, "aud": audience,
+		"iat": now.Unix(), "nbf": now.Add(-time.Minute).Unix(), "exp": now.Add(time.Hour).Unix(),
+		"jti": fmt.Sprint(now.UnixNano()), "wlcg.groups": []string{"/atlas"},
 		"scope": "compute.create compute.read compute.modify compute.cancel"})
 	if err != nil {
 		return "", err

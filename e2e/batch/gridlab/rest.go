@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// RunToken runs a script as the holder of a token, over the computing element's own interface: the client of this release knows
-// certificates only (ARC CE REST interface specification, version 1.0).
+// RunToken runs a script as the holder of a token, over the computing element's own interface: the client of this
+// release knows certificates only (ARC CE REST interface specification, version 1.0).
 func (l *Lab) RunToken(ctx context.Context, token string, j Job) (Outcome, error) {
 	r, err := l.rest(token)
 	if err != nil {
@@ -63,8 +63,9 @@ type Job struct {
 
 // description is the job in the language of xRSL. Without a source the client uploads the script itself.
 func (j Job) description(source string) string {
-	text := fmt.Sprintf(`&(executable="job.sh")(inputFiles=("job.sh" "%s"))(outputFiles=("out.txt" "")("err.txt" ""))(stdout="out.txt")(stderr="err.txt")`+
-		`(jobname="grid")(queue="%s")(count=1)(memory=1000)(walltime="10 minutes")`, source, j.Queue)
+	text := fmt.Sprintf(
+		`&(executable="job.sh")(inputFiles=("job.sh" "%s"))(outputFiles=("out.txt" "")("err.txt" ""))(stdout="out.txt")(stderr="err.txt")`+
+			`(jobname="grid")(queue="%s")(count=1)(memory=1000)(walltime="10 minutes")`, source, j.Queue)
 	if j.Runtime != "" {
 		text += `(runtimeenvironment="` + j.Runtime + `")`
 	}
@@ -87,7 +88,9 @@ func (l *Lab) rest(token string) (*rest, error) {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	return &rest{l.URL + "/rest/1.0", token, &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}}, nil
+	return &rest{l.URL + "/rest/1.0", token,
+		&http.Client{Timeout: 30 * time.Second,
+			Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}}, nil
 }
 
 func (r *rest) do(ctx context.Context, method, path, kind, body string) (string, error) {

@@ -22,14 +22,16 @@ func (l *Lab) startAccounting(ctx context.Context) error {
 	}
 	install, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	if _, err := run(sql(install, "/usr/bin/mariadb-install-db", "--no-defaults", "--datadir="+data, "--user=root", "--auth-root-authentication-method=normal", "--skip-test-db")); err != nil {
+	if _, err := run(sql(install, "/usr/bin/mariadb-install-db", "--no-defaults", "--datadir="+data, "--user=root",
+		"--auth-root-authentication-method=normal", "--skip-test-db")); err != nil {
 		return err
 	}
 	// It is thrown away: nothing has to survive a crash.
 	socket := l.path("run/sql")
-	mariadbd := sql(context.WithoutCancel(ctx), "/usr/sbin/mariadbd", "--no-defaults", "--datadir="+data, "--user=root", "--bind-address=127.0.0.1",
-		fmt.Sprintf("--port=%d", l.ports.sql()), "--socket="+socket, "--pid-file="+l.path("run/sql.pid"), "--innodb-flush-log-at-trx-commit=0",
-		"--innodb-buffer-pool-size=32M", "--performance-schema=off", "--skip-name-resolve")
+	mariadbd := sql(context.WithoutCancel(ctx), "/usr/sbin/mariadbd", "--no-defaults", "--datadir="+data, "--user=root",
+		"--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", l.ports.sql()), "--socket="+socket,
+		"--pid-file="+l.path("run/sql.pid"), "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M",
+		"--performance-schema=off", "--skip-name-resolve")
 	if err := l.launch("mariadbd", mariadbd); err != nil {
 		return err
 	}
@@ -42,7 +44,8 @@ func (l *Lab) startAccounting(ctx context.Context) error {
 	if err := l.await(ctx, "mariadbd", func() bool { return exists(socket) && root("SELECT 1") == nil }); err != nil {
 		return err
 	}
-	if err := root("CREATE DATABASE slurm_acct; CREATE USER slurm@'%' IDENTIFIED BY 'lab'; GRANT ALL ON slurm_acct.* TO slurm@'%'"); err != nil {
+	if err := root("CREATE DATABASE slurm_acct; CREATE USER slurm@'%' IDENTIFIED BY 'lab'; GRANT ALL ON slurm_acct.* " +
+		"TO slurm@'%'"); err != nil {
 		return err
 	}
 	host, err := os.Hostname()
@@ -76,7 +79,10 @@ StorageLoc=slurm_acct
 		return err
 	}
 	// It listens before it has made its tables.
-	if err := l.await(ctx, "slurmdbd", func() bool { return dials(l.ports.dbd()) && sacctmgr("list", "cluster") == nil }); err != nil {
+	if err := l.await(ctx, "slurmdbd", func() bool {
+		return dials(l.ports.dbd()) &&
+			sacctmgr("list", "cluster") == nil
+	}); err != nil {
 		return err
 	}
 	if err := sacctmgr("add", "cluster", "grange"); err != nil {

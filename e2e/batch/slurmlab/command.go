@@ -18,8 +18,12 @@ func (l *Lab) environ(user string) []string {
 	if user != "root" && !l.o.NoPlugin {
 		conf = l.path("submit/slurm.conf")
 	}
-	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "HOME=" + l.Home(), "USER=" + user, "LOGNAME=" + user, "SHELL=/bin/sh",
-		"SLURM_CONF=" + conf}
+	env := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "HOME=" + l.Home(), "USER=" + user,
+		"LOGNAME=" + user, "SHELL=/bin/sh"}
+	if l.installed {
+		return env
+	}
+	return append(env, "SLURM_CONF="+conf)
 }
 
 // tool is one of Slurm's programs, or munged, as root.
@@ -72,7 +76,8 @@ func run(cmd *exec.Cmd) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(errs.String()))
+		return out.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err,
+			strings.TrimSpace(errs.String()))
 	}
 	return out.String(), nil
 }
@@ -86,7 +91,8 @@ func (l *Lab) Dir() string { return l.dir }
 // Node is the name of its first node.
 func (l *Lab) Node() string { return l.nodes[0] }
 
-// Cgroups tells whether Slurm uses control groups on this machine; without them it freezes, limits and accounts little.
+// Cgroups reports whether Slurm uses control groups on this machine; without them it freezes, limits and accounts
+// little.
 func (l *Lab) Cgroups() bool { return l.cgroups }
 
 // Reconfigure writes slurm.conf anew with other lines at its end, and has the daemons read it.

@@ -38,8 +38,8 @@ func (l *Lab) configure() error {
 		accounting = "JobAcctGatherType=jobacct_gather/cgroup\n"
 	}
 	if l.o.Accounting {
-		storage = fmt.Sprintf("AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort=%d\nAccountingStoragePass=%s\n",
-			l.ports.dbd(), l.path("munge/munge.socket"))
+		storage = fmt.Sprintf(
+			"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort=%d\nAccountingStoragePass=%s\n", l.ports.dbd(), l.path("munge/munge.socket"))
 	}
 	conf := strings.NewReplacer("$D", l.dir, "$HOST", host, "$NODES", strings.Join(l.nodes, ",")).Replace(`ClusterName=grange
 SlurmctldHost=$HOST(127.0.0.1)
@@ -75,7 +75,8 @@ EnforcePartLimits=ALL
 PartitionName=main Nodes=$NODES Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 `) + fmt.Sprintf("SlurmctldPort=%d\nKillWait=%d\n", l.ports.ctld(), int(KillWait/time.Second)) + processes + accounting + storage
 	for i, node := range l.nodes {
-		conf += fmt.Sprintf("NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=%d RealMemory=6000 State=UNKNOWN\n", node, host, l.ports.slurmd(i), l.cpus())
+		conf += fmt.Sprintf("NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=%d RealMemory=6000 "+
+			"State=UNKNOWN\n", node, host, l.ports.slurmd(i), l.cpus())
 	}
 	switch {
 	case l.o.NoPlugin:
@@ -84,11 +85,11 @@ PartitionName=main Nodes=$NODES Default=YES MaxTime=INFINITE State=UP OverSubscr
 	default:
 		conf += "Prolog=" + l.path("bin/site-prolog") + "\n"
 	}
-	// The key of a node or partition in Extra replaces nothing: what is said twice is an error of Slurm's, and a test sees it.
+	// The key of a node or partition in Extra replaces nothing: what is said twice is an error of Slurm's, and a test
+	// sees it.
 	files := map[string]string{
-		"etc/slurm.conf": conf + l.o.Extra + "\n",
-		"etc/cgroup.conf": "CgroupPlugin=autodetect\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\nConstrainCores=yes\nConstrainRAMSpace=yes\n" +
-			"ConstrainSwapSpace=no\nConstrainDevices=no\n",
+		"etc/slurm.conf":     conf + l.o.Extra + "\n",
+		"etc/cgroup.conf":    "CgroupPlugin=autodetect\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\nConstrainCores=yes\nConstrainRAMSpace=yes\n" + "ConstrainSwapSpace=no\nConstrainDevices=no\n",
 		"etc/plugstack.conf": "include " + l.path("etc/plugstack.conf.d/*.conf") + "\n",
 	}
 	if l.release.Major > 22 { // 23.11 and later mount nothing, and refuse the word
@@ -105,14 +106,17 @@ PartitionName=main Nodes=$NODES Default=YES MaxTime=INFINITE State=UP OverSubscr
 			files[name] = text
 		}
 		files["bin/site-prolog"] = l.o.Prolog + "exec " + l.path("bin/prolog") + "\n"
-		// Where people submit there is another plugstack.conf, as on a site: what breaks on the host does not keep sbatch from working.
-		files["submit/slurm.conf"] = strings.Replace(files["etc/slurm.conf"], l.path("etc/plugstack.conf"), l.path("submit/plugstack.conf"), 1)
+		// Where people submit there is another plugstack.conf, as on a site: what breaks on the host does not keep
+		// sbatch from working.
+		files["submit/slurm.conf"] = strings.Replace(files["etc/slurm.conf"], l.path("etc/plugstack.conf"),
+			l.path("submit/plugstack.conf"), 1)
 		if l.o.OCI { // where people submit nothing of grange is needed
 			files["etc/slurm.conf"] += "Epilog=" + l.path("bin/epilog") + "\n"
 			files["submit/slurm.conf"] += "Epilog=" + l.path("bin/epilog") + "\n" // slurmctld compares
 			files["submit/plugstack.conf"] = ""
 		} else {
-			files["submit/plugstack.conf"] = fmt.Sprintf("optional %s catalogue=%s\n", l.path("submit/grange_spank.so"), l.path("etc/catalogue"))
+			files["submit/plugstack.conf"] = fmt.Sprintf("optional %s catalogue=%s\n", l.path("submit/grange_spank.so"),
+				l.path("etc/catalogue"))
 		}
 	}
 	for name, text := range files {
@@ -120,7 +124,9 @@ PartitionName=main Nodes=$NODES Default=YES MaxTime=INFINITE State=UP OverSubscr
 		if strings.HasPrefix(name, "bin/") {
 			mode = 0o755
 		}
-		if err := os.WriteFile(l.path(name), []byte(text), mode); err != nil {
+		// A job's epilog may be starting from the old file: the new one takes its place whole.
+		part := l.path(name) + ".part"
+		if err := errors.Join(os.WriteFile(part, []byte(text), mode), os.Rename(part, l.path(name))); err != nil {
 			return err
 		}
 	}
@@ -130,9 +136,11 @@ PartitionName=main Nodes=$NODES Default=YES MaxTime=INFINITE State=UP OverSubscr
 // hooks are what grange adds: the plug-in's line and the prolog.
 func (l *Lab) hooks() map[string]string {
 	// Not by the wrapper: a test takes that one away.
-	i := slurm.Install{ConfDir: l.path("etc"), PluginDir: l.path("plugin"), Wrapper: l.host.Binary, Checked: l.path("checked"), MinUID: 1000}
+	i := slurm.Install{ConfDir: l.path("etc"), PluginDir: l.path("plugin"), Wrapper: l.host.Binary,
+		Checked: l.path("checked"), MinUID: 1000}
 	if l.o.OCI {
-		i.Wrapper, i.Socket, i.Words = l.wrapper(), l.host.Socket, l.path("words") // a prolog that has lost its wrapper refuses too
+		// a prolog that has lost its wrapper refuses too
+		i.Wrapper, i.Socket, i.Words = l.wrapper(), l.host.Socket, l.path("words")
 		return map[string]string{"etc/oci.conf": i.OCIConf(), "bin/prolog": i.OCIProlog(), "bin/epilog": i.OCIEpilog()}
 	}
 	return map[string]string{
@@ -142,14 +150,14 @@ func (l *Lab) hooks() map[string]string {
 }
 
 func (l *Lab) plugstack() string {
-	return fmt.Sprintf("required %s wrapper=%s socket=%s default=micro allow_metal=yes catalogue=%s %s\n", l.path("plugin/grange_spank.so"),
-		l.wrapper(), l.host.Socket, l.path("etc/catalogue"), l.o.Plugstack)
+	return fmt.Sprintf("required %s wrapper=%s socket=%s default=micro allow_metal=yes catalogue=%s %s\n",
+		l.path("plugin/grange_spank.so"), l.wrapper(), l.host.Socket, l.path("etc/catalogue"), l.o.Plugstack)
 }
 
 // wrapper is a copy of grange that can be taken away without taking the agent's.
 func (l *Lab) wrapper() string { return l.path("bin/grange") }
 
-// usableCgroups tells whether Slurm can use control groups here: those that it needs are mounted and can be written.
+// usableCgroups reports whether Slurm can use control groups here: those that it needs are mounted and can be written.
 func usableCgroups() bool {
 	for _, controller := range []string{"memory", "freezer", "cpuacct", "cpuset"} {
 		dir := filepath.Join("/sys/fs/cgroup", controller, "grange-slurmlab-probe")
@@ -169,7 +177,8 @@ func (l *Lab) removeCgroups() {
 		roots = append(roots, found...)
 	}
 	for _, root := range roots {
-		for deadline := time.Now().Add(5 * time.Second); exists(root) && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(5 * time.Second); exists(root) &&
+			time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			var dirs []string
 			filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 				if err == nil && entry.IsDir() {

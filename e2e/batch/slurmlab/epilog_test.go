@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestTaskEpilogs: Slurm runs the programs of TaskEpilog, `srun --task-epilog` and `srun --task-prolog` on the host, as the user. Around a task
-// in a VM they must not run; around one on metal they do.
+// TestTaskEpilogs: Slurm runs the programs of TaskEpilog, `srun --task-epilog` and `srun --task-prolog` on the host, as
+// the user. Around a task in a VM they must not run; around one on metal they do.
 func TestTaskEpilogs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -54,7 +54,8 @@ func (l *Lab) taskEpilogs(ctx context.Context, t *testing.T) {
 	}
 	srun := func(code int, args ...string) string {
 		t.Helper()
-		cmd := l.Command(ctx, User, "srun", append([]string{"--task-epilog=" + users, "--task-prolog=" + before}, args...)...)
+		cmd := l.Command(ctx, User, "srun", append([]string{"--task-epilog=" + users, "--task-prolog=" + before},
+			args...)...)
 		out, _ := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != code {
 			t.Errorf("srun %q ended with %v, want %d:\n%s", args, cmd.ProcessState, code, out)
@@ -72,8 +73,10 @@ func (l *Lab) taskEpilogs(ctx context.Context, t *testing.T) {
 	ran("on metal", true)
 	srun(4, "--vm=micro", "sh", "-c", "exit 4")
 	ran("in a VM", false)
-	// The tasks of a step that are still there when the first one ends are none the worse for it: they may start processes.
-	out := srun(0, "-n2", "--overcommit", "--vm=micro", "sh", "-c", "[ $SLURM_PROCID = 0 ] || { sleep 2; echo other $(echo fine); }")
+	// The tasks of a step that are still there when the first one ends are none the worse for it: they may start
+	// processes.
+	out := srun(0, "-n2", "--overcommit", "--vm=micro", "sh", "-c",
+		"[ $SLURM_PROCID = 0 ] || { sleep 2; echo other $(echo fine); }")
 	if !strings.Contains(out, "other fine") {
 		t.Errorf("the second task: %s", out)
 	}

@@ -31,8 +31,11 @@ type job struct {
 
 // Name and version, for the table.
 func (l *Lab) Name() string {
-	if l.o.OCI {
+	switch {
+	case l.o.OCI:
 		return "Slurm OCI " + l.release.String()
+	case l.installed:
+		return "Slurm on systemd " + l.release.String()
 	}
 	return "Slurm " + l.release.String()
 }
@@ -130,8 +133,10 @@ func (l *Lab) Submit(ctx context.Context, j conform.Job) (string, error) {
 	return id, l.remember(id, rec)
 }
 
-// others are cases in which it makes no difference how the wrapper was started; with several tasks Slurm 22.05 starts none in a container.
-var others = regexp.MustCompile(`^(time limit|accounting|out of memory|array|tasks|mixed|own VM|input file|output|exit (0|255)|death by (ABRT|TERM|KILL)|fail closed: hypervisor down)$`)
+// others are cases in which it makes no difference how the wrapper was started; with several tasks Slurm 22.05 starts
+// none in a container.
+var others = regexp.MustCompile(
+	`^(time limit|accounting|out of memory|array|tasks|mixed|own VM|input file|output|exit (0|255)|death by (ABRT|TERM|KILL)|fail closed: hypervisor down)$`)
 
 // Tries leaves them out where bundles are the way in.
 func (l *Lab) Tries(name string) bool { return !l.o.OCI || !others.MatchString(name) }
@@ -259,8 +264,9 @@ func (l *Lab) Wait(ctx context.Context, id string) (conform.Result, error) {
 			return l.result(ctx, id, records)
 		}
 		if r := records[0]; r["JobState"] == "PENDING" && r["Reason"] == "BeginTime" && r["Restarts"] != hurried {
-			// Slurm lets a job that was queued again wait for two minutes. Nothing happens in them. But in the second in which it ended
-			// slurmd takes its new credential for the old one, and slurmctld then fails the job, with status 1.
+			// Slurm lets a job that was queued again wait for two minutes. Nothing happens in them. But in the second
+			// in which it ended slurmd takes its new credential for the old one, and slurmctld then fails the job, with
+			// status 1.
 			if _, err := l.Slurm(ctx, "root", "scontrol", "update", "jobid="+id, "StartTime=now+2seconds"); err == nil {
 				hurried = r["Restarts"]
 			}
@@ -293,8 +299,8 @@ func (r Record) ended() bool {
 
 func (r Record) held() bool {
 	reason := strings.ToLower(r["Reason"])
-	return r["JobState"] == "REQUEUE_HOLD" || r["JobState"] == "SPECIAL_EXIT" || strings.Contains(reason, "held") || strings.Contains(reason, "requeue_hold") ||
-		strings.Contains(reason, "maxrequeue")
+	return r["JobState"] == "REQUEUE_HOLD" || r["JobState"] == "SPECIAL_EXIT" || strings.Contains(reason, "held") ||
+		strings.Contains(reason, "requeue_hold") || strings.Contains(reason, "maxrequeue")
 }
 
 // Show is what Slurm knows of a job, one record for each element of an array.
@@ -494,10 +500,10 @@ func (l *Lab) Break(ctx context.Context, f conform.Fault) (func(), error) {
 	}
 	move := func(name string) (func(), error) {
 		hidden := l.path("run/hidden-" + filepath.Base(name))
-		if err := os.Rename(l.path(name), hidden); err != nil {
+		if err := os.Rename(l.file(name), hidden); err != nil {
 			return nil, err
 		}
-		return l.resuming(ctx, func() { os.Rename(hidden, l.path(name)) }), nil
+		return l.resuming(ctx, func() { os.Rename(hidden, l.file(name)) }), nil
 	}
 	switch f {
 	case conform.NoWrapper:
@@ -508,16 +514,20 @@ func (l *Lab) Break(ctx context.Context, f conform.Fault) (func(), error) {
 		}
 		return move("plugin/grange_spank.so")
 	case conform.BrokenHook: // a prolog that is no program
-		if err := os.WriteFile(l.path("bin/prolog"), []byte("#!/bin/false\n"), 0o755); err != nil {
+		prolog, err := os.ReadFile(l.file("bin/prolog"))
+		if err == nil {
+			err = os.WriteFile(l.file("bin/prolog"), []byte("#!/bin/false\n"), 0o755)
+		}
+		if err != nil {
 			return nil, err
 		}
-		return l.resuming(ctx, func() { os.WriteFile(l.path("bin/prolog"), []byte(l.hooks()["bin/prolog"]), 0o755) }), nil
+		return l.resuming(ctx, func() { os.WriteFile(l.file("bin/prolog"), prolog, 0o755) }), nil
 	}
 	return nil, fmt.Errorf("%w: %s", conform.ErrNone, f)
 }
 
-// resuming mends, ends what was held meanwhile and opens the node again, as an administrator does. A job may be in the queue again before slurmd
-// has closed the node for it: so the node has to stay open.
+// resuming mends, ends what was held meanwhile and opens the node again, as an administrator does. A job may be in the
+// queue again before slurmd has closed the node for it: so the node has to stay open.
 func (l *Lab) resuming(ctx context.Context, mend func()) func() {
 	ctx = context.WithoutCancel(ctx)
 	return sync.OnceFunc(func() {

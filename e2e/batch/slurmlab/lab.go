@@ -1,6 +1,6 @@
-// Package slurmlab runs a whole Slurm on this machine for tests: munge, slurmctld, one slurmd or several, and on demand slurmdbd with MariaDB, in a
-// directory of its own, on ports of its own, beside others. grange's plug-in and prolog are in it, and an agent with its VMs.
-// It needs root and what scripts/install-packages batch installs.
+// Package slurmlab runs a whole Slurm on this machine for tests: munge, slurmctld, one slurmd or several, and on demand
+// slurmdbd with MariaDB, in a directory of its own, on ports of its own, beside others. grange's plug-in and prolog are
+// in it, and an agent with its VMs. It needs root and what scripts/install-packages batch installs.
 package slurmlab
 
 import (
@@ -53,6 +53,8 @@ type Lab struct {
 	root    *root // nil: this machine's own
 	cgroups bool  // Slurm confines, tracks and accounts with control groups
 
+	installed bool // this machine's own: see Installed
+
 	mu      sync.Mutex
 	daemons []*daemon // in the order of their start
 	jobs    map[string]*job
@@ -103,12 +105,14 @@ func (l *Lab) start(ctx context.Context) error {
 		l.dir = filepath.Join(l.host.Dir, "slurm")
 		l.host.SlurmNodes = l.nodes
 		// The site's bind has to be there before the agent hears of it, and its path is known only now.
-		if err := l.host.Configure(l.agentConfig() + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n", l.Home())); err != nil {
+		if err := l.host.Configure(l.agentConfig() +
+			fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n", l.Home())); err != nil {
 			return err
 		}
 		l.host.SignalAgent(syscall.SIGHUP)
 	}
-	for _, dir := range []string{"munge", "etc/plugstack.conf.d", "state", "spool", "log", "run", "bin", "plugin", "submit", "home"} {
+	for _, dir := range []string{"munge", "etc/plugstack.conf.d", "state", "spool", "log", "run", "bin", "plugin",
+		"submit", "home"} {
 		if err := os.MkdirAll(l.path(dir), 0o755); err != nil {
 			return err
 		}
@@ -301,7 +305,8 @@ func (l *Lab) startSlurmd(ctx context.Context, node int) error {
 	}
 	argv := []string{"slurmd", "-D", "-N", l.nodes[node]}
 	if l.o.Su != "" {
-		argv = append([]string{"unshare", "--mount", "--propagation", "slave", "sh", "-c", `mount --bind "$0" /usr/bin/su && exec "$@"`, l.o.Su}, argv...)
+		argv = append([]string{"unshare", "--mount", "--propagation", "slave", "sh", "-c",
+			`mount --bind "$0" /usr/bin/su && exec "$@"`, l.o.Su}, argv...)
 	}
 	return l.launch(name, l.tool(context.WithoutCancel(ctx), argv[0], argv[1:]...))
 }
@@ -323,8 +328,9 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 	if err := os.WriteFile(l.path("munge/munge.key"), key, 0o400); err != nil {
 		return err
 	}
-	munged := l.tool(context.WithoutCancel(ctx), "munged", "--foreground", "--key-file="+l.path("munge/munge.key"), "--socket="+l.path("munge/munge.socket"),
-		"--pid-file="+l.path("munge/munged.pid"), "--log-file="+l.path("munge/munged.log"), "--seed-file="+l.path("munge/munged.seed"))
+	munged := l.tool(context.WithoutCancel(ctx), "munged", "--foreground", "--key-file="+l.path("munge/munge.key"),
+		"--socket="+l.path("munge/munge.socket"), "--pid-file="+l.path("munge/munged.pid"),
+		"--log-file="+l.path("munge/munged.log"), "--seed-file="+l.path("munge/munged.seed"))
 	if err := l.launch("munged", munged); err != nil {
 		return err
 	}
@@ -423,8 +429,12 @@ func (l *Lab) Logs(id string) string {
 		}
 		fmt.Fprintf(&all, "%s:\n%s", name, strings.Join(lines[max(len(lines)-most, 0):], ""))
 	}
+	dir := l.path("log")
+	if l.installed {
+		dir = "/var/log/slurm"
+	}
 	for _, name := range []string{"slurmctld", "slurmd"} {
-		text, _ := os.ReadFile(l.path("log/" + name + ".log"))
+		text, _ := os.ReadFile(filepath.Join(dir, name+".log"))
 		part(name, string(text), about.MatchString)
 	}
 	if l.host != nil {
@@ -437,15 +447,15 @@ func (l *Lab) Logs(id string) string {
 func (l *Lab) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if l.daemon("slurmctld") != nil {
+	if l.installed || l.daemon("slurmctld") != nil {
 		l.Slurm(ctx, "root", "scancel", "--signal=KILL", "--user="+User)
 		l.Slurm(ctx, "root", "scancel", "--user="+User)
-		l.await(ctx, "slurmctld", func() bool {
-			out, err := l.Slurm(ctx, "root", "squeue", "-h")
-			return err != nil || strings.TrimSpace(out) == ""
-		})
+		l.awaitEmpty(ctx)
 	}
 	l.endJobs()
+	if l.installed {
+		return os.RemoveAll(l.dir)
+	}
 	l.mu.Lock()
 	daemons := l.daemons
 	l.mu.Unlock()
@@ -460,12 +470,22 @@ func (l *Lab) Close() error {
 	} else if l.dir != "" {
 		l.killLeft()
 		l.removeCgroups()
-		errs = append(errs, l.root.leave(), os.RemoveAll(l.dir))
+		errs = append(errs, l.root.leave(), lab.RemoveAll(l.dir))
 	}
 	if l.ports.held != nil {
 		l.ports.held.Close()
 	}
 	return errors.Join(errs...)
+}
+
+// awaitEmpty waits until nothing is in the queue, or Slurm does not answer.
+func (l *Lab) awaitEmpty(ctx context.Context) {
+	for {
+		if out, err := l.Slurm(ctx, "root", "squeue", "-h"); err != nil || strings.TrimSpace(out) == "" {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // killLeft ends step daemons of this node that outlived slurmd: they name the node or our directory.

@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// TestMetalHoldsItsCPUs: a VM that Slurm knows nothing of stays off the CPUs of a job that Slurm runs on metal, and those of Slurm's own jobs
-// do not mind it.
+// TestMetalHoldsItsCPUs: a VM that Slurm knows nothing of stays off the CPUs of a job that Slurm runs on metal, and
+// those of Slurm's own jobs do not mind it.
 func TestMetalHoldsItsCPUs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -33,8 +33,9 @@ func TestMetalHoldsItsCPUs(t *testing.T) {
 		t.Fatal("Slurm confines nothing here: this machine lacks control groups")
 	}
 	stop := l.path("home/stop")
-	id := l.submit(ctx, t, conform.Job{Metal: true, Memory: 600, Script: "#!/bin/sh\ngrep Cpus_allowed_list /proc/self/status\n" +
-		"while [ ! -e " + stop + " ]; do sleep 0.1; done\n"})
+	id := l.submit(ctx, t, conform.Job{Metal: true, Memory: 600,
+		Script: "#!/bin/sh\ngrep Cpus_allowed_list /proc/self/status\n" + "while [ ! -e " + stop +
+			" ]; do sleep 0.1; done\n"})
 	defer os.WriteFile(stop, nil, 0o644)
 	held := farm.CPUSet{}
 	l.eventually(ctx, t, "the job on metal runs", func() bool {
@@ -48,12 +49,15 @@ func TestMetalHoldsItsCPUs(t *testing.T) {
 	})
 	key := "slurm/" + id
 
-	l.eventually(ctx, t, "grange host show names "+key, func() bool { // the agent may have looked a moment before the job came
+	// the agent may have looked a moment before the job came
+	l.eventually(ctx, t, "grange host show names "+key, func() bool {
 		host, err := l.host.Grange(ctx, "host", "show").CombinedOutput()
 		return err == nil && strings.Contains(string(host), key)
 	})
-	out, err := l.host.Exec(ctx, "--no-wait", "--cpus", fmt.Sprint(l.cpus()), "--memory", "300M", "--", "true").CombinedOutput()
-	if want := fmt.Sprintf("%s on metal holds CPUs %v and 600", key, held); err == nil || !strings.Contains(string(out), want) {
+	out, err := l.host.Exec(ctx, "--no-wait", "--cpus", fmt.Sprint(l.cpus()), "--memory", "300M", "--",
+		"true").CombinedOutput()
+	if want := fmt.Sprintf("%s on metal holds CPUs %v and 600", key, held); err == nil ||
+		!strings.Contains(string(out), want) {
 		t.Errorf("a VM with all CPUs: %v, want %q in\n%s", err, want, out)
 	}
 	beside := l.host.Exec(ctx, "--no-wait", "--cpus", "1", "--memory", "300M", "--", "sh", "-c", "echo up; cat")

@@ -27,7 +27,9 @@ func TestMetal(t *testing.T) {
 					t.Errorf("%s is left", l.dir)
 				}
 			}()
-			id, err := l.Submit(ctx, conform.Job{Script: "#!/bin/sh\necho \"$0 $1\" >&2; cat; exit 3\n", Args: []string{"a b"}, Stdin: "input"})
+			id, err := l.Submit(ctx,
+				conform.Job{Script: "#!/bin/sh\necho \"$0 $1\" >&2; cat; exit 3\n", Args: []string{"a b"},
+					Stdin: "input"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -42,14 +42,16 @@ func (l *Lab) options(ctx context.Context, t *testing.T, host string) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		f.WriteString("#!/bin/sh\n" + lines + "\ncat /proc/sys/kernel/random/boot_id /mnt/a/x /mnt/b/y; echo \"$HOME-$GRANGE_CASE\"\n")
+		f.WriteString("#!/bin/sh\n" + lines +
+			"\ncat /proc/sys/kernel/random/boot_id /mnt/a/x /mnt/b/y; echo \"$HOME-$GRANGE_CASE\"\n")
 		f.Chmod(0o755)
 		return f.Name()
 	}
 	seen := func(t *testing.T, out string) {
 		t.Helper()
 		lines := strings.Split(out, "\n")
-		if len(lines) < 3 || lines[0]+"\n" == host || len(lines[0])+1 != len(host) || lines[1] != "one" || lines[2] != "two" {
+		if len(lines) < 3 || lines[0]+"\n" == host || len(lines[0])+1 != len(host) || lines[1] != "one" ||
+			lines[2] != "two" {
 			t.Errorf("%q", out)
 		}
 	}
@@ -74,7 +76,8 @@ func (l *Lab) options(ctx context.Context, t *testing.T, host string) {
 	}
 	t.Run("and", func(t *testing.T) {
 		batch(t, "lines of the script", script("#SBATCH --vm=micro\n#SBATCH --vm-mount="+a+","+b))
-		batch(t, "two mounts and no environment", "--export=NONE", "--vm=micro", "--vm-mount="+a, "--vm-mount="+b, script(""))
+		batch(t, "two mounts and no environment", "--export=NONE", "--vm=micro", "--vm-mount="+a,
+			"--vm-mount="+b, script(""))
 		front := func(name string, args ...string) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -92,11 +95,13 @@ func (l *Lab) options(ctx context.Context, t *testing.T, host string) {
 	})
 	t.Run("metal, and no environment", func(t *testing.T) {
 		// Slurm itself drops the option here, and the host's default would be a VM.
-		out, err := l.Slurm(ctx, User, "sbatch", "--parsable", "--export=NONE", "--no-vm", "--output="+l.Home()+"/metal.out", "--wrap", "cat /proc/sys/kernel/random/boot_id")
+		out, err := l.Slurm(ctx, User, "sbatch", "--parsable", "--export=NONE", "--no-vm",
+			"--output="+l.Home()+"/metal.out", "--wrap", "cat /proc/sys/kernel/random/boot_id")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.remember(strings.TrimSpace(out), &job{out: l.Home() + "/metal.out", err: l.Home() + "/metal.out"}); err != nil {
+		if err := l.remember(strings.TrimSpace(out),
+			&job{out: l.Home() + "/metal.out", err: l.Home() + "/metal.out"}); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := l.Wait(ctx, strings.TrimSpace(out)); err != nil || r.Stdout != host {

@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/e2e/batch/conform"
 )
 
-// TestPolicyBySlurm: what the kernel does not know of a job, the agent asks of slurmctld: account and partition for the site's policy, and, as
-// this Slurm confines nothing, CPUs and memory. When slurmctld does not answer, nothing starts.
+// TestPolicyBySlurm: what the kernel does not know of a job, the agent asks of slurmctld: account and partition for the
+// site's policy, and, as this Slurm confines nothing, CPUs and memory. When slurmctld does not answer, nothing starts.
 func TestPolicyBySlurm(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 12*time.Minute)
 	defer cancel()
@@ -47,7 +47,8 @@ image = "micro"
 	submit := func(t *testing.T, name string, args ...string) string {
 		t.Helper()
 		out := l.Home() + "/" + name
-		id, err := l.Slurm(ctx, User, "sbatch", append([]string{"--parsable", "--output=" + out + ".out", "--error=" + out + ".err"}, args...)...)
+		id, err := l.Slurm(ctx, User, "sbatch",
+			append([]string{"--parsable", "--output=" + out + ".out", "--error=" + out + ".err"}, args...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +68,8 @@ image = "micro"
 	}
 	const tells = "echo $GRANGE_IMAGE $(nproc) $GRANGE_MEMORY"
 	t.Run("the partition decides the image, Slurm the size", func(t *testing.T) {
-		r := ends(t, submit(t, "special", "--partition=special", "--account=good", "--cpus-per-task=2", "--mem=1000", "--wrap", tells))
+		r := ends(t, submit(t, "special", "--partition=special", "--account=good", "--cpus-per-task=2", "--mem=1000",
+			"--wrap", tells))
 		var image string
 		var cpus, memory int
 		fmt.Sscan(r.Stdout, &image, &cpus, &memory)
@@ -95,7 +97,8 @@ image = "micro"
 	})
 	t.Run("a closed account", func(t *testing.T) {
 		r := ends(t, submit(t, "evil", "--account=evil1", "--wrap", "echo ran"))
-		if r.State != conform.NotStarted || r.Code != 197 || r.Runs != 1 || r.Stdout != "" || !strings.Contains(r.Stderr, `"closed account"`) {
+		if r.State != conform.NotStarted || r.Code != 197 || r.Runs != 1 || r.Stdout != "" ||
+			!strings.Contains(r.Stderr, `"closed account"`) {
 			t.Errorf("%v", r)
 		}
 	})
@@ -126,7 +129,8 @@ began=$(date +%%s); %s --socket %s exec --batch slurm -- echo ran; echo status $
 		t.Log(out, errs)
 		var status, took int
 		fmt.Sscanf(out[strings.Index(out, "status"):], "status %d after %d s", &status, &took)
-		if status != 199 || took > 100 || strings.Contains(out, "ran") || !strings.Contains(errs, "[unknown-size]") && !strings.Contains(errs, "[unknown-queue]") {
+		if status != 199 || took > 100 || strings.Contains(out, "ran") || !strings.Contains(errs, "[unknown-size]") &&
+			!strings.Contains(errs, "[unknown-queue]") {
 			t.Errorf("status %d after %d s: %s", status, took, errs)
 		}
 	})

@@ -34,7 +34,8 @@ func TestTrixie(t *testing.T) {
 	t.Run("task epilogs", func(t *testing.T) { l.taskEpilogs(ctx, t) })
 }
 
-// prologNotes: what grange has found is noted for this slurmd, later jobs do without grange, and a change makes it look again.
+// prologNotes: what grange has found is noted for this slurmd, later jobs do without grange, and a change makes it look
+// again.
 func (l *Lab) prologNotes(ctx context.Context, t *testing.T) {
 	noted := func() time.Time {
 		t.Helper()

@@ -17,8 +17,9 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
-// root is another Debian's tree in a mount namespace of its own: the tree read-only below an overlay, the lab's directories at their own
-// paths, and this machine's /proc, /sys and /dev, so that processes and control groups are the same for both.
+// root is another Debian's tree in a mount namespace of its own: the tree read-only below an overlay, the lab's
+// directories at their own paths, and this machine's /proc, /sys and /dev, so that processes and control groups are the
+// same for both.
 type root struct {
 	holder *exec.Cmd // keeps the namespace
 	stdin  *os.File
@@ -38,7 +39,8 @@ func enter(ctx context.Context, tree string, dirs ...string) (*root, error) {
 			binds = append(binds, dir)
 		}
 	}
-	// Mounts are made below the merged tree before it becomes the root. exec: the holder is the process that we started.
+	// Mounts are made below the merged tree before it becomes the root. exec: the holder is the process that we
+	// started.
 	script := `set -e
 tree=$1 work=$2; shift 2
 mount -t tmpfs -o mode=755 none "$work/up"; mkdir "$work/up/up" "$work/up/work"
@@ -53,7 +55,9 @@ umount -l /mnt
 echo ready
 exec cat
 `
-	cmd := exec.Command("/usr/bin/unshare", append([]string{"--mount", "--propagation", "private", "/bin/sh", "-c", script, "root", tree, work}, binds...)...)
+	cmd := exec.Command("/usr/bin/unshare",
+		append([]string{"--mount", "--propagation", "private", "/bin/sh", "-c", script, "root", tree, work},
+			binds...)...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, out, err := os.Pipe()
@@ -80,8 +84,8 @@ exec cat
 }
 
 // trixie is what a Debian 13 needs for a Slurm 24.11 with the plug-in compiled against its headers.
-var trixie = []string{"slurmctld", "slurmd", "slurm-client", "slurmdbd", "slurm-wlm-mysql-plugin", "munge", "libslurm-dev", "slurm-wlm-basic-plugins-dev",
-	"gcc", "libc6-dev"}
+var trixie = []string{"slurmctld", "slurmd", "slurm-client", "slurmdbd", "slurm-wlm-mysql-plugin", "munge",
+	"libslurm-dev", "slurm-wlm-basic-plugins-dev", "gcc", "libc6-dev"}
 
 // StartTrixie is Start with the Slurm of Debian 13.
 func StartTrixie(ctx context.Context, o Options) (*Lab, error) {
@@ -130,7 +134,8 @@ func (r *root) command(ctx context.Context, user string, env []string, name stri
 func (r *root) run(ctx context.Context, c program.Call) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	out, err := r.command(ctx, "root", append(c.Env, "PATH=/usr/sbin:/usr/bin:/sbin:/bin"), c.Path, c.Args...).CombinedOutput()
+	out, err := r.command(ctx, "root", append(c.Env, "PATH=/usr/sbin:/usr/bin:/sbin:/bin"), c.Path,
+		c.Args...).CombinedOutput()
 	if err != nil {
 		return out, fmt.Errorf("%w: %s", err, out)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/e2e/batch/conform"
 )
 
-// TestSlurmSmoke is what `make test` knows of Slurm: jobs of a real one in real VMs, and never on the host by accident. All the rest is
-// in make test-batch.
+// TestSlurmSmoke is what `make test` knows of Slurm: jobs of a real one in real VMs, and never on the host by accident.
+// All the rest is in make test-batch.
 func TestSlurmSmoke(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 12*time.Minute)
 	defer cancel()
@@ -42,7 +42,8 @@ func TestSlurmSmoke(t *testing.T) {
 		}
 	})
 	t.Run("TERM trap", func(t *testing.T) {
-		id := l.submit(ctx, t, conform.Job{Script: "#!/bin/sh\ntrap 'echo clean; exit 9' TERM\necho up\nwhile :; do sleep 1 & wait $!; done\n"})
+		id := l.submit(ctx, t, conform.Job{Script: "#!/bin/sh\ntrap 'echo clean; exit 9' TERM\necho up\nwhile :; do " +
+			"sleep 1 & wait $!; done\n"})
 		for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			if out, _ := l.Output(id); strings.Contains(out, "up") {
 				break
@@ -54,12 +55,14 @@ func TestSlurmSmoke(t *testing.T) {
 		if err := l.Cancel(ctx, id); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := l.Wait(ctx, id); err != nil || r.State != conform.Cancelled || !strings.Contains(r.Stdout, "clean") {
+		if r, err := l.Wait(ctx, id); err != nil || r.State != conform.Cancelled ||
+			!strings.Contains(r.Stdout, "clean") {
 			t.Errorf("%v %v", r, err)
 		}
 	})
 	t.Run("unknown image", func(t *testing.T) {
-		if id, err := l.Submit(ctx, conform.Job{Script: where, Image: "no-such-image"}); err == nil || !strings.Contains(err.Error(), "there are: micro") {
+		if id, err := l.Submit(ctx, conform.Job{Script: where, Image: "no-such-image"}); err == nil ||
+			!strings.Contains(err.Error(), "there are: micro") {
 			t.Errorf("job %s, %v", id, err)
 		}
 	})

@@ -12,7 +12,8 @@ import (
 	"github.com/grange-project/grange/e2e/batch/conform"
 )
 
-// TestSteps is a batch script that says srun: its steps run in the script's own VM, and nothing that it asks of srun runs on the host.
+// TestSteps is a batch script that says srun: its steps run in the script's own VM, and nothing that it asks of srun
+// runs on the host.
 func TestSteps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 12*time.Minute)
 	defer cancel()
@@ -41,7 +42,8 @@ echo status $?
 pwd
 `, 1, func(t *testing.T, r conform.Result) {
 		lines := strings.Split(strings.TrimSpace(r.Stdout), "\n")
-		if r.State != conform.Done || len(lines) != 6 || strings.Join(lines[:3], "|") != "same|a b 100000 0|input" || lines[4] != "status 6" || lines[3] != lines[5] {
+		if r.State != conform.Done || len(lines) != 6 || strings.Join(lines[:3], "|") != "same|a b 100000 0|input" ||
+			lines[4] != "status 6" || lines[3] != lines[5] {
 			t.Errorf("%v", r)
 		}
 		if !strings.Contains(r.Stderr, "oops") {
@@ -66,7 +68,8 @@ srun no-such-command; echo status $?
 	})
 	evil := filepath.Join(l.Home(), "evil")
 	marker := filepath.Join(l.Home(), "ran-on-the-host")
-	if err := os.WriteFile(evil, fmt.Appendf(nil, "#!/bin/sh\nhead -c 40 /proc/sys/kernel/random/boot_id >> %s\n", marker), 0o755); err != nil {
+	if err := os.WriteFile(evil, fmt.Appendf(nil, "#!/bin/sh\nhead -c 40 /proc/sys/kernel/random/boot_id >> %s\n",
+		marker), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	run("nothing on the host", fmt.Sprintf(`
@@ -82,15 +85,19 @@ srun echo fine
 		if text, err := os.ReadFile(marker); err == nil {
 			t.Errorf("it ran on the host: %q", text)
 		}
-	}) // A directory of the host that the VM names as its own, and one that it puts a link for in the place of a directory that it has.
+		// A directory of the host that the VM names as its own, and one that it puts a link for in the place of a
+		// directory that it has.
+	})
 	secret, err := os.MkdirTemp("/tmp", "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(secret)
 	deep := filepath.Join(l.Home(), "deep")
-	for _, err := range []error{os.Chmod(secret, 0o755), os.WriteFile(filepath.Join(secret, "word"), []byte("swordfish\n"), 0o644),
-		os.MkdirAll(filepath.Join(deep, "data"), 0o755), os.Chmod(deep, 0o777), os.WriteFile(filepath.Join(deep, "data", "word"), []byte("open\n"), 0o644)} {
+	for _, err := range []error{os.Chmod(secret, 0o755),
+		os.WriteFile(filepath.Join(secret, "word"), []byte("swordfish\n"), 0o644),
+		os.MkdirAll(filepath.Join(deep, "data"), 0o755), os.Chmod(deep, 0o777),
+		os.WriteFile(filepath.Join(deep, "data", "word"), []byte("open\n"), 0o644)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +110,8 @@ cd /above; mv data away; ln -s %[1]s data
 srun sh -c 'cat %[2]s/data/word'
 srun cat /above/away/word
 `, secret, deep), 1, func(t *testing.T, r conform.Result) {
-		if r.Stdout != "open\nbelow\n"+secret+"\nopen\n" || !strings.Contains(r.Stderr, "the VM does not get "+deep+"/data") {
+		if r.Stdout != "open\nbelow\n"+secret+"\nopen\n" ||
+			!strings.Contains(r.Stderr, "the VM does not get "+deep+"/data") {
 			t.Errorf("%v", r)
 		}
 	})

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestUserEnv: what makes slurmd run `su - USER` on the host, as guide and check say, and that a su that does nothing, as install has it, keeps no
-// job from its VM.
+// TestUserEnv: what makes slurmd run `su - USER` on the host, as guide and check say, and that a su that does nothing,
+// as install has it, keeps no job from its VM.
 func TestUserEnv(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -54,7 +54,8 @@ func TestUserEnv(t *testing.T) {
 	} {
 		os.Remove(calls)
 		out := filepath.Join(l.Home(), "where.out")
-		cmd := l.Command(ctx, User, "sbatch", append(append([]string{"--vm=micro", "--parsable", "--output=" + out}, c.args...), script)...)
+		cmd := l.Command(ctx, User, "sbatch",
+			append(append([]string{"--vm=micro", "--parsable", "--output=" + out}, c.args...), script)...)
 		if c.env != "" {
 			cmd.Env = append(cmd.Env, c.env)
 		}
@@ -91,13 +92,16 @@ __attribute__((constructor)) static void word(void)
 }
 `
 
-// preload: of all programs that a job in a VM starts on this host only sbatch, which its user starts, loads what LD_PRELOAD names.
+// preload: of all programs that a job in a VM starts on this host only sbatch, which its user starts, loads what
+// LD_PRELOAD names.
 func (l *Lab) preload(ctx context.Context, t *testing.T, script, host string) {
-	words, code, library := filepath.Join(l.Home(), "words"), filepath.Join(t.TempDir(), "p.c"), filepath.Join(l.Home(), "p.so")
+	words, code, library := filepath.Join(l.Home(), "words"), filepath.Join(t.TempDir(),
+		"p.c"), filepath.Join(l.Home(), "p.so")
 	if err := os.WriteFile(code, fmt.Appendf(nil, preloaded, words), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(ctx, "gcc", "-shared", "-fPIC", "-o", library, code).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "gcc", "-shared", "-fPIC", "-o", library,
+		code).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cmd := l.Command(ctx, User, "sbatch", "--vm=micro", "--parsable", "--output=/dev/null", script)

@@ -1,6 +1,7 @@
-// Command crash makes and deletes VMs on a farm of several servers, PostgreSQL and hosts, while all of these are killed at random
-// moments and started again as a supervisor would. Every VM must be on one host at most, every one that is wanted must run in the end, nothing
-// may be left of those that are not, and every state must be explained. The last line is JSON; it fails when anything is wrong.
+// Command crash makes and deletes VMs on a farm of several servers, PostgreSQL and hosts, while all of these are killed
+// at random moments and started again as a supervisor would. Every VM must be on one host at most, every one that is
+// wanted must run in the end, nothing may be left of those that are not, and every state must be explained. The last
+// line is JSON; it fails when anything is wrong.
 package main
 
 import (
@@ -70,7 +71,8 @@ func main() {
 }
 
 func run(ctx context.Context, f *figures, vms int, pause time.Duration) (err error) {
-	farm, err := farmlab.Start(ctx, farmlab.Options{Cells: []string{"all", "all", "all"}, Farm: farmFile, Servers: 2, Postgres: true, Out: os.Stdout})
+	farm, err := farmlab.Start(ctx, farmlab.Options{Cells: []string{"all", "all", "all"}, Farm: farmFile, Servers: 2,
+		Postgres: true, Out: os.Stdout})
 	if err != nil {
 		return err
 	}

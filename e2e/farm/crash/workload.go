@@ -106,7 +106,8 @@ func pause(ctx context.Context, d time.Duration) error {
 // patience is how long one VM's step may take while everything around it dies.
 const patience = 5 * time.Minute
 
-// ask asks one server after the other until one answers: with what was asked for, or a problem that is the caller's own.
+// ask asks one server after the other until one answers: with what was asked for, or a problem that is the caller's
+// own.
 func (w *workload) ask(ctx context.Context, what string, do func(context.Context, *fleet.Client) error) error {
 	deadline := time.Now().Add(patience)
 	for n := rand.IntN(len(w.clients)); ; n++ {
@@ -132,7 +133,8 @@ func (w *workload) ask(ctx context.Context, what string, do func(context.Context
 // create makes a VM once, however often it has to be asked for.
 func (w *workload) create(ctx context.Context, name string) (id string, err error) {
 	err = w.ask(ctx, "create "+name, func(ctx context.Context, c *fleet.Client) error {
-		vms, err := c.CreateVMs(ctx, "crash-"+name, fleet.VMRequest{Project: "chaos", Name: name, Image: farmlab.Image, Shape: "tiny", Network: "lan"})
+		vms, err := c.CreateVMs(ctx, "crash-"+name,
+			fleet.VMRequest{Project: "chaos", Name: name, Image: farmlab.Image, Shape: "tiny", Network: "lan"})
 		if err == nil && len(vms) != 1 {
 			return fmt.Errorf("%d VMs of one request", len(vms))
 		}

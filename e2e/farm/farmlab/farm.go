@@ -1,6 +1,6 @@
-// Package farmlab runs a whole farm for tests and demonstrations: one or several servers, their database, and hosts, each with a
-// libvirtd and an agent in a network namespace of its own. All lies in one directory. It needs root and the packages that
-// scripts/install-packages installs.
+// Package farmlab runs a whole farm for tests and demonstrations: one or several servers, their database, and hosts,
+// each with a libvirtd and an agent in a network namespace of its own. All lies in one directory. It needs root and the
+// packages that scripts/install-packages installs.
 package farmlab
 
 import (
@@ -102,7 +102,8 @@ func (f *Farm) Network() string { return path(f.network.hub()) }
 
 func (f *Farm) path(name string) string { return filepath.Join(f.Dir, name) }
 
-// Grange is a command of the program, told of the first server that runs: an administrator's, for it is root on the server's socket.
+// Grange is a command of the program, told of the first server that runs: an administrator's, for it is root on the
+// server's socket.
 func (f *Farm) Grange(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, f.Binary, args...)
 	cmd.Env = append(os.Environ(), "GRANGE_SERVER="+f.running().Address(), "HOME="+f.Dir)
@@ -146,7 +147,7 @@ func (f *Farm) Close() error {
 	if f.network != nil {
 		errs = append(errs, f.network.down())
 	}
-	return errors.Join(append(errs, os.RemoveAll(f.Dir))...)
+	return errors.Join(append(errs, lab.RemoveAll(f.Dir))...)
 }
 
 // Await asks until the answer is yes, and returns the error that comes with it.

@@ -16,7 +16,8 @@ import (
 func (f *Farm) startHosts(ctx context.Context) error {
 	for i := range f.options.Cells {
 		f.say("starting host %d of %d", i+1, len(f.options.Cells))
-		o := lab.Options{NoImage: true, Network: path(f.network.host(i)), Inside: true, Programs: f.programs, Config: "reserved_memory = \"256M\"\n" + f.options.Agent}
+		o := lab.Options{NoImage: true, Network: path(f.network.host(i)), Inside: true, Programs: f.programs,
+			Config: "reserved_memory = \"256M\"\n" + f.options.Agent}
 		if f.options.Slurm {
 			o.SlurmNodes = []string{HostName(i)}
 		}
@@ -42,7 +43,8 @@ func (f *Farm) startHosts(ctx context.Context) error {
 	return f.awaitHosts(ctx)
 }
 
-// image builds the image on a host that is none of the farm's, for those reach no mirror of Debian, and takes it to all of them.
+// image builds the image on a host that is none of the farm's, for those reach no mirror of Debian, and takes it to all
+// of them.
 func (f *Farm) image(ctx context.Context) (err error) {
 	f.say("building the image")
 	builder, err := lab.Start(ctx, lab.Options{NoImage: true, Programs: f.programs})

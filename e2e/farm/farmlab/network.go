@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// network is a hub, where servers are, and one network namespace for each host, all on one Ethernet. Nothing of it is reached from
-// outside, or reaches outside.
+// network is a hub, where servers are, and one network namespace for each host, all on one Ethernet. Nothing of it is
+// reached from outside, or reaches outside.
 type network struct {
 	name  string
 	hosts int
 }
 
-// Network is the part of a farm file that tells a server of the one that the hosts are on: "lan", whose own addresses are not leased.
+// Network is the part of a farm file that tells a server of the one that the hosts are on: "lan", whose own addresses
+// are not leased.
 const Network = `
 [networks.lan]
 bridge = "br0"
@@ -43,9 +44,10 @@ func (n *network) up(ctx context.Context) error {
 	}
 	for i := range n.hosts {
 		cable := fmt.Sprintf("host%d", i)
-		if err := steps(ctx, n.host(i), "ip netns add NS", "ip -n NS link set lo up", "ip -n NS link add br0 type bridge",
-			fmt.Sprintf("ip -n NS addr add 10.77.0.%d/16 dev br0", 10+i), "ip -n NS link set br0 up",
-			fmt.Sprintf("ip -n %s link add %s type veth peer name up0 netns NS", n.hub(), cable), fmt.Sprintf("ip -n %s link set %s master br0 up", n.hub(), cable),
+		if err := steps(ctx, n.host(i), "ip netns add NS", "ip -n NS link set lo up",
+			"ip -n NS link add br0 type bridge", fmt.Sprintf("ip -n NS addr add 10.77.0.%d/16 dev br0", 10+i),
+			"ip -n NS link set br0 up", fmt.Sprintf("ip -n %s link add %s type veth peer name up0 netns NS", n.hub(),
+				cable), fmt.Sprintf("ip -n %s link set %s master br0 up", n.hub(), cable),
 			"ip -n NS link set up0 master br0 up"); err != nil {
 			return err
 		}

@@ -34,10 +34,13 @@ func (f *Farm) startServers(ctx context.Context) error {
 	}
 	for i := range f.options.Servers {
 		address := fmt.Sprintf("%s:%d", hubAddress, firstPort+i)
-		s := &Server{farm: f, Socket: f.path(fmt.Sprintf("server%d.sock", i)), URL: "https://" + address, Binary: f.Binary, Config: f.path(fmt.Sprintf("server%d.toml", i))}
-		text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n%s", f.Store, s.Socket, address, s.URL, f.options.Server)
+		s := &Server{farm: f, Socket: f.path(fmt.Sprintf("server%d.sock", i)), URL: "https://" + address,
+			Binary: f.Binary, Config: f.path(fmt.Sprintf("server%d.toml", i))}
+		text := fmt.Sprintf("store = %q\nsocket = %q\nlisten = %q\nurl = %q\n%s", f.Store, s.Socket, address, s.URL,
+			f.options.Server)
 		if f.options.Postgres {
-			text = fmt.Sprintf("ca_key_file = %q\n%s", f.path("ca.key"), text) // all of them have it, and the machine's own stays out of this
+			// all of them have it, and the machine's own stays out of this
+			text = fmt.Sprintf("ca_key_file = %q\n%s", f.path("ca.key"), text)
 		}
 		if err := os.WriteFile(s.Config, []byte(text), 0o600); err != nil {
 			return err
@@ -54,7 +57,8 @@ func (f *Farm) startServers(ctx context.Context) error {
 // Address is how `grange --server` names it.
 func (s *Server) Address() string { return "unix://" + s.Socket }
 
-// Start starts the server, also after it was killed or stopped, and waits until it answers. The error of one that ends instead has the end of its log.
+// Start starts the server, also after it was killed or stopped, and waits until it answers. The error of one that ends
+// instead has the end of its log.
 func (s *Server) Start(ctx context.Context) error {
 	if s.log == nil {
 		var err error
@@ -62,7 +66,8 @@ func (s *Server) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	s.cmd = exec.Command("/usr/bin/nsenter", "--net="+path(s.farm.network.hub()), "--", s.Binary, "server", "--config", s.Config)
+	s.cmd = exec.Command("/usr/bin/nsenter", "--net="+path(s.farm.network.hub()), "--", s.Binary, "server",
+		"--config", s.Config)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
 		return err
@@ -87,7 +92,7 @@ func (s *Server) Start(ctx context.Context) error {
 	})
 }
 
-// Running tells whether the server's process lives.
+// Running reports whether the server's process lives.
 func (s *Server) Running() bool {
 	if s.cmd == nil {
 		return false

@@ -1,6 +1,6 @@
-// Package judge judges answers to placement cases by the rules that the cases come with. It knows nothing of the planner: it
-// reads cases and answers as they are written down, and finds what is feasible by trying every assignment of guest cells to host
-// cells.
+// Package judge judges answers to placement cases by the rules that the cases come with. It knows nothing of the
+// planner: it reads cases and answers as they are written down, and finds what is feasible by trying every assignment
+// of guest cells to host cells.
 package judge
 
 import (
@@ -106,7 +106,8 @@ func validThreads(h flavor.HostCell, g flavor.GuestCell, pins, reserved []int) e
 		lone += number(mine == 1)
 		partial += number(mine+common(s, reserved) < free)
 		if g.Threads == "isolate" && (mine > 1 || free != len(s) || len(s) != widest || common(s, reserved) > 0) {
-			return fmt.Errorf("isolate: core %v, of which %d are free, has %d vCPUs and %d reserved CPUs", s, free, mine, common(s, reserved))
+			return fmt.Errorf("isolate: core %v, of which %d are free, has %d vCPUs and %d reserved CPUs", s, free,
+				mine, common(s, reserved))
 		}
 	}
 	switch {
@@ -217,7 +218,8 @@ func sharedFits(c flavor.Case, h flavor.HostCell, g flavor.GuestCell) bool {
 	if len(g.Shared) > pool {
 		return false
 	}
-	return c.Limits == nil || len(g.Shared) == 0 || float64(h.CPUUsage+len(g.Shared)) <= math.Floor(float64(len(h.CPUs))*c.Limits.CPU+1e-9)
+	return c.Limits == nil || len(g.Shared) == 0 ||
+		float64(h.CPUUsage+len(g.Shared)) <= math.Floor(float64(len(h.CPUs))*c.Limits.CPU+1e-9)
 }
 
 // cellFits says whether a guest cell, with reserved CPUs beside it, fits an empty-handed host cell.
@@ -282,7 +284,7 @@ func threadsFit(h flavor.HostCell, g flavor.GuestCell, reserved int) bool {
 	return true
 }
 
-// Feasible tells whether some assignment of guest cells to host cells fits.
+// Feasible reports whether some assignment of guest cells to host cells fits.
 func Feasible(c flavor.Case) bool {
 	reach := map[uint64]bool{0: true} // sets of host cells that the guest cells so far can hold
 	for i, g := range c.Guest {

@@ -1,5 +1,5 @@
-// Package batchtest is the contract of batch.System as tests. Every driver runs it, against the real system, recorded answers or a model
-// of it; it knows none of them.
+// Package batchtest is the contract of batch.System as tests. Every driver runs it, against the real system, recorded
+// answers or a model of it; it knows none of them.
 package batchtest
 
 import (
@@ -289,7 +289,8 @@ func (s *suite) ended() {
 		return slices.Equal(got, want)
 	})
 	for _, j := range seen {
-		if j.Started.IsZero() || j.Finished.Before(j.Started) || j.User == "" || j.CPUs != 1 || j.Queue != s.l.Queue || !slices.Contains(j.Hosts, s.l.Hosts[0]) {
+		if j.Started.IsZero() || j.Finished.Before(j.Started) || j.User == "" || j.CPUs != 1 || j.Queue != s.l.Queue ||
+			!slices.Contains(j.Hosts, s.l.Hosts[0]) {
 			s.Errorf("ended is %+v", j)
 		}
 		if !s.l.NoAccounts && j.Account != s.l.Account {
@@ -302,7 +303,10 @@ func (s *suite) ended() {
 			if status == 0 {
 				outcome = batch.OutcomeDone
 			}
-			if n := slices.IndexFunc(seen, func(j batch.Ended) bool { return j.Code == status && j.Outcome == outcome }); n < 0 {
+			if n := slices.IndexFunc(seen, func(j batch.Ended) bool {
+				return j.Code == status &&
+					j.Outcome == outcome
+			}); n < 0 {
 				s.Errorf("job %d with status %d is not among %+v", i, status, seen)
 			}
 		}
@@ -314,7 +318,8 @@ func (s *suite) ended() {
 
 func (s *suite) closes() {
 	host := s.l.Hosts[0]
-	for i, reason := range []string{"three VMs did not start", "three VMs did not start", "a \"worse\" reason\nin two lines"} {
+	for i, reason := range []string{"three VMs did not start", "three VMs did not start",
+		"a \"worse\" reason\nin two lines"} {
 		s.must(s.s.Close(s.ctx, host, reason))
 		n := s.node(host)
 		if !n.Closed || !n.Ours || n.State != batch.NodeClosed || n.Free != 0 {
@@ -330,7 +335,11 @@ func (s *suite) closes() {
 	s.s = s.l.Open(s.T) // the next process may open what this one closed
 	for range 2 {
 		s.must(s.s.Open(s.ctx, host))
-		s.eventually("an opened host is idle", func() bool { n := s.node(host); return !n.Closed && n.State == batch.NodeIdle })
+		s.eventually("an opened host is idle", func() bool {
+			n := s.node(host)
+			return !n.Closed &&
+				n.State == batch.NodeIdle
+		})
 	}
 	s.wantKind("close no host", s.s.Close(s.ctx, "no-such-host", "x"), farm.NotFound)
 	s.wantKind("open no host", s.s.Open(s.ctx, "no-such-host"), farm.NotFound)
@@ -342,7 +351,8 @@ func (s *suite) admin() {
 	defer s.l.AdminOpen(s.T, host)
 	check := func(when string) {
 		s.Helper()
-		if n := s.node(host); !n.Closed || n.Ours || n.Reason == "" || !s.l.NoReasons && n.Reason != "disk replaced by Eva" {
+		if n := s.node(host); !n.Closed || n.Ours || n.Reason == "" || !s.l.NoReasons &&
+			n.Reason != "disk replaced by Eva" {
 			s.Errorf("%s: %+v", when, n)
 		}
 	}
@@ -387,7 +397,8 @@ func (s *suite) books() {
 	host := s.l.Hosts[1]
 	var free int
 	s.eventually("the host is idle", func() bool { n := s.node(host); free = n.Free; return n.State == batch.NodeIdle })
-	b := batch.Booking{Name: fmt.Sprintf("cloud-%d", time.Now().UnixNano()), Account: s.l.Account, Queue: s.l.Queue, Host: host, CPUs: 2, Memory: 256 << 20, Limit: 2 * time.Hour}
+	b := batch.Booking{Name: fmt.Sprintf("cloud-%d", time.Now().UnixNano()), Account: s.l.Account, Queue: s.l.Queue,
+		Host: host, CPUs: 2, Memory: 256 << 20, Limit: 2 * time.Hour}
 	first, err := s.s.Book(s.ctx, b)
 	s.must(err)
 	again, err := s.l.Open(s.T).Book(s.ctx, b) // our process died behind the first, and does not know
@@ -402,7 +413,8 @@ func (s *suite) books() {
 		s.must(err)
 		return held.Held
 	})
-	if held.Name != b.Name || held.Host != host || held.CPUs != 2 || held.Since.IsZero() || !s.l.NoAccounts && held.Account != s.l.Account {
+	if held.Name != b.Name || held.Host != host || held.CPUs != 2 || held.Since.IsZero() || !s.l.NoAccounts &&
+		held.Account != s.l.Account {
 		s.Errorf("held is %+v", held)
 	}
 	s.eventually(fmt.Sprintf("2 of %d CPUs are not free", free), func() bool { return s.node(host).Free == free-2 })
@@ -447,7 +459,8 @@ func (s *suite) listWithout(vm string) []batch.Node {
 func (s *suite) waits() {
 	host := s.l.Hosts[0]
 	id := s.l.Run(s.T, host, Job{CPUs: s.node(host).CPUs})
-	b := batch.Booking{Name: fmt.Sprintf("late-%d", time.Now().UnixNano()), Account: s.l.Account, Queue: s.l.Queue, Host: host, CPUs: 1, Limit: time.Hour}
+	b := batch.Booking{Name: fmt.Sprintf("late-%d", time.Now().UnixNano()), Account: s.l.Account, Queue: s.l.Queue,
+		Host: host, CPUs: 1, Limit: time.Hour}
 	got, err := s.s.Book(s.ctx, b)
 	s.must(err)
 	if got.Held || !got.Since.IsZero() {
@@ -471,11 +484,16 @@ func (s *suite) waits() {
 	s.must(err)
 	s.must(s.s.Release(s.ctx, b.Name))
 	s.l.Finish(s.T, id, 0)
-	s.eventually("nothing is held", func() bool { n := s.node(host); return n.Free == n.CPUs && n.State == batch.NodeIdle })
+	s.eventually("nothing is held", func() bool {
+		n := s.node(host)
+		return n.Free == n.CPUs &&
+			n.State == batch.NodeIdle
+	})
 }
 
 func (s *suite) refused() {
-	good := batch.Booking{Name: "refused", Account: s.l.Account, Queue: s.l.Queue, Host: s.l.Hosts[0], CPUs: 1, Limit: time.Hour}
+	good := batch.Booking{Name: "refused", Account: s.l.Account, Queue: s.l.Queue, Host: s.l.Hosts[0], CPUs: 1,
+		Limit: time.Hour}
 	for name, change := range map[string]func(*batch.Booking){
 		"no name":       func(b *batch.Booking) { b.Name = "" },
 		"an odd name":   func(b *batch.Booking) { b.Name = "a b;c" },
@@ -502,7 +520,8 @@ func (s *suite) lookup() {
 	known := farm.Allotment{System: s.s.Name(), Job: id, Slots: 3, Memory: 5}
 	got, err := s.s.Lookup(s.ctx, known)
 	s.must(err)
-	if got.Queue != s.l.Queue || !s.l.NoAccounts && got.Account != s.l.Account || got.Slots != 3 || got.Memory != 5 || got.Job != id {
+	if got.Queue != s.l.Queue || !s.l.NoAccounts && got.Account != s.l.Account || got.Slots != 3 || got.Memory != 5 ||
+		got.Job != id {
 		s.Errorf("looked up is %+v", got)
 	}
 	if left := time.Until(got.Ends); left < 50*time.Minute || left > 61*time.Minute {

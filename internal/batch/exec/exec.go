@@ -1,6 +1,6 @@
-// Package exec is the driver for every batch system that has none: a site's own program, which is asked by JSON on its standard input and
-// answers on its output, one request a run. It trusts the program with the farm, so the program must be root's, or ours; what it says
-// is checked all the same.
+// Package exec is the driver for every batch system that has none: a site's own program, which is asked by JSON on its
+// standard input and answers on its output, one request a run. It trusts the program with the farm, so the program must
+// be root's, or ours; what it says is checked all the same.
 package exec
 
 import (
@@ -80,7 +80,8 @@ func (s *System) safe() error {
 }
 
 func (s *System) broken(what string) error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBadProgram, Message: "batch program " + s.o.Program + ": " + what, Hint: "docs/guide/batch.md describes what it has to do"}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBadProgram,
+		Message: "batch program " + s.o.Program + ": " + what, Hint: "docs/guide/batch.md describes what it has to do"}
 }
 
 // Name is the site's for it.
@@ -95,7 +96,8 @@ func (s *System) ask(ctx context.Context, r Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	out, err := s.run(ctx, program.Call{Path: s.o.Program, Args: []string{r.Verb}, Env: s.o.Env, Input: append(input, '\n'), Limit: s.o.Limit, Output: s.o.Output})
+	out, err := s.run(ctx, program.Call{Path: s.o.Program, Args: []string{r.Verb}, Env: s.o.Env,
+		Input: append(input, '\n'), Limit: s.o.Limit, Output: s.o.Output})
 	failed := new(program.Failed)
 	switch {
 	case errors.As(err, &failed) && len(bytes.TrimSpace(out)) == 0:
@@ -109,10 +111,12 @@ func (s *System) ask(ctx context.Context, r Request) (Answer, error) {
 	var a Answer
 	d := json.NewDecoder(bytes.NewReader(out))
 	if err := d.Decode(&a); err != nil {
-		return Answer{}, s.broken(fmt.Sprintf("its answer to %q is no JSON object of the protocol: %v; it begins with %s", r.Verb, err, shown(out)))
+		return Answer{}, s.broken(fmt.Sprintf(
+			"its answer to %q is no JSON object of the protocol: %v; it begins with %s", r.Verb, err, shown(out)))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Answer{}, s.broken(fmt.Sprintf("behind its answer to %q there is more: %s", r.Verb, shown(out[d.InputOffset():])))
+		return Answer{}, s.broken(fmt.Sprintf("behind its answer to %q there is more: %s", r.Verb,
+			shown(out[d.InputOffset():])))
 	}
 	if a.Error != nil {
 		return Answer{}, a.Error.farm()
@@ -135,7 +139,8 @@ func (e *Error) farm() error {
 	if !slices.Contains(kinds, kind) {
 		kind = farm.Internal
 	}
-	code := map[farm.Kind]farm.Code{farm.NotFound: farm.CodeNoNode, farm.Conflict: farm.CodeNotOurs, farm.Unavailable: farm.CodeBatchAway}[kind]
+	code := map[farm.Kind]farm.Code{farm.NotFound: farm.CodeNoNode, farm.Conflict: farm.CodeNotOurs,
+		farm.Unavailable: farm.CodeBatchAway}[kind]
 	return &farm.Error{Kind: kind, Code: cmp.Or(code, farm.CodeBadBooking), Message: e.Message, Hint: e.Hint}
 }
 
@@ -150,7 +155,8 @@ func (s *System) Demand(ctx context.Context) ([]batch.Demand, error) {
 		if d.Jobs < 1 || d.CPUs < 1 || d.Memory < 0 {
 			return nil, s.broken(fmt.Sprintf("demand for %d jobs of %d CPUs and %d bytes", d.Jobs, d.CPUs, d.Memory))
 		}
-		t.Add(batch.Demand{Jobs: d.Jobs, Image: d.Image, Shape: d.Shape, CPUs: d.CPUs, Memory: farm.Bytes(d.Memory), Account: d.Account, Queue: d.Queue, Oldest: d.Oldest})
+		t.Add(batch.Demand{Jobs: d.Jobs, Image: d.Image, Shape: d.Shape, CPUs: d.CPUs, Memory: farm.Bytes(d.Memory),
+			Account: d.Account, Queue: d.Queue, Oldest: d.Oldest})
 	}
 	return t.Demand(), nil
 }
@@ -175,7 +181,8 @@ func (s *System) Nodes(ctx context.Context) ([]batch.Node, error) {
 	return nodes, nil
 }
 
-var outcomes = []batch.Outcome{batch.OutcomeDone, batch.OutcomeFailed, batch.OutcomeCancelled, batch.OutcomeTimeout, batch.OutcomeMemory, batch.OutcomeNode}
+var outcomes = []batch.Outcome{batch.OutcomeDone, batch.OutcomeFailed, batch.OutcomeCancelled, batch.OutcomeTimeout,
+	batch.OutcomeMemory, batch.OutcomeNode}
 
 // Ended are jobs behind a cursor.
 func (s *System) Ended(ctx context.Context, after batch.Cursor, limit int) ([]batch.Ended, batch.Cursor, error) {
@@ -184,7 +191,8 @@ func (s *System) Ended(ctx context.Context, after batch.Cursor, limit int) ([]ba
 		return nil, after, err
 	}
 	if len(a.Ended) > limit || len(a.Ended) > 0 && (a.Cursor == "" || a.Cursor == string(after)) {
-		return nil, after, s.broken(fmt.Sprintf("%d ended jobs of %d asked for, and cursor %q behind %q", len(a.Ended), limit, a.Cursor, after))
+		return nil, after, s.broken(fmt.Sprintf("%d ended jobs of %d asked for, and cursor %q behind %q", len(a.Ended),
+			limit, a.Cursor, after))
 	}
 	var jobs []batch.Ended
 	for _, e := range a.Ended {
@@ -219,7 +227,8 @@ func (s *System) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	}
 	var jobs []batch.Running
 	for _, j := range a.Running {
-		jobs = append(jobs, batch.Running{Job: j.ID, User: j.User, Account: j.Account, Ends: j.Ends, Booking: j.Booking})
+		jobs = append(jobs, batch.Running{Job: j.ID, User: j.User, Account: j.Account, Ends: j.Ends,
+			Booking: j.Booking})
 	}
 	return jobs, nil
 }

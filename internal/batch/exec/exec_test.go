@@ -49,7 +49,8 @@ func TestExample(t *testing.T) {
 		t.Helper()
 		request["protocol"] = Protocol
 		text, _ := json.Marshal(request)
-		out, err := program.Start(context.WithoutCancel(t.Context()), program.Call{Path: o.Program, Env: o.Env, Input: text})
+		out, err := program.Start(context.WithoutCancel(t.Context()),
+			program.Call{Path: o.Program, Env: o.Env, Input: text})
 		var a Answer
 		if err != nil || json.Unmarshal(out, &a) != nil || a.Error != nil {
 			t.Fatalf("%v: %s, %v", request, out, err)
@@ -63,8 +64,8 @@ func TestExample(t *testing.T) {
 		set(t, host, nil)
 	}
 	submit := func(t *testing.T, host string, j batchtest.Job) string {
-		job := map[string]any{"host": host, "user": "eva", "account": "atlas", "queue": "main", "cpus": max(j.CPUs, 1), "image": j.Image, "shape": j.Shape,
-			"memory": int64(j.Memory), "seconds": j.Limit.Seconds()}
+		job := map[string]any{"host": host, "user": "eva", "account": "atlas", "queue": "main", "cpus": max(j.CPUs, 1),
+			"image": j.Image, "shape": j.Shape, "memory": int64(j.Memory), "seconds": j.Limit.Seconds()}
 		return ask(t, map[string]any{"verb": "test_submit", "submit": job}).Lookup.ID
 	}
 	end := func(t *testing.T, id, outcome string, code int) {
@@ -105,21 +106,25 @@ func TestGarbage(t *testing.T) {
 		"too much":           {"while :; do echo '{\"nodes\": []}'; done", "more than it may"},
 		"too long":           {"sleep 30", "did not end in time"},
 		"nonsense":           {`echo '{"nodes": [{"name": "n1", "state": "dancing"}]}'`, "dancing"},
-		"negative":           {`echo '{"nodes": [{"name": "n1", "state": "idle", "cpus": 2, "free": 3}]}'`, "3 of 2 CPUs"},
-		"binary":             {`printf '\377\376'`, "?"},
+		"negative": {`echo '{"nodes": [{"name": "n1", "state": "idle", "cpus": 2, "free": 3}]}'`,
+			"3 of 2 CPUs"},
+		"binary": {`printf '\377\376'`, "?"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := New(Options{Program: write(t, "#!/bin/sh\n"+c.script+"\n", 0o755), Limit: 2 * time.Second, Output: 1 << 16}, program.Start)
+			s, err := New(Options{Program: write(t, "#!/bin/sh\n"+c.script+"\n", 0o755), Limit: 2 * time.Second,
+				Output: 1 << 16}, program.Start)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, err = s.Nodes(t.Context())
-			if e := new(farm.Error); !errors.As(err, &e) || e.Code != farm.CodeBadProgram || !strings.Contains(e.Error(), c.says) {
+			if e := new(farm.Error); !errors.As(err, &e) || e.Code != farm.CodeBadProgram ||
+				!strings.Contains(e.Error(), c.says) {
 				t.Errorf("%v, not %q", err, c.says)
 			}
 		})
 	}
-	s, err := New(Options{Program: write(t, "#!/bin/sh\n"+`echo '{"error": {"kind": "conflict", "message": "closed by Eva"}}'`, 0o755)}, program.Start)
+	s, err := New(Options{Program: write(t,
+		"#!/bin/sh\n"+`echo '{"error": {"kind": "conflict", "message": "closed by Eva"}}'`, 0o755)}, program.Start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +133,8 @@ func TestGarbage(t *testing.T) {
 		t.Error(err)
 	}
 	// A cursor that does not move would count the same jobs for ever.
-	s, _ = New(Options{Program: write(t, "#!/bin/sh\n"+`echo '{"ended": [{"id": "1", "finished": "2026-01-01T00:00:00Z", "outcome": "done"}], "cursor": "7"}'`, 0o755)}, program.Start)
+	s, _ = New(Options{Program: write(t,
+		"#!/bin/sh\n"+`echo '{"ended": [{"id": "1", "finished": "2026-01-01T00:00:00Z", "outcome": "done"}], "cursor": "7"}'`, 0o755)}, program.Start)
 	if _, _, err := s.Ended(t.Context(), "7", 10); err == nil {
 		t.Error("a cursor that stands still is taken")
 	}

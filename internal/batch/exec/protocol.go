@@ -10,17 +10,19 @@ import (
 // Protocol is the version of what is spoken with the program. Fields are only added within a version.
 const Protocol = 1
 
-// Request is what the program reads from its standard input, one JSON object. Which fields are there follows from the verb.
+// Request is what the program reads from its standard input, one JSON object. Which fields are there follows from the
+// verb.
 type Request struct {
-	Protocol int      `json:"protocol"`
-	Verb     string   `json:"verb"`              // demand, nodes, ended, close, open, drain, book, bookings, release, lookup
-	Host     string   `json:"host,omitempty"`    // close, open, drain
-	Reason   string   `json:"reason,omitempty"`  // close, drain
-	Cursor   string   `json:"cursor,omitempty"`  // ended
-	Limit    int      `json:"limit,omitempty"`   // ended
-	Booking  *Booking `json:"booking,omitempty"` // book
-	Name     string   `json:"name,omitempty"`    // release
-	Job      string   `json:"job,omitempty"`     // lookup
+	Protocol int `json:"protocol"`
+	// demand, nodes, ended, close, open, drain, book, bookings, release, lookup
+	Verb    string   `json:"verb"`
+	Host    string   `json:"host,omitempty"`    // close, open, drain
+	Reason  string   `json:"reason,omitempty"`  // close, drain
+	Cursor  string   `json:"cursor,omitempty"`  // ended
+	Limit   int      `json:"limit,omitempty"`   // ended
+	Booking *Booking `json:"booking,omitempty"` // book
+	Name    string   `json:"name,omitempty"`    // release
+	Job     string   `json:"job,omitempty"`     // lookup
 }
 
 // Answer is what it prints, one JSON object: an error, or what the verb asks for.
@@ -114,21 +116,25 @@ type Booking struct {
 }
 
 func wireBooking(b batch.Booking) *Booking {
-	return &Booking{Name: b.Name, Account: b.Account, Host: b.Host, CPUs: b.CPUs, Memory: int64(b.Memory), Queue: b.Queue, Seconds: int64(b.Limit / time.Second)}
+	return &Booking{Name: b.Name, Account: b.Account, Host: b.Host, CPUs: b.CPUs, Memory: int64(b.Memory),
+		Queue: b.Queue, Seconds: int64(b.Limit / time.Second)}
 }
 
 func (b Booking) booked() batch.Booked {
-	return batch.Booked{Job: b.Job, Held: b.Held, Since: b.Since, Why: b.Why, Booking: batch.Booking{Name: b.Name, Account: b.Account, Host: b.Host, CPUs: b.CPUs,
-		Memory: farm.Bytes(b.Memory), Queue: b.Queue, Limit: time.Duration(b.Seconds) * time.Second}}
+	return batch.Booked{Job: b.Job, Held: b.Held, Since: b.Since, Why: b.Why,
+		Booking: batch.Booking{Name: b.Name, Account: b.Account, Host: b.Host, CPUs: b.CPUs,
+			Memory: farm.Bytes(b.Memory), Queue: b.Queue, Limit: time.Duration(b.Seconds) * time.Second}}
 }
 
 func (e Ended) ended() batch.Ended {
-	return batch.Ended{Job: e.ID, Name: e.Name, User: e.User, Account: e.Account, Queue: e.Queue, Hosts: e.Hosts, CPUs: e.CPUs, Submitted: e.Submitted, Started: e.Started,
-		Finished: e.Finished, CPUTime: time.Duration(e.CPUTime * float64(time.Second)), MaxRSS: farm.Bytes(e.MaxRSS), Outcome: batch.Outcome(e.Outcome), Code: e.Code,
-		Signal: e.Signal, Booking: e.Booking}
+	return batch.Ended{Job: e.ID, Name: e.Name, User: e.User, Account: e.Account, Queue: e.Queue, Hosts: e.Hosts,
+		CPUs: e.CPUs, Submitted: e.Submitted, Started: e.Started, Finished: e.Finished,
+		CPUTime: time.Duration(e.CPUTime * float64(time.Second)), MaxRSS: farm.Bytes(e.MaxRSS),
+		Outcome: batch.Outcome(e.Outcome), Code: e.Code, Signal: e.Signal, Booking: e.Booking}
 }
 
 func (n Node) node() batch.Node {
-	return batch.Node{Name: n.Name, State: batch.NodeState(n.State), Closed: n.ClosedBy != "", Ours: n.ClosedBy == "grange", Reason: n.Reason, CPUs: n.CPUs, Free: n.Free,
-		Memory: farm.Bytes(n.Memory), Features: n.Features, Queues: n.Queues}
+	return batch.Node{Name: n.Name, State: batch.NodeState(n.State), Closed: n.ClosedBy != "",
+		Ours: n.ClosedBy == "grange", Reason: n.Reason, CPUs: n.CPUs, Free: n.Free, Memory: farm.Bytes(n.Memory),
+		Features: n.Features, Queues: n.Queues}
 }

@@ -1,5 +1,5 @@
-// Package fake is a batch system in memory: hosts with CPUs, a queue, accounting. It keeps the contract of batch.System, and is driven by
-// tests; it starts no process.
+// Package fake is a batch system in memory: hosts with CPUs, a queue, accounting. It keeps the contract of
+// batch.System, and is driven by tests; it starts no process.
 package fake
 
 import (
@@ -153,8 +153,9 @@ func (s *System) end(id string, o batch.Outcome, code int) {
 	}
 	delete(s.jobs, id)
 	if j.where != "" {
-		s.ended = append(s.ended, batch.Ended{Job: id, Name: j.Name, User: j.User, Account: j.Account, Queue: j.Queue, Hosts: []string{j.where}, CPUs: j.CPUs,
-			Submitted: j.Submitted, Started: j.Started, Finished: time.Now(), Outcome: o, Code: code, Booking: batch.BookingOf(j.Name)})
+		s.ended = append(s.ended, batch.Ended{Job: id, Name: j.Name, User: j.User, Account: j.Account, Queue: j.Queue,
+			Hosts: []string{j.where}, CPUs: j.CPUs, Submitted: j.Submitted, Started: j.Started, Finished: time.Now(),
+			Outcome: o, Code: code, Booking: batch.BookingOf(j.Name)})
 	}
 	s.schedule()
 }
@@ -183,7 +184,8 @@ func (s *System) Demand(context.Context) ([]batch.Demand, error) {
 	var t batch.Tally
 	for _, j := range s.order() {
 		if j.where == "" && !j.Held && batch.BookingOf(j.Name) == "" {
-			t.Add(batch.Demand{Jobs: 1, Image: j.Image, Shape: j.Shape, CPUs: j.CPUs, Memory: j.Memory, Account: j.Account, Queue: j.Queue, Oldest: j.Submitted})
+			t.Add(batch.Demand{Jobs: 1, Image: j.Image, Shape: j.Shape, CPUs: j.CPUs, Memory: j.Memory,
+				Account: j.Account, Queue: j.Queue, Oldest: j.Submitted})
 		}
 	}
 	return t.Demand(), nil
@@ -199,7 +201,8 @@ func (s *System) Nodes(context.Context) ([]batch.Node, error) {
 	var nodes []batch.Node
 	for _, name := range slices.Sorted(maps.Keys(s.hosts)) {
 		h, free := s.hosts[name], s.free(name)
-		n := batch.Node{Name: name, State: batch.NodeIdle, Closed: h.closed, CPUs: h.cpus, Free: free, Memory: h.memory, Queues: []string{"main"}}
+		n := batch.Node{Name: name, State: batch.NodeIdle, Closed: h.closed, CPUs: h.cpus, Free: free, Memory: h.memory,
+			Queues: []string{"main"}}
 		n.Reason, n.Ours = batch.OurReason(h.reason)
 		switch {
 		case h.down:
@@ -292,7 +295,8 @@ func (s *System) Drain(ctx context.Context, name, reason string) ([]batch.Runnin
 	var jobs []batch.Running
 	for _, j := range s.order() {
 		if j.where == name {
-			jobs = append(jobs, batch.Running{Job: j.ID, User: j.User, Account: j.Account, Ends: j.ends(), Booking: batch.BookingOf(j.Name)})
+			jobs = append(jobs, batch.Running{Job: j.ID, User: j.User, Account: j.Account, Ends: j.ends(),
+				Booking: batch.BookingOf(j.Name)})
 		}
 	}
 	return jobs, nil
@@ -326,7 +330,8 @@ func (s *System) Book(_ context.Context, b batch.Booking) (batch.Booked, error) 
 	case b.CPUs > h.cpus:
 		return batch.Booked{}, batch.Refused(s.kind, fmt.Sprintf("host %s has %d CPUs", b.Host, h.cpus))
 	}
-	id := s.submit(Job{Name: batch.JobName(b.Name), User: "root", Account: b.Account, Queue: b.Queue, Host: b.Host, CPUs: b.CPUs, Memory: b.Memory, Limit: b.Limit})
+	id := s.submit(Job{Name: batch.JobName(b.Name), User: "root", Account: b.Account, Queue: b.Queue, Host: b.Host,
+		CPUs: b.CPUs, Memory: b.Memory, Limit: b.Limit})
 	return s.jobs[id].booked(), nil
 }
 
@@ -341,7 +346,8 @@ func (s *System) booking(name string) *Job {
 
 func (j *Job) booked() batch.Booked {
 	b := batch.Booked{Job: j.ID, Held: j.where != "", Since: j.Started,
-		Booking: batch.Booking{Name: batch.BookingOf(j.Name), Account: j.Account, Host: j.Host, CPUs: j.CPUs, Memory: j.Memory, Queue: j.Queue, Limit: j.Limit}}
+		Booking: batch.Booking{Name: batch.BookingOf(j.Name), Account: j.Account, Host: j.Host, CPUs: j.CPUs,
+			Memory: j.Memory, Queue: j.Queue, Limit: j.Limit}}
 	if !b.Held {
 		b.Why = "no room"
 	}

@@ -12,7 +12,8 @@ import (
 func TestContract(t *testing.T) {
 	s := New(farm.Slurm, 4, 8, "n1", "n2")
 	job := func(j batchtest.Job) Job {
-		return Job{Name: "job", User: "eva", Account: "atlas", Image: j.Image, Shape: j.Shape, CPUs: j.CPUs, Memory: j.Memory, Limit: j.Limit}
+		return Job{Name: "job", User: "eva", Account: "atlas", Image: j.Image, Shape: j.Shape, CPUs: j.CPUs,
+			Memory: j.Memory, Limit: j.Limit}
 	}
 	batchtest.Run(t, batchtest.Lab{
 		Open:    func(*testing.T) batch.System { return s },

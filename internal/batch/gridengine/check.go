@@ -35,30 +35,38 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
 	case none(starter):
 		add(true, "queue "+s.Queue+" has no starter_method", "its jobs run on the host", set)
 	case strings.Contains(starter, "["):
-		add(true, "starter_method differs by host: "+starter, "on hosts without it jobs run on the host", "set one value, or list hosts that have no grange in another queue")
+		add(true, "starter_method differs by host: "+starter, "on hosts without it jobs run on the host",
+			"set one value, or list hosts that have no grange in another queue")
 	case filepath.Base(starter) != StarterLink:
 		add(true, "starter_method is "+starter, "it is not grange's "+StarterLink, set)
 	default:
 		if why := unsafe(starter); why != "" {
-			add(true, "starter_method "+starter+": "+why, "Grid Engine starts it as each job's user, and puts jobs into state Eqw where it is missing", set)
+			add(true, "starter_method "+starter+": "+why,
+				"Grid Engine starts it as each job's user, and puts jobs into state Eqw where it is missing", set)
 		}
 	}
 	if strings.Contains(queue["qtype"], "INTERACTIVE") {
-		add(true, "queue "+s.Queue+" is of type "+queue["qtype"], "Grid Engine starts qlogin, qsh and qrsh without a command on the host, without the starter method", set)
+		add(true, "queue "+s.Queue+" is of type "+queue["qtype"],
+			"Grid Engine starts qlogin, qsh and qrsh without a command on the host, without the starter method", set)
 	}
 	for _, method := range []string{"suspend", "resume"} {
 		if v := queue[method+"_method"]; !strings.Contains(v, " gridengine "+method+" ") {
-			add(false, method+"_method is "+v, "Grid Engine then sends its signal to QEMU as well as to the wrapper: the VM is stopped hard, and its guest misses time", set)
+			add(false, method+"_method is "+v,
+				"Grid Engine then sends its signal to QEMU as well as to the wrapper: the VM is stopped hard, and "+
+					"its guest misses time", set)
 		}
 	}
 	if v := queue["terminate_method"]; !strings.Contains(v, " gridengine terminate ") {
-		add(false, "terminate_method is "+v, "Grid Engine kills at once: no trap of a job runs at qdel and at h_rt", set)
+		add(false, "terminate_method is "+v, "Grid Engine kills at once: no trap of a job runs at qdel and at h_rt",
+			set)
 	}
 	if !strings.EqualFold(queue["rerun"], "TRUE") {
-		add(false, "rerun is "+queue["rerun"], "a job whose VM could not be started ends as failed instead of going to another host", set)
+		add(false, "rerun is "+queue["rerun"],
+			"a job whose VM could not be started ends as failed instead of going to another host", set)
 	}
 	if queue["s_rt"] != "INFINITY" && queue["h_rt"] != "INFINITY" {
-		add(false, "both s_rt ("+queue["s_rt"]+") and h_rt ("+queue["h_rt"]+") are set", "Grid Engine 8.1.9 then does not enforce h_rt, on metal too", "leave s_rt at INFINITY")
+		add(false, "both s_rt ("+queue["s_rt"]+") and h_rt ("+queue["h_rt"]+") are set",
+			"Grid Engine 8.1.9 then does not enforce h_rt, on metal too", "leave s_rt at INFINITY")
 	}
 	conf, err := c.effective(ctx, s.Host)
 	if err != nil {
@@ -68,16 +76,20 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
 		return nil, err
 	}
 	if none(conf["gid_range"]) {
-		add(true, "gid_range is none", "Grid Engine knows no process of a job: a VM would neither be accounted nor limited nor killed", "qconf -mconf: gid_range 20000-20100")
+		add(true, "gid_range is none",
+			"Grid Engine knows no process of a job: a VM would neither be accounted nor limited nor killed",
+			"qconf -mconf: gid_range 20000-20100")
 	}
 	for param := range strings.SplitSeq(strings.ReplaceAll(conf["execd_params"], " ", ","), ",") {
 		key, value, _ := strings.Cut(strings.ToUpper(param), "=")
 		off := slices.Contains([]string{"FALSE", "0", "NO"}, value)
 		switch {
 		case key == "ENABLE_ADDGRP_KILL" && off:
-			add(false, "execd_params: "+param, "processes that left a job's session survive it", "set ENABLE_ADDGRP_KILL=true")
+			add(false, "execd_params: "+param, "processes that left a job's session survive it",
+				"set ENABLE_ADDGRP_KILL=true")
 		case key == "PDC_INTERVAL" && value == "NEVER":
-			add(true, "execd_params: "+param, "nobody enforces h_vmem for VMs, and nobody accounts them", "leave PDC_INTERVAL out")
+			add(true, "execd_params: "+param, "nobody enforces h_vmem for VMs, and nobody accounts them",
+				"leave PDC_INTERVAL out")
 		case key == "IGNORE_NGROUPS_MAX_LIMIT" && !off && value != "":
 			add(false, "execd_params: "+param, "jobs of users with many groups are not tracked", "leave it out")
 		case key == "ACCT_RESERVED_USAGE" && !off && value != "":
@@ -86,11 +98,13 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
 	}
 	if s.Host != "" {
 		if !strings.Contains(conf["load_sensor"], SensorLink) {
-			add(false, "host "+s.Host+" has no load sensor of grange", "jobs cannot ask for vmslots and vmimages", set+" --host "+s.Host)
+			add(false, "host "+s.Host+" has no load sensor of grange", "jobs cannot ask for vmslots and vmimages",
+				set+" --host "+s.Host)
 		}
 		for _, key := range []string{"qlogin_daemon", "rlogin_daemon"} {
 			if conf[key] != noLogins && !s.Logins {
-				add(true, "host "+s.Host+": "+key+" is "+conf[key], "`qlogin -now no` runs a shell on the host, also in a queue of type BATCH", set+" --host "+s.Host)
+				add(true, "host "+s.Host+": "+key+" is "+conf[key],
+					"`qlogin -now no` runs a shell on the host, also in a queue of type BATCH", set+" --host "+s.Host)
 			}
 		}
 		if v := conf["shepherd_cmd"]; !none(v) && filepath.Base(v) == ShepherdLink {

@@ -8,14 +8,17 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// checkAround looks for what Grid Engine runs as the job's user on the host beside the starter method. It is the site's, but it has the job's
-// environment: LD_PRELOAD there names code of the user's.
-func (c *Cell) checkAround(ctx context.Context, s Setup, queue, conf map[string]string, add func(bad bool, what, why, do string)) error {
+// checkAround looks for what Grid Engine runs as the job's user on the host beside the starter method. It is the
+// site's, but it has the job's environment: LD_PRELOAD there names code of the user's.
+func (c *Cell) checkAround(ctx context.Context, s Setup, queue, conf map[string]string,
+	add func(bad bool, what, why, do string)) error {
 	const why = "it runs on the host as the job's user, who names code for it by LD_PRELOAD in the job's environment"
 	for _, key := range []string{"prolog", "epilog"} {
 		for where, v := range map[string]string{"queue " + s.Queue: queue[key], "the configuration": conf[key]} {
 			if !none(v) && !strings.HasPrefix(v, "root@") {
-				add(true, where+": "+key+" is "+v, why, key+" root@"+strings.TrimSpace(v[strings.LastIndex(v, "@")+1:])+", where it may run as root; else leave it out")
+				add(true, where+": "+key+" is "+v, why,
+					key+" root@"+strings.TrimSpace(
+						v[strings.LastIndex(v, "@")+1:])+", where it may run as root; else leave it out")
 			}
 		}
 	}
@@ -33,8 +36,9 @@ func (c *Cell) checkAround(ctx context.Context, s Setup, queue, conf map[string]
 			}
 		}
 		if strings.EqualFold(pe["control_slaves"], "TRUE") {
-			add(false, "parallel environment "+name+": control_slaves is TRUE", "qrsh -inherit may start tasks of such a job on its hosts, and the starter method of 8.1.9 was not tried for them",
-				"qconf -mp "+name+": control_slaves FALSE")
+			add(false, "parallel environment "+name+": control_slaves is TRUE",
+				"qrsh -inherit may start tasks of such a job on its hosts, and the starter method of 8.1.9 was not "+
+					"tried for them", "qconf -mp "+name+": control_slaves FALSE")
 		}
 	}
 	return nil

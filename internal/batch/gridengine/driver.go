@@ -22,12 +22,16 @@ type Driver struct {
 
 // DriverOptions are what the configuration says of the cell.
 type DriverOptions struct {
-	Accounting string                  // the accounting file; its rotated ones beside it are read as well; "": the cell's own
-	Wishes     map[string]batch.Demand // by image that a job asks for (-l vmimages=*NAME*): the image and shape it stands for; one that is not here stands for itself
-	Projects   bool                    // accounts of bookings are projects (-P) and no bare words (-A)
-	Parallel   string                  // parallel environment with the allocation rule $pe_slots, for bookings of several CPUs
-	Hold       []string                // options of qsub for placeholders: whatever keeps them out of VMs
-	User       string                  // who books; "": whoever we run as
+	// the accounting file; its rotated ones beside it are read as well; "": the cell's own
+	Accounting string
+	// by image that a job asks for (-l vmimages=*NAME*): the image and shape it stands for; one that is not here stands
+	// for itself
+	Wishes   map[string]batch.Demand
+	Projects bool // accounts of bookings are projects (-P) and no bare words (-A)
+	// parallel environment with the allocation rule $pe_slots, for bookings of several CPUs
+	Parallel string
+	Hold     []string // options of qsub for placeholders: whatever keeps them out of VMs
+	User     string   // who books; "": whoever we run as
 }
 
 var _ batch.System = (*Driver)(nil)
@@ -50,19 +54,22 @@ func (d *Driver) Name() farm.BatchSystem { return farm.GridEngine }
 func (d *Driver) command(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := d.cell.call(ctx, name, args...)
 	failed := new(program.Failed)
-	if err != nil && (!errors.As(err, &failed) && ctx.Err() == nil || failed != nil && slices.ContainsFunc(notThere, func(text string) bool { return strings.Contains(failed.Said, text) })) {
+	if err != nil && (!errors.As(err, &failed) && ctx.Err() == nil || failed != nil &&
+		slices.ContainsFunc(notThere, func(text string) bool { return strings.Contains(failed.Said, text) })) {
 		return "", batch.Away(farm.GridEngine, err)
 	}
 	return out, err
 }
 
 // notThere is what the commands say when the master does not answer. There is no other way to tell: all end with 1.
-var notThere = []string{"unable to send message to qmaster", "unable to contact qmaster", "commlib error", "failed receiving gdi request"}
+var notThere = []string{"unable to send message to qmaster", "unable to contact qmaster", "commlib error",
+	"failed receiving gdi request"}
 
-// said tells whether a command failed with one of these words.
+// said reports whether a command failed with one of these words.
 func said(err error, words ...string) bool {
 	failed := new(program.Failed)
-	return errors.As(err, &failed) && slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
+	return errors.As(err, &failed) &&
+		slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
 }
 
 // Demand is what waits for hosts. The account is the job's project: qstat lists no other.
@@ -100,7 +107,8 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 		if err != nil {
 			return nil, batch.Garbled(farm.GridEngine, "qstat", err)
 		}
-		wish := batch.Demand{Jobs: n, CPUs: max(j.Slots, 1), Memory: memory, Account: account, Queue: j.wantedQueue(), Oldest: moment(j.Submitted)}
+		wish := batch.Demand{Jobs: n, CPUs: max(j.Slots, 1), Memory: memory, Account: account, Queue: j.wantedQueue(),
+			Oldest: moment(j.Submitted)}
 		if image := strings.Trim(j.request("vmimages"), "*"); image != "" {
 			wish.Image = image
 			if w, ok := d.o.Wishes[image]; ok {
@@ -112,8 +120,9 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 	return t.Demand(), nil
 }
 
-// Close has a host take no new jobs, by a resource quota set of its own that grants no slots: it keeps the reason, holds for queues that are
-// made later, and cannot be taken for an administrator's `qmod -d`, of which Grid Engine keeps neither reason nor author.
+// Close has a host take no new jobs, by a resource quota set of its own that grants no slots: it keeps the reason,
+// holds for queues that are made later, and cannot be taken for an administrator's `qmod -d`, of which Grid Engine
+// keeps neither reason nor author.
 func (d *Driver) Close(ctx context.Context, host, reason string) error {
 	n, err := d.node(ctx, host)
 	if err != nil || n.Closed && !n.Ours {
@@ -121,7 +130,8 @@ func (d *Driver) Close(ctx context.Context, host, reason string) error {
 	}
 	text := quotaText(host, batch.Reason(reason))
 	if n.Closed {
-		return withFile("quota", text, func(path string) error { _, err := d.cell.qconf(ctx, "-Mrqs", path, quotaName(host)); return err })
+		return withFile("quota", text,
+			func(path string) error { _, err := d.cell.qconf(ctx, "-Mrqs", path, quotaName(host)); return err })
 	}
 	return withFile("quota", text, func(path string) error { _, err := d.cell.qconf(ctx, "-Arqs", path); return err })
 }
@@ -162,7 +172,8 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	if err := d.Close(ctx, host, reason); err != nil {
 		return nil, err
 	}
-	all, err := d.jobs(ctx, "-u", "*", "-s", "rs", "-r", "-g", "t", "-q", "*@"+host) // -g t: parts of parallel jobs are listed by host
+	// -g t: parts of parallel jobs are listed by host
+	all, err := d.jobs(ctx, "-u", "*", "-s", "rs", "-r", "-g", "t", "-q", "*@"+host)
 	if err != nil {
 		return nil, err
 	}

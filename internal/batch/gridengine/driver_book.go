@@ -15,8 +15,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two; the later waits for
-// the end of the earlier (-hold_jid), and is taken away here.
+// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two;
+// the later waits for the end of the earlier (-hold_jid), and is taken away here.
 func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
 	if err := b.Validate(); err != nil {
 		return batch.Booked{}, err
@@ -30,12 +30,14 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	case err != nil:
 		return batch.Booked{}, err
 	case b.CPUs > n.CPUs: // qsub takes what never can run
-		return batch.Booked{}, batch.Refused(farm.GridEngine, fmt.Sprintf("host %s has %d slots, not %d", b.Host, n.CPUs, b.CPUs))
+		return batch.Booked{}, batch.Refused(farm.GridEngine,
+			fmt.Sprintf("host %s has %d slots, not %d", b.Host, n.CPUs, b.CPUs))
 	case b.Queue != "" && !slices.Contains(n.Queues, b.Queue):
 		return batch.Booked{}, batch.Refused(farm.GridEngine, "host "+b.Host+" is in no queue "+b.Queue)
 	}
 	name := batch.JobName(b.Name)
-	args := []string{"-terse", "-b", "y", "-N", name, "-hold_jid", name, "-wd", "/", "-o", "/dev/null", "-j", "y", "-r", "n", "-S", "/bin/sh", "-l", "hostname=" + b.Host}
+	args := []string{"-terse", "-b", "y", "-N", name, "-hold_jid", name, "-wd", "/", "-o", "/dev/null", "-j", "y", "-r",
+		"n", "-S", "/bin/sh", "-l", "hostname=" + b.Host}
 	if b.Queue != "" {
 		args = append(args, "-q", b.Queue)
 	}
@@ -46,7 +48,8 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	}
 	if b.CPUs > 1 {
 		if d.o.Parallel == "" {
-			return batch.Booked{}, batch.Refused(farm.GridEngine, "several CPUs need a parallel environment of one host, which is not configured")
+			return batch.Booked{}, batch.Refused(farm.GridEngine,
+				"several CPUs need a parallel environment of one host, which is not configured")
 		}
 		args = append(args, "-pe", d.o.Parallel, strconv.Itoa(b.CPUs))
 	}
@@ -54,7 +57,8 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		args = append(args, "-l", fmt.Sprintf("h_rt=%d", int((b.Limit+time.Second-1)/time.Second)))
 	}
 	if b.Memory > 0 { // of each slot
-		args = append(args, "-l", fmt.Sprintf("h_vmem=%dM", (b.Memory+farm.Bytes(b.CPUs)*farm.MiB-1)/(farm.Bytes(b.CPUs)*farm.MiB)))
+		args = append(args, "-l", fmt.Sprintf("h_vmem=%dM",
+			(b.Memory+farm.Bytes(b.CPUs)*farm.MiB-1)/(farm.Bytes(b.CPUs)*farm.MiB)))
 	}
 	args = append(append(args, d.o.Hold...), "/bin/sleep", "infinity")
 	if _, err := d.command(ctx, "qsub", args...); err != nil {
@@ -97,8 +101,8 @@ func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
 	return slices.CompactFunc(all, func(a, b batch.Booked) bool { return a.Name == b.Name }), nil
 }
 
-// bookings are ordered by name, and those of one name with the one that holds the capacity first, then by age. Of our own user only:
-// anybody may give a job any name. One that is being deleted is none any more.
+// bookings are ordered by name, and those of one name with the one that holds the capacity first, then by age. Of our
+// own user only: anybody may give a job any name. One that is being deleted is none any more.
 func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, error) {
 	jobs, err := d.jobs(ctx, "-u", d.o.User, "-s", "prs", "-r")
 	if err != nil {
@@ -109,7 +113,9 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 		return name == "" || only != "" && name != only || strings.Contains(j.State, "d") || j.Owner != d.o.User
 	})
 	slices.SortFunc(jobs, func(a, b qstatJob) int {
-		return cmp.Or(cmp.Compare(a.name(), b.name()), -cmp.Compare(a.Listed, b.Listed), cmp.Compare(a.Number, b.Number)) // running before pending
+		// running before pending
+		return cmp.Or(cmp.Compare(a.name(), b.name()), -cmp.Compare(a.Listed, b.Listed),
+			cmp.Compare(a.Number, b.Number))
 	})
 	var numbers []int
 	for _, j := range jobs {
@@ -126,8 +132,10 @@ func (d *Driver) bookings(ctx context.Context, only string) ([]batch.Booked, err
 			return nil, batch.Garbled(farm.GridEngine, "qstat", err)
 		}
 		queue, host := j.where()
-		b := batch.Booked{Job: strconv.Itoa(j.Number), Held: j.running(), Booking: batch.Booking{Name: batch.BookingOf(j.name()), Account: accounts[j.Number],
-			Host: cmp.Or(host, j.request("hostname")), CPUs: max(j.Slots, 1), Memory: memory, Queue: cmp.Or(queue, j.wantedQueue()), Limit: seconds(j.request("h_rt"))}}
+		b := batch.Booked{Job: strconv.Itoa(j.Number), Held: j.running(),
+			Booking: batch.Booking{Name: batch.BookingOf(j.name()), Account: accounts[j.Number],
+				Host: cmp.Or(host, j.request("hostname")), CPUs: max(j.Slots, 1), Memory: memory,
+				Queue: cmp.Or(queue, j.wantedQueue()), Limit: seconds(j.request("h_rt"))}}
 		switch {
 		case b.Held:
 			b.Since = moment(j.Started)

@@ -23,8 +23,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// place is a place in the accounting: the master appends a line when a job has ended, and never changes one. File is known by its first
-// record, so that it is found again when it was rotated, copied or compressed.
+// place is a place in the accounting: the master appends a line when a job has ended, and never changes one. File is
+// known by its first record, so that it is found again when it was rotated, copied or compressed.
 type place struct {
 	File   string `json:"file"`
 	Offset int64  `json:"offset"`
@@ -168,7 +168,8 @@ func (f accountingFile) identity() (string, error) {
 }
 
 // read hands over whole lines from an offset on, until it is told to stop, and returns where it did.
-func (f accountingFile) read(ctx context.Context, offset int64, use func(line string) (more bool, err error)) (int64, error) {
+func (f accountingFile) read(ctx context.Context, offset int64, use func(line string) (more bool, err error)) (int64,
+	error) {
 	file, err := f.open()
 	if err != nil {
 		return offset, batch.Away(farm.GridEngine, err)
@@ -203,7 +204,8 @@ func (f accountingFile) read(ctx context.Context, offset int64, use func(line st
 	}
 }
 
-// Fields of accounting(5), counted from the left; those behind the category from the right, for it has requests in which anything may stand.
+// Fields of accounting(5), counted from the left; those behind the category from the right, for it has requests in
+// which anything may stand.
 const (
 	accQueue = iota
 	accHost
@@ -227,8 +229,8 @@ const (
 	accBehind   = 5 // iow, pe_taskid, maxvmem, arid, ar_sub_time
 )
 
-// parseRecord reads a line. It is no end of a job's run where it is a comment, of a part of a parallel job, whose master has a line of its own, or of
-// a start that failed: that job is in the queue still.
+// parseRecord reads a line. It is no end of a job's run where it is a comment, of a part of a parallel job, whose
+// master has a line of its own, or of a start that failed: that job is in the queue still.
 func parseRecord(line string) (batch.Ended, bool, error) {
 	line = strings.TrimSuffix(line, "\n")
 	if strings.HasPrefix(line, "#") || len(line) < 2 {
@@ -249,9 +251,12 @@ func parseRecord(line string) (batch.Ended, bool, error) {
 		}
 		return v
 	}
-	j := batch.Ended{Job: f[accJob], Name: f[accName], User: f[accOwner], Account: charged(f[accProject], f[accAccount]), Queue: f[accQueue], Hosts: []string{f[accHost]},
-		CPUs: int(number(f[accSlots])), Submitted: since1970(number(f[accSubmitted])), Started: since1970(number(f[accStarted])), Finished: since1970(number(f[accEnded])),
-		CPUTime: time.Duration(number(f[accCPU]) * float64(time.Second)), MaxRSS: farm.Bytes(number(behind[2])), Code: int(number(f[accStatus])), Booking: batch.BookingOf(f[accName])}
+	j := batch.Ended{Job: f[accJob], Name: f[accName], User: f[accOwner],
+		Account: charged(f[accProject], f[accAccount]), Queue: f[accQueue], Hosts: []string{f[accHost]},
+		CPUs: int(number(f[accSlots])), Submitted: since1970(number(f[accSubmitted])),
+		Started: since1970(number(f[accStarted])), Finished: since1970(number(f[accEnded])),
+		CPUTime: time.Duration(number(f[accCPU]) * float64(time.Second)), MaxRSS: farm.Bytes(number(behind[2])),
+		Code: int(number(f[accStatus])), Booking: batch.BookingOf(f[accName])}
 	if task := number(f[accTask]); task > 0 {
 		j.Job += "." + f[accTask]
 	}

@@ -70,7 +70,8 @@ func parseJobs(text string) ([]qstatJob, error) {
 	return all, nil
 }
 
-// readXML reads what Grid Engine calls XML. Names and arguments that users chose stand in it as they are, whatever their bytes.
+// readXML reads what Grid Engine calls XML. Names and arguments that users chose stand in it as they are, whatever
+// their bytes.
 func readXML(text string, into any) error {
 	clean := bytes.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' && r != '\t' || r == 0xfffe || r == 0xffff {

@@ -170,7 +170,8 @@ const quotaPrefix = "grange_"
 func quotaName(host string) string { return quotaPrefix + host }
 
 func quotaText(host, reason string) string {
-	return fmt.Sprintf("{\n   name         %s\n   description  %s\n   enabled      TRUE\n   limit        hosts {%s} to slots=0\n}\n", quotaName(host), escape(reason), host)
+	return fmt.Sprintf("{\n   name         %s\n   description  %s\n   enabled      TRUE\n   limit        hosts {%s} "+
+		"to slots=0\n}\n", quotaName(host), escape(reason), host)
 }
 
 // escape keeps a text through a description of Grid Engine, which folds blanks and trips over brackets.
@@ -187,7 +188,8 @@ func escape(text string) string {
 	return b.String()
 }
 
-// parseQuotas finds the hosts that we closed, and the reasons. A set that an administrator has switched off closes nothing.
+// parseQuotas finds the hosts that we closed, and the reasons. A set that an administrator has switched off closes
+// nothing.
 func parseQuotas(text string) map[string]string {
 	closed := map[string]string{}
 	for block := range strings.SplitSeq(text, "\n}") {

@@ -39,8 +39,10 @@ func (p plays) driver(o DriverOptions) *Driver {
 
 func real819(t *testing.T) plays {
 	return plays{
-		"qstat -u * -s p -r -ext -xml": recorded(t, "qstat-ext-8.1.9.xml"), "qstat -u * -s ha -xml": recorded(t, "qstat-later-8.1.9.xml"),
-		"qstat ": recorded(t, "qstat-8.1.9.xml"), "qstat -j ": recorded(t, "qstat-j-8.1.9.xml"), "qhost ": recorded(t, "qhost-8.1.9.xml"),
+		"qstat -u * -s p -r -ext -xml": recorded(t, "qstat-ext-8.1.9.xml"),
+		"qstat -u * -s ha -xml":        recorded(t, "qstat-later-8.1.9.xml"),
+		"qstat ":                       recorded(t, "qstat-8.1.9.xml"), "qstat -j ": recorded(t, "qstat-j-8.1.9.xml"),
+		"qhost ":      recorded(t, "qhost-8.1.9.xml"),
 		"qconf -srqs": recorded(t, "quotas-8.1.9.txt"), "qconf -sq ": "qname vm.q\nh_rt INFINITY\n",
 	}
 }
@@ -55,15 +57,18 @@ func TestDemand(t *testing.T) {
 	cell["qstat -u * -s p -r -xml"] = all[:from+len("<queue_info>")] + all[to:]
 	got, err := cell.driver(DriverOptions{}).Demand(t.Context())
 	want := []batch.Demand{{Jobs: 2, CPUs: 1, Queue: "vm.q", Oldest: at("08:32:37")},
-		{Jobs: 1, Image: "sl9", CPUs: 2, Memory: 512 * farm.MiB, Account: "physics", Queue: "vm.q", Oldest: at("08:32:37")}}
+		{Jobs: 1, Image: "sl9", CPUs: 2, Memory: 512 * farm.MiB, Account: "physics", Queue: "vm.q",
+			Oldest: at("08:32:37")}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	got, err = cell.driver(DriverOptions{Wishes: map[string]batch.Demand{"sl9": {Image: "alma9", Shape: "big"}}}).Demand(t.Context())
+	got, err = cell.driver(DriverOptions{Wishes: map[string]batch.Demand{"sl9": {Image: "alma9",
+		Shape: "big"}}}).Demand(t.Context())
 	if err != nil || len(got) != 2 || got[1].Image != "alma9" || got[1].Shape != "big" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, garbage := range []string{"", "hello", "<job_info><queue_info><job_list/></queue_info></job_info>", strings.Replace(cell["qstat -u * -s p -r -xml"], "256M", "much", 1),
+	for _, garbage := range []string{"", "hello", "<job_info><queue_info><job_list/></queue_info></job_info>",
+		strings.Replace(cell["qstat -u * -s p -r -xml"], "256M", "much", 1),
 		strings.Replace(cell["qstat -u * -s p -r -xml"], "<tasks>1,2", "<tasks>1-", 1)} {
 		cell["qstat -u * -s p -r -xml"] = garbage
 		if _, err := cell.driver(DriverOptions{}).Demand(t.Context()); !farm.IsKind(err, farm.Unavailable) {
@@ -85,7 +90,8 @@ func TestNodes(t *testing.T) {
 	d := cell.driver(DriverOptions{})
 	got, err := d.Nodes(t.Context())
 	want := []batch.Node{
-		{Name: "sge2", State: batch.NodeClosed, Closed: true, Reason: "all its queues are disabled", CPUs: 4, Queues: []string{"metal.q", "vm.q"}},
+		{Name: "sge2", State: batch.NodeClosed, Closed: true, Reason: "all its queues are disabled", CPUs: 4,
+			Queues: []string{"metal.q", "vm.q"}},
 		{Name: "sgem", State: batch.NodeBusy, CPUs: 4, Queues: []string{"metal.q", "vm.q"}}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
@@ -102,32 +108,40 @@ func TestNodes(t *testing.T) {
 	} {
 		cell["qhost "] = strings.ReplaceAll(hosts, "'state_string'>d<", "'state_string'>"+state+"<")
 		nodes, err := d.Nodes(t.Context())
-		if err != nil || len(nodes) != 2 || nodes[0].State != c.State || nodes[0].Closed != c.Closed || nodes[0].Ours != c.Ours || nodes[0].Reason != c.Reason || nodes[0].Free != 0 {
+		if err != nil || len(nodes) != 2 || nodes[0].State != c.State || nodes[0].Closed != c.Closed ||
+			nodes[0].Ours != c.Ours || nodes[0].Reason != c.Reason || nodes[0].Free != 0 {
 			t.Errorf("%q: %+v, %v", state, nodes, err)
 		}
 	}
 	delete(cell, "qconf -srqs")
 	cell["qconf -srqs"] = "FAIL No resource quota set found"
 	cell["qhost "] = strings.ReplaceAll(hosts, "'state_string'>d<", "'state_string'>E<")
-	if nodes, err := d.Nodes(t.Context()); err != nil || nodes[0].State != batch.NodeDown || nodes[0].Closed || !strings.Contains(nodes[0].Reason, "error") {
+	if nodes, err := d.Nodes(t.Context()); err != nil || nodes[0].State != batch.NodeDown || nodes[0].Closed ||
+		!strings.Contains(nodes[0].Reason, "error") {
 		t.Errorf("%+v, %v", nodes, err)
 	}
 	// One limit over both queues of a host, with one slot left.
-	cell["qhost "] = strings.Replace(strings.ReplaceAll(hosts, "'state_string'>d<", "'state_string'><"), " <queue name='metal.q'>",
-		"<resourcevalue name='slots' dominance='hc'>1.000000</resourcevalue><resourcevalue name='mem_total' dominance='hl'>1.5T</resourcevalue> <queue name='metal.q'>", 1)
-	if nodes, err := d.Nodes(t.Context()); err != nil || nodes[0].CPUs != 3 || nodes[0].Free != 1 || nodes[0].Memory != 1536*farm.GiB || nodes[0].State != batch.NodeBusy {
+	cell["qhost "] = strings.Replace(strings.ReplaceAll(hosts, "'state_string'>d<", "'state_string'><"),
+		" <queue name='metal.q'>", "<resourcevalue name='slots' "+
+			"dominance='hc'>1.000000</resourcevalue><resourcevalue name='mem_total' "+
+			"dominance='hl'>1.5T</resourcevalue> "+
+			"<queue name='metal.q'>", 1)
+	if nodes, err := d.Nodes(t.Context()); err != nil || nodes[0].CPUs != 3 || nodes[0].Free != 1 ||
+		nodes[0].Memory != 1536*farm.GiB || nodes[0].State != batch.NodeBusy {
 		t.Errorf("%+v, %v", nodes, err)
 	}
 }
 
 // TestReasons: what Grid Engine's descriptions cannot hold comes back all the same.
 func TestReasons(t *testing.T) {
-	for _, reason := range []string{"grange: three VMs", "grange: a  b   c", "grange: 100%, {x} = \"y\" # z \\", "grange: é 2%2C"} {
+	for _, reason := range []string{"grange: three VMs", "grange: a  b   c", "grange: 100%, {x} = \"y\" # z \\",
+		"grange: é 2%2C"} {
 		text := quotaText("n1.example.org", reason)
 		if got := parseQuotas(text)["n1.example.org"]; got != reason {
 			t.Errorf("%q came back as %q", reason, got)
 		}
-		if line := strings.Split(text, "\n")[2]; strings.ContainsAny(line, "{}#,\"\\") || strings.Contains(strings.TrimSpace(line)[len("description  "):], "  ") {
+		if line := strings.Split(text, "\n")[2]; strings.ContainsAny(line, "{}#,\"\\") ||
+			strings.Contains(strings.TrimSpace(line)[len("description  "):], "  ") {
 			t.Errorf("Grid Engine trips over %q", line)
 		}
 	}
@@ -138,7 +152,8 @@ func TestReasons(t *testing.T) {
 
 func TestBookings(t *testing.T) {
 	d := real819(t).driver(DriverOptions{})
-	want := batch.Booked{Booking: batch.Booking{Name: "cloud-1", Host: "sge2", CPUs: 2, Memory: 256 * farm.MiB, Queue: "vm.q", Limit: 2 * time.Hour}, Job: "15", Held: true, Since: at("08:32:34")}
+	want := batch.Booked{Booking: batch.Booking{Name: "cloud-1", Host: "sge2", CPUs: 2, Memory: 256 * farm.MiB,
+		Queue: "vm.q", Limit: 2 * time.Hour}, Job: "15", Held: true, Since: at("08:32:34")}
 	got, err := d.Bookings(t.Context())
 	if diff := cmp.Diff([]batch.Booked{want}, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
@@ -149,11 +164,13 @@ func TestBookings(t *testing.T) {
 	}
 	cell := real819(t)
 	cell["qsub "] = "FAIL Unable to run job: job rejected: the requested project \"x\" does not exist"
-	if _, err := cell.driver(DriverOptions{}).Book(t.Context(), batch.Booking{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !farm.IsKind(err, farm.Invalid) {
+	if _, err := cell.driver(DriverOptions{}).Book(t.Context(),
+		batch.Booking{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !farm.IsKind(err, farm.Invalid) {
 		t.Error(err)
 	}
 	cell["qsub "] = "FAIL error: commlib error: got select error (Connection refused)"
-	if _, err := cell.driver(DriverOptions{}).Book(t.Context(), batch.Booking{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !farm.IsKind(err, farm.Unavailable) {
+	if _, err := cell.driver(DriverOptions{}).Book(t.Context(),
+		batch.Booking{Name: "a", Host: "sgem", CPUs: 1, Account: "x"}); !farm.IsKind(err, farm.Unavailable) {
 		t.Error(err)
 	}
 }
@@ -161,7 +178,8 @@ func TestBookings(t *testing.T) {
 func TestLookup(t *testing.T) {
 	cell := real819(t)
 	d := cell.driver(DriverOptions{})
-	for limit, ends := range map[string]time.Time{"INFINITY": at("09:32:34"), "0:30:00": at("09:02:34"), "2:0:0": at("09:32:34")} {
+	for limit, ends := range map[string]time.Time{"INFINITY": at("09:32:34"), "0:30:00": at("09:02:34"),
+		"2:0:0": at("09:32:34")} {
 		cell["qconf -sq vm.q@sgem"] = "qname vm.q\nh_rt " + limit + "\n"
 		got, err := d.Lookup(t.Context(), farm.Allotment{System: farm.GridEngine, Job: "16", Slots: 2})
 		if err != nil || got.Account != "physics" || got.Queue != "vm.q" || !got.Ends.Equal(ends) || got.Slots != 2 {
@@ -224,12 +242,14 @@ func TestEnded(t *testing.T) {
 	for _, j := range got {
 		list = append(list, short{j.Job, j.Outcome, j.Code, j.Signal})
 	}
-	if diff := cmp.Diff([]short{{"18.1", batch.OutcomeFailed, 0, 9}, {"22", batch.OutcomeFailed, 3, 0}, {"23", batch.OutcomeFailed, 0, 11}, {"24", batch.OutcomeTimeout, 0, 9},
-		{"16", batch.OutcomeFailed, 0, 9}}, list); diff != "" {
+	if diff := cmp.Diff([]short{{"18.1", batch.OutcomeFailed, 0, 9}, {"22", batch.OutcomeFailed, 3, 0},
+		{"23", batch.OutcomeFailed, 0, 11}, {"24", batch.OutcomeTimeout, 0, 9}, {"16", batch.OutcomeFailed, 0, 9}},
+		list); diff != "" {
 		t.Error(diff)
 	}
-	want := batch.Ended{Job: "16", Name: "sleep", User: "nobody", Account: "physics", Queue: "vm.q", Hosts: []string{"sgem"}, CPUs: 2, Submitted: at("08:32:34"), Started: at("08:32:34"),
-		Finished: at("08:32:44"), CPUTime: 8796 * time.Microsecond, MaxRSS: 3620864, Outcome: batch.OutcomeFailed, Signal: 9}
+	want := batch.Ended{Job: "16", Name: "sleep", User: "nobody", Account: "physics", Queue: "vm.q",
+		Hosts: []string{"sgem"}, CPUs: 2, Submitted: at("08:32:34"), Started: at("08:32:34"), Finished: at("08:32:44"),
+		CPUTime: 8796 * time.Microsecond, MaxRSS: 3620864, Outcome: batch.OutcomeFailed, Signal: 9}
 	if diff := cmp.Diff(want, got[len(got)-1]); diff != "" {
 		t.Error(diff)
 	}
@@ -243,7 +263,8 @@ func TestEnded(t *testing.T) {
 	long := time.Now().Add(-time.Hour)
 	os.Chtimes(filepath.Join(dir, "accounting.1.gz"), long, long)
 	write("accounting.0", "# Version: 8.1.9\n"+strings.ReplaceAll(lastLine(text), ":16:ac:", ":31:ac:"))
-	write("accounting-copy", "# Version: 8.1.9\n"+strings.ReplaceAll(lastLine(text), ":16:ac:", ":32:ac:")) // of the one in use
+	// of the one in use
+	write("accounting-copy", "# Version: 8.1.9\n"+strings.ReplaceAll(lastLine(text), ":16:ac:", ":32:ac:"))
 	write("accounting", "# Version: 8.1.9\n"+strings.ReplaceAll(lastLine(text), ":16:ac:", ":32:ac:"))
 	read(1)
 	var ids []string
@@ -263,7 +284,8 @@ func TestEnded(t *testing.T) {
 			t.Errorf("%q is read", garbage)
 		}
 	}
-	if _, ok, err := parseRecord(strings.Replace(lastLine(text), ":NONE:3620864", ":1.sgem:3620864", 1)); ok || err != nil {
+	if _, ok, err := parseRecord(strings.Replace(lastLine(text), ":NONE:3620864", ":1.sgem:3620864", 1)); ok ||
+		err != nil {
 		t.Errorf("a part of a job is a job: %v", err)
 	}
 }
@@ -286,7 +308,8 @@ func TestOutcome(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add("<job_info><queue_info><job_list state='running'><JB_job_number>1</JB_job_number><state>r</state></job_list></queue_info></job_info>")
+	f.Add("<job_info><queue_info><job_list " +
+		"state='running'><JB_job_number>1</JB_job_number><state>r</state></job_list></queue_info></job_info>")
 	f.Add("vm.q:sgem:nogroup:nobody:sleep:16")
 	f.Fuzz(func(t *testing.T, text string) {
 		jobs, err := parseJobs(text)
@@ -304,13 +327,15 @@ func FuzzParse(f *testing.F) {
 // TestAccounting: the cell's own file, unless another one is named.
 func TestAccounting(t *testing.T) {
 	for want, environ := range map[string][]string{
-		"/opt/sge/default/common/accounting": {"SGE_ROOT=/opt/sge"}, "/opt/sge/grid/common/accounting": {"SGE_CELL=grid", "SGE_ROOT=/opt/sge"}, "": {"SGE_CELL=grid"},
+		"/opt/sge/default/common/accounting": {"SGE_ROOT=/opt/sge"},
+		"/opt/sge/grid/common/accounting":    {"SGE_CELL=grid", "SGE_ROOT=/opt/sge"}, "": {"SGE_CELL=grid"},
 	} {
 		if got := NewDriver(FromEnvironment(environ), DriverOptions{}).o.Accounting; got != want {
 			t.Errorf("%v: %q, not %q", environ, got, want)
 		}
 	}
-	if got := NewDriver(FromEnvironment([]string{"SGE_ROOT=/opt/sge"}), DriverOptions{Accounting: "/var/acct"}).o.Accounting; got != "/var/acct" {
+	if got := NewDriver(FromEnvironment([]string{"SGE_ROOT=/opt/sge"}),
+		DriverOptions{Accounting: "/var/acct"}).o.Accounting; got != "/var/acct" {
 		t.Error(got)
 	}
 }

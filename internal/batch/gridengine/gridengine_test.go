@@ -17,7 +17,8 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
-// cellOf plays qconf of a cell: objects by the option that shows them. Changes are kept as the command lines that made them.
+// cellOf plays qconf of a cell: objects by the option that shows them. Changes are kept as the command lines that made
+// them.
 type cellOf struct {
 	shows   map[string]string
 	changes []string
@@ -57,7 +58,8 @@ func recorded(t *testing.T, name string) string {
 }
 
 func fresh(t *testing.T) *cellOf {
-	return &cellOf{shows: map[string]string{"-sq vm.q": recorded(t, "queue.txt"), "-sc": recorded(t, "complexes.txt"), "-sconf": recorded(t, "global.txt")}}
+	return &cellOf{shows: map[string]string{"-sq vm.q": recorded(t, "queue.txt"), "-sc": recorded(t, "complexes.txt"),
+		"-sconf": recorded(t, "global.txt")}}
 }
 
 func TestInstallChangesWhatIsNotSet(t *testing.T) {
@@ -71,17 +73,20 @@ func TestInstallChangesWhatIsNotSet(t *testing.T) {
 	if err := Install(context.Background(), plan, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"-Mc complexes", "-Aconf bn1", "-Mconf global", "-mattr queue suspend_method /usr/local/bin/grange gridengine suspend $job_pid vm.q",
+	want := []string{"-Mc complexes", "-Aconf bn1", "-Mconf global",
+		"-mattr queue suspend_method /usr/local/bin/grange gridengine suspend $job_pid vm.q",
 		"-mattr queue resume_method /usr/local/bin/grange gridengine resume $job_pid vm.q",
 		"-mattr queue terminate_method /usr/local/bin/grange gridengine terminate $job_pid vm.q",
 		"-mattr queue qtype BATCH vm.q", "-mattr queue starter_method " + s.Links + "/" + StarterLink + " vm.q"}
 	if diff := cmp.Diff(want, played.changes); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
 	}
-	if !strings.Contains(played.files[0], "\nvmimages vmimages RESTRING") || !strings.HasPrefix(played.files[0], played.shows["-sc"][:100]) {
+	if !strings.Contains(played.files[0], "\nvmimages vmimages RESTRING") ||
+		!strings.HasPrefix(played.files[0], played.shows["-sc"][:100]) {
 		t.Errorf("complexes:\n%s", played.files[0])
 	}
-	if conf := parseSettings(played.files[1]).values; conf["load_sensor"] != s.Links+"/"+SensorLink || conf["rlogin_daemon"] != "/bin/false" || conf["shepherd_cmd"] != "" {
+	if conf := parseSettings(played.files[1]).values; conf["load_sensor"] != s.Links+"/"+SensorLink ||
+		conf["rlogin_daemon"] != "/bin/false" || conf["shepherd_cmd"] != "" {
 		t.Errorf("the host's configuration: %v", conf)
 	}
 	if played.files[2] != played.shows["-sconf"] {
@@ -114,7 +119,8 @@ func TestInstallKeepsASitesLoadSensor(t *testing.T) {
 	if err := plan[0].do(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if want := "mailer /bin/mail\nload_sensor /site/sensor,/l/" + SensorLink + "\nshepherd_cmd /l/" + ShepherdLink + "\n"; played.files[0] != want {
+	if want := "mailer /bin/mail\nload_sensor /site/sensor,/l/" + SensorLink + "\nshepherd_cmd /l/" + ShepherdLink +
+		"\n"; played.files[0] != want {
 		t.Errorf("%q, want %q", played.files[0], want)
 	}
 }
@@ -122,7 +128,8 @@ func TestInstallKeepsASitesLoadSensor(t *testing.T) {
 func TestCheck(t *testing.T) {
 	links := t.TempDir()
 	program := filepath.Join(links, "program")
-	if err := errors.Join(os.WriteFile(program, nil, 0o755), os.Symlink(program, filepath.Join(links, StarterLink))); err != nil {
+	if err := errors.Join(os.WriteFile(program, nil, 0o755),
+		os.Symlink(program, filepath.Join(links, StarterLink))); err != nil {
 		t.Fatal(err)
 	}
 	s := Setup{Queue: "vm.q", Host: "bn1", Links: links, Program: program}
@@ -132,27 +139,39 @@ func TestCheck(t *testing.T) {
 		pe          string
 	}{
 		"as the package makes it": {want: nil},
-		"no starter":              {queue: map[string]string{"starter_method": "NONE"}, want: []string{"BAD queue vm.q has no starter_method"}},
-		"a starter on one host":   {queue: map[string]string{"starter_method": "NONE,[bn1=/x]"}, want: []string{"BAD starter_method differs"}},
-		"another starter":         {queue: map[string]string{"starter_method": "/bin/sh"}, want: []string{"BAD starter_method is /bin/sh"}},
-		"a starter that is gone":  {queue: map[string]string{"starter_method": "/nowhere/" + StarterLink}, want: []string{"BAD starter_method /nowhere"}},
-		"interactive":             {queue: map[string]string{"qtype": "BATCH INTERACTIVE"}, want: []string{"BAD queue vm.q is of type"}},
+		"no starter": {queue: map[string]string{"starter_method": "NONE"},
+			want: []string{"BAD queue vm.q has no starter_method"}},
+		"a starter on one host": {queue: map[string]string{"starter_method": "NONE,[bn1=/x]"},
+			want: []string{"BAD starter_method differs"}},
+		"another starter": {queue: map[string]string{"starter_method": "/bin/sh"},
+			want: []string{"BAD starter_method is /bin/sh"}},
+		"a starter that is gone": {queue: map[string]string{"starter_method": "/nowhere/" + StarterLink},
+			want: []string{"BAD starter_method /nowhere"}},
+		"interactive": {queue: map[string]string{"qtype": "BATCH INTERACTIVE"},
+			want: []string{"BAD queue vm.q is of type"}},
 		"methods": {queue: map[string]string{"suspend_method": "NONE", "terminate_method": "NONE", "rerun": "FALSE"},
 			want: []string{"poor rerun", "poor suspend_method", "poor terminate_method"}},
 		"both limits": {queue: map[string]string{"s_rt": "1:0:0", "h_rt": "2:0:0"}, want: []string{"poor both s_rt"}},
 		"no groups":   {conf: map[string]string{"gid_range": "none"}, want: []string{"BAD gid_range"}},
 		"no collector": {conf: map[string]string{"execd_params": "PDC_INTERVAL=NEVER ENABLE_ADDGRP_KILL=false"},
 			want: []string{"BAD execd_params: PDC", "poor execd_params: ENABLE"}},
-		"no sensor":              {conf: map[string]string{"load_sensor": "none"}, want: []string{"poor host bn1 has no load sensor"}},
-		"a prolog":               {queue: map[string]string{"prolog": "/site/p.sh"}, conf: map[string]string{"epilog": "sge@/site/e.sh"}, want: []string{"BAD queue vm.q: prolog", "BAD the configuration: epilog"}},
-		"root's":                 {queue: map[string]string{"prolog": "root@/site/p.sh"}},
-		"start of parallel jobs": {pe: "start_proc_args /bin/true\nstop_proc_args NONE\ncontrol_slaves FALSE\n", want: []string{"BAD parallel environment smp: start_proc_args"}},
-		"tasks of parallel jobs": {pe: "start_proc_args NONE\nstop_proc_args NONE\ncontrol_slaves TRUE\n", want: []string{"poor parallel environment smp: control_slaves"}},
-		"logins":                 {conf: map[string]string{"qlogin_daemon": "builtin"}, want: []string{"BAD host bn1: qlogin_daemon"}},
+		"no sensor": {conf: map[string]string{"load_sensor": "none"},
+			want: []string{"poor host bn1 has no load sensor"}},
+		"a prolog": {queue: map[string]string{"prolog": "/site/p.sh"},
+			conf: map[string]string{"epilog": "sge@/site/e.sh"},
+			want: []string{"BAD queue vm.q: prolog", "BAD the configuration: epilog"}},
+		"root's": {queue: map[string]string{"prolog": "root@/site/p.sh"}},
+		"start of parallel jobs": {pe: "start_proc_args /bin/true\nstop_proc_args NONE\ncontrol_slaves FALSE\n",
+			want: []string{"BAD parallel environment smp: start_proc_args"}},
+		"tasks of parallel jobs": {pe: "start_proc_args NONE\nstop_proc_args NONE\ncontrol_slaves TRUE\n",
+			want: []string{"poor parallel environment smp: control_slaves"}},
+		"logins": {conf: map[string]string{"qlogin_daemon": "builtin"},
+			want: []string{"BAD host bn1: qlogin_daemon"}},
 	} {
 		played := fresh(t)
 		played.shows["-sc"] += complexes["vmslots"] + "\n" + complexes["vmimages"] + "\n"
-		played.shows["-sp smp"] = "pe_name smp\nslots 99\nstart_proc_args NONE\nstop_proc_args NONE\ncontrol_slaves FALSE\n"
+		played.shows["-sp smp"] = "pe_name smp\nslots 99\nstart_proc_args NONE\nstop_proc_args NONE\ncontrol_slaves " +
+			"FALSE\n"
 		if c.pe != "" {
 			played.shows["-sp smp"] = c.pe
 		}
@@ -176,7 +195,8 @@ func TestCheck(t *testing.T) {
 			continue
 		}
 		for i, f := range found {
-			if text := map[bool]string{true: "BAD ", false: "poor "}[f.Bad] + f.What; !strings.HasPrefix(text, c.want[i]) || f.Why == "" || f.Do == "" {
+			if text := map[bool]string{true: "BAD ", false: "poor "}[f.Bad] + f.What; !strings.HasPrefix(text,
+				c.want[i]) || f.Why == "" || f.Do == "" {
 				t.Errorf("%s: %q, want %q", name, text, c.want[i])
 			}
 		}
@@ -195,7 +215,8 @@ func TestSensor(t *testing.T) {
 		return l, nil
 	})
 	nothing := "begin\nbn1:vmslots:0\nbn1:vmimages:none\nend\n"
-	if want := "begin\nbn1:vmslots:3\nbn1:vmimages:alma,sl9\nend\n" + nothing + nothing; out.String() != want || err != nil {
+	if want := "begin\nbn1:vmslots:3\nbn1:vmimages:alma,sl9\nend\n" + nothing + nothing; out.String() != want ||
+		err != nil {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }
@@ -224,7 +245,8 @@ func TestTerminate(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if killed := strings.Contains(fmt.Sprint(status), "killed"); killed != (name == "stubborn") || killed && time.Since(began) < 300*time.Millisecond {
+		if killed := strings.Contains(fmt.Sprint(status), "killed"); killed != (name == "stubborn") ||
+			killed && time.Since(began) < 300*time.Millisecond {
 			t.Errorf("%s: %v after %v", name, status, time.Since(began))
 		}
 		if err := Terminate(cmd.Process.Pid, time.Second); err != nil {
@@ -241,12 +263,13 @@ func TestTerminate(t *testing.T) {
 func TestPrepareShepherd(t *testing.T) {
 	const ours = "starter_method=/usr/local/libexec/grange/" + StarterLink + "\n"
 	for text, want := range map[string]string{
-		"a=1\nh_vmem=300M\nh_vmem_is_consumable_job=0\ns_vmem=200M\n" + ours: "a=1\nh_vmem=INFINITY\ngrange_h_vmem=300M\nh_vmem_is_consumable_job=0\ns_vmem=INFINITY\n" + ours,
-		"h_vmem=300M\nstarter_method=none\n":                                 "h_vmem=300M\nstarter_method=none\n",
-		"h_vmem=INFINITY\n" + ours:                                           "h_vmem=INFINITY\n" + ours,
-		"h_vmem=1G\nh_vmem=2G\n" + ours:                                      "",
-		"h_vmem=1G\ngrange_h_vmem=9G\n" + ours:                               "",
-		"h_vmem=1G\nstarter_method=none\n" + ours:                            "",
+		"a=1\nh_vmem=300M\nh_vmem_is_consumable_job=0\ns_vmem=200M\n" +
+			ours: "a=1\nh_vmem=INFINITY\ngrange_h_vmem=300M\nh_vmem_is_consumable_job=0\ns_vmem=INFINITY\n" + ours,
+		"h_vmem=300M\nstarter_method=none\n":      "h_vmem=300M\nstarter_method=none\n",
+		"h_vmem=INFINITY\n" + ours:                "h_vmem=INFINITY\n" + ours,
+		"h_vmem=1G\nh_vmem=2G\n" + ours:           "",
+		"h_vmem=1G\ngrange_h_vmem=9G\n" + ours:    "",
+		"h_vmem=1G\nstarter_method=none\n" + ours: "",
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "config")

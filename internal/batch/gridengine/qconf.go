@@ -37,7 +37,8 @@ func FromEnvironment(environ []string) *Cell {
 	return c
 }
 
-// accounting is where the cell's master writes down jobs that have ended, unless it was told another place; "": not known.
+// accounting is where the cell's master writes down jobs that have ended, unless it was told another place; "": not
+// known.
 func (c *Cell) accounting() string {
 	root, cell := "", "default"
 	for _, kv := range c.Env {
@@ -74,10 +75,12 @@ func (c *Cell) qconf(ctx context.Context, args ...string) (string, error) {
 	switch {
 	case err == nil:
 		return out, nil
-	case !errors.As(err, &failed) || strings.Contains(failed.Said, "unable to send message to qmaster"), strings.Contains(failed.Said, "unable to contact qmaster"):
+	case !errors.As(err, &failed) || strings.Contains(failed.Said, "unable to send message to qmaster"),
+		strings.Contains(failed.Said, "unable to contact qmaster"):
 		return out, batch.Away(farm.GridEngine, err)
 	}
-	return out, &farm.Error{Kind: farm.Conflict, Code: farm.CodeQconf, Message: "qconf " + args[0] + ": " + failed.Said, // not Err too, which says the same again
+	// not Err too, which says the same again
+	return out, &farm.Error{Kind: farm.Conflict, Code: farm.CodeQconf, Message: "qconf " + args[0] + ": " + failed.Said,
 		Hint: "only a manager of the cell (qconf -sm) on an administrative host (qconf -sh) may change it"}
 }
 
@@ -95,7 +98,8 @@ func withFile(name, text string, use func(path string) error) error {
 	return use(path)
 }
 
-// settings are an object as qconf shows it: a name and a value a line, long values over several lines that end in a backslash.
+// settings are an object as qconf shows it: a name and a value a line, long values over several lines that end in a
+// backslash.
 type settings struct {
 	keys   []string
 	values map[string]string

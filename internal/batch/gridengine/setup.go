@@ -12,8 +12,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Links are names under which the grange program does what Grid Engine can name without arguments only. A script in their place would be
-// run by a shell that loads what the job's LD_PRELOAD says, on the host.
+// Links are names under which the grange program does what Grid Engine can name without arguments only. A script in
+// their place would be run by a shell that loads what the job's LD_PRELOAD says, on the host.
 const (
 	StarterLink  = "grange-exec-gridengine"
 	SensorLink   = "grange-gridengine-load-sensor"
@@ -95,7 +95,8 @@ func (c *Cell) Plan(ctx context.Context, s Setup) ([]Change, error) {
 	if slices.Sort(missing); len(missing) > 0 {
 		all := strings.TrimRight(text, "\n") + "\n" + strings.Join(missing, "\n") + "\n"
 		add(func(ctx context.Context) error {
-			return withFile("complexes", all, func(path string) error { _, err := c.qconf(ctx, "-Mc", path); return err })
+			return withFile("complexes", all,
+				func(path string) error { _, err := c.qconf(ctx, "-Mc", path); return err })
 		}, "add complexes: %s", strings.Join(missing, "; "))
 	}
 	if s.Host != "" {
@@ -133,7 +134,8 @@ func (c *Cell) planHost(ctx context.Context, s Setup, plan []Change) ([]Change, 
 	var words []string
 	for _, a := range s.host() {
 		value := a[1]
-		if old := conf.values[a[0]]; a[0] == "load_sensor" && !none(old) && !slices.Contains(strings.Split(old, ","), value) {
+		if old := conf.values[a[0]]; a[0] == "load_sensor" && !none(old) &&
+			!slices.Contains(strings.Split(old, ","), value) {
 			value = old + "," + value // the site's own stay
 		} else if a[0] == "load_sensor" && !none(old) {
 			value = old
@@ -150,8 +152,8 @@ func (c *Cell) planHost(ctx context.Context, s Setup, plan []Change) ([]Change, 
 		if err := c.write(ctx, option, s.Host, conf.String()); err != nil || option == "-Mconf" {
 			return err
 		}
-		// sge_execd reads its configuration when the version of one differs from what it knows; that of a new one may be the same. That
-		// of the cell's always differs after it was written, whatever it holds.
+		// sge_execd reads its configuration when the version of one differs from what it knows; that of a new one may
+		// be the same. That of the cell's always differs after it was written, whatever it holds.
 		global, err := c.qconf(ctx, "-sconf")
 		if err != nil {
 			return err

@@ -11,10 +11,10 @@ import (
 	"github.com/grange-project/grange/internal/allotment"
 )
 
-// PrepareShepherd changes what sge_shepherd is told of a job before it starts: where the queue's starter is grange's, the limit of address
-// space (h_vmem) is kept under another name. The wrapper is a Go program, which reserves a gigabyte of addresses that it never uses and would not
-// start within a small limit; what the limit means, the VM's memory, is bounded by the agent and enforced by execd, which adds up
-// what the job's processes really use.
+// PrepareShepherd changes what sge_shepherd is told of a job before it starts: where the queue's starter is grange's,
+// the limit of address space (h_vmem) is kept under another name. The wrapper is a Go program, which reserves a
+// gigabyte of addresses that it never uses and would not start within a small limit; what the limit means, the VM's
+// memory, is bounded by the agent and enforced by execd, which adds up what the job's processes really use.
 func PrepareShepherd(dir string) error {
 	path := filepath.Join(dir, "config")
 	text, err := os.ReadFile(path)
@@ -43,7 +43,8 @@ func withoutLimit(text []byte) ([]byte, error) {
 			starter = value
 		case "h_vmem", "s_vmem":
 			if limit != "" && key == "h_vmem" {
-				return nil, errors.New("h_vmem comes twice in the configuration") // a path of the user's with a line end
+				// a path of the user's with a line end
+				return nil, errors.New("h_vmem comes twice in the configuration")
 			}
 			if key == "h_vmem" {
 				limit = value

@@ -24,8 +24,9 @@ func tell(pid int, s unix.Signal) error {
 	return nil
 }
 
-// Terminate ends a job as its terminate method: TERM to the process that Grid Engine started, time to clean up, then KILL to all of its group.
-// It runs as the job's user. A job that is stopped is continued, or it could not act upon the signal.
+// Terminate ends a job as its terminate method: TERM to the process that Grid Engine started, time to clean up, then
+// KILL to all of its group. It runs as the job's user. A job that is stopped is continued, or it could not act upon the
+// signal.
 func Terminate(pid int, grace time.Duration) error {
 	if pid <= 1 {
 		return fmt.Errorf("process %d is no job", pid)
@@ -45,7 +46,8 @@ func Terminate(pid int, grace time.Duration) error {
 	}
 	for deadline := time.Now().Add(grace); ; {
 		left := max(0, time.Until(deadline))
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(watch), Events: unix.POLLIN}}, int((left + time.Millisecond - 1).Milliseconds()))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(watch), Events: unix.POLLIN}},
+			int((left + time.Millisecond - 1).Milliseconds()))
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -56,7 +58,8 @@ func Terminate(pid int, grace time.Duration) error {
 		}
 		break
 	}
-	if err := unix.Kill(-pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) { // it leads its group, and still is there
+	// it leads its group, and still is there
+	if err := unix.Kill(-pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill the group of process %d: %w", pid, err)
 	}
 	return nil

@@ -22,7 +22,8 @@ type Config map[string]string
 func ReadConfig(ctx context.Context) (Config, error) {
 	out, err := program.Start(ctx, program.Call{Path: "condor_config_val", Args: []string{"-dump", "-expand"}})
 	if err != nil {
-		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeCondorConfig, Message: "HTCondor's configuration cannot be read", Err: err,
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeCondorConfig,
+			Message: "HTCondor's configuration cannot be read", Err: err,
 			Hint: "is HTCondor installed on this host? See condor_config_val -dump"}
 	}
 	return ParseConfig(string(out))
@@ -54,12 +55,13 @@ func ParseConfig(text string) (Config, error) {
 		}
 	}
 	if len(c) == 0 {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeCondorConfig, Message: "this is no configuration of HTCondor", Hint: "condor_config_val -dump -expand prints it"}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeCondorConfig,
+			Message: "this is no configuration of HTCondor", Hint: "condor_config_val -dump -expand prints it"}
 	}
 	return c, nil
 }
 
-// Runs tells whether the host's master starts the daemon.
+// Runs reports whether the host's master starts the daemon.
 func (c Config) Runs(daemon string) bool {
 	return slices.Contains(words(c["DAEMON_LIST"]), daemon)
 }
@@ -99,13 +101,16 @@ func (c Config) checkExecute(look Look) (all []Finding) {
 		say(install, "USER_JOB_WRAPPER is not set: every job runs on the host itself")
 	default:
 		c.checkProgram(look, "USER_JOB_WRAPPER", wrapper, say)
-		if text, err := look.Read(wrapper); err == nil && !strings.Contains(string(text), "htcondor wrapper") && !strings.Contains(string(text), "exec --batch htcondor") {
+		if text, err := look.Read(wrapper); err == nil && !strings.Contains(string(text), "htcondor wrapper") &&
+			!strings.Contains(string(text), "exec --batch htcondor") {
 			say(install, "USER_JOB_WRAPPER = %s is not grange's: jobs run as that program says", wrapper)
 		}
 	}
 	for name, hook := range c {
 		if strings.HasSuffix(name, "_HOOK_PREPARE_JOB") && hook != "" {
-			say("leave "+name+" out, if you can", "%s = %s: a prepare hook keeps HTCondor 23.9 from putting jobs into control groups: no memory limit, and records of the wrapper instead of the VM", name, hook)
+			say("leave "+name+" out, if you can",
+				"%s = %s: a prepare hook keeps HTCondor 23.9 from putting jobs into control groups: no memory limit, "+
+					"and records of the wrapper instead of the VM", name, hook)
 			c.checkProgram(look, name, hook, say)
 		}
 	}
@@ -116,7 +121,8 @@ func (c Config) checkExecute(look Look) (all []Finding) {
 		}
 	}
 	if cron == "" {
-		say(install, "the startd does not publish GrangeReady and GrangeImages: jobs are sent to hosts without an agent or their image")
+		say(install, "the startd does not publish GrangeReady and GrangeImages: jobs are sent to hosts without an "+
+			"agent or their image")
 	} else {
 		c.checkProgram(look, "STARTD_CRON_GRANGE_EXECUTABLE", cron, say)
 	}
@@ -124,16 +130,21 @@ func (c Config) checkExecute(look Look) (all []Finding) {
 	case !strings.Contains(start, "GrangeReady"):
 		say("put grange's file behind the one that sets START", "START = %s does not look at GrangeReady", start)
 	case !strings.Contains(start, whole()) || !strings.Contains(start, absent()):
-		say(install, "START lets jobs come that start more on the host than what the wrapper takes the place of: PreCmd, containers and the like")
+		say(install, "START lets jobs come that start more on the host than what the wrapper takes the place of: "+
+			"PreCmd, containers and the like")
 	}
 	if v, set := c["BASE_CGROUP"]; set && v == "" {
-		say("BASE_CGROUP = htcondor", "BASE_CGROUP is empty: HTCondor limits no memory, its records have the wrapper's use and not the VM's, and suspending works only through the wrapper's beats")
+		say("BASE_CGROUP = htcondor",
+			"BASE_CGROUP is empty: HTCondor limits no memory, its records have the wrapper's use and not the VM's, "+
+				"and suspending works only through the wrapper's beats")
 	}
 	if p := c["CGROUP_MEMORY_LIMIT_POLICY"]; strings.EqualFold(p, "none") {
-		say("CGROUP_MEMORY_LIMIT_POLICY = hard", "CGROUP_MEMORY_LIMIT_POLICY is none: a job beyond its memory takes that of others")
+		say("CGROUP_MEMORY_LIMIT_POLICY = hard",
+			"CGROUP_MEMORY_LIMIT_POLICY is none: a job beyond its memory takes that of others")
 	}
 	if truth(c["USE_PID_NAMESPACES"]) {
-		say("USE_PID_NAMESPACES = False", "USE_PID_NAMESPACES: the agent cannot see condor_starter above a job, and refuses it")
+		say("USE_PID_NAMESPACES = False",
+			"USE_PID_NAMESPACES: the agent cannot see condor_starter above a job, and refuses it")
 	}
 	return append(all, c.checkBesides(look, wrapper)...)
 }
@@ -146,7 +157,8 @@ func (c Config) checkBesides(look Look, wrapper string) (all []Finding) {
 	}
 	for _, name := range []string{"SINGULARITY_JOB", "USE_DEFAULT_CONTAINER"} {
 		if v := c[name]; v != "" && !strings.EqualFold(v, "false") && v != "0" {
-			say(name+" = False", "%s = %s: jobs are put into containers on the host, and the wrapper with them", name, v)
+			say(name+" = False", "%s = %s: jobs are put into containers on the host, and the wrapper with them", name,
+				v)
 		}
 	}
 	if wrapper == "" {
@@ -161,24 +173,27 @@ func (c Config) checkBesides(look Look, wrapper string) (all []Finding) {
 	case never && !strings.EqualFold(ssh, "false"):
 		say("ENABLE_SSH_TO_JOB = False", "no job is to run on the host, and condor_ssh_to_job opens a shell there")
 	case !strings.EqualFold(ssh, "false") && !strings.Contains(ssh, "WantVM"):
-		say("grange htcondor install --execute, then condor_reconfig", "condor_ssh_to_job opens a shell on the host beside jobs in virtual machines: ENABLE_SSH_TO_JOB = %s", ssh)
+		say("grange htcondor install --execute, then condor_reconfig",
+			"condor_ssh_to_job opens a shell on the host beside jobs in virtual machines: ENABLE_SSH_TO_JOB = %s", ssh)
 	}
 	for _, name := range []string{"START_LOCAL_UNIVERSE", "START_SCHEDULER_UNIVERSE"} {
 		if never && c.Runs("SCHEDD") && !strings.EqualFold(c[name], "false") {
-			say(name+" = False", "no job is to run on the host, and the schedd on it starts some beside itself: %s = %s", name, c[name])
+			say(name+" = False", "no job is to run on the host, and the schedd on it starts some beside itself: %s "+
+				"= %s", name, c[name])
 		}
 	}
 	// What starts first of a job is the wrapper's interpreter, in the environment that the user wrote.
 	line, _, _ := strings.Cut(string(text), "\n")
 	if program, _, _ := strings.Cut(strings.TrimPrefix(line, "#!"), " "); strings.HasPrefix(line, "#!/") {
 		if image, err := look.Read(program); err == nil && loadsLibraries(image) {
-			say("install the static build of grange", "%s loads libraries: a job's LD_PRELOAD would run on the host", program)
+			say("install the static build of grange", "%s loads libraries: a job's LD_PRELOAD would run on the host",
+				program)
 		}
 	}
 	return all
 }
 
-// loadsLibraries tells whether a program is started by way of a loader, which obeys LD_PRELOAD.
+// loadsLibraries reports whether a program is started by way of a loader, which obeys LD_PRELOAD.
 func loadsLibraries(image []byte) bool {
 	file, err := elf.NewFile(bytes.NewReader(image))
 	if err != nil {
@@ -200,7 +215,8 @@ func (c Config) checkProgram(look Look, name, path string, say func(try, format 
 		info, err := look.Stat(dir)
 		if err == nil {
 			owner, ok := info.Sys().(*syscall.Stat_t)
-			if sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0; info.Mode().Perm()&0o022 != 0 && !sticky || ok && owner.Uid != 0 {
+			if sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0; info.Mode().Perm()&0o022 != 0 && !sticky ||
+				ok && owner.Uid != 0 {
 				say("chown root "+dir+" && chmod go-w "+dir, "%s: others than root can change %s", name, dir)
 			}
 		}
@@ -217,15 +233,19 @@ func (c Config) checkProgram(look Look, name, path string, say func(try, format 
 	}
 	for _, dir := range under {
 		if dir != "" && strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") {
-			say("install it elsewhere: grange htcondor install --hooks /usr/libexec/grange", "%s = %s lies below %s, of which jobs have their own (MOUNT_UNDER_SCRATCH): it is not there for them", name, path, dir)
+			say("install it elsewhere: grange htcondor install --hooks /usr/libexec/grange",
+				"%s = %s lies below %s, of which jobs have their own (MOUNT_UNDER_SCRATCH): it is not there for them",
+				name, path, dir)
 		}
 	}
 }
 
 func (c Config) checkAccess() (all []Finding) {
-	if !slices.ContainsFunc(words(c["JOB_TRANSFORM_NAMES"]), func(n string) bool { return strings.EqualFold(n, "GRANGE") }) || !strings.Contains(c["JOB_TRANSFORM_GRANGE"], fmt.Sprint(exitNever)) {
-		all = append(all, Finding{"no job transform of grange's: a job whose VM was not started leaves the queue with status 197 instead of being held",
-			"grange htcondor install --access, then condor_reconfig"})
+	if !slices.ContainsFunc(words(c["JOB_TRANSFORM_NAMES"]),
+		func(n string) bool { return strings.EqualFold(n, "GRANGE") }) ||
+		!strings.Contains(c["JOB_TRANSFORM_GRANGE"], fmt.Sprint(exitNever)) {
+		all = append(all, Finding{"no job transform of grange's: a job whose VM was not started leaves the queue " +
+			"with status 197 instead of being held", "grange htcondor install --access, then condor_reconfig"})
 	}
 	return all
 }
@@ -235,7 +255,9 @@ func truth(text string) bool { return strings.EqualFold(text, "true") || text ==
 // FitPath says whether a path can stand in HTCondor's configuration and in the first line of a program.
 func FitPath(path string) error {
 	if !filepath.IsAbs(path) || strings.ContainsAny(path, " \t\n\"'$#\\") {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("%q is no absolute path without blanks and quotes", path), Hint: "HTCondor's configuration could not name it"}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+			Message: fmt.Sprintf("%q is no absolute path without blanks and quotes", path),
+			Hint:    "HTCondor's configuration could not name it"}
 	}
 	return nil
 }

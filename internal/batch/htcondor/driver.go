@@ -15,7 +15,8 @@ import (
 	"github.com/grange-project/grange/internal/names"
 )
 
-// Driver is a pool as the server and the agent need it, by HTCondor's own commands, and the history of one access point.
+// Driver is a pool as the server and the agent need it, by HTCondor's own commands, and the history of one access
+// point.
 type Driver struct {
 	o   DriverOptions
 	run program.Run
@@ -44,14 +45,17 @@ func (d *Driver) Name() farm.BatchSystem { return farm.HTCondor }
 func (d *Driver) command(ctx context.Context, name string, input string, args ...string) (string, error) {
 	out, err := d.run(ctx, program.Call{Path: name, Args: args, Env: d.o.Env, Input: []byte(input)})
 	failed := new(program.Failed)
-	if err != nil && ctx.Err() == nil && (!errors.As(err, &failed) || slices.ContainsFunc(notThere, func(text string) bool { return strings.Contains(failed.Said, text) })) {
+	if err != nil && ctx.Err() == nil &&
+		(!errors.As(err, &failed) ||
+			slices.ContainsFunc(notThere, func(text string) bool { return strings.Contains(failed.Said, text) })) {
 		return "", batch.Away(farm.HTCondor, err)
 	}
 	return string(out), err
 }
 
 // notThere is what the commands say when a daemon does not answer. They all end with 1.
-var notThere = []string{"Failed to connect", "Can't connect", "Can't find address", "Couldn't contact", "Failed to fetch ads", "CEDAR:", "Error communicating"}
+var notThere = []string{"Failed to connect", "Can't connect", "Can't find address", "Couldn't contact",
+	"Failed to fetch ads", "CEDAR:", "Error communicating"}
 
 // list is what condor_q and condor_status print with -json: nothing at all for an empty list.
 func list[T any](text, what string) ([]T, error) {
@@ -118,8 +122,9 @@ type job struct {
 }
 
 // jobFields are what we ask for: whole ads are ten times as long.
-var jobFields = []string{"GlobalJobId", "ClusterId", "ProcId", "JobStatus", "Owner", "AcctGroup", "RequestCpus", "RequestMemory", "QDate", "JobCurrentStartDate",
-	"AllowedJobDuration", "AllowedExecuteDuration", "VMImage", "VMShape", "RemoteHost", "GrangeBooking", "GrangeHost", "GrangeLimit", "HoldReason"}
+var jobFields = []string{"GlobalJobId", "ClusterId", "ProcId", "JobStatus", "Owner", "AcctGroup", "RequestCpus",
+	"RequestMemory", "QDate", "JobCurrentStartDate", "AllowedJobDuration", "AllowedExecuteDuration", "VMImage",
+	"VMShape", "RemoteHost", "GrangeBooking", "GrangeHost", "GrangeLimit", "HoldReason"}
 
 // What JobStatus says.
 const (
@@ -164,7 +169,8 @@ func (j job) ends() time.Time {
 
 // queue asks for the jobs that a constraint names.
 func (d *Driver) queue(ctx context.Context, constraint string) ([]job, error) {
-	out, err := d.command(ctx, "condor_q", "", "-allusers", "-json", "-attributes", strings.Join(jobFields, ","), "-constraint", constraint)
+	out, err := d.command(ctx, "condor_q", "", "-allusers", "-json", "-attributes", strings.Join(jobFields, ","),
+		"-constraint", constraint)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +185,8 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 	}
 	var t batch.Tally
 	for _, j := range all {
-		t.Add(batch.Demand{Jobs: 1, Image: string(j.VMImage), Shape: string(j.VMShape), CPUs: max(j.RequestCpus.int(), 1), Memory: farm.Bytes(j.RequestMemory.value) * farm.MiB,
+		t.Add(batch.Demand{Jobs: 1, Image: string(j.VMImage), Shape: string(j.VMShape),
+			CPUs: max(j.RequestCpus.int(), 1), Memory: farm.Bytes(j.RequestMemory.value) * farm.MiB,
 			Account: string(j.AcctGroup), Oldest: j.QDate.time()})
 	}
 	return t.Demand(), nil

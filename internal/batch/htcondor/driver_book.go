@@ -17,8 +17,8 @@ import (
 	"github.com/grange-project/grange/internal/names"
 )
 
-// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two; the later one is
-// taken away here.
+// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two;
+// the later one is taken away here.
 func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
 	if err := b.Validate(); err != nil {
 		return batch.Booked{}, err
@@ -35,7 +35,8 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 		return batch.Booked{}, err
 	}
 	if b.CPUs > n.CPUs || b.Memory > n.Memory { // HTCondor would let it wait for ever
-		return batch.Booked{}, batch.Refused(farm.HTCondor, fmt.Sprintf("%s has %d CPUs and %v", b.Host, n.CPUs, n.Memory))
+		return batch.Booked{}, batch.Refused(farm.HTCondor,
+			fmt.Sprintf("%s has %d CPUs and %v", b.Host, n.CPUs, n.Memory))
 	}
 	name, args, err := d.asOwner(ctx, "condor_submit", "-terse")
 	if err != nil {
@@ -58,12 +59,16 @@ func (d *Driver) asOwner(ctx context.Context, name string, args ...string) (stri
 	}
 	u, err := names.Host().Named(ctx, d.o.BookAs)
 	if err != nil {
-		return "", nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking, Message: "who owns bookings: " + err.Error(), Hint: "name a user of this host; HTCondor takes no jobs of root"}
+		return "", nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadBooking,
+			Message: "who owns bookings: " + err.Error(),
+			Hint:    "name a user of this host; HTCondor takes no jobs of root"}
 	}
-	return "setpriv", append([]string{fmt.Sprintf("--reuid=%d", u.UID), fmt.Sprintf("--regid=%d", u.GID), "--clear-groups", name}, args...), nil
+	return "setpriv", append([]string{fmt.Sprintf("--reuid=%d", u.UID), fmt.Sprintf("--regid=%d", u.GID),
+		"--clear-groups", name}, args...), nil
 }
 
-// placeholder is the submit file of a job that does nothing on the host itself. It ends by itself when its time is over, and is never held.
+// placeholder is the submit file of a job that does nothing on the host itself. It ends by itself when its time is
+// over, and is never held.
 func placeholder(b batch.Booking) string {
 	var s strings.Builder
 	say := func(key, value string) { fmt.Fprintf(&s, "%s = %s\n", key, value) }
@@ -76,7 +81,8 @@ func placeholder(b batch.Booking) string {
 	say("request_cpus", fmt.Sprint(b.CPUs))
 	say("request_memory", fmt.Sprint(int64(max(b.Memory, farm.MiB)+farm.MiB-1)/int64(farm.MiB)))
 	say("request_disk", "1")
-	// Never in the slot of a job that has ended, which a schedd gives to the next one of the same owner: it would be larger than what is booked.
+	// Never in the slot of a job that has ended, which a schedd gives to the next one of the same owner: it would be
+	// larger than what is booked.
 	say("requirements", "Machine == "+classad.Quote(b.Host)+" && TARGET.DynamicSlot =!= True")
 	say("+WantVM", "False")
 	say("+GrangeBooking", classad.Quote(b.Name))
@@ -125,12 +131,14 @@ func (d *Driver) Bookings(ctx context.Context) ([]batch.Booked, error) {
 
 // bookings are ordered by name, and those of one name with the oldest first: all who look agree on it.
 func (d *Driver) bookings(ctx context.Context, constraint string) ([]batch.Booked, error) {
-	jobs, err := d.queue(ctx, fmt.Sprintf("%s && JobStatus =!= %d && JobStatus =!= %d", constraint, jobRemoved, jobCompleted))
+	jobs, err := d.queue(ctx, fmt.Sprintf("%s && JobStatus =!= %d && JobStatus =!= %d", constraint, jobRemoved,
+		jobCompleted))
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(jobs, func(a, b job) int {
-		return cmp.Or(cmp.Compare(a.GrangeBooking, b.GrangeBooking), cmp.Compare(a.ClusterId, b.ClusterId), cmp.Compare(a.ProcId, b.ProcId))
+		return cmp.Or(cmp.Compare(a.GrangeBooking, b.GrangeBooking), cmp.Compare(a.ClusterId, b.ClusterId),
+			cmp.Compare(a.ProcId, b.ProcId))
 	})
 	var all []batch.Booked
 	for _, j := range jobs {
@@ -140,8 +148,11 @@ func (d *Driver) bookings(ctx context.Context, constraint string) ([]batch.Booke
 		}
 		// The queue says for a moment that a job runs before it says since when.
 		since := j.JobCurrentStartDate.time()
-		b := batch.Booked{Job: j.id(), Held: j.runs() && !since.IsZero(), Booking: batch.Booking{Name: name, Account: string(j.AcctGroup), Host: cmp.Or(j.host(), string(j.GrangeHost)),
-			CPUs: j.RequestCpus.int(), Memory: farm.Bytes(j.RequestMemory.value) * farm.MiB, Limit: time.Duration(j.GrangeLimit.value) * time.Second}}
+		b := batch.Booked{Job: j.id(), Held: j.runs() &&
+			!since.IsZero(), Booking: batch.Booking{Name: name, Account: string(j.AcctGroup),
+			Host: cmp.Or(j.host(), string(j.GrangeHost)), CPUs: j.RequestCpus.int(),
+			Memory: farm.Bytes(j.RequestMemory.value) * farm.MiB,
+			Limit:  time.Duration(j.GrangeLimit.value) * time.Second}}
 		if b.Held {
 			b.Since = since
 		} else {
@@ -178,7 +189,8 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 	_, err = d.command(ctx, name, "", args...)
 	if failed := new(program.Failed); errors.As(err, &failed) && !isUnavailable(err) {
 		cluster, proc, _ := strings.Cut(localID(id), ".")
-		left, listErr := d.queue(ctx, fmt.Sprintf("ClusterId == %s && ProcId == %s && JobStatus =!= %d", cluster, proc, jobRemoved))
+		left, listErr := d.queue(ctx, fmt.Sprintf("ClusterId == %s && ProcId == %s && JobStatus =!= %d", cluster, proc,
+			jobRemoved))
 		if listErr == nil && len(left) == 0 {
 			return nil
 		}

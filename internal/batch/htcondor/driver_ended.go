@@ -19,9 +19,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Ended reads the history file of the access point: a job is appended when it leaves the queue, with all its ad, and a line that ends
-// it. condor_history reads the same file backwards, and knows no place in it. A cursor is a file, by its inode, and the place behind a job, with its
-// number: so a file that took another's inode is found out. A job that went back into the queue is there once, with its last run.
+// Ended reads the history file of the access point: a job is appended when it leaves the queue, with all its ad, and a
+// line that ends it. condor_history reads the same file backwards, and knows no place in it. A cursor is a file, by its
+// inode, and the place behind a job, with its number: so a file that took another's inode is found out. A job that went
+// back into the queue is there once, with its last run.
 func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]batch.Ended, batch.Cursor, error) {
 	at, err := parsePlace(after)
 	if err != nil {
@@ -105,7 +106,7 @@ func historyFiles(path string) ([]historyFile, error) {
 	return files, nil
 }
 
-// holds tells whether the file has, before that place, the end of that record.
+// holds reports whether the file has, before that place, the end of that record.
 func (h historyFile) holds(at place) bool {
 	file, err := os.Open(h.path)
 	if err != nil {
@@ -123,7 +124,8 @@ func (h historyFile) holds(at place) bool {
 	return before[len(before)-1] == '\n' && bannerJob(line) == at.job
 }
 
-// banner is how the line begins that ends a record: *** Offset = 0 ClusterId = 1 ProcId = 0 Owner = "u" CompletionDate = 17952
+// banner is how the line begins that ends a record: *** Offset = 0 ClusterId = 1 ProcId = 0 Owner = "u" CompletionDate
+// = 17952
 const banner = "*** "
 
 func bannerJob(line string) string {
@@ -159,7 +161,8 @@ func (h historyFile) read(ctx context.Context, at place, limit int, owner string
 		if !strings.HasPrefix(line, banner) {
 			const most = 4 << 20
 			if record.Len() > most {
-				return nil, at, batch.Garbled(farm.HTCondor, h.path, fmt.Errorf("no end of a record before byte %d", offset))
+				return nil, at, batch.Garbled(farm.HTCondor, h.path,
+					fmt.Errorf("no end of a record before byte %d", offset))
 			}
 			record.WriteString(line)
 			continue
@@ -183,9 +186,12 @@ func endedOf(ad classad.Ad, owner string) batch.Ended {
 		}
 		return time.Time{}
 	}
-	e := batch.Ended{Job: jobID(ad.String("GlobalJobId"), int(number("ClusterId")), int(number("ProcId"))), Name: ad.String("JobBatchName"), User: ad.String("Owner"),
-		Account: ad.String("AcctGroup"), CPUs: int(max(number("CpusProvisioned"), number("RequestCpus"), 1)), Submitted: at("QDate"), Started: at("JobCurrentStartDate"),
-		Finished: at("CompletionDate"), CPUTime: time.Duration(number("RemoteUserCpu")+number("RemoteSysCpu")) * time.Second, MaxRSS: farm.Bytes(number("ResidentSetSize")) * farm.KiB}
+	e := batch.Ended{Job: jobID(ad.String("GlobalJobId"), int(number("ClusterId")), int(number("ProcId"))),
+		Name: ad.String("JobBatchName"), User: ad.String("Owner"), Account: ad.String("AcctGroup"),
+		CPUs: int(max(number("CpusProvisioned"), number("RequestCpus"), 1)), Submitted: at("QDate"),
+		Started: at("JobCurrentStartDate"), Finished: at("CompletionDate"),
+		CPUTime: time.Duration(number("RemoteUserCpu")+number("RemoteSysCpu")) * time.Second,
+		MaxRSS:  farm.Bytes(number("ResidentSetSize")) * farm.KiB}
 	if n, ok := ad.Int("RequestCpus"); ok && n > 0 {
 		e.CPUs = int(n)
 	}

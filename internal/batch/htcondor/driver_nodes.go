@@ -26,7 +26,8 @@ type slot struct {
 	DrainReason     text
 }
 
-var slotFields = []string{"Name", "Machine", "State", "Activity", "SlotType", "Cpus", "TotalSlotCpus", "TotalSlotMemory", "GrangeClosed", "GrangeImages", "DrainReason"}
+var slotFields = []string{"Name", "Machine", "State", "Activity", "SlotType", "Cpus", "TotalSlotCpus",
+	"TotalSlotMemory", "GrangeClosed", "GrangeImages", "DrainReason"}
 
 // Nodes are the hosts whose ads the collector has: one that went away is in none of HTCondor's lists.
 func (d *Driver) Nodes(ctx context.Context) ([]batch.Node, error) {
@@ -45,7 +46,8 @@ func (d *Driver) Nodes(ctx context.Context) ([]batch.Node, error) {
 	return nodesOf(slots, jobs)
 }
 
-// nodesOf counts slots. The collector hears of a change some seconds late: what our own queue knows of jobs that run is taken away already.
+// nodesOf counts slots. The collector hears of a change some seconds late: what our own queue knows of jobs that run is
+// taken away already.
 func nodesOf(slots []slot, jobs []job) ([]batch.Node, error) {
 	taken := map[string]int{}
 	for _, j := range jobs {
@@ -82,8 +84,8 @@ func nodesOf(slots []slot, jobs []job) ([]batch.Node, error) {
 	return all, nil
 }
 
-// addTo counts one slot. A dynamic slot is part of a partitionable one, which has counted all and has what is left; and its ad may stay with the
-// collector for a quarter of an hour when its startd was told something just as it ended.
+// addTo counts one slot. A dynamic slot is part of a partitionable one, which has counted all and has what is left; and
+// its ad may stay with the collector for a quarter of an hour when its startd was told something just as it ended.
 func (s slot) addTo(n *batch.Node) {
 	switch s.SlotType {
 	case "Dynamic":
@@ -103,7 +105,8 @@ func (s slot) addTo(n *batch.Node) {
 		}
 	}
 	n.Memory += farm.Bytes(s.TotalSlotMemory.value) * farm.MiB
-	if images := strings.FieldsFunc(string(s.GrangeImages), func(r rune) bool { return r == ',' }); len(images) > 0 && n.Features == nil {
+	if images := strings.FieldsFunc(string(s.GrangeImages), func(r rune) bool { return r == ',' }); len(images) > 0 &&
+		n.Features == nil {
 		slices.Sort(images)
 		n.Features = images
 	}
@@ -134,8 +137,8 @@ func (d *Driver) node(ctx context.Context, host string) (batch.Node, error) {
 	return nodes[at], nil
 }
 
-// Close sets GrangeClosed in the configuration of the host's startd, as the administrator that we are to it; its START, and everybody who
-// looks at its ad, sees that. condor_drain would end the jobs that run there.
+// Close sets GrangeClosed in the configuration of the host's startd, as the administrator that we are to it; its START,
+// and everybody who looks at its ad, sees that. condor_drain would end the jobs that run there.
 func (d *Driver) Close(ctx context.Context, host, reason string) error {
 	n, err := d.node(ctx, host)
 	if err != nil || n.Closed && !n.Ours {
@@ -176,7 +179,8 @@ func (d *Driver) mark(ctx context.Context, host, mark string) error {
 	if !strings.HasPrefix(address, "<") {
 		return batch.NoNode(farm.HTCondor, host)
 	}
-	if _, err := d.command(ctx, "condor_config_val", "", "-startd", "-address", address, "-set", "GrangeClosed = "+classad.Quote(mark)); err != nil {
+	if _, err := d.command(ctx, "condor_config_val", "", "-startd", "-address", address, "-set",
+		"GrangeClosed = "+classad.Quote(mark)); err != nil {
 		return notSet(host, err)
 	}
 	if _, err := d.command(ctx, "condor_reconfig", "", "-addr", address); err != nil {
@@ -184,7 +188,8 @@ func (d *Driver) mark(ctx context.Context, host, mark string) error {
 	}
 	const patience = 20 * time.Second
 	for deadline := time.Now().Add(patience); ; {
-		out, err := d.command(ctx, "condor_status", "", "-json", "-attributes", "Machine,SlotType,GrangeClosed", "-constraint", this)
+		out, err := d.command(ctx, "condor_status", "", "-json", "-attributes", "Machine,SlotType,GrangeClosed",
+			"-constraint", this)
 		if err != nil {
 			return err
 		}
@@ -192,11 +197,15 @@ func (d *Driver) mark(ctx context.Context, host, mark string) error {
 		if err != nil {
 			return err
 		}
-		if len(slots) > 0 && !slices.ContainsFunc(slots, func(s slot) bool { return s.SlotType != "Dynamic" && string(s.GrangeClosed) != mark }) {
+		if len(slots) > 0 && !slices.ContainsFunc(slots, func(s slot) bool {
+			return s.SlotType != "Dynamic" &&
+				string(s.GrangeClosed) != mark
+		}) {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return batch.Away(farm.HTCondor, errors.New("the startd of "+host+" took the change, and its ad does not show it"))
+			return batch.Away(farm.HTCondor,
+				errors.New("the startd of "+host+" took the change, and its ad does not show it"))
 		}
 		select {
 		case <-ctx.Done():
@@ -210,7 +219,8 @@ func notSet(host string, err error) error {
 	if isUnavailable(err) {
 		return err
 	}
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeCondorConfig, Message: "the startd of " + host + " does not let us set GrangeClosed", Err: err,
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeCondorConfig,
+		Message: "the startd of " + host + " does not let us set GrangeClosed", Err: err,
 		Hint: "grange htcondor install --execute on that host; and be one whom its ALLOW_ADMINISTRATOR names"}
 }
 
@@ -231,7 +241,8 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	var jobs []batch.Running
 	for _, j := range all {
 		if j.runs() && j.host() == host {
-			jobs = append(jobs, batch.Running{Job: j.id(), User: string(j.Owner), Account: string(j.AcctGroup), Ends: j.ends(), Booking: d.booking(j)})
+			jobs = append(jobs, batch.Running{Job: j.id(), User: string(j.Owner), Account: string(j.AcctGroup),
+				Ends: j.ends(), Booking: d.booking(j)})
 		}
 	}
 	return jobs, nil

@@ -19,7 +19,8 @@ type Site struct {
 
 // Standard is a site as packages make it.
 func Standard() Site {
-	return Site{Grange: "/usr/bin/grange", Socket: "/run/grange/agent.sock", Dir: "/usr/libexec/grange", Metal: MetalAsked, Period: 30 * time.Second, Requeues: 3}
+	return Site{Grange: "/usr/bin/grange", Socket: "/run/grange/agent.sock", Dir: "/usr/libexec/grange",
+		Metal: MetalAsked, Period: 30 * time.Second, Requeues: 3}
 }
 
 // File is one that install writes. Hooks are programs.
@@ -44,11 +45,14 @@ func (s Site) ExecuteFiles(confDir string) []File {
 	}
 	files := []File{
 		{confDir + "/" + ExecuteConf, s.execute(), false},
-		hook("wrapper", "HTCondor's USER_JOB_WRAPPER: runs as the job's user, in the job's place.", "htcondor wrapper --socket "+s.Socket+" --metal "+string(s.Metal)+" --"),
-		hook("cron", "A job of the startd's cron: says what this host has for virtual machines.", "htcondor cron --socket "+s.Socket+" --metal "+string(s.Metal)),
+		hook("wrapper", "HTCondor's USER_JOB_WRAPPER: runs as the job's user, in the job's place.",
+			"htcondor wrapper --socket "+s.Socket+" --metal "+string(s.Metal)+" --"),
+		hook("cron", "A job of the startd's cron: says what this host has for virtual machines.",
+			"htcondor cron --socket "+s.Socket+" --metal "+string(s.Metal)),
 	}
 	// HTCondor writes here as root, and must not be led elsewhere.
-	files = append(files, File{"/var/lib/grange/condor-config/README", "HTCondor keeps here what grange sets of this host: GrangeClosed.\n", false})
+	files = append(files, File{"/var/lib/grange/condor-config/README",
+		"HTCondor keeps here what grange sets of this host: GrangeClosed.\n", false})
 	if s.Prepare {
 		files = append(files, hook("prepare", "HTCondor's prepare hook: runs as the job's user, before the job.",
 			fmt.Sprintf("htcondor prepare --socket %s --metal %s --requeues %d", s.Socket, s.Metal, s.Requeues)))
@@ -56,8 +60,9 @@ func (s Site) ExecuteFiles(confDir string) []File {
 	return files
 }
 
-// prepareConf: a starter chooses how it tracks processes when it starts the first one. That is the hook, for which it asks no control group, and so the
-// job gets none either (HTCondor 23.9; ProcFamilyProxy::track_family_via_cgroup): no memory limit, no record of what the VM uses.
+// prepareConf: a starter chooses how it tracks processes when it starts the first one. That is the hook, for which it
+// asks no control group, and so the job gets none either (HTCondor 23.9; ProcFamilyProxy::track_family_via_cgroup): no
+// memory limit, no record of what the VM uses.
 func (s Site) prepareConf() string {
 	if !s.Prepare {
 		return ""
@@ -115,13 +120,15 @@ START = ($(START)) && MY.GrangeClosed =?= "" && %[6]s
 `, s.metalWords(), s.hook("wrapper"), s.prepareConf(), s.hook("cron"), int(s.Period.Seconds()), may, s.besides(), whole(), absent())
 }
 
-// beside are what HTCondor 23.9 starts on the host for a job of the vanilla universe, other than the job: its own scripts, tools and transfer programs;
-// containers; hooks of the site's that it picks, one of which would take its memory limit away; another root; the shell of condor_submit -interactive.
-var beside = []string{"PreCmd", "PostCmd", "ToolDaemonCmd", "TransferPlugins", "WantDocker", "WantContainer", "WantDockerImage", "WantSandboxImage", "WantSIF",
-	"DockerImage", "ContainerImage", "HookKeyword", "RequestedChroot", "InteractiveJob"}
+// beside are what HTCondor 23.9 starts on the host for a job of the vanilla universe, other than the job: its own
+// scripts, tools and transfer programs; containers; hooks of the site's that it picks, one of which would take its
+// memory limit away; another root; the shell of condor_submit -interactive.
+var beside = []string{"PreCmd", "PostCmd", "ToolDaemonCmd", "TransferPlugins", "WantDocker", "WantContainer",
+	"WantDockerImage", "WantSandboxImage", "WantSIF", "DockerImage", "ContainerImage", "HookKeyword", "RequestedChroot",
+	"InteractiveJob"}
 
-// whole is true of a vanilla job that has none of them, whatever it says in what words. unparse does not evaluate, and knows the attributes of the ad
-// in which it is called.
+// whole is true of a vanilla job that has none of them, whatever it says in what words. unparse does not evaluate, and
+// knows the attributes of the ad in which it is called.
 func whole() string {
 	words := []string{`unparse(JobUniverse) =?= "5"`}
 	for _, name := range beside {
@@ -163,7 +170,8 @@ func (s Site) metalWords() string {
 	return "No job runs on the host itself."
 }
 
-// AccessFile is that of a host where jobs are submitted: what a user would have to write into each submit file otherwise.
+// AccessFile is that of a host where jobs are submitted: what a user would have to write into each submit file
+// otherwise.
 func (s Site) AccessFile(confDir string) File {
 	return File{confDir + "/" + AccessConf, fmt.Sprintf(`# Jobs in virtual machines, on the access point. Written by "grange htcondor install"; docs/guide/htcondor.md explains it.
 

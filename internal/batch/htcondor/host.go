@@ -30,7 +30,8 @@ func (h Host) Ad() string {
 	return b.String() + "-\n"
 }
 
-// Statuses that a prepare hook prints for its starter: from 300 the job goes back into the queue, below it is held with that subcode. Seen with 23.9.
+// Statuses that a prepare hook prints for its starter: from 300 the job goes back into the queue, below it is held with
+// that subcode. Seen with 23.9.
 const (
 	hookRequeue = 300
 	hookHold    = exitNever

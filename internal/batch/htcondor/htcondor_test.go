@@ -32,16 +32,19 @@ func TestWishOf(t *testing.T) {
 		"":               {},
 		"WantVM = true":  {VM: &yes},
 		"wantvm = FALSE": {VM: &no},
-		"VMImage = \"sl9\"\nVMShape = \"large\"\nVMMounts = \"/data:/data:ro, /sw\"\nCmd = \"/bin/x\"": {Image: "sl9", Shape: "large", Mounts: []string{"/data:/data:ro", "/sw"}},
+		"VMImage = \"sl9\"\nVMShape = \"large\"\nVMMounts = \"/data:/data:ro, /sw\"\nCmd = \"/bin/x\"": {Image: "sl9",
+			Shape: "large", Mounts: []string{"/data:/data:ro", "/sw"}},
 	} {
 		got, err := WishOf(parse(t, text))
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%q: %v\n%s", text, err, diff)
 		}
 	}
-	// What cannot be understood is never taken for nothing: "False" as a string would send a job where it did not want to go.
-	for _, text := range []string{"WantVM = \"False\"", "WantVM = 0", "WantVM = Owner == \"x\"", "VMImage = sl9", "VMImage = \"\"", "VMImage = \"--metal\"", "VMShape = 3",
-		"VMMounts = \"data\"", "VMMounts = \"--image x\"", "VMMounts = undefined"} {
+	// What cannot be understood is never taken for nothing: "False" as a string would send a job where it did not want
+	// to go.
+	for _, text := range []string{"WantVM = \"False\"", "WantVM = 0", "WantVM = Owner == \"x\"", "VMImage = sl9",
+		"VMImage = \"\"", "VMImage = \"--metal\"", "VMShape = 3", "VMMounts = \"data\"", "VMMounts = \"--image x\"",
+		"VMMounts = undefined"} {
 		if w, err := WishOf(parse(t, text)); err == nil {
 			t.Errorf("%s is %+v", text, w)
 		}
@@ -98,12 +101,17 @@ func TestReadJobAd(t *testing.T) {
 		t.Error("a file of the job's own user was believed")
 	}
 	for name, do := range map[string]func(){
-		"of another slot":     func() { write(strings.Replace(good, "slot1_1", "slot1_2", 1)) },
-		"of no slot":          func() { write("WantVM = False\n") },
-		"that all can write":  func() { write(good); os.Chmod(path, 0o666) },
-		"with a second name":  func() { write(good); os.Remove(dir + "/b"); os.Link(path, dir+"/b") },
-		"older than the job":  func() { write(good); old := time.Now().Add(-time.Hour); os.Chtimes(path, old, old) },
-		"that is a link":      func() { os.Remove(path); os.WriteFile(dir+"/c", []byte(good), 0o644); os.Symlink(dir+"/c", path) },
+		"of another slot":    func() { write(strings.Replace(good, "slot1_1", "slot1_2", 1)) },
+		"of no slot":         func() { write("WantVM = False\n") },
+		"that all can write": func() { write(good); os.Chmod(path, 0o666) },
+		"with a second name": func() { write(good); os.Remove(dir + "/b"); os.Link(path, dir+"/b") },
+		"older than the job": func() { write(good); old := time.Now().Add(-time.Hour); os.Chtimes(path, old, old) },
+		"that is a link": func() {
+			os.Remove(path)
+			os.WriteFile(dir+"/c", []byte(good),
+				0o644)
+			os.Symlink(dir+"/c", path)
+		},
 		"that is no ad":       func() { write("hello") },
 		"that is not there":   func() { os.Remove(path) },
 		"that is a directory": func() { os.Mkdir(path, 0o755) },
@@ -123,12 +131,14 @@ func TestReadJobAd(t *testing.T) {
 
 func TestHostAd(t *testing.T) {
 	h := Host{Images: []string{"sl9", "micro"}, Free: 3, Metal: MetalAsked, Version: "v1"}
-	want := "GrangeReady = true\nGrangeImages = \"micro,sl9\"\nGrangeFreeSlots = 3\nGrangeMetal = \"asked\"\nGrangeVersion = \"v1\"\nGrangeProblem = \"\"\n-\n"
+	want := "GrangeReady = true\nGrangeImages = \"micro,sl9\"\nGrangeFreeSlots = 3\nGrangeMetal = " +
+		"\"asked\"\nGrangeVersion = \"v1\"\nGrangeProblem = \"\"\n-\n"
 	if got := h.Ad(); got != want {
 		t.Errorf("%s", cmp.Diff(want, got))
 	}
 	h.Problem = "no \"agent\"\nhere"
-	if got := h.Ad(); !strings.Contains(got, "GrangeReady = false\n") || !strings.Contains(got, `GrangeProblem = "no \"agent\"\nhere"`) {
+	if got := h.Ad(); !strings.Contains(got, "GrangeReady = false\n") ||
+		!strings.Contains(got, `GrangeProblem = "no \"agent\"\nhere"`) {
 		t.Error(got)
 	}
 }
@@ -145,7 +155,8 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// golden is HTCondor's own configuration of a pool of one machine with grange's files in it, as condor_config_val -dump -expand printed it.
+// golden is HTCondor's own configuration of a pool of one machine with grange's files in it, as condor_config_val -dump
+// -expand printed it.
 func golden(t *testing.T) Config {
 	t.Helper()
 	text, err := os.ReadFile("testdata/config-23.9.txt")
@@ -206,8 +217,11 @@ func TestCheck(t *testing.T) {
 		},
 		"beside jobs in virtual machines": func(c Config, _ *Look) { c["ENABLE_SSH_TO_JOB"] = "true" },
 		"VALID_COD_USERS":                 func(c Config, _ *Look) { c["VALID_COD_USERS"] = "eva" },
-		"SINGULARITY_JOB":                 func(c Config, _ *Look) { c["SINGULARITY_JOB"] = "TARGET.Image isnt undefined" },
-		"USE_DEFAULT_CONTAINER":           func(c Config, _ *Look) { c["USE_DEFAULT_CONTAINER"] = "True" },
+		"SINGULARITY_JOB": func(c Config,
+			_ *Look) {
+			c["SINGULARITY_JOB"] = "TARGET.Image isnt undefined"
+		},
+		"USE_DEFAULT_CONTAINER": func(c Config, _ *Look) { c["USE_DEFAULT_CONTAINER"] = "True" },
 		"START_LOCAL_UNIVERSE": func(c Config, l *Look) {
 			c["ENABLE_SSH_TO_JOB"], c["START_SCHEDULER_UNIVERSE"] = "False", "False"
 			l.Access = false
@@ -226,10 +240,13 @@ func TestCheck(t *testing.T) {
 				return []byte("#!/usr/bin/grange hook\nhtcondor wrapper --metal asked --\n"), nil
 			}
 		},
-		"BASE_CGROUP is empty":        func(c Config, _ *Look) { c["BASE_CGROUP"] = "" },
-		"CGROUP_MEMORY_LIMIT_POLICY":  func(c Config, _ *Look) { c["CGROUP_MEMORY_LIMIT_POLICY"] = "none" },
-		"USE_PID_NAMESPACES":          func(c Config, _ *Look) { c["USE_PID_NAMESPACES"] = "True" },
-		"a prepare hook keeps":        func(c Config, _ *Look) { c["OWN_HOOK_PREPARE_JOB"] = "/usr/libexec/grange/condor-wrapper" },
+		"BASE_CGROUP is empty":       func(c Config, _ *Look) { c["BASE_CGROUP"] = "" },
+		"CGROUP_MEMORY_LIMIT_POLICY": func(c Config, _ *Look) { c["CGROUP_MEMORY_LIMIT_POLICY"] = "none" },
+		"USE_PID_NAMESPACES":         func(c Config, _ *Look) { c["USE_PID_NAMESPACES"] = "True" },
+		"a prepare hook keeps": func(c Config,
+			_ *Look) {
+			c["OWN_HOOK_PREPARE_JOB"] = "/usr/libexec/grange/condor-wrapper"
+		},
 		"no job transform":            func(c Config, _ *Look) { c["JOB_TRANSFORM_NAMES"] = "" },
 		"others than root can change": func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o777) },
 		"no program that everybody":   func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o700) },
@@ -238,7 +255,8 @@ func TestCheck(t *testing.T) {
 		c, l := golden(t), look()
 		change(c, &l)
 		found := c.Check(l)
-		if len(found) == 0 || !strings.Contains(found[0].What, says) && !strings.Contains(found[len(found)-1].What, says) {
+		if len(found) == 0 || !strings.Contains(found[0].What, says) &&
+			!strings.Contains(found[len(found)-1].What, says) {
 			t.Errorf("%s: %+v", says, found)
 		}
 		for _, f := range found {
@@ -252,7 +270,8 @@ func TestCheck(t *testing.T) {
 	}
 	if image, err := os.ReadFile("/proc/self/exe"); err != nil || loadsLibraries([]byte("#!/bin/sh\n")) {
 		t.Errorf("a script loads libraries, or %v", err)
-	} else if file, err := elf.NewFile(bytes.NewReader(image)); err != nil || loadsLibraries(image) != (file.Section(".interp") != nil) {
+	} else if file, err := elf.NewFile(bytes.NewReader(image)); err != nil ||
+		loadsLibraries(image) != (file.Section(".interp") != nil) {
 		t.Errorf("this test loads libraries: %t, %v", loadsLibraries(image), err)
 	}
 }
@@ -297,15 +316,18 @@ func TestFiles(t *testing.T) {
 		if len(files) != 4 {
 			t.Errorf("%d files", len(files))
 		}
-		shells := map[Metal]string{MetalNever: "False", MetalAsked: "TARGET.WantVM =?= False", MetalDefault: "TARGET.WantVM =!= True"}[metal]
+		shells := map[Metal]string{MetalNever: "False", MetalAsked: "TARGET.WantVM =?= False",
+			MetalDefault: "TARGET.WantVM =!= True"}[metal]
 		if !strings.Contains(files[0].Text, "\nENABLE_SSH_TO_JOB = "+shells+"\n") {
 			t.Errorf("--metal %s: shells beside jobs: %s", metal, files[0].Text)
 		}
-		if off := strings.Contains(files[0].Text, "\nSTART_LOCAL_UNIVERSE = False\nSTART_SCHEDULER_UNIVERSE = False\n"); off != (metal == MetalNever) {
+		if off := strings.Contains(files[0].Text,
+			"\nSTART_LOCAL_UNIVERSE = False\nSTART_SCHEDULER_UNIVERSE = False\n"); off != (metal == MetalNever) {
 			t.Errorf("--metal %s: the schedd starts no jobs beside itself: %t", metal, off)
 		}
 		for _, name := range beside {
-			if text := files[0].Text; !strings.Contains(text, "unparse("+name+`) =?= ""`) || !strings.Contains(text, "TARGET."+name+" =?= undefined") {
+			if text := files[0].Text; !strings.Contains(text, "unparse("+name+`) =?= ""`) ||
+				!strings.Contains(text, "TARGET."+name+" =?= undefined") {
 				t.Errorf("--metal %s: jobs with %s are not kept away", metal, name)
 			}
 		}
@@ -313,7 +335,8 @@ func TestFiles(t *testing.T) {
 			if f.Program != strings.HasPrefix(f.Path, "/usr/libexec/grange/") || strings.Contains(f.Text, "%!") {
 				t.Errorf("%s: %s", f.Path, f.Text)
 			}
-			if f.Program && (!strings.HasPrefix(f.Text, "#!/usr/bin/grange hook\n") || !strings.Contains(f.Text, "--metal "+string(metal))) {
+			if f.Program && (!strings.HasPrefix(f.Text, "#!/usr/bin/grange hook\n") ||
+				!strings.Contains(f.Text, "--metal "+string(metal))) {
 				t.Errorf("%s: %s", f.Path, f.Text)
 			}
 		}
@@ -323,13 +346,15 @@ func TestFiles(t *testing.T) {
 	}
 	s := Standard()
 	s.Prepare = true
-	if files := s.ExecuteFiles("/x"); len(files) != 5 || !strings.Contains(files[0].Text, "GRANGE_HOOK_PREPARE_JOB = /usr/libexec/grange/condor-prepare") {
+	if files := s.ExecuteFiles("/x"); len(files) != 5 ||
+		!strings.Contains(files[0].Text, "GRANGE_HOOK_PREPARE_JOB = /usr/libexec/grange/condor-prepare") {
 		t.Errorf("with a prepare hook: %+v", files)
 	}
 	if f := s.AccessFile("/x"); strings.Contains(f.Text, "%!") || !strings.Contains(f.Text, "ExitCode =?= 199") {
 		t.Error(f.Text)
 	}
-	for path, ok := range map[string]bool{"/usr/libexec/grange": true, "relative": false, "/with blank": false, "/$(x)": false, "": false} {
+	for path, ok := range map[string]bool{"/usr/libexec/grange": true, "relative": false, "/with blank": false,
+		"/$(x)": false, "": false} {
 		if err := FitPath(path); (err == nil) != ok {
 			t.Errorf("%q: %v", path, err)
 		}

@@ -24,7 +24,8 @@ type Wish struct {
 	Mounts []string // as `grange exec --bind` takes them
 }
 
-// WishOf reads a job's ad. What is there and cannot be understood is an error: a job that asks for something never gets something else.
+// WishOf reads a job's ad. What is there and cannot be understood is an error: a job that asks for something never gets
+// something else.
 func WishOf(ad classad.Ad) (Wish, error) {
 	var w Wish
 	if ad.Has("WantVM") {
@@ -53,8 +54,9 @@ func WishOf(ad classad.Ad) (Wish, error) {
 }
 
 func badWish(name string, ad classad.Ad) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadWish, Message: fmt.Sprintf("the job asks for %s = %.100s", name, ad.Text(name)),
-		Hint: `write for example: +WantVM = True   +VMImage = "sl9"   +VMShape = "large"   +VMMounts = "/data:/data:ro, /sw"`}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadWish,
+		Message: fmt.Sprintf("the job asks for %s = %.100s", name, ad.Text(name)),
+		Hint:    `write for example: +WantVM = True   +VMImage = "sl9"   +VMShape = "large"   +VMMounts = "/data:/data:ro, /sw"`}
 }
 
 // Metal says which jobs run on the host itself.
@@ -78,20 +80,23 @@ func (m Metal) OnMetal(w Wish) (bool, error) {
 	case m == MetalDefault:
 		return w.VM == nil || !*w.VM, nil
 	case w.VM != nil && !*w.VM:
-		return false, &farm.Error{Kind: farm.Denied, Code: farm.CodeNoMetal, Message: "the job asks for WantVM = False, and this host runs jobs in virtual machines only",
-			Hint: "leave WantVM out, or ask for hosts that allow it: requirements = GrangeMetal =!= \"never\""}
+		return false, &farm.Error{Kind: farm.Denied, Code: farm.CodeNoMetal,
+			Message: "the job asks for WantVM = False, and this host runs jobs in virtual machines only",
+			Hint:    "leave WantVM out, or ask for hosts that allow it: requirements = GrangeMetal =!= \"never\""}
 	}
 	return false, nil
 }
 
-// ReadJobAd reads the ad that the starter wrote for the job that runs here. Its directory is the user's, another job of whom may have put another ad
-// there meanwhile; what the ad says may send a job to metal, so it has to be this job's: written by another user (HTCondor), since
-// the starter began, for this slot. starter is our parent, slot what it says in _CONDOR_SLOT.
+// ReadJobAd reads the ad that the starter wrote for the job that runs here. Its directory is the user's, another job of
+// whom may have put another ad there meanwhile; what the ad says may send a job to metal, so it has to be this job's:
+// written by another user (HTCondor), since the starter began, for this slot. starter is our parent, slot what it says
+// in _CONDOR_SLOT.
 func ReadJobAd(path, slot string, starter int) (classad.Ad, error) {
 	ad, err := readJobAd(path, slot, starter)
 	if err != nil {
-		err = &farm.Error{Kind: farm.Denied, Code: farm.CodeNoJobAd, Message: "the job's ad is not to be trusted", Err: err,
-			Hint: "this program is HTCondor's USER_JOB_WRAPPER, and made to be started by condor_starter alone"}
+		err = &farm.Error{Kind: farm.Denied, Code: farm.CodeNoJobAd, Message: "the job's ad is not to be trusted",
+			Err: err, Hint: "this program is HTCondor's USER_JOB_WRAPPER, and made to be started by condor_starter " +
+				"alone"}
 	}
 	return ad, err
 }

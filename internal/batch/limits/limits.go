@@ -1,6 +1,6 @@
-// Package limits knows what a batch system's master needs for a fleet of a given size: open files, sockets, ports, processes, and the
-// scheduler's own intervals and bounds. Each check is a value with its formula and where that comes from. It reads a tree of files, live or
-// recorded, and changes nothing.
+// Package limits knows what a batch system's master needs for a fleet of a given size: open files, sockets, ports,
+// processes, and the scheduler's own intervals and bounds. Each check is a value with its formula and where that comes
+// from. It reads a tree of files, live or recorded, and changes nothing.
 package limits
 
 import (
@@ -15,8 +15,9 @@ import (
 // Fleet is what the master is to carry.
 type Fleet struct {
 	Hosts int // nodes of the batch system that are machines
-	VMs   int // virtual machines that join it as nodes, at the same time; 0 where jobs run in VMs that the system does not know
-	Jobs  int // that run and wait, together
+	// virtual machines that join it as nodes, at the same time; 0 where jobs run in VMs that the system does not know
+	VMs  int
+	Jobs int // that run and wait, together
 }
 
 // nodes are all that talk to the master.
@@ -67,7 +68,8 @@ func Check(m Master, f Fleet) []Result {
 			continue
 		}
 		needed := r.needed(f)
-		result := Result{ID: r.id, What: r.what, Severity: r.severity, Formula: r.formula, Source: r.source, Fix: strings.ReplaceAll(r.fix, "NEEDED", strconv.FormatInt(needed, 10))}
+		result := Result{ID: r.id, What: r.what, Severity: r.severity, Formula: r.formula, Source: r.source,
+			Fix: strings.ReplaceAll(r.fix, "NEEDED", strconv.FormatInt(needed, 10))}
 		result.Needed = map[bool]string{false: "at least ", true: "at most "}[r.most] + strconv.FormatInt(needed, 10)
 		if found, ok := r.found(m); ok {
 			result.Found = strconv.FormatInt(found, 10)

@@ -28,7 +28,8 @@ func recorded(comm, files, processes string, sys map[string]string) fstest.MapFS
 	return tree
 }
 
-var ample = map[string]string{"fs/file-max": "9223372036854775807", "net/core/somaxconn": "65535", "net/ipv4/tcp_max_syn_backlog": "65535", "net/ipv4/ip_local_port_range": "1024\t65535",
+var ample = map[string]string{"fs/file-max": "9223372036854775807", "net/core/somaxconn": "65535",
+	"net/ipv4/tcp_max_syn_backlog": "65535", "net/ipv4/ip_local_port_range": "1024\t65535",
 	"net/netfilter/nf_conntrack_max": "1048576", "kernel/pid_max": "4194304", "kernel/threads-max": "193000"}
 
 // wrong are the checks that are not enough, worst first, by their IDs.
@@ -51,17 +52,20 @@ func wrong(t *testing.T, files fs.FS, system farm.BatchSystem, f Fleet, conf ...
 func TestTier1(t *testing.T) {
 	fleet := Fleet{Hosts: 400, VMs: 3600, Jobs: 20000}
 	before := "MBD_SLEEP_TIME = 60\nSBD_SLEEP_TIME = 30\nJOB_ACCEPT_INTERVAL = 1\n"
-	after := "LSB_MAX_PROBE_SBD = 64\nLSB_MAX_JOB_DISPATCH_PER_SESSION=1024\nMBD_SLEEP_TIME = 30\nSBD_SLEEP_TIME = 15\nMAX_SBD_CONNS = 4400 # was 4200\nCONDENSE_PENDING_REASONS = Y\n"
+	after := "LSB_MAX_PROBE_SBD = 64\nLSB_MAX_JOB_DISPATCH_PER_SESSION=1024\nMBD_SLEEP_TIME = 30\nSBD_SLEEP_TIME = " +
+		"15\nMAX_SBD_CONNS = 4400 # was 4200\nCONDENSE_PENDING_REASONS = Y\n"
 	tree := recorded("mbatchd", "65536", "unlimited", ample)
 	ids, _ := wrong(t, tree, farm.LSF, fleet, before)
 	slices.Sort(ids)
-	if want := []string{"CONDENSE_PENDING_REASONS", "LSB_MAX_JOB_DISPATCH_PER_SESSION", "LSB_MAX_PROBE_SBD", "MAX_SBD_CONNS", "MBD_SLEEP_TIME", "SBD_SLEEP_TIME"}; !slices.Equal(ids, want) {
+	if want := []string{"CONDENSE_PENDING_REASONS", "LSB_MAX_JOB_DISPATCH_PER_SESSION", "LSB_MAX_PROBE_SBD",
+		"MAX_SBD_CONNS", "MBD_SLEEP_TIME", "SBD_SLEEP_TIME"}; !slices.Equal(ids, want) {
 		t.Errorf("before: %v, not %v", ids, want)
 	}
 	if ids, _ := wrong(t, tree, farm.LSF, fleet, after); len(ids) > 0 {
 		t.Errorf("after: %v", ids)
 	}
-	if ids, _ := wrong(t, recorded("mbatchd", "1024", "unlimited", ample), farm.LSF, fleet, after); !slices.Equal(ids, []string{"open-files"}) {
+	if ids, _ := wrong(t, recorded("mbatchd", "1024", "unlimited", ample), farm.LSF, fleet, after); !slices.Equal(ids,
+		[]string{"open-files"}) {
 		t.Errorf("1024 open files: %v", ids)
 	}
 }
@@ -84,19 +88,42 @@ func TestMasters(t *testing.T) {
 		fleet  Fleet
 		want   []string
 	}{
-		"slurm, small":              {farm.Slurm, recorded("slurmctld", "65536", "unlimited", ample), "ClusterName=a\n", Fleet{Hosts: 100, Jobs: 5000}, nil},
-		"slurm, large":              {farm.Slurm, recorded("slurmctld", "8192", "unlimited", ample), "ClusterName=a\n", Fleet{Hosts: 5000, Jobs: 50000}, []string{"open-files", "MaxJobCount", "MessageTimeout", "SlurmctldPort", "max_rpc_cnt", "bf_max_job_test"}},
-		"slurm, large and tuned":    {farm.Slurm, recorded("slurmctld", "65536", "unlimited", ample), "MaxJobCount=100000\nMessageTimeout=60\nSlurmctldPort=6810-6817\nSchedulerParameters=bf_continue,max_rpc_cnt=150,bf_max_job_test=5000\n", Fleet{Hosts: 5000, Jobs: 50000}, nil},
-		"slurm, nodes in VMs":       {farm.Slurm, recorded("slurmctld", "65536", "unlimited", ample), "NodeName=vm[1-9] State=CLOUD\n", Fleet{Hosts: 10, VMs: 90, Jobs: 100}, []string{"TreeWidth", "sched_interval"}},
-		"a low backlog":             {farm.Slurm, recorded("slurmctld", "65536", "unlimited", with("net/core/somaxconn", "128")), "a=b", Fleet{Hosts: 100, Jobs: 100}, []string{"somaxconn"}},
-		"few ports":                 {farm.Slurm, recorded("slurmctld", "65536", "unlimited", with("net/ipv4/ip_local_port_range", "32768 40000")), "a=b", Fleet{Hosts: 100, Jobs: 100}, []string{"ports"}},
-		"a full firewall":           {farm.Slurm, recorded("slurmctld", "65536", "unlimited", with("net/netfilter/nf_conntrack_max", "32768")), "a=b", Fleet{Hosts: 100, Jobs: 100}, []string{"conntrack"}},
-		"no firewall":               {farm.Slurm, recorded("slurmctld", "65536", "unlimited", without("net/netfilter/nf_conntrack_max")), "a=b", Fleet{Hosts: 100, Jobs: 100}, nil},
-		"few threads":               {farm.Slurm, recorded("slurmctld", "65536", "1024 ", ample), "a=b", Fleet{Hosts: 100, Jobs: 100}, []string{"processes"}},
-		"condor, shadows":           {farm.HTCondor, recorded("condor_schedd", "4096", "8192 ", ample), "MAX_JOBS_RUNNING = 20000\n", Fleet{Hosts: 100, Jobs: 15000}, []string{"open-files", "processes", "SCHEDD_MAX_FILE_DESCRIPTORS"}},
-		"grid engine, descriptors":  {farm.GridEngine, recorded("sge_qmaster", "1024", "unlimited", ample), "schedule_interval  0:2:0\nload_report_time  00:00:40\n", Fleet{Hosts: 900, Jobs: 100}, []string{"open-files", "schedule_interval"}},
-		"grid engine, many reports": {farm.GridEngine, recorded("sge_qmaster", "65536", "unlimited", ample), "schedule_interval  0:0:15\nload_report_time  00:00:02\n", Fleet{Hosts: 900, Jobs: 100}, []string{"load_report_time"}},
-		"pbs":                       {farm.PBS, recorded("pbs_server.bin", "1024", "unlimited", ample), "set server scheduler_iteration = 600\nset server job_history_enable = True\n", Fleet{Hosts: 900, Jobs: 30000}, []string{"open-files", "job_history_duration"}},
+		"slurm, small": {farm.Slurm, recorded("slurmctld", "65536", "unlimited", ample), "ClusterName=a\n",
+			Fleet{Hosts: 100, Jobs: 5000}, nil},
+		"slurm, large": {farm.Slurm, recorded("slurmctld", "8192", "unlimited", ample), "ClusterName=a\n",
+			Fleet{Hosts: 5000, Jobs: 50000}, []string{"open-files", "MaxJobCount", "MessageTimeout", "SlurmctldPort",
+				"max_rpc_cnt", "bf_max_job_test"}},
+		"slurm, large and tuned": {farm.Slurm, recorded("slurmctld", "65536", "unlimited", ample),
+			"MaxJobCount=100000\nMessageTimeout=60\nSlurmctldPort=6810-6817\nSchedulerParameters=bf_continue,max_rpc_cnt=150,bf_max_job_test=5000\n", Fleet{Hosts: 5000, Jobs: 50000}, nil},
+		"slurm, nodes in VMs": {farm.Slurm, recorded("slurmctld", "65536", "unlimited", ample),
+			"NodeName=vm[1-9] State=CLOUD\n", Fleet{Hosts: 10, VMs: 90, Jobs: 100},
+			[]string{"TreeWidth", "sched_interval"}},
+		"a low backlog": {farm.Slurm,
+			recorded("slurmctld", "65536", "unlimited", with("net/core/somaxconn", "128")), "a=b",
+			Fleet{Hosts: 100, Jobs: 100}, []string{"somaxconn"}},
+		"few ports": {farm.Slurm,
+			recorded("slurmctld", "65536", "unlimited", with("net/ipv4/ip_local_port_range", "32768 40000")), "a=b",
+			Fleet{Hosts: 100, Jobs: 100}, []string{"ports"}},
+		"a full firewall": {farm.Slurm,
+			recorded("slurmctld", "65536", "unlimited", with("net/netfilter/nf_conntrack_max", "32768")), "a=b",
+			Fleet{Hosts: 100, Jobs: 100}, []string{"conntrack"}},
+		"no firewall": {farm.Slurm,
+			recorded("slurmctld", "65536", "unlimited", without("net/netfilter/nf_conntrack_max")), "a=b",
+			Fleet{Hosts: 100, Jobs: 100}, nil},
+		"few threads": {farm.Slurm, recorded("slurmctld", "65536", "1024 ", ample), "a=b",
+			Fleet{Hosts: 100, Jobs: 100}, []string{"processes"}},
+		"condor, shadows": {farm.HTCondor, recorded("condor_schedd", "4096", "8192 ", ample),
+			"MAX_JOBS_RUNNING = 20000\n", Fleet{Hosts: 100, Jobs: 15000},
+			[]string{"open-files", "processes", "SCHEDD_MAX_FILE_DESCRIPTORS"}},
+		"grid engine, descriptors": {farm.GridEngine, recorded("sge_qmaster", "1024", "unlimited", ample),
+			"schedule_interval  0:2:0\nload_report_time  00:00:40\n", Fleet{Hosts: 900, Jobs: 100},
+			[]string{"open-files", "schedule_interval"}},
+		"grid engine, many reports": {farm.GridEngine, recorded("sge_qmaster", "65536", "unlimited", ample),
+			"schedule_interval  0:0:15\nload_report_time  00:00:02\n", Fleet{Hosts: 900, Jobs: 100},
+			[]string{"load_report_time"}},
+		"pbs": {farm.PBS, recorded("pbs_server.bin", "1024", "unlimited", ample),
+			"set server scheduler_iteration = 600\nset server job_history_enable = True\n",
+			Fleet{Hosts: 900, Jobs: 30000}, []string{"open-files", "job_history_duration"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, all := wrong(t, c.tree, c.system, c.fleet, c.conf)
@@ -106,7 +133,8 @@ func TestMasters(t *testing.T) {
 				t.Errorf("%v, not %v", got, c.want)
 			}
 			for _, r := range all {
-				if strings.Contains(r.Fix, "NEEDED") || r.What == "" || r.Formula == "" || r.Source == "" || r.Fix == "" {
+				if strings.Contains(r.Fix, "NEEDED") || r.What == "" || r.Formula == "" || r.Source == "" ||
+					r.Fix == "" {
 					t.Errorf("%+v", r)
 				}
 				if r.Unknown && r.ID != "processes" {
@@ -118,7 +146,8 @@ func TestMasters(t *testing.T) {
 }
 
 func TestDetect(t *testing.T) {
-	for comm, want := range map[string]farm.BatchSystem{"slurmctld": farm.Slurm, "mbatchd": farm.LSF, "pbs_server": farm.PBS, "bash": ""} {
+	for comm, want := range map[string]farm.BatchSystem{"slurmctld": farm.Slurm, "mbatchd": farm.LSF,
+		"pbs_server": farm.PBS, "bash": ""} {
 		if got := Detect(recorded(comm, "1", "1", nil)); got != want {
 			t.Errorf("%s: %q", comm, got)
 		}

@@ -26,14 +26,14 @@ type Master struct {
 const Unlimited = math.MaxInt64
 
 // daemons are whose limits count, in the order in which they are looked for.
-var daemons = map[farm.BatchSystem][]string{farm.Slurm: {"slurmctld"}, farm.GridEngine: {"sge_qmaster"}, farm.HTCondor: {"condor_schedd"}, farm.PBS: {"pbs_server.bin", "pbs_server"},
-	farm.LSF: {"mbatchd"}}
+var daemons = map[farm.BatchSystem][]string{farm.Slurm: {"slurmctld"}, farm.GridEngine: {"sge_qmaster"},
+	farm.HTCondor: {"condor_schedd"}, farm.PBS: {"pbs_server.bin", "pbs_server"}, farm.LSF: {"mbatchd"}}
 
 // configurations are where they are when nobody says otherwise. Those of the others lie anywhere, or in databases.
 var configurations = map[farm.BatchSystem][]string{farm.Slurm: {"etc/slurm/slurm.conf", "etc/slurm-llnl/slurm.conf"}}
 
-var kernelFiles = []string{"fs/file-max", "net/core/somaxconn", "net/ipv4/tcp_max_syn_backlog", "net/ipv4/ip_local_port_range", "net/netfilter/nf_conntrack_max", "kernel/pid_max",
-	"kernel/threads-max"}
+var kernelFiles = []string{"fs/file-max", "net/core/somaxconn", "net/ipv4/tcp_max_syn_backlog",
+	"net/ipv4/ip_local_port_range", "net/netfilter/nf_conntrack_max", "kernel/pid_max", "kernel/threads-max"}
 
 // Detect finds which batch system's master runs in the tree; "" for none.
 func Detect(files fs.FS) farm.BatchSystem {
@@ -45,7 +45,8 @@ func Detect(files fs.FS) farm.BatchSystem {
 	return ""
 }
 
-// Read reads a master. files is the root of its host, live or recorded; conf are texts of its configuration, or nil for where they usually are.
+// Read reads a master. files is the root of its host, live or recorded; conf are texts of its configuration, or nil for
+// where they usually are.
 func Read(files fs.FS, system farm.BatchSystem, conf []string) (Master, error) {
 	m := Master{System: system, Limits: map[string]int64{}, Kernel: map[string]int64{}, Settings: map[string]string{}}
 	if _, ok := daemons[system]; !ok {
@@ -84,7 +85,8 @@ func Read(files fs.FS, system farm.BatchSystem, conf []string) (Master, error) {
 }
 
 func fail(format string, args ...any) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeBatchLimits, Message: fmt.Sprintf(format, args...), Hint: "run it on the master's host, or name a recorded tree with --root and files with --conf"}
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeBatchLimits, Message: fmt.Sprintf(format, args...),
+		Hint: "run it on the master's host, or name a recorded tree with --root and files with --conf"}
 }
 
 // numbers is one number, or of two how many they span.
@@ -152,8 +154,8 @@ func (m *Master) readProcess(files fs.FS, dir string) error {
 	return nil
 }
 
-// settings reads KEY=VALUE, KEY VALUE and `set server KEY = VALUE`, which are slurm.conf, lsb.params and lsf.conf, condor_config_val -dump, qconf -sconf and
-// -ssconf, and qmgr's print server. A later line wins, as in most of them.
+// settings reads KEY=VALUE, KEY VALUE and `set server KEY = VALUE`, which are slurm.conf, lsb.params and lsf.conf,
+// condor_config_val -dump, qconf -sconf and -ssconf, and qmgr's print server. A later line wins, as in most of them.
 func (m *Master) settings(text string) {
 	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
 		line, _, _ = strings.Cut(line, "#")

@@ -70,9 +70,12 @@ func TestFilesAreSound(t *testing.T) {
 	files := Setup{Grange: "/usr/local/bin/grange", Queues: []string{"vm"}, Requeues: 3, Socket: "/run/g.sock"}.Files()
 	queues := "opt/lsf/conf/lsbatch/farm/configdir/lsb.queues"
 	tree[queues] = &fstest.MapFile{Data: []byte("Begin Queue\nQUEUE_NAME = vm\n" + files["lsb.queues"] + "End Queue\n")}
-	tree["opt/lsf/conf/lsf.conf"].Data = []byte("LSF_CONFDIR=/opt/lsf/conf\nLSF_SERVERDIR=/opt/lsf/etc\nLSB_CONFDIR=/opt/lsf/conf/lsbatch\n" + files["lsf.conf"])
+	tree["opt/lsf/conf/lsf.conf"].Data = []byte(
+		"LSF_CONFDIR=/opt/lsf/conf\nLSF_SERVERDIR=/opt/lsf/etc\nLSB_CONFDIR=/opt/lsf/conf/lsbatch\n" +
+			files["lsf.conf"])
 	tree["opt/lsf/conf/lsf.shared"].Data = []byte("Begin Resource\n" + files["lsf.shared"] + "End Resource\n")
-	tree["opt/lsf/conf/lsf.cluster.farm"].Data = []byte("Begin ResourceMap\n" + files["lsf.cluster"] + "End ResourceMap\n")
+	tree["opt/lsf/conf/lsf.cluster.farm"].Data = []byte("Begin ResourceMap\n" + files["lsf.cluster"] +
+		"End ResourceMap\n")
 	for id, f := range check(t, tree) {
 		if f.Level != batch.Good && !slices.Contains(always, id) {
 			t.Errorf("%s: %+v", id, f)
@@ -89,34 +92,45 @@ func TestCheckFinds(t *testing.T) {
 		id             string
 		want           batch.Level
 	}{
-		"no starter":            {queues, "JOB_STARTER  ", "#JOB_STARTER ", "starter-vm", batch.Broken},
-		"another starter":       {queues, "exec --batch lsf", "exec", "starter-vm", batch.Broken},
-		"no quotes":             {queues, "'%USRCMD'", "%USRCMD", "starter-vm", batch.Broken},
-		"a shell between":       {queues, "= exec /usr", "= /usr", "starter-vm", batch.Warning},
-		"no requeue":            {queues, "REQUEUE_EXIT_VALUES = 199", "REQUEUE_EXIT_VALUES = 99 1990", "requeue-vm", batch.Warning},
-		"no end of requeues":    {queues, "MAX_JOB_REQUEUE     = 3", "", "requeue-vm", batch.Warning},
-		"all jobs run again":    {queues, "RERUNNABLE          = no", "RERUNNABLE = yes", "rerunnable-vm", batch.Advice},
-		"no wrapper":            {"usr/local/bin/grange", "", "", "wrapper", batch.Broken},
-		"no esub":               {esub, "", "", "esub", batch.Broken},
-		"another esub":          {esub, "lsf esub", "lsf other", "esub", batch.Broken},
-		"esub that fails":       {esub, ` || exit "${LSB_SUB_ABORT_VALUE:-97}"`, "", "esub", batch.Broken},
-		"esub of other queues":  {esub, "--queues vm", "--queues normal2", "esub", batch.Broken},
-		"esub by choice":        {conf, `LSB_ESUB_METHOD="grange"`, `LSB_ESUB_METHOD="other"`, "esub-method", batch.Broken},
-		"esub sees no command":  {conf, "LSB_SUB_COMMANDNAME=Y", "", "esub-command", batch.Broken},
-		"signals to QEMU":       {conf, "LSF_PROCESS_TRACKING=N", "LSF_PROCESS_TRACKING=Y", "process-tracking", batch.Warning},
+		"no starter":      {queues, "JOB_STARTER  ", "#JOB_STARTER ", "starter-vm", batch.Broken},
+		"another starter": {queues, "exec --batch lsf", "exec", "starter-vm", batch.Broken},
+		"no quotes":       {queues, "'%USRCMD'", "%USRCMD", "starter-vm", batch.Broken},
+		"a shell between": {queues, "= exec /usr", "= /usr", "starter-vm", batch.Warning},
+		"no requeue": {queues, "REQUEUE_EXIT_VALUES = 199", "REQUEUE_EXIT_VALUES = 99 1990", "requeue-vm",
+			batch.Warning},
+		"no end of requeues": {queues, "MAX_JOB_REQUEUE     = 3", "", "requeue-vm", batch.Warning},
+		"all jobs run again": {queues, "RERUNNABLE          = no", "RERUNNABLE = yes", "rerunnable-vm",
+			batch.Advice},
+		"no wrapper":           {"usr/local/bin/grange", "", "", "wrapper", batch.Broken},
+		"no esub":              {esub, "", "", "esub", batch.Broken},
+		"another esub":         {esub, "lsf esub", "lsf other", "esub", batch.Broken},
+		"esub that fails":      {esub, ` || exit "${LSB_SUB_ABORT_VALUE:-97}"`, "", "esub", batch.Broken},
+		"esub of other queues": {esub, "--queues vm", "--queues normal2", "esub", batch.Broken},
+		"esub by choice": {conf, `LSB_ESUB_METHOD="grange"`, `LSB_ESUB_METHOD="other"`, "esub-method",
+			batch.Broken},
+		"esub sees no command": {conf, "LSB_SUB_COMMANDNAME=Y", "", "esub-command", batch.Broken},
+		"signals to QEMU": {conf, "LSF_PROCESS_TRACKING=N", "LSF_PROCESS_TRACKING=Y", "process-tracking",
+			batch.Warning},
 		"the wrapper's figures": {conf, "LSF_LINUX_CGROUP_ACCT=Y", "", "accounting", batch.Warning},
 		"lsrun":                 {conf, "LSF_DISABLE_LSRUN=Y", "", "lsrun", batch.Broken},
-		"checkpoints":           {queues, "RERUNNABLE          = no", "CHKPNT = /scratch/c 30", "checkpoint-vm", batch.Broken},
-		"containers":            {queues, "RERUNNABLE          = no", "CONTAINER = docker[image(x)]", "container-vm", batch.Broken},
-		"a profile's starter":   {apps, "NAME = plain", "NAME = plain\nJOB_STARTER = /bin/sh -c", "application-plain", batch.Broken},
-		"a profile's container": {apps, "NAME = plain", "NAME = plain\nCONTAINER = docker[image(x)]", "application-plain", batch.Broken},
-		"a profile's copies":    {apps, "NAME = plain", "NAME = plain\nCHKPNT_DIR = /scratch/c", "application-plain", batch.Broken},
-		"logins":                {"etc/ssh/sshd_config", "AllowGroups wheel", "", "login", batch.Warning},
-		"no limits":             {conf, `"memory cpu"`, `"memory"`, "enforce", batch.Warning},
-		"short grace":           {"opt/lsf/conf/lsbatch/farm/configdir/lsb.params", "INTERVAL = 10", "INTERVAL = 1", "terminate-interval", batch.Warning},
-		"no elim":               {"opt/lsf/etc/elim.grange", "", "", "elim", batch.Warning},
-		"no resource":           {"opt/lsf/conf/lsf.shared", "grange_slots", "other_slots", "resource", batch.Warning},
-		"no map":                {"opt/lsf/conf/lsf.cluster.farm", "grange_slots", "other_slots", "resource", batch.Warning},
+		"checkpoints": {queues, "RERUNNABLE          = no", "CHKPNT = /scratch/c 30", "checkpoint-vm",
+			batch.Broken},
+		"containers": {queues, "RERUNNABLE          = no", "CONTAINER = docker[image(x)]", "container-vm",
+			batch.Broken},
+		"a profile's starter": {apps, "NAME = plain", "NAME = plain\nJOB_STARTER = /bin/sh -c", "application-plain",
+			batch.Broken},
+		"a profile's container": {apps, "NAME = plain", "NAME = plain\nCONTAINER = docker[image(x)]",
+			"application-plain", batch.Broken},
+		"a profile's copies": {apps, "NAME = plain", "NAME = plain\nCHKPNT_DIR = /scratch/c", "application-plain",
+			batch.Broken},
+		"logins":    {"etc/ssh/sshd_config", "AllowGroups wheel", "", "login", batch.Warning},
+		"no limits": {conf, `"memory cpu"`, `"memory"`, "enforce", batch.Warning},
+		"short grace": {"opt/lsf/conf/lsbatch/farm/configdir/lsb.params", "INTERVAL = 10", "INTERVAL = 1",
+			"terminate-interval", batch.Warning},
+		"no elim":     {"opt/lsf/etc/elim.grange", "", "", "elim", batch.Warning},
+		"no resource": {"opt/lsf/conf/lsf.shared", "grange_slots", "other_slots", "resource", batch.Warning},
+		"no map": {"opt/lsf/conf/lsf.cluster.farm", "grange_slots", "other_slots", "resource",
+			batch.Warning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := site(t)

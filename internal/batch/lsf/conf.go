@@ -10,15 +10,16 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// section is what lies between Begin and End in a file of LSF's. A table, as in lsf.shared, has rows; a list has keys and values.
+// section is what lies between Begin and End in a file of LSF's. A table, as in lsf.shared, has rows; a list has keys
+// and values.
 type section struct {
 	name string
 	has  map[string]string
 	rows []string
 }
 
-// parseConf reads a file of LSF's: KEY = value, a backslash at the end of a line goes on in the next, # to the end of the line. What is outside
-// of sections is in the first one, which has no name.
+// parseConf reads a file of LSF's: KEY = value, a backslash at the end of a line goes on in the next, # to the end of
+// the line. What is outside of sections is in the first one, which has no name.
 func parseConf(text string) []section {
 	all := []section{{has: map[string]string{}}}
 	at, whole := 0, ""
@@ -83,7 +84,9 @@ func ReadSite(root fs.FS, conf string) (*Site, error) {
 	s := &Site{Root: root, ConfPath: conf}
 	text, err := fs.ReadFile(root, in(conf))
 	if err != nil {
-		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeBatchConf, Message: "no configuration of LSF: " + err.Error(), Hint: "--conf names lsf.conf, which lies in $LSF_ENVDIR"}
+		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeBatchConf,
+			Message: "no configuration of LSF: " + err.Error(),
+			Hint:    "--conf names lsf.conf, which lies in $LSF_ENVDIR"}
 	}
 	s.conf = parseConf(string(text))[0]
 	confDir := cmp.Or(unquoted(s.conf.has["LSF_CONFDIR"]), path.Dir(conf))
@@ -100,7 +103,9 @@ func ReadSite(root fs.FS, conf string) (*Site, error) {
 	}
 	s.queues, s.queuePath = read(path.Join(batchDir, "*", "configdir", "lsb.queues"))
 	if s.queuePath == "" {
-		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeBatchConf, Message: "no lsb.queues below " + batchDir, Hint: "LSB_CONFDIR in " + conf + " says where; run it where these files are, as on LSF's master"}
+		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeBatchConf,
+			Message: "no lsb.queues below " + batchDir,
+			Hint:    "LSB_CONFDIR in " + conf + " says where; run it where these files are, as on LSF's master"}
 	}
 	params, _ := read(path.Join(batchDir, "*", "configdir", "lsb.params"))
 	s.params = section{has: map[string]string{}}

@@ -51,10 +51,13 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 func (d *Driver) Name() farm.BatchSystem { return farm.LSF }
 
 func (d *Driver) command(ctx context.Context, name string, args ...string) ([]byte, error) {
-	out, err := d.run(ctx, program.Call{Path: filepath.Join(d.o.Bin, name), Args: args, Env: append([]string{"LSB_DISPLAY_YEAR=Y"}, d.o.Env...)})
+	out, err := d.run(ctx, program.Call{Path: filepath.Join(d.o.Bin, name), Args: args,
+		Env: append([]string{"LSB_DISPLAY_YEAR=Y"}, d.o.Env...)})
 	failed := new(program.Failed)
-	if err != nil && ctx.Err() == nil && (!errors.As(err, &failed) || strings.Contains(failed.Said, "LSF is down") || strings.Contains(failed.Said, "LIM is down") ||
-		strings.Contains(failed.Said, "batch system daemon not responding") || strings.Contains(failed.Said, "mbatchd")) {
+	if err != nil && ctx.Err() == nil && (!errors.As(err, &failed) || strings.Contains(failed.Said, "LSF is down") ||
+		strings.Contains(failed.Said, "LIM is down") ||
+		strings.Contains(failed.Said, "batch system daemon not responding") ||
+		strings.Contains(failed.Said, "mbatchd")) {
 		return out, batch.Away(farm.LSF, err)
 	}
 	return out, err
@@ -62,7 +65,8 @@ func (d *Driver) command(ctx context.Context, name string, args ...string) ([]by
 
 func said(err error, words ...string) bool {
 	failed := new(program.Failed)
-	return errors.As(err, &failed) && slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
+	return errors.As(err, &failed) &&
+		slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
 }
 
 // record is one of a command's RECORDS: all values are text, and "-" or nothing stands for none.
@@ -93,7 +97,8 @@ func (d *Driver) records(ctx context.Context, name string, args ...string) ([]re
 }
 
 // jobFields are asked for by name: the order of columns is no business of ours.
-const jobFields = "jobid jobindex stat user queue proj_name job_name nreq_slot slots memlimit runtimelimit submit_time start_time finish_time exec_host exit_code exit_reason cpu_used max_mem " +
+const jobFields = "jobid jobindex stat user queue proj_name job_name nreq_slot slots memlimit runtimelimit " +
+	"submit_time start_time finish_time exec_host exit_code exit_reason cpu_used max_mem " +
 	"pend_reason effective_resreq"
 
 func (d *Driver) jobs(ctx context.Context, which ...string) ([]record, error) {
@@ -102,7 +107,8 @@ func (d *Driver) jobs(ctx context.Context, which ...string) ([]record, error) {
 		return nil, nil
 	}
 	slices.SortStableFunc(records, func(a, b record) int {
-		return cmp.Or(cmp.Compare(a.number("JOBID"), b.number("JOBID")), cmp.Compare(a.number("JOBINDEX"), b.number("JOBINDEX")))
+		return cmp.Or(cmp.Compare(a.number("JOBID"), b.number("JOBID")),
+			cmp.Compare(a.number("JOBINDEX"), b.number("JOBINDEX")))
 	})
 	return records, err
 }
@@ -159,8 +165,8 @@ func limit(text string) time.Duration {
 	return time.Duration(n * float64(time.Minute))
 }
 
-// moment reads "Nov 21 08:00:00 2026" and, where a site's LSF leaves seconds or the year out, what is left; a letter behind it (L: by the limit, E: estimated, X: too long ago)
-// is cut. Times are UTC, as the commands are told.
+// moment reads "Nov 21 08:00:00 2026" and, where a site's LSF leaves seconds or the year out, what is left; a letter
+// behind it (L: by the limit, E: estimated, X: too long ago) is cut. Times are UTC, as the commands are told.
 func (d *Driver) moment(text string) time.Time {
 	if f := strings.Fields(text); len(f) > 0 && len(f[len(f)-1]) == 1 && strings.Contains("LEX", f[len(f)-1]) {
 		text = strings.Join(f[:len(f)-1], " ")
@@ -214,7 +220,8 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 		if r.get("STAT") != "PEND" || d.booking(r) != "" || strings.Contains(r.get("PEND_REASON"), "dependency") {
 			continue // PSUSP: held
 		}
-		line := batch.Demand{Jobs: 1, CPUs: r.cpus(), Memory: amount(r.get("MEMLIMIT")), Account: r.account(), Queue: r.get("QUEUE"), Oldest: d.moment(r.get("SUBMIT_TIME"))}
+		line := batch.Demand{Jobs: 1, CPUs: r.cpus(), Memory: amount(r.get("MEMLIMIT")), Account: r.account(),
+			Queue: r.get("QUEUE"), Oldest: d.moment(r.get("SUBMIT_TIME"))}
 		if m := wanted.FindStringSubmatch(r.get("EFFECTIVE_RESREQ")); m != nil {
 			line.Image = m[1]
 		}
@@ -233,7 +240,8 @@ func (d *Driver) hosts(ctx context.Context, which ...string) ([]batch.Node, erro
 	var nodes []batch.Node
 	for _, r := range records {
 		status := r.get("STATUS")
-		n := batch.Node{Name: r.get("HOST_NAME"), CPUs: r.number("MAX"), Memory: amount(r.get("TOTAL_MEM")), State: batch.NodeIdle}
+		n := batch.Node{Name: r.get("HOST_NAME"), CPUs: r.number("MAX"), Memory: amount(r.get("TOTAL_MEM")),
+			State: batch.NodeIdle}
 		n.Free = max(n.CPUs-r.number("NJOBS"), 0)
 		n.Closed = status == "closed_Adm" || status == "closed_LIM_Adm"
 		switch {
@@ -241,7 +249,8 @@ func (d *Driver) hosts(ctx context.Context, which ...string) ([]batch.Node, erro
 			n.State = batch.NodeDown
 		case n.Closed:
 			n.State = batch.NodeClosed
-		case r.number("NJOBS") > 0, strings.HasPrefix(status, "closed_"): // full, busy, exclusive: it takes none, and nobody closed it
+		// full, busy, exclusive: it takes none, and nobody closed it
+		case r.number("NJOBS") > 0, strings.HasPrefix(status, "closed_"):
 			n.State = batch.NodeBusy
 		}
 		if n.State != batch.NodeIdle && n.State != batch.NodeBusy || strings.HasPrefix(status, "closed_") {
@@ -311,7 +320,8 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	var running []batch.Running
 	for _, r := range jobs {
 		if r.runs() {
-			running = append(running, batch.Running{Job: r.id(), User: r.get("USER"), Account: r.account(), Ends: d.ends(r), Booking: d.booking(r)})
+			running = append(running, batch.Running{Job: r.id(), User: r.get("USER"), Account: r.account(),
+				Ends: d.ends(r), Booking: d.booking(r)})
 		}
 	}
 	return running, nil

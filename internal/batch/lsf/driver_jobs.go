@@ -16,14 +16,15 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// place is where a reader of ended jobs is: the latest end it was handed, and the runs it has had that mbatchd still lists.
+// place is where a reader of ended jobs is: the latest end it was handed, and the runs it has had that mbatchd still
+// lists.
 type place struct {
 	Until int64    `json:"t"`
 	Had   []string `json:"had"`
 }
 
-// Ended are jobs that mbatchd still lists after their end: for CLEAN_PERIOD of lsb.params, an hour by default. Whoever reads more seldom misses some; the
-// server reads every minute.
+// Ended are jobs that mbatchd still lists after their end: for CLEAN_PERIOD of lsb.params, an hour by default. Whoever
+// reads more seldom misses some; the server reads every minute.
 func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]batch.Ended, batch.Cursor, error) {
 	var at place
 	if after != "" {
@@ -68,8 +69,10 @@ func (d *Driver) ended(r record) (batch.Ended, bool) {
 	if state != "DONE" && state != "EXIT" {
 		return batch.Ended{}, false
 	}
-	j := batch.Ended{Job: r.id(), Name: r.get("JOB_NAME"), User: r.get("USER"), Account: r.account(), Queue: r.get("QUEUE"), Hosts: hostsOf(r.get("EXEC_HOST")), CPUs: r.cpus(),
-		Submitted: d.moment(r.get("SUBMIT_TIME")), Started: d.moment(r.get("START_TIME")), Finished: d.moment(r.get("FINISH_TIME")), MaxRSS: amount(r.get("MAX_MEM")), Booking: d.booking(r),
+	j := batch.Ended{Job: r.id(), Name: r.get("JOB_NAME"), User: r.get("USER"), Account: r.account(),
+		Queue: r.get("QUEUE"), Hosts: hostsOf(r.get("EXEC_HOST")), CPUs: r.cpus(),
+		Submitted: d.moment(r.get("SUBMIT_TIME")), Started: d.moment(r.get("START_TIME")),
+		Finished: d.moment(r.get("FINISH_TIME")), MaxRSS: amount(r.get("MAX_MEM")), Booking: d.booking(r),
 		Outcome: batch.OutcomeDone, Code: r.number("EXIT_CODE")}
 	if f := strings.Fields(r.get("CPU_USED")); len(f) > 0 { // "62.1 second(s)"
 		seconds, _ := strconv.ParseFloat(f[0], 64)
@@ -88,7 +91,8 @@ func (d *Driver) ended(r record) (batch.Ended, bool) {
 func outcome(reason string) batch.Outcome {
 	word, _, _ := strings.Cut(reason, ":")
 	switch word {
-	case "TERM_OWNER", "TERM_FORCE_OWNER", "TERM_ADMIN", "TERM_FORCE_ADMIN", "TERM_BUCKET_KILL", "TERM_REQUEUE_OWNER", "TERM_REQUEUE_ADMIN", "TERM_PREEMPT":
+	case "TERM_OWNER", "TERM_FORCE_OWNER", "TERM_ADMIN", "TERM_FORCE_ADMIN", "TERM_BUCKET_KILL", "TERM_REQUEUE_OWNER",
+		"TERM_REQUEUE_ADMIN", "TERM_PREEMPT":
 		return batch.OutcomeCancelled
 	case "TERM_RUNLIMIT", "TERM_CPULIMIT", "TERM_DEADLINE", "TERM_WINDOW":
 		return batch.OutcomeTimeout
@@ -114,7 +118,8 @@ func hostsOf(text string) []string {
 	return hosts
 }
 
-// Book submits the placeholder, unless there is one of this name. Of two that were made at the same moment the later one is taken away.
+// Book submits the placeholder, unless there is one of this name. Of two that were made at the same moment the later
+// one is taken away.
 func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
 	if err := b.Validate(); err != nil {
 		return batch.Booked{}, err
@@ -130,9 +135,11 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	if b.CPUs > host.CPUs { // LSF would let it wait for ever
 		return batch.Booked{}, batch.Refused(farm.LSF, fmt.Sprintf("%s has %d slots", b.Host, host.CPUs))
 	}
-	args := []string{"-J", batch.JobName(b.Name), "-m", b.Host, "-n", strconv.Itoa(b.CPUs), "-R", "span[hosts=1]", "-rn", "-o", "/dev/null"}
+	args := []string{"-J", batch.JobName(b.Name), "-m", b.Host, "-n", strconv.Itoa(b.CPUs), "-R", "span[hosts=1]",
+		"-rn", "-o", "/dev/null"}
 	if b.Memory > 0 {
-		args = append(args, "-M", fmt.Sprintf("%dKB", b.Memory>>10), "-R", fmt.Sprintf("rusage[mem=%dKB]", b.Memory>>10))
+		args = append(args, "-M", fmt.Sprintf("%dKB", b.Memory>>10), "-R",
+			fmt.Sprintf("rusage[mem=%dKB]", b.Memory>>10))
 	}
 	if b.Limit > 0 {
 		args = append(args, "-W", strconv.Itoa(int((b.Limit+time.Minute-1)/time.Minute)))
@@ -164,8 +171,9 @@ func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked,
 		if name == "" {
 			continue
 		}
-		b := batch.Booked{Job: r.id(), Held: r.runs(), Booking: batch.Booking{Name: name, Account: r.account(), CPUs: r.cpus(), Memory: amount(r.get("MEMLIMIT")), Queue: r.get("QUEUE"),
-			Limit: limit(r.get("RUNTIMELIMIT"))}}
+		b := batch.Booked{Job: r.id(), Held: r.runs(),
+			Booking: batch.Booking{Name: name, Account: r.account(), CPUs: r.cpus(), Memory: amount(r.get("MEMLIMIT")),
+				Queue: r.get("QUEUE"), Limit: limit(r.get("RUNTIMELIMIT"))}}
 		if hosts := hostsOf(r.get("EXEC_HOST")); len(hosts) > 0 {
 			b.Host = hosts[0]
 		}

@@ -74,8 +74,9 @@ func (r *recorded) run(_ context.Context, c program.Call) ([]byte, error) {
 	case c.Path == "bjobs":
 		for _, j := range r.jobs {
 			ended := j["STAT"] == "DONE" || j["STAT"] == "EXIT"
-			if last == jobFields && !ended || last == "-p" && strings.HasPrefix(j["STAT"], "P") || last == "-d" && ended || slices.Contains(c.Args, "-J") && j["JOB_NAME"] == last ||
-				slices.Contains(c.Args, "-m") && strings.HasSuffix(j["EXEC_HOST"], last) || last == j.id() {
+			if last == jobFields && !ended || last == "-p" && strings.HasPrefix(j["STAT"], "P") || last == "-d" &&
+				ended || slices.Contains(c.Args, "-J") && j["JOB_NAME"] == last || slices.Contains(c.Args, "-m") &&
+				strings.HasSuffix(j["EXEC_HOST"], last) || last == j.id() {
 				found = append(found, j)
 			}
 		}
@@ -99,7 +100,8 @@ func kindOf(err error) farm.Kind {
 func TestDemand(t *testing.T) {
 	_, d := golden(t)
 	got, err := d.Demand(t.Context())
-	want := []batch.Demand{{Jobs: 2, Image: "sl9", CPUs: 1, Memory: 2 << 30, Queue: "vm", Oldest: at("07:00:00")}, {Jobs: 1, CPUs: 1, Queue: "vm", Oldest: at("08:00:00")}}
+	want := []batch.Demand{{Jobs: 2, Image: "sl9", CPUs: 1, Memory: 2 << 30, Queue: "vm", Oldest: at("07:00:00")},
+		{Jobs: 1, CPUs: 1, Queue: "vm", Oldest: at("08:00:00")}}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
 	}
@@ -111,7 +113,8 @@ func TestNodes(t *testing.T) {
 	gigabytes := float64(1 << 30)
 	want := []batch.Node{
 		{Name: "n1", State: batch.NodeBusy, CPUs: 8, Free: 2, Memory: farm.Bytes(15.6 * gigabytes)},
-		{Name: "n2", State: batch.NodeClosed, Closed: true, Ours: true, Reason: "VMs do not start here: disk full", CPUs: 4, Memory: 8 << 30},
+		{Name: "n2", State: batch.NodeClosed, Closed: true, Ours: true, Reason: "VMs do not start here: disk full",
+			CPUs: 4, Memory: 8 << 30},
 		{Name: "n3", State: batch.NodeClosed, Closed: true, Reason: "memory replaced", CPUs: 4, Memory: 8 << 30},
 		{Name: "n4", State: batch.NodeBusy, CPUs: 4, Memory: 8 << 30},
 		{Name: "n5", State: batch.NodeDown, CPUs: 4},
@@ -150,7 +153,8 @@ func TestClose(t *testing.T) {
 		t.Errorf("and %q", r.did)
 	}
 	jobs, err := d.Drain(t.Context(), "n1", "kernel")
-	want := []batch.Running{{Job: "17", User: "eva", Account: "atlas", Ends: at("09:00:00")}, {Job: "21", User: "lsfadmin", Account: "cloud", Ends: at("10:00:05"), Booking: "cloud-1"}}
+	want := []batch.Running{{Job: "17", User: "eva", Account: "atlas", Ends: at("09:00:00")},
+		{Job: "21", User: "lsfadmin", Account: "cloud", Ends: at("10:00:05"), Booking: "cloud-1"}}
 	if d := cmp.Diff(want, jobs); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
 	}
@@ -159,12 +163,16 @@ func TestClose(t *testing.T) {
 func TestBook(t *testing.T) {
 	r, d := golden(t)
 	held, err := d.Book(t.Context(), batch.Booking{Name: "cloud-1", Host: "n1", CPUs: 4}) // it is there already
-	want := batch.Booked{Job: "21", Held: true, Since: at("08:00:05"), Booking: batch.Booking{Name: "cloud-1", Account: "cloud", Host: "n1", CPUs: 4, Memory: 1 << 30, Queue: "metal", Limit: 2 * time.Hour}}
+	want := batch.Booked{Job: "21", Held: true, Since: at("08:00:05"),
+		Booking: batch.Booking{Name: "cloud-1", Account: "cloud", Host: "n1", CPUs: 4, Memory: 1 << 30, Queue: "metal",
+			Limit: 2 * time.Hour}}
 	if d := cmp.Diff(want, held); err != nil || d != "" || len(r.did) > 0 {
 		t.Errorf("%v, did %q\n%s", err, r.did, d)
 	}
-	d.Book(t.Context(), batch.Booking{Name: "cloud-2", Account: "cloud", Host: "n1", CPUs: 2, Memory: 1 << 30, Queue: "vm", Limit: time.Hour})
-	const submit = "bsub -J grange-hold-cloud-2 -m n1 -n 2 -R span[hosts=1] -rn -o /dev/null -M 1048576KB -R rusage[mem=1048576KB] -W 60 -P cloud -q metal sleep infinity"
+	d.Book(t.Context(), batch.Booking{Name: "cloud-2", Account: "cloud", Host: "n1", CPUs: 2, Memory: 1 << 30,
+		Queue: "vm", Limit: time.Hour})
+	const submit = "bsub -J grange-hold-cloud-2 -m n1 -n 2 -R span[hosts=1] -rn -o /dev/null -M 1048576KB -R " +
+		"rusage[mem=1048576KB] -W 60 -P cloud -q metal sleep infinity"
 	if !slices.Equal(r.did, []string{submit}) {
 		t.Errorf("%q", r.did)
 	}
@@ -177,7 +185,8 @@ func TestBook(t *testing.T) {
 	if !slices.Equal(r.did, []string{"bkill -s KILL 21"}) { // and not the job of somebody who called his the same
 		t.Errorf("%q", r.did)
 	}
-	for _, b := range []batch.Booking{{Name: "big", Host: "n1", CPUs: 99}, {Name: "lost", Host: "n9", CPUs: 1}, {Name: "a b", Host: "n1", CPUs: 1}} {
+	for _, b := range []batch.Booking{{Name: "big", Host: "n1", CPUs: 99}, {Name: "lost", Host: "n9", CPUs: 1},
+		{Name: "a b", Host: "n1", CPUs: 1}} {
 		if _, err := d.Book(t.Context(), b); err == nil {
 			t.Errorf("%+v is booked", b)
 		}
@@ -190,7 +199,8 @@ func TestLookup(t *testing.T) {
 	if err != nil || got.Account != "atlas" || got.Queue != "vm" || !got.Ends.Equal(at("09:00:00")) || got.Slots != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := d.Lookup(t.Context(), farm.Allotment{Job: "17"}); err != nil || got.Slots != 2 || got.Memory != 400<<20 {
+	if got, err := d.Lookup(t.Context(), farm.Allotment{Job: "17"}); err != nil || got.Slots != 2 ||
+		got.Memory != 400<<20 {
 		t.Errorf("what nobody told: %+v, %v", got, err)
 	}
 	for _, id := range []string{"99", "18[1]", "", "-u", "0"} {
@@ -212,8 +222,10 @@ func TestEnded(t *testing.T) {
 		if code == "0" {
 			state = "DONE"
 		}
-		r.jobs = append(r.jobs, record{"JOBID": id, "JOBINDEX": "0", "STAT": state, "USER": "eva", "QUEUE": "vm", "PROJ_NAME": "atlas", "SLOTS": "2", "START_TIME": "Nov 21 08:00:00 2026",
-			"FINISH_TIME": "Nov 21 " + clock + " 2026", "EXEC_HOST": "2*n1:n2", "EXIT_CODE": code, "EXIT_REASON": reason, "CPU_USED": "62.5 second(s)", "MAX_MEM": "200 Mbytes"})
+		r.jobs = append(r.jobs, record{"JOBID": id, "JOBINDEX": "0", "STAT": state, "USER": "eva", "QUEUE": "vm",
+			"PROJ_NAME": "atlas", "SLOTS": "2", "START_TIME": "Nov 21 08:00:00 2026",
+			"FINISH_TIME": "Nov 21 " + clock + " 2026", "EXEC_HOST": "2*n1:n2", "EXIT_CODE": code,
+			"EXIT_REASON": reason, "CPU_USED": "62.5 second(s)", "MAX_MEM": "200 Mbytes"})
 	}
 	var cursor batch.Cursor
 	read := func(limit int, want ...string) {
@@ -226,7 +238,8 @@ func TestEnded(t *testing.T) {
 		var got []string
 		for _, j := range jobs {
 			got = append(got, fmt.Sprintf("%s %s %d", j.Job, j.Outcome, j.Code))
-			if j.CPUs != 2 || j.CPUTime != 62500*time.Millisecond || j.MaxRSS != 200<<20 || !slices.Equal(j.Hosts, []string{"n1", "n2"}) {
+			if j.CPUs != 2 || j.CPUTime != 62500*time.Millisecond || j.MaxRSS != 200<<20 ||
+				!slices.Equal(j.Hosts, []string{"n1", "n2"}) {
 				t.Errorf("%+v", j)
 			}
 		}
@@ -242,7 +255,8 @@ func TestEnded(t *testing.T) {
 	end("29", "08:09:00", "140", "TERM_RUNLIMIT: job killed after reaching LSF run time limit") // told late
 	read(2, "29 timeout 0", "32 cancelled 0")
 	read(2)
-	r.jobs = slices.DeleteFunc(r.jobs, func(j record) bool { return j["JOBID"] == "30" || j["JOBID"] == "31" }) // CLEAN_PERIOD
+	// CLEAN_PERIOD
+	r.jobs = slices.DeleteFunc(r.jobs, func(j record) bool { return j["JOBID"] == "30" || j["JOBID"] == "31" })
 	end("33", "08:20:00", "137", "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit")
 	read(10, "33 out of memory 0")
 	read(10)

@@ -15,8 +15,9 @@ type Load struct {
 	Images []string // names
 }
 
-// Report is one line of the elim protocol: the number of indices, then name and value of each. Values have no blanks; an image list is
-// one word, for LSF's string resources compare whole values: -R "select[grange_sl9]" is what jobs ask for.
+// Report is one line of the elim protocol: the number of indices, then name and value of each. Values have no blanks;
+// an image list is one word, for LSF's string resources compare whole values: -R "select[grange_sl9]" is what jobs ask
+// for.
 func (l Load) Report() string {
 	images := slices.Sorted(slices.Values(l.Images))
 	words := []string{"grange_slots", fmt.Sprint(max(l.Slots, 0))}
@@ -43,7 +44,8 @@ func resourceName(image string) string {
 	return name
 }
 
-// Elim reports every so often until ctx ends or nobody reads. A look that fails is no free slot: a host whose agent is away takes no jobs.
+// Elim reports every so often until ctx ends or nobody reads. A look that fails is no free slot: a host whose agent is
+// away takes no jobs.
 func Elim(ctx context.Context, w io.Writer, every time.Duration, look func(context.Context) (Load, error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -17,25 +17,30 @@ type Submission struct{ Modify, Env []string }
 // ImageVariable carries an image from esub to the job starter. It is the user's word, as an option of bsub is.
 const ImageVariable = "GRANGE_LSF_IMAGE"
 
-// Esub looks at a submission to one of our queues: params is $LSB_SUB_PARM_FILE, args are those of bsub -a 'grange(IMAGE)'. It
-// writes the command line so that it is one word between the single quotes of the job starter, into which LSF puts it as it stands, and refuses
-// what LSF would run beside the job, on the host. bmod and brestart come here as well.
+// Esub looks at a submission to one of our queues: params is $LSB_SUB_PARM_FILE, args are those of bsub -a
+// 'grange(IMAGE)'. It writes the command line so that it is one word between the single quotes of the job starter, into
+// which LSF puts it as it stands, and refuses what LSF would run beside the job, on the host. bmod and brestart come
+// here as well.
 func Esub(params io.Reader, args []string, queues []string) (Submission, error) {
 	var s Submission
 	p, err := parameters(params)
 	if err != nil {
 		return s, err
 	}
-	// bsub -q takes several queues, of which LSF chooses one. bmod without -q leaves the job in its own, which is not named here.
+	// bsub -q takes several queues, of which LSF chooses one. bmod without -q leaves the job in its own, which is not
+	// named here.
 	named := strings.Fields(p["LSB_SUB_QUEUE"])
-	if len(named) > 0 && len(queues) > 0 && !slices.ContainsFunc(named, func(q string) bool { return slices.Contains(queues, q) }) {
+	if len(named) > 0 && len(queues) > 0 &&
+		!slices.ContainsFunc(named, func(q string) bool { return slices.Contains(queues, q) }) {
 		return s, nil
 	}
 	if err := refuseOnHost(p); err != nil {
 		return s, err
 	}
 	if len(args) > 1 || len(args) == 1 && !plainImage(args[0]) {
-		return s, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("grange takes one image, not %q", strings.Join(args, ", ")), Hint: "bsub -a 'grange(IMAGE)'"}
+		return s, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+			Message: fmt.Sprintf("grange takes one image, not %q", strings.Join(args, ", ")),
+			Hint:    "bsub -a 'grange(IMAGE)'"}
 	}
 	if len(args) == 1 {
 		s.Env = append(s.Env, ImageVariable+"="+enquote(args[0]))
@@ -46,8 +51,8 @@ func Esub(params io.Reader, args []string, queues []string) (Submission, error) 
 	return s, nil
 }
 
-// onHost are options by which LSF runs something as the user on the host, where no job starter is asked, by the end of the variable that an
-// esub sees them in: LSB_SUB_PRE_EXEC, LSB_SUB3_POST_EXEC and so on.
+// onHost are options by which LSF runs something as the user on the host, where no job starter is asked, by the end of
+// the variable that an esub sees them in: LSB_SUB_PRE_EXEC, LSB_SUB3_POST_EXEC and so on.
 var onHost = []struct{ variable, option string }{
 	{"PRE_EXEC", "-E"},
 	{"POST_EXEC", "-Ep"},
@@ -72,8 +77,9 @@ func refuseOnHost(p map[string]string) error {
 			if !strings.HasSuffix("_"+name, "_"+o.variable) || p[key] == "" || p[key] == reset {
 				continue
 			}
-			return &farm.Error{Kind: farm.Denied, Code: farm.CodeOnHost, Message: fmt.Sprintf("%s (%s): LSF would run that on the host, outside of the job's VM", o.option, key),
-				Hint: "do it in the job itself; for a job of another queue, name that queue: -q"}
+			return &farm.Error{Kind: farm.Denied, Code: farm.CodeOnHost,
+				Message: fmt.Sprintf("%s (%s): LSF would run that on the host, outside of the job's VM", o.option, key),
+				Hint:    "do it in the job itself; for a job of another queue, name that queue: -q"}
 		}
 	}
 	return nil
@@ -81,7 +87,8 @@ func refuseOnHost(p map[string]string) error {
 
 func plainImage(name string) bool {
 	return name != "" && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:@/-", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("._:@/-", r))
 	})
 }
 
@@ -93,8 +100,8 @@ func enquote(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(text) + `"`
 }
 
-// parameters reads lines like LSB_SUB_QUEUE="normal", as bsub writes them for the shell to read: in double quotes, with a backslash before
-// what means something there, or bare.
+// parameters reads lines like LSB_SUB_QUEUE="normal", as bsub writes them for the shell to read: in double quotes, with
+// a backslash before what means something there, or bare.
 func parameters(r io.Reader) (map[string]string, error) {
 	found := map[string]string{}
 	lines := bufio.NewScanner(io.LimitReader(r, 4<<20))

@@ -12,18 +12,20 @@ import (
 	"time"
 )
 
-// TestQuoting has a real shell run what LSF would make of command lines: the starter with %USRCMD replaced as it stands, by what esub wrote. All of the
-// command reaches the wrapper as one word, and none of it runs on the host.
+// TestQuoting has a real shell run what LSF would make of command lines: the starter with %USRCMD replaced as it
+// stands, by what esub wrote. All of the command reaches the wrapper as one word, and none of it runs on the host.
 func TestQuoting(t *testing.T) {
 	dir := t.TempDir()
 	wrapper := filepath.Join(dir, "grange")
 	// Stands for the wrapper: it writes down its last word.
-	if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nfor last; do :; done\nprintf %s \"$last\"\n"), 0o755); err != nil {
+	if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nfor last; do :; done\nprintf %s \"$last\"\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	starter := Setup{Grange: wrapper}.Starter()
 	for _, line := range []string{
-		"./analyse", "./analyse a b", "echo a; touch host", "a | touch host", "a && touch host", "a & touch host", "echo 'a | touch host'", "it's `touch host` $(touch host)",
+		"./analyse", "./analyse a b", "echo a; touch host", "a | touch host", "a && touch host", "a & touch host",
+		"echo 'a | touch host'", "it's `touch host` $(touch host)",
 		`awk '{print $1}' "a b" > out`, "a\ntouch host", `back\slash \" \'`, "$HOME ~ * ?", "# comment",
 	} {
 		parm := "LSB_SUB_QUEUE=\"vm\"\nLSB_SUB_COMMAND_LINE=" + enquote(strings.ReplaceAll(line, "\n", " ")) + "\n"
@@ -50,7 +52,8 @@ func TestEsub(t *testing.T) {
 	if err != nil || len(s.Env) != 1 || s.Env[0] != ImageVariable+`="sl9:2026"` {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if s, err := Esub(strings.NewReader(parm), []string{"--evil"}, []string{"other"}); err != nil || len(s.Modify)+len(s.Env) > 0 {
+	if s, err := Esub(strings.NewReader(parm), []string{"--evil"}, []string{"other"}); err != nil ||
+		len(s.Modify)+len(s.Env) > 0 {
 		t.Errorf("another queue's job is changed: %+v, %v", s, err)
 	}
 	for _, args := range [][]string{{"--bind"}, {"a", "b"}, {"$(id)"}, {""}} {
@@ -61,13 +64,17 @@ func TestEsub(t *testing.T) {
 }
 
 func TestFiles(t *testing.T) {
-	files := Setup{Grange: "/usr/bin/grange", Socket: "/run/g.sock", Queues: []string{"vm", "long"}, Requeues: 2}.Files()
+	files := Setup{Grange: "/usr/bin/grange", Socket: "/run/g.sock", Queues: []string{"vm", "long"},
+		Requeues: 2}.Files()
 	for name, want := range map[string]string{
-		"esub.grange": "#!/bin/sh\n# grange: the command line of a job becomes one word, so that all of it runs in the VM.\n" +
-			"/usr/bin/grange lsf esub --queues vm,long -- \"$@\" || exit \"${LSB_SUB_ABORT_VALUE:-97}\"\n",
-		"elim.grange": "#!/bin/sh\n# grange: free slots for VMs and the images of this host, for -R \"select[...]\".\nexec /usr/bin/grange lsf elim --socket /run/g.sock\n",
+		"esub.grange": "#!/bin/sh\n# grange: the command line of a job becomes one word, so that all of it runs in " +
+			"the VM.\n" + "/usr/bin/grange lsf esub --queues vm,long -- \"$@\" || exit " +
+			"\"${LSB_SUB_ABORT_VALUE:-97}\"\n",
+		"elim.grange": "#!/bin/sh\n# grange: free slots for VMs and the images of this host, for -R " +
+			"\"select[...]\".\nexec /usr/bin/grange lsf elim --socket /run/g.sock\n",
 		"lsb.queues": "# in the queue vm, between Begin Queue and End Queue:\n" +
-			"JOB_STARTER         = exec /usr/bin/grange exec --batch lsf --socket /run/g.sock ${GRANGE_LSF_IMAGE:+--image \"$GRANGE_LSF_IMAGE\"} -- '%USRCMD'\n" +
+			"JOB_STARTER         = exec /usr/bin/grange exec --batch lsf --socket /run/g.sock " +
+			"${GRANGE_LSF_IMAGE:+--image \"$GRANGE_LSF_IMAGE\"} -- '%USRCMD'\n" +
 			"REQUEUE_EXIT_VALUES = 199\nMAX_JOB_REQUEUE     = 2\nRERUNNABLE          = no\n",
 	} {
 		if got := files[name]; !strings.HasPrefix(got, want) {
@@ -77,7 +84,8 @@ func TestFiles(t *testing.T) {
 }
 
 func TestElim(t *testing.T) {
-	if got := (Load{3, []string{"sl9:a", "micro", strings.Repeat("x", 40)}}).Report(); got != "3 grange_slots 3 grange_micro 1 grange_sl9_a 1\n" {
+	if got := (Load{3, []string{"sl9:a", "micro",
+		strings.Repeat("x", 40)}}).Report(); got != "3 grange_slots 3 grange_micro 1 grange_sl9_a 1\n" {
 		t.Errorf("%q", got)
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -75,7 +75,9 @@ func ReadSite(ctx context.Context, root fs.FS, run program.Run, conf string) (*S
 	s := &Site{Root: root, Conf: conf, run: run, ctx: ctx, Home: "/var/spool/pbs", Exec: "/opt/pbs"}
 	text, err := fs.ReadFile(root, strings.TrimPrefix(path.Clean(conf), "/"))
 	if err != nil {
-		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeBatchConf, Message: "no configuration of PBS: " + err.Error(), Hint: "run it on the server's host or on one where jobs run; --conf names pbs.conf"}
+		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeBatchConf,
+			Message: "no configuration of PBS: " + err.Error(),
+			Hint:    "run it on the server's host or on one where jobs run; --conf names pbs.conf"}
 	}
 	for line := range strings.Lines(string(text)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -93,7 +95,9 @@ func ReadSite(ctx context.Context, root fs.FS, run program.Run, conf string) (*S
 		}
 	}
 	if !s.HasServer && !s.HasMom {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBatchConf, Message: conf + " starts neither a server nor a mom here", Hint: "run it on the server's host or on one where jobs run"}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBatchConf,
+			Message: conf + " starts neither a server nor a mom here",
+			Hint:    "run it on the server's host or on one where jobs run"}
 	}
 	if s.HasServer {
 		for _, ask := range []struct {
@@ -113,7 +117,8 @@ func ReadSite(ctx context.Context, root fs.FS, run program.Run, conf string) (*S
 
 // qmgr asks the server.
 func (s *Site) qmgr(command string) (string, error) {
-	out, err := s.run(s.ctx, program.Call{Path: filepath.Join(s.Exec, "bin", "qmgr"), Args: []string{"-c", command}, Env: []string{"PBS_CONF_FILE=" + s.Conf}})
+	out, err := s.run(s.ctx, program.Call{Path: filepath.Join(s.Exec, "bin", "qmgr"), Args: []string{"-c", command},
+		Env: []string{"PBS_CONF_FILE=" + s.Conf}})
 	return string(out), err
 }
 
@@ -170,22 +175,28 @@ func good(found, where string) batch.Finding {
 func checkHookText(text, where string) batch.Finding {
 	switch {
 	case strings.TrimSpace(text) == "":
-		return batch.Finding{Level: batch.Broken, Found: "the hook has no program", Where: where, Why: "jobs of the queues start on the host itself, or nowhere", Do: reinstall}
+		return batch.Finding{Level: batch.Broken, Found: "the hook has no program", Where: where,
+			Why: "jobs of the queues start on the host itself, or nowhere", Do: reinstall}
 	case strings.TrimSpace(text) == strings.TrimSpace(string(Hook)):
 		return good("as this grange has it", where)
 	case !strings.Contains(text, "grange's hook for OpenPBS"):
-		return batch.Finding{Level: batch.Broken, Found: "another program than grange's", Where: where, Why: "jobs start as that program says", Do: reinstall}
+		return batch.Finding{Level: batch.Broken, Found: "another program than grange's", Where: where,
+			Why: "jobs start as that program says", Do: reinstall}
 	}
-	return batch.Finding{Level: batch.Warning, Found: "of another release of grange, or changed", Where: where, Why: "the wrapper and the hook are made for each other", Do: reinstall}
+	return batch.Finding{Level: batch.Warning, Found: "of another release of grange, or changed", Where: where,
+		Why: "the wrapper and the hook are made for each other", Do: reinstall}
 }
 
 func checkHookConfig(text, where string) (hookConfig, batch.Finding) {
 	c, why := parseHookConfig(text)
 	if why != "" {
-		return c, batch.Finding{Level: batch.Broken, Found: why, Where: where, Why: "the hook rejects every job", Do: reinstall}
+		return c, batch.Finding{Level: batch.Broken, Found: why, Where: where, Why: "the hook rejects every job",
+			Do: reinstall}
 	}
 	if c.Requeues != nil && *c.Requeues < 1 {
-		return c, batch.Finding{Level: batch.Advice, Found: "requeues is 0", Where: where, Why: "a job whose VM can not be started on one host fails instead of going to another", Do: "grange pbs install --requeues 3"}
+		return c, batch.Finding{Level: batch.Advice, Found: "requeues is 0", Where: where,
+			Why: "a job whose VM can not be started on one host fails instead of going to another",
+			Do:  "grange pbs install --requeues 3"}
 	}
 	return c, good(strings.Join(c.Wrapper, " "), where)
 }

@@ -14,13 +14,16 @@ import (
 func (s *Site) checkMom(add func(string, batch.Finding)) {
 	text, where, err := s.read("mom_priv/hooks/" + HookName + ".PY")
 	if err != nil {
-		add("mom-hook", batch.Finding{Level: batch.Broken, Found: err.Error(), Where: where, Why: "the server has not sent the hook here: jobs wait, or start on the host itself", Do: "run it as root; " + reinstall})
+		add("mom-hook", batch.Finding{Level: batch.Broken, Found: err.Error(), Where: where,
+			Why: "the server has not sent the hook here: jobs wait, or start on the host itself",
+			Do:  "run it as root; " + reinstall})
 	} else {
 		add("mom-hook", checkHookText(text, where))
 	}
 	text, where, err = s.read("mom_priv/hooks/" + HookName + ".CF")
 	if err != nil {
-		add("mom-hook-config", batch.Finding{Level: batch.Broken, Found: err.Error(), Where: where, Why: "the hook rejects every job", Do: reinstall})
+		add("mom-hook-config", batch.Finding{Level: batch.Broken, Found: err.Error(), Where: where,
+			Why: "the hook rejects every job", Do: reinstall})
 	} else {
 		c, f := checkHookConfig(text, where)
 		add("mom-hook-config", f)
@@ -32,13 +35,16 @@ func (s *Site) checkMom(add func(string, batch.Finding)) {
 	add("login", batch.CheckLogin(s.Root))
 	text, where, err = s.read("mom_priv/config")
 	if err != nil {
-		add("mom-config", batch.Finding{Level: batch.Advice, Found: err.Error(), Where: where, Why: "the mom's own settings are not to be seen", Do: "run it as root"})
+		add("mom-config", batch.Finding{Level: batch.Advice, Found: err.Error(), Where: where,
+			Why: "the mom's own settings are not to be seen", Do: "run it as root"})
 		return
 	}
 	c := momConfig(text)
 	add("reject-root-scripts", func() batch.Finding {
 		if on(c["$reject_root_scripts"]) {
-			return batch.Finding{Level: batch.Broken, Found: "$reject_root_scripts " + c["$reject_root_scripts"], Where: where, Why: "the mom takes no new hook from the server, nor a changed one", Do: "leave it out, at least while the hook is installed"}
+			return batch.Finding{Level: batch.Broken, Found: "$reject_root_scripts " + c["$reject_root_scripts"],
+				Where: where, Why: "the mom takes no new hook from the server, nor a changed one",
+				Do: "leave it out, at least while the hook is installed"}
 		}
 		return good("new hooks are taken", where)
 	}())
@@ -60,12 +66,13 @@ func momConfig(text string) map[string]string {
 	return c
 }
 
-// checkStaging: a mom copies a job's files (qsub -W stagein, stageout, and the output of every job) by scp as its user, on the host. scp reads
-// ~/.ssh/config, where ProxyCommand names a program.
+// checkStaging: a mom copies a job's files (qsub -W stagein, stageout, and the output of every job) by scp as its user,
+// on the host. scp reads ~/.ssh/config, where ProxyCommand names a program.
 func (s *Site) checkStaging() batch.Finding {
 	f := batch.Finding{Level: batch.Broken, Found: "PBS_SCP=" + s.SCP, Where: s.Conf,
-		Why: "scp reads ~/.ssh/config of the job's user, and runs the ProxyCommand there on the host, before and after every job",
-		Do:  "the file " + StagingName + " that grange pbs install writes, at " + stagingPath + " on every host, root's and mode 755; PBS_SCP=" + stagingPath + " in " + s.Conf}
+		Why: "scp reads ~/.ssh/config of the job's user, and runs the ProxyCommand there on the host, before and " +
+			"after every job", Do: "the file " + StagingName + " that grange pbs install writes, at " + stagingPath +
+			" on every host, root's and mode 755; PBS_SCP=" + stagingPath + " in " + s.Conf}
 	if s.SCP == "" {
 		return good("PBS_SCP is not set: pbs_rcp", s.Conf)
 	}
@@ -100,8 +107,10 @@ func (s *Site) checkRestrict(c map[string]string, where string) batch.Finding {
 		}
 	}
 	if len(caught) > 0 {
-		return batch.Finding{Level: batch.Broken, Found: "$restrict_user, and QEMU runs as " + strings.Join(caught, " or "), Where: where,
-			Why: "the mom kills the processes of users who have no job here: every VM", Do: "$restrict_user_exceptions with that user, and kill -HUP the mom"}
+		return batch.Finding{Level: batch.Broken,
+			Found: "$restrict_user, and QEMU runs as " + strings.Join(caught, " or "), Where: where,
+			Why: "the mom kills the processes of users who have no job here: every VM",
+			Do:  "$restrict_user_exceptions with that user, and kill -HUP the mom"}
 	}
 	return good("$restrict_user leaves QEMU's user alone", where)
 }

@@ -19,7 +19,8 @@ var need = []struct {
 	why   string
 }{
 	{"execjob_launch", batch.Broken, "nothing puts jobs into VMs: they run on the host itself"},
-	{"execjob_begin", batch.Broken, "a mom that can run no hook, as with a full disk, starts the job on the host itself"},
+	{"execjob_begin", batch.Broken, "a mom that can run no hook, as with a full disk, starts the job on the host " +
+		"itself"},
 	{"exechost_startup", batch.Warning, "a host says that grange is there a minute late"},
 	{"exechost_periodic", batch.Broken, "no host says that grange is there, and jobs wait for ever"},
 	{"execjob_epilogue", batch.Warning, "a job whose VM can not be started fails instead of going to another host"},
@@ -30,19 +31,22 @@ var need = []struct {
 func (s *Site) checkServer(add func(string, batch.Finding)) {
 	const server = "the server"
 	if s.silent != nil {
-		add("server", batch.Finding{Level: batch.Advice, Found: s.silent.Error(), Where: server, Why: "hooks and queues are not to be seen", Do: "run it as root, where the server runs"})
+		add("server", batch.Finding{Level: batch.Advice, Found: s.silent.Error(), Where: server,
+			Why: "hooks and queues are not to be seen", Do: "run it as root, where the server runs"})
 		return
 	}
 	h, ok := find(s.hooks, "hook", HookName)
 	if !ok {
-		add("hook", batch.Finding{Level: batch.Broken, Found: "no hook " + HookName, Where: server, Why: "every job runs on the host itself", Do: reinstall})
+		add("hook", batch.Finding{Level: batch.Broken, Found: "no hook " + HookName, Where: server,
+			Why: "every job runs on the host itself", Do: reinstall})
 		return
 	}
 	set := func(key, value string) string {
 		return fmt.Sprintf("qmgr -c 'set hook %s %s = %s'", HookName, key, value)
 	}
 	if !h.yes("enabled") {
-		add("hook", batch.Finding{Level: batch.Broken, Found: "enabled = " + h.has["enabled"], Where: server, Why: "every job runs on the host itself", Do: set("enabled", "true")})
+		add("hook", batch.Finding{Level: batch.Broken, Found: "enabled = " + h.has["enabled"], Where: server,
+			Why: "every job runs on the host itself", Do: set("enabled", "true")})
 	} else {
 		add("hook", good("enabled", server))
 	}
@@ -50,14 +54,18 @@ func (s *Site) checkServer(add func(string, batch.Finding)) {
 	add("hook-fail-action", func() batch.Finding {
 		v := h.has["fail_action"]
 		if !slices.Contains(strings.Split(v, ","), "offline_vnodes") {
-			return batch.Finding{Level: batch.Warning, Found: "fail_action = " + v, Where: server, Why: "a host whose hook fails goes on being sent jobs, which it rejects one by one", Do: set("fail_action", "offline_vnodes")}
+			return batch.Finding{Level: batch.Warning, Found: "fail_action = " + v, Where: server,
+				Why: "a host whose hook fails goes on being sent jobs, which it rejects one by one",
+				Do:  set("fail_action", "offline_vnodes")}
 		}
 		return good("fail_action = "+v, server)
 	}())
 	add("hook-alarm", func() batch.Finding {
 		const least = 10
 		if n, err := strconv.Atoi(h.has["alarm"]); err != nil || n < least {
-			return batch.Finding{Level: batch.Warning, Found: "alarm = " + h.has["alarm"], Where: server, Why: "on a busy host Python alone takes seconds to start, and a hook that is late rejects its job", Do: set("alarm", "30")}
+			return batch.Finding{Level: batch.Warning, Found: "alarm = " + h.has["alarm"], Where: server,
+				Why: "on a busy host Python alone takes seconds to start, and a hook that is late rejects its job",
+				Do:  set("alarm", "30")}
 		}
 		return good("alarm = "+h.has["alarm"], server)
 	}())
@@ -76,7 +84,9 @@ func (s *Site) checkServer(add func(string, batch.Finding)) {
 		out, err := s.qmgr("list resource grange")
 		r, ok := find(parseObjects(out), "resource", "grange")
 		if err != nil || !ok || r.has["type"] != "boolean" || !strings.Contains(r.has["flag"], "h") {
-			return batch.Finding{Level: batch.Broken, Found: "no resource grange that is a host's boolean", Where: server, Why: "hosts can not say that grange is there, and jobs go to those where it is not", Do: reinstall}
+			return batch.Finding{Level: batch.Broken, Found: "no resource grange that is a host's boolean",
+				Where: server, Why: "hosts can not say that grange is there, and jobs go to those where it is not",
+				Do: reinstall}
 		}
 		return good("boolean, flag h", server)
 	}())
@@ -102,7 +112,8 @@ func checkEvents(h object, set func(key, value string) string) batch.Finding {
 	if level == batch.Good {
 		return good("all that it needs", "the server")
 	}
-	return batch.Finding{Level: level, Found: "no " + strings.Join(missing, ", "), Where: "the server", Why: strings.Join(why, "; "), Do: set("event", `"`+strings.Join(all, ",")+`"`)}
+	return batch.Finding{Level: level, Found: "no " + strings.Join(missing, ", "), Where: "the server",
+		Why: strings.Join(why, "; "), Do: set("event", `"`+strings.Join(all, ",")+`"`)}
 }
 
 // checkCgroupHook: PBS's own hook makes the job's control groups, in which QEMU belongs. Ours has to come behind it.
@@ -110,13 +121,16 @@ func (s *Site) checkCgroupHook(ours object, set func(key, value string) string) 
 	h, ok := find(s.hooks, "hook", "pbs_cgroups")
 	if !ok || !h.yes("enabled") {
 		return batch.Finding{Level: batch.Warning, Found: "pbs_cgroups is not enabled", Where: "the server",
-			Why: "no limit of the job's holds its VM, and PBS accounts the wrapper instead of the VM", Do: "qmgr -c 'set hook pbs_cgroups enabled = true', after a look at its configuration"}
+			Why: "no limit of the job's holds its VM, and PBS accounts the wrapper instead of the VM",
+			Do:  "qmgr -c 'set hook pbs_cgroups enabled = true', after a look at its configuration"}
 	}
 	theirs, _ := strconv.Atoi(h.has["order"])
 	mine, err := strconv.Atoi(ours.has["order"])
 	if err != nil || mine <= theirs {
-		return batch.Finding{Level: batch.Broken, Found: fmt.Sprintf("order = %s, and that of pbs_cgroups is %d", ours.has["order"], theirs), Where: "the server",
-			Why: "the job's control groups are not there yet when the hook writes down what the job is", Do: set("order", strconv.Itoa(theirs+10))}
+		return batch.Finding{Level: batch.Broken,
+			Found: fmt.Sprintf("order = %s, and that of pbs_cgroups is %d", ours.has["order"], theirs),
+			Where: "the server", Why: "the job's control groups are not there yet when the hook writes down what the " +
+				"job is", Do: set("order", strconv.Itoa(theirs+10))}
 	}
 	return good(fmt.Sprintf("pbs_cgroups comes first (%d, %d)", theirs, mine), "the server")
 }
@@ -128,7 +142,8 @@ func (s *Site) checkQueues(queues []string, add func(string, batch.Finding)) {
 	server, _ := find(s.all, "server", "")
 	if len(queues) == 0 {
 		if !server.yes(key) {
-			add("queues", batch.Finding{Level: batch.Broken, Found: "all queues, and " + key + " is not set", Where: "the server", Why: why, Do: "qmgr -c 'set server " + key + " = true'"})
+			add("queues", batch.Finding{Level: batch.Broken, Found: "all queues, and " + key + " is not set",
+				Where: "the server", Why: why, Do: "qmgr -c 'set server " + key + " = true'"})
 			return
 		}
 		add("queues", good("all", "the server"))
@@ -137,11 +152,15 @@ func (s *Site) checkQueues(queues []string, add func(string, batch.Finding)) {
 		q, ok := find(s.queues, "queue", name)
 		switch {
 		case !ok:
-			add("queue-"+name, batch.Finding{Level: batch.Warning, Found: "no such queue", Where: "the server", Why: "the hook's configuration names it", Do: "make it, or " + reinstall})
+			add("queue-"+name, batch.Finding{Level: batch.Warning, Found: "no such queue", Where: "the server",
+				Why: "the hook's configuration names it", Do: "make it, or " + reinstall})
 		case q.has["route_destinations"] != "" || strings.EqualFold(q.has["queue_type"], "Route"):
-			add("queue-"+name, batch.Finding{Level: batch.Broken, Found: "a routing queue", Where: "the server", Why: "a job runs in the queue it is routed to, which is not the hook's", Do: "name the execution queues: grange pbs install --queue"})
+			add("queue-"+name, batch.Finding{Level: batch.Broken, Found: "a routing queue", Where: "the server",
+				Why: "a job runs in the queue it is routed to, which is not the hook's",
+				Do:  "name the execution queues: grange pbs install --queue"})
 		case !q.yes(key) && !server.yes(key):
-			add("queue-"+name, batch.Finding{Level: batch.Broken, Found: key + " is not set", Where: "the server", Why: why, Do: "qmgr -c 'set queue " + name + " " + key + " = true'"})
+			add("queue-"+name, batch.Finding{Level: batch.Broken, Found: key + " is not set", Where: "the server",
+				Why: why, Do: "qmgr -c 'set queue " + name + " " + key + " = true'"})
 		default:
 			add("queue-"+name, good(key+" = True", "the server"))
 		}
@@ -154,7 +173,8 @@ var schedResources = regexp.MustCompile(`(?m)^\s*resources\s*:\s*"?([^"\n]*)"?`)
 func (s *Site) checkSched() batch.Finding {
 	text, where, err := s.read("sched_priv/sched_config")
 	if err != nil {
-		return batch.Finding{Level: batch.Advice, Found: err.Error(), Where: where, Why: "whether the scheduler looks at grange is not to be seen", Do: "run it where pbs_sched runs"}
+		return batch.Finding{Level: batch.Advice, Found: err.Error(), Where: where,
+			Why: "whether the scheduler looks at grange is not to be seen", Do: "run it where pbs_sched runs"}
 	}
 	if m := schedResources.FindStringSubmatch(text); m != nil {
 		for word := range strings.SplitSeq(m[1], ",") {
@@ -163,7 +183,9 @@ func (s *Site) checkSched() batch.Finding {
 			}
 		}
 	}
-	return batch.Finding{Level: batch.Warning, Found: "resources: has no grange", Where: where, Why: "a scheduler that passes it over sends jobs to hosts that have no hook", Do: "add grange to resources:, and send pbs_sched a HUP"}
+	return batch.Finding{Level: batch.Warning, Found: "resources: has no grange", Where: where,
+		Why: "a scheduler that passes it over sends jobs to hosts that have no hook",
+		Do:  "add grange to resources:, and send pbs_sched a HUP"}
 }
 
 // checkHosts: at least one host has to have said that grange is there.
@@ -171,7 +193,8 @@ func (s *Site) checkHosts() batch.Finding {
 	d := NewDriver(DriverOptions{Bin: path.Join(s.Exec, "bin")}, s.run)
 	nodes, err := d.Nodes(context.WithoutCancel(s.ctx))
 	if err != nil {
-		return batch.Finding{Level: batch.Advice, Found: err.Error(), Where: "pbsnodes", Why: "which hosts have grange is not to be seen", Do: "pbsnodes -a -F json"}
+		return batch.Finding{Level: batch.Advice, Found: err.Error(), Where: "pbsnodes",
+			Why: "which hosts have grange is not to be seen", Do: "pbsnodes -a -F json"}
 	}
 	var ready []string
 	for _, n := range nodes {
@@ -180,8 +203,10 @@ func (s *Site) checkHosts() batch.Finding {
 		}
 	}
 	if len(ready) == 0 {
-		return batch.Finding{Level: batch.Broken, Found: fmt.Sprintf("none of %d hosts has resources_available.grange", len(nodes)), Where: "pbsnodes", Why: "every job of the queues waits",
-			Do: "wait a minute after the installation; then look into mom_logs for grange, and run grange pbs check on a host"}
+		return batch.Finding{Level: batch.Broken, Found: fmt.Sprintf("none of %d hosts has resources_available.grange",
+			len(nodes)), Where: "pbsnodes", Why: "every job of the queues waits",
+			Do: "wait a minute after the installation; then look into mom_logs for grange, and run grange pbs check " +
+				"on a host"}
 	}
 	return good(fmt.Sprintf("%d of %d have grange", len(ready), len(nodes)), "pbsnodes")
 }

@@ -15,8 +15,10 @@ import (
 )
 
 // answers are the files in testdata/site/qmgr that stand for what the server says.
-var answers = map[string]string{"list hook": "qmgr/hooks", "list queue @default": "qmgr/queues", "list server": "qmgr/server", "list resource grange": "qmgr/resource",
-	"export hook grange application/x-python default": "qmgr/launch.py", "export hook grange application/x-config default": "qmgr/grange.json"}
+var answers = map[string]string{"list hook": "qmgr/hooks", "list queue @default": "qmgr/queues",
+	"list server": "qmgr/server", "list resource grange": "qmgr/resource",
+	"export hook grange application/x-python default": "qmgr/launch.py",
+	"export hook grange application/x-config default": "qmgr/grange.json"}
 
 // site is a host of a PBS that is all right: server and mom are on it.
 func site(t *testing.T) fstest.MapFS {
@@ -30,8 +32,9 @@ func site(t *testing.T) fstest.MapFS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"var/spool/pbs/mom_priv/hooks/grange.PY": string(Hook), "var/spool/pbs/mom_priv/hooks/grange.CF": string(conf),
-		"qmgr/launch.py": string(Hook), "qmgr/grange.json": string(conf), "qmgr/pbsnodes": string(nodes)} {
+	for name, text := range map[string]string{"var/spool/pbs/mom_priv/hooks/grange.PY": string(Hook),
+		"var/spool/pbs/mom_priv/hooks/grange.CF": string(conf), "qmgr/launch.py": string(Hook),
+		"qmgr/grange.json": string(conf), "qmgr/pbsnodes": string(nodes)} {
 		tree[name] = &fstest.MapFile{Data: []byte(text), Mode: 0o600}
 	}
 	tree["usr/libexec/grange/scp"] = &fstest.MapFile{Data: []byte(Staging), Mode: 0o755}
@@ -91,38 +94,54 @@ func TestCheckFinds(t *testing.T) {
 		want           batch.Level
 		also           string // another finding of the same cause
 	}{
-		"no hook":                  {hooks, "Hook grange", "Hook other", "hook", batch.Broken, ""},
-		"disabled":                 {hooks, "enabled = true", "enabled = false", "hook", batch.Broken, ""},
-		"no launch":                {hooks, "execjob_launch,execjob_epilogue", "execjob_epilogue", "hook-events", batch.Broken, ""},
-		"no end":                   {hooks, "execjob_end,\n        exechost_startup", "exechost_startup", "hook-events", batch.Warning, ""},
-		"hosts stay in":            {hooks, "fail_action = offline_vnodes", "fail_action = none", "hook-fail-action", batch.Warning, ""},
-		"little time":              {hooks, "alarm = 30", "alarm = 3", "hook-alarm", batch.Warning, ""},
-		"before the cgroups":       {hooks, "order = 110", "order = 1", "cgroup-hook", batch.Broken, ""},
-		"no cgroups":               {hooks, "Hook pbs_cgroups\n    type = site\n    enabled = true", "Hook pbs_cgroups\n    type = site\n    enabled = false", "cgroup-hook", batch.Warning, ""},
-		"an older program":         {"qmgr/launch.py", "import json", "import  json", "hook-program", batch.Warning, ""},
-		"another program":          {"qmgr/launch.py", "# grange's hook for OpenPBS", "# a hook", "hook-program", batch.Broken, ""},
-		"no program":               {"qmgr/launch.py", "", "", "hook-program", batch.Broken, ""},
-		"no configuration":         {"qmgr/grange.json", "", "", "hook-config", batch.Broken, "queues"},
-		"a wrapper by name":        {"qmgr/grange.json", `"/usr/local/bin/grange"`, `"grange"`, "hook-config", batch.Broken, ""},
-		"another wrapper":          {"qmgr/grange.json", `"--batch"`, `"--other"`, "hook-config", batch.Broken, ""},
-		"no requeues":              {"qmgr/grange.json", `"requeues": 3`, `"requeues": 0`, "hook-config", batch.Advice, ""},
+		"no hook":  {hooks, "Hook grange", "Hook other", "hook", batch.Broken, ""},
+		"disabled": {hooks, "enabled = true", "enabled = false", "hook", batch.Broken, ""},
+		"no launch": {hooks, "execjob_launch,execjob_epilogue", "execjob_epilogue", "hook-events",
+			batch.Broken, ""},
+		"no end": {hooks, "execjob_end,\n        exechost_startup", "exechost_startup", "hook-events",
+			batch.Warning, ""},
+		"hosts stay in": {hooks, "fail_action = offline_vnodes", "fail_action = none", "hook-fail-action",
+			batch.Warning, ""},
+		"little time":        {hooks, "alarm = 30", "alarm = 3", "hook-alarm", batch.Warning, ""},
+		"before the cgroups": {hooks, "order = 110", "order = 1", "cgroup-hook", batch.Broken, ""},
+		"no cgroups": {hooks, "Hook pbs_cgroups\n    type = site\n    enabled = true",
+			"Hook pbs_cgroups\n    type = site\n    enabled = false", "cgroup-hook", batch.Warning, ""},
+		"an older program": {"qmgr/launch.py", "import json", "import  json", "hook-program",
+			batch.Warning, ""},
+		"another program": {"qmgr/launch.py", "# grange's hook for OpenPBS", "# a hook", "hook-program",
+			batch.Broken, ""},
+		"no program":       {"qmgr/launch.py", "", "", "hook-program", batch.Broken, ""},
+		"no configuration": {"qmgr/grange.json", "", "", "hook-config", batch.Broken, "queues"},
+		"a wrapper by name": {"qmgr/grange.json", `"/usr/local/bin/grange"`, `"grange"`, "hook-config",
+			batch.Broken, ""},
+		"another wrapper": {"qmgr/grange.json", `"--batch"`, `"--other"`, "hook-config", batch.Broken, ""},
+		"no requeues": {"qmgr/grange.json", `"requeues": 3`, `"requeues": 0`, "hook-config",
+			batch.Advice, ""},
 		"no resource":              {"qmgr/resource", "", "", "resource", batch.Broken, ""},
 		"a resource of the server": {"qmgr/resource", "flag = h", "flag = r", "resource", batch.Broken, ""},
 		"a queue that is not":      {"qmgr/queues", "Queue vm", "Queue vm2", "queue-vm", batch.Warning, ""},
-		"a queue for every host":   {"qmgr/queues", "    default_chunk.grange = True\n", "", "queue-vm", batch.Broken, ""},
-		"a routing queue":          {"qmgr/queues", "Queue vm\n    queue_type = Execution", "Queue vm\n    queue_type = Route", "queue-vm", batch.Broken, ""},
-		"blind scheduler":          {"var/spool/pbs/sched_priv/sched_config", ", grange", "", "sched-resources", batch.Warning, ""},
-		"scheduler elsewhere":      {"var/spool/pbs/sched_priv/sched_config", "", "", "sched-resources", batch.Advice, ""},
-		"no host":                  {"qmgr/pbsnodes", `"grange":"True"`, `"grange":"False"`, "hosts", batch.Broken, ""},
-		"the mom has no hook":      {mom + "hooks/grange.PY", "", "", "mom-hook", batch.Broken, ""},
-		"the mom has an old one":   {mom + "hooks/grange.PY", "import json", "import  json", "mom-hook", batch.Warning, ""},
-		"the mom's configuration":  {mom + "hooks/grange.CF", "{", "[", "mom-hook-config", batch.Broken, ""},
-		"copies by plain scp":      {"etc/pbs.conf", "PBS_SCP=/usr/libexec/grange/scp", "PBS_SCP=/bin/scp", "staging", batch.Broken, ""},
-		"another script":           {"usr/libexec/grange/scp", "scp -F none", "scp", "staging", batch.Broken, ""},
-		"logins":                   {"etc/ssh/sshd_config", "AllowUsers", "#AllowUsers", "login", batch.Warning, ""},
-		"no wrapper":               {"usr/local/bin/grange", "", "", "wrapper", batch.Broken, ""},
-		"new hooks are refused":    {mom + "config", "$clienthost head", "$reject_root_scripts true", "reject-root-scripts", batch.Broken, ""},
-		"users are killed":         {mom + "config", "$clienthost head", "$restrict_user on", "restrict-user", batch.Broken, ""},
+		"a queue for every host": {"qmgr/queues", "    default_chunk.grange = True\n", "", "queue-vm",
+			batch.Broken, ""},
+		"a routing queue": {"qmgr/queues", "Queue vm\n    queue_type = Execution",
+			"Queue vm\n    queue_type = Route", "queue-vm", batch.Broken, ""},
+		"blind scheduler": {"var/spool/pbs/sched_priv/sched_config", ", grange", "", "sched-resources",
+			batch.Warning, ""},
+		"scheduler elsewhere": {"var/spool/pbs/sched_priv/sched_config", "", "", "sched-resources",
+			batch.Advice, ""},
+		"no host":             {"qmgr/pbsnodes", `"grange":"True"`, `"grange":"False"`, "hosts", batch.Broken, ""},
+		"the mom has no hook": {mom + "hooks/grange.PY", "", "", "mom-hook", batch.Broken, ""},
+		"the mom has an old one": {mom + "hooks/grange.PY", "import json", "import  json", "mom-hook",
+			batch.Warning, ""},
+		"the mom's configuration": {mom + "hooks/grange.CF", "{", "[", "mom-hook-config", batch.Broken, ""},
+		"copies by plain scp": {"etc/pbs.conf", "PBS_SCP=/usr/libexec/grange/scp", "PBS_SCP=/bin/scp", "staging",
+			batch.Broken, ""},
+		"another script": {"usr/libexec/grange/scp", "scp -F none", "scp", "staging", batch.Broken, ""},
+		"logins":         {"etc/ssh/sshd_config", "AllowUsers", "#AllowUsers", "login", batch.Warning, ""},
+		"no wrapper":     {"usr/local/bin/grange", "", "", "wrapper", batch.Broken, ""},
+		"new hooks are refused": {mom + "config", "$clienthost head", "$reject_root_scripts true",
+			"reject-root-scripts", batch.Broken, ""},
+		"users are killed": {mom + "config", "$clienthost head", "$restrict_user on", "restrict-user",
+			batch.Broken, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := site(t)
@@ -169,7 +188,8 @@ func TestCheckWrapperOfMom(t *testing.T) {
 // TestExceptions: a mom that ends strangers' processes may leave QEMU's user alone.
 func TestExceptions(t *testing.T) {
 	tree := site(t)
-	tree["var/spool/pbs/mom_priv/config"].Data = []byte("$restrict_user true\n$restrict_user_exceptions admin,libvirt-qemu\n")
+	tree["var/spool/pbs/mom_priv/config"].Data = []byte(
+		"$restrict_user true\n$restrict_user_exceptions admin,libvirt-qemu\n")
 	if f := check(t, tree)["restrict-user"]; f.Level != batch.Good {
 		t.Errorf("%+v", f)
 	}

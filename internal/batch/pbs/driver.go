@@ -20,7 +20,8 @@ import (
 	"github.com/grange-project/grange/internal/names"
 )
 
-// Driver is a PBS server as grange's server needs it, by PBS's commands, which print JSON, and the accounting log, to which PBS appends.
+// Driver is a PBS server as grange's server needs it, by PBS's commands, which print JSON, and the accounting log, to
+// which PBS appends.
 type Driver struct {
 	o   DriverOptions
 	run program.Run
@@ -55,9 +56,12 @@ func NewDriver(o DriverOptions, run program.Run) *Driver {
 func (d *Driver) Name() farm.BatchSystem { return farm.PBS }
 
 func (d *Driver) command(ctx context.Context, name string, args ...string) ([]byte, error) {
-	out, err := d.run(ctx, program.Call{Path: filepath.Join(d.o.Bin, name), Args: args, Env: []string{"PBS_CONF_FILE=" + d.o.Conf}})
+	out, err := d.run(ctx, program.Call{Path: filepath.Join(d.o.Bin, name), Args: args,
+		Env: []string{"PBS_CONF_FILE=" + d.o.Conf}})
 	failed := new(program.Failed)
-	if err != nil && ctx.Err() == nil && (!errors.As(err, &failed) || strings.Contains(failed.Said, "cannot connect to server") || strings.Contains(failed.Said, "Connection refused")) {
+	if err != nil && ctx.Err() == nil &&
+		(!errors.As(err, &failed) || strings.Contains(failed.Said, "cannot connect to server") ||
+			strings.Contains(failed.Said, "Connection refused")) {
 		return out, batch.Away(farm.PBS, err)
 	}
 	return out, err
@@ -65,10 +69,12 @@ func (d *Driver) command(ctx context.Context, name string, args ...string) ([]by
 
 func said(err error, words ...string) bool {
 	failed := new(program.Failed)
-	return errors.As(err, &failed) && slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
+	return errors.As(err, &failed) &&
+		slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
 }
 
-// job is one of `qstat -f -F json`. PBS prints a number without quotes and everything else with them, whatever the resource.
+// job is one of `qstat -f -F json`. PBS prints a number without quotes and everything else with them, whatever the
+// resource.
 type job struct {
 	Name     string         `json:"Job_Name"`
 	Owner    string         `json:"Job_Owner"`
@@ -99,7 +105,10 @@ func (d *Driver) jobs(ctx context.Context, args ...string) ([]job, error) {
 		j.id = id
 		all = append(all, j)
 	}
-	slices.SortFunc(all, func(a, b job) int { return cmp.Or(cmp.Compare(number(a.id), number(b.id)), cmp.Compare(a.id, b.id)) })
+	slices.SortFunc(all, func(a, b job) int {
+		return cmp.Or(cmp.Compare(number(a.id), number(b.id)),
+			cmp.Compare(a.id, b.id))
+	})
 	return all, nil
 }
 
@@ -177,7 +186,8 @@ func size(text string) farm.Bytes {
 	if err != nil {
 		return 0
 	}
-	shift := map[string]uint{"kb": 10, "mb": 20, "gb": 30, "tb": 40, "kw": 13, "mw": 23, "gw": 33}[strings.ToLower(text[len(digits):])]
+	shift := map[string]uint{"kb": 10, "mb": 20, "gb": 30, "tb": 40, "kw": 13, "mw": 23,
+		"gw": 33}[strings.ToLower(text[len(digits):])]
 	return farm.Bytes(n) << shift
 }
 
@@ -219,7 +229,8 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 			fmt.Sscanf(j.Elements, "Queued:%d", &n)
 		}
 		if n > 0 {
-			t.Add(batch.Demand{Jobs: n, Image: j.text("grange_image"), CPUs: j.cpus(), Memory: size(j.text("mem")), Account: j.account(), Queue: j.Queue, Oldest: moment(j.Queued)})
+			t.Add(batch.Demand{Jobs: n, Image: j.text("grange_image"), CPUs: j.cpus(), Memory: size(j.text("mem")),
+				Account: j.account(), Queue: j.Queue, Oldest: moment(j.Queued)})
 		}
 	}
 	return t.Demand(), nil
@@ -249,7 +260,8 @@ func (d *Driver) nodes(ctx context.Context, args ...string) ([]batch.Node, error
 		have, used := job{Wanted: n.Available}, job{Wanted: n.Assigned}
 		cpus, _ := strconv.Atoi(have.text("ncpus"))
 		taken, _ := strconv.Atoi(used.text("ncpus"))
-		out := batch.Node{Name: name, CPUs: cpus, Free: max(cpus-taken, 0), Memory: size(have.text("mem")), State: batch.NodeIdle}
+		out := batch.Node{Name: name, CPUs: cpus, Free: max(cpus-taken, 0), Memory: size(have.text("mem")),
+			State: batch.NodeIdle}
 		states := strings.Split(n.State, ",")
 		is := func(words ...string) bool {
 			return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(states, w) })
@@ -339,7 +351,8 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	var running []batch.Running
 	for _, j := range jobs {
 		if j.runs() && slices.Contains(j.on(), host) {
-			running = append(running, batch.Running{Job: j.id, User: j.user(), Account: j.account(), Ends: j.ends(), Booking: d.booking(j)})
+			running = append(running, batch.Running{Job: j.id, User: j.user(), Account: j.account(), Ends: j.ends(),
+				Booking: d.booking(j)})
 		}
 	}
 	return running, nil

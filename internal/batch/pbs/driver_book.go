@@ -14,7 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Book submits the placeholder, unless there is one of this name. Of two that were made at the same moment the later one is taken away.
+// Book submits the placeholder, unless there is one of this name. Of two that were made at the same moment the later
+// one is taken away.
 func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
 	if err := b.Validate(); err != nil {
 		return batch.Booked{}, err
@@ -65,7 +66,9 @@ func (d *Driver) bookings(ctx context.Context) ([]batch.Booked, error) {
 		if name == "" || j.State == "F" || j.State == "X" || j.State == "E" {
 			continue
 		}
-		b := batch.Booked{Job: j.id, Held: j.runs(), Booking: batch.Booking{Name: name, Account: j.account(), CPUs: j.cpus(), Memory: size(j.text("mem")), Queue: j.Queue, Limit: j.limit()}}
+		b := batch.Booked{Job: j.id, Held: j.runs(),
+			Booking: batch.Booking{Name: name, Account: j.account(), CPUs: j.cpus(), Memory: size(j.text("mem")),
+				Queue: j.Queue, Limit: j.limit()}}
 		for part := range strings.SplitSeq(j.text("select"), ":") {
 			if host, ok := strings.CutPrefix(part, "host="); ok {
 				b.Host = host
@@ -78,7 +81,8 @@ func (d *Driver) bookings(ctx context.Context) ([]batch.Booked, error) {
 		}
 		all = append(all, b)
 	}
-	slices.SortStableFunc(all, func(a, b batch.Booked) int { return cmp.Compare(a.Name, b.Name) }) // of one name the oldest first
+	// of one name the oldest first
+	slices.SortStableFunc(all, func(a, b batch.Booked) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
 }
 

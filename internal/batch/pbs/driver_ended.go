@@ -18,8 +18,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Ended reads the accounting log: a file a day, to which PBS appends one line for each event. The cursor is the day and the byte behind
-// the last line that was read: nothing is left out, and nothing comes twice.
+// Ended reads the accounting log: a file a day, to which PBS appends one line for each event. The cursor is the day and
+// the byte behind the last line that was read: nothing is left out, and nothing comes twice.
 func (d *Driver) Ended(_ context.Context, after batch.Cursor, limit int) ([]batch.Ended, batch.Cursor, error) {
 	day, offset := "", int64(0)
 	if after != "" {
@@ -96,7 +96,8 @@ func (d *Driver) read(path string, from int64, limit int) (jobs []batch.Ended, e
 	return jobs, end, nil
 }
 
-// record reads a line: 11/21/2026 08:00:00;E;12.head;user=eva group=... of a job that ended (E), or was put back into the queue (R).
+// record reads a line: 11/21/2026 08:00:00;E;12.head;user=eva group=... of a job that ended (E), or was put back into
+// the queue (R).
 func (d *Driver) record(line string) (batch.Ended, bool, error) {
 	parts := strings.SplitN(line, ";", 4)
 	if len(parts) != 4 {
@@ -113,11 +114,13 @@ func (d *Driver) record(line string) (batch.Ended, bool, error) {
 		}
 		return time.Unix(n, 0).UTC()
 	}
-	j := batch.Ended{Job: parts[2], Name: v["jobname"], User: v["user"], Account: v["account"], Queue: v["queue"], Hosts: job{Hosts: v["exec_host"]}.on(), Submitted: seconds("ctime"),
-		Started: seconds("start"), Finished: seconds("end"), CPUTime: span(v["resources_used.cput"]), MaxRSS: size(v["resources_used.mem"])}
+	j := batch.Ended{Job: parts[2], Name: v["jobname"], User: v["user"], Account: v["account"], Queue: v["queue"],
+		Hosts: job{Hosts: v["exec_host"]}.on(), Submitted: seconds("ctime"), Started: seconds("start"),
+		Finished: seconds("end"), CPUTime: span(v["resources_used.cput"]), MaxRSS: size(v["resources_used.mem"])}
 	j.CPUs, _ = strconv.Atoi(v["Resource_List.ncpus"])
 	if j.Finished.IsZero() {
-		t, err := time.ParseInLocation("01/02/2006 15:04:05", parts[0], time.Local) // the log's own times are the server's
+		// the log's own times are the server's
+		t, err := time.ParseInLocation("01/02/2006 15:04:05", parts[0], time.Local)
 		if err != nil {
 			return j, false, batch.Garbled(farm.PBS, "the accounting log", err)
 		}

@@ -80,7 +80,8 @@ func at(text string) time.Time {
 
 func TestDemand(t *testing.T) {
 	got, err := golden(t).driver(DriverOptions{}).Demand(t.Context())
-	want := []batch.Demand{{Jobs: 3, Image: "sl9", CPUs: 1, Memory: 2 << 30, Account: "cms", Queue: "vm", Oldest: at("07:00:00")},
+	want := []batch.Demand{{Jobs: 3, Image: "sl9", CPUs: 1, Memory: 2 << 30, Account: "cms", Queue: "vm",
+		Oldest: at("07:00:00")},
 		{Jobs: 1, CPUs: 1, Memory: 1 << 30, Queue: "vm", Oldest: at("08:00:00")}} // a user's job with a name like ours
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
@@ -91,7 +92,8 @@ func TestNodes(t *testing.T) {
 	got, err := golden(t).driver(DriverOptions{}).Nodes(t.Context())
 	want := []batch.Node{
 		{Name: "n1", State: batch.NodeBusy, CPUs: 8, Free: 2, Memory: 16316720 << 10, Features: []string{"grange"}},
-		{Name: "n2", State: batch.NodeClosed, Closed: true, Ours: true, Reason: "VMs do not start here: disk full", CPUs: 4, Memory: 8 << 30},
+		{Name: "n2", State: batch.NodeClosed, Closed: true, Ours: true, Reason: "VMs do not start here: disk full",
+			CPUs: 4, Memory: 8 << 30},
 		{Name: "n3", State: batch.NodeDown, Closed: true, Reason: "memory replaced", CPUs: 4, Memory: 8 << 30},
 		{Name: "n4", State: batch.NodeBusy, CPUs: 4, Memory: 8 << 30, Queues: []string{"long"}},
 		{Name: "n5", State: batch.NodeDown, CPUs: 4},
@@ -140,7 +142,8 @@ func TestClose(t *testing.T) {
 		t.Errorf("and %q", r.did)
 	}
 	jobs, err := d.Drain(t.Context(), "n1", "kernel")
-	want := []batch.Running{{Job: "12.head", User: "eva", Account: "atlas", Ends: at("09:00:00")}, {Job: "15.head", User: "root", Account: "cloud", Ends: at("10:00:05"), Booking: "cloud-1"}}
+	want := []batch.Running{{Job: "12.head", User: "eva", Account: "atlas", Ends: at("09:00:00")},
+		{Job: "15.head", User: "root", Account: "cloud", Ends: at("10:00:05"), Booking: "cloud-1"}}
 	if d := cmp.Diff(want, jobs); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
 	}
@@ -150,12 +153,16 @@ func TestBook(t *testing.T) {
 	r := golden(t)
 	d := r.driver(DriverOptions{Hold: "metal"})
 	held, err := d.Book(t.Context(), batch.Booking{Name: "cloud-1", Host: "n1", CPUs: 4}) // it is there already
-	want := batch.Booked{Job: "15.head", Held: true, Since: at("08:00:05"), Booking: batch.Booking{Name: "cloud-1", Account: "cloud", Host: "n1", CPUs: 4, Memory: 1 << 30, Queue: "metal", Limit: 2 * time.Hour}}
+	want := batch.Booked{Job: "15.head", Held: true, Since: at("08:00:05"),
+		Booking: batch.Booking{Name: "cloud-1", Account: "cloud", Host: "n1", CPUs: 4, Memory: 1 << 30, Queue: "metal",
+			Limit: 2 * time.Hour}}
 	if d := cmp.Diff(want, held); err != nil || d != "" || len(r.did) > 0 {
 		t.Errorf("%v, did %q\n%s", err, r.did, d)
 	}
-	d.Book(t.Context(), batch.Booking{Name: "cloud-2", Account: "cloud", Host: "n1", CPUs: 2, Memory: 1 << 30, Queue: "vm", Limit: time.Hour})
-	const submit = "qsub -N grange-hold-cloud-2 -r n -o /dev/null -e /dev/null -l select=1:ncpus=2:host=n1:mem=1048576kb -l walltime=3600 -A cloud -q metal -- /bin/sleep infinity"
+	d.Book(t.Context(), batch.Booking{Name: "cloud-2", Account: "cloud", Host: "n1", CPUs: 2, Memory: 1 << 30,
+		Queue: "vm", Limit: time.Hour})
+	const submit = "qsub -N grange-hold-cloud-2 -r n -o /dev/null -e /dev/null -l " +
+		"select=1:ncpus=2:host=n1:mem=1048576kb -l walltime=3600 -A cloud -q metal -- /bin/sleep infinity"
 	if !slices.Equal(r.did, []string{submit}) {
 		t.Errorf("%q", r.did)
 	}
@@ -168,7 +175,8 @@ func TestBook(t *testing.T) {
 	if !slices.Equal(r.did, []string{"qdel 15.head"}) {
 		t.Errorf("%q", r.did)
 	}
-	for _, b := range []batch.Booking{{Name: "big", Host: "n1", CPUs: 99}, {Name: "lost", Host: "n9", CPUs: 1}, {Name: "a b", Host: "n1", CPUs: 1}} {
+	for _, b := range []batch.Booking{{Name: "big", Host: "n1", CPUs: 99}, {Name: "lost", Host: "n9", CPUs: 1},
+		{Name: "a b", Host: "n1", CPUs: 1}} {
 		if _, err := d.Book(t.Context(), b); err == nil {
 			t.Errorf("%+v is booked", b)
 		}
@@ -181,7 +189,8 @@ func TestLookup(t *testing.T) {
 	if err != nil || got.Account != "atlas" || got.Queue != "vm" || !got.Ends.Equal(at("09:00:00")) || got.Slots != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := d.Lookup(t.Context(), farm.Allotment{Job: "12.head"}); err != nil || got.Slots != 2 || got.Memory != 400<<20 {
+	if got, err := d.Lookup(t.Context(), farm.Allotment{Job: "12.head"}); err != nil || got.Slots != 2 ||
+		got.Memory != 400<<20 {
 		t.Errorf("what nobody told: %+v, %v", got, err)
 	}
 	for _, id := range []string{"99.head", "", "-x"} {
@@ -192,7 +201,8 @@ func TestLookup(t *testing.T) {
 }
 
 func TestAway(t *testing.T) {
-	r := &recorded{answers: map[string]string{"qstat": "FAIL qstat: cannot connect to server head (errno=15010)", "pbsnodes": "{\"nodes\": {"}}
+	r := &recorded{answers: map[string]string{"qstat": "FAIL qstat: cannot connect to server head (errno=15010)",
+		"pbsnodes": "{\"nodes\": {"}}
 	if _, err := r.driver(DriverOptions{}).Demand(t.Context()); kindOf(err) != farm.Unavailable {
 		t.Error(err)
 	}
@@ -206,8 +216,10 @@ func TestEnded(t *testing.T) {
 	dir := t.TempDir()
 	d := NewDriver(DriverOptions{Accounting: dir}, nil)
 	line := func(kind, id string, end int, more string) string {
-		return fmt.Sprintf("11/21/2026 08:00:00;%s;%s;user=eva group=phys account=\"atlas run 3\" jobname=a queue=vm ctime=100 qtime=100 etime=100 start=110 exec_host=n1/0*2+n2/1 exec_vnode=(n1:ncpus=2) "+
-			"Resource_List.ncpus=3 session=7 end=%d %s resources_used.cput=00:01:02 resources_used.mem=2048kb run_count=1\n", kind, id, end, more)
+		return fmt.Sprintf("11/21/2026 08:00:00;%s;%s;user=eva group=phys account=\"atlas run 3\" jobname=a queue=vm "+
+			"ctime=100 qtime=100 etime=100 start=110 exec_host=n1/0*2+n2/1 exec_vnode=(n1:ncpus=2) "+
+			"Resource_List.ncpus=3 session=7 end=%d %s resources_used.cput=00:01:02 resources_used.mem=2048kb "+
+			"run_count=1\n", kind, id, end, more)
 	}
 	write := func(day, text string) {
 		f, err := os.OpenFile(filepath.Join(dir, day), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -235,11 +247,14 @@ func TestEnded(t *testing.T) {
 		return jobs
 	}
 	read(10)
-	write("20261120", line("S", "1.head", 200, "")+line("E", "1.head", 200, "Exit_status=0")+line("E", "2.head", 210, "Exit_status=3"))
-	write("20261121", line("E", "3.head", 220, "Exit_status=271")+line("E", "4[].head", 230, "Exit_status=0")+line("R", "5.head", 235, "")+line("E", "6.head", 240, "Exit_status=-29"))
+	write("20261120", line("S", "1.head", 200, "")+line("E", "1.head", 200, "Exit_status=0")+line("E", "2.head", 210,
+		"Exit_status=3"))
+	write("20261121", line("E", "3.head", 220, "Exit_status=271")+line("E", "4[].head", 230, "Exit_status=0")+line("R",
+		"5.head", 235, "")+line("E", "6.head", 240, "Exit_status=-29"))
 	write("lost+found", "no log")
 	jobs := read(1, "1.head done 0 0")
-	if j := jobs[0]; j.User != "eva" || j.Account != "atlas run 3" || j.CPUs != 3 || j.CPUTime != 62*time.Second || j.MaxRSS != 2<<20 || !slices.Equal(j.Hosts, []string{"n1", "n2"}) || j.Started.Unix() != 110 {
+	if j := jobs[0]; j.User != "eva" || j.Account != "atlas run 3" || j.CPUs != 3 || j.CPUTime != 62*time.Second ||
+		j.MaxRSS != 2<<20 || !slices.Equal(j.Hosts, []string{"n1", "n2"}) || j.Started.Unix() != 110 {
 		t.Errorf("%+v", j)
 	}
 	read(2, "2.head failed 3 0", "3.head cancelled 0 15")

@@ -18,7 +18,8 @@ var Hook []byte
 // Staging is a program for PBS_SCP in pbs.conf: scp that reads no configuration of the job's user.
 const (
 	StagingName = "scp"
-	Staging     = "#!/bin/sh\n# grange: PBS copies files of jobs as their users; ~/.ssh/config may name programs, which would run on this host.\nexec /usr/bin/scp -F none \"$@\"\n"
+	Staging     = "#!/bin/sh\n# grange: PBS copies files of jobs as their users; ~/.ssh/config may name programs, " +
+		"which would run on this host.\nexec /usr/bin/scp -F none \"$@\"\n"
 	stagingPath = "/usr/libexec/grange/" + StagingName
 )
 
@@ -47,7 +48,8 @@ func (s Setup) wrapper() []string {
 // Config is the hook's configuration, for `import hook NAME application/x-config`.
 func (s Setup) Config() ([]byte, error) {
 	if !filepath.IsAbs(s.Grange) {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("the wrapper %q is no absolute path", s.Grange), Hint: "--grange /usr/bin/grange"}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+			Message: fmt.Sprintf("the wrapper %q is no absolute path", s.Grange), Hint: "--grange /usr/bin/grange"}
 	}
 	c := struct {
 		Wrapper  []string `json:"wrapper"`
@@ -58,15 +60,16 @@ func (s Setup) Config() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// Commands are what an administrator tells the server, once; each is one line for qmgr. fail_action is for a hook that fails: its host takes no
-// more jobs until somebody looked. default_chunk keeps jobs of the queues from hosts whose hook has not said that it is there: a host
-// that has no hook would run them as they are.
+// Commands are what an administrator tells the server, once; each is one line for qmgr. fail_action is for a hook that
+// fails: its host takes no more jobs until somebody looked. default_chunk keeps jobs of the queues from hosts whose
+// hook has not said that it is there: a host that has no hook would run them as they are.
 func (s Setup) Commands() []string {
 	lines := []string{
 		"create resource grange type=boolean,flag=h",
 		"create resource grange_image type=string",
 		"create hook " + HookName,
-		"set hook " + HookName + ` event = "execjob_begin,execjob_launch,execjob_epilogue,execjob_end,exechost_startup,exechost_periodic"`,
+		"set hook " + HookName +
+			` event = "execjob_begin,execjob_launch,execjob_epilogue,execjob_end,exechost_startup,exechost_periodic"`,
 		"set hook " + HookName + " freq = 60",
 		"set hook " + HookName + " order = 110", // behind the cgroup hook, which has 100: its groups must be there
 		"set hook " + HookName + " alarm = 30",
@@ -87,10 +90,12 @@ func (s Setup) Commands() []string {
 // Script is Commands for a shell.
 func (s Setup) Script() string {
 	var b strings.Builder
-	b.WriteString("#!/bin/sh\n# Puts grange's hook into this PBS server. Run it as root on the server's host.\nset -e\n")
+	b.WriteString("#!/bin/sh\n# Puts grange's hook into this PBS server. Run it as root on the server's host.\nset " +
+		"-e\n")
 	for _, line := range s.Commands() {
 		fmt.Fprintf(&b, "qmgr -c '%s'\n", line)
 	}
-	b.WriteString("# sched_config: the scheduler must look at grange, so add it to `resources:` and send pbs_sched a HUP.\n")
+	b.WriteString("# sched_config: the scheduler must look at grange, so add it to `resources:` and send pbs_sched a " +
+		"HUP.\n")
 	return b.String()
 }

@@ -34,7 +34,8 @@ qmgr -c 'set queue vm default_chunk.grange = true'
 		Queues   []string
 		Requeues int
 	}
-	if err := json.Unmarshal(text, &c); err != nil || strings.Join(c.Wrapper, " ") != "/usr/bin/grange exec --batch pbs" || c.Requeues != 2 || len(c.Queues) != 1 {
+	if err := json.Unmarshal(text, &c); err != nil ||
+		strings.Join(c.Wrapper, " ") != "/usr/bin/grange exec --batch pbs" || c.Requeues != 2 || len(c.Queues) != 1 {
 		t.Errorf("%s, %v", text, err)
 	}
 	if err != nil {

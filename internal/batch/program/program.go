@@ -1,5 +1,6 @@
-// Package program runs the commands of batch systems, and a site's own: a program by its absolute path or from the directories of
-// systems, an environment that is the same everywhere, a time limit, bounded output. It never uses a shell, and never our environment.
+// Package program runs the commands of batch systems, and a site's own: a program by its absolute path or from the
+// directories of systems, an environment that is the same everywhere, a time limit, bounded output. It never uses a
+// shell, and never our environment.
 package program
 
 import (
@@ -72,10 +73,11 @@ func Find(name string, more ...string) (string, error) {
 	return "", fmt.Errorf("%s: %w", name, exec.ErrNotFound)
 }
 
-// Missing tells whether a program was not run because this host does not have it.
+// Missing reports whether a program was not run because this host does not have it.
 func Missing(err error) bool { return errors.Is(err, exec.ErrNotFound) }
 
-// Start runs a program of this host. It and its children are killed when it takes too long: a batch system's command may hang for ever.
+// Start runs a program of this host. It and its children are killed when it takes too long: a batch system's command
+// may hang for ever.
 func Start(ctx context.Context, c Call) ([]byte, error) {
 	path, err := Find(c.Path)
 	if err != nil {
@@ -112,7 +114,8 @@ func Start(ctx context.Context, c Call) ([]byte, error) {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%s: %w: %v", name, ErrTooLong, limit)
 	case errors.As(err, &exit):
-		return out.kept.Bytes(), &Failed{name, exit.ExitCode(), strings.TrimSpace(strings.ToValidUTF8(errs.kept.String(), "?"))}
+		return out.kept.Bytes(), &Failed{name, exit.ExitCode(),
+			strings.TrimSpace(strings.ToValidUTF8(errs.kept.String(), "?"))}
 	}
 	return nil, fmt.Errorf("%s: %w", name, err)
 }

@@ -11,7 +11,8 @@ import (
 
 func TestStart(t *testing.T) {
 	t.Setenv("GRANGE_SECRET", "ours")
-	out, err := Start(t.Context(), Call{Path: "/bin/sh", Args: []string{"-c", "cat; env; pwd"}, Env: []string{"A=b"}, Input: []byte("in\n")})
+	out, err := Start(t.Context(), Call{Path: "/bin/sh", Args: []string{"-c", "cat; env; pwd"}, Env: []string{"A=b"},
+		Input: []byte("in\n")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +37,13 @@ func TestStartFails(t *testing.T) {
 		is   error
 	}{
 		{"no such program", t.Context(), Call{Path: "grange-no-such-program"}, exec.ErrNotFound},
-		{"too long, and a child that keeps the output", t.Context(), Call{Path: "/bin/sh", Args: []string{"-c", "sleep 60 & sleep 60"}, Limit: 50 * time.Millisecond}, ErrTooLong},
-		{"too much", t.Context(), Call{Path: "/bin/sh", Args: []string{"-c", "while :; do echo much; done"}, Output: 100}, ErrTooMuch},
-		{"too much at once, and an end", t.Context(), Call{Path: "/bin/echo", Args: []string{"0123456789"}, Output: 5}, ErrTooMuch},
+		{"too long, and a child that keeps the output", t.Context(),
+			Call{Path: "/bin/sh", Args: []string{"-c", "sleep 60 & sleep 60"}, Limit: 50 * time.Millisecond},
+			ErrTooLong},
+		{"too much", t.Context(), Call{Path: "/bin/sh", Args: []string{"-c", "while :; do echo much; done"},
+			Output: 100}, ErrTooMuch},
+		{"too much at once, and an end", t.Context(), Call{Path: "/bin/echo", Args: []string{"0123456789"}, Output: 5},
+			ErrTooMuch},
 		{"cancelled", cancelled, Call{Path: "/bin/true"}, context.Canceled},
 	} {
 		if _, err := Start(c.ctx, c.call); !errors.Is(err, c.is) {

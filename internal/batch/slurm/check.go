@@ -95,37 +95,52 @@ var checks = []check{
 	{"requeue-exit", checkRequeueExit},
 	{"requeue", func(s Site) Finding {
 		if s.Slurm.Get("JobRequeue") == "0" {
-			return s.slurm("JobRequeue", Warning, "jobs are not queued again unless they ask for it, so one whose VM does not start fails", "JobRequeue=1")
+			return s.slurm("JobRequeue", Warning,
+				"jobs are not queued again unless they ask for it, so one whose VM does not start fails",
+				"JobRequeue=1")
 		}
 		return s.slurm("JobRequeue", Good, "", "")
 	}},
 	{"proctrack", func(s Site) Finding {
 		if s.Slurm.Get("ProctrackType") != "proctrack/cgroup" {
-			return s.slurm("ProctrackType", Warning, "without its freezer Slurm stops and kills the wrapper alone; QEMU is ended only when the wrapper is gone, and a suspended job's VM is paused a moment later, by its missing beats", "ProctrackType=proctrack/cgroup")
+			return s.slurm("ProctrackType", Warning,
+				"without its freezer Slurm stops and kills the wrapper alone; QEMU is ended only when the wrapper is "+
+					"gone, and a suspended job's VM is paused a moment later, by its missing beats",
+				"ProctrackType=proctrack/cgroup")
 		}
 		return s.slurm("ProctrackType", Good, "", "")
 	}},
 	{"task-plugin", func(s Site) Finding {
 		if !slices.Contains(s.Slurm.List("TaskPlugin"), "task/cgroup") {
-			return s.slurm("TaskPlugin", Warning, "nothing on the host tells a job's CPUs and memory: the agent asks slurmctld for each job, also where a script calls grange exec itself, and starts no VM while it does not answer; Slurm's limits do not hold QEMU", "TaskPlugin=task/cgroup,task/affinity")
+			return s.slurm("TaskPlugin", Warning,
+				"nothing on the host tells a job's CPUs and memory: the agent asks slurmctld for each job, also "+
+					"where a script calls grange exec itself, and starts no VM while it does not answer; Slurm's "+
+					"limits "+
+					"do not hold QEMU", "TaskPlugin=task/cgroup,task/affinity")
 		}
 		return s.slurm("TaskPlugin", Good, "", "")
 	}},
 	{"constrain-memory", func(s Site) Finding {
 		if !yes(s.Cgroup.Get("ConstrainRAMSpace")) {
-			return s.cgroup("ConstrainRAMSpace", Warning, "a job's memory is not limited on the host, and the agent has to ask slurmctld how much it was given", "ConstrainRAMSpace=yes")
+			return s.cgroup("ConstrainRAMSpace", Warning,
+				"a job's memory is not limited on the host, and the agent has to ask slurmctld how much it was given",
+				"ConstrainRAMSpace=yes")
 		}
 		return s.cgroup("ConstrainRAMSpace", Good, "", "")
 	}},
 	{"constrain-cores", func(s Site) Finding {
 		if !yes(s.Cgroup.Get("ConstrainCores")) {
-			return s.cgroup("ConstrainCores", Warning, "Slurm counts CPUs and does not say which: VMs and jobs on metal can meet on the same ones", "ConstrainCores=yes")
+			return s.cgroup("ConstrainCores", Warning,
+				"Slurm counts CPUs and does not say which: VMs and jobs on metal can meet on the same ones",
+				"ConstrainCores=yes")
 		}
 		return s.cgroup("ConstrainCores", Good, "", "")
 	}},
 	{"memory-counted", func(s Site) Finding {
 		if !strings.Contains(strings.ToUpper(s.Slurm.Get("SelectTypeParameters")), "MEMORY") {
-			return s.slurm("SelectTypeParameters", Warning, "Slurm does not count memory: more VMs start than the host has room for, and wait for each other there", "SelectTypeParameters=CR_Core_Memory, and DefMemPerCPU")
+			return s.slurm("SelectTypeParameters", Warning,
+				"Slurm does not count memory: more VMs start than the host has room for, and wait for each other there",
+				"SelectTypeParameters=CR_Core_Memory, and DefMemPerCPU")
 		}
 		return s.slurm("SelectTypeParameters", Good, "", "")
 	}},
@@ -134,40 +149,53 @@ var checks = []check{
 		case "jobacct_gather/cgroup":
 			return s.slurm("JobAcctGatherType", Good, "", "")
 		case "", "jobacct_gather/none":
-			return s.slurm("JobAcctGatherType", Warning, "MaxRSS and CPU time are not recorded", "JobAcctGatherType=jobacct_gather/cgroup")
+			return s.slurm("JobAcctGatherType", Warning, "MaxRSS and CPU time are not recorded",
+				"JobAcctGatherType=jobacct_gather/cgroup")
 		}
-		return s.slurm("JobAcctGatherType", Warning, "MaxRSS and CPU time would be the wrapper's: QEMU is no child of the job, only a member of its control groups", "JobAcctGatherType=jobacct_gather/cgroup")
+		return s.slurm("JobAcctGatherType", Warning,
+			"MaxRSS and CPU time would be the wrapper's: QEMU is no child of the job, only a member of its control "+
+				"groups", "JobAcctGatherType=jobacct_gather/cgroup")
 	}},
 	{"over-memory-kill", func(s Site) Finding {
 		if slices.Contains(s.Slurm.List("JobAcctGatherParams"), "overmemorykill") {
-			return s.slurm("JobAcctGatherParams", Advice, "OverMemoryKill samples: the control group's own limit is exact and enough", "leave OverMemoryKill out")
+			return s.slurm("JobAcctGatherParams", Advice,
+				"OverMemoryKill samples: the control group's own limit is exact and enough", "leave OverMemoryKill out")
 		}
 		return s.slurm("JobAcctGatherParams", Good, "", "")
 	}},
 	{"kill-wait", func(s Site) Finding {
 		const least = 10
 		if n := number(s.Slurm.Get("KillWait"), 30); n < least {
-			return s.slurm("KillWait", Warning, fmt.Sprintf("a job has %d s between TERM and KILL, in the VM as on metal; a slow VM needs some of them for itself", n), "KillWait=30")
+			return s.slurm("KillWait", Warning,
+				fmt.Sprintf("a job has %d s between TERM and KILL, in the VM as on metal; a slow VM needs some of "+
+					"them for itself", n), "KillWait=30")
 		}
 		return s.slurm("KillWait", Good, "", "")
 	}},
 	{"unkillable", func(s Site) Finding {
 		const least = 60
 		if n := number(s.Slurm.Get("UnkillableStepTimeout"), 60); n < least {
-			return s.slurm("UnkillableStepTimeout", Warning, fmt.Sprintf("a host is drained when a job's processes are not gone after %d s; QEMU with much memory needs some to end", n), "UnkillableStepTimeout=180")
+			return s.slurm("UnkillableStepTimeout", Warning,
+				fmt.Sprintf("a host is drained when a job's processes are not gone after %d s; QEMU with much memory "+
+					"needs some to end", n), "UnkillableStepTimeout=180")
 		}
 		return s.slurm("UnkillableStepTimeout", Good, "", "")
 	}},
 	{"interactive-step", func(s Site) Finding {
 		if slices.Contains(s.Slurm.List("LaunchParameters"), "use_interactive_step") {
-			return s.slurm("LaunchParameters", Advice, "salloc --vm then opens its shell in the VM, where there is no srun", "tell users: salloc for steps on metal, srun --pty --vm for a shell in a VM")
+			return s.slurm("LaunchParameters", Advice,
+				"salloc --vm then opens its shell in the VM, where there is no srun",
+				"tell users: salloc for steps on metal, srun --pty --vm for a shell in a VM")
 		}
 		return s.slurm("LaunchParameters", Good, "", "")
 	}},
 	{"task-prolog", checkTaskProlog},
 	{"task-epilog", func(s Site) Finding {
 		if s.Slurm.Get("TaskEpilog") != "" {
-			return s.slurm("TaskEpilog", Warning, "Slurm runs it on the host as the job's user; behind a task in a VM the plug-in keeps it from running, and the end of the task takes a second longer", "do in Epilog, which is root's and runs once a job, what has to be done")
+			return s.slurm("TaskEpilog", Warning,
+				"Slurm runs it on the host as the job's user; behind a task in a VM the plug-in keeps it from "+
+					"running, and the end of the task takes a second longer",
+				"do in Epilog, which is root's and runs once a job, what has to be done")
 		}
 		return s.slurm("TaskEpilog", Good, "", "")
 	}},
@@ -191,8 +219,8 @@ func Check(s Site) []Finding {
 	return all
 }
 
-// SubmitOnly are the findings that matter where no job runs. An optional plug-in is right there: a required one that is missing would
-// keep people from submitting anything.
+// SubmitOnly are the findings that matter where no job runs. An optional plug-in is right there: a required one that is
+// missing would keep people from submitting anything.
 func SubmitOnly(findings []Finding) []Finding {
 	var some []Finding
 	for _, f := range findings {
@@ -240,11 +268,17 @@ func checkPlugstack(s Site) Finding {
 	case !ok && s.byBundle():
 		return Finding{Level: Good, Found: "not used: bundles are", Where: s.PlugstackPath}
 	case s.NoPlugstack:
-		return Finding{Level: Broken, Found: "there is no such file", Where: s.PlugstackPath, Why: "Slurm takes that for an empty one: --vm does not exist, and nothing keeps jobs off the host itself", Do: "grange slurm install"}
+		return Finding{Level: Broken, Found: "there is no such file", Where: s.PlugstackPath,
+			Why: "Slurm takes that for an empty one: --vm does not exist, and nothing keeps jobs off the host itself",
+			Do:  "grange slurm install"}
 	case !ok:
-		return Finding{Level: Broken, Found: "no line names " + PluginName, Where: s.PlugstackPath, Why: "--vm does not exist here, and nothing keeps jobs off the host itself", Do: "grange slurm install"}
+		return Finding{Level: Broken, Found: "no line names " + PluginName, Where: s.PlugstackPath,
+			Why: "--vm does not exist here, and nothing keeps jobs off the host itself", Do: "grange slurm install"}
 	case !ours.Required:
-		return Finding{Level: Broken, Found: "optional " + ours.Path, Where: ours.Where, Why: "a plug-in that does not load, or fails, is passed over, and the job runs on the host itself", Do: "on hosts: required instead of optional (where people only submit, optional is right: grange slurm check --submit)"}
+		return Finding{Level: Broken, Found: "optional " + ours.Path, Where: ours.Where,
+			Why: "a plug-in that does not load, or fails, is passed over, and the job runs on the host itself",
+			Do: "on hosts: required instead of optional (where people only submit, optional is right: grange slurm " +
+				"check --submit)"}
 	}
 	return Finding{Level: Good, Found: "required " + ours.Path, Where: ours.Where}
 }
@@ -276,9 +310,11 @@ func checkPluginFile(s Site) Finding {
 	}
 	switch err := safe(ours.Path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return Finding{Level: Broken, Found: "missing", Where: ours.Path, Why: "no job starts here", Do: "grange slurm install"}
+		return Finding{Level: Broken, Found: "missing", Where: ours.Path, Why: "no job starts here",
+			Do: "grange slurm install"}
 	case err != nil:
-		return Finding{Level: Broken, Found: err.Error(), Where: ours.Path, Why: "slurmd runs this file's code as root", Do: "chown root, chmod go-w"}
+		return Finding{Level: Broken, Found: err.Error(), Where: ours.Path, Why: "slurmd runs this file's code as root",
+			Do: "chown root, chmod go-w"}
 	}
 	return Finding{Level: Good, Found: "root's own", Where: ours.Path}
 }
@@ -319,11 +355,15 @@ func checkPluginRelease(s Site) Finding {
 	case errors.Is(err, fs.ErrNotExist):
 		return Finding{Level: Good, Found: "none to look at"}
 	case err != nil:
-		return Finding{Level: Broken, Found: err.Error(), Where: ours.Path, Why: "Slurm can not load it, and no job starts here", Do: "grange slurm install"}
+		return Finding{Level: Broken, Found: err.Error(), Where: ours.Path,
+			Why: "Slurm can not load it, and no job starts here", Do: "grange slurm install"}
 	case s.Slurmd == (Release{}):
-		return Finding{Level: Advice, Found: "for Slurm " + r.String(), Where: ours.Path, Why: "slurmd is not here to compare with", Do: "run this on a host"}
+		return Finding{Level: Advice, Found: "for Slurm " + r.String(), Where: ours.Path,
+			Why: "slurmd is not here to compare with", Do: "run this on a host"}
 	case !r.Same(s.Slurmd):
-		return Finding{Level: Broken, Found: fmt.Sprintf("for Slurm %v, and slurmd is %v", r, s.Slurmd), Where: ours.Path, Why: "Slurm refuses plug-ins of another release, and no job starts here", Do: "grange slurm install, after each upgrade of Slurm"}
+		return Finding{Level: Broken, Found: fmt.Sprintf("for Slurm %v, and slurmd is %v", r, s.Slurmd),
+			Where: ours.Path, Why: "Slurm refuses plug-ins of another release, and no job starts here",
+			Do: "grange slurm install, after each upgrade of Slurm"}
 	}
 	return Finding{Level: Good, Found: "for Slurm " + r.String(), Where: ours.Path}
 }
@@ -341,17 +381,22 @@ func checkWrapper(s Site) Finding {
 	}
 	switch err := safe(wrapper); {
 	case errors.Is(err, fs.ErrNotExist):
-		return Finding{Level: Broken, Found: "missing", Where: wrapper, Why: "every job in a VM ends with status 199 and goes around", Do: "install grange there, or mend " + from}
+		return Finding{Level: Broken, Found: "missing", Where: wrapper,
+			Why: "every job in a VM ends with status 199 and goes around", Do: "install grange there, or mend " + from}
 	case err != nil:
-		return Finding{Level: Broken, Found: err.Error(), Where: wrapper, Why: "it runs as every user", Do: "chown root, chmod go-w"}
+		return Finding{Level: Broken, Found: err.Error(), Where: wrapper, Why: "it runs as every user",
+			Do: "chown root, chmod go-w"}
 	}
 	f, err := elf.Open(wrapper)
 	if err != nil {
-		return Finding{Level: Broken, Found: err.Error(), Where: wrapper, Why: "a script is started by an interpreter, which reads the job's environment on the host", Do: "wrapper= names the program grange itself"}
+		return Finding{Level: Broken, Found: err.Error(), Where: wrapper,
+			Why: "a script is started by an interpreter, which reads the job's environment on the host",
+			Do:  "wrapper= names the program grange itself"}
 	}
 	defer f.Close()
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return Finding{Level: Broken, Found: "dynamically linked", Where: wrapper, Why: "the job's LD_PRELOAD would run its owner's code on the host", Do: "build it with CGO_ENABLED=0"}
+		return Finding{Level: Broken, Found: "dynamically linked", Where: wrapper,
+			Why: "the job's LD_PRELOAD would run its owner's code on the host", Do: "build it with CGO_ENABLED=0"}
 	}
 	return Finding{Level: Good, Found: "static", Where: wrapper}
 }
@@ -362,19 +407,23 @@ func checkDefault(s Site) Finding {
 	case !ok:
 		return Finding{Level: Good, Found: "none to look at"}
 	case ours.Args["default"] == "":
-		return Finding{Level: Advice, Found: "default= is not set", Where: ours.Where, Why: "jobs without --vm run on the host itself: right where both are wanted, and a user decides", Do: "default=IMAGE, where no job may run on the host"}
+		return Finding{Level: Advice, Found: "default= is not set", Where: ours.Where,
+			Why: "jobs without --vm run on the host itself: right where both are wanted, and a user decides",
+			Do:  "default=IMAGE, where no job may run on the host"}
 	case ours.Args["allow_metal"] == "yes":
-		return Finding{Level: Advice, Found: "default=" + ours.Args["default"] + " allow_metal=yes", Where: ours.Where, Why: "--no-vm runs a job on the host itself", Do: "leave allow_metal out where no job may"}
+		return Finding{Level: Advice, Found: "default=" + ours.Args["default"] + " allow_metal=yes", Where: ours.Where,
+			Why: "--no-vm runs a job on the host itself", Do: "leave allow_metal out where no job may"}
 	}
 	return Finding{Level: Good, Found: "default=" + ours.Args["default"], Where: ours.Where}
 }
 
-// hooked tells whether a Prolog setting, which may be a pattern, starts grange.
+// hooked reports whether a Prolog setting, which may be a pattern, starts grange.
 func hooked(value string) bool {
 	for _, pattern := range strings.Split(value, ",") {
 		files, _ := filepath.Glob(strings.TrimSpace(pattern))
 		for _, file := range files {
-			if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), "slurm prolog") && strings.Contains(string(text), "grange") {
+			if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), "slurm prolog") &&
+				strings.Contains(string(text), "grange") {
 				return true
 			}
 		}
@@ -387,7 +436,9 @@ func checkProlog(s Site) Finding {
 		return Finding{Level: Good, Found: "not used: see oci-prolog"}
 	}
 	if !hooked(s.Slurm.Get("Prolog")) {
-		return s.slurm("Prolog", Broken, "on a host where Slurm does not find or load the plug-in it ignores --vm, and runs the job on the host itself; the prolog refuses it", "grange slurm install, and Prolog=CONF_DIR/prolog.d/*")
+		return s.slurm("Prolog", Broken,
+			"on a host where Slurm does not find or load the plug-in it ignores --vm, and runs the job on the host "+
+				"itself; the prolog refuses it", "grange slurm install, and Prolog=CONF_DIR/prolog.d/*")
 	}
 	return s.slurm("Prolog", Good, "", "")
 }
@@ -395,14 +446,17 @@ func checkProlog(s Site) Finding {
 func checkPrologFlags(s Site) Finding {
 	flags := s.Slurm.List("PrologFlags")
 	if !slices.Contains(flags, "alloc") && !slices.Contains(flags, "contain") {
-		return s.slurm("PrologFlags", Advice, "the prolog runs only with a job's first step; a host that can not run VMs is noticed later", "PrologFlags=Alloc")
+		return s.slurm("PrologFlags", Advice,
+			"the prolog runs only with a job's first step; a host that can not run VMs is noticed later",
+			"PrologFlags=Alloc")
 	}
 	return s.slurm("PrologFlags", Good, "", "")
 }
 
 func checkRequeueExit(s Site) Finding {
 	if !slices.Contains(s.Slurm.List("RequeueExit"), "199") {
-		return s.slurm("RequeueExit", Warning, "a job whose VM can not be started on one host fails instead of going to another", "RequeueExit=199")
+		return s.slurm("RequeueExit", Warning,
+			"a job whose VM can not be started on one host fails instead of going to another", "RequeueExit=199")
 	}
 	return s.slurm("RequeueExit", Good, "", "")
 }
@@ -413,5 +467,7 @@ func checkTaskProlog(s Site) Finding {
 	if prolog == "" || !ok || ours.Args["task_prolog"] == prolog {
 		return s.slurm("TaskProlog", Good, "", "")
 	}
-	return s.slurm("TaskProlog", Warning, "Slurm runs it after the plug-in has put the wrapper in the job's place, so never for a job in a VM", "task_prolog="+prolog+" in "+ours.Where+": then it runs in the VM")
+	return s.slurm("TaskProlog", Warning,
+		"Slurm runs it after the plug-in has put the wrapper in the job's place, so never for a job in a VM",
+		"task_prolog="+prolog+" in "+ours.Where+": then it runs in the VM")
 }

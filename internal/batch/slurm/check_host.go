@@ -28,9 +28,9 @@ func (s Site) keepsOff() bool {
 	return ok && ours.Args["default"] != "" && ours.Args["allow_metal"] != "yes"
 }
 
-// checkUserEnv: of a job whose environment has SLURM_GET_USER_ENV=1, as --get-user-env and --export with anything but ALL put there, and as anybody may, slurmd
-// runs "su - USER" on the host, before any hook of ours: the user's own profile is executed there. slurmd takes the one su that it was compiled
-// with, so what it sees in its place decides.
+// checkUserEnv: of a job whose environment has SLURM_GET_USER_ENV=1, as --get-user-env and --export with anything but
+// ALL put there, and as anybody may, slurmd runs "su - USER" on the host, before any hook of ours: the user's own
+// profile is executed there. slurmd takes the one su that it was compiled with, so what it sees in its place decides.
 func checkUserEnv(s Site) Finding {
 	const what = "su of slurmd"
 	seen := s.slurmds()
@@ -49,8 +49,11 @@ func checkUserEnv(s Site) Finding {
 				continue
 			}
 			f := Finding{Level: Warning, Found: what + " works", Where: "/" + su,
-				Why: "sbatch --get-user-env, and --export with anything but ALL, make slurmd start a login shell as the user, on the host: the profile in their home runs there, also for a job in a VM",
-				Do:  "grange slurm install writes a drop-in of slurmd.service, [Service] BindReadOnlyPaths=/bin/false:/usr/bin/su; restart slurmd. Or give users a login shell of nologin on this host"}
+				Why: "sbatch --get-user-env, and --export with anything but ALL, make slurmd start a login shell as " +
+					"the user, on the host: the profile in their home runs there, also for a job in a VM",
+				Do: "grange slurm install writes a drop-in of slurmd.service, [Service] " +
+					"BindReadOnlyPaths=/bin/false:/usr/bin/su; restart slurmd. Or give users a login shell of nologin on " +
+					"this host"}
 			if s.keepsOff() {
 				f.Level = Broken
 			}
@@ -72,7 +75,7 @@ func (s Site) maskedSu() string {
 	return ""
 }
 
-// usable tells whether a program can be run, and is not false(1) mounted in its place.
+// usable reports whether a program can be run, and is not false(1) mounted in its place.
 func usable(root fs.FS, below, program string) bool {
 	info, err := fs.Stat(root, path.Join(below, program))
 	if err != nil || info.Mode().Perm()&0o111 == 0 {
@@ -80,7 +83,8 @@ func usable(root fs.FS, below, program string) bool {
 	}
 	text, err := fs.ReadFile(root, path.Join(below, program))
 	for _, nothing := range []string{"bin/false", "usr/bin/false"} {
-		if other, bad := fs.ReadFile(root, path.Join(below, nothing)); bad == nil && err == nil && string(other) == string(text) {
+		if other, bad := fs.ReadFile(root, path.Join(below, nothing)); bad == nil && err == nil &&
+			string(other) == string(text) {
 			return false
 		}
 	}
@@ -94,8 +98,10 @@ func checkLibvirtCgroups(s Site) Finding {
 	const conf = "etc/libvirt/qemu.conf"
 	text, err := fs.ReadFile(s.Root, conf)
 	f := Finding{Level: Advice, Found: "cgroup_controllers is not set", Where: "/" + conf,
-		Why: "libvirt then puts each VM into control groups of its own and writes limits there, while the agent puts it into the job's: two managers of one process's groups is one too many",
-		Do:  "cgroup_controllers = [], and restart libvirtd"}
+		Why: "libvirt then puts each VM into control groups of its own and writes limits there, while the agent puts " +
+			"it into the job's: two managers of one process's groups is one too many. With cgroup v2 the VM can then " +
+			"join the job only after its start, and what QEMU took by then, " +
+			"70 MiB and huge pages that count, is charged to no job", Do: "cgroup_controllers = [], and restart libvirtd"}
 	m := cgroupControllers.FindSubmatch(text)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -111,13 +117,15 @@ func checkLibvirtCgroups(s Site) Finding {
 	return f
 }
 
-// checkAgentConf: of the agent's job on a host where slurm.conf is elsewhere. It learns the path from a running job's slurmstepd, and has none
-// when it closes a sick host.
+// checkAgentConf: of the agent's job on a host where slurm.conf is elsewhere. It learns the path from a running job's
+// slurmstepd, and has none when it closes a sick host.
 func checkAgentConf(s Site) Finding {
 	where := []string{"/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf"}
 	if slices.Contains(where, s.Slurm.Path) {
 		return Finding{Level: Good, Found: s.Slurm.Path}
 	}
-	return Finding{Level: Advice, Found: "slurm.conf is " + s.Slurm.Path, Why: "Slurm's programs look for it elsewhere: the agent asks squeue for rules about accounts and partitions, and scontrol to close a sick host",
+	return Finding{Level: Advice, Found: "slurm.conf is " + s.Slurm.Path,
+		Why: "Slurm's programs look for it elsewhere: the agent asks squeue for rules about accounts and partitions, " +
+			"and scontrol to close a sick host",
 		Do: "in a drop-in of grange-agent.service: [Service] Environment=SLURM_CONF=" + s.Slurm.Path}
 }

@@ -7,8 +7,10 @@ import (
 
 func TestCheckHost(t *testing.T) {
 	runs := func(su string) fstest.MapFS {
-		return fstest.MapFS{"proc/7/comm": {Data: []byte("slurmd\n")}, "proc/7/root/usr/bin/su": {Data: []byte(su), Mode: 0o755},
-			"proc/7/root/bin/false": {Data: []byte("false"), Mode: 0o755}, "proc/8/comm": {Data: []byte("slurmctld\n")}}
+		return fstest.MapFS{"proc/7/comm": {Data: []byte("slurmd\n")},
+			"proc/7/root/usr/bin/su": {Data: []byte(su), Mode: 0o755},
+			"proc/7/root/bin/false":  {Data: []byte("false"), Mode: 0o755},
+			"proc/8/comm":            {Data: []byte("slurmctld\n")}}
 	}
 	conf := func(text string) fstest.MapFS { return fstest.MapFS{"etc/libvirt/qemu.conf": {Data: []byte(text)}} }
 	inaccessible := runs("su")
@@ -16,10 +18,13 @@ func TestCheckHost(t *testing.T) {
 	entry := func(args map[string]string) []Entry {
 		return []Entry{{Path: "/usr/lib/" + PluginName, Required: true, Args: args}}
 	}
-	vms, both := entry(map[string]string{"default": "micro"}), entry(map[string]string{"default": "micro", "allow_metal": "yes"})
+	vms, both := entry(map[string]string{"default": "micro"}), entry(map[string]string{"default": "micro",
+		"allow_metal": "yes"})
 	su := fstest.MapFS{"usr/bin/su": {Data: []byte("su"), Mode: 0o755}}
-	masked := fstest.MapFS{"usr/bin/su": su["usr/bin/su"], "etc/systemd/system/slurmd.service.d/grange-no-su.conf": {Data: []byte(dropIn)}}
-	other := fstest.MapFS{"usr/bin/su": su["usr/bin/su"], "etc/systemd/system/slurmd.service.d/x.conf": {Data: []byte("# " + maskSu + "\n")}}
+	masked := fstest.MapFS{"usr/bin/su": su["usr/bin/su"],
+		"etc/systemd/system/slurmd.service.d/grange-no-su.conf": {Data: []byte(dropIn)}}
+	other := fstest.MapFS{"usr/bin/su": su["usr/bin/su"],
+		"etc/systemd/system/slurmd.service.d/x.conf": {Data: []byte("# " + maskSu + "\n")}}
 	for name, c := range map[string]struct {
 		check func(Site) Finding
 		site  Site
@@ -36,7 +41,8 @@ func TestCheckHost(t *testing.T) {
 		"no slurmd, a drop-in": {checkUserEnv, Site{Root: masked, Plugstack: vms}, Good},
 		"a drop-in's remark":   {checkUserEnv, Site{Root: other, Plugstack: vms}, Broken},
 		"libvirt's default":    {checkLibvirtCgroups, Site{Root: conf("#cgroup_controllers = []\n")}, Advice},
-		"libvirt has some":     {checkLibvirtCgroups, Site{Root: conf("cgroup_controllers = [ \"cpu\",\n \"memory\" ]\n")}, Advice},
+		"libvirt has some": {checkLibvirtCgroups,
+			Site{Root: conf("cgroup_controllers = [ \"cpu\",\n \"memory\" ]\n")}, Advice},
 		"libvirt has none":     {checkLibvirtCgroups, Site{Root: conf("a = 1\n cgroup_controllers = [ ]\n")}, Good},
 		"no libvirt":           {checkLibvirtCgroups, Site{Root: fstest.MapFS{}}, Advice},
 		"the usual slurm.conf": {checkAgentConf, Site{Slurm: Conf{Path: "/etc/slurm/slurm.conf"}}, Good},

@@ -24,7 +24,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(os.WriteFile(path, []byte(strings.ReplaceAll(text, "$D", dir)), 0o755), os.Chmod(path, mode(name))); err != nil {
+		if err := errors.Join(os.WriteFile(path, []byte(strings.ReplaceAll(text, "$D", dir)), 0o755),
+			os.Chmod(path, mode(name))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,11 +68,12 @@ RequeueExit=1,199
 PrologFlags=Alloc
 NodeName=a CPUs=2
 `,
-	"more.conf":                    "Prolog=$D/prolog.d/*\nTaskProlog=/site/prolog\n",
-	"cgroup.conf":                  "ConstrainRAMSpace=yes\nConstrainCores=YES\n",
-	"plugstack.conf":               "include plugstack.conf.d/*.conf\n",
-	"plugstack.conf.d/grange.conf": "required $D/grange_spank.so wrapper=$D/grange default=micro task_prolog=/site/prolog\n",
-	"prolog.d/50-grange":           "#!/bin/sh\nexec /usr/local/bin/grange slurm prolog\n",
+	"more.conf":      "Prolog=$D/prolog.d/*\nTaskProlog=/site/prolog\n",
+	"cgroup.conf":    "ConstrainRAMSpace=yes\nConstrainCores=YES\n",
+	"plugstack.conf": "include plugstack.conf.d/*.conf\n",
+	"plugstack.conf.d/grange.conf": "required $D/grange_spank.so wrapper=$D/grange default=micro " +
+		"task_prolog=/site/prolog\n",
+	"prolog.d/50-grange": "#!/bin/sh\nexec /usr/local/bin/grange slurm prolog\n",
 }
 
 func TestCheckGood(t *testing.T) {
@@ -92,32 +94,43 @@ func TestCheckFinds(t *testing.T) {
 		id    string
 		want  Level
 	}{
-		"no plugstack":          {map[string]string{"plugstack.conf": ""}, "plugstack", Broken},
-		"optional on a host":    {map[string]string{"plugstack.conf.d/grange.conf": "optional $D/grange_spank.so\n"}, "plugstack", Broken},
-		"no default":            {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"}, "default-image", Advice},
-		"no plug-in":            {nil, "plugin-file", Broken},
-		"writable plug-in":      {map[string]string{"grange_spank.so": "x"}, "plugin-file", Broken},
-		"no wrapper":            {nil, "wrapper", Broken},
-		"a script as wrapper":   {map[string]string{"grange": "#!/bin/sh\n"}, "wrapper", Broken},
-		"no prolog":             {map[string]string{"prolog.d/50-grange": "#!/bin/sh\n"}, "prolog", Broken},
-		"linuxproc":             {map[string]string{"slurm.conf": good["slurm.conf"] + "ProctrackType=proctrack/linuxproc\n"}, "proctrack", Warning},
-		"no task plug-in":       {map[string]string{"slurm.conf": "RequeueExit=199\n"}, "task-plugin", Warning},
-		"no requeue":            {map[string]string{"slurm.conf": "RequeueExit=19,1990\n"}, "requeue-exit", Warning},
-		"no prolog flags":       {map[string]string{"slurm.conf": "\n"}, "prolog-flags", Advice},
-		"memory not counted":    {map[string]string{"slurm.conf": "SelectTypeParameters=CR_Core\n"}, "memory-counted", Warning},
-		"memory not limited":    {map[string]string{"cgroup.conf": "ConstrainRAMSpace=no\n"}, "constrain-memory", Warning},
-		"wrapper's figures":     {map[string]string{"slurm.conf": "JobAcctGatherType=jobacct_gather/linux\n"}, "accounting", Warning},
-		"short KillWait":        {map[string]string{"slurm.conf": "KillWait=2\n"}, "kill-wait", Warning},
-		"short unkillable":      {map[string]string{"slurm.conf": "UnkillableStepTimeout=10\n"}, "unkillable", Warning},
-		"interactive":           {map[string]string{"slurm.conf": "LaunchParameters=a,use_interactive_step\n"}, "interactive-step", Advice},
-		"task prolog":           {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"}, "task-prolog", Warning},
-		"oci without exec":      {map[string]string{"oci.conf": "RunTimeRun=\"grange slurm oci run\"\n"}, "oci", Broken},
-		"task epilog":           {map[string]string{"slurm.conf": "TaskEpilog=/site/epilog\n"}, "task-epilog", Warning},
-		"job requeue off":       {map[string]string{"slurm.conf": "JobRequeue=0\n"}, "requeue", Warning},
-		"over-memory kill":      {map[string]string{"slurm.conf": "JobAcctGatherParams=OverMemoryKill\n"}, "over-memory-kill", Advice},
+		"no plugstack": {map[string]string{"plugstack.conf": ""}, "plugstack", Broken},
+		"optional on a host": {map[string]string{"plugstack.conf.d/grange.conf": "optional $D/grange_spank.so\n"},
+			"plugstack", Broken},
+		"no default": {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"},
+			"default-image", Advice},
+		"no plug-in":          {nil, "plugin-file", Broken},
+		"writable plug-in":    {map[string]string{"grange_spank.so": "x"}, "plugin-file", Broken},
+		"no wrapper":          {nil, "wrapper", Broken},
+		"a script as wrapper": {map[string]string{"grange": "#!/bin/sh\n"}, "wrapper", Broken},
+		"no prolog":           {map[string]string{"prolog.d/50-grange": "#!/bin/sh\n"}, "prolog", Broken},
+		"linuxproc": {map[string]string{"slurm.conf": good["slurm.conf"] +
+			"ProctrackType=proctrack/linuxproc\n"}, "proctrack", Warning},
+		"no task plug-in": {map[string]string{"slurm.conf": "RequeueExit=199\n"}, "task-plugin", Warning},
+		"no requeue":      {map[string]string{"slurm.conf": "RequeueExit=19,1990\n"}, "requeue-exit", Warning},
+		"no prolog flags": {map[string]string{"slurm.conf": "\n"}, "prolog-flags", Advice},
+		"memory not counted": {map[string]string{"slurm.conf": "SelectTypeParameters=CR_Core\n"},
+			"memory-counted", Warning},
+		"memory not limited": {map[string]string{"cgroup.conf": "ConstrainRAMSpace=no\n"},
+			"constrain-memory", Warning},
+		"wrapper's figures": {map[string]string{"slurm.conf": "JobAcctGatherType=jobacct_gather/linux\n"},
+			"accounting", Warning},
+		"short KillWait":   {map[string]string{"slurm.conf": "KillWait=2\n"}, "kill-wait", Warning},
+		"short unkillable": {map[string]string{"slurm.conf": "UnkillableStepTimeout=10\n"}, "unkillable", Warning},
+		"interactive": {map[string]string{"slurm.conf": "LaunchParameters=a,use_interactive_step\n"},
+			"interactive-step", Advice},
+		"task prolog": {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so\n"},
+			"task-prolog", Warning},
+		"oci without exec": {map[string]string{"oci.conf": "RunTimeRun=\"grange slurm oci run\"\n"},
+			"oci", Broken},
+		"task epilog":     {map[string]string{"slurm.conf": "TaskEpilog=/site/epilog\n"}, "task-epilog", Warning},
+		"job requeue off": {map[string]string{"slurm.conf": "JobRequeue=0\n"}, "requeue", Warning},
+		"over-memory kill": {map[string]string{"slurm.conf": "JobAcctGatherParams=OverMemoryKill\n"},
+			"over-memory-kill", Advice},
 		"cores not confined":    {map[string]string{"cgroup.conf": "\n"}, "constrain-cores", Warning},
 		"Contain, and no Alloc": {map[string]string{"slurm.conf": "PrologFlags=Contain\n"}, "prolog-flags", Good},
-		"metal allowed":         {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so default=micro allow_metal=yes\n"}, "default-image", Advice},
+		"metal allowed": {map[string]string{"plugstack.conf.d/grange.conf": "required $D/grange_spank.so " +
+			"default=micro allow_metal=yes\n"}, "default-image", Advice},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -132,7 +145,8 @@ func TestCheckFinds(t *testing.T) {
 
 func TestReadConfRefuses(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"no value": "ClusterName\n", "a circle": "include slurm.conf\n", "a missing file": "include gone\n"} {
+	for name, text := range map[string]string{"no value": "ClusterName\n", "a circle": "include slurm.conf\n",
+		"a missing file": "include gone\n"} {
 		write(t, dir, map[string]string{"slurm.conf": text})
 		if c, err := ReadConf(filepath.Join(dir, "slurm.conf")); err == nil && !c.Missing {
 			t.Errorf("%s: %+v", name, c)
@@ -143,12 +157,14 @@ func TestReadConfRefuses(t *testing.T) {
 func TestInstall(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"etc/slurm/slurm.conf": "ClusterName=a\nEpilog=/site/epilog\n"})
-	i := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange", Socket: "/s", Checked: "/a", MinUID: 500, Default: "micro", Include: "/nowhere"}
+	i := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange",
+		Socket: "/s", Checked: "/a", MinUID: 500, Default: "micro", Include: "/nowhere"}
 	p, err := i.Plan()
 	if err != nil || len(p.Files) != 3 || len(p.Edits) != 2 {
 		t.Fatalf("%+v %v", p, err)
 	}
-	if diff := p.Edits[1].Diff(); !strings.Contains(diff, "+RequeueExit=199") || !strings.Contains(diff, "+Prolog=/etc/slurm/prolog.d/*") || strings.Contains(diff, "\n-C") {
+	if diff := p.Edits[1].Diff(); !strings.Contains(diff, "+RequeueExit=199") ||
+		!strings.Contains(diff, "+Prolog=/etc/slurm/prolog.d/*") || strings.Contains(diff, "\n-C") {
 		t.Error(diff)
 	}
 	// The plug-in comes first: when it can not be compiled, nothing names it.
@@ -203,7 +219,8 @@ func TestInstall(t *testing.T) {
 	hook := filepath.Join(dir, "etc/slurm/prolog.d/50-grange")
 	for _, write := range []bool{false, true} {
 		r := uninstall(write)
-		if len(r.Named) != 1 || len(r.Hollow) != 1 || len(r.Edits) != 2 || !strings.Contains(r.Edits[1].Diff(), "-RequeueExit=199") {
+		if len(r.Named) != 1 || len(r.Hollow) != 1 || len(r.Edits) != 2 ||
+			!strings.Contains(r.Edits[1].Diff(), "-RequeueExit=199") {
 			t.Errorf("%+v", r)
 		}
 		if text, err := os.ReadFile(hook); err != nil || string(text) != hollow {
@@ -223,11 +240,18 @@ func TestInstall(t *testing.T) {
 
 func TestUninstallLeavesTheSitesOwn(t *testing.T) {
 	for name, c := range map[string]struct{ files, want map[string]string }{
-		"a list": {map[string]string{"slurm.conf": "Prolog=/site/p,/c/prolog.d/50-grange\nPrologFlags=Alloc\n"}, map[string]string{"slurm.conf": "Prolog=/site/p\n"}},
-		"others in the directories": {map[string]string{"slurm.conf": "Prolog=/c/prolog.d/*\nPrologFlags=Alloc\n", "prolog.d/10-site": "", "plugstack.conf": "include /c/plugstack.conf.d/*.conf\n", "plugstack.conf.d/site.conf": ""},
-			map[string]string{"slurm.conf": "Prolog=/c/prolog.d/*\nPrologFlags=Alloc\n", "plugstack.conf": "include /c/plugstack.conf.d/*.conf\n"}},
-		"a site's own prolog": {map[string]string{"slurm.conf": "Prolog=/site/p\n# Prolog=/site/p is set: let it end with: exec /c/prolog.d/50-grange\nRequeueExit=199\n"}, map[string]string{"slurm.conf": "Prolog=/site/p\n"}},
-		"nothing of ours":     {map[string]string{"slurm.conf": "RequeueExit=199\n"}, map[string]string{"slurm.conf": "RequeueExit=199\n"}},
+		"a list": {map[string]string{"slurm.conf": "Prolog=/site/p,/c/prolog.d/50-grange\nPrologFlags=Alloc\n"},
+			map[string]string{"slurm.conf": "Prolog=/site/p\n"}},
+		"others in the directories": {map[string]string{"slurm.conf": "Prolog=/c/prolog.d/*\nPrologFlags=Alloc\n",
+			"prolog.d/10-site": "", "plugstack.conf": "include /c/plugstack.conf.d/*.conf\n",
+			"plugstack.conf.d/site.conf": ""},
+			map[string]string{"slurm.conf": "Prolog=/c/prolog.d/*\nPrologFlags=Alloc\n",
+				"plugstack.conf": "include /c/plugstack.conf.d/*.conf\n"}},
+		"a site's own prolog": {map[string]string{"slurm.conf": "Prolog=/site/p\n# Prolog=/site/p is set: let it end " +
+			"with: exec /c/prolog.d/50-grange\nRequeueExit=199\n"},
+			map[string]string{"slurm.conf": "Prolog=/site/p\n"}},
+		"nothing of ours": {map[string]string{"slurm.conf": "RequeueExit=199\n"},
+			map[string]string{"slurm.conf": "RequeueExit=199\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -252,8 +276,9 @@ func TestUninstallLeavesTheSitesOwn(t *testing.T) {
 }
 
 func TestInstallDefault(t *testing.T) {
-	for text, good := range map[string]bool{"": true, "el9": true, "el9:small": true, "sha256:0a:big": true, "@policy": true, "sha256:": false, "el9:": false,
-		":small": false, "a:b:c": false, "a b": false, "-x": false, "a:-x": false, "@others": false, strings.Repeat("a", 256): false} {
+	for text, good := range map[string]bool{"": true, "el9": true, "el9:small": true, "sha256:0a:big": true,
+		"@policy": true, "sha256:": false, "el9:": false, ":small": false, "a:b:c": false, "a b": false, "-x": false,
+		"a:-x": false, "@others": false, strings.Repeat("a", 256): false} {
 		i := Install{Root: t.TempDir(), ConfDir: "/etc/slurm", PluginDir: "/lib", Default: text}
 		p, err := i.Plan()
 		if (err == nil) != good {
@@ -278,12 +303,14 @@ func TestInstallMasksSu(t *testing.T) {
 		"no default":         {func(i *Install) { i.Default = "" }, "lib/systemd/system/slurmd.service", false},
 		"metal allowed":      {func(i *Install) { i.Metal = true }, "lib/systemd/system/slurmd.service", false},
 		"a submit host":      {func(i *Install) { i.Submit = true }, "lib/systemd/system/slurmd.service", false},
-		"another Slurm":      {func(i *Install) { i.ConfDir = "/opt/slurm/etc" }, "lib/systemd/system/slurmd.service", false},
-		"no systemd":         {func(*Install) {}, "etc/init.d/slurmd", false},
+		"another Slurm": {func(i *Install) { i.ConfDir = "/opt/slurm/etc" },
+			"lib/systemd/system/slurmd.service", false},
+		"no systemd": {func(*Install) {}, "etc/init.d/slurmd", false},
 	} {
 		dir := t.TempDir()
 		write(t, dir, map[string]string{c.unit: ""})
-		i := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange", Socket: "/s", Default: "micro"}
+		i := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange",
+			Socket: "/s", Default: "micro"}
 		c.change(&i)
 		p, err := i.Plan()
 		found := slices.ContainsFunc(p.Files, func(f File) bool { return f.Path == filepath.Join(dir, drop) })
@@ -299,28 +326,32 @@ func TestInstallMasksSu(t *testing.T) {
 	}
 }
 
-// TestInstallKnowsFlags: what says the same in other words, or is one of several, lacks nothing; what only looks alike does.
+// TestInstallKnowsFlags: what says the same in other words, or is one of several, lacks nothing; what only looks alike
+// does.
 func TestInstallKnowsFlags(t *testing.T) {
 	for text, want := range map[string]string{
-		"PrologFlags=Contain":                     "",
-		"PrologFlags=X11,contain":                 "",
-		"PrologFlags=alloc":                       "",
-		"PrologFlags=NoHold,Alloc":                "",
-		"PrologFlags=X11":                         "# PrologFlags=X11 is set: add Alloc",
-		"RequeueExit=1990":                        "# RequeueExit=1990 is set: add 199",
-		"Prolog=/site/p,/etc/slurm/prolog.d/*":    "",
-		"Prolog=/site/p,/etc/slurm/prolog.d/*.sh": "# Prolog=/site/p,/etc/slurm/prolog.d/*.sh is set: let it end with: exec /etc/slurm/prolog.d/50-grange",
+		"PrologFlags=Contain":                  "",
+		"PrologFlags=X11,contain":              "",
+		"PrologFlags=alloc":                    "",
+		"PrologFlags=NoHold,Alloc":             "",
+		"PrologFlags=X11":                      "# PrologFlags=X11 is set: add Alloc",
+		"RequeueExit=1990":                     "# RequeueExit=1990 is set: add 199",
+		"Prolog=/site/p,/etc/slurm/prolog.d/*": "",
+		"Prolog=/site/p,/etc/slurm/prolog.d/*.sh": "# Prolog=/site/p,/etc/slurm/prolog.d/*.sh is set: let it end " +
+			"with: exec /etc/slurm/prolog.d/50-grange",
 	} {
 		dir := t.TempDir()
 		key, _, _ := strings.Cut(text, "=")
 		write(t, dir, map[string]string{"etc/slurm/slurm.conf": text + "\n"})
-		p, err := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange", Socket: "/s"}.Plan()
+		p, err := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange",
+			Socket: "/s"}.Plan()
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got string
 		for _, line := range strings.Split(p.Edits[1].Diff(), "\n") {
-			if rest, ok := strings.CutPrefix(line, "+"); ok && (strings.HasPrefix(rest, "# "+key+"=") || strings.HasPrefix(rest, key+"=")) {
+			if rest, ok := strings.CutPrefix(line, "+"); ok &&
+				(strings.HasPrefix(rest, "# "+key+"=") || strings.HasPrefix(rest, key+"=")) {
 				got = rest
 			}
 		}

@@ -21,7 +21,8 @@ type Setting struct {
 	Line       int
 }
 
-// Conf is slurm.conf, or a file of the same form: keys in any case, the last one counts, lines of nodes and partitions aside.
+// Conf is slurm.conf, or a file of the same form: keys in any case, the last one counts, lines of nodes and partitions
+// aside.
 type Conf struct {
 	Path     string
 	settings map[string]Setting // by lower-case key
@@ -124,7 +125,8 @@ func badConf(path string, line int, what string) error {
 	if line > 0 {
 		path = fmt.Sprintf("%s:%d", path, line)
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSlurmConf, Message: path + ": " + what, Hint: "slurmd would not start with it either; see slurm.conf(5)"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSlurmConf, Message: path + ": " + what,
+		Hint: "slurmd would not start with it either; see slurm.conf(5)"}
 }
 
 // Entry is a line of plugstack.conf.
@@ -180,14 +182,16 @@ func readPlugstack(path string, budget *int) ([]Entry, error) {
 				all = append(all, more...)
 			}
 		case (word == "required" || word == "optional") && len(fields) >= 2:
-			e := Entry{Required: word == "required", Path: fields[1], Args: map[string]string{}, Where: fmt.Sprintf("%s:%d", path, n+1)}
+			e := Entry{Required: word == "required", Path: fields[1], Args: map[string]string{},
+				Where: fmt.Sprintf("%s:%d", path, n+1)}
 			for _, arg := range fields[2:] {
 				key, value, _ := strings.Cut(arg, "=")
 				e.Args[key] = value
 			}
 			all = append(all, e)
 		default:
-			return nil, badConf(path, n+1, fmt.Sprintf("%q is neither required, optional nor include", strings.TrimSpace(line)))
+			return nil, badConf(path, n+1,
+				fmt.Sprintf("%q is neither required, optional nor include", strings.TrimSpace(line)))
 		}
 	}
 	return all, nil

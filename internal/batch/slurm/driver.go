@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Driver is a cluster as the server and the agent need it, by Slurm's own commands: their formats are ours to choose, and live longer than the
-// versions of the REST API.
+// Driver is a cluster as the server and the agent need it, by Slurm's own commands: their formats are ours to choose,
+// and live longer than the versions of the REST API.
 type Driver struct {
 	o   DriverOptions
 	run program.Run
@@ -50,19 +50,23 @@ func (d *Driver) command(ctx context.Context, name string, args ...string) (stri
 	if err != nil && !errors.As(err, &failed) && ctx.Err() == nil {
 		return "", batch.Away(farm.Slurm, err)
 	}
-	if err != nil && slices.ContainsFunc(notThere, func(text string) bool { return strings.Contains(failed.Said, text) }) {
+	if err != nil && slices.ContainsFunc(notThere,
+		func(text string) bool { return strings.Contains(failed.Said, text) }) {
 		return "", batch.Away(farm.Slurm, err)
 	}
 	return string(out), err
 }
 
-// notThere is what the commands say when slurmctld or slurmdbd does not answer. There is no other way to tell: all end with 1.
-var notThere = []string{"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Unable to establish controller", "Protocol authentication error", "slurmdbd"}
+// notThere is what the commands say when slurmctld or slurmdbd does not answer. There is no other way to tell: all end
+// with 1.
+var notThere = []string{"Unable to contact slurm controller", "Socket timed out", "Connection refused",
+	"Unable to establish controller", "Protocol authentication error", "slurmdbd"}
 
-// said tells whether a command failed with one of these words.
+// said reports whether a command failed with one of these words.
 func said(err error, words ...string) bool {
 	failed := new(program.Failed)
-	return errors.As(err, &failed) && slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
+	return errors.As(err, &failed) &&
+		slices.ContainsFunc(words, func(w string) bool { return strings.Contains(failed.Said, w) })
 }
 
 // fields of one line; nil where there are not as many as asked for.
@@ -75,15 +79,19 @@ func fields(line string, n int) []string {
 }
 
 // notForHosts are reasons for which a job waits that no further host mends; the starts of what squeue's %r says.
-var notForHosts = []string{"JobHeld", "Dependency", "BeginTime", "JobArrayTaskLimit", "Assoc", "QOS", "Invalid", "AccountNotAllowed", "Licenses", "Cleaning", "SystemFailure"}
+var notForHosts = []string{"JobHeld", "Dependency", "BeginTime", "JobArrayTaskLimit", "Assoc", "QOS", "Invalid",
+	"AccountNotAllowed", "Licenses", "Cleaning", "SystemFailure"}
 
-// waitingFields are asked for by name: only so squeue tells what a job asks for in all. Its %m is of a node or, with --mem-per-cpu, of a CPU, and does
-// not say which. A field whose width is none is as wide as it is; the text behind the colon ends each.
-var waitingFields = []string{"JobArrayID", "Reason", "NumCPUs", "MinMemory", "tres-alloc", "Account", "Partition", "SubmitTime", "Feature", "Name"}
+// waitingFields are asked for by name: only so squeue tells what a job asks for in all. Its %m is of a node or, with
+// --mem-per-cpu, of a CPU, and does not say which. A field whose width is none is as wide as it is; the text behind the
+// colon ends each.
+var waitingFields = []string{"JobArrayID", "Reason", "NumCPUs", "MinMemory", "tres-alloc", "Account", "Partition",
+	"SubmitTime", "Feature", "Name"}
 
 // Demand is what waits for hosts.
 func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
-	out, err := d.command(ctx, "squeue", "--noheader", "--states=PENDING", "--Format="+strings.Join(waitingFields, ":"+separator+",")+":"+separator)
+	out, err := d.command(ctx, "squeue", "--noheader", "--states=PENDING",
+		"--Format="+strings.Join(waitingFields, ":"+separator+",")+":"+separator)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +101,8 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 		if f == nil {
 			return nil, batch.Garbled(farm.Slurm, "squeue", errors.New(strconv.Quote(line)))
 		}
-		if batch.BookingOf(strings.TrimSuffix(f[9], separator)) != "" || slices.ContainsFunc(notForHosts, func(r string) bool { return strings.HasPrefix(f[1], r) }) {
+		if batch.BookingOf(strings.TrimSuffix(f[9], separator)) != "" ||
+			slices.ContainsFunc(notForHosts, func(r string) bool { return strings.HasPrefix(f[1], r) }) {
 			continue
 		}
 		jobs, err := elements(f[0])
@@ -102,8 +111,10 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 		if err := errors.Join(err, err2, err3); err != nil {
 			return nil, batch.Garbled(farm.Slurm, "squeue", err)
 		}
-		wish := batch.Demand{Jobs: jobs, CPUs: cpus, Memory: memory, Account: none(f[5]), Queue: firstOf(f[6]), Oldest: moment(f[7])}
-		for feature := range strings.FieldsFuncSeq(f[8], func(r rune) bool { return strings.ContainsRune("&|,[]()*", r) }) {
+		wish := batch.Demand{Jobs: jobs, CPUs: cpus, Memory: memory, Account: none(f[5]), Queue: firstOf(f[6]),
+			Oldest: moment(f[7])}
+		for feature := range strings.FieldsFuncSeq(f[8],
+			func(r rune) bool { return strings.ContainsRune("&|,[]()*", r) }) {
 			if w, ok := d.o.Wishes[feature]; ok {
 				wish.Image, wish.Shape = w.Image, w.Shape
 			}
@@ -113,7 +124,8 @@ func (d *Driver) Demand(ctx context.Context) ([]batch.Demand, error) {
 	return t.Demand(), nil
 }
 
-// asked is the memory that a job asks for in all, of cpu=4,mem=2000M,node=1. One that asks for none is told to want all of a host.
+// asked is the memory that a job asks for in all, of cpu=4,mem=2000M,node=1. One that asks for none is told to want all
+// of a host.
 func asked(least, tres string) (farm.Bytes, error) {
 	if least == "0" || least == "" {
 		return 0, nil
@@ -276,7 +288,8 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 	if err := d.Close(ctx, host, reason); err != nil {
 		return nil, err
 	}
-	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED", "--nodelist="+host, "--format="+strings.Join([]string{"%A", "%u", "%a", "%e", "%j"}, separator))
+	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED",
+		"--nodelist="+host, "--format="+strings.Join([]string{"%A", "%u", "%a", "%e", "%j"}, separator))
 	if err != nil {
 		return nil, err
 	}
@@ -286,7 +299,8 @@ func (d *Driver) Drain(ctx context.Context, host, reason string) ([]batch.Runnin
 		if f == nil {
 			return nil, batch.Garbled(farm.Slurm, "squeue", errors.New(strconv.Quote(line)))
 		}
-		jobs = append(jobs, batch.Running{Job: f[0], User: f[1], Account: none(f[2]), Ends: moment(f[3]), Booking: batch.BookingOf(f[4])})
+		jobs = append(jobs, batch.Running{Job: f[0], User: f[1], Account: none(f[2]), Ends: moment(f[3]),
+			Booking: batch.BookingOf(f[4])})
 	}
 	return jobs, nil
 }
@@ -310,15 +324,16 @@ func (d *Driver) Lookup(ctx context.Context, a farm.Allotment) (farm.Allotment, 
 }
 
 func (d *Driver) runningJob(ctx context.Context, job, format string) (string, error) {
-	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED", "--jobs="+job, format)
+	out, err := d.command(ctx, "squeue", "--noheader", "--states=RUNNING,SUSPENDED,CONFIGURING,STOPPED",
+		"--jobs="+job, format)
 	if said(err, "Invalid job id") {
 		err = batch.NoJob(farm.Slurm, job)
 	}
 	return out, err
 }
 
-// size adds what a job was given where a does not say. slurmctld tells that of the whole job: of one on several hosts nobody knows how much is
-// here. None of these fields can have a blank, and none is the user's word.
+// size adds what a job was given where a does not say. slurmctld tells that of the whole job: of one on several hosts
+// nobody knows how much is here. None of these fields can have a blank, and none is the user's word.
 func (d *Driver) size(ctx context.Context, a farm.Allotment) (farm.Allotment, error) {
 	cpus := a.CPUs.Empty() && a.Slots == 0
 	if !cpus && a.Memory != 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two; they are singletons of one
-// name, so that Slurm runs one at most, and the later one is taken away here.
+// Book submits the placeholder, unless there is one of this name. Two processes that do so at the same moment make two;
+// they are singletons of one name, so that Slurm runs one at most, and the later one is taken away here.
 func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error) {
 	if err := b.Validate(); err != nil {
 		return batch.Booked{}, err
@@ -28,8 +28,9 @@ func (d *Driver) Book(ctx context.Context, b batch.Booking) (batch.Booked, error
 	if e := new(farm.Error); err == nil || !errors.As(err, &e) || e.Kind != farm.NotFound {
 		return got, err
 	}
-	args := []string{"--parsable", "--job-name=" + batch.JobName(b.Name), "--dependency=singleton", "--nodelist=" + b.Host, "--nodes=1", "--ntasks=1",
-		"--cpus-per-task=" + strconv.Itoa(b.CPUs), "--no-requeue", "--output=/dev/null", "--chdir=/", "--export=NONE", "--time=" + limit(b.Limit)}
+	args := []string{"--parsable", "--job-name=" + batch.JobName(b.Name), "--dependency=singleton",
+		"--nodelist=" + b.Host, "--nodes=1", "--ntasks=1", "--cpus-per-task=" + strconv.Itoa(b.CPUs), "--no-requeue",
+		"--output=/dev/null", "--chdir=/", "--export=NONE", "--time=" + limit(b.Limit)}
 	if b.Account != "" {
 		args = append(args, "--account="+b.Account)
 	}
@@ -96,7 +97,8 @@ var bookedFields = []string{"%A", "%T", "%r", "%C", "%m", "%a", "%P", "%S", "%l"
 // bookings are ordered by name, and those of one name with the one that holds the capacity first, then by age.
 func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked, error) {
 	// Of our own user only: anybody may give a job any name.
-	args := append([]string{"--noheader", "--me", "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED", "--format=" + strings.Join(bookedFields, separator)}, which...)
+	args := append([]string{"--noheader", "--me", "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED",
+		"--format=" + strings.Join(bookedFields, separator)}, which...)
 	out, err := d.command(ctx, "squeue", args...)
 	if err != nil {
 		return nil, err
@@ -116,8 +118,9 @@ func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked,
 		if err := errors.Join(err, err2); err != nil {
 			return nil, batch.Garbled(farm.Slurm, "squeue", err)
 		}
-		b := batch.Booked{Job: f[0], Held: f[1] == "RUNNING" || f[1] == "SUSPENDED",
-			Booking: batch.Booking{Name: name, Account: none(f[5]), Host: cmp.Or(none(f[9]), none(f[10])), CPUs: cpus, Memory: memory, Queue: firstOf(f[6]), Limit: span(f[8])}}
+		b := batch.Booked{Job: f[0], Held: f[1] == "RUNNING" ||
+			f[1] == "SUSPENDED", Booking: batch.Booking{Name: name, Account: none(f[5]),
+			Host: cmp.Or(none(f[9]), none(f[10])), CPUs: cpus, Memory: memory, Queue: firstOf(f[6]), Limit: span(f[8])}}
 		if b.Held {
 			b.Since = moment(f[7])
 		} else {
@@ -126,7 +129,8 @@ func (d *Driver) bookings(ctx context.Context, which ...string) ([]batch.Booked,
 		all = append(all, b)
 	}
 	slices.SortFunc(all, func(a, b batch.Booked) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(rank(a), rank(b)), cmp.Compare(len(a.Job), len(b.Job)), cmp.Compare(a.Job, b.Job))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(rank(a), rank(b)), cmp.Compare(len(a.Job), len(b.Job)),
+			cmp.Compare(a.Job, b.Job))
 	})
 	return all, nil
 }

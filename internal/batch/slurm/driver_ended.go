@@ -15,21 +15,24 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// place is where a reader of ended jobs is. slurmdbd hears of ends in no order, and late when it was away: whoever reads behind the latest end it
-// saw would leave some out. So reading goes back a while each time, and knows by name what it has had of that while.
+// place is where a reader of ended jobs is. slurmdbd hears of ends in no order, and late when it was away: whoever
+// reads behind the latest end it saw would leave some out. So reading goes back a while each time, and knows by name
+// what it has had of that while.
 type place struct {
 	Until int64    `json:"t"` // the latest end that was handed out, in seconds
 	Had   []string `json:"had"`
 }
 
-// lateness is how long a job's end may come behind another's. slurmctld hands over at once, and keeps what slurmdbd does not take.
+// lateness is how long a job's end may come behind another's. slurmctld hands over at once, and keeps what slurmdbd
+// does not take.
 const lateness = 10 * time.Minute
 
-// halfKnown is how long slurmdbd is given to hear of a job's beginning. Of a job that ended within seconds it hears the end first: it lists it without
-// partition, and named "allocation", until slurmctld tells the rest, if it ever does.
+// halfKnown is how long slurmdbd is given to hear of a job's beginning. Of a job that ended within seconds it hears the
+// end first: it lists it without partition, and named "allocation", until slurmctld tells the rest, if it ever does.
 const halfKnown = 2 * time.Minute
 
-// complete asks slurmctld, which knows jobs for some minutes after their end (MinJobAge), for what slurmdbd has not heard.
+// complete asks slurmctld, which knows jobs for some minutes after their end (MinJobAge), for what slurmdbd has not
+// heard.
 func (d *Driver) complete(ctx context.Context, jobs []batch.Ended) {
 	var ids []string
 	at := map[string][]int{}
@@ -43,7 +46,8 @@ func (d *Driver) complete(ctx context.Context, jobs []batch.Ended) {
 	if len(ids) == 0 || len(ids) > most {
 		return
 	}
-	out, _ := d.command(ctx, "squeue", "--noheader", "--states=all", "--jobs="+strings.Join(ids, ","), "--format="+strings.Join([]string{"%A", "%P", "%j"}, separator))
+	out, _ := d.command(ctx, "squeue", "--noheader", "--states=all", "--jobs="+strings.Join(ids, ","),
+		"--format="+strings.Join([]string{"%A", "%P", "%j"}, separator))
 	for line := range strings.Lines(out) {
 		f := fields(line, 3)
 		if f == nil {
@@ -58,7 +62,8 @@ func (d *Driver) complete(ctx context.Context, jobs []batch.Ended) {
 // endedStates are those of sacct in which a run is over. RQ: it was put back into the queue.
 const endedStates = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,TO"
 
-var sacctFields = []string{"JobIDRaw", "JobID", "User", "Account", "Partition", "AllocCPUS", "Submit", "Start", "End", "State", "ExitCode", "TotalCPU", "MaxRSS", "NodeList", "JobName"}
+var sacctFields = []string{"JobIDRaw", "JobID", "User", "Account", "Partition", "AllocCPUS", "Submit", "Start", "End",
+	"State", "ExitCode", "TotalCPU", "MaxRSS", "NodeList", "JobName"}
 
 // Ended are jobs as slurmdbd has them.
 func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]batch.Ended, batch.Cursor, error) {
@@ -71,8 +76,9 @@ func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]ba
 	// Not from 0: sacct takes that for no time at all, and lists what ends at this moment only.
 	const first = 24 * time.Hour
 	from := time.Unix(max(at.Until, int64((first+lateness)/time.Second)), 0).Add(-lateness).UTC()
-	out, err := d.command(ctx, "sacct", "--noheader", "--allusers", "--duplicates", "--parsable2", "--delimiter="+separator, "--starttime="+from.Format("2006-01-02T15:04:05"),
-		"--endtime=now", "--state="+endedStates, "--format="+strings.Join(sacctFields, ","))
+	out, err := d.command(ctx, "sacct", "--noheader", "--allusers", "--duplicates", "--parsable2",
+		"--delimiter="+separator, "--starttime="+from.Format("2006-01-02T15:04:05"), "--endtime=now",
+		"--state="+endedStates, "--format="+strings.Join(sacctFields, ","))
 	if err != nil {
 		return nil, after, batch.Away(farm.Slurm, err)
 	}
@@ -85,7 +91,10 @@ func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]ba
 		had[key] = true
 	}
 	d.complete(ctx, all)
-	all = slices.DeleteFunc(all, func(j batch.Ended) bool { return j.Queue == "" && time.Since(j.Finished) < halfKnown })
+	all = slices.DeleteFunc(all, func(j batch.Ended) bool {
+		return j.Queue == "" &&
+			time.Since(j.Finished) < halfKnown
+	})
 	var fresh []batch.Ended
 	for _, j := range all {
 		if !had[runOf(j)] && len(fresh) < limit && !j.Finished.Before(from) {
@@ -108,13 +117,14 @@ func (d *Driver) Ended(ctx context.Context, after batch.Cursor, limit int) ([]ba
 	return fresh, batch.Cursor(text), err
 }
 
-// Fate asks slurmctld, which knows a job for some minutes after its end (MinJobAge), and then slurmdbd, where there is one. A cluster that was made
-// anew gives numbers once more: the job must have the name, too.
+// Fate asks slurmctld, which knows a job for some minutes after its end (MinJobAge), and then slurmdbd, where there is
+// one. A cluster that was made anew gives numbers once more: the job must have the name, too.
 func (d *Driver) Fate(ctx context.Context, booking, job string) (batch.Ended, error) {
 	if !isJob(job) {
 		return batch.Ended{}, batch.NoJob(farm.Slurm, job)
 	}
-	out, err := d.command(ctx, "squeue", "--noheader", "--states=all", "--jobs="+job, "--format="+strings.Join([]string{"%A", "%T", "%e", "%j"}, separator))
+	out, err := d.command(ctx, "squeue", "--noheader", "--states=all", "--jobs="+job,
+		"--format="+strings.Join([]string{"%A", "%T", "%e", "%j"}, separator))
 	if err != nil && !said(err, "Invalid job id") {
 		return batch.Ended{}, err
 	}
@@ -124,7 +134,8 @@ func (d *Driver) Fate(ctx context.Context, booking, job string) (batch.Ended, er
 		}
 	}
 	// A cluster that keeps no accounts fails here.
-	out, err = d.command(ctx, "sacct", "--noheader", "--allocations", "--parsable2", "--delimiter="+separator, "--jobs="+job, "--format=JobIDRaw,State,End,JobName")
+	out, err = d.command(ctx, "sacct", "--noheader", "--allocations", "--parsable2", "--delimiter="+separator,
+		"--jobs="+job, "--format=JobIDRaw,State,End,JobName")
 	if ctx.Err() != nil {
 		return batch.Ended{}, err
 	}
@@ -144,7 +155,8 @@ func fate(job, state, end string) batch.Ended {
 	e := batch.Ended{Job: job, Finished: moment(end)}
 	state, _, _ = strings.Cut(state, " ") // CANCELLED by 1000
 	switch state = strings.TrimSuffix(state, "+"); state {
-	case "PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "SIGNALING", "STAGE_OUT", "REQUEUED", "RESIZING":
+	case "PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "SIGNALING", "STAGE_OUT",
+		"REQUEUED", "RESIZING":
 	default:
 		e.Outcome = outcome(state)
 	}
@@ -172,8 +184,9 @@ func parseEnded(text string) ([]batch.Ended, error) {
 		}
 		cpus, err := strconv.Atoi(f[5])
 		code, signal, ok := strings.Cut(f[10], ":")
-		j := batch.Ended{Job: job, User: f[2], Account: f[3], Queue: f[4], CPUs: cpus, Submitted: moment(f[6]), Started: moment(f[7]), Finished: moment(f[8]),
-			CPUTime: span(f[11]), Hosts: hosts(f[13]), Name: f[14], Booking: batch.BookingOf(f[14])}
+		j := batch.Ended{Job: job, User: f[2], Account: f[3], Queue: f[4], CPUs: cpus, Submitted: moment(f[6]),
+			Started: moment(f[7]), Finished: moment(f[8]), CPUTime: span(f[11]), Hosts: hosts(f[13]), Name: f[14],
+			Booking: batch.BookingOf(f[14])}
 		var err2, err3 error
 		j.Code, err2 = strconv.Atoi(code)
 		j.Signal, err3 = strconv.Atoi(signal)

@@ -15,7 +15,8 @@ import (
 // who is behind a reason as scontrol shows it: " [root@2026-11-21T08:00:00]".
 var who = regexp.MustCompile(` \[[^\]\s]+@[^\]\s]+\]$`)
 
-// parseNodes reads `scontrol --oneliner show nodes`: one line a node, KEY=VALUE with blanks between; Reason is the last that may hold blanks.
+// parseNodes reads `scontrol --oneliner show nodes`: one line a node, KEY=VALUE with blanks between; Reason is the last
+// that may hold blanks.
 func parseNodes(text string) ([]batch.Node, error) {
 	var nodes []batch.Node
 	for line := range strings.Lines(text) {
@@ -35,7 +36,8 @@ func parseNodes(text string) ([]batch.Node, error) {
 		used, err2 := strconv.Atoi(v["CPUAlloc"])
 		memory, err3 := strconv.ParseInt(v["RealMemory"], 10, 64)
 		if err := errors.Join(err, err2, err3); err != nil || v["NodeName"] == "" {
-			return nil, batch.Garbled(farm.Slurm, "scontrol show nodes", errors.Join(err, errors.New(strconv.Quote(line))))
+			return nil, batch.Garbled(farm.Slurm, "scontrol show nodes",
+				errors.Join(err, errors.New(strconv.Quote(line))))
 		}
 		n := batch.Node{Name: v["NodeName"], CPUs: cpus, Free: max(cpus-used, 0), Memory: farm.Bytes(memory) * farm.MiB}
 		n.State, n.Closed = nodeState(v["State"], used)
@@ -63,7 +65,8 @@ func list(text string) []string {
 	return l
 }
 
-// nodeState reads IDLE+DRAIN, DOWN*+CLOUD, IDLE+CLOUD+POWERED_DOWN. Signs behind a word are flags of older releases: * does not answer, ~ has no power.
+// nodeState reads IDLE+DRAIN, DOWN*+CLOUD, IDLE+CLOUD+POWERED_DOWN. Signs behind a word are flags of older releases: *
+// does not answer, ~ has no power.
 func nodeState(text string, used int) (state batch.NodeState, closed bool) {
 	flags := map[string]bool{}
 	for word := range strings.SplitSeq(text, "+") {

@@ -36,27 +36,34 @@ func TestNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := answers{"scontrol": string(text)}.driver(DriverOptions{}).Nodes(t.Context())
-	want := []batch.Node{{Name: "grangeb", State: batch.NodeIdle, CPUs: 4, Free: 4, Memory: 6000 * farm.MiB, Features: []string{"sl9-big"}, Queues: []string{"two"}},
-		{Name: "n17000", State: batch.NodeIdle, CPUs: 4, Free: 4, Memory: 6000 * farm.MiB, Queues: []string{"main", "two"}}}
+	want := []batch.Node{{Name: "grangeb", State: batch.NodeIdle, CPUs: 4, Free: 4, Memory: 6000 * farm.MiB,
+		Features: []string{"sl9-big"}, Queues: []string{"two"}},
+		{Name: "n17000", State: batch.NodeIdle, CPUs: 4, Free: 4, Memory: 6000 * farm.MiB,
+			Queues: []string{"main", "two"}}}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
 	}
 	one := strings.Split(string(text), "\n")[0]
 	for state, c := range map[string]batch.Node{
-		"IDLE+DRAIN Reason=grange: no VM starts [root@2026-11-21T08:00:00]": {State: batch.NodeClosed, Closed: true, Ours: true, Reason: "no VM starts"},
-		"MIXED+DRAIN Reason=disk [eva@2026-11-21T08:00:00] Comment=none":    {State: batch.NodeClosed, Closed: true, Reason: "disk"},
-		"DOWN*+DRAIN Reason=Not responding [slurm@2026-11-21T08:00:00]":     {State: batch.NodeDown, Closed: true, Reason: "Not responding"},
+		"IDLE+DRAIN Reason=grange: no VM starts [root@2026-11-21T08:00:00]": {State: batch.NodeClosed, Closed: true,
+			Ours: true, Reason: "no VM starts"},
+		"MIXED+DRAIN Reason=disk [eva@2026-11-21T08:00:00] Comment=none": {State: batch.NodeClosed, Closed: true,
+			Reason: "disk"},
+		"DOWN*+DRAIN Reason=Not responding [slurm@2026-11-21T08:00:00]": {State: batch.NodeDown, Closed: true,
+			Reason: "Not responding"},
 		"IDLE+CLOUD+POWERED_DOWN": {State: batch.NodeOff},
 		"IDLE~+CLOUD":             {State: batch.NodeOff},
 		"MIXED+PLANNED":           {State: batch.NodeBusy, Free: 4},
 		"IDLE+NOT_RESPONDING":     {State: batch.NodeDown},
 		"IDLE+COMPLETING":         {State: batch.NodeBusy, Free: 4},
 		"DOWN+CLOUD+POWERED_DOWN Reason=ResumeTimeout reached [slurm@2026-11-21T08:00:00]": {State: batch.NodeOff},
-		"IDLE+DRAIN Reason=grange: a [b@c] in the text [root@2026-11-21T08:00:00]":         {State: batch.NodeClosed, Closed: true, Ours: true, Reason: "a [b@c] in the text"},
+		"IDLE+DRAIN Reason=grange: a [b@c] in the text [root@2026-11-21T08:00:00]": {State: batch.NodeClosed,
+			Closed: true, Ours: true, Reason: "a [b@c] in the text"},
 	} {
 		state, reason, _ := strings.Cut(state, " ")
 		got, err := parseNodes(strings.Replace(one, "State=IDLE", "State="+state, 1) + " " + reason)
-		if err != nil || len(got) != 1 || got[0].State != c.State || got[0].Closed != c.Closed || got[0].Ours != c.Ours || got[0].Reason != c.Reason || got[0].Free != c.Free {
+		if err != nil || len(got) != 1 || got[0].State != c.State || got[0].Closed != c.Closed ||
+			got[0].Ours != c.Ours || got[0].Reason != c.Reason || got[0].Free != c.Free {
 			t.Errorf("%s: %+v, %v", state, got, err)
 		}
 	}
@@ -76,21 +83,26 @@ func TestDemand(t *testing.T) {
 22|QOSMaxJobsPerUserLimit|1|1G|cpu=1,mem=1G,node=1|(null)|main|2026-11-21T07:00:00|(null)|limited|
 23_[0-100:10]|None|4|0|cpu=4,mem=8000M,node=2|(null)|long|N/A|(null)|a|b|
 `
-	got, err := answers{"squeue": pending}.driver(DriverOptions{Wishes: map[string]batch.Demand{"sl9-big": {Image: "sl9", Shape: "big"}}}).Demand(t.Context())
+	got, err := answers{"squeue": pending}.driver(
+		DriverOptions{Wishes: map[string]batch.Demand{"sl9-big": {Image: "sl9", Shape: "big"}}}).Demand(t.Context())
 	want := []batch.Demand{{Jobs: 11, CPUs: 4, Queue: "long"},
-		{Jobs: 7, Image: "sl9", Shape: "big", CPUs: 2, Memory: 1000 * farm.MiB, Account: "atlas", Queue: "main", Oldest: time.Date(2026, 11, 21, 7, 0, 0, 0, time.UTC)}}
+		{Jobs: 7, Image: "sl9", Shape: "big", CPUs: 2, Memory: 1000 * farm.MiB, Account: "atlas", Queue: "main",
+			Oldest: time.Date(2026, 11, 21, 7, 0, 0, 0, time.UTC)}}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
 	}
-	for _, garbage := range []string{"17|Priority", "17_[a-b]|Priority|2|1000M|mem=1000M|atlas|main|2026-11-21T08:00:00|x|job|", "17|P|2|much|cpu=2|a|m|t|x|j|", "17|P|2|1G|mem=much|a|m|t|x|j|"} {
-		if _, err := (answers{"squeue": garbage}).driver(DriverOptions{}).Demand(t.Context()); !isKindOf(err, farm.Unavailable) {
+	for _, garbage := range []string{"17|Priority",
+		"17_[a-b]|Priority|2|1000M|mem=1000M|atlas|main|2026-11-21T08:00:00|x|job|", "17|P|2|much|cpu=2|a|m|t|x|j|",
+		"17|P|2|1G|mem=much|a|m|t|x|j|"} {
+		if _, err := (answers{"squeue": garbage}).driver(DriverOptions{}).Demand(t.Context()); !isKindOf(err,
+			farm.Unavailable) {
 			t.Errorf("%q: %v", garbage, err)
 		}
 	}
 }
 
-// TestDemandMemory: as Slurm 22.05.8 printed it, of jobs with --mem-per-cpu and with --mem, on one node and on more, an array, and some that ask for no
-// memory.
+// TestDemandMemory: as Slurm 22.05.8 printed it, of jobs with --mem-per-cpu and with --mem, on one node and on more, an
+// array, and some that ask for no memory.
 func TestDemandMemory(t *testing.T) {
 	text, err := os.ReadFile("testdata/squeue-22.05.txt")
 	if err != nil {
@@ -115,12 +127,16 @@ func TestLookupSize(t *testing.T) {
 		known farm.Allotment
 		want  farm.Allotment
 	}{
-		"nothing is known": {size: "7   1   cpu=2,mem=1000M,node=1,billing=2\n", want: farm.Allotment{Slots: 2, Memory: 1000 * farm.MiB}},
-		"another element":  {size: "8   1   cpu=4,mem=4G,node=1\n7   1   cpu=2,mem=1.50G,node=1,gres/gpu=1\n", want: farm.Allotment{Slots: 2, Memory: 1536 * farm.MiB}},
-		"no memory":        {size: "7   1   cpu=2,node=1\n", want: farm.Allotment{Slots: 2}},
-		"two hosts":        {size: "7   2   cpu=2,mem=1000M,node=2\n"},
-		"CPUs are known":   {size: "7   1   cpu=2,mem=1000M,node=1\n", known: farm.Allotment{CPUs: farm.NewCPUSet(3)}, want: farm.Allotment{CPUs: farm.NewCPUSet(3), Memory: 1000 * farm.MiB}},
-		"all is known":     {size: "FAIL must not be asked", known: farm.Allotment{Slots: 1, Memory: 5}, want: farm.Allotment{Slots: 1, Memory: 5}},
+		"nothing is known": {size: "7   1   cpu=2,mem=1000M,node=1,billing=2\n",
+			want: farm.Allotment{Slots: 2, Memory: 1000 * farm.MiB}},
+		"another element": {size: "8   1   cpu=4,mem=4G,node=1\n7   1   cpu=2,mem=1.50G,node=1,gres/gpu=1\n",
+			want: farm.Allotment{Slots: 2, Memory: 1536 * farm.MiB}},
+		"no memory": {size: "7   1   cpu=2,node=1\n", want: farm.Allotment{Slots: 2}},
+		"two hosts": {size: "7   2   cpu=2,mem=1000M,node=2\n"},
+		"CPUs are known": {size: "7   1   cpu=2,mem=1000M,node=1\n", known: farm.Allotment{CPUs: farm.NewCPUSet(3)},
+			want: farm.Allotment{CPUs: farm.NewCPUSet(3), Memory: 1000 * farm.MiB}},
+		"all is known": {size: "FAIL must not be asked", known: farm.Allotment{Slots: 1, Memory: 5},
+			want: farm.Allotment{Slots: 1, Memory: 5}},
 	} {
 		d := NewDriver(DriverOptions{}, func(ctx context.Context, call program.Call) ([]byte, error) {
 			if strings.HasPrefix(call.Args[len(call.Args)-1], "--format=") {
@@ -145,11 +161,16 @@ func TestEndedLate(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)
 	line := func(id string, end time.Time) string {
 		at := end.Format("2006-01-02T15:04:05")
-		return strings.Join([]string{id, id, "eva", "atlas", "main", "2", at, at, at, "COMPLETED", "0:0", "01:02.500", "", "n[08-10],m1", "job|with|bars"}, separator) + "\n" +
-			strings.Join([]string{id + ".batch", id + ".batch", "", "atlas", "", "2", at, at, at, "COMPLETED", "0:0", "01:02.500", "2048K", "n08", "batch"}, separator) + "\n"
+		return strings.Join([]string{id, id, "eva", "atlas", "main", "2", at, at, at, "COMPLETED", "0:0", "01:02.500",
+			"", "n[08-10],m1", "job|with|bars"}, separator) + "\n" +
+			strings.Join([]string{id + ".batch", id + ".batch", "", "atlas", "", "2", at, at, at, "COMPLETED", "0:0",
+				"01:02.500", "2048K", "n08", "batch"}, separator) + "\n"
 	}
 	var text string
-	d := NewDriver(DriverOptions{}, func(_ context.Context, c program.Call) ([]byte, error) { return []byte(text), nil })
+	d := NewDriver(DriverOptions{}, func(_ context.Context, c program.Call) ([]byte,
+		error) {
+		return []byte(text), nil
+	})
 	var cursor batch.Cursor
 	var got []string
 	read := func(limit int) {
@@ -161,7 +182,8 @@ func TestEndedLate(t *testing.T) {
 			cursor = next
 			for _, j := range jobs {
 				got = append(got, j.Job)
-				if j.MaxRSS != 2048*farm.MiB/1024 || j.CPUTime != 62500*time.Millisecond || !slices.Equal(j.Hosts, []string{"n08", "n09", "n10", "m1"}) || j.Name != "job|with|bars" {
+				if j.MaxRSS != 2048*farm.MiB/1024 || j.CPUTime != 62500*time.Millisecond ||
+					!slices.Equal(j.Hosts, []string{"n08", "n09", "n10", "m1"}) || j.Name != "job|with|bars" {
 					t.Errorf("%+v", j)
 				}
 			}
@@ -181,18 +203,21 @@ func TestEndedLate(t *testing.T) {
 }
 
 func TestAway(t *testing.T) {
-	d := answers{"squeue": "FAIL slurm_load_jobs error: Unable to contact slurm controller (connect failure)"}.driver(DriverOptions{})
+	d := answers{"squeue": "FAIL slurm_load_jobs error: Unable to contact slurm controller (connect failure)"}.driver(
+		DriverOptions{})
 	if _, err := d.Demand(t.Context()); !isKindOf(err, farm.Unavailable) {
 		t.Error(err)
 	}
-	d = answers{"squeue": "", "sbatch": "FAIL sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"}.driver(DriverOptions{})
+	d = answers{"squeue": "", "sbatch": "FAIL sbatch: error: Batch job submission failed: Invalid account or " +
+		"account/partition combination specified"}.driver(DriverOptions{})
 	if _, err := d.Book(t.Context(), batch.Booking{Name: "a", Host: "n1", CPUs: 1}); !isKindOf(err, farm.Invalid) {
 		t.Error(err)
 	}
 }
 
 func TestSpan(t *testing.T) {
-	for text, want := range map[string]time.Duration{"1:00:00": time.Hour, "2-01:00:00": 49 * time.Hour, "05:03": 303 * time.Second, "UNLIMITED": 0, "00:01.250": 1250 * time.Millisecond, "": 0} {
+	for text, want := range map[string]time.Duration{"1:00:00": time.Hour, "2-01:00:00": 49 * time.Hour,
+		"05:03": 303 * time.Second, "UNLIMITED": 0, "00:01.250": 1250 * time.Millisecond, "": 0} {
 		if got := span(text); got != want {
 			t.Errorf("%q: %v, not %v", text, got, want)
 		}
@@ -227,13 +252,16 @@ func TestFate(t *testing.T) {
 		want          batch.Outcome
 		kind          farm.Kind // of the error
 	}{
-		"cancelled":         {squeue: line("7", "CANCELLED", end, "grange-hold-web"), want: batch.OutcomeCancelled},
-		"is ending":         {squeue: line("7", "COMPLETING", end, "grange-hold-web")},
-		"node died":         {squeue: line("7", "NODE_FAIL", end, "grange-hold-web"), want: batch.OutcomeNode},
-		"forgotten":         {squeue: gone, sacct: line("7", "CANCELLED by 0", end, "grange-hold-web"), want: batch.OutcomeCancelled},
-		"of another time":   {squeue: line("7", "CANCELLED", end, "grange-hold-db"), sacct: line("7", "CANCELLED by 0", end, "simulation"), kind: farm.NotFound},
-		"no accounting":     {squeue: gone, sacct: "FAIL Slurm accounting storage is disabled", kind: farm.NotFound},
-		"slurmctld is away": {squeue: "FAIL slurm_load_jobs error: Unable to contact slurm controller (connect failure)", kind: farm.Unavailable},
+		"cancelled": {squeue: line("7", "CANCELLED", end, "grange-hold-web"), want: batch.OutcomeCancelled},
+		"is ending": {squeue: line("7", "COMPLETING", end, "grange-hold-web")},
+		"node died": {squeue: line("7", "NODE_FAIL", end, "grange-hold-web"), want: batch.OutcomeNode},
+		"forgotten": {squeue: gone, sacct: line("7", "CANCELLED by 0", end, "grange-hold-web"),
+			want: batch.OutcomeCancelled},
+		"of another time": {squeue: line("7", "CANCELLED", end, "grange-hold-db"),
+			sacct: line("7", "CANCELLED by 0", end, "simulation"), kind: farm.NotFound},
+		"no accounting": {squeue: gone, sacct: "FAIL Slurm accounting storage is disabled", kind: farm.NotFound},
+		"slurmctld is away": {squeue: "FAIL slurm_load_jobs error: Unable to contact slurm controller (connect " +
+			"failure)", kind: farm.Unavailable},
 	} {
 		got, err := answers{"squeue": c.squeue, "sacct": c.sacct}.driver(DriverOptions{}).Fate(t.Context(), "web", "7")
 		if c.kind != "" {
@@ -251,10 +279,14 @@ func TestFate(t *testing.T) {
 
 func TestWaitsFor(t *testing.T) {
 	for reason, want := range map[string]string{
-		"Resources": "other jobs have the CPUs or the memory (Resources)", "None": "Slurm has not looked at it yet (None)",
-		"ReqNodeNotAvail, UnavailableNodes:n1": "the host is down, drained or reserved (ReqNodeNotAvail, UnavailableNodes:n1)",
-		"PartitionTimeLimit":                   "jobs of the partition have a time limit, and this one has none (PartitionTimeLimit)",
-		"AssocGrpCpuLimit":                     "a limit of the account (AssocGrpCpuLimit)", "SomethingNew": "SomethingNew",
+		"Resources": "other jobs have the CPUs or the memory (Resources)",
+		"None":      "Slurm has not looked at it yet (None)",
+		"ReqNodeNotAvail, UnavailableNodes:n1": "the host is down, drained or reserved (ReqNodeNotAvail, " +
+			"UnavailableNodes:n1)",
+		"PartitionTimeLimit": "jobs of the partition have a time limit, and this one has none " +
+			"(PartitionTimeLimit)",
+		"AssocGrpCpuLimit": "a limit of the account (AssocGrpCpuLimit)",
+		"SomethingNew":     "SomethingNew",
 	} {
 		if got := waitsFor(reason); got != want {
 			t.Errorf("%s: %q", reason, got)

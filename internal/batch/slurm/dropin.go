@@ -11,7 +11,8 @@ const (
 )
 
 // dropIn keeps slurmd from starting login shells of users; see checkUserEnv.
-const dropIn = mark + "# Without it sbatch --get-user-env, and --export with anything but ALL, run the profile of the job's user on this host.\n[Service]\n" + maskSu + "\n"
+const dropIn = mark + "# Without it sbatch --get-user-env, and --export with anything but ALL, run the profile of " +
+	"the job's user on this host.\n[Service]\n" + maskSu + "\n"
 
 func (i Install) dropInFile() string { return filepath.Join(dropInDir, "grange-no-su.conf") }
 

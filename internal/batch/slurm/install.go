@@ -95,8 +95,10 @@ func validDefault(text string) error {
 	if text == "" || text == "@policy" || defaultText.MatchString(text) && len(text) <= most {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("--default %q: wanted IMAGE[:SHAPE]", text),
-		Hint: "names of letters, digits and . _ -, as grange image list and the agent's [shapes] have them; or @policy"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+		Message: fmt.Sprintf("--default %q: wanted IMAGE[:SHAPE]", text),
+		Hint: "names of letters, digits and . _ -, as grange image list and the agent's [shapes] have them; or " +
+			"@policy"}
 }
 
 // Plan says what would be written.
@@ -123,7 +125,8 @@ func (i Install) Plan() (Plan, error) {
 	}
 	p.Line = line
 	p.Files = append(p.Files, File{Path: i.file(i.plugin()), Mode: 0o755},
-		File{Path: i.file(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf")), Text: []byte(mark + line + "\n"), Mode: 0o644})
+		File{Path: i.file(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf")), Text: []byte(mark + line + "\n"),
+			Mode: 0o644})
 	if !i.Submit {
 		p.Files = append(p.Files, File{Path: i.file(i.prologFile()), Text: []byte(i.Prolog()), Mode: 0o755})
 	}
@@ -147,12 +150,13 @@ func (i Install) Plan() (Plan, error) {
 	return p, i.edits(&p)
 }
 
-// Prolog is the script that every job on the host waits for, also those on metal. So the usual case takes the shell alone: the plug-in is there,
-// the two small files that name it say what install wrote, grange has looked for the slurmd that starts us whether Slurm reads these, and
-// nothing has changed since. Otherwise grange looks.
+// Prolog is the script that every job on the host waits for, also those on metal. So the usual case takes the shell
+// alone: the plug-in is there, the two small files that name it say what install wrote, grange has looked for the
+// slurmd that starts us whether Slurm reads these, and nothing has changed since. Otherwise grange looks.
 func (i Install) Prolog() string {
 	conf := func(name string) string { return filepath.Join(i.ConfDir, name) }
-	read := []string{i.ConfDir, conf("slurm.conf"), conf("plugstack.conf"), conf("plugstack.conf.d"), conf("plugstack.conf.d/grange.conf"), i.PluginDir, i.plugin()}
+	read := []string{i.ConfDir, conf("slurm.conf"), conf("plugstack.conf"), conf("plugstack.conf.d"),
+		conf("plugstack.conf.d/grange.conf"), i.PluginDir, i.plugin()}
 	return fmt.Sprintf(`#!/bin/sh
 %sPATH=/usr/sbin:/usr/bin:/sbin:/bin
 conf=%s note=%s/slurmd-$PPID
@@ -162,7 +166,9 @@ unchanged() { for file; do [ -e "$file" ] && [ "$note" -nt "$file" ] || return 1
 	says %s %s && says %s %s && exit 0
 exec %s slurm prolog --checked %[3]s --min-uid %[10]d --conf "$conf"
 `, mark, farm.ShellWords(conf("slurm.conf")), farm.ShellWords(i.Checked), farm.ShellWords(read...),
-		farm.ShellWords(conf("plugstack.conf")), farm.ShellWords(i.include()), farm.ShellWords(conf("plugstack.conf.d/grange.conf")), farm.ShellWords("required "+i.plugin()), farm.ShellWords(i.Wrapper), i.MinUID)
+		farm.ShellWords(conf("plugstack.conf")), farm.ShellWords(i.include()),
+		farm.ShellWords(conf("plugstack.conf.d/grange.conf")), farm.ShellWords("required "+i.plugin()),
+		farm.ShellWords(i.Wrapper), i.MinUID)
 }
 
 // include is the line that plugstack.conf needs.
@@ -213,7 +219,8 @@ func (i Install) slurmEdits(p *Plan) error {
 		switch have := conf.Get(want.key); {
 		case have == "":
 			lines = append(lines, want.key+"="+want.value)
-		case slices.ContainsFunc(conf.List(want.key), func(word string) bool { return strings.EqualFold(word, want.value) }):
+		case slices.ContainsFunc(conf.List(want.key),
+			func(word string) bool { return strings.EqualFold(word, want.value) }):
 		case want.key == "PrologFlags" && slices.Contains(conf.List(want.key), "contain"): // which implies Alloc
 		case want.key == "Prolog":
 			lines = append(lines, fmt.Sprintf("# Prolog=%s is set: let it end with: exec %s", have, i.prologFile()))
@@ -237,7 +244,8 @@ func appendLines(old []byte, lines ...string) []byte {
 	return append(text, []byte(strings.Join(lines, "\n")+"\n")...)
 }
 
-// Apply does it. Each file is replaced in one step; the plug-in comes first, for a line that names a missing one stops all jobs.
+// Apply does it. Each file is replaced in one step; the plug-in comes first, for a line that names a missing one stops
+// all jobs.
 func (i Install) Apply(ctx context.Context, run program.Run, p Plan) error {
 	for _, f := range p.Files {
 		if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
@@ -269,7 +277,8 @@ func (i Install) Compile(ctx context.Context, run program.Run) (string, error) {
 		return "", err
 	}
 	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(uncomment(line)); len(f) > 1 && filepath.IsAbs(f[1]) && filepath.Base(f[1]) == PluginName {
+		if f := strings.Fields(uncomment(line)); len(f) > 1 && filepath.IsAbs(f[1]) &&
+			filepath.Base(f[1]) == PluginName {
 			path = f[1]
 		}
 	}

@@ -13,11 +13,12 @@ import (
 // second one.
 func TestCompileWhere(t *testing.T) {
 	for name, c := range map[string]struct{ conf, want string }{
-		"not configured":       {"", "/usr/lib/grange/grange_spank.so"},
-		"the site's own place": {mark + "required /opt/site/grange_spank.so wrapper=/usr/bin/grange\n", "/opt/site/grange_spank.so"},
-		"a submit host":        {"optional /opt/site/grange_spank.so\n", "/opt/site/grange_spank.so"},
-		"a comment":            {"# required /opt/site/grange_spank.so\n", "/usr/lib/grange/grange_spank.so"},
-		"another plug-in":      {"required /opt/site/x11.so\n", "/usr/lib/grange/grange_spank.so"},
+		"not configured": {"", "/usr/lib/grange/grange_spank.so"},
+		"the site's own place": {mark + "required /opt/site/grange_spank.so wrapper=/usr/bin/grange\n",
+			"/opt/site/grange_spank.so"},
+		"a submit host":   {"optional /opt/site/grange_spank.so\n", "/opt/site/grange_spank.so"},
+		"a comment":       {"# required /opt/site/grange_spank.so\n", "/usr/lib/grange/grange_spank.so"},
+		"another plug-in": {"required /opt/site/x11.so\n", "/usr/lib/grange/grange_spank.so"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()

@@ -26,18 +26,19 @@ const (
 // byPolicy in the place of an image: the agent's policy has the word.
 const byPolicy = "@policy"
 
-// OCIName is the file beside slurm.conf that has Slurm hand tasks with --container over. Without it Slurm takes --container for a remark, and runs
-// the job on the host itself.
+// OCIName is the file beside slurm.conf that has Slurm hand tasks with --container over. Without it Slurm takes
+// --container for a remark, and runs the job on the host itself.
 const OCIName = "oci.conf"
 
 // startup is where Slurm says that a batch script is in its container; a mount says where it really is.
 const startup = "/tmp/slurm/startup"
 
-// maxContainer bounds a bundle's config.json. A job's whole environment is in it, and its arguments; the kernel takes some 6 MB of both.
+// maxContainer bounds a bundle's config.json. A job's whole environment is in it, and its arguments; the kernel takes
+// some 6 MB of both.
 const maxContainer = 16 << 20
 
-// Container is what Slurm hands over for one task, in a copy of the bundle's config.json that it writes anew for each. The bundle is its
-// user's: nothing here gives more than the same user could ask for otherwise.
+// Container is what Slurm hands over for one task, in a copy of the bundle's config.json that it writes anew for each.
+// The bundle is its user's: nothing here gives more than the same user could ask for otherwise.
 type Container struct {
 	Image, Shape string // "": as the agent is configured
 	Args         []string
@@ -68,11 +69,14 @@ type mount struct {
 	Source      string `json:"source"`
 }
 
-// Bundle is the config.json of a bundle that stands for an image. root is there because Slurm wants one; nothing is in it.
+// Bundle is the config.json of a bundle that stands for an image. root is there because Slurm wants one; nothing is in
+// it.
 func Bundle(image, shape string) ([]byte, error) {
 	if !named(image, shape) {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("image %q, shape %q: names were wanted", image, shape),
-			Hint: "names of letters, digits and . _ -, as grange image list and the agent's [shapes] have them; or the image " + byPolicy}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+			Message: fmt.Sprintf("image %q, shape %q: names were wanted", image, shape),
+			Hint: "names of letters, digits and . _ -, as grange image list and the agent's [shapes] have them; or " +
+				"the image " + byPolicy}
 	}
 	c := config{OCIVersion: "1.0.0", Root: root{Path: "rootfs"}, Annotations: map[string]string{imageAnnotation: image},
 		Process: &process{Args: []string{"/bin/true"}, Cwd: "/", Env: []string{}}}
@@ -87,13 +91,16 @@ func Bundle(image, shape string) ([]byte, error) {
 func named(image, shape string) bool {
 	const most = 255
 	name := regexp.MustCompile(`^[A-Za-z0-9._][A-Za-z0-9._-]*$`)
-	return len(image) <= most && len(shape) <= most && (image == byPolicy || name.MatchString(strings.TrimPrefix(image, "sha256:"))) && (shape == "" || name.MatchString(shape))
+	return len(image) <= most && len(shape) <= most &&
+		(image == byPolicy || name.MatchString(strings.TrimPrefix(image, "sha256:"))) &&
+		(shape == "" || name.MatchString(shape))
 }
 
 // ReadContainer reads what Slurm wrote for a task.
 func ReadContainer(dir string) (Container, error) {
 	path := filepath.Join(dir, "config.json")
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // not to wait for whoever writes into a pipe of that name
+	// not to wait for whoever writes into a pipe of that name
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return Container{}, badBundle(path, err)
 	}
@@ -119,13 +126,16 @@ func parseContainer(text []byte) (Container, error) {
 	image, ours := c.Annotations[imageAnnotation]
 	switch {
 	case !ours:
-		return Container{}, badBundle("the bundle of --container names no image in its annotation "+imageAnnotation, nil)
+		return Container{}, badBundle("the bundle of --container names no image in its annotation "+imageAnnotation,
+			nil)
 	case c.Process == nil || len(c.Process.Args) == 0:
 		return Container{}, badBundle("config.json of the job's container has no command", nil)
 	}
 	out := Container{Image: image, Shape: c.Annotations[shapeAnnotation], Args: c.Process.Args, Env: c.Process.Env}
 	if !named(image, out.Shape) {
-		return Container{}, badBundle(fmt.Sprintf("the bundle's annotations name %q and %q: an image and a shape were wanted", image, out.Shape), nil)
+		return Container{}, badBundle(
+			fmt.Sprintf("the bundle's annotations name %q and %q: an image and a shape were wanted", image, out.Shape),
+			nil)
 	}
 	if image == byPolicy {
 		out.Image = ""
@@ -137,7 +147,8 @@ func parseContainer(text []byte) (Container, error) {
 			}
 		}
 		if !filepath.IsAbs(out.Args[0]) || out.Args[0] == startup {
-			return Container{}, badBundle("config.json of the job's container does not say where the job's script is", nil)
+			return Container{}, badBundle("config.json of the job's container does not say where the job's script is",
+				nil)
 		}
 	}
 	return out, nil
@@ -164,7 +175,8 @@ func ReadWord(dir, job string) (Word, error) {
 	}
 	text, err := os.ReadFile(filepath.Join(dir, job))
 	if err != nil {
-		return Word{}, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoOCI, Message: "grange's prolog left no word of job " + job + " on this host", Err: err,
+		return Word{}, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoOCI,
+			Message: "grange's prolog left no word of job " + job + " on this host", Err: err,
 			Hint: "grange slurm check says what is wrong with Prolog in slurm.conf"}
 	}
 	count, rest, _ := strings.Cut(string(text), "\n")
@@ -178,7 +190,8 @@ func ReadWord(dir, job string) (Word, error) {
 // Words is where the prolog leaves word for jobs.
 const Words = "/run/grange/slurm-jobs"
 
-// Environment is the job's own, with what Slurm 22.05 writes into the environment of tasks on metal only. getenv is slurmstepd's own.
+// Environment is the job's own, with what Slurm 22.05 writes into the environment of tasks on metal only. getenv is
+// slurmstepd's own.
 func (c Container) Environment(w Word, task string, getenv func(string) string) []string {
 	env := c.Env
 	values := map[string]string{}

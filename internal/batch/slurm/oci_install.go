@@ -12,9 +12,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// OCIConf is oci.conf. exec has the wrapper take the place of the shell that Slurm starts, which would take the job's signals. Slurm asks and
-// deletes as root, and puts words of the user's into %b and others: there are numbers only in those lines.
-// CreateEnvFile stays unset, for Slurm would start its shell with the job's environment then, LD_PRELOAD included.
+// OCIConf is oci.conf. exec has the wrapper take the place of the shell that Slurm starts, which would take the job's
+// signals. Slurm asks and deletes as root, and puts words of the user's into %b and others: there are numbers only in
+// those lines. CreateEnvFile stays unset, for Slurm would start its shell with the job's environment then, LD_PRELOAD
+// included.
 func (i Install) OCIConf() string {
 	return fmt.Sprintf(`%sRunTimeRun="exec %s --socket %s slurm oci run %%b %%j %%t --words %s"
 RunTimeQuery="exec %[2]s slurm oci state %%j.%%s"
@@ -26,9 +27,9 @@ RunTimeDelete="exec %[2]s slurm oci delete %%j.%%s"
 // runLine is how oci.conf begins its line that counts.
 func runLine(wrapper string) string { return `RunTimeRun="exec ` + wrapper + " " }
 
-// OCIProlog refuses all jobs on a host where Slurm would take --container for a remark. slurmd says in SLURM_CONF which slurm.conf it has read (older ones do not), and
-// slurmstepd looks for oci.conf beside that one. It leaves what Slurm does not tell a container; see Word. The shell does all without another
-// program: every job on the host waits for it.
+// OCIProlog refuses all jobs on a host where Slurm would take --container for a remark. slurmd says in SLURM_CONF which
+// slurm.conf it has read (older ones do not), and slurmstepd looks for oci.conf beside that one. It leaves what Slurm
+// does not tell a container; see Word. The shell does all without another program: every job on the host waits for it.
 func (i Install) OCIProlog() string {
 	return fmt.Sprintf(`#!/bin/sh
 %sPATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -56,17 +57,20 @@ func (i Install) planOCI() (Plan, error) {
 	var p Plan
 	switch {
 	case i.Submit || i.Catalogue != "" || i.Metal || i.Default != "":
-		return p, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "--submit, --catalogue, --default and --allow-metal are the plug-in's; --oci has none",
-			Hint: "grange slurm install --oci, on hosts; where people submit nothing is needed"}
+		return p, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+			Message: "--submit, --catalogue, --default and --allow-metal are the plug-in's; --oci has none",
+			Hint:    "grange slurm install --oci, on hosts; where people submit nothing is needed"}
 	case strings.ContainsAny(i.Wrapper+i.Socket+i.Words+i.ConfDir, " \t\n'\"\\%$`;&|<>()*?#"):
-		return p, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf("%q, %q, %q: oci.conf has no way to say such a path", i.Wrapper, i.Socket, i.Words),
-			Hint: "--wrapper, --socket and --words without blanks and signs"}
+		return p, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
+			Message: fmt.Sprintf("%q, %q, %q: oci.conf has no way to say such a path", i.Wrapper, i.Socket, i.Words),
+			Hint:    "--wrapper, --socket and --words without blanks and signs"}
 	}
 	p.Line = i.OCIConf()
 	for _, f := range []struct {
 		path, text string
 		mode       fs.FileMode
-	}{{OCIName, p.Line, 0o644}, {"prolog.d/50-grange", i.OCIProlog(), 0o755}, {"epilog.d/50-grange", i.OCIEpilog(), 0o755}} {
+	}{{OCIName, p.Line, 0o644}, {"prolog.d/50-grange", i.OCIProlog(), 0o755}, {"epilog.d/50-grange",
+		i.OCIEpilog(), 0o755}} {
 		file := File{Path: i.file(filepath.Join(i.ConfDir, f.path)), Text: []byte(f.text), Mode: f.mode, Has: "new"}
 		switch old, err := os.ReadFile(file.Path); {
 		case errors.Is(err, fs.ErrNotExist):
@@ -75,8 +79,9 @@ func (i Install) planOCI() (Plan, error) {
 		case string(old) == f.text:
 			file.Has = "same"
 		case f.path == OCIName && !strings.Contains(string(old), mark):
-			return p, &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadSlurmConf, Message: file.Path + " is the site's own: Slurm knows one container runtime on a host",
-				Hint: "use the plug-in there (grange slurm install), or move the file away"}
+			return p, &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadSlurmConf,
+				Message: file.Path + " is the site's own: Slurm knows one container runtime on a host",
+				Hint:    "use the plug-in there (grange slurm install), or move the file away"}
 		default:
 			file.Has = "changed"
 		}
@@ -122,11 +127,13 @@ func (i Install) editsOCI(p *Plan) error {
 	return nil
 }
 
-// removeOCI adds oci.conf and the epilog to what uninstall removes. oci.conf stays while slurm.conf names hooks of ours: without the
-// prolog's word the wrapper refuses what names a bundle, and without oci.conf it would run on the host.
+// removeOCI adds oci.conf and the epilog to what uninstall removes. oci.conf stays while slurm.conf names hooks of
+// ours: without the prolog's word the wrapper refuses what names a bundle, and without oci.conf it would run on the
+// host.
 func (i Install) removeOCI(r *Removal, conf Conf) {
 	if ours(i.file(i.epilogFile())) {
-		if slices.ContainsFunc(strings.Split(conf.Get("Epilog"), ","), func(word string) bool { return i.only(strings.TrimSpace(word), i.epilogFile()) }) {
+		if slices.ContainsFunc(strings.Split(conf.Get("Epilog"), ","),
+			func(word string) bool { return i.only(strings.TrimSpace(word), i.epilogFile()) }) {
 			r.Named = append(r.Named, conf.Where("Epilog"))
 			r.Hollow = append(r.Hollow, i.file(i.epilogFile()))
 		} else {
@@ -151,7 +158,8 @@ func (i Install) withoutEpilog(lines []string) []string {
 			continue
 		}
 		words := strings.Split(value, ",")
-		rest := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return i.only(strings.TrimSpace(word), i.epilogFile()) })
+		rest := slices.DeleteFunc(slices.Clone(words),
+			func(word string) bool { return i.only(strings.TrimSpace(word), i.epilogFile()) })
 		switch {
 		case len(rest) == len(words):
 			kept = append(kept, line)

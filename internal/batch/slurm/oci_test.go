@@ -17,21 +17,26 @@ import (
 
 func TestReadContainer(t *testing.T) {
 	c, err := ReadContainer("testdata/oci")
-	if err != nil || c.Image != "el9" || c.Shape != "large" || !slices.Equal(c.Args, []string{"/var/spool/slurmd/job00002/slurm_script", "a b"}) || len(c.Env) != 6 {
+	if err != nil || c.Image != "el9" || c.Shape != "large" ||
+		!slices.Equal(c.Args, []string{"/var/spool/slurmd/job00002/slurm_script", "a b"}) || len(c.Env) != 6 {
 		t.Fatalf("%+v %v", c, err)
 	}
-	env := c.Environment(Word{Restarts: 2}, "0", func(key string) string { return map[string]string{"SLURMD_NODENAME": "n1"}[key] })
-	for _, kv := range []string{"SLURM_RESTART_COUNT=2", "SLURM_CPUS_ON_NODE=4", "SLURM_PROCID=0", "SLURMD_NODENAME=n1", "ODD=u ü\n=x"} {
+	env := c.Environment(Word{Restarts: 2}, "0",
+		func(key string) string { return map[string]string{"SLURMD_NODENAME": "n1"}[key] })
+	for _, kv := range []string{"SLURM_RESTART_COUNT=2", "SLURM_CPUS_ON_NODE=4", "SLURM_PROCID=0", "SLURMD_NODENAME=n1",
+		"ODD=u ü\n=x"} {
 		if !slices.Contains(env, kv) {
 			t.Errorf("no %q in %q", kv, env)
 		}
 	}
-	if env := (Container{Env: []string{"SLURM_PROCID=7", "SLURM_NNODES=3"}}).Environment(Word{}, "1", os.Getenv); !slices.Contains(env, "SLURM_PROCID=7") || slices.Contains(env, "SLURM_NODEID=0") {
+	if env := (Container{Env: []string{"SLURM_PROCID=7", "SLURM_NNODES=3"}}).Environment(Word{}, "1",
+		os.Getenv); !slices.Contains(env, "SLURM_PROCID=7") || slices.Contains(env, "SLURM_NODEID=0") {
 		t.Errorf("%q", env)
 	}
 }
 
-// TestHostileBundles: a bundle is its user's. Whatever is in it, nothing runs, or what its user could have asked for anyway.
+// TestHostileBundles: a bundle is its user's. Whatever is in it, nothing runs, or what its user could have asked for
+// anyway.
 func TestHostileBundles(t *testing.T) {
 	const head = `{"annotations":{"org.grange.image":"el9"},"process":{"args":`
 	for name, text := range map[string]string{
@@ -45,9 +50,11 @@ func TestHostileBundles(t *testing.T) {
 		"a long image":         strings.Replace(head, "el9", strings.Repeat("a", 300), 1) + `["x"]}}`,
 		"a shape for a number": `{"annotations":{"org.grange.image":"el9","org.grange.shape":7},"process":{"args":["x"]}}`,
 		"a script nowhere":     head + `["/tmp/slurm/startup"]}}`,
-		"a relative script":    head + `["/tmp/slurm/startup"]},"mounts":[{"destination":"/tmp/slurm/startup","source":"../x"}]}`,
-		"a circle":             head + `["/tmp/slurm/startup"]},"mounts":[{"destination":"/tmp/slurm/startup","source":"/tmp/slurm/startup"}]}`,
-		"deep":                 strings.Repeat("[", 100_000),
+		"a relative script": head +
+			`["/tmp/slurm/startup"]},"mounts":[{"destination":"/tmp/slurm/startup","source":"../x"}]}`,
+		"a circle": head +
+			`["/tmp/slurm/startup"]},"mounts":[{"destination":"/tmp/slurm/startup","source":"/tmp/slurm/startup"}]}`,
+		"deep": strings.Repeat("[", 100_000),
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -125,11 +132,13 @@ func TestOCIProlog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			i := Install{ConfDir: dir, Wrapper: dir + "/grange", Socket: "/s", Words: dir + "/words"}
-			write(t, dir, map[string]string{"grange": "#!/bin/sh\necho \"$*\" >&2\nexit 7\n", "oci.conf": i.OCIConf(), "prolog": i.OCIProlog(), "epilog": i.OCIEpilog()})
+			write(t, dir, map[string]string{"grange": "#!/bin/sh\necho \"$*\" >&2\nexit 7\n", "oci.conf": i.OCIConf(),
+				"prolog": i.OCIProlog(), "epilog": i.OCIEpilog()})
 			if err := c.change(dir); err != nil {
 				t.Fatal(err)
 			}
-			env := []string{"SLURM_CONF=" + dir + "/slurm.conf", "SLURM_JOB_ID=12", "SLURM_JOB_RESTART_COUNT=1", "SLURM_JOB_WORK_DIR=/home/a b\\n"}
+			env := []string{"SLURM_CONF=" + dir + "/slurm.conf", "SLURM_JOB_ID=12", "SLURM_JOB_RESTART_COUNT=1",
+				"SLURM_JOB_WORK_DIR=/home/a b\\n"}
 			run := func(hook string) error {
 				cmd := exec.Command("/bin/sh", dir+"/"+hook)
 				cmd.Env = env
@@ -161,17 +170,20 @@ func TestOCIProlog(t *testing.T) {
 	}
 }
 
-// TestOCIInstall: what install --oci writes passes check, also with a Prolog of the site's; and uninstall takes all of it back.
+// TestOCIInstall: what install --oci writes passes check, also with a Prolog of the site's; and uninstall takes all of
+// it back.
 func TestOCIInstall(t *testing.T) {
 	dir := t.TempDir()
 	const conf = "ClusterName=a\n"
 	write(t, dir, map[string]string{"etc/slurm/slurm.conf": conf})
-	i := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange", Socket: "/s", Words: "/a", OCI: true, Write: true}
+	i := Install{Root: dir, ConfDir: "/etc/slurm", PluginDir: "/usr/lib/grange", Wrapper: "/usr/bin/grange",
+		Socket: "/s", Words: "/a", OCI: true, Write: true}
 	p, err := i.Plan()
 	if err != nil || len(p.Files) != 3 || len(p.Edits) != 1 {
 		t.Fatalf("%+v %v", p, err)
 	}
-	for _, line := range []string{"+Prolog=/etc/slurm/prolog.d/*", "+Epilog=/etc/slurm/epilog.d/*", "+RequeueExit=199", "+PrologFlags=Alloc"} {
+	for _, line := range []string{"+Prolog=/etc/slurm/prolog.d/*", "+Epilog=/etc/slurm/epilog.d/*", "+RequeueExit=199",
+		"+PrologFlags=Alloc"} {
 		if !strings.Contains(p.Edits[0].Diff(), line) {
 			t.Errorf("no %s in %s", line, p.Edits[0].Diff())
 		}
@@ -180,7 +192,8 @@ func TestOCIInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := i.Plan()
-	if err != nil || len(again.Edits) != 0 || slices.ContainsFunc(again.Files, func(f File) bool { return f.Has != "same" }) {
+	if err != nil || len(again.Edits) != 0 ||
+		slices.ContainsFunc(again.Files, func(f File) bool { return f.Has != "same" }) {
 		t.Errorf("%+v %v", again, err)
 	}
 	r, err := i.Removal()
@@ -237,18 +250,31 @@ func TestCheckOCI(t *testing.T) {
 		files map[string]string
 		want  map[string]Level
 	}{
-		"as installed":        {nil, map[string]Level{"oci": Good, "oci-prolog": Good, "oci-steps": Advice, "plugstack": Good, "plugin-file": Good, "prolog": Good}},
-		"no prolog":           {map[string]string{"prolog.d/50-grange": "#!/bin/sh\n"}, map[string]Level{"oci-prolog": Broken}},
-		"late prolog":         {map[string]string{"slurm.conf": "Prolog=$D/prolog.d/*\n"}, map[string]Level{"oci-prolog": Warning}},
-		"another runtime":     {map[string]string{"oci.conf": "RunTimeRun=\"crun\"\n"}, map[string]Level{"oci": Broken}},
-		"no exec":             {map[string]string{"oci.conf": strings.Replace(conf, "\"exec ", "\"", 1)}, map[string]Level{"oci": Broken}},
-		"no query":            {map[string]string{"oci.conf": strings.Replace(conf, "RunTimeQuery", "#", 1)}, map[string]Level{"oci": Broken}},
-		"a user's word":       {map[string]string{"oci.conf": strings.Replace(conf, "state ", "state %b ", 1)}, map[string]Level{"oci": Broken}},
-		"environment":         {map[string]string{"oci.conf": conf + "CreateEnvFile=true\n"}, map[string]Level{"oci": Warning}},
-		"no config.json":      {map[string]string{"oci.conf": conf + "IgnoreFileConfigJson=true\n"}, map[string]Level{"oci": Broken}},
-		"steps of salloc":     {map[string]string{"slurm.conf": base["slurm.conf"] + "LaunchParameters=use_interactive_step\n"}, map[string]Level{"oci-steps": Broken}},
-		"lua for all":         {map[string]string{"slurm.conf": base["slurm.conf"] + "JobSubmitPlugins=lua\n", "job_submit.lua": "job.container = x\n"}, map[string]Level{"oci-steps": Broken}},
-		"lua for those of it": {map[string]string{"slurm.conf": base["slurm.conf"] + "JobSubmitPlugins=lua\n", "job_submit.lua": "if job.script == nil then return slurm.ERROR end job.container = x\n"}, map[string]Level{"oci-steps": Advice}},
+		"as installed": {nil, map[string]Level{"oci": Good, "oci-prolog": Good, "oci-steps": Advice,
+			"plugstack": Good, "plugin-file": Good, "prolog": Good}},
+		"no prolog": {map[string]string{"prolog.d/50-grange": "#!/bin/sh\n"},
+			map[string]Level{"oci-prolog": Broken}},
+		"late prolog": {map[string]string{"slurm.conf": "Prolog=$D/prolog.d/*\n"},
+			map[string]Level{"oci-prolog": Warning}},
+		"another runtime": {map[string]string{"oci.conf": "RunTimeRun=\"crun\"\n"},
+			map[string]Level{"oci": Broken}},
+		"no exec": {map[string]string{"oci.conf": strings.Replace(conf, "\"exec ", "\"", 1)},
+			map[string]Level{"oci": Broken}},
+		"no query": {map[string]string{"oci.conf": strings.Replace(conf, "RunTimeQuery", "#", 1)},
+			map[string]Level{"oci": Broken}},
+		"a user's word": {map[string]string{"oci.conf": strings.Replace(conf, "state ", "state %b ", 1)},
+			map[string]Level{"oci": Broken}},
+		"environment": {map[string]string{"oci.conf": conf + "CreateEnvFile=true\n"},
+			map[string]Level{"oci": Warning}},
+		"no config.json": {map[string]string{"oci.conf": conf + "IgnoreFileConfigJson=true\n"},
+			map[string]Level{"oci": Broken}},
+		"steps of salloc": {map[string]string{"slurm.conf": base["slurm.conf"] +
+			"LaunchParameters=use_interactive_step\n"}, map[string]Level{"oci-steps": Broken}},
+		"lua for all": {map[string]string{"slurm.conf": base["slurm.conf"] + "JobSubmitPlugins=lua\n",
+			"job_submit.lua": "job.container = x\n"}, map[string]Level{"oci-steps": Broken}},
+		"lua for those of it": {map[string]string{"slurm.conf": base["slurm.conf"] + "JobSubmitPlugins=lua\n",
+			"job_submit.lua": "if job.script == nil then return slurm.ERROR end job.container = x\n"},
+			map[string]Level{"oci-steps": Advice}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -277,9 +303,11 @@ func TestCheckOCI(t *testing.T) {
 // TestOCIPrologCloses: whoever is sent here has been refused, and the host is closed with the reason.
 func TestOCIPrologCloses(t *testing.T) {
 	var call program.Call
-	p := Prolog{Conf: "/e/oci.conf", Getenv: func(key string) string { return map[string]string{"SLURMD_NODENAME": "n1"}[key] },
-		Run: func(_ context.Context, c program.Call) ([]byte, error) { call = c; return nil, nil }}
-	if err := p.CheckOCI(context.Background()); err == nil || !strings.Contains(err.Error(), "/e/oci.conf") || !slices.Contains(call.Args, "state=drain") {
+	p := Prolog{Conf: "/e/oci.conf",
+		Getenv: func(key string) string { return map[string]string{"SLURMD_NODENAME": "n1"}[key] },
+		Run:    func(_ context.Context, c program.Call) ([]byte, error) { call = c; return nil, nil }}
+	if err := p.CheckOCI(context.Background()); err == nil || !strings.Contains(err.Error(), "/e/oci.conf") ||
+		!slices.Contains(call.Args, "state=drain") {
 		t.Errorf("%v %v", err, call)
 	}
 }

@@ -22,7 +22,8 @@ const PluginName = "grange_spank.so"
 // headerDirs are where a release's header is looked for: Debian and Red Hat, and what `make install` of Slurm does.
 var headerDirs = []string{"/usr/include", "/usr/local/include", "/opt/slurm/include", "/usr/local/slurm/include"}
 
-// Compile makes the plug-in for the Slurm whose headers are in include; "": where packages put them. It writes out, whole or not at all.
+// Compile makes the plug-in for the Slurm whose headers are in include; "": where packages put them. It writes out,
+// whole or not at all.
 func Compile(ctx context.Context, run program.Run, root, include, out string) error {
 	looked := include
 	if include == "" {
@@ -35,14 +36,18 @@ func Compile(ctx context.Context, run program.Run, root, include, out string) er
 		}
 	}
 	if _, err := os.Stat(filepath.Join(include, "slurm/spank.h")); include == "" || err != nil {
-		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoHeaders, Message: "slurm/spank.h is not below " + looked + ": plug-ins are compiled for the release of Slurm that loads them",
-			Hint: "install libslurm-dev and slurm-wlm-basic-plugins-dev (Debian) or slurm-devel (Red Hat), or --include DIR with DIR/slurm/spank.h below it"}
+		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoHeaders,
+			Message: "slurm/spank.h is not below " + looked +
+				": plug-ins are compiled for the release of Slurm that loads them",
+			Hint: "install libslurm-dev and slurm-wlm-basic-plugins-dev (Debian) or slurm-devel (Red Hat), or " +
+				"--include DIR with DIR/slurm/spank.h below it"}
 	}
 	compiler, err := program.Find("cc")
 	if errors.Is(err, fs.ErrNotExist) || err != nil {
 		if compiler, err = program.Find("gcc"); err != nil {
 			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoCompiler, Message: "no C compiler is here",
-				Hint: "install gcc and libc6-dev (Debian) or gcc and glibc-devel (Red Hat); or compile on another host of the same release and copy " + PluginName}
+				Hint: "install gcc and libc6-dev (Debian) or gcc and glibc-devel (Red Hat); or compile on another " +
+					"host of the same release and copy " + PluginName}
 		}
 	}
 	work, err := os.MkdirTemp(filepath.Dir(out), ".grange-spank-") // beside it, so that the rename is one step
@@ -54,11 +59,12 @@ func Compile(ctx context.Context, run program.Run, root, include, out string) er
 	if err := os.WriteFile(c, source.Source, 0o644); err != nil {
 		return err
 	}
-	args := []string{"-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong", "-fPIC", "-shared",
-		"-Wl,-z,relro,-z,now", "-isystem", include, "-o", so, c}
-	if _, err := run(ctx, program.Call{Path: compiler, Args: args, Env: []string{"TMPDIR=" + work}, Limit: 2 * time.Minute}); err != nil {
-		return &farm.Error{Kind: farm.Internal, Code: farm.CodeNotCompiled, Message: "the plug-in does not compile", Err: err,
-			Hint: "releases 22.05 to 24.11 are tested; what the compiler said belongs into a report"}
+	args := []string{"-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-D_FORTIFY_SOURCE=2",
+		"-fstack-protector-strong", "-fPIC", "-shared", "-Wl,-z,relro,-z,now", "-isystem", include, "-o", so, c}
+	if _, err := run(ctx, program.Call{Path: compiler, Args: args, Env: []string{"TMPDIR=" + work},
+		Limit: 2 * time.Minute}); err != nil {
+		return &farm.Error{Kind: farm.Internal, Code: farm.CodeNotCompiled, Message: "the plug-in does not compile",
+			Err: err, Hint: "releases 22.05 to 24.11 are tested; what the compiler said belongs into a report"}
 	}
 	if err := os.Chmod(so, 0o755); err != nil {
 		return err
@@ -73,7 +79,7 @@ type Release struct{ Major, Minor, Micro int }
 
 func (r Release) String() string { return fmt.Sprintf("%d.%02d.%d", r.Major, r.Minor, r.Micro) }
 
-// Same tells whether a plug-in of one works with the other.
+// Same reports whether a plug-in of one works with the other.
 func (r Release) Same(other Release) bool { return r.Major == other.Major && r.Minor == other.Minor }
 
 // ParseRelease reads what `slurmd -V` prints: "slurm-wlm 22.05.8" or "slurm 24.11.5".
@@ -81,8 +87,8 @@ func ParseRelease(text string) (Release, error) {
 	var r Release
 	m := versionText.FindString(text)
 	if _, err := fmt.Sscanf(m, "%d.%d.%d", &r.Major, &r.Minor, &r.Micro); err != nil {
-		return r, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSlurm, Message: fmt.Sprintf("no release of Slurm in %q", strings.TrimSpace(text)),
-			Hint: "slurmd -V prints it"}
+		return r, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSlurm,
+			Message: fmt.Sprintf("no release of Slurm in %q", strings.TrimSpace(text)), Hint: "slurmd -V prints it"}
 	}
 	return r, nil
 }

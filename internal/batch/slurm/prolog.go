@@ -31,9 +31,10 @@ type Prolog struct {
 	Run     program.Run
 }
 
-// Check lets a job pass if Slurm loads the plug-in for it. Slurm ignores options of plug-ins that it does not have: without this check a job
-// that asked for a VM, or is due one on this host, would then run on the host itself. When it is refused, Slurm puts the job back into its
-// queue and takes the host out of service; the reason is left with the host.
+// Check lets a job pass if Slurm loads the plug-in for it. Slurm ignores options of plug-ins that it does not have:
+// without this check a job that asked for a VM, or is due one on this host, would then run on the host itself. When it
+// is refused, Slurm puts the job back into its queue and takes the host out of service; the reason is left with the
+// host.
 func (p Prolog) Check(ctx context.Context) error {
 	job, uid, err := p.job()
 	if err != nil {
@@ -42,16 +43,18 @@ func (p Prolog) Check(ctx context.Context) error {
 	if err = p.loads(); err == nil || uid < p.MinUID && !p.asked() {
 		return nil
 	}
-	refused := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoPlugin, Message: "Slurm does not load grange's plug-in for job " + job + " on this host", Err: err,
-		Hint: "grange slurm check says what is wrong; then: scontrol update nodename=" + p.Getenv("SLURMD_NODENAME") + " state=resume"}
+	refused := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoPlugin,
+		Message: "Slurm does not load grange's plug-in for job " + job + " on this host", Err: err,
+		Hint: "grange slurm check says what is wrong; then: scontrol update nodename=" + p.Getenv("SLURMD_NODENAME") +
+			" state=resume"}
 	return errors.Join(refused, p.close(ctx, "Slurm does not load grange's plug-in, see grange slurm check"))
 }
 
 // ticks is more than what the times of files lag behind the clock, whole seconds included.
 const ticks = 2 * time.Second
 
-// loads tells whether a job's daemon, slurmstepd, loads the plug-in: what it reads names it as required, so that it ends the job where it can
-// not. A note of that saves the next job the look.
+// loads reports whether a job's daemon, slurmstepd, loads the plug-in: what it reads names it as required, so that it
+// ends the job where it can not. A note of that saves the next job the look.
 func (p Prolog) loads() error {
 	began := time.Now().Add(-ticks)
 	path := p.Getenv("SLURM_CONF")
@@ -82,8 +85,8 @@ func (p Prolog) loads() error {
 	return nil
 }
 
-// note leaves a file named after slurmd, as old as our look. The script compares it with the files that we have read: those of its own
-// directory, so nothing is noted where slurmd reads others.
+// note leaves a file named after slurmd, as old as our look. The script compares it with the files that we have read:
+// those of its own directory, so nothing is noted where slurmd reads others.
 func (p Prolog) note(began time.Time) error {
 	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.Slurmd)); err != nil || string(name) != "slurmd\n" {
 		return err // a prolog of the site's started ours
@@ -124,13 +127,15 @@ func (p Prolog) job() (id string, uid uint32, err error) {
 	id = p.Getenv("SLURM_JOB_ID")
 	user, err := strconv.ParseUint(p.Getenv("SLURM_JOB_UID"), 10, 32)
 	if n, bad := strconv.ParseUint(id, 10, 32); err != nil || bad != nil || n == 0 {
-		return "", 0, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSlurmConf, Message: "SLURM_JOB_ID and SLURM_JOB_UID are not set: this was not started by slurmd",
-			Hint: "Prolog in slurm.conf starts it"}
+		return "", 0, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSlurmConf,
+			Message: "SLURM_JOB_ID and SLURM_JOB_UID are not set: this was not started by slurmd",
+			Hint:    "Prolog in slurm.conf starts it"}
 	}
 	return id, uint32(user), nil
 }
 
-// asked tells whether the job carries one of our options: Slurm hands them on to prologs, also where it knows no plug-in for them.
+// asked reports whether the job carries one of our options: Slurm hands them on to prologs, also where it knows no
+// plug-in for them.
 func (p Prolog) asked() bool {
 	for _, kv := range p.Environ {
 		if strings.HasPrefix(kv, "SPANK__SLURM_SPANK_OPTION_grange_vm") {
@@ -154,8 +159,9 @@ func (p Prolog) close(ctx context.Context, reason string) error {
 	if path != "" {
 		env = []string{"SLURM_CONF=" + path}
 	}
-	_, err := p.Run(ctx, program.Call{Path: "scontrol", Args: []string{"update", "nodename=" + node, "state=drain", "reason=" + batch.Reason(reason)},
-		Env: env, Limit: 10 * time.Second})
+	_, err := p.Run(ctx, program.Call{Path: "scontrol",
+		Args: []string{"update", "nodename=" + node, "state=drain", "reason=" + batch.Reason(reason)}, Env: env,
+		Limit: 10 * time.Second})
 	if err != nil {
 		return fmt.Errorf("close %s: %w", node, err)
 	}

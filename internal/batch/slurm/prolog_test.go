@@ -14,16 +14,19 @@ import (
 	"github.com/grange-project/grange/internal/batch/program"
 )
 
-// prologHost is a host whose slurmd is this process, by the name that a test gives it, and whose prolog has noted that all is well.
+// prologHost is a host whose slurmd is this process, by the name that a test gives it, and whose prolog has noted that
+// all is well.
 func prologHost(t *testing.T) (Install, string) {
 	if os.Getuid() != 0 {
 		t.Skip("the note is root's")
 	}
 	dir := t.TempDir()
-	i := Install{ConfDir: filepath.Join(dir, "etc-it's"), PluginDir: filepath.Join(dir, "lib"), Wrapper: filepath.Join(dir, "grange"), Checked: filepath.Join(dir, "checked"), MinUID: 1000}
+	i := Install{ConfDir: filepath.Join(dir, "etc-it's"), PluginDir: filepath.Join(dir, "lib"),
+		Wrapper: filepath.Join(dir, "grange"), Checked: filepath.Join(dir, "checked"), MinUID: 1000}
 	write(t, dir, map[string]string{
 		"etc-it's/slurm.conf": "ClusterName=a\n", "etc-it's/plugstack.conf": "# site\n" + i.include() + "\n",
-		"etc-it's/plugstack.conf.d/grange.conf": "required " + i.plugin() + "\n", "lib/" + PluginName: "", "checked/slurmd-" + strconv.Itoa(os.Getpid()): "",
+		"etc-it's/plugstack.conf.d/grange.conf": "required " + i.plugin() + "\n", "lib/" + PluginName: "",
+		"checked/slurmd-" + strconv.Itoa(os.Getpid()): "",
 	})
 	note := filepath.Join(i.Checked, "slurmd-"+strconv.Itoa(os.Getpid()))
 	soon := time.Now().Add(time.Second)
@@ -47,7 +50,10 @@ var faults = map[string]func(i Install, note string) error{
 	"no include": func(i Install, _ string) error {
 		return os.WriteFile(filepath.Join(i.ConfDir, "plugstack.conf"), nil, 0o644)
 	},
-	"no plugstack.conf": func(i Install, _ string) error { return os.Remove(filepath.Join(i.ConfDir, "plugstack.conf")) },
+	"no plugstack.conf": func(i Install,
+		_ string) error {
+		return os.Remove(filepath.Join(i.ConfDir, "plugstack.conf"))
+	},
 	"another one's": func(i Install, _ string) error {
 		return os.WriteFile(filepath.Join(i.ConfDir, "slurm.conf"), []byte("PlugStackConfig=/nowhere\n"), 0o644)
 	},
@@ -61,13 +67,18 @@ var faults = map[string]func(i Install, note string) error{
 		return inPlace(filepath.Join(i.ConfDir, "plugstack.conf"), i.include()+"\r\n")
 	},
 	"a hidden file": func(i Install, _ string) error {
-		return os.Rename(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"), filepath.Join(i.ConfDir, "plugstack.conf.d/.grange.conf"))
+		return os.Rename(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"),
+			filepath.Join(i.ConfDir, "plugstack.conf.d/.grange.conf"))
 	},
 	"no slurm.conf": func(i Install, _ string) error { return os.Remove(filepath.Join(i.ConfDir, "slurm.conf")) },
 	"optional": func(i Install, _ string) error {
-		return os.WriteFile(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"), []byte("optional "+i.plugin()+"\n"), 0o644)
+		return os.WriteFile(filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf"),
+			[]byte("optional "+i.plugin()+"\n"), 0o644)
 	},
-	"no directory of its": func(i Install, _ string) error { return os.RemoveAll(filepath.Join(i.ConfDir, "plugstack.conf.d")) },
+	"no directory of its": func(i Install,
+		_ string) error {
+		return os.RemoveAll(filepath.Join(i.ConfDir, "plugstack.conf.d"))
+	},
 }
 
 // inPlace changes a file as `cp -p` does, which gives it the time that it had.
@@ -79,15 +90,19 @@ func inPlace(path, text string) error {
 	return errors.Join(os.WriteFile(path, []byte(text), 0o644), os.Chtimes(path, info.ModTime(), info.ModTime()))
 }
 
-// TestPrologShell: the script ends by itself where nothing has changed since slurmd loaded the plug-in, and asks grange everywhere else.
+// TestPrologShell: the script ends by itself where nothing has changed since slurmd loaded the plug-in, and asks grange
+// everywhere else.
 func TestPrologShell(t *testing.T) {
 	asks := func(i Install, shell string) bool {
 		script := filepath.Join(t.TempDir(), "prolog")
-		if err := errors.Join(os.WriteFile(script, []byte(i.Prolog()), 0o755), os.WriteFile(i.Wrapper, []byte("#!/bin/sh\necho asked \"$@\"\n"), 0o755)); err != nil {
+		if err := errors.Join(os.WriteFile(script, []byte(i.Prolog()), 0o755),
+			os.WriteFile(i.Wrapper, []byte("#!/bin/sh\necho asked \"$@\"\n"), 0o755)); err != nil {
 			t.Fatal(err)
 		}
 		out, err := exec.Command(shell, script).CombinedOutput()
-		if err != nil || len(out) > 0 && string(out) != "asked slurm prolog --checked "+i.Checked+" --min-uid 1000 --conf "+i.ConfDir+"/slurm.conf\n" {
+		if err != nil || len(out) > 0 &&
+			string(
+				out) != "asked slurm prolog --checked "+i.Checked+" --min-uid 1000 --conf "+i.ConfDir+"/slurm.conf\n" {
 			t.Errorf("%s %v", out, err)
 		}
 		return len(out) > 0
@@ -95,7 +110,11 @@ func TestPrologShell(t *testing.T) {
 	age := func(i Install, note string) {
 		old, since := time.Now().Add(-time.Hour), time.Now().Add(-30*time.Minute)
 		for _, dir := range []string{i.ConfDir, i.PluginDir} {
-			if err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error { return errors.Join(err, os.Chtimes(path, old, old)) }); err != nil {
+			if err := filepath.WalkDir(dir,
+				func(path string, _ os.DirEntry,
+					err error) error {
+					return errors.Join(err, os.Chtimes(path, old, old))
+				}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -137,9 +156,10 @@ func TestPrologCheck(t *testing.T) {
 	}
 	defer func() { daemon.Process.Kill(); daemon.Wait() }()
 	check := func(i Install, uid, conf string, environ ...string) (closed bool, err error) {
-		p := Prolog{Checked: i.Checked, MinUID: i.MinUID, Conf: filepath.Join(i.ConfDir, "slurm.conf"), Slurmd: daemon.Process.Pid, Environ: environ,
-			Getenv: func(key string) string {
-				return map[string]string{"SLURM_JOB_ID": "7", "SLURM_JOB_UID": uid, "SLURMD_NODENAME": "n", "SLURM_CONF": conf}[key]
+		p := Prolog{Checked: i.Checked, MinUID: i.MinUID, Conf: filepath.Join(i.ConfDir, "slurm.conf"),
+			Slurmd: daemon.Process.Pid, Environ: environ, Getenv: func(key string) string {
+				return map[string]string{"SLURM_JOB_ID": "7", "SLURM_JOB_UID": uid, "SLURMD_NODENAME": "n",
+					"SLURM_CONF": conf}[key]
 			},
 			Run: func(_ context.Context, c program.Call) ([]byte, error) {
 				closed = strings.Contains(strings.Join(c.Args, " "), "nodename=n state=drain reason=")
@@ -188,7 +208,8 @@ func TestPrologCheck(t *testing.T) {
 	// slurmd reads another slurm.conf than the script watches.
 	other := filepath.Join(t.TempDir(), "slurm.conf")
 	i, _ = prologHost(t)
-	if err := os.WriteFile(other, []byte("PlugStackConfig="+filepath.Join(i.ConfDir, "plugstack.conf")+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(other, []byte("PlugStackConfig="+filepath.Join(i.ConfDir, "plugstack.conf")+"\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := check(i, "1000", other); err != nil || noted(i) {

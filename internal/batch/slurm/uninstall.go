@@ -21,9 +21,11 @@ type Removal struct {
 }
 
 // hollow is the prolog that stays. Slurm counts a Prolog that matches no file as one that failed, and drains the host.
-const hollow = "#!/bin/sh\n" + mark + "# It does nothing any more, and is here for as long as slurm.conf names it.\nexit 0\n"
+const hollow = "#!/bin/sh\n" + mark +
+	"# It does nothing any more, and is here for as long as slurm.conf names it.\nexit 0\n"
 
-// Removal says what would be removed. The prolog is judged by slurm.conf as it is now: what is written now, daemons read at the next reconfigure.
+// Removal says what would be removed. The prolog is judged by slurm.conf as it is now: what is written now, daemons
+// read at the next reconfigure.
 func (i Install) Removal() (Removal, error) {
 	var r Removal
 	conf, err := ReadConf(i.file(filepath.Join(i.ConfDir, "slurm.conf")))
@@ -31,7 +33,8 @@ func (i Install) Removal() (Removal, error) {
 		return r, err
 	}
 	hook := i.prologFile()
-	if named := slices.ContainsFunc(strings.Split(conf.Get("Prolog"), ","), func(word string) bool { return i.only(strings.TrimSpace(word), hook) }); named {
+	if named := slices.ContainsFunc(strings.Split(conf.Get("Prolog"), ","),
+		func(word string) bool { return i.only(strings.TrimSpace(word), hook) }); named {
 		r.Named = append(r.Named, conf.Where("Prolog"))
 		r.Hollow = append(r.Hollow, i.file(hook))
 	} else if ours(i.file(hook)) {
@@ -51,7 +54,8 @@ func (i Install) Removal() (Removal, error) {
 	for _, f := range []struct {
 		name string
 		edit func(lines []string) []string
-	}{{"plugstack.conf", i.withoutInclude}, {"slurm.conf", func(lines []string) []string { return i.withoutProlog(i.withoutEpilog(lines)) }}} {
+	}{{"plugstack.conf", i.withoutInclude}, {"slurm.conf",
+		func(lines []string) []string { return i.withoutProlog(i.withoutEpilog(lines)) }}} {
 		path := i.file(filepath.Join(i.ConfDir, f.name))
 		old, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +76,7 @@ func ours(path string) bool {
 	return err == nil && bytes.Contains(text, []byte(mark))
 }
 
-// only tells whether a word of slurm.conf, which may be a pattern, means this file of ours and no other one.
+// only reports whether a word of slurm.conf, which may be a pattern, means this file of ours and no other one.
 func (i Install) only(word, file string) bool {
 	if matches, err := filepath.Match(word, file); err != nil || !matches {
 		return false
@@ -82,7 +86,8 @@ func (i Install) only(word, file string) bool {
 }
 
 func (i Install) withoutInclude(lines []string) []string {
-	pattern, file := filepath.Join(i.ConfDir, "plugstack.conf.d/*.conf"), filepath.Join(i.ConfDir, "plugstack.conf.d/grange.conf")
+	pattern, file := filepath.Join(i.ConfDir, "plugstack.conf.d/*.conf"), filepath.Join(i.ConfDir,
+		"plugstack.conf.d/grange.conf")
 	return slices.DeleteFunc(lines, func(line string) bool {
 		f := strings.Fields(line)
 		return len(f) == 2 && strings.EqualFold(f[0], "include") && f[1] == pattern && i.only(pattern, file)
@@ -94,7 +99,9 @@ func (i Install) withoutProlog(lines []string) []string {
 	var kept []string
 	found := false
 	for _, line := range lines {
-		if strings.HasPrefix(line, "# ") && (strings.HasSuffix(line, " is set: let it end with: exec "+i.prologFile()) || strings.HasSuffix(line, " is set: add Alloc") || strings.HasSuffix(line, " is set: add 199")) {
+		if strings.HasPrefix(line, "# ") &&
+			(strings.HasSuffix(line, " is set: let it end with: exec "+i.prologFile()) ||
+				strings.HasSuffix(line, " is set: add Alloc") || strings.HasSuffix(line, " is set: add 199")) {
 			found = true
 			continue
 		}
@@ -104,7 +111,8 @@ func (i Install) withoutProlog(lines []string) []string {
 			continue
 		}
 		words := strings.Split(value, ",")
-		rest := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return i.only(strings.TrimSpace(word), i.prologFile()) })
+		rest := slices.DeleteFunc(slices.Clone(words),
+			func(word string) bool { return i.only(strings.TrimSpace(word), i.prologFile()) })
 		switch {
 		case len(rest) == len(words):
 			kept = append(kept, line)
@@ -117,7 +125,10 @@ func (i Install) withoutProlog(lines []string) []string {
 	if !found { // it was never ours, or is out already: these two lines may be the site's own
 		return lines
 	}
-	return slices.DeleteFunc(kept, func(line string) bool { return line == "PrologFlags=Alloc" || line == "RequeueExit=199" })
+	return slices.DeleteFunc(kept, func(line string) bool {
+		return line == "PrologFlags=Alloc" ||
+			line == "RequeueExit=199"
+	})
 }
 
 // Uninstall does it: first the prolog lets every job pass, then the line that loads the plug-in goes, then the plug-in.

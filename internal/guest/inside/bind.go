@@ -12,9 +12,9 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// bind is a mounted directory of the host. The kernel's file requests go to the host as they are, over one stream of the
-// session, where `grange exec` answers them with the caller's own rights. What root in this VM asks for is asked for as the
-// caller too: the VM can not raise anybody's rights on the host.
+// bind is a mounted directory of the host. The kernel's file requests go to the host as they are, over one stream of
+// the session, where `grange exec` answers them with the caller's own rights. What root in this VM asks for is asked
+// for as the caller too: the VM can not raise anybody's rights on the host.
 type bind struct {
 	target string
 	device *os.File
@@ -81,8 +81,8 @@ func (t *task) mountBind(w guest.Bind, id byte) (*bind, error) {
 	return b, nil
 }
 
-// abort fails every request that waits and every one to come, once the session is closed: the reader of the device finds no stream
-// for the next request, and closes it. So there must be a next one.
+// abort fails every request that waits and every one to come, once the session is closed: the reader of the device
+// finds no stream for the next request, and closes it. So there must be a next one.
 func (b *bind) abort() {
 	var fs unix.Statfs_t
 	unix.Fstatfs(b.root, &fs)

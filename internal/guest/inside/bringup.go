@@ -39,7 +39,8 @@ func bringUp() error {
 		}
 	}
 	os.Chmod("/", 0o755) // the kernel gives everybody the right to write to a root in memory
-	for link, target := range map[string]string{"/dev/fd": "/proc/self/fd", "/dev/stdin": "fd/0", "/dev/stdout": "fd/1", "/dev/stderr": "fd/2"} {
+	for link, target := range map[string]string{"/dev/fd": "/proc/self/fd", "/dev/stdin": "fd/0", "/dev/stdout": "fd/1",
+		"/dev/stderr": "fd/2"} {
 		os.Symlink(target, link)
 	}
 	return loadModules("boot")

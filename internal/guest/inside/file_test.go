@@ -8,7 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// TestAddFile: a job's script is there for its user alone, replaces what an earlier task brought, and nothing of the image.
+// TestAddFile: a job's script is there for its user alone, replaces what an earlier task brought, and nothing of the
+// image.
 func TestAddFile(t *testing.T) {
 	dir := t.TempDir()
 	u := guest.User{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// fresh remembers which files of a bound directory the kernel has just been told about. It believes that for a second. When another
-// task of the job has ended, which a script may have waited for, what the script then looks at must be as the task left it: so the kernel is
-// told to ask again.
+// fresh remembers which files of a bound directory the kernel has just been told about. It believes that for a second.
+// When another task of the job has ended, which a script may have waited for, what the script then looks at must be as
+// the task left it: so the kernel is told to ask again.
 type fresh struct {
 	mu     sync.Mutex
 	nodes  map[uint64]time.Time // by the number that kernel and server call a file
@@ -100,7 +100,8 @@ func (f *fresh) doubts() [][]byte {
 		b = binary.LittleEndian.AppendUint32(b, notifyInvalInode)
 		b = binary.LittleEndian.AppendUint64(b, 0) // no request's answer
 		b = binary.LittleEndian.AppendUint64(b, node)
-		b = binary.LittleEndian.AppendUint64(b, ^uint64(0)) // no content: a changed time of change has that read anew, and we must not wait for pages
+		// no content: a changed time of change has that read anew, and we must not wait for pages
+		b = binary.LittleEndian.AppendUint64(b, ^uint64(0))
 		b = binary.LittleEndian.AppendUint64(b, 0)
 		messages = append(messages, b)
 	}

@@ -46,7 +46,8 @@ func TestFreshKnowsWhatTheKernelWasTold(t *testing.T) {
 	f.request(fuseRequest(3, 2, 9)) // getattr
 	f.answer(fuseAnswer(2, make([]byte, 104)))
 	f.request(fuseRequest(opReaddirPlus, 3, 1))
-	f.answer(fuseAnswer(3, slices.Concat(direntPlus(0, "."), direntPlus(11, "a"), direntPlus(12, "a name of some length"))))
+	f.answer(fuseAnswer(3, slices.Concat(direntPlus(0, "."), direntPlus(11, "a"),
+		direntPlus(12, "a name of some length"))))
 	f.answer(fuseAnswer(99, entry)) // to nothing that was asked
 	if got, want := doubted(f), []uint64{1, 7, 9, 11, 12}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

@@ -1,5 +1,5 @@
-// Package inside is grange-guest: it runs jobs in a VM, as init of the micro image or as a service of a full one. It talks to the
-// host over virtio-serial ports only, and never decides anything: the agent hands it finished Jobs.
+// Package inside is grange-guest: it runs jobs in a VM, as init of the micro image or as a service of a full one. It
+// talks to the host over virtio-serial ports only, and never decides anything: the agent hands it finished Jobs.
 package inside
 
 import (
@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 )
 
@@ -28,6 +29,7 @@ type Guest struct {
 	tasks map[string]*task // by job ID; a job that was given once is never started again
 	port0 *port            // the first job port, until a job takes it
 	off   bool             // the VM is ending: what ends with it is no news
+	view  *farm.GuestView  // nil until it was read
 }
 
 // Run serves the host until the VM ends. It returns an error only where the VM is of no use.
@@ -51,11 +53,13 @@ func Run() error {
 	if !g.init {
 		go g.leave()
 	}
-	// The host answers while we go on. The first use of encoding/json takes an emulated guest 10 ms: this line is written without.
+	// The host answers while we go on. The first use of encoding/json takes an emulated guest 10 ms: this line is
+	// written without.
 	fmt.Fprintf(control, "\n{\"phase\":%q,\"boot\":%d,\"pings\":true}\n", guest.Ready, g.boot)
 	if g.port0, err = openPort(guest.JobPort(0)); err != nil {
 		return err
 	}
+	go g.look(os.DirFS("/"))
 	return guest.Lines(control, guest.MaxJobLine, g.handle)
 }
 
@@ -120,6 +124,9 @@ func (g *Guest) tellAll() {
 		s := t.state
 		t.mu.Unlock()
 		g.write(s)
+	}
+	if g.view != nil {
+		g.write(guest.State{View: g.view})
 	}
 	g.write(guest.State{Phase: guest.Ready, Boot: g.boot, Pings: true})
 }

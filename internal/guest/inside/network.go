@@ -47,7 +47,7 @@ func setUpAddress(a guest.Address) error {
 	return addLinkRoutes(a.OnLink)
 }
 
-// hasAddress tells whether some card has the address.
+// hasAddress reports whether some card has the address.
 func hasAddress(ip net.IP) bool {
 	addresses, _ := net.InterfaceAddrs()
 	return slices.ContainsFunc(addresses, func(a net.Addr) bool {
@@ -191,7 +191,8 @@ func addRoute(s int, r *routeEntry) error {
 	for _, a := range []*unix.RawSockaddrInet4{&r.dst, &r.gateway, &r.genmask} {
 		a.Family = unix.AF_INET
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCADDRT, uintptr(unsafe.Pointer(r))); errno != 0 && errno != unix.EEXIST {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCADDRT,
+		uintptr(unsafe.Pointer(r))); errno != 0 && errno != unix.EEXIST {
 		return errno
 	}
 	return nil

@@ -28,7 +28,8 @@ func (g *Guest) obeySignals() {
 	}
 }
 
-// leave is for a service: one that its system ends, as at a reboot, says so, and is not missed. It does not wait for a host that is away.
+// leave is for a service: one that its system ends, as at a reboot, says so, and is not missed. It does not wait for a
+// host that is away.
 func (g *Guest) leave() {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, unix.SIGTERM)
@@ -40,7 +41,8 @@ func (g *Guest) leave() {
 
 const leaveTimeout = time.Second
 
-// powerOff ends the VM: as process 1 by itself, else by asking whoever is. The hypervisor takes a restart for an end, too.
+// powerOff ends the VM: as process 1 by itself, else by asking whoever is. The hypervisor takes a restart for an end,
+// too.
 func (g *Guest) powerOff(command int) {
 	g.mu.Lock()
 	again := g.off
@@ -56,10 +58,12 @@ func (g *Guest) powerOff(command int) {
 	logf("power off")
 	unix.Kill(-1, unix.SIGTERM)
 	unix.Kill(-1, unix.SIGHUP) // shells of terminals do not end by the other one
-	for deadline := time.Now().Add(endingPatience); othersRun() && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(endingPatience); othersRun() &&
+		time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 	}
 	unix.Kill(-1, unix.SIGKILL)
-	for deadline := time.Now().Add(endingPatience); othersRun() && time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(endingPatience); othersRun() &&
+		time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 	}
 	if err := unix.Unmount("/tmp", 0); err != nil {
 		logf("unmount /tmp: %v", err)
@@ -70,7 +74,7 @@ func (g *Guest) powerOff(command int) {
 	}
 }
 
-// ending tells whether the VM is being powered off.
+// ending reports whether the VM is being powered off.
 func (g *Guest) ending() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,9 +83,12 @@ func (g *Guest) ending() bool {
 
 // askInit has a full system's init power off. The VM's power button is what is left where that fails.
 func (g *Guest) askInit() {
-	for _, argv := range [][]string{{"/usr/bin/systemctl", "--no-block", "poweroff"}, {"/bin/systemctl", "--no-block", "poweroff"}, {"/usr/sbin/poweroff"}, {"/sbin/poweroff"}} {
+	for _, argv := range [][]string{{"/usr/bin/systemctl", "--no-block", "poweroff"},
+		{"/bin/systemctl", "--no-block", "poweroff"}, {"/usr/sbin/poweroff"}, {"/sbin/poweroff"}} {
 		_, end, err := g.reaper.start(func() (int, error) {
-			return syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{Dir: "/", Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Files: []uintptr{0, 1, 2}})
+			return syscall.ForkExec(argv[0], argv,
+				&syscall.ProcAttr{Dir: "/", Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"},
+					Files: []uintptr{0, 1, 2}})
 		})
 		if err == nil && exitOf(<-end).Code == 0 {
 			return
@@ -90,7 +97,7 @@ func (g *Guest) askInit() {
 	logf("power off: nobody here does it")
 }
 
-// othersRun tells whether there is any process but us and the kernel's own, which have no memory.
+// othersRun reports whether there is any process but us and the kernel's own, which have no memory.
 func othersRun() bool {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range files {
@@ -99,7 +106,8 @@ func othersRun() bool {
 		if err != nil || pid <= 1 {
 			continue
 		}
-		_, rest, _ := strings.Cut(string(text), ") ") // behind the name: state, and so on; the 21st is the size of its memory
+		// behind the name: state, and so on; the 21st is the size of its memory
+		_, rest, _ := strings.Cut(string(text), ") ")
 		if fields := strings.Fields(rest); len(fields) > 20 && fields[0] != "Z" && fields[20] != "0" {
 			return true
 		}

@@ -15,7 +15,8 @@ import (
 
 // addUser makes the job's user known by name where the image does not know the number.
 func addUser(u guest.User) error {
-	if err := addLine("/etc/passwd", 2, u.UID, fmt.Sprintf("%s:x:%d:%d::%s:%s", u.Name, u.UID, u.GID, u.Home, shellOf(u))); err != nil {
+	if err := addLine("/etc/passwd", 2, u.UID,
+		fmt.Sprintf("%s:x:%d:%d::%s:%s", u.Name, u.UID, u.GID, u.Home, shellOf(u))); err != nil {
 		return err
 	}
 	for _, g := range u.Groups {
@@ -40,7 +41,8 @@ func addLine(path string, field int, id uint32, line string) error {
 		return err
 	}
 	for known := range strings.Lines(string(text)) {
-		if fields := strings.Split(strings.TrimSpace(known), ":"); len(fields) > field && fields[field] == fmt.Sprint(id) {
+		if fields := strings.Split(strings.TrimSpace(known), ":"); len(fields) > field &&
+			fields[field] == fmt.Sprint(id) {
 			return nil
 		}
 	}

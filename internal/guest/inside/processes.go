@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processes are those of one job: a control group of its own, which no user can leave. The zero value is of a job that has the VM
-// to itself, in an image where we are process 1: all processes are its own.
+// processes are those of one job: a control group of its own, which no user can leave. The zero value is of a job that
+// has the VM to itself, in an image where we are process 1: all processes are its own.
 type processes struct {
 	dir string // of the control group; "" without one
 }
 
-// unified is where a hierarchy of version 2 is, or will be mounted for us: one without controllers goes beside those of version 1.
+// unified is where a hierarchy of version 2 is, or will be mounted for us: one without controllers goes beside those of
+// version 1.
 var unified = []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/run/grange-cgroup"}
 
 // newProcesses makes the control group of a job. Where there can be none, the job's session stands for it.

@@ -14,9 +14,9 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// runProlog runs a script of the batch system, as the job's user, in its directory and with its environment, and takes from its output what is
-// to change for the job, as Slurm does for a TaskProlog. It returns the script's status: one that fails keeps the job from
-// running, and its status is the job's.
+// runProlog runs a script of the batch system, as the job's user, in its directory and with its environment, and takes
+// from its output what is to change for the job, as Slurm does for a TaskProlog. It returns the script's status: one
+// that fails keeps the job from running, and its status is the job's.
 func (t *task) runProlog(path string) (int, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -72,8 +72,9 @@ func (t *task) launchProlog(path string, files []uintptr) (<-chan ending, error)
 	if t.procs == nil && (j.Shared || !t.guest.init) {
 		t.procs = newProcesses(j.ID)
 	}
-	attr := &syscall.ProcAttr{Dir: "/", Env: append(slices.Clone(j.Env), "SLURM_SCRIPT_CONTEXT=prolog_task"), Files: files, Sys: &syscall.SysProcAttr{
-		Setsid: true, Credential: &syscall.Credential{Uid: j.User.UID, Gid: j.User.GID, Groups: groupIDs(j.User)}}}
+	attr := &syscall.ProcAttr{Dir: "/", Env: append(slices.Clone(j.Env), "SLURM_SCRIPT_CONTEXT=prolog_task"),
+		Files: files, Sys: &syscall.SysProcAttr{
+			Setsid: true, Credential: &syscall.Credential{Uid: j.User.UID, Gid: j.User.GID, Groups: groupIDs(j.User)}}}
 	if dir := t.procs.open(); dir != nil {
 		defer dir.Close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(dir.Fd())

@@ -10,7 +10,8 @@ import (
 func TestPrologLine(t *testing.T) {
 	var printed strings.Builder
 	env := []string{"A=1", "B=2", "AB=3"}
-	for _, line := range []string{"export C=x y = z", "unset B", "export A=new", "print hello there", "print  ", "noise", "exporting D=1", "export", "export =x", "unset", "  export E=", "unset N", "PRINT no"} {
+	for _, line := range []string{"export C=x y = z", "unset B", "export A=new", "print hello there", "print  ",
+		"noise", "exporting D=1", "export", "export =x", "unset", "  export E=", "unset N", "PRINT no"} {
 		var text string
 		env, text = prologLine(env, line)
 		printed.WriteString(text)

@@ -28,7 +28,8 @@ func Srun(args []string) int {
 func srun(args []string) (int, error) {
 	path := os.Getenv(stepVariable)
 	if path == "" {
-		return 0, fmt.Errorf("this is not inside a job of Slurm whose caller starts steps (%s is not set)", stepVariable)
+		return 0, fmt.Errorf("this is not inside a job of Slurm whose caller starts steps (%s is not set)",
+			stepVariable)
 	}
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -44,7 +45,8 @@ func srun(args []string) (int, error) {
 		return 0, err
 	}
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT, unix.SIGALRM)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGCONT, unix.SIGALRM)
 	go func() {
 		encoder := json.NewEncoder(conn)
 		for s := range signals {
@@ -95,7 +97,8 @@ func sendStep(conn *net.UnixConn, s guest.Step) (in, out, errs *os.File, err err
 	defer errsFar.Close()
 	n := len(text)
 	rights := unix.UnixRights(int(inFar.Fd()), int(outFar.Fd()), int(errsFar.Fd()))
-	if _, _, err := conn.WriteMsgUnix([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}, rights, nil); err != nil {
+	if _, _, err := conn.WriteMsgUnix([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}, rights,
+		nil); err != nil {
 		return nil, nil, nil, err
 	}
 	_, err = conn.Write(text)

@@ -18,8 +18,9 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// The srun of a VM is grange-guest under that name. It hands its command line, its environment and three pipes to the grange-guest that
-// runs the job, over a socket that only the job's user may use, and does what any srun does with signals and status.
+// The srun of a VM is grange-guest under that name. It hands its command line, its environment and three pipes to the
+// grange-guest that runs the job, over a socket that only the job's user may use, and does what any srun does with
+// signals and status.
 const (
 	stepPrograms = "/run/grange/bin"
 	stepSockets  = "/run/grange/steps"
@@ -58,7 +59,8 @@ func (t *task) openSteps() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.Chmod(path, 0o600), os.Lchown(path, int(t.job.User.UID), int(t.job.User.GID))); err != nil {
+	if err := errors.Join(os.Chmod(path, 0o600),
+		os.Lchown(path, int(t.job.User.UID), int(t.job.User.GID))); err != nil {
 		listener.Close()
 		return err
 	}

@@ -58,7 +58,8 @@ func (t *streams) collect(id byte, from *os.File) {
 	})
 }
 
-// drain returns when the job's output is in the session. Processes that outlive the job and cannot be killed do not hold it.
+// drain returns when the job's output is in the session. Processes that outlive the job and cannot be killed do not
+// hold it.
 func (t *streams) drain() {
 	done := make(chan struct{})
 	go func() { t.copies.Wait(); close(done) }()

@@ -36,7 +36,8 @@ type task struct {
 }
 
 func newTask(g *Guest, j *guest.Job) *task {
-	return &task{guest: g, job: j, session: guest.NewSession(j.ID), over: make(chan struct{}), state: guest.State{Job: j.ID, Phase: guest.Given}}
+	return &task{guest: g, job: j, session: guest.NewSession(j.ID), over: make(chan struct{}),
+		state: guest.State{Job: j.ID, Phase: guest.Given}}
 }
 
 // start serves the job's port and runs the job.
@@ -113,8 +114,8 @@ func (t *task) set(s guest.State) {
 
 var errEnded = errors.New("the host wants it no more")
 
-// runJob prepares the VM for the job, runs it, and returns when all its output is in the session. An error means that the job
-// was not started.
+// runJob prepares the VM for the job, runs it, and returns when all its output is in the session. An error means that
+// the job was not started.
 func (t *task) runJob() (*guest.Exit, error) {
 	j := t.job
 	if err := t.prepare(); err != nil {
@@ -195,7 +196,8 @@ func (t *task) prepare() error {
 	return nil
 }
 
-// prepareVM does what is done once in a VM, for its first job. Of jobs that share it, the site's script is part of that.
+// prepareVM does what is done once in a VM, for its first job. Of jobs that share it, the site's script is part of
+// that.
 func (t *task) prepareVM() error {
 	j, g := t.job, t.guest
 	if g.init {
@@ -240,7 +242,8 @@ func (g *Guest) addFiles(j *guest.Job) error {
 	return nil
 }
 
-// addFile writes one file. One of the job's own never takes the place of one of the image, only that of an earlier task's of the same job.
+// addFile writes one file. One of the job's own never takes the place of one of the image, only that of an earlier
+// task's of the same job.
 func addFile(f guest.File, u guest.User) error {
 	if !filepath.IsAbs(f.Path) || filepath.Clean(f.Path) != f.Path {
 		return fmt.Errorf("file %q: not an absolute path", f.Path)
@@ -292,7 +295,8 @@ func (t *task) runHook() error {
 			return 0, err
 		}
 		defer null.Close()
-		return syscall.ForkExec(path, []string{path}, &syscall.ProcAttr{Dir: "/", Env: j.Env, Files: []uintptr{null.Fd(), w.Fd(), w.Fd()}})
+		return syscall.ForkExec(path, []string{path},
+			&syscall.ProcAttr{Dir: "/", Env: j.Env, Files: []uintptr{null.Fd(), w.Fd(), w.Fd()}})
 	})
 	w.Close()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package fake is a hypervisor in memory, for tests. It keeps the contract of package hypertest and starts nothing: a machine
-// is an entry in a table, and its guest, if any, a function of the test.
+// Package fake is a hypervisor in memory, for tests. It keeps the contract of package hypertest and starts nothing: a
+// machine is an entry in a table, and its guest, if any, a function of the test.
 package fake
 
 import (
@@ -19,8 +19,8 @@ import (
 
 // Host holds machines. Every Hypervisor opened on it sees the same ones, as a restarted agent would.
 type Host struct {
-	// Guest, when set, runs from the first Resume of each machine; the machine ends when it returns. Its context ends when the
-	// machine is stopped.
+	// Guest, when set, runs from the first Resume of each machine; the machine ends when it returns. Its context ends
+	// when the machine is stopped.
 	Guest func(ctx context.Context, m hyper.Machine)
 	// Refuse, when set, may refuse to start a machine.
 	Refuse func(m hyper.Machine) error
@@ -28,6 +28,8 @@ type Host struct {
 	Deaf func(m hyper.Machine) bool
 	// Observe, when set, says something else than the plan.
 	Observe func(m hyper.Machine) numa.Observed
+	// Moving, when set, is called at each step of a move, and may refuse it, or keep it waiting.
+	Moving func(ctx context.Context, step, id string) error
 
 	mu        sync.Mutex
 	away      bool
@@ -43,6 +45,10 @@ type machine struct {
 	state hyper.State
 	still bool               // for want of space
 	stop  context.CancelFunc // nil until the guest runs
+
+	begun    bool          // a move of it, at its source
+	incoming func()        // at a target, until it has arrived
+	received chan struct{} // closed when its memory has come
 }
 
 type watcher struct {
@@ -74,7 +80,8 @@ func (h *Host) setAway(away bool) {
 func (h *Host) Stick(id, name string) (release func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stuck[id] = hyper.Stuck{ID: id, Name: name, Reason: "the fake daemon does not drop it", Since: time.Now(), Attempts: 1}
+	h.stuck[id] = hyper.Stuck{ID: id, Name: name, Reason: "the fake daemon does not drop it", Since: time.Now(),
+		Attempts: 1}
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -96,7 +103,8 @@ func (h *Host) endAs(id string, end hyper.End, reason string) {
 	h.end(id, end, reason)
 }
 
-// NoSpace stops a machine's vCPUs, as when the host has no space for what its guest writes. It is no error when there is none.
+// NoSpace stops a machine's vCPUs, as when the host has no space for what its guest writes. It is no error when there
+// is none.
 func (h *Host) NoSpace(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -158,6 +166,9 @@ func (h *Host) end(id string, end hyper.End, reason string) {
 	if m.stop != nil {
 		m.stop()
 	}
+	if m.incoming != nil {
+		m.incoming()
+	}
 	for w := range h.watchers {
 		w.add(hyper.Event{ID: id, End: end, Reason: reason})
 	}
@@ -173,7 +184,8 @@ func (v hypervisor) locked(ctx context.Context, f func(h *Host) error) error {
 	if err == nil && !v.host.away {
 		return f(v.host)
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: hyper.CodeAway, Message: "the fake hypervisor does not answer", Err: err}
+	return &farm.Error{Kind: farm.Unavailable, Code: hyper.CodeAway, Message: "the fake hypervisor does not answer",
+		Err: err}
 }
 
 func (v hypervisor) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, error) {
@@ -182,7 +194,8 @@ func (v hypervisor) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, 
 	}
 	err := v.locked(ctx, func(h *Host) error {
 		if h.machines[m.ID] != nil {
-			return &farm.Error{Kind: farm.Conflict, Code: hyper.CodeExists, Message: fmt.Sprintf("machine %s runs already", m.ID)}
+			return &farm.Error{Kind: farm.Conflict, Code: hyper.CodeExists,
+				Message: fmt.Sprintf("machine %s runs already", m.ID)}
 		}
 		if h.Refuse != nil {
 			if err := h.Refuse(m); err != nil {
@@ -226,6 +239,9 @@ func (v hypervisor) set(ctx context.Context, id string, state hyper.State) error
 		if m == nil {
 			return hyper.NoMachine(id)
 		}
+		if m.incoming != nil {
+			return &farm.Error{Kind: farm.Conflict, Code: hyper.CodeRefused, Message: "the machine has not arrived"}
+		}
 		m.state, m.still = state, m.still && state != hyper.Running
 		if state == hyper.Running && m.stop == nil && h.Guest != nil {
 			var guest context.Context
@@ -254,7 +270,8 @@ func (v hypervisor) List(ctx context.Context) ([]hyper.Found, error) {
 	found := []hyper.Found{}
 	err := v.locked(ctx, func(h *Host) error {
 		for _, m := range h.machines {
-			found = append(found, hyper.Found{ID: m.ID, Name: m.Name, State: m.state, Metadata: bytes.Clone(m.Metadata)})
+			found = append(found, hyper.Found{ID: m.ID, Name: m.Name, State: m.state,
+				Metadata: bytes.Clone(m.Metadata)})
 		}
 		return nil
 	})
@@ -302,7 +319,8 @@ func (v hypervisor) Sweep(ctx context.Context) error {
 func (v hypervisor) Daemon() hyper.Daemon {
 	v.host.mu.Lock()
 	defer v.host.mu.Unlock()
-	d := hyper.Daemon{Stuck: slices.SortedFunc(maps.Values(v.host.stuck), func(x, y hyper.Stuck) int { return strings.Compare(x.Name, y.Name) })}
+	d := hyper.Daemon{Stuck: slices.SortedFunc(maps.Values(v.host.stuck),
+		func(x, y hyper.Stuck) int { return strings.Compare(x.Name, y.Name) })}
 	if v.host.away {
 		d.Away, d.Since = "the fake hypervisor does not answer", v.host.awaySince
 	}

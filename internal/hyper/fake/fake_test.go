@@ -60,12 +60,22 @@ func TestContract(t *testing.T) {
 	}
 	hypertest.Run(t, hypertest.Driver{
 		Open:    func(*testing.T) hyper.Hypervisor { return host.Open() },
-		Machine: machine(""), Ending: machine(ends), Polite: machine(polite), Refused: machine(refused), Filling: machine(fills),
+		Machine: machine(""), Ending: machine(ends), Polite: machine(polite), Refused: machine(refused),
+		Filling:   machine(fills),
 		Unwatched: machine(unwatched), Rebooting: machine(reboots), Panicking: machine(panics),
 		Kill: func(*testing.T) func() {
 			host.Kill()
 			return host.Restart
 		},
 		Stick: func(_ *testing.T, m hyper.Machine) func() { return host.Stick(m.ID, m.Name) },
+		Other: func(t *testing.T) (hyper.Hypervisor, func(hyper.Machine) hyper.Machine) {
+			other := fake.NewHost()
+			t.Cleanup(other.Close)
+			other.Guest = host.Guest
+			return other.Open(), func(m hyper.Machine) hyper.Machine {
+				m.Plan.VCPUs = []farm.CPUSet{m.Plan.VCPUs[1], m.Plan.VCPUs[0]}
+				return m
+			}
+		},
 	})
 }

@@ -46,6 +46,8 @@ type Driver struct {
 	Kill func(t *testing.T) (restart func())
 	// Stick has the daemon keep a machine that has no process, and refuse to drop it, until release.
 	Stick func(t *testing.T, m hyper.Machine) (release func())
+	// Other opens another host, and returns how a machine of Machine's is there.
+	Other func(t *testing.T) (hyper.Hypervisor, func(hyper.Machine) hyper.Machine)
 }
 
 // Run runs the contract.
@@ -73,6 +75,12 @@ func Run(t *testing.T, d Driver) {
 		"stop without":      (*suite).stopWithout,
 		"stuck machine":     (*suite).stuckMachine,
 		"many side by side": (*suite).many,
+		"move":              (*suite).move,
+		"move cancelled":    (*suite).moveCancelled,
+		"move forgotten":    (*suite).moveForgotten,
+		"move broken":       (*suite).moveBroken,
+		"move, no daemon":   (*suite).moveDaemon,
+		"move of another":   (*suite).moveOther,
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -342,7 +350,8 @@ func (s *suite) hasGroup(pid int) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	s.must(err)
 	for line := range strings.Lines(string(status)) {
-		if groups, ok := strings.CutPrefix(line, "Groups:"); ok && !slices.Contains(strings.Fields(groups), strconv.Itoa(group)) {
+		if groups, ok := strings.CutPrefix(line, "Groups:"); ok &&
+			!slices.Contains(strings.Fields(groups), strconv.Itoa(group)) {
 			s.Errorf("QEMU's groups are %s, without %d", groups, group)
 		}
 	}
@@ -388,7 +397,8 @@ func (s *suite) shutdown() {
 	s.must(s.h.Stop(s.ctx, polite.ID))
 }
 
-// noSpace: a machine that finds no space on its host stands still, which is told, also to whoever listens later; it is no end.
+// noSpace: a machine that finds no space on its host stands still, which is told, also to whoever listens later; it is
+// no end.
 func (s *suite) noSpace() {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()

@@ -3,13 +3,16 @@ package libvirt
 import (
 	"context"
 	"sync"
+	"time"
 )
 
-// verdicts are what new machines run on. The verdict on KVM may come while machines are made, and be replaced by a better one.
+// verdicts are what new machines run on. The verdict on KVM may come while machines are made, and be replaced by a
+// better one.
 type verdicts struct {
 	mu      sync.Mutex
 	known   chan struct{} // closed when there is a verdict
 	verdict Verdict
+	since   time.Time
 	denied  string // why libvirt's QEMU cannot use a KVM that works; "": it can, or nobody knows yet
 }
 
@@ -22,14 +25,31 @@ func newVerdicts(c Config) *verdicts {
 	return r
 }
 
-// Use says what new machines run on from now on.
+// Use says what new machines run on from now on. Where libvirt said before that it has no KVM, it is asked again: it
+// may have been asked while the module was out, or before udev had opened the device for it.
 func (l *Libvirt) Use(v Verdict) {
 	r := l.accelerator
 	r.mu.Lock()
+	stale := r.denied != ""
+	r.mu.Unlock()
+	if stale && v.Accelerator == KVM {
+		l.retireCurrent() // before anybody hears the verdict: who does makes a new connection
+	}
+	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.verdict = v
+	r.verdict, r.since = v, time.Now()
 	if !isClosed(r.known) {
 		close(r.known)
+	}
+}
+
+// Forget has new machines wait for the next verdict: what they would run on may have changed.
+func (l *Libvirt) Forget() {
+	r := l.accelerator
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if isClosed(r.known) {
+		r.verdict, r.known = Verdict{}, make(chan struct{})
 	}
 }
 
@@ -44,17 +64,43 @@ func (l *Libvirt) Accelerator() Verdict {
 	return r.verdict
 }
 
+// retireCurrent has the next call make a connection that reads the host anew.
+func (l *Libvirt) retireCurrent() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.current != nil {
+		l.current.retire()
+	}
+}
+
+// runsOn waits until it is known what a new machine runs on. The verdict comes first: it may ask for another
+// connection.
+func (l *Libvirt) runsOn(ctx context.Context) (*session, Verdict, error) {
+	if _, err := l.awaitAccelerator(ctx); err != nil {
+		return nil, Verdict{}, err
+	}
+	s, err := l.ready(ctx)
+	if err != nil {
+		return nil, Verdict{}, err
+	}
+	return s, l.Accelerator(), nil
+}
+
 // awaitAccelerator waits for the first verdict.
 func (l *Libvirt) awaitAccelerator(ctx context.Context) (Verdict, error) {
+	l.accelerator.mu.Lock()
+	known := l.accelerator.known
+	l.accelerator.mu.Unlock()
 	select {
-	case <-l.accelerator.known:
+	case <-known:
 		return l.Accelerator(), nil
 	case <-ctx.Done():
 		return Verdict{}, context.Cause(ctx)
 	}
 }
 
-// seesKVM notes whether libvirt's QEMU can use KVM. libvirt itself may say so and be wrong: it probes with more rights than QEMU runs with.
+// seesKVM notes whether libvirt's QEMU can use KVM. libvirt itself may say so and be wrong: it probes with more rights
+// than QEMU runs with.
 func (l *Libvirt) seesKVM(s *session) {
 	denied := ""
 	switch err := opens("/dev/kvm", s.owner[0], s.owner[1]); {
@@ -67,4 +113,7 @@ func (l *Libvirt) seesKVM(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.denied = denied
+	if denied != "" && r.verdict.Accelerator == KVM && r.since.After(s.asked) {
+		s.retire() // the verdict is newer than the answer
+	}
 }

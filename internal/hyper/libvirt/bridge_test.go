@@ -16,13 +16,15 @@ func TestBridgeXML(t *testing.T) {
 		2:   `<interface type="bridge"><mac address="52:54:0a:66:00:14"></mac><source bridge="br0"></source><model type="virtio"></model><driver queues="2"></driver><rom enabled="no"></rom></interface>`,
 		512: `queues="256"`,
 	} {
-		l := devices(hyper.Machine{Network: farm.NetworkBridge("br0"), MAC: "52:54:0a:66:00:14", Plan: farm.Plan{VCPUs: make([]farm.CPUSet, vcpus)}})
+		l := devices(hyper.Machine{Network: farm.NetworkBridge("br0"), MAC: "52:54:0a:66:00:14",
+			Plan: farm.Plan{VCPUs: make([]farm.CPUSet, vcpus)}})
 		if len(l.Interfaces) != 1 || l.Interfaces[0].Address == nil {
 			t.Fatalf("%d vCPUs: %+v", vcpus, l.Interfaces)
 		}
 		x := l.Interfaces[0]
 		x.Address = nil
-		text, err := (&libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{Interfaces: []libvirtxml.DomainInterface{x}}}).Marshal()
+		devices := &libvirtxml.DomainDeviceList{Interfaces: []libvirtxml.DomainInterface{x}}
+		text, err := (&libvirtxml.Domain{Devices: devices}).Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}

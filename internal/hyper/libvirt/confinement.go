@@ -7,29 +7,30 @@ import (
 	"strings"
 )
 
-// Confinement is what stands between a guest that breaks out of its QEMU and the host, as libvirt and the kernel have it.
+// Confinement is what stands between a guest that breaks out of its QEMU and the host, as libvirt and the kernel have
+// it.
 type Confinement struct {
 	UID, GID int
 	Models   []string // security drivers that keep VMs from each other: "apparmor", "selinux"
-	Shared   string   // why VMs cannot run as users of their own; "": they can
-	VMs      int      // of ours that run,
-	Own      int      // how many of them run as a user of their own,
-	Filtered int      // and how many have a filter of system calls
+	// why libvirt makes VMs' AppArmor profiles; "": grange does, or libvirt does not confine by AppArmor
+	Profile  string
+	Shared   string // why VMs cannot run as users of their own; "": they can
+	VMs      int    // of ours that run,
+	Own      int    // how many of them run as a user of their own,
+	Filtered int    // how many have a filter of system calls,
+	Enforced int    // and how many have an AppArmor profile that is enforced
 }
 
 // Confinement reads it. QEMU as root is an error.
 func (l *Libvirt) Confinement(ctx context.Context) (Confinement, error) {
-	s, err := l.session(ctx)
-	if err == nil {
-		err = l.awaitHost(ctx, s)
-	}
+	s, err := l.ready(ctx)
 	if err != nil {
 		return Confinement{}, err
 	}
 	if s.owner[0] == 0 {
 		return Confinement{}, rootQEMU()
 	}
-	c := Confinement{UID: s.owner[0], GID: s.owner[1], Models: s.host.models}
+	c := Confinement{UID: s.owner[0], GID: s.owner[1], Models: s.host.models, Profile: s.host.noProfile}
 	if _, c.Shared, err = l.ownGroup(s, l.cfg.Accelerator != TCG && s.host.kvm, 0, 0); err != nil {
 		return c, err
 	}
@@ -46,8 +47,12 @@ func (l *Libvirt) Confinement(ctx context.Context) (Confinement, error) {
 		if e.UID != c.UID {
 			c.Own++
 		}
-		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid)); err == nil && strings.Contains(string(text), "\nSeccomp:\t2\n") {
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid)); err == nil &&
+			strings.Contains(string(text), "\nSeccomp:\t2\n") {
 			c.Filtered++
+		}
+		if _, enforced := securityLabel(p.pid); enforced {
+			c.Enforced++
 		}
 	}
 	return c, nil

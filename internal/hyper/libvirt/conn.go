@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -12,9 +13,11 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/topology"
 )
 
-// Limits of one request to the daemon. None is for ever: a daemon that is stopped accepts connections and answers nothing.
+// Limits of one request to the daemon. None is for ever: a daemon that is stopped accepts connections and answers
+// nothing.
 const (
 	callTimeout = 60 * time.Second // the longest, starting a machine with many huge pages, takes seconds
 	openTimeout = 90 * time.Second // of connecting, which is three requests
@@ -27,11 +30,14 @@ type session struct {
 	conn  net.Conn
 	ended chan struct{} // closed when the connection is lost
 
-	mu      sync.Mutex
-	calls   int           // that wait for their answers
-	retired chan struct{} // closed when a call went unanswered: no new one is made on this connection
+	mu    sync.Mutex
+	calls int // that wait for their answers
+	// closed when a call went unanswered, or what is known of the host is too old: no new call is made on this
+	// connection
+	retired chan struct{}
 
-	read  chan struct{} // closed when the next three are known
+	read  chan struct{} // closed when the next four are known
+	asked time.Time     // when libvirt was asked for them
 	host  host
 	owner [2]int
 	wrong error
@@ -79,8 +85,9 @@ type dialing struct {
 	err  error
 }
 
-// session returns the live connection, or makes one. A unix socket that nobody serves refuses at once, so callers never wait
-// for a back-off; where the daemon accepts and does not answer they wait as long as ctx allows, or the attempt lasts.
+// session returns the live connection, or makes one. A unix socket that nobody serves refuses at once, so callers never
+// wait for a back-off; where the daemon accepts and does not answer they wait as long as ctx allows, or the attempt
+// lasts.
 func (l *Libvirt) session(ctx context.Context) (*session, error) {
 	l.mu.Lock()
 	if s := l.current; s != nil && !isClosed(s.ended) && !isClosed(s.retired) {
@@ -138,16 +145,28 @@ func (l *Libvirt) connect() (*session, error) {
 		return nil, err
 	}
 	conn := &watchedConn{Conn: raw, ended: make(chan struct{})}
-	s := &session{Libvirt: rpc.NewWithDialer(dialer{conn}), conn: conn, ended: conn.ended, retired: make(chan struct{}), read: make(chan struct{})}
-	_, err = within(l, s, openTimeout, "open qemu:///system", func() (struct{}, error) { return struct{}{}, s.ConnectToURI(rpc.QEMUSystem) })
+	s := &session{Libvirt: rpc.NewWithDialer(dialer{conn}), conn: conn, ended: conn.ended, retired: make(chan struct{}),
+		read: make(chan struct{})}
+	_, err = within(l, s, openTimeout, "open qemu:///system",
+		func() (struct{}, error) { return struct{}{}, s.ConnectToURI(rpc.QEMUSystem) })
 	if err == nil {
-		err = l.checkPidDir()
+		err = l.checkPidDir(func() (int, error) { return l.qemuUser(s) })
 	}
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// qemuUser asks libvirt which user it gives QEMU.
+func (l *Libvirt) qemuUser(s *session) (int, error) {
+	caps, err := within(l, s, hostTimeout, "read libvirt's capabilities", s.ConnectGetCapabilities)
+	if err != nil {
+		return 0, err
+	}
+	_, owner, err := l.hostOf(caps)
+	return owner[0], err
 }
 
 // within runs one request of whoever owns the connection. Without an answer the connection is closed.
@@ -229,9 +248,11 @@ func read[T any](l *Libvirt, s *session, events <-chan T) {
 	})
 }
 
-// readHost reads what domains depend on. It takes long where libvirt probes QEMU, and calls that need none of it do not wait.
+// readHost reads what domains depend on. It takes long where libvirt probes QEMU, and calls that need none of it do not
+// wait.
 func (l *Libvirt) readHost(s *session) {
 	began := time.Now()
+	s.asked = began
 	version, err := within(l, s, hostTimeout, "read libvirt's version", s.ConnectGetLibVersion)
 	var caps string
 	if err == nil {
@@ -240,7 +261,8 @@ func (l *Libvirt) readHost(s *session) {
 	}
 	if err == nil {
 		s.host, s.owner, err = l.hostOf(caps)
-		s.host.hints = version >= hintsAnyCPU
+		s.host.hints, s.host.lists = version >= hintsAnyCPU, version >= listsPerDomain
+		s.host.hardware, _ = topology.Read(os.DirFS("/")) // without it guests are told less, and nothing else is lost
 	}
 	if s.wrong = err; err == nil {
 		l.seesKVM(s)
@@ -251,6 +273,35 @@ func (l *Libvirt) readHost(s *session) {
 		return
 	}
 	l.measure(s, time.Since(began))
+}
+
+// mostFirst is how often the host is read before a connection that breaks meanwhile is an error.
+const mostFirst = 3
+
+// ready returns a connection whose host is known. A libvirtd that just came up, by socket activation for one, may let
+// go of a client while it probes QEMU: nobody needs to hear of that as long as the next connection does better.
+func (l *Libvirt) ready(ctx context.Context) (*session, error) {
+	for attempt := 1; ; attempt++ {
+		s, err := l.session(ctx)
+		if err != nil {
+			return nil, err
+		}
+		err = l.awaitHost(ctx, s)
+		stale := err == nil && isClosed(s.retired) // what it says of the host is too old
+		if err == nil && !stale || ctx.Err() != nil || attempt == mostFirst || err != nil && !lost(s.wrong) {
+			return s, err
+		}
+		if !stale {
+			s.conn.Close() // or it would be the next one, too, for a moment
+		}
+	}
+}
+
+// lost reports whether an error is a connection's that broke, and not an answer of libvirt's.
+func lost(err error) bool {
+	var answer rpc.Error
+	return err != nil && !errors.As(err, &answer) &&
+		(errors.Is(err, net.ErrClosed) || errors.Is(err, rpc.ErrInterrupted))
 }
 
 // awaitHost waits for what readHost reads.
@@ -282,18 +333,23 @@ func (s *session) leave() {
 	}
 }
 
-// retire has the next call make a new connection. Those that wait on this one are left their time.
+// retire has the next call make a new connection. Those that wait on this one are left their time; the last of them
+// closes it.
 func (s *session) retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !isClosed(s.retired) {
 		close(s.retired)
 	}
+	if s.calls == 0 {
+		s.conn.Close()
+	}
 }
 
-// clearEvents has libvirt forget events that nobody was told of. One that it queues at the moment when its last listener leaves, as an agent that is
-// restarted while a machine ends, has no timer to be told by; libvirt sets the timer for the first event of a queue only, so that later listeners are
-// told nothing at all (virObjectEventStateQueueRemote, libvirt 9.0). When the last listener leaves again, the queue is emptied.
+// clearEvents has libvirt forget events that nobody was told of. One that it queues at the moment when its last
+// listener leaves, as an agent that is restarted while a machine ends, has no timer to be told by; libvirt sets the
+// timer for the first event of a queue only, so that later listeners are told nothing at all
+// (virObjectEventStateQueueRemote, libvirt 9.0). When the last listener leaves again, the queue is emptied.
 func (s *session) clearEvents() error {
 	id, err := s.ConnectDomainEventCallbackRegisterAny(int32(rpc.DomainEventIDLifecycle), nil)
 	if err != nil {
@@ -302,7 +358,8 @@ func (s *session) clearEvents() error {
 	return s.ConnectDomainEventCallbackDeregisterAny(id)
 }
 
-// call runs one request, which cannot be cancelled, so that ctx and the time limit hold. What f returns late is dropped.
+// call runs one request, which cannot be cancelled, so that ctx and the time limit hold. What f returns late is
+// dropped.
 func call[T any](ctx context.Context, l *Libvirt, f func(*session) (T, error)) (T, error) {
 	var zero T
 	s, err := l.session(ctx)
@@ -347,6 +404,9 @@ func (l *Libvirt) wrap(s *session, err error) error {
 		// Not an answer of libvirt, so the connection broke.
 		s.conn.Close()
 		return l.away(err)
+	}
+	if refused := cpuRefused(e.Message); refused != nil {
+		return refused
 	}
 	out := &farm.Error{Kind: farm.Internal, Code: hyper.CodeRefused, Message: "libvirt refused: " + e.Message}
 	switch rpc.ErrorNumber(e.Code) {

@@ -25,16 +25,22 @@ type host struct {
 	kvm      bool     // libvirt offers it
 	emulator string   // QEMU's program; empty when libvirt does not say
 	models   []string // of sVirt: "apparmor", "selinux"
-	label    string   // DAC label of QEMU, "+uid:+gid"; empty when libvirt does not say
-	numa     bool     // libvirt knows memory nodes, so memory can be bound
+	// noProfile is why libvirt makes the AppArmor profiles of machines; "": the agent does.
+	noProfile string
+	label     string // DAC label of QEMU, "+uid:+gid"; empty when libvirt does not say
+	numa      bool   // libvirt knows memory nodes, so memory can be bound
 	// distance is the host's SLIT by node ID, as far as libvirt knows it.
 	distance map[int]map[int]int
-	hints    bool   // libvirt takes hint-dedicated with any CPU mode
-	qboot    string // path of the qboot firmware; empty where it is not installed
+	hardware farm.Topology // zero where it cannot be read
+	hints    bool          // libvirt takes hint-dedicated with any CPU mode
+	qboot    string        // path of the qboot firmware; empty where it is not installed
+	lists    bool          // libvirt's list of QEMU's capabilities can be shortened for one machine
 }
 
-// qbootPaths are where distributions put qboot. It knows no disks and no boot menus: it hands over to a kernel that QEMU loaded,
-// 90 ms sooner than SeaBIOS does under emulation (20 boots in turns, medians 1570 and 1660 ms to user space).
+// qbootPaths are where distributions put qboot. It knows no disks and no boot menus: it hands over to a kernel that
+// QEMU loaded, 90 ms sooner than SeaBIOS does under emulation (20 boots in turns, medians 1570 and 1660 ms to user
+// space). virt-aa-helper of libvirt 9.0, which writes each machine's AppArmor profile, takes no firmware from there: a
+// machine that names it does not start, unless its profile is ours.
 var qbootPaths = []string{"/usr/share/qemu/qboot.rom", "/usr/share/qemu-kvm/qboot.rom"}
 
 func findQboot() string {
@@ -63,7 +69,8 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 		Memory:   &libvirtxml.DomainMemory{Value: kib(m.Plan.Memory()), Unit: "KiB"},
 		VCPU:     &libvirtxml.DomainVCPU{Placement: "static", Value: uint(len(m.Plan.VCPUs))},
 		OS: &libvirtxml.DomainOS{
-			// On pc the guest asks ACPI to route each device's interrupt, which takes an emulated guest 120 ms for the first.
+			// On pc the guest asks ACPI to route each device's interrupt, which takes an emulated guest 120 ms for the
+			// first.
 			Type:   &libvirtxml.DomainOSType{Arch: "x86_64", Machine: "q35", Type: "hvm"},
 			Kernel: m.Boot.Kernel, Initrd: m.Boot.Initrd, Cmdline: m.Boot.Cmdline,
 		},
@@ -72,7 +79,8 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 			APIC:   &libvirtxml.DomainFeatureAPIC{},
 			VMPort: &libvirtxml.DomainFeatureState{State: "off"},
 		},
-		Clock:      &libvirtxml.DomainClock{Offset: "utc", Timer: []libvirtxml.DomainTimer{{Name: "hpet", Present: "no"}}},
+		Clock: &libvirtxml.DomainClock{Offset: "utc",
+			Timer: []libvirtxml.DomainTimer{{Name: "hpet", Present: "no"}}},
 		OnPoweroff: "destroy", OnReboot: "destroy", OnCrash: "destroy",
 		PM: &libvirtxml.DomainPM{
 			SuspendToMem:  &libvirtxml.DomainPMPolicy{Enabled: "no"},
@@ -86,15 +94,17 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 		d.OnReboot = "restart"
 	}
 	if h.accel == TCG {
-		d.Features.TCG = &libvirtxml.DomainFeatureTCG{TBCache: &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: uint(farm.TranslationCache / farm.MiB)}}
+		d.Features.TCG = &libvirtxml.DomainFeatureTCG{TBCache: &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB",
+			Size: uint(farm.TranslationCache / farm.MiB)}}
 	}
 	if m.Boot.Kernel == "" {
 		d.OS.BootDevices = []libvirtxml.DomainBootDevice{{Dev: "hd"}}
 	}
-	if m.Boot.Kernel != "" && h.qboot != "" {
+	if m.Boot.Kernel != "" && h.qboot != "" && (!h.confines() || h.ownProfile()) {
 		d.OS.Loader = &libvirtxml.DomainLoader{Path: h.qboot, Readonly: "yes", Type: "rom"}
 	}
 	h.processor(&d, m, warn)
+	h.fewerQuestions(&d)
 	applied.CPUMode = d.CPU.Mode
 	if d.CPU.Model != nil {
 		applied.CPUModel = d.CPU.Model.Value
@@ -104,9 +114,7 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 	}
 	tuneCPUs(&d, m.Plan)
 	h.memory(&d, m, warn)
-	if label := h.dacLabel(m.UID, m.Group); label != "" {
-		d.SecLabel = []libvirtxml.DomainSecLabel{{Type: "static", Model: "dac", Relabel: "no", Label: label}}
-	}
+	h.secure(&d, m, warn)
 	text, err := d.Marshal()
 	if err != nil {
 		return "", hyper.Applied{}, fmt.Errorf("write domain XML of machine %s: %w", m.ID, err)
@@ -114,9 +122,28 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 	return text, applied, nil
 }
 
-// dacLabel says whom QEMU runs as. A user of the machine's own has no account, so it has no groups but the one that is named. A group without a user
-// takes the place of the primary one of QEMU's user, so files made for that user open by their owner alone; supplementary groups, as kvm's, stay.
-// libvirt takes such labels with every security driver, and with none.
+// secure says whom QEMU runs as, and what confines it.
+func (h host) secure(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ...any)) {
+	static := func(model, label string) {
+		d.SecLabel = append(d.SecLabel, libvirtxml.DomainSecLabel{Type: "static", Model: model, Relabel: "no",
+			Label: label})
+	}
+	if label := h.dacLabel(m.UID, m.Group); label != "" {
+		static("dac", label)
+	}
+	switch {
+	case h.ownProfile():
+		static(appArmor, profileName(m.ID))
+	case h.confines():
+		warn("libvirt makes the machine's AppArmor profile, which takes seconds and leaves a file in "+
+			"/etc/apparmor.d/libvirt: %s", h.noProfile)
+	}
+}
+
+// dacLabel says whom QEMU runs as. A user of the machine's own has no account, so it has no groups but the one that is
+// named. A group without a user takes the place of the primary one of QEMU's user, so files made for that user open by
+// their owner alone; supplementary groups, as kvm's, stay. libvirt takes such labels with every security driver, and
+// with none.
 func (h host) dacLabel(uid, group uint32) string {
 	switch {
 	case uid != 0:
@@ -171,7 +198,8 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 		})
 	}
 	if m.Boot.Kernel == "" {
-		// A kernel that panics and does not reboot then, as most do by default, would never end. That of a micro image reboots.
+		// A kernel that panics and does not reboot then, as most do by default, would never end. That of a micro image
+		// reboots.
 		l.Panics = []libvirtxml.DomainPanic{{Model: "isa"}}
 	}
 	if m.Watchdog {
@@ -182,8 +210,8 @@ func devices(m hyper.Machine) *libvirtxml.DomainDeviceList {
 	return l
 }
 
-// bridgeXML is a card on a bridge of the host, through a tap device that libvirt makes and that goes with the machine. A queue for each
-// vCPU lets all of them send and receive at once; QEMU wants no queues to be named where there is one.
+// bridgeXML is a card on a bridge of the host, through a tap device that libvirt makes and that goes with the machine.
+// A queue for each vCPU lets all of them send and receive at once; QEMU wants no queues to be named where there is one.
 func bridgeXML(bridge string, m hyper.Machine) libvirtxml.DomainInterface {
 	x := libvirtxml.DomainInterface{
 		Source: &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: bridge}},
@@ -202,8 +230,9 @@ func bridgeXML(bridge string, m hyper.Machine) libvirtxml.DomainInterface {
 // maxTapQueues is the most that one tap device has: MAX_TAP_QUEUES of the kernel's drivers/net/tun.c.
 const maxTapQueues = 256
 
-// placeOnRoot puts every device on the root bus. By itself libvirt gives each a bridge of its own, for hot-plug, and firmware
-// and guest look behind every bridge. The root bus has slots 1 to 30 to give; what does not fit gets its bridge.
+// placeOnRoot puts every device on the root bus. By itself libvirt gives each a bridge of its own, for hot-plug, and
+// firmware and guest look behind every bridge. The root bus has slots 1 to 30 to give; what does not fit gets its
+// bridge.
 func placeOnRoot(l *libvirtxml.DomainDeviceList) {
 	const last = 30
 	slot := uint(0)
@@ -212,7 +241,8 @@ func placeOnRoot(l *libvirtxml.DomainDeviceList) {
 			return nil
 		}
 		zero, at := uint(0), slot
-		return &libvirtxml.DomainAddress{PCI: &libvirtxml.DomainAddressPCI{Domain: &zero, Bus: &zero, Slot: &at, Function: &zero}}
+		return &libvirtxml.DomainAddress{PCI: &libvirtxml.DomainAddressPCI{Domain: &zero, Bus: &zero, Slot: &at,
+			Function: &zero}}
 	}
 	for i := range l.Controllers {
 		if l.Controllers[i].Type == "virtio-serial" {
@@ -233,7 +263,8 @@ func placeOnRoot(l *libvirtxml.DomainDeviceList) {
 	}
 }
 
-// lends tells whether a VM shares memory with others as it shares CPUs. A pinned one has its memory for good, and none to give.
+// lends reports whether a VM shares memory with others as it shares CPUs. A pinned one has its memory for good, and
+// none to give.
 func lends(m hyper.Machine) bool {
 	return m.Purpose == farm.PurposeService && m.Plan.Floating.Len() == len(m.Plan.VCPUs)
 }
@@ -246,9 +277,10 @@ func balloon(m hyper.Machine) *libvirtxml.DomainMemBalloon {
 	return &libvirtxml.DomainMemBalloon{Model: "none"}
 }
 
-// diskMode is how disks are cached and reached. What is thrown away need not be on a disk when the host fails, and write-back by
-// the host's page cache gains two orders of magnitude in small operations (CERN, "Tier-0 Resources", WLCG Management Board, 14 July
-// 2015). It precludes migration, so services go past it. Native I/O needs that, too: QEMU refuses it over the page cache.
+// diskMode is how disks are cached and reached. What is thrown away need not be on a disk when the host fails, and
+// write-back by the host's page cache gains two orders of magnitude in small operations (CERN, "Tier-0 Resources", WLCG
+// Management Board, 14 July 2015). It precludes migration, so services go past it. Native I/O needs that, too: QEMU
+// refuses it over the page cache.
 func diskMode(m hyper.Machine) (cache, io string) {
 	cache = m.Cache
 	if cache == "" && m.Purpose == farm.PurposeService {
@@ -263,7 +295,8 @@ func diskMode(m hyper.Machine) (cache, io string) {
 	return cache, "threads"
 }
 
-// diskXML makes every disk a virtio disk, a seed ISO too: guests find it by its label, and an emulated CD drive costs boot time.
+// diskXML makes every disk a virtio disk, a seed ISO too: guests find it by its label, and an emulated CD drive costs
+// boot time.
 func diskXML(i int, disk hyper.Disk, vcpus int) libvirtxml.DomainDisk {
 	one, queues := uint(1), uint(min(vcpus, maxQueues))
 	x := libvirtxml.DomainDisk{
@@ -311,7 +344,8 @@ type about struct {
 	sockets  []string
 	metadata []byte // ours; nil when the domain is not ours
 	emulator string
-	uid      int // that QEMU runs as
+	uid      int  // that QEMU runs as
+	profile  bool // its AppArmor profile is ours
 }
 
 // describe reads a domain's XML, as libvirt returns it.
@@ -327,6 +361,7 @@ func describe(text string) (about, error) {
 		Channels []source `xml:"devices>channel>source"`
 		Serials  []source `xml:"devices>serial>source"`
 		Labels   []struct {
+			Type  string `xml:"type,attr"`
 			Model string `xml:"model,attr"`
 			Label string `xml:"label"`
 		} `xml:"seclabel"`
@@ -341,6 +376,9 @@ func describe(text string) (about, error) {
 		}
 	}
 	for _, l := range d.Labels {
+		if l.Model == appArmor {
+			a.profile = l.Type == "static"
+		}
 		if l.Model != "dac" {
 			continue
 		}

@@ -19,7 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// golden is one case, testdata/NAME.json; the wanted domain is beside it, testdata/NAME.xml. Without Host the machine's own plan counts.
+// golden is one case, testdata/NAME.json; the wanted domain is beside it, testdata/NAME.xml. Without Host the machine's
+// own plan counts.
 type golden struct {
 	Accelerator Accelerator
 	WhyTCG      string
@@ -101,7 +102,11 @@ func (g golden) distance() map[int]map[int]int {
 
 func TestDomain(t *testing.T) {
 	goldens(t, func(t *testing.T, path string, g golden, m hyper.Machine) {
-		h := host{accel: g.Accelerator, whyTCG: g.WhyTCG, label: "+64055:+107", numa: true, hints: true, qboot: qbootPaths[0], distance: g.distance()}
+		h := host{accel: g.Accelerator, whyTCG: g.WhyTCG, label: "+64055:+107", numa: true, hints: true, lists: true,
+			qboot: qbootPaths[0], distance: g.distance()}
+		if g.Host != nil {
+			h.hardware = g.Host.Topology()
+		}
 		got, applied, err := h.domain(m)
 		if err != nil {
 			t.Fatal(err)
@@ -142,9 +147,11 @@ func TestSchema(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	for _, data := range []string{"", "{}", "\x00\xff <&>"} {
-		text := "<domain><metadata><other xmlns='x'/>" + metadataXML([]byte(data)) + "</metadata><devices><serial><source path='/a'/></serial>" +
+		text := "<domain><metadata><other xmlns='x'/>" + metadataXML([]byte(data)) +
+			"</metadata><devices><serial><source path='/a'/></serial>" +
 			"<channel><source path='/b'/></channel><emulator>/q</emulator></devices>" +
-			"<seclabel model='apparmor'><label>a-b</label></seclabel><seclabel model='dac'><label>+7:+8</label></seclabel></domain>"
+			"<seclabel model='apparmor'><label>a-b</label></seclabel><seclabel " +
+			"model='dac'><label>+7:+8</label></seclabel></domain>"
 		got, err := describe(text)
 		if err != nil || got.metadata == nil || string(got.metadata) != data {
 			t.Errorf("metadata %q, %v; want %q", got.metadata, err, data)

@@ -13,10 +13,10 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// A domain that libvirt does not let go answers each destroy after 30 seconds, with an error: an agent that was killed while libvirt
-// started a machine, and libvirt with it, leaves one whose start is never over. So domains without a process are dropped by a goroutine of
-// their own, on a connection of its own, one after the other: nobody waits for them, and they take none of the few requests that libvirt
-// works on for each client.
+// A domain that libvirt does not let go answers each destroy after 30 seconds, with an error: an agent that was killed
+// while libvirt started a machine, and libvirt with it, leaves one whose start is never over. So domains without a
+// process are dropped by a goroutine of their own, on a connection of its own, one after the other: nobody waits for
+// them, and they take none of the few requests that libvirt works on for each client.
 
 // Pauses between attempts to drop the same domain.
 const (
@@ -51,7 +51,8 @@ func (q *dropping) stuck() []hyper.Stuck {
 	var all []hyper.Stuck
 	for id, d := range q.domains {
 		if d.reason != "" {
-			all = append(all, hyper.Stuck{ID: formatUUID(id), Name: d.domain.Name, Reason: d.reason, Since: d.since, Attempts: d.attempts})
+			all = append(all, hyper.Stuck{ID: formatUUID(id), Name: d.domain.Name, Reason: d.reason, Since: d.since,
+				Attempts: d.attempts})
 		}
 	}
 	slices.SortFunc(all, func(x, y hyper.Stuck) int { return strings.Compare(x.Name, y.Name) })

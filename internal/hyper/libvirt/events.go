@@ -11,8 +11,8 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// watcher holds what one reader of Events has not read yet: at most one event of a kind for each machine, the newest, so a slow reader costs
-// nothing.
+// watcher holds what one reader of Events has not read yet: at most one event of a kind for each machine, the newest,
+// so a slow reader costs nothing.
 type watcher struct {
 	order []hyper.Event // without End and Reason
 	news  map[hyper.Event]hyper.Event
@@ -91,7 +91,8 @@ const (
 	noSpace = "no space is left on the host for what its guest writes to a disk"
 )
 
-// publishStill tells of machines that stand still for want of space: libvirt tells once, perhaps of a time when nobody listened.
+// publishStill tells of machines that stand still for want of space: libvirt tells once, perhaps of a time when nobody
+// listened.
 func (l *Libvirt) publishStill(ctx context.Context) {
 	type reply struct{ state, reason int32 }
 	paused, err := call(ctx, l, func(s *session) ([]rpc.Domain, error) {
@@ -109,7 +110,8 @@ func (l *Libvirt) publishStill(ctx context.Context) {
 			state, reason, err := s.DomainGetState(d, 0)
 			return reply{state, reason}, err
 		})
-		if err == nil && rpc.DomainState(r.state) == rpc.DomainPaused && rpc.DomainPausedReason(r.reason) == rpc.DomainPausedIoerror {
+		if err == nil && rpc.DomainState(r.state) == rpc.DomainPaused &&
+			rpc.DomainPausedReason(r.reason) == rpc.DomainPausedIoerror {
 			l.publish(d, hyper.Event{NoSpace: true, Reason: noSpace})
 		}
 	}
@@ -129,8 +131,8 @@ func stopReason(detail int32) (hyper.End, string) {
 	return "", "it ended"
 }
 
-// Events keeps the connection alive, with a growing pause between attempts, for as long as ctx lasts. The channel is closed
-// when ctx ends or the hypervisor is closed.
+// Events keeps the connection alive, with a growing pause between attempts, for as long as ctx lasts. The channel is
+// closed when ctx ends or the hypervisor is closed.
 func (l *Libvirt) Events(ctx context.Context) <-chan hyper.Event {
 	w := &watcher{news: map[hyper.Event]hyper.Event{}, wake: make(chan struct{}, 1)}
 	l.mu.Lock()

@@ -77,19 +77,22 @@ func (l *Libvirt) measure(s *session, took time.Duration) {
 		}
 		slow := ""
 		if took = time.Since(began); took > slowAnswer {
-			slow = whySlow(took, opens("/dev/kvm", os.Getuid(), os.Getgid()), opens("/dev/kvm", s.owner[0], s.owner[1]), s.owner[0])
+			slow = whySlow(took, opens("/dev/kvm", os.Getuid(), os.Getgid()), opens("/dev/kvm", s.owner[0], s.owner[1]),
+				s.owner[0], l.Accelerator().Accelerator == TCG)
 		}
 		l.health.measured(took, slow)
 	}
 }
 
-// whySlow explains a libvirt that takes long for each request. asRoot and asQEMU are why /dev/kvm cannot be opened.
-func whySlow(took time.Duration, asRoot, asQEMU error, uid int) string {
+// whySlow explains a libvirt that takes long for each request. asRoot and asQEMU are why /dev/kvm cannot be opened;
+// emulated: it was tried, and no guest runs under KVM.
+func whySlow(took time.Duration, asRoot, asQEMU error, uid int, emulated bool) string {
 	text := fmt.Sprintf("libvirt takes %.0f s for each request that needs to know what QEMU can do: ", took.Seconds())
 	switch {
 	case asRoot == nil && asQEMU != nil:
-		return text + fmt.Sprintf("it probes QEMU again each time, for /dev/kvm opens for root and not for QEMU's own user, %d; try: %s", uid, openKVM)
-	case asQEMU == nil:
+		return text + fmt.Sprintf("it probes QEMU again each time, for /dev/kvm opens for root and not for QEMU's "+
+			"own user, %d; try: %s", uid, openKVM)
+	case asQEMU == nil && emulated:
 		return text + "it probes QEMU again each time where /dev/kvm opens and QEMU does not work under KVM; " +
 			"try: a private libvirtd, which does not see such a /dev/kvm (`grange-private-libvirtd`)"
 	}
@@ -99,13 +102,15 @@ func whySlow(took time.Duration, asRoot, asQEMU error, uid int) string {
 // openKVM is what lets QEMU's own user use KVM, as udev's rules of QEMU's packages have it.
 const openKVM = "chgrp kvm /dev/kvm && chmod 0660 /dev/kvm"
 
-// opens reports whether a user can open a device for reading and writing, with all of the user's groups, as libvirt has QEMU.
+// opens reports whether a user can open a device for reading and writing, with all of the user's groups, as libvirt has
+// QEMU.
 func opens(device string, uid, gid int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // the name service may be away
 	defer cancel()
 	argv := []string{"/bin/sh", "-c", `exec 3<>"$0"`, device}
 	if uid != os.Getuid() {
-		argv = append([]string{"setpriv", "--reuid", strconv.Itoa(uid), "--regid", strconv.Itoa(gid), "--init-groups", "--"}, argv...)
+		argv = append([]string{"setpriv", "--reuid", strconv.Itoa(uid), "--regid", strconv.Itoa(gid), "--init-groups",
+			"--"}, argv...)
 	}
 	return exec.CommandContext(ctx, argv[0], argv[1:]...).Run()
 }

@@ -2,25 +2,50 @@ package libvirt
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	rpc "github.com/digitalocean/go-libvirt"
 )
 
 func TestWhySlow(t *testing.T) {
 	no := errors.New("denied")
 	for name, c := range map[string]struct {
 		asRoot, asQEMU error
+		emulated       bool
 		want           string
 	}{
-		"root alone":       {nil, no, openKVM},
-		"KVM does not run": {nil, nil, "private-libvirtd"},
-		"no KVM":           {no, no, "see its log"},
+		"root alone":                       {nil, no, false, openKVM},
+		"KVM does not run":                 {nil, nil, true, "private-libvirtd"},
+		"a host that boots, and KVM works": {nil, nil, false, "see its log"},
+		"no KVM":                           {no, no, true, "see its log"},
 	} {
-		if got := whySlow(12*time.Second, c.asRoot, c.asQEMU, 64055); !strings.Contains(got, "12 s for each request") || !strings.Contains(got, c.want) {
+		got := whySlow(12*time.Second, c.asRoot, c.asQEMU, 64055, c.emulated)
+		if !strings.Contains(got, "12 s for each request") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// TestLost: only a connection that broke is worth another one.
+func TestLost(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{fmt.Errorf("read libvirt's capabilities: %w", net.ErrClosed), true},
+		{fmt.Errorf("read libvirt's version: %w", rpc.ErrInterrupted), true},
+		{fmt.Errorf("read libvirt's version: %w", rpc.Error{Message: "no"}), false},
+		{errors.New("no answer within 3m0s"), false},
+	} {
+		if got := lost(c.err); got != c.want {
+			t.Errorf("%v: %t", c.err, got)
 		}
 	}
 }

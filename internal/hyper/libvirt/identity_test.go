@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile names a role of the test's own program: it locks the pid file in it, as the process does that libvirt makes, and becomes the
-// program that its arguments name.
+// lockFile names a role of the test's own program: it locks the pid file in it, as the process does that libvirt makes,
+// and becomes the program that its arguments name.
 const lockFile = "GRANGE_TEST_LOCK"
 
 func TestMain(m *testing.M) {
@@ -78,7 +78,8 @@ func newIdentityLab(t *testing.T) identityLab {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	l, err := New(Config{Socket: filepath.Join(dir, "libvirt/libvirt-sock"), RunDir: filepath.Join(dir, "run"), Accelerator: TCG})
+	l, err := New(Config{Socket: filepath.Join(dir, "libvirt/libvirt-sock"), RunDir: filepath.Join(dir, "run"),
+		Accelerator: TCG})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,8 +88,8 @@ func newIdentityLab(t *testing.T) identityLab {
 }
 
 func (i identityLab) entry() entry {
-	return entry{ID: "11111111-1111-4111-8111-111111111111", Name: "grange-11111111", UID: qemuUser, Emulator: i.emulator,
-		Sockets: []string{filepath.Join(i.l.cfg.RunDir, "vm/a/console")}}
+	return entry{ID: "11111111-1111-4111-8111-111111111111", Name: "grange-11111111", UID: qemuUser,
+		Emulator: i.emulator, Sockets: []string{filepath.Join(i.l.cfg.RunDir, "vm/a/console")}}
 }
 
 func (i identityLab) pidFile() string { return filepath.Join(i.l.pidDir(), i.entry().Name+".pid") }
@@ -205,7 +206,8 @@ func TestPidFileOfOthers(t *testing.T) {
 		"owned by another": func(i identityLab) error { return os.Chown(i.pidFile(), ordinary, -1) },
 		"writable":         func(i identityLab) error { return os.Chmod(i.pidFile(), 0o666) },
 		"a link": func(i identityLab) error {
-			return errors.Join(os.Rename(i.pidFile(), i.pidFile()+".real"), os.Symlink(i.pidFile()+".real", i.pidFile()))
+			return errors.Join(os.Rename(i.pidFile(), i.pidFile()+".real"),
+				os.Symlink(i.pidFile()+".real", i.pidFile()))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -219,15 +221,31 @@ func TestPidFileOfOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCheckPidDir: root's directory, or one of the user that libvirt gives QEMU, as libvirt 11.3 of Debian 13 has it.
+func TestCheckPidDir(t *testing.T) {
 	i := newIdentityLab(t)
-	if err := i.l.checkPidDir(); err != nil {
-		t.Error(err)
+	asked := 0
+	qemu := func() (int, error) { asked++; return qemuUser, nil }
+	if err := i.l.checkPidDir(qemu); err != nil || asked != 0 {
+		t.Errorf("root's: %v, and libvirt was asked %d times", err, asked)
 	}
-	if err := os.Chown(i.l.pidDir(), ordinary, -1); err != nil {
-		t.Fatal(err)
+	for _, c := range []struct {
+		uid  int
+		mode os.FileMode
+		good bool
+	}{{qemuUser, 0o755, true}, {qemuUser, 0o775, false}, {ordinary, 0o755, false}, {0, 0o777, false}} {
+		if err := errors.Join(os.Chown(i.l.pidDir(), c.uid, -1), os.Chmod(i.l.pidDir(), c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		if err := i.l.checkPidDir(qemu); (err == nil) != c.good {
+			t.Errorf("of user %d with mode %o: %v", c.uid, c.mode, err)
+		}
 	}
-	if i.l.checkPidDir() == nil {
-		t.Error("a directory of an ordinary account's is taken for libvirt's")
+	away := errors.New("libvirt is away")
+	if err := i.l.checkPidDir(func() (int, error) { return 0, away }); !errors.Is(err, away) {
+		t.Errorf("libvirt is away: %v", err)
 	}
 }
 
@@ -251,7 +269,8 @@ func TestSearch(t *testing.T) {
 	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, qemuUser, -1)); err != nil {
 		t.Fatal(err)
 	}
-	fake := exec.Command("/bin/sh", "-c", `exec 7>"$1"; rm "$1"; exec "$0" 600`, i.emulator, filepath.Join(dir, filepath.Base(i.pidFile())))
+	fake := exec.Command("/bin/sh", "-c", `exec 7>"$1"; rm "$1"; exec "$0" 600`, i.emulator,
+		filepath.Join(dir, filepath.Base(i.pidFile())))
 	fake.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: qemuUser, Gid: qemuUser}}
 	i.run(fake)
 	time.Sleep(100 * time.Millisecond)
@@ -304,15 +323,17 @@ func TestRemoveSockets(t *testing.T) {
 		return path
 	}
 	ours := listen(filepath.Join(run, "vm/a/console"))
-	kept := []string{write(filepath.Join(outside, "victim")), listen(filepath.Join(outside, "s")), write(filepath.Join(run, "vm/a/file"))}
-	if err := errors.Join(os.Symlink(outside, filepath.Join(run, "vm/out")), os.Mkdir(filepath.Join(outside, "empty"), 0o755),
+	kept := []string{write(filepath.Join(outside, "victim")), listen(filepath.Join(outside, "s")),
+		write(filepath.Join(run, "vm/a/file"))}
+	if err := errors.Join(os.Symlink(outside, filepath.Join(run, "vm/out")),
+		os.Mkdir(filepath.Join(outside, "empty"), 0o755),
 		os.Symlink(ours, filepath.Join(run, "vm/a/link"))); err != nil {
 		t.Fatal(err)
 	}
 	kept = append(kept, filepath.Join(outside, "empty"), filepath.Join(run, "vm/a/link"))
 	up := strings.Repeat("../", strings.Count(run, "/")) + strings.TrimPrefix(outside, "/")
-	i.l.removeSockets(append(kept, ours, run+"/"+up+"/victim", run+"/"+up+"/s", run+"/"+up+"/empty", run+"/vm/out/victim", run+"/vm/out/s", run+"/vm/out/empty",
-		run, run+"/vm/a", ""))
+	i.l.removeSockets(append(kept, ours, run+"/"+up+"/victim", run+"/"+up+"/s", run+"/"+up+"/empty",
+		run+"/vm/out/victim", run+"/vm/out/s", run+"/vm/out/empty", run, run+"/vm/a", ""))
 	if _, err := os.Lstat(ours); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("our socket stays: %v", err)
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// entry is what we write down of a machine before libvirt makes it. It is how a machine is known again, daemon or no daemon: nothing that
-// a process says of itself, such as its command line, name or open sockets, is ever believed.
+// entry is what we write down of a machine before libvirt makes it. It is how a machine is known again, daemon or no
+// daemon: nothing that a process says of itself, such as its command line, name or open sockets, is ever believed.
 type entry struct {
 	ID, Name string
 	UID      int      // that its QEMU runs as
 	Emulator string   // the program
 	Sockets  []string // made for it: console and ports
+	Profile  bool     `json:",omitempty"` // its AppArmor profile is ours
 }
 
 // journalDir is below RunDir, and root's alone.
@@ -88,17 +89,24 @@ func (l *Libvirt) allNoted() ([]entry, error) {
 	return all, errors.Join(errs...)
 }
 
-// strike removes the entry of a machine that is gone, and the sockets that it names: libvirt made them, and QEMU does not know their paths.
+// strike removes the entry of a machine that is gone, its AppArmor profile, and the sockets that it names: libvirt made
+// them, and QEMU does not know their paths.
 func (l *Libvirt) strike(id string) {
 	e, err := l.noted(id)
 	if err != nil {
 		return
 	}
+	if e.Profile {
+		if p, err := l.locate(e); err != nil || p != nil || unloadProfile(id) != nil {
+			return // Sweep comes again
+		}
+	}
 	l.removeSockets(e.Sockets)
 	_ = os.Remove(l.entryFile(id)) // an entry without a process names nothing that lives
 }
 
-// removeSockets removes sockets below RunDir. Whatever else is found at such a path stays, and no link leads out of RunDir.
+// removeSockets removes sockets below RunDir. Whatever else is found at such a path stays, and no link leads out of
+// RunDir.
 func (l *Libvirt) removeSockets(paths []string) {
 	root, err := os.OpenRoot(l.cfg.RunDir)
 	if err != nil {

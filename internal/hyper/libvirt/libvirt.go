@@ -1,6 +1,6 @@
-// Package libvirt runs machines through libvirt's QEMU driver. Machines are transient domains: libvirt keeps nothing of them once
-// they end. The package never chowns, makes or deletes a disk, never touches a domain that is not ours, and never decides
-// that a machine is gone because libvirt does not answer.
+// Package libvirt runs machines through libvirt's QEMU driver. Machines are transient domains: libvirt keeps nothing of
+// them once they end. The package never chowns, makes or deletes a disk, never touches a domain that is not ours, and
+// never decides that a machine is gone because libvirt does not answer.
 package libvirt
 
 import (
@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,15 +37,17 @@ const (
 
 // Config says which libvirt, and which of its domains are ours.
 type Config struct {
-	// Socket is where the daemon listens, in its own run directory: /run/libvirt/libvirt-sock, or DIR/run/libvirt-sock of
-	// scripts/private-libvirtd.
+	// Socket is where the daemon listens, in its own run directory: /run/libvirt/libvirt-sock, or DIR/run/libvirt-sock
+	// of scripts/private-libvirtd.
 	Socket string
-	// RunDir is an absolute directory of root's alone that holds every console and port socket of this agent's machines, and what the
-	// agent noted of them. It tells our machines from another agent's on the same host: a domain with no socket below it is not ours.
+	// RunDir is an absolute directory of root's alone that holds every console and port socket of this agent's
+	// machines, and what the agent noted of them. It tells our machines from another agent's on the same host: a domain
+	// with no socket below it is not ours.
 	RunDir string
 	// Accelerator for new machines; "": starts wait until Use says so. Probe finds it.
 	Accelerator Accelerator
-	// WhyTCG is told with every machine when Accelerator is TCG although KVM was wanted: one line. Empty when TCG was asked for.
+	// WhyTCG is told with every machine when Accelerator is TCG although KVM was wanted: one line. Empty when TCG was
+	// asked for.
 	WhyTCG string
 }
 
@@ -62,6 +66,7 @@ type Libvirt struct {
 	dialing  *dialing                 // nil: nobody connects
 	known    map[string]*knownMachine // by ID
 	starting map[string]bool
+	moves    map[string]moving // by machine
 	watchers map[*watcher]struct{}
 }
 
@@ -86,7 +91,8 @@ func New(cfg Config) (*Libvirt, error) {
 	cfg.RunDir = strings.TrimRight(cfg.RunDir, "/")
 	return &Libvirt{
 		cfg: cfg, closing: make(chan struct{}), dropping: newDropping(), accelerator: newVerdicts(cfg),
-		known: map[string]*knownMachine{}, starting: map[string]bool{}, watchers: map[*watcher]struct{}{},
+		known: map[string]*knownMachine{}, starting: map[string]bool{}, moves: map[string]moving{},
+		watchers: map[*watcher]struct{}{},
 	}, nil
 }
 
@@ -96,21 +102,21 @@ func (l *Libvirt) Close() {
 	if !isClosed(l.closing) {
 		close(l.closing)
 	}
-	s := l.current
+	s, moves := l.current, slices.Collect(maps.Keys(l.moves))
 	l.mu.Unlock()
+	for _, id := range moves {
+		l.endMoving(id)
+	}
 	if s != nil {
 		s.conn.Close()
 	}
 	l.running.Wait()
 }
 
-// QEMUOwner is the user and group of libvirt's own that QEMU runs as where a machine has none: whoever makes an overlay gives it to them, for libvirt
-// chowns nothing.
+// QEMUOwner is the user and group of libvirt's own that QEMU runs as where a machine has none: whoever makes an overlay
+// gives it to them, for libvirt chowns nothing.
 func (l *Libvirt) QEMUOwner(ctx context.Context) (uid, gid int, err error) {
-	s, err := l.session(ctx)
-	if err == nil {
-		err = l.awaitHost(ctx, s)
-	}
+	s, err := l.ready(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -122,43 +128,42 @@ func (l *Libvirt) QEMUOwner(ctx context.Context) (uid, gid int, err error) {
 
 // Start makes the machine, paused. When ctx ends first, what was half made is killed before Start returns.
 func (l *Libvirt) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, error) {
-	s, err := l.session(ctx)
-	if err == nil {
-		err = l.awaitHost(ctx, s)
-	}
+	h, s, err := l.hostFor(ctx)
 	if err != nil {
 		return hyper.Applied{}, err
 	}
-	verdict, err := l.awaitAccelerator(ctx)
-	if err != nil {
+	if err := m.Check(); err != nil {
 		return hyper.Applied{}, err
 	}
-	h := s.host
-	h.accel, h.whyTCG = verdict.Accelerator, verdict.Why
-	text, applied, err := h.domain(m)
+	e, err := l.claim(m, s, h.ownProfile())
 	if err != nil {
-		return hyper.Applied{}, err
-	}
-	if s.owner[0] == 0 {
-		return hyper.Applied{}, rootQEMU()
-	}
-	if err := l.claim(m, s); err != nil {
 		return hyper.Applied{}, err
 	}
 	defer l.release(m.ID)
+	l.confine(ctx, &h, m)
+	text, applied, err := h.domain(m)
+	if err != nil {
+		l.forget(m.ID)
+		return hyper.Applied{}, err
+	}
+	defer l.holdAtExec(e, m.Enter).close()
 
-	err = l.create(ctx, s, m.ID, text)
-	for pause := 20 * time.Millisecond; kind(err) == farm.Conflict && pause < 4*time.Second && ctx.Err() == nil; pause *= 2 {
+	err = l.create(ctx, s, m, text)
+	for pause := 20 * time.Millisecond; kind(err) == farm.Conflict && pause < 4*time.Second &&
+		ctx.Err() == nil; pause *= 2 {
 		// We stop machines faster than libvirt notices. Wait for it, unless the machine really runs.
 		if p, find := l.find(m.ID); find != nil || p != nil {
 			break
 		}
 		time.Sleep(pause)
-		err = l.create(ctx, s, m.ID, text)
+		err = l.create(ctx, s, m, text)
 	}
 	if err == nil {
 		var p *process
 		if p, err = l.made(m.ID); err == nil {
+			applied.Confinement, err = h.confinement(p.pid, m.ID)
+		}
+		if err == nil {
 			applied.PID, applied.Started, applied.UID = p.pid, p.start, m.UID
 			return applied, nil
 		}
@@ -179,8 +184,8 @@ func (l *Libvirt) made(id string) (*process, error) {
 		return nil, err
 	}
 	if p == nil {
-		return nil, &farm.Error{Kind: farm.Internal, Code: hyper.CodeNoMachine, Message: "QEMU ended, or was ended, as soon as it was made",
-			Hint: "see libvirt's log of the machine"}
+		return nil, &farm.Error{Kind: farm.Internal, Code: hyper.CodeNoMachine,
+			Message: "QEMU ended, or was ended, as soon as it was made", Hint: "see libvirt's log of the machine"}
 	}
 	return p, nil
 }
@@ -189,12 +194,16 @@ func (l *Libvirt) made(id string) (*process, error) {
 func rootQEMU() error {
 	return &farm.Error{
 		Kind: farm.Denied, Code: hyper.CodeRootQEMU, Message: "libvirt runs QEMU as root",
-		Hint: "give QEMU a user of its own: user and group in libvirt's qemu.conf, as libvirt-qemu or qemu, then restart libvirt",
+		Hint: "give QEMU a user of its own: user and group in libvirt's qemu.conf, as libvirt-qemu or qemu, then " +
+			"restart libvirt",
 	}
 }
 
+// startTimeout is callTimeout but for tests.
+var startTimeout = callTimeout
+
 // create asks libvirt for the domain.
-func (l *Libvirt) create(ctx context.Context, s *session, id, text string) error {
+func (l *Libvirt) create(ctx context.Context, s *session, m hyper.Machine, text string) error {
 	s.enter()
 	defer s.leave()
 	made := make(chan error, 1)
@@ -202,42 +211,49 @@ func (l *Libvirt) create(ctx context.Context, s *session, id, text string) error
 		_, err := s.DomainCreateXML(text, rpc.DomainStartPaused)
 		made <- err
 	}()
-	limit := time.NewTimer(callTimeout)
+	limit := time.NewTimer(startTimeout)
 	defer limit.Stop()
-	select {
-	case err := <-made:
-		return l.wrap(s, err)
-	case <-ctx.Done():
-		return l.abandon(s, id, made, context.Cause(ctx))
-	case <-s.ended: // go-libvirt may miss it
-		return l.away(net.ErrClosed)
-	case <-limit.C:
-		return l.abandon(s, id, made, fmt.Errorf("no answer within %s", callTimeout))
+	for {
+		select {
+		case err := <-made:
+			return l.wrap(s, err)
+		case <-ctx.Done():
+			return l.abandon(s, m.ID, made, context.Cause(ctx))
+		case <-s.ended: // go-libvirt may miss it
+			return l.away(net.ErrClosed)
+		case <-limit.C:
+			if m.Held == nil || !m.Held() {
+				return l.abandon(s, m.ID, made, fmt.Errorf("no answer within %s", startTimeout))
+			}
+			limit.Reset(startTimeout)
+		}
 	}
 }
 
 // claim notes that a machine is being made, and refuses a second one with the same ID.
-func (l *Libvirt) claim(m hyper.Machine, s *session) error {
+func (l *Libvirt) claim(m hyper.Machine, s *session, profile bool) (entry, error) {
 	if filepath.Base(m.Name) != m.Name {
-		return &farm.Error{Kind: farm.Invalid, Code: hyper.CodeBadMachine, Message: fmt.Sprintf("invalid name %q of a machine", m.Name)}
+		return entry{}, &farm.Error{Kind: farm.Invalid, Code: hyper.CodeBadMachine,
+			Message: fmt.Sprintf("invalid name %q of a machine", m.Name)}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.known[m.ID]
 	if l.starting[m.ID] || k != nil && k.proc.alive() {
-		return &farm.Error{Kind: farm.Conflict, Code: hyper.CodeExists, Message: fmt.Sprintf("machine %s runs already", m.ID)}
+		return entry{}, &farm.Error{Kind: farm.Conflict, Code: hyper.CodeExists,
+			Message: fmt.Sprintf("machine %s runs already", m.ID)}
 	}
 	uid := s.owner[0]
 	if m.UID != 0 {
 		uid = int(m.UID)
 	}
-	e := entry{ID: m.ID, Name: m.Name, UID: uid, Emulator: s.host.emulator, Sockets: socketsOf(m)}
+	e := entry{ID: m.ID, Name: m.Name, UID: uid, Emulator: s.host.emulator, Sockets: socketsOf(m), Profile: profile}
 	if err := l.note(e); err != nil {
-		return fmt.Errorf("note machine %s: %w", m.ID, err)
+		return entry{}, fmt.Errorf("note machine %s: %w", m.ID, err)
 	}
 	l.starting[m.ID] = true
 	l.known[m.ID] = &knownMachine{entry: e}
-	return nil
+	return e, nil
 }
 
 func (l *Libvirt) release(id string) {
@@ -311,8 +327,9 @@ func (l *Libvirt) onDomain(ctx context.Context, what, id string, f func(*session
 	return nil
 }
 
-// Stop kills the machine's process and returns when it is gone; libvirt follows by itself when it sees the monitor close.
-// That takes a few milliseconds, where libvirt's own destroy waits in steps of 200, and works with no daemon at all.
+// Stop kills the machine's process and returns when it is gone; libvirt follows by itself when it sees the monitor
+// close. That takes a few milliseconds, where libvirt's own destroy waits in steps of 200, and works with no daemon at
+// all.
 func (l *Libvirt) Stop(ctx context.Context, id string) error {
 	p, err := l.find(id)
 	if err == nil && p != nil {
@@ -321,6 +338,7 @@ func (l *Libvirt) Stop(ctx context.Context, id string) error {
 	if err != nil {
 		return fmt.Errorf("stop machine %s: %w", id, err)
 	}
+	l.endMoving(id)
 	l.forget(id)
 	return nil
 }
@@ -441,11 +459,12 @@ func (l *Libvirt) entryOf(d rpc.Domain, text string) (entry, []byte, error) {
 	if err != nil || about.metadata == nil || !l.anyBelow(about.sockets) || filepath.Base(d.Name) != d.Name {
 		return entry{}, nil, err
 	}
-	return entry{ID: formatUUID(d.UUID), Name: d.Name, UID: about.uid, Emulator: about.emulator, Sockets: about.sockets}, about.metadata, nil
+	return entry{ID: formatUUID(d.UUID), Name: d.Name, UID: about.uid, Emulator: about.emulator, Sockets: about.sockets,
+		Profile: about.profile}, about.metadata, nil
 }
 
-// Observe reads the threads of the machine's process. Reading where memory is bound walks the machine's page tables, so do it
-// before the guest has filled its memory.
+// Observe reads the threads of the machine's process. Reading where memory is bound walks the machine's page tables, so
+// do it before the guest has filled its memory.
 func (l *Libvirt) Observe(_ context.Context, id string) (numa.Observed, error) {
 	p, err := l.find(id)
 	if err != nil {
@@ -524,6 +543,9 @@ func (l *Libvirt) hostOf(text string) (host, [2]int, error) {
 		if owner[0], owner[1], err = parseLabel(h.label); err != nil {
 			return host{}, owner, err
 		}
+	}
+	if h.confines() {
+		h.noProfile = cannotConfine()
 	}
 	return h, owner, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -51,7 +52,8 @@ func startLibvirtd(t *testing.T) *private {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &private{script: script, dir: filepath.Join(top, "d"), runs: filepath.Join(top, "run"), images: filepath.Join(top, "img"), small: filepath.Join(top, "small")}
+	p := &private{script: script, dir: filepath.Join(top, "d"), runs: filepath.Join(top, "run"),
+		images: filepath.Join(top, "img"), small: filepath.Join(top, "small")}
 	for _, dir := range []string{p.runs, p.images, p.small} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -60,7 +62,8 @@ func startLibvirtd(t *testing.T) *private {
 	if err := os.Chmod(top, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("small", p.small, "tmpfs", 0, "size=4m,mode=755"); err != nil { // before libvirtd has a mount namespace of its own
+	// before libvirtd has a mount namespace of its own
+	if err := syscall.Mount("small", p.small, "tmpfs", 0, "size=4m,mode=755"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -71,7 +74,8 @@ func startLibvirtd(t *testing.T) *private {
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(p.dir, "log/libvirtd.log"))
 			lines := strings.Split(string(log), "\n")
-			t.Logf("the end of libvirtd.log:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n")) // whole, it hides what failed
+			// whole, it hides what failed
+			t.Logf("the end of libvirtd.log:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))
 		}
 		if err := os.RemoveAll(top); err != nil {
 			t.Error(err)
@@ -112,7 +116,8 @@ func (p *private) openIn(t *testing.T, runs string) *libvirt.Libvirt {
 	return h
 }
 
-// proxied is where libvirtd is reached through the proxy: beside its own socket, for that is where its run directory is.
+// proxied is where libvirtd is reached through the proxy: beside its own socket, for that is where its run directory
+// is.
 func (p *private) proxied() string { return filepath.Join(p.dir, "run/proxy") }
 
 // pid is libvirtd's process.
@@ -144,17 +149,19 @@ var (
 	sleeps = []byte{0xfb, 0xf4, 0xeb, 0xfd}
 	// powersOff: mov dx, 0x604 (PM1a control of a pc); mov ax, 0x2000 (sleep, type S5); out dx, ax; then as above
 	powersOff = []byte{0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, 0xfb, 0xf4, 0xeb, 0xfd}
-	// fills: ax and ds = 0; mov si, packet; again: mov ax, 0x4300 (write, INT 13h extensions); int 0x13; add the block number of the packet, 64;
-	// jmp again; packet: 64 blocks of memory at 0x8000 to block 64
-	fills = []byte{0x31, 0xc0, 0x8e, 0xd8, 0xbe, 0x1a, 0x7c, 0xb4, 0x43, 0xb0, 0x00, 0xcd, 0x13, 0x81, 0x06, 0x22, 0x7c, 0x40, 0x00,
-		0x83, 0x16, 0x24, 0x7c, 0x00, 0xeb, 0xed, 0x10, 0x00, 0x40, 0x00, 0x00, 0x80, 0x00, 0x00, 0x40, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00}
+	// fills: ax and ds = 0; mov si, packet; again: mov ax, 0x4300 (write, INT 13h extensions); int 0x13; add the block
+	// number of the packet, 64; jmp again; packet: 64 blocks of memory at 0x8000 to block 64
+	fills = []byte{0x31, 0xc0, 0x8e, 0xd8, 0xbe, 0x1a, 0x7c, 0xb4, 0x43, 0xb0, 0x00, 0xcd, 0x13, 0x81, 0x06, 0x22, 0x7c,
+		0x40, 0x00, 0x83, 0x16, 0x24, 0x7c, 0x00, 0xeb, 0xed, 0x10, 0x00, 0x40, 0x00, 0x00, 0x80, 0x00, 0x00, 0x40,
+		0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00}
 	// panics: mov dx, 0x505 (pvpanic); mov al, 1; out dx, al; then as above
 	panics = []byte{0xba, 0x05, 0x05, 0xb0, 0x01, 0xee, 0xfb, 0xf4, 0xeb, 0xfd}
 	// reboots: mov dx, 0xcf9 (reset control); mov al, 6; out dx, al; then as above
 	reboots = []byte{0xba, 0xf9, 0x0c, 0xb0, 0x06, 0xee, 0xfb, 0xf4, 0xeb, 0xfd}
-	// heedsButton: cli; mov dx, 0x602 (PM1a enable); mov ax, 0x100 (power button); out dx, ax; mov dx, 0x600 (PM1a status);
-	// again: in ax, dx; test ah, 1; jz again; then powersOff
-	heedsButton = append([]byte{0xfa, 0xba, 0x02, 0x06, 0xb8, 0x00, 0x01, 0xef, 0xba, 0x00, 0x06, 0xed, 0xf6, 0xc4, 0x01, 0x74, 0xfa}, powersOff...)
+	// heedsButton: cli; mov dx, 0x602 (PM1a enable); mov ax, 0x100 (power button); out dx, ax; mov dx, 0x600 (PM1a
+	// status); again: in ax, dx; test ah, 1; jz again; then powersOff
+	heedsButton = append([]byte{0xfa, 0xba, 0x02, 0x06, 0xb8, 0x00, 0x01, 0xef, 0xba, 0x00, 0x06, 0xed, 0xf6, 0xc4,
+		0x01, 0x74, 0xfa}, powersOff...)
 )
 
 // vmUser is the user that machines run as, who has no account: each of an agent's has one of its own.
@@ -217,8 +224,36 @@ func newID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
+// adapt returns how another libvirtd's machine is here: as its agent would make it, with disks that are empty.
+func (p *private) adapt(t *testing.T) func(hyper.Machine) hyper.Machine {
+	return func(m hyper.Machine) hyper.Machine {
+		dir := filepath.Join(p.runs, m.ID)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		m.Console, m.Disks, m.Ports = filepath.Join(dir, "console"), slices.Clone(m.Disks), slices.Clone(m.Ports)
+		m.UID, m.Group, m.Metadata = vmUser+1, vmUser+1, append(slices.Clone(m.Metadata), '\n')
+		m.Plan.VCPUs = []farm.CPUSet{m.Plan.VCPUs[1], m.Plan.VCPUs[0]}
+		for i, d := range m.Disks {
+			info, err := os.Stat(d.Path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Disks[i].Path = filepath.Join(p.images, filepath.Base(d.Path))
+			if err := errors.Join(os.WriteFile(m.Disks[i].Path, nil, 0o644), os.Truncate(m.Disks[i].Path, info.Size()),
+				os.Chown(m.Disks[i].Path, int(m.UID), -1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, port := range m.Ports {
+			m.Ports[i].Path = filepath.Join(dir, filepath.Base(port.Path))
+		}
+		return m
+	}
+}
+
 func TestContract(t *testing.T) {
-	p := startLibvirtd(t)
+	p, other := startLibvirtd(t), startLibvirtd(t)
 	hypertest.Run(t, hypertest.Driver{
 		Open:    func(t *testing.T) hyper.Hypervisor { return p.open(t) },
 		Machine: func(t *testing.T) hyper.Machine { return p.machine(t, sleeps) },
@@ -239,6 +274,9 @@ func TestContract(t *testing.T) {
 		},
 		Kill:  p.kill,
 		Stick: p.stick,
+		Other: func(t *testing.T) (hyper.Hypervisor, func(hyper.Machine) hyper.Machine) {
+			return other.open(t), other.adapt(t)
+		},
 	})
 }
 
@@ -292,13 +330,15 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestService starts a machine whose vCPUs float, as a service: with a balloon, and its disk past the host's page cache.
+// TestService starts a machine whose vCPUs float, as a service: with a balloon, and its disk past the host's page
+// cache.
 func TestService(t *testing.T) {
 	p := startLibvirtd(t)
 	h := p.open(t)
 	m := p.machine(t, sleeps)
 	pool := farm.NewCPUSet(0, 1)
-	m.Purpose, m.Plan.Floating, m.Plan.VCPUs, m.Plan.Emulator = farm.PurposeService, farm.NewCPUSet(0, 1), []farm.CPUSet{pool, pool}, pool
+	m.Purpose, m.Plan.Floating, m.Plan.VCPUs, m.Plan.Emulator = farm.PurposeService, farm.NewCPUSet(0,
+		1), []farm.CPUSet{pool, pool}, pool
 	applied, err := h.Start(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
@@ -321,7 +361,8 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestNative has a real libvirt translate every golden domain into QEMU's command line: it takes more than the schema does.
+// TestNative has a real libvirt translate every golden domain into QEMU's command line: it takes more than the schema
+// does.
 func TestNative(t *testing.T) {
 	p := startLibvirtd(t)
 	files, err := filepath.Glob("testdata/*.xml")
@@ -348,7 +389,8 @@ func TestNative(t *testing.T) {
 			uri := "qemu:///system?socket=" + filepath.Join(p.dir, "run/libvirt-sock")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			out, err := exec.CommandContext(ctx, "virsh", "-q", "-c", uri, "domxml-to-native", "qemu-argv", plain).CombinedOutput()
+			out, err := exec.CommandContext(ctx, "virsh", "-q", "-c", uri, "domxml-to-native", "qemu-argv",
+				plain).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -368,14 +410,17 @@ func TestNative(t *testing.T) {
 	}
 }
 
-var oneNode = strings.NewReplacer(`mode="strict" nodeset="0-1"`, `mode="strict" nodeset="0"`, `mode="strict" nodeset="0-2"`, `mode="strict" nodeset="0"`,
+var oneNode = strings.NewReplacer(`mode="strict" nodeset="0-1"`, `mode="strict" nodeset="0"`,
+	`mode="strict" nodeset="0-2"`, `mode="strict" nodeset="0"`,
 	`mode="strict" nodeset="1"`, `mode="strict" nodeset="0"`, `mode="strict" nodeset="2"`, `mode="strict" nodeset="0"`)
 
 var withoutKVM = strings.NewReplacer(
 	`type="kvm"`, `type="qemu"`, `mode="host-passthrough" check="none" migratable="off"`, `mode="maximum" check="none"`,
-	`match="exact" mode="custom" check="partial"`, `match="exact" mode="custom" check="none"`, `mode="host-model" check="partial"`, `mode="maximum" check="none"`,
+	`match="exact" mode="custom" check="partial"`, `match="exact" mode="custom" check="none"`,
+	`mode="host-model" check="partial"`, `mode="maximum" check="none"`,
 	`<timer name="kvmclock" present="yes"></timer>`, "", `<timer name="pit" tickpolicy="delay"></timer>`, "",
-	`<hint-dedicated state="on"></hint-dedicated>`, "", `<poll-control state="on"></poll-control>`, "", `<pvspinlock state="off"></pvspinlock>`, "")
+	`<hint-dedicated state="on"></hint-dedicated>`, "", `<poll-control state="on"></poll-control>`, "",
+	`<pvspinlock state="off"></pvspinlock>`, "")
 
 // TestNoRoot has a host without a user for QEMU: no libvirtd that would run QEMU as root comes up.
 func TestNoRoot(t *testing.T) {
@@ -398,7 +443,8 @@ func TestNoRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(own)
-	out, err := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc/passwd && exec "$0" up --no-kvm "$2"`, script, accounts, own).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c",
+		`mount --bind "$1" /etc/passwd && exec "$0" up --no-kvm "$2"`, script, accounts, own).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "there is no user for QEMU") {
 		t.Errorf("libvirtd without a user for QEMU: %v\n%s", err, out)
 	}
@@ -434,7 +480,8 @@ func TestRootRefused(t *testing.T) {
 	if err := os.WriteFile(file, as, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc/passwd && exec "$0" up --no-kvm "$2"`, p.script, file, p.dir).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c",
+		`mount --bind "$1" /etc/passwd && exec "$0" up --no-kvm "$2"`, p.script, file, p.dir).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

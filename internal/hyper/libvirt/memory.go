@@ -24,10 +24,12 @@ func (h host) memory(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ..
 	for i, c := range m.Plan.Cells {
 		id := uint(i)
 		d.CPU.Numa.Cell = append(d.CPU.Numa.Cell, libvirtxml.DomainCell{
-			ID: &id, CPUs: c.VCPUs.String(), Memory: kib(c.Memory), Unit: "KiB", Distances: h.distances(m.Plan.Cells, i),
+			ID: &id, CPUs: c.VCPUs.String(), Memory: kib(c.Memory), Unit: "KiB",
+			Distances: h.distances(m.Plan.Cells, i),
 		})
 		nodes = append(nodes, c.Node)
-		tune.MemNodes = append(tune.MemNodes, libvirtxml.DomainNUMATuneMemNode{CellID: id, Mode: "strict", Nodeset: fmt.Sprint(c.Node)})
+		tune.MemNodes = append(tune.MemNodes,
+			libvirtxml.DomainNUMATuneMemNode{CellID: id, Mode: "strict", Nodeset: fmt.Sprint(c.Node)})
 		if c.PageSize != 0 {
 			pages[c.PageSize] = append(pages[c.PageSize], i)
 		}
@@ -52,15 +54,16 @@ func (h host) memory(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ..
 	}
 }
 
-// Distances that the ACPI gives a meaning: a node to itself, and the least and most to another. Linux drops a whole table in which
-// another node is as near as the own.
+// Distances that the ACPI gives a meaning: a node to itself, and the least and most to another. Linux drops a whole
+// table in which another node is as near as the own.
 const (
 	localDistance = 10
 	nearDistance  = 11
 	farDistance   = 254 // 255 is "cannot be reached"
 )
 
-// distances are those of cell at to each cell, as on the host; nil where the host does not say, or where there is one cell alone.
+// distances are those of cell at to each cell, as on the host; nil where the host does not say, or where there is one
+// cell alone.
 func (h host) distances(cells []farm.GuestCell, at int) *libvirtxml.DomainCellDistances {
 	if len(cells) < 2 {
 		return nil

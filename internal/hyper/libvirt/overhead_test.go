@@ -17,8 +17,8 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// TestOverhead compares a start through libvirt with QEMU alone on the same kernel, up to the guest's first line, in pairs
-// for the machine is shared and noisy. GRANGE_TEST_PAIRS sets how many.
+// TestOverhead compares a start through libvirt with QEMU alone on the same kernel, up to the guest's first line, in
+// pairs for the machine is shared and noisy. GRANGE_TEST_PAIRS sets how many.
 func TestOverhead(t *testing.T) {
 	kernel, initrd := testKernel(t)
 	p := startLibvirtd(t)
@@ -89,7 +89,9 @@ func testKernel(t *testing.T) (kernel, initrd string) {
 		{Name: "dev", Mode: 0o040755},
 		{Name: "bin", Mode: 0o040755},
 		{Name: "bin/busybox", Mode: 0o100755, Data: busybox},
-		{Name: "init", Mode: 0o100755, Data: []byte("#!/bin/busybox sh\n/bin/busybox mount -t devtmpfs dev /dev\necho READY >/dev/ttyS0\n/bin/busybox poweroff -f\n")},
+		{Name: "init", Mode: 0o100755,
+			Data: []byte("#!/bin/busybox sh\n/bin/busybox mount -t devtmpfs dev /dev\necho READY " +
+				">/dev/ttyS0\n/bin/busybox poweroff -f\n")},
 	})
 	if err := os.WriteFile(initrd, b, 0o644); err != nil {
 		t.Fatal(err)
@@ -101,9 +103,9 @@ func rawBoot(t *testing.T, kernel, initrd, cmdline string) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-machine", "pc", "-accel", "tcg,thread=multi", "-smp", "2", "-m", "512",
-		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
-		"-kernel", kernel, "-initrd", initrd, "-append", cmdline)
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-machine", "pc", "-accel", "tcg,thread=multi", "-smp", "2",
+		"-m", "512", "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot", "-kernel",
+		kernel, "-initrd", initrd, "-append", cmdline)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -24,14 +24,7 @@ type need struct {
 // is none, and what to try. tracked is the group by which a batch system knows the machine; 0: any will do, and the
 // user's own number is the first choice.
 func (l *Libvirt) OwnGroup(ctx context.Context, uid, tracked uint32) (gid uint32, why string, err error) {
-	s, err := l.session(ctx)
-	if err == nil {
-		err = l.awaitHost(ctx, s)
-	}
-	if err != nil {
-		return 0, "", err
-	}
-	verdict, err := l.awaitAccelerator(ctx)
+	s, verdict, err := l.runsOn(ctx)
 	if err != nil {
 		return 0, "", err
 	}
@@ -91,7 +84,8 @@ func groupFor(uid, tracked, qemu uint32, needs []need) (gid uint32, why string) 
 		closed := ""
 		for _, n := range needs {
 			if !n.opens(gid) {
-				closed = fmt.Sprintf("a user without an account cannot open %s (mode %04o, group %d); try: %s", n.path, n.mode.Perm(), n.gid, n.try)
+				closed = fmt.Sprintf("a user without an account cannot open %s (mode %04o, group %d); try: %s", n.path,
+					n.mode.Perm(), n.gid, n.try)
 				break
 			}
 		}

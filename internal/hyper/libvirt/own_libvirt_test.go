@@ -52,7 +52,8 @@ func TestOwnUsers(t *testing.T) {
 	}
 	for _, f := range found {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.PID))
-		if id := want[f.ID]; err != nil || !strings.Contains(string(text), fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", id)) {
+		if id := want[f.ID]; err != nil ||
+			!strings.Contains(string(text), fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", id)) {
 			t.Errorf("machine %s does not run as %d: %v\n%s", f.ID, id, err, text)
 		}
 	}

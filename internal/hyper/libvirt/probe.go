@@ -22,10 +22,14 @@ import (
 
 // ProbeConfig says what to boot to find out whether KVM works.
 type ProbeConfig struct {
-	Image     func() (kernel, initrd string) // "" as long as there is none
-	Timeout   time.Duration                  // after this machines are emulated until the verdict comes; 0 means 10 s
-	Limit     time.Duration                  // when an attempt is given up; 0 means 2 minutes
-	CacheFile string                         // keeps the verdict for this boot of the host and this kernel; empty: nothing is kept
+	Image   func() (kernel, initrd string) // "" as long as there is none
+	Timeout time.Duration                  // after this machines are emulated until the verdict comes; 0 means 10 s
+	Limit   time.Duration                  // when a guest that prints nothing new is given up; 0 means 2 minutes
+	// keeps the verdict for this load of KVM and this kernel; empty: nothing is kept
+	CacheFile string
+	Again     <-chan struct{} // asks for the verdict once more: use is called, also where it is the same
+	// reports whether no guest may be booted now, as while KVM is loaded anew: the probe waits; nil: never
+	Held func() bool
 }
 
 // Verdict tells what machines run on. Why is empty for KVM, and one line otherwise.
@@ -37,16 +41,31 @@ type Verdict struct {
 // cachedVerdict is a verdict with what it holds for.
 type cachedVerdict struct {
 	BootID string `json:"boot_id"`
+	Load   string `json:"load"`   // of the KVM module, as loadOfKVM tells one from the next
 	Digest string `json:"digest"` // SHA-256 of kernel and initramfs
 	Verdict
-	Late  int       `json:"late,omitempty"` // attempts that came to no end: a busy host may be the reason
+	// attempts whose guest stood still: a busy host may be the reason; at least 1 where one was slow
+	Late  int       `json:"late,omitempty"`
 	Tried time.Time `json:"tried,omitzero"` // the last of them
+}
+
+// holdsFor reports whether a verdict was about the same boot, load of the module and guest as key.
+func (v cachedVerdict) holdsFor(key cachedVerdict) bool {
+	return v.BootID == key.BootID && v.Load == key.Load && v.Digest == key.Digest
 }
 
 const (
 	lookAgain = 10 * time.Second // for a device or an image that is not there yet
-	mostLate  = 3                // attempts
+	mostLate  = 3                // attempts whose guest stands still
+	mostSlow  = 5                // limits that a guest has which goes on
+
+	heldAgain   = 200 * time.Millisecond
+	settleAgain = time.Second     // for a device that udev may be about to bring
+	mostSettle  = 3 * time.Minute // of the host's boot, however long udev says that it is busy
 )
+
+// udevQueue is there while udev handles events, as `udevadm settle` looks for it.
+var udevQueue = "/run/udev/queue"
 
 // tryAgain is when the next attempt follows one that came to no end: each may keep a CPU busy until its limit.
 func tryAgain(late int) time.Duration {
@@ -58,34 +77,75 @@ func tryAgain(late int) time.Duration {
 
 func emulate(format string, args ...any) Verdict { return Verdict{TCG, fmt.Sprintf(format, args...)} }
 
-// Probe boots a guest under KVM, with QEMU and without libvirt, and sees whether it reaches user space. Nothing less proves
-// anything: on some hosts, virtual ones above all, /dev/kvm opens, a VM is created, and the guest hangs at its first
-// instructions. When in doubt the verdict is emulation, with the reason, until a better one comes. It calls use with each verdict, and
-// returns when the last one is final for this boot of the host, or ctx ends.
+// Probe boots a guest under KVM, with QEMU and without libvirt, and sees whether it reaches user space. Nothing less
+// proves anything: on some hosts, virtual ones above all, /dev/kvm opens, a VM is created, and the guest hangs at its
+// first instructions. When in doubt the verdict is emulation, with the reason, until a better one comes. It calls use
+// with each verdict, until ctx ends: a verdict is for one load of the module, and another load, by whomever, is tried
+// anew. Where KVM worked before, in an earlier boot too, a guest that is slow then is no verdict: the host is busy, and
+// VMs had better wait than be emulated.
 func Probe(ctx context.Context, c ProbeConfig, use func(Verdict)) {
 	var last Verdict
+	kept, ok := readCache(c.CacheFile)
+	worked := ok && kept.Accelerator == KVM
 	tell := func(v Verdict) {
+		worked = worked || v.Accelerator == KVM
 		if v != last {
 			last = v
 			use(v)
 		}
 	}
-	for {
-		wait := probeOnce(ctx, c, tell)
+	for c.awaitFree(ctx) {
+		load := loadOfKVM()
+		wait := probeOnce(ctx, c, worked, tell)
+		next := time.After(wait)
 		if wait == 0 {
-			return
+			next = nil
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return
+		for due := false; !due; {
+			select {
+			case <-next:
+				due = true
+			case <-time.After(lookAgain):
+				due = loadOfKVM() != load
+			case <-c.Again:
+				due, last = true, Verdict{}
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }
 
+// awaitFree waits until a guest may be booted. It reports false when ctx has ended.
+func (c ProbeConfig) awaitFree(ctx context.Context) bool {
+	for c.Held != nil && c.Held() {
+		select {
+		case <-time.After(heldAgain):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// loadOfKVM tells one load of the processor's KVM module from the next: sysfs gives the module's directory a new inode
+// each time. It is "" while none is loaded.
+func loadOfKVM() string {
+	for _, module := range []string{"kvm_intel", "kvm_amd"} {
+		var s unix.Stat_t
+		if unix.Stat("/sys/module/"+module, &s) == nil {
+			return fmt.Sprintf("%s %d", module, s.Ino)
+		}
+	}
+	return ""
+}
+
 // probeOnce makes one attempt, where one is due. It returns how long until the next; 0: never.
-func probeOnce(ctx context.Context, c ProbeConfig, use func(Verdict)) time.Duration {
-	if v, ok := device(); !ok {
+func probeOnce(ctx context.Context, c ProbeConfig, worked bool, use func(Verdict)) time.Duration {
+	if v, err := device(); err != nil {
+		if errors.Is(err, unix.ENOENT) && settling(uptime()) {
+			return settleAgain
+		}
 		use(v)
 		return lookAgain
 	}
@@ -104,7 +164,7 @@ func probeOnce(ctx context.Context, c ProbeConfig, use func(Verdict)) time.Durat
 		use(emulate("KVM was not tried: %v", err))
 		return lookAgain
 	}
-	if old, ok := readCache(c.CacheFile); ok && old.BootID == key.BootID && old.Digest == key.Digest {
+	if old, ok := readCache(c.CacheFile); ok && old.holdsFor(key) {
 		use(old.Verdict)
 		if old.Late == 0 || old.Late >= mostLate {
 			return 0
@@ -114,38 +174,66 @@ func probeOnce(ctx context.Context, c ProbeConfig, use func(Verdict)) time.Durat
 			return wait
 		}
 	}
-	err = tryKVM(ctx, qemu, kernel, initrd, c, func(slow string) { use(emulate("%s; it is given more time", slow)) })
+	err = tryKVM(ctx, qemu, kernel, initrd, c, func(slow string) {
+		if !worked {
+			use(emulate("%s; it is given more time", slow))
+		}
+	})
 	if ctx.Err() != nil {
 		return 0
 	}
 	key.Verdict = Verdict{Accelerator: KVM}
-	hangs := errors.Is(err, errLate)
 	if err != nil {
 		key.Verdict = emulate("/dev/kvm opens, but %v", err)
 	}
-	if key.Late++; !hangs {
-		key.Late = 0
-	}
+	key.Late = lateAfter(key.Late, err)
 	key.Tried = time.Now()
 	_ = writeCache(c.CacheFile, key) // without it the next start probes again
 	use(key.Verdict)
-	if !hangs || key.Late >= mostLate {
+	if key.Late == 0 || key.Late >= mostLate {
 		return 0
 	}
 	return tryAgain(key.Late)
 }
 
-// device reports whether this process can open /dev/kvm.
-func device() (Verdict, bool) {
+// lateAfter counts attempts that came to no end. One whose guest was only slow proves nothing, and is always followed
+// by another.
+func lateAfter(late int, err error) int {
+	switch {
+	case errors.Is(err, errSlow):
+		return max(late, 1)
+	case errors.Is(err, errLate):
+		return late + 1
+	}
+	return 0
+}
+
+// device opens /dev/kvm as QEMU does. The verdict is for an error.
+func device() (Verdict, error) {
 	fd, err := unix.Open("/dev/kvm", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return emulate("this host has no /dev/kvm: virtualisation is off in its firmware, or the kvm module is not loaded"), false
+		return emulate("this host has no /dev/kvm: virtualisation is off in its firmware, or the kvm module is not " +
+			"loaded"), err
 	}
 	if err != nil {
-		return emulate("/dev/kvm cannot be opened: %v", err), false
+		return emulate("/dev/kvm cannot be opened: %v", err), err
 	}
-	unix.Close(fd)
-	return Verdict{}, true
+	return Verdict{}, unix.Close(fd)
+}
+
+// settling reports whether a host that is up so long still boots, and udev loads modules: the agent is up before KVM's
+// is loaded, and VMs that it brought back meanwhile would be emulated for as long as they run.
+func settling(up time.Duration) bool {
+	_, err := os.Stat(udevQueue)
+	return err == nil && up < mostSettle
+}
+
+func uptime() time.Duration {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return mostSettle
+	}
+	return time.Duration(now.Nano())
 }
 
 // emulator finds QEMU where libvirt looks for it too.
@@ -161,17 +249,22 @@ func emulator() (string, error) {
 // userSpace is what Linux prints right before its first user-space instruction.
 const userSpace = "as init process"
 
-// errLate is the error of a guest that came to no end.
-var errLate = errors.New("a guest under KVM hangs")
+// Errors of a guest that came to no end: it stood still, or went on until there was no more time.
+var (
+	errLate = errors.New("a guest under KVM hangs")
+	errSlow = errors.New("a guest under KVM is very slow")
+)
 
 // tryKVM boots the guest. late is called when it takes longer than a guest should.
 func tryKVM(ctx context.Context, qemu, kernel, initrd string, c ProbeConfig, late func(slow string)) error {
 	soon, limit := cmp.Or(c.Timeout, 10*time.Second), cmp.Or(c.Limit, 2*time.Minute)
-	ctx, cancel := context.WithTimeout(ctx, max(soon, limit))
+	ctx, cancel := context.WithTimeout(ctx, mostSlow*max(soon, limit))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, qemu, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc,accel=kvm", "-cpu", "host",
-		"-smp", "1", "-m", "512", "-serial", "stdio", "-no-reboot",
-		"-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 loglevel=7 panic=-1")
+	still := time.AfterFunc(max(soon, limit), cancel) // a guest that prints is let go on
+	defer still.Stop()
+	cmd := exec.CommandContext(ctx, qemu, "-nodefaults", "-no-user-config", "-display", "none", "-machine",
+		"pc,accel=kvm", "-cpu", "host", "-smp", "1", "-m", "512", "-serial", "stdio", "-no-reboot", "-kernel", kernel,
+		"-initrd", initrd, "-append", "console=ttyS0 loglevel=7 panic=-1")
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
 	cmd.Dir = "/"
 	cmd.WaitDelay = time.Second // what it started itself is not waited for
@@ -191,14 +284,16 @@ func tryKVM(ctx context.Context, qemu, kernel, initrd string, c ProbeConfig, lat
 	printed, reached := 0, false
 	for lines := bufio.NewReader(out); !reached; {
 		line, err := lines.ReadString('\n')
-		printed += len(line)
+		if printed += len(line); line != "" {
+			still.Reset(max(soon, limit))
+		}
 		reached = strings.Contains(line, userSpace)
 		if err != nil {
 			break
 		}
 	}
 	slow.Stop()
-	ranOut := ctx.Err() != nil
+	outOfTime, ranOut := ctx.Err() == context.DeadlineExceeded, ctx.Err() != nil
 	cancel() // ends QEMU
 	err = cmd.Wait()
 	switch {
@@ -206,8 +301,10 @@ func tryKVM(ctx context.Context, qemu, kernel, initrd string, c ProbeConfig, lat
 		return nil
 	case ranOut && printed == 0:
 		return fmt.Errorf("%w: it printed nothing within %s", errLate, limit)
+	case outOfTime:
+		return fmt.Errorf("%w: it did not reach user space within %s", errSlow, mostSlow*limit)
 	case ranOut:
-		return fmt.Errorf("%w: it did not reach user space within %s", errLate, limit)
+		return fmt.Errorf("%w: it did not reach user space, and printed nothing more for %s", errLate, limit)
 	}
 	return fmt.Errorf("QEMU gives up under KVM: %s", firstLine(complaint.String(), err))
 }
@@ -237,7 +334,8 @@ func cacheKey(kernel, initrd string) (cachedVerdict, error) {
 			return cachedVerdict{}, fmt.Errorf("read %s: %w", path, err)
 		}
 	}
-	return cachedVerdict{BootID: strings.TrimSpace(string(boot)), Digest: hex.EncodeToString(sum.Sum(nil))}, nil
+	return cachedVerdict{BootID: strings.TrimSpace(string(boot)), Load: loadOfKVM(),
+		Digest: hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
 func readCache(path string) (cachedVerdict, bool) {

@@ -25,30 +25,48 @@ import (
 // namePrefix begins the name of every machine of every agent.
 const namePrefix = "grange-"
 
-// process is a QEMU that was identified. It is held by a descriptor from then on, so that a later process with the same number is never
-// taken for it.
+// process is a QEMU that was identified. It is held by a descriptor from then on, so that a later process with the same
+// number is never taken for it.
 type process struct {
-	pid   int
-	start uint64   // in clock ticks since the host booted: tells it from a later one with the same number where there is no descriptor
+	pid int
+	// in clock ticks since the host booted: tells it from a later one with the same number where there is no descriptor
+	start uint64
 	fd    *os.File // pidfd
 }
 
-// pidDir is where libvirt's QEMU driver keeps a pid file for each domain: beside its sockets, in a directory that only root can write.
+// pidDir is where libvirt's QEMU driver keeps a pid file for each domain: beside its sockets.
 func (l *Libvirt) pidDir() string { return filepath.Join(filepath.Dir(l.cfg.Socket), "qemu") }
 
-// checkPidDir refuses a directory of pid files that is not libvirt's, or not root's alone: who can write it can name any process a machine.
-func (l *Libvirt) checkPidDir() error {
+// checkPidDir refuses a directory of pid files that others can write than root, or the user that libvirt gives QEMU,
+// as libvirt 11.3 of Debian 13 has it. That user could have one machine's process taken for another's of the same user,
+// and no other process for one: locate asks the kernel for lock, user and program.
+func (l *Libvirt) checkPidDir(qemuUser func() (int, error)) error {
 	dir := l.pidDir()
 	info, err := os.Stat(dir)
-	if err == nil && (!info.IsDir() || !onlyOwner(info)) {
-		err = errors.New("it is not a directory that root alone can write")
+	if err == nil && !info.IsDir() {
+		err = errors.New("it is not a directory")
+	}
+	if err == nil && !onlyOwner(info) {
+		err = givenToQEMU(info, qemuUser)
 	}
 	if err != nil {
 		return &farm.Error{
 			Kind: farm.Unavailable, Code: hyper.CodeUnreadable, Err: err,
-			Message: fmt.Sprintf("libvirt's pid files in %s cannot be used: %v", dir, err),
+			Message: fmt.Sprintf("libvirt's pid files in %s cannot be used", dir),
 			Hint:    "name the socket in libvirt's own run directory, as /run/libvirt/libvirt-sock",
 		}
+	}
+	return nil
+}
+
+// givenToQEMU returns nil for a directory that QEMU's user alone can write.
+func givenToQEMU(info fs.FileInfo, qemuUser func() (int, error)) error {
+	uid, err := qemuUser()
+	if err != nil {
+		return err
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); !ok || int(s.Uid) != uid || info.Mode().Perm()&0o022 != 0 {
+		return errors.New("it is not a directory that root, or QEMU's user, alone can write")
 	}
 	return nil
 }
@@ -61,8 +79,9 @@ func onlyOwner(info fs.FileInfo) bool {
 
 // locate finds the QEMU of a machine; nil when there is none.
 //
-// An ordinary account can start the real emulator with any arguments, name and UUID. What it cannot have is the lock on libvirt's pid
-// file, which libvirt takes as root in the process that becomes QEMU and which ends with it, or QEMU's user.
+// An ordinary account can start the real emulator with any arguments, name and UUID. What it cannot have is the lock on
+// libvirt's pid file, which libvirt takes as root in the process that becomes QEMU and which ends with it, or QEMU's
+// user.
 func (l *Libvirt) locate(e entry) (*process, error) {
 	path := filepath.Join(l.pidDir(), e.Name+".pid")
 	pid, err := lockHolder(path)
@@ -111,8 +130,8 @@ func lockHolder(path string) (int, error) {
 	return int(lock.Pid), nil
 }
 
-// search looks for the QEMU of a machine whose pid file was deleted, through all processes: one that still holds that file, which only root
-// could open for writing. nil when there is none.
+// search looks for the QEMU of a machine whose pid file was deleted, through all processes: one that still holds that
+// file, which only root could open for writing. nil when there is none.
 func (l *Libvirt) search(e entry) (*process, error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -179,8 +198,9 @@ func runs(pid int, e entry) bool {
 	return hasUser(pid, e.UID) && isProgram(fmt.Sprintf("/proc/%d/exe", pid), e.Emulator)
 }
 
-// hasUser reports whether a process runs as a user with all of its user IDs: one that could still change to another is not QEMU yet.
-// In a user namespace of its own a process may have any number; here it has that of the account that made the namespace.
+// hasUser reports whether a process runs as a user with all of its user IDs: one that could still change to another is
+// not QEMU yet. In a user namespace of its own a process may have any number; here it has that of the account that made
+// the namespace.
 func hasUser(pid, uid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -195,8 +215,8 @@ func hasUser(pid, uid int) bool {
 	return false
 }
 
-// isProgram reports whether link, a process's exe, leads to the program. A package that was upgraded under a running machine has left a
-// deleted file of the same name.
+// isProgram reports whether link, a process's exe, leads to the program. A package that was upgraded under a running
+// machine has left a deleted file of the same name.
 func isProgram(link, program string) bool {
 	is, err1 := os.Stat(link)
 	want, err2 := os.Stat(program)
@@ -217,7 +237,8 @@ func started(pid int) uint64 {
 	if err != nil {
 		return 0
 	}
-	// The name may hold blanks and brackets; the fields after the last bracket are plain. See proc(5): 3 is the state, 22 the start.
+	// The name may hold blanks and brackets; the fields after the last bracket are plain. See proc(5): 3 is the state,
+	// 22 the start.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(fields) < 20 {
 		return 0
@@ -297,13 +318,13 @@ func (p *process) observe() (numa.Observed, error) {
 		}
 		o.VCPUs = append(o.VCPUs, cpus)
 	}
-	bound, _, err := hostfacts.NodeMemory(root, p.pid)
-	if !bound.Empty() {
-		o.Nodes = bound.List()
+	memory, err := hostfacts.NodeMemory(root, p.pid)
+	if nodes := memory.Nodes(); !nodes.Empty() {
+		o.Nodes = nodes.List()
 	}
 	return o, err
 }
 
-// touchingThread starts the names of QEMU's thread contexts. They touch huge pages before the first instruction, from any CPU
-// of the pages' node, and never run again.
+// touchingThread starts the names of QEMU's thread contexts. They touch huge pages before the first instruction, from
+// any CPU of the pages' node, and never run again.
 const touchingThread = "TC "

@@ -1,6 +1,8 @@
 package libvirt
 
 import (
+	"slices"
+
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -15,9 +17,24 @@ const (
 	maximum     = "maximum"
 )
 
-// hintsAnyCPU is a version of libvirt that takes hint-dedicated with any CPU mode; those of 2020 and 2021 refuse a domain that has
-// it with another than host-passthrough.
+// hintsAnyCPU is a version of libvirt that takes hint-dedicated with any CPU mode; those of 2020 and 2021 refuse a
+// domain that has it with another than host-passthrough.
 const hintsAnyCPU = 9_000_000
+
+// listsPerDomain is the oldest version of libvirt where fewerQuestions was seen to do what it says.
+const listsPerDomain = 9_000_000
+
+// fewerQuestions has libvirt read the features of the guest's CPU as two lists. By itself it asks QEMU for each feature
+// there is, some hundreds, one after the other: more than half of its part of a start. It does that where QEMU names
+// unavailable features, which a machine may be said to lack. Then libvirt refuses a CPU that names features which are
+// bits of MSRs, and does not know what a model that it finds itself consists of; so this is for the mode that passes
+// all through, and names none.
+func (h host) fewerQuestions(d *libvirtxml.Domain) {
+	if h.lists && (d.CPU.Mode == passthrough || d.CPU.Mode == maximum) {
+		d.QEMUCapabilities =
+			&libvirtxml.DomainQEMUCapabilities{Del: []libvirtxml.DomainQEMUCapabilitiesEntry{{Name: "cpu-unavailable-features"}}}
+	}
+}
 
 // processor says what CPU the guest sees, how its vCPUs are laid out, and what it should know of the host's scheduling.
 func (h host) processor(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ...any)) {
@@ -35,26 +52,51 @@ func (h host) processor(d *libvirtxml.Domain, m hyper.Machine, warn func(string,
 	d.Type, d.CPU.Mode = "kvm", mode
 	switch mode {
 	case passthrough:
-		d.CPU.Migratable = "off" // with it the guest would lose what cannot be moved, a TSC that never changes its pace above all
+		// with it the guest would lose what cannot be moved, a TSC that never changes its pace above all
+		d.CPU.Migratable = "off"
 	case custom:
-		// The guest gets this model or does not start: what was compiled for it would die of missing instructions later.
+		// The guest gets this model or does not start: what was compiled for it would die of missing instructions
+		// later.
 		d.CPU.Match, d.CPU.Model = "exact", &libvirtxml.DomainCPUModel{Fallback: "forbid", Value: model}
 		d.CPU.Check = "partial"
 	case hostModel:
 		d.CPU.Check = "partial"
 	}
+	if wantsTopoext(h.hardware.CPU, g) {
+		d.CPU.Features = append(d.CPU.Features, libvirtxml.DomainCPUFeature{Policy: "require", Name: topoext})
+	}
+	if mode == passthrough && sharesAlike(h.hardware, m.Plan) {
+		d.CPU.Cache = &libvirtxml.DomainCPUCache{Mode: "passthrough"}
+	}
 	d.Clock.Timer = append(d.Clock.Timer,
 		libvirtxml.DomainTimer{Name: "rtc", TickPolicy: "catchup"},
 		libvirtxml.DomainTimer{Name: "pit", TickPolicy: "delay"},
 		libvirtxml.DomainTimer{Name: "kvmclock", Present: "yes"})
-	if m.Plan.Floating.Empty() {
-		// Each vCPU has its CPU to itself: the guest may spin on a lock and wait for work without leaving it, for nobody else waits.
+	if dedicated(m.Plan) {
+		// Each vCPU has its CPU to itself: the guest may spin on a lock and wait for work without leaving it, for
+		// nobody else waits.
 		d.Features.PVSpinlock = &libvirtxml.DomainFeatureState{State: "off"}
 		d.Features.KVM = &libvirtxml.DomainFeatureKVM{PollControl: &libvirtxml.DomainFeatureState{State: "on"}}
 		if h.hints || mode == passthrough {
 			d.Features.KVM.HintDedicated = &libvirtxml.DomainFeatureState{State: "on"}
 		}
 	}
+}
+
+// dedicated reports whether each vCPU has a host CPU to itself, and no VM shares any of them.
+func dedicated(p farm.Plan) bool {
+	return p.Floating.Empty() && !slices.ContainsFunc(p.VCPUs, func(cpus farm.CPUSet) bool { return cpus.Len() != 1 })
+}
+
+// topoext is AMD's feature by which a guest counts the threads of a core (CPUID leaf 0x8000001E).
+const topoext = "topoext"
+
+// wantsTopoext reports whether the guest sees its threads only when it has topoext. QEMU never turns that on by itself
+// with the host's CPU: the guest would take each thread for a core. A processor without it, and Intel's, tell the guest
+// otherwise.
+func wantsTopoext(cpu farm.CPUModel, g farm.GuestTopology) bool {
+	amd := cpu.Vendor == "AuthenticAMD" || cpu.Vendor == "HygonGenuine"
+	return amd && g.Threads > 1 && slices.Contains(cpu.Flags, topoext)
 }
 
 // wantedCPU is the CPU mode that the machine asks for, and the model where that is custom.
@@ -84,7 +126,8 @@ func (h host) emulated(d *libvirtxml.Domain, m hyper.Machine, mode, model string
 	case mode == passthrough:
 		warn("CPU mode maximum instead of host-passthrough: software emulation cannot pass the host's CPU through")
 	case mode == custom:
-		warn("CPU mode maximum instead of model %s: software emulation has only some of its instructions, and others beside", model)
+		warn("CPU mode maximum instead of model %s: software emulation has only some of its instructions, and others "+
+			"beside", model)
 	default:
 		warn("CPU mode maximum instead of %s: software emulation cannot do all that the host's CPU can", mode)
 	}

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestScriptHidesKVM has private-libvirtd judge /dev/kvm of every kind, in a mount namespace with a device and a QEMU of the test's own.
+// TestScriptHidesKVM has private-libvirtd judge /dev/kvm of every kind, in a mount namespace with a device and a QEMU
+// of the test's own.
 func TestScriptHidesKVM(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skip private-libvirtd: a mount namespace needs root")
@@ -56,7 +57,8 @@ func TestScriptHidesKVM(t *testing.T) {
 				wc -l </run/boots`, c.mode, c.group, script, qemu, emulator)
 			out, err := exec.Command("unshare", "--mount", "sh", "-c", setup).CombinedOutput()
 			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-			if err != nil || len(lines) != 3 || !strings.HasPrefix(lines[0], c.want) || lines[1] != lines[0] || lines[2] > "1" {
+			if err != nil || len(lines) != 3 || !strings.HasPrefix(lines[0], c.want) || lines[1] != lines[0] ||
+				lines[2] > "1" {
 				t.Errorf("%v: %q, want %q", err, lines, c.want)
 			}
 		})

@@ -9,10 +9,11 @@ import (
 	rpc "github.com/digitalocean/go-libvirt"
 )
 
-// Sweep kills processes of ours that libvirt does not know, and tells libvirt to drop domains of ours that have no process.
-// It does nothing while the daemon is away: unknown is not gone.
+// Sweep kills processes of ours that libvirt does not know, and tells libvirt to drop domains of ours that have no
+// process. It does nothing while the daemon is away: unknown is not gone.
 func (l *Libvirt) Sweep(ctx context.Context) error {
-	// Entries first: libvirt knows a domain before it starts the process, so what is noted and then not listed is an orphan, or never was.
+	// Entries first: libvirt knows a domain before it starts the process, so what is noted and then not listed is an
+	// orphan, or never was.
 	noted, err := l.allNoted()
 	errs := []error{err}
 	domains, err := call(ctx, l, func(s *session) ([]rpc.Domain, error) {

@@ -88,8 +88,8 @@ func TestManyStuck(t *testing.T) {
 	}
 }
 
-// TestHungDaemon has a libvirtd that accepts and never answers, is slow, refuses and comes back: nobody waits longer than they want, and the
-// same hypervisor works again at the end.
+// TestHungDaemon has a libvirtd that accepts and never answers, is slow, refuses and comes back: nobody waits longer
+// than they want, and the same hypervisor works again at the end.
 func TestHungDaemon(t *testing.T) {
 	p := startLibvirtd(t)
 	h := p.open(t)

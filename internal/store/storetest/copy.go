@@ -110,7 +110,8 @@ func copyNotEmpty(s *suite) {
 		same(s, "what was there", 1, err, len(cells))
 		return nil
 	})
-	s.fails("from nothing", second(store.Copy(s.ctx, filepath.Join(s.TempDir(), "none.db"), s.fresh(s.T))), store.CodeNoStore)
+	s.fails("from nothing", second(store.Copy(s.ctx, filepath.Join(s.TempDir(), "none.db"), s.fresh(s.T))),
+		store.CodeNoStore)
 	if _, err := store.Copy(s.ctx, s.fresh(s.T), filepath.Join(s.TempDir(), "new.db")); err == nil {
 		s.Error("an empty database was copied")
 	}

@@ -36,7 +36,9 @@ func feed(s *suite) {
 	for after := range int64(3) {
 		for _, reader := range []*store.Store{db, other} {
 			got, upTo, err := reader.Changes(s.ctx, after, 100)
-			same(s, fmt.Sprint("after ", after), slices.DeleteFunc(slices.Clone(want), func(c store.Change) bool { return c.Revision <= after }), err, got)
+			same(s, fmt.Sprint("after ", after),
+				slices.DeleteFunc(slices.Clone(want), func(c store.Change) bool { return c.Revision <= after }), err,
+				got)
 			same(s, "up to", 2, err, upTo)
 		}
 	}
@@ -58,11 +60,13 @@ func wholeRevisions(s *suite) {
 	for _, c := range []struct {
 		after, limit, upTo int64
 		changes            int
-	}{{0, 1, 1, 1}, {0, 2, 1, 1}, {0, 4, 3, 4}, {0, 5, 3, 4}, {0, 6, 4, 6}, {1, 1, 2, 3}, {1, 2, 2, 3}, {2, 1, 4, 2}, {2, 2, 4, 2}, {4, 1, 4, 0}} {
+	}{{0, 1, 1, 1}, {0, 2, 1, 1}, {0, 4, 3, 4}, {0, 5, 3, 4}, {0, 6, 4, 6}, {1, 1, 2, 3}, {1, 2, 2, 3}, {2, 1, 4,
+		2}, {2, 2, 4, 2}, {4, 1, 4, 0}} {
 		for _, reader := range []*store.Store{db, other} {
 			got, upTo, err := reader.Changes(s.ctx, c.after, int(c.limit))
 			if err != nil || upTo != c.upTo || len(got) != c.changes {
-				s.Errorf("after %d, at most %d: %d changes up to %d, not %d up to %d (%v)", c.after, c.limit, len(got), upTo, c.changes, c.upTo, err)
+				s.Errorf("after %d, at most %d: %d changes up to %d, not %d up to %d (%v)", c.after, c.limit, len(got),
+					upTo, c.changes, c.upTo, err)
 			}
 		}
 	}
@@ -85,7 +89,8 @@ func feedGone(s *suite) {
 	}
 }
 
-// writers: two servers write at once, and a third reads the feed. Every reader sees every revision, in order, and none later on.
+// writers: two servers write at once, and a third reads the feed. Every reader sees every revision, in order, and none
+// later on.
 func writers(s *suite) {
 	const each = 25
 	url := s.fresh(s.T)
@@ -103,7 +108,8 @@ func writers(s *suite) {
 					if err != nil {
 						return err
 					}
-					return tx.InsertVM(farm.VM{ID: fmt.Sprint(w, "-", n), Project: "p", Name: fmt.Sprintf("%04d", count)})
+					return tx.InsertVM(farm.VM{ID: fmt.Sprint(w, "-", n), Project: "p",
+						Name: fmt.Sprintf("%04d", count)})
 				}); err != nil {
 					s.Error(err)
 				}
@@ -263,7 +269,8 @@ func endedContext(s *suite) {
 	same(s, "revision", 1, nil, s.update(db, put("a", 2)))
 }
 
-// goneAway: somebody who goes away need not wait for his turn, nothing is begun for him, and a list is not read to its end.
+// goneAway: somebody who goes away need not wait for his turn, nothing is begun for him, and a list is not read to its
+// end.
 func goneAway(s *suite) {
 	db := s.new()
 	s.update(db, put("a", 1))
@@ -315,7 +322,8 @@ func mixedWriters(s *suite) {
 				}
 				for _, c := range changes {
 					at[i]++
-					same(s, "change", store.Change{Revision: at[i], Kind: store.KindCell, ID: fmt.Sprint("c", at[i]-1)}, nil, c)
+					same(s, "change", store.Change{Revision: at[i], Kind: store.KindCell, ID: fmt.Sprint("c", at[i]-1)},
+						nil, c)
 				}
 				same(s, "up to", at[i], nil, upTo)
 			}

@@ -16,9 +16,11 @@ func Fill(tx *store.Tx) error {
 		tx.PutUser(farm.User{Name: "ann", Subjects: []string{"CN=Ann,O=Grid,C=CH"}, Disabled: true}),
 		tx.PutGrant(farm.Grant{User: "ann", Role: farm.RoleOperator, Project: "p"}),
 		tx.PutToken(aToken()), tx.PutJoinToken(aJoinToken()),
-		tx.PutStream(store.Stream{ID: "s1", Host: "h1", VM: "id", Kind: "tcp", Port: 22, Server: "https://a", Created: noon}),
+		tx.PutStream(store.Stream{ID: "s1", Host: "h1", VM: "id", Kind: "tcp", Port: 22, Server: "https://a",
+			Created: noon}),
 		tx.PutSetting("ca", []byte(`{"a":1}`)),
-		tx.Audit(farm.Entry{Time: noon, Who: "ann", Means: "token", Source: "t1", Action: "vm.create", Target: "p/a", Project: "p", Outcome: "denied", Reason: "quota"}),
+		tx.Audit(farm.Entry{Time: noon, Who: "ann", Means: "token", Source: "t1", Action: "vm.create", Target: "p/a",
+			Project: "p", Outcome: "denied", Reason: "quota"}),
 		tx.PutAnswer("ann", "k", []byte{0, 1}, []byte{2, 255}, noon),
 	)
 }

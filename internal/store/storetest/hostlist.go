@@ -17,7 +17,8 @@ func hostLists(s *suite) {
 		for n := range many {
 			h := aHost(n)
 			h.Name = fmt.Sprintf("host-%03d", n)
-			if err := errors.Join(tx.InsertHost(h), tx.PutStranger(farm.Stranger{Host: h.ID, VM: "v1"}), tx.PutStranger(farm.Stranger{Host: h.ID, VM: "v0"})); err != nil {
+			if err := errors.Join(tx.InsertHost(h), tx.PutStranger(farm.Stranger{Host: h.ID, VM: "v1"}),
+				tx.PutStranger(farm.Stranger{Host: h.ID, VM: "v0"})); err != nil {
 				return err
 			}
 			h.Revision = tx.Revision()
@@ -55,10 +56,12 @@ func hostLists(s *suite) {
 		same(s, "with facts", append(all[:many:many], farm.Host{ID: "gone", Name: "gone"}), err, got)
 
 		strangers, err := tx.StrangersOf([]farm.Host{all[7], all[3], {ID: "gone"}})
-		same(s, "strangers", []farm.Stranger{{Host: "h3", VM: "v0"}, {Host: "h3", VM: "v1"}, {Host: "h7", VM: "v0"}, {Host: "h7", VM: "v1"}}, err, strangers)
+		same(s, "strangers", []farm.Stranger{{Host: "h3", VM: "v0"}, {Host: "h3", VM: "v1"}, {Host: "h7", VM: "v0"},
+			{Host: "h7", VM: "v1"}}, err, strangers)
 		return nil
 	})
-	s.fails("by what is no text", s.in(db, func(tx *store.Tx) error { _, err := tx.HostsCalled([]string{"\xff"}); return err }), store.CodeBadText)
+	s.fails("by what is no text", s.in(db,
+		func(tx *store.Tx) error { _, err := tx.HostsCalled([]string{"\xff"}); return err }), store.CodeBadText)
 }
 
 // touched: a host that was touched is as it was, at another revision.
@@ -72,6 +75,8 @@ func touched(s *suite) {
 		return nil
 	})
 	changes, _, err := db.Changes(s.ctx, inserted, 10)
-	same(s, "those who watch are told", []store.Change{{Revision: h.Revision, Kind: store.KindHost, ID: h.ID, Host: h.ID}}, err, changes)
-	s.fails("one that is not there", s.in(db, func(tx *store.Tx) error { return tx.TouchHost("gone") }), store.CodeAbsent)
+	same(s, "those who watch are told",
+		[]store.Change{{Revision: h.Revision, Kind: store.KindHost, ID: h.ID, Host: h.ID}}, err, changes)
+	s.fails("one that is not there", s.in(db, func(tx *store.Tx) error { return tx.TouchHost("gone") }),
+		store.CodeAbsent)
 }

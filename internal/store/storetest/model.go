@@ -70,7 +70,8 @@ func (s *suite) play(random *rand.Rand) {
 			mirror[c.ID] = !c.Deleted
 		}
 		maps.DeleteFunc(mirror, func(_ string, there bool) bool { return !there })
-		same(s, "a mirror that follows the feed", slices.Sorted(maps.Keys(w.vms)), nil, slices.Sorted(maps.Keys(mirror)))
+		same(s, "a mirror that follows the feed", slices.Sorted(maps.Keys(w.vms)), nil,
+			slices.Sorted(maps.Keys(mirror)))
 	}
 }
 
@@ -122,10 +123,12 @@ func (w *world) step(tx *store.Tx, random *rand.Rand) error {
 		delete(w.vms, v.ID)
 	case 3:
 		old.Host, old.Revision = fmt.Sprint("h", random.IntN(3)), tx.Revision()
-		err = tx.SetVMPlace(farm.VM{ID: v.ID, Host: old.Host, Cell: old.Cell, Plan: old.Plan, Booking: old.Booking, Waiting: old.Waiting})
+		err = tx.SetVMPlace(farm.VM{ID: v.ID, Host: old.Host, Cell: old.Cell, Plan: old.Plan, Booking: old.Booking,
+			Waiting: old.Waiting})
 		w.keep(old, there)
 	case 4:
-		v.Owner, v.Cell, v.Host, v.Plan, v.Booking, v.Waiting, v.Observed = fmt.Sprint("u", random.IntN(3)), old.Cell, old.Host, old.Plan, old.Booking, old.Waiting, old.Observed
+		v.Owner, v.Cell, v.Host, v.Plan, v.Booking, v.Waiting, v.Observed = fmt.Sprint("u",
+			random.IntN(3)), old.Cell, old.Host, old.Plan, old.Booking, old.Waiting, old.Observed
 		v.Shape.Scratch *= farm.Bytes(random.IntN(3))
 		if random.IntN(4) == 0 {
 			v.Wanted.Power = farm.PowerDeleted
@@ -150,7 +153,8 @@ func (w *world) keep(v farm.VM, there bool) {
 
 func (s *suite) compare(db *store.Store, w world) {
 	s.Helper()
-	want := slices.SortedFunc(maps.Values(w.vms), func(a, b farm.VM) int { return strings.Compare(a.Project+"/"+a.Name, b.Project+"/"+b.Name) })
+	want := slices.SortedFunc(maps.Values(w.vms),
+		func(a, b farm.VM) int { return strings.Compare(a.Project+"/"+a.Name, b.Project+"/"+b.Name) })
 	s.view(db, func(tx *store.Tx) error {
 		got, err := tx.VMs(store.VMFilter{})
 		same(s, "all VMs", want, err, got)
@@ -165,7 +169,8 @@ func (w world) compareUsed(s *suite, tx *store.Tx) error {
 	for _, v := range w.vms {
 		q := want[v.Project]
 		if v.Wanted.Power != farm.PowerDeleted {
-			q = farm.Quota{VMs: q.VMs + 1, CPUs: q.CPUs + max(v.Shape.CPUs, v.Resize.CPUs), Memory: q.Memory + v.Shape.Memory, Scratch: q.Scratch + v.Shape.Scratch}
+			q = farm.Quota{VMs: q.VMs + 1, CPUs: q.CPUs + max(v.Shape.CPUs, v.Resize.CPUs),
+				Memory: q.Memory + v.Shape.Memory, Scratch: q.Scratch + v.Shape.Scratch}
 		}
 		want[v.Project] = q
 	}

@@ -24,7 +24,8 @@ func hosts(s *suite) {
 		})
 	}
 	check("inserted")
-	other := farm.Host{ID: h.ID, Name: "new-name", Cell: "b9", Labels: map[string]string{"x": "y"}, MachineID: "m9", Serial: "2b", Enrolled: noon.Add(time.Hour)}
+	other := farm.Host{ID: h.ID, Name: "new-name", Cell: "b9", Labels: map[string]string{"x": "y"}, MachineID: "m9",
+		Serial: "2b", Enrolled: noon.Add(time.Hour)}
 	h.Revision = s.update(db, func(tx *store.Tx) error { return tx.SetHost(other) })
 	other.Facts, other.Kind, other.Seen, other.Clock, other.Revision = h.Facts, h.Kind, h.Seen, h.Clock, h.Revision
 	h = other
@@ -40,7 +41,8 @@ func hosts(s *suite) {
 		same(s, "without facts", brief, err, got)
 		return nil
 	})
-	same(s, "the same facts again", h.Revision, nil, s.update(db, func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, h.Facts) }))
+	same(s, "the same facts again", h.Revision, nil,
+		s.update(db, func(tx *store.Tx) error { return tx.SetHostFacts(h.ID, h.Facts) }))
 
 	second := aHost(2)
 	second.Revision = s.update(db, func(tx *store.Tx) error { return tx.InsertHost(second) })
@@ -81,12 +83,14 @@ func hostsSeen(s *suite) {
 		return nil
 	})
 	at := noon.Add(time.Minute)
-	if err := db.Saw(s.ctx, []store.Seen{{ID: "h2", At: at, Ahead: time.Second}, {ID: "h0", At: at}, {ID: "gone", At: at}}); err != nil {
+	if err := db.Saw(s.ctx, []store.Seen{{ID: "h2", At: at, Ahead: time.Second}, {ID: "h0", At: at},
+		{ID: "gone", At: at}}); err != nil {
 		s.Fatal(err)
 	}
 	s.view(db, func(tx *store.Tx) error {
 		got, err := tx.HostsSeen()
-		same(s, "seen", []store.Seen{{ID: "h0", At: at}, {ID: "h1", At: noon, Ahead: aHost(1).Clock}, {ID: "h2", At: at, Ahead: time.Second}}, err, got)
+		same(s, "seen", []store.Seen{{ID: "h0", At: at}, {ID: "h1", At: noon, Ahead: aHost(1).Clock},
+			{ID: "h2", At: at, Ahead: time.Second}}, err, got)
 		same(s, "revision", before, nil, tx.Revision())
 		page, err := tx.HostsSeenAfter("h0", 1)
 		same(s, "page of seen", []store.Seen{{ID: "h1", At: noon, Ahead: aHost(1).Clock}}, err, page)
@@ -121,35 +125,57 @@ func smallThings(s *suite) {
 	grant := farm.Grant{User: "ann", Role: farm.RoleOperator, Project: "p"}
 	shape := aShape("small")
 	for _, o := range []object{
-		{store.KindCell, "b1", func(t *store.Tx) error { return t.PutCell(cell) }, func(t *store.Tx) error { return t.DeleteCell("b1") },
+		{store.KindCell, "b1", func(t *store.Tx) error { return t.PutCell(cell) },
+			func(t *store.Tx) error { return t.DeleteCell("b1") },
 			func(t *store.Tx) (any, error) { return t.Cell("b1") }, func(t *store.Tx) (any, error) { return t.Cells() },
 			func(r int64) any { cell.Revision = r; return cell }, func(int64) any { return []farm.Cell{cell} }},
-		{store.KindProject, "p", func(t *store.Tx) error { return t.PutProject(project) }, func(t *store.Tx) error { return t.DeleteProject("p") },
-			func(t *store.Tx) (any, error) { return t.Project("p") }, func(t *store.Tx) (any, error) { return t.Projects() },
-			func(r int64) any { project.Revision = r; return project }, func(int64) any { return []farm.Project{project} }},
-		{store.KindShape, "small", func(t *store.Tx) error { return t.PutShape(shape) }, func(t *store.Tx) error { return t.DeleteShape("small") },
-			func(t *store.Tx) (any, error) { return t.Shape("small") }, func(t *store.Tx) (any, error) { return t.Shapes() },
-			func(int64) any { return shape }, func(int64) any { return []farm.Shape{shape} }},
-		{store.KindNetwork, "front", func(t *store.Tx) error { return t.PutNetwork(network) }, func(t *store.Tx) error { return t.DeleteNetwork("front") },
-			func(t *store.Tx) (any, error) { return t.Network("front") }, func(t *store.Tx) (any, error) { return t.Networks() },
-			func(r int64) any { network.Revision = r; return network }, func(int64) any { return []farm.FleetNetwork{network} }},
-		{store.KindGroup, "p/apart", func(t *store.Tx) error { return t.PutGroup(group) }, func(t *store.Tx) error { return t.DeleteGroup("p", "apart") },
-			func(t *store.Tx) (any, error) { return t.Group("p", "apart") }, func(t *store.Tx) (any, error) { return t.Groups() },
-			func(r int64) any { group.Revision = r; return group }, func(int64) any { return []farm.ServerGroup{group} }},
-		{store.KindUser, "ann", func(t *store.Tx) error { return t.PutUser(user) }, func(t *store.Tx) error { return t.DeleteUser("ann") },
-			func(t *store.Tx) (any, error) { return t.UserOfSubject(user.Subjects[0]) }, func(t *store.Tx) (any, error) { return t.Users() },
-			func(r int64) any { user.Revision = r; return user }, func(int64) any { return []farm.User{user} }},
-		{store.KindToken, "t1", func(t *store.Tx) error { return t.PutToken(token) }, func(t *store.Tx) error { return t.DeleteToken("t1") },
-			func(t *store.Tx) (any, error) { return t.Token("t1") }, func(t *store.Tx) (any, error) { return t.Tokens("ann") },
+		{store.KindProject, "p", func(t *store.Tx) error { return t.PutProject(project) },
+			func(t *store.Tx) error { return t.DeleteProject("p") },
+			func(t *store.Tx) (any, error) { return t.Project("p") },
+			func(t *store.Tx) (any, error) { return t.Projects() },
+			func(r int64) any { project.Revision = r; return project },
+			func(int64) any { return []farm.Project{project} }},
+		{store.KindShape, "small", func(t *store.Tx) error { return t.PutShape(shape) },
+			func(t *store.Tx) error { return t.DeleteShape("small") },
+			func(t *store.Tx) (any, error) { return t.Shape("small") },
+			func(t *store.Tx) (any, error) { return t.Shapes() }, func(int64) any { return shape },
+			func(int64) any { return []farm.Shape{shape} }},
+		{store.KindNetwork, "front", func(t *store.Tx) error { return t.PutNetwork(network) },
+			func(t *store.Tx) error { return t.DeleteNetwork("front") },
+			func(t *store.Tx) (any, error) { return t.Network("front") },
+			func(t *store.Tx) (any, error) { return t.Networks() },
+			func(r int64) any { network.Revision = r; return network },
+			func(int64) any { return []farm.FleetNetwork{network} }},
+		{store.KindGroup, "p/apart", func(t *store.Tx) error { return t.PutGroup(group) },
+			func(t *store.Tx) error { return t.DeleteGroup("p", "apart") },
+			func(t *store.Tx) (any, error) { return t.Group("p", "apart") },
+			func(t *store.Tx) (any, error) { return t.Groups() },
+			func(r int64) any { group.Revision = r; return group },
+			func(int64) any { return []farm.ServerGroup{group} }},
+		{store.KindUser, "ann", func(t *store.Tx) error { return t.PutUser(user) },
+			func(t *store.Tx) error { return t.DeleteUser("ann") },
+			func(t *store.Tx) (any, error) { return t.UserOfSubject(user.Subjects[0]) },
+			func(t *store.Tx) (any, error) { return t.Users() }, func(r int64) any { user.Revision = r; return user },
+			func(int64) any { return []farm.User{user} }},
+		{store.KindToken, "t1", func(t *store.Tx) error { return t.PutToken(token) },
+			func(t *store.Tx) error { return t.DeleteToken("t1") },
+			func(t *store.Tx) (any, error) { return t.Token("t1") },
+			func(t *store.Tx) (any, error) { return t.Tokens("ann") },
 			func(r int64) any { token.Revision = r; return token }, func(int64) any { return []farm.Token{token} }},
-		{store.KindJoinToken, "j1", func(t *store.Tx) error { return t.PutJoinToken(join) }, func(t *store.Tx) error { return t.DeleteJoinToken("j1") },
-			func(t *store.Tx) (any, error) { return t.JoinToken("j1") }, func(t *store.Tx) (any, error) { return t.JoinTokens() },
-			func(int64) any { return join }, func(int64) any { return []farm.JoinToken{join} }},
-		{store.KindStream, "s1", func(t *store.Tx) error { return t.PutStream(stream) }, func(t *store.Tx) error { return t.DeleteStream("s1") },
-			func(t *store.Tx) (any, error) { return t.Stream("s1") }, func(t *store.Tx) (any, error) { return t.Streams("h1") },
-			func(int64) any { return stream }, func(int64) any { return []store.Stream{stream} }},
-		{store.KindGrant, `"ann" operator "p" ""`, func(t *store.Tx) error { return t.PutGrant(grant) }, func(t *store.Tx) error { return t.DeleteGrant(grant) },
-			nil, func(t *store.Tx) (any, error) { return t.Grants("ann") }, nil, func(int64) any { return []farm.Grant{grant} }},
+		{store.KindJoinToken, "j1", func(t *store.Tx) error { return t.PutJoinToken(join) },
+			func(t *store.Tx) error { return t.DeleteJoinToken("j1") },
+			func(t *store.Tx) (any, error) { return t.JoinToken("j1") },
+			func(t *store.Tx) (any, error) { return t.JoinTokens() }, func(int64) any { return join },
+			func(int64) any { return []farm.JoinToken{join} }},
+		{store.KindStream, "s1", func(t *store.Tx) error { return t.PutStream(stream) },
+			func(t *store.Tx) error { return t.DeleteStream("s1") },
+			func(t *store.Tx) (any, error) { return t.Stream("s1") },
+			func(t *store.Tx) (any, error) { return t.Streams("h1") }, func(int64) any { return stream },
+			func(int64) any { return []store.Stream{stream} }},
+		{store.KindGrant, `"ann" operator "p" ""`, func(t *store.Tx) error { return t.PutGrant(grant) },
+			func(t *store.Tx) error { return t.DeleteGrant(grant) },
+			nil, func(t *store.Tx) (any, error) { return t.Grants("ann") }, nil,
+			func(int64) any { return []farm.Grant{grant} }},
 	} {
 		s.object(o)
 	}
@@ -171,13 +197,15 @@ func (s *suite) object(o object) {
 	s.update(db, o.drop)
 	s.fails(name+" deleted twice", s.in(db, o.drop), store.CodeAbsent)
 	if o.get != nil {
-		s.fails(name+" is gone", s.in(db, func(tx *store.Tx) error { _, err := o.get(tx); return err }), store.CodeAbsent)
+		s.fails(name+" is gone", s.in(db, func(tx *store.Tx) error { _, err := o.get(tx); return err }),
+			store.CodeAbsent)
 	}
 	changes, _, err := db.Changes(s.ctx, 0, 10)
 	for i := range changes {
 		changes[i].Host, changes[i].Project = "", ""
 	}
-	same(s, name+" in the feed", []store.Change{{Revision: 1, Kind: o.kind, ID: o.id}, {Revision: 2, Kind: o.kind, ID: o.id, Deleted: true}}, err, changes)
+	same(s, name+" in the feed", []store.Change{{Revision: 1, Kind: o.kind, ID: o.id},
+		{Revision: 2, Kind: o.kind, ID: o.id, Deleted: true}}, err, changes)
 }
 
 func samePut(s *suite) {
@@ -186,7 +214,8 @@ func samePut(s *suite) {
 	cell.Revision = before
 	same(s, "revision", before, nil, s.update(db, func(tx *store.Tx) error { return tx.PutCell(cell) }))
 	cell.Reason = "y"
-	same(s, "revision after a change", before+1, nil, s.update(db, func(tx *store.Tx) error { return tx.PutCell(cell) }))
+	same(s, "revision after a change", before+1, nil,
+		s.update(db, func(tx *store.Tx) error { return tx.PutCell(cell) }))
 }
 
 func users(s *suite) {
@@ -194,7 +223,11 @@ func users(s *suite) {
 	ann := farm.User{Name: "ann", Subjects: []string{"CN=Ann", "CN=Ann 2"}}
 	before := s.update(db, func(tx *store.Tx) error { return tx.PutUser(ann) })
 	same(s, "the same again", before, nil, s.update(db, func(tx *store.Tx) error { return tx.PutUser(ann) }))
-	s.fails("another's certificate", s.in(db, func(tx *store.Tx) error { return tx.PutUser(farm.User{Name: "ben", Subjects: []string{"CN=Ann 2"}}) }), store.CodeTaken)
+	s.fails("another's certificate",
+		s.in(db, func(tx *store.Tx) error {
+			return tx.PutUser(farm.User{Name: "ben",
+				Subjects: []string{"CN=Ann 2"}})
+		}), store.CodeTaken)
 	ann.Subjects = ann.Subjects[:1]
 	s.update(db, func(tx *store.Tx) error {
 		if err := tx.PutUser(ann); err != nil {
@@ -241,7 +274,8 @@ func streams(s *suite) {
 		return nil
 	})
 	changes, _, err := db.Changes(s.ctx, 0, 10)
-	same(s, "the host's list changes", []store.Change{{Revision: 1, Kind: store.KindStream, ID: "s1", Host: "h1"}}, err, changes)
+	same(s, "the host's list changes", []store.Change{{Revision: 1, Kind: store.KindStream, ID: "s1", Host: "h1"}},
+		err, changes)
 }
 
 func strangers(s *suite) {
@@ -252,7 +286,8 @@ func strangers(s *suite) {
 	here.Evicted = true
 	s.update(db, func(tx *store.Tx) error { return errors.Join(tx.PutStranger(here), tx.PutStranger(there)) })
 	changes, _, err := db.Changes(s.ctx, 1, 10)
-	same(s, "the host's list changes", []store.Change{{Revision: 2, Kind: store.KindStranger, ID: "h1/v1", Host: "h1"}}, err, changes)
+	same(s, "the host's list changes", []store.Change{{Revision: 2, Kind: store.KindStranger, ID: "h1/v1", Host: "h1"}},
+		err, changes)
 	s.update(db, func(tx *store.Tx) error { return tx.DeleteStranger("h2", "v1") })
 	s.view(db, func(tx *store.Tx) error {
 		got, err := tx.Strangers("")
@@ -281,8 +316,9 @@ func settings(s *suite) {
 func audit(s *suite) {
 	db := s.new()
 	entry := func(n int) farm.Entry {
-		return farm.Entry{Time: noon.Add(time.Duration(n) * time.Hour), Who: []string{"ann", "ben"}[n%2], Means: "token", Source: "t1", Action: "vm.create", Target: "p/a",
-			Project: []string{"p", "q", ""}[n%3], Outcome: "denied", Reason: "quota"}
+		return farm.Entry{Time: noon.Add(time.Duration(n) * time.Hour), Who: []string{"ann", "ben"}[n%2],
+			Means: "token", Source: "t1", Action: "vm.create", Target: "p/a", Project: []string{"p", "q", ""}[n%3],
+			Outcome: "denied", Reason: "quota"}
 	}
 	var all []farm.Entry // newest first
 	for n := range 12 {
@@ -305,7 +341,8 @@ func audit(s *suite) {
 		got, err = tx.Entries("p", "", 0, 100)
 		same(s, "of a project", choose(func(e farm.Entry) bool { return e.Project == "p" }), err, got)
 		got, err = tx.Entries("q", "ben", 0, 100)
-		same(s, "of a project and a user", choose(func(e farm.Entry) bool { return e.Project == "q" && e.Who == "ben" }), err, got)
+		same(s, "of a project and a user",
+			choose(func(e farm.Entry) bool { return e.Project == "q" && e.Who == "ben" }), err, got)
 		got, err = tx.Entries("", "", 9, 3)
 		same(s, "a page", choose(func(e farm.Entry) bool { return e.ID < 9 && e.ID > 5 }), err, got)
 		return nil
@@ -400,7 +437,8 @@ func byteOrder(s *suite) {
 func badText(s *suite) {
 	db := s.new()
 	for _, text := range []string{"\x00", "a\xff"} {
-		s.fails("insert", s.in(db, func(tx *store.Tx) error { return tx.InsertVM(farm.VM{ID: "i", Name: text}) }), store.CodeBadText)
+		s.fails("insert", s.in(db, func(tx *store.Tx) error { return tx.InsertVM(farm.VM{ID: "i", Name: text}) }),
+			store.CodeBadText)
 		s.fails("look up", s.in(db, func(tx *store.Tx) error { _, err := tx.VM(text); return err }), store.CodeBadText)
 	}
 	v := aVM(1)

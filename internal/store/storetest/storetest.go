@@ -24,14 +24,18 @@ func Run(t *testing.T, fresh func(t *testing.T) (url string)) {
 		name string
 		test func(*suite)
 	}{
-		{"VMs", vms}, {"VMs are chosen by what a list asks", filters}, {"VM taken", vmTaken}, {"leases", leases}, {"VM leaves a host", vmLeaves},
+		{"VMs", vms}, {"VMs are chosen by what a list asks", filters}, {"VM taken", vmTaken}, {"leases", leases},
+		{"VM leaves a host", vmLeaves},
 		{"the same observed again", sameObserved}, {"placed", placed}, {"sums", sums},
 		{"hosts", hosts}, {"hosts seen", hostsSeen}, {"lists of hosts", hostLists}, {"touched", touched},
-		{"small things", smallThings}, {"the same put again", samePut}, {"users", users}, {"streams", streams}, {"strangers", strangers}, {"settings", settings},
+		{"small things", smallThings}, {"the same put again", samePut}, {"users", users}, {"streams", streams},
+		{"strangers", strangers}, {"settings", settings},
 		{"audit", audit}, {"answers", answers}, {"names in the order of bytes", byteOrder}, {"text", badText},
-		{"feed", feed}, {"feed by whole revisions", wholeRevisions}, {"feed gone", feedGone}, {"feed of several writers", mixedWriters}, {"writers", writers}, {"together", together},
+		{"feed", feed}, {"feed by whole revisions", wholeRevisions}, {"feed gone", feedGone},
+		{"feed of several writers", mixedWriters}, {"writers", writers}, {"together", together},
 		{"wait", wait}, {"wait for another", waitForOther},
-		{"nothing written", nothingWritten}, {"rolled back", rolledBack}, {"an error passed over", passedOver}, {"view", view}, {"ended context", endedContext}, {"gone away", goneAway},
+		{"nothing written", nothingWritten}, {"rolled back", rolledBack}, {"an error passed over", passedOver},
+		{"view", view}, {"ended context", endedContext}, {"gone away", goneAway},
 		{"lease", lease}, {"lease of a dead server", deadLeader}, {"lease given back", resigned}, {"fence", fence},
 		{"open again", openAgain},
 		{"copy", copied}, {"copy into a farm", copyNotEmpty}, {"backup and restore", backup},

@@ -29,11 +29,14 @@ func vms(s *suite) {
 	check("inserted")
 
 	other := aVM(1)
-	other.Owner, other.Group, other.Shape.CPUs, other.Tags, other.Expires, other.Resize = "ben", "far", 16, nil, time.Time{}, nil
+	other.Owner, other.Group, other.Shape.CPUs, other.Tags, other.Expires, other.Resize =
+		"ben", "far", 16, nil, time.Time{}, nil
 	other.Wanted = farm.Wanted{Power: farm.PowerDeleted, Boots: 7, Builds: 8, Fresh: 9}
-	other.Cell, other.Host, other.Plan, other.Booking, other.Waiting, other.Observed = "x", "x", farm.Plan{}, "x", "x", farm.Observed{}
+	other.Cell, other.Host, other.Plan, other.Booking, other.Waiting, other.Observed =
+		"x", "x", farm.Plan{}, "x", "x", farm.Observed{}
 	revision = s.update(db, func(tx *store.Tx) error { return tx.SetVM(other) })
-	v.Owner, v.Group, v.Shape, v.Tags, v.Expires, v.Resize, v.Wanted = other.Owner, other.Group, other.Shape, nil, time.Time{}, nil, other.Wanted
+	v.Owner, v.Group, v.Shape, v.Tags, v.Expires, v.Resize, v.Wanted =
+		other.Owner, other.Group, other.Shape, nil, time.Time{}, nil, other.Wanted
 	v.Revision, v.Changed = revision, revision
 	check("wanted")
 
@@ -96,14 +99,22 @@ func filters(s *suite) {
 		{"project", store.VMFilter{Project: "p1"}, func(v farm.VM) bool { return v.Project == "p1" }},
 		{"host", store.VMFilter{Host: "h2"}, func(v farm.VM) bool { return v.Host == "h2" }},
 		{"cell", store.VMFilter{Cell: "b1"}, func(v farm.VM) bool { return v.Cell == "b1" }},
-		{"cell and project", store.VMFilter{Cell: "b1", Project: "p0"}, func(v farm.VM) bool { return v.Cell == "b1" && v.Project == "p0" }},
+		{"cell and project", store.VMFilter{Cell: "b1", Project: "p0"}, func(v farm.VM) bool {
+			return v.Cell == "b1" &&
+				v.Project == "p0"
+		}},
 		{"owner", store.VMFilter{Owner: "ben"}, func(v farm.VM) bool { return v.Owner == "ben" }},
 		{"group", store.VMFilter{Group: "far"}, func(v farm.VM) bool { return v.Group == "far" }},
 		{"unplaced", store.VMFilter{Unplaced: true}, func(v farm.VM) bool { return v.Name == "vm-003" }},
 		{"booked", store.VMFilter{Booked: true}, func(v farm.VM) bool { return v.Name != "vm-003" }},
-		{"deleting", store.VMFilter{Deleting: true}, func(v farm.VM) bool { return v.Name == "vm-004" || v.Name == "vm-007" }},
-		{"expired", store.VMFilter{ExpiresBefore: noon.Add(2 * time.Minute)}, func(v farm.VM) bool { return v.Name == "vm-006" }},
-		{"expires at that very time", store.VMFilter{ExpiresBefore: noon.Add(time.Minute)}, func(farm.VM) bool { return false }},
+		{"deleting", store.VMFilter{Deleting: true}, func(v farm.VM) bool {
+			return v.Name == "vm-004" ||
+				v.Name == "vm-007"
+		}},
+		{"expired", store.VMFilter{ExpiresBefore: noon.Add(2 * time.Minute)},
+			func(v farm.VM) bool { return v.Name == "vm-006" }},
+		{"expires at that very time", store.VMFilter{ExpiresBefore: noon.Add(time.Minute)},
+			func(farm.VM) bool { return false }},
 	} {
 		want := slices.DeleteFunc(slices.Clone(all), func(v farm.VM) bool { return !c.want(v) })
 		s.view(db, func(tx *store.Tx) error {
@@ -170,14 +181,16 @@ func vmTaken(s *suite) {
 		change(&v)
 		err := s.in(db, func(tx *store.Tx) error { return tx.InsertVM(v) })
 		s.fails(what, err, store.CodeTaken)
-		if err != nil && (!strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), old.Project+"/"+old.Name)) {
+		if err != nil && (!strings.Contains(err.Error(), what) ||
+			!strings.Contains(err.Error(), old.Project+"/"+old.Name)) {
 			s.Errorf("%s: %v", what, err)
 		}
 	}
 	v := aVM(2)
 	v.Lease = old.Lease
 	v.Lease.Network, v.Lease.MAC, v.Name = "back", "52:54:00:00:00:ff", old.Name
-	s.update(db, func(tx *store.Tx) error { return tx.InsertVM(v) }) // another network and another project have their own names
+	// another network and another project have their own names
+	s.update(db, func(tx *store.Tx) error { return tx.InsertVM(v) })
 	for n := range 2 {
 		v := farm.VM{ID: "bare-" + string(rune('0'+n)), Project: "bare", Name: string(rune('0' + n))}
 		s.update(db, func(tx *store.Tx) error { return tx.InsertVM(v) }) // no lease is no lease twice
@@ -205,7 +218,8 @@ func leases(s *suite) {
 		for _, c := range []struct {
 			network, value string
 			taken          bool
-		}{{"front", "192.0.2.1", true}, {"front", v.Lease.Hostname, true}, {"back", "192.0.2.1", false}, {"back", v.Lease.Hostname, false}, {"front", "192.0.2.10", false}, {"front", "", false}} {
+		}{{"front", "192.0.2.1", true}, {"front", v.Lease.Hostname, true}, {"back", "192.0.2.1", false}, {"back",
+			v.Lease.Hostname, false}, {"front", "192.0.2.10", false}, {"front", "", false}} {
 			address, err := tx.AddressLeased(c.network, c.value)
 			if err != nil {
 				return err
@@ -277,7 +291,8 @@ func sums(s *suite) {
 	})
 	times := func(n int) farm.Quota {
 		shape := aShape("")
-		return farm.Quota{VMs: n, CPUs: n*shape.CPUs + 3, Memory: farm.Bytes(n) * shape.Memory, Scratch: farm.Bytes(n) * shape.Scratch}
+		return farm.Quota{VMs: n, CPUs: n*shape.CPUs + 3, Memory: farm.Bytes(n) * shape.Memory,
+			Scratch: farm.Bytes(n) * shape.Scratch}
 	}
 	s.view(db, func(tx *store.Tx) error {
 		got, err := tx.Used("p")
@@ -287,7 +302,8 @@ func sums(s *suite) {
 		got, err = tx.Used("none")
 		same(s, "of nothing", farm.Quota{}, err, got)
 		hosts, err := tx.UsedHosts([]farm.Host{{ID: "h"}, {ID: "none"}, {ID: ""}})
-		same(s, "of hosts", map[string]farm.Quota{"h": times(5)}, err, hosts) // one is to be deleted, and one has no host
+		// one is to be deleted, and one has no host
+		same(s, "of hosts", map[string]farm.Quota{"h": times(5)}, err, hosts)
 		return nil
 	})
 }
@@ -330,7 +346,9 @@ func placed(s *suite) {
 		return nil
 	})
 	changes, _, err := db.Changes(s.ctx, revision-1, 10)
-	same(s, "the host's list changes", []store.Change{{Revision: revision, Kind: store.KindVM, ID: v.ID, Project: v.Project, Host: "h9"}}, err, changes)
+	same(s, "the host's list changes",
+		[]store.Change{{Revision: revision, Kind: store.KindVM, ID: v.ID, Project: v.Project, Host: "h9"}},
+		err, changes)
 	same(s, "a reason for what has a host", revision, nil, wait("no room"))
 	for what, change := range map[string]func(*farm.VM){
 		"it has a host": func(*farm.VM) {},

@@ -8,8 +8,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Grid is a host whose sockets are all alike. Threads are numbered as Linux on most servers does: first one thread of every
-// core, node by node, then the siblings in the same order.
+// Grid is a host whose sockets are all alike. Threads are numbered as Linux on most servers does: first one thread of
+// every core, node by node, then the siblings in the same order.
 type Grid struct {
 	Sockets        int
 	NodesPerSocket int // 0 means 1
@@ -34,7 +34,8 @@ func (g Grid) Topology() farm.Topology {
 			threads = append(threads, s*cores+c)
 		}
 		node := c / g.CoresPerNode
-		t.Cores = append(t.Cores, farm.Core{Socket: node / g.NodesPerSocket, Node: node, Threads: farm.NewCPUSet(threads...)})
+		t.Cores = append(t.Cores, farm.Core{Socket: node / g.NodesPerSocket, Node: node,
+			Threads: farm.NewCPUSet(threads...)})
 	}
 	perCache := max(g.CoresPerNode/g.CachesPerNode, 1)
 	t.L3 = sets(t.Cores, func(i int, c farm.Core) int { return c.Node*g.CoresPerNode + i%g.CoresPerNode/perCache })
@@ -98,24 +99,28 @@ func WithPages(t farm.Topology, size farm.Bytes, perNode int) farm.Topology {
 	return t
 }
 
-// CERN2650v2 is CERN's batch server of 2015: two sockets of eight cores with SMT and 32 GiB each; node 0 has threads 0-7 and
-// 16-23. No huge pages.
+// CERN2650v2 is CERN's batch server of 2015: two sockets of eight cores with SMT and 32 GiB each; node 0 has threads
+// 0-7 and 16-23. No huge pages.
 func CERN2650v2() farm.Topology {
 	return Grid{Sockets: 2, CoresPerNode: 8, Threads: 2, NodeMemory: 32 * farm.GiB, CPU: farm.CPUModel{
-		Vendor: "GenuineIntel", Name: "Intel(R) Xeon(R) CPU E5-2650 v2 @ 2.60GHz", Family: 6, Model: 62, Stepping: 4, MaxMHz: 3400,
+		Vendor: "GenuineIntel", Name: "Intel(R) Xeon(R) CPU E5-2650 v2 @ 2.60GHz", Family: 6, Model: 62, Stepping: 4,
+		MaxMHz: 3400,
 	}}.Topology()
 }
 
 // CERN2630v3 is its successor: the same numbering, with 64 GiB a socket. No huge pages.
 func CERN2630v3() farm.Topology {
 	return Grid{Sockets: 2, CoresPerNode: 8, Threads: 2, NodeMemory: 64 * farm.GiB, CPU: farm.CPUModel{
-		Vendor: "GenuineIntel", Name: "Intel(R) Xeon(R) CPU E5-2630 v3 @ 2.40GHz", Family: 6, Model: 63, Stepping: 2, MaxMHz: 3200,
+		Vendor: "GenuineIntel", Name: "Intel(R) Xeon(R) CPU E5-2630 v3 @ 2.40GHz", Family: 6, Model: 63, Stepping: 2,
+		MaxMHz: 3200,
 	}}.Topology()
 }
 
 // EPYC256 is a server of two sockets of 64 cores with SMT in eight nodes, eight cores to an L3 cache. No huge pages.
 func EPYC256() farm.Topology {
-	return Grid{Sockets: 2, NodesPerSocket: 4, CoresPerNode: 16, Threads: 2, CachesPerNode: 2, NodeMemory: 128 * farm.GiB, Far: 32, CPU: farm.CPUModel{
-		Vendor: "AuthenticAMD", Name: "AMD EPYC 7763 64-Core Processor", Family: 25, Model: 1, Stepping: 1, MaxMHz: 3529,
-	}}.Topology()
+	return Grid{Sockets: 2, NodesPerSocket: 4, CoresPerNode: 16, Threads: 2, CachesPerNode: 2,
+		NodeMemory: 128 * farm.GiB, Far: 32, CPU: farm.CPUModel{
+			Vendor: "AuthenticAMD", Name: "AMD EPYC 7763 64-Core Processor", Family: 25, Model: 1, Stepping: 1,
+			MaxMHz: 3529,
+		}}.Topology()
 }

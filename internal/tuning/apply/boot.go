@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -54,7 +55,8 @@ func (p *planner) boot(context.Context) error {
 	}
 	made := false
 	for i, s := range p.plan.Steps {
-		made = made || i >= before && slices.ContainsFunc(places, func(b bootPlace) bool { return b.source && b.file == s.Path })
+		made = made || i >= before &&
+			slices.ContainsFunc(places, func(b bootPlace) bool { return b.source && b.file == s.Path })
 	}
 	if made && !p.system.CanUpdateBoot() {
 		for _, r := range requests {
@@ -93,7 +95,7 @@ type bootPlace struct {
 func (p *planner) bootPlaces() ([]bootPlace, error) {
 	root := p.system.Root()
 	var out []bootPlace
-	if _, err := root.Stat(grubFile); err == nil {
+	if grubReads(root) {
 		more, err := p.grubPlaces()
 		if err != nil {
 			return nil, err
@@ -126,13 +128,26 @@ func (p *planner) bootPlaces() ([]bootPlace, error) {
 	return nil, nil
 }
 
+// grubReads reports whether grub-mkconfig takes a command line from this host's files. Debian has /etc/default/grub
+// only where somebody has configured GRUB; files of grub.d are read without it, too.
+func grubReads(root *os.Root) bool {
+	if _, err := root.Stat(grubFile); err == nil {
+		return true
+	}
+	names, err := entries(root, grubDir)
+	return err == nil && slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".cfg") })
+}
+
 // grubPlaces: where there is a grub.d, our words go into a file of ours there, and the others lose them.
 func (p *planner) grubPlaces() ([]bootPlace, error) {
 	root := p.system.Root()
 	if _, err := root.Stat(grubDir); err != nil {
 		return []bootPlace{{grubFile, grubWords, true}}, nil
 	}
-	out := []bootPlace{{grubFile, grubRemove, true}}
+	var out []bootPlace
+	if _, err := root.Stat(grubFile); err == nil {
+		out = append(out, bootPlace{grubFile, grubRemove, true})
+	}
 	names, err := entries(root, grubDir)
 	if err != nil {
 		return nil, err
@@ -170,14 +185,16 @@ func kernelLines(requests []request) func(string) string {
 	return func(old string) string {
 		return edit(old, func(line string) []string {
 			words := strings.Fields(line)
-			if len(words) < 2 || !slices.Contains([]string{"linux", "linux16", "linuxefi", "kernel"}, words[0]) || !strings.HasPrefix(path.Base(words[1]), "vmlinu") {
+			if len(words) < 2 || !slices.Contains([]string{"linux", "linux16", "linuxefi", "kernel"}, words[0]) ||
+				!strings.HasPrefix(path.Base(words[1]), "vmlinu") {
 				return []string{line}
 			}
 			indent := line[:strings.Index(line, words[0])]
 			if hasWords(words[2:], requests) {
 				return []string{line}
 			}
-			return []string{indent + words[0] + " " + words[1] + " " + withWords(strings.Join(words[2:], " "), requests)}
+			return []string{indent + words[0] + " " + words[1] + " " +
+				withWords(strings.Join(words[2:], " "), requests)}
 		})
 	}
 }
@@ -211,7 +228,8 @@ func grubWords(requests []request) func(string) string {
 func grubSame(text string, requests []request) bool {
 	var words []string
 	for line := range strings.Lines(text) {
-		if name, value, _, ok := assignment(strings.TrimSuffix(line, "\n")); ok && (name == grubLine || name == grubDefault) {
+		if name, value, _, ok := assignment(strings.TrimSuffix(line, "\n")); ok &&
+			(name == grubLine || name == grubDefault) {
 			words = append(words, strings.Fields(value)...)
 		}
 	}
@@ -282,7 +300,7 @@ func withWords(line string, requests []request) string {
 	return strings.Join(words, " ")
 }
 
-// hasWords tells whether a command line says what requests want, and says it once.
+// hasWords reports whether a command line says what requests want, and says it once.
 func hasWords(words []string, requests []request) bool {
 	var about, want []string
 	kept := withoutWords(words, requests)
@@ -299,7 +317,8 @@ func hasWords(words []string, requests []request) bool {
 	return slices.Equal(about, want)
 }
 
-// withoutWords drops what requests set. Numbers of huge pages belong to the size before them, so whoever sets one sets them all.
+// withoutWords drops what requests set. Numbers of huge pages belong to the size before them, so whoever sets one sets
+// them all.
 func withoutWords(words []string, requests []request) []string {
 	var kept []string
 	for _, w := range words {

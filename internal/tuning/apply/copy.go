@@ -14,8 +14,10 @@ import (
 	"github.com/grange-project/grange/internal/tuning"
 )
 
-// planned is what a plan is made from besides the values that findings name. Programs may link any of /etc and /boot to each other.
-var planned = []string{"etc", "boot", "lib/modprobe.d", "usr/lib/modprobe.d", "sys/module", "sys/kernel/mm", nodeDir, meminfo, runDir}
+// planned is what a plan is made from besides the values that findings name. Programs may link any of /etc and /boot to
+// each other.
+var planned = []string{"etc", "boot", "lib/modprobe.d", "usr/lib/modprobe.d", "sys/module", "sys/kernel/mm", nodeDir,
+	meminfo, runDir}
 
 // ofProcess is what a plan is made from of each process.
 var ofProcess = []string{"comm", "cmdline"}
@@ -35,8 +37,8 @@ type copier struct {
 	files int
 }
 
-// Copy puts into an empty directory those files of a recorded host that a plan for findings is made from, so that Tree can read
-// them. Pipes and devices are left out. A file that is too long for a plan is cut where the plan will say so.
+// Copy puts into an empty directory those files of a recorded host that a plan for findings is made from, so that Tree
+// can read them. Pipes and devices are left out. A file that is too long for a plan is cut where the plan will say so.
 func Copy(ctx context.Context, to *os.Root, from fs.FS, findings []tuning.Finding) error {
 	c := &copier{ctx: ctx, to: to, from: from}
 	for _, name := range planned {
@@ -98,7 +100,9 @@ func (c *copier) count(n int) error {
 	c.files++
 	c.bytes += int64(n)
 	if c.files > maxCopiedFiles || c.bytes > maxCopied {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRecording, Message: fmt.Sprintf("more than %d files or %s of them count for a plan", maxCopiedFiles, farm.Bytes(maxCopied)),
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRecording,
+			Message: fmt.Sprintf("more than %d files or %s of them count for a plan", maxCopiedFiles,
+				farm.Bytes(maxCopied)),
 			Hint: "record the host with `grange host record`"}
 	}
 	return c.ctx.Err()

@@ -20,7 +20,8 @@ import (
 )
 
 // swappiness makes a step for the value and one for the file that keeps it.
-var swappiness = []tuning.Finding{{Rule: "swappiness", Where: "host", Changes: []tuning.Change{{Kind: tuning.SetValue, Path: "proc/sys/vm/swappiness", Value: "10"}}}}
+var swappiness = []tuning.Finding{{Rule: "swappiness", Where: "host",
+	Changes: []tuning.Change{{Kind: tuning.SetValue, Path: "proc/sys/vm/swappiness", Value: "10"}}}}
 
 // The agent keeps its images beside, where QEMU, under another user, has to reach them.
 func TestOnlyTheJournalsAreSecret(t *testing.T) {
@@ -30,7 +31,8 @@ func TestOnlyTheJournalsAreSecret(t *testing.T) {
 	if err := doPlan(t, Tree(root), swappiness); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]os.FileMode{"var": 0o755, "var/lib": 0o755, "var/lib/grange": 0o755, stateDir: 0o700} {
+	for name, want := range map[string]os.FileMode{"var": 0o755, "var/lib": 0o755, "var/lib/grange": 0o755,
+		stateDir: 0o700} {
 		if info, err := root.Stat(name); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: mode %v, want %v; %v", name, info.Mode().Perm(), want, err)
 		}
@@ -50,8 +52,8 @@ func fileLimit(t *testing.T, bytes uint64) {
 	}
 }
 
-// A journal that cannot be written any more is no reason to leave steps made, and never ends up with half a line inside. The limit
-// is one of the process: a child has it.
+// A journal that cannot be written any more is no reason to leave steps made, and never ends up with half a line
+// inside. The limit is one of the process: a child has it.
 func TestJournalThatCannotBeWritten(t *testing.T) {
 	const child = "GRANGE_TEST_CHILD"
 	if os.Getenv(child) == "" {
@@ -64,7 +66,8 @@ func TestJournalThatCannotBeWritten(t *testing.T) {
 	}
 	signal.Ignore(unix.SIGXFSZ)
 	for back := 0; ; back++ {
-		root := extract(t, map[string]string{"proc/sys/vm/swappiness": "60\n", "etc/sysctl.d/50-site.conf": "vm.swappiness = 60\n"})
+		root := extract(t, map[string]string{"proc/sys/vm/swappiness": "60\n",
+			"etc/sysctl.d/50-site.conf": "vm.swappiness = 60\n"})
 		before := look(t, root)
 		plan, err := NewPlan(t.Context(), Tree(root), swappiness)
 		if err != nil {
@@ -134,8 +137,10 @@ func TestNoRoomForTheJournal(t *testing.T) {
 
 // A file may be a link to one that something else manages. What it leads to is edited; the link stays.
 func TestLinkedConfiguration(t *testing.T) {
-	findings := []tuning.Finding{{Rule: "boot", Where: "host", Changes: []tuning.Change{{Kind: tuning.SetBoot, Name: "iommu", Value: "pt", Reboot: true}}}}
-	root := extract(t, map[string]string{"proc/1/comm": "init\n", grubFile: "-> ../site/grub", "etc/site/grub": "GRUB_CMDLINE_LINUX=\"quiet\"\n"})
+	findings := []tuning.Finding{{Rule: "boot", Where: "host",
+		Changes: []tuning.Change{{Kind: tuning.SetBoot, Name: "iommu", Value: "pt", Reboot: true}}}}
+	root := extract(t, map[string]string{"proc/1/comm": "init\n", grubFile: "-> ../site/grub",
+		"etc/site/grub": "GRUB_CMDLINE_LINUX=\"quiet\"\n"})
 	before := look(t, root)
 	if err := doPlan(t, Tree(root), findings); err != nil {
 		t.Fatal(err)
@@ -150,7 +155,8 @@ func TestLinkedConfiguration(t *testing.T) {
 		t.Errorf("after undo (-before +after):\n%s", d)
 	}
 	// Elsewhere no undo would touch it, so no plan does.
-	root = extract(t, map[string]string{"proc/1/comm": "init\n", grubFile: "-> ../../srv/site/grub", "srv/site/grub": "GRUB_CMDLINE_LINUX=\"quiet\"\n"})
+	root = extract(t, map[string]string{"proc/1/comm": "init\n", grubFile: "-> ../../srv/site/grub",
+		"srv/site/grub": "GRUB_CMDLINE_LINUX=\"quiet\"\n"})
 	_, err := NewPlan(t.Context(), Tree(root), findings)
 	wantCode(t, err, farm.CodeUnsafePath)
 	if !strings.Contains(err.Error(), "/etc/default/grub links to /srv/site/grub") {
@@ -172,10 +178,13 @@ func TestNoJournalOfAPlanThatItWouldNotTakeBack(t *testing.T) {
 
 // A file of a .d directory that links to /dev/null is masked: it sets nothing.
 func TestMaskedFiles(t *testing.T) {
-	m := newMachine(t, map[string]string{"proc/sys/vm/swappiness": "60\n", "dev/x": "", "etc/sysctl.d/50-site.conf": "-> /dev/null",
-		"etc/sysctl.conf": "-> /dev/null", grubFile: "GRUB_CMDLINE_LINUX=quiet\n", grubDir + "/50-cloud.cfg": "-> /dev/null",
-		"sys/module/kvm_intel/initstate": "live\n", "usr/lib/modprobe.d/kvm.conf": "options kvm_intel ept=0\n", "etc/modprobe.d/kvm.conf": "-> ../../dev/null"})
-	if err := unix.Mknod(filepath.Join(m.root.Name(), "dev/null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+	m := newMachine(t, map[string]string{"proc/sys/vm/swappiness": "60\n", "dev/x": "",
+		"etc/sysctl.d/50-site.conf": "-> /dev/null", "etc/sysctl.conf": "-> /dev/null",
+		grubFile: "GRUB_CMDLINE_LINUX=quiet\n", grubDir + "/50-cloud.cfg": "-> /dev/null",
+		"sys/module/kvm_intel/initstate": "live\n", "usr/lib/modprobe.d/kvm.conf": "options kvm_intel ept=0\n",
+		"etc/modprobe.d/kvm.conf": "-> ../../dev/null"})
+	if err := unix.Mknod(filepath.Join(m.root.Name(), "dev/null"), unix.S_IFCHR|0o666,
+		int(unix.Mkdev(1, 3))); err != nil {
 		t.Fatal(err)
 	}
 	if err := doPlan(t, m, slices.Concat(eptOn, swappiness, iommu)); err != nil {
@@ -192,7 +201,8 @@ func TestMaskedFiles(t *testing.T) {
 	wantCode(t, err, farm.CodeUnsafePath)
 }
 
-// The last step of an apply that was killed may be half made, but a file is whole at any time: what somebody made of it is theirs.
+// The last step of an apply that was killed may be half made, but a file is whole at any time: what somebody made of it
+// is theirs.
 func TestUndoKeepsAnEditOfTheLastFile(t *testing.T) {
 	root := extract(t, map[string]string{"proc/sys/vm/swappiness": "60\n"})
 	if err := doPlan(t, Tree(root), swappiness); err != nil {
@@ -207,7 +217,9 @@ func TestUndoKeepsAnEditOfTheLastFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.SplitAfter(string(text), "\n")
-	if err := root.WriteFile(journalPath(runs[0].ID), []byte(strings.Join(lines[:len(lines)-2], "")), 0o600); err != nil { // without "applied"
+	// without "applied"
+	if err := root.WriteFile(journalPath(runs[0].ID), []byte(strings.Join(lines[:len(lines)-2], "")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := root.WriteFile(sysctlFile, []byte("# mine\n"), 0o644); err != nil {
@@ -220,7 +232,8 @@ func TestUndoKeepsAnEditOfTheLastFile(t *testing.T) {
 	}
 }
 
-// What has begun ends in order: a program that ctrl-C cut short would leave a module out, or a menu of the boot loader half made.
+// What has begun ends in order: a program that ctrl-C cut short would leave a module out, or a menu of the boot loader
+// half made.
 func TestProgramsOutliveCtrlC(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -231,7 +244,8 @@ func TestProgramsOutliveCtrlC(t *testing.T) {
 
 // Anybody may start a QEMU and name it so that the terminal of whoever reads of it does as they like.
 func TestNamesOfVMsArePrinted(t *testing.T) {
-	root := extract(t, map[string]string{"proc/7/comm": "qemu-kvm\n", "proc/7/cmdline": "qemu-kvm\x00-name\x00guest=a\x1b[2J\u202eb,debug-threads=on\x00"})
+	root := extract(t, map[string]string{"proc/7/comm": "qemu-kvm\n",
+		"proc/7/cmdline": "qemu-kvm\x00-name\x00guest=a\x1b[2J\u202eb,debug-threads=on\x00"})
 	vms, err := RunningVMs(root)
 	if err != nil || len(vms) != 1 {
 		t.Fatal(vms, err)
@@ -241,9 +255,11 @@ func TestNamesOfVMsArePrinted(t *testing.T) {
 	}
 }
 
-var iommu = []tuning.Finding{{Rule: "iommu", Where: "host", Changes: []tuning.Change{{Kind: tuning.SetBoot, Name: "iommu", Value: "pt", Reboot: true}}}}
+var iommu = []tuning.Finding{{Rule: "iommu", Where: "host",
+	Changes: []tuning.Change{{Kind: tuning.SetBoot, Name: "iommu", Value: "pt", Reboot: true}}}}
 
-// Without the boot loader's program a step for it would fail, and so would every undo: nothing could be applied ever again.
+// Without the boot loader's program a step for it would fail, and so would every undo: nothing could be applied ever
+// again.
 func TestNoProgramForTheBootLoader(t *testing.T) {
 	m := newMachine(t, map[string]string{grubFile: "GRUB_CMDLINE_LINUX=\"quiet\"\n"})
 	m.lacks = []string{"update-grub", "grub2-mkconfig", "grub-mkconfig"}
@@ -251,7 +267,8 @@ func TestNoProgramForTheBootLoader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(plan.Steps) != 1 || len(plan.Wants[0].Manual) != 1 || !strings.Contains(plan.Wants[0].Manual[0], "update-grub") {
+	if len(plan.Steps) != 1 || len(plan.Wants[0].Manual) != 1 ||
+		!strings.Contains(plan.Wants[0].Manual[0], "update-grub") {
 		t.Errorf("want one step, and the boot loader by hand:\n%s", plan.Text(nil, 0))
 	}
 	if _, err := Do(t.Context(), m, plan, Options{}); err != nil {
@@ -259,7 +276,8 @@ func TestNoProgramForTheBootLoader(t *testing.T) {
 	}
 }
 
-// Where the firmware is EFI, Red Hat's GRUB reads a menu that a link in /etc leads to, and not always the one in /boot/grub2.
+// Where the firmware is EFI, Red Hat's GRUB reads a menu that a link in /etc leads to, and not always the one in
+// /boot/grub2.
 func TestBootLoaderOfEFI(t *testing.T) {
 	for _, c := range []struct{ files, want string }{
 		{"", "/boot/grub2/grub.cfg"},
@@ -283,8 +301,10 @@ func TestBootLoaderOfEFI(t *testing.T) {
 
 // KSM merges empty pages with the kernel's own zero page and counts them apart; taken apart, they take memory, too.
 func TestEmptyPagesTakeMemory(t *testing.T) {
-	system := Tree(extract(t, map[string]string{ksmRun: "1\n", ksmDir + "/pages_sharing": "1000\n", ksmDir + "/ksm_zero_pages": "500\n"}))
-	plan, err := NewPlan(t.Context(), system, []tuning.Finding{{Rule: "ksm", Where: "host", Changes: []tuning.Change{{Kind: tuning.Unmerge}}}})
+	system := Tree(extract(t, map[string]string{ksmRun: "1\n", ksmDir + "/pages_sharing": "1000\n",
+		ksmDir + "/ksm_zero_pages": "500\n"}))
+	plan, err := NewPlan(t.Context(), system,
+		[]tuning.Finding{{Rule: "ksm", Where: "host", Changes: []tuning.Change{{Kind: tuning.Unmerge}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

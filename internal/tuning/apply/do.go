@@ -32,10 +32,11 @@ func (o Options) tell(p Progress) {
 	}
 }
 
-// Do makes a plan: each step is recorded on disk before it is made and read back after. When one fails, or ctx ends, all that
-// were made are taken back, and the error says so (farm.CodeApplyFailed). Nothing begins while an earlier apply is unfinished
-// (farm.CodeUnfinished), VMs run that must not (farm.CodeVMsRunning), memory is short (farm.CodeNoHeadRoom), or the host is not
-// what the plan was made for (farm.CodeStalePlan). On a tree, where nothing can break, VMs and memory are no obstacle.
+// Do makes a plan: each step is recorded on disk before it is made and read back after. When one fails, or ctx ends,
+// all that were made are taken back, and the error says so (farm.CodeApplyFailed). Nothing begins while an earlier
+// apply is unfinished (farm.CodeUnfinished), VMs run that must not (farm.CodeVMsRunning), memory is short
+// (farm.CodeNoHeadRoom), or the host is not what the plan was made for (farm.CodeStalePlan). On a tree, where nothing
+// can break, VMs and memory are no obstacle.
 func Do(ctx context.Context, system System, plan Plan, o Options) (*Run, error) {
 	if err := mayChange(system); err != nil {
 		return nil, err
@@ -48,7 +49,8 @@ func Do(ctx context.Context, system System, plan Plan, o Options) (*Run, error) 
 	if err := nothingOpen(system.Root()); err != nil {
 		return nil, err
 	}
-	if err := plan.Ready(system); err != nil && system.Live() { // a tree shows what the host will be like when it is ready
+	// a tree shows what the host will be like when it is ready
+	if err := plan.Ready(system); err != nil && system.Live() {
 		return nil, err
 	}
 	if err := plan.fresh(ctx, system); err != nil {
@@ -73,15 +75,16 @@ func Do(ctx context.Context, system System, plan Plan, o Options) (*Run, error) 
 	if back := w.takeBack(ctx, err); back != nil {
 		return j.run, back
 	}
-	failed := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeApplyFailed, Message: "stopped, and all steps were taken back", Err: err}
+	failed := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeApplyFailed,
+		Message: "stopped, and all steps were taken back", Err: err}
 	if own := new(farm.Error); errors.As(err, &own) {
 		failed.Kind, failed.Hint = own.Kind, own.Hint
 	}
 	return j.run, failed
 }
 
-// Startable tells whether something can be applied to a system: the caller may (else farm.CodeNeedsRoot), nobody else does
-// (farm.CodeTuningBusy), and nothing was cut short (farm.CodeUnfinished).
+// Startable reports whether something can be applied to a system: the caller may (else farm.CodeNeedsRoot), nobody else
+// does (farm.CodeTuningBusy), and nothing was cut short (farm.CodeUnfinished).
 func Startable(system System) error {
 	if err := mayChange(system); err != nil {
 		return err
@@ -99,26 +102,23 @@ func Startable(system System) error {
 
 func mayChange(system System) error {
 	if system.Live() && os.Geteuid() != 0 {
-		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNeedsRoot, Message: "only root may change this host", Hint: "use sudo, or try it on a recorded host with --root DIR"}
+		return &farm.Error{Kind: farm.Denied, Code: farm.CodeNeedsRoot, Message: "only root may change this host",
+			Hint: "use sudo, or try it on a recorded host with --root DIR"}
 	}
 	return nil
 }
 
 func nothingOpen(root *os.Root) error {
-	runs, err := History(root)
-	if err != nil {
+	open, err := openRun(root)
+	if err != nil || open == nil {
 		return err
 	}
-	for _, r := range runs {
-		if r.Phase.open() {
-			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeUnfinished, Message: fmt.Sprintf("apply %s was cut short: %s", r.ID, r.Phase),
-				Hint: "grange tune undo " + r.ID + ", then apply again"}
-		}
-	}
-	return nil
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeUnfinished,
+		Message: fmt.Sprintf("apply %s was cut short: %s", open.ID, open.Phase),
+		Hint:    "grange tune undo " + open.ID + ", then apply again"}
 }
 
-// fresh tells whether the host is still as the plan found it.
+// fresh reports whether the host is still as the plan found it.
 func (p Plan) fresh(ctx context.Context, system System) error {
 	for _, s := range p.Steps {
 		now, err := present(ctx, system, s)
@@ -126,7 +126,8 @@ func (p Plan) fresh(ctx context.Context, system System) error {
 			return err
 		}
 		if !same(s.Kind, now, s.Old) {
-			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeStalePlan, Message: s.Target() + " changed since the plan was made", Hint: "plan again; nothing was changed"}
+			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeStalePlan,
+				Message: s.Target() + " changed since the plan was made", Hint: "plan again; nothing was changed"}
 		}
 	}
 	return nil
@@ -252,7 +253,8 @@ func (w worker) make(ctx context.Context, s Step, r record) error {
 	switch s.Kind {
 	case StepFile:
 		for _, dir := range r.Parents {
-			if err := putFile(root, dir, &File{Mode: os.ModeDir | 0o755, UID: w.system.Owner(), GID: w.system.Group()}); err != nil {
+			if err := putFile(root, dir,
+				&File{Mode: os.ModeDir | 0o755, UID: w.system.Owner(), GID: w.system.Group()}); err != nil {
 				return err
 			}
 		}
@@ -292,8 +294,8 @@ func overlay(modules []Module, s Step) []Module {
 	return out
 }
 
-// pages asks for huge pages. The kernel gives as many as it finds memory in one piece for, and more after it has moved things
-// together.
+// pages asks for huge pages. The kernel gives as many as it finds memory in one piece for, and more after it has moved
+// things together.
 func (w worker) pages(ctx context.Context, s Step) error {
 	const tries = 3
 	for n := 1; ; n++ {
@@ -329,7 +331,8 @@ func (w worker) verify(ctx context.Context, s Step) error {
 	if p, ok := poolOf(s.Path); ok {
 		return fewPages(s, p, now.Text)
 	}
-	e := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken, Message: s.Target() + " is not what was set", Hint: "something else manages it, or the hardware does not have it"}
+	e := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken, Message: s.Target() + " is not what was set",
+		Hint: "something else manages it, or the hardware does not have it"}
 	if s.Kind == StepValue || s.Kind == StepUnmerge {
 		e.Message = fmt.Sprintf("%s reads %q after %q was written", s.Target(), now.Text, s.New.Text)
 	}
@@ -341,8 +344,10 @@ func fewPages(s Step, p pool, got string) error {
 	if p.node >= 0 {
 		where = fmt.Sprintf("node %d", p.node)
 	}
-	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeFewPages, Message: fmt.Sprintf("%s gave %s of %s huge pages of %s", where, got, s.New.Text, p.size),
-		Hint: "memory is in use or in pieces: apply right after a boot, put the pages on the kernel's command line, or use a profile with smaller pages"}
+	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeFewPages,
+		Message: fmt.Sprintf("%s gave %s of %s huge pages of %s", where, got, s.New.Text, p.size),
+		Hint: "memory is in use or in pieces: apply right after a boot, put the pages on the kernel's command line, " +
+			"or use a profile with smaller pages"}
 }
 
 // surplus is how many pages of a pool go as soon as the VMs in them end.

@@ -21,9 +21,11 @@ func (d Drifted) String() string {
 	}
 	if d.Step.Kind == StepFile {
 		changed := Step{Kind: StepFile, Path: d.Step.Path, Old: d.Step.New, New: d.Now}
-		return d.Step.Target() + ": " + d.Step.Show(d.Now) + " since " + d.Run + "\n" + strings.TrimSuffix(changed.Diff(), "\n")
+		return d.Step.Target() + ": " + d.Step.Show(d.Now) + " since " + d.Run + "\n" +
+			strings.TrimSuffix(changed.Diff(), "\n")
 	}
-	return fmt.Sprintf("%s: set to %s by %s, now %s", d.Step.Target(), d.Step.Show(d.Step.New), d.Run, d.Step.Show(d.Now))
+	return fmt.Sprintf("%s: set to %s by %s, now %s", d.Step.Target(), d.Step.Show(d.Step.New), d.Run,
+		d.Step.Show(d.Now))
 }
 
 // Drift compares what is there with what was applied and not undone. Of several applies the last one counts.

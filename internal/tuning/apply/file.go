@@ -75,8 +75,8 @@ func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// readBytes reads a plain file of at most maxFile bytes; a pipe could be waited on for ever. Files of /sys and /proc say nothing
-// of their size.
+// readBytes reads a plain file of at most maxFile bytes; a pipe could be waited on for ever. Files of /sys and /proc
+// say nothing of their size.
 func readBytes(root *os.Root, name string) ([]byte, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -101,8 +101,8 @@ func unsafePath(name, why string) error {
 		Hint: "put a plain file in its place; nothing was changed"}
 }
 
-// resolve follows links in the last element of a name, as a program on the host would: an absolute one begins at the root of the
-// tree. A link that climbs out of the tree is an error.
+// resolve follows links in the last element of a name, as a program on the host would: an absolute one begins at the
+// root of the tree. A link that climbs out of the tree is an error.
 func resolve(root *os.Root, name string) (string, error) {
 	for range maxLinks {
 		info, err := root.Lstat(name)
@@ -113,7 +113,9 @@ func resolve(root *os.Root, name string) (string, error) {
 			return "", fmt.Errorf("look at /%s: %w", name, err)
 		}
 		if err != nil {
-			return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeUnsafePath, Message: "/" + name + " cannot be reached inside of the tree", Hint: "a directory above it is a link that leads out", Err: err}
+			return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeUnsafePath,
+				Message: "/" + name + " cannot be reached inside of the tree",
+				Hint:    "a directory above it is a link that leads out", Err: err}
 		}
 		link, err := root.Readlink(name)
 		if err != nil {
@@ -131,8 +133,8 @@ func resolve(root *os.Root, name string) (string, error) {
 	return "", unsafePath(name, "is a chain of links without end")
 }
 
-// scratchName is the file that becomes name. It is the same each time, so that an undo finds what a killed write left behind, and
-// ends in a way that no reader of .conf and .cfg directories takes.
+// scratchName is the file that becomes name. It is the same each time, so that an undo finds what a killed write left
+// behind, and ends in a way that no reader of .conf and .cfg directories takes.
 func scratchName(name string) string {
 	return path.Join(path.Dir(name), "."+path.Base(name)+".grange-tuning.tmp")
 }
@@ -225,8 +227,8 @@ func fill(root *os.Root, w *os.File, name string, f *File) error {
 	return w.Sync()
 }
 
-// copyAttributes gives w the security label and access lists of the file it will replace. A file system that has none, or keeps
-// them from us, is no reason to leave the host untuned.
+// copyAttributes gives w the security label and access lists of the file it will replace. A file system that has none,
+// or keeps them from us, is no reason to leave the host untuned.
 func copyAttributes(root *os.Root, w *os.File, name string) {
 	r, err := root.Open(name)
 	if err != nil {

@@ -65,7 +65,8 @@ func mend(t *testing.T, h host) []tuning.Finding {
 	left := audited(t, system, h)
 	for _, f := range left {
 		if len(f.Changes) > 0 {
-			t.Errorf("after apply there is still %s, %s: wanted %s, found %s\n%s", f.Rule, f.Where, f.Wanted, f.Got, plan.Text(nil, 0))
+			t.Errorf("after apply there is still %s, %s: wanted %s, found %s\n%s", f.Rule, f.Where, f.Wanted, f.Got,
+				plan.Text(nil, 0))
 		}
 	}
 	if len(plan.Steps) > 0 {
@@ -101,7 +102,8 @@ func TestRecordedHosts(t *testing.T) {
 // withoutVMs is a host on which the last VM has ended, as a change of modules or pages asks for.
 func withoutVMs(files map[string]string) map[string]string {
 	maps.DeleteFunc(files, func(name, text string) bool {
-		return strings.HasPrefix(name, "run/libvirt/qemu/") || strings.HasSuffix(name, "/comm") && isQEMU(strings.TrimSpace(text))
+		return strings.HasPrefix(name, "run/libvirt/qemu/") || strings.HasSuffix(name, "/comm") &&
+			isQEMU(strings.TrimSpace(text))
 	})
 	const guests = 58 << 20 // KiB that the VM of each of these hosts had
 	if files[meminfo] != "" {

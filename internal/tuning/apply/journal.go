@@ -105,15 +105,17 @@ func lock(root *os.Root) (unlock func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeTuningBusy, Message: "another apply or undo works on this host now", Hint: "wait for its end; `grange tune history` shows it"}
+			return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeTuningBusy,
+				Message: "another apply or undo works on this host now",
+				Hint:    "wait for its end; `grange tune history` shows it"}
 		}
 		return nil, fmt.Errorf("lock /%s: %w", stateDir, err)
 	}
 	return func() { f.Close() }, nil
 }
 
-// makeStateDir makes the directory of all runs. Journals hold files that only root may read; the directories above hold the agent's
-// images too, which QEMU has to reach, whatever our caller's umask.
+// makeStateDir makes the directory of all runs. Journals hold files that only root may read; the directories above hold
+// the agent's images too, which QEMU has to reach, whatever our caller's umask.
 func makeStateDir(root *os.Root) error {
 	parents, err := missingParents(root, stateDir)
 	if err != nil {
@@ -179,8 +181,8 @@ func (j *journal) start(root *os.Root, plan Plan, who Who, now time.Time) error 
 	return nil
 }
 
-// reserve asks the file system for what the rest of a journal takes: each file that changes is in it once more, as it was found.
-// One that cannot reserve is trusted.
+// reserve asks the file system for what the rest of a journal takes: each file that changes is in it once more, as it
+// was found. One that cannot reserve is trusted.
 func (j *journal) reserve() error {
 	const others = 64 << 10
 	err := unix.Fallocate(int(j.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, j.size, j.size+others)
@@ -257,7 +259,8 @@ func (r *Run) take(e entry) error {
 	}
 	known := func(n int) bool { return n >= 0 && n < len(r.Plan.Steps) }
 	switch {
-	case e.Begin != nil && (!known(e.Begin.Step) || len(r.records) > 0 && r.records[len(r.records)-1].Step >= e.Begin.Step):
+	case e.Begin != nil && (!known(e.Begin.Step) || len(r.records) > 0 &&
+		r.records[len(r.records)-1].Step >= e.Begin.Step):
 		return badJournal(r.ID, "a step begins that the plan does not have there")
 	case e.Begin != nil:
 		r.records = append(r.records, *e.Begin)
@@ -270,8 +273,9 @@ func (r *Run) take(e entry) error {
 }
 
 func badJournal(id, what string) *farm.Error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadJournal, Message: fmt.Sprintf("/%s: %s", journalPath(id), what),
-		Hint: "it is damaged, or a later version of this program wrote it; use that one"}
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadJournal,
+		Message: fmt.Sprintf("/%s: %s", journalPath(id), what),
+		Hint:    "it is damaged, or a later version of this program wrote it; use that one"}
 }
 
 // check refuses steps that no plan has.
@@ -301,7 +305,7 @@ func (s Step) known() bool {
 	return s.Kind == StepBoot
 }
 
-// editable tells whether a file may be configuration of the host: a journal in a foreign tree could name any other.
+// editable reports whether a file may be configuration of the host: a journal in a foreign tree could name any other.
 func editable(name string) bool {
 	return fs.ValidPath(name) && (strings.HasPrefix(name, "etc/") || strings.HasPrefix(name, "boot/"))
 }
@@ -346,7 +350,8 @@ func readRun(root *os.Root, id string) (*Run, error) {
 func History(root *os.Root) ([]*Run, error) {
 	names, err := entries(root, stateDir)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeNeedsRoot, Message: "only root may see what was applied here", Hint: "use sudo", Err: err}
+		return nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeNeedsRoot,
+			Message: "only root may see what was applied here", Hint: "use sudo", Err: err}
 	}
 	if err != nil {
 		return nil, err

@@ -59,8 +59,9 @@ func (l *live) Write(ctx context.Context, path, value string) error {
 	return nil
 }
 
-// openSetting opens a file of the kernel to write one value. KSM's has one writer of ours at a time: killed while it takes pages
-// apart, or before the kernel lets it begin, a writer still stops KSM, and would do that over the value of whoever did not wait.
+// openSetting opens a file of the kernel to write one value. KSM's has one writer of ours at a time: killed while it
+// takes pages apart, or before the kernel lets it begin, a writer still stops KSM, and would do that over the value of
+// whoever did not wait.
 func (l *live) openSetting(ctx context.Context, path string) (*os.File, error) {
 	const pause = 5 * time.Millisecond
 	f, err := l.root.OpenFile(path, os.O_WRONLY, 0)
@@ -86,9 +87,10 @@ func (l *live) openSetting(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// Unmerge lets a child write, for the kernel takes all pages apart inside of that one call and listens to nothing but a signal to
-// the caller: whoever writes another value meanwhile waits for its end. A killed writer leaves KSM stopped, the rest merged. The
-// child has the file's lock from us, and so keeps it when we are killed, until the kernel lets go of it.
+// Unmerge lets a child write, for the kernel takes all pages apart inside of that one call and listens to nothing but a
+// signal to the caller: whoever writes another value meanwhile waits for its end. A killed writer leaves KSM stopped,
+// the rest merged. The child has the file's lock from us, and so keeps it when we are killed, until the kernel lets go
+// of it.
 func (l *live) Unmerge(ctx context.Context) error {
 	runtime.LockOSThread() // Pdeathsig is about the thread
 	defer runtime.UnlockOSThread()
@@ -123,7 +125,8 @@ func (l *live) Service(ctx context.Context, unit string) (Service, error) {
 		running, err := processes(l.root, unit)
 		return Service{Active: len(running) > 0}, err
 	}
-	text, err := l.run(ctx, "systemctl", "show", "--property=LoadState,ActiveState,UnitFileState", "--", unit+".service")
+	text, err := l.run(ctx, "systemctl", "show", "--property=LoadState,ActiveState,UnitFileState", "--",
+		unit+".service")
 	if err != nil {
 		return Service{}, err
 	}
@@ -152,7 +155,8 @@ func (l *live) SetService(ctx context.Context, unit string, want Service) error 
 		return err
 	}
 	var steps [][]string
-	if wanted, is := strings.HasPrefix(want.Enabled, "enabled"), strings.HasPrefix(now.Enabled, "enabled"); wanted != is {
+	if wanted, is := strings.HasPrefix(want.Enabled, "enabled"), strings.HasPrefix(now.Enabled,
+		"enabled"); wanted != is {
 		verb := map[bool]string{true: "enable", false: "disable"}[wanted]
 		steps = append(steps, []string{verb, "--", unit + ".service"})
 		if want.Enabled == "enabled-runtime" || now.Enabled == "enabled-runtime" {
@@ -171,7 +175,8 @@ func (l *live) SetService(ctx context.Context, unit string, want Service) error 
 	return nil
 }
 
-// Load goes round at most three times: a load from the files of modprobe.d, then one that names what came out different.
+// Load goes round at most three times: a load from the files of modprobe.d, then one that names what came out
+// different.
 func (l *live) Load(ctx context.Context, want []Module) error {
 	explicit := map[string]map[string]string{}
 	for range 3 {
@@ -195,8 +200,9 @@ func (l *live) Load(ctx context.Context, want []Module) error {
 	if err != nil || len(unlike) == 0 {
 		return err
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken, Message: fmt.Sprintf("%s is not what was asked for after loading the modules anew", unlike[0].String()),
-		Hint: "see dmesg; the processor or the kernel may not have it"}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken,
+		Message: fmt.Sprintf("%s is not what was asked for after loading the modules anew", unlike[0].String()),
+		Hint:    "see dmesg; the processor or the kernel may not have it"}
 }
 
 // param is a module's parameter that is not as wanted.
@@ -206,7 +212,8 @@ func (p param) String() string { return "parameter " + p.name + " of module " + 
 
 func (p param) path() string { return "sys/module/" + p.module + "/parameters/" + p.name }
 
-// unlike compares modules with what is wanted. What can only be given at load asks for a reload, and is added to explicit.
+// unlike compares modules with what is wanted. What can only be given at load asks for a reload, and is added to
+// explicit.
 func (l *live) unlike(want []Module, explicit map[string]map[string]string) (out []param, reload bool, err error) {
 	for _, m := range want {
 		now, err := moduleParams(l.root, m.Name)
@@ -244,14 +251,15 @@ func (l *live) writeParams(ctx context.Context, list []param) error {
 	return nil
 }
 
-// reload takes out the modules from the first that has to change on, the last loaded first, and loads all that are missing.
+// reload takes out the modules from the first that has to change on, the last loaded first, and loads all that are
+// missing.
 func (l *live) reload(ctx context.Context, want []Module, explicit map[string]map[string]string) error {
 	first := slices.IndexFunc(want, func(m Module) bool { return len(explicit[m.Name]) > 0 || !l.loaded(m.Name) })
 	for _, m := range slices.Backward(want[first:]) {
 		if !l.loaded(m.Name) {
 			continue // modprobe takes along what nobody else needs
 		}
-		if _, err := l.run(ctx, "modprobe", "-r", "--", m.Name); err != nil {
+		if err := l.unload(ctx, m.Name); err != nil {
 			return err
 		}
 	}
@@ -270,6 +278,19 @@ func (l *live) reload(ctx context.Context, want []Module, explicit map[string]ma
 	return nil
 }
 
+// unload takes a module out. libvirt and whoever else looks at what KVM can do keeps it in use for a moment, so one
+// that is in use is tried again for a while.
+func (l *live) unload(ctx context.Context, module string) error {
+	const tries, pause = 20, 500 * time.Millisecond
+	for n := 1; ; n++ {
+		_, err := l.run(ctx, "modprobe", "-r", "--", module)
+		if err == nil || n == tries || (&tree{l.root}).number("sys/module/"+module+"/refcnt") == 0 {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
 func (l *live) loaded(module string) bool {
 	_, err := l.root.Stat("sys/module/" + module)
 	return err == nil
@@ -280,7 +301,8 @@ func (l *live) CanUpdateBoot() bool { return l.bootProgram() != nil }
 func (l *live) UpdateBoot(ctx context.Context) error {
 	call := l.bootProgram()
 	if call == nil {
-		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed, Message: "this host has no " + bootPrograms, Hint: "install one of them"}
+		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed,
+			Message: "this host has no " + bootPrograms, Hint: "install one of them"}
 	}
 	_, err := l.run(ctx, call[0], call[1:]...)
 	return err
@@ -288,8 +310,9 @@ func (l *live) UpdateBoot(ctx context.Context) error {
 
 // bootProgram is the call that makes the boot loader's own files; nil where this host has none for it.
 func (l *live) bootProgram() []string {
-	calls := [][]string{{"update-grub"}, {"grub2-mkconfig", "-o", "/" + l.grubMenu()}, {"grub-mkconfig", "-o", "/boot/grub/grub.cfg"}}
-	if _, err := l.root.Stat(grubFile); missing(err) {
+	calls := [][]string{{"update-grub"}, {"grub2-mkconfig", "-o", "/" + l.grubMenu()},
+		{"grub-mkconfig", "-o", "/boot/grub/grub.cfg"}}
+	if !grubReads(l.root) {
 		calls = [][]string{{"kernel-install", "add-all"}}
 	}
 	for _, c := range calls {
@@ -319,11 +342,12 @@ func findProgram(name string) (string, error) {
 			return dir + name, nil
 		}
 	}
-	return "", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed, Message: "this host has no program " + name, Hint: "install it, or make the change by hand"}
+	return "", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed,
+		Message: "this host has no program " + name, Hint: "install it, or make the change by hand"}
 }
 
-// runProgram lets a program come to its end, or programTime: ctrl-C is for us, and cut short it would leave a module out or the boot
-// loader's menu half made. It gets a process group, so that nothing it started goes on after it.
+// runProgram lets a program come to its end, or programTime: ctrl-C is for us, and cut short it would leave a module
+// out or the boot loader's menu half made. It gets a process group, so that nothing it started goes on after it.
 func runProgram(ctx context.Context, program string, args ...string) (string, error) {
 	file, err := findProgram(program)
 	if err != nil {
@@ -340,7 +364,8 @@ func runProgram(ctx context.Context, program string, args ...string) (string, er
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed,
-			Message: fmt.Sprintf("%s %s: %s", program, strings.Join(args, " "), lastLine(out)), Hint: "run it by hand to see more", Err: err}
+			Message: fmt.Sprintf("%s %s: %s", program, strings.Join(args, " "), lastLine(out)),
+			Hint:    "run it by hand to see more", Err: err}
 	}
 	return string(out), nil
 }

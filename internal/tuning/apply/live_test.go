@@ -97,7 +97,8 @@ func (m *machine) systemctl(args []string) (string, error) {
 		if s == nil {
 			return "LoadState=not-found\nActiveState=inactive\nUnitFileState=\n", nil
 		}
-		return fmt.Sprintf("LoadState=loaded\nActiveState=%s\nUnitFileState=%s\n", map[bool]string{true: "active", false: "inactive"}[s.Active], s.Enabled), nil
+		return fmt.Sprintf("LoadState=loaded\nActiveState=%s\nUnitFileState=%s\n",
+			map[bool]string{true: "active", false: "inactive"}[s.Active], s.Enabled), nil
 	case "stop", "start":
 		s.Active = args[0] == "start"
 	case "enable", "disable":
@@ -124,15 +125,18 @@ func (m *machine) write(name, text string, mode os.FileMode) {
 // withKVM is a machine whose kvm_intel was loaded with ept off.
 func withKVM(t *testing.T) *machine {
 	t.Helper()
-	m := newMachine(t, map[string]string{"proc/1/comm": "systemd\n", "run/systemd/system/x": "", "etc/modprobe.d/kvm.conf": "options kvm_intel ept=0\n"})
+	m := newMachine(t, map[string]string{"proc/1/comm": "systemd\n", "run/systemd/system/x": "",
+		"etc/modprobe.d/kvm.conf": "options kvm_intel ept=0\n"})
 	if err := m.modprobe([]string{"--", "kvm_intel"}); err != nil {
 		t.Fatal(err)
 	}
-	m.write("sys/module/kvm/parameters/halt_poll_ns", "123456\n", 0o644) // set by somebody at run time: a new load loses it
+	// set by somebody at run time: a new load loses it
+	m.write("sys/module/kvm/parameters/halt_poll_ns", "123456\n", 0o644)
 	return m
 }
 
-var eptOn = []tuning.Finding{{Rule: "ept-off", Where: "host", Changes: []tuning.Change{{Kind: tuning.SetModule, Unit: "kvm_intel", Name: "ept", Value: "1", NoVMs: true}}}}
+var eptOn = []tuning.Finding{{Rule: "ept-off", Where: "host",
+	Changes: []tuning.Change{{Kind: tuning.SetModule, Unit: "kvm_intel", Name: "ept", Value: "1", NoVMs: true}}}}
 
 // doPlan plans and applies.
 func doPlan(t *testing.T, system System, findings []tuning.Finding) error {
@@ -265,7 +269,8 @@ func TestServices(t *testing.T) {
 	off := func(unit string) tuning.Change {
 		return tuning.Change{Kind: tuning.SetService, Unit: unit, Value: "off"}
 	}
-	findings := []tuning.Finding{{Rule: "daemons", Where: "host", Changes: []tuning.Change{off("ksmtuned.service"), off("ksm"), off("numad"), off("nobody")}}}
+	findings := []tuning.Finding{{Rule: "daemons", Where: "host",
+		Changes: []tuning.Change{off("ksmtuned.service"), off("ksm"), off("numad"), off("nobody")}}}
 	plan, err := NewPlan(t.Context(), m, findings)
 	if err != nil {
 		t.Fatal(err)
@@ -282,7 +287,8 @@ func TestServices(t *testing.T) {
 	if _, err := Undo(t.Context(), m, "", false, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if s, k := *m.services["ksmtuned"], *m.services["ksm"]; !s.Active || s.Enabled != "enabled" || !k.Active || k.Enabled != "static" {
+	if s, k := *m.services["ksmtuned"], *m.services["ksm"]; !s.Active || s.Enabled != "enabled" || !k.Active ||
+		k.Enabled != "static" {
 		t.Errorf("ksmtuned is %v and ksm %v after undo", s, k)
 	}
 }
@@ -292,7 +298,8 @@ func TestProgramsThatFail(t *testing.T) {
 	m := withKVM(t)
 	m.services["numad"] = &Service{Active: true, Enabled: "enabled"}
 	before := look(t, m.root)
-	findings := append([]tuning.Finding{{Rule: "numad", Where: "host", Changes: []tuning.Change{{Kind: tuning.SetService, Unit: "numad", Value: "off"}}}}, eptOn...)
+	findings := append([]tuning.Finding{{Rule: "numad", Where: "host",
+		Changes: []tuning.Change{{Kind: tuning.SetService, Unit: "numad", Value: "off"}}}}, eptOn...)
 	m.broken = "modprobe -r -- kvm_intel"
 	err := doPlan(t, m, findings)
 	wantCode(t, err, farm.CodeApplyFailed)
@@ -324,16 +331,44 @@ func TestProgramsThatFail(t *testing.T) {
 
 // A built-in module reads no modprobe.d: its option goes on the kernel's command line.
 func TestBuiltInModule(t *testing.T) {
-	m := newMachine(t, map[string]string{"sys/module/kvm_amd/parameters/npt": "N\n", grubFile: "GRUB_CMDLINE_LINUX=\"quiet\"\n"})
+	m := newMachine(t, map[string]string{"sys/module/kvm_amd/parameters/npt": "N\n",
+		grubFile: "GRUB_CMDLINE_LINUX=\"quiet\"\n"})
 	if err := m.root.Chmod("sys/module/kvm_amd/parameters/npt", 0o444); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := NewPlan(t.Context(), m, []tuning.Finding{{Rule: "npt", Where: "host", Changes: []tuning.Change{{Kind: tuning.SetModule, Unit: "kvm_amd", Name: "npt", Value: "1"}}}})
+	plan, err := NewPlan(t.Context(), m,
+		[]tuning.Finding{{Rule: "npt", Where: "host",
+			Changes: []tuning.Change{{Kind: tuning.SetModule, Unit: "kvm_amd", Name: "npt", Value: "1"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := plan.Text(nil, 0); !strings.Contains(text, `+GRUB_CMDLINE_LINUX="quiet kvm_amd.npt=1"`) || strings.Contains(text, "modprobe.d") {
+	if text := plan.Text(nil, 0); !strings.Contains(text, `+GRUB_CMDLINE_LINUX="quiet kvm_amd.npt=1"`) ||
+		strings.Contains(text, "modprobe.d") {
 		t.Errorf("plan:\n%s", text)
+	}
+}
+
+// Debian has /etc/default/grub only where somebody configured GRUB: grub-mkconfig reads the files of grub.d without it,
+// and makes its menu from them.
+func TestGrubWithoutDefaults(t *testing.T) {
+	m := newMachine(t, map[string]string{"proc/1/comm": "init\n",
+		grubDir + "/50-cloud.cfg": "GRUB_CMDLINE_LINUX=\"quiet psi=0\"\n",
+		"boot/grub/grub.cfg":      "linux /vmlinuz quiet psi=0\n"})
+	plan, err := NewPlan(t.Context(), m, []tuning.Finding{{Rule: "psi-off", Where: "host",
+		Changes: []tuning.Change{{Kind: tuning.SetBoot, Name: "psi", Value: "1", Reboot: true}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var targets []string
+	for _, s := range plan.Steps {
+		targets = append(targets, s.Target())
+	}
+	want := []string{"/" + grubDir + "/50-cloud.cfg", "/" + grubOwn, "boot loader"}
+	if d := cmp.Diff(want, targets); d != "" {
+		t.Errorf("steps (-want +got):\n%s", d)
+	}
+	if call := m.bootProgram(); !slices.Equal(call, []string{"update-grub"}) {
+		t.Errorf("the menu is made by %v", call)
 	}
 }
 
@@ -356,7 +391,8 @@ func TestFewPages(t *testing.T) {
 	system := stingy{Tree(extract(t, files)), "7"}
 	before := look(t, system.Root())
 	err := doPlan(t, system, []tuning.Finding{{Rule: "pages", Where: "host", Changes: []tuning.Change{
-		{Kind: tuning.SetValue, Path: fmt.Sprintf(node, 0), Value: "6"}, {Kind: tuning.SetValue, Path: fmt.Sprintf(node, 1), Value: "8"}}}})
+		{Kind: tuning.SetValue, Path: fmt.Sprintf(node, 0), Value: "6"},
+		{Kind: tuning.SetValue, Path: fmt.Sprintf(node, 1), Value: "8"}}}})
 	wantCode(t, err, farm.CodeApplyFailed)
 	wantCode(t, errors.Unwrap(err), farm.CodeFewPages)
 	if !strings.Contains(err.Error(), "node 1 gave 7 of 8 huge pages of 1G") {
@@ -378,10 +414,13 @@ func (s shrinking) Unmerge(ctx context.Context) error {
 }
 
 func TestUnmergeStopsWhenMemoryRunsShort(t *testing.T) {
-	m := newMachine(t, map[string]string{meminfo: "MemTotal: 66000000 kB\nMemAvailable: 30000000 kB\n", ksmRun: "1\n", ksmDir + "/pages_sharing": "100000\n"})
-	err := doPlan(t, shrinking{m}, []tuning.Finding{{Rule: "ksm", Where: "host", Changes: []tuning.Change{{Kind: tuning.Unmerge}}}})
+	m := newMachine(t, map[string]string{meminfo: "MemTotal: 66000000 kB\nMemAvailable: 30000000 kB\n", ksmRun: "1\n",
+		ksmDir + "/pages_sharing": "100000\n"})
+	err := doPlan(t, shrinking{m}, []tuning.Finding{{Rule: "ksm", Where: "host",
+		Changes: []tuning.Change{{Kind: tuning.Unmerge}}}})
 	wantCode(t, err, farm.CodeApplyFailed)
-	if text := err.Error(); !strings.Contains(text, "memory ran short") || !strings.Contains(text, "100000 pages still shared") {
+	if text := err.Error(); !strings.Contains(text, "memory ran short") ||
+		!strings.Contains(text, "100000 pages still shared") {
 		t.Error(text)
 	}
 	if run, _ := m.root.ReadFile(ksmRun); strings.TrimSpace(string(run)) != "1" {
@@ -395,7 +434,8 @@ func TestTwoAppliesAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	findings := []tuning.Finding{{Rule: "swap", Where: "host", Changes: []tuning.Change{{Kind: tuning.SetValue, Path: "proc/sys/vm/swappiness", Value: "1"}}}}
+	findings := []tuning.Finding{{Rule: "swap", Where: "host",
+		Changes: []tuning.Change{{Kind: tuning.SetValue, Path: "proc/sys/vm/swappiness", Value: "1"}}}}
 	wantCode(t, doPlan(t, system, findings), farm.CodeTuningBusy)
 	_, err = Undo(t.Context(), system, "", false, Options{})
 	wantCode(t, err, farm.CodeTuningBusy)
@@ -409,7 +449,9 @@ func TestStalePlanAndDrift(t *testing.T) {
 	const path = "proc/sys/vm/swappiness"
 	root := extract(t, map[string]string{path: "60\n"})
 	system := Tree(root)
-	plan, err := NewPlan(t.Context(), system, []tuning.Finding{{Rule: "swap", Where: "host", Changes: []tuning.Change{{Kind: tuning.SetValue, Path: path, Value: "1"}}}})
+	plan, err := NewPlan(t.Context(), system,
+		[]tuning.Finding{{Rule: "swap", Where: "host",
+			Changes: []tuning.Change{{Kind: tuning.SetValue, Path: path, Value: "1"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +492,8 @@ func TestInterrupted(t *testing.T) {
 	root := extract(t, map[string]string{"proc/sys/vm/swappiness": "60\n", "proc/sys/vm/zone_reclaim_mode": "1\n"})
 	system, before := Tree(root), look(t, root)
 	plan, err := NewPlan(t.Context(), system, []tuning.Finding{{Rule: "two", Where: "host", Changes: []tuning.Change{
-		{Kind: tuning.SetValue, Path: "proc/sys/vm/swappiness", Value: "1"}, {Kind: tuning.SetValue, Path: "proc/sys/vm/zone_reclaim_mode", Value: "0"}}}})
+		{Kind: tuning.SetValue, Path: "proc/sys/vm/swappiness", Value: "1"},
+		{Kind: tuning.SetValue, Path: "proc/sys/vm/zone_reclaim_mode", Value: "0"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -478,10 +521,11 @@ func TestHostileJournals(t *testing.T) {
 		"a path outside":    begin + `{"Steps":[{"Kind":"file","Path":"../../etc/passwd"}]}}` + "\n",
 		"another directory": begin + `{"Steps":[{"Kind":"file","Path":"root/.ssh/authorized_keys"}]}}` + "\n",
 		"no value of /sys":  begin + `{"Steps":[{"Kind":"value","Path":"etc/passwd"}]}}` + "\n",
-		"an odd service":    begin + `{"Steps":[{"Kind":"service","Unit":"--now","Old":{"Service":{}},"New":{"Service":{}}}]}}` + "\n",
-		"an unknown kind":   begin + `{"Steps":[{"Kind":"program"}]}}` + "\n",
-		"a step too many":   begin + `{"Steps":[]}}` + "\n" + `{"begin":{"Step":0}}` + "\n",
-		"a later version":   `{"version":2,"at":"2026-09-21T10:00:00Z","who":{},"plan":{"Steps":[]}}` + "\n",
+		"an odd service": begin +
+			`{"Steps":[{"Kind":"service","Unit":"--now","Old":{"Service":{}},"New":{"Service":{}}}]}}` + "\n",
+		"an unknown kind": begin + `{"Steps":[{"Kind":"program"}]}}` + "\n",
+		"a step too many": begin + `{"Steps":[]}}` + "\n" + `{"begin":{"Step":0}}` + "\n",
+		"a later version": `{"version":2,"at":"2026-09-21T10:00:00Z","who":{},"plan":{"Steps":[]}}` + "\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			system := Tree(extract(t, map[string]string{journalPath("20260921T100000Z"): text}))

@@ -14,7 +14,8 @@ const (
 	modprobeFile = modprobeDir + "/grange-tuning.conf"
 )
 
-// packagedModprobe are directories of the distribution. A file of the same name in /etc stands in for one of theirs; modprobe.d(5).
+// packagedModprobe are directories of the distribution. A file of the same name in /etc stands in for one of theirs;
+// modprobe.d(5).
 var packagedModprobe = []string{"usr/lib/modprobe.d", "lib/modprobe.d"}
 
 func isModprobe(name string) bool { return strings.HasPrefix(name, modprobeDir+"/") }
@@ -25,8 +26,8 @@ type load struct {
 	from []request
 }
 
-// modules sets options of kernel modules: in modprobe.d for the next load, or on the kernel's command line for one that is built
-// in; and now.
+// modules sets options of kernel modules: in modprobe.d for the next load, or on the kernel's command line for one that
+// is built in; and now.
 func (p *planner) modules(context.Context) error {
 	loads := map[string]*load{}
 	var settings []request
@@ -36,7 +37,9 @@ func (p *planner) modules(context.Context) error {
 			return err
 		}
 		if builtin {
-			p.requests = append(p.requests, request{tuning.Change{Kind: tuning.SetBoot, Name: r.Unit + "." + r.Name, Value: r.Value, Reboot: true}, r.rules, r.wants})
+			p.requests = append(p.requests,
+				request{tuning.Change{Kind: tuning.SetBoot, Name: r.Unit + "." + r.Name, Value: r.Value, Reboot: true},
+					r.rules, r.wants})
 		} else {
 			settings = append(settings, r)
 		}
@@ -50,8 +53,8 @@ func (p *planner) modules(context.Context) error {
 	return p.modprobe(settings)
 }
 
-// param sets a parameter of a loaded module now. One that the kernel lets us write needs no new load, unless the rule says that
-// it does.
+// param sets a parameter of a loaded module now. One that the kernel lets us write needs no new load, unless the rule
+// says that it does.
 func (p *planner) param(r request, builtin bool, loads map[string]*load) error {
 	file := param{module: r.Unit, name: r.Name}.path()
 	text, ok, err := p.present(file)
@@ -71,7 +74,8 @@ func (p *planner) param(r request, builtin bool, loads map[string]*load) error {
 	}
 	l := loads[r.Unit]
 	if l == nil {
-		l = &load{step: Step{Kind: StepModule, Unit: r.Unit, NoVMs: true, Old: State{Params: map[string]string{}}, New: State{Params: map[string]string{}}}}
+		l = &load{step: Step{Kind: StepModule, Unit: r.Unit, NoVMs: true, Old: State{Params: map[string]string{}},
+			New: State{Params: map[string]string{}}}}
 		loads[r.Unit] = l
 	}
 	l.step.Old.Params[r.Name], l.step.New.Params[r.Name] = text, r.Value
@@ -79,8 +83,8 @@ func (p *planner) param(r request, builtin bool, loads map[string]*load) error {
 	return nil
 }
 
-// builtin tells whether a module is part of the kernel, where modprobe.d means nothing. Only loadable ones have an initstate; a
-// recorded tree may hold none at all, and then they are taken for loadable.
+// builtin reports whether a module is part of the kernel, where modprobe.d means nothing. Only loadable ones have an
+// initstate; a recorded tree may hold none at all, and then they are taken for loadable.
 func (p *planner) builtin(unit string) (bool, error) {
 	root := p.system.Root()
 	if _, err := root.Stat("sys/module/" + unit); missing(err) {
@@ -182,7 +186,8 @@ func (p *planner) dropOptions(file string, packaged []byte, requests []request) 
 	})
 }
 
-// withoutOptions is a line of modprobe.d without the options that requests set. With a mark, the line stays as a comment.
+// withoutOptions is a line of modprobe.d without the options that requests set. With a mark, the line stays as a
+// comment.
 func withoutOptions(line string, requests []request, mark string) []string {
 	words := strings.Fields(line)
 	if len(words) < 3 || words[0] != "options" {
@@ -192,7 +197,10 @@ func withoutOptions(line string, requests []request, mark string) []string {
 	contradicts := false
 	for _, word := range words[2:] {
 		name, value, _ := strings.Cut(word, "=")
-		i := slices.IndexFunc(requests, func(r request) bool { return underscored(words[1]) == r.Unit && underscored(name) == r.Name })
+		i := slices.IndexFunc(requests, func(r request) bool {
+			return underscored(words[1]) == r.Unit &&
+				underscored(name) == r.Name
+		})
 		if i < 0 {
 			keep = append(keep, word)
 			continue
@@ -212,7 +220,8 @@ func withoutOptions(line string, requests []request, mark string) []string {
 	return out
 }
 
-// sameOptions tells whether two texts hold the same lines in any order, so that a file that is right already is left alone.
+// sameOptions reports whether two texts hold the same lines in any order, so that a file that is right already is left
+// alone.
 func sameOptions(a, b string) bool {
 	sorted := func(text string) []string { return slices.Sorted(strings.Lines(text)) }
 	return slices.Equal(sorted(a), sorted(b))

@@ -54,8 +54,8 @@ type planner struct {
 	from     []map[int]bool // for each step, the wants it serves
 }
 
-// NewPlan reads a host and lists the steps that make the changes of all findings. What is there already needs no step. Two
-// findings that want different things of one setting are an error that names both.
+// NewPlan reads a host and lists the steps that make the changes of all findings. What is there already needs no step.
+// Two findings that want different things of one setting are an error that names both.
 func NewPlan(ctx context.Context, system System, findings []tuning.Finding) (Plan, error) {
 	p := &planner{system: system, wanted: map[string]int{}}
 	for i, f := range findings {
@@ -71,7 +71,7 @@ func NewPlan(ctx context.Context, system System, findings []tuning.Finding) (Pla
 	if err := p.contradictions(); err != nil {
 		return Plan{}, err
 	}
-	for _, add := range []func(context.Context) error{p.services, p.unmerge, p.values, p.modules, p.boot} {
+	for _, add := range []func(context.Context) error{p.services, p.unmerge, p.values, p.modules, p.tuned, p.boot} {
 		if err := add(ctx); err != nil {
 			return Plan{}, err
 		}
@@ -125,7 +125,8 @@ func (p *planner) collect(want int, f tuning.Finding) error {
 	return nil
 }
 
-// keyOf names the setting that a change is about. Numbers of huge pages on the command line belong to the size before them.
+// keyOf names the setting that a change is about. Numbers of huge pages on the command line belong to the size before
+// them.
 func keyOf(c tuning.Change, pageSize string) string {
 	switch c.Kind {
 	case tuning.SetValue:
@@ -139,6 +140,8 @@ func keyOf(c tuning.Change, pageSize string) string {
 		return "module " + c.Unit + "." + c.Name
 	case tuning.SetService:
 		return "service " + c.Unit
+	case tuning.SetTuned:
+		return "tuned " + c.Path + " " + c.Unit + " " + c.Name
 	}
 	return string(c.Kind)
 }
@@ -161,6 +164,8 @@ func describe(c tuning.Change) string {
 		return fmt.Sprintf("%s of %s.%s", value, c.Unit, c.Name)
 	case tuning.SetService:
 		return fmt.Sprintf("service %s %s", c.Unit, value)
+	case tuning.SetTuned:
+		return fmt.Sprintf("%s of %s in /%s", value, c.Name, c.Path)
 	case tuning.Unmerge:
 		return "KSM's pages taken apart and KSM stopped"
 	}
@@ -171,7 +176,8 @@ func describe(c tuning.Change) string {
 func (p *planner) contradictions() error {
 	unmerge, ok := p.wanted["unmerge"]
 	if run, also := p.wanted["value "+ksmRun]; ok && also && p.requests[run].Value != "0" {
-		return contradiction(p.requests[unmerge].rules[0], p.requests[run].rules[0], p.requests[unmerge], p.requests[run].Change)
+		return contradiction(p.requests[unmerge].rules[0], p.requests[run].rules[0], p.requests[unmerge],
+			p.requests[run].Change)
 	}
 	for _, r := range p.requests {
 		all, ok := poolOf(r.Path)
@@ -260,7 +266,8 @@ func (p *planner) services(ctx context.Context) error {
 		case !now.Managed:
 			p.manual(r, "turn %s %s with the host's own service manager: systemd does not run it", r.Unit, r.Value)
 		default:
-			p.add(Step{Kind: StepService, Unit: r.Unit, Old: State{Service: &now}, New: State{Service: &want}, NoVMs: r.NoVMs}, r)
+			p.add(Step{Kind: StepService, Unit: r.Unit, Old: State{Service: &now}, New: State{Service: &want},
+				NoVMs: r.NoVMs}, r)
 		}
 	}
 	return nil
@@ -283,7 +290,8 @@ func (p *planner) unmerge(context.Context) error {
 		if i, ok := p.wanted["value "+ksmRun]; ok {
 			from = append(from, p.requests[i])
 		}
-		p.add(Step{Kind: StepUnmerge, Path: ksmRun, Old: State{Text: text}, New: State{Text: "0"}, NoVMs: r.NoVMs}, from...)
+		p.add(Step{Kind: StepUnmerge, Path: ksmRun, Old: State{Text: text}, New: State{Text: "0"}, NoVMs: r.NoVMs},
+			from...)
 	}
 	return nil
 }

@@ -26,8 +26,9 @@ const planFile = "PLAN"
 // treeAfter begins the names of files as they must be after apply.
 const treeAfter = "AFTER/"
 
-// TestPlans makes the plan of each file of testdata/plans and compares it with the text in there, applies it to the tree, compares
-// the files that it names below AFTER, and undoes it. To add a case, write the file with a tree and FINDINGS, and run with -update.
+// TestPlans makes the plan of each file of testdata/plans and compares it with the text in there, applies it to the
+// tree, compares the files that it names below AFTER, and undoes it. To add a case, write the file with a tree and
+// FINDINGS, and run with -update.
 func TestPlans(t *testing.T) {
 	cases, err := filepath.Glob("testdata/plans/*.txtar")
 	if err != nil || len(cases) == 0 {

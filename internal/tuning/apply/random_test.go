@@ -18,8 +18,8 @@ import (
 // killed is what a faulty system panics with: the program ends there, as after a kill.
 type killed struct{}
 
-// faulty ends the program, or fails, when it is used for the nth time. Everything goes through Root, so n reaches the places
-// between any two steps, and between a step's record and the step.
+// faulty ends the program, or fails, when it is used for the nth time. Everything goes through Root, so n reaches the
+// places between any two steps, and between a step's record and the step.
 type faulty struct {
 	System
 	left int
@@ -66,7 +66,7 @@ func (f *faulty) Load(ctx context.Context, want []Module) error {
 	return f.System.Load(ctx, want)
 }
 
-// survives runs do and tells whether it came to its end.
+// survives runs do and reports whether it came to its end.
 func survives(do func()) (alive bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -82,7 +82,8 @@ func survives(do func()) (alive bool) {
 // randomTree is a host with some of the files that changes are about.
 func randomTree(r *rand.Rand) map[string]string {
 	files := map[string]string{
-		"proc/meminfo": "MemTotal:       66000000 kB\nMemFree:        30000000 kB\nMemAvailable:   30000000 kB\nHugePages_Total:       0\nHugePages_Free:        0\nHugepagesize:       2048 kB\n",
+		"proc/meminfo": "MemTotal:       66000000 kB\nMemFree:        30000000 kB\nMemAvailable:   30000000 " +
+			"kB\nHugePages_Total:       0\nHugePages_Free:        0\nHugepagesize:       2048 kB\n",
 	}
 	maybe := func(name string, texts ...string) {
 		if n := r.IntN(len(texts) + 1); n < len(texts) {
@@ -102,8 +103,10 @@ func randomTree(r *rand.Rand) map[string]string {
 	maybe("usr/lib/modprobe.d/kvm.conf", "options kvm_intel nested=0\n")
 	maybe("etc/sysctl.conf", "vm.swappiness=60\n", "vm/swappiness = 10\nkernel.sysrq = 1\n")
 	maybe("etc/sysctl.d/99-site.conf", "-vm.swappiness = 30\n")
-	maybe(tmpfilesFile, header+"w /sys/kernel/mm/ksm/run - - - - 1\n", "w /sys/kernel/mm/ksm/sleep_millisecs - - - - 20")
-	maybe(grubFile, "GRUB_CMDLINE_LINUX=\"console=tty0 hugepagesz=1G hugepages=8\"\n", "GRUB_CMDLINE_LINUX_DEFAULT='quiet transparent_hugepage=always'\n", "")
+	maybe(tmpfilesFile, header+"w /sys/kernel/mm/ksm/run - - - - 1\n",
+		"w /sys/kernel/mm/ksm/sleep_millisecs - - - - 20")
+	maybe(grubFile, "GRUB_CMDLINE_LINUX=\"console=tty0 hugepagesz=1G hugepages=8\"\n",
+		"GRUB_CMDLINE_LINUX_DEFAULT='quiet transparent_hugepage=always'\n", "")
 	maybe(grubDir+"/50-cloud.cfg", "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX transparent_hugepage=always\"\n")
 	maybe(kernelFile, "root=/dev/sda1 quiet", "root=/dev/sda1 hugepages=5\n")
 	maybe(entriesDir+"/a.conf", "title x\noptions root=/dev/sda1 transparent_hugepage=always\n")
@@ -121,7 +124,9 @@ func randomTree(r *rand.Rand) map[string]string {
 			dir := fmt.Sprintf("sys/devices/system/node/node%d/", node)
 			pages := dir + fmt.Sprintf("hugepages/hugepages-%dkB/", size)
 			files[pages+"nr_hugepages"], files[pages+"free_hugepages"] = fmt.Sprintln(n), fmt.Sprintln(n)
-			files[dir+"meminfo"] = fmt.Sprintf("Node %d MemTotal:       22000000 kB\nNode %d MemFree:        %d kB\nNode %d HugePages_Total:     0\n", node, node, 9000000+r.IntN(1000), node)
+			files[dir+"meminfo"] = fmt.Sprintf(
+				"Node %d MemTotal:       22000000 kB\nNode %d MemFree:        %d kB\nNode %d HugePages_Total:     0\n",
+				node, node, 9000000+r.IntN(1000), node)
 		}
 		dir := fmt.Sprintf("sys/kernel/mm/hugepages/hugepages-%dkB/", size)
 		files[dir+"nr_hugepages"], files[dir+"free_hugepages"] = fmt.Sprintln(total), fmt.Sprintln(total)
@@ -137,9 +142,12 @@ func randomFindings(r *rand.Rand) []tuning.Finding {
 		{Kind: tuning.SetValue, Path: "sys/kernel/mm/transparent_hugepage/enabled", Value: "never"},
 		{Kind: tuning.SetValue, Path: "proc/sys/vm/swappiness", Value: "10"},
 		{Kind: tuning.SetValue, Path: "sys/no/such/file", Value: "10"},
-		{Kind: tuning.SetValue, Path: "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", Value: "100"},
-		{Kind: tuning.SetValue, Path: "sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages", Value: "100"},
-		{Kind: tuning.SetValue, Path: "sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages", Value: fmt.Sprint(r.IntN(4))},
+		{Kind: tuning.SetValue, Path: "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages",
+			Value: "100"},
+		{Kind: tuning.SetValue, Path: "sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages",
+			Value: "100"},
+		{Kind: tuning.SetValue, Path: "sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages",
+			Value: fmt.Sprint(r.IntN(4))},
 		{Kind: tuning.SetModule, Unit: "kvm-intel", Name: "ept", Value: "1", NoVMs: true},
 		{Kind: tuning.SetModule, Unit: "kvm_intel", Name: "nested", Value: "1"},
 		{Kind: tuning.SetService, Unit: "ksmtuned", Value: "off"},
@@ -147,7 +155,8 @@ func randomFindings(r *rand.Rand) []tuning.Finding {
 		{Kind: tuning.SetBoot, Name: "transparent_hugepage", Value: "never", Reboot: true},
 		{Kind: tuning.SetBoot, Name: "quiet", Remove: true, Reboot: true},
 	}
-	pages := []tuning.Change{{Kind: tuning.SetBoot, Name: "hugepagesz", Value: "2M"}, {Kind: tuning.SetBoot, Name: "hugepages", Value: "200"}}
+	pages := []tuning.Change{{Kind: tuning.SetBoot, Name: "hugepagesz", Value: "2M"},
+		{Kind: tuning.SetBoot, Name: "hugepages", Value: "200"}}
 	var out []tuning.Finding
 	for i := range 1 + r.IntN(4) {
 		f := tuning.Finding{Rule: fmt.Sprintf("rule-%d", i), Severity: tuning.Warning, Where: "host"}
@@ -162,8 +171,8 @@ func randomFindings(r *rand.Rand) []tuning.Finding {
 	return out
 }
 
-// TestRandomPlans applies and undoes random changes on random trees: all at once, cut short by a kill at any place, with a step
-// that fails at any place, and with an undo that is killed at any place.
+// TestRandomPlans applies and undoes random changes on random trees: all at once, cut short by a kill at any place,
+// with a step that fails at any place, and with an undo that is killed at any place.
 func TestRandomPlans(t *testing.T) {
 	trees := 15
 	if testing.Short() {
@@ -241,7 +250,8 @@ func undo(t *testing.T, system System) {
 	}
 }
 
-// undoKilled undoes what a kill left. Every third time the undo is killed as well, again and again, each time a little later.
+// undoKilled undoes what a kill left. Every third time the undo is killed as well, again and again, each time a little
+// later.
 func undoKilled(t *testing.T, system System, n int) {
 	t.Helper()
 	if n%2 == 0 {
@@ -278,7 +288,8 @@ func halfWritten(t *testing.T, system System) {
 	run := runs[len(runs)-1]
 	r := run.records[len(run.records)-1]
 	if s := run.Plan.Steps[r.Step]; s.Kind == StepFile && !run.done[r.Step] {
-		if err := system.Root().WriteFile(scratchName(s.Path), []byte("half a fi"), 0o600); err != nil && !missing(err) {
+		if err := system.Root().WriteFile(scratchName(s.Path), []byte("half a fi"), 0o600); err != nil &&
+			!missing(err) {
 			t.Fatal(err)
 		}
 	}

@@ -34,12 +34,14 @@ func (p *planner) values(context.Context) error {
 	var tmpfiles, sysctls []setting
 	_, unmerge := p.wanted["unmerge"]
 	requests := slices.Clone(p.requests)
-	slices.SortStableFunc(requests, func(a, b request) int { return largePagesFirst(a.Path, b.Path) }) // as they are read at boot
+	// as they are read at boot
+	slices.SortStableFunc(requests, func(a, b request) int { return largePagesFirst(a.Path, b.Path) })
 	for _, r := range requests {
 		if r.Kind == tuning.Unmerge {
 			r.Path, r.Value = ksmRun, "0"
 		}
-		if r.Kind != tuning.SetValue && r.Kind != tuning.Unmerge || r.Kind == tuning.SetValue && r.Path == ksmRun && unmerge {
+		if r.Kind != tuning.SetValue && r.Kind != tuning.Unmerge || r.Kind == tuning.SetValue &&
+			r.Path == ksmRun && unmerge {
 			continue
 		}
 		text, ok, err := p.present(r.Path)
@@ -53,12 +55,14 @@ func (p *planner) values(context.Context) error {
 			continue
 		}
 		if r.Kind == tuning.SetValue && !r.Reboot && !sameValue(text, r.Value) {
-			p.add(Step{Kind: StepValue, Path: r.Path, Old: State{Text: text}, New: State{Text: r.Value}, NoVMs: r.NoVMs}, r)
+			p.add(Step{Kind: StepValue, Path: r.Path, Old: State{Text: text}, New: State{Text: r.Value},
+				NoVMs: r.NoVMs}, r)
 		}
 		if name, ok := strings.CutPrefix(r.Path, "proc/sys/"); ok {
 			sysctls = append(sysctls, setting{sysctlName(name), sysctlName(name) + " = " + r.Value, []request{r}})
 		} else {
-			tmpfiles = append(tmpfiles, setting{"/" + r.Path, "w /" + r.Path + " - - - - " + tmpfilesValue(r.Value), []request{r}})
+			tmpfiles = append(tmpfiles, setting{"/" + r.Path, "w /" + r.Path + " - - - - " + tmpfilesValue(r.Value),
+				[]request{r}})
 		}
 	}
 	if err := p.persist(tmpfilesFile, tmpfiles, tmpfilesName, []string{tmpfilesDir}); err != nil {
@@ -102,8 +106,8 @@ func tmpfilesName(line string) string {
 	return fields[1]
 }
 
-// persist writes settings into a file of ours, and puts lines of others out of force that set the same to something else. nameOf
-// tells what a line sets, "" for nothing.
+// persist writes settings into a file of ours, and puts lines of others out of force that set the same to something
+// else. nameOf tells what a line sets, "" for nothing.
 func (p *planner) persist(file string, settings []setting, nameOf func(line string) string, places []string) error {
 	if len(settings) == 0 {
 		return nil
@@ -112,7 +116,8 @@ func (p *planner) persist(file string, settings []setting, nameOf func(line stri
 	for _, s := range settings {
 		byName[s.name] = s
 	}
-	if err := p.editFile(file, all(settings), func(old string) string { return ownFile(old, settings, nameOf) }); err != nil {
+	if err := p.editFile(file, all(settings),
+		func(old string) string { return ownFile(old, settings, nameOf) }); err != nil {
 		return err
 	}
 	others, err := p.confFiles(places)
@@ -229,8 +234,8 @@ func (p *planner) confFiles(places []string) ([]string, error) {
 	return out, nil
 }
 
-// editFile adds a step for a file when change makes another text of it. A file that is not there is made when the text is not
-// empty. Several edits of one file are one step.
+// editFile adds a step for a file when change makes another text of it. A file that is not there is made when the text
+// is not empty. Several edits of one file are one step.
 func (p *planner) editFile(name string, from func() []request, change func(old string) string) error {
 	root := p.system.Root()
 	link := name

@@ -69,7 +69,8 @@ func (s Service) String() string {
 const ksmRun = "sys/kernel/mm/ksm/run"
 
 var (
-	nodePages  = regexp.MustCompile(`^sys/devices/system/node/node(\d{1,4})/hugepages/hugepages-(\d{1,9})kB/nr_hugepages$`)
+	nodePages = regexp.MustCompile(
+		`^sys/devices/system/node/node(\d{1,4})/hugepages/hugepages-(\d{1,9})kB/nr_hugepages$`)
 	hostPages  = regexp.MustCompile(`^sys/kernel/mm/hugepages/hugepages-(\d{1,9})kB/nr_hugepages$`)
 	paramPath  = regexp.MustCompile(`^sys/module/([A-Za-z0-9_]+)/parameters/([A-Za-z0-9_]+)$`)
 	valuePath  = regexp.MustCompile(`^(sys|proc/sys)/[A-Za-z0-9_./:,+@-]+$`)
@@ -113,8 +114,8 @@ func (s Step) more() int64 {
 	return (now - old) * int64(p.size)
 }
 
-// rank sorts steps so that each finds what it needs. Daemons that would undo it end first; memory is freed before it is taken,
-// for pages the large ones before the small; what is read at boot comes when everything else has worked.
+// rank sorts steps so that each finds what it needs. Daemons that would undo it end first; memory is freed before it is
+// taken, for pages the large ones before the small; what is read at boot comes when everything else has worked.
 func (s Step) rank() int {
 	_, pages := poolOf(s.Path)
 	switch {
@@ -148,7 +149,8 @@ func order(a, b Step) int {
 	return largePagesFirst(a.Path, b.Path)
 }
 
-// largePagesFirst orders pools of huge pages: a large page needs memory in one piece. Other paths come after, in no order.
+// largePagesFirst orders pools of huge pages: a large page needs memory in one piece. Other paths come after, in no
+// order.
 func largePagesFirst(a, b string) int {
 	p, _ := poolOf(a)
 	q, _ := poolOf(b)
@@ -253,7 +255,7 @@ func chosen(text string) string {
 	return text
 }
 
-// sameValue tells whether two values mean the same: the kernel shows Y for what was written as 1.
+// sameValue reports whether two values mean the same: the kernel shows Y for what was written as 1.
 func sameValue(a, b string) bool {
 	if a == b {
 		return true
@@ -281,7 +283,8 @@ func truth(s string) (on, ok bool) {
 // checkChange refuses what no host has, and what would end up as something else in a file of /etc.
 func checkChange(c tuning.Change) error {
 	bad := func(what string) error {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadChange, Message: what, Hint: "this is a mistake in the rule; report it"}
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadChange, Message: what,
+			Hint: "this is a mistake in the rule; report it"}
 	}
 	// Counted by the patterns themselves, this would cost milliseconds at each start of grange.
 	if len(c.Name) > mostName || len(c.Unit) > mostName || len(c.Value) > mostValue {
@@ -289,7 +292,8 @@ func checkChange(c tuning.Change) error {
 	}
 	switch c.Kind {
 	case tuning.SetValue:
-		if !valuePath.MatchString(c.Path) || strings.Contains("/"+c.Path+"/", "/../") || strings.Contains(c.Path, "//") {
+		if !valuePath.MatchString(c.Path) || strings.Contains("/"+c.Path+"/", "/../") ||
+			strings.Contains(c.Path, "//") {
 			return bad(fmt.Sprintf("%q is no value of /sys or /proc/sys", c.Path))
 		}
 		if !valueText.MatchString(c.Value) || strings.TrimSpace(c.Value) != c.Value {
@@ -300,12 +304,19 @@ func checkChange(c tuning.Change) error {
 			return bad(fmt.Sprintf("%q is no parameter of the kernel's command line", c.Name+"="+c.Value))
 		}
 	case tuning.SetModule:
-		if !moduleName.MatchString(underscored(c.Unit)) || !moduleName.MatchString(c.Name) || !bootValue.MatchString(c.Value) || c.Value == "" {
+		if !moduleName.MatchString(underscored(c.Unit)) || !moduleName.MatchString(c.Name) ||
+			!bootValue.MatchString(c.Value) || c.Value == "" {
 			return bad(fmt.Sprintf("%q is no option of module %q", c.Name+"="+c.Value, c.Unit))
 		}
 	case tuning.SetService:
 		if !unitName.MatchString(c.Unit) || c.Value != "on" && c.Value != "off" {
 			return bad(fmt.Sprintf("service %q cannot be %q", c.Unit, c.Value))
+		}
+	case tuning.SetTuned:
+		if !tunedFile.MatchString(c.Path) || !tunedSection.MatchString(c.Unit) || !tunedOption.MatchString(c.Name) ||
+			!valueText.MatchString(c.Value) || strings.ContainsAny(c.Value, "#$") {
+			return bad(fmt.Sprintf("%q is no option of section %q of a tuned profile /%s", c.Name+"="+c.Value,
+				c.Unit, c.Path))
 		}
 	case tuning.Unmerge:
 	default:

@@ -24,20 +24,22 @@ type System interface {
 
 	// Write sets a value of /sys or /proc/sys.
 	Write(ctx context.Context, path, value string) error
-	// Unmerge takes KSM's pages apart until that is done or ctx ends. Either way nothing is merged any more when it returns.
+	// Unmerge takes KSM's pages apart until that is done or ctx ends. Either way nothing is merged any more when it
+	// returns.
 	Unmerge(ctx context.Context) error
 	// Service tells the state of a unit; one that nobody knows is stopped and not managed.
 	Service(ctx context.Context, unit string) (Service, error)
 	SetService(ctx context.Context, unit string, want Service) error
-	// Load loads kernel modules, in the order given, so that their parameters are those given; loaded ones are taken out first.
+	// Load loads kernel modules, in the order given, so that their parameters are those given; loaded ones are taken
+	// out first.
 	Load(ctx context.Context, want []Module) error
 	// UpdateBoot makes the boot loader's own files from those of /etc.
 	UpdateBoot(ctx context.Context) error
-	// CanUpdateBoot tells whether this host has a program for that.
+	// CanUpdateBoot reports whether this host has a program for that.
 	CanUpdateBoot() bool
 
-	// Touches lists what a step changes besides by what it is for, when an undo of it is to put these entries back as they were.
-	// The kernel of a live host looks after such things itself.
+	// Touches lists what a step changes besides by what it is for, when an undo of it is to put these entries back as
+	// they were. The kernel of a live host looks after such things itself.
 	Touches(s Step) ([]string, error)
 }
 
@@ -47,8 +49,8 @@ type Module struct {
 	Params map[string]string
 }
 
-// modulesAround lists the loaded modules that a new load of unit takes along, each after those that it needs, with all their
-// parameters: removing a module removes what nobody else needs, too.
+// modulesAround lists the loaded modules that a new load of unit takes along, each after those that it needs, with all
+// their parameters: removing a module removes what nobody else needs, too.
 func modulesAround(root *os.Root, unit string) ([]Module, error) {
 	const most = 64
 	names := []string{unit}
@@ -102,7 +104,8 @@ func inLoadOrder(root *os.Root, names []string) ([]string, error) {
 		}
 	}
 	if len(out) != len(names) {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadTree, Message: fmt.Sprintf("modules %s hold each other", strings.Join(names, ", "))}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadTree,
+			Message: fmt.Sprintf("modules %s hold each other", strings.Join(names, ", "))}
 	}
 	return out, nil
 }
@@ -145,7 +148,8 @@ func (v VM) String() string {
 
 var guestName = regexp.MustCompile(`^(?:guest=)?([^,]*)`)
 
-// RunningVMs finds the processes of QEMU, whoever started them, by rising PID.
+// RunningVMs finds the processes that run virtual machines, whoever started them, by rising PID: QEMU, and all that
+// have one of KVM's open, by which the module is in use.
 func RunningVMs(root *os.Root) ([]VM, error) {
 	names, err := entries(root, "proc")
 	if err != nil {
@@ -158,13 +162,33 @@ func RunningVMs(root *os.Root) ([]VM, error) {
 			continue
 		}
 		comm, err := readBytes(root, path.Join("proc", name, "comm"))
-		if err != nil || !isQEMU(strings.TrimSpace(string(comm))) {
+		if err != nil || !isVM(root, name, strings.TrimSpace(string(comm))) {
 			continue // a process may end while we look
 		}
 		out = append(out, VM{pid, vmName(root, name, strings.TrimSpace(string(comm)))})
 	}
 	slices.SortFunc(out, func(a, b VM) int { return a.PID - b.PID })
 	return out, nil
+}
+
+// isVM looks at a process's program and files. Its name is what it calls itself (libvirt's set_process_name gives QEMU
+// the machine's): that counts only where we may not see the program, or a recording does not have it.
+func isVM(root *os.Root, pid, comm string) bool {
+	program, err := root.Readlink(path.Join("proc", pid, "exe"))
+	if err != nil {
+		return isQEMU(comm)
+	}
+	return isQEMU(path.Base(strings.TrimSuffix(program, " (deleted)"))) || holdsVM(root, pid)
+}
+
+// holdsVM reports whether a process has a virtual machine of KVM open.
+func holdsVM(root *os.Root, pid string) bool {
+	dir := path.Join("proc", pid, "fd")
+	files, err := entries(root, dir)
+	return err == nil && slices.ContainsFunc(files, func(fd string) bool {
+		link, err := root.Readlink(path.Join(dir, fd))
+		return err == nil && link == "anon_inode:kvm-vm"
+	})
 }
 
 // isQEMU knows QEMU by the name of its program, of which the kernel keeps 15 letters.
@@ -175,7 +199,7 @@ func isQEMU(comm string) bool {
 func vmName(root *os.Root, pid, otherwise string) string {
 	text, err := readBytes(root, path.Join("proc", pid, "cmdline"))
 	if err != nil {
-		return otherwise
+		return farm.Printable(otherwise)
 	}
 	words := strings.Split(string(text), "\x00")
 	for i, w := range words[:len(words)-1] {
@@ -183,5 +207,5 @@ func vmName(root *os.Root, pid, otherwise string) string {
 			return farm.Printable(m[1])
 		}
 	}
-	return otherwise
+	return farm.Printable(otherwise)
 }

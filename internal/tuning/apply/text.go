@@ -9,8 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/tuning"
 )
 
-// Text shows a plan to a person: each finding with what mends it, then all steps in order, files as diffs. Rules tell of dangers.
-// Width is that of the terminal, 0 where there is none; steps and diffs are never broken.
+// Text shows a plan to a person: each finding with what mends it, then all steps in order, files as diffs. Rules tell
+// of dangers. Width is that of the terminal, 0 where there is none; steps and diffs are never broken.
 func (p Plan) Text(rules []tuning.Rule, width int) string {
 	var b strings.Builder
 	for _, w := range p.Wants {
@@ -31,8 +31,10 @@ func (p Plan) Text(rules []tuning.Rule, width int) string {
 }
 
 func (w Want) text(b *strings.Builder, rules []tuning.Rule, width int) {
-	fmt.Fprint(b, tuning.Fold("", fmt.Sprintf("%s, %s, %s: wanted %s, found %s", w.Rule, w.Severity, w.Where, w.Wanted, w.Got), width))
-	if i := slices.IndexFunc(rules, func(r tuning.Rule) bool { return r.ID == w.Rule }); i >= 0 && rules[i].Danger != "" && len(w.Steps) > 0 {
+	fmt.Fprint(b, tuning.Fold("", fmt.Sprintf("%s, %s, %s: wanted %s, found %s", w.Rule, w.Severity, w.Where, w.Wanted,
+		w.Got), width))
+	if i := slices.IndexFunc(rules, func(r tuning.Rule) bool { return r.ID == w.Rule }); i >= 0 &&
+		rules[i].Danger != "" && len(w.Steps) > 0 {
 		b.WriteString(tuning.Fold("  danger   ", rules[i].Danger, width))
 	}
 	if len(w.Steps) > 0 {

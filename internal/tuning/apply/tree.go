@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// tree is a directory that stands for a host. It does to files what the kernel and programs would do on the host, as far as an
-// audit sees it.
+// tree is a directory that stands for a host. It does to files what the kernel and programs would do on the host, as
+// far as an audit sees it.
 type tree struct{ root *os.Root }
 
 // Tree is a directory that holds a host's files as they lie below "/". Close its root when done.
@@ -47,7 +47,8 @@ func (t *tree) VMs() ([]VM, error) {
 			continue
 		}
 		text, err := readBytes(t.root, path.Join(runDir, name))
-		if m := domainState.FindSubmatch(text); err == nil && m != nil && string(m[1]) != "shutoff" && string(m[1]) != "crashed" {
+		if m := domainState.FindSubmatch(text); err == nil && m != nil && string(m[1]) != "shutoff" &&
+			string(m[1]) != "crashed" {
 			told = append(told, VM{Name: farm.Printable(vm)})
 		}
 	}
@@ -223,13 +224,15 @@ func (t *tree) SetService(ctx context.Context, unit string, want Service) error 
 		}
 	}
 	if want.Enabled == "enabled" && now.Enabled != "enabled" {
-		link := &File{Mode: fs.ModeSymlink | fs.ModePerm, UID: t.Owner(), GID: t.Group(), Link: "/usr/lib/systemd/system/" + unit + ".service"}
+		link := &File{Mode: fs.ModeSymlink | fs.ModePerm, UID: t.Owner(), GID: t.Group(),
+			Link: "/usr/lib/systemd/system/" + unit + ".service"}
 		if err := t.add(t.newStarter(unit), link); err != nil {
 			return err
 		}
 	}
 	if want.Active && !now.Active {
-		return t.add(t.newProcess()+"/comm", &File{Mode: 0o644, UID: t.Owner(), GID: t.Group(), Data: []byte(unit[:min(maxComm, len(unit))] + "\n")})
+		return t.add(t.newProcess()+"/comm",
+			&File{Mode: 0o644, UID: t.Owner(), GID: t.Group(), Data: []byte(unit[:min(maxComm, len(unit))] + "\n")})
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ func readArchive(t testing.TB, text string) map[string]string {
 	return files
 }
 
-// memoryDir is a new directory in memory where there is one: what is on disk after each of many steps is not what is tested.
+// memoryDir is a new directory in memory where there is one: what is on disk after each of many steps is not what is
+// tested.
 func memoryDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "grange-test-")

@@ -44,7 +44,8 @@ func (t *tree) nodes() ([]int, error) {
 	return out, err
 }
 
-// setPages gives a pool as many pages as memory allows, of one node or shared out over all, and keeps every count in step.
+// setPages gives a pool as many pages as memory allows, of one node or shared out over all, and keeps every count in
+// step.
 func (t *tree) setPages(p pool, value string) error {
 	want, err := strconv.ParseInt(value, 10, 32)
 	if err != nil || want < 0 {
@@ -88,8 +89,8 @@ func (t *tree) setNodePages(p pool, node int, want int64) error {
 	return t.addPages(p, node, more)
 }
 
-// room is the memory of a node that the kernel could make into huge pages: free, or page cache that it can drop. It is not known
-// of a recorded host with VMs on it, which would end first and give back nobody knows how much of each node.
+// room is the memory of a node that the kernel could make into huge pages: free, or page cache that it can drop. It is
+// not known of a recorded host with VMs on it, which would end first and give back nobody knows how much of each node.
 func (t *tree) room(node int) (int64, bool) {
 	if vms, err := t.VMs(); err != nil || len(vms) > 0 {
 		return 0, false
@@ -131,7 +132,8 @@ func (t *tree) defaultSize() farm.Bytes {
 	return farm.Bytes(readMemory(string(b))["Hugepagesize"])
 }
 
-// memoryLine takes a line of meminfo apart, the host's or a node's: everything up to the colon, the name, the blanks, the number.
+// memoryLine takes a line of meminfo apart, the host's or a node's: everything up to the colon, the name, the blanks,
+// the number.
 func memoryLine(line string) (head, name, blanks string, n int64, tail string, ok bool) {
 	head, rest, ok := strings.Cut(line, ":")
 	name = head[strings.LastIndexByte(head, ' ')+1:]

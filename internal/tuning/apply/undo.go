@@ -13,9 +13,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Undo takes a run back: the one with this ID, or the last that still holds when id is empty. Everything becomes what it was
-// before that run. What somebody changed since is not overwritten unless force says so (farm.CodeDrifted). An undo that was cut
-// short goes on where it stopped.
+// Undo takes a run back: the one with this ID, or the last that still holds when id is empty. Everything becomes what
+// it was before that run. What somebody changed since is not overwritten unless force says so (farm.CodeDrifted). An
+// undo that was cut short goes on where it stopped.
 func Undo(ctx context.Context, system System, id string, force bool, o Options) (*Run, error) {
 	if err := mayChange(system); err != nil {
 		return nil, err
@@ -48,7 +48,8 @@ func find(root *os.Root, id string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	none := &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoApply, Message: "nothing to undo", Hint: "`grange tune history` lists what was applied"}
+	none := &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoApply, Message: "nothing to undo",
+		Hint: "`grange tune history` lists what was applied"}
 	for _, r := range slices.Backward(runs) {
 		holds := r.Phase == Applied || r.Phase.open()
 		switch {
@@ -86,8 +87,10 @@ func (r *Run) undrifted(ctx context.Context, system System) error {
 		return nil
 	}
 	slices.Sort(changed)
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeDrifted, Message: fmt.Sprintf("changed by somebody since apply %s: %s", r.ID, strings.Join(changed, ", ")),
-		Hint: "undo later applies first; `grange tune drift` shows the values; --force puts back what was there before the apply"}
+	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeDrifted,
+		Message: fmt.Sprintf("changed by somebody since apply %s: %s", r.ID, strings.Join(changed, ", ")),
+		Hint: "undo later applies first; `grange tune drift` shows the values; --force puts back what was there " +
+			"before the apply"}
 }
 
 // last is the index of the last record that was not taken back; -1 when all were.
@@ -100,8 +103,9 @@ func (r *Run) last() int {
 	return -1
 }
 
-// takeBack undoes every step that began, the last first. It goes on after an error: the more is as it was, the better. Also when
-// the disk is too full for the journal: what was taken back and is not in it is taken back once more by the next undo.
+// takeBack undoes every step that began, the last first. It goes on after an error: the more is as it was, the better.
+// Also when the disk is too full for the journal: what was taken back and is not in it is taken back once more by the
+// next undo.
 func (w worker) takeBack(ctx context.Context, why error) error {
 	run := w.journal.run
 	var failed []error
@@ -129,7 +133,8 @@ func (w worker) takeBack(ctx context.Context, why error) error {
 		if also := w.journal.phase(Failed, err); also != nil {
 			err = errors.Join(err, also)
 		}
-		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUndoFailed, Message: "not everything could be put back", Err: errors.Join(why, err),
+		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUndoFailed,
+			Message: "not everything could be put back", Err: errors.Join(why, err),
 			Hint: "mend what it names, then `grange tune undo " + run.ID + "`: what is done is not done again"}
 	}
 	return w.journal.phase(Undone, why)
@@ -188,14 +193,15 @@ func (w worker) restore(files []snapshot) error {
 	return nil
 }
 
-// writeBack sets a value to what it was when the plan was made, and reads it back. One that the kernel does not have any more
-// cannot be anything: without force, that was said before.
+// writeBack sets a value to what it was when the plan was made, and reads it back. One that the kernel does not have
+// any more cannot be anything: without force, that was said before.
 func (w worker) writeBack(ctx context.Context, s Step) error {
 	now, err := present(ctx, w.system, s)
 	if missing(err) {
 		return nil
 	}
-	if err != nil || now.Text == s.Old.Text && s.Kind != StepUnmerge { // Unmerge of a killed run may be about to stop KSM yet: Write waits
+	// Unmerge of a killed run may be about to stop KSM yet: Write waits
+	if err != nil || now.Text == s.Old.Text && s.Kind != StepUnmerge {
 		return err
 	}
 	if err := w.system.Write(ctx, s.Path, s.Old.Text); err != nil {
@@ -211,11 +217,12 @@ func (w worker) writeBack(ctx context.Context, s Step) error {
 			return nil
 		}
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken, Message: fmt.Sprintf("%s reads %q after %q was written", s.Target(), now.Text, s.Old.Text)}
+	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken,
+		Message: fmt.Sprintf("%s reads %q after %q was written", s.Target(), now.Text, s.Old.Text)}
 }
 
-// settle does what has to come after all steps: the boot loader reads files that are as they were now, and a service that was
-// started again may have set values that were put back before.
+// settle does what has to come after all steps: the boot loader reads files that are as they were now, and a service
+// that was started again may have set values that were put back before.
 func (w worker) settle(ctx context.Context) []error {
 	var failed []error
 	run := w.journal.run

@@ -21,7 +21,8 @@ func Me() Who {
 	if err != nil {
 		return w
 	}
-	if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n < math.MaxUint32 { // the kernel's "none"
+	// the kernel's "none"
+	if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n < math.MaxUint32 {
 		w.Login = int(n)
 	}
 	return w

@@ -82,8 +82,9 @@ func chromium(t *testing.T, args ...string) (stdout string, said []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	home := t.TempDir()
-	always := []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
-		"--disable-background-networking", "--allow-file-access-from-files", "--enable-logging=stderr", "--user-data-dir=" + home}
+	always := []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+		"--no-first-run", "--disable-background-networking", "--allow-file-access-from-files",
+		"--enable-logging=stderr", "--user-data-dir=" + home}
 	cmd := exec.CommandContext(ctx, browser, append(always, args...)...)
 	cmd.Env = []string{"HOME=" + home, "PATH=/usr/bin:/bin", "LANG=C.UTF-8"}
 	cmd.WaitDelay = 5 * time.Second
@@ -104,7 +105,8 @@ func TestPageInBrowser(t *testing.T) {
 			dir := t.TempDir()
 			write(t, filepath.Join(dir, "page.html"), []byte(rendered(t, "html", r)))
 			write(t, filepath.Join(dir, "probe.html"), []byte(probe))
-			dom, said := chromium(t, "--virtual-time-budget=5000", "--dump-dom", "file://"+filepath.Join(dir, "probe.html"))
+			dom, said := chromium(t, "--virtual-time-budget=5000", "--dump-dom",
+				"file://"+filepath.Join(dir, "probe.html"))
 			if len(said) > 0 {
 				t.Errorf("the console says:\n%s", strings.Join(said, "\n"))
 			}
@@ -116,7 +118,8 @@ func TestPageInBrowser(t *testing.T) {
 			if err := json.Unmarshal([]byte(html.UnescapeString(found[1])), &m); err != nil {
 				t.Fatal(err)
 			}
-			for what, size := range map[string][2]float64{"findings": m.Findings, "rule": m.Rules, "picture": m.Picture} {
+			for what, size := range map[string][2]float64{"findings": m.Findings, "rule": m.Rules,
+				"picture": m.Picture} {
 				if size[0] < 100 || size[1] < 50 {
 					t.Errorf("the %s are %v pixels", what, size)
 				}

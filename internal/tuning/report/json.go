@@ -14,7 +14,8 @@ type About struct {
 	Source  string    // "this host", or the recording
 	Date    time.Time // of the audit
 	Version string    // of grange
-	Chosen  string    // flags by which host, profile and rules were chosen, as a shell takes them: " --from node17.tar --role guest"
+	// flags by which host, profile and rules were chosen, as a shell takes them: " --from node17.tar --role guest"
+	Chosen string
 }
 
 // Audit is the JSON form of a report. docs/guide/tuning.md explains the keys; they are only added to.
@@ -114,9 +115,11 @@ type Skip struct {
 // JSON writes a report for programs.
 func JSON(w io.Writer, r tuning.Report, about About) error {
 	a := Audit{
-		Date: about.Date, Version: about.Version, Source: about.Source, Host: hostOf(r.Host), Role: string(r.Role), Profile: r.Profile.Name,
+		Date: about.Date, Version: about.Version, Source: about.Source, Host: hostOf(r.Host), Role: string(r.Role),
+		Profile:  r.Profile.Name,
 		Counts:   Counts{r.Count(tuning.Fault), r.Count(tuning.Warning), r.Count(tuning.Advice)},
-		Findings: []Finding{}, Rules: []Rule{}, Asked: r.Applied, Skipped: []Skip{}, Unread: append([]string{}, r.Host.Unread...),
+		Findings: []Finding{}, Rules: []Rule{}, Asked: r.Applied, Skipped: []Skip{},
+		Unread: append([]string{}, r.Host.Unread...),
 		Sparse: r.Sparse(), Note: tuning.NotAdditive,
 	}
 	for _, result := range r.Results {
@@ -143,24 +146,25 @@ func hostOf(h farm.HostFacts) Host {
 	for _, n := range t.Nodes {
 		memory += n.Memory
 	}
-	return Host{Name: h.Name, Virtual: h.Virtual, CPU: t.CPU.Name, Sockets: len(t.Sockets), Nodes: len(t.Nodes), Cores: len(t.Cores),
-		Threads: t.Online.Len(), Memory: uint64(memory), OS: h.OS.Name, Kernel: h.Kernel.Release, QEMU: h.Versions.QEMU,
-		Libvirt: h.Versions.Libvirt, VMs: len(h.Domains)}
+	return Host{Name: h.Name, Virtual: h.Virtual, CPU: t.CPU.Name, Sockets: len(t.Sockets), Nodes: len(t.Nodes),
+		Cores: len(t.Cores), Threads: t.Online.Len(), Memory: uint64(memory), OS: h.OS.Name, Kernel: h.Kernel.Release,
+		QEMU: h.Versions.QEMU, Libvirt: h.Versions.Libvirt, VMs: len(h.Domains)}
 }
 
 func findingOf(f tuning.Finding) Finding {
-	out := Finding{Rule: f.Rule, Severity: f.Severity.String(), Where: f.Where, Got: f.Got, Wanted: f.Wanted, Changes: []Change{}, Manual: f.Manual}
+	out := Finding{Rule: f.Rule, Severity: f.Severity.String(), Where: f.Where, Got: f.Got, Wanted: f.Wanted,
+		Changes: []Change{}, Manual: f.Manual}
 	for _, c := range f.Changes {
-		out.Changes = append(out.Changes, Change{Kind: string(c.Kind), Path: c.Path, Unit: c.Unit, Name: c.Name, Value: c.Value,
-			Remove: c.Remove, NoVMs: c.NoVMs, Reboot: c.Reboot, Text: ChangeText(c)})
+		out.Changes = append(out.Changes, Change{Kind: string(c.Kind), Path: c.Path, Unit: c.Unit, Name: c.Name,
+			Value: c.Value, Remove: c.Remove, NoVMs: c.NoVMs, Reboot: c.Reboot, Text: ChangeText(c)})
 	}
 	return out
 }
 
 // RuleOf is the JSON form of a rule.
 func RuleOf(r tuning.Rule) Rule {
-	out := Rule{ID: r.ID, Title: r.Title, Severity: r.Severity.String(), Holds: r.Holds, Cost: r.Cost, Why: r.Why, Fix: r.Fix,
-		Danger: r.Danger, Undo: r.Undo, Roles: []string{}, Sources: []Source{}}
+	out := Rule{ID: r.ID, Title: r.Title, Severity: r.Severity.String(), Holds: r.Holds, Cost: r.Cost, Why: r.Why,
+		Fix: r.Fix, Danger: r.Danger, Undo: r.Undo, Roles: []string{}, Sources: []Source{}}
 	for _, role := range []tuning.Role{tuning.Compute, tuning.Service, tuning.Guest} {
 		if r.For(role) {
 			out.Roles = append(out.Roles, string(role))

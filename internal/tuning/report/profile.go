@@ -7,8 +7,8 @@ import (
 	"github.com/grange-project/grange/internal/tuning"
 )
 
-// Profile is the JSON form of a profile. Sizes are in bytes; an empty word, 0, and -1 for swappiness mean that the profile does
-// not care.
+// Profile is the JSON form of a profile. Sizes are in bytes; an empty word, 0, and -1 for swappiness mean that the
+// profile does not care.
 type Profile struct {
 	Name           string     `json:"name"`
 	Title          string     `json:"title"`
@@ -53,9 +53,12 @@ type Overhead struct {
 // ProfileOf is the JSON form of a profile.
 func ProfileOf(p tuning.Profile) Profile {
 	out := Profile{
-		Name: p.Name, Title: p.Title, Role: string(p.Role), PageSizes: []uint64{}, PageShare: p.PageShare, Reserved: uint64(p.Reserved),
-		THP: p.THP, KSM: p.KSM, NUMABalancing: p.NUMABalancing, Governor: p.Governor, MaxIdleLatency: p.MaxIdleLatency, SMT: p.SMT,
-		Swappiness: p.Swappiness, Overcommit: p.Overcommit, Nested: p.Nested, CPUMode: p.CPUMode, DiskCache: p.DiskCache, Pinned: p.Pinned,
+		Name: p.Name, Title: p.Title, Role: string(p.Role), PageSizes: []uint64{}, PageShare: p.PageShare,
+		Reserved: uint64(p.Reserved),
+		THP:      p.THP, KSM: p.KSM, NUMABalancing: p.NUMABalancing, Governor: p.Governor,
+		MaxIdleLatency: p.MaxIdleLatency, SMT: p.SMT,
+		Swappiness: p.Swappiness, Overcommit: p.Overcommit, Nested: p.Nested, CPUMode: p.CPUMode,
+		DiskCache: p.DiskCache, Pinned: p.Pinned,
 		CoreFiles: p.CoreFiles, SwapPerCPU: uint64(p.SwapPerCPU), ScratchPerCPU: uint64(p.ScratchPerCPU),
 		Sources: []Basis{}, Overheads: []Overhead{},
 	}

@@ -80,7 +80,8 @@ func SARIF(w io.Writer, r tuning.Report, about About) error {
 		Tool:        sarifTool{sarifDriver{Name: "grange", Version: about.Version, Rules: []sarifRule{}}},
 		Invocations: []sarifInvocation{{ExecutionSuccessful: true, EndTime: about.Date.UTC().Format(time.RFC3339)}},
 		Results:     []sarifResult{}, ColumnKind: "utf16CodeUnits",
-		Properties: map[string]any{"host": r.Host.Name, "role": string(r.Role), "profile": r.Profile.Name, "note": tuning.NotAdditive},
+		Properties: map[string]any{"host": r.Host.Name, "role": string(r.Role), "profile": r.Profile.Name,
+			"note": tuning.NotAdditive},
 	}
 	for i, result := range r.Results {
 		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRuleOf(result.Rule))
@@ -131,7 +132,8 @@ func sarifHelp(r tuning.Rule) sarifText {
 
 // plain keeps text from being read as Markdown.
 func plain(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `_`, `\_`, "`", "\\`", `[`, `\[`, `]`, `\]`, `<`, `\<`, `#`, `\#`).Replace(s)
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `_`, `\_`, "`", "\\`", `[`, `\[`, `]`, `\]`, `<`, `\<`, `#`,
+		`\#`).Replace(s)
 }
 
 func sarifResultOf(host string, rule int, f tuning.Finding) sarifResult {
@@ -147,7 +149,8 @@ func sarifResultOf(host string, rule int, f tuning.Finding) sarifResult {
 	}
 	return sarifResult{
 		RuleID: f.Rule, RuleIndex: rule, Level: sarifLevels[f.Severity], Message: sarifText{Text: message},
-		Locations:   []sarifLocation{{[]sarifLogical{{Name: f.Where, FullName: host + "/" + f.Where, Kind: "resource"}}}},
+		Locations: []sarifLocation{{[]sarifLogical{{Name: f.Where, FullName: host + "/" + f.Where,
+			Kind: "resource"}}}},
 		Fingerprint: map[string]string{"place/v1": host + "/" + f.Rule + "/" + f.Where},
 	}
 }

@@ -34,8 +34,8 @@ func TestSARIFOfAllRules(t *testing.T) {
 	checkSARIF(t, rendered(t, "sarif", r))
 }
 
-// checkSARIF holds a log to what the schema of SARIF 2.1.0 requires of the parts that are used, and to what the standard says
-// beyond it: indices and IDs that agree, text wherever there is Markdown.
+// checkSARIF holds a log to what the schema of SARIF 2.1.0 requires of the parts that are used, and to what the
+// standard says beyond it: indices and IDs that agree, text wherever there is Markdown.
 func checkSARIF(t *testing.T, text string) []map[string]any {
 	t.Helper()
 	var log map[string]any
@@ -85,7 +85,8 @@ func checkSARIFRules(t *testing.T, rules []any) []string {
 	var ids []string
 	for _, v := range rules {
 		rule := v.(map[string]any)
-		only(t, "rule", rule, "id", "shortDescription", "fullDescription", "help", "helpUri", "defaultConfiguration", "properties")
+		only(t, "rule", rule, "id", "shortDescription", "fullDescription", "help", "helpUri", "defaultConfiguration",
+			"properties")
 		id := rule["id"].(string)
 		if id == "" || slices.Contains(ids, id) {
 			t.Errorf("rule ID %q is empty or there twice", id)

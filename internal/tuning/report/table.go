@@ -88,7 +88,8 @@ func Table(w io.Writer, r tuning.Report, about About, style Style) error {
 func (p *printer) result(result tuning.Result) {
 	severity := strings.ToUpper(result.Severity.String())
 	head := wrap(farm.Printable(result.Rule.Title), p.style.width()-2-len(severity)-1-len(result.Rule.ID)-2)
-	p.line(p.style.paint(colors[result.Severity], severity) + "  " + p.style.paint("1", result.Rule.ID) + "  " + head[0])
+	p.line(p.style.paint(colors[result.Severity], severity) + "  " + p.style.paint("1", result.Rule.ID) +
+		"  " + head[0])
 	for _, more := range head[1:] {
 		p.line(strings.Repeat(" ", len(severity)+len(result.Rule.ID)+4) + more)
 	}
@@ -138,7 +139,8 @@ func (p *printer) end(r tuning.Report, about About) {
 		p.text(tuning.NotAdditive)
 	}
 	if n := len(r.Host.Unread); n > 0 {
-		p.text(fmt.Sprintf("%s could not be read, so something may be missing here; root can read all:", counted(n, "file", "files")))
+		p.text(fmt.Sprintf("%s could not be read, so something may be missing here; root can read all:",
+			counted(n, "file", "files")))
 		for _, u := range r.Host.Unread[:min(n, 5)] {
 			p.text("  " + u)
 		}
@@ -164,7 +166,8 @@ func Rules(w io.Writer, rules []tuning.Rule, style Style) error {
 	for _, r := range rules {
 		for i, line := range wrap(r.Title, max(20, p.style.width()-id-severity-4)) {
 			if i == 0 {
-				p.line(fmt.Sprintf("%-*s  %s  %s", id, r.ID, p.style.paint(colors[r.Severity], fmt.Sprintf("%-*v", severity, r.Severity)), line))
+				p.line(fmt.Sprintf("%-*s  %s  %s", id, r.ID,
+					p.style.paint(colors[r.Severity], fmt.Sprintf("%-*v", severity, r.Severity)), line))
 			} else {
 				p.line(strings.Repeat(" ", id+severity+4) + line)
 			}

@@ -29,6 +29,8 @@ func ChangeText(c tuning.Change) string {
 		if c.Value == "on" {
 			text = "start and enable " + c.Unit
 		}
+	case tuning.SetTuned:
+		text = fmt.Sprintf("put %s into section %s of /%s, for tuned's next start", assigned(c), c.Unit, c.Path)
 	case tuning.Unmerge:
 		text = "take KSM's merged pages apart in steps, then stop KSM"
 	}
@@ -81,7 +83,8 @@ func Summary(r tuning.Report) string {
 	for _, s := range []struct {
 		severity  tuning.Severity
 		one, many string
-	}{{tuning.Fault, "fault", "faults"}, {tuning.Warning, "warning", "warnings"}, {tuning.Advice, "piece of advice", "pieces of advice"}} {
+	}{{tuning.Fault, "fault", "faults"}, {tuning.Warning, "warning", "warnings"}, {tuning.Advice, "piece of advice",
+		"pieces of advice"}} {
 		if n := r.Count(s.severity); n > 0 {
 			parts = append(parts, counted(n, s.one, s.many))
 		}
@@ -138,7 +141,8 @@ func sizeText(b farm.Bytes) string {
 // software is the host's programs in one line.
 func software(h farm.HostFacts) string {
 	var parts []string
-	for _, p := range []struct{ name, value string }{{"", h.OS.Name}, {"kernel ", h.Kernel.Release}, {"QEMU ", h.Versions.QEMU}, {"libvirt ", h.Versions.Libvirt}} {
+	for _, p := range []struct{ name, value string }{{"", h.OS.Name}, {"kernel ", h.Kernel.Release},
+		{"QEMU ", h.Versions.QEMU}, {"libvirt ", h.Versions.Libvirt}} {
 		if p.value != "" {
 			parts = append(parts, p.name+p.value)
 		}

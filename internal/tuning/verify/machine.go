@@ -50,7 +50,8 @@ type ioThread struct {
 }
 
 func newHost(h farm.HostFacts, procs []farm.Process, plans map[string]farm.Plan) *host {
-	out := &host{HostFacts: h, isolated: h.Isolated, alone: map[int][]vcpu{}, nodeOf: map[int]int{}, nodes: map[int]farm.CPUSet{}}
+	out := &host{HostFacts: h, isolated: h.Isolated, alone: map[int][]vcpu{}, nodeOf: map[int]int{},
+		nodes: map[int]farm.CPUSet{}}
 	for _, p := range h.Partitions {
 		if p.Kind == "isolated" {
 			out.isolated = out.isolated.Or(p.CPUs)
@@ -79,7 +80,8 @@ func newHost(h farm.HostFacts, procs []farm.Process, plans map[string]farm.Plan)
 	return out
 }
 
-// tellApart gives VMs of one name, as users' own libvirts and QEMUs without one may have, names of their own. They are in order.
+// tellApart gives VMs of one name, as users' own libvirts and QEMUs without one may have, names of their own. They are
+// in order.
 func tellApart(machines []*machine) {
 	for i := 0; i < len(machines); {
 		j := i + 1
@@ -142,8 +144,8 @@ func isDomain(p farm.Process, d farm.Domain) bool {
 	return p.Name != "" && p.Name == d.Name
 }
 
-// guessVCPUs is for a QEMU that does not name its threads (debug-threads=off, its own default): behind the main thread and that of
-// call_rcu come the vCPUs, unless somebody gave it I/O threads.
+// guessVCPUs is for a QEMU that does not name its threads (debug-threads=off, its own default): behind the main thread
+// and that of call_rcu come the vCPUs, unless somebody gave it I/O threads.
 func guessVCPUs(p farm.Process) []farm.Thread {
 	others := slices.DeleteFunc(slices.Clone(p.Threads), func(t farm.Thread) bool { return t.ID == p.PID })
 	if len(others) < 2 {
@@ -188,8 +190,8 @@ func ioNumber(name string) (int, bool) {
 	return n, ok && err == nil
 }
 
-// passing tells threads that say nothing of how QEMU is pinned: workers that inherit the CPUs of whoever made them, thread contexts
-// that touch memory before the guest runs, and what the kernel adds to the process.
+// passing tells threads that say nothing of how QEMU is pinned: workers that inherit the CPUs of whoever made them,
+// thread contexts that touch memory before the guest runs, and what the kernel adds to the process.
 func passing(name string) bool {
 	return slices.ContainsFunc([]string{"worker", "TC ", "vhost-", "kvm-", "iou-", "io_worker", "migration", "multifd"},
 		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
@@ -242,7 +244,8 @@ func (m *machine) lines() []Line {
 	}
 	lines = append(lines, emulator)
 	for _, io := range m.io {
-		lines = append(lines, Line{fmt.Sprintf("I/O thread %d", io.number), io.planned, io.libvirt, io.thread.Allowed, io.thread.LastCPU})
+		lines = append(lines, Line{fmt.Sprintf("I/O thread %d", io.number), io.planned, io.libvirt, io.thread.Allowed,
+			io.thread.LastCPU})
 	}
 	return lines
 }

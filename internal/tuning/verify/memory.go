@@ -9,7 +9,8 @@ import (
 	"github.com/grange-project/grange/internal/tuning"
 )
 
-// slack is memory of QEMU itself that may lie anywhere: its heap, stacks and buffers. A guest has more than that.
+// slack is memory of QEMU itself that may lie anywhere: its heap, stacks and buffers. A guest has more than that. It is
+// left out where the guest's memory can be told from QEMU's.
 const slack = 64 * farm.MiB
 
 // memoryProblems compares where a VM's memory lies with where its vCPUs run and with what was planned.
@@ -20,6 +21,9 @@ func (h *host) memoryProblems(m *machine) []Problem {
 	out := h.binding(m)
 	remote := h.remote(m)
 	if len(remote) == 0 {
+		remote = h.astray(m)
+	}
+	if len(remote) == 0 {
 		remote = h.uneven(m)
 	}
 	return append(append(out, remote...), h.cellsApart(m)...)
@@ -27,22 +31,24 @@ func (h *host) memoryProblems(m *machine) []Problem {
 
 // binding compares the nodes that memory is bound to with the plan's.
 func (h *host) binding(m *machine) []Problem {
-	if m.plan == nil || m.proc.Resident == nil {
+	if m.plan == nil || m.proc.Memory.Resident == nil {
 		return nil
 	}
 	var nodes []int
 	for _, c := range m.plan.Cells {
 		nodes = append(nodes, c.Node)
 	}
-	if want := farm.NewCPUSet(nodes...); !m.proc.Bound.Equal(want) {
-		return []Problem{{Kind: Differs, Severity: tuning.Warning, VM: m.name, Source: locality, Fix: "end the VM; its job can run again",
-			Message: fmt.Sprintf("memory is bound to %s, planned on %s", counted(m.proc.Bound, "node"), counted(want, "node"))}}
+	if want := farm.NewCPUSet(nodes...); !m.proc.Memory.Nodes().Equal(want) {
+		return []Problem{{Kind: Differs, Severity: tuning.Warning, VM: m.name, Source: locality,
+			Fix: "end the VM; its job can run again",
+			Message: fmt.Sprintf("memory is bound to %s, planned on %s", counted(m.proc.Memory.Nodes(), "node"),
+				counted(want, "node"))}}
 	}
 	return nil
 }
 
-// remote finds memory on nodes where none of the VM's vCPUs may run. A node without CPUs is near to nobody: memory that is bound
-// there is meant to be there.
+// remote finds memory on nodes where none of the VM's vCPUs may run. A node without CPUs is near to nobody: memory that
+// is bound there is meant to be there.
 func (h *host) remote(m *machine) []Problem {
 	var near []int
 	for _, cpu := range m.allowed().List() {
@@ -54,23 +60,50 @@ func (h *host) remote(m *machine) []Problem {
 	if local.Empty() {
 		return nil
 	}
+	memory, tolerated := m.guestMemory()
 	var far, all farm.Bytes
 	where := ""
-	for _, node := range slices.Sorted(maps.Keys(m.proc.Resident)) {
-		size := m.proc.Resident[node]
+	for _, node := range slices.Sorted(maps.Keys(memory)) {
+		size := memory[node]
 		all += size
-		if local.Has(node) || m.proc.Bound.Has(node) && h.nodes[node].Empty() {
+		if size == 0 || local.Has(node) || m.proc.Memory.Nodes().Has(node) && h.nodes[node].Empty() {
 			continue
 		}
 		far += size
 		where += fmt.Sprintf(", %v on node %d", size, node)
 	}
-	if far <= max(slack, all/100) {
+	if far == 0 || tolerated > 0 && far <= max(tolerated, all/100) {
 		return nil
 	}
 	return []Problem{{Kind: RemoteMem, Severity: tuning.Warning, VM: m.name, CPUs: m.allowed(), Source: locality,
-		Message: fmt.Sprintf("its vCPUs run on %s, and %v of its %v lie elsewhere: %s", counted(local, "node"), far, all, where[len(", "):]),
-		Fix:     "bind memory to the vCPUs' nodes (numatune, mode strict) and start the VM anew, or move the pages: migratepages PID FROM TO"}}
+		Message: fmt.Sprintf("its vCPUs run on %s, and %v of its %v lie elsewhere: %s", counted(local, "node"), far,
+			all, where[len(", "):]), Fix: "bind memory to the vCPUs' nodes (numatune, mode strict) and start the VM " +
+			"anew, or move the pages: migratepages PID FROM TO"}}
+}
+
+// guestMemory is the guest's memory by node, and how much of QEMU's own may be with it.
+func (m *machine) guestMemory() (memory map[int]farm.Bytes, own farm.Bytes) {
+	if guest := m.proc.Memory.Guest(); guest != nil {
+		return guest, 0
+	}
+	return m.proc.Memory.Resident, slack
+}
+
+// astray finds memory that lies on other nodes than it is bound to: the kernel puts none there by itself, and others
+// may move pages.
+func (h *host) astray(m *machine) []Problem {
+	var out []Problem
+	for _, b := range m.proc.Memory.Bound {
+		for _, node := range slices.Sorted(maps.Keys(b.Resident)) {
+			if size := b.Resident[node]; size > 0 && !b.Nodes.Has(node) {
+				out = append(out, Problem{Kind: RemoteMem, Severity: tuning.Warning, VM: m.name, CPUs: h.nodes[node],
+					Source: locality, Message: fmt.Sprintf("%v of its memory that is bound to %s lie on node %d", size,
+						counted(b.Nodes, "node"), node),
+					Fix: "find out what moves pages on this host; move them back: migratepages PID FROM TO"})
+			}
+		}
+	}
+	return out
 }
 
 // uneven finds nodes that hold more of a VM than its guest cells have there: the rest belongs to vCPUs of other nodes.
@@ -79,11 +112,14 @@ func (h *host) uneven(m *machine) []Problem {
 	if len(want) < 2 {
 		return nil
 	}
-	for _, node := range slices.Sorted(maps.Keys(m.proc.Resident)) {
-		if have := m.proc.Resident[node]; have > want[node]+want[node]/20+4*slack {
-			return []Problem{{Kind: RemoteMem, Severity: tuning.Warning, VM: m.name, CPUs: h.nodes[node], Source: locality,
-				Message: fmt.Sprintf("%v of it lie on node %d, where its guest cells have %v: the rest belongs to other cells", have, node, want[node]),
-				Fix:     "bind each cell's memory (memnode, mode strict) and start the VM anew"}}
+	memory, _ := m.guestMemory()
+	for _, node := range slices.Sorted(maps.Keys(memory)) {
+		if have := memory[node]; have > want[node]+want[node]/20+4*slack {
+			return []Problem{{Kind: RemoteMem, Severity: tuning.Warning, VM: m.name, CPUs: h.nodes[node],
+				Source: locality, Message: fmt.Sprintf(
+					"%v of it lie on node %d, where its guest cells have %v: the rest belongs to other cells", have,
+					node,
+					want[node]), Fix: "bind each cell's memory (memnode, mode strict) and start the VM anew"}}
 		}
 	}
 	return nil
@@ -110,8 +146,8 @@ func (m *machine) cellMemory() map[int]farm.Bytes {
 	return out
 }
 
-// cellsApart finds guest cells whose vCPUs may run on another node than that of their memory: the guest believes them local. vCPUs
-// that may run everywhere are no news.
+// cellsApart finds guest cells whose vCPUs may run on another node than that of their memory: the guest believes them
+// local. vCPUs that may run everywhere are no news.
 func (h *host) cellsApart(m *machine) []Problem {
 	type cell struct{ vcpus, nodes farm.CPUSet }
 	var cells []cell
@@ -134,12 +170,15 @@ func (h *host) cellsApart(m *machine) []Problem {
 		var g group
 		for _, v := range m.vcpus {
 			allowed := v.thread.Allowed
-			if away := allowed.Minus(local); c.vcpus.Has(v.thread.VCPU) && !local.Empty() && !away.Empty() && !allowed.Equal(h.Topology.Online) {
+			if away := allowed.Minus(local); c.vcpus.Has(v.thread.VCPU) && !local.Empty() && !away.Empty() &&
+				!allowed.Equal(h.Topology.Online) {
 				g.add(away, fmt.Sprintf("%s may run on %s", v.label, cpus(away)))
 			}
 		}
-		for _, p := range g.problem(CellApart, tuning.Warning, m, locality, "pin the cell's vCPUs to the CPUs of its memory's node") {
-			p.Message = fmt.Sprintf("guest cell %d has its memory on %s, and %s", i, counted(c.nodes, "node"), p.Message)
+		for _, p := range g.problem(CellApart, tuning.Warning, m, locality,
+			"pin the cell's vCPUs to the CPUs of its memory's node") {
+			p.Message = fmt.Sprintf("guest cell %d has its memory on %s, and %s", i,
+				counted(c.nodes, "node"), p.Message)
 			out = append(out, p)
 		}
 	}

@@ -14,9 +14,11 @@ import (
 
 // asPlanned is what the kernel shows of a VM that runs just as planned, with the threads that every QEMU has beside.
 func asPlanned(pid int, p farm.Plan, online farm.CPUSet) farm.Process {
-	proc := farm.Process{PID: pid, Name: fmt.Sprintf("grange-%d", pid), UUID: fmt.Sprint(pid), Ours: true, Resident: map[int]farm.Bytes{}}
+	proc := farm.Process{PID: pid, Name: fmt.Sprintf("grange-%d", pid), UUID: fmt.Sprint(pid), Ours: true,
+		Memory: farm.NodeMemory{Resident: map[int]farm.Bytes{}}}
 	add := func(name string, vcpu int, cpus farm.CPUSet) {
-		proc.Threads = append(proc.Threads, farm.Thread{ID: pid + len(proc.Threads), Name: name, VCPU: vcpu, Allowed: cpus, LastCPU: -1})
+		proc.Threads = append(proc.Threads,
+			farm.Thread{ID: pid + len(proc.Threads), Name: name, VCPU: vcpu, Allowed: cpus, LastCPU: -1})
 	}
 	add("qemu-system-x86", farm.NoVCPU, p.Emulator)
 	add("call_rcu", farm.NoVCPU, p.Emulator)
@@ -26,19 +28,20 @@ func asPlanned(pid int, p farm.Plan, online farm.CPUSet) farm.Process {
 		add(fmt.Sprintf("CPU %d/KVM", i), i, cpus)
 	}
 	for _, c := range p.Cells {
-		proc.Resident[c.Node] += c.Memory
-		proc.Bound = proc.Bound.Or(farm.NewCPUSet(c.Node))
+		proc.Memory.Resident[c.Node] += c.Memory
+		bound := farm.BoundMemory{Nodes: farm.NewCPUSet(c.Node), Resident: map[int]farm.Bytes{c.Node: c.Memory}}
+		proc.Memory.Bound = append(proc.Memory.Bound, bound)
 	}
 	return proc
 }
 
-// TestPlannedIsProven: on random hosts with random VMs of the planner's, what runs as planned raises no alarm; and one vCPU that is
-// moved onto another VM's CPU does.
+// TestPlannedIsProven: on random hosts with random VMs of the planner's, what runs as planned raises no alarm; and one
+// vCPU that is moved onto another VM's CPU does.
 func TestPlannedIsProven(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		host := topologytest.Grid{Sockets: 1 + random.IntN(2), NodesPerSocket: 1 + random.IntN(2), CoresPerNode: 2 + random.IntN(6), Threads: 1 + random.IntN(2),
-			NodeMemory: 64 * farm.GiB}.Topology()
+		host := topologytest.Grid{Sockets: 1 + random.IntN(2), NodesPerSocket: 1 + random.IntN(2),
+			CoresPerNode: 2 + random.IntN(6), Threads: 1 + random.IntN(2), NodeMemory: 64 * farm.GiB}.Topology()
 		reserve := numa.Reserve{CPUs: farm.NewCPUSet(0)}
 		if random.IntN(2) == 0 {
 			reserve.Shared = map[int]numa.SharedRoom{0: {CPUs: farm.NewCPUSet(1), VCPUs: 8, Memory: 32 * farm.GiB}}
@@ -80,6 +83,7 @@ func moveOne(t *testing.T, seed uint64, host farm.Topology, procs []farm.Process
 		crowded = crowded || p.Kind == verify.Crowded && len(p.Others) == 1
 	}
 	if !stray || !crowded {
-		t.Fatalf("seed %d: a vCPU on another VM's CPU: stray %v, crowded %v\n%s", seed, stray, crowded, describe(report))
+		t.Fatalf("seed %d: a vCPU on another VM's CPU: stray %v, crowded %v\n%s", seed, stray, crowded,
+			describe(report))
 	}
 }

@@ -18,8 +18,9 @@ type crowd struct {
 	alone bool     // they have one CPU, which none of them shares knowingly
 }
 
-// crowds finds vCPUs that must share CPUs while others idle, whatever the kernel's scheduler does: sets of CPUs, each some vCPU's,
-// that hold more vCPUs than CPUs. Pools that VMs are meant to share are none, nor is a host that has no CPU to spare.
+// crowds finds vCPUs that must share CPUs while others idle, whatever the kernel's scheduler does: sets of CPUs, each
+// some vCPU's, that hold more vCPUs than CPUs. Pools that VMs are meant to share are none, nor is a host that has no
+// CPU to spare.
 func (h *host) crowds() []Problem {
 	var all []vcpu
 	sets := map[string]farm.CPUSet{}
@@ -63,7 +64,8 @@ func first(s farm.CPUSet) int {
 	return -1
 }
 
-// forVMs is the CPUs that vCPUs are meant to use: what is online, allowed by the control groups, and not kept for QEMU's own threads.
+// forVMs is the CPUs that vCPUs are meant to use: what is online, allowed by the control groups, and not kept for
+// QEMU's own threads.
 func (h *host) forVMs(all []vcpu) farm.CPUSet {
 	pool, used := h.Topology.Online, farm.CPUSet{}
 	for _, v := range all {
@@ -117,9 +119,10 @@ func merge(found []crowd) []crowd {
 }
 
 func (h *host) crowdProblem(c crowd, pool farm.CPUSet, all []vcpu) Problem {
-	p := Problem{Kind: Crowded, Severity: tuning.Warning, VM: c.names[0], Others: c.names[1:], CPUs: c.cpus, Source: doublePinning,
-		Fix: "pin each vCPU to a CPU of its own, or take the pins off"}
-	p.Message = fmt.Sprintf("%d vCPUs of %s have only %s to run on", c.vcpus, strings.Join(c.names, " and "), cpus(c.cpus))
+	p := Problem{Kind: Crowded, Severity: tuning.Warning, VM: c.names[0], Others: c.names[1:], CPUs: c.cpus,
+		Source: doublePinning, Fix: "pin each vCPU to a CPU of its own, or take the pins off"}
+	p.Message = fmt.Sprintf("%d vCPUs of %s have only %s to run on", c.vcpus, strings.Join(c.names, " and "),
+		cpus(c.cpus))
 	outside, used := 0, farm.CPUSet{}
 	for _, v := range all {
 		set := v.thread.Allowed.And(h.Topology.Online)
@@ -143,8 +146,8 @@ func (h *host) crowdProblem(c crowd, pool farm.CPUSet, all []vcpu) Problem {
 	return p
 }
 
-// intruders finds threads of one VM that may run on a CPU that a vCPU of another has for itself, and QEMU's own threads on their own
-// VM's.
+// intruders finds threads of one VM that may run on a CPU that a vCPU of another has for itself, and QEMU's own threads
+// on their own VM's.
 func (h *host) intruders() []Problem {
 	var out []Problem
 	for _, m := range h.machines {
@@ -162,9 +165,11 @@ func (h *host) intruders() []Problem {
 		const neighbourFix = "pin this VM, or give all VMs that are not pinned a pool of CPUs of their own"
 		switch {
 		case who > 0:
-			out = append(out, h.intrusion(m, Neighbour, fmt.Sprintf("%d of its %d vCPUs", who, len(m.vcpus)), threads.Or(emulator), pinning, neighbourFix))
+			out = append(out, h.intrusion(m, Neighbour, fmt.Sprintf("%d of its %d vCPUs", who, len(m.vcpus)),
+				threads.Or(emulator), pinning, neighbourFix))
 		case !emulator.Empty():
-			out = append(out, h.intrusion(m, Emulator, "threads of QEMU itself", emulator, emulation, "pin them to CPUs kept for the host: virsh emulatorpin, virsh iothreadpin"))
+			out = append(out, h.intrusion(m, Emulator, "threads of QEMU itself", emulator, emulation,
+				"pin them to CPUs kept for the host: virsh emulatorpin, virsh iothreadpin"))
 		}
 		out = append(out, h.ownEmulator(m)...)
 	}
@@ -194,11 +199,12 @@ func (h *host) intrusion(m *machine, kind Kind, who string, on farm.CPUSet, sour
 	slices.Sort(others)
 	others = slices.Compact(others)
 	return Problem{Kind: kind, Severity: tuning.Warning, VM: m.name, Others: others, CPUs: on, Source: source, Fix: fix,
-		Message: fmt.Sprintf("%s may run on %s, which vCPUs of %s have for themselves", who, cpus(on), strings.Join(others, ", "))}
+		Message: fmt.Sprintf("%s may run on %s, which vCPUs of %s have for themselves", who, cpus(on),
+			strings.Join(others, ", "))}
 }
 
-// ownEmulator finds QEMU's threads on CPUs of its own VM's pinned vCPUs, unless that is planned: a host without CPUs of its own has no
-// better place.
+// ownEmulator finds QEMU's threads on CPUs of its own VM's pinned vCPUs, unless that is planned: a host without CPUs of
+// its own has no better place.
 func (h *host) ownEmulator(m *machine) []Problem {
 	allowed := m.emulatorAllowed()
 	if m.plan != nil && allowed.Minus(m.plan.Emulator).Empty() || m.unnamed {
@@ -219,7 +225,8 @@ func (h *host) ownEmulator(m *machine) []Problem {
 		Fix:     "pin them to CPUs kept for the host: virsh emulatorpin"}}
 }
 
-// sharedCores finds cores whose SMT siblings pinned vCPUs of two VMs have. It costs something only where a whole core would be free.
+// sharedCores finds cores whose SMT siblings pinned vCPUs of two VMs have. It costs something only where a whole core
+// would be free.
 func (h *host) sharedCores() []Problem {
 	type pair struct{ a, b *machine }
 	found := map[pair]farm.CPUSet{}
@@ -243,9 +250,11 @@ func (h *host) sharedCores() []Problem {
 	}
 	var out []Problem
 	for _, p := range pairs {
-		problem := Problem{Kind: SharedCore, Severity: tuning.Advice, VM: p.a.name, Others: []string{p.b.name}, CPUs: found[p], Source: siblings,
-			Message: fmt.Sprintf("its vCPUs and those of %s are on SMT siblings of the same cores: %s", p.b.name, cpus(found[p])),
-			Fix:     "give VMs whole cores: even numbers of vCPUs, or a thread policy that keeps siblings together"}
+		problem := Problem{Kind: SharedCore, Severity: tuning.Advice, VM: p.a.name, Others: []string{p.b.name},
+			CPUs: found[p], Source: siblings,
+			Message: fmt.Sprintf("its vCPUs and those of %s are on SMT siblings of the same cores: %s", p.b.name,
+				cpus(found[p])), Fix: "give VMs whole cores: even numbers of vCPUs, or a thread policy that keeps " +
+				"siblings together"}
 		if free {
 			if p.a.plan == nil || p.b.plan == nil { // our own planner keeps cores for VMs to come
 				problem.Severity = tuning.Warning
@@ -274,7 +283,8 @@ func (h *host) pinnedTo(cpus farm.CPUSet) []*machine {
 	return on
 }
 
-// unused tells whether no vCPU that is not free to run everywhere may run on cpus, and QEMU's threads are not pinned there.
+// unused reports whether no vCPU that is not free to run everywhere may run on cpus, and QEMU's threads are not pinned
+// there.
 func (h *host) unused(cpus farm.CPUSet) bool {
 	for _, m := range h.machines {
 		if !m.emulatorWanted().And(cpus).Empty() {
@@ -289,7 +299,7 @@ func (h *host) unused(cpus farm.CPUSet) bool {
 	return true
 }
 
-// onOneCPU tells whether both machines have a vCPU on one and the same of cpus.
+// onOneCPU reports whether both machines have a vCPU on one and the same of cpus.
 func (h *host) onOneCPU(cpus farm.CPUSet, a, b *machine) bool {
 	for _, cpu := range cpus.List() {
 		has := func(m *machine) bool {

@@ -6,7 +6,8 @@ import "github.com/grange-project/grange/internal/tuning"
 var (
 	doublePinning = tuning.Source{
 		Name: "CERN, \"Tier-0 Resources\", WLCG Management Board, 14 July 2015",
-		Says: "two 16-core VMs on a 32-core host ran at 60 to 155 HS06 each: half of the pairs were pinned to one and the same processor, and the other idled",
+		Says: "two 16-core VMs on a 32-core host ran at 60 to 155 HS06 each: half of the pairs were pinned to one " +
+			"and the same processor, and the other idled",
 	}
 	pinning = tuning.Source{
 		Name: "CERN, \"NUMA and CPU Pinning in High Throughput Computing\", 3 August 2015",
@@ -19,7 +20,8 @@ var (
 	scheduling = tuning.Source{
 		Name: "Linux, Documentation/admin-guide/kernel-parameters.txt, isolcpus",
 		URL:  "https://docs.kernel.org/admin-guide/kernel-parameters.html",
-		Says: "the scheduler neither puts tasks on isolated CPUs nor moves them between these: threads that may use several stay on one",
+		Says: "the scheduler neither puts tasks on isolated CPUs nor moves them between these: threads that may use " +
+			"several stay on one",
 	}
 	affinity = tuning.Source{
 		Name: "Linux, sched_setaffinity(2) and cpuset(7)",
@@ -39,11 +41,13 @@ var (
 	emulation = tuning.Source{
 		Name: "OpenStack Nova, \"CPU topologies\", emulator thread policy",
 		URL:  "https://docs.openstack.org/nova/latest/admin/cpu-topologies.html",
-		Says: "QEMU's own threads that share a CPU with a vCPU interrupt the guest there; isolate or share keeps them away",
+		Says: "QEMU's own threads that share a CPU with a vCPU interrupt the guest there; isolate or share keeps " +
+			"them away",
 	}
 	siblings = tuning.Source{
 		Name: "OpenStack Nova, \"CPU topologies\", CPU thread policy",
 		URL:  "https://docs.openstack.org/nova/latest/admin/cpu-topologies.html",
-		Says: "SMT siblings share the core's execution units and caches, so that each VM's speed depends on what the other does",
+		Says: "SMT siblings share the core's execution units and caches, so that each VM's speed depends on what the " +
+			"other does",
 	}
 )

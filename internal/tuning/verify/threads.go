@@ -14,7 +14,8 @@ func (h *host) ownProblems(m *machine) []Problem {
 	if m.unseen {
 		return []Problem{{Kind: Unknown, Severity: tuning.Warning, VM: m.name, Source: hiding,
 			Message: "it runs, and its threads are not to be seen: where they may run is not known",
-			Fix:     "look as root, or record the host again as root; restart libvirt's daemon where it takes a VM that has ended for running"}}
+			Fix: "look as root, or record the host again as root; restart libvirt's daemon where it takes a VM " +
+				"that has ended for running"}}
 	}
 	if m.unnamed && len(m.proc.Threads) > 0 {
 		out = append(out, Problem{Kind: Unknown, Severity: tuning.Advice, VM: m.name, Source: naming,
@@ -27,9 +28,11 @@ func (h *host) ownProblems(m *machine) []Problem {
 	}
 	if n := len(m.vcpus); m.plan != nil && !m.unnamed && n != len(m.plan.VCPUs) {
 		out = append(out, Problem{Kind: Differs, Severity: tuning.Warning, VM: m.name, Source: affinity,
-			Message: fmt.Sprintf("it has %d vCPU threads, planned are %d", n, len(m.plan.VCPUs)), Fix: "end the VM; its job can run again"})
+			Message: fmt.Sprintf("it has %d vCPU threads, planned are %d", n, len(m.plan.VCPUs)),
+			Fix:     "end the VM; its job can run again"})
 	}
-	for _, check := range []func(*machine) []Problem{h.differing, h.strays, h.offline, h.unbalanced, h.confined, h.emulatorStrays} {
+	for _, check := range []func(*machine) []Problem{h.differing, h.strays, h.offline, h.unbalanced, h.confined,
+		h.emulatorStrays} {
 		out = append(out, check(m)...)
 	}
 	return out
@@ -50,7 +53,8 @@ func (g group) problem(kind Kind, severity tuning.Severity, m *machine, source t
 	if len(g.says) == 0 {
 		return nil
 	}
-	return []Problem{{Kind: kind, Severity: severity, VM: m.name, CPUs: g.cpus, Message: some(g.says), Fix: fix, Source: source}}
+	return []Problem{{Kind: kind, Severity: severity, VM: m.name, CPUs: g.cpus, Message: some(g.says), Fix: fix,
+		Source: source}}
 }
 
 // some joins texts, naming a few of them.
@@ -70,10 +74,12 @@ func (h *host) differing(m *machine) []Problem {
 	var g group
 	for _, v := range m.vcpus {
 		if !v.planned.Equal(v.libvirt) {
-			g.add(v.planned.Or(v.libvirt), fmt.Sprintf("%s is planned on %s, libvirt has it on %s", v.label, cpus(v.planned), cpus(v.libvirt)))
+			g.add(v.planned.Or(v.libvirt),
+				fmt.Sprintf("%s is planned on %s, libvirt has it on %s", v.label, cpus(v.planned), cpus(v.libvirt)))
 		}
 	}
-	return g.problem(Differs, tuning.Warning, m, affinity, "somebody changed the VM's pins (virsh vcpupin): pin it back as planned, or end it")
+	return g.problem(Differs, tuning.Warning, m, affinity,
+		"somebody changed the VM's pins (virsh vcpupin): pin it back as planned, or end it")
 }
 
 // strays finds vCPUs that the kernel lets run elsewhere than wanted.
@@ -87,7 +93,8 @@ func (h *host) strays(m *machine) []Problem {
 		}
 		g.add(allowed, fmt.Sprintf("%s may run on %s, wanted is %s", v.label, cpus(allowed), cpus(v.wanted)))
 	}
-	return g.problem(Stray, tuning.Warning, m, pinning, "look for what moves threads (numad, cgroup managers, taskset), then pin them back: virsh vcpupin")
+	return g.problem(Stray, tuning.Warning, m, pinning,
+		"look for what moves threads (numad, cgroup managers, taskset), then pin them back: virsh vcpupin")
 }
 
 // emulatorStrays finds threads of QEMU itself that may run beyond their pin.
@@ -95,8 +102,8 @@ func (h *host) emulatorStrays(m *machine) []Problem {
 	wanted := m.emulatorWanted()
 	if extra := m.emulatorAllowed().Minus(wanted); !wanted.Empty() && !extra.Empty() {
 		return []Problem{{Kind: Stray, Severity: tuning.Warning, VM: m.name, CPUs: extra, Source: emulation,
-			Message: fmt.Sprintf("emulator threads may run on %s, wanted is %s", cpus(m.emulatorAllowed()), cpus(wanted)),
-			Fix:     "look for what moves threads, then pin them back: virsh emulatorpin"}}
+			Message: fmt.Sprintf("emulator threads may run on %s, wanted is %s", cpus(m.emulatorAllowed()),
+				cpus(wanted)), Fix: "look for what moves threads, then pin them back: virsh emulatorpin"}}
 	}
 	var out []Problem
 	for _, io := range m.io {
@@ -106,8 +113,8 @@ func (h *host) emulatorStrays(m *machine) []Problem {
 		}
 		if extra := io.thread.Allowed.Minus(wanted); !wanted.Empty() && !extra.Empty() {
 			out = append(out, Problem{Kind: Stray, Severity: tuning.Warning, VM: m.name, CPUs: extra, Source: emulation,
-				Message: fmt.Sprintf("I/O thread %d may run on %s, wanted is %s", io.number, cpus(io.thread.Allowed), cpus(wanted)),
-				Fix:     "look for what moves threads, then pin it back: virsh iothreadpin"})
+				Message: fmt.Sprintf("I/O thread %d may run on %s, wanted is %s", io.number, cpus(io.thread.Allowed),
+					cpus(wanted)), Fix: "look for what moves threads, then pin it back: virsh iothreadpin"})
 		}
 	}
 	return out
@@ -142,13 +149,16 @@ func (h *host) unbalanced(m *machine) []Problem {
 		switch {
 		case on.Empty():
 		case set.Len() > 1:
-			stuck.add(on, fmt.Sprintf("%s may run on %s, on isolated %s too: nobody moves it off one that is busy", v.label, cpus(set), cpus(on)))
+			stuck.add(on, fmt.Sprintf("%s may run on %s, on isolated %s too: nobody moves it off one that is busy",
+				v.label, cpus(set), cpus(on)))
 		default:
 			alone.add(on, fmt.Sprintf("%s is pinned to %s, which is isolated", v.label, cpus(on)))
 		}
 	}
-	return append(stuck.problem(Isolated, tuning.Warning, m, scheduling, "pin each vCPU to one isolated CPU, or take these out of isolcpus"),
-		alone.problem(Isolated, tuning.Advice, m, scheduling, "nothing, when one vCPU alone on an isolated CPU is intended")...)
+	return append(stuck.problem(Isolated, tuning.Warning, m, scheduling,
+		"pin each vCPU to one isolated CPU, or take these out of isolcpus"),
+		alone.problem(Isolated, tuning.Advice, m, scheduling,
+			"nothing, when one vCPU alone on an isolated CPU is intended")...)
 }
 
 // confined finds pins that the control group does not allow.
@@ -160,10 +170,12 @@ func (h *host) confined(m *machine) []Problem {
 			cpuset = m.proc.Cpuset
 		}
 		if outside := v.wanted.And(h.Topology.Online).Minus(cpuset); !cpuset.Empty() && !outside.Empty() {
-			g.add(outside, fmt.Sprintf("%s is pinned to %s, its control group allows %s", v.label, cpus(v.wanted), cpus(cpuset)))
+			g.add(outside, fmt.Sprintf("%s is pinned to %s, its control group allows %s", v.label, cpus(v.wanted),
+				cpus(cpuset)))
 		}
 	}
-	return g.problem(Cpuset, tuning.Warning, m, affinity, "widen the group's cpuset (AllowedCPUs= of machine.slice under systemd), or pin the vCPUs inside of it")
+	return g.problem(Cpuset, tuning.Warning, m, affinity,
+		"widen the group's cpuset (AllowedCPUs= of machine.slice under systemd), or pin the vCPUs inside of it")
 }
 
 // cpus is a set for people: "CPU 4", "CPUs 0-3".

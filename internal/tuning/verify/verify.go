@@ -13,7 +13,8 @@ type Kind string
 
 // What can be wrong with where VMs run.
 const (
-	Crowded    Kind = "crowded-cpus"     // more vCPUs than CPUs they may run on, while others idle; or two on a CPU that one was promised
+	// more vCPUs than CPUs they may run on, while others idle; or two on a CPU that one was promised
+	Crowded    Kind = "crowded-cpus"
 	Stray      Kind = "stray-vcpu"       // the kernel lets a vCPU run elsewhere than planned or pinned
 	Differs    Kind = "plan-differs"     // libvirt, or the memory's binding, is not what was planned
 	Offline    Kind = "offline-cpu"      // pinned to a CPU that is offline
@@ -58,7 +59,7 @@ type VM struct {
 	Ours       bool
 	Verdict    Verdict
 	Lines      []Line
-	Resident   map[int]farm.Bytes // memory by node; nil when that is not known
+	Memory     farm.NodeMemory
 }
 
 // Line compares where one thread should run with where it may. Sets are empty where a source says nothing.
@@ -83,9 +84,9 @@ func (r Report) Worst() tuning.Severity {
 	return worst
 }
 
-// Verify compares what was planned with what libvirt says and with what the kernel does, for each of procs. Plans are by the UUIDs
-// of VMs; a VM without one is judged by libvirt's word, and one that libvirt does not know by the kernel's alone. A process without
-// threads stands for a VM that runs where nobody sees it, and is never proven.
+// Verify compares what was planned with what libvirt says and with what the kernel does, for each of procs. Plans are
+// by the UUIDs of VMs; a VM without one is judged by libvirt's word, and one that libvirt does not know by the kernel's
+// alone. A process without threads stands for a VM that runs where nobody sees it, and is never proven.
 func Verify(h farm.HostFacts, procs []farm.Process, plans map[string]farm.Plan) Report {
 	host := newHost(h, procs, plans)
 	var problems []Problem
@@ -101,8 +102,8 @@ func Verify(h farm.HostFacts, procs []farm.Process, plans map[string]farm.Plan) 
 	})
 	report := Report{Problems: problems}
 	for _, m := range host.machines {
-		report.VMs = append(report.VMs, VM{Name: m.name, UUID: m.proc.UUID, PID: m.proc.PID, Ours: m.proc.Ours, Verdict: m.verdict(host, problems),
-			Lines: m.lines(), Resident: m.proc.Resident})
+		report.VMs = append(report.VMs, VM{Name: m.name, UUID: m.proc.UUID, PID: m.proc.PID, Ours: m.proc.Ours,
+			Verdict: m.verdict(host, problems), Lines: m.lines(), Memory: m.proc.Memory})
 	}
 	return report
 }
@@ -126,7 +127,7 @@ func (m *machine) verdict(h *host, problems []Problem) Verdict {
 		return Unproven
 	case !slices.ContainsFunc(m.vcpus, func(v vcpu) bool { return !v.wanted.Empty() }):
 		return Floating
-	case len(h.nodes) > 1 && m.proc.Resident == nil: // the kernel tells root only
+	case len(h.nodes) > 1 && m.proc.Memory.Resident == nil: // the kernel tells root only
 		return Unproven
 	}
 	return Proven

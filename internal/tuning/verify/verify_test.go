@@ -44,8 +44,8 @@ func read(t *testing.T, path string) string {
 
 const wantLine = "-- want --\n"
 
-// TestVerify reads each case of testdata as a host is read: testdata/host.txtar with the case's own files over it. The file
-// "want" is the report.
+// TestVerify reads each case of testdata as a host is read: testdata/host.txtar with the case's own files over it. The
+// file "want" is the report.
 func TestVerify(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(cases) < 2 {
@@ -90,8 +90,12 @@ func describe(r verify.Report) string {
 	var b strings.Builder
 	for _, vm := range r.VMs {
 		fmt.Fprintf(&b, "%s: %s\n", vm.Name, vm.Verdict)
+		if own := vm.Memory.Own(); len(own) > 0 {
+			fmt.Fprintf(&b, "  memory: guest %v, QEMU %v\n", vm.Memory.Guest(), own)
+		}
 		for _, l := range vm.Lines {
-			fmt.Fprintf(&b, "  %s: planned %v, libvirt %v, kernel %v\n", l.Thread, none(l.Planned), none(l.Libvirt), none(l.Kernel))
+			fmt.Fprintf(&b, "  %s: planned %v, libvirt %v, kernel %v\n", l.Thread, none(l.Planned), none(l.Libvirt),
+				none(l.Kernel))
 		}
 	}
 	for _, p := range r.Problems {

@@ -15,9 +15,9 @@ import (
 // keep is how long an image stays after a later test built another: a test that runs at the same time may still use it.
 const keep = 2 * time.Hour
 
-// Micro builds grange-guest and the micro image and returns it. Packages are downloaded once and kept, with the images, below
-// GRANGE_TEST_IMAGES, /var/tmp (root) or the user's cache directory: QEMU's user must get there. It takes about four seconds;
-// call it once a test binary. The test fails when the image cannot be built.
+// Micro builds grange-guest and the micro image and returns it. Packages are downloaded once and kept, with the images,
+// below GRANGE_TEST_IMAGES, /var/tmp (root) or the user's cache directory: QEMU's user must get there. It takes about
+// four seconds; call it once a test binary. The test fails when the image cannot be built.
 func Micro(t testing.TB) vmimage.Image {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
@@ -29,7 +29,8 @@ func Micro(t testing.TB) vmimage.Image {
 		t.Fatalf("building grange-guest: %v\n%s", err, text)
 	}
 	s := Store(t)
-	i, err := s.BuildMicro(t.Context(), vmimage.BuildOptions{GuestBinary: guest, Progress: func(text string) { t.Log(text) }})
+	i, err := s.BuildMicro(t.Context(),
+		vmimage.BuildOptions{GuestBinary: guest, Progress: func(text string) { t.Log(text) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,6 @@
-// Command daemon is what starts jobs in package fakelab: pbs_mom, sbatchd or res, as its own file is called. It makes processes the way that
-// daemon does, sends them signals the way it does, and tells what came of them. It has no queue and no opinion.
+// Command daemon is what starts jobs in package fakelab: pbs_mom, sbatchd or res, as its own file is called. It makes
+// processes the way that daemon does, sends them signals the way it does, and tells what came of them. It has no queue
+// and no opinion.
 package main
 
 import (
@@ -188,7 +189,8 @@ func become(file string) error {
 	return fmt.Errorf("exec of %s failed with error: %w", s.Program, err)
 }
 
-// open opens one of the job's standard files. A line, not a file, comes from a pipe that has its end behind it: so mom names the script.
+// open opens one of the job's standard files. A line, not a file, comes from a pipe that has its end behind it: so mom
+// names the script.
 func (s *Start) open(fd int, path string) (int, error) {
 	if fd > 0 {
 		return syscall.Open(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
@@ -235,7 +237,8 @@ func (s *Start) runHook() error {
 // rejected is our own way to tell a job that a hook rejected: mom's JOB_EXEC_FAILHOOK_DELETE is no exit status.
 const rejected = 253
 
-// signalSession sends a signal to every process of a session, as pbs_mom does (src/resmom/linux/mom_mach.c, kill_session).
+// signalSession sends a signal to every process of a session, as pbs_mom does (src/resmom/linux/mom_mach.c,
+// kill_session).
 func signalSession(session int, s syscall.Signal) {
 	for range 3 { // those that fork meanwhile
 		for _, pid := range members(session) {
@@ -251,7 +254,8 @@ func signalSession(session int, s syscall.Signal) {
 // sessionOf is that of the job: of the process itself, or of res's child.
 func sessionOf(pid int) int {
 	for range 100 {
-		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil || strings.TrimSpace(string(name)) != "res" {
+		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil ||
+			strings.TrimSpace(string(name)) != "res" {
 			return pid
 		}
 		const parent = 1
@@ -278,7 +282,8 @@ func processes(field, number int) []int {
 		if err != nil {
 			continue
 		}
-		if f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])); len(f) > field && f[field] == strconv.Itoa(number) {
+		if f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])); len(f) > field &&
+			f[field] == strconv.Itoa(number) {
 			pids = append(pids, pid)
 		}
 	}

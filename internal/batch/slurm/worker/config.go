@@ -58,7 +58,9 @@ type configFile struct {
 func ReadConfig(path, socket string) (Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return Config{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeWorkerConfig, Message: "no configuration of workers", Hint: "write " + path + "; docs/guide/slurm-elastic.md shows one", Err: err}
+		return Config{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeWorkerConfig,
+			Message: "no configuration of workers", Hint: "write " + path + "; docs/guide/slurm-elastic.md shows one",
+			Err: err}
 	}
 	return ParseConfig(text, path, socket)
 }
@@ -66,7 +68,8 @@ func ReadConfig(path, socket string) (Config, error) {
 // ParseConfig reads TOML text; name stands for it in errors.
 func ParseConfig(text []byte, name, socket string) (Config, error) {
 	fail := func(what string) (Config, error) {
-		return Config{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeWorkerConfig, Message: name + ": " + what, Hint: "docs/guide/slurm-elastic.md explains every key"}
+		return Config{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeWorkerConfig, Message: name + ": " + what,
+			Hint: "docs/guide/slurm-elastic.md explains every key"}
 	}
 	f := configFile{Scontrol: "/usr/bin/scontrol", Patience: "10s", BootTimeout: "5m", Restarts: 5}
 	decoder := toml.NewDecoder(bytes.NewReader(text))

@@ -23,8 +23,8 @@ type Fragment struct {
 	Dynamic     string        // feature of dynamic nodes; "": there are none
 }
 
-// guestKernel is what a guest's kernel keeps of its memory, at the most: slurmd reports the rest, and a node with less than slurm.conf says
-// is drained.
+// guestKernel is what a guest's kernel keeps of its memory, at the most: slurmd reports the rest, and a node with less
+// than slurm.conf says is drained.
 func guestKernel(memory farm.Bytes) farm.Bytes { return 96*farm.MiB + memory/32 }
 
 // RealMemory is what a node has of its VM's memory, in slurm.conf's MiB.
@@ -36,7 +36,8 @@ func (f Fragment) String() string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("# Nodes that are VMs of grange. Written by `grange worker config`.")
 	line("# Guests know the controller's address alone: they ask it for this file, and say themselves where they are.")
-	line("SlurmctldParameters=enable_configless,cloud_reg_addrs,idle_on_node_suspend,power_save_interval=1,power_save_min_interval=0")
+	line(
+		"SlurmctldParameters=enable_configless,cloud_reg_addrs,idle_on_node_suspend,power_save_interval=1,power_save_min_interval=0")
 	line("CommunicationParameters=NoAddrCache")
 	line("# No guest can find another one by name: slurmctld talks to each itself.")
 	line("TreeWidth=65533")
@@ -79,13 +80,15 @@ var programs = []struct{ key, file, command string }{
 	{"EpilogSlurmctld", "epilog", `epilog`},
 }
 
-// WritePrograms writes the programs that Fragment names into dir: grange is the path of our program, config that of worker.toml.
+// WritePrograms writes the programs that Fragment names into dir: grange is the path of our program, config that of
+// worker.toml.
 func WritePrograms(dir, grange, config string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for _, p := range programs {
-		text := fmt.Sprintf("#!/bin/sh\n# %s of Slurm. Written by `grange worker config`.\nexec %s worker --config %s %s\n", p.key, farm.ShellWords(grange), farm.ShellWords(config), p.command)
+		text := fmt.Sprintf("#!/bin/sh\n# %s of Slurm. Written by `grange worker config`.\nexec %s worker --config "+
+			"%s %s\n", p.key, farm.ShellWords(grange), farm.ShellWords(config), p.command)
 		path := filepath.Join(dir, p.file)
 		if err := os.WriteFile(path+".new", []byte(text), 0o755); err != nil {
 			return err

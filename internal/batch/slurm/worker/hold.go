@@ -10,19 +10,21 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// An image whose VMs do not become nodes would be started for ever: Slurm powers the node up again for the next job. The agent counts, and refuses
-// for a while (internal/breaker). A node that was refused is DOWN meanwhile, with the agent's words as the reason, so that its job goes elsewhere
-// and people see why. The watch powers it down when the time is over: then one VM is tried.
+// An image whose VMs do not become nodes would be started for ever: Slurm powers the node up again for the next job.
+// The agent counts, and refuses for a while (internal/breaker). A node that was refused is DOWN meanwhile, with the
+// agent's words as the reason, so that its job goes elsewhere and people see why. The watch powers it down when the
+// time is over: then one VM is tried.
 
 // held begins the reason of a node that waits for a back-off to end, and marks it as ours.
 const held = "grange: held: "
 
 func (n Node) held() bool { return n.State == "DOWN" && strings.HasPrefix(n.Reason, held) }
 
-// backsOff tells whether the agent refuses for an image, or all of its host, that keeps failing.
+// backsOff reports whether the agent refuses for an image, or all of its host, that keeps failing.
 func backsOff(err error) bool {
 	problem, own := new(api.Problem), new(farm.Error)
-	return errors.As(err, &problem) && problem.Type == "grange:"+string(farm.CodeBackedOff) || errors.As(err, &own) && own.Code == farm.CodeBackedOff
+	return errors.As(err, &problem) && problem.Type == "grange:"+string(farm.CodeBackedOff) || errors.As(err, &own) &&
+		own.Code == farm.CodeBackedOff
 }
 
 // hold takes a node out of use until its image may be tried again, and sends its job on.
@@ -35,7 +37,7 @@ func (p *Pool) hold(ctx context.Context, node, job string, why error) error {
 	return err
 }
 
-// holds tells whether a back-off is what the node's reason speaks of, and lasts.
+// holds reports whether a back-off is what the node's reason speaks of, and lasts.
 func holds(b api.BackOff, reason string, now time.Time) bool {
 	spoken := b.Kind == "host" || strings.Contains(reason, b.Kind+" "+b.Name+" ")
 	return spoken && (b.Trial || now.Before(b.Until))
@@ -71,8 +73,8 @@ func (w *watch) release(ctx context.Context, h Host, nodes []Node) error {
 	return errors.Join(errs...)
 }
 
-// cameAtLast tells the agents of nodes that a job waited for. The job waits for this too, so an agent that is slow is not waited for: the watch
-// tells it again.
+// cameAtLast tells the agents of nodes that a job waited for. The job waits for this too, so an agent that is slow is
+// not waited for: the watch tells it again.
 func (p *Pool) cameAtLast(ctx context.Context, nodes []Node) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -12,16 +12,18 @@ import (
 	"github.com/grange-project/grange/api"
 )
 
-// TestHold: a node whose image backs off is DOWN, with a reason that names the image, and nothing is started for it; when the time is over it is given
-// back, once.
+// TestHold: a node whose image backs off is DOWN, with a reason that names the image, and nothing is started for it;
+// when the time is over it is given back, once.
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{nodes: map[string]Node{"vwn1": cloud("vwn1", "ALLOCATED", "POWERING_UP"), "vwn2": cloud("vwn2", "DOWN"), "vwn3": cloud("vwn3", "IDLE", "POWERED_DOWN")},
+		c := &cluster{nodes: map[string]Node{"vwn1": cloud("vwn1", "ALLOCATED", "POWERING_UP"),
+			"vwn2": cloud("vwn2", "DOWN"), "vwn3": cloud("vwn3", "IDLE", "POWERED_DOWN")},
 			jobs: map[string]*Job{"5": {State: "CONFIGURING"}}, on: map[string]string{"5": "vwn1"}}
 		admin := c.nodes["vwn2"]
 		admin.Reason = "held for repair"
 		c.nodes["vwn2"] = admin
-		h := &host{off: []api.BackOff{{Kind: "image", Name: "worker", Until: time.Now().Add(time.Minute)}}, workers: []api.Worker{{Name: "vwn2"}}}
+		h := &host{off: []api.BackOff{{Kind: "image", Name: "worker", Until: time.Now().Add(time.Minute)}},
+			workers: []api.Worker{{Name: "vwn2"}}}
 		p := testPool(c, h)
 		file := t.TempDir() + "/resume.json"
 		writeFile(t, file, `{"jobs":[{"job_id":5,"nodes_resume":"vwn1"}]}`)
@@ -84,10 +86,13 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestCame: an agent is told once of each worker whose node Slurm has, and of none that has not come; a late one is told apart.
+// TestCame: an agent is told once of each worker whose node Slurm has, and of none that has not come; a late one is
+// told apart.
 func TestCame(t *testing.T) {
-	c := &cluster{nodes: map[string]Node{"vwn1": cloud("vwn1", "ALLOCATED"), "vwn2": cloud("vwn2", "ALLOCATED", "POWERING_UP"), "vwn3": cloud("vwn3", "IDLE")}}
-	h := &host{workers: []api.Worker{{Name: "vwn1", Unseen: true, Created: time.Now()}, {Name: "vwn2", Unseen: true, Created: time.Now()}, {Name: "vwn3", Created: time.Now()}}}
+	c := &cluster{nodes: map[string]Node{"vwn1": cloud("vwn1", "ALLOCATED"),
+		"vwn2": cloud("vwn2", "ALLOCATED", "POWERING_UP"), "vwn3": cloud("vwn3", "IDLE")}}
+	h := &host{workers: []api.Worker{{Name: "vwn1", Unseen: true, Created: time.Now()},
+		{Name: "vwn2", Unseen: true, Created: time.Now()}, {Name: "vwn3", Created: time.Now()}}}
 	p := testPool(c, h)
 	w := &watch{Pool: p, twice: map[string]bool{}, busy: map[string]bool{}, look: make(chan struct{}, 1)}
 	for range 2 {
@@ -98,7 +103,8 @@ func TestCame(t *testing.T) {
 	if d := cmp.Diff([]string{"vwn1"}, h.came); d != "" {
 		t.Error(d)
 	}
-	if err := p.Prolog(t.Context(), "7", "vwn3", time.Minute); err != nil || !slices.Equal(h.came, []string{"vwn1", "vwn3"}) {
+	if err := p.Prolog(t.Context(), "7", "vwn3", time.Minute); err != nil ||
+		!slices.Equal(h.came, []string{"vwn1", "vwn3"}) {
 		t.Errorf("a job's prolog tells as well: %v, %q", err, h.came)
 	}
 	if err := p.Fail(t.Context(), "vwn2"); err != nil || !slices.Contains(h.stopped, "vwn2 late") {
@@ -109,7 +115,8 @@ func TestCame(t *testing.T) {
 // TestRefusedIsNotLost: the watch leaves alone what Resume was told itself.
 func TestRefusedIsNotLost(t *testing.T) {
 	c := &cluster{nodes: map[string]Node{"vwn1": cloud("vwn1", "ALLOCATED", "POWERING_UP")}}
-	w := &watch{Pool: testPool(c, &host{}), twice: map[string]bool{}, busy: map[string]bool{}, look: make(chan struct{}, 1)}
+	w := &watch{Pool: testPool(c, &host{}), twice: map[string]bool{}, busy: map[string]bool{},
+		look: make(chan struct{}, 1)}
 	w.ended(t.Context(), api.Worker{Name: "vwn1", State: api.WorkerEnded, Refused: true})
 	if len(c.told) > 0 {
 		t.Errorf("%q", c.told)

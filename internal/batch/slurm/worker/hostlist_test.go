@@ -31,8 +31,9 @@ func TestExpand(t *testing.T) {
 			t.Errorf("%q: %q, %v; want %q", list, got, err, want)
 		}
 	}
-	for _, list := range []string{"n[", "n]", "n[1", "n[[1]]", "n[1-]", "n[-1]", "n[3-1]", "n[a]", "n[1,]", "n[]", ",a", "a,", "a,,b", "a b", "a;b", "$(x)",
-		"n[1-99999999]", "n[0-65536]", "r[1-300]n[1-300]", "n[0-65535],x", "n[1-9999999999]", "n[1-3]\n"} {
+	for _, list := range []string{"n[", "n]", "n[1", "n[[1]]", "n[1-]", "n[-1]", "n[3-1]", "n[a]", "n[1,]", "n[]", ",a",
+		"a,", "a,,b", "a b", "a;b", "$(x)", "n[1-99999999]", "n[0-65536]", "r[1-300]n[1-300]", "n[0-65535],x",
+		"n[1-9999999999]", "n[1-3]\n"} {
 		if got, err := Expand(list); err == nil && list != "n[1-3]\n" {
 			t.Errorf("%q gave %d hosts", list, len(got))
 		}

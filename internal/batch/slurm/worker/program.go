@@ -50,7 +50,8 @@ func (h Host) has(node string) bool {
 	})
 }
 
-// Image is one rule that says of what image and shape a node is made. Empty conditions hold always; the first rule that holds wins.
+// Image is one rule that says of what image and shape a node is made. Empty conditions hold always; the first rule that
+// holds wins.
 type Image struct {
 	Feature   string // that the job asks for
 	Partition string
@@ -65,10 +66,11 @@ type Pool struct {
 	Hosts  []Host
 	Images []Image
 	Warm   int // CLOUD nodes to keep booted and free
-	// Patience is how long a node may wait for room on its host, in whole seconds: the node's last VM may still be ending.
+	// Patience is how long a node may wait for room on its host, in whole seconds: the node's last VM may still be
+	// ending.
 	Patience time.Duration
-	// BootTimeout is how long a VM may take to be a node: Slurm's ResumeTimeout. A VM that is older when Slurm asks for its node is one that
-	// was forgotten.
+	// BootTimeout is how long a VM may take to be a node: Slurm's ResumeTimeout. A VM that is older when Slurm asks for
+	// its node is one that was forgotten.
 	BootTimeout time.Duration
 	// Restarts is how often a job is sent on at once when its node is lost; later it waits as long as Slurm lets it.
 	Restarts int
@@ -81,7 +83,8 @@ func (p *Pool) host(node string) (Host, error) {
 			return h, nil
 		}
 	}
-	return Host{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeWorkerConfig, Message: "no host has node " + node, Hint: "name it in a [[host]] of worker.toml"}
+	return Host{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeWorkerConfig, Message: "no host has node " + node,
+		Hint: "name it in a [[host]] of worker.toml"}
 }
 
 // resumeFile is what Slurm tells ResumeProgram of jobs. Names of keys changed between releases; both are read.
@@ -98,8 +101,8 @@ type resumeJob struct {
 	NodesAlloc  string      `json:"nodes_alloc"`
 }
 
-// readResumeFile returns the job of each node. A file that is not there, or is none, means that no job is known: Slurm also resumes
-// nodes that nobody waits for.
+// readResumeFile returns the job of each node. A file that is not there, or is none, means that no job is known: Slurm
+// also resumes nodes that nobody waits for.
 func readResumeFile(text []byte) (map[string]resumeJob, error) {
 	var f resumeFile
 	if err := json.Unmarshal(text, &f); err != nil {
@@ -122,8 +125,8 @@ func readResumeFile(text []byte) (map[string]resumeJob, error) {
 	return jobs, nil
 }
 
-// Resume is ResumeProgram: it has a VM made for each node of the list. A node that cannot have one is given back at once, and its jobs
-// go elsewhere. path is $SLURM_RESUME_FILE, or empty.
+// Resume is ResumeProgram: it has a VM made for each node of the list. A node that cannot have one is given back at
+// once, and its jobs go elsewhere. path is $SLURM_RESUME_FILE, or empty.
 func (p *Pool) Resume(ctx context.Context, list, path string) error {
 	nodes, err := Expand(list)
 	if err != nil {
@@ -144,7 +147,8 @@ func (p *Pool) Resume(ctx context.Context, list, path string) error {
 		j := jobs[node]
 		w, err := p.start(ctx, node, j, false)
 		if err == nil {
-			p.Log.Info("resume", "node", node, "job", j.ID.String(), "vm", w.VM, "address", w.Address, "ms", time.Since(began).Milliseconds())
+			p.Log.Info("resume", "node", node, "job", j.ID.String(), "vm", w.VM, "address", w.Address, "ms",
+				time.Since(began).Milliseconds())
 			return nil
 		}
 		if backsOff(err) {
@@ -164,8 +168,10 @@ func (p *Pool) start(ctx context.Context, node string, j resumeJob, warm bool) (
 	if err != nil {
 		return api.Worker{}, err
 	}
-	if j.ID != "" && j.Features == "" && slices.ContainsFunc(p.Images, func(i Image) bool { return i.Feature != "" || i.Partition != "" }) {
-		if known, err := p.Slurm.ShowJob(ctx, j.ID.String()); err == nil { // releases before 23.02 tell the job's number alone
+	if j.ID != "" && j.Features == "" &&
+		slices.ContainsFunc(p.Images, func(i Image) bool { return i.Feature != "" || i.Partition != "" }) {
+		// releases before 23.02 tell the job's number alone
+		if known, err := p.Slurm.ShowJob(ctx, j.ID.String()); err == nil {
 			j.Features, j.Partition = known.Features, known.Partition
 		}
 	}
@@ -201,7 +207,8 @@ func (p *Pool) Suspend(ctx context.Context, list string) error {
 			_, err = h.Agent.StopWorker(ctx, node)
 		}
 		if err != nil {
-			p.Log.Error("suspend: `grange worker watch` ends the VM when its agent answers again", "node", node, "error", err)
+			p.Log.Error("suspend: `grange worker watch` ends the VM when its agent answers again", "node", node,
+				"error", err)
 			return err
 		}
 		p.Log.Info("suspend", "node", node)
@@ -209,7 +216,8 @@ func (p *Pool) Suspend(ctx context.Context, list string) error {
 	})
 }
 
-// Fail is ResumeFailProgram: Slurm has given these nodes up, so a VM that comes late must not come. Slurm has requeued the jobs itself.
+// Fail is ResumeFailProgram: Slurm has given these nodes up, so a VM that comes late must not come. Slurm has requeued
+// the jobs itself.
 func (p *Pool) Fail(ctx context.Context, list string) error {
 	nodes, err := Expand(list)
 	if err != nil {
@@ -221,15 +229,17 @@ func (p *Pool) Fail(ctx context.Context, list string) error {
 		if err == nil {
 			_, err = h.Agent.FailWorker(ctx, node)
 		}
-		return errors.Join(err, p.Slurm.SetNode(ctx, node, "POWER_DOWN_FORCE", "grange: the node did not come up in time"))
+		return errors.Join(err, p.Slurm.SetNode(ctx, node, "POWER_DOWN_FORCE",
+			"grange: the node did not come up in time"))
 	})
 }
 
-// Prolog is PrologSlurmctld: it returns when all nodes of the job have registered, or patience is over. Its end is what makes slurmctld
-// launch the job: without it a job on a node that was powered up waits for the next round of a loop that comes every 30 s
-// (PERIODIC_TIMEOUT in src/slurmctld/controller.c).
+// Prolog is PrologSlurmctld: it returns when all nodes of the job have registered, or patience is over. Its end is what
+// makes slurmctld launch the job: without it a job on a node that was powered up waits for the next round of a loop
+// that comes every 30 s (PERIODIC_TIMEOUT in src/slurmctld/controller.c).
 //
-// A job that was taken off its nodes meanwhile is not held: slurmctld keeps it from starting elsewhere until its prolog has ended.
+// A job that was taken off its nodes meanwhile is not held: slurmctld keeps it from starting elsewhere until its prolog
+// has ended.
 func (p *Pool) Prolog(ctx context.Context, job, list string, patience time.Duration) error {
 	limit := time.Now().Add(patience)
 	for pause := 100 * time.Millisecond; ; {
@@ -264,7 +274,8 @@ func (p *Pool) Epilog(ctx context.Context, list string) error {
 	return p.Slurm.SetNode(ctx, list, "POWER_DOWN_ASAP", "grange: one job a VM")
 }
 
-// giveBack powers a node down that has no VM, and sends its jobs on. Slurm would let a requeued job wait for two minutes.
+// giveBack powers a node down that has no VM, and sends its jobs on. Slurm would let a requeued job wait for two
+// minutes.
 func (p *Pool) giveBack(ctx context.Context, node, reason string, jobs []string) error {
 	err := p.Slurm.SetNode(ctx, node, "POWER_DOWN_FORCE", reason)
 	for _, j := range jobs {
@@ -288,7 +299,8 @@ func (p *Pool) sendOn(ctx context.Context, id string) error {
 				p.Log.Info("sent on", "job", id, "restarts", j.Restarts)
 				return nil
 			}
-		case j.State != "RUNNING" && j.State != "CONFIGURING" && j.State != "COMPLETING" && j.State != "SUSPENDED" && j.State != "STOPPED":
+		case j.State != "RUNNING" && j.State != "CONFIGURING" && j.State != "COMPLETING" && j.State != "SUSPENDED" &&
+			j.State != "STOPPED":
 			return nil // it has ended: one that must not be requeued
 		}
 		if time.Now().After(limit) {

@@ -13,7 +13,8 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Scontrol asks and tells slurmctld, by Slurm's own command: its output is the same from 20.11 to 25.11, which no API of Slurm's is.
+// Scontrol asks and tells slurmctld, by Slurm's own command: its output is the same from 20.11 to 25.11, which no API
+// of Slurm's is.
 type Scontrol struct {
 	Path string // of scontrol; squeue lies beside it
 	Conf string // slurm.conf; "": Slurm's own default
@@ -29,7 +30,8 @@ func (s Scontrol) run(ctx context.Context, path string, args ...string) (string,
 	}
 	out, err := program.Start(ctx, c)
 	if err != nil {
-		return "", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeSlurm, Message: strings.Join(append([]string{path}, args...), " "), Hint: "try the command by hand", Err: err}
+		return "", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeSlurm,
+			Message: strings.Join(append([]string{path}, args...), " "), Hint: "try the command by hand", Err: err}
 	}
 	return string(out), nil
 }
@@ -43,17 +45,17 @@ type Node struct {
 	Reason string
 }
 
-// Is tells whether the node's state has any of these words.
+// Is reports whether the node's state has any of these words.
 func (n Node) Is(words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return w == n.State || slices.Contains(n.Flags, w) })
 }
 
-// Off tells whether Slurm thinks that the node has no machine, or shall have none.
+// Off reports whether Slurm thinks that the node has no machine, or shall have none.
 func (n Node) Off() bool {
 	return n.Is("POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN") && !n.Is("POWERING_UP")
 }
 
-// Registered tells whether the node's daemon has come and can be given jobs.
+// Registered reports whether the node's daemon has come and can be given jobs.
 func (n Node) Registered() bool {
 	return !n.Off() && !n.Is("POWERING_UP", "POWER_UP", "NOT_RESPONDING", "DOWN", "FUTURE", "UNKNOWN", "REBOOT_ISSUED")
 }
@@ -65,10 +67,12 @@ var (
 	nodeReasonField = regexp.MustCompile(`\sReason=(.*) \[[^\]]*@[^\]]*\]`)
 )
 
-// stateMarks are what Slurm puts behind a state for people; each of them is a word of its own as well, but for the first.
+// stateMarks are what Slurm puts behind a state for people; each of them is a word of its own as well, but for the
+// first.
 var stateMarks = strings.NewReplacer("*", "", "~", "", "#", "", "%", "", "@", "", "$", "", "^", "", "!", "", "-", "")
 
-// Nodes asks for the nodes of a host list; "" asks for all. Nodes that Slurm does not know are left out when others are asked for, too.
+// Nodes asks for the nodes of a host list; "" asks for all. Nodes that Slurm does not know are left out when others are
+// asked for, too.
 func (s Scontrol) Nodes(ctx context.Context, list string) ([]Node, error) {
 	args := []string{"-o", "show", "node"}
 	if list != "" {
@@ -156,7 +160,8 @@ func parseJob(text string) Job {
 	return j
 }
 
-// StartNow lets a pending job be looked at by the next round of the scheduler. A requeued job would wait for two minutes.
+// StartNow lets a pending job be looked at by the next round of the scheduler. A requeued job would wait for two
+// minutes.
 func (s Scontrol) StartNow(ctx context.Context, job string) error {
 	_, err := s.run(ctx, s.Path, "update", "jobid="+job, "StartTime=now")
 	return err
@@ -166,7 +171,8 @@ var jobID = regexp.MustCompile(`^[0-9]+$`)
 
 // JobsOn are the jobs that hold a node.
 func (s Scontrol) JobsOn(ctx context.Context, node string) ([]string, error) {
-	out, err := s.run(ctx, strings.TrimSuffix(s.Path, "scontrol")+"squeue", "-h", "-o", "%A", "-t", "R,CF,CG,S,SO", "-w", node)
+	out, err := s.run(ctx, strings.TrimSuffix(s.Path, "scontrol")+"squeue", "-h", "-o", "%A", "-t",
+		"R,CF,CG,S,SO", "-w", node)
 	if err != nil {
 		return nil, err
 	}

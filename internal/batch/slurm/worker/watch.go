@@ -15,9 +15,9 @@ const (
 	again     = time.Second      // before an agent that does not answer is asked again
 )
 
-// Watch keeps nodes and VMs in step until ctx ends. A VM that ends under its node is known at once, by its agent's word, and its jobs go on
-// elsewhere. All else, as what ended while nobody watched, is found by looking: at the start, and every ten seconds. Two watches of
-// one cluster do the same work twice, and no harm.
+// Watch keeps nodes and VMs in step until ctx ends. A VM that ends under its node is known at once, by its agent's
+// word, and its jobs go on elsewhere. All else, as what ended while nobody watched, is found by looking: at the start,
+// and every ten seconds. Two watches of one cluster do the same work twice, and no harm.
 func (p *Pool) Watch(ctx context.Context) error {
 	w := &watch{Pool: p, twice: map[string]bool{}, busy: map[string]bool{}, look: make(chan struct{}, 1)}
 	var all sync.WaitGroup
@@ -80,12 +80,14 @@ func (w *watch) ended(ctx context.Context, v api.Worker) {
 		return // by its agent, which told whoever asked for it
 	}
 	if v.Ordered && v.Conf == "" {
-		return // by Slurm; a node that it has with a new VM already must not be touched. What else was ordered, a look finds
+		// by Slurm; a node that it has with a new VM already must not be touched. What else was ordered, a look finds
+		return
 	}
 	nodes, err := w.Slurm.Nodes(ctx, v.Name)
 	if err != nil || len(nodes) != 1 {
 		if v.Conf == "" {
-			w.Log.Warn("a VM ended whose node Slurm does not tell of", "node", v.Name, "cause", firstLineOf(v.Cause), "error", err)
+			w.Log.Warn("a VM ended whose node Slurm does not tell of", "node", v.Name, "cause", firstLineOf(v.Cause),
+				"error", err)
 		}
 		return
 	}
@@ -101,8 +103,8 @@ func (w *watch) ended(ctx context.Context, v api.Worker) {
 	}
 }
 
-// nurse looks after a job for a while that was sent on. slurmctld may have had a message on its way to the lost node, and when that times
-// out it takes the job off its new node, and lets it wait for two minutes.
+// nurse looks after a job for a while that was sent on. slurmctld may have had a message on its way to the lost node,
+// and when that times out it takes the job off its new node, and lets it wait for two minutes.
 func (w *watch) nurse(ctx context.Context, id string) {
 	const patience = time.Minute // MessageTimeout is 10 s by default
 	for limit := time.Now().Add(patience); time.Now().Before(limit); {
@@ -131,8 +133,8 @@ func (w *watch) lookSoon() {
 	}
 }
 
-// recover takes a node out of Slurm's hands whose VM has gone, and sends its jobs on. DOWN first: it requeues the jobs at once, where
-// POWER_DOWN_FORCE alone would wait for minutes for the dead node to say that it has killed them.
+// recover takes a node out of Slurm's hands whose VM has gone, and sends its jobs on. DOWN first: it requeues the jobs
+// at once, where POWER_DOWN_FORCE alone would wait for minutes for the dead node to say that it has killed them.
 func (w *watch) recover(ctx context.Context, n Node, dynamic bool, cause string) (jobs []string, err error) {
 	w.mu.Lock()
 	mine := !w.busy[n.Name]
@@ -163,7 +165,8 @@ func (w *watch) recover(ctx context.Context, n Node, dynamic bool, cause string)
 	} else {
 		err = w.giveBack(ctx, n.Name, reason, jobs)
 	}
-	w.Log.Warn("the node lost its VM", "node", n.Name, "state", n.State, "jobs", jobs, "cause", cause, "ms", time.Since(began).Milliseconds())
+	w.Log.Warn("the node lost its VM", "node", n.Name, "state", n.State, "jobs", jobs, "cause", cause, "ms",
+		time.Since(began).Milliseconds())
 	return jobs, err
 }
 
@@ -209,7 +212,8 @@ func (w *watch) reconcile(ctx context.Context) error {
 			}
 			continue
 		}
-		errs = append(errs, w.compare(ctx, h, nodes, workers, found), w.tellCame(ctx, h, nodes, workers), w.release(ctx, h, nodes))
+		errs = append(errs, w.compare(ctx, h, nodes, workers, found), w.tellCame(ctx, h, nodes, workers),
+			w.release(ctx, h, nodes))
 		free += w.free(h, nodes, workers)
 	}
 	w.mu.Lock()
@@ -228,7 +232,7 @@ func (w *watch) keep(found map[string]bool, what string) {
 	}
 }
 
-// seenTwice notes a finding, and tells whether the last look had it.
+// seenTwice notes a finding, and reports whether the last look had it.
 func (w *watch) seenTwice(found map[string]bool, what string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -274,7 +278,8 @@ func (w *watch) free(h Host, nodes []Node, workers []api.Worker) int {
 		booting[v.Name] = v.Warm && v.Conf == "" && time.Since(v.Created) < w.BootTimeout
 	}
 	for _, n := range nodes {
-		if h.has(n.Name) && (n.State == "IDLE" && n.Registered() && !n.Is("DRAIN", "FUTURE") || n.Is("POWERED_DOWN") && booting[n.Name]) {
+		if h.has(n.Name) && (n.State == "IDLE" && n.Registered() && !n.Is("DRAIN", "FUTURE") || n.Is("POWERED_DOWN") &&
+			booting[n.Name]) {
 			free++
 		}
 	}
@@ -289,7 +294,8 @@ func (w *watch) warmUp(ctx context.Context, nodes []Node, free int) error {
 			break
 		}
 		h, err := w.host(n.Name)
-		if err != nil || !n.Is("CLOUD") || !n.Is("POWERED_DOWN") || n.Is("POWERING_DOWN", "POWERING_UP", "DRAIN", "DOWN") {
+		if err != nil || !n.Is("CLOUD") || !n.Is("POWERED_DOWN") ||
+			n.Is("POWERING_DOWN", "POWERING_UP", "DRAIN", "DOWN") {
 			continue
 		}
 		workers, err := h.Agent.Workers(ctx)

@@ -129,11 +129,15 @@ func (h *host) StartWorker(_ context.Context, r api.WorkerRequest) (api.Worker, 
 	h.asked = append(h.asked, r)
 	for _, b := range h.off {
 		if b.Trial || time.Now().Before(b.Until) {
-			return api.Worker{}, &api.Problem{Type: "grange:backed-off", Title: "unavailable", Detail: b.Kind + " " + b.Name + " backs off until 10:31:00 UTC: its VMs failed to start; the last one: the guest's console says nothing"}
+			return api.Worker{}, &api.Problem{Type: "grange:backed-off", Title: "unavailable",
+				Detail: b.Kind + " " + b.Name +
+					" backs off until 10:31:00 UTC: its VMs failed to start; the last one: the guest's console says " +
+					"nothing"}
 		}
 	}
 	if h.refuse[r.Name] {
-		return api.Worker{}, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: "no room for 'it'\nsecond line"}
+		return api.Worker{}, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
+			Message: "no room for 'it'\nsecond line"}
 	}
 	w := api.Worker{Name: r.Name, Warm: r.Warm, Created: time.Now()}
 	h.workers = append(h.workers, w)
@@ -192,7 +196,8 @@ func (h *host) FollowWorkers(ctx context.Context, each func(api.WorkerEvent) err
 
 func testPool(c *cluster, h *host) *Pool {
 	h.events = make(chan api.WorkerEvent)
-	return &Pool{Slurm: c, Hosts: []Host{{Nodes: []string{"vwn1", "vwn2", "vwn3", "dyn*"}, Agent: h}}, BootTimeout: time.Minute, Restarts: 2, Log: slog.New(slog.DiscardHandler)}
+	return &Pool{Slurm: c, Hosts: []Host{{Nodes: []string{"vwn1", "vwn2", "vwn3", "dyn*"}, Agent: h}},
+		BootTimeout: time.Minute, Restarts: 2, Log: slog.New(slog.DiscardHandler)}
 }
 
 func cloud(name, state string, flags ...string) Node {
@@ -201,7 +206,8 @@ func cloud(name, state string, flags ...string) Node {
 
 // TestResumePartly: a node without a VM is given back and its job sent on; the others are made all the same.
 func TestResumePartly(t *testing.T) {
-	c := &cluster{nodes: map[string]Node{"vwn2": cloud("vwn2", "ALLOCATED", "POWERING_UP")}, jobs: map[string]*Job{"5": {State: "CONFIGURING"}}, on: map[string]string{"5": "vwn2"}}
+	c := &cluster{nodes: map[string]Node{"vwn2": cloud("vwn2", "ALLOCATED", "POWERING_UP")},
+		jobs: map[string]*Job{"5": {State: "CONFIGURING"}}, on: map[string]string{"5": "vwn2"}}
 	h := &host{refuse: map[string]bool{"vwn2": true}}
 	p := testPool(c, h)
 	p.Images = []Image{{Feature: "el9", Image: "worker-el9", Shape: "big"}, {Nodes: []string{"vwn3"}, Image: "other"}}
@@ -231,7 +237,8 @@ func TestResumePartly(t *testing.T) {
 	}
 }
 
-// TestLostVM: DOWN first, then POWER_DOWN_FORCE, then its job at once; and nothing where the end was ordered or Slurm has the node off.
+// TestLostVM: DOWN first, then POWER_DOWN_FORCE, then its job at once; and nothing where the end was ordered or Slurm
+// has the node off.
 func TestLostVM(t *testing.T) {
 	recipe := []string{"vwn1 DOWN", "vwn1 POWER_DOWN_FORCE", "job 7 now"}
 	for name, test := range map[string]struct {
@@ -240,24 +247,30 @@ func TestLostVM(t *testing.T) {
 		restarts int
 		want     []string
 	}{
-		"under a job":        {cloud("vwn1", "ALLOCATED"), api.Worker{Name: "vwn1"}, 0, recipe},
-		"while it boots":     {cloud("vwn1", "ALLOCATED", "POWERING_UP", "NOT_RESPONDING"), api.Worker{Name: "vwn1"}, 0, recipe},
-		"too often":          {cloud("vwn1", "ALLOCATED"), api.Worker{Name: "vwn1"}, 2, recipe[:2]},
-		"ordered":            {cloud("vwn1", "ALLOCATED"), api.Worker{Name: "vwn1", Ordered: true}, 0, nil},
-		"Slurm has it off":   {cloud("vwn1", "IDLE", "POWERING_DOWN"), api.Worker{Name: "vwn1"}, 0, nil},
-		"a dynamic node":     {Node{Name: "dyn1", State: "ALLOCATED", Flags: []string{"DYNAMIC_NORM"}}, api.Worker{Name: "dyn1", Conf: "CPUs=1"}, 0, []string{"dyn1 DOWN", "job 7 now", "dyn1 deleted"}},
-		"dynamic, by Slurm":  {Node{Name: "dyn1", State: "IDLE", Flags: []string{"POWERING_DOWN"}}, api.Worker{Name: "dyn1", Conf: "CPUs=1", Ordered: true}, 0, []string{"dyn1 DOWN", "dyn1 deleted"}},
+		"under a job": {cloud("vwn1", "ALLOCATED"), api.Worker{Name: "vwn1"}, 0, recipe},
+		"while it boots": {cloud("vwn1", "ALLOCATED", "POWERING_UP", "NOT_RESPONDING"),
+			api.Worker{Name: "vwn1"}, 0, recipe},
+		"too often":        {cloud("vwn1", "ALLOCATED"), api.Worker{Name: "vwn1"}, 2, recipe[:2]},
+		"ordered":          {cloud("vwn1", "ALLOCATED"), api.Worker{Name: "vwn1", Ordered: true}, 0, nil},
+		"Slurm has it off": {cloud("vwn1", "IDLE", "POWERING_DOWN"), api.Worker{Name: "vwn1"}, 0, nil},
+		"a dynamic node": {Node{Name: "dyn1", State: "ALLOCATED", Flags: []string{"DYNAMIC_NORM"}},
+			api.Worker{Name: "dyn1", Conf: "CPUs=1"}, 0, []string{"dyn1 DOWN", "job 7 now", "dyn1 deleted"}},
+		"dynamic, by Slurm": {Node{Name: "dyn1", State: "IDLE", Flags: []string{"POWERING_DOWN"}},
+			api.Worker{Name: "dyn1", Conf: "CPUs=1", Ordered: true}, 0, []string{"dyn1 DOWN", "dyn1 deleted"}},
 		"unknown to Slurm":   {cloud("vwn2", "IDLE", "POWERED_DOWN"), api.Worker{Name: "vwn9"}, 0, nil},
 		"another one's node": {cloud("vwn2", "IDLE", "POWERED_DOWN"), api.Worker{Name: "vwn2"}, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &cluster{nodes: map[string]Node{test.node.Name: test.node}, jobs: map[string]*Job{"7": {State: "RUNNING", Restarts: test.restarts}}, on: map[string]string{}}
+			c := &cluster{nodes: map[string]Node{test.node.Name: test.node},
+				jobs: map[string]*Job{"7": {State: "RUNNING", Restarts: test.restarts}}, on: map[string]string{}}
 			if test.node.State == "ALLOCATED" {
 				c.on["7"] = test.node.Name
 			}
-			w := &watch{Pool: testPool(c, &host{}), twice: map[string]bool{}, busy: map[string]bool{}, look: make(chan struct{}, 1)}
+			w := &watch{Pool: testPool(c, &host{}), twice: map[string]bool{}, busy: map[string]bool{},
+				look: make(chan struct{}, 1)}
 			test.ended.State, test.ended.Cause = api.WorkerEnded, "killed"
-			synctest.Test(t, func(t *testing.T) { w.ended(t.Context(), test.ended) }) // it looks after the job for a minute
+			// it looks after the job for a minute
+			synctest.Test(t, func(t *testing.T) { w.ended(t.Context(), test.ended) })
 			if d := cmp.Diff(test.want, c.told); d != "" {
 				t.Error(d)
 			}
@@ -295,9 +308,11 @@ func TestNurse(t *testing.T) {
 func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{nodes: map[string]Node{
-			"vwn1": cloud("vwn1", "ALLOCATED"), "vwn2": cloud("vwn2", "IDLE", "POWERED_DOWN"), "vwn3": cloud("vwn3", "IDLE"), "metal": {Name: "metal", State: "IDLE"},
+			"vwn1": cloud("vwn1", "ALLOCATED"), "vwn2": cloud("vwn2", "IDLE", "POWERED_DOWN"),
+			"vwn3": cloud("vwn3", "IDLE"), "metal": {Name: "metal", State: "IDLE"},
 		}, jobs: map[string]*Job{"7": {State: "RUNNING"}}, on: map[string]string{"7": "vwn1"}}
-		h := &host{away: true, workers: []api.Worker{{Name: "vwn2", Created: time.Now().Add(-time.Hour)}, {Name: "vwn3", Created: time.Now().Add(-time.Hour)}}}
+		h := &host{away: true, workers: []api.Worker{{Name: "vwn2", Created: time.Now().Add(-time.Hour)},
+			{Name: "vwn3", Created: time.Now().Add(-time.Hour)}}}
 		p := testPool(c, h)
 		w := &watch{Pool: p, twice: map[string]bool{}, busy: map[string]bool{}, look: make(chan struct{}, 1)}
 		look := func() { w.reconcile(t.Context()) }
@@ -324,7 +339,8 @@ func TestLook(t *testing.T) {
 // TestWatchHears: the watch acts on an agent's word at once.
 func TestWatchHears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{nodes: map[string]Node{"vwn1": cloud("vwn1", "ALLOCATED")}, jobs: map[string]*Job{"7": {State: "RUNNING"}}, on: map[string]string{"7": "vwn1"}}
+		c := &cluster{nodes: map[string]Node{"vwn1": cloud("vwn1", "ALLOCATED")},
+			jobs: map[string]*Job{"7": {State: "RUNNING"}}, on: map[string]string{"7": "vwn1"}}
 		h := &host{workers: []api.Worker{{Name: "vwn1", Created: time.Now()}}}
 		p := testPool(c, h)
 		ctx, stop := context.WithCancel(t.Context())
@@ -334,7 +350,8 @@ func TestWatchHears(t *testing.T) {
 		began := time.Now()
 		h.events <- api.WorkerEvent{Worker: &api.Worker{Name: "vwn1", State: api.WorkerEnded}}
 		synctest.Wait()
-		if d := cmp.Diff([]string{"vwn1 DOWN", "vwn1 POWER_DOWN_FORCE", "job 7 now"}, c.told); d != "" || time.Since(began) > 0 {
+		if d := cmp.Diff([]string{"vwn1 DOWN", "vwn1 POWER_DOWN_FORCE", "job 7 now"}, c.told); d != "" ||
+			time.Since(began) > 0 {
 			t.Errorf("after %v: %s", time.Since(began), d)
 		}
 		stop()
@@ -346,7 +363,8 @@ func TestWatchHears(t *testing.T) {
 
 // TestWarm: as many free nodes as wanted are made, and no more.
 func TestWarm(t *testing.T) {
-	c := &cluster{nodes: map[string]Node{"vwn1": cloud("vwn1", "IDLE", "POWERED_DOWN"), "vwn2": cloud("vwn2", "IDLE", "POWERED_DOWN"), "vwn3": cloud("vwn3", "IDLE", "POWERING_DOWN")}}
+	c := &cluster{nodes: map[string]Node{"vwn1": cloud("vwn1", "IDLE", "POWERED_DOWN"),
+		"vwn2": cloud("vwn2", "IDLE", "POWERED_DOWN"), "vwn3": cloud("vwn3", "IDLE", "POWERING_DOWN")}}
 	h := &host{}
 	p := testPool(c, h)
 	p.Warm = 1
@@ -368,7 +386,8 @@ func TestWarm(t *testing.T) {
 // TestProlog waits for a node, and not for a job that has lost it.
 func TestProlog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{nodes: map[string]Node{"vwn1": cloud("vwn1", "ALLOCATED", "POWERING_UP", "NOT_RESPONDING")}, jobs: map[string]*Job{"7": {State: "CONFIGURING"}}}
+		c := &cluster{nodes: map[string]Node{"vwn1": cloud("vwn1", "ALLOCATED", "POWERING_UP", "NOT_RESPONDING")},
+			jobs: map[string]*Job{"7": {State: "CONFIGURING"}}}
 		p := testPool(c, &host{})
 		run := func(change func()) time.Duration {
 			began := time.Now()
@@ -386,7 +405,10 @@ func TestProlog(t *testing.T) {
 			t.Errorf("the node came: waited %v", d)
 		}
 		c.nodes["vwn1"] = cloud("vwn1", "ALLOCATED", "POWERED_DOWN") // as before it is powered up
-		if d := run(func() { c.nodes["vwn1"], c.jobs["7"].State = cloud("vwn1", "IDLE", "POWERING_DOWN"), "PENDING" }); d != 2100*time.Millisecond {
+		if d := run(func() {
+			c.nodes["vwn1"], c.jobs["7"].State = cloud("vwn1", "IDLE", "POWERING_DOWN"),
+				"PENDING"
+		}); d != 2100*time.Millisecond {
 			t.Errorf("the job lost its node: waited %v", d)
 		}
 		c.jobs["7"].State = "CONFIGURING"
@@ -409,11 +431,13 @@ func TestParseNodes(t *testing.T) {
 	for _, n := range nodes {
 		got = append(got, strings.Join(append([]string{n.Name, n.State}, n.Flags...), " "))
 	}
-	want := []string{"vwn1 ALLOCATED CLOUD", "vwn2 IDLE CLOUD POWERED_DOWN", "vwn3 ALLOCATED CLOUD NOT_RESPONDING POWERING_UP", "dyn1 DOWN DYNAMIC_NORM NOT_RESPONDING"}
+	want := []string{"vwn1 ALLOCATED CLOUD", "vwn2 IDLE CLOUD POWERED_DOWN",
+		"vwn3 ALLOCATED CLOUD NOT_RESPONDING POWERING_UP", "dyn1 DOWN DYNAMIC_NORM NOT_RESPONDING"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if nodes[0].Reason != "grange: State=DOWN" || nodes[1].Reason != "grange: held: image worker backs off [x]" || nodes[2].Reason != "" {
+	if nodes[0].Reason != "grange: State=DOWN" || nodes[1].Reason != "grange: held: image worker backs off [x]" ||
+		nodes[2].Reason != "" {
 		t.Errorf("reasons %q, %q, %q", nodes[0].Reason, nodes[1].Reason, nodes[2].Reason)
 	}
 	for i, want := range []bool{true, false, false, false} {
@@ -424,16 +448,20 @@ func TestParseNodes(t *testing.T) {
 }
 
 func TestParseJob(t *testing.T) {
-	j := parseJob("JobId=5 JobName=JobState=FAILED UserId=nobody(65534) Restarts=2 JobState=PENDING Reason=BeginTime Partition=vm Features=el9&ib Command=/home/x Restarts=9 JobState=RUNNING")
-	if d := cmp.Diff(Job{State: "PENDING", Reason: "BeginTime", Restarts: 2, Features: "el9&ib", Partition: "vm"}, j); d != "" {
+	j := parseJob("JobId=5 JobName=JobState=FAILED UserId=nobody(65534) Restarts=2 JobState=PENDING Reason=BeginTime " +
+		"Partition=vm Features=el9&ib Command=/home/x Restarts=9 JobState=RUNNING")
+	if d := cmp.Diff(Job{State: "PENDING", Reason: "BeginTime", Restarts: 2, Features: "el9&ib", Partition: "vm"},
+		j); d != "" {
 		t.Error(d)
 	}
 }
 
 func TestFragment(t *testing.T) {
-	f := Fragment{Programs: "/p", Nodes: "vwn[1-4]", CPUs: 2, Memory: 2 * farm.GiB, Features: "el9", Partition: "vm", BootTimeout: time.Minute, IdleTime: time.Hour, Dynamic: "dyn"}
-	for _, line := range []string{"NodeName=vwn[1-4] CPUs=2 RealMemory=1888 Feature=el9 State=CLOUD", "ResumeProgram=/p/resume", "EpilogSlurmctld=/p/epilog", "ResumeTimeout=60",
-		"SuspendTime=3600", "NodeSet=dyn Feature=dyn", "PartitionName=vm Nodes=vwn[1-4] State=UP OverSubscribe=EXCLUSIVE"} {
+	f := Fragment{Programs: "/p", Nodes: "vwn[1-4]", CPUs: 2, Memory: 2 * farm.GiB, Features: "el9", Partition: "vm",
+		BootTimeout: time.Minute, IdleTime: time.Hour, Dynamic: "dyn"}
+	for _, line := range []string{"NodeName=vwn[1-4] CPUs=2 RealMemory=1888 Feature=el9 State=CLOUD",
+		"ResumeProgram=/p/resume", "EpilogSlurmctld=/p/epilog", "ResumeTimeout=60", "SuspendTime=3600",
+		"NodeSet=dyn Feature=dyn", "PartitionName=vm Nodes=vwn[1-4] State=UP OverSubscribe=EXCLUSIVE"} {
 		if !slices.Contains(strings.Split(f.String(), "\n"), line) {
 			t.Errorf("no line %q in\n%s", line, f)
 		}
@@ -443,20 +471,26 @@ func TestFragment(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "suspend"))
-	if err != nil || !strings.Contains(string(text), `exec '/opt/gran'\''ge' worker --config '/etc/worker.toml' suspend "$1"`) {
+	if err != nil || !strings.Contains(string(text),
+		`exec '/opt/gran'\''ge' worker --config '/etc/worker.toml' suspend "$1"`) {
 		t.Errorf("%v: %s", err, text)
 	}
 }
 
 func TestConfig(t *testing.T) {
-	c, err := ParseConfig([]byte("warm = 2\n[[host]]\nnodes = \"vwn[1-4],dyn*\"\nsocket = \"/run/a\"\n[[image]]\nfeature = \"el9\"\nimage = \"w\"\n"), "worker.toml", "/run/own")
-	if err != nil || c.Warm != 2 || c.Scontrol != "/usr/bin/scontrol" || len(c.Hosts) != 1 || c.Images[0].Feature != "el9" {
+	c, err := ParseConfig([]byte("warm = 2\n[[host]]\nnodes = \"vwn[1-4],dyn*\"\nsocket = "+
+		"\"/run/a\"\n[[image]]\nfeature = \"el9\"\nimage = \"w\"\n"), "worker.toml", "/run/own")
+	if err != nil || c.Warm != 2 || c.Scontrol != "/usr/bin/scontrol" || len(c.Hosts) != 1 ||
+		c.Images[0].Feature != "el9" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := ParseConfig(nil, "worker.toml", "/run/own"); err != nil || c.Hosts[0].Socket != "/run/own" || c.Hosts[0].Nodes != "*" {
+	if c, err := ParseConfig(nil, "worker.toml", "/run/own"); err != nil || c.Hosts[0].Socket != "/run/own" ||
+		c.Hosts[0].Nodes != "*" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for _, bad := range []string{"worm = 1", "warm = -1", "patience = \"2h\"", "boot_timeout = \"0s\"", "scontrol = \"scontrol\"", "[[host]]\nnodes = \"a\"\nsocket = \"a\"", "[[image]]\nfeature = \"a\"", "warm = ["} {
+	for _, bad := range []string{"worm = 1", "warm = -1", "patience = \"2h\"", "boot_timeout = \"0s\"",
+		"scontrol = \"scontrol\"", "[[host]]\nnodes = \"a\"\nsocket = \"a\"", "[[image]]\nfeature = \"a\"",
+		"warm = ["} {
 		if c, err := ParseConfig([]byte(bad), "worker.toml", ""); err == nil {
 			t.Errorf("%q is %+v", bad, c)
 		}

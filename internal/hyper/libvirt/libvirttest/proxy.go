@@ -53,8 +53,8 @@ func (p *Proxy) accept(l net.Listener) {
 	}
 }
 
-// Stall lets no answer pass, as a daemon that is stopped: it accepts and never answers. What was asked meanwhile is answered when
-// it flows again.
+// Stall lets no answer pass, as a daemon that is stopped: it accepts and never answers. What was asked meanwhile is
+// answered when it flows again.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,8 +88,8 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
-// Stick has each attempt to destroy a domain fail after a time, as libvirt's own do after 30 seconds when the domain's last job is
-// never over.
+// Stick has each attempt to destroy a domain fail after a time, as libvirt's own do after 30 seconds when the domain's
+// last job is never over.
 func (p *Proxy) Stick(after time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,8 +197,8 @@ func (a *answers) write(m message) {
 	a.to.Write(m)
 }
 
-// message is one message of libvirt's protocol: its length, then program, version, procedure, type, serial and status, then the rest, all in
-// XDR.
+// message is one message of libvirt's protocol: its length, then program, version, procedure, type, serial and status,
+// then the rest, all in XDR.
 type message []byte
 
 const (
@@ -239,7 +239,8 @@ func (m message) refusal() message {
 	binary.BigEndian.PutUint32(r[offType:], typeReply)
 	binary.BigEndian.PutUint32(r[offStatus:], withError)
 	word := func(n uint32) { r = binary.BigEndian.AppendUint32(r, n) }
-	const text = "Timed out during operation: cannot acquire state change lock (held by monitor=remoteDispatchDomainCreateXML)"
+	const text = "Timed out during operation: cannot acquire state change lock (held by " +
+		"monitor=remoteDispatchDomainCreateXML)"
 	word(errOperationTimeout)
 	word(domainQEMU)
 	word(1) // there is a text

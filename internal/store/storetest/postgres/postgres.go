@@ -1,5 +1,5 @@
-// Package postgres runs a PostgreSQL of a test's own, from Debian's package: in a temporary directory, as a user that is not root, on a unix
-// socket alone. It is for tests of the store and of whole farms; nothing else imports it.
+// Package postgres runs a PostgreSQL of a test's own, from Debian's package: in a temporary directory, as a user that
+// is not root, on a unix socket alone. It is for tests of the store and of whole farms; nothing else imports it.
 package postgres
 
 import (
@@ -36,7 +36,8 @@ type Server struct {
 	ended chan struct{} // closes when cmd has ended
 }
 
-// Start makes a new, empty PostgreSQL and starts it. Nothing of it is flushed to the disk, for speed: it survives Kill, and no power cut.
+// Start makes a new, empty PostgreSQL and starts it. Nothing of it is flushed to the disk, for speed: it survives Kill,
+// and no power cut.
 func Start(ctx context.Context) (*Server, error) {
 	programs, err := find()
 	if err != nil {
@@ -83,8 +84,8 @@ func (s *Server) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	// Names must be in the order of their bytes whatever the database's own order is: this one sorts as people do.
-	out, err := s.command(ctx, "initdb", "-D", s.data(), "-A", "trust", "-U", "grange", "-E", "UTF8", "--locale=C.UTF-8",
-		"--locale-provider=icu", "--icu-locale=en-US", "--no-sync").CombinedOutput()
+	out, err := s.command(ctx, "initdb", "-D", s.data(), "-A", "trust", "-U", "grange", "-E", "UTF8",
+		"--locale=C.UTF-8", "--locale-provider=icu", "--icu-locale=en-US", "--no-sync").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
@@ -112,8 +113,8 @@ func (s *Server) command(ctx context.Context, program string, args ...string) *e
 
 // Restart starts it again after Kill.
 func (s *Server) Restart(ctx context.Context) error {
-	cmd := s.command(context.WithoutCancel(ctx), "postgres", "-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off",
-		"-c", "shared_buffers=16MB", "-c", "max_connections=100", "-c", "lc_messages=C")
+	cmd := s.command(context.WithoutCancel(ctx), "postgres", "-D", s.data(), "-k", s.dir, "-c", "listen_addresses=",
+		"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=100", "-c", "lc_messages=C")
 	text, err := cmd.StderrPipe()
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Command init stands in for grange-guest in tests of images: it says that user space is reached, runs its questions to the
-// image and switches off.
+// Command init stands in for grange-guest in tests of images: it says that user space is reached, runs its questions to
+// the image and switches off.
 package main
 
 import (
@@ -21,7 +21,8 @@ func main() {
 }
 
 func check() {
-	for _, m := range [][3]string{{"proc", "/proc", "proc"}, {"sysfs", "/sys", "sysfs"}, {"devtmpfs", "/dev", "devtmpfs"}} {
+	for _, m := range [][3]string{{"proc", "/proc", "proc"}, {"sysfs", "/sys", "sysfs"},
+		{"devtmpfs", "/dev", "devtmpfs"}} {
 		if err := syscall.Mount(m[0], m[1], m[2], 0, ""); err != nil {
 			fmt.Println("MOUNT", m[1], err)
 		}

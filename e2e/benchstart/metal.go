@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/grange-project/grange/e2e/metal/metallab"
+)
+
+// metalFigures is the line at the end of a measurement on an emulated host.
+type metalFigures struct {
+	Ratio       float64            `json:"ratio"`
+	RatioLow    float64            `json:"ratio_low"` // quartiles of the runs
+	RatioHigh   float64            `json:"ratio_high"`
+	RawMS       float64            `json:"raw_ms"`
+	ExecMS      float64            `json:"exec_ms"`
+	Pairs       int                `json:"pairs"`
+	Phases      map[string]float64 `json:"phases"` // milliseconds
+	Suite       string             `json:"suite"`
+	Accelerator string             `json:"accelerator"`
+	Confined    string             `json:"confined"`
+}
+
+// measureMetal measures starts under KVM on a host as Debian installs it, with the packages of this tree: emulation
+// makes a boot so slow that it hides what libvirt, AppArmor and we take. What measures is the host's own `grange
+// selftest`.
+func measureMetal(ctx context.Context, suite string) error {
+	const runs = 4 // of two rounds and more each
+	f := metalFigures{Suite: suite, Phases: map[string]float64{}}
+	h, err := metalHost(ctx, suite)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if f.Confined, err = h.Run(ctx, "grange agent --check | sed -n 's/^confinement: *//p'"); err != nil {
+		return err
+	}
+	all := map[string][]float64{}
+	for i := range runs {
+		figures, err := f.selftest(ctx, h)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("run %d: raw %.0f ms, grange exec true %.0f ms, ratio %.3f\n", i+1, figures["raw_ms"], figures["ms"],
+			figures["ratio"])
+		for name, value := range figures {
+			all[name] = append(all[name], value)
+		}
+		f.Pairs += int(figures["pairs"])
+	}
+	for name, values := range all {
+		if phase, ok := strings.CutPrefix(name, "phase_"); ok {
+			f.Phases[strings.TrimSuffix(phase, "_ms")] = median(values)
+		}
+	}
+	f.Ratio, f.RatioLow, f.RatioHigh = median(all["ratio"]), quantile(all["ratio"], 0.25), quantile(all["ratio"], 0.75)
+	f.RawMS, f.ExecMS = median(all["raw_ms"]), median(all["ms"])
+	return json.NewEncoder(os.Stdout).Encode(f)
+}
+
+func metalHost(ctx context.Context, suite string) (*metallab.Host, error) {
+	fmt.Println("building packages, and a host with them")
+	l, err := metallab.Open()
+	if err != nil {
+		return nil, err
+	}
+	dist, err := metallab.Packages(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	debs, err := metallab.AgentDebs(dist)
+	if err != nil {
+		return nil, err
+	}
+	return l.Start(ctx, metallab.Options{Suite: suite, Debs: debs})
+}
+
+// selftest returns the figures of the check `start`. One that is not good has them too.
+func (f *metalFigures) selftest(ctx context.Context, h *metallab.Host) (map[string]float64, error) {
+	var r struct {
+		Checks []struct {
+			Name, Verdict, Reason string
+			Figures               map[string]float64
+		}
+	}
+	text, err := h.Run(ctx, "grange selftest --json --only kvm,start || test $? = 4")
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return nil, err
+	}
+	for _, c := range r.Checks {
+		switch {
+		case c.Name == "kvm" && c.Verdict != "good":
+			return nil, fmt.Errorf("this host is no measure: %s", c.Reason)
+		case c.Name == "kvm":
+			f.Accelerator = "kvm"
+		case c.Name == "start" && c.Figures["ratio"] > 0:
+			return c.Figures, nil
+		case c.Name == "start":
+			return nil, fmt.Errorf("no start was measured: %s", c.Reason)
+		}
+	}
+	return nil, fmt.Errorf("no check of the start in %s", text)
+}

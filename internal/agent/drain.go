@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// A drain keeps new VMs off this host, for a change that no VM may run under: jobs wait for its end, VMs of the server
+// go elsewhere. It is on disk before it holds and until it is ended, across restarts and reboots: whoever drained the
+// host may have been killed between two steps of the change, and does it again.
+
+// drainFile keeps a drain.
+const drainFile = "drain.json"
+
+const mostDrainReason = 200
+
+func (a *Agent) drainPath() string { return filepath.Join(a.config().StateDir, drainFile) }
+
+// Drained reports whether a host is drained. Nothing boots a guest on it then, not even to see whether KVM works: a
+// change that waits for the last VM finds that guest running.
+func Drained(stateDir string) bool {
+	_, err := os.Stat(filepath.Join(stateDir, drainFile))
+	return err == nil
+}
+
+// loadDrain goes on with the drain of an earlier agent. One that cannot be read is one: it is not known what the host
+// is in.
+func (a *Agent) loadDrain() {
+	text, err := os.ReadFile(a.drainPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var d api.Drain
+	if err == nil {
+		err = json.Unmarshal(text, &d)
+	}
+	if err != nil {
+		a.log.Error("the drain of this host cannot be read", "file", a.drainPath(), "error", err)
+		d = api.Drain{Reason: a.drainPath() + " cannot be read"}
+	}
+	a.ledger.setDrain(&d)
+	a.log.Warn("host drained: no VM starts", "reason", d.Reason)
+}
+
+// postDrain begins a drain, or gives the one that there is another reason, and returns what still runs or starts.
+// Asking again is how one waits for the rest.
+func (a *Agent) postDrain(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if !c.admin() {
+		return drainDenied()
+	}
+	var d api.Drain
+	if err := a.decode(w, r, c, &d); err != nil {
+		return err
+	}
+	if d.Reason == "" || len(d.Reason) > mostDrainReason || farm.Printable(d.Reason) != d.Reason {
+		return badRequest("a drain needs a reason of one line, at most %d bytes", mostDrainReason)
+	}
+	d.Since, d.Holders = time.Now(), nil
+	if old := a.ledger.drain(); old != nil {
+		d.Since = old.Since
+	}
+	text, err := json.Marshal(d)
+	if err == nil {
+		err = replaceFile(a.drainPath(), text)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the drain: %w", err)
+	}
+	if old := a.ledger.drain(); old == nil || old.Reason != d.Reason {
+		a.log.Info("host drained: no VM starts", "reason", d.Reason)
+	}
+	a.ledger.setDrain(&d)
+	d.Holders = a.ledger.jobHolders()
+	if starting := len(a.fleet.starts); starting > 0 {
+		d.Holders = append(d.Holders, farm.Count(starting, "cloud VM")+" being started")
+	}
+	return answer(w, d)
+}
+
+// deleteDrain ends a drain. Whether KVM works is found out anew first: the change may have been about that, and the VMs
+// that waited wait for the answer. Ending what is not is no error.
+func (a *Agent) deleteDrain(w http.ResponseWriter, _ *http.Request, c Caller) error {
+	if !c.admin() {
+		return drainDenied()
+	}
+	if a.ledger.drain() == nil {
+		return answer(w, api.Drain{})
+	}
+	if a.probeAgain != nil {
+		a.probeAgain() // its guest waits for the file's end
+	}
+	if err := os.Remove(a.drainPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("end the drain: %w", err)
+	}
+	a.log.Info("drain of the host ended")
+	a.ledger.setDrain(nil)
+	return answer(w, api.Drain{})
+}
+
+func drainDenied() error {
+	return &farm.Error{Kind: farm.Denied, Code: farm.CodeNotYours, Message: "only root may drain this host",
+		Hint: "use sudo"}
+}
+
+// takesNothing says why the host takes no new VM; empty: it does.
+func (a *Agent) takesNothing() []string {
+	out := a.short()
+	if d := a.ledger.drain(); d != nil {
+		out = append(out, "it is drained: "+d.Reason)
+	}
+	return out
+}
+
+// refusal is the error of a cloud VM that may not start here now; nil where it may.
+func (a *Agent) refusal() error {
+	if d := a.ledger.drain(); d != nil {
+		return hostDrained(*d)
+	}
+	if short := a.short(); len(short) > 0 {
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeBelowMinimum,
+			Message: "the host starts no VMs: " + strings.Join(short, "; "),
+			Hint:    "free what is short, or see [minimum] in the agent's configuration"}
+	}
+	return nil
+}
+
+func hostDrained(d api.Drain) error {
+	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeHostDrained,
+		Message: "no VM starts on this host now: " + d.Reason,
+		Hint: "it goes on when that is over; where it was cut short, `grange tune apply --drain` again or `grange " +
+			"tune undo --drain`"}
+}
+
+// drain returns the drain of the host; nil: there is none.
+func (l *ledger) drain() *api.Drain {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.drained
+}
+
+func (l *ledger) setDrain(d *api.Drain) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drained = d
+	l.serve()
+}
+
+// jobHolders names the VMs of jobs that have been granted room: they run, or will.
+func (l *ledger) jobHolders() (out []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, g := range l.grants {
+		if !l.fleet[id] {
+			out = append(out, g.holder)
+		}
+	}
+	slices.Sort(out) // whoever waits prints them when they change
+	return out
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+func (a *app) vmMove() *cobra.Command {
+	var project, to string
+	var cancel bool
+	var w waitFlags
+	cmd := &cobra.Command{
+		Use: "move VM", Short: "Move a virtual machine of a service cell to another host while it runs",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeFleetVMs,
+		Long: "Move a virtual machine of a service cell to another host while it runs, with its memory and its " +
+			"disks. Its guest notices a moment's pause. What cannot be " +
+			"moved is refused, with the reason; a move that fails leaves the VM where it was. VMs of other cells are " +
+			"compute: they are replaced, not moved.",
+		Example: "  grange vm move web/db-1\n  grange vm move web/db-1 --to node-7 --wait\n  grange vm move web/db-1 " +
+			"--cancel",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cancel && to != "" {
+				return usage("--to or --cancel", "a move is either ordered or cancelled")
+			}
+			return a.moveVM(cmd.Context(), args[0], project, to, cancel, w)
+		}}
+	projectFlag(cmd, &project)
+	cmd.Flags().StringVar(&to, "to", "", "the `HOST`; without it the best one of the cell that takes the VM")
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the move that is under way; the VM runs on where it is")
+	w.register(cmd, "the move has ended")
+	if err := cmd.RegisterFlagCompletionFunc("to", a.completeHosts); err != nil {
+		panic(err)
+	}
+	return cmd
+}
+
+func (a *app) moveVM(ctx context.Context, ref, project, to string, cancel bool, w waitFlags) error {
+	c, err := a.fleet()
+	if err != nil {
+		return err
+	}
+	vm, err := findVM(ctx, c, ref, project)
+	if err != nil {
+		return err
+	}
+	var m fleet.Move
+	if cancel {
+		m, err = c.CancelMove(ctx, vm.ID)
+	} else {
+		m, err = c.MoveVM(ctx, vm.ID, fleet.VMMove{To: to})
+	}
+	if err != nil {
+		return err
+	}
+	if !a.json && cancel {
+		fmt.Fprintf(a.out, "the move of %s from host %s to host %s is to end\n", fullName(vm), m.From, m.To)
+	} else if !a.json {
+		fmt.Fprintf(a.out, "%s is to move from host %s to host %s\n", fullName(vm), m.From, m.To)
+	}
+	if w.wait {
+		m, err = a.awaitMove(ctx, c, vm, m, w.timeout)
+	}
+	if a.json && m.ID != "" {
+		if err := a.printJSON(m); err != nil {
+			return err
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case cancel && w.wait && m.Phase == fleet.PhaseDone:
+		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoMove,
+			Message: fmt.Sprintf("%s had gone to host %s before", fullName(vm), m.To), Hint: "move it back"}
+	case !cancel && m.Phase == fleet.PhaseFailed:
+		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeMoveFailed,
+			Message: fmt.Sprintf("%s runs on, on host %s: %s", fullName(vm), m.From, m.Failure),
+			Hint:    "mend that, and order the move again"}
+	}
+	if w.wait && !a.json && !cancel {
+		fmt.Fprintf(a.out, "%s runs on host %s\n", fullName(vm), m.To)
+	}
+	return nil
+}
+
+// moveLook is the pause between looks at a move: hosts report its progress about as often.
+const moveLook = time.Second
+
+// awaitMove tells how a move goes until it has ended. Another one that follows it is not waited for.
+func (a *app) awaitMove(ctx context.Context, c *fleet.Client, vm fleet.VM, m fleet.Move,
+	timeout time.Duration) (fleet.Move, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	told := ""
+	for m.Ended == nil {
+		if text := moveText(m); text != told && !a.json {
+			told = text
+			fmt.Fprintf(a.err, "%s: %s\n", fullName(vm), text)
+		}
+		select {
+		case <-time.After(moveLook):
+		case <-ctx.Done():
+			return m, &farm.Error{Kind: farm.Unavailable, Code: CodeNotInTime,
+				Message: fmt.Sprintf("the move of %s goes on (%s)", fullName(vm), moveText(m)),
+				Hint:    "`grange vm move --cancel` ends it", Err: ctx.Err()}
+		}
+		now, err := c.VMMove(ctx, vm.ID)
+		if err != nil && ctx.Err() == nil {
+			return m, err
+		} else if err == nil && now.ID == m.ID {
+			m = now
+		}
+	}
+	return m, nil
+}
+
+// moveText says how far a move is.
+func moveText(m fleet.Move) string {
+	switch {
+	case m.Phase == fleet.PhasePreparing:
+		return "host " + m.To + " makes room"
+	case m.Phase == fleet.PhaseCopying && m.Total > 0:
+		return fmt.Sprintf("%s of %s copied", farm.Bytes(m.Done).Rounded(), farm.Bytes(m.Total).Rounded())
+	}
+	return m.Phase
+}

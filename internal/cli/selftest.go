@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hosttree"
+	"github.com/grange-project/grange/internal/hyper/libvirt"
+	"github.com/grange-project/grange/internal/rawqemu"
+	"github.com/grange-project/grange/internal/selftest"
+	"github.com/grange-project/grange/internal/selftest/report"
+	"github.com/grange-project/grange/internal/selftest/verdict"
+	"github.com/grange-project/grange/internal/tuning/verify"
+	"github.com/grange-project/grange/internal/version"
+	"github.com/grange-project/grange/internal/vmimage"
+)
+
+// Exit statuses of selftest, beside exitFailed and exitUsage.
+const (
+	exitBad         = 4   // something is bad
+	exitInterrupted = 130 // as of a program that INT ended
+)
+
+type selftestFlags struct {
+	config, image, output string
+	only                  []string
+	jobs                  int
+	list, site, yes       bool
+}
+
+func (a *app) selftestCommand() *cobra.Command {
+	var f selftestFlags
+	cmd := &cobra.Command{
+		Use: "selftest", Short: "Test that jobs on this host run as they should, with a verdict on each point",
+		Args: cobra.NoArgs,
+		Long: `Test this host: KVM really used, libvirt's answer time, control groups, confinement, a VM of each shape that the
+host can hold with its pins and memory proven, huge pages, streams and exit status, start time against QEMU alone,
+overhead of memory and CPU, and what is left after many jobs. Each check ends with a verdict, a reason and what to do.
+
+It runs jobs by the agent, as anybody would: what others have it never takes, and what is in use is not tested. Where
+others' jobs run it says what it would use, and asks. The report names nothing of the site unless --site is given. It
+takes root, an agent, and an image.
+
+Exit status 0: nothing is bad. 4: something is. 1 and 2: there was no test. 130: it was given up.`,
+		Example: "  grange selftest\n  grange selftest -o report.html\n  grange selftest --only kvm,start --json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.list {
+				return a.listChecks()
+			}
+			if err := f.check(); err != nil {
+				return err
+			}
+			return a.selftest(cmd.Context(), f, cmd.Flags().Changed("config"))
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&f.output, "output", "o", "",
+		"write the report to `FILE`: a page, or JSON where the name ends in .json")
+	flags.StringSliceVar(&f.only, "only", nil, "make only these checks: `NAME,..`")
+	flags.BoolVar(&f.list, "list", false, "list the checks")
+	flags.IntVar(&f.jobs, "jobs", 50, "jobs of the check for leaks")
+	flags.BoolVar(&f.site, "site", false, "name the host, and raw messages, in the report")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask where others' jobs run")
+	flags.StringVar(&f.image, "image", "", "image to test with (default: the agent's)")
+	flags.StringVar(&f.config, "config", DefaultConfig, "the agent's configuration")
+	cmd.RegisterFlagCompletionFunc("image", a.completeImages)
+	complete(cmd, "only", checkNames)
+	return cmd
+}
+
+func checkNames() []string {
+	var names []string
+	for _, c := range verdict.Checks {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func (a *app) listChecks() error {
+	if a.json {
+		return a.printJSON(checkNames())
+	}
+	t := newColumns(a.out)
+	for _, c := range verdict.Checks {
+		fmt.Fprintf(t, "%s\t%s\n", c.Name, c.Title)
+	}
+	return t.Flush()
+}
+
+func (f selftestFlags) check() error {
+	const mostJobs = 10000
+	for _, name := range f.only {
+		if !verdict.Known(name) {
+			return unknownWord("only", name, checkNames())
+		}
+	}
+	switch {
+	case f.jobs < 1 || f.jobs > mostJobs:
+		return usage(fmt.Sprintf("there are 1 to %d", mostJobs), "--jobs %d", f.jobs)
+	case os.Geteuid() != 0:
+		return &farm.Error{Kind: farm.Denied, Code: farm.CodeUsage, Message: "only root can test this host",
+			Hint: "run it as root: it looks at processes of VMs, and takes CPUs for QEMU alone"}
+	}
+	return nil
+}
+
+func (a *app) selftest(ctx context.Context, f selftestFlags, named bool) error {
+	c, err := a.selftestConfig(ctx, f, named)
+	if err != nil {
+		return err
+	}
+	if err := a.consent(ctx, c, f.yes); err != nil {
+		return err
+	}
+	r, err := selftest.Run(ctx, c)
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintln(a.err, "grange: the test was given up; its VMs are gone")
+		return exitError{exitInterrupted}
+	}
+	if err != nil {
+		return err
+	}
+	if err := a.writeSelftest(f.output, r); err != nil {
+		return err
+	}
+	if r.Verdict == verdict.Bad {
+		return exitError{exitBad}
+	}
+	return nil
+}
+
+func (a *app) writeSelftest(file string, r report.Report) error {
+	if file != "" {
+		write := report.HTML
+		if strings.HasSuffix(strings.ToLower(file), ".json") {
+			write = report.JSON
+		}
+		if err := writeFile(file, func(w io.Writer) error { return write(w, r) }); err != nil {
+			return err
+		}
+	}
+	if a.json {
+		return report.JSON(rawOf(a.out), r)
+	}
+	return report.Text(a.out, r)
+}
+
+// consent says what the test would use where others use the host, and asks whether it may.
+func (a *app) consent(ctx context.Context, c selftest.Config, yes bool) error {
+	text, busy, err := selftest.Others(ctx, c)
+	if err != nil || !busy {
+		return err
+	}
+	fmt.Fprintln(a.err, text)
+	if yes {
+		return nil
+	}
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return usage("give --yes, or drain the host first", "others use this host, and there is nobody to ask")
+	}
+	fmt.Fprint(a.err, "Go on? [y/N] ")
+	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	if word := strings.ToLower(strings.TrimSpace(answer)); word != "y" && word != "yes" {
+		return exitError{exitFailed}
+	}
+	return nil
+}
+
+func (a *app) selftestConfig(ctx context.Context, f selftestFlags, named bool) (selftest.Config, error) {
+	agent, err := readConfig(f.config, named)
+	if err != nil {
+		return selftest.Config{}, err
+	}
+	own, err := ownPath()
+	if err != nil {
+		return selftest.Config{}, err
+	}
+	guest := agent.GuestFile
+	if guest == "" {
+		guest = filepath.Join(filepath.Dir(own), "grange-guest")
+	}
+	if _, err := os.Stat(guest); err != nil {
+		return selftest.Config{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
+			Message: "grange-guest is not at " + guest, Hint: "set guest_file in " + f.config}
+	}
+	h, tree, err := hostFacts(ctx, "")
+	if err != nil {
+		return selftest.Config{}, err
+	}
+	tree.Close()
+	return selftest.Config{Client: a.client(), Socket: a.socket, Grange: own, GuestFile: guest, Image: f.image,
+		Facts: h, Version: version.Long(),
+		Jobs: f.jobs, Only: f.only, Site: f.site, Progress: a.err, VMUIDs: agent.VMUIDs,
+		Paths: selftest.Paths{State: agent.StateDir, Run: agent.RunDir, Libvirt: filepath.Dir(agent.Libvirt),
+			LibvirtLogs: agent.LibvirtLogs},
+		Answer: func(ctx context.Context) (time.Duration, error) { return libvirt.Answer(ctx, agent.Libvirt) },
+		Prove:  proveLive,
+		Raw: func(image string) (rawqemu.Guest, string, error) {
+			return rawGuest(filepath.Join(agent.StateDir, "images"), image)
+		},
+	}, nil
+}
+
+// proveLive is `grange tune verify` of this host.
+func proveLive(ctx context.Context) (verify.Report, error) {
+	tree, err := hosttree.Live(ctx)
+	if err != nil {
+		return verify.Report{}, err
+	}
+	defer tree.Close()
+	r, _, err := verifyTree(tree)
+	return r, err
+}
+
+// rawGuest is an image for QEMU alone.
+func rawGuest(dir, name string) (g rawqemu.Guest, why string, err error) {
+	store, err := vmimage.Open(dir)
+	if err != nil {
+		return g, "", err
+	}
+	defer store.Close()
+	i, err := store.Get(name)
+	if err != nil {
+		return g, "", err
+	}
+	if i.Disk() != "" {
+		return g, "the image is a disk, which QEMU alone does not boot to the same point", nil
+	}
+	return rawqemu.Guest{Kernel: i.Kernel(), Initrd: i.Initrd(), Cmdline: i.Cmdline}, "", nil
+}
