@@ -186,6 +186,24 @@ func (s *suite) event(events <-chan hyper.Event, id string, end hyper.End) {
 	}
 }
 
+// first is the first event of a machine. An end may be told twice: one of a case before can come late.
+func (s *suite) first(events <-chan hyper.Event, id string) hyper.Event {
+	s.Helper()
+	for limit := time.After(patience); ; {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				s.Fatal("events ended early")
+			}
+			if e.ID == id {
+				return e
+			}
+		case <-limit:
+			s.Fatalf("no event of machine %s", id)
+		}
+	}
+}
+
 // until asks again and again: the only thing that a daemon which comes back leaves us.
 func (s *suite) until(what string, done func() bool) {
 	s.Helper()
@@ -414,13 +432,8 @@ func (s *suite) noSpace() {
 
 func (s *suite) stands(events <-chan hyper.Event, m hyper.Machine) {
 	s.Helper()
-	select {
-	case e := <-events:
-		if e.ID != m.ID || !e.NoSpace || e.End != "" || e.Reason == "" {
-			s.Errorf("the event is %+v", e)
-		}
-	case <-time.After(patience):
-		s.Fatalf("nobody tells that machine %s stands still", m.ID)
+	if e := s.first(events, m.ID); !e.NoSpace || e.End != "" || e.Reason == "" {
+		s.Errorf("the event is %+v", e)
 	}
 	s.wantState(m, hyper.Paused)
 }
@@ -441,13 +454,8 @@ func (s *suite) flagged(m hyper.Machine, want func(hyper.Event) bool) {
 	events := s.h.Events(s.ctx)
 	s.start(m)
 	s.must(s.h.Resume(s.ctx, m.ID))
-	select {
-	case e := <-events:
-		if e.ID != m.ID || e.End != "" || !want(e) {
-			s.Errorf("the event is %+v", e)
-		}
-	case <-time.After(patience):
-		s.Fatalf("no event of machine %s", m.ID)
+	if e := s.first(events, m.ID); e.End != "" || !want(e) {
+		s.Errorf("the event is %+v", e)
 	}
 	s.wantState(m, hyper.Running)
 	s.must(s.h.Stop(s.ctx, m.ID))
