@@ -271,14 +271,26 @@ func microTree(t, all tree, guest []byte, modules kernelModules) error {
 var noApplets = []string{"busybox", "dpkg", "dpkg-deb", "init", "linuxrc", "rpm", "run-init"}
 
 // busyboxApplets reads the names of busybox's programs from its table: sorted names, each ended by a zero byte, an
-// empty one last. (Asking it with --list would mean to run a downloaded program.)
+// empty one last. What comes before the table is a release's own. (Asking busybox with --list would mean to run a
+// downloaded program.)
 func busyboxApplets(program []byte) ([]string, error) {
-	at := bytes.Index(program, []byte("\x00[\x00[[\x00"))
-	if at < 0 {
-		return nil, errors.New("no table of names found")
+	first := []byte("[\x00[[\x00")
+	err := errors.New("no table of names found")
+	for rest := program; ; rest = rest[1:] {
+		at := bytes.Index(rest, first)
+		if at < 0 {
+			return nil, err
+		}
+		rest = rest[at:]
+		var names []string
+		if names, err = appletTable(rest); err == nil {
+			return names, nil
+		}
 	}
-	var names []string
-	for rest := program[at+1:]; ; {
+}
+
+func appletTable(rest []byte) (names []string, err error) {
+	for {
 		name, after, ok := bytes.Cut(rest, []byte{0})
 		if !ok || len(name) > 32 || len(names) > 1000 {
 			return nil, errors.New("the table of names has no end")

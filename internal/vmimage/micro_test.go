@@ -239,3 +239,26 @@ func TestModuleFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestBusyboxApplets reads the table as releases of Debian have it: after text, after numbers, beside the shell's own
+// list of the same names.
+func TestBusyboxApplets(t *testing.T) {
+	const table, end = "[\x00[[\x00acpid\x00sh\x00zcat\x00", "\x00/var/log/wtmp\x00"
+	want := []string{"[", "[[", "acpid", "sh", "zcat"}
+	for name, program := range map[string]string{
+		"after text":    "text\x00" + table + end,
+		"after numbers": "2[\x002[[\x006alias\x00\xc0\xae " + table + end,
+		"second":        "[\x00[[\x00alias\x00\x00" + table + end,
+		"padded":        "\x00" + table + "text" + end,
+	} {
+		got, err := busyboxApplets([]byte(program))
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	for _, program := range []string{"", table[3:] + end, "\x00[\x00[[\x00acpid\x00" + end, table} {
+		if got, err := busyboxApplets([]byte(program)); err == nil {
+			t.Errorf("%q: no error, but %q", program, got)
+		}
+	}
+}
