@@ -8,18 +8,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"regexp"
-	"runtime"
-	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/grange-project/grange/e2e/metal/metallab"
 )
@@ -36,108 +29,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "metal:", err)
 		os.Exit(1)
 	}
-}
-
-// figures are the line at the end of the tests.
-type figures struct {
-	Failed  int  `json:"failed"`
-	Passed  int  `json:"passed"`
-	Skipped int  `json:"skipped"`
-	KVM     bool `json:"kvm"`
-	Nodes   int  `json:"nodes"`
-	SMT     bool `json:"smt"`
-	Reboots int  `json:"reboots"`
-	Seconds int  `json:"seconds"`
-}
-
-// facts are what the tests found out of the hosts that they ran on. They write them for the figures.
-type facts struct {
-	KVM     bool `json:"kvm"`
-	Nodes   int  `json:"nodes"`
-	SMT     bool `json:"smt"`
-	Reboots int  `json:"reboots"`
-}
-
-// Environment of the tests: where packages lie, whether only the quick ones are wanted, and where their facts go.
-const (
-	packagesVariable = "GRANGE_METAL_PACKAGES"
-	quickVariable    = "GRANGE_METAL_QUICK"
-	factsVariable    = "GRANGE_METAL_FACTS"
-)
-
-func test(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("test", flag.ExitOnError)
-	quick := flags.Bool("quick", false, "only the quick tests, on one release of Debian")
-	only := flags.String("run", "", "only tests that match this `REGEXP`")
-	packages := flags.String("packages", "", "`DIR` with deb packages; those of this tree are built otherwise")
-	flags.Parse(args)
-	began := time.Now()
-	work, err := os.MkdirTemp("", "grange-metal-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(work)
-	dist, err := metallab.Packages(ctx, *packages)
-	if err != nil {
-		return err
-	}
-	factsFile := filepath.Join(work, "facts")
-	cmd := exec.CommandContext(ctx, "go", "run", "./e2e/gotest", "-timeout", "50m", "-run", *only, "--",
-		"-parallel="+strconv.Itoa(max(2, runtime.NumCPU())), "./e2e/metal")
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env = append(os.Environ(), packagesVariable+"="+dist, factsVariable+"="+factsFile)
-	if *quick {
-		cmd.Env = append(cmd.Env, quickVariable+"=1")
-	}
-	counted := &tail{}
-	cmd.Stdout, cmd.Stderr = counted, os.Stderr
-	failed := cmd.Run()
-	f, err := counted.figures()
-	if err != nil {
-		return err
-	}
-	if text, err := os.ReadFile(factsFile); err == nil {
-		if err := json.Unmarshal(text, &f); err != nil {
-			return err
-		}
-	}
-	f.Seconds = int(time.Since(began).Seconds())
-	if err := json.NewEncoder(os.Stdout).Encode(f); err != nil {
-		return err
-	}
-	switch {
-	case failed != nil:
-		return failed
-	case f.Passed == 0:
-		return fmt.Errorf("no test matches %q", *only)
-	case f.Skipped > 0 && !*quick:
-		return fmt.Errorf("%d tests were skipped", f.Skipped)
-	}
-	return nil
-}
-
-// tail passes output on and keeps its end.
-type tail struct{ last []byte }
-
-func (t *tail) Write(text []byte) (int, error) {
-	t.last = append(t.last, text...)
-	t.last = t.last[max(0, len(t.last)-1000):]
-	return os.Stdout.Write(text)
-}
-
-var sums = regexp.MustCompile(`(\d+) passed, (\d+) failed, (\d+) skipped\s*$`)
-
-func (t *tail) figures() (f figures, err error) {
-	found := sums.FindSubmatch(t.last)
-	if found == nil {
-		return f, fmt.Errorf("the tests came to no end")
-	}
-	for i, to := range []*int{&f.Passed, &f.Failed, &f.Skipped} {
-		if *to, err = strconv.Atoi(string(found[i+1])); err != nil {
-			return f, err
-		}
-	}
-	return f, nil
 }
 
 func up(ctx context.Context, args []string) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,8 +26,11 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// found is what TestHost saw.
-var found facts
+// found is what TestHost saw, and what the emulator cut.
+var (
+	found facts
+	cuts  sync.Mutex // of found.Cut
+)
 
 func writeFacts() error {
 	name := os.Getenv(factsVariable)
@@ -81,6 +85,12 @@ func startBare(t *testing.T, o metallab.Options) *metallab.Host {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
+			if h.Cut() {
+				name, _, _ := strings.Cut(t.Name(), "/")
+				cuts.Lock()
+				found.Cut = append(found.Cut, name)
+				cuts.Unlock()
+			}
 			t.Log(lastWords(h))
 		}
 		if err := h.Close(); err != nil {

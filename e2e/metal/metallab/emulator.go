@@ -9,7 +9,7 @@ import (
 )
 
 // emulator is the QEMU that hosts run on: Debian 14's, 11.1, in a tree of its own. Each of them now and then delivers
-// an interrupt that it should not (see ErrPanicked), and this one the least: it panics a host once in some fifty VMs.
+// an interrupt that it should not (see Host.Cut), and this one the least: it panics a host once in some fifty VMs.
 // Under Debian 12's, 7.2, one host in five hung with its first VM, in the kernel's entry code, and under Debian 13's,
 // 10.0, each was reset by it.
 type emulator struct{ tree string } // "": this machine's

@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"strings"
 	"time"
 )
 
 // ErrPanicked is of a host whose kernel gave up, and that has booted anew since: nothing of a test's is left there.
-// One whose trace names svm_vcpu_run says nothing about what was tested: QEMU delivers, once in some fifty VMs, an
-// interrupt between the end of VMRUN and STGI, which must not be, for the processor's GS is the guest's until then.
 var ErrPanicked = errors.New("the host's kernel panicked")
 
 const panicText = "Kernel panic - not syncing"
@@ -28,6 +27,13 @@ func (h *Host) watch(ended chan struct{}) {
 			return
 		}
 	}
+}
+
+// Cut reports whether the host panicked for a fault of the emulator, which says nothing about what was tested: QEMU
+// delivers, once in some fifty VMs, an interrupt between the end of VMRUN and STGI, which must not be, for the
+// processor's GS is the guest's until then. The kernel's trace names that place.
+func (h *Host) Cut() bool {
+	return h.panicked.Load() && strings.Contains(h.lastPanic(), "svm_vcpu_run")
 }
 
 // lastPanic is the end of the kernel's trace.
