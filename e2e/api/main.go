@@ -262,7 +262,7 @@ func (f *farm) describe(ctx context.Context, venv string) error {
 	out, err := exec.CommandContext(ctx, filepath.Join(venv, "bin", "python"), "-m", "openapi_spec_validator",
 		"--schema", "3.1", file).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("the description is no OpenAPI 3.1: %w\n%s", err, out)
+		return fmt.Errorf("the description is not OpenAPI 3.1: %w\n%s", err, out)
 	}
 	fmt.Print("openapi-spec-validator: ", strings.TrimPrefix(string(out), file+": "))
 	return nil

@@ -96,7 +96,7 @@ func (f *metalFigures) selftest(ctx context.Context, h *metallab.Host) (map[stri
 	for _, c := range r.Checks {
 		switch {
 		case c.Name == "kvm" && c.Verdict != "good":
-			return nil, fmt.Errorf("this host is no measure: %s", c.Reason)
+			return nil, fmt.Errorf("this host cannot be measured: %s", c.Reason)
 		case c.Name == "kvm":
 			f.Accelerator = "kvm"
 		case c.Name == "start" && c.Figures["ratio"] > 0:

@@ -43,7 +43,7 @@ func find(top, only string) (targets []target, err error) {
 		return err
 	})
 	if err == nil && len(targets) == 0 {
-		err = errors.New("there is no such target")
+		err = errors.New("no such target")
 	}
 	slices.SortFunc(targets, func(a,
 		b target) int {

@@ -12,7 +12,7 @@ import (
 // Commit is the whole name of a commit that this clone has.
 func Commit(ctx context.Context, name string) (string, error) {
 	if _, err := Git(ctx, "rev-parse", "--git-dir"); err != nil {
-		return "", fmt.Errorf("%s is no clone of the repository, so there is no other commit to build: %w\n"+
+		return "", fmt.Errorf("%s is not a clone of the repository, so no other commit can be built: %w\n"+
 			"  try: git clone, and run this there", Source(), err)
 	}
 	out, err := Git(ctx, "rev-parse", "--verify", "--quiet", name+"^{commit}")

@@ -146,7 +146,7 @@ var (
 func checkSPDX(info *buildinfo.BuildInfo, program []byte, d spdx) error {
 	wrong := checkForm(d)
 	if len(d.Packages) == 0 {
-		return errors.Join(append(wrong, errors.New("there is no package"))...)
+		return errors.Join(append(wrong, errors.New("no package"))...)
 	}
 	sum := sha256.Sum256(program)
 	if p := d.Packages[0]; len(p.Checksums) != 1 || p.Checksums[0] != (checksum{"SHA256", hex.EncodeToString(sum[:])}) {
@@ -202,7 +202,7 @@ func checkForm(d spdx) (wrong []error) {
 	related := map[string]bool{}
 	for _, r := range d.Relationships {
 		if !ids[r.Element] || !ids[r.Related] {
-			add("%s %s %s: there is no such element", r.Element, r.Type, r.Related)
+			add("%s %s %s: no such element", r.Element, r.Type, r.Related)
 		}
 		related[r.Related] = true
 	}

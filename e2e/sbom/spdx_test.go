@@ -30,7 +30,7 @@ func TestSPDX(t *testing.T) {
 			"of its own",
 		`SPDXRef-module-example.org-c|SPDXRef-module/example`: "example.org/c has no ID " +
 			"of its own",
-		`"relatedSpdxElement":"SPDXRef-module-std"|"relatedSpdxElement":"SPDXRef-nobody"`: "there is no such element",
+		`"relatedSpdxElement":"SPDXRef-module-std"|"relatedSpdxElement":"SPDXRef-nobody"`: "no such element",
 		`2001-09-09T01:46:40Z|2001-09-09`:                                                 "created",
 		`"checksumValue":"|"checksumValue":"0`:                                            "is not of this program",
 		`SPDX-2.3|SPDX-3.0`:                                                               "the head is SPDX-3.0",

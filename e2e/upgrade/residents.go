@@ -43,7 +43,7 @@ func (u *upgrade) keep(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		i := slices.IndexFunc(vms, func(v fleet.VM) bool { return v.Name == name })
 		if i < 0 {
-			return fmt.Errorf("there is no VM %s", name)
+			return fmt.Errorf("no VM %s", name)
 		}
 		r := &resident{vm: vms[i]}
 		found := u.machines()[domain(r.vm)]

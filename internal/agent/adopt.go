@@ -83,7 +83,7 @@ func libvirtMoves(files fs.FS, pid int) bool {
 func enter(root string, groups []string, pid int) error {
 	for _, group := range groups {
 		if !fs.ValidPath(group) { // it came from the kernel; an old record may hold anything
-			return notAdopted(nil, "%q is no control group", group)
+			return notAdopted(nil, "%q is not a control group", group)
 		}
 		if err := os.WriteFile(filepath.Join(root, "sys/fs/cgroup", group, "cgroup.procs"), []byte(strconv.Itoa(pid)),
 			0); err != nil {

@@ -107,7 +107,7 @@ func networkOf(w fleet.WantedVM) (*seed.Network, error) {
 	}
 	bad := func(what, text string) error {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadAddress,
-			Message: fmt.Sprintf("the %s %q of VM %s is no IPv4 address", what, text, w.Name),
+			Message: fmt.Sprintf("invalid IPv4 address %q: the %s of VM %s", text, what, w.Name),
 			Hint:    "see its network on the server"}
 	}
 	n := &seed.Network{MAC: w.MAC}

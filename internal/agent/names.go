@@ -19,7 +19,7 @@ type callerNames struct {
 	groups map[uint32]string
 }
 
-// namesOf looks the caller up. An error says that nobody knows, not that there is no name.
+// namesOf looks the caller up. An error says that nobody knows, not that the user has no name.
 func (a *Agent) namesOf(c Caller) (callerNames, error) {
 	u, err := a.names.User(a.ctx, c.UID)
 	if err != nil && !errors.Is(err, names.ErrUnknown) {

@@ -46,7 +46,7 @@ func (a *Agent) checkUsers() {
 	case a.users.wrong != nil:
 		a.log.Error("no vm starts", "error", a.users.wrong)
 	case uids.None():
-		a.log.Warn("all vms run as QEMU's own user, for vm_uids is none: a guest that breaks out has what the others " +
+		a.log.Warn("all vms run as QEMU's own user, for vm_uids is not set: a guest that breaks out has what the others " +
 			"have")
 	}
 }
@@ -140,7 +140,7 @@ func (a *Agent) returnUser(machine string) {
 func (a *Agent) usersWarning() string {
 	u := &a.users
 	if a.config().VMUIDs.None() {
-		return "all VMs run as QEMU's own user: vm_uids is none in the agent's configuration"
+		return "all VMs run as QEMU's own user: vm_uids is not set in the agent's configuration"
 	}
 	select {
 	case <-u.checked:

@@ -204,7 +204,7 @@ func TestSharedUser(t *testing.T) {
 	if u, err := f.agent.takeUser(t.Context(), "grange-b", 0); err != nil || u.own != 0 || u.uid != os.Getuid() {
 		t.Errorf("%+v, %v", u, err)
 	}
-	if text := f.agent.usersWarning(); !strings.Contains(text, "vm_uids is none") {
+	if text := f.agent.usersWarning(); !strings.Contains(text, "vm_uids is not set") {
 		t.Errorf("the host says %q", text)
 	}
 }

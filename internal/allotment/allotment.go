@@ -148,7 +148,7 @@ func readStatus(files fs.FS, pid int) (status, error) {
 	return s, nil
 }
 
-// number of a user or group. What is no number is nobody's: it must not become root's.
+// number of a user or group. What is not a number is nobody's: it must not become root's.
 func number(text string) uint32 {
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {

@@ -246,7 +246,7 @@ func GridEngineSize(text string) (farm.Bytes, error) {
 	if v := n * unit; err == nil && v >= 0 && v < 1<<60 {
 		return farm.Bytes(v), nil
 	}
-	return 0, fmt.Errorf("%q is no size of memory", text)
+	return 0, fmt.Errorf("invalid memory size %q", text)
 }
 
 func none(text string) bool {

@@ -39,7 +39,7 @@ type plainOpener interface {
 	openPlain(name string) (fs.File, error)
 }
 
-var errNotPlain = errors.New("it is no ordinary file with one name")
+var errNotPlain = errors.New("not an ordinary file with one name")
 
 // readForeign reads a file in a directory that a user can write. The file itself must be one that they cannot: by whom
 // it may be made is for the caller to say, of its owner. They can still remove it, or put another of the same owner in

@@ -68,11 +68,11 @@ func TestHTCondorThreats(t *testing.T) {
 		"a second name of another file": {do: func(f tree) {
 			f.MapFS[machine].Sys = &syscall.Stat_t{Uid: 100,
 				Nlink: 2}
-		}, refuse: "no ordinary file"},
+		}, refuse: "not an ordinary file"},
 		"a slot's ad that all can write": {do: func(f tree) { f.MapFS[machine].Mode = 0o666 },
 			refuse: "others can write"},
 		"a pipe": {do: func(f tree) { f.MapFS[machine].Mode = fs.ModeNamedPipe | 0o644 },
-			refuse: "no ordinary file"},
+			refuse: "not an ordinary file"},
 		"no slot's ad": {do: func(f tree) { delete(f.MapFS, machine) }, refuse: "not exist"},
 		"the ad of another slot": {do: replace(machine, `Name = "slot1_1@ex1"`, `Name = "slot1_2@ex1"`),
 			refuse: "slot1_2@ex1"},
@@ -87,7 +87,7 @@ func TestHTCondorThreats(t *testing.T) {
 		"the ad of another job": {do: replace(job, `RemoteHost = "slot1_1@ex1"`,
 			`RemoteHost = "slot1_3@ex1"`), refuse: "slot1_3@ex1"},
 		"an ad that is none": {do: func(f tree) { f.MapFS[machine].Data = []byte("Cpus\n") },
-			refuse: "no attribute"},
+			refuse: "invalid ClassAd attribute"},
 		"a slot without CPUs": {do: replace(machine, "\nCpus = 2\n", "\nCpus = 0\n"), refuse: "0 CPUs"},
 		"a slot of any memory": {do: replace(machine, "\nMemory = 384\n", "\nMemory = undefined\n"),
 			refuse: "undefined"},

@@ -251,7 +251,7 @@ func noRoute(w http.ResponseWriter, r *http.Request, missing http.Handler, ask b
 	e := &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoRoute, Message: "there is nothing at " + r.URL.Path,
 		Hint: "docs/reference/openapi.json lists what there is"}
 	if allow != "" {
-		e.Message, e.Hint = r.Method+" is no method of "+r.URL.Path, "there are "+allow
+		e.Message, e.Hint = r.Method+" is not a method of "+r.URL.Path, "there are "+allow
 	}
 	p := newProblem(e)
 	p.Status = status

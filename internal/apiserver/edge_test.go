@@ -24,7 +24,7 @@ func TestProblems(t *testing.T) {
 		{"a path that is not clean", "GET", "/v1//vms", "", nil, 404, "no-route", ""},
 		{"no such method", "DELETE", "/v1/vms", "", nil, 405, "no-route", "DELETE"},
 		{"an unknown parameter", "GET", "/v1/vms?stat=running", "", nil, 422, "bad-request", "query.stat"},
-		{"a parameter that is no number", "GET", "/v1/vms?limit=many", "", nil, 422, "bad-request", "query.limit"},
+		{"a parameter that is not a number", "GET", "/v1/vms?limit=many", "", nil, 422, "bad-request", "query.limit"},
 		{"a limit beyond its bounds", "GET", "/v1/vms?limit=1001", "", nil, 422, "bad-request", "query.limit"},
 		{"no JSON", "POST", "/v1/vms", "{", nil, 400, "bad-request", "body"},
 		{"no body", "POST", "/v1/vms", "", nil, 400, "bad-request", "body"},

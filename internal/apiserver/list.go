@@ -89,7 +89,7 @@ func (m *Seen) read() error {
 	n, err := strconv.ParseInt(strings.Trim(text, `"`), 10, 64)
 	if err != nil || n <= 0 {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadRequest,
-			Message: "If-Match: " + strconv.Quote(m.IfMatch) + " is no revision",
+			Message: "If-Match: invalid revision " + strconv.Quote(m.IfMatch),
 			Hint:    `write it as ETag told it: If-Match: "17"`}
 	}
 	m.seen = n

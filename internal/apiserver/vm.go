@@ -170,7 +170,7 @@ func orderOf(r fleet.VMRequest) (server.CreateVM, error) {
 		address, err := netip.ParseAddr(r.Address)
 		if err != nil {
 			return o, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadAddress,
-				Message: "body.address: " + r.Address + " is no address", Hint: "write it as 192.0.2.7"}
+				Message: "body.address: invalid address " + r.Address, Hint: "write it as 192.0.2.7"}
 		}
 		o.Address = address
 	}

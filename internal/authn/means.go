@@ -61,7 +61,7 @@ func bySocket(d Directory, service *names.Service) Means {
 		}
 		if err != nil || s.UID == overflow {
 			return farm.Identity{}, true,
-				notKnown(source+" of this machine is no user of the server",
+				notKnown(source+" of this machine is not a user of the server",
 					"an administrator adds a user of the same name; or use a token")
 		}
 		who, err := d.IdentifyUser(ctx, account.Name)

@@ -37,7 +37,7 @@ func subjectOf(c *x509.Certificate) (farm.Subject, error) {
 			kind = a.Type.String()
 		}
 		if !ok || value == "" {
-			return nil, fmt.Errorf("the subject's %s is no text", kind)
+			return nil, fmt.Errorf("the subject's %s is not text", kind)
 		}
 		s = append(s, farm.NewAttribute(kind, value))
 	}

@@ -52,6 +52,6 @@ func NoCursor(system farm.BatchSystem, c Cursor) error {
 		text = text[:most] + "…"
 	}
 	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadCursor,
-		Message: string(system) + ": " + text + " is no place among ended jobs",
+		Message: string(system) + ": invalid cursor of ended jobs: " + text,
 		Hint:    "keep cursors as they are given; an empty one begins with the oldest job"}
 }

@@ -31,7 +31,7 @@ func Parse(text string) (Ad, error) {
 		name, value, ok := strings.Cut(line, "=")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !ok || !isName(name) || value == "" {
-			return Ad{}, fmt.Errorf("%.80q is no attribute of a ClassAd", line)
+			return Ad{}, fmt.Errorf("invalid ClassAd attribute %.80q", line)
 		}
 		ad.text[strings.ToLower(name)] = value
 	}
@@ -70,7 +70,7 @@ func (a Ad) Int(name string) (int64, bool) {
 	}
 	const most = 1 << 62
 	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(f > -most && f < most) { // also what is no number at all
+	if err != nil || !(f > -most && f < most) { // also NaN
 		return 0, false
 	}
 	return int64(f), true

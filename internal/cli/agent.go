@@ -79,7 +79,7 @@ func checkMungeKey(path string) error {
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
-			Message: "worker.munge_key: there is no " + path,
+			Message: "worker.munge_key: no file " + path,
 			Hint:    "copy the cluster's munge.key to this host, root's alone"}
 	}
 	return nil
@@ -89,7 +89,7 @@ func checkMungeKey(path string) error {
 func (a *app) printChecked(path string) error {
 	text := path + " is sound"
 	if _, err := os.Stat(path); err != nil {
-		text = "there is no " + path + ": all defaults hold"
+		text = "no file " + path + ": all defaults hold"
 	}
 	_, err := fmt.Fprintln(a.out, text)
 	return err

@@ -54,7 +54,7 @@ func usersOfVMs(c libvirt.Confinement, uids farm.UIDs) string {
 	own := fmt.Sprintf("user %d, group %d", c.UID, c.GID)
 	switch {
 	case uids.None():
-		return "runs as " + own + " for all VMs: vm_uids is none"
+		return "runs as " + own + " for all VMs: vm_uids is not set"
 	case c.Shared != "":
 		return "runs as " + own + " for all VMs: " + c.Shared
 	case c.Own < c.VMs:

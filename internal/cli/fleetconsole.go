@@ -105,7 +105,7 @@ It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			port, err := strconv.ParseUint(args[1], 10, 16)
 			if err != nil || port == 0 {
-				return usage("a number from 1 to 65535", "%q is no port", args[1])
+				return usage("a number from 1 to 65535", "invalid port %q", args[1])
 			}
 			c, err := a.fleet()
 			if err != nil {

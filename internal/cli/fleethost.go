@@ -42,7 +42,7 @@ func (a *app) listHosts(ctx context.Context, cell string, patterns []string) err
 	}
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			return usage("write it as wn-*", "the pattern %q is none", p)
+			return usage("write it as wn-*", "invalid pattern %q", p)
 		}
 	}
 	hosts, _, err := c.Hosts(ctx, cell)

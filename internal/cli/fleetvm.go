@@ -98,7 +98,7 @@ func lookUp(ctx context.Context, c *fleet.Client, ref, project string) ([]fleet.
 		return []fleet.VM{v}, err
 	}
 	if _, err := path.Match(project+ref, ""); err != nil {
-		return nil, usage("write it as web-*", "the pattern %q is none", ref)
+		return nil, usage("write it as web-*", "invalid pattern %q", ref)
 	}
 	filter := fleet.VMFilter{Name: ref}
 	if !strings.ContainsAny(project, "*?[") {

@@ -173,13 +173,13 @@ func parseExpiry(text string, now time.Time) (*time.Time, error) {
 	if number, after, ok := strings.Cut(text, "d"); ok {
 		var n int
 		if _, err := fmt.Sscanf(number+" ", "%d ", &n); err != nil || n < 0 || n > 36500 {
-			return nil, usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "%q is no time", text)
+			return nil, usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
 		}
 		days, rest = time.Duration(n)*24*time.Hour, after+"0s"
 	}
 	d, err := time.ParseDuration(rest)
 	if err != nil || days+d <= 0 {
-		return nil, usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "%q is no time", text)
+		return nil, usage("write 12h, 30d, or 2027-01-31T18:00:00Z", "invalid time %q", text)
 	}
 	at := now.Add(days + d).UTC().Truncate(time.Second)
 	return &at, nil

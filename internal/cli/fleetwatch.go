@@ -25,7 +25,7 @@ is a change as the API tells it. A server that goes away is waited for, and noth
 			for _, kind := range kinds {
 				if !slices.Contains(watchedKinds(), kind) {
 					return usage("there are "+strings.Join(watchedKinds(), ", "),
-						"%q is no kind of thing that can be watched", kind)
+						"invalid kind of object %q", kind)
 				}
 			}
 			after, err := c.Revision(ctx)

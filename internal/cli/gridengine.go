@@ -188,7 +188,7 @@ func (a *app) gridEngineSignal(use, short string, do func(pid int) error) *cobra
 		RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := strconv.Atoi(args[0])
 			if err != nil {
-				return usage("grange gridengine "+use+" $job_pid", "%q is no process", args[0])
+				return usage("grange gridengine "+use+" $job_pid", "invalid process ID %q", args[0])
 			}
 			return do(pid)
 		}}
@@ -200,7 +200,7 @@ func (a *app) gridEngineTerminate() *cobra.Command {
 		Args: cobra.ExactArgs(1), RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := strconv.Atoi(args[0])
 			if err != nil {
-				return usage("grange gridengine terminate $job_pid", "%q is no process", args[0])
+				return usage("grange gridengine terminate $job_pid", "invalid process ID %q", args[0])
 			}
 			return gridengine.Terminate(pid, grace)
 		}}

@@ -67,7 +67,7 @@ func (a *app) programOnHosts(path, root string) (string, error) {
 	}
 	here := filepath.Join(root, path)
 	if info, err := os.Stat(here); err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		fmt.Fprintf(a.err, "grange: warning: %s is no program here; every job would fail on a host where it is none. "+
+		fmt.Fprintf(a.err, "grange: warning: %s is not a program here; every job would fail on a host where it is not. "+
 			"Install grange there, or name it with --grange\n", here)
 	}
 	return path, nil

@@ -203,7 +203,7 @@ func brokerOf(c config.Server, cell farm.Cell) (batch.System, error) {
 	system, err := batchDriver(b)
 	if err == nil && system == nil {
 		err = &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
-			Message: fmt.Sprintf("cell %s: there is no broker %q", cell.Name, cell.Broker),
+			Message: fmt.Sprintf("cell %s: no broker %q", cell.Name, cell.Broker),
 			Hint:    "docs/guide/server.md says which there are, and how to declare one in [brokers] of server.toml"}
 	}
 	return system, err

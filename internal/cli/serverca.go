@@ -106,7 +106,7 @@ func (a *app) cutOff(ctx context.Context, c *fleet.Client) (names []string, err 
 	a.printWaits(a.err, ca.Waits)
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes,
-			Message: "nothing was changed: there is no terminal to ask on", Hint: "name them: --without"}
+			Message: "nothing was changed: no terminal to ask on", Hint: "name them: --without"}
 	}
 	fmt.Fprint(a.err, "retire the authority? [y/N] ")
 	if !saidYes(ctx, os.Stdin) {

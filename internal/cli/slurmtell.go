@@ -48,7 +48,7 @@ func (a *app) tellSlurmInstall(i slurm.Install, p slurm.Plan, dryRun bool) error
 		fmt.Fprintf(a.out, "\n%s:\n%s\n", map[bool]string{false: "the plug-in's line", true: "oci.conf"}[i.OCI], p.Line)
 	}
 	if p.NoConf != "" {
-		fmt.Fprintf(a.out, "\nthere is no %s: nothing has the prolog started yet; where it lies elsewhere, "+
+		fmt.Fprintf(a.out, "\nno %s: nothing has the prolog started yet; where it lies elsewhere, "+
 			"--conf-dir\n", p.NoConf)
 	}
 	for _, e := range p.Edits {

@@ -370,7 +370,7 @@ func (a *app) ask(ctx context.Context, p apply.Plan, f applyFlags) error {
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes,
-			Message: "nothing was changed: there is no terminal to ask on", Hint: "look at the plan, then say --yes"}
+			Message: "nothing was changed: no terminal to ask on", Hint: "look at the plan, then say --yes"}
 	}
 	fmt.Fprintf(a.err, "make these changes? [y/N] ")
 	if saidYes(ctx, os.Stdin) {

@@ -153,7 +153,7 @@ func profileOf(name string) (tuning.Profile, error) {
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return tuning.Profile{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProfile,
-			Message: fmt.Sprintf("there is no file %s", name),
+			Message: fmt.Sprintf("no file %s", name),
 			Hint:    "`grange tune profiles` lists the built-in ones", Err: err}
 	}
 	if err != nil {

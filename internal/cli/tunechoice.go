@@ -98,5 +98,5 @@ func tellNotes(w io.Writer, notes []string) {
 }
 
 func unknownWord(flag, value string, known []string) error {
-	return usage("write "+strings.Join(known, ", "), "--%s %q is none that there is", flag, value)
+	return usage("write "+strings.Join(known, ", "), "invalid --%s %q", flag, value)
 }

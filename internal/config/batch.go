@@ -58,7 +58,8 @@ func (f batchFile) batch() (Batch, error) {
 	}
 	switch {
 	case f.System != "" && !slices.Contains(farm.BatchDrivers, farm.BatchSystem(f.System)):
-		return Batch{}, fmt.Errorf("batch.system: %q is none of %s", f.System, farm.BatchDriverNames())
+		return Batch{}, fmt.Errorf("batch.system: invalid value %q: expected one of %s", f.System,
+			farm.BatchDriverNames())
 	case f.System == string(farm.ExecDriver) && !filepath.IsAbs(f.Program):
 		return Batch{}, fmt.Errorf("batch.program: %q is not an absolute path", f.Program)
 	}

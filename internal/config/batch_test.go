@@ -77,7 +77,7 @@ func TestParseBatchAndPolicyRefuse(t *testing.T) {
 		"[batch]\nbinds = [\"/a:b\"]":                        "SRC[:DST][:ro]",
 		"[batch]\nbinds = [\"/a:/b:rx\"]":                    "SRC[:DST][:ro]",
 		"[[policy]]\nuser = [\"x\"]":                         `unknown key "policy.user"`,
-		"[[policy]]\nusers = [\"[\"]":                        `rule "policy 1": "[" is no pattern`,
+		"[[policy]]\nusers = [\"[\"]":                        `rule "policy 1": invalid pattern "["`,
 		"[[policy]]\nname = \"a\"\n[[policy]]\nname = \"a\"": `rule "a": there is another rule`,
 		"[[policy]]\nshape = \"big\"":                        `shape "big" is not below [shapes]`,
 		"[[policy]]\nsystems = [\"moab\"]":                   `no batch system "moab"`,

@@ -202,7 +202,7 @@ func (in *importing) odd() {
 		}
 	}
 	if !usual {
-		in.warn("there is no default cell: projects without cells of their own get no VM")
+		in.warn("no default cell: projects without cells of their own get no VM")
 	}
 }
 
@@ -234,7 +234,7 @@ func ReadNova(text []byte) (m CellMap, warnings []string, err error) {
 		default:
 			i := strings.IndexAny(line, "=:")
 			if i < 0 {
-				return m, nil, badCells("line %q of nova.conf is no option", trimmed)
+				return m, nil, badCells("line %q of nova.conf is not an option", trimmed)
 			}
 			last = section + "." + strings.TrimSpace(line[:i])
 			options[last] = strings.TrimSpace(line[i+1:])

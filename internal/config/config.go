@@ -241,7 +241,7 @@ func (f file) check() error {
 	case len(f.RunDir) > longest:
 		return fmt.Errorf("run_dir: longer than %d bytes, too long for sockets below it", longest)
 	case f.Accelerator != "auto" && f.Accelerator != "kvm" && f.Accelerator != "tcg":
-		return fmt.Errorf("accelerator: %q is none of auto, kvm, tcg", f.Accelerator)
+		return fmt.Errorf("accelerator: invalid value %q: expected auto, kvm or tcg", f.Accelerator)
 	case f.Attempts < 1 || f.Attempts > 100:
 		return fmt.Errorf("attempts: %d is not between 1 and 100", f.Attempts)
 	case slices.ContainsFunc(f.SlurmNodes, func(p string) bool { _, err := path.Match(p, ""); return err != nil }):

@@ -391,7 +391,7 @@ func parseAge(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		var n int
 		if _, err := fmt.Sscanf(days, "%d", &n); err != nil || fmt.Sprint(n) != days || n < 0 || n > most {
-			return 0, fmt.Errorf("%q is no number of days", text)
+			return 0, fmt.Errorf("invalid number of days %q", text)
 		}
 		return time.Duration(n) * 24 * time.Hour, nil
 	}

@@ -159,7 +159,7 @@ func TestParseFarmRefuses(t *testing.T) {
 		"[cells.a]\nlimits = { vms = -1 }":                            "below 0",
 		"[projects.p]\nmax_age = \"1x\"":                              "max_age",
 		"[projects.p]\nmax_age = \"5s\"":                              "less than a minute",
-		"[projects.p]\nimages = [\"[\"]":                              "is no pattern",
+		"[projects.p]\nimages = [\"[\"]":                              "invalid pattern",
 		"[shapes.s]\ncpus = 4\nsockets = 3":                           "that is not 4 CPUs",
 		"[shapes.s]\ncpus = 4\nsockets = 4\nmax_sockets = 2":          "shape s does not allow 4 sockets",
 		"[shapes.s]\nmemory = \"1M\"":                                 "shape s: no VM can have 1M of memory",

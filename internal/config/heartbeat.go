@@ -34,7 +34,7 @@ const leastHeartbeat = time.Second
 func (f heartbeatFile) heartbeat() (h Heartbeat, err error) {
 	h.Action, h.Watchdog = HeartbeatAction(f.Action), f.Watchdog
 	if !slices.Contains([]HeartbeatAction{HeartbeatReport, HeartbeatRestart, HeartbeatEnd}, h.Action) {
-		return h, fmt.Errorf("heartbeat.action: %q is none of report, restart, end", f.Action)
+		return h, fmt.Errorf("heartbeat.action: invalid value %q: expected report, restart or end", f.Action)
 	}
 	if h.Timeout, err = time.ParseDuration(f.Timeout); err != nil {
 		return h, fmt.Errorf("heartbeat.timeout: %w", err)

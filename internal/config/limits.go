@@ -130,7 +130,7 @@ func parseShare(text string, parse func(string) (uint64, error)) (Share, error) 
 	}
 	n, err := parse(text)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%q: a share of 0 is none", text)
+		err = fmt.Errorf("invalid share %q: it must be above 0", text)
 	}
 	return Share{Amount: n}, err
 }

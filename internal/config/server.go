@@ -86,7 +86,8 @@ func (b Broker) check(name string) error {
 	case farm.CheckName("broker", name) != nil:
 		return farm.CheckName("broker", name)
 	case !slices.Contains(farm.BatchDrivers, system):
-		return fmt.Errorf("brokers.%s.system: %q is none of %s", name, b.System, farm.BatchDriverNames())
+		return fmt.Errorf("brokers.%s.system: invalid value %q: expected one of %s", name, b.System,
+			farm.BatchDriverNames())
 	case (system == farm.ExecDriver) != (b.Program != ""):
 		return fmt.Errorf("brokers.%s: a program belongs to the system exec, and exec needs one", name)
 	case (b.Parallel != "" || b.Projects) && system != farm.GridEngine:
@@ -151,7 +152,7 @@ func (f serverFile) server() (Server, error) {
 		URL: f.URL, Servers: f.Servers, Certificate: f.Certificate, Key: f.Key, CA: f.CA, CAKeyFile: f.CAKeyFile,
 		People: f.People, HostCA: f.HostCA, HostField: f.HostField, Brokers: f.Brokers}
 	if f.PeopleCA == "" && len(f.PeopleCRL) > 0 {
-		return s, errors.New("people_crl: there is no people_ca")
+		return s, errors.New("people_crl: people_ca is not set")
 	}
 	if f.PeopleCA != "" {
 		if _, twice := s.People[onlyPeople]; twice {
@@ -163,13 +164,13 @@ func (f serverFile) server() (Server, error) {
 		s.People[onlyPeople] = Authority{CA: f.PeopleCA, CRL: f.PeopleCRL}
 	}
 	if f.SocketMode < 0 || f.SocketMode > 0o777 {
-		return s, fmt.Errorf("socket_mode: %#o is no mode", f.SocketMode)
+		return s, fmt.Errorf("socket_mode: invalid mode %#o", f.SocketMode)
 	}
 	// Hosts poll three times in that time: less would be a load, and what takes longer is no news any more.
 	var err error
 	if s.SilentAfter, err = time.ParseDuration(f.SilentAfter); err != nil || s.SilentAfter < 5*time.Second ||
 		s.SilentAfter > time.Hour {
-		return s, fmt.Errorf("silent_after: %q is no time from 5s to 1h", f.SilentAfter)
+		return s, fmt.Errorf("silent_after: invalid time %q: from 5s to 1h", f.SilentAfter)
 	}
 	return s, s.check()
 }
@@ -239,7 +240,7 @@ func (s Server) check() error {
 	}
 	switch {
 	case s.Store == "":
-		return errors.New("store: there is no server without one")
+		return errors.New("store: not set, and a server needs one")
 	case s.Socket == "" && s.Listen == "":
 		return errors.New("socket, listen: without both, nobody reaches the server")
 	case (s.Certificate == "") != (s.Key == ""):

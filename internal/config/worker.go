@@ -67,7 +67,7 @@ func (f workerFile) worker(shapes map[string]farm.Shape) (Worker, error) {
 		}
 	}
 	if _, ok := shapes[f.Shape]; f.Shape != "" && !ok {
-		return w, fmt.Errorf("worker.shape: there is no shape %q", f.Shape)
+		return w, fmt.Errorf("worker.shape: no shape %q", f.Shape)
 	}
 	for inside, path := range f.Files {
 		if !filepath.IsAbs(inside) || !filepath.IsAbs(path) {

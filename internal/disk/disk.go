@@ -286,7 +286,7 @@ func checkVM(vm string) error {
 	if validVM.MatchString(vm) {
 		return nil
 	}
-	return poolError(vm, fmt.Errorf("%q is no VM", vm))
+	return poolError(vm, fmt.Errorf("invalid VM ID %q", vm))
 }
 
 // make makes one disk. When it fails neither the disk nor an empty directory is left.

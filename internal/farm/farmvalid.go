@@ -65,7 +65,7 @@ func (p Project) Validate() error {
 	case p.Purpose != PurposeCompute && p.Purpose != PurposeService:
 		return badFarm("project", p.Name, "no purpose is called %q; there are compute and service", p.Purpose)
 	case badPattern(p.Images) != "":
-		return badFarm("project", p.Name, "images: %q is no pattern", badPattern(p.Images))
+		return badFarm("project", p.Name, "images: invalid pattern %q", badPattern(p.Images))
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (n FleetNetwork) Validate() error {
 	}
 	for _, address := range append(slices.Clone(n.DNS), n.Gateway) {
 		if _, err := netip.ParseAddr(address); err != nil && address != "" {
-			return bad("%q is no address", address)
+			return bad("invalid address %q", address)
 		}
 	}
 	switch {
@@ -107,7 +107,7 @@ func (n FleetNetwork) Validate() error {
 	case twice(n.Names) != "":
 		return bad("host name %s twice", twice(n.Names))
 	case badPattern(n.Hosts) != "":
-		return bad("hosts: %q is no pattern", badPattern(n.Hosts))
+		return bad("hosts: invalid pattern %q", badPattern(n.Hosts))
 	}
 	for _, name := range n.Names {
 		if !hostname(name, false) {
@@ -140,7 +140,7 @@ func (u User) Validate() error {
 	for _, s := range u.Subjects {
 		if plain, err := PlainSubject(s); err != nil || unprintable(s) || plain != s {
 			return badFarm("user", u.Name,
-				"%q is no certificate's subject in its plain form, as \"CN=Ann,O=Grid,C=CH\" or "+
+				"invalid certificate subject %q: write its plain form, as \"CN=Ann,O=Grid,C=CH\" or "+
 					"\"cern:CN=Ann,O=Grid,C=CH\"", s)
 		}
 	}
@@ -200,7 +200,7 @@ func (m Maxima) Validate() error {
 	case m.CPUs < 0 || m.Guest.Sockets < 0 || m.Guest.Cores < 0 || m.Guest.Threads < 0:
 		return badFarm("maxima", "", "a number below 0")
 	case badPattern(m.CPUModels) != "":
-		return badFarm("maxima", "", "cpu_models: %q is no pattern", badPattern(m.CPUModels))
+		return badFarm("maxima", "", "cpu_models: invalid pattern %q", badPattern(m.CPUModels))
 	}
 	return nil
 }

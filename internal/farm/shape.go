@@ -66,7 +66,7 @@ func (s Shape) Validate() error {
 	case s.Memory < MinMemory || s.Memory > MaxMemory:
 		return badShape("%v of memory; the least is %v", s.Memory, MinMemory)
 	case s.Memory%MiB != 0:
-		return badShape("%v of memory is no multiple of 1M", s.Memory)
+		return badShape("%v of memory is not a multiple of 1M", s.Memory)
 	case s.Scratch > MaxScratch:
 		return badShape("%v of scratch", s.Scratch)
 	case s.Scratch != 0 && s.Scratch < 4*MiB:

@@ -89,7 +89,7 @@ func parseDomain(text []byte) (farm.Domain, error) {
 		}
 		return x.domain()
 	}
-	return farm.Domain{}, fmt.Errorf("<%s> is no domain", status.XMLName.Local)
+	return farm.Domain{}, fmt.Errorf("<%s> is not a domain", status.XMLName.Local)
 }
 
 // checkXML refuses what is too large or too deep to be a domain: the decoder builds what it is told to.

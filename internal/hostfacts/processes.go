@@ -274,7 +274,7 @@ func NodeMemory(fsys fs.FS, pid int) (out farm.NodeMemory, err error) {
 	}
 	if !info.Mode().IsRegular() {
 		// a pipe could wait for ever
-		return out, &fs.PathError{Op: "read", Path: name, Err: errors.New("is no regular file")}
+		return out, &fs.PathError{Op: "read", Path: name, Err: errors.New("not a regular file")}
 	}
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -350,14 +350,14 @@ func parseMapping(line string) (mapping, error) {
 			id, err1 := strconv.Atoi(node)
 			count, err2 := strconv.ParseUint(value, 10, 44)
 			if err1 != nil || err2 != nil || id < 0 || id > maxNode {
-				return m, fmt.Errorf("%q is no count of a node", field)
+				return m, fmt.Errorf("invalid count of a node: %q", field)
 			}
 			pages[id] = count
 		}
 		if key == "kernelpagesize_kB" {
 			var err error
 			if size, err = strconv.ParseUint(value, 10, 64); err != nil || size > uint64(16*farm.GiB/farm.KiB) {
-				return m, fmt.Errorf("%q is no page size", field)
+				return m, fmt.Errorf("invalid page size %q", field)
 			}
 		}
 	}

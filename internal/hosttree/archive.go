@@ -149,7 +149,7 @@ func (m *memory) hardLink(name, target string) error {
 // safeName is a path of an archive from its root, "" for the root itself. One that leads out of it is an error.
 func safeName(name string) (string, error) {
 	if len(name) > maxName || strings.ContainsRune(name, 0) {
-		return "", errors.New("a path that is no path")
+		return "", errors.New("invalid path")
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if part == ".." {

@@ -66,7 +66,7 @@ func (r *Files) First(path string, n int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("is no regular file")}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
 	f, err := r.fsys.Open(path)
 	if err != nil {
@@ -91,7 +91,7 @@ func (r *Files) whole(path string, limit int64) (string, bool) {
 	return strings.Trim(string(b), " \n\x00"), err == nil // before 3.0 the kernel ended node/online with a zero byte
 }
 
-// Number reads a whole number from -1 to limit. An empty file is no number: some recorded trees have them.
+// Number reads a whole number from -1 to limit. An empty file is not a number: some recorded trees have them.
 func (r *Files) Number(path string, limit int) (int, bool) {
 	s, ok := r.Text(path)
 	if !ok || s == "" {
@@ -204,7 +204,7 @@ func (r *Files) Dir(path string) ([]string, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, &fs.PathError{Op: "list", Path: path, Err: errors.New("is no directory")}
+		return nil, &fs.PathError{Op: "list", Path: path, Err: errors.New("not a directory")}
 	}
 	f, err := r.fsys.Open(path)
 	if err != nil {

@@ -149,7 +149,7 @@ func (r *Revocations) Check(chain []*x509.Certificate, now time.Time) error {
 		switch {
 		case list == nil && i > 0:
 		case list == nil:
-			return denied(CodeCRLOld, fmt.Sprintf("there is no revocation list of %q", chain[1].Subject),
+			return denied(CodeCRLOld, fmt.Sprintf("no revocation list of %q", chain[1].Subject),
 				"an administrator of the server gets one, see `crl` in its configuration", nil)
 		case now.After(list.NextUpdate):
 			return denied(CodeCRLOld, fmt.Sprintf("the revocation list of %q ended at %s", chain[i+1].Subject,

@@ -31,7 +31,7 @@ func ReadCertificates(path string) ([]*x509.Certificate, error) {
 		found = append(found, c)
 	}
 	if len(found) == 0 {
-		return nil, badFile(path, errors.New("there is none in it"))
+		return nil, badFile(path, errors.New("no certificate in it"))
 	}
 	return found, nil
 }

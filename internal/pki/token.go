@@ -46,7 +46,7 @@ func ParseJoinToken(text string) (JoinToken, error) {
 			return t, nil
 		}
 	}
-	return JoinToken{}, &farm.Error{Kind: farm.Invalid, Code: CodeBadJoin, Message: "that is no join token",
+	return JoinToken{}, &farm.Error{Kind: farm.Invalid, Code: CodeBadJoin, Message: "invalid join token",
 		Hint: "it is one word that begins with " + joinPrefix + "; `grange host token create` makes one"}
 }
 

@@ -155,7 +155,7 @@ func (c *cell) use(size farm.Quota, n int) {
 func (c *cell) refuses(size farm.Quota) (Constraint, string) {
 	switch {
 	case !c.known:
-		return CellClosed, "there is no cell " + c.Name
+		return CellClosed, "no cell " + c.Name
 	case c.Broker != "" && c.Broker != farm.BrokerGrange:
 		return OfABatch, "VMs of cell " + c.Name + " are placed by " + c.Broker
 	case c.Closed:

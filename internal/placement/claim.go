@@ -258,7 +258,7 @@ func (f *Fleet) refusal(r Request, size farm.Quota) error {
 		}
 	}
 	if len(said) == 0 {
-		said = []string{"there is no host"}
+		said = []string{"no host"}
 	}
 	return &farm.Error{Kind: farm.NoCapacity, Code: CodeNoPlace,
 		Message: "no host takes the VM now: " + strings.Join(said, "; "),

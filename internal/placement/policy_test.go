@@ -190,7 +190,7 @@ func TestRefusalsSayWhatMatters(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err := town(0, farm.Cell{}).Claim(ask("a", 2, of("debian"))); err == nil ||
-		!strings.HasSuffix(err.Error(), "there is no host") {
+		!strings.HasSuffix(err.Error(), "no host") {
 		t.Errorf("%v", err)
 	}
 	if _, err := f.Claim(ask("a", 2, memory(0))); !errors.As(err, &e) || e.Code != farm.CodeBadShape {

@@ -164,7 +164,7 @@ func Allow(who farm.Identity, grants []farm.Grant, action Action, target Target)
 	n, known := needs[action]
 	switch {
 	case !known:
-		return d.end(false, "nobody may %s: there is no such action", action)
+		return d.end(false, "nobody may %s: no such action", action)
 	case who.Root:
 		return d.end(true, "root on the server's own socket may do all")
 	case who.Host != "":

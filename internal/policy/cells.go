@@ -17,8 +17,8 @@ func CellsFor(project string, cells []farm.Cell) (names []string, err error) {
 	mine, mapped := cellsOf(project, cells)
 	if len(mine) == 0 {
 		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoCell,
-			Message: fmt.Sprintf("new VMs of project %q have nowhere to go: no cell is for this project, and there "+
-				"is no default cell", project),
+			Message: fmt.Sprintf("new VMs of project %q have nowhere to go: no cell is for this project, and no "+
+				"cell is a default one", project),
 			Hint: "an administrator can name the project in a cell, or make a cell a default one, with `grange " +
 				"apply`"}
 	}
@@ -51,13 +51,13 @@ func ChooseCell(project, asked string, cells []farm.Cell) (names []string, err e
 	switch {
 	case i < 0:
 		return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSuchCell,
-			Message: fmt.Sprintf("there is no cell %q", asked), Hint: hint}
+			Message: fmt.Sprintf("no cell %q", asked), Hint: hint}
 	case !isMine && mapped:
 		return nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeForeignCell, Hint: hint,
 			Message: fmt.Sprintf("project %q may not use cell %s: it has cells of its own", project, asked)}
 	case !isMine:
 		return nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeForeignCell, Hint: hint,
-			Message: fmt.Sprintf("project %q may not use cell %s: it is no default cell, and does not name the project",
+			Message: fmt.Sprintf("project %q may not use cell %s: it is not a default cell, and does not name the project",
 				project, asked)}
 	}
 	if why := closedBy(cells[i]); why != "" {

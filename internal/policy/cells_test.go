@@ -45,12 +45,12 @@ func TestCellsFor(t *testing.T) {
 		code    farm.Code
 		says    string
 	}{
-		"mapped":                  {project: "p2", cells: blog, want: []string{"cellE"}},
-		"mapped elsewhere":        {project: "p3", cells: blog, want: []string{"cellF"}},
-		"unmapped":                {project: "p4", cells: blog, want: []string{"cellA", "cellB", "cellC", "cellD"}},
-		"another case is another": {project: "P2", cells: blog, want: []string{"cellA", "cellB", "cellC", "cellD"}},
-		"white space is no name":  {project: " p2", cells: blog, want: []string{"cellA", "cellB", "cellC", "cellD"}},
-		"a part of a name":        {project: "p", cells: blog, want: []string{"cellA", "cellB", "cellC", "cellD"}},
+		"mapped":                    {project: "p2", cells: blog, want: []string{"cellE"}},
+		"mapped elsewhere":          {project: "p3", cells: blog, want: []string{"cellF"}},
+		"unmapped":                  {project: "p4", cells: blog, want: []string{"cellA", "cellB", "cellC", "cellD"}},
+		"another case is another":   {project: "P2", cells: blog, want: []string{"cellA", "cellB", "cellC", "cellD"}},
+		"white space is not a name": {project: " p2", cells: blog, want: []string{"cellA", "cellB", "cellC", "cellD"}},
+		"a part of a name":          {project: "p", cells: blog, want: []string{"cellA", "cellB", "cellC", "cellD"}},
 		"in several cells": {project: "p",
 			cells: []farm.Cell{cell("a", usual), cell("b", of("p")), cell("c", of("q", "p"))},
 			want:  []string{"b", "c"}},
@@ -75,8 +75,8 @@ func TestCellsFor(t *testing.T) {
 			cells: []farm.Cell{cell("a", usual, shut("x")), cell("b", usual, shut("y")), cell("c", of("q"))},
 			code:  farm.CodeCellsClosed, says: "all default cells take none: a is closed (x), b is closed (y)"},
 		"no default": {project: "p", cells: []farm.Cell{cell("a", of("q"))}, code: farm.CodeNoCell,
-			says: "no cell is for this project, and there is no default cell"},
-		"no cell": {project: "p", code: farm.CodeNoCell, says: "no default cell"},
+			says: "no cell is for this project, and no cell is a default one"},
+		"no cell": {project: "p", code: farm.CodeNoCell, says: "no cell is a default one"},
 		"neither default nor mapped takes nobody": {project: "p", cells: []farm.Cell{cell("a"), cell("b", usual)},
 			want: []string{"b"}},
 		// so farm files refuse names of projects that are not there

@@ -305,7 +305,7 @@ func (r Rule) Validate() error {
 	for _, list := range [][]string{r.Users, r.Groups, r.Accounts, r.Queues, r.Images, r.Shapes, r.Networks, r.Mounts} {
 		for _, p := range list {
 			if _, err := path.Match(p, ""); err != nil || p == "" {
-				return fmt.Errorf("%q is no pattern", p)
+				return fmt.Errorf("invalid pattern %q", p)
 			}
 		}
 	}

@@ -47,13 +47,13 @@ func (n Network) config() ([]byte, error) {
 	mac, err := net.ParseMAC(n.MAC)
 	switch {
 	case err != nil:
-		return nil, bad("%q is no hardware address of a network card", n.MAC)
+		return nil, bad("invalid MAC address %q", n.MAC)
 	case !n.Address.IsValid() || !n.Address.Addr().Is4():
-		return nil, bad("%v is no IPv4 address with a prefix", n.Address)
+		return nil, bad("invalid IPv4 prefix %v", n.Address)
 	case n.Gateway.IsValid() && !n.Address.Contains(n.Gateway):
 		return nil, bad("gateway %v is not in the network of %v", n.Gateway, n.Address)
 	case n.Domain != "" && !validHostname.MatchString(n.Domain):
-		return nil, bad("%q is no domain", n.Domain)
+		return nil, bad("invalid domain %q", n.Domain)
 	}
 	c := card{Match: match{strings.ToLower(mac.String())}, Name: "eth0", Addresses: []string{n.Address.String()}}
 	if n.Gateway.IsValid() {

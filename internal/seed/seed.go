@@ -133,22 +133,22 @@ func (s Seed) check() error {
 	for _, f := range s.Files {
 		// YAML readers refuse a whole document for one control character that JSON lets pass.
 		if !path.IsAbs(f.Path) || path.Clean(f.Path) != f.Path || f.Path == "/" || !printable(f.Path) {
-			return bad("%q is no absolute path of a file", f.Path)
+			return bad("invalid path %q: it must be absolute, of a file", f.Path)
 		}
 		sum += farm.Bytes(len(f.Content))
 	}
 	var keys farm.Bytes
 	for _, k := range s.Keys {
 		if k == "" || !printable(k) {
-			return bad("%.40q is no public key", k)
+			return bad("invalid public key %.40q", k)
 		}
 		keys += farm.Bytes(len(k))
 	}
 	switch {
 	case len(s.Hostname) > 253 || !validHostname.MatchString(s.Hostname):
-		return bad("%q is no host name", s.Hostname)
+		return bad("invalid host name %q", s.Hostname)
 	case !validID.MatchString(s.ID):
-		return bad("%q is no VM", s.ID)
+		return bad("invalid VM ID %q", s.ID)
 	case sum > maxFiles:
 		return bad("the files for the VM are larger than %v", maxFiles)
 	case keys > maxKeys:

@@ -108,7 +108,7 @@ func (c *call) dropUser(name string) error {
 func (c *call) user(name string) (farm.User, error) {
 	u, err := c.User(name)
 	if missing(err) {
-		err = &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoUser, Message: fmt.Sprintf("there is no user %q", name),
+		err = &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoUser, Message: fmt.Sprintf("no user %q", name),
 			Hint: "`grange user list` shows those that there are"}
 	}
 	return u, err
@@ -175,13 +175,13 @@ func (c *call) names(g farm.Grant) error {
 
 func noProject(name string) error {
 	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProject,
-		Message: fmt.Sprintf("there is no project %.80q", name),
+		Message: fmt.Sprintf("no project %.80q", name),
 		Hint:    "`grange project list` shows those that you may see"}
 }
 
 func noCell(name string) error {
 	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSuchCell,
-		Message: fmt.Sprintf("there is no cell %.80q", name), Hint: "`grange cell list` shows those that there are"}
+		Message: fmt.Sprintf("no cell %.80q", name), Hint: "`grange cell list` shows those that there are"}
 }
 
 // DeleteGrant takes a role away.
@@ -192,7 +192,7 @@ func (s *Server) DeleteGrant(ctx context.Context, who farm.Identity, g farm.Gran
 		}
 		if err := c.Tx.DeleteGrant(g); missing(err) {
 			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoGrant,
-				Message: fmt.Sprintf("there is no grant %q", g), Hint: "`grange user list` shows roles"}
+				Message: fmt.Sprintf("no grant %q", g), Hint: "`grange user list` shows roles"}
 		} else if err != nil {
 			return err
 		}
@@ -218,7 +218,8 @@ func (s *Server) IdentifySubject(ctx context.Context, authority, subject string,
 	})
 	switch {
 	case missing(err):
-		return farm.Identity{}, notKnown("the certificate of %q, of authority %s, is no user's", subject, authority)
+		return farm.Identity{}, notKnown("the certificate of %q, of authority %s, belongs to no user", subject,
+			authority)
 	case err == nil && unbound:
 		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeUnboundCert,
 			Message: fmt.Sprintf("the certificate of %q is a user's of no certain authority, and this server has "+

@@ -16,7 +16,7 @@ func (s *Server) Explain(ctx context.Context, who farm.Identity, user string, ac
 	target string) (access policy.Access, err error) {
 	if !slices.Contains(policy.Actions(), action) {
 		return access, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoAction,
-			Message: fmt.Sprintf("there is no action %.80q", action), Hint: "there are " + actionWords()}
+			Message: fmt.Sprintf("no action %.80q", action), Hint: "there are " + actionWords()}
 	}
 	err = s.look(ctx, who, policy.ReadUser, func(c *call) error {
 		t, err := c.explained(target)
@@ -79,7 +79,7 @@ func (c *call) explained(text string) (policy.Target, error) {
 		return hostTarget(h), err
 	}
 	return policy.Target{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
-		Message: fmt.Sprintf("%.80q is no target", text),
+		Message: fmt.Sprintf("invalid target %.80q", text),
 		Hint:    "write project:NAME, cell:NAME, host:NAME, vm:PROJECT/NAME or user:NAME, or leave it out"}
 }
 

@@ -207,7 +207,7 @@ func noToken(id string) error {
 func (s *Server) IdentifyToken(ctx context.Context, text string) (farm.Identity, error) {
 	id, secret, ok := splitToken(text)
 	if !ok {
-		return farm.Identity{}, notKnown("this is no token of grange; one begins with %s", tokenPrefix)
+		return farm.Identity{}, notKnown("not a token of grange; one begins with %s", tokenPrefix)
 	}
 	var k farm.Token
 	var u farm.User

@@ -272,7 +272,7 @@ func (r references) need(what, kind string, there map[string]bool, wanted ...str
 		message := fmt.Sprintf("%s names %s %q, which is not there", what, kind, w)
 		switch {
 		case len(there) == 0:
-			message += fmt.Sprintf(": there is no %s yet", kind)
+			message += fmt.Sprintf(": no %s yet", kind)
 		default:
 			message += "; there are " + someOf(nearest(there, w))
 		}

@@ -101,7 +101,7 @@ func (r *CreateVM) names() []string {
 func checkName(name string) error {
 	if len(name) > maxName || !validLabel.MatchString(name) {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadName,
-			Message: fmt.Sprintf("%.80q is no name of a VM", name),
+			Message: fmt.Sprintf("invalid VM name %.80q", name),
 			Hint: fmt.Sprintf("a VM is named like a host: 1 to %d of a-z, 0-9 and dash, no dash at either end",
 				maxName)}
 	}
@@ -115,9 +115,9 @@ func checkImage(ref string) error {
 	case ref == "":
 		return badVM("no image is named")
 	case len(ref) > maxImage || !utf8.ValidString(ref) || ref != farm.Printable(ref):
-		return badVM("%.80q is no name of an image", ref)
+		return badVM("invalid image name %.80q", ref)
 	case strings.HasPrefix(ref, "sha256:") && len(ref) != len("sha256:")+2*sha256.Size:
-		return badVM("%.80q is no whole digest of an image", ref)
+		return badVM("invalid image digest %.80q", ref)
 	}
 	return nil
 }
@@ -129,9 +129,9 @@ func checkTags(tags map[string]string) error {
 	for k, v := range tags {
 		switch {
 		case len(k) > maxTagKey || !validTag.MatchString(k):
-			return badVM("%.80q is no key of a tag; it has letters, digits and . _ / : - between them", k)
+			return badVM("invalid tag key %.80q; a key has letters, digits and . _ / : - between them", k)
 		case len(v) > maxTag || !utf8.ValidString(v) || v != farm.Printable(v):
-			return badVM("tag %s: %.80q is no value; it has up to %d printable bytes", k, v, maxTag)
+			return badVM("tag %s: invalid value %.80q; a value has up to %d printable bytes", k, v, maxTag)
 		}
 	}
 	return nil
@@ -174,7 +174,7 @@ func plainKey(text string) (string, error) {
 	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(text))
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("it is no public key as ~/.ssh/id_ed25519.pub has it")
+		return "", fmt.Errorf("not a public key as ~/.ssh/id_ed25519.pub has it")
 	case len(options) > 0:
 		return "", fmt.Errorf("it has options; give the key alone")
 	case len(bytes.TrimSpace(rest)) > 0:

@@ -291,7 +291,7 @@ func (c *call) networkFor(p farm.Project, name string) (network farm.FleetNetwor
 	i := slices.IndexFunc(all, func(n farm.FleetNetwork) bool { return n.Name == name })
 	if i < 0 {
 		return network, nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoNetwork,
-			Message: fmt.Sprintf("there is no network %.80q", name), Hint: "name another, or none"}
+			Message: fmt.Sprintf("no network %.80q", name), Hint: "name another, or none"}
 	}
 	network = all[i]
 	if len(p.Networks) > 0 && !slices.Contains(p.Networks, name) || len(p.Networks) == 0 && network.Closed {

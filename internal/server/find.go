@@ -42,7 +42,7 @@ func (c *call) vm(ref string) (farm.VM, error) {
 }
 
 func noVM(ref string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("there is no VM %q", ref),
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM, Message: fmt.Sprintf("no VM %q", ref),
 		Hint: "`grange vm list` shows those that there are; name it PROJECT/NAME, or by its ID"}
 }
 
@@ -65,7 +65,7 @@ func (c *call) host(ref string) (farm.Host, error) {
 }
 
 func noHost(ref string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoHost, Message: fmt.Sprintf("there is no host %q", ref),
+	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoHost, Message: fmt.Sprintf("no host %q", ref),
 		Hint: "`grange host list` shows those that there are"}
 }
 

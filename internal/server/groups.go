@@ -60,7 +60,7 @@ func checkGroup(g farm.ServerGroup) error {
 	case farm.Together, farm.Apart, farm.SoftTogether, farm.SoftApart:
 		return nil
 	}
-	return badVM("%.80q is no rule of a server group; there are %s, %s, %s and %s", g.Affinity, farm.Together,
+	return badVM("invalid server group rule %.80q; there are %s, %s, %s and %s", g.Affinity, farm.Together,
 		farm.Apart, farm.SoftTogether, farm.SoftApart)
 }
 

@@ -205,7 +205,7 @@ func checkPatterns(patterns []string) error {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil || p == "" {
 			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
-				Message: fmt.Sprintf("%.80q is no pattern of hosts", p),
+				Message: fmt.Sprintf("invalid host pattern %.80q", p),
 				Hint:    "write a name, an ID, a pattern as node-*, or cell:NAME"}
 		}
 	}
@@ -270,7 +270,7 @@ const mostReason = 200
 
 func checkReason(reason string) error {
 	if len(reason) > mostReason || reason != farm.Printable(reason) {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "the reason is no line of text",
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: "the reason is not a line of text",
 			Hint: fmt.Sprintf("write up to %d printable bytes", mostReason)}
 	}
 	return nil

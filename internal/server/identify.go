@@ -17,7 +17,7 @@ func (s *Server) IdentifyUser(ctx context.Context, name string) (farm.Identity, 
 	})
 	if missing(err) || err == nil && u.Disabled {
 		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeNotKnown,
-			Message: "the account " + name + " of this machine is no user of the server",
+			Message: "the account " + name + " of this machine is not a user of the server",
 			Hint:    "an administrator adds a user of the same name; or use a token"}
 	}
 	return farm.Identity{User: u.Name, Means: "socket"}, err

@@ -158,7 +158,7 @@ func (s *Server) DeleteJoinToken(ctx context.Context, who farm.Identity, id stri
 
 func noJoinToken(id string) error {
 	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoToken,
-		Message: fmt.Sprintf("there is no join token %.80q that you could have made", id),
+		Message: fmt.Sprintf("no join token %.80q of yours", id),
 		Hint:    "`grange host token list` shows those; name one by its ID"}
 }
 

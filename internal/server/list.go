@@ -28,7 +28,7 @@ func pageSize(limit int) int {
 // VMs are those that the filter chooses and the caller may see, by project and name.
 func (s *Server) VMs(ctx context.Context, who farm.Identity, f VMFilter) (list VMList, err error) {
 	if _, err := path.Match(f.Name, ""); err != nil {
-		return list, badVM("%.80q is no pattern of names", f.Name)
+		return list, badVM("invalid name pattern %.80q", f.Name)
 	}
 	err = s.look(ctx, who, policy.ReadVM, func(c *call) error {
 		list = VMList{Revision: c.Revision()}

@@ -148,7 +148,7 @@ func (c *call) moveTarget(vm farm.VM, from farm.Host, to string, why placement.E
 	if n := len(refusals); n > most {
 		refusals = append(refusals[:most], fmt.Sprintf("and %d others", n-most))
 	} else if n == 0 {
-		refusals = []string{"there is no other host in cell " + from.Cell}
+		refusals = []string{"no other host in cell " + from.Cell}
 	}
 	return farm.Host{}, &farm.Error{Kind: farm.Conflict, Code: placement.CodeMoveRefused,
 		Message: fmt.Sprintf("VM %s can go nowhere: %s", label(vm), strings.Join(refusals, "; ")),

@@ -58,7 +58,7 @@ func (c *call) named(p farm.Project, name string) (farm.Shape, error) {
 	s, err := c.Shape(name)
 	if missing(err) {
 		return s, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoShape,
-			Message: fmt.Sprintf("there is no shape %.80q", name), Hint: "name another, or say --cpus and --memory"}
+			Message: fmt.Sprintf("no shape %.80q", name), Hint: "name another, or say --cpus and --memory"}
 	}
 	if err == nil && len(p.Shapes) > 0 && !slices.Contains(p.Shapes, name) {
 		err = notShape(p, "shape "+name)

@@ -120,7 +120,7 @@ func mustExist(url string) error {
 	}
 	path := strings.TrimPrefix(url, "sqlite:")
 	if _, err := os.Stat(path); err != nil {
-		return &farm.Error{Kind: farm.NotFound, Code: CodeNoStore, Message: "there is no database " + path, Err: err,
+		return &farm.Error{Kind: farm.NotFound, Code: CodeNoStore, Message: "no database " + path, Err: err,
 			Hint: "look for its name in the server's configuration: store"}
 	}
 	return nil
@@ -211,7 +211,7 @@ func (t *Tx) tables() ([]string, error) {
 	i := slices.Index(names, "migrations")
 	if i < 0 {
 		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeNotAFarm,
-			Message: "the database is empty: there is no farm in it",
+			Message: "the database is empty: no farm in it",
 			Hint:    "look for its name in the server's configuration: store"}
 	}
 	return slices.Delete(names, i, i+1), nil

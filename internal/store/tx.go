@@ -216,7 +216,7 @@ func checkText(args []any) error {
 
 // absent is the error of a lookup that found nothing.
 func absent(what, name string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: CodeAbsent, Message: fmt.Sprintf("there is no %s %q", what, name)}
+	return &farm.Error{Kind: farm.NotFound, Code: CodeAbsent, Message: fmt.Sprintf("no %s %q", what, name)}
 }
 
 // found turns the error of a lookup into one that says what was not there.

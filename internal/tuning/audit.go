@@ -172,7 +172,7 @@ func ruleIn(rules []Rule, id string) (Rule, error) {
 		hint = fmt.Sprintf("did you mean %s? `grange tune rules` lists them all", nearest)
 	}
 	return Rule{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoRule,
-		Message: fmt.Sprintf("there is no rule %q", id), Hint: hint}
+		Message: fmt.Sprintf("no rule %q", id), Hint: hint}
 }
 
 // distance is Levenshtein's, of short texts; longer ones count as far.

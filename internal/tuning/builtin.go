@@ -49,7 +49,7 @@ func ProfileByName(name string) (Profile, string, error) {
 		names = append(names, p.Name)
 	}
 	return Profile{}, "", &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProfile,
-		Message: fmt.Sprintf("there is no profile %q", name),
+		Message: fmt.Sprintf("no profile %q", name),
 		Hint:    "one of " + strings.Join(names, ", ") + ", or a file of your own"}
 }
 

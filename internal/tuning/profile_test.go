@@ -102,7 +102,7 @@ func TestBadProfilesAreErrors(t *testing.T) {
 		head + "[match]\nvendro = \"x\"\n":                        `unknown key "match.vendro"`,
 		head + "ksm = \"maybe\"\n":                                `ksm is "maybe"`,
 		head + "reserved = \"4 elephants\"\n":                     "reserved:",
-		head + "page_sizes = [\"3M\"]\n":                          "page_sizes: 3M",
+		head + "page_sizes = [\"3M\"]\n":                          "page_sizes: invalid page size 3M",
 		head + "page_share = 1.5\n":                               "page_share is 1.5",
 		head + "page_share = nan\n":                               "page_share is NaN",
 		head + "swappiness = -1\n":                                "swappiness is -1",

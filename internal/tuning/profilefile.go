@@ -162,7 +162,7 @@ func (f profileFile) checkSources() error {
 		}
 		for _, key := range s.Keys {
 			if !slices.Contains(known, key) {
-				return fmt.Errorf("source %d is for %q, which is no key of a profile", i+1, key)
+				return fmt.Errorf("source %d is for %q, which is not a key of a profile", i+1, key)
 			}
 		}
 	}
@@ -221,7 +221,7 @@ func (f profileFile) profile() (Profile, error) {
 			return Profile{}, fmt.Errorf("page_sizes: %w", err)
 		}
 		if n < 4*farm.KiB || n&(n-1) != 0 {
-			return Profile{}, fmt.Errorf("page_sizes: %s is no size of a page", text)
+			return Profile{}, fmt.Errorf("page_sizes: invalid page size %s", text)
 		}
 		p.PageSizes = append(p.PageSizes, n)
 	}

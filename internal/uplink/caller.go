@@ -103,7 +103,7 @@ func shake(ctx context.Context, conn net.Conn, t *tls.Config, address string) (n
 	t.ServerName = host
 	verify := t.VerifyConnection
 	t.VerifyConnection = func(s tls.ConnectionState) error {
-		s.ServerName = host // "" of an IP address, which is no name to TLS: any name would do
+		s.ServerName = host // "" of an IP address, which is not a name to TLS: any name would do
 		return verify(s)
 	}
 	shaken := tls.Client(conn, t)

@@ -214,7 +214,7 @@ func (s *Store) keepDeb(a *apt, d deb) error {
 	from := os.NewFile(uintptr(fd), d.file)
 	defer from.Close()
 	if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
-		return errors.Join(fmt.Errorf("%s is no file", d.file), err)
+		return errors.Join(fmt.Errorf("%s is not a file", d.file), err)
 	}
 	// Others may download the same at the same time.
 	part := path.Join("tmp", "deb-"+rand.Text())

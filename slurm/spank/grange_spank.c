@@ -164,7 +164,7 @@ static int on_vm(const char *arg, int remote)
 		return -1;
 	}
 	if (!known("shape", shape, list, sizeof list)) {
-		slurm_error("grange: there is no shape %s; there are:%s", shape, list[0] ? list : " none");
+		slurm_error("grange: no shape %s; there are:%s", shape, list[0] ? list : " none");
 		return -1;
 	}
 	return 0;

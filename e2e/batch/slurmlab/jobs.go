@@ -162,7 +162,7 @@ func (l *Lab) Bundle(image string) (string, error) {
 
 func (l *Lab) remember(id string, rec *job) error {
 	if _, err := strconv.Atoi(id); err != nil {
-		return fmt.Errorf("%q is no job", id)
+		return fmt.Errorf("invalid job id %q", id)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

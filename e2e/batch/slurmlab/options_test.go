@@ -19,7 +19,7 @@ func (l *Lab) options(ctx context.Context, t *testing.T, host string) {
 		})
 	}
 	refused("VM and no VM", "together", "--vm=micro", "--no-vm")
-	refused("no shape of that name", "there is no shape huge", "--vm=micro:huge")
+	refused("no shape of that name", "no shape huge", "--vm=micro:huge")
 	refused("no image", "wanted IMAGE[:SHAPE]", "--vm=:large")
 	refused("not a name", "wanted IMAGE[:SHAPE]", "--vm=../micro")
 	refused("relative mount", "absolute", "--vm=micro", "--vm-mount=data")

@@ -45,7 +45,7 @@ var _ batch.System = (*System)(nil)
 func New(o Options, run program.Run) (*System, error) {
 	s := &System{o, run}
 	if !filepath.IsAbs(o.Program) {
-		return nil, s.broken("it is no absolute path")
+		return nil, s.broken("the path is not absolute")
 	}
 	return s, s.safe()
 }
@@ -61,7 +61,7 @@ func (s *System) safe() error {
 		return s.broken(err.Error())
 	}
 	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-		return s.broken("it is no program")
+		return s.broken("it is not a program")
 	}
 	for at := path; ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)
@@ -112,7 +112,7 @@ func (s *System) ask(ctx context.Context, r Request) (Answer, error) {
 	d := json.NewDecoder(bytes.NewReader(out))
 	if err := d.Decode(&a); err != nil {
 		return Answer{}, s.broken(fmt.Sprintf(
-			"its answer to %q is no JSON object of the protocol: %v; it begins with %s", r.Verb, err, shown(out)))
+			"its answer to %q is not a JSON object of the protocol: %v; it begins with %s", r.Verb, err, shown(out)))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Answer{}, s.broken(fmt.Sprintf("behind its answer to %q there is more: %s", r.Verb,

@@ -96,11 +96,11 @@ func TestExample(t *testing.T) {
 // TestGarbage: whatever the program prints, the error says what is wrong, and nothing is taken for an answer.
 func TestGarbage(t *testing.T) {
 	for name, c := range map[string]struct{ script, says string }{
-		"nothing":            {"true", "no JSON object"},
+		"nothing":            {"true", "not a JSON object"},
 		"text":               {"echo hello", `"hello\n"`},
-		"cut off":            {`printf '{"nodes": [{'`, "no JSON object"},
+		"cut off":            {`printf '{"nodes": [{'`, "not a JSON object"},
 		"more behind":        {"echo '{}'; echo bye", `bye`},
-		"an array":           {"echo '[]'", "no JSON object"},
+		"an array":           {"echo '[]'", "not a JSON object"},
 		"a failure":          {"echo lost the database >&2; exit 3", "lost the database"},
 		"answer and failure": {"echo '{}'; exit 3", "status 3"},
 		"too much":           {"while :; do echo '{\"nodes\": []}'; done", "more than it may"},

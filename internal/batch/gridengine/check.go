@@ -76,7 +76,7 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
 		return nil, err
 	}
 	if none(conf["gid_range"]) {
-		add(true, "gid_range is none",
+		add(true, "gid_range is not set",
 			"Grid Engine knows no process of a job: a VM would neither be accounted nor limited nor killed",
 			"qconf -mconf: gid_range 20000-20100")
 	}
@@ -118,7 +118,7 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
 	}
 	for name := range complexes {
 		if !slices.Contains(firstWords(text), name) {
-			add(false, "there is no complex "+name, "jobs cannot ask for it", set)
+			add(false, "no complex "+name, "jobs cannot ask for it", set)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b Finding) int {

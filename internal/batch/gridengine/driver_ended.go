@@ -246,7 +246,7 @@ func parseRecord(line string) (batch.Ended, bool, error) {
 	number := func(text string) float64 {
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || v < 0 || v > 1<<53 {
-			bad = errors.Join(bad, fmt.Errorf("%q is no number of %.100q", text, line))
+			bad = errors.Join(bad, fmt.Errorf("invalid number %q in %.100q", text, line))
 			return 0
 		}
 		return v

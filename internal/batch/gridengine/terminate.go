@@ -16,7 +16,7 @@ func Resume(pid int) error { return tell(pid, unix.SIGCONT) }
 
 func tell(pid int, s unix.Signal) error {
 	if pid <= 1 {
-		return fmt.Errorf("process %d is no job", pid)
+		return fmt.Errorf("process %d is not a job", pid)
 	}
 	if err := unix.Kill(pid, s); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("%v to process %d: %w", s, pid, err)
@@ -29,7 +29,7 @@ func tell(pid int, s unix.Signal) error {
 // signal.
 func Terminate(pid int, grace time.Duration) error {
 	if pid <= 1 {
-		return fmt.Errorf("process %d is no job", pid)
+		return fmt.Errorf("process %d is not a job", pid)
 	}
 	watch, err := unix.PidfdOpen(pid, 0) // the number may be another's by the time we kill
 	if errors.Is(err, unix.ESRCH) {

@@ -56,7 +56,7 @@ func ParseConfig(text string) (Config, error) {
 	}
 	if len(c) == 0 {
 		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeCondorConfig,
-			Message: "this is no configuration of HTCondor", Hint: "condor_config_val -dump -expand prints it"}
+			Message: "not a configuration of HTCondor", Hint: "condor_config_val -dump -expand prints it"}
 	}
 	return c, nil
 }
@@ -140,7 +140,7 @@ func (c Config) checkExecute(look Look) (all []Finding) {
 	}
 	if p := c["CGROUP_MEMORY_LIMIT_POLICY"]; strings.EqualFold(p, "none") {
 		say("CGROUP_MEMORY_LIMIT_POLICY = hard",
-			"CGROUP_MEMORY_LIMIT_POLICY is none: a job beyond its memory takes that of others")
+			"CGROUP_MEMORY_LIMIT_POLICY is not set: a job beyond its memory takes that of others")
 	}
 	if truth(c["USE_PID_NAMESPACES"]) {
 		say("USE_PID_NAMESPACES = False",
@@ -209,7 +209,7 @@ func (c Config) checkProgram(look Look, name, path string, say func(try, format 
 		return
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 != 0o111 {
-		say("chmod 755 "+path, "%s = %s is no program that everybody may run", name, path)
+		say("chmod 755 "+path, "%s = %s is not a program that everybody may run", name, path)
 	}
 	for dir := path; ; dir = filepath.Dir(dir) {
 		info, err := look.Stat(dir)
@@ -256,7 +256,7 @@ func truth(text string) bool { return strings.EqualFold(text, "true") || text ==
 func FitPath(path string) error {
 	if !filepath.IsAbs(path) || strings.ContainsAny(path, " \t\n\"'$#\\") {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
-			Message: fmt.Sprintf("%q is no absolute path without blanks and quotes", path),
+			Message: fmt.Sprintf("invalid path %q: it must be absolute, without blanks and quotes", path),
 			Hint:    "HTCondor's configuration could not name it"}
 	}
 	return nil

@@ -247,10 +247,10 @@ func TestCheck(t *testing.T) {
 			_ *Look) {
 			c["OWN_HOOK_PREPARE_JOB"] = "/usr/libexec/grange/condor-wrapper"
 		},
-		"no job transform":            func(c Config, _ *Look) { c["JOB_TRANSFORM_NAMES"] = "" },
-		"others than root can change": func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o777) },
-		"no program that everybody":   func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o700) },
-		"no job transform of grange":  func(c Config, _ *Look) { c["JOB_TRANSFORM_GRANGE"] = "" },
+		"no job transform":             func(c Config, _ *Look) { c["JOB_TRANSFORM_NAMES"] = "" },
+		"others than root can change":  func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o777) },
+		"not a program that everybody": func(_ Config, l *Look) { l.Stat = widely(l.Stat, 0o700) },
+		"no job transform of grange":   func(c Config, _ *Look) { c["JOB_TRANSFORM_GRANGE"] = "" },
 	} {
 		c, l := golden(t), look()
 		change(c, &l)

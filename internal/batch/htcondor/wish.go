@@ -120,7 +120,7 @@ func readJobAd(path, slot string, starter int) (classad.Ad, error) {
 	owner := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.Mode().IsRegular() || owner.Nlink > 1:
-		return classad.Ad{}, fmt.Errorf("%s is no ordinary file with one name", path)
+		return classad.Ad{}, fmt.Errorf("%s is not an ordinary file with one name", path)
 	case owner.Uid == uint32(os.Getuid()) && owner.Uid != 0, info.Mode().Perm()&0o022 != 0:
 		return classad.Ad{}, fmt.Errorf("%s can be changed by the job's user", path)
 	case info.ModTime().Before(began.Add(-slack)):

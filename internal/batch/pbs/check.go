@@ -138,7 +138,7 @@ type hookConfig struct {
 
 func parseHookConfig(text string) (c hookConfig, why string) {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		return c, "it is no JSON: " + err.Error()
+		return c, "invalid JSON: " + err.Error()
 	}
 	switch line := strings.Join(c.Wrapper, " "); {
 	case len(c.Wrapper) == 0 || !filepath.IsAbs(c.Wrapper[0]):

@@ -49,7 +49,7 @@ func (s Setup) wrapper() []string {
 func (s Setup) Config() ([]byte, error) {
 	if !filepath.IsAbs(s.Grange) {
 		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,
-			Message: fmt.Sprintf("the wrapper %q is no absolute path", s.Grange), Hint: "--grange /usr/bin/grange"}
+			Message: fmt.Sprintf("the wrapper %q is not an absolute path", s.Grange), Hint: "--grange /usr/bin/grange"}
 	}
 	c := struct {
 		Wrapper  []string `json:"wrapper"`

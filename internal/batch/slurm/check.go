@@ -50,7 +50,7 @@ func ReadSite(ctx context.Context, run program.Run, path string) (Site, error) {
 		return s, err
 	}
 	if s.Slurm.Missing {
-		return s, badConf(path, 0, "there is no such file")
+		return s, badConf(path, 0, "no such file")
 	}
 	if s.Cgroup, err = ReadConf(filepath.Join(filepath.Dir(path), "cgroup.conf")); err != nil {
 		return s, err
@@ -268,7 +268,7 @@ func checkPlugstack(s Site) Finding {
 	case !ok && s.byBundle():
 		return Finding{Level: Good, Found: "not used: bundles are", Where: s.PlugstackPath}
 	case s.NoPlugstack:
-		return Finding{Level: Broken, Found: "there is no such file", Where: s.PlugstackPath,
+		return Finding{Level: Broken, Found: "no such file", Where: s.PlugstackPath,
 			Why: "Slurm takes that for an empty one: --vm does not exist, and nothing keeps jobs off the host itself",
 			Do:  "grange slurm install"}
 	case !ok:
@@ -342,7 +342,7 @@ func pluginRelease(path string) (Release, error) {
 		n := binary.LittleEndian.Uint32(word[:])
 		return Release{int(n >> 16), int(n >> 8 & 0xff), int(n & 0xff)}, nil
 	}
-	return Release{}, fmt.Errorf("%s is no plug-in of Slurm's", path)
+	return Release{}, fmt.Errorf("%s is not a Slurm plug-in", path)
 }
 
 func checkPluginRelease(s Site) Finding {

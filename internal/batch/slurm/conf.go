@@ -99,7 +99,7 @@ func (c *Conf) read(path string, budget *int) error {
 		}
 		key, value, ok := strings.Cut(line, "=")
 		if !ok {
-			return badConf(path, n, fmt.Sprintf("%q is no KEY=VALUE", line))
+			return badConf(path, n, fmt.Sprintf("invalid line %q: expected KEY=VALUE", line))
 		}
 		key = strings.TrimSpace(key)
 		switch strings.ToLower(key) {

@@ -224,7 +224,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestEndedFromTheBeginning: for sacct the second 0 is no time, and it would list what ends now.
+// TestEndedFromTheBeginning: for sacct second 0 is not a time, and it would list what ends now.
 func TestEndedFromTheBeginning(t *testing.T) {
 	for _, after := range []batch.Cursor{"", `{"t":0,"had":null}`, `{"t":700,"had":null}`} {
 		var from string

@@ -106,7 +106,7 @@ func ReadContainer(dir string) (Container, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return Container{}, badBundle(path+" is no file", err)
+		return Container{}, badBundle(path+" is not a file", err)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxContainer+1))
 	if err != nil {
@@ -171,7 +171,7 @@ type Word struct {
 // ReadWord reads it; root alone can have written there.
 func ReadWord(dir, job string) (Word, error) {
 	if _, err := strconv.ParseUint(job, 10, 32); err != nil {
-		return Word{}, badBundle(fmt.Sprintf("%q is no job of Slurm's", job), nil)
+		return Word{}, badBundle(fmt.Sprintf("%q is not a Slurm job", job), nil)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, job))
 	if err != nil {

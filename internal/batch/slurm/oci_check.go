@@ -53,7 +53,7 @@ func checkOCI(s Site) Finding {
 	case !s.byBundle():
 		return Finding{Level: Good, Found: "not used", Where: s.OCI.Path}
 	case s.OCI.Missing:
-		return Finding{Level: Broken, Found: "there is no such file", Where: s.OCI.Path,
+		return Finding{Level: Broken, Found: "no such file", Where: s.OCI.Path,
 			Why: "Slurm takes --container for a remark then, and runs the job on the host itself; the prolog refuses " +
 				"all jobs", Do: "grange slurm install --oci"}
 	case !strings.Contains(run, "slurm oci run"):

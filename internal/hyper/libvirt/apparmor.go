@@ -256,7 +256,7 @@ func unloadProfile(id string) error {
 // cannotConfine says why the agent cannot load profiles, and what to try; "": it can.
 func cannotConfine() string {
 	if _, err := os.Stat(appArmorParser); err != nil {
-		return "there is no " + appArmorParser + "; try: apt install apparmor"
+		return "no " + appArmorParser + "; try: apt install apparmor"
 	}
 	if err := unix.Access(filepath.Join(policyDir, ".replace"), unix.W_OK); err != nil {
 		return fmt.Sprintf("the agent cannot write %s/.replace: %v; try: run it by its unit", policyDir, err)

@@ -151,7 +151,7 @@ func probeOnce(ctx context.Context, c ProbeConfig, worked bool, use func(Verdict
 	}
 	kernel, initrd := c.Image()
 	if kernel == "" {
-		use(emulate("there is no micro image to probe KVM with yet; build it: grange image build micro"))
+		use(emulate("no micro image to probe KVM with yet; build it: grange image build micro"))
 		return lookAgain
 	}
 	qemu, err := emulator()

@@ -65,7 +65,7 @@ func readFile(root *os.Root, name string) (*File, error) {
 	case info.Mode()&fs.ModeSymlink != 0:
 		f.Link, err = root.Readlink(name)
 	case !info.IsDir():
-		err = unsafePath(name, "is no plain file")
+		err = unsafePath(name, "is not a plain file")
 	}
 	return f, err
 }
@@ -84,7 +84,7 @@ func readBytes(root *os.Root, name string) ([]byte, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, unsafePath(name, "is no plain file"))
+		return nil, errors.Join(err, unsafePath(name, "is not a plain file"))
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
@@ -266,7 +266,7 @@ func missingParents(root *os.Root, name string) ([]string, error) {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		info, err := root.Stat(dir)
 		if err == nil && !info.IsDir() {
-			return nil, unsafePath(dir, "is no directory")
+			return nil, unsafePath(dir, "is not a directory")
 		}
 		if err == nil {
 			break

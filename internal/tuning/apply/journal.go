@@ -282,7 +282,7 @@ func badJournal(id, what string) *farm.Error {
 func (p Plan) check(id string) error {
 	for _, s := range p.Steps {
 		if !s.known() {
-			return badJournal(id, fmt.Sprintf("%q is no step that this program makes", s.Target()))
+			return badJournal(id, fmt.Sprintf("%q is not a step that this program makes", s.Target()))
 		}
 	}
 	return nil

@@ -303,7 +303,7 @@ func (p *planner) present(path string) (value string, ok bool, err error) {
 		return "", false, nil
 	}
 	if err == nil && !info.Mode().IsRegular() {
-		return "", false, unsafePath(path, "is no plain file")
+		return "", false, unsafePath(path, "is not a plain file")
 	}
 	if err != nil {
 		return "", false, fmt.Errorf("look at /%s: %w", path, err)

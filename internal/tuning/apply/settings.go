@@ -257,7 +257,7 @@ func (p *planner) editFile(name string, from func() []request, change func(old s
 		return err
 	}
 	if old != nil && !old.Mode.IsRegular() {
-		return unsafePath(name, "is no plain file")
+		return unsafePath(name, "is not a plain file")
 	}
 	text := change(old.text())
 	if text == old.text() {

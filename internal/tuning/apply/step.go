@@ -294,19 +294,19 @@ func checkChange(c tuning.Change) error {
 	case tuning.SetValue:
 		if !valuePath.MatchString(c.Path) || strings.Contains("/"+c.Path+"/", "/../") ||
 			strings.Contains(c.Path, "//") {
-			return bad(fmt.Sprintf("%q is no value of /sys or /proc/sys", c.Path))
+			return bad(fmt.Sprintf("%q is not a path in /sys or /proc/sys", c.Path))
 		}
 		if !valueText.MatchString(c.Value) || strings.TrimSpace(c.Value) != c.Value {
-			return bad(fmt.Sprintf("%q is no value for /%s", c.Value, c.Path))
+			return bad(fmt.Sprintf("invalid value %q for /%s", c.Value, c.Path))
 		}
 	case tuning.SetBoot:
 		if !bootName.MatchString(c.Name) || !bootValue.MatchString(c.Value) {
-			return bad(fmt.Sprintf("%q is no parameter of the kernel's command line", c.Name+"="+c.Value))
+			return bad(fmt.Sprintf("%q is not a parameter of the kernel's command line", c.Name+"="+c.Value))
 		}
 	case tuning.SetModule:
 		if !moduleName.MatchString(underscored(c.Unit)) || !moduleName.MatchString(c.Name) ||
 			!bootValue.MatchString(c.Value) || c.Value == "" {
-			return bad(fmt.Sprintf("%q is no option of module %q", c.Name+"="+c.Value, c.Unit))
+			return bad(fmt.Sprintf("%q is not an option of module %q", c.Name+"="+c.Value, c.Unit))
 		}
 	case tuning.SetService:
 		if !unitName.MatchString(c.Unit) || c.Value != "on" && c.Value != "off" {
@@ -315,12 +315,12 @@ func checkChange(c tuning.Change) error {
 	case tuning.SetTuned:
 		if !tunedFile.MatchString(c.Path) || !tunedSection.MatchString(c.Unit) || !tunedOption.MatchString(c.Name) ||
 			!valueText.MatchString(c.Value) || strings.ContainsAny(c.Value, "#$") {
-			return bad(fmt.Sprintf("%q is no option of section %q of a tuned profile /%s", c.Name+"="+c.Value,
+			return bad(fmt.Sprintf("%q is not an option of section %q of a tuned profile /%s", c.Name+"="+c.Value,
 				c.Unit, c.Path))
 		}
 	case tuning.Unmerge:
 	default:
-		return bad(fmt.Sprintf("%q is no kind of change", c.Kind))
+		return bad(fmt.Sprintf("invalid kind of change %q", c.Kind))
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (t *tree) nodes() ([]int, error) {
 func (t *tree) setPages(p pool, value string) error {
 	want, err := strconv.ParseInt(value, 10, 32)
 	if err != nil || want < 0 {
-		return fmt.Errorf("%q is no number of pages", value)
+		return fmt.Errorf("invalid number of pages %q", value)
 	}
 	if p.node >= 0 {
 		return t.setNodePages(p, p.node, want)

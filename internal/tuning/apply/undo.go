@@ -61,7 +61,7 @@ func find(root *os.Root, id string) (*Run, error) {
 		}
 	}
 	if id != "" {
-		none.Message = fmt.Sprintf("there is no apply %q", id)
+		none.Message = fmt.Sprintf("no apply %q", id)
 	}
 	return nil, none
 }

@@ -83,7 +83,7 @@ func ParseConfig(text []byte, name, socket string) (Config, error) {
 		return fail(fmt.Sprintf("patience: %q is not between 0s and 1m", f.Patience))
 	}
 	if w.BootTimeout, err = time.ParseDuration(f.BootTimeout); err != nil || w.BootTimeout < time.Second {
-		return fail(fmt.Sprintf("boot_timeout: %q is no time from 1s", f.BootTimeout))
+		return fail(fmt.Sprintf("boot_timeout: invalid time %q: at least 1s", f.BootTimeout))
 	}
 	if w.Warm < 0 || w.Restarts < 0 {
 		return fail("warm and restarts are not below 0")

@@ -72,7 +72,7 @@ func expandWord(word string, most int) ([]string, error) {
 	for rest := word; rest != ""; {
 		text, after, bracket := strings.Cut(rest, "[")
 		if strings.ContainsFunc(text, func(c rune) bool { return !legalInName(c) }) {
-			return nil, fmt.Errorf("%q is no part of a name", text)
+			return nil, fmt.Errorf("invalid part of a name: %q", text)
 		}
 		parts := []string{text}
 		if bracket {
@@ -136,7 +136,7 @@ func expandRanges(text string, most int) ([]string, error) {
 func number(text string) (int, error) {
 	const digits = 9
 	if text == "" || len(text) > digits || strings.ContainsFunc(text, func(c rune) bool { return c < '0' || c > '9' }) {
-		return 0, fmt.Errorf("%q is no number of at most %d digits", text, digits)
+		return 0, fmt.Errorf("invalid number %q: at most %d digits", text, digits)
 	}
 	return strconv.Atoi(text)
 }
