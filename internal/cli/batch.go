@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/limits"
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -70,10 +72,10 @@ func (a *app) batchCheck(f batchCheckFlags) error {
 	files := os.DirFS(f.root)
 	system := farm.BatchSystem(f.system)
 	if f.system == "" {
-		if system = limits.Detect(files); system == "" {
+		if system = masterOn(files); system == "" {
 			return usage("--system "+strings.Join(batchWords(), "|"), "no batch system's master runs here")
 		}
-	} else if !slices.Contains(farm.BatchSystems, system) {
+	} else if !slices.Contains(systems.WithJobs(), system) {
 		return usage("--system "+strings.Join(batchWords(), "|"), "no batch system %q", f.system)
 	}
 	var conf []string
@@ -85,12 +87,13 @@ func (a *app) batchCheck(f batchCheckFlags) error {
 		}
 		conf = append(conf, string(text))
 	}
-	m, err := limits.Read(files.(fs.ReadDirFS), system, conf)
+	kind, _ := systems.Find(system)
+	m, err := limits.Read(files.(fs.ReadDirFS), kind.Limits, conf)
 	if err != nil {
 		return err
 	}
 	results := limits.Check(m, f.fleet)
-	if err := a.printLimits(m, f, results); err != nil {
+	if err := a.printLimits(system, m, f, results); err != nil {
 		return err
 	}
 	switch limits.Worst(results) {
@@ -100,6 +103,15 @@ func (a *app) batchCheck(f batchCheckFlags) error {
 		return exitError{exitSlow}
 	}
 	return nil
+}
+
+// masterOn is the batch system whose master runs on a host; "" for none.
+func masterOn(files fs.FS) farm.BatchSystem {
+	i := slices.IndexFunc(systems.All, func(k batch.Kind) bool { return k.Limits.Runs(files) })
+	if i < 0 {
+		return ""
+	}
+	return systems.All[i].Name
 }
 
 // limitJSON is one check for programs.
@@ -124,7 +136,7 @@ func verdictOf(r limits.Result) string {
 	return string(r.Severity)
 }
 
-func (a *app) printLimits(m limits.Master, f batchCheckFlags, results []limits.Result) error {
+func (a *app) printLimits(system farm.BatchSystem, m limits.Master, f batchCheckFlags, results []limits.Result) error {
 	if a.json {
 		checks := []limitJSON{}
 		for _, r := range results {
@@ -135,14 +147,14 @@ func (a *app) printLimits(m limits.Master, f batchCheckFlags, results []limits.R
 			}
 			checks = append(checks, j)
 		}
-		return a.printJSON(map[string]any{"system": m.System, "process": m.Process, "hosts": f.fleet.Hosts,
+		return a.printJSON(map[string]any{"system": system, "process": m.Process, "hosts": f.fleet.Hosts,
 			"vms": f.fleet.VMs, "jobs": f.fleet.Jobs, "checks": checks})
 	}
 	looked := m.Process
 	if looked == "" {
 		looked = "no process of it runs here"
 	}
-	fmt.Fprintf(a.out, "%s for %d hosts, %d VMs as nodes, %d jobs: %s\n", m.System, f.fleet.Hosts, f.fleet.VMs,
+	fmt.Fprintf(a.out, "%s for %d hosts, %d VMs as nodes, %d jobs: %s\n", system, f.fleet.Hosts, f.fleet.VMs,
 		f.fleet.Jobs, looked)
 	w := newColumns(a.out)
 	enough, unknown := 0, 0

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -16,7 +17,8 @@ func TestEveryDriverIsWired(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range farm.BatchDrivers {
+	for _, k := range systems.All {
+		d := k.Name
 		b := config.Broker{System: string(d)}
 		if d == farm.ExecDriver {
 			b.Program = program
@@ -24,7 +26,7 @@ func TestEveryDriverIsWired(t *testing.T) {
 		for _, environment := range []map[string]string{nil,
 			{"SGE_ROOT": "/opt/sge", "SLURM_CONF": "/etc/slurm-west/slurm.conf"}} {
 			b.Environment = environment
-			if system, err := batchDriver(b); err != nil || system == nil || system.Name() != d {
+			if system, err := openBroker(b); err != nil || system == nil || system.Name() != d {
 				t.Errorf("%s: %v, %v", d, system, err)
 			}
 		}
@@ -54,7 +56,7 @@ func TestBrokerOfACell(t *testing.T) {
 		}
 	}
 	if names := brokerNames(c); !slices.Contains(names, "west") ||
-		len(slices.Compact(names)) != len(farm.BatchDrivers) {
+		len(slices.Compact(names)) != len(systems.All) {
 		t.Errorf("%v", names)
 	}
 }

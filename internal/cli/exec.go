@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -88,7 +89,7 @@ directory are there, and the end is the job's own, death by signal included. 197
 
 func batchWords() []string {
 	var words []string
-	for _, s := range farm.BatchSystems {
+	for _, s := range systems.WithJobs() {
 		words = append(words, string(s))
 	}
 	return words

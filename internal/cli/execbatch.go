@@ -16,6 +16,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -23,7 +25,7 @@ import (
 // batchJob is `grange exec` in the place of a batch system's job: what comes from the job and from the site instead of
 // from flags, and how it ends so that the batch system does the right thing.
 type batchJob struct {
-	system   farm.BatchSystem
+	wrapper  *batch.Wrapper
 	given    []bindSource  // by flags
 	workdir  string        // by flag; "": our own
 	requeues int           // how often a job may be queued again
@@ -46,9 +48,9 @@ func (a *app) siteSocket(cmd *cobra.Command) {
 
 // runBatch is `grange exec --batch`.
 func (a *app) runBatch(f *execFlags, args []string) error {
-	b := &batchJob{system: farm.BatchSystem(f.batch), workdir: f.workdir, requeues: config.DefaultRequeues,
-		patience: f.patience}
-	if !slices.Contains(farm.BatchSystems, b.system) {
+	kind, _ := systems.Find(farm.BatchSystem(f.batch))
+	b := &batchJob{wrapper: kind.Wrapper, workdir: f.workdir, requeues: config.DefaultRequeues, patience: f.patience}
+	if b.wrapper == nil {
 		return usage("--batch "+strings.Join(batchWords(), "|"), "no batch system %q", f.batch)
 	}
 	var e ending
@@ -76,7 +78,7 @@ func (a *app) runBatch(f *execFlags, args []string) error {
 // runner makes what runs the job. What needs the agent comes later, in prepare.
 func (b *batchJob) runner(a *app, f *execFlags, args []string) (*runner, error) {
 	f.tty = f.tty || b.onTerminal()
-	args = b.command(args)
+	args = command(b.wrapper, args)
 	line, err := b.scriptLine(args)
 	if err != nil {
 		return nil, err
@@ -121,18 +123,18 @@ func (b *batchJob) onTerminal() bool {
 	return true
 }
 
-// command is what runs in the VM. LSF hands a whole command line over as one word where its JOB_STARTER quotes it.
-func (b *batchJob) command(args []string) []string {
-	if b.system == farm.LSF && len(args) == 1 && strings.ContainsAny(args[0], " \t\n;&|<>()$`\\\"'*?[#~=%") {
-		return []string{"/bin/sh", "-c", args[0]}
+// command is what runs in the VM.
+func command(w *batch.Wrapper, args []string) []string {
+	if w.Command == nil {
+		return args
 	}
-	return args
+	return w.Command(args)
 }
 
 // scriptLine reads what PBS gives a batch job's login shell to read: one line, the path of the job's script. The shell
 // in the VM reads it again. It reads no byte beyond that line, for those that follow are the shell's too.
 func (b *batchJob) scriptLine(args []string) (string, error) {
-	if b.system != farm.PBS || len(args) != 1 || term.IsTerminal(int(os.Stdin.Fd())) {
+	if !b.wrapper.ScriptOnStdin || len(args) != 1 || term.IsTerminal(int(os.Stdin.Fd())) {
 		return "", nil
 	}
 	return readLine(os.Stdin)
@@ -179,7 +181,7 @@ func (b *batchJob) prepare(ctx context.Context, r *runner, scriptPath string) er
 			here = "/tmp"
 		}
 	}
-	v.places = append(jobPlaces(b.system, os.Getenv), bindSource{dir: here, Bind: api.Bind{Target: here}})
+	v.places = append(jobPlaces(b.wrapper, os.Getenv), bindSource{dir: here, Bind: api.Bind{Target: here}})
 	r.binds = v.binds()
 	r.request.Binds, r.request.Dir = targets(r.binds), here
 	path := scriptOf(r.request.Argv, scriptPath, here)

@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -164,8 +166,8 @@ func TestBatchNonsense(t *testing.T) {
 		{"exec", "--batch", "tomorrows", "--", "true"},
 		{"exec", "--batch", "slurm", "--wait", "--no-wait", "--", "true"},
 	} {
-		if got := Main(args); got != exitNever {
-			t.Errorf("%q ends with status %d, want %d", args, got, exitNever)
+		if got := Main(args); got != batch.ExitNever {
+			t.Errorf("%q ends with status %d, want %d", args, got, batch.ExitNever)
 		}
 	}
 	if got := Main([]string{"exec", "--of-tomorrow", "--", "true"}); got != exitUsage {
@@ -334,10 +336,15 @@ func TestBatchCommand(t *testing.T) {
 		{farm.LSF, []string{"echo", "a; b"}, []string{"echo", "a; b"}},
 		{farm.Slurm, []string{"/a b/script"}, []string{"/a b/script"}},
 	} {
-		if got := (&batchJob{system: c.system}).command(c.argv); !slices.Equal(got, c.out) {
+		if got := command(wrapperOf(c.system), c.argv); !slices.Equal(got, c.out) {
 			t.Errorf("%s %q: %q, want %q", c.system, c.argv, got, c.out)
 		}
 	}
+}
+
+func wrapperOf(s farm.BatchSystem) *batch.Wrapper {
+	kind, _ := systems.Find(s)
+	return kind.Wrapper
 }
 
 // TestHostsOwn: an image has its own system; a job's directory is bound wherever its batch system keeps it.
@@ -369,14 +376,15 @@ func TestJobPlaces(t *testing.T) {
 	get := func(k string) string { return env[k] }
 	for s, want := range map[farm.BatchSystem]string{farm.HTCondor: "/var/lib/condor/execute/dir_1",
 		farm.GridEngine: "/spool/7.1", farm.PBS: "/var/spool/pbs/aux"} {
-		if got := jobPlaces(s, get); len(got) != 1 || got[0].dir != want || got[0].ReadOnly == (s == farm.HTCondor) {
+		got := jobPlaces(wrapperOf(s), get)
+		if len(got) != 1 || got[0].dir != want || got[0].ReadOnly == (s == farm.HTCondor) {
 			t.Errorf("%s: %+v", s, got)
 		}
 	}
-	if got := jobPlaces(farm.Slurm, get); got != nil {
+	if got := jobPlaces(wrapperOf(farm.Slurm), get); got != nil {
 		t.Errorf("slurm: %+v", got)
 	}
-	if got := jobPlaces(farm.HTCondor, func(string) string { return "relative" }); got != nil {
+	if got := jobPlaces(wrapperOf(farm.HTCondor), func(string) string { return "relative" }); got != nil {
 		t.Errorf("a relative path: %+v", got)
 	}
 }
@@ -405,13 +413,14 @@ func TestEndings(t *testing.T) {
 			syscall.SIGTERM, ""},
 		"the VM was lost": {farm.Slurm, outcome{status: 198, err: errors.New("x")}, 198, 0, ""},
 	} {
-		e := (&batchJob{system: c.system, requeues: 3}).end(c.o, func(string) string { return "" }, os.ReadFile)
+		b := &batchJob{wrapper: wrapperOf(c.system), requeues: 3}
+		e := b.end(c.o, func(string) string { return "" }, os.ReadFile)
 		if e.status != c.status || e.signal != c.signal || codeOf(e.say) != string(c.says) {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}
-	for _, s := range farm.BatchSystems {
-		if _, ok := requeues[s]; !ok {
+	for _, s := range systems.WithJobs() {
+		if wrapperOf(s).Requeue == 0 {
 			t.Errorf("nobody knows how %s queues a job again", s)
 		}
 	}
@@ -420,7 +429,8 @@ func TestEndings(t *testing.T) {
 // TestDie has this test's own program die of each signal, by which its parent can tell it from an exit status.
 func TestDie(t *testing.T) {
 	if s := os.Getenv("GRANGE_TEST_DIE"); s != "" {
-		os.Exit(die(syscall.Signal(atoi(s))))
+		n, _ := strconv.Atoi(s)
+		os.Exit(die(syscall.Signal(n)))
 	}
 	for _, s := range []syscall.Signal{1, 2, 3, 6, 8, 9, 10, 11, 13, 14, 15, 24, 25, 31, 34, 64} {
 		cmd := exec.Command(os.Args[0], "-test.run", "^TestDie$")

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/batch"
 )
 
 // view is what a batch job's VM sees of its host: what the site binds, what the job asked for, and places of the job's
@@ -69,24 +69,14 @@ func inSystemTree(path string) bool {
 // libraries beside it.
 func imagesOwn(path string) bool { return inSystemTree(path) || below(path, "/opt") }
 
-// jobPlaces are directories that a batch system makes for one job, and tells it of in variables that scripts use. The
-// variables are the job's own word, and so is what they show: a directory is served with the rights of the job's user.
-func jobPlaces(s farm.BatchSystem, getenv func(string) string) []bindSource {
-	var places []bindSource
-	add := func(dir string, readOnly bool) {
-		if filepath.IsAbs(dir) {
-			places = append(places, bindSource{dir: dir, Bind: api.Bind{ReadOnly: readOnly}})
-		}
+// jobPlaces are the directories that the batch system makes for one job.
+func jobPlaces(w *batch.Wrapper, getenv func(string) string) []bindSource {
+	if w.Places == nil {
+		return nil
 	}
-	switch s {
-	case farm.HTCondor:
-		add(getenv("_CONDOR_SCRATCH_DIR"), false)
-	case farm.GridEngine:
-		add(getenv("SGE_JOB_SPOOL_DIR"), true) // with the file of hosts of a parallel environment
-	case farm.PBS:
-		if file := getenv("PBS_NODEFILE"); file != "" {
-			add(filepath.Dir(file), true)
-		}
+	var places []bindSource
+	for _, p := range w.Places(getenv) {
+		places = append(places, bindSource{dir: p.Dir, Bind: api.Bind{ReadOnly: p.ReadOnly}})
 	}
 	return places
 }

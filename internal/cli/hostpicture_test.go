@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/htcondor"
 )
 
@@ -51,7 +52,7 @@ func TestCondorWrapper(t *testing.T) {
 	t.Setenv("_CONDOR_JOB_AD", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("_CONDOR_SLOT", "slot1")
 	out, err := runCondor(t, "", "wrapper", "--metal", "default", "--", "/bin/touch", marker)
-	if exit, ok := err.(exitError); !ok || exit.status != exitNever || !strings.Contains(out, "[no-job-ad]") {
+	if exit, ok := err.(exitError); !ok || exit.status != batch.ExitNever || !strings.Contains(out, "[no-job-ad]") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if _, err := runCondor(t, "", "wrapper", "--metal", "sometimes", "--", "/bin/touch", marker); err == nil {

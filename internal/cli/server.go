@@ -17,6 +17,7 @@ import (
 	"github.com/grange-project/grange/internal/apiserver"
 	"github.com/grange-project/grange/internal/authn"
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
@@ -180,9 +181,9 @@ func newServer(c config.Server, db *store.Store, log *slog.Logger) (*server.Serv
 // brokerNames are those that need no configuration, and those that the configuration has.
 func brokerNames(c config.Server) []string {
 	var names []string
-	for _, d := range farm.BatchDrivers {
-		if d != farm.ExecDriver {
-			names = append(names, string(d))
+	for _, k := range systems.All {
+		if !k.Program {
+			names = append(names, string(k.Name))
 		}
 	}
 	for name := range c.Brokers {
@@ -200,7 +201,7 @@ func brokerOf(c config.Server, cell farm.Cell) (batch.System, error) {
 	if !ok {
 		b.System = cell.Broker
 	}
-	system, err := batchDriver(b)
+	system, err := openBroker(b)
 	if err == nil && system == nil {
 		err = &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig,
 			Message: fmt.Sprintf("cell %s: no broker %q", cell.Name, cell.Broker),

@@ -50,7 +50,7 @@ func (a *app) checkServer(ctx context.Context, c config.Server, path string) err
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Brokers)) {
-		if _, err := batchDriver(c.Brokers[name]); err != nil {
+		if _, err := openBroker(c.Brokers[name]); err != nil {
 			return err
 		}
 	}

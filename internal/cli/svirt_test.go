@@ -13,7 +13,7 @@ func TestSVirt(t *testing.T) {
 		"selinux":                      {Models: []string{"selinux"}, VMs: 2},
 		"apparmor, profiles by grange": {Models: []string{"apparmor"}},
 		"apparmor, profiles by grange; enforced for 1 of 2 VMs": {Models: []string{"apparmor"}, VMs: 2, Enforced: 1},
-		"apparmor, profiles by libvirt: there is no parser; try: ": {Models: []string{"apparmor"},
+		"apparmor, profiles by libvirt: no parser; try: ": {Models: []string{"apparmor"},
 			Profile: "no parser; try: a"},
 	} {
 		if got := svirt(c); !strings.HasPrefix(got, want) || !strings.HasSuffix(want, "try: ") && got != want {

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 )
@@ -56,11 +56,11 @@ func (f batchFile) batch() (Batch, error) {
 			return Batch{}, fmt.Errorf("batch.binds: %w", err)
 		}
 	}
+	kind, known := systems.Find(farm.BatchSystem(f.System))
 	switch {
-	case f.System != "" && !slices.Contains(farm.BatchDrivers, farm.BatchSystem(f.System)):
-		return Batch{}, fmt.Errorf("batch.system: invalid value %q: expected one of %s", f.System,
-			farm.BatchDriverNames())
-	case f.System == string(farm.ExecDriver) && !filepath.IsAbs(f.Program):
+	case f.System != "" && !known:
+		return Batch{}, fmt.Errorf("batch.system: invalid value %q: expected one of %s", f.System, systems.Names())
+	case kind.Program && !filepath.IsAbs(f.Program):
 		return Batch{}, fmt.Errorf("batch.program: %q is not an absolute path", f.Program)
 	}
 	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues, Patience: patience, System: f.System,
@@ -153,5 +153,5 @@ func (f ruleFile) rule(shapes map[string]farm.Shape) (policy.Rule, error) {
 		}
 		r.MaxScratch = &size
 	}
-	return r, r.Validate()
+	return r, r.Validate(systems.WithJobs())
 }

@@ -91,7 +91,7 @@ func (f exceptionFile) exception() (e Exception, err error) {
 	case f.CPUs+f.Memory+f.Disk == "":
 		return e, errors.New("it says nothing of cpus, memory or disk")
 	}
-	if err := e.Whom.Validate(); err != nil {
+	if err := e.Whom.Validate(nil); err != nil {
 		return e, err
 	}
 	e.CPUs, e.Memory, e.Disk, err = shares(f.CPUs, f.Memory, f.Disk, true)

@@ -9,12 +9,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -68,7 +69,7 @@ func (a Authority) check(name string) error {
 
 // Broker is a batch system that cells may name as their broker, beside those that need no configuration.
 type Broker struct {
-	System      string            `toml:"system"`      // one of farm.BatchDrivers
+	System      string            `toml:"system"`      // one of internal/batch/systems
 	Program     string            `toml:"program"`     // of exec
 	Environment map[string]string `toml:"environment"` // of the system's commands, as SLURM_CONF
 	// what keeps placeholders out of VMs: options of sbatch or qsub, or one queue of PBS or LSF
@@ -79,26 +80,30 @@ type Broker struct {
 }
 
 func (b Broker) check(name string) error {
-	system := farm.BatchSystem(b.System)
+	kind, known := systems.Find(farm.BatchSystem(b.System))
 	switch {
 	case name == farm.BrokerGrange:
 		return errors.New("brokers.grange: grange itself is called so")
 	case farm.CheckName("broker", name) != nil:
 		return farm.CheckName("broker", name)
-	case !slices.Contains(farm.BatchDrivers, system):
-		return fmt.Errorf("brokers.%s.system: invalid value %q: expected one of %s", name, b.System,
-			farm.BatchDriverNames())
-	case (system == farm.ExecDriver) != (b.Program != ""):
+	case !known:
+		return fmt.Errorf("brokers.%s.system: invalid value %q: expected one of %s", name, b.System, systems.Names())
+	case kind.Program != (b.Program != ""):
 		return fmt.Errorf("brokers.%s: a program belongs to the system exec, and exec needs one", name)
-	case (b.Parallel != "" || b.Projects) && system != farm.GridEngine:
+	case (b.Parallel != "" || b.Projects) && !kind.Parallel:
 		return fmt.Errorf("brokers.%s: parallel and projects are Grid Engine's", name)
-	case len(b.Hold) > 0 && (system == farm.HTCondor || system == farm.ExecDriver):
-		return fmt.Errorf("brokers.%s.hold: nothing has to be said to %s to keep a placeholder out of VMs",
-			name, system)
-	case len(b.Hold) > 1 && (system == farm.PBS || system == farm.LSF):
-		return fmt.Errorf("brokers.%s.hold: of %s this is one queue", name, system)
+	case len(b.Hold) > 0 && kind.Holds == 0:
+		return fmt.Errorf("brokers.%s.hold: %s needs none to keep a placeholder out of VMs", name, kind.Name)
+	case len(b.Hold) > kind.Holds:
+		return fmt.Errorf("brokers.%s.hold: of %s this is one queue", name, kind.Name)
 	}
 	return nil
+}
+
+// Settings are what its driver is opened with.
+func (b Broker) Settings() batch.Settings {
+	return batch.Settings{Program: b.Program, Environment: b.Environment, Hold: b.Hold, Parallel: b.Parallel,
+		Projects: b.Projects}
 }
 
 // serverFile is what the TOML looks like. Its keys are explained in docs/guide/server.md.

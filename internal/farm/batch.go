@@ -1,15 +1,13 @@
 package farm
 
 import (
-	"slices"
-	"strings"
 	"time"
 )
 
 // BatchSystem names the kind of a batch system.
 type BatchSystem string
 
-// The batch systems whose jobs the agent recognises.
+// Some of them are more to others than an entry of internal/batch/systems, which is the list.
 const (
 	Slurm      BatchSystem = "slurm"
 	GridEngine BatchSystem = "gridengine"
@@ -18,24 +16,8 @@ const (
 	LSF        BatchSystem = "lsf"
 )
 
-// BatchSystems are all of them.
-var BatchSystems = []BatchSystem{Slurm, GridEngine, HTCondor, PBS, LSF}
-
 // ExecDriver is the driver for all other batch systems: a site's own program.
 const ExecDriver BatchSystem = "exec"
-
-// BatchDrivers are the drivers that there are: what a host's agent can be told to close itself in, and a cell can be
-// booked in.
-var BatchDrivers = append(slices.Clip(BatchSystems), ExecDriver)
-
-// BatchDriverNames are BatchDrivers as people read them.
-func BatchDriverNames() string {
-	var names []string
-	for _, d := range BatchDrivers {
-		names = append(names, string(d))
-	}
-	return strings.Join(names, ", ")
-}
 
 // Allotment is what a batch system has given to the job that a process belongs to, as the kernel and the batch system's
 // own files tell. Nothing in it comes from the process's environment, which is its user's.

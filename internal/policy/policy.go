@@ -300,8 +300,8 @@ func matchesAny(patterns []string, word string) bool {
 	})
 }
 
-// Validate refuses a rule that makes no sense on its own.
-func (r Rule) Validate() error {
+// Validate refuses a rule that makes no sense on its own. systems are the batch systems that it may name.
+func (r Rule) Validate(systems []farm.BatchSystem) error {
 	for _, list := range [][]string{r.Users, r.Groups, r.Accounts, r.Queues, r.Images, r.Shapes, r.Networks, r.Mounts} {
 		for _, p := range list {
 			if _, err := path.Match(p, ""); err != nil || p == "" {
@@ -310,8 +310,8 @@ func (r Rule) Validate() error {
 		}
 	}
 	for _, s := range r.Systems {
-		if s != NoSystem && !slices.Contains(farm.BatchSystems, farm.BatchSystem(s)) {
-			return fmt.Errorf("no batch system %q; there are %v, and none", s, farm.BatchSystems)
+		if s != NoSystem && !slices.Contains(systems, farm.BatchSystem(s)) {
+			return fmt.Errorf("no batch system %q; there are %v, and none", s, systems)
 		}
 	}
 	for _, m := range append(slices.Clone(r.Mounts), r.Binds...) {

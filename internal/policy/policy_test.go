@@ -133,14 +133,15 @@ func TestNeedsQueue(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
+	known := []farm.BatchSystem{farm.Slurm, farm.GridEngine, farm.HTCondor}
 	for _, r := range site {
-		if err := r.Validate(); err != nil {
+		if err := r.Validate(known); err != nil {
 			t.Errorf("%s: %v", r.Name, err)
 		}
 	}
 	for _, r := range []Rule{{Users: []string{"["}}, {Images: []string{""}}, {Systems: []string{"lsf", "moab"}},
 		{Mounts: []string{"data"}}, {MaxCPUs: -1}} {
-		if r.Validate() == nil {
+		if r.Validate(known) == nil {
 			t.Errorf("%+v is not refused", r)
 		}
 	}

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/grange-project/grange/internal/farm"
 )
 
 // Fleet is what the master is to carry.
@@ -20,8 +18,8 @@ type Fleet struct {
 	Jobs int // that run and wait, together
 }
 
-// nodes are all that talk to the master.
-func (f Fleet) nodes() int { return f.Hosts + f.VMs }
+// Nodes are all that talk to the master.
+func (f Fleet) Nodes() int { return f.Hosts + f.VMs }
 
 // Severity says what a limit that is too small does.
 type Severity string
@@ -46,38 +44,56 @@ type Result struct {
 	Fix      string
 }
 
-// rule is one check.
-type rule struct {
-	id, what string
-	system   farm.BatchSystem // "": of all
-	severity Severity
-	found    func(m Master) (int64, bool)
-	needed   func(f Fleet) int64
-	most     bool // needed is the most that is good
-	when     func(f Fleet, m Master) bool
-	formula  string
-	source   string
-	fix      string
+// System is what is known of one batch system's master.
+type System struct {
+	Daemons []string // whose limits count, in the order in which they are looked for
+	Conf    []string // where its configuration is when nobody says otherwise; that of others lies anywhere
+	Rules   []Rule
+	Line    func(m *Master, line string) // takes what it knows from a line of the configuration, or nil
+}
+
+// Rule is one check.
+type Rule struct {
+	ID, What string
+	Severity Severity
+	Found    func(m Master) (int64, bool)
+	Needed   func(f Fleet) int64
+	Most     bool // Needed is the most that is good
+	When     func(f Fleet, m Master) bool
+	Formula  string
+	Source   string
+	Fix      string // NEEDED stands for the number
+}
+
+// rules are those of the system, and the general ones that it does not replace.
+func (s System) rules() []Rule {
+	all := slices.Clone(s.Rules)
+	for _, g := range general {
+		if !slices.ContainsFunc(s.Rules, func(r Rule) bool { return r.ID == g.ID }) {
+			all = append(all, g)
+		}
+	}
+	return all
 }
 
 // Check compares a master with a fleet.
 func Check(m Master, f Fleet) []Result {
 	var all []Result
-	for _, r := range rules {
-		if r.system != "" && r.system != m.System || r.when != nil && !r.when(f, m) {
+	for _, r := range m.system.rules() {
+		if r.When != nil && !r.When(f, m) {
 			continue
 		}
-		needed := r.needed(f)
-		result := Result{ID: r.id, What: r.what, Severity: r.severity, Formula: r.formula, Source: r.source,
-			Fix: strings.ReplaceAll(r.fix, "NEEDED", strconv.FormatInt(needed, 10))}
-		result.Needed = map[bool]string{false: "at least ", true: "at most "}[r.most] + strconv.FormatInt(needed, 10)
-		if found, ok := r.found(m); ok {
+		needed := r.Needed(f)
+		result := Result{ID: r.ID, What: r.What, Severity: r.Severity, Formula: r.Formula, Source: r.Source,
+			Fix: strings.ReplaceAll(r.Fix, "NEEDED", strconv.FormatInt(needed, 10))}
+		result.Needed = map[bool]string{false: "at least ", true: "at most "}[r.Most] + strconv.FormatInt(needed, 10)
+		if found, ok := r.Found(m); ok {
 			result.Found = strconv.FormatInt(found, 10)
 			if found == Unlimited {
 				result.Found = "unlimited"
 			}
 			result.OK = found >= needed
-			if r.most {
+			if r.Most {
 				result.OK = found <= needed
 			}
 		} else {
@@ -113,33 +129,31 @@ func Worst(results []Result) Severity {
 	return worst
 }
 
-func whole(n int) int64 { return int64(n) }
-
-// setting is a number of the configuration, and its default.
-func setting(key string, otherwise int64) func(Master) (int64, bool) {
+// Setting is a number of the configuration, and its default.
+func Setting(key string, otherwise int64) func(Master) (int64, bool) {
 	return func(m Master) (int64, bool) {
 		text, ok := m.Settings[strings.ToLower(key)]
 		if !ok {
 			return otherwise, len(m.Settings) > 0 && otherwise >= 0
 		}
-		return seconds(text)
+		return Seconds(text)
 	}
 }
 
-// among is a word KEY=NUMBER in a list of them, as SchedulerParameters is.
-func among(list, key string, otherwise int64) func(Master) (int64, bool) {
+// Among is a word KEY=NUMBER in a list of them, as SchedulerParameters is.
+func Among(list, key string, otherwise int64) func(Master) (int64, bool) {
 	return func(m Master) (int64, bool) {
 		for word := range strings.SplitSeq(m.Settings[strings.ToLower(list)], ",") {
 			if k, v, ok := strings.Cut(word, "="); ok && strings.EqualFold(strings.TrimSpace(k), key) {
-				return seconds(v)
+				return Seconds(v)
 			}
 		}
 		return otherwise, len(m.Settings) > 0
 	}
 }
 
-// seconds reads a number, or a time as 0:0:15.
-func seconds(text string) (int64, bool) {
+// Seconds reads a number, or a time as 0:0:15.
+func Seconds(text string) (int64, bool) {
 	total := int64(0)
 	for part := range strings.SplitSeq(strings.TrimSpace(text), ":") {
 		n, err := strconv.ParseInt(part, 10, 64)
@@ -151,10 +165,12 @@ func seconds(text string) (int64, bool) {
 	return total, true
 }
 
-func kernel(file string) func(Master) (int64, bool) {
+// Kernel is a setting below /proc/sys.
+func Kernel(file string) func(Master) (int64, bool) {
 	return func(m Master) (int64, bool) { v, ok := m.Kernel[file]; return v, ok }
 }
 
-func process(limit string) func(Master) (int64, bool) {
+// Process is a limit of the process, by its name in /proc/PID/limits.
+func Process(limit string) func(Master) (int64, bool) {
 	return func(m Master) (int64, bool) { v, ok := m.Limits[limit]; return v, ok }
 }

@@ -1,4 +1,4 @@
-package limits
+package limits_test
 
 import (
 	"errors"
@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/grange-project/grange/internal/batch/limits"
+	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -33,13 +36,15 @@ var ample = map[string]string{"fs/file-max": "9223372036854775807", "net/core/so
 	"net/netfilter/nf_conntrack_max": "1048576", "kernel/pid_max": "4194304", "kernel/threads-max": "193000"}
 
 // wrong are the checks that are not enough, worst first, by their IDs.
-func wrong(t *testing.T, files fs.FS, system farm.BatchSystem, f Fleet, conf ...string) (ids []string, all []Result) {
+func wrong(t *testing.T, files fs.FS, system farm.BatchSystem, f limits.Fleet, conf ...string) (ids []string,
+	all []limits.Result) {
 	t.Helper()
-	m, err := Read(files, system, conf)
+	kind, _ := systems.Find(system)
+	m, err := limits.Read(files, kind.Limits, conf)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all = Check(m, f)
+	all = limits.Check(m, f)
 	for _, r := range all {
 		if !r.OK && !r.Unknown {
 			ids = append(ids, r.ID)
@@ -50,7 +55,7 @@ func wrong(t *testing.T, files fs.FS, system farm.BatchSystem, f Fleet, conf ...
 
 // TestTier1 is the LSF of a grid centre in 2010, as it was when VMs joined it, and as it was tuned.
 func TestTier1(t *testing.T) {
-	fleet := Fleet{Hosts: 400, VMs: 3600, Jobs: 20000}
+	fleet := limits.Fleet{Hosts: 400, VMs: 3600, Jobs: 20000}
 	before := "MBD_SLEEP_TIME = 60\nSBD_SLEEP_TIME = 30\nJOB_ACCEPT_INTERVAL = 1\n"
 	after := "LSB_MAX_PROBE_SBD = 64\nLSB_MAX_JOB_DISPATCH_PER_SESSION=1024\nMBD_SLEEP_TIME = 30\nSBD_SLEEP_TIME = " +
 		"15\nMAX_SBD_CONNS = 4400 # was 4200\nCONDENSE_PENDING_REASONS = Y\n"
@@ -85,45 +90,45 @@ func TestMasters(t *testing.T) {
 		system farm.BatchSystem
 		tree   fstest.MapFS
 		conf   string
-		fleet  Fleet
+		fleet  limits.Fleet
 		want   []string
 	}{
 		"slurm, small": {farm.Slurm, recorded("slurmctld", "65536", "unlimited", ample), "ClusterName=a\n",
-			Fleet{Hosts: 100, Jobs: 5000}, nil},
+			limits.Fleet{Hosts: 100, Jobs: 5000}, nil},
 		"slurm, large": {farm.Slurm, recorded("slurmctld", "8192", "unlimited", ample), "ClusterName=a\n",
-			Fleet{Hosts: 5000, Jobs: 50000}, []string{"open-files", "MaxJobCount", "MessageTimeout", "SlurmctldPort",
+			limits.Fleet{Hosts: 5000, Jobs: 50000}, []string{"open-files", "MaxJobCount", "MessageTimeout", "SlurmctldPort",
 				"max_rpc_cnt", "bf_max_job_test"}},
 		"slurm, large and tuned": {farm.Slurm, recorded("slurmctld", "65536", "unlimited", ample),
-			"MaxJobCount=100000\nMessageTimeout=60\nSlurmctldPort=6810-6817\nSchedulerParameters=bf_continue,max_rpc_cnt=150,bf_max_job_test=5000\n", Fleet{Hosts: 5000, Jobs: 50000}, nil},
+			"MaxJobCount=100000\nMessageTimeout=60\nSlurmctldPort=6810-6817\nSchedulerParameters=bf_continue,max_rpc_cnt=150,bf_max_job_test=5000\n", limits.Fleet{Hosts: 5000, Jobs: 50000}, nil},
 		"slurm, nodes in VMs": {farm.Slurm, recorded("slurmctld", "65536", "unlimited", ample),
-			"NodeName=vm[1-9] State=CLOUD\n", Fleet{Hosts: 10, VMs: 90, Jobs: 100},
+			"NodeName=vm[1-9] State=CLOUD\n", limits.Fleet{Hosts: 10, VMs: 90, Jobs: 100},
 			[]string{"TreeWidth", "sched_interval"}},
 		"a low backlog": {farm.Slurm,
 			recorded("slurmctld", "65536", "unlimited", with("net/core/somaxconn", "128")), "a=b",
-			Fleet{Hosts: 100, Jobs: 100}, []string{"somaxconn"}},
+			limits.Fleet{Hosts: 100, Jobs: 100}, []string{"somaxconn"}},
 		"few ports": {farm.Slurm,
 			recorded("slurmctld", "65536", "unlimited", with("net/ipv4/ip_local_port_range", "32768 40000")), "a=b",
-			Fleet{Hosts: 100, Jobs: 100}, []string{"ports"}},
+			limits.Fleet{Hosts: 100, Jobs: 100}, []string{"ports"}},
 		"a full firewall": {farm.Slurm,
 			recorded("slurmctld", "65536", "unlimited", with("net/netfilter/nf_conntrack_max", "32768")), "a=b",
-			Fleet{Hosts: 100, Jobs: 100}, []string{"conntrack"}},
+			limits.Fleet{Hosts: 100, Jobs: 100}, []string{"conntrack"}},
 		"no firewall": {farm.Slurm,
 			recorded("slurmctld", "65536", "unlimited", without("net/netfilter/nf_conntrack_max")), "a=b",
-			Fleet{Hosts: 100, Jobs: 100}, nil},
+			limits.Fleet{Hosts: 100, Jobs: 100}, nil},
 		"few threads": {farm.Slurm, recorded("slurmctld", "65536", "1024 ", ample), "a=b",
-			Fleet{Hosts: 100, Jobs: 100}, []string{"processes"}},
+			limits.Fleet{Hosts: 100, Jobs: 100}, []string{"processes"}},
 		"condor, shadows": {farm.HTCondor, recorded("condor_schedd", "4096", "8192 ", ample),
-			"MAX_JOBS_RUNNING = 20000\n", Fleet{Hosts: 100, Jobs: 15000},
+			"MAX_JOBS_RUNNING = 20000\n", limits.Fleet{Hosts: 100, Jobs: 15000},
 			[]string{"open-files", "processes", "SCHEDD_MAX_FILE_DESCRIPTORS"}},
 		"grid engine, descriptors": {farm.GridEngine, recorded("sge_qmaster", "1024", "unlimited", ample),
-			"schedule_interval  0:2:0\nload_report_time  00:00:40\n", Fleet{Hosts: 900, Jobs: 100},
+			"schedule_interval  0:2:0\nload_report_time  00:00:40\n", limits.Fleet{Hosts: 900, Jobs: 100},
 			[]string{"open-files", "schedule_interval"}},
 		"grid engine, many reports": {farm.GridEngine, recorded("sge_qmaster", "65536", "unlimited", ample),
-			"schedule_interval  0:0:15\nload_report_time  00:00:02\n", Fleet{Hosts: 900, Jobs: 100},
+			"schedule_interval  0:0:15\nload_report_time  00:00:02\n", limits.Fleet{Hosts: 900, Jobs: 100},
 			[]string{"load_report_time"}},
 		"pbs": {farm.PBS, recorded("pbs_server.bin", "1024", "unlimited", ample),
 			"set server scheduler_iteration = 600\nset server job_history_enable = True\n",
-			Fleet{Hosts: 900, Jobs: 30000}, []string{"open-files", "job_history_duration"}},
+			limits.Fleet{Hosts: 900, Jobs: 30000}, []string{"open-files", "job_history_duration"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, all := wrong(t, c.tree, c.system, c.fleet, c.conf)
@@ -145,11 +150,13 @@ func TestMasters(t *testing.T) {
 	}
 }
 
-func TestDetect(t *testing.T) {
+func TestRuns(t *testing.T) {
 	for comm, want := range map[string]farm.BatchSystem{"slurmctld": farm.Slurm, "mbatchd": farm.LSF,
 		"pbs_server": farm.PBS, "bash": ""} {
-		if got := Detect(recorded(comm, "1", "1", nil)); got != want {
-			t.Errorf("%s: %q", comm, got)
+		for _, k := range systems.All {
+			if runs := k.Limits.Runs(recorded(comm, "1", "1", nil)); runs != (k.Name == want) {
+				t.Errorf("%s: a master of %s runs: %v", comm, k.Name, runs)
+			}
 		}
 	}
 }
@@ -157,10 +164,10 @@ func TestDetect(t *testing.T) {
 func TestReadFails(t *testing.T) {
 	broken := recorded("slurmctld", "1", "1", ample)
 	delete(broken, "proc/88/limits")
+	known := slurm.Kind.Limits
 	for name, read := range map[string]func() error{
-		"nothing there":      func() error { _, err := Read(fstest.MapFS{}, farm.Slurm, nil); return err },
-		"no such system":     func() error { _, err := Read(recorded("x", "1", "1", ample), "moab", nil); return err },
-		"limits not visible": func() error { _, err := Read(broken, farm.Slurm, nil); return err },
+		"nothing there":      func() error { _, err := limits.Read(fstest.MapFS{}, known, nil); return err },
+		"limits not visible": func() error { _, err := limits.Read(broken, known, nil); return err },
 	} {
 		if e := new(farm.Error); !errors.As(read(), &e) || e.Code != farm.CodeBatchLimits {
 			t.Errorf("%s: %v", name, read())

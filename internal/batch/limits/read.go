@@ -14,7 +14,7 @@ import (
 
 // Master is what a batch system's master has.
 type Master struct {
-	System   farm.BatchSystem
+	system   System
 	Process  string            // the daemon that was looked at; "": none runs
 	Limits   map[string]int64  // of the process, soft, by their names in /proc/PID/limits
 	Kernel   map[string]int64  // by path below /proc/sys; of ip_local_port_range, how many
@@ -25,33 +25,19 @@ type Master struct {
 // Unlimited is a limit that is none.
 const Unlimited = math.MaxInt64
 
-// daemons are whose limits count, in the order in which they are looked for.
-var daemons = map[farm.BatchSystem][]string{farm.Slurm: {"slurmctld"}, farm.GridEngine: {"sge_qmaster"},
-	farm.HTCondor: {"condor_schedd"}, farm.PBS: {"pbs_server.bin", "pbs_server"}, farm.LSF: {"mbatchd"}}
-
-// configurations are where they are when nobody says otherwise. Those of the others lie anywhere, or in databases.
-var configurations = map[farm.BatchSystem][]string{farm.Slurm: {"etc/slurm/slurm.conf", "etc/slurm-llnl/slurm.conf"}}
-
 var kernelFiles = []string{"fs/file-max", "net/core/somaxconn", "net/ipv4/tcp_max_syn_backlog",
 	"net/ipv4/ip_local_port_range", "net/netfilter/nf_conntrack_max", "kernel/pid_max", "kernel/threads-max"}
 
-// Detect finds which batch system's master runs in the tree; "" for none.
-func Detect(files fs.FS) farm.BatchSystem {
-	for _, s := range farm.BatchSystems {
-		if _, err := find(files, s); err == nil {
-			return s
-		}
-	}
-	return ""
+// Runs reports whether the system's master runs in the tree.
+func (s System) Runs(files fs.FS) bool {
+	_, err := s.find(files)
+	return err == nil
 }
 
 // Read reads a master. files is the root of its host, live or recorded; conf are texts of its configuration, or nil for
 // where they usually are.
-func Read(files fs.FS, system farm.BatchSystem, conf []string) (Master, error) {
-	m := Master{System: system, Limits: map[string]int64{}, Kernel: map[string]int64{}, Settings: map[string]string{}}
-	if _, ok := daemons[system]; !ok {
-		return m, fail("no batch system %q", system)
-	}
+func Read(files fs.FS, system System, conf []string) (Master, error) {
+	m := Master{system: system, Limits: map[string]int64{}, Kernel: map[string]int64{}, Settings: map[string]string{}}
 	for _, name := range kernelFiles {
 		text, err := fs.ReadFile(files, path.Join("proc/sys", name))
 		if err != nil {
@@ -62,13 +48,13 @@ func Read(files fs.FS, system farm.BatchSystem, conf []string) (Master, error) {
 			m.Kernel[name] = v
 		}
 	}
-	if dir, err := find(files, system); err == nil {
+	if dir, err := system.find(files); err == nil {
 		if err := m.readProcess(files, dir); err != nil {
 			return m, err
 		}
 	}
 	if conf == nil {
-		for _, name := range configurations[system] {
+		for _, name := range system.Conf {
 			if text, err := fs.ReadFile(files, name); err == nil {
 				conf = []string{string(text)}
 				break
@@ -107,12 +93,12 @@ func numbers(f []string) (int64, bool) {
 }
 
 // find is the directory of the daemon's process.
-func find(files fs.FS, system farm.BatchSystem) (string, error) {
+func (s System) find(files fs.FS) (string, error) {
 	entries, err := fs.ReadDir(files, "proc")
 	if err != nil {
 		return "", err
 	}
-	for _, want := range daemons[system] {
+	for _, want := range s.Daemons {
 		for _, e := range entries {
 			if _, err := strconv.Atoi(e.Name()); err != nil {
 				continue
@@ -168,8 +154,8 @@ func (m *Master) settings(text string) {
 			continue
 		}
 		m.Settings[strings.ToLower(strings.TrimSpace(key))] = strings.Trim(strings.TrimSpace(value), `"`)
-		if m.System == farm.Slurm && strings.Contains(strings.ToUpper(line), "STATE=CLOUD") {
-			m.Cloud = true
+		if m.system.Line != nil {
+			m.system.Line(m, line)
 		}
 	}
 }
