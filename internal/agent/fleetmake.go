@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -214,21 +213,14 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 	if err != nil {
 		return image, err
 	}
-	applied, err := a.hyper.Start(ctx, spec)
+	m.control.know(v.id)
+	err = a.define(ctx, m, spec, v.id, func(applied hyper.Applied) error {
+		m.applied = applied
+		return nil
+	})
 	if err != nil {
 		return image, err
 	}
-	m.applied = applied
-	if err := a.fence(ctx, applied.PID, spec.Network); err != nil {
-		return image, err
-	}
-	if err := v.proven(ctx, m, spec); err != nil {
-		return image, err
-	}
-	m.checked.Store(true)
-	m.control.fresh = true
-	m.control.know(v.id)
-	m.watch()
 	v.mu.Lock()
 	v.told = false
 	v.mu.Unlock()
@@ -239,16 +231,12 @@ func (v *fleetVM) launch(ctx context.Context, m *machine) (vmimage.Image, error)
 	if err != nil {
 		return image, err
 	}
-	if err := a.hyper.Resume(ctx, m.id); err != nil {
-		return image, err
-	}
-	text, err := json.Marshal(applied)
-	if err != nil {
+	if err := m.run(func() error { return a.hyper.Resume(ctx, m.id) }); err != nil {
 		return image, err
 	}
 	v.log().Info("vm of the server runs", "project", r.Wanted.Project, "name", r.Wanted.Name, "boots", r.Wanted.Boots,
 		"builds", r.Builds)
-	return image, os.WriteFile(m.path(appliedFile), text, 0o600)
+	return image, nil
 }
 
 // readyMachine makes all that a machine needs beside itself: disks where there are none, a directory for sockets, a

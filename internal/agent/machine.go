@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -212,34 +211,19 @@ func (v *vm) systemDisks(m *machine, image vmimage.Image) ([]hyper.Disk, error) 
 	}, nil
 }
 
-// define makes the VM, stopped, and checks its pins before its first instruction.
+// define makes the VM for the jobs that are in it.
 func (v *vm) define(m *machine, spec hyper.Machine) error {
 	if jobs := v.inside(); len(jobs) > 0 {
 		spec.Enter = jobs[0].enters(v.agent.log)
 		spec.Held = func() bool { return frozen(jobs[0].caller.PID) }
 	}
-	applied, err := v.agent.hyper.Start(v.ctx, spec)
+	err := v.agent.define(v.ctx, m, spec, v.id, func(applied hyper.Applied) error {
+		v.update(func() { m.applied = applied })
+		return v.adoptFirst(applied)
+	})
 	if err != nil {
 		return err
 	}
-	v.update(func() { m.applied = applied })
-	if err := v.adoptFirst(applied); err != nil {
-		return err
-	}
-	if err := v.agent.fence(v.ctx, applied.PID, spec.Network); err != nil {
-		return err
-	}
-	seen, err := v.agent.hyper.Observe(v.ctx, m.id)
-	if err != nil {
-		return err
-	}
-	neighbours, holders := v.agent.ledger.neighbours(v.id)
-	if problems := numa.Check(spec.Plan, seen, neighbours); len(problems) > 0 {
-		return badPins(problems, holders)
-	}
-	m.control.fresh = true
-	m.checked.Store(true)
-	m.watch()
 	for number := range v.ports { // all tasks of a batch job are one user's
 		if err := os.Lchown(m.path(guest.JobPort(number)), int(v.uid), -1); err != nil {
 			return err
@@ -304,14 +288,8 @@ func (v *vm) awaitResume() error {
 
 // boot lets the VM run and waits for its guest's first word.
 func (v *vm) boot(m *machine) error {
-	text, err := json.Marshal(m.applied)
+	err := m.run(func() error { return v.power.start(v.ctx, m) })
 	if err != nil {
-		return err
-	}
-	if err := v.power.start(v.ctx, m); err != nil {
-		return err
-	}
-	if err := os.WriteFile(m.path(appliedFile), text, 0o600); err != nil {
 		return err
 	}
 	timeout := v.agent.config().BootTimeout

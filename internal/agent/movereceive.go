@@ -14,7 +14,6 @@ import (
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
-	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
@@ -232,7 +231,7 @@ func (v *fleetVM) goThrough(ctx context.Context, m *machine, spec hyper.Machine,
 		return err
 	}
 	m.applied = applied
-	if err := v.proven(ctx, m, spec); err != nil { // before a byte is copied
+	if err := a.proven(ctx, m, spec, v.id); err != nil { // before a byte is copied
 		return err
 	}
 	if err := c.send(moveLine{Cookie: cookie}); err != nil {
@@ -245,7 +244,7 @@ func (v *fleetVM) goThrough(ctx context.Context, m *machine, spec hyper.Machine,
 	if err := a.hyper.Arrive(ctx, spec, sent.Cookie); err != nil {
 		return err
 	}
-	if err := v.proven(ctx, m, spec); err != nil {
+	if err := a.proven(ctx, m, spec, v.id); err != nil {
 		return err
 	}
 	return v.whole(m, image, c)
@@ -259,19 +258,6 @@ func lostSource(ctx context.Context, err error) error {
 		return err
 	}
 	return badMove(err, "the connection of the source was lost", "see the log of its agent")
-}
-
-// proven is the check of every start: where the kernel lets threads and memory be is as planned, and no neighbour's.
-func (v *fleetVM) proven(ctx context.Context, m *machine, spec hyper.Machine) error {
-	seen, err := v.agent.hyper.Observe(ctx, m.id)
-	if err != nil {
-		return err
-	}
-	neighbours, holders := v.agent.ledger.neighbours(v.id)
-	if problems := numa.Check(spec.Plan, seen, neighbours); len(problems) > 0 {
-		return badPins(problems, holders)
-	}
-	return nil
 }
 
 // whole writes down that all is here before the source hears of it: an agent that comes after this one keeps the
@@ -292,7 +278,6 @@ func (v *fleetVM) whole(m *machine, image vmimage.Image, c *moveConn) error {
 	if err != nil {
 		return err
 	}
-	m.checked.Store(true)
 	m.control.know(v.id)
 	v.follow(m)
 	m.watch()

@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/config"
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/numa"
+)
+
+// faulty fails one step of the life of each machine.
+type faulty struct {
+	hyper.Hypervisor
+	at atomic.Value // the step, a string; "": none
+}
+
+var errInjected = &farm.Error{Kind: farm.Internal, Code: farm.CodeBadPins, Message: "injected by the test"}
+
+func (f *faulty) step(name string) error {
+	if f.at.Load() == name {
+		return errInjected
+	}
+	return nil
+}
+
+func (f *faulty) Start(ctx context.Context, m hyper.Machine) (hyper.Applied, error) {
+	if err := f.step("start"); err != nil {
+		return hyper.Applied{}, err
+	}
+	applied, err := f.Hypervisor.Start(ctx, m)
+	if err == nil {
+		err = f.step("started") // it is there, and nobody was told
+	}
+	return applied, err
+}
+
+func (f *faulty) Observe(ctx context.Context, id string) (numa.Observed, error) {
+	seen, err := f.Hypervisor.Observe(ctx, id)
+	switch {
+	case f.at.Load() == "observe":
+		err = errInjected
+	case f.at.Load() == "pins":
+		seen = numa.Observed{}
+	}
+	return seen, err
+}
+
+func (f *faulty) Resume(ctx context.Context, id string) error {
+	if err := f.step("resume"); err != nil {
+		return err
+	}
+	return f.Hypervisor.Resume(ctx, id)
+}
+
+// TestFaultAtEachStep fails each step to the first instruction, for each that machines are made for: nothing is left of
+// it on the host, and the next one starts.
+func TestFaultAtEachStep(t *testing.T) {
+	users := map[string]func(f *farmhouse){
+		"job":       func(f *farmhouse) { f.fails("") },
+		"batch job": func(f *farmhouse) { f.fails("7") },
+		"worker": func(f *farmhouse) {
+			j := f.worker()
+			<-j.over
+			if err := j.workerRefused(); !farm.IsCode(err, farm.CodeBadPins) {
+				f.Errorf("worker: %v", err)
+			}
+			f.nothingLeft(nil)
+		},
+		"cloud VM": func(f *farmhouse) {
+			w := f.cloud()
+			f.want(w)
+			f.sees("the reason", w, func(o fleet.Observed) bool {
+				return strings.HasPrefix(o.Reason, string(farm.CodeBadPins))
+			})
+			w.Power = string(farm.PowerDeleted)
+			f.want(w)
+			f.seesState(w, farm.VMGone)
+			f.nothingLeft(w)
+		},
+	}
+	for who, start := range users {
+		for _, step := range []string{"start", "started", "observe", "pins", "resume"} {
+			t.Run(who+"/"+step, func(t *testing.T) {
+				f := newFarmhouse(t)
+				f.close()
+				fault := &faulty{}
+				fault.at.Store(step)
+				f.wrap = func(h hyper.Hypervisor) hyper.Hypervisor {
+					fault.Hypervisor = h
+					return fault
+				}
+				f.open()
+				start(f)
+				fault.at.Store("")
+				f.mustAsk(f.caller(""), api.JobRequest{}).until(api.EventRunning)
+			})
+		}
+	}
+}
+
+// worker asks for a worker.
+func (f *farmhouse) worker() *job {
+	f.Helper()
+	addresses, err := farm.ParseAddressPool("192.0.2.2-192.0.2.6/29")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.agent.mu.Lock()
+	f.agent.cfg.Worker = config.Worker{Controller: "c", Bridge: "br0", Addresses: addresses}
+	f.agent.mu.Unlock()
+	image, err := f.agent.images.Get("micro")
+	if err != nil {
+		f.Fatal(err)
+	}
+	j, err := f.agent.beginWorker(&api.WorkerRequest{Name: "vwn1", Image: image.Digest}, "micro", f.caller(""))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.agent.jobs.Go(j.run)
+	return j
+}
+
+// fails has a job end by the fault, with nothing left.
+func (f *farmhouse) fails(batchJob string) {
+	f.Helper()
+	task := f.mustAsk(f.caller(batchJob), api.JobRequest{})
+	if code := task.failed(); code != string(farm.CodeBadPins) {
+		f.Errorf("the job ended with %s", code)
+	}
+	<-task.job.over
+	f.nothingLeft(nil)
+}
