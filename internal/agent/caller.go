@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/grange-project/grange/internal/allotment"
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -105,7 +106,7 @@ func (c Caller) withLimits() (Caller, error) {
 	}
 	c.Start = start
 	c.Memory = memoryLimit(os.DirFS("/").(fs.ReadFileFS), c.PID)
-	if c.Batch, err = allotment.Of(allotment.Host(), c.PID); err != nil {
+	if c.Batch, err = systems.JobOf(allotment.Host(), c.PID); err != nil {
 		return Caller{}, err
 	}
 	return c, nil

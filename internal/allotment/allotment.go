@@ -12,16 +12,14 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// finder recognises the jobs of one batch system. It returns the zero Allotment for a process that is none of its own,
+// Finder recognises the jobs of one batch system. It returns the zero Allotment for a process that is none of its own,
 // and an error only where the process is one of its jobs and what it was given cannot be told: such a job must not run.
-type finder func(files fs.FS, p process) (farm.Allotment, error)
+type Finder func(files fs.FS, p Process) (farm.Allotment, error)
 
-// finders are asked in turn; the first that knows the process counts.
-var finders = []finder{slurm, gridEngine, htCondor, pbs, lsf}
-
-// Of tells what batch job the process belongs to. files is the host's root directory, so that recorded trees work. A
-// process of no batch job gets the zero Allotment.
-func Of(files fs.FS, pid int) (farm.Allotment, error) {
+// Of returns what batch job the process belongs to; finders are asked in turn, and the first that knows the process
+// counts. files is the host's root directory, so that recorded trees work. A process of no batch job gets the zero
+// Allotment.
+func Of(files fs.FS, pid int, finders []Finder) (farm.Allotment, error) {
 	p, err := read(files, pid)
 	if err != nil {
 		return farm.Allotment{}, err
@@ -35,61 +33,61 @@ func Of(files fs.FS, pid int) (farm.Allotment, error) {
 	return farm.Allotment{}, nil
 }
 
-// process is what the kernel tells of one process and of those it descends from.
-type process struct {
-	pid       int
-	uid       uint32 // real
-	groups    []uint32
-	cgroups   []membership
-	ancestors []ancestor // parent first, up to process 1
+// Process is what the kernel tells of one process and of those it descends from.
+type Process struct {
+	PID       int
+	UID       uint32 // real
+	Groups    []uint32
+	Cgroups   []Membership
+	Ancestors []Ancestor // parent first, up to process 1
 }
 
-// daemonAt is where among the ancestors the nearest of these programs is that root started; -1 for none. See daemon.
-func (p process) daemonAt(programs ...string) int {
-	return slices.IndexFunc(p.ancestors, func(a ancestor) bool {
-		return a.uid == 0 && !a.setuid &&
-			slices.Contains(programs, a.program)
+// DaemonAt is where among the ancestors the nearest of these programs is that root started; -1 for none. See daemon.
+func (p Process) DaemonAt(programs ...string) int {
+	return slices.IndexFunc(p.Ancestors, func(a Ancestor) bool {
+		return a.UID == 0 && !a.Setuid &&
+			slices.Contains(programs, a.Program)
 	})
 }
 
-// daemon is the nearest ancestor that is one of these programs, started by root. A user can call a program of his what
+// Daemon is the nearest ancestor that is one of these programs, started by root. A user can call a program of his what
 // he likes, but not make root run it; and one that becomes root by its file's mode is found out by that mode.
-func (p process) daemon(programs ...string) (ancestor, bool) {
-	for _, a := range p.ancestors {
-		if a.uid == 0 && !a.setuid && slices.Contains(programs, a.program) {
+func (p Process) Daemon(programs ...string) (Ancestor, bool) {
+	for _, a := range p.Ancestors {
+		if a.UID == 0 && !a.Setuid && slices.Contains(programs, a.Program) {
 			return a, true
 		}
 	}
-	return ancestor{}, false
+	return Ancestor{}, false
 }
 
-// ancestor is a process that a batch system's daemon may be. See process.daemon for when to believe it.
-type ancestor struct {
-	pid     int
-	uid     uint32   // real; effective ones change while a daemon acts for its user
-	program string   // base name of the file that it runs, links followed; "" when that is not to be seen
-	setuid  bool     // that file is set-user-ID or set-group-ID: whoever started it chose its arguments
-	argv    []string // as it set them itself: daemons tell here what they are for
+// Ancestor is a process that a batch system's daemon may be. See Process.Daemon for when to believe it.
+type Ancestor struct {
+	PID     int
+	UID     uint32   // real; effective ones change while a daemon acts for its user
+	Program string   // base name of the file that it runs, links followed; "" when that is not to be seen
+	Setuid  bool     // that file is set-user-ID or set-group-ID: whoever started it chose its arguments
+	Argv    []string // as it set them itself: daemons tell here what they are for
 }
 
 // maxAncestors bounds the way up: a process table that changes under us must not hold us.
 const maxAncestors = 64
 
-func read(files fs.FS, pid int) (process, error) {
+func read(files fs.FS, pid int) (Process, error) {
 	status, err := readStatus(files, pid)
 	if err != nil {
-		return process{}, err
+		return Process{}, err
 	}
-	p := process{pid: pid, uid: status.uid, groups: status.groups}
-	if p.cgroups, err = readCgroups(files, pid); err != nil {
-		return process{}, err
+	p := Process{PID: pid, UID: status.UID, Groups: status.Groups}
+	if p.Cgroups, err = readCgroups(files, pid); err != nil {
+		return Process{}, err
 	}
-	born, err := startOf(files, pid)
+	born, err := StartOf(files, pid)
 	if err != nil {
-		return process{}, err
+		return Process{}, err
 	}
-	for parent := status.parent; parent > 0 && len(p.ancestors) < maxAncestors; {
-		start, err := startOf(files, parent)
+	for parent := status.parent; parent > 0 && len(p.Ancestors) < maxAncestors; {
+		start, err := StartOf(files, parent)
 		if err != nil || start > born {
 			break // it ended meanwhile; whoever has its number now is no parent of ours
 		}
@@ -97,19 +95,19 @@ func read(files fs.FS, pid int) (process, error) {
 		if err != nil {
 			break
 		}
-		a := ancestor{pid: parent, uid: s.uid, setuid: true} // unless we see that it is not
+		a := Ancestor{PID: parent, UID: s.UID, Setuid: true} // unless we see that it is not
 		if link, err := fs.ReadLink(files, fmt.Sprintf("proc/%d/exe", parent)); err == nil {
-			a.program = path.Base(strings.TrimSuffix(link, " (deleted)")) // by an upgrade of its package
+			a.Program = path.Base(strings.TrimSuffix(link, " (deleted)")) // by an upgrade of its package
 		}
 		if info, err := fs.Stat(files, fmt.Sprintf("proc/%d/exe", parent)); err == nil {
-			a.setuid = info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0
+			a.Setuid = info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0
 		}
 		argv, _ := fs.ReadFile(files, fmt.Sprintf("proc/%d/cmdline", parent))
-		a.argv = strings.Split(strings.TrimRight(string(argv), "\x00"), "\x00")
-		if again, err := startOf(files, parent); err != nil || again != start {
+		a.Argv = strings.Split(strings.TrimRight(string(argv), "\x00"), "\x00")
+		if again, err := StartOf(files, parent); err != nil || again != start {
 			break
 		}
-		p.ancestors = append(p.ancestors, a)
+		p.Ancestors = append(p.Ancestors, a)
 		born, parent = start, s.parent
 	}
 	return p, nil
@@ -117,8 +115,8 @@ func read(files fs.FS, pid int) (process, error) {
 
 type status struct {
 	parent int
-	uid    uint32 // real
-	groups []uint32
+	UID    uint32 // real
+	Groups []uint32
 }
 
 func readStatus(files fs.FS, pid int) (status, error) {
@@ -135,10 +133,10 @@ func readStatus(files fs.FS, pid int) (status, error) {
 		case key == "PPid" && len(fields) == 1:
 			s.parent, _ = strconv.Atoi(fields[0])
 		case key == "Uid" && len(fields) == 4:
-			s.uid, known = number(fields[0]), true
+			s.UID, known = number(fields[0]), true
 		case key == "Groups":
 			for _, f := range fields {
-				s.groups = append(s.groups, number(f))
+				s.Groups = append(s.Groups, number(f))
 			}
 		}
 	}
@@ -157,8 +155,8 @@ func number(text string) uint32 {
 	return uint32(n)
 }
 
-// startOf is field 22 of stat: when the process started, in clock ticks since boot.
-func startOf(files fs.FS, pid int) (uint64, error) {
+// StartOf is field 22 of stat: when the process started, in clock ticks since boot.
+func StartOf(files fs.FS, pid int) (uint64, error) {
 	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/stat", pid))
 	if err != nil {
 		return 0, err

@@ -1,8 +1,11 @@
 package allotment
 
 import (
+	"io/fs"
 	"slices"
 	"testing"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // TestDaemon holds the rule by which ancestors are believed.
@@ -28,7 +31,7 @@ func TestDaemon(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a, ok := p.daemon("stepd"); ok != c.want || ok && a.pid != 20 {
+		if a, ok := p.Daemon("stepd"); ok != c.want || ok && a.PID != 20 {
 			t.Errorf("%s: %v %+v, want %v", name, ok, a, c.want)
 		}
 	}
@@ -37,8 +40,8 @@ func TestDaemon(t *testing.T) {
 func TestReadCuts(t *testing.T) {
 	whole := parseTree(t, "").people(person{pid: 1, program: "/sbin/init"},
 		person{pid: 30, parent: 1, uid: 1000, start: 3, program: "/bin/sh"})
-	if p, err := read(whole, 30); err != nil || p.uid != 1000 || len(p.ancestors) != 1 ||
-		!slices.Equal(p.groups, []uint32{1000}) {
+	if p, err := read(whole, 30); err != nil || p.UID != 1000 || len(p.Ancestors) != 1 ||
+		!slices.Equal(p.Groups, []uint32{1000}) {
 		t.Errorf("%+v %v", p, err)
 	}
 	for _, file := range []string{"status", "stat", "cgroup"} {
@@ -53,4 +56,9 @@ func TestReadCuts(t *testing.T) {
 	if p, err := read(broken, 30); err == nil {
 		t.Errorf("a process of no user: %+v", p)
 	}
+}
+
+// of is Of with all finders that are here.
+func of(files fs.FS, pid int) (farm.Allotment, error) {
+	return Of(files, pid, []Finder{Slurm, GridEngine, HTCondor, PBS, LSF})
 }

@@ -13,26 +13,26 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// membership is one line of /proc/PID/cgroup: the process's place in one hierarchy.
-type membership struct {
-	controllers []string // none in the unified hierarchy; "name=systemd" for one without controllers
-	path        string   // from the hierarchy's root; it may begin with "/.." where that is beyond what we see
+// Membership is one line of /proc/PID/cgroup: the process's place in one hierarchy.
+type Membership struct {
+	Controllers []string // none in the unified hierarchy; "name=systemd" for one without controllers
+	Path        string   // from the hierarchy's root; it may begin with "/.." where that is beyond what we see
 }
 
-func (m membership) unified() bool { return len(m.controllers) == 0 }
+func (m Membership) unified() bool { return len(m.Controllers) == 0 }
 
-func (m membership) has(controller string) bool { return slices.Contains(m.controllers, controller) }
+func (m Membership) has(controller string) bool { return slices.Contains(m.Controllers, controller) }
 
-// dir is where the hierarchy's group at that path (the process's own, or one above it) is, below the host's root; ""
+// Dir is where the hierarchy's group at that path (the process's own, or one above it) is, below the host's root; ""
 // when it is not to be seen.
-func (m membership) dir(files fs.FS, at string) string {
+func (m Membership) Dir(files fs.FS, at string) string {
 	for part := range strings.SplitSeq(at, "/") {
 		if part == ".." {
 			return "" // outside of our own cgroup namespace
 		}
 	}
-	roots := []string{strings.Join(m.controllers, ",")}
-	roots = append(roots, m.controllers...) // a controller alone is a link to the mount point of all
+	roots := []string{strings.Join(m.Controllers, ",")}
+	roots = append(roots, m.Controllers...) // a controller alone is a link to the mount point of all
 	if m.unified() {
 		roots = []string{".", "unified"} // hybrid hosts keep it beside those of version 1
 	}
@@ -47,30 +47,30 @@ func (m membership) dir(files fs.FS, at string) string {
 
 const cgroupRoot = "sys/fs/cgroup"
 
-func readCgroups(files fs.FS, pid int) ([]membership, error) {
+func readCgroups(files fs.FS, pid int) ([]Membership, error) {
 	text, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/cgroup", pid))
 	if err != nil {
 		return nil, err
 	}
-	var found []membership
+	var found []Membership
 	for line := range strings.Lines(string(text)) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(parts) != 3 {
 			continue
 		}
-		m := membership{path: parts[2]}
+		m := Membership{Path: parts[2]}
 		if parts[1] != "" {
-			m.controllers = strings.Split(parts[1], ",")
+			m.Controllers = strings.Split(parts[1], ",")
 		}
 		found = append(found, m)
 	}
 	return found, nil
 }
 
-// rootsOwn reports whether root alone could have made the directory: it and all above it, up to the hierarchy's own,
+// RootsOwn reports whether root alone could have made the directory: it and all above it, up to the hierarchy's own,
 // belong to root, and nobody else may write into them. A user who was handed a subtree can make groups of any name in
 // it.
-func rootsOwn(files fs.FS, dir string) bool {
+func RootsOwn(files fs.FS, dir string) bool {
 	for ; dir != cgroupRoot && strings.HasPrefix(dir, cgroupRoot+"/"); dir = path.Dir(dir) {
 		info, err := fs.Stat(files, dir)
 		if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
@@ -83,20 +83,20 @@ func rootsOwn(files fs.FS, dir string) bool {
 	return dir == cgroupRoot
 }
 
-// confined is what the job's cgroups allow: the CPUs of the groups that its processes are in, and the least memory
+// Confined is what the job's cgroups allow: the CPUs of the groups that its processes are in, and the least memory
 // limit from there up to the job's own group. top tells, of a path in a hierarchy, the path of the job's own group; ""
 // where it is none of the job's. dirs are the groups themselves, as farm.Allotment.Cgroups has them. It is an error
 // when one of them is not to be seen: a VM that is not put there would have more than its job.
-func (p process) confined(files fs.FS, top func(path string) string) (cpus farm.CPUSet, memory farm.Bytes,
+func (p Process) Confined(files fs.FS, top func(path string) string) (cpus farm.CPUSet, memory farm.Bytes,
 	dirs []string, err error) {
-	for _, m := range p.cgroups {
-		job := top(m.path)
+	for _, m := range p.Cgroups {
+		job := top(m.Path)
 		if job == "" {
 			continue
 		}
-		dir := m.dir(files, m.path)
+		dir := m.Dir(files, m.Path)
 		if dir == "" {
-			return cpus, 0, nil, hidden(m.path)
+			return cpus, 0, nil, Hidden(m.Path)
 		}
 		if rel := strings.TrimPrefix(dir, cgroupRoot+"/"); !slices.Contains(dirs, rel) {
 			dirs = append(dirs, rel)
@@ -107,8 +107,8 @@ func (p process) confined(files fs.FS, top func(path string) string) (cpus farm.
 			}
 		}
 		if m.has("memory") || m.unified() {
-			for at := m.path; ; at = path.Dir(at) {
-				if limit := readMemory(files, m.dir(files, at)); limit > 0 && (memory == 0 || limit < memory) {
+			for at := m.Path; ; at = path.Dir(at) {
+				if limit := readMemory(files, m.Dir(files, at)); limit > 0 && (memory == 0 || limit < memory) {
 					memory = limit
 				}
 				if at == job || at == "/" {
@@ -120,7 +120,7 @@ func (p process) confined(files fs.FS, top func(path string) string) (cpus farm.
 	return cpus, memory, dirs, nil
 }
 
-func hidden(group string) error {
+func Hidden(group string) error {
 	return &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCgroup,
 		Message: "the agent does not see the job's control group " + group,
 		Hint:    "run the agent in the host's own cgroup namespace, with /sys/fs/cgroup mounted"}
@@ -165,7 +165,7 @@ func Within(files fs.FS, pid int, dir string) (bool, error) {
 	}
 	dir = path.Join(cgroupRoot, dir)
 	for _, m := range all {
-		if in := m.dir(files, m.path); in == dir || strings.HasPrefix(in, dir+"/") {
+		if in := m.Dir(files, m.Path); in == dir || strings.HasPrefix(in, dir+"/") {
 			return true, nil
 		}
 	}
@@ -183,7 +183,7 @@ func Frozen(files fs.FS, pid int) bool {
 		return false
 	}
 	for _, m := range all {
-		dir := m.dir(files, m.path)
+		dir := m.Dir(files, m.Path)
 		switch {
 		case dir == "":
 		case m.has("freezer"):

@@ -56,7 +56,7 @@ func FuzzOf(f *testing.F) {
 		changed.Data = []byte(text)
 		files := tree{fstest.MapFS(maps.Clone(host.files.MapFS)), host.files.links}
 		files.MapFS[name] = &changed
-		a, err := Of(files, host.pid)
+		a, err := of(files, host.pid)
 		if err != nil || a.System == "" {
 			return
 		}

@@ -14,13 +14,13 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// gridEngine recognises jobs by the sge_shepherd above them, or by their group. The shepherd's working directory is the
+// GridEngine recognises jobs by the sge_shepherd above them, or by their group. The shepherd's working directory is the
 // job's active_jobs/JOB.TASK, where sge_execd wrote what the job was given, for the shepherd alone: not even the job's
 // environment has all of it. There are no control groups; Grid Engine finds a job's processes by one more group that it
 // gives each of them, and limits their memory by that.
-func gridEngine(files fs.FS, p process) (farm.Allotment, error) {
-	if shepherd, ok := p.daemon(shepherdProgram); ok {
-		return jobOfShepherd(files, p, shepherd.pid)
+func GridEngine(files fs.FS, p Process) (farm.Allotment, error) {
+	if shepherd, ok := p.Daemon(shepherdProgram); ok {
+		return jobOfShepherd(files, p, shepherd.PID)
 	}
 	shepherd, err := shepherdOfGroups(files, p)
 	if err != nil || shepherd == 0 {
@@ -35,8 +35,8 @@ const shepherdProgram = "sge_shepherd"
 // Engine tracks it by: only root can give a process that group, and only root can take it away. 0: it is in no job's
 // group. Numbers of groups are used again; a process that was left behind by an earlier job must not get what a later
 // one was given.
-func shepherdOfGroups(files fs.FS, p process) (int, error) {
-	if len(p.groups) == 0 {
+func shepherdOfGroups(files fs.FS, p Process) (int, error) {
+	if len(p.Groups) == 0 {
 		return 0, nil
 	}
 	entries, err := fs.ReadDir(files, "proc")
@@ -55,7 +55,7 @@ func shepherdOfGroups(files fs.FS, p process) (int, error) {
 			continue
 		}
 		s, err := readStatus(files, pid)
-		if err != nil || s.uid != 0 {
+		if err != nil || s.UID != 0 {
 			continue
 		}
 		if info, err := fs.Stat(files, exe); err != nil || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
@@ -73,11 +73,11 @@ func shepherdOfGroups(files fs.FS, p process) (int, error) {
 		if err != nil {
 			return 0, noShepherd(err.Error()) // it might be that one
 		}
-		if group := c["add_grp_id"]; group == "" || group == "0" || !slices.Contains(p.groups, number(group)) {
+		if group := c["add_grp_id"]; group == "" || group == "0" || !slices.Contains(p.Groups, number(group)) {
 			continue
 		}
 		if found != 0 {
-			return 0, strangeJob("it is in the groups by which Grid Engine tracks several jobs")
+			return 0, Strange("it is in the groups by which Grid Engine tracks several jobs")
 		}
 		found = pid
 		if err := leftTree(files, p, pid, dir); err != nil {
@@ -88,7 +88,7 @@ func shepherdOfGroups(files fs.FS, p process) (int, error) {
 }
 
 // leftTree tells that a process in a job's group is of this job's user, and began under its shepherd.
-func leftTree(files fs.FS, p process, shepherd int, dir string) error {
+func leftTree(files fs.FS, p Process, shepherd int, dir string) error {
 	text, err := fs.ReadFile(files, dir+"/job_pid")
 	if err != nil {
 		return noShepherd(err.Error())
@@ -99,33 +99,33 @@ func leftTree(files fs.FS, p process, shepherd int, dir string) error {
 	}
 	s, err := readStatus(files, first)
 	if err != nil || s.parent != shepherd {
-		return strangeJob("it is in a group by which Grid Engine tracks a job that has ended")
+		return Strange("it is in a group by which Grid Engine tracks a job that has ended")
 	}
-	if s.uid != p.uid {
-		return strangeJob("it is in a group by which Grid Engine tracks a job of another user")
+	if s.UID != p.UID {
+		return Strange("it is in a group by which Grid Engine tracks a job of another user")
 	}
-	begun, err := startOf(files, first)
+	begun, err := StartOf(files, first)
 	if err != nil {
 		return err
 	}
-	born, err := startOf(files, p.pid)
+	born, err := StartOf(files, p.PID)
 	if err != nil {
 		return err
 	}
 	if born < begun {
-		return strangeJob("it is older than the job in whose group it is")
+		return Strange("it is older than the job in whose group it is")
 	}
 	return nil
 }
 
 // jobOfShepherd reads what the shepherd was told of its job.
-func jobOfShepherd(files fs.FS, p process, shepherd int) (farm.Allotment, error) {
+func jobOfShepherd(files fs.FS, p Process, shepherd int) (farm.Allotment, error) {
 	cwd, err := fs.ReadLink(files, fmt.Sprintf("proc/%d/cwd", shepherd))
 	if err != nil {
 		return farm.Allotment{}, noShepherd("its working directory is not to be seen: " + err.Error())
 	}
 	dir := strings.TrimPrefix(path.Clean(cwd), "/")
-	if err := notTheUsers(files, dir, p.uid); err != nil {
+	if err := notTheUsers(files, dir, p.UID); err != nil {
 		return farm.Allotment{}, err
 	}
 	c, err := readShepherd(files, dir+"/config")
@@ -160,9 +160,9 @@ func jobOfShepherd(files fs.FS, p process, shepherd int) (farm.Allotment, error)
 	}
 	if text := c["add_grp_id"]; text != "" && text != "0" {
 		group := number(text)
-		if !slices.Contains(p.groups, group) {
+		if !slices.Contains(p.Groups, group) {
 			return farm.Allotment{},
-				strangeJob(fmt.Sprintf("it is not in group %s, by which Grid Engine tracks job %s", text, a.Job))
+				Strange(fmt.Sprintf("it is not in group %s, by which Grid Engine tracks job %s", text, a.Job))
 		}
 		a.Group = group
 	}
@@ -178,7 +178,7 @@ func notTheUsers(files fs.FS, dir string, user uint32) error {
 		}
 		owner, ok := info.Sys().(*syscall.Stat_t)
 		if !ok || owner.Uid != 0 && owner.Uid == user || info.Mode().Perm()&0o022 != 0 {
-			return strangeJob("the job's user may write " + name)
+			return Strange("the job's user may write " + name)
 		}
 	}
 	return nil
@@ -254,5 +254,5 @@ func none(text string) bool {
 }
 
 func noShepherd(what string) error {
-	return strangeJob("what Grid Engine gave the job cannot be told: " + what)
+	return Strange("what Grid Engine gave the job cannot be told: " + what)
 }

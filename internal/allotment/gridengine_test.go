@@ -23,7 +23,7 @@ func TestGridEngine(t *testing.T) {
 		9469: {System: farm.GridEngine, Job: "6.3", Slots: 1, Queue: "metal.q", Group: 65406},
 		9375: {}, // a shepherd itself is no job
 	} {
-		got, err := Of(files, pid)
+		got, err := of(files, pid)
 		if err != nil {
 			t.Errorf("%d: %v", pid, err)
 		}
@@ -86,7 +86,7 @@ func TestGridEngineThreats(t *testing.T) {
 	} {
 		files := readTree(t, recordedGridEngine)
 		c.change(files)
-		got, err := Of(files, 9468)
+		got, err := of(files, 9468)
 		if e := new(farm.Error); (err != nil) != c.denied ||
 			c.denied && (!errors.As(err, &e) || e.Code != farm.CodeStrangeJob) {
 			t.Errorf("%s: %v", name, err)
@@ -145,7 +145,7 @@ func TestGridEngineOutsideTheTree(t *testing.T) {
 		files.MapFS[dir+"/job_pid"] = &fstest.MapFile{Data: []byte("9468\n"), Mode: 0o444,
 			Sys: &syscall.Stat_t{Uid: 104}}
 		c.change(files)
-		got, err := Of(files, 9999)
+		got, err := of(files, 9999)
 		if e := new(farm.Error); (err != nil) != c.denied ||
 			c.denied && (!errors.As(err, &e) || e.Code != farm.CodeStrangeJob) {
 			t.Errorf("%s: %v", name, err)

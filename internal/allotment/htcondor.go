@@ -13,30 +13,30 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// htCondor recognises jobs by the condor_starter above them. What the job was given is in two files that the starter
+// HTCondor recognises jobs by the condor_starter above them. What the job was given is in two files that the starter
 // wrote into the job's scratch directory as condor: .machine.ad is the slot, .job.ad the job. The directory is the
 // user's, who can remove them or put others there, but can make none that condor owns. Those that condor made for other
 // jobs of the user, in other slots or at other times, are told by their names of the slot, their times and their claims
 // (HTCondor 23.9: baseStarter writes both before it starts the job).
-func htCondor(files fs.FS, p process) (farm.Allotment, error) {
+func HTCondor(files fs.FS, p Process) (farm.Allotment, error) {
 	slot, inGroup, err := p.condorGroup(files)
 	if err != nil {
 		return farm.Allotment{}, err
 	}
-	starter, ok := p.daemon("condor_starter")
+	starter, ok := p.Daemon("condor_starter")
 	switch {
 	case !ok && !inGroup:
 		return farm.Allotment{}, nil
 	case !ok:
-		return farm.Allotment{}, strangeJob("it is in a control group of HTCondor's " + slot +
+		return farm.Allotment{}, Strange("it is in a control group of HTCondor's " + slot +
 			", and below no condor_starter")
 	}
-	own := starterSlot(starter.argv)
+	own := starterSlot(starter.Argv)
 	if own == "" {
-		return farm.Allotment{}, strangeJob("its condor_starter names no slot")
+		return farm.Allotment{}, Strange("its condor_starter names no slot")
 	}
 	if inGroup && slot != own {
-		return farm.Allotment{}, strangeJob("its control group is of " + slot + " and its condor_starter of " + own)
+		return farm.Allotment{}, Strange("its control group is of " + slot + " and its condor_starter of " + own)
 	}
 	ads, err := readCondorAds(files, p, starter, own)
 	if err != nil {
@@ -45,16 +45,16 @@ func htCondor(files fs.FS, p process) (farm.Allotment, error) {
 	a := farm.Allotment{System: farm.HTCondor, Job: ads.id()}
 	cpus, ok := ads.machine.Int("Cpus")
 	if !ok || cpus < 1 || cpus > 1<<20 {
-		return farm.Allotment{}, strangeJob("its slot has " + ads.machine.Text("Cpus") + " CPUs")
+		return farm.Allotment{}, Strange("its slot has " + ads.machine.Text("Cpus") + " CPUs")
 	}
 	a.Slots = int(cpus)
 	mib, ok := ads.machine.Int("Memory")
 	if !ok || mib < 1 || mib > 1<<40 {
-		return farm.Allotment{}, strangeJob("its slot has " + ads.machine.Text("Memory") + " MB of memory")
+		return farm.Allotment{}, Strange("its slot has " + ads.machine.Text("Memory") + " MB of memory")
 	}
 	a.Memory = farm.Bytes(mib) * farm.MiB
 	a.Account, a.Ends = ads.account(), ads.ends()
-	confined, limit, groups, err := p.confined(files, func(at string) string { return condorPath(at).top })
+	confined, limit, groups, err := p.Confined(files, func(at string) string { return condorPath(at).top })
 	if err != nil {
 		return farm.Allotment{}, err
 	}
@@ -92,21 +92,21 @@ func condorPath(at string) condorPlace {
 
 // condorGroup is what the process's control groups say. The job's own group belongs to the job's user, who may make
 // others in it; nobody but root can make one beside it.
-func (p process) condorGroup(files fs.FS) (slot string, found bool, err error) {
-	for _, m := range p.cgroups {
-		at := condorPath(m.path)
+func (p Process) condorGroup(files fs.FS) (slot string, found bool, err error) {
+	for _, m := range p.Cgroups {
+		at := condorPath(m.Path)
 		if at.slot == "" {
 			continue
 		}
-		dir := m.dir(files, at.top)
+		dir := m.Dir(files, at.top)
 		switch {
 		case dir == "":
-			return "", false, hidden(at.top)
-		case !rootsOwn(files, dir[:strings.LastIndexByte(dir, '/')]):
-			return "", false, strangeJob("control group " + at.top +
+			return "", false, Hidden(at.top)
+		case !RootsOwn(files, dir[:strings.LastIndexByte(dir, '/')]):
+			return "", false, Strange("control group " + at.top +
 				" is named as one of HTCondor's, and root alone could not have made it")
 		case found && slot != at.slot:
-			return "", false, strangeJob("its control groups are of " + slot + " and " + at.slot)
+			return "", false, Strange("its control groups are of " + slot + " and " + at.slot)
 		}
 		slot, found = at.slot, true
 	}
@@ -115,28 +115,28 @@ func (p process) condorGroup(files fs.FS) (slot string, found bool, err error) {
 
 type condorAds struct{ job, machine classad.Ad }
 
-func readCondorAds(files fs.FS, p process, starter ancestor, slot string) (ads condorAds, err error) {
-	born, err := Began(files, starter.pid)
+func readCondorAds(files fs.FS, p Process, starter Ancestor, slot string) (ads condorAds, err error) {
+	born, err := Began(files, starter.PID)
 	if err != nil {
-		return ads, strangeJob("when its condor_starter began is not to be seen: " + err.Error())
+		return ads, Strange("when its condor_starter began is not to be seen: " + err.Error())
 	}
 	trusted := condorUsers(files, p, starter)
 	read := func(name string) (classad.Ad, error) {
-		text, info, err := readForeign(files, fmt.Sprintf("proc/%d/cwd/%s", starter.pid, name),
+		text, info, err := readForeign(files, fmt.Sprintf("proc/%d/cwd/%s", starter.PID, name),
 			func(owner uint32) bool {
-				return owner != p.uid && slices.Contains(trusted, owner)
+				return owner != p.UID && slices.Contains(trusted, owner)
 			})
 		if err != nil {
-			return classad.Ad{}, strangeJob(err.Error())
+			return classad.Ad{}, Strange(err.Error())
 		}
 		// btime is of whole seconds, and moves with the clock by one.
 		const slack = 2 * time.Second
 		if info.ModTime().Before(born.Add(-slack)) {
-			return classad.Ad{}, strangeJob(name + " is older than its condor_starter")
+			return classad.Ad{}, Strange(name + " is older than its condor_starter")
 		}
 		ad, err := classad.Parse(string(text))
 		if err != nil {
-			return classad.Ad{}, strangeJob(name + ": " + err.Error())
+			return classad.Ad{}, Strange(name + ": " + err.Error())
 		}
 		return ad, nil
 	}
@@ -150,17 +150,17 @@ func readCondorAds(files fs.FS, p process, starter ancestor, slot string) (ads c
 	// told by the latter.
 	switch {
 	case ads.machine.Has("Cmd") || ads.machine.Has("JobStatus") || ads.machine.Has("QDate"):
-		return ads, strangeJob(".machine.ad is the ad of a job")
+		return ads, Strange(".machine.ad is the ad of a job")
 	case slotOf(ads.machine.String("Name")) != slot:
-		return ads, strangeJob(fmt.Sprintf(".machine.ad is of slot %q, and its condor_starter of %q",
+		return ads, Strange(fmt.Sprintf(".machine.ad is of slot %q, and its condor_starter of %q",
 			ads.machine.String("Name"), slot))
 	case ads.job.Has("RemoteHost") && slotOf(ads.job.String("RemoteHost")) != slot:
-		return ads, strangeJob(fmt.Sprintf(".job.ad is of slot %q, and its condor_starter of %q",
+		return ads, Strange(fmt.Sprintf(".job.ad is of slot %q, and its condor_starter of %q",
 			ads.job.String("RemoteHost"), slot))
 	case ads.job.Text("PublicClaimId") != ads.machine.Text("PublicClaimId"):
-		return ads, strangeJob(".job.ad and .machine.ad are of different claims")
+		return ads, Strange(".job.ad and .machine.ad are of different claims")
 	case ads.id() == "":
-		return ads, strangeJob(".job.ad names no job")
+		return ads, Strange(".job.ad names no job")
 	}
 	return ads, nil
 }
@@ -171,16 +171,16 @@ func slotOf(name string) string {
 }
 
 // condorUsers are those that the daemons write files as: root, and whom CONDOR_IDS, or else the account condor, says.
-func condorUsers(files fs.FS, p process, starter ancestor) []uint32 {
+func condorUsers(files fs.FS, p Process, starter Ancestor) []uint32 {
 	users := []uint32{0}
-	if passwd, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/root/etc/passwd", starter.pid)); err == nil {
+	if passwd, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/root/etc/passwd", starter.PID)); err == nil {
 		if id, ok := userID(passwd, "condor"); ok {
 			users = append(users, id)
 		}
 	}
 	// The master, other than startd and starter, never acts for a user.
-	if master, ok := p.daemon("condor_master"); ok {
-		status, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/status", master.pid))
+	if master, ok := p.Daemon("condor_master"); ok {
+		status, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/status", master.PID))
 		if _, after, found := strings.Cut(string(status), "\nUid:"); err == nil && found {
 			if f := strings.Fields(after); len(f) > 1 {
 				users = append(users, number(f[1]))
@@ -192,7 +192,7 @@ func condorUsers(files fs.FS, p process, starter ancestor) []uint32 {
 
 // Began is when a process began, by the clock.
 func Began(files fs.FS, pid int) (time.Time, error) {
-	ticks, err := startOf(files, pid)
+	ticks, err := StartOf(files, pid)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -33,7 +33,7 @@ func condorWant() farm.Allotment {
 }
 
 func TestHTCondor(t *testing.T) {
-	got, err := Of(readTree(t, condorTree), condorJobPID)
+	got, err := of(readTree(t, condorTree), condorJobPID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestHTCondorThreats(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := readTree(t, condorTree)
 			c.do(f)
-			got, err := Of(f, condorJobPID)
+			got, err := of(f, condorJobPID)
 			if c.want != nil {
 				want := condorWant()
 				c.want(&want)
@@ -151,13 +151,13 @@ func TestHTCondorWithoutGroups(t *testing.T) {
 	f.MapFS["proc/30258/cgroup"].Data = []byte("0::/\n")
 	want := condorWant()
 	want.Cgroups = nil
-	got, err := Of(f, condorJobPID)
+	got, err := of(f, condorJobPID)
 	if diff := cmp.Diff(want, got, cmp.Comparer(farm.CPUSet.Equal)); diff != "" || err != nil {
 		t.Errorf("%v\n(-want +got):\n%s", err, diff)
 	}
 	f.MapFS["proc/30258/status"].Data = []byte(strings.ReplaceAll(string(f.MapFS["proc/30258/status"].Data),
 		"PPid:\t30064", "PPid:\t1"))
-	if got, err := Of(f, condorJobPID); err != nil || got.System != "" {
+	if got, err := of(f, condorJobPID); err != nil || got.System != "" {
 		t.Errorf("a process that left its starter: %+v, %v", got, err)
 	}
 }

@@ -45,7 +45,7 @@ func TestLSF(t *testing.T) {
 	} {
 		files := parseTree(t, c.entries).people(append(c.people,
 			person{pid: 20, parent: 15, uid: 1000, start: 60, program: "/bin/sh", cgroup: c.cgroup})...)
-		got, err := Of(files, 20)
+		got, err := of(files, 20)
 		if e := new(farm.Error); c.code != "" && (!errors.As(err, &e) || e.Code != c.code) ||
 			c.code == "" && err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -13,17 +13,17 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// pbs recognises jobs by the pbs_mom above them. Which job it is, only grange's hook tells: it runs as root in the
+// PBS recognises jobs by the pbs_mom above them. Which job it is, only grange's hook tells: it runs as root in the
 // process that becomes the job, and writes a record named by that process's ID, which all processes of the job descend
 // from. Control groups are there where the site uses PBS's own cgroup hook.
-func pbs(files fs.FS, p process) (farm.Allotment, error) {
-	i := p.daemonAt("pbs_mom")
+func PBS(files fs.FS, p Process) (farm.Allotment, error) {
+	i := p.DaemonAt("pbs_mom")
 	if i < 0 {
 		return farm.Allotment{}, nil
 	}
-	top := p.pid // what mom started
+	top := p.PID // what mom started
 	if i > 0 {
-		top = p.ancestors[i-1].pid
+		top = p.Ancestors[i-1].PID
 	}
 	r, err := readPBS(files, top)
 	if err != nil {
@@ -33,25 +33,25 @@ func pbs(files fs.FS, p process) (farm.Allotment, error) {
 	if r.CPUs < 0 || r.Memory < 0 || r.Job == "" || strings.ContainsAny(r.Job, "/ \n") {
 		return farm.Allotment{}, noHook("its record makes no sense")
 	}
-	for _, m := range p.cgroups {
-		at := pbsPath.FindStringSubmatch(m.path)
+	for _, m := range p.Cgroups {
+		at := pbsPath.FindStringSubmatch(m.Path)
 		if at == nil {
 			continue
 		}
-		dir := m.dir(files, at[1])
+		dir := m.Dir(files, at[1])
 		switch {
 		case dir == "":
-			return farm.Allotment{}, hidden(at[1])
-		case !rootsOwn(files, dir):
+			return farm.Allotment{}, Hidden(at[1])
+		case !RootsOwn(files, dir):
 			return farm.Allotment{},
-				strangeJob("control group " + at[1] +
+				Strange("control group " + at[1] +
 					" is named as one of PBS's, and root alone could not have made it")
 		case at[2] != r.Job:
 			return farm.Allotment{},
-				strangeJob("its control groups are of job " + at[2] + " and the hook's record of job " + r.Job)
+				Strange("its control groups are of job " + at[2] + " and the hook's record of job " + r.Job)
 		}
 	}
-	a.CPUs, a.Memory, a.Cgroups, err = p.confined(files, func(at string) string {
+	a.CPUs, a.Memory, a.Cgroups, err = p.Confined(files, func(at string) string {
 		if m := pbsPath.FindStringSubmatch(at); m != nil {
 			return m[1]
 		}
@@ -97,7 +97,7 @@ func readPBS(files fs.FS, top int) (pbsRecord, error) {
 			return r, noHook("the hook left no record of process " + fmt.Sprint(top))
 		}
 		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != 0 || info.Mode().Perm()&0o022 != 0 {
-			return r, strangeJob("others than root may write " + at)
+			return r, Strange("others than root may write " + at)
 		}
 	}
 	text, err := fs.ReadFile(files, name)
@@ -107,7 +107,7 @@ func readPBS(files fs.FS, top int) (pbsRecord, error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return r, noHook(name + ": " + err.Error())
 	}
-	start, err := startOf(files, top)
+	start, err := StartOf(files, top)
 	if err != nil {
 		return r, err
 	}

@@ -57,7 +57,7 @@ func TestPBS(t *testing.T) {
 	} {
 		files := pbsTree(t, c.entries, c.cgroup)
 		for _, pid := range []int{20, 30} {
-			got, err := Of(files, pid)
+			got, err := of(files, pid)
 			if e := new(farm.Error); c.code != "" && (!errors.As(err, &e) || e.Code != c.code) ||
 				c.code == "" && err != nil {
 				t.Errorf("%s, process %d: %v", name, pid, err)
@@ -76,7 +76,7 @@ func TestNoMom(t *testing.T) {
 	} {
 		files := parseTree(t, pbsRecorded).people(mom,
 			person{pid: 20, parent: 10, uid: 1000, start: 6000, program: "/bin/sh"})
-		if got, err := Of(files, 20); err != nil || got.System != "" {
+		if got, err := of(files, 20); err != nil || got.System != "" {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}

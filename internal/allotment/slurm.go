@@ -9,11 +9,11 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// slurm recognises jobs by their control groups where Slurm makes them (proctrack/cgroup, task/cgroup,
+// Slurm recognises jobs by their control groups where Slurm makes them (proctrack/cgroup, task/cgroup,
 // jobacct_gather/cgroup), and by the title of the slurmstepd above them, which is there always. A process that left its
 // parents is known by its groups alone; where there are none (proctrack/linuxproc) Slurm itself does not know it any
 // more, and neither do we.
-func slurm(files fs.FS, p process) (farm.Allotment, error) {
+func Slurm(files fs.FS, p Process) (farm.Allotment, error) {
 	byGroup, err := p.slurmGroup(files)
 	if err != nil {
 		return farm.Allotment{}, err
@@ -26,12 +26,12 @@ func slurm(files fs.FS, p process) (farm.Allotment, error) {
 	case byGroup.job == "":
 		a.Job, a.Step = byTitle.job, byTitle.step
 	case byTitle.job != "" && byTitle.job != byGroup.job:
-		return farm.Allotment{}, strangeJob("its control groups are of job " + byGroup.job +
+		return farm.Allotment{}, Strange("its control groups are of job " + byGroup.job +
 			" and its slurmstepd of job " + byTitle.job)
 	default:
 		a.Job, a.Step = byGroup.job, byGroup.step
 	}
-	a.CPUs, a.Memory, a.Cgroups, err = p.confined(files, func(at string) string {
+	a.CPUs, a.Memory, a.Cgroups, err = p.Confined(files, func(at string) string {
 		if byGroup.job == "" {
 			return ""
 		}
@@ -65,9 +65,9 @@ func slurmPath(at string) slurmPlace {
 
 // slurmGroup is what the process's control groups say. A group of such a name that a user could have made is none of
 // Slurm's: who was handed a subtree (a user's systemd, a rootless container) may call what he makes in it job_1.
-func (p process) slurmGroup(files fs.FS) (found slurmPlace, err error) {
-	for _, m := range p.cgroups {
-		inside := m.path
+func (p Process) slurmGroup(files fs.FS) (found slurmPlace, err error) {
+	for _, m := range p.Cgroups {
+		inside := m.Path
 		for strings.HasPrefix(inside, "/../") {
 			inside = inside[len("/.."):]
 		}
@@ -75,20 +75,20 @@ func (p process) slurmGroup(files fs.FS) (found slurmPlace, err error) {
 		if at.job == "" {
 			continue
 		}
-		if inside != m.path { // beyond our own cgroup namespace
-			return slurmPlace{}, hidden(m.path)
+		if inside != m.Path { // beyond our own cgroup namespace
+			return slurmPlace{}, Hidden(m.Path)
 		}
-		dir := m.dir(files, at.top) // below it the step's user may own groups, which changes nothing
+		dir := m.Dir(files, at.top) // below it the step's user may own groups, which changes nothing
 		switch {
 		case dir == "":
-			return slurmPlace{}, hidden(at.top)
-		case !rootsOwn(files, dir):
-			return slurmPlace{}, strangeJob("control group " + at.top +
+			return slurmPlace{}, Hidden(at.top)
+		case !RootsOwn(files, dir):
+			return slurmPlace{}, Strange("control group " + at.top +
 				" is named as one of Slurm's, and root alone could not have made it")
 		case found.job != "" && found.job != at.job:
-			return slurmPlace{}, strangeJob("its control groups are of jobs " + found.job + " and " + at.job)
+			return slurmPlace{}, Strange("its control groups are of jobs " + found.job + " and " + at.job)
 		case found.step != "" && at.step != "" && found.step != at.step:
-			return slurmPlace{}, strangeJob("its control groups are of steps " + found.step + " and " + at.step)
+			return slurmPlace{}, Strange("its control groups are of steps " + found.step + " and " + at.step)
 		case found.job == "" || found.step == "":
 			found = at
 		}
@@ -96,7 +96,7 @@ func (p process) slurmGroup(files fs.FS) (found slurmPlace, err error) {
 	return found, nil
 }
 
-func strangeJob(what string) error {
+func Strange(what string) error {
 	return &farm.Error{Kind: farm.Denied, Code: farm.CodeStrangeJob,
 		Message: "the batch job of the calling process contradicts itself: " + what,
 		Hint:    "see /proc/PID/cgroup of the job's processes"}
@@ -106,12 +106,12 @@ func strangeJob(what string) error {
 var slurmstepd = []string{"slurmstepd", "slurmstepd-wlm"}
 
 // slurmTitle reads what the nearest slurmstepd calls itself: "slurmstepd: [5.batch]", of a heterogeneous job "[5+0.0]".
-func (p process) slurmTitle() slurmPlace {
-	stepd, ok := p.daemon(slurmstepd...)
+func (p Process) slurmTitle() slurmPlace {
+	stepd, ok := p.Daemon(slurmstepd...)
 	if !ok {
 		return slurmPlace{}
 	}
-	if m := slurmStep.FindStringSubmatch(strings.TrimSpace(strings.Join(stepd.argv, " "))); m != nil {
+	if m := slurmStep.FindStringSubmatch(strings.TrimSpace(strings.Join(stepd.Argv, " "))); m != nil {
 		return slurmPlace{job: m[1], step: m[2]}
 	}
 	return slurmPlace{}

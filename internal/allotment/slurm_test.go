@@ -34,7 +34,7 @@ func TestSlurm(t *testing.T) {
 			CPUs: farm.NewCPUSet(2, 3), Memory: 2000 * farm.MiB,
 			Cgroups: []string{"system.slice/slurmstepd.scope/job_42/step_batch/user/task_0"}}},
 	} {
-		got, err := Of(readTree(t, "testdata/"+file), c.pid)
+		got, err := of(readTree(t, "testdata/"+file), c.pid)
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
@@ -125,7 +125,7 @@ func TestSlurmThreats(t *testing.T) {
 				files.MapFS[cgroupRoot+dir+"/cgroup.procs"] = &fstest.MapFile{Mode: 0o644}
 			}
 		}
-		got, err := Of(files, 30)
+		got, err := of(files, 30)
 		var refused *farm.Error
 		if errors.As(err, &refused); (refused == nil) != (c.refuse == "") || refused != nil &&
 			refused.Code != c.refuse {

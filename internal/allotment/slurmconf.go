@@ -15,11 +15,11 @@ func SlurmConf(files fs.FS, pid int) string {
 	if err != nil {
 		return ""
 	}
-	stepd, ok := p.daemon(slurmstepd...)
+	stepd, ok := p.Daemon(slurmstepd...)
 	if !ok {
 		return ""
 	}
-	env, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/environ", stepd.pid))
+	env, err := fs.ReadFile(files, fmt.Sprintf("proc/%d/environ", stepd.PID))
 	if err != nil {
 		return ""
 	}

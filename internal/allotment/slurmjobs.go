@@ -19,7 +19,7 @@ import (
 func Running(files fs.FS, counts func(node string) bool) []farm.Allotment {
 	found := map[string]farm.Allotment{}
 	for _, root := range slurmRoots(files) {
-		if !counts(root.node) || !rootsOwn(files, root.dir) {
+		if !counts(root.node) || !RootsOwn(files, root.dir) {
 			continue
 		}
 		for _, dir := range jobDirs(files, root) {
@@ -48,7 +48,7 @@ func Running(files fs.FS, counts func(node string) bool) []farm.Allotment {
 func Confines(files fs.FS, counts func(node string) bool) bool {
 	return slices.ContainsFunc(slurmRoots(files), func(r slurmRoot) bool {
 		return counts(r.node) &&
-			rootsOwn(files, r.dir)
+			RootsOwn(files, r.dir)
 	})
 }
 
@@ -92,7 +92,7 @@ func jobDirs(files fs.FS, root slurmRoot) []string {
 		case !e.IsDir():
 		case strings.HasPrefix(e.Name(), "job_"):
 			dirs = append(dirs, dir)
-		case strings.HasPrefix(e.Name(), "uid_") && rootsOwn(files, dir):
+		case strings.HasPrefix(e.Name(), "uid_") && RootsOwn(files, dir):
 			inner, _ := fs.ReadDir(files, dir)
 			for _, job := range inner {
 				if job.IsDir() && strings.HasPrefix(job.Name(), "job_") {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch/limits"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -17,9 +18,12 @@ type Kind struct {
 	Name farm.BatchSystem
 	// Open makes the driver.
 	Open func(Settings) (System, error)
+	// Find recognises its jobs, by what root alone can write; nil: it recognises none. A process that it takes for a
+	// job's is in one.
+	Find allotment.Finder
 	// Lookup asks, as root, what the kernel does not know of a job on this host; nil: there is no way to ask.
 	Lookup func(ctx context.Context, a farm.Allotment, pid int) (farm.Allotment, error)
-	// Wrapper is how the system's jobs are handed over; nil: the agent recognises none of them.
+	// Wrapper is how the system's jobs are handed over; nil where Find is.
 	Wrapper *Wrapper
 	// Limits are what its master needs; the zero value: nothing is known of that.
 	Limits limits.System

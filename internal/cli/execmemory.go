@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/grange-project/grange/internal/allotment"
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -29,7 +29,7 @@ func (r *runner) outOfMemory(kills int) {
 	if r.request.Batch == "" {
 		return
 	}
-	if a, err := allotment.Of(os.DirFS("/"), os.Getpid()); err == nil && groupLimits(a) {
+	if a, err := systems.JobOf(os.DirFS("/"), os.Getpid()); err == nil && groupLimits(a) {
 		meetLimit(a.Memory)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/batchtest"
 	"github.com/grange-project/grange/internal/batch/gridengine"
 	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -67,7 +68,7 @@ func (c *gridCell) daemon(t *testing.T) {
 		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 		return err == nil
 	})
-	got, err := allotment.Of(allotment.Host(), pid)
+	got, err := systems.JobOf(allotment.Host(), pid)
 	if err != nil || got.Job != id || got.System != farm.GridEngine || got.Slots != 2 || got.Memory != 1400*farm.MiB ||
 		got.Account != "physics" || got.Queue != gridenginelab.Queue || got.Group == 0 {
 		t.Errorf("it is taken for %+v, %v", got, err)

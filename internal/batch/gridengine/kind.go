@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -15,6 +16,7 @@ var Kind = batch.Kind{
 		return NewDriver(FromEnvironment(s.Environ()),
 			DriverOptions{Projects: s.Projects, Parallel: s.Parallel, Hold: s.Hold}), nil
 	},
+	Find:     allotment.GridEngine,
 	Limits:   masterLimits,
 	Holds:    batch.AnyHolds,
 	Parallel: true,

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
@@ -16,6 +17,7 @@ var Kind = batch.Kind{
 	Open: func(s batch.Settings) (batch.System, error) {
 		return NewDriver(DriverOptions{Env: s.Env("CONDOR_CONFIG")}, program.Start), nil
 	},
+	Find:   allotment.HTCondor,
 	Limits: masterLimits,
 	// The access point's job transform keeps a job with 199 in the queue, and holds one with 197. A file named by
 	// _CONDOR_WRAPPER_ERROR_FILE would need no transform, but HTCondor 23.9 looks at it no more.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
@@ -16,6 +17,7 @@ var Kind = batch.Kind{
 	Lookup: func(ctx context.Context, a farm.Allotment, _ int) (farm.Allotment, error) {
 		return open(batch.Settings{}).Lookup(ctx, a)
 	},
+	Find:   allotment.LSF,
 	Limits: masterLimits,
 	Holds:  1,
 	// REQUEUE_EXIT_VALUES=199 and MAX_JOB_REQUEUE of the queue.

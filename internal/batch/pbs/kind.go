@@ -3,6 +3,7 @@ package pbs
 import (
 	"path/filepath"
 
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
@@ -14,6 +15,7 @@ var Kind = batch.Kind{
 	Open: func(s batch.Settings) (batch.System, error) {
 		return NewDriver(DriverOptions{Conf: s.Value("PBS_CONF_FILE"), Hold: s.Queue()}, program.Start), nil
 	},
+	Find:   allotment.PBS,
 	Limits: masterLimits,
 	Holds:  1,
 	// The epilogue hook sees the status and reruns the job; PBS itself holds a job after some 20 runs.

@@ -20,6 +20,7 @@ var Kind = batch.Kind{
 		return NewDriver(DriverOptions{Env: s.Env("SLURM_CONF"), Hold: s.Hold}, program.Start), nil
 	},
 	Lookup: lookup,
+	Find:   allotment.Slurm,
 	Limits: masterLimits,
 	Holds:  batch.AnyHolds,
 	// RequeueExit=199 in slurm.conf.

@@ -2,9 +2,11 @@
 package systems
 
 import (
+	"io/fs"
 	"slices"
 	"strings"
 
+	"github.com/grange-project/grange/internal/allotment"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/exec"
 	"github.com/grange-project/grange/internal/batch/gridengine"
@@ -34,11 +36,22 @@ func Find(name farm.BatchSystem) (batch.Kind, bool) {
 	return All[i], true
 }
 
+// JobOf returns the batch job that a process belongs to, as allotment.Of.
+func JobOf(files fs.FS, pid int) (farm.Allotment, error) {
+	var finders []allotment.Finder
+	for _, k := range All {
+		if k.Find != nil {
+			finders = append(finders, k.Find)
+		}
+	}
+	return allotment.Of(files, pid, finders)
+}
+
 // WithJobs are the systems whose jobs the agent recognises.
 func WithJobs() []farm.BatchSystem {
 	var names []farm.BatchSystem
 	for _, k := range All {
-		if k.Wrapper != nil {
+		if k.Find != nil {
 			names = append(names, k.Name)
 		}
 	}
