@@ -160,7 +160,7 @@ static int on_vm(const char *arg, int remote)
 	if (remote)
 		return 0;
 	if (!known("image", image, list, sizeof list)) {
-		slurm_error("grange: there is no image %s; there are:%s", image, list[0] ? list : " none");
+		slurm_error("grange: no image %s; there are:%s", image, list[0] ? list : " none");
 		return -1;
 	}
 	if (!known("shape", shape, list, sizeof list)) {
