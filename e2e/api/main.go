@@ -21,6 +21,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/internal/deathsig"
 )
 
 // packages are what is asked with, and all that it needs, pinned by hash: schemathesis and openapi-spec-validator. To
@@ -166,8 +167,7 @@ func (f *farm) begin(name string, args ...string) error {
 	defer log.Close()
 	cmd := exec.Command(f.grange, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := deathsig.Start(cmd, syscall.SIGKILL); err != nil {
 		return err
 	}
 	f.started = append(f.started, cmd)

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/lab"
+	"github.com/grange-project/grange/internal/deathsig"
 	"github.com/grange-project/grange/internal/rawqemu"
 )
 
@@ -66,7 +68,7 @@ func rawPaused(ctx context.Context, guest rawqemu.Guest) error {
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := deathsig.Start(cmd, syscall.SIGKILL); err != nil {
 		return err
 	}
 	defer func() { cancel(); cmd.Wait() }()

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/grange-project/grange/internal/deathsig"
 )
 
 // standalone is a server by itself, on the loopback. Its hosts are `grange sim`'s: their certificates and requests are
@@ -112,8 +114,7 @@ func (a *standalone) background(log string, args ...string) (pid int, err error)
 	defer file.Close()
 	cmd := exec.Command(a.program, args...)
 	cmd.Stdout, cmd.Stderr = file, file
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := deathsig.Start(cmd, syscall.SIGKILL); err != nil {
 		return 0, err
 	}
 	a.ended = append(a.ended, func() {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/grange-project/grange/internal/deathsig"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -48,7 +49,8 @@ func (g Guest) argv() []string {
 		"-chardev", "null,id=c0", "-device", "virtserialport,chardev=c0,name=org.grange.control")
 }
 
-// Command is QEMU for the guest, with more arguments behind its own. It ends with ctx, and with this process.
+// Command is QEMU for the guest, with more arguments behind its own. It ends with ctx; deathsig.Start has it end with
+// this process.
 func Command(ctx context.Context, g Guest, more ...string) *exec.Cmd {
 	return command(ctx, append(g.argv(), more...))
 }
@@ -58,7 +60,6 @@ func command(ctx context.Context, argv []string) *exec.Cmd {
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
 	cmd.Dir = "/"
 	cmd.WaitDelay = time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
@@ -75,7 +76,7 @@ func Boot(ctx context.Context, g Guest, cpus string) (time.Duration, error) {
 		return 0, err
 	}
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
+	if err := deathsig.Start(cmd, syscall.SIGKILL); err != nil {
 		return 0, err
 	}
 	defer func() { cancel(); cmd.Wait() }()

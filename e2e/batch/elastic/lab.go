@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/e2e/lab"
 	"github.com/grange-project/grange/internal/batch/slurm/worker"
+	"github.com/grange-project/grange/internal/deathsig"
 )
 
 // What the lab's cluster is. The bridge is in a namespace of its own, so two labs may have the same addresses.
@@ -179,8 +180,7 @@ func (e *elastic) start(name string, cmd *exec.Cmd) error {
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := deathsig.Start(cmd, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	e.daemon[name] = cmd

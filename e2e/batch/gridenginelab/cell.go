@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/grange-project/grange/internal/deathsig"
 )
 
 // Grid Engine wants hosts with names, and addresses that are not the loopback's: each host of a cell is a network,
@@ -51,14 +53,14 @@ func (c *cell) addHost(ctx context.Context, name string, number int) error {
 ip link set lo up && echo ready && exec sleep infinity`
 	h := &host{name: name, holder: exec.Command("/usr/bin/unshare", "--net", "--mount", "--uts", "/bin/sh", "-c",
 		script, "sh", name, c.path("hosts"), c.socket)}
-	h.holder.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	h.holder.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := h.holder.StdoutPipe()
 	if err != nil {
 		return err
 	}
 	var errOut bytes.Buffer
 	h.holder.Stderr = &errOut
-	if err := h.holder.Start(); err != nil {
+	if err := deathsig.Start(h.holder, syscall.SIGKILL); err != nil {
 		return err
 	}
 	c.mu.Lock()

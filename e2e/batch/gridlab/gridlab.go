@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/grange-project/grange/internal/deathsig"
 )
 
 // Options are what a computing element is made of.
@@ -86,12 +88,11 @@ func (l *Lab) enter(ctx context.Context) error {
 	l.space = exec.Command("/usr/bin/unshare", "--mount", "--propagation", "private", "/bin/sh", "-c",
 		`mount -t overlay overlay -o "lowerdir=/etc,upperdir=$1/etc/up,workdir=$1/etc/work" /etc &&
 rm -rf /etc/grid-security && mkdir -p /etc/grid-security/certificates /etc/grid-security/vomsdir && echo ready && exec sleep infinity`, "sh", l.dir)
-	l.space.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := l.space.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	if err := l.space.Start(); err != nil {
+	if err := deathsig.Start(l.space, syscall.SIGKILL); err != nil {
 		return err
 	}
 	word := make([]byte, 5)

@@ -68,7 +68,7 @@ func (h *Host) Command(ctx context.Context, script string, stdin io.Reader, stdo
 	session, err := client.NewSession()
 	if err != nil {
 		h.hangUp()
-		return err
+		return h.failed(ctx, script, err, "")
 	}
 	defer session.Close()
 	var done atomic.Bool
@@ -85,15 +85,29 @@ func (h *Host) Command(ctx context.Context, script string, stdin io.Reader, stdo
 	var complaint bytes.Buffer
 	session.Stdin, session.Stdout, session.Stderr = stdin, stdout, &complaint
 	if err := session.Run(script); err != nil {
-		switch {
-		case h.panicked.Load():
-			err = fmt.Errorf("%w: %s", ErrPanicked, h.lastPanic())
-		case ctx.Err() != nil:
-			err = context.Cause(ctx)
-		}
-		return fmt.Errorf("%s: %s: %w: %s", h.Name, abridge(script), err, strings.TrimSpace(complaint.String()))
+		return h.failed(ctx, script, err, complaint.String())
 	}
 	return nil
+}
+
+// failed is the error of a script, with what the host has to do with it.
+func (h *Host) failed(ctx context.Context, script string, err error, complaint string) error {
+	var exit *ssh.ExitError
+	switch {
+	case h.panicked.Load():
+		err = fmt.Errorf("%w: %s", ErrPanicked, h.lastPanic())
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case !errors.As(err, &exit): // the connection broke
+		err = fmt.Errorf("%w; the host's console: %s", err, h.serial())
+	}
+	return fmt.Errorf("%s: %s: %w: %s", h.Name, abridge(script), err, strings.TrimSpace(complaint))
+}
+
+// serial is the end of the host's console.
+func (h *Host) serial() []byte {
+	text, _ := os.ReadFile(h.path("serial.log"))
+	return text[max(0, len(text)-2000):]
 }
 
 // abridge returns the first line of a script.
@@ -159,8 +173,7 @@ func (h *Host) client(ctx context.Context) (*ssh.Client, error) {
 		return err
 	})
 	if err != nil {
-		serial, _ := os.ReadFile(h.path("serial.log"))
-		return nil, fmt.Errorf("%w; its console: %s", err, serial[max(0, len(serial)-2000):])
+		return nil, fmt.Errorf("%w; its console: %s", err, h.serial())
 	}
 	return h.ssh, nil
 }

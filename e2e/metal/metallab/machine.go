@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/grange-project/grange/internal/deathsig"
 )
 
 // A host's machine. What its snapshots hold depends on all of this.
@@ -128,10 +130,12 @@ func (h *Host) qemu(ctx context.Context, m memory, keep bool, more ...string) (e
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if !keep {
-		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	if keep {
+		err = cmd.Start()
+	} else {
+		err = deathsig.Start(cmd, syscall.SIGKILL)
 	}
-	if err := cmd.Start(); err != nil {
+	if err != nil {
 		return err
 	}
 	h.ended = make(chan struct{})

@@ -20,6 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/grange-project/grange/internal/deathsig"
 	"github.com/grange-project/grange/internal/names"
 )
 
@@ -107,7 +108,7 @@ func (s *Server) command(ctx context.Context, program string, args ...string) *e
 	cmd := exec.CommandContext(ctx, filepath.Join(s.programs, program), args...)
 	cmd.Dir = s.dir
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "TZ=UTC"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.account, Pdeathsig: syscall.SIGQUIT}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.account}
 	return cmd
 }
 
@@ -119,7 +120,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := deathsig.Start(cmd, syscall.SIGQUIT); err != nil {
 		return err
 	}
 	log := newLog(text)
