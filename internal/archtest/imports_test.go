@@ -147,9 +147,11 @@ func TestGuestIsSmall(t *testing.T) {
 }
 
 // runners may start programs of the host. Each does so in one function: absolute path, fixed environment, time limit.
+// deathsig starts those of the others.
 var runners = []string{"internal/disk", "internal/sandbox", "internal/hosttree", "internal/vmimage",
 	"internal/hyper/libvirt", "internal/batch/program", "internal/tuning/apply", "internal/steps",
-	"internal/store/storetest", "internal/usernet", "internal/rawqemu", "internal/selftest", "e2e"}
+	"internal/store/storetest", "internal/usernet", "internal/rawqemu", "internal/selftest", "internal/deathsig",
+	"e2e"}
 
 func TestProgramsAreStartedInFewPlaces(t *testing.T) {
 	for _, s := range sources(t) {
