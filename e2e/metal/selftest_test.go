@@ -10,8 +10,12 @@ import (
 )
 
 // pools gives each node of a host pools of huge pages for the self test. Of 1 GiB there may be none on a host that has
-// run for long.
-const pools = `for n in /sys/devices/system/node/node*/hugepages; do
+// run for long. libvirt looks for mounts when it starts.
+const pools = `mkdir -p /dev/hugepages1G
+mount -t hugetlbfs -o pagesize=1G none /dev/hugepages1G
+systemctl restart libvirtd
+sync; echo 3 >/proc/sys/vm/drop_caches; echo 1 >/proc/sys/vm/compact_memory
+for n in /sys/devices/system/node/node*/hugepages; do
 	echo 192 >$n/hugepages-2048kB/nr_hugepages
 	echo 1 >$n/hugepages-1048576kB/nr_hugepages
 done

@@ -113,7 +113,8 @@ const (
 
 // loads runs the same load in a VM and, while it idles, on the CPU that it has.
 func (t *tester) loads(ctx context.Context) verdict.Loads {
-	out := verdict.Loads{Guest: map[string][]time.Duration{}, Host: map[string][]time.Duration{}}
+	out := verdict.Loads{Nested: t.Facts.Virtual, Guest: map[string][]time.Duration{},
+		Host: map[string][]time.Duration{}}
 	j, err := t.launch(ctx, verdict.One(t.room), t.probeIn(probe.Hold)...)
 	if err != nil {
 		out.Code, out.Details = string(farm.CodeInternal), []string{err.Error()}

@@ -287,6 +287,8 @@ func JudgePages(m Machine) Finding {
 	case m.Failed != "":
 		f := Failed(fmt.Sprintf("no VM with pages of %v was started", size), m.Failed)
 		f.Details = m.Details
+		f.Remedy = "`grange tune audit --rule hugetlbfs-unmounted`: libvirt finds pages by where they are mounted, " +
+			"and looks when it starts; else " + f.Remedy
 		return f
 	case len(m.Plan.Cells) == 0 || m.Plan.Cells[0].PageSize != size:
 		return Finding{Verdict: Bad, Reason: fmt.Sprintf("the VM was planned on other pages than %v", size),

@@ -238,6 +238,9 @@ func TestCPU(t *testing.T) {
 	}
 	check(t, "as fast", verdict.JudgeCPU(loads(500, 104, 300)), verdict.Good, "1.04 times")
 	check(t, "slower", verdict.JudgeCPU(loads(120)), verdict.Warning, "1.20 times")
+	nested := loads(120)
+	nested.Nested = true
+	check(t, "slower in a VM", verdict.JudgeCPU(nested), verdict.Good, "virtual machine itself")
 	check(t, "slow", verdict.JudgeCPU(loads(500)), verdict.Bad, "5.00 times")
 	emulated := loads(900)
 	emulated.Emulated = true
