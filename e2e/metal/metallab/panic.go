@@ -1,9 +1,9 @@
 package metallab
 
 import (
-	"bytes"
 	"errors"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -11,14 +11,15 @@ import (
 // ErrPanicked is of a host whose kernel gave up, and that has booted anew since: nothing of a test's is left there.
 var ErrPanicked = errors.New("the host's kernel panicked")
 
-const panicText = "Kernel panic - not syncing"
+// panics are what a kernel says that gives up. Behind the second one it hangs for minutes before it says the first.
+var panics = regexp.MustCompile(`Kernel panic - not syncing|BUG: TASK stack guard page was hit`)
 
 // watch ends what waits for a host whose kernel panics. Its network just goes silent.
 func (h *Host) watch(ended chan struct{}) {
 	for look := time.NewTicker(time.Second); ; {
 		select {
 		case <-look.C:
-			if text, _ := os.ReadFile(h.path("serial.log")); bytes.Contains(text, []byte(panicText)) {
+			if text, _ := os.ReadFile(h.path("serial.log")); panics.Match(text) {
 				h.panicked.Store(true)
 				h.hangUp()
 				return
@@ -31,14 +32,31 @@ func (h *Host) watch(ended chan struct{}) {
 
 // Cut reports whether the host panicked for a fault of the emulator, which says nothing about what was tested: QEMU
 // delivers, once in some fifty VMs, an interrupt between the end of VMRUN and STGI, which must not be, for the
-// processor's GS is the guest's until then. The kernel's trace names that place.
+// processor's GS is the guest's until then. Page faults in the handlers of page faults follow, until the stack of the
+// vCPU's thread is full. The kernel's trace names that place, or breaks off before it.
 func (h *Host) Cut() bool {
-	return h.panicked.Load() && strings.Contains(h.lastPanic(), "svm_vcpu_run")
+	if !h.panicked.Load() {
+		return false
+	}
+	trace := h.lastPanic()
+	return strings.Contains(trace, "svm_vcpu_run") ||
+		strings.Contains(trace, "stack guard page") && vcpuThread.MatchString(trace)
 }
+
+var vcpuThread = regexp.MustCompile(`Comm: CPU \d+/KVM`)
 
 // lastPanic is the end of the kernel's trace.
 func (h *Host) lastPanic() string {
 	text, _ := os.ReadFile(h.path("serial.log"))
-	text = text[:max(0, bytes.LastIndex(text, []byte(panicText)))]
-	return string(text[max(0, len(text)-6000):])
+	end := min(len(text), lastIndex(text)+3000)
+	return string(text[max(0, end-9000):end])
+}
+
+// lastIndex is where the kernel last gave up.
+func lastIndex(text []byte) int {
+	all := panics.FindAllIndex(text, -1)
+	if all == nil {
+		return len(text)
+	}
+	return all[len(all)-1][0]
 }
