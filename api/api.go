@@ -146,9 +146,9 @@ type Grant struct {
 	Reasons  []string `json:"reasons,omitempty"` // which rule of the site's policy set what
 }
 
-// Claim sets a part of a host aside for a job that its batch system runs on metal, beside VMs. root makes it when the
-// job starts and releases it when the job ends; the agent releases it when the job's process or control group has gone,
-// or the host has booted anew.
+// Claim sets a part of a host aside for a job that its batch system runs on the host, beside VMs. root makes it when
+// the job starts and releases it when the job ends; the agent releases it when the job's process or control group has
+// gone, or the host has booted anew.
 type Claim struct {
 	Key     string `json:"key"`               // batch system and its job, as "slurm/1234"
 	CPUs    string `json:"cpus,omitempty"`    // host threads that the batch system gave the job
@@ -186,8 +186,8 @@ type VM struct {
 	Batch   string   `json:"batch,omitempty"` // batch system and its job, as "slurm/1234"
 	Tasks   int      `json:"tasks,omitempty"` // tasks of that job in it now
 	Purpose string   `json:"purpose"`         // job, worker or cloud
-	Cloud   *CloudVM `json:"cloud,omitempty"` // of the server's VMs
-	// starting, running, suspended, kept; of the server's VMs as the server says it
+	Cloud   *CloudVM `json:"cloud,omitempty"` // of cloud VMs
+	// starting, running, suspended, kept; of cloud VMs as the server says it
 	State   string    `json:"state"`
 	Image   string    `json:"image"`
 	Digest  string    `json:"digest"`

@@ -164,7 +164,7 @@ func (c *Client) Grant(ctx context.Context) (Grant, error) {
 	return call[Grant](ctx, c, "GET", "/v1/grant", nil)
 }
 
-// Claim sets a part of the host aside for a job on metal. Claiming again with the same key replaces the claim.
+// Claim sets a part of the host aside for a job beside VMs. Claiming again with the same key replaces the claim.
 func (c *Client) Claim(ctx context.Context, claim Claim) (Claim, error) {
 	return call[Claim](ctx, c, "POST", "/v1/claims", claim)
 }
@@ -187,7 +187,7 @@ func (c *Client) EndDrain(ctx context.Context) error {
 	return err
 }
 
-// Claims lists the claims of jobs on metal.
+// Claims lists the claims of jobs on the host.
 func (c *Client) Claims(ctx context.Context) ([]Claim, error) {
 	return call[[]Claim](ctx, c, "GET", "/v1/claims", nil)
 }

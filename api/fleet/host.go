@@ -138,7 +138,7 @@ const (
 	MoveFailed  = "failed"  // the VM stays where it was, or this target cannot have it
 )
 
-// WantedList is all that the server wants of a host: level, not edge. What runs on the host as a VM of the server and
+// WantedList is all that the server wants of a host: level, not edge. What runs on the host as a cloud VM and
 // is not in it is left alone, and reported: only Power "deleted" deletes.
 type WantedList struct {
 	Revision int64         `json:"revision"` // poll again with ?after=

@@ -1,4 +1,4 @@
-// Command upgrade takes a farm with VMs of people and a job on it from an older commit's release build to this tree's
+// Command upgrade takes a farm with cloud VMs and a job on it from an older commit's release build to this tree's
 // and back, as a site would: the server first, then agent by agent; back with the backup from before. No VM may be
 // restarted, lost or made twice by that, none may get another name or address, and what is too far apart must be
 // refused in words that say what to upgrade. Its last line is JSON.

@@ -21,7 +21,7 @@ type resident struct {
 	boot string // the ID that its kernel made when it booted
 }
 
-// domain is what a host calls a VM of the server.
+// domain is what a host calls a cloud VM.
 func domain(vm fleet.VM) string { return "grange-" + vm.ID[:13] }
 
 // list reads the VMs that there are.

@@ -106,7 +106,7 @@ echo made >made
 exit 3
 `
 
-// TestBatchWrapper is a job's script in its VM, as it would be on metal.
+// TestBatchWrapper is a job's script in its VM, as it would be on the host.
 func TestBatchWrapper(t *testing.T) {
 	script, work := batchDirs(t, batchScript)
 	prolog := filepath.Join(filepath.Dir(script), "prolog")

@@ -276,7 +276,7 @@ func TestStoppedCaller(t *testing.T) {
 }
 
 // TestOutOfMemory: a job that wants more than it was given is killed in its VM, says so, and leaves in its control
-// group what a job on metal leaves: a kill that the batch system sees.
+// group what a job on the host leaves: a kill that the batch system sees.
 func TestOutOfMemory(t *testing.T) {
 	g := newStepGroups(t, 512*farm.MiB)
 	kills := func() string {

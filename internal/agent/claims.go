@@ -35,7 +35,7 @@ func (a *Agent) claimFile(key string) string {
 	return filepath.Join(a.claimsDir(), url.PathEscape(key)+".json")
 }
 
-// postClaim notes what a batch system has given to a job on metal.
+// postClaim notes what a batch system has given to a job on the host.
 func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !c.admin() {
 		return claimDenied()
@@ -262,7 +262,7 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// hold sets CPUs and memory aside for a job on metal, and says what of them VMs hold. Where the batch system says no
+// hold sets CPUs and memory aside for a job on the host, and says what of them VMs hold. Where the batch system says no
 // CPUs but a number, whole cores from the end of the host are taken: VMs are placed from its beginning.
 func (l *ledger) hold(key string, cpus farm.CPUSet, count int, memory farm.Bytes) (farm.Plan, []string) {
 	l.mu.Lock()

@@ -11,14 +11,14 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Jobs that a batch system runs on metal ask us for nothing. Where it confines them, the host itself tells what each
+// Jobs that a batch system runs on the host ask us for nothing. Where it confines them, the host itself tells what each
 // may use: that is read whenever the ledger plans, and kept from VMs, so that nothing has to be started for a job on
 // metal to say so.
 
 // confinedJobs reads them, and again after a moment: with a hundred jobs that takes some ten milliseconds, and a ledger
-// whose queue moves asks often. A job on metal that starts within the moment is no worse off than one that starts right
-// behind it. But the job key, whose VM is to be placed, has to be among them: a list from before its start would have
-// it wait for room that its batch system has given it.
+// whose queue moves asks often. A job on the host that starts within the moment is no worse off than one that starts
+// right behind it. But the job key, whose VM is to be placed, has to be among them: a list from before its start would
+// have it wait for room that its batch system has given it.
 func (a *Agent) confinedJobs(key string) []farm.Allotment {
 	const moment = 300 * time.Millisecond
 	known := !strings.HasPrefix(key, string(farm.Slurm)+"/") ||
@@ -91,7 +91,7 @@ func (l *ledger) confinedHolders() []string {
 	return lines
 }
 
-// again serves those who wait: a job on metal has perhaps ended, which nobody tells us.
+// again serves those who wait: a job on the host has perhaps ended, which nobody tells us.
 func (l *ledger) again() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

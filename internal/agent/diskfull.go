@@ -86,7 +86,7 @@ func (p *power) goOn(m *machine) error {
 	return p.hyper.Resume(ctx, m.id)
 }
 
-// standStill notes whether the VM of the server waits for space.
+// standStill notes whether the cloud VM waits for space.
 func (v *fleetVM) standStill(full bool) {
 	v.update(func() { v.full = full })
 	if full {

@@ -12,7 +12,7 @@ import (
 const diskLook = time.Second
 
 // watchDisks ends VMs of jobs whose overlays have outgrown what was promised to them: others were promised the rest. An
-// overlay that may have its image's size cannot outgrow it. VMs of the server that wait for space go on when there is
+// overlay that may have its image's size cannot outgrow it. cloud VMs that wait for space go on when there is
 // some.
 func (a *Agent) watchDisks() {
 	tick := time.NewTicker(diskLook)

@@ -16,7 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// A drain keeps new VMs off this host, for a change that no VM may run under: jobs wait for its end, VMs of the server
+// A drain keeps new VMs off this host, for a change that no VM may run under: jobs wait for its end, cloud VMs
 // go elsewhere. It is on disk before it holds and until it is ended, across restarts and reboots: whoever drained the
 // host may have been killed between two steps of the change, and does it again.
 

@@ -16,7 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// fleetHost is the agent's part that belongs to the server's VMs. It needs no server: what the server wanted last is on
+// fleetHost is the agent's part that belongs to cloud VMs. It needs no server: what the server wanted last is on
 // the disk.
 //
 // Its lock is taken before a fleetVM's, and is not held while anything is done.
@@ -116,7 +116,7 @@ func (a *Agent) linkWarning() string {
 	return text
 }
 
-// Observed is how the server's VMs are: all that are here, and those wanted deleted of which nothing is left. changed
+// Observed is how cloud VMs are: all that are here, and those wanted deleted of which nothing is left. changed
 // is closed at the next change of them, or of Facts but for the clock.
 func (a *Agent) Observed() (vms []fleet.Observed, changed <-chan struct{}) {
 	f := &a.fleet
@@ -131,14 +131,14 @@ func (a *Agent) Observed() (vms []fleet.Observed, changed <-chan struct{}) {
 	return vms, changed
 }
 
-// fleetChanged is closed at the next change of the server's VMs. Whoever looks at that alone is no server.
+// fleetChanged is closed at the next change of cloud VMs. Whoever looks at that alone is no server.
 func (a *Agent) fleetChanged() <-chan struct{} {
 	a.fleet.mu.Lock()
 	defer a.fleet.mu.Unlock()
 	return a.fleet.changed
 }
 
-// allFleet are the server's VMs on this host, in the order of their IDs.
+// allFleet are cloud VMs on this host, in the order of their IDs.
 func (a *Agent) allFleet() []*fleetVM {
 	a.fleet.mu.Lock()
 	defer a.fleet.mu.Unlock()
@@ -151,7 +151,7 @@ func (a *Agent) fleetByID(id string) *fleetVM {
 	return a.fleet.vms[id]
 }
 
-// fleetVMs are the server's VMs that are on this host, as they were wanted last.
+// fleetVMs are cloud VMs that are on this host, as they were wanted last.
 func (a *Agent) fleetVMs() []fleet.WantedVM {
 	var all []fleet.WantedVM
 	for _, v := range a.allFleet() {
@@ -162,7 +162,7 @@ func (a *Agent) fleetVMs() []fleet.WantedVM {
 	return all
 }
 
-// fleetMachine finds the machine of a VM of the server; nil when it does not run here.
+// fleetMachine finds the machine of a cloud VM; nil when it does not run here.
 func (a *Agent) fleetMachine(id string) (*machine, fleet.WantedVM) {
 	v := a.fleetByID(id)
 	if v == nil {

@@ -4,7 +4,7 @@ import (
 	"os"
 )
 
-// consoleLog keeps what a VM of the server wrote to its console over restarts of VM, agent and host, beside its disks:
+// consoleLog keeps what a cloud VM wrote to its console over restarts of VM, agent and host, beside its disks:
 // the newest MiB or two. What cannot be written is lost; the VM goes on.
 type consoleLog struct {
 	path string

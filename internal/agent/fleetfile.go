@@ -14,7 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// fleetRecord is all that a host must know of a VM of the server, whatever becomes of agent, host and server. It is in
+// fleetRecord is all that a host must know of a cloud VM, whatever becomes of agent, host and server. It is in
 // a file beside the VM's disks, and written before what it tells of is made. Fields are only ever added. It may hold
 // secrets, for user data may.
 type fleetRecord struct {
@@ -159,7 +159,7 @@ func removeDisks(dir string, which func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// keptFleet reports whether a directory of disks belongs to a VM of the server. What cannot be told does.
+// keptFleet reports whether a directory of disks belongs to a cloud VM. What cannot be told does.
 func keptFleet(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, fleetFile))
 	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)

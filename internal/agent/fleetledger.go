@@ -11,11 +11,11 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// choice plans a VM of the server within a room. own are the CPUs of the batch job that holds its place, where that is
+// choice plans a cloud VM within a room. own are the CPUs of the batch job that holds its place, where that is
 // confined to some.
 type choice func(room numa.Room, own farm.CPUSet) (farm.Plan, error)
 
-// settle gives a VM of the server its claim, in place of the one that it may have, in one step or not at all. What the
+// settle gives a cloud VM its claim, in place of the one that it may have, in one step or not at all. What the
 // batch job key holds is the VM's to take; "": it has none. Nobody waits here: the server has counted, and has other
 // hosts. Error: farm.CodeNoRoom, naming who holds what.
 func (l *ledger) settle(id, holder, key string, p part, choose choice) (farm.Plan, error) {
@@ -63,7 +63,7 @@ func (l *ledger) chooseLocked(id, key string, p part, choose choice) (farm.Plan,
 	return plan, err
 }
 
-// adoptFleet enters the claim of a VM of the server that was here before, running or not.
+// adoptFleet enters the claim of a cloud VM that was here before, running or not.
 func (l *ledger) adoptFleet(id, holder, key string, p part, plan farm.Plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *ledger) sees(key string) bool {
 }
 
 // others are the plans of all that the server did not place, and of its VMs that it does not want here any more, which
-// its own list lacks; with what they are taken from. A batch job that holds the place of a VM of the server's is none
+// its own list lacks; with what they are taken from. A batch job that holds the place of a cloud VM's is none
 // of them.
 func (l *ledger) others(unlisted map[string]bool) (farm.Topology, numa.Reserve, []farm.Plan) {
 	l.mu.Lock()

@@ -21,7 +21,7 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// The steps of a VM of the server. Each leaves the record true to what is there, or says less than there is: the next
+// The steps of a cloud VM. Each leaves the record true to what is there, or says less than there is: the next
 // one, perhaps of the next agent, finds the rest by its name and makes it again or removes it.
 
 // limits of one step; the hypervisor has its own for each call.

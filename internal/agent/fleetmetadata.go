@@ -36,7 +36,7 @@ func (s *bridgeService) failedLongAgo() bool {
 	}
 }
 
-// serveMetadata keeps a metadata service on each bridge that has VMs of the server, until the agent ends.
+// serveMetadata keeps a metadata service on each bridge that has cloud VMs, until the agent ends.
 func (a *Agent) serveMetadata() {
 	services := map[string]*bridgeService{}
 	tick := time.NewTicker(metadataAgain)

@@ -13,7 +13,7 @@ import (
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
-// cloudRecord is what a machine of a VM of the server carries beside what every machine carries. The file beside its
+// cloudRecord is what a machine of a cloud VM carries beside what every machine carries. The file beside its
 // disks has more, and counts: this is for people, and for a host that has lost that file.
 type cloudRecord struct {
 	Name, Project, Owner  string
@@ -40,7 +40,7 @@ func fleetRecordOf(r record) fleetRecord {
 			Bridge: c.Bridge, MAC: c.MAC, Hostname: c.Hostname}}
 }
 
-// loadFleet takes over the server's VMs from what lies beside their disks. Whether they run is not known yet.
+// loadFleet takes over cloud VMs from what lies beside their disks. Whether they run is not known yet.
 func (a *Agent) loadFleet() {
 	for _, r := range a.readFleet() {
 		a.enterFleet(r)
@@ -60,7 +60,7 @@ func (a *Agent) enterFleet(r fleetRecord) *fleetVM {
 	return v
 }
 
-// takeOverFleet goes on with a machine of a VM of the server. One that never ran an instruction has nothing to lose,
+// takeOverFleet goes on with a machine of a cloud VM. One that never ran an instruction has nothing to lose,
 // and goes: an earlier agent was about to start it, and so will this one.
 func (a *Agent) takeOverFleet(ctx context.Context, f hyper.Found, r record) bool {
 	v := a.fleetByID(r.VM)

@@ -21,7 +21,7 @@ import (
 // address.
 const dialPatience = 10 * time.Second
 
-// Stream opens a stream to a VM of the server: its serial console, or a port of its own address and of no other. The
+// Stream opens a stream to a cloud VM: its serial console, or a port of its own address and of no other. The
 // caller closes it. Errors: farm.CodeNoVM where the VM does not run here, farm.CodeBadRequest, farm.CodeVMPort where
 // the port does not answer.
 func (a *Agent) Stream(ctx context.Context, o fleet.StreamOrder) (io.ReadWriteCloser, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// fleetLookUp finds a VM of the server by the name of its domain, by PROJECT/NAME, or by the start of its ID; nil when
+// fleetLookUp finds a cloud VM by the name of its domain, by PROJECT/NAME, or by the start of its ID; nil when
 // there is none, or more than one.
 func (a *Agent) fleetLookUp(ref string) *fleetVM {
 	var found []*fleetVM
@@ -27,7 +27,7 @@ func (a *Agent) fleetLookUp(ref string) *fleetVM {
 	return found[0]
 }
 
-// fleetRunning is how many of the server's VMs run.
+// fleetRunning is how many of cloud VMs run.
 func (a *Agent) fleetRunning() (n int) {
 	for _, v := range a.allFleet() {
 		if v.current() != nil {
@@ -37,7 +37,7 @@ func (a *Agent) fleetRunning() (n int) {
 	return n
 }
 
-// serversOwn refuses what the host's own commands want of a VM of the server: it would be undone at once.
+// serversOwn refuses what the host's own commands want of a cloud VM: it would be undone at once.
 func (v *fleetVM) serversOwn() error {
 	w, _ := v.newest()
 	return &farm.Error{Kind: farm.Denied, Code: farm.CodeServersVM,
@@ -79,7 +79,7 @@ func codeOf(reason string) string {
 	return code
 }
 
-// getConsole shows what a VM of the server writes, or wrote while it ran. root alone may: the VM's owner asks the
+// getConsole shows what a cloud VM writes, or wrote while it ran. root alone may: the VM's owner asks the
 // server.
 func (v *fleetVM) getConsole(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !v.agent.maySee(c, nobody) {

@@ -19,7 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/wire"
 )
 
-// fleetVM is one VM of the server on this host. It has a life of its own: nobody's connection keeps it, and its claim
+// fleetVM is one cloud VM on this host. It has a life of its own: nobody's connection keeps it, and its claim
 // and its disks stay while it is stopped, until the server wants it deleted. One goroutine, run, brings it to what is
 // wanted, one step at a time, and looks again after each; every step may be cut short by a kill of the agent and done
 // again by the next one.

@@ -16,7 +16,7 @@ import (
 )
 
 // ledger is what this host has, has granted, and to whom: to VMs, which it grants threads, memory and pages in one step
-// or not at all; and to jobs on metal, whose batch system has granted them already and says so.
+// or not at all; and to jobs on the host, whose batch system has granted them already and says so.
 type ledger struct {
 	mu       sync.Mutex
 	topology farm.Topology
@@ -24,7 +24,7 @@ type ledger struct {
 	grants   map[string]grant     // by job ID
 	keys     map[string]string    // of VMs for batch jobs, by job ID: farm.Allotment.Key
 	parts    map[string]part      // by job ID: what is taken beside the plans
-	fleet    map[string]bool      // IDs of grants that are the server's VMs
+	fleet    map[string]bool      // IDs of grants that are cloud VMs
 	metal    map[string]farm.Plan // what batch systems have given, by farm.Allotment.Key
 	queue    []*waiter            // in the order of arrival
 	drained  *api.Drain           // nothing is granted to jobs until it ends; nil: there is none
@@ -262,7 +262,7 @@ func (l *ledger) holders() string {
 	return strings.Join(lines, ", ")
 }
 
-// neighbours are the plans of all other VMs. Jobs on metal are none: where they run is between them and their batch
+// neighbours are the plans of all other VMs. Jobs on the host are none: where they run is between them and their batch
 // system.
 func (l *ledger) neighbours(id string) (plans []farm.Plan, holders []string) {
 	l.mu.Lock()

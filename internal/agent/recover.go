@@ -14,7 +14,7 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// recover takes over what runs on the host, and the server's VMs that do not. Until the hypervisor has answered nothing
+// recover takes over what runs on the host, and cloud VMs that do not. Until the hypervisor has answered nothing
 // is known, so nothing is removed and no job is taken.
 func (a *Agent) recover(ctx context.Context) error {
 	var found []hyper.Found

@@ -218,7 +218,7 @@ func (a *Agent) excepted(c Caller) policy.Who {
 	return w
 }
 
-// partOf is what a VM of the server takes. Its sums are its project's quota.
+// partOf is what a cloud VM takes. Its sums are its project's quota.
 func (v *fleetVM) partOf(image vmimage.Image, shape farm.Shape) part {
 	return part{disks: v.name, bytes: diskNeed(image, shape.Scratch, 0)}
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // Running are the jobs that batch systems confine on this host now: for each its CPUs and memory, as far as they are
-// limited. These are jobs on metal and those whose task is a VM's wrapper alike. Only Slurm tells so much of jobs whose
-// processes never ask us: by their control groups, which are there from a job's first process to its last. counts tells
-// of a slurmd's node name, "" where the groups do not name it, whether its jobs are wanted: there may be several on a
-// host.
+// limited. These are jobs on the host and those whose task is a VM's wrapper alike. Only Slurm tells so much of jobs
+// whose processes never ask us: by their control groups, which are there from a job's first process to its last. counts
+// tells of a slurmd's node name, "" where the groups do not name it, whether its jobs are wanted: there may be several
+// on a host.
 func Running(files fs.FS, counts func(node string) bool) []farm.Allotment {
 	found := map[string]farm.Allotment{}
 	for _, root := range slurmRoots(files) {

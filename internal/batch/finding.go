@@ -19,7 +19,7 @@ type Level string
 const (
 	Good    Level = "ok"
 	Advice  Level = "advice"  // works, and could be better
-	Warning Level = "warning" // something that jobs on metal have, jobs in VMs will not
+	Warning Level = "warning" // something that jobs on the host have, jobs in VMs will not
 	Broken  Level = "broken"  // jobs do not start, or could run outside of a VM
 )
 

@@ -113,7 +113,7 @@ func (b *batchJob) runner(a *app, f *execFlags, args []string) (*runner, error) 
 }
 
 // onTerminal tells a job that somebody sits before, as with srun --pty and qsub -I: it has our terminal as it would
-// have it on metal.
+// have it on the host.
 func (b *batchJob) onTerminal() bool {
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		if !term.IsTerminal(int(f.Fd())) {

@@ -389,7 +389,7 @@ func TestJobPlaces(t *testing.T) {
 	}
 }
 
-// TestEndings are those of jobs that ran: as on metal.
+// TestEndings are those of jobs that ran: as on the host.
 func TestEndings(t *testing.T) {
 	exit := func(code, signal int) outcome {
 		return outcome{status: code, exit: &api.Exit{Code: code, Signal: signal}}

@@ -10,9 +10,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// outOfMemory tells that the VM's kernel has killed for want of memory. On metal the batch system would know by itself,
-// for the job's own control group would have counted the kill; in a VM the guest's kernel kills, and the group stays
-// below its limit by what QEMU needs. So we leave there what a job on metal leaves.
+// outOfMemory tells that the VM's kernel has killed for want of memory. On the host the batch system would know by
+// itself, for the job's own control group would have counted the kill; in a VM the guest's kernel kills, and the group
+// stays below its limit by what QEMU needs. So we leave there what a job on the host leaves.
 func (r *runner) outOfMemory(kills int) {
 	size := "what it has"
 	r.mu.Lock()
@@ -42,8 +42,8 @@ func groupLimits(a farm.Allotment) bool { return a.Memory > 0 && len(a.Cgroups) 
 const slack = 64 * farm.MiB
 
 // meetLimit takes memory until the control group's limit is met and the kernel kills this process, first of all in the
-// group: the batch system then sees what it sees when a job on metal exceeds its memory, and reports the job so. QEMU
-// is there still, with all the memory that its guest has touched, so little is left to take. All output has been
+// group: the batch system then sees what it sees when a job on the host exceeds its memory, and reports the job so.
+// QEMU is there still, with all the memory that its guest has touched, so little is left to take. All output has been
 // delivered by now, and the VM goes with us. Where no limit is met after all, the memory is given back and the job ends
 // with its own status. It never takes more than the limit, which is the job's.
 func meetLimit(limit farm.Bytes) {

@@ -24,7 +24,7 @@ func (v view) binds() []bindSource {
 	for _, b := range v.site {
 		if info, err := os.Stat(b.dir); err == nil && info.IsDir() &&
 			!slices.ContainsFunc(v.own, func(o bindSource) bool { return o.Target == b.Target }) {
-			all = append(all, b) // what the user could not see on metal either is left out
+			all = append(all, b) // what the user could not see on the host either is left out
 		}
 	}
 	all = append(all, v.own...)

@@ -78,7 +78,7 @@ func (a *app) ociRun() *cobra.Command {
 	return cmd
 }
 
-// ociJob makes this process what it would be had Slurm started it as a task on metal, and says what is to run.
+// ociJob makes this process what it would be had Slurm started it as a task on the host, and says what is to run.
 func ociJob(words, bundle, job, task string) (*execFlags, []string, error) {
 	if os.Getuid() == 0 {
 		return nil, nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeBadBundle,
@@ -101,7 +101,7 @@ func ociJob(words, bundle, job, task string) (*execFlags, []string, error) {
 			}
 		}
 	}
-	if err := os.Chdir(word.Dir); err != nil { // as Slurm does on metal
+	if err := os.Chdir(word.Dir); err != nil { // as Slurm does on the host
 		if err := os.Chdir("/tmp"); err != nil {
 			return nil, nil, err
 		}

@@ -34,12 +34,12 @@ type Agent struct {
 	Accelerator  string // auto, kvm or tcg
 	ProbeTimeout time.Duration
 	BootTimeout  time.Duration // from the first instruction to grange-guest's first word
-	StopTimeout  time.Duration // for a VM of the server to power off, before it is ended
+	StopTimeout  time.Duration // for a cloud VM to power off, before it is ended
 	Attempts     int           // VMs tried for one job before it fails
 
 	ReservedCPUs   farm.CPUSet
 	ReservedMemory farm.Bytes // AutoReserve: see ReservedOf
-	// names, or patterns, of the slurmds on this host whose jobs on metal keep VMs off their CPUs and memory
+	// names, or patterns, of the slurmds on this host whose jobs on the host keep VMs off their CPUs and memory
 	SlurmNodes       []string
 	Minimum          Minimum
 	Limits           Limits

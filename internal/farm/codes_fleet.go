@@ -1,6 +1,6 @@
 package farm
 
-// Codes of VMs of the server on their host.
+// Codes of cloud VMs on their host.
 const (
 	CodeNoBridge    Code = "no-bridge"         // the host does not have the bridge of a VM's network
 	CodeVMEnded     Code = "vm-ended"          // a VM ended, and nobody wanted it to

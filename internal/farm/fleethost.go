@@ -48,7 +48,7 @@ type Facts struct {
 	Trusts []string
 }
 
-// Stranger is a VM of the server's that a host has, and that the server does not know any more: its row ended while the
+// Stranger is a cloud VM's that a host has, and that the server does not know any more: its row ended while the
 // host was away, or came after the backup that the database was restored from. It is left alone until people have it
 // evicted.
 type Stranger struct {

@@ -133,7 +133,7 @@ func (c *call) showOne(h farm.Host) (HostView, error) {
 	return c.showHost(h, used)
 }
 
-// showHost is a host as people see it; used is what VMs of the server hold there.
+// showHost is a host as people see it; used is what cloud VMs hold there.
 func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
 	cell, err := c.in(h.Cell)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// A host has the last word on what it takes: it knows of jobs on metal, of its disk and its images what the server does
-// not know yet. A VM that a host would not have, before it ever ran, goes elsewhere, and does not come back to that
-// host for a while. After some hosts it is left to its owner: it is the VM then. A host that refuses VMs of several
-// owners, one after the other, backs off.
+// A host has the last word on what it takes: it knows of jobs on the host, of its disk and its images what the server
+// does not know yet. A VM that a host would not have, before it ever ran, goes elsewhere, and does not come back to
+// that host for a while. After some hosts it is left to its owner: it is the VM then. A host that refuses VMs of
+// several owners, one after the other, backs off.
 
 // turnedAway are codes with which a host's reason begins when it would not have a VM that it never ran.
 var turnedAway = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage,

@@ -24,7 +24,7 @@ type Host interface {
 	// Want takes over what the server wants. Level, not edge: it returns at once, and the same list twice does nothing.
 	// When it has returned, Observed has every VM of the list that the host will do anything about.
 	Want(list fleet.WantedList)
-	// Observed is every VM of the server that is here, and those wanted deleted that are gone; changed is closed at the
+	// Observed is every cloud VM that is here, and those wanted deleted that are gone; changed is closed at the
 	// next change of these or of Facts.
 	Observed() (vms []fleet.Observed, changed <-chan struct{})
 	// Stream opens a stream to a VM. The caller closes it.

@@ -248,7 +248,7 @@ func microTree(t, all tree, guest []byte, modules kernelModules) error {
 			"the packages of this release are new to grange: report it", err)
 	}
 	// As on Debian. busybox's own shell runs busybox's programs, whatever PATH says: a script would get other programs
-	// than on metal.
+	// than on the host.
 	t.link("usr/bin/sh", "dash")
 	for _, a := range applets {
 		p := path.Join("usr/bin", a)

@@ -1,4 +1,4 @@
-// Command benchbatch measures what grange costs a Slurm: jobs on metal with the plug-in against jobs without it, in
+// Command benchbatch measures what grange costs a Slurm: jobs on the host with the plug-in against jobs without it, in
 // pairs; the wrapper's own share of a VM job; and the time from sbatch to a job's first line against a raw boot of the
 // same guest. It needs root and an idle machine. The last line is JSON.
 package main
@@ -25,7 +25,7 @@ import (
 
 // figures is the line at the end. Ratios are medians over pairs.
 type figures struct {
-	// jobs per second on metal, with grange by the same slurm.conf without it
+	// jobs per second on the host, with grange by the same slurm.conf without it
 	MetalRateRatio float64   `json:"metal_rate_ratio"`
 	RatioQuartiles []float64 `json:"metal_rate_ratio_quartiles"`
 	NoPrologRatio  float64   `json:"metal_rate_ratio_no_prolog"` // with grange by a Slurm that has no prolog at all
@@ -186,8 +186,8 @@ for i in $(seq %d); do
 done
 `
 
-// wrapper measures the wrapper in its place, in a job's control groups: called by a script on metal, many times in one
-// job.
+// wrapper measures the wrapper in its place, in a job's control groups: called by a script on the host, many times in
+// one job.
 func (f *figures) wrapper(ctx context.Context, l *slurmlab.Lab, n int) error {
 	id, err := l.Submit(ctx, conform.Job{Metal: true,
 		Script: fmt.Sprintf(share, n+1, l.Lab().Binary, l.Lab().Socket, l.Home(), l.Home())})
@@ -262,7 +262,7 @@ func machineTime(path string) (machine, end float64, err error) {
 	return machine, end, nil
 }
 
-// firstLine takes turns between a VM job, a job on metal, and a raw boot.
+// firstLine takes turns between a VM job, a job on the host, and a raw boot.
 func (f *figures) firstLine(ctx context.Context, l *slurmlab.Lab, n int) error {
 	guest, err := l.Lab().RawGuest()
 	if err != nil {

@@ -169,7 +169,7 @@ func (f *figures) kill(ctx context.Context, slurm *slurmlab.Lab, r *rand.Rand, p
 }
 
 // settled waits for a moment at which slurmctld has saved what it knows. It saves within 5 s (SAVE_MAX_WAIT in its
-// state_save.c); killed before, it forgets that a job ended and runs it again, one on metal too, and no word of ours
+// state_save.c); killed before, it forgets that a job ended and runs it again, one on the host too, and no word of ours
 // could keep it from that.
 func settled(ctx context.Context, slurm *slurmlab.Lab) bool {
 	// Slurm hears of a job's end a moment before or after its VM goes

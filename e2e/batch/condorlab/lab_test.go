@@ -83,7 +83,7 @@ func TestPool(t *testing.T) {
 	})
 
 	t.Run("a slot's ad of the user's own gives nothing", func(t *testing.T) {
-		// On metal, in its own scratch directory, a job may do all this.
+		// On the host, in its own scratch directory, a job may do all this.
 		put("forge.sh", `#!/bin/sh
 grange exec --batch htcondor --socket `+l.Lab().Socket+` -- /bin/sh -c 'echo true: $(nproc)'
 cp .machine.ad forged; mv .machine.ad kept

@@ -91,7 +91,7 @@ func ownVM(ctx context.Context, t *try) error {
 		return err
 	}
 	inVM := strings.TrimSpace(vm.Stdout)
-	// The job on metal shows that the comparison can tell them apart.
+	// The job on the host shows that the comparison can tell them apart.
 	if strings.TrimSpace(metal.Stdout) != host {
 		return fmt.Errorf("the job on metal did not see the host's boot ID %s: %v", host, metal)
 	}

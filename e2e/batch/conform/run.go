@@ -137,7 +137,7 @@ func attempt(ctx context.Context, sys System, c Case) Outcome {
 // reason is the text of an ErrNone without what every such text has.
 func reason(err error) string {
 	_, text, _ := strings.Cut(err.Error(), ErrNone.Error()+": ")
-	text, _, _ = strings.Cut(text, "\n") // in a VM and on metal: once is enough
+	text, _, _ = strings.Cut(text, "\n") // in a VM and on the host: once is enough
 	return text
 }
 
@@ -239,7 +239,7 @@ func (t *try) job(ctx context.Context, j Job) (Result, error) {
 	return t.wait(ctx, id)
 }
 
-// both runs the same job in a VM and on metal, which is what it is to be compared with.
+// both runs the same job in a VM and on the host, which is what it is to be compared with.
 func (t *try) both(ctx context.Context, j Job) (vm, metal Result, err error) {
 	var vmErr, metalErr error
 	var wg sync.WaitGroup
@@ -357,7 +357,7 @@ func brief(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// sameEnd says how a job in a VM ended differently from the same on metal.
+// sameEnd says how a job in a VM ended differently from the same on the host.
 func sameEnd(vm, metal Result) error {
 	if vm.State != metal.State || vm.Code != metal.Code || vm.Signal != metal.Signal {
 		return fmt.Errorf("ended in a VM otherwise than on metal:\n vm    %v\n metal %v", vm, metal)

@@ -23,7 +23,7 @@ func TestHTCondor(t *testing.T) {
 	t.Parallel() // as the others
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
-	// Jobs here are on metal: what is asked is HTCondor.
+	// Jobs here are on the host: what is asked is HTCondor.
 	l, err := condorlab.Start(ctx, condorlab.Options{CPUs: 4, Metal: htcondor.MetalDefault})
 	if err != nil {
 		t.Fatal(err)

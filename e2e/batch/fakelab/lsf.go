@@ -270,7 +270,7 @@ func (s *lsf) over(_ *Lab, j *job, status syscall.WaitStatus) (conform.Result, b
 // terminateInterval is JOB_TERMINATE_INTERVAL of lsb.params; 10 s by default.
 const terminateInterval = 10 * time.Second
 
-// cancel is bkill: INT, TERM and KILL. A script that traps TERM alone dies of INT first, on metal too: its user says
+// cancel is bkill: INT, TERM and KILL. A script that traps TERM alone dies of INT first, on the host too: its user says
 // bkill -s TERM.
 func (*lsf) cancel(l *Lab, j *job) {
 	if j.wanted.Notify {

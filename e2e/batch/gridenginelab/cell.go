@@ -279,8 +279,8 @@ func change(text string, values map[string]string) string {
 	return b.String()
 }
 
-// queues makes two queues on all hosts, one for jobs in VMs and one for jobs on metal, as a site has them before grange
-// comes.
+// queues makes two queues on all hosts, one for jobs in VMs and one for jobs on the host, as a site has them before
+// grange comes.
 func (c *cell) queues(ctx context.Context) error {
 	if _, err := c.qconf(ctx, "-as", master); err != nil {
 		return err

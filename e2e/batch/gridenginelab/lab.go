@@ -125,7 +125,7 @@ func (l *Lab) startCell(ctx context.Context) error {
 
 func (l *Lab) path(name string) string { return filepath.Join(l.dir, name) }
 
-// install does what the guide tells the administrator to do, and lets qdel end jobs on metal as gently.
+// install does what the guide tells the administrator to do, and lets qdel end jobs on the host as gently.
 func (l *Lab) install(ctx context.Context) error {
 	args := []string{"--queue", vmQueue, "--host", master, "--links", l.path("links")}
 	if _, err := l.cell.run(ctx, master, append([]string{l.lab.Binary, "gridengine", "install", "--small-jobs"},

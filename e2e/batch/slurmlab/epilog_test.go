@@ -10,7 +10,7 @@ import (
 )
 
 // TestTaskEpilogs: Slurm runs the programs of TaskEpilog, `srun --task-epilog` and `srun --task-prolog` on the host, as
-// the user. Around a task in a VM they must not run; around one on metal they do.
+// the user. Around a task in a VM they must not run; around one on the host they do.
 func TestTaskEpilogs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// TestMetalHoldsItsCPUs: a VM that Slurm knows nothing of stays off the CPUs of a job that Slurm runs on metal, and
+// TestMetalHoldsItsCPUs: a VM that Slurm knows nothing of stays off the CPUs of a job that Slurm runs on the host, and
 // those of Slurm's own jobs do not mind it.
 func TestMetalHoldsItsCPUs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -83,7 +83,7 @@ func TestMetalHoldsItsCPUs(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Slurm puts its own VM jobs where it likes; whoever wants all CPUs waits for the job on metal.
+	// Slurm puts its own VM jobs where it likes; whoever wants all CPUs waits for the job on the host.
 	if r := l.try(ctx, t, conform.Job{Image: "micro", Script: "#!/bin/sh\nexit 5\n"}); r.Code != 5 {
 		t.Errorf("a VM job of Slurm beside it: %v", r)
 	}

@@ -43,7 +43,7 @@ func check(t *testing.T, tree fstest.MapFS) map[string]batch.Finding {
 	return all
 }
 
-// always are what check says of every cluster that also has a queue on metal.
+// always are what check says of every cluster that also has a queue on the host.
 var always = []string{"esub-boundary", "other-queues"}
 
 func TestCheckGood(t *testing.T) {

@@ -150,7 +150,7 @@ func (i Install) Plan() (Plan, error) {
 	return p, i.edits(&p)
 }
 
-// Prolog is the script that every job on the host waits for, also those on metal. So the usual case takes the shell
+// Prolog is the script that every job on the host waits for, also those on the host. So the usual case takes the shell
 // alone: the plug-in is there, the two small files that name it say what install wrote, grange has looked for the
 // slurmd that starts us whether Slurm reads these, and nothing has changed since. Otherwise grange looks.
 func (i Install) Prolog() string {

@@ -190,7 +190,7 @@ func ReadWord(dir, job string) (Word, error) {
 // Words is where the prolog leaves word for jobs.
 const Words = "/run/grange/slurm-jobs"
 
-// Environment is the job's own, with what Slurm 22.05 writes into the environment of tasks on metal only. getenv is
+// Environment is the job's own, with what Slurm 22.05 writes into the environment of tasks on the host only. getenv is
 // slurmstepd's own.
 func (c Container) Environment(w Word, task string, getenv func(string) string) []string {
 	env := c.Env
