@@ -94,9 +94,10 @@ test-security: ## attack agents and servers as their other users would; ARGS="-o
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/security $(ARGS)
 
-lint: fmt-check ## gofmt, go vet, staticcheck
+lint: fmt-check ## gofmt, go vet, staticcheck, and functions that nothing calls
 	$(GO) vet ./...
 	$(TOOL) staticcheck ./...
+	@echo $(TOOL) deadcode -test ./...; dead="$$($(TOOL) deadcode -test ./...)" && [ -z "$$dead" ] || { echo "$$dead"; exit 1; }
 
 vulncheck: ## known vulnerabilities in what the programs call; says so where the database cannot be reached
 	@GO="$(GO)" scripts/vulncheck

@@ -29,14 +29,9 @@ const (
 // ourPrefix begins the name of every VM of every agent.
 const ourPrefix = "grange-"
 
-// Processes finds the QEMU processes of a host: ours, libvirt's, and those that somebody started by hand. One that ends
-// while it is read is left out. Memory is not known where we may not look at it, which takes root.
-func Processes(fsys fs.FS) ([]farm.Process, error) {
-	found, _, err := processes(fsys)
-	return found, err
-}
-
-// processes tells as well which have a command line and nothing else: they have ended, or their recording is not whole.
+// processes finds the QEMU processes of a host: ours, libvirt's, and those that somebody started by hand. One that ends
+// while it is read is left out. Memory is not known where we may not look at it, which takes root. bare are those that
+// have a command line and nothing else: they have ended, or their recording is not whole.
 func processes(fsys fs.FS) (found, bare []farm.Process, err error) {
 	entries, err := fs.ReadDir(fsys, "proc")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -65,7 +65,7 @@ func TestVCPUNumber(t *testing.T) {
 // TestProcesses reads libvirt's groups of version 1 and 2, and a process that a person started.
 func TestProcesses(t *testing.T) {
 	stat := "12 (CPU 0/KVM) S" + strings.Repeat(" 0", 35) + " 7 0 0"
-	got, err := Processes(tree(map[string]string{
+	got, _, err := processes(tree(map[string]string{
 		"proc/1/cmdline": "/sbin/init\x00", "proc/self/cmdline": "grange\x00", "proc/cpuinfo": "",
 		"proc/10/cmdline": "/usr/bin/qemu-system-x86_64\x00-name\x00guest=grange-1a,debug-threads=on\x00-uuid\x00u1\x00-smp\x001\x00",
 		"proc/10/numa_maps": "7f bind:0-1 anon=3 N0=2 N1=1 kernelpagesize_kB=4\n" +
@@ -122,13 +122,13 @@ func TestHostileProcesses(t *testing.T) {
 	} {
 		files := tree(base)
 		files[change[0]] = &fstest.MapFile{Data: []byte(change[1])}
-		if p, err := Processes(files); err == nil {
+		if p, _, err := processes(files); err == nil {
 			t.Errorf("%s: read as %+v", name, p)
 		}
 	}
 	files := tree(base)
 	files["proc/9/cgroup"] = &fstest.MapFile{Data: []byte("0::/../../etc\n")}
-	if p, err := Processes(files); err != nil || !p[0].Cpuset.Empty() {
+	if p, _, err := processes(files); err != nil || !p[0].Cpuset.Empty() {
 		t.Errorf("a group outside: %+v, %v", p, err)
 	}
 }

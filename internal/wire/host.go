@@ -34,12 +34,6 @@ func ParseFacts(v fleet.Facts) (farm.Facts, error) {
 	return f, r.err
 }
 
-// Observed is what a host says of a VM, on the wire.
-func Observed(id string, o farm.Observed) fleet.Observed {
-	return fleet.Observed{ID: id, State: string(o.State), Reason: o.Reason, Since: o.Since, Boots: o.Boots,
-		Builds: o.Builds, Ready: o.Ready, Plan: PlanOrNil(o.Plan), CPUTime: o.CPUTime.Seconds(), Digest: o.Digest}
-}
-
 // What a host says of itself and of its VMs is shown to other people, some of whom may do more than it. Bounds are in
 // bytes.
 const (

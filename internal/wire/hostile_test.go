@@ -105,7 +105,7 @@ func FuzzReport(f *testing.F) {
 			if o.CPUTime < 0 {
 				t.Error(o.CPUTime)
 			}
-			checkWords(t, Observed("id", o), true)
+			checkWords(t, observed("id", o), true)
 		}
 	})
 }

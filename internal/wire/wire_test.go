@@ -54,7 +54,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 	seen := farm.Observed{State: farm.VMRunning, Reason: "r", Since: now, Boots: 2, Builds: 1, Ready: true, Plan: plan,
 		CPUTime: 90 * time.Second, Digest: "d"}
-	if got, err := ParseObserved(Observed("id", seen)); err != nil || !cmp.Equal(seen, got, same) {
+	if got, err := ParseObserved(observed("id", seen)); err != nil || !cmp.Equal(seen, got, same) {
 		t.Errorf("observed: %v\n%s", err, cmp.Diff(seen, got, same))
 	}
 }
@@ -122,4 +122,10 @@ func TestWantedVM(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
+}
+
+// observed is what a host says of a VM, on the wire.
+func observed(id string, o farm.Observed) fleet.Observed {
+	return fleet.Observed{ID: id, State: string(o.State), Reason: o.Reason, Since: o.Since, Boots: o.Boots,
+		Builds: o.Builds, Ready: o.Ready, Plan: PlanOrNil(o.Plan), CPUTime: o.CPUTime.Seconds(), Digest: o.Digest}
 }

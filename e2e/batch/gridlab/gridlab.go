@@ -301,16 +301,6 @@ func (l *Lab) awaitPort(ctx context.Context) error {
 	}
 }
 
-// Log is what the computing element logged, for whoever looks into a failure.
-func (l *Lab) Log() string {
-	var b strings.Builder
-	for _, name := range []string{"arex.log", "ws.log"} {
-		text, _ := os.ReadFile(l.path("log/" + name))
-		fmt.Fprintf(&b, "== %s\n%s", name, text)
-	}
-	return b.String()
-}
-
 // SubmitLog is what came of submitting a job to the batch system.
 func (l *Lab) SubmitLog(id string) string {
 	text, _ := os.ReadFile(l.path("control/job." + filepath.Base(id) + ".errors"))
