@@ -17,7 +17,7 @@ import (
 // fleetHostCommands are about hosts as the server knows them.
 func (a *app) fleetHostCommands() []*cobra.Command {
 	return []*cobra.Command{a.hostList(), a.hostOpen(), a.hostClose(), a.hostDrain(), a.hostLabel(), a.hostFence(),
-		a.hostEvict(), a.hostForget(), a.hostToken(), a.hostJoinCommand()}
+		a.hostRemoveOrphans(), a.hostEvict(), a.hostForget(), a.hostToken(), a.hostJoinCommand()}
 }
 
 const whichHosts = "Hosts are named by name, ID, a pattern as 'wn-*', or cell:NAME."
@@ -137,7 +137,7 @@ func (a *app) showFleetHost(ctx context.Context, ref string) error {
 		line("warning", w)
 	}
 	for _, s := range h.Strangers {
-		line("stranger", strangerText(h, s))
+		line("orphan", orphanText(h, s))
 	}
 	line("kind", h.Kind)
 	line("labels", tagText(h.Labels))
@@ -154,15 +154,6 @@ func (a *app) showFleetHost(ctx context.Context, ref string) error {
 		line("certificate", "until "+h.CertExpires.Local().Format(time.DateTime))
 	}
 	return t.Flush()
-}
-
-// strangerText is a VM that the server does not know, and what may be done.
-func strangerText(h fleet.Host, s fleet.Stranger) string {
-	text := strings.TrimSpace(visible(s.Name)+" "+visible(s.ID)) + ", " + s.State
-	if s.Evicted {
-		return text + "; the host is to delete it"
-	}
-	return fmt.Sprintf("%s; `grange host evict %s %s` deletes it", text, h.Name, visible(s.ID))
 }
 
 func (a *app) completeHosts(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

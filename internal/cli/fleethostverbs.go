@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,77 +100,6 @@ where their cell says so. Of a host that does run this makes VMs run twice.`,
 		})}
 	reasonFlag(cmd, &reason)
 	return cmd
-}
-
-func (a *app) hostEvict() *cobra.Command {
-	var all bool
-	cmd := &cobra.Command{Use: "evict HOST {VM... | --all}",
-		Short: "Delete VMs of a host that the server does not know", Args: cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeStrangers,
-		Long: `Has a host delete VMs that the server does not know any more, with their disks: such as were deleted, or made anew elsewhere, while the host was away,
-or were made after the backup that the server was restored from. ` + "`grange host show HOST`" + ` lists them as strangers; until you say so nothing happens to them.`,
-		Example: "  grange host evict wn-17 atlas/web-1\n  grange host evict wn-17 --all",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if all == (len(args) > 1) {
-				return usage("grange host evict HOST VM..., or grange host evict HOST --all",
-					"which VMs is not said, or twice")
-			}
-			c, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			vms := args[1:]
-			if all {
-				h, err := c.Host(cmd.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				for _, s := range h.Strangers {
-					vms = append(vms, s.ID)
-				}
-			}
-			if len(vms) == 0 {
-				_, err := fmt.Fprintf(a.err, "the server knows all VMs of host %s\n", args[0])
-				return err
-			}
-			h, err := c.EvictVMs(cmd.Context(), args[0], vms)
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(h)
-			}
-			for _, s := range h.Strangers {
-				fmt.Fprintln(a.out, strangerText(h, s))
-			}
-			return nil
-		}}
-	cmd.Flags().BoolVar(&all, "all", false, "all of them")
-	return cmd
-}
-
-// completeStrangers offers hosts, then the VMs of one that the server does not know.
-func (a *app) completeStrangers(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return a.completeHosts(cmd, args, typed)
-	}
-	c, err := a.fleet()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
-	defer cancel()
-	h, err := c.Host(ctx, args[0])
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var ids []string
-	for _, s := range h.Strangers {
-		if strings.HasPrefix(s.ID, typed) && !s.Evicted {
-			ids = append(ids, s.ID+"\t"+visible(s.Name))
-		}
-	}
-	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) hostForget() *cobra.Command {
