@@ -98,45 +98,38 @@ func (a *app) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&a.server, "server", os.Getenv("GRANGE_SERVER"),
 		"`URL` or socket of the server, or $GRANGE_SERVER")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(
-		a.execCommand(),
-		a.hookCommand(),
-		a.vmCommand(),
-		a.sshCommand(),
-		a.whyCommand(),
-		a.watchCommand(),
-		a.imageCommand(),
-		a.hostCommand(),
-		a.tuneCommand(),
-		a.selftestCommand(),
-		a.workerCommand(),
-		a.slurmCommand(),
-		a.gridEngineCommand(),
-		a.pbsCommand(),
-		a.lsfCommand(),
-		a.batchCommand(),
-		a.cellCommand(),
-		a.projectCommand(),
-		a.shapeCommand(),
-		a.networkCommand(),
-		a.groupCommand(),
-		a.userCommand(),
-		a.tokenCommand(),
-		a.authCommand(),
-		a.auditCommand(),
-		a.applyCommand(),
-		a.diffCommand(),
-		a.exportCommand(),
-		a.htcondorCommand(),
-		a.agentCommand(),
-		a.simCommand(),
-		a.serverCommand(),
-		a.storeCommand(),
-		a.manCommand(),
-	)
+	for _, g := range a.groups() {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
+		for _, cmd := range g.commands {
+			cmd.GroupID = g.title
+			root.AddCommand(cmd)
+		}
+	}
+	root.AddCommand(a.manCommand())
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	strict(root)
 	return root
+}
+
+// commandGroup is some of the commands under a heading of their own in the help.
+type commandGroup struct {
+	title    string
+	commands []*cobra.Command
+}
+
+func (a *app) groups() []commandGroup {
+	return []commandGroup{
+		{"Jobs", []*cobra.Command{a.execCommand(), a.hookCommand(), a.imageCommand()}},
+		{"Virtual machines", []*cobra.Command{a.vmCommand(), a.sshCommand(), a.groupCommand(), a.whyCommand(),
+			a.watchCommand()}},
+		{"Hosts", []*cobra.Command{a.agentCommand(), a.hostCommand(), a.tuneCommand(), a.selftestCommand()}},
+		{"Batch systems", []*cobra.Command{a.slurmCommand(), a.gridEngineCommand(), a.htcondorCommand(), a.pbsCommand(),
+			a.lsfCommand(), a.batchCommand(), a.workerCommand()}},
+		{"Fleet", []*cobra.Command{a.serverCommand(), a.storeCommand(), a.cellCommand(), a.projectCommand(),
+			a.shapeCommand(), a.networkCommand(), a.applyCommand(), a.diffCommand(), a.exportCommand(),
+			a.simCommand()}},
+		{"Access", []*cobra.Command{a.userCommand(), a.tokenCommand(), a.authCommand(), a.auditCommand()}},
+	}
 }
 
 // usage is the error of a command line that makes no sense.
