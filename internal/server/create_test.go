@@ -104,7 +104,7 @@ func TestCreateRefuses(t *testing.T) {
 		"name taken": {ann, func(r *CreateVM) { r.Name = "taken" }, farm.CodeNameTaken,
 			"alice/taken already, made by ann"},
 		"half a digest": {ann, func(r *CreateVM) { r.Image = "sha256:0123abcd" }, farm.CodeBadVM,
-			"no whole digest"},
+			"invalid image digest"},
 		"no VMs":       {ann, func(r *CreateVM) { r.Count = -1 }, farm.CodeBadVM, ""},
 		"too many VMs": {ann, func(r *CreateVM) { r.Count = 101 }, farm.CodeBadVM, "1 to 100"},
 		"more than the quota": {ann, func(r *CreateVM) { r.Count = 5 }, farm.CodeQuota,

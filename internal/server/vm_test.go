@@ -474,7 +474,7 @@ func TestKeys(t *testing.T) {
 		"options":       {`command="rm" ` + ed, "", "options"},
 		"private":       {"-----BEGIN OPENSSH PRIVATE KEY-----", "", "private key"},
 		"RSA too short": {"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQC3Zp0vX0Fy0mFz0k3s3V3l8b8f2bC2z1GqQ8E8JYv5o1m1Qp8z3sXqk2w5m8x1 x", "", ""},
-		"nothing":       {"", "", "no public key"},
+		"nothing":       {"", "", "not a public key"},
 		"long":          {ed + strings.Repeat("x", maxKey), "", "bytes"},
 	} {
 		got, err := plainKeys([]string{c.text, c.text})
