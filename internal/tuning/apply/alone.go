@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -52,9 +54,7 @@ func empty(ctx context.Context, system System, gate Gate, tell func([]string)) e
 		if len(left) == 0 && len(vms) == 0 {
 			return nil
 		}
-		for _, v := range vms {
-			left = append(left, v.String())
-		}
+		left = append(left, unnamed(vms, left)...)
 		if now := fmt.Sprint(left); now != last {
 			tell(left)
 			last = now
@@ -65,6 +65,17 @@ func empty(ctx context.Context, system System, gate Gate, tell func([]string)) e
 		case <-time.After(pause):
 		}
 	}
+}
+
+// unnamed returns the VMs that are not among the holders, which read "NAME (of whom: what)".
+func unnamed(vms []VM, holders []string) (out []string) {
+	for _, v := range vms {
+		held := func(h string) bool { return h == v.Name || strings.HasPrefix(h, v.Name+" (") }
+		if !slices.ContainsFunc(holders, held) {
+			out = append(out, v.String())
+		}
+	}
+	return out
 }
 
 // openRun is the apply or undo that was cut short; nil where there is none.

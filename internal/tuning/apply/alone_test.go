@@ -176,3 +176,12 @@ func TestModuleInUse(t *testing.T) {
 		t.Errorf("%v, %d looks left", err, busy)
 	}
 }
+
+// TestUnnamed: a VM that the agent has named is not listed a second time.
+func TestUnnamed(t *testing.T) {
+	vms := []VM{{PID: 4, Name: "grange-1"}, {PID: 5, Name: "grange-11"}, {Name: "web"}}
+	got := unnamed(vms, []string{"grange-11 (alice: sleep)", "web"})
+	if d := cmp.Diff([]string{"grange-1 (PID 4)"}, got); d != "" {
+		t.Error(d)
+	}
+}
