@@ -94,10 +94,11 @@ test-security: ## attack agents and servers as their other users would; ARGS="-o
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/security $(ARGS)
 
-lint: fmt-check ## gofmt, go vet, staticcheck, and functions that nothing calls
+lint: fmt-check ## gofmt, go vet, staticcheck, functions that nothing calls and parameters that nothing uses
 	$(GO) vet ./...
 	$(TOOL) staticcheck ./...
 	@echo $(TOOL) deadcode -test ./...; dead="$$($(TOOL) deadcode -test ./...)" && [ -z "$$dead" ] || { echo "$$dead"; exit 1; }
+	$(TOOL) unparam -tests=false ./...
 
 vulncheck: ## known vulnerabilities in what the programs call; says so where the database cannot be reached
 	@GO="$(GO)" scripts/vulncheck

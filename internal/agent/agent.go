@@ -173,7 +173,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	a.jobs.Go(a.watchDaemon)
 	a.jobs.Go(a.checkUsers)
-	err = a.listen(ctx)
+	err = a.listen()
 	stopJobs(errShutdown)
 	a.jobs.Wait()
 	if a.disks != nil {

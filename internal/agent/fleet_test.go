@@ -68,8 +68,8 @@ func (f *farmhouse) seesState(w *fleet.WantedVM, state farm.VMState) fleet.Obser
 	})
 }
 
-// nothing is left of the VM on the host, also for another agent.
-func (f *farmhouse) nothingLeft(w *fleet.WantedVM) {
+// nothingLeft checks that no VM has left anything on the host, also for another agent.
+func (f *farmhouse) nothingLeft() {
 	f.Helper()
 	if n := f.machines(); n != 0 {
 		f.Errorf("%d machines are left", n)
@@ -150,7 +150,7 @@ func TestCloudLife(t *testing.T) {
 	w.Power = string(farm.PowerDeleted)
 	f.want(w)
 	f.seesState(w, farm.VMGone)
-	f.nothingLeft(w)
+	f.nothingLeft()
 	f.want()
 	f.sees("nothing of it", w, func(o fleet.Observed) bool { return o.ID == "" })
 }
@@ -191,7 +191,7 @@ func TestCloudOutlivesAgentAndHost(t *testing.T) {
 	f.want(runs, stopped)
 	f.seesState(runs, farm.VMGone)
 	f.seesState(stopped, farm.VMGone)
-	f.nothingLeft(runs)
+	f.nothingLeft()
 }
 
 // record is what the VM's file says.
@@ -281,7 +281,7 @@ func TestCloudDeafGuest(t *testing.T) {
 	w.Power = string(farm.PowerDeleted)
 	f.want(w)
 	f.seesState(w, farm.VMGone)
-	f.nothingLeft(w)
+	f.nothingLeft()
 }
 
 // TestCloudLosesItsSockets: a VM that does not answer is not gone while its process is there.
@@ -310,7 +310,7 @@ func TestCloudLosesItsSockets(t *testing.T) {
 	w.Power = string(farm.PowerDeleted) // which goes on without an answer
 	f.want(w)
 	f.seesState(w, farm.VMGone)
-	f.nothingLeft(w)
+	f.nothingLeft()
 }
 
 // seesNot waits until the agent has noticed that nobody listens to it in the VM.
@@ -352,7 +352,7 @@ func TestCloudWithoutHypervisor(t *testing.T) {
 	f.seesState(runs, farm.VMGone)
 	f.seesState(later, farm.VMGone)
 	f.host.Restart()
-	f.nothingLeft(runs)
+	f.nothingLeft()
 }
 
 // TestCloudUnknownDeleted: of a VM that never was here nothing is left, and that is said.
@@ -362,7 +362,7 @@ func TestCloudUnknownDeleted(t *testing.T) {
 	w.Power = string(farm.PowerDeleted)
 	f.want(w)
 	f.seesState(w, farm.VMGone)
-	f.nothingLeft(w)
+	f.nothingLeft()
 	w.Power = string(farm.PowerOn) // and now it is wanted here after all
 	f.want(w)
 	f.seesState(w, farm.VMRunning)

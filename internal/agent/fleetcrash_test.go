@@ -182,7 +182,7 @@ func (f *farmhouse) killedOnTheWay(name string, from, to func(*fleet.WantedVM), 
 		f.want(w)
 		f.settled(w)
 	}
-	f.nothingLeft(w)
+	f.nothingLeft()
 	f.want()
 	f.sees("nothing of it", w, func(o fleet.Observed) bool { return o.ID == "" })
 	return killed

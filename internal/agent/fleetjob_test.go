@@ -76,7 +76,7 @@ func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	f.want(w)
 	f.seesState(w, farm.VMGone)
 	slurm()
-	f.nothingLeft(w)
+	f.nothingLeft()
 }
 
 // TestSettleBesideJobs: what the job of a VM's place holds is the VM's; what others' do is not.

@@ -288,7 +288,7 @@ func (j *job) finish(err error) {
 			Hint: "`grange vm list` shows what runs"}
 		fallthrough
 	default:
-		j.publish(api.JobEvent{Event: j.failureEvent(err), Problem: problemOf(err)})
+		j.publish(api.JobEvent{Event: j.failureEvent(), Problem: problemOf(err)})
 	}
 	clean := j.vm.leave(j)
 	j.update(func() { j.clean = clean })
@@ -296,7 +296,7 @@ func (j *job) finish(err error) {
 }
 
 // failureEvent tells "was not started" from "may have run".
-func (j *job) failureEvent(err error) string {
+func (j *job) failureEvent() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.takenOver {

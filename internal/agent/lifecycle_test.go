@@ -70,7 +70,7 @@ func TestFaultAtEachStep(t *testing.T) {
 			if err := j.workerRefused(); !farm.IsCode(err, farm.CodeBadPins) {
 				f.Errorf("worker: %v", err)
 			}
-			f.nothingLeft(nil)
+			f.nothingLeft()
 		},
 		"cloud VM": func(f *farmhouse) {
 			w := f.cloud()
@@ -81,7 +81,7 @@ func TestFaultAtEachStep(t *testing.T) {
 			w.Power = string(farm.PowerDeleted)
 			f.want(w)
 			f.seesState(w, farm.VMGone)
-			f.nothingLeft(w)
+			f.nothingLeft()
 		},
 	}
 	for who, start := range users {
@@ -134,5 +134,5 @@ func (f *farmhouse) fails(batchJob string) {
 		f.Errorf("the job ended with %s", code)
 	}
 	<-task.job.over
-	f.nothingLeft(nil)
+	f.nothingLeft()
 }

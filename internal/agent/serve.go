@@ -81,7 +81,7 @@ func (a *Agent) edge(do action) http.HandlerFunc {
 }
 
 // listen serves until ctx ends.
-func (a *Agent) listen(ctx context.Context) error {
+func (a *Agent) listen() error {
 	c := a.config()
 	// Under another name first: a caller that finds no socket at all soon gives up, and one that finds the old one
 	// waits.

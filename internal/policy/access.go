@@ -69,16 +69,16 @@ type need struct {
 var needs = map[Action]need{
 	ReadVM:    {least: farm.RoleReader, project: true, cell: true},
 	CreateVM:  {least: farm.RoleMember, project: true},
-	UpdateVM:  ownOr(farm.RoleOperator),
-	StartVM:   ownOr(farm.RoleOperator),
-	StopVM:    ownOr(farm.RoleOperator),
-	RestartVM: ownOr(farm.RoleOperator),
-	ResizeVM:  ownOr(farm.RoleOperator),
-	RebuildVM: ownOr(farm.RoleOperator),
-	DeleteVM:  ownOr(farm.RoleOperator),
+	UpdateVM:  operatorOrOwner,
+	StartVM:   operatorOrOwner,
+	StopVM:    operatorOrOwner,
+	RestartVM: operatorOrOwner,
+	ResizeVM:  operatorOrOwner,
+	RebuildVM: operatorOrOwner,
+	DeleteVM:  operatorOrOwner,
 	MoveVM:    {least: farm.RoleOperator, cell: true}, // its owner has no word in where it is
-	ConsoleVM: ownOr(farm.RoleOperator),
-	ConnectVM: ownOr(farm.RoleOperator),
+	ConsoleVM: operatorOrOwner,
+	ConnectVM: operatorOrOwner,
 
 	ReadCatalogue: {least: farm.RoleReader, any: true},
 	ReadProject:   {least: farm.RoleReader, project: true},
@@ -110,7 +110,8 @@ var needs = map[Action]need{
 	RetireCA:   {least: farm.RoleAdmin},
 }
 
-func ownOr(least farm.Role) need { return need{least: least, project: true, own: farm.RoleMember} }
+// operatorOrOwner is a project's operator for any VM of it, and a member for its own.
+var operatorOrOwner = need{least: farm.RoleOperator, project: true, own: farm.RoleMember}
 
 // Actions are all that there are, in the order of their names.
 func Actions() []Action {

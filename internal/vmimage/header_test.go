@@ -24,14 +24,14 @@ func qemuImg(t testing.TB, dir string, args ...string) {
 }
 
 // testRaw makes a raw disk of 4 MiB with a boot sector and some data.
-func testRaw(t testing.TB, dir string) string {
+func testRaw(t testing.TB, dir string) {
 	t.Helper()
 	b := make([]byte, 4<<20)
 	copy(b[510:], "\x55\xaa")
 	for i := 1 << 20; i < 2<<20; i++ {
 		b[i] = byte(i*i>>8) | 1
 	}
-	return writeFile(t, filepath.Join(dir, "base.raw"), b)
+	writeFile(t, filepath.Join(dir, "base.raw"), b)
 }
 
 func writeFile(t testing.TB, path string, b []byte) string {

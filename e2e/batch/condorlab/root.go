@@ -121,7 +121,8 @@ func enter(ctx context.Context, tree, lab, name, address string, beside *root) (
 	word, pid, _ := strings.Cut(strings.TrimSpace(line), " ")
 	if r.pid, _ = strconv.Atoi(pid); err != nil || word != "ready" || r.pid == 0 {
 		text, _ := os.ReadFile(errs.Name())
-		return nil, fmt.Errorf("a machine of %s: %w\n%s", tree, errors.Join(err, r.leave()), text)
+		r.leave()
+		return nil, fmt.Errorf("a machine of %s: %w\n%s", tree, err, text)
 	}
 	if beside == nil {
 		return r, nil
@@ -133,7 +134,8 @@ func enter(ctx context.Context, tree, lab, name, address string, beside *root) (
 		cmd := exec.CommandContext(ctx, "/usr/bin/nsenter", append([]string{net, "ip"}, words...)...)
 		cmd.Env = environ("root", "/root")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, errors.Join(fmt.Errorf("ip %v: %w: %s", words, err, out), r.leave())
+			r.leave()
+			return nil, fmt.Errorf("ip %v: %w: %s", words, err, out)
 		}
 	}
 	return r, nil
@@ -157,13 +159,12 @@ func (r *root) command(ctx context.Context, user, home string, name string, args
 }
 
 // leave ends the machine. Its mounts and its network go with its last process.
-func (r *root) leave() error {
+func (r *root) leave() {
 	if r == nil {
-		return nil
+		return
 	}
 	r.stdin.Close()
 	r.holder.Wait()
-	return nil
 }
 
 // path is where a file of the machine is seen from here.

@@ -158,7 +158,7 @@ func kill(ctx context.Context, t *try) error {
 	if r.State == Done || r.State == NotStarted {
 		return fmt.Errorf("a killed job is said to be %v", r)
 	}
-	return until(ctx, "QEMU of a killed job ends", patience, func() bool {
+	return until(ctx, "QEMU of a killed job ends", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
 		return err != nil
 	})
@@ -207,7 +207,7 @@ exit 7
 	// What was on its way when the VM was paused may still arrive.
 	var by, seen string
 	var used time.Duration
-	if err := until(ctx, "a suspended job's VM is paused and nothing comes from it", patience, func() bool {
+	if err := until(ctx, "a suspended job's VM is paused and nothing comes from it", func() bool {
 		before, _ := t.Output(id)
 		used, err = works(ctx, pid)
 		seen, _ = t.Output(id)
@@ -220,7 +220,7 @@ exit 7
 	if err := t.Resume(ctx, id); err != nil {
 		return err
 	}
-	if err := until(ctx, "a resumed job goes on", patience, func() bool {
+	if err := until(ctx, "a resumed job goes on", func() bool {
 		after, _ := t.Output(id)
 		return len(after) > len(seen) && t.pausedBy(ctx, vm.Name, pid) == ""
 	}); err != nil {

@@ -44,7 +44,7 @@ func bootID() (string, error) {
 // machine is the VM of a job, once it runs.
 func (t *try) machine(ctx context.Context, id string) (api.VM, error) {
 	var found api.VM
-	err := until(ctx, "the agent knows a VM of job "+id, patience, func() bool {
+	err := until(ctx, "the agent knows a VM of job "+id, func() bool {
 		vms, err := t.Lab().Client.VMs(ctx)
 		if err != nil {
 			return false

@@ -44,7 +44,7 @@ type Case struct {
 // end what hangs.
 const (
 	caseLimit = 6 * time.Minute // for a case that says nothing else: its jobs wait in the queue behind other cases'
-	patience  = 90 * time.Second
+	timeout   = 90 * time.Second
 	nobody    = 65534
 )
 
@@ -258,14 +258,14 @@ func (t *try) both(ctx context.Context, j Job) (vm, metal Result, err error) {
 }
 
 // until waits for something that no event tells of.
-func until(ctx context.Context, what string, patience time.Duration, holds func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func until(ctx context.Context, what string, holds func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for !holds() {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("waited %v in vain: %s", patience, what)
+			return fmt.Errorf("waited %v in vain: %s", timeout, what)
 		}
 	}
 	return nil
@@ -291,7 +291,7 @@ func (t *try) says(ctx context.Context, id, text string) error {
 	if err := t.starts(ctx, id); err != nil {
 		return err
 	}
-	err := until(ctx, fmt.Sprintf("job %s writes %q", id, text), patience, func() bool {
+	err := until(ctx, fmt.Sprintf("job %s writes %q", id, text), func() bool {
 		select {
 		case <-j.ended: // look once more
 			ended = true

@@ -108,13 +108,11 @@ type cluster struct {
 	waiting int
 }
 
-func (c *cluster) do(t *testing.T, name string, args ...string) string {
+func (c *cluster) do(t *testing.T, name string, args ...string) {
 	t.Helper()
-	out, err := c.l.Slurm(c.ctx, "root", name, args...)
-	if err != nil {
+	if _, err := c.l.Slurm(c.ctx, "root", name, args...); err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(out)
 }
 
 func (c *cluster) until(t *testing.T, what string, ok func() bool) {

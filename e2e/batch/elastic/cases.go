@@ -38,8 +38,8 @@ type figures struct {
 	Left int `json:"left"`
 }
 
-// patience is for each thing that is awaited. On a machine with much to do a boot takes many times as long as alone.
-const patience = 4 * time.Minute
+// timeout is for each thing that is awaited. On a machine with much to do a boot takes many times as long as alone.
+const timeout = 4 * time.Minute
 
 // cases run in this order; each leaves the cluster as it found it.
 var cases = []struct {
@@ -123,10 +123,9 @@ func (e *elastic) submit(ctx context.Context, partition, script string, more ...
 }
 
 // awaitJob waits until a job is in one of some states; another final one is an error.
-func (e *elastic) awaitJob(ctx context.Context, id string, patience time.Duration,
-	want func(worker.Job) bool) (time.Time, error) {
+func (e *elastic) awaitJob(ctx context.Context, id string, want func(worker.Job) bool) (time.Time, error) {
 	var at time.Time
-	err := e.await(ctx, patience, "job "+id, func() (bool, error) {
+	err := e.await(ctx, "job "+id, func() (bool, error) {
 		j, err := e.slurm.ShowJob(ctx, id)
 		if err != nil {
 			return false, nil
@@ -154,7 +153,7 @@ func (e *elastic) nodeOf(ctx context.Context, job string) (string, error) {
 
 // awaitLaunch waits until a node's slurmd says that it has started the job: slurmctld calls it running a little sooner.
 func (e *elastic) awaitLaunch(ctx context.Context, job, node string) error {
-	return e.await(ctx, patience, "launch of job "+job, func() (bool, error) {
+	return e.await(ctx, "launch of job "+job, func() (bool, error) {
 		for _, h := range e.hosts {
 			var console strings.Builder
 			if h.Client.Console(ctx, node, false, &console) == nil &&
@@ -189,7 +188,7 @@ func (e *elastic) kill(ctx context.Context, node string) (time.Time, error) {
 
 // settle waits until all nodes are off and sound and no VM is left.
 func (e *elastic) settle(ctx context.Context) error {
-	return e.await(ctx, patience, "nodes off and no VM", func() (bool, error) { return len(e.wrong(ctx)) == 0, nil })
+	return e.await(ctx, "nodes off and no VM", func() (bool, error) { return len(e.wrong(ctx)) == 0, nil })
 }
 
 // wrong is all that is not as in an idle cluster.
@@ -268,14 +267,14 @@ func queue(ctx context.Context, e *elastic, f *figures) error {
 		}
 		jobs = append(jobs, id)
 	}
-	at, err := e.awaitJob(ctx, jobs[0], patience, func(j worker.Job) bool { return running(j) || completed(j) })
+	at, err := e.awaitJob(ctx, jobs[0], func(j worker.Job) bool { return running(j) || completed(j) })
 	if err != nil {
 		return err
 	}
 	f.FirstRun = at.Sub(began).Seconds()
 	f.Boot = s.boot("vwn1", began)
 	for _, id := range jobs {
-		if _, err := e.awaitJob(ctx, id, patience, completed); err != nil {
+		if _, err := e.awaitJob(ctx, id, completed); err != nil {
 			return err
 		}
 	}
@@ -311,7 +310,7 @@ func crashOnce(ctx context.Context, e *elastic, f *figures) error {
 	if err != nil {
 		return err
 	}
-	if _, err := e.awaitJob(ctx, id, patience, running); err != nil {
+	if _, err := e.awaitJob(ctx, id, running); err != nil {
 		return err
 	}
 	node, err := e.nodeOf(ctx, id)
@@ -325,20 +324,20 @@ func crashOnce(ctx context.Context, e *elastic, f *figures) error {
 	if err != nil {
 		return err
 	}
-	at, err := e.awaitJob(ctx, id, patience, func(j worker.Job) bool { return running(j) && j.Restarts == 1 })
+	at, err := e.awaitJob(ctx, id, func(j worker.Job) bool { return running(j) && j.Restarts == 1 })
 	if err != nil {
 		return err
 	}
 	if node, err = e.nodeOf(ctx, id); err != nil {
 		return err
 	}
-	if err := e.await(ctx, patience, "a new VM to be seen",
+	if err := e.await(ctx, "a new VM to be seen",
 		func() (bool, error) { return s.boot(node, killed) > 0, nil }); err != nil {
 		return err
 	}
 	f.CrashRun, f.CrashBoot = at.Sub(killed).Seconds(), s.boot(node, killed)
 	f.CrashExtra = f.CrashRun - f.CrashBoot
-	if _, err := e.awaitJob(ctx, id, patience, completed); err != nil {
+	if _, err := e.awaitJob(ctx, id, completed); err != nil {
 		return err
 	}
 	return e.settle(ctx)
@@ -350,7 +349,7 @@ func agentDies(ctx context.Context, e *elastic, _ *figures) error {
 	if err != nil {
 		return err
 	}
-	if _, err := e.awaitJob(ctx, id, patience, running); err != nil {
+	if _, err := e.awaitJob(ctx, id, running); err != nil {
 		return err
 	}
 	before, err := e.workers(ctx)
@@ -372,7 +371,7 @@ func agentDies(ctx context.Context, e *elastic, _ *figures) error {
 			return fmt.Errorf("worker %s before the restart %+v, behind it %+v", name, w, a)
 		}
 	}
-	if _, err := e.awaitJob(ctx, id, patience, func(j worker.Job) bool {
+	if _, err := e.awaitJob(ctx, id, func(j worker.Job) bool {
 		return completed(j) &&
 			j.Restarts == 0
 	}); err != nil {
@@ -400,21 +399,21 @@ func elsewhere(ctx context.Context, e *elastic, f *figures) error {
 	if err != nil {
 		return err
 	}
-	if _, err := e.awaitJob(ctx, id, patience, func(j worker.Job) bool { return j.Restarts > 0 }); err != nil {
+	if _, err := e.awaitJob(ctx, id, func(j worker.Job) bool { return j.Restarts > 0 }); err != nil {
 		return err
 	}
 	// Slurm refuses this while the job is on its way to vwn1 once more.
-	if err := e.await(ctx, patience, "job "+id+" to be free to go elsewhere", func() (bool, error) {
+	if err := e.await(ctx, "job "+id+" to be free to go elsewhere", func() (bool, error) {
 		return e.inside(ctx, "/usr/bin/scontrol", "update", "JobId="+id, "ExcNodeList=").Run() == nil, nil
 	}); err != nil {
 		return err
 	}
-	at, err := e.awaitJob(ctx, id, patience, func(j worker.Job) bool { return running(j) || completed(j) })
+	at, err := e.awaitJob(ctx, id, func(j worker.Job) bool { return running(j) || completed(j) })
 	if err != nil {
 		return err
 	}
 	f.ElsewhereRun = at.Sub(began).Seconds()
-	if _, err := e.awaitJob(ctx, id, patience, completed); err != nil {
+	if _, err := e.awaitJob(ctx, id, completed); err != nil {
 		return err
 	}
 	return e.settle(ctx)
@@ -429,7 +428,7 @@ func warm(ctx context.Context, e *elastic, f *figures) error {
 	if err := e.watch(); err != nil {
 		return err
 	}
-	if err := e.await(ctx, patience, "a warm node", func() (bool, error) {
+	if err := e.await(ctx, "a warm node", func() (bool, error) {
 		nodes, err := e.slurm.Nodes(ctx, "")
 		for _, n := range nodes {
 			if err == nil && n.State == "IDLE" && n.Registered() {
@@ -445,12 +444,12 @@ func warm(ctx context.Context, e *elastic, f *figures) error {
 	if err != nil {
 		return err
 	}
-	at, err := e.awaitJob(ctx, id, patience, func(j worker.Job) bool { return running(j) || completed(j) })
+	at, err := e.awaitJob(ctx, id, func(j worker.Job) bool { return running(j) || completed(j) })
 	if err != nil {
 		return err
 	}
 	f.WarmRun = at.Sub(began).Seconds()
-	if _, err := e.awaitJob(ctx, id, patience, completed); err != nil {
+	if _, err := e.awaitJob(ctx, id, completed); err != nil {
 		return err
 	}
 	e.stop("watch")
@@ -461,7 +460,7 @@ func warm(ctx context.Context, e *elastic, f *figures) error {
 		return err
 	}
 	// What was warmed up behind the job is powered down as an administrator would.
-	return e.await(ctx, patience, "nodes off and no VM", func() (bool, error) {
+	return e.await(ctx, "nodes off and no VM", func() (bool, error) {
 		nodes, err := e.slurm.Nodes(ctx, "")
 		for _, n := range nodes {
 			if err == nil && n.State == "IDLE" && n.Registered() && !n.Is("DRAIN") {
@@ -480,7 +479,7 @@ func dynamic(ctx context.Context, e *elastic, f *figures) error {
 		if err != nil {
 			return fmt.Errorf("worker start: %w: %s", err, out)
 		}
-		return e.await(ctx, patience, "node "+name, func() (bool, error) {
+		return e.await(ctx, "node "+name, func() (bool, error) {
 			nodes, err := e.slurm.Nodes(ctx, name)
 			return err == nil && len(nodes) == 1 && nodes[0].Registered() && nodes[0].State == "IDLE", nil
 		})
@@ -495,7 +494,7 @@ func dynamic(ctx context.Context, e *elastic, f *figures) error {
 	if err != nil {
 		return err
 	}
-	at, err := e.awaitJob(ctx, id, patience, running)
+	at, err := e.awaitJob(ctx, id, running)
 	if err != nil {
 		return err
 	}
@@ -510,7 +509,7 @@ func dynamic(ctx context.Context, e *elastic, f *figures) error {
 	if err != nil {
 		return err
 	}
-	if at, err = e.awaitJob(ctx, id, patience, func(j worker.Job) bool {
+	if at, err = e.awaitJob(ctx, id, func(j worker.Job) bool {
 		return running(j) &&
 			j.Restarts == 1
 	}); err != nil {

@@ -30,7 +30,7 @@ func hollow(ctx context.Context, e *elastic, _ *figures) error {
 	if err != nil {
 		return err
 	}
-	if err := e.await(ctx, patience, "node vwn1 held", func() (bool, error) {
+	if err := e.await(ctx, "node vwn1 held", func() (bool, error) {
 		nodes, err := e.slurm.Nodes(ctx, "vwn1")
 		if err != nil {
 			return false, nil
@@ -47,7 +47,7 @@ func hollow(ctx context.Context, e *elastic, _ *figures) error {
 	if err := mend(); err != nil {
 		return err
 	}
-	if _, err := e.awaitJob(ctx, id, patience, completed); err != nil { // the watch gives the node back
+	if _, err := e.awaitJob(ctx, id, completed); err != nil { // the watch gives the node back
 		return err
 	}
 	return e.settle(ctx)

@@ -114,7 +114,7 @@ func (e *elastic) hold(ctx context.Context) error {
 		e.dir)); err != nil {
 		return err
 	}
-	return e.await(ctx, patience, "namespaces", func() (bool, error) {
+	return e.await(ctx, "namespaces", func() (bool, error) {
 		_, err := os.Stat(e.path("held"))
 		return err == nil, nil
 	})
@@ -258,7 +258,7 @@ DebugFlags=Power
 		e.path("slurm.conf"))); err != nil {
 		return err
 	}
-	if err := e.await(ctx, patience, "slurmctld", func() (bool, error) {
+	if err := e.await(ctx, "slurmctld", func() (bool, error) {
 		nodes, err := e.slurm.Nodes(ctx, "")
 		return err == nil && len(nodes) >= nodeCount, nil
 	}); err != nil {
@@ -285,14 +285,14 @@ func (e *elastic) workerConfig(warm int) error {
 }
 
 // await looks until done says so.
-func (e *elastic) await(ctx context.Context, patience time.Duration, what string, done func() (bool, error)) error {
-	for limit := time.Now().Add(patience); ; {
+func (e *elastic) await(ctx context.Context, what string, done func() (bool, error)) error {
+	for limit := time.Now().Add(timeout); ; {
 		ok, err := done()
 		if ok || err != nil {
 			return err
 		}
 		if time.Now().After(limit) {
-			return fmt.Errorf("%s: not within %v", what, patience)
+			return fmt.Errorf("%s: not within %v", what, timeout)
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):

@@ -255,7 +255,7 @@ func (l *Lab) Close() error {
 		<-l.ended
 		l.daemon.Wait()
 	}
-	errs = append(errs, l.removeParents())
+	l.removeParents()
 	if s, ok := l.flavor.(*lsf); ok {
 		errs = append(errs, s.close())
 	}
@@ -266,13 +266,12 @@ func (l *Lab) Close() error {
 }
 
 // removeParents takes away the groups above those of jobs, unless another lab, or a real system, has jobs in them.
-func (l *Lab) removeParents() error {
+func (l *Lab) removeParents() {
 	for _, root := range []string{"", "memory", "cpuacct", "cpuset"} {
 		for at := l.parent(); at != "." && at != "/"; at = filepath.Dir(at) {
 			os.Remove(filepath.Join(cgroupRoot, root, at))
 		}
 	}
-	return nil
 }
 
 // parent is above the control groups of jobs. PBS: cgroup_prefix "pbs_jobs" of its cgroup hook, pbs_cgroups.CF; LSF:

@@ -283,7 +283,7 @@ func (*lsf) cancel(l *Lab, j *job) {
 // limit is -W: with -wa TERM the job is told, then USR2, and some time later INT, TERM, KILL (bsub -W, bsub -wa). Ten
 // minutes are ten seconds here.
 func (*lsf) limit(l *Lab, j *job) {
-	l.mark(j, func() { j.late = true })
+	l.mark(func() { j.late = true })
 	if j.wanted.Notify {
 		l.signal(j, syscall.SIGTERM)
 		time.Sleep(5 * time.Second)

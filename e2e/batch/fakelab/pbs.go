@@ -217,7 +217,7 @@ func (*pbs) cancel(l *Lab, j *job) { l.escalate(j, killDelay, syscall.SIGTERM, s
 // limit is mom's own look at the time that was used (src/resmom/mom_main.c, job_over_limit): TERM, and KILL a little
 // later.
 func (*pbs) limit(l *Lab, j *job) {
-	l.mark(j, func() { j.late = true })
+	l.mark(func() { j.late = true })
 	l.escalate(j, killDelay, syscall.SIGTERM, syscall.SIGKILL)
 }
 

@@ -290,7 +290,7 @@ func (l *Lab) running(id string, drop bool, do func(*job)) error {
 // Cancel is qdel or bkill.
 func (l *Lab) Cancel(_ context.Context, id string) error {
 	return l.running(id, true, func(j *job) {
-		l.mark(j, func() { j.cancelled = true })
+		l.mark(func() { j.cancelled = true })
 		go l.cancel(l, j)
 	})
 }
@@ -298,12 +298,13 @@ func (l *Lab) Cancel(_ context.Context, id string) error {
 // Kill is qdel -W force or bkill -s KILL.
 func (l *Lab) Kill(_ context.Context, id string) error {
 	return l.running(id, true, func(j *job) {
-		l.mark(j, func() { j.cancelled, j.killed = true, true })
+		l.mark(func() { j.cancelled, j.killed = true, true })
 		l.signal(j, syscall.SIGKILL)
 	})
 }
 
-func (l *Lab) mark(j *job, change func()) {
+// mark changes a job.
+func (l *Lab) mark(change func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change()

@@ -60,7 +60,7 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	if err := l.enter(ctx); err != nil {
+	if err := l.enter(); err != nil {
 		return err
 	}
 	if err := l.security(ctx); err != nil {
@@ -84,7 +84,7 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 }
 
 // enter makes the mount namespace: what the lab writes to /etc and /tmp stays in it.
-func (l *Lab) enter(ctx context.Context) error {
+func (l *Lab) enter() error {
 	l.space = exec.Command("/usr/bin/unshare", "--mount", "--propagation", "private", "/bin/sh", "-c",
 		`mount -t overlay overlay -o "lowerdir=/etc,upperdir=$1/etc/up,workdir=$1/etc/work" /etc &&
 rm -rf /etc/grid-security && mkdir -p /etc/grid-security/certificates /etc/grid-security/vomsdir && echo ready && exec sleep infinity`, "sh", l.dir)

@@ -121,7 +121,7 @@ func (l *Lab) start(ctx context.Context) error {
 		return err
 	}
 	if l.o.Root != "" {
-		if l.root, err = enter(ctx, l.o.Root, l.dir, l.hostDir()); err != nil {
+		if l.root, err = enter(l.o.Root, l.dir, l.hostDir()); err != nil {
 			return err
 		}
 	}
@@ -466,11 +466,13 @@ func (l *Lab) Close() error {
 	if l.host != nil {
 		l.killLeft()
 		l.removeCgroups()
-		errs = append(errs, l.root.leave(), l.host.Close())
+		l.root.leave()
+		errs = append(errs, l.host.Close())
 	} else if l.dir != "" {
 		l.killLeft()
 		l.removeCgroups()
-		errs = append(errs, l.root.leave(), lab.RemoveAll(l.dir))
+		l.root.leave()
+		errs = append(errs, lab.RemoveAll(l.dir))
 	}
 	if l.ports.held != nil {
 		l.ports.held.Close()

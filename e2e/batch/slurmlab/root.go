@@ -3,7 +3,6 @@ package slurmlab
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,7 +25,7 @@ type root struct {
 }
 
 // enter makes the namespace. dirs are seen in it as outside.
-func enter(ctx context.Context, tree string, dirs ...string) (*root, error) {
+func enter(tree string, dirs ...string) (*root, error) {
 	work := filepath.Join(dirs[0], "root")
 	for _, dir := range []string{"up", "work", "merged"} {
 		if err := os.MkdirAll(filepath.Join(work, dir), 0o755); err != nil {
@@ -78,7 +77,8 @@ exec cat
 	r := &root{cmd, out}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil || line != "ready\n" {
-		return nil, fmt.Errorf("enter %s: %w: %s", tree, errors.Join(err, r.leave()), errs.String())
+		r.leave()
+		return nil, fmt.Errorf("enter %s: %w: %s", tree, err, errs.String())
 	}
 	return r, nil
 }
@@ -143,12 +143,11 @@ func (r *root) run(ctx context.Context, c program.Call) ([]byte, error) {
 }
 
 // leave ends the namespace; its mounts go with the last process in it.
-func (r *root) leave() error {
+func (r *root) leave() {
 	if r == nil {
-		return nil
+		return
 	}
 	r.stdin.Close()
 	r.holder.Process.Kill()
 	r.holder.Wait()
-	return nil
 }
