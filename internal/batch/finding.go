@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -33,16 +34,25 @@ type Finding struct {
 	Do    string `json:"do,omitempty"`
 }
 
+// levels are in the order of what they mean for jobs.
+var levels = []Level{Good, Advice, Warning, Broken}
+
 // Worst is the level that decides about the exit status.
 func Worst(findings []Finding) Level {
 	worst := Good
-	order := []Level{Good, Advice, Warning, Broken}
 	for _, f := range findings {
-		if slices.Index(order, f.Level) > slices.Index(order, worst) {
+		if slices.Index(levels, f.Level) > slices.Index(levels, worst) {
 			worst = f.Level
 		}
 	}
 	return worst
+}
+
+// SortFindings puts the worst first, and those of one level in the order of what was found.
+func SortFindings(findings []Finding) {
+	slices.SortStableFunc(findings, func(a, b Finding) int {
+		return cmp.Or(slices.Index(levels, b.Level)-slices.Index(levels, a.Level), strings.Compare(a.Found, b.Found))
+	})
 }
 
 // inside is an absolute path as an fs.FS of the root directory has it.

@@ -108,33 +108,14 @@ func (a *app) gridEngineCheck() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if f := batch.CheckLogin(os.DirFS("/")); f.Level != batch.Good {
-			found = append(found, gridengine.Finding{What: f.Found, Why: f.Why, Do: f.Do})
+		login := batch.CheckLogin(os.DirFS("/"))
+		login.ID = "login"
+		found = append(found, login)
+		if batch.Worst(found) == batch.Good {
+			found = append(found, batch.Finding{ID: "queue", Level: batch.Good, Where: s.Queue,
+				Found: "its jobs run in virtual machines"})
 		}
-		bad := false
-		for _, f := range found {
-			bad = bad || f.Bad
-		}
-		if a.json {
-			if found == nil {
-				found = []gridengine.Finding{}
-			}
-			if err := a.printJSON(found); err != nil {
-				return err
-			}
-		} else {
-			for _, f := range found {
-				word := map[bool]string{true: "BAD ", false: "poor"}[f.Bad]
-				fmt.Fprintf(a.out, "%s  %s\n      because %s\n      try: %s\n", word, f.What, f.Why, f.Do)
-			}
-			if len(found) == 0 {
-				fmt.Fprintf(a.out, "queue %s is sound\n", s.Queue)
-			}
-		}
-		if bad {
-			return exitError{exitFailed}
-		}
-		return nil
+		return a.tellFindings(found)
 	}
 	return cmd
 }

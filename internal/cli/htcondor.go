@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -357,38 +356,20 @@ and at the agent. It changes nothing. Exit status 1: something is wrong.`,
 			if !execute && !access { // as the host's daemons say
 				look.Execute, look.Access = config.Runs("STARTD"), config.Runs("SCHEDD")
 			}
-			findings := config.Check(look)
-			if look.Execute && dump == "" {
-				if _, err := a.client().Host(ctx); err != nil {
-					message, hint := explain(err)
-					findings = append(findings, htcondor.Finding{What: message, Try: hint})
-				}
-			}
-			for _, f := range findings {
-				fmt.Fprintf(a.out, "%s\n  try: %s\n", f.What, f.Try)
-			}
-			// not HTCondor's: for people to know
-			if f := batch.CheckLogin(os.DirFS("/")); look.Execute && dump == "" && f.Level != batch.Good {
-				fmt.Fprintf(a.out, "note: %s: %s\n  try: %s\n", f.Found, f.Why, f.Do)
-			}
-			if len(findings) > 0 {
-				return exitError{exitFailed}
-			}
-			var roles []string
-			for name, is := range map[string]bool{"runs jobs": look.Execute, "takes jobs": look.Access} {
-				if is {
-					roles = append(roles, name)
-				}
-			}
-			slices.Sort(roles)
-			if len(roles) == 0 {
+			if !look.Execute && !look.Access {
 				return &farm.Error{Kind: farm.Invalid, Code: farm.CodeCondorConfig,
 					Message: "HTCondor on this host neither runs nor takes jobs",
 					Hint:    "see DAEMON_LIST; or say --execute or --access"}
 			}
-			fmt.Fprintf(a.out, "HTCondor on this host %s, and is ready for jobs in virtual machines\n",
-				strings.Join(roles, " and "))
-			return nil
+			findings := config.Check(look)
+			if look.Execute && dump == "" {
+				findings = append(findings, a.checkCondorHost(ctx)...)
+			}
+			if batch.Worst(findings) == batch.Good {
+				findings = append(findings, batch.Finding{ID: "condor", Level: batch.Good,
+					Found: "ready for jobs in virtual machines: " + condorRoles(look)})
+			}
+			return a.tellFindings(findings)
 		},
 	}
 	cmd.Flags().BoolVar(&execute, "execute", false, "this host runs jobs (default: as DAEMON_LIST says)")
@@ -396,4 +377,26 @@ and at the agent. It changes nothing. Exit status 1: something is wrong.`,
 	cmd.Flags().StringVar(&dump, "from", "",
 		"check `FILE`, what condor_config_val -dump printed on another host, and leave its agent out")
 	return cmd
+}
+
+// checkCondorHost is what only the host itself can tell: its agent, and who may log in beside HTCondor.
+func (a *app) checkCondorHost(ctx context.Context) (findings []batch.Finding) {
+	if _, err := a.client().Host(ctx); err != nil {
+		message, hint := explain(err)
+		findings = append(findings, batch.Finding{ID: "agent", Level: batch.Broken, Found: message,
+			Why: "no job starts on this host", Do: hint})
+	}
+	login := batch.CheckLogin(os.DirFS("/"))
+	login.ID = "login"
+	return append(findings, login)
+}
+
+func condorRoles(look htcondor.Look) string {
+	switch {
+	case look.Execute && look.Access:
+		return "it runs jobs and takes jobs"
+	case look.Execute:
+		return "it runs jobs"
+	}
+	return "it takes jobs"
 }

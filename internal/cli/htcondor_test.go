@@ -139,7 +139,7 @@ func TestCondorCheck(t *testing.T) {
 	}
 	out, err := runCondor(t, "", "check", "--from", path)
 	if exit, ok := err.(exitError); !ok || exit.status != exitFailed ||
-		!strings.Contains(out, "USER_JOB_WRAPPER is not set: every job runs on the host itself\n  try: ") ||
+		!strings.Contains(out, "USER_JOB_WRAPPER is not set\n  why: every job runs on the host itself\n  do:  grange ") ||
 		!strings.Contains(out, "no job transform") {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -10,63 +10,62 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// Finding is one thing that is wrong with a queue, its host or the cell.
-type Finding struct {
-	Bad  bool   `json:"bad"` // jobs run where they must not, or not at all; else something is lost only
-	What string `json:"what"`
-	Why  string `json:"why"`
-	Do   string `json:"do"`
-}
+// adder notes a finding under the name of the setting.
+type adder func(level batch.Level, setting, found, why, do string)
 
-// Check says what is wrong with a queue whose jobs are to run in VMs. Nothing: it is sound.
-func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
+// Check returns what is wrong with a queue whose jobs are to run in VMs, the worst first. Nothing: it is sound.
+func (c *Cell) Check(ctx context.Context, s Setup) ([]batch.Finding, error) {
 	text, err := c.qconf(ctx, "-sq", s.Queue)
 	if err != nil {
 		return nil, err
 	}
 	queue := parseSettings(text).values
-	var found []Finding
-	add := func(bad bool, what, why, do string) { found = append(found, Finding{bad, what, why, do}) }
+	var all []batch.Finding
+	add := func(level batch.Level, setting, found, why, do string) {
+		all = append(all, batch.Finding{ID: strings.ReplaceAll(strings.ToLower(setting), "_", "-"), Level: level,
+			Found: found, Why: why, Do: do})
+	}
 	set := "grange gridengine install --queue " + s.Queue
 	switch starter := queue["starter_method"]; {
 	case none(starter):
-		add(true, "queue "+s.Queue+" has no starter_method", "its jobs run on the host", set)
+		add(batch.Broken, "starter_method", "queue "+s.Queue+" has no starter_method", "its jobs run on the host", set)
 	case strings.Contains(starter, "["):
-		add(true, "starter_method differs by host: "+starter, "on hosts without it jobs run on the host",
-			"set one value, or list hosts that have no grange in another queue")
+		add(batch.Broken, "starter_method", "starter_method differs by host: "+starter,
+			"on hosts without it jobs run on the host", "set one value, or list hosts that have no grange in another queue")
 	case filepath.Base(starter) != StarterLink:
-		add(true, "starter_method is "+starter, "it is not grange's "+StarterLink, set)
+		add(batch.Broken, "starter_method", "starter_method is "+starter, "it is not grange's "+StarterLink, set)
 	default:
 		if why := unsafe(starter); why != "" {
-			add(true, "starter_method "+starter+": "+why,
+			add(batch.Broken, "starter_method", "starter_method "+starter+": "+why,
 				"Grid Engine starts it as each job's user, and puts jobs into state Eqw where it is missing", set)
 		}
 	}
 	if strings.Contains(queue["qtype"], "INTERACTIVE") {
-		add(true, "queue "+s.Queue+" is of type "+queue["qtype"],
+		add(batch.Broken, "qtype", "queue "+s.Queue+" is of type "+queue["qtype"],
 			"Grid Engine starts qlogin, qsh and qrsh without a command on the host, without the starter method", set)
 	}
 	for _, method := range []string{"suspend", "resume"} {
 		if v := queue[method+"_method"]; !strings.Contains(v, " gridengine "+method+" ") {
-			add(false, method+"_method is "+v,
+			add(batch.Warning, method+"_method", method+"_method is "+v,
 				"Grid Engine then sends its signal to QEMU as well as to the wrapper: the VM is stopped hard, and "+
 					"its guest misses time", set)
 		}
 	}
 	if v := queue["terminate_method"]; !strings.Contains(v, " gridengine terminate ") {
-		add(false, "terminate_method is "+v, "Grid Engine kills at once: no trap of a job runs at qdel and at h_rt",
-			set)
+		add(batch.Warning, "terminate_method", "terminate_method is "+v,
+			"Grid Engine kills at once: no trap of a job runs at qdel and at h_rt", set)
 	}
 	if !strings.EqualFold(queue["rerun"], "TRUE") {
-		add(false, "rerun is "+queue["rerun"],
+		add(batch.Warning, "rerun", "rerun is "+queue["rerun"],
 			"a job whose VM could not be started ends as failed instead of going to another host", set)
 	}
 	if queue["s_rt"] != "INFINITY" && queue["h_rt"] != "INFINITY" {
-		add(false, "both s_rt ("+queue["s_rt"]+") and h_rt ("+queue["h_rt"]+") are set",
-			"Grid Engine 8.1.9 then does not enforce h_rt, on metal too", "leave s_rt at INFINITY")
+		add(batch.Warning, "h_rt", "both s_rt ("+queue["s_rt"]+") and h_rt ("+queue["h_rt"]+") are set",
+			"Grid Engine 8.1.9 then does not enforce h_rt, for jobs on the host too", "leave s_rt at INFINITY")
 	}
 	conf, err := c.effective(ctx, s.Host)
 	if err != nil {
@@ -76,7 +75,7 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
 		return nil, err
 	}
 	if none(conf["gid_range"]) {
-		add(true, "gid_range is not set",
+		add(batch.Broken, "gid_range", "gid_range is not set",
 			"Grid Engine knows no process of a job: a VM would neither be accounted nor limited nor killed",
 			"qconf -mconf: gid_range 20000-20100")
 	}
@@ -85,31 +84,32 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
 		off := slices.Contains([]string{"FALSE", "0", "NO"}, value)
 		switch {
 		case key == "ENABLE_ADDGRP_KILL" && off:
-			add(false, "execd_params: "+param, "processes that left a job's session survive it",
+			add(batch.Warning, key, "execd_params: "+param, "processes that left a job's session survive it",
 				"set ENABLE_ADDGRP_KILL=true")
 		case key == "PDC_INTERVAL" && value == "NEVER":
-			add(true, "execd_params: "+param, "nobody enforces h_vmem for VMs, and nobody accounts them",
+			add(batch.Broken, key, "execd_params: "+param, "nobody enforces h_vmem for VMs, and nobody accounts them",
 				"leave PDC_INTERVAL out")
 		case key == "IGNORE_NGROUPS_MAX_LIMIT" && !off && value != "":
-			add(false, "execd_params: "+param, "jobs of users with many groups are not tracked", "leave it out")
+			add(batch.Warning, key, "execd_params: "+param, "jobs of users with many groups are not tracked", "leave it out")
 		case key == "ACCT_RESERVED_USAGE" && !off && value != "":
-			add(false, "execd_params: "+param, "accounting says what was asked for, not what VMs used", "leave it out")
+			add(batch.Warning, key, "execd_params: "+param,
+				"accounting says what was asked for, not what VMs used", "leave it out")
 		}
 	}
 	if s.Host != "" {
 		if !strings.Contains(conf["load_sensor"], SensorLink) {
-			add(false, "host "+s.Host+" has no load sensor of grange", "jobs cannot ask for vmslots and vmimages",
-				set+" --host "+s.Host)
+			add(batch.Warning, "load_sensor", "host "+s.Host+" has no load sensor of grange",
+				"jobs cannot ask for vmslots and vmimages", set+" --host "+s.Host)
 		}
 		for _, key := range []string{"qlogin_daemon", "rlogin_daemon"} {
 			if conf[key] != noLogins && !s.Logins {
-				add(true, "host "+s.Host+": "+key+" is "+conf[key],
+				add(batch.Broken, key, "host "+s.Host+": "+key+" is "+conf[key],
 					"`qlogin -now no` runs a shell on the host, also in a queue of type BATCH", set+" --host "+s.Host)
 			}
 		}
 		if v := conf["shepherd_cmd"]; !none(v) && filepath.Base(v) == ShepherdLink {
 			if why := unsafe(v); why != "" {
-				add(true, "shepherd_cmd "+v+": "+why, "no job starts on the host, and root runs it", set)
+				add(batch.Broken, "shepherd_cmd", "shepherd_cmd "+v+": "+why, "no job starts on the host, and root runs it", set)
 			}
 		}
 	}
@@ -118,19 +118,11 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]Finding, error) {
 	}
 	for name := range complexes {
 		if !slices.Contains(firstWords(text), name) {
-			add(false, "no complex "+name, "jobs cannot ask for it", set)
+			add(batch.Warning, name, "no complex "+name, "jobs cannot ask for it", set)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Finding) int {
-		if a.Bad == b.Bad {
-			return strings.Compare(a.What, b.What)
-		}
-		if a.Bad {
-			return -1
-		}
-		return 1
-	})
-	return found, nil
+	batch.SortFindings(all)
+	return all, nil
 }
 
 // effective is the cell's configuration with what the host has of its own.

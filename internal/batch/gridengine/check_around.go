@@ -5,18 +5,18 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 )
 
 // checkAround looks for what Grid Engine runs as the job's user on the host beside the starter method. It is the
 // site's, but it has the job's environment: LD_PRELOAD there names code of the user's.
-func (c *Cell) checkAround(ctx context.Context, s Setup, queue, conf map[string]string,
-	add func(bad bool, what, why, do string)) error {
+func (c *Cell) checkAround(ctx context.Context, s Setup, queue, conf map[string]string, add adder) error {
 	const why = "it runs on the host as the job's user, who names code for it by LD_PRELOAD in the job's environment"
 	for _, key := range []string{"prolog", "epilog"} {
 		for where, v := range map[string]string{"queue " + s.Queue: queue[key], "the configuration": conf[key]} {
 			if !none(v) && !strings.HasPrefix(v, "root@") {
-				add(true, where+": "+key+" is "+v, why,
+				add(batch.Broken, key, where+": "+key+" is "+v, why,
 					key+" root@"+strings.TrimSpace(
 						v[strings.LastIndex(v, "@")+1:])+", where it may run as root; else leave it out")
 			}
@@ -32,11 +32,11 @@ func (c *Cell) checkAround(ctx context.Context, s Setup, queue, conf map[string]
 		pe := parseSettings(text).values
 		for _, key := range []string{"start_proc_args", "stop_proc_args"} {
 			if v := pe[key]; !none(v) && !strings.HasPrefix(v, "root@") {
-				add(true, "parallel environment "+name+": "+key+" is "+v, why, "qconf -mp "+name+": "+key+" NONE")
+				add(batch.Broken, key, "parallel environment "+name+": "+key+" is "+v, why, "qconf -mp "+name+": "+key+" NONE")
 			}
 		}
 		if strings.EqualFold(pe["control_slaves"], "TRUE") {
-			add(false, "parallel environment "+name+": control_slaves is TRUE",
+			add(batch.Warning, "control_slaves", "parallel environment "+name+": control_slaves is TRUE",
 				"qrsh -inherit may start tasks of such a job on its hosts, and the starter method of 8.1.9 was not "+
 					"tried for them", "qconf -mp "+name+": control_slaves FALSE")
 		}

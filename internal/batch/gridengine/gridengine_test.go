@@ -140,33 +140,33 @@ func TestCheck(t *testing.T) {
 	}{
 		"as the package makes it": {want: nil},
 		"no starter": {queue: map[string]string{"starter_method": "NONE"},
-			want: []string{"BAD queue vm.q has no starter_method"}},
+			want: []string{"broken queue vm.q has no starter_method"}},
 		"a starter on one host": {queue: map[string]string{"starter_method": "NONE,[bn1=/x]"},
-			want: []string{"BAD starter_method differs"}},
+			want: []string{"broken starter_method differs"}},
 		"another starter": {queue: map[string]string{"starter_method": "/bin/sh"},
-			want: []string{"BAD starter_method is /bin/sh"}},
+			want: []string{"broken starter_method is /bin/sh"}},
 		"a starter that is gone": {queue: map[string]string{"starter_method": "/nowhere/" + StarterLink},
-			want: []string{"BAD starter_method /nowhere"}},
+			want: []string{"broken starter_method /nowhere"}},
 		"interactive": {queue: map[string]string{"qtype": "BATCH INTERACTIVE"},
-			want: []string{"BAD queue vm.q is of type"}},
+			want: []string{"broken queue vm.q is of type"}},
 		"methods": {queue: map[string]string{"suspend_method": "NONE", "terminate_method": "NONE", "rerun": "FALSE"},
-			want: []string{"poor rerun", "poor suspend_method", "poor terminate_method"}},
-		"both limits": {queue: map[string]string{"s_rt": "1:0:0", "h_rt": "2:0:0"}, want: []string{"poor both s_rt"}},
-		"no groups":   {conf: map[string]string{"gid_range": "none"}, want: []string{"BAD gid_range"}},
+			want: []string{"warning rerun", "warning suspend_method", "warning terminate_method"}},
+		"both limits": {queue: map[string]string{"s_rt": "1:0:0", "h_rt": "2:0:0"}, want: []string{"warning both s_rt"}},
+		"no groups":   {conf: map[string]string{"gid_range": "none"}, want: []string{"broken gid_range"}},
 		"no collector": {conf: map[string]string{"execd_params": "PDC_INTERVAL=NEVER ENABLE_ADDGRP_KILL=false"},
-			want: []string{"BAD execd_params: PDC", "poor execd_params: ENABLE"}},
+			want: []string{"broken execd_params: PDC", "warning execd_params: ENABLE"}},
 		"no sensor": {conf: map[string]string{"load_sensor": "none"},
-			want: []string{"poor host bn1 has no load sensor"}},
+			want: []string{"warning host bn1 has no load sensor"}},
 		"a prolog": {queue: map[string]string{"prolog": "/site/p.sh"},
 			conf: map[string]string{"epilog": "sge@/site/e.sh"},
-			want: []string{"BAD queue vm.q: prolog", "BAD the configuration: epilog"}},
+			want: []string{"broken queue vm.q: prolog", "broken the configuration: epilog"}},
 		"root's": {queue: map[string]string{"prolog": "root@/site/p.sh"}},
 		"start of parallel jobs": {pe: "start_proc_args /bin/true\nstop_proc_args NONE\ncontrol_slaves FALSE\n",
-			want: []string{"BAD parallel environment smp: start_proc_args"}},
+			want: []string{"broken parallel environment smp: start_proc_args"}},
 		"tasks of parallel jobs": {pe: "start_proc_args NONE\nstop_proc_args NONE\ncontrol_slaves TRUE\n",
-			want: []string{"poor parallel environment smp: control_slaves"}},
+			want: []string{"warning parallel environment smp: control_slaves"}},
 		"logins": {conf: map[string]string{"qlogin_daemon": "builtin"},
-			want: []string{"BAD host bn1: qlogin_daemon"}},
+			want: []string{"broken host bn1: qlogin_daemon"}},
 	} {
 		played := fresh(t)
 		played.shows["-sc"] += complexes["vmslots"] + "\n" + complexes["vmimages"] + "\n"
@@ -195,8 +195,8 @@ func TestCheck(t *testing.T) {
 			continue
 		}
 		for i, f := range found {
-			if text := map[bool]string{true: "BAD ", false: "poor "}[f.Bad] + f.What; !strings.HasPrefix(text,
-				c.want[i]) || f.Why == "" || f.Do == "" {
+			if text := string(f.Level) + " " + f.Found; !strings.HasPrefix(text, c.want[i]) || f.ID == "" ||
+				f.Why == "" || f.Do == "" {
 				t.Errorf("%s: %q, want %q", name, text, c.want[i])
 			}
 		}

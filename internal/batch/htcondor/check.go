@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -70,8 +71,14 @@ func words(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
 }
 
-// Finding is one thing that is wrong, and what to do.
-type Finding struct{ What, Try string }
+// findings are what is wrong.
+type findings []batch.Finding
+
+// add notes what is wrong with a setting, why it matters and what to do.
+func (all *findings) add(setting, do, found, why string) {
+	*all = append(*all, batch.Finding{ID: strings.ReplaceAll(strings.ToLower(setting), "_", "-"), Level: batch.Broken,
+		Found: found, Why: why, Do: do})
+}
 
 // Look is what is checked, and with what.
 type Look struct {
@@ -80,38 +87,40 @@ type Look struct {
 	Read            func(path string) ([]byte, error)
 }
 
-// Check says what is wrong.
-func (c Config) Check(look Look) []Finding {
-	var all []Finding
+// Check returns what is wrong.
+func (c Config) Check(look Look) []batch.Finding {
+	var all findings
 	if look.Execute {
-		all = append(all, c.checkExecute(look)...)
+		c.checkExecute(look, &all)
 	}
 	if look.Access {
-		all = append(all, c.checkAccess()...)
+		c.checkAccess(&all)
 	}
 	return all
 }
 
-func (c Config) checkExecute(look Look) (all []Finding) {
-	say := func(try, format string, args ...any) { all = append(all, Finding{fmt.Sprintf(format, args...), try}) }
-	const install = "grange htcondor install --execute, then condor_reconfig"
+// install is what mends most of an execution point's configuration.
+const install = "grange htcondor install --execute, then condor_reconfig"
+
+func (c Config) checkExecute(look Look, all *findings) {
 	wrapper := c["USER_JOB_WRAPPER"]
 	switch {
 	case wrapper == "":
-		say(install, "USER_JOB_WRAPPER is not set: every job runs on the host itself")
+		all.add("USER_JOB_WRAPPER", install, "USER_JOB_WRAPPER is not set", "every job runs on the host itself")
 	default:
-		c.checkProgram(look, "USER_JOB_WRAPPER", wrapper, say)
+		c.checkProgram(look, "USER_JOB_WRAPPER", wrapper, all)
 		if text, err := look.Read(wrapper); err == nil && !strings.Contains(string(text), "htcondor wrapper") &&
 			!strings.Contains(string(text), "exec --batch htcondor") {
-			say(install, "USER_JOB_WRAPPER = %s is not grange's: jobs run as that program says", wrapper)
+			all.add("USER_JOB_WRAPPER", install, "USER_JOB_WRAPPER = "+wrapper+" is not grange's",
+				"jobs run as that program says")
 		}
 	}
 	for name, hook := range c {
 		if strings.HasSuffix(name, "_HOOK_PREPARE_JOB") && hook != "" {
-			say("leave "+name+" out, if you can",
-				"%s = %s: a prepare hook keeps HTCondor 23.9 from putting jobs into control groups: no memory limit, "+
-					"and records of the wrapper instead of the VM", name, hook)
-			c.checkProgram(look, name, hook, say)
+			all.add(name, "leave "+name+" out, if you can", name+" = "+hook,
+				"a prepare hook keeps HTCondor 23.9 from putting jobs into control groups: no memory limit, and "+
+					"records of the wrapper instead of the VM")
+			c.checkProgram(look, name, hook, all)
 		}
 	}
 	cron := ""
@@ -121,76 +130,77 @@ func (c Config) checkExecute(look Look) (all []Finding) {
 		}
 	}
 	if cron == "" {
-		say(install, "the startd does not publish GrangeReady and GrangeImages: jobs are sent to hosts without an "+
-			"agent or their image")
+		all.add("STARTD_CRON_JOBLIST", install, "the startd does not publish GrangeReady and GrangeImages",
+			"jobs are sent to hosts without an agent or their image")
 	} else {
-		c.checkProgram(look, "STARTD_CRON_GRANGE_EXECUTABLE", cron, say)
+		c.checkProgram(look, "STARTD_CRON_GRANGE_EXECUTABLE", cron, all)
 	}
 	switch start := c["START"]; {
 	case !strings.Contains(start, "GrangeReady"):
-		say("put grange's file behind the one that sets START", "START = %s does not look at GrangeReady", start)
+		all.add("START", "put grange's file behind the one that sets START",
+			"START = "+start+" does not look at GrangeReady", "jobs are sent to hosts without an agent")
 	case !strings.Contains(start, whole()) || !strings.Contains(start, absent()):
-		say(install, "START lets jobs come that start more on the host than what the wrapper takes the place of: "+
-			"PreCmd, containers and the like")
+		all.add("START", install, "START lets jobs come with PreCmd, containers and the like",
+			"they start more on the host than what the wrapper takes the place of")
 	}
 	if v, set := c["BASE_CGROUP"]; set && v == "" {
-		say("BASE_CGROUP = htcondor",
-			"BASE_CGROUP is empty: HTCondor limits no memory, its records have the wrapper's use and not the VM's, "+
-				"and suspending works only through the wrapper's beats")
+		all.add("BASE_CGROUP", "BASE_CGROUP = htcondor", "BASE_CGROUP is empty",
+			"HTCondor limits no memory, its records have the wrapper's use and not the VM's, and suspending works only "+
+				"through the wrapper's heartbeats")
 	}
 	if p := c["CGROUP_MEMORY_LIMIT_POLICY"]; strings.EqualFold(p, "none") {
-		say("CGROUP_MEMORY_LIMIT_POLICY = hard",
-			"CGROUP_MEMORY_LIMIT_POLICY is not set: a job beyond its memory takes that of others")
+		all.add("CGROUP_MEMORY_LIMIT_POLICY", "CGROUP_MEMORY_LIMIT_POLICY = hard", "CGROUP_MEMORY_LIMIT_POLICY is "+p,
+			"a job beyond its memory takes that of others")
 	}
 	if truth(c["USE_PID_NAMESPACES"]) {
-		say("USE_PID_NAMESPACES = False",
-			"USE_PID_NAMESPACES: the agent cannot see condor_starter above a job, and refuses it")
+		all.add("USE_PID_NAMESPACES", "USE_PID_NAMESPACES = False", "USE_PID_NAMESPACES is on",
+			"the agent cannot see condor_starter above a job, and refuses it")
 	}
-	return append(all, c.checkBesides(look, wrapper)...)
+	c.checkBesides(look, wrapper, all)
 }
 
 // checkBesides looks for ways by which a job, or a user, gets more of the host than a virtual machine.
-func (c Config) checkBesides(look Look, wrapper string) (all []Finding) {
-	say := func(try, format string, args ...any) { all = append(all, Finding{fmt.Sprintf(format, args...), try}) }
+func (c Config) checkBesides(look Look, wrapper string, all *findings) {
 	if users := c["VALID_COD_USERS"]; users != "" {
-		say("take VALID_COD_USERS out", "VALID_COD_USERS = %s: they start programs on the host that are no jobs", users)
+		all.add("VALID_COD_USERS", "take VALID_COD_USERS out", "VALID_COD_USERS = "+users,
+			"they start programs on the host that are no jobs")
 	}
 	for _, name := range []string{"SINGULARITY_JOB", "USE_DEFAULT_CONTAINER"} {
 		if v := c[name]; v != "" && !strings.EqualFold(v, "false") && v != "0" {
-			say(name+" = False", "%s = %s: jobs are put into containers on the host, and the wrapper with them", name,
-				v)
+			all.add(name, name+" = False", name+" = "+v,
+				"jobs are put into containers on the host, and the wrapper with them")
 		}
 	}
 	if wrapper == "" {
-		return all
+		return
 	}
 	text, err := look.Read(wrapper)
 	if err != nil {
-		return all
+		return
 	}
 	never := strings.Contains(string(text), "--metal never")
 	switch ssh := c["ENABLE_SSH_TO_JOB"]; {
 	case never && !strings.EqualFold(ssh, "false"):
-		say("ENABLE_SSH_TO_JOB = False", "no job is to run on the host, and condor_ssh_to_job opens a shell there")
+		all.add("ENABLE_SSH_TO_JOB", "ENABLE_SSH_TO_JOB = False", "ENABLE_SSH_TO_JOB is not off",
+			"no job is to run on the host, and condor_ssh_to_job opens a shell there")
 	case !strings.EqualFold(ssh, "false") && !strings.Contains(ssh, "WantVM"):
-		say("grange htcondor install --execute, then condor_reconfig",
-			"condor_ssh_to_job opens a shell on the host beside jobs in virtual machines: ENABLE_SSH_TO_JOB = %s", ssh)
+		all.add("ENABLE_SSH_TO_JOB", install, "ENABLE_SSH_TO_JOB = "+ssh,
+			"condor_ssh_to_job opens a shell on the host beside jobs in virtual machines")
 	}
 	for _, name := range []string{"START_LOCAL_UNIVERSE", "START_SCHEDULER_UNIVERSE"} {
 		if never && c.Runs("SCHEDD") && !strings.EqualFold(c[name], "false") {
-			say(name+" = False", "no job is to run on the host, and the schedd on it starts some beside itself: %s "+
-				"= %s", name, c[name])
+			all.add(name, name+" = False", name+" = "+c[name],
+				"no job is to run on the host, and the schedd on it starts some beside itself")
 		}
 	}
 	// What starts first of a job is the wrapper's interpreter, in the environment that the user wrote.
 	line, _, _ := strings.Cut(string(text), "\n")
 	if program, _, _ := strings.Cut(strings.TrimPrefix(line, "#!"), " "); strings.HasPrefix(line, "#!/") {
 		if image, err := look.Read(program); err == nil && loadsLibraries(image) {
-			say("install the static build of grange", "%s loads libraries: a job's LD_PRELOAD would run on the host",
-				program)
+			all.add("USER_JOB_WRAPPER", "install the static build of grange", program+" loads libraries",
+				"a job's LD_PRELOAD would run on the host")
 		}
 	}
-	return all
 }
 
 // loadsLibraries reports whether a program is started by way of a loader, which obeys LD_PRELOAD.
@@ -202,14 +212,15 @@ func loadsLibraries(image []byte) bool {
 	return slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
-func (c Config) checkProgram(look Look, name, path string, say func(try, format string, args ...any)) {
+func (c Config) checkProgram(look Look, name, path string, all *findings) {
 	info, err := look.Stat(path)
 	if err != nil {
-		say("grange htcondor install --execute", "%s = %s: %v. No job starts on this host", name, path, err)
+		all.add(name, install, fmt.Sprintf("%s = %s: %v", name, path, err), "no job starts on this host")
 		return
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 != 0o111 {
-		say("chmod 755 "+path, "%s = %s is not a program that everybody may run", name, path)
+		all.add(name, "chmod 755 "+path, name+" = "+path+" is not a program that everybody may run",
+			"it runs as each job's user")
 	}
 	for dir := path; ; dir = filepath.Dir(dir) {
 		info, err := look.Stat(dir)
@@ -217,7 +228,8 @@ func (c Config) checkProgram(look Look, name, path string, say func(try, format 
 			owner, ok := info.Sys().(*syscall.Stat_t)
 			if sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0; info.Mode().Perm()&0o022 != 0 && !sticky ||
 				ok && owner.Uid != 0 {
-				say("chown root "+dir+" && chmod go-w "+dir, "%s: others than root can change %s", name, dir)
+				all.add(name, "chown root "+dir+" && chmod go-w "+dir, name+": others than root can change "+dir,
+					"it runs as each job's user, or as root")
 			}
 		}
 		if dir == "/" || dir == "." {
@@ -233,21 +245,21 @@ func (c Config) checkProgram(look Look, name, path string, say func(try, format 
 	}
 	for _, dir := range under {
 		if dir != "" && strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") {
-			say("install it elsewhere: grange htcondor install --hooks /usr/libexec/grange",
-				"%s = %s lies below %s, of which jobs have their own (MOUNT_UNDER_SCRATCH): it is not there for them",
-				name, path, dir)
+			all.add(name, "install it elsewhere: grange htcondor install --hooks /usr/libexec/grange",
+				name+" = "+path+" lies below "+dir,
+				"jobs have a "+dir+" of their own (MOUNT_UNDER_SCRATCH): it is not there for them")
 		}
 	}
 }
 
-func (c Config) checkAccess() (all []Finding) {
+func (c Config) checkAccess(all *findings) {
 	if !slices.ContainsFunc(words(c["JOB_TRANSFORM_NAMES"]),
 		func(n string) bool { return strings.EqualFold(n, "GRANGE") }) ||
 		!strings.Contains(c["JOB_TRANSFORM_GRANGE"], fmt.Sprint(exitNever)) {
-		all = append(all, Finding{"no job transform of grange's: a job whose VM was not started leaves the queue " +
-			"with status 197 instead of being held", "grange htcondor install --access, then condor_reconfig"})
+		all.add("JOB_TRANSFORM_NAMES", "grange htcondor install --access, then condor_reconfig",
+			"no job transform of grange's",
+			"a job whose VM was not started leaves the queue with status 197 instead of being held")
 	}
-	return all
 }
 
 func truth(text string) bool { return strings.EqualFold(text, "true") || text == "1" }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/classad"
 )
 
@@ -202,10 +203,10 @@ func TestCheck(t *testing.T) {
 		"is not grange's": func(_ Config, l *Look) {
 			l.Read = func(string) ([]byte, error) { return []byte("#!/bin/sh\nexec \"$@\"\n"), nil }
 		},
-		"No job starts on this host":   func(c Config, _ *Look) { c["USER_JOB_WRAPPER"] = "/usr/libexec/none" },
-		"of which jobs have their own": func(c Config, _ *Look) { c["MOUNT_UNDER_SCRATCH"] = `"/tmp,/usr/libexec"` },
-		"does not publish":             func(c Config, _ *Look) { c["STARTD_CRON_JOBLIST"] = "OTHER" },
-		"does not look at GrangeReady": func(c Config, _ *Look) { c["START"] = "TRUE" },
+		"no job starts on this host":         func(c Config, _ *Look) { c["USER_JOB_WRAPPER"] = "/usr/libexec/none" },
+		"of their own (MOUNT_UNDER_SCRATCH)": func(c Config, _ *Look) { c["MOUNT_UNDER_SCRATCH"] = `"/tmp,/usr/libexec"` },
+		"does not publish":                   func(c Config, _ *Look) { c["STARTD_CRON_JOBLIST"] = "OTHER" },
+		"does not look at GrangeReady":       func(c Config, _ *Look) { c["START"] = "TRUE" },
 		"opens a shell": func(_ Config, l *Look) {
 			l.Read = func(string) ([]byte, error) { return []byte("htcondor wrapper --metal never"), nil }
 		},
@@ -255,13 +256,14 @@ func TestCheck(t *testing.T) {
 		c, l := golden(t), look()
 		change(c, &l)
 		found := c.Check(l)
-		if len(found) == 0 || !strings.Contains(found[0].What, says) &&
-			!strings.Contains(found[len(found)-1].What, says) {
+		text := func(f batch.Finding) string { return f.Found + ": " + f.Why }
+		if len(found) == 0 || !strings.Contains(text(found[0]), says) &&
+			!strings.Contains(text(found[len(found)-1]), says) {
 			t.Errorf("%s: %+v", says, found)
 		}
 		for _, f := range found {
-			if f.Try == "" {
-				t.Errorf("%s: nothing to do", f.What)
+			if f.ID == "" || f.Do == "" || f.Why == "" {
+				t.Errorf("%+v: nothing to do, or no reason", f)
 			}
 		}
 	}
