@@ -22,12 +22,6 @@ func (a *app) batchCommand() *cobra.Command {
 	return cmd
 }
 
-// Exit statuses of batch check.
-const (
-	exitSlow  = 1
-	exitFails = 3
-)
-
 type batchCheckFlags struct {
 	system, root string
 	conf         []string

@@ -17,18 +17,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/version"
-)
-
-// Exit statuses of our own. Statuses of jobs pass through `grange exec` as they are.
-const (
-	exitFailed     = 1
-	exitUsage      = 2
-	exitVMLost     = 198                  // the VM ended under the job, which may have run in part
-	exitNotStarted = batch.ExitNotStarted // no VM, no job: a batch system may put the job back into its queue
 )
 
 // DefaultSocket is where the agent of a host listens.
@@ -73,7 +64,7 @@ func Main(args []string) int {
 	if err != nil {
 		printError(a.err, err)
 		if inPlaceOfJob(cmd) { // its batch system would take any other status for the job's own
-			return batch.ExitNever
+			return exitNever
 		}
 		return statusOf(err)
 	}

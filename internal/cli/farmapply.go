@@ -61,9 +61,6 @@ func (a *app) diffCommand() *cobra.Command {
 	return cmd
 }
 
-// exitDiffers tells changes from errors and from command lines that make no sense.
-const exitDiffers = 3
-
 func (a *app) applyCommand() *cobra.Command {
 	var f farmFlags
 	var dry bool

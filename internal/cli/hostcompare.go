@@ -37,9 +37,6 @@ func (a *app) hostCompareCommand() *cobra.Command {
 	}
 }
 
-// exitUnlike is the status when the hosts differ too much for VMs with a CPU model of the host.
-const exitUnlike = 4
-
 func (a *app) showComparison(c tuning.Comparison) error {
 	if a.json {
 		if err := a.printJSON(comparisonJSON(c)); err != nil {

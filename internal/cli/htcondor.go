@@ -66,7 +66,7 @@ as "grange exec --batch htcondor", or as the job itself. What the job is given, 
 			w, onMetal, err := condorWish(site)
 			if err != nil {
 				printError(a.err, err)
-				return exitError{batch.ExitNever}
+				return exitError{exitNever}
 			}
 			if onMetal {
 				err := syscall.Exec(args[0], args, os.Environ())

@@ -25,6 +25,11 @@ func TestReference(t *testing.T) {
 		"-update`.\n\n")
 	b.WriteString("Every command takes these:\n\n")
 	writeFlags(&b, root.PersistentFlags())
+	b.WriteString("\n## Exit statuses\n\n`grange exec` ends with the status of its command. Others:\n\n" +
+		"| status | of | means |\n|---|---|---|\n")
+	for _, e := range exitStatuses {
+		fmt.Fprintf(&b, "| %d | %s | %s |\n", e.status, e.where, e.meaning)
+	}
 	writeCommand(t, &b, root)
 	file := filepath.Join("..", "..", "docs", "reference", "cli.md")
 	if *update {

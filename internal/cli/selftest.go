@@ -26,12 +26,6 @@ import (
 	"github.com/grange-project/grange/internal/vmimage"
 )
 
-// Exit statuses of selftest, beside exitFailed and exitUsage.
-const (
-	exitBad         = 4   // something is bad
-	exitInterrupted = 130 // as of a program that INT ended
-)
-
 type selftestFlags struct {
 	config, image, output string
 	only                  []string

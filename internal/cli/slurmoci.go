@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
 	"github.com/grange-project/grange/internal/farm"
@@ -70,7 +69,7 @@ func (a *app) ociRun() *cobra.Command {
 			f, command, err := ociJob(words, args[0], args[1], args[2])
 			if err != nil {
 				printError(a.err, err)
-				return exitError{batch.ExitNever}
+				return exitError{exitNever}
 			}
 			return a.runBatch(f, command)
 		}}

@@ -23,9 +23,6 @@ import (
 	"github.com/grange-project/grange/internal/tuning/apply"
 )
 
-// exitDrift is the status of `grange tune drift` when something is not as it was set.
-const exitDrift = 4
-
 // applyFlags are what plan and apply are asked.
 type applyFlags struct {
 	choice

@@ -20,14 +20,6 @@ import (
 	"github.com/grange-project/grange/internal/version"
 )
 
-// Exit statuses of `grange tune audit` where something at or above --fail-on was found: the worst decides. They are
-// none of exitFailed and exitUsage, so that a script can tell a badly tuned host from an audit that did not happen.
-const (
-	exitAdvice  = 3
-	exitWarning = 4
-	exitFault   = 5
-)
-
 var exitOf = map[tuning.Severity]int{tuning.Advice: exitAdvice, tuning.Warning: exitWarning, tuning.Fault: exitFault}
 
 // auditFlags are what `grange tune audit` is asked.

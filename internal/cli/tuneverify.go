@@ -17,12 +17,6 @@ import (
 	"github.com/grange-project/grange/internal/tuning/verify"
 )
 
-// Exit statuses of tune verify.
-const (
-	exitMisplaced = 4 // VMs run where they should not
-	exitCrowded   = 5 // a fault: VMs share CPUs while others idle, or are pinned to CPUs that are not there
-)
-
 func (a *app) tuneVerifyCommand() *cobra.Command {
 	var from string
 	cmd := &cobra.Command{

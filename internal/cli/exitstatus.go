@@ -1,0 +1,59 @@
+package cli
+
+import "github.com/grange-project/grange/internal/batch"
+
+// Exit statuses of our own. Those of jobs pass through `grange exec` as they are. What a check found has statuses other
+// than exitFailed and exitUsage, so that a script can tell it from a check that did not happen.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+
+	exitAdvice  = 3
+	exitWarning = 4
+	exitFault   = 5
+
+	exitDiffers   = 3
+	exitDrift     = 4
+	exitUnlike    = 4
+	exitBad       = 4
+	exitMisplaced = 4
+	exitCrowded   = 5
+
+	exitSlow  = 1
+	exitFails = 3
+
+	exitInterrupted = 130 // as of a program that INT ended
+
+	exitNever      = batch.ExitNever
+	exitVMLost     = 198
+	exitNotStarted = batch.ExitNotStarted
+)
+
+// exitStatuses is the table of the reference, by status.
+var exitStatuses = []struct {
+	status         int
+	where, meaning string
+}{
+	{0, "every command", "done; of a check: nothing found"},
+	{exitFailed, "every command", "failed; standard error says why, with a code that docs/errors.md explains"},
+	{exitFailed, "`slurm`, `gridengine`, `htcondor`, `pbs`, `lsf check`", "something is broken: jobs do not start, " +
+		"or could run outside of a VM"},
+	{exitSlow, "`batch check`", "the master will be slow"},
+	{exitFailed, "`host fit`", "the VMs do not fit"},
+	{exitUsage, "every command", "the command line is invalid"},
+	{exitAdvice, "`tune audit`", "the worst finding is advice"},
+	{exitDiffers, "`diff --exit-code`", "there are changes"},
+	{exitFails, "`batch check`", "the master will refuse nodes or jobs"},
+	{exitWarning, "`tune audit`", "the worst finding is a warning"},
+	{exitDrift, "`tune drift`", "a setting is no longer as it was applied"},
+	{exitUnlike, "`host compare`", "VMs with a CPU model of the host could not move"},
+	{exitBad, "`selftest`", "a verdict is bad"},
+	{exitMisplaced, "`tune verify`", "a VM runs where it was not planned to"},
+	{exitFault, "`tune audit`", "the worst finding is a fault"},
+	{exitCrowded, "`tune verify`", "VMs share CPUs while others idle, or are pinned to CPUs that are not there"},
+	{exitInterrupted, "`selftest`", "interrupted"},
+	{exitNever, "`exec --batch`, job wrappers", "no VM was started, the job did not run, and trying again is of no use"},
+	{exitVMLost, "`exec`", "the VM ended under the command, which may have run in part"},
+	{exitNotStarted, "`exec`", "no VM was started and the command did not run: a batch system may try again"},
+	{128, "`exec`", "128 and the number of the signal that ended the command"},
+}
