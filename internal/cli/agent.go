@@ -40,13 +40,7 @@ disks. It runs as root. HUP makes it read its configuration again; TERM ends it,
 				return err
 			}
 			if check {
-				if err := checkMungeKey(c.Worker.MungeKey); err != nil {
-					return err
-				}
-				if err := a.printChecked(path); err != nil {
-					return err
-				}
-				return a.printConfinement(cmd.Context(), c)
+				return a.checkAgent(cmd.Context(), c, path)
 			}
 			if cmd.Flags().Changed("socket") {
 				c.Socket = a.socket

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,10 +12,10 @@ import (
 
 func TestAgentCheck(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.toml")
-	check := func() (string, error) {
+	check := func(flags ...string) (string, error) {
 		var out bytes.Buffer
 		root := (&app{out: &out, err: &out}).root()
-		root.SetArgs([]string{"agent", "--check", "--config", file})
+		root.SetArgs(append([]string{"agent", "--check", "--config", file}, flags...))
 		err := root.ExecuteContext(t.Context())
 		return out.String(), err
 	}
@@ -29,6 +30,11 @@ func TestAgentCheck(t *testing.T) {
 		".libvirt\nagent   not known: no agent serves on " + file + ".sock\n"
 	if out, err := check(); err != nil || out != want {
 		t.Errorf("a sound file: %v %q", err, out)
+	}
+	var report agentCheck
+	if out, err := check("--json"); err != nil || json.Unmarshal([]byte(out), &report) != nil || report.Default ||
+		report.Config != file || !strings.HasPrefix(report.Agent, "not known: ") {
+		t.Errorf("as JSON: %v %q", err, out)
 	}
 	if err := os.WriteFile(file, []byte("nonsense = 2\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -20,12 +20,30 @@ import (
 	"github.com/grange-project/grange/internal/vmuid"
 )
 
-// printConfinement says what stands between a guest that breaks out of its QEMU and the host. That libvirt does not
-// answer is no fault of the configuration; that it would run QEMU as root is one, and so is that accounts have the
-// users of VMs.
-func (a *app) printConfinement(ctx context.Context, c config.Agent) error {
+// agentCheck is what `grange agent --check` reports: what stands between a guest that breaks out of its QEMU and the
+// host. "": not known, as nothing of libvirt is where it does not answer.
+type agentCheck struct {
+	Config  string `json:"config"`
+	Default bool   `json:"default"` // there is no such file, and all defaults hold
+	QEMU    string `json:"qemu"`
+	SVirt   string `json:"svirt,omitempty"`
+	Seccomp string `json:"seccomp,omitempty"`
+	Agent   string `json:"agent"`
+}
+
+// checkAgent checks a configuration that was read from a file. That libvirt does not answer is no fault of the
+// configuration; that it would run QEMU as root is one, and so is that accounts have the users of VMs.
+func (a *app) checkAgent(ctx context.Context, c config.Agent, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	if err := checkMungeKey(c.Worker.MungeKey); err != nil {
+		return err
+	}
+	if !a.json {
+		if err := a.printChecked(path); err != nil { // also where what follows finds a fault
+			return err
+		}
+	}
 	if err := errors.Join(vmuid.Check(os.DirFS("/"), c.VMUIDs), vmuid.Ask(ctx, names.Host(), c.VMUIDs)); err != nil {
 		return err
 	}
@@ -34,19 +52,33 @@ func (a *app) printConfinement(ctx context.Context, c config.Agent) error {
 		return err
 	}
 	defer driver.Close()
+	_, missing := os.Stat(path)
+	report := agentCheck{Config: path, Default: missing != nil, Agent: agentConfinement(c.Socket)}
 	found, err := driver.Confinement(ctx)
 	switch {
 	case farm.IsCode(err, hyper.CodeAway):
-		fmt.Fprintf(a.out, "QEMU    not known: libvirt does not answer on %s\n", c.Libvirt)
+		report.QEMU = "not known: libvirt does not answer on " + c.Libvirt
 	case err != nil:
 		return err
 	default:
-		fmt.Fprintf(a.out, "QEMU    %s\n", usersOfVMs(found, c.VMUIDs))
-		fmt.Fprintf(a.out, "sVirt   %s\n", svirt(found))
-		fmt.Fprintf(a.out, "seccomp %s\n", filtered(found))
+		report.QEMU, report.SVirt, report.Seccomp = usersOfVMs(found, c.VMUIDs), svirt(found), filtered(found)
 	}
-	_, err = fmt.Fprintf(a.out, "agent   %s\n", agentConfinement(c.Socket))
-	return err
+	return a.printAgentCheck(report)
+}
+
+func (a *app) printAgentCheck(r agentCheck) error {
+	if a.json {
+		return a.printJSON(r)
+	}
+	for _, line := range [][2]string{{"QEMU", r.QEMU}, {"sVirt", r.SVirt}, {"seccomp", r.Seccomp}, {"agent", r.Agent}} {
+		if line[1] == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(a.out, "%-7s %s\n", line[0], line[1]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // usersOfVMs says whom QEMU runs as.

@@ -31,6 +31,9 @@ func strict(root *cobra.Command) {
 		if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
 			return usage(seeHelp(cmd), "%v", err)
 		}
+		if what, ok := withoutJSON[cmd.CommandPath()]; ok && cmd.Flags().Changed("json") {
+			return usage("leave --json out", "`%s` prints no JSON: %s", cmd.CommandPath(), what)
+		}
 		return nil
 	}
 	// Commands that only hold others can be run now, to refuse what is none of them. Their help need not show that.
@@ -88,3 +91,18 @@ func noCommand(parent *cobra.Command, word string) error {
 }
 
 func seeHelp(cmd *cobra.Command) string { return "see `" + cmd.CommandPath() + " --help`" }
+
+// withoutJSON are the commands whose output is not their own, or has a form that others read, with what it is. Every
+// other command that prints does so as JSON, too.
+var withoutJSON = map[string]string{
+	"grange gridengine load-sensor": "Grid Engine reads it",
+	"grange host record":            "it writes an archive; `grange host show --from FILE --json` reads it",
+	"grange htcondor cron":          "HTCondor reads a ClassAd",
+	"grange htcondor prepare":       "HTCondor reads a ClassAd",
+	"grange lsf elim":               "LSF reads it",
+	"grange lsf esub":               "LSF reads it",
+	"grange man":                    "it writes manual pages",
+	"grange sim":                    "its figures are those of the server: `grange server status --json`",
+	"grange ssh":                    "its output is that of ssh",
+	"grange vm connect":             "its output is that of the VM's port",
+}

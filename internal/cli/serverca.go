@@ -35,7 +35,7 @@ are what people's client.toml names as ca.`,
 			if err != nil {
 				return err
 			}
-			if asPEM {
+			if asPEM && !a.json { // which has them, too
 				for _, one := range ca.Authorities {
 					fmt.Fprint(a.out, one.Certificate)
 				}

@@ -189,11 +189,17 @@ in plugstack.conf: sbatch then refuses a word that is not in it, before the job 
 				return err
 			}
 			var b strings.Builder
+			names, shapes := []string{}, slices.AppendSeq([]string{}, maps.Keys(conf.Shapes))
+			slices.Sort(shapes)
 			for _, i := range images {
+				names = append(names, i.Name)
 				fmt.Fprintln(&b, "image", i.Name)
 			}
-			for _, s := range slices.Sorted(maps.Keys(conf.Shapes)) {
+			for _, s := range shapes {
 				fmt.Fprintln(&b, "shape", s)
+			}
+			if a.json && to == "" {
+				return a.printJSON(map[string][]string{"images": names, "shapes": shapes})
 			}
 			if to == "" {
 				_, err := fmt.Fprint(a.out, b.String())

@@ -242,11 +242,17 @@ func (a *app) workerStop(path *string) *cobra.Command {
 		Short: "End workers: their jobs go elsewhere, and Slurm forgets nodes that are dynamic",
 		Args:  cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withPool(*path, func(p *worker.Pool) error {
+				stopped := []string{}
 				for _, name := range args {
 					if err := p.Remove(cmd.Context(), name); err != nil {
 						return err
 					}
-					fmt.Fprintf(a.out, "%s stopped\n", name)
+					if stopped = append(stopped, name); !a.json {
+						fmt.Fprintf(a.out, "%s stopped\n", name)
+					}
+				}
+				if a.json {
+					return a.printJSON(map[string][]string{"stopped": stopped})
 				}
 				return nil
 			})
