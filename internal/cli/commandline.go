@@ -106,3 +106,10 @@ var withoutJSON = map[string]string{
 	"grange ssh":                    "its output is that of ssh",
 	"grange vm connect":             "its output is that of the VM's port",
 }
+
+// renamedFlag keeps the old name of a flag for one more release, with a notice.
+func renamedFlag(cmd *cobra.Command, old, name string) {
+	f := *cmd.Flags().Lookup(name)
+	f.Name, f.Hidden, f.Deprecated = old, true, "it is called --"+name+" now"
+	cmd.Flags().AddFlag(&f)
+}

@@ -114,3 +114,14 @@ func TestErrorsMoveNoCursor(t *testing.T) {
 		}
 	}
 }
+
+// TestRenamedFlags: the old name of a flag works for one more release, and says what the new one is.
+func TestRenamedFlags(t *testing.T) {
+	text, err := runCommand(t, "host", "fit", "--cpus", "1", "--memory", "64M", "--pages", "3x")
+	if err == nil || !strings.Contains(text, "it is called --page-size now") {
+		t.Errorf("%v: %s", err, text)
+	}
+	if text, _ := runCommand(t, "host", "fit", "--help"); strings.Contains(text, "--pages") {
+		t.Errorf("help has the old name:\n%s", text)
+	}
+}

@@ -42,8 +42,9 @@ func setupFlags(cmd *cobra.Command) *gridengine.Setup {
 		"execution host whose own configuration is meant, as Grid Engine calls it")
 	cmd.Flags().StringVar(&s.Links, "links", "/usr/local/libexec/grange",
 		"directory of the links that Grid Engine starts; the same path on every host")
-	cmd.Flags().StringVar(&s.Program, "program", self, "the grange program on the hosts")
-	cmd.Flags().Lookup("program").DefValue = ""
+	cmd.Flags().StringVar(&s.Program, "grange", self, "`PATH` of grange on the hosts (default: this program)")
+	cmd.Flags().Lookup("grange").DefValue = ""
+	renamedFlag(cmd, "program", "grange")
 	cmd.Flags().BoolVar(&s.Shepherd, "small-jobs", false,
 		"also for jobs with less than 1.5G of h_vmem: root runs a link to grange before each job")
 	cmd.Flags().BoolVar(&s.Logins, "logins", false,

@@ -32,7 +32,7 @@ var senseless = []farm.Code{farm.CodeUsage, farm.CodeBadSize, farm.CodeBadCPULis
 	farm.CodeBadProperty, farm.CodePropertyConflict}
 
 // worded are the flags that a property says as well.
-var worded = []string{"pages", "threads", "numa", "emulator"}
+var worded = []string{"page-size", "pages", "threads", "numa", "emulator"}
 
 func (a *app) hostFitCommand() *cobra.Command {
 	var f fitFlags
@@ -53,7 +53,7 @@ the image's. In OpenStack's words a VM shares CPUs unless hw:cpu_policy says oth
 With --cases it answers recorded placement cases instead: a JSON document with "cases", or a list of them ("-" reads standard input).
 With --json each answer is one line of JSON with id, fits, cells (host_cell, pagesize_kb, pin, reserved_cpus) and reason. A case that
 makes no sense is answered with "error"; the others are answered all the same, and the exit status is 1.`,
-		Example: `  grange host fit --cpus 16 --memory 32G --pages 1G,2M,any
+		Example: `  grange host fit --cpus 16 --memory 32G --page-size 1G,2M,any
   grange host fit --cpus 8 --memory 16G --threads isolate --emulator isolate --count 4
   grange host fit --cpus 32 --memory 64G --numa 2 --from host.tar
   grange host fit --cpus 8 --memory 16G --property hw:cpu_policy=dedicated --property hw:mem_page_size=large
@@ -89,8 +89,9 @@ makes no sense is answered with "error"; the others are answered all the same, a
 	cmd.Flags().Float64Var(&f.overcommit, "overcommit", 1, "vCPUs that share a CPU of --shared")
 	cmd.Flags().IntVar(&f.cpus, "cpus", 0, "vCPUs")
 	cmd.Flags().StringVar(&f.memory, "memory", "", "memory, for example 32G")
-	cmd.Flags().StringVar(&f.pages, "pages", "",
+	cmd.Flags().StringVar(&f.pages, "page-size", "",
 		"page `sizes` that will do, best first, for example 1G,2M; \"any\" ends in ordinary pages")
+	renamedFlag(cmd, "pages", "page-size")
 	cmd.Flags().StringVar(&f.threads, "threads", "prefer", "how vCPUs use siblings: prefer, require or isolate")
 	cmd.Flags().StringVar(&f.nodes, "numa", "auto", "guest NUMA: auto, none or a number of cells")
 	cmd.Flags().StringVar(&f.emulator, "emulator", "beside",

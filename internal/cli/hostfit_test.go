@@ -74,7 +74,7 @@ func TestHostFitRefuses(t *testing.T) {
 		{"--cpus", "4", "--memory", "1G", "--threads", "avoid"},
 		{"--cpus", "4", "--memory", "1G", "--emulator", "away"},
 		{"--cpus", "4", "--memory", "1G", "--numa", "0"},
-		{"--cpus", "4", "--memory", "1G", "--pages", "3x"},
+		{"--cpus", "4", "--memory", "1G", "--page-size", "3x"},
 		{"--cpus", "4", "--memory", "1G", "--count", "0"},
 		{"--cpus", "4", "--memory", "1G", "--property", "hw:cpu_policy=dedicated", "--threads", "isolate"},
 		{"--cpus", "4", "--memory", "1G", "--property", "hw:cpu_policy"},

@@ -48,9 +48,9 @@ func TestInstallJSON(t *testing.T) {
 		{"htcondor install --grange /bin/true --execute --access --root " + root, "files", false},
 		{"slurm install --dry-run --default micro --root " + root, "files", false},
 		{"slurm uninstall --root " + root, "removed", false},
-		{"gridengine install --dry-run --queue vm.q --links " + dir + "/links --program /bin/true", "changes", false},
+		{"gridengine install --dry-run --queue vm.q --links " + dir + "/links --grange /bin/true", "changes", false},
 		// the links are made; qconf refuses the rest
-		{"gridengine install --queue vm.q --links " + dir + "/links --program /bin/true", "changes", true},
+		{"gridengine install --queue vm.q --links " + dir + "/links --grange /bin/true", "changes", true},
 	} {
 		var printed bytes.Buffer
 		root := (&app{out: &printed, err: io.Discard}).root()
