@@ -9,10 +9,9 @@ import (
 	"sync"
 
 	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/config"
-	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/policy"
 )
 
 // ledger is what this host has, has granted, and to whom: to VMs, which it grants threads, memory and pages in one step
@@ -29,9 +28,10 @@ type ledger struct {
 	queue    []*waiter            // in the order of arrival
 	drained  *api.Drain           // nothing is granted to jobs until it ends; nil: there is none
 
-	limits config.Limits                                            // of one user
-	keep   farm.Bytes                                               // of the file system of disks, for the host itself
-	disks  func(promised map[string]farm.Bytes) (disk.Space, error) // nil: no VM has disks
+	limits policy.Limits // of one user
+	keep   farm.Bytes    // of the file system of disks, for the host itself
+	// of VMs, with what they are promised; nil: no VM has any
+	disks func(promised map[string]farm.Bytes) (farm.DiskSpace, error)
 
 	reread func() // reads the host anew and calls setReserve; nil: the host does not change
 

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
@@ -38,7 +37,7 @@ func (l *ledger) partOf(id string) part {
 
 // setLimits changes what one user may hold, and what of the file system of disks is not for disks. What is granted
 // stays granted.
-func (l *ledger) setLimits(c config.Limits, keep farm.Bytes) {
+func (l *ledger) setLimits(c policy.Limits, keep farm.Bytes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.limits, l.keep = c, keep
@@ -129,9 +128,9 @@ func (l *ledger) mostOf(who policy.Who) held {
 }
 
 // space is the file system of disks, less what the host keeps for itself. promised is by the name of the disks.
-func (l *ledger) space(promised map[string]farm.Bytes) (disk.Space, error) {
+func (l *ledger) space(promised map[string]farm.Bytes) (farm.DiskSpace, error) {
 	if l.disks == nil {
-		return disk.Space{}, nil
+		return farm.DiskSpace{}, nil
 	}
 	s, err := l.disks(promised)
 	if short := l.keep; s.Free >= short {
@@ -144,7 +143,7 @@ func (l *ledger) space(promised map[string]farm.Bytes) (disk.Space, error) {
 }
 
 // diskSpace is what disks of further VMs may have.
-func (l *ledger) diskSpace() (disk.Space, error) {
+func (l *ledger) diskSpace() (farm.DiskSpace, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.space(l.promised(""))

@@ -15,6 +15,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 	"github.com/grange-project/grange/internal/vmimage"
 )
@@ -23,19 +24,19 @@ import (
 // promised of it is in got.
 func sumsLedger(got *map[string]farm.Bytes) *ledger {
 	l := newLedger(topologytest.CERN2650v2(), numa.Reserve{})
-	l.disks = func(promised map[string]farm.Bytes) (disk.Space, error) {
+	l.disks = func(promised map[string]farm.Bytes) (farm.DiskSpace, error) {
 		if *got = maps.Clone(promised); got == nil {
-			return disk.Space{}, nil
+			return farm.DiskSpace{}, nil
 		}
-		s := disk.Space{Total: 110 * farm.GiB, Pool: 110 * farm.GiB, Free: 110 * farm.GiB}
+		s := farm.DiskSpace{Total: 110 * farm.GiB, Pool: 110 * farm.GiB, Free: 110 * farm.GiB}
 		for _, n := range promised {
 			s.Short += n - min(n, s.Free)
 			s.Free -= min(n, s.Free)
 		}
 		return s, nil
 	}
-	l.setLimits(config.Limits{CPUs: config.Share{Amount: 16}, Memory: config.Share{Amount: uint64(24 * farm.GiB)},
-		Disk: config.Share{Percent: 50}}, 10*farm.GiB)
+	l.setLimits(policy.Limits{CPUs: policy.Share{Amount: 16}, Memory: policy.Share{Amount: uint64(24 * farm.GiB)},
+		Disk: policy.Share{Percent: 50}}, 10*farm.GiB)
 	return l
 }
 
