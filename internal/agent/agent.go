@@ -75,8 +75,7 @@ type Agent struct {
 	ctx  context.Context // of Run; ends with errShutdown
 	jobs sync.WaitGroup
 
-	metal     []farm.Allotment // jobs that batch systems confine, as the ledger saw them last, under its lock
-	metalSeen time.Time
+	metal metalJobs
 
 	full      sync.Mutex // held while a VM ends for want of disk space
 	freeSpace func(dir string) (farm.Bytes, error)
@@ -123,7 +122,8 @@ func New(o Options) (*Agent, error) {
 		names: cmp.Or(o.Names, names.Host()), freeSpace: freeSpace, breakers: newBreakers(o.Gate), cfg: o.Config,
 		topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
 	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), reserve(o.Config, t))
-	a.ledger.running = a.confinedJobs
+	a.metal.read = a.readMetal
+	a.ledger.running = a.metal.running
 	a.ledger.reread = func() { a.readHost(rereadEvery) }
 	space, err := disk.Open(a.disksDir())
 	if err != nil {

@@ -85,14 +85,14 @@ func TestConfinedJobsOfOneSystem(t *testing.T) {
 // TestConfinedJobsOwn: a job that started behind the last look at the host is not taken for one that its batch system
 // does not confine.
 func TestConfinedJobsOwn(t *testing.T) {
-	a := &Agent{metal: []farm.Allotment{slurmJob("7", "0-31", farm.TiB)}, metalSeen: time.Now()}
-	if jobs := a.confinedJobs("slurm/7"); len(jobs) != 1 {
+	m := &metalJobs{read: new(Agent).readMetal, jobs: []farm.Allotment{slurmJob("7", "0-31", farm.TiB)}, at: time.Now()}
+	if jobs := m.running("slurm/7"); len(jobs) != 1 {
 		t.Errorf("looked again for a job that is known: %v", jobs)
 	}
-	if jobs := a.confinedJobs(""); len(jobs) != 1 {
+	if jobs := m.running(""); len(jobs) != 1 {
 		t.Errorf("looked again within the moment: %v", jobs)
 	}
-	if jobs := a.confinedJobs("slurm/9"); len(jobs) != 0 { // of this machine, no job is ours
+	if jobs := m.running("slurm/9"); len(jobs) != 0 { // of this machine, no job is ours
 		t.Errorf("did not look again for a job that is not known: %v", jobs)
 	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
@@ -12,13 +13,13 @@ import (
 // TestCloudOnTheCPUsOfItsJob: the VM goes where the batch system put the job that holds its place, and nowhere else.
 func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	f := newFarmhouse(t)
-	l := f.agent.ledger
 	slurm := func(jobs ...farm.Allotment) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.running = func(string) []farm.Allotment { return jobs }
+		m := &f.agent.metal
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.read, m.at = func() []farm.Allotment { return jobs }, time.Time{}
 	}
-	online := slices.Collect(l.topology.Online.All())
+	online := slices.Collect(f.agent.topo.Online.All())
 	last, first := farm.NewCPUSet(online[len(online)-1]), farm.NewCPUSet(online[0])
 	slurm(slurmJob("7", last.String(), farm.GiB))
 	w := f.cloud()
@@ -49,7 +50,6 @@ func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	f.open()
 	f.want(w)
 	f.sees("given back", w, func(o fleet.Observed) bool { return o.State == string(farm.VMStopped) && o.Plan == nil })
-	l = f.agent.ledger
 	free()
 
 	// Its place is booked again, and is another one.

@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
@@ -77,13 +76,6 @@ func (l *ledger) enterFleet(id, holder, key string, p part, plan farm.Plan) {
 	if delete(l.keys, id); key != "" {
 		l.keys[id] = key
 	}
-}
-
-// sees reports whether a batch system has this job here, where it confines any.
-func (l *ledger) sees(key string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.running(key), func(a farm.Allotment) bool { return a.Key() == key })
 }
 
 // others are the plans of all that the server did not place, and of its VMs that it does not want here any more, which

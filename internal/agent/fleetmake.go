@@ -110,13 +110,12 @@ const (
 // the VM is to go on the CPUs that the job was given, and others are other jobs'. One that never comes is done without.
 func (v *fleetVM) awaitJob(key string) {
 	a := v.agent
-	if !strings.HasPrefix(key, string(farm.Slurm)+"/") || a.ledger.running == nil ||
-		!allotment.Confines(allotment.Host(), a.ofThisHost) {
+	if !strings.HasPrefix(key, string(farm.Slurm)+"/") || !allotment.Confines(allotment.Host(), a.ofThisHost) {
 		return
 	}
 	limit, look := time.After(jobWait), time.NewTicker(jobLook)
 	defer look.Stop()
-	for !a.ledger.sees(key) {
+	for !a.metal.has(key) {
 		v.is(farm.VMStarting, "waits for job "+key+" to begin here")
 		if w, _ := v.newest(); w.Job != key || farm.Power(w.Power) == farm.PowerDeleted {
 			return
