@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/names"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/sdnotify"
@@ -58,7 +59,7 @@ type Agent struct {
 	disks    *disk.Pool // from Run on, as the next two
 	uid, gid int        // that QEMU runs as where its VM has no user of its own
 	users    users
-	ledger   *ledger
+	ledger   *ledger.Ledger
 	log      *slog.Logger
 	version  string
 	runsOn   func() string
@@ -75,8 +76,7 @@ type Agent struct {
 	ctx  context.Context // of Run; ends with errShutdown
 	jobs sync.WaitGroup
 
-	metal     []farm.Allotment // jobs that batch systems confine, as the ledger saw them last, under its lock
-	metalSeen time.Time
+	metal metalJobs
 
 	full      sync.Mutex // held while a VM ends for want of disk space
 	freeSpace func(dir string) (farm.Bytes, error)
@@ -122,15 +122,14 @@ func New(o Options) (*Agent, error) {
 		probeAgain: o.ProbeAgain, ready: o.Ready, guestFile: o.Config.GuestFile, lookups: lookups{ask: o.Lookup},
 		names: cmp.Or(o.Names, names.Host()), freeSpace: freeSpace, breakers: newBreakers(o.Gate), cfg: o.Config,
 		topo: t, live: map[string]*job{}, vms: map[string]*vm{}}
-	a.ledger = newLedger(t.Overcommitted(o.Config.MemoryOvercommit), reserve(o.Config, t))
-	a.ledger.running = a.confinedJobs
-	a.ledger.reread = func() { a.readHost(rereadEvery) }
 	space, err := disk.Open(a.disksDir())
 	if err != nil {
 		return nil, err
 	}
-	a.ledger.disks = space.Space
-	a.ledger.setLimits(o.Config.Limits, o.Config.Minimum.Disk)
+	a.metal.read = a.readMetal
+	a.ledger = ledger.New(t.Overcommitted(o.Config.MemoryOvercommit), reserve(o.Config, t), ledger.Host{
+		Jobs: a.metal.running, Space: space.Space, Reread: func() { a.readHost(rereadEvery) }})
+	a.ledger.SetLimits(o.Config.Limits, o.Config.Minimum.Disk)
 	a.loadDrain()
 	a.peers = o.Peers
 	a.fleet.init()
@@ -222,8 +221,8 @@ func (a *Agent) Reload(c config.Agent) {
 	a.cfg = c
 	t := a.topo
 	a.mu.Unlock()
-	a.ledger.setReserve(t.Overcommitted(c.MemoryOvercommit), reserve(c, t))
-	a.ledger.setLimits(c.Limits, c.Minimum.Disk)
+	a.ledger.SetTopology(t.Overcommitted(c.MemoryOvercommit), reserve(c, t))
+	a.ledger.SetLimits(c.Limits, c.Minimum.Disk)
 	a.log.Info("configuration reloaded")
 }
 
@@ -266,7 +265,7 @@ func (a *Agent) readHost(unless time.Duration) {
 	a.topo = t
 	c := a.cfg
 	a.mu.Unlock()
-	a.ledger.setReserve(t.Overcommitted(c.MemoryOvercommit), reserve(c, t))
+	a.ledger.SetTopology(t.Overcommitted(c.MemoryOvercommit), reserve(c, t))
 }
 
 const housekeepEvery = 10 * time.Second

@@ -57,9 +57,9 @@ func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 	}
 	a.claiming.Lock()
 	defer a.claiming.Unlock()
-	k.Plan, k.Conflicts = a.ledger.hold(claim.Key, cpus, claim.Count, farm.Bytes(claim.Memory))
+	k.Plan, k.Conflicts = a.ledger.ClaimMetal(claim.Key, cpus, claim.Count, farm.Bytes(claim.Memory))
 	if err := a.writeClaim(&k); err != nil {
-		a.ledger.drop(claim.Key)
+		a.ledger.ReleaseMetal(claim.Key)
 		return err
 	}
 	k.CPUs = k.Plan.Held().String()
@@ -124,7 +124,7 @@ func (a *Agent) release(key string) error {
 	if err := os.Remove(a.claimFile(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	a.ledger.drop(key)
+	a.ledger.ReleaseMetal(key)
 	return nil
 }
 
@@ -204,7 +204,7 @@ func (a *Agent) loadClaims() error {
 		return err
 	}
 	for _, k := range all {
-		a.ledger.restore(k.Key, k.Plan)
+		a.ledger.AdoptMetal(k.Key, k.Plan)
 	}
 	a.dropStaleClaims()
 	return nil
@@ -260,81 +260,4 @@ func (k *metalClaim) stale() (reason string, changed bool) {
 func bootID() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text))
-}
-
-// hold sets CPUs and memory aside for a job on the host, and says what of them VMs hold. Where the batch system says no
-// CPUs but a number, whole cores from the end of the host are taken: VMs are placed from its beginning.
-func (l *ledger) hold(key string, cpus farm.CPUSet, count int, memory farm.Bytes) (farm.Plan, []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.metal, key)
-	room := l.room(key)
-	var conflicts []string
-	for id, g := range l.grants {
-		if both := g.plan.Held().And(cpus); !both.Empty() && l.keys[id] != key {
-			conflicts = append(conflicts, fmt.Sprintf("CPUs %v are held by %s", both, g.holder))
-		}
-	}
-	slices.Sort(conflicts)
-	for at := len(l.topology.Cores) - 1; at >= 0 && cpus.Len() < count; at-- {
-		for cpu := range l.topology.Cores[at].Threads.And(room.Free).All() {
-			if cpus.Len() < count {
-				cpus = cpus.Or(farm.NewCPUSet(cpu))
-			}
-		}
-	}
-	if cpus.Len() < count {
-		conflicts = append(conflicts, fmt.Sprintf("%d of %d CPUs are free; %s", cpus.Len(), count, l.holders()))
-	}
-	var free farm.Bytes
-	for _, n := range room.Nodes {
-		free += n.Memory
-	}
-	if memory > free {
-		conflicts = append(conflicts, fmt.Sprintf("%v of %v memory are free; %s", free, memory, l.holders()))
-	}
-	plan := farm.Plan{Extra: cpus, Cells: spread(l.topology, cpus, memory)}
-	l.metal[key] = plan
-	l.serve() // an earlier claim of this job may have been larger
-	return plan, conflicts
-}
-
-// spread puts memory on the nodes of the CPUs, in proportion: there the kernel takes it from first. Without CPUs, on
-// all.
-func spread(t farm.Topology, cpus farm.CPUSet, memory farm.Bytes) []farm.GuestCell {
-	var cells []farm.GuestCell
-	if memory == 0 {
-		return nil
-	}
-	if cpus.Empty() {
-		cpus = t.Online
-	}
-	left, count := memory, farm.Bytes(cpus.Len())
-	for _, n := range t.Nodes {
-		here := farm.Bytes(n.CPUs.And(cpus).Len())
-		if here == 0 {
-			continue
-		}
-		part := left / count * here // of what is left, so that nothing is lost by rounding
-		if here == count {
-			part = left
-		}
-		cells = append(cells, farm.GuestCell{Node: n.ID, Memory: part})
-		left, count = left-part, count-here
-	}
-	return cells
-}
-
-// restore enters a claim as it was noted, and drop ends one.
-func (l *ledger) restore(key string, plan farm.Plan) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.metal[key] = plan
-}
-
-func (l *ledger) drop(key string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.metal, key)
-	l.serve()
 }

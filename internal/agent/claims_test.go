@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
@@ -23,11 +24,21 @@ import (
 // claimAgent is an agent that can claim, on a host of two sockets with 32 threads and 64 GiB or so.
 func claimAgent(state string) *Agent {
 	t := topologytest.CERN2650v2()
-	return &Agent{freeSpace: freeSpace, ledger: newLedger(t, numa.Reserve{}), topo: t,
+	return &Agent{freeSpace: freeSpace, ledger: ledger.New(t, numa.Reserve{}, ledger.Host{}), topo: t,
 		cfg: config.Agent{StateDir: state}, log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 
 var admin = Caller{UID: uint32(os.Getuid())}
+
+func request(cpus int, allowed string) numa.Request {
+	set, err := farm.ParseCPUSet(allowed)
+	if err != nil {
+		panic(err)
+	}
+	return numa.Request{VCPUs: cpus, Memory: farm.GiB, Allowed: set}
+}
+
+func quiet(string) {}
 
 func (a *Agent) claimNow(t *testing.T, c api.Claim) (api.Claim, error) {
 	t.Helper()
@@ -51,7 +62,7 @@ func (a *Agent) mustClaim(t *testing.T, c api.Claim) api.Claim {
 }
 
 func (a *Agent) free() farm.CPUSet {
-	room, _, _ := a.ledger.view()
+	room, _, _ := a.ledger.View()
 	return room.Free
 }
 
@@ -72,11 +83,11 @@ func TestClaimsKeepVMsAway(t *testing.T) {
 	if !a.free().Equal(before.Minus(farm.NewCPUSet(0, 1, 2, 3))) {
 		t.Errorf("free are %v", a.free())
 	}
-	room, holders, _ := a.ledger.view()
+	room, holders, _ := a.ledger.View()
 	if holders[2] != "slurm/12_3" {
 		t.Errorf("CPU 2 is held by %q", holders[2])
 	}
-	empty, _, _ := newLedger(a.topo, numa.Reserve{}).view()
+	empty, _, _ := ledger.New(a.topo, numa.Reserve{}, ledger.Host{}).View()
 	var taken farm.Bytes
 	for id, n := range empty.Nodes {
 		taken += n.Memory - room.Nodes[id].Memory
@@ -84,7 +95,7 @@ func TestClaimsKeepVMsAway(t *testing.T) {
 	if taken != 8*farm.GiB {
 		t.Errorf("%v of memory are taken", taken)
 	}
-	if _, err := a.ledger.claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-3"), true,
+	if _, err := a.ledger.Claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-3"), true,
 		quiet); !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/12_3 on metal") {
 		t.Errorf("a VM got the CPUs of a job on metal: %v", err)
 	}
@@ -122,7 +133,7 @@ func TestClaimCounts(t *testing.T) {
 // TestClaimConflicts: the batch system has decided; it is told, and counts.
 func TestClaimConflicts(t *testing.T) {
 	a := claimAgent(t.TempDir())
-	plan, err := a.ledger.claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-1"), true, quiet)
+	plan, err := a.ledger.Claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-1"), true, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,10 +145,10 @@ func TestClaimConflicts(t *testing.T) {
 	if both := a.free().And(farm.NewCPUSet(0, 1, 2)); !both.Empty() {
 		t.Errorf("CPUs %v are free", both)
 	}
-	if plans, _ := a.ledger.neighbours("other"); len(plans) != 1 {
+	if plans, _ := a.ledger.Neighbours("other"); len(plans) != 1 {
 		t.Errorf("%d neighbours of a VM; jobs on metal are none", len(plans))
 	}
-	a.ledger.release("vm")
+	a.ledger.Release("vm")
 	if !a.free().Has(0) || a.free().Has(1) {
 		t.Errorf("free are %v when VM %v has gone", a.free(), plan.Held())
 	}
@@ -147,13 +158,13 @@ func TestClaimConflicts(t *testing.T) {
 // for it.
 func TestClaimOfTheVMsOwnJob(t *testing.T) {
 	a := claimAgent(t.TempDir())
-	empty, _, _ := a.ledger.view()
+	empty, _, _ := a.ledger.View()
 	a.mustClaim(t, api.Claim{Key: "slurm/5", CPUs: "0-1", Memory: uint64(farm.GiB)})
-	a.ledger.belongs("vm", "slurm/5")
-	if _, err := a.ledger.claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-1"), true, quiet); err != nil {
+	a.ledger.SetBatchJob("vm", "slurm/5")
+	if _, err := a.ledger.Claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-1"), true, quiet); err != nil {
 		t.Fatal(err)
 	}
-	room, holders, _ := a.ledger.view()
+	room, holders, _ := a.ledger.View()
 	var taken farm.Bytes
 	for id, n := range empty.Nodes {
 		taken += n.Memory - room.Nodes[id].Memory
@@ -161,8 +172,8 @@ func TestClaimOfTheVMsOwnJob(t *testing.T) {
 	if taken != farm.GiB || holders[0] != "grange-vm" || !a.free().Equal(empty.Free.Minus(farm.NewCPUSet(0, 1))) {
 		t.Errorf("memory %v is taken, CPU 0 is held by %q, free are %v", taken, holders[0], a.free())
 	}
-	a.ledger.release("vm")
-	if _, err := a.ledger.claim(t.Context(), "vm", "x", request(1, "0-1"), true, quiet); !farm.IsKind(err,
+	a.ledger.Release("vm")
+	if _, err := a.ledger.Claim(t.Context(), "vm", "x", request(1, "0-1"), true, quiet); !farm.IsKind(err,
 		farm.NoCapacity) {
 		t.Errorf("another VM of the same name got it: %v", err)
 	}

@@ -1,10 +1,10 @@
 package agent
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/grange-project/grange/internal/allotment"
@@ -15,20 +15,40 @@ import (
 // may use: that is read whenever the ledger plans, and kept from VMs, so that nothing has to be started for a job on
 // metal to say so.
 
-// confinedJobs reads them, and again after a moment: with a hundred jobs that takes some ten milliseconds, and a ledger
-// whose queue moves asks often. A job on the host that starts within the moment is no worse off than one that starts
-// right behind it. But the job key, whose VM is to be placed, has to be among them: a list from before its start would
-// have it wait for room that its batch system has given it.
-func (a *Agent) confinedJobs(key string) []farm.Allotment {
+// metalJobs are those jobs, as they were read last.
+type metalJobs struct {
+	mu   sync.Mutex
+	read func() []farm.Allotment
+	jobs []farm.Allotment
+	at   time.Time // when they were read
+}
+
+// running returns them. They are read again after a moment: with a hundred jobs that takes some ten milliseconds, and a
+// ledger whose queue moves asks often. A job on the host that starts within the moment is no worse off than one that
+// starts right behind it. But the job key, whose VM is to be placed, has to be among them: a list from before its start
+// would have it wait for room that its batch system has given it.
+func (m *metalJobs) running(key string) []farm.Allotment {
 	const moment = 300 * time.Millisecond
-	known := !strings.HasPrefix(key, string(farm.Slurm)+"/") ||
-		slices.ContainsFunc(a.metal, func(j farm.Allotment) bool { return j.Key() == key })
-	if known && time.Since(a.metalSeen) < moment {
-		return a.metal
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := !strings.HasPrefix(key, string(farm.Slurm)+"/") || hasKey(m.jobs, key)
+	if known && time.Since(m.at) < moment {
+		return m.jobs
 	}
-	a.metal = allotment.Running(allotment.Host(), a.ofThisHost)
-	a.metalSeen = time.Now()
-	return a.metal
+	m.jobs, m.at = m.read(), time.Now()
+	return m.jobs
+}
+
+// has reports whether a batch system has this job here, where it confines any.
+func (m *metalJobs) has(key string) bool { return hasKey(m.running(key), key) }
+
+func hasKey(jobs []farm.Allotment, key string) bool {
+	return slices.ContainsFunc(jobs, func(j farm.Allotment) bool { return j.Key() == key })
+}
+
+// readMetal reads the jobs that batch systems confine on this host.
+func (a *Agent) readMetal() []farm.Allotment {
+	return allotment.Running(allotment.Host(), a.ofThisHost)
 }
 
 // ofThisHost reports whether jobs of a slurmd are this host's.
@@ -40,66 +60,6 @@ func (a *Agent) ofThisHost(node string) bool {
 	})
 }
 
-// look brings what batch systems confine up to date. key is the batch job whose VM is to be placed, if any.
-func (l *ledger) look(key string) {
-	if l.running == nil {
-		return
-	}
-	l.confined = map[string]farm.Plan{}
-	for _, a := range l.running(key) {
-		cpus := a.CPUs.And(l.topology.Online)
-		if cpus.Empty() && a.Memory == 0 {
-			continue // it may use anything, and holds nothing
-		}
-		l.confined[a.Key()] = farm.Plan{Extra: cpus, Cells: spread(l.topology, cpus, a.Memory)}
-	}
-}
-
-// besides are the plans of confined jobs that a VM of the batch job key, "" for any other, has to leave alone. A job
-// that its batch system confines itself goes where the batch system puts it: that knows what it has given to its other
-// jobs, and may let two of them, of which one is suspended, share CPUs. Those that are passed over are left out.
-func (l *ledger) besides(key string, inVMs, passed map[string]bool) []farm.Plan {
-	own := l.confined[key]
-	var plans []farm.Plan
-	for of, plan := range l.confined {
-		if _, claimed := l.metal[of]; claimed || of == key || passed[of] {
-			continue
-		}
-		if inVMs[of] || own.Cells != nil {
-			plan.Cells = nil
-		}
-		if !own.Extra.Empty() {
-			plan.Extra = farm.CPUSet{}
-		}
-		plans = append(plans, plan)
-	}
-	return plans
-}
-
-// confinedHolders says, for people, what jobs without a VM hold.
-func (l *ledger) confinedHolders() []string {
-	inVMs := map[string]bool{}
-	for _, key := range l.keys {
-		inVMs[key] = true
-	}
-	var lines []string
-	for key, plan := range l.confined {
-		if _, claimed := l.metal[key]; !claimed && !inVMs[key] {
-			lines = append(lines, fmt.Sprintf("%s on metal holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
-		}
-	}
-	return lines
-}
-
-// again serves those who wait: a job on the host has perhaps ended, which nobody tells us.
-func (l *ledger) again() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.queue) > 0 {
-		l.serve()
-	}
-}
-
 // serveAfterMetal does so until the agent ends.
 func (a *Agent) serveAfterMetal() {
 	tick := time.NewTicker(time.Second)
@@ -107,7 +67,7 @@ func (a *Agent) serveAfterMetal() {
 	for {
 		select {
 		case <-tick.C:
-			a.ledger.again()
+			a.ledger.ServeWaiting()
 		case <-a.ctx.Done():
 			return
 		}

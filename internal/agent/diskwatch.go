@@ -41,7 +41,7 @@ func (v *vm) outgrown() error {
 	if m == nil {
 		return nil
 	}
-	may := v.agent.ledger.partOf(v.id).bytes
+	may := v.agent.ledger.Charge(v.id).Bytes
 	may -= min(may, r.Shape.Scratch)
 	used := v.agent.disks.OverlayUse(m.name)
 	if used <= may {

@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/ledger"
 )
 
 // A drain keeps new VMs off this host, for a change that no VM may run under: jobs wait for its end, cloud VMs
@@ -49,7 +49,7 @@ func (a *Agent) loadDrain() {
 		a.log.Error("the drain of this host cannot be read", "file", a.drainPath(), "error", err)
 		d = api.Drain{Reason: a.drainPath() + " cannot be read"}
 	}
-	a.ledger.setDrain(&d)
+	a.ledger.Drain(ledger.Drain{Reason: d.Reason, Since: d.Since})
 	a.log.Warn("host drained: no VM starts", "reason", d.Reason)
 }
 
@@ -67,7 +67,8 @@ func (a *Agent) postDrain(w http.ResponseWriter, r *http.Request, c Caller) erro
 		return badRequest("a drain needs a reason of one line, at most %d bytes", mostDrainReason)
 	}
 	d.Since, d.Holders = time.Now(), nil
-	if old := a.ledger.drain(); old != nil {
+	old, drained := a.ledger.Drained()
+	if drained {
 		d.Since = old.Since
 	}
 	text, err := json.Marshal(d)
@@ -77,11 +78,11 @@ func (a *Agent) postDrain(w http.ResponseWriter, r *http.Request, c Caller) erro
 	if err != nil {
 		return fmt.Errorf("keep the drain: %w", err)
 	}
-	if old := a.ledger.drain(); old == nil || old.Reason != d.Reason {
+	if !drained || old.Reason != d.Reason {
 		a.log.Info("host drained: no VM starts", "reason", d.Reason)
 	}
-	a.ledger.setDrain(&d)
-	d.Holders = a.ledger.jobHolders()
+	a.ledger.Drain(ledger.Drain{Reason: d.Reason, Since: d.Since})
+	d.Holders = a.ledger.JobHolders()
 	if starting := len(a.fleet.starts); starting > 0 {
 		d.Holders = append(d.Holders, farm.Count(starting, "cloud VM")+" being started")
 	}
@@ -94,7 +95,7 @@ func (a *Agent) deleteDrain(w http.ResponseWriter, _ *http.Request, c Caller) er
 	if !c.admin() {
 		return drainDenied()
 	}
-	if a.ledger.drain() == nil {
+	if _, drained := a.ledger.Drained(); !drained {
 		return answer(w, api.Drain{})
 	}
 	if a.probeAgain != nil {
@@ -104,7 +105,7 @@ func (a *Agent) deleteDrain(w http.ResponseWriter, _ *http.Request, c Caller) er
 		return fmt.Errorf("end the drain: %w", err)
 	}
 	a.log.Info("drain of the host ended")
-	a.ledger.setDrain(nil)
+	a.ledger.Resume()
 	return answer(w, api.Drain{})
 }
 
@@ -116,7 +117,7 @@ func drainDenied() error {
 // takesNothing says why the host takes no new VM; empty: it does.
 func (a *Agent) takesNothing() []string {
 	out := a.short()
-	if d := a.ledger.drain(); d != nil {
+	if d, drained := a.ledger.Drained(); drained {
 		out = append(out, "it is drained: "+d.Reason)
 	}
 	return out
@@ -124,8 +125,8 @@ func (a *Agent) takesNothing() []string {
 
 // refusal is the error of a cloud VM that may not start here now; nil where it may.
 func (a *Agent) refusal() error {
-	if d := a.ledger.drain(); d != nil {
-		return hostDrained(*d)
+	if d, drained := a.ledger.Drained(); drained {
+		return d.Refusal()
 	}
 	if short := a.short(); len(short) > 0 {
 		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeBelowMinimum,
@@ -133,38 +134,4 @@ func (a *Agent) refusal() error {
 			Hint:    "free what is short, or see [minimum] in the agent's configuration"}
 	}
 	return nil
-}
-
-func hostDrained(d api.Drain) error {
-	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeHostDrained,
-		Message: "no VM starts on this host now: " + d.Reason,
-		Hint: "it goes on when that is over; where it was cut short, `grange tune apply --drain` again or `grange " +
-			"tune undo --drain`"}
-}
-
-// drain returns the drain of the host; nil: there is none.
-func (l *ledger) drain() *api.Drain {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.drained
-}
-
-func (l *ledger) setDrain(d *api.Drain) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.drained = d
-	l.serve()
-}
-
-// jobHolders names the VMs of jobs that have been granted room: they run, or will.
-func (l *ledger) jobHolders() (out []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for id, g := range l.grants {
-		if !l.fleet[id] {
-			out = append(out, g.holder)
-		}
-	}
-	slices.Sort(out) // whoever waits prints them when they change
-	return out
 }

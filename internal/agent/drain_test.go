@@ -7,12 +7,9 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/numa"
-	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
 func (a *Agent) drainNow(t *testing.T, reason string, c Caller) (api.Drain, error) {
@@ -29,45 +26,6 @@ func (a *Agent) drainNow(t *testing.T, reason string, c Caller) (api.Drain, erro
 
 func (a *Agent) endDrain(c Caller) error {
 	return a.deleteDrain(httptest.NewRecorder(), httptest.NewRequest("DELETE", "/v1/drain", nil), c)
-}
-
-// A drained host grants nothing: who waits is told why, and goes on when it is over; who would not wait is refused.
-func TestDrainedLedger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, done := newLedger(topologytest.CERN2650v2(), numa.Reserve{}), make(chan string, 8)
-		claimed(l, t.Context(), "before", request(1, "0-31"), done)
-		if got := <-done; got != "before" {
-			t.Fatal(got)
-		}
-		l.setDrain(&api.Drain{Reason: "KVM is loaded anew"})
-		if left := l.jobHolders(); len(left) != 1 || left[0] != "before" {
-			t.Errorf("left: %v", left)
-		}
-		var told string
-		go func() {
-			if _, err := l.claim(t.Context(), "waits", "waits", request(1, "0-31"), false,
-				func(why string) { told = why }); err == nil {
-				done <- "waits"
-			}
-		}()
-		synctest.Wait()
-		if !strings.Contains(told, "KVM is loaded anew") || len(done) > 0 {
-			t.Errorf("a job that comes meanwhile is told %q; %d were granted", told, len(done))
-		}
-		_, err := l.claim(t.Context(), "hasty", "hasty", request(1, "0-31"), true, quiet)
-		if !farm.IsCode(err, farm.CodeHostDrained) || !farm.IsKind(err, farm.NoCapacity) {
-			t.Errorf("a job that would not wait: %v", err)
-		}
-		l.release("before")
-		synctest.Wait()
-		if len(done) > 0 || len(l.jobHolders()) > 0 {
-			t.Error("the end of a VM let another one in")
-		}
-		l.setDrain(nil)
-		if got := <-done; got != "waits" {
-			t.Error(got)
-		}
-	})
 }
 
 // A drain outlives the agent: whoever drained the host may have been killed in the middle of a change.
@@ -91,7 +49,7 @@ func TestDrainIsKept(t *testing.T) {
 	}
 	again := claimAgent(dir)
 	again.loadDrain()
-	if d := again.ledger.drain(); d == nil || d.Reason != first.Reason || !d.Since.Equal(first.Since) {
+	if d, ok := again.ledger.Drained(); !ok || d.Reason != first.Reason || !d.Since.Equal(first.Since) {
 		t.Fatalf("after a restart: %+v", d)
 	}
 	second, err := again.drainNow(t, "another reason", admin)
@@ -106,7 +64,8 @@ func TestDrainIsKept(t *testing.T) {
 	}
 	probed := 0
 	again.probeAgain = func() {
-		if probed++; again.ledger.drain() == nil {
+		probed++
+		if _, ok := again.ledger.Drained(); !ok {
 			t.Error("VMs were let in before KVM was looked at")
 		}
 	}
@@ -123,7 +82,8 @@ func TestDrainIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := claimAgent(dir)
-	if broken.loadDrain(); broken.ledger.drain() == nil {
+	broken.loadDrain()
+	if _, ok := broken.ledger.Drained(); !ok {
 		t.Error("a drain that cannot be read does not count")
 	}
 }

@@ -24,7 +24,7 @@ func (a *Agent) readFacts() fleet.Facts {
 	for _, id := range a.incomingIDs() {
 		unlisted[id] = true
 	}
-	topology, reserve, taken := a.ledger.others(unlisted)
+	topology, reserve, taken := a.ledger.Taken(unlisted)
 	facts := farm.Facts{Version: a.version, Capability: fleet.Capability, Instance: a.fleet.instance, Boot: bootID(),
 		Accelerator: a.accelerator(), Topology: topology,
 		Reserve: farm.HostReserve{CPUs: reserve.CPUs, Memory: reserve.Memory}, Taken: taken, Short: a.takesNothing(),
@@ -42,7 +42,7 @@ func (a *Agent) readFacts() fleet.Facts {
 	}
 	slices.Sort(facts.Images)
 	facts.Images = slices.Compact(facts.Images)
-	if space, err := a.ledger.diskSpace(); err == nil {
+	if space, err := a.ledger.DiskSpace(); err == nil {
 		facts.ScratchFree = space.Free / scratchStep * scratchStep
 	}
 	return wire.Facts(facts, time.Time{})

@@ -3,22 +3,22 @@ package agent
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
-	"github.com/grange-project/grange/internal/numa"
 )
 
 // TestCloudOnTheCPUsOfItsJob: the VM goes where the batch system put the job that holds its place, and nowhere else.
 func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	f := newFarmhouse(t)
-	l := f.agent.ledger
 	slurm := func(jobs ...farm.Allotment) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.running = func(string) []farm.Allotment { return jobs }
+		m := &f.agent.metal
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.read, m.at = func() []farm.Allotment { return jobs }, time.Time{}
 	}
-	online := slices.Collect(l.topology.Online.All())
+	online := slices.Collect(f.agent.topo.Online.All())
 	last, first := farm.NewCPUSet(online[len(online)-1]), farm.NewCPUSet(online[0])
 	slurm(slurmJob("7", last.String(), farm.GiB))
 	w := f.cloud()
@@ -40,7 +40,7 @@ func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	f.sees("given back", w, func(o fleet.Observed) bool { return o.State == string(farm.VMStopped) && o.Plan == nil })
 	free := func() {
 		t.Helper()
-		if room, holders, _ := f.agent.ledger.view(); len(holders) != 0 || room.Free.Len() != len(online) {
+		if room, holders, _ := f.agent.ledger.View(); len(holders) != 0 || room.Free.Len() != len(online) {
 			t.Errorf("held by %v", holders)
 		}
 	}
@@ -49,7 +49,6 @@ func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	f.open()
 	f.want(w)
 	f.sees("given back", w, func(o fleet.Observed) bool { return o.State == string(farm.VMStopped) && o.Plan == nil })
-	l = f.agent.ledger
 	free()
 
 	// Its place is booked again, and is another one.
@@ -77,36 +76,4 @@ func TestCloudOnTheCPUsOfItsJob(t *testing.T) {
 	f.seesState(w, farm.VMGone)
 	slurm()
 	f.nothingLeft()
-}
-
-// TestSettleBesideJobs: what the job of a VM's place holds is the VM's; what others' do is not.
-func TestSettleBesideJobs(t *testing.T) {
-	jobs := []farm.Allotment{slurmJob("7", "0-3", 8*farm.GiB), slurmJob("8", "4-31", farm.GiB)}
-	l := confinedLedger(&jobs)
-	take := func(n int) choice {
-		return func(room numa.Room, own farm.CPUSet) (farm.Plan, error) {
-			r := request(n, "0-31")
-			if !own.Empty() {
-				r.Allowed = own
-			}
-			return numa.Plan(room, r)
-		}
-	}
-	if _, err := l.settle("a", "a", "", part{}, take(1)); !farm.IsCode(err, farm.CodeNoRoom) {
-		t.Errorf("jobs have all CPUs: %v", err)
-	}
-	if err := l.fits("a", "slurm/7", part{}, take(5)); !farm.IsCode(err, farm.CodeTooBig) {
-		t.Errorf("its job has 4 CPUs: %v", err)
-	}
-	plan, err := l.settle("a", "a", "slurm/7", part{}, take(4))
-	if err != nil || !plan.CPUs().Equal(farm.NewCPUSet(0, 1, 2, 3)) {
-		t.Errorf("%v, %v", plan.CPUs(), err)
-	}
-	if _, _, others := l.others(nil); len(others) != 1 || others[0].Extra.Has(0) {
-		t.Errorf("%+v", others)
-	}
-	// the server does not know of it: all that it has is somebody else's
-	if _, _, others := l.others(map[string]bool{"a": true}); len(others) != 3 {
-		t.Errorf("%+v", others)
-	}
 }

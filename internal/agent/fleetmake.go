@@ -50,12 +50,13 @@ func (v *fleetVM) build() error {
 	if err != nil {
 		return err
 	}
-	choose, err := v.agent.chooser(shape, w.Plan)
+	planner, err := v.agent.planner(shape, w.Plan)
 	if err != nil {
 		return err
 	}
 	if v.current() != nil {
-		if err := v.agent.ledger.fits(v.id, w.Job, v.partOf(v.agent.imageOf(r.Digest), shape), choose); err != nil {
+		charge := v.charge(v.agent.imageOf(r.Digest), shape)
+		if err := v.agent.ledger.CheckCloud(v.id, w.Job, charge, planner); err != nil {
 			return err
 		}
 		return v.stop()
@@ -73,7 +74,7 @@ func (v *fleetVM) build() error {
 	}
 	v.is(farm.VMStarting, "")
 	v.awaitJob(w.Job)
-	plan, err := v.agent.ledger.settle(v.id, v.holder(), w.Job, v.partOf(image, shape), choose)
+	plan, err := v.agent.ledger.ClaimCloud(v.id, v.holder(), w.Job, v.charge(image, shape), planner)
 	if err != nil {
 		return err
 	}
@@ -84,9 +85,9 @@ func (v *fleetVM) build() error {
 		}
 	})
 	if err != nil && (r.Plan.VCPUs == nil || r.Yielded) {
-		v.agent.ledger.release(v.id)
+		v.agent.ledger.Release(v.id)
 	} else if err != nil {
-		v.agent.ledger.adoptFleet(v.id, v.holder(), r.Job, v.partOf(v.agent.imageOf(r.Digest), r.Shape), r.Plan)
+		v.agent.ledger.AdoptCloud(v.id, v.holder(), r.Job, v.charge(v.agent.imageOf(r.Digest), r.Shape), r.Plan)
 	}
 	return err
 }
@@ -94,7 +95,7 @@ func (v *fleetVM) build() error {
 // yield gives the claim of a VM back whose place its batch system has taken away. Its disks stay, and with them the
 // record of what it had.
 func (v *fleetVM) yield() error {
-	v.agent.ledger.release(v.id)
+	v.agent.ledger.Release(v.id)
 	v.log().Info("vm of the server has lost its place in the batch system")
 	return v.keep(func(r *fleetRecord) { r.Job, r.Yielded = "", true })
 }
@@ -110,13 +111,12 @@ const (
 // the VM is to go on the CPUs that the job was given, and others are other jobs'. One that never comes is done without.
 func (v *fleetVM) awaitJob(key string) {
 	a := v.agent
-	if !strings.HasPrefix(key, string(farm.Slurm)+"/") || a.ledger.running == nil ||
-		!allotment.Confines(allotment.Host(), a.ofThisHost) {
+	if !strings.HasPrefix(key, string(farm.Slurm)+"/") || !allotment.Confines(allotment.Host(), a.ofThisHost) {
 		return
 	}
 	limit, look := time.After(jobWait), time.NewTicker(jobLook)
 	defer look.Stop()
-	for !a.ledger.sees(key) {
+	for !a.metal.has(key) {
 		v.is(farm.VMStarting, "waits for job "+key+" to begin here")
 		if w, _ := v.newest(); w.Job != key || farm.Power(w.Power) == farm.PowerDeleted {
 			return
@@ -523,7 +523,7 @@ func (v *fleetVM) remove() error {
 		return &farm.Error{Kind: farm.Internal, Code: farm.CodeDiskTool, Message: "files of VM " + v.name + " stay",
 			Hint: "see the agent's log", Err: err}
 	}
-	v.agent.ledger.release(v.id)
+	v.agent.ledger.Release(v.id)
 	v.log().Info("vm of the server deleted")
 	v.update(func() {
 		w := v.record.Wanted

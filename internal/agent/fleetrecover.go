@@ -52,7 +52,7 @@ func (a *Agent) enterFleet(r fleetRecord) *fleetVM {
 	v := newFleetVM(a, r.Wanted.ID)
 	v.record, v.wanted, v.since = r, r.Wanted, r.Since // nobody else sees it yet
 	if r.Plan.VCPUs != nil && !r.Yielded {
-		a.ledger.adoptFleet(v.id, v.holder(), r.Job, v.partOf(a.imageOf(r.Digest), r.Shape), r.Plan)
+		a.ledger.AdoptCloud(v.id, v.holder(), r.Job, v.charge(a.imageOf(r.Digest), r.Shape), r.Plan)
 	}
 	a.fleet.mu.Lock()
 	a.fleet.vms[v.id] = v

@@ -354,7 +354,7 @@ func (v *fleetVM) takeWanted() error {
 	}
 	err := v.keep(change)
 	if r.Plan.VCPUs != nil && !r.Yielded {
-		v.agent.ledger.belongs(v.id, w.Job) // a job that was booked anew has the same place
+		v.agent.ledger.SetBatchJob(v.id, w.Job) // a job that was booked anew has the same place
 	}
 	if err != nil && r.Version != 0 && farm.Power(w.Power) != farm.PowerOn {
 		v.log().Error("record of a vm", "error", err)
@@ -456,7 +456,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		}
 	})
 	if final && !r.Ran {
-		v.agent.ledger.release(v.id) // a refused VM holds nothing
+		v.agent.ledger.Release(v.id) // a refused VM holds nothing
 	}
 	return pause
 }

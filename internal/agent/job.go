@@ -117,7 +117,8 @@ func (j *job) awaitGuest() (*machine, error) {
 			return m, nil
 		case up && j.noWait():
 			return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
-				Message: fmt.Sprintf("all %d places in VM %s are taken", len(v.ports), name), Hint: noRoomHint}
+				Message: fmt.Sprintf("all %d places in VM %s are taken", len(v.ports), name),
+				Hint:    "wait with --wait, or ask for less"}
 		}
 		if err := j.await(changed); err != nil {
 			return m, err

@@ -41,7 +41,7 @@ func (a *Agent) proven(ctx context.Context, m *machine, spec hyper.Machine, clai
 	if err != nil {
 		return err
 	}
-	neighbours, holders := a.ledger.neighbours(claim)
+	neighbours, holders := a.ledger.Neighbours(claim)
 	if problems := numa.Check(spec.Plan, seen, neighbours); len(problems) > 0 {
 		return badPins(problems, holders)
 	}

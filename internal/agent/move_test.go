@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
 	"github.com/grange-project/grange/internal/hyper/fake"
+	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/numa"
 	"github.com/grange-project/grange/internal/pki"
 )
@@ -206,8 +207,8 @@ func (h *twoHosts) settled(id string) {
 	if err != nil || len(left) > 0 {
 		h.Errorf("left on host %s: %v, %v", other(id), left, err)
 	}
-	if grants := h.at[other(id)].agent.ledger.grants; len(grants) > 0 {
-		h.Errorf("host %s has claims of %v", other(id), grants)
+	if _, holders := h.at[other(id)].agent.ledger.Neighbours(""); len(holders) > 0 {
+		h.Errorf("host %s has claims of %v", other(id), holders)
 	}
 }
 
@@ -286,13 +287,13 @@ func TestMoveFails(t *testing.T) {
 	}
 	b.host.Observe = nil
 	h.settled("a")
-	b.agent.ledger.setDrain(&api.Drain{Reason: "other parameters of KVM"})
+	b.agent.ledger.Drain(ledger.Drain{Reason: "other parameters of KVM"})
 	h.order()
 	h.serve(func() bool { return h.move != nil && h.move.Cancel })
 	if code := codeOf(h.reason); code != string(farm.CodeHostDrained) {
 		t.Errorf("the target is drained: %q", h.reason)
 	}
-	b.agent.ledger.setDrain(nil)
+	b.agent.ledger.Resume()
 	h.serve(func() bool { return h.outcome == fleet.MoveFailed })
 	h.settled("a")
 	h.vm.Image = "none"

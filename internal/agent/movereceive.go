@@ -62,7 +62,7 @@ func (v *fleetVM) dropIncoming(why error) error {
 	if err := removeDisks(m.disks, func(name string) bool { return name != fleetFile }); err != nil {
 		return err
 	}
-	v.agent.ledger.release(v.id)
+	v.agent.ledger.Release(v.id)
 	if why != nil {
 		v.agent.log.Warn("vm of another host does not come here", "vm", v.name, "error", why)
 		v.is(farm.VMFailed, reasonOf(why))
@@ -167,11 +167,11 @@ func (v *fleetVM) claimIncoming(image vmimage.Image) error {
 	if err := v.agent.refusal(); err != nil {
 		return err
 	}
-	choose, err := v.agent.chooser(shape, nil)
+	planner, err := v.agent.planner(shape, nil)
 	if err != nil {
 		return err
 	}
-	plan, err := v.agent.ledger.settle(v.id, v.holder(), "", v.partOf(image, shape), choose)
+	plan, err := v.agent.ledger.ClaimCloud(v.id, v.holder(), "", v.charge(image, shape), planner)
 	if err != nil {
 		return err
 	}

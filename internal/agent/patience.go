@@ -43,7 +43,7 @@ var errPatience = errors.New("waited long enough")
 func (v *vm) claim(holder string, request numa.Request) (farm.Plan, error) {
 	patience, bounded := v.patience()
 	if !bounded {
-		return v.agent.ledger.claim(v.ctx, v.id, holder, request, v.request.NoWait, v.publishWaiting)
+		return v.agent.ledger.Claim(v.ctx, v.id, holder, request, v.request.NoWait, v.publishWaiting)
 	}
 	ctx, cancel := context.WithTimeoutCause(v.ctx, patience, errPatience)
 	defer cancel()
@@ -52,7 +52,7 @@ func (v *vm) claim(holder string, request numa.Request) (farm.Plan, error) {
 		why = message
 		v.publishWaiting(message)
 	}
-	plan, err := v.agent.ledger.claim(ctx, v.id, holder, request, v.request.NoWait, told)
+	plan, err := v.agent.ledger.Claim(ctx, v.id, holder, request, v.request.NoWait, told)
 	if errors.Is(err, errPatience) {
 		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
 			Message: fmt.Sprintf("waited %v for room that the batch system has given to this job: %s", patience, why),

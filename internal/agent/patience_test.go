@@ -79,20 +79,21 @@ func TestPatienceWithoutRoom(t *testing.T) {
 	f := newFarmhouse(t)
 	f.patience(300 * time.Millisecond)
 	all := f.agent.topo.Online
-	f.agent.ledger.hold("slurm/99", all, 0, 0)
+	f.agent.ledger.ClaimMetal("slurm/99", all, 0, 0)
 	hand := f.mustAsk(f.caller(""), api.JobRequest{})
 	hand.until(api.EventWaiting)
-	p := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"}).problem()
+	batch := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"})
+	p := batch.problem()
 	if p.Type != "grange:"+string(farm.CodeNoRoom) || p.Status != 429 ||
 		!strings.Contains(p.Detail, "slurm/99 on metal holds CPUs "+all.String()) ||
 		!strings.Contains(p.Detail, "waited 300ms") {
 		t.Errorf("%+v", p)
 	}
-	f.agent.ledger.drop("slurm/99")
+	f.agent.ledger.ReleaseMetal("slurm/99")
 	hand.until(api.EventRunning)
 	hand.done()
-	if _, _, waiting := f.agent.ledger.view(); waiting != 0 || len(f.agent.ledger.keys) != 0 {
-		t.Errorf("%d wait, keys %v", waiting, f.agent.ledger.keys)
+	if _, _, waiting := f.agent.ledger.View(); waiting != 0 || f.agent.ledger.Charge(batch.id).Disks != "" {
+		t.Errorf("%d wait, charges %v", waiting, f.agent.ledger.Charge(batch.id))
 	}
 	x := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"})
 	x.until(api.EventRunning)

@@ -96,9 +96,9 @@ func (a *Agent) takeOverJobs(r record, m *machine, state hyper.State) {
 	v.machine, v.defined, v.up = m, true, true
 	v.power.takeOver(m, state)
 	v.follow(m)
-	a.ledger.belongs(v.id, v.key)
-	a.ledger.takes(v.id, v.partOf(a.imageOf(r.Digest)))
-	a.ledger.adopt(v.id, a.holder(r.Name, r.User, r.Command), r.Plan)
+	a.ledger.SetBatchJob(v.id, v.key)
+	a.ledger.SetCharge(v.id, v.charge(a.imageOf(r.Digest)))
+	a.ledger.Adopt(v.id, a.holder(r.Name, r.User, r.Command), r.Plan)
 	var jobs []*job
 	for _, t := range tasks {
 		j := newJob(a, t.Job, t.Caller)

@@ -196,14 +196,14 @@ func noVM(ref string) error {
 }
 
 func (a *Agent) getHost(w http.ResponseWriter, _ *http.Request, caller Caller) error {
-	room, holders, waiting := a.ledger.view()
+	room, holders, waiting := a.ledger.View()
 	c := a.config()
 	v := wire.Topology(grantable(room))
 	h := api.Host{Version: a.version, Accelerator: a.accelerator(), Reserved: c.ReservedCPUs.String(),
 		Free: room.Free.String(), CPU: v.CPU, Sockets: v.Sockets, Cores: v.Cores, Nodes: v.Nodes, L3: v.L3,
 		Distance: v.Distance, Holders: map[string]string{}, VMs: len(a.all()) - waiting + a.fleetRunning(),
 		Waiting: waiting, AgentMemory: residentMemory(), BackOffs: a.backOffs()}
-	if space, err := a.ledger.diskSpace(); err == nil {
+	if space, err := a.ledger.DiskSpace(); err == nil {
 		h.DiskTotal, h.DiskFree = uint64(space.Pool), uint64(space.Free)
 		if space.Short > 0 {
 			h.Warnings = append(h.Warnings,

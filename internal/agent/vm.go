@@ -252,7 +252,7 @@ func (v *vm) end() {
 	}
 	began := time.Now()
 	v.discard()
-	v.agent.ledger.release(v.id)
+	v.agent.ledger.Release(v.id)
 	v.update(func() { v.clean = []api.Phase{{Name: "clean", Milliseconds: milliseconds(time.Since(began))}} })
 }
 
@@ -334,12 +334,12 @@ func (v *vm) grant(image vmimage.Image) (farm.Plan, error) {
 	if !r.Caller.Batch.CPUs.Empty() {
 		request.Service = request.Service.And(r.Caller.Batch.CPUs)
 	}
-	v.agent.ledger.belongs(v.id, v.key)
-	p := v.partOf(image)
-	if p.sums && len(v.agent.config().Limits.Except) > 0 {
-		p.who = v.agent.excepted(r.Caller)
+	v.agent.ledger.SetBatchJob(v.id, v.key)
+	c := v.charge(image)
+	if c.Limited && len(v.agent.config().Limits.Except) > 0 {
+		c.Who = v.agent.excepted(r.Caller)
 	}
-	v.agent.ledger.takes(v.id, p)
+	v.agent.ledger.SetCharge(v.id, c)
 	return v.claim(v.agent.holder(r.Name, r.User, r.Command), request)
 }
 

@@ -21,6 +21,7 @@ var rules = []struct {
 	{"internal/farm", standard, outside, "the words of the farm belong to every package, and must drag nothing in"},
 	{"internal/numa", pure, outside, "a planner that reads nothing can be tested on every host there is"},
 	{"internal/placement", planned, outside, "decisions are simulated before they are trusted"},
+	{"internal/ledger", claimed, outside, "what a host has claimed is counted the same on every host, and tried alone"},
 	{"internal/scaling", pure, outside, "decisions are simulated before they are trusted"},
 	{"internal/policy", pure, outside, "who may do what must not depend on the machine that asks"},
 	{"internal/wire", nil, outside, "what is on the wire follows from what is said"},
@@ -57,6 +58,9 @@ func public(path string) bool { return standard(path) || path == "api" }
 // planned lets the planner of one host through as well.
 func planned(path string) bool { return pure(path) || path == "internal/numa" }
 
+// claimed lets through what one user may have as well.
+func claimed(path string) bool { return planned(path) || path == "internal/policy" }
+
 func TestImports(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test || isTestPackage(s.pkg) {
@@ -91,6 +95,7 @@ var importers = []struct {
 	{"internal/hyper/libvirt", []string{"internal/cli", "e2e"}, "only the list of drivers names a driver"},
 	{"internal/hyper/fake", []string{"internal/cli"}, "only the list of drivers, and tests, name a driver"},
 	{"internal/agent", []string{"internal/cli", "e2e"}, "others talk to an agent through api"},
+	{"internal/ledger", []string{"internal/agent"}, "a host has one ledger, its agent's"},
 	{"internal/config", []string{"internal/cli", "internal/agent"}, "a package takes what it needs as arguments"},
 	{"e2e", []string{"e2e"}, "tests of a machine are no library"},
 }

@@ -42,7 +42,7 @@ type Agent struct {
 	// names, or patterns, of the slurmds on this host whose jobs on the host keep VMs off their CPUs and memory
 	SlurmNodes       []string
 	Minimum          Minimum
-	Limits           Limits
+	Limits           policy.Limits
 	Overlay          farm.Bytes // that the overlay of a job's VM may take; 0: as much as its image's size
 	MemoryOvercommit float64    // grantable memory as a multiple of what there is; 1: never more
 

@@ -1,57 +1,14 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
 )
-
-// Limits are what one user may hold of a host at once, in all VMs that were asked for outside of batch jobs. Root has
-// none.
-type Limits struct {
-	CPUs, Memory, Disk Share
-	// in order: for each setting the first one counts that matches and says anything of it
-	Except []Exception
-}
-
-// Exception is what some users may hold instead. A zero Share says nothing.
-type Exception struct {
-	Whom               policy.Rule // its users and groups alone
-	CPUs, Memory, Disk Share
-}
-
-// Of are the limits of one user. Whose names nobody knows, no exception by name is for.
-func (l Limits) Of(who policy.Who) Limits {
-	out := Limits{CPUs: l.CPUs, Memory: l.Memory, Disk: l.Disk}
-	for _, e := range slices.Backward(l.Except) {
-		if !e.Whom.Matches(who) {
-			continue
-		}
-		out.CPUs, out.Memory, out.Disk = cmp.Or(e.CPUs, out.CPUs), cmp.Or(e.Memory,
-			out.Memory), cmp.Or(e.Disk, out.Disk)
-	}
-	return out
-}
-
-// Share is a part of what there is: "75%", or an amount.
-type Share struct {
-	Percent int // 0: Amount counts
-	Amount  uint64
-}
-
-// Of is the share of all there is; never 0 of something.
-func (s Share) Of(all uint64) uint64 {
-	if s.Percent == 0 {
-		return s.Amount
-	}
-	return max(all/100*uint64(s.Percent)+all%100*uint64(s.Percent)/100, min(all, 1))
-}
 
 type limitsFile struct {
 	CPUs   string          `toml:"cpus"`
@@ -69,7 +26,7 @@ type exceptionFile struct {
 	Disk   string   `toml:"disk"`
 }
 
-func (f limitsFile) limits() (l Limits, err error) {
+func (f limitsFile) limits() (l policy.Limits, err error) {
 	if l.CPUs, l.Memory, l.Disk, err = shares(f.CPUs, f.Memory, f.Disk, false); err != nil {
 		return l, fmt.Errorf("limits.%w", err)
 	}
@@ -83,7 +40,7 @@ func (f limitsFile) limits() (l Limits, err error) {
 	return l, nil
 }
 
-func (f exceptionFile) exception() (e Exception, err error) {
+func (f exceptionFile) exception() (e policy.Exception, err error) {
 	e.Whom = policy.Rule{Users: f.Users, Groups: f.Groups}
 	switch {
 	case len(f.Users)+len(f.Groups) == 0:
@@ -99,7 +56,7 @@ func (f exceptionFile) exception() (e Exception, err error) {
 }
 
 // shares reads the three settings, which may be left out where they are optional.
-func shares(cpuText, memoryText, diskText string, optional bool) (cpus, memory, disk Share, err error) {
+func shares(cpuText, memoryText, diskText string, optional bool) (cpus, memory, disk policy.Share, err error) {
 	count := func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 31) }
 	bytes := func(text string) (uint64, error) {
 		v, err := farm.ParseBytes(text)
@@ -108,7 +65,7 @@ func shares(cpuText, memoryText, diskText string, optional bool) (cpus, memory, 
 	for _, x := range []struct {
 		key, text string
 		parse     func(string) (uint64, error)
-		to        *Share
+		to        *policy.Share
 	}{{"cpus", cpuText, count, &cpus}, {"memory", memoryText, bytes, &memory}, {"disk", diskText, bytes, &disk}} {
 		if optional && x.text == "" {
 			continue
@@ -120,17 +77,17 @@ func shares(cpuText, memoryText, diskText string, optional bool) (cpus, memory, 
 	return cpus, memory, disk, nil
 }
 
-func parseShare(text string, parse func(string) (uint64, error)) (Share, error) {
+func parseShare(text string, parse func(string) (uint64, error)) (policy.Share, error) {
 	if number, ok := strings.CutSuffix(text, "%"); ok {
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 1 || n > 100 {
-			return Share{}, fmt.Errorf("%q is not between 1%% and 100%%", text)
+			return policy.Share{}, fmt.Errorf("%q is not between 1%% and 100%%", text)
 		}
-		return Share{Percent: n}, nil
+		return policy.Share{Percent: n}, nil
 	}
 	n, err := parse(text)
 	if err == nil && n == 0 {
 		err = fmt.Errorf("invalid share %q: it must be above 0", text)
 	}
-	return Share{Amount: n}, err
+	return policy.Share{Amount: n}, err
 }

@@ -206,26 +206,19 @@ func (p *Pool) List() ([]string, error) {
 	return vms, nil
 }
 
-// Space is what a pool has to give.
-type Space struct {
-	Total farm.Bytes // of the file system
-	Pool  farm.Bytes // of it, what disks have and may have: all but other files
-	Free  farm.Bytes // of that, neither taken nor promised
-	Short farm.Bytes // by which the promises are more than there is; 0: they hold
-}
-
-// Space reads it. promised is what the disks of VMs may take in all, by the name of the VM; those of its second
-// attempt, NAME-2, are its own. A scratch disk that was promised to nobody counts with its size.
-func (p *Pool) Space(promised map[string]farm.Bytes) (Space, error) {
+// Space returns what the pool has to give. promised is what the disks of VMs may take in all, by the name of the VM;
+// those of its second attempt, NAME-2, are its own. A scratch disk that was promised to nobody counts with its size.
+func (p *Pool) Space(promised map[string]farm.Bytes) (farm.DiskSpace, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(p.dir, &s); err != nil {
-		return Space{}, poolError(p.dir, err)
+		return farm.DiskSpace{}, poolError(p.dir, err)
 	}
 	vms, err := p.List()
 	if err != nil {
-		return Space{}, err
+		return farm.DiskSpace{}, err
 	}
-	out := Space{Total: farm.Bytes(s.Blocks) * farm.Bytes(s.Bsize), Free: farm.Bytes(s.Bavail) * farm.Bytes(s.Bsize)}
+	block := farm.Bytes(s.Bsize)
+	out := farm.DiskSpace{Total: farm.Bytes(s.Blocks) * block, Free: farm.Bytes(s.Bavail) * block}
 	used := map[string]farm.Bytes{}
 	var owed farm.Bytes
 	for _, vm := range vms {

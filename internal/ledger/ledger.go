@@ -1,4 +1,10 @@
-package agent
+// Package ledger keeps what of one host is claimed, and by whom: threads, memory, pages, and space for disks. It claims
+// them for VMs in one step or not at all, in order of arrival; jobs that a batch system runs on the host beside them
+// have been given theirs already, and are believed.
+//
+// It is pure: what it has to know of the host is brought, or asked by the functions in Host. It keeps nothing on disk:
+// after a restart, what runs is adopted.
+package ledger
 
 import (
 	"context"
@@ -8,39 +14,47 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/grange-project/grange/api"
-	"github.com/grange-project/grange/internal/config"
-	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/policy"
 )
 
-// ledger is what this host has, has granted, and to whom: to VMs, which it grants threads, memory and pages in one step
-// or not at all; and to jobs on the host, whose batch system has granted them already and says so.
-type ledger struct {
+// Ledger is what one host has, and what of it is claimed by whom. Its methods may be called from several goroutines.
+type Ledger struct {
+	host Host
+
 	mu       sync.Mutex
 	topology farm.Topology
 	reserve  numa.Reserve
-	grants   map[string]grant     // by job ID
-	keys     map[string]string    // of VMs for batch jobs, by job ID: farm.Allotment.Key
-	parts    map[string]part      // by job ID: what is taken beside the plans
-	fleet    map[string]bool      // IDs of grants that are cloud VMs
+	grants   map[string]grant     // by the ID of the VM
+	keys     map[string]string    // of VMs for batch jobs, by ID: farm.Allotment.Key
+	charges  map[string]Charge    // by ID
+	cloud    map[string]bool      // IDs of grants that are cloud VMs
 	metal    map[string]farm.Plan // what batch systems have given, by farm.Allotment.Key
 	queue    []*waiter            // in the order of arrival
-	drained  *api.Drain           // nothing is granted to jobs until it ends; nil: there is none
+	drained  *Drain               // nil: the host is not drained
 
-	limits config.Limits                                            // of one user
-	keep   farm.Bytes                                               // of the file system of disks, for the host itself
-	disks  func(promised map[string]farm.Bytes) (disk.Space, error) // nil: no VM has disks
+	limits policy.Limits // of one user
+	keep   farm.Bytes    // of the file system of disks, for the host itself
 
-	reread func() // reads the host anew and calls setReserve; nil: the host does not change
-
-	// jobs that batch systems confine, key surely among them if it is one; nil: nobody tells
-	running  func(key string) []farm.Allotment
-	confined map[string]farm.Plan // what those hold, by farm.Allotment.Key, at the last look
+	confined map[string]farm.Plan // what jobs of Host.Jobs hold, by farm.Allotment.Key, at the last look
 }
 
-// grant is what one job holds.
+// Host is what a ledger asks of its host. A function that is nil is not asked.
+type Host struct {
+	// Jobs returns the jobs that batch systems confine on the host; if key is one of a job, that job is surely among
+	// them when it is here. It must not call the ledger.
+	Jobs func(key string) []farm.Allotment
+
+	// Space returns what the host has for disks beside those that were promised to VMs, by the name of the disks. It
+	// must not call the ledger. Where it is nil, no VM has disks.
+	Space func(promised map[string]farm.Bytes) (farm.DiskSpace, error)
+
+	// Reread reads the host anew, and calls SetTopology if it has changed. Where it is nil, the host does not change.
+	Reread func()
+}
+
+// grant is what one VM holds.
 type grant struct {
 	holder string // for people: "grange-1a2b3c4d (alice: make test)"
 	plan   farm.Plan
@@ -54,13 +68,15 @@ type waiter struct {
 	told       func(message string)
 }
 
-func newLedger(t farm.Topology, reserve numa.Reserve) *ledger {
-	return &ledger{topology: t, reserve: reserve, grants: map[string]grant{}, keys: map[string]string{},
-		parts: map[string]part{}, fleet: map[string]bool{}, metal: map[string]farm.Plan{}}
+// New returns a ledger in which nothing is claimed.
+func New(t farm.Topology, reserve numa.Reserve, host Host) *Ledger {
+	return &Ledger{host: host, topology: t, reserve: reserve, grants: map[string]grant{}, keys: map[string]string{},
+		charges: map[string]Charge{}, cloud: map[string]bool{}, metal: map[string]farm.Plan{}}
 }
 
-// belongs says that a VM is for a batch job: what the batch system gave that job is the VM's to take.
-func (l *ledger) belongs(id, key string) {
+// SetBatchJob notes that a VM is for the batch job key: what the batch system gave to that job is the VM's to take. An
+// empty key changes nothing.
+func (l *Ledger) SetBatchJob(id, key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if key != "" {
@@ -68,22 +84,14 @@ func (l *ledger) belongs(id, key string) {
 	}
 }
 
-// claim plans and takes room for a job. Without room it waits its turn, telling why each time that changes, until ctx
-// ends; or, with noWait, fails with farm.NoCapacity naming who holds what.
-func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, noWait bool,
+// Claim plans and claims room for the VM of a job. Without room it waits its turn, and calls told with the reason each
+// time it was looked for in vain, until ctx ends: then it returns the cause. With noWait it fails instead, with a
+// farm.NoCapacity that names who holds what. told must not call the ledger.
+func (l *Ledger) Claim(ctx context.Context, id, holder string, r numa.Request, noWait bool,
 	told func(string)) (farm.Plan, error) {
 	w := &waiter{id: id, holder: holder, request: r, granted: make(chan farm.Plan, 1), told: told}
 	l.mu.Lock()
-	l.look(l.keys[id])
-	plan, err := l.try(w, l.blocked(w, len(l.queue)))
-	if (farm.IsCode(err, farm.CodeTooBig) || farm.IsCode(err, farm.CodeUserLimit)) && l.reread != nil {
-		// A refusal for good is of the host as it is, not as it was some seconds ago: huge pages may just have been
-		// made.
-		l.mu.Unlock()
-		l.reread()
-		l.mu.Lock()
-		plan, err = l.try(w, l.blocked(w, len(l.queue)))
-	}
+	plan, err := l.tryFirst(w)
 	if err == nil || noWait || !farm.IsKind(err, farm.NoCapacity) {
 		if err != nil {
 			l.forget(id)
@@ -103,8 +111,23 @@ func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, n
 	}
 }
 
+// tryFirst tries for one who has just come. A refusal for good is of the host as it is, not as it was some seconds ago,
+// for huge pages may just have been made: before one the host is read anew, during which the lock is not held.
+func (l *Ledger) tryFirst(w *waiter) (farm.Plan, error) {
+	l.look(l.keys[w.id])
+	plan, err := l.try(w, l.blocked(w, len(l.queue)))
+	forGood := farm.IsCode(err, farm.CodeTooBig) || farm.IsCode(err, farm.CodeUserLimit)
+	if !forGood || l.host.Reread == nil {
+		return plan, err
+	}
+	l.mu.Unlock()
+	l.host.Reread()
+	l.mu.Lock()
+	return l.try(w, l.blocked(w, len(l.queue)))
+}
+
 // leave takes a waiter out of the queue; a grant that came at the same moment is given back.
-func (l *ledger) leave(w *waiter) {
+func (l *Ledger) leave(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue = slices.DeleteFunc(l.queue, func(o *waiter) bool { return o == w })
@@ -116,30 +139,31 @@ func (l *ledger) leave(w *waiter) {
 	l.serve()
 }
 
-// adopt enters what already runs, after a restart. It may exceed what the host has, as after a change of the reserve.
-func (l *ledger) adopt(id, holder string, plan farm.Plan) {
+// Adopt enters the claim of a VM that runs already, after a restart. It may exceed what the host has, as after a change
+// of the reserve.
+func (l *Ledger) Adopt(id, holder string, plan farm.Plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.grants[id] = grant{holder, plan}
 }
 
-// release gives back what a job holds. Releasing twice is no error.
-func (l *ledger) release(id string) {
+// Release ends the claim of a VM, of a job's or a cloud VM, and grants to those who wait. Releasing twice is no error.
+func (l *Ledger) Release(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(id)
 	l.serve()
 }
 
-func (l *ledger) forget(id string) {
+func (l *Ledger) forget(id string) {
 	delete(l.grants, id)
 	delete(l.keys, id)
-	delete(l.parts, id)
-	delete(l.fleet, id)
+	delete(l.charges, id)
+	delete(l.cloud, id)
 }
 
-// setReserve changes what the host keeps for itself. What is granted stays granted.
-func (l *ledger) setReserve(t farm.Topology, r numa.Reserve) {
+// SetTopology changes what the host has, and what of it the host keeps for itself. What is granted stays granted.
+func (l *Ledger) SetTopology(t farm.Topology, r numa.Reserve) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.topology, l.reserve = t, r
@@ -148,7 +172,7 @@ func (l *ledger) setReserve(t farm.Topology, r numa.Reserve) {
 
 // serve grants to waiters in order. One may pass an earlier one only where they want none of the same CPUs, or where
 // blocked says so.
-func (l *ledger) serve() {
+func (l *Ledger) serve() {
 	if len(l.queue) > 0 {
 		l.look("")
 	}
@@ -167,7 +191,7 @@ func (l *ledger) serve() {
 
 // blocked is the CPUs that the first n waiters may be given before w. A batch job was in its batch system's queue
 // already: it waits behind other batch jobs, and behind nobody else.
-func (l *ledger) blocked(w *waiter, n int) farm.CPUSet {
+func (l *Ledger) blocked(w *waiter, n int) farm.CPUSet {
 	var cpus farm.CPUSet
 	for _, front := range l.queue[:n] {
 		if !front.aside && (l.keys[w.id] == "" || l.keys[front.id] != "") {
@@ -177,11 +201,11 @@ func (l *ledger) blocked(w *waiter, n int) farm.CPUSet {
 	return cpus
 }
 
-func (l *ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
+func (l *Ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 	if l.drained != nil {
-		return farm.Plan{}, hostDrained(*l.drained)
+		return farm.Plan{}, l.drained.Refusal()
 	}
-	err := l.beside(w.id, held{w.request.VCPUs, w.request.Memory, l.parts[w.id].bytes})
+	err := l.beside(w.id, held{w.request.VCPUs, w.request.Memory, l.charges[w.id].Bytes})
 	if w.aside = err != nil; w.aside {
 		return farm.Plan{}, err
 	}
@@ -191,7 +215,7 @@ func (l *ledger) try(w *waiter, blocked farm.CPUSet) (farm.Plan, error) {
 	}
 	plan, err := numa.Plan(l.room(l.keys[w.id]), w.request)
 	if err == nil { // which may hold CPUs beside those of its vCPUs
-		err = l.withinSums(w.id, heldBy(plan, l.parts[w.id].bytes))
+		err = l.withinSums(w.id, heldBy(plan, l.charges[w.id].Bytes))
 		w.aside = err != nil
 	}
 	if w.aside {
@@ -213,13 +237,13 @@ const noRoomHint = "wait with --wait, or ask for less"
 
 // room is what is left for a VM of the batch job key, "" for any other: what its batch system set aside for that job is
 // its own.
-func (l *ledger) room(key string) numa.Room {
+func (l *Ledger) room(key string) numa.Room {
 	return numa.NewRoom(l.topology, l.reserve, l.plans(key, func(string) bool { return true }))
 }
 
 // plans are what is held, of VMs what those hold that counts says. What batch systems hold for a VM that does not count
 // does not, either.
-func (l *ledger) plans(key string, counts func(id string) bool) []farm.Plan {
+func (l *Ledger) plans(key string, counts func(id string) bool) []farm.Plan {
 	plans := make([]farm.Plan, 0, len(l.grants)+len(l.metal))
 	inVMs, passed := map[string]bool{}, map[string]bool{}
 	for id, g := range l.grants {
@@ -243,7 +267,7 @@ func (l *ledger) plans(key string, counts func(id string) bool) []farm.Plan {
 }
 
 // holders says who holds what, for people.
-func (l *ledger) holders() string {
+func (l *Ledger) holders() string {
 	lines := l.confinedHolders()
 	for key, plan := range l.metal {
 		lines = append(lines, fmt.Sprintf("%s on metal holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
@@ -262,9 +286,9 @@ func (l *ledger) holders() string {
 	return strings.Join(lines, ", ")
 }
 
-// neighbours are the plans of all other VMs. Jobs on the host are none: where they run is between them and their batch
-// system.
-func (l *ledger) neighbours(id string) (plans []farm.Plan, holders []string) {
+// Neighbours returns the plans of all VMs but this one, and who holds each. Jobs on the host are no neighbours: where
+// they run is between them and their batch system.
+func (l *Ledger) Neighbours(id string) (plans []farm.Plan, holders []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for other, g := range l.grants {
@@ -275,8 +299,8 @@ func (l *ledger) neighbours(id string) (plans []farm.Plan, holders []string) {
 	return plans, holders
 }
 
-// view is the room there is, who holds each CPU, and how many wait.
-func (l *ledger) view() (room numa.Room, holders map[int]string, waiting int) {
+// View returns the room there is, who holds each CPU, and how many wait.
+func (l *Ledger) View() (room numa.Room, holders map[int]string, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.look("")

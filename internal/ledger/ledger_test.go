@@ -1,4 +1,4 @@
-package agent
+package ledger
 
 import (
 	"context"
@@ -23,9 +23,9 @@ func request(cpus int, allowed string) numa.Request {
 func quiet(string) {}
 
 // claimed waits for a grant in the background and tells its name on done.
-func claimed(l *ledger, ctx context.Context, name string, r numa.Request, done chan<- string) {
+func claimed(l *Ledger, ctx context.Context, name string, r numa.Request, done chan<- string) {
 	go func() {
-		if _, err := l.claim(ctx, name, name, r, false, quiet); err != nil {
+		if _, err := l.Claim(ctx, name, name, r, false, quiet); err != nil {
 			name += ": " + err.Error()
 		}
 		done <- name
@@ -35,19 +35,19 @@ func claimed(l *ledger, ctx context.Context, name string, r numa.Request, done c
 
 func TestLedgerServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, done := newLedger(topologytest.CERN2650v2(), numa.Reserve{}), make(chan string, 8)
+		l, done := New(topologytest.CERN2650v2(), numa.Reserve{}, Host{}), make(chan string, 8)
 		claimed(l, t.Context(), "all", request(32, "0-31"), done)
 		claimed(l, t.Context(), "big", request(32, "0-31"), done)
 		claimed(l, t.Context(), "small", request(1, "0-31"), done)
 		if got := <-done; got != "all" || len(done) > 0 {
 			t.Fatalf("%q was served, then %d more", got, len(done))
 		}
-		l.release("all")
+		l.Release("all")
 		synctest.Wait()
 		if got := <-done; got != "big" || len(done) > 0 {
 			t.Fatalf("%q was served, then %d more: the small one must not starve the big one", got, len(done))
 		}
-		l.release("big")
+		l.Release("big")
 		if got := <-done; got != "small" {
 			t.Fatal(got)
 		}
@@ -56,14 +56,14 @@ func TestLedgerServesInOrder(t *testing.T) {
 
 func TestLedgerLetsOthersPassOnOtherCPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, done := newLedger(topologytest.CERN2650v2(), numa.Reserve{}), make(chan string, 8)
+		l, done := New(topologytest.CERN2650v2(), numa.Reserve{}, Host{}), make(chan string, 8)
 		claimed(l, t.Context(), "first", request(8, "0-7"), done)
 		claimed(l, t.Context(), "same CPUs", request(8, "0-7"), done)
 		claimed(l, t.Context(), "other CPUs", request(8, "8-15"), done)
 		if a, b := <-done, <-done; a != "first" || b != "other CPUs" {
 			t.Errorf("served %q and %q", a, b)
 		}
-		l.release("first")
+		l.Release("first")
 		if got := <-done; got != "same CPUs" {
 			t.Error(got)
 		}
@@ -73,23 +73,23 @@ func TestLedgerLetsOthersPassOnOtherCPUs(t *testing.T) {
 // TestLedgerBatchJobsDoNotQueueTwice: what a batch system gave to a job is not for those who wait here without one.
 func TestLedgerBatchJobsDoNotQueueTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, done := newLedger(topologytest.CERN2650v2(), numa.Reserve{}), make(chan string, 8)
+		l, done := New(topologytest.CERN2650v2(), numa.Reserve{}, Host{}), make(chan string, 8)
 		claimed(l, t.Context(), "half", request(16, "0-15"), done)
 		<-done
 		claimed(l, t.Context(), "someone", request(32, "0-31"), done)
 		for _, name := range []string{"job", "next job"} {
-			l.belongs(name, "slurm/"+name)
+			l.SetBatchJob(name, "slurm/"+name)
 			claimed(l, t.Context(), name, request(16, "16-31"), done)
 		}
 		if got := <-done; got != "job" || len(done) > 0 {
 			t.Fatalf("%q was served, then %d more", got, len(done))
 		}
-		l.release("job")
+		l.Release("job")
 		if got := <-done; got != "next job" {
 			t.Error(got)
 		}
-		l.release("half")
-		l.release("next job")
+		l.Release("half")
+		l.Release("next job")
 		if got := <-done; got != "someone" {
 			t.Error(got)
 		}
@@ -98,52 +98,57 @@ func TestLedgerBatchJobsDoNotQueueTwice(t *testing.T) {
 
 func TestLedgerWaiterThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, done := newLedger(topologytest.CERN2650v2(), numa.Reserve{}), make(chan string, 8)
+		l, done := New(topologytest.CERN2650v2(), numa.Reserve{}, Host{}), make(chan string, 8)
 		claimed(l, t.Context(), "all", request(32, "0-31"), done)
 		<-done
 		ctx, cancel := context.WithCancelCause(t.Context())
+		l.SetBatchJob("leaver", "slurm/7")
 		claimed(l, ctx, "leaver", request(32, "0-31"), done)
 		claimed(l, t.Context(), "next", request(1, "0-31"), done)
-		cancel(errCallerGone)
-		if got := <-done; got != "leaver: "+errCallerGone.Error() {
+		gone := errors.New("the caller has gone")
+		cancel(gone)
+		if got := <-done; got != "leaver: "+gone.Error() {
 			t.Error(got)
 		}
-		l.release("all")
+		if len(l.keys) != 0 {
+			t.Errorf("keys %v", l.keys)
+		}
+		l.Release("all")
 		if got := <-done; got != "next" {
 			t.Error(got)
 		}
-		l.release("next")
-		if room, holders, waiting := l.view(); room.Free.Len() != 32 || len(holders) != 0 || waiting != 0 {
+		l.Release("next")
+		if room, holders, waiting := l.View(); room.Free.Len() != 32 || len(holders) != 0 || waiting != 0 {
 			t.Errorf("left: %d free, %v, %d waiting", room.Free.Len(), holders, waiting)
 		}
 	})
 }
 
 func TestLedgerSaysWhoHoldsWhat(t *testing.T) {
-	l := newLedger(topologytest.CERN2650v2(), numa.Reserve{})
-	if _, err := l.claim(t.Context(), "a", "grange-a (alice: make)", request(31, "0-31"), true, quiet); err != nil {
+	l := New(topologytest.CERN2650v2(), numa.Reserve{}, Host{})
+	if _, err := l.Claim(t.Context(), "a", "grange-a (alice: make)", request(31, "0-31"), true, quiet); err != nil {
 		t.Fatal(err)
 	}
-	_, err := l.claim(t.Context(), "b", "grange-b (bob: make)", request(2, "0-31"), true, quiet)
+	_, err := l.Claim(t.Context(), "b", "grange-b (bob: make)", request(2, "0-31"), true, quiet)
 	if !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "grange-a (alice: make) holds CPUs") {
 		t.Errorf("%v", err)
 	}
 	// What can never work is told at once, also to those who would wait.
-	_, err = l.claim(t.Context(), "c", "c", request(64, "0-31"), false, quiet)
+	_, err = l.Claim(t.Context(), "c", "c", request(64, "0-31"), false, quiet)
 	if e := new(farm.Error); !errors.As(err, &e) || e.Code != farm.CodeTooBig {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestLedgerAdoptsWhatRuns(t *testing.T) {
-	before := newLedger(topologytest.CERN2650v2(), numa.Reserve{})
-	plan, err := before.claim(t.Context(), "a", "a", request(16, "0-31"), true, quiet)
+	before := New(topologytest.CERN2650v2(), numa.Reserve{}, Host{})
+	plan, err := before.Claim(t.Context(), "a", "a", request(16, "0-31"), true, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after := newLedger(topologytest.CERN2650v2(), numa.Reserve{})
-	after.adopt("a", "a", plan)
-	other, err := after.claim(t.Context(), "b", "b", request(16, "0-31"), true, quiet)
+	after := New(topologytest.CERN2650v2(), numa.Reserve{}, Host{})
+	after.Adopt("a", "a", plan)
+	other, err := after.Claim(t.Context(), "b", "b", request(16, "0-31"), true, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,22 +163,22 @@ func TestLedgerLooksAgain(t *testing.T) {
 	for i := range host.Nodes {
 		host.Nodes[i].Pages = nil
 	}
-	l := newLedger(host, numa.Reserve{})
+	l := New(host, numa.Reserve{}, Host{})
 	want := request(1, "0-31")
 	want.Pages = []farm.Bytes{2 * farm.MiB}
 	looks := 0
-	l.reread = func() { looks++ }
-	if _, err := l.claim(t.Context(), "a", "a", want, true, quiet); !farm.IsCode(err, farm.CodeTooBig) || looks != 1 {
+	l.host.Reread = func() { looks++ }
+	if _, err := l.Claim(t.Context(), "a", "a", want, true, quiet); !farm.IsCode(err, farm.CodeTooBig) || looks != 1 {
 		t.Fatalf("without pages: %v after %d looks", err, looks)
 	}
-	l.reread = func() {
+	l.host.Reread = func() {
 		made := topologytest.CERN2650v2()
 		for i := range made.Nodes {
 			made.Nodes[i].Pages = []farm.HugePages{{Size: 2 * farm.MiB, Total: 1024, Free: 1024}}
 		}
-		l.setReserve(made, numa.Reserve{})
+		l.SetTopology(made, numa.Reserve{})
 	}
-	plan, err := l.claim(t.Context(), "b", "b", want, true, quiet)
+	plan, err := l.Claim(t.Context(), "b", "b", want, true, quiet)
 	if err != nil || plan.Cells[0].PageSize != 2*farm.MiB {
 		t.Errorf("after pages were made: %v, %+v", err, plan)
 	}

@@ -1,0 +1,9 @@
+package farm
+
+// DiskSpace is what a host has for the disks of VMs.
+type DiskSpace struct {
+	Total Bytes // of the file system
+	Pool  Bytes // of it, what disks have and may have: all but other files
+	Free  Bytes // of that, neither taken nor promised
+	Short Bytes // by which the promises are more than there is; 0: they hold
+}

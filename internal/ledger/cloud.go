@@ -1,0 +1,91 @@
+package ledger
+
+import (
+	"errors"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/numa"
+)
+
+// Planner plans a cloud VM within a room. own are the CPUs of the batch job that holds its place, where that is
+// confined to some. It must not call the ledger.
+type Planner func(room numa.Room, own farm.CPUSet) (farm.Plan, error)
+
+// ClaimCloud plans and claims room for a cloud VM, in place of the claim that it may have, in one step or not at all.
+// What the batch job key holds is the VM's to take; "": it has none. Nobody waits here: the server has counted, and has
+// other hosts. Without room the error is a farm.CodeNoRoom that names who holds what.
+func (l *Ledger) ClaimCloud(id, holder, key string, c Charge, plan Planner) (farm.Plan, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	planned, err := l.planCloud(id, key, c, plan)
+	if err != nil {
+		return farm.Plan{}, err
+	}
+	l.enterCloud(id, holder, key, c, planned)
+	l.serve() // the earlier claim may have been larger
+	return planned, nil
+}
+
+// CheckCloud returns the error that ClaimCloud would return, and claims nothing.
+func (l *Ledger) CheckCloud(id, key string, c Charge, plan Planner) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.planCloud(id, key, c, plan)
+	return err
+}
+
+func (l *Ledger) planCloud(id, key string, c Charge, plan Planner) (farm.Plan, error) {
+	l.look(key)
+	if err := l.spaceForCloud(id, c); err != nil {
+		return farm.Plan{}, err
+	}
+	if old, had := l.grants[id]; had {
+		delete(l.grants, id)
+		defer func() { l.grants[id] = old }() // ClaimCloud writes over it
+	}
+	planned, err := plan(l.room(key), l.confined[key].Extra)
+	if farm.IsKind(err, farm.NoCapacity) || farm.IsCode(err, farm.CodeBadPlan) {
+		e := new(farm.Error)
+		errors.As(err, &e)
+		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: e.Message + "; " + l.holders(),
+			Hint: "the server places it elsewhere, if there is room"}
+	}
+	return planned, err
+}
+
+// spaceForCloud refuses disks of a cloud VM that would not find their space, were they charged as c says.
+func (l *Ledger) spaceForCloud(id string, c Charge) error {
+	before, had := l.charges[id]
+	l.charges[id] = c
+	err := l.spaceFor(id)
+	if l.charges[id] = before; !had {
+		delete(l.charges, id)
+	}
+	return err
+}
+
+// AdoptCloud enters the claim of a cloud VM that was here before, running or not.
+func (l *Ledger) AdoptCloud(id, holder, key string, c Charge, plan farm.Plan) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.enterCloud(id, holder, key, c, plan)
+}
+
+func (l *Ledger) enterCloud(id, holder, key string, c Charge, plan farm.Plan) {
+	l.charges[id] = c
+	l.grants[id] = grant{holder, plan}
+	l.cloud[id] = true
+	if delete(l.keys, id); key != "" {
+		l.keys[id] = key
+	}
+}
+
+// Taken returns the plans of all that the server did not place, and of its VMs that are unlisted, by ID: those that it
+// does not want here any more, which its own list lacks; with what they are taken from. A batch job that holds the
+// place of a cloud VM is none of them.
+func (l *Ledger) Taken(unlisted map[string]bool) (farm.Topology, numa.Reserve, []farm.Plan) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look("")
+	return l.topology, l.reserve, l.plans("", func(id string) bool { return !l.cloud[id] || unlisted[id] })
+}

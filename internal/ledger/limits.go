@@ -1,0 +1,196 @@
+package ledger
+
+import (
+	"fmt"
+
+	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/numa"
+	"github.com/grange-project/grange/internal/policy"
+)
+
+// Charge is what a VM takes of the host beside its plan, and whom it is charged to.
+type Charge struct {
+	Disks string     // the name of their directory; a second attempt's begins with it
+	Bytes farm.Bytes // that they may take
+	UID   uint32     // of the owner
+	// the VM counts for what one user may hold: an ordinary account asked for it outside of batch jobs, which their
+	// batch system confines
+	Limited bool
+	Who     policy.Who // the owner as exceptions see it
+}
+
+// SetCharge notes what a VM takes beside its plan, before it claims anything.
+func (l *Ledger) SetCharge(id string, c Charge) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.charges[id] = c
+}
+
+// Charge returns what was noted of a VM; the zero Charge where nothing was.
+func (l *Ledger) Charge(id string) Charge {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.charges[id]
+}
+
+// SetLimits changes what one user may hold, and what of the file system of disks is not for disks. What is granted
+// stays granted.
+func (l *Ledger) SetLimits(c policy.Limits, keep farm.Bytes) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limits, l.keep = c, keep
+	l.serve()
+}
+
+// held is what somebody has, or may have.
+type held struct {
+	cpus  int
+	bytes farm.Bytes // of memory
+	disks farm.Bytes
+}
+
+func heldBy(p farm.Plan, disks farm.Bytes) held {
+	return held{max(len(p.VCPUs), p.Held().Len()), p.Memory(), disks}
+}
+
+// beside refuses what concerns nobody but who asks: more than one user may hold, and disks that find no space. Nobody
+// else waits behind it.
+func (l *Ledger) beside(id string, want held) error {
+	if err := l.withinSums(id, want); err != nil {
+		return err
+	}
+	return l.spaceFor(id)
+}
+
+// withinSums holds a wish, and what its user has, against what one user may have.
+func (l *Ledger) withinSums(id string, want held) error {
+	mine := l.charges[id]
+	if !mine.Limited {
+		return nil
+	}
+	has, most := l.heldByUser(mine.UID, id), l.mostOf(mine.Who)
+	for _, s := range []sum{
+		{"CPUs", uint64(has.cpus), uint64(want.cpus), uint64(most.cpus),
+			func(n uint64) string { return fmt.Sprint(n) }},
+		{"of memory", uint64(has.bytes), uint64(want.bytes), uint64(most.bytes), sizeText},
+		{"of disk space", uint64(has.disks), uint64(want.disks), uint64(most.disks), sizeText},
+	} {
+		if err := s.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// heldByUser is what all VMs of a user hold that count for it, but for the VM id.
+func (l *Ledger) heldByUser(uid uint32, id string) (has held) {
+	for other, g := range l.grants {
+		if c := l.charges[other]; other != id && c.Limited && c.UID == uid {
+			h := heldBy(g.plan, c.Bytes)
+			has.cpus, has.bytes, has.disks = has.cpus+h.cpus, has.bytes+h.bytes, has.disks+h.disks
+		}
+	}
+	return has
+}
+
+// sum is what a user has of one thing, wants more of it, and may have in all.
+type sum struct {
+	what             string
+	has, want, limit uint64
+	text             func(uint64) string
+}
+
+func (s sum) check() error {
+	switch {
+	case s.want == 0:
+		return nil
+	case s.want > s.limit:
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUserLimit,
+			Hint: "ask for less; [limits] in the agent's configuration says what a user may have",
+			Message: fmt.Sprintf("you may have %s %s on this host at once; this VM would take %s", s.text(s.limit),
+				s.what, s.text(s.want))}
+	case s.has+s.want > s.limit:
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeUserLimit,
+			Hint: "wait until VMs of yours have ended; [limits] in the agent's configuration says what a user may have",
+			Message: fmt.Sprintf("your VMs here have %s %s, and you may have %s at once; this VM would take %s",
+				s.text(s.has), s.what, s.text(s.limit), s.text(s.want))}
+	}
+	return nil
+}
+
+func sizeText(n uint64) string { return farm.Bytes(n).Rounded().String() }
+
+// mostOf is what a user may hold of this host.
+func (l *Ledger) mostOf(who policy.Who) held {
+	limits := l.limits.Of(who)
+	room := numa.NewRoom(l.topology, l.reserve, nil)
+	var memory farm.Bytes
+	for _, n := range room.Nodes {
+		memory += n.Memory
+		for size, count := range n.Pages {
+			memory += size * farm.Bytes(count)
+		}
+	}
+	out := held{int(limits.CPUs.Of(uint64(room.Free.Len()))), farm.Bytes(limits.Memory.Of(uint64(memory))), 0}
+	if space, err := l.space(nil); err == nil {
+		out.disks = farm.Bytes(limits.Disk.Of(uint64(space.Pool)))
+	}
+	return out
+}
+
+// space is the file system of disks, less what the host keeps for itself. promised is by the name of the disks.
+func (l *Ledger) space(promised map[string]farm.Bytes) (farm.DiskSpace, error) {
+	if l.host.Space == nil {
+		return farm.DiskSpace{}, nil
+	}
+	s, err := l.host.Space(promised)
+	if short := l.keep; s.Free >= short {
+		s.Free -= short
+	} else {
+		s.Short, s.Free = s.Short+short-s.Free, 0
+	}
+	s.Total, s.Pool = s.Total-min(s.Total, l.keep), s.Pool-min(s.Pool, l.keep)
+	return s, err
+}
+
+// DiskSpace returns what disks of further VMs may have.
+func (l *Ledger) DiskSpace() (farm.DiskSpace, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.space(l.promised(""))
+}
+
+// promised are the disks of all that has a grant, and of id.
+func (l *Ledger) promised(id string) map[string]farm.Bytes {
+	out := map[string]farm.Bytes{}
+	for other, c := range l.charges {
+		if _, ok := l.grants[other]; (ok || other == id) && c.Bytes > 0 {
+			out[c.Disks] = c.Bytes
+		}
+	}
+	return out
+}
+
+// spaceFor refuses disks that would not find the space that they may take.
+func (l *Ledger) spaceFor(id string) error {
+	want := l.charges[id].Bytes
+	if want == 0 || l.host.Space == nil {
+		return nil
+	}
+	space, err := l.space(l.promised(id))
+	switch {
+	case err != nil:
+		return err
+	case want > space.Total:
+		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeTooBig,
+			Hint: "ask for less scratch space, or use an image with a smaller disk",
+			Message: fmt.Sprintf("this host can never hold disks of %v; it has %v for disks", want.Rounded(),
+				space.Total.Rounded())}
+	case space.Short > 0:
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
+			Hint: "ask for less scratch space, or wait until other VMs have ended",
+			Message: fmt.Sprintf("disks of %v lack %v of space on this host: the rest is taken, or promised to the "+
+				"disks of other VMs", want.Rounded(), space.Short.Rounded())}
+	}
+	return nil
+}
