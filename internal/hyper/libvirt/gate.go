@@ -23,9 +23,9 @@ type gate struct {
 // errNoGate: the kernel has no permission events, or the agent may not have them.
 var errNoGate = errors.New("fanotify has no events of executing programs here")
 
-// openGate calls look with each process that is about to execute the program. This process must not execute the program
-// itself meanwhile: Go holds on to a processor from fork to exec, and with as many forks at a time as GOMAXPROCS, or one
-// beside the garbage collector, nobody is left to answer.
+// openGate calls look with each process that is about to execute the program. This process must not execute the
+// program itself meanwhile: Go holds on to a processor from fork to exec, and with as many forks at a time as
+// GOMAXPROCS, or one beside the garbage collector, nobody is left to answer.
 func openGate(program string, look func(pid int)) (*gate, error) {
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC|unix.FAN_NONBLOCK,
 		unix.O_RDONLY|unix.O_CLOEXEC)

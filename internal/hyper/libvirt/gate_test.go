@@ -72,8 +72,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateMany: nobody of many at a time waits for ever, also when the gate is closed under them. The shell executes the
-// program: see openGate.
+// TestGateMany: nobody of many at a time waits for ever, also when the gate is closed under them. The shell executes
+// the program: see openGate.
 func TestGateMany(t *testing.T) {
 	path := program(t)
 	g := gateAt(t, path, func(int) {})
