@@ -25,10 +25,8 @@ import (
 
 // Exit statuses of our own. Statuses of jobs pass through `grange exec` as they are.
 const (
-	exitFailed     = 1
-	exitUsage      = 2
-	exitVMLost     = 198                  // the VM ended under the job, which may have run in part
-	exitNotStarted = batch.ExitNotStarted // no VM, no job: a batch system may put the job back into its queue
+	exitFailed = 1
+	exitUsage  = 2
 )
 
 // DefaultSocket is where the agent of a host listens.

@@ -25,12 +25,11 @@ func (b *batchJob) end(o outcome, getenv func(string) string, read func(string) 
 	switch {
 	case o.exit != nil && o.exit.Signal != 0:
 		return ending{status: o.status, signal: syscall.Signal(o.exit.Signal)}
-	case o.exit != nil && (o.status == exitNotStarted && b.wrapper.Requeue == exitNotStarted ||
-		o.status == batch.ExitNever && b.wrapper.Hold):
-		return ending{status: exitVMLost,
+	case o.exit != nil && b.wrapper.Takes(o.status):
+		return ending{status: batch.ExitVMLost,
 			say: &farm.Error{Kind: farm.Conflict, Code: farm.CodeStatusTaken,
 				Message: fmt.Sprintf("the job ended with status %d, which its batch system takes for the wrapper's; it "+
-					"is reported as %d", o.status, exitVMLost),
+					"is reported as %d", o.status, batch.ExitVMLost),
 				Hint: fmt.Sprintf("let the job end with another status than %d", o.status)}}
 	case o.exit != nil:
 		return ending{status: o.status}
@@ -38,9 +37,9 @@ func (b *batchJob) end(o outcome, getenv func(string) string, read func(string) 
 		var s signalled
 		errors.As(o.err, &s)
 		return ending{status: o.status, signal: s.Signal}
-	case o.status == exitVMLost:
-		return ending{status: exitVMLost}
-	case o.status != exitNotStarted || isDenial(o.err): // a request that makes no sense now will make none later
+	case o.status == batch.ExitVMLost:
+		return ending{status: batch.ExitVMLost}
+	case o.status != batch.ExitNotStarted || isDenial(o.err): // a request that makes no sense now will make none later
 		return ending{status: batch.ExitNever}
 	case b.wrapper.Tried != nil && b.wrapper.Tried(getenv, read) >= b.requeues:
 		return ending{status: batch.ExitNever,

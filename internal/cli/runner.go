@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
 	"github.com/grange-project/grange/internal/steps"
@@ -155,7 +156,7 @@ func (r *runner) unpreparedStatus(err error) int {
 	case errors.As(err, &own) && own.Kind == farm.Invalid:
 		return exitUsage
 	}
-	return exitNotStarted
+	return batch.ExitNotStarted
 }
 
 // signalled is the reason when a signal ends us before there is a job, or makes us give up.
@@ -192,7 +193,7 @@ func (r *runner) keepAsking(ctx context.Context) {
 			r.finish(outcome{status: r.problemStatus(problem), err: problem})
 			return
 		case r.tooLong(err, time.Since(began)):
-			r.finish(outcome{status: exitNotStarted, err: err})
+			r.finish(outcome{status: batch.ExitNotStarted, err: err})
 			return
 		}
 		if !told && time.Since(began) > time.Second && !r.running() {
@@ -238,7 +239,7 @@ func (r *runner) problemStatus(p *api.Problem) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.request.Started { // a new agent that has lost the VM
-		return exitVMLost
+		return batch.ExitVMLost
 	}
 	return notStartedStatus(p)
 }
@@ -249,7 +250,7 @@ func notStartedStatus(p *api.Problem) int {
 	if (p.Status == 400 || p.Status == 404) && !inVM {
 		return exitUsage
 	}
-	return exitNotStarted
+	return batch.ExitNotStarted
 }
 
 func (r *runner) finish(o outcome) {
@@ -282,7 +283,7 @@ func (r *runner) event(e api.JobEvent) error {
 	case api.EventFailed:
 		r.finish(outcome{status: notStartedStatus(e.Problem), err: e.Problem})
 	case api.EventLost:
-		r.finish(outcome{status: exitVMLost, err: e.Problem})
+		r.finish(outcome{status: batch.ExitVMLost, err: e.Problem})
 	case api.EventRunning:
 		r.startClock()
 	}
@@ -330,7 +331,7 @@ func (r *runner) start() {
 		return
 	}
 	if r.link == nil {
-		r.finish(outcome{status: exitVMLost, err: errors.New("the job port of the VM cannot be opened")})
+		r.finish(outcome{status: batch.ExitVMLost, err: errors.New("the job port of the VM cannot be opened")})
 		return
 	}
 	r.started = true

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/batch"
 )
 
 // stoppable is a wrapper in a process of its own, with an agent that we play.
@@ -130,7 +131,7 @@ func (s *stoppable) becomes(want string) {
 		got = "stopped"
 	case status.Continued():
 		got = "continued"
-	case status.Exited() && status.ExitStatus() == exitNotStarted:
+	case status.Exited() && status.ExitStatus() == batch.ExitNotStarted:
 		got = "exited"
 	}
 	if got != want {
