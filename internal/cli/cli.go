@@ -20,6 +20,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/runner"
 	"github.com/grange-project/grange/internal/version"
 )
 
@@ -62,7 +63,7 @@ func Main(args []string) int {
 	}
 	var death deathError
 	if errors.As(err, &death) {
-		return die(death.signal)
+		return runner.Die(death.signal)
 	}
 	var exit exitError
 	if errors.As(err, &exit) {

@@ -19,6 +19,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/htcondor"
 	"github.com/grange-project/grange/internal/classad"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/runner"
 	"github.com/grange-project/grange/internal/version"
 )
 
@@ -167,7 +168,7 @@ becomes of the job is in what it prints.`,
 // isFinal tells what trying again does not change.
 func isFinal(err error) bool {
 	own := new(farm.Error)
-	return errors.As(err, &own) && (own.Kind == farm.Invalid || own.Kind == farm.Denied) || isDenial(err)
+	return errors.As(err, &own) && (own.Kind == farm.Invalid || own.Kind == farm.Denied) || runner.IsDenial(err)
 }
 
 // condorReady says why a job's VM can not be made here.

@@ -72,7 +72,7 @@ func (a *app) ociRun() *cobra.Command {
 				printError(a.err, err)
 				return exitError{batch.ExitNever}
 			}
-			return a.runBatch(f, command)
+			return a.exec(cmd.Context(), f, command)
 		}}
 	cmd.Flags().StringVar(&words, "words", slurm.Words, "`DIR` where the prolog leaves word")
 	return cmd
