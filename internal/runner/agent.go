@@ -84,8 +84,9 @@ func (j *Job) grant(ctx context.Context) (api.Grant, error) {
 // agentPatience is how long to look for an agent that has said nothing else: one that is restarted answers in seconds.
 const agentPatience = 10 * time.Second
 
-// tooLong tells when to stop looking for an agent. Once a job may run we never do. Somebody at a terminal waits for a
-// VM that is there; a batch job whose VM has not been given its job goes back to its queue, for nothing of it has run.
+// tooLong reports whether to stop looking for an agent. Once a job may run we never do. Somebody at a terminal waits
+// for a VM that is there; a batch job whose VM has not been given its job goes back to its queue, for nothing of it has
+// run.
 func (j *Job) tooLong(err error, since time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -99,7 +100,7 @@ func (j *Job) tooLong(err error, since time.Duration) bool {
 	return waits && (since > patience || j.request.NoWait && j.vm == nil)
 }
 
-// unpreparedStatus tells a request that makes no sense from a host on which it cannot be completed.
+// unpreparedStatus returns the exit status where the request makes no sense, or cannot be completed on this host.
 func unpreparedStatus(err error) int {
 	problem, own := new(api.Problem), new(farm.Error)
 	switch {
@@ -111,7 +112,7 @@ func unpreparedStatus(err error) int {
 	return batch.ExitNotStarted
 }
 
-// problemStatus is the exit status when the agent refuses our job.
+// problemStatus returns the exit status when the agent refuses our job.
 func (j *Job) problemStatus(p *api.Problem) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -121,7 +122,7 @@ func (j *Job) problemStatus(p *api.Problem) int {
 	return notStartedStatus(p)
 }
 
-// notStartedStatus tells a request that makes no sense from one that may work elsewhere or later.
+// notStartedStatus returns the exit status of a request that makes no sense, or that may work elsewhere or later.
 func notStartedStatus(p *api.Problem) int {
 	inVM := p.Type == "grange:"+string(farm.CodeJobNotStarted) || p.Type == "grange:"+string(farm.CodeNoDirectory)
 	if (p.Status == 400 || p.Status == 404) && !inVM {

@@ -3,17 +3,13 @@ package runner
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -257,25 +253,6 @@ func TestPBSScript(t *testing.T) {
 	}
 }
 
-func TestScriptOf(t *testing.T) {
-	for _, c := range []struct {
-		argv []string
-		line string
-		want string
-	}{
-		{[]string{"/var/spool/slurmd/job00005/slurm_script", "x"}, "", "/var/spool/slurmd/job00005/slurm_script"},
-		{[]string{"./tool"}, "", "/work/tool"},
-		{[]string{"hostname"}, "", ""},
-		{[]string{"/bin/sh", "/home/ann/.lsbatch/17.3.shell"}, "", "/home/ann/.lsbatch/17.3.shell"},
-		{[]string{"/bin/sh", "-c", "a/b"}, "", "/bin/sh"},
-		{[]string{"/bin/bash"}, "/var/spool/pbs/mom_priv/jobs/7.SC", "/var/spool/pbs/mom_priv/jobs/7.SC"},
-	} {
-		if got := scriptOf(c.argv, c.line, "/work"); got != c.want {
-			t.Errorf("%q, %q: %q, want %q", c.argv, c.line, got, c.want)
-		}
-	}
-}
-
 func TestBatchCommand(t *testing.T) {
 	for _, c := range []struct {
 		system    farm.BatchSystem
@@ -295,101 +272,4 @@ func TestBatchCommand(t *testing.T) {
 func kindOf(s farm.BatchSystem) batch.Kind {
 	kind, _ := systems.Find(s)
 	return kind
-}
-
-// TestHostsOwn: an image has its own system; a job's directory is bound wherever its batch system keeps it.
-func TestHostsOwn(t *testing.T) {
-	for dir, want := range map[string]bool{
-		"/": true, "/usr/bin": true, "/etc": true, "/tmp": true, "/var/lib": true, "/run/user/1": true, "/opt": true,
-		"/usrlocal": false,
-		"/home/ann": false, "/var/lib/condor/execute/dir_17": false, "/tmp/run7": false, "/data": false,
-		"/opt/site/run": false, "/root": false,
-	} {
-		if got := hostsOwn(dir); got != want {
-			t.Errorf("%s: %v", dir, got)
-		}
-	}
-}
-
-func TestImagesOwn(t *testing.T) {
-	for path, want := range map[string]bool{"/usr/bin/env": true, "/opt/site/bin/x": true, "/tmp/x": false,
-		"/var/spool/slurmd/job5/slurm_script": false, "/home/x": false, "/tmp/d/x": false} {
-		if got := imagesOwn(path); got != want {
-			t.Errorf("%s: %v", path, got)
-		}
-	}
-}
-
-func TestJobPlaces(t *testing.T) {
-	env := map[string]string{"_CONDOR_SCRATCH_DIR": "/var/lib/condor/execute/dir_1", "SGE_JOB_SPOOL_DIR": "/spool/7.1",
-		"PBS_NODEFILE": "/var/spool/pbs/aux/7"}
-	get := func(k string) string { return env[k] }
-	for s, want := range map[farm.BatchSystem]string{farm.HTCondor: "/var/lib/condor/execute/dir_1",
-		farm.GridEngine: "/spool/7.1", farm.PBS: "/var/spool/pbs/aux"} {
-		got := jobPlaces(kindOf(s).Wrapper, get)
-		if len(got) != 1 || got[0].Source != want || got[0].ReadOnly == (s == farm.HTCondor) {
-			t.Errorf("%s: %+v", s, got)
-		}
-	}
-	if got := jobPlaces(kindOf(farm.Slurm).Wrapper, get); got != nil {
-		t.Errorf("slurm: %+v", got)
-	}
-	if got := jobPlaces(kindOf(farm.HTCondor).Wrapper, func(string) string { return "relative" }); got != nil {
-		t.Errorf("a relative path: %+v", got)
-	}
-}
-
-// TestEndings are those of jobs that ran: as on the host.
-func TestEndings(t *testing.T) {
-	exit := func(code, signal int) outcome {
-		return outcome{status: code, exit: &api.Exit{Code: code, Signal: signal}}
-	}
-	for name, c := range map[string]struct {
-		system farm.BatchSystem
-		o      outcome
-		status int
-		signal syscall.Signal
-		says   farm.Code
-	}{
-		"a status":            {farm.Slurm, exit(3, 0), 3, 0, ""},
-		"a signal":            {farm.Slurm, exit(139, 11), 139, syscall.SIGSEGV, ""},
-		"128+n is a status":   {farm.Slurm, exit(139, 0), 139, 0, ""},
-		"199 of its own":      {farm.Slurm, exit(199, 0), 198, 0, farm.CodeStatusTaken},
-		"199 means nothing":   {farm.GridEngine, exit(199, 0), 199, 0, ""},
-		"197 of its own":      {farm.HTCondor, exit(197, 0), 198, 0, farm.CodeStatusTaken},
-		"197 means nothing":   {farm.Slurm, exit(197, 0), 197, 0, ""},
-		"99 asks to be again": {farm.GridEngine, exit(99, 0), 99, 0, ""},
-		"given up by TERM": {farm.Slurm, outcome{status: 143, err: signalled{syscall.SIGTERM}}, 143,
-			syscall.SIGTERM, ""},
-		"the VM was lost": {farm.Slurm, outcome{status: 198, err: errors.New("x")}, 198, 0, ""},
-	} {
-		b := &Batch{Kind: kindOf(c.system), Requeues: 3}
-		e := b.end(c.o, func(string) string { return "" }, os.ReadFile)
-		if e.status != c.status || e.signal != c.signal || codeOf(e.say) != c.says {
-			t.Errorf("%s: %+v", name, e)
-		}
-	}
-	for _, s := range systems.WithJobs() {
-		if kindOf(s).Wrapper.Requeue == 0 {
-			t.Errorf("nobody knows how %s queues a job again", s)
-		}
-	}
-}
-
-// TestDie has this test's own program die of each signal, by which its parent can tell it from an exit status.
-func TestDie(t *testing.T) {
-	if s := os.Getenv("GRANGE_TEST_DIE"); s != "" {
-		n, _ := strconv.Atoi(s)
-		os.Exit(Die(syscall.Signal(n)))
-	}
-	for _, s := range []syscall.Signal{1, 2, 3, 6, 8, 9, 10, 11, 13, 14, 15, 24, 25, 31, 34, 64} {
-		cmd := exec.Command(os.Args[0], "-test.run", "^TestDie$")
-		cmd.Env = append(os.Environ(), "GRANGE_TEST_DIE="+strconv.Itoa(int(s)))
-		cmd.Dir = t.TempDir()
-		out, _ := cmd.CombinedOutput()
-		w := cmd.ProcessState.Sys().(syscall.WaitStatus)
-		if !w.Signaled() || w.Signal() != s || w.CoreDump() || len(out) > 0 {
-			t.Errorf("signal %d: %v, %s", s, cmd.ProcessState, out)
-		}
-	}
 }

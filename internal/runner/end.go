@@ -24,7 +24,7 @@ type ending struct {
 
 // end tells the batch system what became of its job.
 func (b *Batch) end(o outcome, getenv func(string) string, read func(string) ([]byte, error)) ending {
-	w := b.Kind.Wrapper
+	w, s := b.Kind.Wrapper, signalled{}
 	switch {
 	case o.exit != nil && o.exit.Signal != 0:
 		return ending{status: o.status, signal: syscall.Signal(o.exit.Signal)}
@@ -36,9 +36,7 @@ func (b *Batch) end(o outcome, getenv func(string) string, read func(string) ([]
 				Hint: fmt.Sprintf("let the job end with another status than %d", o.status)}}
 	case o.exit != nil:
 		return ending{status: o.status}
-	case errors.As(o.err, new(signalled)):
-		var s signalled
-		errors.As(o.err, &s)
+	case errors.As(o.err, &s):
 		return ending{status: o.status, signal: s.Signal}
 	case o.status == batch.ExitVMLost:
 		return ending{status: batch.ExitVMLost}

@@ -34,28 +34,32 @@ func (j *Job) passSignals(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		var lastInterrupt time.Time
-		for {
-			select {
-			case s := <-got:
-				now := time.Now()
-				// nobody sits there and is impatient
-				if s == syscall.SIGINT && now.Sub(lastInterrupt) < giveUpWithin && j.batch == nil {
-					j.leave(signalled{syscall.SIGINT})
-					return
-				}
-				if s == syscall.SIGINT {
-					lastInterrupt = now
-				}
-				j.signal(s.(syscall.Signal))
-			case <-ctx.Done():
-				return
-			}
-		}
+		j.followSignals(ctx, got)
 	}()
 	return func() {
 		j.leave(nil)
 		<-done
+	}
+}
+
+// followSignals does what signals want until ctx ends, or somebody is impatient. Before a batch job nobody sits.
+func (j *Job) followSignals(ctx context.Context, got <-chan os.Signal) {
+	var lastInterrupt time.Time
+	for {
+		select {
+		case s := <-got:
+			now := time.Now()
+			if s == syscall.SIGINT && now.Sub(lastInterrupt) < giveUpWithin && j.batch == nil {
+				j.leave(signalled{syscall.SIGINT})
+				return
+			}
+			if s == syscall.SIGINT {
+				lastInterrupt = now
+			}
+			j.signal(s.(syscall.Signal))
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -72,9 +76,9 @@ func realTimeSignals() []os.Signal {
 	return all
 }
 
-// early tells the signals that wait for a batch job's command to run: by default they would end it, and they are sent
-// at a time of their own, so a VM that takes long to start must not be the reason. Those by which a job is ended end
-// the wait.
+// early reports whether a signal waits for a batch job's command to run: by default they would end it, and they are
+// sent at a time of their own, so a VM that takes long to start must not be the reason. Those by which a job is ended
+// end the wait.
 func early(s syscall.Signal) bool {
 	return s != syscall.SIGINT && s != syscall.SIGTERM && s != syscall.SIGHUP && s != syscall.SIGQUIT
 }

@@ -62,15 +62,15 @@ var (
 		"/var/spool", "/var/tmp"}
 )
 
-// hostsOwn tells directories of a system, which the VM has its own of, from those of its users.
+// hostsOwn reports whether a directory is a system's, which the VM has its own of, and not its users'.
 func hostsOwn(dir string) bool { return slices.Contains(systemDirs, dir) || inSystemTree(dir) }
 
 func inSystemTree(path string) bool {
 	return slices.ContainsFunc(systemTrees, func(tree string) bool { return below(path, tree) })
 }
 
-// imagesOwn tells programs of a system from files of its users. /opt counts as a whole: what lies there belongs to
-// libraries beside it.
+// imagesOwn reports whether a file is a program of a system, and not its users'. /opt counts as a whole: what
+// lies there belongs to libraries beside it.
 func imagesOwn(path string) bool { return inSystemTree(path) || below(path, "/opt") }
 
 // jobPlaces are the directories that the batch system makes for one job.
