@@ -109,8 +109,15 @@ type Wrapper struct {
 // Exit statuses of the wrapper.
 const (
 	ExitNever      = 197 // no VM was started, the job did not run, and the system should not try again
+	ExitVMLost     = 198 // the VM ended under the job, which may have run in part
 	ExitNotStarted = 199 // no VM was started: the system may put the job back into its queue
 )
+
+// Takes reports whether the system would take this status of a job for the wrapper's. Another status by which jobs ask
+// to be queued again, as Grid Engine's 99, is theirs as well.
+func (w *Wrapper) Takes(status int) bool {
+	return status == ExitNotStarted && w.Requeue == ExitNotStarted || status == ExitNever && w.Hold
+}
 
 // Countless is of Wrapper.Tried: again, and nobody knows how often.
 const Countless = 1 << 30

@@ -17,8 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/runner"
 	"github.com/grange-project/grange/internal/version"
 )
 
@@ -55,7 +57,7 @@ func Main(args []string) int {
 	}
 	var death deathError
 	if errors.As(err, &death) {
-		return die(death.signal)
+		return runner.Die(death.signal)
 	}
 	var exit exitError
 	if errors.As(err, &exit) {
@@ -64,7 +66,7 @@ func Main(args []string) int {
 	if err != nil {
 		printError(a.err, err)
 		if inPlaceOfJob(cmd) { // its batch system would take any other status for the job's own
-			return exitNever
+			return batch.ExitNever
 		}
 		return statusOf(err)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -8,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/runner"
 )
 
 type execFlags struct {
@@ -52,16 +55,8 @@ directory are there, and the end is the job's own, death by signal included. 197
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.batch != "" {
 				a.siteSocket(cmd)
-				return a.runBatch(&f, args)
 			}
-			request, binds, err := f.request(args)
-			if err != nil {
-				printError(a.err, err)
-				return exitError{exitUsage}
-			}
-			r := newRunner(a, request, binds)
-			r.limit, r.verbose, r.notes.quiet = f.limit, f.verbose, f.quiet
-			return exitError{r.run().status}
+			return a.exec(cmd.Context(), &f, args)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -85,6 +80,60 @@ directory are there, and the end is the job's own, death by signal included. 197
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
+}
+
+// exec runs the job, tells how it ended, and returns that as an error. ctx ends on signals, which are the job's here.
+func (a *app) exec(ctx context.Context, f *execFlags, args []string) error {
+	inBatch, err := f.batchOptions()
+	if err != nil {
+		return err
+	}
+	job, err := f.job(a, inBatch, args)
+	if err != nil {
+		printError(a.err, err)
+		if inBatch != nil { // its batch system would take any other status for the job's own
+			return exitError{batch.ExitNever}
+		}
+		return exitError{exitUsage}
+	}
+	result := job.Run(context.WithoutCancel(ctx))
+	a.printResult(result)
+	if result.Signal != 0 {
+		return deathError{result.Signal}
+	}
+	return exitError{result.Status}
+}
+
+func (f *execFlags) job(a *app, inBatch *runner.Batch, args []string) (*runner.Job, error) {
+	request, err := f.request(args)
+	if err != nil {
+		return nil, err
+	}
+	o, err := f.options(a)
+	if err != nil {
+		return nil, err
+	}
+	o.Batch = inBatch
+	return runner.New(request, o)
+}
+
+// printResult tells how a job ended.
+func (a *app) printResult(r runner.Result) {
+	switch {
+	case a.json:
+		message, hint, code := "", "", ""
+		if r.Err != nil {
+			message, hint = explain(r.Err)
+			code = codeOf(r.Err)
+		}
+		newJSON(a.err).Encode(map[string]any{"event": "result", "status": r.Status, "exit": r.Exit,
+			"error": message, "hint": hint, "code": code, "phases": r.Phases})
+	case r.Err != nil:
+		printError(a.err, r.Err)
+	}
+	if r.Note != nil {
+		printError(a.err, r.Note)
+	}
 }
 
 func batchWords() []string {

@@ -23,10 +23,6 @@ const (
 	exitFails = 3
 
 	exitInterrupted = 130 // as of a program that INT ended
-
-	exitNever      = batch.ExitNever
-	exitVMLost     = 198
-	exitNotStarted = batch.ExitNotStarted
 )
 
 // exitStatuses is the table of the reference, by status.
@@ -52,8 +48,8 @@ var exitStatuses = []struct {
 	{exitFault, "`tune audit`", "the worst finding is a fault"},
 	{exitCrowded, "`tune verify`", "VMs share CPUs while others idle, or are pinned to CPUs that are not there"},
 	{exitInterrupted, "`selftest`", "interrupted"},
-	{exitNever, "`exec --batch`, job wrappers", "no VM was started, the job did not run, and trying again is of no use"},
-	{exitVMLost, "`exec`", "the VM ended under the command, which may have run in part"},
-	{exitNotStarted, "`exec`", "no VM was started and the command did not run: a batch system may try again"},
+	{batch.ExitNever, "`exec --batch`, job wrappers", "no VM was started, the job did not run, and trying again is of no use"},
+	{batch.ExitVMLost, "`exec`", "the VM ended under the command, which may have run in part"},
+	{batch.ExitNotStarted, "`exec`", "no VM was started and the command did not run: a batch system may try again"},
 	{128, "`exec`", "128 and the number of the signal that ended the command"},
 }

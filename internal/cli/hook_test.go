@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/runner/runnertest"
 )
 
 // TestBatchSocketIsTheSites: a job's user cannot name an agent of their own, in whatever way a batch system starts the
 // wrapper.
 func TestBatchSocketIsTheSites(t *testing.T) {
-	f := startFakeAgent(t, api.Grant{}, nil)
-	t.Setenv("GRANGE_SOCKET", f.socket)
+	f := runnertest.Start(t, api.Grant{}, nil)
+	t.Setenv("GRANGE_SOCKET", f.Socket)
 	t.Setenv("GRANGE_VM_IMAGE", "")
 	t.Setenv("GRANGE_VM_SHAPE", "")
 	t.Chdir("/")
@@ -28,7 +29,7 @@ func TestBatchSocketIsTheSites(t *testing.T) {
 		var errs bytes.Buffer
 		root := (&app{out: io.Discard, err: &errs}).root()
 		root.SetArgs(args)
-		if err := root.Execute(); f.request != nil || f.asked || err == nil {
+		if err := root.Execute(); f.Request != nil || f.Asked || err == nil {
 			t.Errorf("%q: the user's agent was asked: %v: %s", args, err, errs.String())
 		}
 	}
@@ -37,12 +38,12 @@ func TestBatchSocketIsTheSites(t *testing.T) {
 // TestHook runs the wrapper as a batch system does that takes a path only. The socket in the file goes before the
 // user's variable.
 func TestHook(t *testing.T) {
-	f := startFakeAgent(t, api.Grant{Requeues: 3}, nil)
+	f := runnertest.Start(t, api.Grant{Requeues: 3}, nil)
 	t.Setenv("GRANGE_SOCKET", "/nonexistent")
 	t.Chdir("/")
 	path := filepath.Join(t.TempDir(), "starter")
 	if err := os.WriteFile(path, []byte(
-		"#!/usr/bin/grange hook\n# of all queues\nexec --batch gridengine\n  --socket "+f.socket+" --\n"),
+		"#!/usr/bin/grange hook\n# of all queues\nexec --batch gridengine\n  --socket "+f.Socket+" --\n"),
 		0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -56,9 +57,9 @@ func TestHook(t *testing.T) {
 	if exit, ok := err.(exitError); !ok || exit.status != 99 {
 		t.Errorf("%v: %s", err, errs.String())
 	}
-	if f.request == nil || !slices.Equal(f.request.Argv, []string{"/usr/bin/env", "--socket", "x y"}) ||
-		f.request.Batch != "gridengine" {
-		t.Errorf("%+v", f.request)
+	if f.Request == nil || !slices.Equal(f.Request.Argv, []string{"/usr/bin/env", "--socket", "x y"}) ||
+		f.Request.Batch != "gridengine" {
+		t.Errorf("%+v", f.Request)
 	}
 	for _, text := range []string{"", "#!/x hook\n", "hook me\n"} {
 		os.WriteFile(path, []byte(text), 0o755)

@@ -18,6 +18,7 @@ import (
 	"github.com/grange-project/grange/internal/batch/htcondor"
 	"github.com/grange-project/grange/internal/classad"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/runner"
 	"github.com/grange-project/grange/internal/version"
 )
 
@@ -66,7 +67,7 @@ as "grange exec --batch htcondor", or as the job itself. What the job is given, 
 			w, onMetal, err := condorWish(site)
 			if err != nil {
 				printError(a.err, err)
-				return exitError{exitNever}
+				return exitError{batch.ExitNever}
 			}
 			if onMetal {
 				err := syscall.Exec(args[0], args, os.Environ())
@@ -166,7 +167,7 @@ becomes of the job is in what it prints.`,
 // isFinal tells what trying again does not change.
 func isFinal(err error) bool {
 	own := new(farm.Error)
-	return errors.As(err, &own) && (own.Kind == farm.Invalid || own.Kind == farm.Denied) || isDenial(err)
+	return errors.As(err, &own) && (own.Kind == farm.Invalid || own.Kind == farm.Denied) || runner.IsDenial(err)
 }
 
 // condorReady says why a job's VM can not be made here.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
 	"github.com/grange-project/grange/internal/farm"
@@ -69,9 +70,9 @@ func (a *app) ociRun() *cobra.Command {
 			f, command, err := ociJob(words, args[0], args[1], args[2])
 			if err != nil {
 				printError(a.err, err)
-				return exitError{exitNever}
+				return exitError{batch.ExitNever}
 			}
-			return a.runBatch(f, command)
+			return a.exec(cmd.Context(), f, command)
 		}}
 	cmd.Flags().StringVar(&words, "words", slurm.Words, "`DIR` where the prolog leaves word")
 	return cmd

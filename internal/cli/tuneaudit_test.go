@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/tuning"
 	"github.com/grange-project/grange/internal/tuning/report"
@@ -59,7 +60,7 @@ func TestAuditExitStatus(t *testing.T) {
 
 // The statuses of the audit are none of those that mean something else.
 func TestAuditStatusesAreTheirOwn(t *testing.T) {
-	seen := map[int]bool{0: true, exitFailed: true, exitUsage: true, exitVMLost: true, exitNotStarted: true}
+	seen := map[int]bool{0: true, exitFailed: true, exitUsage: true, batch.ExitVMLost: true, batch.ExitNotStarted: true}
 	for severity := tuning.Advice; severity <= tuning.Fault; severity++ {
 		if n := exitOf[severity]; seen[n] {
 			t.Errorf("status %d of %v means something else already", n, severity)

@@ -1,4 +1,4 @@
-package cli
+package runner
 
 import (
 	"encoding/json"
@@ -7,12 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/batch"
 )
 
 // stoppable is a wrapper in a process of its own, with an agent that we play.
@@ -130,7 +130,7 @@ func (s *stoppable) becomes(want string) {
 		got = "stopped"
 	case status.Continued():
 		got = "continued"
-	case status.Exited() && status.ExitStatus() == exitNotStarted:
+	case status.Exited() && status.ExitStatus() == batch.ExitNotStarted:
 		got = "exited"
 	}
 	if got != want {
@@ -153,10 +153,16 @@ func (s *stoppable) end() {
 // TestStops: whatever comes after TSTP, the last CONT lets wrapper and VM go on.
 func TestStops(t *testing.T) {
 	if socket := os.Getenv("GRANGE_TEST_STOPS"); socket != "" {
-		r := newRunner(&app{socket: socket, out: os.Stdout, err: os.Stderr},
-			api.JobRequest{ID: api.NewID(), Argv: []string{"x"}, Dir: "/"}, nil)
-		r.stdin = strings.NewReader("")
-		os.Exit(r.run().status)
+		stdin, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := New(api.JobRequest{Argv: []string{"x"}, Dir: "/"}, Options{Socket: socket, Stdin: stdin,
+			Stdout: os.Stdout, Stderr: os.Stderr, Notes: os.Stderr})
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Exit(j.Run(t.Context()).Status)
 	}
 	const tstp, cont = syscall.SIGTSTP, syscall.SIGCONT
 	for name, play := range map[string]func(s *stoppable){

@@ -1,14 +1,16 @@
-package cli
+package runner
 
 import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -21,55 +23,64 @@ type ending struct {
 }
 
 // end tells the batch system what became of its job.
-func (b *batchJob) end(o outcome, getenv func(string) string, read func(string) ([]byte, error)) ending {
+func (b *Batch) end(o outcome, getenv func(string) string, read func(string) ([]byte, error)) ending {
+	w, s := b.Kind.Wrapper, signalled{}
 	switch {
 	case o.exit != nil && o.exit.Signal != 0:
 		return ending{status: o.status, signal: syscall.Signal(o.exit.Signal)}
-	case o.exit != nil && (o.status == exitNotStarted && b.wrapper.Requeue == exitNotStarted ||
-		o.status == batch.ExitNever && b.wrapper.Hold):
-		return ending{status: exitVMLost,
+	case o.exit != nil && w.Takes(o.status):
+		return ending{status: batch.ExitVMLost,
 			say: &farm.Error{Kind: farm.Conflict, Code: farm.CodeStatusTaken,
 				Message: fmt.Sprintf("the job ended with status %d, which its batch system takes for the wrapper's; it "+
-					"is reported as %d", o.status, exitVMLost),
+					"is reported as %d", o.status, batch.ExitVMLost),
 				Hint: fmt.Sprintf("let the job end with another status than %d", o.status)}}
 	case o.exit != nil:
 		return ending{status: o.status}
-	case errors.As(o.err, new(signalled)):
-		var s signalled
-		errors.As(o.err, &s)
+	case errors.As(o.err, &s):
 		return ending{status: o.status, signal: s.Signal}
-	case o.status == exitVMLost:
-		return ending{status: exitVMLost}
-	case o.status != exitNotStarted || isDenial(o.err): // a request that makes no sense now will make none later
+	case o.status == batch.ExitVMLost:
+		return ending{status: batch.ExitVMLost}
+	case o.status != batch.ExitNotStarted || IsDenial(o.err): // a request that makes no sense now will make none later
 		return ending{status: batch.ExitNever}
-	case b.wrapper.Tried != nil && b.wrapper.Tried(getenv, read) >= b.requeues:
+	case w.Tried != nil && w.Tried(getenv, read) >= b.Requeues:
 		return ending{status: batch.ExitNever,
 			say: &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGivenUp,
 				Message: "the job was queued again as often as it may be, and again its VM was not started",
 				Hint: "mend what is said above, and submit the job again; `requeues` in the agent's configuration is " +
-					"the " +
-					"bound"}}
+					"the bound"}}
 	}
-	return ending{status: b.wrapper.Requeue}
+	return ending{status: w.Requeue}
 }
 
-// isDenial tells what will not be otherwise on another host or at another time: what the site does not allow, and a
-// directory that no VM of the image has.
-func isDenial(err error) bool {
+// IsDenial reports whether an error will be the same on another host or at another time: what the site does not allow,
+// and a directory that no VM of the image has.
+func IsDenial(err error) bool {
 	code := codeOf(err)
-	return code == string(farm.CodePolicy) || code == string(farm.CodeNoDirectory)
+	return code == farm.CodePolicy || code == farm.CodeNoDirectory
 }
 
-// deathError carries the signal that the process is to die of through cobra.
-type deathError struct{ signal syscall.Signal }
+// codeOf is the code of the agent's error or our own; "" for what has none.
+func codeOf(err error) farm.Code {
+	problem, own := new(api.Problem), new(farm.Error)
+	switch {
+	case errors.As(err, &problem):
+		return farm.Code(strings.TrimPrefix(problem.Type, "grange:"))
+	case errors.As(err, &own):
+		return own.Code
+	}
+	return ""
+}
 
-func (e deathError) Error() string { return "death by " + e.signal.String() }
+// usage is the error of a request that makes no sense.
+func usage(hint, format string, args ...any) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
 
-// die ends the process by the signal, as the job ended in its VM: batch systems tell that from any exit status. Go's
+// Die ends the process by the signal, as the job ended in its VM: batch systems tell that from any exit status. Go's
 // runtime has handlers of its own, which os/signal.Reset leaves in place; so the kernel's default action is set by
 // hand. There is no core file: it would be of this program. Where the signal does not kill, as for process 1 of a PID
 // namespace, it returns the status that shells use.
-func die(s syscall.Signal) int {
+func Die(s syscall.Signal) int {
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	runtime.LockOSThread()

@@ -1,7 +1,6 @@
-package cli
+package runner
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
@@ -17,8 +16,8 @@ type notes struct {
 	out   io.Writer
 	after time.Duration // that a note is held back; 0: told at once
 	pause func(told int) time.Duration
-	json  bool
-	quiet bool // nothing is told
+	event func(api.JobEvent) // is told instead of out; nil: out is
+	quiet bool               // nothing is told
 
 	mu      sync.Mutex
 	pending string      // the newest that is held back
@@ -95,8 +94,8 @@ func (n *notes) printLocked(text string) {
 	n.last = time.Now()
 	switch {
 	case n.quiet:
-	case n.json:
-		json.NewEncoder(n.out).Encode(api.JobEvent{Event: api.EventWaiting, Message: text})
+	case n.event != nil:
+		n.event(api.JobEvent{Event: api.EventWaiting, Message: text})
 	default:
 		fmt.Fprintln(n.out, "grange: "+text)
 	}

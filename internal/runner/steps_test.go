@@ -1,4 +1,4 @@
-package cli
+package runner
 
 import (
 	"os"
@@ -9,7 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/guest"
+	"github.com/grange-project/grange/internal/runner/runnertest"
 	"github.com/grange-project/grange/internal/steps"
 )
 
@@ -66,19 +68,20 @@ func TestStepSeesWhatItsScriptSees(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			t.Chdir(filepath.Join(top, "work")) // as slurmstepd goes there
-			f := startFakeAgent(t, api.Grant{Batch: "slurm", Requeues: 3}, nil)
-			_, errs := f.wrap(t, execFlags{batch: "slurm", wait: true,
-				binds: []string{filepath.Join(top, "data"), filepath.Join(top, "link")}}, steps.Placeholder)
-			if f.request == nil {
+			f := runnertest.Start(t, api.Grant{Batch: "slurm", Requeues: 3}, nil)
+			w := wrapper{system: farm.Slurm,
+				binds: []string{filepath.Join(top, "data"), filepath.Join(top, "link")}}
+			_, errs := w.run(t, f.Socket, steps.Placeholder)
+			if f.Request == nil {
 				t.Fatal("never asked: ", errs)
 			}
-			got := f.request.Binds
+			got := f.Request.Binds
 			for i := range got {
 				got[i].Target = strings.TrimPrefix(got[i].Target, top+"/")
 			}
-			if d := cmp.Diff(c.want, got); d != "" || f.request.Dir != task.Dir || f.request.Argv[0] != "./step" ||
+			if d := cmp.Diff(c.want, got); d != "" || f.Request.Dir != task.Dir || f.Request.Argv[0] != "./step" ||
 				!strings.Contains(errs, top+c.says) && c.says != "" {
-				t.Errorf("%+v, %s\n%s", f.request, errs, d)
+				t.Errorf("%+v, %s\n%s", f.Request, errs, d)
 			}
 		})
 	}

@@ -1,9 +1,10 @@
-package cli
+package runner
 
 import (
 	"errors"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,8 +14,10 @@ import (
 )
 
 func TestBindOptions(t *testing.T) {
-	b, err := parseBind("/data:/in:ro:suid")
-	if err != nil || b.dir != "/data" || b.Bind != (api.Bind{Target: "/in", ReadOnly: true}) {
+	given, err := ParseBind("/data:/in:ro:suid")
+	b := bind{Bind: given}
+	if got := targets([]bind{b}); err != nil || b.Source != "/data" ||
+		!slices.Equal(got, []api.Bind{{Target: "/in", ReadOnly: true}}) {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	if got := b.options(true); got != (gateway.Options{ReadOnly: true, SetID: true, OneFileSystem: true}) {
@@ -24,7 +27,7 @@ func TestBindOptions(t *testing.T) {
 		t.Error(got)
 	}
 	for _, text := range []string{"/", "/:ro", "/data:/", "/data:in"} {
-		if _, err := parseBind(text); !farm.IsCode(err, farm.CodeUsage) {
+		if _, err := ParseBind(text); !farm.IsCode(err, farm.CodeUsage) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -32,12 +35,12 @@ func TestBindOptions(t *testing.T) {
 
 // TestBindOfKernelFiles: the request makes no sense, on this host or any other.
 func TestBindOfKernelFiles(t *testing.T) {
-	r := newRunner(&app{}, api.JobRequest{}, []bindSource{{dir: "/proc", Bind: api.Bind{Target: "/x"}}})
-	err := r.openBinds()
+	j := newJob(t, Options{Binds: []farm.Bind{{Source: "/proc", Target: "/x"}}})
+	err := j.openBinds()
 	if !farm.IsCode(err, farm.CodeBindRefused) || !strings.Contains(err.Error(), "/proc is on proc") {
 		t.Fatal(err)
 	}
-	if got := r.unpreparedStatus(err); got != exitUsage {
+	if got := unpreparedStatus(err); got != exitUsage {
 		t.Errorf("status %d", got)
 	}
 	if own := new(farm.Error); !errors.As(err, &own) || own.Hint == "" {
@@ -47,13 +50,22 @@ func TestBindOfKernelFiles(t *testing.T) {
 
 // TestOneFilesystemIsKept: what one agent says of a job's binds the next one does not take back.
 func TestOneFilesystemIsKept(t *testing.T) {
-	r := newRunner(&app{}, api.JobRequest{}, nil)
+	j := newJob(t, Options{})
 	link := jobPort(t)
 	for _, vm := range []api.VM{{ID: "a", JobPort: link, OneFilesystem: true}, {ID: "b", JobPort: link}} {
-		if err := r.connect(&vm); err != nil || !r.oneFS {
-			t.Fatal(vm.ID, err, r.oneFS)
+		if err := j.connect(&vm); err != nil || !j.oneFS {
+			t.Fatal(vm.ID, err, j.oneFS)
 		}
 	}
+}
+
+func newJob(t *testing.T, o Options) *Job {
+	t.Helper()
+	j, err := New(api.JobRequest{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
 }
 
 // jobPort is a job port that takes connections and says nothing.

@@ -1,9 +1,8 @@
-package cli
+package runner
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"sync"
@@ -19,48 +18,50 @@ const giveUpWithin = 3 * time.Second
 
 // passSignals hands signals to the job until ctx ends or stop is called. Those that come later are dropped: the process
 // ends, and to give each of them its own action again takes longer than the rest of that.
-func (r *runner) passSignals(ctx context.Context) (stop func()) {
+func (j *Job) passSignals(ctx context.Context) (stop func()) {
 	got := make(chan os.Signal, 16)
 	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT)
-	if r.batch() {
+	if j.batch != nil {
 		signal.Notify(got, batchSignals...)
 	}
-	r.takeMore = sync.OnceFunc(func() {
-		if r.batch() {
+	j.takeMore = sync.OnceFunc(func() {
+		if j.batch != nil {
 			go signal.Notify(got, realTimeSignals()...)
 		}
 	})
-	go r.followStops(ctx)
+	go j.followStops(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		var lastInterrupt time.Time
-		for {
-			select {
-			case s := <-got:
-				now := time.Now()
-				// nobody sits there and is impatient
-				if s == syscall.SIGINT && now.Sub(lastInterrupt) < giveUpWithin && !r.batch() {
-					r.leave(signalled{syscall.SIGINT})
-					return
-				}
-				if s == syscall.SIGINT {
-					lastInterrupt = now
-				}
-				r.signal(s.(syscall.Signal))
-			case <-ctx.Done():
-				return
-			}
-		}
+		j.followSignals(ctx, got)
 	}()
 	return func() {
-		r.leave(nil)
+		j.leave(nil)
 		<-done
 	}
 }
 
-func (r *runner) batch() bool { return r.request.Batch != "" }
+// followSignals does what signals want until ctx ends, or somebody is impatient. Before a batch job nobody sits.
+func (j *Job) followSignals(ctx context.Context, got <-chan os.Signal) {
+	var lastInterrupt time.Time
+	for {
+		select {
+		case s := <-got:
+			now := time.Now()
+			if s == syscall.SIGINT && now.Sub(lastInterrupt) < giveUpWithin && j.batch == nil {
+				j.leave(signalled{syscall.SIGINT})
+				return
+			}
+			if s == syscall.SIGINT {
+				lastInterrupt = now
+			}
+			j.signal(s.(syscall.Signal))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // batchSignals are those that batch systems can be told to send to jobs, beside those that every command gets and
 // realTimeSignals. Not among them: what the kernel sends for a fault of the program, and what cannot be caught.
@@ -75,26 +76,26 @@ func realTimeSignals() []os.Signal {
 	return all
 }
 
-// early tells the signals that wait for a batch job's command to run: by default they would end it, and they are sent
-// at a time of their own, so a VM that takes long to start must not be the reason. Those by which a job is ended end
-// the wait.
+// early reports whether a signal waits for a batch job's command to run: by default they would end it, and they are
+// sent at a time of their own, so a VM that takes long to start must not be the reason. Those by which a job is ended
+// end the wait.
 func early(s syscall.Signal) bool {
 	return s != syscall.SIGINT && s != syscall.SIGTERM && s != syscall.SIGHUP && s != syscall.SIGQUIT
 }
 
-func (r *runner) signal(s syscall.Signal) {
+func (j *Job) signal(s syscall.Signal) {
 	switch s {
 	case syscall.SIGTSTP, syscall.SIGCONT:
-		r.wantStopped(s == syscall.SIGTSTP)
+		j.wantStopped(s == syscall.SIGTSTP)
 	case syscall.SIGWINCH:
-		if rows, cols, err := terminalSize(); err == nil && r.request.Terminal != nil {
-			r.send(guest.HostMessage{Resize: &guest.Size{Rows: rows, Cols: cols}})
+		if rows, cols, err := terminalSize(j.opts.Stdin); err == nil && j.request.Terminal != nil {
+			j.send(guest.HostMessage{Resize: &guest.Size{Rows: rows, Cols: cols}})
 		}
 	default:
-		if r.running() || r.batch() && early(s) { // the session keeps it until the job runs
-			r.send(guest.HostMessage{Signal: int(s)})
+		if j.running() || j.batch != nil && early(s) { // the session keeps it until the job runs
+			j.send(guest.HostMessage{Signal: int(s)})
 		} else if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 {
-			r.leave(signalled{s}) // nothing runs yet that could take it
+			j.leave(signalled{s}) // nothing runs yet that could take it
 		}
 	}
 }
@@ -120,32 +121,32 @@ func newStopping() (s stopping) {
 const justBehind = 100 * time.Millisecond
 
 // wantStopped notes a signal. What is wanted already changes nothing: of two TSTP in a row, one CONT lets us go on.
-func (r *runner) wantStopped(stopped bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (j *Job) wantStopped(stopped bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if !stopped {
-		r.stopping.continued = time.Now()
+		j.stopping.continued = time.Now()
 	}
-	if r.stopping.wanted == stopped || stopped && time.Since(r.stopping.continued) < justBehind {
+	if j.stopping.wanted == stopped || stopped && time.Since(j.stopping.continued) < justBehind {
 		return
 	}
-	r.stopping.wanted = stopped
-	r.stopping.turned()
-	r.stopping.turn, r.stopping.turned = context.WithCancel(context.Background())
+	j.stopping.wanted = stopped
+	j.stopping.turned()
+	j.stopping.turn, j.stopping.turned = context.WithCancel(context.Background())
 }
 
 // followStops does what TSTP and CONT want until ctx ends.
-func (r *runner) followStops(ctx context.Context) {
+func (j *Job) followStops(ctx context.Context) {
 	for ctx.Err() == nil {
-		r.mu.Lock()
-		stopped, turn := r.stopping.wanted, r.stopping.turn
-		r.mu.Unlock()
+		j.mu.Lock()
+		stopped, turn := j.stopping.wanted, j.stopping.turn
+		j.mu.Unlock()
 		turn, release := context.WithCancel(turn)
 		leaving := context.AfterFunc(ctx, release)
 		if stopped {
-			r.stop(turn)
+			j.stop(turn)
 		} else {
-			r.goOn(turn)
+			j.goOn(turn)
 		}
 		<-turn.Done()
 		leaving()
@@ -157,16 +158,16 @@ func (r *runner) followStops(ctx context.Context) {
 const suspendWithin = 10 * time.Second
 
 // stop suspends the VM, then ourselves, as a shell's job control expects; unless that is not wanted any more by then.
-func (r *runner) stop(turn context.Context) {
-	if name := r.vmName(); name != "" {
-		r.mu.Lock()
-		r.stopping.suspended = true
-		r.mu.Unlock()
+func (j *Job) stop(turn context.Context) {
+	if name := j.vmName(); name != "" {
+		j.mu.Lock()
+		j.stopping.suspended = true
+		j.mu.Unlock()
 		ctx, cancel := context.WithTimeout(turn, suspendWithin)
-		_, err := r.client.Suspend(ctx, name)
+		_, err := j.client.Suspend(ctx, name)
 		cancel()
 		if err != nil && turn.Err() == nil {
-			fmt.Fprintf(r.app.err, "grange: suspend: %v\n", err)
+			j.printf("suspend: %v", err)
 		}
 	}
 	if turn.Err() == nil {
@@ -175,23 +176,23 @@ func (r *runner) stop(turn context.Context) {
 }
 
 // goOn resumes a VM that we had suspended. An agent that is away is asked again: the job must not stand still for ever.
-func (r *runner) goOn(turn context.Context) {
-	r.mu.Lock()
-	suspended := r.stopping.suspended
-	r.mu.Unlock()
+func (j *Job) goOn(turn context.Context) {
+	j.mu.Lock()
+	suspended := j.stopping.suspended
+	j.mu.Unlock()
 	for told := false; suspended && turn.Err() == nil; {
-		_, err := r.client.Resume(turn, r.vmName())
+		_, err := j.client.Resume(turn, j.vmName())
 		if turn.Err() != nil {
 			return
 		}
 		if err != nil && !told {
-			fmt.Fprintf(r.app.err, "grange: resume: %v\n", err)
+			j.printf("resume: %v", err)
 			told = true
 		}
 		if err == nil || errors.As(err, new(*api.Problem)) {
-			r.mu.Lock()
-			r.stopping.suspended = false
-			r.mu.Unlock()
+			j.mu.Lock()
+			j.stopping.suspended = false
+			j.mu.Unlock()
 			return
 		}
 		select {
@@ -201,11 +202,11 @@ func (r *runner) goOn(turn context.Context) {
 	}
 }
 
-func (r *runner) vmName() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.vm == nil {
+func (j *Job) vmName() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.vm == nil {
 		return ""
 	}
-	return r.vm.Name
+	return j.vm.Name
 }

@@ -1,4 +1,4 @@
-package cli
+package runner
 
 import (
 	"os"
@@ -6,42 +6,46 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // view is what a batch job's VM sees of its host: what the site binds, what the job asked for, and places of the job's
 // own where neither covers them. docs/adr/0011 says why it is these.
 type view struct {
-	site   []bindSource
-	own    []bindSource
-	places []bindSource // as the working directory; those of the host itself are left out
+	site   []bind
+	own    []bind
+	places []bind // as the working directory; those of the host itself are left out
 }
 
 // binds puts them in the order in which they are mounted: what lies in another comes after it.
-func (v view) binds() []bindSource {
-	var all []bindSource
+func (v view) binds() []bind {
+	var all []bind
 	for _, b := range v.site {
-		if info, err := os.Stat(b.dir); err == nil && info.IsDir() &&
-			!slices.ContainsFunc(v.own, func(o bindSource) bool { return o.Target == b.Target }) {
+		if isDir(b.Source) && !slices.ContainsFunc(v.own, func(o bind) bool { return o.Target == b.Target }) {
 			all = append(all, b) // what the user could not see on the host either is left out
 		}
 	}
 	all = append(all, v.own...)
 	for _, p := range v.places {
-		p.dir = filepath.Clean(p.dir)
-		p.Target = p.dir
-		if info, err := os.Stat(p.dir); err == nil && info.IsDir() && !hostsOwn(p.dir) && !covered(all, p.dir) {
+		p.Source = filepath.Clean(p.Source)
+		p.Target = p.Source
+		if isDir(p.Source) && !hostsOwn(p.Source) && !covered(all, p.Source) {
 			all = append(all, p)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b bindSource) int { return len(a.Target) - len(b.Target) })
+	slices.SortStableFunc(all, func(a, b bind) int { return len(a.Target) - len(b.Target) })
 	return all
 }
 
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
 // covered reports whether the path is the same file in the VM as here.
-func covered(binds []bindSource, path string) bool {
-	return slices.ContainsFunc(binds, func(b bindSource) bool { return b.dir == b.Target && below(path, b.dir) })
+func covered(binds []bind, path string) bool {
+	return slices.ContainsFunc(binds, func(b bind) bool { return b.Source == b.Target && below(path, b.Source) })
 }
 
 func below(path, dir string) bool {
@@ -58,25 +62,25 @@ var (
 		"/var/spool", "/var/tmp"}
 )
 
-// hostsOwn tells directories of a system, which the VM has its own of, from those of its users.
+// hostsOwn reports whether a directory is a system's, which the VM has its own of, and not its users'.
 func hostsOwn(dir string) bool { return slices.Contains(systemDirs, dir) || inSystemTree(dir) }
 
 func inSystemTree(path string) bool {
 	return slices.ContainsFunc(systemTrees, func(tree string) bool { return below(path, tree) })
 }
 
-// imagesOwn tells programs of a system from files of its users. /opt counts as a whole: what lies there belongs to
-// libraries beside it.
+// imagesOwn reports whether a file is a program of a system, and not its users'. /opt counts as a whole: what
+// lies there belongs to libraries beside it.
 func imagesOwn(path string) bool { return inSystemTree(path) || below(path, "/opt") }
 
 // jobPlaces are the directories that the batch system makes for one job.
-func jobPlaces(w *batch.Wrapper, getenv func(string) string) []bindSource {
+func jobPlaces(w *batch.Wrapper, getenv func(string) string) []bind {
 	if w.Places == nil {
 		return nil
 	}
-	var places []bindSource
+	var places []bind
 	for _, p := range w.Places(getenv) {
-		places = append(places, bindSource{dir: p.Dir, Bind: api.Bind{ReadOnly: p.ReadOnly}})
+		places = append(places, bind{Bind: farm.Bind{Source: p.Dir, ReadOnly: p.ReadOnly}})
 	}
 	return places
 }

@@ -1,4 +1,4 @@
-package cli
+package runner
 
 import (
 	"fmt"
@@ -13,20 +13,19 @@ import (
 // outOfMemory tells that the VM's kernel has killed for want of memory. On the host the batch system would know by
 // itself, for the job's own control group would have counted the kill; in a VM the guest's kernel kills, and the group
 // stays below its limit by what QEMU needs. So we leave there what a job on the host leaves.
-func (r *runner) outOfMemory(kills int) {
+func (j *Job) outOfMemory(kills int) {
 	size := "what it has"
-	r.mu.Lock()
-	if r.vm != nil {
-		size = farm.Bytes(r.vm.Memory).Rounded().String()
+	j.mu.Lock()
+	if j.vm != nil {
+		size = farm.Bytes(j.vm.Memory).Rounded().String()
 	}
-	r.mu.Unlock()
+	j.mu.Unlock()
 	processes := "a process"
 	if kills > 1 {
 		processes = fmt.Sprintf("%d processes", kills)
 	}
-	fmt.Fprintf(r.app.err, "grange: out of memory in the VM: the job wanted more than %s, and the VM's kernel killed "+
-		"%s\n", size, processes)
-	if r.request.Batch == "" {
+	j.printf("out of memory in the VM: the job wanted more than %s, and the VM's kernel killed %s", size, processes)
+	if j.batch == nil {
 		return
 	}
 	if a, err := systems.JobOf(os.DirFS("/"), os.Getpid()); err == nil && groupLimits(a) {

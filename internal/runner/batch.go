@@ -1,0 +1,120 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/grange-project/grange/internal/batch"
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// Batch is what a job in the place of a batch system's has from the site instead of from flags.
+type Batch struct {
+	Kind     batch.Kind    // of the system; it has a Wrapper
+	Requeues int           // how often the job may be queued again, as long as no agent has said so
+	Patience time.Duration // how long to look for an agent that is away; 0: as the agent says
+	Prologs  []string      // files of scripts to run in the VM before the job
+}
+
+// replace puts us into the place of a batch system's job. What needs the agent comes later, in prepare.
+func (j *Job) replace(b Batch) error {
+	j.batch = &b
+	j.notes.after, j.notes.pause = batchNotes, seldom
+	if b.Patience > 0 {
+		j.patience = b.Patience
+	}
+	j.request.Batch, j.request.Beats = string(b.Kind.Name), true
+	j.request.Argv = command(b.Kind.Wrapper, j.request.Argv)
+	j.request.Env = batchEnvironment(j.request.Env, os.Getenv)
+	line, err := j.scriptLine()
+	if err != nil {
+		return err
+	}
+	if line != "" {
+		j.stdin = io.MultiReader(strings.NewReader(line), j.opts.Stdin)
+		j.script = strings.TrimSuffix(line, "\n")
+	}
+	return j.readPrologs()
+}
+
+func (j *Job) readPrologs() error {
+	for _, path := range j.batch.Prologs {
+		script, err := readScript(path)
+		if err != nil {
+			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeJobNotStarted,
+				Message: "the job's prolog cannot be read", Err: err,
+				Hint: "see TaskProlog in slurm.conf, and --task-prolog of the job"}
+		}
+		j.request.Prologs = append(j.request.Prologs, *script)
+	}
+	return nil
+}
+
+// command is what runs in the VM.
+func command(w *batch.Wrapper, args []string) []string {
+	if w.Command == nil {
+		return args
+	}
+	return w.Command(args)
+}
+
+// prepare asks the agent what the job is to have, and fills the request with what the VM must see of this host.
+func (j *Job) prepare(ctx context.Context) error {
+	grant, err := j.grant(ctx)
+	if err != nil {
+		return err
+	}
+	j.batch.Requeues = grant.Requeues
+	if j.batch.Patience == 0 && grant.Patience > 0 {
+		j.patience = time.Duration(grant.Patience) * time.Millisecond
+	}
+	if j.request.Dir == "" {
+		j.request.Dir = ownDir()
+	}
+	if j.binds, err = j.view(grant.Binds); err != nil {
+		return err
+	}
+	j.request.Binds = targets(j.binds)
+	return j.takeScript()
+}
+
+// ownDir is our working directory, or /tmp where that has gone.
+func ownDir() string {
+	here, err := os.Getwd()
+	if err != nil {
+		return "/tmp"
+	}
+	return here
+}
+
+// view returns what the VM sees of this host, where the site binds these.
+func (j *Job) view(site []string) ([]bind, error) {
+	here := bind{Bind: farm.Bind{Source: j.request.Dir, Target: j.request.Dir}}
+	v := view{own: j.asked, places: append(jobPlaces(j.batch.Kind.Wrapper, os.Getenv), here)}
+	for _, text := range site {
+		b, err := ParseBind(text)
+		if err != nil {
+			return nil, err
+		}
+		v.site = append(v.site, bind{Bind: b})
+	}
+	return v.binds(), nil
+}
+
+// takeScript puts the job's script into the request, where the VM does not see it and has none of its own there.
+func (j *Job) takeScript() error {
+	path := scriptOf(j.request.Argv, j.script, j.request.Dir)
+	if path == "" || covered(j.binds, path) || imagesOwn(path) {
+		return nil
+	}
+	script, err := readScript(path)
+	if errors.Is(err, errNoScript) {
+		return nil // the image's, or nobody's: the VM finds out
+	}
+	j.request.Script = script
+	return err
+}

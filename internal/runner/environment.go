@@ -1,0 +1,37 @@
+package runner
+
+import (
+	"os"
+	"strings"
+)
+
+// environment is ours and what was set on top. TMPDIR names a directory of this host: the VM has /tmp.
+func environment(set []string) []string {
+	var env []string
+	for _, kv := range append(os.Environ(), set...) {
+		if strings.HasPrefix(kv, "TMPDIR=") || strings.HasPrefix(kv, "GRANGE_SOCKET=") {
+			continue
+		}
+		env = append(env, kv)
+	}
+	return env
+}
+
+// batchEnvironment is the job's. Where the batch system made a directory for temporary files on this host, the VM has a
+// /tmp that is the job's alone, and as short-lived.
+func batchEnvironment(env []string, getenv func(string) string) []string {
+	host := getenv("TMPDIR")
+	if host == "" {
+		return env
+	}
+	var out []string
+	for _, kv := range env {
+		if key, value, _ := strings.Cut(kv, "="); value != host || key != "TMP" && key != "TEMP" && key != "TEMPDIR" {
+			out = append(out, kv)
+			continue
+		}
+		key, _, _ := strings.Cut(kv, "=")
+		out = append(out, key+"=/tmp")
+	}
+	return append(out, "TMPDIR=/tmp")
+}
