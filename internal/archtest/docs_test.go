@@ -161,17 +161,6 @@ func keys(t *testing.T) []string {
 
 var keyRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|")
 
-func TestEveryKeyIsExplained(t *testing.T) {
-	var explained []string
-	for _, m := range keyRow.FindAllStringSubmatch(read(t, "docs/guide/agent.md"), -1) {
-		explained = append(explained, m[1])
-	}
-	slices.Sort(explained)
-	if d := cmp.Diff(keys(t), explained); d != "" {
-		t.Errorf("the rows of docs/guide/agent.md are not the keys of internal/config:\n%s", d)
-	}
-}
-
 // serverKeys are those of a server's configuration.
 func serverKeys(t *testing.T) []string {
 	t.Helper()

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // Client is where the command line finds its server, and what it shows there. The zero value says nothing.
@@ -47,7 +49,7 @@ func parseClient(text []byte, path string) (Client, error) {
 	decoder := toml.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&f); err != nil {
-		return Client{}, bad(path, describe(err))
+		return Client{}, badClient(path, describe(err))
 	}
 	c := Client(f)
 	for _, p := range []*string{&c.TokenFile, &c.Certificate, &c.Key, &c.CA} {
@@ -56,7 +58,12 @@ func parseClient(text []byte, path string) (Client, error) {
 		}
 	}
 	if (c.Certificate == "") != (c.Key == "") {
-		return Client{}, bad(path, "certificate and key go together")
+		return Client{}, badClient(path, "certificate and key go together")
 	}
 	return c, nil
+}
+
+func badClient(path, what string) error {
+	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: path + ": " + what,
+		Hint: "docs/guide/api.md shows every key"}
 }

@@ -63,7 +63,7 @@ type Agent struct {
 	Server      Uplink
 }
 
-// file is what the TOML looks like. Its keys are explained in docs/guide/agent.md.
+// file is what the TOML looks like. Its keys are explained in docs/reference/agent.md.
 type file struct {
 	Socket           string               `toml:"socket"`
 	SocketMode       int                  `toml:"socket_mode"`
@@ -162,7 +162,7 @@ func ParseAgent(text []byte, name string) (Agent, error) {
 
 func bad(name, what string) error {
 	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: name + ": " + what,
-		Hint: "docs/guide/agent.md explains every key"}
+		Hint: "docs/reference/agent.md explains every key"}
 }
 
 // describe says where a TOML error is, in one line.
