@@ -21,6 +21,8 @@ var rules = []struct {
 	{"internal/farm", standard, outside, "the words of the farm belong to every package, and must drag nothing in"},
 	{"internal/numa", pure, outside, "a planner that reads nothing can be tested on every host there is"},
 	{"internal/placement", planned, outside, "decisions are simulated before they are trusted"},
+	{"internal/placer", placing, []string{"os", "os/exec", "net", "net/http", "syscall", "database/sql"},
+		"it decides from what the store has, and knows neither who asks for VMs nor how hosts are reached"},
 	{"internal/scaling", pure, outside, "decisions are simulated before they are trusted"},
 	{"internal/policy", pure, outside, "who may do what must not depend on the machine that asks"},
 	{"internal/wire", nil, outside, "what is on the wire follows from what is said"},
@@ -57,6 +59,12 @@ func public(path string) bool { return standard(path) || path == "api" }
 // planned lets the planner of one host through as well.
 func planned(path string) bool { return pure(path) || path == "internal/numa" }
 
+// placing lets the pure decisions through that the placer makes, and the store.
+func placing(path string) bool {
+	return planned(path) || path == "internal/placement" || path == "internal/policy" || path == "internal/breaker" ||
+		path == "internal/store"
+}
+
 func TestImports(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test || isTestPackage(s.pkg) {
@@ -91,6 +99,7 @@ var importers = []struct {
 	{"internal/hyper/libvirt", []string{"internal/cli", "e2e"}, "only the list of drivers names a driver"},
 	{"internal/hyper/fake", []string{"internal/cli"}, "only the list of drivers, and tests, name a driver"},
 	{"internal/agent", []string{"internal/cli", "e2e"}, "others talk to an agent through api"},
+	{"internal/placer", []string{"internal/server"}, "a server runs one placer, and all places come from it"},
 	{"internal/config", []string{"internal/cli", "internal/agent"}, "a package takes what it needs as arguments"},
 	{"e2e", []string{"e2e"}, "tests of a machine are no library"},
 }

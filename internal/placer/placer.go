@@ -1,4 +1,7 @@
-package server
+// Package placer gives cloud VMs their hosts, on the server that leads. It decides in memory, where a claim takes some
+// microseconds, and commits many claims in one transaction: a group is what has come in while the one before it was
+// committed. What is not committed was never claimed.
+package placer
 
 import (
 	"context"
@@ -12,16 +15,21 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// placer gives VMs their hosts, on the server that leads. It decides in memory, where a claim takes some microseconds,
-// and commits many claims in one transaction: a group is what has come in while the one before it was committed. What
-// is not committed was never claimed.
-type placer struct {
-	*mirror
-	log   *slog.Logger
-	epoch int64 // of the lease; commits under another one fail
-	// book has a batch system give a VM its place, in a cell that it brokers. It may be told of a VM more than once.
-	book func(ctx context.Context, epoch int64, vm farm.VM, cell string) error
+// Options is what a mirror, and the placer that it makes, are made of.
+type Options struct {
+	Store *store.Store
+	Log   *slog.Logger
+	Now   func() time.Time
+	// Silent reports whether a host is silent now that was heard of at a time, by the store.
+	Silent func(host string, seen time.Time) bool
+	// Reserve has a batch system give a VM its place, in a cell that it brokers. It may be told of a VM more than once.
+	Reserve func(ctx context.Context, epoch int64, vm farm.VM, cell string) error
+}
 
+// Placer gives VMs their hosts, on the server that leads.
+type Placer struct {
+	*Mirror
+	epoch int64 // of the lease; commits under another one fail
 	line  *line
 	avoid *avoidance
 	tally tally
@@ -45,47 +53,47 @@ const (
 	longPause  = 5 * time.Second
 )
 
-// place runs the placer until ctx ends, which is no error, or another server leads.
-func (s *Server) place(ctx context.Context, epoch int64) error {
-	s.mirror.lead(true)
-	defer s.mirror.lead(false)
-	p := s.newPlacer(epoch)
-	s.placer.Store(p)
-	defer s.placer.Store(nil)
-	return p.run(ctx)
+// Lead returns a placer under the lease of an epoch, which has the mirror until its Run returns.
+func (m *Mirror) Lead(epoch int64) *Placer {
+	m.lead(true)
+	return &Placer{Mirror: m, epoch: epoch, line: newLine(), avoid: newAvoidance()}
 }
 
-func (s *Server) newPlacer(epoch int64) *placer {
-	return &placer{mirror: s.mirror, log: s.log, epoch: epoch, book: s.book, line: newLine(), avoid: newAvoidance()}
+// Leading reports whether a placer has the mirror.
+func (m *Mirror) Leading() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.leading
 }
 
 // lead hands the mirror to a placer, or back. It is read anew then: it may have run ahead of the store.
-func (m *mirror) lead(leading bool) {
+func (m *Mirror) lead(leading bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.leading, m.revision = leading, 0
 }
 
-// seen is up to where the mirror has read.
-func (m *mirror) seen() int64 {
+// seen returns up to where the mirror has read.
+func (m *Mirror) seen() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.revision
 }
 
-// run works until ctx ends. A commit that failed is tried again, with everything read anew: what has become of it is
-// not always known.
-func (p *placer) run(ctx context.Context) error {
+// Run places VMs until ctx ends, which is no error, or another server leads. A commit that failed is tried again, with
+// everything read anew: what has become of it is not always known.
+func (p *Placer) Run(ctx context.Context) error {
+	defer p.lead(false)
 	pause := firstPause
 	for ctx.Err() == nil {
-		busy, err := p.step(ctx)
+		busy, err := p.Step(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case notLeading(err):
 			return err
 		case err != nil:
-			p.log.Warn("VMs are not placed now", "err", err, "again in", pause)
+			p.options.Log.Warn("VMs are not placed now", "err", err, "again in", pause)
 			p.startOver()
 			sleep(ctx, pause)
 			pause = min(2*pause, longPause)
@@ -102,26 +110,27 @@ func (p *placer) run(ctx context.Context) error {
 func notLeading(err error) bool { return farm.IsCode(err, store.CodeNotLeader) }
 
 // startOver forgets what was claimed; the next step reads everything.
-func (p *placer) startOver() {
+func (p *Placer) startOver() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.revision, p.line = 0, newLine()
 }
 
 // wait returns when the store has changed, or something is due: a look for silent hosts, another try after a refusal.
-func (p *placer) wait(ctx context.Context) {
-	now := p.now()
+func (p *Placer) wait(ctx context.Context) {
+	now := p.options.Now()
 	until := p.lookDue()
 	if due, ok := p.avoid.due(now); ok && due.Before(until) {
 		until = due
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(until.Sub(now), time.Millisecond))
 	defer cancel()
-	_, _ = p.store.Wait(ctx, p.seen()) // its error is ctx's
+	_, _ = p.options.Store.Wait(ctx, p.seen()) // its error is ctx's
 }
 
-// step reads what changed, claims places, and commits them. Busy: there is more to do at once.
-func (p *placer) step(ctx context.Context) (busy bool, err error) {
+// Step reads what changed, claims places, and commits them; Run calls it again and again. busy reports whether there is
+// more to do at once.
+func (p *Placer) Step(ctx context.Context) (busy bool, err error) {
 	g, err := p.prepare(ctx)
 	if err != nil {
 		return false, err
@@ -129,8 +138,8 @@ func (p *placer) step(ctx context.Context) (busy bool, err error) {
 	if err := p.commit(ctx, g); err != nil {
 		return false, err
 	}
-	for _, b := range g.booked {
-		if err := p.book(ctx, p.epoch, b.vm, b.cell); err != nil {
+	for _, b := range g.reserve {
+		if err := p.options.Reserve(ctx, p.epoch, b.vm, b.cell); err != nil {
 			return false, err
 		}
 	}
@@ -138,7 +147,7 @@ func (p *placer) step(ctx context.Context) (busy bool, err error) {
 }
 
 // prepare reads what changed and fills a group. Explanations wait meanwhile.
-func (p *placer) prepare(ctx context.Context) (*group, error) {
+func (p *Placer) prepare(ctx context.Context) (*group, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.refresh(ctx); err != nil {
@@ -160,8 +169,8 @@ func (p *placer) prepare(ctx context.Context) (*group, error) {
 }
 
 // sort takes up what the mirror has found.
-func (p *placer) sort(g *group) {
-	now, news := p.now(), p.news
+func (p *Placer) sort(g *group) {
+	now, news := p.options.Now(), p.news
 	p.news = tidings{roomier: map[string]bool{}}
 	for _, id := range slices.Concat(news.settled, news.gone) {
 		p.line.remove(id)
@@ -195,7 +204,7 @@ func (p *placer) sort(g *group) {
 }
 
 // try claims a place for a VM that was not tried yet, or has it wait with those that no host takes.
-func (p *placer) try(c *candidate, g *group) {
+func (p *Placer) try(c *candidate, g *group) {
 	names, err := policy.ChooseCell(c.vm.Project, c.vm.Cell, p.cells)
 	if err != nil {
 		p.sit(c, p.request(*c.vm, nil), g, err) // until a cell changes
@@ -203,7 +212,7 @@ func (p *placer) try(c *candidate, g *group) {
 	}
 	cells, batch := p.placeable(names)
 	r := p.request(*c.vm, cells)
-	r.Avoid = p.avoid.of(c.vm.ID, p.now())
+	r.Avoid = p.avoid.of(c.vm.ID, p.options.Now())
 	b := p.line.benches[placement.ClassOf(r)]
 	if b != nil && batch == "" {
 		p.sit(c, r, g, b.why) // behind others of its class
@@ -217,22 +226,22 @@ func (p *placer) try(c *candidate, g *group) {
 		}
 	}
 	if batch != "" {
-		g.booked = append(g.booked, booking{*c.vm, batch})
+		g.reserve = append(g.reserve, reservation{*c.vm, batch})
 		return
 	}
 	p.sit(c, r, g, err)
 }
 
 // sit has a VM wait with those of its class.
-func (p *placer) sit(c *candidate, r placement.Request, g *group, why error) {
+func (p *Placer) sit(c *candidate, r placement.Request, g *group, why error) {
 	p.line.sit(c, r).why = why
 	g.wait(c, why)
 }
 
 // tryAgain claims a place for the first of a bench. When it is refused, so are those behind it.
-func (p *placer) tryAgain(c *candidate, g *group) {
+func (p *Placer) tryAgain(c *candidate, g *group) {
 	r := p.request(*c.vm, c.bench.cells)
-	r.Avoid = p.avoid.of(c.vm.ID, p.now())
+	r.Avoid = p.avoid.of(c.vm.ID, p.options.Now())
 	placed, err := p.fleet.Claim(r)
 	if err != nil {
 		c.bench.why = err
@@ -244,8 +253,8 @@ func (p *placer) tryAgain(c *candidate, g *group) {
 	g.place(c, placed)
 }
 
-// placeable are the cells that grange places itself, up to the first one of a batch system, which comes after them.
-func (p *placer) placeable(names []string) (cells []string, batch string) {
+// placeable returns the cells that grange places itself, up to the first one of a batch system, which comes after them.
+func (p *Placer) placeable(names []string) (cells []string, batch string) {
 	for _, name := range names {
 		if p.broker(name) != farm.BrokerGrange {
 			return cells, name
@@ -253,4 +262,16 @@ func (p *placer) placeable(names []string) (cells []string, batch string) {
 		cells = append(cells, name)
 	}
 	return cells, ""
+}
+
+// sleep waits; false: ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
 }

@@ -1,4 +1,4 @@
-package server
+package placer
 
 import (
 	"context"
@@ -14,8 +14,8 @@ type group struct {
 	placed  []claimed
 	waiting []told
 	resized []resized
-	refused []farm.VM // by their hosts: they are to have another
-	booked  []booking // not written here
+	refused []farm.VM     // by their hosts: they are to have another
+	reserve []reservation // not written here
 }
 
 // claimed is a VM with the place that was claimed for it.
@@ -35,8 +35,8 @@ type resized struct {
 	refused error
 }
 
-// booking is a VM for a cell of a batch system.
-type booking struct {
+// reservation is a VM for a cell of a batch system.
+type reservation struct {
 	vm   farm.VM
 	cell string
 }
@@ -59,13 +59,13 @@ func (g *group) wait(c *candidate, why error) {
 
 // commit writes a group, in one transaction that fails when another server leads. Claims for VMs that people have
 // changed or deleted since are given back; when the commit fails, run reads everything anew.
-func (p *placer) commit(ctx context.Context, g *group) error {
+func (p *Placer) commit(ctx context.Context, g *group) error {
 	if g.empty() {
 		return nil
 	}
 	var stale []int
 	var own int64
-	revision, err := p.store.UpdateAhead(ctx, func(t *store.Tx) error {
+	revision, err := p.options.Store.UpdateAhead(ctx, func(t *store.Tx) error {
 		stale, own = stale[:0], t.Revision()
 		if err := t.Fence(p.epoch); err != nil {
 			return err
@@ -106,7 +106,7 @@ func (p *placer) commit(ctx context.Context, g *group) error {
 	return nil
 }
 
-func (p *placer) writeOthers(t *store.Tx, g *group) error {
+func (p *Placer) writeOthers(t *store.Tx, g *group) error {
 	for _, w := range g.waiting {
 		if err := t.SetVMWaiting(w.vm, w.waiting); err != nil {
 			return err
@@ -125,8 +125,11 @@ func (p *placer) writeOthers(t *store.Tx, g *group) error {
 	return nil
 }
 
+// NotResized begins the notice of a VM whose host had no room for another size.
+const NotResized = "not resized"
+
 // resize claims another size for a VM on its host.
-func (p *placer) resize(vm farm.VM, g *group) {
+func (p *Placer) resize(vm farm.VM, g *group) {
 	r := resized{vm: vm}
 	r.was, _ = p.fleet.Place(vm.ID)
 	if r.now, r.refused = p.fleet.Resize(vm.ID, *vm.Resize); r.refused == nil {
@@ -151,7 +154,7 @@ func writeResized(t *store.Tx, r resized) error {
 	shape := *vm.Resize
 	vm.Resize = nil
 	if r.refused != nil {
-		vm.Waiting = fmt.Sprintf("%s to %s and %v: %v", notResized, farm.Count(shape.CPUs, "CPU"),
+		vm.Waiting = fmt.Sprintf("%s to %s and %v: %v", NotResized, farm.Count(shape.CPUs, "CPU"),
 			shape.Memory, r.refused)
 	} else {
 		vm.Shape, vm.Plan, vm.Waiting = shape, r.now.Plan, ""

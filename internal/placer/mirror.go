@@ -1,4 +1,4 @@
-package server
+package placer
 
 import (
 	"cmp"
@@ -13,13 +13,11 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// mirror is what placement knows of the farm: read from the store once, and kept by its change feed. On the server that
-// leads it runs ahead of the store by what the placer has claimed and not yet committed.
-type mirror struct {
-	store *store.Store
-	now   func() time.Time
-	// silent reports whether a host is silent now that was heard of at a time, by the store.
-	silent func(host string, seen time.Time) bool
+// Mirror is what placement knows of the fleet: read from the store once, and kept by its change feed. On the server
+// that leads it runs ahead of the store by what the placer has claimed and not yet committed. Its methods may be called
+// from several goroutines.
+type Mirror struct {
+	options Options
 
 	asking sync.Mutex // for an explanation
 	rested time.Time  // the next one may be asked for then
@@ -32,7 +30,6 @@ type mirror struct {
 	groups   map[string]farm.Affinity // by "project/name"
 	hosts    map[string]hostNote      // by ID
 	there    map[string]there         // by VM: those that their host has
-	unmoved  map[string]time.Time     // by VM: when a drain found no host for it
 	revision int64                    // up to which it has read; 0: nothing yet
 	looked   time.Time                // when hosts were last looked at for silence
 	lookedAt string                   // the host behind which that goes on; "": all were looked at
@@ -43,32 +40,6 @@ type mirror struct {
 	claims sync.Mutex
 	held   map[string]placement.Placed // by VM: claimed for transactions that are not over
 }
-
-// notMoved notes that a drain found no host for a VM.
-func (m *mirror) notMoved(vm string, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.unmoved == nil {
-		m.unmoved = map[string]time.Time{}
-	}
-	for id, at := range m.unmoved {
-		if now.Sub(at) > lookForRoom {
-			delete(m.unmoved, id)
-		}
-	}
-	m.unmoved[vm] = now
-}
-
-// wasNotMoved reports whether that is so short ago that it is not tried again.
-func (m *mirror) wasNotMoved(vm string, now time.Time) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	at, ok := m.unmoved[vm]
-	return ok && now.Sub(at) <= lookForRoom
-}
-
-// lookForRoom is how often a drain looks for a host of a VM that none takes.
-const lookForRoom = time.Minute
 
 // there is a VM that its host says it has.
 type there struct {
@@ -89,30 +60,33 @@ type tidings struct {
 	all      bool            // that may be so anywhere
 }
 
-func newMirror(s *store.Store, now func() time.Time, silent func(string, time.Time) bool) *mirror {
-	return &mirror{store: s, now: now, silent: silent, mu: newLock(), held: map[string]placement.Placed{}}
+// NewMirror returns a mirror that has read nothing yet.
+func NewMirror(o Options) *Mirror {
+	return &Mirror{options: o, mu: newLock(), held: map[string]placement.Placed{}}
 }
 
+func missing(err error) bool { return farm.IsKind(err, farm.NotFound) }
+
 // refresh is follow, and a look for silent hosts when that is due. The mirror is locked.
-func (m *mirror) refresh(ctx context.Context) error {
-	if err := m.follow(ctx); err != nil || m.now().Before(m.lookDue()) {
+func (m *Mirror) refresh(ctx context.Context) error {
+	if err := m.follow(ctx); err != nil || m.options.Now().Before(m.lookDue()) {
 		return err
 	}
-	m.looked = m.now()
-	return m.store.View(ctx, m.checkSilent)
+	m.looked = m.options.Now()
+	return m.options.Store.View(ctx, m.checkSilent)
 }
 
 // changesAtOnce is how many changes are read in one go.
 const changesAtOnce = 5000
 
 // follow reads what changed in the store since the last time; at first, everything. The mirror is locked.
-func (m *mirror) follow(ctx context.Context) error {
+func (m *Mirror) follow(ctx context.Context) error {
 	if m.followRecent() {
 		return nil
 	}
 	for m.revision != 0 {
 		before, latest := m.revision, int64(0)
-		err := m.store.View(ctx, func(t *store.Tx) error {
+		err := m.options.Store.View(ctx, func(t *store.Tx) error {
 			latest = t.Revision()
 			changes, upTo, err := t.Changes(before, changesAtOnce)
 			if err != nil || upTo == before {
@@ -138,8 +112,8 @@ func (m *mirror) follow(ctx context.Context) error {
 
 // followRecent follows where that takes no question to the database: new VMs that came by this server, VMs that are
 // gone, and what the placer wrote. ok is false when there is anything else, and nothing was done.
-func (m *mirror) followRecent() (ok bool) {
-	changes, upTo, ok := m.store.Recent(m.revision, changesAtOnce)
+func (m *Mirror) followRecent() (ok bool) {
+	changes, upTo, ok := m.options.Store.Recent(m.revision, changesAtOnce)
 	if !ok || m.revision == 0 {
 		return false
 	}
@@ -149,7 +123,7 @@ func (m *mirror) followRecent() (ok bool) {
 	}
 	vms := make([]*farm.VM, len(changed))
 	for i, c := range changed {
-		if vms[i] = m.store.Inserted(c); c.Kind != store.KindVM || vms[i] == nil && !c.Deleted {
+		if vms[i] = m.options.Store.Inserted(c); c.Kind != store.KindVM || vms[i] == nil && !c.Deleted {
 			return false
 		}
 	}
@@ -165,7 +139,7 @@ func (m *mirror) followRecent() (ok bool) {
 }
 
 // readUpTo notes up to where the feed was read.
-func (m *mirror) readUpTo(revision int64) {
+func (m *Mirror) readUpTo(revision int64) {
 	m.revision = revision
 	for own := range m.own {
 		if own <= revision {
@@ -177,9 +151,9 @@ func (m *mirror) readUpTo(revision int64) {
 func gone(err error) bool { return farm.IsCode(err, farm.CodeFeedGone) }
 
 // load reads everything anew.
-func (m *mirror) load(ctx context.Context) error {
+func (m *Mirror) load(ctx context.Context) error {
 	held := m.holds() // before the snapshot: whoever settles meanwhile is in one of the two
-	return m.store.View(ctx, func(t *store.Tx) error {
+	return m.options.Store.View(ctx, func(t *store.Tx) error {
 		m.revision, m.cells, m.networks = 0, nil, nil
 		m.fleet, m.groups, m.hosts, m.there =
 			placement.NewFleet(), map[string]farm.Affinity{}, map[string]hostNote{}, map[string]there{}
@@ -211,7 +185,7 @@ func (m *mirror) load(ctx context.Context) error {
 	})
 }
 
-func (m *mirror) readGroups(t *store.Tx) error {
+func (m *Mirror) readGroups(t *store.Tx) error {
 	groups, err := t.Groups()
 	clear(m.groups)
 	for _, g := range groups {
@@ -221,7 +195,7 @@ func (m *mirror) readGroups(t *store.Tx) error {
 }
 
 // finals are the last changes of each host and VM, and which other kinds changed, beside what the placer wrote itself.
-func (m *mirror) finals(changes []store.Change) (kinds map[store.Kind]bool, ids []store.Change) {
+func (m *Mirror) finals(changes []store.Change) (kinds map[store.Kind]bool, ids []store.Change) {
 	kinds = map[store.Kind]bool{}
 	at := map[store.Change]int{}
 	for _, c := range changes {
@@ -248,7 +222,7 @@ func (m *mirror) finals(changes []store.Change) (kinds map[store.Kind]bool, ids 
 
 // read reads what changed as it is now; that may be newer than the change. Cells, networks and groups are few: any
 // change of one has all of its kind read. Hosts are many, and what follows for them is not read.
-func (m *mirror) read(t *store.Tx, kinds map[store.Kind]bool, changed []store.Change) error {
+func (m *Mirror) read(t *store.Tx, kinds map[store.Kind]bool, changed []store.Change) error {
 	for kind, read := range map[store.Kind]func(*store.Tx) error{store.KindCell: m.readCells,
 		store.KindNetwork: m.readNetworks, store.KindGroup: m.readGroups} {
 		if kinds[kind] {
@@ -266,7 +240,7 @@ func (m *mirror) read(t *store.Tx, kinds map[store.Kind]bool, changed []store.Ch
 	return nil
 }
 
-func (m *mirror) readOne(t *store.Tx, c store.Change) error {
+func (m *Mirror) readOne(t *store.Tx, c store.Change) error {
 	if c.Kind == store.KindHost {
 		h, err := t.Host(c.ID)
 		switch {
@@ -297,7 +271,7 @@ func (m *mirror) readOne(t *store.Tx, c store.Change) error {
 }
 
 // setVM enters a VM as the store has it.
-func (m *mirror) setVM(vm *farm.VM) {
+func (m *Mirror) setVM(vm *farm.VM) {
 	if vm.Host == "" {
 		m.release(vm.ID)
 		delete(m.there, vm.ID)
@@ -309,15 +283,16 @@ func (m *mirror) setVM(vm *farm.VM) {
 		return
 	}
 	m.news.settled = append(m.news.settled, vm.ID)
-	if p, ok := m.fleet.Place(vm.ID); !ok || p.Host != vm.Host || p.Cell != vm.Cell || p.Size != sizeOf(vm.Shape) {
+	now := placement.PlacedOf(*vm)
+	if p, ok := m.fleet.Place(vm.ID); !ok || p.Host != now.Host || p.Cell != now.Cell || p.Size != now.Size {
 		m.release(vm.ID)
-		m.fleet.Restore(placedOf(*vm))
+		m.fleet.Restore(now)
 	}
 	m.setThere(*vm)
 	if vm.Resize != nil {
 		m.news.resized = append(m.news.resized, *vm)
 	}
-	if refusedByHost(*vm) {
+	if rejected(*vm) {
 		m.news.refused = append(m.news.refused, *vm)
 	}
 	if vm.Observed.State == farm.VMRunning {
@@ -325,7 +300,7 @@ func (m *mirror) setVM(vm *farm.VM) {
 	}
 }
 
-func (m *mirror) setThere(vm farm.VM) {
+func (m *Mirror) setThere(vm farm.VM) {
 	switch vm.Observed.State {
 	case "", farm.VMFailed, farm.VMGone, farm.VMLost:
 		delete(m.there, vm.ID)
@@ -335,48 +310,30 @@ func (m *mirror) setThere(vm farm.VM) {
 }
 
 // dropVM forgets a VM whose row is gone.
-func (m *mirror) dropVM(id string) {
+func (m *Mirror) dropVM(id string) {
 	m.release(id)
 	delete(m.there, id)
 	m.news.gone = append(m.news.gone, id)
 }
 
-func (m *mirror) release(id string) {
+func (m *Mirror) release(id string) {
 	if p, ok := m.fleet.Release(id); ok {
 		m.roomier(p.Host)
 	}
 }
 
 // roomier notes that a host may take what it did not take before. A VM's own cell may be another, for its limits.
-func (m *mirror) roomier(host string) {
+func (m *Mirror) roomier(host string) {
 	m.news.roomier[m.hosts[host].cell] = true
 }
 
-func groupOf(vm farm.VM) string {
-	if vm.Group == "" {
-		return ""
-	}
-	return vm.Project + "/" + vm.Group
+// request returns what placement is asked for a VM, in cells that are placed by grange.
+func (m *Mirror) request(vm farm.VM, cells []string) placement.Request {
+	return placement.RequestOf(vm, cells, m.groups)
 }
 
-// placedOf is what a VM with a host holds. Where a host planned by itself, what it says counts.
-func placedOf(vm farm.VM) placement.Placed {
-	plan := vm.Plan
-	if len(plan.VCPUs) == 0 {
-		plan = vm.Observed.Plan
-	}
-	return placement.Placed{VM: vm.ID, Project: vm.Project, Host: vm.Host, Cell: vm.Cell, Group: groupOf(vm),
-		Size: sizeOf(vm.Shape), Plan: plan}
-}
-
-// request is what placement is asked for a VM, in cells that are placed by grange.
-func (m *mirror) request(vm farm.VM, cells []string) placement.Request {
-	return placement.Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: vm.Image,
-		Network: vm.Network, Needs: vm.Needs, Group: groupOf(vm), Affinity: m.groups[groupOf(vm)]}
-}
-
-// broker is the broker of a cell; "" when there is no such cell.
-func (m *mirror) broker(cell string) string {
+// broker returns the broker of a cell; "" when there is no such cell.
+func (m *Mirror) broker(cell string) string {
 	if c, ok := cellNamed(m.cells, cell); ok {
 		return cmp.Or(c.Broker, farm.BrokerGrange)
 	}
