@@ -99,8 +99,8 @@ func (a *avoidance) due(now time.Time) (next time.Time, ok bool) {
 	return next, ok
 }
 
-// refusedBy has a VM placed elsewhere that its host would not have.
-func (p *Placer) refusedBy(vm farm.VM, g *group) {
+// rejectedBy has a VM placed elsewhere that its host would not have.
+func (p *Placer) rejectedBy(vm farm.VM, g *group) {
 	now := p.options.Now()
 	if p.avoid.add(vm.ID, vm.Host, now) {
 		p.options.Log.Warn("VM is refused by one host after the other", "vm", vm.ID, "host", vm.Host, "reason",
@@ -119,7 +119,7 @@ func (p *Placer) refusedBy(vm farm.VM, g *group) {
 		set.Failed(now, ticket, breaker.TheHost, vm.Observed.Brief())
 	}
 	p.backOff(vm.Host, now)
-	g.refused = append(g.refused, vm)
+	g.rejected = append(g.rejected, vm)
 }
 
 // backOff closes a host that refuses one VM after the other, and opens it when its time has come.
@@ -134,11 +134,11 @@ func (p *Placer) backOff(host string, now time.Time) {
 		n.backsOff = "it refused several VMs in a row, and is tried again at " + b.Until.UTC().Format("15:04:05 UTC")
 	}
 	p.hosts[host] = n
-	p.tellRefusal(host)
+	p.setRefusal(host)
 }
 
-// sound forgets what a host refused: it runs a VM.
-func (p *Placer) sound(host string) {
+// recovered forgets what a host refused: it runs a VM.
+func (p *Placer) recovered(host string) {
 	if p.avoid.hosts[host] == nil {
 		return
 	}
@@ -156,8 +156,8 @@ func (p *Placer) reopen(now time.Time) {
 	}
 }
 
-// writeRefused takes a VM away from the host that would not have it.
-func (p *Placer) writeRefused(t *store.Tx, was farm.VM) error {
+// writeRejected takes a VM away from the host that would not have it.
+func (p *Placer) writeRejected(t *store.Tx, was farm.VM) error {
 	vm, err := t.VM(was.ID)
 	if missing(err) {
 		return nil

@@ -68,7 +68,7 @@ func (m *Mirror) catchUp(ctx context.Context) error {
 	}
 	err := m.refresh(ctx)
 	if !m.leading {
-		m.news = tidings{roomier: map[string]bool{}}
+		m.pending = newPending(false)
 	}
 	return err
 }

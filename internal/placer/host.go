@@ -50,7 +50,7 @@ func (m *Mirror) setHost(h farm.Host) {
 	m.hosts[h.ID] = n
 	host.Refuses, host.Scratch = n.why(), m.scratchOf(h)
 	m.fleet.Set(host)
-	m.roomier(h.ID)
+	m.freed(h.ID)
 }
 
 // scratchOf returns how much disk a host has for all VMs of the fleet: what is free, and what the disks of those that
@@ -58,7 +58,7 @@ func (m *Mirror) setHost(h farm.Host) {
 func (m *Mirror) scratchOf(h farm.Host) farm.Bytes {
 	sum := h.Facts.ScratchFree
 	for _, id := range m.fleet.On(h.ID) {
-		if t := m.there[id]; t.host == h.ID {
+		if t := m.present[id]; t.host == h.ID {
 			sum += t.scratch
 		}
 	}
@@ -90,34 +90,34 @@ const (
 	silencePause = 100 * time.Millisecond
 )
 
-// lookDue returns when the next page is due.
-func (m *Mirror) lookDue() time.Time {
-	if m.lookedAt != "" {
-		return m.looked.Add(silencePause)
+// checkDue returns when the next page is due.
+func (m *Mirror) checkDue() time.Time {
+	if m.checkedTo != "" {
+		return m.checked.Add(silencePause)
 	}
-	return m.looked.Add(checkSilence)
+	return m.checked.Add(checkSilence)
 }
 
 // checkSilent looks which hosts of the next page have fallen silent, and which are heard of again.
 func (m *Mirror) checkSilent(t *store.Tx) error {
-	all, err := t.HostsSeenAfter(m.lookedAt, silencePage)
-	if m.lookedAt = ""; len(all) == silencePage {
-		m.lookedAt = all[silencePage-1].ID
+	all, err := t.HostsSeenAfter(m.checkedTo, silencePage)
+	if m.checkedTo = ""; len(all) == silencePage {
+		m.checkedTo = all[silencePage-1].ID
 	}
 	for _, s := range all {
 		if n, ok := m.hosts[s.ID]; ok && n.silent != m.options.Silent(s.ID, s.At) {
 			n.silent = !n.silent
 			m.hosts[s.ID] = n
-			m.tellRefusal(s.ID)
+			m.setRefusal(s.ID)
 		}
 	}
 	return err
 }
 
-// tellRefusal tells placement whether a host takes new VMs.
-func (m *Mirror) tellRefusal(id string) {
+// setRefusal tells placement whether a host takes new VMs.
+func (m *Mirror) setRefusal(id string) {
 	n := m.hosts[id]
 	if why := n.why(); m.fleet.Refuse(id, why, n.closed) && why == "" {
-		m.roomier(id)
+		m.freed(id)
 	}
 }

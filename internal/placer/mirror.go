@@ -22,43 +22,45 @@ type Mirror struct {
 	asking sync.Mutex // for an explanation
 	rested time.Time  // the next one may be asked for then
 
-	mu       lock
-	leading  bool // the placer keeps it; others leave it alone
-	fleet    *placement.Fleet
-	cells    []farm.Cell
-	networks []farm.FleetNetwork
-	groups   map[string]farm.Affinity // by "project/name"
-	hosts    map[string]hostNote      // by ID
-	there    map[string]there         // by VM: those that their host has
-	revision int64                    // up to which it has read; 0: nothing yet
-	looked   time.Time                // when hosts were last looked at for silence
-	lookedAt string                   // the host behind which that goes on; "": all were looked at
-	own      map[int64]bool           // revisions that the placer wrote, and that it need not read
+	mu        lock
+	leading   bool // the placer keeps it; others leave it alone
+	fleet     *placement.Fleet
+	cells     []farm.Cell
+	networks  []farm.FleetNetwork
+	groups    map[string]farm.Affinity // by "project/name"
+	hosts     map[string]hostNote      // by ID
+	present   map[string]presence      // by VM: those that their host has
+	revision  int64                    // up to which it has read; 0: nothing yet
+	checked   time.Time                // when hosts were last looked at for silence
+	checkedTo string                   // the host behind which that goes on; "": all were looked at
+	own       map[int64]bool           // revisions that the placer wrote, and that it need not read
 
-	news tidings
+	pending pending
 
 	claims sync.Mutex
 	held   map[string]placement.Placed // by VM: claimed for transactions that are not over
 }
 
-// there is a VM that its host says it has.
-type there struct {
+// presence is a VM that its host says it has.
+type presence struct {
 	host    string
 	scratch farm.Bytes
 }
 
-// tidings is what the placer has to look at.
-type tidings struct {
+// pending is what the mirror has read and the placer has to look at.
+type pending struct {
 	unplaced []*farm.VM
 	resized  []farm.VM       // that are to have another size
-	refused  []farm.VM       // that their hosts would not have
-	sound    []string        // hosts that run a VM
+	rejected []farm.VM       // that their hosts would not have
+	healthy  []string        // hosts that run a VM
 	settled  []string        // VMs that wait for nothing: they have a host, or need none
 	running  []string        // of them, those that run
 	gone     []string        // VMs whose rows are gone
-	roomier  map[string]bool // cells in which there may be room that was not there before
+	freed    map[string]bool // cells in which there may be room that was not there before
 	all      bool            // that may be so anywhere
 }
+
+func newPending(all bool) pending { return pending{freed: map[string]bool{}, all: all} }
 
 // NewMirror returns a mirror that has read nothing yet.
 func NewMirror(o Options) *Mirror {
@@ -69,10 +71,10 @@ func missing(err error) bool { return farm.IsKind(err, farm.NotFound) }
 
 // refresh is follow, and a look for silent hosts when that is due. The mirror is locked.
 func (m *Mirror) refresh(ctx context.Context) error {
-	if err := m.follow(ctx); err != nil || m.options.Now().Before(m.lookDue()) {
+	if err := m.follow(ctx); err != nil || m.options.Now().Before(m.checkDue()) {
 		return err
 	}
-	m.looked = m.options.Now()
+	m.checked = m.options.Now()
 	return m.options.Store.View(ctx, m.checkSilent)
 }
 
@@ -92,7 +94,7 @@ func (m *Mirror) follow(ctx context.Context) error {
 			if err != nil || upTo == before {
 				return err
 			}
-			kinds, changed := m.finals(changes)
+			kinds, changed := m.lastChanges(changes)
 			m.readUpTo(upTo)
 			return m.read(t, kinds, changed)
 		})
@@ -117,7 +119,7 @@ func (m *Mirror) followRecent() (ok bool) {
 	if !ok || m.revision == 0 {
 		return false
 	}
-	kinds, changed := m.finals(changes)
+	kinds, changed := m.lastChanges(changes)
 	if len(kinds) > 0 {
 		return false
 	}
@@ -154,23 +156,16 @@ func gone(err error) bool { return farm.IsCode(err, farm.CodeFeedGone) }
 func (m *Mirror) load(ctx context.Context) error {
 	held := m.holds() // before the snapshot: whoever settles meanwhile is in one of the two
 	return m.options.Store.View(ctx, func(t *store.Tx) error {
-		m.revision, m.cells, m.networks = 0, nil, nil
-		m.fleet, m.groups, m.hosts, m.there =
-			placement.NewFleet(), map[string]farm.Affinity{}, map[string]hostNote{}, map[string]there{}
-		m.own, m.news = map[int64]bool{}, tidings{roomier: map[string]bool{}, all: true}
-		if err := m.readCells(t); err != nil {
-			return err
-		}
-		if err := m.readNetworks(t); err != nil {
-			return err
-		}
-		if err := m.readGroups(t); err != nil {
-			return err
+		m.clear()
+		for _, read := range []func(*store.Tx) error{m.readCells, m.readNetworks, m.readGroups} {
+			if err := read(t); err != nil {
+				return err
+			}
 		}
 		if err := t.EachVM(store.VMFilter{}, func(vm farm.VM) { m.setVM(&vm) }); err != nil {
 			return err
 		}
-		slices.SortStableFunc(m.news.unplaced,
+		slices.SortStableFunc(m.pending.unplaced,
 			func(a, b *farm.VM) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
 		for id, placed := range held {
 			if _, there := m.fleet.Place(id); !there {
@@ -185,6 +180,14 @@ func (m *Mirror) load(ctx context.Context) error {
 	})
 }
 
+// clear forgets everything.
+func (m *Mirror) clear() {
+	m.revision, m.cells, m.networks = 0, nil, nil
+	m.fleet, m.groups, m.hosts, m.present =
+		placement.NewFleet(), map[string]farm.Affinity{}, map[string]hostNote{}, map[string]presence{}
+	m.own, m.pending = map[int64]bool{}, newPending(true)
+}
+
 func (m *Mirror) readGroups(t *store.Tx) error {
 	groups, err := t.Groups()
 	clear(m.groups)
@@ -194,8 +197,9 @@ func (m *Mirror) readGroups(t *store.Tx) error {
 	return err
 }
 
-// finals are the last changes of each host and VM, and which other kinds changed, beside what the placer wrote itself.
-func (m *Mirror) finals(changes []store.Change) (kinds map[store.Kind]bool, ids []store.Change) {
+// lastChanges returns the last change of each host and VM, and which other kinds changed, beside what the placer wrote
+// itself.
+func (m *Mirror) lastChanges(changes []store.Change) (kinds map[store.Kind]bool, ids []store.Change) {
 	kinds = map[store.Kind]bool{}
 	at := map[store.Change]int{}
 	for _, c := range changes {
@@ -229,7 +233,7 @@ func (m *Mirror) read(t *store.Tx, kinds map[store.Kind]bool, changed []store.Ch
 			if err := read(t); err != nil {
 				return err
 			}
-			m.news.all = true
+			m.pending.all = true
 		}
 	}
 	for _, c := range changed {
@@ -274,57 +278,57 @@ func (m *Mirror) readOne(t *store.Tx, c store.Change) error {
 func (m *Mirror) setVM(vm *farm.VM) {
 	if vm.Host == "" {
 		m.release(vm.ID)
-		delete(m.there, vm.ID)
+		delete(m.present, vm.ID)
 		if vm.Wanted.Power == farm.PowerDeleted || vm.Booking != "" {
-			m.news.settled = append(m.news.settled, vm.ID)
+			m.pending.settled = append(m.pending.settled, vm.ID)
 		} else {
-			m.news.unplaced = append(m.news.unplaced, vm)
+			m.pending.unplaced = append(m.pending.unplaced, vm)
 		}
 		return
 	}
-	m.news.settled = append(m.news.settled, vm.ID)
+	m.pending.settled = append(m.pending.settled, vm.ID)
 	now := placement.PlacedOf(*vm)
 	if p, ok := m.fleet.Place(vm.ID); !ok || p.Host != now.Host || p.Cell != now.Cell || p.Size != now.Size {
 		m.release(vm.ID)
 		m.fleet.Restore(now)
 	}
-	m.setThere(*vm)
+	m.setPresence(*vm)
 	if vm.Resize != nil {
-		m.news.resized = append(m.news.resized, *vm)
+		m.pending.resized = append(m.pending.resized, *vm)
 	}
 	if rejected(*vm) {
-		m.news.refused = append(m.news.refused, *vm)
+		m.pending.rejected = append(m.pending.rejected, *vm)
 	}
 	if vm.Observed.State == farm.VMRunning {
-		m.news.running, m.news.sound = append(m.news.running, vm.ID), append(m.news.sound, vm.Host)
+		m.pending.running, m.pending.healthy = append(m.pending.running, vm.ID), append(m.pending.healthy, vm.Host)
 	}
 }
 
-func (m *Mirror) setThere(vm farm.VM) {
+func (m *Mirror) setPresence(vm farm.VM) {
 	switch vm.Observed.State {
 	case "", farm.VMFailed, farm.VMGone, farm.VMLost:
-		delete(m.there, vm.ID)
+		delete(m.present, vm.ID)
 	default:
-		m.there[vm.ID] = there{vm.Host, vm.Shape.Scratch}
+		m.present[vm.ID] = presence{vm.Host, vm.Shape.Scratch}
 	}
 }
 
 // dropVM forgets a VM whose row is gone.
 func (m *Mirror) dropVM(id string) {
 	m.release(id)
-	delete(m.there, id)
-	m.news.gone = append(m.news.gone, id)
+	delete(m.present, id)
+	m.pending.gone = append(m.pending.gone, id)
 }
 
 func (m *Mirror) release(id string) {
 	if p, ok := m.fleet.Release(id); ok {
-		m.roomier(p.Host)
+		m.freed(p.Host)
 	}
 }
 
-// roomier notes that a host may take what it did not take before. A VM's own cell may be another, for its limits.
-func (m *Mirror) roomier(host string) {
-	m.news.roomier[m.hosts[host].cell] = true
+// freed notes that a host may take what it did not take before. A VM's own cell may be another, for its limits.
+func (m *Mirror) freed(host string) {
+	m.pending.freed[m.hosts[host].cell] = true
 }
 
 // request returns what placement is asked for a VM, in cells that are placed by grange.

@@ -10,15 +10,15 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// maxLook is how long a new VM waits for the placer, whose looks at the feed take less; not what it takes to read the
-// whole farm.
-const maxLook = time.Millisecond
+// maxLockWait is how long a new VM waits for the placer, whose looks at the feed take less; not what it takes to read
+// the whole farm.
+const maxLockWait = time.Millisecond
 
 // PlaceNew gives a VM that t is about to insert its place, where that takes no question to the database and no other VM
 // comes before it; it returns the name of that host. All others are inserted without one (""), and the placer finds
 // their rows in the change feed.
 func (p *Placer) PlaceNew(t *store.Tx, vm *farm.VM) (host string) {
-	if !p.mu.LockWithin(maxLook) {
+	if !p.mu.LockWithin(maxLockWait) {
 		return "" // this is the writer of all
 	}
 	defer p.mu.Unlock()
@@ -44,7 +44,7 @@ func (p *Placer) PlaceNew(t *store.Tx, vm *farm.VM) (host string) {
 // first.
 func (p *Placer) requestNew(vm farm.VM) (r placement.Request, ok bool) {
 	names, err := policy.ChooseCell(vm.Project, vm.Cell, p.cells)
-	if err != nil || len(p.line.projects[vm.Project]) > 0 {
+	if err != nil || len(p.queue.projects[vm.Project]) > 0 {
 		return r, false
 	}
 	cells, _ := p.placeable(names)
@@ -52,7 +52,7 @@ func (p *Placer) requestNew(vm farm.VM) (r placement.Request, ok bool) {
 	if _, known := p.groups[r.Group]; len(cells) == 0 || vm.Group != "" && !known {
 		return r, false
 	}
-	return r, p.line.benches[placement.ClassOf(r)] == nil
+	return r, p.queue.waitlists[placement.ClassOf(r)] == nil
 }
 
 // hold notes a claim for a transaction that is not over: a mirror that is read anew has to have it, too.

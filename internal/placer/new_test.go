@@ -25,8 +25,8 @@ func TestNewVMsAreInsertedWithTheirPlaces(t *testing.T) {
 		t.Errorf("%+v, %v", changes, err)
 	}
 	l.settle(p)
-	if p.revision != before+1 || len(p.fleet.On(host.ID)) != 2 || len(p.held) != 0 || !p.line.idle() {
-		t.Errorf("revision %d, held %v, line %+v", p.revision, p.held, p.line)
+	if p.revision != before+1 || len(p.fleet.On(host.ID)) != 2 || len(p.held) != 0 || !p.queue.idle() {
+		t.Errorf("revision %d, held %v, line %+v", p.revision, p.held, p.queue)
 	}
 	l.disjoint()
 }

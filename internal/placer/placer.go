@@ -30,15 +30,8 @@ type Options struct {
 type Placer struct {
 	*Mirror
 	epoch int64 // of the lease; commits under another one fail
-	line  *line
+	queue *queue
 	avoid *avoidance
-	tally tally
-}
-
-// tally counts what the placer has done.
-type tally struct {
-	placed, refused, commits int
-	largest                  int // group
 }
 
 // Bounds of the placer's work between two looks at the feed.
@@ -56,7 +49,7 @@ const (
 // Lead returns a placer under the lease of an epoch, which has the mirror until its Run returns.
 func (m *Mirror) Lead(epoch int64) *Placer {
 	m.lead(true)
-	return &Placer{Mirror: m, epoch: epoch, line: newLine(), avoid: newAvoidance()}
+	return &Placer{Mirror: m, epoch: epoch, queue: newQueue(), avoid: newAvoidance()}
 }
 
 // Leading reports whether a placer has the mirror.
@@ -113,13 +106,13 @@ func notLeading(err error) bool { return farm.IsCode(err, store.CodeNotLeader) }
 func (p *Placer) startOver() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.revision, p.line = 0, newLine()
+	p.revision, p.queue = 0, newQueue()
 }
 
 // wait returns when the store has changed, or something is due: a look for silent hosts, another try after a refusal.
 func (p *Placer) wait(ctx context.Context) {
 	now := p.options.Now()
-	until := p.lookDue()
+	until := p.checkDue()
 	if due, ok := p.avoid.due(now); ok && due.Before(until) {
 		until = due
 	}
@@ -143,7 +136,7 @@ func (p *Placer) Step(ctx context.Context) (busy bool, err error) {
 			return false, err
 		}
 	}
-	return !p.line.idle(), nil
+	return !p.queue.idle(), nil
 }
 
 // prepare reads what changed and fills a group. Explanations wait meanwhile.
@@ -154,12 +147,12 @@ func (p *Placer) prepare(ctx context.Context) (*group, error) {
 		return nil, err
 	}
 	g := &group{}
-	p.sort(g)
+	p.apply(g)
 	for tries := 0; tries < maxTries && len(g.placed) < maxGroup; tries++ {
-		waits, fresh := p.line.first(), tries%2 == 1 // those that wait and new ones in turn
-		if waits != nil && !(fresh && len(p.line.turns) > 0) {
+		waits, fresh := p.queue.first(), tries%2 == 1 // those that wait and new ones in turn
+		if waits != nil && !(fresh && len(p.queue.turns) > 0) {
 			p.tryAgain(waits, g)
-		} else if c := p.line.next(); c != nil {
+		} else if c := p.queue.next(); c != nil {
 			p.try(c, g)
 		} else {
 			break
@@ -168,38 +161,38 @@ func (p *Placer) prepare(ctx context.Context) (*group, error) {
 	return g, nil
 }
 
-// sort takes up what the mirror has found.
-func (p *Placer) sort(g *group) {
-	now, news := p.options.Now(), p.news
-	p.news = tidings{roomier: map[string]bool{}}
-	for _, id := range slices.Concat(news.settled, news.gone) {
-		p.line.remove(id)
+// apply takes up what the mirror has read.
+func (p *Placer) apply(g *group) {
+	now, read := p.options.Now(), p.pending
+	p.pending = newPending(false)
+	for _, id := range slices.Concat(read.settled, read.gone) {
+		p.queue.remove(id)
 	}
-	for _, id := range slices.Concat(news.running, news.gone) {
+	for _, id := range slices.Concat(read.running, read.gone) {
 		p.avoid.forget(id)
 	}
-	for _, vm := range news.unplaced {
-		p.line.add(vm)
+	for _, vm := range read.unplaced {
+		p.queue.add(vm)
 	}
 	for _, id := range p.avoid.over(now) {
-		if c := p.line.at[id]; c != nil {
-			p.line.add(c.vm)
+		if c := p.queue.at[id]; c != nil {
+			p.queue.add(c.vm)
 		}
 	}
-	for _, host := range news.sound {
-		p.sound(host)
+	for _, host := range read.healthy {
+		p.recovered(host)
 	}
-	for _, vm := range news.refused {
-		p.refusedBy(vm, g)
+	for _, vm := range read.rejected {
+		p.rejectedBy(vm, g)
 	}
-	for _, vm := range news.resized {
+	for _, vm := range read.resized {
 		p.resize(vm, g)
 	}
 	p.reopen(now)
-	if news.all {
-		p.line.again()
-	} else if len(news.roomier) > 0 {
-		p.line.roomier(news.roomier)
+	if read.all {
+		p.queue.retryAll()
+	} else if len(read.freed) > 0 {
+		p.queue.retryIn(read.freed)
 	}
 }
 
@@ -207,15 +200,15 @@ func (p *Placer) sort(g *group) {
 func (p *Placer) try(c *candidate, g *group) {
 	names, err := policy.ChooseCell(c.vm.Project, c.vm.Cell, p.cells)
 	if err != nil {
-		p.sit(c, p.request(*c.vm, nil), g, err) // until a cell changes
+		p.park(c, p.request(*c.vm, nil), g, err) // until a cell changes
 		return
 	}
 	cells, batch := p.placeable(names)
 	r := p.request(*c.vm, cells)
 	r.Avoid = p.avoid.of(c.vm.ID, p.options.Now())
-	b := p.line.benches[placement.ClassOf(r)]
+	b := p.queue.waitlists[placement.ClassOf(r)]
 	if b != nil && batch == "" {
-		p.sit(c, r, g, b.why) // behind others of its class
+		p.park(c, r, g, b.why) // behind others of its class
 		return
 	}
 	if len(cells) > 0 {
@@ -229,27 +222,27 @@ func (p *Placer) try(c *candidate, g *group) {
 		g.reserve = append(g.reserve, reservation{*c.vm, batch})
 		return
 	}
-	p.sit(c, r, g, err)
+	p.park(c, r, g, err)
 }
 
-// sit has a VM wait with those of its class.
-func (p *Placer) sit(c *candidate, r placement.Request, g *group, why error) {
-	p.line.sit(c, r).why = why
+// park has a VM wait with those of its class.
+func (p *Placer) park(c *candidate, r placement.Request, g *group, why error) {
+	p.queue.park(c, r).why = why
 	g.wait(c, why)
 }
 
-// tryAgain claims a place for the first of a bench. When it is refused, so are those behind it.
+// tryAgain claims a place for the first of a waitlist. When it is refused, so are those behind it.
 func (p *Placer) tryAgain(c *candidate, g *group) {
-	r := p.request(*c.vm, c.bench.cells)
+	r := p.request(*c.vm, c.waitlist.cells)
 	r.Avoid = p.avoid.of(c.vm.ID, p.options.Now())
 	placed, err := p.fleet.Claim(r)
 	if err != nil {
-		c.bench.why = err
-		p.line.refused()
+		c.waitlist.why = err
+		p.queue.refused()
 		g.wait(c, err)
 		return
 	}
-	p.line.remove(c.vm.ID)
+	p.queue.remove(c.vm.ID)
 	g.place(c, placed)
 }
 

@@ -65,8 +65,8 @@ func TestPlacerWaitsForRoom(t *testing.T) {
 	if now := l.must(ids[4]); now.Host == "" || now.Waiting != "" {
 		t.Errorf("%+v", now)
 	}
-	if !p.line.idle() || len(p.line.benches) != 0 || len(p.line.at) != 0 {
-		t.Errorf("left in the line: %+v", p.line)
+	if !p.queue.idle() || len(p.queue.waitlists) != 0 || len(p.queue.at) != 0 {
+		t.Errorf("left in the queue: %+v", p.queue)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestPlacerWaitsForTheImage(t *testing.T) {
 
 // Projects take turns, whatever one of them has in the queue.
 func TestPlacerIsFair(t *testing.T) {
-	l := newLine()
+	l := newQueue()
 	for i := range 3 {
 		l.add(&farm.VM{ID: fmt.Sprint("a", i), Project: "a"})
 	}
@@ -191,6 +191,36 @@ func TestPlacerReadsWhatCameBetween(t *testing.T) {
 		if got := l.must(vm.ID); got.Host == "" {
 			t.Errorf("%d others have written: VM %s waits for ever", others, got.Name)
 		}
+	}
+}
+
+// What no cell of grange takes is handed to the batch system of the next cell, again if that failed.
+func TestPlacerReserves(t *testing.T) {
+	l := newLab(t)
+	l.update(func(tx *store.Tx) error {
+		return errors.Join(
+			tx.PutCell(farm.Cell{Name: "east", Default: true, Closed: true}.WithDefaults()),
+			tx.PutCell(farm.Cell{Name: "farm", Broker: "slurm", Projects: []string{"alice"}}.WithDefaults()))
+	})
+	p := l.placing()
+	v := l.create(farm.VM{Name: "a", Shape: small})
+	errAway := errors.New("away")
+	var asked []string
+	p.options.Reserve = func(_ context.Context, epoch int64, vm farm.VM, cell string) error {
+		if asked = append(asked, vm.ID+" in "+cell); len(asked) == 1 {
+			return errAway
+		}
+		vm.Cell, vm.Booking = cell, farm.ToBook
+		l.update(func(tx *store.Tx) error { return errors.Join(tx.Fence(epoch), tx.SetVMPlace(vm)) })
+		return nil
+	}
+	if _, err := p.Step(t.Context()); !errors.Is(err, errAway) {
+		t.Fatal(err)
+	}
+	p.startOver()
+	l.settle(p)
+	if want := []string{v.ID + " in farm", v.ID + " in farm"}; !slices.Equal(asked, want) {
+		t.Errorf("%v, not %v", asked, want)
 	}
 }
 
@@ -449,25 +479,25 @@ func TestPlacerRuns(t *testing.T) {
 }
 
 // Of VMs that are to be tried again the last one of a class may go before its turn comes.
-func TestLineOutlivesAnEmptyBench(t *testing.T) {
-	l := newLine()
+func TestQueueOutlivesAnEmptyWaitlist(t *testing.T) {
+	l := newQueue()
 	wait := func(name string, cpus int, cell string) {
 		vm := &farm.VM{ID: name, Project: "p", Name: name, Shape: farm.Shape{CPUs: cpus}}
 		l.add(vm)
-		l.sit(l.next(), placement.Request{VM: name, Shape: vm.Shape, Cells: []string{cell}})
+		l.park(l.next(), placement.Request{VM: name, Shape: vm.Shape, Cells: []string{cell}})
 	}
 	wait("a", 1, "east")
 	wait("b", 2, "east")
 	wait("c", 3, "west")
-	l.roomier(map[string]bool{"east": true})
+	l.retryIn(map[string]bool{"east": true})
 	l.remove("b")
-	l.roomier(map[string]bool{"west": true})
+	l.retryIn(map[string]bool{"west": true})
 	var tried []string
 	for c := l.first(); c != nil; c = l.first() {
 		tried = append(tried, c.vm.ID)
 		l.refused()
 	}
-	if d := cmp.Diff([]string{"a", "c"}, tried); d != "" || !l.idle() || len(l.benches) != 2 {
-		t.Errorf("%s%d benches", d, len(l.benches))
+	if d := cmp.Diff([]string{"a", "c"}, tried); d != "" || !l.idle() || len(l.waitlists) != 2 {
+		t.Errorf("%s%d waitlists", d, len(l.waitlists))
 	}
 }
