@@ -22,6 +22,8 @@ var rules = []struct {
 	{"internal/numa", pure, outside, "a planner that reads nothing can be tested on every host there is"},
 	{"internal/placement", planned, outside, "decisions are simulated before they are trusted"},
 	{"internal/ledger", claimed, outside, "what a host has claimed is counted the same on every host, and tried alone"},
+	{"internal/placer", placing, []string{"os", "os/exec", "net", "net/http", "syscall", "database/sql"},
+		"it decides from what the store has, and knows neither who asks for VMs nor how hosts are reached"},
 	{"internal/scaling", pure, outside, "decisions are simulated before they are trusted"},
 	{"internal/policy", pure, outside, "who may do what must not depend on the machine that asks"},
 	{"internal/wire", nil, outside, "what is on the wire follows from what is said"},
@@ -63,6 +65,11 @@ func planned(path string) bool { return pure(path) || path == "internal/numa" }
 
 // claimed lets through what one user may have as well.
 func claimed(path string) bool { return planned(path) || path == "internal/policy" }
+// placing lets the pure decisions through that the placer makes, and the store.
+func placing(path string) bool {
+	return planned(path) || path == "internal/placement" || path == "internal/policy" || path == "internal/breaker" ||
+		path == "internal/store"
+}
 
 func TestImports(t *testing.T) {
 	for _, s := range sources(t) {
@@ -99,6 +106,7 @@ var importers = []struct {
 	{"internal/hyper/fake", []string{"internal/cli"}, "only the list of drivers, and tests, name a driver"},
 	{"internal/agent", []string{"internal/cli", "e2e"}, "others talk to an agent through api"},
 	{"internal/ledger", []string{"internal/agent"}, "a host has one ledger, its agent's"},
+	{"internal/placer", []string{"internal/server"}, "a server runs one placer, and all places come from it"},
 	{"internal/config", []string{"internal/cli", "internal/agent"}, "a package takes what it needs as arguments"},
 	{"e2e", []string{"e2e"}, "tests of a machine are no library"},
 }

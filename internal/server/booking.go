@@ -126,7 +126,7 @@ func (p *bookPass) one(ctx context.Context, vm farm.VM) error {
 		return p.giveBack(ctx, vm)
 	case deleted:
 		return nil // its host still has it
-	case vm.Host != "" && turnsAway(vm) && len(p.memory.avoid[vm.ID]) < maxRefusals:
+	case vm.Host != "" && placement.Rejected(vm) && len(p.memory.avoid[vm.ID]) < placement.MaxRejections:
 		return p.sentAway(ctx, vm)
 	case vm.Host != "":
 		return p.keepPlace(ctx, vm, booked, is)
@@ -176,7 +176,7 @@ func (p *bookPass) sentAway(ctx context.Context, vm farm.VM) error {
 		if missing(err) {
 			return nil
 		}
-		if err != nil || now.Host != vm.Host || !turnsAway(now) {
+		if err != nil || now.Host != vm.Host || !placement.Rejected(now) {
 			return err
 		}
 		now.Host, now.Booking, now.Waiting = "", farm.ToBook, "a host would not have it: "+now.Observed.Brief()
@@ -341,10 +341,7 @@ func (p *bookPass) booking(vm farm.VM, n batch.Node) batch.Booking {
 
 // request is what placement is asked for a VM.
 func (p *bookPass) request(vm farm.VM) placement.Request {
-	r := placement.Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: []string{p.cell.Name},
-		Image: vm.Image, Network: vm.Network, Needs: vm.Needs}
-	r.Group = groupOf(vm)
-	r.Affinity = p.groups[r.Group]
+	r := placement.RequestOf(vm, []string{p.cell.Name}, p.groups)
 	for host := range p.memory.avoid[vm.ID] {
 		if p.avoids(vm.ID, host) {
 			r.Avoid = append(r.Avoid, host)
@@ -381,14 +378,15 @@ func (p *bookPass) fill(ctx context.Context) error {
 	cell.Broker = farm.BrokerGrange // the host is chosen here; the batch system books it
 	p.fleet.SetCell(cell)
 	for _, h := range hosts {
-		p.fleet.Set(placement.Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: labelsOf(h, p.cell),
-			Refuses: p.refuses(h), Topology: h.Facts.Topology, Reserve: h.Facts.Reserve, Taken: h.Facts.Taken,
-			Images: h.Facts.Images, Networks: carried(h, networks), Scratch: h.Facts.ScratchFree})
+		host := placement.HostOf(h, p.cell, networks)
+		host.Refuses, host.Closed = p.refuses(h), false
+		p.fleet.Set(host)
 	}
 	for _, vm := range p.vms {
 		if vm.Host != "" {
-			p.fleet.Restore(placement.Placed{VM: vm.ID, Project: vm.Project, Host: vm.Host, Cell: vm.Cell,
-				Group: groupOf(vm), Size: sizeOf(vm.Shape), Plan: vm.Observed.Plan})
+			placed := placement.PlacedOf(vm)
+			placed.Plan = vm.Observed.Plan
+			p.fleet.Restore(placed)
 		}
 	}
 	return nil
@@ -397,7 +395,7 @@ func (p *bookPass) fill(ctx context.Context) error {
 // refuses is why a host can be booked by nobody now; "": it can.
 func (p *bookPass) refuses(h farm.Host) string {
 	n, known := p.nodes[h.ID]
-	why, _ := refusalOf(h)
+	why, _ := placement.Refusal(h)
 	switch state := p.stateOf(h, p.cell); {
 	case why != "":
 		return why
@@ -409,4 +407,11 @@ func (p *bookPass) refuses(h farm.Host) string {
 		return withReason(fmt.Sprintf("in %s it is %s", p.cell.Broker, n.State), n.Reason)
 	}
 	return ""
+}
+
+func withReason(text, reason string) string {
+	if reason == "" {
+		return text
+	}
+	return text + ": " + reason
 }

@@ -72,7 +72,7 @@ func (s *Server) broke(ctx context.Context, epoch int64, cell farm.Cell, memory 
 	}
 	note := brokerNote{Hosts: map[string]hostAnswer{}}
 	err = s.brokePass(ctx, epoch, cell, memory, was, &note)
-	if notLeading(err) {
+	if farm.IsCode(err, store.CodeNotLeader) {
 		return err
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placer"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
@@ -122,6 +123,35 @@ func (l *lab) host(name, cell string) farm.Host {
 	return h
 }
 
+// machine enrols a host of 32 threads on two nodes of 32 GiB, with 100 GiB of disk.
+func (l *lab) machine(name, cell string) farm.Host {
+	l.t.Helper()
+	h := farm.Host{ID: "id-" + name, Name: name, Cell: cell, Enrolled: l.clock(), Seen: l.clock(),
+		Facts: farm.Facts{Topology: topologytest.CERN2650v2(), Kind: "cern", Accelerator: "kvm",
+			Networks: []string{"br1"}, Images: []string{"micro"}, ScratchFree: 100 * farm.GiB}}
+	l.update(func(tx *store.Tx) error { return tx.InsertHost(h) })
+	return h
+}
+
+// placing is a placer that works step by step.
+func (l *lab) placing() *placer.Placer { l.t.Helper(); return l.mirror.Lead(l.epoch()) }
+
+// settle steps until nothing is left to do.
+func (l *lab) settle(p *placer.Placer) {
+	l.t.Helper()
+	for range 100 {
+		before := l.revision()
+		busy, err := p.Step(l.t.Context())
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if !busy && l.revision() == before {
+			return
+		}
+	}
+	l.t.Fatal("the placer does not come to rest")
+}
+
 // seen has a host be heard of now.
 func (l *lab) seen(h farm.Host) {
 	l.update(func(tx *store.Tx) error { return tx.SetHostSeen(h.ID, l.clock(), 0) })
@@ -192,6 +222,32 @@ func (l *lab) row(id string) (vm farm.VM, there bool) {
 		return err
 	})
 	return vm, there
+}
+
+func (l *lab) must(vm string) farm.VM {
+	l.t.Helper()
+	v, ok := l.row(vm)
+	if !ok {
+		l.t.Fatalf("VM %s is gone", vm)
+	}
+	return v
+}
+
+// disjoint holds that VMs of one host share no thread.
+func (l *lab) disjoint() {
+	l.t.Helper()
+	l.view(func(tx *store.Tx) error {
+		vms, err := tx.VMs(store.VMFilter{})
+		for i, a := range vms {
+			for _, b := range vms[:i] {
+				if a.Host != "" && a.Host == b.Host && a.Plan.Held().Common(b.Plan.Held()) != 0 {
+					l.t.Fatalf("VMs %s and %s have threads %v and %v of %s", a.Name, b.Name, a.Plan.Held(),
+						b.Plan.Held(), a.Host)
+				}
+			}
+		}
+		return err
+	})
 }
 
 // code is the code of an error; "" of none.

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/grange-project/grange/api"
@@ -52,7 +54,7 @@ func (s *Server) orderMove(ctx context.Context, ref string, ifRevision int64, to
 	if err != nil {
 		return m, err
 	}
-	why, err := s.mirror.explainMove(ctx, vm)
+	why, err := s.mirror.ExplainMove(ctx, vm)
 	if err != nil {
 		return m, err
 	}
@@ -165,22 +167,6 @@ func (c *call) hostCalled(ref string) (farm.Host, error) {
 		return h, noHost(ref)
 	}
 	return h, err
-}
-
-// explainMove explains where a VM could go that has a place: what it holds there is not counted, neither there nor in
-// its cell.
-func (m *mirror) explainMove(ctx context.Context, vm farm.VM) (placement.Explanation, error) {
-	m.asking.Lock()
-	defer m.asking.Unlock()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.catchUp(ctx); err != nil {
-		return placement.Explanation{}, err
-	}
-	if was, ok := m.fleet.Release(vm.ID); ok {
-		defer m.fleet.Restore(was)
-	}
-	return m.fleet.Why(m.request(vm, []string{vm.Cell}))
 }
 
 // Move is the last move of a VM.
@@ -373,7 +359,7 @@ const (
 // moves orders what drains move, and cancels what does not begin. Of a service cell, that is all VMs that can be moved:
 // who cannot, or fits nowhere, stays until the deadline.
 func (s *Server) moves(ctx context.Context, epoch int64) error {
-	if err := s.cancelLate(ctx, epoch); err != nil || !s.mirror.draining() {
+	if err := s.cancelLate(ctx, epoch); err != nil || !s.mirror.Draining() {
 		return err
 	}
 	due, err := s.movedByDrains(ctx)
@@ -385,7 +371,7 @@ func (s *Server) moves(ctx context.Context, epoch int64) error {
 			func(do func(*call) error) error { return s.byItself(ctx, epoch, policy.MoveVM, do) })
 		switch {
 		case farm.IsCode(err, placement.CodeMoveRefused):
-			s.mirror.notMoved(vm.ID, s.now())
+			s.unmoved.add(vm.ID, s.now())
 			s.log.Info("a drain does not move a VM", "vm", label(vm), "reason", err)
 		case err != nil && !missing(err):
 			return err
@@ -440,6 +426,34 @@ func (s *Server) movedByDrains(ctx context.Context) ([]farm.VM, error) {
 	})
 }
 
+// unmoved is when a drain found no host for a VM, by the VM's ID.
+type unmoved struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// lookForRoom is how often a drain looks for a host of a VM that none takes.
+const lookForRoom = time.Minute
+
+// add notes that no host was found for a VM.
+func (u *unmoved) add(vm string, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.at == nil {
+		u.at = map[string]time.Time{}
+	}
+	maps.DeleteFunc(u.at, func(_ string, at time.Time) bool { return now.Sub(at) > lookForRoom })
+	u.at[vm] = now
+}
+
+// has reports whether that is so short ago that it is not tried again.
+func (u *unmoved) has(vm string, now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	at, ok := u.at[vm]
+	return ok && now.Sub(at) <= lookForRoom
+}
+
 // leaving are the VMs of a host that are to be moved next.
 func (c *call) leaving(h farm.Host) (due []farm.VM, err error) {
 	vms, err := c.Tx.VMs(store.VMFilter{Host: h.ID})
@@ -456,7 +470,7 @@ func (c *call) leaving(h farm.Host) (due []farm.VM, err error) {
 		case m.Active():
 			free--
 		case c.now.Sub(m.Ended) < moveAgain && m.Failure != "" && !m.Ended.Before(h.Drain.Since),
-			c.s.mirror.wasNotMoved(vm.ID, c.now):
+			c.s.unmoved.has(vm.ID, c.now):
 		case vm.Wanted.Power == farm.PowerOn && vm.Observed.State == farm.VMRunning:
 			due = append(due, vm)
 		}

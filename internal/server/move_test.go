@@ -293,10 +293,7 @@ func TestDrainMoves(t *testing.T) {
 	}
 	pass := func() {
 		t.Helper()
-		m.mirror.mu.Lock()
-		err := m.mirror.catchUp(t.Context())
-		m.mirror.mu.Unlock()
-		if err != nil {
+		if _, err := m.WhyOf(t.Context(), root, m.vm.ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.moves(t.Context(), m.epoch()); err != nil {

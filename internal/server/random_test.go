@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placer"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -109,14 +111,15 @@ func TestNothingTwice(t *testing.T) {
 				h.poll()
 				hosts = append(hosts, h)
 			}
-			p := l.placing()
+			epoch := l.epoch()
+			p := l.mirror.Lead(epoch)
 			if seed%2 == 1 {
 				l.placer.Store(p)
 			}
 			for range steps {
 				l.pass(time.Duration(r.IntN(20)) * time.Second)
 				l.somebody(r)
-				l.oneHost(r, hosts[r.IntN(len(hosts))], p.epoch)
+				l.oneHost(r, hosts[r.IntN(len(hosts))], epoch)
 				if r.IntN(2) == 0 {
 					l.settle(p)
 				}
@@ -243,7 +246,7 @@ func (l *lab) sound(hosts []*fakeHost) {
 }
 
 // empty deletes all, lets every host answer, and looks what is left.
-func (l *lab) empty(p *placer, hosts []*fakeHost) {
+func (l *lab) empty(p *placer.Placer, hosts []*fakeHost) {
 	l.t.Helper()
 	page, err := l.VMs(l.t.Context(), ann, VMFilter{})
 	if err != nil {
@@ -272,9 +275,34 @@ func (l *lab) empty(p *placer, hosts []*fakeHost) {
 	if n := l.count("alice"); n != 0 {
 		l.t.Errorf("%d rows are left", n)
 	}
-	for _, h := range hosts {
-		if n := len(p.fleet.On(h.host.ID)); n != 0 {
-			l.t.Errorf("the placer holds %d places on %s", n, h.host.Name)
+	l.vacant(p, hosts)
+}
+
+// vacant holds that the placer has all of every host for a VM, once people have opened it.
+func (l *lab) vacant(p *placer.Placer, hosts []*fakeHost) {
+	l.t.Helper()
+	l.update(func(tx *store.Tx) error {
+		for _, f := range hosts {
+			h, err := tx.Host(f.host.ID)
+			if err != nil {
+				return err
+			}
+			h.Fenced, h.Closed, h.Drain = time.Time{}, false, farm.Drain{}
+			if err := errors.Join(tx.SetHost(h), tx.SetHostSeen(h.ID, l.clock(), 0)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	l.settle(p)
+	e, err := p.Explain(l.t.Context(), farm.VM{ID: "all", Project: "alice", Cell: "east",
+		Shape: farm.Shape{CPUs: 32, Memory: farm.GiB, Network: farm.NetworkNone}})
+	if err != nil || e.Hosts != len(hosts) {
+		l.t.Fatalf("%d hosts: %+v, %v", len(hosts), e, err)
+	}
+	for _, a := range e.Each {
+		if !a.Fits {
+			l.t.Errorf("the placer holds places on %s: %s", a.Name, a.Message)
 		}
 	}
 }

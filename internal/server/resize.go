@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placer"
 	"github.com/grange-project/grange/internal/policy"
 )
 
@@ -39,12 +40,9 @@ func (s *Server) ResizeVM(ctx context.Context, who farm.Identity, ref string, if
 	})
 }
 
-// notResized begins the notice of a VM whose host had no room for another size.
-const notResized = "not resized"
-
-// acted takes that notice away: what people asked for since is newer.
+// acted takes away the notice that a VM was not resized: what people asked for since is newer.
 func (c *call) acted(vm *farm.VM) error {
-	if !strings.HasPrefix(vm.Waiting, notResized) {
+	if !strings.HasPrefix(vm.Waiting, placer.NotResized) {
 		return nil
 	}
 	vm.Waiting = ""

@@ -10,11 +10,7 @@ import (
 func (s *Server) URL() string { return s.url }
 
 // Leads reports whether this one of the servers runs the loops now.
-func (s *Server) Leads() bool {
-	s.mirror.mu.Lock()
-	defer s.mirror.mu.Unlock()
-	return s.mirror.leading
-}
+func (s *Server) Leads() bool { return s.mirror.Leading() }
 
 // Revision is the store's, now.
 func (s *Server) Revision(ctx context.Context) (revision int64, err error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/pki"
+	"github.com/grange-project/grange/internal/placer"
 	"github.com/grange-project/grange/internal/sdnotify"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/throttle"
@@ -52,8 +53,9 @@ type Server struct {
 	hub     *hub
 	streams *streams
 
-	mirror *mirror                // for the placer, and for explanations
-	placer atomic.Pointer[placer] // nil: another server leads
+	mirror  *placer.Mirror                // for the placer, and for explanations
+	placer  atomic.Pointer[placer.Placer] // nil: another server leads
+	unmoved unmoved                       // VMs for which drains found no host
 
 	cursors     cursors
 	links       *links
@@ -94,11 +96,7 @@ func New(o Options) *Server {
 		site: o.Site, refusals: throttle.Buckets{Size: 3, Leak: time.Minute, Now: o.Now},
 		renewals: throttle.Buckets{Size: 20, Leak: renewEach, Now: o.Now},
 		doubts:   throttle.Buckets{Size: 20, Leak: doubtEach, Now: o.Now}}
-	s.mirror = newMirror(o.Store, o.Now, func(host string, seen time.Time) bool {
-		if heard := s.heard(host); heard.After(seen) {
-			seen = heard // not written yet
-		}
-		return s.silent(farm.Host{Seen: seen})
-	})
+	s.mirror = placer.NewMirror(placer.Options{Store: o.Store, Log: o.Log, Now: o.Now, Silent: s.silentSince,
+		Reserve: s.book})
 	return s
 }

@@ -83,7 +83,7 @@ func (c *call) expired(vm farm.VM) error {
 
 // drains stops what still runs on hosts whose drain is past its deadline.
 func (s *Server) drains(ctx context.Context, epoch int64) error {
-	if !s.mirror.draining() {
+	if !s.mirror.Draining() {
 		return nil
 	}
 	due, err := s.drained(ctx)
@@ -169,6 +169,12 @@ func ofHosts[T any](ctx context.Context, s *Server, act policy.Action,
 const (
 	silentHost policy.Action = "host.silent"
 	backHost   policy.Action = "host.back"
+)
+
+// Hosts are looked at for silence a page at a time, with a pause.
+const (
+	silencePage  = 500
+	silencePause = 100 * time.Millisecond
 )
 
 // silences notes which hosts are not heard of any more, and which are again, and tells watchers of them. Nothing is

@@ -148,6 +148,14 @@ func (s *Server) silent(h farm.Host) bool {
 	return now.Sub(s.since) > s.silence || time.Unix(0, s.lastHeard.Load()).Sub(seen) > s.silence
 }
 
+// silentSince reports whether a host is silent that was heard of at a time, by the store.
+func (s *Server) silentSince(host string, seen time.Time) bool {
+	if heard := s.heard(host); heard.After(seen) {
+		seen = heard // not written yet
+	}
+	return s.silent(farm.Host{Seen: seen})
+}
+
 // recall finds when any host was last heard of before this server came up.
 func (s *Server) recall(ctx context.Context) error {
 	return s.store.View(ctx, func(t *store.Tx) error {

@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"slices"
-	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/placement"
@@ -59,7 +57,7 @@ func (s *Server) Why(ctx context.Context, who farm.Identity, r CreateVM) (placem
 
 // explain asks the fleet as it is now. Of VMs that the caller may not see, no name is told.
 func (s *Server) explain(ctx context.Context, who farm.Identity, vm farm.VM) (placement.Explanation, error) {
-	e, err := s.mirror.explain(ctx, vm)
+	e, err := s.mirror.Explain(ctx, vm)
 	if err == nil {
 		e, err = s.explainBatch(ctx, vm, e)
 	}
@@ -77,50 +75,4 @@ func (s *Server) explain(ctx context.Context, who farm.Identity, vm farm.VM) (pl
 		}
 		return nil
 	})
-}
-
-// explain asks one thing at a time, and rests as long as the last one took: placing goes before explaining.
-func (m *mirror) explain(ctx context.Context, vm farm.VM) (placement.Explanation, error) {
-	m.asking.Lock()
-	defer m.asking.Unlock()
-	if !sleep(ctx, time.Until(m.rested)) {
-		return placement.Explanation{}, ctx.Err()
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	begun := time.Now()
-	defer func() { m.rested = time.Now().Add(time.Since(begun)) }()
-	if err := m.catchUp(ctx); err != nil {
-		return placement.Explanation{}, err
-	}
-	names, err := policy.ChooseCell(vm.Project, vm.Cell, m.cells)
-	if err != nil {
-		names = closedToo(vm, m.cells)
-	}
-	return m.fleet.Why(m.request(vm, names))
-}
-
-// closedToo are the cells of a VM for which ChooseCell names none: those that it might have if they were open.
-func closedToo(vm farm.VM, cells []farm.Cell) []string {
-	open := slices.Clone(cells)
-	for i := range open {
-		open[i].Closed, open[i].Drain = false, farm.Drain{}
-	}
-	names, err := policy.ChooseCell(vm.Project, vm.Cell, open)
-	if err != nil {
-		return nil
-	}
-	return names
-}
-
-// catchUp brings the mirror up to date where no placer does. It is locked.
-func (m *mirror) catchUp(ctx context.Context) error {
-	if m.leading && m.revision != 0 {
-		return nil
-	}
-	err := m.refresh(ctx)
-	if !m.leading {
-		m.news = tidings{roomier: map[string]bool{}}
-	}
-	return err
 }

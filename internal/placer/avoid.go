@@ -1,12 +1,12 @@
-package server
+package placer
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placement"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -15,31 +15,12 @@ import (
 // that host for a while. After some hosts it is left to its owner: it is the VM then. A host that refuses VMs of
 // several owners, one after the other, backs off.
 
-// turnedAway are codes with which a host's reason begins when it would not have a VM that it never ran.
-var turnedAway = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage,
-	farm.CodeNoBridge}
+// firstAvoided is how long a VM does not come back to the first host; twice as long with each.
+const firstAvoided = 2 * time.Minute
 
-// Bounds of avoiding.
-const (
-	maxRefusals  = 5               // hosts that may refuse a VM before it is left as it is
-	firstAvoided = 2 * time.Minute // for which it does not come back to the first host; twice as long with each
-)
-
-// refusedByHost tells a VM that the placer's host would not have. One that a batch system placed is its broker's.
-func refusedByHost(vm farm.VM) bool { return vm.Booking == "" && turnsAway(vm) }
-
-// turnsAway tells a VM that its host would not have, before it ever ran.
-func turnsAway(vm farm.VM) bool {
-	o := vm.Observed
-	if o.State != farm.VMFailed || o.CPUTime != 0 || o.Ready || vm.Wanted.Power == farm.PowerDeleted {
-		return false
-	}
-	if !vm.Done() {
-		return false // people have asked for more than the host has refused, and it may be trying: it would run twice
-	}
-	code, _, ok := strings.Cut(o.Reason, ":")
-	return ok && slices.Contains(turnedAway, farm.Code(code))
-}
+// rejected reports whether a host would not have a VM that the placer gave it. One that a batch system placed is its
+// broker's.
+func rejected(vm farm.VM) bool { return vm.Booking == "" && placement.Rejected(vm) }
 
 // avoidance is which VM keeps off which host, and until when.
 type avoidance struct {
@@ -58,14 +39,14 @@ func (a *avoidance) add(vm, host string, now time.Time) (tooOften bool) {
 		hosts = map[string]time.Time{}
 		a.until[vm] = hosts
 	}
-	hosts[host] = now.Add(firstAvoided << min(len(hosts), maxRefusals))
-	return len(hosts) > maxRefusals
+	hosts[host] = now.Add(firstAvoided << min(len(hosts), placement.MaxRejections))
+	return len(hosts) > placement.MaxRejections
 }
 
-// forget is for a VM that is gone.
+// forget forgets a VM that is gone.
 func (a *avoidance) forget(vm string) { delete(a.until, vm) }
 
-// of are the hosts that a VM keeps off now, in order.
+// of returns the hosts that a VM keeps off now, in order.
 func (a *avoidance) of(vm string, now time.Time) []string {
 	var hosts []string
 	for host, until := range a.until[vm] {
@@ -77,7 +58,7 @@ func (a *avoidance) of(vm string, now time.Time) []string {
 	return hosts
 }
 
-// over are VMs that need not keep off some host any longer.
+// over returns VMs that need not keep off some host any longer.
 func (a *avoidance) over(now time.Time) []string {
 	var vms []string
 	for vm, hosts := range a.until {
@@ -98,7 +79,7 @@ func (a *avoidance) over(now time.Time) []string {
 	return vms
 }
 
-// due is when something is over next; ok is false when there is nothing.
+// due returns when something is over next; ok is false when there is nothing.
 func (a *avoidance) due(now time.Time) (next time.Time, ok bool) {
 	earlier := func(at time.Time) {
 		if !ok || at.Before(next) {
@@ -118,15 +99,16 @@ func (a *avoidance) due(now time.Time) (next time.Time, ok bool) {
 	return next, ok
 }
 
-// refusedBy has a VM placed elsewhere that its host would not have.
-func (p *placer) refusedBy(vm farm.VM, g *group) {
-	now := p.now()
+// rejectedBy has a VM placed elsewhere that its host would not have.
+func (p *Placer) rejectedBy(vm farm.VM, g *group) {
+	now := p.options.Now()
 	if p.avoid.add(vm.ID, vm.Host, now) {
-		p.log.Warn("VM is refused by one host after the other", "vm", vm.ID, "host", vm.Host, "reason",
+		p.options.Log.Warn("VM is refused by one host after the other", "vm", vm.ID, "host", vm.Host, "reason",
 			vm.Observed.Reason)
 		return
 	}
-	p.log.Info("host refused a VM; it is placed elsewhere", "vm", vm.ID, "host", vm.Host, "reason", vm.Observed.Reason)
+	p.options.Log.Info("host refused a VM; it is placed elsewhere", "vm", vm.ID, "host", vm.Host, "reason",
+		vm.Observed.Reason)
 	set := p.avoid.hosts[vm.Host]
 	if set == nil {
 		set = breaker.New(breaker.Defaults)
@@ -137,11 +119,11 @@ func (p *placer) refusedBy(vm farm.VM, g *group) {
 		set.Failed(now, ticket, breaker.TheHost, vm.Observed.Brief())
 	}
 	p.backOff(vm.Host, now)
-	g.refused = append(g.refused, vm)
+	g.rejected = append(g.rejected, vm)
 }
 
 // backOff closes a host that refuses one VM after the other, and opens it when its time has come.
-func (p *placer) backOff(host string, now time.Time) {
+func (p *Placer) backOff(host string, now time.Time) {
 	n, ok := p.hosts[host]
 	if !ok {
 		return
@@ -152,21 +134,21 @@ func (p *placer) backOff(host string, now time.Time) {
 		n.backsOff = "it refused several VMs in a row, and is tried again at " + b.Until.UTC().Format("15:04:05 UTC")
 	}
 	p.hosts[host] = n
-	p.tellRefusal(host)
+	p.setRefusal(host)
 }
 
-// sound forgets what a host refused: it runs a VM.
-func (p *placer) sound(host string) {
+// recovered forgets what a host refused: it runs a VM.
+func (p *Placer) recovered(host string) {
 	if p.avoid.hosts[host] == nil {
 		return
 	}
 	p.avoid.hosts[host] = breaker.New(breaker.Defaults)
-	p.backOff(host, p.now())
+	p.backOff(host, p.options.Now())
 	delete(p.avoid.hosts, host)
 }
 
 // reopen lets hosts be tried again whose time has come.
-func (p *placer) reopen(now time.Time) {
+func (p *Placer) reopen(now time.Time) {
 	for host := range p.avoid.hosts {
 		if p.hosts[host].backsOff != "" {
 			p.backOff(host, now)
@@ -174,8 +156,8 @@ func (p *placer) reopen(now time.Time) {
 	}
 }
 
-// writeRefused takes a VM away from the host that would not have it.
-func (p *placer) writeRefused(t *store.Tx, was farm.VM) error {
+// writeRejected takes a VM away from the host that would not have it.
+func (p *Placer) writeRejected(t *store.Tx, was farm.VM) error {
 	vm, err := t.VM(was.ID)
 	if missing(err) {
 		return nil
@@ -183,7 +165,7 @@ func (p *placer) writeRefused(t *store.Tx, was farm.VM) error {
 	if err != nil {
 		return err
 	}
-	if vm.Host != was.Host || !refusedByHost(vm) {
+	if vm.Host != was.Host || !rejected(vm) {
 		return nil
 	}
 	vm.Waiting = "host " + p.hosts[vm.Host].name + " would not have it: " + vm.Observed.Brief()

@@ -1,4 +1,4 @@
-package server
+package placer
 
 import (
 	"context"
@@ -19,54 +19,12 @@ import (
 	"github.com/grange-project/grange/internal/topology/topologytest"
 )
 
-// machine enrols a host of 32 threads on two nodes of 32 GiB, with 100 GiB of disk.
-func (l *lab) machine(name, cell string) farm.Host {
-	l.t.Helper()
-	h := farm.Host{ID: "id-" + name, Name: name, Cell: cell, Enrolled: l.clock(), Seen: l.clock(),
-		Facts: farm.Facts{Topology: topologytest.CERN2650v2(), Kind: "cern", Accelerator: "kvm",
-			Networks: []string{"br1"}, Images: []string{"micro"}, ScratchFree: 100 * farm.GiB}}
-	l.update(func(tx *store.Tx) error { return tx.InsertHost(h) })
-	return h
-}
-
-// placing is a placer that works step by step.
-func (l *lab) placing() *placer {
-	l.t.Helper()
-	l.mirror.lead(true)
-	return l.newPlacer(l.epoch())
-}
-
-// settle steps until nothing is left to do.
-func (l *lab) settle(p *placer) {
-	l.t.Helper()
-	for range 100 {
-		before := p.revision
-		busy, err := p.step(l.t.Context())
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		if !busy && p.revision == before {
-			return
-		}
-	}
-	l.t.Fatal("the placer does not come to rest")
-}
-
-func (l *lab) must(vm string) farm.VM {
-	l.t.Helper()
-	v, ok := l.row(vm)
-	if !ok {
-		l.t.Fatalf("VM %s is gone", vm)
-	}
-	return v
-}
-
 func TestPlacerGivesHosts(t *testing.T) {
 	l := newLab(t)
 	east, west := l.machine("e1", "east"), l.machine("w1", "west")
 	p := l.placing()
-	mine := l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 2, Image: "micro", Shape: "large"})
-	other := l.create(otto, CreateVM{Project: "atlas", Name: "b", Image: "micro", Shape: "small"})
+	mine := l.createAll(2, farm.VM{Name: "a", Shape: large})
+	other := l.create(farm.VM{Project: "atlas", Name: "b", Shape: small})
 	l.settle(p)
 	for _, v := range mine {
 		if got := l.must(v.ID); got.Host != east.ID || got.Cell != "east" || len(got.Plan.VCPUs) != 8 ||
@@ -74,7 +32,7 @@ func TestPlacerGivesHosts(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if got := l.must(other[0].ID); got.Host != west.ID || got.Cell != "west" {
+	if got := l.must(other.ID); got.Host != west.ID || got.Cell != "west" {
 		t.Errorf("%+v", got)
 	}
 	a, b := l.must(mine[0].ID).Plan.Held(), l.must(mine[1].ID).Plan.Held()
@@ -88,10 +46,8 @@ func TestPlacerWaitsForRoom(t *testing.T) {
 	l := newLab(t)
 	l.machine("e1", "east")
 	p := l.placing()
-	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice"}) })
 	var ids []string
-	for _, v := range l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 5, Image: "micro", CPUs: 8,
-		Memory: 4 * farm.GiB}) {
+	for _, v := range l.createAll(5, farm.VM{Name: "a", Shape: sized(8, 4*farm.GiB)}) {
 		ids = append(ids, v.ID)
 	}
 	l.settle(p)
@@ -109,8 +65,8 @@ func TestPlacerWaitsForRoom(t *testing.T) {
 	if now := l.must(ids[4]); now.Host == "" || now.Waiting != "" {
 		t.Errorf("%+v", now)
 	}
-	if !p.line.idle() || len(p.line.benches) != 0 || len(p.line.at) != 0 {
-		t.Errorf("left in the line: %+v", p.line)
+	if !p.queue.idle() || len(p.queue.waitlists) != 0 || len(p.queue.at) != 0 {
+		t.Errorf("left in the queue: %+v", p.queue)
 	}
 }
 
@@ -119,13 +75,13 @@ func TestPlacerWaitsForTheImage(t *testing.T) {
 	l := newLab(t)
 	h := l.machine("e1", "east")
 	p := l.placing()
-	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "el9", Shape: "small"})[0]
+	v := l.create(farm.VM{Name: "a", Image: "el9", Shape: small})
 	l.settle(p)
 	if got := l.must(v.ID); got.Host != "" ||
 		!strings.Contains(got.Waiting, "no host of cell east has image el9: `grange image import`") {
 		t.Errorf("%+v", got)
 	}
-	if e, err := l.WhyOf(t.Context(), ann, v.ID); err != nil ||
+	if e, err := l.Explain(t.Context(), l.must(v.ID)); err != nil ||
 		e.Changes[0].Text != "image el9 on host e1: `grange image import` there" {
 		t.Errorf("%+v, %v", e, err)
 	}
@@ -139,7 +95,7 @@ func TestPlacerWaitsForTheImage(t *testing.T) {
 
 // Projects take turns, whatever one of them has in the queue.
 func TestPlacerIsFair(t *testing.T) {
-	l := newLine()
+	l := newQueue()
 	for i := range 3 {
 		l.add(&farm.VM{ID: fmt.Sprint("a", i), Project: "a"})
 	}
@@ -161,7 +117,7 @@ func TestPlacerGivesBackWhatWasNotCommitted(t *testing.T) {
 	l := newLab(t)
 	l.machine("e1", "east")
 	p := l.placing()
-	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "large"})[0]
+	v := l.create(farm.VM{Name: "a", Shape: large})
 	dead, cancel := context.WithCancel(t.Context())
 	g, err := p.prepare(dead)
 	if err != nil || len(g.placed) != 1 {
@@ -190,17 +146,13 @@ func TestPlacerCommitsOnlyWhatIsAsItWas(t *testing.T) {
 	l.machine("e1", "east")
 	p := l.placing()
 	l.settle(p)
-	vms := l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 3, Image: "micro", CPUs: 2, Memory: farm.GiB})
+	vms := l.createAll(3, farm.VM{Name: "a", Shape: sized(2, farm.GiB)})
 	g, err := p.prepare(t.Context())
 	if err != nil || len(g.placed) != 3 {
 		t.Fatal(err, len(g.placed))
 	}
-	if _, err := l.DeleteVM(t.Context(), ann, vms[0].ID, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.ResizeVM(t.Context(), ann, vms[1].ID, 0, ResizeVM{CPUs: 4}); err != nil {
-		t.Fatal(err)
-	}
+	l.update(func(tx *store.Tx) error { return tx.DeleteVM(vms[0].ID) })
+	l.want(vms[1].ID, func(vm *farm.VM) { vm.Shape.CPUs = 4 })
 	if err := p.commit(t.Context(), g); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +175,7 @@ func TestPlacerReadsWhatCameBetween(t *testing.T) {
 		l.machine("e1", "east")
 		p := l.placing()
 		l.settle(p)
-		vm := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "small"})[0]
+		vm := l.create(farm.VM{Name: "a", Shape: small})
 		g, err := p.prepare(t.Context())
 		if err != nil || len(g.placed) != 1 {
 			t.Fatalf("%d placed, %v", len(g.placed), err)
@@ -231,25 +183,52 @@ func TestPlacerReadsWhatCameBetween(t *testing.T) {
 		for i := range others {
 			l.update(func(tx *store.Tx) error { return tx.PutSetting("other", []byte{'0' + byte(i)}) })
 		}
-		if _, err := l.UpdateVM(t.Context(), ann, vm.ID, 0,
-			UpdateVM{Tags: &map[string]string{"tier": "front"}}); err != nil {
-			t.Fatal(err)
-		}
+		l.want(vm.ID, func(vm *farm.VM) { vm.Tags = map[string]string{"tier": "front"} })
 		if err := p.commit(t.Context(), g); err != nil {
 			t.Fatal(err)
 		}
 		l.settle(p)
 		if got := l.must(vm.ID); got.Host == "" {
-			t.Errorf("%d others have written: VM %s waits for ever", others, label(got))
+			t.Errorf("%d others have written: VM %s waits for ever", others, got.Name)
 		}
+	}
+}
+
+// What no cell of grange takes is handed to the batch system of the next cell, again if that failed.
+func TestPlacerReserves(t *testing.T) {
+	l := newLab(t)
+	l.update(func(tx *store.Tx) error {
+		return errors.Join(
+			tx.PutCell(farm.Cell{Name: "east", Default: true, Closed: true}.WithDefaults()),
+			tx.PutCell(farm.Cell{Name: "farm", Broker: "slurm", Projects: []string{"alice"}}.WithDefaults()))
+	})
+	p := l.placing()
+	v := l.create(farm.VM{Name: "a", Shape: small})
+	errAway := errors.New("away")
+	var asked []string
+	p.options.Reserve = func(_ context.Context, epoch int64, vm farm.VM, cell string) error {
+		if asked = append(asked, vm.ID+" in "+cell); len(asked) == 1 {
+			return errAway
+		}
+		vm.Cell, vm.Booking = cell, farm.ToBook
+		l.update(func(tx *store.Tx) error { return errors.Join(tx.Fence(epoch), tx.SetVMPlace(vm)) })
+		return nil
+	}
+	if _, err := p.Step(t.Context()); !errors.Is(err, errAway) {
+		t.Fatal(err)
+	}
+	p.startOver()
+	l.settle(p)
+	if want := []string{v.ID + " in farm", v.ID + " in farm"}; !slices.Equal(asked, want) {
+		t.Errorf("%v, not %v", asked, want)
 	}
 }
 
 func TestPlacerStopsWhenAnotherLeads(t *testing.T) {
 	l := newLab(t)
 	l.machine("e1", "east")
-	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "large"})[0]
-	if err := l.place(t.Context(), l.epoch()-1); !notLeading(err) {
+	v := l.create(farm.VM{Name: "a", Shape: large})
+	if err := l.Lead(l.epoch() - 1).Run(t.Context()); !farm.IsCode(err, store.CodeNotLeader) {
 		t.Errorf("%v", err)
 	}
 	if l.must(v.ID).Host != "" {
@@ -259,16 +238,13 @@ func TestPlacerStopsWhenAnotherLeads(t *testing.T) {
 
 func TestPlacerResizes(t *testing.T) {
 	l := newLab(t)
-	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice"}) })
 	l.machine("e1", "east")
 	p := l.placing()
-	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", CPUs: 8, Memory: 8 * farm.GiB})[0]
+	v := l.create(farm.VM{Name: "a", Shape: sized(8, 8*farm.GiB)})
 	l.settle(p)
 	resize := func(cpus int) farm.VM {
 		t.Helper()
-		if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{CPUs: cpus}); err != nil {
-			t.Fatal(err)
-		}
+		l.want(v.ID, func(vm *farm.VM) { to := sized(cpus, 8*farm.GiB); vm.Resize = &to })
 		l.settle(p)
 		return l.must(v.ID)
 	}
@@ -279,14 +255,6 @@ func TestPlacerResizes(t *testing.T) {
 	if got := resize(33); got.Resize != nil || got.Shape.CPUs != 32 || len(got.Plan.VCPUs) != 32 ||
 		got.Wanted.Builds != 1 || !strings.HasPrefix(got.Waiting, "not resized to 33 CPUs and 8G: host e1 ") {
 		t.Errorf("%+v", got)
-	}
-	if got, err := l.UpdateVM(t.Context(), ann, v.ID, 0, UpdateVM{Tags: &map[string]string{"a": "b"}}); err != nil ||
-		got.Notice == "" {
-		t.Errorf("the notice went with a tag: %+v, %v", got, err)
-	}
-	if got, err := l.RestartVM(t.Context(), ann, v.ID, 0); err != nil || got.Notice != "" ||
-		l.must(v.ID).Waiting != "" {
-		t.Errorf("the notice is old: %+v, %v", got, err)
 	}
 	if got := resize(4); got.Shape.CPUs != 4 || got.Wanted.Builds != 2 {
 		t.Errorf("%+v", got)
@@ -301,22 +269,15 @@ func TestPlacerResizes(t *testing.T) {
 func TestPlacerHeedsRefusals(t *testing.T) {
 	l := newLab(t)
 	l.update(func(tx *store.Tx) error {
-		return errors.Join(tx.PutProject(farm.Project{Name: "alice"}),
-			tx.PutCell(farm.Cell{Name: "east", Default: true, Packing: farm.Spread}.WithDefaults()))
+		return tx.PutCell(farm.Cell{Name: "east", Default: true, Packing: farm.Spread}.WithDefaults())
 	})
 	l.machine("e1", "east")
 	l.machine("e2", "east")
 	p := l.placing()
-	refuse := func(id string) {
-		l.update(func(tx *store.Tx) error {
-			return tx.SetVMObserved(id,
-				farm.Observed{State: farm.VMFailed, Reason: string(farm.CodeNoRoom) + ": CPUs 0-3 are held by a job"})
-		})
-	}
 	var bad string
 	for i := range 3 {
-		v := l.create([]farm.Identity{ann, root}[i%2],
-			CreateVM{Project: "alice", Name: fmt.Sprint("a", i), Image: "micro", CPUs: 2, Memory: farm.GiB})[0]
+		v := l.create(farm.VM{Name: fmt.Sprint("a", i), Owner: []string{"ann", "root"}[i%2],
+			Shape: sized(2, farm.GiB)})
 		l.settle(p)
 		host := l.must(v.ID).Host
 		if bad == "" {
@@ -324,7 +285,7 @@ func TestPlacerHeedsRefusals(t *testing.T) {
 		} else if host != bad {
 			t.Fatalf("VM %d is on %s", i, host)
 		}
-		refuse(v.ID)
+		l.refuses(v.ID, farm.CodeNoRoom)
 		l.settle(p)
 		if got := l.must(v.ID); got.Host == bad || got.Host == "" || got.Observed.State != "" {
 			t.Errorf("%+v", got)
@@ -333,14 +294,14 @@ func TestPlacerHeedsRefusals(t *testing.T) {
 	if why := p.hosts[bad].backsOff; !strings.Contains(why, "several VMs in a row") {
 		t.Errorf("host %s: %q", bad, why)
 	}
-	v := l.create(ann, CreateVM{Project: "alice", Name: "big", Image: "micro", CPUs: 32, Memory: farm.GiB})[0]
+	v := l.create(farm.VM{Name: "big", Shape: sized(32, farm.GiB)})
 	l.settle(p)
 	if l.must(v.ID).Host != "" {
 		t.Error("placed on a host that backs off")
 	}
 	l.pass(2 * time.Minute)
-	l.update(func(tx *store.Tx) error { return tx.SetHostSeen(bad, l.clock(), 0) })
-	l.update(func(tx *store.Tx) error { return tx.SetHostSeen("id-e2", l.clock(), 0) })
+	l.seen(bad)
+	l.seen("id-e2")
 	l.settle(p)
 	if got := l.must(v.ID); got.Host != bad {
 		t.Errorf("%+v", got)
@@ -359,14 +320,12 @@ func TestPlacerHeedsRefusalsOfTheNewestOrder(t *testing.T) {
 	l.machine("e1", "east")
 	l.machine("e2", "east")
 	p := l.placing()
-	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", CPUs: 2, Memory: farm.GiB})[0]
+	v := l.create(farm.VM{Name: "a", Shape: sized(2, farm.GiB)})
 	l.settle(p)
 	first := l.must(v.ID).Host
 	l.says(v.ID, farm.VMFailed) // and it is not said why: it stays
 	for range 2 {
-		if _, err := l.StartVM(t.Context(), ann, v.ID, 0); err != nil {
-			t.Fatal(err)
-		}
+		l.want(v.ID, func(vm *farm.VM) { vm.WantBoot() })
 	}
 	refuses := func(o farm.Observed) string {
 		o.State, o.Reason = farm.VMFailed, string(farm.CodeNoRoom)+": CPUs 0-3 are held by a job"
@@ -396,12 +355,12 @@ func TestPlacerHearsOfHosts(t *testing.T) {
 	p := l.placing()
 	l.settle(p)
 	l.pass(10 * time.Minute)
-	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "small"})[0]
+	v := l.create(farm.VM{Name: "a", Shape: small})
 	l.settle(p)
 	if got := l.must(v.ID); got.Host != "" {
 		t.Errorf("placed on a silent host: %+v", got)
 	}
-	l.seen(h)
+	l.seen(h.ID)
 	l.pass(checkSilence)
 	l.settle(p)
 	if got := l.must(v.ID); got.Host != h.ID {
@@ -416,7 +375,7 @@ func TestPlacerGivesUpOnBadVMs(t *testing.T) {
 		l.machine(fmt.Sprint("e", i), "east")
 	}
 	p := l.placing()
-	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "small"})[0]
+	v := l.create(farm.VM{Name: "a", Shape: small})
 	l.settle(p)
 	seen := map[string]bool{}
 	for range 20 {
@@ -425,13 +384,11 @@ func TestPlacerGivesUpOnBadVMs(t *testing.T) {
 			break
 		}
 		seen[got.Host] = true
-		l.update(func(tx *store.Tx) error {
-			return tx.SetVMObserved(v.ID,
-				farm.Observed{State: farm.VMFailed, Reason: string(farm.CodeNoImage) + ": no image"})
-		})
+		l.refuses(v.ID, farm.CodeNoImage)
 		l.settle(p)
 	}
-	if got := l.must(v.ID); got.Host == "" || got.Observed.State != farm.VMFailed || len(seen) != maxRefusals+1 {
+	if got := l.must(v.ID); got.Host == "" || got.Observed.State != farm.VMFailed ||
+		len(seen) != placement.MaxRejections+1 {
 		t.Errorf("after %d hosts: %+v", len(seen), got)
 	}
 }
@@ -441,7 +398,7 @@ func TestPlacerLeavesLostVMsAlone(t *testing.T) {
 	l := newLab(t)
 	first := l.machine("e1", "east")
 	p := l.placing()
-	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "small"})[0]
+	v := l.create(farm.VM{Name: "a", Shape: small})
 	l.settle(p)
 	second := l.machine("e2", "east")
 	l.says(v.ID, farm.VMLost)
@@ -466,21 +423,20 @@ func TestPlacerLeavesLostVMsAlone(t *testing.T) {
 // end.
 func TestPlacerRuns(t *testing.T) {
 	l := newLab(t)
-	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice"}) })
 	for i := range 4 {
 		l.machine(fmt.Sprint("e", i), "east")
 	}
 	ctx, stop := context.WithCancel(t.Context())
+	l.placer = l.placing()
 	var all sync.WaitGroup
 	all.Go(func() {
-		if err := l.place(ctx, l.epoch()); err != nil {
+		if err := l.placer.Run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
 	var ids []string
 	for i := range 40 {
-		v := l.create(ann, CreateVM{Project: "alice", Name: fmt.Sprint("a", i), Image: "micro", CPUs: 1 + i%8,
-			Memory: 2 * farm.GiB})[0]
+		v := l.create(farm.VM{Name: fmt.Sprint("a", i), Shape: sized(1+i%8, 2*farm.GiB)})
 		if ids = append(ids, v.ID); i%3 == 2 {
 			l.update(func(tx *store.Tx) error { return tx.DeleteVM(ids[i/2]) })
 			ids = slices.Delete(ids, i/2, i/2+1)
@@ -523,25 +479,25 @@ func TestPlacerRuns(t *testing.T) {
 }
 
 // Of VMs that are to be tried again the last one of a class may go before its turn comes.
-func TestLineOutlivesAnEmptyBench(t *testing.T) {
-	l := newLine()
+func TestQueueOutlivesAnEmptyWaitlist(t *testing.T) {
+	l := newQueue()
 	wait := func(name string, cpus int, cell string) {
 		vm := &farm.VM{ID: name, Project: "p", Name: name, Shape: farm.Shape{CPUs: cpus}}
 		l.add(vm)
-		l.sit(l.next(), placement.Request{VM: name, Shape: vm.Shape, Cells: []string{cell}})
+		l.park(l.next(), placement.Request{VM: name, Shape: vm.Shape, Cells: []string{cell}})
 	}
 	wait("a", 1, "east")
 	wait("b", 2, "east")
 	wait("c", 3, "west")
-	l.roomier(map[string]bool{"east": true})
+	l.retryIn(map[string]bool{"east": true})
 	l.remove("b")
-	l.roomier(map[string]bool{"west": true})
+	l.retryIn(map[string]bool{"west": true})
 	var tried []string
 	for c := l.first(); c != nil; c = l.first() {
 		tried = append(tried, c.vm.ID)
 		l.refused()
 	}
-	if d := cmp.Diff([]string{"a", "c"}, tried); d != "" || !l.idle() || len(l.benches) != 2 {
-		t.Errorf("%s%d benches", d, len(l.benches))
+	if d := cmp.Diff([]string{"a", "c"}, tried); d != "" || !l.idle() || len(l.waitlists) != 2 {
+		t.Errorf("%s%d waitlists", d, len(l.waitlists))
 	}
 }

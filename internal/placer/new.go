@@ -1,4 +1,4 @@
-package server
+package placer
 
 import (
 	"maps"
@@ -10,22 +10,15 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// maxLook is how long a new VM waits for the placer, whose looks at the feed take less; not what it takes to read the
-// whole farm.
-const maxLook = time.Millisecond
+// maxLockWait is how long a new VM waits for the placer, whose looks at the feed take less; not what it takes to read
+// the whole farm.
+const maxLockWait = time.Millisecond
 
-// PlaceNew gives a VM that t is about to insert its place, on the server that leads, where that takes no question to
-// the database and no other VM comes before it; it returns the name of that host. All others are inserted without one
-// (""), and the placer finds their rows in the change feed.
-func (s *Server) PlaceNew(t *store.Tx, vm *farm.VM) (host string) {
-	if p := s.placer.Load(); p != nil {
-		return p.placeNew(t, vm)
-	}
-	return ""
-}
-
-func (p *placer) placeNew(t *store.Tx, vm *farm.VM) (host string) {
-	if !p.mu.LockWithin(maxLook) {
+// PlaceNew gives a VM that t is about to insert its place, where that takes no question to the database and no other VM
+// comes before it; it returns the name of that host. All others are inserted without one (""), and the placer finds
+// their rows in the change feed.
+func (p *Placer) PlaceNew(t *store.Tx, vm *farm.VM) (host string) {
+	if !p.mu.LockWithin(maxLockWait) {
 		return "" // this is the writer of all
 	}
 	defer p.mu.Unlock()
@@ -47,36 +40,37 @@ func (p *placer) placeNew(t *store.Tx, vm *farm.VM) (host string) {
 	return p.hosts[placed.Host].name
 }
 
-// requestNew is what a new VM asks for; ok is false when it is not its turn, or a batch system is to be asked first.
-func (p *placer) requestNew(vm farm.VM) (r placement.Request, ok bool) {
+// requestNew returns what a new VM asks for; ok is false when it is not its turn, or a batch system is to be asked
+// first.
+func (p *Placer) requestNew(vm farm.VM) (r placement.Request, ok bool) {
 	names, err := policy.ChooseCell(vm.Project, vm.Cell, p.cells)
-	if err != nil || len(p.line.projects[vm.Project]) > 0 {
+	if err != nil || len(p.queue.projects[vm.Project]) > 0 {
 		return r, false
 	}
 	cells, _ := p.placeable(names)
-	if _, known := p.groups[groupOf(vm)]; len(cells) == 0 || vm.Group != "" && !known {
+	r = p.request(vm, cells)
+	if _, known := p.groups[r.Group]; len(cells) == 0 || vm.Group != "" && !known {
 		return r, false
 	}
-	r = p.request(vm, cells)
-	return r, p.line.benches[placement.ClassOf(r)] == nil
+	return r, p.queue.waitlists[placement.ClassOf(r)] == nil
 }
 
 // hold notes a claim for a transaction that is not over: a mirror that is read anew has to have it, too.
-func (m *mirror) hold(placed placement.Placed) {
+func (m *Mirror) hold(placed placement.Placed) {
 	m.claims.Lock()
 	defer m.claims.Unlock()
 	m.held[placed.VM] = placed
 }
 
-// holds are those claims.
-func (m *mirror) holds() map[string]placement.Placed {
+// holds returns those claims.
+func (m *Mirror) holds() map[string]placement.Placed {
 	m.claims.Lock()
 	defer m.claims.Unlock()
 	return maps.Clone(m.held)
 }
 
 // settle ends a claim's transaction. A claim that is committed comes by the feed, too, and is there already.
-func (m *mirror) settle(vm string, err error) {
+func (m *Mirror) settle(vm string, err error) {
 	m.claims.Lock()
 	delete(m.held, vm)
 	m.claims.Unlock()

@@ -1,56 +1,23 @@
-package server
+package placer
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/store"
 )
 
-// placingNew is a placer that new VMs have their places from at once.
-func (l *lab) placingNew() *placer {
-	l.t.Helper()
-	p := l.placing()
-	l.settle(p)
-	l.placer.Store(p)
-	return p
-}
-
-// disjoint holds that VMs of one host share no thread.
-func (l *lab) disjoint() {
-	l.t.Helper()
-	l.view(func(tx *store.Tx) error {
-		vms, err := tx.VMs(store.VMFilter{})
-		for i, a := range vms {
-			for _, b := range vms[:i] {
-				if a.Host != "" && a.Host == b.Host && a.Plan.Held().Common(b.Plan.Held()) != 0 {
-					l.t.Fatalf("VMs %s and %s have threads %v and %v of %s", a.Name, b.Name, a.Plan.Held(),
-						b.Plan.Held(), a.Host)
-				}
-			}
-		}
-		return err
-	})
-}
-
-// The answer to a request has the places, and so has the one commit; nothing is written after it.
-func TestNewVMsAreAnsweredWithTheirPlaces(t *testing.T) {
+// A new VM is inserted with its place, and nothing is written after it.
+func TestNewVMsAreInsertedWithTheirPlaces(t *testing.T) {
 	l := newLab(t)
 	host := l.machine("e1", "east")
 	p := l.placingNew()
 	before := p.revision
-	made := l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 2, Image: "micro", Shape: "large"})
-	for _, v := range made {
-		if v.HostName != "e1" || v.State != farm.VMStarting || v.Host != host.ID || v.Cell != "east" ||
-			len(v.Plan.VCPUs) != 8 {
+	for _, v := range l.createAll(2, farm.VM{Name: "a", Shape: large}) {
+		if v.Host != host.ID || v.Cell != "east" || len(v.Plan.VCPUs) != 8 {
 			t.Errorf("%+v", v)
-		}
-		if d := cmp.Diff(v.VM, l.must(v.ID), comparers...); d != "" {
-			t.Errorf("told and kept (-told +kept):\n%s", d)
 		}
 	}
 	changes, upTo, err := l.store.Changes(t.Context(), before, 100)
@@ -58,8 +25,8 @@ func TestNewVMsAreAnsweredWithTheirPlaces(t *testing.T) {
 		t.Errorf("%+v, %v", changes, err)
 	}
 	l.settle(p)
-	if p.revision != before+1 || len(p.fleet.On(host.ID)) != 2 || len(p.held) != 0 || !p.line.idle() {
-		t.Errorf("revision %d, held %v, line %+v", p.revision, p.held, p.line)
+	if p.revision != before+1 || len(p.fleet.On(host.ID)) != 2 || len(p.held) != 0 || !p.queue.idle() {
+		t.Errorf("revision %d, held %v, line %+v", p.revision, p.held, p.queue)
 	}
 	l.disjoint()
 }
@@ -69,10 +36,8 @@ func TestPlacesOfAFailedRequestAreGivenBack(t *testing.T) {
 	l := newLab(t)
 	host := l.machine("e1", "east")
 	p := l.placingNew()
-	l.create(ann, web("a-2"))
-	_, err := l.CreateVMs(t.Context(), ann,
-		CreateVM{Project: "alice", Name: "a", Count: 3, Image: "micro", Shape: "small"})
-	if code(err) != farm.CodeNameTaken {
+	l.create(farm.VM{Name: "a-2", Shape: small})
+	if _, err := l.request(3, farm.VM{Name: "a", Shape: small}); !farm.IsCode(err, store.CodeTaken) {
 		t.Fatal(err)
 	}
 	if n := len(p.fleet.On(host.ID)); n != 1 || len(p.held) != 0 {
@@ -86,7 +51,7 @@ func TestNewVMsAreNotPlacedByOldNews(t *testing.T) {
 	host := l.machine("e1", "east")
 	p := l.placingNew()
 	l.update(func(tx *store.Tx) error { host.Closed = true; return tx.SetHost(host) })
-	v := l.create(ann, web("a"))[0]
+	v := l.create(farm.VM{Name: "a", Shape: small})
 	if v.Host != "" {
 		t.Errorf("%+v", v)
 	}
@@ -101,10 +66,7 @@ func TestNewVMsDoNotOvertake(t *testing.T) {
 	l := newLab(t)
 	l.machine("e1", "east")
 	p := l.placingNew()
-	l.update(func(tx *store.Tx) error { return tx.PutProject(farm.Project{Name: "alice"}) })
-	l.settle(p)
-	first := l.create(ann, CreateVM{Project: "alice", Name: "a", Count: 5, Image: "micro", CPUs: 8,
-		Memory: 4 * farm.GiB})
+	first := l.createAll(5, farm.VM{Name: "a", Shape: sized(8, 4*farm.GiB)})
 	l.settle(p)
 	if l.must(first[3].ID).Host == "" || l.must(first[4].ID).Host != "" {
 		t.Fatal("not four of five have a place")
@@ -113,7 +75,7 @@ func TestNewVMsDoNotOvertake(t *testing.T) {
 	if err := p.follow(t.Context()); err != nil { // there is room now, and nobody has it yet
 		t.Fatal(err)
 	}
-	second := l.create(ann, CreateVM{Project: "alice", Name: "b", Image: "micro", CPUs: 8, Memory: 4 * farm.GiB})[0]
+	second := l.create(farm.VM{Name: "b", Shape: sized(8, 4*farm.GiB)})
 	if second.Host != "" {
 		t.Error("it went before one that waits")
 	}
@@ -132,7 +94,7 @@ func TestClaimsOfOpenTransactions(t *testing.T) {
 		Wanted: farm.Wanted{Power: farm.PowerOn}}
 	errEnough := errors.New("enough")
 	_, err := l.store.Update(t.Context(), func(tx *store.Tx) error {
-		l.PlaceNew(tx, &vm)
+		p.PlaceNew(tx, &vm)
 		if vm.Host != host.ID {
 			t.Errorf("%+v", vm)
 		}
@@ -157,13 +119,13 @@ func TestClaimsInDoubt(t *testing.T) {
 	l := newLab(t)
 	l.machine("e1", "east")
 	p := l.placingNew()
-	p.mirror.settle("v", &farm.Error{Code: store.CodeUnsure})
+	p.Mirror.settle("v", &farm.Error{Code: store.CodeUnsure})
 	if p.revision != 0 {
 		t.Error("the mirror goes on")
 	}
 	l.settle(p)
 	p.epoch++
-	if v := l.create(ann, web("a"))[0]; v.Host != "" {
+	if v := l.create(farm.VM{Name: "a", Shape: small}); v.Host != "" {
 		t.Errorf("placed without the lease: %+v", v)
 	}
 }

@@ -1,6 +1,7 @@
-package server
+package placer
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -88,16 +89,16 @@ func TestMirrorFollowsCells(t *testing.T) {
 				hosts = append(hosts, l.machine(fmt.Sprint("h", i), cellNames[i%3]))
 			}
 			for i := range 3 {
-				v := l.create(ann, CreateVM{Project: "alice", Name: fmt.Sprint("v", i), Image: "micro", CPUs: 2,
-					Memory: 20 * farm.GiB})[0]
-				l.put(v.VM, hosts[i])
+				v := farm.VM{Name: fmt.Sprint("v", i), Host: hosts[i].ID, Cell: hosts[i].Cell,
+					Shape: sized(2, 20*farm.GiB)}
+				l.create(v)
 			}
-			m, claimed := l.mirror, 0
+			m, claimed := l.Mirror, 0
 			for range 80 {
 				for range 1 + r.IntN(3) {
 					l.update(func(tx *store.Tx) error { return somethingElse(tx, r) })
 				}
-				fresh := newMirror(l.store, l.clock, func(string, time.Time) bool { return false })
+				fresh := l.mirror(func(string, time.Time) bool { return false })
 				if err := m.follow(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -114,7 +115,7 @@ func TestMirrorFollowsCells(t *testing.T) {
 }
 
 // alike holds two mirrors against each other: what hosts answer, and how many places are claimed.
-func alike(t *testing.T, m, fresh *mirror) (claimed int) {
+func alike(t *testing.T, m, fresh *Mirror) (claimed int) {
 	t.Helper()
 	if !slices.EqualFunc(m.cells, fresh.cells, func(a, b farm.Cell) bool { return cmp.Equal(a, b) }) ||
 		m.revision != fresh.revision {
@@ -153,9 +154,14 @@ func TestCellIsClosedAtOnce(t *testing.T) {
 	note := p.hosts["id-e1"]
 	note.kind = "nobody read it"
 	p.hosts["id-e1"] = note
-	if _, err := l.CloseCell(t.Context(), site, "east", 0, "power cut"); err != nil {
-		t.Fatal(err)
+	cell := func(closed bool) {
+		l.update(func(tx *store.Tx) error {
+			c, err := tx.Cell("east")
+			c.Closed = closed
+			return errors.Join(err, tx.PutCell(c))
+		})
 	}
+	cell(true)
 	l.update(func(tx *store.Tx) error {
 		return tx.PutNetwork(farm.FleetNetwork{Name: "inner", Bridge: "br1", Closed: true,
 			Names: []string{"wn-1", "wn-2", "wn-3"}})
@@ -164,10 +170,8 @@ func TestCellIsClosedAtOnce(t *testing.T) {
 	if _, err := p.fleet.Claim(asks()[0]); err == nil {
 		t.Error("claimed in a closed cell")
 	}
-	if _, err := l.OpenCell(t.Context(), site, "east", 0); err != nil {
-		t.Fatal(err)
-	}
-	v := l.create(ann, CreateVM{Project: "alice", Name: "a", Image: "micro", Shape: "small"})[0]
+	cell(false)
+	v := l.create(farm.VM{Name: "a", Shape: small})
 	l.settle(p)
 	if got := l.must(v.ID); got.Host == "" || p.hosts["id-e1"].kind != note.kind {
 		t.Errorf("%+v, %+v", got, p.hosts["id-e1"])

@@ -1,4 +1,4 @@
-package server
+package placer
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 
 // group is what one commit writes.
 type group struct {
-	placed  []claimed
-	waiting []told
-	resized []resized
-	refused []farm.VM // by their hosts: they are to have another
-	booked  []booking // not written here
+	placed   []claimed
+	waiting  []waits
+	resized  []resized
+	rejected []farm.VM     // by their hosts: they are to have another
+	reserve  []reservation // not written here
 }
 
 // claimed is a VM with the place that was claimed for it.
@@ -24,25 +24,24 @@ type claimed struct {
 	placed    placement.Placed
 }
 
-// told is a VM that has no place, and why.
-type told struct{ vm, waiting string }
+// waits is a VM that has no place, and why.
+type waits struct{ vm, why string }
 
 // resized is a VM that is to have another size; refused says why it cannot.
 type resized struct {
 	vm      farm.VM
-	was     placement.Placed
 	now     placement.Placed
 	refused error
 }
 
-// booking is a VM for a cell of a batch system.
-type booking struct {
+// reservation is a VM for a cell of a batch system.
+type reservation struct {
 	vm   farm.VM
 	cell string
 }
 
 func (g *group) empty() bool {
-	return len(g.placed)+len(g.waiting)+len(g.resized)+len(g.refused) == 0
+	return len(g.placed)+len(g.waiting)+len(g.resized)+len(g.rejected) == 0
 }
 
 func (g *group) place(c *candidate, p placement.Placed) {
@@ -51,35 +50,27 @@ func (g *group) place(c *candidate, p placement.Placed) {
 
 // wait notes why a VM has no place, where its row does not say so already.
 func (g *group) wait(c *candidate, why error) {
-	if text := why.Error(); text != c.told {
-		c.told = text
-		g.waiting = append(g.waiting, told{c.vm.ID, text})
+	if text := why.Error(); text != c.reason {
+		c.reason = text
+		g.waiting = append(g.waiting, waits{c.vm.ID, text})
 	}
 }
 
 // commit writes a group, in one transaction that fails when another server leads. Claims for VMs that people have
 // changed or deleted since are given back; when the commit fails, run reads everything anew.
-func (p *placer) commit(ctx context.Context, g *group) error {
+func (p *Placer) commit(ctx context.Context, g *group) error {
 	if g.empty() {
 		return nil
 	}
 	var stale []int
 	var own int64
-	revision, err := p.store.UpdateAhead(ctx, func(t *store.Tx) error {
-		stale, own = stale[:0], t.Revision()
+	revision, err := p.options.Store.UpdateAhead(ctx, func(t *store.Tx) (err error) {
+		own = t.Revision()
 		if err := t.Fence(p.epoch); err != nil {
 			return err
 		}
-		for i, c := range g.placed {
-			vm := *c.candidate.vm
-			vm.Host, vm.Cell, vm.Plan = c.placed.Host, c.placed.Cell, c.placed.Plan
-			ok, err := t.PlaceVM(vm)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				stale = append(stale, i)
-			}
+		if stale, err = writePlaced(t, g); err != nil {
+			return err
 		}
 		return p.writeOthers(t, g)
 	})
@@ -90,7 +81,7 @@ func (p *placer) commit(ctx context.Context, g *group) error {
 	defer p.mu.Unlock()
 	switch {
 	case revision != own: // nothing was as it was, and nothing is written: this is the last one of somebody else
-	case len(g.resized)+len(g.refused) > 0: // these are read again
+	case len(g.resized)+len(g.rejected) > 0: // these are read again
 	case revision == p.revision+1:
 		p.revision = revision // nobody wrote in between
 	default:
@@ -99,16 +90,28 @@ func (p *placer) commit(ctx context.Context, g *group) error {
 	for _, i := range stale {
 		p.release(g.placed[i].placed.VM) // the feed tells what has become of it
 	}
-	p.tally.commits++
-	p.tally.placed += len(g.placed) - len(stale)
-	p.tally.refused += len(g.waiting)
-	p.tally.largest = max(p.tally.largest, len(g.placed))
 	return nil
 }
 
-func (p *placer) writeOthers(t *store.Tx, g *group) error {
+// writePlaced gives VMs the places that were claimed for them. It returns which of them are not as they were.
+func writePlaced(t *store.Tx, g *group) (stale []int, err error) {
+	for i, c := range g.placed {
+		vm := *c.candidate.vm
+		vm.Host, vm.Cell, vm.Plan = c.placed.Host, c.placed.Cell, c.placed.Plan
+		ok, err := t.PlaceVM(vm)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			stale = append(stale, i)
+		}
+	}
+	return stale, nil
+}
+
+func (p *Placer) writeOthers(t *store.Tx, g *group) error {
 	for _, w := range g.waiting {
-		if err := t.SetVMWaiting(w.vm, w.waiting); err != nil {
+		if err := t.SetVMWaiting(w.vm, w.why); err != nil {
 			return err
 		}
 	}
@@ -117,20 +120,22 @@ func (p *placer) writeOthers(t *store.Tx, g *group) error {
 			return err
 		}
 	}
-	for _, vm := range g.refused {
-		if err := p.writeRefused(t, vm); err != nil {
+	for _, vm := range g.rejected {
+		if err := p.writeRejected(t, vm); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// NotResized begins the notice of a VM whose host had no room for another size.
+const NotResized = "not resized"
+
 // resize claims another size for a VM on its host.
-func (p *placer) resize(vm farm.VM, g *group) {
+func (p *Placer) resize(vm farm.VM, g *group) {
 	r := resized{vm: vm}
-	r.was, _ = p.fleet.Place(vm.ID)
 	if r.now, r.refused = p.fleet.Resize(vm.ID, *vm.Resize); r.refused == nil {
-		p.roomier(vm.Host)
+		p.freed(vm.Host)
 	}
 	g.resized = append(g.resized, r)
 }
@@ -151,7 +156,7 @@ func writeResized(t *store.Tx, r resized) error {
 	shape := *vm.Resize
 	vm.Resize = nil
 	if r.refused != nil {
-		vm.Waiting = fmt.Sprintf("%s to %s and %v: %v", notResized, farm.Count(shape.CPUs, "CPU"),
+		vm.Waiting = fmt.Sprintf("%s to %s and %v: %v", NotResized, farm.Count(shape.CPUs, "CPU"),
 			shape.Memory, r.refused)
 	} else {
 		vm.Shape, vm.Plan, vm.Waiting = shape, r.now.Plan, ""

@@ -1,4 +1,4 @@
-package server
+package placer
 
 import (
 	"maps"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/placement"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -13,7 +14,7 @@ import (
 // from what the mirror keeps of it: all hosts with their facts take seconds to read, in which no VM is placed.
 
 // readCells reads cells, and tells placement of those that changed.
-func (m *mirror) readCells(t *store.Tx) error {
+func (m *Mirror) readCells(t *store.Tx) error {
 	cells, err := t.Cells()
 	if err != nil {
 		return err
@@ -38,35 +39,30 @@ func (m *mirror) readCells(t *store.Tx) error {
 	for id, n := range m.hosts {
 		if labels[n.cell] {
 			cell, _ := cellNamed(cells, n.cell)
-			m.fleet.Label(id, labelsOf(n.host(), cell))
+			m.fleet.Label(id, placement.LabelsOf(n.host(), cell))
 		}
 	}
 	return nil
 }
 
 // readNetworks reads networks, and tells placement which hosts can carry them.
-func (m *mirror) readNetworks(t *store.Tx) error {
+func (m *Mirror) readNetworks(t *store.Tx) error {
 	networks, err := t.Networks()
 	if err != nil {
 		return err
 	}
 	old := m.networks
 	m.networks = networks
-	if slices.EqualFunc(old, networks, carriedAlike) {
+	if slices.EqualFunc(old, networks, placement.SameHosts) {
 		return nil
 	}
 	for id, n := range m.hosts {
-		m.fleet.Connect(id, carried(n.host(), networks))
+		m.fleet.Connect(id, placement.NetworksOf(n.host(), networks))
 	}
 	return nil
 }
 
-// carriedAlike tells that the same hosts carry two networks, as far as carried looks.
-func carriedAlike(a, b farm.FleetNetwork) bool {
-	return a.Name == b.Name && a.Bridge == b.Bridge && slices.Equal(a.Hosts, b.Hosts)
-}
-
-// cellNamed finds a cell; the zero cell when it is not there.
+// cellNamed returns a cell; the zero cell when it is not there.
 func cellNamed(cells []farm.Cell, name string) (c farm.Cell, there bool) {
 	if i := slices.IndexFunc(cells, func(c farm.Cell) bool { return c.Name == name }); i >= 0 {
 		return cells[i], true

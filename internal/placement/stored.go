@@ -1,0 +1,114 @@
+package placement
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/grange-project/grange/internal/farm"
+)
+
+// HostOf returns what placement may know of a host as the store has it: whether it is silent is not in it. Its scratch
+// is what is free now.
+func HostOf(h farm.Host, cell farm.Cell, networks []farm.FleetNetwork) Host {
+	why, closed := Refusal(h)
+	return Host{ID: h.ID, Name: h.Name, Cell: h.Cell, Labels: LabelsOf(h, cell), Refuses: why, Closed: closed,
+		Topology: h.Facts.Topology, Reserve: h.Facts.Reserve, Taken: h.Facts.Taken, Images: h.Facts.Images,
+		Networks: NetworksOf(h, networks), Scratch: h.Facts.ScratchFree}
+}
+
+// Refusal says why a host takes nothing new, beside silence; "": it does. closed reports whether people said so, and
+// can take it back.
+func Refusal(h farm.Host) (why string, closed bool) {
+	switch {
+	case !h.Fenced.IsZero():
+		return "it is fenced", false
+	case len(h.Facts.Topology.Nodes) == 0:
+		return "it has not said yet what it has", false
+	case len(h.Facts.Short) > 0:
+		return "it takes no more VMs: " + strings.Join(h.Facts.Short, ", "), false
+	case h.Drain.Active():
+		return withReason("it is being drained", h.Drain.Reason), true
+	case h.Closed:
+		return withReason("it is closed", h.Reason), true
+	}
+	return "", false
+}
+
+// LabelsOf returns the labels of a host as selectors see them: of its cell, of people, and what it is.
+func LabelsOf(h farm.Host, cell farm.Cell) map[string]string {
+	labels := maps.Clone(cell.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, h.Labels)
+	labels["kind"], labels["cell"], labels["host"], labels["accelerator"] =
+		h.Facts.Kind, h.Cell, h.Name, h.Facts.Accelerator
+	return labels
+}
+
+// NetworksOf returns the networks that a host can carry: those whose patterns it matches, as far as it has their
+// bridge.
+func NetworksOf(h farm.Host, networks []farm.FleetNetwork) []string {
+	var names []string
+	for _, n := range networks {
+		mine := len(n.Hosts) == 0 || slices.ContainsFunc(n.Hosts, func(pattern string) bool {
+			ok, err := path.Match(pattern, h.Name)
+			return ok && err == nil
+		})
+		if mine && (n.Bridge == "" || slices.Contains(h.Facts.Networks, n.Bridge)) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// SameHosts reports whether the same hosts carry two networks, as far as NetworksOf looks.
+func SameHosts(a, b farm.FleetNetwork) bool {
+	return a.Name == b.Name && a.Bridge == b.Bridge && slices.Equal(a.Hosts, b.Hosts)
+}
+
+// RequestOf returns what placement is asked for a VM, in cells, best first. Affinities of groups are by "project/name".
+func RequestOf(vm farm.VM, cells []string, affinities map[string]farm.Affinity) Request {
+	group := groupOf(vm)
+	return Request{VM: vm.ID, Project: vm.Project, Shape: vm.Shape, Cells: cells, Image: vm.Image, Network: vm.Network,
+		Needs: vm.Needs, Group: group, Affinity: affinities[group]}
+}
+
+// PlacedOf returns what a VM with a host holds. Where a host planned by itself, what it says counts.
+func PlacedOf(vm farm.VM) Placed {
+	plan := vm.Plan
+	if len(plan.VCPUs) == 0 {
+		plan = vm.Observed.Plan
+	}
+	return Placed{VM: vm.ID, Project: vm.Project, Host: vm.Host, Cell: vm.Cell, Group: groupOf(vm),
+		Size: sizeOf(vm.Shape), Plan: plan}
+}
+
+func groupOf(vm farm.VM) string {
+	if vm.Group == "" {
+		return ""
+	}
+	return vm.Project + "/" + vm.Group
+}
+
+// rejections are codes with which a host's reason begins when it would not have a VM that it never ran.
+var rejections = []farm.Code{farm.CodeNoRoom, farm.CodeTooBig, farm.CodeBadPlan, farm.CodeBackedOff, farm.CodeNoImage,
+	farm.CodeNoBridge}
+
+// MaxRejections is how many hosts may reject a VM before it is left as it is.
+const MaxRejections = 5
+
+// Rejected reports whether a VM's host would not have it, before it ever ran.
+func Rejected(vm farm.VM) bool {
+	o := vm.Observed
+	if o.State != farm.VMFailed || o.CPUTime != 0 || o.Ready || vm.Wanted.Power == farm.PowerDeleted {
+		return false
+	}
+	if !vm.Done() {
+		return false // people have asked for more than the host has refused, and it may be trying: it would run twice
+	}
+	code, _, ok := strings.Cut(o.Reason, ":")
+	return ok && slices.Contains(rejections, farm.Code(code))
+}
