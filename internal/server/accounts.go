@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/farmfile"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/store"
 )
@@ -50,7 +52,7 @@ func (s *Server) PutUser(ctx context.Context, who farm.Identity, u farm.User, if
 		if err := c.PutUser(u); err != nil {
 			return err
 		}
-		return c.did(join(against(userFields(old), userFields(u))))
+		return c.did(strings.Join(farmfile.DiffUser(old, u), ", "))
 	})
 	u.Revision = revision
 	return u, err

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/farmfile"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -63,12 +64,12 @@ func TestApplyShowsAndDoesTheSame(t *testing.T) {
 	f.Cells = append(f.Cells, farm.FarmCell{Cell: farm.Cell{Name: "west", Projects: []string{"atlas"}, Services: true,
 		Reason: "upgrade"}, Open: &shut})
 	f.Projects = []farm.Project{{Name: "cms", Account: "cmsprd"}}
-	want := []FarmChange{
-		{Op: opCreate, Kind: kindProject, Name: "cms", Details: []string{"account: cmsprd"}},
-		{Op: opChange, Kind: kindCell, Name: "east", Details: []string{"packing: pack → spread"}},
-		{Op: opCreate, Kind: kindCell, Name: "north",
+	want := []farmfile.Change{
+		{Op: farmfile.OpCreate, Kind: farmfile.KindProject, Name: "cms", Details: []string{"account: cmsprd"}},
+		{Op: farmfile.OpChange, Kind: farmfile.KindCell, Name: "east", Details: []string{"packing: pack → spread"}},
+		{Op: farmfile.OpCreate, Kind: farmfile.KindCell, Name: "north",
 			Details: []string{"broker: grange", "default: true", "packing: pack", "overcommit: 1", "limits.vms: 3"}},
-		{Op: opChange, Kind: kindCell, Name: "west", Details: []string{"closed: - → true", "reason: - → upgrade"}},
+		{Op: farmfile.OpChange, Kind: farmfile.KindCell, Name: "west", Details: []string{"closed: - → true", "reason: - → upgrade"}},
 	}
 	for _, dry := range []bool{true, true, false} {
 		done := l.apply(f, ApplyOrder{DryRun: dry})
@@ -374,34 +375,35 @@ func TestApplyRoundTrip(t *testing.T) {
 // closed cell.
 func TestDiffProperties(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
-	have, _, err := diff(randomFarm(random, true), farm.Farm{}, false)
+	have, _, err := farmfile.Diff(randomFarm(random, true), farm.Farm{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	changed, refused := 0, 0
 	for range 2000 {
 		want, prune := randomFarm(random, false), random.IntN(2) == 0
-		after, changes, err := diff(have, want, prune)
+		after, changes, err := farmfile.Diff(have, want, prune)
 		if err != nil {
 			refused++
 			continue
 		}
 		changed += len(changes)
-		again, none, err := diff(after, want, prune)
+		again, none, err := farmfile.Diff(after, want, prune)
 		if err != nil || len(none) > 0 {
 			t.Fatalf("applied twice: %v, %v\nof %+v\non %+v", none, err, want, have)
 		}
 		if d := cmp.Diff(after, again); d != "" {
 			t.Fatalf("applied twice:\n%s", d)
 		}
-		for _, m := range movesOf(have, after) {
+		step := transition{farmfile.NewIndex(have), farmfile.NewIndex(after)}
+		for _, m := range movesOf(step) {
 			for _, c := range m.is {
-				if cell := named(after.Cells, c, cellName); cell.Closed || cell.Drain.Active() {
+				if cell := step.after.CellOf[c]; cell.Closed || cell.Drain.Active() {
 					t.Fatalf("project %s would go to closed cell %s", m.project, c)
 				}
 			}
 		}
-		if slices.ContainsFunc(changes, func(c FarmChange) bool { return c.Op == opDelete }) && !prune {
+		if slices.ContainsFunc(changes, func(c farmfile.Change) bool { return c.Op == farmfile.OpDelete }) && !prune {
 			t.Fatalf("deletes without being told to: %v", changes)
 		}
 		have = after

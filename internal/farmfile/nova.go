@@ -1,4 +1,4 @@
-package config
+package farmfile
 
 import (
 	"fmt"
@@ -22,9 +22,9 @@ type CellMap struct {
 	Rename   map[string]string // UUIDs of projects, or names of cells, by what they shall be called
 }
 
-// Farm is the farm that sends each project where the filter of nova sends it, and what an administrator should know of
-// it. What nova itself would not start with is an error, farm.CodeBadCells, but for empty items, as behind a last
-// comma. Names are compared letter by letter, as in nova.
+// Farm returns the farm that sends each project where the filter of nova sends it, and what an administrator should
+// know of it. What nova itself would not start with is an error, farm.CodeBadCells, but for empty items, as behind a
+// last comma. Names are compared letter by letter, as in nova.
 func (m CellMap) Farm() (f farm.Farm, warnings []string, err error) {
 	in := &importing{cells: map[string]*farm.Cell{}, rename: m.Rename}
 	in.defaults(m.Default)

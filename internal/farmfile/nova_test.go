@@ -1,4 +1,4 @@
-package config
+package farmfile
 
 import (
 	"errors"
@@ -99,11 +99,11 @@ func TestCellMap(t *testing.T) {
 // again holds that a farm is the same when it was written as a file.
 func again(t *testing.T, f farm.Farm) {
 	t.Helper()
-	text, err := FarmText(f)
+	text, err := Format(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParseFarm(text, "farm.toml")
+	got, err := Parse(text, "farm.toml")
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
