@@ -128,7 +128,7 @@ func (a *Agent) refusal() error {
 		return hostDrained(*d)
 	}
 	if short := a.short(); len(short) > 0 {
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeBelowMinimum,
+		return &farm.Error{Kind: farm.NoCapacity, Code: CodeBelowMinimum,
 			Message: "the host starts no VMs: " + strings.Join(short, "; "),
 			Hint:    "free what is short, or see [minimum] in the agent's configuration"}
 	}
@@ -136,7 +136,7 @@ func (a *Agent) refusal() error {
 }
 
 func hostDrained(d api.Drain) error {
-	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeHostDrained,
+	return &farm.Error{Kind: farm.NoCapacity, Code: CodeHostDrained,
 		Message: "no VM starts on this host now: " + d.Reason,
 		Hint: "it goes on when that is over; where it was cut short, `grange tune apply --drain` again or `grange " +
 			"tune undo --drain`"}

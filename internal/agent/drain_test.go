@@ -55,7 +55,7 @@ func TestDrainedLedger(t *testing.T) {
 			t.Errorf("a job that comes meanwhile is told %q; %d were granted", told, len(done))
 		}
 		_, err := l.claim(t.Context(), "hasty", "hasty", request(1, "0-31"), true, quiet)
-		if !farm.IsCode(err, farm.CodeHostDrained) || !farm.IsKind(err, farm.NoCapacity) {
+		if !farm.IsCode(err, CodeHostDrained) || !farm.IsKind(err, farm.NoCapacity) {
 			t.Errorf("a job that would not wait: %v", err)
 		}
 		l.release("before")
@@ -98,7 +98,7 @@ func TestDrainIsKept(t *testing.T) {
 	if err != nil || second.Reason != "another reason" || !second.Since.Equal(first.Since) {
 		t.Errorf("drained again: %+v, %v", second, err)
 	}
-	if err := again.refusal(); !farm.IsCode(err, farm.CodeHostDrained) || len(again.takesNothing()) != 1 {
+	if err := again.refusal(); !farm.IsCode(err, CodeHostDrained) || len(again.takesNothing()) != 1 {
 		t.Errorf("a cloud VM: %v, %v", err, again.takesNothing())
 	}
 	if !Drained(dir) {

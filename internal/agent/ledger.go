@@ -76,7 +76,7 @@ func (l *ledger) claim(ctx context.Context, id, holder string, r numa.Request, n
 	l.mu.Lock()
 	l.look(l.keys[id])
 	plan, err := l.try(w, l.blocked(w, len(l.queue)))
-	if (farm.IsCode(err, farm.CodeTooBig) || farm.IsCode(err, farm.CodeUserLimit)) && l.reread != nil {
+	if (farm.IsCode(err, farm.CodeTooBig) || farm.IsCode(err, CodeUserLimit)) && l.reread != nil {
 		// A refusal for good is of the host as it is, not as it was some seconds ago: huge pages may just have been
 		// made.
 		l.mu.Unlock()

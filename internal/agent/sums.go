@@ -92,12 +92,12 @@ func (l *ledger) withinSums(id string, want held) error {
 		switch {
 		case x.want == 0:
 		case x.want > x.limit:
-			return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUserLimit,
+			return &farm.Error{Kind: farm.Invalid, Code: CodeUserLimit,
 				Hint: "ask for less; [limits] in the agent's configuration says what a user may have",
 				Message: fmt.Sprintf("you may have %s %s on this host at once; this VM would take %s", x.text(x.limit),
 					x.what, x.text(x.want))}
 		case x.has+x.want > x.limit:
-			return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeUserLimit,
+			return &farm.Error{Kind: farm.NoCapacity, Code: CodeUserLimit,
 				Hint: "wait until VMs of yours have ended; [limits] in the agent's configuration says what a user " +
 					"may have", Message: fmt.Sprintf(
 					"your VMs here have %s %s, and you may have %s at once; this VM would take %s",

@@ -34,7 +34,7 @@ func TestBindOptions(t *testing.T) {
 func TestBindOfKernelFiles(t *testing.T) {
 	r := newRunner(&app{}, api.JobRequest{}, []bindSource{{dir: "/proc", Bind: api.Bind{Target: "/x"}}})
 	err := r.openBinds()
-	if !farm.IsCode(err, farm.CodeBindRefused) || !strings.Contains(err.Error(), "/proc is on proc") {
+	if !farm.IsCode(err, CodeBindRefused) || !strings.Contains(err.Error(), "/proc is on proc") {
 		t.Fatal(err)
 	}
 	if got := r.unpreparedStatus(err); got != exitUsage {

@@ -28,7 +28,7 @@ func (b *batchJob) end(o outcome, getenv func(string) string, read func(string) 
 	case o.exit != nil && (o.status == exitNotStarted && b.wrapper.Requeue == exitNotStarted ||
 		o.status == batch.ExitNever && b.wrapper.Hold):
 		return ending{status: exitVMLost,
-			say: &farm.Error{Kind: farm.Conflict, Code: farm.CodeStatusTaken,
+			say: &farm.Error{Kind: farm.Conflict, Code: CodeStatusTaken,
 				Message: fmt.Sprintf("the job ended with status %d, which its batch system takes for the wrapper's; it "+
 					"is reported as %d", o.status, exitVMLost),
 				Hint: fmt.Sprintf("let the job end with another status than %d", o.status)}}
@@ -44,7 +44,7 @@ func (b *batchJob) end(o outcome, getenv func(string) string, read func(string) 
 		return ending{status: batch.ExitNever}
 	case b.wrapper.Tried != nil && b.wrapper.Tried(getenv, read) >= b.requeues:
 		return ending{status: batch.ExitNever,
-			say: &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGivenUp,
+			say: &farm.Error{Kind: farm.Unavailable, Code: CodeGivenUp,
 				Message: "the job was queued again as often as it may be, and again its VM was not started",
 				Hint: "mend what is said above, and submit the job again; `requeues` in the agent's configuration is " +
 					"the " +

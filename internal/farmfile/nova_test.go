@@ -115,7 +115,7 @@ func again(t *testing.T, f farm.Farm) {
 func TestCellMapThatNovaRefuses(t *testing.T) {
 	for _, text := range []string{"cellE", "cellE:u1,u2", ":u1", " : u1", "cellE;u1"} {
 		_, _, err := CellMap{Default: "cellA", Projects: text}.Farm()
-		if e := new(farm.Error); !errors.As(err, &e) || e.Code != farm.CodeBadCells {
+		if e := new(farm.Error); !errors.As(err, &e) || e.Code != CodeBadCells {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

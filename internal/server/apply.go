@@ -18,7 +18,7 @@ import (
 type ApplyOrder struct {
 	DryRun bool // tell what would be done, and do nothing
 	Prune  bool // delete what the file lacks, of the kinds that it has
-	// Applied.Plan of a dry run that somebody looked at: anything else is refused with farm.CodeOtherPlan; "": no
+	// Applied.Plan of a dry run that somebody looked at: anything else is refused with CodeOtherPlan; "": no
 	// comparison
 	Plan string
 }
@@ -32,7 +32,7 @@ type Applied struct {
 }
 
 // Apply makes the farm as f says, in one transaction, or tells what that would change. An object that something else
-// needs is not deleted: farm.CodeInUse.
+// needs is not deleted: CodeInUse.
 func (s *Server) Apply(ctx context.Context, who farm.Identity, f farm.Farm, o ApplyOrder) (out Applied, err error) {
 	if o.DryRun {
 		err = s.look(ctx, who, policy.ReadFarm, func(c *call) error {
@@ -74,7 +74,7 @@ func (c *call) planned(f farm.Farm, o ApplyOrder) (t transition, out Applied, er
 	}
 	out.Plan = planOf(out.Changes)
 	if o.Plan != "" && o.Plan != out.Plan {
-		return t, out, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherPlan,
+		return t, out, &farm.Error{Kind: farm.Conflict, Code: CodeOtherPlan,
 			Hint: "look at `grange diff` again",
 			Message: fmt.Sprintf("this would make %s now, and not what was shown",
 				farm.Count(len(out.Changes), "change"))}
@@ -120,7 +120,7 @@ func noIsolation(have farmfile.Index, want []farm.FleetNetwork) error {
 }
 
 func notIsolated(network, key, hint string) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoIsolation,
+	return &farm.Error{Kind: farm.Invalid, Code: CodeNoIsolation,
 		Message: fmt.Sprintf("network %s: no host carries out `%s`", network, key), Hint: hint}
 }
 

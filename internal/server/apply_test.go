@@ -144,7 +144,7 @@ func TestApplyPlanGuards(t *testing.T) {
 	f := cells(farm.Cell{Name: "north"})
 	shown := l.apply(f, ApplyOrder{DryRun: true})
 	l.apply(cells(farm.Cell{Name: "north", PerHost: 2}), anything)
-	if _, err := l.Apply(t.Context(), site, f, ApplyOrder{Plan: shown.Plan}); code(err) != farm.CodeOtherPlan {
+	if _, err := l.Apply(t.Context(), site, f, ApplyOrder{Plan: shown.Plan}); code(err) != CodeOtherPlan {
 		t.Errorf("%v", err)
 	}
 	again := l.apply(f, ApplyOrder{DryRun: true})
@@ -178,23 +178,23 @@ func TestApplyRefuses(t *testing.T) {
 		"a group of nobody": {f: farm.Farm{Groups: []farm.ServerGroup{{Project: "p", Name: "g",
 			Affinity: farm.Apart}}}, code: farm.CodeBadFarm, says: `names project "p"`},
 		"a cell with VMs and hosts": {f: cells(farm.Cell{Name: "west", Projects: []string{"atlas"}}),
-			prune: true, code: farm.CodeInUse, says: "cell east cannot go away: it has 1 host and 1 VM"},
+			prune: true, code: CodeInUse, says: "cell east cannot go away: it has 1 host and 1 VM"},
 		"a project with VMs": {f: farm.Farm{Projects: []farm.Project{{Name: "atlas"}}}, prune: true,
-			code: farm.CodeInUse, says: "project alice cannot go away: it has 1 VM"},
+			code: CodeInUse, says: "project alice cannot go away: it has 1 VM"},
 		"a project that a cell names": {f: farm.Farm{Projects: []farm.Project{{Name: "alice"}}}, prune: true,
 			code: farm.CodeBadFarm, says: `cell west names project "atlas", which is not there`},
 		"a project renamed, and its cell not": {f: farm.Farm{Projects: []farm.Project{{Name: "alice"},
 			{Name: "ATLAS"}}}, prune: true, code: farm.CodeBadFarm, says: `there are ATLAS, alice`},
 		"a network with leases": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner",
-			Bridge: "br1"}}}, prune: true, code: farm.CodeInUse, says: "network lan cannot go away: it has 1 VM"},
+			Bridge: "br1"}}}, prune: true, code: CodeInUse, says: "network lan cannot go away: it has 1 VM"},
 		"another broker under VMs": {f: cells(farm.Cell{Name: "east", Default: true, Broker: "slurm"}),
-			code: farm.CodeInUse, says: "cannot go from broker grange to slurm: it has 1 VM"},
+			code: CodeInUse, says: "cannot go from broker grange to slurm: it has 1 VM"},
 		"a VLAN that no host carries out": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front",
-			Bridge: "br0", VLAN: 7}}}, code: farm.CodeNoIsolation, says: "network front: no host carries out `vlan`"},
+			Bridge: "br0", VLAN: 7}}}, code: CodeNoIsolation, says: "network front: no host carries out `vlan`"},
 		"another VLAN of a network": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner",
-			Bridge: "br1", VLAN: 7, Closed: true}}}, code: farm.CodeNoIsolation, says: "`vlan`"},
+			Bridge: "br1", VLAN: 7, Closed: true}}}, code: CodeNoIsolation, says: "`vlan`"},
 		"a network that is closed to nobody": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front",
-			Bridge: "br0", Closed: true}}}, code: farm.CodeNoIsolation,
+			Bridge: "br0", Closed: true}}}, code: CodeNoIsolation,
 			says: "network front: no host carries out `closed`"},
 		"maxima below nothing": {f: farm.Farm{Maxima: &farm.Maxima{CPUs: -1}}, code: farm.CodeBadFarm,
 			says: "maxima"},
@@ -233,7 +233,7 @@ func TestStoredNetworksStay(t *testing.T) {
 		t.Errorf("without the VLAN: %v, %v", out.Changes, err)
 	}
 	f.Networks[0].VLAN = 7
-	if _, err := l.Apply(t.Context(), site, f, ApplyOrder{}); !farm.IsCode(err, farm.CodeNoIsolation) {
+	if _, err := l.Apply(t.Context(), site, f, ApplyOrder{}); !farm.IsCode(err, CodeNoIsolation) {
 		t.Errorf("with the VLAN again: %v", err)
 	}
 }
@@ -248,7 +248,7 @@ func TestApplyKeepsACellThatHostsMayJoin(t *testing.T) {
 	for uses := range 3 {
 		k.Uses, k.Used = uses, l.clock()
 		l.update(func(tx *store.Tx) error { return tx.PutJoinToken(k) })
-		if _, err := l.Apply(t.Context(), site, east, ApplyOrder{Prune: true}); code(err) != farm.CodeInUse ||
+		if _, err := l.Apply(t.Context(), site, east, ApplyOrder{Prune: true}); code(err) != CodeInUse ||
 			!strings.Contains(err.Error(), "cell west cannot go away: it has 1 join token") {
 			t.Errorf("after %d of 3: %v", uses, err)
 		}
@@ -484,7 +484,7 @@ func TestProjectsShowWhereTheyGo(t *testing.T) {
 	if _, err := l.Project(t.Context(), ann, "atlas"); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
-	if _, err := l.Project(t.Context(), site, "cms"); code(err) != farm.CodeNoProject {
+	if _, err := l.Project(t.Context(), site, "cms"); code(err) != CodeNoProject {
 		t.Error(err)
 	}
 }

@@ -46,7 +46,7 @@ func (c *call) expendable(t transition, changes []farmfile.Change) error {
 }
 
 func inUse(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeInUse, Message: fmt.Sprintf(format, args...),
+	return &farm.Error{Kind: farm.Conflict, Code: CodeInUse, Message: fmt.Sprintf(format, args...),
 		Hint: "delete or move that first; nothing was changed"}
 }
 

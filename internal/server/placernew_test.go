@@ -72,7 +72,7 @@ func TestPlacesOfAFailedRequestAreGivenBack(t *testing.T) {
 	l.create(ann, web("a-2"))
 	_, err := l.CreateVMs(t.Context(), ann,
 		CreateVM{Project: "alice", Name: "a", Count: 3, Image: "micro", Shape: "small"})
-	if code(err) != farm.CodeNameTaken {
+	if code(err) != CodeNameTaken {
 		t.Fatal(err)
 	}
 	if n := len(p.fleet.On(host.ID)); n != 1 || len(p.held) != 0 {

@@ -10,6 +10,13 @@ import (
 	"github.com/grange-project/grange/internal/stricttoml"
 )
 
+// Codes of errors of workers; see docs/errors.md.
+const (
+	CodeBadHostList  farm.Code = "bad-host-list"
+	CodeSlurm        farm.Code = "slurm-refuses" // scontrol did not do what it was asked
+	CodeWorkerConfig farm.Code = "bad-worker-config"
+)
+
 // Config is the configuration of `grange worker`, on the host that runs slurmctld.
 type Config struct {
 	Scontrol    string
@@ -54,7 +61,7 @@ type configFile struct {
 func ReadConfig(path, socket string) (Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return Config{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeWorkerConfig,
+		return Config{}, &farm.Error{Kind: farm.Invalid, Code: CodeWorkerConfig,
 			Message: "no configuration of workers", Hint: "write " + path + "; docs/guide/slurm-elastic.md shows one",
 			Err: err}
 	}
@@ -64,7 +71,7 @@ func ReadConfig(path, socket string) (Config, error) {
 // ParseConfig reads TOML text; name stands for it in errors.
 func ParseConfig(text []byte, name, socket string) (Config, error) {
 	fail := func(what string) (Config, error) {
-		return Config{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeWorkerConfig, Message: name + ": " + what,
+		return Config{}, &farm.Error{Kind: farm.Invalid, Code: CodeWorkerConfig, Message: name + ": " + what,
 			Hint: "docs/guide/slurm-elastic.md explains every key"}
 	}
 	f := configFile{Scontrol: "/usr/bin/scontrol", Patience: "10s", BootTimeout: "5m", Restarts: 5}
