@@ -138,7 +138,7 @@ func notAdopted(err error, format string, args ...any) error {
 	if err != nil {
 		text += ": " + err.Error()
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotAdopted, Message: text, Err: err,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeNotAdopted, Message: text, Err: err,
 		Hint: "has the batch job just ended? If not, look at its control group"}
 }
 

@@ -54,7 +54,7 @@ func TestAdopt(t *testing.T) {
 		root := host(c.member)
 		err := adopt(root, c.groups, pid, started)
 		if e := new(farm.Error); (err != nil) != c.fails ||
-			err != nil && (!errors.As(err, &e) || e.Code != farm.CodeNotAdopted) {
+			err != nil && (!errors.As(err, &e) || e.Code != CodeNotAdopted) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if !c.fails && c.groups != nil {

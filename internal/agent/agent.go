@@ -190,7 +190,7 @@ func (a *Agent) lock() (func(), error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
-		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeTwoAgents,
+		return nil, &farm.Error{Kind: farm.Conflict, Code: CodeTwoAgents,
 			Message: "another agent runs on " + filepath.Dir(path),
 			Hint:    "stop it first, or give this one its own run_dir, state_dir and socket"}
 	}
@@ -367,7 +367,7 @@ func (a *Agent) beginIn(v *vm, r *api.JobRequest, c Caller) (*job, error) {
 		return nil, err
 	}
 	if r.Image != "" && r.Image != v.asked && r.Image != v.image {
-		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeOtherImage,
+		return nil, &farm.Error{Kind: farm.Conflict, Code: CodeOtherImage,
 			Message: fmt.Sprintf("job %s has a VM of image %s here; a task of it cannot have %s", v.key, v.image,
 				r.Image), Hint: "all tasks of a job on a host share one VM: ask for the same image, or for none"}
 	}

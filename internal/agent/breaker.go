@@ -89,8 +89,8 @@ func (v *vm) guarded() error {
 }
 
 // hostsFault are errors that no image and no request can bring about.
-var hostsFault = []farm.Code{farm.CodeDiskFull, farm.CodeVMDiskFull, farm.CodeDiskTool, farm.CodeImageStore,
-	farm.CodeBadPins, hyper.CodeAway, hyper.CodeRefused, hyper.CodeWillNotEnd, hyper.CodeUnreadable, farm.CodeUIDsTaken}
+var hostsFault = []farm.Code{farm.CodeDiskFull, CodeVMDiskFull, farm.CodeDiskTool, farm.CodeImageStore,
+	CodeBadPins, hyper.CodeAway, hyper.CodeRefused, hyper.CodeWillNotEnd, hyper.CodeUnreadable, farm.CodeUIDsTaken}
 
 // blameFor says whose fault a failed start can be.
 func blameFor(err error) breaker.Blame {
@@ -103,7 +103,7 @@ func blameFor(err error) breaker.Blame {
 		return breaker.Unclear
 	case slices.Contains(hostsFault, e.Code):
 		return breaker.TheHost
-	case e.Code == farm.CodeGuestSilent, e.Code == farm.CodeBadImage:
+	case e.Code == CodeGuestSilent, e.Code == farm.CodeBadImage:
 		return breaker.Unclear
 	}
 	return breaker.Nobody

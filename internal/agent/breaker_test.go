@@ -125,7 +125,7 @@ func TestBlame(t *testing.T) {
 		{&farm.Error{Kind: farm.NotFound, Code: farm.CodeNoImage}, breaker.Nobody},
 		{&farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom}, breaker.Nobody},
 		{&farm.Error{Kind: farm.Denied, Code: farm.CodePolicy}, breaker.Nobody},
-		{fmt.Errorf("attempt 3: %w", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestSilent}), breaker.Unclear},
+		{fmt.Errorf("attempt 3: %w", &farm.Error{Kind: farm.Unavailable, Code: CodeGuestSilent}), breaker.Unclear},
 		{&farm.Error{Kind: farm.Conflict, Code: farm.CodeBadImage}, breaker.Unclear},
 		{&farm.Error{Kind: farm.Unavailable, Code: farm.CodeDiskFull}, breaker.TheHost},
 		{&farm.Error{Kind: farm.Unavailable, Code: hyper.CodeRefused}, breaker.TheHost},

@@ -8,6 +8,7 @@ import (
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/ledger"
 )
 
 // as is a caller of another user.
@@ -33,7 +34,7 @@ func (t *task) lost() *api.Problem {
 func TestImpossibleScratch(t *testing.T) {
 	f := newFarmhouse(t)
 	scratch := uint64(16 * farm.TiB)
-	for uid, want := range map[uint32]farm.Code{61001: farm.CodeUserLimit, 0: farm.CodeTooBig} {
+	for uid, want := range map[uint32]farm.Code{61001: ledger.CodeUserLimit, 0: farm.CodeTooBig} {
 		for range 4 {
 			if code := f.mustAsk(f.as(uid), api.JobRequest{Scratch: &scratch}).failed(); code != string(want) {
 				t.Errorf("code %s, not %s", code, want)

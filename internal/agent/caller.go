@@ -54,11 +54,11 @@ func callerOf(conn *connection) (Caller, error) {
 	}
 	c.PID, c.UID, c.GID = int(cred.Pid), cred.Uid, cred.Gid
 	if c.PID <= 0 { // another PID namespace: what the caller may use cannot be known
-		return Caller{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller,
+		return Caller{}, &farm.Error{Kind: farm.Denied, Code: CodeHiddenCaller,
 			Message: "the agent cannot see the calling process",
 			Hint:    "call from the agent's own PID namespace, not from inside a container that hides its processes"}
 	}
-	gone := &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCaller,
+	gone := &farm.Error{Kind: farm.Denied, Code: CodeHiddenCaller,
 		Message: "the process that made this connection has gone", Hint: "call from the process that is the job"}
 	if conn.start == 0 || !runsAs(os.DirFS("/"), c.PID, c.UID) {
 		return Caller{}, gone

@@ -72,7 +72,7 @@ func TestCallerOf(t *testing.T) {
 	}
 	for _, other := range []uint64{0, start - 1, start + 1} {
 		if _, err := callerOf(&connection{UnixConn: conn.(*net.UnixConn), start: other}); !farm.IsCode(err,
-			farm.CodeHiddenCaller) {
+			CodeHiddenCaller) {
 			t.Errorf("another process has the caller's number, and started at %d instead of %d: %v", other, start, err)
 		}
 	}
@@ -153,7 +153,7 @@ func TestCallerThatWasKilled(t *testing.T) {
 	for err == nil {
 		_, err = startOf(caller.Process.Pid)
 	}
-	if found, err := callerOf(c); !farm.IsCode(err, farm.CodeHiddenCaller) {
+	if found, err := callerOf(c); !farm.IsCode(err, CodeHiddenCaller) {
 		t.Errorf("%+v, %v", found, err)
 	}
 }

@@ -49,8 +49,8 @@ func TestExceptedUser(t *testing.T) {
 		want farm.Code
 	}{
 		"excepted":     {ldap, 70001, ""},
-		"another":      {ldap, 70002, farm.CodeUserLimit},
-		"nobody knows": {down, 70001, farm.CodeUserLimit},
+		"another":      {ldap, 70002, ledger.CodeUserLimit},
+		"nobody knows": {down, 70001, ledger.CodeUserLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &Agent{ctx: t.Context(), names: names.New(x.run), log: slog.New(slog.DiscardHandler)}

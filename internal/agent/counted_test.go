@@ -36,7 +36,7 @@ func TestPlainExecOfALooseJob(t *testing.T) {
 	vm.until(api.EventRunning)
 	vm.done()
 	silent = errors.New("no answer")
-	if _, err := f.ask(loose("8"), api.JobRequest{}); !farm.IsCode(err, farm.CodeUnknownSize) {
+	if _, err := f.ask(loose("8"), api.JobRequest{}); !farm.IsCode(err, CodeUnknownSize) {
 		t.Errorf("nobody knows what job 8 was given: %v", err)
 	}
 }

@@ -35,7 +35,7 @@ func (a *Agent) spaceAgain() bool {
 }
 
 func (a *Agent) diskFull(what string) error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMDiskFull,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeVMDiskFull,
 		Hint:    "free space there; `grange host show` says how much is left, and what was promised to disks of VMs",
 		Message: fmt.Sprintf("the file system of %s on the host is full; %s", a.config().StateDir, what)}
 }

@@ -29,12 +29,12 @@ func TestNoSpaceForJobs(t *testing.T) {
 	one, two := first.until(api.EventRunning), second.until(api.EventRunning)
 	free.Store(0)
 	f.host.NoSpace(one.ID)
-	if p := first.lost(); p.Type != "grange:"+string(farm.CodeVMDiskFull) || !strings.Contains(p.Detail, "full") {
+	if p := first.lost(); p.Type != "grange:"+string(CodeVMDiskFull) || !strings.Contains(p.Detail, "full") {
 		t.Errorf("%+v", p)
 	}
 	<-first.job.over
 	third := f.mustAsk(f.caller(""), api.JobRequest{NoWait: true})
-	if code := third.failed(); code != string(farm.CodeBelowMinimum) {
+	if code := third.failed(); code != string(CodeBelowMinimum) {
 		t.Errorf("a full host takes a job: %s", code)
 	}
 	free.Store(uint64(farm.GiB))
@@ -69,7 +69,7 @@ func TestNoSpaceForCloudVM(t *testing.T) {
 	free.Store(uint64(spaceToGoOn) - 1)
 	f.host.NoSpace(w.ID)
 	waits := func(o fleet.Observed) bool {
-		return o.State == string(farm.VMRunning) && strings.HasPrefix(o.Reason, string(farm.CodeVMDiskFull)+": ")
+		return o.State == string(farm.VMRunning) && strings.HasPrefix(o.Reason, string(CodeVMDiskFull)+": ")
 	}
 	f.sees("that it waits for space", w, waits)
 	f.close()

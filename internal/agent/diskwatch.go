@@ -47,7 +47,7 @@ func (v *vm) outgrown() error {
 	if used <= may {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeDiskBound,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeDiskBound,
 		Hint: "write large files to scratch space or to a bound directory; `overlay` in the agent's configuration is " +
 			"the bound",
 		Message: fmt.Sprintf("the VM was ended: its root disk has taken %v of the host, and may take %v",

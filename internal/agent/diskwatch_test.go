@@ -8,7 +8,6 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/disk"
-	"github.com/grange-project/grange/internal/farm"
 )
 
 // TestOutgrown: a VM whose overlay takes more than was promised to it ends, with the reason; others go on.
@@ -27,7 +26,7 @@ func TestOutgrown(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, disk.OverlayFile), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if p := task.lost(); p.Type != "grange:"+string(farm.CodeDiskBound) || !strings.Contains(p.Detail, "1M") {
+	if p := task.lost(); p.Type != "grange:"+string(CodeDiskBound) || !strings.Contains(p.Detail, "1M") {
 		t.Errorf("%+v", p)
 	}
 	<-task.job.over

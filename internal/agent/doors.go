@@ -184,7 +184,7 @@ func (a *Agent) decode(w http.ResponseWriter, r *http.Request, c Caller, into an
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeSlowRequest,
+		return &farm.Error{Kind: farm.Unavailable, Code: CodeSlowRequest,
 			Message: fmt.Sprintf("the request did not come within %v", bodyTime),
 			Hint:    "try again; a caller that is stopped sends nothing"}
 	case err != nil:
@@ -211,14 +211,14 @@ func (a *Agent) roomForLocked(late *job, most int) error {
 		}
 	}
 	if bytes > mostBytes && n > 0 {
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeTooManyBytes,
+		return &farm.Error{Kind: farm.NoCapacity, Code: CodeTooManyBytes,
 			Message: fmt.Sprintf("your waiting jobs on this host have scripts and environments of %v with this one; "+
 				"%v are kept for one user", farm.Bytes(bytes), farm.Bytes(mostBytes)),
 			Hint: "wait until some have begun; or put large scripts into a directory that is bound, which sends " +
 				"none"}
 	}
 	if n >= most {
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeTooManyJobs,
+		return &farm.Error{Kind: farm.NoCapacity, Code: CodeTooManyJobs,
 			Message: fmt.Sprintf("you have %d jobs on this host already, those that wait included", n),
 			Hint:    "wait until some have ended"}
 	}

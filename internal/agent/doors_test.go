@@ -127,7 +127,7 @@ func TestJobsOfAUser(t *testing.T) {
 		a.live[j.id] = j
 	}
 	late := newJob(a, api.NewID(), user)
-	if entered, err := a.enter(nil, late); entered || !farm.IsCode(err, farm.CodeTooManyJobs) ||
+	if entered, err := a.enter(nil, late); entered || !farm.IsCode(err, CodeTooManyJobs) ||
 		!farm.IsKind(err, farm.NoCapacity) {
 		t.Errorf("one too many: %v, %v", entered, err)
 	}
@@ -165,7 +165,7 @@ func TestBodies(t *testing.T) {
 	began := time.Now()
 	slow := send("Content-Length: 2000000", `"x`)
 	defer slow.Close()
-	if err := <-arrived; !farm.IsCode(err, farm.CodeSlowRequest) || !farm.IsKind(err, farm.Unavailable) ||
+	if err := <-arrived; !farm.IsCode(err, CodeSlowRequest) || !farm.IsKind(err, farm.Unavailable) ||
 		time.Since(began) < bodyTime {
 		t.Errorf("a body that does not come: %v after %v", err, time.Since(began))
 	}

@@ -129,7 +129,7 @@ func (a *Agent) refusal() error {
 		return d.Refusal()
 	}
 	if short := a.short(); len(short) > 0 {
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeBelowMinimum,
+		return &farm.Error{Kind: farm.NoCapacity, Code: CodeBelowMinimum,
 			Message: "the host starts no VMs: " + strings.Join(short, "; "),
 			Hint:    "free what is short, or see [minimum] in the agent's configuration"}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/grange-project/grange/api"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/ledger"
 )
 
 func (a *Agent) drainNow(t *testing.T, reason string, c Caller) (api.Drain, error) {
@@ -56,7 +57,7 @@ func TestDrainIsKept(t *testing.T) {
 	if err != nil || second.Reason != "another reason" || !second.Since.Equal(first.Since) {
 		t.Errorf("drained again: %+v, %v", second, err)
 	}
-	if err := again.refusal(); !farm.IsCode(err, farm.CodeHostDrained) || len(again.takesNothing()) != 1 {
+	if err := again.refusal(); !farm.IsCode(err, ledger.CodeHostDrained) || len(again.takesNothing()) != 1 {
 		t.Errorf("a cloud VM: %v, %v", err, again.takesNothing())
 	}
 	if !Drained(dir) {

@@ -88,7 +88,7 @@ func (v *fleetVM) tooSilent(kind vmimage.Kind) {
 	}
 	text := fmt.Sprintf("the guest has not said within %v that it is up", v.agent.config().BootTimeout)
 	v.settleTicket(blame, text)
-	v.noteThat(reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestSilent, Message: text}))
+	v.noteThat(reasonOf(&farm.Error{Kind: farm.Unavailable, Code: CodeGuestSilent, Message: text}))
 }
 
 // admitStart lets a VM start unless its image, its owner or this host backs off.

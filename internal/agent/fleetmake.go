@@ -447,7 +447,7 @@ func (v *fleetVM) ended(m *machine) {
 	ran := time.Since(v.started)
 	reason := "its guest powered off"
 	if end != hyper.PoweredOff {
-		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMEnded,
+		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: CodeVMEnded,
 			Message: "the VM ended, and nobody wanted it to" + m.lastWords()})
 		v.settleTicket(breaker.Unclear, firstLine(errors.New(reason)))
 	}

@@ -121,7 +121,7 @@ func (v *fleetVM) missEnd() {
 	default:
 		v.log().Warn("vm of the server ended while no agent saw it")
 		v.noteEnd(&r, "", time.Since(r.Since),
-			reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMEnded,
+			reasonOf(&farm.Error{Kind: farm.Unavailable, Code: CodeVMEnded,
 				Message: "the VM ended while nobody saw it"}))
 	}
 	v.mu.Lock()

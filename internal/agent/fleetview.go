@@ -40,7 +40,7 @@ func (a *Agent) fleetRunning() (n int) {
 // serversOwn refuses what the host's own commands want of a cloud VM: it would be undone at once.
 func (v *fleetVM) serversOwn() error {
 	w, _ := v.newest()
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeServersVM,
+	return &farm.Error{Kind: farm.Denied, Code: CodeServersVM,
 		Message: fmt.Sprintf("VM %s is the server's: %s of project %s", v.name, w.Name, w.Project),
 		Hint: fmt.Sprintf("order it there, as with `grange vm stop %s/%s`; this host goes on with what the server "+
 			"wanted last", w.Project, w.Name)}

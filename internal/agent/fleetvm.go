@@ -16,6 +16,7 @@ import (
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
+	"github.com/grange-project/grange/internal/ledger"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -416,8 +417,8 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		state = farm.VMDeleting
 	}
 	reason := reasonOf(err)
-	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, farm.CodeBelowMinimum, farm.CodeHostDrained,
-		farm.CodeNoVMUID}
+	waits := []farm.Code{hyper.CodeAway, farm.CodeBackedOff, CodeBelowMinimum, ledger.CodeHostDrained,
+		CodeNoVMUID}
 	waiting := !final && slices.ContainsFunc(waits, func(c farm.Code) bool { return farm.IsCode(err, c) })
 	unwritten := r.Wanted.ID == "" // not even its first record could be written: there is nothing to note a failure in
 	moves := step == stepSend || step == stepUnmove || step == stepLeave || step == stepReceive
@@ -441,7 +442,7 @@ func (v *fleetVM) stumble(step fleetStep, err error) time.Duration {
 		reason = reasonOf(&farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom, Message: err.Error()})
 	}
 	if final && r.Ran { // whose disks are here, and only here: no code that the server would take for a refusal
-		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMWontStart,
+		reason = reasonOf(&farm.Error{Kind: farm.Unavailable, Code: CodeVMWontStart,
 			Message: "the VM does not start here again", Err: err})
 	}
 	pause := v.kept(func(r *fleetRecord) {

@@ -49,7 +49,7 @@ func (a *Agent) counted(c Caller) (Caller, error) {
 	case errors.Is(err, errors.ErrUnsupported):
 		return c, nil
 	case err != nil:
-		return c, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUnknownSize, Err: err,
+		return c, &farm.Error{Kind: farm.Unavailable, Code: CodeUnknownSize, Err: err,
 			Message: "the host does not tell what job " + c.Batch.Job +
 				" was given, and its batch system cannot be asked",
 			Hint: "see whether the batch system answers on this host"}

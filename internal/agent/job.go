@@ -264,7 +264,7 @@ func (j *job) lost(m *machine, err error) error {
 	if j.isEnded() {
 		return nil // a kept VM, or one that powered off, after its job
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeVMLost,
 		Message: "the VM ended under the job" + m.lastWords(),
 		Hint:    "a kernel panic or a kill on the host; the job may have run in part and is not run again"}
 }
@@ -285,7 +285,7 @@ func (j *job) finish(err error) {
 		return
 	case err == nil, errors.Is(err, errCallerGone), errors.Is(err, errGivenBack):
 	case errors.Is(err, errStopped):
-		err = &farm.Error{Kind: farm.Conflict, Code: farm.CodeVMStopped, Message: "the VM was stopped by order",
+		err = &farm.Error{Kind: farm.Conflict, Code: CodeVMStopped, Message: "the VM was stopped by order",
 			Hint: "`grange vm list` shows what runs"}
 		fallthrough
 	default:

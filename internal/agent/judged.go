@@ -29,7 +29,7 @@ func (j *job) judge(r *api.JobRequest, c Caller) error {
 		if digestOf(r) == j.record.Judged {
 			return nil
 		}
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeJobDiffers,
+		return &farm.Error{Kind: farm.Conflict, Code: CodeJobDiffers,
 			Message: "job " + j.id + " is known here with another request",
 			Hint:    "a job that was asked for cannot be changed; ask for a new one, with an ID of its own"}
 	}

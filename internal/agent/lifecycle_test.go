@@ -20,7 +20,7 @@ type faulty struct {
 	at atomic.Value // the step, a string; "": none
 }
 
-var errInjected = &farm.Error{Kind: farm.Internal, Code: farm.CodeBadPins, Message: "injected by the test"}
+var errInjected = &farm.Error{Kind: farm.Internal, Code: CodeBadPins, Message: "injected by the test"}
 
 func (f *faulty) step(name string) error {
 	if f.at.Load() == name {
@@ -67,7 +67,7 @@ func TestFaultAtEachStep(t *testing.T) {
 		"worker": func(f *farmhouse) {
 			j := f.worker()
 			<-j.over
-			if err := j.workerRefused(); !farm.IsCode(err, farm.CodeBadPins) {
+			if err := j.workerRefused(); !farm.IsCode(err, CodeBadPins) {
 				f.Errorf("worker: %v", err)
 			}
 			f.nothingLeft()
@@ -76,7 +76,7 @@ func TestFaultAtEachStep(t *testing.T) {
 			w := f.cloud()
 			f.want(w)
 			f.sees("the reason", w, func(o fleet.Observed) bool {
-				return strings.HasPrefix(o.Reason, string(farm.CodeBadPins))
+				return strings.HasPrefix(o.Reason, string(CodeBadPins))
 			})
 			w.Power = string(farm.PowerDeleted)
 			f.want(w)
@@ -130,7 +130,7 @@ func (f *farmhouse) worker() *job {
 func (f *farmhouse) fails(batchJob string) {
 	f.Helper()
 	task := f.mustAsk(f.caller(batchJob), api.JobRequest{})
-	if code := task.failed(); code != string(farm.CodeBadPins) {
+	if code := task.failed(); code != string(CodeBadPins) {
 		f.Errorf("the job ended with %s", code)
 	}
 	<-task.job.over

@@ -262,7 +262,7 @@ func badPins(problems []numa.Problem, holders []string) error {
 		}
 		texts = append(texts, text)
 	}
-	return &farm.Error{Kind: farm.Internal, Code: farm.CodeBadPins,
+	return &farm.Error{Kind: farm.Internal, Code: CodeBadPins,
 		Message: "the VM's pins are not as planned: " + strings.Join(texts, "; "),
 		Hint:    "something else on this host moves QEMU's threads; look for numad or cgroup managers"}
 }
@@ -303,11 +303,11 @@ func (v *vm) boot(m *machine) error {
 	}
 	switch {
 	case errors.Is(err, errBootTimeout):
-		err = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestSilent,
+		err = &farm.Error{Kind: farm.Unavailable, Code: CodeGuestSilent,
 			Message: fmt.Sprintf("the guest did not come up within %v%s", timeout, m.lastWords()),
 			Hint:    "try the image by hand, or raise boot_timeout"}
 	case errors.Is(err, errGone):
-		err = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGuestSilent,
+		err = &farm.Error{Kind: farm.Unavailable, Code: CodeGuestSilent,
 			Message: "the VM ended before its guest came up" + m.lastWords(),
 			Hint:    "a kernel panic, or a memory size too small for the image"}
 	}

@@ -21,7 +21,7 @@ func (v *vm) awaitMinimum() error {
 		if len(short) == 0 {
 			return nil
 		}
-		err := &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeBelowMinimum,
+		err := &farm.Error{Kind: farm.NoCapacity, Code: CodeBelowMinimum,
 			Message: "the host takes no more VMs: " + strings.Join(short, "; "),
 			Hint:    "free what is short, or see [minimum] in the agent's configuration"}
 		if v.request.NoWait || v.record.Caller.Batch.System != "" {

@@ -45,7 +45,7 @@ func TestMinimumRefuses(t *testing.T) {
 	a.cfg.Minimum.Disk, a.cfg.Minimum.Memory = 1<<62, 1<<62
 	err := v.awaitMinimum()
 	e := new(farm.Error)
-	if !errors.As(err, &e) || e.Kind != farm.NoCapacity || e.Code != farm.CodeBelowMinimum ||
+	if !errors.As(err, &e) || e.Kind != farm.NoCapacity || e.Code != CodeBelowMinimum ||
 		!strings.Contains(e.Message, "disk space in "+a.cfg.StateDir) ||
 		!strings.Contains(e.Message, "; memory is short") {
 		t.Errorf("%v", err)

@@ -282,7 +282,7 @@ func TestMoveFails(t *testing.T) {
 	b.host.Observe = func(hyper.Machine) numa.Observed { return numa.Observed{} }
 	h.order()
 	h.serve(func() bool { return h.outcome == fleet.MoveFailed })
-	if code := codeOf(h.reason); code != string(farm.CodeBadPins) {
+	if code := codeOf(h.reason); code != string(CodeBadPins) {
 		t.Errorf("pins are elsewhere at the target: %q", h.reason)
 	}
 	b.host.Observe = nil
@@ -290,7 +290,7 @@ func TestMoveFails(t *testing.T) {
 	b.agent.ledger.Drain(ledger.Drain{Reason: "other parameters of KVM"})
 	h.order()
 	h.serve(func() bool { return h.move != nil && h.move.Cancel })
-	if code := codeOf(h.reason); code != string(farm.CodeHostDrained) {
+	if code := codeOf(h.reason); code != string(ledger.CodeHostDrained) {
 		t.Errorf("the target is drained: %q", h.reason)
 	}
 	b.agent.ledger.Resume()
@@ -300,7 +300,7 @@ func TestMoveFails(t *testing.T) {
 	h.order()
 	h.move.Digest = "sha256:none"
 	h.serve(func() bool { return h.outcome == fleet.MoveFailed || h.move != nil && h.move.Cancel })
-	if code := codeOf(h.reason); code != string(farm.CodeNoImage) && code != string(farm.CodeMoveCancelled) {
+	if code := codeOf(h.reason); code != string(farm.CodeNoImage) && code != string(CodeMoveCancelled) {
 		t.Errorf("no image at the target: %q", h.reason)
 	}
 	h.vm.Image = "micro"
@@ -336,7 +336,7 @@ func TestMoveCancelled(t *testing.T) {
 			close(goOn)
 			h.at[side].host.Moving = nil
 			h.settled("a")
-			if code := codeOf(h.reason); code != string(farm.CodeMoveCancelled) {
+			if code := codeOf(h.reason); code != string(CodeMoveCancelled) {
 				t.Errorf("cancelled at %s: %q", step, h.reason)
 			}
 		}

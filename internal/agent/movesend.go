@@ -24,7 +24,7 @@ const (
 	moveTell  = 10 * time.Second // between attempts to tell the target
 )
 
-var errMoveCancelled = &farm.Error{Kind: farm.Conflict, Code: farm.CodeMoveCancelled, Message: "the move was cancelled",
+var errMoveCancelled = &farm.Error{Kind: farm.Conflict, Code: CodeMoveCancelled, Message: "the move was cancelled",
 	Hint: "order it again when it is wanted"}
 
 // send moves the VM to another host, or notes why not. It is watched meanwhile: whoever wants something else of the VM

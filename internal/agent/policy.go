@@ -61,7 +61,7 @@ func (a *Agent) who(rules []policy.Rule, c Caller) (policy.Who, error) {
 	}
 	told, err := a.lookups.of(a.ctx, c)
 	if err != nil {
-		return w, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUnknownQueue, Err: err,
+		return w, &farm.Error{Kind: farm.Unavailable, Code: CodeUnknownQueue, Err: err,
 			Message: "a rule of this host's policy looks at account or queue, and those of job " + c.Batch.Job +
 				" cannot be told", Hint: "see whether the batch system answers on this host"}
 	}

@@ -32,12 +32,12 @@ func TestConsoleIsRoots(t *testing.T) {
 	f.seesState(w, farm.VMRunning)
 	v := f.agent.fleetByID(w.ID)
 	const secret = "password: hunter2"
-	v.noteThat(reasonOf(&farm.Error{Code: farm.CodeVMEnded,
+	v.noteThat(reasonOf(&farm.Error{Code: CodeVMEnded,
 		Message: "the VM ended in a kernel panic (" + secret + "); the end of its console:\n  " + secret}))
 	f.sees("the note", w, func(o fleet.Observed) bool { return strings.Contains(o.Reason, secret) })
 	other := Caller{UID: 4711}
 	seen := f.vmsFor(other)
-	if len(seen) != 1 || seen[0].Cloud.Reason != string(farm.CodeVMEnded) {
+	if len(seen) != 1 || seen[0].Cloud.Reason != string(CodeVMEnded) {
 		t.Errorf("an ordinary account sees %+v", seen)
 	}
 	if text, _ := json.Marshal(seen); strings.Contains(string(text), "hunter2") {

@@ -226,7 +226,7 @@ func (a *Agent) begin(r *api.JobRequest, c Caller) (*job, error) {
 
 // lostUnknown is the answer to a caller whose job had begun and is not known any more.
 func lostUnknown() error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMLost,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeVMLost,
 		Message: "the VM was lost while no agent ran; the job may have run in part and is not run again",
 		Hint:    "see the agent's log and the host's kernel log"}
 }
@@ -241,7 +241,7 @@ func (c Caller) belongsTo(said farm.BatchSystem) error {
 	if c.Batch.System != "" {
 		found = fmt.Sprintf("job %s of %s", c.Batch.Job, c.Batch.System)
 	}
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeWrongBatch,
+	return &farm.Error{Kind: farm.Denied, Code: CodeWrongBatch,
 		Message: fmt.Sprintf("the caller says that it is a job of %s, and is %s", said, found),
 		Hint: "see which hook of which batch system runs this; the agent must see the host's processes and control " +
 			"groups"}

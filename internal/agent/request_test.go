@@ -159,7 +159,7 @@ func TestBelongsTo(t *testing.T) {
 		farm.Slurm, false}} {
 		err := c.caller.belongsTo(c.said)
 		if e := new(farm.Error); (err == nil) != c.ok ||
-			err != nil && (!errors.As(err, &e) || e.Kind != farm.Denied || e.Code != farm.CodeWrongBatch) {
+			err != nil && (!errors.As(err, &e) || e.Kind != farm.Denied || e.Code != CodeWrongBatch) {
 			t.Errorf("%+v says %q: %v", c.caller.Batch, c.said, err)
 		}
 	}
@@ -182,9 +182,9 @@ func TestDecideAsksTheBatchSystem(t *testing.T) {
 	c := Caller{Batch: farm.Allotment{System: farm.Slurm, Job: "1"}}
 	wantUnknown := func() {
 		t.Helper()
-		if _, err := a.decide(c, &api.JobRequest{}); !farm.IsCode(err, farm.CodeUnknownQueue) ||
+		if _, err := a.decide(c, &api.JobRequest{}); !farm.IsCode(err, CodeUnknownQueue) ||
 			!farm.IsKind(err, farm.Unavailable) {
-			t.Errorf("%v, want %s", err, farm.CodeUnknownQueue)
+			t.Errorf("%v, want %s", err, CodeUnknownQueue)
 		}
 	}
 	wantUnknown() // nobody to ask
@@ -260,7 +260,7 @@ func TestCounted(t *testing.T) {
 			return c.answer, c.err
 		}
 		got, err := a.counted(c.caller)
-		if refused := name == "Slurm does not answer"; refused != farm.IsCode(err, farm.CodeUnknownSize) ||
+		if refused := name == "Slurm does not answer"; refused != farm.IsCode(err, CodeUnknownSize) ||
 			!refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -94,7 +94,7 @@ func (a *Agent) awaitKnown(ctx context.Context, told func(why string)) error {
 		case <-a.ctx.Done():
 			return context.Cause(a.ctx)
 		case <-ctx.Done():
-			return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeRecovering, Message: a.unknown(),
+			return &farm.Error{Kind: farm.Unavailable, Code: CodeRecovering, Message: a.unknown(),
 				Hint: "try again in a moment; `grange host show` says what the agent waits for"}
 		}
 		if why := a.unknown(); told != nil && why != last {

@@ -100,7 +100,7 @@ func TestServesBeforeItKnows(t *testing.T) {
 			}
 			problem := new(api.Problem)
 			if _, err := client.VMs(t.Context()); !errors.As(err, &problem) ||
-				problem.Type != "grange:"+string(farm.CodeRecovering) {
+				problem.Type != "grange:"+string(CodeRecovering) {
 				t.Errorf("a list of VMs: %v", err)
 			}
 			if _, err := client.Images(t.Context()); err != nil {

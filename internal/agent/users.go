@@ -52,7 +52,7 @@ func (a *Agent) checkUsers() {
 }
 
 // takeUser gives a machine its user, until returnUser. Where the host does not let a user without an account run QEMU,
-// that is QEMU's own, whom machines share. Errors: farm.CodeNoVMUID, farm.CodeUIDsTaken.
+// that is QEMU's own, whom machines share. Errors: CodeNoVMUID, farm.CodeUIDsTaken.
 func (a *Agent) takeUser(ctx context.Context, machine string, tracked uint32) (user, error) {
 	u, uids := &a.users, a.config().VMUIDs
 	shared := user{uid: a.uid, gid: a.gid, group: tracked}
@@ -102,7 +102,7 @@ func (a *Agent) freeUser(uids farm.UIDs, machine string) (uint32, error) {
 			a.users.given[uid] != ""
 	})
 	if !ok {
-		return 0, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoVMUID,
+		return 0, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoVMUID,
 			Message: fmt.Sprintf("all user IDs of VMs on this host are in use (%v)", uids),
 			Hint:    "wait until other VMs have ended, or have a wider range as vm_uids in the agent's configuration"}
 	}

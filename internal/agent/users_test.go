@@ -132,12 +132,12 @@ func TestNoUserLeft(t *testing.T) {
 		t.Fatalf("%+v, %v", u, err)
 	}
 	task := f.mustAsk(f.caller(""), api.JobRequest{})
-	if why := task.failed(); !strings.Contains(why, string(farm.CodeNoVMUID)) &&
+	if why := task.failed(); !strings.Contains(why, string(CodeNoVMUID)) &&
 		!strings.Contains(why, "user IDs of VMs") {
 		t.Errorf("a job without a user: %s", why)
 	}
 	_, err = f.agent.takeUser(t.Context(), "grange-b", 0)
-	if !farm.IsCode(err, farm.CodeNoVMUID) || blameFor(err) != breaker.Nobody || worthAnotherTry(err) {
+	if !farm.IsCode(err, CodeNoVMUID) || blameFor(err) != breaker.Nobody || worthAnotherTry(err) {
 		t.Errorf("%v", err)
 	}
 	f.agent.returnUser("grange-a")

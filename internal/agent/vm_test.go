@@ -400,7 +400,7 @@ func TestTasksAfterARestart(t *testing.T) {
 	if len(ports) != 3 {
 		t.Errorf("two tasks have one port: %v", f.guests.ports)
 	}
-	if _, err := f.ask(f.caller("7"), api.JobRequest{ID: first.id, Started: true}); !farm.IsCode(err, farm.CodeVMLost) {
+	if _, err := f.ask(f.caller("7"), api.JobRequest{ID: first.id, Started: true}); !farm.IsCode(err, CodeVMLost) {
 		t.Errorf("a task that had ended: %v", err)
 	}
 	for _, x := range []*task{second, third, fourth} {
@@ -435,7 +435,7 @@ func TestVMEndsUnderTasks(t *testing.T) {
 func TestTaskOfAnotherImage(t *testing.T) {
 	f := newFarmhouse(t)
 	f.mustAsk(f.caller("7"), api.JobRequest{Image: "micro"}).until(api.EventRunning)
-	if _, err := f.ask(f.caller("7"), api.JobRequest{Image: "other"}); !farm.IsCode(err, farm.CodeOtherImage) {
+	if _, err := f.ask(f.caller("7"), api.JobRequest{Image: "other"}); !farm.IsCode(err, CodeOtherImage) {
 		t.Errorf("%v", err)
 	}
 	f.mustAsk(f.caller("7"), api.JobRequest{Image: "micro"}).until(api.EventRunning)

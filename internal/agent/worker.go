@@ -74,7 +74,7 @@ func (a *Agent) checkWorker(r *api.WorkerRequest) (named string, err error) {
 	c := a.config().Worker
 	switch {
 	case c.Controller == "":
-		return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoWorkers,
+		return "", &farm.Error{Kind: farm.Conflict, Code: CodeNoWorkers,
 			Message: "this host is not configured for workers",
 			Hint:    "fill [worker] of the agent's configuration; docs/guide/slurm-elastic.md shows how"}
 	case !nodeName.MatchString(r.Name):
@@ -101,7 +101,7 @@ func (a *Agent) checkWorker(r *api.WorkerRequest) (named string, err error) {
 		return "", err
 	}
 	if !image.Site {
-		return "", &farm.Error{Kind: farm.Denied, Code: farm.CodeNotSite,
+		return "", &farm.Error{Kind: farm.Denied, Code: CodeNotSite,
 			Message: fmt.Sprintf("image %q is not the site's: a worker holds the cluster's key", r.Image),
 			Hint:    "build or import it with --site, if you trust all that is in it"}
 	}
@@ -195,7 +195,7 @@ func (j *job) workerRefused() error {
 				Hint:    "let slurm.conf have no more nodes than the hosts have room for"}
 		}
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeVMStopped,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeVMStopped,
 		Message: "the worker was ended before it began", Hint: "ask again"}
 }
 
@@ -204,7 +204,7 @@ func (a *Agent) beginWorker(r *api.WorkerRequest, image string, c Caller) (*job,
 	a.workers.mu.Lock()
 	defer a.workers.mu.Unlock()
 	if a.worker(r.Name) != nil {
-		return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeWorkerExists,
+		return nil, &farm.Error{Kind: farm.Conflict, Code: CodeWorkerExists,
 			Message: "somebody else asks for worker " + r.Name + " at this moment", Hint: "see `grange worker list`"}
 	}
 	conf := a.config().Worker
@@ -217,7 +217,7 @@ func (a *Agent) beginWorker(r *api.WorkerRequest, image string, c Caller) (*job,
 	taken := a.leases()
 	address, ok := a.workers.addresses.lease(conf.Addresses, r.Name, taken)
 	if !ok {
-		return nil, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoAddress,
+		return nil, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoAddress,
 			Message: fmt.Sprintf("all addresses of [worker] are leased (%d)", len(taken)),
 			Hint:    "raise [worker] addresses"}
 	}
@@ -306,7 +306,7 @@ func (j *job) followWorker() {
 			j.agent.workerWent(j.vm, true, cause)
 			j.cancel(errGivenBack)
 		case api.EventFailed, api.EventLost:
-			cause, ordered = e.Problem.Detail, e.Problem.Type == "grange:"+string(farm.CodeVMStopped)
+			cause, ordered = e.Problem.Detail, e.Problem.Type == "grange:"+string(CodeVMStopped)
 			refused = e.Problem.Type == "grange:"+string(farm.CodeBackedOff)
 			if !ordered {
 				j.agent.log.Warn("worker lost", "worker", name, "cause", cause)

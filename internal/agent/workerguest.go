@@ -101,6 +101,6 @@ func workersOnly(s farm.Shape) error {
 	if s.Network.Bridge() == "" {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeWorkersOnly,
+	return &farm.Error{Kind: farm.Denied, Code: CodeWorkersOnly,
 		Message: fmt.Sprintf("network %q is for workers only", s.Network), Hint: "jobs have the networks none and user"}
 }

@@ -12,6 +12,12 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// Codes of errors about what the kernel tells of a batch job; see docs/errors.md.
+const (
+	CodeHiddenCgroup farm.Code = "hidden-cgroup" // the agent does not see the control groups of its caller's batch job
+	CodeStrangeJob   farm.Code = "strange-job"   // what the kernel tells of a batch job contradicts itself
+)
+
 // Finder recognises the jobs of one batch system. It returns the zero Allotment for a process that is none of its own,
 // and an error only where the process is one of its jobs and what it was given cannot be told: such a job must not run.
 type Finder func(files fs.FS, p Process) (farm.Allotment, error)

@@ -121,7 +121,7 @@ func (p Process) Confined(files fs.FS, top func(path string) string) (cpus farm.
 }
 
 func Hidden(group string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeHiddenCgroup,
+	return &farm.Error{Kind: farm.Denied, Code: CodeHiddenCgroup,
 		Message: "the agent does not see the job's control group " + group,
 		Hint:    "run the agent in the host's own cgroup namespace, with /sys/fs/cgroup mounted"}
 }

@@ -88,7 +88,7 @@ func TestGridEngineThreats(t *testing.T) {
 		c.change(files)
 		got, err := of(files, 9468)
 		if e := new(farm.Error); (err != nil) != c.denied ||
-			c.denied && (!errors.As(err, &e) || e.Code != farm.CodeStrangeJob) {
+			c.denied && (!errors.As(err, &e) || e.Code != CodeStrangeJob) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff(c.want, got, cmp.Comparer(farm.CPUSet.Equal)); diff != "" {
@@ -147,7 +147,7 @@ func TestGridEngineOutsideTheTree(t *testing.T) {
 		c.change(files)
 		got, err := of(files, 9999)
 		if e := new(farm.Error); (err != nil) != c.denied ||
-			c.denied && (!errors.As(err, &e) || e.Code != farm.CodeStrangeJob) {
+			c.denied && (!errors.As(err, &e) || e.Code != CodeStrangeJob) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if want := map[bool]string{true: "", false: "5"}[c.none || c.denied]; got.Job != want {

@@ -137,7 +137,7 @@ func TestHTCondorThreats(t *testing.T) {
 				}
 				return
 			}
-			if e := new(farm.Error); !errors.As(err, &e) || e.Code != farm.CodeStrangeJob ||
+			if e := new(farm.Error); !errors.As(err, &e) || e.Code != CodeStrangeJob ||
 				!strings.Contains(e.Message, c.refuse) {
 				t.Errorf("%+v, %v; wanted a refusal that says %q", got, err, c.refuse)
 			}

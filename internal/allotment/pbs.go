@@ -118,7 +118,7 @@ func readPBS(files fs.FS, top int) (pbsRecord, error) {
 }
 
 func noHook(what string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeStrangeJob,
+	return &farm.Error{Kind: farm.Denied, Code: CodeStrangeJob,
 		Message: "a process below pbs_mom, and no telling of which job: " + what,
 		Hint:    "is grange's hook enabled for execjob_launch? qmgr -c 'list hook grange'"}
 }

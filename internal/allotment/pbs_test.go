@@ -45,15 +45,15 @@ func TestPBS(t *testing.T) {
 		"recorded": {entries: pbsRecorded, cgroup: "0::/\n", want: want},
 		"confined": {entries: pbsRecorded + groups, cgroup: "5:memory:" + dir + "\n4:cpuset:" + dir + "\n0::/\n",
 			want: confined},
-		"no hook": {cgroup: "0::/\n", code: farm.CodeStrangeJob},
+		"no hook": {cgroup: "0::/\n", code: CodeStrangeJob},
 		"a stale record": {entries: "-- run/grange/pbs/20 --\n" + `{"job": "6.head", "start": 4000}`,
-			code: farm.CodeStrangeJob},
+			code: CodeStrangeJob},
 		"a user's record": {entries: "-- run/grange/pbs/20 uid=1000 --\n" + `{"job": "6.head", "start": 6000}`,
-			code: farm.CodeStrangeJob},
-		"all may write": {entries: "-- run/grange/pbs/ mode=1777 --\n" + pbsRecorded, code: farm.CodeStrangeJob},
-		"garbage":       {entries: "-- run/grange/pbs/20 --\nno json\n", code: farm.CodeStrangeJob},
+			code: CodeStrangeJob},
+		"all may write": {entries: "-- run/grange/pbs/ mode=1777 --\n" + pbsRecorded, code: CodeStrangeJob},
+		"garbage":       {entries: "-- run/grange/pbs/20 --\nno json\n", code: CodeStrangeJob},
 		"another's group": {entries: pbsRecorded + groups, cgroup: "5:memory:/pbs_jobs.service/jobid/8.head\n",
-			code: farm.CodeHiddenCgroup},
+			code: CodeHiddenCgroup},
 	} {
 		files := pbsTree(t, c.entries, c.cgroup)
 		for _, pid := range []int{20, 30} {

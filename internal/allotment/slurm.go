@@ -97,7 +97,7 @@ func (p Process) slurmGroup(files fs.FS) (found slurmPlace, err error) {
 }
 
 func Strange(what string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeStrangeJob,
+	return &farm.Error{Kind: farm.Denied, Code: CodeStrangeJob,
 		Message: "the batch job of the calling process contradicts itself: " + what,
 		Hint:    "see /proc/PID/cgroup of the job's processes"}
 }

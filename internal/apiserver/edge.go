@@ -23,6 +23,9 @@ import (
 	"github.com/grange-project/grange/internal/throttle"
 )
 
+// CodeNoRoute is an error code; see docs/errors.md.
+const CodeNoRoute farm.Code = "no-route"
+
 // CodeLongHeader is an error code; see docs/errors.md.
 const CodeLongHeader farm.Code = "header-too-large"
 
@@ -248,7 +251,7 @@ func noRoute(w http.ResponseWriter, r *http.Request, missing http.Handler, ask b
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	e := &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoRoute, Message: "there is nothing at " + r.URL.Path,
+	e := &farm.Error{Kind: farm.NotFound, Code: CodeNoRoute, Message: "there is nothing at " + r.URL.Path,
 		Hint: "docs/reference/openapi.json lists what there is"}
 	if allow != "" {
 		e.Message, e.Hint = r.Method+" is not a method of "+r.URL.Path, "there are "+allow

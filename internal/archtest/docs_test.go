@@ -137,7 +137,7 @@ func TestDocumentsPointAtWhatExists(t *testing.T) {
 }
 
 // notAgents are files of internal/config that read what is no agent's.
-var notAgents = []string{"client", "server", "farmfile", "cellmap"}
+var notAgents = []string{"client", "server"}
 
 // keys are those of the agent's configuration, from the tags of internal/config.
 func keys(t *testing.T) []string {

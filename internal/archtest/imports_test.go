@@ -27,6 +27,9 @@ var rules = []struct {
 	{"internal/scaling", pure, outside, "decisions are simulated before they are trusted"},
 	{"internal/policy", pure, outside, "who may do what must not depend on the machine that asks"},
 	{"internal/wire", nil, outside, "what is on the wire follows from what is said"},
+	{"internal/farmfile", filed, outside,
+		"what a farm file changes follows from the file and the farm, and can be told before anything is touched"},
+	{"internal/stricttoml", nil, outside, "a text is read as it was handed over"},
 	{"internal/breaker", pure, outside,
 		"when something is tried again follows from what was told, and from the time that is brought"},
 	{"internal/chart", pure, outside, "a picture follows from its arguments"},
@@ -65,10 +68,17 @@ func planned(path string) bool { return pure(path) || path == "internal/numa" }
 
 // claimed lets through what one user may have as well.
 func claimed(path string) bool { return planned(path) || path == "internal/policy" }
+
 // placing lets the pure decisions through that the placer makes, and the store.
 func placing(path string) bool {
 	return planned(path) || path == "internal/placement" || path == "internal/policy" || path == "internal/breaker" ||
 		path == "internal/store"
+}
+
+// filed lets through what a farm file is written in: TOML, and the words of OpenStack's flavors.
+func filed(path string) bool {
+	return pure(path) || path == "internal/stricttoml" || path == "internal/flavor" ||
+		path == "github.com/pelletier/go-toml/v2"
 }
 
 func TestImports(t *testing.T) {

@@ -2,6 +2,14 @@ package batch
 
 import "github.com/grange-project/grange/internal/farm"
 
+// Codes of errors about what batch systems answer, and are asked; see docs/errors.md.
+const (
+	CodeBatchGarbled farm.Code = "batch-garbled" // it answers what cannot be read
+	CodeNoBooking    farm.Code = "no-such-booking"
+	CodeNoBatchJob   farm.Code = "no-such-batch-job"
+	CodeBadCursor    farm.Code = "bad-cursor"
+)
+
 // Away is the error when a batch system does not answer; one that says so already stays as it is.
 func Away(system farm.BatchSystem, err error) error {
 	if farm.IsCode(err, farm.CodeBatchAway) {
@@ -13,7 +21,7 @@ func Away(system farm.BatchSystem, err error) error {
 
 // Garbled is the error for an answer that makes no sense.
 func Garbled(system farm.BatchSystem, what string, err error) error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBatchGarbled,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeBatchGarbled,
 		Message: string(system) + ": " + what + " cannot be read", Err: err,
 		Hint: "a version of the batch system that this version of grange does not know? docs/guide/batch.md lists " +
 			"those that are tested"}
@@ -33,13 +41,13 @@ func NotOurs(host, reason string) error {
 
 // NoBooking is the error for a booking that is not there, or not any more.
 func NoBooking(name string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBooking, Message: "no booking " + name,
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoBooking, Message: "no booking " + name,
 		Hint: "it was released, or its time was over"}
 }
 
 // NoJob is the error for a job that does not run.
 func NoJob(system farm.BatchSystem, job string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoBatchJob, Message: string(system) + " runs no job " + job,
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoBatchJob, Message: string(system) + " runs no job " + job,
 		Hint: "it may have ended just now"}
 }
 

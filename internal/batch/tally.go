@@ -51,7 +51,7 @@ func NoCursor(system farm.BatchSystem, c Cursor) error {
 	if len(text) > most {
 		text = text[:most] + "…"
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadCursor,
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadCursor,
 		Message: string(system) + ": invalid cursor of ended jobs: " + text,
 		Hint:    "keep cursors as they are given; an empty one begins with the oldest job"}
 }

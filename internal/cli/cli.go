@@ -172,7 +172,7 @@ func agentError(err error) *farm.Error {
 	if !errors.As(err, &request) || errors.Is(err, context.Canceled) {
 		return nil
 	}
-	own := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoAgent,
+	own := &farm.Error{Kind: farm.Unavailable, Code: CodeNoAgent,
 		Message: "the agent did not answer: " + request.Err.Error(),
 		Hint:    "see whether it runs, and its log: journalctl -u grange-agent", Err: err}
 	if !errors.Is(err, api.ErrNoAgent) {

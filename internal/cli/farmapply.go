@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/grange-project/grange/api/fleet"
-	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/farmfile"
 	"github.com/grange-project/grange/internal/wire"
 )
 
@@ -100,7 +100,7 @@ func (a *app) bring(cmd *cobra.Command, f farmFlags, dry bool) (fleet.Applied, e
 	return c.Apply(cmd.Context(), fleet.ApplyRequest{Farm: wire.Farm(read), DryRun: dry, Prune: f.prune, Plan: f.plan})
 }
 
-// maxFarmFile is how much of a farm file is read; ParseFarm refuses less.
+// maxFarmFile is how much of a farm file is read; farmfile.Parse refuses less.
 const maxFarmFile = 16 << 20
 
 func readFarm(cmd *cobra.Command, file string) (farm.Farm, error) {
@@ -118,7 +118,7 @@ func readFarm(cmd *cobra.Command, file string) (farm.Farm, error) {
 	if err != nil {
 		return farm.Farm{}, err
 	}
-	return config.ParseFarm(text, name)
+	return farmfile.Parse(text, name)
 }
 
 // printApplied shows changes as a diff, what they mean for people, and what to do next.
@@ -170,7 +170,7 @@ func (a *app) exportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := config.FarmText(read)
+			text, err := farmfile.Format(read)
 			if err != nil {
 				return err
 			}
@@ -212,7 +212,7 @@ func (a *app) cellImport() *cobra.Command {
 			if a.json {
 				return a.printJSON(wire.Farm(made))
 			}
-			text, err := config.FarmText(made)
+			text, err := farmfile.Format(made)
 			if err != nil {
 				return err
 			}
@@ -229,21 +229,21 @@ func (a *app) cellImport() *cobra.Command {
 	return cmd
 }
 
-func (f cellImportFlags) read() (config.CellMap, []string, error) {
+func (f cellImportFlags) read() (farmfile.CellMap, []string, error) {
 	if f.nova == "" {
 		if f.usual == "" && f.projects == "" {
-			return config.CellMap{}, nil, usage("--nova /etc/nova/nova.conf, or --cells-default and --cells-projects",
+			return farmfile.CellMap{}, nil, usage("--nova /etc/nova/nova.conf, or --cells-default and --cells-projects",
 				"there is nothing to import")
 		}
-		return config.CellMap{Default: f.usual, Projects: f.projects}, nil, nil
+		return farmfile.CellMap{Default: f.usual, Projects: f.projects}, nil, nil
 	}
 	if f.usual != "" || f.projects != "" {
-		return config.CellMap{}, nil,
+		return farmfile.CellMap{}, nil,
 			usage("leave --cells-default and --cells-projects out", "--nova says both already")
 	}
 	text, err := os.ReadFile(f.nova)
 	if err != nil {
-		return config.CellMap{}, nil, usage("name a file with --nova", "%v", err)
+		return farmfile.CellMap{}, nil, usage("name a file with --nova", "%v", err)
 	}
-	return config.ReadNova(text)
+	return farmfile.ReadNova(text)
 }

@@ -120,14 +120,14 @@ func (a *app) askForOrphans(ctx context.Context, orphans []fleet.Stranger, f orp
 		fmt.Fprintf(a.err, "%s %s, %s\n", visible(o.Name), visible(o.ID), o.State)
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes,
+		return &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes,
 			Message: "nothing was deleted: no terminal to ask on", Hint: "see what is listed, then say --yes"}
 	}
 	fmt.Fprintf(a.err, "delete %d VMs and their disks, which are nowhere else? [y/N] ", len(orphans))
 	if saidYes(ctx, os.Stdin) {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes, Message: "nothing was deleted"}
+	return &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes, Message: "nothing was deleted"}
 }
 
 // orphanText is an orphan, and what may be done.

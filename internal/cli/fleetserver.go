@@ -65,12 +65,12 @@ func userClient() string {
 func readToken(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
-		return "", &farm.Error{Kind: farm.Denied, Code: farm.CodeBadToken, Message: path + " can be read by others",
+		return "", &farm.Error{Kind: farm.Denied, Code: CodeBadToken, Message: path + " can be read by others",
 			Hint: "chmod 600 " + path + ", and have a new token made"}
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadToken, Message: "no token", Err: err,
+		return "", &farm.Error{Kind: farm.Invalid, Code: CodeBadToken, Message: "no token", Err: err,
 			Hint: "name a file with a token in GRANGE_TOKEN_FILE or in client.toml's token_file"}
 	}
 	return strings.TrimSpace(string(text)), nil
@@ -93,12 +93,12 @@ func (a *app) fleet() (*fleet.Client, error) {
 		return nil, err
 	}
 	if c.Server == "" {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoServer, Message: "no server is named",
+		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeNoServer, Message: "no server is named",
 			Hint: "--server URL, GRANGE_SERVER, or `server = \"https://…\"` in " + userClient()}
 	}
 	client, err := fleet.NewClient(c)
 	if err != nil {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNoServer, Message: "no way to the server", Err: err,
+		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeNoServer, Message: "no way to the server", Err: err,
 			Hint: "see `server`, `ca`, `certificate` and `key` of client.toml"}
 	}
 	return client, nil
@@ -110,7 +110,7 @@ func serverError(err error) *farm.Error {
 	if !errors.As(err, &request) || !errors.Is(err, fleet.ErrNoServer) {
 		return nil
 	}
-	own := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoServer, Message: request.Err.Error(), Err: err,
+	own := &farm.Error{Kind: farm.Unavailable, Code: CodeNoServer, Message: request.Err.Error(), Err: err,
 		Hint: "see whether it runs, and whether --server, GRANGE_SERVER or client.toml name it"}
 	if errors.Is(err, syscall.EACCES) {
 		own.Hint = "ask the server's administrator for access to its socket, or use its URL and a token"

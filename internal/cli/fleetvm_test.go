@@ -198,7 +198,7 @@ func TestFindServer(t *testing.T) {
 		t.Errorf("another server is shown %+v, %v", got, err)
 	}
 	write("token", "grt_a_b\n", 0o644)
-	if _, err = (&app{}).findServer(); codeOf(err) != string(farm.CodeBadToken) {
+	if _, err = (&app{}).findServer(); codeOf(err) != string(CodeBadToken) {
 		t.Errorf("a token that others can read: %v", err)
 	}
 	write("client.toml", "servers = \"x\"\n", 0o644)

@@ -48,7 +48,7 @@ func unsaid(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeLostOutput, Message: what,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeLostOutput, Message: what,
 		Hint: "send the output to a place that takes it", Err: err}
 }
 

@@ -105,12 +105,12 @@ func (a *app) cutOff(ctx context.Context, c *fleet.Client) (names []string, err 
 	fmt.Fprintln(a.err, "these are cut off; hosts join again as if installed anew, and their VMs count as lost:")
 	a.printWaits(a.err, ca.Waits)
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes,
+		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes,
 			Message: "nothing was changed: no terminal to ask on", Hint: "name them: --without"}
 	}
 	fmt.Fprint(a.err, "retire the authority? [y/N] ")
 	if !saidYes(ctx, os.Stdin) {
-		return nil, &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes, Message: "nothing was changed"}
+		return nil, &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes, Message: "nothing was changed"}
 	}
 	for _, w := range ca.Waits {
 		names = append(names, w.Name())

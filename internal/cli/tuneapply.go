@@ -366,14 +366,14 @@ func (a *app) ask(ctx context.Context, p apply.Plan, f applyFlags) error {
 		return nil
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes,
+		return &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes,
 			Message: "nothing was changed: no terminal to ask on", Hint: "look at the plan, then say --yes"}
 	}
 	fmt.Fprintf(a.err, "make these changes? [y/N] ")
 	if saidYes(ctx, os.Stdin) {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeNeedsYes, Message: "nothing was changed"}
+	return &farm.Error{Kind: farm.Invalid, Code: CodeNeedsYes, Message: "nothing was changed"}
 }
 
 // saidYes reads an answer. Nothing ends a read of a terminal, so after ctrl-C it stays behind; it ends with the

@@ -156,7 +156,7 @@ func TestAuditErrors(t *testing.T) {
 		{"audit --skip elephants", farm.CodeNoRule, "grange tune rules"},
 		{"explain ept", farm.CodeNoRule, "did you mean ept-off?"},
 		{"profiles fast", farm.CodeNoProfile, "generic-compute"},
-		{"audit -o /nowhere/at/all --fail-on never", farm.CodeLostOutput, "name another file"},
+		{"audit -o /nowhere/at/all --fail-on never", CodeLostOutput, "name another file"},
 		{"audit --profile /dev/null", farm.CodeBadProfile, "docs/guide/tuning.md"},
 		{"audit --profile /dev/zero", farm.CodeBadProfile, "grange tune profiles NAME"},
 	} {

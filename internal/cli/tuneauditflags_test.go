@@ -56,7 +56,7 @@ func TestAuditKeepsTheOldReport(t *testing.T) {
 		t.Errorf("left behind: %v", entries)
 	}
 	_, err = runCommand(t, "tune", "audit", "--from", wellMade, "-o", "/dev/full")
-	if own := new(farm.Error); !errors.As(err, &own) || own.Code != farm.CodeLostOutput || statusOf(err) != exitFailed {
+	if own := new(farm.Error); !errors.As(err, &own) || own.Code != CodeLostOutput || statusOf(err) != exitFailed {
 		t.Errorf("full device: %v", err)
 	}
 }

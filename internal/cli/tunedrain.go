@@ -17,7 +17,7 @@ type agentGate struct{ client *api.Client }
 func (g agentGate) Drain(ctx context.Context, reason string) ([]string, error) {
 	d, err := g.client.Drain(ctx, reason)
 	if errors.Is(err, api.ErrNoAgent) {
-		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoAgent,
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: CodeNoAgent,
 			Message: "no agent runs here that could keep new VMs away", Err: err,
 			Hint: "start it, or keep new VMs away yourself and use --wait"}
 	}

@@ -73,6 +73,6 @@ func cannotWrite(name string, err error) error {
 	if own := new(farm.Error); errors.As(err, &own) {
 		return err
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeLostOutput,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeLostOutput,
 		Message: fmt.Sprintf("%s could not be written", name), Hint: "make room there, or name another file", Err: err}
 }

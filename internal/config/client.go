@@ -1,15 +1,13 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 
-	"github.com/pelletier/go-toml/v2"
-
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/stricttoml"
 )
 
 // Client is where the command line finds its server, and what it shows there. The zero value says nothing.
@@ -46,10 +44,8 @@ func ReadClient(paths ...string) (Client, error) {
 
 func parseClient(text []byte, path string) (Client, error) {
 	var f clientFile
-	decoder := toml.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&f); err != nil {
-		return Client{}, badClient(path, describe(err))
+	if err := stricttoml.Unmarshal(text, &f); err != nil {
+		return Client{}, badClient(path, err.Error())
 	}
 	c := Client(f)
 	for _, p := range []*string{&c.TokenFile, &c.Certificate, &c.Key, &c.CA} {

@@ -3,7 +3,6 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,10 +12,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
-
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/policy"
+	"github.com/grange-project/grange/internal/stricttoml"
 )
 
 // Agent is the configuration of one host's agent.
@@ -148,10 +146,8 @@ func ReadAgent(path string) (Agent, error) {
 // ParseAgent reads TOML text; name stands for it in errors.
 func ParseAgent(text []byte, name string) (Agent, error) {
 	f := defaults()
-	decoder := toml.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&f); err != nil {
-		return Agent{}, bad(name, describe(err))
+	if err := stricttoml.Unmarshal(text, &f); err != nil {
+		return Agent{}, bad(name, err.Error())
 	}
 	a, err := f.agent()
 	if err != nil {
@@ -163,30 +159,6 @@ func ParseAgent(text []byte, name string) (Agent, error) {
 func bad(name, what string) error {
 	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadConfig, Message: name + ": " + what,
 		Hint: "docs/reference/agent.md explains every key"}
-}
-
-// describe says where a TOML error is, in one line.
-func describe(err error) string {
-	if strict := new(toml.StrictMissingError); errors.As(err, &strict) && len(strict.Errors) > 0 {
-		row, _ := strict.Errors[0].Position()
-		return fmt.Sprintf("line %d: unknown key %q", row, joined(strict.Errors[0].Key()))
-	}
-	if syntax := new(toml.DecodeError); errors.As(err, &syntax) {
-		row, column := syntax.Position()
-		return fmt.Sprintf("line %d, column %d: %v", row, column, err)
-	}
-	return err.Error()
-}
-
-func joined(key toml.Key) string {
-	var b bytes.Buffer
-	for i, k := range key {
-		if i > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(k)
-	}
-	return b.String()
 }
 
 func (f file) agent() (Agent, error) {

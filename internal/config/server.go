@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,11 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
-
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/systems"
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/stricttoml"
 )
 
 // Server is the configuration of a server.
@@ -140,10 +138,8 @@ func ReadServer(path string) (Server, error) {
 func ParseServer(text []byte, name string) (Server, error) {
 	f := serverFile{Store: "/var/lib/grange-server/server.db", Socket: "/run/grange-server/server.sock",
 		SocketMode: 0o666, Listen: ":7480", HostField: "dns", SilentAfter: "90s"}
-	decoder := toml.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&f); err != nil {
-		return Server{}, badServer(name, describe(err))
+	if err := stricttoml.Unmarshal(text, &f); err != nil {
+		return Server{}, badServer(name, err.Error())
 	}
 	s, err := f.server()
 	if err != nil {

@@ -97,3 +97,50 @@ type Entry struct {
 	// Revision of the store when it was written.
 	Revision int64
 }
+
+// Validate refuses a user that cannot be.
+func (u User) Validate() error {
+	if err := CheckUser(u.Name); err != nil {
+		return err
+	}
+	// what the audit log and join tokens call the server's own root, and the server
+	if u.Name == "root" || u.Name == "grange" {
+		return badFarm("user", u.Name, "the server itself is called so in its log")
+	}
+	for _, s := range u.Subjects {
+		if plain, err := PlainSubject(s); err != nil || unprintable(s) || plain != s {
+			return badFarm("user", u.Name,
+				"invalid certificate subject %q: write its plain form, as \"CN=Ann,O=Grid,C=CH\" or "+
+					"\"cern:CN=Ann,O=Grid,C=CH\"", s)
+		}
+	}
+	if s := twice(u.Subjects); s != "" {
+		return badFarm("user", u.Name, "subject %s twice", s)
+	}
+	return nil
+}
+
+// Validate refuses a grant that cannot be.
+func (g Grant) Validate() error {
+	switch {
+	case CheckUser(g.User) != nil:
+		return CheckUser(g.User)
+	case !g.Role.Valid():
+		return badFarm("grant of", g.User, "no role is called %q; there are %v", g.Role, Roles)
+	case g.Project != "" && g.Cell != "":
+		return badFarm("grant of", g.User, "a role is held in a project or in a cell, not in both; give it twice")
+	case g.Cell != "" && g.Role == RoleMember:
+		return badFarm("grant of", g.User, "members are of projects: in a cell there are readers, operators and admins")
+	}
+	return nil
+}
+
+func (g Grant) String() string {
+	switch {
+	case g.Project != "":
+		return g.User + " " + string(g.Role) + " project:" + g.Project
+	case g.Cell != "":
+		return g.User + " " + string(g.Role) + " cell:" + g.Cell
+	}
+	return g.User + " " + string(g.Role)
+}

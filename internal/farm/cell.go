@@ -1,6 +1,9 @@
 package farm
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Cell is hosts with one broker, filled, drained and upgraded as one.
 type Cell struct {
@@ -73,21 +76,6 @@ type Quota struct {
 	Scratch Bytes
 }
 
-// FleetNetwork is a network that VMs of the fleet may have.
-type FleetNetwork struct {
-	Name      string
-	Bridge    string // on each host that carries it
-	VLAN      int    // 0: none
-	Addresses []AddressPool
-	Gateway   string // "": none
-	DNS       []string
-	Domain    string   // of host names: "vm-12.example.org"
-	Names     []string // host names to lease, in order; none: the VM's own name
-	Closed    bool     // only the outside can be reached, not the local network
-	Hosts     []string // patterns of hosts that carry it; none: all that have the bridge
-	Revision  int64
-}
-
 // ServerGroup says how VMs that name it lie to each other.
 type ServerGroup struct {
 	Project, Name string
@@ -105,3 +93,67 @@ const (
 	SoftTogether Affinity = "soft-affinity"      // where possible
 	SoftApart    Affinity = "soft-anti-affinity" // where possible
 )
+
+// Validate refuses a cell that cannot be.
+func (c Cell) Validate() error {
+	if err := CheckName("cell", c.Name); err != nil {
+		return err
+	}
+	if err := CheckName("broker", c.Broker); err != nil { // which there are, servers know
+		return err
+	}
+	for key := range c.Labels {
+		if err := CheckName("label", key); err != nil {
+			return err
+		}
+	}
+	switch {
+	case twice(c.Projects) != "":
+		return badFarm("cell", c.Name, "project %s twice", twice(c.Projects))
+	case c.Packing != Pack && c.Packing != Spread && c.Packing != Group:
+		return badFarm("cell", c.Name, "no packing is called %q; there are pack, spread and group", c.Packing)
+	case c.KeepWhole < 0 || c.PerHost < 0:
+		return badFarm("cell", c.Name, "keep_whole and per_host count hosts and VMs: they are not below 0")
+	case !(c.Overcommit >= 1 && c.Overcommit <= 10):
+		return badFarm("cell", c.Name, "overcommit of %v is not between 1 and 10", c.Overcommit)
+	case !c.Limits.valid():
+		return badFarm("cell", c.Name, "limits below 0")
+	case unprintable(c.Reason) || unprintable(c.Batch):
+		return badFarm("cell", c.Name,
+			"a reason or batch configuration that cannot be printed, or is longer than %d bytes", maxText)
+	}
+	return nil
+}
+
+// Validate refuses a project that cannot be.
+func (p Project) Validate() error {
+	if err := CheckName("project", p.Name); err != nil {
+		return err
+	}
+	switch {
+	case p.Account != "" && CheckName("account", p.Account) != nil:
+		return CheckName("account", p.Account)
+	case !p.Quota.valid():
+		return badFarm("project", p.Name, "a quota below 0")
+	case p.MaxAge < 0 || p.MaxAge > 0 && p.MaxAge < time.Minute:
+		return badFarm("project", p.Name, "max_age of %v is less than a minute", p.MaxAge)
+	case p.Purpose != PurposeCompute && p.Purpose != PurposeService:
+		return badFarm("project", p.Name, "no purpose is called %q; there are compute and service", p.Purpose)
+	case badPattern(p.Images) != "":
+		return badFarm("project", p.Name, "images: invalid pattern %q", badPattern(p.Images))
+	}
+	return nil
+}
+
+func (q Quota) valid() bool { return q.VMs >= 0 && q.CPUs >= 0 }
+
+// Validate refuses a group that cannot be.
+func (g ServerGroup) Validate() error {
+	if err := CheckName("group", g.Name); err != nil {
+		return err
+	}
+	if all := []Affinity{Together, Apart, SoftTogether, SoftApart}; !slices.Contains(all, g.Affinity) {
+		return badFarm("group", g.Project+"/"+g.Name, "no rule is called %q; there are %v", g.Affinity, all)
+	}
+	return CheckName("project", g.Project)
+}

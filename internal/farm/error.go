@@ -3,6 +3,7 @@ package farm
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Kind sorts errors by what the caller can do about them. Every edge (HTTP status, exit code) maps kinds in one table.
@@ -50,4 +51,32 @@ func IsKind(err error, k Kind) bool {
 func IsCode(err error, c Code) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == c
+}
+
+// JoinErrors returns one *Error of several, with the kind, code and hint of the first one, and the messages of the
+// first few: a farm may be wrong in hundreds of ways. An error that is no *Error is returned alone. Where all are nil,
+// JoinErrors returns nil.
+func JoinErrors(errs []error) error {
+	const most = 5
+	var first *Error
+	var messages []string
+	for _, err := range errs {
+		e, ok := errors.AsType[*Error](err)
+		switch {
+		case err == nil:
+			continue
+		case !ok:
+			return err
+		case first == nil:
+			first = e
+		}
+		messages = append(messages, e.Message)
+	}
+	if first == nil {
+		return nil
+	}
+	if more := len(messages) - most; more > 0 {
+		messages = append(messages[:most], fmt.Sprintf("and %d more", more))
+	}
+	return &Error{Kind: first.Kind, Code: first.Code, Message: strings.Join(messages, "; "), Hint: first.Hint}
 }

@@ -3,8 +3,11 @@ package farm
 import (
 	"fmt"
 	"maps"
+	"path"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Farm is what people decide of the whole fleet, as data: what a farm file says and `grange apply` brings. A nil list
@@ -90,4 +93,56 @@ func (c Cell) WithDefaults() Cell {
 		c.Overcommit = 1
 	}
 	return c
+}
+
+// Validate refuses settings that no host could take.
+func (s Settings) Validate() error {
+	if s.BootTimeout != 0 && (s.BootTimeout < time.Second || s.BootTimeout > time.Hour) {
+		return badFarm("settings", "", "boot_timeout of %v is not between 1s and 1h", s.BootTimeout)
+	}
+	for key, value := range s.Facts {
+		if err := CheckName("fact", key); err != nil {
+			return err
+		}
+		if unprintable(value) {
+			return badFarm("settings", "", "fact %s cannot be printed, or is longer than %d bytes", key, maxText)
+		}
+	}
+	if unprintable(s.DefaultImage) {
+		return badFarm("settings", "", "no image is called %q", s.DefaultImage)
+	}
+	return nil
+}
+
+// badFarm returns the error about an object that makes no sense on its own; what it names is not looked at.
+func badFarm(kind, name, format string, args ...any) error {
+	return &Error{Kind: Invalid, Code: CodeBadFarm,
+		Message: strings.TrimSpace(kind+" "+name) + ": " + fmt.Sprintf(format, args...),
+		Hint:    "docs/guide/cells.md explains every key"}
+}
+
+// maxText bounds what people write for people.
+const maxText = 1024
+
+func unprintable(s string) bool {
+	return len(s) > maxText || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// twice is a word that is there twice; "": none.
+func twice(words []string) string {
+	for i, w := range words {
+		if slices.Contains(words[:i], w) {
+			return w
+		}
+	}
+	return ""
+}
+
+func badPattern(patterns []string) string {
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return p
+		}
+	}
+	return ""
 }

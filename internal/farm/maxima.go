@@ -43,3 +43,14 @@ func (m Maxima) Check(s Shape) error {
 	return &Error{Kind: Denied, Code: CodeBeyondMaxima,
 		Message: "this site lets no VM have " + strings.Join(over, ", "), Hint: "ask for less, or ask the site"}
 }
+
+// Validate refuses maxima that make no sense.
+func (m Maxima) Validate() error {
+	switch {
+	case m.CPUs < 0 || m.Guest.Sockets < 0 || m.Guest.Cores < 0 || m.Guest.Threads < 0:
+		return badFarm("maxima", "", "a number below 0")
+	case badPattern(m.CPUModels) != "":
+		return badFarm("maxima", "", "cpu_models: invalid pattern %q", badPattern(m.CPUModels))
+	}
+	return nil
+}

@@ -24,6 +24,15 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// Enumerate returns a list for people, of at most ten words: "a, b", "a, b, …, j and 3 more".
+func Enumerate(words []string) string {
+	const most = 10
+	if more := len(words) - most; more > 0 {
+		return strings.Join(words[:most], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(words, ", ")
+}
+
 // ShellWords are words as a POSIX shell reads them back, whatever is in them.
 func ShellWords(words ...string) string {
 	quoted := make([]string, len(words))

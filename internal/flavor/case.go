@@ -11,6 +11,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// CodeBadCase is the code of errors about a recorded placement case that cannot be read; see docs/errors.md.
+const CodeBadCase farm.Code = "bad-case"
+
 // Bounds on what a case may say. They are far above any machine, and keep a hostile file from becoming memory.
 const (
 	maxFile      = 256 << 20 // bytes
@@ -156,7 +159,7 @@ func list(text []byte) ([]json.RawMessage, error) {
 }
 
 func badCases(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadCase, Message: fmt.Sprintf(format, args...),
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadCase, Message: fmt.Sprintf(format, args...),
 		Hint: `give a document {"cases": [...]} or a list of cases, each with "id", "host" and "request"`}
 }
 

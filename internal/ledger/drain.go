@@ -15,7 +15,7 @@ type Drain struct {
 
 // Refusal returns the error of a VM that may not start on the drained host.
 func (d Drain) Refusal() error {
-	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeHostDrained,
+	return &farm.Error{Kind: farm.NoCapacity, Code: CodeHostDrained,
 		Message: "no VM starts on this host now: " + d.Reason,
 		Hint: "it goes on when that is over; where it was cut short, `grange tune apply --drain` again or `grange " +
 			"tune undo --drain`"}

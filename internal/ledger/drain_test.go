@@ -34,7 +34,7 @@ func TestDrainedLedger(t *testing.T) {
 			t.Errorf("a job that comes meanwhile is told %q; %d were granted", told, len(done))
 		}
 		_, err := l.Claim(t.Context(), "hasty", "hasty", request(1, "0-31"), true, quiet)
-		if !farm.IsCode(err, farm.CodeHostDrained) || !farm.IsKind(err, farm.NoCapacity) {
+		if !farm.IsCode(err, CodeHostDrained) || !farm.IsKind(err, farm.NoCapacity) {
 			t.Errorf("a job that would not wait: %v", err)
 		}
 		l.Release("before")

@@ -116,7 +116,7 @@ func (l *Ledger) Claim(ctx context.Context, id, holder string, r numa.Request, n
 func (l *Ledger) tryFirst(w *waiter) (farm.Plan, error) {
 	l.look(l.keys[w.id])
 	plan, err := l.try(w, l.blocked(w, len(l.queue)))
-	forGood := farm.IsCode(err, farm.CodeTooBig) || farm.IsCode(err, farm.CodeUserLimit)
+	forGood := farm.IsCode(err, farm.CodeTooBig) || farm.IsCode(err, CodeUserLimit)
 	if !forGood || l.host.Reread == nil {
 		return plan, err
 	}

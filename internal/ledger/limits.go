@@ -105,12 +105,12 @@ func (s sum) check() error {
 	case s.want == 0:
 		return nil
 	case s.want > s.limit:
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUserLimit,
+		return &farm.Error{Kind: farm.Invalid, Code: CodeUserLimit,
 			Hint: "ask for less; [limits] in the agent's configuration says what a user may have",
 			Message: fmt.Sprintf("you may have %s %s on this host at once; this VM would take %s", s.text(s.limit),
 				s.what, s.text(s.want))}
 	case s.has+s.want > s.limit:
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeUserLimit,
+		return &farm.Error{Kind: farm.NoCapacity, Code: CodeUserLimit,
 			Hint: "wait until VMs of yours have ended; [limits] in the agent's configuration says what a user may have",
 			Message: fmt.Sprintf("your VMs here have %s %s, and you may have %s at once; this VM would take %s",
 				s.text(s.has), s.what, s.text(s.limit), s.text(s.want))}

@@ -46,16 +46,16 @@ func TestSumsOfOneUser(t *testing.T) {
 		text   string
 	}{
 		"within": {8, farm.GiB, ofUser(1, 0), "", "", ""},
-		"CPUs beside others": {9, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity,
+		"CPUs beside others": {9, farm.GiB, ofUser(1, 0), CodeUserLimit, farm.NoCapacity,
 			"have 8 CPUs, and you may have 16 at once"},
-		"CPUs beyond": {17, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.Invalid, "16 CPUs"},
-		"memory beside others": {1, 17 * farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity,
+		"CPUs beyond": {17, farm.GiB, ofUser(1, 0), CodeUserLimit, farm.Invalid, "16 CPUs"},
+		"memory beside others": {1, 17 * farm.GiB, ofUser(1, 0), CodeUserLimit, farm.NoCapacity,
 			"8G of memory"},
-		"memory beyond": {1, 25 * farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.Invalid,
+		"memory beyond": {1, 25 * farm.GiB, ofUser(1, 0), CodeUserLimit, farm.Invalid,
 			"24G of memory"},
-		"disks beside others": {1, farm.GiB, ofUser(1, 31*farm.GiB), farm.CodeUserLimit, farm.NoCapacity,
+		"disks beside others": {1, farm.GiB, ofUser(1, 31*farm.GiB), CodeUserLimit, farm.NoCapacity,
 			"20G of disk space"},
-		"disks beyond": {1, farm.GiB, ofUser(1, 51*farm.GiB), farm.CodeUserLimit, farm.Invalid,
+		"disks beyond": {1, farm.GiB, ofUser(1, 51*farm.GiB), CodeUserLimit, farm.Invalid,
 			"50G of disk space"},
 		"another user": {16, farm.GiB, ofUser(2, 50*farm.GiB), "", "", ""},
 		"a batch job":  {20, 25 * farm.GiB, Charge{UID: 1}, "", "", ""},
@@ -63,7 +63,7 @@ func TestSumsOfOneUser(t *testing.T) {
 			farm.Invalid, "never"},
 		"disks that find no space": {1, farm.GiB, Charge{Bytes: 81 * farm.GiB}, farm.CodeNoRoom,
 			farm.NoCapacity, "lack 1G"},
-		"CPUs that stay empty count": {8, farm.GiB, ofUser(1, 0), farm.CodeUserLimit, farm.NoCapacity,
+		"CPUs that stay empty count": {8, farm.GiB, ofUser(1, 0), CodeUserLimit, farm.NoCapacity,
 			"would take 16"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -111,6 +111,6 @@ func bindError(dir string, err error) error {
 	if !errors.As(err, &refused) {
 		return fmt.Errorf("bind %s: %w", dir, err)
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBindRefused, Message: "no VM may see " + refused.Error(),
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBindRefused, Message: "no VM may see " + refused.Error(),
 		Hint: "bind directories that hold data; the VM has a /proc, /sys and /dev of its own"}
 }

@@ -37,7 +37,7 @@ func TestBindOptions(t *testing.T) {
 func TestBindOfKernelFiles(t *testing.T) {
 	j := newJob(t, Options{Binds: []farm.Bind{{Source: "/proc", Target: "/x"}}})
 	err := j.openBinds()
-	if !farm.IsCode(err, farm.CodeBindRefused) || !strings.Contains(err.Error(), "/proc is on proc") {
+	if !farm.IsCode(err, CodeBindRefused) || !strings.Contains(err.Error(), "/proc is on proc") {
 		t.Fatal(err)
 	}
 	if got := unpreparedStatus(err); got != exitUsage {

@@ -30,7 +30,7 @@ func (b *Batch) end(o outcome, getenv func(string) string, read func(string) ([]
 		return ending{status: o.status, signal: syscall.Signal(o.exit.Signal)}
 	case o.exit != nil && w.Takes(o.status):
 		return ending{status: batch.ExitVMLost,
-			say: &farm.Error{Kind: farm.Conflict, Code: farm.CodeStatusTaken,
+			say: &farm.Error{Kind: farm.Conflict, Code: CodeStatusTaken,
 				Message: fmt.Sprintf("the job ended with status %d, which its batch system takes for the wrapper's; it "+
 					"is reported as %d", o.status, batch.ExitVMLost),
 				Hint: fmt.Sprintf("let the job end with another status than %d", o.status)}}
@@ -44,7 +44,7 @@ func (b *Batch) end(o outcome, getenv func(string) string, read func(string) ([]
 		return ending{status: batch.ExitNever}
 	case w.Tried != nil && w.Tried(getenv, read) >= b.Requeues:
 		return ending{status: batch.ExitNever,
-			say: &farm.Error{Kind: farm.Unavailable, Code: farm.CodeGivenUp,
+			say: &farm.Error{Kind: farm.Unavailable, Code: CodeGivenUp,
 				Message: "the job was queued again as often as it may be, and again its VM was not started",
 				Hint: "mend what is said above, and submit the job again; `requeues` in the agent's configuration is " +
 					"the bound"}}

@@ -25,6 +25,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// CodeBadSeed is an error code; see docs/errors.md.
+const CodeBadSeed farm.Code = "bad-seed"
+
 // Label is the volume label that NoCloud looks for.
 const Label = "cidata"
 
@@ -166,7 +169,7 @@ func printable(text string) bool {
 }
 
 func bad(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSeed, Message: fmt.Sprintf(format, args...),
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadSeed, Message: fmt.Sprintf(format, args...),
 		Hint: "change it and try again"}
 }
 
@@ -189,7 +192,7 @@ func (s Seed) WriteTo(w io.Writer) (int64, error) {
 	}
 	guest, err := os.Open(s.Guest)
 	if err != nil {
-		return 0, &farm.Error{Kind: farm.Internal, Code: farm.CodeBadSeed,
+		return 0, &farm.Error{Kind: farm.Internal, Code: CodeBadSeed,
 			Message: fmt.Sprintf("grange-guest %q cannot be read", s.Guest),
 			Hint:    "install grange-guest, or name it in the agent's configuration", Err: err}
 	}
@@ -215,7 +218,7 @@ func (s Seed) WriteTo(w io.Writer) (int64, error) {
 }
 
 // WriteFile writes the CD to a new file of the process's own; nobody else may read it. When
-// it fails no file is left. Errors: farm.CodeBadSeed, farm.CodeDiskFull.
+// it fails no file is left. Errors: CodeBadSeed, farm.CodeDiskFull.
 func (s Seed) WriteFile(file string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -136,7 +136,7 @@ func TestSeedRefuses(t *testing.T) {
 			spoil(&s)
 			file := filepath.Join(t.TempDir(), "seed.iso")
 			var e *farm.Error
-			if err := s.WriteFile(file); !errors.As(err, &e) || e.Code != farm.CodeBadSeed || e.Hint == "" {
+			if err := s.WriteFile(file); !errors.As(err, &e) || e.Code != CodeBadSeed || e.Hint == "" {
 				t.Errorf("error %v", err)
 			}
 			if _, err := os.Stat(file); err == nil {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/farmfile"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/store"
 )
@@ -50,7 +52,7 @@ func (s *Server) PutUser(ctx context.Context, who farm.Identity, u farm.User, if
 		if err := c.PutUser(u); err != nil {
 			return err
 		}
-		return c.did(join(against(userFields(old), userFields(u))))
+		return c.did(strings.Join(farmfile.DiffUser(old, u), ", "))
 	})
 	u.Revision = revision
 	return u, err
@@ -85,7 +87,7 @@ func (c *call) dropUser(name string) error {
 		return err
 	}
 	if len(vms) > 0 {
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeUserHasVMs,
+		return &farm.Error{Kind: farm.Conflict, Code: CodeUserHasVMs,
 			Message: fmt.Sprintf("user %s has VMs, as %s", name, label(vms[0])),
 			Hint: "delete them first, or keep the user from doing anything: `grange user set " + name +
 				" --disable`"}
@@ -108,7 +110,7 @@ func (c *call) dropUser(name string) error {
 func (c *call) user(name string) (farm.User, error) {
 	u, err := c.User(name)
 	if missing(err) {
-		err = &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoUser, Message: fmt.Sprintf("no user %q", name),
+		err = &farm.Error{Kind: farm.NotFound, Code: CodeNoUser, Message: fmt.Sprintf("no user %q", name),
 			Hint: "`grange user list` shows those that there are"}
 	}
 	return u, err
@@ -174,7 +176,7 @@ func (c *call) names(g farm.Grant) error {
 }
 
 func noProject(name string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoProject,
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoProject,
 		Message: fmt.Sprintf("no project %.80q", name),
 		Hint:    "`grange project list` shows those that you may see"}
 }
@@ -191,7 +193,7 @@ func (s *Server) DeleteGrant(ctx context.Context, who farm.Identity, g farm.Gran
 			return err
 		}
 		if err := c.Tx.DeleteGrant(g); missing(err) {
-			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoGrant,
+			return &farm.Error{Kind: farm.NotFound, Code: CodeNoGrant,
 				Message: fmt.Sprintf("no grant %q", g), Hint: "`grange user list` shows roles"}
 		} else if err != nil {
 			return err
@@ -221,7 +223,7 @@ func (s *Server) IdentifySubject(ctx context.Context, authority, subject string,
 		return farm.Identity{}, notKnown("the certificate of %q, of authority %s, belongs to no user", subject,
 			authority)
 	case err == nil && unbound:
-		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: farm.CodeUnboundCert,
+		return farm.Identity{}, &farm.Error{Kind: farm.Denied, Code: CodeUnboundCert,
 			Message: fmt.Sprintf("the certificate of %q is a user's of no certain authority, and this server has "+
 				"several", subject),
 			Hint: fmt.Sprintf("if the user's is of this authority, an administrator says so: `grange user set USER "+

@@ -56,7 +56,7 @@ func TestTokenFromMakingToRevoking(t *testing.T) {
 		!strings.Contains(err.Error(), "has expired") {
 		t.Errorf("after its end: %v", err)
 	}
-	if err := l.DeleteToken(t.Context(), otto, k.ID); code(err) != farm.CodeNoToken {
+	if err := l.DeleteToken(t.Context(), otto, k.ID); code(err) != CodeNoToken {
 		t.Errorf("another's: %v", err)
 	}
 	if err := l.DeleteToken(t.Context(), ann, k.ID); err != nil {
@@ -107,12 +107,12 @@ func TestTokensThatAreRefused(t *testing.T) {
 		"another's":                 {inPerson, TokenOrder{User: "otto"}, farm.CodeNoRole},
 		"an admin for another":      {site, TokenOrder{User: "otto"}, ""},
 		"root for a user":           {root, TokenOrder{User: "otto"}, ""},
-		"root for itself":           {farm.Identity{User: "root", Root: true}, TokenOrder{}, farm.CodeNoUser},
-		"nobody":                    {site, TokenOrder{User: "zoe"}, farm.CodeNoUser},
-		"a project not there":       {inPerson, TokenOrder{Projects: []string{"cms"}}, farm.CodeNoProject},
-		"no role":                   {inPerson, TokenOrder{Role: "boss"}, farm.CodeBadTokenOrder},
-		"in the past":               {inPerson, TokenOrder{Expires: l.clock()}, farm.CodeBadTokenOrder},
-		"a note with a bell":        {inPerson, TokenOrder{Note: "\a"}, farm.CodeBadTokenOrder},
+		"root for itself":           {farm.Identity{User: "root", Root: true}, TokenOrder{}, CodeNoUser},
+		"nobody":                    {site, TokenOrder{User: "zoe"}, CodeNoUser},
+		"a project not there":       {inPerson, TokenOrder{Projects: []string{"cms"}}, CodeNoProject},
+		"no role":                   {inPerson, TokenOrder{Role: "boss"}, CodeBadTokenOrder},
+		"in the past":               {inPerson, TokenOrder{Expires: l.clock()}, CodeBadTokenOrder},
+		"a note with a bell":        {inPerson, TokenOrder{Note: "\a"}, CodeBadTokenOrder},
 		"a bound one makes another": {reader, TokenOrder{}, farm.CodeNoRole},
 		"one outlives its maker":    {byShort, TokenOrder{Expires: l.clock().Add(2 * time.Hour)}, farm.CodeNoRole},
 		"one never ends":            {byShort, TokenOrder{}, farm.CodeNoRole},
@@ -144,7 +144,7 @@ func TestGrants(t *testing.T) {
 	}{
 		{fay, in("alice"), ""}, {fay, in("atlas"), farm.CodeNoRole}, {fay, in(""), farm.CodeNoRole},
 		{ann, in("alice"), farm.CodeNoRole},
-		{site, in("cms"), farm.CodeNoProject}, {site, farm.Grant{User: "zoe", Role: farm.RoleReader}, farm.CodeNoUser},
+		{site, in("cms"), CodeNoProject}, {site, farm.Grant{User: "zoe", Role: farm.RoleReader}, CodeNoUser},
 		{site, farm.Grant{User: "ann", Role: farm.RoleReader, Cell: "north"}, farm.CodeNoSuchCell},
 		{site, farm.Grant{User: "ann", Role: "boss"}, farm.CodeBadFarm},
 	} {
@@ -159,7 +159,7 @@ func TestGrants(t *testing.T) {
 	if err := l.DeleteGrant(t.Context(), fay, in("alice")); err != nil {
 		t.Error(err)
 	}
-	if err := l.DeleteGrant(t.Context(), fay, in("alice")); code(err) != farm.CodeNoGrant {
+	if err := l.DeleteGrant(t.Context(), fay, in("alice")); code(err) != CodeNoGrant {
 		t.Error(err)
 	}
 }
@@ -176,7 +176,7 @@ func TestUsers(t *testing.T) {
 		t.Errorf("%+v, %+v, %v", who, u, err)
 	}
 	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "gus@cern.ch"},
-		u.Revision-1); code(err) != farm.CodeChanged {
+		u.Revision-1); code(err) != CodeChanged {
 		t.Error(err)
 	}
 	if _, err := l.PutUser(t.Context(), ann, farm.User{Name: "ann"}, 0); code(err) != farm.CodeNoRole {
@@ -189,7 +189,7 @@ func TestUsers(t *testing.T) {
 		t.Errorf("%v, %v", mine, err)
 	}
 	// With several authorities, one of them says who ann is.
-	if _, err := l.IdentifySubject(t.Context(), "weak", "CN=Ann,O=Grid", false); code(err) != farm.CodeUnboundCert {
+	if _, err := l.IdentifySubject(t.Context(), "weak", "CN=Ann,O=Grid", false); code(err) != CodeUnboundCert {
 		t.Error(err)
 	}
 	if _, err := l.PutUser(t.Context(), site, farm.User{Name: "ann", Subjects: []string{"grid:/O=Grid/CN=Ann"}},
@@ -207,7 +207,7 @@ func TestUsers(t *testing.T) {
 	if err := l.DeleteUser(t.Context(), site, "ann", 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.DeleteUser(t.Context(), site, "ann", 0); code(err) != farm.CodeNoUser {
+	if err := l.DeleteUser(t.Context(), site, "ann", 0); code(err) != CodeNoUser {
 		t.Error(err)
 	}
 	if _, err := l.IdentifySubject(t.Context(), "grid", "CN=Ann,O=Grid", true); code(err) != farm.CodeNotKnown {
@@ -239,8 +239,8 @@ func TestExplain(t *testing.T) {
 		{who: ann, action: policy.MakeToken, target: "user:ann", allowed: true, says: "own"},
 		{who: root, action: policy.ApplyFarm, allowed: true, says: "root"},
 		{who: ann, user: "otto", action: policy.CreateVM, target: "project:atlas", code: farm.CodeNoRole},
-		{who: site, user: "zoe", action: policy.CreateVM, target: "project:atlas", code: farm.CodeNoUser},
-		{who: site, action: "vm.steal", code: farm.CodeNoAction},
+		{who: site, user: "zoe", action: policy.CreateVM, target: "project:atlas", code: CodeNoUser},
+		{who: site, action: "vm.steal", code: CodeNoAction},
 		{who: site, action: policy.CreateVM, target: "atlas", code: farm.CodeUsage},
 	} {
 		got, err := l.Explain(t.Context(), c.who, c.user, c.action, c.target)
@@ -258,7 +258,7 @@ func TestNameOfADeletedUser(t *testing.T) {
 	l := newFarm(t)
 	vm := l.running(otto, CreateVM{Project: "atlas", Name: "web", Image: "micro", Shape: "small", NewKey: true},
 		l.host("h1", "west"))
-	if err := l.DeleteUser(t.Context(), site, "otto", 0); code(err) != farm.CodeUserHasVMs {
+	if err := l.DeleteUser(t.Context(), site, "otto", 0); code(err) != CodeUserHasVMs {
 		t.Errorf("with a VM: %v", err)
 	}
 	l.update(func(tx *store.Tx) error {

@@ -15,7 +15,7 @@ import (
 func (s *Server) Explain(ctx context.Context, who farm.Identity, user string, action policy.Action,
 	target string) (access policy.Access, err error) {
 	if !slices.Contains(policy.Actions(), action) {
-		return access, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoAction,
+		return access, &farm.Error{Kind: farm.NotFound, Code: CodeNoAction,
 			Message: fmt.Sprintf("no action %.80q", action), Hint: "there are " + actionWords()}
 	}
 	err = s.look(ctx, who, policy.ReadUser, func(c *call) error {

@@ -40,7 +40,7 @@ type TokenOrder struct {
 
 func (o TokenOrder) check(now time.Time) error {
 	bad := func(format string, args ...any) error {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadTokenOrder, Message: fmt.Sprintf(format, args...),
+		return &farm.Error{Kind: farm.Invalid, Code: CodeBadTokenOrder, Message: fmt.Sprintf(format, args...),
 			Hint: "see `grange token create --help`"}
 	}
 	switch {
@@ -121,7 +121,7 @@ func (c *call) mayHold(user string, o TokenOrder) error {
 		return err
 	}
 	if len(held) >= maxTokens {
-		return &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadTokenOrder,
+		return &farm.Error{Kind: farm.Conflict, Code: CodeBadTokenOrder,
 			Message: fmt.Sprintf("user %s has %d tokens", user, len(held)),
 			Hint:    "revoke those that nobody needs: `grange token list`"}
 	}
@@ -198,7 +198,7 @@ func (s *Server) DeleteToken(ctx context.Context, who farm.Identity, id string) 
 }
 
 func noToken(id string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoToken, Message: fmt.Sprintf("you have no token %.80q", id),
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoToken, Message: fmt.Sprintf("you have no token %.80q", id),
 		Hint: "`grange token list` shows yours; name one by its ID"}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/farmfile"
 	"github.com/grange-project/grange/internal/store"
 )
 
@@ -63,12 +64,12 @@ func TestApplyShowsAndDoesTheSame(t *testing.T) {
 	f.Cells = append(f.Cells, farm.FarmCell{Cell: farm.Cell{Name: "west", Projects: []string{"atlas"}, Services: true,
 		Reason: "upgrade"}, Open: &shut})
 	f.Projects = []farm.Project{{Name: "cms", Account: "cmsprd"}}
-	want := []FarmChange{
-		{Op: opCreate, Kind: kindProject, Name: "cms", Details: []string{"account: cmsprd"}},
-		{Op: opChange, Kind: kindCell, Name: "east", Details: []string{"packing: pack → spread"}},
-		{Op: opCreate, Kind: kindCell, Name: "north",
+	want := []farmfile.Change{
+		{Op: farmfile.OpCreate, Kind: farmfile.KindProject, Name: "cms", Details: []string{"account: cmsprd"}},
+		{Op: farmfile.OpChange, Kind: farmfile.KindCell, Name: "east", Details: []string{"packing: pack → spread"}},
+		{Op: farmfile.OpCreate, Kind: farmfile.KindCell, Name: "north",
 			Details: []string{"broker: grange", "default: true", "packing: pack", "overcommit: 1", "limits.vms: 3"}},
-		{Op: opChange, Kind: kindCell, Name: "west", Details: []string{"closed: - → true", "reason: - → upgrade"}},
+		{Op: farmfile.OpChange, Kind: farmfile.KindCell, Name: "west", Details: []string{"closed: - → true", "reason: - → upgrade"}},
 	}
 	for _, dry := range []bool{true, true, false} {
 		done := l.apply(f, ApplyOrder{DryRun: dry})
@@ -143,7 +144,7 @@ func TestApplyPlanGuards(t *testing.T) {
 	f := cells(farm.Cell{Name: "north"})
 	shown := l.apply(f, ApplyOrder{DryRun: true})
 	l.apply(cells(farm.Cell{Name: "north", PerHost: 2}), anything)
-	if _, err := l.Apply(t.Context(), site, f, ApplyOrder{Plan: shown.Plan}); code(err) != farm.CodeOtherPlan {
+	if _, err := l.Apply(t.Context(), site, f, ApplyOrder{Plan: shown.Plan}); code(err) != CodeOtherPlan {
 		t.Errorf("%v", err)
 	}
 	again := l.apply(f, ApplyOrder{DryRun: true})
@@ -177,23 +178,23 @@ func TestApplyRefuses(t *testing.T) {
 		"a group of nobody": {f: farm.Farm{Groups: []farm.ServerGroup{{Project: "p", Name: "g",
 			Affinity: farm.Apart}}}, code: farm.CodeBadFarm, says: `names project "p"`},
 		"a cell with VMs and hosts": {f: cells(farm.Cell{Name: "west", Projects: []string{"atlas"}}),
-			prune: true, code: farm.CodeInUse, says: "cell east cannot go away: it has 1 host and 1 VM"},
+			prune: true, code: CodeInUse, says: "cell east cannot go away: it has 1 host and 1 VM"},
 		"a project with VMs": {f: farm.Farm{Projects: []farm.Project{{Name: "atlas"}}}, prune: true,
-			code: farm.CodeInUse, says: "project alice cannot go away: it has 1 VM"},
+			code: CodeInUse, says: "project alice cannot go away: it has 1 VM"},
 		"a project that a cell names": {f: farm.Farm{Projects: []farm.Project{{Name: "alice"}}}, prune: true,
 			code: farm.CodeBadFarm, says: `cell west names project "atlas", which is not there`},
 		"a project renamed, and its cell not": {f: farm.Farm{Projects: []farm.Project{{Name: "alice"},
 			{Name: "ATLAS"}}}, prune: true, code: farm.CodeBadFarm, says: `there are ATLAS, alice`},
 		"a network with leases": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner",
-			Bridge: "br1"}}}, prune: true, code: farm.CodeInUse, says: "network lan cannot go away: it has 1 VM"},
+			Bridge: "br1"}}}, prune: true, code: CodeInUse, says: "network lan cannot go away: it has 1 VM"},
 		"another broker under VMs": {f: cells(farm.Cell{Name: "east", Default: true, Broker: "slurm"}),
-			code: farm.CodeInUse, says: "cannot go from broker grange to slurm: it has 1 VM"},
+			code: CodeInUse, says: "cannot go from broker grange to slurm: it has 1 VM"},
 		"a VLAN that no host carries out": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front",
-			Bridge: "br0", VLAN: 7}}}, code: farm.CodeNoIsolation, says: "network front: no host carries out `vlan`"},
+			Bridge: "br0", VLAN: 7}}}, code: CodeNoIsolation, says: "network front: no host carries out `vlan`"},
 		"another VLAN of a network": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "inner",
-			Bridge: "br1", VLAN: 7, Closed: true}}}, code: farm.CodeNoIsolation, says: "`vlan`"},
+			Bridge: "br1", VLAN: 7, Closed: true}}}, code: CodeNoIsolation, says: "`vlan`"},
 		"a network that is closed to nobody": {f: farm.Farm{Networks: []farm.FleetNetwork{{Name: "front",
-			Bridge: "br0", Closed: true}}}, code: farm.CodeNoIsolation,
+			Bridge: "br0", Closed: true}}}, code: CodeNoIsolation,
 			says: "network front: no host carries out `closed`"},
 		"maxima below nothing": {f: farm.Farm{Maxima: &farm.Maxima{CPUs: -1}}, code: farm.CodeBadFarm,
 			says: "maxima"},
@@ -232,7 +233,7 @@ func TestStoredNetworksStay(t *testing.T) {
 		t.Errorf("without the VLAN: %v, %v", out.Changes, err)
 	}
 	f.Networks[0].VLAN = 7
-	if _, err := l.Apply(t.Context(), site, f, ApplyOrder{}); !farm.IsCode(err, farm.CodeNoIsolation) {
+	if _, err := l.Apply(t.Context(), site, f, ApplyOrder{}); !farm.IsCode(err, CodeNoIsolation) {
 		t.Errorf("with the VLAN again: %v", err)
 	}
 }
@@ -247,7 +248,7 @@ func TestApplyKeepsACellThatHostsMayJoin(t *testing.T) {
 	for uses := range 3 {
 		k.Uses, k.Used = uses, l.clock()
 		l.update(func(tx *store.Tx) error { return tx.PutJoinToken(k) })
-		if _, err := l.Apply(t.Context(), site, east, ApplyOrder{Prune: true}); code(err) != farm.CodeInUse ||
+		if _, err := l.Apply(t.Context(), site, east, ApplyOrder{Prune: true}); code(err) != CodeInUse ||
 			!strings.Contains(err.Error(), "cell west cannot go away: it has 1 join token") {
 			t.Errorf("after %d of 3: %v", uses, err)
 		}
@@ -374,34 +375,35 @@ func TestApplyRoundTrip(t *testing.T) {
 // closed cell.
 func TestDiffProperties(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
-	have, _, err := diff(randomFarm(random, true), farm.Farm{}, false)
+	have, _, err := farmfile.Diff(randomFarm(random, true), farm.Farm{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	changed, refused := 0, 0
 	for range 2000 {
 		want, prune := randomFarm(random, false), random.IntN(2) == 0
-		after, changes, err := diff(have, want, prune)
+		after, changes, err := farmfile.Diff(have, want, prune)
 		if err != nil {
 			refused++
 			continue
 		}
 		changed += len(changes)
-		again, none, err := diff(after, want, prune)
+		again, none, err := farmfile.Diff(after, want, prune)
 		if err != nil || len(none) > 0 {
 			t.Fatalf("applied twice: %v, %v\nof %+v\non %+v", none, err, want, have)
 		}
 		if d := cmp.Diff(after, again); d != "" {
 			t.Fatalf("applied twice:\n%s", d)
 		}
-		for _, m := range movesOf(have, after) {
+		step := transition{farmfile.NewIndex(have), farmfile.NewIndex(after)}
+		for _, m := range movesOf(step) {
 			for _, c := range m.is {
-				if cell := named(after.Cells, c, cellName); cell.Closed || cell.Drain.Active() {
+				if cell := step.after.CellOf[c]; cell.Closed || cell.Drain.Active() {
 					t.Fatalf("project %s would go to closed cell %s", m.project, c)
 				}
 			}
 		}
-		if slices.ContainsFunc(changes, func(c FarmChange) bool { return c.Op == opDelete }) && !prune {
+		if slices.ContainsFunc(changes, func(c farmfile.Change) bool { return c.Op == farmfile.OpDelete }) && !prune {
 			t.Fatalf("deletes without being told to: %v", changes)
 		}
 		have = after
@@ -482,7 +484,7 @@ func TestProjectsShowWhereTheyGo(t *testing.T) {
 	if _, err := l.Project(t.Context(), ann, "atlas"); code(err) != farm.CodeNoRole {
 		t.Error(err)
 	}
-	if _, err := l.Project(t.Context(), site, "cms"); code(err) != farm.CodeNoProject {
+	if _, err := l.Project(t.Context(), site, "cms"); code(err) != CodeNoProject {
 		t.Error(err)
 	}
 }

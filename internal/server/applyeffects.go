@@ -9,26 +9,26 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/farmfile"
 	"github.com/grange-project/grange/internal/policy"
 	"github.com/grange-project/grange/internal/store"
 	"github.com/grange-project/grange/internal/wire"
 )
 
 // expendable refuses to take away what is still needed, and to hand VMs from one broker to another.
-func (c *call) expendable(have, after farm.Farm, changes []FarmChange) error {
+func (c *call) expendable(t transition, changes []farmfile.Change) error {
 	var errs []error
 	for _, change := range changes {
-		needed, err := c.needed(change)
+		needed, err := c.needed(t.have, change)
 		if err != nil {
 			return err
 		}
-		if change.Op == opDelete && needed != "" {
+		if change.Op == farmfile.OpDelete && needed != "" {
 			errs = append(errs, inUse("%v cannot go away: it has %s", change, needed))
 		}
 	}
-	was := byName(have.Cells, cellName)
-	for _, cell := range after.Cells {
-		old, ok := was[cell.Name]
+	for _, cell := range t.after.Cells {
+		old, ok := t.have.CellOf[cell.Name]
 		if !ok || old.Broker == cell.Broker {
 			continue
 		}
@@ -42,17 +42,17 @@ func (c *call) expendable(have, after farm.Farm, changes []FarmChange) error {
 				old.Broker, cell.Broker, farm.Count(n, "VM")))
 		}
 	}
-	return together(errs)
+	return farm.JoinErrors(errs)
 }
 
 func inUse(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeInUse, Message: fmt.Sprintf(format, args...),
+	return &farm.Error{Kind: farm.Conflict, Code: CodeInUse, Message: fmt.Sprintf(format, args...),
 		Hint: "delete or move that first; nothing was changed"}
 }
 
 // needed is what would be left behind, for people; "": nothing.
-func (c *call) needed(change FarmChange) (string, error) {
-	if change.Op != opDelete {
+func (c *call) needed(have farmfile.Index, change farmfile.Change) (string, error) {
+	if change.Op != farmfile.OpDelete {
 		return "", nil
 	}
 	var left []string
@@ -65,7 +65,7 @@ func (c *call) needed(change FarmChange) (string, error) {
 	}
 	var err error
 	switch change.Kind {
-	case kindCell:
+	case farmfile.KindCell:
 		hosts, err := c.Tx.Hosts(change.Name)
 		if err != nil {
 			return "", err
@@ -83,12 +83,12 @@ func (c *call) needed(change FarmChange) (string, error) {
 		if tokens > 0 {
 			left = append(left, farm.Count(tokens, "join token"))
 		}
-	case kindProject:
+	case farmfile.KindProject:
 		err = vms(store.VMFilter{Project: change.Name})
-	case kindGroup:
-		project, group := groupParts(change.Name)
-		err = vms(store.VMFilter{Project: project, Group: group})
-	case kindNetwork:
+	case farmfile.KindGroup:
+		g := have.GroupOf[change.Name]
+		err = vms(store.VMFilter{Project: g.Project, Group: g.Name})
+	case farmfile.KindNetwork:
 		leases, lerr := c.Leases(change.Name)
 		if err = lerr; len(leases) > 0 {
 			left = append(left, farm.Count(len(leases), "VM"))
@@ -109,13 +109,13 @@ func (c *call) joinTokens(cell string) (n int, err error) {
 }
 
 // effects are what changes for whom.
-func (c *call) effects(have, after farm.Farm) ([]string, error) {
-	moves := movesOf(have, after)
+func (c *call) effects(t transition) ([]string, error) {
+	moves := movesOf(t)
 	said := sayMoves(moves)
 	for _, more := range []func() ([]string, error){
 		func() ([]string, error) { return c.staying(moves) },
-		func() ([]string, error) { return c.overQuota(have, after) },
-		func() ([]string, error) { return c.outside(have, after) },
+		func() ([]string, error) { return c.overQuota(t) },
+		func() ([]string, error) { return c.outside(t) },
 	} {
 		lines, err := more()
 		if err != nil {
@@ -123,7 +123,7 @@ func (c *call) effects(have, after farm.Farm) ([]string, error) {
 		}
 		said = append(said, lines...)
 	}
-	return append(said, lockOut(c.who, have, after)...), nil
+	return append(said, lockOut(c.who, t)...), nil
 }
 
 // move is a project whose new VMs go elsewhere.
@@ -135,11 +135,10 @@ type move struct {
 }
 
 // movesOf are the projects whose new VMs would go elsewhere, in the order of their names.
-func movesOf(have, after farm.Farm) (moves []move) {
-	was, is := plainCells(have.Cells), plainCells(after.Cells)
-	before := byName(have.Projects, projectName)
-	for _, p := range after.Projects {
-		_, known := before[p.Name]
+func movesOf(t transition) (moves []move) {
+	was, is := plainCells(t.have.Cells), plainCells(t.after.Cells)
+	for _, p := range t.after.Projects {
+		_, known := t.have.ProjectOf[p.Name]
 		m := move{project: p.Name, isNew: !known}
 		if known {
 			m.was, _ = policy.CellsFor(p.Name, was)
@@ -178,7 +177,7 @@ func sayMoves(moves []move) (said []string) {
 	for _, what := range order {
 		who := "project " + of[what][0]
 		if len(of[what]) > 1 {
-			who = "projects " + someOf(of[what])
+			who = "projects " + farm.Enumerate(of[what])
 		}
 		said = append(said, who+what)
 	}
@@ -228,10 +227,9 @@ func (c *call) staying(moves []move) (said []string, err error) {
 }
 
 // overQuota tells of projects that have more than they would be allowed.
-func (c *call) overQuota(have, after farm.Farm) (said []string, err error) {
-	was := byName(have.Projects, projectName)
-	for _, p := range after.Projects {
-		if old, ok := was[p.Name]; !ok || old.Quota == p.Quota {
+func (c *call) overQuota(t transition) (said []string, err error) {
+	for _, p := range t.after.Projects {
+		if old, ok := t.have.ProjectOf[p.Name]; !ok || old.Quota == p.Quota {
 			continue
 		}
 		used, err := c.Used(p.Name)
@@ -264,10 +262,10 @@ func (c *call) overQuota(have, after farm.Farm) (said []string, err error) {
 }
 
 // outside tells of leased addresses that would be in no pool any more.
-func (c *call) outside(have, after farm.Farm) (said []string, err error) {
-	was := byName(have.Networks, networkName)
-	for _, n := range after.Networks {
-		if old, ok := was[n.Name]; !ok || slices.Equal(old.Addresses, n.Addresses) || len(n.Addresses) == 0 {
+func (c *call) outside(t transition) (said []string, err error) {
+	for _, n := range t.after.Networks {
+		old, ok := t.have.NetworkOf[n.Name]
+		if !ok || slices.Equal(old.Addresses, n.Addresses) || len(n.Addresses) == 0 {
 			continue
 		}
 		leases, err := c.Leases(n.Name)
@@ -294,17 +292,17 @@ func inPools(pools []farm.AddressPool, a netip.Addr) bool {
 }
 
 // lockOut tells when nobody could undo this any more, or the caller could not.
-func lockOut(who farm.Identity, have, after farm.Farm) []string {
-	admin := func(f farm.Farm, user string) bool {
+func lockOut(who farm.Identity, t transition) []string {
+	admin := func(f farmfile.Index, user string) bool {
 		return slices.ContainsFunc(f.Grants, func(g farm.Grant) bool {
 			everywhere := g.Role == farm.RoleAdmin && g.Project == "" && g.Cell == ""
-			return everywhere && (user == "" || g.User == user) && !named(f.Users, g.User, userName).Disabled
+			return everywhere && (user == "" || g.User == user) && !f.UserOf[g.User].Disabled
 		})
 	}
 	switch {
-	case admin(have, "") && !admin(after, ""):
+	case admin(t.have, "") && !admin(t.after, ""):
 		return []string{"nobody would be admin everywhere but root on the server's own socket"}
-	case who.User != "" && !who.Root && admin(have, who.User) && !admin(after, who.User):
+	case who.User != "" && !who.Root && admin(t.have, who.User) && !admin(t.after, who.User):
 		return []string{"you would not be admin everywhere any more"}
 	}
 	return nil

@@ -115,7 +115,7 @@ func TestBatchCell(t *testing.T) {
 	if _, there := l.row(vm.ID); there || len(l.bookings()) != 2 {
 		t.Error("the row is there:", there, l.bookings())
 	}
-	if _, err := l.ResizeVM(t.Context(), ann, made[1].ID, 0, ResizeVM{CPUs: 4}); code(err) != farm.CodeNoResize {
+	if _, err := l.ResizeVM(t.Context(), ann, made[1].ID, 0, ResizeVM{CPUs: 4}); code(err) != CodeNoResize {
 		t.Error(err)
 	}
 }

@@ -42,7 +42,7 @@ var (
 )
 
 func badVM(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadVM, Message: fmt.Sprintf(format, args...),
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadVM, Message: fmt.Sprintf(format, args...),
 		Hint: "change the request; `grange vm create --help` says what there is"}
 }
 
@@ -207,7 +207,7 @@ func strong(key ssh.PublicKey) error {
 }
 
 func badKey(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadKey, Message: fmt.Sprintf(format, args...),
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadKey, Message: fmt.Sprintf(format, args...),
 		Hint: "give what a .pub file of ssh-keygen holds, or have a key made with --new-key"}
 }
 

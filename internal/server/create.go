@@ -216,7 +216,7 @@ func (c *call) groupOf(project, name string) error {
 }
 
 func noGroup(project, name string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoGroup,
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoGroup,
 		Message: fmt.Sprintf("project %s has no server group %.80q", project, name),
 		Hint:    "`grange group create` makes one"}
 }
@@ -290,12 +290,12 @@ func (c *call) networkFor(p farm.Project, name string) (network farm.FleetNetwor
 	}
 	i := slices.IndexFunc(all, func(n farm.FleetNetwork) bool { return n.Name == name })
 	if i < 0 {
-		return network, nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoNetwork,
+		return network, nil, &farm.Error{Kind: farm.NotFound, Code: CodeNoNetwork,
 			Message: fmt.Sprintf("no network %.80q", name), Hint: "name another, or none"}
 	}
 	network = all[i]
 	if len(p.Networks) > 0 && !slices.Contains(p.Networks, name) || len(p.Networks) == 0 && network.Closed {
-		return network, nil, &farm.Error{Kind: farm.Denied, Code: farm.CodeNoNetwork,
+		return network, nil, &farm.Error{Kind: farm.Denied, Code: CodeNoNetwork,
 			Message: fmt.Sprintf("project %s may not have network %s", p.Name, name),
 			Hint:    "name another, or ask an administrator"}
 	}
@@ -314,7 +314,7 @@ func (c *call) free(network, address string, asked bool) error {
 	if err != nil {
 		return err
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeAddressTaken,
+	return &farm.Error{Kind: farm.Conflict, Code: CodeAddressTaken,
 		Message: fmt.Sprintf("address %s of network %s is leased to VM %s", address, network, label(holder)),
 		Hint:    "name another address, or none"}
 }
@@ -334,6 +334,6 @@ func (c *call) insert(vm *farm.VM) (host string, err error) {
 	if holder.Wanted.Power == farm.PowerDeleted {
 		what = "which is being deleted"
 	}
-	return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeNameTaken,
+	return "", &farm.Error{Kind: farm.Conflict, Code: CodeNameTaken,
 		Message: fmt.Sprintf("there is a VM %s already, %s", label(*vm), what), Hint: "take another name"}
 }

@@ -95,34 +95,34 @@ func TestCreateRefuses(t *testing.T) {
 		"another's project":   {ann, func(r *CreateVM) { r.Project = "atlas" }, farm.CodeNoRole, ""},
 		"a host":              {farm.Identity{Host: "h1"}, func(*CreateVM) {}, farm.CodeNoRole, ""},
 		"no project":          {ann, func(r *CreateVM) { r.Project = "" }, farm.CodeNoRole, ""},
-		"a project not there": {site, func(r *CreateVM) { r.Project = "cms" }, farm.CodeNoProject, `"cms"`},
+		"a project not there": {site, func(r *CreateVM) { r.Project = "cms" }, CodeNoProject, `"cms"`},
 		"no name":             {ann, func(r *CreateVM) { r.Name = "" }, farm.CodeBadName, ""},
 		"name of odd letters": {ann, func(r *CreateVM) { r.Name = "Web_1" }, farm.CodeBadName, "Web_1"},
 		"name with dash":      {ann, func(r *CreateVM) { r.Name = "web-" }, farm.CodeBadName, ""},
 		"name too long": {ann, func(r *CreateVM) { r.Name, r.Count = strings.Repeat("a", 62), 2 },
 			farm.CodeBadName, ""},
-		"name taken": {ann, func(r *CreateVM) { r.Name = "taken" }, farm.CodeNameTaken,
+		"name taken": {ann, func(r *CreateVM) { r.Name = "taken" }, CodeNameTaken,
 			"alice/taken already, made by ann"},
-		"half a digest": {ann, func(r *CreateVM) { r.Image = "sha256:0123abcd" }, farm.CodeBadVM,
+		"half a digest": {ann, func(r *CreateVM) { r.Image = "sha256:0123abcd" }, CodeBadVM,
 			"invalid image digest"},
-		"no VMs":       {ann, func(r *CreateVM) { r.Count = -1 }, farm.CodeBadVM, ""},
-		"too many VMs": {ann, func(r *CreateVM) { r.Count = 101 }, farm.CodeBadVM, "1 to 100"},
+		"no VMs":       {ann, func(r *CreateVM) { r.Count = -1 }, CodeBadVM, ""},
+		"too many VMs": {ann, func(r *CreateVM) { r.Count = 101 }, CodeBadVM, "1 to 100"},
 		"more than the quota": {ann, func(r *CreateVM) { r.Count = 5 }, farm.CodeQuota,
 			"1 of 5 VMs are in use, and 5 more"},
 		"CPUs beyond the quota": {ann, func(r *CreateVM) { r.Count, r.Shape, r.CPUs = 4, "small", 5 },
 			farm.CodeQuota, "2 of 20 CPUs"},
-		"no image": {ann, func(r *CreateVM) { r.Image = "" }, farm.CodeBadVM, "no image"},
+		"no image": {ann, func(r *CreateVM) { r.Image = "" }, CodeBadVM, "no image"},
 		"image not allowed": {otto, func(r *CreateVM) { r.Project, r.Image = "atlas", "cms-el9" },
-			farm.CodeImage, "there are atlas-*, micro"},
+			CodeImage, "there are atlas-*, micro"},
 		"no such shape": {ann, func(r *CreateVM) { r.Shape = "huge" }, farm.CodeNoShape, ""},
-		"shape not allowed": {otto, func(r *CreateVM) { r.Project, r.Shape = "atlas", "large" }, farm.CodeShape,
+		"shape not allowed": {otto, func(r *CreateVM) { r.Project, r.Shape = "atlas", "large" }, CodeShape,
 			"there are small"},
-		"more than the shape": {otto, func(r *CreateVM) { r.Project, r.CPUs = "atlas", 3 }, farm.CodeShape, ""},
+		"more than the shape": {otto, func(r *CreateVM) { r.Project, r.CPUs = "atlas", 3 }, CodeShape, ""},
 		"shape by numbers": {otto, func(r *CreateVM) {
 			r.Project, r.Shape, r.CPUs, r.Memory = "atlas", "", 1,
 				farm.GiB
-		}, farm.CodeShape, ""},
-		"neither shape nor size": {ann, func(r *CreateVM) { r.Shape = "" }, farm.CodeBadVM, ""},
+		}, CodeShape, ""},
+		"neither shape nor size": {ann, func(r *CreateVM) { r.Shape = "" }, CodeBadVM, ""},
 		"beyond the site's maxima": {ann, func(r *CreateVM) { r.CPUs = 13 }, farm.CodeBeyondMaxima,
 			"13 CPUs (at most 12)"},
 		"CPU model": {ann, func(r *CreateVM) { r.CPUModel = "Skylake" }, farm.CodeBeyondMaxima,
@@ -136,38 +136,38 @@ func TestCreateRefuses(t *testing.T) {
 		"odd scratch":     {ann, func(r *CreateVM) { r.Scratch = &scratch }, farm.CodeBadShape, ""},
 		"another's cell":  {ann, func(r *CreateVM) { r.Cell = "west" }, farm.CodeForeignCell, ""},
 		"no such cell":    {ann, func(r *CreateVM) { r.Cell = "north" }, farm.CodeNoSuchCell, ""},
-		"no such network": {ann, func(r *CreateVM) { r.Network = "wan" }, farm.CodeNoNetwork, ""},
+		"no such network": {ann, func(r *CreateVM) { r.Network = "wan" }, CodeNoNetwork, ""},
 		"network not allowed": {otto, func(r *CreateVM) { r.Project, r.Network = "atlas", "lan" },
-			farm.CodeNoNetwork, ""},
-		"closed network": {ann, func(r *CreateVM) { r.Network = "inner" }, farm.CodeNoNetwork, ""},
+			CodeNoNetwork, ""},
+		"closed network": {ann, func(r *CreateVM) { r.Network = "inner" }, CodeNoNetwork, ""},
 		"address taken": {ann,
-			func(r *CreateVM) { r.Network, r.Address = "lan", netip.MustParseAddr("10.0.0.11") }, farm.CodeAddressTaken,
+			func(r *CreateVM) { r.Network, r.Address = "lan", netip.MustParseAddr("10.0.0.11") }, CodeAddressTaken,
 			"leased to VM alice/taken"},
 		"address of nobody": {ann,
 			func(r *CreateVM) { r.Network, r.Address = "lan", netip.MustParseAddr("10.9.0.11") },
-			farm.CodeAddressTaken, ""},
+			CodeAddressTaken, ""},
 		"address for several": {ann,
 			func(r *CreateVM) { r.Count, r.Network, r.Address = 2, "lan", netip.MustParseAddr("10.0.0.10") },
-			farm.CodeBadVM, ""},
+			CodeBadVM, ""},
 		"address of no network": {ann, func(r *CreateVM) { r.Address = netip.MustParseAddr("10.0.0.10") },
-			farm.CodeBadVM, ""},
-		"too few addresses": {ann, func(r *CreateVM) { r.Count, r.Network = 3, "lan" }, farm.CodeNoLease,
+			CodeBadVM, ""},
+		"too few addresses": {ann, func(r *CreateVM) { r.Count, r.Network = 3, "lan" }, CodeNoLease,
 			"no address left"},
 		"too few names": {otto, func(r *CreateVM) { r.Project, r.Count, r.Network = "atlas", 3, "inner" },
-			farm.CodeNoLease, "no host name left"},
-		"no such group": {ann, func(r *CreateVM) { r.Group = "apart" }, farm.CodeNoGroup, ""},
-		"odd selector":  {ann, func(r *CreateVM) { r.Needs = []string{"a b"} }, farm.CodeBadVM, ""},
+			CodeNoLease, "no host name left"},
+		"no such group": {ann, func(r *CreateVM) { r.Group = "apart" }, CodeNoGroup, ""},
+		"odd selector":  {ann, func(r *CreateVM) { r.Needs = []string{"a b"} }, CodeBadVM, ""},
 		"odd tag": {ann, func(r *CreateVM) { r.Tags = map[string]string{"a b": ""} },
-			farm.CodeBadVM, ""},
+			CodeBadVM, ""},
 		"odd tag's value": {ann, func(r *CreateVM) { r.Tags = map[string]string{"a": "x\x1b"} },
-			farm.CodeBadVM, ""},
+			CodeBadVM, ""},
 		"user data": {ann, func(r *CreateVM) { r.UserData = make([]byte, 64<<10+1) },
-			farm.CodeBadVM, "64K"},
-		"expired": {ann, func(r *CreateVM) { r.Expires = l.clock() }, farm.CodeBadVM, "past"},
+			CodeBadVM, "64K"},
+		"expired": {ann, func(r *CreateVM) { r.Expires = l.clock() }, CodeBadVM, "past"},
 		"lives too long": {otto,
 			func(r *CreateVM) { r.Project, r.Expires = "atlas", l.clock().Add(300*time.Hour) },
 			farm.CodeBeyondMaxima, "240h"},
-		"no key": {ann, func(r *CreateVM) { r.Keys = []string{"hello"} }, farm.CodeBadKey,
+		"no key": {ann, func(r *CreateVM) { r.Keys = []string{"hello"} }, CodeBadKey,
 			"SSH key 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +218,7 @@ func createsAtOnce(t *testing.T, l *lab) {
 		})
 	}
 	all.Wait()
-	if outcomes[""] != 5 || outcomes[""]+outcomes[farm.CodeQuota]+outcomes[farm.CodeNameTaken] != 16 ||
+	if outcomes[""] != 5 || outcomes[""]+outcomes[farm.CodeQuota]+outcomes[CodeNameTaken] != 16 ||
 		l.count("alice") != 5 {
 		t.Errorf("%v, %d VMs", outcomes, l.count("alice"))
 	}
@@ -243,7 +243,7 @@ func TestLeasesAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if d := cmp.Diff(map[farm.Code]int{"": 3, farm.CodeNoLease: 2}, outcomes); d != "" || len(addresses) != 3 {
+	if d := cmp.Diff(map[farm.Code]int{"": 3, CodeNoLease: 2}, outcomes); d != "" || len(addresses) != 3 {
 		t.Errorf("%v %s", addresses, d)
 	}
 }

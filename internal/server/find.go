@@ -65,7 +65,7 @@ func (c *call) host(ref string) (farm.Host, error) {
 }
 
 func noHost(ref string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoHost, Message: fmt.Sprintf("no host %q", ref),
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoHost, Message: fmt.Sprintf("no host %q", ref),
 		Hint: "`grange host list` shows those that there are"}
 }
 
@@ -97,7 +97,7 @@ func (c *call) still(what string, target policy.Target, has, seen int64) error {
 }
 
 func changedSince(what string, seen int64, said string) error {
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeChanged,
+	return &farm.Error{Kind: farm.Conflict, Code: CodeChanged,
 		Message: fmt.Sprintf("%s was changed since revision %d%s", what, seen, said),
 		Hint:    "look at it again, and decide"}
 }

@@ -84,7 +84,7 @@ func (c *call) unused(project, name string) error {
 	if err != nil || len(vms) == 0 {
 		return err
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeGroupUsed,
+	return &farm.Error{Kind: farm.Conflict, Code: CodeGroupUsed,
 		Message: fmt.Sprintf("%s of project %s names server group %s: %s", farm.Count(len(vms), "VM"), project, name,
 			vms[0]), Hint: "delete them first, or make another group"}
 }

@@ -428,7 +428,7 @@ func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string, 
 			return err
 		}
 		if len(vms) > 0 {
-			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostHasVMs,
+			return &farm.Error{Kind: farm.Conflict, Code: CodeHostHasVMs,
 				Message: fmt.Sprintf("host %s has VMs, as %s", h.Name, label(vms[0])),
 				Hint:    "drain it and delete them, or fence it when it is gone for good"}
 		}
@@ -438,7 +438,7 @@ func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string, 
 		}
 		for _, m := range moves {
 			if m.To == h.ID {
-				return &farm.Error{Kind: farm.Conflict, Code: farm.CodeHostHasVMs,
+				return &farm.Error{Kind: farm.Conflict, Code: CodeHostHasVMs,
 					Message: fmt.Sprintf("a VM is on its way to host %s", h.Name),
 					Hint:    "cancel that: `grange vm move --cancel`"}
 			}

@@ -79,8 +79,8 @@ func TestHosts(t *testing.T) {
 		want     farm.Code
 	}{
 		"no pattern":      {site, []string{"["}, farm.CodeUsage},
-		"nothing":         {site, nil, farm.CodeNoHost},
-		"none":            {site, []string{"node-9"}, farm.CodeNoHost},
+		"nothing":         {site, nil, CodeNoHost},
+		"none":            {site, []string{"node-9"}, CodeNoHost},
 		"nobody":          {ann, []string{"node-1"}, farm.CodeNoRole},
 		"nobody and none": {ann, []string{"node-9"}, farm.CodeNoRole},
 	} {
@@ -111,7 +111,7 @@ func TestLabels(t *testing.T) {
 	}
 	for _, ref := range []string{"*", "h[1]", "cell:east", "h2"} {
 		if _, err := l.LabelHost(t.Context(), site, ref,
-			LabelOrder{Set: map[string]string{"rack": "b5"}}); codeOf(err) != farm.CodeNoHost {
+			LabelOrder{Set: map[string]string{"rack": "b5"}}); codeOf(err) != CodeNoHost {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}
@@ -162,12 +162,12 @@ func TestHostsSeenAtARevision(t *testing.T) {
 		t.Error("the host has spoken:", err)
 	}
 	elsewhere(2 * lookBack)
-	if err := old(first.Revision); codeOf(err) != farm.CodeChanged ||
+	if err := old(first.Revision); codeOf(err) != CodeChanged ||
 		!strings.Contains(err.Error(), "site, host.label") {
 		t.Error("people have changed it:", err)
 	}
 	elsewhere(lookBack * maxLookBacks)
-	if err := old(first.Revision); codeOf(err) != farm.CodeChanged {
+	if err := old(first.Revision); codeOf(err) != CodeChanged {
 		t.Error("they have long ago:", err)
 	}
 	now, err := l.Host(t.Context(), site, "h1")
@@ -235,7 +235,7 @@ func TestDrain(t *testing.T) {
 		if got := l.get(stays.ID); got.Wanted.Power != farm.PowerOn || got.Notice != "" {
 			t.Errorf("%+v", got)
 		}
-		if _, err := l.StartVM(ctx, ann, v.ID, 0); code(err) != farm.CodeDraining {
+		if _, err := l.StartVM(ctx, ann, v.ID, 0); code(err) != CodeDraining {
 			t.Error(err)
 		}
 		l.says(v.ID, farm.VMStopped)
@@ -300,7 +300,7 @@ func TestSilenceAndFence(t *testing.T) {
 	if _, there := l.row(ends.ID); there {
 		t.Error("what was to be deleted, and is lost, is there")
 	}
-	if err := l.ForgetHost(ctx, site, "h1", 0); code(err) != farm.CodeHostHasVMs {
+	if err := l.ForgetHost(ctx, site, "h1", 0); code(err) != CodeHostHasVMs {
 		t.Error(err)
 	}
 	if got, err := l.RebuildVM(ctx, ann, stays.ID, 0, ""); err != nil || got.State != farm.VMPlacing || got.Host != "" {

@@ -130,7 +130,7 @@ func TestStreams(t *testing.T) {
 		t.Fatalf("%+v", order)
 	}
 	here, there := net.Pipe()
-	if err := l.BringStream("id-h2", order.ID, there); code(err) != farm.CodeNoStream {
+	if err := l.BringStream("id-h2", order.ID, there); code(err) != CodeNoStream {
 		t.Error("another host brings it:", err)
 	}
 	over := make(chan error, 1)
@@ -193,9 +193,9 @@ func TestStreamsRefused(t *testing.T) {
 		port int
 		want farm.Code
 	}{
-		"no kind":     {ann, v.ID, "udp", 1, farm.CodeBadVM},
-		"no port":     {ann, v.ID, fleet.StreamTCP, 0, farm.CodeBadVM},
-		"a port":      {ann, v.ID, fleet.StreamConsole, 1, farm.CodeBadVM},
+		"no kind":     {ann, v.ID, "udp", 1, CodeBadVM},
+		"no port":     {ann, v.ID, fleet.StreamTCP, 0, CodeBadVM},
+		"a port":      {ann, v.ID, fleet.StreamConsole, 1, CodeBadVM},
 		"another's":   {otto, v.ID, fleet.StreamConsole, 0, farm.CodeNoRole},
 		"not running": {ann, off.ID, fleet.StreamConsole, 0, farm.CodeVMState},
 	} {
@@ -208,7 +208,7 @@ func TestStreamsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := l.OpenStream(t.Context(), ann, v.ID, fleet.StreamConsole, 0); code(err) != farm.CodeStreams {
+	if _, err := l.OpenStream(t.Context(), ann, v.ID, fleet.StreamConsole, 0); code(err) != CodeStreams {
 		t.Error(err)
 	}
 	if err := l.streams.enter("otto"); err != nil {
@@ -225,7 +225,7 @@ func TestStreamThatNeverComes(t *testing.T) {
 		forget()
 		here, there := net.Pipe()
 		defer here.Close()
-		if err := s.bring("h1", "id", there); code(err) != farm.CodeNoStream {
+		if err := s.bring("h1", "id", there); code(err) != CodeNoStream {
 			t.Error(err)
 		}
 	})

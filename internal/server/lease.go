@@ -108,7 +108,7 @@ func (l *leases) search(b *book, size int, value func(place int) string) (int, e
 			return place, nil
 		}
 	}
-	return 0, &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoLease,
+	return 0, &farm.Error{Kind: farm.NoCapacity, Code: CodeNoLease,
 		Message: fmt.Sprintf("network %s has no %s left", l.network.Name, b.what),
 		Hint:    "delete VMs that are not needed, or ask an administrator for more"}
 }
@@ -136,7 +136,7 @@ func (l *leases) addressFor(asked netip.Addr) (netip.Prefix, error) {
 	if asked.IsValid() {
 		i := slices.IndexFunc(pools, func(p farm.AddressPool) bool { return has(p, asked) })
 		if i < 0 {
-			return netip.Prefix{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeAddressTaken,
+			return netip.Prefix{}, &farm.Error{Kind: farm.Invalid, Code: CodeAddressTaken,
 				Message: fmt.Sprintf("network %s leases no address %s", l.network.Name, asked),
 				Hint:    "name an address of the network's pools, or none"}
 		}
@@ -185,7 +185,7 @@ func (l *leases) name(vm farm.VM) (string, error) {
 			return full, err
 		}
 	}
-	return "", &farm.Error{Kind: farm.Conflict, Code: farm.CodeAddressTaken,
+	return "", &farm.Error{Kind: farm.Conflict, Code: CodeAddressTaken,
 		Message: fmt.Sprintf("another VM on network %s is called %s", l.network.Name, l.full(vm.Name)),
 		Hint:    "take another name"}
 }

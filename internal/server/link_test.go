@@ -306,7 +306,7 @@ func TestStrangers(t *testing.T) {
 		want farm.Code
 	}{
 		"a member":        {ann, "wn-1", []string{"v1"}, farm.CodeNoRole},
-		"another host":    {site, "wn-2", []string{"v1"}, farm.CodeNoHost},
+		"another host":    {site, "wn-2", []string{"v1"}, CodeNoHost},
 		"none like this":  {site, "wn-1", []string{"v1", "v9"}, farm.CodeNoVM},
 		"one of two":      {site, "wn-1", []string{"p/db"}, farm.CodeNoVM},
 		"by name, and ID": {site, "wn-1", []string{"p/web", "v2"}, ""},
@@ -500,7 +500,7 @@ func TestATokenTakenBackLetsNobodyJoin(t *testing.T) {
 	if err := enrol("wn-1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.DeleteJoinToken(t.Context(), ann, k.ID); codeOf(err) != farm.CodeNoToken {
+	if err := l.DeleteJoinToken(t.Context(), ann, k.ID); codeOf(err) != CodeNoToken {
 		t.Errorf("a member takes it back: %v", err)
 	}
 	if err := l.DeleteJoinToken(t.Context(), site, k.ID); err != nil {
@@ -513,7 +513,7 @@ func TestATokenTakenBackLetsNobodyJoin(t *testing.T) {
 		t.Errorf("the host that had joined: %v", err)
 	}
 	if _, _, err := l.CreateJoinToken(t.Context(), site,
-		JoinOrder{Cell: "east", Count: 3, Once: "rack"}); codeOf(err) != farm.CodeNoToken {
+		JoinOrder{Cell: "east", Count: 3, Once: "rack"}); codeOf(err) != CodeNoToken {
 		t.Errorf("the request that made it, again: %v", err)
 	}
 }

@@ -294,7 +294,7 @@ func TestReportOfForeignVMs(t *testing.T) {
 	for i := range maxReported + 1 {
 		many.VMs = append(many.VMs, fleet.Observed{ID: fmt.Sprint(i), State: "running"})
 	}
-	if got := a.refused(many); got != farm.CodeReportLong {
+	if got := a.refused(many); got != CodeReportLong {
 		t.Errorf("%d VMs: %q", len(many.VMs), got)
 	}
 	many.VMs = many.VMs[:maxReported]

@@ -193,7 +193,7 @@ func (s *Server) sameFacts(ctx context.Context, id string, text []byte) bool {
 // The link is locked.
 func (s *Server) takeVMs(ctx context.Context, l *link, r fleet.Report) error {
 	if len(r.VMs) > maxReported {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeReportLong,
+		return &farm.Error{Kind: farm.Invalid, Code: CodeReportLong,
 			Message: fmt.Sprintf("a report of %d VMs; a host has %d at most", len(r.VMs), maxReported),
 			Hint:    "look what the host's agent takes for its VMs: `grange vm list` there"}
 	}

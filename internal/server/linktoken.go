@@ -157,7 +157,7 @@ func (s *Server) DeleteJoinToken(ctx context.Context, who farm.Identity, id stri
 }
 
 func noJoinToken(id string) error {
-	return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoToken,
+	return &farm.Error{Kind: farm.NotFound, Code: CodeNoToken,
 		Message: fmt.Sprintf("no join token %.80q of yours", id),
 		Hint:    "`grange host token list` shows those; name one by its ID"}
 }

@@ -52,7 +52,7 @@ func TestPlacesOfAFailedRequestAreGivenBack(t *testing.T) {
 	l.create(ann, web("a-2"))
 	_, err := l.CreateVMs(t.Context(), ann,
 		CreateVM{Project: "alice", Name: "a", Count: 3, Image: "micro", Shape: "small"})
-	if code(err) != farm.CodeNameTaken {
+	if code(err) != CodeNameTaken {
 		t.Fatal(err)
 	}
 	rest := l.create(ann, CreateVM{Project: "alice", Name: "b", Image: "micro", CPUs: 30, Memory: 4 * farm.GiB})[0]

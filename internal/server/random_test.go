@@ -163,8 +163,8 @@ func (l *lab) somebody(r *rand.Rand) {
 			_, err = l.act(a, ann, v.ID)
 		}
 	}
-	if c := code(err); c != "" && !slices.Contains([]farm.Code{farm.CodeQuota, farm.CodeNameTaken, farm.CodeNoLease,
-		farm.CodeVMState, farm.CodeOtherRequest, farm.CodeBadVM, farm.CodeNoVM}, c) {
+	if c := code(err); c != "" && !slices.Contains([]farm.Code{farm.CodeQuota, CodeNameTaken, CodeNoLease,
+		farm.CodeVMState, farm.CodeOtherRequest, CodeBadVM, farm.CodeNoVM}, c) {
 		l.t.Fatal(err)
 	}
 }

@@ -54,7 +54,7 @@ func (c *call) keepsSize(vm farm.VM) error {
 	if vm.Booking == "" {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoResize,
+	return &farm.Error{Kind: farm.Conflict, Code: CodeNoResize,
 		Message: fmt.Sprintf("VM %s has the size that cell %s has booked for it", label(vm), vm.Cell),
 		Hint:    "make another VM of the new size"}
 }

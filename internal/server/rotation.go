@@ -2,9 +2,7 @@ package server
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/grange-project/grange/internal/farm"
@@ -98,16 +96,6 @@ func mayRetire(waited []Waited, without []string) error {
 		return nil
 	}
 	return &farm.Error{Kind: farm.Conflict, Code: CodeCANeeded,
-		Message: "the present authority is still needed by " + listed(unnamed),
+		Message: "the present authority is still needed by " + farm.Enumerate(unnamed),
 		Hint:    "`grange server ca` says what for; `grange server ca retire --now` shows whom it cuts off, and asks"}
-}
-
-// listed are the first of some names.
-func listed(names []string) string {
-	const most = 10
-	text := strings.Join(names[:min(len(names), most)], ", ")
-	if len(names) > most {
-		text += fmt.Sprintf(" and %d more", len(names)-most)
-	}
-	return text
 }

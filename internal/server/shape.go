@@ -15,7 +15,7 @@ func allowImage(p farm.Project, image string) error {
 	if len(p.Images) == 0 || slices.ContainsFunc(p.Images, match) {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeImage,
+	return &farm.Error{Kind: farm.Denied, Code: CodeImage,
 		Message: fmt.Sprintf("project %s may not have image %.80q; there are %s", p.Name, image,
 			strings.Join(p.Images, ", ")), Hint: "name another image, or ask an administrator"}
 }
@@ -67,7 +67,7 @@ func (c *call) named(p farm.Project, name string) (farm.Shape, error) {
 }
 
 func notShape(p farm.Project, what string) error {
-	return &farm.Error{Kind: farm.Denied, Code: farm.CodeShape,
+	return &farm.Error{Kind: farm.Denied, Code: CodeShape,
 		Message: fmt.Sprintf("project %s may not have %s; there are %s", p.Name, what, strings.Join(p.Shapes, ", ")),
 		Hint:    "name one of them"}
 }

@@ -44,7 +44,7 @@ func (s *streams) enter(caller string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all >= mostStreams || s.open[caller] >= mostStreamsOf {
-		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeStreams,
+		return &farm.Error{Kind: farm.Unavailable, Code: CodeStreams,
 			Message: fmt.Sprintf("this server carries %d streams, %d of them yours", s.all, s.open[caller]),
 			Hint:    fmt.Sprintf("close one; there may be %d, and %d of one user", mostStreams, mostStreamsOf)}
 	}
@@ -98,7 +98,7 @@ func (s *streams) hand(host, id string, give func(*bringing)) error {
 	defer s.mu.Unlock()
 	b := s.waiting[id]
 	if b == nil || b.host != host {
-		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoStream,
+		return &farm.Error{Kind: farm.NotFound, Code: CodeNoStream,
 			Message: "nobody waits here for this stream of this host",
 			Hint:    "whoever asked for it went away, or waits no longer"}
 	}
@@ -179,7 +179,7 @@ func (s *Server) openStream(ctx context.Context, who farm.Identity, action polic
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-timeout.C:
-		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoStream,
+		return nil, &farm.Error{Kind: farm.Unavailable, Code: CodeNoStream,
 			Message: fmt.Sprintf("host %s did not bring the stream in %v", host, bringTimeout),
 			Hint:    "try again; `grange host show` tells when the host was last heard of"}
 	}

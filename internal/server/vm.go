@@ -53,7 +53,7 @@ func (c *call) mayRun(vm farm.VM) error {
 	if !d.Active() || d.Deadline.IsZero() || c.now.Before(d.Deadline) {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeDraining,
+	return &farm.Error{Kind: farm.Conflict, Code: CodeDraining,
 		Message: fmt.Sprintf("VM %s cannot be started: %s", label(vm), drainNotice(d, what)),
 		Hint:    "wait until it is open again, or delete the VM and make it anew"}
 }

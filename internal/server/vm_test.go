@@ -219,7 +219,7 @@ func TestConflicts(t *testing.T) {
 	}
 	l.says(v.ID, farm.VMStopped)
 	_, err = l.DeleteVM(t.Context(), ann, v.ID, v.Revision)
-	if code(err) != farm.CodeChanged ||
+	if code(err) != CodeChanged ||
 		!strings.Contains(err.Error(), fmt.Sprintf("at %d: site, vm.stop", stopped.Revision)) {
 		t.Error(err)
 	}
@@ -270,7 +270,7 @@ func TestConflictsOfOtherThings(t *testing.T) {
 		if err != nil || newest < 2 {
 			t.Fatalf("%s: %d, %v", name, newest, err)
 		}
-		if err := c.do(newest - 1); code(err) != farm.CodeChanged ||
+		if err := c.do(newest - 1); code(err) != CodeChanged ||
 			!strings.Contains(err.Error(), fmt.Sprintf("; at %d: %s", newest, c.says)) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -286,7 +286,7 @@ func TestConflictsOfOtherThings(t *testing.T) {
 		"a group that is gone": func() error { _, err := l.PutGroup(ctx, ann, group, 1); return err },
 		"a user that is gone":  func() error { _, err := l.PutUser(ctx, site, user, 1); return err },
 	} {
-		if err := do(); code(err) != farm.CodeChanged {
+		if err := do(); code(err) != CodeChanged {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -302,10 +302,10 @@ func TestUpdate(t *testing.T) {
 		want farm.Code
 	}{
 		"later":    {UpdateVM{Expires: &later}, ""},
-		"past":     {UpdateVM{Expires: &past}, farm.CodeBadVM},
+		"past":     {UpdateVM{Expires: &past}, CodeBadVM},
 		"too long": {UpdateVM{Expires: &long}, farm.CodeBeyondMaxima},
 		"tags":     {UpdateVM{Tags: &map[string]string{"a": ""}}, ""},
-		"odd tags": {UpdateVM{Tags: &map[string]string{"": ""}}, farm.CodeBadVM},
+		"odd tags": {UpdateVM{Tags: &map[string]string{"": ""}}, CodeBadVM},
 	} {
 		if _, err := l.UpdateVM(t.Context(), otto, v.ID, 0, c.u); code(err) != c.want {
 			t.Errorf("%s: %v", name, err)
@@ -321,7 +321,7 @@ func TestUpdate(t *testing.T) {
 func TestRebuildNeedsTheImage(t *testing.T) {
 	l := newLab(t)
 	v := l.running(ann, CreateVM{Project: "alice", Name: "web", Image: "micro", Shape: "small"}, l.host("h1", "east"))
-	for image, want := range map[string]farm.Code{"el9": farm.CodeNoImage, "sha256:1234": farm.CodeBadVM, "micro": ""} {
+	for image, want := range map[string]farm.Code{"el9": farm.CodeNoImage, "sha256:1234": CodeBadVM, "micro": ""} {
 		got, err := l.RebuildVM(t.Context(), ann, v.ID, 0, image)
 		if code(err) != want || err != nil && l.must(v.ID).Image != "micro" {
 			t.Errorf("%s: %+v, %v", image, got, err)
@@ -353,7 +353,7 @@ func TestResize(t *testing.T) {
 		ResizeVM{Memory: 3*farm.GiB + 1}); code(err) != farm.CodeBadShape {
 		t.Error(err)
 	}
-	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{}); code(err) != farm.CodeBadVM {
+	if _, err := l.ResizeVM(t.Context(), ann, v.ID, 0, ResizeVM{}); code(err) != CodeBadVM {
 		t.Error(err)
 	}
 	if got, err := l.ResizeVM(t.Context(), ann, waits.ID, 0, ResizeVM{CPUs: 1}); err != nil ||
@@ -414,7 +414,7 @@ func TestList(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	if _, err := l.VMs(t.Context(), ann, VMFilter{Host: "h9"}); code(err) != farm.CodeNoHost {
+	if _, err := l.VMs(t.Context(), ann, VMFilter{Host: "h9"}); code(err) != CodeNoHost {
 		t.Error(err)
 	}
 }
@@ -437,13 +437,13 @@ func TestGroups(t *testing.T) {
 	}
 	other := g
 	other.Affinity = farm.Together
-	if _, err := l.PutGroup(t.Context(), ann, other, 0); code(err) != farm.CodeGroupUsed {
+	if _, err := l.PutGroup(t.Context(), ann, other, 0); code(err) != CodeGroupUsed {
 		t.Error(err)
 	}
 	if _, err := l.PutGroup(t.Context(), ann, g, 0); err != nil {
 		t.Error("the same again:", err)
 	}
-	if err := l.DeleteGroup(t.Context(), ann, "alice", "ha", 0); code(err) != farm.CodeGroupUsed {
+	if err := l.DeleteGroup(t.Context(), ann, "alice", "ha", 0); code(err) != CodeGroupUsed {
 		t.Error(err)
 	}
 	for _, v := range made {
@@ -455,7 +455,7 @@ func TestGroups(t *testing.T) {
 		t.Error(err)
 	}
 	other.Affinity = "nearby"
-	if _, err := l.PutGroup(t.Context(), ann, other, 0); code(err) != farm.CodeBadVM {
+	if _, err := l.PutGroup(t.Context(), ann, other, 0); code(err) != CodeBadVM {
 		t.Error(err)
 	}
 }
@@ -479,7 +479,7 @@ func TestKeys(t *testing.T) {
 	} {
 		got, err := plainKeys([]string{c.text, c.text})
 		if c.want == "" {
-			if code(err) != farm.CodeBadKey || !strings.Contains(err.Error(), c.says) {
+			if code(err) != CodeBadKey || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", name, err)
 			}
 		} else if d := cmp.Diff([]string{c.want}, got); d != "" || err != nil {

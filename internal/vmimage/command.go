@@ -85,7 +85,7 @@ func startError(c command, err error) error {
 		hint = "as root this needs namespaces, mounts and user IDs, which a container may not have: run it on the " +
 			"host, or not as root"
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeImageBuild, Message: c.path + " cannot be run",
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeImageBuild, Message: c.path + " cannot be run",
 		Hint: hint, Err: err}
 }
 

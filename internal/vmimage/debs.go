@@ -330,5 +330,5 @@ func aptError(what string, err error) error {
 }
 
 func buildError(message, hint string, err error) error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeImageBuild, Message: message, Hint: hint, Err: err}
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeImageBuild, Message: message, Hint: hint, Err: err}
 }

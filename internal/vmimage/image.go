@@ -14,6 +14,13 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// Codes of errors of images; see docs/errors.md.
+const (
+	CodeBadImageName farm.Code = "bad-image-name"
+	CodeManyImages   farm.Code = "ambiguous-image" // a digest prefix that fits several images
+	CodeImageBuild   farm.Code = "image-build"
+)
+
 // Kind says how a VM starts from an image.
 type Kind string
 
@@ -135,7 +142,7 @@ func CheckName(name string) error {
 	if validName.MatchString(name) {
 		return nil
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadImageName,
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadImageName,
 		Message: fmt.Sprintf("%q cannot name an image", name),
 		Hint:    "use up to 63 of a-z, 0-9, dot, underscore and dash, a letter or digit first"}
 }

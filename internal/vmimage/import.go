@@ -24,7 +24,7 @@ const maxCmdline = 2047
 // (vmlinux or vmlinuz), its initrd, and if wanted a file cmdline. What the file says of itself is checked before
 // anything else sees it; a disk that refers to other files is refused. progress is told bytes and may be nil. The
 // caller must be allowed to read path: Import runs with the process's own rights. Errors: farm.CodeBadImage,
-// farm.CodeBadImageName, farm.CodeDiskFull, farm.CodeImageStore.
+// CodeBadImageName, farm.CodeDiskFull, farm.CodeImageStore.
 func (s *Store) Import(ctx context.Context, name, path string, progress func(done, total farm.Bytes)) (Image, error) {
 	if err := CheckName(name); err != nil {
 		return Image{}, err

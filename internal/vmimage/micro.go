@@ -52,7 +52,7 @@ const microKernel = "linux-image-cloud-amd64"
 
 // BuildMicro builds the micro image, a kernel and an initramfs in memory, from packages of the host's own Debian
 // sources. Nothing is installed on the host, and root is not needed. The same packages and the same guest give the same
-// digest. Errors: farm.CodeImageBuild, farm.CodeDiskFull, farm.CodeBadImageName, farm.CodeImageStore.
+// digest. Errors: CodeImageBuild, farm.CodeDiskFull, CodeBadImageName, farm.CodeImageStore.
 func (s *Store) BuildMicro(ctx context.Context, o BuildOptions) (Image, error) {
 	if o.Name == "" {
 		o.Name = MicroName
@@ -62,7 +62,7 @@ func (s *Store) BuildMicro(ctx context.Context, o BuildOptions) (Image, error) {
 	}
 	for _, p := range o.Packages {
 		if !validPackage.MatchString(p) {
-			return Image{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeImageBuild,
+			return Image{}, &farm.Error{Kind: farm.Invalid, Code: CodeImageBuild,
 				Message: fmt.Sprintf("%q is no package name", p), Hint: "name Debian packages"}
 		}
 	}
@@ -154,7 +154,7 @@ func wanted(p string) bool {
 // readGuest reads the guest's program and checks that it can be an init: static, for this kind of machine.
 func readGuest(p string) ([]byte, error) {
 	bad := func(what string, err error) error {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeImageBuild,
+		return &farm.Error{Kind: farm.Invalid, Code: CodeImageBuild,
 			Message: fmt.Sprintf("guest program %q %s", p, what),
 			Hint:    "build it with `CGO_ENABLED=0 go build ./cmd/grange-guest`", Err: err}
 	}

@@ -96,15 +96,15 @@ func TestBuildMicroRefuses(t *testing.T) {
 	script := writeFile(t, filepath.Join(t.TempDir(), "guest"), []byte("#!/bin/sh\n"))
 	for _, guest := range []string{"", "/nonexistent", script, "/bin/sh"} { // the last is not static
 		_, err := s.BuildMicro(t.Context(), BuildOptions{GuestBinary: guest})
-		wantCode(t, err, farm.CodeImageBuild)
+		wantCode(t, err, CodeImageBuild)
 	}
 	guest := testGuest(t)
 	for _, p := range []string{"-oDir=/", "no-such-package-anywhere", "a b", "../x"} {
 		_, err := s.BuildMicro(t.Context(), BuildOptions{GuestBinary: guest, Packages: []string{p}})
-		wantCode(t, err, farm.CodeImageBuild)
+		wantCode(t, err, CodeImageBuild)
 	}
 	_, err := s.BuildMicro(t.Context(), BuildOptions{GuestBinary: guest, Name: "../x"})
-	wantCode(t, err, farm.CodeBadImageName)
+	wantCode(t, err, CodeBadImageName)
 	if left := append(entries(t, s, "tmp"), entries(t, s, "blobs")...); len(left) != 0 {
 		t.Error("left:", left)
 	}

@@ -99,7 +99,7 @@ func (s *Store) List() ([]Image, error) {
 }
 
 // Get finds an image by name, by digest ("sha256:…"), or by the first four or more digits of its digest.
-// Errors: farm.CodeNoImage, farm.CodeManyImages, farm.CodeImageStore. What it returns may be removed the next moment:
+// Errors: farm.CodeNoImage, CodeManyImages, farm.CodeImageStore. What it returns may be removed the next moment:
 // use Acquire for an image that a VM is about to start from.
 func (s *Store) Get(ref string) (Image, error) {
 	if validName.MatchString(ref) {
@@ -127,7 +127,7 @@ func (s *Store) Get(ref string) (Image, error) {
 		return Image{}, noImage(ref, nil)
 	case 1:
 	default:
-		return Image{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeManyImages,
+		return Image{}, &farm.Error{Kind: farm.Invalid, Code: CodeManyImages,
 			Message: fmt.Sprintf("%q fits %d images", ref, len(found)), Hint: "give more digits of the digest"}
 	}
 	i, err := s.read(found[0])

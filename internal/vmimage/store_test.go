@@ -173,7 +173,7 @@ func TestImportRefuses(t *testing.T) {
 	s := testStore(t)
 	for _, name := range []string{"", ".hidden", "../up", "a/b", "Upper", "-x", strings.Repeat("a", 64), "a b", "a\n"} {
 		_, err := s.Import(t.Context(), name, rawDisk(t, "x"), nil)
-		wantCode(t, err, farm.CodeBadImageName)
+		wantCode(t, err, CodeBadImageName)
 	}
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -274,7 +274,7 @@ func TestRemove(t *testing.T) {
 		t.Error("left:", left)
 	}
 	wantCode(t, s.Remove("b", nil), farm.CodeNoImage)
-	wantCode(t, s.Remove("../blobs", nil), farm.CodeBadImageName)
+	wantCode(t, s.Remove("../blobs", nil), CodeBadImageName)
 }
 
 func TestOpenSweeps(t *testing.T) {

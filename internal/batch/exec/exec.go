@@ -24,6 +24,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// CodeBadProgram is the code of errors where a site's own batch program breaks the protocol; see docs/errors.md.
+const CodeBadProgram farm.Code = "bad-batch-program"
+
 // Options are what the configuration says of the program.
 type Options struct {
 	Program string        // absolute path
@@ -80,7 +83,7 @@ func (s *System) safe() error {
 }
 
 func (s *System) broken(what string) error {
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBadProgram,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeBadProgram,
 		Message: "batch program " + s.o.Program + ": " + what, Hint: "docs/guide/batch.md describes what it has to do"}
 }
 

@@ -121,7 +121,7 @@ func TestGarbage(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = s.Nodes(t.Context())
-			if e := new(farm.Error); !errors.As(err, &e) || e.Code != farm.CodeBadProgram ||
+			if e := new(farm.Error); !errors.As(err, &e) || e.Code != CodeBadProgram ||
 				!strings.Contains(e.Error(), c.says) {
 				t.Errorf("%v, not %q", err, c.says)
 			}

@@ -16,6 +16,13 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// Codes of HTCondor's hooks; see docs/errors.md.
+const (
+	CodeBadWish farm.Code = "bad-wish"  // what a job's ad asks of grange makes no sense
+	CodeNoMetal farm.Code = "no-metal"  // a job asks to run on the host itself, which the host does not allow
+	CodeNoJobAd farm.Code = "no-job-ad" // the job's ad is missing, or may be the user's own
+)
+
 // Wish is what a job's ad asks of grange: +WantVM, +VMImage, +VMShape and +VMMounts in a submit file.
 type Wish struct {
 	VM     *bool // nil: it says nothing
@@ -54,7 +61,7 @@ func WishOf(ad classad.Ad) (Wish, error) {
 }
 
 func badWish(name string, ad classad.Ad) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadWish,
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadWish,
 		Message: fmt.Sprintf("the job asks for %s = %.100s", name, ad.Text(name)),
 		Hint:    `write for example: +WantVM = True   +VMImage = "sl9"   +VMShape = "large"   +VMMounts = "/data:/data:ro, /sw"`}
 }
@@ -80,7 +87,7 @@ func (m Metal) OnMetal(w Wish) (bool, error) {
 	case m == MetalDefault:
 		return w.VM == nil || !*w.VM, nil
 	case w.VM != nil && !*w.VM:
-		return false, &farm.Error{Kind: farm.Denied, Code: farm.CodeNoMetal,
+		return false, &farm.Error{Kind: farm.Denied, Code: CodeNoMetal,
 			Message: "the job asks for WantVM = False, and this host runs jobs in virtual machines only",
 			Hint:    "leave WantVM out, or ask for hosts that allow it: requirements = GrangeMetal =!= \"never\""}
 	}
@@ -94,7 +101,7 @@ func (m Metal) OnMetal(w Wish) (bool, error) {
 func ReadJobAd(path, slot string, starter int) (classad.Ad, error) {
 	ad, err := readJobAd(path, slot, starter)
 	if err != nil {
-		err = &farm.Error{Kind: farm.Denied, Code: farm.CodeNoJobAd, Message: "the job's ad is not to be trusted",
+		err = &farm.Error{Kind: farm.Denied, Code: CodeNoJobAd, Message: "the job's ad is not to be trusted",
 			Err: err, Hint: "this program is HTCondor's USER_JOB_WRAPPER, and made to be started by condor_starter " +
 				"alone"}
 	}

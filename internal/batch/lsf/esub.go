@@ -11,6 +11,10 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
+// CodeOnHost is the code of errors about a submission that has an option which the batch system would run on the host,
+// beside the job; see docs/errors.md.
+const CodeOnHost farm.Code = "on-the-host"
+
 // Submission is what esub changes of a job: lines for $LSB_SUB_MODIFY_FILE and $LSB_SUB_MODIFY_ENVFILE.
 type Submission struct{ Modify, Env []string }
 
@@ -77,7 +81,7 @@ func refuseOnHost(p map[string]string) error {
 			if !strings.HasSuffix("_"+name, "_"+o.variable) || p[key] == "" || p[key] == reset {
 				continue
 			}
-			return &farm.Error{Kind: farm.Denied, Code: farm.CodeOnHost,
+			return &farm.Error{Kind: farm.Denied, Code: CodeOnHost,
 				Message: fmt.Sprintf("%s (%s): LSF would run that on the host, outside of the job's VM", o.option, key),
 				Hint:    "do it in the job itself; for a job of another queue, name that queue: -q"}
 		}

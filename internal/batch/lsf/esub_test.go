@@ -29,7 +29,7 @@ func TestEsubRefuses(t *testing.T) {
 		"a later family of options": {`LSB_SUB_QUEUE="vm"`, `LSB_SUB6_PRE_EXEC="x"`},
 	} {
 		s, err := Esub(strings.NewReader(strings.Join(append(lines, `LSB_SUB_COMMAND_LINE="true"`), "\n")), nil, queues)
-		if !farm.IsCode(err, farm.CodeOnHost) || len(s.Modify)+len(s.Env) > 0 {
+		if !farm.IsCode(err, CodeOnHost) || len(s.Modify)+len(s.Env) > 0 {
 			t.Errorf("%s: %+v, %v", name, s, err)
 		}
 	}

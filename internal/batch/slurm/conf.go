@@ -125,7 +125,7 @@ func badConf(path string, line int, what string) error {
 	if line > 0 {
 		path = fmt.Sprintf("%s:%d", path, line)
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSlurmConf, Message: path + ": " + what,
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadSlurmConf, Message: path + ": " + what,
 		Hint: "slurmd would not start with it either; see slurm.conf(5)"}
 }
 

@@ -175,7 +175,7 @@ func ReadWord(dir, job string) (Word, error) {
 	}
 	text, err := os.ReadFile(filepath.Join(dir, job))
 	if err != nil {
-		return Word{}, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoOCI,
+		return Word{}, &farm.Error{Kind: farm.Unavailable, Code: CodeNoOCI,
 			Message: "grange's prolog left no word of job " + job + " on this host", Err: err,
 			Hint: "grange slurm check says what is wrong with Prolog in slurm.conf"}
 	}

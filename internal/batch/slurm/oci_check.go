@@ -15,7 +15,7 @@ import (
 // CheckOCI is where our prolog goes when it does not let a job pass: it says why, and takes the host out of service
 // with the reason. It never lets a job pass. Conf is oci.conf here.
 func (p Prolog) CheckOCI(ctx context.Context) error {
-	refused := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoOCI,
+	refused := &farm.Error{Kind: farm.Unavailable, Code: CodeNoOCI,
 		Message: p.Conf + " does not hand jobs to grange, or is not root's: Slurm would run jobs with --container on " +
 			"the host itself", Hint: "grange slurm install --oci; then: scontrol update nodename=" +
 			p.Getenv("SLURMD_NODENAME") + " state=resume"}

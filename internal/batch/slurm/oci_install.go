@@ -79,7 +79,7 @@ func (i Install) planOCI() (Plan, error) {
 		case string(old) == f.text:
 			file.Has = "same"
 		case f.path == OCIName && !strings.Contains(string(old), mark):
-			return p, &farm.Error{Kind: farm.Conflict, Code: farm.CodeBadSlurmConf,
+			return p, &farm.Error{Kind: farm.Conflict, Code: CodeBadSlurmConf,
 				Message: file.Path + " is the site's own: Slurm knows one container runtime on a host",
 				Hint:    "use the plug-in there (grange slurm install), or move the file away"}
 		default:

@@ -36,7 +36,7 @@ func Compile(ctx context.Context, run program.Run, root, include, out string) er
 		}
 	}
 	if _, err := os.Stat(filepath.Join(include, "slurm/spank.h")); include == "" || err != nil {
-		return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoHeaders,
+		return &farm.Error{Kind: farm.NotFound, Code: CodeNoHeaders,
 			Message: "slurm/spank.h is not below " + looked +
 				": plug-ins are compiled for the release of Slurm that loads them",
 			Hint: "install libslurm-dev and slurm-wlm-basic-plugins-dev (Debian) or slurm-devel (Red Hat), or " +
@@ -45,7 +45,7 @@ func Compile(ctx context.Context, run program.Run, root, include, out string) er
 	compiler, err := program.Find("cc")
 	if errors.Is(err, fs.ErrNotExist) || err != nil {
 		if compiler, err = program.Find("gcc"); err != nil {
-			return &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoCompiler, Message: "no C compiler is here",
+			return &farm.Error{Kind: farm.NotFound, Code: CodeNoCompiler, Message: "no C compiler is here",
 				Hint: "install gcc and libc6-dev (Debian) or gcc and glibc-devel (Red Hat); or compile on another " +
 					"host of the same release and copy " + PluginName}
 		}
@@ -63,7 +63,7 @@ func Compile(ctx context.Context, run program.Run, root, include, out string) er
 		"-fstack-protector-strong", "-fPIC", "-shared", "-Wl,-z,relro,-z,now", "-isystem", include, "-o", so, c}
 	if _, err := run(ctx, program.Call{Path: compiler, Args: args, Env: []string{"TMPDIR=" + work},
 		Limit: 2 * time.Minute}); err != nil {
-		return &farm.Error{Kind: farm.Internal, Code: farm.CodeNotCompiled, Message: "the plug-in does not compile",
+		return &farm.Error{Kind: farm.Internal, Code: CodeNotCompiled, Message: "the plug-in does not compile",
 			Err: err, Hint: "releases 22.05 to 24.11 are tested; what the compiler said belongs into a report"}
 	}
 	if err := os.Chmod(so, 0o755); err != nil {
@@ -87,7 +87,7 @@ func ParseRelease(text string) (Release, error) {
 	var r Release
 	m := versionText.FindString(text)
 	if _, err := fmt.Sscanf(m, "%d.%d.%d", &r.Major, &r.Minor, &r.Micro); err != nil {
-		return r, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoSlurm,
+		return r, &farm.Error{Kind: farm.NotFound, Code: CodeNoSlurm,
 			Message: fmt.Sprintf("no release of Slurm in %q", strings.TrimSpace(text)), Hint: "slurmd -V prints it"}
 	}
 	return r, nil

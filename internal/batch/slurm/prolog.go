@@ -43,7 +43,7 @@ func (p Prolog) Check(ctx context.Context) error {
 	if err = p.loads(); err == nil || uid < p.MinUID && !p.asked() {
 		return nil
 	}
-	refused := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNoPlugin,
+	refused := &farm.Error{Kind: farm.Unavailable, Code: CodeNoPlugin,
 		Message: "Slurm does not load grange's plug-in for job " + job + " on this host", Err: err,
 		Hint: "grange slurm check says what is wrong; then: scontrol update nodename=" + p.Getenv("SLURMD_NODENAME") +
 			" state=resume"}
@@ -127,7 +127,7 @@ func (p Prolog) job() (id string, uid uint32, err error) {
 	id = p.Getenv("SLURM_JOB_ID")
 	user, err := strconv.ParseUint(p.Getenv("SLURM_JOB_UID"), 10, 32)
 	if n, bad := strconv.ParseUint(id, 10, 32); err != nil || bad != nil || n == 0 {
-		return "", 0, &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadSlurmConf,
+		return "", 0, &farm.Error{Kind: farm.Invalid, Code: CodeBadSlurmConf,
 			Message: "SLURM_JOB_ID and SLURM_JOB_UID are not set: this was not started by slurmd",
 			Hint:    "Prolog in slurm.conf starts it"}
 	}

@@ -150,7 +150,7 @@ func TestAloneStaysDrained(t *testing.T) {
 		_, err = Do(t.Context(), m, plan, Options{})
 		return err
 	})
-	wantCode(t, err, farm.CodeUndoFailed)
+	wantCode(t, err, CodeUndoFailed)
 	if !d.drained {
 		t.Error("VMs may start on a host without KVM")
 	}

@@ -158,7 +158,7 @@ func TestLinkedConfiguration(t *testing.T) {
 	root = extract(t, map[string]string{"proc/1/comm": "init\n", grubFile: "-> ../../srv/site/grub",
 		"srv/site/grub": "GRUB_CMDLINE_LINUX=\"quiet\"\n"})
 	_, err := NewPlan(t.Context(), Tree(root), findings)
-	wantCode(t, err, farm.CodeUnsafePath)
+	wantCode(t, err, CodeUnsafePath)
 	if !strings.Contains(err.Error(), "/etc/default/grub links to /srv/site/grub") {
 		t.Error(err)
 	}
@@ -198,7 +198,7 @@ func TestMaskedFiles(t *testing.T) {
 	// Our own file, masked, would keep nothing.
 	m = newMachine(t, map[string]string{"proc/sys/vm/swappiness": "60\n", sysctlFile: "-> /dev/null"})
 	_, err := NewPlan(t.Context(), m, swappiness)
-	wantCode(t, err, farm.CodeUnsafePath)
+	wantCode(t, err, CodeUnsafePath)
 }
 
 // The last step of an apply that was killed may be half made, but a file is whole at any time: what somebody made of it
@@ -226,7 +226,7 @@ func TestUndoKeepsAnEditOfTheLastFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Undo(t.Context(), Tree(root), "", false, Options{})
-	wantCode(t, err, farm.CodeDrifted)
+	wantCode(t, err, CodeDrifted)
 	if text, _ := root.ReadFile(sysctlFile); string(text) != "# mine\n" {
 		t.Errorf("%s reads %q", sysctlFile, text)
 	}

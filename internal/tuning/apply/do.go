@@ -33,9 +33,9 @@ func (o Options) tell(p Progress) {
 }
 
 // Do makes a plan: each step is recorded on disk before it is made and read back after. When one fails, or ctx ends,
-// all that were made are taken back, and the error says so (farm.CodeApplyFailed). Nothing begins while an earlier
+// all that were made are taken back, and the error says so (CodeApplyFailed). Nothing begins while an earlier
 // apply is unfinished (farm.CodeUnfinished), VMs run that must not (farm.CodeVMsRunning), memory is short
-// (farm.CodeNoHeadRoom), or the host is not what the plan was made for (farm.CodeStalePlan). On a tree, where nothing
+// (CodeNoHeadRoom), or the host is not what the plan was made for (CodeStalePlan). On a tree, where nothing
 // can break, VMs and memory are no obstacle.
 func Do(ctx context.Context, system System, plan Plan, o Options) (*Run, error) {
 	if err := mayChange(system); err != nil {
@@ -75,7 +75,7 @@ func Do(ctx context.Context, system System, plan Plan, o Options) (*Run, error) 
 	if back := w.takeBack(ctx, err); back != nil {
 		return j.run, back
 	}
-	failed := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeApplyFailed,
+	failed := &farm.Error{Kind: farm.Unavailable, Code: CodeApplyFailed,
 		Message: "stopped, and all steps were taken back", Err: err}
 	if own := new(farm.Error); errors.As(err, &own) {
 		failed.Kind, failed.Hint = own.Kind, own.Hint
@@ -84,7 +84,7 @@ func Do(ctx context.Context, system System, plan Plan, o Options) (*Run, error) 
 }
 
 // Startable reports whether something can be applied to a system: the caller may (else farm.CodeNeedsRoot), nobody else
-// does (farm.CodeTuningBusy), and nothing was cut short (farm.CodeUnfinished).
+// does (CodeTuningBusy), and nothing was cut short (farm.CodeUnfinished).
 func Startable(system System) error {
 	if err := mayChange(system); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (p Plan) fresh(ctx context.Context, system System) error {
 			return err
 		}
 		if !same(s.Kind, now, s.Old) {
-			return &farm.Error{Kind: farm.Conflict, Code: farm.CodeStalePlan,
+			return &farm.Error{Kind: farm.Conflict, Code: CodeStalePlan,
 				Message: s.Target() + " changed since the plan was made", Hint: "plan again; nothing was changed"}
 		}
 	}
@@ -331,7 +331,7 @@ func (w worker) verify(ctx context.Context, s Step) error {
 	if p, ok := poolOf(s.Path); ok {
 		return fewPages(s, p, now.Text)
 	}
-	e := &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken, Message: s.Target() + " is not what was set",
+	e := &farm.Error{Kind: farm.Unavailable, Code: CodeNotTaken, Message: s.Target() + " is not what was set",
 		Hint: "something else manages it, or the hardware does not have it"}
 	if s.Kind == StepValue || s.Kind == StepUnmerge {
 		e.Message = fmt.Sprintf("%s reads %q after %q was written", s.Target(), now.Text, s.New.Text)
@@ -344,7 +344,7 @@ func fewPages(s Step, p pool, got string) error {
 	if p.node >= 0 {
 		where = fmt.Sprintf("node %d", p.node)
 	}
-	return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeFewPages,
+	return &farm.Error{Kind: farm.NoCapacity, Code: CodeFewPages,
 		Message: fmt.Sprintf("%s gave %s of %s huge pages of %s", where, got, s.New.Text, p.size),
 		Hint: "memory is in use or in pieces: apply right after a boot, put the pages on the kernel's command line, " +
 			"or use a profile with smaller pages"}

@@ -97,7 +97,7 @@ func readBytes(root *os.Root, name string) ([]byte, error) {
 }
 
 func unsafePath(name, why string) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUnsafePath, Message: "/" + name + " " + why,
+	return &farm.Error{Kind: farm.Invalid, Code: CodeUnsafePath, Message: "/" + name + " " + why,
 		Hint: "put a plain file in its place; nothing was changed"}
 }
 
@@ -113,7 +113,7 @@ func resolve(root *os.Root, name string) (string, error) {
 			return "", fmt.Errorf("look at /%s: %w", name, err)
 		}
 		if err != nil {
-			return "", &farm.Error{Kind: farm.Invalid, Code: farm.CodeUnsafePath,
+			return "", &farm.Error{Kind: farm.Invalid, Code: CodeUnsafePath,
 				Message: "/" + name + " cannot be reached inside of the tree",
 				Hint:    "a directory above it is a link that leads out", Err: err}
 		}

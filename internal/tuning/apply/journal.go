@@ -105,7 +105,7 @@ func lock(root *os.Root) (unlock func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeTuningBusy,
+			return nil, &farm.Error{Kind: farm.Conflict, Code: CodeTuningBusy,
 				Message: "another apply or undo works on this host now",
 				Hint:    "wait for its end; `grange tune history` shows it"}
 		}

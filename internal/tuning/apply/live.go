@@ -200,7 +200,7 @@ func (l *live) Load(ctx context.Context, want []Module) error {
 	if err != nil || len(unlike) == 0 {
 		return err
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeNotTaken,
 		Message: fmt.Sprintf("%s is not what was asked for after loading the modules anew", unlike[0].String()),
 		Hint:    "see dmesg; the processor or the kernel may not have it"}
 }
@@ -301,7 +301,7 @@ func (l *live) CanUpdateBoot() bool { return l.bootProgram() != nil }
 func (l *live) UpdateBoot(ctx context.Context) error {
 	call := l.bootProgram()
 	if call == nil {
-		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed,
+		return &farm.Error{Kind: farm.Unavailable, Code: CodeProgramFailed,
 			Message: "this host has no " + bootPrograms, Hint: "install one of them"}
 	}
 	_, err := l.run(ctx, call[0], call[1:]...)
@@ -342,7 +342,7 @@ func findProgram(name string) (string, error) {
 			return dir + name, nil
 		}
 	}
-	return "", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed,
+	return "", &farm.Error{Kind: farm.Unavailable, Code: CodeProgramFailed,
 		Message: "this host has no program " + name, Hint: "install it, or make the change by hand"}
 }
 
@@ -363,7 +363,7 @@ func runProgram(ctx context.Context, program string, args ...string) (string, er
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return "", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeProgramFailed,
+		return "", &farm.Error{Kind: farm.Unavailable, Code: CodeProgramFailed,
 			Message: fmt.Sprintf("%s %s: %s", program, strings.Join(args, " "), lastLine(out)),
 			Hint:    "run it by hand to see more", Err: err}
 	}

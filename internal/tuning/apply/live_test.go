@@ -252,7 +252,7 @@ func TestVMThatStartsMeanwhile(t *testing.T) {
 			m.write("proc/78/comm", "qemu-kvm\n", 0o644)
 		}
 	}})
-	wantCode(t, err, farm.CodeApplyFailed)
+	wantCode(t, err, CodeApplyFailed)
 	if err := m.root.RemoveAll("proc/78"); err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +302,7 @@ func TestProgramsThatFail(t *testing.T) {
 		Changes: []tuning.Change{{Kind: tuning.SetService, Unit: "numad", Value: "off"}}}}, eptOn...)
 	m.broken = "modprobe -r -- kvm_intel"
 	err := doPlan(t, m, findings)
-	wantCode(t, err, farm.CodeApplyFailed)
+	wantCode(t, err, CodeApplyFailed)
 	if s := *m.services["numad"]; !s.Active || s.Enabled != "enabled" {
 		t.Errorf("numad is %v after the undo", s)
 	}
@@ -315,7 +315,7 @@ func TestProgramsThatFail(t *testing.T) {
 	}
 	m.broken = "systemctl start -- numad.service"
 	_, err = Undo(t.Context(), m, "", false, Options{})
-	wantCode(t, err, farm.CodeUndoFailed)
+	wantCode(t, err, CodeUndoFailed)
 	wantCode(t, doPlan(t, m, findings), farm.CodeUnfinished)
 	m.broken = ""
 	if _, err := Undo(t.Context(), m, "", false, Options{}); err != nil {
@@ -393,8 +393,8 @@ func TestFewPages(t *testing.T) {
 	err := doPlan(t, system, []tuning.Finding{{Rule: "pages", Where: "host", Changes: []tuning.Change{
 		{Kind: tuning.SetValue, Path: fmt.Sprintf(node, 0), Value: "6"},
 		{Kind: tuning.SetValue, Path: fmt.Sprintf(node, 1), Value: "8"}}}})
-	wantCode(t, err, farm.CodeApplyFailed)
-	wantCode(t, errors.Unwrap(err), farm.CodeFewPages)
+	wantCode(t, err, CodeApplyFailed)
+	wantCode(t, errors.Unwrap(err), CodeFewPages)
 	if !strings.Contains(err.Error(), "node 1 gave 7 of 8 huge pages of 1G") {
 		t.Errorf("the error does not say how many: %v", err)
 	}
@@ -418,7 +418,7 @@ func TestUnmergeStopsWhenMemoryRunsShort(t *testing.T) {
 		ksmDir + "/pages_sharing": "100000\n"})
 	err := doPlan(t, shrinking{m}, []tuning.Finding{{Rule: "ksm", Where: "host",
 		Changes: []tuning.Change{{Kind: tuning.Unmerge}}}})
-	wantCode(t, err, farm.CodeApplyFailed)
+	wantCode(t, err, CodeApplyFailed)
 	if text := err.Error(); !strings.Contains(text, "memory ran short") ||
 		!strings.Contains(text, "100000 pages still shared") {
 		t.Error(text)
@@ -436,9 +436,9 @@ func TestTwoAppliesAtATime(t *testing.T) {
 	}
 	findings := []tuning.Finding{{Rule: "swap", Where: "host",
 		Changes: []tuning.Change{{Kind: tuning.SetValue, Path: "proc/sys/vm/swappiness", Value: "1"}}}}
-	wantCode(t, doPlan(t, system, findings), farm.CodeTuningBusy)
+	wantCode(t, doPlan(t, system, findings), CodeTuningBusy)
 	_, err = Undo(t.Context(), system, "", false, Options{})
-	wantCode(t, err, farm.CodeTuningBusy)
+	wantCode(t, err, CodeTuningBusy)
 	unlock()
 	if err := doPlan(t, system, findings); err != nil {
 		t.Error(err)
@@ -463,7 +463,7 @@ func TestStalePlanAndDrift(t *testing.T) {
 	}
 	set("30\n")
 	_, err = Do(t.Context(), system, plan, Options{})
-	wantCode(t, err, farm.CodeStalePlan)
+	wantCode(t, err, CodeStalePlan)
 	set("60\n")
 	if _, err := Do(t.Context(), system, plan, Options{}); err != nil {
 		t.Fatal(err)
@@ -474,7 +474,7 @@ func TestStalePlanAndDrift(t *testing.T) {
 		t.Errorf("drift: %v, %v", drifted, err)
 	}
 	_, err = Undo(t.Context(), system, "", false, Options{})
-	wantCode(t, err, farm.CodeDrifted)
+	wantCode(t, err, CodeDrifted)
 	if now, _ := root.ReadFile(path); string(now) != "30\n" {
 		t.Errorf("%s is %q after an undo that was refused", path, now)
 	}
@@ -485,7 +485,7 @@ func TestStalePlanAndDrift(t *testing.T) {
 		t.Errorf("%s is %q after undo --force", path, now)
 	}
 	_, err = Undo(t.Context(), system, "", false, Options{})
-	wantCode(t, err, farm.CodeNoApply)
+	wantCode(t, err, CodeNoApply)
 }
 
 func TestInterrupted(t *testing.T) {
@@ -503,7 +503,7 @@ func TestInterrupted(t *testing.T) {
 			cancel()
 		}
 	}})
-	wantCode(t, err, farm.CodeApplyFailed)
+	wantCode(t, err, CodeApplyFailed)
 	if run.Phase != Undone {
 		t.Errorf("the run is %s, want undone", run.Phase)
 	}

@@ -147,7 +147,7 @@ func keyOf(c tuning.Change, pageSize string) string {
 }
 
 func contradiction(one, other string, a request, b tuning.Change) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeContradiction,
+	return &farm.Error{Kind: farm.Invalid, Code: CodeContradiction,
 		Message: fmt.Sprintf("rule %s wants %s, rule %s wants %s", one, describe(a.Change), other, describe(b)),
 		Hint:    "choose one with --rule or --skip, or another --profile"}
 }

@@ -228,7 +228,7 @@ func TestRandomPlans(t *testing.T) {
 			if err == nil {
 				break
 			}
-			if own := new(farm.Error); !errors.As(err, &own) || own.Code != farm.CodeApplyFailed {
+			if own := new(farm.Error); !errors.As(err, &own) || own.Code != CodeApplyFailed {
 				t.Fatalf("seed %d, failed at use %d: %v", seed, n, err)
 			}
 			check(fmt.Sprintf("failed at use %d", n))
@@ -245,7 +245,7 @@ func TestRandomPlans(t *testing.T) {
 func undo(t *testing.T, system System) {
 	t.Helper()
 	_, err := Undo(t.Context(), system, "", false, Options{})
-	if own := new(farm.Error); err != nil && (!errors.As(err, &own) || own.Code != farm.CodeNoApply) {
+	if own := new(farm.Error); err != nil && (!errors.As(err, &own) || own.Code != CodeNoApply) {
 		t.Fatal(err)
 	}
 }

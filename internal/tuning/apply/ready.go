@@ -65,7 +65,7 @@ func (p Plan) Ready(system System) error {
 	}
 	need, room := p.Needs(system), readRoom(system.Root())
 	if free := max(0, room.available-room.reserve); room.known && int64(need) > free {
-		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoHeadRoom,
+		return &farm.Error{Kind: farm.NoCapacity, Code: CodeNoHeadRoom,
 			Message: fmt.Sprintf("the plan takes %s of memory (pages that KSM merged, and huge pages), and the host "+
 				"can spare %s", mib(int64(need)), mib(free)),
 			Hint: "end VMs first, or leave a rule out with --skip; until then KSM is better left running"}
@@ -142,7 +142,7 @@ func unmerge(ctx context.Context, system System) error {
 			}
 			if now := readRoom(root); now.known &&
 				(now.available < now.reserve || now.swapFree < before.swapFree-int64(16*farm.MiB)) {
-				stop(&farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoHeadRoom,
+				stop(&farm.Error{Kind: farm.NoCapacity, Code: CodeNoHeadRoom,
 					Message: fmt.Sprintf(
 						"memory ran short while KSM's pages were taken apart: %s available, up to %d pages still "+
 							"shared",
@@ -154,7 +154,7 @@ func unmerge(ctx context.Context, system System) error {
 	}()
 	err := system.Unmerge(ctx)
 	if n := sharing(root); err == nil && n > 0 {
-		err = &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken,
+		err = &farm.Error{Kind: farm.Unavailable, Code: CodeNotTaken,
 			Message: fmt.Sprintf("%d pages are still shared after KSM's pages were taken apart", n), Hint: "try again"}
 	}
 	return err

@@ -283,7 +283,7 @@ func truth(s string) (on, ok bool) {
 // checkChange refuses what no host has, and what would end up as something else in a file of /etc.
 func checkChange(c tuning.Change) error {
 	bad := func(what string) error {
-		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadChange, Message: what,
+		return &farm.Error{Kind: farm.Invalid, Code: CodeBadChange, Message: what,
 			Hint: "this is a mistake in the rule; report it"}
 	}
 	// Counted by the patterns themselves, this would cost milliseconds at each start of grange.

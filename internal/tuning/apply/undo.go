@@ -14,7 +14,7 @@ import (
 )
 
 // Undo takes a run back: the one with this ID, or the last that still holds when id is empty. Everything becomes what
-// it was before that run. What somebody changed since is not overwritten unless force says so (farm.CodeDrifted). An
+// it was before that run. What somebody changed since is not overwritten unless force says so (CodeDrifted). An
 // undo that was cut short goes on where it stopped.
 func Undo(ctx context.Context, system System, id string, force bool, o Options) (*Run, error) {
 	if err := mayChange(system); err != nil {
@@ -48,7 +48,7 @@ func find(root *os.Root, id string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	none := &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoApply, Message: "nothing to undo",
+	none := &farm.Error{Kind: farm.NotFound, Code: CodeNoApply, Message: "nothing to undo",
 		Hint: "`grange tune history` lists what was applied"}
 	for _, r := range slices.Backward(runs) {
 		holds := r.Phase == Applied || r.Phase.open()
@@ -87,7 +87,7 @@ func (r *Run) undrifted(ctx context.Context, system System) error {
 		return nil
 	}
 	slices.Sort(changed)
-	return &farm.Error{Kind: farm.Conflict, Code: farm.CodeDrifted,
+	return &farm.Error{Kind: farm.Conflict, Code: CodeDrifted,
 		Message: fmt.Sprintf("changed by somebody since apply %s: %s", r.ID, strings.Join(changed, ", ")),
 		Hint: "undo later applies first; `grange tune drift` shows the values; --force puts back what was there " +
 			"before the apply"}
@@ -133,7 +133,7 @@ func (w worker) takeBack(ctx context.Context, why error) error {
 		if also := w.journal.phase(Failed, err); also != nil {
 			err = errors.Join(err, also)
 		}
-		return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeUndoFailed,
+		return &farm.Error{Kind: farm.Unavailable, Code: CodeUndoFailed,
 			Message: "not everything could be put back", Err: errors.Join(why, err),
 			Hint: "mend what it names, then `grange tune undo " + run.ID + "`: what is done is not done again"}
 	}
@@ -217,7 +217,7 @@ func (w worker) writeBack(ctx context.Context, s Step) error {
 			return nil
 		}
 	}
-	return &farm.Error{Kind: farm.Unavailable, Code: farm.CodeNotTaken,
+	return &farm.Error{Kind: farm.Unavailable, Code: CodeNotTaken,
 		Message: fmt.Sprintf("%s reads %q after %q was written", s.Target(), now.Text, s.Old.Text)}
 }
 

@@ -1,17 +1,20 @@
 package worker
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
-
 	"github.com/grange-project/grange/internal/farm"
+	"github.com/grange-project/grange/internal/stricttoml"
+)
+
+// Codes of errors of workers; see docs/errors.md.
+const (
+	CodeBadHostList  farm.Code = "bad-host-list"
+	CodeSlurm        farm.Code = "slurm-refuses" // scontrol did not do what it was asked
+	CodeWorkerConfig farm.Code = "bad-worker-config"
 )
 
 // Config is the configuration of `grange worker`, on the host that runs slurmctld.
@@ -58,7 +61,7 @@ type configFile struct {
 func ReadConfig(path, socket string) (Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return Config{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeWorkerConfig,
+		return Config{}, &farm.Error{Kind: farm.Invalid, Code: CodeWorkerConfig,
 			Message: "no configuration of workers", Hint: "write " + path + "; docs/guide/slurm-elastic.md shows one",
 			Err: err}
 	}
@@ -68,14 +71,12 @@ func ReadConfig(path, socket string) (Config, error) {
 // ParseConfig reads TOML text; name stands for it in errors.
 func ParseConfig(text []byte, name, socket string) (Config, error) {
 	fail := func(what string) (Config, error) {
-		return Config{}, &farm.Error{Kind: farm.Invalid, Code: farm.CodeWorkerConfig, Message: name + ": " + what,
+		return Config{}, &farm.Error{Kind: farm.Invalid, Code: CodeWorkerConfig, Message: name + ": " + what,
 			Hint: "docs/guide/slurm-elastic.md explains every key"}
 	}
 	f := configFile{Scontrol: "/usr/bin/scontrol", Patience: "10s", BootTimeout: "5m", Restarts: 5}
-	decoder := toml.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&f); err != nil {
-		return fail(describe(err))
+	if err := stricttoml.Unmarshal(text, &f); err != nil {
+		return fail(err.Error())
 	}
 	w := Config{Scontrol: f.Scontrol, SlurmConf: f.SlurmConf, Log: f.Log, Restarts: f.Restarts, Warm: f.Warm}
 	var err error
@@ -109,17 +110,4 @@ func ParseConfig(text []byte, name, socket string) (Config, error) {
 		w.Images = append(w.Images, ImageConfig(r))
 	}
 	return w, nil
-}
-
-// describe says where a TOML error is, in one line.
-func describe(err error) string {
-	if strict := new(toml.StrictMissingError); errors.As(err, &strict) && len(strict.Errors) > 0 {
-		row, _ := strict.Errors[0].Position()
-		return fmt.Sprintf("line %d: unknown key %q", row, strings.Join(strict.Errors[0].Key(), "."))
-	}
-	if syntax := new(toml.DecodeError); errors.As(err, &syntax) {
-		row, column := syntax.Position()
-		return fmt.Sprintf("line %d, column %d: %v", row, column, err)
-	}
-	return err.Error()
 }

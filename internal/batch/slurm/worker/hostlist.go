@@ -13,7 +13,7 @@ const MaxHosts = 1 << 16
 
 // Expand reads a host list as Slurm writes it: "vwn[1-3,07-09],login", also with several ranges in a name,
 // "r[1-2]n[01-16]". Leading zeros stay. The order is that of the list. The error is a farm.Error with
-// farm.CodeBadHostList.
+// CodeBadHostList.
 func Expand(list string) ([]string, error) {
 	var hosts []string
 	for rest := strings.TrimSpace(list); rest != ""; {
@@ -35,7 +35,7 @@ func badList(list string, err error) error {
 	if len(list) > 80 {
 		list = list[:80] + "…"
 	}
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadHostList,
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadHostList,
 		Message: fmt.Sprintf("host list %q: %v", list, err), Hint: "write it as Slurm does: node[1-3,07],login"}
 }
 

@@ -83,7 +83,7 @@ func (p *Pool) host(node string) (Host, error) {
 			return h, nil
 		}
 	}
-	return Host{}, &farm.Error{Kind: farm.NotFound, Code: farm.CodeWorkerConfig, Message: "no host has node " + node,
+	return Host{}, &farm.Error{Kind: farm.NotFound, Code: CodeWorkerConfig, Message: "no host has node " + node,
 		Hint: "name it in a [[host]] of worker.toml"}
 }
 

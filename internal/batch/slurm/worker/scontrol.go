@@ -30,7 +30,7 @@ func (s Scontrol) run(ctx context.Context, path string, args ...string) (string,
 	}
 	out, err := program.Start(ctx, c)
 	if err != nil {
-		return "", &farm.Error{Kind: farm.Unavailable, Code: farm.CodeSlurm,
+		return "", &farm.Error{Kind: farm.Unavailable, Code: CodeSlurm,
 			Message: strings.Join(append([]string{path}, args...), " "), Hint: "try the command by hand", Err: err}
 	}
 	return string(out), nil

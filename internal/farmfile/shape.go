@@ -1,4 +1,4 @@
-package config
+package farmfile
 
 import (
 	"cmp"
@@ -11,42 +11,71 @@ import (
 	"github.com/grange-project/grange/internal/flavor"
 )
 
-// farmShape is a shape of the fleet. Its own keys win over the properties of an OpenStack flavor.
-func (f farmShapeFile) farmShape(name string) (farm.Shape, error) {
+// shape returns the shape of a name: sizes first, then the properties, and the other keys over those.
+func (f shapeTable) shape(name string) (farm.Shape, error) {
 	if err := farm.CheckName("shape", name); err != nil {
 		return farm.Shape{}, err
 	}
-	base := shapeFile{CPUs: max(f.CPUs, 1), Memory: cmp.Or(f.Memory, "1G"), Network: string(farm.NetworkNone)}
-	s, err := base.shape(name, farm.Shape{})
+	s, err := f.sized(name)
 	if err == nil && len(f.Properties) > 0 {
 		s, err = withProperties(s, f.Properties)
 	}
+	if err == nil {
+		s, err = f.tuned(s)
+	}
 	if err != nil {
 		return s, fmt.Errorf("shape %s: %w", name, err)
 	}
-	s, err = shapeFile{Scratch: f.Scratch, PageSize: f.PageSize, Sockets: f.Sockets, Cores: f.Cores, Threads: f.Threads,
-		Purpose: f.Purpose, CPUModel: f.CPUModel, ThreadPolicy: f.ThreadPolicy, Emulator: f.Emulator, NUMA: f.NUMA,
-		Cache: f.Cache}.shape(name, s)
-	if err != nil {
+	if s.MaxGuest, err = f.maxGuest(s.MaxGuest); err != nil {
 		return s, fmt.Errorf("shape %s: %w", name, err)
 	}
+	_, err = s.WithGuest(s.Guest)
+	return s, err
+}
+
+// sized returns the shape that CPUs and memory alone make.
+func (f shapeTable) sized(name string) (s farm.Shape, err error) {
+	s = farm.Shape{Name: name, CPUs: max(f.CPUs, 1), Network: farm.NetworkNone}
+	if s.Memory, err = farm.ParseBytes(cmp.Or(f.Memory, "1G")); err != nil {
+		return s, err
+	}
+	return s, s.Validate()
+}
+
+// tuned returns the shape with the other keys of the table.
+func (f shapeTable) tuned(s farm.Shape) (_ farm.Shape, err error) {
+	if f.Sockets != 0 || f.Cores != 0 || f.Threads != 0 {
+		s.Guest = farm.GuestTopology{Sockets: max(f.Sockets, 1), Cores: max(f.Cores, 1), Threads: max(f.Threads, 1)}
+	}
+	if f.Scratch != "" {
+		if s.Scratch, err = farm.ParseBytes(f.Scratch); err != nil {
+			return s, err
+		}
+	}
+	s, err = s.With(farm.Tuning{Purpose: f.Purpose, CPUModel: f.CPUModel, ThreadPolicy: f.ThreadPolicy,
+		Emulator: f.Emulator, NUMA: f.NUMA, Pages: f.PageSize, Cache: f.Cache})
+	if err != nil {
+		return s, err
+	}
+	return s, s.Validate()
+}
+
+// maxGuest returns the maxima of a guest's topology with those of the table in their place.
+func (f shapeTable) maxGuest(most farm.GuestTopology) (farm.GuestTopology, error) {
 	for _, m := range []struct {
 		key   string
 		value int
 		to    *int
-	}{{"max_sockets", f.MaxSockets, &s.MaxGuest.Sockets}, {"max_cores", f.MaxCores, &s.MaxGuest.Cores}, {"max_threads",
-		f.MaxThreads, &s.MaxGuest.Threads}} {
+	}{{"max_sockets", f.MaxSockets, &most.Sockets}, {"max_cores", f.MaxCores, &most.Cores},
+		{"max_threads", f.MaxThreads, &most.Threads}} {
 		if m.value < 0 || m.value > farm.MaxCPUs {
-			return s, fmt.Errorf("shape %s: %s: %d", name, m.key, m.value)
+			return most, fmt.Errorf("%s: %d", m.key, m.value)
 		}
 		if m.value > 0 {
 			*m.to = m.value
 		}
 	}
-	if s.Guest != (farm.GuestTopology{}) {
-		_, err = s.WithGuest(s.Guest)
-	}
-	return s, err
+	return most, nil
 }
 
 const (

@@ -1,4 +1,4 @@
-package config
+package farmfile
 
 import (
 	"errors"
@@ -127,7 +127,7 @@ func TestParseFarm(t *testing.T) {
 		Grants: []farm.Grant{{User: "ann", Role: farm.RoleMember, Project: "atlas"},
 			{User: "ann", Role: farm.RoleOperator, Cell: "batch"}},
 	}
-	got, err := ParseFarm([]byte(farmText), "farm.toml")
+	got, err := Parse([]byte(farmText), "farm.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestParseFarm(t *testing.T) {
 
 // What a file does not mention it says nothing of; an empty table says that there is none.
 func TestParseFarmNilAndEmpty(t *testing.T) {
-	got, err := ParseFarm([]byte("grants = []\n[cells]\n"), "farm.toml")
+	got, err := Parse([]byte("grants = []\n[cells]\n"), "farm.toml")
 	if d := cmp.Diff(farm.Farm{Cells: []farm.FarmCell{}, Grants: []farm.Grant{}}, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
@@ -182,7 +182,7 @@ func TestParseFarmRefuses(t *testing.T) {
 		"[settings]\nboot_timeout = \"2h\"": "line 1: settings: " +
 			"boot_timeout of 2h",
 	} {
-		_, err := ParseFarm([]byte(text), "farm.toml")
+		_, err := Parse([]byte(text), "farm.toml")
 		if e := new(farm.Error); !errors.As(err, &e) || e.Kind != farm.Invalid ||
 			!strings.HasPrefix(e.Message, "farm.toml: ") || !strings.Contains(e.Message, says) || e.Hint == "" {
 			t.Errorf("%s\n%v, want %q", text, err, says)
@@ -196,7 +196,7 @@ func TestExampleFarm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := ParseFarm(text, "cells.toml")
+	f, err := Parse(text, "cells.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,8 +219,8 @@ func TestEveryFarmKeyIsExplained(t *testing.T) {
 		}
 	}
 	keys := map[string]bool{}
-	for _, table := range []any{settingsFile{}, maximaFile{}, cellFile{}, projectFile{}, farmShapeFile{}, networkFile{},
-		groupFile{}, userFile{}, grantFile{}} {
+	for _, table := range []any{settingsTable{}, maximaTable{}, cellTable{}, projectTable{}, shapeTable{},
+		networkTable{}, groupTable{}, userTable{}, grantTable{}} {
 		for f := range fieldsOf(table) {
 			keys[f] = true
 		}

@@ -1,11 +1,10 @@
-package server
+package farmfile
 
 import (
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -71,18 +70,9 @@ func projectFields(p farm.Project) []field {
 	f.add("networks", p.Networks)
 	f.add("shapes", p.Shapes)
 	f.add("images", p.Images)
-	f.add("max_age", inDays(p.MaxAge))
+	f.add("max_age", age(p.MaxAge))
 	f.add("purpose", string(p.Purpose))
 	return f
-}
-
-// inDays writes whole days as farm files do.
-func inDays(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d > 0 && d%day == 0 {
-		return fmt.Sprintf("%dd", d/day)
-	}
-	return d.String()
 }
 
 func shapeFields(s farm.Shape) []field {
@@ -112,11 +102,7 @@ func networkFields(n farm.FleetNetwork) []field {
 	var f fields
 	f.add("bridge", n.Bridge)
 	f.add("vlan", n.VLAN)
-	var pools []string
-	for _, p := range n.Addresses {
-		pools = append(pools, p.String())
-	}
-	f.add("addresses", pools)
+	f.add("addresses", poolTexts(n.Addresses))
 	f.add("gateway", n.Gateway)
 	f.add("dns", n.DNS)
 	f.add("domain", n.Domain)
@@ -155,48 +141,5 @@ func maximaFields(m farm.Maxima) []field {
 	return f
 }
 
-// changed compares objects name by name.
-func changed[T any](kind string, have, after []T, name func(T) string, of func(T) []field) (made, gone []FarmChange) {
-	was, is := byName(have, name), byName(after, name)
-	for _, a := range after {
-		old, ok := was[name(a)]
-		if !ok {
-			made = append(made, FarmChange{Op: opCreate, Kind: kind, Name: name(a), Details: against(nil, of(a))})
-			continue
-		}
-		if details := against(of(old), of(a)); len(details) > 0 {
-			made = append(made, FarmChange{Op: opChange, Kind: kind, Name: name(a), Details: details})
-		}
-	}
-	for _, h := range have {
-		if _, ok := is[name(h)]; !ok {
-			gone = append(gone, FarmChange{Op: opDelete, Kind: kind, Name: name(h)})
-		}
-	}
-	return made, gone
-}
-
-// against tells what differs, in the order of the keys as they are now, and then of those that are no more.
-func against(was, is []field) (details []string) {
-	text := func(list []field, key string) string {
-		return named(list, key, func(f field) string { return f.key }).text
-	}
-	for _, f := range is {
-		switch old := text(was, f.key); {
-		case old == "" && was == nil:
-			details = append(details, f.key+": "+f.text)
-		case old == "":
-			details = append(details, f.key+": - → "+f.text)
-		case old != f.text:
-			details = append(details, f.key+": "+old+" → "+f.text)
-		}
-	}
-	for _, f := range was {
-		if !hasName(is, f.key, func(f field) string { return f.key }) {
-			details = append(details, f.key+": "+f.text+" → -")
-		}
-	}
-	return details
-}
-
-func join(details []string) string { return strings.Join(details, ", ") }
+// DiffUser returns what differs between two users, as Change.Details has it; all of the second where the first is zero.
+func DiffUser(was, is farm.User) []string { return fieldsDiff(userFields(was), userFields(is)) }

@@ -1,4 +1,4 @@
-package config
+package farmfile
 
 import (
 	"fmt"
@@ -7,6 +7,9 @@ import (
 
 	"github.com/grange-project/grange/internal/farm"
 )
+
+// CodeBadCells is the code of errors about lines of nova.conf that nova itself would not take; see docs/errors.md.
+const CodeBadCells farm.Code = "bad-cell-map"
 
 // CellMap is how OpenStack sites with CERN's cell filter say which projects go to which cells: two options of
 // nova.conf.
@@ -22,9 +25,9 @@ type CellMap struct {
 	Rename   map[string]string // UUIDs of projects, or names of cells, by what they shall be called
 }
 
-// Farm is the farm that sends each project where the filter of nova sends it, and what an administrator should know of
-// it. What nova itself would not start with is an error, farm.CodeBadCells, but for empty items, as behind a last
-// comma. Names are compared letter by letter, as in nova.
+// Farm returns the farm that sends each project where the filter of nova sends it, and what an administrator should
+// know of it. What nova itself would not start with is an error, CodeBadCells, but for empty items, as behind a
+// last comma. Names are compared letter by letter, as in nova.
 func (m CellMap) Farm() (f farm.Farm, warnings []string, err error) {
 	in := &importing{cells: map[string]*farm.Cell{}, rename: m.Rename}
 	in.defaults(m.Default)
@@ -207,7 +210,7 @@ func (in *importing) odd() {
 }
 
 func badCells(format string, args ...any) error {
-	return &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadCells,
+	return &farm.Error{Kind: farm.Invalid, Code: CodeBadCells,
 		Message: "cells_projects: " + fmt.Sprintf(format, args...),
 		Hint:    "write cells_projects=CELL:PROJECT;PROJECT,CELL:PROJECT"}
 }

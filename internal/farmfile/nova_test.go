@@ -1,4 +1,4 @@
-package config
+package farmfile
 
 import (
 	"errors"
@@ -99,11 +99,11 @@ func TestCellMap(t *testing.T) {
 // again holds that a farm is the same when it was written as a file.
 func again(t *testing.T, f farm.Farm) {
 	t.Helper()
-	text, err := FarmText(f)
+	text, err := Format(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParseFarm(text, "farm.toml")
+	got, err := Parse(text, "farm.toml")
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
@@ -115,7 +115,7 @@ func again(t *testing.T, f farm.Farm) {
 func TestCellMapThatNovaRefuses(t *testing.T) {
 	for _, text := range []string{"cellE", "cellE:u1,u2", ":u1", " : u1", "cellE;u1"} {
 		_, _, err := CellMap{Default: "cellA", Projects: text}.Farm()
-		if e := new(farm.Error); !errors.As(err, &e) || e.Code != farm.CodeBadCells {
+		if e := new(farm.Error); !errors.As(err, &e) || e.Code != CodeBadCells {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

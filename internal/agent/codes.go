@@ -1,0 +1,61 @@
+package agent
+
+import "github.com/grange-project/grange/internal/farm"
+
+// Codes of errors of jobs and their VMs; docs/errors.md explains these and all below.
+const (
+	CodeBadPins      farm.Code = "bad-pins" // the kernel does not run a VM where the plan says
+	CodeHiddenCaller farm.Code = "hidden-caller"
+	CodeTwoAgents    farm.Code = "two-agents"
+	CodeRecovering   farm.Code = "agent-recovering" // the agent does not know yet which VMs run on its host
+	CodeGuestSilent  farm.Code = "guest-silent"     // a VM's guest did not come up
+	CodeVMLost       farm.Code = "vm-lost"          // a VM ended under its job
+	CodeVMStopped    farm.Code = "vm-stopped"
+	CodeVMDiskFull   farm.Code = "vm-disk-full" // the host had no space for what a VM wrote
+	CodeDiskBound    farm.Code = "disk-bound"   // a VM's overlay has outgrown what it may take
+)
+
+// Codes of errors of a host on which no VM starts, and of joining a VM to its batch job.
+const (
+	CodeBelowMinimum farm.Code = "below-minimum" // the host has less of something than its configuration wants free
+	CodeNotAdopted   farm.Code = "not-adopted"   // QEMU could not be put where the batch system keeps its job
+)
+
+// Codes of what an agent has at a time, and of what one user may have of it.
+const (
+	CodeNoVMUID      farm.Code = "no-vm-uid" // all user IDs of VMs are in use
+	CodeTooManyJobs  farm.Code = "too-many-jobs"
+	CodeTooManyBytes farm.Code = "too-many-bytes"
+	CodeSlowRequest  farm.Code = "slow-request" // its body did not come in time
+)
+
+// Codes of cloud VMs on their host, and of moves.
+const (
+	CodeVMEnded       farm.Code = "vm-ended"          // a VM ended, and nobody wanted it to
+	CodeVMWontStart   farm.Code = "vm-wont-start"     // a VM that has run on its host does not start there any more
+	CodeServersVM     farm.Code = "belongs-to-server" // the host's own commands do not change it
+	CodeMoveCancelled farm.Code = "move-cancelled"    // a move was not wanted any more
+)
+
+// Codes of errors about what is known of a batch job.
+const (
+	CodeWrongBatch   farm.Code = "wrong-batch"   // the caller is not a job of the batch system that it names
+	CodeUnknownQueue farm.Code = "unknown-queue" // a rule looks at account or queue, and nobody can tell them
+	// nothing on the host tells what a batch job was given, and its batch system does not answer
+	CodeUnknownSize farm.Code = "unknown-size"
+)
+
+// Codes of what a VM refuses to those who want to enter it.
+const (
+	CodeOtherImage farm.Code = "other-image" // a task asks for another image than its job's VM has
+	CodeJobDiffers farm.Code = "job-differs" // a job that is known is asked for again, with another request
+)
+
+// Codes of errors of workers: VMs that join a batch system as nodes.
+const (
+	CodeNoWorkers    farm.Code = "no-workers"     // the host is not configured for workers
+	CodeNotSite      farm.Code = "not-site-image" // a worker of an image that the site does not vouch for
+	CodeNoAddress    farm.Code = "no-address"     // all addresses of the pool are leased
+	CodeWorkerExists farm.Code = "worker-exists"
+	CodeWorkersOnly  farm.Code = "workers-only" // a network that jobs cannot have
+)
