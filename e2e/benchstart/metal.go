@@ -35,7 +35,7 @@ func measureMetal(ctx context.Context, suite string) error {
 		return err
 	}
 	defer h.Close()
-	if f.Confined, err = h.Run(ctx, "grange agent --check | sed -n 's/^confinement: *//p'"); err != nil {
+	if f.Confined, err = h.Run(ctx, "grange agent --check | sed -n 's/^sVirt *//p'"); err != nil {
 		return err
 	}
 	all := map[string][]float64{}

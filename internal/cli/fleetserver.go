@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"crypto/tls"
 	"errors"
 	"net/url"
 	"os"
@@ -107,7 +108,16 @@ func (a *app) fleet() (*fleet.Client, error) {
 // serverError is why a request to the server has no answer; nil where err is something else.
 func serverError(err error) *farm.Error {
 	request := new(url.Error)
-	if !errors.As(err, &request) || !errors.Is(err, fleet.ErrNoServer) {
+	if !errors.As(err, &request) {
+		return nil
+	}
+	if untrusted := new(tls.CertificateVerificationError); errors.As(err, &untrusted) {
+		return &farm.Error{Kind: farm.Denied, Code: CodeNoServer, Err: err,
+			Message: "the server's certificate is not trusted: " + untrusted.Err.Error(),
+			Hint: "name the certificate of its authority as `ca` in client.toml; the server's administrator prints it " +
+				"with `grange server ca show --pem`"}
+	}
+	if !errors.Is(err, fleet.ErrNoServer) {
 		return nil
 	}
 	own := &farm.Error{Kind: farm.Unavailable, Code: CodeNoServer, Message: request.Err.Error(), Err: err,
