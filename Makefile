@@ -61,7 +61,7 @@ test-grid: ## send jobs through a grid's computing element into virtual machines
 	@scripts/install-packages batch
 	$(ROOT) $(GO) run ./e2e/batch/grid $(ARGS)
 
-bench-batch: ## jobs on metal with and without the plug-in, the wrapper's own cost, the time to a job's first line; JSON on the last line
+bench-batch: ## jobs on the host with and without the plug-in, the wrapper's own cost, the time to a job's first line; JSON on the last line
 	@scripts/install-packages test
 	$(ROOT) $(GO) run ./e2e/batch/benchbatch $(ARGS)
 

@@ -63,7 +63,7 @@ func (a *Agent) postClaim(w http.ResponseWriter, r *http.Request, c Caller) erro
 		return err
 	}
 	k.CPUs = k.Plan.Held().String()
-	a.log.With(jobAttrs(claim.Key, "")...).Info("claim on metal", "cpus", k.CPUs, "memory", claim.Memory, "conflicts",
+	a.log.With(jobAttrs(claim.Key, "")...).Info("claim on the host", "cpus", k.CPUs, "memory", claim.Memory, "conflicts",
 		strings.Join(k.Conflicts, "; "))
 	return answer(w, k.Claim)
 }
@@ -226,7 +226,7 @@ func (a *Agent) dropStaleClaims() {
 			err = a.writeClaim(&k)
 		}
 		if reason != "" {
-			a.log.With(jobAttrs(k.Key, "")...).Warn("claim on metal is stale", "reason", reason)
+			a.log.With(jobAttrs(k.Key, "")...).Warn("claim on the host is stale", "reason", reason)
 			err = errors.Join(err, a.release(k.Key))
 		}
 		if err != nil {

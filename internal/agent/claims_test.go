@@ -96,8 +96,8 @@ func TestClaimsKeepVMsAway(t *testing.T) {
 		t.Errorf("%v of memory are taken", taken)
 	}
 	if _, err := a.ledger.Claim(t.Context(), "vm", "grange-vm (alice: x)", request(2, "0-3"), true,
-		quiet); !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/12_3 on metal") {
-		t.Errorf("a VM got the CPUs of a job on metal: %v", err)
+		quiet); !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/12_3 on the host") {
+		t.Errorf("a VM got the CPUs of a job on the host: %v", err)
 	}
 	if got := a.mustClaim(t, api.Claim{Key: "slurm/12_3", CPUs: "4"}); got.CPUs != "4" ||
 		!a.free().Equal(before.Minus(farm.NewCPUSet(4))) {
@@ -146,7 +146,7 @@ func TestClaimConflicts(t *testing.T) {
 		t.Errorf("CPUs %v are free", both)
 	}
 	if plans, _ := a.ledger.Neighbours("other"); len(plans) != 1 {
-		t.Errorf("%d neighbours of a VM; jobs on metal are none", len(plans))
+		t.Errorf("%d neighbours of a VM; jobs on the host are none", len(plans))
 	}
 	a.ledger.Release("vm")
 	if !a.free().Has(0) || a.free().Has(1) {

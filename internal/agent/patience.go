@@ -56,7 +56,7 @@ func (v *vm) claim(holder string, request numa.Request) (farm.Plan, error) {
 	if errors.Is(err, errPatience) {
 		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
 			Message: fmt.Sprintf("waited %v for room that the batch system has given to this job: %s", patience, why),
-			Hint: "see who else is on this host: `grange vm list`; a job on metal that has ended is released by the " +
+			Hint: "see who else is on this host: `grange vm list`; a job on the host that has ended is released by the " +
 				"batch system's epilog"}
 	}
 	return plan, err

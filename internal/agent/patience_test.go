@@ -85,7 +85,7 @@ func TestPatienceWithoutRoom(t *testing.T) {
 	batch := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"})
 	p := batch.problem()
 	if p.Type != "grange:"+string(farm.CodeNoRoom) || p.Status != 429 ||
-		!strings.Contains(p.Detail, "slurm/99 on metal holds CPUs "+all.String()) ||
+		!strings.Contains(p.Detail, "slurm/99 on the host holds CPUs "+all.String()) ||
 		!strings.Contains(p.Detail, "waited 300ms") {
 		t.Errorf("%+v", p)
 	}

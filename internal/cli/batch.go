@@ -179,7 +179,7 @@ func (a *app) printLimits(system farm.BatchSystem, m limits.Master, f batchCheck
 func (a *app) batchExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain", Short: "Say what a job of the caller would get here, and why", Args: cobra.NoArgs,
-		Long: `Asks the agent what the calling process would get in the place of a batch job: in a job's script on metal, or by hand. The agent knows the job
+		Long: `Asks the agent what the calling process would get in the place of a batch job: in a job's script on the host, or by hand. The agent knows the job
 by its ancestors and control groups; the reasons are the rules of the site's policy that say anything of it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			g, err := a.client().Grant(cmd.Context())

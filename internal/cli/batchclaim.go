@@ -13,9 +13,9 @@ func (a *app) batchClaimCommand() *cobra.Command {
 	var c api.Claim
 	var memory string
 	cmd := &cobra.Command{
-		Use: "claim --key SYSTEM/JOB [flags]", Short: "In a prolog: set a part of this host aside for a job on metal",
+		Use: "claim --key SYSTEM/JOB [flags]", Short: "In a prolog: set a part of this host aside for a job on the host",
 		Args: cobra.NoArgs,
-		Long: `Tells the agent, as root, what a job on metal has been given, so that no VM gets the same. The claim ends with "grange batch release", or with the
+		Long: `Tells the agent, as root, what a job on the host has been given, so that no VM gets the same. The claim ends with "grange batch release", or with the
 process or the control group that it names. What VMs hold already is printed: the batch system has decided, and the claim counts all the same.`,
 		Example: "  grange batch claim --key gridengine/17 --cpus 0-3 --memory 8G --process $PPID",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,7 +52,7 @@ process or the control group that it names. What VMs hold already is printed: th
 
 func (a *app) batchReleaseCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "release KEY", Short: "In an epilog: end the claim of a job on metal",
+		Use: "release KEY", Short: "In an epilog: end the claim of a job on the host",
 		Example: "  grange batch release gridengine/17",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {

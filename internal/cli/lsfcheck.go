@@ -15,7 +15,7 @@ func (a *app) lsfCheck() *cobra.Command {
 		conf = filepath.Join(dir, "lsf.conf")
 	}
 	cmd := &cobra.Command{
-		Use: "check", Short: "Say what in LSF's configuration keeps jobs in VMs from working as on metal",
+		Use: "check", Short: "Say what in LSF's configuration keeps jobs in VMs from working as on the host",
 		Long: `Read lsf.conf and what it leads to (lsb.queues, lsb.params, lsf.shared, lsf.cluster), look at esub, elim and the wrapper, and say what is wrong, why
 it matters, and what to do. Nothing is changed, and LSF is not asked. Exit status 1: something is broken, so that no job starts, or one could run
 outside of a VM.`,

@@ -15,7 +15,7 @@ func (a *app) pbsCheck() *cobra.Command {
 		conf = env
 	}
 	cmd := &cobra.Command{
-		Use: "check", Short: "Say what in OpenPBS keeps jobs in VMs from working as on metal",
+		Use: "check", Short: "Say what in OpenPBS keeps jobs in VMs from working as on the host",
 		Long: `On the server's host: ask the server for its hooks and queues, and look at the scheduler's configuration. On a host where jobs run: look at what the
 mom has got of the hook, at the wrapper, and at the mom's own configuration. Says what is wrong, why it matters, and what to do. Nothing is changed.
 It is root's to run: PBS shows hooks to nobody else. Exit status 1: something is broken, so that no job starts, or one could run outside of a VM.`,

@@ -51,7 +51,7 @@ func (l *Ledger) confinedHolders() []string {
 	var lines []string
 	for key, plan := range l.confined {
 		if _, claimed := l.metal[key]; !claimed && !inVMs[key] {
-			lines = append(lines, fmt.Sprintf("%s on metal holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
+			lines = append(lines, fmt.Sprintf("%s on the host holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
 		}
 	}
 	return lines

@@ -25,7 +25,7 @@ func TestConfinedJobsKeepVMsAway(t *testing.T) {
 	jobs := []farm.Allotment{slurmJob("7", "0-29", 8*farm.GiB), slurmJob("8", "", 0)}
 	l := confinedLedger(&jobs)
 	_, err := l.Claim(t.Context(), "a", "a", request(4, "0-31"), true, quiet)
-	if !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/7 on metal holds CPUs 0-29 and 8") ||
+	if !farm.IsKind(err, farm.NoCapacity) || !strings.Contains(err.Error(), "slurm/7 on the host holds CPUs 0-29 and 8") ||
 		strings.Contains(err.Error(), "slurm/8") {
 		t.Errorf("%v", err)
 	}
@@ -40,7 +40,7 @@ func TestConfinedJobsKeepVMsAway(t *testing.T) {
 	l.Release("a")
 	jobs = []farm.Allotment{slurmJob("7", "", 1*farm.TiB)}
 	if _, err := l.Claim(t.Context(), "b", "b", request(1, "0-31"), true, quiet); !farm.IsKind(err, farm.NoCapacity) {
-		t.Errorf("all memory is a job's on metal: %v", err)
+		t.Errorf("all memory is a job's on the host: %v", err)
 	}
 }
 

@@ -270,7 +270,7 @@ func (l *Ledger) plans(key string, counts func(id string) bool) []farm.Plan {
 func (l *Ledger) holders() string {
 	lines := l.confinedHolders()
 	for key, plan := range l.metal {
-		lines = append(lines, fmt.Sprintf("%s on metal holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
+		lines = append(lines, fmt.Sprintf("%s on the host holds CPUs %v and %v", key, plan.Held(), plan.Memory()))
 	}
 	for _, g := range l.grants {
 		lines = append(lines, fmt.Sprintf("%s holds CPUs %v and %v", g.holder, g.plan.Held(), g.plan.Memory()))

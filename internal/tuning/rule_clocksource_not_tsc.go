@@ -12,7 +12,7 @@ func clocksourceNotTSC() Rule {
 		ID:       "clocksource-not-tsc",
 		Title:    "the host's clock source is not the TSC",
 		Severity: Warning,
-		Holds:    "x86 hosts on metal of the last fifteen years, whose TSC runs at a constant rate.",
+		Holds:    "x86 hosts on bare metal of the last fifteen years, whose TSC runs at a constant rate.",
 		Cost: "Not measured here: on the host each reading of the time goes to a slow device, and in guests " +
 			"kvmclock is a system call instead of a few instructions. Programs that take time stamps in inner loops " +
 			"notice.",

@@ -22,7 +22,7 @@ func cpuOvercommit() Rule {
 		},
 		Why: "Jobs are busy all the time, so a thread that two vCPUs share gives each half. The batch system counts " +
 			"slots and does not know; wall-clock limits are exceeded and accounting is wrong. " +
-			"In a guest it is worse than on metal: a vCPU that is taken off its CPU while it holds a lock of the guest's " +
+			"In a guest it is worse than on bare metal: a vCPU that is taken off its CPU while it holds a lock of the guest's " +
 			"kernel makes the other vCPUs wait as well.",
 		Fix:    "Run fewer or smaller VMs, or accept it in the profile (overcommit) for VMs that are mostly idle.",
 		Danger: "VMs have to end or move.",

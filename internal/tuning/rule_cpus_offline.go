@@ -9,7 +9,7 @@ func cpusOffline() Rule {
 		ID:       "cpus-offline",
 		Title:    "CPUs are offline though SMT is on",
 		Severity: Warning,
-		Holds:    "Hosts on metal with CPUs that are present and not online, where SMT was not turned off.",
+		Holds:    "Hosts on bare metal with CPUs that are present and not online, where SMT was not turned off.",
 		Cost: "The throughput of these CPUs. Where it is the second thread of each core: CERN gained 20 % with " +
 			"SMT.",
 		Sources: []Source{

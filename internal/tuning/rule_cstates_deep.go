@@ -12,7 +12,7 @@ func cstatesDeep() Rule {
 		ID:       "cstates-deep",
 		Title:    "CPUs may sleep more deeply than the profile wants",
 		Severity: Advice,
-		Holds: "Hosts on metal, and profiles that set a longest wake-up time: of the built-in ones " +
+		Holds: "Hosts on bare metal, and profiles that set a longest wake-up time: of the built-in ones " +
 			"generic-service. Not where tuned runs with a profile that holds a latency request, for the kernel then " +
 			"leaves deep states alone although they are enabled.",
 		Cost: "Not measured with HS06: nothing while all CPUs are busy. A vCPU that wakes waits for the state's " +

@@ -11,7 +11,7 @@ func governorSlow() Rule {
 		ID:       "governor-slow",
 		Title:    "the frequency governor is not the one that the profile wants",
 		Severity: Fault,
-		Holds: "Hosts on metal whose kernel chooses the frequency. A fault where the governor keeps the lowest " +
+		Holds: "Hosts on bare metal whose kernel chooses the frequency. A fault where the governor keeps the lowest " +
 			"frequency: powersave of all drivers but intel_pstate and amd-pstate-epp, whose powersave follows the " +
 			"load. Those with the energy preference performance are not reported.",
 		Cost: "With powersave of acpi-cpufreq or intel_cpufreq the processor stays at its lowest frequency " +

@@ -27,7 +27,7 @@ func guestBootParameters() Rule {
 				"https://docs.redhat.com/en/documentation/red_hat_enterprise_linux/6/html/virtualization_host_configuration_and_guest_installation_guide/form-virtualization_host_configuration_and_guest_installation_guide-kvm_guest_timing_management-required_parameters_for_rhel_guests", "guests with kvm-clock, from 5.5 to 7, need no parameter; without it releases 5 and 6.0 need notsc or clocksource=acpi_pm; divider is no longer recommended"},
 		},
 		Why: "Boot lines are copied from template to template, for years. What helped a guest of release 5, before " +
-			"there was kvm-clock, forbids a later one its best clock; what worked round a bug of a firmware on metal " +
+			"there was kvm-clock, forbids a later one its best clock; what worked round a bug of a firmware on bare metal " +
 			"takes the message-signalled interrupts away that virtio needs for more than one queue; " +
 			"a limit on CPUs from a rescue boot stays for good. None of it shows, except in the boot line itself.",
 		Fix:    "Take the parameter off the boot line and start the guest anew.",

@@ -21,7 +21,7 @@ func hostIsVM() Rule {
 			"becomes many. What this host calls a CPU is a vCPU that the outer host may move or share, " +
 			"its NUMA nodes and huge pages may be make-believe, and settings such as governor, C-states or SMT do " +
 			"nothing here. Good for tests and for development; for production jobs measure first.",
-		Fix: "Run jobs directly in VMs of the outer host, or on metal. Where the outer host is yours, give this VM " +
+		Fix: "Run jobs directly in VMs of the outer host, or on bare metal. Where the outer host is yours, give this VM " +
 			"pinned CPUs, huge pages and NUMA cells like those of the metal.",
 		Undo:  "Nothing is changed.",
 		Check: checkHostIsVM,
@@ -32,7 +32,7 @@ func checkHostIsVM(h farm.HostFacts, _ Profile) []Finding {
 	if !h.Virtual || !runsVMs(h) {
 		return nil
 	}
-	return []Finding{{Severity: Advice, Where: "host", Wanted: "VMs on metal",
+	return []Finding{{Severity: Advice, Where: "host", Wanted: "VMs on bare metal",
 		Got:    "the processor has the hypervisor flag",
 		Manual: "run the jobs' VMs on the outer host, or measure what nesting costs your jobs and accept it"}}
 }

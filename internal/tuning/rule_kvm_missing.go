@@ -11,7 +11,7 @@ func kvmMissing() Rule {
 		ID:       "kvm-missing",
 		Title:    "the processor shows no virtualisation (VT-x, AMD-V) to this system",
 		Severity: Fault,
-		Holds:    "x86 hosts with QEMU or VMs, on metal or in a VM without nested virtualisation.",
+		Holds:    "x86 hosts with QEMU or VMs, on bare metal or in a VM without nested virtualisation.",
 		Cost:     "VMs are emulated: many times the run time. Not measured here.",
 		Sources: []Source{
 			{"QEMU documentation, \"Introduction\": virtualisation accelerators",
@@ -21,11 +21,11 @@ func kvmMissing() Rule {
 			kernelDoc("virt/kvm/x86/running-nested-guests",
 				"a VM runs VMs of its own only when its host offers nesting and the CPU model carries vmx or svm"),
 		},
-		Why: "The processor's flags have neither vmx nor svm. On metal that means that the firmware hides it, or " +
+		Why: "The processor's flags have neither vmx nor svm. On bare metal that means that the firmware hides it, or " +
 			"that the processor is too old. In a VM it means that the host below does not offer nested " +
 			"virtualisation, " + "or that this VM's CPU model leaves the flag out. QEMU still works, but interprets " +
 			"instructions, so that jobs look as if they hang.",
-		Fix: "On metal switch virtualisation on in the firmware. In a VM turn nested on in the host below and give " +
+		Fix: "On bare metal switch virtualisation on in the firmware. In a VM turn nested on in the host below and give " +
 			"this VM the CPU mode host-passthrough.",
 		Undo:  "Switch it off again in the firmware or on the host below.",
 		Check: checkKVMMissing,

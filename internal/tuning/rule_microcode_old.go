@@ -13,7 +13,7 @@ func microcodeOld() Rule {
 		ID:       "microcode-old",
 		Title:    "protection is incomplete because the processor's microcode is old",
 		Severity: Warning,
-		Holds: "Hosts on metal whose kernel reports \"no microcode\", or old_microcode as vulnerable (Linux 6.16 " +
+		Holds: "Hosts on bare metal whose kernel reports \"no microcode\", or old_microcode as vulnerable (Linux 6.16 " +
 			"and later).",
 		Cost: "Security: guests may read what is not theirs, though the kernel pays for clearing buffers that " +
 			"the processor does not clear.",

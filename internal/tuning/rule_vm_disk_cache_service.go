@@ -29,7 +29,7 @@ func vmDiskCacheService() Rule {
 		Why: "In writeback a host keeps a part of the VM's disk in its own memory. A migration starts the VM on " +
 			"another host that does not see that memory: what it reads there may be old, so libvirt refuses unless " +
 			"QEMU can be told to drop the cache. A crash of the host loses what the guest had not flushed, as a " +
-			"power cut does on metal, and file systems cope. " +
+			"power cut does on bare metal, and file systems cope. " +
 			"unsafe is different: it ignores the flushes as well, so the order of writes is lost and with it the file " +
 			"system, or the database in it.",
 		Fix: "Use cache='none'.",

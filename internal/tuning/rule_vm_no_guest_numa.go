@@ -30,7 +30,7 @@ func vmNoGuestNUMA() Rule {
 		Fix: "Give the VM a guest cell for each node, pin the cell's vCPUs to the node, bind its memory there, " +
 			"and switch numad off.",
 		Danger: "A process in the guest that needs more memory than one cell has now gets the rest from the other, " +
-			"as on metal. Programs bound to node 0 inside see half of the memory.",
+			"as on bare metal. Programs bound to node 0 inside see half of the memory.",
 		Undo:  "Take <numa> and <numatune> out.",
 		Check: checkVMNoGuestNUMA,
 	}

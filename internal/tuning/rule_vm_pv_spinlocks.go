@@ -24,7 +24,7 @@ func vmPVSpinlocks() Rule {
 			"that does not run. KVM guests therefore use paravirtual spinlocks: after a while they halt, and the " +
 			"owner wakes them with a call to the hypervisor. " +
 			"A VM with a CPU for each vCPU never has that problem and only pays for the calls and the exits. The hint " +
-			"tells the guest so: it takes the plain locks of a machine on metal, and polls a moment before it goes " +
+			"tells the guest so: it takes the plain locks of a machine on bare metal, and polls a moment before it goes " +
 			"idle.",
 		Fix: "Give pinned VMs <hint-dedicated state='on'/>, or <pvspinlock state='off'/> for older guests.",
 		Danger: "Wrong for VMs whose CPUs are shared: a guest that believes the hint spins while the owner of the " +

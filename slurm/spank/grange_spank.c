@@ -391,7 +391,7 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
 	if (why_not)
 		refuse(NEVER, "%s", why_not);
 	if (!vm)
-		return 0; /* on metal */
+		return 0; /* on the host */
 	if (uid == 0 || geteuid() == 0 || getegid() == 0)
 		refuse(NEVER, "root's jobs get no virtual machine");
 	image[0] = shape[0] = 0;

@@ -43,7 +43,7 @@ type figures struct {
 }
 
 func main() {
-	jobs := flag.Int("jobs", 150, "how many jobs in a batch on metal")
+	jobs := flag.Int("jobs", 150, "how many jobs in a batch on the host")
 	pairs := flag.Int("pairs", 6, "how many pairs of batches")
 	vms := flag.Int("vms", 10, "how many VM jobs")
 	flag.Parse()
@@ -284,7 +284,7 @@ func (f *figures) firstLine(ctx context.Context, l *slurmlab.Lab, n int) error {
 		}
 		if i > 0 {
 			inVM, onMetal, raw = append(inVM, ms(vm)), append(onMetal, ms(metal)), append(raw, ms(boot))
-			fmt.Printf("first line: in a VM %.0f ms, on metal %.0f; raw boot %.0f\n", ms(vm), ms(metal), ms(boot))
+			fmt.Printf("first line: in a VM %.0f ms, on the host %.0f; raw boot %.0f\n", ms(vm), ms(metal), ms(boot))
 		}
 	}
 	f.FirstLineMS, f.BareLineMS, f.RawBootMS = quantile(inVM, 0.5), quantile(onMetal, 0.5), quantile(raw, 0.5)

@@ -32,7 +32,7 @@ type Options struct {
 	Agent     string         // TOML appended to the agent's configuration
 	NoCgroups bool           // as on a host where HTCondor can use none
 	NoGrange  bool           // HTCondor alone
-	Metal     htcondor.Metal // which jobs run on metal; "": those that ask
+	Metal     htcondor.Metal // which jobs run on the host; "": those that ask
 }
 
 // Lab is one pool.

@@ -22,19 +22,19 @@ func Cases() []Case {
 			run:   suspend},
 		{Name: "accounting", Holds: "CPU time and peak memory in the batch system's records are the VM's",
 			run: accounting},
-		{Name: "out of memory", Holds: "a job beyond its memory ends as on metal, and the host is unharmed",
+		{Name: "out of memory", Holds: "a job beyond its memory ends as on the host, and the host is unharmed",
 			run: outOfMemory},
 		{Name: "array", Holds: "each element has a VM and an output of its own", run: array},
 		{Name: "tasks", Holds: "all tasks of one job enter one VM", run: tasks},
-		{Name: "TERM trap", Holds: "cancelling lets the job clean up in its VM, as on metal", run: trap},
+		{Name: "TERM trap", Holds: "cancelling lets the job clean up in its VM, as on the host", run: trap},
 		{Name: "KILL", Holds: "killing the job ends its VM at once", run: kill},
-		{Name: "mixed", Holds: "a job on metal runs beside a job in a VM", run: mixed},
+		{Name: "mixed", Holds: "a job on the host runs beside a job in a VM", run: mixed},
 		{Name: "own VM", Holds: "the job runs in a virtual machine and not on the host", run: ownVM},
-		{Name: "standard input", Holds: "the job reads what it would on metal", run: stdin},
+		{Name: "standard input", Holds: "the job reads what it would on the host", run: stdin},
 		{Name: "environment", Holds: "100 kB in one variable, blanks, quotes and UTF-8 arrive unchanged",
 			run: environment},
-		{Name: "arguments", Holds: "$0 and arguments with blanks, quotes and UTF-8 are as on metal", run: arguments},
-		{Name: "directory", Holds: "working directory, umask and owner of what is written are as on metal",
+		{Name: "arguments", Holds: "$0 and arguments with blanks, quotes and UTF-8 are as on the host", run: arguments},
+		{Name: "directory", Holds: "working directory, umask and owner of what is written are as on the host",
 			run: directory},
 		{Name: "input file", Holds: "a script works through a real file of the user", run: inputFile},
 		{Name: "kernel files", Holds: "a job that asks for the host's /proc, or for / with it, gets nothing of it",
@@ -42,13 +42,13 @@ func Cases() []Case {
 		{Name: "output", Holds: "standard output and errors are separate and complete (1 MB)", run: output},
 	}
 	for _, code := range []int{0, 3, 255} {
-		cases = append(cases, Case{Name: fmt.Sprintf("exit %d", code), Holds: "the exit status is as on metal",
+		cases = append(cases, Case{Name: fmt.Sprintf("exit %d", code), Holds: "the exit status is as on the host",
 			run: endOf(fmt.Sprintf("exit %d", code))})
 	}
 	for _, signal := range []string{"SEGV", "ABRT", "TERM", "KILL"} {
 		// ulimit: nobody needs a core of this.
 		cases = append(cases, Case{Name: "death by " + signal,
-			Holds: "the signal that ended the job is reported as on metal",
+			Holds: "the signal that ended the job is reported as on the host",
 			run:   endOf("ulimit -c 0; kill -" + signal + " $$; sleep 1; echo survived")})
 	}
 	cases = append(cases, Case{Name: "time limit", Holds: "the job is told (TERM) and then ended, as a timeout",
@@ -93,7 +93,7 @@ func ownVM(ctx context.Context, t *try) error {
 	inVM := strings.TrimSpace(vm.Stdout)
 	// The job on the host shows that the comparison can tell them apart.
 	if strings.TrimSpace(metal.Stdout) != host {
-		return fmt.Errorf("the job on metal did not see the host's boot ID %s: %v", host, metal)
+		return fmt.Errorf("the job on the host did not see the host's boot ID %s: %v", host, metal)
 	}
 	if len(inVM) != len(host) || inVM == host {
 		return fmt.Errorf("boot ID of the host %s, of the job %v", host, vm)
@@ -285,9 +285,9 @@ func outOfMemory(ctx context.Context, t *try) error {
 	}
 	switch {
 	case strings.Contains(metal.Stdout, "survived"):
-		t.note = "no limit on metal; in a VM: " + string(vm.State)
+		t.note = "no limit on the host; in a VM: " + string(vm.State)
 	case sameEnd(vm, metal) != nil:
-		t.note = fmt.Sprintf("in a VM %s, status %d; on metal %s, status %d", vm.State, vm.Code,
+		t.note = fmt.Sprintf("in a VM %s, status %d; on the host %s, status %d", vm.State, vm.Code,
 			metal.State, metal.Code)
 	}
 	if t.Lab().AgentPID() != before {
@@ -394,11 +394,11 @@ echo "empty: ${GRANGE_CASE_EMPTY-unset}"
 	}
 	want := fmt.Sprintf("%x\n%s\nempty: \n", md5.Sum([]byte(big)), odd)
 	if metal.Stdout != want {
-		t.note = "on metal the batch system itself changes it"
+		t.note = "on the host the batch system itself changes it"
 		want = metal.Stdout
 	}
 	if vm.Stdout != want {
-		return fmt.Errorf("the environment is not as on metal:\n vm    %v\n metal %v", vm, metal)
+		return fmt.Errorf("the environment is not as on the host:\n vm    %v\n metal %v", vm, metal)
 	}
 	return nil
 }
@@ -415,10 +415,10 @@ func arguments(ctx context.Context, t *try) error {
 	// The path of a script holds the job's number in most systems.
 	if a, b := number.ReplaceAllString(vm.Stdout, "N"), number.ReplaceAllString(metal.Stdout, "N"); a != b ||
 		vm.State != Done {
-		return fmt.Errorf("$0 or arguments are not as on metal:\n vm    %v\n metal %v", vm, metal)
+		return fmt.Errorf("$0 or arguments are not as on the host:\n vm    %v\n metal %v", vm, metal)
 	}
 	if !strings.Contains(metal.Stdout, "<two words>\n<it's>\n<\"quoted\">\n<ü €>\n<$HOME>\n<*>\n") {
-		t.note = "on metal the batch system itself changes some"
+		t.note = "on the host the batch system itself changes some"
 	}
 	return nil
 }
@@ -432,7 +432,7 @@ func directory(ctx context.Context, t *try) error {
 	}
 	if a, b := number.ReplaceAllString(vm.Stdout, "N"), number.ReplaceAllString(metal.Stdout, "N"); a != b ||
 		vm.State != Done {
-		return fmt.Errorf("not as on metal:\n vm    %v\n metal %v", vm, metal)
+		return fmt.Errorf("not as on the host:\n vm    %v\n metal %v", vm, metal)
 	}
 	host, err := bootID()
 	if err != nil {

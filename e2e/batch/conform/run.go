@@ -252,7 +252,7 @@ func (t *try) both(ctx context.Context, j Job) (vm, metal Result, err error) {
 		vmErr = fmt.Errorf("in a VM: %w", vmErr)
 	}
 	if metalErr != nil {
-		metalErr = fmt.Errorf("on metal: %w", metalErr)
+		metalErr = fmt.Errorf("on the host: %w", metalErr)
 	}
 	return vm, metal, errors.Join(vmErr, metalErr)
 }
@@ -360,7 +360,7 @@ func brief(text string) string {
 // sameEnd says how a job in a VM ended differently from the same on the host.
 func sameEnd(vm, metal Result) error {
 	if vm.State != metal.State || vm.Code != metal.Code || vm.Signal != metal.Signal {
-		return fmt.Errorf("ended in a VM otherwise than on metal:\n vm    %v\n metal %v", vm, metal)
+		return fmt.Errorf("ended in a VM otherwise than on the host:\n vm    %v\n metal %v", vm, metal)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestTableKeepsOtherSystems(t *testing.T) {
 	again.Add("Slurm 24.11.5", []Outcome{{Case: "exit 3", Verdict: Pass}})
 	got := again.Markdown()
 	for text, want := range map[string]bool{"Slurm 22.05.8": false, "| Slurm 22.05.9 | Slurm 24.11.5 |": true,
-		"| exit 3 | the exit status is as on metal | none: why: so | pass | pass |": true, "late": false} {
+		"| exit 3 | the exit status is as on the host | none: why: so | pass | pass |": true, "late": false} {
 		if strings.Contains(got, text) != want {
 			t.Errorf("%q in the table: %t\n%s", text, !want, got)
 		}

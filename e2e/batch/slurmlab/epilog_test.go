@@ -70,7 +70,7 @@ func (l *Lab) taskEpilogs(ctx context.Context, t *testing.T) {
 	os.Remove(usersRan)
 	os.Remove(beforeRan)
 	srun(3, "--no-vm", "sh", "-c", "exit 3")
-	ran("on metal", true)
+	ran("on the host", true)
 	srun(4, "--vm=micro", "sh", "-c", "exit 4")
 	ran("in a VM", false)
 	// The tasks of a step that are still there when the first one ends are none the worse for it: they may start

@@ -38,7 +38,7 @@ func TestMetalHoldsItsCPUs(t *testing.T) {
 			" ]; do sleep 0.1; done\n"})
 	defer os.WriteFile(stop, nil, 0o644)
 	held := farm.CPUSet{}
-	l.eventually(ctx, t, "the job on metal runs", func() bool {
+	l.eventually(ctx, t, "the job on the host runs", func() bool {
 		out, _ := l.Output(id)
 		_, list, ok := strings.Cut(out, "Cpus_allowed_list:\t")
 		if !ok || !strings.HasSuffix(list, "\n") {
@@ -56,7 +56,7 @@ func TestMetalHoldsItsCPUs(t *testing.T) {
 	})
 	out, err := l.host.Exec(ctx, "--no-wait", "--cpus", fmt.Sprint(l.cpus()), "--memory", "300M", "--",
 		"true").CombinedOutput()
-	if want := fmt.Sprintf("%s on metal holds CPUs %v and 600", key, held); err == nil ||
+	if want := fmt.Sprintf("%s on the host holds CPUs %v and 600", key, held); err == nil ||
 		!strings.Contains(string(out), want) {
 		t.Errorf("a VM with all CPUs: %v, want %q in\n%s", err, want, out)
 	}
@@ -67,7 +67,7 @@ func TestMetalHoldsItsCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := stdout.Read(make([]byte, 3)); err != nil {
-		t.Fatal("no VM beside the job on metal: ", err)
+		t.Fatal("no VM beside the job on the host: ", err)
 	}
 	vms, err := l.host.Client.VMs(ctx)
 	if err != nil || len(vms) != 1 {
@@ -75,7 +75,7 @@ func TestMetalHoldsItsCPUs(t *testing.T) {
 	}
 	for _, list := range append(vms[0].Plan.VCPUs, vms[0].Plan.Emulator) {
 		if cpus, err := farm.ParseCPUSet(list); err != nil || !cpus.And(held).Empty() {
-			t.Errorf("the VM has CPUs %s, the job on metal %v: %v", list, held, err)
+			t.Errorf("the VM has CPUs %s, the job on the host %v: %v", list, held, err)
 		}
 	}
 	stdin.Close()
@@ -100,8 +100,8 @@ func TestMetalHoldsItsCPUs(t *testing.T) {
 	if err := os.WriteFile(stop, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := all.Wait(); err != nil || !strings.Contains(said.String(), key+" on metal") {
-		t.Errorf("when the job on metal has ended: %v\n%s", err, said.String())
+	if err := all.Wait(); err != nil || !strings.Contains(said.String(), key+" on the host") {
+		t.Errorf("when the job on the host has ended: %v\n%s", err, said.String())
 	}
 	if left := append(l.host.Leaks(ctx), l.Sound(ctx)...); len(left) > 0 {
 		t.Errorf("left:\n%s", strings.Join(left, "\n"))

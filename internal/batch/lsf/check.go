@@ -113,7 +113,7 @@ func (s *Site) checkQueue(name string, q section, add func(string, batch.Finding
 	}())
 	if yes := q.yes("RERUNNABLE"); yes {
 		add("rerunnable-"+name, batch.Finding{Level: batch.Advice, Found: "RERUNNABLE = yes", Where: s.queuePath,
-			Why: "a job whose host is lost runs again from its start, as on metal; users may not expect it of all jobs",
+			Why: "a job whose host is lost runs again from its start, as on the host; users may not expect it of all jobs",
 			Do:  "RERUNNABLE = no; bsub -r asks for it"})
 	}
 }
@@ -203,7 +203,7 @@ func (s *Site) checkConf(add func(string, batch.Finding)) {
 		if n, err := strconv.Atoi(v); err != nil || n < least {
 			add("terminate-interval", batch.Finding{Level: batch.Warning, Found: "JOB_TERMINATE_INTERVAL = " + v,
 				Where: "lsb.params",
-				Why: "a job has that many seconds between INT, TERM and KILL, in the VM as on metal; a slow VM needs " +
+				Why: "a job has that many seconds between INT, TERM and KILL, in the VM as on the host; a slow VM needs " +
 					"some of them for itself", Do: "JOB_TERMINATE_INTERVAL = 10"})
 		}
 	}

@@ -30,7 +30,7 @@ type Driver struct {
 type DriverOptions struct {
 	Bin   string   // directory of the commands
 	Env   []string // LSF_ENVDIR, LSF_SERVERDIR
-	Hold  string   // queue for placeholders: one whose jobs stay on metal; "": the booking's
+	Hold  string   // queue for placeholders: one whose jobs stay on the host; "": the booking's
 	Users []string // whose placeholders are ours; none: root's, lsfadmin's, and of whoever we run as
 }
 

@@ -32,7 +32,7 @@ type DriverOptions struct {
 	Bin        string   // directory of the commands; "": /opt/pbs/bin
 	Accounting string   // directory of the accounting log; "": /var/spool/pbs/server_priv/accounting
 	Conf       string   // PBS's own configuration; "": $PBS_CONF_FILE, or /etc/pbs.conf
-	Hold       string   // queue for placeholders: one whose jobs stay on metal; "": the booking's
+	Hold       string   // queue for placeholders: one whose jobs stay on the host; "": the booking's
 	Users      []string // whose placeholders are ours; none: root's, and of whoever we run as
 }
 

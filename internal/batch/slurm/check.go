@@ -131,7 +131,7 @@ var checks = []check{
 	{"constrain-cores", func(s Site) Finding {
 		if !yes(s.Cgroup.Get("ConstrainCores")) {
 			return s.cgroup("ConstrainCores", Warning,
-				"Slurm counts CPUs and does not say which: VMs and jobs on metal can meet on the same ones",
+				"Slurm counts CPUs and does not say which: VMs and jobs on the host can meet on the same ones",
 				"ConstrainCores=yes")
 		}
 		return s.cgroup("ConstrainCores", Good, "", "")
@@ -167,7 +167,7 @@ var checks = []check{
 		const least = 10
 		if n := number(s.Slurm.Get("KillWait"), 30); n < least {
 			return s.slurm("KillWait", Warning,
-				fmt.Sprintf("a job has %d s between TERM and KILL, in the VM as on metal; a slow VM needs some of "+
+				fmt.Sprintf("a job has %d s between TERM and KILL, in the VM as on the host; a slow VM needs some of "+
 					"them for itself", n), "KillWait=30")
 		}
 		return s.slurm("KillWait", Good, "", "")
@@ -185,7 +185,7 @@ var checks = []check{
 		if slices.Contains(s.Slurm.List("LaunchParameters"), "use_interactive_step") {
 			return s.slurm("LaunchParameters", Advice,
 				"salloc --vm then opens its shell in the VM, where there is no srun",
-				"tell users: salloc for steps on metal, srun --pty --vm for a shell in a VM")
+				"tell users: salloc for steps on the host, srun --pty --vm for a shell in a VM")
 		}
 		return s.slurm("LaunchParameters", Good, "", "")
 	}},
