@@ -142,8 +142,8 @@ type Grant struct {
 	Binds    []string `json:"binds,omitempty"`
 	Requeues int      `json:"requeues"` // how often a job whose VM was not started may be queued again
 	// how long a batch job's wrapper should wait for an agent that has gone
-	Patience uint64   `json:"patience_ms"`
-	Reasons  []string `json:"reasons,omitempty"` // which rule of the site's policy set what
+	WaitTimeout uint64   `json:"patience_ms"`
+	Reasons     []string `json:"reasons,omitempty"` // which rule of the site's policy set what
 }
 
 // Claim sets a part of a host aside for a job that its batch system runs on the host, beside VMs. root makes it when

@@ -18,8 +18,8 @@ type WorkerRequest struct {
 	// knows the node.
 	Conf string `json:"conf,omitempty"`
 	Warm bool   `json:"warm,omitempty"` // made before anybody asked for it
-	// Patience is how many seconds to wait for room, at most 60.
-	Patience int `json:"patience,omitempty"`
+	// WaitTimeout is how many seconds to wait for room, at most 60.
+	WaitTimeout int `json:"patience,omitempty"`
 	// KeepYounger is how many seconds old a VM of the same name may be to be the answer; an older one is what somebody
 	// forgot to end, and is ended first. 0: any is the answer.
 	KeepYounger int `json:"keep_younger,omitempty"`

@@ -368,8 +368,8 @@ func (l *Lab) Exec(ctx context.Context, args ...string) *exec.Cmd {
 // Leaks says what is left on the host although no job runs: processes, domains, files, ledger entries. It gives the
 // agent a moment, for a killed caller's VM ends a little later.
 func (l *Lab) Leaks(ctx context.Context) []string {
-	const patience = time.Minute // ends with the last leak
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	const timeout = time.Minute // ends with the last leak
+	for deadline := time.Now().Add(timeout); ; time.Sleep(50 * time.Millisecond) {
 		left := l.leaksNow(ctx)
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left

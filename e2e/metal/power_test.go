@@ -13,8 +13,8 @@ import (
 	"github.com/grange-project/grange/e2e/metal/metallab"
 )
 
-// patience is for what takes seconds on a host of metal: here several hosts share two processors.
-const patience = 6 * time.Minute
+// timeout is for what takes seconds on a host of metal: here several hosts share two processors.
+const timeout = 6 * time.Minute
 
 // cloudVM has a host keep a VM of a server that is not there: what was wanted last lies beside its disks.
 func cloudVM(t *testing.T, h *metallab.Host, name, power string) fleet.WantedVM {

@@ -55,7 +55,7 @@ sacctmgr -i add user nobody Account=physics Cluster=lab
 grange slurm install --write --default micro --allow-metal
 mkdir -p /srv/slurmlab/home /etc/grange
 chown nobody: /srv/slurmlab/home
-printf '[batch]\nbinds = ["/srv/slurmlab/home"]\nrequeues = 2\npatience = "1m"\n' >>/etc/grange/agent.toml
+printf '[batch]\nbinds = ["/srv/slurmlab/home"]\nrequeues = 2\nwait_timeout = "1m"\n' >>/etc/grange/agent.toml
 systemctl restart libvirtd
 systemctl restart grange-agent
 systemctl enable --now slurmctld slurmd

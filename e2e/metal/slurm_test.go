@@ -220,7 +220,7 @@ func slurmPowerLoss(t *testing.T, h *metallab.Host) {
 // await waits for something that comes by itself.
 func await(t *testing.T, h *metallab.Host, what, condition string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, fmt.Errorf("waited %v", patience))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), timeout, fmt.Errorf("waited %v", timeout))
 	defer cancel()
 	if out, err := h.Run(ctx, "until { "+condition+"; } 2>/root/await >&2; do sleep 1; done"); err != nil {
 		last, _ := h.Run(t.Context(), "cat /root/await")

@@ -49,8 +49,8 @@ func startJob(ctx context.Context, h *lab.Lab) (*job, error) {
 	return j, j.talk(ctx)
 }
 
-// patience is how long the job may take to answer: its VM may still have to start.
-const patience = 2 * time.Minute
+// timeout is how long the job may take to answer: its VM may still have to start.
+const timeout = 2 * time.Minute
 
 // talk tells the job something, and hears it back.
 func (j *job) talk(ctx context.Context) error {
@@ -59,7 +59,7 @@ func (j *job) talk(ctx context.Context) error {
 	if _, err := fmt.Fprintln(j.in, line); err != nil {
 		return fmt.Errorf("tell the job: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the job does not answer"))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errors.New("the job does not answer"))
 	defer cancel()
 	select {
 	case heard, ok := <-j.lines:

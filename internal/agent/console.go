@@ -65,8 +65,8 @@ func (c *console) update(change func()) {
 	c.mu.Unlock()
 }
 
-// typingPatience is how long a VM may take to read what is typed. One whose CPUs are stopped reads nothing.
-const typingPatience = 5 * time.Second
+// typingTimeout is how long a VM may take to read what is typed. One whose CPUs are stopped reads nothing.
+const typingTimeout = 5 * time.Second
 
 // Write types p into the console. What several people type is mixed, as on a terminal with several keyboards.
 func (c *console) Write(p []byte) (int, error) {
@@ -78,15 +78,15 @@ func (c *console) Write(p []byte) (int, error) {
 	if conn == nil {
 		return 0, errNotConnected
 	}
-	if err := conn.SetWriteDeadline(time.Now().Add(typingPatience)); err != nil {
+	if err := conn.SetWriteDeadline(time.Now().Add(typingTimeout)); err != nil {
 		return 0, err
 	}
 	return conn.Write(p)
 }
 
 // awaitEnd waits a little for the rest of what a VM that has gone wrote.
-func (c *console) awaitEnd(patience time.Duration) {
-	limit := time.After(patience)
+func (c *console) awaitEnd(timeout time.Duration) {
+	limit := time.After(timeout)
 	for {
 		c.mu.Lock()
 		ended, changed := c.ended, c.changed

@@ -179,13 +179,13 @@ func (c *control) say(ctx context.Context, m guest.ControlMessage) error {
 
 var errNotConnected = errors.New("the VM is not connected")
 
-// endPatience is how long a guest has to end what is left of a job. A sound one needs milliseconds.
-const endPatience = 10 * time.Second
+// endTimeout is how long a guest has to end what is left of a job. A sound one needs milliseconds.
+const endTimeout = 10 * time.Second
 
 // end has the guest end what is left of a job, and waits until it has. A guest whose CPUs are stopped does so when they
 // go on.
 func (c *control) end(ctx context.Context, job string, suspended bool) {
-	ctx, cancel := context.WithTimeout(ctx, endPatience)
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	for {
 		err := c.say(ctx, guest.ControlMessage{End: job})

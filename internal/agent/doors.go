@@ -139,7 +139,8 @@ func (d *doors) note(now time.Time) {
 func (d *doors) hears() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.deaf.IsZero() || time.Since(d.deaf) > beatPatience+time.Second // in which net/http tries to accept again
+	// in that second net/http tries to accept again
+	return d.deaf.IsZero() || time.Since(d.deaf) > heartbeatTimeout+time.Second
 }
 
 // carry waits until no other large body of the user is being read.

@@ -106,7 +106,7 @@ func TestAgentThatCannotAccept(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		b.want("a minute without descriptors", hyper.Running, runs)
-		time.Sleep(beatPatience + 2*time.Second)
+		time.Sleep(heartbeatTimeout + 2*time.Second)
 		b.want("silent, and could be heard", hyper.Paused, silent)
 		d.note(time.Now())
 		time.Sleep(time.Second)

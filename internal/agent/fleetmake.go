@@ -100,7 +100,7 @@ func (v *fleetVM) yield() error {
 	return v.keep(func(r *fleetRecord) { r.Job, r.Yielded = "", true })
 }
 
-// Patience with a batch job that its system has started, and that has not come to this host: a prolog may run before
+// WaitTimeout with a batch job that its system has started, and that has not come to this host: a prolog may run before
 // it.
 const (
 	jobWait = 30 * time.Second

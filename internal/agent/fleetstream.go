@@ -17,9 +17,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// dialPatience is how long a port of a VM may take to answer: a VM that has just started may still look for its
+// dialTimeout is how long a port of a VM may take to answer: a VM that has just started may still look for its
 // address.
-const dialPatience = 10 * time.Second
+const dialTimeout = 10 * time.Second
 
 // Stream opens a stream to a cloud VM: its serial console, or a port of its own address and of no other. The
 // caller closes it. Errors: farm.CodeNoVM where the VM does not run here, farm.CodeBadRequest, farm.CodeVMPort where
@@ -51,7 +51,7 @@ func dialVM(ctx context.Context, w fleet.WantedVM, port int) (net.Conn, error) {
 			Message: "VM " + w.Name + " has no address that its host could reach",
 			Hint:    "make it with a network, or use its console"}
 	}
-	dialer := net.Dialer{Timeout: dialPatience, KeepAlive: 15 * time.Second,
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second,
 		Control: func(_, _ string, c syscall.RawConn) error {
 			var failed error
 			err := c.Control(func(fd uintptr) {

@@ -32,7 +32,7 @@ func (a *Agent) getGrant(w http.ResponseWriter, _ *http.Request, c Caller) error
 	}
 	return answer(w, api.Grant{Batch: string(c.Batch.System), BatchJob: c.Batch.Job, CPUs: c.allowed().String(),
 		Slots: s.CPUs, Memory: uint64(s.Memory), Image: cmp.Or(d.Image, config.DefaultImage), Shape: d.Shape,
-		Binds: binds, Requeues: config.Batch.Requeues, Patience: uint64(config.Batch.Patience.Milliseconds()),
+		Binds: binds, Requeues: config.Batch.Requeues, WaitTimeout: uint64(config.Batch.WaitTimeout.Milliseconds()),
 		Reasons: d.Reasons})
 }
 

@@ -49,12 +49,12 @@ type machines interface {
 	Resume(ctx context.Context, id string) error
 }
 
-// beatPatience is how long callers may be silent before their VM is paused. They beat every second, and three beats may
-// be late: on a busy host, or in a memory cgroup at its limit, a caller does not run on the second. A VM that pauses
-// without need costs its job the time until the next beat, nothing else.
-const beatPatience = 4 * time.Second
+// heartbeatTimeout is how long callers may be silent before their VM is paused. They beat every second, and three beats
+// may be late: on a busy host, or in a memory cgroup at its limit, a caller does not run on the second. A VM that
+// pauses without need costs its job the time until the next beat, nothing else.
+const heartbeatTimeout = 4 * time.Second
 
-// powerTick is between two looks. Less than a beat, so that a stop is noticed within the patience and a little more.
+// powerTick is between two looks. Less than a beat, so that a stop is noticed within the timeout and a little more.
 const powerTick = 500 * time.Millisecond
 
 // powerFile is beside a VM's sockets: a VM that its callers' silence paused must go on with their next beat, and one
@@ -85,7 +85,7 @@ func (p *power) start(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// takeOver goes on with a machine of an earlier agent. Its callers have all their patience to come again.
+// takeOver goes on with a machine of an earlier agent. Its callers have all of their time to come again.
 func (p *power) takeOver(m *machine, state hyper.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +193,7 @@ func (p *power) listen(attended func() bool) (news bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	silent = silent && time.Since(p.last) > beatPatience // a beat may have come meanwhile
+	silent = silent && time.Since(p.last) > heartbeatTimeout // a beat may have come meanwhile
 	if silent == p.Silent {
 		return false
 	}
@@ -204,7 +204,7 @@ func (p *power) listen(attended func() bool) (news bool) {
 func (p *power) silent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.Expects && p.machine != nil && !p.overruled && time.Since(p.last) > beatPatience
+	return p.Expects && p.machine != nil && !p.overruled && time.Since(p.last) > heartbeatTimeout
 }
 
 // settle makes the CPUs do what is wanted, if it is not done already and the process can hear it.

@@ -124,7 +124,7 @@ func (a *Agent) awaitTurn(w http.ResponseWriter, r *http.Request, request *api.J
 	case request.NoWait:
 		ctx, cancel = context.WithTimeout(ctx, knownWithin)
 	case request.Batch != "" && !request.Started:
-		ctx, cancel = context.WithTimeout(ctx, a.config().Batch.Patience)
+		ctx, cancel = context.WithTimeout(ctx, a.config().Batch.WaitTimeout)
 	}
 	defer cancel()
 	var send func(api.JobEvent) error

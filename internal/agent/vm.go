@@ -287,7 +287,7 @@ func (v *vm) start() error {
 			if away.IsZero() {
 				away = began
 			}
-			if v.outOfPatience(away) {
+			if v.waitedTooLong(away) {
 				return v.tiredOf(err)
 			}
 			v.publishWaiting(err.Error())

@@ -45,8 +45,8 @@ type workerFollower struct {
 }
 
 const (
-	maxPatience  = time.Minute
-	followerRoom = 4096
+	maxWaitTimeout = time.Minute
+	followerRoom   = 4096
 )
 
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
@@ -84,7 +84,7 @@ func (a *Agent) checkWorker(r *api.WorkerRequest) (named string, err error) {
 			strings.ContainsRune(`"'\`, c)
 	}):
 		return "", badRequest("node configuration %q", r.Conf)
-	case r.Patience < 0 || r.KeepYounger < 0:
+	case r.WaitTimeout < 0 || r.KeepYounger < 0:
 		return "", badRequest("a negative time")
 	}
 	if r.Image == "" {
@@ -143,15 +143,16 @@ func (a *Agent) postWorker(w http.ResponseWriter, r *http.Request, c Caller) err
 		j.vm.recordNow().Worker.Address.String(), "uid", c.UID)
 	a.jobs.Go(j.run)
 	a.jobs.Go(j.followWorker)
-	if err := j.awaitRoom(r.Context(), min(time.Duration(request.Patience)*time.Second, maxPatience)); err != nil {
+	timeout := min(time.Duration(request.WaitTimeout)*time.Second, maxWaitTimeout)
+	if err := j.awaitRoom(r.Context(), timeout); err != nil {
 		return err
 	}
 	return answer(w, j.vm.workerView())
 }
 
 // awaitRoom returns when the ledger has granted the worker's room, or has refused it.
-func (j *job) awaitRoom(ctx context.Context, patience time.Duration) error {
-	limit := time.After(patience)
+func (j *job) awaitRoom(ctx context.Context, timeout time.Duration) error {
+	limit := time.After(timeout)
 	for {
 		granted := j.vm.recordNow().Plan.VCPUs != nil // before a phase is told
 		j.mu.Lock()
@@ -161,14 +162,14 @@ func (j *job) awaitRoom(ctx context.Context, patience time.Duration) error {
 		if granted {
 			return nil
 		}
-		if waiting && patience == 0 {
+		if waiting && timeout == 0 {
 			j.cancel(errGivenBack)
 		}
 		select {
 		case <-changed:
 			continue
 		case <-limit:
-			if patience > 0 {
+			if timeout > 0 {
 				j.cancel(errGivenBack)
 			}
 		case <-j.over:

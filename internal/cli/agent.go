@@ -91,6 +91,9 @@ func (a *app) printChecked(path string) error {
 
 func (a *app) runAgent(ctx context.Context, c config.Agent, path string, named bool) error {
 	log := a.serviceLog("grange-agent")
+	for _, text := range c.Renamed {
+		log.Warn("an old key of the configuration", "what", text)
+	}
 	if c.GuestFile == "" {
 		own, err := ownPath()
 		if err != nil {

@@ -39,6 +39,9 @@ func (a *app) checkAgent(ctx context.Context, c config.Agent, path string) error
 	if err := checkMungeKey(c.Worker.MungeKey); err != nil {
 		return err
 	}
+	for _, text := range c.Renamed {
+		fmt.Fprintln(a.err, "grange: note:", text)
+	}
 	if !a.json {
 		if err := a.printChecked(path); err != nil { // also where what follows finds a fault
 			return err

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -108,8 +109,8 @@ var withoutJSON = map[string]string{
 }
 
 // renamedFlag keeps the old name of a flag for one more release, with a notice.
-func renamedFlag(cmd *cobra.Command, old, name string) {
-	f := *cmd.Flags().Lookup(name)
+func renamedFlag(flags *pflag.FlagSet, old, name string) {
+	f := *flags.Lookup(name)
 	f.Name, f.Hidden, f.Deprecated = old, true, "it is called --"+name+" now"
-	cmd.Flags().AddFlag(&f)
+	flags.AddFlag(&f)
 }

@@ -20,7 +20,7 @@ type execFlags struct {
 	purpose, cpuModel, threadPolicy, emulator, numa, cache    string
 	cpus                                                      int
 	binds, env                                                []string
-	limit, patience                                           time.Duration
+	limit, waitTimeout                                        time.Duration
 	wait, noWait, tty, keep, verbose, quiet                   bool
 	batch                                                     string
 	prologs                                                   []string
@@ -193,9 +193,10 @@ func (f *execFlags) groups() []flagGroup {
 	flags.StringVar(&f.batch, "batch", "",
 		"run in the place of a job of `SYSTEM`: slurm, gridengine, htcondor, pbs or lsf; what it gave the job is "+
 			"what the VM gets")
-	flags.DurationVar(&f.patience, "patience", 0,
+	flags.DurationVar(&f.waitTimeout, "wait-timeout", 0,
 		"wait so long for an agent that is away, then let the batch system try again (default: 10s, or as an agent "+
 			"said that has gone)")
+	renamedFlag(flags, "patience", "wait-timeout")
 	flags.StringArrayVar(&f.prologs, "task-prolog", nil,
 		"`SCRIPT` to run in the VM before the job, as Slurm runs a TaskProlog (repeatable)")
 	return []flagGroup{size, tuning, files, run, batch}

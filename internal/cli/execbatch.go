@@ -35,7 +35,8 @@ func (f *execFlags) batchOptions() (*runner.Batch, error) {
 	if kind.Wrapper == nil {
 		return nil, usage("--batch "+strings.Join(batchWords(), "|"), "no batch system %q", f.batch)
 	}
-	return &runner.Batch{Kind: kind, Requeues: config.DefaultRequeues, Patience: f.patience, Prologs: f.prologs}, nil
+	return &runner.Batch{Kind: kind, Requeues: config.DefaultRequeues, WaitTimeout: f.waitTimeout,
+		Prologs: f.prologs}, nil
 }
 
 // deathError carries the signal that the process is to die of through cobra.

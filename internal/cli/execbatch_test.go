@@ -48,7 +48,7 @@ func TestBatchNonsense(t *testing.T) {
 // TestBatchWithoutAgent must not start anything, and has the job tried again.
 func TestBatchWithoutAgent(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
-	if status, errs := runExec(t, none, execFlags{batch: "slurm", wait: true, patience: 50 * time.Millisecond},
+	if status, errs := runExec(t, none, execFlags{batch: "slurm", wait: true, waitTimeout: 50 * time.Millisecond},
 		"true"); status != 199 || !strings.Contains(errs, "[no-agent]") {
 		t.Errorf("status %d, %q", status, errs)
 	}

@@ -95,7 +95,7 @@ func bothWays(ctx context.Context, stream io.ReadWriteCloser, in io.Reader, out 
 // vmConnect is for programs: ssh's ProxyCommand.
 func (a *app) vmConnect() *cobra.Command {
 	var project string
-	var patience time.Duration
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "connect VM PORT", Short: "Connect standard input and output with a port of a virtual machine",
 		Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeFleetVMs,
@@ -119,7 +119,7 @@ It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
 				}
 				ref = v.ID
 			}
-			stream, err := a.awaitPort(cmd.Context(), c, ref, int(port), patience)
+			stream, err := a.awaitPort(cmd.Context(), c, ref, int(port), timeout)
 			if err != nil {
 				return err
 			}
@@ -128,22 +128,22 @@ It is made for ssh's ProxyCommand; ` + "`grange ssh`" + ` uses it by itself.`,
 		},
 	}
 	projectFlag(cmd, &project)
-	cmd.Flags().DurationVar(&patience, "wait", 0, "how long to wait for the port of a VM that still boots")
+	cmd.Flags().DurationVar(&timeout, "wait", 0, "how long to wait for the port of a VM that still boots")
 	return cmd
 }
 
 // awaitPort opens a stream to a port that perhaps nobody listens on yet.
 func (a *app) awaitPort(ctx context.Context, c *fleet.Client, vm string, port int,
-	patience time.Duration) (io.ReadWriteCloser, error) {
+	timeout time.Duration) (io.ReadWriteCloser, error) {
 	const pause = time.Second
-	for told, end := false, time.Now().Add(patience); ; {
+	for told, end := false, time.Now().Add(timeout); ; {
 		stream, err := c.Stream(ctx, vm, fleet.StreamTCP, port)
 		if err == nil || codeOf(err) != string(farm.CodeVMPort) || time.Now().Add(pause).After(end) {
 			return stream, err
 		}
 		if !told {
 			told = true
-			fmt.Fprintf(a.err, "grange: port %d does not answer yet; waiting up to %v\n", port, patience)
+			fmt.Fprintf(a.err, "grange: port %d does not answer yet; waiting up to %v\n", port, timeout)
 		}
 		select {
 		case <-time.After(pause):

@@ -44,7 +44,7 @@ func setupFlags(cmd *cobra.Command) *gridengine.Setup {
 		"directory of the links that Grid Engine starts; the same path on every host")
 	cmd.Flags().StringVar(&s.Program, "grange", self, "`PATH` of grange on the hosts (default: this program)")
 	cmd.Flags().Lookup("grange").DefValue = ""
-	renamedFlag(cmd, "program", "grange")
+	renamedFlag(cmd.Flags(), "program", "grange")
 	cmd.Flags().BoolVar(&s.Shepherd, "small-jobs", false,
 		"also for jobs with less than 1.5G of h_vmem: root runs a link to grange before each job")
 	cmd.Flags().BoolVar(&s.Logins, "logins", false,
@@ -139,11 +139,11 @@ func (a *app) gridEngineSensor() *cobra.Command {
 	return cmd
 }
 
-// sensorPatience is less than the time between two reports: a host of yesterday's load is worse than one of none.
-const sensorPatience = 5 * time.Second
+// sensorTimeout is less than the time between two reports: a host of yesterday's load is worse than one of none.
+const sensorTimeout = 5 * time.Second
 
 func (a *app) gridEngineLoad(ctx context.Context) (gridengine.Load, error) {
-	ctx, cancel := context.WithTimeout(ctx, sensorPatience)
+	ctx, cancel := context.WithTimeout(ctx, sensorTimeout)
 	defer cancel()
 	var l gridengine.Load
 	host, err := a.client().Host(ctx)

@@ -22,8 +22,8 @@ func TestBatchSocketIsTheSites(t *testing.T) {
 	t.Setenv("GRANGE_VM_SHAPE", "")
 	t.Chdir("/")
 	for _, args := range [][]string{
-		{"exec", "--batch", "slurm", "--patience", "10ms", "--", "/bin/true"},
-		append([]string{"exec", "--patience", "10ms"},
+		{"exec", "--batch", "slurm", "--wait-timeout", "10ms", "--", "/bin/true"},
+		append([]string{"exec", "--wait-timeout", "10ms"},
 			Called("grange-exec-slurm", []string{"/bin/true"}, os.Getenv)[1:]...),
 	} {
 		var errs bytes.Buffer

@@ -91,7 +91,7 @@ makes no sense is answered with "error"; the others are answered all the same, a
 	cmd.Flags().StringVar(&f.memory, "memory", "", "memory, for example 32G")
 	cmd.Flags().StringVar(&f.pages, "page-size", "",
 		"page `sizes` that will do, best first, for example 1G,2M; \"any\" ends in ordinary pages")
-	renamedFlag(cmd, "pages", "page-size")
+	renamedFlag(cmd.Flags(), "pages", "page-size")
 	cmd.Flags().StringVar(&f.threads, "threads", "prefer", "how vCPUs use siblings: prefer, require or isolate")
 	cmd.Flags().StringVar(&f.nodes, "numa", "auto", "guest NUMA: auto, none or a number of cells")
 	cmd.Flags().StringVar(&f.emulator, "emulator", "beside",

@@ -137,13 +137,13 @@ func (a *app) runServer(ctx context.Context, c config.Server) error {
 	return errors.Join(err, <-worked)
 }
 
-// storePatience is how long a server waits at its start for a database that starts at the same time.
-const storePatience = time.Minute
+// storeTimeout is how long a server waits at its start for a database that starts at the same time.
+const storeTimeout = time.Minute
 
 // openStore waits for a database that does not answer yet; then the error says why, and whoever started the server
 // tries again. A file is there, or it is not.
 func openStore(ctx context.Context, url string, log *slog.Logger) (*store.Store, error) {
-	deadline := time.Now().Add(storePatience)
+	deadline := time.Now().Add(storeTimeout)
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		db, err := store.Open(ctx, url)
 		if !strings.Contains(url, "://") || !farm.IsKind(err, farm.Unavailable) || time.Now().After(deadline) {

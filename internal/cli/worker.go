@@ -109,8 +109,8 @@ func (a *app) workerLog(file string) (log *slog.Logger, end func(), err error) {
 }
 
 func pool(c worker.Config) (*worker.Pool, error) {
-	p := &worker.Pool{Slurm: worker.Scontrol{Path: c.Scontrol, Conf: c.SlurmConf}, Warm: c.Warm, Patience: c.Patience,
-		BootTimeout: c.BootTimeout, Restarts: c.Restarts}
+	p := &worker.Pool{Slurm: worker.Scontrol{Path: c.Scontrol, Conf: c.SlurmConf}, Warm: c.Warm,
+		WaitTimeout: c.WaitTimeout, BootTimeout: c.BootTimeout, Restarts: c.Restarts}
 	for _, h := range c.Hosts {
 		nodes, err := nodeNames(h.Nodes)
 		if err != nil {
@@ -233,7 +233,8 @@ in slurm.conf: it tells Slurm itself what it is.`,
 	f.StringVar(&r.Shape, "shape", "", "shape")
 	f.IntVar(&r.CPUs, "cpus", 0, "vCPUs")
 	f.StringVar(&memory, "memory", "", "memory of the VM")
-	f.IntVar(&r.Patience, "patience", 0, "seconds to wait for room")
+	f.IntVar(&r.WaitTimeout, "wait-timeout", 0, "seconds to wait for room")
+	renamedFlag(cmd.Flags(), "patience", "wait-timeout")
 	return cmd
 }
 

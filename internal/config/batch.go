@@ -15,28 +15,29 @@ import (
 // Batch is what holds for jobs of batch systems.
 type Batch struct {
 	// directories that every batch job's VM gets where no rule of the policy says otherwise: SRC[:DST[:ro]]
-	Binds    []string
-	Requeues int           // how often a job whose VM was not started may be queued again
-	Patience time.Duration // how long a job's VM waits for room, or for a hypervisor that is away
-	System   string        // the batch system that this host belongs to, which is told when the host is sick; "": none
-	Node     string        // what it calls this host; "": the short host name
-	Program  string        // the site's own program, for the system "exec"
+	Binds       []string
+	Requeues    int           // how often a job whose VM was not started may be queued again
+	WaitTimeout time.Duration // how long a job's VM waits for room, or for a hypervisor that is away
+	System      string        // the batch system that this host belongs to, told when the host is sick; "": none
+	Node        string        // what it calls this host; "": the short host name
+	Program     string        // the site's own program, for the system "exec"
 }
 
 // DefaultRequeues bounds how often a job whose VM does not start goes around, where nobody said otherwise.
 const DefaultRequeues = 3
 
-// defaultPatience: libvirtd restarts, and the VM of the job before is cleaned up, within seconds also on a busy host.
-// What takes longer needs somebody, and holds CPUs meanwhile that the batch system could use elsewhere.
-const defaultPatience = "30s"
+// defaultWaitTimeout: libvirtd restarts, and the VM of the job before is cleaned up, within seconds also on a busy
+// host. What takes longer needs somebody, and holds CPUs meanwhile that the batch system could use elsewhere.
+const defaultWaitTimeout = "30s"
 
 type batchFile struct {
-	Binds    []string `toml:"binds"`
-	Requeues int      `toml:"requeues"`
-	Patience string   `toml:"patience"`
-	System   string   `toml:"system"`
-	Node     string   `toml:"node"`
-	Program  string   `toml:"program"`
+	Binds       []string `toml:"binds"`
+	Requeues    int      `toml:"requeues"`
+	WaitTimeout string   `toml:"wait_timeout"`
+	System      string   `toml:"system"`
+	Node        string   `toml:"node"`
+	Program     string   `toml:"program"`
+	Patience    string   `toml:"patience"` // what wait_timeout was called
 }
 
 func (f batchFile) batch() (Batch, error) {
@@ -44,12 +45,12 @@ func (f batchFile) batch() (Batch, error) {
 	if f.Requeues < 0 || f.Requeues > most {
 		return Batch{}, fmt.Errorf("batch.requeues: %d is not between 0 and %d", f.Requeues, most)
 	}
-	patience, err := time.ParseDuration(f.Patience)
+	timeout, err := time.ParseDuration(cmp.Or(f.Patience, f.WaitTimeout))
 	if err != nil {
-		return Batch{}, fmt.Errorf("batch.patience: %w", err)
+		return Batch{}, fmt.Errorf("batch.wait_timeout: %w", err)
 	}
-	if patience < time.Second || patience > time.Hour {
-		return Batch{}, fmt.Errorf("batch.patience: %v is not between 1s and 1h", patience)
+	if timeout < time.Second || timeout > time.Hour {
+		return Batch{}, fmt.Errorf("batch.wait_timeout: %v is not between 1s and 1h", timeout)
 	}
 	for _, b := range f.Binds {
 		if err := checkBind(b); err != nil {
@@ -63,7 +64,7 @@ func (f batchFile) batch() (Batch, error) {
 	case kind.Program && !filepath.IsAbs(f.Program):
 		return Batch{}, fmt.Errorf("batch.program: %q is not an absolute path", f.Program)
 	}
-	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues, Patience: patience, System: f.System,
+	return Batch{Binds: append([]string(nil), f.Binds...), Requeues: f.Requeues, WaitTimeout: timeout, System: f.System,
 		Node: f.Node, Program: f.Program}, nil
 }
 

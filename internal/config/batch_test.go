@@ -16,7 +16,7 @@ func TestParseBatchAndPolicy(t *testing.T) {
 [batch]
 binds = ["/home", "/cvmfs:ro", "/srv/in:/in:ro"]
 requeues = 5
-patience = "2m"
+wait_timeout = "2m"
 [shapes.wide]
 cpus = 8
 [[policy]]
@@ -57,10 +57,10 @@ deny = "closed"
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if d := cmp.Diff(Batch{Binds: []string{"/home", "/cvmfs:ro", "/srv/in:/in:ro"}, Requeues: 5,
-		Patience: 2 * time.Minute}, a.Batch); d != "" {
+		WaitTimeout: 2 * time.Minute}, a.Batch); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if a, err := ParseAgent(nil, ""); err != nil || a.Batch.Requeues != 3 || a.Batch.Patience != 30*time.Second ||
+	if a, err := ParseAgent(nil, ""); err != nil || a.Batch.Requeues != 3 || a.Batch.WaitTimeout != 30*time.Second ||
 		a.Policy != nil {
 		t.Errorf("defaults: %+v, %v", a.Batch, err)
 	}
@@ -70,8 +70,8 @@ func TestParseBatchAndPolicyRefuse(t *testing.T) {
 	for text, says := range map[string]string{
 		"[batch]\nrequeue = 3":                               `unknown key "batch.requeue"`,
 		"[batch]\nrequeues = -1":                             "batch.requeues: -1",
-		"[batch]\npatience = \"10\"":                         "batch.patience: time: missing unit",
-		"[batch]\npatience = \"0s\"":                         "batch.patience: 0s is not between",
+		"[batch]\nwait_timeout = \"10\"":                     "batch.wait_timeout: time: missing unit",
+		"[batch]\nwait_timeout = \"0s\"":                     "batch.wait_timeout: 0s is not between",
 		"[batch]\nbinds = [\"home\"]":                        "absolute path",
 		"[batch]\nbinds = [\"/\"]":                           "below /",
 		"[batch]\nbinds = [\"/a:b\"]":                        "SRC[:DST][:ro]",
@@ -92,5 +92,14 @@ func TestParseBatchAndPolicyRefuse(t *testing.T) {
 		if _, err := ParseAgent([]byte(text), "agent.toml"); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want an error that says %q", text, err, says)
 		}
+	}
+}
+
+// TestRenamedKeys: the old name of a key holds for one more release, and is noticed.
+func TestRenamedKeys(t *testing.T) {
+	a, err := ParseAgent([]byte("[batch]\npatience = \"2m\"\n"), "")
+	if err != nil || a.Batch.WaitTimeout != 2*time.Minute || len(a.Renamed) != 1 ||
+		!strings.Contains(a.Renamed[0], "batch.wait_timeout") {
+		t.Errorf("%v, %v, %v", a.Batch, a.Renamed, err)
 	}
 }

@@ -27,6 +27,8 @@ type Agent struct {
 	LibvirtLogs string // where libvirt's QEMU driver writes a log for each VM
 	GuestFile   string // the grange-guest program; empty: beside our own
 
+	Renamed []string // keys that were written by their old names, which hold for one more release: what to write
+
 	VMUIDs farm.UIDs // each VM's QEMU runs as one of its own
 
 	Accelerator  string // auto, kvm or tcg
@@ -126,7 +128,7 @@ func defaults() file {
 		Minimum: minimumFile{Disk: "1G", Memory: "256M"}, Limits: limitsFile{CPUs: "75%", Memory: "75%", Disk: "50%"},
 		Overlay: "0", Metadata: metadataFile{Serve: true}, Move: moveFile{Listen: ":8445"},
 		Heartbeat: heartbeatFile{Timeout: "5m", Watchdog: true, Action: string(HeartbeatReport)},
-		Batch:     batchFile{Requeues: DefaultRequeues, Patience: defaultPatience},
+		Batch:     batchFile{Requeues: DefaultRequeues, WaitTimeout: defaultWaitTimeout},
 	}
 }
 
@@ -152,6 +154,9 @@ func ParseAgent(text []byte, name string) (Agent, error) {
 	a, err := f.agent()
 	if err != nil {
 		return Agent{}, bad(name, err.Error())
+	}
+	if f.Batch.Patience != "" {
+		a.Renamed = append(a.Renamed, "batch.patience is called batch.wait_timeout now")
 	}
 	return a, nil
 }

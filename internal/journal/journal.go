@@ -47,8 +47,8 @@ func appendField(b *bytes.Buffer, name, value string) {
 // stack of a panic.
 const maxEntry = 128 << 10
 
-// patience is how long an entry waits for a journald that does not read. The next ones do not wait: they are counted.
-const patience = time.Second
+// timeout is how long an entry waits for a journald that does not read. The next ones do not wait: they are counted.
+const timeout = time.Second
 
 // writer sends entries to journald, which may be restarted, or hang. Whoever logs is never held up for long.
 type writer struct {
@@ -87,7 +87,7 @@ func (w *writer) try(entry []byte) (err error) {
 			return err
 		}
 	}
-	wait := patience
+	wait := timeout
 	if w.hung {
 		wait = time.Millisecond // what fits into its queue, fits at once
 	}

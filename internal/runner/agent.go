@@ -81,8 +81,8 @@ func (j *Job) grant(ctx context.Context) (api.Grant, error) {
 	}
 }
 
-// agentPatience is how long to look for an agent that has said nothing else: one that is restarted answers in seconds.
-const agentPatience = 10 * time.Second
+// agentTimeout is how long to look for an agent that has said nothing else: one that is restarted answers in seconds.
+const agentTimeout = 10 * time.Second
 
 // tooLong reports whether to stop looking for an agent. Once a job may run we never do. Somebody at a terminal waits
 // for a VM that is there; a batch job whose VM has not been given its job goes back to its queue, for nothing of it has
@@ -90,14 +90,14 @@ const agentPatience = 10 * time.Second
 func (j *Job) tooLong(err error, since time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	patience, waits := j.patience, j.vm == nil
+	timeout, waits := j.waitTimeout, j.vm == nil
 	switch {
 	case j.batch != nil:
 		waits = !j.request.Started
 	case errors.Is(err, os.ErrNotExist): // no socket: an agent that was killed leaves one
-		patience = min(patience, time.Second)
+		timeout = min(timeout, time.Second)
 	}
-	return waits && (since > patience || j.request.NoWait && j.vm == nil)
+	return waits && (since > timeout || j.request.NoWait && j.vm == nil)
 }
 
 // unpreparedStatus returns the exit status where the request makes no sense, or cannot be completed on this host.

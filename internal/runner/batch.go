@@ -14,18 +14,18 @@ import (
 
 // Batch is what a job in the place of a batch system's has from the site instead of from flags.
 type Batch struct {
-	Kind     batch.Kind    // of the system; it has a Wrapper
-	Requeues int           // how often the job may be queued again, as long as no agent has said so
-	Patience time.Duration // how long to look for an agent that is away; 0: as the agent says
-	Prologs  []string      // files of scripts to run in the VM before the job
+	Kind        batch.Kind    // of the system; it has a Wrapper
+	Requeues    int           // how often the job may be queued again, as long as no agent has said so
+	WaitTimeout time.Duration // how long to look for an agent that is away; 0: as the agent says
+	Prologs     []string      // files of scripts to run in the VM before the job
 }
 
 // replace puts us into the place of a batch system's job. What needs the agent comes later, in prepare.
 func (j *Job) replace(b Batch) error {
 	j.batch = &b
 	j.notes.after, j.notes.pause = batchNotes, seldom
-	if b.Patience > 0 {
-		j.patience = b.Patience
+	if b.WaitTimeout > 0 {
+		j.waitTimeout = b.WaitTimeout
 	}
 	j.request.Batch, j.request.Beats = string(b.Kind.Name), true
 	j.request.Argv = command(b.Kind.Wrapper, j.request.Argv)
@@ -69,8 +69,8 @@ func (j *Job) prepare(ctx context.Context) error {
 		return err
 	}
 	j.batch.Requeues = grant.Requeues
-	if j.batch.Patience == 0 && grant.Patience > 0 {
-		j.patience = time.Duration(grant.Patience) * time.Millisecond
+	if j.batch.WaitTimeout == 0 && grant.WaitTimeout > 0 {
+		j.waitTimeout = time.Duration(grant.WaitTimeout) * time.Millisecond
 	}
 	if j.request.Dir == "" {
 		j.request.Dir = ownDir()

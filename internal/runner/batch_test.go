@@ -138,7 +138,7 @@ func TestBatchNotStarted(t *testing.T) {
 // job has run.
 func TestBatchAgentGoes(t *testing.T) {
 	var f *runnertest.Agent
-	f = runnertest.Start(t, api.Grant{Requeues: 1, Patience: 300}, func(w http.ResponseWriter) {
+	f = runnertest.Start(t, api.Grant{Requeues: 1, WaitTimeout: 300}, func(w http.ResponseWriter) {
 		json.NewEncoder(w).Encode(api.JobEvent{Event: api.EventVM,
 			VM: &api.VM{ID: "1", Name: "grange-1", JobPort: f.Socket}})
 		http.NewResponseController(w).Flush()
@@ -147,7 +147,7 @@ func TestBatchAgentGoes(t *testing.T) {
 	began := time.Now()
 	status, errs := wrapper{system: farm.Slurm}.run(t, f.Socket, "true")
 	if took := time.Since(began); status != 199 || !strings.Contains(errs, api.ErrNoAgent.Error()) ||
-		took < 300*time.Millisecond || took > agentPatience {
+		took < 300*time.Millisecond || took > agentTimeout {
 		t.Errorf("status %d after %v, %q", status, took, errs)
 	}
 }

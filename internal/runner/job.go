@@ -55,14 +55,14 @@ const (
 // Job asks the agent for a VM, joins our standard files with the job's, and passes signals on. The agent may be killed
 // and restarted at any time; the streams go past it and do not notice.
 type Job struct {
-	opts     Options
-	request  api.JobRequest
-	binds    []bind
-	batch    *Batch // as the agent completed it; nil: we are no batch job
-	stdin    io.Reader
-	script   string        // path of a batch job's script, as its shell reads it from stdin; "": it does not
-	patience time.Duration // how long to look for an agent
-	notes    *notes        // why the job has not started
+	opts        Options
+	request     api.JobRequest
+	binds       []bind
+	batch       *Batch // as the agent completed it; nil: we are no batch job
+	stdin       io.Reader
+	script      string        // path of a batch job's script, as its shell reads it from stdin; "": it does not
+	waitTimeout time.Duration // how long to look for an agent
+	notes       *notes        // why the job has not started
 
 	client  *api.Client
 	session *guest.Session
@@ -104,7 +104,7 @@ func New(request api.JobRequest, o Options) (*Job, error) {
 	request.ID, request.Home, request.Env = api.NewID(), os.Getenv("HOME"), environment(request.Env)
 	request.Binds = targets(binds)
 	j := &Job{opts: o, request: request, binds: binds, asked: binds, stdin: o.Stdin,
-		client: api.NewClient(o.Socket), session: guest.NewSession(request.ID), patience: agentPatience,
+		client: api.NewClient(o.Socket), session: guest.NewSession(request.ID), waitTimeout: agentTimeout,
 		notes: newNotes(o.Notes), result: make(chan outcome, 8), told: make(chan struct{}), stopping: newStopping()}
 	j.notes.event, j.notes.quiet = o.Events, o.Quiet
 	if err := j.giveTerminal(); err != nil {

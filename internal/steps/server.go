@@ -163,12 +163,12 @@ func (s *Server) command(ctx context.Context, step guest.Step) (*exec.Cmd, error
 	// to the host than its command is: a directory of that name here would be one that the guest chose.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signals are ours to pass on
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = endPatience
+	cmd.WaitDelay = endTimeout
 	return cmd, nil
 }
 
-// endPatience is how long an srun whose job is over may take to say so to Slurm.
-const endPatience = 5 * time.Second
+// endTimeout is how long an srun whose job is over may take to say so to Slurm.
+const endTimeout = 5 * time.Second
 
 func start(cmd *exec.Cmd) (in io.WriteCloser, out, errs io.ReadCloser, err error) {
 	if in, err = cmd.StdinPipe(); err != nil {

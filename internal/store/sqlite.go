@@ -91,7 +91,7 @@ func (e sqliteEngine) dsn(more ...string) string {
 func (e sqliteEngine) checkPatiently(ctx context.Context, db *sql.DB) error {
 	for begun := time.Now(); ; {
 		err := e.check(ctx, db)
-		if !e.occupied(err) || time.Since(begun) > patience {
+		if !e.occupied(err) || time.Since(begun) > timeout {
 			return err
 		}
 		select {

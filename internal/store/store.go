@@ -46,7 +46,7 @@ const (
 	relisten      = time.Second
 	attempts      = 5
 	firstPause    = 10 * time.Millisecond
-	patience      = 5 * time.Second
+	timeout       = 5 * time.Second
 )
 
 // Open opens the database at a path (SQLite) or a postgres:// URL, and brings its tables to this release's. A database
@@ -256,7 +256,7 @@ func (s *Store) committed(t *Tx) {
 func (s *Store) beginWrite(ctx context.Context) (*sql.Tx, error) {
 	for begun := time.Now(); ; {
 		tx, err := s.write.BeginTx(s.engine.statements(ctx), nil)
-		if err == nil || !s.engine.occupied(err) || time.Since(begun) > patience || ctx.Err() != nil {
+		if err == nil || !s.engine.occupied(err) || time.Since(begun) > timeout || ctx.Err() != nil {
 			return tx, err
 		}
 	}

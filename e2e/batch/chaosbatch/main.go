@@ -173,9 +173,9 @@ func (f *figures) kill(ctx context.Context, slurm *slurmlab.Lab, r *rand.Rand, p
 // could keep it from that.
 func settled(ctx context.Context, slurm *slurmlab.Lab) bool {
 	// Slurm hears of a job's end a moment before or after its VM goes
-	const patience, margin = 20 * time.Second, time.Second
+	const timeout, margin = 20 * time.Second, time.Second
 	running, changed := "", time.Now()
-	for began := time.Now(); time.Since(began) < patience && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < timeout && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		vms, err := slurm.Lab().Client.VMs(ctx)
 		if err != nil {
 			return false

@@ -433,8 +433,8 @@ func (l *Lab) idle(ctx context.Context) {
 
 // Sound looks at the slots and the queue.
 func (l *Lab) Sound(ctx context.Context) []string {
-	const patience = time.Minute
-	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+	const timeout = time.Minute
+	for deadline := time.Now().Add(timeout); ; time.Sleep(200 * time.Millisecond) {
 		wrong := l.soundNow(ctx)
 		if len(wrong) == 0 || time.Now().After(deadline) || ctx.Err() != nil {
 			return wrong

@@ -59,7 +59,7 @@ const (
 	address  = "10.104.0.1"
 	address2 = "10.104.0.2"
 	confDir  = "/etc/condor/config.d"
-	patience = 3 * time.Minute
+	timeout  = 3 * time.Minute
 )
 
 // Start brings a pool up.
@@ -125,7 +125,7 @@ func (l *Lab) AddSecond(ctx context.Context) error {
 	if l.second, err = enter(ctx, l.debian, l.host.Dir, Second, address2, l.root); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		out, err := l.Condor(ctx, "root", "condor_status", "-af", "Machine")
@@ -142,7 +142,7 @@ func (l *Lab) AddSecond(ctx context.Context) error {
 
 // configureAgent adds the site's bind, whose path is known only now.
 func (l *Lab) configureAgent(ctx context.Context) error {
-	if err := l.host.Configure(l.o.Agent + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n",
+	if err := l.host.Configure(l.o.Agent + fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\nwait_timeout = \"3s\"\n",
 		l.Home())); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (l *Lab) configureAgent(ctx context.Context) error {
 
 // await waits until the pool has a slot, and the slot knows its agent.
 func (l *Lab) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	want := "undefined"
 	if !l.o.NoGrange {

@@ -125,7 +125,7 @@ func (l *Lab) begin(ctx context.Context) error {
 		}
 	}
 	// The site's bind has to be there before the agent hears of it, and its path is known only now.
-	if err := l.host.Configure(fmt.Sprintf("[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n",
+	if err := l.host.Configure(fmt.Sprintf("[batch]\nbinds = [%q]\nrequeues = 2\nwait_timeout = \"3s\"\n",
 		l.Home())); err != nil {
 		return err
 	}

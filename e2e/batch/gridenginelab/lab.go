@@ -89,7 +89,7 @@ func (l *Lab) start(ctx context.Context, o Options) error {
 		return l.startCell(ctx)
 	}
 	var err error
-	config := fmt.Sprintf("reserved_memory = \"256M\"\n%s\n[default_shape]\nmemory = \"384M\"\n[batch]\npatience = "+
+	config := fmt.Sprintf("reserved_memory = \"256M\"\n%s\n[default_shape]\nmemory = \"384M\"\n[batch]\nwait_timeout = "+
 		"\"3s\"\nbinds = [%q]\n", o.Config, l.Home())
 	if l.lab, err = lab.Start(ctx, lab.Options{Config: config}); err != nil {
 		return err
@@ -324,8 +324,8 @@ func (l *Lab) Break(ctx context.Context, f conform.Fault) (mend func(), err erro
 
 // Sound looks for jobs, queues in error and shepherds.
 func (l *Lab) Sound(ctx context.Context) []string {
-	const patience = time.Minute // a deleted job's last message comes with the next report
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	const timeout = time.Minute // a deleted job's last message comes with the next report
+	for deadline := time.Now().Add(timeout); ; time.Sleep(100 * time.Millisecond) {
 		wrong := l.soundNow(ctx)
 		if len(wrong) == 0 || time.Now().After(deadline) {
 			return wrong

@@ -440,8 +440,8 @@ func size(text string) int64 {
 
 // Sound looks at the node and the queue.
 func (l *Lab) Sound(ctx context.Context) []string {
-	const patience = time.Minute
-	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+	const timeout = time.Minute
+	for deadline := time.Now().Add(timeout); ; time.Sleep(200 * time.Millisecond) {
 		wrong := l.soundNow(ctx)
 		if len(wrong) == 0 || time.Now().After(deadline) || ctx.Err() != nil {
 			return wrong
@@ -532,9 +532,9 @@ func (l *Lab) resuming(ctx context.Context, mend func()) func() {
 	ctx = context.WithoutCancel(ctx)
 	return sync.OnceFunc(func() {
 		mend()
-		const patience, often, pause = time.Minute, 3, 200 * time.Millisecond
+		const timeout, often, pause = time.Minute, 3, 200 * time.Millisecond
 		sound := 0
-		for deadline := time.Now().Add(patience); sound < often && time.Now().Before(deadline); time.Sleep(pause) {
+		for deadline := time.Now().Add(timeout); sound < often && time.Now().Before(deadline); time.Sleep(pause) {
 			if wrong := l.soundNow(ctx); len(wrong) == 0 {
 				sound++
 				continue

@@ -106,7 +106,7 @@ func (l *Lab) start(ctx context.Context) error {
 		l.host.SlurmNodes = l.nodes
 		// The site's bind has to be there before the agent hears of it, and its path is known only now.
 		if err := l.host.Configure(l.agentConfig() +
-			fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\npatience = \"3s\"\n", l.Home())); err != nil {
+			fmt.Sprintf("\n[batch]\nbinds = [%q]\nrequeues = 2\nwait_timeout = \"3s\"\n", l.Home())); err != nil {
 			return err
 		}
 		l.host.SignalAgent(syscall.SIGHUP)
@@ -265,11 +265,11 @@ func (l *Lab) daemon(name string) *daemon {
 }
 
 // stop ends a daemon and waits for it.
-func (d *daemon) stop(patience time.Duration) {
+func (d *daemon) stop(timeout time.Duration) {
 	d.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-d.ended:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		d.cmd.Process.Kill()
 		<-d.ended
 	}

@@ -103,13 +103,13 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// patience is how long one VM's step may take while everything around it dies.
-const patience = 5 * time.Minute
+// timeout is how long one VM's step may take while everything around it dies.
+const timeout = 5 * time.Minute
 
 // ask asks one server after the other until one answers: with what was asked for, or a problem that is the caller's
 // own.
 func (w *workload) ask(ctx context.Context, what string, do func(context.Context, *fleet.Client) error) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for n := rand.IntN(len(w.clients)); ; n++ {
 		attempt, cancel := context.WithTimeout(ctx, 20*time.Second)
 		err := do(attempt, w.clients[n%len(w.clients)])
@@ -151,7 +151,7 @@ func (w *workload) create(ctx context.Context, name string) (id string, err erro
 
 func (w *workload) awaitRunning(ctx context.Context, id string) error {
 	state := ""
-	err := farmlab.Await(ctx, patience, "VM "+id+" runs", func() (running bool, err error) {
+	err := farmlab.Await(ctx, timeout, "VM "+id+" runs", func() (running bool, err error) {
 		err = w.ask(ctx, "look at "+id, func(ctx context.Context, c *fleet.Client) error {
 			vm, err := c.VM(ctx, id)
 			state, running = vm.State+" "+vm.Reason, vm.State == "running"
@@ -178,7 +178,7 @@ func (w *workload) remove(ctx context.Context, id string) error {
 	if err != nil && !gone(err) { // an earlier attempt may have worked
 		return err
 	}
-	return farmlab.Await(ctx, patience, "VM "+id+" is gone", func() (bool, error) {
+	return farmlab.Await(ctx, timeout, "VM "+id+" is gone", func() (bool, error) {
 		err := w.ask(ctx, "look at "+id, func(ctx context.Context, c *fleet.Client) error {
 			_, err := c.VM(ctx, id)
 			return err

@@ -51,7 +51,7 @@ type Job struct {
 	Limit        time.Duration
 }
 
-const patience = 3 * time.Minute // a busy machine is no broken one
+const timeout = 3 * time.Minute // a busy machine is no broken one
 
 // Run runs the contract.
 func Run(t *testing.T, l Lab) {
@@ -71,7 +71,7 @@ func Run(t *testing.T, l Lab) {
 		{"lookup", (*suite).lookup},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*timeout)
 			defer cancel()
 			s := &suite{T: t, l: l, ctx: ctx, s: l.Open(t)}
 			c.test(s)
@@ -104,7 +104,7 @@ func (s *suite) wantKind(what string, err error, want farm.Kind) {
 // eventually waits for what the system does in its own time.
 func (s *suite) eventually(what string, ok func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.Fatalf("never: %s", what)
 		}

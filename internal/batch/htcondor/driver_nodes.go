@@ -186,8 +186,8 @@ func (d *Driver) mark(ctx context.Context, host, mark string) error {
 	if _, err := d.command(ctx, "condor_reconfig", "", "-addr", address); err != nil {
 		return notSet(host, err)
 	}
-	const patience = 20 * time.Second
-	for deadline := time.Now().Add(patience); ; {
+	const timeout = 20 * time.Second
+	for deadline := time.Now().Add(timeout); ; {
 		out, err := d.command(ctx, "condor_status", "", "-json", "-attributes", "Machine,SlotType,GrangeClosed",
 			"-constraint", this)
 		if err != nil {

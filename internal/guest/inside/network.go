@@ -127,8 +127,8 @@ func setUpCard(ip net.IP, mask net.IPMask, gateway net.IP, dns []string) error {
 
 // firstCard is the name of the first network card, which is not eth0 in images that name cards after their slots.
 func firstCard() (string, error) {
-	const patience = 10 * time.Second // where udev loads the driver
-	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+	const timeout = 10 * time.Second // where udev loads the driver
+	for deadline := time.Now().Add(timeout); ; time.Sleep(2 * time.Millisecond) {
 		cards, err := net.Interfaces()
 		if err != nil {
 			return "", err
@@ -139,7 +139,7 @@ func firstCard() (string, error) {
 			}
 		}
 		if time.Now().After(deadline) {
-			return "", fmt.Errorf("no network card after %v", patience)
+			return "", fmt.Errorf("no network card after %v", timeout)
 		}
 	}
 }

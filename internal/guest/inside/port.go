@@ -16,8 +16,8 @@ type port struct{ file *os.File }
 
 // openPort finds a port by the name the host gave it. Without udev there is no /dev/virtio-ports, so sysfs is asked.
 func openPort(name string) (*port, error) {
-	const patience = 30 * time.Second // a service may start before its devices are there
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	const timeout = 30 * time.Second // a service may start before its devices are there
+	for deadline := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 		path, err := findPort(name)
 		if err == nil {
 			// Non-blocking matters: a blocking write spins in the kernel until the host has taken the buffer.
@@ -30,7 +30,7 @@ func openPort(name string) (*port, error) {
 			}
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("no virtio-serial port %s after %v: was this VM made by grange?", name, patience)
+			return nil, fmt.Errorf("no virtio-serial port %s after %v: was this VM made by grange?", name, timeout)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/grange-project/grange/internal/guest"
 )
 
-// endingPatience is how long processes have between being asked to end and being ended, when the VM is powered off.
-const endingPatience = 5 * time.Second
+// endingTimeout is how long processes have between being asked to end and being ended, when the VM is powered off.
+const endingTimeout = 5 * time.Second
 
 // obeySignals is for process 1: busybox's halt, poweroff and reboot ask it by these signals, in this order.
 func (g *Guest) obeySignals() {
@@ -58,11 +58,11 @@ func (g *Guest) powerOff(command int) {
 	logf("power off")
 	unix.Kill(-1, unix.SIGTERM)
 	unix.Kill(-1, unix.SIGHUP) // shells of terminals do not end by the other one
-	for deadline := time.Now().Add(endingPatience); othersRun() &&
+	for deadline := time.Now().Add(endingTimeout); othersRun() &&
 		time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 	}
 	unix.Kill(-1, unix.SIGKILL)
-	for deadline := time.Now().Add(endingPatience); othersRun() &&
+	for deadline := time.Now().Add(endingTimeout); othersRun() &&
 		time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 	}
 	if err := unix.Unmount("/tmp", 0); err != nil {

@@ -69,8 +69,8 @@ func mountScratch(serial string) error {
 }
 
 func findDisk(serial string) (string, error) {
-	const patience = 10 * time.Second
-	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+	const timeout = 10 * time.Second
+	for deadline := time.Now().Add(timeout); ; time.Sleep(2 * time.Millisecond) {
 		paths, _ := filepath.Glob("/sys/block/vd*/serial")
 		for _, path := range paths {
 			if text, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(text)) == serial {
@@ -78,7 +78,7 @@ func findDisk(serial string) (string, error) {
 			}
 		}
 		if time.Now().After(deadline) {
-			return "", fmt.Errorf("no disk %s after %v", serial, patience)
+			return "", fmt.Errorf("no disk %s after %v", serial, timeout)
 		}
 	}
 }

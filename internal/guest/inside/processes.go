@@ -60,8 +60,8 @@ func (p *processes) kill(pid int) {
 		killSession(pid)
 		return
 	}
-	const patience = 5 * time.Second
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	const timeout = 5 * time.Second
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		left, err := os.ReadFile(filepath.Join(p.dir, "cgroup.procs"))
 		if err != nil || len(bytes.TrimSpace(left)) == 0 {
 			break

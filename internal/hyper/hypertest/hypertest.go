@@ -20,8 +20,8 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-// patience bounds every wait; a slow shared machine emulates a firmware's boot in less.
-const patience = 60 * time.Second
+// timeout bounds every wait; a slow shared machine emulates a firmware's boot in less.
+const timeout = 60 * time.Second
 
 // Driver is what the suite needs of a hypervisor under test. All hypervisors that Open returns serve one host.
 type Driver struct {
@@ -83,7 +83,7 @@ func Run(t *testing.T, d Driver) {
 		"move of another":   (*suite).moveOther,
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*timeout)
 			defer cancel()
 			s := &suite{T: t, d: d, ctx: ctx}
 			s.h = d.Open(t)
@@ -163,7 +163,7 @@ func (s *suite) wantState(m hyper.Machine, want hyper.State) {
 
 func (s *suite) event(events <-chan hyper.Event, id string, end hyper.End) {
 	s.Helper()
-	limit := time.After(patience)
+	limit := time.After(timeout)
 	for {
 		select {
 		case e, ok := <-events:
@@ -189,7 +189,7 @@ func (s *suite) event(events <-chan hyper.Event, id string, end hyper.End) {
 // first is the first event of a machine. An end may be told twice: one of a case before can come late.
 func (s *suite) first(events <-chan hyper.Event, id string) hyper.Event {
 	s.Helper()
-	for limit := time.After(patience); ; {
+	for limit := time.After(timeout); ; {
 		select {
 		case e, ok := <-events:
 			if !ok {
@@ -209,11 +209,11 @@ func (s *suite) until(what string, done func() bool) {
 	s.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for limit := time.After(patience); !done(); {
+	for limit := time.After(timeout); !done(); {
 		select {
 		case <-tick.C:
 		case <-limit:
-			s.Fatalf("%s: not after %s", what, patience)
+			s.Fatalf("%s: not after %s", what, timeout)
 		}
 	}
 }
@@ -570,7 +570,7 @@ func (s *suite) stuckMachine() {
 	release := s.d.Stick(s.T, stuck)
 	began := time.Now()
 	s.must(s.h.Sweep(s.ctx))
-	if took := time.Since(began); took > patience/6 {
+	if took := time.Since(began); took > timeout/6 {
 		s.Errorf("Sweep waited %v for what does not go", took)
 	}
 	s.wantState(stuck, hyper.Gone)
@@ -591,9 +591,9 @@ func (s *suite) stuckMachine() {
 
 func (s *suite) await(what string, done func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); !done(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.Fatalf("not within %v: %s", patience, what)
+			s.Fatalf("not within %v: %s", timeout, what)
 		}
 	}
 }

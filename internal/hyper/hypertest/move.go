@@ -126,7 +126,7 @@ func (p *pair) is(h hyper.Hypervisor, want hyper.State) {
 	p.Helper()
 	var state hyper.State
 	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if state, err = h.State(p.ctx, p.m.ID); err == nil && state == want {
 			return
 		}
@@ -210,7 +210,7 @@ func (s *suite) moveDaemon() {
 	p.is(p.h, hyper.Paused)
 	p.must(p.target.Stop(p.ctx, p.m.ID))
 	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if err = p.h.CancelMove(p.ctx, p.m.ID); err == nil {
 			break
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// patience bounds every test: a busy machine is no broken one.
-const patience = 2 * time.Minute
+// timeout bounds every test: a busy machine is no broken one.
+const timeout = 2 * time.Minute
 
 // Run runs the contract. Fresh makes an empty database and gives its URL.
 func Run(t *testing.T, fresh func(t *testing.T) (url string)) {
@@ -42,7 +42,7 @@ func Run(t *testing.T, fresh func(t *testing.T) (url string)) {
 		{"model", model},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			c.test(&suite{T: t, ctx: ctx, fresh: fresh})
 		})

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,7 +23,7 @@ type Config struct {
 	Scontrol    string
 	SlurmConf   string        // "": Slurm's own default
 	Log         string        // file that the programs write to beside syslog; "": none
-	Patience    time.Duration // for room on a host
+	WaitTimeout time.Duration // for room on a host
 	BootTimeout time.Duration // Slurm's ResumeTimeout
 	Restarts    int
 	Warm        int
@@ -40,7 +41,8 @@ type configFile struct {
 	Scontrol    string `toml:"scontrol"`
 	SlurmConf   string `toml:"slurm_conf"`
 	Log         string `toml:"log"`
-	Patience    string `toml:"patience"`
+	WaitTimeout string `toml:"wait_timeout"`
+	Patience    string `toml:"patience"` // what wait_timeout was called
 	BootTimeout string `toml:"boot_timeout"`
 	Restarts    int    `toml:"restarts"`
 	Warm        int    `toml:"warm"`
@@ -74,14 +76,15 @@ func ParseConfig(text []byte, name, socket string) (Config, error) {
 		return Config{}, &farm.Error{Kind: farm.Invalid, Code: CodeWorkerConfig, Message: name + ": " + what,
 			Hint: "docs/guide/slurm-elastic.md explains every key"}
 	}
-	f := configFile{Scontrol: "/usr/bin/scontrol", Patience: "10s", BootTimeout: "5m", Restarts: 5}
+	f := configFile{Scontrol: "/usr/bin/scontrol", WaitTimeout: "10s", BootTimeout: "5m", Restarts: 5}
 	if err := stricttoml.Unmarshal(text, &f); err != nil {
 		return fail(err.Error())
 	}
 	w := Config{Scontrol: f.Scontrol, SlurmConf: f.SlurmConf, Log: f.Log, Restarts: f.Restarts, Warm: f.Warm}
 	var err error
-	if w.Patience, err = time.ParseDuration(f.Patience); err != nil || w.Patience < 0 || w.Patience > time.Minute {
-		return fail(fmt.Sprintf("patience: %q is not between 0s and 1m", f.Patience))
+	w.WaitTimeout, err = time.ParseDuration(cmp.Or(f.Patience, f.WaitTimeout))
+	if err != nil || w.WaitTimeout < 0 || w.WaitTimeout > time.Minute {
+		return fail(fmt.Sprintf("wait_timeout: %q is not between 0s and 1m", f.WaitTimeout))
 	}
 	if w.BootTimeout, err = time.ParseDuration(f.BootTimeout); err != nil || w.BootTimeout < time.Second {
 		return fail(fmt.Sprintf("boot_timeout: invalid time %q: at least 1s", f.BootTimeout))

@@ -66,9 +66,9 @@ type Pool struct {
 	Hosts  []Host
 	Images []Image
 	Warm   int // CLOUD nodes to keep booted and free
-	// Patience is how long a node may wait for room on its host, in whole seconds: the node's last VM may still be
+	// WaitTimeout is how long a node may wait for room on its host, in whole seconds: the node's last VM may still be
 	// ending.
-	Patience time.Duration
+	WaitTimeout time.Duration
 	// BootTimeout is how long a VM may take to be a node: Slurm's ResumeTimeout. A VM that is older when Slurm asks for
 	// its node is one that was forgotten.
 	BootTimeout time.Duration
@@ -177,7 +177,7 @@ func (p *Pool) start(ctx context.Context, node string, j resumeJob, warm bool) (
 	}
 	image, shape := p.image(node, j)
 	return h.Agent.StartWorker(ctx, api.WorkerRequest{Name: node, Image: image, Shape: shape, Warm: warm,
-		Patience: int(p.Patience / time.Second), KeepYounger: max(1, int(p.BootTimeout/time.Second))})
+		WaitTimeout: int(p.WaitTimeout / time.Second), KeepYounger: max(1, int(p.BootTimeout/time.Second))})
 }
 
 // image finds the rule for a node and its job. Slurm writes features as "a&b|c*2": each name counts.
@@ -234,14 +234,14 @@ func (p *Pool) Fail(ctx context.Context, list string) error {
 	})
 }
 
-// Prolog is PrologSlurmctld: it returns when all nodes of the job have registered, or patience is over. Its end is what
-// makes slurmctld launch the job: without it a job on a node that was powered up waits for the next round of a loop
-// that comes every 30 s (PERIODIC_TIMEOUT in src/slurmctld/controller.c).
+// Prolog is PrologSlurmctld: it returns when all nodes of the job have registered, or the timeout is over. Its end is
+// what makes slurmctld launch the job: without it a job on a node that was powered up waits for the next round of a
+// loop that comes every 30 s (PERIODIC_TIMEOUT in src/slurmctld/controller.c).
 //
 // A job that was taken off its nodes meanwhile is not held: slurmctld keeps it from starting elsewhere until its prolog
 // has ended.
-func (p *Pool) Prolog(ctx context.Context, job, list string, patience time.Duration) error {
-	limit := time.Now().Add(patience)
+func (p *Pool) Prolog(ctx context.Context, job, list string, timeout time.Duration) error {
+	limit := time.Now().Add(timeout)
 	for pause := 100 * time.Millisecond; ; {
 		nodes, err := p.Slurm.Nodes(ctx, list)
 		if err == nil && !slices.ContainsFunc(nodes, func(n Node) bool { return !n.Registered() }) {
@@ -286,8 +286,8 @@ func (p *Pool) giveBack(ctx context.Context, node, reason string, jobs []string)
 
 // sendOn makes a requeued job start as soon as it can. Requeueing takes slurmctld a moment, in which it refuses.
 func (p *Pool) sendOn(ctx context.Context, id string) error {
-	const patience = 10 * time.Second
-	for limit := time.Now().Add(patience); ; {
+	const timeout = 10 * time.Second
+	for limit := time.Now().Add(timeout); ; {
 		j, err := p.Slurm.ShowJob(ctx, id)
 		switch {
 		case err != nil:

@@ -106,8 +106,8 @@ func (w *watch) ended(ctx context.Context, v api.Worker) {
 // nurse looks after a job for a while that was sent on. slurmctld may have had a message on its way to the lost node,
 // and when that times out it takes the job off its new node, and lets it wait for two minutes.
 func (w *watch) nurse(ctx context.Context, id string) {
-	const patience = time.Minute // MessageTimeout is 10 s by default
-	for limit := time.Now().Add(patience); time.Now().Before(limit); {
+	const timeout = time.Minute // MessageTimeout is 10 s by default
+	for limit := time.Now().Add(timeout); time.Now().Before(limit); {
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
@@ -172,8 +172,8 @@ func (w *watch) recover(ctx context.Context, n Node, dynamic bool, cause string)
 
 // forgetNode deletes a dynamic node. Slurm refuses as long as a job is ending on it.
 func (p *Pool) forgetNode(ctx context.Context, name string) error {
-	const patience = 30 * time.Second
-	for limit := time.Now().Add(patience); ; {
+	const timeout = 30 * time.Second
+	for limit := time.Now().Add(timeout); ; {
 		err := p.Slurm.DeleteNode(ctx, name)
 		if err == nil {
 			return nil

@@ -488,7 +488,7 @@ func TestConfig(t *testing.T) {
 		c.Hosts[0].Nodes != "*" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for _, bad := range []string{"worm = 1", "warm = -1", "patience = \"2h\"", "boot_timeout = \"0s\"",
+	for _, bad := range []string{"worm = 1", "warm = -1", "wait_timeout = \"2h\"", "boot_timeout = \"0s\"",
 		"scontrol = \"scontrol\"", "[[host]]\nnodes = \"a\"\nsocket = \"a\"", "[[image]]\nfeature = \"a\"",
 		"warm = ["} {
 		if c, err := ParseConfig([]byte(bad), "worker.toml", ""); err == nil {

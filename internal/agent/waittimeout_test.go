@@ -10,9 +10,9 @@ import (
 	"github.com/grange-project/grange/internal/hyper"
 )
 
-func (f *farmhouse) patience(d time.Duration) {
+func (f *farmhouse) waitTimeout(d time.Duration) {
 	f.agent.mu.Lock()
-	f.agent.cfg.Batch.Patience = d
+	f.agent.cfg.Batch.WaitTimeout = d
 	f.agent.mu.Unlock()
 }
 
@@ -43,11 +43,11 @@ func (t *task) endsBy(event, not string) *api.Problem {
 	}
 }
 
-// TestPatienceWithoutHypervisor: a batch job goes back to its queue, and anybody else waits until the hypervisor is
+// TestWaitTimeoutWithoutHypervisor: a batch job goes back to its queue, and anybody else waits until the hypervisor is
 // there again.
-func TestPatienceWithoutHypervisor(t *testing.T) {
+func TestWaitTimeoutWithoutHypervisor(t *testing.T) {
 	f := newFarmhouse(t)
-	f.patience(300 * time.Millisecond)
+	f.waitTimeout(300 * time.Millisecond)
 	f.host.Kill()
 	hand := f.mustAsk(f.caller("8"), api.JobRequest{}) // in a batch job, and not its wrapper
 	hand.until(api.EventWaiting)
@@ -63,10 +63,10 @@ func TestPatienceWithoutHypervisor(t *testing.T) {
 	f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"}).until(api.EventRunning)
 }
 
-// TestPatienceWithAShortAbsence: a hypervisor that comes back in time costs a batch job nothing but that time.
-func TestPatienceWithAShortAbsence(t *testing.T) {
+// TestWaitTimeoutWithAShortAbsence: a hypervisor that comes back in time costs a batch job nothing but that time.
+func TestWaitTimeoutWithAShortAbsence(t *testing.T) {
 	f := newFarmhouse(t)
-	f.patience(time.Minute)
+	f.waitTimeout(time.Minute)
 	f.host.Kill()
 	x := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"})
 	x.until(api.EventWaiting)
@@ -74,10 +74,10 @@ func TestPatienceWithAShortAbsence(t *testing.T) {
 	x.until(api.EventRunning)
 }
 
-// TestPatienceWithoutRoom: who holds what is named, and nothing of the claim that was waited for is left.
-func TestPatienceWithoutRoom(t *testing.T) {
+// TestWaitTimeoutWithoutRoom: who holds what is named, and nothing of the claim that was waited for is left.
+func TestWaitTimeoutWithoutRoom(t *testing.T) {
 	f := newFarmhouse(t)
-	f.patience(300 * time.Millisecond)
+	f.waitTimeout(300 * time.Millisecond)
 	all := f.agent.topo.Online
 	f.agent.ledger.ClaimMetal("slurm/99", all, 0, 0)
 	hand := f.mustAsk(f.caller(""), api.JobRequest{})

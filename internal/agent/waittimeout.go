@@ -11,41 +11,41 @@ import (
 )
 
 // A batch system has given the CPUs that a job's wrapper waits on, and has other hosts. So what keeps the VM of a batch
-// job from being made is waited for with patience, not for ever; then the job goes back to its queue.
+// job from being made is waited for so long, not for ever; then the job goes back to its queue.
 
-// patience is how long that is; false: without end, as for everybody who waits at a terminal.
-func (v *vm) patience() (time.Duration, bool) {
+// waitTimeout is how long that is; false: without end, as for everybody who waits at a terminal.
+func (v *vm) waitTimeout() (time.Duration, bool) {
 	if v.request == nil || v.request.Batch == "" {
 		return 0, false
 	}
-	return v.agent.config().Batch.Patience, true
+	return v.agent.config().Batch.WaitTimeout, true
 }
 
-// outOfPatience reports whether the VM has waited long enough.
-func (v *vm) outOfPatience(since time.Time) bool {
-	patience, bounded := v.patience()
-	return bounded && time.Since(since) >= patience
+// waitedTooLong reports whether the VM has waited long enough.
+func (v *vm) waitedTooLong(since time.Time) bool {
+	timeout, bounded := v.waitTimeout()
+	return bounded && time.Since(since) >= timeout
 }
 
 // tiredOf is the end of waiting for a hypervisor.
 func (v *vm) tiredOf(err error) error {
-	patience, _ := v.patience()
+	timeout, _ := v.waitTimeout()
 	e := new(farm.Error)
 	errors.As(err, &e)
-	return &farm.Error{Kind: farm.Unavailable, Code: e.Code, Message: fmt.Sprintf("waited %v", patience), Err: err,
-		Hint: "start libvirtd on this host; `patience` in the agent's configuration is how long batch jobs wait for it"}
+	return &farm.Error{Kind: farm.Unavailable, Code: e.Code, Message: fmt.Sprintf("waited %v", timeout), Err: err,
+		Hint: "start libvirtd on this host; `wait_timeout` in the agent's configuration is how long batch jobs wait for it"}
 }
 
-var errPatience = errors.New("waited long enough")
+var errWaitTimeout = errors.New("waited long enough")
 
 // claim takes room from the ledger. A batch job that finds none is an anomaly, for its batch system has counted: the
 // error names who holds what.
 func (v *vm) claim(holder string, request numa.Request) (farm.Plan, error) {
-	patience, bounded := v.patience()
+	timeout, bounded := v.waitTimeout()
 	if !bounded {
 		return v.agent.ledger.Claim(v.ctx, v.id, holder, request, v.request.NoWait, v.publishWaiting)
 	}
-	ctx, cancel := context.WithTimeoutCause(v.ctx, patience, errPatience)
+	ctx, cancel := context.WithTimeoutCause(v.ctx, timeout, errWaitTimeout)
 	defer cancel()
 	var why string // under the ledger's lock, which claim takes last
 	told := func(message string) {
@@ -53,9 +53,9 @@ func (v *vm) claim(holder string, request numa.Request) (farm.Plan, error) {
 		v.publishWaiting(message)
 	}
 	plan, err := v.agent.ledger.Claim(ctx, v.id, holder, request, v.request.NoWait, told)
-	if errors.Is(err, errPatience) {
+	if errors.Is(err, errWaitTimeout) {
 		err = &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeNoRoom,
-			Message: fmt.Sprintf("waited %v for room that the batch system has given to this job: %s", patience, why),
+			Message: fmt.Sprintf("waited %v for room that the batch system has given to this job: %s", timeout, why),
 			Hint: "see who else is on this host: `grange vm list`; a job on the host that has ended is released by the " +
 				"batch system's epilog"}
 	}
