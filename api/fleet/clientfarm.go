@@ -50,7 +50,7 @@ func (c *Client) FenceHost(ctx context.Context, ref, reason string) (Host, error
 		body: Reason{reason}})
 }
 
-// EvictVMs has a host delete VMs that the server does not know; see Host.Strangers.
+// EvictVMs has a host delete VMs that the server does not know; see Host.Orphans.
 func (c *Client) EvictVMs(ctx context.Context, ref string, vms []string) (Host, error) {
 	return call[Host](ctx, c, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/evict",
 		body: Eviction{vms}})

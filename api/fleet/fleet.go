@@ -230,7 +230,8 @@ type Host struct {
 	Memory      uint64            `json:"memory"`
 	FreeMemory  uint64            `json:"free_memory"`
 	VMs         int               `json:"vms"`
-	Strangers   []Stranger        `json:"strangers,omitempty"`
+	Orphans     []Orphan          `json:"orphans,omitempty"`
+	Strangers   []Orphan          `json:"strangers,omitempty" doc:"what orphans were called; for one more release"`
 	Images      []string          `json:"images,omitempty"`
 	Networks    []string          `json:"networks,omitempty"`
 	Enrolled    time.Time         `json:"enrolled"`
@@ -238,15 +239,16 @@ type Host struct {
 	Revision    int64             `json:"revision"`
 }
 
-// Stranger is a VM that a host has and the server does not know any more. Nothing happens to it until it is evicted.
-type Stranger struct {
+// Orphan is a VM that a host has and the server does not know any more. Nothing happens to it until an administrator
+// has it removed.
+type Orphan struct {
 	ID      string `json:"id"`
 	Name    string `json:"name,omitempty"` // "project/name", as the host knows it
 	State   string `json:"state"`
 	Evicted bool   `json:"evicted,omitempty"` // the host deletes it
 }
 
-// Eviction names strangers, by ID or name.
+// Eviction names orphans, by ID or name.
 type Eviction struct {
 	VMs []string `json:"vms" minItems:"1" maxItems:"1000"`
 }

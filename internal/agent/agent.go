@@ -71,7 +71,7 @@ type Agent struct {
 	lookups   lookups
 	names     *names.Service
 	breakers  breakers
-	doors     doors
+	admission admission
 
 	ctx  context.Context // of Run; ends with errShutdown
 	jobs sync.WaitGroup

@@ -73,7 +73,7 @@ func newVM(first *job) *vm {
 	}
 	v.ctx, v.cancel = context.WithCancelCause(v.agent.ctx)
 	v.power = newPower(v.agent.hyper, frozen, func() { v.update(func() {}) })
-	v.power.hears = v.agent.doors.hears
+	v.power.hears = v.agent.admission.hears
 	return v
 }
 

@@ -133,7 +133,7 @@ func (a *API) fleetHostRoutes() {
 	})
 	handle(a, route{method: "POST", path: "/v1/hosts/{host}/evict", id: "evict-vms", tag: "hosts",
 		summary: "Delete virtual machines of a host that the server does not know",
-		about: "Those that get-host lists as strangers: their rows ended while the host was away. They are named by " +
+		about: "Those that get-host lists as orphans: their rows ended while the host was away. They are named by " +
 			"ID or name, and gone with all that their disks hold when the host has deleted them."},
 		func(ctx context.Context, who farm.Identity, in *struct {
 			HostRef

@@ -73,10 +73,11 @@ func hostView(v server.HostView) fleet.Host {
 		Accelerator: v.Facts.Accelerator, CPUs: v.CPUs, FreeCPUs: v.FreeCPUs, Memory: uint64(v.Memory),
 		FreeMemory: uint64(v.FreeMemory), VMs: v.VMs, Images: v.Facts.Images, Networks: v.Facts.Networks,
 		Enrolled: v.Enrolled.UTC(), CertExpires: timeOrNil(v.Expires), Revision: v.Revision}
-	for _, s := range v.Strangers {
-		out.Strangers = append(out.Strangers,
-			fleet.Stranger{ID: s.VM, Name: s.Name, State: string(s.State), Evicted: s.Evicted})
+	for _, s := range v.Orphans {
+		out.Orphans = append(out.Orphans,
+			fleet.Orphan{ID: s.VM, Name: s.Name, State: string(s.State), Evicted: s.Evicted})
 	}
+	out.Strangers = out.Orphans
 	return out
 }
 

@@ -136,7 +136,7 @@ func (a *app) showFleetHost(ctx context.Context, ref string) error {
 	for _, w := range h.Warnings {
 		line("warning", w)
 	}
-	for _, s := range h.Strangers {
+	for _, s := range h.Orphans {
 		line("orphan", orphanText(h, s))
 	}
 	line("kind", h.Kind)

@@ -82,27 +82,27 @@ func (a *app) removeOrphans(ctx context.Context, host string, vms []string, f or
 	if a.json {
 		return a.printJSON(h)
 	}
-	for _, s := range h.Strangers {
+	for _, s := range h.Orphans {
 		fmt.Fprintln(a.out, orphanText(h, s))
 	}
 	return nil
 }
 
 // orphansOf are the orphans of a host that are named by ID or name; without names all of them.
-func orphansOf(h fleet.Host, names []string) ([]fleet.Stranger, error) {
+func orphansOf(h fleet.Host, names []string) ([]fleet.Orphan, error) {
 	if len(names) == 0 {
-		return h.Strangers, nil
+		return h.Orphans, nil
 	}
-	var found []fleet.Stranger
+	var found []fleet.Orphan
 	for _, name := range names {
-		is := func(s fleet.Stranger) bool { return s.ID == name || s.Name == name }
-		i := slices.IndexFunc(h.Strangers, is)
+		is := func(s fleet.Orphan) bool { return s.ID == name || s.Name == name }
+		i := slices.IndexFunc(h.Orphans, is)
 		if i < 0 {
 			return nil, &farm.Error{Kind: farm.NotFound, Code: farm.CodeNoVM,
 				Message: fmt.Sprintf("host %s has no orphan %q", h.Name, name),
 				Hint:    "`grange host show " + h.Name + "` lists them"}
 		}
-		for _, s := range h.Strangers[i:] { // a name may be that of several
+		for _, s := range h.Orphans[i:] { // a name may be that of several
 			if is(s) && !slices.Contains(found, s) {
 				found = append(found, s)
 			}
@@ -112,7 +112,7 @@ func orphansOf(h fleet.Host, names []string) ([]fleet.Stranger, error) {
 }
 
 // askForOrphans shows what would be deleted, and gets a yes.
-func (a *app) askForOrphans(ctx context.Context, orphans []fleet.Stranger, f orphansFlags) error {
+func (a *app) askForOrphans(ctx context.Context, orphans []fleet.Orphan, f orphansFlags) error {
 	if f.yes {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (a *app) askForOrphans(ctx context.Context, orphans []fleet.Stranger, f orp
 }
 
 // orphanText is an orphan, and what may be done.
-func orphanText(h fleet.Host, s fleet.Stranger) string {
+func orphanText(h fleet.Host, s fleet.Orphan) string {
 	text := strings.TrimSpace(visible(s.Name)+" "+visible(s.ID)) + ", " + s.State
 	if s.Evicted {
 		return text + "; the host is to delete it"
@@ -155,7 +155,7 @@ func (a *app) completeOrphans(cmd *cobra.Command, args []string, typed string) (
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var ids []string
-	for _, s := range h.Strangers {
+	for _, s := range h.Orphans {
 		if strings.HasPrefix(s.ID, typed) && !s.Evicted {
 			ids = append(ids, s.ID+"\t"+visible(s.Name))
 		}

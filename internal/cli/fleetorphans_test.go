@@ -9,17 +9,17 @@ import (
 )
 
 func TestOrphansOf(t *testing.T) {
-	a, b, c := fleet.Stranger{ID: "1", Name: "p/a"}, fleet.Stranger{ID: "2", Name: "p/b"}, fleet.Stranger{ID: "3",
+	a, b, c := fleet.Orphan{ID: "1", Name: "p/a"}, fleet.Orphan{ID: "2", Name: "p/b"}, fleet.Orphan{ID: "3",
 		Name: "p/a"}
-	h := fleet.Host{Name: "wn-1", Strangers: []fleet.Stranger{a, b, c}}
+	h := fleet.Host{Name: "wn-1", Orphans: []fleet.Orphan{a, b, c}}
 	for name, c := range map[string]struct {
 		names []string
-		want  []fleet.Stranger // nil: an error
+		want  []fleet.Orphan // nil: an error
 	}{
-		"all":             {nil, []fleet.Stranger{a, b, c}},
-		"by ID":           {[]string{"2"}, []fleet.Stranger{b}},
-		"a name of two":   {[]string{"p/a"}, []fleet.Stranger{a, c}},
-		"ID and name":     {[]string{"3", "p/a"}, []fleet.Stranger{c, a}},
+		"all":             {nil, []fleet.Orphan{a, b, c}},
+		"by ID":           {[]string{"2"}, []fleet.Orphan{b}},
+		"a name of two":   {[]string{"p/a"}, []fleet.Orphan{a, c}},
+		"ID and name":     {[]string{"3", "p/a"}, []fleet.Orphan{c, a}},
 		"one that is not": {[]string{"2", "p/x"}, nil},
 	} {
 		got, err := orphansOf(h, c.names)

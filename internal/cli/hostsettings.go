@@ -35,7 +35,7 @@ func hostSettings(h farm.HostFacts) string {
 		line("huge pages", "none")
 	}
 	line("transparent", with("", h.THP.Enabled), with("defrag ", h.THP.Defrag), with("shmem ", h.THP.Shmem))
-	line("page merging", merging(h.KSM))
+	line("KSM", merging(h.KSM))
 	line("KVM", paging(h.KVM, h.Kernel.Release != ""), with("nested ", string(nested(h.KVM))),
 		with("halt polling ", h.KVM.Params["kvm.halt_poll_ns"]))
 	for _, g := range h.Clocks {

@@ -25,10 +25,10 @@ type Server struct {
 	Listen     string   // HOST:PORT for TLS; "": none
 	URL        string   // by which hosts and other servers reach this one; "" without Listen
 	Servers    []string // URLs of all servers of the fleet; none: URL
-	// Certificate and Key are files of what the listener shows; "": the fleet's own authority issues it. CA vouches for
+	// Certificate and Key are files of what the listener shows; "": the fleet's CA issues it. CA vouches for
 	// it, and is what hosts are given to believe.
 	Certificate, Key, CA string
-	CAKeyFile            string // seals the key of the fleet's own authority in the store
+	CAKeyFile            string // seals the key of the fleet's CA in the store
 	// who vouches for people's certificates, by the name that users' subjects have them under
 	People map[string]Authority
 	// file of a site's authority that vouches for hosts beside our own; "": none

@@ -15,7 +15,7 @@ type Host struct {
 	Fenced time.Time // an operator vouched that nothing of it runs any more
 
 	MachineID string    // of /etc/machine-id, hashed
-	Serial    string    // of its current certificate; "site": one of the site's own authority, which names the host
+	Serial    string    // of its current certificate; "site": one of the site's CA, which names the host
 	Before    string    // serial of the certificate before, until the current one was seen; "": none
 	Expires   time.Time // of its current certificate, as far as the server issued it
 	// fingerprint of the fleet's authority that issued it; "": of a release before that was kept, or the site's
@@ -48,10 +48,10 @@ type Facts struct {
 	Trusts []string
 }
 
-// Stranger is a cloud VM's that a host has, and that the server does not know any more: its row ended while the
+// Orphan is a cloud VM's that a host has, and that the server does not know any more: its row ended while the
 // host was away, or came after the backup that the database was restored from. It is left alone until people have it
 // evicted.
-type Stranger struct {
+type Orphan struct {
 	Host    string // ID
 	VM      string // ID
 	Name    string // "project/name", as the host was told once

@@ -25,7 +25,7 @@ const (
 	FieldCN  Field = "cn"  // the common name of the subject
 )
 
-// SiteSerial stands for the serials of all certificates of the site's own authority, which renews them as it likes.
+// SiteSerial stands for the serials of all certificates of the site's CA, which renews them as it likes.
 const SiteSerial = "site"
 
 // Peer is a host as its certificate says.

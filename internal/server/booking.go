@@ -57,7 +57,7 @@ func (s *Server) book(ctx context.Context, epoch int64, vm farm.VM, cell string)
 }
 
 // bookAll looks after every VM of the cell that is booked, or to be booked.
-func (b *broked) bookAll(ctx context.Context) error {
+func (b *brokerPass) bookAll(ctx context.Context) error {
 	p, err := b.bookPass(ctx)
 	if err != nil || len(p.vms) == 0 {
 		return err
@@ -87,8 +87,8 @@ func (b *broked) bookAll(ctx context.Context) error {
 }
 
 // bookPass reads what a pass needs of the store. Which bookings there are is not asked yet.
-func (b *broked) bookPass(ctx context.Context) (*bookPass, error) {
-	p := &bookPass{broked: b, there: map[string]batch.Booked{}, free: map[string]int{}}
+func (b *brokerPass) bookPass(ctx context.Context) (*bookPass, error) {
+	p := &bookPass{brokerPass: b, there: map[string]batch.Booked{}, free: map[string]int{}}
 	for id, n := range b.nodes {
 		p.free[id] = n.Free
 	}
@@ -109,7 +109,7 @@ func batchSays(err error) bool {
 
 // bookPass is what a pass knows of bookings.
 type bookPass struct {
-	*broked
+	*brokerPass
 	vms      []farm.VM
 	projects []farm.Project
 	there    map[string]batch.Booked // by name

@@ -53,7 +53,7 @@ func (s *Server) askBatch(ctx context.Context, vm farm.VM, name string) (e place
 	if err != nil {
 		return e, err
 	}
-	here, err := s.brokedNow(ctx, 0, cell)
+	here, err := s.startPass(ctx, 0, cell)
 	if err != nil {
 		return e, err
 	}

@@ -55,15 +55,16 @@ func (s *Server) brokers(ctx context.Context, epoch int64) error {
 				memory = newBookings()
 				s.booked[cell.Name] = memory
 			}
-			all.Go(func() { failed[i] = s.broke(ctx, epoch, cell, memory) })
+			all.Go(func() { failed[i] = s.runBroker(ctx, epoch, cell, memory) })
 		}
 	}
 	all.Wait()
 	return errors.Join(failed...)
 }
 
-// broke does one cell. What its batch system refuses is noted in the store; only the store's own errors are returned.
-func (s *Server) broke(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings) error {
+// runBroker does one cell. What its batch system refuses is noted in the store; only the store's own errors are
+// returned.
+func (s *Server) runBroker(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings) error {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	was, err := s.brokerNote(ctx, cell.Name)
@@ -83,7 +84,7 @@ func (s *Server) broke(ctx context.Context, epoch int64, cell farm.Cell, memory 
 
 func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, memory *bookings, was brokerNote,
 	note *brokerNote) error {
-	here, err := s.brokedNow(ctx, epoch, cell)
+	here, err := s.startPass(ctx, epoch, cell)
 	if err != nil {
 		return err
 	}
@@ -92,8 +93,8 @@ func (s *Server) brokePass(ctx context.Context, epoch int64, cell farm.Cell, mem
 	return here.bookAll(ctx)
 }
 
-// brokedNow asks a cell's batch system for its nodes, and the store for the cell's hosts.
-func (s *Server) brokedNow(ctx context.Context, epoch int64, cell farm.Cell) (*broked, error) {
+// startPass asks a cell's batch system for its nodes, and the store for the cell's hosts.
+func (s *Server) startPass(ctx context.Context, epoch int64, cell farm.Cell) (*brokerPass, error) {
 	if s.broker == nil {
 		return nil, &farm.Error{Kind: farm.Unavailable, Code: farm.CodeBadConfig,
 			Message: "this server has no drivers of batch systems", Hint: "docs/guide/server.md says how it gets them"}
@@ -111,11 +112,11 @@ func (s *Server) brokedNow(ctx context.Context, epoch int64, cell farm.Cell) (*b
 		hosts, err = t.HostsBrief(cell.Name)
 		return err
 	})
-	return newBroked(s, epoch, cell, system, hosts, nodes), err
+	return newBrokerPass(s, epoch, cell, system, hosts, nodes), err
 }
 
-// broked is one pass over a cell of a batch system.
-type broked struct {
+// brokerPass is one pass over a cell of a batch system.
+type brokerPass struct {
 	*Server
 	epoch  int64
 	cell   farm.Cell
@@ -125,9 +126,9 @@ type broked struct {
 	memory *bookings
 }
 
-func newBroked(s *Server, epoch int64, cell farm.Cell, system batch.System, hosts []farm.Host,
-	nodes []batch.Node) *broked {
-	b := &broked{Server: s, epoch: epoch, cell: cell, system: system, hosts: hosts, nodes: map[string]batch.Node{}}
+func newBrokerPass(s *Server, epoch int64, cell farm.Cell, system batch.System, hosts []farm.Host,
+	nodes []batch.Node) *brokerPass {
+	b := &brokerPass{Server: s, epoch: epoch, cell: cell, system: system, hosts: hosts, nodes: map[string]batch.Node{}}
 	byName := map[string]batch.Node{}
 	for _, n := range nodes {
 		byName[n.Name] = n

@@ -39,7 +39,7 @@ type turn struct {
 
 // close has hosts that people closed, drain or fenced be closed in the batch system, and those that are open, opened,
 // if it was us who closed them. What fails is tried again at the next pass.
-func (b *broked) close(ctx context.Context, was brokerNote, note *brokerNote) {
+func (b *brokerPass) close(ctx context.Context, was brokerNote, note *brokerNote) {
 	soon, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	for _, t := range b.turns(was, note) {
@@ -51,7 +51,7 @@ func (b *broked) close(ctx context.Context, was brokerNote, note *brokerNote) {
 }
 
 // turns are the hosts to be asked about, the most urgent first. What is known of hosts without asking is noted.
-func (b *broked) turns(was brokerNote, note *brokerNote) []turn {
+func (b *brokerPass) turns(was brokerNote, note *brokerNote) []turn {
 	var first, then []turn
 	before := b.memory.closed
 	b.memory.closed = map[string]closing{}
@@ -89,7 +89,7 @@ func (b *broked) turns(was brokerNote, note *brokerNote) []turn {
 }
 
 // take closes or opens a host in the batch system, and notes what came of it.
-func (b *broked) take(ctx context.Context, t turn, note *brokerNote) {
+func (b *brokerPass) take(ctx context.Context, t turn, note *brokerNote) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	var a hostAnswer
@@ -125,7 +125,7 @@ func (b *broked) take(ctx context.Context, t turn, note *brokerNote) {
 }
 
 // closing is why a host is to be closed in its batch system; "": it is to be open.
-func (b *broked) closing(h farm.Host) string {
+func (b *brokerPass) closing(h farm.Host) string {
 	d, what := drainOf(h, b.cell)
 	switch {
 	case d.Active():

@@ -47,7 +47,7 @@ func mixed(t *testing.T) *lab {
 				err = errors.Join(err, tx.SetHostSeen(h.ID, l.clock(), 0))
 			}
 			if n%9 == 0 {
-				err = errors.Join(err, tx.PutStranger(farm.Stranger{Host: h.ID, VM: "v1", Name: "web"}))
+				err = errors.Join(err, tx.PutOrphan(farm.Orphan{Host: h.ID, VM: "v1", Name: "web"}))
 			}
 		}
 		return err

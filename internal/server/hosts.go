@@ -96,12 +96,12 @@ func (c *call) showHosts(hosts []farm.Host, state HostState) (views []HostView, 
 	return views, nil
 }
 
-// seeHosts reads what showHost needs of many hosts: their facts, and their strangers.
+// seeHosts reads what showHost needs of many hosts: their facts, and their orphans.
 func (c *call) seeHosts(hosts []farm.Host) error {
 	if err := c.AddFacts(hosts); err != nil {
 		return err
 	}
-	return c.seeStrangers(hosts)
+	return c.seeOrphans(hosts)
 }
 
 // Host is one host.
@@ -154,7 +154,7 @@ func (c *call) showHost(h farm.Host, used farm.Quota) (HostView, error) {
 	if v.Memory > memory {
 		v.FreeMemory = v.Memory - memory
 	}
-	if v.Strangers, err = c.strangersOf(h.ID); err != nil {
+	if v.Orphans, err = c.orphansOf(h.ID); err != nil {
 		return v, err
 	}
 	v.Warnings = c.warnings(v)
@@ -188,9 +188,9 @@ func (c *call) warnings(h HostView) []string {
 	if h.Clock.Abs() >= clockWarning {
 		w = append(w, "its clock is "+ahead(h.Clock)+" the server's")
 	}
-	if n := len(h.Strangers); n > 0 {
+	if n := len(h.Orphans); n > 0 {
 		w = append(w, fmt.Sprintf("it has %s that the server does not know, as %s", farm.Count(n, "VM"),
-			cmp.Or(h.Strangers[0].Name, h.Strangers[0].VM)))
+			cmp.Or(h.Orphans[0].Name, h.Orphans[0].VM)))
 	}
 	for _, short := range h.Facts.Short {
 		w = append(w, "no more VMs: "+short)
@@ -443,12 +443,12 @@ func (s *Server) ForgetHost(ctx context.Context, who farm.Identity, ref string, 
 					Hint:    "cancel that: `grange vm move --cancel`"}
 			}
 		}
-		strangers, err := c.Strangers(h.ID)
+		orphans, err := c.Orphans(h.ID)
 		if err != nil {
 			return err
 		}
-		for _, v := range strangers {
-			if err := c.DeleteStranger(v.Host, v.VM); err != nil {
+		for _, v := range orphans {
+			if err := c.DeleteOrphan(v.Host, v.VM); err != nil {
 				return err
 			}
 		}

@@ -243,15 +243,15 @@ func TestWholeReport(t *testing.T) {
 	if d := cmp.Diff(map[string]string{runs.ID: "on", news.ID: "on", moved.ID: "deleted"}, powers); d != "" {
 		t.Errorf("wanted then:\n%s", d)
 	}
-	if host, err := l.Host(t.Context(), site, h.id); err != nil || len(host.Strangers) != 1 ||
-		host.Strangers[0].VM != "unknown" {
-		t.Errorf("%+v, %v", host.Strangers, err)
+	if host, err := l.Host(t.Context(), site, h.id); err != nil || len(host.Orphans) != 1 ||
+		host.Orphans[0].VM != "unknown" {
+		t.Errorf("%+v, %v", host.Orphans, err)
 	}
 }
 
 // A VM that the server does not know is left alone, told of, and deleted when people say so: whichever server they ask,
 // and whichever the host talks to.
-func TestStrangers(t *testing.T) {
+func TestOrphans(t *testing.T) {
 	l := newLab(t)
 	h := l.joined("wn-1")
 	h.tell(fleet.Report{Instance: "a", Facts: h.facts("a", "b")})
@@ -270,13 +270,13 @@ func TestStrangers(t *testing.T) {
 		}
 		return powers
 	}
-	strangers := func(want ...farm.Stranger) {
+	orphans := func(want ...farm.Orphan) {
 		t.Helper()
 		host, err := l.Host(t.Context(), site, "wn-1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(want, host.Strangers); d != "" {
+		if d := cmp.Diff(want, host.Orphans); d != "" {
 			t.Error(d)
 		}
 		if warned := strings.Contains(strings.Join(host.Warnings, "; "),
@@ -284,18 +284,18 @@ func TestStrangers(t *testing.T) {
 			t.Errorf("warnings %q", host.Warnings)
 		}
 	}
-	web, db, twin := farm.Stranger{Host: h.id, VM: "v1", State: farm.VMRunning}, farm.Stranger{Host: h.id, VM: "v2",
-		Name: "p/db", State: farm.VMStopped}, farm.Stranger{Host: h.id, VM: "v3", Name: "p/db", State: farm.VMRunning}
+	web, db, twin := farm.Orphan{Host: h.id, VM: "v1", State: farm.VMRunning}, farm.Orphan{Host: h.id, VM: "v2",
+		Name: "p/db", State: farm.VMStopped}, farm.Orphan{Host: h.id, VM: "v3", Name: "p/db", State: farm.VMRunning}
 	says(true, fleet.Observed{ID: "v1", State: "running"}, fleet.Observed{ID: "v2", State: "stopped", Name: "p/db"},
 		fleet.Observed{ID: "v3", State: "running", Name: "p/db"})
-	strangers(web, db, twin)
+	orphans(web, db, twin)
 	says(false, fleet.Observed{ID: "v1", State: "running", Name: "p/web"})
 	web.Name = "p/web"
-	strangers(web, db, twin)
+	orphans(web, db, twin)
 	// an agent that does not tell names
 	says(true, fleet.Observed{ID: "v1", State: "running"}, fleet.Observed{ID: "v2", State: "stopped"},
 		fleet.Observed{ID: "v3", State: "running"})
-	strangers(web, db, twin)
+	orphans(web, db, twin)
 	if d := cmp.Diff(map[string]string{}, wanted()); d != "" {
 		t.Errorf("before people said so:\n%s", d)
 	}
@@ -316,15 +316,15 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	web.Evicted, db.Evicted = true, true
-	strangers(web, db, twin)
+	orphans(web, db, twin)
 	if d := cmp.Diff(map[string]string{"v1": "deleted", "v2": "deleted"}, wanted()); d != "" {
 		t.Errorf("then:\n%s", d)
 	}
 	says(false, fleet.Observed{ID: "v1", State: "deleting"})
 	web.State = farm.VMDeleting
-	strangers(web, db, twin)
+	orphans(web, db, twin)
 	says(false, fleet.Observed{ID: "v1", State: "gone"})
-	strangers(db, twin)
+	orphans(db, twin)
 	l.update(func(tx *store.Tx) error { // a backup of the time when it was there
 		return tx.InsertVM(farm.VM{ID: "v2", Project: "p", Name: "db", Shape: farm.Shape{CPUs: 1, Memory: farm.GiB},
 			Wanted: farm.Wanted{Power: farm.PowerOn}})
@@ -333,11 +333,11 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("known again:\n%s", d)
 	}
 	says(true, fleet.Observed{ID: "v2", State: "stopped"})
-	strangers()
+	orphans()
 }
 
-// What one host says of strangers is bounded, however many reports it says it in.
-func TestManyStrangers(t *testing.T) {
+// What one host says of orphans is bounded, however many reports it says it in.
+func TestManyOrphans(t *testing.T) {
 	l := newLab(t)
 	h := l.joined("wn-1")
 	h.tell(fleet.Report{Instance: "a", Facts: h.facts("a", "b")})
@@ -352,17 +352,17 @@ func TestManyStrangers(t *testing.T) {
 	has := func(want int, first string) {
 		t.Helper()
 		host, err := l.Host(t.Context(), site, "wn-1")
-		if err != nil || len(host.Strangers) != want || host.Strangers[0].VM != first {
-			t.Errorf("%d strangers (%v), not %d from %s on", len(host.Strangers), err, want, first)
+		if err != nil || len(host.Orphans) != want || host.Orphans[0].VM != first {
+			t.Errorf("%d strangers (%v), not %d from %s on", len(host.Orphans), err, want, first)
 		}
 	}
-	says("b", maxStrangers-1)
+	says("b", maxOrphans-1)
 	says("a", 5)
-	has(maxStrangers, "a0000")
+	has(maxOrphans, "a0000")
 	says(strings.Repeat("x", 1<<10), 1)
 	h.tell(fleet.Report{Instance: "a", Wanted: 1,
 		VMs: []fleet.Observed{{ID: "b0000", State: "gone"}, {ID: "a0001", State: "stopped"}}})
-	has(maxStrangers, "a0000")
+	has(maxOrphans, "a0000")
 	h.tell(fleet.Report{Instance: "a", Wanted: 1, Whole: true,
 		VMs: []fleet.Observed{{ID: strings.Repeat("x", 1<<10), State: "running"}, {ID: "c", State: "running"}}})
 	has(1, "c")

@@ -243,14 +243,14 @@ type news struct {
 	changed   map[string]farm.Observed
 	gone      []farm.VM // nothing of them is left, as people wanted
 	elsewhere []string  // IDs of VMs that have their place on another host
-	strangers []farm.Stranger
-	left      []farm.Stranger // that it has no more, or that are none any more
-	moves     []farm.Move     // as they are now
-	arrived   []arrival       // VMs that have gone to other hosts
+	orphans   []farm.Orphan
+	left      []farm.Orphan // that it has no more, or that are none any more
+	moves     []farm.Move   // as they are now
+	arrived   []arrival     // VMs that have gone to other hosts
 }
 
 func (n news) any() bool {
-	return len(n.changed)+len(n.gone)+len(n.strangers)+len(n.left)+len(n.moves)+len(n.arrived) > 0
+	return len(n.changed)+len(n.gone)+len(n.orphans)+len(n.left)+len(n.moves)+len(n.arrived) > 0
 }
 
 func (s *Server) newsOf(t *store.Tx, host string, seen map[string]farm.Observed, r fleet.Report) (news, error) {
@@ -395,13 +395,13 @@ func (s *Server) write(t *store.Tx, l *link, n news) error {
 			return err
 		}
 	}
-	for _, v := range n.strangers {
-		if err := t.PutStranger(v); err != nil {
+	for _, v := range n.orphans {
+		if err := t.PutOrphan(v); err != nil {
 			return err
 		}
 	}
 	for _, v := range n.left {
-		if err := t.DeleteStranger(v.Host, v.VM); err != nil {
+		if err := t.DeleteOrphan(v.Host, v.VM); err != nil {
 			return err
 		}
 	}

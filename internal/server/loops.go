@@ -161,7 +161,7 @@ func (s *Server) lead(ctx context.Context) {
 		}
 		if err == nil && ok {
 			s.log.Info("this server leads", "epoch", epoch)
-			s.reign(ctx, holder, epoch)
+			s.leadUntilLost(ctx, holder, epoch)
 			s.log.Info("this server leads no longer", "epoch", epoch)
 			continue
 		}
@@ -189,8 +189,9 @@ func (s *Server) Works() error {
 	return nil
 }
 
-// reign runs the loops until the lease is another's, or cannot be kept in time, or ctx ends; then it is given back.
-func (s *Server) reign(ctx context.Context, holder string, epoch int64) {
+// leadUntilLost runs the loops until the lease is another's, or cannot be kept in time, or ctx ends; then it is given
+// back.
+func (s *Server) leadUntilLost(ctx context.Context, holder string, epoch int64) {
 	within, end := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	for _, l := range s.leading() {

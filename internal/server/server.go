@@ -29,12 +29,12 @@ type Options struct {
 	// Servers are the URLs of all servers of the fleet, as hosts are told; none: URL.
 	Servers []string
 	// ListenerCAs vouch for the certificate that this server's listener shows, where the site brought one; none: the
-	// fleet's own authority does.
+	// fleet's CA does.
 	ListenerCAs []*x509.Certificate
 	// CAKeyFile seals the key of the fleet's authority in the store. It is made where the store has no sealed one; all
 	// servers have the same.
 	CAKeyFile string
-	// vouches for hosts too, whose certificates the site issues; nil: nobody but the fleet's own authority
+	// vouches for hosts too, whose certificates the site issues; nil: nobody but the fleet's CA
 	Site *pki.Site
 	// Broker is the batch system of a cell whose broker is not grange.
 	Broker func(farm.Cell) (batch.System, error)

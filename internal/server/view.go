@@ -12,10 +12,10 @@ import (
 
 // seen is what one call has looked up: the VMs and hosts of a list share it.
 type seen struct {
-	hosts     map[string]farm.Host // without their facts
-	cells     map[string]farm.Cell
-	strangers map[string][]farm.Stranger // by host; nil: not looked up
-	brokers   map[string]brokerNote      // by cell
+	hosts   map[string]farm.Host // without their facts
+	cells   map[string]farm.Cell
+	orphans map[string][]farm.Orphan // by host; nil: not looked up
+	brokers map[string]brokerNote    // by cell
 }
 
 // on is the host of a VM, without its facts, which are most of it; ok is false when it is not there.

@@ -44,7 +44,7 @@ type HostView struct {
 	Memory     farm.Bytes
 	FreeMemory farm.Bytes
 	Jobs       int // of its cell's batch system that still run on it; only while it is drained
-	Strangers  []farm.Stranger
+	Orphans    []farm.Orphan
 	Warnings   []string // what an operator should look at
 }
 

@@ -18,7 +18,7 @@ type Change struct {
 	Kind     Kind
 	ID       string // name, where the kind has no ID; "project/name" of a group
 	Project  string // of a VM; "": none
-	// of a VM, a stream or a stranger: whose wanted list it changes. A VM that leaves a host is two changes
+	// of a VM, a stream or a orphan: whose wanted list it changes. A VM that leaves a host is two changes
 	Host    string
 	Deleted bool
 }
@@ -40,7 +40,7 @@ const (
 	KindToken     Kind = "token"
 	KindJoinToken Kind = "join-token"
 	KindStream    Kind = "stream"
-	KindStranger  Kind = "stranger"
+	KindOrphan    Kind = "stranger"
 	KindMove      Kind = "move" // of no change: those of a move are of its VM
 	KindSetting   Kind = "setting"
 )

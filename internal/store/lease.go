@@ -15,8 +15,8 @@ import (
 // keeps the lease, and, by Fence, in each of its commits. Both look at the row under the lock that all writers hold, so
 // that no commit of the old epoch follows the first of the new one.
 
-// rival is what this process saw of the lease that another has.
-type rival struct {
+// seenLease is what this process saw of the lease that another has.
+type seenLease struct {
 	mu          sync.Mutex
 	mine        int64 // the epoch that this process took; 0: none
 	epoch, beat int64
@@ -61,27 +61,27 @@ func (s *Store) leadIn(t *Tx, holder string, ttl time.Duration) (int64, bool, er
 }
 
 // took reports whether this process took the lease in an epoch; take notes that, when it is committed.
-func (r *rival) took(epoch int64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mine == epoch
+func (l *seenLease) took(epoch int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mine == epoch
 }
 
-func (r *rival) take(epoch int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mine = epoch
+func (l *seenLease) take(epoch int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mine = epoch
 }
 
 // stale reports whether nobody has kept the lease for ttl, as far as this process has seen.
-func (r *rival) stale(epoch, beat int64, now time.Time, ttl time.Duration) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.since.IsZero() || r.epoch != epoch || r.beat != beat {
-		r.epoch, r.beat, r.since = epoch, beat, now
+func (l *seenLease) stale(epoch, beat int64, now time.Time, ttl time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.since.IsZero() || l.epoch != epoch || l.beat != beat {
+		l.epoch, l.beat, l.since = epoch, beat, now
 		return false
 	}
-	return now.Sub(r.since) >= ttl
+	return now.Sub(l.since) >= ttl
 }
 
 // Resign gives the lease back, so that another need not wait for its end.

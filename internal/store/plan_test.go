@@ -18,7 +18,7 @@ func TestPlans(t *testing.T) {
 	}{
 		"grants of a user": {func(tx *Tx) error { _, err := tx.Grants("ann"); return err },
 			"INDEX objects_owner (kind=? AND owner=?)"},
-		"strangers of a host": {func(tx *Tx) error { _, err := tx.Strangers("h"); return err },
+		"strangers of a host": {func(tx *Tx) error { _, err := tx.Orphans("h"); return err },
 			"INDEX objects_owner (kind=? AND owner=?)"},
 		"streams of a host": {func(tx *Tx) error { _, err := tx.Streams("h"); return err },
 			"INDEX objects_owner (kind=? AND owner=?)"},
@@ -58,7 +58,7 @@ func TestPlans(t *testing.T) {
 		}, "INDEX"},
 		"a VM by its name": {func(tx *Tx) error { _, err := tx.VMNamed("p", "n"); return ignoreAbsent(err) },
 			"INDEX vms_name (project=? AND name=?)"},
-		"strangers of hosts": {func(tx *Tx) error { _, err := tx.StrangersOf(some); return err },
+		"strangers of hosts": {func(tx *Tx) error { _, err := tx.OrphansOf(some); return err },
 			"INDEX objects_owner (kind=? AND owner=?)"},
 		"what hosts have": {func(tx *Tx) error { _, err := tx.UsedHosts(some); return err },
 			"INDEX vms_host (host=?)"},

@@ -27,7 +27,7 @@ type Store struct {
 
 	feed     feed
 	recent   recent
-	lease    rival
+	lease    seenLease
 	networks kept[farm.FleetNetwork]
 	end      context.CancelFunc
 	tasks    sync.WaitGroup

@@ -34,34 +34,34 @@ func (t *Tx) PutStream(s Stream) error { return streams().put(t, s) }
 // DeleteStream takes the request back.
 func (t *Tx) DeleteStream(id string) error { return streams().drop(t, id) }
 
-func strangers() noun[farm.Stranger] {
-	return noun[farm.Stranger]{kind: KindStranger, what: "stranger",
-		name:   func(v farm.Stranger) string { return v.Host + "/" + v.VM },
-		owner:  func(v farm.Stranger) string { return v.Host },
-		change: func(v farm.Stranger, c *Change) { c.Host = v.Host }}
+func orphans() noun[farm.Orphan] {
+	return noun[farm.Orphan]{kind: KindOrphan, what: "stranger",
+		name:   func(v farm.Orphan) string { return v.Host + "/" + v.VM },
+		owner:  func(v farm.Orphan) string { return v.Host },
+		change: func(v farm.Orphan, c *Change) { c.Host = v.Host }}
 }
 
-// Strangers are those of a host; "": those of all hosts.
-func (t *Tx) Strangers(host string) ([]farm.Stranger, error) { return strangers().list(t, host) }
+// Orphans are those of a host; "": those of all hosts.
+func (t *Tx) Orphans(host string) ([]farm.Orphan, error) { return orphans().list(t, host) }
 
-// StrangersOf are those of some hosts.
-func (t *Tx) StrangersOf(hosts []farm.Host) (all []farm.Stranger, err error) {
-	n := strangers()
+// OrphansOf are those of some hosts.
+func (t *Tx) OrphansOf(hosts []farm.Host) (all []farm.Orphan, err error) {
+	n := orphans()
 	err = t.eachOf(hostIDs(hosts), func(r scanner) error {
 		v, err := n.scan(r)
 		all = append(all, v)
 		return err
 		// in no order: for that SQLite would read all of the kind
 	}, "SELECT revision, body FROM objects WHERE kind = '"+string(n.kind)+"' AND owner IN (%s)")
-	slices.SortFunc(all, func(a, b farm.Stranger) int { return strings.Compare(n.name(a), n.name(b)) })
+	slices.SortFunc(all, func(a, b farm.Orphan) int { return strings.Compare(n.name(a), n.name(b)) })
 	return all, err
 }
 
-// PutStranger writes one, new or not.
-func (t *Tx) PutStranger(v farm.Stranger) error { return strangers().put(t, v) }
+// PutOrphan writes one, new or not.
+func (t *Tx) PutOrphan(v farm.Orphan) error { return orphans().put(t, v) }
 
-// DeleteStranger takes one away.
-func (t *Tx) DeleteStranger(host, vm string) error { return strangers().drop(t, host+"/"+vm) }
+// DeleteOrphan takes one away.
+func (t *Tx) DeleteOrphan(host, vm string) error { return orphans().drop(t, host+"/"+vm) }
 
 // moves are kept by VM: the last one of each.
 func moves() noun[farm.Move] {

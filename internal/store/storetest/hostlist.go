@@ -17,8 +17,8 @@ func hostLists(s *suite) {
 		for n := range many {
 			h := aHost(n)
 			h.Name = fmt.Sprintf("host-%03d", n)
-			if err := errors.Join(tx.InsertHost(h), tx.PutStranger(farm.Stranger{Host: h.ID, VM: "v1"}),
-				tx.PutStranger(farm.Stranger{Host: h.ID, VM: "v0"})); err != nil {
+			if err := errors.Join(tx.InsertHost(h), tx.PutOrphan(farm.Orphan{Host: h.ID, VM: "v1"}),
+				tx.PutOrphan(farm.Orphan{Host: h.ID, VM: "v0"})); err != nil {
 				return err
 			}
 			h.Revision = tx.Revision()
@@ -55,9 +55,9 @@ func hostLists(s *suite) {
 		err = tx.AddFacts(got)
 		same(s, "with facts", append(all[:many:many], farm.Host{ID: "gone", Name: "gone"}), err, got)
 
-		strangers, err := tx.StrangersOf([]farm.Host{all[7], all[3], {ID: "gone"}})
-		same(s, "strangers", []farm.Stranger{{Host: "h3", VM: "v0"}, {Host: "h3", VM: "v1"}, {Host: "h7", VM: "v0"},
-			{Host: "h7", VM: "v1"}}, err, strangers)
+		orphans, err := tx.OrphansOf([]farm.Host{all[7], all[3], {ID: "gone"}})
+		same(s, "strangers", []farm.Orphan{{Host: "h3", VM: "v0"}, {Host: "h3", VM: "v1"}, {Host: "h7", VM: "v0"},
+			{Host: "h7", VM: "v1"}}, err, orphans)
 		return nil
 	})
 	s.fails("by what is no text", s.in(db,

@@ -8,18 +8,18 @@ import (
 
 const ttl = 10 * time.Second
 
-// rival is a server that wants to lead, with a clock of its own.
-type rival struct {
+// contender is a server that wants to lead, with a clock of its own.
+type contender struct {
 	s    *suite
 	name string
 	db   *store.Store
 	clock
 }
 
-func (s *suite) rivals(names ...string) (all []*rival) {
+func (s *suite) contenders(names ...string) (all []*contender) {
 	url := s.fresh(s.T)
 	for _, name := range names {
-		r := &rival{s: s, name: name, clock: clock{now: noon}}
+		r := &contender{s: s, name: name, clock: clock{now: noon}}
 		r.db = s.open(url, store.Options{Now: r.Now})
 		all = append(all, r)
 	}
@@ -27,7 +27,7 @@ func (s *suite) rivals(names ...string) (all []*rival) {
 }
 
 // leads asks for the lease, and checks the answer.
-func (r *rival) leads(want bool, epoch int64) {
+func (r *contender) leads(want bool, epoch int64) {
 	r.s.Helper()
 	got, ok, err := r.db.Lead(r.s.ctx, r.name, ttl)
 	if err != nil || ok != want || got != epoch {
@@ -36,7 +36,7 @@ func (r *rival) leads(want bool, epoch int64) {
 }
 
 func lease(s *suite) {
-	rs := s.rivals("a", "b")
+	rs := s.contenders("a", "b")
 	a, b := rs[0], rs[1]
 	for range 10 {
 		a.leads(true, 1)
@@ -52,7 +52,7 @@ func lease(s *suite) {
 }
 
 func deadLeader(s *suite) {
-	rs := s.rivals("a", "b", "c")
+	rs := s.contenders("a", "b", "c")
 	a, b, c := rs[0], rs[1], rs[2]
 	a.leads(true, 1)
 	b.leads(false, 1)
@@ -70,7 +70,7 @@ func deadLeader(s *suite) {
 }
 
 func resigned(s *suite) {
-	rs := s.rivals("a", "b")
+	rs := s.contenders("a", "b")
 	a, b := rs[0], rs[1]
 	a.leads(true, 1)
 	if err := b.db.Resign(s.ctx, "b"); err != nil { // not its own
@@ -81,12 +81,12 @@ func resigned(s *suite) {
 		s.Fatal(err)
 	}
 	b.leads(true, 2)
-	again := &rival{s: s, name: "b", db: rs[0].db, clock: clock{now: noon}}
+	again := &contender{s: s, name: "b", db: rs[0].db, clock: clock{now: noon}}
 	again.leads(true, 3) // a new process with the name of the old one
 }
 
 func fence(s *suite) {
-	rs := s.rivals("a", "b")
+	rs := s.contenders("a", "b")
 	a, b := rs[0], rs[1]
 	a.leads(true, 1)
 	fenced := func(epoch int64) func(*store.Tx) error {

@@ -278,21 +278,21 @@ func streams(s *suite) {
 		err, changes)
 }
 
-func strangers(s *suite) {
+func orphans(s *suite) {
 	db := s.new()
-	here := farm.Stranger{Host: "h1", VM: "v1", Name: "p/web", State: farm.VMRunning}
-	there := farm.Stranger{Host: "h2", VM: "v1", State: farm.VMStopped}
-	s.update(db, func(tx *store.Tx) error { return errors.Join(tx.PutStranger(here), tx.PutStranger(there)) })
+	here := farm.Orphan{Host: "h1", VM: "v1", Name: "p/web", State: farm.VMRunning}
+	there := farm.Orphan{Host: "h2", VM: "v1", State: farm.VMStopped}
+	s.update(db, func(tx *store.Tx) error { return errors.Join(tx.PutOrphan(here), tx.PutOrphan(there)) })
 	here.Evicted = true
-	s.update(db, func(tx *store.Tx) error { return errors.Join(tx.PutStranger(here), tx.PutStranger(there)) })
+	s.update(db, func(tx *store.Tx) error { return errors.Join(tx.PutOrphan(here), tx.PutOrphan(there)) })
 	changes, _, err := db.Changes(s.ctx, 1, 10)
-	same(s, "the host's list changes", []store.Change{{Revision: 2, Kind: store.KindStranger, ID: "h1/v1", Host: "h1"}},
+	same(s, "the host's list changes", []store.Change{{Revision: 2, Kind: store.KindOrphan, ID: "h1/v1", Host: "h1"}},
 		err, changes)
-	s.update(db, func(tx *store.Tx) error { return tx.DeleteStranger("h2", "v1") })
+	s.update(db, func(tx *store.Tx) error { return tx.DeleteOrphan("h2", "v1") })
 	s.view(db, func(tx *store.Tx) error {
-		got, err := tx.Strangers("")
-		same(s, "of all", []farm.Stranger{here}, err, got)
-		got, err = tx.Strangers("h2")
+		got, err := tx.Orphans("")
+		same(s, "of all", []farm.Orphan{here}, err, got)
+		got, err = tx.Orphans("h2")
 		same(s, "of the other host", nil, err, got)
 		return nil
 	})

@@ -29,7 +29,7 @@ func Run(t *testing.T, fresh func(t *testing.T) (url string)) {
 		{"the same observed again", sameObserved}, {"placed", placed}, {"sums", sums},
 		{"hosts", hosts}, {"hosts seen", hostsSeen}, {"lists of hosts", hostLists}, {"touched", touched},
 		{"small things", smallThings}, {"the same put again", samePut}, {"users", users}, {"streams", streams},
-		{"strangers", strangers}, {"settings", settings},
+		{"strangers", orphans}, {"settings", settings},
 		{"audit", audit}, {"answers", answers}, {"names in the order of bytes", byteOrder}, {"text", badText},
 		{"feed", feed}, {"feed by whole revisions", wholeRevisions}, {"feed gone", feedGone},
 		{"feed of several writers", mixedWriters}, {"writers", writers}, {"together", together},

@@ -17,9 +17,9 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// The agent is everybody's, and its connections, memory and file descriptors are few. doors gives each user a share
+// The agent is everybody's, and its connections, memory and file descriptors are few. admission gives each user a share
 // that is more than a host full of their jobs needs, so that nobody shuts others out. The administrator's share is all.
-type doors struct {
+type admission struct {
 	mu    sync.Mutex
 	open  map[uint32]int           // connections by user
 	large map[uint32]chan struct{} // held, by user, while a large body is read
@@ -68,7 +68,7 @@ func (d door) Accept() (net.Conn, error) {
 		conn, err := d.AcceptUnix()
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
-				d.agent.doors.note(time.Now())
+				d.agent.admission.note(time.Now())
 			}
 			return nil, err
 		}
@@ -81,13 +81,13 @@ func (d door) Accept() (net.Conn, error) {
 		if d.free(cred.Uid) {
 			limit = 0
 		}
-		if !d.agent.doors.enter(cred.Uid, limit) {
+		if !d.agent.admission.enter(cred.Uid, limit) {
 			conn.Close()
 			continue
 		}
 		// now: by the time that the request is here, the number may be another process's
 		start, _ := startOf(int(cred.Pid))
-		return &connection{conn, start, sync.OnceFunc(func() { d.agent.doors.leave(cred.Uid) })}, nil
+		return &connection{conn, start, sync.OnceFunc(func() { d.agent.admission.leave(cred.Uid) })}, nil
 	}
 }
 
@@ -107,7 +107,7 @@ func peerCred(conn *net.UnixConn) (cred *unix.Ucred, err error) {
 }
 
 // enter counts a connection; a limit of 0 is none.
-func (d *doors) enter(uid uint32, limit int) bool {
+func (d *admission) enter(uid uint32, limit int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if limit > 0 && d.open[uid] >= limit {
@@ -120,7 +120,7 @@ func (d *doors) enter(uid uint32, limit int) bool {
 	return true
 }
 
-func (d *doors) leave(uid uint32) {
+func (d *admission) leave(uid uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.open[uid]--; d.open[uid] == 0 {
@@ -128,7 +128,7 @@ func (d *doors) leave(uid uint32) {
 	}
 }
 
-func (d *doors) note(now time.Time) {
+func (d *admission) note(now time.Time) {
 	d.mu.Lock()
 	d.deaf = now
 	d.mu.Unlock()
@@ -136,7 +136,7 @@ func (d *doors) note(now time.Time) {
 
 // hears reports whether callers could reach us for as long as they may be silent: an agent without file descriptors
 // must not pause their VMs.
-func (d *doors) hears() bool {
+func (d *admission) hears() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// in that second net/http tries to accept again
@@ -144,7 +144,7 @@ func (d *doors) hears() bool {
 }
 
 // carry waits until no other large body of the user is being read.
-func (d *doors) carry(ctx context.Context, uid uint32) (done func(), err error) {
+func (d *admission) carry(ctx context.Context, uid uint32) (done func(), err error) {
 	d.mu.Lock()
 	if d.large == nil {
 		d.large = map[uint32]chan struct{}{}
@@ -169,7 +169,7 @@ const maxRequest = 128 << 20
 // decode reads the body of a request.
 func (a *Agent) decode(w http.ResponseWriter, r *http.Request, c Caller, into any) error {
 	if large := r.ContentLength < 0 || r.ContentLength > smallBody; large && !c.admin() {
-		done, err := a.doors.carry(r.Context(), c.UID)
+		done, err := a.admission.carry(r.Context(), c.UID)
 		if err != nil {
 			return err
 		}

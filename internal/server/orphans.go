@@ -13,20 +13,20 @@ import (
 	"github.com/grange-project/grange/internal/store"
 )
 
-// Bounds of what is kept of a host's strangers.
+// Bounds of what is kept of a host's orphans.
 const (
-	maxStrangers = 1000
-	maxCalled    = 128 // bytes of a name, or of an ID
+	maxOrphans = 1000
+	maxCalled  = 128 // bytes of a name, or of an ID
 )
 
-// meet finds what is new of a host's strangers, whose IDs it gets. What was ordered of one that is still there stays
+// meet finds what is new of a host's orphans, whose IDs it gets. What was ordered of one that is still there stays
 // ordered. Those beyond the bounds are met when others have left.
 func (n *news) meet(t *store.Tx, host string, strange []string, r fleet.Report) error {
-	known, err := t.Strangers(host)
+	known, err := t.Orphans(host)
 	if err != nil {
 		return err
 	}
-	by, said := map[string]farm.Stranger{}, map[string]fleet.Observed{}
+	by, said := map[string]farm.Orphan{}, map[string]fleet.Observed{}
 	for _, v := range known {
 		by[v.VM] = v
 	}
@@ -40,7 +40,7 @@ func (n *news) meet(t *store.Tx, host string, strange []string, r fleet.Report) 
 			n.left = append(n.left, v)
 		}
 	}
-	room := maxStrangers - len(known) + len(n.left)
+	room := maxOrphans - len(known) + len(n.left)
 	for _, id := range strange {
 		o := said[id]
 		was, met := by[id]
@@ -50,30 +50,30 @@ func (n *news) meet(t *store.Tx, host string, strange []string, r fleet.Report) 
 		if !met {
 			room--
 		}
-		now := farm.Stranger{Host: host, VM: id,
+		now := farm.Orphan{Host: host, VM: id,
 			Name: cmp.Or(farm.Printable(o.Name[:min(len(o.Name), maxCalled)]), was.Name), State: farm.VMState(o.State),
 			Evicted: was.Evicted}
 		if now != was {
-			n.strangers = append(n.strangers, now)
+			n.orphans = append(n.orphans, now)
 		}
 	}
 	return nil
 }
 
-// strangersOf are those of a host.
-func (c *call) strangersOf(host string) ([]farm.Stranger, error) {
-	if c.seen.strangers == nil {
-		return c.Strangers(host)
+// orphansOf are those of a host.
+func (c *call) orphansOf(host string) ([]farm.Orphan, error) {
+	if c.seen.orphans == nil {
+		return c.Orphans(host)
 	}
-	return c.seen.strangers[host], nil
+	return c.seen.orphans[host], nil
 }
 
-// seeStrangers reads those of the hosts of a list at once.
-func (c *call) seeStrangers(hosts []farm.Host) error {
-	all, err := c.StrangersOf(hosts)
-	c.seen.strangers = map[string][]farm.Stranger{}
+// seeOrphans reads those of the hosts of a list at once.
+func (c *call) seeOrphans(hosts []farm.Host) error {
+	all, err := c.OrphansOf(hosts)
+	c.seen.orphans = map[string][]farm.Orphan{}
 	for _, v := range all {
-		c.seen.strangers[v.Host] = append(c.seen.strangers[v.Host], v)
+		c.seen.orphans[v.Host] = append(c.seen.orphans[v.Host], v)
 	}
 	return err
 }
@@ -90,18 +90,18 @@ func (s *Server) EvictVMs(ctx context.Context, who farm.Identity, ref string, if
 		if err := c.stillHost(h, ifRevision); err != nil {
 			return err
 		}
-		strangers, err := c.strangersOf(h.ID)
+		orphans, err := c.orphansOf(h.ID)
 		if err != nil {
 			return err
 		}
 		var said []string
 		for _, vm := range vms {
-			v, err := pick(strangers, h, vm)
+			v, err := pick(orphans, h, vm)
 			if err != nil {
 				return err
 			}
 			v.Evicted = true
-			if err := c.PutStranger(*v); err != nil {
+			if err := c.PutOrphan(*v); err != nil {
 				return err
 			}
 			said = append(said, strings.TrimSpace(v.Name+" "+v.VM))
@@ -115,18 +115,18 @@ func (s *Server) EvictVMs(ctx context.Context, who farm.Identity, ref string, if
 	return view, err
 }
 
-// pick is the stranger of an ID, or the only one of a name.
-func pick(strangers []farm.Stranger, h farm.Host, vm string) (found *farm.Stranger, err error) {
-	for i, v := range strangers {
+// pick is the orphan of an ID, or the only one of a name.
+func pick(orphans []farm.Orphan, h farm.Host, vm string) (found *farm.Orphan, err error) {
+	for i, v := range orphans {
 		switch {
 		case v.VM == vm:
-			return &strangers[i], nil
+			return &orphans[i], nil
 		case v.Name == vm && found != nil:
 			return nil, &farm.Error{Kind: farm.Conflict, Code: farm.CodeNoVM,
 				Message: fmt.Sprintf("host %s has several VMs %s that the server does not know", h.Name, vm),
 				Hint:    "name one by its ID, as `grange host show " + h.Name + "` lists them"}
 		case v.Name == vm:
-			found = &strangers[i]
+			found = &orphans[i]
 		}
 	}
 	if found != nil {
@@ -140,12 +140,12 @@ func pick(strangers []farm.Stranger, h farm.Host, vm string) (found *farm.Strang
 
 // evictedVMs are to go from the host. A VM that the server knows again, as after a restore, is none of them.
 func evictedVMs(t *store.Tx, host string, list *fleet.WantedList) error {
-	strangers, err := t.Strangers(host)
+	orphans, err := t.Orphans(host)
 	if err != nil {
 		return err
 	}
 	var evicted []string
-	for _, v := range strangers {
+	for _, v := range orphans {
 		if !v.Evicted {
 			continue
 		}

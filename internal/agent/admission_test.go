@@ -71,13 +71,13 @@ func TestConnectionsOfAUser(t *testing.T) {
 	held[0].Close() // which counts once
 	dial()
 	held[0] = <-accepted
-	if a.doors.enter(held[0].(*connection).mustUID(t), a.mostConnections()) {
+	if a.admission.enter(held[0].(*connection).mustUID(t), a.mostConnections()) {
 		t.Error("a connection that was closed twice counts twice")
 	}
-	if !a.doors.enter(4711, a.mostConnections()) {
+	if !a.admission.enter(4711, a.mostConnections()) {
 		t.Error("another user's connections count")
 	}
-	a.doors.leave(4711)
+	a.admission.leave(4711)
 }
 
 func (c *connection) mustUID(t *testing.T) uint32 {
@@ -93,7 +93,7 @@ func TestAgentThatCannotAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.close()
-		var d doors
+		var d admission
 		b.close()
 		b.open(t)
 		b.power.mu.Lock()
@@ -170,7 +170,7 @@ func TestBodies(t *testing.T) {
 		t.Errorf("a body that does not come: %v after %v", err, time.Since(began))
 	}
 
-	done, err := a.doors.carry(t.Context(), 4711)
+	done, err := a.admission.carry(t.Context(), 4711)
 	if err != nil {
 		t.Fatal(err)
 	}
