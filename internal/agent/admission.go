@@ -212,14 +212,14 @@ func (a *Agent) roomForLocked(late *job, most int) error {
 		}
 	}
 	if bytes > mostBytes && n > 0 {
-		return &farm.Error{Kind: farm.NoCapacity, Code: CodeTooManyBytes,
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeTooManyBytes,
 			Message: fmt.Sprintf("your waiting jobs on this host have scripts and environments of %v with this one; "+
 				"%v are kept for one user", farm.Bytes(bytes), farm.Bytes(mostBytes)),
 			Hint: "wait until some have begun; or put large scripts into a directory that is bound, which sends " +
 				"none"}
 	}
 	if n >= most {
-		return &farm.Error{Kind: farm.NoCapacity, Code: CodeTooManyJobs,
+		return &farm.Error{Kind: farm.NoCapacity, Code: farm.CodeTooManyJobs,
 			Message: fmt.Sprintf("you have %d jobs on this host already, those that wait included", n),
 			Hint:    "wait until some have ended"}
 	}

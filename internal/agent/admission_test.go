@@ -127,7 +127,7 @@ func TestJobsOfAUser(t *testing.T) {
 		a.live[j.id] = j
 	}
 	late := newJob(a, api.NewID(), user)
-	if entered, err := a.enter(nil, late); entered || !farm.IsCode(err, CodeTooManyJobs) ||
+	if entered, err := a.enter(nil, late); entered || !farm.IsCode(err, farm.CodeTooManyJobs) ||
 		!farm.IsKind(err, farm.NoCapacity) {
 		t.Errorf("one too many: %v, %v", entered, err)
 	}

@@ -32,11 +32,11 @@ func TestBytesOfAUser(t *testing.T) {
 		jobs = append(jobs, j)
 	}
 	if _, err := wait(user, &api.JobRequest{Prologs: []api.Script{*script}}); !farm.IsCode(err,
-		CodeTooManyBytes) || !farm.IsKind(err, farm.NoCapacity) {
+		farm.CodeTooManyBytes) || !farm.IsKind(err, farm.NoCapacity) {
 		t.Errorf("a fifth: %v", err)
 	}
 	if _, err := wait(user, &api.JobRequest{Env: []string{strings.Repeat("x", 20<<20)}}); !farm.IsCode(err,
-		CodeTooManyBytes) {
+		farm.CodeTooManyBytes) {
 		t.Errorf("an environment of 20 MiB: %v", err)
 	}
 	for _, c := range []struct {

@@ -23,10 +23,8 @@ const (
 
 // Codes of what an agent has at a time, and of what one user may have of it.
 const (
-	CodeNoVMUID      farm.Code = "no-vm-uid" // all user IDs of VMs are in use
-	CodeTooManyJobs  farm.Code = "too-many-jobs"
-	CodeTooManyBytes farm.Code = "too-many-bytes"
-	CodeSlowRequest  farm.Code = "slow-request" // its body did not come in time
+	CodeNoVMUID     farm.Code = "no-vm-uid"    // all user IDs of VMs are in use
+	CodeSlowRequest farm.Code = "slow-request" // its body did not come in time
 )
 
 // Codes of cloud VMs on their host, and of moves.

@@ -84,7 +84,7 @@ func TestWaitTimeoutWithoutRoom(t *testing.T) {
 	hand.until(api.EventWaiting)
 	batch := f.mustAsk(f.caller("7"), api.JobRequest{Batch: "slurm"})
 	p := batch.problem()
-	if p.Type != "grange:"+string(farm.CodeNoRoom) || p.Status != 429 ||
+	if p.Type != "grange:"+string(farm.CodeNoRoom) || p.Status != 503 ||
 		!strings.Contains(p.Detail, "slurm/99 on the host holds CPUs "+all.String()) ||
 		!strings.Contains(p.Detail, "waited 300ms") {
 		t.Errorf("%+v", p)

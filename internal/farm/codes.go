@@ -70,6 +70,8 @@ const (
 const (
 	// the caller has not said who it is, or in a way that the server does not accept
 	CodeNotKnown     Code = "not-known"
+	CodeTooManyBytes Code = "too-many-bytes"
+	CodeTooManyJobs  Code = "too-many-jobs"
 	CodeTooManyTries Code = "too-many-tries"
 	CodeConnections  Code = "too-many-connections"
 	CodeTooLarge     Code = "too-large"

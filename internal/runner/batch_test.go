@@ -104,7 +104,7 @@ func TestBatchNotStarted(t *testing.T) {
 		"no requeues":            {system: "slurm", grant: api.Grant{}, want: 197, says: "[vm-never-starts]"},
 		"the wrong system": {system: "slurm", job: problem(403, "wrong-batch"), want: 199,
 			says: "[wrong-batch]"},
-		"no room":       {system: "slurm", job: problem(429, "no-room"), want: 199},
+		"no room":       {system: "slurm", job: problem(503, "no-room"), want: 199},
 		"no such image": {system: "slurm", job: problem(404, "no-image"), want: 197},
 		"never fits":    {system: "lsf", job: problem(400, "too-big"), want: 197},
 		"not allowed": {system: "slurm", job: problem(403, "not-allowed"), want: 197,

@@ -11,13 +11,14 @@ import (
 var statusOf = map[farm.Kind]int{
 	farm.Internal: 500, farm.Invalid: 400, farm.NotFound: 404,
 	farm.Conflict: 409, farm.Denied: 403, farm.Unavailable: 503,
-	farm.NoCapacity: 429,
+	farm.NoCapacity: 503,
 }
 
 // narrower are codes for which HTTP has a word of its own.
 var narrower = map[farm.Code]int{
 	farm.CodeNotKnown: 401, farm.CodeTooManyTries: 429, farm.CodeConnections: 429, farm.CodeTooLarge: 413,
-	farm.CodeFeedGone: 410, farm.CodeOtherRequest: 422, farm.CodeNoUpgrade: 426,
+	farm.CodeTooManyJobs: 429, farm.CodeTooManyBytes: 429, farm.CodeFeedGone: 410, farm.CodeOtherRequest: 422,
+	farm.CodeNoUpgrade: 426,
 }
 
 // Problem makes an error fit for people and for RFC 9457. What is not a farm.Error is our fault, and its text is for
