@@ -159,7 +159,7 @@ func (b *beats) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// Grant tells what the agent would give a job of this caller.
+// Grant returns what the agent would give a job of this caller.
 func (c *Client) Grant(ctx context.Context) (Grant, error) {
 	return call[Grant](ctx, c, "GET", "/v1/grant", nil)
 }
@@ -265,7 +265,7 @@ func (c *Client) RemoveImage(ctx context.Context, name string) error {
 	return err
 }
 
-// Host tells what the agent knows of its host.
+// Host returns what the agent knows of its host.
 func (c *Client) Host(ctx context.Context) (Host, error) {
 	return call[Host](ctx, c, "GET", "/v1/host", nil)
 }

@@ -76,7 +76,7 @@ func (c *Client) FailWorker(ctx context.Context, name string) (Worker, error) {
 	return call[Worker](ctx, c, "DELETE", "/v1/workers/"+url.PathEscape(name)+"?late=true", nil)
 }
 
-// WorkerCame says that the batch system has the worker's node.
+// WorkerCame reports that the batch system has the worker's node.
 func (c *Client) WorkerCame(ctx context.Context, name string) (Worker, error) {
 	return call[Worker](ctx, c, "POST", "/v1/workers/"+url.PathEscape(name)+"/up", nil)
 }

@@ -49,7 +49,7 @@ type RetireRequest struct {
 	Without []string `json:"without,omitempty"`
 }
 
-// CA tells how the fleet's authorities are.
+// CA returns how the fleet's authorities are.
 func (c *Client) CA(ctx context.Context) (CA, error) {
 	return call[CA](ctx, c, request{method: "GET", path: "/v1/ca"})
 }

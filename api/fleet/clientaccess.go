@@ -68,13 +68,13 @@ func (c *Client) DeleteToken(ctx context.Context, id string) error {
 	return err
 }
 
-// Whoami tells who the server takes the caller for.
+// Whoami returns who the server takes the caller for.
 func (c *Client) Whoami(ctx context.Context) (Identity, error) {
 	return call[Identity](ctx, c, request{method: "GET", path: "/v1/auth/whoami"})
 }
 
-// Explain tells why a user may or may not do something. Action is as "vm.create", target as "project:NAME", "cell:NAME"
-// or empty; no user: the caller.
+// Explain returns why a user may or may not do something. Action is as "vm.create", target as "project:NAME",
+// "cell:NAME" or empty; no user: the caller.
 func (c *Client) Explain(ctx context.Context, user, action, target string) (Explanation, error) {
 	return call[Explanation](ctx, c, request{method: "GET", path: "/v1/auth/explain",
 		query: url.Values{"user": {user}, "action": {action}, "target": {target}}})

@@ -44,7 +44,7 @@ func (c *Client) LabelHosts(ctx context.Context, patterns []string, u HostUpdate
 	return c.hostVerb(ctx, "label", patterns, u)
 }
 
-// FenceHost says that nothing of a host runs any more: an operator vouches for it.
+// FenceHost reports that nothing of a host runs any more: an operator vouches for it.
 func (c *Client) FenceHost(ctx context.Context, ref, reason string) (Host, error) {
 	return call[Host](ctx, c, request{method: "POST", path: "/v1/hosts/" + url.PathEscape(ref) + "/fence",
 		body: Reason{reason}})
@@ -177,12 +177,12 @@ func (c *Client) Export(ctx context.Context) (Farm, error) {
 	return call[Farm](ctx, c, request{method: "GET", path: "/v1/export"})
 }
 
-// Version tells who the server is.
+// Version returns who the server is.
 func (c *Client) Version(ctx context.Context) (Version, error) {
 	return call[Version](ctx, c, request{method: "GET", path: "/v1/version"})
 }
 
-// Status tells how the fleet is.
+// Status returns how the fleet is.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	return call[Status](ctx, c, request{method: "GET", path: "/v1/status"})
 }

@@ -365,7 +365,7 @@ func (l *Lab) Exec(ctx context.Context, args ...string) *exec.Cmd {
 	return l.Grange(ctx, append([]string{"exec"}, args...)...)
 }
 
-// Leaks says what is left on the host although no job runs: processes, domains, files, ledger entries. It gives the
+// Leaks returns what is left on the host although no job runs: processes, domains, files, ledger entries. It gives the
 // agent a moment, for a killed caller's VM ends a little later.
 func (l *Lab) Leaks(ctx context.Context) []string {
 	const timeout = time.Minute // ends with the last leak

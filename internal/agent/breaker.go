@@ -92,7 +92,7 @@ func (v *vm) guarded() error {
 var hostsFault = []farm.Code{farm.CodeDiskFull, CodeVMDiskFull, farm.CodeDiskTool, farm.CodeImageStore,
 	CodeBadPins, hyper.CodeAway, hyper.CodeRefused, hyper.CodeWillNotEnd, hyper.CodeUnreadable, farm.CodeUIDsTaken}
 
-// blameFor says whose fault a failed start can be.
+// blameFor returns whose fault a failed start can be.
 func blameFor(err error) breaker.Blame {
 	e := new(farm.Error)
 	switch {

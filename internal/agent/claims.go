@@ -235,7 +235,7 @@ func (a *Agent) dropStaleClaims() {
 	}
 }
 
-// stale says why a claim is over; "" while it may not be. changed tells that it has learned something to be kept.
+// stale returns why a claim is over; "" while it may not be. changed tells that it has learned something to be kept.
 func (k *metalClaim) stale() (reason string, changed bool) {
 	if k.Boot != bootID() {
 		return "the host has booted since", false

@@ -114,7 +114,7 @@ func drainDenied() error {
 		Hint: "use sudo"}
 }
 
-// takesNothing says why the host takes no new VM; empty: it does.
+// takesNothing returns why the host takes no new VM; empty: it does.
 func (a *Agent) takesNothing() []string {
 	out := a.short()
 	if d, drained := a.ledger.Drained(); drained {

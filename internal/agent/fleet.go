@@ -101,7 +101,7 @@ func (a *Agent) LinkIs(wrong error) {
 	a.fleet.wrong = wrong
 }
 
-// linkWarning says what is wrong with the link, and what to try; "": nothing is.
+// linkWarning returns what is wrong with the link, and what to try; "": nothing is.
 func (a *Agent) linkWarning() string {
 	a.fleet.mu.Lock()
 	wrong := a.fleet.wrong

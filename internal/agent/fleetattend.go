@@ -119,7 +119,7 @@ func (v *fleetVM) startWorked() {
 	}
 }
 
-// settleTicket says whose fault it is that a start came to nothing, if that is not known yet.
+// settleTicket reports whose fault it is that a start came to nothing, if that is not known yet.
 func (v *fleetVM) settleTicket(blame breaker.Blame, text string) {
 	b, t := &v.agent.breakers, v.takeTicket()
 	if t == nil {

@@ -366,7 +366,7 @@ func (v *fleetVM) takeWanted() error {
 	return err
 }
 
-// rest says how the VM is when there is nothing to do.
+// rest reports how the VM is when there is nothing to do.
 func (v *fleetVM) rest(r fleetRecord) {
 	switch {
 	case r.gone():

@@ -275,7 +275,7 @@ func (j *job) isEnded() bool {
 	return j.ended
 }
 
-// finish tells how it went and leaves the VM, unless the agent itself stops.
+// finish reports how it went and leaves the VM, unless the agent itself stops.
 func (j *job) finish(err error) {
 	if j.ctx.Err() != nil {
 		err = context.Cause(j.ctx) // a step may have wrapped it in words of its own

@@ -36,7 +36,7 @@ func (v *vm) awaitMinimum() error {
 
 const minimumPause = time.Second
 
-// short says what the host has less of than its minimum. What cannot be read is not known to be short.
+// short returns what the host has less of than its minimum. What cannot be read is not known to be short.
 func (a *Agent) short() []string {
 	c := a.config()
 	free, err := a.freeSpace(c.StateDir)

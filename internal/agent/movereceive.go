@@ -424,7 +424,7 @@ func (v *fleetVM) takeControl(c *moveConn) {
 	}
 }
 
-// expectSockets says which machine the bytes of the hypervisors are for; nil: for none.
+// expectSockets reports which machine the bytes of the hypervisors are for; nil: for none.
 func (v *fleetVM) expectSockets(m *machine) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -126,7 +126,7 @@ func (p *power) order(ctx context.Context, suspend bool) error {
 	return err
 }
 
-// expect says that callers have promised beats, and beat that one came.
+// expect reports that callers have promised beats, and beat that one came.
 func (p *power) expect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +155,7 @@ func (p *power) beat() {
 	}
 }
 
-// now tells why the CPUs are stopped; zero when they run.
+// now returns why the CPUs are stopped; zero when they run.
 func (p *power) now() wanted {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -319,7 +319,7 @@ func (v *vm) sleep(d time.Duration) error {
 	}
 }
 
-// worthAnotherTry tells what may have been bad luck from what will never work.
+// worthAnotherTry distinguishes what may have been bad luck from what will never work.
 func worthAnotherTry(err error) bool {
 	return !farm.IsKind(err, farm.Invalid) && !farm.IsKind(err, farm.Denied) && !farm.IsKind(err, farm.NoCapacity)
 }

@@ -51,7 +51,7 @@ const (
 
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
 
-// mayWork tells who may have VMs that hold the cluster's key: root, and whom the configuration names.
+// mayWork reports who may have VMs that hold the cluster's key: root, and whom the configuration names.
 func (a *Agent) mayWork(c Caller) error {
 	if c.admin() {
 		return nil

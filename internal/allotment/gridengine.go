@@ -87,7 +87,7 @@ func shepherdOfGroups(files fs.FS, p Process) (int, error) {
 	return found, nil
 }
 
-// leftTree tells that a process in a job's group is of this job's user, and began under its shepherd.
+// leftTree reports that a process in a job's group is of this job's user, and began under its shepherd.
 func leftTree(files fs.FS, p Process, shepherd int, dir string) error {
 	text, err := fs.ReadFile(files, dir+"/job_pid")
 	if err != nil {
@@ -169,7 +169,7 @@ func jobOfShepherd(files fs.FS, p Process, shepherd int) (farm.Allotment, error)
 	return a, nil
 }
 
-// notTheUsers tells that only Grid Engine, and not the job's user, can have written what is in the directory.
+// notTheUsers reports that only Grid Engine, and not the job's user, can have written what is in the directory.
 func notTheUsers(files fs.FS, dir string, user uint32) error {
 	for _, name := range []string{dir, dir + "/config"} {
 		info, err := fs.Stat(files, name)

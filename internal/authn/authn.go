@@ -74,7 +74,7 @@ func New(o Options) *Authenticator {
 		tries: throttle.Buckets{Size: maxTries, Leak: tryBack, Now: o.Now}}
 }
 
-// Identify says which person calls. The error is a *farm.Error: CodeNotKnown, CodeTooManyTries, or one of the
+// Identify returns which person calls. The error is a *farm.Error: CodeNotKnown, CodeTooManyTries, or one of the
 // directory. What is shown is looked at whatever else came from its address: others may share that, or pretend to it.
 func (a *Authenticator) Identify(ctx context.Context, s Shown) (farm.Identity, error) {
 	for _, m := range a.people {
@@ -87,7 +87,7 @@ func (a *Authenticator) Identify(ctx context.Context, s Shown) (farm.Identity, e
 			"server sees")
 }
 
-// IdentifyHost says which host calls, by its certificate. The error is as that of Identify.
+// IdentifyHost returns which host calls, by its certificate. The error is as that of Identify.
 func (a *Authenticator) IdentifyHost(ctx context.Context, s Shown) (farm.Identity, error) {
 	if len(s.Chain) == 0 {
 		return farm.Identity{}, notKnown("a host shows the certificate of its enrolment, and this caller shows none",

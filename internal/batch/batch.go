@@ -196,7 +196,7 @@ func BookingOf(job string) string {
 	return name
 }
 
-// Validate says what is wrong with a booking.
+// Validate reports what is wrong with a booking.
 func (b Booking) Validate() error {
 	switch {
 	case !plain(b.Name) || len(b.Name) > 64:

@@ -63,7 +63,7 @@ func inside(name string) string {
 	return name
 }
 
-// Safe says who beside root could change a file that runs with others' rights: itself, or by a directory above it.
+// Safe reports who beside root could change a file that runs with others' rights: itself, or by a directory above it.
 func Safe(root fs.FS, name string) error {
 	for p := path.Clean(name); ; p = path.Dir(p) {
 		info, err := fs.Stat(root, inside(p))

@@ -66,7 +66,7 @@ type drawing struct {
 	out     strings.Builder
 }
 
-// holders tells which VMs may run on which CPU. A VM whose vCPUs may run everywhere is not pinned, and holds none.
+// holders returns which VMs may run on which CPU. A VM whose vCPUs may run everywhere is not pinned, and holds none.
 func holders(h farm.HostFacts) map[int][]int {
 	out := map[int][]int{}
 	for i, d := range h.Domains {

@@ -34,7 +34,8 @@ func (d *drawing) memory(n farm.Node, x, y int) int {
 	return y + barHeight + 10
 }
 
-// pageLines says what huge pages a node has, a line for each size of which there are any, or one that there are none.
+// pageLines returns what huge pages a node has, a line for each size of which there are any, or one that there are
+// none.
 func pageLines(n farm.Node) []string {
 	if n.Memory == 0 {
 		return nil

@@ -79,7 +79,7 @@ func checkMungeKey(path string) error {
 	return nil
 }
 
-// printChecked says what was found sound.
+// printChecked prints what was found sound.
 func (a *app) printChecked(path string) error {
 	text := path + " is sound"
 	if _, err := os.Stat(path); err != nil {

@@ -84,7 +84,7 @@ func (a *app) printAgentCheck(r agentCheck) error {
 	return nil
 }
 
-// usersOfVMs says whom QEMU runs as.
+// usersOfVMs returns whom QEMU runs as.
 func usersOfVMs(c libvirt.Confinement, uids farm.UIDs) string {
 	own := fmt.Sprintf("user %d, group %d", c.UID, c.GID)
 	switch {
@@ -99,7 +99,7 @@ func usersOfVMs(c libvirt.Confinement, uids farm.UIDs) string {
 	return fmt.Sprintf("each VM has a uid of its own (%v)", uids)
 }
 
-// svirt says what keeps VMs from each other's files beside their users.
+// svirt returns what keeps VMs from each other's files beside their users.
 func svirt(c libvirt.Confinement) string {
 	if len(c.Models) == 0 {
 		return "none: libvirt has no security driver; try: a kernel with AppArmor or SELinux, and security_driver in " +
@@ -127,7 +127,7 @@ func filtered(c libvirt.Confinement) string {
 	return fmt.Sprintf("filters the system calls of %d of %d VMs", c.Filtered, c.VMs)
 }
 
-// agentConfinement says what the agent's own process is kept from, by its unit.
+// agentConfinement returns what the agent's own process is kept from, by its unit.
 func agentConfinement(socket string) string {
 	conn, err := net.DialTimeout("unix", socket, time.Second)
 	if err != nil {

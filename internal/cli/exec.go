@@ -117,7 +117,7 @@ func (f *execFlags) job(a *app, inBatch *runner.Batch, args []string) (*runner.J
 	return runner.New(request, o)
 }
 
-// printResult tells how a job ended.
+// printResult reports how a job ended.
 func (a *app) printResult(r runner.Result) {
 	switch {
 	case a.json:

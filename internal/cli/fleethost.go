@@ -91,7 +91,7 @@ func hostNote(h fleet.Host) string {
 	return ""
 }
 
-// drainText says how far a drain is.
+// drainText returns how far a drain is.
 func drainText(d fleet.Drain) string {
 	text := fmt.Sprintf("%s left", farm.Count(d.VMs, "VM"))
 	if d.Jobs > 0 {

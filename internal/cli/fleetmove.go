@@ -91,7 +91,7 @@ func (a *app) moveVM(ctx context.Context, ref, project, to string, cancel bool, 
 // moveLook is the pause between looks at a move: hosts report its progress about as often.
 const moveLook = time.Second
 
-// awaitMove tells how a move goes until it has ended. Another one that follows it is not waited for.
+// awaitMove returns how a move goes until it has ended. Another one that follows it is not waited for.
 func (a *app) awaitMove(ctx context.Context, c *fleet.Client, vm fleet.VM, m fleet.Move,
 	timeout time.Duration) (fleet.Move, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -119,7 +119,7 @@ func (a *app) awaitMove(ctx context.Context, c *fleet.Client, vm fleet.VM, m fle
 	return m, nil
 }
 
-// moveText says how far a move is.
+// moveText returns how far a move is.
 func moveText(m fleet.Move) string {
 	switch {
 	case m.Phase == fleet.PhasePreparing:

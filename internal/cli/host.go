@@ -144,7 +144,7 @@ func hypervisorNotes(h api.Host) []string {
 	return notes
 }
 
-// backOff says what is refused, until when and why.
+// backOff returns what is refused, until when and why.
 func backOff(b api.BackOff) string {
 	what := b.Kind + " " + b.Name
 	if b.Name == "" {

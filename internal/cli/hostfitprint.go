@@ -141,7 +141,7 @@ func (a *app) printFitVM(n int, host string, vm fitVM) error {
 	return nil
 }
 
-// left says what each node still has of memory and pages.
+// left returns what each node still has of memory and pages.
 func left(room numa.Room) string {
 	var parts []string
 	for _, n := range room.Topology.Nodes {

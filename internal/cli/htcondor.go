@@ -164,13 +164,13 @@ becomes of the job is in what it prints.`,
 	return cmd
 }
 
-// isFinal tells what trying again does not change.
+// isFinal reports what trying again does not change.
 func isFinal(err error) bool {
 	own := new(farm.Error)
 	return errors.As(err, &own) && (own.Kind == farm.Invalid || own.Kind == farm.Denied) || runner.IsDenial(err)
 }
 
-// condorReady says why a job's VM can not be made here.
+// condorReady reports why a job's VM can not be made here.
 func (a *app) condorReady(ctx context.Context, site htcondor.Metal, ad classad.Ad) error {
 	w, err := htcondor.WishOf(ad)
 	if err != nil {

@@ -151,7 +151,7 @@ func (a *app) writeSelftest(file string, r report.Report) error {
 	return report.Text(a.out, r)
 }
 
-// consent says what the test would use where others use the host, and asks whether it may.
+// consent reports what the test would use where others use the host, and asks whether it may.
 func (a *app) consent(ctx context.Context, c selftest.Config, yes bool) error {
 	text, busy, err := selftest.Others(ctx, c)
 	if err != nil || !busy {

@@ -271,7 +271,7 @@ func (a *app) make(ctx context.Context, system apply.System, p apply.Plan, f app
 	return unsaid("what the audit still finds could not be printed", err)
 }
 
-// appliedText says what became of a plan. What a person has to do was in the plan; it is said again only after
+// appliedText returns what became of a plan. What a person has to do was in the plan; it is said again only after
 // something was done.
 func (a *app) appliedText(p apply.Plan, result appliedJSON, root string) string {
 	var b strings.Builder

@@ -90,7 +90,7 @@ func (c choice) words() string {
 	return text
 }
 
-// tellNotes says which rules were not asked.
+// tellNotes writes which rules were not asked.
 func tellNotes(w io.Writer, notes []string) {
 	for _, n := range notes {
 		fmt.Fprintf(w, "not asked: %s\n", n)

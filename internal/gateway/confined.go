@@ -18,7 +18,7 @@ func plain(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/")
 }
 
-// Ioctl says what a file system without any says.
+// Ioctl returns what a file system without any says.
 func (confined) Ioctl(<-chan struct{}, *fuse.IoctlIn, []byte, *fuse.IoctlOut, []byte) fuse.Status {
 	return fuse.Status(syscall.ENOTTY)
 }

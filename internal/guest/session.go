@@ -218,7 +218,7 @@ func (s *Session) guestHandshake(link int, f frame) bool {
 	return true
 }
 
-// marks says how much of each stream has arrived here: nine bytes a stream.
+// marks returns how much of each stream has arrived here: nine bytes a stream.
 func (s *Session) marks() []byte {
 	var b []byte
 	for _, id := range s.order {

@@ -33,7 +33,7 @@ func NewFiles(fsys fs.FS) *Files { return &Files{fsys: fsys} }
 // Err is the first thing that was wrong: a *farm.Error with farm.CodeBadTree that names the file.
 func (r *Files) Err() error { return r.err }
 
-// Fail says that a file is damaged.
+// Fail reports that a file is damaged.
 func (r *Files) Fail(path, format string, args ...any) {
 	if r.err == nil {
 		r.err = &farm.Error{Kind: farm.Invalid, Code: farm.CodeBadTree,

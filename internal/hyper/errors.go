@@ -25,7 +25,7 @@ func NoMachine(id string) error {
 		Message: fmt.Sprintf("no machine %s runs on this host", id)}
 }
 
-// Check tells what is wrong with a machine before any hypervisor sees it: nil, or a farm.Error of kind Invalid.
+// Check reports what is wrong with a machine before any hypervisor sees it: nil, or a farm.Error of kind Invalid.
 func (m Machine) Check() error {
 	bad := func(format string, args ...any) error {
 		return &farm.Error{Kind: farm.Invalid, Code: CodeBadMachine,

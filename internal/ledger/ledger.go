@@ -266,7 +266,7 @@ func (l *Ledger) plans(key string, counts func(id string) bool) []farm.Plan {
 	return append(plans, l.besides(key, inVMs, passed)...)
 }
 
-// holders says who holds what, for people.
+// holders returns who holds what, for people.
 func (l *Ledger) holders() string {
 	lines := l.confinedHolders()
 	for key, plan := range l.metal {

@@ -144,7 +144,7 @@ func (o *Outline) Memory(size farm.Bytes) farm.Bytes {
 	return sum
 }
 
-// Estimate tells what the room is surely short of. Where Plan finds a place, that is nothing. Without a shortage the
+// Estimate returns what the room is surely short of. Where Plan finds a place, that is nothing. Without a shortage the
 // cost is about Waste of what Plan would give, and Plan may refuse all the same.
 func (o *Outline) Estimate(d *Demand) (Cost, Shortage) {
 	if d.vcpus == 0 {

@@ -111,7 +111,7 @@ func (p *picker) deepest() int {
 	return alone
 }
 
-// whole tells that all threads of the core could be had.
+// whole reports that all threads of the core could be had.
 func (p *picker) whole(core int) bool { return p.cores[core].usable == p.cores[core].threads }
 
 // takeGroup takes untouched cores from the group that can give most of what is needed; of several, the fullest.
@@ -149,7 +149,7 @@ func (p *picker) offers(group int) int {
 	return sum
 }
 
-// otherSocket tells that the pick has begun, and not on this group's socket.
+// otherSocket reports that the pick has begun, and not on this group's socket.
 func (p *picker) otherSocket(group int) bool {
 	began := false
 	for i := range p.groups {

@@ -12,7 +12,7 @@ import (
 // maxNodesNamed bounds how many nodes a refusal lists.
 const maxNodesNamed = 8
 
-// refuse says why there is no layout in the room: never on this host, or not now.
+// refuse reports why there is no layout in the room: never on this host, or not now.
 func (v *view) refuse(room Room) error {
 	all := room.emptied()
 	empty := newView(all, v.req, v.wants)
@@ -122,7 +122,7 @@ func (v *view) nodesFor(memory farm.Bytes) int {
 	return 0
 }
 
-// shortOfPages tells that huge pages are wanted and nothing else will do, and that all nodes together have too few.
+// shortOfPages reports that huge pages are wanted and nothing else will do, and that all nodes together have too few.
 func (v *view) shortOfPages() bool {
 	var have farm.Bytes
 	for n := range v.nodes {
@@ -133,7 +133,7 @@ func (v *view) shortOfPages() bool {
 	return !slices.Contains(v.req.pagesOf(0), 0) && have < v.req.Memory
 }
 
-// shortages says what each node lacks, and why all together do not do.
+// shortages returns what each node lacks, and why all together do not do.
 func (v *view) shortages() string {
 	if len(v.req.Each) > 0 || v.req.Cells > 1 {
 		return v.unmatched()
@@ -182,7 +182,7 @@ func (v *view) noCPUs() bool {
 	return true
 }
 
-// lacks says what the node is short of for the cell: CPUs, room in the shared pool, memory.
+// lacks returns what the node is short of for the cell: CPUs, room in the shared pool, memory.
 func (v *view) lacks(w *want, node int, emulator bool) string {
 	var parts []string
 	if short := w.pinned - v.pinnable(node, w.threads, false); short > 0 && w.pinned > 0 {
@@ -213,7 +213,7 @@ func (v *view) lacksCPUs(w *want, short int) string {
 	return plural(short, "CPU")
 }
 
-// lacksMemory says what is short in each page size that would do.
+// lacksMemory returns what is short in each page size that would do.
 func (v *view) lacksMemory(w *want, node int) string {
 	var parts []string
 	for _, size := range w.sizes {
@@ -257,7 +257,7 @@ func sized(size farm.Bytes) string {
 	return size.String()
 }
 
-// lacksTogether says what all nodes together lack for the VM, if that explains the refusal.
+// lacksTogether returns what all nodes together lack for the VM, if that explains the refusal.
 func (v *view) lacksTogether() string {
 	w := &v.wants[0]
 	vcpus, parts := 0, []string(nil)
@@ -301,7 +301,7 @@ func (v *view) allGivers() []int {
 	return out
 }
 
-// unmatched says which cells find no nodes of their own, and what the other nodes lack for the first of them.
+// unmatched returns which cells find no nodes of their own, and what the other nodes lack for the first of them.
 func (v *view) unmatched() string {
 	lists := make([][]farm.Bytes, len(v.wants))
 	for i, w := range v.wants {

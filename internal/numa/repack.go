@@ -236,7 +236,7 @@ func (r Room) around(p farm.Plan) farm.CPUSet {
 	return out
 }
 
-// stays tells that the move changes nothing.
+// stays reports that the move changes nothing.
 func (m Move) stays() bool {
 	for i := range m.To.VCPUs {
 		if !m.To.VCPUs[i].Equal(m.From.VCPUs[i]) {

@@ -237,7 +237,7 @@ func (r Room) claims(p farm.Plan) []claim {
 	return out
 }
 
-// ownAccount tells that the node counts memory of VMs without a vCPU of their own apart from other VMs'.
+// ownAccount reports that the node counts memory of VMs without a vCPU of their own apart from other VMs'.
 func (n NodeRoom) ownAccount() bool { return !n.Shared.CPUs.Empty() }
 
 // poolOf finds the node over whose shared CPUs a vCPU floats.
@@ -253,7 +253,7 @@ func (r Room) poolOf(p farm.Plan, vcpu int) (node int, ok bool) {
 	return 0, false
 }
 
-// short says what the node lacks for the claim.
+// short reports what the node lacks for the claim.
 func (r Room) short(c claim) error {
 	have := r.Nodes[c.node]
 	switch {

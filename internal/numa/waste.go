@@ -19,7 +19,7 @@ const (
 	sharedCore   = 0.08 // what it costs to share a core with another VM, in threads
 )
 
-// Waste tells what the plan costs the host that the room is of. A free node is worth more than two halves, so VMs go
+// Waste returns what the plan costs the host that the room is of. A free node is worth more than two halves, so VMs go
 // where they fill a hole; and free threads are worth most with free memory, so what is short of one is for VMs that
 // want little of it.
 func Waste(room Room, plan farm.Plan) Cost {

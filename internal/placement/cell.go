@@ -151,7 +151,7 @@ func (c *cell) use(size farm.Quota, n int) {
 	}
 }
 
-// refuses says why the cell takes no VM of this size at all; "" when it does.
+// refuses returns why the cell takes no VM of this size at all; "" when it does.
 func (c *cell) refuses(size farm.Quota) (Constraint, string) {
 	switch {
 	case !c.known:
@@ -190,7 +190,7 @@ func withReason(text, reason string) string {
 	return text + ": " + reason
 }
 
-// over says what limits would be exceeded; "" for none.
+// over returns what limits would be exceeded; "" for none.
 func over(limit, used, more farm.Quota) string {
 	switch {
 	case limit.VMs > 0 && used.VMs+more.VMs > limit.VMs:

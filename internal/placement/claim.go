@@ -224,7 +224,7 @@ func (ch *chooser) best(slots []int32) (at *host, plan farm.Plan, ok bool) {
 	return at, plan, ok
 }
 
-// refusal says why no host took the request. It names what refuses most hosts first, without numbers: a text that
+// refusal reports why no host took the request. It names what refuses most hosts first, without numbers: a text that
 // changes with every host would have to be written again and again. Why has the numbers.
 func (f *Fleet) refusal(r Request, size farm.Quota) error {
 	counts, lacking := map[Constraint]int{}, map[Constraint][]string{} // hosts, and cells of which no host has it

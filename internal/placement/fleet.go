@@ -60,7 +60,7 @@ func hold(p Placed) *held {
 
 func interned(text string) string { return unique.Make(text).Value() }
 
-// planned tells that the VM holds something on its host that is known.
+// planned reports that the VM holds something on its host that is known.
 func (h *held) planned() bool { return h.memory != nil }
 
 // plan is the VM's with all that placement needs: all threads as one, memory by node and page size.
@@ -292,7 +292,7 @@ func (f *Fleet) addGroup(v *held, n int) {
 	}
 }
 
-// Refuse tells that a host takes no new VM, and why; "": it does again. Closed is as Host.Closed. It
+// Refuse reports that a host takes no new VM, and why; "": it does again. Closed is as Host.Closed. It
 // returns whether that is new.
 func (f *Fleet) Refuse(id, why string, closed bool) bool {
 	h := f.hosts[id]
@@ -306,7 +306,7 @@ func (f *Fleet) Refuse(id, why string, closed bool) bool {
 	return true
 }
 
-// Place tells where a VM is.
+// Place returns where a VM is.
 func (f *Fleet) Place(vm string) (p Placed, ok bool) {
 	if v := f.vms[vm]; v != nil {
 		return v.placed(), true

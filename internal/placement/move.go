@@ -19,7 +19,7 @@ func refuseMove(hint, format string, args ...any) error {
 
 const anew = "make a new VM in place of it, and delete this one: `grange vm create`, `grange vm delete`"
 
-// MayLeave says why a VM cannot leave its host while it runs; nil: it may. Compute VMs are replaced, not moved: what
+// MayLeave reports why a VM cannot leave its host while it runs; nil: it may. Compute VMs are replaced, not moved: what
 // makes them fast, the whole processor of their host and its page cache for their disks, ties them to it.
 func MayLeave(v farm.VM, c farm.Cell, from farm.Host) error {
 	name := v.Project + "/" + v.Name
@@ -58,7 +58,7 @@ func agentMoves(h farm.Host) error {
 	return nil
 }
 
-// MayEnter says why a VM that runs cannot go from a host to another one, beside what Why says of any VM: what one
+// MayEnter reports why a VM that runs cannot go from a host to another one, beside what Why says of any VM: what one
 // processor has, and the other lacks; nil: nothing is known that forbids it. The target has the last word.
 func MayEnter(v farm.VM, from, to farm.Host) error {
 	if err := agentMoves(to); err != nil {

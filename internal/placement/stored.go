@@ -18,7 +18,7 @@ func HostOf(h farm.Host, cell farm.Cell, networks []farm.FleetNetwork) Host {
 		Networks: NetworksOf(h, networks), Scratch: h.Facts.ScratchFree}
 }
 
-// Refusal says why a host takes nothing new, beside silence; "": it does. closed reports whether people said so, and
+// Refusal returns why a host takes nothing new, beside silence; "": it does. closed reports whether people said so, and
 // can take it back.
 func Refusal(h farm.Host) (why string, closed bool) {
 	switch {

@@ -113,7 +113,7 @@ func (f *Fleet) brief(r Request, h *host, d *numa.Demand, detailed bool) Answer 
 	return a
 }
 
-// left says what is free on the whole host.
+// left returns what is free on the whole host.
 func (h *host) left(s farm.Shape) string {
 	all, free := h.outline.Threads()
 	text := fmt.Sprintf("%d of %d CPUs and %v of memory are free", free, all, h.outline.Memory(0)/farm.MiB*farm.MiB)
@@ -167,7 +167,7 @@ func (f *Fleet) barred(r Request, h *host) (Constraint, string) {
 	return "", ""
 }
 
-// lacking tells what the host has too little of, where err is what numa.Plan said of it.
+// lacking returns what the host has too little of, where err is what numa.Plan said of it.
 func lacking(r Request, h *host, err error) (Constraint, string) {
 	said := new(farm.Error)
 	if err != nil && !errors.As(err, &said) {

@@ -30,7 +30,7 @@ func (n hostNote) host() farm.Host {
 		Facts: farm.Facts{Kind: n.kind, Accelerator: n.accelerator, Networks: n.bridges}}
 }
 
-// why says why the host takes no new VM; "": it does.
+// why returns why the host takes no new VM; "": it does.
 func (n hostNote) why() string {
 	if n.refuses == "" && n.silent {
 		return "it is silent"

@@ -164,5 +164,5 @@ func (q *queue) refused() {
 	q.retry[0].again, q.retry = false, q.retry[1:]
 }
 
-// idle tells that nothing is left to try.
+// idle reports that nothing is left to try.
 func (q *queue) idle() bool { return len(q.turns) == 0 && len(q.retry) == 0 }

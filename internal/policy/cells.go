@@ -85,7 +85,7 @@ func cellsOf(project string, cells []farm.Cell) (mine []farm.Cell, mapped bool) 
 	return mine, false
 }
 
-// closedBy says why a cell takes no new VMs; "": it takes them.
+// closedBy returns why a cell takes no new VMs; "": it takes them.
 func closedBy(c farm.Cell) string {
 	word, reason := "", c.Reason
 	switch {

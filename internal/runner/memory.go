@@ -10,7 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/farm"
 )
 
-// outOfMemory tells that the VM's kernel has killed for want of memory. On the host the batch system would know by
+// outOfMemory reports that the VM's kernel has killed for want of memory. On the host the batch system would know by
 // itself, for the job's own control group would have counted the kill; in a VM the guest's kernel kills, and the group
 // stays below its limit by what QEMU needs. So we leave there what a job on the host leaves.
 func (j *Job) outOfMemory(kills int) {

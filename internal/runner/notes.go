@@ -49,7 +49,7 @@ func newNotes(out io.Writer) *notes {
 	return &notes{out: out, pause: often, changed: make(chan struct{}, 1)}
 }
 
-// wait says what is waited for from now on, "" for nothing.
+// wait reports what is waited for from now on, "" for nothing.
 func (n *notes) wait(doing string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

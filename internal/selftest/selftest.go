@@ -66,7 +66,7 @@ var limits = map[string]time.Duration{
 	verdict.Leaks: time.Hour,
 }
 
-// Others says who else uses the host, and what the test would take of it. busy is false where nobody does.
+// Others returns who else uses the host, and what the test would take of it. busy is false where nobody does.
 func Others(ctx context.Context, c Config) (text string, busy bool, err error) {
 	h, err := c.Client.Host(ctx)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/grange-project/grange/internal/policy"
 )
 
-// Explain tells why a user ("": the caller) may or may not do something. The target is "project:NAME", "cell:NAME",
+// Explain returns why a user ("": the caller) may or may not do something. The target is "project:NAME", "cell:NAME",
 // "host:NAME", "vm:PROJECT/NAME", "user:NAME" or "". What the caller may not see is explained by its name alone.
 func (s *Server) Explain(ctx context.Context, who farm.Identity, user string, action policy.Action,
 	target string) (access policy.Access, err error) {

@@ -291,7 +291,7 @@ func inPools(pools []farm.AddressPool, a netip.Addr) bool {
 	return slices.ContainsFunc(pools, func(p farm.AddressPool) bool { return has(p, a) })
 }
 
-// lockOut tells when nobody could undo this any more, or the caller could not.
+// lockOut reports when nobody could undo this any more, or the caller could not.
 func lockOut(who farm.Identity, t transition) []string {
 	admin := func(f farmfile.Index, user string) bool {
 		return slices.ContainsFunc(f.Grants, func(g farm.Grant) bool {

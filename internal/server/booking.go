@@ -238,7 +238,7 @@ func (p *bookPass) waits(ctx context.Context, vm farm.VM, booked batch.Booked) e
 	return p.tell(ctx, vm, p.pending(booked))
 }
 
-// pending says what a booking waits for.
+// pending returns what a booking waits for.
 func (p *bookPass) pending(booked batch.Booked) string {
 	return fmt.Sprintf("job %s of %s is to hold its place on %s, and waits: %s", booked.Job, p.cell.Broker,
 		booked.Host, booked.Why)

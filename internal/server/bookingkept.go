@@ -64,7 +64,7 @@ func (p *bookPass) bereaved(ctx context.Context, vm farm.VM) error {
 		endOf(end)))
 }
 
-// endOf says how a job ended that would have gone on for ever.
+// endOf returns how a job ended that would have gone on for ever.
 func endOf(e batch.Ended) string {
 	what := "has ended"
 	switch e.Outcome {

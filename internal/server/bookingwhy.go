@@ -109,7 +109,7 @@ func (p *bookPass) explain(r placement.Request) (placement.Explanation, error) {
 	return e.With(nil), nil
 }
 
-// noRoom says why no host is booked for a request, in a sentence.
+// noRoom returns why no host is booked for a request, in a sentence.
 func (p *bookPass) noRoom(r placement.Request) string {
 	e, err := p.explain(r)
 	if err != nil {

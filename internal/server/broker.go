@@ -197,7 +197,7 @@ func (c *call) brokerNote(cell string) (brokerNote, error) {
 	return note, nil
 }
 
-// brokerOf tells what the batch system of a host's cell makes of its closing.
+// brokerOf reports what the batch system of a host's cell makes of its closing.
 func (c *call) brokerOf(v *HostView, cell farm.Cell) error {
 	if cell.Broker == farm.BrokerGrange || cell.Broker == "" {
 		return nil

@@ -126,7 +126,7 @@ const (
 // nobodys are what the audit log has of a host that nobody did.
 var nobodys = []policy.Action{silentHost, backHost, renewHost}
 
-// meanwhile says who changed what after a revision, by the audit log: "; at 17: ann, vm.stop". all is false when the
+// meanwhile returns who changed what after a revision, by the audit log: "; at 17: ann, vm.stop". all is false when the
 // log was not searched so far back.
 func (c *call) meanwhile(target policy.Target, after int64) (text string, all bool) {
 	var said []string

@@ -215,7 +215,7 @@ func clockOff(off time.Duration) error {
 		Hint:    "set both right, best by NTP or chrony, and try again"}
 }
 
-// ahead says how far one clock is from another: "23h59m12s behind".
+// ahead returns how far one clock is from another: "23h59m12s behind".
 func ahead(off time.Duration) string {
 	if off < 0 {
 		return off.Abs().Round(time.Second).String() + " behind"

@@ -254,7 +254,7 @@ func (s *Server) tellSilence(ctx context.Context, epoch int64, news []farm.Host,
 	return nil
 }
 
-// tellSilent tells that a host has fallen silent, or is heard of again.
+// tellSilent reports that a host has fallen silent, or is heard of again.
 func (c *call) tellSilent(h farm.Host, silent bool) error {
 	action, why := backHost, "it reports again"
 	if silent {

@@ -140,7 +140,7 @@ func (h *Host) step(v *vm) {
 	}
 }
 
-// then says that a step is under way, and does it after the delay.
+// then reports that a step is under way, and does it after the delay.
 func (h *Host) then(v *vm, state farm.VMState, do func()) {
 	if h.o.Delay == 0 {
 		do()

@@ -169,7 +169,7 @@ func (f *feed) start(revision int64) {
 	f.latest, f.moved, f.asked = revision, make(chan struct{}), make(chan struct{}, 1)
 }
 
-// advance tells that a revision is there.
+// advance reports that a revision is there.
 func (f *feed) advance(revision int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -71,7 +71,7 @@ func (r *recent) since(after, upTo int64, limit int) (changes []Change, to int64
 // maxLook is how many revisions onlyVMs looks at. Nobody who follows the feed is so far behind.
 const maxLook = 1000
 
-// onlyVMs tells that all changes after a revision up to another one are known, and are of VMs.
+// onlyVMs reports that all changes after a revision up to another one are known, and are of VMs.
 func (r *recent) onlyVMs(after, upTo int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -118,7 +118,7 @@ func (q *queue) next(group *[]*update) *update {
 	return u
 }
 
-// empty tells that nobody waits; rest: whoever comes next is the first.
+// empty reports that nobody waits; rest: whoever comes next is the first.
 func (q *queue) empty(rest bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -56,8 +56,8 @@ func (t *Tx) ended(err error) {
 	t.onEnd = nil
 }
 
-// OnlyVMsSince tells that since a revision surely nothing but VMs was changed of what this Update sees, without asking
-// the database.
+// OnlyVMsSince reports that since a revision surely nothing but VMs was changed of what this Update sees, without
+// asking the database.
 func (t *Tx) OnlyVMsSince(revision int64) bool {
 	base := t.revision - 1 - int64(len(t.shared.written))
 	return onlyVMs(t.changes) && !slices.ContainsFunc(t.shared.written,

@@ -376,8 +376,8 @@ func (t *Tx) PlaceVM(v farm.VM) (ok bool, err error) {
 	return true, nil
 }
 
-// SetVMWaiting says why a VM has no host yet. The same once more writes nothing, and neither does one for a VM that has
-// a host by now.
+// SetVMWaiting reports why a VM has no host yet. The same once more writes nothing, and neither does one for a VM that
+// has a host by now.
 func (t *Tx) SetVMWaiting(id, waiting string) error {
 	var project string
 	err := t.row("UPDATE vms SET revision = $1, waiting = $2 WHERE id = $3 AND host = '' AND waiting <> $4 RETURNING "+

@@ -39,8 +39,8 @@ const (
 	hostModel   = "host-model"
 )
 
-// Compare tells what stands between the VMs of one host and another host. It judges what both hosts tell of themselves,
-// never that a migration will work: networks, storage and firmware are not looked at.
+// Compare returns what stands between the VMs of one host and another host. It judges what both hosts tell of
+// themselves, never that a migration will work: networks, storage and firmware are not looked at.
 func Compare(from, to farm.HostFacts) Comparison {
 	c := Comparison{
 		Missing:    without(from.Topology.CPU.Flags, to.Topology.CPU.Flags),

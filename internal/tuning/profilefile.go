@@ -91,7 +91,7 @@ func badProfile(name, what string) error {
 		Hint: "`grange tune profiles NAME` prints one to start from; docs/guide/tuning.md explains every key"}
 }
 
-// describe says where a TOML error is, in one line.
+// describe returns where a TOML error is, in one line.
 func describe(err error) string {
 	if strict := new(toml.StrictMissingError); errors.As(err, &strict) && len(strict.Errors) > 0 {
 		row, _ := strict.Errors[0].Position()

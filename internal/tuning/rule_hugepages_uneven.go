@@ -60,8 +60,8 @@ func checkHugepagesUneven(h farm.HostFacts, p Profile) []Finding {
 	return out
 }
 
-// evenPages says how to make a pool even: by node where the kernel can be told, else with small pages, which any node
-// can give.
+// evenPages reports how to make a pool even: by node where the kernel can be told, else with small pages, which any
+// node can give.
 func evenPages(h farm.HostFacts, p Profile, size farm.Bytes, counts []nodePages, least int, f *Finding) {
 	if wanted := wantedPages(h, p, size); len(wanted) > 0 {
 		least = min(least, wanted[0].count) // nodes are alike here, and so are their numbers

@@ -54,8 +54,8 @@ func checkShapesMissPools(h farm.HostFacts, _ Profile) []Finding {
 	return out
 }
 
-// shapeMisses says how a shape and the pools do not fit each other; "" where they do. A shape that does not say takes
-// any pages.
+// shapeMisses returns how a shape and the pools do not fit each other; "" where they do. A shape that does not say
+// takes any pages.
 func shapeMisses(s farm.ShapePages, pools map[string]bool, pooled, memory farm.Bytes) string {
 	if s.Pages == "" || s.Pages == "any" {
 		return ""

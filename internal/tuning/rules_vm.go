@@ -40,7 +40,7 @@ func foreign(h farm.HostFacts) []farm.Domain {
 
 func vmName(d farm.Domain) string { return "VM " + d.Name }
 
-// edit says how a person changes a VM. A reboot inside the guest is not a new start of QEMU.
+// edit returns how a person changes a VM. A reboot inside the guest is not a new start of QEMU.
 func edit(d farm.Domain, what string) string {
 	return fmt.Sprintf("virsh edit %s: %s. It takes effect when the VM is shut down and started again, not at a "+
 		"reboot inside it.", ShellWord(d.Name), what)

@@ -55,7 +55,7 @@ func tlsOfToken(token pki.JoinToken, pair *tls.Certificate) *tls.Config {
 	}
 }
 
-// verifyServer says what is wrong with a server's certificate: whose it is, of what name, of what time.
+// verifyServer reports what is wrong with a server's certificate: whose it is, of what name, of what time.
 func verifyServer(s tls.ConnectionState, roots *x509.CertPool, now time.Time) error {
 	leaf, between := s.PeerCertificates[0], x509.NewCertPool()
 	for _, c := range s.PeerCertificates[1:] {

@@ -80,8 +80,8 @@ func (t *try) qemu(name string) (int, error) {
 	return 0, fmt.Errorf("no QEMU runs for VM %s", name)
 }
 
-// pausedBy says what keeps a VM from running a single instruction: libvirt, on the agent's word, or the batch system,
-// which froze or stopped its QEMU; "" if nothing does.
+// pausedBy returns what keeps a VM from running a single instruction: libvirt, on the agent's word, or the batch
+// system, which froze or stopped its QEMU; "" if nothing does.
 func (t *try) pausedBy(ctx context.Context, name string, pid int) string {
 	if allotment.Frozen(os.DirFS("/"), pid) {
 		return "its process is stopped"

@@ -357,7 +357,7 @@ func brief(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// sameEnd says how a job in a VM ended differently from the same on the host.
+// sameEnd reports how a job in a VM ended differently from the same on the host.
 func sameEnd(vm, metal Result) error {
 	if vm.State != metal.State || vm.Code != metal.Code || vm.Signal != metal.Signal {
 		return fmt.Errorf("ended in a VM otherwise than on the host:\n vm    %v\n metal %v", vm, metal)

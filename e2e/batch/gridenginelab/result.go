@@ -56,7 +56,7 @@ func (l *Lab) state(ctx context.Context, id string) (string, error) {
 	return "", err
 }
 
-// gone tells that no VM of the job is left.
+// gone reports that no VM of the job is left.
 func (l *Lab) gone(ctx context.Context, id string) bool {
 	vms, err := l.lab.Client.VMs(ctx)
 	if err != nil {

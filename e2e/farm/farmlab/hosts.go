@@ -92,7 +92,7 @@ func (f *Farm) awaitHosts(ctx context.Context) error {
 	})
 }
 
-// Leaks says what is left on the hosts although no VM is wanted.
+// Leaks returns what is left on the hosts although no VM is wanted.
 func (f *Farm) Leaks(ctx context.Context) []string {
 	var left []string
 	for i, h := range f.Hosts {

@@ -222,7 +222,7 @@ func sharedFits(c flavor.Case, h flavor.HostCell, g flavor.GuestCell) bool {
 		float64(h.CPUUsage+len(g.Shared)) <= math.Floor(float64(len(h.CPUs))*c.Limits.CPU+1e-9)
 }
 
-// cellFits says whether a guest cell, with reserved CPUs beside it, fits an empty-handed host cell.
+// cellFits reports whether a guest cell, with reserved CPUs beside it, fits an empty-handed host cell.
 func cellFits(c flavor.Case, h flavor.HostCell, g flavor.GuestCell, reserved int) bool {
 	fits := len(h.Pages) == 0 && g.PageSize == (flavor.PageSize{}) && memoryFits(c, h, g, 0)
 	for _, size := range sizes(h, g) {

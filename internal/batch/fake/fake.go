@@ -61,7 +61,7 @@ func New(kind farm.BatchSystem, cpus, gigabytes int, hosts ...string) *System {
 	return s
 }
 
-// Name says which system it plays.
+// Name returns which system it plays.
 func (s *System) Name() farm.BatchSystem { return s.kind }
 
 // Fail makes every call fail with err until it is called with nil.
@@ -129,7 +129,7 @@ func (s *System) free(name string) int {
 	return n
 }
 
-// Runs tells where a job runs; "" where it does not.
+// Runs returns where a job runs; "" where it does not.
 func (s *System) Runs(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

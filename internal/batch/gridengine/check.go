@@ -147,7 +147,7 @@ func (c *Cell) effective(ctx context.Context, host string) (map[string]string, e
 	return conf, nil
 }
 
-// unsafe says what is wrong with a program that Grid Engine starts; "" where nothing is.
+// unsafe returns what is wrong with a program that Grid Engine starts; "" where nothing is.
 func unsafe(path string) string {
 	info, err := os.Stat(path)
 	switch {

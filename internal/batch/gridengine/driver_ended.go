@@ -290,7 +290,7 @@ const (
 	failedLimit   = 37 // of time or of memory: there is one number for both
 )
 
-// outcome says how a run ended. A job that qdel ended is one that died of KILL: the record does not tell them apart.
+// outcome returns how a run ended. A job that qdel ended is one that died of KILL: the record does not tell them apart.
 func outcome(failed, status int, ran time.Duration, category string) batch.Outcome {
 	switch {
 	case failed == 0 && status == 0:

@@ -264,7 +264,7 @@ func (c Config) checkAccess(all *findings) {
 
 func truth(text string) bool { return strings.EqualFold(text, "true") || text == "1" }
 
-// FitPath says whether a path can stand in HTCondor's configuration and in the first line of a program.
+// FitPath reports whether a path can stand in HTCondor's configuration and in the first line of a program.
 func FitPath(path string) error {
 	if !filepath.IsAbs(path) || strings.ContainsAny(path, " \t\n\"'$#\\") {
 		return &farm.Error{Kind: farm.Invalid, Code: farm.CodeUsage,

@@ -24,7 +24,7 @@ var Kind = batch.Kind{
 	Wrapper: &batch.Wrapper{Requeue: batch.ExitNotStarted, Command: command},
 }
 
-// open says where LSF is: its installation has no usual place.
+// open returns where LSF is: its installation has no usual place.
 func open(s batch.Settings) *Driver {
 	return NewDriver(DriverOptions{Bin: s.Value("LSF_BINDIR"),
 		Env: s.Env("LSF_ENVDIR", "LSF_SERVERDIR", "LSF_LIBDIR"), Hold: s.Queue()}, program.Start)

@@ -283,7 +283,7 @@ func checkPlugstack(s Site) Finding {
 	return Finding{Level: Good, Found: "required " + ours.Path, Where: ours.Where}
 }
 
-// safe says who beside root could change a file: itself, or by a directory above it.
+// safe reports who beside root could change a file: itself, or by a directory above it.
 func safe(path string) error {
 	for p := filepath.Clean(path); ; p = filepath.Dir(p) {
 		info, err := os.Stat(p)

@@ -101,7 +101,7 @@ func validDefault(text string) error {
 			"@policy"}
 }
 
-// Plan says what would be written.
+// Plan returns what would be written.
 func (i Install) Plan() (Plan, error) {
 	var p Plan
 	if i.OCI {

@@ -24,7 +24,7 @@ type Removal struct {
 const hollow = "#!/bin/sh\n" + mark +
 	"# It does nothing any more, and is here for as long as slurm.conf names it.\nexit 0\n"
 
-// Removal says what would be removed. The prolog is judged by slurm.conf as it is now: what is written now, daemons
+// Removal returns what would be removed. The prolog is judged by slurm.conf as it is now: what is written now, daemons
 // read at the next reconfigure.
 func (i Install) Removal() (Removal, error) {
 	var r Removal

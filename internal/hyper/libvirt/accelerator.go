@@ -25,7 +25,7 @@ func newVerdicts(c Config) *verdicts {
 	return r
 }
 
-// Use says what new machines run on from now on. Where libvirt said before that it has no KVM, it is asked again: it
+// Use reports what new machines run on from now on. Where libvirt said before that it has no KVM, it is asked again: it
 // may have been asked while the module was out, or before udev had opened the device for it.
 func (l *Libvirt) Use(v Verdict) {
 	r := l.accelerator

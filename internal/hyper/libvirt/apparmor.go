@@ -253,7 +253,7 @@ func unloadProfile(id string) error {
 	return err
 }
 
-// cannotConfine says why the agent cannot load profiles, and what to try; "": it can.
+// cannotConfine returns why the agent cannot load profiles, and what to try; "": it can.
 func cannotConfine() string {
 	if _, err := os.Stat(appArmorParser); err != nil {
 		return "no " + appArmorParser + "; try: apt install apparmor"
@@ -276,8 +276,8 @@ func hasCapability(status string, capability int) bool {
 	return err == nil && mask&(1<<capability) != 0
 }
 
-// confinement says what confines a machine's QEMU, as the kernel has it. One that should be in our profile and is not
-// must not run.
+// confinement returns what confines a machine's QEMU, as the kernel has it. One that should be in our profile and is
+// not must not run.
 func (h host) confinement(pid int, id string) (string, error) {
 	label, enforced := securityLabel(pid)
 	switch {

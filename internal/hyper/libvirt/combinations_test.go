@@ -89,7 +89,7 @@ func TestCombinations(t *testing.T) {
 	}
 }
 
-// wrongIn says what is wrong with a domain.
+// wrongIn returns what is wrong with a domain.
 func wrongIn(d libvirtxml.Domain, h host, m hyper.Machine, applied hyper.Applied) (out []string) {
 	check := func(fine bool, what string) {
 		if !fine {

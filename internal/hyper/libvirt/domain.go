@@ -122,7 +122,7 @@ func (h host) domain(m hyper.Machine) (string, hyper.Applied, error) {
 	return text, applied, nil
 }
 
-// secure says whom QEMU runs as, and what confines it.
+// secure reports whom QEMU runs as, and what confines it.
 func (h host) secure(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ...any)) {
 	static := func(model, label string) {
 		d.SecLabel = append(d.SecLabel, libvirtxml.DomainSecLabel{Type: "static", Model: model, Relabel: "no",
@@ -140,9 +140,9 @@ func (h host) secure(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ..
 	}
 }
 
-// dacLabel says whom QEMU runs as. A user of the machine's own has no account, so it has no groups but the one that is
-// named. A group without a user takes the place of the primary one of QEMU's user, so files made for that user open by
-// their owner alone; supplementary groups, as kvm's, stay. libvirt takes such labels with every security driver, and
+// dacLabel returns whom QEMU runs as. A user of the machine's own has no account, so it has no groups but the one that
+// is named. A group without a user takes the place of the primary one of QEMU's user, so files made for that user open
+// by their owner alone; supplementary groups, as kvm's, stay. libvirt takes such labels with every security driver, and
 // with none.
 func (h host) dacLabel(uid, group uint32) string {
 	switch {

@@ -49,7 +49,7 @@ func (h *health) measured(took time.Duration, slow string) {
 	h.answer, h.slow = took, slow
 }
 
-// Daemon says how libvirt does.
+// Daemon returns how libvirt does.
 func (l *Libvirt) Daemon() hyper.Daemon {
 	l.health.mu.Lock()
 	d := hyper.Daemon{Away: l.health.away, Since: l.health.since, Answer: l.health.answer, Slow: l.health.slow}

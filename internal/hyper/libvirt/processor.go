@@ -36,7 +36,8 @@ func (h host) fewerQuestions(d *libvirtxml.Domain) {
 	}
 }
 
-// processor says what CPU the guest sees, how its vCPUs are laid out, and what it should know of the host's scheduling.
+// processor reports what CPU the guest sees, how its vCPUs are laid out, and what it should know of the host's
+// scheduling.
 func (h host) processor(d *libvirtxml.Domain, m hyper.Machine, warn func(string, ...any)) {
 	g := m.Plan.Guest
 	d.CPU = &libvirtxml.DomainCPU{

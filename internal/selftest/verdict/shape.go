@@ -93,7 +93,7 @@ func PagesShape(r Room, size farm.Bytes) Shape {
 	return s
 }
 
-// fit says why a shape without huge pages cannot be held, if it cannot.
+// fit returns why a shape without huge pages cannot be held, if it cannot.
 func (r Room) fit(s Shape) Shape {
 	unit := smallPage * farm.Bytes(s.Cells) // cells are alike, and in whole pages
 	s.Memory = (s.Memory + unit - 1) / unit * unit

@@ -224,7 +224,7 @@ func grubWords(requests []request) func(string) string {
 	}
 }
 
-// grubSame tells that a file says already what requests want.
+// grubSame reports that a file says already what requests want.
 func grubSame(text string, requests []request) bool {
 	var words []string
 	for line := range strings.Lines(text) {

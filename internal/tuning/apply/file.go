@@ -70,7 +70,7 @@ func readFile(root *os.Root, name string) (*File, error) {
 	return f, err
 }
 
-// missing tells that nothing has this name: also below something that is no directory.
+// missing reports that nothing has this name: also below something that is no directory.
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }

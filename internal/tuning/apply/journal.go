@@ -39,7 +39,7 @@ const (
 	Failed   Phase = "failed" // undone in part; try again
 )
 
-// open tells that an apply left the host between two states.
+// open reports that an apply left the host between two states.
 func (p Phase) open() bool { return p == Applying || p == Undoing || p == Failed }
 
 // entry is one line of a journal. Each is on disk before what it announces begins.

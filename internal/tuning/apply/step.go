@@ -51,7 +51,7 @@ type Service struct {
 	Enabled string // as systemctl is-enabled says: "enabled", "disabled", "static"…
 }
 
-// On tells that it runs, or will after the next boot.
+// On reports that it runs, or will after the next boot.
 func (s Service) On() bool { return s.Active || strings.HasPrefix(s.Enabled, "enabled") }
 
 func (s Service) String() string {
@@ -170,7 +170,7 @@ func (s Step) Target() string {
 	return "/" + s.Path
 }
 
-// String says what the step does in one line.
+// String returns what the step does in one line.
 func (s Step) String() string {
 	switch s.Kind {
 	case StepValue:

@@ -46,7 +46,7 @@ func (w Want) text(b *strings.Builder, rules []tuning.Rule, width int) {
 	b.WriteString("\n")
 }
 
-// notes says what a step waits for.
+// notes returns what a step waits for.
 func (s Step) notes() string {
 	var out string
 	if s.NoVMs {
