@@ -13,6 +13,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/batch/slurm"
+	"github.com/grange-project/grange/internal/config"
 )
 
 func (a *app) slurmCommand() *cobra.Command {
@@ -149,8 +150,7 @@ func (a *app) slurmCheck() *cobra.Command {
 		conf = env
 	}
 	cmd := &cobra.Command{
-		Use: "check", Short: "Say what in this host's configuration of Slurm keeps jobs in VMs from working as on " +
-			"metal",
+		Use: "check", Short: "Say what in this host's configuration of Slurm keeps jobs in VMs from working as on the host",
 		Long: `Read slurm.conf, plugstack.conf, cgroup.conf and oci.conf of this host, look at the plug-in and the wrapper, and say what is wrong, why it
 matters, and what to do. Nothing is changed. Exit status 1: something is broken, so that no job starts, or one could run outside of a VM.`,
 		Args: cobra.NoArgs,
@@ -158,6 +158,9 @@ matters, and what to do. Nothing is changed. Exit status 1: something is broken,
 			site, err := slurm.ReadSite(cmd.Context(), program.Start, conf)
 			if err != nil {
 				return err
+			}
+			if c, err := config.ReadAgent(DefaultConfig); err == nil { // a submit host has no agent
+				site.ReservedCPUs = c.ReservedCPUs
 			}
 			findings := slurm.Check(site)
 			if submit {

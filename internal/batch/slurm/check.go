@@ -16,6 +16,7 @@ import (
 
 	"github.com/grange-project/grange/internal/batch"
 	"github.com/grange-project/grange/internal/batch/program"
+	"github.com/grange-project/grange/internal/farm"
 )
 
 // Level is how much a finding matters.
@@ -38,8 +39,9 @@ type Site struct {
 	Plugstack          []Entry
 	PlugstackPath      string
 	NoPlugstack        bool
-	Slurmd             Release // zero: not here
-	Root               fs.FS   // of this host, for what is not Slurm's own
+	Slurmd             Release     // zero: not here
+	Root               fs.FS       // of this host, for what is not Slurm's own
+	ReservedCPUs       farm.CPUSet // of the agent
 }
 
 // ReadSite reads the configuration whose slurm.conf is at path, and asks slurmd for its release.
@@ -203,6 +205,7 @@ var checks = []check{
 	{"login", func(s Site) Finding { return batch.CheckLogin(s.Root) }},
 	{"libvirt-cgroups", checkLibvirtCgroups},
 	{"agent-conf", checkAgentConf},
+	{"reserved-cpus", checkReservedCPUs},
 	{"oci", checkOCI},
 	{"oci-prolog", checkOCIProlog},
 	{"oci-steps", checkOCISteps},

@@ -129,3 +129,23 @@ func checkAgentConf(s Site) Finding {
 			"and scontrol to close a sick host",
 		Do: "in a drop-in of grange-agent.service: [Service] Environment=SLURM_CONF=" + s.Slurm.Path}
 }
+
+// checkReservedCPUs: a job that Slurm gives a CPU which the agent keeps for the host can have no VM. Which CPUs Slurm
+// keeps is known to slurmd alone, so only that it keeps any is looked for.
+func checkReservedCPUs(s Site) Finding {
+	if s.ReservedCPUs.Len() == 0 {
+		return Finding{Level: Good, Found: "none"}
+	}
+	for _, node := range s.Slurm.nodes {
+		if text := strings.ToLower(node.Value); strings.Contains(text, "corespeccount=") ||
+			strings.Contains(text, "cpuspeclist=") {
+			return Finding{Level: Good, Found: s.ReservedCPUs.String(),
+				Where: fmt.Sprintf("%s:%d", node.File, node.Line)}
+		}
+	}
+	return Finding{Level: Warning, Found: "reserved_cpus of the agent is " + s.ReservedCPUs.String() +
+		", and Slurm keeps no CPU from jobs", Where: s.Slurm.Path,
+		Why: "a job that Slurm gives one of these CPUs has no VM: it ends with 197 (too-big)",
+		Do: "CoreSpecCount or CpuSpecList in the node's line, with TaskPlugin=task/cgroup and ConstrainCores=yes; " +
+			"slurmd's log says which CPUs these are"}
+}

@@ -1,8 +1,11 @@
 package slurm
 
 import (
+	"path/filepath"
 	"testing"
 	"testing/fstest"
+
+	"github.com/grange-project/grange/internal/farm"
 )
 
 func TestCheckHost(t *testing.T) {
@@ -51,6 +54,26 @@ func TestCheckHost(t *testing.T) {
 		f := c.check(c.site)
 		if f.Level != c.want || f.Found == "" || f.Level != Good && (f.Why == "" || f.Do == "") {
 			t.Errorf("%s: %+v, want %s", name, f, c.want)
+		}
+	}
+}
+
+// TestReservedCPUs: what the agent keeps for the host Slurm must keep from jobs.
+func TestReservedCPUs(t *testing.T) {
+	for text, want := range map[string]Level{"NodeName=n[1-9] CPUs=8\n": Warning, "": Warning,
+		"NodeName=n[1-9] CPUs=8 CoreSpecCount=1\n": Good, "nodename=n1 CPUs=8 CPUSpecList=0-1\n": Good} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"slurm.conf": "ClusterName=c\n" + text})
+		s, err := ReadSite(t.Context(), noSlurmd, filepath.Join(dir, "slurm.conf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := checkReservedCPUs(s); f.Level != Good {
+			t.Errorf("nothing is reserved: %+v", f)
+		}
+		s.ReservedCPUs = farm.NewCPUSet(0, 1)
+		if f := checkReservedCPUs(s); f.Level != want {
+			t.Errorf("%q: %+v", text, f)
 		}
 	}
 }

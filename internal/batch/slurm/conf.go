@@ -26,6 +26,7 @@ type Setting struct {
 type Conf struct {
 	Path     string
 	settings map[string]Setting // by lower-case key
+	nodes    []Setting          // lines of nodes: NodeName, and all behind it
 	Missing  bool
 }
 
@@ -103,7 +104,10 @@ func (c *Conf) read(path string, budget *int) error {
 		}
 		key = strings.TrimSpace(key)
 		switch strings.ToLower(key) {
-		case "nodename", "partitionname", "nodeset", "downnodes", "frontendname", "nodesetname":
+		case "nodename":
+			c.nodes = append(c.nodes, Setting{key, value, path, n})
+			continue
+		case "partitionname", "nodeset", "downnodes", "frontendname", "nodesetname":
 			continue
 		}
 		c.settings[strings.ToLower(key)] = Setting{key, strings.Trim(strings.TrimSpace(value), `"`), path, n}
