@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -156,16 +157,7 @@ func (a *Agent) writeClaim(k *metalClaim) error {
 	if err != nil {
 		return err
 	}
-	path := a.claimFile(k.Key)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.Write(a.claimFile(k.Key), text, 0o644)
 }
 
 // readClaims reads all files. One that cannot be read is no reason to forget the others.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api"
+	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/ledger"
 )
@@ -73,7 +74,7 @@ func (a *Agent) postDrain(w http.ResponseWriter, r *http.Request, c Caller) erro
 	}
 	text, err := json.Marshal(d)
 	if err == nil {
-		err = replaceFile(a.drainPath(), text)
+		err = atomicfile.Write(a.drainPath(), text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("keep the drain: %w", err)

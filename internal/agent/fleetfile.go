@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -75,38 +76,13 @@ func (a *Agent) writeFleet(r fleetRecord) error {
 		return err
 	}
 	if err := os.Mkdir(dir, 0o700); err == nil {
-		if err := syncDir(filepath.Dir(dir)); err != nil {
+		if err := atomicfile.SyncDir(filepath.Dir(dir)); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, fleetFile), text)
-}
-
-// replaceFile replaces a file of ours whole, and on the disk.
-func replaceFile(path string, text []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir puts a directory's names on the disk.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return atomicfile.Write(filepath.Join(dir, fleetFile), text, 0o600)
 }
 
 // readFleet reads all records. One that cannot be read is left alone, with all that lies beside it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grange-project/grange/api/fleet"
 	"github.com/grange-project/grange/internal/allotment"
+	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/breaker"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
@@ -327,7 +328,8 @@ func (v *fleetVM) makeDisks(ctx context.Context, m *machine, image vmimage.Image
 		made = append(made, path)
 	}
 	for _, path := range made {
-		if err := syncDir(path); err != nil { // files, too: what the record says is whole must be so after a power cut
+		// files, too: what the record says is whole must be so after a power cut
+		if err := atomicfile.SyncDir(path); err != nil {
 			return err
 		}
 	}

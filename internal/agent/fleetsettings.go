@@ -10,6 +10,7 @@ import (
 	"reflect"
 
 	"github.com/grange-project/grange/api/fleet"
+	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/config"
 	"github.com/grange-project/grange/internal/wire"
 )
@@ -44,11 +45,7 @@ func (a *Agent) keepSettings(s fleet.Settings) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(a.config().StateDir, settingsFile)
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.Write(filepath.Join(a.config().StateDir, settingsFile), text, 0o600)
 }
 
 // loadSettings reads what the server said before this agent started. A broken file is none: the server says it again.

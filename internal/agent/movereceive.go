@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/disk"
 	"github.com/grange-project/grange/internal/farm"
 	"github.com/grange-project/grange/internal/hyper"
@@ -268,7 +269,7 @@ func (v *fleetVM) whole(m *machine, image vmimage.Image, c *moveConn) error {
 		err = os.WriteFile(m.path(appliedFile), text, 0o600)
 	}
 	for _, name := range []string{disk.OverlayFile, disk.ScratchFile} {
-		if e := syncDir(filepath.Join(m.disks, name)); err == nil && !errors.Is(e, os.ErrNotExist) {
+		if e := atomicfile.SyncDir(filepath.Join(m.disks, name)); err == nil && !errors.Is(e, os.ErrNotExist) {
 			err = e
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/hyper"
 )
 
@@ -248,9 +249,5 @@ func (k kept) write(m *machine) error {
 	if err != nil {
 		return err
 	}
-	made := m.path(powerFile + ".new")
-	if err := os.WriteFile(made, text, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(made, m.path(powerFile))
+	return atomicfile.Write(m.path(powerFile), text, 0o644)
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/batch/program"
 	"github.com/grange-project/grange/internal/farm"
 )
@@ -258,7 +259,7 @@ func (i Install) Apply(ctx context.Context, run program.Run, p Plan) error {
 			continue
 		}
 		if f.Has != "same" {
-			if err := replace(f.Path, f.Text, f.Mode); err != nil {
+			if err := atomicfile.Write(f.Path, f.Text, f.Mode); err != nil {
 				return err
 			}
 		}
@@ -286,17 +287,4 @@ func (i Install) Compile(ctx context.Context, run program.Run) (string, error) {
 		return "", err
 	}
 	return path, Compile(ctx, run, i.Root, i.Include, i.file(path))
-}
-
-func replace(path string, text []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".grange-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/grange-project/grange/internal/atomicfile"
 )
 
 // Removal is what uninstall will do.
@@ -137,7 +139,7 @@ func (i Install) Uninstall(r Removal) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := replace(path, []byte(hollow), 0o755); err != nil {
+		if err := atomicfile.Write(path, []byte(hollow), 0o755); err != nil {
 			return err
 		}
 	}
@@ -159,7 +161,7 @@ func replaceAll(edits []Edit) error {
 		if info, err := os.Stat(e.Path); err == nil {
 			mode = info.Mode().Perm()
 		}
-		if err := replace(e.Path, e.New, mode); err != nil {
+		if err := atomicfile.Write(e.Path, e.New, mode); err != nil {
 			return err
 		}
 	}

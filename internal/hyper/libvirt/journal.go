@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/hyper"
 )
 
@@ -29,7 +30,7 @@ func (l *Libvirt) entryFile(id string) string {
 	return filepath.Join(l.cfg.RunDir, journalDir, id+".json")
 }
 
-// note writes an entry. The directory is on a file system that is empty after a boot, so nothing is synced.
+// note writes an entry. The directory is on a file system that is empty after a boot.
 func (l *Libvirt) note(e entry) error {
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -39,11 +40,7 @@ func (l *Libvirt) note(e entry) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		os.Remove(path + ".new") // of a full file system it would take a part for ever
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.Write(path, text, 0o600)
 }
 
 // noted returns the entry of a machine; fs.ErrNotExist when there is none.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grange-project/grange/internal/atomicfile"
 	"github.com/grange-project/grange/internal/farm"
 )
 
@@ -89,11 +90,8 @@ func WritePrograms(dir, grange, config string) error {
 	for _, p := range programs {
 		text := fmt.Sprintf("#!/bin/sh\n# %s of Slurm. Written by `grange worker config`.\nexec %s worker --config "+
 			"%s %s\n", p.key, farm.ShellWords(grange), farm.ShellWords(config), p.command)
-		path := filepath.Join(dir, p.file)
-		if err := os.WriteFile(path+".new", []byte(text), 0o755); err != nil {
-			return err
-		}
-		if err := os.Rename(path+".new", path); err != nil { // slurmctld may call it at this moment
+		// slurmctld may call it at this moment
+		if err := atomicfile.Write(filepath.Join(dir, p.file), []byte(text), 0o755); err != nil {
 			return err
 		}
 	}
