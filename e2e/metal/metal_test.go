@@ -189,6 +189,16 @@ func TestPanic(t *testing.T) {
 	}
 }
 
+// TestReset: a host that is reset without a word is not waited for, either.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	h := startBare(t, metallab.Options{})
+	if _, err := h.Run(t.Context(), "echo b >/proc/sysrq-trigger; sleep 600"); !errors.Is(err, metallab.ErrReset) ||
+		!h.Cut() {
+		t.Error(err)
+	}
+}
+
 // suites are the releases of Debian that tests run on.
 func suites() []string {
 	if os.Getenv(quickVariable) != "" {

@@ -34,6 +34,7 @@ type Host struct {
 	ssh *ssh.Client
 
 	panicked atomic.Bool
+	leaving  atomic.Bool // QEMU is ended by us
 }
 
 // Reboots counts the hosts that went down and came up again.
@@ -98,7 +99,10 @@ func (h *Host) failed(ctx context.Context, script string, err error, complaint s
 		err = fmt.Errorf("%w: %s", ErrPanicked, h.lastPanic())
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	case !errors.As(err, &exit): // the connection broke
+	case errors.As(err, &exit):
+	case h.wasReset(time.Second):
+		err = fmt.Errorf("%w: its console: %s", ErrReset, h.serial())
+	default: // the connection broke
 		err = fmt.Errorf("%w; the host's console: %s", err, h.serial())
 	}
 	return fmt.Errorf("%s: %s: %w: %s", h.Name, abridge(script), err, strings.TrimSpace(complaint))
@@ -211,6 +215,9 @@ func (h *Host) Reboot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := h.monitor.onReboot("reset"); err != nil {
+		return err
+	}
 	h.Run(ctx, "systemctl --no-block reboot")
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTime, fmt.Errorf("%s: not up again within %v", h.Name, bootTime))
 	defer cancel()
@@ -231,6 +238,9 @@ func (h *Host) Reboot(ctx context.Context) error {
 		return err
 	}
 	Reboots.Add(1)
+	if err := h.monitor.onReboot("shutdown"); err != nil {
+		return err
+	}
 	return h.settled(ctx)
 }
 
@@ -246,6 +256,7 @@ func (h *Host) settled(ctx context.Context) error {
 
 // PowerLoss ends the host as a cut of power does. Its disks stay, for Boot.
 func (h *Host) PowerLoss() {
+	h.leaving.Store(true)
 	h.hangUp()
 	if h.monitor != nil {
 		h.monitor.quit()

@@ -122,6 +122,10 @@ func (h *Host) qemu(ctx context.Context, m memory, keep bool, more ...string) (e
 	if err := os.WriteFile(h.path("port"), []byte(strconv.Itoa(h.port)), 0o600); err != nil {
 		return err
 	}
+	h.leaving.Store(false)
+	if !keep { // a host of a test is reset by Reboot, or by a fault of the emulator
+		more = append(more, "-action", "reboot=shutdown")
+	}
 	cmd := h.lab.emulator(ctx).command(append(machineArgs(h.Dir, m, h.port, h.lan), more...)...)
 	log, err := os.Create(h.path("qemu.log"))
 	if err != nil {

@@ -11,10 +11,13 @@ import (
 // ErrPanicked is of a host whose kernel gave up, and that has booted anew since: nothing of a test's is left there.
 var ErrPanicked = errors.New("the host's kernel panicked")
 
+// ErrReset is of a host that reset its processors without a word, and that was not asked to.
+var ErrReset = errors.New("the host was reset")
+
 // panics are what a kernel says that gives up. Behind the second one it hangs for minutes before it says the first.
 var panics = regexp.MustCompile(`Kernel panic - not syncing|BUG: TASK stack guard page was hit`)
 
-// watch ends what waits for a host whose kernel panics. Its network just goes silent.
+// watch ends what waits for a host whose kernel panics, or which is reset. Its network just goes silent.
 func (h *Host) watch(ended chan struct{}) {
 	for look := time.NewTicker(time.Second); ; {
 		select {
@@ -25,7 +28,22 @@ func (h *Host) watch(ended chan struct{}) {
 				return
 			}
 		case <-ended:
+			h.hangUp()
 			return
+		}
+	}
+}
+
+// wasReset reports whether QEMU has ended by itself, or does so while that is waited for.
+func (h *Host) wasReset(wait time.Duration) bool {
+	for end := time.Now().Add(wait); ; time.Sleep(50 * time.Millisecond) {
+		select {
+		case <-h.ended:
+			return !h.leaving.Load()
+		default:
+			if time.Now().After(end) {
+				return false
+			}
 		}
 	}
 }
@@ -33,10 +51,11 @@ func (h *Host) watch(ended chan struct{}) {
 // Cut reports whether the host panicked for a fault of the emulator, which says nothing about what was tested: QEMU
 // delivers, once in some fifty VMs, an interrupt between the end of VMRUN and STGI, which must not be, for the
 // processor's GS is the guest's until then. Page faults in the handlers of page faults follow, until the stack of the
-// vCPU's thread is full. The kernel's trace names that place, or breaks off before it.
+// vCPU's thread is full. The kernel's trace names that place, or breaks off before it; or the host is reset without
+// one.
 func (h *Host) Cut() bool {
 	if !h.panicked.Load() {
-		return false
+		return h.wasReset(0)
 	}
 	trace := h.lastPanic()
 	return strings.Contains(trace, "svm_vcpu_run") ||

@@ -68,6 +68,11 @@ func (m *monitor) run(command string, arguments, result any) error {
 	}
 }
 
+// onReboot sets what QEMU does when the host resets its processors: "reset", or "shutdown", which ends QEMU.
+func (m *monitor) onReboot(action string) error {
+	return m.run("set-action", map[string]any{"reboot": action}, nil)
+}
+
 // quit ends QEMU at once, as a cut of power ends a host, and waits until it has closed the connection.
 func (m *monitor) quit() {
 	defer m.conn.Close()
