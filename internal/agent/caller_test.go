@@ -113,7 +113,6 @@ func TestRunsAs(t *testing.T) {
 // TestCallerThatWasKilled: a caller of whom only its entry in the process table is left, as behind scancel, is no fault
 // of the agent.
 func TestCallerThatWasKilled(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
 	if at := os.Getenv("GRANGE_TEST_CALL"); at != "" { // the caller
 		if _, err := net.Dial("unix", at); err != nil {
 			t.Fatal(err)
@@ -121,6 +120,7 @@ func TestCallerThatWasKilled(t *testing.T) {
 		io.Copy(io.Discard, os.Stdin)
 		return
 	}
+	path := filepath.Join(t.TempDir(), "s") // of this process alone: the other one is killed
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

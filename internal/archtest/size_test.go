@@ -1,0 +1,73 @@
+package archtest
+
+import (
+	"go/ast"
+	"testing"
+)
+
+// Bounds of a type and of a package. What is larger is listed with its size, which may only fall.
+const (
+	mostMethods = 40
+	mostLines   = 6000
+)
+
+var largeTypes = map[string]int{
+	"api/fleet.Client":       100, // a method for each route; of cli.app one for each command
+	"e2e/batch/slurmlab.Lab": 61, "internal/agent.Agent": 191, "internal/cli.app": 300, "internal/agent.fleetVM": 92, "internal/agent.vm": 52,
+	"internal/apiserver.API": 43, "internal/hostfacts.reader": 47,
+	"internal/hyper/libvirt.Libvirt": 88, "internal/ledger.Ledger": 48, "internal/numa.view": 54,
+	"internal/placement.Fleet": 50, "internal/runner.Job": 48, "internal/server.Server": 180,
+	"internal/server.call": 108, "internal/store.Store": 42, "internal/store.Tx": 136,
+}
+
+var largePackages = map[string]int{"internal/agent": 12000, "internal/cli": 13000, "internal/server": 10100,
+	"internal/tuning": 8500}
+
+// receiver is the type of a method; "" of a function.
+func receiver(d ast.Decl) string {
+	f, ok := d.(*ast.FuncDecl)
+	if !ok || f.Recv == nil {
+		return ""
+	}
+	t := f.Recv.List[0].Type
+	if p, ok := t.(*ast.StarExpr); ok {
+		t = p.X
+	}
+	if g, ok := t.(*ast.IndexExpr); ok {
+		t = g.X
+	}
+	if name, ok := t.(*ast.Ident); ok {
+		return name.Name
+	}
+	return ""
+}
+
+// TestSizes: a type with too many methods, and a package with too many lines, have rooms without walls.
+func TestSizes(t *testing.T) {
+	methods, lines := map[string]int{}, map[string]int{}
+	for _, s := range sources(t) {
+		if s.test || isTestPackage(s.pkg) {
+			continue
+		}
+		lines[s.pkg] += s.lines
+		for _, d := range s.ast.Decls {
+			if name := receiver(d); name != "" {
+				methods[s.pkg+"."+name]++
+			}
+		}
+	}
+	check := func(what string, found, large map[string]int, most, slack int) {
+		for name, n := range found {
+			if n > most && n > large[name] {
+				t.Errorf("%s has %d %s: more than %d, or than it had", name, n, what, max(most, large[name]))
+			}
+		}
+		for name, n := range large {
+			if found[name] < n-slack {
+				t.Errorf("%s has %d %s now: write that here in the place of %d", name, found[name], what, n)
+			}
+		}
+	}
+	check("methods", methods, largeTypes, mostMethods, 30)
+	check("lines", lines, largePackages, mostLines, 500)
+}
