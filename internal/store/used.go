@@ -8,7 +8,8 @@ import (
 )
 
 // sums are a farm.Quota. PostgreSQL adds BIGINTs up to what is none.
-const sums = `COUNT(*), CAST(COALESCE(SUM(cpus), 0) AS BIGINT), CAST(COALESCE(SUM(memory), 0) AS BIGINT), CAST(COALESCE(SUM(scratch), 0) AS BIGINT)`
+const sums = `COUNT(*), CAST(COALESCE(SUM(cpus), 0) AS BIGINT), CAST(COALESCE(SUM(memory), 0) AS BIGINT),
+	CAST(COALESCE(SUM(scratch), 0) AS BIGINT)`
 
 // heldBy is what one VM's row counts for in its project: nothing when it is to be deleted.
 const heldBy = "1 - deleting, cpus * (1 - deleting), memory * (1 - deleting), scratch * (1 - deleting)"

@@ -37,7 +37,8 @@ type vmWanted struct {
 	Resize   *farm.Shape `json:",omitzero"`
 }
 
-const vmColumns = `id, revision, changed, project, name, owner, grp, network, address, bits, mac, hostname, expires, wanted, cell, host, booking, waiting, plan, observed`
+const vmColumns = `id, revision, changed, project, name, owner, grp, network, address, bits, mac, hostname,
+	expires, wanted, cell, host, booking, waiting, plan, observed`
 
 func scanVM(r scanner) (farm.VM, error) {
 	var v farm.VM
@@ -168,7 +169,8 @@ func (t *Tx) EachVMState(f VMFilter, do func(farm.VM)) error {
 		do(v)
 		return err
 	},
-		`SELECT project, owner, cell, host, wanted, state, CASE WHEN state = 'stopped' THEN observed ELSE '{}' END FROM vms`+whereAll(conditions), args...)
+		`SELECT project, owner, cell, host, wanted, state, CASE WHEN state = 'stopped' THEN observed ELSE '{}' END
+		FROM vms`+whereAll(conditions), args...)
 }
 
 // CountVMs is how many a filter chooses; After and Limit are passed over.
@@ -250,9 +252,11 @@ func (t *Tx) InsertVM(v farm.VM) error {
 		return err
 	}
 	addr, bits := address(v.Lease.Address)
-	n, err := t.exec(`INSERT INTO vms (id, revision, changed, project, name, owner, grp, network, address, bits, mac, hostname, cpus, memory, scratch,
+	n, err := t.exec(`INSERT INTO vms (id, revision, changed, project, name, owner, grp, network, address, bits, mac,
+		hostname, cpus, memory, scratch,
 		expires, deleting, wanted, cell, host, booking, waiting, plan, state, observed)
-		VALUES ($1, $2, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24) ON CONFLICT DO NOTHING`,
+		VALUES ($1, $2, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+		$23, $24) ON CONFLICT DO NOTHING`,
 		v.ID, t.revision, v.Project, v.Name, v.Owner, v.Group, v.Lease.Network, addr, bits, v.Lease.MAC,
 		v.Lease.Hostname,
 		cpus(v), memory(v), int64(v.Shape.Scratch), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted),
@@ -329,8 +333,10 @@ func (t *Tx) SetVM(v farm.VM) error {
 		&held.CPUs, &held.Memory, &held.Scratch); err != nil {
 		return found(err, "VM", v.ID)
 	}
-	if _, err := t.exec(`UPDATE vms SET revision = $1, changed = $1, owner = $2, grp = $3, cpus = $4, memory = $5, scratch = $6, expires = $7, deleting = $8, wanted = $9
-		WHERE id = $10`, t.revision, v.Owner, v.Group, cpus(v), memory(v), int64(v.Shape.Scratch), stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted, v.ID); err != nil {
+	if _, err := t.exec(`UPDATE vms SET revision = $1, changed = $1, owner = $2, grp = $3, cpus = $4,
+		memory = $5, scratch = $6, expires = $7, deleting = $8, wanted = $9
+		WHERE id = $10`, t.revision, v.Owner, v.Group, cpus(v), memory(v), int64(v.Shape.Scratch),
+		stamp(v.Expires), number(v.Wanted.Power == farm.PowerDeleted), wanted, v.ID); err != nil {
 		return err
 	}
 	t.uses(project, minus(holds(v), held))
@@ -368,7 +374,8 @@ func (t *Tx) PlaceVM(v farm.VM) (ok bool, err error) {
 		return false, err
 	}
 	n, err := t.exec(`UPDATE vms SET revision = $1, cell = $2, host = $3, waiting = '', plan = $4
-		WHERE id = $5 AND host = '' AND deleting = 0 AND booking = '' AND changed = $6`, t.revision, v.Cell, v.Host, plan, v.ID, v.Changed)
+		WHERE id = $5 AND host = '' AND deleting = 0 AND booking = '' AND changed = $6`,
+		t.revision, v.Cell, v.Host, plan, v.ID, v.Changed)
 	if err != nil || n == 0 {
 		return false, err
 	}
@@ -429,7 +436,8 @@ func (t *Tx) DeleteVM(id string) error {
 
 // VMLeased is the VM that holds an address, as "192.0.2.7", or a host name in a network; an empty one is not compared.
 func (t *Tx) VMLeased(network, address, hostname string) (farm.VM, error) {
-	v, err := scanVM(t.row("SELECT "+vmColumns+` FROM vms WHERE network = $1 AND (address <> '' AND address = $2 OR hostname <> '' AND hostname = $3)
+	v, err := scanVM(t.row("SELECT "+vmColumns+` FROM vms
+		WHERE network = $1 AND (address <> '' AND address = $2 OR hostname <> '' AND hostname = $3)
 		ORDER BY id LIMIT 1`, network, address, hostname))
 	return v, found(err, "lease of", strings.TrimSpace(address+" "+hostname))
 }

@@ -35,7 +35,8 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]batch.Finding, error) {
 		add(batch.Broken, "starter_method", "queue "+s.Queue+" has no starter_method", "its jobs run on the host", set)
 	case strings.Contains(starter, "["):
 		add(batch.Broken, "starter_method", "starter_method differs by host: "+starter,
-			"on hosts without it jobs run on the host", "set one value, or list hosts that have no grange in another queue")
+			"on hosts without it jobs run on the host",
+			"set one value, or list hosts that have no grange in another queue")
 	case filepath.Base(starter) != StarterLink:
 		add(batch.Broken, "starter_method", "starter_method is "+starter, "it is not grange's "+StarterLink, set)
 	default:
@@ -90,7 +91,8 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]batch.Finding, error) {
 			add(batch.Broken, key, "execd_params: "+param, "nobody enforces h_vmem for VMs, and nobody accounts them",
 				"leave PDC_INTERVAL out")
 		case key == "IGNORE_NGROUPS_MAX_LIMIT" && !off && value != "":
-			add(batch.Warning, key, "execd_params: "+param, "jobs of users with many groups are not tracked", "leave it out")
+			add(batch.Warning, key, "execd_params: "+param, "jobs of users with many groups are not tracked",
+				"leave it out")
 		case key == "ACCT_RESERVED_USAGE" && !off && value != "":
 			add(batch.Warning, key, "execd_params: "+param,
 				"accounting says what was asked for, not what VMs used", "leave it out")
@@ -109,7 +111,8 @@ func (c *Cell) Check(ctx context.Context, s Setup) ([]batch.Finding, error) {
 		}
 		if v := conf["shepherd_cmd"]; !none(v) && filepath.Base(v) == ShepherdLink {
 			if why := unsafe(v); why != "" {
-				add(batch.Broken, "shepherd_cmd", "shepherd_cmd "+v+": "+why, "no job starts on the host, and root runs it", set)
+				add(batch.Broken, "shepherd_cmd", "shepherd_cmd "+v+": "+why,
+					"no job starts on the host, and root runs it", set)
 			}
 		}
 	}

@@ -68,8 +68,9 @@ func (s Site) prepareConf() string {
 		return ""
 	}
 	return fmt.Sprintf(`
-# Before a job, and before its files are sent, as its user: a host whose agent does not answer, or has not the image, gives the job back at once.
-# With this hook HTCondor 23.9 puts jobs into no control groups: no memory limit, and its records have the wrapper's use instead of the VM's.
+# Before a job, and before its files are sent, as its user: a host whose agent does not answer, or has not the
+# image, gives the job back at once. With this hook HTCondor 23.9 puts jobs into no control groups: no memory
+# limit, and its records have the wrapper's use instead of the VM's.
 STARTER_JOB_HOOK_KEYWORD = GRANGE
 GRANGE_HOOK_PREPARE_JOB = %s
 `, s.hook("prepare"))
@@ -78,7 +79,8 @@ GRANGE_HOOK_PREPARE_JOB = %s
 func (s Site) execute() string {
 	// Jobs that match no host stay in the queue; condor_q -better-analyze says why.
 	var may string
-	inVM := `(MY.GrangeReady =?= True && $(GRANGE_WHOLE_JOB) && (TARGET.VMImage =?= undefined || stringListMember(TARGET.VMImage, MY.GrangeImages)))`
+	inVM := "(MY.GrangeReady =?= True && $(GRANGE_WHOLE_JOB) && " +
+		"(TARGET.VMImage =?= undefined || stringListMember(TARGET.VMImage, MY.GrangeImages)))"
 	switch s.Metal {
 	case MetalNever:
 		may = `(TARGET.WantVM =!= False && ` + inVM + `)`
@@ -87,37 +89,44 @@ func (s Site) execute() string {
 	case MetalDefault:
 		may = `(TARGET.WantVM =!= True || ` + inVM + `)`
 	}
-	return fmt.Sprintf(`# Jobs of this host run in virtual machines. Written by "grange htcondor install"; docs/guide/htcondor.md explains it.
+	return fmt.Sprintf(`# Jobs of this host run in virtual machines. Written by "grange htcondor install";
+# docs/guide/htcondor.md explains it.
 # %[1]s
 
-# The wrapper takes the place of every job. It must not lie below a directory that jobs have their own of: /tmp, /var/tmp.
+# The wrapper takes the place of every job. It must not lie below a directory that jobs have their own of:
+# /tmp, /var/tmp.
 USER_JOB_WRAPPER = %[2]s
 %[3]s
-# What the host has for virtual machines is part of its ad: GrangeReady, GrangeImages, GrangeFreeSlots, GrangeMetal, GrangeProblem.
+# What the host has for virtual machines is part of its ad: GrangeReady, GrangeImages, GrangeFreeSlots,
+# GrangeMetal, GrangeProblem.
 STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) GRANGE
 STARTD_CRON_GRANGE_EXECUTABLE = %[4]s
 STARTD_CRON_GRANGE_MODE = Periodic
 STARTD_CRON_GRANGE_PERIOD = %[5]ds
 STARTD_CRON_GRANGE_RECONFIG_RERUN = True
 
-# grange closes and opens this host by this one word, which an administrator of the pool may set: condor_config_val -startd -set.
-# It outlives a restart, and everybody sees it: condor_status -af Machine GrangeClosed.
+# grange closes and opens this host by this one word, which an administrator of the pool may set:
+# condor_config_val -startd -set. It outlives a restart, and everybody sees it: condor_status -af Machine
+# GrangeClosed.
 GrangeClosed = ""
 STARTD_ATTRS = $(STARTD_ATTRS) GrangeClosed
 ENABLE_PERSISTENT_CONFIG = True
 PERSISTENT_CONFIG_DIR = /var/lib/grange/condor-config
 STARTD.SETTABLE_ATTRS_ADMINISTRATOR = $(STARTD.SETTABLE_ATTRS_ADMINISTRATOR) GrangeClosed
 
-# The wrapper takes the place of a job, and of nothing else that HTCondor starts for it on the host: scripts before and after it, tools beside it,
-# programs that transfer its files, containers. Jobs with such are none for virtual machines. What an attribute is worth does not count, only whether
-# the job has it: an expression may be nothing here, and a program for the starter. The second half makes jobs with and without them two kinds
-# for the negotiator.
+# The wrapper takes the place of a job, and of nothing else that HTCondor starts for it on the host: scripts
+# before and after it, tools beside it, programs that transfer its files, containers. Jobs with such are none
+# for virtual machines. What an attribute is worth does not count, only whether the job has it: an expression
+# may be nothing here, and a program for the starter. The second half makes jobs with and without them two
+# kinds for the negotiator.
 GRANGE_WHOLE_JOB = (countMatches(%[8]s, {TARGET}) =?= 1 && \
     %[9]s)
 %[7]s
-# No job comes here for a virtual machine that can not be made now. A site's own START stays as it was, before this.
+# No job comes here for a virtual machine that can not be made now. A site's own START stays as it was, before
+# this.
 START = ($(START)) && MY.GrangeClosed =?= "" && %[6]s
-`, s.metalWords(), s.hook("wrapper"), s.prepareConf(), s.hook("cron"), int(s.Period.Seconds()), may, s.besides(), whole(), absent())
+`, s.metalWords(), s.hook("wrapper"), s.prepareConf(), s.hook("cron"), int(s.Period.Seconds()), may, s.besides(),
+		whole(), absent())
 }
 
 // beside are what HTCondor 23.9 starts on the host for a job of the vanilla universe, other than the job: its own
@@ -149,10 +158,12 @@ func absent() string {
 func (s Site) besides() string {
 	text := `
 # condor_ssh_to_job opens a shell on the host itself: there is none for jobs that run elsewhere.
-ENABLE_SSH_TO_JOB = ` + map[Metal]string{MetalNever: "False", MetalAsked: "TARGET.WantVM =?= False", MetalDefault: "TARGET.WantVM =!= True"}[s.Metal] + "\n"
+ENABLE_SSH_TO_JOB = ` + map[Metal]string{MetalNever: "False", MetalAsked: "TARGET.WantVM =?= False",
+		MetalDefault: "TARGET.WantVM =!= True"}[s.Metal] + "\n"
 	if s.Metal == MetalNever {
 		text += `
-# Where jobs are submitted on this host too, a schedd runs those of these two universes beside itself. DAGs need an access point of their own.
+# Where jobs are submitted on this host too, a schedd runs those of these two universes beside itself. DAGs
+# need an access point of their own.
 START_LOCAL_UNIVERSE = False
 START_SCHEDULER_UNIVERSE = False
 `
@@ -173,10 +184,12 @@ func (s Site) metalWords() string {
 // AccessFile is that of a host where jobs are submitted: what a user would have to write into each submit file
 // otherwise.
 func (s Site) AccessFile(confDir string) File {
-	return File{confDir + "/" + AccessConf, fmt.Sprintf(`# Jobs in virtual machines, on the access point. Written by "grange htcondor install"; docs/guide/htcondor.md explains it.
+	return File{confDir + "/" + AccessConf, fmt.Sprintf(`# Jobs in virtual machines, on the access point. Written by "grange htcondor install";
+# docs/guide/htcondor.md explains it.
 
-# Two statuses of a job are the wrapper's. %[4]d: its VM was not started; the job goes back into the queue, and the wrapper counts how often.
-# %[1]d: trying again is of no use, and the job is held with that reason. What the user wants of on_exit_remove and on_exit_hold stays beside it.
+# Two statuses of a job are the wrapper's. %[4]d: its VM was not started; the job goes back into the queue,
+# and the wrapper counts how often. %[1]d: trying again is of no use, and the job is held with that reason.
+# What the user wants of on_exit_remove and on_exit_hold stays beside it.
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) GRANGE
 JOB_TRANSFORM_GRANGE @=end
    NAME grange: a job whose VM was not started
@@ -190,7 +203,8 @@ JOB_TRANSFORM_GRANGE @=end
    SET OnExitHoldSubCode ifThenElse(ExitBySignal =?= False && ExitCode =?= %[1]d, %[1]d, GrangeUserOnExitHoldSubCode)
 @end
 
-# The wrapper counts how often a job went around in vain. Where it can not, because it is missing itself, the schedd does.
+# The wrapper counts how often a job went around in vain. Where it can not, because it is missing itself, the
+# schedd does.
 SYSTEM_PERIODIC_HOLD_NAMES = $(SYSTEM_PERIODIC_HOLD_NAMES) GRANGE
 SYSTEM_PERIODIC_HOLD_GRANGE = (JobStatus == 1 && NumShadowStarts > %[3]d && NumJobStarts =?= 0)
 SYSTEM_PERIODIC_HOLD_GRANGE_REASON = "grange: the job was sent to hosts " .. string(NumShadowStarts) .. " times, and started on none"
